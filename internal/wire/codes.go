@@ -1,0 +1,158 @@
+package wire
+
+// A Code says to programs why a request was refused. Codes are never renamed
+// or reused; a receiver treats one that it does not know as [CodeDenied].
+type Code string
+
+// The codes. [Codes] says what each one means and what to do about it.
+const (
+	CodeBadRequest         Code = "bad_request"
+	CodeTooLarge           Code = "too_large"
+	CodeUnsupportedVersion Code = "unsupported_version"
+	CodeSealedUnsupported  Code = "sealed_unsupported"
+
+	CodeIdentityInvalid  Code = "identity_invalid"
+	CodeIdentityReserved Code = "identity_reserved"
+	CodeIdentityTaken    Code = "identity_taken"
+	CodeIdentityRevoked  Code = "identity_revoked"
+
+	CodeTokenInvalid     Code = "token_invalid"
+	CodeTokenExpired     Code = "token_expired"
+	CodeTokenNotYetValid Code = "token_not_yet_valid"
+	CodeTokenUnsupported Code = "token_unsupported"
+	CodeTokenIdentity    Code = "token_identity"
+	CodeTokenSite        Code = "token_site"
+
+	CodeCSRInvalid  Code = "csr_invalid"
+	CodeCSRIdentity Code = "csr_identity"
+
+	CodeDenied          Code = "denied"
+	CodeDeferred        Code = "deferred"
+	CodeApprovalPending Code = "approval_pending"
+	CodeShutdown        Code = "shutdown"
+	CodePolicyFailed    Code = "policy_failed"
+
+	CodeHelperFailed        Code = "helper_failed"
+	CodeHelperTimeout       Code = "helper_timeout"
+	CodeConfigurationFailed Code = "configuration_failed"
+	CodeCertificateFailed   Code = "certificate_failed"
+
+	CodeQuotaExceeded Code = "quota_exceeded"
+	CodeBusy          Code = "busy"
+	CodeUnavailable   Code = "unavailable"
+
+	CodeNotIssued        Code = "not_issued"
+	CodeAppliedSignature Code = "applied_signature"
+)
+
+// A Meaning is what there is to know of a [Code].
+type Meaning struct {
+	Code Code
+
+	// Public is what the refused sender is told: one clause, no capital, no
+	// full stop, and nothing about what exists.
+	Public string
+
+	// Remedy is what to do, for whoever reads the node's log or `explain`.
+	Remedy string
+
+	// Told is the code that goes over the wire in place of Code, where the true
+	// one would tell a stranger something about the fleet. Empty means
+	// Code itself. The operator always sees the true one.
+	Told Code
+
+	// Retry reports whether the same request can succeed later without
+	// anybody changing the node or its token. The node keeps trying either way,
+	// only slower: people mend things without telling it.
+	Retry bool
+}
+
+// Codes is the one table of refusals, in the order of the documentation.
+var Codes = []Meaning{
+	{Code: CodeBadRequest, Public: "the request is not one this provisioner understands",
+		Remedy: "update the node's muster-server; if it is current, report the request id"},
+	{Code: CodeTooLarge, Public: "the request is larger than the protocol allows",
+		Remedy: "make the node's facts smaller (32 KiB at most)"},
+	{Code: CodeUnsupportedVersion, Public: "the provisioner does not speak this version of the protocol",
+		Remedy: "use a muster-server that speaks one of the versions listed in the reply"},
+	{Code: CodeSealedUnsupported, Public: "the provisioner cannot open sealed requests",
+		Remedy: "give the provisioner the seal key named in the token, or sign a token without one"},
+
+	{Code: CodeIdentityInvalid, Public: "the identity is not a lower-case RFC 1123 host name",
+		Remedy: "set `identity` in server.conf, or the machine's host name, to its fully qualified name in lower case"},
+	{Code: CodeIdentityReserved, Public: "the identity is reserved for brokers and provisioners",
+		Remedy: "give the machine another name; names in token URLs, of brokers and of provisioners are never issued to nodes"},
+	{Code: CodeIdentityTaken, Told: CodeApprovalPending, Public: "the machine waits for an operator",
+		Remedy: "the identity belongs to another key: retire it, grant this machine a one-shot takeover, or give the machine back its old key", Retry: true},
+	{Code: CodeIdentityRevoked, Told: CodeDenied, Public: "the policy does not admit this machine",
+		Remedy: "the identity was revoked: retire it before it may enroll again"},
+
+	{Code: CodeTokenInvalid, Public: "the token is malformed or not signed by a trusted signer",
+		Remedy: "sign a token with a key whose public half is in the provisioner's `tokens.signers`, and replace provisioning.jwt"},
+	{Code: CodeTokenExpired, Public: "the token has expired",
+		Remedy: "sign a new token and replace provisioning.jwt; check the node's clock if the token should still be valid"},
+	{Code: CodeTokenNotYetValid, Public: "the token is not valid yet",
+		Remedy: "wait, or sign a token with an earlier --not-before; check the provisioner's clock"},
+	{Code: CodeTokenUnsupported, Public: "the token carries a limit that this provisioner cannot enforce",
+		Remedy: "sign the token without the limit named in the provisioner's log, or update the provisioner"},
+	{Code: CodeTokenIdentity, Public: "the token is not for this identity",
+		Remedy: "sign a token whose --identity patterns cover the machine's name"},
+	{Code: CodeTokenSite, Public: "the token is not for this site",
+		Remedy: "use a token of this site, or one without --site"},
+
+	{Code: CodeCSRInvalid, Public: "the certificate request is malformed, unsigned or has a weak key",
+		Remedy: "use P-256, P-384, Ed25519 or RSA of 2048 to 4096 bits; delete the node's staged key so that a new one is made"},
+	{Code: CodeCSRIdentity, Public: "the certificate request is for another name",
+		Remedy: "make the request's common name the machine's identity"},
+
+	{Code: CodeDenied, Public: "the policy does not admit this machine",
+		Remedy: "see the reasons in the provisioner's log; change the policy, the facts or the machine's name"},
+	{Code: CodeDeferred, Public: "the policy asks the machine to come back later",
+		Remedy: "nothing; see the reasons in the provisioner's log if it takes too long", Retry: true},
+	{Code: CodeApprovalPending, Public: "the machine waits for an operator",
+		Remedy: "ask an operator to approve it: an allow-list entry for its name is enough", Retry: true},
+	{Code: CodeShutdown, Public: "the policy asks the machine to stop its agent",
+		Remedy: "the agent has ended; start it again once the policy would let it in"},
+	{Code: CodePolicyFailed, Public: "the policy could not be evaluated",
+		Remedy: "see the provisioner's log; the policy must define `allow` and its companions with the documented types", Retry: true},
+
+	{Code: CodeHelperFailed, Public: "the configuration could not be made",
+		Remedy: "see the provisioner's log for what the helper printed on stderr", Retry: true},
+	{Code: CodeHelperTimeout, Public: "the configuration was not made in time",
+		Remedy: "make the helper faster or raise `configuration.timeout`", Retry: true},
+	{Code: CodeConfigurationFailed, Public: "the configuration could not be made",
+		Remedy: "the policy, template or helper gave a key or value that server.conf cannot hold, or none at all; see the provisioner's log", Retry: true},
+	{Code: CodeCertificateFailed, Public: "the certificate could not be issued",
+		Remedy: "see the provisioner's log: the names or lifetime that policy asked for, or the authority itself", Retry: true},
+
+	{Code: CodeQuotaExceeded, Public: "too many new machines",
+		Remedy: "wait, or raise `quotas` in provisioner.yaml", Retry: true},
+	{Code: CodeBusy, Public: "the provisioner is busy",
+		Remedy: "nothing; the node comes back when it was told to", Retry: true},
+	{Code: CodeUnavailable, Public: "the provisioner cannot decide now",
+		Remedy: "see the provisioner's log: its store, disk or clock", Retry: true},
+
+	{Code: CodeNotIssued, Public: "the confirmation is for something that was not issued",
+		Remedy: "let the node enroll again"},
+	{Code: CodeAppliedSignature, Public: "the confirmation is not signed by the certificate's key",
+		Remedy: "let the node enroll again; if it persists, somebody forges confirmations"},
+}
+
+// MeaningOf returns the table's entry for c, or the one for [CodeDenied] if
+// there is none: an unknown code is a refusal all the same.
+func MeaningOf(c Code) Meaning {
+	for _, m := range Codes {
+		if m.Code == c {
+			return m
+		}
+	}
+	return MeaningOf(CodeDenied)
+}
+
+// ToldAs returns the code under which c goes over the wire.
+func (c Code) ToldAs() Code {
+	if m := MeaningOf(c); m.Told != "" {
+		return m.Told
+	}
+	return c
+}

@@ -1,0 +1,78 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Limits of RFC 1123 section 2.1 and RFC 1035 section 2.3.4 on host names.
+const (
+	MaxIdentityBytes = 253
+	MaxLabelBytes    = 63
+)
+
+// ErrIdentity means that a text is no identity. The text around it says why.
+var ErrIdentity = errors.New("not a valid identity")
+
+// An Identity names a node: its fully qualified domain name in lower case. It
+// is the only name that becomes a subject, a store key or a file name, so one
+// exists only if [ParseIdentity] made it; a conversion from string elsewhere
+// is a mistake.
+type Identity string
+
+// ParseIdentity returns s as an identity. It accepts dot-separated RFC 1123
+// labels of lower-case letters, digits and inner hyphens, the last of which is
+// not all digits (so that no IP address is an identity), and nothing else: it
+// folds no case and strips no dot, since two spellings of one name would be
+// two nodes to somebody. The error wraps [ErrIdentity].
+func ParseIdentity(s string) (Identity, error) {
+	if s == "" {
+		return "", fmt.Errorf("%w: empty", ErrIdentity)
+	}
+	if len(s) > MaxIdentityBytes {
+		return "", fmt.Errorf("%w: %d bytes, limit %d", ErrIdentity, len(s), MaxIdentityBytes)
+	}
+	last := ""
+	for label := range strings.SplitSeq(s, ".") {
+		if err := checkLabel(label); err != nil {
+			return "", fmt.Errorf("%w: %q: %w", ErrIdentity, s, err)
+		}
+		last = label
+	}
+	if strings.Trim(last, "0123456789") == "" {
+		return "", fmt.Errorf("%w: %q: the last label is a number, as in an IP address", ErrIdentity, s)
+	}
+	return Identity(s), nil
+}
+
+// checkLabel reports what is wrong with one label of a host name.
+func checkLabel(label string) error {
+	switch {
+	case label == "":
+		return errors.New("an empty label (leading, trailing or doubled dot)")
+	case len(label) > MaxLabelBytes:
+		return fmt.Errorf("a label of %d bytes, limit %d", len(label), MaxLabelBytes)
+	case label[0] == '-' || label[len(label)-1] == '-':
+		return fmt.Errorf("label %q begins or ends with a hyphen", label)
+	}
+	for _, c := range []byte(label) {
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
+			return fmt.Errorf("label %q has %q, want a-z, 0-9 and -", label, c)
+		}
+	}
+	return nil
+}
+
+// SubjectToken returns the identity as one token of a subject, a key or an
+// inbox: its dots written "_", which no RFC 1123 name holds. So a permission
+// for "web" never covers "web.example.net".
+func (id Identity) SubjectToken() string { return strings.ReplaceAll(string(id), ".", "_") }
+
+// ParseSubjectToken is the inverse of [Identity.SubjectToken].
+func ParseSubjectToken(s string) (Identity, error) {
+	if strings.Contains(s, ".") {
+		return "", fmt.Errorf("%w: subject token %q has a dot", ErrIdentity, s)
+	}
+	return ParseIdentity(strings.ReplaceAll(s, "_", "."))
+}

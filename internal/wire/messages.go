@@ -1,0 +1,318 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Version is the protocol version that this package speaks, the `v` of every
+// envelope.
+const Version = 1
+
+// SupportedVersions is what a refusal for another version lists.
+var SupportedVersions = []int{Version}
+
+// Limits on what a node sends. The broker announces and enforces
+// [MaxMessageBytes] as the payload limit of the provisioning account.
+const (
+	MaxMessageBytes = 64 << 10 // one envelope
+	MaxTokenBytes   = 8 << 10  // compact JWS
+	MaxCSRBytes     = 8 << 10  // PKCS #10, DER: RSA-4096 with a few names is 1.2 KiB
+	MaxFactsBytes   = 32 << 10 // JSON object; 20 KiB is a large machine of today
+
+	// MaxReplyBytes bounds what a server accepts: a certificate chain and a
+	// configuration. A provisioner makes none larger.
+	MaxReplyBytes = 512 << 10
+)
+
+// Decoding errors. The text around them says what is wrong.
+var (
+	ErrMessage  = errors.New("malformed message")
+	ErrTooLarge = errors.New("message too large")
+	ErrVersion  = errors.New("unsupported protocol version")
+	ErrSealed   = errors.New("sealed message")
+)
+
+// An Envelope is what crosses the network: a version, whether the rest is
+// sealed, and the rest.
+type Envelope struct {
+	Version int  `json:"v"`
+	Sealed  bool `json:"sealed"`
+
+	// Body is the message, in plain mode only.
+	Body json.RawMessage `json:"body,omitempty"`
+
+	// Key, Encapsulated and Ciphertext carry the message in sealed mode only:
+	// the id of the recipient's key, HPKE's encapsulated key (RFC 9180), and
+	// the sealed message.
+	Key          string `json:"key,omitempty"`
+	Encapsulated []byte `json:"enc,omitempty"`
+	Ciphertext   []byte `json:"ct,omitempty"`
+}
+
+// Encode returns message in a plain envelope.
+func Encode(message any) ([]byte, error) {
+	body, err := json.Marshal(message)
+	if err != nil {
+		return nil, fmt.Errorf("encode message: %w", err)
+	}
+	return json.Marshal(Envelope{Version: Version, Body: body})
+}
+
+// Open decodes an envelope of at most limit bytes and checks its shape. A
+// version other than [Version] is [ErrVersion] whatever else the envelope
+// holds, since a later version may have other members. Everything else wraps
+// [ErrMessage] or [ErrTooLarge].
+func Open(b []byte, limit int) (*Envelope, error) {
+	if len(b) > limit {
+		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, len(b), limit)
+	}
+	var v struct {
+		Version *int `json:"v"`
+	}
+	if err := json.Unmarshal(b, &v); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
+	}
+	if v.Version == nil {
+		return nil, fmt.Errorf("%w: no version", ErrMessage)
+	}
+	if *v.Version != Version {
+		return nil, fmt.Errorf("%w: %d, want one of %v", ErrVersion, *v.Version, SupportedVersions)
+	}
+	var e Envelope
+	if err := DecodeStrict(b, &e); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
+	}
+	plain := len(e.Body) > 0 && e.Key == "" && e.Encapsulated == nil && e.Ciphertext == nil
+	sealed := len(e.Body) == 0 && len(e.Ciphertext) > 0
+	if e.Sealed && !sealed || !e.Sealed && !plain {
+		return nil, fmt.Errorf("%w: members do not fit sealed=%v", ErrMessage, e.Sealed)
+	}
+	return &e, nil
+}
+
+// openPlain decodes the message in a plain envelope into dst.
+func openPlain(b []byte, limit int, dst any) error {
+	e, err := Open(b, limit)
+	if err != nil {
+		return err
+	}
+	if e.Sealed {
+		return ErrSealed
+	}
+	if err := DecodeStrict(e.Body, dst); err != nil {
+		return fmt.Errorf("%w: %w", ErrMessage, err)
+	}
+	return nil
+}
+
+// An EnrollRequest is what a node sends to be enrolled. Nothing in it is
+// authenticated until the provisioner has proven it.
+type EnrollRequest struct {
+	ID       string          `json:"id"`       // request id, repeated by the reply; see [NewID]
+	Identity string          `json:"identity"` // claimed; see [ParseIdentity]
+	Token    Secret          `json:"token"`    // compact JWS
+	CSR      []byte          `json:"csr"`      // PKCS #10, DER; signed by the node's key
+	Facts    json.RawMessage `json:"facts,omitempty"`
+	Agent    string          `json:"agent"` // name and version of the sender, for people
+	Boot     string          `json:"boot"`  // boot instance: random per start of the agent
+
+	// Nkey is the public nkey of the connection, in sealed mode only: it ties
+	// the request to the connection that it came on.
+	Nkey string `json:"nkey,omitempty"`
+
+	// Continuity proves that the sender also holds an earlier key of this
+	// identity. Nil if it does not.
+	Continuity *Continuity `json:"continuity,omitempty"`
+}
+
+// A Continuity is a signature by an earlier key of an identity over the
+// request that carries it; see [ContinuityDigest].
+type Continuity struct {
+	PublicKey []byte `json:"public_key"` // SubjectPublicKeyInfo, DER
+	Signature []byte `json:"signature"`  // by that key; see Sign
+}
+
+// LogValue keeps token and facts out of the log.
+func (r *EnrollRequest) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("id", r.ID), slog.String("node", r.Identity),
+		slog.Int("csr_bytes", len(r.CSR)), slog.Int("facts_bytes", len(r.Facts)), slog.String("agent", r.Agent))
+}
+
+// DecodeEnroll decodes one plain enroll request of at most [MaxMessageBytes].
+// It checks shape and sizes; what the values are worth is the provisioner's to
+// decide. The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or
+// [ErrSealed].
+func DecodeEnroll(b []byte) (*EnrollRequest, error) {
+	var r EnrollRequest
+	if err := openPlain(b, MaxMessageBytes, &r); err != nil {
+		return nil, fmt.Errorf("enroll request: %w", err)
+	}
+	switch {
+	case !validID(r.ID):
+		return nil, fmt.Errorf("enroll request: %w: request id %.80q, want 1 to 64 base64url characters", ErrMessage, r.ID)
+	case !validID(r.Boot):
+		return nil, fmt.Errorf("enroll request: %w: boot instance %.80q, want 1 to 64 base64url characters", ErrMessage, r.Boot)
+	case len(r.Agent) > 128:
+		return nil, fmt.Errorf("enroll request: %w: agent of %d bytes, limit 128", ErrMessage, len(r.Agent))
+	case len(r.Token) > MaxTokenBytes:
+		return nil, fmt.Errorf("enroll request: %w: token of %d bytes, limit %d", ErrTooLarge, len(r.Token), MaxTokenBytes)
+	case len(r.CSR) > MaxCSRBytes:
+		return nil, fmt.Errorf("enroll request: %w: certificate request of %d bytes, limit %d", ErrTooLarge, len(r.CSR), MaxCSRBytes)
+	case len(r.Facts) > MaxFactsBytes:
+		return nil, fmt.Errorf("enroll request: %w: facts of %d bytes, limit %d", ErrTooLarge, len(r.Facts), MaxFactsBytes)
+	case len(r.Facts) > 0 && r.Facts[0] != '{':
+		return nil, fmt.Errorf("enroll request: %w: facts are not a JSON object", ErrMessage)
+	}
+	return &r, nil
+}
+
+// A Reply answers an enroll request or a confirmation. Exactly one of Refusal,
+// Enrolled and Applied is set.
+type Reply struct {
+	ID           string    `json:"id"`           // of the request; replies to others are ignored
+	Installation string    `json:"installation"` // of the provisioner's store
+	Refusal      *Refusal  `json:"refusal,omitempty"`
+	Enrolled     *Enrolled `json:"enrolled,omitempty"`
+	Applied      *Accepted `json:"applied,omitempty"`
+}
+
+// Accepted says that a confirmation is on record.
+type Accepted struct {
+	Serial string `json:"serial"`
+}
+
+// A Refusal says that a request was refused and when to try again.
+type Refusal struct {
+	Code       Code   `json:"code"`
+	Message    string `json:"message"` // [Meaning].Public, perhaps with what the sender itself sent
+	Remedy     string `json:"remedy,omitempty"`
+	RetryAfter int64  `json:"retry_after_ms,omitempty"` // milliseconds; 0 leaves it to the node
+	Versions   []int  `json:"versions,omitempty"`       // supported, in refusals for the version
+}
+
+// Wait returns RetryAfter as a duration, between 0 and an hour: an
+// unauthenticated reply may slow a retry, and no more than that.
+func (r *Refusal) Wait() time.Duration {
+	return min(max(time.Duration(r.RetryAfter), 0), 3_600_000) * time.Millisecond
+}
+
+// Enrolled is what an enrolled node gets.
+type Enrolled struct {
+	Serial      string `json:"serial"`      // of the certificate: lower-case hex
+	Certificate string `json:"certificate"` // PEM: the node's certificate, then the issuing ones
+	CA          string `json:"ca"`          // PEM: the roots to trust
+	Files
+
+	// Digest is [Digest] over certificate and files, what the node's
+	// confirmation signs.
+	Digest string `json:"digest"`
+}
+
+// Files is the configuration of a node: all that the provisioner pushes
+// besides the certificate.
+type Files struct {
+	// Configuration becomes server.conf, a `key = value` line each.
+	Configuration map[string]string `json:"configuration"`
+
+	// ActionPolicies and OPAPolicies become policies/<name>.policy and
+	// policies/rego/<name>.rego, as Choria's servers have them.
+	ActionPolicies map[string]string `json:"action_policies,omitempty"`
+	OPAPolicies    map[string]string `json:"opa_policies,omitempty"`
+}
+
+// LogValue keeps pushed values out of the log.
+func (f Files) LogValue() slog.Value {
+	return slog.GroupValue(slog.Int("configuration", len(f.Configuration)),
+		slog.Int("action_policies", len(f.ActionPolicies)), slog.Int("opa_policies", len(f.OPAPolicies)))
+}
+
+// LogValue keeps certificate and configuration out of the log.
+func (e *Enrolled) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("serial", e.Serial), slog.Any("files", e.Files))
+}
+
+// LogValue says what kind of reply it is.
+func (r *Reply) LogValue() slog.Value {
+	a := []slog.Attr{slog.String("id", r.ID)}
+	switch {
+	case r.Refusal != nil:
+		a = append(a, slog.String("code", string(r.Refusal.Code)))
+	case r.Enrolled != nil:
+		a = append(a, slog.Any("enrolled", r.Enrolled))
+	}
+	return slog.GroupValue(a...)
+}
+
+// DecodeReply decodes one plain reply of at most [MaxReplyBytes]. The error
+// wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or [ErrSealed].
+func DecodeReply(b []byte) (*Reply, error) {
+	var r Reply
+	if err := openPlain(b, MaxReplyBytes, &r); err != nil {
+		return nil, fmt.Errorf("reply: %w", err)
+	}
+	n := 0
+	for _, set := range []bool{r.Refusal != nil, r.Enrolled != nil, r.Applied != nil} {
+		if set {
+			n++
+		}
+	}
+	// A refusal may answer a request whose id could not be read.
+	if n != 1 || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
+		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled and applied, want one", ErrMessage, r.ID, n)
+	}
+	return &r, nil
+}
+
+// Applied confirms that a node has its certificate and configuration on disk.
+type Applied struct {
+	ID        string `json:"id"`
+	Identity  string `json:"identity"`
+	Serial    string `json:"serial"`
+	Digest    string `json:"digest"`
+	Signature []byte `json:"signature"` // by the certificate's key over [AppliedDigest]; see Sign
+}
+
+// DecodeApplied decodes one plain confirmation. The error wraps [ErrMessage],
+// [ErrTooLarge], [ErrVersion] or [ErrSealed].
+func DecodeApplied(b []byte) (*Applied, error) {
+	var a Applied
+	if err := openPlain(b, MaxMessageBytes, &a); err != nil {
+		return nil, fmt.Errorf("applied: %w", err)
+	}
+	if !validID(a.ID) {
+		return nil, fmt.Errorf("applied: %w: request id %.80q, want 1 to 64 base64url characters", ErrMessage, a.ID)
+	}
+	return &a, nil
+}
+
+// Digest returns the lower-case hex SHA-256 over a certificate (PEM, as sent)
+// and the files that go with it. Every text is preceded by its length, so no
+// two sets share an encoding.
+func Digest(certificate string, f Files) string {
+	h := sha256.New()
+	text := func(s string) {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(s)))
+		h.Write(n[:])
+		h.Write([]byte(s))
+	}
+	text("muster digest v1")
+	text(certificate)
+	for _, m := range []map[string]string{f.Configuration, f.ActionPolicies, f.OPAPolicies} {
+		text(fmt.Sprint(len(m)))
+		for _, k := range slices.Sorted(maps.Keys(m)) {
+			text(k)
+			text(m[k])
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

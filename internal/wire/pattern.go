@@ -1,0 +1,71 @@
+package wire
+
+import (
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+)
+
+// ErrPattern means that a text is no identity pattern.
+var ErrPattern = errors.New("not a valid identity pattern")
+
+// A Pattern selects identities: in a token's `identities`, in the allow-list,
+// in a signer's limits. It is compared label by label, so `web*.example.net`
+// covers web1.example.net and not web1.evil.example.net:
+//
+//   - any run of characters inside one label
+//     ?   one character inside one label
+//     **  as the whole first label: one or more labels
+//   - as the whole pattern: every identity
+//
+// Make one with [ParsePattern].
+type Pattern string
+
+// ParsePattern returns s as a pattern. The error wraps [ErrPattern].
+func ParsePattern(s string) (Pattern, error) {
+	if s == "" {
+		return "", fmt.Errorf("%w: empty", ErrPattern)
+	}
+	if len(s) > MaxIdentityBytes {
+		return "", fmt.Errorf("%w: %d bytes, limit %d", ErrPattern, len(s), MaxIdentityBytes)
+	}
+	for i, label := range strings.Split(s, ".") {
+		if label == "" {
+			return "", fmt.Errorf("%w: %q: an empty label (leading, trailing or doubled dot)", ErrPattern, s)
+		}
+		if strings.Contains(label, "**") && (label != "**" || i > 0 || s == "**") {
+			return "", fmt.Errorf("%w: %q: ** stands only as the whole first label, before others", ErrPattern, s)
+		}
+		for _, c := range []byte(label) {
+			if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '*' && c != '?' {
+				return "", fmt.Errorf("%w: %q has %q, want a-z, 0-9, -, * and ?", ErrPattern, s, c)
+			}
+		}
+	}
+	return Pattern(s), nil
+}
+
+// Match reports whether p selects id.
+func (p Pattern) Match(id Identity) bool {
+	if p == "*" {
+		return true
+	}
+	want, have := strings.Split(string(p), "."), strings.Split(string(id), ".")
+	if want[0] == "**" {
+		want = want[1:]
+		if len(have) <= len(want) {
+			return false
+		}
+		have = have[len(have)-len(want):]
+	}
+	if len(want) != len(have) {
+		return false
+	}
+	for i := range want {
+		if ok, err := path.Match(want[i], have[i]); err != nil || !ok {
+			return false
+		}
+	}
+	return true
+}

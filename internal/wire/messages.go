@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -60,11 +61,23 @@ type Envelope struct {
 
 // Encode returns message in a plain envelope.
 func Encode(message any) ([]byte, error) {
-	body, err := json.Marshal(message)
+	body, err := marshal(message)
 	if err != nil {
 		return nil, fmt.Errorf("encode message: %w", err)
 	}
-	return json.Marshal(Envelope{Version: Version, Body: body})
+	return marshal(Envelope{Version: Version, Body: body})
+}
+
+// marshal is [json.Marshal] without the escapes for HTML, which would make six
+// bytes of one and with them a reply too large.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
 // Open decodes an envelope of at most limit bytes and checks its shape. A

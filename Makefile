@@ -1,0 +1,45 @@
+# The front door. Every target is one line that a newcomer could type.
+GO       ?= go
+VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS   = -X muster/internal/build.Version=$(VERSION)
+LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
+
+.PHONY: check build test short lint deps fuzz vuln cover golden demo help
+
+check: lint test ## lint and test (the default)
+
+build: ## build bin/muster and bin/muster-server
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
+
+test: deps ## all tests, with the race detector, shuffled
+	$(GO) test -race -shuffle=on ./...
+
+short: deps ## the tests that take less than a second each
+	$(GO) test -short ./...
+
+lint: ## gofmt, go vet, golangci-lint
+	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
+	$(GO) vet ./...
+	$(LINT) run ./...
+
+deps: ## install the programs that the tests run, where they are missing
+	@command -v openssl >/dev/null || { apt-get update && apt-get install -y --no-install-recommends openssl; }
+
+fuzz: ## each fuzz target for 30 s
+	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+		echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-30s} $$p || exit 1; done; done
+
+vuln: ## known vulnerabilities in what we link
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
+
+cover: ## coverage of the tests, by function
+	$(GO) test -coverprofile=cover.out ./... && $(GO) tool cover -func=cover.out
+
+golden: ## rewrite the golden files
+	$(GO) test ./... -update
+
+demo: build ## a fleet of 200 real agents on loopback
+	./bin/muster demo --nodes 200
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10

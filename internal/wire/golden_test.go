@@ -1,0 +1,250 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/wire"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+// golden are the messages of docs/protocol.md. The files are never edited once
+// a version is released, only added to: they are what other programs send.
+var golden = map[string]any{
+	"enroll.json": &wire.EnrollRequest{
+		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Identity: "web1.example.net", Token: "eyJhbGciOiJSUzI1NiJ9.eyJ9.c2ln", CSR: []byte("DER"),
+		Facts: json.RawMessage(`{"role":"web"}`), Agent: "muster-server 0.1.0", Boot: "4b7mS1WcT2GdX8QqYkz3Rw",
+	},
+	"applied.json": &wire.Applied{
+		ID: "Zb0Jm1v2QnGm0x7y5k3T1g", Identity: "web1.example.net", Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40",
+		Digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Signature: []byte("signature"),
+	},
+	"reply-enrolled.json": &wire.Reply{
+		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",
+		Enrolled: &wire.Enrolled{
+			Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40", Certificate: "-----BEGIN CERTIFICATE-----\n", CA: "-----BEGIN CERTIFICATE-----\n",
+			Files:  wire.Files{Configuration: map[string]string{"brokers": "nats://broker.example.net:4222"}, ActionPolicies: map[string]string{"rpcutil": "policy default deny\n"}},
+			Digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+		},
+	},
+	"reply-applied.json": &wire.Reply{
+		ID: "Zb0Jm1v2QnGm0x7y5k3T1g", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ", Applied: &wire.Accepted{Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40"},
+	},
+	"reply-refusal.json": &wire.Reply{
+		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",
+		Refusal: &wire.Refusal{Code: wire.CodeApprovalPending, Message: wire.MeaningOf(wire.CodeApprovalPending).Public,
+			Remedy: wire.MeaningOf(wire.CodeApprovalPending).Remedy, RetryAfter: 60_000},
+	},
+	"reply-version.json": &wire.Reply{
+		Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",
+		Refusal: &wire.Refusal{Code: wire.CodeUnsupportedVersion, Message: wire.MeaningOf(wire.CodeUnsupportedVersion).Public,
+			Remedy: wire.MeaningOf(wire.CodeUnsupportedVersion).Remedy, RetryAfter: 300_000, Versions: []int{1}},
+	},
+}
+
+// decode decodes a golden file as what its name says.
+func decode(name string, b []byte) (any, error) {
+	switch {
+	case strings.HasPrefix(name, "enroll"):
+		return wire.DecodeEnroll(b)
+	case strings.HasPrefix(name, "applied"):
+		return wire.DecodeApplied(b)
+	default:
+		return wire.DecodeReply(b)
+	}
+}
+
+func TestGoldenMessages(t *testing.T) {
+	t.Parallel()
+	for name, message := range golden {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join("testdata", name)
+			encoded, err := wire.Encode(message)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var pretty bytes.Buffer
+			if err := json.Indent(&pretty, encoded, "", "  "); err != nil {
+				t.Fatal(err)
+			}
+			pretty.WriteByte('\n')
+			if *update {
+				if err := os.WriteFile(path, pretty.Bytes(), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			}
+			want, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(want), pretty.String()); diff != "" {
+				t.Errorf("encoding changed (-golden +now):\n%s", diff)
+			}
+			got, err := decode(name, want)
+			if err != nil {
+				t.Fatalf("the golden file is refused: %v", err)
+			}
+			again, err := wire.Encode(got)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(string(encoded), string(again)); diff != "" {
+				t.Errorf("decoded and encoded again (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestProtocolDocument holds docs/protocol.md to the golden files: each of its
+// examples is one of them, and none is missing.
+func TestProtocolDocument(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/protocol.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range golden {
+		b, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(string(doc), "```json\n"+string(b)+"```") {
+			t.Errorf("docs/protocol.md does not show %s as it is", name)
+		}
+	}
+	for _, m := range wire.Codes {
+		if !strings.Contains(string(doc), "`"+string(m.Code)+"`") {
+			t.Errorf("docs/protocol.md does not list the code %s", m.Code)
+		}
+	}
+}
+
+func TestDecodersRefuse(t *testing.T) {
+	t.Parallel()
+	read := func(name string) string {
+		b, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	enroll, applied, refusal := read("enroll.json"), read("applied.json"), read("reply-refusal.json")
+	swap := func(s, old, replacement string) string {
+		if !strings.Contains(s, old) {
+			t.Fatalf("fixture lacks %s", old)
+		}
+		return strings.Replace(s, old, replacement, 1)
+	}
+	tests := map[string]struct {
+		name, text string
+		want       error
+	}{
+		"later version, other members": {"enroll", `{"v":2,"anything":true}`, wire.ErrVersion},
+		"no version":                   {"enroll", swap(enroll, `"v": 1,`, ``), wire.ErrMessage},
+		"version as text":              {"enroll", swap(enroll, `"v": 1,`, `"v": "1",`), wire.ErrMessage},
+		"sealed without ciphertext":    {"enroll", swap(enroll, `"sealed": false`, `"sealed": true`), wire.ErrMessage},
+		"sealed":                       {"enroll", `{"v":1,"sealed":true,"key":"k","enc":"AA==","ct":"AA=="}`, wire.ErrSealed},
+		"plain and sealed at once":     {"enroll", swap(enroll, `"sealed": false,`, `"sealed": false,"ct":"AA==",`), wire.ErrMessage},
+		"unknown member in envelope":   {"enroll", swap(enroll, `"v": 1,`, `"v": 1, "x": 1,`), wire.ErrMessage},
+		"unknown member in message":    {"enroll", swap(enroll, `"agent"`, `"x": 1, "agent"`), wire.ErrMessage},
+		"member twice":                 {"enroll", swap(enroll, `"agent"`, `"identity":"db.example.net","agent"`), wire.ErrMessage},
+		"trailing data":                {"enroll", enroll + "{}", wire.ErrMessage},
+		"request id with a wildcard":   {"enroll", swap(enroll, `f3VhqEUyQm6yXv2Vw0aJ9A`, `>`), wire.ErrMessage},
+		"no boot instance":             {"enroll", swap(enroll, `4b7mS1WcT2GdX8QqYkz3Rw`, ``), wire.ErrMessage},
+		"facts that are a list": {"enroll", swap(enroll, `{
+      "role": "web"
+    }`, `[1]`), wire.ErrMessage},
+		"token too long":               {"enroll", swap(enroll, `eyJhbGci`, strings.Repeat("e", wire.MaxTokenBytes)), wire.ErrTooLarge},
+		"message too long":             {"enroll", strings.Repeat(" ", wire.MaxMessageBytes) + enroll, wire.ErrTooLarge},
+		"array":                        {"enroll", `[]`, wire.ErrMessage},
+		"null":                         {"enroll", `null`, wire.ErrMessage},
+		"confirmation without id":      {"applied", swap(applied, `Zb0Jm1v2QnGm0x7y5k3T1g`, ``), wire.ErrMessage},
+		"reply that is nothing":        {"reply", `{"v":1,"sealed":false,"body":{"id":"x","installation":"y"}}`, wire.ErrMessage},
+		"reply that is two things":     {"reply", swap(refusal, `"refusal"`, `"applied":{"serial":"1"},"refusal"`), wire.ErrMessage},
+		"success without a request id": {"reply", `{"v":1,"sealed":false,"body":{"id":"","installation":"y","applied":{"serial":"1"}}}`, wire.ErrMessage},
+		"enrolled with unknown member": {"reply", swap(read("reply-enrolled.json"), `"digest"`, `"x":1,"digest"`), wire.ErrMessage},
+		"setting that appears twice":   {"reply", swap(read("reply-enrolled.json"), `"brokers"`, `"brokers":"nats://evil","brokers"`), wire.ErrMessage},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := decode(tt.name, []byte(tt.text))
+			if !errors.Is(err, tt.want) {
+				t.Errorf("error = %v, want %v", err, tt.want)
+			}
+			if !reflect.ValueOf(got).IsNil() {
+				t.Errorf("a message beside the error: %v", got)
+			}
+		})
+	}
+}
+
+// FuzzDecode checks that hostile bytes panic no decoder, that no decoder
+// returns a message beside an error, and that what one accepts survives our
+// own encoding.
+func FuzzDecode(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no golden files", err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, name := range []string{"enroll", "applied", "reply"} {
+			message, err := decode(name, b)
+			if err != nil {
+				if !reflect.ValueOf(message).IsNil() {
+					t.Fatalf("%s: a message beside the error", name)
+				}
+				continue
+			}
+			encoded, err := wire.Encode(message)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+			again, err := decode(name, encoded)
+			if err != nil {
+				t.Fatalf("%s: our own encoding is refused: %v", name, err)
+			}
+			twice, err := wire.Encode(again)
+			if err != nil || !bytes.Equal(encoded, twice) {
+				t.Fatalf("%s: round trip: %s became %s (%v)", name, encoded, twice, err)
+			}
+		}
+	})
+}
+
+// FuzzParseIdentity checks that every identity is a safe name everywhere.
+func FuzzParseIdentity(f *testing.F) {
+	for _, s := range []string{"web1.example.net", "a", "../x", "a.*", ">", "A.b", "a..b", "1.2.3.4", "xn--a.net"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		id, err := wire.ParseIdentity(s)
+		if err != nil {
+			return
+		}
+		if back, err := wire.ParseSubjectToken(id.SubjectToken()); err != nil || back != id {
+			t.Fatalf("%q: subject token reads back as %q, %v", id, back, err)
+		}
+		if strings.ContainsAny(string(id), "/\\*>_ \x00\n") || filepath.Base(string(id)) != string(id) || strings.ToLower(s) != s {
+			t.Fatalf("%q is no safe name", id)
+		}
+	})
+}

@@ -1,0 +1,68 @@
+// Package conffile reads configuration files strictly: the daemons' YAML into
+// a struct, and a node's server.conf of `key = value` lines.
+//
+// Strict means that whatever the reader does not understand is an error that
+// names the line, all mistakes are reported together, and an error prints no
+// value of server.conf, where values can be passwords. Files are bounded at
+// [MaxFileBytes].
+package conffile
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+)
+
+// MaxFileBytes bounds a configuration file. The largest that a provisioner
+// pushes is [muster/internal/wire.MaxFilesBytes]; chosen so that a file given
+// by mistake, such as a log, is refused rather than read.
+const MaxFileBytes = 1 << 20
+
+// maxMistakes bounds the mistakes reported of one file: a file of another kind
+// has one in every line.
+const maxMistakes = 16
+
+// readFile reads a file of at most [MaxFileBytes].
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err // names the path already
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(b) > MaxFileBytes {
+		return nil, fmt.Errorf("%s: more than %d bytes", path, MaxFileBytes)
+	}
+	return b, nil
+}
+
+// CheckSecretFile reports an error unless path is a regular file that its owner
+// alone may read and write; the error says which command mends that. Links are
+// followed.
+func CheckSecretFile(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err // names the path already
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: not a regular file", path)
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return fmt.Errorf("%s: mode %04o lets others in: chmod 600 %s", path, mode, shellWord(path))
+	}
+	return nil
+}
+
+// shellWord returns s as one word of a shell command.
+func shellWord(s string) string {
+	for _, r := range s {
+		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+,:=@%-", r) {
+			return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+		}
+	}
+	return s
+}

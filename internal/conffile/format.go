@@ -1,0 +1,65 @@
+package conffile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"muster/internal/wire"
+)
+
+// FormatSettings writes settings as a server.conf that [ParseSettings] reads
+// back exactly, sorted by key. The header's lines, if it has any, become
+// comments. The file says of itself where it begins and ends, so that a copy
+// cut short is recognized; lines may be added to it anywhere after the first.
+//
+// A key or value that would not come back as it is (line breaks, control
+// characters, blanks at an end, invalid UTF-8), a header that would not be a
+// comment and a file of more than [MaxFileBytes] are errors that wrap
+// [ErrSettings], name the key and print no value.
+func FormatSettings(settings map[string]string, header string) ([]byte, error) {
+	var errs []error
+	bad := func(format string, args ...any) {
+		if len(errs) < maxMistakes {
+			errs = append(errs, fmt.Errorf("%w: %s", ErrSettings, fmt.Sprintf(format, args...)))
+		}
+	}
+	var b bytes.Buffer
+	fmt.Fprintln(&b, beginMark)
+	if header != "" {
+		for line := range strings.SplitSeq(strings.TrimSuffix(header, "\n"), "\n") {
+			comment := strings.TrimRight("# "+line, " ")
+			if err := checkText(comment); err != nil {
+				bad("header: %v", err)
+			}
+			if comment == endMark {
+				bad("header: a line of it is what ends the file")
+			}
+			fmt.Fprintln(&b, comment)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(settings)) {
+		value := settings[key]
+		if !wire.ValidSettingKey(key) {
+			bad("key %.140q: want 1 to %d of a-z, A-Z, 0-9, _, . and -", key, wire.MaxSettingKey)
+		}
+		if err := checkText(value); err != nil {
+			bad("key %q: its value has %v", key, err)
+		}
+		if strings.Trim(value, " ") != value {
+			bad("key %q: its value has blanks at an end", key)
+		}
+		fmt.Fprintln(&b, strings.TrimRight(key+" = "+value, " "))
+	}
+	fmt.Fprintln(&b, endMark)
+	if b.Len() > MaxFileBytes {
+		bad("%d bytes, limit %d", b.Len(), MaxFileBytes)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,205 @@
+package conffile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"muster/internal/wire"
+)
+
+// ErrSettings means that bytes are no complete server.conf. The text around it
+// says why and where, and prints no value.
+var ErrSettings = errors.New("not valid settings")
+
+// beginMark and endMark are the first line of what [FormatSettings] writes and
+// the last. A file that has the first must have the other too: of a file cut
+// short anywhere, nothing is believed.
+const (
+	beginMark = "# muster settings, complete only with the line that ends them"
+	endMark   = "# end of settings"
+)
+
+// Settings are the settings of a server.conf: keys and values in the order of
+// the file. They are immutable; printing them says only how many there are,
+// since values can be secrets. A nil *Settings has none.
+type Settings struct {
+	keys   []string
+	values map[string]string
+}
+
+// ParseSettings reads settings: lines of `key = value`, comment lines that begin
+// with #, and blank lines. A key is 1 to 128 of a-z, A-Z, 0-9, '_', '.' and '-'
+// (see [wire.ValidSettingKey]); the value is the rest of the line without the
+// blanks around it, may be empty, and may hold further = and #. Lines end in LF
+// or CRLF; the last may lack it.
+//
+// Anything else is an error that wraps [ErrSettings] and names the line: a line
+// without =, a key given twice, control characters, line separators, invalid
+// UTF-8, more than [MaxFileBytes], and a file of [FormatSettings] that was cut
+// short. A file of NUL bytes, as some file systems leave after power loss, is
+// thus an error. An empty file, or one of comments, is not: it has no settings,
+// and the caller decides whether none will do (see [Settings.Len]).
+func ParseSettings(b []byte) (*Settings, error) {
+	if len(b) > MaxFileBytes {
+		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrSettings, len(b), MaxFileBytes)
+	}
+	s := &Settings{values: make(map[string]string)}
+	lines := make(map[string]int) // of each key
+	marked, ended := false, false
+	var errs []error
+	number := 0
+	for line := range bytes.Lines(b) {
+		number++
+		text, key, value, err := splitLine(line)
+		switch {
+		case err != nil:
+		case key == "":
+			marked = marked || number == 1 && text == beginMark
+			ended = ended || text == endMark
+		case lines[key] > 0:
+			err = fmt.Errorf("key %q is given twice, first in line %d", key, lines[key])
+		default:
+			lines[key] = number
+			s.keys = append(s.keys, key)
+			s.values[key] = value
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%w: line %d: %w", ErrSettings, number, err))
+		}
+		if len(errs) == maxMistakes {
+			break
+		}
+	}
+	if marked && !ended && len(errs) == 0 {
+		errs = append(errs, fmt.Errorf("%w: the file is cut short after line %d", ErrSettings, number))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	return s, nil
+}
+
+// splitLine takes one line apart. The key is empty for a comment or a blank
+// line; text is the line without the blanks around it.
+func splitLine(line []byte) (text, key, value string, err error) {
+	line = bytes.TrimSuffix(line, []byte("\n"))
+	line = bytes.TrimSuffix(line, []byte("\r"))
+	text = strings.Trim(string(line), " \t")
+	// Tabs may stand in comments and around the key, not in a value.
+	if err := checkText(strings.ReplaceAll(text, "\t", " ")); err != nil {
+		return "", "", "", err
+	}
+	if text == "" || text[0] == '#' {
+		return text, "", "", nil
+	}
+	key, value, ok := strings.Cut(text, "=")
+	if !ok {
+		return "", "", "", errors.New("no = in it, want `key = value`")
+	}
+	key, value = strings.TrimRight(key, " \t"), strings.TrimLeft(value, " \t")
+	if !wire.ValidSettingKey(key) {
+		// What stands before the = may be part of a secret, so it is not
+		// printed.
+		return "", "", "", fmt.Errorf("key of %d bytes, want 1 to %d of a-z, A-Z, 0-9, _, . and -", len(key), wire.MaxSettingKey)
+	}
+	if err := checkText(value); err != nil {
+		return "", "", "", err
+	}
+	return text, key, value, nil
+}
+
+// checkText reports what in s a line of settings cannot hold: what is invisible
+// or ends a line to some reader.
+func checkText(s string) error {
+	if !utf8.ValidString(s) {
+		return errors.New("invalid UTF-8")
+	}
+	for _, r := range s {
+		switch {
+		case r < 0x20 || r == 0x7f:
+			return fmt.Errorf("control character %U", r)
+		case r == '\u0085' || r == '\u2028' || r == '\u2029':
+			return fmt.Errorf("line separator %U", r)
+		case r == '\ufeff':
+			return fmt.Errorf("byte order mark %U", r)
+		}
+	}
+	return nil
+}
+
+// Get returns the value of key, and whether there is one.
+func (s *Settings) Get(key string) (string, bool) {
+	if s == nil {
+		return "", false
+	}
+	v, ok := s.values[key]
+	return v, ok
+}
+
+// Keys returns the keys in the order of the file.
+func (s *Settings) Keys() []string {
+	if s == nil {
+		return nil
+	}
+	return slices.Clone(s.keys)
+}
+
+// Len returns how many settings there are.
+func (s *Settings) Len() int {
+	if s == nil {
+		return 0
+	}
+	return len(s.keys)
+}
+
+// Bool returns the value of key as a boolean, and whether it is set: 1, true,
+// yes or on, and 0, false, no or off, in any case. Another value, an empty one
+// too, is an error that wraps [ErrSettings]; set is then true.
+func (s *Settings) Bool(key string) (value, set bool, err error) {
+	text, set := s.Get(key)
+	if !set {
+		return false, false, nil
+	}
+	switch strings.ToLower(text) {
+	case "1", "true", "yes", "on":
+		return true, true, nil
+	case "0", "false", "no", "off":
+		return false, true, nil
+	}
+	return false, true, fmt.Errorf("%w: %s: want one of 1, true, yes, on, 0, false, no and off", ErrSettings, key)
+}
+
+// Duration returns the value of key as a duration of zero or more, and whether
+// it is set: a number with a unit as in Go (90s, 5m, 1h30m), or a whole number
+// of seconds, as Choria's settings have it. Another value is an error that
+// wraps [ErrSettings]; set is then true.
+func (s *Settings) Duration(key string) (value time.Duration, set bool, err error) {
+	const maxSeconds = int64(1<<63-1) / int64(time.Second)
+	text, set := s.Get(key)
+	if !set {
+		return 0, false, nil
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil && n >= 0 && n <= maxSeconds {
+		return time.Duration(n) * time.Second, true, nil
+	}
+	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+		return d, true, nil
+	}
+	return 0, true, fmt.Errorf("%w: %s: want a duration such as 90s, 5m or 24h", ErrSettings, key)
+}
+
+// String implements [fmt.Stringer] and prints no value.
+func (s *Settings) String() string { return fmt.Sprintf("(%d settings)", s.Len()) }
+
+// GoString implements [fmt.GoStringer] and prints no value.
+func (s *Settings) GoString() string { return s.String() }
+
+// LogValue implements [slog.LogValuer] and logs no value.
+func (s *Settings) LogValue() slog.Value { return slog.StringValue(s.String()) }

@@ -1,0 +1,372 @@
+package conffile_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/conffile"
+	"muster/internal/wire"
+)
+
+// pairs returns what s holds.
+func pairs(s *conffile.Settings) map[string]string {
+	m := make(map[string]string)
+	for _, k := range s.Keys() {
+		m[k], _ = s.Get(k)
+	}
+	return m
+}
+
+func TestParseSettings(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		in   string
+		want map[string]string
+	}{
+		"one":                    {"provision = true\n", map[string]string{"provision": "true"}},
+		"Choria's key":           {"plugin.choria.server.provision = 1\n", map[string]string{"plugin.choria.server.provision": "1"}},
+		"without blanks":         {"a=b\n", map[string]string{"a": "b"}},
+		"with many":              {" \ta\t =\t b c \t\n", map[string]string{"a": "b c"}},
+		"without a last newline": {"provision = false", map[string]string{"provision": "false"}},
+		"CRLF":                   {"a = 1\r\n\r\n# x\r\nb = 2\r\n", map[string]string{"a": "1", "b": "2"}},
+		"comments and blanks":    {"# a = 1\n\n  # b\tc\n \t\nc = 3\n", map[string]string{"c": "3"}},
+		"more = and #":           {"a = b=c # d\n", map[string]string{"a": "b=c # d"}},
+		"empty value":            {"a =\nb = \n", map[string]string{"a": "", "b": ""}},
+		"UTF-8":                  {"motd = grüß dich\n", map[string]string{"motd": "grüß dich"}},
+		"capitals":               {"Log_Level-2 = x\n", map[string]string{"Log_Level-2": "x"}},
+		"longest key":            {strings.Repeat("a", 128) + " = 1\n", map[string]string{strings.Repeat("a", 128): "1"}},
+		"empty":                  {"", map[string]string{}},
+		"comments only":          {"# nothing yet\n", map[string]string{}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := conffile.ParseSettings([]byte(tt.in))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tt.want, pairs(s)); diff != "" || s.Len() != len(tt.want) {
+				t.Errorf("ParseSettings, Len %d (-want +got):\n%s", s.Len(), diff)
+			}
+		})
+	}
+}
+
+func TestParseSettingsRefuses(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		in   string
+		want []string // in the error
+	}{
+		"zeros after power loss": {strings.Repeat("\x00", 4096), []string{"line 1: control character U+0000"}},
+		"zeros at the end":       {"a = 1\nb = 2\n\x00\x00\x00", []string{"line 3"}},
+		"no =":                   {"a = 1\nhunter2\n", []string{"line 2: no = in it"}},
+		"no key":                 {"= hunter2\n", []string{"line 1: key of 0 bytes"}},
+		"key with a blank":       {"hunter2 b = 1\n", []string{"line 1: key of 9 bytes"}},
+		"key with a slash":       {"a/b = 1\n", []string{"line 1"}},
+		"key too long":           {strings.Repeat("a", 129) + " = 1\n", []string{"line 1: key of 129 bytes"}},
+		"key in UTF-8":           {"grüße = 1\n", []string{"line 1"}},
+		"twice":                  {"a = hunter2\n# x\na = hunter2\n", []string{`line 3: key "a" is given twice, first in line 1`}},
+		"invalid UTF-8":          {"a = hunter2\xff\n", []string{"line 1: invalid UTF-8"}},
+		"a carriage return":      {"a = 1\rb = hunter2\n", []string{"line 1: control character U+000D"}},
+		"a tab in a value":       {"a = hunter2\tb\n", []string{"line 1: control character U+0009"}},
+		"an escape":              {"a = \x1b[2J\n", []string{"line 1: control character U+001B"}},
+		"an escape in a comment": {"# \x1b[2J\n", []string{"line 1"}},
+		"next line":              {"a = b\u0085c = d\n", []string{"line 1: line separator U+0085"}},
+		"paragraph separator":    {"a = b\u2029c = d\n", []string{"line 1: line separator U+2029"}},
+		"byte order mark":        {"\ufeffa = 1\n", []string{"line 1: byte order mark"}},
+		"UTF-16":                 {"a\x00=\x001\x00\n\x00", []string{"line 1"}},
+		"YAML":                   {"provision: true\n", []string{"line 1: no ="}},
+		"too large":              {"a = " + strings.Repeat("x", conffile.MaxFileBytes) + "\n", []string{"limit 1048576"}},
+		"several mistakes":       {"hunter2\na = 1\na = 2\nb\n", []string{"line 1:", "line 3:", "line 4:"}},
+		"a log, not settings":    {strings.Repeat("2026-03-01 hello\n", 5000), []string{"line 16:"}},
+		"PEM":                    {"-----BEGIN PRIVATE KEY-----\nMII+hunter2==\n", []string{"line 1: no =", "line 2: "}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := conffile.ParseSettings([]byte(tt.in))
+			if s != nil || !errors.Is(err, conffile.ErrSettings) {
+				t.Fatalf("ParseSettings = %v, %v, want %v alone", s, err, conffile.ErrSettings)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+			if text := err.Error(); strings.Contains(text, "hunter2") || len(text) > 2048 {
+				t.Errorf("error of %d bytes prints a value or too much: %.300s", len(text), text)
+			}
+		})
+	}
+}
+
+func TestSettingsKeepTheirOrder(t *testing.T) {
+	t.Parallel()
+	s, err := conffile.ParseSettings([]byte("c = 1\na = 2\nb = 3\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := s.Keys()
+	if want := []string{"c", "a", "b"}; !slices.Equal(got, want) {
+		t.Errorf("Keys = %q, want %q", got, want)
+	}
+	clear(got)
+	if s.Keys()[0] != "c" {
+		t.Error("a change of the result of Keys changed the settings")
+	}
+}
+
+func TestNoSettings(t *testing.T) {
+	t.Parallel()
+	var s *conffile.Settings
+	if v, ok := s.Get("a"); v != "" || ok || s.Len() != 0 || s.Keys() != nil {
+		t.Errorf("nil settings have %q, %v, %d, %q", v, ok, s.Len(), s.Keys())
+	}
+	if v, set, err := s.Bool("a"); v || set || err != nil {
+		t.Errorf("Bool = %v, %v, %v, want nothing set", v, set, err)
+	}
+}
+
+func TestBool(t *testing.T) {
+	t.Parallel()
+	want := map[string]bool{
+		"1": true, "true": true, "yes": true, "on": true, "True": true, "ON": true,
+		"0": false, "false": false, "no": false, "off": false, "False": false, "NO": false,
+	}
+	for text, value := range want {
+		s, err := conffile.ParseSettings([]byte("x = " + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, set, err := s.Bool("x"); got != value || !set || err != nil {
+			t.Errorf("Bool of %q = %v, %v, %v, want %v", text, got, set, err, value)
+		}
+	}
+	for _, text := range []string{"", "2", "y", "hunter2", "truefalse"} {
+		s, err := conffile.ParseSettings([]byte("x = " + text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, set, err := s.Bool("x")
+		if got || !set || !errors.Is(err, conffile.ErrSettings) {
+			t.Errorf("Bool of %q = %v, %v, %v, want set and %v", text, got, set, err, conffile.ErrSettings)
+		}
+		if text != "" && strings.Contains(err.Error(), `"`+text) {
+			t.Errorf("error %q prints the value", err)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		text string
+		want time.Duration
+		ok   bool
+	}{
+		"seconds":       {"300", 5 * time.Minute, true},
+		"zero":          {"0", 0, true},
+		"unit":          {"90s", 90 * time.Second, true},
+		"units":         {"1h30m", 90 * time.Minute, true},
+		"most seconds":  {"9223372036", 9223372036 * time.Second, true},
+		"too many":      {"9223372037", 0, false},
+		"negative":      {"-1s", 0, false},
+		"negative bare": {"-1", 0, false},
+		"empty":         {"", 0, false},
+		"days":          {"7d", 0, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, err := conffile.ParseSettings([]byte("x = " + tt.text))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, set, err := s.Duration("x")
+			if got != tt.want || !set || errors.Is(err, conffile.ErrSettings) == tt.ok {
+				t.Errorf("Duration of %q = %v, %v, %v, want %v", tt.text, got, set, err, tt.want)
+			}
+			if _, set, err := s.Duration("y"); set || err != nil {
+				t.Errorf("Duration of what is not set = %v, %v", set, err)
+			}
+		})
+	}
+}
+
+func TestPrintingSettingsPrintsNoValue(t *testing.T) {
+	t.Parallel()
+	s, err := conffile.ParseSettings([]byte("password = hunter2\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	for _, format := range []string{"%v", "%+v", "%#v", "%s", "%q"} {
+		fmt.Fprintf(&b, format, s)
+	}
+	slog.New(slog.NewTextHandler(&b, nil)).Info("read", "settings", s)
+	slog.New(slog.NewJSONHandler(&b, nil)).Info("read", "settings", s)
+	if got := b.String(); strings.Contains(got, "hunter2") || !strings.Contains(got, "1 settings") {
+		t.Errorf("printed %s", got)
+	}
+}
+
+func TestFormatSettings(t *testing.T) {
+	t.Parallel()
+	got, err := conffile.FormatSettings(map[string]string{"b": "2 = #", "a": "", "plugin.choria.x": "grüß"}, "made for web1\n\nby muster")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `# muster settings, complete only with the line that ends them
+# made for web1
+#
+# by muster
+a =
+b = 2 = #
+plugin.choria.x = grüß
+# end of settings
+`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("FormatSettings (-want +got):\n%s", diff)
+	}
+}
+
+func TestFormatSettingsRefuses(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		settings map[string]string
+		header   string
+	}{
+		"line break":           {map[string]string{"a": "hunter2\nprovision = false"}, ""},
+		"carriage return":      {map[string]string{"a": "hunter2\r"}, ""},
+		"leading blank":        {map[string]string{"a": " hunter2"}, ""},
+		"trailing blank":       {map[string]string{"a": "hunter2 "}, ""},
+		"only a blank":         {map[string]string{"a": " "}, ""},
+		"tab":                  {map[string]string{"a": "\thunter2"}, ""},
+		"NUL":                  {map[string]string{"a": "hunter2\x00"}, ""},
+		"line separator":       {map[string]string{"a": "hunter2\u2028b"}, ""},
+		"invalid UTF-8":        {map[string]string{"a": "hunter2\xff"}, ""},
+		"empty key":            {map[string]string{"": "hunter2"}, ""},
+		"key with =":           {map[string]string{"a=b": "hunter2"}, ""},
+		"key as a comment":     {map[string]string{"#a": "hunter2"}, ""},
+		"key with a break":     {map[string]string{"a\nb": "hunter2"}, ""},
+		"key too long":         {map[string]string{strings.Repeat("a", 129): "hunter2"}, ""},
+		"too large":            {map[string]string{"a": strings.Repeat("x", conffile.MaxFileBytes)}, ""},
+		"header with return":   {map[string]string{"a": "1"}, "x\ry = 1"},
+		"header that ends it":  {map[string]string{"a": "1"}, "end of settings"},
+		"header in other text": {map[string]string{"a": "1"}, "\xff"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b, err := conffile.FormatSettings(tt.settings, tt.header)
+			if b != nil || !errors.Is(err, conffile.ErrSettings) {
+				t.Fatalf("FormatSettings = %q, %v, want %v alone", b, err, conffile.ErrSettings)
+			}
+			if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("error %q prints a value", err)
+			}
+		})
+	}
+}
+
+// TestWhatTheWireAllowsCanBeWritten: a configuration that passed
+// [wire.Files.Check] on both sides must not fail when it is written.
+func TestWhatTheWireAllowsCanBeWritten(t *testing.T) {
+	t.Parallel()
+	for r := rune(0); r < 0x3000; r++ {
+		for _, value := range []string{string(r), "a" + string(r) + "b", "a" + string(r)} {
+			files := wire.Files{Configuration: map[string]string{"k": value}}
+			if files.Check() != nil {
+				continue
+			}
+			if _, err := conffile.FormatSettings(files.Configuration, ""); err != nil {
+				t.Fatalf("the wire allows %q: %v", value, err)
+			}
+		}
+	}
+}
+
+// TestFileCutShortIsNeverBelieved cuts a file at every byte: what remains is an
+// error or has no settings at all.
+func TestFileCutShortIsNeverBelieved(t *testing.T) {
+	t.Parallel()
+	whole, err := conffile.FormatSettings(map[string]string{"provision": "false", "identity": "web1.example.net", "a": ""}, "for web1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	last := len(strings.TrimSuffix(string(whole), "\n"))
+	for n := range last {
+		s, err := conffile.ParseSettings(whole[:n])
+		if err == nil && s.Len() > 0 {
+			t.Errorf("the first %d bytes give %d settings:\n%s", n, s.Len(), whole[:n])
+		}
+	}
+	if s, err := conffile.ParseSettings(whole[:last]); err != nil || s.Len() != 3 {
+		t.Errorf("without the last newline: %v, %v, want all settings", s, err)
+	}
+}
+
+func TestFileMayBeEditedByHand(t *testing.T) {
+	t.Parallel()
+	b, err := conffile.FormatSettings(map[string]string{"a": "1"}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := conffile.ParseSettings(append(b, "# mine\nb = 2\n"...))
+	if err != nil || s.Len() != 2 {
+		t.Errorf("ParseSettings with a line after the end = %v, %v, want two settings", s, err)
+	}
+}
+
+// FuzzParseSettings checks that no bytes panic, that nothing comes beside an
+// error, and that what is accepted is written and read back as it is.
+func FuzzParseSettings(f *testing.F) {
+	for _, s := range []string{"", "a = b\n", "a=\r\n#\n", "a = 1\na = 2\n", "\x00", "a = \u00a0\n", "A.b-c_d = = #\n", "# muster settings, complete only with the line that ends them\na = 1\n"} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		s, err := conffile.ParseSettings(b)
+		if err != nil {
+			if s != nil || !errors.Is(err, conffile.ErrSettings) {
+				t.Fatalf("ParseSettings = %v, %v, want %v alone", s, err, conffile.ErrSettings)
+			}
+			return
+		}
+		text, err := conffile.FormatSettings(pairs(s), "")
+		if err != nil {
+			t.Fatalf("what was read cannot be written: %v", err)
+		}
+		again, err := conffile.ParseSettings(text)
+		if err != nil || !maps.Equal(pairs(s), pairs(again)) {
+			t.Fatalf("round trip: %v, %q became %q", err, pairs(s), pairs(again))
+		}
+	})
+}
+
+// FuzzFormatSettings checks that any setting comes back as it is or is refused.
+func FuzzFormatSettings(f *testing.F) {
+	f.Add("a", "b", "header")
+	f.Add("a", " b", "two\nlines")
+	f.Add("a\n", "b\r", "end of settings")
+	f.Fuzz(func(t *testing.T, key, value, header string) {
+		want := map[string]string{key: value}
+		text, err := conffile.FormatSettings(want, header)
+		if err != nil {
+			return
+		}
+		s, err := conffile.ParseSettings(text)
+		if err != nil || !maps.Equal(pairs(s), want) {
+			t.Fatalf("%q became %q: %v", want, text, err)
+		}
+	})
+}

@@ -1,0 +1,214 @@
+package conffile_test
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/conffile"
+)
+
+var errMissing = errors.New("missing")
+
+// fleet is a configuration as daemons have one.
+type fleet struct {
+	Name   string `yaml:"name"`
+	Broker struct {
+		URL  string `yaml:"url"`
+		Port uint16 `yaml:"port"`
+	} `yaml:"broker"`
+	Lifetime time.Duration     `yaml:"lifetime"`
+	Open     bool              `yaml:"open"`
+	Sites    []string          `yaml:"sites"`
+	Labels   map[string]string `yaml:"labels"`
+}
+
+func (f *fleet) Validate() error {
+	var errs []error
+	if f.Name == "" {
+		errs = append(errs, fmt.Errorf("name: %w", errMissing))
+	}
+	if f.Lifetime < time.Hour {
+		errs = append(errs, fmt.Errorf("lifetime: is %v, want 1h or more", f.Lifetime))
+	}
+	return errors.Join(errs...)
+}
+
+// write writes a file and returns its path.
+func write(t testing.TB, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "fleet.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestLoadYAML(t *testing.T) {
+	t.Parallel()
+	defaults := fleet{Name: "blue", Lifetime: 24 * time.Hour}
+	tests := map[string]struct {
+		in   string
+		want func(*fleet)
+	}{
+		"empty":           {"", func(*fleet) {}},
+		"comments":        {"# nothing\n", func(*fleet) {}},
+		"one document":    {"---\nname: red\n", func(f *fleet) { f.Name = "red" }},
+		"nested":          {"broker:\n  url: nats://a\n  port: 4222\n", func(f *fleet) { f.Broker.URL, f.Broker.Port = "nats://a", 4222 }},
+		"durations":       {"lifetime: 90m\n", func(f *fleet) { f.Lifetime = 90 * time.Minute }},
+		"lists and maps":  {"sites: [ams, fra]\nlabels: {a: b}\n", func(f *fleet) { f.Sites, f.Labels = []string{"ams", "fra"}, map[string]string{"a": "b"} }},
+		"a default again": {"open: false\nname: blue\n", func(*fleet) {}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, want := defaults, defaults
+			tt.want(&want)
+			if err := conffile.LoadYAML(write(t, tt.in), &got); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("LoadYAML (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLoadYAMLRefuses(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		in   string
+		want []string // the lines of the error, without the file's name
+	}{
+		"unknown key":         {"nmae: red\n", []string{`line 1: unknown key "nmae"`}},
+		"unknown nested key":  {"broker:\n  ulr: x\n", []string{`line 2: unknown key "ulr"`}},
+		"key in capitals":     {"Name: red\n", []string{`line 1: unknown key "Name"`}},
+		"key given twice":     {"name: red\nopen: true\nname: green\n", []string{`line 3: key "name" is given twice, first in line 1`}},
+		"no duration":         {"lifetime: soon\n", []string{`line 1: is "soon", want a duration such as 90s or 24h`}},
+		"number out of range": {"broker: {port: 70000}\n", []string{`line 1: is "70000", want a whole number`}},
+		"no boolean":          {"open: perhaps\n", []string{`line 1: is "perhaps", want true or false`}},
+		"no list":             {"sites: ams\n", []string{`line 1: is "ams", want a list`}},
+		"no text":             {"name: [a]\n", []string{`line 1: want a text`}},
+		"a list of all":       {"- name: red\n", []string{`line 1: want a mapping of keys to values`}},
+		"two documents":       {"name: red\n---\nname: green\n", []string{`more than one document, want one`}},
+		"rubbish behind it":   {"name: red\n--- [\n", []string{`more than one document, want one`}},
+		"all at once": {"nmae: red\nlifetime: soon\nname: ''\n", []string{`line 1: unknown key "nmae"`,
+			`line 2: is "soon", want a duration such as 90s or 24h`, `name: missing`}},
+		"what Validate finds": {"name: ''\nlifetime: 1m\n", []string{`name: missing`, `lifetime: is 1m0s, want 1h or more`}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := write(t, tt.in)
+			err := conffile.LoadYAML(path, &fleet{Name: "blue", Lifetime: 24 * time.Hour})
+			if err == nil {
+				t.Fatal("LoadYAML = nil, want an error")
+			}
+			var want []string
+			for _, line := range tt.want {
+				want = append(want, path+": "+line)
+			}
+			if diff := cmp.Diff(want, strings.Split(err.Error(), "\n")); diff != "" {
+				t.Errorf("LoadYAML error (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLoadYAMLOfWhatIsNone(t *testing.T) {
+	t.Parallel()
+	for name, in := range map[string]string{
+		"zeros after power loss": strings.Repeat("\x00", 512), "tabs": "a:\n\tb: 1\n", "open quote": "name: \"red\n",
+		"cut short": "broker: {url: nats", "too large": "name: " + strings.Repeat("x", conffile.MaxFileBytes),
+		"aliases that grow": "a: &a [x,x,x,x,x,x,x,x,x]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a]\nc: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b]\nsites: [*c,*c,*c,*c,*c,*c]\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := write(t, in)
+			err := conffile.LoadYAML(path, &fleet{Name: "blue", Lifetime: 24 * time.Hour})
+			if err == nil || !strings.HasPrefix(err.Error(), path+": ") {
+				t.Errorf("LoadYAML error = %v, want one that begins with the path", err)
+			}
+		})
+	}
+}
+
+func TestLoadYAMLKeepsCauses(t *testing.T) {
+	t.Parallel()
+	if err := conffile.LoadYAML(write(t, "name: ''\n"), &fleet{}); !errors.Is(err, errMissing) {
+		t.Errorf("LoadYAML error = %v, want one that wraps what Validate returned", err)
+	}
+	missing := filepath.Join(t.TempDir(), "missing.yaml")
+	if err := conffile.LoadYAML(missing, &fleet{}); !errors.Is(err, fs.ErrNotExist) || strings.Count(err.Error(), missing) != 1 {
+		t.Errorf("LoadYAML error = %v, want %v with the path once", err, fs.ErrNotExist)
+	}
+}
+
+func TestCheckSecretFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	tests := map[string]struct {
+		name string
+		mode os.FileMode
+		want string // in the error, "" for none
+	}{
+		"for the owner":         {"a", 0o600, ""},
+		"read-only":             {"b", 0o400, ""},
+		"readable by the group": {"c", 0o640, "mode 0640 lets others in: chmod 600 " + filepath.Join(dir, "c")},
+		"readable by all":       {"d", 0o644, "mode 0644"},
+		"writable by all":       {"e", 0o602, "mode 0602"},
+		"a name for the shell":  {"it's; a key", 0o644, `chmod 600 '` + dir + `/it'\''s; a key'`},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(dir, tt.name)
+			if err := os.WriteFile(path, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Chmod(path, tt.mode); err != nil { // past the umask
+				t.Fatal(err)
+			}
+			err := conffile.CheckSecretFile(path)
+			if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("CheckSecretFile = %v, want %q", err, tt.want)
+			}
+		})
+	}
+	if err := conffile.CheckSecretFile(dir); err == nil {
+		t.Error("CheckSecretFile of a directory = nil, want an error")
+	}
+	if err := conffile.CheckSecretFile(filepath.Join(dir, "missing")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("CheckSecretFile of nothing = %v, want %v", err, fs.ErrNotExist)
+	}
+}
+
+// FuzzLoadYAML checks that no file panics and that errors name it.
+func FuzzLoadYAML(f *testing.F) {
+	for _, s := range []string{"", "name: red\n", "broker: {port: 1}\n", "a: &a [*a]\n", "<<: {name: x}\n", "---\n---\n", "? [a]\n: b\n", "\x00"} {
+		f.Add([]byte(s))
+	}
+	path := filepath.Join(f.TempDir(), "fleet.yaml")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got := fleet{Name: "blue", Lifetime: 24 * time.Hour}
+		if err := conffile.LoadYAML(path, &got); err != nil {
+			if !strings.HasPrefix(err.Error(), path+": ") {
+				t.Fatalf("LoadYAML error = %v, want one that begins with the path", err)
+			}
+			return
+		}
+		if err := got.Validate(); err != nil {
+			t.Fatalf("LoadYAML accepted what is not valid: %v", err)
+		}
+	})
+}

@@ -1,0 +1,143 @@
+package discover
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"time"
+
+	"github.com/miekg/dns"
+)
+
+// rounds is how often every name server is asked before a lookup is given up: a
+// lost datagram is not a failure yet.
+const rounds = 2
+
+// client asks name servers. It is read-only after newClient.
+type client struct {
+	resolvers  []string // as address and port; empty: those of resolvConf
+	resolvConf string
+	timeout    time.Duration
+}
+
+// newClient checks the part of cfg that is about name servers. The error may
+// join several.
+func newClient(cfg Config) (client, error) {
+	var errs []error
+	if len(cfg.Resolvers) > maxResolvers {
+		errs = append(errs, fmt.Errorf("%d resolvers, limit %d", len(cfg.Resolvers), maxResolvers))
+	}
+	for _, s := range cfg.Resolvers[:min(len(cfg.Resolvers), maxResolvers)] {
+		if err := checkResolver(s); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if cfg.Timeout < 0 {
+		errs = append(errs, fmt.Errorf("timeout %v, want 0 (default) or more", cfg.Timeout))
+	}
+	if len(errs) > 0 {
+		return client{}, errors.Join(errs...)
+	}
+	return client{
+		resolvers:  append([]string(nil), cfg.Resolvers...),
+		resolvConf: cmp.Or(cfg.ResolvConf, "/etc/resolv.conf"),
+		timeout:    cmp.Or(cfg.Timeout, defaultTimeout),
+	}, nil
+}
+
+// servers returns the name servers to ask. Those of the machine are read each
+// time: a laptop moves, and a DHCP lease may come after the agent.
+func (c client) servers() []string {
+	if len(c.resolvers) > 0 {
+		return c.resolvers
+	}
+	var servers []string
+	if conf, err := dns.ClientConfigFromFile(c.resolvConf); err == nil {
+		for _, s := range conf.Servers[:min(len(conf.Servers), maxResolvers)] {
+			servers = append(servers, net.JoinHostPort(s, conf.Port))
+		}
+	}
+	if len(servers) == 0 {
+		servers = []string{"127.0.0.1:53", "[::1]:53"} // resolv.conf(5)
+	}
+	return servers
+}
+
+// lookup asks for the SRV records of name until a name server has answered,
+// with records or by saying that there are none. The error wraps [ErrLookup] and
+// says what each server did.
+func (c client) lookup(ctx context.Context, name string) (answer, error) {
+	servers := c.servers()
+	failures := make(map[string]error, len(servers))
+	for range rounds {
+		for _, server := range servers {
+			m, err := c.ask(ctx, name, server)
+			if err == nil {
+				return newAnswer(name, server, m), nil
+			}
+			failures[server] = err
+			if ctx.Err() != nil {
+				return answer{}, fmt.Errorf("%w: SRV %s: asking %s: %w", ErrLookup, name, server, context.Cause(ctx))
+			}
+		}
+	}
+	var said []string
+	for _, server := range servers {
+		said = append(said, fmt.Sprintf("%s: %v", server, failures[server]))
+	}
+	return answer{}, fmt.Errorf("%w: SRV %s: %s", ErrLookup, name, strings.Join(said, "; "))
+}
+
+// ask puts one question to one name server, over UDP and, if the answer does
+// not fit, over TCP. The message that it returns answers this question, and says
+// that it succeeded or that the name does not exist.
+func (c client) ask(ctx context.Context, name, server string) (*dns.Msg, error) {
+	// Without EDNS(0): servers that stumble over it are older than those that
+	// serve no TCP are rare, and nearly every list of brokers fits 512 bytes.
+	question := new(dns.Msg)
+	question.SetQuestion(dns.Fqdn(name), dns.TypeSRV)
+	reply, err := c.exchange(ctx, "udp", question, server)
+	// A truncated message may end within a record, which is an error too.
+	if reply != nil && reply.Id == question.Id && reply.Truncated {
+		reply, err = c.exchange(ctx, "tcp", question, server)
+	}
+	if err != nil {
+		return nil, err
+	}
+	q := reply.Question
+	switch {
+	case !reply.Response || reply.Opcode != dns.OpcodeQuery:
+		return nil, errors.New("what came back is no answer")
+	case len(q) != 1 || !strings.EqualFold(q[0].Name, question.Question[0].Name) ||
+		q[0].Qtype != dns.TypeSRV || q[0].Qclass != dns.ClassINET:
+		return nil, errors.New("the answer is to another question")
+	case reply.Rcode != dns.RcodeSuccess && reply.Rcode != dns.RcodeNameError:
+		return nil, fmt.Errorf("answered %s", cmp.Or(dns.RcodeToString[reply.Rcode], fmt.Sprintf("code %d", reply.Rcode)))
+	case reply.Truncated:
+		return nil, errors.New("the answer over TCP is truncated")
+	}
+	return reply, nil
+}
+
+// exchange sends one message and returns the reply, which may come beside an
+// error where it could be read in part.
+func (c client) exchange(ctx context.Context, network string, m *dns.Msg, server string) (*dns.Msg, error) {
+	dc := dns.Client{Net: network, Timeout: c.timeout, UDPSize: dns.DefaultMsgSize}
+	conn, err := dc.DialContext(ctx, server)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	// The library heeds the deadline of ctx only when it begins.
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	defer stop()
+	reply, _, err := dc.ExchangeWithConnContext(ctx, m, conn)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		err = fmt.Errorf("no answer over %s within %v", network, c.timeout)
+	}
+	return reply, err
+}

@@ -1,0 +1,95 @@
+package discover
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"muster/internal/wire"
+)
+
+// maxURLBytes bounds a broker's URL: the longest host name, a scheme and a port.
+const maxURLBytes = 300
+
+// defaultPorts are those of NATS, and of HTTP for its WebSocket schemes, as
+// nats.go takes them.
+var defaultPorts = map[string]int{"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
+
+// NormalizeURL returns the one spelling of a broker's address,
+// scheme://host:port, with host in lower case and without a trailing dot. It
+// takes host, host:port, and both with nats://, tls://, ws:// or wss:// in
+// front; host is a host name, an IPv4 address or an IPv6 address in brackets.
+// The port defaults to 4222, with ws:// to 80, with wss:// to 443. With secure
+// a plain scheme becomes the one with TLS; a scheme with TLS always stays.
+//
+// Everything else is refused. So are credentials and paths: a token carries
+// user and password elsewhere. They are not printed either.
+func NormalizeURL(s string, secure bool) (string, error) {
+	b, err := parseURL(s, secure)
+	return b.URL, err
+}
+
+// parseURL is NormalizeURL with the parts kept.
+func parseURL(s string, secure bool) (Broker, error) {
+	text := strings.TrimSpace(s)
+	if len(text) > maxURLBytes {
+		return Broker{}, fmt.Errorf("broker URL of %d bytes, limit %d", len(text), maxURLBytes)
+	}
+	if strings.Contains(text, "@") {
+		return Broker{}, fmt.Errorf("broker URL with credentials in it (not shown): want scheme://host:port, and user and password apart")
+	}
+	bad := func(format string, args ...any) (Broker, error) {
+		return Broker{}, fmt.Errorf("broker URL %q: %s", s, fmt.Sprintf(format, args...))
+	}
+	scheme, rest, ok := strings.Cut(text, "://")
+	if !ok {
+		scheme, rest = "nats", text
+	}
+	scheme = strings.ToLower(scheme)
+	standard, ok := defaultPorts[scheme]
+	if !ok {
+		return bad("scheme %q, want nats, tls, ws or wss", scheme)
+	}
+	if secure {
+		scheme = map[string]string{"nats": "tls", "tls": "tls", "ws": "wss", "wss": "wss"}[scheme]
+		standard = defaultPorts[scheme]
+	}
+	if strings.Count(rest, ":") > 1 && !strings.HasPrefix(rest, "[") {
+		return bad("more than one colon; an IPv6 address stands in brackets")
+	}
+	u, err := url.Parse("//" + strings.TrimSuffix(rest, "/"))
+	if err != nil || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.ForceQuery || strings.ContainsAny(rest, "#%") {
+		return bad("want host, host:port or scheme://host:port")
+	}
+	host, err := parseHost(u.Hostname(), strings.HasPrefix(u.Host, "["))
+	if err != nil {
+		return bad("%v", err)
+	}
+	port := standard
+	if text := u.Port(); text != "" || strings.HasSuffix(u.Host, ":") {
+		n, err := strconv.ParseUint(text, 10, 16)
+		if err != nil || n == 0 {
+			return bad("port %q, want 1 to 65535", text)
+		}
+		port = int(n)
+	}
+	return newBroker(scheme, host, port, SourceStatic), nil
+}
+
+// parseHost returns the one spelling of a host name or address.
+func parseHost(s string, brackets bool) (string, error) {
+	addr, err := netip.ParseAddr(s)
+	switch {
+	case err == nil && addr.Zone() == "" && addr.Is6() == brackets:
+		return addr.String(), nil
+	case err == nil || brackets:
+		return "", fmt.Errorf("host %q, want a host name, an IPv4 address or an IPv6 address in brackets", s)
+	}
+	name, err := wire.ParseIdentity(strings.ToLower(strings.TrimSuffix(s, ".")))
+	if err != nil {
+		return "", fmt.Errorf("host: %w", err)
+	}
+	return string(name), nil
+}

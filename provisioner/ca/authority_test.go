@@ -1,0 +1,238 @@
+package ca_test
+
+import (
+	"crypto"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/hex"
+	"errors"
+	"math/big"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/provisioner/ca"
+)
+
+// caTemplate returns the template of a CA certificate that works at noon.
+func caTemplate(name string) *x509.Certificate {
+	return &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name},
+		NotBefore: noon.Add(-time.Hour), NotAfter: noon.AddDate(1, 0, 0),
+		BasicConstraintsValid: true, IsCA: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+}
+
+// sign returns a certificate after template, signed by parent; both are the
+// same for a root.
+func sign(t testing.TB, template, parent *x509.Certificate, pub crypto.PublicKey, key crypto.Signer) *x509.Certificate {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, pub, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func TestNewRefuses(t *testing.T) {
+	t.Parallel()
+	other, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain, Now: func() time.Time { return noon }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rootKey, issuingKey := newEC(t, elliptic.P256()), newEC(t, elliptic.P256())
+	// pair makes a root and an issuing CA of its own after edited templates.
+	pair := func(edit func(root, issuing *x509.Certificate)) func(*ca.Config) {
+		root, issuing := caTemplate("root"), caTemplate("issuing")
+		edit(root, issuing)
+		return func(c *ca.Config) {
+			c.Root = sign(t, root, root, rootKey.Public(), rootKey)
+			c.Issuing = sign(t, issuing, c.Root, issuingKey.Public(), rootKey)
+			c.Key = issuingKey
+		}
+	}
+	tests := map[string]struct {
+		edit func(*ca.Config)
+		want []string // in the error; none means accepted
+	}{
+		"as generated":   {func(*ca.Config) {}, nil},
+		"made elsewhere": {pair(func(_, _ *x509.Certificate) {}), nil},
+		"RSA, path length open": {func(c *ca.Config) {
+			key := newRSA(t, 2048)
+			root, issuing := caTemplate("root"), caTemplate("issuing")
+			root.MaxPathLen, issuing.MaxPathLen = -1, -1
+			c.Root = sign(t, root, root, key.Public(), key)
+			c.Issuing, c.Key = sign(t, issuing, c.Root, issuingKey.Public(), key), issuingKey
+		}, nil},
+		"nothing": {func(c *ca.Config) { *c = ca.Config{} },
+			[]string{"no root certificate", "no issuing certificate", "no key", "trust domain"}},
+		"everything at once": {func(c *ca.Config) {
+			c.Key, c.TrustDomain, c.MaxTTL, c.DefaultTTL, c.Issuing = other.IssuingKey, "Example.NET", time.Second, time.Hour, c.Root
+		}, []string{"the root itself", "key does not belong", `trust domain "Example.NET"`, "maximum lifetime 1s", "default lifetime 1h0m0s"}},
+		"default lifetime shorter than a minute": {func(c *ca.Config) { c.DefaultTTL = time.Second }, []string{"default lifetime 1s"}},
+		"default lifetime longer than all":       {func(c *ca.Config) { c.DefaultTTL = 91 * 24 * time.Hour }, []string{"default lifetime"}},
+		"negative lifetime":                      {func(c *ca.Config) { c.MaxTTL = -1 }, []string{"maximum lifetime"}},
+		"root of another authority":              {func(c *ca.Config) { c.Root = other.Root }, []string{"not signed by the root"}},
+		"key of the root":                        {func(c *ca.Config) { c.Key = other.RootKey }, []string{"key does not belong"}},
+		"root and issuing swapped":               {func(c *ca.Config) { c.Root, c.Issuing = c.Issuing, c.Root }, []string{"root certificate is not signed by itself"}},
+		"expired":                                {func(c *ca.Config) { c.Now = func() time.Time { return noon.AddDate(6, 0, 0) } }, []string{"issuing certificate expired at 2031-03-01T11:00:00Z"}},
+		"clock far behind":                       {func(c *ca.Config) { c.Now = func() time.Time { return noon.AddDate(-1, 0, 0) } }, []string{"is the clock right"}},
+		"issuing is no CA":                       {pair(func(_, i *x509.Certificate) { i.IsCA = false; i.SubjectKeyId = []byte{1} }), []string{"issuing certificate is not a CA's"}},
+		"issuing may not sign":                   {pair(func(_, i *x509.Certificate) { i.KeyUsage = x509.KeyUsageDigitalSignature }), []string{"issuing certificate may not sign"}},
+		"root allows no CA below it":             {pair(func(r, _ *x509.Certificate) { r.MaxPathLenZero = true }), []string{"path length 0"}},
+		"issuing is only for mail": {pair(func(_, i *x509.Certificate) {
+			i.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageEmailProtection}
+		}), []string{"issuing certificate: "}},
+		"no subject": {pair(func(r, _ *x509.Certificate) { r.Subject = pkix.Name{} }), []string{"root certificate has no subject"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := config(t)
+			tt.edit(&cfg)
+			a, err := ca.New(cfg)
+			if (err == nil) != (tt.want == nil) || (a == nil) != (err != nil) {
+				t.Fatalf("New = %v, %v, want an error about %q", a, err, tt.want)
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error %q does not say %q", err, want)
+				}
+			}
+		})
+	}
+}
+
+func TestNewOfAnExpiredAuthority(t *testing.T) {
+	t.Parallel()
+	cfg := config(t)
+	cfg.Now = func() time.Time { return noon.AddDate(20, 0, 0) }
+	if _, err := ca.New(cfg); !errors.Is(err, ca.ErrAuthority) {
+		t.Errorf("New error = %v, want %v", err, ca.ErrAuthority)
+	}
+}
+
+func TestShortMaximumIsTheDefault(t *testing.T) {
+	t.Parallel()
+	a := authority(t, func(c *ca.Config) { c.MaxTTL = time.Hour })
+	r := requests()["node"]
+	r.PublicKey = newEC(t, elliptic.P256()).Public()
+	if c, _ := issue(t, a, r); !c.NotAfter.Equal(noon.Add(time.Hour).Truncate(time.Second)) {
+		t.Errorf("NotAfter = %v, want an hour from noon", c.NotAfter)
+	}
+}
+
+func TestFingerprintIsOfTheRoot(t *testing.T) {
+	t.Parallel()
+	g, err := generated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum := sha256.Sum256(g.Root.Raw)
+	want := hex.EncodeToString(sum[:])
+	if a := authority(t, nil); a.Fingerprint() != want || g.Fingerprint != want {
+		t.Errorf("Fingerprint = %s and, generated, %s, want %s", a.Fingerprint(), g.Fingerprint, want)
+	}
+}
+
+func TestAuthorityEnds(t *testing.T) {
+	t.Parallel()
+	if got, want := authority(t, nil).NotAfter(), config(t).Issuing.NotAfter; !got.Equal(want) {
+		t.Errorf("NotAfter = %v, want that of the issuing certificate, %v", got, want)
+	}
+}
+
+func TestGenerate(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		domain, name string
+		ok           bool
+	}{
+		"named":          {trustDomain, "Fleet of Example", true},
+		"48 bytes":       {trustDomain, strings.Repeat("x", 48), true},
+		"49 bytes":       {trustDomain, strings.Repeat("x", 49), false},
+		"line break":     {trustDomain, "a\nb", false},
+		"no domain":      {"", "", false},
+		"capital domain": {"Fleet", "", false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g, err := ca.Generate(ca.GenerateConfig{TrustDomain: tt.domain, Name: tt.name})
+			if (err == nil) != tt.ok || (g == nil) != (err != nil) {
+				t.Fatalf("Generate = %v, %v, want success: %v", g, err, tt.ok)
+			}
+			if err != nil {
+				return
+			}
+			certs, err := ca.ParseCertificates([]byte(g.RootPEM + g.IssuingPEM))
+			if err != nil || !certs[0].Equal(g.Root) || !certs[1].Equal(g.Issuing) {
+				t.Errorf("the PEM holds %d certificates, %v, want root and issuing", len(certs), err)
+			}
+			if _, err := ca.New(ca.Config{Root: g.Root, Issuing: g.Issuing, Key: g.IssuingKey, TrustDomain: tt.domain}); err != nil {
+				t.Errorf("New of what Generate made: %v", err)
+			}
+			if _, err := ca.New(ca.Config{Root: g.Root, Issuing: g.Issuing, Key: g.RootKey, TrustDomain: tt.domain}); err == nil {
+				t.Error("root and issuing CA have the same key")
+			}
+		})
+	}
+}
+
+func TestParseCertificates(t *testing.T) {
+	t.Parallel()
+	g, err := generated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		pem  string
+		want int // 0 means refused
+	}{
+		"one":                       {g.RootPEM, 1},
+		"two with text around them": {"Certificate:\n  Data:\n" + g.RootPEM + "and\n" + g.IssuingPEM + "end\n", 2},
+		"without a last newline":    {strings.TrimSpace(g.RootPEM), 1},
+		"with CRLF":                 {strings.ReplaceAll(g.RootPEM, "\n", "\r\n"), 1},
+		"16":                        {strings.Repeat(g.RootPEM, 16), 16},
+		"17":                        {strings.Repeat(g.RootPEM, 17), 0},
+		"empty":                     {"", 0},
+		"text":                      {"hello", 0},
+		"the second is cut short":   {g.RootPEM + g.IssuingPEM[:200], 0},
+		"the first is damaged":      {strings.Replace(g.RootPEM, "M", "!", 1) + g.IssuingPEM, 0},
+		"a key among them":          {g.RootPEM + "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", 0},
+		"no certificate inside":     {"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", 0},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			certs, err := ca.ParseCertificates([]byte(tt.pem))
+			if len(certs) != tt.want || errors.Is(err, ca.ErrPEM) != (tt.want == 0) {
+				t.Errorf("ParseCertificates = %d, %v, want %d", len(certs), err, tt.want)
+			}
+		})
+	}
+}
+
+func TestKeyHash(t *testing.T) {
+	t.Parallel()
+	for name, key := range keys(t) {
+		spki, err := x509.MarshalPKIXPublicKey(key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		sum := sha256.Sum256(spki)
+		if got, err := ca.KeyHash(key.Public()); err != nil || got != hex.EncodeToString(sum[:]) {
+			t.Errorf("%s: KeyHash = %s, %v, want %x", name, got, err, sum)
+		}
+	}
+	if got, err := ca.KeyHash("no key"); got != "" || !errors.Is(err, ca.ErrKey) {
+		t.Errorf("KeyHash of a text = %q, %v, want %v", got, err, ca.ErrKey)
+	}
+}

@@ -1,0 +1,391 @@
+package ca_test
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha1"
+	"crypto/sha256"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+)
+
+// request returns a certificate request in DER, signed by key.
+func request(t testing.TB, key crypto.Signer, template x509.CertificateRequest) []byte {
+	t.Helper()
+	der, err := x509.CreateCertificateRequest(rand.Reader, &template, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// A rawRequest is a certificate request that crypto/x509 would not make. Every
+// part is DER; those left nil are of an honest request.
+type rawRequest struct {
+	version    int
+	subject    []byte
+	key        any    // public key to encode, nil for that of the signer
+	spki       []byte // instead of key
+	attributes []asn1.RawValue
+	algorithm  pkix.AlgorithmIdentifier
+	hash       crypto.Hash
+}
+
+var (
+	oidECDSAWithSHA1   = asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 1}
+	oidECDSAWithSHA256 = asn1.ObjectIdentifier{1, 2, 840, 10045, 4, 3, 2}
+	oidRequest         = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 14} // extensionRequest
+	oidChallenge       = asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 9, 7}
+	oidCN              = asn1.ObjectIdentifier{2, 5, 4, 3}
+	oidSAN             = asn1.ObjectIdentifier{2, 5, 29, 17}
+)
+
+// sign encodes the request and signs it with a P-256 key.
+func (r rawRequest) sign(t testing.TB, key *ecdsa.PrivateKey) []byte {
+	t.Helper()
+	if r.subject == nil {
+		r.subject = encode(t, pkix.Name{CommonName: "web1.example.net"}.ToRDNSequence())
+	}
+	if r.key == nil {
+		r.key = key.Public()
+	}
+	if r.spki == nil {
+		var err error
+		if r.spki, err = x509.MarshalPKIXPublicKey(r.key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r.algorithm.Algorithm == nil {
+		r.algorithm, r.hash = pkix.AlgorithmIdentifier{Algorithm: oidECDSAWithSHA256}, crypto.SHA256
+	}
+	info := encode(t, struct {
+		Version    int
+		Subject    asn1.RawValue
+		SPKI       asn1.RawValue
+		Attributes []asn1.RawValue `asn1:"tag:0"`
+	}{r.version, asn1.RawValue{FullBytes: r.subject}, asn1.RawValue{FullBytes: r.spki}, r.attributes})
+	var digest []byte
+	switch r.hash {
+	case crypto.SHA1:
+		sum := sha1.Sum(info)
+		digest = sum[:]
+	default:
+		sum := sha256.Sum256(info)
+		digest = sum[:]
+	}
+	signature, err := key.Sign(rand.Reader, digest, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encode(t, struct {
+		Info      asn1.RawValue
+		Algorithm pkix.AlgorithmIdentifier
+		Signature asn1.BitString
+	}{asn1.RawValue{FullBytes: info}, r.algorithm, asn1.BitString{Bytes: signature, BitLength: len(signature) * 8}})
+}
+
+// encode returns v in DER.
+func encode(t testing.TB, v any) []byte {
+	t.Helper()
+	der, err := asn1.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// attribute returns an attribute with values in DER.
+func attribute(t testing.TB, id asn1.ObjectIdentifier, values ...any) asn1.RawValue {
+	t.Helper()
+	var set []asn1.RawValue
+	for _, v := range values {
+		set = append(set, asn1.RawValue{FullBytes: encode(t, v)})
+	}
+	return asn1.RawValue{FullBytes: encode(t, struct {
+		ID     asn1.ObjectIdentifier
+		Values []asn1.RawValue `asn1:"set"`
+	}{id, set})}
+}
+
+// altNames returns a subjectAltName extension with one name per argument, each
+// of the kind of its tag.
+func altNames(t testing.TB, names ...asn1.RawValue) pkix.Extension {
+	t.Helper()
+	return pkix.Extension{Id: oidSAN, Value: encode(t, names)}
+}
+
+// altName returns one alternative name.
+func altName(tag int, b []byte) asn1.RawValue {
+	return asn1.RawValue{Class: asn1.ClassContextSpecific, Tag: tag, Bytes: b}
+}
+
+func TestParseCSR(t *testing.T) {
+	t.Parallel()
+	for name, key := range keys(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			uri := &url.URL{Scheme: "spiffe", Host: "elsewhere.example", Path: "/operator/root"}
+			got, err := ca.ParseCSR(request(t, key, x509.CertificateRequest{
+				Subject:  pkix.Name{CommonName: "web1.example.net", Organization: []string{"Example"}},
+				DNSNames: []string{"web1.example.net", "www.example.net"}, EmailAddresses: []string{"root@example.net"},
+				IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)}, URIs: []*url.URL{uri},
+			}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			hash, err := ca.KeyHash(key.Public())
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := &ca.CSR{
+				CommonName: "web1.example.net", DNSNames: []string{"web1.example.net", "www.example.net"},
+				IPAddresses: []string{"192.0.2.1"}, URIs: []string{"spiffe://elsewhere.example/operator/root"},
+				Emails: []string{"root@example.net"}, PublicKey: key.Public(), KeyHash: hash, KeyType: name,
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("ParseCSR (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestParseCSRRefuses(t *testing.T) {
+	t.Parallel()
+	key := newEC(t, elliptic.P256())
+	honest := request(t, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"}, DNSNames: []string{"web1.example.net"}})
+	if _, err := ca.ParseCSR(honest); err != nil {
+		t.Fatalf("the honest request that the others are made of is refused: %v", err)
+	}
+	if _, err := ca.ParseCSR((rawRequest{}).sign(t, key)); err != nil {
+		t.Fatalf("the raw request that the others are made of is refused: %v", err)
+	}
+	edit := func(f func(b []byte) []byte) []byte { return f(bytes.Clone(honest)) }
+	names := func(n int) (all []string) {
+		for range n {
+			all = append(all, "web1.example.net")
+		}
+		return all
+	}
+	extensions := func(n int) (all []pkix.Extension) {
+		for i := range n {
+			all = append(all, pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3, i}})
+		}
+		return all
+	}
+	with := func(extensions ...pkix.Extension) []byte {
+		return rawRequest{attributes: []asn1.RawValue{attribute(t, oidRequest, extensions)}}.sign(t, key)
+	}
+	rsaKey := func(n *big.Int, e int) []byte {
+		return rawRequest{spki: encode(t, struct {
+			Algorithm pkix.AlgorithmIdentifier
+			Key       asn1.BitString
+		}{pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 840, 113549, 1, 1, 1}, Parameters: asn1.NullRawValue},
+			bits(encode(t, struct {
+				N *big.Int
+				E int
+			}{n, e}))})}.sign(t, key)
+	}
+	wide := func(bits uint) *big.Int { // a number of so many bits, odd
+		n := new(big.Int).Lsh(big.NewInt(1), bits-1)
+		return n.SetBit(n, 0, 1)
+	}
+	cn := func(values ...string) []byte {
+		var rdns pkix.RDNSequence
+		for _, v := range values {
+			rdns = append(rdns, pkix.RelativeDistinguishedNameSET{{Type: oidCN, Value: v}})
+		}
+		return rawRequest{subject: encode(t, rdns)}.sign(t, key)
+	}
+	hello := altName(2, []byte("web1.example.net"))
+	tests := map[string]struct {
+		der []byte
+		key bool // refused for its key
+	}{
+		"nothing":              {der: nil},
+		"empty":                {der: []byte{}},
+		"garbage":              {der: []byte("not pem")},
+		"zeros":                {der: make([]byte, 512)},
+		"PEM instead of DER":   {der: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: honest})},
+		"a certificate":        {der: config(t).Root.Raw},
+		"trailing data":        {der: edit(func(b []byte) []byte { return append(b, 0) })},
+		"two requests":         {der: edit(func(b []byte) []byte { return append(b, b...) })},
+		"cut short":            {der: honest[:len(honest)-1]},
+		"cut in half":          {der: honest[:len(honest)/2]},
+		"too large":            {der: edit(func(b []byte) []byte { return append(b, make([]byte, wire.MaxCSRBytes)...) })},
+		"indefinite length":    {der: edit(func(b []byte) []byte { b[1] = 0x80; return append(b, 0, 0) })},
+		"signature altered":    {der: edit(func(b []byte) []byte { b[len(b)-1] ^= 1; return b })},
+		"name altered":         {der: bytes.Replace(honest, []byte("web1"), []byte("web2"), 1)},
+		"another's key":        {der: rawRequest{key: newEC(t, elliptic.P256()).Public()}.sign(t, key)},
+		"SHA-1":                {der: rawRequest{algorithm: pkix.AlgorithmIdentifier{Algorithm: oidECDSAWithSHA1}, hash: crypto.SHA1}.sign(t, key)},
+		"unknown algorithm":    {der: rawRequest{algorithm: pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 3}}}.sign(t, key)},
+		"version 2":            {der: rawRequest{version: 1}.sign(t, key)},
+		"P-224":                {der: request(t, newEC(t, elliptic.P224()), x509.CertificateRequest{}), key: true},
+		"P-521":                {der: request(t, newEC(t, elliptic.P521()), x509.CertificateRequest{}), key: true},
+		"RSA-1024":             {der: request(t, newRSA(t, 1024), x509.CertificateRequest{}), key: true},
+		"RSA-2040":             {der: rsaKey(wide(2040), 65537), key: true},
+		"RSA-2049":             {der: rsaKey(wide(2049), 65537), key: true},
+		"RSA-4104":             {der: rsaKey(wide(4104), 65537), key: true},
+		"RSA-16384":            {der: rsaKey(wide(16384), 65537), key: true},
+		"RSA exponent 3":       {der: rsaKey(wide(2048), 3), key: true},
+		"RSA exponent even":    {der: rsaKey(wide(2048), 65538), key: true},
+		"RSA modulus even":     {der: rsaKey(new(big.Int).Lsh(big.NewInt(1), 2047), 65537), key: true},
+		"RSA modulus negative": {der: rsaKey(big.NewInt(-5), 65537)},
+		"RSA, signed by EC":    {der: rsaKey(newRSA(t, 2048).N, 65537)},
+		"key of an unknown algorithm": {der: rawRequest{spki: encode(t, struct {
+			Algorithm pkix.AlgorithmIdentifier
+			Key       asn1.BitString
+		}{pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 3}}, bits([]byte{1})})}.sign(t, key), key: true},
+		"point that is not on the curve": {der: bytes.Replace(honest, key.PublicKey.X.FillBytes(make([]byte, 32)), make([]byte, 32), 1)},
+
+		"two common names":               {der: cn("web1.example.net", "admin")},
+		"NUL in the common name":         {der: cn("web1.example.net\x00.evil.example")},
+		"line break in the common name":  {der: cn("web1\nlevel=info")},
+		"subject of more than 1 KiB":     {der: cn(strings.Repeat("a", 1100))},
+		"17 names":                       {der: request(t, key, x509.CertificateRequest{DNSNames: names(17)})},
+		"NUL in a DNS name":              {der: with(altNames(t, altName(2, []byte("web1\x00.evil.example"))))},
+		"UTF-8 in a DNS name":            {der: with(altNames(t, altName(2, []byte("wéb1.example.net"))))},
+		"an other name beside":           {der: with(altNames(t, hello, altName(0, []byte{6, 1, 42})))},
+		"a directory name":               {der: with(altNames(t, altName(4, nil)))},
+		"an address of 3 bytes":          {der: with(altNames(t, altName(7, []byte{1, 2, 3})))},
+		"no alternative names but bytes": {der: with(pkix.Extension{Id: oidSAN, Value: []byte("web1")})},
+		"data after alternative names":   {der: with(pkix.Extension{Id: oidSAN, Value: append(encode(t, []asn1.RawValue{hello}), 0)})},
+		"alternative names twice":        {der: with(altNames(t, hello), altNames(t, hello))},
+		"17 extensions":                  {der: with(extensions(17)...)},
+		"thousands of extensions":        {der: with(extensions(3000)...)},
+		"extensions in two attributes":   {der: rawRequest{attributes: []asn1.RawValue{attribute(t, oidRequest, extensions(1)), attribute(t, oidRequest, extensions(2)[1:])}}.sign(t, key)},
+		"extensions in two values":       {der: rawRequest{attributes: []asn1.RawValue{attribute(t, oidRequest, extensions(1), extensions(2))}}.sign(t, key)},
+		"an attribute without a value":   {der: rawRequest{attributes: []asn1.RawValue{attribute(t, oidRequest)}}.sign(t, key)},
+		"an attribute that is none":      {der: rawRequest{attributes: []asn1.RawValue{{FullBytes: encode(t, 5)}}}.sign(t, key)},
+		"17 attributes":                  {der: rawRequest{attributes: slices.Repeat([]asn1.RawValue{attribute(t, oidChallenge, "x")}, 17)}.sign(t, key)},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := ca.ParseCSR(tt.der)
+			if c != nil || !errors.Is(err, ca.ErrCSR) {
+				t.Fatalf("ParseCSR = %+v, %v, want %v alone", c, err, ca.ErrCSR)
+			}
+			if errors.Is(err, ca.ErrKey) != tt.key {
+				t.Errorf("ParseCSR error = %v, for its key: %v, want %v", err, !tt.key, tt.key)
+			}
+		})
+	}
+}
+
+// bits returns b as a bit string.
+func bits(b []byte) asn1.BitString { return asn1.BitString{Bytes: b, BitLength: len(b) * 8} }
+
+// TestNothingOfARequestReachesACertificate issues for the keys of requests that
+// ask for all that they should not get. The certificates equal that of an
+// honest one.
+func TestNothingOfARequestReachesACertificate(t *testing.T) {
+	t.Parallel()
+	key := newEC(t, elliptic.P256())
+	constraints := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 19}, Critical: true, Value: encode(t, struct{ CA bool }{true})}
+	usage := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 15}, Critical: true, Value: encode(t, asn1.BitString{Bytes: []byte{0x06}, BitLength: 7})}
+	server := pkix.Extension{Id: asn1.ObjectIdentifier{2, 5, 29, 37}, Value: encode(t, []asn1.ObjectIdentifier{{1, 3, 6, 1, 5, 5, 7, 3, 1}, {2, 5, 29, 37, 0}})}
+	operator := &url.URL{Scheme: "spiffe", Host: trustDomain, Path: "/operator/alice"}
+	tests := map[string][]byte{
+		"a CA": request(t, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"},
+			ExtraExtensions: []pkix.Extension{constraints, usage, server}}),
+		"wildcard":        request(t, key, x509.CertificateRequest{DNSNames: []string{"*.example.net", "*"}}),
+		"another's name":  request(t, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "prov1.example.net"}, DNSNames: []string{"prov1.example.net"}}),
+		"an operator":     request(t, key, x509.CertificateRequest{URIs: []*url.URL{operator}}),
+		"addresses":       request(t, key, x509.CertificateRequest{IPAddresses: []net.IP{net.IPv4(10, 9, 9, 9), net.IPv6loopback}}),
+		"IDN":             request(t, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "wéb1.example.net"}, DNSNames: []string{"xn--wb1-bma.example.net"}}),
+		"a long name":     request(t, key, x509.CertificateRequest{DNSNames: []string{strings.Repeat("a.", 2000)}}),
+		"16 names":        request(t, key, x509.CertificateRequest{DNSNames: slices.Repeat([]string{"www.example.net"}, 16)}),
+		"no name":         request(t, key, x509.CertificateRequest{}),
+		"a whole subject": request(t, key, x509.CertificateRequest{Subject: pkix.Name{Organization: []string{"system:masters"}, Country: []string{"XX"}, CommonName: "web1.example.net", SerialNumber: "7"}}),
+		"unknown critical": request(t, key, x509.CertificateRequest{ExtraExtensions: []pkix.Extension{
+			{Id: asn1.ObjectIdentifier{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}}),
+		"a challenge": rawRequest{attributes: []asn1.RawValue{attribute(t, oidChallenge, "hunter2")}}.sign(t, key),
+	}
+	a := authority(t, nil)
+	r := requests()["node"]
+	r.PublicKey = key.Public()
+	_, honest := issue(t, a, r)
+	for name, der := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, err := ca.ParseCSR(der)
+			if err != nil {
+				t.Fatalf("ParseCSR: %v", err)
+			}
+			r := r
+			r.PublicKey = c.PublicKey
+			_, parsed := issue(t, a, r)
+			if diff := cmp.Diff(string(describe(honest)), string(describe(parsed))); diff != "" {
+				t.Errorf("certificate (-honest +got):\n%s", diff)
+			}
+			if role, name, err := a.Verify(parsed, nil, noon); err != nil || role != wire.RoleNode || name != "web1.example.net" {
+				t.Errorf("Verify = %s, %s, %v, want the node", role, name, err)
+			}
+		})
+	}
+}
+
+// FuzzParseCSR checks that no bytes panic, that nothing comes beside an error,
+// and that what is accepted is within all bounds and good for issuing.
+func FuzzParseCSR(f *testing.F) {
+	key := newEC(f, elliptic.P256())
+	honest := request(f, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"}, DNSNames: []string{"web1.example.net"}})
+	f.Add(honest)
+	f.Add([]byte{})
+	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\n"))
+	f.Add(rawRequest{attributes: []asn1.RawValue{attribute(f, oidChallenge, "x")}}.sign(f, key))
+	for _, k := range keys(f) {
+		f.Add(request(f, k, x509.CertificateRequest{EmailAddresses: []string{"a@b"}, IPAddresses: []net.IP{net.IPv6loopback}}))
+	}
+	a := authority(f, nil)
+	f.Fuzz(func(t *testing.T, der []byte) {
+		c, err := ca.ParseCSR(der)
+		if err != nil {
+			if c != nil || !errors.Is(err, ca.ErrCSR) {
+				t.Fatalf("ParseCSR = %v, %v, want %v alone", c, err, ca.ErrCSR)
+			}
+			return
+		}
+		if n := len(c.DNSNames) + len(c.Emails) + len(c.IPAddresses) + len(c.URIs); n > 16 {
+			t.Fatalf("%d names", n)
+		}
+		if kind, err := ca.KeyType(c.PublicKey); err != nil || kind != c.KeyType {
+			t.Fatalf("KeyType = %q, %v, want %q", kind, err, c.KeyType)
+		}
+		issued, err := a.Issue(ca.Request{Role: wire.RoleNode, Name: "web1.example.net", PublicKey: c.PublicKey})
+		if err != nil || issued.PublicKeyHash != c.KeyHash {
+			t.Fatalf("Issue = %+v, %v, want a certificate for key %s", issued, err, c.KeyHash)
+		}
+	})
+}
+
+func BenchmarkParseCSR(b *testing.B) {
+	for name, key := range keys(b) {
+		b.Run(name, func(b *testing.B) {
+			der := request(b, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"}, DNSNames: []string{"web1.example.net"}})
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := ca.ParseCSR(der); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

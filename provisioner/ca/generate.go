@@ -1,0 +1,120 @@
+package ca
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Lifetimes of a generated authority. Ten years outlive most machines; the
+// issuing certificate can be replaced without touching what nodes pin.
+const (
+	rootYears    = 10
+	issuingYears = 5
+
+	// authorityBackdate lets nodes with late clocks use a new authority, and
+	// leaves room for the backdating of what it issues.
+	authorityBackdate = time.Hour
+)
+
+// maxAuthorityName leaves room for " issuing CA" within ub-common-name.
+const maxAuthorityName = 48
+
+// GenerateConfig configures [Generate].
+type GenerateConfig struct {
+	// TrustDomain is the one of [Config]. Required: an authority that could
+	// not be used must not be made.
+	TrustDomain string
+
+	// Name begins the common names of both certificates: 1 to 48 bytes of
+	// printable UTF-8. Optional; defaults to "muster".
+	Name string
+
+	// Now is the clock. Optional; defaults to [time.Now].
+	Now func() time.Time
+}
+
+// Generated is a new authority. The keys exist only here until the caller has
+// written them; that of the root is needed again only for another issuing CA
+// and belongs away from the network.
+type Generated struct {
+	Root, Issuing       *x509.Certificate
+	RootPEM, IssuingPEM string
+	RootKey, IssuingKey crypto.Signer // P-256
+	Fingerprint         string        // of Root; see [Authority.Fingerprint]
+}
+
+// Generate makes a new root, valid for ten years, and an issuing CA below it,
+// valid for five, each with a P-256 key of its own. Nothing is written.
+func Generate(cfg GenerateConfig) (*Generated, error) {
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Name == "" {
+		cfg.Name = "muster"
+	}
+	errs := appendError(nil, checkTrustDomain(cfg.TrustDomain))
+	if len(cfg.Name) > maxAuthorityName || !printable(cfg.Name) {
+		errs = append(errs, fmt.Errorf("name %.80q: want 1 to %d bytes of printable UTF-8", cfg.Name, maxAuthorityName))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("generate authority: %w", errors.Join(errs...))
+	}
+
+	notBefore := cfg.Now().UTC().Add(-authorityBackdate).Truncate(time.Second)
+	root, rootKey, err := newAuthority(&x509.Certificate{
+		Subject:   pkix.Name{CommonName: cfg.Name + " root CA"},
+		NotBefore: notBefore, NotAfter: notBefore.AddDate(rootYears, 0, 0),
+		MaxPathLen: 1,
+	}, nil, nil)
+	if err != nil {
+		return nil, fmt.Errorf("generate root: %w", err)
+	}
+	issuing, issuingKey, err := newAuthority(&x509.Certificate{
+		Subject:   pkix.Name{CommonName: cfg.Name + " issuing CA"},
+		NotBefore: notBefore, NotAfter: notBefore.AddDate(issuingYears, 0, 0),
+		MaxPathLen: 0, MaxPathLenZero: true,
+	}, root, rootKey)
+	if err != nil {
+		return nil, fmt.Errorf("generate issuing CA: %w", err)
+	}
+	return &Generated{
+		Root: root, RootPEM: encodePEM(root.Raw), RootKey: rootKey,
+		Issuing: issuing, IssuingPEM: encodePEM(issuing.Raw), IssuingKey: issuingKey,
+		Fingerprint: certificateFingerprint(root.Raw),
+	}, nil
+}
+
+// newAuthority makes a key and signs a CA certificate for it after template,
+// by parent or, if that is nil, by itself.
+func newAuthority(template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	if template.SubjectKeyId, err = keyIdentifier(key.Public()); err != nil {
+		return nil, nil, err
+	}
+	template.SerialNumber = newSerial()
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageCRLSign
+	template.BasicConstraintsValid = true
+	template.IsCA = true
+	if parent == nil {
+		parent, parentKey = template, key
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
+	if err != nil {
+		return nil, nil, err
+	}
+	c, err := x509.ParseCertificate(der)
+	if err != nil {
+		return nil, nil, err
+	}
+	return c, key, nil
+}

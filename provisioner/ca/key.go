@@ -1,0 +1,78 @@
+package ca
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+)
+
+// Bounds of RSA keys. Less than 2048 bits is weak (NIST SP 800-57 part 1); more
+// than 4096 costs a verifier more than it wins, and a hostile one could cost a
+// lot. Small and even exponents have attacks of their own (FIPS 186-5, A.1.1).
+const (
+	minRSABits     = 2048
+	maxRSABits     = 4096
+	minRSAExponent = 1<<16 + 1
+)
+
+// ErrKey means that a public key is of a kind or strength that gets no
+// certificate.
+var ErrKey = errors.New("key not accepted")
+
+// KeyHash returns the lower-case hex SHA-256 over the DER of pub's
+// SubjectPublicKeyInfo, the name of a key everywhere in muster. The key may be
+// any that crypto/x509 can encode; the error wraps [ErrKey].
+func KeyHash(pub crypto.PublicKey) (string, error) {
+	spki, err := x509.MarshalPKIXPublicKey(pub)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrKey, err)
+	}
+	sum := sha256.Sum256(spki)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// KeyType names the kind and size of pub: "P-256", "P-384", "Ed25519", or
+// "RSA-" with the bits of the modulus, which are 2048 to 4096 and a multiple
+// of 8. Any other key is an error that wraps [ErrKey].
+func KeyType(pub crypto.PublicKey) (string, error) {
+	switch k := pub.(type) {
+	case *ecdsa.PublicKey:
+		if k == nil || k.Curve != elliptic.P256() && k.Curve != elliptic.P384() {
+			return "", fmt.Errorf("%w: ECDSA on another curve than P-256 and P-384", ErrKey)
+		}
+		return k.Curve.Params().Name, nil
+	case ed25519.PublicKey:
+		if len(k) != ed25519.PublicKeySize {
+			return "", fmt.Errorf("%w: Ed25519 of %d bytes, want %d", ErrKey, len(k), ed25519.PublicKeySize)
+		}
+		return "Ed25519", nil
+	case *rsa.PublicKey:
+		return rsaType(k)
+	default:
+		return "", fmt.Errorf("%w: %T, want ECDSA on P-256 or P-384, Ed25519 or RSA", ErrKey, pub)
+	}
+}
+
+// rsaType is KeyType for RSA.
+func rsaType(k *rsa.PublicKey) (string, error) {
+	if k == nil || k.N == nil {
+		return "", fmt.Errorf("%w: RSA without a modulus", ErrKey)
+	}
+	bits := k.N.BitLen()
+	switch {
+	case bits < minRSABits || bits > maxRSABits || bits%8 != 0:
+		return "", fmt.Errorf("%w: RSA of %d bits, want %d to %d in steps of 8", ErrKey, bits, minRSABits, maxRSABits)
+	case k.N.Bit(0) == 0:
+		return "", fmt.Errorf("%w: RSA with an even modulus", ErrKey)
+	case k.E < minRSAExponent || k.E%2 == 0:
+		return "", fmt.Errorf("%w: RSA exponent %d, want an odd one of %d or more", ErrKey, k.E, minRSAExponent)
+	}
+	return fmt.Sprintf("RSA-%d", bits), nil
+}

@@ -1,0 +1,183 @@
+package ca_test
+
+import (
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+)
+
+// openssl runs the real one and returns its output and whether it succeeded.
+func openssl(t testing.TB, args ...string) (string, bool) {
+	t.Helper()
+	if _, err := exec.LookPath("openssl"); err != nil {
+		t.Fatalf("these tests need openssl (`make deps` installs it): %v", err)
+	}
+	out, err := exec.CommandContext(t.Context(), "openssl", args...).CombinedOutput()
+	return string(out), err == nil
+}
+
+// TestOpenSSLVerifies has openssl judge a certificate of each role and key type
+// as a node's files hold them, strictly.
+func TestOpenSSLVerifies(t *testing.T) {
+	t.Parallel()
+	// openssl has a clock of its own, so these are issued now.
+	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := ca.New(ca.Config{Root: g.Root, Issuing: g.Issuing, Key: g.IssuingKey, TrustDomain: trustDomain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for keyType, key := range keys(t) {
+		for name, r := range requests() {
+			t.Run(name+" "+keyType, func(t *testing.T) {
+				t.Parallel()
+				r.PublicKey = key.Public()
+				c, err := a.Issue(r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				dir := t.TempDir()
+				roots, chain := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "certificate.pem")
+				for path, text := range map[string]string{roots: a.RootsPEM(), chain: c.Chain} {
+					if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+						t.Fatal(err)
+					}
+				}
+				verify := []string{"verify", "-x509_strict", "-CAfile", roots, "-untrusted", chain}
+				if out, ok := openssl(t, append(verify, chain)...); !ok {
+					t.Errorf("openssl verify:\n%s", out)
+				}
+				if out, ok := openssl(t, append(verify, "-purpose", "sslclient", chain)...); !ok {
+					t.Errorf("openssl verify -purpose sslclient:\n%s", out)
+				}
+				serves := r.ServerAuth || r.Role == wire.RoleBroker
+				if out, ok := openssl(t, append(verify, "-purpose", "sslserver", chain)...); ok != serves {
+					t.Errorf("openssl verify -purpose sslserver = %v, want %v:\n%s", ok, serves, out)
+				}
+				checkText(t, chain, r, c)
+			})
+		}
+	}
+}
+
+// checkText compares what openssl reads in a certificate with what was issued.
+func checkText(t *testing.T, path string, r ca.Request, c *ca.Certificate) {
+	t.Helper()
+	text, ok := openssl(t, "x509", "-in", path, "-noout", "-text")
+	if !ok {
+		t.Fatalf("openssl x509 -text:\n%s", text)
+	}
+	for _, want := range []string{
+		"CA:FALSE", "Digital Signature", "TLS Web Client Authentication",
+		"URI:spiffe://" + trustDomain + "/" + string(r.Role) + "/" + r.Name,
+		c.NotAfter.Format("Not After : Jan _2 15:04:05 2006 GMT"),
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("openssl x509 -text does not say %q:\n%s", want, text)
+		}
+	}
+	serial, _ := openssl(t, "x509", "-in", path, "-noout", "-serial")
+	if want := "serial=" + strings.ToUpper(c.Serial) + "\n"; serial != want {
+		t.Errorf("openssl x509 -serial = %q, want %q", serial, want)
+	}
+}
+
+// TestOpenSSLVerifiesTheAuthority checks root and issuing CA from outside.
+func TestOpenSSLVerifiesTheAuthority(t *testing.T) {
+	t.Parallel()
+	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain, Name: "Fleet of Example"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	root, issuing := filepath.Join(dir, "root.pem"), filepath.Join(dir, "issuing.pem")
+	for path, text := range map[string]string{root: g.RootPEM, issuing: g.IssuingPEM} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{root, issuing} {
+		if out, ok := openssl(t, "verify", "-x509_strict", "-CAfile", root, path); !ok {
+			t.Errorf("openssl verify %s:\n%s", filepath.Base(path), out)
+		}
+	}
+	out, _ := openssl(t, "x509", "-in", root, "-noout", "-fingerprint", "-sha256")
+	_, pin, _ := strings.Cut(strings.TrimSpace(out), "=")
+	if got := strings.ToLower(strings.ReplaceAll(pin, ":", "")); got != g.Fingerprint {
+		t.Errorf("Fingerprint = %s, and openssl says %s", g.Fingerprint, got)
+	}
+}
+
+// TestOpenSSLRequests parses requests that openssl makes, with the key types
+// that its users choose.
+func TestOpenSSLRequests(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		args []string
+		want string // key type
+	}{
+		"P-256":    {[]string{"-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256"}, "P-256"},
+		"P-384":    {[]string{"-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-384", "-sha384"}, "P-384"},
+		"Ed25519":  {[]string{"-newkey", "ed25519"}, "Ed25519"},
+		"RSA-2048": {[]string{"-newkey", "rsa:2048"}, "RSA-2048"},
+		"RSA-PSS":  {[]string{"-newkey", "rsa:2048", "-sigopt", "rsa_padding_mode:pss", "-sigopt", "rsa_pss_saltlen:32"}, "RSA-2048"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			key, file := filepath.Join(dir, "private.pem"), filepath.Join(dir, "csr.pem")
+			args := append([]string{"req", "-new", "-nodes", "-keyout", key, "-out", file,
+				"-subj", "/O=Example/CN=web1.example.net", "-addext", "subjectAltName=DNS:web1.example.net,IP:192.0.2.1"}, tt.args...)
+			if out, ok := openssl(t, args...); !ok {
+				t.Fatalf("openssl %s:\n%s", strings.Join(args, " "), out)
+			}
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			block, _ := pem.Decode(b)
+			c, err := ca.ParseCSR(block.Bytes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if c.KeyType != tt.want || c.CommonName != "web1.example.net" || len(c.DNSNames) != 1 || len(c.IPAddresses) != 1 {
+				t.Errorf("ParseCSR = %+v, want %s for web1.example.net", c, tt.want)
+			}
+		})
+	}
+}
+
+// TestRootMatchesPool checks that the pool that TLS uses trusts what the
+// authority issues, and that certificates carry the key identifiers by which
+// chains are built.
+func TestRootMatchesPool(t *testing.T) {
+	t.Parallel()
+	a := authority(t, nil)
+	r := requests()["node"]
+	r.PublicKey = newRSA(t, 2048).Public()
+	_, parsed := issue(t, a, r)
+	intermediates := x509.NewCertPool()
+	intermediates.AddCert(config(t).Issuing)
+	if _, err := parsed.Verify(x509.VerifyOptions{Roots: a.Roots(), Intermediates: intermediates, CurrentTime: noon.Add(time.Minute),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
+		t.Errorf("Verify: %v", err)
+	}
+	if got, want := hex.EncodeToString(parsed.AuthorityKeyId), hex.EncodeToString(config(t).Issuing.SubjectKeyId); got != want {
+		t.Errorf("authority key identifier %s, want %s", got, want)
+	}
+	if len(parsed.SubjectKeyId) != 20 {
+		t.Errorf("subject key identifier of %d bytes, want 20", len(parsed.SubjectKeyId))
+	}
+}

@@ -1,0 +1,150 @@
+package ca
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// Bounds on a request. A name's own bounds are those of [wire.ParseIdentity].
+const (
+	maxRequestNames = 32 // DNS names and addresses together; chosen, a broker has about four
+
+	// maxCommonName is ub-common-name of RFC 5280 appendix A.1.
+	maxCommonName = 64
+
+	// maxRoleName bounds the names of brokers, provisioners and operators, so
+	// that each fits a common name.
+	maxRoleName = maxCommonName
+)
+
+// ErrRequest means that what was asked for cannot be certified. Asking again
+// will not help; the text around it lists what is wrong.
+var ErrRequest = errors.New("certificate cannot be issued as asked")
+
+// A profile is what the certificates of one role may say.
+type profile struct {
+	identity   bool // the name is a node's identity, and is a DNS name of the certificate
+	names      bool // may have further DNS names
+	addresses  bool // may have IP addresses
+	needsNames bool // must have a DNS name or an address
+	serverAuth bool // always a TLS server
+	mayServe   bool // a TLS server if that is asked for
+}
+
+// profileOf returns the profile of a role, and whether there is one.
+func profileOf(role wire.Role) (profile, bool) {
+	switch role {
+	case wire.RoleNode:
+		return profile{identity: true, names: true, mayServe: true}, true
+	case wire.RoleBroker:
+		return profile{names: true, addresses: true, needsNames: true, serverAuth: true, mayServe: true}, true
+	case wire.RoleProvisioner, wire.RoleOperator:
+		return profile{}, true
+	default:
+		return profile{}, false
+	}
+}
+
+// checkName reports why name cannot be the name of a holder of role.
+func checkName(role wire.Role, name string) error {
+	if p, ok := profileOf(role); ok && p.identity {
+		_, err := wire.ParseIdentity(name)
+		return err
+	}
+	const chars = "abcdefghijklmnopqrstuvwxyz0123456789"
+	if name == "" || len(name) > maxRoleName || strings.Trim(name, chars+"._-") != "" || !strings.ContainsRune(chars, rune(name[0])) {
+		return fmt.Errorf("name %.80q: want 1 to %d of a-z, 0-9, ., _ and -, beginning with a letter or digit", name, maxRoleName)
+	}
+	return nil
+}
+
+// subject is the approved content of one certificate.
+type subject struct {
+	commonName string // "" where the name does not fit
+	dnsNames   []string
+	addresses  []net.IP
+	usages     []x509.ExtKeyUsage
+	ttl        time.Duration
+}
+
+// subject checks r against the profile of its role and against the lifetimes
+// that the authority allows. The error lists every mistake and wraps
+// [ErrRequest].
+func (a *Authority) subject(r *Request) (*subject, error) {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	p, ok := profileOf(r.Role)
+	if !ok {
+		return nil, fmt.Errorf("%w: role %.40q, want node, broker, provisioner or operator", ErrRequest, r.Role)
+	}
+	s := &subject{ttl: r.TTL, usages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	errs = appendError(errs, checkName(r.Role, r.Name))
+	if len(r.Name) <= maxCommonName {
+		s.commonName = r.Name
+	}
+	_, err := KeyType(r.PublicKey)
+	errs = appendError(errs, err)
+	if s.ttl == 0 {
+		s.ttl = a.defaultTTL
+	}
+	if s.ttl < MinTTL || s.ttl > a.maxTTL {
+		bad("lifetime %v, want %v to %v", s.ttl, MinTTL, a.maxTTL)
+	}
+	if r.ServerAuth && !p.mayServe {
+		bad("a certificate of role %s cannot be a TLS server's", r.Role)
+	}
+	if p.serverAuth || r.ServerAuth {
+		s.usages = append(s.usages, x509.ExtKeyUsageServerAuth)
+	}
+	errs = append(errs, s.addNames(p, r)...)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("%w: %w", ErrRequest, errors.Join(errs...))
+	}
+	return s, nil
+}
+
+// addNames takes the approved names of r that p allows, each once, and returns
+// what is wrong with the others.
+func (s *subject) addNames(p profile, r *Request) []error {
+	if n := len(r.DNSNames) + len(r.IPAddresses); n > maxRequestNames {
+		return []error{fmt.Errorf("%d names, limit %d", n, maxRequestNames)}
+	}
+	var errs []error
+	if p.identity {
+		s.dnsNames = append(s.dnsNames, r.Name)
+	}
+	if len(r.DNSNames) > 0 && !p.names {
+		errs = append(errs, fmt.Errorf("a certificate of role %s has no DNS names", r.Role))
+	}
+	for _, name := range r.DNSNames {
+		if _, err := wire.ParseIdentity(name); err != nil {
+			errs = append(errs, fmt.Errorf("DNS name %.80q: %w", name, err))
+		}
+		if !slices.Contains(s.dnsNames, name) {
+			s.dnsNames = append(s.dnsNames, name)
+		}
+	}
+	if len(r.IPAddresses) > 0 && !p.addresses {
+		errs = append(errs, fmt.Errorf("a certificate of role %s has no IP addresses", r.Role))
+	}
+	for _, ip := range r.IPAddresses {
+		if ip.To16() == nil || ip.IsUnspecified() || ip.IsMulticast() {
+			errs = append(errs, fmt.Errorf("IP address %q: want one of a single machine", ip.String()))
+		}
+		if !slices.ContainsFunc(s.addresses, ip.Equal) {
+			s.addresses = append(s.addresses, ip)
+		}
+	}
+	if p.needsNames && len(r.DNSNames)+len(r.IPAddresses) == 0 {
+		errs = append(errs, fmt.Errorf("a certificate of role %s needs a DNS name or an IP address", r.Role))
+	}
+	return errs
+}

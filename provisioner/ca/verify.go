@@ -1,0 +1,68 @@
+package ca
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// ErrUntrusted means that a certificate is not one of this installation's, or
+// not valid at the time. Refuse its holder.
+var ErrUntrusted = errors.New("certificate not trusted")
+
+// Verify checks that leaf is an end entity's certificate of this installation,
+// valid at the given instant and good for a TLS client, and returns the role
+// and the name that it certifies. Intermediates are what the peer presented
+// besides it, nil if nothing; the issuing certificate need not be among them.
+// A zero instant means now. The error wraps [ErrUntrusted].
+//
+// Verify knows nothing of revocation, nor whether the certificate ever left
+// the provisioner: the caller asks the store.
+func (a *Authority) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate, at time.Time) (wire.Role, string, error) {
+	role, name, err := a.verify(leaf, intermediates, at)
+	if err != nil {
+		return "", "", fmt.Errorf("%w: %w", ErrUntrusted, err)
+	}
+	return role, name, nil
+}
+
+func (a *Authority) verify(leaf *x509.Certificate, intermediates []*x509.Certificate, at time.Time) (wire.Role, string, error) {
+	if leaf == nil {
+		return "", "", errors.New("no certificate")
+	}
+	if leaf.IsCA {
+		return "", "", errors.New("a CA's certificate")
+	}
+	if at.IsZero() {
+		at = a.now()
+	}
+	pool := a.intermediates
+	if len(intermediates) > 0 {
+		pool = pool.Clone()
+		for _, c := range intermediates {
+			pool.AddCert(c)
+		}
+	}
+	// Every profile has clientAuth, and one without it is not ours.
+	if _, err := leaf.Verify(x509.VerifyOptions{
+		Roots: a.roots, Intermediates: pool, CurrentTime: at,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}); err != nil {
+		return "", "", err
+	}
+	role, name, err := wire.RoleOf(leaf, a.trustDomain)
+	if err != nil {
+		return "", "", err
+	}
+	if err := checkName(role, name); err != nil {
+		return "", "", err
+	}
+	if p, ok := profileOf(role); ok && p.identity && !slices.Contains(leaf.DNSNames, name) {
+		return "", "", fmt.Errorf("identity %q is not among its DNS names", name)
+	}
+	return role, name, nil
+}

@@ -12,12 +12,9 @@ var ErrPattern = errors.New("not a valid identity pattern")
 
 // A Pattern selects identities: in a token's `identities`, in the allow-list,
 // in a signer's limits. It is compared label by label, so `web*.example.net`
-// covers web1.example.net and not web1.evil.example.net:
-//
-//   - any run of characters inside one label
-//     ?   one character inside one label
-//     **  as the whole first label: one or more labels
-//   - as the whole pattern: every identity
+// covers web1.example.net and not web1.evil.example.net. Inside a label, `*` is
+// any run of characters and `?` is one. `**` as the whole first label is one or
+// more labels, and `*` as the whole pattern is every identity.
 //
 // Make one with [ParsePattern].
 type Pattern string

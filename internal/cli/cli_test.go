@@ -1,0 +1,237 @@
+package cli_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"muster/internal/cli"
+)
+
+func TestParseDuration(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]time.Duration{
+		"1y": cli.Year, "30d": 30 * cli.Day, "12h": 12 * time.Hour, "1d12h": 36 * time.Hour, "2M": 60 * cli.Day, "2m": 2 * time.Minute,
+		"1w": cli.Week, "90s": 90 * time.Second, "0s": 0, "1Y1W1D1H1S": cli.Year + cli.Week + cli.Day + time.Hour + time.Second,
+		"292y": 292 * cli.Year,
+	} {
+		if got, err := cli.ParseDuration(in); err != nil || got != want {
+			t.Errorf("ParseDuration(%q) = %v, %v, want %v", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "1", "y", "1 y", "-1y", "+1y", "1.5h", "1x", "1yy", "y1", "293y", "99999999999999999999s", "1µs", "292y292y"} {
+		if got, err := cli.ParseDuration(in); err == nil || got != 0 {
+			t.Errorf("ParseDuration(%q) = %v, %v, want an error", in, got, err)
+		}
+	}
+}
+
+func TestSpan(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[time.Duration]string{
+		0: "less than 1s", time.Second: "1s", 90 * time.Second: "1m 30s", -36 * time.Hour: "1d 12h",
+		cli.Year + 40*cli.Day + time.Hour: "1y 40d", cli.Year + time.Hour: "1y 1h", 10 * cli.Day: "10d",
+	} {
+		if got := cli.Span(in); got != want {
+			t.Errorf("Span(%v) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestParseInstant(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for in, want := range map[string]time.Time{
+		"2027-01-31T12:00:00Z": time.Date(2027, 1, 31, 12, 0, 0, 0, time.UTC), "2027-01-31T12:00:00+02:00": time.Date(2027, 1, 31, 10, 0, 0, 0, time.UTC),
+		"12h": now.Add(12 * time.Hour),
+	} {
+		if got, err := cli.ParseInstant(in, now); err != nil || !got.Equal(want) {
+			t.Errorf("ParseInstant(%q) = %v, %v, want %v", in, got, err, want)
+		}
+	}
+	for _, in := range []string{"", "tomorrow", "2027-01-31", "-12h"} {
+		if got, err := cli.ParseInstant(in, now); err == nil || !got.IsZero() {
+			t.Errorf("ParseInstant(%q) = %v, %v, want an error", in, got, err)
+		}
+	}
+}
+
+func TestReport(t *testing.T) {
+	t.Parallel()
+	usage := cli.Usage("muster jwt", errors.New("one"), nil, errors.New("two\x1b[31m"))
+	for name, tt := range map[string]struct {
+		err  error
+		code int
+		want string
+	}{
+		"none":             {nil, cli.ExitDone, ""},
+		"no mistakes":      {cli.Usage("muster", nil, nil), cli.ExitDone, ""},
+		"failure":          {errors.New("no disk"), cli.ExitFailed, "muster: no disk\n"},
+		"several failures": {errors.Join(errors.New("a"), errors.New("b")), cli.ExitFailed, "muster: a\nmuster: b\n"},
+		"usage":            {usage, cli.ExitUsage, "muster: one\nmuster: two\\u001b[31m\nmuster: try `muster jwt --help`\n"},
+		"usage, wrapped":   {fmt.Errorf("x: %w", cli.Usage("", errors.New("y"))), cli.ExitUsage, "muster: x: y\n"},
+	} {
+		var b bytes.Buffer
+		if code := cli.Report(&b, "muster", tt.err); code != tt.code || b.String() != tt.want {
+			t.Errorf("%s: Report = %d and %q, want %d and %q", name, code, b.String(), tt.code, tt.want)
+		}
+	}
+}
+
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"plain": "plain", "a\nb": "a\nb", "größe 😀": "größe 😀", "\x1b]0;x\a": `\u001b]0;x\u0007`,
+		"a\u202eb": `a\u202eb`, "a\rb": `a\u000db`, "\u009b1m": `\u009b1m`, "\xff": "\ufffd", "": "",
+	} {
+		if got := cli.Printable(in); got != want {
+			t.Errorf("Printable(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestLayouts(t *testing.T) {
+	t.Parallel()
+	var l cli.Labels
+	l.Add("Token", "set")
+	l.Addf("Provisioning Registration Data", "%d\nlines", 2)
+	var b bytes.Buffer
+	if _, err := l.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	want := "                         Token: set\nProvisioning Registration Data: 2\n                                lines\n"
+	if b.String() != want {
+		t.Errorf("Labels =\n%s, want\n%s", b.String(), want)
+	}
+
+	b.Reset()
+	var table cli.Table
+	table.Add("node", "why")
+	table.Add("größe.example.net", "a\nb", "")
+	if _, err := table.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	if want := "node               why\ngröße.example.net  a b\n"; b.String() != want {
+		t.Errorf("Table =\n%s, want\n%s", b.String(), want)
+	}
+}
+
+func TestWriteNew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "key.pem")
+	if err := cli.WriteNew(path, []byte("one"), 0o600, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := cli.WriteNew(path, []byte("two"), 0o600, false); !errors.Is(err, cli.ErrExists) || !errors.Is(err, fs.ErrExist) {
+		t.Errorf("over a file: error %v, want %v", err, cli.ErrExists)
+	}
+	expect(t, path, "one", 0o600)
+	if err := cli.WriteNew(path, []byte("three"), 0o644, true); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, path, "three", 0o644)
+
+	dangling := filepath.Join(dir, "dangling")
+	if err := os.Symlink(filepath.Join(dir, "nowhere"), dangling); err != nil {
+		t.Fatal(err)
+	}
+	if err := cli.WriteNew(dangling, []byte("x"), 0o600, false); !errors.Is(err, cli.ErrExists) {
+		t.Errorf("over a dangling link: error %v, want %v", err, cli.ErrExists)
+	}
+	if err := cli.WriteNew(filepath.Join(dir, "none", "x"), []byte("x"), 0o600, false); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("into no directory: error %v, want %v", err, fs.ErrNotExist)
+	}
+	if err := cli.WriteNew(dir, []byte("x"), 0o600, true); err == nil {
+		t.Error("a directory was replaced")
+	}
+	leftOvers(t, dir, "dangling", "key.pem")
+}
+
+// TestWriteNewOnce lets many write the same new file: one wins, and its
+// content is whole.
+func TestWriteNewOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "key.pem")
+	var wg sync.WaitGroup
+	won := make([]bool, 16)
+	for i := range won {
+		wg.Go(func() {
+			err := cli.WriteNew(path, bytes.Repeat([]byte{byte('a' + i)}, 1000), 0o600, false)
+			if won[i] = err == nil; err != nil && !errors.Is(err, cli.ErrExists) {
+				t.Errorf("error %v, want %v", err, cli.ErrExists)
+			}
+		})
+	}
+	wg.Wait()
+	winners := 0
+	for i, w := range won {
+		if w {
+			winners++
+			expect(t, path, strings.Repeat(string(rune('a'+i)), 1000), 0o600)
+		}
+	}
+	if winners != 1 {
+		t.Errorf("%d writers won, want 1", winners)
+	}
+	leftOvers(t, dir, "key.pem")
+}
+
+func expect(tb testing.TB, path, content string, mode fs.FileMode) {
+	tb.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	if string(b) != content || info.Mode().Perm() != mode {
+		tb.Errorf("%s is %q with mode %v, want %q with %v", path, b, info.Mode(), content, mode)
+	}
+}
+
+// leftOvers checks that dir holds the names and no temporary files.
+func leftOvers(tb testing.TB, dir string, want ...string) {
+	tb.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if strings.Join(names, " ") != strings.Join(want, " ") {
+		tb.Errorf("%s holds %q, want %q", dir, names, want)
+	}
+}
+
+func TestReadSecretFile(t *testing.T) {
+	t.Parallel()
+	for content, want := range map[string]string{
+		"hunter2": "hunter2", "hunter2\n": "hunter2", "hunter2\r\n": "hunter2", " a b \n": " a b ",
+		"": "", "\n": "", "a\nb\n": "", strings.Repeat("x", 4097): "",
+	} {
+		path := filepath.Join(t.TempDir(), "secret")
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := cli.ReadSecretFile(path)
+		if string(got) != want || (err == nil) != (want != "") {
+			t.Errorf("ReadSecretFile of %.20q = %q, %v, want %q", content, got, err, want)
+		}
+		if err != nil && strings.Contains(err.Error(), "a\nb") {
+			t.Errorf("error %q has the secret", err)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Spans that people mean by a day, a week, a month and a year, as in Choria's
+// flags. They follow no calendar: a year is 365 days.
+const (
+	Day   = 24 * time.Hour
+	Week  = 7 * Day
+	Month = 30 * Day
+	Year  = 365 * Day
+)
+
+// units are the letters of durations, longest span first. M is a month and m
+// a minute; the others may be written in either case.
+var units = []struct {
+	letters string
+	span    time.Duration
+}{
+	{"yY", Year}, {"M", Month}, {"wW", Week}, {"dD", Day}, {"hH", time.Hour}, {"m", time.Minute}, {"sS", time.Second},
+}
+
+// ParseDuration parses durations such as 1y, 30d, 12h or 1d12h: whole numbers
+// with the units y, M (month), w, d, h, m (minute) and s. There is no sign and
+// no fraction.
+func ParseDuration(s string) (time.Duration, error) {
+	bad := fmt.Errorf("%q is not a duration such as 1y, 30d, 12h or 1d12h", s)
+	if s == "" {
+		return 0, bad
+	}
+	var sum time.Duration
+	for rest := s; rest != ""; {
+		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
+		if digits == 0 || digits == len(rest) {
+			return 0, bad
+		}
+		n, err := strconv.ParseInt(rest[:digits], 10, 64)
+		if err != nil {
+			return 0, bad
+		}
+		span := spanOf(rest[digits])
+		if span == 0 {
+			return 0, bad
+		}
+		if n > int64((1<<63-1-sum)/span) {
+			return 0, fmt.Errorf("%q is longer than 292 years", s)
+		}
+		sum += time.Duration(n) * span
+		rest = rest[digits+1:]
+	}
+	return sum, nil
+}
+
+func spanOf(letter byte) time.Duration {
+	for _, u := range units {
+		if strings.IndexByte(u.letters, letter) >= 0 {
+			return u.span
+		}
+	}
+	return 0
+}
+
+// Span writes a duration for people with its two largest units, cut off: 1y
+// 20d, 3d 4h, 12s. Months are left out, since m would be read as minutes.
+func Span(d time.Duration) string {
+	d = d.Abs()
+	var parts []string
+	for _, u := range units {
+		if u.span == Month || u.span == Week {
+			continue
+		}
+		if n := d / u.span; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d%c", n, u.letters[0]))
+			d -= n * u.span
+		}
+	}
+	switch len(parts) {
+	case 0:
+		return "less than 1s"
+	case 1:
+		return parts[0]
+	default:
+		return parts[0] + " " + parts[1]
+	}
+}
+
+// ParseInstant parses an instant in RFC 3339, or a duration from now as in
+// [ParseDuration].
+func ParseInstant(s string, now time.Time) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		return t.UTC(), nil
+	}
+	d, err := ParseDuration(s)
+	if err != nil {
+		return time.Time{}, errors.New(strconv.Quote(s) + " is neither an instant such as 2027-01-31T12:00:00Z nor a duration from now such as 12h")
+	}
+	return now.Add(d).UTC(), nil
+}

@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Exit statuses, the same for every command of this repository.
+const (
+	ExitDone   = 0 // the verb did what was asked
+	ExitFailed = 1 // the verb ran and failed
+	ExitUsage  = 2 // the command line makes no sense; nothing was done
+)
+
+// A UsageError lists everything that is wrong with a command line.
+type UsageError struct {
+	Mistakes []error // one line each, never empty
+	Help     string  // command whose --help explains, such as "muster jwt"
+}
+
+// Error implements error: one mistake per line.
+func (e *UsageError) Error() string { return errors.Join(e.Mistakes...).Error() }
+
+// Unwrap returns the mistakes.
+func (e *UsageError) Unwrap() []error { return e.Mistakes }
+
+// Usage returns a [UsageError] over the mistakes that are not nil, or nil if
+// all of them are.
+func Usage(help string, mistakes ...error) error {
+	var found []error
+	for _, m := range mistakes {
+		if m != nil {
+			found = append(found, m)
+		}
+	}
+	if len(found) == 0 {
+		return nil
+	}
+	return &UsageError{Mistakes: found, Help: help}
+}
+
+// Report writes err to w, one line per line of it with the program's name in
+// front, and returns the exit status: [ExitUsage] for a [UsageError],
+// [ExitDone] for nil, else [ExitFailed].
+func Report(w io.Writer, program string, err error) int {
+	if err == nil {
+		return ExitDone
+	}
+	for line := range strings.Lines(err.Error()) {
+		Say(w, program, "%s", strings.TrimRight(line, "\n"))
+	}
+	var usage *UsageError
+	if !errors.As(err, &usage) {
+		return ExitFailed
+	}
+	if usage.Help != "" {
+		Say(w, program, "try `%s --help`", usage.Help)
+	}
+	return ExitUsage
+}
+
+// Say writes one line to w with the program's name in front, stripped of
+// control characters. That it could not be written is nowhere left to be said.
+func Say(w io.Writer, program, format string, args ...any) {
+	_, _ = fmt.Fprintf(w, "%s: %s\n", program, Printable(fmt.Sprintf(format, args...)))
+}

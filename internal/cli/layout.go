@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// labelWidth is where the colons of [Labels] stand: the longest label of
+// Choria's layouts, "Provisioning Registration Data".
+const labelWidth = 30
+
+// Labels is a list of values with their labels to the left, aligned at the
+// colon as Choria prints tokens and build settings. The zero value is empty and
+// ready.
+type Labels struct {
+	lines []string
+}
+
+// Add appends one value, which is made [Printable]. The lines of one with
+// several are aligned.
+func (l *Labels) Add(label, value string) {
+	value = strings.ReplaceAll(Printable(value), "\n", "\n"+strings.Repeat(" ", labelWidth+2))
+	l.lines = append(l.lines, fmt.Sprintf("%*s: %s", labelWidth, label, value))
+}
+
+// Addf is Add with a format.
+func (l *Labels) Addf(label, format string, args ...any) { l.Add(label, fmt.Sprintf(format, args...)) }
+
+// WriteTo implements [io.WriterTo].
+func (l *Labels) WriteTo(w io.Writer) (int64, error) {
+	if len(l.lines) == 0 {
+		return 0, nil
+	}
+	n, err := io.WriteString(w, strings.Join(l.lines, "\n")+"\n")
+	return int64(n), err
+}
+
+// A Table is rows of text in aligned columns. The zero value is empty and
+// ready.
+type Table struct {
+	rows [][]string
+}
+
+// Add appends one row, whose cells are made [Printable]. Rows may differ in
+// length.
+func (t *Table) Add(cells ...string) {
+	row := make([]string, len(cells))
+	for i, c := range cells {
+		row[i] = strings.ReplaceAll(Printable(c), "\n", " ")
+	}
+	t.rows = append(t.rows, row)
+}
+
+// WriteTo implements [io.WriterTo]. Columns are two blanks apart, and no line
+// ends in a blank.
+func (t *Table) WriteTo(w io.Writer) (int64, error) {
+	var widths []int
+	for _, row := range t.rows {
+		for i, c := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(c))
+		}
+	}
+	var b strings.Builder
+	for _, row := range t.rows {
+		var line strings.Builder
+		for i, c := range row {
+			fmt.Fprintf(&line, "%-*s  ", widths[i], c)
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	n, err := io.WriteString(w, b.String())
+	return int64(n), err
+}

@@ -1,0 +1,183 @@
+package jwt
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// Purpose is the value of the claims `purpose` and `sub` of every provisioning
+// token. Tokens of 2019 have only the latter.
+const Purpose = "choria_provisioning"
+
+// DefaultOrganization is the `ou` of a token that names none, as in Choria.
+const DefaultOrganization = "choria"
+
+// Claims is what a token says. Names and meanings are Choria's; on the token
+// each field has the name given at the end of its line. Instants are in UTC
+// and whole seconds, and zero where the claim is absent. Whether any of it is
+// true depends on the type that holds it: [Verified] or [Unverified].
+//
+// Maps and slices are shared with whatever the Claims were copied from: treat
+// those of a [Verified] as read-only.
+type Claims struct {
+	Token        wire.Secret `json:"-"` // shared secret of the node's remote verbs, never logged (cht)
+	Secure       bool        // whether the node insists on TLS while it is provisioned (chs)
+	Brokers      string      // broker URLs, comma separated; see URLs (chu)
+	SRVDomain    string      // domain whose SRV records name the brokers (chsrv)
+	Default      bool        // provision unless the configuration says not to (chpd)
+	Registration string      // path of the file published as registration data (chrd)
+	Facts        string      // path of the facts file (chf)
+	Username     string      // broker user while provisioning (chusr)
+	Password     wire.Secret `json:"-"` // broker password while provisioning, never logged (chpwd)
+	Organization string      // never empty once decoded (ou)
+	ProtocolV2   bool        // Choria's protocol version 2; kept as found (v2)
+	AllowUpdate  bool        // in-place upgrades; kept as found (update)
+	Purpose      string      // what the token is for; see Provisioning (purpose)
+
+	// Extensions is free-form; the member "muster" holds [Limits]. Nil if
+	// absent or null (extensions).
+	Extensions map[string]json.RawMessage
+
+	TrustChain      string    // Choria's chain of trust; kept as found (tcs)
+	PublicKey       string    // hex Ed25519; kept as found (public_key)
+	IssuerExpiresAt time.Time // end of the issuer's own token (issexp)
+
+	Issuer    string    // who made it, for people (iss)
+	Subject   string    // the purpose once more (sub)
+	Audience  []string  // nil if absent (aud)
+	ExpiresAt time.Time // first instant at which it is refused (exp)
+	NotBefore time.Time // first instant at which it is accepted (nbf)
+	IssuedAt  time.Time // (iat)
+	JTI       string    // the signer's own id of the token, any text (jti)
+
+	// Extra holds the claims that this package does not know, by name. They
+	// have no effect; they are kept so that they can be shown.
+	Extra map[string]json.RawMessage
+}
+
+// URLs returns the broker URLs of the token, in order, without blanks and
+// empty entries. The result is nil if there are none, and then SRVDomain
+// should be set.
+func (c *Claims) URLs() []string {
+	var urls []string
+	for u := range strings.SplitSeq(c.Brokers, ",") {
+		if u = strings.TrimSpace(u); u != "" {
+			urls = append(urls, u)
+		}
+	}
+	return urls
+}
+
+// Provisioning reports whether the claims are those of a provisioning token:
+// purpose or subject says so, since tokens of 2019 have no purpose.
+func (c *Claims) Provisioning() bool { return c.Purpose == Purpose || c.Subject == Purpose }
+
+// Expiry returns the first instant at which the token is refused: the earlier
+// of its own end and its issuer's. Zero means never.
+func (c *Claims) Expiry() time.Time {
+	if c.ExpiresAt.IsZero() || (!c.IssuerExpiresAt.IsZero() && c.IssuerExpiresAt.Before(c.ExpiresAt)) {
+		return c.IssuerExpiresAt
+	}
+	return c.ExpiresAt
+}
+
+// Check reports everything that keeps a node from using the claims, all at
+// once: a purpose other than provisioning, no shared secret, neither brokers
+// nor a domain or both of them, a broker that is no address. Choria's nodes
+// ask for the same. It says nothing about times, nor about authenticity.
+func (c *Claims) Check() error {
+	var errs []error
+	if !c.Provisioning() {
+		errs = append(errs, fmt.Errorf("%w: purpose %q, subject %q, want %q", ErrPurpose, c.Purpose, c.Subject, Purpose))
+	}
+	if c.Token == "" {
+		errs = append(errs, errors.New("no token secret (cht)"))
+	}
+	urls := c.URLs()
+	switch {
+	case len(urls) > 0 && c.SRVDomain != "":
+		errs = append(errs, errors.New("both broker URLs (chu) and an SRV domain (chsrv), want one of them"))
+	case len(urls) == 0 && c.SRVDomain == "":
+		errs = append(errs, errors.New("neither broker URLs (chu) nor an SRV domain (chsrv)"))
+	}
+	for _, u := range urls {
+		if err := CheckURL(u); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	if c.SRVDomain != "" {
+		if _, err := wire.ParseIdentity(strings.TrimSuffix(strings.ToLower(c.SRVDomain), ".")); err != nil {
+			errs = append(errs, fmt.Errorf("SRV domain %q is not a host name", c.SRVDomain))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CheckURL reports what is wrong with one broker URL of a token: host:port,
+// optionally after nats://, tls://, ws:// or wss://. The host is a name or an
+// IP address; an IPv6 address is in brackets. User, path, query and fragment
+// are refused: credentials have claims of their own.
+func CheckURL(s string) error {
+	text := s
+	if !strings.Contains(text, "://") {
+		text = "nats://" + text
+	}
+	u, err := url.Parse(text)
+	if err != nil {
+		return fmt.Errorf("broker %q is not host:port", s)
+	}
+	switch u.Scheme {
+	case "nats", "tls", "ws", "wss":
+	default:
+		return fmt.Errorf("broker %q has scheme %q, want nats, tls, ws or wss", s, u.Scheme)
+	}
+	if u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "" {
+		return fmt.Errorf("broker %q has more than host:port; user and password have claims of their own", s)
+	}
+	host, port, err := net.SplitHostPort(u.Host)
+	if err != nil || host == "" || port == "" {
+		return fmt.Errorf("broker %q is not host:port", s)
+	}
+	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
+		return fmt.Errorf("broker %q has port %q, want 1 to 65535", s, port)
+	}
+	if _, err := netip.ParseAddr(host); err == nil {
+		return nil
+	}
+	if _, err := wire.ParseIdentity(strings.TrimSuffix(strings.ToLower(host), ".")); err != nil {
+		return fmt.Errorf("broker %q has host %q, want a name or an address", s, host)
+	}
+	return nil
+}
+
+// LogValue implements [slog.LogValuer]. It has no secret, no extension and no
+// text that only the signer would understand.
+func (c Claims) LogValue() slog.Value {
+	attrs := []slog.Attr{
+		slog.String("issuer", c.Issuer),
+		slog.String("organization", c.Organization),
+		slog.Bool("secure", c.Secure),
+		slog.Bool("default", c.Default),
+		slog.Any("token", c.Token),
+	}
+	if c.SRVDomain != "" {
+		attrs = append(attrs, slog.String("srv_domain", c.SRVDomain))
+	}
+	if urls := c.URLs(); urls != nil {
+		attrs = append(attrs, slog.Any("urls", urls))
+	}
+	if t := c.Expiry(); !t.IsZero() {
+		attrs = append(attrs, slog.Time("expires", t))
+	}
+	return slog.GroupValue(attrs...)
+}

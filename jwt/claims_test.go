@@ -1,0 +1,231 @@
+package jwt_test
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+func TestPeek(t *testing.T) {
+	t.Parallel()
+	// Nobody could have signed this, and Peek does not mind.
+	text := craft(`{"alg":"RS256","typ":"JWT"}`, `{"cht":"s3cret","chs":true,"chu":" a:1 ,,b:2,","chpd":true,"sub":"choria_provisioning",`+
+		`"exp":1,"extensions":{"muster":{"identities":["web*"],"site":"ams"}},"x":1}`, func(string) []byte { return []byte("sig") })
+	u, err := jwt.Peek(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"a:1", "b:2"}, u.URLs()); diff != "" {
+		t.Errorf("URLs (-want +got):\n%s", diff)
+	}
+	if !u.Secure || !u.Default || u.Organization != "choria" || !u.Expiry().Equal(time.Unix(1, 0)) || u.Algorithm != "RS256" {
+		t.Errorf("Peek = %+v", u)
+	}
+	if diff := cmp.Diff(jwt.Limits{Identities: []wire.Pattern{"web*"}, Site: "ams"}, u.Limits); diff != "" {
+		t.Errorf("Limits (-want +got):\n%s", diff)
+	}
+	if u, err := jwt.Peek("hello"); u != nil || !errors.Is(err, jwt.ErrMalformed) {
+		t.Errorf("Peek of no token = %v, %v, want %v", u, err, jwt.ErrMalformed)
+	}
+}
+
+func TestFileText(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"a.b.c": "a.b.c", "a.b.c\n": "a.b.c", "a.b.c\r\n": "a.b.c", "a.b.c\n\n": "a.b.c\n", " a.b.c": " a.b.c", "": "",
+	} {
+		if got := jwt.FileText([]byte(in)); got != want {
+			t.Errorf("FileText(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
+
+func TestClaimsCheck(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		edit func(*jwt.Claims)
+		want []string // nil means none; else parts of the error
+	}{
+		"good":                {func(*jwt.Claims) {}, nil},
+		"2019":                {func(c *jwt.Claims) { c.Purpose = "" }, nil},
+		"SRV":                 {func(c *jwt.Claims) { c.Brokers, c.SRVDomain = "", "provision.example.net" }, nil},
+		"SRV, rooted":         {func(c *jwt.Claims) { c.Brokers, c.SRVDomain = "", "Provision.Example.net." }, nil},
+		"both":                {func(c *jwt.Claims) { c.SRVDomain = "example.net" }, []string{"both"}},
+		"neither":             {func(c *jwt.Claims) { c.Brokers = " , " }, []string{"neither"}},
+		"SRV of a service":    {func(c *jwt.Claims) { c.Brokers, c.SRVDomain = "", "_x._tcp.example.net" }, []string{"_x._tcp.example.net"}},
+		"several at the time": {func(c *jwt.Claims) { *c = jwt.Claims{Brokers: "a,b:0"} }, []string{"purpose", "secret", `"a"`, `"b:0"`}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := goodClaims()
+			tt.edit(&c)
+			err := c.Check()
+			if (err == nil) != (tt.want == nil) {
+				t.Fatalf("Check = %v, want %q", err, tt.want)
+			}
+			for _, part := range tt.want {
+				if !strings.Contains(err.Error(), part) {
+					t.Errorf("Check = %q, want it to mention %q", err, part)
+				}
+			}
+		})
+	}
+}
+
+func TestCheckURL(t *testing.T) {
+	t.Parallel()
+	for url, good := range map[string]bool{
+		"prov1.example.net:4222": true, "nats://prov1:4222": true, "tls://10.0.0.1:443": true, "[2001:db8::1]:4222": true,
+		"ws://a:80": true, "wss://a:443": true, "a:65535": true,
+		"": false, "prov1": false, "prov1:": false, ":4222": false, "a:0": false, "a:65536": false, "a:-1": false, "a:x": false,
+		"http://a:80": false, "nats://u:p@a:4222": false, "nats://a:4222/x": false, "nats://a:4222?x": false, "a:1#f": false,
+		"2001:db8::1:4222": false, "a b:1": false, "a_b:1": false, "nats://": false, "a:1,b:2": false, "*:1": false, "a/b:1": false,
+	} {
+		if err := jwt.CheckURL(url); (err == nil) != good {
+			t.Errorf("CheckURL(%q) = %v, want good = %t", url, err, good)
+		}
+	}
+}
+
+func TestExpiry(t *testing.T) {
+	t.Parallel()
+	early, late := noon, noon.Add(time.Hour)
+	for name, tt := range map[string]struct {
+		c    jwt.Claims
+		want time.Time
+	}{
+		"none":          {jwt.Claims{}, time.Time{}},
+		"own":           {jwt.Claims{ExpiresAt: early}, early},
+		"issuer's":      {jwt.Claims{IssuerExpiresAt: early}, early},
+		"own first":     {jwt.Claims{ExpiresAt: early, IssuerExpiresAt: late}, early},
+		"issuer's fist": {jwt.Claims{ExpiresAt: late, IssuerExpiresAt: early}, early},
+	} {
+		if got := tt.c.Expiry(); !got.Equal(tt.want) {
+			t.Errorf("%s: Expiry = %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	seal := strings.Repeat("A", 43)
+	ca := strings.Repeat("0f", 32)
+	tests := map[string]struct {
+		muster string
+		want   error
+	}{
+		"all":                     {`{"uses":1,"identities":["web*","**.example.net"],"site":"ams-1","seal":"` + seal + `","ca":"` + ca + `"}`, nil},
+		"none":                    {`{}`, nil},
+		"null":                    {`null`, jwt.ErrMalformed},
+		"a list":                  {`[]`, jwt.ErrMalformed},
+		"unknown":                 {`{"uses":1,"hours":[1]}`, jwt.ErrLimit},
+		"unknown and null":        {`{"hours":null}`, jwt.ErrLimit},
+		"another case":            {`{"USES":1}`, jwt.ErrLimit},
+		"uses 0":                  {`{"uses":0}`, jwt.ErrMalformed},
+		"uses -0":                 {`{"uses":-0}`, jwt.ErrMalformed},
+		"uses -1":                 {`{"uses":-1}`, jwt.ErrMalformed},
+		"uses 1.5":                {`{"uses":1.5}`, jwt.ErrMalformed},
+		"uses 1e0":                {`{"uses":1e0}`, jwt.ErrMalformed},
+		"uses beyond int":         {`{"uses":99999999999999999999}`, jwt.ErrMalformed},
+		"uses a string":           {`{"uses":"1"}`, jwt.ErrMalformed},
+		"uses null":               {`{"uses":null}`, jwt.ErrMalformed},
+		"identities empty":        {`{"identities":[]}`, jwt.ErrMalformed},
+		"identities almost empty": {`{"identities":[ ]}`, jwt.ErrMalformed},
+		"identities null":         {`{"identities":null}`, jwt.ErrMalformed},
+		"identities of null":      {`{"identities":[null]}`, jwt.ErrMalformed},
+		"identities a string":     {`{"identities":"web*"}`, jwt.ErrMalformed},
+		"identities no pattern":   {`{"identities":["web*","**"]}`, jwt.ErrMalformed},
+		"site empty":              {`{"site":""}`, jwt.ErrMalformed},
+		"site with a blank":       {`{"site":"a b"}`, jwt.ErrMalformed},
+		"site too long":           {`{"site":"` + strings.Repeat("a", 64) + `"}`, jwt.ErrMalformed},
+		"site as long as allowed": {`{"site":"` + strings.Repeat("a", 63) + `"}`, nil},
+		"seal too short":          {`{"seal":"AAAA"}`, jwt.ErrMalformed},
+		"seal padded":             {`{"seal":"` + seal + `="}`, jwt.ErrMalformed},
+		"seal of stray bits":      {`{"seal":"` + seal[1:] + `B"}`, jwt.ErrMalformed},
+		"seal with a line end":    {`{"seal":"` + seal + `\n"}`, jwt.ErrMalformed},
+		"ca in upper case":        {`{"ca":"` + strings.ToUpper(ca) + `"}`, jwt.ErrMalformed},
+		"ca too short":            {`{"ca":"0f"}`, jwt.ErrMalformed},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			body := strings.TrimSuffix(goodBody, "}") + `,"jti":"t1","extensions":{"muster":` + tt.muster + `}}`
+			text := craft(edHeader, body, withEd(edKey("signer")))
+			v, verr := verifier(t, jwt.Signer{Key: edKey("signer").Public()}).Verify(text)
+			u, perr := jwt.Peek(text)
+			if !errors.Is(verr, tt.want) || !errors.Is(perr, tt.want) {
+				t.Fatalf("Verify error = %v, Peek error = %v, want %v", verr, perr, tt.want)
+			}
+			if tt.want == nil {
+				if diff := cmp.Diff(u.Limits, v.Limits); diff != "" {
+					t.Errorf("Peek and Verify differ:\n%s", diff)
+				}
+			} else if sentinels(verr) != 1 {
+				t.Errorf("Verify error %q wraps %d of the documented errors, want 1", verr, sentinels(verr))
+			}
+		})
+	}
+}
+
+func TestUsesNeedJTI(t *testing.T) {
+	t.Parallel()
+	c := goodClaims()
+	c.JTI = ""
+	if err := c.SetLimits(jwt.Limits{Uses: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := jwt.Sign(edKey("signer"), c); text != "" || !errors.Is(err, jwt.ErrMalformed) {
+		t.Errorf("Sign = %q, %v, want %v", text, err, jwt.ErrMalformed)
+	}
+}
+
+func TestSetLimits(t *testing.T) {
+	t.Parallel()
+	c := goodClaims()
+	if err := c.SetLimits(jwt.Limits{Site: "ams"}); err != nil {
+		t.Fatal(err)
+	}
+	other := c
+	if err := other.SetLimits(jwt.Limits{}); err != nil {
+		t.Fatal(err)
+	}
+	if l, err := c.Limits(); err != nil || l.Site != "ams" {
+		t.Errorf("a copy's limits changed ours to %+v, %v", l, err)
+	}
+	if other.Extensions != nil {
+		t.Errorf("zero limits left %v", other.Extensions)
+	}
+	if err := c.SetLimits(jwt.Limits{Uses: -1, Site: "a b", CA: "x", Seal: "x", Identities: []wire.Pattern{"A"}}); err == nil {
+		t.Error("limits without sense were set")
+	}
+}
+
+func TestSignRefusesWhatItCouldNotRead(t *testing.T) {
+	t.Parallel()
+	key := edKey("signer")
+	large := goodClaims()
+	large.Facts = strings.Repeat("x", jwt.MaxTokenBytes)
+	taken := goodClaims()
+	taken.Extra = map[string]json.RawMessage{"Exp": json.RawMessage("1")}
+	before := goodClaims()
+	before.ExpiresAt = time.Unix(0, 0)
+	for name, c := range map[string]jwt.Claims{"too large": large, "extra claim of a taken name": taken, "expired in 1970": before} {
+		if text, err := jwt.Sign(key, c); err == nil || text != "" {
+			t.Errorf("%s: Sign = %q, %v", name, text, err)
+		}
+	}
+	if _, err := jwt.Sign(mustRSA(1024), goodClaims()); !errors.Is(err, jwt.ErrKey) {
+		t.Errorf("Sign with a key of 1024 bits: error = %v, want %v", err, jwt.ErrKey)
+	}
+	if _, err := jwt.Sign(nil, goodClaims()); !errors.Is(err, jwt.ErrKey) {
+		t.Errorf("Sign without a key: error = %v, want %v", err, jwt.ErrKey)
+	}
+}

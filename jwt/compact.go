@@ -1,0 +1,133 @@
+package jwt
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"muster/internal/wire"
+)
+
+// MaxTokenBytes bounds the text of a token. The largest that Choria makes with
+// one extension is 767 bytes; the bound leaves room to grow and keeps
+// strangers from making us decode megabytes.
+const MaxTokenBytes = wire.MaxTokenBytes
+
+// compact is a token taken apart. Nothing in it is authenticated.
+type compact struct {
+	alg          string
+	signingInput string
+	signature    []byte
+	claims       Claims
+	limits       Limits
+}
+
+// parse takes a compact JWS (RFC 7515 section 7.1) apart, strictly. The error
+// wraps ErrMalformed, ErrUnsupported or ErrLimit.
+func parse(text string) (*compact, error) {
+	if len(text) > MaxTokenBytes {
+		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrMalformed, len(text), MaxTokenBytes)
+	}
+	parts := strings.SplitN(text, ".", 4)
+	if len(parts) != 3 {
+		return nil, fmt.Errorf("%w: not three parts with dots between them", ErrMalformed)
+	}
+	header, err := decodePart("header", parts[0])
+	if err != nil {
+		return nil, err
+	}
+	alg, err := checkHeader(header)
+	if err != nil {
+		return nil, err
+	}
+	body, err := decodePart("claims", parts[1])
+	if err != nil {
+		return nil, err
+	}
+	c := &compact{alg: alg, signingInput: text[:len(parts[0])+1+len(parts[1])]}
+	if c.signature, err = decodePart("signature", parts[2]); err != nil {
+		return nil, err
+	}
+	if c.claims, err = decodeClaims(body); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	if c.limits, err = c.claims.Limits(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// decodePart decodes base64url without padding (RFC 7515 section 2). The
+// decoder of encoding/base64 skips line breaks even when strict, which would
+// give one token many texts.
+func decodePart(name, part string) ([]byte, error) {
+	if part == "" {
+		return nil, fmt.Errorf("%w: the %s is empty", ErrMalformed, name)
+	}
+	if strings.ContainsAny(part, "\r\n") {
+		return nil, fmt.Errorf("%w: the %s has a line break", ErrMalformed, name)
+	}
+	b, err := base64.RawURLEncoding.Strict().DecodeString(part)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the %s is not base64url: %w", ErrMalformed, name, err)
+	}
+	return b, nil
+}
+
+// refusedHeaders would change how a token is verified: `crit` asks for
+// extensions that we do not have, `b64` for another signing input, `zip` and
+// `enc` belong to encryption, and the others bring or fetch a key, which only
+// our configuration may do (RFC 8725 sections 3.5 and 3.10).
+var refusedHeaders = []string{"crit", "b64", "zip", "enc", "jwk", "jku", "x5u", "x5c"}
+
+// checkHeader returns the algorithm that a header names, if it is one of ours
+// and the header has nothing that we refuse. Other members are ignored, as
+// RFC 7515 section 4 wants it, among them `kid`: signers are tried by key type.
+func checkHeader(b []byte) (string, error) {
+	if err := wire.CheckStrict(b, nil); err != nil {
+		return "", fmt.Errorf("%w: header: %w", ErrMalformed, err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(b, &members); err != nil || members == nil {
+		return "", fmt.Errorf("%w: the header is not a JSON object", ErrMalformed)
+	}
+	for _, name := range refusedHeaders {
+		if _, ok := members[name]; ok {
+			return "", fmt.Errorf("%w: header member %q", ErrUnsupported, name)
+		}
+	}
+	alg, err := textMember(members, "alg")
+	if err != nil {
+		return "", err
+	}
+	switch alg {
+	case algRS256, algRS384, algRS512, algES256, algEdDSA:
+	default:
+		return "", fmt.Errorf("%w: algorithm %q, want RS256, RS384, RS512, ES256 or EdDSA", ErrUnsupported, alg)
+	}
+	if _, ok := members["typ"]; ok {
+		typ, err := textMember(members, "typ")
+		if err != nil {
+			return "", err
+		}
+		if !strings.EqualFold(typ, "JWT") {
+			return "", fmt.Errorf("%w: type %q, want JWT", ErrUnsupported, typ)
+		}
+	}
+	return alg, nil
+}
+
+// textMember returns the member of a header that must be a string.
+func textMember(members map[string]json.RawMessage, name string) (string, error) {
+	var s *string
+	err := json.Unmarshal(members[name], &s)
+	if err == nil && s == nil {
+		err = errors.New("is null")
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: header member %q is missing or not a string", ErrMalformed, name)
+	}
+	return *s, nil
+}

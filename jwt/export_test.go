@@ -1,0 +1,8 @@
+package jwt
+
+// CacheLen returns how many tokens v remembers.
+func CacheLen(v *Verifier) int {
+	v.cache.mu.Lock()
+	defer v.cache.mu.Unlock()
+	return v.cache.order.Len()
+}

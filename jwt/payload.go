@@ -1,0 +1,192 @@
+package jwt
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// payload is the JSON shape of the claims. Choria always writes the members
+// without omitempty, so they are always written here too.
+type payload struct {
+	Token        string                     `json:"cht"`
+	Secure       bool                       `json:"chs"`
+	Brokers      string                     `json:"chu,omitempty"`
+	SRVDomain    string                     `json:"chsrv,omitempty"`
+	Default      bool                       `json:"chpd"`
+	Registration string                     `json:"chrd,omitempty"`
+	Facts        string                     `json:"chf,omitempty"`
+	Username     string                     `json:"chusr,omitempty"`
+	Password     string                     `json:"chpwd,omitempty"`
+	Organization string                     `json:"ou,omitempty"`
+	ProtocolV2   bool                       `json:"v2,omitempty"`
+	AllowUpdate  bool                       `json:"update,omitempty"`
+	Purpose      string                     `json:"purpose,omitempty"`
+	Extensions   map[string]json.RawMessage `json:"extensions,omitempty"`
+
+	TrustChain      string      `json:"tcs,omitempty"`
+	PublicKey       string      `json:"public_key,omitempty"`
+	IssuerExpiresAt numericDate `json:"issexp,omitzero"`
+
+	Issuer    string      `json:"iss,omitempty"`
+	Subject   string      `json:"sub,omitempty"`
+	Audience  audience    `json:"aud,omitempty"`
+	ExpiresAt numericDate `json:"exp,omitzero"`
+	NotBefore numericDate `json:"nbf,omitzero"`
+	IssuedAt  numericDate `json:"iat,omitzero"`
+	JTI       string      `json:"jti,omitempty"`
+}
+
+// claimNames are the members of a payload. A name that differs from one of
+// them in case only is refused: decoders such as encoding/json would take it
+// for the claim, others would not.
+var claimNames = namesOf(reflect.TypeFor[payload]())
+
+func namesOf(t reflect.Type) []string {
+	var names []string
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
+		names = append(names, name)
+	}
+	return names
+}
+
+// decodeClaims decodes the payload of a token strictly, except that it keeps
+// claims that it does not know.
+func decodeClaims(b []byte) (Claims, error) {
+	if err := wire.CheckStrict(b, nil); err != nil {
+		return Claims{}, fmt.Errorf("claims: %w", err)
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(b, &members); err != nil || members == nil {
+		return Claims{}, errors.New("claims: not a JSON object")
+	}
+	var extra map[string]json.RawMessage
+	for name, value := range members {
+		if slices.Contains(claimNames, name) {
+			// Null and absent would differ between decoders. Choria writes
+			// null for extensions and for nothing else.
+			if name != "extensions" && bytes.Equal(value, []byte("null")) {
+				return Claims{}, fmt.Errorf("claims: member %q is null", name)
+			}
+			continue
+		}
+		for _, known := range claimNames {
+			if strings.EqualFold(name, known) {
+				return Claims{}, fmt.Errorf("claims: member %q, want it spelled %q", name, known)
+			}
+		}
+		if extra == nil {
+			extra = make(map[string]json.RawMessage)
+		}
+		extra[name] = value
+	}
+	var p payload
+	if err := json.Unmarshal(b, &p); err != nil {
+		return Claims{}, fmt.Errorf("claims: %w", err)
+	}
+	c := p.claims()
+	c.Extra = extra
+	return c, nil
+}
+
+// encode returns the payload of a token.
+func (c *Claims) encode() ([]byte, error) {
+	p := payload{
+		Token: string(c.Token), Secure: c.Secure, Brokers: c.Brokers, SRVDomain: c.SRVDomain, Default: c.Default,
+		Registration: c.Registration, Facts: c.Facts, Username: c.Username, Password: string(c.Password),
+		Organization: c.Organization, ProtocolV2: c.ProtocolV2, AllowUpdate: c.AllowUpdate, Purpose: c.Purpose,
+		Extensions: c.Extensions, TrustChain: c.TrustChain, PublicKey: c.PublicKey,
+		IssuerExpiresAt: numericDate(c.IssuerExpiresAt), Issuer: c.Issuer, Subject: c.Subject, Audience: c.Audience,
+		ExpiresAt: numericDate(c.ExpiresAt), NotBefore: numericDate(c.NotBefore), IssuedAt: numericDate(c.IssuedAt),
+		JTI: c.JTI,
+	}
+	b, err := json.Marshal(p) //nolint:gosec // G117: a token carries its secrets, that is what it is for
+	if err != nil || len(c.Extra) == 0 {
+		return b, err
+	}
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(b, &members); err != nil {
+		return nil, err
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Extra)) {
+		if slices.ContainsFunc(claimNames, func(known string) bool { return strings.EqualFold(name, known) }) {
+			return nil, fmt.Errorf("extra claim %q has a name that is taken", name)
+		}
+		members[name] = c.Extra[name]
+	}
+	return json.Marshal(members)
+}
+
+// claims is the inverse of the conversion in encode.
+func (p *payload) claims() Claims {
+	c := Claims{
+		Token: wire.Secret(p.Token), Secure: p.Secure, Brokers: p.Brokers, SRVDomain: p.SRVDomain, Default: p.Default,
+		Registration: p.Registration, Facts: p.Facts, Username: p.Username, Password: wire.Secret(p.Password),
+		Organization: p.Organization, ProtocolV2: p.ProtocolV2, AllowUpdate: p.AllowUpdate, Purpose: p.Purpose,
+		Extensions: p.Extensions, TrustChain: p.TrustChain, PublicKey: p.PublicKey,
+		IssuerExpiresAt: time.Time(p.IssuerExpiresAt), Issuer: p.Issuer, Subject: p.Subject, Audience: p.Audience,
+		ExpiresAt: time.Time(p.ExpiresAt), NotBefore: time.Time(p.NotBefore), IssuedAt: time.Time(p.IssuedAt),
+		JTI: p.JTI,
+	}
+	if c.Organization == "" {
+		c.Organization = DefaultOrganization
+	}
+	return c
+}
+
+// numericDate is the NumericDate of RFC 7519 section 2, read with fractions
+// and written without.
+type numericDate time.Time
+
+// maxNumericDate is the end of the year 9999, the last that RFC 3339 writes.
+const maxNumericDate = 253402300799
+
+func (d numericDate) IsZero() bool { return time.Time(d).IsZero() }
+
+// MarshalJSON implements [json.Marshaler].
+func (d numericDate) MarshalJSON() ([]byte, error) {
+	return strconv.AppendInt(nil, time.Time(d).Unix(), 10), nil
+}
+
+// UnmarshalJSON implements [json.Unmarshaler]. A fraction is cut off, which
+// makes a token expire early rather than late. The instant 0 is refused
+// because it would be taken for an absent claim by decoders that use integers.
+func (d *numericDate) UnmarshalJSON(b []byte) error {
+	f, err := strconv.ParseFloat(string(b), 64)
+	if err != nil {
+		return fmt.Errorf("%s is not a NumericDate", b)
+	}
+	if f = math.Floor(f); f < 1 || f > maxNumericDate {
+		return fmt.Errorf("NumericDate %s, want 1 to %d", b, int64(maxNumericDate))
+	}
+	*d = numericDate(time.Unix(int64(f), 0).UTC())
+	return nil
+}
+
+// audience is the claim `aud`: a string or several (RFC 7519 section 4.1.3).
+type audience []string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (a *audience) UnmarshalJSON(b []byte) error {
+	if len(b) > 0 && b[0] == '"' {
+		var s string
+		err := json.Unmarshal(b, &s)
+		*a = audience{s}
+		return err
+	}
+	var list []string
+	err := json.Unmarshal(b, &list)
+	*a = list
+	return err
+}

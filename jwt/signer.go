@@ -1,0 +1,196 @@
+package jwt
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/elliptic"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// A SignerID names a signer's key: the lower-case hex SHA-256 of its
+// SubjectPublicKeyInfo.
+type SignerID string
+
+// A Signer is somebody whose tokens are accepted, and what they may sign for.
+type Signer struct {
+	// Name is what operators call the signer. [ParseSigner] sets it to the
+	// common name of a certificate; the caller may set another. If it is
+	// empty, [NewVerifier] uses the start of the key's [SignerID].
+	Name string
+
+	// Key is an *rsa.PublicKey of 2048 to 8192 bits, an *ecdsa.PublicKey on
+	// P-256, or an ed25519.PublicKey.
+	Key crypto.PublicKey
+
+	// NotBefore and NotAfter bound when the signer's tokens are accepted, both
+	// inclusive, as in the certificate (RFC 5280 section 4.1.2.5). Zero means
+	// no bound, as for a bare key.
+	NotBefore, NotAfter time.Time
+
+	// Identities selects the nodes whose tokens it may sign. Empty means any.
+	Identities []wire.Pattern
+
+	// Sites is where its tokens are good. Empty means anywhere.
+	Sites []Site
+}
+
+// Limits on RSA keys. RFC 7518 section 3.3 asks for 2048 or more; the upper
+// bound is that of crypto/tls, beyond which verifying takes milliseconds.
+const (
+	minRSABits = 2048
+	maxRSABits = 8192
+)
+
+// ParseSigner reads the public half of a signer: an X.509 certificate in PEM,
+// whose validity then bounds the signer and whose chain is not looked at, a
+// public key in PEM (PKIX or PKCS #1), or an Ed25519 key as 64 hex digits with
+// an optional line end, as in Choria. More than one PEM block is refused,
+// since there would be a choice. The error wraps [ErrKey] and holds nothing of
+// a private key that was given by mistake.
+//
+// Choria writes the seed of an Ed25519 key in the same form as the public
+// half, so a seed given by mistake is not noticed here.
+func ParseSigner(b []byte) (Signer, error) {
+	if key, ok := hexKey(b); ok {
+		s := Signer{Key: ed25519.PublicKey(key)}
+		if err := checkSigner(s.Key); err != nil {
+			return Signer{}, err
+		}
+		return s, nil
+	}
+	block, rest := pem.Decode(b)
+	if block == nil {
+		return Signer{}, fmt.Errorf("%w: neither PEM nor 64 hex digits, want a certificate or a public key", ErrKey)
+	}
+	if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+		return Signer{}, fmt.Errorf("%w: a private key, want the certificate or public key made with it", ErrKey)
+	}
+	if another, _ := pem.Decode(rest); another != nil {
+		return Signer{}, fmt.Errorf("%w: several PEM blocks, want one certificate or public key", ErrKey)
+	}
+	s, err := parseSignerBlock(block)
+	if err != nil {
+		return Signer{}, err
+	}
+	if err := checkSigner(s.Key); err != nil {
+		return Signer{}, err
+	}
+	return s, nil
+}
+
+func parseSignerBlock(block *pem.Block) (Signer, error) {
+	switch block.Type {
+	case "CERTIFICATE":
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return Signer{}, fmt.Errorf("%w: certificate: %w", ErrKey, err)
+		}
+		return Signer{
+			Name: cert.Subject.CommonName, Key: cert.PublicKey,
+			NotBefore: cert.NotBefore.UTC(), NotAfter: cert.NotAfter.UTC(),
+		}, nil
+	case "PUBLIC KEY":
+		key, err := x509.ParsePKIXPublicKey(block.Bytes)
+		if err != nil {
+			return Signer{}, fmt.Errorf("%w: public key: %w", ErrKey, err)
+		}
+		return Signer{Key: key}, nil
+	case "RSA PUBLIC KEY":
+		key, err := x509.ParsePKCS1PublicKey(block.Bytes)
+		if err != nil {
+			return Signer{}, fmt.Errorf("%w: public key: %w", ErrKey, err)
+		}
+		return Signer{Key: key}, nil
+	default:
+		return Signer{}, fmt.Errorf("%w: PEM block %q, want CERTIFICATE or PUBLIC KEY", ErrKey, block.Type)
+	}
+}
+
+// hexKey returns the 32 bytes of a file in Choria's format: 64 hex digits and
+// nothing else but a line end.
+func hexKey(b []byte) ([]byte, bool) {
+	b = bytes.TrimSuffix(bytes.TrimSuffix(b, []byte("\n")), []byte("\r"))
+	if len(b) != 2*ed25519.PublicKeySize {
+		return nil, false
+	}
+	key, err := hex.DecodeString(string(b))
+	return key, err == nil
+}
+
+// Fingerprint returns the id of a signer's public key. The error wraps
+// [ErrKey] for a key that cannot verify tokens.
+func Fingerprint(pub crypto.PublicKey) (SignerID, error) {
+	if err := checkPublic(pub); err != nil {
+		return "", err
+	}
+	der, err := x509.MarshalPKIXPublicKey(pub)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrKey, err)
+	}
+	sum := sha256.Sum256(der)
+	return SignerID(hex.EncodeToString(sum[:])), nil
+}
+
+// checkPublic reports why tokens cannot be verified with pub.
+func checkPublic(pub crypto.PublicKey) error {
+	switch k := pub.(type) {
+	case *rsa.PublicKey:
+		if bits := k.N.BitLen(); bits < minRSABits || bits > maxRSABits {
+			return fmt.Errorf("%w: RSA key of %d bits, want %d to %d", ErrKey, bits, minRSABits, maxRSABits)
+		}
+	case *ecdsa.PublicKey:
+		if k.Curve != elliptic.P256() {
+			return fmt.Errorf("%w: curve %s, want P-256", ErrKey, k.Curve.Params().Name)
+		}
+	case ed25519.PublicKey:
+		if len(k) != ed25519.PublicKeySize {
+			return fmt.Errorf("%w: Ed25519 key of %d bytes, want %d", ErrKey, len(k), ed25519.PublicKeySize)
+		}
+	case nil:
+		return fmt.Errorf("%w: no key", ErrKey)
+	default:
+		return fmt.Errorf("%w: %T, want RSA, P-256 or Ed25519", ErrKey, pub)
+	}
+	return nil
+}
+
+// checkSigner is checkPublic for keys that are to be trusted.
+func checkSigner(pub crypto.PublicKey) error {
+	if err := checkPublic(pub); err != nil {
+		return err
+	}
+	if k, ok := pub.(ed25519.PublicKey); ok && smallOrder(k) {
+		return fmt.Errorf("%w: an Ed25519 key under which anybody can sign, such as one of all zeros", ErrKey)
+	}
+	return nil
+}
+
+// smallOrder reports whether key is one of the few points of order 8 or less.
+// crypto/ed25519 accepts them (RFC 8032 does not forbid it), and a signature of
+// the neutral point and the scalar zero is then right for one message in
+// eight or more, whoever made it. For any other key it never is. So try it: 64
+// messages miss a point of order 8 with a chance of (7/8)^64, 2 in 10,000, and
+// the placeholders that people really write, of all zeros or a one, have order
+// 4 and 1: (3/4)^64 is 1 in 10^8. Takes 3 ms, once per key.
+func smallOrder(key ed25519.PublicKey) bool {
+	forged := make([]byte, ed25519.SignatureSize)
+	forged[0] = 1 // the neutral point, then S = 0
+	for i := range 64 {
+		if ed25519.Verify(key, []byte(strconv.Itoa(i)), forged) {
+			return true
+		}
+	}
+	return false
+}

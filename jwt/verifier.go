@@ -1,0 +1,163 @@
+package jwt
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// NotBeforeLeeway is how far the provisioner's clock may be behind the one of
+// the operator who has just signed a token with `nbf` now. It is the most that
+// is usual (RFC 7519 section 4.1.5: a few minutes). There is none for `exp`:
+// an end is a promise.
+const NotBeforeLeeway = 60 * time.Second
+
+// defaultCacheSize is chosen: a fleet shares one token, and the operators of
+// ten fleets with a token per rack stay below it.
+const defaultCacheSize = 1024
+
+// VerifierConfig configures [NewVerifier].
+type VerifierConfig struct {
+	// Signers are those whose tokens are accepted. Required, non-empty, and
+	// no two with the same key, since they could have different limits.
+	Signers []Signer
+
+	// CacheSize is how many verified tokens are remembered, the least
+	// recently used of which gives way. Optional; zero means 1024, a negative
+	// number none.
+	CacheSize int
+
+	// Now is the clock. Optional; defaults to [time.Now].
+	Now func() time.Time
+}
+
+// A Verifier authenticates tokens. It is safe for concurrent use.
+type Verifier struct {
+	signers []signer // read-only
+	now     func() time.Time
+	cache   *cache
+}
+
+// signer is a Signer that has been checked.
+type signer struct {
+	Signer
+	id SignerID
+}
+
+// NewVerifier returns a Verifier that keeps its own copy of the signers, or an
+// error that names everything wrong with them at once and wraps [ErrKey] where
+// it is a key. To add or remove a signer, make another Verifier: what the old
+// one remembers goes with it.
+func NewVerifier(cfg VerifierConfig) (*Verifier, error) {
+	var errs []error
+	if len(cfg.Signers) == 0 {
+		errs = append(errs, errors.New("no signers"))
+	}
+	v := &Verifier{now: cfg.Now}
+	names := make(map[SignerID]string)
+	for i, s := range cfg.Signers {
+		err := checkSigner(s.Key)
+		id := SignerID("")
+		if err == nil {
+			id, err = Fingerprint(s.Key)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("signer %d %q: %w", i+1, s.Name, err))
+			continue
+		}
+		s.Name = cmp.Or(s.Name, string(id[:16]))
+		if other, twice := names[id]; twice {
+			errs = append(errs, fmt.Errorf("signer %d %q: has the same key as %q", i+1, s.Name, other))
+			continue
+		}
+		if !s.NotAfter.IsZero() && s.NotAfter.Before(s.NotBefore) {
+			errs = append(errs, fmt.Errorf("signer %d %q: ends %s, before it begins", i+1, s.Name, instant(s.NotAfter)))
+		}
+		names[id] = s.Name
+		s.Identities, s.Sites = slices.Clone(s.Identities), slices.Clone(s.Sites)
+		v.signers = append(v.signers, signer{s, id})
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("token verifier: %w", errors.Join(errs...))
+	}
+	if v.now == nil {
+		v.now = time.Now
+	}
+	v.cache = newCache(cmp.Or(cfg.CacheSize, defaultCacheSize))
+	return v, nil
+}
+
+// Verify authenticates the text of a token and checks that it is a
+// provisioning token whose time it is, and the signer's. The signature is
+// verified once per text as long as the text stays among the most recently
+// used; the times are checked on every call. Refused texts are not remembered,
+// so that strangers cannot displace the fleet's. It neither counts uses nor
+// knows revocations: the caller does, by ID.
+//
+// The error wraps exactly one of [ErrMalformed], [ErrUnsupported], [ErrLimit],
+// [ErrUnknownSigner], [ErrSignature], [ErrSignerExpired], [ErrPurpose],
+// [ErrExpired] and [ErrNotYetValid].
+func (v *Verifier) Verify(text string) (*Verified, error) {
+	// Also here, since a hash over megabytes is work as well.
+	if len(text) > MaxTokenBytes {
+		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrMalformed, len(text), MaxTokenBytes)
+	}
+	key := sha256.Sum256([]byte(text))
+	found, ok := v.cache.get(key)
+	if !ok {
+		var err error
+		if found, err = v.authenticate(text); err != nil {
+			return nil, err
+		}
+		v.cache.add(key, found)
+	}
+	if err := found.checkTimes(v.now()); err != nil {
+		return nil, err
+	}
+	result := *found
+	return &result, nil
+}
+
+// authenticate finds the signer of a text, and checks all that does not change
+// with time.
+func (v *Verifier) authenticate(text string) (*Verified, error) {
+	c, err := parse(text)
+	if err != nil {
+		return nil, err
+	}
+	by, err := v.signerOf(c)
+	if err != nil {
+		return nil, err
+	}
+	if !c.claims.Provisioning() {
+		return nil, fmt.Errorf("%w: purpose %q, subject %q, want %q", ErrPurpose, c.claims.Purpose, c.claims.Subject, Purpose)
+	}
+	return &Verified{
+		Claims: c.claims, Limits: c.limits, ID: tokenID(by.id, c),
+		Signer: by.id, SignerName: by.Name, by: by,
+	}, nil
+}
+
+// signerOf returns the signer whose key verifies c. Tokens carry no key id,
+// so all signers with a key for the algorithm are tried.
+func (v *Verifier) signerOf(c *compact) (*signer, error) {
+	tried := 0
+	var failed error
+	for i := range v.signers {
+		s := &v.signers[i]
+		if !slices.Contains(algorithmsOf(s.Key), c.alg) {
+			continue
+		}
+		tried++
+		if failed = checkSignature(c, s.Key); failed == nil {
+			return s, nil
+		}
+	}
+	if tried == 0 {
+		return nil, fmt.Errorf("%w: algorithm %q, and none of the signers (%d) has a key for it", ErrUnknownSigner, c.alg, len(v.signers))
+	}
+	return nil, fmt.Errorf("%w, with any of %d keys", failed, tried)
+}

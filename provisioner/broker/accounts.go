@@ -1,0 +1,82 @@
+package broker
+
+import (
+	"fmt"
+
+	"muster/internal/wire"
+)
+
+// The accounts. A connection is in exactly one, and a message crosses from one
+// to another only where this file says so.
+const (
+	// AccountProvisioning holds machines that have a token and no certificate.
+	AccountProvisioning = "PROVISIONING"
+
+	// AccountFleet holds provisioned nodes.
+	AccountFleet = "FLEET"
+
+	// AccountMuster holds provisioners and their JetStream. No other account
+	// has JetStream.
+	AccountMuster = "MUSTER"
+
+	// AccountSystem is nats-server's own. Nobody is admitted to it.
+	AccountSystem = "SYS"
+)
+
+// allCommands covers what [wire.CommandSubject] returns for every node.
+const allCommands = "muster.v1.command.*"
+
+// Limits per connection on subscriptions. An agent uses two or three: its
+// inbox and its commands; chosen to leave room and to stop a flood.
+const (
+	maxProvisioningSubscriptions = 8
+	maxFleetSubscriptions        = 16
+)
+
+// accountsConfig returns the accounts in nats-server's configuration language.
+//
+// Requests are services: the reply finds its way back over the boundary, and
+// share makes the server tell the responder who asks. That goes for commands
+// too, from MUSTER to FLEET: over an exported stream a node's answer would stay
+// in FLEET. Events and registration data are streams, since nobody answers.
+func accountsConfig(maxProvisioning int) string {
+	return fmt.Sprintf(`
+system_account: %[4]s
+accounts {
+  %[4]s {}
+  %[3]s {
+    jetstream: enabled
+    exports: [
+      {service: %[5]q, accounts: [%[1]s]}
+      {service: %[6]q, accounts: [%[1]s, %[2]s]}
+    ]
+    imports: [
+      {stream: {account: %[2]s, subject: %[7]q}}
+      {stream: {account: %[2]s, subject: %[8]q}}
+      {service: {account: %[2]s, subject: %[9]q}}
+    ]
+  }
+  %[1]s {
+    imports: [
+      {service: {account: %[3]s, subject: %[5]q}, share: true}
+      {service: {account: %[3]s, subject: %[6]q}, share: true}
+    ]
+    limits {max_payload: %[10]d, max_subscriptions: %[11]d, max_connections: %[13]d}
+  }
+  %[2]s {
+    exports: [
+      {stream: %[7]q, accounts: [%[3]s]}
+      {stream: %[8]q, accounts: [%[3]s]}
+      {service: %[9]q, accounts: [%[3]s]}
+    ]
+    imports: [
+      {service: {account: %[3]s, subject: %[6]q}, share: true}
+    ]
+    limits {max_payload: %[10]d, max_subscriptions: %[12]d}
+  }
+}
+`, AccountProvisioning, AccountFleet, AccountMuster, AccountSystem, // 1 to 4
+		wire.SubjectEnroll, wire.SubjectApplied, // 5, 6
+		wire.AllNodeEvents, wire.AllRegistration, allCommands, // 7 to 9
+		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions, maxProvisioning)
+}

@@ -1,0 +1,204 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+)
+
+// Errors of a [Broker]'s life.
+var (
+	// ErrNotRunning means that the broker has not started, or has stopped.
+	ErrNotRunning = errors.New("broker is not running")
+
+	// ErrStarted means that the broker has been started before. Make another
+	// with [New].
+	ErrStarted = errors.New("broker was started before")
+
+	// ErrStoreInUse means that another broker, of this or of another process,
+	// serves the directory. Stop it, or use its URL.
+	ErrStoreInUse = errors.New("store directory is in use by another broker")
+)
+
+// A Broker is a NATS server in this process. Make one with [New]. Its methods
+// are safe for concurrent use.
+type Broker struct {
+	// Set by New, then read-only.
+	cfg      Config
+	host     string
+	port     int // -1 takes any
+	gate     *Gate
+	password wire.Secret // of in-process connections
+	log      *natsLog
+
+	// certificate is what new connections are shown; see SetCertificate.
+	certificate atomic.Pointer[tls.Certificate]
+
+	// kicks counts the calls of Disconnect; see authentication.Check.
+	kicks atomic.Uint64
+
+	mu      sync.Mutex // guards the rest
+	started bool
+	server  *server.Server     // nil unless running
+	cancel  context.CancelFunc // ends what the gate still waits for
+	lock    *os.File           // held while running
+	stopped chan struct{}      // closed when the server has ended and the lock is free
+}
+
+// New returns a Broker that is not yet running, or an error naming everything
+// wrong with cfg. It starts no goroutine and touches no file.
+func New(cfg Config) (*Broker, error) {
+	var errs []error
+	bad := func(err error) {
+		if err != nil {
+			errs = append(errs, err)
+		}
+	}
+	host, port, err := splitListen(cfg.Listen)
+	bad(err)
+	if cfg.StoreDir == "" {
+		bad(errors.New("no store directory"))
+	}
+	if cfg.MaxStoreBytes < 0 {
+		bad(fmt.Errorf("store of %d bytes, want 0 (default) or more", cfg.MaxStoreBytes))
+	}
+	if cfg.MaxConnections < 0 {
+		bad(fmt.Errorf("%d connections, want 0 (default) or more", cfg.MaxConnections))
+	}
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, DefaultMaxConnections)
+	if n := cfg.MaxProvisioning; n < 0 || n > cfg.MaxConnections {
+		bad(fmt.Errorf("%d provisioning connections, want 0 (default) to %d, the limit on all", n, cfg.MaxConnections))
+	}
+	cfg.MaxProvisioning = cmp.Or(cfg.MaxProvisioning, max(1, cfg.MaxConnections*2/3))
+	cfg.Handshake = cmp.Or(cfg.Handshake, DefaultHandshake)
+	if h := cfg.Handshake; h < 10*time.Millisecond || h > time.Minute {
+		bad(fmt.Errorf("handshake in %v, want 10ms to 1m", h))
+	}
+	if cfg.ClientCAs == nil {
+		bad(errors.New("no client authorities"))
+	}
+	cfg.Gate.ServicePassword = wire.Secret(rand.Text())
+	gate, err := NewGate(cfg.Gate)
+	if bad(err); err == nil {
+		cfg.Gate = gate.cfg // with defaults
+		bad(checkCertificate(cfg.Certificate, cfg.Gate.TrustDomain, cfg.Gate.Now()))
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("broker: %w", errors.Join(errs...))
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	b := &Broker{
+		cfg: cfg, host: host, port: port, gate: gate,
+		password: cfg.Gate.ServicePassword,
+		log:      newNATSLog(cfg.Log),
+		stopped:  make(chan struct{}),
+	}
+	b.certificate.Store(&cfg.Certificate)
+	return b, nil
+}
+
+// SetCertificate shows another certificate to connections from now on; those
+// that exist go on. It may be called at any time. After an error, which lists
+// everything wrong with c, the one before stays.
+func (b *Broker) SetCertificate(c tls.Certificate) error {
+	if err := checkCertificate(c, b.cfg.Gate.TrustDomain, b.cfg.Gate.Now()); err != nil {
+		return fmt.Errorf("broker: %w", err)
+	}
+	b.certificate.Store(&c)
+	return nil
+}
+
+// URL returns where the broker listens, nats://host:port; where that is every
+// address of the machine, with the loopback address as host. It is empty unless
+// the broker is running.
+func (b *Broker) URL() string {
+	s, err := b.running()
+	if err != nil {
+		return ""
+	}
+	addr, ok := s.Addr().(*net.TCPAddr)
+	if !ok {
+		return ""
+	}
+	host := addr.IP.String()
+	if addr.IP.IsUnspecified() {
+		host = "127.0.0.1"
+		if b.host == "::" {
+			host = "::1"
+		}
+	}
+	return "nats://" + net.JoinHostPort(host, strconv.Itoa(addr.Port))
+}
+
+// Connect returns a connection from inside the process into [AccountMuster],
+// where it may do everything. It reconnects for as long as it is not closed;
+// close it before [Broker.Stop]. The error is [ErrNotRunning] or one of nats.go.
+func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
+	s, err := b.running()
+	if err != nil {
+		return nil, err
+	}
+	all := append([]nats.Option{
+		nats.InProcessServer(s),
+		nats.Name(name),
+		nats.UserInfo(serviceUser, string(b.password)),
+		nats.MaxReconnects(-1),
+	}, opts...)
+	nc, err := nats.Connect("", all...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to own broker: %w", err)
+	}
+	return nc, nil
+}
+
+// Disconnect drops every live connection of these nodes, and makes sure that
+// none which was being admitted meanwhile stays: revoke first, then disconnect.
+// A node without a connection is no error. The error is [ErrNotRunning].
+func (b *Broker) Disconnect(ids ...wire.Identity) error {
+	s, err := b.running()
+	if err != nil {
+		return err
+	}
+	b.kicks.Add(1)
+	users := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		users[string(id)] = true
+	}
+	conns, err := s.Connz(&server.ConnzOptions{Account: AccountFleet, Username: true, Limit: b.cfg.MaxConnections})
+	if err != nil {
+		return fmt.Errorf("list connections: %w", err)
+	}
+	for _, c := range conns.Conns {
+		if users[c.AuthorizedUser] {
+			_ = s.DisconnectClientByID(c.Cid) // it has gone by itself
+		}
+	}
+	return nil
+}
+
+// running returns the server, or [ErrNotRunning].
+func (b *Broker) running() (*server.Server, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.server == nil {
+		return nil, ErrNotRunning
+	}
+	return b.server, nil
+}

@@ -1,0 +1,86 @@
+package broker
+
+import (
+	"context"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+)
+
+// certificate admits the holder of a certificate. TLS has verified the chain's
+// signatures and the possession of its key when the connection began; times,
+// usage and role are looked at here again, by our clock.
+func (g *Gate) certificate(ctx context.Context, p Presented) (*Admission, *Denied) {
+	deadline, err := g.checkChain(p.Certificates)
+	if err != nil {
+		return nil, &Denied{wire.CodeDenied, err}
+	}
+	leaf := p.Certificates[0]
+	role, name, err := wire.RoleOf(leaf, g.cfg.TrustDomain)
+	if err != nil {
+		return nil, &Denied{wire.CodeDenied, fmt.Errorf("%w: %w", ErrCertificate, err)}
+	}
+	if p.Nkey != "" {
+		// It would be reported in place of the name in the certificate.
+		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: nkey beside a certificate", ErrNkey)}
+	}
+	switch role {
+	case wire.RoleNode:
+		return g.node(ctx, p, name, deadline)
+	case wire.RoleProvisioner:
+		return &Admission{Account: AccountMuster, User: name, Publish: everything(), Subscribe: everything(), Deadline: deadline}, nil
+	default:
+		return nil, &Denied{wire.CodeDenied, fmt.Errorf("%w: role %q does not connect as a client", ErrCertificate, role)}
+	}
+}
+
+// node admits a node of the fleet.
+func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time.Time) (*Admission, *Denied) {
+	id, err := wire.ParseIdentity(name)
+	if err != nil {
+		return nil, &Denied{wire.CodeIdentityInvalid, fmt.Errorf("%w: %w", ErrCertificate, err)}
+	}
+	if !wire.ValidConnectionName(p.Name) {
+		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("node %q: %w: %d bytes", id, ErrName, len(p.Name))}
+	}
+	serial := ca.Serial(p.Certificates[0])
+	if err := g.cfg.AdmitNode(ctx, id, serial); err != nil {
+		d := deny(wire.CodeDenied, err)
+		return nil, &Denied{d.Code, fmt.Errorf("node %q, certificate %s: %w", id, serial, d.Err)}
+	}
+	return &Admission{
+		Account:     AccountFleet,
+		User:        string(id),
+		Publish:     []string{wire.EventSubject(id, "*"), wire.RegistrationSubject(id), wire.SubjectApplied},
+		Subscribe:   []string{wire.CommandSubject(id), wire.InboxPrefix(p.Name) + ".>"},
+		Responses:   commandResponses,
+		ResponseTTL: commandResponseTTL,
+		Deadline:    deadline,
+	}, nil
+}
+
+// checkChain returns when the first certificate of a verified chain ends.
+func (g *Gate) checkChain(chain []*x509.Certificate) (time.Time, error) {
+	now, deadline := g.cfg.Now(), chain[0].NotAfter
+	for _, cert := range chain {
+		if now.Before(cert.NotBefore) {
+			return time.Time{}, fmt.Errorf("%w: %q is not valid before %s", ErrCertificate,
+				bounded(cert.Subject.CommonName), cert.NotBefore.UTC().Format(time.RFC3339))
+		}
+		if !now.Before(cert.NotAfter) {
+			return time.Time{}, fmt.Errorf("%w: %q expired at %s", ErrCertificate,
+				bounded(cert.Subject.CommonName), cert.NotAfter.UTC().Format(time.RFC3339))
+		}
+		if cert.NotAfter.Before(deadline) {
+			deadline = cert.NotAfter
+		}
+	}
+	if leaf := chain[0]; leaf.IsCA || !slices.Contains(leaf.ExtKeyUsage, x509.ExtKeyUsageClientAuth) {
+		return time.Time{}, fmt.Errorf("%w: not for client authentication", ErrCertificate)
+	}
+	return deadline, nil
+}

@@ -1,0 +1,125 @@
+package broker
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+
+	"muster/internal/wire"
+)
+
+// Defaults and limits of [Config].
+const (
+	// DefaultMaxConnections is near what one process holds with the usual
+	// limit of 20,000 file descriptors.
+	DefaultMaxConnections = 18_000
+
+	// DefaultHandshake is how long a client may take for TLS, and again for
+	// CONNECT. Short, since each silent connection holds a place; long enough
+	// for 5,000 clients to come back at once, which takes 4.6 s on two cores.
+	DefaultHandshake = 5 * time.Second
+)
+
+// Config configures [New].
+type Config struct {
+	// Listen is the address of the one port, "127.0.0.1:4222". Port 0 or -1
+	// takes any free one. Required.
+	Listen string
+
+	// StoreDir is JetStream's directory. It is made if it is missing, with
+	// mode 0700. Required.
+	StoreDir string
+
+	// MaxStoreBytes bounds what JetStream keeps on disk. Set it below the
+	// free space: a full disk stops all writes until the broker is started
+	// again. Optional; zero is three quarters of the free space.
+	MaxStoreBytes int64
+
+	// Certificate is the broker's, with its chain: leaf, issuing, and the
+	// root, so that a client which knows only the root's hash can check it.
+	// The leaf's role is broker. Required.
+	// [Broker.SetCertificate] replaces it while the broker runs.
+	Certificate tls.Certificate
+
+	// ClientCAs are the roots of the installation's certificates. Required.
+	ClientCAs *x509.CertPool
+
+	// Gate says who may connect. Its ServicePassword is not used: the broker
+	// makes its own. Its Now is the broker's clock.
+	Gate GateConfig
+
+	// MaxConnections bounds all connections. Optional; defaults to
+	// [DefaultMaxConnections].
+	MaxConnections int
+
+	// MaxProvisioning bounds the connections that hold a token only, so that
+	// they cannot keep out the fleet. Optional; defaults to two thirds of
+	// MaxConnections.
+	MaxProvisioning int
+
+	// Handshake bounds TLS, and again CONNECT, 10ms to 1m. Optional; defaults
+	// to [DefaultHandshake].
+	Handshake time.Duration
+
+	// Refused is called for each connection that the gate refuses, with what
+	// it presented but for the secrets. It must not block. Optional.
+	Refused func(ctx context.Context, p Presented, d *Denied)
+
+	// Log receives refused connections, and warnings and errors of the NATS
+	// server. Optional; discards by default.
+	Log *slog.Logger
+}
+
+// splitListen returns host and port of a listen address, with -1 for any port.
+func splitListen(listen string) (string, int, error) {
+	host, text, err := net.SplitHostPort(listen)
+	if err != nil {
+		return "", 0, fmt.Errorf("listen address %q: want host:port", listen)
+	}
+	port, err := strconv.Atoi(text)
+	if err != nil || port < -1 || port > 65535 {
+		return "", 0, fmt.Errorf("listen address %q: port %q, want -1 to 65535", listen, text)
+	}
+	if port == 0 {
+		port = server.RANDOM_PORT
+	}
+	return host, port, nil
+}
+
+// checkCertificate reports why cert cannot be the broker's.
+func checkCertificate(cert tls.Certificate, trustDomain string, now time.Time) error {
+	if len(cert.Certificate) == 0 || cert.PrivateKey == nil {
+		return errors.New("no certificate")
+	}
+	leaf, err := x509.ParseCertificate(cert.Certificate[0])
+	if err != nil {
+		return fmt.Errorf("certificate: %w", err)
+	}
+	role, _, err := wire.RoleOf(leaf, trustDomain)
+	if err != nil {
+		return fmt.Errorf("certificate: %w", err)
+	}
+	if role != wire.RoleBroker {
+		return fmt.Errorf("certificate: role %q, want %q", role, wire.RoleBroker)
+	}
+	key, ok := cert.PrivateKey.(crypto.Signer)
+	if !ok {
+		return fmt.Errorf("certificate: key of type %T cannot sign", cert.PrivateKey)
+	}
+	if pub, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool }); !ok || !pub.Equal(leaf.PublicKey) {
+		return errors.New("certificate: key belongs to another")
+	}
+	if !now.Before(leaf.NotAfter) {
+		return fmt.Errorf("certificate: expired at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return nil
+}

@@ -1,0 +1,354 @@
+package broker_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nkeys"
+
+	"muster/internal/wire"
+	"muster/provisioner/broker"
+)
+
+// gateAt returns a gate whose clock stands still, whose good token expires when
+// told, and which admits every node.
+func gateAt(t testing.TB, now, expires time.Time, edits ...func(*broker.GateConfig)) *broker.Gate {
+	t.Helper()
+	cfg := broker.GateConfig{
+		TrustDomain: trustDomain,
+		VerifyToken: func(text string) (time.Time, error) {
+			if text != goodToken {
+				return time.Time{}, errToken
+			}
+			return expires, nil
+		},
+		AdmitNode:       func(context.Context, wire.Identity, string) error { return nil },
+		ServicePassword: "hunter2",
+		Now:             func() time.Time { return now },
+	}
+	for _, edit := range edits {
+		edit(&cfg)
+	}
+	g, err := broker.NewGate(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// chain returns cert's chain, parsed, as TLS would verify it.
+func chain(t testing.TB, cert tls.Certificate) []*x509.Certificate {
+	t.Helper()
+	var certs []*x509.Certificate
+	for _, der := range cert.Certificate {
+		c, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		certs = append(certs, c)
+	}
+	return certs
+}
+
+func TestAuthorizeAdmits(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC().Truncate(time.Second)
+	ca := newAuthority(t)
+	name := strings.Repeat("Aa-_", 5) + "42"
+	node := ca.issue(t, wire.RoleNode, "web1.example.net", func(c *x509.Certificate) { c.NotAfter = now.Add(5 * time.Minute) })
+	longLived := ca.issue(t, wire.RoleNode, "web1.example.net", func(c *x509.Certificate) { c.NotAfter = now.Add(24 * time.Hour) })
+	boss := ca.issue(t, wire.RoleProvisioner, "prov1", func(c *x509.Certificate) { c.NotAfter = now.Add(5 * time.Minute) })
+	provisioning := broker.Admission{
+		Account: broker.AccountProvisioning, User: "provisioning",
+		Publish:   []string{"muster.v1.enroll", "muster.v1.applied"},
+		Subscribe: []string{"_INBOX." + name + ".>"},
+		Deadline:  now.Add(broker.TokenConnection),
+	}
+	fleet := broker.Admission{
+		Account: broker.AccountFleet, User: "web1.example.net",
+		Publish:   []string{"muster.v1.event.web1_example_net.*", "muster.v1.registration.web1_example_net", "muster.v1.applied"},
+		Subscribe: []string{"muster.v1.command.web1_example_net", "_INBOX." + name + ".>"},
+		Responses: 1, ResponseTTL: 10 * time.Second,
+		Deadline: now.Add(5 * time.Minute),
+	}
+	ending := func(a broker.Admission, at time.Time) broker.Admission { a.Deadline = at; return a }
+
+	tests := map[string]struct {
+		expires time.Time // of the token
+		present broker.Presented
+		want    broker.Admission
+	}{
+		"token that never expires":        {time.Time{}, broker.Presented{Name: name, Token: goodToken}, provisioning},
+		"token that outlives connections": {now.Add(48 * time.Hour), broker.Presented{Name: name, Token: goodToken}, provisioning},
+		"token of a minute":               {now.Add(time.Minute), broker.Presented{Name: name, Token: goodToken}, ending(provisioning, now.Add(time.Minute))},
+		"token beside user and password":  {time.Time{}, broker.Presented{Name: name, Token: goodToken, Username: "choria", Password: "x"}, provisioning},
+		"node":                            {time.Time{}, broker.Presented{Name: name, Certificates: chain(t, node)}, fleet},
+		"node with a token as well":       {time.Time{}, broker.Presented{Name: name, Token: goodToken, Certificates: chain(t, node)}, fleet},
+		"node that outlives its authority": {time.Time{}, broker.Presented{Name: name, Certificates: chain(t, longLived)},
+			ending(fleet, ca.cert.NotAfter)},
+		"provisioner": {time.Time{}, broker.Presented{Name: "prov1", Certificates: chain(t, boss)},
+			broker.Admission{Account: broker.AccountMuster, User: "prov1", Publish: []string{">"}, Subscribe: []string{">"}, Deadline: now.Add(5 * time.Minute)}},
+		"own process": {time.Time{}, broker.Presented{InProcess: true, Username: "muster", Password: "hunter2"},
+			broker.Admission{Account: broker.AccountMuster, User: "muster", Publish: []string{">"}, Subscribe: []string{">"}}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := gateAt(t, now, tt.expires).Authorize(t.Context(), tt.present)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&tt.want, got); diff != "" {
+				t.Errorf("Authorize (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAuthorizeDenies(t *testing.T) {
+	t.Parallel()
+	now := time.Now().UTC().Truncate(time.Second)
+	ca := newAuthority(t)
+	name := wire.NewID()
+	errAdmit := errors.New("not on record")
+	cert := func(role wire.Role, name string, edits ...func(*x509.Certificate)) []*x509.Certificate {
+		return chain(t, ca.issue(t, role, name, edits...))
+	}
+	node := cert(wire.RoleNode, "web1.example.net")
+
+	tests := map[string]struct {
+		present broker.Presented
+		code    wire.Code
+		err     error
+	}{
+		"nothing":                       {broker.Presented{Name: name}, wire.CodeTokenInvalid, broker.ErrCredentials},
+		"user and password only":        {broker.Presented{Name: name, Username: "a", Password: "b"}, wire.CodeTokenInvalid, broker.ErrCredentials},
+		"own password from outside":     {broker.Presented{Name: name, Username: "muster", Password: "hunter2"}, wire.CodeTokenInvalid, broker.ErrCredentials},
+		"wrong password inside":         {broker.Presented{InProcess: true, Username: "muster", Password: "hunter3"}, wire.CodeDenied, broker.ErrCredentials},
+		"no password inside":            {broker.Presented{InProcess: true, Username: "muster"}, wire.CodeDenied, broker.ErrCredentials},
+		"wrong user inside":             {broker.Presented{InProcess: true, Username: "root", Password: "hunter2"}, wire.CodeDenied, broker.ErrCredentials},
+		"nkey inside":                   {broker.Presented{InProcess: true, Username: "muster", Password: "hunter2", Nkey: userKey(t)}, wire.CodeDenied, broker.ErrCredentials},
+		"token inside":                  {broker.Presented{InProcess: true, Name: name, Token: goodToken}, wire.CodeDenied, broker.ErrCredentials},
+		"wrong token":                   {broker.Presented{Name: name, Token: "x"}, wire.CodeTokenInvalid, errToken},
+		"token over the limit":          {broker.Presented{Name: name, Token: wire.Secret(strings.Repeat("x", wire.MaxTokenBytes+1))}, wire.CodeTokenInvalid, broker.ErrToken},
+		"no name":                       {broker.Presented{Token: goodToken}, wire.CodeBadRequest, broker.ErrName},
+		"short name":                    {broker.Presented{Name: name[1:], Token: goodToken}, wire.CodeBadRequest, broker.ErrName},
+		"long name":                     {broker.Presented{Name: name + "a", Token: goodToken}, wire.CodeBadRequest, broker.ErrName},
+		"name with a wildcard":          {broker.Presented{Name: "*" + name[1:], Token: goodToken}, wire.CodeBadRequest, broker.ErrName},
+		"name of two tokens":            {broker.Presented{Name: name[:10] + "." + name[11:], Token: goodToken}, wire.CodeBadRequest, broker.ErrName},
+		"name with a line end":          {broker.Presented{Name: name[:21] + "\n", Token: goodToken}, wire.CodeBadRequest, broker.ErrName},
+		"name in UTF-8":                 {broker.Presented{Name: "ä" + name[2:], Token: goodToken}, wire.CodeBadRequest, broker.ErrName},
+		"nkey unproven":                 {broker.Presented{Name: name, Token: goodToken, Nkey: userKey(t)}, wire.CodeBadRequest, broker.ErrNkey},
+		"nkey that is a name":           {broker.Presented{Name: name, Token: goodToken, Nkey: "web1.example.net"}, wire.CodeBadRequest, broker.ErrNkey},
+		"broker's certificate":          {broker.Presented{Name: name, Certificates: cert(wire.RoleBroker, "b1")}, wire.CodeDenied, broker.ErrCertificate},
+		"operator's certificate":        {broker.Presented{Name: name, Certificates: cert(wire.RoleOperator, "alice")}, wire.CodeDenied, broker.ErrCertificate},
+		"certificate of no known role":  {broker.Presented{Name: name, Certificates: cert("root", "x")}, wire.CodeDenied, wire.ErrRole},
+		"certificate of no node's name": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "Web1")}, wire.CodeIdentityInvalid, wire.ErrIdentity},
+		"certificate with a wildcard":   {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "*")}, wire.CodeIdentityInvalid, wire.ErrIdentity},
+		"certificate with underscore":   {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "web1_example_net")}, wire.CodeIdentityInvalid, wire.ErrIdentity},
+		"certificate without URI": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
+			func(c *x509.Certificate) { c.URIs = nil })}, wire.CodeDenied, wire.ErrRole},
+		"certificate of two roles": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
+			func(c *x509.Certificate) {
+				c.URIs = append(c.URIs, wire.RoleURI(trustDomain, wire.RoleProvisioner, "p"))
+			})}, wire.CodeDenied, wire.ErrRole},
+		"certificate of another installation": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
+			func(c *x509.Certificate) {
+				c.URIs = []*url.URL{wire.RoleURI("other.example", wire.RoleNode, "a")}
+			})}, wire.CodeDenied, wire.ErrRole},
+		"expired certificate": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
+			func(c *x509.Certificate) { c.NotAfter = now })}, wire.CodeDenied, broker.ErrCertificate},
+		"expired certificate and a token": {broker.Presented{Name: name, Token: goodToken, Certificates: cert(wire.RoleNode, "a",
+			func(c *x509.Certificate) { c.NotAfter = now })}, wire.CodeDenied, broker.ErrCertificate},
+		"operator's certificate and a token": {broker.Presented{Name: name, Token: goodToken,
+			Certificates: cert(wire.RoleOperator, "alice")}, wire.CodeDenied, broker.ErrCertificate},
+		"certificate of tomorrow": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
+			func(c *x509.Certificate) { c.NotBefore = now.Add(time.Second) })}, wire.CodeDenied, broker.ErrCertificate},
+		"certificate for servers": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
+			func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth} })}, wire.CodeDenied, broker.ErrCertificate},
+		"certificate for anything": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
+			func(c *x509.Certificate) { c.ExtKeyUsage = nil })}, wire.CodeDenied, broker.ErrCertificate},
+		"certificate of an authority": {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "a",
+			func(c *x509.Certificate) { c.IsCA, c.BasicConstraintsValid = true, true })}, wire.CodeDenied, broker.ErrCertificate},
+		"node without a proper name":  {broker.Presented{Name: "web1", Certificates: node}, wire.CodeBadRequest, broker.ErrName},
+		"node with an nkey":           {broker.Presented{Name: name, Certificates: node, Nkey: userKey(t)}, wire.CodeBadRequest, broker.ErrNkey},
+		"node that is not on record":  {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "gone")}, wire.CodeDenied, errAdmit},
+		"node that is revoked":        {broker.Presented{Name: name, Certificates: cert(wire.RoleNode, "revoked")}, wire.CodeIdentityRevoked, errAdmit},
+		"token refused with its code": {broker.Presented{Name: name, Token: "expired"}, wire.CodeTokenExpired, errToken},
+	}
+	gate := gateAt(t, now, time.Time{}, func(cfg *broker.GateConfig) {
+		verify := cfg.VerifyToken
+		cfg.VerifyToken = func(text string) (time.Time, error) {
+			if text == "expired" {
+				return time.Time{}, &broker.Denied{Code: wire.CodeTokenExpired, Err: errToken}
+			}
+			return verify(text)
+		}
+		cfg.AdmitNode = func(_ context.Context, id wire.Identity, _ string) error {
+			switch id {
+			case "gone":
+				return errAdmit
+			case "revoked":
+				return fmt.Errorf("allow-list: %w", &broker.Denied{Code: wire.CodeIdentityRevoked, Err: errAdmit})
+			}
+			return nil
+		}
+	})
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := gate.Authorize(t.Context(), tt.present)
+			if got != nil {
+				t.Fatalf("Authorize = %+v, want it denied", got)
+			}
+			var d *broker.Denied
+			if !errors.As(err, &d) || d.Code != tt.code || !errors.Is(err, tt.err) {
+				t.Errorf("Authorize error = %v, want code %s and %v", err, tt.code, tt.err)
+			}
+		})
+	}
+}
+
+func TestTokenExpiresAtOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	p := broker.Presented{Name: wire.NewID(), Token: goodToken}
+	_, err := gateAt(t, now, now).Authorize(t.Context(), p)
+	var d *broker.Denied
+	if !errors.As(err, &d) || d.Code != wire.CodeTokenExpired {
+		t.Errorf("Authorize at the token's end = %v, want %s", err, wire.CodeTokenExpired)
+	}
+	if _, err := gateAt(t, now, now.Add(time.Second)).Authorize(t.Context(), p); err != nil {
+		t.Errorf("Authorize in the token's last second = %v, want it admitted", err)
+	}
+}
+
+func TestAdmitNodeIsAskedForTheSerial(t *testing.T) {
+	t.Parallel()
+	cert := newAuthority(t).issue(t, wire.RoleNode, "web1.example.net")
+	var asked []string
+	gate := gateAt(t, time.Now(), time.Time{}, func(cfg *broker.GateConfig) {
+		cfg.AdmitNode = func(_ context.Context, id wire.Identity, serial string) error {
+			asked = append(asked, string(id), serial)
+			return nil
+		}
+	})
+	if _, err := gate.Authorize(t.Context(), broker.Presented{Name: wire.NewID(), Certificates: chain(t, cert)}); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"web1.example.net", fmt.Sprintf("%x", cert.Leaf.SerialNumber)}
+	if !slices.Equal(asked, want) {
+		t.Errorf("AdmitNode was asked for %q, want %q", asked, want)
+	}
+}
+
+func TestProvenNkey(t *testing.T) {
+	t.Parallel()
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pub, _ := key.PublicKey()
+	sig, err := key.Sign([]byte("nonce"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		nonce, signature string
+		want             error
+	}{
+		"base64url":          {"nonce", base64.RawURLEncoding.EncodeToString(sig), nil},
+		"base64":             {"nonce", base64.StdEncoding.EncodeToString(sig), nil},
+		"another nonce":      {"other", base64.RawURLEncoding.EncodeToString(sig), broker.ErrNkey},
+		"no nonce":           {"", base64.RawURLEncoding.EncodeToString(sig), broker.ErrNkey},
+		"no signature":       {"nonce", "", broker.ErrNkey},
+		"signature not text": {"nonce", "\x00", broker.ErrNkey},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := gateAt(t, time.Now(), time.Time{}).Authorize(t.Context(), broker.Presented{
+				Name: wire.NewID(), Token: goodToken, Nkey: pub, Nonce: tt.nonce, Signature: tt.signature})
+			if !errors.Is(err, tt.want) {
+				t.Errorf("Authorize error = %v, want %v", err, tt.want)
+			}
+		})
+	}
+}
+
+func TestNewGateListsWhatIsMissing(t *testing.T) {
+	t.Parallel()
+	_, err := broker.NewGate(broker.GateConfig{})
+	for _, want := range []string{"trust domain", "token verifier", "allow-list"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("NewGate error = %v, want it to name the missing %s", err, want)
+		}
+	}
+}
+
+func TestPresentedKeepsItsSecrets(t *testing.T) {
+	t.Parallel()
+	for name, handler := range map[string]func(*buffer) slog.Handler{
+		"text": func(b *buffer) slog.Handler { return slog.NewTextHandler(b, nil) },
+		"json": func(b *buffer) slog.Handler { return slog.NewJSONHandler(b, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b buffer
+			slog.New(handler(&b)).Info("presented", "p", broker.Presented{Token: goodToken, Password: "hunter2", Username: "hunter2"})
+			if got := b.String(); strings.Contains(got, goodToken) || strings.Contains(got, "hunter2") {
+				t.Errorf("log line = %s", got)
+			}
+		})
+	}
+}
+
+// FuzzAuthorize checks that whatever strangers present is either denied, or
+// admitted to exactly one inbox and the two subjects of enrollment.
+func FuzzAuthorize(f *testing.F) {
+	f.Add("AAAAAAAAAAAAAAAAAAAAAA", goodToken, "", "", "")
+	f.Add("*", goodToken, "muster", "hunter2", "")
+	f.Add("AAAAAAAAAAAAAAAAAAAAAA", goodToken, "", "", userKey(f))
+	gate := gateAt(f, time.Now(), time.Time{})
+	f.Fuzz(func(t *testing.T, name, token, user, password, nkey string) {
+		a, err := gate.Authorize(t.Context(), broker.Presented{
+			Name: name, Token: wire.Secret(token), Username: user, Password: wire.Secret(password),
+			Nkey: nkey, Signature: password, Nonce: "nonce"})
+		if err != nil {
+			if a != nil {
+				t.Fatal("Authorize returned an admission along with an error")
+			}
+			return
+		}
+		want := []string{"_INBOX." + name + ".>"}
+		if a.Account != broker.AccountProvisioning || !slices.Equal(a.Subscribe, want) ||
+			len(name) != 22 || strings.ContainsAny(name, ".*> \t\r\n") || token != goodToken {
+			t.Fatalf("%q was admitted: %+v", name, a)
+		}
+	})
+}
+
+// userKey returns a public user nkey whose seed is lost.
+func userKey(tb testing.TB) string {
+	tb.Helper()
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	pub, err := key.PublicKey()
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return pub
+}

@@ -1,0 +1,33 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// lockFile is the file in StoreDir whose lock says that a broker serves it.
+const lockFile = "broker.lock"
+
+// lockDir makes dir if it is missing and locks it against other brokers until
+// the file it returns is closed, or the process ends however it ends.
+func lockDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("store directory: %w", err)
+	}
+	f, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("store directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		_ = f.Close()
+		if errors.Is(err, unix.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: %q", ErrStoreInUse, dir)
+		}
+		return nil, fmt.Errorf("lock store directory %q: %w", dir, err)
+	}
+	return f, nil
+}

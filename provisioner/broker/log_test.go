@@ -1,0 +1,174 @@
+package broker_test
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/broker"
+)
+
+// secretToken is presented in many wrong ways and must not be in the log.
+const secretToken = "eyJhbGciOiJSUzI1NiJ9.eyJjaHQiOiJ0b29tYW55c2VjcmV0cyJ9.dG9vbWFueXNlY3JldHM"
+
+func TestTokenStaysOutOfTheLog(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *broker.Config) {
+		c.Gate.VerifyToken = func(text string) (time.Time, error) {
+			if text == goodToken {
+				return time.Time{}, nil
+			}
+			return time.Time{}, fmt.Errorf("a careless verifier: %q", text)
+		}
+	})
+	for name, members := range map[string]map[string]any{
+		"wrong token":  {"auth_token": secretToken},
+		"as name":      {"auth_token": "x", "name": secretToken},
+		"as user":      {"user": secretToken, "pass": secretToken},
+		"as nkey":      {"nkey": secretToken, "sig": secretToken, "auth_token": secretToken},
+		"as language":  {"auth_token": secretToken, "lang": secretToken, "version": secretToken},
+		"over a limit": {"auth_token": strings.Repeat(secretToken, 300)},
+	} {
+		if got := s.dial(t, nil).hello(members); len(got) == 0 {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	s.dial(t, nil).say(secretToken, "CONNECT "+secretToken)
+	s.dial(t, nil).say("CONNECT {\"auth_token\": \"" + secretToken + "\"")
+	c := s.dial(t, nil).mustHello(map[string]any{"auth_token": goodToken, "lang": secretToken})
+	c.say(subscribe(secretToken), publish(secretToken))
+	c.say(secretToken)
+
+	eventually(t, "log of each kind", func() bool {
+		got := s.log.String()
+		return strings.Contains(got, "connection refused") && strings.Contains(got, "publishing refused") &&
+			strings.Contains(got, "too long a line") && strings.Contains(got, "does not speak NATS")
+	})
+	got := s.log.String()
+	for part := range strings.SplitSeq(secretToken, ".") {
+		if strings.Contains(got, part) {
+			t.Errorf("log has %q of the token:\n%s", part, got)
+		}
+	}
+	if strings.Contains(got, goodToken) {
+		t.Errorf("log has the good token:\n%s", got)
+	}
+}
+
+func TestRefusalIsLoggedOnceInOurWords(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.dial(t, nil).hello(map[string]any{"auth_token": "wrong"})
+	eventually(t, "log line", func() bool { return s.log.String() != "" })
+	stop(t, s.Broker) // nothing can be written after this
+	got := strings.Split(strings.TrimSpace(s.log.String()), "\n")
+	if len(got) != 1 || !strings.Contains(got[0], `msg="connection refused"`) || !strings.Contains(got[0], "address=127.0.0.1:") ||
+		!strings.Contains(got[0], "code=token_invalid") || !strings.Contains(got[0], errToken.Error()) {
+		t.Errorf("log = %q", got)
+	}
+}
+
+func TestQuietLifeIsNotLogged(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.muster(t).Close()
+	s.dial(t, nil).mustHello(map[string]any{"auth_token": goodToken}).conn.Close()
+	stop(t, s.Broker)
+	if got := s.log.String(); got != "" {
+		t.Errorf("log = %s", got)
+	}
+}
+
+func TestFailedHandshakeIsExplained(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	s.dial(t, s.tlsConfig(newAuthority(t).issue(t, wire.RoleNode, "web1.example.net"))).hello(nil)
+	eventually(t, "explanation", func() bool {
+		got := s.log.String()
+		return strings.Contains(got, "tls handshake failed") && strings.Contains(got, "unknown authority") && strings.Contains(got, "127.0.0.1")
+	})
+}
+
+func TestFloodOfRefusalsIsBounded(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	for range 300 {
+		s.dial(t, nil).hello(map[string]any{"auth_token": "wrong"})
+	}
+	eventually(t, "refusals", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.refused) == 300
+	})
+	// 100 at once and 20 a second; the loop takes far less than 5 seconds.
+	if n := strings.Count(s.log.String(), "\n"); n < 100 || n > 250 {
+		t.Errorf("300 refused connections made %d lines", n)
+	}
+}
+
+// The server makes what a client says of itself part of a format string.
+func TestClientCannotFormatTheLog(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	c := s.dial(t, nil).mustHello(map[string]any{"auth_token": goodToken, "lang": strings.Repeat("%[1]900000s", 200) + ` \" - `})
+	if got := c.say(publish("not.allowed")); !refusal(got) {
+		t.Fatalf("answer = %q, want a permissions violation", got)
+	}
+	if got := c.say(subscribe("not.allowed.%[1]900000d")); !refusal(got) {
+		t.Fatalf("answer = %q, want a permissions violation", got)
+	}
+	eventually(t, "log lines", func() bool { return strings.Count(s.log.String(), "\n") >= 2 })
+	got := s.log.String()
+	if len(got) > 4096 || !strings.Contains(got, "not.allowed") || strings.Contains(got, "900000s") {
+		t.Errorf("log of %d bytes: %.1000s", len(got), got)
+	}
+}
+
+// What a client says of itself is cut off before the line is formatted, not
+// after: by then it would have filled the memory.
+func TestRender(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		format, text, address string
+		args                  int // how often the argument is formatted
+	}{
+		"server":             {"no space: %s", "no space: arg", "", 1},
+		"new client":         {"127.0.0.1:1 - cid:7 - TLS handshake error: %s", "TLS handshake error: arg", "127.0.0.1:1", 1},
+		"known client":       {`127.0.0.1:1 - cid:7 - "v1:go" - "A/B" - Subject %s`, "Subject arg", "127.0.0.1:1", 1},
+		"hostile client":     {`127.0.0.1:1 - cid:7 - "%[1]s%[1]s%[1]s \" - " - "A" - Subject %s`, "Subject arg", "127.0.0.1:1", 1},
+		"client as argument": {"%s", "arg", "", 1},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			arg := &counter{}
+			text, address, client := broker.Render(tt.format, arg)
+			if text != tt.text || address != tt.address || client != (tt.address != "") || arg.n != tt.args {
+				t.Errorf("Render = %q, %q, %v after formatting %d times", text, address, client, arg.n)
+			}
+		})
+	}
+}
+
+// counter counts how often it is formatted.
+type counter struct{ n int }
+
+func (c *counter) String() string { c.n++; return "arg" }
+
+func TestWithoutALog(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, func(c *broker.Config) { c.Log, c.Refused = nil, nil })
+	if got := s.dial(t, nil).hello(map[string]any{"auth_token": "wrong"}); len(got) == 0 {
+		t.Error("accepted")
+	}
+	conn := tls.Client(s.dial(t, nil).conn, s.tlsConfig())
+	if err := conn.HandshakeContext(context.Background()); err != nil {
+		t.Error(err)
+	}
+	_, _ = io.WriteString(conn, "nonsense\r\n")
+}

@@ -1,0 +1,132 @@
+package broker_test
+
+import (
+	"bufio"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// raw speaks the NATS protocol by hand, to say what no client library would and
+// to know exactly what is answered to it.
+type raw struct {
+	t    *testing.T
+	conn net.Conn
+	r    *bufio.Reader
+	name string
+	info struct {
+		Nonce      string `json:"nonce"`
+		MaxPayload int    `json:"max_payload"`
+	}
+}
+
+// dial connects over TCP and, if config is not nil, TLS. It reads INFO and says
+// nothing.
+func (s *site) dial(t *testing.T, config *tls.Config) *raw {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(s.URL(), "nats://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	c := &raw{t: t, conn: conn, r: bufio.NewReader(conn), name: wire.NewID()}
+	line, err := c.r.ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(strings.TrimPrefix(line, "INFO ")), &c.info); err != nil {
+		t.Fatal(err)
+	}
+	if config != nil {
+		c.conn = tls.Client(conn, config)
+		c.r = bufio.NewReader(c.conn)
+	}
+	return c
+}
+
+// hello sends CONNECT with the raw's own name and these members, and returns
+// what is answered up to a PONG, or the end.
+func (c *raw) hello(members map[string]any) []string {
+	c.t.Helper()
+	all := map[string]any{"verbose": false, "name": c.name, "protocol": 1, "headers": true, "echo": true}
+	for k, v := range members {
+		all[k] = v
+	}
+	b, err := json.Marshal(all)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return c.say("CONNECT " + string(b))
+}
+
+// say sends lines and a PING, and returns what is answered up to the PONG, or
+// to the end of the connection, which is the line "EOF".
+func (c *raw) say(lines ...string) []string {
+	c.t.Helper()
+	text := strings.Join(append(lines, "PING"), "\r\n") + "\r\n"
+	if _, err := io.WriteString(c.conn, text); err != nil {
+		return []string{"EOF"}
+	}
+	var got []string
+	for {
+		line, err := c.r.ReadString('\n')
+		if err != nil {
+			return append(got, "EOF")
+		}
+		switch line = strings.TrimSpace(line); {
+		case line == "PONG":
+			return got
+		case strings.HasPrefix(line, "INFO"):
+		default:
+			got = append(got, line)
+		}
+	}
+}
+
+// last reads until the server ends the connection and returns its last line.
+func (c *raw) last() string {
+	c.t.Helper()
+	last := ""
+	for {
+		line, err := c.r.ReadString('\n')
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			c.t.Fatalf("the connection is still open after %v", patience)
+		}
+		if err != nil {
+			return last
+		}
+		last = strings.TrimSpace(line)
+	}
+}
+
+// mustHello is hello for a client that is let in.
+func (c *raw) mustHello(members map[string]any) *raw {
+	c.t.Helper()
+	if got := c.hello(members); len(got) > 0 {
+		c.t.Fatalf("CONNECT answered %q, want it accepted", got)
+	}
+	return c
+}
+
+// subscribe and publish return the protocol lines for it.
+func subscribe(subject string) string { return fmt.Sprintf("SUB %s 1", subject) }
+
+func publish(subject string) string { return fmt.Sprintf("PUB %s 2\r\n{}", subject) }
+
+// refusal reports whether got is the server's refusal of one subject and
+// nothing else.
+func refusal(got []string) bool {
+	return len(got) == 1 && strings.HasPrefix(got[0], "-ERR 'Permissions Violation")
+}

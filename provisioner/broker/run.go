@@ -1,0 +1,137 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// stopTimeout is how long Run waits for the server to end; chosen, it ends
+// within milliseconds unless the disk hangs.
+const stopTimeout = 30 * time.Second
+
+// Start starts the broker and returns when it takes connections and JetStream
+// is up with all its streams, or with an error when it cannot, or when ctx is
+// done. Recovering a large store takes a few seconds: give it a minute. After an
+// error nothing is left running, except that a store which is still being read
+// when ctx ends is read to its end first, since nothing can interrupt that. The
+// error wraps [ErrStarted], [ErrStoreInUse] or ctx's where that is the cause.
+func (b *Broker) Start(ctx context.Context) error {
+	b.mu.Lock()
+	again := b.started
+	b.started = true
+	b.mu.Unlock()
+	if again {
+		return ErrStarted
+	}
+	if err := b.start(ctx); err != nil {
+		return fmt.Errorf("start broker: %w", err)
+	}
+	return nil
+}
+
+// start does the work of Start. Whatever comes of it, stopped is closed in the
+// end: by Stop, or here after a failure.
+func (b *Broker) start(ctx context.Context) error {
+	lock, err := lockDir(b.cfg.StoreDir)
+	if err != nil {
+		close(b.stopped)
+		return err
+	}
+	// The gate's work ends with the broker, not with the start.
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s, err := b.newServer(life)
+	if err != nil {
+		cancel()
+		close(b.stopped)
+		return errors.Join(err, lock.Close())
+	}
+	returned := make(chan struct{})
+	go func() {
+		defer close(returned)
+		s.Start()
+	}()
+	abandon := func() {
+		cancel()
+		<-returned // Shutdown must not overtake it
+		b.end(s, lock)
+	}
+	select {
+	case <-returned:
+	case <-ctx.Done():
+		go abandon()
+		return fmt.Errorf("nats server is not ready: %w", context.Cause(ctx))
+	}
+	if err := b.ready(s); err != nil {
+		abandon()
+		return err
+	}
+	b.mu.Lock()
+	b.server, b.cancel, b.lock = s, cancel, lock
+	b.mu.Unlock()
+	return nil
+}
+
+// ready reports why s, whose Start has returned, is of no use. The server tells
+// its logger alone what went wrong, and looks as if it ran.
+func (b *Broker) ready(s *server.Server) error {
+	if err := b.log.startFailure(); err != nil {
+		return fmt.Errorf("nats server: %w", err)
+	}
+	if !s.JetStreamEnabled() {
+		return errors.New("nats server: JetStream did not start")
+	}
+	if !s.ReadyForConnections(time.Second) {
+		return fmt.Errorf("nats server: not listening on %q", b.cfg.Listen)
+	}
+	return nil
+}
+
+// end stops s, which must not be starting, and frees the store.
+func (b *Broker) end(s *server.Server, lock *os.File) {
+	defer close(b.stopped)
+	s.Shutdown()
+	s.WaitForShutdown()
+	_ = lock.Close() // nothing was written to it; the end of the process unlocks it as well
+}
+
+// Run starts the broker, waits until ctx is done and stops it. It returns nil
+// after that, or why the broker did not start or stop.
+func (b *Broker) Run(ctx context.Context) error {
+	if err := b.Start(ctx); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	return b.Stop(ctx)
+}
+
+// Stop stops the broker: it takes no more connections, ends those it has, closes
+// the store and waits until everything has ended. Drain your own connections
+// first: what is on its way is lost. If ctx is done earlier, it returns ctx's
+// error, and the rest goes on by itself. Stopping twice, or what never ran, is
+// no error. Do not stop while Start is at work: end its ctx.
+func (b *Broker) Stop(ctx context.Context) error {
+	b.mu.Lock()
+	started, s, cancel, lock := b.started, b.server, b.cancel, b.lock
+	b.server = nil
+	b.mu.Unlock()
+	if !started {
+		return nil
+	}
+	if s != nil {
+		cancel()
+		go b.end(s, lock)
+	}
+	select {
+	case <-b.stopped:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("stop broker: %w", context.Cause(ctx))
+	}
+}

@@ -1,0 +1,286 @@
+package broker_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/url"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+	"muster/provisioner/broker"
+)
+
+const (
+	trustDomain = "fleet.example.net"
+	goodToken   = "eyJhbGciOiJFZERTQSJ9.eyJjaHQiOiJzZWNyZXQifQ.c2lnbmF0dXJl"
+	patience    = 10 * time.Second // for what takes milliseconds
+)
+
+// errToken is what the site's token verifier says to every token but its own.
+var errToken = errors.New("not signed by a trusted signer")
+
+// authority is a small certificate authority: a root that signs leaves.
+type authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newAuthority(tb testing.TB) *authority {
+	tb.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test root"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	key := newKey(tb)
+	return &authority{cert: create(tb, template, template, key, key), key: key}
+}
+
+func newKey(tb testing.TB) *ecdsa.PrivateKey {
+	tb.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return key
+}
+
+func create(tb testing.TB, template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) *x509.Certificate {
+	tb.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return cert
+}
+
+// issue returns a certificate for role and name; edits change it before it is
+// signed.
+func (a *authority) issue(tb testing.TB, role wire.Role, name string, edits ...func(*x509.Certificate)) tls.Certificate {
+	tb.Helper()
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 128))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial,
+		URIs:         []*url.URL{wire.RoleURI(trustDomain, role, name)},
+		NotBefore:    time.Now().Add(-time.Minute), NotAfter: time.Now().Add(10 * time.Minute),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if role == wire.RoleBroker {
+		template.ExtKeyUsage = append(template.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+		template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1)}
+	}
+	for _, edit := range edits {
+		edit(template)
+	}
+	key := newKey(tb)
+	cert := create(tb, template, a.cert, key, a.key)
+	return tls.Certificate{Certificate: [][]byte{cert.Raw, a.cert.Raw}, PrivateKey: key, Leaf: cert}
+}
+
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	return pool
+}
+
+// site is a running broker with its authority and what it wrote and refused.
+type site struct {
+	*broker.Broker
+	ca  *authority
+	log *buffer
+
+	mu      sync.Mutex
+	revoked map[string]error // serial to why
+	refused []*broker.Denied
+}
+
+// newSite starts a broker. Edits change its configuration before.
+func newSite(t *testing.T, edits ...func(*broker.Config)) *site {
+	t.Helper()
+	s := &site{ca: newAuthority(t), log: &buffer{}, revoked: make(map[string]error)}
+	cfg := s.config(t)
+	for _, edit := range edits {
+		edit(&cfg)
+	}
+	s.Broker = start(t, cfg)
+	return s
+}
+
+// config returns a configuration that works.
+func (s *site) config(t *testing.T) broker.Config {
+	t.Helper()
+	return broker.Config{
+		Listen:        "127.0.0.1:0",
+		StoreDir:      t.TempDir(),
+		MaxStoreBytes: 64 << 20,
+		Certificate:   s.ca.issue(t, wire.RoleBroker, "broker1.example.net"),
+		ClientCAs:     s.ca.pool(),
+		Gate: broker.GateConfig{
+			TrustDomain: trustDomain,
+			VerifyToken: func(text string) (time.Time, error) {
+				if text != goodToken {
+					return time.Time{}, errToken
+				}
+				return time.Now().Add(time.Minute), nil
+			},
+			AdmitNode: func(_ context.Context, _ wire.Identity, serial string) error {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.revoked[serial]
+			},
+		},
+		Refused: func(_ context.Context, p broker.Presented, d *broker.Denied) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			if p.Token != "" || p.Password != "" {
+				t.Error("Refused got a secret")
+			}
+			s.refused = append(s.refused, d)
+		},
+		Log: slog.New(slog.NewTextHandler(s.log, nil)),
+	}
+}
+
+// start starts a broker that stops with the test.
+func start(t *testing.T, cfg broker.Config) *broker.Broker {
+	t.Helper()
+	b, err := broker.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { stop(t, b) })
+	return b
+}
+
+func stop(t *testing.T, b *broker.Broker) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if err := b.Stop(ctx); err != nil {
+		t.Error(err)
+	}
+}
+
+// revoke makes AdmitNode refuse the certificate.
+func (s *site) revoke(cert tls.Certificate, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.revoked[fmt.Sprintf("%x", cert.Leaf.SerialNumber)] = why
+}
+
+// lastRefusal waits for the gate to refuse somebody and returns how.
+func (s *site) lastRefusal(t *testing.T) *broker.Denied {
+	t.Helper()
+	var d *broker.Denied
+	eventually(t, "a refusal", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if n := len(s.refused); n > 0 {
+			d = s.refused[n-1]
+		}
+		return d != nil
+	})
+	return d
+}
+
+// muster returns a connection of the provisioner's.
+func (s *site) muster(t *testing.T) *nats.Conn {
+	t.Helper()
+	nc, err := s.Connect("provisioner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// client returns a connection over TCP under a new name, and its inbox prefix.
+func (s *site) client(t *testing.T, opts ...nats.Option) (*nats.Conn, string) {
+	t.Helper()
+	name := wire.NewID()
+	nc, err := nats.Connect(s.URL(), append([]nats.Option{nats.Name(name),
+		nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect()}, opts...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc, wire.InboxPrefix(name)
+}
+
+// mutual makes a client present cert over TLS.
+func (s *site) mutual(cert tls.Certificate) nats.Option {
+	return nats.Secure(s.tlsConfig(cert))
+}
+
+func (s *site) tlsConfig(certs ...tls.Certificate) *tls.Config {
+	return &tls.Config{RootCAs: s.ca.pool(), ServerName: "127.0.0.1", Certificates: certs}
+}
+
+// eventually waits until done returns true.
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	deadline, tick := time.After(patience), time.NewTicker(5*time.Millisecond)
+	defer tick.Stop()
+	for !done() {
+		select {
+		case <-deadline:
+			t.Fatalf("no %s within %v", what, patience)
+		case <-tick.C:
+		}
+	}
+}
+
+// receive waits for a value, or for the channel to close.
+func receive[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(patience):
+		t.Fatalf("no %s within %v", what, patience)
+		panic("not reached")
+	}
+}
+
+// buffer is a log that can be read while it is written.
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}

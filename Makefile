@@ -1,7 +1,7 @@
 # The front door. Every target is one line that a newcomer could type.
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
-LDFLAGS   = -X muster/internal/build.Version=$(VERSION)
+LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
 LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
 .PHONY: check build test short lint deps fuzz vuln cover golden demo help

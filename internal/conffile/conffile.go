@@ -29,7 +29,7 @@ func readFile(path string) ([]byte, error) {
 	if err != nil {
 		return nil, err // names the path already
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // nothing was written
 	b, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
 	if err != nil {
 		return nil, err

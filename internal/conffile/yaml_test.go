@@ -87,7 +87,7 @@ func TestLoadYAMLRefuses(t *testing.T) {
 		in   string
 		want []string // the lines of the error, without the file's name
 	}{
-		"unknown key":         {"nmae: red\n", []string{`line 1: unknown key "nmae"`}},
+		"unknown key":         {"naem: red\n", []string{`line 1: unknown key "naem"`}},
 		"unknown nested key":  {"broker:\n  ulr: x\n", []string{`line 2: unknown key "ulr"`}},
 		"key in capitals":     {"Name: red\n", []string{`line 1: unknown key "Name"`}},
 		"key given twice":     {"name: red\nopen: true\nname: green\n", []string{`line 3: key "name" is given twice, first in line 1`}},
@@ -99,7 +99,7 @@ func TestLoadYAMLRefuses(t *testing.T) {
 		"a list of all":       {"- name: red\n", []string{`line 1: want a mapping of keys to values`}},
 		"two documents":       {"name: red\n---\nname: green\n", []string{`more than one document, want one`}},
 		"rubbish behind it":   {"name: red\n--- [\n", []string{`more than one document, want one`}},
-		"all at once": {"nmae: red\nlifetime: soon\nname: ''\n", []string{`line 1: unknown key "nmae"`,
+		"all at once": {"naem: red\nlifetime: soon\nname: ''\n", []string{`line 1: unknown key "naem"`,
 			`line 2: is "soon", want a duration such as 90s or 24h`, `name: missing`}},
 		"what Validate finds": {"name: ''\nlifetime: 1m\n", []string{`name: missing`, `lifetime: is 1m0s, want 1h or more`}},
 	}

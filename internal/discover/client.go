@@ -130,7 +130,7 @@ func (c client) exchange(ctx context.Context, network string, m *dns.Msg, server
 	if err != nil {
 		return nil, err
 	}
-	defer conn.Close()
+	defer func() { _ = conn.Close() }()
 	// The library heeds the deadline of ctx only when it begins.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()

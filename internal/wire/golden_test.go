@@ -43,7 +43,7 @@ var golden = map[string]any{
 	"reply-refusal.json": &wire.Reply{
 		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",
 		Refusal: &wire.Refusal{Code: wire.CodeApprovalPending, Message: wire.MeaningOf(wire.CodeApprovalPending).Public,
-			Remedy: wire.MeaningOf(wire.CodeApprovalPending).Remedy, RetryAfter: 60_000},
+			Remedy: wire.MeaningOf(wire.CodeApprovalPending).Remedy, RetryAfter: 20_000},
 	},
 	"reply-version.json": &wire.Reply{
 		Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",

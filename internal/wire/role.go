@@ -37,7 +37,7 @@ func RoleOf(cert *x509.Certificate, trustDomain string) (Role, string, error) {
 	}
 	u := cert.URIs[0]
 	if u.Scheme != "spiffe" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.Opaque != "" {
-		return "", "", fmt.Errorf("%w: URI %q, want spiffe://%s/...", ErrRole, u, trustDomain)
+		return "", "", fmt.Errorf("%w: URI %q, want one below spiffe://%s", ErrRole, u, trustDomain)
 	}
 	if u.Host != trustDomain {
 		return "", "", fmt.Errorf("%w: trust domain %q, want %q", ErrRole, u.Host, trustDomain)

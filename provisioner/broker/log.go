@@ -66,7 +66,7 @@ func (l *natsLog) connection(ctx context.Context, msg string, attrs ...slog.Attr
 	if n := l.unsaid.Swap(0); n > 0 {
 		attrs = append(attrs, slog.Int64("lines_left_out", n))
 	}
-	l.log.LogAttrs(ctx, slog.LevelWarn, msg, attrs...)
+	l.log.LogAttrs(ctx, slog.LevelWarn, msg, attrs...) //nolint:sloglint // callers pass literals
 }
 
 // Noticef implements [server.Logger]. Notices are progress at start and stop,

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -286,7 +287,9 @@ func TestStopDoesNotWaitForTheGate(t *testing.T) {
 		}
 	})
 	c := s.dial(t, s.tlsConfig(s.ca.issue(t, wire.RoleNode, "web1.example.net")))
-	go c.hello(nil)
+	if _, err := fmt.Fprintf(c.conn, "CONNECT {\"name\":%q,\"protocol\":1,\"headers\":true}\r\n", c.name); err != nil {
+		t.Fatal(err)
+	}
 	receive(t, "question to the gate", asked)
 	begun := time.Now()
 	stop(t, s.Broker)

@@ -252,7 +252,7 @@ func TestParseCSRRefuses(t *testing.T) {
 			Algorithm pkix.AlgorithmIdentifier
 			Key       asn1.BitString
 		}{pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 3}}, bits([]byte{1})})}.sign(t, key), key: true},
-		"point that is not on the curve": {der: bytes.Replace(honest, key.PublicKey.X.FillBytes(make([]byte, 32)), make([]byte, 32), 1)},
+		"point that is not on the curve": {der: bytes.Replace(honest, coordinate(t, key), make([]byte, 32), 1)},
 
 		"two common names":               {der: cn("web1.example.net", "admin")},
 		"NUL in the common name":         {der: cn("web1.example.net\x00.evil.example")},
@@ -388,4 +388,15 @@ func BenchmarkParseCSR(b *testing.B) {
 			}
 		})
 	}
+}
+
+// coordinate returns the X coordinate of a P-256 key: after the format byte of
+// the uncompressed point.
+func coordinate(t *testing.T, key *ecdsa.PrivateKey) []byte {
+	t.Helper()
+	point, err := key.PublicKey.Bytes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return point[1:33]
 }

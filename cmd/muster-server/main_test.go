@@ -1,0 +1,110 @@
+package main
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"muster/jwt"
+)
+
+func TestMain(m *testing.M) { testscript.Main(m, map[string]func(){program: main}) }
+
+// TestScripts runs testdata/script. Beside testscript's own commands there is
+// `waitfor FILE`, which waits until a file exists, and `exits N program
+// args...`, which wants exactly that exit status.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		RequireExplicitExec: true,
+		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"waitfor": waitFor, "exits": exits},
+		Setup: func(env *testscript.Env) error {
+			return os.WriteFile(filepath.Join(env.WorkDir, "provisioning.jwt"), []byte(sign(t)), 0o600)
+		},
+	})
+}
+
+func waitFor(ts *testscript.TestScript, _ bool, args []string) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for {
+		if _, err := os.Stat(ts.MkAbs(args[0])); err == nil {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			ts.Fatalf("%s does not come to exist", args[0])
+		}
+	}
+}
+
+func exits(ts *testscript.TestScript, _ bool, args []string) {
+	status := "0"
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		status = strconv.Itoa(exit.ExitCode())
+	}
+	if status != args[0] {
+		ts.Fatalf("exit status %s, want %s", status, args[0])
+	}
+}
+
+// sign returns a token for a broker that nobody runs: port 9 is discard.
+func sign(t *testing.T) string {
+	t.Helper()
+	key := ed25519.NewKeyFromSeed([]byte(strings.Repeat("s", ed25519.SeedSize)))
+	text, err := jwt.Sign(key, jwt.Claims{Token: "toomanysecrets", Brokers: "127.0.0.1:9", Default: true, Purpose: jwt.Purpose})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text + "\n"
+}
+
+// TestSettingsCanBeCompiledIn builds the command as a custom build does.
+func TestSettingsCanBeCompiledIn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "baked.jwt")
+	key := ed25519.NewKeyFromSeed([]byte(strings.Repeat("s", ed25519.SeedSize)))
+	text, err := jwt.Sign(key, jwt.Claims{Token: "toomanysecrets", Purpose: jwt.Purpose})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := filepath.Join(dir, program)
+	flags := ""
+	for name, value := range map[string]string{"TokenFile": file, "SRVDomain": "provision.example.net", "Default": "true", "Secure": "true"} {
+		flags += " -X muster/server.build" + name + "=" + value
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", command, "-ldflags", flags, ".").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	out, err := exec.CommandContext(t.Context(), command, "buildinfo", "--config", filepath.Join(dir, "none")).CombinedOutput()
+	if err != nil {
+		t.Fatalf("buildinfo: %v\n%s", err, out)
+	}
+	for _, want := range []string{
+		"Provisioning Default: true (compiled in)", "Provisioning TLS: true (compiled in)", "Provisioning Token: set (token)",
+		"Provisioning SRV Domain: provision.example.net (compiled in)", "Provisioning JWT file: " + file + " (compiled in)",
+	} {
+		if !strings.Contains(string(out), want+"\n") {
+			t.Errorf("no %q in:\n%s", want, out)
+		}
+	}
+}

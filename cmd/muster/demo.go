@@ -1,0 +1,101 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/internal/demo"
+)
+
+// demoVerb is "muster demo".
+type demoVerb struct {
+	nodes int
+	keep  string
+	json  bool
+}
+
+const demoHelp = `Starts a provisioner with its broker and NODES real agents on loopback, each with
+a directory and a TCP connection of its own. Every certificate is then verified
+against the authority with the node's own key, every node reconnects over mutual
+TLS, and a few nodes that must be refused try their luck. Exits with 1 if
+anything is missing.`
+
+func addDemo(app *kingpin.Application, all verbs) {
+	v := &demoVerb{}
+	c := app.Command("demo", "See it all: enroll a fleet of real agents on this machine.").HelpLong(demoHelp)
+	c.Flag("nodes", "How many agents, 1 to 3000.").Default("200").IntVar(&v.nodes)
+	c.Flag("keep", "Leave everything in this new directory, to look around.").PlaceHolder("DIR").StringVar(&v.keep)
+	c.Flag("json", "Print the result for programs.").BoolVar(&v.json)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *demoVerb) run(ctx context.Context) error {
+	if v.nodes < 1 || v.nodes > demo.MaxNodes {
+		return cli.Usage(program+" demo", fmt.Errorf("--nodes is %d, want 1 to %d", v.nodes, demo.MaxNodes))
+	}
+	dir := v.keep
+	if dir == "" {
+		temporary, err := os.MkdirTemp("", "muster-demo-")
+		if err != nil {
+			return err
+		}
+		defer func() { _ = os.RemoveAll(temporary) }() // the worst is a directory too many in /tmp
+		dir = filepath.Join(temporary, "demo")
+	}
+	bar := cli.NewProgress(os.Stderr, "enrolling", v.nodes)
+	r, err := demo.Run(ctx, demo.Config{Nodes: v.nodes, Dir: dir, Version: cli.Version(), Provisioned: func() { bar.Add(1) }})
+	bar.Done()
+	if err != nil {
+		return err
+	}
+	if v.keep == "" {
+		r.Dir, r.Example = "", ""
+	}
+	if err := v.print(os.Stdout, r); err != nil {
+		return err
+	}
+	if len(r.Missing) > 0 {
+		return fmt.Errorf("%d things are missing, the first: %s", len(r.Missing), r.Missing[0])
+	}
+	return nil
+}
+
+func (v *demoVerb) print(w io.Writer, r *demo.Result) error {
+	if v.json {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	var t cli.Table
+	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }
+	row("provisioned", "%d of %d nodes", r.Provisioned, r.Nodes)
+	row("verified", "%d certificates, each with its node's own key", r.Verified)
+	row("reconnected", "%d nodes over mutual TLS", r.Connected)
+	row("rate", "%.0f nodes a minute (%d in %.2f s)", r.NodesPerMinute, r.Provisioned, r.Seconds)
+	row("from start to provisioned", "p50 %.0f ms, p99 %.0f ms", r.P50, r.P99)
+	row("refused", "%d of %d that must be", r.Refused, len(r.Refusals))
+	if r.Example != "" {
+		row("files of one node", "%s", r.Example)
+		row("logs", "%s, agents.log", filepath.Join(r.Dir, "provisioner.log"))
+	}
+	if _, err := t.WriteTo(w); err != nil {
+		return err
+	}
+	var refused cli.Table
+	refused.Add("NODE", "WHAT IS WRONG", "CODE", "WHY")
+	for _, f := range r.Refusals {
+		refused.Add(f.Node, f.What, f.Code, f.Cause)
+	}
+	if _, err := fmt.Fprintln(w); err != nil {
+		return err
+	}
+	_, err := refused.WriteTo(w)
+	return err
+}

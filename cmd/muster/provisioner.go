@@ -1,0 +1,10 @@
+package main
+
+import "github.com/alecthomas/kingpin/v2"
+
+// addProvisioner adds "muster provisioner" with its verbs.
+func addProvisioner(app *kingpin.Application, all verbs) {
+	c := app.Command("provisioner", "Set up and run a provisioner.")
+	addProvisionerInit(c, all)
+	addProvisionerRun(c, all)
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/internal/daemon"
+)
+
+// initVerb is "muster provisioner init": a complete setup in a new directory.
+type initVerb struct {
+	dir   string
+	setup daemon.Setup
+}
+
+const initHelp = `Everything that a provisioner needs appears in DIR at once, or nothing does: a
+signer pair, a certificate authority, a seal key, provisioner.yaml, a policy
+with its tests, an allow-list, a server.conf for nodes, and systemd units. DIR
+must be missing or empty: nothing is ever overwritten.`
+
+func addProvisionerInit(parent *kingpin.CmdClause, all verbs) {
+	v := &initVerb{}
+	c := parent.Command("init", "Make a complete, working setup in a new directory.").HelpLong(initHelp)
+	c.Arg("dir", "Directory to make, such as /etc/muster/provisioner.").Required().StringVar(&v.dir)
+	c.Flag("name", "Host name of provisioner and broker; this machine's if not given.").PlaceHolder("HOST").StringVar(&v.setup.Name)
+	c.Flag("trust-domain", "First part of every certificate's SPIFFE ID; the name's domain if not given.").PlaceHolder("DOMAIN").StringVar(&v.setup.TrustDomain)
+	c.Flag("listen", "Address of the broker; only this machine reaches the default.").Default("127.0.0.1:4222").StringVar(&v.setup.Listen)
+	c.Flag("broker-name", "Host name under which nodes reach the broker (repeatable); the name if not given.").PlaceHolder("HOST").StringsVar(&v.setup.BrokerNames)
+	c.Flag("broker-address", "IP address under which nodes reach the broker (repeatable).").PlaceHolder("IP").StringsVar(&v.setup.Addresses)
+	c.Flag("site", "Where this provisioner stands.").PlaceHolder("NAME").StringVar(&v.setup.Site)
+	c.Flag("trust-first-use", "For labs: let in every name that was never seen.").BoolVar(&v.setup.TrustFirstUse)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *initVerb) run(context.Context) error {
+	if v.setup.Name == "" {
+		v.setup.Name = hostName()
+	}
+	if v.setup.TrustDomain == "" {
+		v.setup.TrustDomain = domainOf(v.setup.Name)
+	}
+	if err := daemon.Init(v.dir, v.setup); err != nil {
+		return err
+	}
+	urls := v.setup
+	if len(urls.BrokerNames) == 0 {
+		urls.BrokerNames = []string{urls.Name}
+	}
+	if v.setup.TrustFirstUse {
+		cli.Say(os.Stderr, program, "warning: --trust-first-use: whoever has a token can enroll under any name that was never seen")
+	}
+	_, err := fmt.Fprintf(os.Stdout, `%[1]s is ready. Next:
+
+  muster jwt provisioning.jwt %[2]s --insecure --token "$(openssl rand -hex 16)" --urls %[3]s --default --ca %[4]s
+  muster provisioner run --config %[5]s
+  muster server run --token provisioning.jwt
+
+The first signs a token, which goes onto your image as /etc/provisioning.jwt; the second serves the nodes that
+present it; the third is such a node. Keep %[6]s somewhere off this machine.
+`, v.dir, filepath.Join(v.dir, "signer-key.pem"), urls.BrokerURLs(), filepath.Join(v.dir, "ca", "root.pem"),
+		filepath.Join(v.dir, "provisioner.yaml"), filepath.Join(v.dir, "ca", "root-key.pem"))
+	return err
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/internal/daemon"
+)
+
+// runVerb is "muster provisioner run".
+type runVerb struct {
+	config              string
+	check               bool
+	logLevel, logFormat string
+}
+
+const runHelp = `Serves until it is told to stop (SIGTERM, or Ctrl-C): it then takes no further
+request, finishes those in hand, and stops its broker. All that can be set is in
+the configuration file; 'muster provisioner init' writes one with every key
+explained.`
+
+func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
+	v := &runVerb{}
+	c := parent.Command("run", "Run the provisioner with its broker.").HelpLong(runHelp)
+	c.Flag("config", "Configuration file.").Default("/etc/muster/provisioner/provisioner.yaml").PlaceHolder("FILE").StringVar(&v.config)
+	c.Flag("check", "Load and check everything, start nothing, print nothing.").BoolVar(&v.check)
+	addLogFlags(c, &v.logLevel, &v.logFormat)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *runVerb) run(ctx context.Context) error {
+	log, err := newLog(os.Stderr, v.logLevel, v.logFormat)
+	if err != nil {
+		return err
+	}
+	d, err := daemon.Load(v.config, daemon.Options{Version: cli.Version(), Log: log}) //nolint:contextcheck // bounded by the time-out of the policy's tests
+	if err != nil {
+		return fmt.Errorf("configuration of the provisioner:\n%w", err)
+	}
+	if v.check {
+		return nil
+	}
+	return d.Run(ctx, nil)
+}
+
+// hostName returns this machine's name in lower case, "" if it has none.
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return strings.ToLower(strings.TrimSuffix(name, "."))
+}
+
+// domainOf returns the name without its first label, or all of a name of one
+// label.
+func domainOf(name string) string {
+	if _, domain, ok := strings.Cut(name, "."); ok {
+		return domain
+	}
+	return name
+}

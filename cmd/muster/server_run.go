@@ -1,0 +1,15 @@
+package main
+
+import (
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/server/servercmd"
+)
+
+// addServer adds "muster server" with its verbs, which are those of the command
+// muster-server.
+func addServer(app *kingpin.Application, all verbs) {
+	c := app.Command("server", "Run and examine the agent of this node.")
+	servercmd.AddRun(c, all)
+	addServerDoctor(c, all)
+}

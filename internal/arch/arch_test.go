@@ -1,0 +1,129 @@
+// Package arch holds one test: the import graph of docs/architecture.md.
+package arch
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// graph says which packages of this module each package may import, tests
+// apart. A package that is not listed may import none. A new arrow here is a
+// decision: it wants a line in docs/adr.
+var graph = map[string][]string{
+	"internal/wire":       {},
+	"internal/conffile":   {"internal/wire"},
+	"internal/discover":   {"internal/wire"},
+	"internal/cli":        {},
+	"jwt":                 {"internal/wire"},
+	"policies":            {"internal/wire"},
+	"provisioner/ca":      {"internal/wire"},
+	"provisioner":         {"internal/wire", "jwt", "policies", "provisioner/ca"},
+	"provisioner/store":   {"internal/wire", "provisioner"},
+	"provisioner/natsapi": {"internal/wire", "provisioner"},
+	"provisioner/broker":  {"internal/wire", "provisioner/ca"},
+	"provisioner/helper":  {"internal/wire"},
+	"server":              {"internal/wire", "internal/discover", "internal/conffile", "jwt"},
+	"server/servercmd":    {"internal/cli", "server"},
+	"internal/simnode":    {"internal/wire"},
+	"internal/demo":       {"internal/wire", "internal/daemon", "internal/simnode", "jwt", "provisioner", "server"},
+	"internal/daemon": {"internal/wire", "internal/conffile", "internal/discover", "jwt", "policies", "provisioner", "provisioner/ca",
+		"provisioner/broker", "provisioner/helper", "provisioner/natsapi", "provisioner/store"},
+	"internal/testbed": {"internal/wire", "internal/conffile", "internal/daemon", "internal/simnode", "jwt", "provisioner", "provisioner/ca", "server"},
+}
+
+// owners says which packages may import a dependency, tests apart. One owner
+// each, so that it can be replaced in one place.
+var owners = map[string][]string{
+	"github.com/golang-jwt/jwt":       {"jwt"},
+	"github.com/youmark/pkcs8":        {"jwt"},
+	"github.com/open-policy-agent":    {"policies"},
+	"github.com/fsnotify/fsnotify":    {"policies"},
+	"github.com/nats-io/nats-server":  {"provisioner/broker"},
+	"github.com/nats-io/nats.go/jets": {"provisioner/store"},
+	"github.com/miekg/dns":            {"internal/discover"},
+	"go.yaml.in/yaml":                 {"internal/conffile"},
+	"github.com/schollz/progressbar":  {"internal/cli"},
+	"golang.org/x/term":               {"internal/cli"},
+	"github.com/zmap":                 {},
+	"github.com/google/go-cmp":        {},
+	"github.com/rogpeppe/go-internal": {},
+}
+
+type listed struct {
+	ImportPath string
+	Imports    []string
+	Deps       []string
+}
+
+// list returns what `go list` says of the packages.
+func list(t *testing.T, patterns ...string) []listed {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Imports,Deps"}, patterns...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("go list: %v: %s", err, stderr.String())
+	}
+	var packages []listed
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p listed
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return packages
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+func TestImportGraph(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t, "muster/...") {
+		name := strings.TrimPrefix(p.ImportPath, "muster/")
+		for _, i := range p.Imports {
+			if ours, ok := strings.CutPrefix(i, "muster/"); ok && !strings.HasPrefix(name, "cmd/") && !slices.Contains(graph[name], ours) {
+				t.Errorf("%s imports %s, which is against the graph", name, ours)
+			}
+			for dependency, allowed := range owners {
+				if strings.HasPrefix(i, dependency) && !slices.Contains(allowed, name) {
+					t.Errorf("%s imports %s, which belongs to %v", name, i, allowed)
+				}
+			}
+		}
+	}
+}
+
+// TestTheAgentIsSmall keeps the policy engine and the broker off every machine
+// of a fleet.
+func TestTheAgentIsSmall(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t, "muster/cmd/muster-server") {
+		for _, d := range p.Deps {
+			for _, heavy := range []string{"github.com/open-policy-agent", "github.com/nats-io/nats-server", "muster/provisioner", "muster/policies"} {
+				if strings.HasPrefix(d, heavy) {
+					t.Errorf("%s links %s", p.ImportPath, d)
+				}
+			}
+		}
+	}
+}
+
+// TestWireIsPlain keeps the protocol free of everything but the standard
+// library.
+func TestWireIsPlain(t *testing.T) {
+	t.Parallel()
+	for _, p := range list(t, "muster/internal/wire", "muster/provisioner/ca") {
+		for _, i := range p.Imports {
+			if strings.Contains(strings.Split(i, "/")[0], ".") {
+				t.Errorf("%s imports %s, want the standard library only", p.ImportPath, i)
+			}
+		}
+	}
+}

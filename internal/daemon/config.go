@@ -1,0 +1,300 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner/ca"
+)
+
+// Config is provisioner.yaml: everything that can be set is here, and nothing
+// is read from anywhere else.
+//
+// Durations are written like "90s" or "720h". Paths are relative to the
+// directory of the configuration file.
+type Config struct {
+	// Name is the name of this provisioner and its broker, a lower-case host
+	// name. Required. It is reserved: no node gets it.
+	Name string `yaml:"name"`
+
+	// TrustDomain is the first part of every certificate's SPIFFE ID,
+	// spiffe://<trust_domain>/node/<identity>: a lower-case host name that no
+	// other installation has. Required, and never changed once nodes have
+	// certificates.
+	TrustDomain string `yaml:"trust_domain"`
+
+	// Site is where this provisioner stands. Tokens signed for another --site
+	// are refused. Optional; without it, every token bound to a site is.
+	Site string `yaml:"site"`
+
+	// DataDir holds the broker's store: records, events, grants. Required. One
+	// process uses it at a time.
+	DataDir string `yaml:"data_dir"`
+
+	// Broker is the NATS server inside this process.
+	Broker struct {
+		// Listen is the address of the one port for nodes, plain and TLS.
+		// Defaults to "127.0.0.1:4222": reaching nodes takes a decision.
+		Listen string `yaml:"listen"`
+
+		// Names are the host names under which nodes reach the broker, as in
+		// the token's URLs or the targets of its SRV records. They are in its
+		// certificate, and reserved. Required.
+		Names []string `yaml:"names"`
+
+		// Addresses are IP addresses under which nodes reach the broker, for
+		// tokens whose URLs have no names. Optional.
+		Addresses []string `yaml:"addresses"`
+
+		// MaxConnections bounds connections; each is a file descriptor.
+		// Optional; the default is the broker's.
+		MaxConnections int `yaml:"max_connections"`
+	} `yaml:"broker"`
+
+	// Tokens says whose tokens are good.
+	Tokens struct {
+		// Signers lists who may sign tokens. Required: at least one.
+		Signers []SignerConfig `yaml:"signers"`
+	} `yaml:"tokens"`
+
+	// CA is the certificate authority, as `muster provisioner init` makes it.
+	CA struct {
+		// Root is the root certificate, PEM. Required.
+		Root string `yaml:"root"`
+
+		// Certificate is the issuing certificate, PEM. Required.
+		Certificate string `yaml:"certificate"`
+
+		// Key is the key of the issuing certificate, PEM, readable by the
+		// provisioner only. Required.
+		Key string `yaml:"key"`
+	} `yaml:"ca"`
+
+	// Seal holds the keys to which tokens seal their nodes' requests.
+	Seal struct {
+		// Keys are X25519 private keys, PKCS #8 in PEM. Optional.
+		Keys []string `yaml:"keys"`
+	} `yaml:"seal"`
+
+	// Certificates sets what nodes get unless the policy says otherwise.
+	Certificates struct {
+		// Lifetime is 1m to max_lifetime. Defaults to 720h.
+		Lifetime time.Duration `yaml:"lifetime"`
+
+		// MaxLifetime is the most that a policy may ask for, up to 8760h.
+		// Defaults to 2160h.
+		MaxLifetime time.Duration `yaml:"max_lifetime"`
+	} `yaml:"certificates"`
+
+	// Policy is a Rego file or a directory of them, with their tests. Required.
+	Policy string `yaml:"policy"`
+
+	// AllowList is a YAML file of names that may enroll. Read again when it
+	// changes. Optional.
+	AllowList string `yaml:"allow_list"`
+
+	// Configuration is where a node's server.conf comes from if the policy
+	// gives none. At most one of Template and Helper.
+	Configuration struct {
+		// Template is a server.conf with Go template actions. Optional.
+		Template string `yaml:"template"`
+
+		// Helper is a command line that gets the request as JSON on stdin and
+		// answers with JSON on stdout, as Choria's provisioner runs it.
+		// Optional.
+		Helper string `yaml:"helper"`
+
+		// Timeout bounds one run of the helper, 100ms to 5m. Defaults to 10s.
+		Timeout time.Duration `yaml:"timeout"`
+	} `yaml:"configuration"`
+
+	// Quotas bound how many never-seen identities are let in per hour; 0 is no
+	// bound. A token lies on every node: whoever has it can make up names.
+	Quotas struct {
+		// PerToken defaults to 500000.
+		PerToken int `yaml:"per_token"`
+
+		// PerSource, by address, defaults to 20000.
+		PerSource int `yaml:"per_source"`
+	} `yaml:"quotas"`
+
+	// Reserved are more names that no node may have, patterns like
+	// "*.privileged.example.net". Optional. Names of brokers and provisioners
+	// and those in tokens' URLs and SRV records are reserved anyway.
+	Reserved []string `yaml:"reserved"`
+}
+
+// SignerConfig is one signer of tokens.
+type SignerConfig struct {
+	// File is the signer's certificate, public key PEM or hex Ed25519 key.
+	// Required.
+	File string `yaml:"file"`
+
+	// Name is what logs and policies call the signer. Defaults to the file's
+	// name without its ending.
+	Name string `yaml:"name"`
+
+	// Sites and Identities limit what the signer's tokens are good for, whatever
+	// the tokens themselves say. Empty is no limit.
+	Sites      []string `yaml:"sites"`
+	Identities []string `yaml:"identities"`
+}
+
+// DefaultConfig returns the configuration of an empty file.
+func DefaultConfig() Config {
+	var c Config
+	c.Broker.Listen = "127.0.0.1:4222"
+	c.Certificates.Lifetime = ca.DefaultTTL
+	c.Certificates.MaxLifetime = ca.DefaultMaxTTL
+	c.Configuration.Timeout = 10 * time.Second
+	c.Quotas.PerToken = 500_000
+	c.Quotas.PerSource = 20_000
+	return c
+}
+
+// Validate reports everything wrong with c at once, each line naming the key as
+// it is spelled in the file. It reads no file and opens no connection.
+func (c *Config) Validate() error {
+	v := &validation{}
+	v.name("name", c.Name)
+	v.name("trust_domain", c.TrustDomain)
+	v.required("data_dir", c.DataDir)
+	if c.Site != "" {
+		_, err := jwt.ParseSite(c.Site)
+		v.check("site", err)
+	}
+	c.validateBroker(v)
+	if len(c.Tokens.Signers) == 0 {
+		v.bad("tokens.signers", "missing: without a signer no token is good")
+	}
+	for i, s := range c.Tokens.Signers {
+		s.validate(v, fmt.Sprintf("tokens.signers[%d]", i))
+	}
+	v.required("ca.root", c.CA.Root)
+	v.required("ca.certificate", c.CA.Certificate)
+	v.required("ca.key", c.CA.Key)
+	for i, k := range c.Seal.Keys {
+		v.required(fmt.Sprintf("seal.keys[%d]", i), k)
+	}
+	const longest = 8760 * time.Hour
+	if l := c.Certificates.MaxLifetime; l < ca.MinTTL || l > longest {
+		v.bad("certificates.max_lifetime", "is %v, want %v to %v", l, ca.MinTTL, longest)
+	}
+	if l := c.Certificates.Lifetime; l < ca.MinTTL || l > c.Certificates.MaxLifetime {
+		v.bad("certificates.lifetime", "is %v, want %v to certificates.max_lifetime, %v", l, ca.MinTTL, c.Certificates.MaxLifetime)
+	}
+	v.required("policy", c.Policy)
+	if c.Configuration.Template != "" && c.Configuration.Helper != "" {
+		v.bad("configuration.helper", "set together with configuration.template: only one can make the configuration")
+	}
+	if t := c.Configuration.Timeout; t < 100*time.Millisecond || t > 5*time.Minute {
+		v.bad("configuration.timeout", "is %v, want 100ms to 5m", t)
+	}
+	for key, n := range map[string]int{"quotas.per_token": c.Quotas.PerToken, "quotas.per_source": c.Quotas.PerSource} {
+		if n < 0 {
+			v.bad(key, "is %d, want 0 (no bound) or more", n)
+		}
+	}
+	v.patterns("reserved", c.Reserved)
+	return errors.Join(v.errs...)
+}
+
+func (c *Config) validateBroker(v *validation) {
+	host, port, err := net.SplitHostPort(c.Broker.Listen)
+	if err != nil {
+		v.bad("broker.listen", "is %q, want host:port", c.Broker.Listen)
+	} else if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 || host != "" && net.ParseIP(host) == nil {
+		v.bad("broker.listen", "is %q, want an IP address (or nothing) and a port of 0 to 65535", c.Broker.Listen)
+	}
+	if len(c.Broker.Names) == 0 {
+		v.bad("broker.names", "missing: the host names under which nodes reach the broker")
+	}
+	for i, n := range c.Broker.Names {
+		v.name(fmt.Sprintf("broker.names[%d]", i), n)
+	}
+	for i, a := range c.Broker.Addresses {
+		if net.ParseIP(a) == nil {
+			v.bad(fmt.Sprintf("broker.addresses[%d]", i), "is %q, want an IP address", a)
+		}
+	}
+	if c.Broker.MaxConnections < 0 {
+		v.bad("broker.max_connections", "is %d, want 0 (default) or more", c.Broker.MaxConnections)
+	}
+}
+
+func (s *SignerConfig) validate(v *validation, key string) {
+	v.required(key+".file", s.File)
+	for i, site := range s.Sites {
+		if _, err := jwt.ParseSite(site); err != nil {
+			v.check(fmt.Sprintf("%s.sites[%d]", key, i), err)
+		}
+	}
+	v.patterns(key+".identities", s.Identities)
+}
+
+// name is what logs call the signer.
+func (s *SignerConfig) name() string {
+	if s.Name != "" {
+		return s.Name
+	}
+	base := filepath.Base(s.File)
+	return strings.TrimSuffix(base, filepath.Ext(base))
+}
+
+// resolve makes every path relative to dir, the configuration file's directory.
+func (c *Config) resolve(dir string) {
+	paths := []*string{&c.DataDir, &c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Policy, &c.AllowList, &c.Configuration.Template}
+	for i := range c.Tokens.Signers {
+		paths = append(paths, &c.Tokens.Signers[i].File)
+	}
+	for i := range c.Seal.Keys {
+		paths = append(paths, &c.Seal.Keys[i])
+	}
+	for _, p := range paths {
+		if *p != "" && !filepath.IsAbs(*p) {
+			*p = filepath.Join(dir, *p)
+		}
+	}
+}
+
+// validation collects what is wrong, by key.
+type validation struct{ errs []error }
+
+func (v *validation) bad(key, format string, args ...any) {
+	v.errs = append(v.errs, fmt.Errorf("%s: %s", key, fmt.Sprintf(format, args...)))
+}
+
+func (v *validation) check(key string, err error) {
+	if err != nil {
+		v.errs = append(v.errs, fmt.Errorf("%s: %w", key, err))
+	}
+}
+
+func (v *validation) required(key, value string) {
+	if value == "" {
+		v.bad(key, "missing")
+	}
+}
+
+func (v *validation) name(key, value string) {
+	if value == "" {
+		v.bad(key, "missing")
+		return
+	}
+	_, err := wire.ParseIdentity(value)
+	v.check(key, err)
+}
+
+func (v *validation) patterns(key string, values []string) {
+	for i, p := range values {
+		_, err := wire.ParsePattern(p)
+		v.check(fmt.Sprintf("%s[%d]", key, i), err)
+	}
+}

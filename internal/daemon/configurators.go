@@ -1,0 +1,141 @@
+package daemon
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/template"
+
+	"muster/internal/conffile"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/helper"
+)
+
+// A templated configurator fills a server.conf that has Go template actions.
+type templated struct{ t *template.Template }
+
+// templateData is what a template sees.
+type templateData struct {
+	Identity   string         // web1.example.net
+	Hostname   string         // web1: the identity's first label
+	Domain     string         // example.net: the rest, "" if there is none
+	Facts      map[string]any // what the node says of itself; numbers are json.Number
+	Site       string         // the token's, "" if it has none
+	Org        string         // the token's, "choria" if it has none
+	URLs       []string       // the token's brokers, none with an SRV domain
+	SRVDomain  string         // the token's, "" with URLs
+	Extensions map[string]any // the token's
+}
+
+// newTemplate compiles a template and tries it on a made-up node without facts,
+// so that most mistakes are found at the start.
+func newTemplate(text string) (templated, error) {
+	t, err := template.New("server.conf").Option("missingkey=error").Funcs(template.FuncMap{"join": strings.Join}).Parse(text)
+	if err != nil {
+		return templated{}, err
+	}
+	return templated{t}, nil
+}
+
+// Configure implements [provisioner.Configurator].
+func (t templated) Configure(_ context.Context, s provisioner.Subject) (wire.Files, error) {
+	data := templateData{
+		Identity: string(s.Identity), Site: string(s.Token.Limits.Site), Org: s.Token.Organization,
+		URLs: s.Token.URLs(), SRVDomain: s.Token.SRVDomain, Facts: map[string]any{}, Extensions: map[string]any{},
+	}
+	data.Hostname, data.Domain, _ = strings.Cut(data.Identity, ".")
+	if len(s.Facts) > 0 {
+		d := json.NewDecoder(strings.NewReader(string(s.Facts)))
+		d.UseNumber()
+		if err := d.Decode(&data.Facts); err != nil {
+			return wire.Files{}, fmt.Errorf("facts: %w", err)
+		}
+	}
+	for k, v := range s.Token.Extensions {
+		var value any
+		if err := json.Unmarshal(v, &value); err != nil {
+			return wire.Files{}, fmt.Errorf("extension %q: %w", k, err)
+		}
+		data.Extensions[k] = value
+	}
+	var b strings.Builder
+	if err := t.t.Execute(&b, data); err != nil {
+		return wire.Files{}, fmt.Errorf("template: %w", err)
+	}
+	// A fact with a line break can bring settings of its own along. They are the
+	// node's word about itself, and end on its own disk, which it can write
+	// anyway; what must not depend on its word belongs into the policy.
+	settings, err := conffile.ParseSettings([]byte(b.String()))
+	if err != nil {
+		return wire.Files{}, fmt.Errorf("template: %w", err)
+	}
+	f := wire.Files{Configuration: make(map[string]string, settings.Len())}
+	for _, k := range settings.Keys() {
+		f.Configuration[k], _ = settings.Get(k)
+	}
+	return f, nil
+}
+
+// helped is a configurator that runs a command as Choria's provisioner does.
+type helped struct{ h *helper.Helper }
+
+// Configure implements [provisioner.Configurator].
+func (h helped) Configure(ctx context.Context, s provisioner.Subject) (wire.Files, error) {
+	spki, err := x509.MarshalPKIXPublicKey(s.CSR.PublicKey)
+	if err != nil {
+		return wire.Files{}, fmt.Errorf("public key: %w", err)
+	}
+	r, err := h.h.Configure(ctx, helper.Request{
+		Identity:     string(s.Identity),
+		CSRPEM:       string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: s.CSRDER})),
+		PublicKeyPEM: string(pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: spki})),
+		Facts:        s.Facts, Claims: choriaClaims(s),
+	})
+	switch {
+	case errors.Is(err, helper.ErrTimeout):
+		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeHelperTimeout, Err: err}
+	case err != nil:
+		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeHelperFailed, Err: err}
+	case r.Shutdown:
+		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeShutdown, Err: said(r.Msg)}
+	case r.Defer:
+		return wire.Files{}, &provisioner.Refusal{Code: wire.CodeDeferred, Err: said(r.Msg)}
+	}
+	return r.Files, nil
+}
+
+// said is a helper's message as a cause.
+func said(msg string) error {
+	if msg == "" {
+		return nil
+	}
+	return fmt.Errorf("helper: %s", msg)
+}
+
+// choriaClaims is the token's claims under Choria's names, without secrets.
+func choriaClaims(s provisioner.Subject) map[string]any {
+	t := s.Token
+	m := map[string]any{
+		"chs": t.Secure, "chu": t.Brokers, "chsrv": t.SRVDomain, "chpd": t.Default, "chrd": t.Registration, "chf": t.Facts,
+		"chusr": t.Username, "ou": t.Organization, "v2": t.ProtocolV2, "update": t.AllowUpdate, "purpose": t.Purpose,
+		"extensions": t.Extensions, "iss": t.Issuer, "sub": t.Subject, "jti": t.JTI,
+	}
+	for name, at := range map[string]int64{"iat": t.IssuedAt.Unix(), "nbf": t.NotBefore.Unix(), "exp": t.ExpiresAt.Unix()} {
+		if at > 0 { // the zero time is centuries before 1970
+			m[name] = at
+		}
+	}
+	for _, k := range slices.Sorted(maps.Keys(t.Extra)) {
+		if _, ok := m[k]; !ok {
+			m[k] = t.Extra[k]
+		}
+	}
+	return m
+}

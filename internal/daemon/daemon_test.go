@@ -1,0 +1,275 @@
+package daemon_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/conffile"
+	"muster/internal/daemon"
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// setup returns a new setup for a provisioner on any free port.
+func setup(t *testing.T, edit func(*daemon.Setup)) string {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "provisioner")
+	s := daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0"}
+	if edit != nil {
+		edit(&s)
+	}
+	if err := daemon.Init(dir, s); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestInitMakesAWorkingSetup(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(*daemon.Setup){
+		"default":         nil,
+		"trust first use": func(s *daemon.Setup) { s.TrustFirstUse = true },
+		"everything": func(s *daemon.Setup) {
+			s.Site, s.BrokerNames, s.Addresses = "ams1", []string{"a.example.net", "b.example.net"}, []string{"192.0.2.1", "2001:db8::1"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := setup(t, edit)
+			want := []string{"provisioner.yaml", "signer-key.pem", "signer.pem", "ca/root.pem", "ca/root-key.pem", "ca/issuing.pem", "ca/issuing-key.pem",
+				"seal-key.pem", "seal.pub", "allow-list.yaml", "server.conf", "policy", "data", "systemd/muster-provisioner.service", "systemd/muster-server.service"}
+			for _, f := range want {
+				if _, err := os.Stat(filepath.Join(dir, f)); err != nil {
+					t.Errorf("%s: %v", f, err)
+				}
+			}
+			err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+				if err == nil && strings.HasSuffix(path, "-key.pem") {
+					err = conffile.CheckSecretFile(path)
+				}
+				return err
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			d, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{})
+			if err != nil {
+				t.Fatalf("the setup does not load: %v", err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+			defer cancel()
+			if err := d.Run(ctx, cancel); err != nil {
+				t.Errorf("Run: %v", err)
+			}
+		})
+	}
+}
+
+// TestInitExplainsEveryKey holds the commented configuration to the struct: no
+// key is missing from it, as a setting or as a comment.
+func TestInitExplainsEveryKey(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile(filepath.Join(setup(t, nil), "provisioner.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var keys func(reflect.Type) []string
+	keys = func(typ reflect.Type) []string {
+		var all []string
+		for f := range fieldsOf(typ) {
+			all = append(all, f.Tag.Get("yaml"))
+			elem := f.Type
+			if elem.Kind() == reflect.Slice {
+				elem = elem.Elem()
+			}
+			if elem.Kind() == reflect.Struct {
+				all = append(all, keys(elem)...)
+			}
+		}
+		return all
+	}
+	for _, key := range keys(reflect.TypeFor[daemon.Config]()) {
+		if !regexp.MustCompile(`(?m)^[\s#-]*` + regexp.QuoteMeta(key) + `:`).Match(b) {
+			t.Errorf("provisioner.yaml does not show %s", key)
+		}
+	}
+}
+
+func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
+	return func(yield func(reflect.StructField) bool) {
+		for i := range t.NumField() {
+			if !yield(t.Field(i)) {
+				return
+			}
+		}
+	}
+}
+
+func TestInitNeverOverwrites(t *testing.T) {
+	t.Parallel()
+	good := daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net"}
+	t.Run("a directory with something in it", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "precious"), []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := daemon.Init(dir, good); err == nil || !strings.Contains(err.Error(), "not empty") {
+			t.Errorf("Init = %v", err)
+		}
+		if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+			t.Errorf("left %v", entries)
+		}
+	})
+	t.Run("nor leaves anything after a mistake", func(t *testing.T) {
+		t.Parallel()
+		dir := t.TempDir()
+		err := daemon.Init(filepath.Join(dir, "p"), daemon.Setup{Name: "Prov", TrustDomain: "..", Listen: "nonsense"})
+		if err == nil || !errors.Is(err, wire.ErrIdentity) {
+			t.Errorf("Init = %v", err)
+		}
+		if entries, _ := os.ReadDir(dir); len(entries) != 0 {
+			t.Errorf("left %v", entries)
+		}
+	})
+	t.Run("but fills an empty one", func(t *testing.T) {
+		t.Parallel()
+		if err := daemon.Init(t.TempDir(), good); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestMistakesAreListedAtOnce expects each mistake of a configuration in a line
+// of its own, with the key as the file spells it.
+func TestMistakesAreListedAtOnce(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		yaml string
+		want []string
+	}{
+		"an empty file": {"", []string{"name: missing", "trust_domain: missing", "data_dir: missing", "broker.names: missing", "tokens.signers: missing",
+			"ca.root: missing", "ca.certificate: missing", "ca.key: missing", "policy: missing"}},
+		"unknown keys": {"naem: x\nbroker: {prot: 1}\n", []string{"naem", "prot"}},
+		"values out of range": {`
+name: Prov1
+trust_domain: example.net
+site: "a b"
+data_dir: data
+broker: {listen: "broker:4222", names: ["*.example.net"], addresses: [localhost], max_connections: -1}
+tokens: {signers: [{sites: ["?"], identities: ["a..b"]}]}
+ca: {root: r, certificate: c, key: k}
+certificates: {lifetime: 10000h, max_lifetime: 9000h}
+policy: p
+configuration: {template: t, helper: h, timeout: 1h}
+quotas: {per_token: -1, per_source: -2}
+reserved: ["[a]"]
+`, []string{"name: ", "site: ", "broker.listen: ", "broker.names[0]: ", "broker.addresses[0]: ", "broker.max_connections: ",
+			"tokens.signers[0].file: missing", "tokens.signers[0].sites[0]: ", "tokens.signers[0].identities[0]: ",
+			"certificates.lifetime: ", "certificates.max_lifetime: ", "configuration.helper: ", "configuration.timeout: ",
+			"quotas.per_token: ", "quotas.per_source: ", "reserved[0]: "}},
+		"files that are not there": {`
+name: prov1.example.net
+trust_domain: example.net
+data_dir: data
+broker: {names: [broker.example.net]}
+tokens: {signers: [{file: no-signer.pem}]}
+ca: {root: no-root.pem, certificate: no-issuing.pem, key: no-key.pem}
+seal: {keys: [no-seal.pem]}
+policy: no-policy
+allow_list: no-list.yaml
+configuration: {template: no-template}
+`, []string{"no-signer.pem", "no-root.pem", "no-issuing.pem", "no-key.pem", "no-seal.pem", "no-policy", "no-list.yaml", "no-template"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "provisioner.yaml")
+			if err := os.WriteFile(path, []byte(tt.yaml), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			_, err := daemon.Load(path, daemon.Options{})
+			if err == nil {
+				t.Fatal("accepted")
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(err.Error(), want) {
+					t.Errorf("error lacks %q:\n%v", want, err)
+				}
+			}
+		})
+	}
+}
+
+// TestAnotherInstallationsStoreIsRefused binds a store to one authority and
+// opens it with another.
+func TestAnotherInstallationsStoreIsRefused(t *testing.T) {
+	t.Parallel()
+	one, two := setup(t, nil), setup(t, nil)
+	start := func(dir string, data string) error {
+		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}, func(c *daemon.Config) { c.DataDir = data })
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		return d.Run(ctx, cancel)
+	}
+	data := filepath.Join(one, "data")
+	if err := start(one, data); err != nil {
+		t.Fatal(err)
+	}
+	if err := start(two, data); err == nil || !strings.Contains(err.Error(), "another installation") {
+		t.Errorf("the other installation: %v", err)
+	}
+	if err := start(one, data); err != nil {
+		t.Errorf("the first one again: %v", err)
+	}
+}
+
+// TestSecretsThatOthersCanReadAreRefused expects the command that mends it.
+func TestSecretsThatOthersCanReadAreRefused(t *testing.T) {
+	t.Parallel()
+	dir := setup(t, nil)
+	for _, key := range []string{"ca/issuing-key.pem", "seal-key.pem"} {
+		if err := os.Chmod(filepath.Join(dir, key), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{})
+	if err == nil || strings.Count(err.Error(), "chmod 600") != 2 {
+		t.Errorf("Load = %v, want chmod 600 for both keys", err)
+	}
+}
+
+// TestAWrongKeyIsRefused gives the authority somebody else's key.
+func TestAWrongKeyIsRefused(t *testing.T) {
+	t.Parallel()
+	dir, other := setup(t, nil), setup(t, nil)
+	b, err := os.ReadFile(filepath.Join(other, "ca/issuing-key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ca/issuing-key.pem"), b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}); err == nil {
+		t.Error("accepted")
+	}
+	// And a token signer that is a private key is named as such.
+	pem, err := os.ReadFile(filepath.Join(dir, "signer-key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := jwt.ParseSigner(pem); err == nil {
+		t.Error("a private key passes for a signer")
+	}
+}

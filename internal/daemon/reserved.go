@@ -1,0 +1,134 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"sync"
+	"time"
+
+	"muster/internal/discover"
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// How long the targets of an SRV domain are believed, how soon a failed lookup
+// is tried again, and how long one may take: enrollment waits for it.
+const (
+	targetsFresh  = 5 * time.Minute
+	targetsRetry  = 30 * time.Second
+	targetsWait   = 2 * time.Second
+	maxSRVDomains = 256
+)
+
+// reserved knows the names that no node may have. It is the second line of
+// defense: a node's certificate says `node` and cannot pass for a broker's
+// whatever its name.
+type reserved struct {
+	names     map[wire.Identity]string // why, for the log
+	patterns  []wire.Pattern
+	resolvers []string
+	log       *slog.Logger
+	now       func() time.Time
+
+	mu      sync.Mutex
+	targets map[string]*srvTargets // guarded by mu; by domain
+}
+
+// srvTargets are the hosts that an SRV domain leads to.
+type srvTargets struct {
+	mu    sync.Mutex // held during a lookup, so that there is one at a time
+	hosts map[string]bool
+	again time.Time // when to look again
+}
+
+func newReserved(cfg Config, opts Options) (*reserved, error) {
+	r := &reserved{names: make(map[wire.Identity]string), resolvers: opts.Resolvers, log: opts.Log, now: opts.Now, targets: make(map[string]*srvTargets)}
+	r.names[wire.Identity(cfg.Name)] = "this provisioner"
+	for _, n := range cfg.Broker.Names {
+		r.names[wire.Identity(n)] = "the broker"
+	}
+	for _, p := range cfg.Reserved {
+		pattern, err := wire.ParsePattern(p)
+		if err != nil {
+			return nil, err
+		}
+		r.patterns = append(r.patterns, pattern)
+	}
+	return r, nil
+}
+
+// check says why id is reserved, or nil.
+func (r *reserved) check(id wire.Identity, token *jwt.Verified) error {
+	if whose, ok := r.names[id]; ok {
+		return fmt.Errorf("%s is the name of %s", id, whose)
+	}
+	for _, p := range r.patterns {
+		if p.Match(id) {
+			return fmt.Errorf("%s is reserved by the pattern %s", id, p)
+		}
+	}
+	for _, u := range token.URLs() {
+		if hostOf(u) == string(id) {
+			return fmt.Errorf("%s is a broker of the token's", id)
+		}
+	}
+	if token.SRVDomain != "" && r.hosts(token.SRVDomain)[string(id)] {
+		return fmt.Errorf("%s is a target of the SRV records of %s", id, token.SRVDomain)
+	}
+	return nil
+}
+
+// hostOf returns the host of a broker URL, "" if it has none.
+func hostOf(broker string) string {
+	normal, err := discover.NormalizeURL(broker, false)
+	if err != nil {
+		return ""
+	}
+	u, err := url.Parse(normal)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
+}
+
+// hosts returns the SRV targets of a domain as they were last seen. A lookup
+// that fails is logged and leaves what was seen before: names that DNS does not
+// give cannot be held back, and enrollment does not stop for it.
+func (r *reserved) hosts(domain string) map[string]bool {
+	r.mu.Lock()
+	t := r.targets[domain]
+	if t == nil {
+		if len(r.targets) >= maxSRVDomains {
+			clear(r.targets)
+		}
+		t = &srvTargets{}
+		r.targets[domain] = t
+	}
+	r.mu.Unlock()
+
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if r.now().Before(t.again) {
+		return t.hosts
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), targetsWait)
+	defer cancel()
+	hosts := make(map[string]bool)
+	resolver, err := discover.New(discover.Config{SRVDomain: domain, Resolvers: r.resolvers, Timeout: targetsWait, Now: r.now})
+	if err == nil {
+		var brokers []discover.Broker
+		brokers, err = resolver.Brokers(ctx)
+		for _, b := range brokers {
+			hosts[b.Host] = true
+		}
+	}
+	if err != nil {
+		r.log.WarnContext(ctx, "names of brokers not known: not reserved", "subject", domain, "err", err)
+		t.again = r.now().Add(targetsRetry)
+		return t.hosts
+	}
+	t.hosts, t.again = hosts, r.now().Add(targetsFresh)
+	return t.hosts
+}

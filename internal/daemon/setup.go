@@ -1,0 +1,230 @@
+package daemon
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdh"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"embed"
+	"encoding/base64"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/template"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/policies"
+	"muster/provisioner/ca"
+)
+
+//go:embed setup
+var setupFiles embed.FS
+
+// Setup is what `muster provisioner init` makes.
+type Setup struct {
+	Name          string   // of provisioner and broker: a host name. Required
+	TrustDomain   string   // host name. Required
+	Site          string   // optional
+	Listen        string   // host:port; "" is 127.0.0.1:4222
+	BrokerNames   []string // host names nodes use; none is Name
+	Addresses     []string // IP addresses nodes use
+	TrustFirstUse bool     // the open policy, for labs
+	Now           func() time.Time
+}
+
+// BrokerURLs is what tokens and nodes are given: the broker's names with its
+// port, comma separated.
+func (s Setup) BrokerURLs() string {
+	_, port, err := net.SplitHostPort(s.Listen)
+	if err != nil || port == "0" {
+		port = "4222"
+	}
+	var urls []string
+	for _, n := range s.BrokerNames {
+		urls = append(urls, net.JoinHostPort(n, port))
+	}
+	return strings.Join(urls, ",")
+}
+
+// Init writes a complete, working setup into dir, which must be missing or
+// empty: either all of it appears or nothing. Nothing is ever overwritten. The
+// error lists everything wrong with s.
+func Init(dir string, s Setup) error {
+	if err := s.complete(); err != nil {
+		return err
+	}
+	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
+		return fmt.Errorf("%s: not empty (%s, ...): keys are never overwritten, give a new directory", dir, entries[0].Name())
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	dir = filepath.Clean(dir)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	staging, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".init-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(staging) }() // nothing is left of it once it has its name
+	if err := s.write(staging); err != nil {
+		return err
+	}
+	if err := os.Chmod(staging, 0o755); err != nil { //nolint:gosec // a directory; the keys in it are 0600
+		return err
+	}
+	// An empty directory gives way. If somebody has filled it meanwhile, this
+	// fails and nothing is lost.
+	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return os.Rename(staging, dir)
+}
+
+// complete fills in defaults and reports everything wrong.
+func (s *Setup) complete() error {
+	var errs []error
+	name := func(what, value string) {
+		if _, err := wire.ParseIdentity(value); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	name("name", s.Name)
+	name("trust domain", s.TrustDomain)
+	if s.Listen == "" {
+		s.Listen = "127.0.0.1:4222"
+	}
+	if len(s.BrokerNames) == 0 {
+		s.BrokerNames = []string{s.Name}
+	}
+	if s.Now == nil {
+		s.Now = time.Now
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	// What the configuration itself would complain about, before any file.
+	return s.config().Validate()
+}
+
+// config is the configuration that the file will hold.
+func (s *Setup) config() *Config {
+	c := DefaultConfig()
+	c.Name, c.TrustDomain, c.Site, c.DataDir, c.Policy = s.Name, s.TrustDomain, s.Site, "data", "policy"
+	c.Broker.Listen, c.Broker.Names, c.Broker.Addresses = s.Listen, s.BrokerNames, s.Addresses
+	c.Tokens.Signers = []SignerConfig{{File: "signer.pem"}}
+	c.CA.Root, c.CA.Certificate, c.CA.Key = "root.pem", "issuing.pem", "issuing-key.pem"
+	return &c
+}
+
+// write makes all files below dir.
+func (s *Setup) write(dir string) error {
+	w := &writer{dir: dir}
+	authority, err := ca.Generate(ca.GenerateConfig{TrustDomain: s.TrustDomain, Name: s.TrustDomain, Now: s.Now})
+	if err != nil {
+		return err
+	}
+	w.file("ca/root.pem", 0o644, []byte(authority.RootPEM))
+	w.file("ca/issuing.pem", 0o644, []byte(authority.IssuingPEM))
+	w.key("ca/root-key.pem", authority.RootKey)
+	w.key("ca/issuing-key.pem", authority.IssuingKey)
+
+	pub, signer, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("signer key: %w", err)
+	}
+	w.key("signer-key.pem", signer)
+	signerPEM, err := jwt.MarshalPublicKey(pub)
+	if err != nil {
+		return err
+	}
+	w.file("signer.pem", 0o644, signerPEM)
+
+	seal, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("seal key: %w", err)
+	}
+	sealDER, err := x509.MarshalPKCS8PrivateKey(seal)
+	if err != nil {
+		return fmt.Errorf("seal key: %w", err)
+	}
+	w.file("seal-key.pem", 0o600, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: sealDER}))
+	w.file("seal.pub", 0o644, []byte(base64.RawURLEncoding.EncodeToString(seal.PublicKey().Bytes())+"\n"))
+
+	for _, f := range policies.Builtin() {
+		open := strings.HasPrefix(f.Name, "open")
+		if open == s.TrustFirstUse {
+			w.file(filepath.Join("policy", f.Name), 0o644, []byte(f.Content))
+		}
+	}
+	for _, name := range []string{"provisioner.yaml", "allow-list.yaml", "server.conf"} {
+		w.template(name, s)
+	}
+	for _, name := range []string{"systemd/muster-provisioner.service", "systemd/muster-server.service"} {
+		b, err := setupFiles.ReadFile("setup/" + name)
+		if err != nil {
+			return err
+		}
+		w.file(name, 0o644, b)
+	}
+	if w.err == nil {
+		w.err = os.Mkdir(filepath.Join(dir, "data"), 0o700)
+	}
+	return w.err
+}
+
+// writer writes files below a directory until the first error.
+type writer struct {
+	dir string
+	err error
+}
+
+func (w *writer) file(name string, mode fs.FileMode, data []byte) {
+	if w.err != nil {
+		return
+	}
+	path := filepath.Join(w.dir, name)
+	if w.err = os.MkdirAll(filepath.Dir(path), 0o755); w.err != nil {
+		return
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	if err != nil {
+		w.err = err
+		return
+	}
+	_, err = f.Write(data)
+	w.err = errors.Join(err, f.Sync(), f.Close())
+}
+
+func (w *writer) key(name string, key crypto.Signer) {
+	b, err := jwt.MarshalPrivateKey(key, nil)
+	if err != nil {
+		w.err = errors.Join(w.err, err)
+		return
+	}
+	w.file(name, 0o600, b)
+}
+
+func (w *writer) template(name string, data any) {
+	if w.err != nil {
+		return
+	}
+	t, err := template.ParseFS(setupFiles, "setup/"+name+".tmpl")
+	if err != nil {
+		w.err = err
+		return
+	}
+	var b bytes.Buffer
+	if w.err = t.Execute(&b, data); w.err == nil {
+		w.file(name, 0o644, b.Bytes())
+	}
+}

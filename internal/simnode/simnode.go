@@ -1,0 +1,130 @@
+// Package simnode is a node without a disk: it speaks the protocol of package
+// wire over a real connection, and keeps its key and what it gets in memory.
+//
+// The demo uses it for nodes that must be refused, tests for whatever an honest
+// agent would never send. It checks nothing that it is told: what a node must
+// check is package server's business.
+package simnode
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+)
+
+// A Node is what a node brings along. Every field may be changed before
+// [Node.Request]. It is not safe for concurrent changes.
+type Node struct {
+	Identity string
+	Token    string
+	Key      crypto.Signer
+	CSR      []byte // DER
+	Facts    json.RawMessage
+	Boot     string
+}
+
+// New returns a node with a new P-256 key and a certificate request for its
+// identity.
+func New(identity, token string) (*Node, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("node key: %w", err)
+	}
+	n := &Node{Identity: identity, Token: token, Key: key, Boot: wire.NewID()}
+	n.CSR, err = CSR(key, identity)
+	return n, err
+}
+
+// CSR returns a certificate request in DER for the name, as common name and DNS
+// name.
+func CSR(key crypto.Signer, name string) ([]byte, error) {
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
+	}, key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate request: %w", err)
+	}
+	return der, nil
+}
+
+// Request returns a new enroll request with a new id.
+func (n *Node) Request() *wire.EnrollRequest {
+	return &wire.EnrollRequest{
+		ID: wire.NewID(), Identity: n.Identity, Token: wire.Secret(n.Token), CSR: n.CSR, Facts: n.Facts, Agent: "simnode", Boot: n.Boot,
+	}
+}
+
+// Confirm returns the confirmation of what the node was given.
+func (n *Node) Confirm(e *wire.Enrolled) (*wire.Applied, error) {
+	a := &wire.Applied{ID: wire.NewID(), Identity: n.Identity, Serial: e.Serial, Digest: wire.Digest(e.Certificate, e.Files)}
+	var err error
+	a.Signature, err = wire.Sign(n.Key, wire.AppliedDigest(a.Identity, a.Serial, a.Digest))
+	return a, err
+}
+
+// Dial connects as a node that has a token and nothing else. The connection
+// does not reconnect.
+func Dial(url, token string, opts ...nats.Option) (*nats.Conn, error) {
+	name := wire.NewID()
+	return nats.Connect(url, append([]nats.Option{
+		nats.Token(token), nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(10 * time.Second),
+	}, opts...)...)
+}
+
+// DialFleet connects as a provisioned node, over mutual TLS with what it was
+// given.
+func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*nats.Conn, error) {
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(e.CA)) {
+		return nil, errors.New("no certificate in ca")
+	}
+	certificate := tls.Certificate{PrivateKey: n.Key}
+	for rest := []byte(e.Certificate); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		certificate.Certificate = append(certificate.Certificate, block.Bytes)
+	}
+	name := wire.NewID()
+	return nats.Connect(url, append([]nats.Option{
+		nats.Secure(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}),
+		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(10 * time.Second),
+	}, opts...)...)
+}
+
+// Enroll sends a request and returns the reply to it, whatever it says.
+func Enroll(ctx context.Context, nc *nats.Conn, r *wire.EnrollRequest) (*wire.Reply, error) {
+	return ask(ctx, nc, wire.SubjectEnroll, r)
+}
+
+// Apply sends a confirmation and returns the reply to it, whatever it says.
+func Apply(ctx context.Context, nc *nats.Conn, a *wire.Applied) (*wire.Reply, error) {
+	return ask(ctx, nc, wire.SubjectApplied, a)
+}
+
+func ask(ctx context.Context, nc *nats.Conn, subject string, message any) (*wire.Reply, error) {
+	b, err := wire.Encode(message)
+	if err != nil {
+		return nil, err
+	}
+	m, err := nc.RequestWithContext(ctx, subject, b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", subject, err)
+	}
+	return wire.DecodeReply(m.Data)
+}

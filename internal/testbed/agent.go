@@ -1,0 +1,95 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"muster/internal/wire"
+	"muster/server"
+)
+
+// An Agent is a real one, the code of `muster server`, with a directory of its
+// own.
+type Agent struct {
+	Identity string
+	Dir      string // holds private.pem, certificate.pem, ca.pem, server.conf
+	Token    string // path of its token
+
+	f    *Fleet
+	stop context.CancelFunc
+	done chan error
+}
+
+// Agent starts an agent with this token. It is stopped when the test ends, or
+// by Stop.
+func (f *Fleet) Agent(identity, token string) *Agent {
+	f.t.Helper()
+	base := f.t.TempDir()
+	a := &Agent{Identity: identity, Dir: filepath.Join(base, "node"), Token: filepath.Join(base, "provisioning.jwt"), f: f}
+	if err := os.WriteFile(a.Token, []byte(token), 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	f.mu.Lock()
+	f.agents = append(f.agents, a)
+	f.mu.Unlock()
+	a.Start()
+	f.t.Cleanup(func() {
+		if a.stop != nil {
+			a.Stop()
+		}
+	})
+	return a
+}
+
+// Start starts a stopped agent.
+func (a *Agent) Start() {
+	a.f.t.Helper()
+	s, err := server.New(server.Config{
+		TokenFile: a.Token, ConfFile: filepath.Join(a.Dir, "server.conf"), SSLDir: a.Dir, Identity: a.Identity, Version: "test",
+		BackoffMin: 20 * time.Millisecond, BackoffMax: time.Second, Resolvers: a.f.opts.Resolvers,
+		Log: a.f.log.logger().With("agent", a.Identity), Now: a.f.Clock.Now,
+	})
+	if err != nil {
+		a.f.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	a.stop, a.done = stop, make(chan error, 1)
+	go func() { a.done <- s.Run(ctx) }()
+}
+
+// Stop stops the agent and waits for its end.
+func (a *Agent) Stop() {
+	a.f.t.Helper()
+	a.stop()
+	a.stop = nil
+	select {
+	case err := <-a.done:
+		if err != nil {
+			a.f.t.Errorf("agent %s: %v", a.Identity, err)
+		}
+	case <-time.After(patience):
+		a.f.t.Errorf("agent %s does not stop", a.Identity)
+	}
+}
+
+// Provisioned reports whether the agent's certificate is the current one on
+// record and on its disk.
+func (a *Agent) Provisioned() bool {
+	r, _, err := a.f.daemon.Store().Record(a.f.Context(), wire.Identity(a.Identity))
+	if err != nil || r == nil || r.Current == nil || r.Next != nil {
+		return false
+	}
+	leaf, err := readCertificate(filepath.Join(a.Dir, "certificate.pem"))
+	return err == nil && fmt.Sprintf("%x", leaf.Raw) == fmt.Sprintf("%x", r.Current.DER)
+}
+
+// WaitProvisioned waits until the agents are provisioned.
+func (f *Fleet) WaitProvisioned(agents ...*Agent) {
+	f.t.Helper()
+	for _, a := range agents {
+		f.Eventually(a.Identity+" is provisioned ("+f.Cause(a.Identity)+")", a.Provisioned)
+	}
+}

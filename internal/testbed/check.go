@@ -1,0 +1,220 @@
+package testbed
+
+import (
+	"crypto/ecdsa"
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"muster/internal/conffile"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/ca"
+)
+
+// Check verifies again, from the store and the nodes' disks, everything that
+// must hold of a fleet at any time:
+//
+//   - every revision of every record is one that may follow the one before it;
+//   - every certificate on record chains to the authority, is its identity's
+//     alone, names nothing else, is good for clients only and belongs to the
+//     key that the record names;
+//   - no serial belongs to two identities, and a key has never had two live
+//     certificates: a retry gets the same one;
+//   - a record names at most a current and a next certificate, and the current
+//     one was the next one before;
+//   - every record has an event, and no event is of a record that is not there;
+//   - a provisioned agent has on its disk exactly what its record says, with a
+//     private key that only it may read;
+//   - nothing secret was logged.
+func (f *Fleet) Check() {
+	f.t.Helper()
+	c := &checker{f: f, roots: x509.NewCertPool(), owner: map[string]wire.Identity{}, last: map[wire.Identity]*provisioner.Record{}, serial: map[string]string{}}
+	c.roots.AppendCertsFromPEM([]byte(f.daemon.RootsPEM()))
+	if err := f.daemon.Store().Revisions(f.Context(), "", c.revision); err != nil {
+		f.t.Errorf("Check: %v", err)
+	}
+	c.events()
+	f.mu.Lock()
+	agents := slices.Clone(f.agents)
+	f.mu.Unlock()
+	for _, a := range agents {
+		c.agent(a)
+	}
+	c.log()
+}
+
+// checker is one run of Check.
+type checker struct {
+	f      *Fleet
+	roots  *x509.CertPool
+	owner  map[string]wire.Identity              // by serial
+	last   map[wire.Identity]*provisioner.Record // newest revision seen
+	serial map[string]string                     // newest serial by identity and key hash
+}
+
+func (c *checker) bad(format string, args ...any) {
+	c.f.t.Helper()
+	c.f.t.Errorf("Check: "+format, args...)
+}
+
+func (c *checker) revision(r *provisioner.Record, revision provisioner.Revision) error {
+	before := c.last[r.Identity]
+	from := provisioner.StateNone
+	if before != nil {
+		from = before.State
+	}
+	if !provisioner.CanMove(from, r.State) {
+		c.bad("%s revision %d: %s follows %s", r.Identity, revision, r.State, from)
+	}
+	if before != nil && before.Attempt == r.Attempt {
+		c.bad("%s revision %d: attempt %s wrote twice", r.Identity, revision, r.Attempt)
+	}
+	for _, i := range []*provisioner.Issued{r.Current, r.Next} {
+		if i != nil {
+			c.certificate(r, i)
+		}
+	}
+	if r.Current != nil && (before == nil || !slices.ContainsFunc([]*provisioner.Issued{before.Current, before.Next}, func(i *provisioner.Issued) bool {
+		return i != nil && i.Serial == r.Current.Serial
+	})) {
+		c.bad("%s revision %d: certificate %s became current without having been offered", r.Identity, revision, r.Current.Serial)
+	}
+	c.last[r.Identity] = r
+	return nil
+}
+
+func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
+	if owner, ok := c.owner[i.Serial]; ok && owner != r.Identity {
+		c.bad("certificate %s belongs to %s and to %s", i.Serial, owner, r.Identity)
+	}
+	c.owner[i.Serial] = r.Identity
+	key := string(r.Identity) + " " + i.KeyHash
+	if s, ok := c.serial[key]; ok && s != i.Serial {
+		old := c.last[r.Identity]
+		for _, live := range []*provisioner.Issued{old.Current, old.Next} {
+			if live != nil && live.Serial == s && live.NotAfter.After(i.OfferedAt) {
+				c.bad("%s: one key has two live certificates, %s and %s", r.Identity, s, i.Serial)
+			}
+		}
+	}
+	c.serial[key] = i.Serial
+	leaf, err := x509.ParseCertificate(i.DER)
+	if err != nil {
+		c.bad("%s: certificate %s: %v", r.Identity, i.Serial, err)
+		return
+	}
+	role, name, err := wire.RoleOf(leaf, "fleet.test")
+	if err != nil || role != wire.RoleNode || name != string(r.Identity) {
+		c.bad("%s: certificate %s is of %s %q (%v)", r.Identity, i.Serial, role, name, err)
+	}
+	if !slices.Equal(leaf.DNSNames, []string{string(r.Identity)}) || len(leaf.IPAddresses)+len(leaf.EmailAddresses) > 0 {
+		c.bad("%s: certificate %s names %v %v %v", r.Identity, i.Serial, leaf.DNSNames, leaf.IPAddresses, leaf.EmailAddresses)
+	}
+	if leaf.IsCA || !slices.Equal(leaf.ExtKeyUsage, []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}) || leaf.KeyUsage != x509.KeyUsageDigitalSignature {
+		c.bad("%s: certificate %s: CA %v, usages %v %v", r.Identity, i.Serial, leaf.IsCA, leaf.KeyUsage, leaf.ExtKeyUsage)
+	}
+	if hash, err := ca.KeyHash(leaf.PublicKey); err != nil || hash != i.KeyHash || ca.Serial(leaf) != i.Serial || i == r.Next && !slices.Contains(r.Lineage, i.KeyHash) {
+		c.bad("%s: certificate %s does not fit its record", r.Identity, i.Serial)
+	}
+	issuing, err := readCertificate(filepath.Join(c.f.Dir, "ca/issuing.pem"))
+	if err != nil {
+		c.bad("%v", err)
+		return
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(issuing)
+	if _, err := leaf.Verify(x509.VerifyOptions{
+		Roots: c.roots, Intermediates: pool, CurrentTime: leaf.NotBefore.Add(1), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}); err != nil {
+		c.bad("%s: certificate %s: %v", r.Identity, i.Serial, err)
+	}
+}
+
+// events compares what was reported with what is on record.
+func (c *checker) events() {
+	reported := map[string]bool{}
+	for _, e := range c.f.Events() {
+		switch e.Type {
+		case provisioner.EventEnrolled, provisioner.EventProvisioned:
+			reported[string(e.Type)+e.Serial] = true
+			if c.owner[e.Serial] != wire.Identity(e.Node) {
+				c.bad("event %s of %s: certificate %s is on no record of it", e.Type, e.Node, e.Serial)
+			}
+		}
+	}
+	for id, r := range c.last {
+		if r.State == provisioner.StateProvisioned && !reported[string(provisioner.EventProvisioned)+r.Current.Serial] {
+			c.bad("%s is provisioned, and no event says so", id)
+		}
+	}
+}
+
+// agent compares a provisioned agent's disk with its record.
+func (c *checker) agent(a *Agent) {
+	r := c.last[wire.Identity(a.Identity)]
+	leaf, err := readCertificate(filepath.Join(a.Dir, "certificate.pem"))
+	if err != nil {
+		if r != nil && r.State == provisioner.StateProvisioned {
+			c.bad("%s is provisioned, its disk says: %v", a.Identity, err)
+		}
+		return
+	}
+	if r == nil || !slices.ContainsFunc([]*provisioner.Issued{r.Current, r.Next}, func(i *provisioner.Issued) bool { return i != nil && i.Serial == ca.Serial(leaf) }) {
+		c.bad("%s has the certificate %s, which is not on its record", a.Identity, ca.Serial(leaf))
+	}
+	path := filepath.Join(a.Dir, "private.pem")
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		c.bad("%s: %v, %v: want mode 0600", path, info, err)
+		return
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		c.bad("%v", err)
+		return
+	}
+	key, err := jwt.ParsePrivateKey(b, nil)
+	if err != nil {
+		c.bad("%s: %v", path, err)
+		return
+	}
+	if pub, ok := key.Public().(*ecdsa.PublicKey); !ok || !pub.Equal(leaf.PublicKey) {
+		c.bad("%s: private.pem is not the key of certificate.pem", a.Identity)
+	}
+	conf, err := os.ReadFile(filepath.Join(a.Dir, "server.conf"))
+	if err == nil {
+		_, err = conffile.ParseSettings(conf)
+	}
+	if err != nil {
+		c.bad("%s: %v", a.Identity, err)
+	}
+}
+
+// log looks for secrets in all that was logged.
+func (c *checker) log() {
+	log := c.f.Log()
+	for what, secret := range map[string]string{"the shared secret": Secret, "a pushed value": Setting, "a private key": "PRIVATE KEY", "a token": "eyJ"} {
+		if i := strings.Index(log, secret); i >= 0 {
+			c.bad("%s was logged: ...%s", what, log[max(0, i-200):min(len(log), i+100)])
+		}
+	}
+}
+
+// readCertificate returns the first certificate of a PEM file.
+func readCertificate(path string) (*x509.Certificate, error) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(b)
+	if block == nil {
+		return nil, fmt.Errorf("%s: no PEM", path)
+	}
+	return x509.ParseCertificate(block.Bytes)
+}

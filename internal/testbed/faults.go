@@ -1,0 +1,98 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// ErrInjected is what a fault returns in place of an acknowledgement.
+var ErrInjected = errors.New("injected fault")
+
+// A Fault is one way in which a write goes wrong. The second is the one that
+// finds bugs: the caller sees an error, the store has the record.
+type Fault int
+
+// The faults.
+const (
+	Lost       Fault = iota + 1 // error returned, nothing written
+	LostAnswer                  // error returned, record written
+	Late                        // error returned, record written when the next write comes
+)
+
+// Faults is a store whose writes go wrong as it is told. It passes everything
+// else on to the real one. The zero value of its settings injects nothing.
+type Faults struct {
+	provisioner.Store
+
+	mu     sync.Mutex
+	plan   []Fault                                          // guarded by mu: for the next writes, in order
+	before func(ctx context.Context, r *provisioner.Record) // guarded by mu: once, before the next write
+	late   func()                                           // guarded by mu: the write that is still on its way
+	puts   int                                              // guarded by mu
+}
+
+// Inject makes the next writes go wrong, one fault each.
+func (f *Faults) Inject(plan ...Fault) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.plan = append(f.plan, plan...)
+}
+
+// Before runs what once, right before the next write: somebody else's write
+// comes first.
+func (f *Faults) Before(what func(ctx context.Context, r *provisioner.Record)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.before = what
+}
+
+// Puts returns how many writes were asked for.
+func (f *Faults) Puts() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.puts
+}
+
+// Put implements [provisioner.Store].
+func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
+	f.mu.Lock()
+	f.puts++
+	before, late := f.before, f.late
+	f.before, f.late = nil, nil
+	fault := Fault(0)
+	if len(f.plan) > 0 {
+		fault, f.plan = f.plan[0], f.plan[1:]
+	}
+	f.mu.Unlock()
+	if before != nil {
+		before(ctx, r)
+	}
+	if late != nil {
+		late()
+	}
+	switch fault {
+	case Lost:
+		return 0, ErrInjected
+	case LostAnswer:
+		if _, err := f.Store.Put(ctx, r, after); err != nil {
+			return 0, err
+		}
+		return 0, ErrInjected
+	case Late:
+		f.mu.Lock()
+		f.late = func() { _, _ = f.Store.Put(context.WithoutCancel(ctx), r, after) }
+		f.mu.Unlock()
+		return 0, ErrInjected
+	default:
+		return f.Store.Put(ctx, r, after)
+	}
+}
+
+// Record implements [provisioner.Store].
+func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	return f.Store.Record(ctx, id)
+}

@@ -1,0 +1,70 @@
+package muster.enroll_test
+
+import data.muster.enroll
+
+# A machine that nobody has heard of, with a token for anybody.
+stranger := {
+	"identity": "web1.example.net",
+	"token": {"identities": []},
+	"csr": {
+		"common_name": "web1.example.net",
+		"dns_names": ["web1.example.net"],
+		"ip_addresses": [],
+		"uris": [],
+		"emails": [],
+	},
+	"facts": {},
+	"node": {"state": "none", "reason": "new", "serial": ""},
+	"allow": null,
+}
+
+with_reason(reason) := object.union(stranger, {"node": {"state": "applied", "reason": reason, "serial": "0a"}})
+
+with_csr(names) := object.union(stranger, {
+	"csr": names,
+	"allow": {"pattern": "web*.example.net", "comment": ""},
+})
+
+test_stranger_is_allowed if {
+	enroll.allow with input as stranger
+	not enroll.approval with input as stranger
+	count(enroll.deny) == 0 with input as stranger
+}
+
+test_known_machine_is_allowed if {
+	every reason in ["replay", "continue", "continuity", "grant", "one_time_token"] {
+		enroll.allow with input as with_reason(reason)
+		not enroll.approval with input as with_reason(reason)
+	}
+}
+
+test_reason_of_a_later_version_waits if {
+	not enroll.allow with input as with_reason("vouched_for")
+	enroll.approval with input as with_reason("vouched_for")
+}
+
+test_retired_name_is_free if {
+	enroll.allow with input as object.union(stranger, {"node": {"state": "retired", "reason": "new", "serial": "0a"}})
+}
+
+test_own_names_are_fine if {
+	count(enroll.deny) == 0 with input as with_csr({"common_name": "", "dns_names": []})
+	count(enroll.deny) == 0 with input as with_csr({})
+}
+
+test_other_names_are_denied[what] if {
+	some what, names in {
+		"common name": {"common_name": "db1.example.net"},
+		"DNS name": {"dns_names": ["web1.example.net", "db1.example.net"]},
+		"wildcard": {"dns_names": ["*.example.net"]},
+		"own name in upper case": {"dns_names": ["WEB1.example.net"]},
+		"IP address": {"ip_addresses": ["192.0.2.1"]},
+		"URI": {"uris": ["spiffe://example.net/broker/b1"]},
+		"e-mail address": {"emails": ["root@example.net"]},
+	}
+	count(enroll.deny) == 1 with input as with_csr(names)
+}
+
+test_lifetime if {
+	enroll.certificate == {"ttl": "720h"} with input as stranger
+}

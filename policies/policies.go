@@ -1,0 +1,232 @@
+// Package policies asks the operators' Rego policy about each request.
+//
+// A policy is the package `muster.enroll` in one or more Rego files, with data
+// and tests beside it. [Load] compiles it once, strictly, runs its tests, and
+// refuses it if anything is wrong. [Engine.Decide] evaluates `data.muster.enroll`
+// for one [Input] and returns a [Decision]. [Engine.Run] watches the files
+// and replaces the policy when they change, if the new one passes as well.
+//
+// # Trust
+//
+// Policies are the operators' own: they are trusted with what they decide, and
+// not with the provisioner's network, environment or time. They cannot call
+// the functions that reach those, an evaluation is bounded by a time-out, and
+// whatever goes wrong in one denies. What policies see of a node is checked
+// by others, or not at all; [Input] says which is which.
+//
+// # Compatibility
+//
+// The members of [Input] and [Decision] are the interface to policies: members
+// are added, none is renamed or changes its type.
+//
+// The package is the only one that knows OPA.
+package policies
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/open-policy-agent/opa/v1/rego"
+)
+
+// ErrInvalid means that there is no usable policy: files that do not compile,
+// tests that fail, or nothing at all. The text lists every mistake with its
+// file and line. The operator has to change the files.
+var ErrInvalid = errors.New("policy cannot be used")
+
+// ErrPolicy means that a policy gave no decision: `allow` was undefined, a
+// member was of a wrong type, rules contradicted each other, a built-in
+// function failed, or the time was up. The caller must deny.
+var ErrPolicy = errors.New("policy gave no decision")
+
+// DefaultTimeout bounds one evaluation. It takes 30 µs to 1 ms; a second is
+// far beyond that, and still shorter than a node waits.
+const DefaultTimeout = time.Second
+
+// Config says where the policy is. At least one of Paths, FS and Builtin is
+// required; several are put together.
+type Config struct {
+	// Paths are Rego or data files, or directories. Of a directory, and of those
+	// below it, these are taken: *.rego, data.json, data.yaml and data.yml;
+	// names that begin with a dot are not. Files named *_test.rego are tests.
+	Paths []string
+
+	// FS is read in the same way as a directory. It is not watched.
+	FS fs.FS
+
+	// Builtin takes the policy that comes with muster, see [Builtin].
+	Builtin bool
+
+	// TrustFirstUse makes Builtin the open variant.
+	TrustFirstUse bool
+
+	// Timeout bounds one evaluation. Optional; [DefaultTimeout].
+	Timeout time.Duration
+
+	// Log receives a line per reload, and warnings about the policy. Optional;
+	// discards by default.
+	Log *slog.Logger
+
+	// Now is the clock of inputs without a time. Optional; [time.Now].
+	Now func() time.Time
+}
+
+// An Engine holds a policy and decides by it. It is safe for concurrent use.
+type Engine struct {
+	cfg     Config // set by Load, then read-only
+	current atomic.Pointer[policy]
+
+	mu sync.Mutex // held while reloading
+
+	// The rest is guarded by mu.
+	dirs    []string // that the policy's files were found in, to watch
+	refused string   // digest of the files that the last reload refused, or ""
+}
+
+// Load reads, compiles and tests a policy. It starts nothing; see [Engine.Run].
+// The error is of the file system, or wraps [ErrInvalid].
+func Load(cfg Config) (*Engine, error) {
+	if len(cfg.Paths) == 0 && cfg.FS == nil && !cfg.Builtin {
+		return nil, fmt.Errorf("%w: none is configured", ErrInvalid)
+	}
+	if cfg.TrustFirstUse && !cfg.Builtin {
+		return nil, fmt.Errorf("%w: trust on first use is a variant of the built-in policy, which is not asked for", ErrInvalid)
+	}
+	if cfg.Timeout < 0 {
+		return nil, fmt.Errorf("policy time-out is %v, want 0 (default) or more", cfg.Timeout)
+	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	e := &Engine{cfg: cfg}
+	if err := e.Reload(context.Background()); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Test compiles the policy of cfg and runs its tests, whether they pass or
+// not: it is for trying a policy out, where [Load] is for using one. The error is
+// of the file system, or wraps [ErrInvalid] if the policy does not compile.
+func Test(ctx context.Context, cfg Config) ([]TestResult, error) {
+	all, _, err := read(&cfg)
+	if err != nil {
+		return nil, err
+	}
+	p, err := compile(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	return p.test(ctx)
+}
+
+// Decide evaluates the policy for in, which it does not change. The decision
+// is the caller's. Every error wraps [ErrPolicy] and means to deny; what the
+// policy of the moment is does not change during one evaluation. It returns
+// within the time-out, or when ctx is done, but for a built-in function that
+// takes longer on its own.
+func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error) {
+	p := e.current.Load()
+	defer func() {
+		if r := recover(); r != nil {
+			d, err = nil, fmt.Errorf("%w: panic: %v", ErrPolicy, r)
+		}
+	}()
+	if in.Time.IsZero() {
+		timed := *in
+		timed.Time = e.cfg.Now().UTC().Truncate(time.Second)
+		in = &timed
+	}
+	input, err := in.value(p.facts)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
+	defer cancel()
+	results, err := p.query.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(in.Time))
+	if err != nil {
+		if cause := ctx.Err(); cause != nil {
+			return nil, fmt.Errorf("%w: %w (limit %v): %v", ErrPolicy, cause, e.cfg.Timeout, err) //nolint:errorlint // OPA's error types are ours to hide
+		}
+		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
+	}
+	if len(results) != 1 || len(results[0].Expressions) != 1 {
+		return nil, fmt.Errorf("%w: %d results, want 1", ErrPolicy, len(results))
+	}
+	object, ok := results[0].Expressions[0].Value.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%w: result is %T, want an object", ErrPolicy, results[0].Expressions[0].Value)
+	}
+	d, err = newDecision(object)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
+	}
+	d.Digest = p.digest
+	return d, nil
+}
+
+// Digest returns the hex SHA-256 over names and contents of the policy's
+// modules and data, tests left out: what decides. Names are relative to the
+// configured paths, so that provisioners which keep one policy in different
+// places agree on it.
+func (e *Engine) Digest() string { return e.current.Load().digest }
+
+// Test runs the tests of the policy in use.
+func (e *Engine) Test(ctx context.Context) ([]TestResult, error) {
+	return e.current.Load().test(ctx)
+}
+
+// Reload reads the policy again and uses it from the next decision on, if it
+// compiles and its tests pass. Otherwise the policy stays what it was, and
+// the error says why: it is of the file system, wraps [ErrInvalid], or is
+// the context's. Concurrent calls take turns.
+func (e *Engine) Reload(ctx context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, err := e.reload(ctx)
+	return err
+}
+
+// reload is Reload, and reports whether there is a new policy. Files that are
+// those in use are not compiled again. The caller holds mu.
+func (e *Engine) reload(ctx context.Context) (bool, error) {
+	all, dirs, err := read(&e.cfg)
+	if err != nil {
+		return false, err
+	}
+	e.dirs = dirs
+	files := digest(all, func(source) bool { return true })
+	if now := e.current.Load(); now != nil && now.files == files {
+		e.refused = ""
+		return false, nil
+	}
+	p, err := compile(ctx, all)
+	if err == nil {
+		var results []TestResult
+		if results, err = p.test(ctx); err == nil {
+			err = failures(results)
+		}
+	}
+	if err != nil {
+		e.refused = files
+		return false, err
+	}
+	for _, rule := range p.unused {
+		e.cfg.Log.WarnContext(ctx, "policy has a rule that is no member of the decision and that no other rule uses", "rule", rule)
+	}
+	if p.untried {
+		e.cfg.Log.WarnContext(ctx, "policy has no tests")
+	}
+	e.refused = ""
+	e.current.Store(p)
+	return true, nil
+}

@@ -1,0 +1,173 @@
+package policies
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxFileBytes bounds one file of a policy. Policies are a few KiB; data may
+// be a list of every machine: 100,000 names of 100 bytes are 10 MB.
+const maxFileBytes = 32 << 20
+
+// A File is one file of a policy.
+type File struct {
+	Name    string // base name, as "default.rego"
+	Content string
+}
+
+// A source is one file as it was read.
+type source struct {
+	path    string // where it was read, for error messages
+	name    string // relative to the path that was asked for, with slashes
+	content []byte
+}
+
+func (s source) isTest() bool { return strings.HasSuffix(s.name, "_test.rego") }
+func (s source) isData() bool { return !strings.HasSuffix(s.name, ".rego") }
+
+// wanted reports whether a file of a directory belongs to its policy. These
+// are the names of OPA's bundles, so that `opa test DIR` sees the same.
+func wanted(name string) bool {
+	switch path.Base(name) {
+	case "data.json", "data.yaml", "data.yml":
+		return true
+	default:
+		return strings.HasSuffix(name, ".rego")
+	}
+}
+
+// hidden reports whether a directory entry is to be passed over: editors' and
+// version control's own, and the dated directories in which Kubernetes keeps
+// the files of a config map, to which the visible names are links.
+func hidden(name string) bool { return strings.HasPrefix(name, ".") }
+
+// read reads the sources of cfg, and the directories that it found them in,
+// which is what has to be watched. Errors are of the file system, or wrap
+// [ErrInvalid] if there is nothing to read.
+func read(cfg *Config) ([]source, []string, error) {
+	var all []source
+	var dirs []string
+	if cfg.Builtin {
+		for _, f := range builtin(cfg.TrustFirstUse) {
+			all = append(all, source{path: "builtin/" + f.Name, name: f.Name, content: []byte(f.Content)})
+		}
+	}
+	if cfg.FS != nil {
+		found, _, err := readTree(cfg.FS, "")
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, found...)
+	}
+	for _, p := range cfg.Paths {
+		found, below, err := readPath(p)
+		if err != nil {
+			return nil, nil, err
+		}
+		all = append(all, found...)
+		dirs = append(dirs, below...)
+	}
+	slices.SortFunc(all, func(a, b source) int {
+		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.path, b.path))
+	})
+	if !slices.ContainsFunc(all, func(s source) bool { return !s.isTest() && !s.isData() }) {
+		return nil, nil, fmt.Errorf("%w: no policy (*.rego) in %q", ErrInvalid, cfg.Paths)
+	}
+	seen := make(map[string]struct{}, len(all))
+	for _, s := range all {
+		if _, twice := seen[s.path]; twice {
+			return nil, nil, fmt.Errorf("%w: %s is given twice", ErrInvalid, s.path)
+		}
+		seen[s.path] = struct{}{}
+	}
+	return all, dirs, nil
+}
+
+// readPath reads a file, or everything wanted below a directory.
+func readPath(p string) ([]source, []string, error) {
+	info, err := os.Stat(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	if info.IsDir() {
+		return readTree(os.DirFS(p), p)
+	}
+	if info.Size() > maxFileBytes {
+		return nil, nil, fmt.Errorf("%s: %d bytes, limit %d", p, info.Size(), maxFileBytes)
+	}
+	b, err := os.ReadFile(p)
+	if err != nil {
+		return nil, nil, err
+	}
+	return []source{{path: p, name: filepath.Base(p), content: b}}, nil, nil
+}
+
+// readTree reads everything wanted in fsys. It follows links to files, not to
+// directories below the first. The paths of what it returns begin with root.
+func readTree(fsys fs.FS, root string) ([]source, []string, error) {
+	var all []source
+	var dirs []string
+	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name != "." && hidden(d.Name()) && d.IsDir():
+			return fs.SkipDir
+		case d.IsDir():
+			dirs = append(dirs, filepath.Join(root, name))
+			return nil
+		case hidden(d.Name()) || !wanted(name):
+			return nil
+		}
+		info, err := fs.Stat(fsys, name)
+		if err != nil {
+			return err
+		}
+		if info.IsDir() { // a link to one
+			return nil
+		}
+		if info.Size() > maxFileBytes {
+			return fmt.Errorf("%s: %d bytes, limit %d", name, info.Size(), maxFileBytes)
+		}
+		b, err := fs.ReadFile(fsys, name)
+		if err != nil {
+			return err
+		}
+		all = append(all, source{path: filepath.Join(root, name), name: name, content: b})
+		return nil
+	})
+	if err != nil && root != "" {
+		return nil, nil, fmt.Errorf("%s: %w", root, err)
+	}
+	return all, dirs, err
+}
+
+// digest returns the hex SHA-256 over names and contents of the files of all
+// that keep does not drop. Every text is preceded by its length, so no two
+// sets of files share an encoding.
+func digest(all []source, keep func(source) bool) string {
+	h := sha256.New()
+	text := func(b []byte) {
+		var n [8]byte
+		binary.BigEndian.PutUint64(n[:], uint64(len(b)))
+		h.Write(n[:])
+		h.Write(b)
+	}
+	text([]byte("muster policy v1"))
+	for _, s := range all {
+		if keep(s) {
+			text([]byte(s.name))
+			text(s.content)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}

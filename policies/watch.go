@@ -1,0 +1,129 @@
+package policies
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/fsnotify/fsnotify"
+)
+
+const (
+	// settle is how long to wait after the first of several changes: writing
+	// a file, or unpacking several, is many events. Half a file does no harm,
+	// since it would have to compile and pass, only a line in the log.
+	settle = 200 * time.Millisecond
+
+	// pollInterval is how often to look without having been told: network file
+	// systems tell nothing, nor does a change behind a link to somewhere else.
+	pollInterval = time.Minute
+)
+
+// Run watches the files of [Config].Paths until ctx is done and reloads the
+// policy when they change, as [Engine.Reload] does. A policy that is refused
+// is logged as an error, once, and the one in use stays. Run returns nil,
+// or at once an error if the system lets nobody watch. Without Paths it just
+// waits.
+func (e *Engine) Run(ctx context.Context) error {
+	if len(e.cfg.Paths) == 0 {
+		<-ctx.Done()
+		return nil
+	}
+	w, err := fsnotify.NewWatcher()
+	if err != nil {
+		return fmt.Errorf("watch policy: %w", err)
+	}
+	defer w.Close() //nolint:errcheck // nothing was written
+
+	f := follower{engine: e, watcher: w}
+	f.follow(ctx) // what changed between Load and Run
+	poll := time.NewTicker(pollInterval)
+	defer poll.Stop()
+	var settled <-chan time.Time // nil while nothing has changed
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-w.Events:
+			// Whatever it was: links are swapped under names that are not ours. Reading
+			// the files says whether it matters.
+			if settled == nil {
+				settled = time.After(settle)
+			}
+		case err := <-w.Errors:
+			// Most likely an overflow, so something has changed.
+			e.cfg.Log.WarnContext(ctx, "policy watch stumbled", "err", err)
+			if settled == nil {
+				settled = time.After(settle)
+			}
+		case <-settled:
+			settled = nil
+			f.follow(ctx)
+		case <-poll.C:
+			f.follow(ctx)
+		}
+	}
+}
+
+// A follower keeps an engine's policy in step with its files. Only the
+// goroutine of Run touches it.
+type follower struct {
+	engine  *Engine
+	watcher *fsnotify.Watcher
+	watched []string // directories
+	said    string   // the last failure that was logged, "" if none
+}
+
+// follow reloads the policy if its files have changed. It watches before it
+// reads: a change after the reading is then always told.
+func (f *follower) follow(ctx context.Context) {
+	e := f.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	changed, err := false, error(nil)
+	for range 3 { // until reading finds no directory that is not watched yet
+		f.watch(e.dirs)
+		before := e.dirs
+		start, old := e.cfg.Now(), e.Digest()
+		if changed, err = e.reload(ctx); changed {
+			e.cfg.Log.InfoContext(ctx, "policy reloaded", "policy", e.Digest(), "before", old, "elapsed", e.cfg.Now().Sub(start))
+		}
+		if slices.Equal(before, e.dirs) {
+			break
+		}
+	}
+	switch {
+	case ctx.Err() != nil: // stopped in the middle, which is no fault of the policy
+	case err != nil:
+		said := e.refused + err.Error()
+		if said != f.said {
+			e.cfg.Log.ErrorContext(ctx, "policy not reloaded, the one before stays in use", "policy", e.Digest(), "err", err)
+		}
+		f.said = said
+	case f.said != "" && !changed:
+		e.cfg.Log.InfoContext(ctx, "policy files are again those in use", "policy", e.Digest())
+		f.said = ""
+	default:
+		f.said = ""
+	}
+}
+
+// watch watches dirs and the directories that hold the configured paths. All
+// are watched anew each time: a name that was taken by another directory, as
+// when a link is swapped, would otherwise stay watched at its old place.
+func (f *follower) watch(dirs []string) {
+	for _, d := range f.watched {
+		_ = f.watcher.Remove(d) // gone already, perhaps
+	}
+	f.watched = slices.Clone(dirs)
+	for _, p := range f.engine.cfg.Paths {
+		f.watched = append(f.watched, filepath.Dir(filepath.Clean(p)))
+	}
+	slices.Sort(f.watched)
+	f.watched = slices.Compact(f.watched)
+	for _, d := range f.watched {
+		_ = f.watcher.Add(d) // missing: the directory above says when it comes, or the poll
+	}
+}

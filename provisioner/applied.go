@@ -1,0 +1,96 @@
+package provisioner
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"muster/internal/wire"
+)
+
+// Applied takes a node's confirmation that an offer is on its disk and makes it
+// the current one; the certificate before it is superseded and no longer
+// admitted. It returns nil once that is on disk, or a *[Refusal].
+//
+// A confirmation is worth its signature only: it comes over a connection that
+// anybody with a token can have. One for what is already current is
+// acknowledged without a write, so a lost acknowledgement costs nothing.
+func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Source) error {
+	attempt := wire.NewID()
+	record, repeated, err := p.applied(ctx, m, attempt)
+	if err != nil {
+		var r *Refusal
+		if !errors.As(err, &r) {
+			r = refuse(m.Identity, wire.CodeUnavailable, err)
+		}
+		p.cfg.Emit(RefusalEvent(r, p.now(), source.Address))
+		p.cfg.Log.WarnContext(ctx, "confirmation refused", "node", fmt.Sprintf("%.253s", m.Identity), "code", r.Code, "source", source.Address, "err", r.Err)
+		return r
+	}
+	p.cfg.Emit(Event{Type: EventProvisioned, Time: p.now(), Node: m.Identity, Serial: m.Serial, Digest: m.Digest, Reason: record.Decision.Reason,
+		Token: record.Token, Signer: record.Signer, Site: record.Site, Source: source.Address, Attempt: attempt, Policy: record.Decision.Policy, Repeated: repeated})
+	p.cfg.Log.InfoContext(ctx, "node provisioned", "node", m.Identity, "serial", m.Serial, "source", source.Address, "repeated", repeated)
+	return nil
+}
+
+// applied reports whether the confirmation was on record already.
+func (p *Provisioner) applied(ctx context.Context, m *wire.Applied, attempt string) (*Record, bool, error) {
+	id, err := wire.ParseIdentity(m.Identity)
+	if err != nil {
+		return nil, false, refuse(m.Identity, wire.CodeIdentityInvalid, err)
+	}
+	unlock, err := p.locks.lock(ctx, id)
+	if err != nil {
+		return nil, false, refuse(m.Identity, wire.CodeBusy, err)
+	}
+	defer unlock()
+	for range maxRounds {
+		record, after, err := p.cfg.Store.Record(ctx, id)
+		if err != nil {
+			return nil, false, refuse(m.Identity, wire.CodeUnavailable, err)
+		}
+		offer, repeated, err := confirmed(record, m)
+		if err != nil {
+			return nil, false, err
+		}
+		if repeated {
+			return record, true, nil
+		}
+		now := p.now()
+		next := *record
+		next.State, next.Current, next.Next = StateProvisioned, offer, nil
+		next.ProvisionedAt, next.UpdatedAt, next.Attempt = now, now, attempt
+		if err := p.publish(ctx, &next, after); !errors.Is(err, errAgain) {
+			return &next, false, err
+		}
+	}
+	return nil, false, refuse(m.Identity, wire.CodeBusy, errAgain)
+}
+
+// confirmed returns the offer on the record that m confirms, and whether it is
+// the current one already. A stranger learns only that it was not what was
+// issued.
+func confirmed(r *Record, m *wire.Applied) (*Issued, bool, error) {
+	if r.state() == StateRevoked {
+		return nil, false, refuse(m.Identity, wire.CodeIdentityRevoked, errRevoked)
+	}
+	if r == nil || r.State == StateRetired {
+		return nil, false, refuse(m.Identity, wire.CodeNotIssued, fmt.Errorf("no certificate of %q is live", m.Identity))
+	}
+	for _, i := range []*Issued{r.Next, r.Current} {
+		if i == nil || i.Serial != m.Serial || i.Digest != m.Digest {
+			continue
+		}
+		certificate, err := x509.ParseCertificate(i.DER)
+		if err != nil {
+			return nil, false, refuse(m.Identity, wire.CodeUnavailable, fmt.Errorf("record of %q: certificate %s: %w", m.Identity, i.Serial, err))
+		}
+		if err := wire.CheckSignature(certificate.PublicKey, wire.AppliedDigest(m.Identity, m.Serial, m.Digest), m.Signature); err != nil {
+			return nil, false, refuse(m.Identity, wire.CodeAppliedSignature, err)
+		}
+		return i, i == r.Current, nil
+	}
+	return nil, false, refuse(m.Identity, wire.CodeNotIssued,
+		fmt.Errorf("certificate %.64s with digest %.64s is not what %q was offered", m.Serial, m.Digest, m.Identity))
+}

@@ -1,0 +1,85 @@
+package provisioner
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+)
+
+// A Reason says why a key may have an identity.
+type Reason string
+
+// The reasons. An identity belongs to its keys: another key than the record's
+// needs one of the last two.
+const (
+	ReasonNew        Reason = "new"        // never seen, or retired
+	ReasonReplay     Reason = "replay"     // the key of a live certificate
+	ReasonContinue   Reason = "continue"   // a key of the lineage, without a live certificate
+	ReasonContinuity Reason = "continuity" // another key, vouched for by a key of the lineage
+	ReasonGrant      Reason = "grant"      // another key, let in once by an operator
+)
+
+// A claim is who asks for an identity, with everything about it proven except
+// that the identity is theirs.
+type claim struct {
+	identity  wire.Identity
+	keyHash   string
+	vouching  string // key hash of a proven continuity, "" without one
+	grant     *Grant // for this identity; nil if there is none
+	requested time.Time
+}
+
+// errTaken says that an identity belongs to another key.
+var errTaken = errors.New("the identity belongs to another key")
+
+// errRevoked says that an identity has been revoked.
+var errRevoked = errors.New("the identity is revoked")
+
+// classify says on what ground the claim may have the identity of the record,
+// which may be nil. It looks at nothing else, so that its table test is the
+// whole rule. The error is errTaken or errRevoked.
+func classify(r *Record, c claim) (Reason, error) {
+	switch r.state() {
+	case StateNone, StateRetired:
+		return ReasonNew, nil
+	case StateRevoked:
+		// Before replay: a revoked node asks with the right key, too.
+		return "", errRevoked
+	}
+	for _, i := range []*Issued{r.Next, r.Current} {
+		if i.live(c.requested) && i.KeyHash == c.keyHash {
+			return ReasonReplay, nil
+		}
+	}
+	switch {
+	case slices.Contains(r.Lineage, c.keyHash):
+		return ReasonContinue, nil
+	case c.vouching != "" && slices.Contains(r.Lineage, c.vouching):
+		return ReasonContinuity, nil
+	case c.grant.admits(r, c.keyHash, c.requested):
+		return ReasonGrant, nil
+	}
+	return "", errTaken
+}
+
+// vouchingKey checks the continuity of a request and returns the hash of the
+// key that vouches, "" if there is no continuity. A continuity that does not
+// verify is an error rather than none: nobody sends one by accident.
+func vouchingKey(r *wire.EnrollRequest) (string, error) {
+	if r.Continuity == nil {
+		return "", nil
+	}
+	pub, err := x509.ParsePKIXPublicKey(r.Continuity.PublicKey)
+	if err != nil {
+		return "", fmt.Errorf("continuity: public key: %w", err)
+	}
+	if err := wire.CheckSignature(pub, wire.ContinuityDigest(r.ID, r.Identity, r.CSR), r.Continuity.Signature); err != nil {
+		return "", fmt.Errorf("continuity: %w", err)
+	}
+	return ca.KeyHash(pub)
+}

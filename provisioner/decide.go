@@ -1,0 +1,119 @@
+package provisioner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/policies"
+)
+
+// decide asks the policy about a classified attempt.
+func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
+	node := string(a.identity)
+	a.entry = p.cfg.Allow(a.identity)
+	d, err := p.cfg.Policy.Decide(ctx, p.input(a))
+	if err != nil {
+		return refuse(node, wire.CodePolicyFailed, err)
+	}
+	a.decision = d
+	switch v := d.Verdict(); v {
+	case policies.VerdictAllow:
+		return nil
+	case policies.VerdictDeny:
+		return refuse(node, wire.CodeDenied, because(d))
+	case policies.VerdictShutdown:
+		return refuse(node, wire.CodeShutdown, because(d))
+	case policies.VerdictDefer:
+		return refuse(node, wire.CodeDeferred, because(d))
+	case policies.VerdictApproval:
+		return refuse(node, wire.CodeApprovalPending, because(d))
+	default:
+		return refuse(node, wire.CodePolicyFailed, fmt.Errorf("verdict %q", v))
+	}
+}
+
+// because is the cause of a verdict in the policy's own words, nil if it has
+// none.
+func because(d *policies.Decision) error {
+	if why := d.Why(); len(why) > 0 {
+		return fmt.Errorf("policy: %s", strings.Join(why, "; "))
+	}
+	return nil
+}
+
+// input is what the policy sees. The token goes in without its secrets.
+func (p *Provisioner) input(a *attempt) *policies.Input {
+	in := &policies.Input{
+		Identity: string(a.identity),
+		Token:    tokenInput(a.token),
+		CSR: policies.CSR{
+			CommonName: a.csr.CommonName, DNSNames: a.csr.DNSNames, IPAddresses: a.csr.IPAddresses, URIs: a.csr.URIs, Emails: a.csr.Emails,
+			Key: policies.Key{Type: a.csr.KeyType, Hash: a.csr.KeyHash},
+		},
+		Facts:  a.request.Facts,
+		Node:   policies.Node{State: string(a.record.state()), Reason: string(a.reason)},
+		Allow:  a.entry,
+		Source: policies.Source{Address: a.source.Address, Site: string(p.cfg.Site)},
+		Provisioner: policies.Provisioner{
+			Site: string(p.cfg.Site), Version: p.cfg.Version,
+		},
+		Time: p.now(),
+	}
+	if r := a.record; r != nil {
+		in.Node.ProvisionedAt = r.ProvisionedAt
+		if r.Current != nil {
+			in.Node.Serial, in.Node.ExpiresAt = r.Current.Serial, r.Current.NotAfter
+		}
+	}
+	return in
+}
+
+// tokenInput is what policies see of a token: its claims without the secrets.
+func tokenInput(v *jwt.Verified) policies.Token {
+	t := policies.Token{
+		ID: string(v.ID), Signer: v.SignerName, Issuer: v.Issuer, Org: v.Organization, Site: string(v.Limits.Site), Uses: v.Limits.Uses,
+		IssuedAt: v.IssuedAt, ExpiresAt: v.Expiry(), Secure: v.Secure, URLs: v.URLs(), SRVDomain: v.SRVDomain, Default: v.Default,
+	}
+	for _, p := range v.Limits.Identities {
+		t.Identities = append(t.Identities, string(p))
+	}
+	if len(v.Extensions) > 0 {
+		// Texts that were decoded once encode again.
+		t.Extensions, _ = json.Marshal(v.Extensions)
+	}
+	return t
+}
+
+// configure makes the configuration: the policy's if it gave one, else the
+// configurator's. What a node could not write as server.conf is refused here,
+// before anything is on record.
+func (p *Provisioner) configure(ctx context.Context, a *attempt) error {
+	node := string(a.identity)
+	a.files = wire.Files{Configuration: a.decision.Configuration}
+	if a.decision.Configuration == nil {
+		if p.cfg.Configurator == nil {
+			return refuse(node, wire.CodeConfigurationFailed, errors.New("the policy gives no configuration, and neither a template nor a helper is set"))
+		}
+		files, err := p.cfg.Configurator.Configure(ctx, Subject{
+			Identity: a.identity, Token: a.token, CSR: a.csr, CSRDER: a.request.CSR, Facts: a.request.Facts, Source: a.source,
+		})
+		var r *Refusal
+		switch {
+		case errors.As(err, &r):
+			r.Node = node
+			return r
+		case err != nil:
+			return refuse(node, wire.CodeConfigurationFailed, err)
+		}
+		a.files = files
+	}
+	if err := a.files.Check(); err != nil {
+		return refuse(node, wire.CodeConfigurationFailed, err)
+	}
+	return nil
+}

@@ -1,0 +1,302 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/policies"
+	"muster/provisioner/ca"
+)
+
+// maxRounds bounds how often one request starts over because somebody else
+// wrote the record first. Requests for one identity are serialized in a
+// process, so a conflict means another process; two in a row are rare.
+const maxRounds = 8
+
+// errAgain says that the record changed under a round: begin it again.
+var errAgain = errors.New("the record was written by somebody else")
+
+// An attempt is one enroll request on its way through the steps. Each step adds
+// what it has proven; what is not yet proven is in the request only.
+type attempt struct {
+	id      string // unique to the attempt, on every record it writes
+	request *wire.EnrollRequest
+	source  Source
+
+	// Set by prove.
+	identity wire.Identity
+	token    *jwt.Verified
+	csr      *ca.CSR
+	vouching string
+
+	// Set by each round anew.
+	record   *Record  // the newest, nil if none
+	after    Revision // its revision
+	grant    *Grant
+	reason   Reason
+	decision *policies.Decision
+	entry    *policies.AllowEntry
+	files    wire.Files
+}
+
+// Enroll takes a request from proof to a certificate on record, in the order
+// of docs/architecture.md: nothing that can fail on its merits comes after the
+// write, and nothing is returned before it is acknowledged. It returns what
+// the node gets, or a *[Refusal].
+//
+// Every step may be the last. Until the write there is nothing to undo. After
+// it the same request again finds its own key on the record and gets the same
+// certificate, so a lost reply costs nothing either.
+//
+// When the context ends during the write, the record may have been written or
+// may yet be; the next request finds out.
+func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source Source) (*wire.Enrolled, error) {
+	start := p.cfg.Now()
+	a := &attempt{id: wire.NewID(), request: r, source: source}
+	enrolled, written, err := p.enroll(ctx, a)
+	if err != nil {
+		return nil, p.refused(ctx, a, err)
+	}
+	e := a.event(EventEnrolled, p.now())
+	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
+	p.cfg.Emit(e)
+	p.cfg.Log.InfoContext(ctx, "node enrolled", "node", a.identity, "serial", enrolled.Serial, "reason", a.reason,
+		"token_id", a.token.ID, "site", p.cfg.Site, "source", source.Address, "repeated", !written, "elapsed", e.Elapsed)
+	return enrolled, nil
+}
+
+// refused logs and emits a refusal, once for every request.
+func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error {
+	var r *Refusal
+	if !errors.As(err, &r) {
+		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
+	}
+	e := RefusalEvent(r, p.now(), a.source.Address)
+	e.Reason, e.Attempt = a.reason, a.id
+	if a.token != nil {
+		e.Token, e.Signer = a.token.ID, a.token.Signer
+	}
+	if a.decision != nil {
+		e.Policy = a.decision.Digest
+	}
+	p.cfg.Emit(e)
+	level := slog.LevelWarn
+	if r.Code == wire.CodeDeferred || r.Code == wire.CodeApprovalPending || r.Code == wire.CodeShutdown {
+		level = slog.LevelInfo
+	}
+	p.cfg.Log.Log(ctx, level, "enrollment refused", "node", fmt.Sprintf("%.253s", r.Node), "code", r.Code,
+		"source", a.source.Address, "token_id", e.Token, "err", r.Err)
+	return r
+}
+
+func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
+	if err := p.prove(a); err != nil {
+		return nil, false, err
+	}
+	unlock, err := p.locks.lock(ctx, a.identity)
+	if err != nil {
+		return nil, false, refuse(string(a.identity), wire.CodeBusy, err)
+	}
+	defer unlock()
+	for range maxRounds {
+		enrolled, written, err := p.round(ctx, a)
+		if !errors.Is(err, errAgain) {
+			return enrolled, written, err
+		}
+	}
+	return nil, false, refuse(string(a.identity), wire.CodeBusy, fmt.Errorf("%w, %d times in a row", errAgain, maxRounds))
+}
+
+// prove checks all that can be checked without looking at the store: the
+// identity's form, the token, the certificate request's signature. The token
+// comes first after the form, so that a stranger without one learns nothing.
+func (p *Provisioner) prove(a *attempt) error {
+	r := a.request
+	id, err := wire.ParseIdentity(r.Identity)
+	if err != nil {
+		return refuse(r.Identity, wire.CodeIdentityInvalid, err)
+	}
+	a.identity = id
+	token, err := p.cfg.Tokens.Verify(string(r.Token))
+	if err != nil {
+		return refuse(r.Identity, TokenCode(err), err)
+	}
+	a.token = token
+	if token.Limits.Uses > 0 {
+		return refuse(r.Identity, wire.CodeTokenUnsupported,
+			fmt.Errorf("token %s is limited to %d uses, which are not counted yet: refused rather than taken for unlimited", token.ID, token.Limits.Uses))
+	}
+	if err := token.Admits(id, p.cfg.Site); err != nil {
+		return refuse(r.Identity, TokenCode(err), err)
+	}
+	if err := p.cfg.Reserved(id, token); err != nil {
+		return refuse(r.Identity, wire.CodeIdentityReserved, err)
+	}
+	if a.csr, err = ca.ParseCSR(r.CSR); err != nil {
+		return refuse(r.Identity, wire.CodeCSRInvalid, err)
+	}
+	if cn := a.csr.CommonName; cn != "" && cn != string(id) {
+		return refuse(r.Identity, wire.CodeCSRIdentity, fmt.Errorf("certificate request for %q from %q", cn, id))
+	}
+	if a.vouching, err = vouchingKey(r); err != nil {
+		return refuse(r.Identity, wire.CodeBadRequest, err)
+	}
+	return nil
+}
+
+// TokenCode turns an error of package jwt into a code.
+func TokenCode(err error) wire.Code {
+	switch {
+	case errors.Is(err, jwt.ErrExpired):
+		return wire.CodeTokenExpired
+	case errors.Is(err, jwt.ErrNotYetValid):
+		return wire.CodeTokenNotYetValid
+	case errors.Is(err, jwt.ErrLimit):
+		return wire.CodeTokenUnsupported
+	case errors.Is(err, jwt.ErrIdentity):
+		return wire.CodeTokenIdentity
+	case errors.Is(err, jwt.ErrSite):
+		return wire.CodeTokenSite
+	default:
+		return wire.CodeTokenInvalid
+	}
+}
+
+// round takes a proven attempt from the newest record to the write. It is
+// begun again when somebody else wrote in between: nothing of it has left the
+// process then. The bool reports whether a write was made.
+func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
+	if err := p.classify(ctx, a); err != nil {
+		return nil, false, err
+	}
+	if err := p.decide(ctx, a); err != nil {
+		return nil, false, err
+	}
+	if err := p.configure(ctx, a); err != nil {
+		return nil, false, err
+	}
+	if a.reason == ReasonReplay {
+		return p.replay(ctx, a)
+	}
+	if a.reason == ReasonNew {
+		if err := p.quotas.take(a.token.ID, a.source.Address); err != nil {
+			return nil, false, refuse(string(a.identity), wire.CodeQuotaExceeded, err)
+		}
+	}
+	certificate, err := p.cfg.Authority.Issue(ca.Request{
+		Role: wire.RoleNode, Name: string(a.identity), PublicKey: a.csr.PublicKey,
+		TTL: a.decision.Certificate.TTL, DNSNames: a.decision.Certificate.DNSNames, ServerAuth: a.decision.Certificate.ServerAuth,
+	})
+	if err != nil {
+		return nil, false, refuse(string(a.identity), wire.CodeCertificateFailed, err)
+	}
+	offer := &Issued{
+		Serial: certificate.Serial, KeyHash: a.csr.KeyHash, DER: certificate.DER,
+		NotBefore: certificate.NotBefore, NotAfter: certificate.NotAfter,
+		Digest: wire.Digest(certificate.Chain, a.files), OfferedAt: p.now(),
+	}
+	if err := p.publish(ctx, a.next(p.now(), offer), a.after); err != nil {
+		return nil, false, err
+	}
+	return p.enrolled(offer, a.files), true, nil
+}
+
+// classify reads the newest record and says on what ground the attempt may
+// have it.
+func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
+	node := string(a.identity)
+	var err error
+	if a.record, a.after, err = p.cfg.Store.Record(ctx, a.identity); err != nil {
+		return refuse(node, wire.CodeUnavailable, err)
+	}
+	c := claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, requested: p.now()}
+	a.reason, err = classify(a.record, c)
+	if errors.Is(err, errTaken) {
+		// Only here is a grant worth a read.
+		if c.grant, err = p.cfg.Store.Grant(ctx, a.identity); err != nil {
+			return refuse(node, wire.CodeUnavailable, err)
+		}
+		a.grant = c.grant
+		a.reason, err = classify(a.record, c)
+	}
+	switch {
+	case errors.Is(err, errTaken):
+		return refuse(node, wire.CodeIdentityTaken, err)
+	case errors.Is(err, errRevoked):
+		return refuse(node, wire.CodeIdentityRevoked, err)
+	}
+	return err
+}
+
+// replay answers a key that already has a live certificate: the same one
+// again, with the configuration as it is now. If that is what the record says
+// was offered, nothing is written.
+func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
+	now := p.now()
+	offered := a.record.Next
+	if !offered.live(now) || offered.KeyHash != a.csr.KeyHash {
+		offered = a.record.Current
+	}
+	digest := wire.Digest(p.cfg.Authority.Chain(offered.DER), a.files)
+	if digest == offered.Digest {
+		return p.enrolled(offered, a.files), false, nil
+	}
+	// The configuration has changed since. The new digest must be on record
+	// before the node hears of it, or its confirmation would match nothing.
+	offer := *offered
+	offer.Digest, offer.OfferedAt = digest, now
+	if err := p.publish(ctx, a.next(now, &offer), a.after); err != nil {
+		return nil, false, err
+	}
+	return p.enrolled(&offer, a.files), true, nil
+}
+
+// enrolled is what the node gets for an offer that is on record.
+func (p *Provisioner) enrolled(offer *Issued, files wire.Files) *wire.Enrolled {
+	return &wire.Enrolled{
+		Serial: offer.Serial, Certificate: p.cfg.Authority.Chain(offer.DER), CA: p.cfg.Authority.RootsPEM(),
+		Files: files, Digest: offer.Digest,
+	}
+}
+
+// next returns the record that offers the certificate: the newest one with the
+// offer as its next. The record before it stays as it is.
+func (a *attempt) next(now time.Time, offer *Issued) *Record {
+	n := &Record{Schema: RecordSchema, Identity: a.identity, State: StateEnrolled, FirstEnrolledAt: now}
+	if a.reason != ReasonNew {
+		copied := *a.record
+		n = &copied
+	}
+	if a.reason == ReasonGrant {
+		// The operator has given the identity to another machine: the keys
+		// before it lose their claim, and the live certificate stays only
+		// until the new one is confirmed.
+		n.Lineage, n.Grant = nil, a.grant.ID
+	}
+	n.Next = offer
+	n.remember(offer.KeyHash)
+	n.Attempt, n.UpdatedAt = a.id, now
+	n.Token, n.Signer, n.Site, n.Source = a.token.ID, a.token.Signer, a.token.Limits.Site, a.source.Address
+	n.Agent, n.Boot = a.request.Agent, a.request.Boot
+	n.Decision = Decided{Reason: a.reason, Policy: a.decision.Digest, Notes: slices.Clone(a.decision.Reasons)}
+	if a.entry != nil {
+		n.Decision.Allowed = a.entry.Pattern
+	}
+	return n
+}
+
+// event returns an event about the attempt.
+func (a *attempt) event(t EventType, now time.Time) Event {
+	e := Event{Type: t, Time: now, Node: string(a.identity), Reason: a.reason, Token: a.token.ID, Signer: a.token.Signer,
+		Site: a.token.Limits.Site, Source: a.source.Address, Attempt: a.id}
+	if a.decision != nil {
+		e.Policy = a.decision.Digest
+	}
+	return e
+}

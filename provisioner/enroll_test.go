@@ -1,0 +1,420 @@
+package provisioner_test
+
+import (
+	"crypto/x509"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+func TestANodeIsEnrolledThenProvisioned(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	e := f.Enroll(n)
+	r := f.Record(n.Identity)
+	if r.State != provisioner.StateEnrolled || r.Next == nil || r.Next.Serial != e.Serial || r.Current != nil || r.Decision.Reason != provisioner.ReasonNew {
+		t.Fatalf("record after enrolling = %+v", r)
+	}
+	if reply := f.Apply(n, e); reply.Applied == nil || reply.Applied.Serial != e.Serial {
+		t.Fatalf("confirmation: %+v", reply.Refusal)
+	}
+	r = f.Record(n.Identity)
+	if r.State != provisioner.StateProvisioned || r.Current == nil || r.Current.Serial != e.Serial || r.Next != nil {
+		t.Fatalf("record after the confirmation = %+v", r)
+	}
+	if e.Configuration["identity"] != n.Identity || e.Digest != wire.Digest(e.Certificate, e.Files) {
+		t.Errorf("pushed %v with digest %s", e.Files, e.Digest)
+	}
+	// One write before the reply and one for the confirmation, no more.
+	if got := f.Faults.Puts(); got != 2 {
+		t.Errorf("%d writes, want 2", got)
+	}
+	f.Check()
+}
+
+func TestTheSameKeyGetsTheSameCertificate(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	first := f.Enroll(n)
+	again := f.Enroll(n) // the first reply was lost
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Errorf("the second reply differs (-first +second):\n%s", diff)
+	}
+	f.Apply(n, first)
+	after := f.Enroll(n) // the node lost its configuration, not its key
+	if diff := cmp.Diff(first, after); diff != "" {
+		t.Errorf("the reply after provisioning differs (-first +later):\n%s", diff)
+	}
+	if got := f.Revisions(n.Identity); got != 2 {
+		t.Errorf("%d revisions, want 2: replays write nothing", got)
+	}
+	f.Check()
+}
+
+func TestAChangedConfigurationIsOnRecordBeforeTheReply(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Template: "role = {{ or .Facts.role `none` }}\n"})
+	n := f.Node("web1.example.net")
+	n.Facts = testbed.Facts(t, map[string]string{"role": "web"})
+	first := f.Enroll(n)
+	f.Apply(n, first)
+	n.Facts = testbed.Facts(t, map[string]string{"role": "db"})
+	second := f.Enroll(n)
+	if second.Serial != first.Serial || second.Digest == first.Digest || second.Configuration["role"] != "db" {
+		t.Fatalf("second reply: serial %s, digest %s, configuration %v", second.Serial, second.Digest, second.Configuration)
+	}
+	r := f.Record(n.Identity)
+	if r.Next == nil || r.Next.Digest != second.Digest || r.Current.Digest != first.Digest {
+		t.Fatalf("record = %+v", r)
+	}
+	if reply := f.Apply(n, second); reply.Applied == nil {
+		t.Fatalf("confirmation of the new configuration: %+v", reply.Refusal)
+	}
+	if r = f.Record(n.Identity); r.Current.Digest != second.Digest || r.Next != nil {
+		t.Errorf("record = %+v", r)
+	}
+	f.Check()
+}
+
+func TestTheSameNodeAsksFiveTimesAtOnce(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	serials := make(chan string, 5)
+	for range cap(serials) {
+		nc := f.Dial(n.Token)
+		go func() {
+			r, err := simnode.Enroll(f.Context(), nc, n.Request())
+			if err != nil || r.Enrolled == nil {
+				t.Errorf("enroll: %v, %v", r, err)
+				serials <- ""
+				return
+			}
+			serials <- r.Enrolled.Serial
+		}()
+	}
+	var got []string
+	for range cap(serials) {
+		got = append(got, <-serials)
+	}
+	if got[0] == "" || slices.ContainsFunc(got, func(s string) bool { return s != got[0] }) {
+		t.Errorf("serials = %v, want one", got)
+	}
+	if n := f.Revisions("web1.example.net"); n != 1 {
+		t.Errorf("%d revisions, want 1", n)
+	}
+	f.Check()
+}
+
+// TestRefusals has a row for every way in which a request is refused on its own
+// merits. None of them leaves a record.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	tests := map[string]struct {
+		identity string // default web1.example.net
+		token    func(*jwt.Claims)
+		edit     func(*testing.T, *simnode.Node)
+		want     wire.Code
+	}{
+		"identity in upper case":   {identity: "Web1.example.net", want: wire.CodeIdentityInvalid},
+		"identity with a dot last": {identity: "web1.example.net.", want: wire.CodeIdentityInvalid},
+		"identity that climbs":     {identity: "../../etc", want: wire.CodeIdentityInvalid},
+		"identity as a wildcard":   {identity: "a.*", want: wire.CodeIdentityInvalid},
+		"identity as everything":   {identity: ">", want: wire.CodeIdentityInvalid},
+		"name of the provisioner":  {identity: "broker.fleet.test", want: wire.CodeIdentityReserved},
+		"name of the broker":       {identity: "localhost", want: wire.CodeIdentityReserved},
+		"name in the token's URLs": {identity: "nats.example.net", want: wire.CodeIdentityReserved,
+			token: func(c *jwt.Claims) { c.Brokers = "other.example.net:4222, nats://nats.example.net:4222" }},
+		"token with uses": {want: wire.CodeTokenUnsupported, token: func(c *jwt.Claims) {
+			if err := c.SetLimits(jwt.Limits{Uses: 5}); err != nil {
+				t.Error(err)
+			}
+		}},
+		"token for others": {want: wire.CodeTokenIdentity, token: func(c *jwt.Claims) {
+			if err := c.SetLimits(jwt.Limits{Identities: []wire.Pattern{"db*.example.net"}}); err != nil {
+				t.Error(err)
+			}
+		}},
+		"token for another site": {want: wire.CodeTokenSite, token: func(c *jwt.Claims) {
+			if err := c.SetLimits(jwt.Limits{Site: "elsewhere"}); err != nil {
+				t.Error(err)
+			}
+		}},
+		"CSR for another name": {want: wire.CodeCSRIdentity, edit: func(t *testing.T, n *simnode.Node) {
+			csr, err := simnode.CSR(n.Key, "db1.example.net")
+			if err != nil {
+				t.Fatal(err)
+			}
+			n.CSR = csr
+		}},
+		"CSR in PEM": {want: wire.CodeCSRInvalid, edit: func(_ *testing.T, n *simnode.Node) {
+			n.CSR = []byte("-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n")
+		}},
+		"CSR that is not even PEM": {want: wire.CodeCSRInvalid, edit: func(_ *testing.T, n *simnode.Node) { n.CSR = []byte("not pem") }},
+		"no CSR":                   {want: wire.CodeCSRInvalid, edit: func(_ *testing.T, n *simnode.Node) { n.CSR = nil }},
+		"CSR with a broken signature": {want: wire.CodeCSRInvalid, edit: func(_ *testing.T, n *simnode.Node) {
+			n.CSR = slices.Clone(n.CSR)
+			n.CSR[len(n.CSR)-1] ^= 1
+		}},
+		"continuity that proves nothing": {want: wire.CodeBadRequest},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if tt.identity == "" {
+				tt.identity = "web1.example.net"
+			}
+			n, err := simnode.New(tt.identity, f.Token(tt.token))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.edit != nil {
+				tt.edit(t, n)
+			}
+			request := n.Request()
+			if tt.want == wire.CodeBadRequest {
+				request.Continuity = &wire.Continuity{PublicKey: []byte("x"), Signature: []byte("y")}
+			}
+			nc := f.Dial(n.Token)
+			reply, err := simnode.Enroll(f.Context(), nc, request)
+			if err != nil || reply.Refusal == nil {
+				t.Fatalf("reply = %+v, %v, want %s", reply, err, tt.want)
+			}
+			if reply.Refusal.Code != tt.want || reply.ID != request.ID || reply.Installation == "" {
+				t.Errorf("refused as %s with id %q, want %s and %q", reply.Refusal.Code, reply.ID, tt.want, request.ID)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if r := f.Record("web1.example.net"); r != nil {
+			t.Errorf("a refused request left the record %+v", r)
+		}
+		f.Check()
+	})
+}
+
+// TestIdentityBelongsToItsKeys walks through the grounds on which another key
+// than the record's may have an identity, and those on which it may not.
+func TestIdentityBelongsToItsKeys(t *testing.T) {
+	t.Parallel()
+	const name = "web1.example.net"
+	old := func(f *testbed.Fleet) *simnode.Node {
+		n := f.Node(name)
+		f.Apply(n, f.Enroll(n))
+		return n
+	}
+	grant := func(t *testing.T, f *testbed.Fleet, g provisioner.Grant) {
+		g.ID, g.Identity = wire.NewID(), name
+		if err := f.Daemon().Store().PutGrant(f.Context(), &g); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Run("a reinstalled machine is refused, with the answer of a name that waits", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		old(f)
+		if got := f.Refused(f.Node(name)); got != wire.CodeIdentityTaken {
+			t.Errorf("refused as %s", got)
+		}
+		if got := wire.CodeIdentityTaken.ToldAs(); got != wire.CodeApprovalPending {
+			t.Errorf("told as %s", got)
+		}
+		f.Check()
+	})
+	t.Run("expired does not mean free, and the key continues", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		n := old(f)
+		first := f.Record(name).Current
+		f.Clock.Advance(31 * 24 * time.Hour)
+		stranger := f.Node(name)
+		if got := f.Refused(stranger); got != wire.CodeIdentityTaken {
+			t.Errorf("a stranger is refused as %s", got)
+		}
+		n.Token = stranger.Token // the old one has expired
+		e := f.Enroll(n)
+		r := f.Record(name)
+		if e.Serial == first.Serial || r.Decision.Reason != provisioner.ReasonContinue || r.Next.Serial != e.Serial {
+			t.Errorf("continued with %s after %s: %+v", e.Serial, first.Serial, r)
+		}
+		f.Apply(n, e)
+		f.Check()
+	})
+	t.Run("an earlier key passes the identity on", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		n := old(f)
+		fresh := f.Node(name)
+		request := fresh.Request()
+		spki, err := x509.MarshalPKIXPublicKey(n.Key.Public())
+		if err != nil {
+			t.Fatal(err)
+		}
+		signature, err := wire.Sign(n.Key, wire.ContinuityDigest(request.ID, name, request.CSR))
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Continuity = &wire.Continuity{PublicKey: spki, Signature: signature}
+		reply, err := simnode.Enroll(f.Context(), f.Dial(fresh.Token), request)
+		if err != nil || reply.Enrolled == nil {
+			t.Fatalf("reply = %+v, %v", reply, err)
+		}
+		if r := f.Record(name); r.Decision.Reason != provisioner.ReasonContinuity || r.Current == nil || len(r.Lineage) != 2 {
+			t.Errorf("record = %+v", r)
+		}
+		f.Apply(fresh, reply.Enrolled)
+		if err := f.Daemon().Admits(f.Context(), name, reply.Enrolled.Serial); err != nil {
+			t.Errorf("the new certificate is not admitted: %v", err)
+		}
+		// The proof is of that request: another one cannot carry it.
+		again := f.Node(name).Request()
+		again.Continuity = request.Continuity
+		if reply, err := simnode.Enroll(f.Context(), f.Dial(fresh.Token), again); err != nil || reply.Refusal == nil || reply.Refusal.Code != wire.CodeBadRequest {
+			t.Errorf("a copied continuity: %+v, %v", reply, err)
+		}
+		f.Check()
+	})
+	t.Run("a stranger vouches in vain", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		old(f)
+		stranger := f.Node(name)
+		request := stranger.Request()
+		spki, _ := x509.MarshalPKIXPublicKey(stranger.Key.Public())
+		signature, _ := wire.Sign(stranger.Key, wire.ContinuityDigest(request.ID, name, request.CSR))
+		request.Continuity = &wire.Continuity{PublicKey: spki, Signature: signature}
+		reply, err := simnode.Enroll(f.Context(), f.Dial(stranger.Token), request)
+		if err != nil || reply.Refusal == nil {
+			t.Fatalf("reply = %+v, %v", reply, err)
+		}
+		f.Check()
+	})
+	t.Run("a grant lets one other key in, once", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		before := old(f)
+		grant(t, f, provisioner.Grant{ExpiresAt: f.Clock.Now().Add(time.Hour)})
+		n := f.Node(name)
+		e := f.Enroll(n)
+		if got := f.Refused(f.Node(name)); got != wire.CodeIdentityTaken {
+			t.Errorf("a second key is refused as %s", got)
+		}
+		f.Apply(n, e)
+		if r := f.Record(name); !slices.Equal(r.Lineage, []string{r.Current.KeyHash}) || r.Decision.Reason != provisioner.ReasonGrant {
+			t.Errorf("record = %+v", r)
+		}
+		if got := f.Refused(before); got != wire.CodeIdentityTaken {
+			t.Errorf("the key before the grant is refused as %s", got)
+		}
+		f.Check()
+	})
+	t.Run("a grant for a fingerprint lets in no other key, nor an expired one any", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		old(f)
+		n := f.Node(name)
+		grant(t, f, provisioner.Grant{ExpiresAt: f.Clock.Now().Add(time.Hour), KeyHash: keyHash(t, n)})
+		if got := f.Refused(f.Node(name)); got != wire.CodeIdentityTaken {
+			t.Errorf("another key is refused as %s", got)
+		}
+		f.Clock.Advance(2 * time.Hour)
+		if got := f.Refused(n); got != wire.CodeIdentityTaken {
+			t.Errorf("after the grant's end the key is refused as %s", got)
+		}
+		f.Clock.Advance(-90 * time.Minute)
+		f.Apply(n, f.Enroll(n))
+		f.Check()
+	})
+	t.Run("a retired identity is free, a revoked one is not", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		n := old(f)
+		f.PutRecord(name, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
+		if got := f.Refused(n); got != wire.CodeIdentityRevoked {
+			t.Errorf("the revoked key itself is refused as %s", got)
+		}
+		if got := f.Refused(f.Node(name)); got != wire.CodeIdentityRevoked {
+			t.Errorf("another key is refused as %s", got)
+		}
+		f.PutRecord(name, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
+		fresh := f.Node(name)
+		f.Apply(fresh, f.Enroll(fresh))
+		if r := f.Record(name); len(r.Lineage) != 1 || r.Decision.Reason != provisioner.ReasonNew {
+			t.Errorf("record = %+v", r)
+		}
+		f.Check()
+	})
+	t.Run("a small name gives nothing on a large one", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		for _, id := range []string{"web", "web.example.net", "web.example"} {
+			n := f.Node(id)
+			f.Apply(n, f.Enroll(n))
+		}
+		f.Check()
+	})
+}
+
+func TestConfirmations(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	e := f.Enroll(n)
+	other := f.Node("web2.example.net")
+	f.Apply(other, f.Enroll(other))
+	confirm := func() *wire.Applied {
+		a, err := n.Confirm(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return a
+	}
+	sign := func(by *simnode.Node, a *wire.Applied) {
+		a.Signature, _ = wire.Sign(by.Key, wire.AppliedDigest(a.Identity, a.Serial, a.Digest))
+	}
+	tests := map[string]struct {
+		edit func(*wire.Applied)
+		want wire.Code
+	}{
+		"signed by a stranger":          {func(a *wire.Applied) { sign(other, a) }, wire.CodeAppliedSignature},
+		"not signed":                    {func(a *wire.Applied) { a.Signature = nil }, wire.CodeAppliedSignature},
+		"signature over another":        {func(a *wire.Applied) { b := *a; b.Digest = "x"; sign(n, &b); a.Signature = b.Signature }, wire.CodeAppliedSignature},
+		"for another digest":            {func(a *wire.Applied) { a.Digest = other.Identity; sign(n, a) }, wire.CodeNotIssued},
+		"for another serial":            {func(a *wire.Applied) { a.Serial = "1"; sign(n, a) }, wire.CodeNotIssued},
+		"for another's identity":        {func(a *wire.Applied) { a.Identity = other.Identity; sign(n, a) }, wire.CodeNotIssued},
+		"for an identity never seen":    {func(a *wire.Applied) { a.Identity = "db.example.net"; sign(n, a) }, wire.CodeNotIssued},
+		"for what is no identity":       {func(a *wire.Applied) { a.Identity = ">"; sign(n, a) }, wire.CodeIdentityInvalid},
+		"for an identity in upper case": {func(a *wire.Applied) { a.Identity = "WEB1.example.net"; sign(n, a) }, wire.CodeIdentityInvalid},
+	}
+	for name, tt := range tests {
+		a := confirm()
+		tt.edit(a)
+		if r := f.Send(n, a); r.Refusal == nil || r.Refusal.Code != tt.want || r.ID != a.ID {
+			t.Errorf("confirmation %s: %+v, want %s", name, r, tt.want)
+		}
+	}
+	if r := f.Record(n.Identity); r.State != provisioner.StateEnrolled {
+		t.Fatalf("after forgeries the record is %s", r.State)
+	}
+	a := confirm()
+	for i := range 3 { // the first, a retry, and somebody's replay
+		if r := f.Send(n, a); r.Applied == nil {
+			t.Errorf("confirmation %d: %+v", i+1, r.Refusal)
+		}
+	}
+	if got := f.Revisions(n.Identity); got != 2 {
+		t.Errorf("%d revisions, want 2: a duplicate writes nothing", got)
+	}
+	f.Check()
+}

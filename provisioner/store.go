@@ -1,0 +1,48 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// ErrConflict means that a write was not made because another one came before
+// it: read again and decide anew.
+var ErrConflict = errors.New("record has changed")
+
+// A Store keeps what provisioners must not forget. Any number of them may
+// share one. All methods are safe for concurrent use and block until the
+// answer is there or the context is done.
+type Store interface {
+	// Record returns the newest record of id with its revision, or nil and 0 if
+	// there is none. Every record it returns has passed [Record.Check].
+	Record(ctx context.Context, id wire.Identity) (*Record, Revision, error)
+
+	// Put writes r, provided that the newest revision of its identity is still
+	// after. It returns nil once the write is on disk and [ErrConflict] if it
+	// was not made. After any other error the write may have happened or may
+	// yet happen: read before deciding.
+	Put(ctx context.Context, r *Record, after Revision) (Revision, error)
+
+	// Grant returns the newest grant for id, or nil if there is none.
+	Grant(ctx context.Context, id wire.Identity) (*Grant, error)
+}
+
+// A Grant lets one other key take an identity over, once. It is spent when a
+// record of its identity names it: spending and using it are one write, so it
+// can be neither used twice nor lost. A newer grant replaces it.
+type Grant struct {
+	ID        string        `json:"id"`
+	Identity  wire.Identity `json:"identity"`
+	KeyHash   string        `json:"key_hash,omitempty"` // only this key; any if empty
+	ExpiresAt time.Time     `json:"expires_at"`
+	By        string        `json:"by,omitempty"` // operator, for the history
+}
+
+// admits reports whether the grant lets the key have the identity of r.
+func (g *Grant) admits(r *Record, keyHash string, now time.Time) bool {
+	return g != nil && g.ID != "" && g.ID != r.Grant && now.Before(g.ExpiresAt) &&
+		(g.KeyHash == "" || g.KeyHash == keyHash)
+}

@@ -1,0 +1,60 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// Revisions calls each for every revision that is kept of the record of id, or
+// of all records if id is empty, in the order in which they were written. It
+// stops at the first error of each and returns it. Records that are written
+// meanwhile may or may not be among them.
+func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*provisioner.Record, provisioner.Revision) error) error {
+	filter := subjectNode + "*"
+	if id != "" {
+		filter = subjectNode + id.SubjectToken()
+	}
+	info, err := s.nodes.Info(ctx, jetstream.WithSubjectFilter(filter))
+	if err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	if len(info.State.Subjects) == 0 {
+		return nil
+	}
+	consumer, err := s.js.OrderedConsumer(ctx, streamNodes, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
+	if err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return fmt.Errorf("history: %w", err)
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("history: %w", err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return fmt.Errorf("history: %w", err)
+		}
+		var r provisioner.Record
+		if err := errors.Join(json.Unmarshal(m.Data(), &r), r.Check()); err != nil {
+			return fmt.Errorf("history: sequence %d: %w", meta.Sequence.Stream, err)
+		}
+		if err := each(&r, provisioner.Revision(meta.Sequence.Stream)); err != nil {
+			return err
+		}
+		if meta.NumPending == 0 {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,296 @@
+// Package store keeps the provisioners' state in JetStream: records, grants,
+// events and the installation's id. It is the only package that knows
+// JetStream.
+//
+// # How far it is trusted
+//
+// What this package returned as written is on disk: the broker's configuration
+// syncs every write before it acknowledges (package broker; a cluster needs the
+// same, see `muster broker config`). A record is written under compare-and-set
+// on its subject's last sequence, so of two writers that decided on the same
+// revision one is told so. Whoever can write to the account MUSTER can write
+// anything, and whoever can read the store's directory can read everything but
+// secrets, of which it holds none.
+//
+// # What it does not do
+//
+// It does not judge: whether a record may follow another is the provisioner's
+// business. It caches nothing. It does not repeat a write whose outcome is
+// unknown, since only the caller can tell its own write from another's.
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// Streams and their subjects. They are never renamed.
+const (
+	streamNodes    = "MUSTER_NODES"
+	streamEntries  = "MUSTER_ENTRIES"
+	streamEvents   = "MUSTER_EVENTS"
+	streamAttempts = "MUSTER_ATTEMPTS"
+
+	subjectNode         = "muster.node."
+	subjectEntries      = "muster.entry.>"
+	subjectInstallation = "muster.entry.installation"
+	subjectGrant        = "muster.entry.grant."
+	subjectEvent        = "muster.event."
+	subjectAttempt      = "muster.attempt."
+)
+
+// History is how many revisions of a record are kept: what `history` shows of
+// a node. More would let a node that flaps fill the disk.
+const History = 64
+
+// Bounds of the event streams; the oldest go first. An event is about 500
+// bytes.
+const (
+	maxEventBytes   = 1 << 30
+	maxAttemptBytes = 64 << 20
+)
+
+// maxPending bounds writes that are sent and not yet acknowledged. It is above
+// the number of requests that the edge works on at once, so that nobody waits
+// here.
+const maxPending = 4096
+
+// ErrInstallation means that the store belongs to another installation: it was
+// made with another certificate authority.
+var ErrInstallation = errors.New("store belongs to another installation")
+
+// Config configures [Open].
+type Config struct {
+	// Conn is a connection to the account that holds the streams. Required;
+	// the caller closes it after the store's last use.
+	Conn *nats.Conn
+
+	// CAFingerprint binds a new store to its certificate authority, and is
+	// compared with what an existing one is bound to. Required.
+	CAFingerprint string
+
+	// Replicas of each stream, 1 to 5. Default 1.
+	Replicas int
+
+	// Timeout bounds the answer to one read. Optional; default 12 s, since a
+	// cluster that lost its leader answers again after 4 to 9 s (measured).
+	Timeout time.Duration
+
+	// Log is optional; discards by default.
+	Log *slog.Logger
+
+	// Now stamps the installation. Optional; defaults to [time.Now].
+	Now func() time.Time
+}
+
+// A Store is a [provisioner.Store] on JetStream. It is safe for concurrent use.
+type Store struct {
+	js           jetstream.JetStream
+	nc           *nats.Conn
+	nodes        jetstream.Stream
+	entries      jetstream.Stream
+	installation Installation
+	timeout      time.Duration
+	log          *slog.Logger
+}
+
+// Installation is what ties a store to its certificate authority.
+type Installation struct {
+	ID            string    `json:"id"`
+	CAFingerprint string    `json:"ca"` // hex SHA-256 of the root certificate
+	CreatedAt     time.Time `json:"created_at"`
+}
+
+// Open connects a Store to its streams, which it makes if they are missing. It
+// returns [ErrInstallation] if they belong to another certificate authority.
+// After any error there is nothing to close.
+func Open(ctx context.Context, cfg Config) (*Store, error) {
+	if cfg.Conn == nil || cfg.CAFingerprint == "" {
+		return nil, errors.New("store: no connection or no certificate authority given")
+	}
+	if cfg.Replicas == 0 {
+		cfg.Replicas = 1
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 12 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	js, err := jetstream.New(cfg.Conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
+	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	s := &Store{js: js, nc: cfg.Conn, timeout: cfg.Timeout, log: cfg.Log}
+	for _, c := range streams(cfg.Replicas) {
+		stream, err := js.CreateOrUpdateStream(ctx, c)
+		if err != nil {
+			return nil, fmt.Errorf("store: stream %s: %w", c.Name, err)
+		}
+		switch c.Name {
+		case streamNodes:
+			s.nodes = stream
+		case streamEntries:
+			s.entries = stream
+		}
+	}
+	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Now().UTC().Truncate(time.Second)); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	return s, nil
+}
+
+// streams are the configurations of all streams. None has a maximum age: a
+// clock that jumps must not delete anything.
+func streams(replicas int) []jetstream.StreamConfig {
+	// With one replica a direct read is answered by the only copy. With more it
+	// may come from one that lags, so those reads go to the leader.
+	direct := replicas == 1
+	return []jetstream.StreamConfig{
+		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true,
+			Description: "one subject per identity; its revisions are the node's history"},
+		{Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct,
+			Description: "installation, grants"},
+		{Name: streamEvents, Subjects: []string{subjectEvent + ">", wire.AllNodeEvents}, MaxBytes: maxEventBytes, Replicas: replicas, AllowDirect: true,
+			Description: "CloudEvents of provisioners and nodes"},
+		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: maxAttemptBytes, Replicas: replicas, AllowDirect: true,
+			Description: "attempts that failed authentication"},
+	}
+}
+
+// bind reads the installation from the store or, in a new store, writes it.
+// Two provisioners that open a new store at once write under the same
+// condition; the second reads what the first wrote.
+func (s *Store) bind(ctx context.Context, fingerprint string, now time.Time) error {
+	for range 3 {
+		_, err := s.last(ctx, s.entries, subjectInstallation, &s.installation)
+		if err == nil {
+			if s.installation.CAFingerprint != fingerprint {
+				return fmt.Errorf("%w: it is bound to the CA certificate %s, ours is %s: use the data directory that belongs to this CA",
+					ErrInstallation, s.installation.CAFingerprint, fingerprint)
+			}
+			return nil
+		}
+		if !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return fmt.Errorf("read installation: %w", err)
+		}
+		_, err = s.put(ctx, subjectInstallation, Installation{ID: wire.NewID(), CAFingerprint: fingerprint, CreatedAt: now}, 0)
+		if err != nil && !errors.Is(err, provisioner.ErrConflict) {
+			return fmt.Errorf("write installation: %w", err)
+		}
+	}
+	return errors.New("installation: written and not found")
+}
+
+// Installation returns the id and binding of the store.
+func (s *Store) Installation() Installation { return s.installation }
+
+// Record implements [provisioner.Store].
+func (s *Store) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	var r provisioner.Record
+	revision, err := s.last(ctx, s.nodes, subjectNode+id.SubjectToken(), &r)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read record of %q: %w", id, err)
+	}
+	if err := r.Check(); err != nil {
+		return nil, 0, err
+	}
+	if r.Identity != id {
+		return nil, 0, fmt.Errorf("read record of %q: it is of %q", id, r.Identity)
+	}
+	return &r, provisioner.Revision(revision), nil
+}
+
+// Put implements [provisioner.Store].
+func (s *Store) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
+	revision, err := s.put(ctx, subjectNode+r.Identity.SubjectToken(), r, uint64(after))
+	if err != nil {
+		return 0, fmt.Errorf("write record of %q: %w", r.Identity, err)
+	}
+	return provisioner.Revision(revision), nil
+}
+
+// Grant implements [provisioner.Store].
+func (s *Store) Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, error) {
+	var g provisioner.Grant
+	_, err := s.last(ctx, s.entries, subjectGrant+id.SubjectToken(), &g)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read grant for %q: %w", id, err)
+	}
+	return &g, nil
+}
+
+// PutGrant writes a grant; it replaces an earlier one for the same identity.
+func (s *Store) PutGrant(ctx context.Context, g *provisioner.Grant) error {
+	b, err := json.Marshal(g)
+	if err != nil {
+		return fmt.Errorf("write grant for %q: %w", g.Identity, err)
+	}
+	if _, err := s.js.Publish(ctx, subjectGrant+g.Identity.SubjectToken(), b); err != nil {
+		return fmt.Errorf("write grant for %q: %w", g.Identity, err)
+	}
+	return nil
+}
+
+// last decodes the newest message of a subject into dst and returns its
+// sequence. There is none: [jetstream.ErrMsgNotFound].
+func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject string, dst any) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	m, err := stream.GetLastMsgForSubject(ctx, subject)
+	if err != nil {
+		return 0, err
+	}
+	if err := json.Unmarshal(m.Data, dst); err != nil {
+		return 0, fmt.Errorf("sequence %d: %w", m.Sequence, err)
+	}
+	return m.Sequence, nil
+}
+
+// put writes one message if the subject's last sequence is still after. It
+// returns [provisioner.ErrConflict] if it is not; after any other error the
+// message may be stored or may yet be.
+func (s *Store) put(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	// Asynchronous: the broker has many writes in hand at once, each of which
+	// waits for its own acknowledgement here.
+	f, err := s.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, jetstream.WithExpectLastSequencePerSubject(after),
+		jetstream.WithRetryAttempts(0))
+	if err != nil {
+		return 0, err
+	}
+	select {
+	case ack := <-f.Ok():
+		return ack.Sequence, nil
+	case err := <-f.Err():
+		var api *jetstream.APIError
+		if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+			return 0, fmt.Errorf("%w (%w)", provisioner.ErrConflict, err)
+		}
+		return 0, err
+	case <-ctx.Done():
+		return 0, fmt.Errorf("no acknowledgement: %w", ctx.Err())
+	}
+}

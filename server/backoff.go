@@ -1,0 +1,34 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"time"
+)
+
+// backoff spreads retries: each wait is a random part, between half and all, of
+// a bound that doubles from min up to max.
+type backoff struct {
+	min, max time.Duration
+	random   func() float64 // in [0,1)
+	tries    int
+}
+
+// next returns how long to wait before the next try.
+func (b *backoff) next() time.Duration {
+	bound := b.max
+	if b.tries < 30 && b.min<<b.tries < b.max { // 30: no shift overflows below it
+		bound = b.min << b.tries
+	}
+	b.tries++
+	return bound/2 + time.Duration(b.random()*float64(bound/2))
+}
+
+func (b *backoff) reset() { b.tries = 0 }
+
+// randomFloat returns a uniform number in [0,1) of 53 bits.
+func randomFloat() float64 {
+	var b [8]byte
+	_, _ = rand.Read(b[:]) // never fails (crypto/rand, Go 1.24)
+	return float64(binary.BigEndian.Uint64(b[:])>>11) / (1 << 53)
+}

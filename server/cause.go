@@ -1,0 +1,159 @@
+package server
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/discover"
+)
+
+// A cause is an error together with what whoever reads the log can do about it.
+type cause struct {
+	what   error
+	remedy string // one clause; empty if there is nothing to do
+}
+
+func (c *cause) Error() string { return c.what.Error() }
+func (c *cause) Unwrap() error { return c.what }
+
+// remedyOf returns the remedies in err, each once.
+func remedyOf(err error) string {
+	var list []string
+	var walk func(error)
+	walk = func(err error) {
+		if c, ok := err.(*cause); ok && c.remedy != "" { //nolint:errorlint // the walk below unwraps
+			for _, have := range list {
+				if have == c.remedy {
+					return
+				}
+			}
+			list = append(list, c.remedy)
+			return
+		}
+		switch e := err.(type) { //nolint:errorlint // as above
+		case interface{ Unwrap() error }:
+			walk(e.Unwrap())
+		case interface{ Unwrap() []error }:
+			for _, err := range e.Unwrap() {
+				walk(err)
+			}
+		}
+	}
+	walk(err)
+	return strings.Join(list, "; ")
+}
+
+// peer is what explain knows of the connection that failed.
+type peer struct {
+	broker  string // URL
+	normal  bool   // with a certificate, not a token
+	secure  bool   // TLS was asked for
+	expired string // when the token expired by this node's clock; empty: not
+	file    string // the token's
+}
+
+// explain adds to an error of a connection what it means and what to do. What
+// brokers and nats.go say is known only to those who know them; among it is
+// that an authorization failure may be the token's age, which a broker does
+// not tell.
+func explain(err error, p peer) error {
+	if err == nil {
+		return nil
+	}
+	var unknown x509.UnknownAuthorityError
+	var host x509.HostnameError
+	var dns *net.DNSError
+	text := err.Error()
+	remedy := ""
+	switch {
+	case errors.As(err, new(*cause)):
+		return err
+	case errors.Is(err, context.Canceled):
+		return err
+	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), strings.Contains(strings.ToLower(text), "authorization violation"):
+		remedy = refusedRemedy(p)
+	case errors.Is(err, nats.ErrMaxConnectionsExceeded), strings.Contains(text, "connections exceeded"):
+		remedy = "the broker is full; it frees places as nodes finish, or raise its connection limits"
+	case strings.Contains(text, "expected 'PONG', got 'PING'"):
+		remedy = "the broker asks an authentication service that does not answer: start the provisioner that serves this broker"
+	case strings.Contains(strings.ToLower(text), "maximum control line"):
+		remedy = "the token is too long for the broker: raise its max_control_line to 16384, or sign a shorter token"
+	case errors.Is(err, nats.ErrNoResponders):
+		remedy = "no provisioner is connected to this broker: start one"
+	case errors.Is(err, nats.ErrSecureConnWanted):
+		remedy = "the broker speaks no TLS: give it a certificate, or sign the token with --insecure"
+		if p.normal {
+			remedy = "the broker speaks no TLS, and the fleet is reached in no other way: give it a certificate"
+		}
+	case errors.As(err, &unknown) && !p.secure && !p.normal:
+		remedy = "the broker insists on TLS, which the token does not ask for: let the broker accept plain connections of nodes, or sign the token with --no-insecure"
+	case errors.As(err, &unknown):
+		remedy = "the broker's certificate is of another authority: something else answers there, or the authority has changed"
+	case errors.As(err, &host):
+		remedy = "the broker's certificate is for another name: use the name in it, or issue it one with this name"
+	case isAlert(err):
+		remedy = "the broker refused the TLS handshake: see its log; an expired or disowned node certificate is the usual cause"
+	case errors.As(err, &dns):
+		remedy = "the broker's name does not resolve: check the name, and the resolver of this machine"
+	case errors.Is(err, discover.ErrNotOffered):
+		remedy = "the SRV record says that provisioning is not offered in this domain"
+	case errors.Is(err, discover.ErrNoBrokers), errors.Is(err, discover.ErrLookup):
+		remedy = "check the SRV records of the domain, and the resolver of this machine"
+	case errors.Is(err, syscall.ECONNREFUSED):
+		remedy = "nothing listens there: start the broker, or check address and port"
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		remedy = "there is no route: check this machine's network"
+	case errors.Is(err, nats.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		remedy = "no answer in time: check the network and firewalls between here and the broker, and the broker's load"
+	case errors.Is(err, syscall.ENOSPC):
+		remedy = "free some space"
+	case errors.Is(err, syscall.EROFS), errors.Is(err, os.ErrPermission):
+		remedy = "the agent needs to write there: check owner, mode and mount options"
+	}
+	return &cause{what: err, remedy: remedy}
+}
+
+// isAlert reports whether the peer ended a TLS connection with an alert.
+func isAlert(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error" // crypto/tls has no type for it
+}
+
+// refusedRemedy is about a broker that refuses what a node presents.
+func refusedRemedy(p peer) string {
+	switch {
+	case p.normal:
+		return "the broker does not admit this node's certificate: it may be revoked or superseded; see the provisioner's log"
+	case p.expired != "":
+		return "the token expired at " + p.expired + ": sign a new one and replace " + p.file
+	}
+	return "the token is not signed by a signer that the broker trusts, or is not valid now: see the broker's log, or replace " + p.file
+}
+
+// joined makes one error, of one line, of the failures at several brokers, in an
+// order of its own: the brokers were tried in a random one.
+func joined(failures []error) error {
+	slices.SortFunc(failures, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return oneLine(errors.Join(failures...))
+}
+
+// oneLine makes one line of a list of errors, for the log.
+func oneLine(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	return &lineError{err}
+}
+
+type lineError struct{ err error }
+
+func (e *lineError) Error() string { return strings.ReplaceAll(e.err.Error(), "\n", "; ") }
+func (e *lineError) Unwrap() error { return e.err }

@@ -1,0 +1,122 @@
+package server
+
+import (
+	"crypto"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/internal/conffile"
+	"muster/internal/wire"
+)
+
+// errReply means that a reply to this node's own request is not what it asked
+// for. Nothing is written; the node asks again.
+var errReply = errors.New("reply refused")
+
+// An expectation is what a reply has to fit.
+type expectation struct {
+	identity wire.Identity
+	key      crypto.Signer
+	pin      string // hex SHA-256 of the authority, from the token; empty: any
+	now      func(notBefore time.Time) time.Time
+}
+
+// checkReply checks everything in e that can be checked, and returns the set
+// that it makes. The error wraps errReply.
+func checkReply(e *wire.Enrolled, want expectation) (*set, *credentials, error) {
+	creds, err := checkIssued(e, want)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", errReply, err)
+	}
+	files := []setFile{
+		{certificateFile, []byte(e.Certificate), 0o644},
+		{caFile, []byte(e.CA), 0o644},
+	}
+	server, err := confText(e, want.identity)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: configuration: %w", errReply, err)
+	}
+	files = append(files, setFile{confName, server, 0o600})
+	for _, p := range []struct {
+		dir, ext string
+		policies map[string]string
+	}{
+		{policyDir, ".policy", e.ActionPolicies},
+		{regoDir, ".rego", e.OPAPolicies},
+	} {
+		for _, name := range slices.Sorted(maps.Keys(p.policies)) {
+			if err := checkFileName(name); err != nil {
+				return nil, nil, fmt.Errorf("%w: %w", errReply, err)
+			}
+			files = append(files, setFile{p.dir + "/" + name + p.ext, []byte(p.policies[name]), 0o600})
+		}
+	}
+	confirm := pending{Identity: string(want.identity), Serial: e.Serial, Digest: e.Digest}
+	b, err := confirm.encode()
+	if err != nil {
+		return nil, nil, err
+	}
+	return &set{files: append(files, setFile{appliedFile, b, 0o600}), pending: confirm}, creds, nil
+}
+
+// checkIssued checks certificate, authority, serial and digest.
+func checkIssued(e *wire.Enrolled, want expectation) (*credentials, error) {
+	creds, roots, err := checkCredentials(want.key, e.Certificate, e.CA, want.identity, want.now)
+	if err != nil {
+		return nil, err
+	}
+	for _, root := range roots {
+		// Not one of them, but each: an added root could vouch for a false
+		// broker later.
+		if want.pin != "" && fingerprint(root) != want.pin {
+			return nil, fmt.Errorf("authority %q is not the one that the token pins", root.Subject)
+		}
+	}
+	if e.Serial != strings.ToLower(e.Serial) || strings.TrimLeft(e.Serial, "0") != creds.serial {
+		return nil, fmt.Errorf("serial %.80q, and the certificate has %q", e.Serial, creds.serial)
+	}
+	creds.serial = e.Serial
+	if digest := wire.Digest(e.Certificate, e.Files); e.Digest != digest {
+		return nil, fmt.Errorf("digest %.80q, and what came has %q", e.Digest, digest)
+	}
+	return creds, nil
+}
+
+// confText returns the server.conf that e's configuration makes, after a look
+// at what it would do to this node: one that sent it straight back into
+// provisioning would have it enroll for ever.
+func confText(e *wire.Enrolled, id wire.Identity) ([]byte, error) {
+	if len(e.Configuration) == 0 {
+		return nil, errors.New("empty")
+	}
+	b, err := conffile.FormatSettings(e.Configuration,
+		"Written by muster-server for "+string(id)+", certificate "+e.Serial+".\nChanges are lost when this machine is provisioned again.")
+	if err != nil {
+		return nil, err
+	}
+	c, err := parseConf(b)
+	if err != nil {
+		return nil, err
+	}
+	if c.provision != nil && *c.provision {
+		return nil, errors.New("provision is true, which would have the node enroll for ever")
+	}
+	if c.identity != "" && c.identity != id {
+		return nil, fmt.Errorf("identity is %q, want %q", string(c.identity), string(id))
+	}
+	return b, nil
+}
+
+// checkFileName checks the name of a policy, which becomes a file's. It cannot
+// leave its directory, nor hide in it.
+func checkFileName(name string) error {
+	const allowed = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-"
+	if name == "" || len(name) > 128 || name[0] == '.' || strings.Trim(name, allowed) != "" {
+		return fmt.Errorf("policy name %.200q, want 1 to 128 letters, digits, ., _ and -, and no dot first", name)
+	}
+	return nil
+}

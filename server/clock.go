@@ -1,0 +1,63 @@
+package server
+
+import (
+	"context"
+	"os"
+	"strings"
+	"time"
+)
+
+// No clock on a node is trusted: one without a battery starts in 1970, or at
+// the time of the last shutdown. A time that was seen once is not undone by
+// that, so the latest one is kept on disk.
+
+// now returns the later of this machine's clock and the last time saved.
+func (s *Server) now() time.Time {
+	now := s.cfg.Now()
+	if s.seen.After(now) {
+		return s.seen
+	}
+	return now
+}
+
+// nowFor returns the time by which a certificate that starts at notBefore is
+// judged: such a certificate proves that its start has passed.
+func (s *Server) nowFor(notBefore time.Time) time.Time {
+	now := s.now()
+	if notBefore.After(now) {
+		return notBefore
+	}
+	return now
+}
+
+// loadClock reads the last time saved. Without a readable one there is none.
+func loadClock(path string) time.Time {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return time.Time{}
+	}
+	t, err := time.Parse(time.RFC3339, strings.TrimSpace(string(b)))
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// saveClock saves this machine's time if it is later than the last one saved.
+// A time that cannot be saved costs only its protection.
+func (s *Server) saveClock(ctx context.Context) {
+	if now := s.cfg.Now().UTC().Truncate(time.Second); now.After(s.seen) {
+		s.setClock(ctx, now)
+	}
+}
+
+// setClock saves t, even if it is earlier than the one before: a clock that was
+// wrongly far ahead would otherwise let every certificate look expired for
+// ever. Only a fresh certificate is evidence enough for that; see checkReply.
+func (s *Server) setClock(ctx context.Context, t time.Time) {
+	s.seen = t
+	if err := writeFile(s.at.clock, []byte(t.UTC().Format(time.RFC3339)+"\n"), 0o644); err != nil {
+		s.cfg.Log.DebugContext(ctx, "time not saved", "err", err)
+	}
+	s.step("clock saved")
+}

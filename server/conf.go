@@ -1,0 +1,248 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/internal/conffile"
+	"muster/internal/discover"
+	"muster/internal/wire"
+)
+
+// Reasons why a server.conf or a token cannot be used. The text around them
+// names the file and says more.
+var (
+	// ErrMissing means that the file does not exist.
+	ErrMissing = errors.New("no such file")
+
+	// ErrUnusable means that the file holds nothing that can be used: it is
+	// empty, cut short, not text, or not a file at all.
+	ErrUnusable = errors.New("unusable")
+)
+
+// maxConfBytes bounds a server.conf; conffile has the same limit.
+const maxConfBytes = 1 << 20
+
+// Limits on the intervals of server.conf. A node that published more often
+// than every second would be a load test; less than daily says nothing.
+const (
+	minInterval = time.Second
+	maxInterval = 24 * time.Hour
+
+	defaultRegistrationInterval = 5 * time.Minute
+	defaultAliveInterval        = 30 * time.Minute
+)
+
+// conf is what the agent takes from a server.conf. Keys that it does not know
+// belong to other software and are left alone.
+type conf struct {
+	provision            *bool // nil: not said
+	identity             wire.Identity
+	brokers              []string
+	srvDomain            string
+	factsFile            string
+	registrationFile     string
+	registrationInterval time.Duration // 0: never
+	aliveInterval        time.Duration
+	logLevel             *slog.Level // nil: not said
+}
+
+// Keys of server.conf, ours first, then Choria's name for the same. The
+// documentation lists them from here.
+var (
+	keyProvision    = []string{"provision", "plugin.choria.server.provision"}
+	keyIdentity     = []string{"identity"}
+	keyBrokers      = []string{"brokers", "plugin.choria.middleware_hosts"}
+	keySRVDomain    = []string{"srv_domain", "plugin.choria.srv_domain"}
+	keyFacts        = []string{"facts_file", "plugin.yaml"}
+	keyRegistration = []string{"registration_file", "plugin.choria.registration.file_content.data"}
+	keyRegInterval  = []string{"registration_interval", "registerinterval"}
+	keyAlive        = []string{"alive_interval"}
+	keyLogLevel     = []string{"log_level", "loglevel"}
+)
+
+// readConf reads a server.conf. The error wraps [ErrMissing] or [ErrUnusable];
+// whatever it is, says is what the file says about provisioning, as far as
+// that can be made out.
+func readConf(path string) (c *conf, says ProvisionWord, err error) {
+	fi, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, says, fmt.Errorf("%s: %w", path, ErrMissing)
+	case err != nil:
+		return nil, says, fmt.Errorf("%w: %w", ErrUnusable, err)
+	case !fi.Mode().IsRegular():
+		return nil, says, fmt.Errorf("%s: %w: not a file", path, ErrUnusable)
+	case fi.Size() > maxConfBytes:
+		return nil, says, fmt.Errorf("%s: %w: %d bytes, limit %d", path, ErrUnusable, fi.Size(), maxConfBytes)
+	}
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil, says, fmt.Errorf("%w: %w", ErrUnusable, err)
+	}
+	says = scanProvision(b)
+	c, err = parseConf(b)
+	if err != nil {
+		return nil, says, fmt.Errorf("%s: %w: %w", path, ErrUnusable, err)
+	}
+	return c, says, nil
+}
+
+// A ProvisionWord is what a server.conf says about provisioning, read so
+// leniently that damage elsewhere in the file does not silence an operator's no.
+type ProvisionWord struct {
+	Yes, No bool   // a line says so; both is a contradiction
+	Other   string // a value that is neither
+}
+
+// scanProvision looks at nothing but the lines that set provision.
+func scanProvision(b []byte) ProvisionWord {
+	var says ProvisionWord
+	for line := range strings.Lines(string(b)) {
+		key, value, ok := strings.Cut(line, "=")
+		key = strings.ToLower(strings.TrimSpace(key))
+		if !ok || key != keyProvision[0] && key != keyProvision[1] {
+			continue
+		}
+		switch yes, err := parseBool(strings.TrimSpace(value)); {
+		case err != nil:
+			says.Other = strings.TrimSpace(value)
+		case yes:
+			says.Yes = true
+		default:
+			says.No = true
+		}
+	}
+	return says
+}
+
+// parseBool reads the spellings that Choria's configuration has.
+func parseBool(s string) (bool, error) {
+	switch strings.ToLower(s) {
+	case "1", "true", "yes", "y", "on":
+		return true, nil
+	case "0", "false", "no", "n", "off":
+		return false, nil
+	}
+	return false, fmt.Errorf("is %.80q, want true or false", s)
+}
+
+// parseConf parses the text of a server.conf. One without any setting is an
+// error: an empty file configures nothing. The error lists every mistake.
+func parseConf(b []byte) (*conf, error) {
+	settings, err := conffile.ParseSettings(b)
+	if err != nil {
+		return nil, err
+	}
+	if len(settings.Keys()) == 0 {
+		return nil, errors.New("no settings in it")
+	}
+	r := confReader{settings: settings}
+	c := &conf{registrationInterval: defaultRegistrationInterval, aliveInterval: defaultAliveInterval}
+	r.read(keyProvision, func(v string) error {
+		yes, err := parseBool(v)
+		c.provision = &yes
+		return err
+	})
+	r.read(keyIdentity, func(v string) (err error) { c.identity, err = wire.ParseIdentity(v); return err })
+	r.read(keyBrokers, func(v string) error {
+		c.brokers = splitList(v)
+		for _, u := range c.brokers {
+			if _, err := discover.NormalizeURL(u, true); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	r.read(keySRVDomain, func(v string) error { c.srvDomain = v; return nil })
+	r.read(keyFacts, func(v string) error { c.factsFile = v; return nil })
+	r.read(keyRegistration, func(v string) error { c.registrationFile = v; return nil })
+	r.read(keyRegInterval, func(v string) (err error) { c.registrationInterval, err = parseInterval(v, true); return err })
+	r.read(keyAlive, func(v string) (err error) { c.aliveInterval, err = parseInterval(v, false); return err })
+	r.read(keyLogLevel, func(v string) error {
+		level, err := parseLevel(v)
+		c.logLevel = &level
+		return err
+	})
+	if len(c.brokers) > 0 && c.srvDomain != "" {
+		r.errs = append(r.errs, fmt.Errorf("brokers and srv_domain are both set, want one"))
+	}
+	if len(r.errs) > 0 {
+		return nil, errors.Join(r.errs...)
+	}
+	return c, nil
+}
+
+// confReader collects the mistakes of a file.
+type confReader struct {
+	settings *conffile.Settings
+	errs     []error
+}
+
+// read hands the value of a setting to set, if the file has one. The names mean
+// the same, so a file that sets two of them differently contradicts itself.
+func (r *confReader) read(names []string, set func(string) error) {
+	found := ""
+	for _, name := range names {
+		v, ok := r.settings.Get(name)
+		switch {
+		case !ok:
+			continue
+		case found == "":
+			found = name
+			if err := set(v); err != nil {
+				r.errs = append(r.errs, fmt.Errorf("%s: %w", name, err))
+			}
+		default:
+			if first, _ := r.settings.Get(found); !sameValue(first, v) {
+				r.errs = append(r.errs, fmt.Errorf("%s and %s mean the same and differ", found, name))
+			}
+		}
+	}
+}
+
+// sameValue compares two values of one setting; booleans by what they say.
+func sameValue(a, b string) bool {
+	x, errX := parseBool(a)
+	y, errY := parseBool(b)
+	return a == b || errX == nil && errY == nil && x == y
+}
+
+// parseInterval reads seconds, as Choria writes them, or a duration with its
+// unit. Zero means never, where that is allowed.
+func parseInterval(s string, zero bool) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if n, e := strconv.ParseUint(s, 10, 31); e == nil {
+		d, err = time.Duration(n)*time.Second, nil
+	}
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("is %.80q, want seconds or a duration such as 5m", s)
+	case zero && d == 0:
+		return 0, nil
+	case d < minInterval || d > maxInterval:
+		return 0, fmt.Errorf("is %v, want %v to %v", d, minInterval, maxInterval)
+	}
+	return d, nil
+}
+
+// parseLevel reads a level of ours or of Choria's.
+func parseLevel(s string) (slog.Level, error) {
+	switch strings.ToLower(s) {
+	case "debug":
+		return slog.LevelDebug, nil
+	case "info":
+		return slog.LevelInfo, nil
+	case "warn", "warning":
+		return slog.LevelWarn, nil
+	case "error", "fatal":
+		return slog.LevelError, nil
+	}
+	return 0, fmt.Errorf("is %.80q, want debug, info, warn or error", s)
+}

@@ -1,0 +1,227 @@
+package server
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/conffile"
+)
+
+func yes() *bool { b := true; return &b }
+func no() *bool  { b := false; return &b }
+
+func TestParseConf(t *testing.T) {
+	t.Parallel()
+	level := slog.LevelWarn
+	tests := map[string]struct {
+		text string
+		want *conf // nil: an error; intervals of 0 stand for the defaults
+	}{
+		"one unknown key":           {"colour = blue\n", &conf{}},
+		"ours":                      {"provision = no\nidentity=web1.example.net\nbrokers = a:1, b:2\nfacts_file=/f\nregistration_file=/r\nregistration_interval=10\nalive_interval = 2m\nlog_level = warn\n", &conf{provision: no(), identity: "web1.example.net", brokers: []string{"a:1", "b:2"}, factsFile: "/f", registrationFile: "/r", registrationInterval: 10 * time.Second, aliveInterval: 2 * time.Minute, logLevel: &level}},
+		"Choria's":                  {"plugin.choria.server.provision = 1\nplugin.choria.middleware_hosts = a:1\nplugin.yaml = /f\nplugin.choria.registration.file_content.data=/r\nregisterinterval = 30\nloglevel = warning\n", &conf{provision: yes(), brokers: []string{"a:1"}, factsFile: "/f", registrationFile: "/r", registrationInterval: 30 * time.Second, logLevel: &level}},
+		"both names, one meaning":   {"provision = true\nplugin.choria.server.provision = 1\n", &conf{provision: yes()}},
+		"both names, two meanings":  {"provision = true\nplugin.choria.server.provision = 0\n", nil},
+		"both names of brokers":     {"brokers = a:1\nplugin.choria.middleware_hosts = b:1\n", nil},
+		"domain":                    {"srv_domain = example.net\n", &conf{srvDomain: "example.net"}},
+		"domain and brokers":        {"srv_domain = example.net\nbrokers = a:1\n", nil},
+		"empty":                     {"", nil},
+		"comments only":             {"# nothing\n\n", nil},
+		"not settings":              {"hello\n", nil},
+		"zeros, as after a crash":   {strings.Repeat("\x00", 512), nil},
+		"provision is neither":      {"provision = maybe\n", nil},
+		"identity in upper case":    {"identity = WEB1\n", nil},
+		"broker without a host":     {"brokers = :4222\n", nil},
+		"interval without a number": {"registration_interval = often\n", nil},
+		"interval of 1 s":           {"registration_interval = 1\n", &conf{registrationInterval: time.Second}},
+		"interval of 1 ms":          {"registration_interval = 1ms\n", nil},
+		"interval of a week":        {"registration_interval = 168h\n", nil},
+		"alive never":               {"alive_interval = 0\n", nil},
+		"unknown level":             {"log_level = loud\n", nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, err := parseConf([]byte(tt.text))
+			if tt.want == nil {
+				if err == nil || got != nil {
+					t.Fatalf("parseConf = %+v, %v; want an error alone", got, err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tt.want.registrationInterval == 0 {
+				tt.want.registrationInterval = defaultRegistrationInterval
+			}
+			if tt.want.aliveInterval == 0 {
+				tt.want.aliveInterval = defaultAliveInterval
+			}
+			if diff := cmp.Diff(tt.want, got, cmp.AllowUnexported(conf{})); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestReadConfTellsMissingFromUnusable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	whole, err := conffile.FormatSettings(map[string]string{"provision": "true", "brokers": "a:1"}, "made by us")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	dangling := filepath.Join(dir, "dangling")
+	if err := os.Symlink("nowhere", dangling); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]struct {
+		path string
+		want error
+		says ProvisionWord
+	}{
+		"none":                     {filepath.Join(dir, "none"), ErrMissing, ProvisionWord{}},
+		"a dangling link":          {dangling, ErrMissing, ProvisionWord{}},
+		"a directory":              {dir, ErrUnusable, ProvisionWord{}},
+		"empty":                    {file("empty", ""), ErrUnusable, ProvisionWord{}},
+		"zeros":                    {file("zeros", strings.Repeat("\x00", 4096)), ErrUnusable, ProvisionWord{}},
+		"ours, cut short":          {file("short", string(whole[:len(whole)-8])), ErrUnusable, ProvisionWord{Yes: true}},
+		"too large":                {file("large", strings.Repeat("# x\n", 300_000)), ErrUnusable, ProvisionWord{}},
+		"broken, but says no":      {file("no", "provision = false\nrubbish\n"), ErrUnusable, ProvisionWord{No: true}},
+		"broken, says no, indents": {file("no2", "\x00\x01\n  Provision=OFF\r\nrubbish"), ErrUnusable, ProvisionWord{No: true}},
+		"says yes and no":          {file("both", "provision = yes\nplugin.choria.server.provision = 0\n"), ErrUnusable, ProvisionWord{Yes: true, No: true}},
+		"says something else":      {file("other", "provision = fals"), ErrUnusable, ProvisionWord{Other: "fals"}},
+		"says it in a comment":     {file("comment", "# provision = false\n"), ErrUnusable, ProvisionWord{}},
+		"whole":                    {file("whole", string(whole)), nil, ProvisionWord{Yes: true}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, says, err := readConf(tt.path)
+			if !errors.Is(err, tt.want) || (c == nil) != (err != nil) {
+				t.Errorf("readConf = %+v, %v; want %v", c, err, tt.want)
+			}
+			if says != tt.says {
+				t.Errorf("says %+v, want %+v", says, tt.says)
+			}
+		})
+	}
+}
+
+func FuzzParseConf(f *testing.F) {
+	f.Add([]byte("provision = no\nbrokers = a:1, b:2\nregistration_interval = 5m\n"))
+	f.Add([]byte("identity = web1.example.net\nloglevel=debug"))
+	f.Add([]byte("\x00\x00"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		c, err := parseConf(b)
+		if (c == nil) == (err == nil) {
+			t.Fatalf("parseConf = %+v, %v", c, err)
+		}
+		says := scanProvision(b)
+		if c != nil && c.provision != nil && (says.Yes != *c.provision || says.No == *c.provision) {
+			t.Fatalf("strict reading says %v, lenient %+v", *c.provision, says)
+		}
+	})
+}
+
+func FuzzDecodePending(f *testing.F) {
+	f.Add([]byte(`{"identity":"web1.example.net","serial":"ab","digest":"cd"}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		p, err := decodePending(b)
+		if (p == nil) == (err == nil) {
+			t.Fatalf("decodePending = %+v, %v", p, err)
+		}
+		if err != nil {
+			return
+		}
+		again, err := p.encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		q, err := decodePending(again)
+		if err != nil || *q != *p {
+			t.Fatalf("%+v became %+v, %v", p, q, err)
+		}
+	})
+}
+
+func FuzzParseFacts(f *testing.F) {
+	f.Add([]byte(`{"site":"ams","cpu":{"count":2}}`))
+	f.Add([]byte(`{"a":"<&>"}`))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		facts, err := parseFacts("facts.json", b)
+		if (facts == nil) == (err == nil) {
+			t.Fatalf("parseFacts = %q, %v", facts, err)
+		}
+		if err != nil {
+			return
+		}
+		again, err := parseFacts("facts.json", facts)
+		if err != nil || string(again) != string(facts) {
+			t.Fatalf("%q became %q, %v", facts, again, err)
+		}
+	})
+}
+
+func TestQualify(t *testing.T) {
+	t.Parallel()
+	const hosts = "127.0.0.1 localhost\n# 10.0.0.1 web1.commented.net web1\n10.0.0.9 other.example.net\n10.0.0.2\tWeb1.Example.net web1 # web1.late.net\n10.0.0.3 web1.second.net web1\n"
+	for name, want := range map[string]string{"web1": "web1.example.net", "web2": "web2", "localhost": "localhost", "other": "other"} {
+		if got := qualify(name, hosts); got != want {
+			t.Errorf("qualify(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
+
+func TestGist(t *testing.T) {
+	t.Parallel()
+	same := [][2]string{
+		{"read tcp 10.0.0.1:34567->10.0.0.2:4222: reset", "read tcp 10.0.0.1:34568->10.0.0.2:4222: reset"},
+		{"expired: current time 2026-03-01T00:00:00Z is after 2026-02-01T00:00:00Z", "expired: current time 2026-03-01T00:00:09Z is after 2026-02-01T00:00:00Z"},
+	}
+	for _, pair := range same {
+		if gist(pair[0]) != gist(pair[1]) {
+			t.Errorf("%q and %q differ", pair[0], pair[1])
+		}
+	}
+	if gist("dial tcp 10.0.0.2:4222: refused") == gist("dial tcp 10.0.0.3:4222: refused") {
+		t.Error("two brokers have one gist")
+	}
+}
+
+func TestBackoffDoublesWithinItsBounds(t *testing.T) {
+	t.Parallel()
+	for part, random := range map[string]float64{"least": 0, "most": 0.999999} {
+		b := backoff{min: time.Second, max: time.Minute, random: func() float64 { return random }}
+		for i, bound := range []time.Duration{1, 2, 4, 8, 16, 32, 60, 60, 60} {
+			d := b.next()
+			if d < bound*time.Second/2 || d > bound*time.Second {
+				t.Errorf("%s: try %d waits %v, want %v to %v", part, i, d, bound*time.Second/2, bound*time.Second)
+			}
+		}
+		for range 1000 {
+			if d := b.next(); d < 30*time.Second || d > time.Minute {
+				t.Fatalf("%s: waits %v after many tries", part, d)
+			}
+		}
+		b.reset()
+		if d := b.next(); d > time.Second {
+			t.Errorf("%s: waits %v after a reset", part, d)
+		}
+	}
+}

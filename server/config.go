@@ -1,0 +1,142 @@
+package server
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// Config configures [New]. The zero value is an agent with the default paths.
+type Config struct {
+	// TokenFile is the provisioning token. Optional; defaults to the path
+	// compiled in, else to the first that exists of /etc/provisioning.jwt and
+	// /etc/choria/provisioning.jwt. It is read again for each attempt, so an
+	// operator may replace it at any time.
+	TokenFile string
+
+	// ConfFile is server.conf. Optional; defaults to [DefaultConfFile]. If it
+	// is not in SSLDir, the agent makes it a link to server.conf there.
+	ConfFile string
+
+	// SSLDir is the directory of the certificate and all that belongs to it.
+	// The agent replaces it as a whole, and makes files beside it; other files
+	// in it survive. It must not be a mount point. Optional; defaults to
+	// [DefaultSSLDir].
+	SSLDir string
+
+	// Identity is the node's name, in place of the one in server.conf and of
+	// the machine's own. Optional.
+	Identity string
+
+	// FactsFile is a JSON object that is sent when enrolling, in place of the
+	// file that token or server.conf name. Optional.
+	FactsFile string
+
+	// Resolvers are the name servers to ask for SRV records, as address and
+	// port. Optional; defaults to those of /etc/resolv.conf.
+	Resolvers []string
+
+	// BackoffMin and BackoffMax bound the wait between attempts, which doubles
+	// from one to the other. Optional; default 1s and 1m.
+	BackoffMin, BackoffMax time.Duration
+
+	// RequestTimeout is how long an answer is waited for. Optional; default
+	// 15s: after the loss of a cluster's leader its store answers again within
+	// 12 s (measured).
+	RequestTimeout time.Duration
+
+	// RegistrationInterval and AliveInterval are used in place of those of
+	// server.conf. Optional.
+	RegistrationInterval, AliveInterval time.Duration
+
+	// WatchInterval is how often files are looked at: during a wait those
+	// whose change is worth another attempt, in normal mode those that decide
+	// the mode. Optional; default 2s.
+	WatchInterval time.Duration
+
+	// RefusedLimit is how long a broker may refuse this node's certificate
+	// before the node enrolls again, where it is allowed to. Optional; default
+	// 10m.
+	RefusedLimit time.Duration
+
+	// Version is the agent's version, told to provisioners and in events.
+	// Optional; default "unknown".
+	Version string
+
+	// Log receives a line per change. Optional; discards by default. Level, if
+	// not nil, is set to the log_level of server.conf.
+	Log   *slog.Logger
+	Level *slog.LevelVar
+
+	// Observe is called by Run's goroutine for each [Event], and must not
+	// block for long. Optional.
+	Observe func(Event)
+
+	// Now is the clock. Optional; defaults to [time.Now].
+	Now func() time.Time
+
+	// Rand returns numbers from 0 up to and not including 1, by which waits
+	// are spread. Optional; defaults to random ones.
+	Rand func() float64
+
+	steps    func(name string)             // tests: called after each step on disk
+	exchange func(a, b string) error       // tests: in place of the system's
+	build    *compiledIn                   // tests: in place of the linker's
+	identity func() (wire.Identity, error) // tests: in place of the machine's
+}
+
+// complete checks cfg and fills in defaults.
+func (cfg Config) complete() (Config, compiledIn, error) {
+	var errs []error
+	if cfg.Identity != "" {
+		if _, err := wire.ParseIdentity(cfg.Identity); err != nil {
+			errs = append(errs, fmt.Errorf("identity: %w", err))
+		}
+	}
+	for _, d := range []struct {
+		name    string
+		value   *time.Duration
+		standby time.Duration
+	}{
+		{"minimum backoff", &cfg.BackoffMin, time.Second},
+		{"maximum backoff", &cfg.BackoffMax, max(time.Minute, cfg.BackoffMin)},
+		{"request timeout", &cfg.RequestTimeout, 15 * time.Second},
+		{"registration interval", &cfg.RegistrationInterval, 0},
+		{"alive interval", &cfg.AliveInterval, 0},
+		{"watch interval", &cfg.WatchInterval, 2 * time.Second},
+		{"limit on refusals", &cfg.RefusedLimit, 10 * time.Minute},
+	} {
+		if *d.value < 0 {
+			errs = append(errs, fmt.Errorf("%s %v, want more than zero", d.name, *d.value))
+		}
+		*d.value = cmp.Or(*d.value, d.standby)
+	}
+	if cfg.BackoffMin > cfg.BackoffMax {
+		errs = append(errs, fmt.Errorf("minimum backoff %v, maximum %v", cfg.BackoffMin, cfg.BackoffMax))
+	}
+	build, err := readBuild()
+	if cfg.build != nil {
+		build, err = *cfg.build, nil
+	}
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return Config{}, compiledIn{}, fmt.Errorf("server: %w", err)
+	}
+	cfg.ConfFile = cmp.Or(cfg.ConfFile, DefaultConfFile)
+	cfg.SSLDir = cmp.Or(cfg.SSLDir, DefaultSSLDir)
+	cfg.Version = cmp.Or(cfg.Version, "unknown")
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = randomFloat
+	}
+	if cfg.identity == nil {
+		cfg.identity = ownIdentity
+	}
+	return cfg, build, nil
+}

@@ -1,0 +1,58 @@
+package server
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// errDisowned means that the provisioner does not know the certificate, or not
+// as this node's: the node has to enroll again.
+var errDisowned = errors.New("certificate is disowned by the provisioner")
+
+// confirmTries is how often a confirmation is sent over the connection that
+// brought the certificate, before normal mode takes over; chosen.
+const confirmTries = 3
+
+// confirmSoon confirms over the connection of the enrollment.
+func (s *Server) confirmSoon(ctx context.Context, conn *connection, stage *stage, p pending) error {
+	wait := s.newBackoff()
+	for try := 1; ; try++ {
+		after, err := s.confirm(ctx, conn, stage.key, p)
+		if err == nil || errors.Is(err, errDisowned) || try == confirmTries || conn.IsClosed() || ctx.Err() != nil {
+			return err
+		}
+		s.pause(ctx, max(wait.next(), min(after, s.cfg.RequestTimeout)), s.fingerprints())
+	}
+}
+
+// confirm tells the provisioner that the set is in force, and drops what is
+// pending once that is on record. It may be on record after an error too, and
+// is then acknowledged again. The duration is how long to wait with the next
+// try, if the provisioner said so. The error may wrap errDisowned.
+func (s *Server) confirm(ctx context.Context, conn *connection, key crypto.Signer, p pending) (time.Duration, error) {
+	signature, err := wire.Sign(key, wire.AppliedDigest(p.Identity, p.Serial, p.Digest))
+	if err != nil {
+		return 0, err
+	}
+	applied := wire.Applied{ID: wire.NewID(), Identity: p.Identity, Serial: p.Serial, Digest: p.Digest, Signature: signature}
+	reply, err := s.request(ctx, conn, wire.SubjectApplied, applied.ID, &applied)
+	switch {
+	case err != nil:
+		return 0, err
+	case reply.Refusal != nil:
+		r := refusal{reply.Refusal}
+		if r.Code == wire.CodeNotIssued || r.Code == wire.CodeAppliedSignature {
+			return r.Wait(), &cause{what: fmt.Errorf("%w: %w", errDisowned, r), remedy: r.remedy()}
+		}
+		return r.Wait(), &cause{what: r, remedy: r.remedy()}
+	case reply.Applied == nil || reply.Applied.Serial != p.Serial:
+		return 0, fmt.Errorf("%w: not an answer to a confirmation", errReply)
+	}
+	s.announce = true
+	return 0, s.dropPending()
+}

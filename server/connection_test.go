@@ -1,0 +1,312 @@
+package server_test
+
+import (
+	"crypto/x509"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/miekg/dns"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/server"
+)
+
+func TestABrokerThatIsDownIsRetriedAndLoggedOnce(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	f.stop()
+	a := f.run(cfg)
+	a.await(server.EventFailed, 5)
+	if n := f.countLog("enrollment failed", "connection refused", "remedy=", "nothing listens there"); n != 1 {
+		t.Errorf("logged %d times, want once per change:\n%s", n, f.log.String())
+	}
+	f.start()
+	a.await(server.EventConfirmed, 1)
+}
+
+func TestABrokerThatRefusesIsRetried(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		edit   func(*jwt.Claims)
+		remedy string // what the log says of it
+	}{
+		"a token that is good by its looks": {nil, "not signed by a signer that the broker trusts"},
+		"an expired token":                  {func(c *jwt.Claims) { c.ExpiresAt = time.Now().Add(-time.Hour) }, "the token expired at"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.set(func() { f.admit = func(string, *x509.Certificate) bool { return false } })
+			cfg := f.node("web1.example.net")
+			c := f.claims()
+			if tt.edit != nil {
+				tt.edit(&c)
+				writeToken(t, cfg.TokenFile, c)
+			}
+			a := f.run(cfg)
+			a.await(server.EventFailed, 3)
+			if n := f.countLog("enrollment failed", "Authorization Violation", tt.remedy); n != 1 {
+				t.Errorf("logged %d times, want once per change:\n%s", n, f.log.String())
+			}
+			if expired := f.countLog("token has expired by this machine's clock") == 1; expired != (tt.edit != nil) {
+				t.Errorf("log says expired: %v:\n%s", expired, f.log.String())
+			}
+			f.set(func() { f.admit = nil })
+			a.await(server.EventConfirmed, 1)
+		})
+	}
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	t.Run("no provisioner at the broker", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t)
+		for _, s := range f.subscriptions {
+			if err := s.Unsubscribe(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f.run(f.node("web1.example.net")).await(server.EventFailed, 2)
+		if n := f.countLog("enrollment failed", "no responders", "no provisioner is connected to this broker"); n != 1 {
+			t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+		}
+	})
+	t.Run("a provisioner that is silent", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t)
+		f.set(func() { f.enroll = func(*wire.EnrollRequest) *wire.Reply { return nil } })
+		cfg := f.node("web1.example.net")
+		cfg.RequestTimeout = 50 * time.Millisecond
+		a := f.run(cfg)
+		a.await(server.EventFailed, 2)
+		if n := f.countLog("enrollment failed", "deadline exceeded", "no answer in time"); n != 1 {
+			t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+		}
+		f.set(func() { f.enroll = nil })
+		a.await(server.EventConfirmed, 1)
+	})
+	t.Run("something that is no broker", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t)
+		silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, says nothing
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer silent.Close()
+		cfg := f.node("web1.example.net")
+		c := f.claims()
+		c.Brokers = silent.Addr().String() + "," + f.url() // the next one is tried
+		writeToken(t, cfg.TokenFile, c)
+		f.run(cfg).await(server.EventConfirmed, 1)
+	})
+}
+
+// zone is a DNS server on loopback whose one SRV record can be changed.
+func zone(t *testing.T, name string) (address string, point func(target string, port int)) {
+	t.Helper()
+	var record atomic.Pointer[dns.SRV]
+	mux := dns.NewServeMux()
+	mux.HandleFunc(".", func(w dns.ResponseWriter, q *dns.Msg) {
+		m := new(dns.Msg)
+		m.SetReply(q)
+		if r := record.Load(); r != nil && strings.EqualFold(q.Question[0].Name, name) && q.Question[0].Qtype == dns.TypeSRV {
+			m.Answer = []dns.RR{r}
+		} else {
+			m.Rcode = dns.RcodeNameError
+		}
+		_ = w.WriteMsg(m) // the asker may have gone
+	})
+	pc, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ready := make(chan struct{})
+	s := &dns.Server{PacketConn: pc, Handler: mux, NotifyStartedFunc: func() { close(ready) }}
+	go func() { _ = s.ActivateAndServe() }() // ends with Shutdown
+	<-ready
+	t.Cleanup(func() { _ = s.Shutdown() })
+	return pc.LocalAddr().String(), func(target string, port int) {
+		record.Store(&dns.SRV{Hdr: dns.RR_Header{Name: name, Rrtype: dns.TypeSRV, Class: dns.ClassINET, Ttl: 1},
+			Priority: 10, Weight: 5, Port: uint16(port), Target: dns.Fqdn(target)})
+	}
+}
+
+func TestBrokersAreFoundInDNSAndLookedUpAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	resolver, point := zone(t, "_choria-provisioner._tcp.provision.example.net.")
+	cfg := f.node("web1.example.net")
+	cfg.Resolvers = []string{resolver}
+	c := f.claims()
+	c.Brokers, c.SRVDomain = "", "provision.example.net"
+	writeToken(t, cfg.TokenFile, c)
+	a := f.run(cfg)
+	f.awaitLog("enrollment failed", "no brokers found", "check the SRV records")
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := dead.Addr().(*net.TCPAddr).Port
+	if err := dead.Close(); err != nil {
+		t.Fatal(err)
+	}
+	point("localhost", port)
+	f.awaitLog("enrollment failed", "connection refused")
+	point("localhost", f.port)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+}
+
+func TestProvisioningByTLS(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		role   wire.Role // of what the broker presents
+		pin    string    // "ours", "theirs" or none
+		refuse string    // what the log says; empty: provisioned
+	}{
+		"pinned":                        {wire.RoleBroker, "ours", ""},
+		"not pinned":                    {wire.RoleBroker, "", ""},
+		"another authority pinned":      {wire.RoleBroker, "theirs", "does not present the authority that the token pins"},
+		"a node that poses as a broker": {wire.RoleNode, "ours", "want a broker"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.stop()
+			f.serverTLS = f.brokerTLS(tt.role)
+			f.start()
+			cfg := f.node("web1.example.net")
+			c := f.claims()
+			c.Secure = true
+			c.Brokers = "localhost:" + itoa(f.port)
+			pins := map[string]string{"ours": f.authority.Fingerprint(), "theirs": strings.Repeat("ab", 32)}
+			if err := c.SetLimits(limits(pins[tt.pin], "")); err != nil {
+				t.Fatal(err)
+			}
+			writeToken(t, cfg.TokenFile, c)
+			a := f.run(cfg)
+			if tt.refuse != "" {
+				f.awaitLog("enrollment failed", tt.refuse)
+				if n := len(f.requests()); n > 0 {
+					t.Errorf("%d requests sent, want none", n)
+				}
+				return
+			}
+			a.await(server.EventConfirmed, 1)
+			if warned := f.countLog("broker is not verified while provisioning") == 1; warned != (tt.pin == "") {
+				t.Errorf("warned %v:\n%s", warned, f.log.String())
+			}
+		})
+	}
+}
+
+func TestTLSThatTheTokenDoesNotAskForIsExplained(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.stop()
+	f.plain = false
+	f.start()
+	a := f.run(f.node("web1.example.net"))
+	a.await(server.EventFailed, 2)
+	if n := f.countLog("enrollment failed", "the broker insists on TLS, which the token does not ask for"); n != 1 {
+		t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+	}
+}
+
+func TestTokensThatCannotBeUsedAreWaitedOut(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		edit func(*jwt.Claims)
+		says string
+	}{
+		"both brokers and a domain": {func(c *jwt.Claims) { c.SRVDomain = "example.net" }, "both broker URLs"},
+		"neither":                   {func(c *jwt.Claims) { c.Brokers = "" }, "neither broker URLs"},
+		"no shared secret":          {func(c *jwt.Claims) { c.Token = "" }, "no token secret"},
+		"another purpose":           {func(c *jwt.Claims) { c.Purpose, c.Subject = "choria_server", "" }, "purpose"},
+		"sealed": {func(c *jwt.Claims) {
+			if err := c.SetLimits(limits("", strings.Repeat("A", 43))); err != nil {
+				panic(err)
+			}
+		}, "sealed enrollment"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour // only the change of the file counts
+			c := f.claims()
+			tt.edit(&c)
+			writeToken(t, cfg.TokenFile, c)
+			a := f.run(cfg)
+			a.await(server.EventFailed, 1)
+			if n := f.countLog("enrollment failed", tt.says, "remedy="); n != 1 {
+				t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+			}
+			if n := len(f.requests()); n > 0 {
+				t.Errorf("%d requests sent, want none", n)
+			}
+			writeToken(t, cfg.TokenFile, f.claims())
+			a.await(server.EventConfirmed, 1)
+		})
+	}
+}
+
+func TestCompiledInSettings(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	c := f.claims()
+	c.Brokers, c.Default = "", false
+	file := filepath.Join(t.TempDir(), "baked.jwt")
+	writeToken(t, file, c)
+	if err := os.Remove(cfg.TokenFile); err != nil {
+		t.Fatal(err)
+	}
+	cfg.TokenFile = ""
+	cfg.SetBuild(file, f.url(), "", true, false)
+	f.run(cfg).await(server.EventConfirmed, 1)
+}
+
+func TestFactsThatCannotBeSentAreLeftOut(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ text, says string }{
+		"none":                                {"", "no such file"},
+		"not JSON":                            {"site: ams\n", "make the file one JSON object"},
+		"not an object":                       {"[1]", "make the file one JSON object"},
+		"twice the same":                      {`{"a":1,"a":2}`, "make the file one JSON object"},
+		"too large":                           {`{"a":"` + strings.Repeat("x", wire.MaxFactsBytes) + `"}`, "leave out facts"},
+		"too large when written with escapes": {`{"a":"` + strings.Repeat("<", wire.MaxFactsBytes/4) + `"}`, "leave out facts"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.set(func() { f.enroll = refuse(wire.CodeDeferred, 0) })
+			cfg := f.node("web1.example.net")
+			c := f.claims()
+			c.Facts = filepath.Join(t.TempDir(), "facts.json")
+			writeToken(t, cfg.TokenFile, c)
+			if tt.text != "" {
+				writeFile(t, c.Facts, tt.text)
+			}
+			a := f.run(cfg)
+			a.await(server.EventRefused, 3)
+			if n := f.countLog("facts not sent", tt.says); n != 1 && tt.text != "" || f.countLog("facts not sent") != 1 {
+				t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+			}
+			writeFile(t, c.Facts, `{"site":"ams"}`)
+			f.await("facts", func() bool { return string(f.enrolls[len(f.enrolls)-1].Facts) == `{"site":"ams"}` })
+		})
+	}
+}

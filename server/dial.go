@@ -1,0 +1,204 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/discover"
+	"muster/internal/wire"
+)
+
+// connectTimeout bounds one connection to one broker, handshakes included.
+// Choria's 2 s are short for a TLS handshake with a broker that a whole fleet
+// comes back to; chosen.
+const connectTimeout = 5 * time.Second
+
+// connection is one connection to one broker. It is never reconnected by
+// nats.go: the agent resolves the brokers again and makes a new one.
+type connection struct {
+	*nats.Conn
+	broker string // URL
+	inbox  string // prefix of the only subjects it may listen on
+	closed <-chan struct{}
+}
+
+// connect makes a connection to b. Its name is random, since the broker lets a
+// connection listen nowhere but in the inbox of its name.
+func (s *Server) connect(ctx context.Context, b discover.Broker, options ...nats.Option) (*connection, error) {
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second) // nats.go's own comes first
+	defer cancel()
+	name := wire.NewID()
+	closed := make(chan struct{})
+	d := &dialer{ctx: ctx}
+	options = append([]nats.Option{
+		nats.Name(name),
+		nats.CustomInboxPrefix(wire.InboxPrefix(name)),
+		nats.Timeout(connectTimeout),
+		nats.NoReconnect(),
+		nats.DontRandomize(),
+		nats.SkipHostLookup(), // the dialer does it, and can be stopped
+		nats.IgnoreDiscoveredServers(),
+		nats.SetCustomDialer(d),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+			s.cfg.Log.WarnContext(ctx, "broker complained", "broker", b.URL, "err", err)
+		}),
+	}, options...)
+	nc, err := nats.Connect(b.URL, options...)
+	if err != nil {
+		// nats.go keeps a refused connection to itself.
+		if errors.Is(err, nats.ErrNoServers) && d.failure() != nil {
+			err = d.failure()
+		}
+		if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
+			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		}
+		return nil, fmt.Errorf("broker %s: %w", b.URL, err)
+	}
+	if !d.done() {
+		nc.Close()
+		return nil, fmt.Errorf("broker %s: %w", b.URL, ctx.Err())
+	}
+	return &connection{Conn: nc, broker: b.URL, inbox: wire.InboxPrefix(name), closed: closed}, nil
+}
+
+// dialer dials for nats.go, which takes no context, and ends a handshake when
+// the context does.
+type dialer struct {
+	ctx context.Context
+
+	mu   sync.Mutex // guards what follows
+	err  error
+	stop func() bool
+}
+
+// Dial implements [nats.CustomDialer].
+func (d *dialer) Dial(network, address string) (net.Conn, error) {
+	conn, err := new(net.Dialer).DialContext(d.ctx, network, address)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err != nil {
+		d.err = err
+		return nil, err
+	}
+	d.stop = context.AfterFunc(d.ctx, func() { _ = conn.Close() })
+	return conn, nil
+}
+
+func (d *dialer) failure() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.err
+}
+
+// done lets the connection outlive the context. It reports false if the
+// context has ended it already.
+func (d *dialer) done() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stop == nil || d.stop()
+}
+
+// provisioningOptions are the options of a connection that presents the token.
+func (s *Server) provisioningOptions(ctx context.Context, t *token, b discover.Broker) []nats.Option {
+	options := []nats.Option{nats.Token(string(t.text))}
+	if t.claims.Username != "" {
+		options = append(options, nats.UserInfo(t.claims.Username, string(t.claims.Password)))
+	}
+	if !t.secure && !hasTLSScheme(b.URL) {
+		return options
+	}
+	if t.limits.CA == "" {
+		s.once.unpinned(ctx, s.cfg.Log, b.URL)
+		// The node has no authority to verify by; that is what provisioning
+		// brings. Choria's nodes do the same.
+		return append(options, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true})) //nolint:gosec // see above
+	}
+	return append(options, nats.Secure(pinnedTLS(t.limits.CA, b.Host, s.nowFor)))
+}
+
+// pinnedTLS accepts a broker under the authority with the fingerprint pin, which
+// has to be among the certificates that the broker presents.
+func pinnedTLS(pin, host string, now func(time.Time) time.Time) *tls.Config {
+	return &tls.Config{
+		MinVersion:         tls.VersionTLS12,
+		ServerName:         host,
+		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, by the pin
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			return verifyPinned(cs.PeerCertificates, pin, host, now)
+		},
+	}
+}
+
+func verifyPinned(chain []*x509.Certificate, pin, host string, now func(time.Time) time.Time) error {
+	if len(chain) == 0 {
+		return errors.New("broker presents no certificate")
+	}
+	roots := x509.NewCertPool()
+	found := false
+	for _, c := range chain {
+		if fingerprint(c) == pin {
+			roots.AddCert(c)
+			found = true
+		}
+	}
+	if !found {
+		return &cause{what: errors.New("broker does not present the authority that the token pins"),
+			remedy: "something else answers there, or the authority has changed, or the broker sends its certificate without the root"}
+	}
+	leaf := chain[0]
+	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: newPool(chain[1:]), DNSName: host, CurrentTime: now(leaf.NotBefore)})
+	if err != nil {
+		return err
+	}
+	trustDomain := ""
+	if len(leaf.URIs) == 1 {
+		trustDomain = leaf.URIs[0].Host
+	}
+	return brokerRole(leaf, trustDomain)
+}
+
+// brokerRole checks that a verified certificate is a broker's: every node has
+// one of the same authority.
+func brokerRole(leaf *x509.Certificate, trustDomain string) error {
+	role, name, err := wire.RoleOf(leaf, trustDomain)
+	if err == nil && role != wire.RoleBroker {
+		err = fmt.Errorf("peer is %s %q, want a broker", role, name)
+	}
+	if err != nil {
+		return &cause{what: err, remedy: "something that is no broker answers there: issue the broker a broker certificate"}
+	}
+	return nil
+}
+
+// fleetTLS presents the node's certificate and accepts the fleet's brokers.
+func (s *Server) fleetTLS(c *credentials, host string) *tls.Config {
+	now := s.nowFor(c.leaf().NotBefore)
+	return &tls.Config{
+		// In TLS 1.3 a broker refuses a certificate after it has proven
+		// itself; see refused. Every broker of this fleet speaks it.
+		MinVersion:   tls.VersionTLS13,
+		Certificates: []tls.Certificate{c.tlsCertificate()},
+		RootCAs:      c.roots,
+		ServerName:   host,
+		Time:         func() time.Time { return now },
+		VerifyConnection: func(cs tls.ConnectionState) error {
+			if len(cs.VerifiedChains) == 0 {
+				return errors.New("broker is not verified")
+			}
+			return brokerRole(cs.PeerCertificates[0], c.trustDomain)
+		},
+	}
+}
+
+func hasTLSScheme(url string) bool {
+	return len(url) > 4 && (url[:4] == "tls:" || url[:4] == "wss:")
+}

@@ -1,0 +1,198 @@
+package server_test
+
+import (
+	"crypto/x509"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/jwt"
+	"muster/server"
+)
+
+// statuses returns the worst status of each check.
+func statuses(findings []server.Finding) map[string]server.Status {
+	worst := map[string]server.Status{}
+	for _, f := range findings {
+		if f.Status == server.StatusFail || f.Status == server.StatusWarn && worst[f.What] != server.StatusFail || worst[f.What] == "" {
+			worst[f.What] = f.Status
+		}
+	}
+	return worst
+}
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		provisioned bool
+		prepare     func(t *testing.T, f *fleet, cfg *server.Config)
+		want        map[string]server.Status // checks that are not ok
+	}{
+		"before provisioning": {prepare: func(*testing.T, *fleet, *server.Config) {}, want: map[string]server.Status{"authority": server.StatusWarn}},
+		"provisioned":         {provisioned: true, prepare: func(*testing.T, *fleet, *server.Config) {}},
+		"no token": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) { remove(t, cfg.TokenFile) },
+			want: map[string]server.Status{"mode": "fail", "token": "fail", "brokers": "fail"}},
+		"no token, provisioned": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) { remove(t, cfg.TokenFile) }},
+		"token for everybody's eyes": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+			if err := os.Chmod(cfg.TokenFile, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, want: map[string]server.Status{"token": "warn", "authority": "warn"}},
+		"expired token": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
+			c := f.claims()
+			c.ExpiresAt = time.Now().Add(-time.Minute)
+			writeToken(t, cfg.TokenFile, c)
+		}, want: map[string]server.Status{"token": "fail", "authority": "warn"}},
+		"broker down": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) { f.stop() },
+			want: map[string]server.Status{"tcp": "fail"}},
+		"broker refuses": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) {
+			f.set(func() { f.admit = func(string, *x509.Certificate) bool { return false } })
+		}, want: map[string]server.Status{"connection": "fail"}},
+		"no such domain": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
+			resolver, _ := zone(t, "none.")
+			cfg.Resolvers = []string{resolver}
+			c := f.claims()
+			c.Brokers, c.SRVDomain = "", "provision.example.net"
+			writeToken(t, cfg.TokenFile, c)
+		}, want: map[string]server.Status{"dns": "fail", "authority": "warn"}},
+		"key for everybody's eyes": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+			if err := os.Chmod(filepath.Join(cfg.SSLDir, "private.pem"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, want: map[string]server.Status{"key": "fail"}},
+		"certificate lost, provision false": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+			remove(t, filepath.Join(cfg.SSLDir, "certificate.pem"))
+			writeFile(t, cfg.ConfFile, "provision = false\n")
+		}, want: map[string]server.Status{"mode": "fail", "files": "fail", "authority": "warn"}},
+		"clock at 1970": {provisioned: true, prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) {
+			cfg.Now = func() time.Time { return time.Unix(1000, 0) }
+		}, want: map[string]server.Status{"clock": "warn"}},
+		"mounted directory": {prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) { cfg.SSLDir = "/proc" },
+			want: map[string]server.Status{"files": "fail", "authority": "warn"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			if tt.provisioned {
+				a := f.run(cfg)
+				a.await(server.EventConfirmed, 1)
+				if err := a.stop(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			tt.prepare(t, f, &cfg)
+			before := len(f.requests())
+			findings, err := server.Doctor(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			worst := statuses(findings)
+			for what, status := range worst {
+				if want := tt.want[what]; status != want && !(want == "" && status == server.StatusOK) {
+					t.Errorf("%s: %s, want %s", what, status, tt.want[what])
+				}
+			}
+			for what := range tt.want {
+				if worst[what] == "" {
+					t.Errorf("%s was not checked", what)
+				}
+			}
+			for _, f := range findings {
+				if f.Status == server.StatusFail && f.Remedy == "" {
+					t.Errorf("%+v says not what to do", f)
+				}
+				if strings.Contains(f.Detail+f.Remedy, "\n") || strings.Contains(f.Detail, secret) {
+					t.Errorf("%+v", f)
+				}
+			}
+			if len(f.requests()) != before {
+				t.Error("the doctor enrolled the node")
+			}
+			if t.Failed() {
+				t.Logf("%+v", findings)
+			}
+		})
+	}
+}
+
+func remove(t *testing.T, path string) {
+	t.Helper()
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestSettingsSayWhereTheyComeFrom(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "provisioning.jwt")
+	writeToken(t, file, jwt.Claims{Token: secret, Brokers: "prov1.example.net:4222, prov2.example.net:4222", Default: true, Purpose: jwt.Purpose})
+	bare := filepath.Join(dir, "bare.jwt")
+	writeToken(t, bare, jwt.Claims{Token: secret, Purpose: jwt.Purpose})
+	off := filepath.Join(dir, "off.conf")
+	writeFile(t, off, "provision = false\n")
+	missing := filepath.Join(dir, "missing")
+	tests := map[string]struct {
+		token, conf string
+		build       func(*server.Config)
+		want        []string // "label: value"
+	}{
+		"token": {token: file, want: []string{"Provisioning Default: true (token)", "Provisioning TLS: false (token)", "Provisioning Token: set (token)",
+			"Provisioning Brokers: prov1.example.net:4222, prov2.example.net:4222 (token)", "Provisioning JWT file: " + file + " (command line)"}},
+		"nothing": {token: missing, want: []string{"Provisioning Default: false (default)", "Provisioning TLS: false (default)", "Provisioning Token: not set",
+			"Provisioning JWT file: " + missing + " (command line)"}},
+		"switched off": {token: file, conf: off, want: []string{"Provisioning Default: false (configuration)"}},
+		"compiled in": {build: func(c *server.Config) { c.SetBuild(bare, "", "example.net", true, true) }, want: []string{"Provisioning Default: true (compiled in)",
+			"Provisioning TLS: true (compiled in)", "Provisioning SRV Domain: example.net (compiled in)", "Provisioning JWT file: " + bare + " (compiled in)"}},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := server.Config{TokenFile: tt.token, ConfFile: tt.conf}
+			if cfg.ConfFile == "" {
+				cfg.ConfFile = missing
+			}
+			if tt.build != nil {
+				tt.build(&cfg)
+			}
+			settings, err := server.ReadSettings(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var lines []string
+			for _, l := range settings.Lines() {
+				lines = append(lines, l[0]+": "+l[1])
+			}
+			text := "\n" + strings.Join(lines, "\n") + "\n"
+			for _, want := range tt.want {
+				if !strings.Contains(text, "\n"+want+"\n") {
+					t.Errorf("no line %q in:%s", want, text)
+				}
+			}
+			if strings.Contains(text, secret) {
+				t.Errorf("the secret is shown:%s", text)
+			}
+		})
+	}
+}
+
+func TestNewListsWhatIsWrong(t *testing.T) {
+	t.Parallel()
+	_, err := server.New(server.Config{Identity: "Web1", BackoffMin: -1, RequestTimeout: -1, ConfFile: filepath.Join(t.TempDir(), "c"), SSLDir: t.TempDir()})
+	if err == nil || strings.Count(err.Error(), "\n") != 2 {
+		t.Errorf("New = %v, want three lines", err)
+	}
+	if _, err := server.New(server.Config{SSLDir: "/", ConfFile: filepath.Join(t.TempDir(), "c")}); err == nil {
+		t.Error("New takes / for a directory of its own")
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	writeFile(t, file, "")
+	if _, err := server.New(server.Config{SSLDir: file, ConfFile: file + ".conf"}); err == nil || errors.Is(err, server.ErrMode) {
+		t.Errorf("New = %v, want that it is a file", err)
+	}
+}

@@ -1,0 +1,23 @@
+package server
+
+import "muster/internal/wire"
+
+// What tests of package server_test may set and see.
+
+// SetSteps has f called after each step on disk.
+func (cfg *Config) SetSteps(f func(name string)) { cfg.steps = f }
+
+// WithoutExchange has the switch take two renames, as on other systems.
+func (cfg *Config) WithoutExchange() {
+	cfg.exchange = func(string, string) error { return errNoExchange }
+}
+
+// SetBuild sets what is compiled in.
+func (cfg *Config) SetBuild(tokenFile, brokers, srvDomain string, byDefault, secure bool) {
+	cfg.build = &compiledIn{tokenFile: tokenFile, brokers: splitList(brokers), srvDomain: srvDomain, byDefault: byDefault, secure: secure}
+}
+
+// SetMachineName sets what the machine is called.
+func (cfg *Config) SetMachineName(name string) {
+	cfg.identity = func() (wire.Identity, error) { return wire.ParseIdentity(name) }
+}

@@ -1,0 +1,68 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+)
+
+// writeFile writes a file so that path has either what it had or all of b,
+// whenever the process ends. The name becomes durable with syncDir of its
+// directory; b is by then.
+//
+// The temporary file has a fixed name, unlike those of renameio, so that
+// agents that are killed leave one behind at most, and it lies in the same
+// directory, so that no part of a key is ever anywhere else. That takes a
+// single writer: the agent's lock sees to it.
+func writeFile(path string, b []byte, mode fs.FileMode) error {
+	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(b)
+	// Not left to the umask, and before the name is the real one.
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return nil
+}
+
+// rename is os.Rename, with the errors that mean a mount point explained.
+func rename(from, to string) error { return explainMount(os.Rename(from, to), from) }
+
+func explainMount(err error, path string) error {
+	if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EXDEV) {
+		return mountError(path)
+	}
+	return err
+}
+
+// syncDir makes the names in a directory durable.
+func syncDir(path string) error {
+	d, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	err = d.Sync()
+	// Some file systems cannot sync a directory, and need not.
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		err = nil
+	}
+	return errors.Join(err, d.Close())
+}
+
+func mountError(path string) error {
+	return &cause{what: fmt.Errorf("%s is a mount point, which cannot be switched in one step", path),
+		remedy: "mount the directory above it, or choose an --ssl-dir inside it"}
+}

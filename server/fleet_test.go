@@ -1,0 +1,576 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"crypto/ed25519"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner/ca"
+	"muster/server"
+)
+
+const (
+	patience    = 30 * time.Second // how long a test waits for what must happen
+	trustDomain = "fleet.example.net"
+	secret      = "toomanysecrets"
+)
+
+// A fleet is a broker and a small provisioner that says yes to everything,
+// unless the test puts another answer in its place.
+type fleet struct {
+	tb        testing.TB
+	authority *ca.Authority
+	serverTLS *tls.Config
+	port      int
+	plain     bool // whether the broker takes plain connections
+	log       *lockedBuffer
+
+	subscriptions []*nats.Subscription // the provisioner's
+
+	mu       sync.Mutex // guards what follows
+	broker   *natsserver.Server
+	admit    func(token string, cert *x509.Certificate) bool
+	enroll   func(*wire.EnrollRequest) *wire.Reply // nil reply: no answer
+	applied  func(*wire.Applied) *wire.Reply
+	enrolls  []*wire.EnrollRequest
+	confirms []*wire.Applied
+	messages []*nats.Msg // events and registration data
+	ttl      time.Duration
+	changed  chan struct{} // closed and replaced at each change of the above
+}
+
+func newFleet(tb testing.TB) *fleet {
+	tb.Helper()
+	made, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	authority, err := ca.New(ca.Config{Root: made.Root, Issuing: made.Issuing, Key: made.IssuingKey, TrustDomain: trustDomain})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	f := &fleet{tb: tb, authority: authority, changed: make(chan struct{}), log: &lockedBuffer{}, plain: true}
+	f.serverTLS = f.brokerTLS(wire.RoleBroker)
+	f.start()
+	tb.Cleanup(f.stop)
+	return f
+}
+
+// brokerTLS returns what a broker presents, with a certificate of a role.
+func (f *fleet) brokerTLS(role wire.Role) *tls.Config {
+	f.tb.Helper()
+	_, key, _ := ed25519.GenerateKey(nil)
+	r := ca.Request{Role: role, Name: "broker1.example.net", PublicKey: key.Public()}
+	if role == wire.RoleBroker {
+		r.DNSNames, r.IPAddresses = []string{"localhost"}, []net.IP{net.IPv4(127, 0, 0, 1)}
+	} else {
+		r.DNSNames, r.ServerAuth = []string{"localhost"}, true
+	}
+	cert, err := f.authority.Issue(r)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	chain := tls.Certificate{PrivateKey: key}
+	for rest := []byte(cert.Chain + f.authority.RootsPEM()); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		chain.Certificate = append(chain.Certificate, block.Bytes)
+	}
+	return &tls.Config{Certificates: []tls.Certificate{chain}, ClientAuth: tls.VerifyClientCertIfGiven,
+		ClientCAs: f.authority.Roots(), MinVersion: tls.VersionTLS12}
+}
+
+// start starts the broker, on the port it had before.
+func (f *fleet) start() {
+	f.tb.Helper()
+	port := f.port
+	if port == 0 {
+		port = -1
+	}
+	opts := &natsserver.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, AuthTimeout: 5,
+		TLSConfig: f.serverTLS, TLSTimeout: 5, AllowNonTLS: f.plain, MaxControlLine: 16384, CustomClientAuthentication: f}
+	ns, err := natsserver.NewServer(opts)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	ns.Start()
+	if !ns.ReadyForConnections(patience) {
+		f.tb.Fatal("broker does not start")
+	}
+	f.port = ns.Addr().(*net.TCPAddr).Port
+	nc, err := nats.Connect("", nats.InProcessServer(ns), nats.Token("provisioner"), nats.Secure(&tls.Config{InsecureSkipVerify: true}))
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	for subject, handle := range map[string]nats.MsgHandler{
+		wire.SubjectEnroll:   f.onEnroll,
+		wire.SubjectApplied:  f.onApplied,
+		wire.AllNodeEvents:   f.onMessage,
+		wire.AllRegistration: f.onMessage,
+	} {
+		sub, err := nc.Subscribe(subject, handle)
+		if err != nil {
+			f.tb.Fatal(err)
+		}
+		f.subscriptions = append(f.subscriptions, sub)
+	}
+	if err := nc.Flush(); err != nil {
+		f.tb.Fatal(err)
+	}
+	f.mu.Lock()
+	f.broker = ns
+	f.mu.Unlock()
+}
+
+// stop stops the broker, and everything on it.
+func (f *fleet) stop() {
+	f.mu.Lock()
+	ns := f.broker
+	f.mu.Unlock()
+	ns.Shutdown()
+	ns.WaitForShutdown()
+}
+
+func (f *fleet) url() string {
+	return net.JoinHostPort("127.0.0.1", itoa(f.port))
+}
+
+// Check implements the broker's authentication.
+func (f *fleet) Check(c natsserver.ClientAuthentication) bool {
+	token := c.GetOpts().Token
+	if token == "provisioner" {
+		return true
+	}
+	var cert *x509.Certificate
+	if cs := c.GetTLSConnectionState(); cs != nil && len(cs.PeerCertificates) > 0 {
+		cert = cs.PeerCertificates[0]
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.admit != nil {
+		return f.admit(token, cert)
+	}
+	return true
+}
+
+// set changes the fleet's behavior.
+func (f *fleet) set(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+}
+
+// note records something and wakes whoever waits.
+func (f *fleet) note(change func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	change()
+	close(f.changed)
+	f.changed = make(chan struct{})
+}
+
+// await waits until the fleet is as wanted.
+func (f *fleet) await(what string, ok func() bool) {
+	f.tb.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		f.mu.Lock()
+		done, changed := ok(), f.changed
+		f.mu.Unlock()
+		if done {
+			return
+		}
+		select {
+		case <-changed:
+		case <-deadline.C:
+			f.tb.Fatalf("waited %v for: %s; log:\n%s", patience, what, f.log.String())
+		}
+	}
+}
+
+func (f *fleet) onEnroll(m *nats.Msg) {
+	r, err := wire.DecodeEnroll(m.Data)
+	if err != nil {
+		f.tb.Errorf("enroll request: %v", err)
+		return
+	}
+	f.note(func() { f.enrolls = append(f.enrolls, r) })
+	f.mu.Lock()
+	answer := f.enroll
+	f.mu.Unlock()
+	if answer == nil {
+		answer = f.issue
+	}
+	f.reply(m, answer(r))
+}
+
+func (f *fleet) onApplied(m *nats.Msg) {
+	a, err := wire.DecodeApplied(m.Data)
+	if err != nil {
+		f.tb.Errorf("applied: %v", err)
+		return
+	}
+	f.mu.Lock()
+	answer := f.applied
+	f.mu.Unlock()
+	if answer == nil {
+		answer = accept
+	}
+	f.note(func() { f.confirms = append(f.confirms, a) })
+	f.reply(m, answer(a))
+}
+
+// requests returns the enroll requests so far.
+func (f *fleet) requests() []*wire.EnrollRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.enrolls)
+}
+
+// confirmations returns the confirmations so far.
+func (f *fleet) confirmations() []*wire.Applied {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.confirms)
+}
+
+func (f *fleet) onMessage(m *nats.Msg) { f.note(func() { f.messages = append(f.messages, m) }) }
+
+func (f *fleet) reply(m *nats.Msg, r *wire.Reply) {
+	if r == nil {
+		return
+	}
+	b, err := wire.Encode(r)
+	if err != nil {
+		f.tb.Error(err)
+		return
+	}
+	_ = m.Respond(b) // the node may have gone
+}
+
+func accept(a *wire.Applied) *wire.Reply {
+	return &wire.Reply{ID: a.ID, Installation: "test", Applied: &wire.Accepted{Serial: a.Serial}}
+}
+
+// issue answers a request with a certificate and a configuration.
+func (f *fleet) issue(r *wire.EnrollRequest) *wire.Reply {
+	return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, nil)}
+}
+
+// enrolled makes what an enrolled node gets, and lets edit change it before
+// the digest is made.
+func (f *fleet) enrolled(r *wire.EnrollRequest, edit func(*ca.Request, *wire.Enrolled)) *wire.Enrolled {
+	csr, err := ca.ParseCSR(r.CSR)
+	if err != nil {
+		f.tb.Errorf("request of %s: %v", r.Identity, err)
+		return nil
+	}
+	f.mu.Lock()
+	request := ca.Request{Role: wire.RoleNode, Name: r.Identity, PublicKey: csr.PublicKey, TTL: f.ttl}
+	f.mu.Unlock()
+	e := &wire.Enrolled{CA: f.authority.RootsPEM(), Files: wire.Files{
+		Configuration:  map[string]string{"brokers": f.url(), "identity": r.Identity, "loglevel": "info"},
+		ActionPolicies: map[string]string{"rpcutil": "policy default allow\n"},
+		OPAPolicies:    map[string]string{"main": "package main\n"},
+	}}
+	if edit != nil {
+		edit(&request, e)
+	}
+	cert, err := f.authority.Issue(request)
+	if err != nil {
+		f.tb.Error(err)
+		return nil
+	}
+	e.Serial, e.Certificate = cert.Serial, cert.Chain
+	e.Digest = wire.Digest(e.Certificate, e.Files)
+	return e
+}
+
+// refuse answers every request with a code.
+func refuse(code wire.Code, after time.Duration) func(*wire.EnrollRequest) *wire.Reply {
+	return func(r *wire.EnrollRequest) *wire.Reply {
+		m := wire.MeaningOf(code)
+		return &wire.Reply{ID: r.ID, Installation: "test",
+			Refusal: &wire.Refusal{Code: code, Message: m.Public, Remedy: m.Remedy, RetryAfter: after.Milliseconds()}}
+	}
+}
+
+// client returns a connection to the broker for the test itself.
+func (f *fleet) client(t *testing.T, token string) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(f.url(), nats.Token(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// limits are those of a token that pins an authority, or asks for sealing.
+func limits(ca, seal string) jwt.Limits { return jwt.Limits{CA: ca, Seal: seal} }
+
+// claims are those of a token for the fleet.
+func (f *fleet) claims() jwt.Claims {
+	return jwt.Claims{Token: secret, Brokers: f.url(), Default: true, Purpose: jwt.Purpose, Subject: jwt.Purpose, JTI: "t1"}
+}
+
+// writeToken signs claims and writes the token where an agent looks for it.
+func writeToken(tb testing.TB, path string, c jwt.Claims) string {
+	tb.Helper()
+	key := ed25519.NewKeyFromSeed([]byte(strings.Repeat("s", ed25519.SeedSize)))
+	text, err := jwt.Sign(key, c)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	writeFile(tb, path, text+"\n")
+	return text
+}
+
+func writeFile(tb testing.TB, path, text string) {
+	tb.Helper()
+	// By rename, as careful operators do, so that no agent reads half of it.
+	temp := path + ".temp"
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.WriteFile(temp, []byte(text), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	if err := os.Rename(temp, path); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func readFile(tb testing.TB, path string) string {
+	tb.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return string(b)
+}
+
+// node returns the configuration of an agent with a token, in a directory of
+// its own. Its waits are short.
+func (f *fleet) node(identity string) server.Config {
+	f.tb.Helper()
+	dir := f.tb.TempDir()
+	cfg := server.Config{
+		TokenFile:      filepath.Join(dir, "provisioning.jwt"),
+		ConfFile:       filepath.Join(dir, "etc", "server.conf"),
+		SSLDir:         filepath.Join(dir, "etc", "ssl"),
+		Identity:       identity,
+		BackoffMin:     5 * time.Millisecond,
+		BackoffMax:     50 * time.Millisecond,
+		RequestTimeout: 2 * time.Second,
+		WatchInterval:  20 * time.Millisecond,
+		Version:        "1.2.3",
+		Log:            slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+	}
+	writeToken(f.tb, cfg.TokenFile, f.claims())
+	return cfg
+}
+
+// An agent is a running agent.
+type agent struct {
+	tb   testing.TB
+	log  *lockedBuffer
+	stop func() error // ends it and returns what Run returned
+	done chan struct{}
+
+	mu      sync.Mutex // guards what follows
+	events  []server.Event
+	changed chan struct{}
+}
+
+// run starts an agent, which ends with the test at the latest.
+func (f *fleet) run(cfg server.Config) *agent {
+	f.tb.Helper()
+	a := &agent{tb: f.tb, log: f.log, changed: make(chan struct{}), done: make(chan struct{})}
+	cfg.Observe = func(e server.Event) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.events = append(a.events, e)
+		close(a.changed)
+		a.changed = make(chan struct{})
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var failed error
+	go func() {
+		defer close(a.done)
+		failed = s.Run(ctx)
+	}()
+	a.stop = func() error {
+		cancel()
+		return a.wait(&failed)
+	}
+	f.tb.Cleanup(func() {
+		if err := a.stop(); err != nil && !errors.Is(err, server.ErrMode) {
+			f.tb.Errorf("Run = %v", err)
+		}
+	})
+	return a
+}
+
+func (a *agent) wait(failed *error) error {
+	select {
+	case <-a.done:
+		return *failed
+	case <-time.After(patience):
+		a.tb.Fatalf("Run does not return; log:\n%s", a.log.String())
+		return nil
+	}
+}
+
+// await waits for the n-th event of a kind and returns it.
+func (a *agent) await(kind server.EventKind, n int) server.Event {
+	a.tb.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		a.mu.Lock()
+		seen, changed := 0, a.changed
+		for _, e := range a.events {
+			if e.Kind == kind {
+				if seen++; seen == n {
+					a.mu.Unlock()
+					return e
+				}
+			}
+		}
+		a.mu.Unlock()
+		select {
+		case <-changed:
+		case <-deadline.C:
+			a.tb.Fatalf("waited %v for event %s, number %d; log:\n%s", patience, kind, n, a.log.String())
+		}
+	}
+}
+
+// cloudEvent is what the tests look at of a lifecycle event.
+type cloudEvent struct {
+	SpecVersion, ID, Source, Type, Subject, Time, DataContentType string
+	Data                                                          struct{ Identity, Version, Boot, Mode, Serial, Expires string }
+}
+
+// lifecycle returns the fleet's lifecycle events of one type. Call it from await.
+func (f *fleet) lifecycle(typ string) []cloudEvent {
+	var list []cloudEvent
+	for _, m := range f.messages {
+		if strings.HasSuffix(m.Subject, "."+typ) {
+			var e cloudEvent
+			if err := json.Unmarshal(m.Data, &e); err != nil {
+				f.tb.Errorf("event %q: %v", m.Data, err)
+			}
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// registrations returns the registration data so far. Call it from await.
+func (f *fleet) registrations() []*nats.Msg {
+	var list []*nats.Msg
+	for _, m := range f.messages {
+		if strings.HasPrefix(m.Subject, strings.TrimSuffix(wire.AllRegistration, "*")) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// fleetClient returns the broker's id of the only connection that is not the
+// provisioner's.
+func (f *fleet) fleetClient(t *testing.T) uint64 {
+	t.Helper()
+	conns, err := f.broker.Connz(&natsserver.ConnzOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range conns.Conns {
+		if c.NumSubs == 0 {
+			return c.Cid
+		}
+	}
+	t.Fatal("no node is connected")
+	return 0
+}
+
+// lockedBuffer collects a log.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// awaitLog waits until a line of the log has all the texts.
+func (f *fleet) awaitLog(texts ...string) {
+	f.tb.Helper()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if f.countLog(texts...) > 0 {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			f.tb.Fatalf("waited %v for %q in the log:\n%s", patience, texts, f.log.String())
+		}
+	}
+}
+
+// countLog counts the lines of the log, other than debugging ones, that have
+// all the texts.
+func (f *fleet) countLog(texts ...string) int {
+	n := 0
+	for line := range strings.Lines(f.log.String()) {
+		ok := !strings.Contains(line, "level=DEBUG")
+		for _, text := range texts {
+			ok = ok && strings.Contains(line, text)
+		}
+		if ok {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,48 @@
+package server
+
+import "muster/internal/wire"
+
+// view is what a look at the disk found.
+type view struct {
+	mode     Mode
+	reason   string
+	identity wire.Identity
+	conf     *conf        // nil if there is none that is usable
+	token    *token       // nil likewise
+	creds    *credentials // nil likewise
+}
+
+// look reads everything that decides the mode, and decides. The error wraps
+// [ErrMode], beside a view, or is about the identity, and then there is none.
+func (s *Server) look() (*view, error) {
+	v := &view{}
+	var sit Situation
+	v.conf, sit.Provision, sit.Conf = readConf(s.at.conf)
+	sit.Conf = oneLine(sit.Conf)
+	v.token, sit.Token = readToken(s.tokenFiles(), s.build)
+	sit.Token = oneLine(sit.Token)
+	sit.ByDefault = v.token != nil && v.token.byDefault
+	var err error
+	if v.identity, err = s.nodeIdentity(v.conf); err != nil {
+		return nil, err
+	}
+	v.creds, sit.Credentials = readCredentials(s.at, v.identity, s.nowFor)
+	if sit.Credentials == nil && s.again != nil {
+		sit.Credentials = s.again
+		sit.Pending = exists(s.at.in(appliedFile))
+	}
+	v.mode, v.reason, err = sit.Decide()
+	return v, err
+}
+
+// nodeIdentity returns the node's name: from Config, else server.conf, else the
+// machine.
+func (s *Server) nodeIdentity(c *conf) (wire.Identity, error) {
+	switch {
+	case s.cfg.Identity != "":
+		return wire.ParseIdentity(s.cfg.Identity)
+	case c != nil && c.identity != "":
+		return c.identity, nil
+	}
+	return s.cfg.identity()
+}

@@ -1,0 +1,110 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A Mode is what the agent does.
+type Mode int
+
+// The modes.
+const (
+	// ModeProvisioning: enroll with the token until there is a certificate
+	// and a configuration.
+	ModeProvisioning Mode = iota + 1
+
+	// ModeNormal: keep a mutually authenticated connection to the fleet.
+	ModeNormal
+)
+
+// String returns the mode's name in logs and events.
+func (m Mode) String() string {
+	switch m {
+	case ModeProvisioning:
+		return "provisioning"
+	case ModeNormal:
+		return "normal"
+	}
+	return "none"
+}
+
+// ErrMode means that what is on the node's disk allows neither mode. The text
+// around it says what is missing; somebody has to mend it.
+var ErrMode = errors.New("neither provisioning nor normal mode is possible")
+
+// A Situation is what a node finds on its disk when it chooses its mode. The
+// errors are nil where the thing is there and can be used; their text names
+// the file.
+type Situation struct {
+	Conf      error         // about server.conf
+	Provision ProvisionWord // what it says, usable or not
+	Token     error         // about the token: readable, and a token; nothing is verified
+	ByDefault bool          // the token's chpd, or compiled in
+
+	// Credentials is about key, certificate and authority together. An expired
+	// certificate, another machine's, or one that a provisioner has disowned
+	// cannot be used.
+	Credentials error
+
+	// Pending: the set on disk was never confirmed, so the enrollment that
+	// brought it is not over. If a provisioner then disowns the certificate
+	// (Credentials is an error), the server.conf that came with it stops
+	// nothing: it is not an operator's word.
+	Pending bool
+}
+
+// Decide chooses the mode, and says why in one clause. Choria's nodes decide
+// the same way, with two differences: `provision = true` is obeyed whatever the
+// token says (Choria's documentation says so, its code does not), and a token
+// that cannot be used is an error at once where Choria carries on as an
+// unconfigured server.
+//
+//	provision   configuration   certificate   token          mode
+//	false       usable          usable        any            normal
+//	false       otherwise                     any            error
+//	any         usable          disowned      any            provisioning, if the set was never confirmed
+//	true        any             any           any            provisioning
+//	true        any             any           none           error
+//	unset       usable          usable        any            normal
+//	unset       otherwise                     by default     provisioning
+//	unset       otherwise                     not, or none   error
+//
+// The error wraps [ErrMode].
+func (s Situation) Decide() (Mode, string, error) {
+	says := s.Provision
+	configured := s.Conf == nil && s.Credentials == nil
+	switch {
+	case says.Yes && says.No:
+		return 0, "", fmt.Errorf("%w: server.conf says both provision = true and provision = false (plugin.choria.server.provision is the same key)", ErrMode)
+	case says.Other != "":
+		return 0, "", fmt.Errorf("%w: server.conf says provision = %.80q, want true or false", ErrMode, says.Other)
+	case s.Pending && s.Conf == nil && s.Credentials != nil && s.Token == nil:
+		return ModeProvisioning, s.Credentials.Error(), nil
+	case says.No && configured:
+		return ModeNormal, "configured", nil
+	case says.No:
+		return 0, "", fmt.Errorf("%w: server.conf says provision = false, but %w", ErrMode, s.lacking())
+	case says.Yes && s.Token != nil:
+		return 0, "", fmt.Errorf("%w: server.conf says provision = true, but %w", ErrMode, s.Token)
+	case says.Yes:
+		return ModeProvisioning, "server.conf says provision = true", nil
+	case configured:
+		return ModeNormal, "configured", nil
+	case errors.Is(s.Token, ErrMissing):
+		return 0, "", fmt.Errorf("%w: %w, and there is no token (%w): put a provisioning token there, or a configuration and a certificate", ErrMode, s.lacking(), s.Token)
+	case s.Token != nil:
+		return 0, "", fmt.Errorf("%w: %w, and the token cannot be used: %w", ErrMode, s.lacking(), s.Token)
+	case s.ByDefault:
+		return ModeProvisioning, s.lacking().Error(), nil
+	}
+	return 0, "", fmt.Errorf("%w: %w, and the token does not provision by default: set provision = true in server.conf, or sign a token with --default", ErrMode, s.lacking())
+}
+
+// lacking says what keeps the node from normal mode.
+func (s Situation) lacking() error {
+	if s.Conf != nil {
+		return s.Conf
+	}
+	return s.Credentials
+}

@@ -1,0 +1,143 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/discover"
+)
+
+// Messages that are logged once per change.
+const (
+	msgUnreachable  = "fleet not reached"
+	msgUnconfirmed  = "confirmation not accepted"
+	msgRegistration = "registration data not published"
+	msgFiles        = "files do not allow to go on after a restart"
+)
+
+// flushTimeout bounds how long a shutdown waits for the last events to leave.
+const flushTimeout = 2 * time.Second
+
+// errRefused means that brokers have refused the certificate for long.
+var errRefused = errors.New("certificate is refused by the broker")
+
+// serve keeps a connection to the fleet until ctx is done or what is on the
+// disk asks for another look. It always returns nil.
+func (s *Server) serve(ctx context.Context, v *view) error {
+	n := &duty{Server: s, view: v, files: s.setFingerprints()}
+	n.schedule()
+	wait := s.newBackoff()
+	var refusedSince time.Time
+	for ctx.Err() == nil {
+		conn, err := s.reach(ctx, v)
+		if err == nil {
+			refusedSince = time.Time{}
+			s.once.solved(msgUnreachable)
+			s.cfg.Log.InfoContext(ctx, "connected to the fleet", "node", v.identity, "broker", conn.broker, "serial", v.creds.serial)
+			s.observe(Event{Kind: EventConnected, Serial: v.creds.serial, Broker: conn.broker})
+			since := time.Now()
+			again := n.hold(ctx, conn)
+			conn.Close()
+			<-conn.closed
+			if again || ctx.Err() != nil {
+				return nil
+			}
+			s.cfg.Log.WarnContext(ctx, "connection to the fleet lost", "node", v.identity, "broker", conn.broker, "err", conn.LastError())
+			if time.Since(since) > s.cfg.BackoffMax {
+				wait.reset()
+			}
+		} else if ctx.Err() == nil {
+			s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgUnreachable, err, "node", v.identity)
+			s.observe(Event{Kind: EventFailed, Err: err})
+			refusedSince = s.refused(err, refusedSince)
+			if !refusedSince.IsZero() && time.Since(refusedSince) >= s.cfg.RefusedLimit && s.mayEnroll(errRefused) {
+				return nil
+			}
+		}
+		s.pause(ctx, wait.next(), s.fingerprints())
+		if n.changed(ctx) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// reach connects to the first broker that takes the node.
+func (s *Server) reach(ctx context.Context, v *view) (*connection, error) {
+	p := peer{normal: true, secure: true}
+	urls, srv := s.fleetBrokers(v)
+	if len(urls) == 0 && srv == "" {
+		return nil, &cause{what: errors.New("no brokers configured"), remedy: "set brokers in server.conf"}
+	}
+	brokers, err := s.brokers(ctx, urls, srv, true)
+	if err != nil {
+		return nil, explain(err, p)
+	}
+	var failures []error
+	for _, b := range brokers {
+		p.broker = b.URL
+		conn, err := s.connect(ctx, b, s.fleetOptions(v, b)...)
+		if err == nil {
+			return conn, nil
+		}
+		failures = append(failures, explain(err, p))
+	}
+	return nil, joined(failures)
+}
+
+// fleetBrokers is where the fleet is: what server.conf says, else the token,
+// else what is compiled in.
+func (s *Server) fleetBrokers(v *view) (urls []string, srv string) {
+	if c := v.conf; c != nil && (len(c.brokers) > 0 || c.srvDomain != "") {
+		return c.brokers, c.srvDomain
+	}
+	if v.token != nil {
+		return v.token.urls, v.token.srv
+	}
+	return s.build.brokers, s.build.srvDomain
+}
+
+func (s *Server) fleetOptions(v *view, b discover.Broker) []nats.Option {
+	return []nats.Option{nats.Secure(s.fleetTLS(v.creds, b.Host))}
+}
+
+// refused returns since when every failure was the broker's refusal of this
+// node's certificate: zero if this one was not.
+func (s *Server) refused(err error, since time.Time) time.Time {
+	switch {
+	case !refusedByBroker(err):
+		return time.Time{}
+	case since.IsZero():
+		return time.Now()
+	}
+	return since
+}
+
+// refusedByBroker reports whether a broker, having proven that it is one,
+// refused this node's certificate. During the handshake anybody in between can
+// put in an alert, so only what comes after it counts: else whoever sits there
+// could drive the node to present its token.
+func refusedByBroker(err error) bool {
+	if errors.Is(err, nats.ErrTLS) {
+		return false
+	}
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || isAlert(err) ||
+		strings.Contains(strings.ToLower(err.Error()), "authorization violation")
+}
+
+// mayEnroll reports whether the node may enroll again because of why; if so,
+// the next look leads to provisioning mode.
+func (s *Server) mayEnroll(why error) bool {
+	before := s.again
+	s.again = why
+	if v, err := s.look(); err == nil && v.mode == ModeProvisioning {
+		return true
+	}
+	s.again = before
+	return false
+}

@@ -1,0 +1,402 @@
+package server_test
+
+import (
+	"crypto/x509"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+	"muster/server"
+)
+
+func TestLifeInNormalMode(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	c := f.claims()
+	c.Registration = filepath.Join(t.TempDir(), "registration.json")
+	writeToken(t, cfg.TokenFile, c)
+	const data = "{ \"rack\": 7 }\n"
+	writeFile(t, c.Registration, data)
+	cfg.RegistrationInterval, cfg.AliveInterval = 50*time.Millisecond, 50*time.Millisecond
+	a := f.run(cfg)
+	f.await("two of everything", func() bool {
+		return len(f.lifecycle("alive")) >= 2 && len(f.registrations()) >= 2 && len(f.lifecycle("provisioned")) == 1
+	})
+	if err := a.stop(); err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	f.await("shutdown event", func() bool { return len(f.lifecycle("shutdown")) == 1 })
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := len(f.lifecycle("startup")); n != 1 {
+		t.Errorf("%d startup events, want 1", n)
+	}
+	for _, m := range f.registrations() {
+		if string(m.Data) != data {
+			t.Errorf("registration data = %q, want the file as it is", m.Data)
+		}
+	}
+	last := f.messages[len(f.messages)-1]
+	if last.Subject != wire.EventSubject("web1.example.net", "shutdown") || last.Header.Get("Content-Type") != "application/cloudevents+json" {
+		t.Errorf("last message on %s with %v", last.Subject, last.Header)
+	}
+	serial := f.confirms[0].Serial
+	ids := map[string]bool{}
+	for _, typ := range []string{"startup", "provisioned", "alive", "shutdown"} {
+		for _, e := range f.lifecycle(typ) {
+			ids[e.ID] = true
+			if e.SpecVersion != "1.0" || e.Type != "io.muster.server."+typ || e.Subject != "web1.example.net" ||
+				e.Source != "spiffe://"+trustDomain+"/node/web1.example.net" || e.DataContentType != "application/json" {
+				t.Errorf("event = %+v", e)
+			}
+			if d := e.Data; d.Identity != "web1.example.net" || d.Version != "1.2.3" || d.Mode != "normal" || d.Serial != serial || d.Boot == "" {
+				t.Errorf("%s event's data = %+v", typ, d)
+			}
+			for _, at := range []string{e.Time, e.Data.Expires} {
+				if _, err := time.Parse(time.RFC3339, at); err != nil {
+					t.Errorf("%s event's time: %v", typ, err)
+				}
+			}
+		}
+	}
+	if total := 3 + len(f.lifecycle("alive")); len(ids) != total {
+		t.Errorf("%d event ids for %d events", len(ids), total)
+	}
+}
+
+func TestTheFleetIsReachedAgainAfterItsBrokerRestarts(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a := f.run(f.node("web1.example.net"))
+	a.await(server.EventConnected, 1)
+	f.await("startup event", func() bool { return len(f.lifecycle("startup")) == 1 })
+	f.stop()
+	a.await(server.EventFailed, 3)
+	if n := f.countLog("fleet not reached"); n == 0 || n > 2 { // 2: a broker that is going down may answer differently
+		t.Errorf("logged %d times, want once per change:\n%s", n, f.log.String())
+	}
+	f.start()
+	a.await(server.EventConnected, 2)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.await("shutdown event", func() bool { return len(f.lifecycle("shutdown")) == 1 })
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if n := len(f.lifecycle("startup")); n != 1 {
+		t.Errorf("%d startup events of one start, want 1", n)
+	}
+}
+
+func TestANodeDoesNotPassForABroker(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	f.set(func() {
+		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
+			return &wire.Reply{ID: r.ID, Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+				e.Configuration["brokers"] = "localhost:" + itoa(f.port)
+			})}
+		}
+	})
+	a := f.run(cfg)
+	a.await(server.EventConnected, 1)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.stop()
+	f.serverTLS = f.brokerTLS(wire.RoleNode)
+	f.start()
+	connected := make(chan struct{})
+	var once sync.Once
+	f.set(func() {
+		f.admit = func(string, *x509.Certificate) bool { once.Do(func() { close(connected) }); return true }
+	})
+	a = f.run(cfg)
+	a.await(server.EventFailed, 2)
+	f.awaitLog("fleet not reached", "want a broker")
+	select {
+	case <-connected:
+		t.Error("the node spoke to a node in a broker's place")
+	default:
+	}
+}
+
+func TestAConfirmationIsSentUntilItIsAccepted(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(f *fleet) func(*wire.Applied) *wire.Reply{
+		"no answer": func(*fleet) func(*wire.Applied) *wire.Reply {
+			return func(*wire.Applied) *wire.Reply { return nil }
+		},
+		"busy": func(*fleet) func(*wire.Applied) *wire.Reply {
+			return func(a *wire.Applied) *wire.Reply {
+				return &wire.Reply{ID: a.ID, Refusal: &wire.Refusal{Code: wire.CodeBusy, Message: "busy", RetryAfter: 10}}
+			}
+		},
+		"for another serial": func(*fleet) func(*wire.Applied) *wire.Reply {
+			return func(a *wire.Applied) *wire.Reply {
+				return &wire.Reply{ID: a.ID, Applied: &wire.Accepted{Serial: "1"}}
+			}
+		},
+	}
+	for name, answer := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.set(func() { f.applied = answer(f) })
+			cfg := f.node("web1.example.net")
+			cfg.RequestTimeout = 50 * time.Millisecond
+			a := f.run(cfg)
+			a.await(server.EventConnected, 1) // works all the same
+			f.await("many confirmations", func() bool { return len(f.confirms) >= 5 })
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if !exists(filepath.Join(cfg.SSLDir, "applied.json")) {
+				t.Fatal("nothing is left to confirm")
+			}
+			f.set(func() { f.applied = nil })
+			a = f.run(cfg) // and after a restart
+			a.await(server.EventConfirmed, 1)
+			f.await("provisioned event", func() bool { return len(f.lifecycle("provisioned")) == 1 })
+			if exists(filepath.Join(cfg.SSLDir, "applied.json")) {
+				t.Error("still to be confirmed")
+			}
+			if n := len(f.requests()); n != 1 {
+				t.Errorf("%d enroll requests, want 1", n)
+			}
+		})
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}
+
+func TestADisownedNodeEnrollsAgain(t *testing.T) {
+	t.Parallel()
+	for _, code := range []wire.Code{wire.CodeNotIssued, wire.CodeAppliedSignature} {
+		t.Run(string(code), func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			disown := func(a *wire.Applied) *wire.Reply {
+				return &wire.Reply{ID: a.ID, Refusal: &wire.Refusal{Code: code, Message: wire.MeaningOf(code).Public}}
+			}
+			f.set(func() {
+				f.enroll = func(r *wire.EnrollRequest) *wire.Reply { // as Choria's helpers configure nodes
+					return &wire.Reply{ID: r.ID, Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+						e.Configuration["plugin.choria.server.provision"] = "false"
+					})}
+				}
+				f.applied = disown
+			})
+			cfg := f.node("web1.example.net")
+			a := f.run(cfg)
+			a.await(server.EventApplied, 3)
+			f.set(func() { f.applied = func(*wire.Applied) *wire.Reply { return nil } })
+			a.await(server.EventConnected, 1) // now unconfirmed, in normal mode
+			f.set(func() { f.applied = disown })
+			a.await(server.EventMode, 3)
+			f.set(func() { f.applied = nil })
+			a.await(server.EventConfirmed, 1)
+		})
+	}
+}
+
+func TestAnExpiredCertificateLeadsBackToProvisioning(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.set(func() { f.ttl = time.Hour })
+	clock := newClock()
+	cfg := f.node("web1.example.net")
+	cfg.Now = clock.now
+	a := f.run(cfg)
+	first := a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+	clock.advance(2 * time.Hour)
+	f.set(func() { f.ttl = 24 * time.Hour })
+	second := a.await(server.EventConfirmed, 2)
+	a.await(server.EventConnected, 2)
+	if first.Serial == second.Serial {
+		t.Error("the same certificate again")
+	}
+	if string(f.requests()[0].CSR) == "" || !keyFits(t, snapshot(t, cfg)) {
+		t.Error("key and certificate do not fit")
+	}
+}
+
+func TestAnExpiredCertificateAndProvisionFalseIsAnError(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.set(func() {
+		f.ttl = time.Hour
+		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
+			return &wire.Reply{ID: r.ID, Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+				e.Configuration["provision"] = "false"
+			})}
+		}
+	})
+	clock := newClock()
+	cfg := f.node("web1.example.net")
+	cfg.Now = clock.now
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+	clock.advance(2 * time.Hour)
+	f.awaitLog("files do not allow to go on after a restart", "provision = false", "expired")
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); !errors.Is(err, server.ErrMode) {
+		t.Errorf("Run = %v, want ErrMode", err)
+	}
+	if n := len(f.requests()); n != 1 {
+		t.Errorf("%d enroll requests, want 1", n)
+	}
+}
+
+func TestLongRefusedByTheBrokerItEnrollsAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.RefusedLimit = 100 * time.Millisecond
+	a := f.run(cfg)
+	a.await(server.EventConnected, 1)
+	f.set(func() { f.admit = func(_ string, cert *x509.Certificate) bool { return cert == nil } })
+	f.broker.DisconnectClientByID(f.fleetClient(t))
+	a.await(server.EventApplied, 2)
+	f.set(func() { f.admit = nil })
+	a.await(server.EventConnected, 2)
+}
+
+func TestABrokerThatEndsTheHandshakeIsExplained(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	var refuses atomic.Bool
+	f.stop()
+	f.serverTLS.VerifyPeerCertificate = func(certs [][]byte, _ [][]*x509.Certificate) error {
+		if refuses.Load() && len(certs) > 0 {
+			return errors.New("not you")
+		}
+		return nil
+	}
+	f.start()
+	cfg := f.node("web1.example.net")
+	cfg.RefusedLimit = 200 * time.Millisecond
+	a := f.run(cfg)
+	a.await(server.EventConnected, 1)
+	refuses.Store(true)
+	f.broker.DisconnectClientByID(f.fleetClient(t))
+	f.awaitLog("fleet not reached", "remote error: tls", "refused the TLS handshake")
+	a.await(server.EventApplied, 2) // and the node enrolls again
+	refuses.Store(false)
+	a.await(server.EventConnected, 2)
+}
+
+func TestAVanishedCertificateLeadsBackToProvisioning(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+	if err := os.Remove(filepath.Join(cfg.SSLDir, "certificate.pem")); err != nil {
+		t.Fatal(err)
+	}
+	a.await(server.EventConfirmed, 2)
+	a.await(server.EventConnected, 2)
+	f.checkTidy(t, cfg)
+}
+
+func TestNoClockIsTrusted(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		ahead time.Duration // of the machine's clock
+		saved string        // time on disk
+	}{
+		"a clock at 1970":                    {-50 * 365 * 24 * time.Hour, ""},
+		"a clock at 1970 and a time on disk": {-50 * 365 * 24 * time.Hour, time.Now().UTC().Format(time.RFC3339)},
+		"a time on disk far ahead":           {0, "2099-01-01T00:00:00Z"},
+		"rubbish on disk":                    {0, "tomorrow"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			clock := newClock()
+			clock.advance(tt.ahead)
+			cfg := f.node("web1.example.net")
+			cfg.Now = clock.now
+			saved := filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.clock")
+			if tt.saved != "" {
+				writeFile(t, saved, tt.saved)
+			}
+			a := f.run(cfg)
+			a.await(server.EventConfirmed, 1)
+			a.await(server.EventConnected, 1)
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(readFile(t, saved), "2099") {
+				t.Error("the time far ahead is still on disk")
+			}
+			a = f.run(cfg)
+			a.await(server.EventConnected, 1)
+		})
+	}
+}
+
+// A machine whose clock has gone back knows all the same that time has passed.
+func TestATimeOnDiskIsNotUndone(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.set(func() { f.ttl = time.Hour })
+	cfg := f.node("web1.example.net")
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.set(func() { f.ttl = 24 * time.Hour })
+	writeFile(t, filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.clock"), time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339))
+	a = f.run(cfg)
+	if e := a.await(server.EventMode, 1); e.Mode != server.ModeProvisioning {
+		t.Errorf("mode %v with a certificate that is over, want provisioning", e.Mode)
+	}
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+}
+
+// A testClock is a clock that a test moves.
+type testClock struct {
+	mu     sync.Mutex
+	offset time.Duration
+}
+
+func newClock() *testClock { return &testClock{} }
+
+func (c *testClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.offset)
+}
+
+func (c *testClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset += d
+}

@@ -1,0 +1,68 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"time"
+)
+
+// notices remembers what was logged last, so that a failure that repeats every
+// minute for a week is one line.
+type notices struct {
+	last     map[string]string // by message: the gist of what was logged
+	insecure string            // broker for which the missing pin was logged
+}
+
+// problem logs err with its remedy, unless the message was last logged for
+// the same. It reports whether it did.
+func (n *notices) problem(ctx context.Context, log *slog.Logger, level slog.Level, message string, err error, attrs ...any) bool {
+	text := err.Error()
+	if n.last[message] == gist(text) {
+		log.DebugContext(ctx, message, append(attrs, "err", text)...)
+		return false
+	}
+	if n.last == nil {
+		n.last = make(map[string]string)
+	}
+	n.last[message] = gist(text)
+	attrs = append(attrs, "err", text)
+	if remedy := remedyOf(err); remedy != "" {
+		attrs = append(attrs, "remedy", remedy)
+	}
+	log.Log(ctx, level, message, attrs...)
+	return true
+}
+
+// gist returns text without what differs each time: instants, and the local
+// ports of connections, as in `read tcp 10.0.0.1:34567->10.0.0.2:4222`.
+func gist(text string) string {
+	var words []string
+	for _, w := range strings.Fields(text) {
+		if _, err := time.Parse(time.RFC3339, w); err == nil {
+			continue
+		}
+		if _, remote, ok := strings.Cut(w, "->"); ok {
+			w = remote
+		}
+		words = append(words, w)
+	}
+	return strings.Join(words, " ")
+}
+
+// solved forgets a message, so that its next occurrence is news again. It
+// reports whether there was one.
+func (n *notices) solved(message string) bool {
+	_, was := n.last[message]
+	delete(n.last, message)
+	return was
+}
+
+// unpinned warns once per broker that nothing verifies it.
+func (n *notices) unpinned(ctx context.Context, log *slog.Logger, broker string) {
+	if n.insecure != broker {
+		n.insecure = broker
+		log.WarnContext(ctx, "broker is not verified while provisioning", "broker", broker,
+			"remedy", "sign the token with --ca, so that nodes know which authority to expect")
+	}
+}

@@ -1,0 +1,65 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"muster/internal/wire"
+)
+
+// pending is what the node has applied and is yet to confirm. It is switched
+// with the set, as applied.json, and removed when the confirmation is on
+// record; an agent that dies in between leaves it to the next one.
+type pending struct {
+	Identity string `json:"identity"`
+	Serial   string `json:"serial"`
+	Digest   string `json:"digest"`
+}
+
+func (p pending) encode() ([]byte, error) {
+	b, err := json.Marshal(p)
+	return append(b, '\n'), err
+}
+
+// decodePending decodes an applied.json.
+func decodePending(b []byte) (*pending, error) {
+	var p pending
+	if err := wire.DecodeStrict(b, &p); err != nil {
+		return nil, err
+	}
+	if _, err := wire.ParseIdentity(p.Identity); err != nil {
+		return nil, err
+	}
+	if p.Serial == "" || p.Digest == "" {
+		return nil, errors.New("serial or digest missing")
+	}
+	return &p, nil
+}
+
+// readPending returns what is yet to be confirmed, or nil if there is nothing.
+func (s *Server) readPending() (*pending, error) {
+	b, err := readBounded(s.at.in(appliedFile), 4<<10)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p, err := decodePending(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", s.at.in(appliedFile), err)
+	}
+	return p, nil
+}
+
+// dropPending records that there is nothing left to confirm.
+func (s *Server) dropPending() error {
+	if err := os.Remove(s.at.in(appliedFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	s.step("confirmed")
+	return syncDir(s.at.live)
+}

@@ -1,0 +1,110 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// Names in the live directory.
+const (
+	keyFile         = "private.pem"
+	certificateFile = "certificate.pem"
+	caFile          = "ca.pem"
+	confName        = "server.conf"
+	appliedFile     = "applied.json" // what is yet to be confirmed
+	policyDir       = "policies"
+	regoDir         = "policies/rego"
+)
+
+// places are the paths that one agent works with. All are absolute, and live
+// has no symbolic link in it, so that the renames of apply.go move the
+// directory and not a link to it.
+type places struct {
+	conf   string // server.conf, as configured; perhaps a link into live
+	live   string // the directory of the set in force
+	parent string
+	next   string // the set being made
+	old    string // the set before, only where the switch takes two renames
+	lock   string
+	clock  string
+}
+
+// newPlaces returns the places for a server.conf and a directory, which need not
+// exist. It creates the directories above them with mode 0755.
+func newPlaces(confFile, sslDir string) (places, error) {
+	if err := errors.Join(makeParent(confFile), makeParent(sslDir)); err != nil {
+		return places{}, err
+	}
+	return findPlaces(confFile, sslDir)
+}
+
+func makeParent(path string) error {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return err
+	}
+	return os.MkdirAll(filepath.Dir(abs), 0o755)
+}
+
+// findPlaces is newPlaces for those who only look: it creates nothing.
+func findPlaces(confFile, sslDir string) (places, error) {
+	conf, err := filepath.Abs(confFile)
+	if err != nil {
+		return places{}, err
+	}
+	live, err := resolve(sslDir)
+	if err != nil {
+		return places{}, err
+	}
+	parent, base := filepath.Dir(live), filepath.Base(live)
+	if parent == live {
+		return places{}, fmt.Errorf("ssl directory %q is the root of a file system, want a directory in one", live)
+	}
+	beside := func(suffix string) string { return filepath.Join(parent, "."+base+suffix) }
+	p := places{conf: conf, live: live, parent: parent,
+		next: beside(".next"), old: beside(".old"), lock: beside(".lock"), clock: beside(".clock")}
+	switch fi, err := os.Stat(live); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return places{}, err
+	case !fi.IsDir():
+		return places{}, fmt.Errorf("ssl directory %q is a file, want a directory", live)
+	}
+	return p, nil
+}
+
+// resolve returns path without symbolic links, as far as it exists.
+func resolve(path string) (string, error) {
+	abs, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	real, err := filepath.EvalSymlinks(abs)
+	if err == nil {
+		return real, nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	if _, err := os.Lstat(abs); err == nil {
+		return "", fmt.Errorf("%q is a symbolic link to nothing: make the directory it points to", abs)
+	}
+	dir := filepath.Dir(abs)
+	if dir == abs {
+		return abs, nil
+	}
+	dir, err = resolve(dir)
+	return filepath.Join(dir, filepath.Base(abs)), err
+}
+
+func (p places) in(name string) string     { return filepath.Join(p.live, filepath.FromSlash(name)) }
+func (p places) inNext(name string) string { return filepath.Join(p.next, filepath.FromSlash(name)) }
+
+// exists reports whether there is something at path, a dangling link included.
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
+}

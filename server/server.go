@@ -1,0 +1,135 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// ErrLocked means that another agent works on the same directory. Two would
+// enroll with two keys and overwrite each other's.
+var ErrLocked = errors.New("another agent is running")
+
+// A Server is the agent of one node. Make one with [New]; a second one for the
+// same directory cannot run.
+type Server struct {
+	cfg      Config // set by New, then read-only
+	at       places // set by New, then read-only
+	build    compiledIn
+	boot     string // random per agent, so that restarts can be told apart
+	exchange func(a, b string) error
+
+	// Only touched by the goroutine of Run.
+	seen     time.Time // latest time known to have passed
+	started  bool      // the startup event is out
+	announce bool      // the provisioned event is due
+	begun    time.Time // when it began to enroll; zero if it has not
+	again    error     // why the certificate on disk is no good; nil: it may be
+	once     notices
+}
+
+// New returns an agent that is not yet running, or an error that lists what is
+// wrong with cfg. It touches no file beyond creating the directories that the
+// agent's files go to.
+func New(cfg Config) (*Server, error) {
+	cfg, build, err := cfg.complete()
+	if err != nil {
+		return nil, err
+	}
+	at, err := newPlaces(cfg.ConfFile, cfg.SSLDir)
+	if err != nil {
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	return newServer(cfg, build, at), nil
+}
+
+func newServer(cfg Config, build compiledIn, at places) *Server {
+	s := &Server{cfg: cfg, at: at, build: build, boot: wire.NewID(), exchange: exchange}
+	if cfg.exchange != nil {
+		s.exchange = cfg.exchange
+	}
+	return s
+}
+
+// Run works until ctx is done, and then returns nil after a shutdown event. It
+// also returns nil if a policy asked the agent to stop. What a network, a
+// broker, a provisioner or a full disk does never ends it.
+//
+// It returns an error at the start, if another agent runs ([ErrLocked]), or if
+// the node's files allow no mode ([ErrMode]): those need a person. Once it
+// works, such things are logged, and it waits for them to be mended.
+//
+// Run owns every goroutine of the package: none outlives it.
+func (s *Server) Run(ctx context.Context) error {
+	unlock, err := lockFile(s.at.lock)
+	if err != nil {
+		return fmt.Errorf("server: %w", err)
+	}
+	defer unlock()
+	s.seen = loadClock(s.at.clock)
+	s.saveClock(ctx)
+	defer s.saveClock(context.WithoutCancel(ctx))
+	if err := s.recover(); err != nil {
+		// Normal mode works all the same; enrolling tries it again.
+		s.cfg.Log.ErrorContext(ctx, "leftovers not cleared away", "err", err, "remedy", remedyOf(explain(err, peer{})))
+	}
+	err = s.supervise(ctx)
+	switch {
+	case errors.Is(err, errStopped), ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return fmt.Errorf("server: %w", err)
+	}
+	return nil
+}
+
+// supervise runs one mode after the other.
+func (s *Server) supervise(ctx context.Context) error {
+	wait := s.newBackoff()
+	mode := Mode(0)
+	for ctx.Err() == nil {
+		files := s.fingerprints()
+		view, err := s.look()
+		switch {
+		case err != nil && mode == 0:
+			return err
+		case err != nil:
+			s.once.problem(ctx, s.cfg.Log, slog.LevelError, "no mode possible", err)
+			s.pause(ctx, wait.next(), files)
+			continue
+		}
+		wait.reset()
+		if s.cfg.Level != nil && view.conf != nil && view.conf.logLevel != nil {
+			s.cfg.Level.Set(*view.conf.logLevel)
+		}
+		if view.mode != mode {
+			mode = view.mode
+			s.cfg.Log.InfoContext(ctx, "mode entered", "node", view.identity, "mode", mode.String(), "reason", view.reason)
+			s.observe(Event{Kind: EventMode, Mode: mode})
+		}
+		if mode == ModeProvisioning {
+			err = s.enroll(ctx, view.identity)
+		} else {
+			err = s.serve(ctx, view)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+func (s *Server) newBackoff() *backoff {
+	return &backoff{min: s.cfg.BackoffMin, max: s.cfg.BackoffMax, random: s.cfg.Rand}
+}
+
+// step tells tests that something is now on disk.
+func (s *Server) step(name string) {
+	if s.cfg.steps != nil {
+		s.cfg.steps(name)
+	}
+}

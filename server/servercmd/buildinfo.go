@@ -1,0 +1,105 @@
+package servercmd
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+
+	"muster/internal/cli"
+	"muster/server"
+)
+
+// BuildInfo is what `buildinfo --json` prints.
+type BuildInfo struct {
+	Version      string           `json:"version"`
+	Go           string           `json:"go"`
+	Platform     string           `json:"platform"` // GOOS/GOARCH
+	Dependencies []Dependency     `json:"dependencies"`
+	Provisioning *server.Settings `json:"provisioning"`
+}
+
+// A Dependency is a module that was linked in.
+type Dependency struct {
+	Path    string `json:"path"`
+	Version string `json:"version"`
+}
+
+// buildInfoVerb is "buildinfo": what this program is made of, and how it
+// provisions this machine.
+type buildInfoVerb struct {
+	cfg  server.Config
+	json bool
+	out  io.Writer
+}
+
+// AddBuildInfo adds the verb buildinfo.
+func AddBuildInfo(to Parent, all Verbs) {
+	v := &buildInfoVerb{out: os.Stdout}
+	c := to.Command("buildinfo", "Show version, dependencies and provisioning settings, and where each setting comes from.")
+	c.Flag("token", "Provisioning token. Default: the path compiled in, else /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
+		PlaceHolder("FILE").StringVar(&v.cfg.TokenFile)
+	c.Flag("config", "Configuration, which may switch provisioning on or off.").
+		Default(server.DefaultConfFile).PlaceHolder("FILE").StringVar(&v.cfg.ConfFile)
+	c.Flag("json", "Print an object {version, go, platform, dependencies, provisioning}.").BoolVar(&v.json)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *buildInfoVerb) run(context.Context) error {
+	settings, err := server.ReadSettings(v.cfg)
+	if err != nil {
+		return err
+	}
+	linked := buildInfo()
+	info := BuildInfo{
+		Version:      version(linked),
+		Go:           cmp.Or(linked.GoVersion, runtime.Version()),
+		Platform:     runtime.GOOS + "/" + runtime.GOARCH,
+		Dependencies: []Dependency{},
+		Provisioning: settings,
+	}
+	for _, d := range linked.Deps {
+		if d.Replace != nil {
+			d = d.Replace
+		}
+		info.Dependencies = append(info.Dependencies, Dependency{Path: d.Path, Version: d.Version})
+	}
+	if v.json {
+		return printJSON(v.out, info)
+	}
+	return info.print(v.out)
+}
+
+// print writes the layout of Choria's buildinfo.
+func (info *BuildInfo) print(w io.Writer) error {
+	var build, provisioning cli.Labels
+	build.Add("Version", info.Version)
+	build.Add("Go", info.Go)
+	build.Add("Platform", info.Platform)
+	for _, line := range info.Provisioning.Lines() {
+		provisioning.Add(line[0], line[1])
+	}
+	if _, err := fmt.Fprintln(w, "Build:"); err != nil {
+		return err
+	}
+	if _, err := build.WriteTo(w); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(w, "\nServer Settings:"); err != nil {
+		return err
+	}
+	if _, err := provisioning.WriteTo(w); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(w, "\nDependencies:"); err != nil {
+		return err
+	}
+	for _, d := range info.Dependencies {
+		if _, err := fmt.Fprintf(w, "  %s %s\n", d.Path, d.Version); err != nil {
+			return err
+		}
+	}
+	return nil
+}

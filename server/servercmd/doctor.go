@@ -1,0 +1,80 @@
+package servercmd
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"muster/internal/cli"
+	"muster/server"
+)
+
+// ErrUnhealthy means that a check of the doctor failed. What failed is printed
+// already.
+var ErrUnhealthy = errors.New("not healthy")
+
+// doctorVerb is "doctor": one line per check, on standard output.
+type doctorVerb struct {
+	files
+	json bool
+	out  io.Writer
+}
+
+// AddDoctor adds the verb doctor: what keeps this node from the fleet.
+func AddDoctor(to Parent, all Verbs) {
+	v := &doctorVerb{out: os.Stdout}
+	c := to.Command("doctor", "Check what the node agent needs, and say what to do.")
+	c.HelpLong("Checks identity, mode, token, files, certificate, clock, DNS, TCP, and really connects, with the certificate or " +
+		"else with the token. Changes nothing and enrolls nothing; may run beside the agent. One line per check: ok, warn or " +
+		"fail, what was checked, what was found, and what to do. Exits with 1 if a check fails.")
+	v.add(c)
+	c.Flag("json", "Print a list of {status, what, detail, remedy}.").BoolVar(&v.json)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *doctorVerb) run(ctx context.Context) error {
+	v.cfg.Version = version(buildInfo())
+	findings, err := server.Doctor(ctx, v.cfg)
+	if err != nil {
+		return err
+	}
+	if v.json {
+		err = printJSON(v.out, findings)
+	} else {
+		err = printFindings(v.out, findings)
+	}
+	failed := 0
+	for _, f := range findings {
+		if f.Status == server.StatusFail {
+			failed++
+		}
+	}
+	if err == nil && failed > 0 {
+		err = fmt.Errorf("%w: %d of %d checks failed", ErrUnhealthy, failed, len(findings))
+	}
+	return err
+}
+
+func printFindings(w io.Writer, findings []server.Finding) error {
+	var b strings.Builder
+	for _, f := range findings {
+		fmt.Fprintf(&b, "%-4s  %-12s  %s", f.Status, f.What, cli.Printable(f.Detail))
+		if f.Remedy != "" {
+			fmt.Fprintf(&b, "  -> %s", cli.Printable(f.Remedy))
+		}
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}

@@ -1,0 +1,71 @@
+// Package servercmd has the verbs of the node agent: run, doctor and
+// buildinfo. Both commands have them, `muster` beside much else and
+// `muster-server` alone, so they are here. The package links neither OPA nor
+// nats-server; a test of cmd/muster-server sees to that.
+//
+// Each Add function adds a verb to what kingpin parses and puts what the verb
+// does into a map by the verb's full name, for the command to dispatch.
+package servercmd
+
+import (
+	"context"
+	"runtime/debug"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/server"
+)
+
+// Verbs maps the full name of a verb, as kingpin spells it, to what it does.
+type Verbs = map[string]func(context.Context) error
+
+// A Parent is a command, or the program, that a verb is added to.
+type Parent interface {
+	Command(name, help string) *kingpin.CmdClause
+}
+
+// files are the flags that all verbs have: where things are, and never a
+// secret.
+type files struct {
+	cfg server.Config
+}
+
+func (f *files) add(c *kingpin.CmdClause) {
+	c.Flag("config", "Configuration, `key = value` lines. Made a link into the SSL directory when the node is provisioned.").
+		Default(server.DefaultConfFile).PlaceHolder("FILE").StringVar(&f.cfg.ConfFile)
+	c.Flag("token", "Provisioning token. Default: the path compiled in, else /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
+		PlaceHolder("FILE").StringVar(&f.cfg.TokenFile)
+	c.Flag("ssl-dir", "Directory of key, certificate, authority and all else that provisioning brings. Replaced as a whole; other files in it stay.").
+		Default(server.DefaultSSLDir).PlaceHolder("DIR").StringVar(&f.cfg.SSLDir)
+	c.Flag("identity", "Name of this node. Default: `identity` of the configuration, else the host name.").
+		PlaceHolder("NAME").StringVar(&f.cfg.Identity)
+	c.Flag("facts", "JSON object sent when enrolling. Default: the file that token or configuration name.").
+		PlaceHolder("FILE").StringVar(&f.cfg.FactsFile)
+}
+
+// version returns the version of this program: the module's, or the commit that
+// it was built from.
+func version(info *debug.BuildInfo) string {
+	v := info.Main.Version
+	if v != "" && v != "(devel)" {
+		return v
+	}
+	revision, modified := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision" && len(s.Value) >= 12:
+			revision = "-" + s.Value[:12]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = "-modified"
+		}
+	}
+	return "devel" + revision + modified
+}
+
+// buildInfo is what the linker recorded; empty if it recorded nothing.
+func buildInfo() *debug.BuildInfo {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info
+	}
+	return &debug.BuildInfo{}
+}

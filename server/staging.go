@@ -1,0 +1,187 @@
+package server
+
+import (
+	"context"
+	"crypto"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"muster/internal/wire"
+)
+
+// Names in a directory that was made by stage. The first is what marks it.
+const (
+	markerFile = "staged"
+	csrFile    = "request.csr"
+)
+
+const markerText = "This directory is made by muster-server. Beside the directory of the set in force it is the next set\n" +
+	"being made; in its place, the set just switched to. Files in it are removed without asking.\n"
+
+// A stage is the next set while it is being made. From the first attempt on it
+// holds the key and the request that every attempt uses.
+type stage struct {
+	key crypto.Signer
+	csr []byte
+}
+
+// openStage continues the stage on disk, or begins one. Key and request are on
+// disk, and stay there, before it returns: whatever happens to the process
+// after a request was sent, the next one asks for the same.
+//
+// A stage for another identity is thrown away, key and all: it came with a
+// copied disk, and two nodes must not share a key.
+func (s *Server) openStage(ctx context.Context, id wire.Identity) (*stage, error) {
+	if err := s.recover(); err != nil {
+		return nil, err
+	}
+	if err := s.checkMount(); err != nil {
+		return nil, err
+	}
+	key, err := readKey(s.at.inNext(keyFile))
+	if err == nil {
+		if csr, err := os.ReadFile(s.at.inNext(csrFile)); err == nil {
+			if csrFits(csr, key, id) {
+				return &stage{key: key, csr: csr}, nil
+			}
+			s.cfg.Log.WarnContext(ctx, "staged key dropped, it is for another identity", "node", id)
+			key = nil
+		}
+	}
+	if key == nil {
+		if err := os.RemoveAll(s.at.next); err != nil {
+			return nil, err
+		}
+		if key, err = s.beginStage(id); err != nil {
+			return nil, err
+		}
+	}
+	csr, err := newCSR(key, id)
+	if err != nil {
+		return nil, fmt.Errorf("certificate request: %w", err)
+	}
+	if err := writeFile(s.at.inNext(csrFile), csr, 0o600); err != nil {
+		return nil, err
+	}
+	s.step("csr written")
+	if err := errors.Join(syncDir(s.at.next), syncDir(s.at.parent)); err != nil {
+		return nil, err
+	}
+	return &stage{key: key, csr: csr}, nil
+}
+
+// beginStage makes the directory, its marker first, and a key in it: the one in
+// force if that is this identity's, so that the provisioner knows the node
+// again, else a new one.
+func (s *Server) beginStage(id wire.Identity) (crypto.Signer, error) {
+	if err := os.Mkdir(s.at.next, 0o700); err != nil {
+		return nil, err
+	}
+	s.step("stage made")
+	if err := writeFile(s.at.inNext(markerFile), []byte(markerText), 0o600); err != nil {
+		return nil, err
+	}
+	s.step("stage marked")
+	key := s.keyInForce(id)
+	if key == nil {
+		var err error
+		if key, err = newKey(); err != nil {
+			return nil, err
+		}
+	}
+	b, err := encodeKey(key)
+	if err != nil {
+		return nil, err
+	}
+	if err := writeFile(s.at.inNext(keyFile), b, 0o600); err != nil {
+		return nil, err
+	}
+	s.step("key written")
+	return key, nil
+}
+
+// keyInForce returns the key in the live directory, or nil if there is none
+// that can be used again: a certificate beside it for another machine means
+// that the directory was copied.
+func (s *Server) keyInForce(id wire.Identity) crypto.Signer {
+	key, err := readKey(s.at.in(keyFile))
+	if err != nil {
+		return nil
+	}
+	b, err := readBounded(s.at.in(certificateFile), maxPEMBytes)
+	if err != nil {
+		return key
+	}
+	if chain, err := parseCertificates(string(b)); err == nil {
+		if _, err := checkNames(chain[0], id); err != nil {
+			return nil
+		}
+	}
+	return key
+}
+
+// recover finishes or clears away what an agent that ended in the middle left
+// behind. It leaves the live directory with one set, whole, and without a
+// marker, and in the place of the next set either nothing or a marked stage.
+// See apply.go for why that is always possible.
+func (s *Server) recover() error {
+	if !exists(s.at.live) && exists(s.at.old) {
+		// Between the two renames of a system without exchange: go back.
+		if err := rename(s.at.old, s.at.live); err != nil {
+			return err
+		}
+		if err := syncDir(s.at.parent); err != nil {
+			return err
+		}
+	}
+	if exists(s.at.in(markerFile)) {
+		return s.finishSwitch()
+	}
+	if exists(s.at.next) && !exists(s.at.inNext(markerFile)) {
+		if err := os.RemoveAll(s.at.next); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(s.at.old)
+}
+
+// checkMount refuses a live directory that cannot be renamed, before any
+// request asks for something to put there.
+func (s *Server) checkMount() error {
+	live, err := os.Stat(s.at.live)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	parent, err := os.Stat(s.at.parent)
+	if err != nil {
+		return err
+	}
+	if device(live) != device(parent) {
+		return mountError(s.at.live)
+	}
+	return nil
+}
+
+// tidyStage removes everything from the stage but marker, key and request:
+// leftovers of an earlier attempt.
+func (s *Server) tidyStage() error {
+	entries, err := os.ReadDir(s.at.next)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		switch e.Name() {
+		case markerFile, keyFile, csrFile:
+			continue
+		}
+		if err := os.RemoveAll(s.at.inNext(e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,121 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// A token is a provisioning token as it lies on the node, with what this build
+// adds to it. Nobody has verified it.
+type token struct {
+	file      string
+	text      wire.Secret
+	claims    jwt.Claims
+	limits    jwt.Limits
+	urls      []string // of the token, else compiled in
+	srv       string   // domain; of the token, else compiled in
+	secure    bool     // TLS is insisted on
+	byDefault bool     // provision unless the configuration says not to
+	expires   time.Time
+}
+
+// readToken reads the first of files that exists. The error wraps
+// [ErrMissing] if none does, [ErrUnusable] otherwise, and never holds any of
+// the token's text.
+func readToken(files []string, build compiledIn) (*token, error) {
+	for _, file := range files {
+		b, err := readBounded(file, wire.MaxTokenBytes+2) // and a line end
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("token: %w: %w", ErrUnusable, err)
+		}
+		t, err := parseToken(jwt.FileText(b), build)
+		if err != nil {
+			return nil, fmt.Errorf("token %s: %w: %w", file, ErrUnusable, err)
+		}
+		t.file = file
+		return t, nil
+	}
+	return nil, fmt.Errorf("%s: %w", strings.Join(files, " or "), ErrMissing)
+}
+
+// parseToken peeks at a token and adds the compiled-in settings.
+func parseToken(text string, build compiledIn) (*token, error) {
+	peeked, err := jwt.Peek(text)
+	if err != nil {
+		return nil, err
+	}
+	t := &token{
+		text:      wire.Secret(text),
+		claims:    peeked.Claims,
+		limits:    peeked.Limits,
+		urls:      peeked.URLs(),
+		srv:       peeked.SRVDomain,
+		secure:    peeked.Secure || build.secure,
+		byDefault: peeked.Default || build.byDefault,
+		expires:   peeked.Expiry(),
+	}
+	if len(t.urls) == 0 && t.srv == "" {
+		t.urls, t.srv = build.brokers, build.srvDomain
+	}
+	return t, nil
+}
+
+// usable reports why the node cannot enroll with the token, whatever its
+// signature is worth. Choria's nodes refuse the same tokens. Somebody has to
+// replace the file; the agent waits for that.
+func (t *token) usable() error {
+	c := t.claims
+	if len(c.URLs()) == 0 && c.SRVDomain == "" {
+		c.Brokers, c.SRVDomain = strings.Join(t.urls, ","), t.srv
+	}
+	if err := c.Check(); err != nil {
+		return &cause{what: fmt.Errorf("token %s cannot be used: %w", t.file, oneLine(err)),
+			remedy: "sign a token without the mistake and replace the file"}
+	}
+	if t.limits.Seal != "" {
+		// Falling back to plain would hand the token to whoever listens, which
+		// is what the seal is there to prevent.
+		return &cause{what: fmt.Errorf("token %s asks for sealed enrollment, which this agent does not speak", t.file),
+			remedy: "update muster-server, or sign a token without a seal key if a listener may see it"}
+	}
+	return nil
+}
+
+// expired says that by this node's clock the token is over. The node tries all
+// the same, because it is the provisioner's clock that counts.
+func (t *token) expired(now time.Time) bool { return !t.expires.IsZero() && !now.Before(t.expires) }
+
+// readBounded reads a regular file of at most limit bytes.
+func readBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a file", path)
+	}
+	b, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("%s: more than %d bytes", path, limit)
+	}
+	return b, nil
+}

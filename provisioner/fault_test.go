@@ -68,18 +68,22 @@ func TestALostRaceForTheRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var winner *wire.Enrolled
+		won := make(chan *wire.Enrolled, 1)
 		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
-			var err error
-			if winner, err = other.Enroll(ctx, second.Request(), provisioner.Source{}); err != nil {
+			winner, err := other.Enroll(ctx, second.Request(), provisioner.Source{})
+			if err != nil {
 				t.Errorf("the other provisioner refuses: %v", err)
 			}
+			won <- winner
 		})
 		reply := f.Ask(first)
-		if winner == nil {
+		select {
+		case winner := <-won:
+			return reply, winner
+		default:
 			t.Fatal("there was no race")
+			return nil, nil
 		}
-		return reply, winner
 	}
 	t.Run("to the same key: the winner's certificate", func(t *testing.T) {
 		t.Parallel()

@@ -99,9 +99,9 @@ func (s *Server) apply(ctx context.Context, set *set) error {
 		if err := takeOver(s.at.next, live); err != nil {
 			return err
 		}
-	}
-	if err := syncDir(s.at.next); err != nil {
-		return err
+		if err := syncDir(s.at.next); err != nil {
+			return err
+		}
 	}
 	if err := s.switchSets(ctx, live != nil); err != nil {
 		return err
@@ -168,8 +168,11 @@ func (s *Server) switchSets(ctx context.Context, hasLive bool) error {
 	return nil
 }
 
-// finishSwitch clears away what a switch leaves. It can be repeated.
+// finishSwitch clears away what a switch leaves. It can be repeated, so what a
+// power failure undoes of it is done again; only the old set must be gone for
+// good before the marker is, or it would be taken for a stage's leftovers.
 func (s *Server) finishSwitch() error {
+	removed := false
 	for _, from := range []string{s.at.next, s.at.old} {
 		if !exists(from) {
 			continue
@@ -182,9 +185,12 @@ func (s *Server) finishSwitch() error {
 			return fmt.Errorf("remove the set before: %w", err)
 		}
 		s.step("old removed")
+		removed = true
 	}
-	if err := syncDir(s.at.parent); err != nil {
-		return err
+	if removed {
+		if err := syncDir(s.at.parent); err != nil {
+			return err
+		}
 	}
 	for _, name := range []string{csrFile, markerFile} {
 		if err := os.Remove(s.at.in(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -192,5 +198,5 @@ func (s *Server) finishSwitch() error {
 		}
 	}
 	s.step("marker removed")
-	return syncDir(s.at.live)
+	return nil
 }

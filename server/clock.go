@@ -56,7 +56,7 @@ func (s *Server) saveClock(ctx context.Context) {
 // ever. Only a fresh certificate is evidence enough for that; see checkReply.
 func (s *Server) setClock(ctx context.Context, t time.Time) {
 	s.seen = t
-	if err := writeFile(s.at.clock, []byte(t.UTC().Format(time.RFC3339)+"\n"), 0o644); err != nil {
+	if err := writeUnsynced(s.at.clock, []byte(t.UTC().Format(time.RFC3339)+"\n"), 0o644); err != nil {
 		s.cfg.Log.DebugContext(ctx, "time not saved", "err", err)
 	}
 	s.step("clock saved")

@@ -6,7 +6,7 @@
 //
 // Callers are the commands ([New], then [Server.Run]), `muster demo`, which
 // runs hundreds of agents in one process, and the doctor ([Doctor]) and
-// buildinfo ([BuildInfo]) verbs, which only look.
+// buildinfo ([ReadSettings]) verbs, which only look.
 //
 // # Trust
 //

@@ -18,6 +18,16 @@ import (
 // directory, so that no part of a key is ever anywhere else. That takes a
 // single writer: the agent's lock sees to it.
 func writeFile(path string, b []byte, mode fs.FileMode) error {
+	return replaceFile(path, b, mode, (*os.File).Sync)
+}
+
+// writeUnsynced is writeFile for what may be empty after a power failure: each
+// sync costs a fleet's boot storm as much as a network round trip.
+func writeUnsynced(path string, b []byte, mode fs.FileMode) error {
+	return replaceFile(path, b, mode, func(*os.File) error { return nil })
+}
+
+func replaceFile(path string, b []byte, mode fs.FileMode, sync func(*os.File) error) error {
 	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -28,7 +38,7 @@ func writeFile(path string, b []byte, mode fs.FileMode) error {
 	}
 	_, err = f.Write(b)
 	// Not left to the umask, and before the name is the real one.
-	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	err = errors.Join(err, f.Chmod(mode), sync(f), f.Close())
 	if err == nil {
 		err = os.Rename(temp, path)
 	}

@@ -3,6 +3,7 @@ package server_test
 import (
 	"crypto/x509"
 	"errors"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -97,7 +98,7 @@ func TestTheFleetIsReachedAgainAfterItsBrokerRestarts(t *testing.T) {
 	}
 }
 
-func TestANodeDoesNotPassForABroker(t *testing.T) {
+func TestNormalModeAcceptsOnlyABroker(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")
@@ -305,6 +306,46 @@ func TestABrokerThatEndsTheHandshakeIsExplained(t *testing.T) {
 	a.await(server.EventApplied, 2) // and the node enrolls again
 	refuses.Store(false)
 	a.await(server.EventConnected, 2)
+}
+
+// Whoever sits between node and broker can end a handshake with an alert, and
+// must not drive the node to present its token that way.
+func TestAForgedAlertDoesNotLeadToProvisioning(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	forger, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer forger.Close()
+	go func() {
+		for {
+			conn, err := forger.Accept()
+			if err != nil {
+				return // closed
+			}
+			_, _ = conn.Write([]byte(`INFO {"server_id":"x","version":"2.15.2","headers":true,"max_payload":1048576,"tls_required":true,"tls_available":true}` + "\r\n"))
+			_, _ = conn.Read(make([]byte, 4096))                                // ClientHello
+			_, _ = conn.Write([]byte{0x15, 0x03, 0x03, 0x00, 0x02, 0x02, 0x2c}) // fatal, certificate_revoked
+			_, _ = conn.Read(make([]byte, 4096))
+			_ = conn.Close()
+		}
+	}()
+	f.set(func() {
+		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
+			return &wire.Reply{ID: r.ID, Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+				e.Configuration["brokers"] = forger.Addr().String()
+			})}
+		}
+	})
+	cfg := f.node("web1.example.net")
+	cfg.RefusedLimit = time.Nanosecond
+	a := f.run(cfg)
+	a.await(server.EventFailed, 5)
+	f.awaitLog("fleet not reached", "remote error: tls")
+	if n := len(f.requests()); n != 1 {
+		t.Errorf("%d enroll requests, want 1", n)
+	}
 }
 
 func TestAVanishedCertificateLeadsBackToProvisioning(t *testing.T) {

@@ -80,7 +80,8 @@ func (s *Server) beginStage(id wire.Identity) (crypto.Signer, error) {
 		return nil, err
 	}
 	s.step("stage made")
-	if err := writeFile(s.at.inNext(markerFile), []byte(markerText), 0o600); err != nil {
+	// Its name is what counts, and is synced with the directory.
+	if err := writeUnsynced(s.at.inNext(markerFile), []byte(markerText), 0o600); err != nil {
 		return nil, err
 	}
 	s.step("stage marked")

@@ -243,6 +243,7 @@ func (f *fleet) provision(ctx context.Context) error {
 // newAgent makes one agent. The channel is closed once it is provisioned.
 func (f *fleet) newAgent(i int) (*server.Server, <-chan struct{}, error) {
 	done := make(chan struct{})
+	var once sync.Once // a node that enrolls again confirms again
 	dir := f.dir(i)
 	facts := filepath.Join(f.cfg.Dir, "facts.json")
 	a, err := server.New(server.Config{
@@ -252,14 +253,16 @@ func (f *fleet) newAgent(i int) (*server.Server, <-chan struct{}, error) {
 			if e.Kind != server.EventConfirmed {
 				return
 			}
-			f.mu.Lock()
-			f.elapsed = append(f.elapsed, e.Elapsed)
-			f.last = time.Now()
-			f.mu.Unlock()
-			if f.cfg.Provisioned != nil {
-				f.cfg.Provisioned()
-			}
-			close(done)
+			once.Do(func() {
+				f.mu.Lock()
+				f.elapsed = append(f.elapsed, e.Elapsed)
+				f.last = time.Now()
+				f.mu.Unlock()
+				if f.cfg.Provisioned != nil {
+					f.cfg.Provisioned()
+				}
+				close(done)
+			})
 		},
 	})
 	return a, done, err

@@ -54,7 +54,7 @@ func (v *buildInfoVerb) run(context.Context) error {
 	}
 	linked := buildInfo()
 	info := BuildInfo{
-		Version:      version(linked),
+		Version:      cli.Version(),
 		Go:           cmp.Or(linked.GoVersion, runtime.Version()),
 		Platform:     runtime.GOOS + "/" + runtime.GOARCH,
 		Dependencies: []Dependency{},

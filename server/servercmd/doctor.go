@@ -37,7 +37,7 @@ func AddDoctor(to Parent, all Verbs) {
 }
 
 func (v *doctorVerb) run(ctx context.Context) error {
-	v.cfg.Version = version(buildInfo())
+	v.cfg.Version = cli.Version()
 	findings, err := server.Doctor(ctx, v.cfg)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 
+	"muster/internal/cli"
 	"muster/server"
 )
 
@@ -47,7 +48,7 @@ func (v *runVerb) run(ctx context.Context) error {
 		handler = slog.NewJSONHandler(v.log, options)
 	}
 	v.cfg.Log = slog.New(handler)
-	v.cfg.Version = version(buildInfo())
+	v.cfg.Version = cli.Version()
 	s, err := server.New(v.cfg)
 	if err != nil {
 		return err

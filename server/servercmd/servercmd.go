@@ -43,25 +43,6 @@ func (f *files) add(c *kingpin.CmdClause) {
 		PlaceHolder("FILE").StringVar(&f.cfg.FactsFile)
 }
 
-// version returns the version of this program: the module's, or the commit that
-// it was built from.
-func version(info *debug.BuildInfo) string {
-	v := info.Main.Version
-	if v != "" && v != "(devel)" {
-		return v
-	}
-	revision, modified := "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision" && len(s.Value) >= 12:
-			revision = "-" + s.Value[:12]
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = "-modified"
-		}
-	}
-	return "devel" + revision + modified
-}
-
 // buildInfo is what the linker recorded; empty if it recorded nothing.
 func buildInfo() *debug.BuildInfo {
 	if info, ok := debug.ReadBuildInfo(); ok {

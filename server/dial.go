@@ -120,7 +120,7 @@ func (s *Server) provisioningOptions(ctx context.Context, t *token, b discover.B
 		s.once.unpinned(ctx, s.cfg.Log, b.URL)
 		// The node has no authority to verify by; that is what provisioning
 		// brings. Choria's nodes do the same.
-		return append(options, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true})) //nolint:gosec // see above
+		return append(options, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}))
 	}
 	return append(options, nats.Secure(pinnedTLS(t.limits.CA, b.Host, s.nowFor)))
 }
@@ -131,7 +131,7 @@ func pinnedTLS(pin, host string, now func(time.Time) time.Time) *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         host,
-		InsecureSkipVerify: true, //nolint:gosec // VerifyConnection does it, by the pin
+		InsecureSkipVerify: true, // VerifyConnection does it, by the pin
 		VerifyConnection: func(cs tls.ConnectionState) error {
 			return verifyPinned(cs.PeerCertificates, pin, host, now)
 		},

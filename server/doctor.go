@@ -154,7 +154,7 @@ func (d *doctor) checkFiles() {
 		d.say(StatusOK, what, "", "%s holds no set yet", d.at.live)
 	case len(missing) > 0 && d.view.mode == ModeProvisioning:
 		d.say(StatusOK, what, "", "%s lacks %s, which provisioning brings", d.at.live, strings.Join(missing, ", "))
-	case len(missing) > 0 && !(len(missing) == 1 && missing[0] == confName && d.view.conf != nil):
+	case len(missing) > 0 && (len(missing) > 1 || missing[0] != confName || d.view.conf == nil):
 		d.say(StatusFail, what, "let the node enroll (provision = true in server.conf)", "%s lacks %s", d.at.live, strings.Join(missing, ", "))
 	default:
 		d.say(StatusOK, what, "", "%s is complete", d.at.live)

@@ -17,7 +17,7 @@ func exchange(a, b string) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOTSUP):
-		return fmt.Errorf("%w (%v)", errNoExchange, err)
+		return fmt.Errorf("%w: %w", errNoExchange, err)
 	}
 	return &os.LinkError{Op: "exchange", Old: a, New: b, Err: err}
 }

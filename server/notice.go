@@ -19,7 +19,7 @@ type notices struct {
 func (n *notices) problem(ctx context.Context, log *slog.Logger, level slog.Level, message string, err error, attrs ...any) bool {
 	text := err.Error()
 	if n.last[message] == gist(text) {
-		log.DebugContext(ctx, message, append(attrs, "err", text)...)
+		log.DebugContext(ctx, message, append(attrs, "err", text)...) //nolint:sloglint // callers pass literals
 		return false
 	}
 	if n.last == nil {
@@ -30,7 +30,7 @@ func (n *notices) problem(ctx context.Context, log *slog.Logger, level slog.Leve
 	if remedy := remedyOf(err); remedy != "" {
 		attrs = append(attrs, "remedy", remedy)
 	}
-	log.Log(ctx, level, message, attrs...)
+	log.Log(ctx, level, message, attrs...) //nolint:sloglint // callers pass literals
 	return true
 }
 

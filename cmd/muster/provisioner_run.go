@@ -14,9 +14,9 @@ import (
 
 // runVerb is "muster provisioner run".
 type runVerb struct {
-	config              string
-	check               bool
-	logLevel, logFormat string
+	config string
+	check  bool
+	log    cli.LogFlags
 }
 
 const runHelp = `Serves until it is told to stop (SIGTERM, or Ctrl-C): it then takes no further
@@ -29,15 +29,12 @@ func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
 	c := parent.Command("run", "Run the provisioner with its broker.").HelpLong(runHelp)
 	c.Flag("config", "Configuration file.").Default("/etc/muster/provisioner/provisioner.yaml").PlaceHolder("FILE").StringVar(&v.config)
 	c.Flag("check", "Load and check everything, start nothing, print nothing.").BoolVar(&v.check)
-	addLogFlags(c, &v.logLevel, &v.logFormat)
+	v.log.Add(c, "info")
 	all[c.FullCommand()] = v.run
 }
 
 func (v *runVerb) run(ctx context.Context) error {
-	log, err := newLog(os.Stderr, v.logLevel, v.logFormat)
-	if err != nil {
-		return err
-	}
+	log, _ := v.log.New(os.Stderr)
 	d, err := daemon.Load(v.config, daemon.Options{Version: cli.Version(), Log: log}) //nolint:contextcheck // bounded by the time-out of the policy's tests
 	if err != nil {
 		return fmt.Errorf("configuration of the provisioner:\n%w", err)

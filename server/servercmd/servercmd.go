@@ -8,16 +8,16 @@
 package servercmd
 
 import (
-	"context"
 	"runtime/debug"
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"muster/internal/cli"
 	"muster/server"
 )
 
-// Verbs maps the full name of a verb, as kingpin spells it, to what it does.
-type Verbs = map[string]func(context.Context) error
+// Verbs is what a verb adds itself to.
+type Verbs = cli.Verbs
 
 // A Parent is a command, or the program, that a verb is added to.
 type Parent interface {

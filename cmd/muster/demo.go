@@ -49,9 +49,7 @@ func (v *demoVerb) run(ctx context.Context) error {
 		defer func() { _ = os.RemoveAll(temporary) }() // the worst is a directory too many in /tmp
 		dir = filepath.Join(temporary, "demo")
 	}
-	bar := cli.NewProgress(os.Stderr, "enrolling", v.nodes)
-	r, err := demo.Run(ctx, demo.Config{Nodes: v.nodes, Dir: dir, Version: cli.Version(), Provisioned: func() { bar.Add(1) }})
-	bar.Done()
+	r, err := demo.Run(ctx, demo.Config{Nodes: v.nodes, Dir: dir, Version: cli.Version(), Progress: progress})
 	if err != nil {
 		return err
 	}
@@ -65,6 +63,12 @@ func (v *demoVerb) run(ctx context.Context) error {
 		return fmt.Errorf("%d things are missing, the first: %s", len(r.Missing), r.Missing[0])
 	}
 	return nil
+}
+
+// progress shows a phase of the demo on standard error.
+func progress(label string, nodes int) (one, end func()) {
+	bar := cli.NewProgress(os.Stderr, label, nodes)
+	return func() { bar.Add(1) }, bar.Done
 }
 
 func (v *demoVerb) print(w io.Writer, r *demo.Result) error {

@@ -25,8 +25,11 @@ const checksAtOnce = 16
 func (f *fleet) check(ctx context.Context) {
 	var g errgroup.Group
 	g.SetLimit(checksAtOnce)
+	one, end := f.cfg.Progress("reconnecting", f.cfg.Nodes)
+	defer end()
 	for i := range f.cfg.Nodes {
 		g.Go(func() error {
+			defer one()
 			pair, roots, err := f.verify(i)
 			if err != nil {
 				f.missing("%s: %v", identity(i), err)

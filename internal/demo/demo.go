@@ -33,9 +33,10 @@ type Config struct {
 	Dir     string // where everything goes; missing or empty
 	Version string
 
-	// Provisioned is called each time that one more node is provisioned. It
-	// may be called concurrently. Optional.
-	Provisioned func()
+	// Progress is called at the beginning of each phase, with what it does and
+	// for how many nodes. It returns what is called for each node that is done,
+	// perhaps concurrently, and what is called at the phase's end. Optional.
+	Progress func(label string, nodes int) (one, end func())
 
 	// Timeout bounds the enrollment of all. Optional; default 1 minute and
 	// 50 ms a node, ten times what two slow cores need.
@@ -82,6 +83,9 @@ deny contains "machines in quarantine stay out" if input.facts.quarantine == tru
 func Run(ctx context.Context, cfg Config) (*Result, error) {
 	if cfg.Nodes < 1 || cfg.Nodes > MaxNodes {
 		return nil, fmt.Errorf("%d nodes, want 1 to %d", cfg.Nodes, MaxNodes)
+	}
+	if cfg.Progress == nil {
+		cfg.Progress = func(string, int) (one, end func()) { return func() {}, func() {} }
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute+time.Duration(cfg.Nodes)*50*time.Millisecond)
 	f := &fleet{cfg: cfg, result: &Result{Nodes: cfg.Nodes, Dir: cfg.Dir}}
@@ -220,8 +224,9 @@ func (f *fleet) provision(ctx context.Context) error {
 	var g errgroup.Group
 	var waiting sync.WaitGroup
 	start := time.Now()
+	one, end := f.cfg.Progress("enrolling", f.cfg.Nodes)
 	for i := range f.cfg.Nodes {
-		a, done, err := f.newAgent(i)
+		a, done, err := f.newAgent(i, one)
 		if err != nil {
 			return err
 		}
@@ -234,14 +239,16 @@ func (f *fleet) provision(ctx context.Context) error {
 		g.Go(func() error { return a.Run(agents) })
 	}
 	waiting.Wait()
+	end()
 	f.measure(start)
 	f.check(ctx)
 	stop()
 	return errors.Join(g.Wait(), ctx.Err())
 }
 
-// newAgent makes one agent. The channel is closed once it is provisioned.
-func (f *fleet) newAgent(i int) (*server.Server, <-chan struct{}, error) {
+// newAgent makes one agent. Once it is provisioned, one is called and the
+// channel closed.
+func (f *fleet) newAgent(i int, one func()) (*server.Server, <-chan struct{}, error) {
 	done := make(chan struct{})
 	var once sync.Once // a node that enrolls again confirms again
 	dir := f.dir(i)
@@ -258,9 +265,7 @@ func (f *fleet) newAgent(i int) (*server.Server, <-chan struct{}, error) {
 				f.elapsed = append(f.elapsed, e.Elapsed)
 				f.last = time.Now()
 				f.mu.Unlock()
-				if f.cfg.Provisioned != nil {
-					f.cfg.Provisioned()
-				}
+				one()
 				close(done)
 			})
 		},

@@ -1,0 +1,29 @@
+package seal_test
+
+import (
+	"fmt"
+
+	"muster/internal/seal"
+	"muster/internal/wire"
+)
+
+// A node asks, a provisioner answers, and what is between them reads nothing.
+func Example() {
+	private, _ := seal.GenerateKey()
+	opener, _ := seal.NewOpener(private)
+
+	// The node has the public key from its token.
+	public, _ := seal.ParsePublicKey(private.Public().String())
+	request, replies, _ := seal.EncodeRequest(public, &wire.EnrollRequest{ID: "r1", Identity: "web1.example.net", Boot: "b1"})
+
+	// The provisioner.
+	envelope, _ := wire.Open(request, wire.MaxMessageBytes)
+	message, sealer, _ := opener.OpenRequest(envelope)
+	r, _ := wire.DecodeEnroll(message)
+	answer, _ := sealer.EncodeReply(&wire.Reply{ID: r.ID, Refusal: &wire.Refusal{Code: wire.CodeBusy}})
+
+	// The node again.
+	reply, err := replies.DecodeReply(answer)
+	fmt.Println(r.Identity, reply.ID, reply.Refusal.Code, err)
+	// Output: web1.example.net r1 busy <nil>
+}

@@ -1,0 +1,130 @@
+package seal
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"muster/internal/wire"
+)
+
+// ErrPlain means that a message that had to be sealed came in plain. It may be
+// anybody's. A node may let the wait of a plain refusal slow its next attempt
+// (see [wire.Refusal.Wait]) and must not believe anything else in it.
+var ErrPlain = errors.New("message is not sealed")
+
+const (
+	requestFrame = len(`{"v":1,"sealed":true,"key":"","enc":"","ct":""}`) + (idBytes+2)/3*4 + (encapsulatedBytes+2)/3*4
+	replyFrame   = len(`{"v":1,"sealed":true,"ct":""}`)
+
+	// MaxRequestBytes is the largest plain message, envelope and all, that fits
+	// into a sealed one of [wire.MaxMessageBytes], 48,892 bytes: base64 makes
+	// four bytes of three. A full token, full facts (40 KiB together) and a
+	// certificate request of 5 KiB fit.
+	MaxRequestBytes = ((wire.MaxMessageBytes-requestFrame)/4*3-tagBytes)/padTo*padTo - lengthBytes
+
+	// MaxReplyBytes is the largest sealed reply, 683 KiB: a plain one of
+	// [wire.MaxReplyBytes] in base64. A broker's max_payload must be above it;
+	// NATS has 1 MiB unless told otherwise.
+	MaxReplyBytes = (maxFrameBytes+2)/3*4 + replyFrame
+)
+
+// EncodeRequest returns an enroll request in a sealed envelope. The opener is
+// for the replies to it; a retry is sealed anew and has an opener of its own.
+// The error wraps [wire.ErrTooLarge] if the plain message is above
+// [MaxRequestBytes], or [ErrKey] if k is the zero value.
+func EncodeRequest(k PublicKey, message any) ([]byte, *ReplyOpener, error) {
+	return encode(k, PurposeEnroll, message)
+}
+
+// EncodeApplied returns a confirmation in a sealed envelope; otherwise it is
+// like [EncodeRequest].
+func EncodeApplied(k PublicKey, message *wire.Applied) ([]byte, *ReplyOpener, error) {
+	return encode(k, PurposeApplied, message)
+}
+
+func encode(k PublicKey, purpose Purpose, message any) ([]byte, *ReplyOpener, error) {
+	plain, err := wire.Encode(message)
+	if err != nil {
+		return nil, nil, fmt.Errorf("seal: %w", err)
+	}
+	if len(plain) > MaxRequestBytes {
+		return nil, nil, fmt.Errorf("seal: %w: %d bytes, limit %d", wire.ErrTooLarge, len(plain), MaxRequestBytes)
+	}
+	s, reply, err := k.Seal(purpose, plain, nil)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := json.Marshal(wire.Envelope{Version: wire.Version, Sealed: true, Key: s.Key, Encapsulated: s.Encapsulated, Ciphertext: s.Ciphertext})
+	if err != nil {
+		return nil, nil, fmt.Errorf("seal: %w", err)
+	}
+	return b, reply, nil
+}
+
+// OpenRequest opens the enroll request in e, which [wire.Open] has decoded.
+// What it returns is a plain message, a stranger's, for [wire.DecodeEnroll].
+// Every reply from here on, whatever the message turns out to be, goes through
+// the ReplySealer. The error wraps [ErrPlain], [ErrUnknownKey] or [ErrOpen].
+func (o *Opener) OpenRequest(e *wire.Envelope) (message []byte, reply *ReplySealer, err error) {
+	return o.openEnvelope(PurposeEnroll, e)
+}
+
+// OpenApplied opens the confirmation in e, for [wire.DecodeApplied]; otherwise
+// it is like [Opener.OpenRequest].
+func (o *Opener) OpenApplied(e *wire.Envelope) (message []byte, reply *ReplySealer, err error) {
+	return o.openEnvelope(PurposeApplied, e)
+}
+
+func (o *Opener) openEnvelope(purpose Purpose, e *wire.Envelope) ([]byte, *ReplySealer, error) {
+	switch {
+	case e == nil || !e.Sealed:
+		return nil, nil, ErrPlain
+	case e.Version != wire.Version:
+		return nil, nil, fmt.Errorf("%w: version %d, want %d", ErrOpen, e.Version, wire.Version)
+	}
+	return o.Open(purpose, &Sealed{Key: e.Key, Encapsulated: e.Encapsulated, Ciphertext: e.Ciphertext}, nil)
+}
+
+// EncodeReply returns message, a *[wire.Reply], in a sealed envelope. The error
+// wraps [wire.ErrTooLarge] if the plain message is above [wire.MaxReplyBytes].
+func (r *ReplySealer) EncodeReply(message any) ([]byte, error) {
+	plain, err := wire.Encode(message)
+	if err != nil {
+		return nil, fmt.Errorf("seal reply: %w", err)
+	}
+	frame, err := r.Seal(plain)
+	if err != nil {
+		return nil, err
+	}
+	b, err := json.Marshal(wire.Envelope{Version: wire.Version, Sealed: true, Ciphertext: frame})
+	if err != nil {
+		return nil, fmt.Errorf("seal reply: %w", err)
+	}
+	return b, nil
+}
+
+// DecodeReply decodes what [ReplySealer.EncodeReply] made, of at most
+// [MaxReplyBytes]. The reply came from a holder of the seal key and answers this
+// request.
+//
+// The error wraps [ErrPlain], [ErrOpen], or an error of [wire.Open] or
+// [wire.DecodeReply]. Whichever it is, the node goes on waiting: anybody can
+// send what causes it.
+func (r *ReplyOpener) DecodeReply(b []byte) (*wire.Reply, error) {
+	e, err := wire.Open(b, MaxReplyBytes)
+	if err != nil {
+		return nil, fmt.Errorf("sealed reply: %w", err)
+	}
+	if !e.Sealed {
+		return nil, fmt.Errorf("reply: %w", ErrPlain)
+	}
+	if e.Key != "" || e.Encapsulated != nil {
+		return nil, fmt.Errorf("sealed reply: %w: members of a request", ErrOpen)
+	}
+	plain, err := r.Open(e.Ciphertext)
+	if err != nil {
+		return nil, fmt.Errorf("sealed reply: %w", err)
+	}
+	return wire.DecodeReply(plain)
+}

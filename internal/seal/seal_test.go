@@ -1,0 +1,547 @@
+package seal_test
+
+import (
+	"bytes"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/ecdh"
+	"crypto/hkdf"
+	"crypto/hpke"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"muster/internal/seal"
+	"muster/internal/wire"
+)
+
+// testKey returns the same key every time it is given the same name.
+func testKey(t testing.TB, name string) *seal.PrivateKey {
+	t.Helper()
+	k, err := seal.NewPrivateKey(ecdhKey(t, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func ecdhKey(t testing.TB, name string) *ecdh.PrivateKey {
+	t.Helper()
+	seed := sha256.Sum256([]byte("muster seal test key " + name))
+	k, err := ecdh.X25519().NewPrivateKey(seed[:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+func testOpener(t testing.TB, names ...string) *seal.Opener {
+	t.Helper()
+	var keys []*seal.PrivateKey
+	for _, name := range names {
+		keys = append(keys, testKey(t, name))
+	}
+	o, err := seal.NewOpener(keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// mustSeal seals to the key of that name.
+func mustSeal(t testing.TB, name string, purpose seal.Purpose, plaintext, aad string) (*seal.Sealed, *seal.ReplyOpener) {
+	t.Helper()
+	s, reply, err := testKey(t, name).Public().Seal(purpose, []byte(plaintext), []byte(aad))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s, reply
+}
+
+// refused checks that s does not open, for the reason want, and that nothing
+// comes beside the error.
+func refused(t *testing.T, o *seal.Opener, purpose seal.Purpose, s *seal.Sealed, aad string, want error) {
+	t.Helper()
+	plaintext, reply, err := o.Open(purpose, s, []byte(aad))
+	if !errors.Is(err, want) || plaintext != nil || reply != nil {
+		t.Errorf("Open = %q, %v, %v; want only an error %v", plaintext, reply, err, want)
+	}
+}
+
+func TestThereAndBack(t *testing.T) {
+	t.Parallel()
+	o := testOpener(t, "a")
+	tests := map[string]struct{ plaintext, aad, reply string }{
+		"short":                      {"hello", "about", "hello yourself"},
+		"nothing at all":             {"", "", ""},
+		"just below a block":         {strings.Repeat("x", 251), "", strings.Repeat("y", 251)},
+		"a block":                    {strings.Repeat("x", 252), "", strings.Repeat("y", 252)},
+		"just above a block":         {strings.Repeat("x", 253), "", strings.Repeat("y", 253)},
+		"zeros, as the padding":      {strings.Repeat("\x00", 300), "", "\x00"},
+		"the largest":                {strings.Repeat("x", wire.MaxMessageBytes), "", strings.Repeat("y", wire.MaxReplyBytes)},
+		"additional data of its own": {"hello", strings.Repeat("z", 1000), "ok"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, purpose := range []seal.Purpose{seal.PurposeEnroll, seal.PurposeApplied, seal.PurposeConnect} {
+				s, opener := mustSeal(t, "a", purpose, tt.plaintext, tt.aad)
+				if len(s.Encapsulated) != 32 || len(s.Ciphertext)%256 != 16 {
+					t.Fatalf("sealed %d bytes to %d and %d", len(tt.plaintext), len(s.Encapsulated), len(s.Ciphertext))
+				}
+				got, sealer, err := o.Open(purpose, s, []byte(tt.aad))
+				if err != nil || string(got) != tt.plaintext {
+					t.Fatalf("Open = %.40q, %v; want %.40q", got, err, tt.plaintext)
+				}
+				frame, err := sealer.Seal([]byte(tt.reply))
+				if err != nil || len(frame)%256 != 48 {
+					t.Fatalf("reply of %d bytes: frame of %d, %v", len(tt.reply), len(frame), err)
+				}
+				answer, err := opener.Open(frame)
+				if err != nil || string(answer) != tt.reply {
+					t.Fatalf("reply = %.40q, %v; want %.40q", answer, err, tt.reply)
+				}
+			}
+		})
+	}
+}
+
+// tokenText is s as a sealed token.
+func tokenText(s *seal.Sealed) string {
+	enc := base64.RawURLEncoding
+	return strings.Join([]string{"muster-sealed-v1", s.Key, enc.EncodeToString(s.Encapsulated), enc.EncodeToString(s.Ciphertext)}, ".")
+}
+
+// replyText is a frame as a sealed reply.
+func replyText(t testing.TB, frame []byte) []byte {
+	t.Helper()
+	b, err := json.Marshal(wire.Envelope{Version: wire.Version, Sealed: true, Ciphertext: frame})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// handReply is the reply's encryption as the package comment has it, written a
+// second time from crypto's parts.
+func handReply(t *testing.T, secret []byte, s *seal.Sealed, salt []byte) (cipher.AEAD, []byte, []byte) {
+	t.Helper()
+	prk, err := hkdf.Extract(sha256.New, secret, append(slices.Clone(s.Encapsulated), salt...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := hkdf.Expand(sha256.New, prk, "key", 32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nonce, err := hkdf.Expand(sha256.New, prk, "nonce", 12)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	gcm, err := cipher.NewGCM(block)
+	if err != nil {
+		t.Fatal(err)
+	}
+	aad := sha256.Sum256(append(slices.Clone(s.Encapsulated), s.Ciphertext...))
+	return gcm, nonce, aad[:]
+}
+
+// byHand is what pad makes of s, s being shorter than a block.
+func byHand(s string) []byte {
+	return append([]byte{0, 0, 0, byte(len(s))}, append([]byte(s), make([]byte, 252-len(s))...)...)
+}
+
+// infos are the purposes as the protocol spells them.
+var infos = map[seal.Purpose]string{
+	seal.PurposeEnroll: "muster enroll v1", seal.PurposeApplied: "muster applied v1", seal.PurposeConnect: "muster connect v1",
+}
+
+// TestAnotherProgramAsProvisioner opens a request and answers it with nothing
+// but crypto/hpke and the documented format.
+func TestAnotherProgramAsProvisioner(t *testing.T) {
+	t.Parallel()
+	private, err := hpke.NewDHKEMPrivateKey(ecdhKey(t, "a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for purpose, info := range infos {
+		t.Run(info, func(t *testing.T) {
+			t.Parallel()
+			s, opener := mustSeal(t, "a", purpose, "question", "about")
+			r, err := hpke.NewRecipient(s.Encapsulated, private, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), []byte(info))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := r.Open([]byte("about"), s.Ciphertext)
+			if err != nil || !bytes.Equal(got, byHand("question")) {
+				t.Fatalf("opened by hand = %q, %v", got, err)
+			}
+			secret, err := r.Export("muster reply v1", 32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			salt := bytes.Repeat([]byte{7}, 32)
+			gcm, nonce, aad := handReply(t, secret, s, salt)
+			answer, err := opener.Open(gcm.Seal(salt, nonce, byHand("answer"), aad))
+			if err != nil || string(answer) != "answer" {
+				t.Errorf("reply made by hand = %q, %v", answer, err)
+			}
+
+			if answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, padOf(wire.MaxReplyBytes+256), aad)); !errors.Is(err, seal.ErrOpen) {
+				t.Errorf("reply above the limit = %d bytes, %v", len(answer), err)
+			}
+
+			// The same secret, for another request of the same context: a reply is
+			// bound to the very bytes of its request.
+			other := &seal.Sealed{Encapsulated: s.Encapsulated, Ciphertext: append(slices.Clone(s.Ciphertext), 0)}
+			gcm, nonce, aad = handReply(t, secret, other, salt)
+			if answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, byHand("answer"), aad)); !errors.Is(err, seal.ErrOpen) {
+				t.Errorf("reply to other bytes under the same secret = %q, %v", answer, err)
+			}
+		})
+	}
+}
+
+// TestAnotherProgramAsNode is the other direction.
+func TestAnotherProgramAsNode(t *testing.T) {
+	t.Parallel()
+	public, err := hpke.NewDHKEMPublicKey(ecdhKey(t, "a").PublicKey())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for purpose, info := range infos {
+		t.Run(info, func(t *testing.T) {
+			t.Parallel()
+			enc, sender, err := hpke.NewSender(public, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), []byte(info))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ct, err := sender.Seal([]byte("about"), byHand("question"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &seal.Sealed{Key: testKey(t, "a").Public().ID(), Encapsulated: enc, Ciphertext: ct}
+			got, reply, err := testOpener(t, "a").Open(purpose, s, []byte("about"))
+			if err != nil || string(got) != "question" {
+				t.Fatalf("Open = %q, %v", got, err)
+			}
+			frame, err := reply.Seal([]byte("answer"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			secret, err := sender.Export("muster reply v1", 32)
+			if err != nil {
+				t.Fatal(err)
+			}
+			gcm, nonce, aad := handReply(t, secret, s, frame[:32])
+			answer, err := gcm.Open(nil, nonce, frame[32:], aad)
+			if err != nil || !bytes.Equal(answer, byHand("answer")) {
+				t.Errorf("reply opened by hand = %q, %v", answer, err)
+			}
+		})
+	}
+}
+
+// TestNoBitIsFree flips every bit of everything that is sent.
+func TestNoBitIsFree(t *testing.T) {
+	t.Parallel()
+	o := testOpener(t, "a")
+	s, opener := mustSeal(t, "a", seal.PurposeEnroll, "question", "about")
+	_, sealer, err := o.Open(seal.PurposeEnroll, s, []byte("about"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame, err := sealer.Seal([]byte("answer"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	eachBit := func(b []byte, try func(t *testing.T, flipped []byte)) func(*testing.T) {
+		return func(t *testing.T) {
+			t.Parallel()
+			for bit := range len(b) * 8 {
+				flipped := slices.Clone(b)
+				flipped[bit/8] ^= 1 << (bit % 8)
+				try(t, flipped)
+			}
+		}
+	}
+	t.Run("key", eachBit([]byte(s.Key), func(t *testing.T, b []byte) {
+		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: string(b), Encapsulated: s.Encapsulated, Ciphertext: s.Ciphertext}, "about", seal.ErrUnknownKey)
+	}))
+	t.Run("encapsulated key", eachBit(s.Encapsulated, func(t *testing.T, b []byte) {
+		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: s.Key, Encapsulated: b, Ciphertext: s.Ciphertext}, "about", seal.ErrOpen)
+	}))
+	t.Run("ciphertext", eachBit(s.Ciphertext, func(t *testing.T, b []byte) {
+		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: s.Key, Encapsulated: s.Encapsulated, Ciphertext: b}, "about", seal.ErrOpen)
+	}))
+	t.Run("additional data", eachBit([]byte("about"), func(t *testing.T, b []byte) {
+		refused(t, o, seal.PurposeEnroll, s, string(b), seal.ErrOpen)
+	}))
+	t.Run("reply", eachBit(frame, func(t *testing.T, b []byte) {
+		if got, err := opener.Open(b); !errors.Is(err, seal.ErrOpen) || got != nil {
+			t.Errorf("reply with a flipped bit = %q, %v", got, err)
+		}
+	}))
+}
+
+func TestWhatDoesNotOpen(t *testing.T) {
+	t.Parallel()
+	o := testOpener(t, "a", "b")
+	other, _ := mustSeal(t, "a", seal.PurposeEnroll, "question", "")
+	foreign, _ := mustSeal(t, "c", seal.PurposeEnroll, "question", "")
+	tests := map[string]struct {
+		edit func(*seal.Sealed)
+		want error
+	}{
+		"as it is":                       {func(*seal.Sealed) {}, nil},
+		"a key that is not held":         {func(s *seal.Sealed) { *s = *foreign }, seal.ErrUnknownKey},
+		"no key":                         {func(s *seal.Sealed) { s.Key = "" }, seal.ErrUnknownKey},
+		"the other key that is held":     {func(s *seal.Sealed) { s.Key = testKey(t, "b").Public().ID() }, seal.ErrOpen},
+		"encapsulated key of another":    {func(s *seal.Sealed) { s.Encapsulated = other.Encapsulated }, seal.ErrOpen},
+		"ciphertext of another":          {func(s *seal.Sealed) { s.Ciphertext = other.Ciphertext }, seal.ErrOpen},
+		"no encapsulated key":            {func(s *seal.Sealed) { s.Encapsulated = nil }, seal.ErrOpen},
+		"encapsulated key of 31 bytes":   {func(s *seal.Sealed) { s.Encapsulated = s.Encapsulated[:31] }, seal.ErrOpen},
+		"encapsulated key of 33 bytes":   {func(s *seal.Sealed) { s.Encapsulated = append(s.Encapsulated, 0) }, seal.ErrOpen},
+		"encapsulated key of zeros":      {func(s *seal.Sealed) { s.Encapsulated = make([]byte, 32) }, seal.ErrOpen},
+		"no ciphertext":                  {func(s *seal.Sealed) { s.Ciphertext = nil }, seal.ErrOpen},
+		"a tag only":                     {func(s *seal.Sealed) { s.Ciphertext = s.Ciphertext[:16] }, seal.ErrOpen},
+		"truncated by a byte":            {func(s *seal.Sealed) { s.Ciphertext = s.Ciphertext[:len(s.Ciphertext)-1] }, seal.ErrOpen},
+		"truncated by a block":           {func(s *seal.Sealed) { s.Ciphertext = s.Ciphertext[:len(s.Ciphertext)-256] }, seal.ErrOpen},
+		"longer by a byte":               {func(s *seal.Sealed) { s.Ciphertext = append(s.Ciphertext, 0) }, seal.ErrOpen},
+		"longer by a block":              {func(s *seal.Sealed) { s.Ciphertext = append(s.Ciphertext, make([]byte, 256)...) }, seal.ErrOpen},
+		"far too long":                   {func(s *seal.Sealed) { s.Ciphertext = make([]byte, 1<<20+16) }, seal.ErrOpen},
+		"sealed without padding":         {unpadded(t, []byte("question")), seal.ErrOpen},
+		"padded with something":          {unpadded(t, append(byHand("question")[:255], 1)), seal.ErrOpen},
+		"padded by a block too much":     {unpadded(t, append(byHand("question"), make([]byte, 256)...)), seal.ErrOpen},
+		"length beyond the end":          {unpadded(t, append([]byte{0, 0, 0, 253}, make([]byte, 252)...)), seal.ErrOpen},
+		"length of four gigabytes":       {unpadded(t, append([]byte{255, 255, 255, 255}, make([]byte, 252)...)), seal.ErrOpen},
+		"well sealed, but too large":     {unpadded(t, padOf(wire.MaxMessageBytes+256)), seal.ErrOpen},
+		"ours, the padding made by hand": {unpadded(t, byHand("question")), nil},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _ := mustSeal(t, "a", seal.PurposeEnroll, strings.Repeat("question", 64), "")
+			tt.edit(s)
+			if tt.want != nil {
+				refused(t, o, seal.PurposeEnroll, s, "", tt.want)
+			} else if _, _, err := o.Open(seal.PurposeEnroll, s, nil); err != nil {
+				t.Errorf("Open: %v", err)
+			}
+		})
+	}
+	refused(t, o, seal.PurposeEnroll, nil, "", seal.ErrOpen)
+}
+
+// padOf is n zeros, padded.
+func padOf(n int) []byte {
+	b := make([]byte, seal.Padded(n))
+	seal.Pad(b, make([]byte, n))
+	return b
+}
+
+// unpadded makes of a sealed message one that holds b as it is.
+func unpadded(t *testing.T, b []byte) func(*seal.Sealed) {
+	return func(s *seal.Sealed) {
+		raw, err := testKey(t, "a").Public().SealUnpadded(seal.PurposeEnroll, b, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		*s = *raw
+	}
+}
+
+func TestOnePurposeIsNoOther(t *testing.T) {
+	t.Parallel()
+	o := testOpener(t, "a")
+	for from := range infos {
+		s, _ := mustSeal(t, "a", from, "question", "")
+		for to := range infos {
+			if from != to {
+				refused(t, o, to, s, "", seal.ErrOpen)
+			}
+		}
+		for _, none := range []seal.Purpose{0, 4, 255} {
+			refused(t, o, none, s, "", seal.ErrOpen)
+			if s, r, err := testKey(t, "a").Public().Seal(none, nil, nil); err == nil || s != nil || r != nil {
+				t.Errorf("Seal for purpose %d = %v, %v, %v; want only an error", none, s, r, err)
+			}
+		}
+	}
+}
+
+// TestAReplyIsForItsRequest delivers each of two replies to both requests.
+func TestAReplyIsForItsRequest(t *testing.T) {
+	t.Parallel()
+	o := testOpener(t, "a")
+	var openers []*seal.ReplyOpener
+	var frames [][]byte
+	for range 2 {
+		s, opener := mustSeal(t, "a", seal.PurposeEnroll, "the same question", "")
+		_, sealer, err := o.Open(seal.PurposeEnroll, s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		frame, err := sealer.Seal([]byte("answer"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		openers, frames = append(openers, opener), append(frames, frame)
+	}
+	spliced := append(slices.Clone(frames[0][:32]), frames[1][32:]...)
+	for i, opener := range openers {
+		for name, frame := range map[string][]byte{
+			"of the other": frames[1-i], "spliced": spliced, "empty": nil, "salt and tag only": frames[i][:48],
+			"truncated by a byte": frames[i][:len(frames[i])-1], "longer by a block": append(slices.Clone(frames[i]), make([]byte, 256)...),
+			"far too long": make([]byte, 1<<20+48),
+		} {
+			if got, err := opener.Open(frame); !errors.Is(err, seal.ErrOpen) || got != nil {
+				t.Errorf("request %d, reply %s = %q, %v; want %v", i, name, got, err, seal.ErrOpen)
+			}
+		}
+		if got, err := opener.Open(frames[i]); err != nil || string(got) != "answer" {
+			t.Errorf("request %d, its own reply after the others = %q, %v", i, got, err)
+		}
+	}
+}
+
+// TestAReplayedRequestReusesNoKey opens one request twice, as somebody who
+// recorded it can have it done, and checks that the two replies share nothing.
+func TestAReplayedRequestReusesNoKey(t *testing.T) {
+	t.Parallel()
+	o := testOpener(t, "a")
+	s, opener := mustSeal(t, "a", seal.PurposeEnroll, "question", "")
+	seen := map[string]bool{}
+	for range 2 {
+		_, sealer, err := o.Open(seal.PurposeEnroll, s, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			frame, err := sealer.Seal([]byte("answer"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got, err := opener.Open(frame); err != nil || string(got) != "answer" {
+				t.Fatalf("reply = %q, %v", got, err)
+			}
+			for _, part := range []string{string(frame[:32]), string(frame[32:48])} {
+				if seen[part] {
+					t.Error("two replies begin alike")
+				}
+				seen[part] = true
+			}
+		}
+	}
+}
+
+func TestRotation(t *testing.T) {
+	t.Parallel()
+	before, during, after := testOpener(t, "old"), testOpener(t, "old", "new"), testOpener(t, "new")
+	tests := map[string]struct {
+		o          *seal.Opener
+		toOld, new error
+	}{
+		"before": {before, nil, seal.ErrUnknownKey}, "during": {during, nil, nil}, "after": {after, seal.ErrUnknownKey, nil},
+	}
+	for name, tt := range tests {
+		for key, want := range map[string]error{"old": tt.toOld, "new": tt.new} {
+			s, _ := mustSeal(t, key, seal.PurposeEnroll, "question", "")
+			got, _, err := tt.o.Open(seal.PurposeEnroll, s, nil)
+			if !errors.Is(err, want) || want == nil && string(got) != "question" {
+				t.Errorf("%s rotation, sealed to the %s key: %q, %v; want %v", name, key, got, err, want)
+			}
+		}
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	t.Parallel()
+	k := testKey(t, "a").Public()
+	if s, r, err := k.Seal(seal.PurposeEnroll, make([]byte, wire.MaxMessageBytes+1), nil); !errors.Is(err, wire.ErrTooLarge) || s != nil || r != nil {
+		t.Errorf("Seal above the limit = %v, %v, %v", s, r, err)
+	}
+	s, _ := mustSeal(t, "a", seal.PurposeEnroll, "", "")
+	_, sealer, err := testOpener(t, "a").Open(seal.PurposeEnroll, s, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if frame, err := sealer.Seal(make([]byte, wire.MaxReplyBytes+1)); !errors.Is(err, wire.ErrTooLarge) || frame != nil {
+		t.Errorf("reply above the limit = %d bytes, %v", len(frame), err)
+	}
+}
+
+// TestZeroValues checks that what nobody made refuses to work, and does not
+// panic or encrypt under a key that everybody knows.
+func TestZeroValues(t *testing.T) {
+	t.Parallel()
+	if s, r, err := (seal.PublicKey{}).Seal(seal.PurposeEnroll, nil, nil); !errors.Is(err, seal.ErrKey) || s != nil || r != nil {
+		t.Errorf("Seal to the zero key = %v, %v, %v", s, r, err)
+	}
+	for _, r := range []*seal.ReplySealer{nil, {}} {
+		if b, err := r.Seal(nil); err == nil || b != nil {
+			t.Errorf("reply to nothing = %q, %v", b, err)
+		}
+	}
+	for _, r := range []*seal.ReplyOpener{nil, {}} {
+		if b, err := r.Open(make([]byte, 304)); !errors.Is(err, seal.ErrOpen) || b != nil {
+			t.Errorf("reply to nothing opened = %q, %v", b, err)
+		}
+	}
+	s, _ := mustSeal(t, "a", seal.PurposeEnroll, "", "")
+	refused(t, new(seal.Opener), seal.PurposeEnroll, s, "", seal.ErrUnknownKey)
+}
+
+// TestOpenerIsShared has many nodes served at once by one Opener, and each
+// exchange used from several sides.
+func TestOpenerIsShared(t *testing.T) {
+	t.Parallel()
+	o := testOpener(t, "a", "b")
+	var wg sync.WaitGroup
+	for i := range 16 {
+		wg.Go(func() {
+			question := fmt.Sprintf("question %d", i)
+			s, opener, err := testKey(t, []string{"a", "b"}[i%2]).Public().Seal(seal.PurposeEnroll, []byte(question), nil)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			var again sync.WaitGroup
+			for range 2 {
+				again.Go(func() {
+					got, sealer, err := o.Open(seal.PurposeEnroll, s, nil)
+					if err != nil || string(got) != question {
+						t.Errorf("Open = %q, %v; want %q", got, err, question)
+						return
+					}
+					var replies sync.WaitGroup
+					for range 2 {
+						replies.Go(func() {
+							frame, err := sealer.Seal(got)
+							if err != nil {
+								t.Error(err)
+								return
+							}
+							if answer, err := opener.Open(frame); err != nil || string(answer) != question {
+								t.Errorf("reply = %q, %v; want %q", answer, err, question)
+							}
+						})
+					}
+					replies.Wait()
+				})
+			}
+			again.Wait()
+		})
+	}
+	wg.Wait()
+}

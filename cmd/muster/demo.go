@@ -93,9 +93,9 @@ func (v *demoVerb) print(w io.Writer, r *demo.Result) error {
 		return err
 	}
 	var refused cli.Table
-	refused.Add("NODE", "WHAT IS WRONG", "CODE", "WHY")
+	refused.Add("NODE", "WHAT IS WRONG", "CODE", "THE NODE IS TOLD", "WHY")
 	for _, f := range r.Refusals {
-		refused.Add(f.Node, f.What, f.Code, f.Cause)
+		refused.Add(f.Node, f.What, f.Code, f.Told, f.Cause)
 	}
 	if _, err := fmt.Fprintln(w); err != nil {
 		return err

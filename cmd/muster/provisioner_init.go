@@ -3,8 +3,10 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -44,25 +46,56 @@ func (v *initVerb) run(context.Context) error {
 	if v.setup.TrustDomain == "" {
 		v.setup.TrustDomain = domainOf(v.setup.Name)
 	}
+	if err := v.setup.Check(); err != nil {
+		return cli.Usage(program+" provisioner init", err)
+	}
 	if err := daemon.Init(v.dir, v.setup); err != nil {
 		return err
-	}
-	urls := v.setup
-	if len(urls.BrokerNames) == 0 {
-		urls.BrokerNames = []string{urls.Name}
 	}
 	if v.setup.TrustFirstUse {
 		cli.Say(os.Stderr, program, "warning: --trust-first-use: whoever has a token can enroll under any name that was never seen")
 	}
-	_, err := fmt.Fprintf(os.Stdout, `%[1]s is ready. Next:
+	if v.setup.OnlyHere() {
+		cli.Say(os.Stderr, program, "warning: the broker listens on this machine only: nodes elsewhere need --listen :4222, or broker.listen in provisioner.yaml")
+	}
+	return v.next(os.Stdout)
+}
+
+// next prints how to go on.
+func (v *initVerb) next(w io.Writer) error {
+	names := v.setup
+	if len(names.BrokerNames) == 0 {
+		names.BrokerNames = []string{names.Name}
+	}
+	path := func(parts ...string) string { return quoted(filepath.Join(append([]string{v.dir}, parts...)...)) }
+	node := "web1." + v.setup.TrustDomain
+	_, err := fmt.Fprintf(w, `%[1]s is ready. Next:
 
   muster jwt provisioning.jwt %[2]s --insecure --token "$(openssl rand -hex 16)" --urls %[3]s --default --ca %[4]s
   muster provisioner run --config %[5]s
-  muster server run --token provisioning.jwt
+  muster server run --token provisioning.jwt --ssl-dir web1 --config web1/server.conf --identity %[6]s
 
-The first signs a token, which goes onto your image as /etc/provisioning.jwt; the second serves the nodes that
-present it; the third is such a node. Keep %[6]s somewhere off this machine.
-`, v.dir, filepath.Join(v.dir, "signer-key.pem"), urls.BrokerURLs(), filepath.Join(v.dir, "ca", "root.pem"),
-		filepath.Join(v.dir, "provisioner.yaml"), filepath.Join(v.dir, "ca", "root-key.pem"))
+The first signs a token, which goes onto your image as /etc/provisioning.jwt. The second serves the nodes that
+present it. The third is such a node, in a directory of its own; on a real one, muster-server run is enough.
+`, quoted(v.dir), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"), path("provisioner.yaml"), node)
+	if err == nil && !v.setup.TrustFirstUse {
+		_, err = fmt.Fprintf(w, `Its name was never seen, so it waits until you approve it:
+
+  printf 'allow:\n  - pattern: %s\n' > %s
+
+`, node, path("allow-list.yaml"))
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(w, "Keep %s somewhere off this machine.\n", path("ca", "root-key.pem"))
+	}
 	return err
+}
+
+// quoted returns a path as a shell takes it.
+func quoted(path string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-"
+	if strings.Trim(path, plain) == "" {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }

@@ -18,6 +18,7 @@ import (
 var graph = map[string][]string{
 	"internal/wire":       {},
 	"internal/conffile":   {"internal/wire"},
+	"internal/seal":       {"internal/wire"},
 	"internal/discover":   {"internal/wire"},
 	"internal/cli":        {},
 	"jwt":                 {"internal/wire"},
@@ -32,7 +33,7 @@ var graph = map[string][]string{
 	"server/servercmd":    {"internal/cli", "server"},
 	"internal/simnode":    {"internal/wire"},
 	"internal/demo":       {"internal/wire", "internal/daemon", "internal/simnode", "jwt", "provisioner", "server"},
-	"internal/daemon": {"internal/wire", "internal/conffile", "internal/discover", "jwt", "policies", "provisioner", "provisioner/ca",
+	"internal/daemon": {"internal/wire", "internal/conffile", "internal/discover", "internal/seal", "jwt", "policies", "provisioner", "provisioner/ca",
 		"provisioner/broker", "provisioner/helper", "provisioner/natsapi", "provisioner/store"},
 	"internal/testbed": {"internal/wire", "internal/conffile", "internal/daemon", "internal/simnode", "jwt", "provisioner", "provisioner/ca", "server"},
 }

@@ -115,6 +115,7 @@ func (l *allowList) run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(allowCheck)
 	defer tick.Stop()
+	gone := false
 	for {
 		select {
 		case <-ctx.Done():
@@ -122,8 +123,16 @@ func (l *allowList) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		info, err := os.Stat(l.path)
-		if err != nil || l.seen != nil && os.SameFile(info, l.seen) && info.ModTime().Equal(l.seen.ModTime()) && info.Size() == l.seen.Size() {
-			continue // gone for a moment while an editor writes, or unchanged
+		if err != nil {
+			if !gone {
+				l.log.ErrorContext(ctx, "allow-list not read: the one before stays in force", "err", err)
+			}
+			gone = true
+			continue
+		}
+		gone = false
+		if l.seen != nil && os.SameFile(info, l.seen) && info.ModTime().Equal(l.seen.ModTime()) && info.Size() == l.seen.Size() {
+			continue
 		}
 		if err := l.load(); err != nil {
 			l.log.ErrorContext(ctx, "allow-list not read: the one before stays in force", "err", err)

@@ -107,8 +107,8 @@ type Config struct {
 		Template string `yaml:"template"`
 
 		// Helper is a command line that gets the request as JSON on stdin and
-		// answers with JSON on stdout, as Choria's provisioner runs it.
-		// Optional.
+		// answers with JSON on stdout, as Choria's provisioner runs it. A
+		// program without a slash is looked up in PATH. Optional.
 		Helper string `yaml:"helper"`
 
 		// Timeout bounds one run of the helper, 100ms to 5m. Defaults to 10s.
@@ -129,6 +129,8 @@ type Config struct {
 	// "*.privileged.example.net". Optional. Names of brokers and provisioners
 	// and those in tokens' URLs and SRV records are reserved anyway.
 	Reserved []string `yaml:"reserved"`
+
+	dir string // of the configuration file, for programs beside it
 }
 
 // SignerConfig is one signer of tokens.
@@ -207,12 +209,7 @@ func (c *Config) Validate() error {
 }
 
 func (c *Config) validateBroker(v *validation) {
-	host, port, err := net.SplitHostPort(c.Broker.Listen)
-	if err != nil {
-		v.bad("broker.listen", "is %q, want host:port", c.Broker.Listen)
-	} else if n, err := strconv.Atoi(port); err != nil || n < 0 || n > 65535 || host != "" && net.ParseIP(host) == nil {
-		v.bad("broker.listen", "is %q, want an IP address (or nothing) and a port of 0 to 65535", c.Broker.Listen)
-	}
+	v.listen("broker.listen", c.Broker.Listen)
 	if len(c.Broker.Names) == 0 {
 		v.bad("broker.names", "missing: the host names under which nodes reach the broker")
 	}
@@ -220,9 +217,7 @@ func (c *Config) validateBroker(v *validation) {
 		v.name(fmt.Sprintf("broker.names[%d]", i), n)
 	}
 	for i, a := range c.Broker.Addresses {
-		if net.ParseIP(a) == nil {
-			v.bad(fmt.Sprintf("broker.addresses[%d]", i), "is %q, want an IP address", a)
-		}
+		v.address(fmt.Sprintf("broker.addresses[%d]", i), a)
 	}
 	if c.Broker.MaxConnections < 0 {
 		v.bad("broker.max_connections", "is %d, want 0 (default) or more", c.Broker.MaxConnections)
@@ -250,6 +245,7 @@ func (s *SignerConfig) name() string {
 
 // resolve makes every path relative to dir, the configuration file's directory.
 func (c *Config) resolve(dir string) {
+	c.dir = dir
 	paths := []*string{&c.DataDir, &c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Policy, &c.AllowList, &c.Configuration.Template}
 	for i := range c.Tokens.Signers {
 		paths = append(paths, &c.Tokens.Signers[i].File)
@@ -290,6 +286,20 @@ func (v *validation) name(key, value string) {
 	}
 	_, err := wire.ParseIdentity(value)
 	v.check(key, err)
+}
+
+func (v *validation) listen(key, value string) {
+	host, port, err := net.SplitHostPort(value)
+	n, perr := strconv.Atoi(port)
+	if err != nil || perr != nil || n < 0 || n > 65535 || host != "" && net.ParseIP(host) == nil {
+		v.bad(key, "is %q, want an IP address (or nothing), a colon and a port of 0 to 65535, like 127.0.0.1:4222", value)
+	}
+}
+
+func (v *validation) address(key, value string) {
+	if net.ParseIP(value) == nil {
+		v.bad(key, "is %q, want an IP address", value)
+	}
 }
 
 func (v *validation) patterns(key string, values []string) {

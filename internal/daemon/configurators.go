@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"text/template"
+	"text/template/parse"
+	"unicode"
 
 	"muster/internal/conffile"
 	"muster/internal/wire"
@@ -37,11 +39,88 @@ type templateData struct {
 // newTemplate compiles a template and tries it on a made-up node without facts,
 // so that most mistakes are found at the start.
 func newTemplate(text string) (templated, error) {
-	t, err := template.New("server.conf").Option("missingkey=error").Funcs(template.FuncMap{"join": strings.Join}).Parse(text)
+	t, err := template.New("server.conf").Option("missingkey=error").Funcs(template.FuncMap{"join": joinValues, oneLine: scalar}).Parse(text)
 	if err != nil {
 		return templated{}, err
 	}
+	for _, defined := range t.Templates() {
+		guard(defined.Root)
+	}
+	_, err = templated{t}.fill(templateData{Identity: "web1.example.net", Hostname: "web1", Domain: "example.net", Org: "choria",
+		URLs: []string{"broker.example.net:4222"}, Facts: map[string]any{}, Extensions: map[string]any{}})
+	// A fact that the made-up node lacks is no mistake of the template's.
+	if err != nil && !strings.Contains(err.Error(), "map has no entry for key") {
+		return templated{}, err
+	}
 	return templated{t}, nil
+}
+
+// oneLine is the function that every action of a template ends in.
+const oneLine = "muster_line"
+
+// guard appends oneLine to every action that prints, as html/template appends
+// its escapers: what a node says of itself must stay the value of one setting.
+func guard(node parse.Node) {
+	switch n := node.(type) {
+	case *parse.ListNode:
+		if n == nil {
+			return
+		}
+		for _, c := range n.Nodes {
+			guard(c)
+		}
+	case *parse.ActionNode:
+		if len(n.Pipe.Decl) == 0 {
+			n.Pipe.Cmds = append(n.Pipe.Cmds, &parse.CommandNode{
+				NodeType: parse.NodeCommand, Pos: n.Pos, Args: []parse.Node{parse.NewIdentifier(oneLine).SetPos(n.Pos)},
+			})
+		}
+	case *parse.IfNode:
+		guard(n.List)
+		guard(n.ElseList)
+	case *parse.RangeNode:
+		guard(n.List)
+		guard(n.ElseList)
+	case *parse.WithNode:
+		guard(n.List)
+		guard(n.ElseList)
+	}
+}
+
+// scalar returns what a template may print: a text of one line, a number or a
+// boolean.
+func scalar(v any) (string, error) {
+	switch v := v.(type) {
+	case string:
+		if strings.IndexFunc(v, unicode.IsControl) >= 0 {
+			return "", errors.New("a value with a line break or control character")
+		}
+		return v, nil
+	case json.Number, bool, int, float64:
+		return fmt.Sprint(v), nil
+	default:
+		return "", fmt.Errorf("a value of type %T, want text, a number or a boolean", v)
+	}
+}
+
+// joinValues joins a list of facts or of URLs.
+func joinValues(list any, separator string) (string, error) {
+	var texts []string
+	switch l := list.(type) {
+	case []string:
+		texts = l
+	case []any:
+		for _, v := range l {
+			s, err := scalar(v)
+			if err != nil {
+				return "", err
+			}
+			texts = append(texts, s)
+		}
+	default:
+		return "", fmt.Errorf("join of a %T, want a list", list)
+	}
+	return strings.Join(texts, separator), nil
 }
 
 // Configure implements [provisioner.Configurator].
@@ -65,13 +144,15 @@ func (t templated) Configure(_ context.Context, s provisioner.Subject) (wire.Fil
 		}
 		data.Extensions[k] = value
 	}
+	return t.fill(data)
+}
+
+// fill runs the template and reads what it wrote as settings.
+func (t templated) fill(data templateData) (wire.Files, error) {
 	var b strings.Builder
 	if err := t.t.Execute(&b, data); err != nil {
 		return wire.Files{}, fmt.Errorf("template: %w", err)
 	}
-	// A fact with a line break can bring settings of its own along. They are the
-	// node's word about itself, and end on its own disk, which it can write
-	// anyway; what must not depend on its word belongs into the policy.
 	settings, err := conffile.ParseSettings([]byte(b.String()))
 	if err != nil {
 		return wire.Files{}, fmt.Errorf("template: %w", err)

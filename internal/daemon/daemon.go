@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 
 	"muster/internal/conffile"
 	"muster/internal/wire"
+	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/broker"
 	"muster/provisioner/natsapi"
@@ -63,16 +65,33 @@ func Load(path string, opts Options) (*Daemon, error) { return LoadWith(path, op
 // LoadWith is [Load] with a last change to the configuration, for callers that
 // start a daemon of their own on some other port or quota than the file says.
 func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
-	cfg := DefaultConfig()
-	if err := conffile.LoadYAML(path, &cfg); err != nil {
+	form := form(DefaultConfig())
+	if err := conffile.LoadYAML(path, &form); err != nil {
 		return nil, err
 	}
+	cfg := Config(form)
 	cfg.resolve(filepath.Dir(path))
 	if edit != nil {
 		edit(&cfg)
 	}
+	var errs []error
+	if err := cfg.Validate(); err != nil {
+		for line := range strings.Lines(err.Error()) {
+			errs = append(errs, fmt.Errorf("%s: %s", path, strings.TrimSuffix(line, "\n")))
+		}
+		// What the values that are there lead to is worth knowing, too.
+		_, err := loadParts(cfg, opts)
+		return nil, errors.Join(append(errs, err)...)
+	}
 	return New(cfg, opts)
 }
+
+// form is a configuration of which only the form is checked while it is read:
+// what its values are worth comes after.
+type form Config
+
+// Validate accepts every value.
+func (*form) Validate() error { return nil }
 
 // New makes a Daemon from a valid configuration: it reads every file that cfg
 // names, compiles the policy and runs its tests, and reports everything wrong at
@@ -123,12 +142,13 @@ func (d *Daemon) RootsPEM() string { return d.parts.authority.RootsPEM() }
 // served.
 func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	if err := d.broker.Start(ctx); err != nil {
-		return err
+		return startError(err)
 	}
 	defer func() {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		err = errors.Join(err, d.broker.Stop(stop))
+		d.opts.Log.InfoContext(stop, "provisioner stopped", "err", err)
 	}()
 	conn, err := d.broker.Connect("provisioner")
 	if err != nil {
@@ -146,6 +166,10 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	g, background := errgroup.WithContext(background)
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
+	d.warnOfStrangers(ctx)
+	defer context.AfterFunc(ctx, func() {
+		d.opts.Log.InfoContext(background, "provisioner stopping: requests in hand are finished first")
+	})()
 	for name, run := range map[string]func(context.Context) error{
 		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.broker.SetCertificate) },
@@ -167,6 +191,31 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	})
 	stop()
 	return errors.Join(err, g.Wait())
+}
+
+// startError adds what to do about the commonest reasons why a broker does not
+// start.
+func startError(err error) error {
+	switch {
+	case errors.Is(err, broker.ErrStoreInUse):
+		return fmt.Errorf("%w: stop it, or give this provisioner a data_dir of its own", err)
+	case strings.Contains(err.Error(), "address already in use"): // nats-server reports it as text
+		return fmt.Errorf("%w: stop what listens there, or change broker.listen", err)
+	default:
+		return err
+	}
+}
+
+// warnOfStrangers says so, at each start, if the policy lets in a name that was
+// never seen and that no allow-list covers.
+func (d *Daemon) warnOfStrangers(ctx context.Context) {
+	decision, err := d.parts.policy.Decide(ctx, &policies.Input{
+		Identity: "stranger.invalid", Node: policies.Node{State: string(provisioner.StateNone), Reason: string(provisioner.ReasonNew)},
+		CSR: policies.CSR{CommonName: "stranger.invalid", DNSNames: []string{"stranger.invalid"}}, Time: d.opts.Now().UTC(),
+	})
+	if err == nil && decision.Verdict() == policies.VerdictAllow {
+		d.opts.Log.WarnContext(ctx, "policy lets in names that were never seen: whoever holds a token can take any free one")
+	}
 }
 
 // assemble opens the store over the connection and returns the service that

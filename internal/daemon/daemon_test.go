@@ -106,7 +106,7 @@ func TestInitExplainsEveryKey(t *testing.T) {
 func fieldsOf(t reflect.Type) func(func(reflect.StructField) bool) {
 	return func(yield func(reflect.StructField) bool) {
 		for i := range t.NumField() {
-			if !yield(t.Field(i)) {
+			if t.Field(i).IsExported() && !yield(t.Field(i)) {
 				return
 			}
 		}
@@ -170,12 +170,15 @@ ca: {root: r, certificate: c, key: k}
 certificates: {lifetime: 10000h, max_lifetime: 9000h}
 policy: p
 configuration: {template: t, helper: h, timeout: 1h}
+seal: {keys: [no-seal.pem]}
 quotas: {per_token: -1, per_source: -2}
 reserved: ["[a]"]
 `, []string{"name: ", "site: ", "broker.listen: ", "broker.names[0]: ", "broker.addresses[0]: ", "broker.max_connections: ",
 			"tokens.signers[0].file: missing", "tokens.signers[0].sites[0]: ", "tokens.signers[0].identities[0]: ",
 			"certificates.lifetime: ", "certificates.max_lifetime: ", "configuration.helper: ", "configuration.timeout: ",
-			"quotas.per_token: ", "quotas.per_source: ", "reserved[0]: "}},
+			"quotas.per_token: ", "quotas.per_source: ", "reserved[0]: ",
+			// and at once what the files would say
+			"no-seal.pem: no such file", "/r: no such file", "/k: no such file"}},
 		"files that are not there": {`
 name: prov1.example.net
 trust_domain: example.net

@@ -2,15 +2,19 @@ package daemon
 
 import (
 	"crypto"
-	"crypto/ecdh"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"muster/internal/conffile"
+	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/policies"
@@ -33,7 +37,8 @@ type parts struct {
 }
 
 // loadParts reads everything that cfg names, and reports everything wrong at
-// once.
+// once. Of a configuration that is not valid it reads what is named, for the
+// errors only.
 func loadParts(cfg Config, opts Options) (*parts, error) {
 	p := &parts{site: jwt.Site(cfg.Site)}
 	var errs []error
@@ -43,11 +48,15 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		}
 	}
 	var err error
-	p.tokens, err = loadSigners(cfg, opts)
-	add("tokens", err)
-	p.authority, err = loadAuthority(cfg, opts)
-	add("ca", err)
-	if err == nil {
+	if len(cfg.Tokens.Signers) > 0 {
+		p.tokens, err = loadSigners(cfg, opts)
+		add("tokens", err)
+	}
+	if cfg.CA.Root != "" && cfg.CA.Certificate != "" && cfg.CA.Key != "" {
+		p.authority, err = loadAuthority(cfg, opts)
+		add("ca", err)
+	}
+	if p.authority != nil && len(cfg.Broker.Names) > 0 {
 		p.certificate = &brokerCertificate{cfg: cfg, authority: p.authority, now: opts.Now, log: opts.Log}
 		p.shown, err = p.certificate.issue()
 		add("broker", err)
@@ -55,8 +64,13 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	for i, path := range cfg.Seal.Keys {
 		add(fmt.Sprintf("seal.keys[%d]", i), checkSealKey(path))
 	}
-	p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Now: opts.Now})
-	add("policy", err)
+	if cfg.DataDir != "" {
+		add("data_dir", checkDataDir(cfg.DataDir))
+	}
+	if cfg.Policy != "" {
+		p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Now: opts.Now})
+		add("policy", err)
+	}
 	p.allow, err = loadAllowList(cfg.AllowList, opts)
 	add("allow_list", err)
 	p.reserved, err = newReserved(cfg, opts)
@@ -69,10 +83,34 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	return p, nil
 }
 
+// checkDataDir reports why the data directory could not be used, before it is
+// made: what is there must be a directory, and one that we can write to.
+func checkDataDir(dir string) error {
+	for {
+		info, err := os.Stat(dir)
+		switch {
+		case errors.Is(err, fs.ErrNotExist) && filepath.Dir(dir) != dir:
+			dir = filepath.Dir(dir)
+		case err != nil:
+			return err
+		case !info.IsDir():
+			return fmt.Errorf("%s is no directory", dir)
+		default:
+			if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+				return fmt.Errorf("%s: %w", dir, err)
+			}
+			return nil
+		}
+	}
+}
+
 func loadSigners(cfg Config, opts Options) (*jwt.Verifier, error) {
 	var errs []error
 	var signers []jwt.Signer
 	for _, c := range cfg.Tokens.Signers {
+		if c.File == "" {
+			continue // said already
+		}
 		b, err := os.ReadFile(c.File)
 		if err != nil {
 			errs = append(errs, err)
@@ -124,10 +162,14 @@ func loadAuthority(cfg Config, opts Options) (*ca.Authority, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return ca.New(ca.Config{
+	authority, err := ca.New(ca.Config{
 		Root: root, Issuing: issuing, Key: key, TrustDomain: cfg.TrustDomain,
 		MaxTTL: cfg.Certificates.MaxLifetime, DefaultTTL: cfg.Certificates.Lifetime, Now: opts.Now,
 	})
+	if err != nil {
+		return nil, fmt.Errorf("%s, %s and %s: %w", cfg.CA.Root, cfg.CA.Certificate, cfg.CA.Key, err)
+	}
+	return authority, nil
 }
 
 // readPrivateKey reads a signing key that only we may read.
@@ -157,16 +199,8 @@ func checkSealKey(path string) error {
 	if err != nil {
 		return err
 	}
-	block, rest := pem.Decode(b)
-	if block == nil || block.Type != "PRIVATE KEY" || len(rest) > 0 {
-		return fmt.Errorf("%s: want one PRIVATE KEY block in PEM", path)
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
+	if _, err := seal.ParsePrivateKey(b); err != nil {
 		return fmt.Errorf("%s: %w", path, err)
-	}
-	if k, ok := key.(*ecdh.PrivateKey); !ok || k.Curve() != ecdh.X25519() {
-		return fmt.Errorf("%s: key is %T, want X25519", path, key)
 	}
 	return nil
 }
@@ -188,9 +222,13 @@ func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error
 		if err != nil {
 			return nil, fmt.Errorf("helper: %w", err)
 		}
+		// A program beside the configuration, as every other path.
+		if strings.Contains(command[0], "/") && !filepath.IsAbs(command[0]) {
+			command[0] = filepath.Join(cfg.dir, command[0])
+		}
 		h, err := helper.New(helper.Config{Command: command, Timeout: cfg.Configuration.Timeout, Log: opts.Log})
 		if err != nil {
-			return nil, fmt.Errorf("helper: %w", err)
+			return nil, err
 		}
 		return helped{h}, nil
 	default:

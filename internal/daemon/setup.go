@@ -3,24 +3,21 @@ package daemon
 import (
 	"bytes"
 	"crypto"
-	"crypto/ecdh"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/x509"
 	"embed"
-	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/template"
 	"time"
 
-	"muster/internal/wire"
+	"muster/internal/seal"
 	"muster/jwt"
 	"muster/policies"
 	"muster/provisioner/ca"
@@ -38,6 +35,7 @@ type Setup struct {
 	BrokerNames   []string // host names nodes use; none is Name
 	Addresses     []string // IP addresses nodes use
 	TrustFirstUse bool     // the open policy, for labs
+	Dir           string   // set by Init: where it is, for the units
 	Now           func() time.Time
 }
 
@@ -59,9 +57,10 @@ func (s Setup) BrokerURLs() string {
 // empty: either all of it appears or nothing. Nothing is ever overwritten. The
 // error lists everything wrong with s.
 func Init(dir string, s Setup) error {
-	if err := s.complete(); err != nil {
+	if err := s.Check(); err != nil {
 		return err
 	}
+	s.complete()
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s: not empty (%s, ...): keys are never overwritten, give a new directory", dir, entries[0].Name())
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -73,6 +72,9 @@ func Init(dir string, s Setup) error {
 	}
 	staging, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".init-")
 	if err != nil {
+		return err
+	}
+	if s.Dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
 	defer func() { _ = os.RemoveAll(staging) }() // nothing is left of it once it has its name
@@ -90,16 +92,30 @@ func Init(dir string, s Setup) error {
 	return os.Rename(staging, dir)
 }
 
-// complete fills in defaults and reports everything wrong.
-func (s *Setup) complete() error {
-	var errs []error
-	name := func(what, value string) {
-		if _, err := wire.ParseIdentity(value); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", what, err))
-		}
+// Check reports everything wrong with s at once, each line naming the flag of
+// init that sets it.
+func (s *Setup) Check() error {
+	v := &validation{}
+	v.name("--name", s.Name)
+	v.name("--trust-domain", s.TrustDomain)
+	if s.Site != "" {
+		_, err := jwt.ParseSite(s.Site)
+		v.check("--site", err)
 	}
-	name("name", s.Name)
-	name("trust domain", s.TrustDomain)
+	if s.Listen != "" {
+		v.listen("--listen", s.Listen)
+	}
+	for _, n := range s.BrokerNames {
+		v.name("--broker-name", n)
+	}
+	for _, a := range s.Addresses {
+		v.address("--broker-address", a)
+	}
+	return errors.Join(v.errs...)
+}
+
+// complete fills in defaults.
+func (s *Setup) complete() {
 	if s.Listen == "" {
 		s.Listen = "127.0.0.1:4222"
 	}
@@ -109,21 +125,15 @@ func (s *Setup) complete() error {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	if len(errs) > 0 {
-		return errors.Join(errs...)
-	}
-	// What the configuration itself would complain about, before any file.
-	return s.config().Validate()
 }
 
-// config is the configuration that the file will hold.
-func (s *Setup) config() *Config {
-	c := DefaultConfig()
-	c.Name, c.TrustDomain, c.Site, c.DataDir, c.Policy = s.Name, s.TrustDomain, s.Site, "data", "policy"
-	c.Broker.Listen, c.Broker.Names, c.Broker.Addresses = s.Listen, s.BrokerNames, s.Addresses
-	c.Tokens.Signers = []SignerConfig{{File: "signer.pem"}}
-	c.CA.Root, c.CA.Certificate, c.CA.Key = "root.pem", "issuing.pem", "issuing-key.pem"
-	return &c
+// OnlyHere reports whether the broker listens on loopback although it has names
+// under which nodes elsewhere would look for it.
+func (s *Setup) OnlyHere() bool {
+	host, _, err := net.SplitHostPort(s.Listen)
+	ip := net.ParseIP(host)
+	return (s.Listen == "" || err == nil && ip != nil && ip.IsLoopback()) &&
+		slices.ContainsFunc(append([]string{s.Name}, s.BrokerNames...), func(n string) bool { return n != "localhost" })
 }
 
 // write makes all files below dir.
@@ -149,16 +159,16 @@ func (s *Setup) write(dir string) error {
 	}
 	w.file("signer.pem", 0o644, signerPEM)
 
-	seal, err := ecdh.X25519().GenerateKey(rand.Reader)
+	sealKey, err := seal.GenerateKey()
 	if err != nil {
-		return fmt.Errorf("seal key: %w", err)
+		return err
 	}
-	sealDER, err := x509.MarshalPKCS8PrivateKey(seal)
+	sealPEM, err := sealKey.MarshalPEM()
 	if err != nil {
-		return fmt.Errorf("seal key: %w", err)
+		return err
 	}
-	w.file("seal-key.pem", 0o600, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: sealDER}))
-	w.file("seal.pub", 0o644, []byte(base64.RawURLEncoding.EncodeToString(seal.PublicKey().Bytes())+"\n"))
+	w.file("seal-key.pem", 0o600, sealPEM)
+	w.file("seal.pub", 0o644, []byte(sealKey.Public().String()+"\n"))
 
 	for _, f := range policies.Builtin() {
 		open := strings.HasPrefix(f.Name, "open")
@@ -166,15 +176,8 @@ func (s *Setup) write(dir string) error {
 			w.file(filepath.Join("policy", f.Name), 0o644, []byte(f.Content))
 		}
 	}
-	for _, name := range []string{"provisioner.yaml", "allow-list.yaml", "server.conf"} {
+	for _, name := range []string{"provisioner.yaml", "allow-list.yaml", "server.conf", "systemd/muster-provisioner.service", "systemd/muster-server.service"} {
 		w.template(name, s)
-	}
-	for _, name := range []string{"systemd/muster-provisioner.service", "systemd/muster-server.service"} {
-		b, err := setupFiles.ReadFile("setup/" + name)
-		if err != nil {
-			return err
-		}
-		w.file(name, 0o644, b)
 	}
 	if w.err == nil {
 		w.err = os.Mkdir(filepath.Join(dir, "data"), 0o700)

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -88,7 +89,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 		cfg.Progress = func(string, int) (one, end func()) { return func() {}, func() {} }
 	}
 	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute+time.Duration(cfg.Nodes)*50*time.Millisecond)
-	f := &fleet{cfg: cfg, result: &Result{Nodes: cfg.Nodes, Dir: cfg.Dir}}
+	f := &fleet{cfg: cfg, result: &Result{Nodes: cfg.Nodes, Dir: cfg.Dir, Refusals: []Refusal{}, Missing: []string{}}}
 	if err := f.setUp(); err != nil { //nolint:contextcheck // bounded by the time-out of the policy's tests
 		return nil, err
 	}
@@ -293,6 +294,7 @@ func (f *fleet) measure(start time.Time) {
 		return float64(f.elapsed[int(q*float64(len(f.elapsed)-1))].Microseconds()) / 1000
 	}
 	r.P50, r.P99 = at(0.50), at(0.99)
-	r.Seconds = f.last.Sub(start).Seconds()
-	r.NodesPerMinute = float64(r.Provisioned) / r.Seconds * 60
+	took := f.last.Sub(start)
+	r.Seconds = float64(took.Milliseconds()) / 1000
+	r.NodesPerMinute = math.Round(float64(r.Provisioned) / took.Minutes())
 }

@@ -53,7 +53,7 @@ func (l *natsLog) startFailure() error {
 
 // refused says why the gate refused a connection.
 func (l *natsLog) refused(ctx context.Context, p Presented, d *Denied) {
-	l.connection(ctx, "connection refused", slog.String("address", p.Address),
+	l.connection(ctx, "connection not admitted", slog.String("address", p.Address),
 		slog.String("code", string(d.Code)), slog.String("err", scrub(d.Err.Error())))
 }
 

@@ -46,7 +46,7 @@ func TestTokenStaysOutOfTheLog(t *testing.T) {
 
 	eventually(t, "log of each kind", func() bool {
 		got := s.log.String()
-		return strings.Contains(got, "connection refused") && strings.Contains(got, "publishing refused") &&
+		return strings.Contains(got, "connection not admitted") && strings.Contains(got, "publishing refused") &&
 			strings.Contains(got, "too long a line") && strings.Contains(got, "does not speak NATS")
 	})
 	got := s.log.String()
@@ -67,7 +67,7 @@ func TestRefusalIsLoggedOnceInOurWords(t *testing.T) {
 	eventually(t, "log line", func() bool { return s.log.String() != "" })
 	stop(t, s.Broker) // nothing can be written after this
 	got := strings.Split(strings.TrimSpace(s.log.String()), "\n")
-	if len(got) != 1 || !strings.Contains(got[0], `msg="connection refused"`) || !strings.Contains(got[0], "address=127.0.0.1:") ||
+	if len(got) != 1 || !strings.Contains(got[0], `msg="connection not admitted"`) || !strings.Contains(got[0], "address=127.0.0.1:") ||
 		!strings.Contains(got[0], "code=token_invalid") || !strings.Contains(got[0], errToken.Error()) {
 		t.Errorf("log = %q", got)
 	}

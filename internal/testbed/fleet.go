@@ -59,6 +59,9 @@ type Options struct {
 
 	// Resolvers are DNS servers for provisioner and agents. Optional.
 	Resolvers []string
+
+	// Quiet logs nothing below warnings, for benchmarks.
+	Quiet bool
 }
 
 // Fleet is a provisioner and what belongs to it. Make one with [New].
@@ -87,7 +90,7 @@ type Fleet struct {
 // It is stopped when the test ends.
 func New(t testing.TB, opts Options) *Fleet {
 	t.Helper()
-	f := &Fleet{t: t, opts: opts, Dir: filepath.Join(t.TempDir(), "provisioner"), Clock: &Clock{}, log: &logBuffer{}}
+	f := &Fleet{t: t, opts: opts, Dir: filepath.Join(t.TempDir(), "provisioner"), Clock: &Clock{}, log: &logBuffer{quiet: opts.Quiet}}
 	err := daemon.Init(f.Dir, daemon.Setup{
 		Name: "broker.fleet.test", TrustDomain: "fleet.test", Listen: "127.0.0.1:0", BrokerNames: []string{"localhost"},
 		Addresses: []string{"127.0.0.1"}, TrustFirstUse: !opts.DefaultPolicy,

@@ -6,10 +6,12 @@ import (
 	"sync"
 )
 
-// logBuffer keeps everything that a fleet logged, at debug level.
+// logBuffer keeps everything that a fleet logged, at debug level unless quiet.
 type logBuffer struct {
+	quiet bool
+
 	mu sync.Mutex
-	b  bytes.Buffer
+	b  bytes.Buffer // guarded by mu
 }
 
 func (l *logBuffer) Write(p []byte) (int, error) {
@@ -25,5 +27,9 @@ func (l *logBuffer) String() string {
 }
 
 func (l *logBuffer) logger() *slog.Logger {
-	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	level := slog.LevelDebug
+	if l.quiet {
+		level = slog.LevelWarn
+	}
+	return slog.New(slog.NewJSONHandler(l, &slog.HandlerOptions{Level: level}))
 }

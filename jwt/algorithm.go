@@ -63,8 +63,8 @@ func checkSignature(c *compact, pub crypto.PublicKey) error {
 	if !slices.Contains(algorithmsOf(pub), c.alg) {
 		return fmt.Errorf("%w: algorithm %q with a key of type %T", ErrUnsupported, c.alg, pub)
 	}
-	if err := methodOf(c.alg).Verify(c.signingInput, c.signature, pub); err != nil {
-		return fmt.Errorf("%w: %w", ErrSignature, err)
+	if methodOf(c.alg).Verify(c.signingInput, c.signature, pub) != nil {
+		return ErrSignature // the libraries say no more than that, each in its own words
 	}
 	return nil
 }

@@ -144,20 +144,23 @@ func (v *Verifier) authenticate(text string) (*Verified, error) {
 // signerOf returns the signer whose key verifies c. Tokens carry no key id,
 // so all signers with a key for the algorithm are tried.
 func (v *Verifier) signerOf(c *compact) (*signer, error) {
-	tried := 0
-	var failed error
+	var tried []*signer
 	for i := range v.signers {
 		s := &v.signers[i]
 		if !slices.Contains(algorithmsOf(s.Key), c.alg) {
 			continue
 		}
-		tried++
-		if failed = checkSignature(c, s.Key); failed == nil {
+		if checkSignature(c, s.Key) == nil {
 			return s, nil
 		}
+		tried = append(tried, s)
 	}
-	if tried == 0 {
+	switch len(tried) {
+	case 0:
 		return nil, fmt.Errorf("%w: algorithm %q, and none of the signers (%d) has a key for it", ErrUnknownSigner, c.alg, len(v.signers))
+	case 1:
+		return nil, fmt.Errorf("%w: not made with the key of signer %q, SHA-256 %s", ErrSignature, tried[0].Name, tried[0].id)
+	default:
+		return nil, fmt.Errorf("%w: none of the %d signers' keys for %s verifies it", ErrSignature, len(tried), c.alg)
 	}
-	return nil, fmt.Errorf("%w, with any of %d keys", failed, tried)
 }

@@ -107,6 +107,32 @@ func TestUnknownSigner(t *testing.T) {
 	}
 }
 
+func TestForeignSignatureNamesTheKeysTried(t *testing.T) {
+	t.Parallel()
+	one := jwt.Signer{Name: "ops", Key: edKey("one").Public()}
+	two := jwt.Signer{Name: "lab", Key: edKey("two").Public()}
+	other := jwt.Signer{Name: "rsa", Key: rsaKey().Public()}
+	id, err := jwt.Fingerprint(one.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := sign(t, edKey("foreign"), goodClaims())
+	alone := `token signature does not verify: not made with the key of signer "ops", SHA-256 ` + string(id)
+	for name, tt := range map[string]struct {
+		signers []jwt.Signer
+		want    string
+	}{
+		"one":             {[]jwt.Signer{one}, alone},
+		"one of its kind": {[]jwt.Signer{other, one}, alone},
+		"several":         {[]jwt.Signer{one, other, two}, "token signature does not verify: none of the 2 signers' keys for EdDSA verifies it"},
+	} {
+		_, err := verifier(t, tt.signers...).Verify(text)
+		if !errors.Is(err, jwt.ErrSignature) || err.Error() != tt.want {
+			t.Errorf("%s: error %v\nwant %s", name, err, tt.want)
+		}
+	}
+}
+
 func TestSignersAreTriedByKey(t *testing.T) {
 	t.Parallel()
 	v := verifier(t,

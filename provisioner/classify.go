@@ -52,7 +52,10 @@ func classify(r *Record, c claim) (Reason, error) {
 		return "", errRevoked
 	}
 	for _, i := range []*Issued{r.Next, r.Current} {
-		if i.live(c.requested) && i.KeyHash == c.keyHash {
+		// A key that a grant has replaced is none of the lineage's any more: its
+		// certificate is live until the new one is confirmed, and nothing is
+		// offered to it.
+		if i.live(c.requested) && i.KeyHash == c.keyHash && slices.Contains(r.Lineage, c.keyHash) {
 			return ReasonReplay, nil
 		}
 	}

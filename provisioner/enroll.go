@@ -184,17 +184,17 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if a.reason == ReasonReplay {
 		return p.replay(ctx, a)
 	}
-	if a.reason == ReasonNew {
-		if err := p.quotas.take(a.token.ID, a.source.Address); err != nil {
-			return nil, false, refuse(string(a.identity), wire.CodeQuotaExceeded, err)
-		}
-	}
 	certificate, err := p.cfg.Authority.Issue(ca.Request{
 		Role: wire.RoleNode, Name: string(a.identity), PublicKey: a.csr.PublicKey,
 		TTL: a.decision.Certificate.TTL, DNSNames: a.decision.Certificate.DNSNames, ServerAuth: a.decision.Certificate.ServerAuth,
 	})
 	if err != nil {
 		return nil, false, refuse(string(a.identity), wire.CodeCertificateFailed, err)
+	}
+	if a.reason == ReasonNew {
+		if err := p.quotas.take(a.token.ID, a.source.Address); err != nil {
+			return nil, false, refuse(string(a.identity), wire.CodeQuotaExceeded, err)
+		}
 	}
 	offer := &Issued{
 		Serial: certificate.Serial, KeyHash: a.csr.KeyHash, DER: certificate.DER,
@@ -269,9 +269,12 @@ func (p *Provisioner) enrolled(offer *Issued, files wire.Files) *wire.Enrolled {
 // offer as its next. The record before it stays as it is.
 func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	n := &Record{Schema: RecordSchema, Identity: a.identity, State: StateEnrolled, FirstEnrolledAt: now}
-	if a.reason != ReasonNew {
+	switch {
+	case a.reason != ReasonNew:
 		copied := *a.record
 		n = &copied
+	case a.record != nil:
+		n.Grant = a.record.Grant // spent stays spent when the identity was retired
 	}
 	if a.reason == ReasonGrant {
 		// The operator has given the identity to another machine: the keys

@@ -1,9 +1,11 @@
 package provisioner_test
 
 import (
+	"crypto/x509"
 	"testing"
 
 	"muster/internal/simnode"
+	"muster/internal/wire"
 	"muster/provisioner/ca"
 )
 
@@ -15,4 +17,18 @@ func keyHash(t *testing.T, n *simnode.Node) string {
 		t.Fatal(err)
 	}
 	return hash
+}
+
+// vouch has a node's key pass its identity on to the key of a request.
+func vouch(t *testing.T, by *simnode.Node, r *wire.EnrollRequest) {
+	t.Helper()
+	spki, err := x509.MarshalPKIXPublicKey(by.Key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := wire.Sign(by.Key, wire.ContinuityDigest(r.ID, r.Identity, r.CSR))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Continuity = &wire.Continuity{PublicKey: spki, Signature: signature}
 }

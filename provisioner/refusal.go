@@ -70,9 +70,12 @@ func retryAfter(c wire.Code) time.Duration {
 	}
 }
 
-// CodeOf returns the code of a refusal anywhere in err's chain, and
-// [wire.CodeUnavailable] for any other error.
+// CodeOf returns the code of a refusal anywhere in err's chain,
+// [wire.CodeUnavailable] for any other error, and "" for none.
 func CodeOf(err error) wire.Code {
+	if err == nil {
+		return ""
+	}
 	var r *Refusal
 	if errors.As(err, &r) {
 		return r.Code

@@ -30,7 +30,7 @@ anything is missing.`
 func addDemo(app *kingpin.Application, all verbs) {
 	v := &demoVerb{}
 	c := app.Command("demo", "See it all: enroll a fleet of real agents on this machine.").HelpLong(demoHelp)
-	c.Flag("nodes", "How many agents, 1 to 3000.").Default("200").IntVar(&v.nodes)
+	cli.Int(c.Flag("nodes", "How many agents, 1 to 3000.").Default("200"), &v.nodes)
 	c.Flag("keep", "Leave everything in this new directory, to look around.").PlaceHolder("DIR").StringVar(&v.keep)
 	c.Flag("json", "Print the result for programs.").BoolVar(&v.json)
 	all[c.FullCommand()] = v.run

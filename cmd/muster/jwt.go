@@ -64,7 +64,11 @@ const jwtHelp = `    %[1]s FILE [KEY]           view, verified if there is a cer
     %[1]s keys PRIVATE PUBLIC  make a pair of keys
 
 FILE is viewed if it exists and no flag of signing is given. The verbs sign and
-view say it outright. Flags may stand anywhere.`
+view say it outright. Flags may stand anywhere. Each is for the verbs that its
+heading, or the start of its help, names; the others refuse it.
+
+A file whose name is a verb (sign, provisioning, prov, p, view, show, v, s or
+keys) is written with its directory, such as ./p.`
 
 func addJWTTo(parent commander, name string, all verbs) {
 	v := &jwtVerb{name: name, set: make(map[string]*bool), now: time.Now}
@@ -72,9 +76,9 @@ func addJWTTo(parent commander, name string, all verbs) {
 	v.addSignFlags(c)
 	v.addViewFlags(c)
 	v.addKeysFlags(c)
-	v.flag(c, "passphrase-file", "File with the passphrase of the private key; else MUSTER_PASSPHRASE or the terminal.").
+	v.flag(c, "passphrase-file", "Sign, keys: file with the passphrase of the private key; else MUSTER_PASSPHRASE or the terminal.").
 		PlaceHolder("FILE").StringVar(&v.passphraseFile)
-	v.flag(c, "force", "Replace files that exist.").BoolVar(&v.force)
+	v.flag(c, "force", "Sign, keys: replace files that exist.").BoolVar(&v.force)
 
 	auto := c.Command("auto", "View or sign, whichever fits.").Default().Hidden()
 	auto.Arg("file", "The token.").Required().StringVar(&v.file)

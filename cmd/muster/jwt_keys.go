@@ -21,8 +21,8 @@ import (
 var keysFlags = []string{"type", "bits", "encrypt", "passphrase-file", "force"}
 
 func (v *jwtVerb) addKeysFlags(c *kingpin.CmdClause) {
-	v.flag(c, "type", "Keys: ed25519, or rsa for Choria before 0.27.").Default("ed25519").EnumVar(&v.keyType, "ed25519", "rsa")
-	v.flag(c, "bits", "Keys: size of an RSA key, 2048 to 8192.").Default("4096").IntVar(&v.bits)
+	v.flag(c, "type", "Keys: kind of the keys, ed25519, or rsa for Choria before 0.27.").Default("ed25519").EnumVar(&v.keyType, "ed25519", "rsa")
+	cli.Int(v.flag(c, "bits", "Keys: size of an RSA key, 2048 to 8192.").Default("4096"), &v.bits)
 	v.flag(c, "encrypt", "Keys: encrypt the private key with a passphrase.").BoolVar(&v.encrypt)
 }
 
@@ -45,8 +45,8 @@ func (v *jwtVerb) runKeys(ctx context.Context) error {
 		return err
 	}
 	for _, path := range []string{v.file, v.key} {
-		if _, err := os.Lstat(path); err == nil && !v.force {
-			return fmt.Errorf("%s: %w", path, cli.ErrExists)
+		if err := cli.CheckNew(path, v.force); err != nil {
+			return err
 		}
 	}
 	private, public, id, err := v.makeKeys(ctx)

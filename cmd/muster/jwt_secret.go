@@ -19,27 +19,39 @@ func (v *jwtVerb) readToken(ctx context.Context) (wire.Secret, error) {
 	case v.given("token"):
 		return wire.Secret(v.token), nil
 	case v.given("token-file"):
-		b, err := cli.ReadSecretFile(v.tokenFile)
+		b, err := readSecretFile(v.tokenFile)
 		return wire.Secret(b), err
 	}
 	b, err := cli.AskSecretTwice(ctx, os.Stdin, os.Stderr, "Secret for the token: ")
 	return wire.Secret(b), err
 }
 
+// readSecretFile reads a secret, with a warning if others may.
+func readSecretFile(path string) ([]byte, error) {
+	cli.WarnReadable(os.Stderr, program, path)
+	return cli.ReadSecretFile(path)
+}
+
 // readPrivateKey reads a private key, and its passphrase from where the flags
-// say if it is encrypted. A person gets three tries.
+// say if it is encrypted. A person gets three tries. A key that others may read
+// is used with a warning: openssl makes such files if the umask lets it.
 func (v *jwtVerb) readPrivateKey(ctx context.Context, path string) (crypto.Signer, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}
+	cli.WarnReadable(os.Stderr, program, path)
 	asked := false
 	ask := func() (secret []byte, err error) {
 		secret, asked, err = v.passphrase(ctx, "Passphrase for "+path+": ", cli.AskSecret)
 		return secret, err
 	}
 	var key crypto.Signer
-	for range 3 {
+	const tries = 3
+	for try := 1; try <= tries; try++ {
+		if try > 1 {
+			cli.Say(os.Stderr, program, "wrong passphrase, try again (%d of %d)", try, tries)
+		}
 		if key, err = jwt.ParsePrivateKey(b, ask); !asked || !errors.Is(err, jwt.ErrPassphrase) {
 			break
 		}
@@ -56,7 +68,7 @@ type asker func(ctx context.Context, in *os.File, out io.Writer, prompt string) 
 // passphrase returns the passphrase of a key, and whether a person gave it.
 func (v *jwtVerb) passphrase(ctx context.Context, prompt string, ask asker) (secret []byte, asked bool, err error) {
 	if v.passphraseFile != "" {
-		secret, err = cli.ReadSecretFile(v.passphraseFile)
+		secret, err = readSecretFile(v.passphraseFile)
 		return secret, false, err
 	}
 	if env := os.Getenv("MUSTER_PASSPHRASE"); env != "" {

@@ -98,6 +98,9 @@ func TestSecretsAreAskedOnTheTerminal(t *testing.T) {
 	if n := strings.Count(got, "Passphrase for key.pem: "); n != 2 || !strings.Contains(got, "Secret for the token: ") {
 		t.Errorf("asked for the passphrase %d times, want 2:\n%s", n, got)
 	}
+	if want := "\nmuster: wrong passphrase, try again (2 of 3)\nPassphrase for key.pem: "; !strings.Contains(got, want) {
+		t.Errorf("asked again without the words %q:\n%s", want, got)
+	}
 	if strings.Contains(got, "hunter") || strings.Contains(got, "toomanysecrets") {
 		t.Errorf("a secret was shown:\n%s", got)
 	}
@@ -108,12 +111,39 @@ func TestSecretsAreAskedOnTheTerminal(t *testing.T) {
 	}
 }
 
+func TestThreeWrongPassphrases(t *testing.T) {
+	t.Parallel()
+	cmd := command(t, "jwt", "provisioning.jwt", "key.pem", "--srv", "example.net", "--token", "x")
+	encryptedKey(t, cmd)
+	person, stream := openTerminal(t)
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = stream, &stderr
+	cmd.Env = append(os.Environ(), "MUSTER_PASSPHRASE=")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the prompt", func() bool { return !echoes(t, stream) })
+	if _, err := io.WriteString(person, "a\nb\nc\nhunter2\n"); err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
+		t.Errorf("exit status %d (%v), want 1", cmd.ProcessState.ExitCode(), err)
+	}
+	const prompt = "Passphrase for key.pem: \n"
+	want := prompt + "muster: wrong passphrase, try again (2 of 3)\n" + prompt + "muster: wrong passphrase, try again (3 of 3)\n" +
+		prompt + "muster: key.pem: wrong passphrase for the encrypted key\n"
+	if got := stderr.String(); got != want {
+		t.Errorf("it says\n%s\nwant\n%s", got, want)
+	}
+}
+
 func TestInterruptAtThePromptRestoresTheTerminal(t *testing.T) {
 	t.Parallel()
 	cmd := command(t, "jwt", "provisioning.jwt", "key.pem", "--srv", "example.net", "--token", "x")
 	encryptedKey(t, cmd)
 	_, stream := openTerminal(t)
-	cmd.Stdin = stream
+	var stderr bytes.Buffer
+	cmd.Stdin, cmd.Stderr = stream, &stderr
 	cmd.Env = append(os.Environ(), "MUSTER_PASSPHRASE=")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -124,6 +154,9 @@ func TestInterruptAtThePromptRestoresTheTerminal(t *testing.T) {
 	}
 	if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 {
 		t.Errorf("exit status %d (%v), want 1", cmd.ProcessState.ExitCode(), err)
+	}
+	if got, want := stderr.String(), "Passphrase for key.pem: \nmuster: interrupted\n"; got != want {
+		t.Errorf("it says %q, want %q", got, want)
 	}
 	if !echoes(t, stream) {
 		t.Error("the terminal stays silent afterwards")

@@ -80,6 +80,8 @@ func (v *jwtVerb) verify(text string, u *jwt.Unverified) (verified *jwt.Verified
 		at = u.Expiry().Add(-time.Second)
 	case errors.Is(err, jwt.ErrNotYetValid):
 		at = u.NotBefore
+	case errors.Is(err, jwt.ErrSignature), errors.Is(err, jwt.ErrUnknownSigner):
+		return nil, nil, fmt.Errorf("%w; instead of %s, give the certificate or public key of whoever signed it", err, v.key)
 	default:
 		return nil, nil, err
 	}
@@ -114,10 +116,18 @@ func readTokenFile(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	text := jwt.FileText(b)
 	if strings.HasPrefix(string(b), "-----BEGIN ") {
 		return "", fmt.Errorf("%s: PEM, not a token; the token comes first, then the key", path)
 	}
-	return jwt.FileText(b), nil
+	if len(text) > jwt.MaxTokenBytes {
+		size := fmt.Sprintf("more than %d bytes", jwt.MaxTokenBytes)
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			size = fmt.Sprintf("%d bytes, limit %d", info.Size(), jwt.MaxTokenBytes)
+		}
+		return "", fmt.Errorf("%s: %s, so it is no token; give the file that `%s` wrote", path, size, program+" jwt sign")
+	}
+	return text, nil
 }
 
 // writeText prints a token in Choria's layout.

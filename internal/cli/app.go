@@ -2,9 +2,10 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -22,51 +23,43 @@ type Verbs = map[string]func(context.Context) error
 // What goes wrong is reported on standard error.
 func Run(program, help string, args []string, add func(*kingpin.Application, Verbs)) int {
 	app := kingpin.New(program, help)
-	app.HelpFlag.Short('h')
-	app.UsageTemplate(usageTemplate)
 	app.Version(Version())
 	setUsage(app, args)
 
 	all := Verbs{}
 	add(app, all)
+	args = joinNegatives(app.Model(), args)
 	verb, err := app.Parse(args)
 	if err != nil {
-		return Report(os.Stderr, program, Usage(helpFor(app, args), err))
+		return Report(os.Stderr, program, Usage(helpFor(app, args), surplus(err)))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	return Report(os.Stderr, program, all[verb](ctx))
+	return Report(os.Stderr, program, interrupted(ctx, all[verb](ctx)))
 }
 
-// usageTemplate is kingpin's, with the long help of a command after the short.
-var usageTemplate = strings.Replace(kingpin.DefaultUsageTemplate,
-	`{{template "FormatUsage" .Context.SelectedCommand}}`,
-	`{{template "FormatUsage" .Context.SelectedCommand}}{{with .Context.SelectedCommand.HelpLong}}
-{{.}}
-
-{{end}}`, 1)
-
-// setUsage arranges for help that was asked for to be output, and for help
-// that kingpin prints because no verb was named to be an error. Either way
-// kingpin then ends the process.
-func setUsage(app *kingpin.Application, args []string) {
-	asked := slices.ContainsFunc(args, func(a string) bool {
-		return a == "-h" || a == "help" || a == "--version" || strings.HasPrefix(a, "--help") || strings.HasPrefix(a, "--completion-")
-	})
-	if asked {
-		app.UsageWriter(os.Stdout)
-		return
+// surplus says what is unexpected, where kingpin only quotes it.
+func surplus(err error) error {
+	if what, ok := strings.CutPrefix(err.Error(), "unexpected "); ok {
+		return fmt.Errorf("unexpected argument %q", what)
 	}
-	app.UsageWriter(os.Stderr)
-	app.Terminate(func(int) { os.Exit(ExitUsage) }) //nolint:forbidigo // in kingpin's place, which would exit with 0
+	return err
 }
 
-// helpFor returns the command whose --help is most likely of use: the one that
-// kingpin had recognized when it gave up.
-func helpFor(app *kingpin.Application, args []string) string {
-	parsed, _ := app.ParseContext(args) // its error is the one being reported
-	if parsed == nil || parsed.SelectedCommand == nil {
-		return app.Name
+// interrupted returns what is left to say of err, the result of a verb that
+// ran under ctx: where it only says that ctx was canceled, however it is
+// wrapped, it becomes "interrupted". Other errors joined to it stay, and so
+// does every error while ctx is not done.
+func interrupted(ctx context.Context, err error) error {
+	if ctx.Err() == nil || !errors.Is(err, context.Canceled) {
+		return err
 	}
-	return app.Name + " " + strings.TrimSuffix(parsed.SelectedCommand.FullCommand(), " auto")
+	rest := []error{errors.New("interrupted")}
+	for line := range strings.Lines(err.Error()) {
+		line = strings.TrimRight(line, "\n")
+		if !strings.Contains(line, context.Cause(ctx).Error()) && !strings.Contains(line, context.Canceled.Error()) {
+			rest = append(rest, errors.New(line))
+		}
+	}
+	return errors.Join(rest...)
 }

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -37,7 +38,10 @@ func TestSpan(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[time.Duration]string{
 		0: "less than 1s", time.Second: "1s", 90 * time.Second: "1m 30s", -36 * time.Hour: "1d 12h",
-		cli.Year + 40*cli.Day + time.Hour: "1y 40d", cli.Year + time.Hour: "1y 1h", 10 * cli.Day: "10d",
+		cli.Year + 40*cli.Day + time.Hour: "1y 40d", cli.Year + time.Hour: "1y", 10 * cli.Day: "10d",
+		999 * time.Millisecond: "less than 1s", 1500 * time.Millisecond: "2s", 59600 * time.Millisecond: "1m",
+		cli.Year - time.Millisecond: "1y", cli.Year - time.Hour: "364d 23h", 2*cli.Year - time.Hour: "2y",
+		12*time.Hour - 10*time.Second: "12h", cli.Day - 40*time.Second: "23h 59m", cli.Day - 20*time.Second: "1d",
 	} {
 		if got := cli.Span(in); got != want {
 			t.Errorf("Span(%v) = %q, want %q", in, got, want)
@@ -149,10 +153,71 @@ func TestWriteNew(t *testing.T) {
 	if err := cli.WriteNew(filepath.Join(dir, "none", "x"), []byte("x"), 0o600, false); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("into no directory: error %v, want %v", err, fs.ErrNotExist)
 	}
-	if err := cli.WriteNew(dir, []byte("x"), 0o600, true); err == nil {
-		t.Error("a directory was replaced")
+	if err := cli.WriteNew(dir, []byte("x"), 0o600, true); err == nil || errors.Is(err, cli.ErrExists) {
+		t.Errorf("over a directory: error %v, want one without the advice to use force", err)
 	}
 	leftOvers(t, dir, "dangling", "key.pem")
+}
+
+// TestWriteNewNames looks at the words: the file that was asked for, never the
+// temporary one, and what to do.
+func TestWriteNewNames(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, closed := filepath.Join(dir, "file"), filepath.Join(dir, "closed")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(closed, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		closed = "/sys" // closed to root as well
+	}
+	for name, tt := range map[string]struct{ path, want string }{
+		"no directory":      {dir + "/none/key", "directory " + dir + "/none does not exist (no such file or directory); make it first"},
+		"closed directory":  {closed + "/key", "directory " + closed + " is not writable for you (permission denied); use another or change its permissions"},
+		"file as directory": {file + "/key", file + " is not a directory"},
+		"directory as file": {dir, "is a directory, want the name of a file"},
+		"over a file":       {file, "file already exists; nothing was written, use --force to replace it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			err := cli.WriteNew(tt.path, []byte("x"), 0o600, false)
+			if want := tt.path + ": " + tt.want; err == nil || err.Error() != want {
+				if errors.Is(err, syscall.EROFS) {
+					t.Skip("/sys is read-only here, which is another error")
+				}
+				t.Errorf("error %v\nwant  %s", err, want)
+			}
+		})
+	}
+}
+
+func TestCheckNew(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		path  string
+		force bool
+		want  error // nil also means none
+	}{
+		"new":              {filepath.Join(dir, "new"), false, nil},
+		"replace":          {file, true, nil},
+		"there":            {file, false, cli.ErrExists},
+		"no directory":     {filepath.Join(dir, "none", "x"), true, fs.ErrNotExist},
+		"not a directory":  {filepath.Join(file, "x"), true, syscall.ENOTDIR},
+		"in the directory": {"relative", false, nil},
+	} {
+		if err := cli.CheckNew(tt.path, tt.force); !errors.Is(err, tt.want) {
+			t.Errorf("%s: error %v, want %v", name, err, tt.want)
+		}
+	}
+	leftOvers(t, dir, "file")
 }
 
 // TestWriteNewOnce lets many write the same new file: one wins, and its
@@ -213,6 +278,44 @@ func leftOvers(tb testing.TB, dir string, want ...string) {
 	}
 	if strings.Join(names, " ") != strings.Join(want, " ") {
 		tb.Errorf("%s holds %q, want %q", dir, names, want)
+	}
+}
+
+func TestWarnReadable(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	for name, tt := range map[string]struct {
+		mode fs.FileMode
+		want string // of the command that is advised, "" for no warning
+	}{
+		"private":     {0o600, ""},
+		"read only":   {0o400, ""},
+		"group":       {0o640, "chmod 600 " + dir + "/group"},
+		"everybody":   {0o644, "chmod 600 " + dir + "/everybody"},
+		"with blanks": {0o604, "chmod 600 '" + dir + "/with blanks'"},
+		"it's":        {0o606, "chmod 600 '" + dir + `/it'\''s'`},
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, tt.mode); err != nil {
+			t.Fatal(err)
+		}
+		var b bytes.Buffer
+		cli.WarnReadable(&b, "muster", path)
+		if tt.want == "" && b.Len() > 0 || tt.want != "" && !strings.HasSuffix(b.String(), ": "+tt.want+"\n") {
+			t.Errorf("%s: warning %q, want one that ends in %q", name, b.String(), tt.want)
+		}
+		if tt.want != "" && !strings.Contains(b.String(), fmt.Sprintf("muster: warning: %s holds a secret, and mode %04o ", path, tt.mode)) {
+			t.Errorf("%s: warning %q", name, b.String())
+		}
+	}
+	var b bytes.Buffer
+	cli.WarnReadable(&b, "muster", os.DevNull)
+	cli.WarnReadable(&b, "muster", filepath.Join(dir, "none"))
+	if b.Len() > 0 {
+		t.Errorf("a device, or nothing: warning %q", b.String())
 	}
 }
 

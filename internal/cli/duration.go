@@ -66,28 +66,34 @@ func spanOf(letter byte) time.Duration {
 	return 0
 }
 
-// Span writes a duration for people with its two largest units, cut off: 1y
-// 20d, 3d 4h, 12s. Months are left out, since m would be read as minutes.
+// spanUnits are those that [Span] writes. Months are left out, since m would be
+// read as minutes, and weeks, since nobody counts a year in them.
+var spanUnits = []struct {
+	letter byte
+	span   time.Duration
+}{{'y', Year}, {'d', Day}, {'h', time.Hour}, {'m', time.Minute}, {'s', time.Second}}
+
+// Span writes a duration for people: its largest unit and the one below that,
+// rounded to the nearest, as in 1y 20d, 3d 4h, 12s. So a year less a second is
+// 1y. The sign is left out.
 func Span(d time.Duration) string {
-	d = d.Abs()
-	var parts []string
-	for _, u := range units {
-		if u.span == Month || u.span == Week {
-			continue
+	if d = d.Abs(); d < time.Second {
+		return "less than 1s"
+	}
+	for i, u := range spanUnits {
+		if d >= u.span {
+			d = d.Round(spanUnits[min(i+1, len(spanUnits)-1)].span)
+			break
 		}
+	}
+	var parts []string // two at most: rounding has made the others zero
+	for _, u := range spanUnits {
 		if n := d / u.span; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d%c", n, u.letters[0]))
+			parts = append(parts, fmt.Sprintf("%d%c", n, u.letter))
 			d -= n * u.span
 		}
 	}
-	switch len(parts) {
-	case 0:
-		return "less than 1s"
-	case 1:
-		return parts[0]
-	default:
-		return parts[0] + " " + parts[1]
-	}
+	return strings.Join(parts, " ")
 }
 
 // ParseInstant parses an instant in RFC 3339, or a duration from now as in

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 )
@@ -14,32 +15,75 @@ import (
 // in words that say what to do.
 var ErrExists = fmt.Errorf("%w; nothing was written, use --force to replace it", fs.ErrExist)
 
+// CheckNew reports why [WriteNew] could not write to path, as far as that can
+// be told beforehand: so that nobody is asked for a passphrase in vain. The
+// error wraps [ErrExists] if there is something at path and force is not set.
+func CheckNew(path string, force bool) error {
+	info, err := os.Lstat(path)
+	switch {
+	case err == nil && info.IsDir():
+		return fmt.Errorf("%s: is a directory, want the name of a file", path)
+	case err == nil && !force:
+		return fmt.Errorf("%s: %w", path, ErrExists)
+	case err == nil:
+		return nil
+	case !errors.Is(err, fs.ErrNotExist):
+		return notWritten(path, err)
+	}
+	if _, err := os.Stat(filepath.Dir(path)); err != nil {
+		return notWritten(path, err)
+	}
+	return nil
+}
+
+// notWritten says that path cannot be written because of err, which names a
+// temporary file or a directory that nobody asked for, and what to do.
+func notWritten(path string, err error) error {
+	if e := (*fs.PathError)(nil); errors.As(err, &e) {
+		err = e.Err
+	} else if e := (*os.LinkError)(nil); errors.As(err, &e) {
+		err = e.Err
+	}
+	dir := filepath.Dir(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: directory %s does not exist (%w); make it first", path, dir, err)
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%s: directory %s is not writable for you (%w); use another or change its permissions", path, dir, err)
+	case errors.Is(err, syscall.ENOTDIR):
+		return fmt.Errorf("%s: %s is %w", path, dir, err)
+	default:
+		return fmt.Errorf("%s: %w", path, err)
+	}
+}
+
 // WriteNew writes data to a file that appears complete and with exactly these
 // permissions, or not at all, and is on disk when WriteNew returns. If there
-// is something at path already, it is replaced if force is set; else it stays
-// and the error wraps [ErrExists].
+// is something at path already, it is replaced if force is set, unless it is a
+// directory; else it stays and the error wraps [ErrExists].
 func WriteNew(path string, data []byte, mode fs.FileMode, force bool) (err error) {
-	if !force {
-		if _, err := os.Lstat(path); err == nil {
-			return fmt.Errorf("%s: %w", path, ErrExists)
-		}
+	if err := CheckNew(path, force); err != nil {
+		return err
 	}
 	dir := filepath.Dir(path)
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithStaticPermissions(mode))
 	if err != nil {
-		return err
+		return notWritten(path, err)
 	}
 	defer func() { _ = f.Cleanup() }() // nothing left to do after a rename; else the cause is in err
 	if _, err := f.Write(data); err != nil {
-		return err
+		return notWritten(path, err)
 	}
 	if force {
 		err = f.CloseAtomicallyReplace()
 	} else {
 		err = linkNew(f, path)
 	}
-	if err != nil {
+	if errors.Is(err, ErrExists) {
 		return err
+	}
+	if err != nil {
+		return notWritten(path, err)
 	}
 	return syncDir(dir)
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 
 	"golang.org/x/term"
 )
@@ -57,6 +58,32 @@ func AskSecret(ctx context.Context, in *os.File, out io.Writer, prompt string) (
 		}
 		return a.text, nil
 	}
+}
+
+// WarnReadable writes a warning to w, with the program's name in front, if the
+// file of a secret is open to others than its owner: any permission of its
+// group or of everybody. It says nothing about pipes and devices, nor about a
+// file that is not there; reading it will.
+func WarnReadable(w io.Writer, program, path string) {
+	info, err := os.Stat(path)
+	if err != nil || !info.Mode().IsRegular() || info.Mode().Perm()&0o077 == 0 {
+		return
+	}
+	Say(w, program, "warning: %s holds a secret, and mode %04o opens it to others than its owner; close it with: chmod 600 %s",
+		path, info.Mode().Perm(), shellWord(path))
+}
+
+// shellWord writes a path so that a shell takes it for one word and chmod for
+// no option.
+func shellWord(path string) string {
+	if strings.HasPrefix(path, "-") {
+		path = "./" + path
+	}
+	const safe = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789/._-+,:@%="
+	if strings.Trim(path, safe) == "" {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
 // AskSecretTwice asks until two answers in a row are equal and not empty,

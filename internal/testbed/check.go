@@ -28,7 +28,8 @@ import (
 //     certificates: a retry gets the same one;
 //   - a record names at most a current and a next certificate, and the current
 //     one was the next one before;
-//   - every record has an event, and no event is of a record that is not there;
+//   - what is provisioned has an event, and no event is of a record that is not
+//     there;
 //   - a provisioned agent has on its disk exactly what its record says, with a
 //     private key that only it may read;
 //   - nothing secret was logged.
@@ -69,7 +70,9 @@ func (c *checker) revision(r *provisioner.Record, revision provisioner.Revision)
 	if before != nil {
 		from = before.State
 	}
-	if !provisioner.CanMove(from, r.State) {
+	// Only so many revisions are kept: of a long history, the first that is left
+	// follows one that is gone.
+	if cut := before == nil && !r.UpdatedAt.Equal(r.FirstEnrolledAt); !cut && !provisioner.CanMove(from, r.State) {
 		c.bad("%s revision %d: %s follows %s", r.Identity, revision, r.State, from)
 	}
 	if before != nil && before.Attempt == r.Attempt {
@@ -80,7 +83,7 @@ func (c *checker) revision(r *provisioner.Record, revision provisioner.Revision)
 			c.certificate(r, i)
 		}
 	}
-	if r.Current != nil && (before == nil || !slices.ContainsFunc([]*provisioner.Issued{before.Current, before.Next}, func(i *provisioner.Issued) bool {
+	if cut := before == nil && !r.UpdatedAt.Equal(r.FirstEnrolledAt); !cut && r.Current != nil && (before == nil || !slices.ContainsFunc([]*provisioner.Issued{before.Current, before.Next}, func(i *provisioner.Issued) bool {
 		return i != nil && i.Serial == r.Current.Serial
 	})) {
 		c.bad("%s revision %d: certificate %s became current without having been offered", r.Identity, revision, r.Current.Serial)
@@ -96,10 +99,14 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 	c.owner[i.Serial] = r.Identity
 	key := string(r.Identity) + " " + i.KeyHash
 	if s, ok := c.serial[key]; ok && s != i.Serial {
-		old := c.last[r.Identity]
-		for _, live := range []*provisioner.Issued{old.Current, old.Next} {
-			if live != nil && live.Serial == s && live.NotAfter.After(i.OfferedAt) {
-				c.bad("%s: one key has two live certificates, %s and %s", r.Identity, s, i.Serial)
+		for _, of := range []*provisioner.Record{c.last[r.Identity], r} {
+			if of == nil {
+				continue
+			}
+			for _, live := range []*provisioner.Issued{of.Current, of.Next} {
+				if live != nil && live.Serial == s && live.NotAfter.After(i.OfferedAt) {
+					c.bad("%s: one key has two live certificates, %s and %s", r.Identity, s, i.Serial)
+				}
 			}
 		}
 	}

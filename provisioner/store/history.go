@@ -50,6 +50,9 @@ func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*prov
 		if err := errors.Join(json.Unmarshal(m.Data(), &r), r.Check()); err != nil {
 			return fmt.Errorf("history: sequence %d: %w", meta.Sequence.Stream, err)
 		}
+		if m.Subject() != subjectNode+r.Identity.SubjectToken() {
+			return fmt.Errorf("history: sequence %d: record of %q on %s", meta.Sequence.Stream, r.Identity, m.Subject())
+		}
 		if err := each(&r, provisioner.Revision(meta.Sequence.Stream)); err != nil {
 			return err
 		}

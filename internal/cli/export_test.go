@@ -1,0 +1,4 @@
+package cli
+
+// Interrupted is what [Run] makes of a verb's error.
+var Interrupted = interrupted

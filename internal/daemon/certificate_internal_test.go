@@ -1,0 +1,165 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"log/slog"
+	"net"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+)
+
+// newCertificate returns a broker's certificate of this lifetime, with an
+// authority that was made now.
+func newCertificate(t *testing.T, life time.Duration) (*brokerCertificate, *x509.CertPool) {
+	t.Helper()
+	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test", Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var parsed []*x509.Certificate
+	for _, text := range []string{g.RootPEM, g.IssuingPEM} {
+		c, err := ca.ParseCertificates([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, c...)
+	}
+	authority, err := ca.New(ca.Config{Root: parsed[0], Issuing: parsed[1], Key: g.IssuingKey, TrustDomain: "fleet.test", MaxTTL: life, DefaultTTL: life, Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := DefaultConfig()
+	cfg.Name, cfg.Certificates.MaxLifetime = "broker.fleet.test", life
+	cfg.Broker.Names, cfg.Broker.Addresses = []string{"nats.fleet.test"}, []string{"192.0.2.1", "2001:db8::1"}
+	return &brokerCertificate{cfg: cfg, authority: authority, now: time.Now, log: slog.New(slog.DiscardHandler)}, authority.Roots()
+}
+
+// leafOf checks that a node would take the certificate for the broker's now, and
+// returns its leaf.
+func leafOf(t *testing.T, c tls.Certificate, roots *x509.CertPool) *x509.Certificate {
+	t.Helper()
+	leaf, err := x509.ParseCertificate(c.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	between := x509.NewCertPool()
+	for _, der := range c.Certificate[1:] {
+		i, err := x509.ParseCertificate(der)
+		if err != nil {
+			t.Fatal(err)
+		}
+		between.AddCert(i)
+	}
+	for _, name := range []string{"nats.fleet.test", "192.0.2.1", "2001:db8::1"} {
+		if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: time.Now(), DNSName: name}); err != nil {
+			t.Errorf("for %s: %v", name, err)
+		}
+	}
+	if role, _, err := wire.RoleOf(leaf, "fleet.test"); err != nil || role != wire.RoleBroker {
+		t.Errorf("role %s, %v", role, err)
+	}
+	if len(c.Certificate) < 3 {
+		t.Errorf("%d certificates, want the root among them: a node may know only its hash", len(c.Certificate))
+	}
+	return leaf
+}
+
+// TestTheBrokersCertificateIsRenewedInTime runs for a year, and expects at every
+// moment a certificate that has a third of its life left or a little less, with
+// a key of its own each time.
+func TestTheBrokersCertificateIsRenewedInTime(t *testing.T) {
+	t.Parallel()
+	for _, life := range []time.Duration{time.Minute, time.Hour, 2160 * time.Hour} {
+		t.Run(life.String(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				c, roots := newCertificate(t, life)
+				first, err := c.issue()
+				if err != nil {
+					t.Fatal(err)
+				}
+				leaf := leafOf(t, first, roots)
+				ctx, stop := context.WithCancel(t.Context())
+				shown, ended := make(chan tls.Certificate), make(chan error, 1)
+				go func() {
+					ended <- c.run(ctx, func(next tls.Certificate) error { shown <- next; return nil })
+				}()
+				for range 5 {
+					next := leafOf(t, <-shown, roots)
+					left := time.Until(leaf.NotAfter)
+					if left > life/3+time.Minute || left < life/5 {
+						t.Errorf("of %v, the one before had %v left", life, left)
+					}
+					if !next.NotAfter.After(leaf.NotAfter) || next.SerialNumber.Cmp(leaf.SerialNumber) == 0 || slices.Equal(next.RawSubjectPublicKeyInfo, leaf.RawSubjectPublicKeyInfo) {
+						t.Errorf("certificate %v until %v follows %v until %v, want a new key and a later end", next.SerialNumber, next.NotAfter, leaf.SerialNumber, leaf.NotAfter)
+					}
+					leaf = next
+				}
+				stop()
+				if err := <-ended; err != nil {
+					t.Errorf("run = %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestARenewalThatFailsIsTriedAgain has the broker refuse what it is shown, and
+// expects another try well before the certificate's end.
+func TestARenewalThatFailsIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const life = 90 * 24 * time.Hour
+		c, _ := newCertificate(t, life)
+		start := time.Now()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		tries, ended := make(chan time.Duration), make(chan error, 1)
+		go func() {
+			failures := 3
+			ended <- c.run(ctx, func(tls.Certificate) error {
+				tries <- time.Since(start)
+				if failures--; failures >= 0 {
+					return errors.New("not now")
+				}
+				return nil
+			})
+		}()
+		want := []time.Duration{60 * 24 * time.Hour, 60*24*time.Hour + time.Hour, 60*24*time.Hour + 2*time.Hour, 60*24*time.Hour + 3*time.Hour, 120*24*time.Hour + 3*time.Hour}
+		for i, w := range want {
+			select {
+			case got := <-tries:
+				if got < w || got > w+2*certificateCheck {
+					t.Errorf("try %d after %v, want %v", i+1, got, w)
+				}
+			case err := <-ended:
+				t.Fatalf("run gave up: %v", err)
+			}
+		}
+	})
+}
+
+// TestABrokersAddressesAreAddresses holds the certificate to what is configured.
+func TestABrokersAddressesAreAddresses(t *testing.T) {
+	t.Parallel()
+	c, roots := newCertificate(t, time.Hour)
+	issued, err := c.issue()
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf := leafOf(t, issued, roots)
+	if want := []net.IP{net.ParseIP("192.0.2.1"), net.ParseIP("2001:db8::1")}; !slices.EqualFunc(leaf.IPAddresses, want, net.IP.Equal) {
+		t.Errorf("addresses %v, want %v", leaf.IPAddresses, want)
+	}
+	if !slices.Contains(leaf.DNSNames, "nats.fleet.test") {
+		t.Errorf("names %v", leaf.DNSNames)
+	}
+}

@@ -1,0 +1,253 @@
+package testbed
+
+import (
+	"crypto"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/ca"
+)
+
+// listener is a test that hears what Check has to say in place of failing.
+type listener struct {
+	testing.TB
+	mu   sync.Mutex
+	said []string // guarded by mu
+}
+
+func (l *listener) Errorf(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.said = append(l.said, fmt.Sprintf(format, args...))
+}
+
+// put writes a record as it is over the newest one.
+func put(t *testing.T, f *Fleet, identity string, edit func(*provisioner.Record)) {
+	t.Helper()
+	s := f.Daemon().Store()
+	r, after, err := s.Record(f.Context(), wire.Identity(identity))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r == nil {
+		r = &provisioner.Record{Schema: provisioner.RecordSchema, Identity: wire.Identity(identity), State: provisioner.StateEnrolled}
+	}
+	attempt := r.Attempt
+	edit(r)
+	if r.Attempt == attempt {
+		r.Attempt = wire.NewID()
+	}
+	if _, err := s.Put(f.Context(), r, after); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// issue returns what the fleet's own authority issues, whatever it is asked for.
+func issue(t *testing.T, f *Fleet, key crypto.Signer, r ca.Request) *provisioner.Issued {
+	t.Helper()
+	var parsed []*x509.Certificate
+	for _, name := range []string{"ca/root.pem", "ca/issuing.pem"} {
+		c, err := readCertificate(filepath.Join(f.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		parsed = append(parsed, c)
+	}
+	b, err := os.ReadFile(filepath.Join(f.Dir, "ca/issuing-key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	signer, err := jwt.ParsePrivateKey(b, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	authority, err := ca.New(ca.Config{Root: parsed[0], Issuing: parsed[1], Key: signer, TrustDomain: "fleet.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.PublicKey = key.Public()
+	c, err := authority.Issue(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hash, err := ca.KeyHash(r.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &provisioner.Issued{Serial: c.Serial, KeyHash: hash, DER: c.DER, NotBefore: c.NotBefore, NotAfter: c.NotAfter, Digest: "d", OfferedAt: time.Now()}
+}
+
+// TestCheckHearsOfEverything breaks each rule of Check on a fleet that has
+// nothing else wrong with it.
+func TestCheckHearsOfEverything(t *testing.T) {
+	t.Parallel()
+	const web1, web2 = "web1.example.net", "web2.example.net"
+	node := func(name string) ca.Request { return ca.Request{Role: wire.RoleNode, Name: name} }
+	offer := func(t *testing.T, f *Fleet, n *simnode.Node, r ca.Request) {
+		i := issue(t, f, n.Key, r)
+		put(t, f, web1, func(record *provisioner.Record) {
+			record.Next, record.Lineage = i, append(record.Lineage, i.KeyHash)
+		})
+	}
+	tests := map[string]struct {
+		do   func(t *testing.T, f *Fleet, n *simnode.Node) // n is web1, provisioned
+		want string
+	}{
+		"nothing": {func(*testing.T, *Fleet, *simnode.Node) {}, ""},
+		"a state that may not follow": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			put(t, f, web1, func(r *provisioner.Record) { r.State, r.Next, r.Current = provisioner.StateEnrolled, r.Current, nil })
+		}, "enrolled follows provisioned"},
+		"a first state that is not the first": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			put(t, f, web2, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
+		}, "revoked follows none"},
+		"an attempt that wrote twice": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			r, after, err := f.Daemon().Store().Record(f.Context(), web1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := f.Daemon().Store().Put(f.Context(), r, after); err != nil {
+				t.Fatal(err)
+			}
+		}, "wrote twice"},
+		"a certificate of two identities": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			first := f.Record(web1)
+			put(t, f, web2, func(r *provisioner.Record) { r.Next, r.Lineage = first.Current, first.Lineage })
+		}, "belongs to " + web1},
+		"a current certificate that was never offered": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			i := issue(t, f, f.Node(web1).Key, node(web1))
+			put(t, f, web1, func(r *provisioner.Record) { r.Current = i })
+		}, "without having been offered"},
+		"two live certificates of one key": {func(t *testing.T, f *Fleet, n *simnode.Node) { offer(t, f, n, node(web1)) }, "two live certificates"},
+		"a certificate for another name":   {func(t *testing.T, f *Fleet, n *simnode.Node) { offer(t, f, f.Node(web1), node(web2)) }, "is of node"},
+		"a certificate of a broker": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			offer(t, f, f.Node(web1), ca.Request{Role: wire.RoleBroker, Name: web1, DNSNames: []string{web1}})
+		}, "is of broker"},
+		"a certificate with one more name": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			r := node(web1)
+			r.DNSNames = []string{"db1.example.net"}
+			offer(t, f, f.Node(web1), r)
+		}, "db1.example.net"},
+		"a certificate for servers too": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			r := node(web1)
+			r.ServerAuth = true
+			offer(t, f, f.Node(web1), r)
+		}, "usages"},
+		"a certificate that does not belong to the key": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			i := issue(t, f, f.Node(web1).Key, node(web1))
+			i.KeyHash = strings.Repeat("0", len(i.KeyHash))
+			put(t, f, web1, func(r *provisioner.Record) { r.Next, r.Lineage = i, append(r.Lineage, i.KeyHash) })
+		}, "does not fit its record"},
+		"an offer to a key outside the lineage": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			i := issue(t, f, f.Node(web1).Key, node(web1))
+			put(t, f, web1, func(r *provisioner.Record) { r.Next = i })
+		}, "does not fit its record"},
+		"a certificate of another authority": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			i := issue(t, New(t, Options{}), f.Node(web1).Key, node(web1))
+			put(t, f, web1, func(r *provisioner.Record) { r.Next, r.Lineage = i, append(r.Lineage, i.KeyHash) })
+		}, "unknown authority"},
+		"an event of a certificate that is nowhere": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			f.emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: web1, Serial: "1"})
+		}, "is on no record of it"},
+		"an event of another's certificate": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			f.emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: web2, Serial: f.Record(web1).Current.Serial})
+		}, "is on no record of it"},
+		"a provisioned node without an event": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			n := f.Node(web2)
+			f.Enroll(n)
+			put(t, f, web2, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateProvisioned, r.Next, nil })
+		}, "no event says so"},
+		"the shared secret in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("oops", "a", Secret) }, "was logged"},
+		"a pushed value in the log":    {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("oops", "a", Setting) }, "was logged"},
+		"a token in the log":           {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("oops", "a", f.Token(nil)) }, "was logged"},
+		"a key in the log":             {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("-----BEGIN PRIVATE KEY-----") }, "was logged"},
+		"a store that cannot be read": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			put(t, f, web1, func(r *provisioner.Record) { r.Schema = 2 })
+		}, "schema 2"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &listener{TB: t}
+			f := New(l, Options{})
+			n := f.Node(web1)
+			f.Apply(n, f.Enroll(n))
+			tt.do(t, f, n)
+			f.Check()
+			heard(t, l, tt.want)
+		})
+	}
+}
+
+// heard expects something of want among what Check said, or nothing at all if
+// want is empty.
+func heard(t *testing.T, l *listener, want string) {
+	t.Helper()
+	said := strings.Join(l.said, "\n")
+	if want == "" && said != "" || !strings.Contains(said, want) {
+		t.Errorf("Check said %q, want %q in it", said, want)
+	}
+}
+
+// TestCheckLooksAtDisks changes what a provisioned agent has on its disk.
+func TestCheckLooksAtDisks(t *testing.T) {
+	t.Parallel()
+	write := func(name, content string, mode os.FileMode) func(*testing.T, *Agent, *Agent) {
+		return func(t *testing.T, a, _ *Agent) {
+			path := filepath.Join(a.Dir, name)
+			if err := os.WriteFile(path, []byte(content), mode); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	copied := func(name string) func(*testing.T, *Agent, *Agent) {
+		return func(t *testing.T, a, other *Agent) {
+			b, err := os.ReadFile(filepath.Join(other.Dir, name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			write(name, string(b), 0o600)(t, a, other)
+		}
+	}
+	tests := map[string]struct {
+		do   func(t *testing.T, a, other *Agent)
+		want string
+	}{
+		"nothing":                   {func(*testing.T, *Agent, *Agent) {}, ""},
+		"another's certificate":     {copied("certificate.pem"), "not on its record"},
+		"another's key":             {copied("private.pem"), "not the key of certificate.pem"},
+		"no certificate":            {write("certificate.pem", "", 0o600), "its disk says"},
+		"a key that is none":        {write("private.pem", "", 0o600), "private.pem"},
+		"a configuration of no use": {write("server.conf", "hello\n", 0o600), a1},
+		"a key that others can read": {func(t *testing.T, a, _ *Agent) {
+			if err := os.Chmod(filepath.Join(a.Dir, "private.pem"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, "want mode 0600"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := &listener{TB: t}
+			f := New(l, Options{})
+			token := f.Token(nil)
+			a, other := f.Agent(a1, token), f.Agent("web2.example.net", token)
+			f.WaitProvisioned(a, other)
+			a.Stop()
+			tt.do(t, a, other)
+			f.Check()
+			heard(t, l, tt.want)
+		})
+	}
+}
+
+const a1 = "web1.example.net"

@@ -1,0 +1,195 @@
+package provisioner
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestClassify is the whole rule of who may have an identity, on both sides of
+// each of its boundaries.
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	issued := func(key string, left time.Duration) *Issued { return &Issued{KeyHash: key, NotAfter: now.Add(left)} }
+	live, dead := time.Nanosecond, time.Duration(0) // not after its end, and not at it
+	record := func(s State, current, next *Issued, lineage ...string) *Record {
+		return &Record{State: s, Current: current, Next: next, Lineage: lineage, Grant: "spent"}
+	}
+	provisioned := record(StateProvisioned, issued("a", live), nil, "old", "a")
+	offered := record(StateProvisioned, issued("a", live), issued("b", live), "a", "b")
+	taken := record(StateProvisioned, issued("a", live), issued("b", live), "b") // b was let in by a grant
+	grant := func(edit func(*Grant)) *Grant {
+		g := &Grant{ID: "g", ExpiresAt: now.Add(live)}
+		if edit != nil {
+			edit(g)
+		}
+		return g
+	}
+	tests := map[string]struct {
+		record *Record
+		claim  claim
+		want   Reason
+		err    error
+	}{
+		"never seen":                           {nil, claim{keyHash: "a"}, ReasonNew, nil},
+		"never seen, with a grant":             {nil, claim{keyHash: "a", grant: grant(nil)}, ReasonNew, nil},
+		"retired, any key":                     {record(StateRetired, nil, nil, "a"), claim{keyHash: "b"}, ReasonNew, nil},
+		"retired, its own live key":            {record(StateRetired, issued("a", live), nil, "a"), claim{keyHash: "a"}, ReasonNew, nil},
+		"revoked, its own live key":            {record(StateRevoked, issued("a", live), nil, "a"), claim{keyHash: "a"}, "", errRevoked},
+		"revoked, the key it was last offered": {record(StateRevoked, nil, issued("a", live), "a"), claim{keyHash: "a"}, "", errRevoked},
+		"revoked, a key of the lineage":        {record(StateRevoked, nil, nil, "a"), claim{keyHash: "a"}, "", errRevoked},
+		"revoked, vouched for":                 {record(StateRevoked, nil, nil, "a"), claim{keyHash: "b", vouching: "a"}, "", errRevoked},
+		"revoked, with a grant":                {record(StateRevoked, nil, nil, "a"), claim{keyHash: "b", grant: grant(nil)}, "", errRevoked},
+
+		"the current key":                    {provisioned, claim{keyHash: "a"}, ReasonReplay, nil},
+		"the key that was offered":           {record(StateEnrolled, nil, issued("a", live), "a"), claim{keyHash: "a"}, ReasonReplay, nil},
+		"the current key beside an offer":    {offered, claim{keyHash: "a"}, ReasonReplay, nil},
+		"the offered key beside the current": {offered, claim{keyHash: "b"}, ReasonReplay, nil},
+		"a replay, vouched for":              {provisioned, claim{keyHash: "a", vouching: "old"}, ReasonReplay, nil},
+
+		"the current key at its certificate's end": {record(StateProvisioned, issued("a", dead), nil, "a"), claim{keyHash: "a"}, ReasonContinue, nil},
+		"the offered key at its certificate's end": {record(StateEnrolled, nil, issued("a", dead), "a"), claim{keyHash: "a"}, ReasonContinue, nil},
+		"an earlier key":                       {provisioned, claim{keyHash: "old"}, ReasonContinue, nil},
+		"an earlier key, vouched for":          {provisioned, claim{keyHash: "old", vouching: "a"}, ReasonContinue, nil},
+		"the replaced key once it has expired": {record(StateProvisioned, issued("a", dead), issued("b", live), "b"), claim{keyHash: "a"}, "", errTaken},
+
+		"another key":                              {provisioned, claim{keyHash: "c"}, "", errTaken},
+		"another key after the end of all":         {record(StateProvisioned, issued("a", dead), nil, "a"), claim{keyHash: "c"}, "", errTaken},
+		"another key, vouched for by the newest":   {provisioned, claim{keyHash: "c", vouching: "a"}, ReasonContinuity, nil},
+		"another key, vouched for by an early one": {provisioned, claim{keyHash: "c", vouching: "old"}, ReasonContinuity, nil},
+		"another key, vouched for by a stranger":   {provisioned, claim{keyHash: "c", vouching: "c"}, "", errTaken},
+		"vouched for by a live key that lost it":   {taken, claim{keyHash: "c", vouching: "a"}, "", errTaken},
+
+		"a grant":                       {provisioned, claim{keyHash: "c", grant: grant(nil)}, ReasonGrant, nil},
+		"a grant beside continuity":     {provisioned, claim{keyHash: "c", vouching: "a", grant: grant(nil)}, ReasonContinuity, nil},
+		"a grant for this key":          {provisioned, claim{keyHash: "c", grant: grant(func(g *Grant) { g.KeyHash = "c" })}, ReasonGrant, nil},
+		"a grant for some other key":    {provisioned, claim{keyHash: "c", grant: grant(func(g *Grant) { g.KeyHash = "d" })}, "", errTaken},
+		"a grant at its end":            {provisioned, claim{keyHash: "c", grant: grant(func(g *Grant) { g.ExpiresAt = now })}, "", errTaken},
+		"a grant that has been spent":   {provisioned, claim{keyHash: "c", grant: grant(func(g *Grant) { g.ID = "spent" })}, "", errTaken},
+		"a grant without an id":         {provisioned, claim{keyHash: "c", grant: grant(func(g *Grant) { g.ID = "" })}, "", errTaken},
+		"a key that needs no grant":     {provisioned, claim{keyHash: "a", grant: grant(nil)}, ReasonReplay, nil},
+		"a lineage of nothing and none": {record(StateProvisioned, issued("a", live), nil), claim{keyHash: "c"}, "", errTaken},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tt.claim.identity, tt.claim.requested = "web1.example.net", now
+			got, err := classify(tt.record, tt.claim)
+			if got != tt.want || !errors.Is(err, tt.err) {
+				t.Errorf("classify = %q, %v, want %q, %v", got, err, tt.want, tt.err)
+			}
+		})
+	}
+}
+
+// TestStatesFollowTheTable is the table of docs/architecture.md, pair by pair.
+func TestStatesFollowTheTable(t *testing.T) {
+	t.Parallel()
+	all := []State{StateNone, StateEnrolled, StateProvisioned, StateRevoked, StateRetired, "", "lost"}
+	table := map[State][]State{
+		StateNone:        {StateEnrolled},
+		StateEnrolled:    {StateEnrolled, StateProvisioned, StateRevoked, StateRetired},
+		StateProvisioned: {StateProvisioned, StateRevoked, StateRetired},
+		StateRevoked:     {StateRetired},
+		StateRetired:     {StateEnrolled},
+	}
+	for _, from := range all {
+		for _, to := range all {
+			if got, want := CanMove(from, to), slices.Contains(table[from], to); got != want {
+				t.Errorf("CanMove(%q, %q) = %v, want %v", from, to, got, want)
+			}
+		}
+	}
+}
+
+// TestRecordsThatCannotBe has one good record of each state, and one edit each
+// that no provisioner makes.
+func TestRecordsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	good := map[State]Record{
+		StateEnrolled:    {Schema: RecordSchema, State: StateEnrolled, Next: &Issued{}, Attempt: "a"},
+		StateProvisioned: {Schema: RecordSchema, State: StateProvisioned, Current: &Issued{}, Next: &Issued{}, Attempt: "a"},
+		StateRevoked:     {Schema: RecordSchema, State: StateRevoked, Attempt: "a"},
+		StateRetired:     {Schema: RecordSchema, State: StateRetired, Attempt: "a"},
+	}
+	for s, r := range good {
+		if err := r.Check(); err != nil {
+			t.Errorf("a good record that is %s: %v", s, err)
+		}
+	}
+	tests := map[string]struct {
+		of   State
+		edit func(*Record)
+	}{
+		"an older schema":               {StateEnrolled, func(r *Record) { r.Schema = 0 }},
+		"a later schema":                {StateEnrolled, func(r *Record) { r.Schema++ }},
+		"no state":                      {StateRetired, func(r *Record) { r.State = "" }},
+		"state none":                    {StateRetired, func(r *Record) { r.State = StateNone }},
+		"a state from the future":       {StateRetired, func(r *Record) { r.State = "paused" }},
+		"enrolled without an offer":     {StateEnrolled, func(r *Record) { r.Next = nil }},
+		"enrolled and confirmed":        {StateEnrolled, func(r *Record) { r.Current = r.Next }},
+		"provisioned by no certificate": {StateProvisioned, func(r *Record) { r.Current = nil }},
+		"written by nobody's attempt":   {StateProvisioned, func(r *Record) { r.Attempt = "" }},
+	}
+	for name, tt := range tests {
+		r := good[tt.of]
+		tt.edit(&r)
+		if r.Check() == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// TestWhatIsLive expects the current and the offered certificate up to their
+// ends, each once, and none of a node that is kept out or gone.
+func TestWhatIsLive(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	issued := func(serial string, left time.Duration) *Issued {
+		return &Issued{Serial: serial, NotAfter: now.Add(left)}
+	}
+	tests := map[string]struct {
+		record *Record
+		want   []string
+	}{
+		"none":                      {nil, nil},
+		"offered":                   {&Record{State: StateEnrolled, Next: issued("1", 1)}, []string{"1"}},
+		"confirmed":                 {&Record{State: StateProvisioned, Current: issued("1", 1)}, []string{"1"}},
+		"both":                      {&Record{State: StateProvisioned, Current: issued("1", 1), Next: issued("2", 1)}, []string{"1", "2"}},
+		"one, with another digest":  {&Record{State: StateProvisioned, Current: issued("1", 1), Next: issued("1", 1)}, []string{"1"}},
+		"confirmed, at its end":     {&Record{State: StateProvisioned, Current: issued("1", 0), Next: issued("2", 1)}, []string{"2"}},
+		"offered, at its end":       {&Record{State: StateProvisioned, Current: issued("1", 1), Next: issued("2", 0)}, []string{"1"}},
+		"revoked with certificates": {&Record{State: StateRevoked, Current: issued("1", 1), Next: issued("2", 1)}, nil},
+		"retired with certificates": {&Record{State: StateRetired, Current: issued("1", 1), Next: issued("2", 1)}, nil},
+	}
+	for name, tt := range tests {
+		if got := tt.record.Live(now); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: live are %v, want %v", name, got, tt.want)
+		}
+	}
+}
+
+// TestLineageKeepsTheNewestKeys adds more keys than are kept, one of them over
+// and over.
+func TestLineageKeepsTheNewestKeys(t *testing.T) {
+	t.Parallel()
+	r := &Record{}
+	for i := range MaxLineage + 5 {
+		r.remember(string(rune('A' + i)))
+		r.remember("kept")
+	}
+	if len(r.Lineage) != MaxLineage || r.Lineage[MaxLineage-1] != "kept" || r.Lineage[MaxLineage-2] != string(rune('A'+MaxLineage+4)) {
+		t.Errorf("lineage = %q, want the newest %d, each once", r.Lineage, MaxLineage)
+	}
+	if distinct := slices.Compact(slices.Sorted(slices.Values(r.Lineage))); len(distinct) != MaxLineage {
+		t.Errorf("%d distinct keys in %q, want %d", len(distinct), r.Lineage, MaxLineage)
+	}
+	before := slices.Clone(r.Lineage)
+	copied := *r
+	copied.remember("new")
+	if !slices.Equal(r.Lineage, before) {
+		t.Error("a key remembered by a copy changed the record that it was made of")
+	}
+}

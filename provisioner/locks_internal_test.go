@@ -1,0 +1,90 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"muster/internal/wire"
+)
+
+const web1, web2 wire.Identity = "web1.example.net", "web2.example.net"
+
+// TestOneRequestPerIdentityAtATime queues requests for one identity and expects
+// them to pass one by one, each only when the one before is done, while another
+// identity is not held up.
+func TestOneRequestPerIdentityAtATime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l identityLocks
+		unlock, err := l.lock(t.Context(), web1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		passed := make(chan func(), maxWaiting)
+		for range maxWaiting {
+			go func() {
+				next, err := l.lock(t.Context(), web1)
+				if err != nil {
+					t.Error(err)
+				}
+				passed <- next
+			}()
+		}
+		synctest.Wait()
+		if len(passed) != 0 {
+			t.Fatalf("%d passed while the first had the lock", len(passed))
+		}
+		if _, err := l.lock(t.Context(), web1); !errors.Is(err, errCrowded) {
+			t.Errorf("one more than may wait: %v, want %v", err, errCrowded)
+		}
+		other, err := l.lock(t.Context(), web2)
+		if err != nil {
+			t.Errorf("another identity: %v", err)
+		}
+		other()
+		for i := range maxWaiting {
+			unlock()
+			synctest.Wait()
+			if len(passed) != 1 {
+				t.Fatalf("%d passed when turn %d came, want 1", len(passed), i)
+			}
+			unlock = <-passed
+		}
+		unlock()
+		if len(l.held) != 0 {
+			t.Errorf("%d identities are held by nobody", len(l.held))
+		}
+	})
+}
+
+// TestWhoGivesUpWaitingLeavesNothing cancels a request that waits, and expects
+// the lock to be as if it had never been there.
+func TestWhoGivesUpWaitingLeavesNothing(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var l identityLocks
+		unlock, err := l.lock(t.Context(), web1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 * maxWaiting { // more than may wait at once: who has left does not count
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			if _, err := l.lock(ctx, web1); !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("waited and got %v", err)
+			}
+			cancel()
+		}
+		unlock()
+		if again, err := l.lock(t.Context(), web1); err != nil {
+			t.Error(err)
+		} else {
+			again()
+		}
+		if len(l.held) != 0 {
+			t.Errorf("%d identities are held by nobody", len(l.held))
+		}
+	})
+}

@@ -1,0 +1,203 @@
+package natsapi_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/natsapi"
+)
+
+// service runs one more service beside the fleet's own, under subjects that
+// begin with prefix, on a provisioner whose store goes through wrap. It is
+// stopped when the test ends.
+func service(t *testing.T, f *testbed.Fleet, prefix string, wrap func(provisioner.Store) provisioner.Store, edit func(*natsapi.Config)) *nats.Conn {
+	t.Helper()
+	p, err := f.Daemon().Provisioner(wrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := f.Daemon().Connect("another provisioner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := natsapi.Config{Conn: conn, Provisioner: p, Installation: "x", Prefix: prefix}
+	if edit != nil {
+		edit(&cfg)
+	}
+	s, err := natsapi.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.Run(ctx, func() { close(ready) }) }()
+	<-ready
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("Run = %v", err)
+		}
+		conn.Close()
+	})
+	return conn
+}
+
+// ask sends a message to a subject and returns the reply.
+func ask(t *testing.T, f *testbed.Fleet, conn *nats.Conn, subject string, message any) *wire.Reply {
+	t.Helper()
+	b, err := wire.Encode(message)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := conn.RequestWithContext(f.Context(), subject, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := wire.DecodeReply(m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// faulty is a store whose reads do what it says.
+type faulty struct {
+	provisioner.Store
+	read func(ctx context.Context, id wire.Identity) error
+}
+
+func (s *faulty) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	if err := s.read(ctx, id); err != nil {
+		return nil, 0, err
+	}
+	return s.Store.Record(ctx, id)
+}
+
+// TestOneRequestDoesNotTakeOthersDown has one request panic, and expects it to
+// be refused, and the one worker to go on with the next.
+func TestOneRequestDoesNotTakeOthersDown(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	conn := service(t, f, "test.", func(s provisioner.Store) provisioner.Store {
+		return &faulty{s, func(_ context.Context, id wire.Identity) error {
+			if id == "evil.example.net" {
+				panic("as Choria's provisioner did of a CSR that was not PEM")
+			}
+			return nil
+		}}
+	}, func(c *natsapi.Config) { c.Workers = 1 })
+	for range 3 {
+		r := ask(t, f, conn, "test."+wire.SubjectEnroll, f.Node("evil.example.net").Request())
+		if r.Refusal == nil || r.Refusal.Code != wire.CodeUnavailable {
+			t.Fatalf("reply = %+v, want %s", r, wire.CodeUnavailable)
+		}
+	}
+	n := f.Node("web1.example.net")
+	r := ask(t, f, conn, "test."+wire.SubjectEnroll, n.Request())
+	if r.Enrolled == nil {
+		t.Fatalf("the next request: %+v", r.Refusal)
+	}
+	a, err := n.Confirm(r.Enrolled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := ask(t, f, conn, "test."+wire.SubjectApplied, a); r.Applied == nil {
+		t.Errorf("its confirmation: %+v", r.Refusal)
+	}
+	f.Check()
+}
+
+// TestTheWorkForARequestIsLimited has a store that does not answer, and expects
+// the node to be told so in time.
+func TestTheWorkForARequestIsLimited(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	conn := service(t, f, "test.", func(s provisioner.Store) provisioner.Store {
+		return &faulty{s, func(ctx context.Context, _ wire.Identity) error {
+			<-ctx.Done()
+			return ctx.Err()
+		}}
+	}, func(c *natsapi.Config) { c.Timeout = 50 * time.Millisecond })
+	n := f.Node("web1.example.net")
+	request := n.Request()
+	r := ask(t, f, conn, "test."+wire.SubjectEnroll, request)
+	if r.Refusal == nil || r.Refusal.Code != wire.CodeUnavailable || r.ID != request.ID {
+		t.Errorf("reply = %+v, want %s", r, wire.CodeUnavailable)
+	}
+	f.Enroll(n)
+	f.Check()
+}
+
+// TestProvisionersShareTheRequests runs two services on the same subjects and
+// expects each request to be worked on by one of them.
+func TestProvisionersShareTheRequests(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	const nodes = 10
+	t.Cleanup(func() { // both services have stopped, so that nothing is in hand any more
+		enrolled := 0
+		for _, e := range f.Events() {
+			if e.Type == provisioner.EventEnrolled {
+				enrolled++
+			}
+		}
+		if enrolled != nodes {
+			t.Errorf("%d requests were worked on, want %d", enrolled, nodes)
+		}
+		f.Check()
+	})
+	conn := service(t, f, "test.", nil, nil)
+	service(t, f, "test.", nil, nil)
+	for i := range nodes {
+		n := f.Node(fmt.Sprintf("web%d.example.net", i))
+		if r := ask(t, f, conn, "test."+wire.SubjectEnroll, n.Request()); r.Enrolled == nil {
+			t.Fatalf("%s: %+v", n.Identity, r.Refusal)
+		}
+	}
+}
+
+// TestWhatNewRefuses names everything that is missing at once.
+func TestWhatNewRefuses(t *testing.T) {
+	t.Parallel()
+	_, err := natsapi.New(natsapi.Config{Workers: -1})
+	if err == nil {
+		t.Fatal("accepted")
+	}
+	for _, want := range []string{"connection", "provisioner", "installation", "-1 workers"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error lacks %q: %v", want, err)
+		}
+	}
+}
+
+// TestRunSaysThatItCannotBegin expects an error rather than a service that hears
+// nothing.
+func TestRunSaysThatItCannotBegin(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	p, err := f.Daemon().Provisioner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := f.Daemon().Connect("closed")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	s, err := natsapi.New(natsapi.Config{Conn: conn, Provisioner: p, Installation: "x"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(f.Context(), nil); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("Run = %v, want %v", err, nats.ErrConnectionClosed)
+	}
+}

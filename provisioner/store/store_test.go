@@ -1,0 +1,569 @@
+package store_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/broker"
+	"muster/provisioner/ca"
+	"muster/provisioner/store"
+)
+
+const (
+	web1 wire.Identity = "web1.example.net"
+	web2 wire.Identity = "web2.example.net"
+	ours               = "0f1e2d" // fingerprint of the authority
+)
+
+// A site is a real embedded broker with a connection to the account of
+// provisioners.
+type site struct {
+	ctx  context.Context
+	conn *nats.Conn
+	js   jetstream.JetStream // to look at, and to write what no provisioner would
+}
+
+// start starts a broker on a directory. stop ends it before the test does.
+func start(t *testing.T, dir string) (s *site, stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	b, err := broker.New(broker.Config{
+		Listen: "127.0.0.1:0", StoreDir: dir, Certificate: certificate(t), ClientCAs: x509.NewCertPool(),
+		Gate: broker.GateConfig{
+			TrustDomain: "fleet.test",
+			VerifyToken: func(string) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },
+			AdmitNode:   func(context.Context, wire.Identity, string) error { return errors.New("no nodes here") },
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := b.Connect("store test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		conn.Close()
+		if err := b.Stop(ctx); err != nil {
+			t.Error(err)
+		}
+		cancel()
+	})
+	t.Cleanup(stop)
+	return &site{ctx: ctx, conn: conn, js: js}, stop
+}
+
+// certificate returns one that a broker can show.
+func certificate(t *testing.T) tls.Certificate {
+	t.Helper()
+	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	parse := func(text string) *x509.Certificate {
+		c, err := ca.ParseCertificates([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c[0]
+	}
+	authority, err := ca.New(ca.Config{Root: parse(g.RootPEM), Issuing: parse(g.IssuingPEM), Key: g.IssuingKey, TrustDomain: "fleet.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	issued, err := authority.Issue(ca.Request{Role: wire.RoleBroker, Name: "broker.fleet.test", PublicKey: key.Public(), DNSNames: []string{"localhost"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := tls.Certificate{PrivateKey: key}
+	for rest := []byte(issued.Chain + authority.RootsPEM()); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return c
+		}
+		c.Certificate = append(c.Certificate, block.Bytes)
+	}
+}
+
+// open opens the store of a site for the authority with this fingerprint.
+func (s *site) open(t *testing.T, fingerprint string) *store.Store {
+	t.Helper()
+	opened, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: fingerprint})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return opened
+}
+
+// newStore returns a store in a directory of its own.
+func newStore(t *testing.T) (*store.Store, *site) {
+	t.Helper()
+	s, _ := start(t, t.TempDir())
+	return s.open(t, ours), s
+}
+
+// record returns a good record.
+func record(id wire.Identity, attempt string) *provisioner.Record {
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	return &provisioner.Record{
+		Schema: provisioner.RecordSchema, Identity: id, State: provisioner.StateEnrolled, Attempt: attempt, Lineage: []string{"k1"},
+		Next:            &provisioner.Issued{Serial: "5b1f", KeyHash: "k1", DER: []byte{1, 2}, NotBefore: at, NotAfter: at.Add(time.Hour), Digest: "d", OfferedAt: at},
+		FirstEnrolledAt: at, UpdatedAt: at,
+	}
+}
+
+func put(t *testing.T, s *site, st *store.Store, r *provisioner.Record, after provisioner.Revision) provisioner.Revision {
+	t.Helper()
+	revision, err := st.Put(s.ctx, r, after)
+	if err != nil {
+		t.Fatalf("Put(%s, %s after %d): %v", r.Identity, r.Attempt, after, err)
+	}
+	return revision
+}
+
+func TestWhatWasWrittenIsReadBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, stop := start(t, dir)
+	st := s.open(t, ours)
+	if r, revision, err := st.Record(s.ctx, web1); r != nil || revision != 0 || err != nil {
+		t.Fatalf("a record that is not there: %v, %d, %v", r, revision, err)
+	}
+	want := record(web1, "a1")
+	first := put(t, s, st, want, 0)
+	other := put(t, s, st, record(web2, "b1"), 0)
+	if first == 0 || other <= first {
+		t.Errorf("revisions %d and %d, want one after the other", first, other)
+	}
+	check := func(st *store.Store, s *site) {
+		t.Helper()
+		got, revision, err := st.Record(s.ctx, web1)
+		if err != nil || revision != first {
+			t.Fatalf("Record = revision %d, %v, want %d", revision, err, first)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("record (-written +read):\n%s", diff)
+		}
+	}
+	check(st, s)
+	want = record(web1, "a2")
+	want.State, want.Current, want.Next = provisioner.StateProvisioned, want.Next, nil
+	first = put(t, s, st, want, first)
+	check(st, s)
+	// And by another process, on the same disk.
+	id := st.Installation().ID
+	stop()
+	s, _ = start(t, dir)
+	st = s.open(t, ours)
+	check(st, s)
+	if st.Installation().ID != id || id == "" {
+		t.Errorf("installation %q after a restart, want %q", st.Installation().ID, id)
+	}
+}
+
+// TestCompareAndSet writes on every revision but the newest, and expects each to
+// be told so and none to be written.
+func TestCompareAndSet(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	first := put(t, s, st, record(web1, "a1"), 0)
+	other := put(t, s, st, record(web2, "b1"), 0)
+	second := put(t, s, st, record(web1, "a2"), first)
+	tests := map[string]struct {
+		id    wire.Identity
+		after provisioner.Revision
+	}{
+		"as if there were none":        {web1, 0},
+		"on an earlier one":            {web1, first},
+		"on another identity's":        {web1, other},
+		"on one from the future":       {web1, second + 1},
+		"on one though there is none":  {"db1.example.net", second},
+		"on ours, for another":         {web2, second},
+		"as if there were none, again": {web2, 0},
+	}
+	for name, tt := range tests {
+		if revision, err := st.Put(s.ctx, record(tt.id, "late"), tt.after); !errors.Is(err, provisioner.ErrConflict) || revision != 0 {
+			t.Errorf("%s: Put = %d, %v, want %v", name, revision, err, provisioner.ErrConflict)
+		}
+	}
+	for id, want := range map[wire.Identity]provisioner.Revision{web1: second, web2: other, "db1.example.net": 0} {
+		if r, revision, err := st.Record(s.ctx, id); revision != want || err != nil || r != nil && r.Attempt == "late" {
+			t.Errorf("record of %s is %v at %d, %v, want revision %d", id, r, revision, err, want)
+		}
+	}
+}
+
+// TestOneOfManyWritersWins has many writers who decided on the same revision.
+func TestOneOfManyWritersWins(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	after := provisioner.Revision(0)
+	for round := range 5 {
+		var writers sync.WaitGroup
+		won := make(chan string, 16)
+		for i := range cap(won) {
+			attempt := fmt.Sprintf("%d-%d", round, i)
+			writers.Go(func() {
+				_, err := st.Put(s.ctx, record(web1, attempt), after)
+				switch {
+				case err == nil:
+					won <- attempt
+				case !errors.Is(err, provisioner.ErrConflict):
+					t.Errorf("Put: %v", err)
+				}
+			})
+		}
+		writers.Wait()
+		r, revision, err := st.Record(s.ctx, web1)
+		if err != nil || len(won) != 1 || <-won != r.Attempt {
+			t.Fatalf("round %d: %d more writers won, record %v, %v", round, len(won), r, err)
+		}
+		after = revision
+	}
+}
+
+// TestAWriteWithoutAnAnswerIsAnError expects what is not known to be written not
+// to pass for it, nor for a conflict.
+func TestAWriteWithoutAnAnswerIsAnError(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	gone, cancel := context.WithCancel(s.ctx)
+	cancel()
+	for range 20 { // an acknowledgement may be quicker
+		_, after, err := st.Record(s.ctx, web1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		revision, err := st.Put(gone, record(web1, "a1"), after)
+		if err == nil {
+			if _, newest, err := st.Record(s.ctx, web1); err != nil || newest != revision {
+				t.Fatalf("acknowledged as %d, and the newest is %d, %v", revision, newest, err)
+			}
+			continue
+		}
+		// The write may come yet, between our reading and our writing.
+		if !errors.Is(err, context.Canceled) && !errors.Is(err, provisioner.ErrConflict) {
+			t.Errorf("Put = %v, want %v", err, context.Canceled)
+		}
+	}
+	if _, _, err := st.Record(gone, web1); !errors.Is(err, context.Canceled) {
+		t.Errorf("Record = %v, want %v", err, context.Canceled)
+	}
+	s.conn.Close()
+	if _, err := st.Put(s.ctx, record(web2, "b1"), 0); err == nil || errors.Is(err, provisioner.ErrConflict) {
+		t.Errorf("Put on a closed connection = %v", err)
+	}
+	if r, _, err := st.Record(s.ctx, web2); err == nil {
+		t.Errorf("Record on a closed connection = %v", r)
+	}
+}
+
+// TestRecordsThatCannotBeAreErrors puts into the stream what no provisioner of
+// this version writes. None may pass for a record, nor for none.
+func TestRecordsThatCannotBeAreErrors(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	edited := func(edit func(*provisioner.Record)) string {
+		r := record(web1, "a1")
+		edit(r)
+		b, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	tests := map[string]string{
+		"of another identity":   edited(func(r *provisioner.Record) { r.Identity = web2 }),
+		"of a later schema":     edited(func(r *provisioner.Record) { r.Schema = provisioner.RecordSchema + 1 }),
+		"of no schema":          edited(func(r *provisioner.Record) { r.Schema = 0 }),
+		"of no state":           edited(func(r *provisioner.Record) { r.State = "" }),
+		"of an unknown state":   edited(func(r *provisioner.Record) { r.State = "paused" }),
+		"without an attempt":    edited(func(r *provisioner.Record) { r.Attempt = "" }),
+		"without a certificate": edited(func(r *provisioner.Record) { r.Next = nil }),
+		"that is not JSON":      "hello",
+		"that is empty":         "",
+		"that is null":          "null",
+	}
+	for name, data := range tests {
+		if _, err := s.js.Publish(s.ctx, "muster.node."+web1.SubjectToken(), []byte(data)); err != nil {
+			t.Fatal(err)
+		}
+		if r, revision, err := st.Record(s.ctx, web1); err == nil || r != nil || revision != 0 {
+			t.Errorf("a record %s: %+v at %d, %v", name, r, revision, err)
+		}
+	}
+}
+
+// TestHistoryIsInTheOrderOfWriting expects each identity's own revisions, all of
+// everybody's, and the newest of too many.
+func TestHistoryIsInTheOrderOfWriting(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	history := func(id wire.Identity) (attempts []string) {
+		t.Helper()
+		last := provisioner.Revision(0)
+		err := st.Revisions(s.ctx, id, func(r *provisioner.Record, revision provisioner.Revision) error {
+			if revision <= last || id != "" && r.Identity != id {
+				t.Errorf("history of %q: revision %d of %s after %d", id, revision, r.Identity, last)
+			}
+			last = revision
+			attempts = append(attempts, r.Attempt)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return attempts
+	}
+	if got := history(""); got != nil {
+		t.Errorf("history of nobody = %v", got)
+	}
+	var after1, after2 provisioner.Revision
+	for i := range 3 {
+		after1 = put(t, s, st, record(web1, fmt.Sprintf("a%d", i)), after1)
+		after2 = put(t, s, st, record(web2, fmt.Sprintf("b%d", i)), after2)
+	}
+	for id, want := range map[wire.Identity][]string{
+		web1: {"a0", "a1", "a2"}, web2: {"b0", "b1", "b2"}, "": {"a0", "b0", "a1", "b1", "a2", "b2"}, "web": nil, "db1.example.net": nil,
+	} {
+		if got := history(id); !slices.Equal(got, want) {
+			t.Errorf("history of %q = %v, want %v", id, got, want)
+		}
+	}
+	stop := errors.New("enough")
+	calls := 0
+	if err := st.Revisions(s.ctx, "", func(*provisioner.Record, provisioner.Revision) error { calls++; return stop }); !errors.Is(err, stop) || calls != 1 {
+		t.Errorf("Revisions = %v after %d calls, want %v after 1", err, calls, stop)
+	}
+	for i := range store.History {
+		after1 = put(t, s, st, record(web1, fmt.Sprintf("c%d", i)), after1)
+	}
+	got := history(web1)
+	if store.History != 64 || len(got) != store.History || got[0] != "c0" || got[len(got)-1] != fmt.Sprintf("c%d", store.History-1) {
+		t.Errorf("history of %d, from %s to %s, want the newest 64", len(got), got[0], got[len(got)-1])
+	}
+	if got := history(web2); len(got) != 3 {
+		t.Errorf("a node that flaps pushed another's history out: %v", got)
+	}
+	if _, err := s.js.Publish(s.ctx, "muster.node."+web2.SubjectToken(), []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Revisions(s.ctx, web2, func(*provisioner.Record, provisioner.Revision) error { return nil }); err == nil {
+		t.Error("a history with something else in it is no error")
+	}
+}
+
+// TestGrantsAreByIdentity expects the newest grant of each identity.
+func TestGrantsAreByIdentity(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	end := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	if g, err := st.Grant(s.ctx, web1); g != nil || err != nil {
+		t.Errorf("a grant that is not there: %v, %v", g, err)
+	}
+	var newest *provisioner.Grant
+	for _, id := range []string{"g1", "g2"} {
+		newest = &provisioner.Grant{ID: id, Identity: web1, KeyHash: "k", ExpiresAt: end, By: "anna"}
+		if err := st.PutGrant(s.ctx, newest); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g, err := st.Grant(s.ctx, web1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(newest, g); diff != "" {
+		t.Errorf("grant (-written +read):\n%s", diff)
+	}
+	for _, id := range []wire.Identity{web2, "web1", "example.net"} {
+		if g, err := st.Grant(s.ctx, id); g != nil || err != nil {
+			t.Errorf("%s has %v, %v", id, g, err)
+		}
+	}
+	if _, err := s.js.Publish(s.ctx, "muster.entry.grant."+web2.SubjectToken(), []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if g, err := st.Grant(s.ctx, web2); err == nil {
+		t.Errorf("what is no grant reads as %v", g)
+	}
+}
+
+// TestAStoreBelongsToItsAuthority binds a new store, by several provisioners at
+// once, and expects another authority to be refused.
+func TestAStoreBelongsToItsAuthority(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	ids := make(chan string, 8)
+	var opening sync.WaitGroup
+	for range cap(ids) {
+		opening.Go(func() {
+			st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if i := st.Installation(); i.CAFingerprint != ours || i.CreatedAt.IsZero() {
+				t.Errorf("installation = %+v", i)
+			}
+			ids <- st.Installation().ID
+		})
+	}
+	opening.Wait()
+	close(ids)
+	seen := map[string]int{}
+	for id := range ids {
+		seen[id]++
+	}
+	if len(seen) != 1 || seen[""] > 0 {
+		t.Errorf("installations %v, want one", seen)
+	}
+	if st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: "another"}); !errors.Is(err, store.ErrInstallation) || st != nil {
+		t.Errorf("Open with another authority = %v, %v, want %v", st, err, store.ErrInstallation)
+	}
+	if got := s.open(t, ours).Installation().ID; seen[got] == 0 {
+		t.Errorf("installation is now %q", got)
+	}
+	for name, cfg := range map[string]store.Config{"no connection": {CAFingerprint: ours}, "no authority": {Conn: s.conn}} {
+		if _, err := store.Open(s.ctx, cfg); err == nil {
+			t.Errorf("Open with %s: accepted", name)
+		}
+	}
+}
+
+// TestStreamsKeepWhatMustBeKept looks at the broker's own word about the
+// streams: nothing that must not be forgotten ends by age or can be deleted.
+func TestStreamsKeepWhatMustBeKept(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	put(t, s, st, record(web1, "a1"), 0)
+	var names []string
+	infos := map[string]*jetstream.StreamInfo{}
+	for info := range s.js.ListStreams(s.ctx).Info() {
+		names = append(names, info.Config.Name)
+		infos[info.Config.Name] = info
+	}
+	if want := []string{"MUSTER_ATTEMPTS", "MUSTER_ENTRIES", "MUSTER_EVENTS", "MUSTER_NODES"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
+		t.Fatalf("streams %v, want %v", names, want)
+	}
+	for name, info := range infos {
+		c := info.Config
+		if c.MaxAge != 0 || c.Storage != jetstream.FileStorage || c.NoAck || c.PersistMode != jetstream.DefaultPersistMode || c.Retention != jetstream.LimitsPolicy || c.Discard != jetstream.DiscardOld {
+			t.Errorf("%s: age %v, storage %v, no acknowledgement %v, retention %v, discards %v", name, c.MaxAge, c.Storage, c.NoAck, c.Retention, c.Discard)
+		}
+		bounded := strings.HasSuffix(name, "EVENTS") || strings.HasSuffix(name, "ATTEMPTS")
+		if bounded != (c.MaxBytes > 0) || bounded == (c.MaxMsgsPerSubject == store.History) || c.MaxMsgs > 0 {
+			t.Errorf("%s: at most %d bytes, %d messages, %d a subject", name, c.MaxBytes, c.MaxMsgs, c.MaxMsgsPerSubject)
+		}
+		if !bounded && !c.DenyDelete {
+			t.Errorf("%s: messages can be deleted", name)
+		}
+	}
+	nodes, err := s.js.Stream(s.ctx, "MUSTER_NODES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, remove := range map[string]func(context.Context, uint64) error{"deleted": nodes.DeleteMsg, "erased": nodes.SecureDeleteMsg} {
+		if err := remove(s.ctx, 1); err == nil {
+			t.Errorf("a record was %s", name)
+		}
+	}
+	s.open(t, ours) // once more takes nothing away
+	if r, _, err := st.Record(s.ctx, web1); r == nil || err != nil {
+		t.Errorf("after opening again: %v, %v", r, err)
+	}
+}
+
+// TestEventsGoWhereTheyBelong expects CloudEvents by type and identity, and
+// those about strangers in a stream of their own.
+func TestEventsGoWhereTheyBelong(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	tests := map[string]struct {
+		event           provisioner.Event
+		stream, subject string
+	}{
+		"of a node":           {provisioner.Event{Type: provisioner.EventEnrolled, Node: string(web1), Serial: "5b1f"}, "MUSTER_EVENTS", "muster.event.node.enrolled.web1_example_net"},
+		"of a refusal":        {provisioner.Event{Type: provisioner.EventRefused, Node: string(web1), Code: wire.CodeDenied}, "MUSTER_EVENTS", "muster.event.node.refused.web1_example_net"},
+		"of an attempt":       {provisioner.Event{Type: provisioner.EventAttempt, Node: string(web1), Code: wire.CodeTokenInvalid}, "MUSTER_ATTEMPTS", "muster.attempt.refused.web1_example_net"},
+		"of a stranger":       {provisioner.Event{Type: provisioner.EventAttempt, Node: "a.>", Code: wire.CodeIdentityInvalid}, "MUSTER_ATTEMPTS", "muster.attempt.refused._"},
+		"of somebody unknown": {provisioner.Event{Type: provisioner.EventRefused, Node: "", Code: wire.CodeBadRequest}, "MUSTER_EVENTS", "muster.event.node.refused._"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tt.event.Time = at
+			st.Emit(tt.event)
+			stream, err := s.js.Stream(s.ctx, tt.stream)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := eventually(t, s, stream, tt.subject)
+			var e struct {
+				SpecVersion string            `json:"specversion"`
+				ID          string            `json:"id"`
+				Source      string            `json:"source"`
+				Type        string            `json:"type"`
+				Subject     string            `json:"subject"`
+				Time        time.Time         `json:"time"`
+				Data        provisioner.Event `json:"data"`
+			}
+			if err := json.Unmarshal(m.Data, &e); err != nil {
+				t.Fatal(err)
+			}
+			if e.SpecVersion != "1.0" || e.ID == "" || !strings.HasSuffix(e.Source, st.Installation().ID) || e.Type != string(tt.event.Type) ||
+				e.Subject != tt.event.Node || !e.Time.Equal(at) || e.Data.Serial != tt.event.Serial || e.Data.Code != tt.event.Code {
+				t.Errorf("event = %s", m.Data)
+			}
+		})
+	}
+	t.Cleanup(func() { s.conn.Close() })
+}
+
+// eventually waits for the first message of a subject: events are not awaited
+// by who emits them.
+func eventually(t *testing.T, s *site, stream jetstream.Stream, subject string) *jetstream.RawStreamMsg {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		m, err := stream.GetLastMsgForSubject(s.ctx, subject)
+		if err == nil {
+			return m
+		}
+		if !errors.Is(err, jetstream.ErrMsgNotFound) {
+			t.Fatalf("message of %s: %v", subject, err)
+		}
+		<-tick.C
+	}
+}

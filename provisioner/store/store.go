@@ -159,14 +159,21 @@ func streams(replicas int) []jetstream.StreamConfig {
 	// With one replica a direct read is answered by the only copy. With more it
 	// may come from one that lags, so those reads go to the leader.
 	direct := replicas == 1
+	// Events are reports: what a power failure takes of the last moment is in the
+	// records. Syncing each of them as well made enrollment slower by a fifth to
+	// two fifths (measured, BenchmarkEnroll). Only one replica can do without.
+	reports := jetstream.DefaultPersistMode
+	if replicas == 1 {
+		reports = jetstream.AsyncPersistMode
+	}
 	return []jetstream.StreamConfig{
 		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true,
 			Description: "one subject per identity; its revisions are the node's history"},
 		{Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct,
 			Description: "installation, grants"},
-		{Name: streamEvents, Subjects: []string{subjectEvent + ">", wire.AllNodeEvents}, MaxBytes: maxEventBytes, Replicas: replicas, AllowDirect: true,
+		{Name: streamEvents, Subjects: []string{subjectEvent + ">", wire.AllNodeEvents}, MaxBytes: maxEventBytes, Replicas: replicas, AllowDirect: true, PersistMode: reports,
 			Description: "CloudEvents of provisioners and nodes"},
-		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: maxAttemptBytes, Replicas: replicas, AllowDirect: true,
+		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: maxAttemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: reports,
 			Description: "attempts that failed authentication"},
 	}
 }

@@ -148,7 +148,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		err = errors.Join(err, d.broker.Stop(stop))
-		d.opts.Log.InfoContext(stop, "provisioner stopped", "err", err)
+		d.opts.Log.InfoContext(stop, "provisioner stopped")
 	}()
 	conn, err := d.broker.Connect("provisioner")
 	if err != nil {

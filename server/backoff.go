@@ -24,6 +24,15 @@ func (b *backoff) next() time.Duration {
 	return bound/2 + time.Duration(b.random()*float64(bound/2))
 }
 
+// rounded returns a wait as it is told to people: whole seconds, below that
+// milliseconds.
+func rounded(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Millisecond)
+	}
+	return d.Round(time.Second)
+}
+
 func (b *backoff) reset() { b.tries = 0 }
 
 // randomFloat returns a uniform number in [0,1) of 53 bits.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/discover"
+	"muster/internal/wire"
 )
 
 // A cause is an error together with what whoever reads the log can do about it.
@@ -51,13 +53,22 @@ func remedyOf(err error) string {
 	return strings.Join(list, "; ")
 }
 
+// advised returns err with its remedy in the text, for an error that is
+// reported once and without attributes.
+func advised(err error) error {
+	if remedy := remedyOf(err); remedy != "" {
+		return fmt.Errorf("%w: %s", err, remedy)
+	}
+	return err
+}
+
 // peer is what explain knows of the connection that failed.
 type peer struct {
-	broker  string // URL
-	normal  bool   // with a certificate, not a token
-	secure  bool   // TLS was asked for
-	expired string // when the token expired by this node's clock; empty: not
-	file    string // the token's
+	broker string // URL
+	normal bool   // with a certificate, not a token
+	secure bool   // TLS was asked for
+	dates  string // what to do about a token that is out of date by this node's clock; empty: it is not
+	file   string // the token's
 }
 
 // explain adds to an error of a connection what it means and what to do. What
@@ -132,10 +143,24 @@ func refusedRemedy(p peer) string {
 	switch {
 	case p.normal:
 		return "the broker does not admit this node's certificate: it may be revoked or superseded; see the provisioner's log"
-	case p.expired != "":
-		return "the token expired at " + p.expired + ": sign a new one and replace " + p.file
+	case p.dates != "":
+		return p.dates
 	}
 	return "the token is not signed by a signer that the broker trusts, or is not valid now: see the broker's log, or replace " + p.file
+}
+
+// explainRefusal adds to a provisioner's refusal for the token's dates what this
+// node's clock says of them.
+func explainRefusal(err error, p peer) error {
+	var refused refusal
+	if !errors.As(err, &refused) || p.dates == "" {
+		return err
+	}
+	switch refused.Code {
+	case wire.CodeTokenExpired, wire.CodeTokenNotYetValid:
+		return &cause{what: err, remedy: p.dates}
+	}
+	return err
 }
 
 // joined makes one error, of one line, of the failures at several brokers, in an
@@ -157,3 +182,28 @@ type lineError struct{ err error }
 
 func (e *lineError) Error() string { return strings.ReplaceAll(e.err.Error(), "\n", "; ") }
 func (e *lineError) Unwrap() error { return e.err }
+
+// sayOnce returns err with the text of a sentinel, which each of the errors in
+// it has in front, only before the first of them.
+func sayOnce(err, sentinel error) error {
+	if err == nil {
+		return nil
+	}
+	return &onceError{err: err, phrase: sentinel.Error() + ": "}
+}
+
+type onceError struct {
+	err    error
+	phrase string
+}
+
+func (e *onceError) Error() string {
+	text := e.err.Error()
+	before, after, found := strings.Cut(text, e.phrase)
+	if !found {
+		return text
+	}
+	return before + e.phrase + strings.ReplaceAll(after, e.phrase, "")
+}
+
+func (e *onceError) Unwrap() error { return e.err }

@@ -73,7 +73,8 @@ func checkIssued(e *wire.Enrolled, want expectation) (*credentials, error) {
 		// Not one of them, but each: an added root could vouch for a false
 		// broker later.
 		if want.pin != "" && fingerprint(root) != want.pin {
-			return nil, fmt.Errorf("authority %q is not the one that the token pins", root.Subject)
+			return nil, &cause{what: fmt.Errorf("authority %.200q, sha256 %.16s, is not the one that the token pins, sha256 %.16s",
+				root.Subject, fingerprint(root), want.pin), remedy: remedyPin}
 		}
 	}
 	if e.Serial != strings.ToLower(e.Serial) || strings.TrimLeft(e.Serial, "0") != creds.serial {

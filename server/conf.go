@@ -89,7 +89,7 @@ func readConf(path string) (c *conf, says ProvisionWord, err error) {
 	says = scanProvision(b)
 	c, err = parseConf(b)
 	if err != nil {
-		return nil, says, fmt.Errorf("%s: %w: %w", path, ErrUnusable, err)
+		return nil, says, fmt.Errorf("%s: %w: %w", path, ErrUnusable, oneLine(sayOnce(err, conffile.ErrSettings)))
 	}
 	return c, says, nil
 }

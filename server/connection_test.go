@@ -24,7 +24,7 @@ func TestABrokerThatIsDownIsRetriedAndLoggedOnce(t *testing.T) {
 	f.stop()
 	a := f.run(cfg)
 	a.await(server.EventFailed, 5)
-	if n := f.countLog("enrollment failed", "connection refused", "remedy=", "nothing listens there"); n != 1 {
+	if n := f.countLog("enrollment failed", "connection refused", "retry_in=", "ms", "remedy=", "nothing listens there"); n != 1 {
 		t.Errorf("logged %d times, want once per change:\n%s", n, f.log.String())
 	}
 	f.start()
@@ -197,6 +197,9 @@ func TestProvisioningByTLS(t *testing.T) {
 			a := f.run(cfg)
 			if tt.refuse != "" {
 				f.awaitLog("enrollment failed", tt.refuse)
+				if likely := f.countLog("enrollment failed", "remedy=\"the token was probably signed with --ca of another authority") == 1; likely != (tt.pin == "theirs") {
+					t.Errorf("likely cause comes first: %v; log:\n%s", likely, f.log.String())
+				}
 				if n := len(f.requests()); n > 0 {
 					t.Errorf("%d requests sent, want none", n)
 				}
@@ -278,35 +281,76 @@ func TestCompiledInSettings(t *testing.T) {
 	f.run(cfg).await(server.EventConfirmed, 1)
 }
 
-func TestFactsThatCannotBeSentAreLeftOut(t *testing.T) {
+func TestFactsThatCannotBeSentKeepTheNodeFromAsking(t *testing.T) {
 	t.Parallel()
-	tests := map[string]struct{ text, says string }{
-		"none":                                {"", "no such file"},
-		"not JSON":                            {"site: ams\n", "make the file one JSON object"},
-		"not an object":                       {"[1]", "make the file one JSON object"},
-		"twice the same":                      {`{"a":1,"a":2}`, "make the file one JSON object"},
-		"too large":                           {`{"a":"` + strings.Repeat("x", wire.MaxFactsBytes) + `"}`, "leave out facts"},
-		"too large when written with escapes": {`{"a":"` + strings.Repeat("<", wire.MaxFactsBytes/4) + `"}`, "leave out facts"},
+	tests := map[string]struct{ text, says, remedy string }{
+		"not JSON":                            {"site: ams\n", "", "make the file one JSON object"},
+		"empty":                               {"\n", "empty", "make the file one JSON object"},
+		"not an object":                       {"[1]", "not a JSON object", "make the file one JSON object"},
+		"twice the same":                      {`{"a":1,"a":2}`, "", "make the file one JSON object"},
+		"too large":                           {`{"a":"` + strings.Repeat("x", wire.MaxFactsBytes) + `"}`, "32776 bytes, limit 32768", "leave out facts"},
+		"too large when written with escapes": {`{"a":"` + strings.Repeat("<", wire.MaxFactsBytes/4) + `"}`, "limit 32768", "leave out facts"},
+		"too large to be read":                {strings.Repeat(" ", 1<<21), "2097152 bytes, limit 32768", "leave out facts"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
-			f.set(func() { f.enroll = refuse(wire.CodeDeferred, 0) })
 			cfg := f.node("web1.example.net")
+			cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour // only the change of the file counts
 			c := f.claims()
 			c.Facts = filepath.Join(t.TempDir(), "facts.json")
 			writeToken(t, cfg.TokenFile, c)
-			if tt.text != "" {
-				writeFile(t, c.Facts, tt.text)
-			}
+			writeFile(t, c.Facts, tt.text)
 			a := f.run(cfg)
-			a.await(server.EventRefused, 3)
-			if n := f.countLog("facts not sent", tt.says); n != 1 && tt.text != "" || f.countLog("facts not sent") != 1 {
-				t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+			a.await(server.EventFailed, 1)
+			if f.countLog("enrollment failed", "facts cannot be sent: "+c.Facts, tt.says, tt.remedy, "retry_in=") != 1 {
+				t.Errorf("log:\n%s", f.log.String())
+			}
+			if n := len(f.requests()); n > 0 {
+				t.Errorf("%d requests sent, want none", n)
 			}
 			writeFile(t, c.Facts, `{"site":"ams"}`)
-			f.await("facts", func() bool { return string(f.enrolls[len(f.enrolls)-1].Facts) == `{"site":"ams"}` })
+			a.await(server.EventConfirmed, 1)
+			if r := f.requests(); len(r) != 1 || string(r[0].Facts) != `{"site":"ams"}` {
+				t.Errorf("%d requests, the first with facts %s", len(r), r[0].Facts)
+			}
 		})
 	}
+}
+
+func TestWithoutAFactsFileNoneAreSent(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.set(func() { f.enroll = refuse(wire.CodeDeferred, 0) })
+	cfg := f.node("web1.example.net")
+	cfg.FactsFile = filepath.Join(t.TempDir(), "facts.json")
+	a := f.run(cfg)
+	a.await(server.EventRefused, 3)
+	if n := f.countLog("facts not sent", "no such file", "facts.json"); n != 1 || f.countLog("facts not sent") != 1 {
+		t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+	}
+	writeFile(t, cfg.FactsFile, `{"site":"ams"}`)
+	f.await("facts", func() bool { return string(f.enrolls[len(f.enrolls)-1].Facts) == `{"site":"ams"}` })
+}
+
+func TestATokenForLaterIsExplained(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.set(func() { f.enroll = refuse(wire.CodeTokenNotYetValid, 0) })
+	cfg := f.node("web1.example.net")
+	c := f.claims()
+	c.NotBefore = time.Date(2999, 1, 2, 3, 4, 5, 0, time.UTC)
+	writeToken(t, cfg.TokenFile, c)
+	a := f.run(cfg)
+	a.await(server.EventRefused, 2)
+	const remedy = "the token is valid from 2999-01-02T03:04:05Z, and this clock says 20"
+	for _, texts := range [][]string{{"token is not valid yet by this machine's clock", remedy}, {"enrollment refused", "code=token_not_yet_valid", remedy}} {
+		if n := f.countLog(texts...); n != 1 {
+			t.Errorf("%q logged %d times, want once:\n%s", texts, n, f.log.String())
+		}
+	}
+	f.set(func() { f.admit = func(string, *x509.Certificate) bool { return false } })
+	a.await(server.EventFailed, 1)
+	f.awaitLog("enrollment failed", "Authorization Violation", remedy, "retry_in=")
 }

@@ -138,6 +138,11 @@ func pinnedTLS(pin, host string, now func(time.Time) time.Time) *tls.Config {
 	}
 }
 
+// remedyPin is about an authority that is not the one that the token pins, the
+// likely cause first.
+const remedyPin = "the token was probably signed with --ca of another authority, or the authority has changed: sign it with this fleet's --ca and replace the file; " +
+	"if the token is right, something else answers in the fleet's place"
+
 func verifyPinned(chain []*x509.Certificate, pin, host string, now func(time.Time) time.Time) error {
 	if len(chain) == 0 {
 		return errors.New("broker presents no certificate")
@@ -151,8 +156,8 @@ func verifyPinned(chain []*x509.Certificate, pin, host string, now func(time.Tim
 		}
 	}
 	if !found {
-		return &cause{what: errors.New("broker does not present the authority that the token pins"),
-			remedy: "something else answers there, or the authority has changed, or the broker sends its certificate without the root"}
+		return &cause{what: fmt.Errorf("broker does not present the authority that the token pins, sha256 %.16s", pin),
+			remedy: remedyPin + ", or the broker sends its certificate without the root"}
 	}
 	leaf := chain[0]
 	_, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: newPool(chain[1:]), DNSName: host, CurrentTime: now(leaf.NotBefore)})

@@ -25,5 +25,6 @@
 // Everything that belongs together lies in one directory, and changes by one
 // rename(2); apply.go has the argument. Beside the directory (say ssl) lie
 // .ssl.next, the next set while it is being made, .ssl.lock, which keeps a
-// second agent out, and .ssl.clock, the latest time seen.
+// second agent out, .ssl.clock, the latest time seen, and, while the node is not
+// enrolled, .ssl.last, why the last attempt failed.
 package server

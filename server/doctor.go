@@ -38,7 +38,7 @@ type Finding struct {
 const doctorDial = 3 * time.Second
 
 // Doctor checks everything that an agent with the configuration cfg needs, in
-// the order in which it needs it, and really connects. It changes nothing on
+// the order in which it needs it, and really connects. It leaves nothing on
 // disk and may run beside the agent. Nothing is enrolled. The error is about
 // cfg alone, or ctx's.
 func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
@@ -53,8 +53,11 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	d := &doctor{Server: newServer(cfg, build, at)}
 	d.seen = loadClock(at.clock)
 	d.checkMode()
+	d.checkEnrollment()
 	d.checkToken()
+	d.checkFacts()
 	d.checkFiles()
+	d.checkWritable()
 	d.checkCertificate()
 	d.checkClock()
 	for _, b := range d.checkDNS(ctx) {
@@ -92,7 +95,7 @@ func (d *doctor) checkMode() {
 	case v == nil:
 		d.fail("identity", err, "give the machine a host name, or set identity in server.conf")
 	case err != nil:
-		d.fail("mode", err, "mend what it says")
+		d.fail("mode", err, "mend server.conf, token or certificate, see below")
 	default:
 		d.say(StatusOK, "mode", "", "%s: %s", v.mode, v.reason)
 	}
@@ -121,21 +124,10 @@ func (d *doctor) checkToken() {
 		d.fail(what, err, "")
 		return
 	}
-	if t.limits.CA == "" && d.view.mode != ModeNormal {
+	if t.limits.CA == "" && !normal {
 		d.say(StatusWarn, "authority", "sign the token with --ca", "the token pins none, so this node takes the first that answers")
 	}
-	expiry := "never expires"
-	if !t.expires.IsZero() {
-		expiry = "expires " + t.expires.Format(time.RFC3339)
-	}
-	switch fi, err := os.Stat(t.file); {
-	case t.expired(d.now()):
-		d.say(StatusFail, what, "sign a new token and replace the file", "%s expired at %s", t.file, t.expires.Format(time.RFC3339))
-	case err == nil && fi.Mode().Perm()&0o007 != 0:
-		d.say(StatusWarn, what, "chmod 0600 "+t.file, "%s can be read by every user of this machine (mode %04o)", t.file, fi.Mode().Perm())
-	default:
-		d.say(StatusOK, what, "", "%s, %s, provisions by default: %v, TLS: %v", t.file, expiry, t.byDefault, t.secure)
-	}
+	d.checkTerms(t)
 }
 
 func (d *doctor) checkFiles() {
@@ -155,7 +147,7 @@ func (d *doctor) checkFiles() {
 	case len(missing) > 0 && d.view.mode == ModeProvisioning:
 		d.say(StatusOK, what, "", "%s lacks %s, which provisioning brings", d.at.live, strings.Join(missing, ", "))
 	case len(missing) > 0 && (len(missing) > 1 || missing[0] != confName || d.view.conf == nil):
-		d.say(StatusFail, what, "let the node enroll (provision = true in server.conf)", "%s lacks %s", d.at.live, strings.Join(missing, ", "))
+		d.say(StatusFail, what, d.enrollAgain(), "%s lacks %s", d.at.live, strings.Join(missing, ", "))
 	default:
 		d.say(StatusOK, what, "", "%s is complete", d.at.live)
 	}
@@ -167,7 +159,7 @@ func (d *doctor) checkFiles() {
 	}
 	switch p, err := d.readPending(); {
 	case err != nil:
-		d.fail("confirmation", err, "let the node enroll again (provision = true in server.conf)")
+		d.fail("confirmation", err, d.enrollAgain())
 	case p != nil:
 		d.say(StatusWarn, "confirmation", "nothing; the agent sends it when it is connected", "certificate %s is not confirmed yet", p.Serial)
 	}
@@ -185,7 +177,7 @@ func (d *doctor) checkCertificate() {
 		if d.view.mode == ModeProvisioning {
 			status = StatusWarn // provisioning replaces it
 		}
-		d.say(status, what, "let the node enroll again (provision = true in server.conf)", "%v", err)
+		d.say(status, what, d.enrollAgain(), "%v", err)
 		return
 	}
 	end := c.leaf().NotAfter
@@ -210,7 +202,6 @@ func (d *doctor) checkClock() {
 	}
 	if d.token != nil {
 		later(d.token.claims.IssuedAt, "when the token was signed")
-		later(d.token.claims.NotBefore, "when the token begins to be valid")
 	}
 	if d.view.creds != nil {
 		later(d.view.creds.leaf().NotBefore, "when the certificate was issued")
@@ -289,9 +280,7 @@ func (d *doctor) checkConnection(ctx context.Context, b discover.Broker) {
 		return // said already
 	default:
 		p.file, p.secure, how = d.token.file, d.token.secure || hasTLSScheme(b.URL), "with the token"
-		if d.token.expired(d.now()) {
-			p.expired = d.token.expires.Format(time.RFC3339)
-		}
+		p.dates = d.token.outOfDate(d.now(), d.cfg.Now())
 		conn, err = d.connect(ctx, b, d.provisioningOptions(ctx, d.token, b)...)
 	}
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/wire"
 	"muster/jwt"
 	"muster/server"
 )
@@ -30,8 +31,10 @@ func TestDoctor(t *testing.T) {
 		provisioned bool
 		prepare     func(t *testing.T, f *fleet, cfg *server.Config)
 		want        map[string]server.Status // checks that are not ok
+		not         string                   // what no line says
+		says        []string                 // parts of "what: detail -> remedy"
 	}{
-		"before provisioning": {prepare: func(*testing.T, *fleet, *server.Config) {}, want: map[string]server.Status{"authority": server.StatusWarn}},
+		"before provisioning": {prepare: func(*testing.T, *fleet, *server.Config) {}, want: map[string]server.Status{"authority": "warn", "enrollment": "warn"}},
 		"provisioned":         {provisioned: true, prepare: func(*testing.T, *fleet, *server.Config) {}},
 		"no token": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) { remove(t, cfg.TokenFile) },
 			want: map[string]server.Status{"mode": "fail", "token": "fail", "brokers": "fail"}},
@@ -40,12 +43,12 @@ func TestDoctor(t *testing.T) {
 			if err := os.Chmod(cfg.TokenFile, 0o644); err != nil {
 				t.Fatal(err)
 			}
-		}, want: map[string]server.Status{"token": "warn", "authority": "warn"}},
+		}, want: map[string]server.Status{"token": "warn", "authority": "warn", "enrollment": "warn"}},
 		"expired token": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
 			c := f.claims()
 			c.ExpiresAt = time.Now().Add(-time.Minute)
 			writeToken(t, cfg.TokenFile, c)
-		}, want: map[string]server.Status{"token": "fail", "authority": "warn"}},
+		}, want: map[string]server.Status{"token": "fail", "authority": "warn", "enrollment": "warn"}},
 		"broker down": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) { f.stop() },
 			want: map[string]server.Status{"tcp": "fail"}},
 		"broker refuses": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) {
@@ -57,7 +60,8 @@ func TestDoctor(t *testing.T) {
 			c := f.claims()
 			c.Brokers, c.SRVDomain = "", "provision.example.net"
 			writeToken(t, cfg.TokenFile, c)
-		}, want: map[string]server.Status{"dns": "fail", "authority": "warn"}},
+		}, want: map[string]server.Status{"dns": "fail", "authority": "warn", "enrollment": "warn"},
+			says: []string{"dns: brokers of provision.example.net: no brokers found: 127.0.0.1:"}, not: "; no brokers found"},
 		"key for everybody's eyes": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			if err := os.Chmod(filepath.Join(cfg.SSLDir, "private.pem"), 0o644); err != nil {
 				t.Fatal(err)
@@ -66,12 +70,59 @@ func TestDoctor(t *testing.T) {
 		"certificate lost, provision false": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			remove(t, filepath.Join(cfg.SSLDir, "certificate.pem"))
 			writeFile(t, cfg.ConfFile, "provision = false\n")
-		}, want: map[string]server.Status{"mode": "fail", "files": "fail", "authority": "warn"}},
+		}, want: map[string]server.Status{"mode": "fail", "files": "fail", "authority": "warn"},
+			says: []string{"mode: neither provisioning nor normal mode is possible: server.conf says provision = false", "-> remove provision = false from server.conf"}},
 		"clock at 1970": {provisioned: true, prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) {
 			cfg.Now = func() time.Time { return time.Unix(1000, 0) }
 		}, want: map[string]server.Status{"clock": "warn"}},
 		"mounted directory": {prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) { cfg.SSLDir = "/proc" },
-			want: map[string]server.Status{"files": "fail", "authority": "warn"}},
+			want: map[string]server.Status{"files": "fail", "authority": "warn", "enrollment": "warn"}},
+		"directory that cannot be written to": {prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) { cfg.SSLDir = "/proc/muster/ssl" },
+			want: map[string]server.Status{"directory": "fail", "authority": "warn", "enrollment": "warn"}},
+		"token with limits": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
+			f.limit(t, cfg, jwt.Limits{Uses: 5, Identities: []wire.Pattern{"web*.example.net", "db1.example.net"}, Site: "ams", CA: f.authority.Fingerprint()})
+		}, want: map[string]server.Status{"enrollment": "warn"}, says: []string{"limits: the provisioner has to enforce: uses 5; identities web*.example.net, db1.example.net; site ams"}},
+		"token for others": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
+			f.limit(t, cfg, jwt.Limits{Identities: []wire.Pattern{"db*.example.net"}, CA: f.authority.Fingerprint()})
+		}, want: map[string]server.Status{"token": "fail", "enrollment": "warn"}, says: []string{"is for db*.example.net, and this node is web1.example.net"}},
+		"token for others, provisioned": {provisioned: true, prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
+			f.limit(t, cfg, jwt.Limits{Identities: []wire.Pattern{"db*.example.net"}})
+		}, want: map[string]server.Status{"token": "warn"}},
+		"token for later": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
+			c := f.claims()
+			c.NotBefore = time.Date(2999, 1, 2, 3, 4, 5, 0, time.UTC)
+			writeToken(t, cfg.TokenFile, c)
+		}, want: map[string]server.Status{"token": "fail", "authority": "warn", "enrollment": "warn"},
+			says: []string{"is valid from 2999-01-02T03:04:05Z", "the token is valid from 2999-01-02T03:04:05Z, and this clock says 20"}},
+		"no facts": {prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) { cfg.FactsFile = cfg.TokenFile + ".none" },
+			want: map[string]server.Status{"facts": "warn", "authority": "warn", "enrollment": "warn"}},
+		"broken facts": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+			cfg.FactsFile = cfg.TokenFile + ".facts"
+			writeFile(t, cfg.FactsFile, "role: web\n")
+		}, want: map[string]server.Status{"facts": "fail", "authority": "warn", "enrollment": "warn"}, says: []string{"make the file one JSON object"}},
+		"too many facts": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+			cfg.FactsFile = cfg.TokenFile + ".facts"
+			writeFile(t, cfg.FactsFile, `{"a":"`+strings.Repeat("x", wire.MaxFactsBytes)+`"}`)
+		}, want: map[string]server.Status{"facts": "fail", "authority": "warn", "enrollment": "warn"}, says: []string{"32776 bytes, limit 32768"}},
+		"refused": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
+			f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, time.Hour) })
+			attempt(t, f, *cfg, server.EventRefused)
+		}, want: map[string]server.Status{"enrollment": "fail", "authority": "warn"},
+			says: []string{"enrollment: last attempt at 20", ": approval_pending: "}},
+		"failed": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
+			f.stop()
+			attempt(t, f, *cfg, server.EventFailed)
+			f.start()
+		}, want: map[string]server.Status{"enrollment": "fail", "authority": "warn"}, says: []string{"connection refused", "nothing listens there"}},
+		"failed, and provisioned since": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
+			f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, time.Hour) })
+			attempt(t, f, *cfg, server.EventRefused)
+			f.set(func() { f.enroll = nil })
+			attempt(t, f, *cfg, server.EventConfirmed)
+		}},
+		"directory of another node": {provisioned: true, prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) { cfg.Identity = "db1.example.net" },
+			want: map[string]server.Status{"mode": "fail", "certificate": "fail", "authority": "warn"},
+			says: []string{"belongs to web1.example.net, and this node is db1.example.net", "give this node a directory of its own (--ssl-dir); or remove "}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -102,6 +153,18 @@ func TestDoctor(t *testing.T) {
 					t.Errorf("%s was not checked", what)
 				}
 			}
+			var text strings.Builder
+			for _, f := range findings {
+				text.WriteString(f.What + ": " + f.Detail + " -> " + f.Remedy + "\n")
+			}
+			if tt.not != "" && strings.Contains(text.String(), tt.not) {
+				t.Errorf("%q in:\n%s", tt.not, text.String())
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(text.String(), want) {
+					t.Errorf("no %q in:\n%s", want, text.String())
+				}
+			}
 			for _, f := range findings {
 				if f.Status == server.StatusFail && f.Remedy == "" {
 					t.Errorf("%+v says not what to do", f)
@@ -117,6 +180,26 @@ func TestDoctor(t *testing.T) {
 				t.Logf("%+v", findings)
 			}
 		})
+	}
+}
+
+// limit signs a token with limits for a node.
+func (f *fleet) limit(t *testing.T, cfg *server.Config, l jwt.Limits) {
+	t.Helper()
+	c := f.claims()
+	if err := c.SetLimits(l); err != nil {
+		t.Fatal(err)
+	}
+	writeToken(t, cfg.TokenFile, c)
+}
+
+// attempt runs an agent until an event.
+func attempt(t *testing.T, f *fleet, cfg server.Config, until server.EventKind) {
+	t.Helper()
+	a := f.run(cfg)
+	a.await(until, 1)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
 	}
 }
 

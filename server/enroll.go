@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ const (
 	msgFailed  = "enrollment failed"
 	msgRefused = "enrollment refused"
 	msgExpired = "token has expired by this machine's clock"
+	msgEarly   = "token is not valid yet by this machine's clock"
 )
 
 // enroll tries to enroll until the node is provisioned, or until what is on
@@ -26,6 +28,7 @@ const (
 // again. The error is errStopped.
 func (s *Server) enroll(ctx context.Context, id wire.Identity) error {
 	s.begun = s.cfg.Now()
+	defer func() { s.awaited = "" }()
 	wait := s.newBackoff()
 	for ctx.Err() == nil {
 		files := s.fingerprints() // before the look, so that no change is missed
@@ -43,50 +46,57 @@ func (s *Server) enroll(ctx context.Context, id wire.Identity) error {
 		case ctx.Err() != nil:
 			return nil
 		case errors.As(err, &refused) && refused.Code == wire.CodeShutdown:
+			s.noteFailure(ctx, id, err, refused.Code)
 			s.cfg.Log.WarnContext(ctx, "agent ends, a policy asks for it", "node", id, "code", refused.Code,
 				"err", refused.Error(), "remedy", refused.remedy())
 			s.observe(Event{Kind: EventRefused, Code: refused.Code})
 			return errStopped
-		case errors.As(err, &refused):
-			s.once.solved(msgFailed)
-			s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgRefused, &cause{what: err, remedy: refused.remedy()}, "node", id, "code", refused.Code)
-			s.observe(Event{Kind: EventRefused, Code: refused.Code, Elapsed: s.elapsed()})
-			// As told, so that the provisioner can spread its backlog; else
-			// as after a failure.
-			pause := wait.next()
-			if told := refused.Wait(); told > 0 {
-				pause = told
-			}
-			s.pause(ctx, pause, files)
-		default:
-			s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgFailed, err, "node", id)
-			s.observe(Event{Kind: EventFailed, Err: err, Elapsed: s.elapsed()})
-			s.pause(ctx, wait.next(), files)
 		}
+		s.failed(ctx, id, err, wait.next(), files)
 	}
 	return nil
+}
+
+// failed logs and records why an attempt led to no certificate, and waits: as
+// long as the provisioner said, so that it can spread its backlog, else for
+// pause, or until files change.
+func (s *Server) failed(ctx context.Context, id wire.Identity, err error, pause time.Duration, files string) {
+	var refused refusal
+	if !errors.As(err, &refused) {
+		s.noteFailure(ctx, id, err, "")
+		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgFailed, err, "node", id, "retry_in", rounded(pause))
+		s.observe(Event{Kind: EventFailed, Err: err, Elapsed: s.elapsed()})
+		s.pause(ctx, pause, files)
+		return
+	}
+	if told := refused.Wait(); told > 0 {
+		pause = told
+	}
+	s.once.solved(msgFailed)
+	s.noteFailure(ctx, id, err, refused.Code)
+	s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgRefused, err, "node", id, "code", refused.Code, "retry_in", rounded(pause))
+	s.observe(Event{Kind: EventRefused, Code: refused.Code, Elapsed: s.elapsed()})
+	s.pause(ctx, pause, files)
 }
 
 // attempt makes one attempt to enroll, at each broker in turn until one leads
 // to an answer. After nil the new set is in force; whether that is confirmed
 // is in its applied.json.
 func (s *Server) attempt(ctx context.Context, v *view) error {
+	s.awaited = ""
 	t := v.token
 	if err := t.usable(); err != nil {
 		return err
 	}
-	p := peer{file: t.file}
-	if t.expired(s.now()) {
-		p.expired = t.expires.Format(time.RFC3339)
-		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgExpired,
-			&cause{what: fmt.Errorf("token %s expired at %s", t.file, p.expired),
-				remedy: "sign a new token and replace the file, or set this machine's clock"}, "node", v.identity)
-	} else {
-		s.once.solved(msgExpired)
-	}
+	p := peer{file: t.file, dates: t.outOfDate(s.now(), s.cfg.Now())}
+	s.noteDates(ctx, t, v.identity)
 	stage, err := s.openStage(ctx, v.identity)
 	if err != nil {
 		return explain(fmt.Errorf("prepare key: %w", err), p)
+	}
+	facts, err := s.facts(ctx, t, v.conf)
+	if err != nil {
+		return err
 	}
 	brokers, err := s.brokers(ctx, t.urls, t.srv, t.secure)
 	if err != nil {
@@ -94,7 +104,7 @@ func (s *Server) attempt(ctx context.Context, v *view) error {
 	}
 	request := wire.EnrollRequest{
 		Identity: string(v.identity), Token: t.text, CSR: stage.csr,
-		Facts: s.facts(ctx, t, v.conf), Agent: "muster-server " + s.cfg.Version, Boot: s.boot,
+		Facts: facts, Agent: "muster-server " + s.cfg.Version, Boot: s.boot,
 	}
 	if len(request.Agent) > 128 {
 		request.Agent = request.Agent[:128] // the protocol's limit
@@ -111,11 +121,27 @@ func (s *Server) attempt(ctx context.Context, v *view) error {
 		conn.Close()
 		<-conn.closed
 		if answered {
-			return explain(err, p)
+			return explainRefusal(explain(err, p), p)
 		}
 		failures = append(failures, explain(err, p))
 	}
 	return joined(failures)
+}
+
+// noteDates warns of a token that is out of date by this node's clock. The node
+// tries it all the same: it is the provisioner's clock that counts.
+func (s *Server) noteDates(ctx context.Context, t *token, id wire.Identity) {
+	now := s.now()
+	warn := func(is bool, message, format string, at time.Time) {
+		if !is {
+			s.once.solved(message)
+			return
+		}
+		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, message,
+			&cause{what: fmt.Errorf(format, t.file, at.Format(time.RFC3339)), remedy: t.outOfDate(now, s.cfg.Now())}, "node", id)
+	}
+	warn(t.expired(now), msgExpired, "token %s expired at %s", t.expires)
+	warn(t.early(now), msgEarly, "token %s is valid from %s", t.claims.NotBefore)
 }
 
 // enrollAt enrolls over one connection. It reports whether a provisioner
@@ -127,7 +153,8 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 	case err != nil:
 		return false, err
 	case reply.Refusal != nil:
-		return true, refusal{reply.Refusal}
+		r := refusal{reply.Refusal}
+		return true, &cause{what: r, remedy: r.remedy()}
 	case reply.Enrolled == nil:
 		return true, fmt.Errorf("%w: a confirmation, want a certificate", errReply)
 	}
@@ -135,12 +162,13 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 	set, creds, err := s.check(ctx, reply.Enrolled, expectation{
 		identity: wire.Identity(request.Identity), key: stage.key, pin: pin, now: s.nowFor})
 	if err != nil {
-		return true, &cause{what: err, remedy: "see the provisioner's log; if it says that all is well, somebody alters replies on the way"}
+		return true, &cause{what: err, remedy: cmp.Or(remedyOf(err), "see the provisioner's log; if it says that all is well, somebody alters replies on the way")}
 	}
 	if err := s.apply(ctx, set); err != nil {
 		return true, fmt.Errorf("apply: %w", err)
 	}
 	s.again = nil
+	s.forgetFailure(ctx)
 	s.saveClock(ctx)
 	s.cfg.Log.InfoContext(ctx, "configuration applied", "node", request.Identity, "serial", creds.serial, "elapsed", s.elapsed())
 	s.observe(Event{Kind: EventApplied, Serial: creds.serial, Broker: conn.broker, Elapsed: s.elapsed()})
@@ -185,7 +213,8 @@ func (s *Server) brokers(ctx context.Context, urls []string, srv string, secure 
 	if err != nil {
 		return nil, err
 	}
-	return r.Brokers(ctx)
+	list, err := r.Brokers(ctx)
+	return list, sayOnce(err, discover.ErrNoBrokers)
 }
 
 // elapsed returns the time since the agent began to enroll, or 0 if it has not.

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -261,7 +262,7 @@ func TestRefusalIsLoggedOnceAndItsWaitHonored(t *testing.T) {
 			t.Errorf("asked again after %v, want %v or more", d, wait)
 		}
 	}
-	if n := f.countLog("enrollment refused", "code=busy", "remedy="); n != 1 {
+	if n := f.countLog("enrollment refused", "code=busy", "retry_in=300ms", "remedy="); n != 1 {
 		t.Errorf("logged %d times, want once per change", n)
 	}
 	ids := map[string]bool{}
@@ -421,5 +422,131 @@ func TestNoTokenAndNoConfigurationIsOneClearError(t *testing.T) {
 	err = s.Run(t.Context())
 	if !errors.Is(err, server.ErrMode) || !errors.Is(err, server.ErrMissing) || strings.Contains(err.Error(), "\n") {
 		t.Errorf("Run = %v, want one line wrapping ErrMode", err)
+	}
+}
+
+func TestAnotherNodesDirectoryIsNotProvisionedOver(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(t *testing.T, cfg server.Config){
+		"as it was left": func(*testing.T, server.Config) {},
+		"an operator says provision = true": func(t *testing.T, cfg server.Config) {
+			writeFile(t, cfg.ConfFile, "provision = true\n")
+		},
+		"configuration lost": func(t *testing.T, cfg server.Config) {
+			remove(t, filepath.Join(cfg.SSLDir, "server.conf"))
+		},
+		"authority lost": func(t *testing.T, cfg server.Config) {
+			remove(t, filepath.Join(cfg.SSLDir, "ca.pem"))
+		},
+	}
+	for name, change := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			first := f.node("web1.example.net")
+			attempt(t, f, first, server.EventConnected)
+			change(t, first)
+			before := snapshot(t, first)
+
+			second := first
+			second.Identity = "db1.example.net" // by mistake, or a copied disk
+			s, err := server.New(second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if err = s.Run(ctx); !errors.Is(err, server.ErrMode) {
+				t.Fatalf("Run = %v, want ErrMode", err)
+			}
+			for _, want := range []string{first.SSLDir + " belongs to web1.example.net, and this node is db1.example.net", "--ssl-dir", "remove " + first.SSLDir} {
+				if !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("Run = %v, want one line that says %q", err, want)
+				}
+			}
+			if diff := cmp.Diff(before, snapshot(t, first)); diff != "" {
+				t.Errorf("files (-before +after):\n%s", diff)
+			}
+			if n := len(f.requests()); n != 1 {
+				t.Errorf("%d requests, want that of the first node alone", n)
+			}
+
+			if err := os.RemoveAll(first.SSLDir); err != nil {
+				t.Fatal(err)
+			}
+			a := f.run(second)
+			a.await(server.EventConnected, 1)
+			if csr, err := ca.ParseCSR(f.requests()[1].CSR); err != nil || csr.CommonName != second.Identity {
+				t.Errorf("request for %+v, %v", csr, err)
+			}
+		})
+	}
+}
+
+func TestAWorkingNodeIsNotRenamedByItsConfiguration(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("")
+	cfg.SetMachineName("web1.example.net")
+	a := f.run(cfg)
+	a.await(server.EventConnected, 1)
+	before := snapshot(t, cfg)
+	writeFile(t, cfg.ConfFile, "identity = db1.example.net\nprovision = true\n")
+	f.awaitLog("files do not allow to go on after a restart", "belongs to web1.example.net", "remedy=")
+	after := snapshot(t, cfg)
+	if before["private.pem"] != after["private.pem"] || len(f.requests()) != 1 {
+		t.Errorf("%d requests, log:\n%s", len(f.requests()), f.log.String())
+	}
+}
+
+func TestADamagedConfigurationIsReplacedWithAWarning(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		text  string
+		level string
+	}{
+		"none":      {"", "INFO"},
+		"garbage":   {"rubbish\nmore\nand more\n", "WARN"},
+		"zeros":     {strings.Repeat("\x00", 512), "WARN"},
+		"cut short": {"# muster settings, complete only with the line that ends them\nbrokers = a:1\n", "WARN"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			if tt.text != "" {
+				writeFile(t, cfg.ConfFile, tt.text)
+			}
+			f.run(cfg).await(server.EventConfirmed, 1)
+			f.awaitLog("mode entered", "mode=provisioning", "level="+tt.level)
+			for line := range strings.Lines(f.log.String()) {
+				if strings.Count(line, "not valid settings") > 1 {
+					t.Errorf("says the same twice: %s", line)
+				}
+			}
+			if name == "garbage" && f.countLog("line 1: ", "; line 2: ", "; line 3: ") != 1 {
+				t.Errorf("log:\n%s", f.log.String())
+			}
+		})
+	}
+}
+
+func TestTheEndOfAnAgentIsLogged(t *testing.T) {
+	t.Parallel()
+	for name, until := range map[string]server.EventKind{"while provisioning": server.EventRefused, "in normal mode": server.EventConnected} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			if until == server.EventRefused {
+				f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, time.Hour) })
+			}
+			attempt(t, f, f.node("web1.example.net"), until)
+			log := f.log.String()
+			stopping, stopped := strings.Index(log, `level=INFO msg="agent stopping" reason=`), strings.Index(log, `level=INFO msg="agent stopped"`)
+			if stopping < 0 || stopped < stopping {
+				t.Errorf("log:\n%s", log)
+			}
+		})
 	}
 }

@@ -6,61 +6,102 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"os"
 
 	"muster/internal/wire"
 )
 
-// facts returns the facts to send, or nil. Facts are for policies to judge by;
-// a node without them asks all the same, and is told if it needs them.
-func (s *Server) facts(ctx context.Context, t *token, c *conf) json.RawMessage {
-	const message = "facts not sent"
+// maxFactsFile bounds what is read of a facts file, blanks and all; chosen.
+const maxFactsFile = 1 << 20
+
+const remedyFacts = "make the file one JSON object; the node asks again once it has changed"
+
+// factsFile returns the file of facts to send: the one in Config, else the
+// token's, else the one in server.conf; empty if there is none.
+func (s *Server) factsFile(t *token, c *conf) string {
 	file := s.cfg.FactsFile
-	if file == "" {
+	if file == "" && t != nil {
 		file = t.claims.Facts
 	}
 	if file == "" && c != nil {
 		file = c.factsFile
 	}
-	if file == "" {
-		return nil
-	}
-	b, err := readFacts(file)
-	if err != nil {
-		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, message, err)
-		return nil
-	}
-	s.once.solved(message)
-	return b
+	return file
 }
 
-// readFacts reads a JSON object that an enroll request can hold.
+// facts returns the facts to send, or nil if there are none: a node without a
+// facts file asks all the same, and is told if it needs one. Facts that are
+// there and cannot be sent are an error, and the node does not ask: policies
+// would judge it as a machine without any.
+func (s *Server) facts(ctx context.Context, t *token, c *conf) (json.RawMessage, error) {
+	const message = "facts not sent"
+	file := s.factsFile(t, c)
+	if file == "" {
+		s.once.solved(message)
+		return nil, nil
+	}
+	before := fileFingerprint(file) // before it is read, so that no change is missed
+	b, err := readFacts(file)
+	switch {
+	case errors.Is(err, ErrMissing):
+		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, message, err)
+		return nil, nil
+	case err != nil:
+		s.awaited, s.awaitedPrint = file, before
+		return nil, fmt.Errorf("facts cannot be sent: %w", err)
+	}
+	s.once.solved(message)
+	return b, nil
+}
+
+// readFacts reads a JSON object that an enroll request can hold. The error
+// names the file and has a remedy; it wraps [ErrMissing] if there is no file.
 func readFacts(file string) (json.RawMessage, error) {
-	b, err := readBounded(file, 1<<20)
+	fi, err := os.Stat(file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, &cause{what: fmt.Errorf("%s: %w", file, ErrMissing), remedy: "write the machine's facts there, as a JSON object, if a policy asks for any"}
+	case err != nil:
+		return nil, &cause{what: err, remedy: "let the agent read the file: check owner and mode of it and of the directories above"}
+	case !fi.Mode().IsRegular():
+		return nil, &cause{what: fmt.Errorf("%s: not a file", file), remedy: remedyFacts}
+	case fi.Size() > maxFactsFile:
+		return nil, tooManyFacts(file, fi.Size())
+	}
+	b, err := readBounded(file, maxFactsFile)
 	if err != nil {
-		return nil, err
+		return nil, &cause{what: err, remedy: "let the agent read the file: check its owner and mode"}
 	}
 	return parseFacts(file, b)
 }
 
 func parseFacts(file string, b []byte) (json.RawMessage, error) {
 	b = bytes.TrimSpace(b)
+	if len(b) == 0 {
+		return nil, &cause{what: fmt.Errorf("%s: empty", file), remedy: remedyFacts}
+	}
 	if err := wire.CheckStrict(b, nil); err != nil {
-		return nil, &cause{what: fmt.Errorf("facts %s: %w", file, err), remedy: "make the file one JSON object"}
+		return nil, &cause{what: fmt.Errorf("%s: %w", file, err), remedy: remedyFacts}
 	}
 	if b[0] != '{' {
-		return nil, &cause{what: fmt.Errorf("facts %s: not a JSON object", file), remedy: "make the file one JSON object"}
+		return nil, &cause{what: fmt.Errorf("%s: not a JSON object", file), remedy: remedyFacts}
 	}
 	// As it will be sent, which writes < > and & as escapes.
 	compact, err := json.Marshal(json.RawMessage(b))
 	if err != nil {
-		return nil, fmt.Errorf("facts %s: %w", file, err)
+		return nil, &cause{what: fmt.Errorf("%s: %w", file, err), remedy: remedyFacts}
 	}
 	if n := len(compact); n > wire.MaxFactsBytes {
-		return nil, &cause{what: fmt.Errorf("facts %s: %d bytes, limit %d", file, n, wire.MaxFactsBytes),
-			remedy: "leave out facts that no policy asks for"}
+		return nil, tooManyFacts(file, int64(n))
 	}
 	return compact, nil
+}
+
+func tooManyFacts(file string, n int64) error {
+	return &cause{what: fmt.Errorf("%s: %d bytes, limit %d", file, n, wire.MaxFactsBytes),
+		remedy: "leave out facts that no policy asks for; the node asks again once the file has changed"}
 }
 
 // maxRegistrationBytes bounds what is published as registration data; it is

@@ -27,8 +27,12 @@ func writeUnsynced(path string, b []byte, mode fs.FileMode) error {
 	return replaceFile(path, b, mode, func(*os.File) error { return nil })
 }
 
+func tempName(path string) string {
+	return filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+}
+
 func replaceFile(path string, b []byte, mode fs.FileMode, sync func(*os.File) error) error {
-	temp := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".new")
+	temp := tempName(path)
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -13,6 +13,13 @@ import (
 // hostsFile maps addresses to names on every Unix.
 const hostsFile = "/etc/hosts"
 
+// CheckIdentity reports what is wrong with a name for [Config].Identity. The
+// error is one clause that quotes the name.
+func CheckIdentity(name string) error {
+	_, err := wire.ParseIdentity(name)
+	return err
+}
+
 // ownIdentity returns the name of this machine: its host name if that is
 // qualified, else the qualified name that /etc/hosts gives to it, else the
 // bare host name. DNS is not asked: a machine whose name depended on whether

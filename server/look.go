@@ -1,6 +1,10 @@
 package server
 
-import "muster/internal/wire"
+import (
+	"errors"
+
+	"muster/internal/wire"
+)
 
 // view is what a look at the disk found.
 type view struct {
@@ -10,6 +14,10 @@ type view struct {
 	conf     *conf        // nil if there is none that is usable
 	token    *token       // nil likewise
 	creds    *credentials // nil likewise
+
+	says    ProvisionWord // of server.conf, usable or not
+	damaged bool          // there is a server.conf, and it cannot be used
+	foreign error         // key and certificate are another node's
 }
 
 // look reads everything that decides the mode, and decides. The error wraps
@@ -19,6 +27,7 @@ func (s *Server) look() (*view, error) {
 	var sit Situation
 	v.conf, sit.Provision, sit.Conf = readConf(s.at.conf)
 	sit.Conf = oneLine(sit.Conf)
+	v.says, v.damaged = sit.Provision, errors.Is(sit.Conf, ErrUnusable)
 	v.token, sit.Token = readToken(s.tokenFiles(), s.build)
 	sit.Token = oneLine(sit.Token)
 	sit.ByDefault = v.token != nil && v.token.byDefault
@@ -27,6 +36,10 @@ func (s *Server) look() (*view, error) {
 		return nil, err
 	}
 	v.creds, sit.Credentials = readCredentials(s.at, v.identity, s.nowFor)
+	if sit.Credentials != nil {
+		v.foreign = s.foreign(v.identity)
+		sit.Foreign = v.foreign
+	}
 	if sit.Credentials == nil && s.again != nil {
 		sit.Credentials = s.again
 		sit.Pending = exists(s.at.in(appliedFile))

@@ -52,6 +52,10 @@ type Situation struct {
 	// (Credentials is an error), the server.conf that came with it stops
 	// nothing: it is not an operator's word.
 	Pending bool
+
+	// Foreign says that key and certificate on the disk are another node's.
+	// Provisioning would replace them, and a node has no second key.
+	Foreign error
 }
 
 // Decide chooses the mode, and says why in one clause. Choria's nodes decide
@@ -61,6 +65,7 @@ type Situation struct {
 // unconfigured server.
 //
 //	provision   configuration   certificate   token          mode
+//	any         any             foreign       any            error
 //	false       usable          usable        any            normal
 //	false       otherwise                     any            error
 //	any         usable          disowned      any            provisioning, if the set was never confirmed
@@ -70,35 +75,63 @@ type Situation struct {
 //	unset       otherwise                     by default     provisioning
 //	unset       otherwise                     not, or none   error
 //
+// A key and a certificate that are another node's are never provisioned over,
+// not even where an operator says provision = true: the key is all that proves
+// the other name, and who destroys it locks that node out for good.
+//
 // The error wraps [ErrMode].
 func (s Situation) Decide() (Mode, string, error) {
 	says := s.Provision
 	configured := s.Conf == nil && s.Credentials == nil
 	switch {
 	case says.Yes && says.No:
-		return 0, "", fmt.Errorf("%w: server.conf says both provision = true and provision = false (plugin.choria.server.provision is the same key)", ErrMode)
+		return impossible("leave one of them in server.conf",
+			"server.conf says both provision = true and provision = false (plugin.choria.server.provision is the same key)")
 	case says.Other != "":
-		return 0, "", fmt.Errorf("%w: server.conf says provision = %.80q, want true or false", ErrMode, says.Other)
+		return impossible("change it to one of these, or remove the line", "server.conf says provision = %.80q, want true or false", says.Other)
+	case s.Foreign != nil:
+		return impossible(remedyOf(s.Foreign), "%w", s.Foreign)
 	case s.Pending && s.Conf == nil && s.Credentials != nil && s.Token == nil:
 		return ModeProvisioning, s.Credentials.Error(), nil
 	case says.No && configured:
 		return ModeNormal, "configured", nil
 	case says.No:
-		return 0, "", fmt.Errorf("%w: server.conf says provision = false, but %w", ErrMode, s.lacking())
+		return impossible(remedyAllow+", or put back what is missing", "server.conf says provision = false, but %w", s.lacking())
 	case says.Yes && s.Token != nil:
-		return 0, "", fmt.Errorf("%w: server.conf says provision = true, but %w", ErrMode, s.Token)
+		return impossible(s.tokenRemedy(), "server.conf says provision = true, but %w", s.Token)
 	case says.Yes:
 		return ModeProvisioning, "server.conf says provision = true", nil
 	case configured:
 		return ModeNormal, "configured", nil
 	case errors.Is(s.Token, ErrMissing):
-		return 0, "", fmt.Errorf("%w: %w, and there is no token (%w): put a provisioning token there, or a configuration and a certificate", ErrMode, s.lacking(), s.Token)
+		return impossible(s.tokenRemedy()+", or a configuration and a certificate", "%w, and there is no token (%w)", s.lacking(), s.Token)
 	case s.Token != nil:
-		return 0, "", fmt.Errorf("%w: %w, and the token cannot be used: %w", ErrMode, s.lacking(), s.Token)
+		return impossible(s.tokenRemedy(), "%w, and the token cannot be used: %w", s.lacking(), s.Token)
 	case s.ByDefault:
 		return ModeProvisioning, s.lacking().Error(), nil
 	}
-	return 0, "", fmt.Errorf("%w: %w, and the token does not provision by default: set provision = true in server.conf, or sign a token with --default", ErrMode, s.lacking())
+	return impossible("set provision = true in server.conf, or sign a token with --default",
+		"%w, and the token does not provision by default", s.lacking())
+}
+
+// What to do where the node has to enroll again: with `provision = false` in
+// server.conf, and without.
+const (
+	remedyAllow  = "remove provision = false from server.conf, or change it to provision = true, and the node enrolls"
+	remedyEnroll = "let the node enroll again (provision = true in server.conf)"
+)
+
+// impossible returns what Decide does if there is no mode.
+func impossible(remedy, format string, args ...any) (Mode, string, error) {
+	return 0, "", &cause{what: fmt.Errorf("%w: %w", ErrMode, fmt.Errorf(format, args...)), remedy: remedy}
+}
+
+// tokenRemedy is what to do about a token that is not there or no token.
+func (s Situation) tokenRemedy() string {
+	if errors.Is(s.Token, ErrMissing) {
+		return "put a provisioning token there, see `muster jwt`"
+	}
+	return "replace the file by a provisioning token, see `muster jwt`"
 }
 
 // lacking says what keeps the node from normal mode.

@@ -23,6 +23,7 @@ func TestDecide(t *testing.T) {
 		byDefault bool
 		creds     error
 		pending   bool
+		foreign   error
 		want      server.Mode // 0: an error
 	}{
 		"configured":                                {want: server.ModeNormal},
@@ -53,13 +54,17 @@ func TestDecide(t *testing.T) {
 		"disowned before it was confirmed":          {creds: bad, pending: true, want: server.ModeProvisioning},
 		"disowned, says false, before confirmed":    {creds: bad, pending: true, says: no, want: server.ModeProvisioning},
 		"disowned before confirmed, no token":       {creds: bad, pending: true, token: missing},
+		"another node's directory, by default":      {conf: missing, creds: bad, byDefault: true, foreign: bad},
+		"another node's directory, says true":       {creds: bad, says: yes, foreign: bad},
+		"another node's directory, says false":      {creds: bad, says: no, foreign: bad},
+		"another node's directory, unconfirmed":     {creds: bad, pending: true, foreign: bad},
 		"unconfirmed, in good order":                {pending: true, says: no, want: server.ModeNormal},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server.Situation{Conf: tt.conf, Provision: tt.says, Token: tt.token, ByDefault: tt.byDefault,
-				Credentials: tt.creds, Pending: tt.pending}
+				Credentials: tt.creds, Pending: tt.pending, Foreign: tt.foreign}
 			mode, reason, err := s.Decide()
 			switch {
 			case mode != tt.want:

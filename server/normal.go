@@ -34,6 +34,7 @@ func (s *Server) serve(ctx context.Context, v *view) error {
 	wait := s.newBackoff()
 	var refusedSince time.Time
 	for ctx.Err() == nil {
+		pause := wait.next()
 		conn, err := s.reach(ctx, v)
 		if err == nil {
 			refusedSince = time.Time{}
@@ -47,19 +48,21 @@ func (s *Server) serve(ctx context.Context, v *view) error {
 			if again || ctx.Err() != nil {
 				return nil
 			}
-			s.cfg.Log.WarnContext(ctx, "connection to the fleet lost", "node", v.identity, "broker", conn.broker, "err", conn.LastError())
 			if time.Since(since) > s.cfg.BackoffMax {
 				wait.reset()
+				pause = wait.next()
 			}
+			s.cfg.Log.WarnContext(ctx, "connection to the fleet lost", "node", v.identity, "broker", conn.broker,
+				"err", conn.LastError(), "retry_in", rounded(pause))
 		} else if ctx.Err() == nil {
-			s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgUnreachable, err, "node", v.identity)
+			s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgUnreachable, err, "node", v.identity, "retry_in", rounded(pause))
 			s.observe(Event{Kind: EventFailed, Err: err})
 			refusedSince = s.refused(err, refusedSince)
 			if !refusedSince.IsZero() && time.Since(refusedSince) >= s.cfg.RefusedLimit && s.mayEnroll(errRefused) {
 				return nil
 			}
 		}
-		s.pause(ctx, wait.next(), s.fingerprints())
+		s.pause(ctx, pause, s.fingerprints())
 		if n.changed(ctx) {
 			return nil
 		}

@@ -30,6 +30,7 @@ type places struct {
 	old    string // the set before, only where the switch takes two renames
 	lock   string
 	clock  string
+	last   string // the last failure to enroll, until there is a set
 }
 
 // newPlaces returns the places for a server.conf and a directory, which need not
@@ -65,7 +66,7 @@ func findPlaces(confFile, sslDir string) (places, error) {
 	}
 	beside := func(suffix string) string { return filepath.Join(parent, "."+base+suffix) }
 	p := places{conf: conf, live: live, parent: parent,
-		next: beside(".next"), old: beside(".old"), lock: beside(".lock"), clock: beside(".clock")}
+		next: beside(".next"), old: beside(".old"), lock: beside(".lock"), clock: beside(".clock"), last: beside(".last")}
 	switch fi, err := os.Stat(live); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:

@@ -29,7 +29,12 @@ type Server struct {
 	announce bool      // the provisioned event is due
 	begun    time.Time // when it began to enroll; zero if it has not
 	again    error     // why the certificate on disk is no good; nil: it may be
-	once     notices
+
+	// The file that the last attempt failed for, and how it was then; a change
+	// of it ends a wait. Empty if it failed for something else.
+	awaited, awaitedPrint string
+
+	once notices
 }
 
 // New returns an agent that is not yet running, or an error that lists what is
@@ -70,6 +75,7 @@ func (s *Server) Run(ctx context.Context) error {
 		return fmt.Errorf("server: %w", err)
 	}
 	defer unlock()
+	said := s.sayStopping(ctx)
 	s.seen = loadClock(s.at.clock)
 	s.saveClock(ctx)
 	defer s.saveClock(context.WithoutCancel(ctx))
@@ -78,13 +84,34 @@ func (s *Server) Run(ctx context.Context) error {
 		s.cfg.Log.ErrorContext(ctx, "leftovers not cleared away", "err", err, "remedy", remedyOf(explain(err, peer{})))
 	}
 	err = s.supervise(ctx)
+	said()
 	switch {
 	case errors.Is(err, errStopped), ctx.Err() != nil:
+		s.cfg.Log.InfoContext(ctx, "agent stopped")
 		return nil
 	case err != nil:
 		return fmt.Errorf("server: %w", err)
 	}
 	return nil
+}
+
+// sayStopping logs when ctx ends. The function that it returns ends that, or
+// waits until the line is out.
+func (s *Server) sayStopping(ctx context.Context) (said func()) {
+	done := make(chan struct{})
+	say := func() {
+		defer close(done)
+		s.cfg.Log.InfoContext(ctx, "agent stopping", "reason", context.Cause(ctx).Error())
+	}
+	cancel := context.AfterFunc(ctx, say)
+	return func() {
+		switch {
+		case !cancel():
+			<-done
+		case ctx.Err() != nil:
+			say() // ended a moment ago: not yet said, and now not to be
+		}
+	}
 }
 
 // supervise runs one mode after the other.
@@ -96,10 +123,11 @@ func (s *Server) supervise(ctx context.Context) error {
 		view, err := s.look()
 		switch {
 		case err != nil && mode == 0:
-			return err
+			return advised(err)
 		case err != nil:
-			s.once.problem(ctx, s.cfg.Log, slog.LevelError, "no mode possible", err)
-			s.pause(ctx, wait.next(), files)
+			pause := wait.next()
+			s.once.problem(ctx, s.cfg.Log, slog.LevelError, "no mode possible", err, "retry_in", rounded(pause))
+			s.pause(ctx, pause, files)
 			continue
 		}
 		wait.reset()
@@ -108,12 +136,17 @@ func (s *Server) supervise(ctx context.Context) error {
 		}
 		if view.mode != mode {
 			mode = view.mode
-			s.cfg.Log.InfoContext(ctx, "mode entered", "node", view.identity, "mode", mode.String(), "reason", view.reason)
+			level := slog.LevelInfo
+			if mode == ModeProvisioning && view.damaged {
+				level = slog.LevelWarn // a configuration was there, and is about to be replaced
+			}
+			s.cfg.Log.Log(ctx, level, "mode entered", "node", view.identity, "mode", mode.String(), "reason", view.reason)
 			s.observe(Event{Kind: EventMode, Mode: mode})
 		}
 		if mode == ModeProvisioning {
 			err = s.enroll(ctx, view.identity)
 		} else {
+			s.forgetFailure(ctx)
 			err = s.serve(ctx, view)
 		}
 		if err != nil {

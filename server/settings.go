@@ -48,6 +48,10 @@ type Settings struct {
 	// Problem says why there is no token, or none that can be used. Empty if
 	// there is.
 	Problem string `json:"problem,omitempty"`
+
+	// Unread is why nothing could be taken from a token: it wraps [ErrMissing]
+	// or [ErrUnusable]. Nil if one was read, even one that is of no use here.
+	Unread error `json:"-"`
 }
 
 // ReadSettings reads what is compiled in and the token and server.conf that cfg
@@ -78,9 +82,11 @@ func ReadSettings(cfg Config) (*Settings, error) {
 			set.Problem = err.Error()
 		}
 	case errors.Is(err, ErrMissing):
-		set.Problem = fmt.Sprintf("no token: %v", err)
+		set.Unread = fmt.Errorf("no token: %w", err)
+		set.Problem = set.Unread.Error()
 	default:
-		set.Problem = oneLine(err).Error()
+		set.Unread = oneLine(err)
+		set.Problem = set.Unread.Error()
 	}
 	_, says, _ := readConf(cfg.ConfFile) // what it says about provisioning counts even if the rest cannot be used
 	if says.Yes != says.No {

@@ -32,7 +32,8 @@ type stage struct {
 // after a request was sent, the next one asks for the same.
 //
 // A stage for another identity is thrown away, key and all: it came with a
-// copied disk, and two nodes must not share a key.
+// copied disk, and two nodes must not share a key. No certificate for it was
+// ever in force here; a set that is in force is another matter, see foreign.
 func (s *Server) openStage(ctx context.Context, id wire.Identity) (*stage, error) {
 	if err := s.recover(); err != nil {
 		return nil, err

@@ -96,6 +96,26 @@ func (t *token) usable() error {
 // the same, because it is the provisioner's clock that counts.
 func (t *token) expired(now time.Time) bool { return !t.expires.IsZero() && !now.Before(t.expires) }
 
+// early says that by this node's clock the token is not valid yet. The node
+// tries all the same, as above.
+func (t *token) early(now time.Time) bool { return now.Before(t.claims.NotBefore) }
+
+// outOfDate says what to do about a token that is over, or not valid yet, by
+// this node's clock; nothing if it is neither. clock is what the machine's clock
+// says, which may be earlier than now: see Server.now.
+func (t *token) outOfDate(now, clock time.Time) string {
+	at := clock.UTC().Format(time.RFC3339)
+	switch {
+	case t.expired(now):
+		return fmt.Sprintf("the token expired at %s, and this clock says %s: sign a new token and replace %s, or set the clock if it is wrong",
+			t.expires.Format(time.RFC3339), at, t.file)
+	case t.early(now):
+		return fmt.Sprintf("the token is valid from %s, and this clock says %s: wait until then, or set the clock if it is wrong, or sign a token that is valid earlier and replace %s",
+			t.claims.NotBefore.Format(time.RFC3339), at, t.file)
+	}
+	return ""
+}
+
 // readBounded reads a regular file of at most limit bytes.
 func readBounded(path string, limit int64) ([]byte, error) {
 	f, err := os.Open(path)

@@ -20,7 +20,8 @@ func (s *Server) tokenFiles() []string {
 }
 
 // pause waits for d, or until ctx is done, or until the fingerprints of the
-// files that make another attempt worth while are no longer those given.
+// files that make another attempt worth while are no longer those given, or the
+// file that an attempt waits for has changed.
 func (s *Server) pause(ctx context.Context, d time.Duration, files string) {
 	end := time.NewTimer(d)
 	defer end.Stop()
@@ -33,7 +34,7 @@ func (s *Server) pause(ctx context.Context, d time.Duration, files string) {
 		case <-end.C:
 			return
 		case <-watch.C:
-			if s.fingerprints() != files {
+			if s.fingerprints() != files || s.awaited != "" && fileFingerprint(s.awaited) != s.awaitedPrint {
 				return
 			}
 		}
@@ -45,10 +46,7 @@ func (s *Server) pause(ctx context.Context, d time.Duration, files string) {
 func (s *Server) fingerprints() string {
 	var b strings.Builder
 	for _, path := range append(s.tokenFiles(), s.at.conf) {
-		if fi, err := os.Stat(path); err == nil {
-			fmt.Fprint(&b, fi.Size(), fi.ModTime().UnixNano(), fi.Mode(), " ")
-		}
-		b.WriteByte('|')
+		b.WriteString(fileFingerprint(path))
 	}
 	return b.String()
 }
@@ -59,10 +57,16 @@ func (s *Server) setFingerprints() string {
 	var b strings.Builder
 	b.WriteString(s.fingerprints())
 	for _, name := range []string{keyFile, certificateFile, caFile} {
-		if fi, err := os.Stat(s.at.in(name)); err == nil {
-			fmt.Fprint(&b, fi.Size(), fi.ModTime().UnixNano(), fi.Mode(), " ")
-		}
-		b.WriteByte('|')
+		b.WriteString(fileFingerprint(s.at.in(name)))
 	}
 	return b.String()
+}
+
+// fileFingerprint tells one version of a file from another, and from none.
+func fileFingerprint(path string) string {
+	fi, err := os.Stat(path)
+	if err != nil {
+		return "|"
+	}
+	return fmt.Sprint(fi.Size(), fi.ModTime().UnixNano(), fi.Mode(), "|")
 }

@@ -167,9 +167,6 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
 	d.warnOfStrangers(ctx)
-	defer context.AfterFunc(ctx, func() {
-		d.opts.Log.InfoContext(background, "provisioner stopping: requests in hand are finished first")
-	})()
 	for name, run := range map[string]func(context.Context) error{
 		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.broker.SetCertificate) },

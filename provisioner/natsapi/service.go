@@ -146,6 +146,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 		ready()
 	}
 	<-ctx.Done()
+	s.cfg.Log.InfoContext(work, "provisioner stopping, requests in hand are finished first", "requests", s.inFlight.Load()+int64(len(requests)))
 	err := drain(subs)
 	close(requests) // after drain nobody calls take
 	if werr := g.Wait(); werr != nil {

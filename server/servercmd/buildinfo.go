@@ -1,6 +1,7 @@
 package servercmd
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -41,7 +42,7 @@ func AddBuildInfo(to Parent, all Verbs) {
 	c := to.Command("buildinfo", "Show version, dependencies and provisioning settings, and where each setting comes from.")
 	c.Flag("token", "Provisioning token. Default: the path compiled in, else /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
 		PlaceHolder("FILE").StringVar(&v.cfg.TokenFile)
-	c.Flag("config", "Configuration, which may switch provisioning on or off.").
+	c.Flag("config", "Configuration, which may switch provisioning on or off. Default: "+server.DefaultConfFile+".").
 		Default(server.DefaultConfFile).PlaceHolder("FILE").StringVar(&v.cfg.ConfFile)
 	c.Flag("json", "Print an object {version, go, platform, dependencies, provisioning}.").BoolVar(&v.json)
 	all[c.FullCommand()] = v.run
@@ -67,13 +68,20 @@ func (v *buildInfoVerb) run(context.Context) error {
 		info.Dependencies = append(info.Dependencies, Dependency{Path: d.Path, Version: d.Version})
 	}
 	if v.json {
-		return printJSON(v.out, info)
+		err = printJSON(v.out, info)
+	} else {
+		err = info.print(v.out)
 	}
-	return info.print(v.out)
+	if err == nil && v.cfg.TokenFile != "" {
+		err = settings.Unread // somebody asked for this very token
+	}
+	return err
 }
 
-// print writes the layout of Choria's buildinfo.
+// print writes the layout of Choria's buildinfo, except that the long list of
+// dependencies does not come last: the settings are what people look for.
 func (info *BuildInfo) print(w io.Writer) error {
+	var b bytes.Buffer
 	var build, provisioning cli.Labels
 	build.Add("Version", info.Version)
 	build.Add("Go", info.Go)
@@ -81,25 +89,14 @@ func (info *BuildInfo) print(w io.Writer) error {
 	for _, line := range info.Provisioning.Lines() {
 		provisioning.Add(line[0], line[1])
 	}
-	if _, err := fmt.Fprintln(w, "Build:"); err != nil {
-		return err
-	}
-	if _, err := build.WriteTo(w); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(w, "\nServer Settings:"); err != nil {
-		return err
-	}
-	if _, err := provisioning.WriteTo(w); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(w, "\nDependencies:"); err != nil {
-		return err
-	}
+	b.WriteString("Dependencies:\n")
 	for _, d := range info.Dependencies {
-		if _, err := fmt.Fprintf(w, "  %s %s\n", d.Path, d.Version); err != nil {
-			return err
-		}
+		fmt.Fprintf(&b, "  %s %s\n", d.Path, d.Version)
 	}
-	return nil
+	b.WriteString("\nBuild:\n")
+	_, _ = build.WriteTo(&b) // a buffer takes all
+	b.WriteString("\nServer Settings:\n")
+	_, _ = provisioning.WriteTo(&b)
+	_, err := b.WriteTo(w)
+	return err
 }

@@ -24,13 +24,17 @@ type doctorVerb struct {
 	out  io.Writer
 }
 
+const doctorHelp = `Checks identity, mode, the last attempt to enroll, token, facts, files,
+certificate, clock, DNS, TCP, and really connects, with the certificate or else
+with the token. Enrolls nothing and leaves nothing on the disk; may run beside
+the agent, and best as its user. One line per check: ok, warn or fail, what was
+checked, what was found, and what to do. Exits with 1 if a check fails.`
+
 // AddDoctor adds the verb doctor: what keeps this node from the fleet.
 func AddDoctor(to Parent, all Verbs) {
 	v := &doctorVerb{out: os.Stdout}
 	c := to.Command("doctor", "Check what the node agent needs, and say what to do.")
-	c.HelpLong("Checks identity, mode, token, files, certificate, clock, DNS, TCP, and really connects, with the certificate or " +
-		"else with the token. Changes nothing and enrolls nothing; may run beside the agent. One line per check: ok, warn or " +
-		"fail, what was checked, what was found, and what to do. Exits with 1 if a check fails.")
+	c.HelpLong(doctorHelp)
 	v.add(c)
 	c.Flag("json", "Print a list of {status, what, detail, remedy}.").BoolVar(&v.json)
 	all[c.FullCommand()] = v.run

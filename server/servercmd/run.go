@@ -14,13 +14,17 @@ type runVerb struct {
 	log cli.LogFlags
 }
 
+const runHelp = `Without a usable configuration, and with a token signed with --default, the node
+is provisioned: it sends the token, a certificate request and its facts, and
+gets a certificate and a configuration. Then, and from then on, it keeps a
+mutually authenticated connection to the fleet. A directory with the key and
+certificate of another node is not provisioned over. Ends with SIGTERM.`
+
 // AddRun adds the verb run: the agent itself.
 func AddRun(to Parent, all Verbs) {
 	v := &runVerb{}
 	c := to.Command("run", "Run the node agent: enroll if need be, then stay connected to the fleet.")
-	c.HelpLong("Without a usable configuration, and with a token signed with --default, the node is provisioned: it sends " +
-		"the token, a certificate request and its facts, and gets a certificate and a configuration. Then, and from then " +
-		"on, it keeps a mutually authenticated connection to the fleet. Ends with SIGTERM.")
+	c.HelpLong(runHelp)
 	v.add(c)
 	v.log.Add(c, "`log_level` of the configuration, else info")
 	all[c.FullCommand()] = v.run

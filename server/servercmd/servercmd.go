@@ -8,6 +8,7 @@
 package servercmd
 
 import (
+	"fmt"
 	"runtime/debug"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -31,16 +32,25 @@ type files struct {
 }
 
 func (f *files) add(c *kingpin.CmdClause) {
-	c.Flag("config", "Configuration, `key = value` lines. Made a link into the SSL directory when the node is provisioned.").
+	c.Flag("config", "Configuration, `key = value` lines. Made a link into the SSL directory when the node is provisioned. Default: "+server.DefaultConfFile+".").
 		Default(server.DefaultConfFile).PlaceHolder("FILE").StringVar(&f.cfg.ConfFile)
 	c.Flag("token", "Provisioning token. Default: the path compiled in, else /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
 		PlaceHolder("FILE").StringVar(&f.cfg.TokenFile)
-	c.Flag("ssl-dir", "Directory of key, certificate, authority and all else that provisioning brings. Replaced as a whole; other files in it stay.").
+	c.Flag("ssl-dir", "Directory of key, certificate, authority and all else that provisioning brings. Replaced as a whole; other files in it stay. Default: "+server.DefaultSSLDir+".").
 		Default(server.DefaultSSLDir).PlaceHolder("DIR").StringVar(&f.cfg.SSLDir)
 	c.Flag("identity", "Name of this node. Default: `identity` of the configuration, else the host name.").
 		PlaceHolder("NAME").StringVar(&f.cfg.Identity)
 	c.Flag("facts", "JSON object sent when enrolling. Default: the file that token or configuration name.").
 		PlaceHolder("FILE").StringVar(&f.cfg.FactsFile)
+	c.Validate(func(*kingpin.CmdClause) error {
+		if f.cfg.Identity == "" {
+			return nil
+		}
+		if err := server.CheckIdentity(f.cfg.Identity); err != nil {
+			return fmt.Errorf("--identity: %w", err)
+		}
+		return nil
+	})
 }
 
 // buildInfo is what the linker recorded; empty if it recorded nothing.

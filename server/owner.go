@@ -1,0 +1,63 @@
+package server
+
+import (
+	"cmp"
+	"crypto/x509"
+	"fmt"
+
+	"muster/internal/wire"
+)
+
+// foreign reports, as an error with its remedy, that the live directory holds
+// a key that works and a certificate that names somebody other than id. Whether
+// that certificate is still valid, or even for the key, does not matter: the
+// key may be the only proof of a name, so nothing that is in doubt is replaced.
+//
+// A directory that came along with a copied disk looks the same. Only a person
+// can tell the two apart, so a person removes it.
+func (s *Server) foreign(id wire.Identity) error {
+	if _, err := readKey(s.at.in(keyFile)); err != nil {
+		return nil // nothing that anybody could use
+	}
+	b, err := readBounded(s.at.in(certificateFile), maxPEMBytes)
+	if err != nil {
+		return nil // a key without a name: keyInForce takes it
+	}
+	chain, err := parseCertificates(string(b))
+	if err != nil {
+		return nil // likewise
+	}
+	owner := ownerOf(chain[0], id)
+	if owner == "" {
+		return nil
+	}
+	return &cause{
+		what: fmt.Errorf("%s belongs to %s, and this node is %s", s.at.live, owner, id),
+		remedy: fmt.Sprintf("give this node a directory of its own (--ssl-dir); or remove %s, if it came with a copied disk or %s is given up",
+			s.at.live, owner),
+	}
+}
+
+// ownerOf returns whom a certificate names, or nothing if that is id.
+func ownerOf(leaf *x509.Certificate, id wire.Identity) string {
+	trustDomain := ""
+	if len(leaf.URIs) == 1 {
+		trustDomain = leaf.URIs[0].Host
+	}
+	role, name, err := wire.RoleOf(leaf, trustDomain)
+	switch {
+	case err == nil && role == wire.RoleNode && name == string(id):
+		return ""
+	case err == nil && role == wire.RoleNode:
+		return name
+	case err == nil:
+		return fmt.Sprintf("%s %s", role, name)
+	case leaf.VerifyHostname(string(id)) == nil:
+		return "" // of another authority's making, and for this node
+	}
+	name = leaf.Subject.CommonName
+	if len(leaf.DNSNames) > 0 {
+		name = leaf.DNSNames[0]
+	}
+	return fmt.Sprintf("%.200q", cmp.Or(name, leaf.Subject.String()))
+}

@@ -158,6 +158,7 @@ func TestAConfirmationIsSentUntilItIsAccepted(t *testing.T) {
 			cfg.RequestTimeout = 50 * time.Millisecond
 			a := f.run(cfg)
 			a.await(server.EventConnected, 1) // works all the same
+			asked := len(f.requests())        // more than once where an answer took longer than the timeout
 			f.await("many confirmations", func() bool { return len(f.confirms) >= 5 })
 			if err := a.stop(); err != nil {
 				t.Fatal(err)
@@ -172,8 +173,8 @@ func TestAConfirmationIsSentUntilItIsAccepted(t *testing.T) {
 			if exists(filepath.Join(cfg.SSLDir, "applied.json")) {
 				t.Error("still to be confirmed")
 			}
-			if n := len(f.requests()); n != 1 {
-				t.Errorf("%d enroll requests, want 1", n)
+			if n := len(f.requests()); n != asked {
+				t.Errorf("%d enroll requests, want no more than the first %d", n, asked)
 			}
 		})
 	}

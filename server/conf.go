@@ -60,7 +60,7 @@ var (
 	keyIdentity     = []string{"identity"}
 	keyBrokers      = []string{"brokers", "plugin.choria.middleware_hosts"}
 	keySRVDomain    = []string{"srv_domain", "plugin.choria.srv_domain"}
-	keyFacts        = []string{"facts_file", "plugin.yaml"}
+	keyFacts        = []string{"facts_file"}
 	keyRegistration = []string{"registration_file", "plugin.choria.registration.file_content.data"}
 	keyRegInterval  = []string{"registration_interval", "registerinterval"}
 	keyAlive        = []string{"alive_interval"}

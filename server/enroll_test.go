@@ -240,12 +240,13 @@ func TestRefusalIsLoggedOnceAndItsWaitHonored(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	const wait = 300 * time.Millisecond // six times the longest wait of the agent's own
-	var asked []time.Time               // by the one goroutine that answers, until the last answer
+	var asked []time.Time               // guarded by the fleet's lock
 	f.set(func() {
 		busy := refuse(wire.CodeBusy, wait)
 		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-			asked = append(asked, time.Now())
-			if len(asked) < 4 {
+			n := 0
+			f.set(func() { asked = append(asked, time.Now()); n = len(asked) })
+			if n < 4 {
 				return busy(r)
 			}
 			return f.issue(r)
@@ -257,11 +258,13 @@ func TestRefusalIsLoggedOnceAndItsWaitHonored(t *testing.T) {
 	if refused.Code != wire.CodeBusy {
 		t.Errorf("refused with %q", refused.Code)
 	}
-	for i := range asked[1:] {
-		if d := asked[i+1].Sub(asked[i]); d < wait {
-			t.Errorf("asked again after %v, want %v or more", d, wait)
+	f.set(func() {
+		for i := range asked[1:] {
+			if d := asked[i+1].Sub(asked[i]); d < wait {
+				t.Errorf("asked again after %v, want %v or more", d, wait)
+			}
 		}
-	}
+	})
 	if n := f.countLog("enrollment refused", "code=busy", "retry_in=300ms", "remedy="); n != 1 {
 		t.Errorf("logged %d times, want once per change", n)
 	}

@@ -23,7 +23,7 @@ lint: ## gofmt, go vet, golangci-lint
 	$(LINT) run ./...
 
 deps: ## install the programs that the tests run, where they are missing
-	@command -v openssl >/dev/null || { apt-get update && apt-get install -y --no-install-recommends openssl; }
+	@command -v openssl >/dev/null && command -v setsid >/dev/null || { apt-get update && apt-get install -y --no-install-recommends openssl util-linux; }
 
 fuzz: ## each fuzz target for 30 s
 	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \

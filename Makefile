@@ -4,7 +4,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
 LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
-.PHONY: check build test short lint deps fuzz vuln cover golden demo help
+.PHONY: check build test short lint deps fuzz fuzz-short vuln cover golden demo help
 
 check: lint test ## lint and test (the default)
 
@@ -25,9 +25,11 @@ lint: ## gofmt, go vet, golangci-lint
 deps: ## install the programs that the tests run, where they are missing
 	@command -v openssl >/dev/null && command -v setsid >/dev/null || { apt-get update && apt-get install -y --no-install-recommends openssl util-linux; }
 
-fuzz: ## each fuzz target for 30 s
-	@for p in $$($(GO) list ./...); do for f in $$($(GO) test -list '^Fuzz' $$p | grep '^Fuzz'); do \
-		echo "$$p $$f"; $(GO) test -run '^$$' -fuzz "^$$f$$" -fuzztime $${FUZZTIME:-30s} $$p || exit 1; done; done
+fuzz: ## each fuzz target for 30 s (FUZZTIME), two packages at a time
+	.ci/fuzz
+
+fuzz-short: ## each fuzz target for 5 s, as CI does
+	FUZZTIME=5s .ci/fuzz
 
 vuln: ## known vulnerabilities in what we link
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...
@@ -42,4 +44,4 @@ demo: build ## a fleet of 200 real agents on loopback
 	./bin/muster demo --nodes 200
 
 help: ## this list
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10

@@ -1,9 +1,13 @@
 package jwt
 
-import "errors"
+import (
+	"errors"
 
-// Reasons why a token is not accepted. An error of [Verifier.Verify], [Peek]
-// or [Verified.Admits] wraps exactly one of these; the text around it is for
+	"muster/internal/keyfile"
+)
+
+// Reasons why a token is not accepted. An error of [Verifier.Verify],
+// [Verifier.VerifyFrom], [Peek] or [Verified.Admits] wraps exactly one of these; the text around it is for
 // operators, quotes what it found, holds no secret and may change.
 var (
 	// ErrMalformed means that the text is no compact JWS over claims of the
@@ -43,6 +47,11 @@ var (
 	// certificate has expired or is not valid yet: renew the signer.
 	ErrSignerExpired = errors.New("signer certificate is outside its validity")
 
+	// ErrBudget means that the sender has had too many signatures checked that
+	// did not verify, so this one was not checked: the token may be good. Tell
+	// the sender to come back. Only [Verifier.VerifyFrom] returns it.
+	ErrBudget = errors.New("too many signatures to check for this sender")
+
 	// ErrIdentity means that the token, or its signer, does not cover the
 	// identity.
 	ErrIdentity = errors.New("token does not cover the identity")
@@ -56,9 +65,9 @@ var (
 var (
 	// ErrKey means that the bytes hold no key that can sign or verify tokens.
 	// The text around it says what they hold, and what to do.
-	ErrKey = errors.New("unusable key")
+	ErrKey = keyfile.ErrKey
 
 	// ErrPassphrase means that the key is encrypted and the passphrase is
 	// missing or wrong: ask for another one.
-	ErrPassphrase = errors.New("wrong passphrase")
+	ErrPassphrase = keyfile.ErrPassphrase
 )

@@ -202,7 +202,7 @@ func sentinels(err error) int {
 	n := 0
 	for _, s := range []error{
 		jwt.ErrMalformed, jwt.ErrUnsupported, jwt.ErrLimit, jwt.ErrUnknownSigner, jwt.ErrSignature, jwt.ErrExpired,
-		jwt.ErrNotYetValid, jwt.ErrPurpose, jwt.ErrSignerExpired, jwt.ErrIdentity, jwt.ErrSite,
+		jwt.ErrNotYetValid, jwt.ErrPurpose, jwt.ErrSignerExpired, jwt.ErrIdentity, jwt.ErrSite, jwt.ErrBudget,
 	} {
 		if errors.Is(err, s) {
 			n++

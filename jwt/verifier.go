@@ -100,7 +100,15 @@ func NewVerifier(cfg VerifierConfig) (*Verifier, error) {
 // The error wraps exactly one of [ErrMalformed], [ErrUnsupported], [ErrLimit],
 // [ErrUnknownSigner], [ErrSignature], [ErrSignerExpired], [ErrPurpose],
 // [ErrExpired] and [ErrNotYetValid].
-func (v *Verifier) Verify(text string) (*Verified, error) {
+func (v *Verifier) Verify(text string) (*Verified, error) { return v.VerifyFrom(text, nil) }
+
+// VerifyFrom is [Verifier.Verify] for a text that a stranger sent: each check
+// of a signature is charged to their budget before it is made, and given back
+// if the token turns out authentic. A text that is remembered costs nothing, so
+// those who hold a token that was good before do not feel what others spend. If
+// the budget is spent, the error wraps [ErrBudget], and the text may be a good
+// token. A nil budget is endless.
+func (v *Verifier) VerifyFrom(text string, budget Budget) (*Verified, error) {
 	// Also here, since a hash over megabytes is work as well.
 	if len(text) > MaxTokenBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrMalformed, len(text), MaxTokenBytes)
@@ -109,7 +117,7 @@ func (v *Verifier) Verify(text string) (*Verified, error) {
 	found, ok := v.cache.get(key)
 	if !ok {
 		var err error
-		if found, err = v.authenticate(text); err != nil {
+		if found, err = v.authenticate(text, budget); err != nil {
 			return nil, err
 		}
 		v.cache.add(key, found)
@@ -123,18 +131,27 @@ func (v *Verifier) Verify(text string) (*Verified, error) {
 
 // authenticate finds the signer of a text, and checks all that does not change
 // with time.
-func (v *Verifier) authenticate(text string) (*Verified, error) {
+func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
+	account := &account{budget: budget}
+	// Taking a text of 8 KiB apart costs as much as a check, so this pays for
+	// both.
+	if !account.charge() {
+		return nil, ErrBudget
+	}
 	c, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	by, err := v.signerOf(c)
+	by, err := v.signerOf(c, account)
 	if err != nil {
 		return nil, err
 	}
 	if !c.claims.Provisioning() {
 		return nil, fmt.Errorf("%w: purpose %q, subject %q, want %q", ErrPurpose, c.claims.Purpose, c.claims.Subject, Purpose)
 	}
+	// Only here: what is authentic and no provisioning token is not remembered,
+	// and would be checked for nothing as often as it is sent.
+	account.refund()
 	return &Verified{
 		Claims: c.claims, Limits: c.limits, ID: tokenID(by.id, c),
 		Signer: by.id, SignerName: by.Name, by: by,
@@ -143,12 +160,15 @@ func (v *Verifier) authenticate(text string) (*Verified, error) {
 
 // signerOf returns the signer whose key verifies c. Tokens carry no key id,
 // so all signers with a key for the algorithm are tried.
-func (v *Verifier) signerOf(c *compact) (*signer, error) {
+func (v *Verifier) signerOf(c *compact, account *account) (*signer, error) {
 	var tried []*signer
 	for i := range v.signers {
 		s := &v.signers[i]
 		if !slices.Contains(algorithmsOf(s.Key), c.alg) {
 			continue
+		}
+		if len(tried) > 0 && !account.charge() {
+			return nil, ErrBudget
 		}
 		if checkSignature(c, s.Key) == nil {
 			return s, nil

@@ -61,6 +61,7 @@ func TestBuiltinDecisions(t *testing.T) {
 			verdicts{policies.VerdictApproval, policies.VerdictAllow}},
 		"same key again":     {func(in *policies.Input) { in.Node.Reason = "replay" }, verdicts{policies.VerdictAllow, policies.VerdictAllow}},
 		"own key of before":  {func(in *policies.Input) { in.Node.Reason = "continue" }, verdicts{policies.VerdictAllow, policies.VerdictAllow}},
+		"renewing":           {func(in *policies.Input) { in.Node.Reason = "renew" }, verdicts{policies.VerdictAllow, policies.VerdictAllow}},
 		"granted":            {func(in *policies.Input) { in.Node.Reason = "grant" }, verdicts{policies.VerdictAllow, policies.VerdictAllow}},
 		"retired":            {func(in *policies.Input) { in.Node.State = "retired" }, verdicts{policies.VerdictApproval, policies.VerdictAllow}},
 		"unknown reason":     {func(in *policies.Input) { in.Node.Reason = "vouched" }, verdicts{policies.VerdictApproval, policies.VerdictApproval}},

@@ -22,7 +22,8 @@ type Input struct {
 	// ([muster/internal/wire.ParseIdentity]) and to be the CSR's.
 	Identity string `json:"identity"`
 
-	// Token holds the claims of the token, authenticated.
+	// Token holds the claims of the token, authenticated. Of a renewal, which
+	// brings none, they are those of the token that let the node in.
 	Token Token `json:"token"`
 
 	// CSR is what the certificate request asks for. Its signature is verified,
@@ -98,11 +99,16 @@ type Node struct {
 	// Reason says why this key may speak for the identity: "new" (no record,
 	// or retired), "replay" (the key of a live certificate), "continue" (a key of
 	// the record's lineage), or what was proven for another key: "continuity",
-	// "grant", "one_time_token". The provisioner has checked it.
+	// "grant", "one_time_token", or "renew" (vouched for by a live certificate,
+	// over its own session). The provisioner has checked it.
 	Reason string `json:"reason"`
 
 	// Serial is of the record's current certificate, lower-case hex; "" if none.
 	Serial string `json:"serial"`
+
+	// Cloned says that two live machines were seen to use the identity's key. A
+	// policy that denies for it keeps both out of the fleet.
+	Cloned bool `json:"cloned"`
 
 	ProvisionedAt time.Time `json:"provisioned_at,omitzero"` // when the node last confirmed
 	ExpiresAt     time.Time `json:"expires_at,omitzero"`     // of the current certificate

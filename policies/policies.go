@@ -130,7 +130,8 @@ func Test(ctx context.Context, cfg Config) ([]TestResult, error) {
 }
 
 // Decide evaluates the policy for in, which it does not change. The decision
-// is the caller's. Every error wraps [ErrPolicy] and means to deny; what the
+// is the caller's. Every error wraps [ErrPolicy] and means to deny, and holds no
+// value of in; what the
 // policy of the moment is does not change during one evaluation. It returns
 // within the time-out, or when ctx is done, but for a built-in function that
 // takes longer on its own.
@@ -138,7 +139,7 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 	p := e.current.Load()
 	defer func() {
 		if r := recover(); r != nil {
-			d, err = nil, fmt.Errorf("%w: panic: %v", ErrPolicy, r)
+			d, err = nil, fmt.Errorf("%w: panic: %s", ErrPolicy, redact(fmt.Sprint(r)))
 		}
 	}()
 	if in.Time.IsZero() {
@@ -155,9 +156,9 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 	results, err := p.query.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(in.Time))
 	if err != nil {
 		if cause := ctx.Err(); cause != nil {
-			return nil, fmt.Errorf("%w: %w (limit %v): %v", ErrPolicy, cause, e.cfg.Timeout, err) //nolint:errorlint // OPA's error types are ours to hide
+			return nil, fmt.Errorf("%w: %w (limit %v): %s", ErrPolicy, cause, e.cfg.Timeout, redact(err.Error()))
 		}
-		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
+		return nil, fmt.Errorf("%w: %s", ErrPolicy, redact(err.Error()))
 	}
 	if len(results) != 1 || len(results[0].Expressions) != 1 {
 		return nil, fmt.Errorf("%w: %d results, want 1", ErrPolicy, len(results))

@@ -18,14 +18,18 @@ import (
 // acknowledged without a write, so a lost acknowledgement costs nothing.
 func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Source) error {
 	attempt := wire.NewID()
-	record, repeated, err := p.applied(ctx, m, attempt)
+	record, repeated, err := p.applied(ctx, m, attempt, source)
 	if err != nil {
 		var r *Refusal
 		if !errors.As(err, &r) {
 			r = refuse(m.Identity, wire.CodeUnavailable, err)
 		}
-		p.cfg.Emit(RefusalEvent(r, p.now(), source.Address))
-		p.cfg.Log.WarnContext(ctx, "confirmation refused", "node", fmt.Sprintf("%.253s", m.Identity), "code", r.Code, "source", source.Address, "err", r.Err)
+		e := RefusalEvent(r, p.now(), source.Address)
+		if !p.reported(ctx, &e) {
+			return r
+		}
+		p.cfg.Emit(e)
+		p.cfg.Log.WarnContext(ctx, "confirmation refused", "node", e.Node, "code", r.Code, "source", source.Address, "err", e.Cause)
 		return r
 	}
 	p.cfg.Emit(Event{Type: EventProvisioned, Time: p.now(), Node: m.Identity, Serial: m.Serial, Digest: m.Digest, Reason: record.Decision.Reason,
@@ -35,7 +39,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 }
 
 // applied reports whether the confirmation was on record already.
-func (p *Provisioner) applied(ctx context.Context, m *wire.Applied, attempt string) (*Record, bool, error) {
+func (p *Provisioner) applied(ctx context.Context, m *wire.Applied, attempt string, source Source) (*Record, bool, error) {
 	id, err := wire.ParseIdentity(m.Identity)
 	if err != nil {
 		return nil, false, refuse(m.Identity, wire.CodeIdentityInvalid, err)
@@ -48,20 +52,29 @@ func (p *Provisioner) applied(ctx context.Context, m *wire.Applied, attempt stri
 	for range maxRounds {
 		record, after, err := p.cfg.Store.Record(ctx, id)
 		if err != nil {
-			return nil, false, refuse(m.Identity, wire.CodeUnavailable, err)
+			return nil, false, refuse(m.Identity, p.storeCode(err), err)
 		}
 		offer, repeated, err := confirmed(record, m)
 		if err != nil {
 			return nil, false, err
 		}
+		source.proven()
+		source.Proven = nil // once, however many rounds
 		if repeated {
+			// A process that ended between the write and this told nobody.
+			p.cfg.Superseded(id)
 			return record, true, nil
 		}
 		now := p.now()
 		next := *record
 		next.State, next.Current, next.Next = StateProvisioned, offer, nil
 		next.ProvisionedAt, next.UpdatedAt, next.Attempt = now, now, attempt
-		if err := p.publish(ctx, &next, after); !errors.Is(err, errAgain) {
+		next.keep(record, now)
+		err = p.publish(ctx, &next, after, nil)
+		if err == nil {
+			p.tellSuperseded(record, &next)
+		}
+		if !errors.Is(err, errAgain) {
 			return &next, false, err
 		}
 	}

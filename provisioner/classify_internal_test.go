@@ -5,6 +5,9 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
 )
 
 // TestClassify is the whole rule of who may have an identity, on both sides of
@@ -27,6 +30,17 @@ func TestClassify(t *testing.T) {
 		}
 		return g
 	}
+	named := func(r *Record) *Record { r.Identity = "web1.example.net"; return r }
+	offeredAt := func(at time.Time, key string) *Issued { i := issued(key, live); i.OfferedAt = at; return i }
+	fresh := record(StateProvisioned, offeredAt(now, "a"), nil, "a")
+	once := func(signed time.Time, uses int, identities ...wire.Pattern) *jwt.Verified {
+		return &jwt.Verified{Claims: jwt.Claims{IssuedAt: signed}, Limits: jwt.Limits{Uses: uses, Identities: identities}}
+	}
+	for _, r := range []*Record{provisioned, offered, taken, fresh} {
+		r.Identity = "web1.example.net"
+	}
+	const web1 wire.Pattern = "web1.example.net"
+	next := now.Add(time.Second)
 	tests := map[string]struct {
 		record *Record
 		claim  claim
@@ -55,6 +69,27 @@ func TestClassify(t *testing.T) {
 		"an earlier key, vouched for":          {provisioned, claim{keyHash: "old", vouching: "a"}, ReasonContinue, nil},
 		"the replaced key once it has expired": {record(StateProvisioned, issued("a", dead), issued("b", live), "b"), claim{keyHash: "a"}, "", errTaken},
 
+		"another key, a token signed after":           {fresh, claim{keyHash: "b", token: once(next, 1, web1)}, ReasonOneTimeToken, nil},
+		"another key, a token signed then":            {fresh, claim{keyHash: "b", token: once(now, 1, web1)}, "", errTaken},
+		"another key, a token signed in that second":  {fresh, claim{keyHash: "b", token: once(next.Add(-1), 1, web1)}, "", errTaken},
+		"another key, a token signed before":          {fresh, claim{keyHash: "b", token: once(now.Add(-time.Second), 1, web1)}, "", errTaken},
+		"another key, a token of a minute to come":    {fresh, claim{keyHash: "b", token: once(now.Add(jwt.NotBeforeLeeway), 1, web1)}, ReasonOneTimeToken, nil},
+		"another key, a token of more than a minute":  {fresh, claim{keyHash: "b", token: once(now.Add(jwt.NotBeforeLeeway+1), 1, web1)}, "", errTaken},
+		"another key, a token for two uses":           {fresh, claim{keyHash: "b", token: once(next, 2, web1)}, "", errTaken},
+		"another key, a token for any number":         {fresh, claim{keyHash: "b", token: once(next, 0, web1)}, "", errTaken},
+		"another key, a token for anybody":            {fresh, claim{keyHash: "b", token: once(next, 1)}, "", errTaken},
+		"another key, a token for a pattern":          {fresh, claim{keyHash: "b", token: once(next, 1, "web1.example.*")}, "", errTaken},
+		"another key, a token for two":                {fresh, claim{keyHash: "b", token: once(next, 1, web1, web1)}, "", errTaken},
+		"another key, a token for another":            {fresh, claim{keyHash: "b", token: once(next, 1, "web2.example.net")}, "", errTaken},
+		"revoked, with a token signed after":          {record(StateRevoked, offeredAt(now, "a"), nil, "a"), claim{keyHash: "b", token: once(next, 1, web1)}, "", errRevoked},
+		"retired, with a token signed before":         {record(StateRetired, nil, nil, "a"), claim{keyHash: "b", token: once(time.Time{}, 1, web1)}, ReasonNew, nil},
+		"the key that is there, a token signed after": {fresh, claim{keyHash: "a", token: once(next, 1, web1)}, ReasonReplay, nil},
+		"another key, vouched for, and such a token":  {fresh, claim{keyHash: "b", vouching: "a", token: once(next, 1, web1)}, ReasonContinuity, nil},
+		"another key, such a token and a grant":       {fresh, claim{keyHash: "b", token: once(next, 1, web1), grant: grant(nil)}, ReasonOneTimeToken, nil},
+		"another key, a late token and a grant":       {fresh, claim{keyHash: "b", token: once(now, 1, web1), grant: grant(nil)}, ReasonGrant, nil},
+		"only an offer, a token signed after":         {named(record(StateEnrolled, nil, offeredAt(now, "a"), "a")), claim{keyHash: "b", token: once(next, 1, web1)}, ReasonOneTimeToken, nil},
+		"only an offer, a token signed then":          {named(record(StateEnrolled, nil, offeredAt(now, "a"), "a")), claim{keyHash: "b", token: once(now, 1, web1)}, "", errTaken},
+		"a token signed between current and offer":    {named(record(StateProvisioned, offeredAt(now.Add(-time.Hour), "a"), offeredAt(now, "c"), "c")), claim{keyHash: "b", token: once(now.Add(-time.Minute), 1, web1)}, "", errTaken},
 		"another key":                              {provisioned, claim{keyHash: "c"}, "", errTaken},
 		"another key after the end of all":         {record(StateProvisioned, issued("a", dead), nil, "a"), claim{keyHash: "c"}, "", errTaken},
 		"another key, vouched for by the newest":   {provisioned, claim{keyHash: "c", vouching: "a"}, ReasonContinuity, nil},

@@ -16,15 +16,23 @@ import (
 func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
 	a.entry = p.cfg.Allow(a.identity)
+	asked := p.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
 	d, err := p.cfg.Policy.Decide(ctx, p.input(a))
 	if err != nil {
+		if ctx.Err() == nil {
+			p.policy.failed(ctx, p.cfg.Alarms, asked, err)
+		}
 		return refuse(node, wire.CodePolicyFailed, err)
 	}
+	p.policy.decided(ctx, p.cfg.Alarms, d.Digest)
 	a.decision = d
 	switch v := d.Verdict(); v {
 	case policies.VerdictAllow:
 		return nil
 	case policies.VerdictDeny:
+		if a.cloned() && a.record.Cloned.Refused {
+			return refuse(node, wire.CodeIdentityCloned, because(d))
+		}
 		return refuse(node, wire.CodeDenied, because(d))
 	case policies.VerdictShutdown:
 		return refuse(node, wire.CodeShutdown, because(d))
@@ -65,6 +73,7 @@ func (p *Provisioner) input(a *attempt) *policies.Input {
 		Time: p.now(),
 	}
 	if r := a.record; r != nil {
+		in.Node.Cloned = a.cloned()
 		in.Node.ProvisionedAt = r.ProvisionedAt
 		if r.Current != nil {
 			in.Node.Serial, in.Node.ExpiresAt = r.Current.Serial, r.Current.NotAfter

@@ -14,4 +14,7 @@
 // meant this identity and site, that the sender holds the key of the
 // certificate request, and that this key may have this identity. Only then is
 // the policy asked, and what it sees of the node's facts stays a claim.
+//
+// [Provisioner.Renew] takes no token: there, the node's session and a signature
+// by the key of a live certificate prove who asks.
 package provisioner

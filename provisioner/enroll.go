@@ -28,21 +28,31 @@ type attempt struct {
 	id      string // unique to the attempt, on every record it writes
 	request *wire.EnrollRequest
 	source  Source
+	renewal bool // request is a renewal in that form: without a token, over the node's own session
 
 	// Set by prove.
 	identity wire.Identity
-	token    *jwt.Verified
+	token    *jwt.Verified // of a renewal: as the record remembers it, set by each round
 	csr      *ca.CSR
 	vouching string
+
+	// Kept from round to round.
+	counted           bool        // in the quotas
+	claim             *TokenClaim // of a limited token's use, known to be in its log; or nil
+	tried             bool        // a write of the record
+	firstTry, lastTry Revision    // the revisions that the tries were bound to
 
 	// Set by each round anew.
 	record   *Record  // the newest, nil if none
 	after    Revision // its revision
+	through  Sequence // newest entry about the identity in the log of revocations
 	grant    *Grant
 	reason   Reason
 	decision *policies.Decision
 	entry    *policies.AllowEntry
 	files    wire.Files
+
+	confirmed *Issued // of a renewal: the offer that it confirms by the way, if any
 }
 
 // Enroll takes a request from proof to a certificate on record, in the order
@@ -57,6 +67,8 @@ type attempt struct {
 // When the context ends during the write, the record may have been written or
 // may yet be; the next request finds out.
 func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source Source) (*wire.Enrolled, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
+	defer cancel()
 	start := p.cfg.Now()
 	a := &attempt{id: wire.NewID(), request: r, source: source}
 	enrolled, written, err := p.enroll(ctx, a)
@@ -66,6 +78,7 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	e := a.event(EventEnrolled, p.now())
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
 	p.cfg.Emit(e)
+	p.note(a.token)
 	p.cfg.Log.InfoContext(ctx, "node enrolled", "node", a.identity, "serial", enrolled.Serial, "reason", a.reason,
 		"token_id", a.token.ID, "site", p.cfg.Site, "source", source.Address, "repeated", !written, "elapsed", e.Elapsed)
 	return enrolled, nil
@@ -85,18 +98,32 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 	if a.decision != nil {
 		e.Policy = a.decision.Digest
 	}
+	if !p.reported(ctx, &e) {
+		return r
+	}
 	p.cfg.Emit(e)
 	level := slog.LevelWarn
 	if r.Code == wire.CodeDeferred || r.Code == wire.CodeApprovalPending || r.Code == wire.CodeShutdown {
 		level = slog.LevelInfo
 	}
-	p.cfg.Log.Log(ctx, level, "enrollment refused", "node", fmt.Sprintf("%.253s", r.Node), "code", r.Code,
-		"source", a.source.Address, "token_id", e.Token, "err", r.Err)
+	msg := "enrollment refused"
+	if a.renewal {
+		msg = "renewal refused"
+	}
+	p.cfg.Log.Log(ctx, level, msg, "node", e.Node, "code", r.Code, //nolint:sloglint // one of two literals
+		"source", a.source.Address, "token_id", e.Token, "err", e.Cause)
 	return r
 }
 
 func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
+	// Before the token, whose dates a clock that went back gets wrong.
+	if err := p.cfg.Clock.Check(); err != nil {
+		return nil, false, refuse(a.request.Identity, wire.CodeClockBehind, err)
+	}
 	if err := p.prove(a); err != nil {
+		return nil, false, err
+	}
+	if err := p.checkRevocations(ctx, a); err != nil {
 		return nil, false, err
 	}
 	unlock, err := p.locks.lock(ctx, a.identity)
@@ -106,10 +133,17 @@ func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	defer unlock()
 	for range maxRounds {
 		enrolled, written, err := p.round(ctx, a)
+		if err == nil {
+			p.heard(ctx, a)
+		}
 		if !errors.Is(err, errAgain) {
+			if err != nil {
+				p.undo(ctx, a)
+			}
 			return enrolled, written, err
 		}
 	}
+	p.undo(ctx, a)
 	return nil, false, refuse(string(a.identity), wire.CodeBusy, fmt.Errorf("%w, %d times in a row", errAgain, maxRounds))
 }
 
@@ -117,20 +151,25 @@ func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, b
 // identity's form, the token, the certificate request's signature. The token
 // comes first after the form, so that a stranger without one learns nothing.
 func (p *Provisioner) prove(a *attempt) error {
+	if a.renewal {
+		return p.proveRenewal(a)
+	}
 	r := a.request
 	id, err := wire.ParseIdentity(r.Identity)
 	if err != nil {
 		return refuse(r.Identity, wire.CodeIdentityInvalid, err)
 	}
 	a.identity = id
-	token, err := p.cfg.Tokens.Verify(string(r.Token))
+	token, err := p.cfg.Tokens.VerifyFrom(string(r.Token), p.cfg.Budget.Of(a.source.Address))
 	if err != nil {
 		return refuse(r.Identity, TokenCode(err), err)
 	}
 	a.token = token
-	if token.Limits.Uses > 0 {
-		return refuse(r.Identity, wire.CodeTokenUnsupported,
-			fmt.Errorf("token %s is limited to %d uses, which are not counted yet: refused rather than taken for unlimited", token.ID, token.Limits.Uses))
+	a.source.proven()
+	if token.Limits.Seal != "" && !a.source.Sealed {
+		// The node was to seal it. Whoever made it do otherwise, or found the
+		// token, must not get what the operator meant to be sealed.
+		return refuse(r.Identity, wire.CodeSealedInvalid, fmt.Errorf("token %s is to be sealed, and came in plain", token.ID))
 	}
 	if err := token.Admits(id, p.cfg.Site); err != nil {
 		return refuse(r.Identity, TokenCode(err), err)
@@ -138,11 +177,18 @@ func (p *Provisioner) prove(a *attempt) error {
 	if err := p.cfg.Reserved(id, token); err != nil {
 		return refuse(r.Identity, wire.CodeIdentityReserved, err)
 	}
+	return p.proveKey(a)
+}
+
+// proveKey checks the certificate request and, if there is one, the key that
+// vouches for it.
+func (p *Provisioner) proveKey(a *attempt) (err error) {
+	r := a.request
 	if a.csr, err = ca.ParseCSR(r.CSR); err != nil {
 		return refuse(r.Identity, wire.CodeCSRInvalid, err)
 	}
-	if cn := a.csr.CommonName; cn != "" && cn != string(id) {
-		return refuse(r.Identity, wire.CodeCSRIdentity, fmt.Errorf("certificate request for %q from %q", cn, id))
+	if cn := a.csr.CommonName; cn != "" && cn != string(a.identity) {
+		return refuse(r.Identity, wire.CodeCSRIdentity, fmt.Errorf("certificate request for %q from %q", cn, a.identity))
 	}
 	if a.vouching, err = vouchingKey(r); err != nil {
 		return refuse(r.Identity, wire.CodeBadRequest, err)
@@ -153,6 +199,8 @@ func (p *Provisioner) prove(a *attempt) error {
 // TokenCode turns an error of package jwt into a code.
 func TokenCode(err error) wire.Code {
 	switch {
+	case errors.Is(err, jwt.ErrBudget):
+		return wire.CodeSourceLimited
 	case errors.Is(err, jwt.ErrExpired):
 		return wire.CodeTokenExpired
 	case errors.Is(err, jwt.ErrNotYetValid):
@@ -163,6 +211,8 @@ func TokenCode(err error) wire.Code {
 		return wire.CodeTokenIdentity
 	case errors.Is(err, jwt.ErrSite):
 		return wire.CodeTokenSite
+	case errors.Is(err, ErrRevocationsUnknown):
+		return wire.CodeRevocationsUnknown
 	default:
 		return wire.CodeTokenInvalid
 	}
@@ -173,6 +223,12 @@ func TokenCode(err error) wire.Code {
 // process then. The bool reports whether a write was made.
 func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
 	if err := p.classify(ctx, a); err != nil {
+		return nil, false, err
+	}
+	if err := p.pace(a); err != nil {
+		return nil, false, err
+	}
+	if err := p.roomFor(a); err != nil {
 		return nil, false, err
 	}
 	if err := p.decide(ctx, a); err != nil {
@@ -189,21 +245,32 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 		TTL: a.decision.Certificate.TTL, DNSNames: a.decision.Certificate.DNSNames, ServerAuth: a.decision.Certificate.ServerAuth,
 	})
 	if err != nil {
-		return nil, false, refuse(string(a.identity), wire.CodeCertificateFailed, err)
+		return nil, false, refuse(string(a.identity), issueCode(err), err)
 	}
-	if a.reason == ReasonNew {
+	if a.reason == ReasonNew && !a.counted {
 		if err := p.quotas.take(a.token.ID, a.source.Address); err != nil {
 			return nil, false, refuse(string(a.identity), wire.CodeQuotaExceeded, err)
 		}
+		a.counted = true
+	}
+	// The first write. Only what others do at the same time can refuse the
+	// request from here on.
+	if err := p.spend(ctx, a); err != nil {
+		return nil, false, err
 	}
 	offer := &Issued{
 		Serial: certificate.Serial, KeyHash: a.csr.KeyHash, DER: certificate.DER,
 		NotBefore: certificate.NotBefore, NotAfter: certificate.NotAfter,
 		Digest: wire.Digest(certificate.Chain, a.files), OfferedAt: p.now(),
 	}
-	if err := p.publish(ctx, a.next(p.now(), offer), a.after); err != nil {
+	if err := p.checkRevocations(ctx, a); err != nil {
 		return nil, false, err
 	}
+	next := a.next(p.now(), offer)
+	if err := p.publish(ctx, next, a.after, func() error { return p.trying(a) }); err != nil {
+		return nil, false, err
+	}
+	p.tellSuperseded(a.record, next)
 	return p.enrolled(offer, a.files), true, nil
 }
 
@@ -213,14 +280,21 @@ func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
 	var err error
 	if a.record, a.after, err = p.cfg.Store.Record(ctx, a.identity); err != nil {
-		return refuse(node, wire.CodeUnavailable, err)
+		return refuse(node, p.storeCode(err), err)
 	}
-	c := claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, requested: p.now()}
+	var by *Revocation
+	if by, a.through = p.revocations.about(a.identity, a.record); by != nil {
+		return refuse(node, wire.CodeIdentityRevoked, by.cause())
+	}
+	if a.renewal {
+		return p.classifyRenewal(a)
+	}
+	c := claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, token: a.token, requested: p.now()}
 	a.reason, err = classify(a.record, c)
 	if errors.Is(err, errTaken) {
 		// Only here is a grant worth a read.
 		if c.grant, err = p.cfg.Store.Grant(ctx, a.identity); err != nil {
-			return refuse(node, wire.CodeUnavailable, err)
+			return refuse(node, p.storeCode(err), err)
 		}
 		a.grant = c.grant
 		a.reason, err = classify(a.record, c)
@@ -238,20 +312,28 @@ func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
 // again, with the configuration as it is now. If that is what the record says
 // was offered, nothing is written.
 func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
+	if err := p.checkRevocations(ctx, a); err != nil {
+		return nil, false, err
+	}
 	now := p.now()
 	offered := a.record.Next
 	if !offered.live(now) || offered.KeyHash != a.csr.KeyHash {
 		offered = a.record.Current
 	}
+	if by := p.revocations.Serial(offered.Serial); by != nil {
+		// The record is of before its entry, or of an older store.
+		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.cause())
+	}
 	digest := wire.Digest(p.cfg.Authority.Chain(offered.DER), a.files)
-	if digest == offered.Digest {
+	if digest == offered.Digest && !a.record.clonesRefused() {
 		return p.enrolled(offered, a.files), false, nil
 	}
-	// The configuration has changed since. The new digest must be on record
+	// The configuration has changed since, or the policy lets a cloned node in
+	// again. The new digest must be on record
 	// before the node hears of it, or its confirmation would match nothing.
 	offer := *offered
 	offer.Digest, offer.OfferedAt = digest, now
-	if err := p.publish(ctx, a.next(now, &offer), a.after); err != nil {
+	if err := p.publish(ctx, a.next(now, &offer), a.after, func() error { return p.trying(a) }); err != nil {
 		return nil, false, err
 	}
 	return p.enrolled(&offer, a.files), true, nil
@@ -260,7 +342,7 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 // enrolled is what the node gets for an offer that is on record.
 func (p *Provisioner) enrolled(offer *Issued, files wire.Files) *wire.Enrolled {
 	return &wire.Enrolled{
-		Serial: offer.Serial, Certificate: p.cfg.Authority.Chain(offer.DER), CA: p.cfg.Authority.RootsPEM(),
+		Serial: offer.Serial, Certificate: p.cfg.Authority.Chain(offer.DER), CA: p.cfg.Authority.TrustPEM(),
 		Files: files, Digest: offer.Digest,
 	}
 }
@@ -276,16 +358,34 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	case a.record != nil:
 		n.Grant = a.record.Grant // spent stays spent when the identity was retired
 	}
-	if a.reason == ReasonGrant {
+	if a.reason == ReasonNew {
+		// What was said of the identity so far is not about this machine.
+		n.RevokedThrough = a.through
+		if a.record != nil {
+			n.RevokedThrough = max(n.RevokedThrough, a.record.RevokedThrough)
+		}
+	}
+	if a.reason == ReasonGrant || a.reason == ReasonOneTimeToken {
 		// The operator has given the identity to another machine: the keys
 		// before it lose their claim, and the live certificate stays only
 		// until the new one is confirmed.
-		n.Lineage, n.Grant = nil, a.grant.ID
+		n.Lineage = nil
 	}
+	if a.reason == ReasonGrant {
+		n.Grant = a.grant.ID
+	}
+	if a.reason == ReasonRenew {
+		a.confirmed = n.confirmBy(a.vouching, now)
+	}
+	n.own(a.reason, now)
 	n.Next = offer
-	n.remember(offer.KeyHash)
+	n.keep(a.record, now)
+	n.remember(offer.KeyHash, a.vouching)
 	n.Attempt, n.UpdatedAt = a.id, now
 	n.Token, n.Signer, n.Site, n.Source = a.token.ID, a.token.Signer, a.token.Limits.Site, a.source.Address
+	if !a.renewal {
+		n.Terms = a.token.Terms()
+	}
 	n.Agent, n.Boot = a.request.Agent, a.request.Boot
 	n.Decision = Decided{Reason: a.reason, Policy: a.decision.Digest, Notes: slices.Clone(a.decision.Reasons)}
 	if a.entry != nil {
@@ -297,7 +397,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 // event returns an event about the attempt.
 func (a *attempt) event(t EventType, now time.Time) Event {
 	e := Event{Type: t, Time: now, Node: string(a.identity), Reason: a.reason, Token: a.token.ID, Signer: a.token.Signer,
-		Site: a.token.Limits.Site, Source: a.source.Address, Attempt: a.id}
+		Site: a.token.Limits.Site, Source: a.source.Address, Sealed: a.source.Sealed, Attempt: a.id}
 	if a.decision != nil {
 		e.Policy = a.decision.Digest
 	}

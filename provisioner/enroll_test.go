@@ -136,11 +136,6 @@ func TestRefusals(t *testing.T) {
 		"name of the broker":       {identity: "localhost", want: wire.CodeIdentityReserved},
 		"name in the token's URLs": {identity: "nats.example.net", want: wire.CodeIdentityReserved,
 			token: func(c *jwt.Claims) { c.Brokers = "other.example.net:4222, nats://nats.example.net:4222" }},
-		"token with uses": {want: wire.CodeTokenUnsupported, token: func(c *jwt.Claims) {
-			if err := c.SetLimits(jwt.Limits{Uses: 5}); err != nil {
-				t.Error(err)
-			}
-		}},
 		"token for others": {want: wire.CodeTokenIdentity, token: func(c *jwt.Claims) {
 			if err := c.SetLimits(jwt.Limits{Identities: []wire.Pattern{"db*.example.net"}}); err != nil {
 				t.Error(err)
@@ -304,7 +299,7 @@ func TestIdentityBelongsToItsKeys(t *testing.T) {
 		t.Parallel()
 		f := testbed.New(t, testbed.Options{})
 		before := old(f)
-		grant(t, f, provisioner.Grant{ExpiresAt: f.Clock.Now().Add(time.Hour)})
+		grant(t, f, provisioner.Grant{At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)})
 		n := f.Node(name)
 		e := f.Enroll(n)
 		if got := f.Refused(f.Node(name)); got != wire.CodeIdentityTaken {
@@ -324,7 +319,7 @@ func TestIdentityBelongsToItsKeys(t *testing.T) {
 		f := testbed.New(t, testbed.Options{})
 		old(f)
 		n := f.Node(name)
-		grant(t, f, provisioner.Grant{ExpiresAt: f.Clock.Now().Add(time.Hour), KeyHash: keyHash(t, n)})
+		grant(t, f, provisioner.Grant{At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour), KeyHash: keyHash(t, n)})
 		if got := f.Refused(f.Node(name)); got != wire.CodeIdentityTaken {
 			t.Errorf("another key is refused as %s", got)
 		}

@@ -13,10 +13,34 @@ type EventType string
 // The events of enrollment.
 const (
 	EventEnrolled    EventType = "io.muster.node.enrolled"    // a certificate is on record and on its way
+	EventRenewed     EventType = "io.muster.node.renewed"     // a certificate in place of a live one is on record and on its way
 	EventProvisioned EventType = "io.muster.node.provisioned" // the node has confirmed it
 	EventRefused     EventType = "io.muster.node.refused"     // authenticated, and refused
 	EventAttempt     EventType = "io.muster.attempt.refused"  // not authenticated: the identity is a stranger's word
 )
+
+// The events of what operators order. They say who and why.
+const (
+	EventRevoked       EventType = "io.muster.node.revoked"
+	EventRetired       EventType = "io.muster.node.retired"
+	EventGranted       EventType = "io.muster.node.granted"
+	EventTokenRevoked  EventType = "io.muster.token.revoked"
+	EventSignerAdded   EventType = "io.muster.signer.added"
+	EventSignerRemoved EventType = "io.muster.signer.removed"
+)
+
+// The events of alarms; see [Alarms]. Their node is the provisioner itself.
+const (
+	EventAlarmRaised  EventType = "io.muster.alarm.raised"
+	EventAlarmCleared EventType = "io.muster.alarm.cleared" // Elapsed is how long it stood
+
+	// EventClockAccepted says that an operator took the clock's word against
+	// the mark's; see [Clock.Accept].
+	EventClockAccepted EventType = "io.muster.clock.accepted"
+)
+
+// EventCloned says that two live machines use one key; see [Cloned].
+const EventCloned EventType = "io.muster.node.cloned"
 
 // An Event says what happened, for whoever watches the fleet. It holds no
 // secret.
@@ -33,9 +57,13 @@ type Event struct {
 	Signer   jwt.SignerID  `json:"signer,omitempty"`
 	Site     jwt.Site      `json:"site,omitempty"`
 	Source   string        `json:"source,omitempty"`
+	Sealed   bool          `json:"sealed,omitempty"` // enrolled: the request came sealed
 	Attempt  string        `json:"attempt,omitempty"`
 	Policy   string        `json:"policy,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns,omitempty"`
+	LeftOut  int64         `json:"left_out,omitempty"` // in attempts: how many before it, from anywhere, were not reported
+	By       string        `json:"by,omitempty"`       // operator
+	Why      string        `json:"why,omitempty"`      // in the operator's words
 	Repeated bool          `json:"repeated,omitempty"` // nothing was written: a retry got its answer again
 }
 
@@ -45,7 +73,9 @@ type Event struct {
 var authentication = map[wire.Code]bool{
 	wire.CodeBadRequest: true, wire.CodeTooLarge: true, wire.CodeUnsupportedVersion: true, wire.CodeSealedUnsupported: true,
 	wire.CodeIdentityInvalid: true, wire.CodeTokenInvalid: true, wire.CodeTokenExpired: true, wire.CodeTokenNotYetValid: true,
-	wire.CodeNotIssued: true, wire.CodeAppliedSignature: true,
+	wire.CodeNotIssued: true, wire.CodeAppliedSignature: true, wire.CodeSourceLimited: true,
+	wire.CodeClockBehind:   true, // checked before the token
+	wire.CodeSealedInvalid: true,
 }
 
 // RefusalEvent returns the event for a refusal.
@@ -55,10 +85,9 @@ func RefusalEvent(r *Refusal, now time.Time, source string) Event {
 		e.Type = EventAttempt
 	}
 	if len(e.Node) > wire.MaxIdentityBytes {
-		e.Node = e.Node[:wire.MaxIdentityBytes]
+		// Dots at its end, or what is cut could be another node's name.
+		e.Node = e.Node[:wire.MaxIdentityBytes-3] + "..."
 	}
-	if r.Err != nil {
-		e.Cause = r.Err.Error()
-	}
+	e.Node, e.Cause = scrub(e.Node), scrubbed(r.Err)
 	return e
 }

@@ -151,11 +151,11 @@ func TestAnUnreachableStoreRefuses(t *testing.T) {
 	}
 	n := f.Node("web1.example.net")
 	_, err = p.Enroll(f.Context(), n.Request(), provisioner.Source{})
-	if err == nil || provisioner.CodeOf(err) != wire.CodeUnavailable {
-		t.Errorf("enroll = %v, want %s", err, wire.CodeUnavailable)
+	if err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
+		t.Errorf("enroll = %v, want %s", err, wire.CodeStoreUnavailable)
 	}
-	if err := p.AdmitNode(f.Context(), "web1.example.net", "1"); err == nil || provisioner.CodeOf(err) != wire.CodeUnavailable {
-		t.Errorf("admit = %v, want %s", err, wire.CodeUnavailable)
+	if err := p.AdmitNode(f.Context(), "web1.example.net", "1"); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
+		t.Errorf("admit = %v, want %s", err, wire.CodeStoreUnavailable)
 	}
 	f.Enroll(n)
 	f.Check()

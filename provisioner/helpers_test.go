@@ -4,6 +4,8 @@ import (
 	"crypto/x509"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
 	"muster/internal/simnode"
 	"muster/internal/wire"
 	"muster/provisioner/ca"
@@ -31,4 +33,12 @@ func vouch(t *testing.T, by *simnode.Node, r *wire.EnrollRequest) {
 		t.Fatal(err)
 	}
 	r.Continuity = &wire.Continuity{PublicKey: spki, Signature: signature}
+}
+
+// forged is a renewal with the header that only the broker writes.
+func forged(data []byte) *nats.Msg {
+	m := nats.NewMsg(wire.SubjectRenew)
+	m.Data = data
+	m.Header.Set("Nats-Request-Info", `{"acc":"FLEET","user":"web1.example.net","host":"192.0.2.1"}`)
+	return m
 }

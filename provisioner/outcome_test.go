@@ -108,8 +108,8 @@ func TestAnUnknownOutcomeIsNoSuccess(t *testing.T) {
 	ctx, cancel := context.WithCancel(f.Context())
 	defer cancel()
 	giveUp.Store(&cancel)
-	if e, err := p.Enroll(ctx, n.Request(), provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeUnavailable || e != nil {
-		t.Errorf("enroll = %v, %v, want %s", e, err, wire.CodeUnavailable)
+	if e, err := p.Enroll(ctx, n.Request(), provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable || e != nil {
+		t.Errorf("enroll = %v, %v, want %s", e, err, wire.CodeStoreUnavailable)
 	}
 	e := f.Enroll(n)
 	a, err := n.Confirm(e)
@@ -119,8 +119,8 @@ func TestAnUnknownOutcomeIsNoSuccess(t *testing.T) {
 	again, cancel := context.WithCancel(f.Context())
 	defer cancel()
 	giveUp.Store(&cancel)
-	if err := p.Applied(again, a, provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeUnavailable {
-		t.Errorf("applied = %v, want %s", err, wire.CodeUnavailable)
+	if err := p.Applied(again, a, provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
+		t.Errorf("applied = %v, want %s", err, wire.CodeStoreUnavailable)
 	}
 	if r := f.Record(n.Identity); r.State != provisioner.StateEnrolled {
 		t.Errorf("record = %+v", r)

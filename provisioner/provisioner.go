@@ -37,14 +37,50 @@ type Subject struct {
 // forge it.
 type Source struct {
 	Address string // host, without port; "" if unknown
+
+	// Node is the identity in the certificate that the connection authenticated
+	// with, admitted by [Provisioner.AdmitNode]. Empty for a connection that
+	// presented anything else.
+	Node wire.Identity
+
+	// Sealed says that the request came sealed to this provisioner and, if it
+	// is to enroll, from the connection that it was sealed for.
+	Sealed bool
+
+	// Proven, if not nil, is called once it is known that the request is of
+	// somebody: its token is authentic, or its confirmation signed by whom it
+	// names. What a transport charged for the request it gives back then.
+	Proven func()
 }
 
 // Config configures [New].
 type Config struct {
-	Tokens    *jwt.Verifier    // required
+	Tokens    TokenVerifier    // required
 	Policy    *policies.Engine // required
 	Authority *ca.Authority    // required
 	Store     Store            // required
+
+	// Signers are those behind Tokens, if operators may change them: Run follows
+	// the store's, and nobody is admitted while they are not known. Nil: the
+	// verifier's signers are fixed.
+	Signers *Signers
+
+	// Journal keeps revocations outside the store. Nil: a store that is restored
+	// from a backup forgets what was revoked since.
+	Journal Journal
+
+	// Kick drops the live connections of nodes to this process's broker. It may
+	// be called with nodes that have none. Nil if there is no broker.
+	Kick func(context.Context, ...wire.Identity)
+
+	// CRLValidity is how long a CRL is valid: it is signed anew when half of that
+	// has passed. Optional; default 24 h.
+	CRLValidity time.Duration
+
+	// Listed takes all CRLs, as [Provisioner.CRLs] returns them, whenever one of
+	// them is new; first before CatchUp returns. Calls come one at a time; those
+	// after the first hold up the next CRL while they last. Nil for none.
+	Listed func(context.Context, []*CRL)
 
 	// Configurator makes what the policy leaves open. Nil: only the policy
 	// configures nodes.
@@ -59,8 +95,24 @@ type Config struct {
 	// nothing.
 	Reserved func(wire.Identity, *jwt.Verified) error
 
+	// Superseded is told of nodes of which a certificate has ceased to be live,
+	// or may have: whoever holds connections looks at theirs again. It must not
+	// block, and being told twice is harmless. Nil tells nobody.
+	Superseded func(wire.Identity)
+
 	// Emit takes events. It must not block. Nil drops them.
 	Emit func(Event)
+
+	// Alarms takes what an operator must act on, and says what is known to be
+	// wrong. Optional; defaults to alarms that nobody but the log hears of.
+	Alarms *Alarms
+
+	// Clock says whether the clock can be trusted. Nil trusts it.
+	Clock *Clock
+
+	// StoreTrouble is called when the store has not answered as it should, so
+	// that whoever watches it looks. It must not block. Optional.
+	StoreTrouble func()
 
 	// Site and Version describe this provisioner to tokens and policies.
 	Site    jwt.Site
@@ -68,6 +120,10 @@ type Config struct {
 
 	// Quotas bound how many identities that were never seen are let in.
 	Quotas Quotas
+
+	// Budget bounds what those who have proven nothing can have checked and
+	// written down. Share it with the broker's gate. Nil: [DefaultChecksPerSecond].
+	Budget *Budget
 
 	// Log gets one line per decision. Optional; discards by default.
 	Log *slog.Logger
@@ -80,9 +136,17 @@ type Config struct {
 // the policy, issues the certificate and keeps the record. It is safe for
 // concurrent use; requests for one identity are taken one at a time.
 type Provisioner struct {
-	cfg    Config // set by New, then read-only
-	locks  identityLocks
-	quotas quotas
+	cfg     Config // set by New, then read-only
+	locks   identityLocks
+	quotas  quotas
+	ledgers *ledgers
+	noted   noted
+	policy  policyHealth
+	boots   boots
+
+	revocations   *Revocations
+	enforceFailed bool // only touched by enforceAll
+	crls          crlLoop
 }
 
 // New returns a Provisioner or an error naming all that cfg lacks. It starts
@@ -101,6 +165,9 @@ func New(cfg Config) (*Provisioner, error) {
 	if cfg.Quotas.PerToken < 0 || cfg.Quotas.PerSource < 0 {
 		errs = append(errs, fmt.Errorf("quotas of %d per token and %d per source, want 0 (none) or more", cfg.Quotas.PerToken, cfg.Quotas.PerSource))
 	}
+	if cfg.CRLValidity != 0 && (cfg.CRLValidity < MinCRLValidity || cfg.CRLValidity > MaxCRLValidity) {
+		errs = append(errs, fmt.Errorf("CRL valid for %v, want %v to %v", cfg.CRLValidity, MinCRLValidity, MaxCRLValidity))
+	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("provisioner: %w", errors.Join(errs...))
 	}
@@ -110,46 +177,57 @@ func New(cfg Config) (*Provisioner, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Budget == nil {
+		cfg.Budget = NewBudget(DefaultChecksPerSecond, cfg.Now)
+	}
 	if cfg.Allow == nil {
 		cfg.Allow = func(wire.Identity) *policies.AllowEntry { return nil }
 	}
 	if cfg.Reserved == nil {
 		cfg.Reserved = func(wire.Identity, *jwt.Verified) error { return nil }
 	}
+	if cfg.Superseded == nil {
+		cfg.Superseded = func(wire.Identity) {}
+	}
 	if cfg.Emit == nil {
 		cfg.Emit = func(Event) {}
 	}
-	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now)}, nil
+	if cfg.Kick == nil {
+		cfg.Kick = func(context.Context, ...wire.Identity) {}
+	}
+	if cfg.CRLValidity == 0 {
+		cfg.CRLValidity = DefaultCRLValidity
+	}
+	if cfg.Listed == nil {
+		cfg.Listed = func(context.Context, []*CRL) {}
+	}
+	if cfg.StoreTrouble == nil {
+		cfg.StoreTrouble = func() {}
+	}
+	if cfg.Alarms == nil {
+		cfg.Alarms = NewAlarms(AlarmConfig{Log: cfg.Log, Now: cfg.Now})
+	}
+	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(cfg.Store, cfg.Log, cfg.Now),
+		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.Log)}, nil
 }
 
 // now is the clock as it crosses boundaries: UTC, to the second.
 func (p *Provisioner) now() time.Time { return p.cfg.Now().UTC().Truncate(time.Second) }
 
-// AdmitNode returns nil if the certificate with the serial is live on the
-// record of id: current, or offered and not yet confirmed. The broker asks it
-// for every connection to the fleet. Anything else keeps the node out,
-// including a store that does not answer.
-func (p *Provisioner) AdmitNode(ctx context.Context, id wire.Identity, serial string) error {
-	r, _, err := p.cfg.Store.Record(ctx, id)
-	if err != nil {
-		return refuse(string(id), wire.CodeUnavailable, err)
-	}
-	if r.state() == StateRevoked {
-		return refuse(string(id), wire.CodeIdentityRevoked, errRevoked)
-	}
-	for _, live := range r.Live(p.now()) {
-		if live == serial {
-			return nil
-		}
-	}
-	return refuse(string(id), wire.CodeNotIssued, fmt.Errorf("certificate %s is not live for %s", serial, id))
-}
-
 // Reject logs and emits the refusal of something that is not even a request:
 // a message that could not be decoded. It returns the refusal to send.
 func (p *Provisioner) Reject(ctx context.Context, code wire.Code, err error, source Source) *Refusal {
 	r := refuse("", code, err)
-	p.cfg.Emit(RefusalEvent(r, p.now(), source.Address))
-	p.cfg.Log.WarnContext(ctx, "request rejected", "code", code, "source", source.Address, "err", err)
+	if e := RefusalEvent(r, p.now(), source.Address); p.reported(ctx, &e) {
+		p.cfg.Emit(e)
+		p.cfg.Log.WarnContext(ctx, "request rejected", "code", code, "source", source.Address, "err", e.Cause)
+	}
 	return r
+}
+
+// proven tells whoever transported a request that it is not a stranger's.
+func (s Source) proven() {
+	if s.Proven != nil {
+		s.Proven()
+	}
 }

@@ -19,20 +19,32 @@ const (
 // publish writes the record if its identity's newest revision is still after,
 // and returns once the write is known to be on disk. It returns errAgain if
 // somebody else's write came first, and a refusal if the outcome could not be
-// learned before the context ended.
+// learned before the context ended, or before the store was found to be away.
 //
 // An unknown outcome is cured by reading: if the newest record carries our
 // attempt, the write happened and its acknowledgement was lost; if the newest
 // is still after, the identical bytes are written again under the same
 // condition. Should the first write arrive late, the second meets a conflict
 // and finds our attempt. Nothing is ever signed anew on the way.
-func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision) error {
+//
+// Right before each write, before is called if it is not nil; its error ends it.
+func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, before func() error) error {
 	if err := checkNext(r); err != nil {
 		return refuse(string(r.Identity), wire.CodeUnavailable, err)
 	}
 	wait := publishBackoff
 	for {
-		_, err := p.cfg.Store.Put(ctx, r, after)
+		if err := p.writable(string(r.Identity)); err != nil {
+			return err
+		}
+		if before != nil {
+			if err := before(); err != nil {
+				return err
+			}
+		}
+		put, done := p.cfg.Alarms.Until(ctx, wire.CodeStoreUnavailable)
+		_, err := p.cfg.Store.Put(put, r, after)
+		done()
 		if err == nil {
 			return nil
 		}
@@ -42,11 +54,15 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision) er
 			return nil
 		case rerr == nil && revision != after, errors.Is(err, ErrConflict) && rerr == nil:
 			return errAgain
+		case errors.Is(err, ErrStoreFull):
+			// Room is made by people: the node comes back rather than wait for them.
+			return refuse(string(r.Identity), p.storeCode(err), err)
 		}
+		p.cfg.StoreTrouble()
 		p.cfg.Log.WarnContext(ctx, "record not acknowledged", "node", r.Identity, "revision", uint64(after), "err", err)
 		select {
 		case <-ctx.Done():
-			return refuse(string(r.Identity), wire.CodeUnavailable, fmt.Errorf("write record: outcome unknown: %w", err))
+			return refuse(string(r.Identity), wire.CodeStoreUnavailable, fmt.Errorf("write record: outcome unknown: %w", err))
 		case <-time.After(wait):
 			wait = min(2*wait, publishBackoffMax)
 		}

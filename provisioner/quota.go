@@ -2,6 +2,8 @@ package provisioner
 
 import (
 	"fmt"
+	"maps"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -16,25 +18,38 @@ import (
 // its own and start anew with it.
 type Quotas struct {
 	PerToken  int // by token id
-	PerSource int // by address
+	PerSource int // by address, or the /64 of an IPv6 address
 }
 
-// maxQuotaKeys bounds the tables: past it they are emptied, which forgives what
-// was counted so far rather than refusing strangers for others' sake.
-const maxQuotaKeys = 100_000
+// sweepQuotas is the size at which a table is cleaned for the first time of
+// those who have their whole quota back. Nobody who is counted is forgotten, so
+// a table is as long as the identities that were let in within the hour before
+// make it.
+const sweepQuotas = 10_000
 
 type quotas struct {
 	limits Quotas
 	now    func() time.Time
 
 	mu      sync.Mutex
-	tokens  map[jwt.TokenID]*rate.Limiter // guarded by mu
-	sources map[string]*rate.Limiter      // guarded by mu
+	tokens  limiters[jwt.TokenID]  // guarded by mu
+	sources limiters[netip.Prefix] // guarded by mu: by sourceKey
+}
+
+// limiters are limiters by key, all of the same rate.
+type limiters[K comparable] struct {
+	perHour int // 0: no limit
+	of      map[K]*rate.Limiter
+	sweepAt int // size at which to look for keys to forget
+}
+
+func newLimiters[K comparable](perHour int) limiters[K] {
+	return limiters[K]{perHour: perHour, of: make(map[K]*rate.Limiter), sweepAt: sweepQuotas}
 }
 
 func newQuotas(limits Quotas, now func() time.Time) quotas {
 	return quotas{limits: limits, now: now,
-		tokens: make(map[jwt.TokenID]*rate.Limiter), sources: make(map[string]*rate.Limiter)}
+		tokens: newLimiters[jwt.TokenID](limits.PerToken), sources: newLimiters[netip.Prefix](limits.PerSource)}
 }
 
 // take counts one new identity, or says which quota it would exceed. Nothing is
@@ -43,13 +58,13 @@ func (q *quotas) take(token jwt.TokenID, source string) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := q.now()
-	t := limiter(q.tokens, token, q.limits.PerToken)
-	s := limiter(q.sources, source, q.limits.PerSource)
+	key := sourceKey(source)
+	t, s := q.tokens.get(token, now), q.sources.get(key, now)
 	if t != nil && t.TokensAt(now) < 1 {
 		return fmt.Errorf("token %s has brought %d new identities in an hour, the limit", token, q.limits.PerToken)
 	}
 	if s != nil && s.TokensAt(now) < 1 {
-		return fmt.Errorf("%d new identities from %s in an hour, the limit", q.limits.PerSource, source)
+		return fmt.Errorf("%d new identities from %s in an hour, the limit", q.limits.PerSource, sourceName(key, source))
 	}
 	if t != nil {
 		t.AllowN(now, 1)
@@ -60,18 +75,47 @@ func (q *quotas) take(token jwt.TokenID, source string) error {
 	return nil
 }
 
-// limiter returns the limiter for k, or nil if there is no limit.
-func limiter[K comparable](m map[K]*rate.Limiter, k K, perHour int) *rate.Limiter {
-	if perHour == 0 {
+// giveBack takes back what take counted: the identity was not let in after all.
+func (q *quotas) giveBack(token jwt.TokenID, source string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := q.now()
+	for _, l := range []*rate.Limiter{q.tokens.get(token, now), q.sources.get(sourceKey(source), now)} {
+		if l != nil {
+			l.AllowN(now, -1)
+		}
+	}
+}
+
+// get returns the limiter for k, or nil if there is no limit.
+func (m *limiters[K]) get(k K, now time.Time) *rate.Limiter {
+	if m.perHour == 0 {
 		return nil
 	}
-	l := m[k]
+	l := m.of[k]
 	if l == nil {
-		if len(m) >= maxQuotaKeys {
-			clear(m)
+		if len(m.of) >= m.sweepAt {
+			m.sweep(now)
 		}
-		l = rate.NewLimiter(rate.Limit(float64(perHour)/3600), perHour)
-		m[k] = l
+		l = rate.NewLimiter(rate.Limit(float64(m.perHour)/3600), m.perHour)
+		m.of[k] = l
 	}
 	return l
+}
+
+// sweep forgets the limiters that are full: a new one would be the same.
+func (m *limiters[K]) sweep(now time.Time) {
+	maps.DeleteFunc(m.of, func(_ K, l *rate.Limiter) bool { return l.TokensAt(now) >= float64(m.perHour) })
+	m.sweepAt = max(sweepQuotas, 2*len(m.of))
+}
+
+// sourceName is a source as it is counted, for people.
+func sourceName(key netip.Prefix, source string) string {
+	switch {
+	case !key.IsValid():
+		return fmt.Sprintf("%.60q", source)
+	case key.IsSingleIP():
+		return key.Addr().String()
+	}
+	return key.String()
 }

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -63,8 +64,14 @@ type Record struct {
 	Current *Issued `json:"current,omitempty"`
 	Next    *Issued `json:"next,omitempty"`
 
+	// Superseded are the certificates that were current or next, are neither any
+	// more and have not expired, the oldest first: a revocation has to name them,
+	// also when the revisions that held them are gone.
+	Superseded []RevokedCertificate `json:"superseded,omitempty"`
+
 	// Lineage holds the hashes of the keys that this identity belongs to, the
-	// newest last, at most [MaxLineage]. A grant or a retirement starts a new
+	// newest last, at most [MaxLineage]; those of Current and Next are never
+	// dropped. A grant or a retirement starts a new
 	// one: the keys before it lose their claim.
 	Lineage []string `json:"lineage"`
 
@@ -76,14 +83,34 @@ type Record struct {
 	// one-shot: see [Grant].
 	Grant string `json:"grant,omitempty"`
 
+	// RevokedThrough is the place in the log of revocations of the newest entry
+	// about the identity that this record has followed. It stays over retirement
+	// and another enrollment, so that an old entry does not hit who has the name
+	// since.
+	RevokedThrough Sequence `json:"revoked_through,omitempty"`
+
+	// Operator says who ordered this revision, if an operator did.
+	Operator *Cause `json:"operator,omitempty"`
+	// Cloned says that two live machines speak for the identity. Nil if none
+	// were noticed since OwnedSince, when the identity last changed hands: when
+	// it was enrolled anew, or given away by a grant or a one-time token.
+	Cloned     *Cloned   `json:"cloned,omitempty"`
+	OwnedSince time.Time `json:"owned_since,omitzero"`
+
 	// What the last decision was made on.
-	Token    jwt.TokenID  `json:"tid,omitempty"`
-	Signer   jwt.SignerID `json:"signer,omitempty"`
-	Site     jwt.Site     `json:"site,omitempty"`
-	Source   string       `json:"source,omitempty"` // address of the connection
-	Agent    string       `json:"agent,omitempty"`
-	Boot     string       `json:"boot,omitempty"`
-	Decision Decided      `json:"decision"`
+	Token  jwt.TokenID  `json:"tid,omitempty"`
+	Signer jwt.SignerID `json:"signer,omitempty"`
+	Site   jwt.Site     `json:"site,omitempty"`
+	Source string       `json:"source,omitempty"` // address of the connection
+
+	// Terms is what the token said, without its secrets ([jwt.Verified.Terms]):
+	// a renewal brings no token, and its policy, template or helper has to come
+	// to the same configuration. Empty on records of before there were any.
+	Terms json.RawMessage `json:"terms,omitempty"`
+
+	Agent    string  `json:"agent,omitempty"`
+	Boot     string  `json:"boot,omitempty"`
+	Decision Decided `json:"decision"`
 
 	FirstEnrolledAt time.Time `json:"first_enrolled_at"`
 	ProvisionedAt   time.Time `json:"provisioned_at,omitzero"`
@@ -134,13 +161,26 @@ func (r *Record) state() State {
 	return r.State
 }
 
-// remember puts the key at the end of the lineage.
-func (r *Record) remember(keyHash string) {
+// remember puts the key at the end of the lineage. Should that be too long, the
+// oldest key goes that is neither one of the certificates' nor one of those to
+// hold: a node whose live key is forgotten could not come back.
+func (r *Record) remember(keyHash string, hold ...string) {
+	hold = append(slices.Clone(hold), keyHash)
+	for _, i := range []*Issued{r.Current, r.Next} {
+		if i != nil {
+			hold = append(hold, i.KeyHash)
+		}
+	}
 	r.Lineage = slices.DeleteFunc(slices.Clone(r.Lineage), func(h string) bool { return h == keyHash })
 	r.Lineage = append(r.Lineage, keyHash)
-	if n := len(r.Lineage) - MaxLineage; n > 0 {
-		r.Lineage = r.Lineage[n:]
-	}
+	excess := len(r.Lineage) - MaxLineage
+	r.Lineage = slices.DeleteFunc(r.Lineage, func(h string) bool {
+		if excess <= 0 || slices.Contains(hold, h) {
+			return false
+		}
+		excess--
+		return true
+	})
 }
 
 // Check reports what about a record cannot be: it is run on every record that

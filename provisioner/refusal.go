@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"muster/internal/wire"
 )
 
 // A Refusal is the provisioner's answer to a request that it does not grant.
-// Every error returned by [Provisioner.Enroll] and [Provisioner.Applied] is a
+// Every error returned by [Provisioner.Enroll], [Provisioner.Renew] and [Provisioner.Applied] is a
 // *Refusal, so a transport need only choose how to spell it.
 //
 // Err is written for operators: it goes to the log and the events and never to
@@ -59,10 +60,14 @@ func retryAfter(c wire.Code) time.Duration {
 	switch {
 	case c == wire.CodeApprovalPending || c == wire.CodeIdentityTaken:
 		return 20 * time.Second
-	case c == wire.CodeDeferred || c == wire.CodeQuotaExceeded:
+	case c == wire.CodeDeferred || c == wire.CodeQuotaExceeded || c == wire.CodeTokenUsedUp:
 		return time.Minute
 	case c == wire.CodeNotIssued || c == wire.CodeAppliedSignature:
 		return time.Second
+	case c == wire.CodeSourceLimited:
+		// By then a budget that nobody goes on spending is whole again. Spread,
+		// since those who share an address are told so together.
+		return burstSeconds*time.Second + rand.N(2*burstSeconds*time.Second) //nolint:gosec // spreads load, hides nothing
 	case wire.MeaningOf(c).Retry:
 		return 10 * time.Second
 	default:

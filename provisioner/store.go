@@ -12,22 +12,35 @@ import (
 // it: read again and decide anew.
 var ErrConflict = errors.New("record has changed")
 
+// ErrRecord means that what the store holds cannot be a record of ours, or
+// not of this version: the store answers, and the one identity needs a person.
+var ErrRecord = errors.New("record cannot be read")
+
+// ErrStoreFull means that a write was not made for lack of room, and that
+// nothing but more room helps: the store itself is well.
+var ErrStoreFull = errors.New("store has no room left")
+
 // A Store keeps what provisioners must not forget. Any number of them may
 // share one. All methods are safe for concurrent use and block until the
 // answer is there or the context is done.
 type Store interface {
 	// Record returns the newest record of id with its revision, or nil and 0 if
-	// there is none. Every record it returns has passed [Record.Check].
+	// there is none. Every record it returns has passed [Record.Check]; one that
+	// does not is [ErrRecord].
 	Record(ctx context.Context, id wire.Identity) (*Record, Revision, error)
 
 	// Put writes r, provided that the newest revision of its identity is still
 	// after. It returns nil once the write is on disk and [ErrConflict] if it
-	// was not made. After any other error the write may have happened or may
+	// was not made, or [ErrStoreFull]. After any other error the write may have happened or may
 	// yet happen: read before deciding.
 	Put(ctx context.Context, r *Record, after Revision) (Revision, error)
 
 	// Grant returns the newest grant for id, or nil if there is none.
 	Grant(ctx context.Context, id wire.Identity) (*Grant, error)
+
+	ClaimLog
+	TokenNotes
+	TrustStore
 }
 
 // A Grant lets one other key take an identity over, once. It is spent when a
@@ -37,12 +50,15 @@ type Grant struct {
 	ID        string        `json:"id"`
 	Identity  wire.Identity `json:"identity"`
 	KeyHash   string        `json:"key_hash,omitempty"` // only this key; any if empty
+	At        time.Time     `json:"at"`                 // when it was given
 	ExpiresAt time.Time     `json:"expires_at"`
 	By        string        `json:"by,omitempty"` // operator, for the history
+	Why       string        `json:"why,omitempty"`
 }
 
-// admits reports whether the grant lets the key have the identity of r.
+// admits reports whether the grant lets the key have the identity of r. One that
+// was given while the identity was another machine's is not for this one.
 func (g *Grant) admits(r *Record, keyHash string, now time.Time) bool {
-	return g != nil && g.ID != "" && g.ID != r.Grant && now.Before(g.ExpiresAt) &&
+	return g != nil && g.ID != "" && g.ID != r.Grant && !g.At.Before(r.OwnedSince) && now.Before(g.ExpiresAt) &&
 		(g.KeyHash == "" || g.KeyHash == keyHash)
 }

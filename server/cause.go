@@ -67,6 +67,7 @@ type peer struct {
 	broker string // URL
 	normal bool   // with a certificate, not a token
 	secure bool   // TLS was asked for
+	sealed bool   // the token was presented sealed
 	dates  string // what to do about a token that is out of date by this node's clock; empty: it is not
 	file   string // the token's
 }
@@ -97,6 +98,8 @@ func explain(err error, p peer) error {
 		remedy = "the broker asks an authentication service that does not answer: start the provisioner that serves this broker"
 	case strings.Contains(strings.ToLower(text), "maximum control line"):
 		remedy = "the token is too long for the broker: raise its max_control_line to 16384, or sign a shorter token"
+	case errors.Is(err, nats.ErrNkeysNotSupported):
+		remedy = "the broker gives nothing to sign, without which a sealed token is refused: configure it as `muster broker config` says"
 	case errors.Is(err, nats.ErrNoResponders):
 		remedy = "no provisioner is connected to this broker: start one"
 	case errors.Is(err, nats.ErrSecureConnWanted):
@@ -145,6 +148,9 @@ func refusedRemedy(p peer) string {
 		return "the broker does not admit this node's certificate: it may be revoked or superseded; see the provisioner's log"
 	case p.dates != "":
 		return p.dates
+	case p.sealed:
+		return "the provisioner does not hold the key to which the token is sealed, or the token is not signed by a signer that it trusts, or is not valid now: " +
+			"see its log, or replace " + p.file + " by a token signed with the --seal of this fleet"
 	}
 	return "the token is not signed by a signer that the broker trusts, or is not valid now: see the broker's log, or replace " + p.file
 }

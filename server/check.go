@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
@@ -21,20 +22,21 @@ var errReply = errors.New("reply refused")
 type expectation struct {
 	identity wire.Identity
 	key      crypto.Signer
-	pin      string // hex SHA-256 of the authority, from the token; empty: any
+	pin      string              // hex SHA-256 of the authority, from the token; empty: any, or what known says
+	known    []*x509.Certificate // the roots in force, of a renewal without a pin; nil: any
 	now      func(notBefore time.Time) time.Time
 }
 
 // checkReply checks everything in e that can be checked, and returns the set
 // that it makes. The error wraps errReply.
 func checkReply(e *wire.Enrolled, want expectation) (*set, *credentials, error) {
-	creds, err := checkIssued(e, want)
+	creds, roots, err := checkIssued(e, want)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", errReply, err)
 	}
 	files := []setFile{
 		{certificateFile, []byte(e.Certificate), 0o644},
-		{caFile, []byte(e.CA), 0o644},
+		{caFile, []byte(encodeCertificates(roots)), 0o644}, // for other programs, too: roots and nothing else
 	}
 	server, err := confText(e, want.identity)
 	if err != nil {
@@ -63,28 +65,39 @@ func checkReply(e *wire.Enrolled, want expectation) (*set, *credentials, error) 
 	return &set{files: append(files, setFile{appliedFile, b, 0o600}), pending: confirm}, creds, nil
 }
 
-// checkIssued checks certificate, authority, serial and digest.
-func checkIssued(e *wire.Enrolled, want expectation) (*credentials, error) {
-	creds, roots, err := checkCredentials(want.key, e.Certificate, e.CA, want.identity, want.now)
+// checkIssued checks certificate, authority, serial and digest. It also returns
+// the roots to trust.
+func checkIssued(e *wire.Enrolled, want expectation) (*credentials, []*x509.Certificate, error) {
+	roots, cross, err := splitAuthority(e.CA)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	for _, root := range roots {
-		// Not one of them, but each: an added root could vouch for a false
-		// broker later.
-		if want.pin != "" && fingerprint(root) != want.pin {
-			return nil, &cause{what: fmt.Errorf("authority %.200q, sha256 %.16s, is not the one that the token pins, sha256 %.16s",
-				root.Subject, fingerprint(root), want.pin), remedy: remedyPin}
+	creds, err := checkCredentials(want.key, e.Certificate, roots, want.identity, want.now)
+	if err != nil {
+		return nil, nil, err
+	}
+	if want.pin != "" || want.known != nil {
+		// A certificate is backdated, and may be older than the authority that
+		// is changed to.
+		others := slices.Concat(creds.chain[1:], cross)
+		at := want.now(latestStart(slices.Concat(creds.chain[:1], roots, others)...))
+		if want.pin != "" {
+			err = checkPin(want.pin, roots, others, at)
+		} else {
+			err = checkKnown(want.known, roots, others, at)
+		}
+		if err != nil {
+			return nil, nil, err
 		}
 	}
 	if e.Serial != strings.ToLower(e.Serial) || strings.TrimLeft(e.Serial, "0") != creds.serial {
-		return nil, fmt.Errorf("serial %.80q, and the certificate has %q", e.Serial, creds.serial)
+		return nil, nil, fmt.Errorf("serial %.80q, and the certificate has %q", e.Serial, creds.serial)
 	}
 	creds.serial = e.Serial
 	if digest := wire.Digest(e.Certificate, e.Files); e.Digest != digest {
-		return nil, fmt.Errorf("digest %.80q, and what came has %q", e.Digest, digest)
+		return nil, nil, fmt.Errorf("digest %.80q, and what came has %q", e.Digest, digest)
 	}
-	return creds, nil
+	return creds, roots, nil
 }
 
 // confText returns the server.conf that e's configuration makes, after a look

@@ -43,7 +43,7 @@ func (s *Server) confirm(ctx context.Context, conn *connection, key crypto.Signe
 	reply, err := s.request(ctx, conn, wire.SubjectApplied, applied.ID, &applied)
 	switch {
 	case err != nil:
-		return 0, err
+		return slowedBy(err), err
 	case reply.Refusal != nil:
 		r := refusal{reply.Refusal}
 		if r.Code == wire.CodeNotIssued || r.Code == wire.CodeAppliedSignature {

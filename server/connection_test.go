@@ -236,11 +236,11 @@ func TestTokensThatCannotBeUsedAreWaitedOut(t *testing.T) {
 		"neither":                   {func(c *jwt.Claims) { c.Brokers = "" }, "neither broker URLs"},
 		"no shared secret":          {func(c *jwt.Claims) { c.Token = "" }, "no token secret"},
 		"another purpose":           {func(c *jwt.Claims) { c.Purpose, c.Subject = "choria_server", "" }, "purpose"},
-		"sealed": {func(c *jwt.Claims) {
+		"sealed to what is no key": {func(c *jwt.Claims) {
 			if err := c.SetLimits(limits("", strings.Repeat("A", 43))); err != nil {
 				panic(err)
 			}
-		}, "sealed enrollment"},
+		}, "not a usable seal key"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -32,6 +32,7 @@ type credentials struct {
 	key         crypto.Signer
 	chain       []*x509.Certificate // the node's, then the issuing ones
 	roots       *x509.CertPool
+	trusted     []*x509.Certificate // what roots has
 	trustDomain string
 	serial      string // lower-case hex
 }
@@ -62,7 +63,11 @@ func readCredentials(at places, id wire.Identity, now func(notBefore time.Time) 
 	if err != nil {
 		return nil, err
 	}
-	c, _, err := checkCredentials(key, string(certificate), string(ca), id, now)
+	roots, err := parseCertificates(string(ca))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", at.in(caFile), err)
+	}
+	c, err := checkCredentials(key, string(certificate), roots, id, now)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", at.in(certificateFile), err)
 	}
@@ -70,44 +75,33 @@ func readCredentials(at places, id wire.Identity, now func(notBefore time.Time) 
 }
 
 // checkCredentials checks that certificate, a chain in PEM, is id's node
-// certificate for key under the roots in ca, and valid. It also returns the
-// roots.
-func checkCredentials(key crypto.Signer, certificate, ca string, id wire.Identity, now func(time.Time) time.Time) (*credentials, []*x509.Certificate, error) {
+// certificate for key under the roots, and valid.
+func checkCredentials(key crypto.Signer, certificate string, roots []*x509.Certificate, id wire.Identity, now func(time.Time) time.Time) (*credentials, error) {
 	chain, err := parseCertificates(certificate)
 	if err != nil {
-		return nil, nil, fmt.Errorf("certificate: %w", err)
-	}
-	roots, err := parseCertificates(ca)
-	if err != nil {
-		return nil, nil, fmt.Errorf("authority: %w", err)
+		return nil, fmt.Errorf("certificate: %w", err)
 	}
 	leaf := chain[0]
 	if !samePublicKey(leaf.PublicKey, key.Public()) {
-		return nil, nil, errors.New("certificate is for another key")
+		return nil, errors.New("certificate is for another key")
 	}
 	trustDomain, err := checkNames(leaf, id)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	// A certificate is backdated, its authority may be younger than that.
-	start := leaf.NotBefore
-	for _, c := range slices.Concat(chain, roots) {
-		if c.NotBefore.After(start) {
-			start = c.NotBefore
-		}
-	}
-	at := now(start)
+	at := now(latestStart(slices.Concat(chain, roots)...))
 	if !at.Before(leaf.NotAfter) {
-		return nil, nil, fmt.Errorf("%w, at %s", errExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
+		return nil, fmt.Errorf("%w, at %s", errExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	pool := newPool(roots)
 	_, err = leaf.Verify(x509.VerifyOptions{Roots: pool, Intermediates: newPool(chain[1:]), CurrentTime: at,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 	if err != nil {
-		return nil, nil, fmt.Errorf("certificate: %w", err)
+		return nil, fmt.Errorf("certificate: %w", err)
 	}
-	return &credentials{key: key, chain: chain, roots: pool, trustDomain: trustDomain,
-		serial: fmt.Sprintf("%x", leaf.SerialNumber)}, roots, nil
+	return &credentials{key: key, chain: chain, roots: pool, trusted: roots, trustDomain: trustDomain,
+		serial: fmt.Sprintf("%x", leaf.SerialNumber)}, nil
 }
 
 // checkNames checks that leaf is the node certificate of id, and returns the

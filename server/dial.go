@@ -28,6 +28,8 @@ type connection struct {
 	broker string // URL
 	inbox  string // prefix of the only subjects it may listen on
 	closed <-chan struct{}
+
+	sealing *sealing // nil: in plain
 }
 
 // connect makes a connection to b. Its name is random, since the broker lets a
@@ -107,22 +109,19 @@ func (d *dialer) done() bool {
 	return d.stop == nil || d.stop()
 }
 
-// provisioningOptions are the options of a connection that presents the token.
-func (s *Server) provisioningOptions(ctx context.Context, t *token, b discover.Broker) []nats.Option {
-	options := []nats.Option{nats.Token(string(t.text))}
-	if t.claims.Username != "" {
-		options = append(options, nats.UserInfo(t.claims.Username, string(t.claims.Password)))
-	}
+// provisioningTLS are the options of a connection that presents the token that
+// say whether and how it is TLS.
+func (s *Server) provisioningTLS(ctx context.Context, t *token, b discover.Broker) []nats.Option {
 	if !t.secure && !hasTLSScheme(b.URL) {
-		return options
+		return nil
 	}
 	if t.limits.CA == "" {
 		s.once.unpinned(ctx, s.cfg.Log, b.URL)
 		// The node has no authority to verify by; that is what provisioning
 		// brings. Choria's nodes do the same.
-		return append(options, nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}))
+		return []nats.Option{nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true})}
 	}
-	return append(options, nats.Secure(pinnedTLS(t.limits.CA, b.Host, s.nowFor)))
+	return []nats.Option{nats.Secure(pinnedTLS(t.limits.CA, b.Host, s.nowFor))}
 }
 
 // pinnedTLS accepts a broker under the authority with the fingerprint pin, which
@@ -142,6 +141,11 @@ func pinnedTLS(pin, host string, now func(time.Time) time.Time) *tls.Config {
 // likely cause first.
 const remedyPin = "the token was probably signed with --ca of another authority, or the authority has changed: sign it with this fleet's --ca and replace the file; " +
 	"if the token is right, something else answers in the fleet's place"
+
+// remedyKnown is about an authority that a renewal brings and that this node has
+// no reason to trust.
+const remedyKnown = "if the fleet has a new authority that its former one does not vouch for, have the node enroll again with a token signed with --ca of the new one; " +
+	"else something else answers in the fleet's place"
 
 func verifyPinned(chain []*x509.Certificate, pin, host string, now func(time.Time) time.Time) error {
 	if len(chain) == 0 {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"muster/internal/discover"
+	"muster/internal/keyfile"
 )
 
 // A Status is the outcome of one check.
@@ -172,6 +173,10 @@ func (d *doctor) checkCertificate() {
 		return
 	}
 	c, err := readCredentials(d.at, d.view.identity, d.nowFor)
+	if errors.Is(err, keyfile.ErrExposed) {
+		d.say(StatusWarn, what, "close the key first, see above", "not looked at, since others may read the key")
+		return
+	}
 	if err != nil {
 		status := StatusFail
 		if d.view.mode == ModeProvisioning {
@@ -280,8 +285,11 @@ func (d *doctor) checkConnection(ctx context.Context, b discover.Broker) {
 		return // said already
 	default:
 		p.file, p.secure, how = d.token.file, d.token.secure || hasTLSScheme(b.URL), "with the token"
+		if p.sealed = d.token.sealed(); p.sealed {
+			how = "with the sealed token"
+		}
 		p.dates = d.token.outOfDate(d.now(), d.cfg.Now())
-		conn, err = d.connect(ctx, b, d.provisioningOptions(ctx, d.token, b)...)
+		conn, err = d.connectToEnroll(ctx, d.token, b)
 	}
 	if err != nil {
 		d.fail(what, explain(err, p), "see the broker's log")

@@ -96,6 +96,9 @@ func (d *doctor) showLimits(t *token) {
 	if t.limits.Site != "" {
 		list = append(list, "site "+string(t.limits.Site))
 	}
+	if key, err := t.sealKey(); t.sealed() && err == nil {
+		d.say(StatusOK, "sealing", "", "what is sent to enroll can be read only by who holds the seal key %s", key.ID())
+	}
 	if len(list) > 0 {
 		d.say(StatusOK, "limits", "", "the provisioner has to enforce: %s", strings.Join(list, "; "))
 	}

@@ -66,7 +66,8 @@ func TestDoctor(t *testing.T) {
 			if err := os.Chmod(filepath.Join(cfg.SSLDir, "private.pem"), 0o644); err != nil {
 				t.Fatal(err)
 			}
-		}, want: map[string]server.Status{"key": "fail"}},
+		}, want: map[string]server.Status{"key": "fail", "mode": "fail", "certificate": "warn", "authority": "warn"},
+			says: []string{"chmod 600 "}, not: "let the node enroll again"},
 		"certificate lost, provision false": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			remove(t, filepath.Join(cfg.SSLDir, "certificate.pem"))
 			writeFile(t, cfg.ConfFile, "provision = false\n")

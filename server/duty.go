@@ -22,6 +22,7 @@ type duty struct {
 	nextAlive         time.Time
 	nextConfirm       time.Time
 	confirmWait       *backoff
+	renewal           renewal
 }
 
 // schedule sets the times of the first of each: registration at once, alive
@@ -48,6 +49,7 @@ func (n *duty) schedule() {
 	n.nextAlive = now.Add(time.Duration(n.cfg.Rand() * float64(n.aliveEvery)))
 	n.nextConfirm = now
 	n.confirmWait = n.newBackoff()
+	n.scheduleRenewal()
 }
 
 // hold does the node's duties over one connection. It returns when the
@@ -87,6 +89,9 @@ func (n *duty) due(ctx context.Context, conn *connection) error {
 	now := time.Now()
 	if !now.Before(n.nextConfirm) {
 		failed = n.settle(ctx, conn)
+	}
+	if failed == nil && n.renewalDue(now) {
+		n.renew(ctx, conn)
 	}
 	if n.announce {
 		n.announce = false

@@ -63,6 +63,7 @@ func (s *Server) enroll(ctx context.Context, id wire.Identity) error {
 func (s *Server) failed(ctx context.Context, id wire.Identity, err error, pause time.Duration, files string) {
 	var refused refusal
 	if !errors.As(err, &refused) {
+		pause = max(pause, slowedBy(err))
 		s.noteFailure(ctx, id, err, "")
 		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgFailed, err, "node", id, "retry_in", rounded(pause))
 		s.observe(Event{Kind: EventFailed, Err: err, Elapsed: s.elapsed()})
@@ -88,7 +89,7 @@ func (s *Server) attempt(ctx context.Context, v *view) error {
 	if err := t.usable(); err != nil {
 		return err
 	}
-	p := peer{file: t.file, dates: t.outOfDate(s.now(), s.cfg.Now())}
+	p := peer{file: t.file, sealed: t.sealed(), dates: t.outOfDate(s.now(), s.cfg.Now())}
 	s.noteDates(ctx, t, v.identity)
 	stage, err := s.openStage(ctx, v.identity)
 	if err != nil {
@@ -104,15 +105,12 @@ func (s *Server) attempt(ctx context.Context, v *view) error {
 	}
 	request := wire.EnrollRequest{
 		Identity: string(v.identity), Token: t.text, CSR: stage.csr,
-		Facts: facts, Agent: "muster-server " + s.cfg.Version, Boot: s.boot,
-	}
-	if len(request.Agent) > 128 {
-		request.Agent = request.Agent[:128] // the protocol's limit
+		Facts: facts, Agent: s.agentName(), Boot: s.boot,
 	}
 	var failures []error
 	for _, b := range brokers {
 		p.broker, p.secure = b.URL, t.secure || hasTLSScheme(b.URL)
-		conn, err := s.connect(ctx, b, s.provisioningOptions(ctx, t, b)...)
+		conn, err := s.connectToEnroll(ctx, t, b)
 		if err != nil {
 			failures = append(failures, explain(err, p))
 			continue
@@ -148,6 +146,9 @@ func (s *Server) noteDates(ctx context.Context, t *token, id wire.Identity) {
 // answered: another broker then leads to the same answer.
 func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.EnrollRequest, stage *stage, pin string) (answered bool, err error) {
 	request.ID = wire.NewID()
+	if request.Continuity, err = s.continuity(&request, stage.key); err != nil {
+		return false, err
+	}
 	reply, err := s.request(ctx, conn, wire.SubjectEnroll, request.ID, &request)
 	switch {
 	case err != nil:

@@ -34,7 +34,7 @@ type Event struct {
 	Serial string // of the certificate, lower-case hex
 	Broker string // URL
 
-	// Elapsed is the time since the agent began to enroll; 0 if it has not
+	// Elapsed is the time since the agent began to enroll or renew; 0 if it has not
 	// since it was started, or for events that have nothing to do with that.
 	Elapsed time.Duration
 }

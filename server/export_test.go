@@ -1,6 +1,11 @@
 package server
 
-import "muster/internal/wire"
+import (
+	"crypto/x509"
+	"time"
+
+	"muster/internal/wire"
+)
 
 // What tests of package server_test may set and see.
 
@@ -21,3 +26,6 @@ func (cfg *Config) SetBuild(tokenFile, brokers, srvDomain string, byDefault, sec
 func (cfg *Config) SetMachineName(name string) {
 	cfg.identity = func() (wire.Identity, error) { return wire.ParseIdentity(name) }
 }
+
+// RenewAt is when a certificate is renewed.
+func RenewAt(leaf *x509.Certificate, part float64) time.Time { return renewAt(leaf, part) }

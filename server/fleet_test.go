@@ -22,6 +22,7 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/ca"
@@ -39,6 +40,7 @@ const (
 type fleet struct {
 	tb        testing.TB
 	authority *ca.Authority
+	made      *ca.Generated
 	serverTLS *tls.Config
 	port      int
 	plain     bool // whether the broker takes plain connections
@@ -49,11 +51,18 @@ type fleet struct {
 	mu       sync.Mutex // guards what follows
 	broker   *natsserver.Server
 	admit    func(token string, cert *x509.Certificate) bool
+	opener   *seal.Opener                          // nil: nothing is opened
+	sealers  map[*nats.Msg]*seal.ReplySealer       // of what was opened
+	inPlain  []*wire.Reply                         // sent before each sealed reply
+	connects []natsserver.ClientOpts               // what was presented
 	enroll   func(*wire.EnrollRequest) *wire.Reply // nil reply: no answer
 	applied  func(*wire.Applied) *wire.Reply
+	renew    func(*wire.RenewRequest) *wire.Reply // nil reply: no answer
 	enrolls  []*wire.EnrollRequest
 	confirms []*wire.Applied
-	messages []*nats.Msg // events and registration data
+	renews   []*wire.RenewRequest
+	given    map[string]*wire.Enrolled // by identity and certificate request
+	messages []*nats.Msg               // events and registration data
 	ttl      time.Duration
 	changed  chan struct{} // closed and replaced at each change of the above
 }
@@ -68,7 +77,7 @@ func newFleet(tb testing.TB) *fleet {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	f := &fleet{tb: tb, authority: authority, changed: make(chan struct{}), log: &lockedBuffer{}, plain: true}
+	f := &fleet{tb: tb, made: made, authority: authority, given: make(map[string]*wire.Enrolled), changed: make(chan struct{}), log: &lockedBuffer{}, plain: true}
 	f.serverTLS = f.brokerTLS(wire.RoleBroker)
 	f.start()
 	tb.Cleanup(f.stop)
@@ -109,7 +118,7 @@ func (f *fleet) start() {
 		port = -1
 	}
 	opts := &natsserver.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, AuthTimeout: 5,
-		TLSConfig: f.serverTLS, TLSTimeout: 5, AllowNonTLS: f.plain, MaxControlLine: 16384, CustomClientAuthentication: f}
+		TLSConfig: f.serverTLS, TLSTimeout: 5, AllowNonTLS: f.plain, MaxControlLine: 16384, CustomClientAuthentication: f, AlwaysEnableNonce: true}
 	ns, err := natsserver.NewServer(opts)
 	if err != nil {
 		f.tb.Fatal(err)
@@ -126,6 +135,7 @@ func (f *fleet) start() {
 	for subject, handle := range map[string]nats.MsgHandler{
 		wire.SubjectEnroll:   f.onEnroll,
 		wire.SubjectApplied:  f.onApplied,
+		wire.SubjectRenew:    f.onRenew,
 		wire.AllNodeEvents:   f.onMessage,
 		wire.AllRegistration: f.onMessage,
 	} {
@@ -162,6 +172,7 @@ func (f *fleet) Check(c natsserver.ClientAuthentication) bool {
 	if token == "provisioner" {
 		return true
 	}
+	f.set(func() { f.connects = append(f.connects, *c.GetOpts()) })
 	var cert *x509.Certificate
 	if cs := c.GetTLSConnectionState(); cs != nil && len(cs.PeerCertificates) > 0 {
 		cert = cs.PeerCertificates[0]
@@ -211,7 +222,7 @@ func (f *fleet) await(what string, ok func() bool) {
 }
 
 func (f *fleet) onEnroll(m *nats.Msg) {
-	r, err := wire.DecodeEnroll(m.Data)
+	r, err := wire.DecodeEnroll(f.opened(m))
 	if err != nil {
 		f.tb.Errorf("enroll request: %v", err)
 		return
@@ -227,7 +238,7 @@ func (f *fleet) onEnroll(m *nats.Msg) {
 }
 
 func (f *fleet) onApplied(m *nats.Msg) {
-	a, err := wire.DecodeApplied(m.Data)
+	a, err := wire.DecodeApplied(f.opened(m))
 	if err != nil {
 		f.tb.Errorf("applied: %v", err)
 		return
@@ -259,7 +270,7 @@ func (f *fleet) confirmations() []*wire.Applied {
 func (f *fleet) onMessage(m *nats.Msg) { f.note(func() { f.messages = append(f.messages, m) }) }
 
 func (f *fleet) reply(m *nats.Msg, r *wire.Reply) {
-	if r == nil {
+	if f.replySealed(m, r) || r == nil {
 		return
 	}
 	b, err := wire.Encode(r)

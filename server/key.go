@@ -13,11 +13,13 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/internal/keyfile"
 	"muster/internal/wire"
 )
 
-// maxKeyBytes bounds a private key file: RSA-4096 in PEM is 3.2 KiB.
-const maxKeyBytes = 32 << 10
+// remedyExposed is about a key that others may read.
+const remedyExposed = "close the file with that command, and start the agent again if it has ended; " +
+	"if somebody may have read the key, have the node revoked and enroll it anew with another"
 
 // maxCommonName is ub-common-name of RFC 5280 appendix A.1. A longer identity
 // goes into the SAN alone.
@@ -36,9 +38,13 @@ func encodeKey(key crypto.Signer) ([]byte, error) {
 }
 
 // readKey reads a private key, in PKCS #8, SEC 1 or PKCS #1, of the kinds that
-// provisioners certify. The error says nothing of the key.
+// provisioners certify. One that others may read is refused: the error wraps
+// [keyfile.ErrExposed]. No error says anything of the key.
 func readKey(path string) (crypto.Signer, error) {
-	b, err := readBounded(path, maxKeyBytes)
+	b, err := keyfile.ReadSecret(path)
+	if errors.Is(err, keyfile.ErrExposed) {
+		return nil, &cause{what: err, remedy: remedyExposed}
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -44,6 +44,8 @@ type job struct {
 	Occurrence                            int    // which one of that name, from 1
 	WithoutExchange                       bool   // as on other systems
 	MaxFileBytes                          uint64
+	Later                                 time.Duration // how far ahead its clock is
+	Until                                 server.EventKind
 }
 
 func TestMain(m *testing.M) {
@@ -59,15 +61,21 @@ func (j job) config() server.Config {
 	if j.WithoutExchange {
 		cfg.WithoutExchange()
 	}
+	if j.Later != 0 {
+		cfg.Now = func() time.Time { return time.Now().Add(j.Later) }
+	}
 	return cfg
 }
 
 // runChild runs an agent until it has killed itself, or until it is connected
-// to the fleet.
+// to the fleet or whatever else the job says.
 func runChild(text string) {
 	var j job
 	if err := json.Unmarshal([]byte(text), &j); err != nil {
 		panic(err)
+	}
+	if j.Until == "" {
+		j.Until = server.EventConnected
 	}
 	if j.MaxFileBytes > 0 {
 		signal.Ignore(unix.SIGXFSZ) // writes then fail with EFBIG
@@ -90,7 +98,7 @@ func runChild(text string) {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	cfg.Observe = func(e server.Event) {
-		if e.Kind == server.EventConnected {
+		if e.Kind == j.Until {
 			cancel()
 		}
 	}

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 
+	"muster/internal/keyfile"
 	"muster/internal/wire"
 )
 
@@ -36,6 +37,9 @@ func (s *Server) look() (*view, error) {
 		return nil, err
 	}
 	v.creds, sit.Credentials = readCredentials(s.at, v.identity, s.nowFor)
+	if errors.Is(sit.Credentials, keyfile.ErrExposed) {
+		sit.Exposed = sit.Credentials
+	}
 	if sit.Credentials != nil {
 		v.foreign = s.foreign(v.identity)
 		sit.Foreign = v.foreign

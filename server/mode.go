@@ -53,6 +53,12 @@ type Situation struct {
 	// nothing: it is not an operator's word.
 	Pending bool
 
+	// Exposed says that others may read the private key on the disk. The node
+	// neither uses it nor makes another: nobody but its operator can tell
+	// whether the name is still its own, and closing the file may be all that
+	// is needed.
+	Exposed error
+
 	// Foreign says that key and certificate on the disk are another node's.
 	// Provisioning would replace them, and a node has no second key.
 	Foreign error
@@ -65,6 +71,7 @@ type Situation struct {
 // unconfigured server.
 //
 //	provision   configuration   certificate   token          mode
+//	any         any             exposed       any            error
 //	any         any             foreign       any            error
 //	false       usable          usable        any            normal
 //	false       otherwise                     any            error
@@ -89,6 +96,8 @@ func (s Situation) Decide() (Mode, string, error) {
 			"server.conf says both provision = true and provision = false (plugin.choria.server.provision is the same key)")
 	case says.Other != "":
 		return impossible("change it to one of these, or remove the line", "server.conf says provision = %.80q, want true or false", says.Other)
+	case s.Exposed != nil:
+		return impossible(remedyOf(s.Exposed), "%w", s.Exposed)
 	case s.Foreign != nil:
 		return impossible(remedyOf(s.Foreign), "%w", s.Foreign)
 	case s.Pending && s.Conf == nil && s.Credentials != nil && s.Token == nil:

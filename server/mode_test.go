@@ -24,6 +24,7 @@ func TestDecide(t *testing.T) {
 		creds     error
 		pending   bool
 		foreign   error
+		exposed   error
 		want      server.Mode // 0: an error
 	}{
 		"configured":                                {want: server.ModeNormal},
@@ -58,13 +59,17 @@ func TestDecide(t *testing.T) {
 		"another node's directory, says true":       {creds: bad, says: yes, foreign: bad},
 		"another node's directory, says false":      {creds: bad, says: no, foreign: bad},
 		"another node's directory, unconfirmed":     {creds: bad, pending: true, foreign: bad},
+		"key open to others, by default":            {conf: missing, creds: bad, byDefault: true, exposed: bad},
+		"key open to others, says true":             {creds: bad, says: yes, exposed: bad},
+		"key open to others, says false":            {creds: bad, says: no, exposed: bad},
+		"key open to others, unconfirmed":           {creds: bad, pending: true, exposed: bad},
 		"unconfirmed, in good order":                {pending: true, says: no, want: server.ModeNormal},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server.Situation{Conf: tt.conf, Provision: tt.says, Token: tt.token, ByDefault: tt.byDefault,
-				Credentials: tt.creds, Pending: tt.pending, Foreign: tt.foreign}
+				Credentials: tt.creds, Pending: tt.pending, Foreign: tt.foreign, Exposed: tt.exposed}
 			mode, reason, err := s.Decide()
 			switch {
 			case mode != tt.want:

@@ -15,9 +15,11 @@ import (
 // reply is unknown; every request of this protocol can be repeated.
 //
 // Replies with another id are not for this request, whoever sent them, and are
-// passed over.
+// passed over; so is, on a sealed connection, all that does not open as a reply
+// to this request. The wait for the real one goes on. What was passed over is
+// in the error if none comes; see passedOver.
 func (s *Server) request(ctx context.Context, conn *connection, subject, id string, message any) (*wire.Reply, error) {
-	b, err := wire.Encode(message)
+	b, decode, err := conn.encode(message)
 	if err != nil {
 		return nil, err
 	}
@@ -39,17 +41,25 @@ func (s *Server) request(ctx context.Context, conn *connection, subject, id stri
 		if err != nil {
 			return nil, requestError(conn, subject, errors.Join(err, passed))
 		}
-		reply, err := wire.DecodeReply(m.Data)
+		reply, err := decode(m.Data)
 		switch {
 		case err != nil:
-			passed = err
+			passed = longer(passed, passedOver(m.Data, err))
 		case reply.ID != id && !unreadable(reply):
-			passed = fmt.Errorf("a reply to another request")
+			passed = longer(passed, errors.New("a reply to another request"))
 		default:
 			return reply, nil
 		}
 		s.cfg.Log.DebugContext(ctx, "reply passed over", "subject", subject, "err", passed)
 	}
+}
+
+// longer returns b, or a if that asks for a longer wait.
+func longer(a, b error) error {
+	if slowedBy(a) > slowedBy(b) {
+		return a
+	}
+	return b
 }
 
 // unreadable reports whether a reply says that the request's id could not be

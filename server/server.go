@@ -27,7 +27,7 @@ type Server struct {
 	seen     time.Time // latest time known to have passed
 	started  bool      // the startup event is out
 	announce bool      // the provisioned event is due
-	begun    time.Time // when it began to enroll; zero if it has not
+	begun    time.Time // when it began to enroll or renew; zero if it has not
 	again    error     // why the certificate on disk is no good; nil: it may be
 
 	// The file that the last attempt failed for, and how it was then; a change

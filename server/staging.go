@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 
+	"muster/internal/keyfile"
 	"muster/internal/wire"
 )
 
@@ -35,6 +36,12 @@ type stage struct {
 // copied disk, and two nodes must not share a key. No certificate for it was
 // ever in force here; a set that is in force is another matter, see foreign.
 func (s *Server) openStage(ctx context.Context, id wire.Identity) (*stage, error) {
+	return s.stageFor(ctx, id, false)
+}
+
+// stageFor is openStage; where fresh is set, neither does it begin with the key
+// in force nor continue a stage that did.
+func (s *Server) stageFor(ctx context.Context, id wire.Identity, fresh bool) (*stage, error) {
 	if err := s.recover(); err != nil {
 		return nil, err
 	}
@@ -42,7 +49,16 @@ func (s *Server) openStage(ctx context.Context, id wire.Identity) (*stage, error
 		return nil, err
 	}
 	key, err := readKey(s.at.inNext(keyFile))
-	if err == nil {
+	if errors.Is(err, keyfile.ErrExposed) {
+		return nil, err // a provisioner may know it already: it is not for us to throw away
+	}
+	if err != nil {
+		key = nil // none, or none that can be used
+	}
+	if held := s.keyInForce(id); fresh && key != nil && held != nil && samePublicKey(key.Public(), held.Public()) {
+		key = nil // staged by an enrollment that was called off
+	}
+	if key != nil {
 		if csr, err := os.ReadFile(s.at.inNext(csrFile)); err == nil {
 			if csrFits(csr, key, id) {
 				return &stage{key: key, csr: csr}, nil
@@ -55,7 +71,8 @@ func (s *Server) openStage(ctx context.Context, id wire.Identity) (*stage, error
 		if err := os.RemoveAll(s.at.next); err != nil {
 			return nil, err
 		}
-		if key, err = s.beginStage(id); err != nil {
+		var err error
+		if key, err = s.beginStage(id, fresh); err != nil {
 			return nil, err
 		}
 	}
@@ -75,8 +92,8 @@ func (s *Server) openStage(ctx context.Context, id wire.Identity) (*stage, error
 
 // beginStage makes the directory, its marker first, and a key in it: the one in
 // force if that is this identity's, so that the provisioner knows the node
-// again, else a new one.
-func (s *Server) beginStage(id wire.Identity) (crypto.Signer, error) {
+// again, else, or if fresh is set, a new one.
+func (s *Server) beginStage(id wire.Identity, fresh bool) (crypto.Signer, error) {
 	if err := os.Mkdir(s.at.next, 0o700); err != nil {
 		return nil, err
 	}
@@ -87,7 +104,7 @@ func (s *Server) beginStage(id wire.Identity) (crypto.Signer, error) {
 	}
 	s.step("stage marked")
 	key := s.keyInForce(id)
-	if key == nil {
+	if key == nil || fresh {
 		var err error
 		if key, err = newKey(); err != nil {
 			return nil, err

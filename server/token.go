@@ -83,11 +83,10 @@ func (t *token) usable() error {
 		return &cause{what: fmt.Errorf("token %s cannot be used: %w", t.file, oneLine(err)),
 			remedy: "sign a token without the mistake and replace the file"}
 	}
-	if t.limits.Seal != "" {
-		// Falling back to plain would hand the token to whoever listens, which
-		// is what the seal is there to prevent.
-		return &cause{what: fmt.Errorf("token %s asks for sealed enrollment, which this agent does not speak", t.file),
-			remedy: "update muster-server, or sign a token without a seal key if a listener may see it"}
+	if t.sealed() {
+		if _, err := t.sealKey(); err != nil {
+			return err
+		}
 	}
 	return nil
 }

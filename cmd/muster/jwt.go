@@ -31,6 +31,7 @@ type jwtVerb struct {
 	urls, identities                                []string
 	registration, facts, username, password         string
 	org, extensions, validity, notBefore, site, ca  string
+	seal                                            string
 	uses                                            int
 
 	// view

@@ -54,8 +54,8 @@ func (v *jwtVerb) claims() (jwt.Claims, jwt.Limits, []error) {
 	limits, wrong := v.limits()
 	mistakes = append(mistakes, wrong...)
 	if _, ok := c.Extensions["muster"]; ok {
-		if v.given("uses", "identity", "site", "ca") {
-			bad("--extensions has a member \"muster\", and so do --uses, --identity, --site and --ca: use one way or the other")
+		if v.given("uses", "identity", "site", "ca", "seal") {
+			bad("--extensions has a member \"muster\", and so do --uses, --identity, --site, --ca and --seal: use one way or the other")
 		} else if _, err := c.Limits(); err != nil {
 			bad("--extensions: %w", err)
 		}
@@ -154,6 +154,9 @@ func (v *jwtVerb) limits() (jwt.Limits, []error) {
 			mistakes = append(mistakes, fmt.Errorf("--identity: %w", err))
 		}
 		l.Identities = append(l.Identities, p)
+	}
+	if v.given("seal") && v.seal == "" {
+		mistakes = append(mistakes, errors.New("--seal is empty; leave it out to sign a token that machines show in plain"))
 	}
 	if v.given("site") {
 		site, err := jwt.ParseSite(v.site)

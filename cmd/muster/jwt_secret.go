@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"muster/internal/cli"
+	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/jwt"
 )
@@ -26,21 +27,17 @@ func (v *jwtVerb) readToken(ctx context.Context) (wire.Secret, error) {
 	return wire.Secret(b), err
 }
 
-// readSecretFile reads a secret, with a warning if others may.
-func readSecretFile(path string) ([]byte, error) {
-	cli.WarnReadable(os.Stderr, program, path)
-	return cli.ReadSecretFile(path)
-}
+// readSecretFile reads a secret that nobody else may read.
+func readSecretFile(path string) ([]byte, error) { return keyfile.ReadLine(path) }
 
-// readPrivateKey reads a private key, and its passphrase from where the flags
-// say if it is encrypted. A person gets three tries. A key that others may read
-// is used with a warning: openssl makes such files if the umask lets it.
+// readPrivateKey reads a private key that nobody else may read, and its
+// passphrase from where the flags say if it is encrypted. A person gets three
+// tries.
 func (v *jwtVerb) readPrivateKey(ctx context.Context, path string) (crypto.Signer, error) {
-	b, err := os.ReadFile(path)
+	b, err := keyfile.ReadKey(path)
 	if err != nil {
 		return nil, err
 	}
-	cli.WarnReadable(os.Stderr, program, path)
 	asked := false
 	ask := func() (secret []byte, err error) {
 		secret, asked, err = v.passphrase(ctx, "Passphrase for "+path+": ", cli.AskSecret)

@@ -13,20 +13,25 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/seal"
 	"muster/jwt"
 )
 
-// warnTokenBytes is the size from which a token may not fit into the line with
-// which a node connects to a broker that is not muster's: nats-server reads
-// 4,096 bytes (max_control_line), about 200 of which are not the token, and a
-// sealed token is a third longer and brings keys of its own.
-const warnTokenBytes = 2600
+// Sizes from which a token may not fit into the line with which a node connects
+// to a broker that is not muster's: nats-server reads 4,096 bytes
+// (max_control_line), about 200 of which are not the token, 370 of them where it
+// is sealed, which makes it a third longer as well; see [seal.SealedTokenBytes].
+// In plain 2,600 leaves room for a user and a password; chosen.
+const (
+	warnTokenBytes  = 2600
+	warnSealedBytes = 2500
+)
 
 // signFlags are the flags that mean signing, so that a command line with one
 // of them never views.
 var signFlags = []string{
 	"insecure", "token", "token-file", "urls", "srv", "default", "registration", "facts", "username", "password",
-	"org", "extensions", "validity", "not-before", "uses", "identity", "site", "ca", "protocol-v2", "upgrade",
+	"org", "extensions", "validity", "not-before", "uses", "identity", "site", "ca", "seal", "protocol-v2", "upgrade",
 	"update", "vault", "passphrase-file", "force",
 }
 
@@ -53,6 +58,8 @@ func (v *jwtVerb) addSignFlags(c *kingpin.CmdClause) {
 		PlaceHolder("GLOB").StringsVar(&v.identities)
 	v.flag(c, "site", "Sign: only site where it may be used.").PlaceHolder("NAME").StringVar(&v.site)
 	v.flag(c, "ca", "Sign: certificate of the authority that machines shall insist on, PEM.").PlaceHolder("FILE").StringVar(&v.ca)
+	v.flag(c, "seal", "Sign: public key to which machines seal token and requests, so that no listener can read them: the seal.pub that init made, or its text.").
+		PlaceHolder("FILE").StringVar(&v.seal)
 	v.flag(c, "protocol-v2", "Sign: Choria's protocol version 2.").BoolVar(&v.protocolV2)
 	v.flag(c, "upgrade", "Sign: allow upgrades in place.").BoolVar(&v.upgrade)
 	v.flag(c, "update", "Sign: Choria's earlier name of --upgrade.").Hidden().BoolVar(&v.upgrade)
@@ -80,6 +87,13 @@ func (v *jwtVerb) runSign(ctx context.Context) error {
 		}
 		limits.CA = pin
 	}
+	if v.seal != "" {
+		key, err := readSealKey(v.seal)
+		if err != nil {
+			return err
+		}
+		limits.Seal = key.String()
+	}
 	if err := v.setLimits(&claims, limits); err != nil {
 		return err
 	}
@@ -94,15 +108,26 @@ func (v *jwtVerb) runSign(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(text) > warnTokenBytes {
-		cli.Say(os.Stderr, program, "warning: the token has %d bytes; above %d a broker with NATS's default max_control_line of 4096 "+
-			"may refuse the connection (muster's own brokers take 16384)", len(text), warnTokenBytes)
-	}
+	v.warnLong(len(text), claims)
 	if err := cli.WriteNew(v.file, []byte(text), 0o600, v.force); err != nil {
 		return err
 	}
 	cli.Say(os.Stderr, program, "Saved token to %s, use '%s view %s' to view it", v.file, v.name, v.file)
 	return nil
+}
+
+// warnLong warns of a token that may not fit into the line with which a machine
+// connects.
+func (v *jwtVerb) warnLong(n int, claims jwt.Claims) {
+	limit, is := warnTokenBytes, "the token has %d bytes"
+	if l, err := claims.Limits(); err == nil && l.Seal != "" {
+		limit, is = warnSealedBytes, fmt.Sprintf("the token has %%d bytes, and %d when it is sealed", seal.SealedTokenBytes(n))
+	}
+	if n <= limit {
+		return
+	}
+	cli.Say(os.Stderr, program, "warning: "+is+"; above %d a broker with NATS's default max_control_line of 4096 "+
+		"may refuse the connection (muster's own brokers take 16384)", n, limit)
 }
 
 // nothingToSign returns a mistake if no flag says what to sign. Then perhaps

@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/seal"
 	"muster/jwt"
 )
 
@@ -208,7 +209,12 @@ func (v *jwtVerb) addLimits(l *cli.Labels, u *jwt.Unverified) {
 		l.Add("Site", string(u.Limits.Site))
 	}
 	if u.Limits.Seal != "" {
-		l.Add("Sealing Key", setOrNot(true))
+		l.Add("Sealing Key", u.Limits.Seal)
+		if key, err := seal.ParsePublicKey(u.Limits.Seal); err == nil {
+			l.Add("Sealing Key ID", key.ID())
+		} else {
+			l.Addf("Sealing Key ID", "none: %v", err)
+		}
 	}
 	if u.Limits.CA != "" {
 		l.Add("CA Certificate SHA-256", u.Limits.CA)

@@ -27,7 +27,11 @@ type verbs = cli.Verbs
 func addVerbs(app *kingpin.Application, all verbs) {
 	addJWT(app, all)
 	addProvisioner(app, all)
+	addCA(app, all)
 	addServer(app, all)
+	addToken(app, all)
+	addSigner(app, all)
+	addNode(app, all)
 	addDemo(app, all)
 	addBuildInfo(app, all)
 }

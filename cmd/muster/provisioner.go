@@ -7,4 +7,5 @@ func addProvisioner(app *kingpin.Application, all verbs) {
 	c := app.Command("provisioner", "Set up and run a provisioner.")
 	addProvisionerInit(c, all)
 	addProvisionerRun(c, all)
+	addProvisionerAcceptClock(c, all)
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -16,8 +17,10 @@ import (
 
 // initVerb is "muster provisioner init": a complete setup in a new directory.
 type initVerb struct {
-	dir   string
-	setup daemon.Setup
+	dir     string
+	setup   daemon.Setup
+	encrypt bool
+	keys    keyFlags
 }
 
 const initHelp = `Everything that a provisioner needs appears in DIR at once, or nothing does: a
@@ -36,10 +39,12 @@ func addProvisionerInit(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("broker-address", "IP address under which nodes reach the broker (repeatable).").PlaceHolder("IP").StringsVar(&v.setup.Addresses)
 	c.Flag("site", "Where this provisioner stands.").PlaceHolder("NAME").StringVar(&v.setup.Site)
 	c.Flag("trust-first-use", "For labs: let in every name that was never seen.").BoolVar(&v.setup.TrustFirstUse)
+	c.Flag("encrypt-keys", "Encrypt all private keys with a passphrase.").BoolVar(&v.encrypt)
+	c.Flag("passphrase-file", "File with the passphrase; asked for on the terminal if not given.").PlaceHolder("FILE").StringVar(&v.keys.passphraseFile)
 	all[c.FullCommand()] = v.run
 }
 
-func (v *initVerb) run(context.Context) error {
+func (v *initVerb) run(ctx context.Context) error {
 	if v.setup.Name == "" {
 		v.setup.Name = hostName()
 	}
@@ -48,6 +53,17 @@ func (v *initVerb) run(context.Context) error {
 	}
 	if err := v.setup.Check(); err != nil {
 		return cli.Usage(program+" provisioner init", err)
+	}
+	if v.keys.passphraseFile != "" && !v.encrypt {
+		return cli.Usage(program+" provisioner init", errors.New("--passphrase-file without --encrypt-keys"))
+	}
+	if v.encrypt {
+		secret, err := v.keys.choose(ctx)
+		if err != nil {
+			return err
+		}
+		defer clear(secret)
+		v.setup.Passphrase = secret
 	}
 	if err := daemon.Init(v.dir, v.setup); err != nil {
 		return err
@@ -71,19 +87,23 @@ func (v *initVerb) next(w io.Writer) error {
 	node := "web1." + v.setup.TrustDomain
 	_, err := fmt.Fprintf(w, `%[1]s is ready. Next:
 
-  muster jwt provisioning.jwt %[2]s --insecure --token "$(openssl rand -hex 16)" --urls %[3]s --default --ca %[4]s
+  muster jwt provisioning.jwt %[2]s --insecure --token "$(openssl rand -hex 16)" --urls %[3]s --default --ca %[4]s --seal %[7]s
   muster provisioner run --config %[5]s
   muster server run --token provisioning.jwt --ssl-dir web1 --config web1/server.conf --identity %[6]s
 
-The first signs a token, which goes onto your image as /etc/provisioning.jwt. The second serves the nodes that
+The first signs a token, which goes onto your image as /etc/provisioning.jwt. Machines show it sealed, so that no
+listener on the network can read it, nor anything that they send or get to enroll. The second serves the nodes that
 present it. The third is such a node, in a directory of its own; on a real one, muster-server run is enough.
-`, quoted(v.dir), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"), path("provisioner.yaml"), node)
+`, quoted(v.dir), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"), path("provisioner.yaml"), node, path("seal.pub"))
 	if err == nil && !v.setup.TrustFirstUse {
 		_, err = fmt.Fprintf(w, `Its name was never seen, so it waits until you approve it:
 
   printf 'allow:\n  - pattern: %s\n' > %s
 
 `, node, path("allow-list.yaml"))
+	}
+	if err == nil && v.encrypt {
+		_, err = fmt.Fprint(w, "The first two ask for the passphrase on a terminal, or take --passphrase-file FILE; for a unit see LoadCredentialEncrypted in systemd/.\n")
 	}
 	if err == nil {
 		_, err = fmt.Fprintf(w, "Keep %s somewhere off this machine.\n", path("ca", "root-key.pem"))

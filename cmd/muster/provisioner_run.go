@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -10,12 +11,17 @@ import (
 
 	"muster/internal/cli"
 	"muster/internal/daemon"
+	"muster/internal/keyfile"
 )
+
+// defaultConfig is where the configuration of a provisioner lies.
+const defaultConfig = "/etc/muster/provisioner/provisioner.yaml"
 
 // runVerb is "muster provisioner run".
 type runVerb struct {
 	config string
 	check  bool
+	keys   keyFlags
 	log    cli.LogFlags
 }
 
@@ -27,20 +33,24 @@ explained.`
 func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
 	v := &runVerb{}
 	c := parent.Command("run", "Run the provisioner with its broker.").HelpLong(runHelp)
-	c.Flag("config", "Configuration file.").Default("/etc/muster/provisioner/provisioner.yaml").PlaceHolder("FILE").StringVar(&v.config)
+	c.Flag("config", "Configuration file.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
 	c.Flag("check", "Load and check everything, start nothing, print nothing.").BoolVar(&v.check)
+	v.keys.add(c)
 	v.log.Add(c, "info")
 	all[c.FullCommand()] = v.run
 }
 
 func (v *runVerb) run(ctx context.Context) error {
 	log, _ := v.log.New(os.Stderr)
-	d, err := daemon.Load(v.config, daemon.Options{Version: cli.Version(), Log: log}) //nolint:contextcheck // bounded by the time-out of the policy's tests
+	d, err := daemon.Load(v.config, daemon.Options{Version: cli.Version(), Log: log, Keys: v.keys.ring(ctx)}) //nolint:contextcheck // bounded by the time-out of the policy's tests
+	if errors.Is(err, keyfile.ErrPassphrase) {
+		return err // the configuration may well be right
+	}
 	if err != nil {
 		return fmt.Errorf("configuration of the provisioner:\n%w", err)
 	}
 	if v.check {
-		return nil
+		return d.Usable()
 	}
 	return d.Run(ctx, nil)
 }

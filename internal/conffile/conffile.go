@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 )
 
 // MaxFileBytes bounds a configuration file. The largest that a provisioner
@@ -38,31 +37,4 @@ func readFile(path string) ([]byte, error) {
 		return nil, fmt.Errorf("%s: more than %d bytes", path, MaxFileBytes)
 	}
 	return b, nil
-}
-
-// CheckSecretFile reports an error unless path is a regular file that its owner
-// alone may read and write; the error says which command mends that. Links are
-// followed.
-func CheckSecretFile(path string) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return err // names the path already
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s: not a regular file", path)
-	}
-	if mode := info.Mode().Perm(); mode&0o077 != 0 {
-		return fmt.Errorf("%s: mode %04o lets others in: chmod 600 %s", path, mode, shellWord(path))
-	}
-	return nil
-}
-
-// shellWord returns s as one word of a shell command.
-func shellWord(s string) string {
-	for _, r := range s {
-		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+,:=@%-", r) {
-			return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
-		}
-	}
-	return s
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -16,9 +17,16 @@ import (
 	"muster/provisioner/ca"
 )
 
-// certificateCheck is how often the broker's certificate is looked at; it is
-// renewed days before it ends.
-const certificateCheck = time.Hour
+const (
+	// certificateCheck is how often the broker's certificate is looked at; it
+	// is renewed days before it ends.
+	certificateCheck = time.Hour
+
+	// certificateRetry is how often an authority that cannot issue is asked
+	// again. A clock that is set right, which is the likely cause where
+	// nothing expires in earnest, should not be waited for longer.
+	certificateRetry = 10 * time.Second
+)
 
 // brokerCertificate is the certificate that the broker shows. It is issued at
 // each start, with a key that never touches the disk, and again at two thirds
@@ -28,9 +36,21 @@ type brokerCertificate struct {
 	authority *ca.Authority
 	now       func() time.Time
 	log       *slog.Logger
+	again     chan struct{} // holds one wish for another certificate before its time
+
+	renew time.Time // when the last one is to be followed by another; see issue
 }
 
-// issue makes a new key and certificate.
+// wish asks run for another certificate: the chain has changed.
+func (c *brokerCertificate) wish() {
+	select {
+	case c.again <- struct{}{}:
+	default: // one is wished for already
+	}
+}
+
+// issue makes a new key and certificate. The error wraps [ca.ErrAuthority] if
+// the authority cannot issue. It is called by one goroutine at a time.
 func (c *brokerCertificate) issue() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -55,33 +75,46 @@ func (c *brokerCertificate) issue() (tls.Certificate, error) {
 		}
 		certificate.Certificate = append(certificate.Certificate, block.Bytes)
 	}
+	// Where the authority ends soon, so does what it issues.
+	c.renew = c.now().Add(issued.NotAfter.Sub(c.now()) * 2 / 3)
 	return certificate, nil
 }
 
 // run hands the broker a new certificate in time, until ctx is done.
 func (c *brokerCertificate) run(ctx context.Context, show func(tls.Certificate) error) error {
-	life := c.cfg.Certificates.MaxLifetime
-	renew := c.now().Add(life * 2 / 3)
-	tick := time.NewTicker(min(certificateCheck, life/10))
-	defer tick.Stop()
+	often := min(certificateCheck, c.cfg.Certificates.MaxLifetime/10)
+	next := time.NewTimer(min(often, certificateRetry))
+	defer next.Stop()
+	var failure string
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case <-c.again:
+			c.renew = c.now()
+		case <-next.C:
 		}
-		if c.now().Before(renew) {
+		next.Reset(often)
+		if c.now().Before(c.renew) {
 			continue
 		}
 		certificate, err := c.issue()
 		if err == nil {
 			err = show(certificate)
 		}
-		if err != nil {
-			c.log.ErrorContext(ctx, "broker certificate not renewed", "err", err)
+		switch {
+		case err == nil:
+			failure = ""
+			c.log.InfoContext(ctx, "broker certificate renewed")
 			continue
+		case errors.Is(err, ca.ErrAuthority):
+			next.Reset(min(often, certificateRetry))
+		default:
+			c.renew = c.now() // issued, and not shown
 		}
-		renew = c.now().Add(life * 2 / 3)
-		c.log.InfoContext(ctx, "broker certificate renewed")
+		if err.Error() != failure { // the same is not worth a line every ten seconds
+			failure = err.Error()
+			c.log.ErrorContext(ctx, "broker certificate not renewed", "err", err)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,6 +20,12 @@ import (
 // newCertificate returns a broker's certificate of this lifetime, with an
 // authority that was made now.
 func newCertificate(t *testing.T, life time.Duration) (*brokerCertificate, *x509.CertPool) {
+	t.Helper()
+	return newCertificateBy(t, life, time.Now)
+}
+
+// newCertificateBy is newCertificate by another clock.
+func newCertificateBy(t *testing.T, life time.Duration, clock func() time.Time) (*brokerCertificate, *x509.CertPool) {
 	t.Helper()
 	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test", Now: time.Now})
 	if err != nil {
@@ -32,14 +39,14 @@ func newCertificate(t *testing.T, life time.Duration) (*brokerCertificate, *x509
 		}
 		parsed = append(parsed, c...)
 	}
-	authority, err := ca.New(ca.Config{Root: parsed[0], Issuing: parsed[1], Key: g.IssuingKey, TrustDomain: "fleet.test", MaxTTL: life, DefaultTTL: life, Now: time.Now})
+	authority, err := ca.New(ca.Config{Root: parsed[0], Issuing: parsed[1], Key: g.IssuingKey, TrustDomain: "fleet.test", MaxTTL: life, DefaultTTL: life, Now: clock})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg := DefaultConfig()
 	cfg.Name, cfg.Certificates.MaxLifetime = "broker.fleet.test", life
 	cfg.Broker.Names, cfg.Broker.Addresses = []string{"nats.fleet.test"}, []string{"192.0.2.1", "2001:db8::1"}
-	return &brokerCertificate{cfg: cfg, authority: authority, now: time.Now, log: slog.New(slog.DiscardHandler)}, authority.Roots()
+	return &brokerCertificate{cfg: cfg, authority: authority, now: clock, log: slog.New(slog.DiscardHandler), again: make(chan struct{}, 1)}, authority.Roots()
 }
 
 // leafOf checks that a node would take the certificate for the broker's now, and
@@ -119,6 +126,9 @@ func TestARenewalThatFailsIsTriedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const life = 90 * 24 * time.Hour
 		c, _ := newCertificate(t, life)
+		if _, err := c.issue(); err != nil {
+			t.Fatal(err)
+		}
 		start := time.Now()
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
@@ -143,6 +153,45 @@ func TestARenewalThatFailsIsTriedAgain(t *testing.T) {
 			case err := <-ended:
 				t.Fatalf("run gave up: %v", err)
 			}
+		}
+	})
+}
+
+// TestAnAuthorityThatCannotIssueIsAskedAgain begins a year before the authority
+// does, as a machine whose clock has lost its battery: the broker gets its
+// certificate soon after the clock is right. It gets another one at once when
+// that is wished for.
+func TestAnAuthorityThatCannotIssueIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var right atomic.Bool
+		c, _ := newCertificateBy(t, 90*24*time.Hour, func() time.Time {
+			if right.Load() {
+				return time.Now()
+			}
+			return time.Now().AddDate(-1, 0, 0)
+		})
+		if _, err := c.issue(); !errors.Is(err, ca.ErrAuthority) {
+			t.Fatalf("issue = %v, want %v", err, ca.ErrAuthority)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		shown := make(chan time.Time)
+		go func() { _ = c.run(ctx, func(tls.Certificate) error { shown <- time.Now(); return nil }) }()
+		select {
+		case <-shown:
+			t.Fatal("a certificate of an authority that is not valid yet")
+		case <-time.After(24 * time.Hour):
+		}
+		right.Store(true)
+		start := time.Now()
+		if got := (<-shown).Sub(start); got > certificateRetry {
+			t.Errorf("a certificate after %v, want within %v", got, certificateRetry)
+		}
+		start = time.Now()
+		c.wish()
+		if got := (<-shown).Sub(start); got != 0 {
+			t.Errorf("another one after %v, want at once", got)
 		}
 	})
 }

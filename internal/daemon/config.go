@@ -11,6 +11,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner"
 	"muster/provisioner/ca"
 )
 
@@ -37,6 +38,14 @@ type Config struct {
 	// DataDir holds the broker's store: records, events, grants. Required. One
 	// process uses it at a time.
 	DataDir string `yaml:"data_dir"`
+
+	// Store is what the provisioner keeps, in DataDir.
+	Store struct {
+		// LowWater is how much of its disk must be free for new identities to be
+		// let in, like "512MiB"; those on record go on below it. Optional; the
+		// default is a twentieth of the disk, at most 512MiB.
+		LowWater string `yaml:"low_water"`
+	} `yaml:"store"`
 
 	// Broker is the NATS server inside this process.
 	Broker struct {
@@ -75,11 +84,27 @@ type Config struct {
 		// Key is the key of the issuing certificate, PEM, readable by the
 		// provisioner only. Required.
 		Key string `yaml:"key"`
+
+		// Previous are the authorities that this one has taken over from, the
+		// newest first, at most two. Optional; `muster ca roll` writes it, and
+		// the log says when it can go.
+		Previous []PreviousConfig `yaml:"previous"`
 	} `yaml:"ca"`
+
+	// Keys says how private keys are read.
+	Keys struct {
+		// PassphraseFile holds the passphrase of encrypted keys, in one line,
+		// readable by the provisioner only. Optional; without it, it is the
+		// systemd credential muster-passphrase, or asked for on the terminal.
+		PassphraseFile string `yaml:"passphrase_file"`
+	} `yaml:"keys"`
 
 	// Seal holds the keys to which tokens seal their nodes' requests.
 	Seal struct {
-		// Keys are X25519 private keys, PKCS #8 in PEM. Optional.
+		// Keys are X25519 private keys, PKCS #8 in PEM, readable by the
+		// provisioner only, as `openssl genpkey -algorithm X25519` makes them. Each
+		// opens what is sealed to it; new tokens are for the first. Optional:
+		// without one, tokens that ask for sealing are refused.
 		Keys []string `yaml:"keys"`
 	} `yaml:"seal"`
 
@@ -92,6 +117,21 @@ type Config struct {
 		// Defaults to 2160h.
 		MaxLifetime time.Duration `yaml:"max_lifetime"`
 	} `yaml:"certificates"`
+
+	// CRL is the list of revoked certificates, data_dir/crl.pem.
+	CRL struct {
+		// Validity is how long each list is valid, 10m to 720h; the next is signed
+		// when half of it has passed. Defaults to 24h.
+		Validity time.Duration `yaml:"validity"`
+	} `yaml:"crl"`
+
+	// Revocations is what is kept of them outside the store.
+	Revocations struct {
+		// Journal is a file to which every revocation is appended, so that a store
+		// restored from a backup forgets none. Best on another disk, in a
+		// directory that exists. Defaults to revocations.journal in data_dir.
+		Journal string `yaml:"journal"`
+	} `yaml:"revocations"`
 
 	// Policy is a Rego file or a directory of them, with their tests. Required.
 	Policy string `yaml:"policy"`
@@ -123,6 +163,12 @@ type Config struct {
 
 		// PerSource, by address, defaults to 20000.
 		PerSource int `yaml:"per_source"`
+
+		// VerificationsPerSource is how many tokens a second may turn out forged
+		// or damaged by address, or by /64 of IPv6, before more of them are told
+		// to come back: up to 100000, 0 is no bound. Four seconds' worth can come
+		// at once. Tokens that were good before are not counted. Defaults to 50.
+		VerificationsPerSource int `yaml:"verifications_per_source"`
 	} `yaml:"quotas"`
 
 	// Reserved are more names that no node may have, patterns like
@@ -131,6 +177,24 @@ type Config struct {
 	Reserved []string `yaml:"reserved"`
 
 	dir string // of the configuration file, for programs beside it
+}
+
+// PreviousConfig is a certificate authority that was rolled over.
+type PreviousConfig struct {
+	// Root is its root certificate, PEM. Required.
+	Root string `yaml:"root"`
+
+	// Certificate is its issuing certificate, PEM. Required.
+	Certificate string `yaml:"certificate"`
+
+	// Key is the key of its issuing certificate, PEM, readable by the provisioner
+	// only. Optional; without it, certificates of this authority that are revoked
+	// are on no CRL.
+	Key string `yaml:"key"`
+
+	// Cross are the certificates by which its root and the present one vouch
+	// for each other, PEM. Required unless Root is the present one.
+	Cross string `yaml:"cross"`
 }
 
 // SignerConfig is one signer of tokens.
@@ -149,15 +213,20 @@ type SignerConfig struct {
 	Identities []string `yaml:"identities"`
 }
 
+// maxVerifications bounds a bound: beyond it there is none.
+const maxVerifications = 100_000
+
 // DefaultConfig returns the configuration of an empty file.
 func DefaultConfig() Config {
 	var c Config
 	c.Broker.Listen = "127.0.0.1:4222"
 	c.Certificates.Lifetime = ca.DefaultTTL
 	c.Certificates.MaxLifetime = ca.DefaultMaxTTL
+	c.CRL.Validity = provisioner.DefaultCRLValidity
 	c.Configuration.Timeout = 10 * time.Second
 	c.Quotas.PerToken = 500_000
 	c.Quotas.PerSource = 20_000
+	c.Quotas.VerificationsPerSource = provisioner.DefaultChecksPerSecond
 	return c
 }
 
@@ -172,6 +241,8 @@ func (c *Config) Validate() error {
 		_, err := jwt.ParseSite(c.Site)
 		v.check("site", err)
 	}
+	_, err := parseBytes(c.Store.LowWater)
+	v.check("store.low_water", err)
 	c.validateBroker(v)
 	if len(c.Tokens.Signers) == 0 {
 		v.bad("tokens.signers", "missing: without a signer no token is good")
@@ -182,6 +253,16 @@ func (c *Config) Validate() error {
 	v.required("ca.root", c.CA.Root)
 	v.required("ca.certificate", c.CA.Certificate)
 	v.required("ca.key", c.CA.Key)
+	if n := len(c.CA.Previous); n > ca.MaxPrevious {
+		v.bad("ca.previous", "has %d authorities, limit %d", n, ca.MaxPrevious)
+	}
+	for i, p := range c.CA.Previous {
+		v.required(fmt.Sprintf("ca.previous[%d].root", i), p.Root)
+		v.required(fmt.Sprintf("ca.previous[%d].certificate", i), p.Certificate)
+		if p.Cross == "" && p.Root != c.CA.Root {
+			v.bad(fmt.Sprintf("ca.previous[%d].cross", i), "missing: the root is another than ca.root, and must vouch for it")
+		}
+	}
 	for i, k := range c.Seal.Keys {
 		v.required(fmt.Sprintf("seal.keys[%d]", i), k)
 	}
@@ -191,6 +272,9 @@ func (c *Config) Validate() error {
 	}
 	if l := c.Certificates.Lifetime; l < ca.MinTTL || l > c.Certificates.MaxLifetime {
 		v.bad("certificates.lifetime", "is %v, want %v to certificates.max_lifetime, %v", l, ca.MinTTL, c.Certificates.MaxLifetime)
+	}
+	if l := c.CRL.Validity; l < provisioner.MinCRLValidity || l > provisioner.MaxCRLValidity {
+		v.bad("crl.validity", "is %v, want %v to %v", l, provisioner.MinCRLValidity, provisioner.MaxCRLValidity)
 	}
 	v.required("policy", c.Policy)
 	if c.Configuration.Template != "" && c.Configuration.Helper != "" {
@@ -203,6 +287,9 @@ func (c *Config) Validate() error {
 		if n < 0 {
 			v.bad(key, "is %d, want 0 (no bound) or more", n)
 		}
+	}
+	if n := c.Quotas.VerificationsPerSource; n < 0 || n > maxVerifications {
+		v.bad("quotas.verifications_per_source", "is %d, want 0 (no bound) to %d", n, maxVerifications)
 	}
 	v.patterns("reserved", c.Reserved)
 	return errors.Join(v.errs...)
@@ -246,9 +333,14 @@ func (s *SignerConfig) name() string {
 // resolve makes every path relative to dir, the configuration file's directory.
 func (c *Config) resolve(dir string) {
 	c.dir = dir
-	paths := []*string{&c.DataDir, &c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Policy, &c.AllowList, &c.Configuration.Template}
+	paths := []*string{&c.DataDir, &c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Keys.PassphraseFile, &c.Policy, &c.AllowList, &c.Configuration.Template,
+		&c.Revocations.Journal}
 	for i := range c.Tokens.Signers {
 		paths = append(paths, &c.Tokens.Signers[i].File)
+	}
+	for i := range c.CA.Previous {
+		p := &c.CA.Previous[i]
+		paths = append(paths, &p.Root, &p.Certificate, &p.Key, &p.Cross)
 	}
 	for i := range c.Seal.Keys {
 		paths = append(paths, &c.Seal.Keys[i])

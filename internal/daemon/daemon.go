@@ -14,13 +14,18 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/conffile"
+	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/httpapi"
 	"muster/provisioner/natsapi"
 	"muster/provisioner/store"
 )
+
+// errNotOpen says that Run has not come so far.
+var errNotOpen = errors.New("the store is not open")
 
 // stopTimeout bounds each step of stopping.
 const stopTimeout = 30 * time.Second
@@ -36,6 +41,19 @@ type Options struct {
 	// tokens reserve. Empty takes the system's.
 	Resolvers []string
 
+	// Keys finds the passphrase of encrypted keys. Its File, if set, comes
+	// before keys.passphrase_file.
+	Keys keyfile.Ring
+
+	// RolloverCheck is how often the provisioner looks whether a previous
+	// certificate authority is still needed. 0 is every hour.
+	RolloverCheck time.Duration
+
+	// StoreSize returns what the store in dir may take now, and what of its disk
+	// it may ever take, for tests of a store that is full on a disk that is not.
+	// Nil asks the file system.
+	StoreSize func(dir string) (limit, capacity int64, err error)
+
 	// Emit also gets every event; it must not block. Nil for none.
 	Emit func(provisioner.Event)
 
@@ -44,18 +62,41 @@ type Options struct {
 	WrapStore func(provisioner.Store) provisioner.Store
 }
 
+// complete returns o with defaults for what is not set.
+func (o Options) complete() Options {
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.RolloverCheck == 0 {
+		o.RolloverCheck = time.Hour
+	}
+	if o.StoreSize == nil {
+		o.StoreSize = storeSize
+	}
+	return o
+}
+
 // A Daemon is a provisioner with its own broker. Make one with [Load] or [New]
 // and start it with Run, once.
 type Daemon struct {
 	// Set by New, then read-only.
-	cfg    Config
-	opts   Options
-	parts  *parts
-	broker *broker.Broker
+	cfg      Config
+	opts     Options
+	parts    *parts
+	broker   *broker.Broker
+	budget   *provisioner.Budget // of the gate and of every provisioner
+	sessions *superseded
+	alarms   *provisioner.Alarms
+	keeper   *keeper
 
 	// Set once by Run. Until then nodes of the fleet are told to come back.
 	provisioner atomic.Pointer[provisioner.Provisioner]
 	store       atomic.Pointer[store.Store]
+	followers   atomic.Pointer[followers]
+	clock       atomic.Pointer[provisioner.Clock]
 }
 
 // Load makes a Daemon from the configuration file at path. The error has a line
@@ -80,7 +121,7 @@ func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
 			errs = append(errs, fmt.Errorf("%s: %s", path, strings.TrimSuffix(line, "\n")))
 		}
 		// What the values that are there lead to is worth knowing, too.
-		_, err := loadParts(cfg, opts)
+		_, err := loadParts(cfg, opts.complete())
 		return nil, errors.Join(append(errs, err)...)
 	}
 	return New(cfg, opts)
@@ -97,28 +138,32 @@ func (*form) Validate() error { return nil }
 // names, compiles the policy and runs its tests, and reports everything wrong at
 // once. It starts nothing and opens no connection.
 func New(cfg Config, opts Options) (*Daemon, error) {
-	if opts.Log == nil {
-		opts.Log = slog.New(slog.DiscardHandler)
-	}
-	if opts.Now == nil {
-		opts.Now = time.Now
-	}
-	d := &Daemon{cfg: cfg, opts: opts}
+	opts = opts.complete()
+	d := &Daemon{cfg: cfg, opts: opts, budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
 	var err error
 	if d.parts, err = loadParts(cfg, opts); err != nil {
 		return nil, err
 	}
+	dir := d.storeDir()
+	if _, err := d.storeLimit(); err != nil { // a wrong directory is said before anything starts
+		return nil, fmt.Errorf("data_dir: %w", err)
+	}
+	d.alarms = provisioner.NewAlarms(provisioner.AlarmConfig{Name: cfg.Name, Emit: opts.Emit, Log: opts.Log, Now: opts.Now})
+	d.keeper = d.newKeeper()
 	d.broker, err = broker.New(broker.Config{
-		Listen: cfg.Broker.Listen, StoreDir: filepath.Join(cfg.DataDir, "broker"), MaxConnections: cfg.Broker.MaxConnections,
+		Listen: cfg.Broker.Listen, StoreDir: dir, StoreLimit: d.storeLimit, MaxConnections: cfg.Broker.MaxConnections, WriteFailed: d.keeper.writeFailed,
 		Certificate: d.parts.shown, ClientCAs: d.parts.authority.Roots(),
 		Gate: broker.GateConfig{
-			TrustDomain: cfg.TrustDomain, VerifyToken: d.verifyToken, AdmitNode: d.admitNode, Now: opts.Now,
+			TrustDomain: cfg.TrustDomain, VerifyToken: d.verifyToken, AdmitNode: d.admitNode, LiveNode: d.liveNode, Now: opts.Now,
 		},
 		Refused: d.connectionRefused, Log: opts.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
+	d.sessions = newSuperseded(func(ctx context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
+		return d.broker.Recheck(ctx, ids...)
+	}, opts.Log)
 	return d, nil
 }
 
@@ -131,6 +176,12 @@ func (d *Daemon) Store() *store.Store { return d.store.Load() }
 
 // CAFingerprint returns what tokens pin as their `ca`.
 func (d *Daemon) CAFingerprint() string { return d.parts.authority.Fingerprint() }
+
+// Usable reports why the certificate authority cannot issue now, or nil. A
+// daemon whose authority cannot runs all the same: it takes confirmations and
+// revocations, and says to every other request what ails it. The error wraps
+// [ca.ErrAuthority].
+func (d *Daemon) Usable() error { return d.parts.authority.Usable() }
 
 // RootsPEM returns the installation's root certificates.
 func (d *Daemon) RootsPEM() string { return d.parts.authority.RootsPEM() }
@@ -155,6 +206,11 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		return fmt.Errorf("connect to our own broker: %w", err)
 	}
 	defer conn.Close()
+	stopFollowers, err := d.startFollowers(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stopFollowers()) }()
 	service, err := d.assemble(ctx, conn)
 	if err != nil {
 		return err
@@ -166,9 +222,20 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	g, background := errgroup.WithContext(background)
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
+	operators, err := httpapi.New(httpapi.Config{Socket: d.cfg.socket(), Provisioner: d.Operator(), Log: d.opts.Log})
+	if err == nil {
+		err = operators.Open()
+	}
+	if err != nil {
+		return err
+	}
 	d.warnOfStrangers(ctx)
+	if err := d.Usable(); err != nil {
+		d.opts.Log.ErrorContext(ctx, "no certificate is issued", "code", wire.CodeAuthorityExpired, "err", err)
+	}
 	for name, run := range map[string]func(context.Context) error{
-		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run,
+		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "superseded certificates": d.sessions.run,
+		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.broker.SetCertificate) },
 	} {
 		g.Go(func() error {
@@ -218,17 +285,37 @@ func (d *Daemon) warnOfStrangers(ctx context.Context) {
 // assemble opens the store over the connection and returns the service that
 // answers requests with it.
 func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Service, error) {
-	s, err := store.Open(ctx, store.Config{Conn: conn, CAFingerprint: d.CAFingerprint(), Log: d.opts.Log, Now: d.opts.Now})
+	_, most, err := d.opts.StoreSize(d.storeDir())
+	if err != nil {
+		return nil, fmt.Errorf("data_dir: %w", err)
+	}
+	s, err := store.Open(ctx, store.Config{
+		Conn: conn, CAFingerprint: d.CAFingerprint(), Former: d.parts.authority.Former(), Capacity: most, Log: d.opts.Log, Now: d.opts.Now,
+	})
 	if err != nil {
 		return nil, err
 	}
+	if err := syncFiles(d.storeDir()); err != nil {
+		return nil, fmt.Errorf("data_dir: %w", err)
+	}
 	d.store.Store(s)
-	p, err := d.Provisioner(d.opts.WrapStore)
+	clock, err := provisioner.OpenClock(ctx, provisioner.ClockConfig{Store: s, Alarms: d.alarms, Log: d.opts.Log, Now: d.opts.Now})
+	if err != nil {
+		return nil, err
+	}
+	d.clock.Store(clock)
+	cfg, err := d.provisionerConfig(d.opts.WrapStore)
+	if err != nil {
+		return nil, err
+	}
+	cfg.Listed = d.writeCRLs
+	p, err := d.provisionerOn(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
 	service, err := natsapi.New(natsapi.Config{
-		Conn: conn, Provisioner: p, Installation: s.Installation().ID, Log: d.opts.Log, Now: d.opts.Now,
+		Conn: conn, Provisioner: p, Installation: s.Installation().ID, Opener: d.parts.opener, Budget: d.budget,
+		Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err != nil {
 		return nil, err
@@ -240,9 +327,21 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 // Provisioner makes one more provisioner on the open store, as another process
 // would be; wrap, if not nil, stands between it and the store.
 func (d *Daemon) Provisioner(wrap func(provisioner.Store) provisioner.Store) (*provisioner.Provisioner, error) {
+	cfg, err := d.provisionerConfig(wrap)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	return d.provisionerOn(ctx, cfg)
+}
+
+// provisionerConfig is all of a provisioner's configuration but for whom it
+// trusts.
+func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Store) (provisioner.Config, error) {
 	s := d.Store()
 	if s == nil {
-		return nil, errors.New("the store is not open")
+		return provisioner.Config{}, errNotOpen
 	}
 	var records provisioner.Store = s
 	if wrap != nil {
@@ -252,22 +351,15 @@ func (d *Daemon) Provisioner(wrap func(provisioner.Store) provisioner.Store) (*p
 	if d.opts.Emit != nil {
 		emit = func(e provisioner.Event) { s.Emit(e); d.opts.Emit(e) }
 	}
-	return provisioner.New(provisioner.Config{
-		Tokens: d.parts.tokens, Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
+	return provisioner.Config{
+		Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
 		Configurator: d.parts.configurator, Allow: d.parts.allow.match, Reserved: d.parts.reserved.check, Emit: emit,
-		Site: d.parts.site, Version: d.opts.Version,
-		Quotas: provisioner.Quotas{PerToken: d.cfg.Quotas.PerToken, PerSource: d.cfg.Quotas.PerSource},
-		Log:    d.opts.Log, Now: d.opts.Now,
-	})
-}
-
-// verifyToken lets the broker check tokens of connections.
-func (d *Daemon) verifyToken(text string) (time.Time, error) {
-	v, err := d.parts.tokens.Verify(text)
-	if err != nil {
-		return time.Time{}, &broker.Denied{Code: provisioner.TokenCode(err), Err: err}
-	}
-	return v.Expiry(), nil
+		Alarms: d.alarms, Clock: d.clock.Load(), StoreTrouble: d.keeper.trouble, Kick: d.kick,
+		Superseded: func(id wire.Identity) { d.sessions.add(id) },
+		Site:       d.parts.site, Version: d.opts.Version,
+		Quotas: provisioner.Quotas{PerToken: d.cfg.Quotas.PerToken, PerSource: d.cfg.Quotas.PerSource}, Budget: d.budget,
+		Log: d.opts.Log, Now: d.opts.Now,
+	}, nil
 }
 
 // admitNode lets the broker ask for the certificates on record.
@@ -277,15 +369,37 @@ func (d *Daemon) admitNode(ctx context.Context, id wire.Identity, serial string)
 		return &broker.Denied{Code: wire.CodeUnavailable, Err: errors.New("the store is not open yet")}
 	}
 	if err := p.AdmitNode(ctx, id, serial); err != nil {
-		return &broker.Denied{Code: provisioner.CodeOf(err), Err: err}
+		return denied(err)
 	}
 	return nil
+}
+
+// told is a refusal of which only the cause is said.
+type told struct{ *provisioner.Refusal }
+
+// Error implements error.
+func (t told) Error() string { return t.Err.Error() }
+
+// Unwrap returns the refusal.
+func (t told) Unwrap() error { return t.Refusal }
+
+// denied is a refusal in the broker's words, which name code and node already.
+func denied(err error) *broker.Denied {
+	var r *provisioner.Refusal
+	if errors.As(err, &r) && r.Err != nil {
+		return &broker.Denied{Code: r.Code, Err: told{r}}
+	}
+	return &broker.Denied{Code: provisioner.CodeOf(err), Err: err}
 }
 
 // connectionRefused reports a connection that the broker did not admit.
 func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) {
 	e := provisioner.RefusalEvent(&provisioner.Refusal{Code: denied.Code, Err: denied.Err}, d.opts.Now().UTC(), p.Address)
 	e.Type = provisioner.EventAttempt
+	var ok bool
+	if e.LeftOut, ok = d.budget.Report(p.Address); !ok {
+		return // the broker's own lines are limited likewise
+	}
 	if s := d.Store(); s != nil {
 		s.Emit(e)
 	}

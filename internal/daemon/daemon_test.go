@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"muster/internal/conffile"
 	"muster/internal/daemon"
+	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/jwt"
 )
@@ -53,7 +53,7 @@ func TestInitMakesAWorkingSetup(t *testing.T) {
 			}
 			err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
 				if err == nil && strings.HasSuffix(path, "-key.pem") {
-					err = conffile.CheckSecretFile(path)
+					_, err = keyfile.ReadSecret(path)
 				}
 				return err
 			})

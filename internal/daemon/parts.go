@@ -1,19 +1,18 @@
 package daemon
 
 import (
-	"crypto"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
-	"muster/internal/conffile"
+	"muster/internal/keyfile"
 	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -21,12 +20,13 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/helper"
+	"muster/provisioner/journal"
 )
 
 // parts are what the configuration's files contain.
 type parts struct {
 	site         jwt.Site
-	tokens       *jwt.Verifier
+	signers      []jwt.Signer // of provisioner.yaml
 	authority    *ca.Authority
 	certificate  *brokerCertificate
 	shown        tls.Certificate // the broker's first
@@ -34,6 +34,8 @@ type parts struct {
 	allow        *allowList
 	reserved     *reserved
 	configurator provisioner.Configurator // nil if only the policy configures
+	opener       *seal.Opener             // nil if there is no seal key
+	sealKeys     []*seal.PrivateKey       // those of opener, in the order of the configuration
 }
 
 // loadParts reads everything that cfg names, and reports everything wrong at
@@ -47,25 +49,37 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
 	}
+	keys := opts.keyring(cfg)
+	defer keys.Forget()
 	var err error
 	if len(cfg.Tokens.Signers) > 0 {
-		p.tokens, err = loadSigners(cfg, opts)
+		p.signers, err = loadSigners(cfg, opts)
 		add("tokens", err)
 	}
 	if cfg.CA.Root != "" && cfg.CA.Certificate != "" && cfg.CA.Key != "" {
-		p.authority, err = loadAuthority(cfg, opts)
+		p.authority, err = loadAuthority(cfg, opts, keys)
 		add("ca", err)
 	}
 	if p.authority != nil && len(cfg.Broker.Names) > 0 {
-		p.certificate = &brokerCertificate{cfg: cfg, authority: p.authority, now: opts.Now, log: opts.Log}
+		p.certificate = &brokerCertificate{cfg: cfg, authority: p.authority, now: opts.Now, log: opts.Log, again: make(chan struct{}, 1)}
 		p.shown, err = p.certificate.issue()
-		add("broker", err)
+		if !errors.Is(err, ca.ErrAuthority) { // it is for Run to say; see [Daemon.Usable]
+			add("broker", err)
+		}
 	}
 	for i, path := range cfg.Seal.Keys {
-		add(fmt.Sprintf("seal.keys[%d]", i), checkSealKey(path))
+		key, err := loadSealKey(path, keys)
+		if add(fmt.Sprintf("seal.keys[%d]", i), err); err == nil {
+			p.sealKeys = append(p.sealKeys, key)
+		}
+	}
+	if len(p.sealKeys) > 0 {
+		p.opener, err = seal.NewOpener(p.sealKeys...)
+		add("seal.keys", err)
 	}
 	if cfg.DataDir != "" {
 		add("data_dir", checkDataDir(cfg.DataDir))
+		add("revocations.journal", journal.Check(cfg.journalPath()))
 	}
 	if cfg.Policy != "" {
 		p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Now: opts.Now})
@@ -77,6 +91,9 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	add("reserved", err)
 	p.configurator, err = loadConfigurator(cfg, opts)
 	add("configuration", err)
+	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, keyfile.ErrPassphrase) }); i >= 0 {
+		return nil, errs[i] // the other keys do not open either, and nothing else is as urgent
+	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
@@ -104,7 +121,7 @@ func checkDataDir(dir string) error {
 	}
 }
 
-func loadSigners(cfg Config, opts Options) (*jwt.Verifier, error) {
+func loadSigners(cfg Config, opts Options) ([]jwt.Signer, error) {
 	var errs []error
 	var signers []jwt.Signer
 	for _, c := range cfg.Tokens.Signers {
@@ -133,76 +150,11 @@ func loadSigners(cfg Config, opts Options) (*jwt.Verifier, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return jwt.NewVerifier(jwt.VerifierConfig{Signers: signers, Now: opts.Now})
-}
-
-func loadAuthority(cfg Config, opts Options) (*ca.Authority, error) {
-	var errs []error
-	certificate := func(path string) *x509.Certificate {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			errs = append(errs, err)
-			return nil
-		}
-		certificates, err := ca.ParseCertificates(b)
-		if err == nil && len(certificates) != 1 {
-			err = fmt.Errorf("%d certificates, want 1", len(certificates))
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", path, err))
-			return nil
-		}
-		return certificates[0]
-	}
-	root, issuing := certificate(cfg.CA.Root), certificate(cfg.CA.Certificate)
-	key, err := readPrivateKey(cfg.CA.Key)
-	if err != nil {
-		errs = append(errs, err)
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	authority, err := ca.New(ca.Config{
-		Root: root, Issuing: issuing, Key: key, TrustDomain: cfg.TrustDomain,
-		MaxTTL: cfg.Certificates.MaxLifetime, DefaultTTL: cfg.Certificates.Lifetime, Now: opts.Now,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s, %s and %s: %w", cfg.CA.Root, cfg.CA.Certificate, cfg.CA.Key, err)
-	}
-	return authority, nil
-}
-
-// readPrivateKey reads a signing key that only we may read.
-func readPrivateKey(path string) (crypto.Signer, error) {
-	if err := conffile.CheckSecretFile(path); err != nil {
+	// What else may be wrong with them, two with one key for instance.
+	if _, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: signers, Now: opts.Now}); err != nil {
 		return nil, err
 	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	key, err := jwt.ParsePrivateKey(b, func() ([]byte, error) {
-		return nil, errors.New("the key is encrypted, and a provisioner cannot ask for its passphrase: decrypt it with openssl pkcs8")
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return key, nil
-}
-
-// checkSealKey reports what is wrong with a key for sealed requests.
-func checkSealKey(path string) error {
-	if err := conffile.CheckSecretFile(path); err != nil {
-		return err
-	}
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return err
-	}
-	if _, err := seal.ParsePrivateKey(b); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
+	return signers, nil
 }
 
 func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error) {

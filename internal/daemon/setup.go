@@ -1,8 +1,7 @@
 package daemon
 
 import (
-	"bytes"
-	"crypto"
+	"crypto/ecdh"
 	"crypto/ed25519"
 	"crypto/rand"
 	"embed"
@@ -14,7 +13,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"text/template"
 	"time"
 
 	"muster/internal/seal"
@@ -35,6 +33,7 @@ type Setup struct {
 	BrokerNames   []string // host names nodes use; none is Name
 	Addresses     []string // IP addresses nodes use
 	TrustFirstUse bool     // the open policy, for labs
+	Passphrase    []byte   // encrypts all private keys; none leaves them plain
 	Dir           string   // set by Init: where it is, for the units
 	Now           func() time.Time
 }
@@ -77,7 +76,10 @@ func Init(dir string, s Setup) error {
 	if s.Dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(staging) }() // nothing is left of it once it has its name
+	defer func() { _ = os.RemoveAll(staging) }()     // nothing is left of it once it has its name
+	if err := os.Chmod(staging, 0o700); err != nil { //nolint:gosec // a directory, whatever the umask
+		return err
+	}
 	if err := s.write(staging); err != nil {
 		return err
 	}
@@ -138,7 +140,7 @@ func (s *Setup) OnlyHere() bool {
 
 // write makes all files below dir.
 func (s *Setup) write(dir string) error {
-	w := &writer{dir: dir}
+	w := &writer{dir: dir, passphrase: s.Passphrase}
 	authority, err := ca.Generate(ca.GenerateConfig{TrustDomain: s.TrustDomain, Name: s.TrustDomain, Now: s.Now})
 	if err != nil {
 		return err
@@ -159,15 +161,15 @@ func (s *Setup) write(dir string) error {
 	}
 	w.file("signer.pem", 0o644, signerPEM)
 
-	sealKey, err := seal.GenerateKey()
+	x, err := ecdh.X25519().GenerateKey(rand.Reader)
+	if err != nil {
+		return fmt.Errorf("seal key: %w", err)
+	}
+	sealKey, err := seal.NewPrivateKey(x)
 	if err != nil {
 		return err
 	}
-	sealPEM, err := sealKey.MarshalPEM()
-	if err != nil {
-		return err
-	}
-	w.file("seal-key.pem", 0o600, sealPEM)
+	w.key("seal-key.pem", x)
 	w.file("seal.pub", 0o644, []byte(sealKey.Public().String()+"\n"))
 
 	for _, f := range policies.Builtin() {
@@ -180,54 +182,8 @@ func (s *Setup) write(dir string) error {
 		w.template(name, s)
 	}
 	if w.err == nil {
-		w.err = os.Mkdir(filepath.Join(dir, "data"), 0o700)
+		data := filepath.Join(dir, "data")
+		w.err = errors.Join(os.Mkdir(data, 0o700), os.Chmod(data, 0o700)) //nolint:gosec // a directory
 	}
 	return w.err
-}
-
-// writer writes files below a directory until the first error.
-type writer struct {
-	dir string
-	err error
-}
-
-func (w *writer) file(name string, mode fs.FileMode, data []byte) {
-	if w.err != nil {
-		return
-	}
-	path := filepath.Join(w.dir, name)
-	if w.err = os.MkdirAll(filepath.Dir(path), 0o755); w.err != nil {
-		return
-	}
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
-	if err != nil {
-		w.err = err
-		return
-	}
-	_, err = f.Write(data)
-	w.err = errors.Join(err, f.Sync(), f.Close())
-}
-
-func (w *writer) key(name string, key crypto.Signer) {
-	b, err := jwt.MarshalPrivateKey(key, nil)
-	if err != nil {
-		w.err = errors.Join(w.err, err)
-		return
-	}
-	w.file(name, 0o600, b)
-}
-
-func (w *writer) template(name string, data any) {
-	if w.err != nil {
-		return
-	}
-	t, err := template.ParseFS(setupFiles, "setup/"+name+".tmpl")
-	if err != nil {
-		w.err = err
-		return
-	}
-	var b bytes.Buffer
-	if w.err = t.Execute(&b, data); w.err == nil {
-		w.file(name, 0o644, b.Bytes())
-	}
 }

@@ -44,7 +44,7 @@ func (f *fleet) signWith(key crypto.Signer) (string, error) {
 		Purpose: jwt.Purpose, Subject: jwt.Purpose, Issuer: "muster demo", JTI: jwt.NewJTI(),
 		IssuedAt: now, NotBefore: now, ExpiresAt: now.Add(24 * time.Hour),
 	}
-	if err := c.SetLimits(jwt.Limits{CA: f.daemon.CAFingerprint()}); err != nil {
+	if err := c.SetLimits(jwt.Limits{CA: f.daemon.CAFingerprint(), Seal: f.daemon.SealKey()}); err != nil {
 		return "", err
 	}
 	return jwt.Sign(key, c)

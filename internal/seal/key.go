@@ -41,7 +41,8 @@ type PublicKey struct {
 func ParsePublicKey(s string) (PublicKey, error) {
 	b, ok := decode64(s)
 	if !ok || len(b) != keyBytes {
-		return PublicKey{}, fmt.Errorf("%w: public key %.60q, want %d bytes in base64url without padding", ErrKey, s, keyBytes)
+		// Only the beginning is quoted: somebody may have taken the private file.
+		return PublicKey{}, fmt.Errorf("%w: public key of %d bytes that begins with %.12q, want %d bytes in base64url without padding", ErrKey, len(s), s, keyBytes)
 	}
 	k := PublicKey{[keyBytes]byte(b)}
 	if err := k.check(); err != nil {

@@ -26,6 +26,10 @@ import (
 	"muster/internal/wire"
 )
 
+// dialTimeout bounds a connection and its handshake; chosen, tests run on
+// machines that are busy.
+const dialTimeout = 10 * time.Second
+
 // A Node is what a node brings along. Every field may be changed before
 // [Node.Request]. It is not safe for concurrent changes.
 type Node struct {
@@ -76,13 +80,17 @@ func (n *Node) Confirm(e *wire.Enrolled) (*wire.Applied, error) {
 	return a, err
 }
 
-// Dial connects as a node that has a token and nothing else. The connection
-// does not reconnect.
+// Dial connects as a node that has a token and nothing else: sealed, if the
+// token says so. The connection does not reconnect.
 func Dial(url, token string, opts ...nats.Option) (*nats.Conn, error) {
+	credentials, err := credentials(token)
+	if err != nil {
+		return nil, err
+	}
 	name := wire.NewID()
-	return nats.Connect(url, append([]nats.Option{
-		nats.Token(token), nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(10 * time.Second),
-	}, opts...)...)
+	return nats.Connect(url, append(append([]nats.Option{
+		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout),
+	}, credentials...), opts...)...)
 }
 
 // DialFleet connects as a provisioned node, over mutual TLS with what it was
@@ -103,22 +111,30 @@ func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*na
 	name := wire.NewID()
 	return nats.Connect(url, append([]nats.Option{
 		nats.Secure(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}),
-		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(10 * time.Second),
+		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout),
 	}, opts...)...)
 }
 
-// Enroll sends a request and returns the reply to it, whatever it says.
+// Enroll sends a request and returns the reply to it, whatever it says. On a
+// sealed connection it is sealed, with the connection's nkey unless r has
+// another; a reply that is not sealed is [seal.ErrPlain] then.
 func Enroll(ctx context.Context, nc *nats.Conn, r *wire.EnrollRequest) (*wire.Reply, error) {
+	if _, sealed := sealKey(nc); sealed && r.Nkey == "" {
+		of := *r
+		of.Nkey = nc.Opts.Nkey
+		r = &of
+	}
 	return ask(ctx, nc, wire.SubjectEnroll, r)
 }
 
-// Apply sends a confirmation and returns the reply to it, whatever it says.
+// Apply sends a confirmation and returns the reply to it, whatever it says. On
+// a sealed connection it is sealed.
 func Apply(ctx context.Context, nc *nats.Conn, a *wire.Applied) (*wire.Reply, error) {
 	return ask(ctx, nc, wire.SubjectApplied, a)
 }
 
 func ask(ctx context.Context, nc *nats.Conn, subject string, message any) (*wire.Reply, error) {
-	b, err := wire.Encode(message)
+	b, decode, err := Encode(nc, message)
 	if err != nil {
 		return nil, err
 	}
@@ -126,5 +142,5 @@ func ask(ctx context.Context, nc *nats.Conn, subject string, message any) (*wire
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", subject, err)
 	}
-	return wire.DecodeReply(m.Data)
+	return decode(m.Data)
 }

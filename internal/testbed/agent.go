@@ -19,6 +19,7 @@ type Agent struct {
 	Token    string // path of its token
 
 	f    *Fleet
+	edit func(*server.Config) // nil for none
 	stop context.CancelFunc
 	done chan error
 }
@@ -27,8 +28,15 @@ type Agent struct {
 // by Stop.
 func (f *Fleet) Agent(identity, token string) *Agent {
 	f.t.Helper()
+	return f.AgentWith(identity, token, nil)
+}
+
+// AgentWith starts an agent as [Fleet.Agent] does, with a configuration that is
+// changed by edit if that is not nil, at each of its starts.
+func (f *Fleet) AgentWith(identity, token string, edit func(*server.Config)) *Agent {
+	f.t.Helper()
 	base := f.t.TempDir()
-	a := &Agent{Identity: identity, Dir: filepath.Join(base, "node"), Token: filepath.Join(base, "provisioning.jwt"), f: f}
+	a := &Agent{edit: edit, Identity: identity, Dir: filepath.Join(base, "node"), Token: filepath.Join(base, "provisioning.jwt"), f: f}
 	if err := os.WriteFile(a.Token, []byte(token), 0o600); err != nil {
 		f.t.Fatal(err)
 	}
@@ -47,11 +55,19 @@ func (f *Fleet) Agent(identity, token string) *Agent {
 // Start starts a stopped agent.
 func (a *Agent) Start() {
 	a.f.t.Helper()
-	s, err := server.New(server.Config{
+	cfg := server.Config{
 		TokenFile: a.Token, ConfFile: filepath.Join(a.Dir, "server.conf"), SSLDir: a.Dir, Identity: a.Identity, Version: "test",
 		BackoffMin: 20 * time.Millisecond, BackoffMax: time.Second, Resolvers: a.f.opts.Resolvers,
-		Log: a.f.log.logger().With("agent", a.Identity), Now: a.f.Clock.Now,
-	})
+		AliveInterval: a.f.opts.Alive,
+		Log:           a.f.log.logger().With("agent", a.Identity), Now: a.f.Clock.Now,
+	}
+	if a.f.opts.Agent != nil {
+		a.f.opts.Agent(&cfg)
+	}
+	if a.edit != nil {
+		a.edit(&cfg)
+	}
+	s, err := server.New(cfg)
 	if err != nil {
 		a.f.t.Fatal(err)
 	}

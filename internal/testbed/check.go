@@ -5,10 +5,10 @@ import (
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 
 	"muster/internal/conffile"
 	"muster/internal/wire"
@@ -21,42 +21,66 @@ import (
 // must hold of a fleet at any time:
 //
 //   - every revision of every record is one that may follow the one before it;
-//   - every certificate on record chains to the authority, is its identity's
-//     alone, names nothing else, is good for clients only and belongs to the
-//     key that the record names;
+//   - every certificate on record chains to the authority, or to one before it,
+//     is its identity's alone, names nothing else, is good for clients only and
+//     belongs to the key that the record names;
 //   - no serial belongs to two identities, and a key has never had two live
 //     certificates: a retry gets the same one;
 //   - a record names at most a current and a next certificate, and the current
-//     one was the next one before;
+//     one was the next one before; no other certificate is admitted to the
+//     fleet;
+//   - no more keys have had a certificate from a limited token than it has uses,
+//     each of them holds one in its log of claims, and never were more held;
+//   - a renewal is of a node that had a certificate, leaves it with one that it
+//     can hold already, and keeps its token's terms;
+//   - no stream acknowledges what nodes publish;
 //   - what is provisioned has an event, and no event is of a record that is not
 //     there;
 //   - a provisioned agent has on its disk exactly what its record says, with a
 //     private key that only it may read;
-//   - nothing secret was logged.
+//   - what a token that is to be sealed has brought about was asked for sealed;
+//   - what is revoked is neither live nor admitted, all certificates of a node
+//     that is out are revoked, superseded ones too, and the CRL names exactly
+//     the revoked certificates that have not expired;
+//   - nothing secret was logged, reported or stored.
 func (f *Fleet) Check() {
 	f.t.Helper()
-	c := &checker{f: f, roots: x509.NewCertPool(), owner: map[string]wire.Identity{}, last: map[wire.Identity]*provisioner.Record{}, serial: map[string]string{}}
-	c.roots.AppendCertsFromPEM([]byte(f.daemon.RootsPEM()))
+	c := &checker{f: f, roots: x509.NewCertPool(), between: x509.NewCertPool(), owner: map[string]wire.Identity{}, last: map[wire.Identity]*provisioner.Record{}, serial: map[string]string{}, certified: certified{}}
+	// Also those of authorities before: what they have issued is in the history.
+	for pattern, pool := range map[string]*x509.CertPool{"ca*/root.pem": c.roots, "ca*/issuing.pem": c.between} {
+		for _, path := range f.Files(pattern) {
+			if cert, err := readCertificate(path); err != nil {
+				c.bad("%v", err)
+			} else {
+				pool.AddCert(cert)
+			}
+		}
+	}
 	if err := f.daemon.Store().Revisions(f.Context(), "", c.revision); err != nil {
 		f.t.Errorf("Check: %v", err)
 	}
+	c.claims()
 	c.events()
+	c.revocations()
+	c.streams()
 	f.mu.Lock()
 	agents := slices.Clone(f.agents)
 	f.mu.Unlock()
 	for _, a := range agents {
 		c.agent(a)
 	}
-	c.log()
+	c.secrets()
 }
 
 // checker is one run of Check.
 type checker struct {
-	f      *Fleet
-	roots  *x509.CertPool
-	owner  map[string]wire.Identity              // by serial
-	last   map[wire.Identity]*provisioner.Record // newest revision seen
-	serial map[string]string                     // newest serial by identity and key hash
+	f              *Fleet
+	roots, between *x509.CertPool
+	owner          map[string]wire.Identity              // by serial
+	last           map[wire.Identity]*provisioner.Record // newest revision seen
+	serial         map[string]string                     // newest serial by identity and key hash
+
+	certified certified
 }
 
 func (c *checker) bad(format string, args ...any) {
@@ -83,20 +107,31 @@ func (c *checker) revision(r *provisioner.Record, revision provisioner.Revision)
 			c.certificate(r, i)
 		}
 	}
+	for _, s := range r.Superseded {
+		// Perhaps all that is left of it: only so many revisions are kept.
+		c.owned(r.Identity, s.Serial)
+	}
+	c.renewal(before, r, revision)
 	if cut := before == nil && !r.UpdatedAt.Equal(r.FirstEnrolledAt); !cut && r.Current != nil && (before == nil || !slices.ContainsFunc([]*provisioner.Issued{before.Current, before.Next}, func(i *provisioner.Issued) bool {
 		return i != nil && i.Serial == r.Current.Serial
 	})) {
 		c.bad("%s revision %d: certificate %s became current without having been offered", r.Identity, revision, r.Current.Serial)
 	}
+	c.certified.revision(r)
 	c.last[r.Identity] = r
 	return nil
 }
 
-func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
-	if owner, ok := c.owner[i.Serial]; ok && owner != r.Identity {
-		c.bad("certificate %s belongs to %s and to %s", i.Serial, owner, r.Identity)
+// owned notes whose the certificate is.
+func (c *checker) owned(id wire.Identity, serial string) {
+	if owner, ok := c.owner[serial]; ok && owner != id {
+		c.bad("certificate %s belongs to %s and to %s", serial, owner, id)
 	}
-	c.owner[i.Serial] = r.Identity
+	c.owner[serial] = id
+}
+
+func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
+	c.owned(r.Identity, i.Serial)
 	key := string(r.Identity) + " " + i.KeyHash
 	if s, ok := c.serial[key]; ok && s != i.Serial {
 		for _, of := range []*provisioner.Record{c.last[r.Identity], r} {
@@ -104,7 +139,7 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 				continue
 			}
 			for _, live := range []*provisioner.Issued{of.Current, of.Next} {
-				if live != nil && live.Serial == s && live.NotAfter.After(i.OfferedAt) {
+				if live != nil && live.Serial == s && live.NotAfter.After(i.OfferedAt) && !renewable(live, i.OfferedAt) {
 					c.bad("%s: one key has two live certificates, %s and %s", r.Identity, s, i.Serial)
 				}
 			}
@@ -129,15 +164,8 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 	if hash, err := ca.KeyHash(leaf.PublicKey); err != nil || hash != i.KeyHash || ca.Serial(leaf) != i.Serial || i == r.Next && !slices.Contains(r.Lineage, i.KeyHash) {
 		c.bad("%s: certificate %s does not fit its record", r.Identity, i.Serial)
 	}
-	issuing, err := readCertificate(filepath.Join(c.f.Dir, "ca/issuing.pem"))
-	if err != nil {
-		c.bad("%v", err)
-		return
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(issuing)
 	if _, err := leaf.Verify(x509.VerifyOptions{
-		Roots: c.roots, Intermediates: pool, CurrentTime: leaf.NotBefore.Add(1), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		Roots: c.roots, Intermediates: c.between, CurrentTime: leaf.NotBefore.Add(1), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
 		c.bad("%s: certificate %s: %v", r.Identity, i.Serial, err)
 	}
@@ -146,15 +174,22 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 // events compares what was reported with what is on record.
 func (c *checker) events() {
 	reported := map[string]bool{}
+	c.f.mu.Lock()
+	sealed := maps.Clone(c.f.sealed)
+	c.f.mu.Unlock()
 	for _, e := range c.f.Events() {
+		if e.Type == provisioner.EventEnrolled && sealed[e.Token] && !e.Sealed {
+			c.bad("%s was enrolled by a plain request with a token that is to be sealed", e.Node)
+		}
 		switch e.Type {
-		case provisioner.EventEnrolled, provisioner.EventProvisioned:
+		case provisioner.EventEnrolled, provisioner.EventRenewed, provisioner.EventProvisioned:
 			reported[string(e.Type)+e.Serial] = true
 			if c.owner[e.Serial] != wire.Identity(e.Node) {
 				c.bad("event %s of %s: certificate %s is on no record of it", e.Type, e.Node, e.Serial)
 			}
 		}
 	}
+	c.superseded()
 	for id, r := range c.last {
 		if r.State == provisioner.StateProvisioned && !reported[string(provisioner.EventProvisioned)+r.Current.Serial] {
 			c.bad("%s is provisioned, and no event says so", id)
@@ -200,16 +235,6 @@ func (c *checker) agent(a *Agent) {
 	}
 	if err != nil {
 		c.bad("%s: %v", a.Identity, err)
-	}
-}
-
-// log looks for secrets in all that was logged.
-func (c *checker) log() {
-	log := c.f.Log()
-	for what, secret := range map[string]string{"the shared secret": Secret, "a pushed value": Setting, "a private key": "PRIVATE KEY", "a token": "eyJ"} {
-		if i := strings.Index(log, secret); i >= 0 {
-			c.bad("%s was logged: ...%s", what, log[max(0, i-200):min(len(log), i+100)])
-		}
 	}
 }
 

@@ -3,6 +3,7 @@ package testbed
 import (
 	"crypto"
 	"crypto/x509"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,6 +51,50 @@ func put(t *testing.T, f *Fleet, identity string, edit func(*provisioner.Record)
 	if _, err := s.Put(f.Context(), r, after); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// claim appends one claim of each node to a token's log; uses describes the
+// token if the log is new.
+func claim(t *testing.T, f *Fleet, token jwt.TokenID, uses int, nodes ...*simnode.Node) {
+	t.Helper()
+	e := &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema}
+	if uses > 0 {
+		e.Token = &provisioner.TokenInfo{ID: token, Uses: uses}
+	}
+	for _, n := range nodes {
+		e.Claims = append(e.Claims, provisioner.TokenClaim{Key: hashOf(t, n), Identity: wire.Identity(n.Identity), Attempt: "attempt", At: time.Now()})
+	}
+	appendClaims(t, f, token, e)
+}
+
+// releaseAll releases all that a node holds.
+func releaseAll(t *testing.T, f *Fleet, token jwt.TokenID, n *simnode.Node) {
+	t.Helper()
+	appendClaims(t, f, token, &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Releases: []provisioner.TokenRelease{
+		{Key: hashOf(t, n), Identity: wire.Identity(n.Identity), All: true, At: time.Now()},
+	}})
+}
+
+func appendClaims(t *testing.T, f *Fleet, token jwt.TokenID, e *provisioner.ClaimEntry) {
+	t.Helper()
+	s := f.Daemon().Store()
+	var after provisioner.Revision
+	err := s.Claims(f.Context(), token, 0, func(_ *provisioner.ClaimEntry, at provisioner.Revision) error { after = at; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.AppendClaims(f.Context(), token, e, after); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func hashOf(t *testing.T, n *simnode.Node) string {
+	t.Helper()
+	hash, err := ca.KeyHash(n.Key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash
 }
 
 // issue returns what the fleet's own authority issues, whatever it is asked for.
@@ -155,12 +200,65 @@ func TestCheckHearsOfEverything(t *testing.T) {
 			i := issue(t, New(t, Options{}), f.Node(web1).Key, node(web1))
 			put(t, f, web1, func(r *provisioner.Record) { r.Next, r.Lineage = i, append(r.Lineage, i.KeyHash) })
 		}, "unknown authority"},
+		"a certificate that cost no use": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			token := f.TokenID(f.Token(Limited(1)))
+			put(t, f, web1, func(r *provisioner.Record) { r.Token = token })
+		}, "holds no use"},
+		"a certificate whose use was given back": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			token := f.TokenID(f.Token(Limited(1)))
+			put(t, f, web1, func(r *provisioner.Record) { r.Token = token })
+			claim(t, f, token, 1, n)
+			releaseAll(t, f, token, n)
+		}, "holds no use"},
+		"more uses than there are": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			claim(t, f, f.TokenID(f.Token(Limited(1))), 1, n, f.Node(web2))
+		}, "2 uses are held, the limit is 1"},
+		"more uses than there are, of a token that the log describes": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			claim(t, f, "00112233445566778899aabbccddeeff", 1, n, f.Node(web2))
+		}, "2 uses are held, the limit is 1"},
+		"more certificates than uses": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			token := f.TokenID(f.Token(Limited(1)))
+			put(t, f, web1, func(r *provisioner.Record) { r.Token = token })
+			claim(t, f, token, 1, n)
+			releaseAll(t, f, token, n)
+			other := f.Node(web2)
+			f.Apply(other, f.Enroll(other))
+			claim(t, f, token, 0, other)
+			put(t, f, web2, func(r *provisioner.Record) { r.Token = token })
+		}, "2 keys have certificates, the limit is 1"},
+		"a use of one attempt claimed twice": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			claim(t, f, f.TokenID(f.Token(Limited(1))), 1, n, n)
+		}, "claims twice"},
+		"a renewal that changes the token": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			i := issue(t, f, f.Node(web1).Key, node(web1))
+			put(t, f, web1, func(r *provisioner.Record) {
+				r.Next, r.Lineage, r.Decision.Reason, r.Token = i, append(r.Lineage, i.KeyHash), provisioner.ReasonRenew, "another"
+			})
+		}, "changes the token"},
+		"a renewal that forgets the token's terms": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			i := issue(t, f, f.Node(web1).Key, node(web1))
+			put(t, f, web1, func(r *provisioner.Record) {
+				r.Next, r.Lineage, r.Decision.Reason, r.Terms = i, append(r.Lineage, i.KeyHash), provisioner.ReasonRenew, nil
+			})
+		}, "changes the token"},
+		"a renewal that strands the node": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			i, other := issue(t, f, f.Node(web1).Key, node(web1)), issue(t, f, f.Node(web1).Key, node(web1))
+			put(t, f, web1, func(r *provisioner.Record) {
+				r.Current, r.Next, r.Lineage, r.Decision.Reason = other, i, append(r.Lineage, i.KeyHash, other.KeyHash), provisioner.ReasonRenew
+			})
+		}, "leaves no certificate that was live"},
 		"an event of a certificate that is nowhere": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			f.emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: web1, Serial: "1"})
 		}, "is on no record of it"},
 		"an event of another's certificate": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			f.emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: web2, Serial: f.Record(web1).Current.Serial})
 		}, "is on no record of it"},
+		"a plain request with a token that is to be sealed": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			f.Enroll(f.SealedNode(web2))
+			e := f.Events()[len(f.Events())-1]
+			e.Sealed = false
+			f.emit(e)
+		}, "by a plain request"},
 		"a provisioned node without an event": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			n := f.Node(web2)
 			f.Enroll(n)
@@ -170,6 +268,37 @@ func TestCheckHearsOfEverything(t *testing.T) {
 		"a pushed value in the log":    {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("oops", "a", Setting) }, "was logged"},
 		"a token in the log":           {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("oops", "a", f.Token(nil)) }, "was logged"},
 		"a key in the log":             {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("-----BEGIN PRIVATE KEY-----") }, "was logged"},
+		"a fact in the log":            {func(t *testing.T, f *Fleet, _ *simnode.Node) { f.log.logger().Info("oops", "a", Fact) }, "was logged"},
+		"a token's signature in the log": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			f.log.logger().Info("oops", "a", n.Token[strings.LastIndexByte(n.Token, '.')+1:])
+		}, "signature of token"},
+		"a pushed value in an event": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			f.emit(provisioner.Event{Type: provisioner.EventRefused, Cause: "because of " + Setting})
+		}, "was reported"},
+		"a token in the store's events": {func(t *testing.T, f *Fleet, n *simnode.Node) {
+			if err := f.Daemon().Store().Report(f.Context(), provisioner.Event{Type: provisioner.EventAttempt, Cause: n.Token}); err != nil {
+				t.Fatal(err)
+			}
+		}, "was stored on muster.attempt"},
+		"a pushed value in a record": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			put(t, f, web1, func(r *provisioner.Record) { r.Decision.Notes = []string{Setting} })
+		}, "was stored on muster.node"},
+		"a pushed value in base64 in a record": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			put(t, f, web1, func(r *provisioner.Record) { r.Agent = base64.StdEncoding.EncodeToString([]byte("x" + Setting)) })
+		}, "in base64"},
+		"a signer's key in the log": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			b, err := os.ReadFile(filepath.Join(f.Dir, "signer-key.pem"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.log.logger().Info("oops", "a", strings.Split(string(b), "\n")[1])
+		}, "signer-key.pem in base64"},
+		"a revoked node with a certificate that nothing names": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
+			f.Revoke(web1)
+			put(t, f, web1, func(r *provisioner.Record) {
+				r.Superseded = []provisioner.RevokedCertificate{{Serial: "abc", NotAfter: time.Now().Add(time.Hour)}}
+			})
+		}, "no entry names its certificates abc"},
 		"a store that cannot be read": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			put(t, f, web1, func(r *provisioner.Record) { r.Schema = 2 })
 		}, "schema 2"},

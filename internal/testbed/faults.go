@@ -21,6 +21,8 @@ const (
 	Lost       Fault = iota + 1 // error returned, nothing written
 	LostAnswer                  // error returned, record written
 	Late                        // error returned, record written when the next write comes
+	Doubled                     // written twice, and the answer is the second's
+	Hung                        // no answer before the caller gives up, nothing written; of entries in the log of revocations
 )
 
 // Faults is a store whose writes go wrong as it is told. It passes everything
@@ -33,6 +35,11 @@ type Faults struct {
 	before func(ctx context.Context, r *provisioner.Record) // guarded by mu: once, before the next write
 	late   func()                                           // guarded by mu: the write that is still on its way
 	puts   int                                              // guarded by mu
+	unread bool                                             // guarded by mu: no record can be read
+
+	turn   sync.RWMutex // held while before runs, and for reading by writes
+	claims claimFaults
+	trust  trustFaults
 }
 
 // Inject makes the next writes go wrong, one fault each.
@@ -69,8 +76,13 @@ func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after provision
 	}
 	f.mu.Unlock()
 	if before != nil {
+		// Writes that come now wait, or what was to come first would not.
+		f.turn.Lock()
 		before(ctx, r)
+		f.turn.Unlock()
 	}
+	f.turn.RLock()
+	defer f.turn.RUnlock()
 	if late != nil {
 		late()
 	}
@@ -82,6 +94,11 @@ func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after provision
 			return 0, err
 		}
 		return 0, ErrInjected
+	case Doubled:
+		if _, err := f.Store.Put(ctx, r, after); err != nil {
+			return 0, err
+		}
+		return f.Store.Put(ctx, r, after)
 	case Late:
 		f.mu.Lock()
 		f.late = func() { _, _ = f.Store.Put(context.WithoutCancel(ctx), r, after) }
@@ -94,5 +111,33 @@ func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after provision
 
 // Record implements [provisioner.Store].
 func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	if err := f.readable(); err != nil {
+		return nil, 0, err
+	}
 	return f.Store.Record(ctx, id)
+}
+
+// Unreadable makes every read of records and of their history fail, or work
+// again.
+func (f *Faults) Unreadable(unreadable bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unread = unreadable
+}
+
+func (f *Faults) readable() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.unread {
+		return ErrInjected
+	}
+	return nil
+}
+
+// Certificates implements [provisioner.Store].
+func (f *Faults) Certificates(ctx context.Context, id wire.Identity) ([]*provisioner.Issued, error) {
+	if err := f.readable(); err != nil {
+		return nil, err
+	}
+	return f.Store.Certificates(ctx, id)
 }

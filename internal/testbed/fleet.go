@@ -22,17 +22,21 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/daemon"
+	"muster/internal/seal"
 	"muster/internal/simnode"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/server"
 )
 
-// Secret is the shared secret in the tokens of a fleet, and Setting the value
-// of one setting that its configurations hold: neither may ever be logged.
+// Secret is the shared secret in the tokens of a fleet, Setting the value of
+// one setting that its configurations hold, and Fact is among the facts of its
+// simulated nodes. None of them may ever be logged, reported or stored.
 const (
 	Secret  = "correct-horse-battery-staple"
 	Setting = "hush-this-is-pushed-to-nodes"
+	Fact    = "only-the-policy-may-see-this"
 )
 
 // patience is how long anything in a test may take before the test fails. It
@@ -57,8 +61,23 @@ type Options struct {
 	// Edit changes the configuration before it is used. Optional.
 	Edit func(*daemon.Config)
 
+	// Agent changes the configuration of agents before they start. Optional.
+	Agent func(*server.Config)
+
 	// Resolvers are DNS servers for provisioner and agents. Optional.
 	Resolvers []string
+
+	// Alive is how often agents say that they are alive. Optional; the default
+	// is the agent's.
+	Alive time.Duration
+
+	// RolloverCheck is how often the provisioner looks whether a previous
+	// certificate authority is still needed. Optional.
+	RolloverCheck time.Duration
+
+	// StoreSize is what the provisioner's store may take, in place of what its
+	// disk has. Optional.
+	StoreSize func(dir string) (limit, capacity int64, err error)
 
 	// Quiet logs nothing below warnings, for benchmarks.
 	Quiet bool
@@ -77,8 +96,12 @@ type Fleet struct {
 	signer crypto.Signer
 
 	mu     sync.Mutex
-	events []provisioner.Event // guarded by mu
-	agents []*Agent            // guarded by mu
+	events []provisioner.Event  // guarded by mu
+	agents []*Agent             // guarded by mu
+	tokens []string             // guarded by mu: the first [maxTokens] that were signed
+	sealed map[jwt.TokenID]bool // guarded by mu: tokens that are to be sealed
+
+	limited map[jwt.TokenID]int // guarded by mu: uses of the tokens that were signed
 
 	url    string // set by the first Start
 	daemon *daemon.Daemon
@@ -150,7 +173,8 @@ func (f *Fleet) Write(name, content string) {
 func (f *Fleet) Start() {
 	f.t.Helper()
 	opts := daemon.Options{
-		Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit,
+		Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, RolloverCheck: f.opts.RolloverCheck,
+		StoreSize: f.opts.StoreSize,
 		WrapStore: func(s provisioner.Store) provisioner.Store {
 			f.Faults = &Faults{Store: s}
 			return f.Faults
@@ -236,7 +260,77 @@ func (f *Fleet) Token(edit func(*jwt.Claims)) string {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	limits, err := c.Limits()
+	if err == nil && limits.Uses > 0 {
+		f.limitedToken(text)
+	}
+	if err == nil && limits.Seal != "" {
+		f.noteSealed(text)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.tokens) < maxTokens {
+		f.tokens = append(f.tokens, text)
+	}
 	return text
+}
+
+// noteSealed remembers a token that is to be sealed, for [Fleet.Check].
+func (f *Fleet) noteSealed(text string) {
+	f.t.Helper()
+	verifier, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{{Key: f.signer.Public()}}, Now: f.Clock.Now})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	v, err := verifier.Verify(text)
+	if err != nil {
+		return // one that nobody gets anything with
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.sealed == nil {
+		f.sealed = make(map[jwt.TokenID]bool)
+	}
+	f.sealed[v.ID] = true
+}
+
+// Seal has a token ask for sealed enrollment, with the fleet's newest seal key.
+// It is for [Fleet.Token], and keeps the other limits that the token has.
+func (f *Fleet) Seal(c *jwt.Claims) {
+	f.t.Helper()
+	l, err := c.Limits()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	l.Seal = f.SealKey().String()
+	if err := c.SetLimits(l); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// SealKey returns the public key in the setup's seal.pub.
+func (f *Fleet) SealKey() seal.PublicKey {
+	f.t.Helper()
+	b, err := os.ReadFile(filepath.Join(f.Dir, "seal.pub"))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	key, err := seal.ParsePublicKey(strings.TrimSpace(string(b)))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return key
+}
+
+// SealedNode returns a simulated node with a good token that asks for sealed
+// enrollment.
+func (f *Fleet) SealedNode(identity string) *simnode.Node {
+	f.t.Helper()
+	n, err := simnode.New(identity, f.Token(f.Seal))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return n
 }
 
 // Node returns a simulated node with a good token.
@@ -246,7 +340,22 @@ func (f *Fleet) Node(identity string) *simnode.Node {
 	if err != nil {
 		f.t.Fatal(err)
 	}
+	n.Facts = json.RawMessage(`{"private":"` + Fact + `"}`)
 	return n
+}
+
+// Nodes returns so many simulated nodes, which share a good token.
+func (f *Fleet) Nodes(n int) []*simnode.Node {
+	f.t.Helper()
+	token := f.Token(nil)
+	nodes := make([]*simnode.Node, n)
+	for i := range nodes {
+		var err error
+		if nodes[i], err = simnode.New(fmt.Sprintf("node%d.example.net", i), token); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	return nodes
 }
 
 // Dial connects as a node with this token and closes when the test ends.

@@ -115,6 +115,9 @@ func TestTheFleetIsHeard(t *testing.T) {
 	}
 	defer conn.Close()
 	sub, err := conn.SubscribeSync(wire.AllNodeEvents)
+	if err == nil {
+		err = conn.Flush()
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,11 +10,14 @@ const (
 	CodeTooLarge           Code = "too_large"
 	CodeUnsupportedVersion Code = "unsupported_version"
 	CodeSealedUnsupported  Code = "sealed_unsupported"
+	CodeSealedInvalid      Code = "sealed_invalid"
+	CodeSourceLimited      Code = "source_limited"
 
 	CodeIdentityInvalid  Code = "identity_invalid"
 	CodeIdentityReserved Code = "identity_reserved"
 	CodeIdentityTaken    Code = "identity_taken"
 	CodeIdentityRevoked  Code = "identity_revoked"
+	CodeIdentityCloned   Code = "identity_cloned"
 
 	CodeTokenInvalid     Code = "token_invalid"
 	CodeTokenExpired     Code = "token_expired"
@@ -22,6 +25,8 @@ const (
 	CodeTokenUnsupported Code = "token_unsupported"
 	CodeTokenIdentity    Code = "token_identity"
 	CodeTokenSite        Code = "token_site"
+	CodeTokenRevoked     Code = "token_revoked"
+	CodeTokenUsedUp      Code = "token_used_up"
 
 	CodeCSRInvalid  Code = "csr_invalid"
 	CodeCSRIdentity Code = "csr_identity"
@@ -41,8 +46,15 @@ const (
 	CodeBusy          Code = "busy"
 	CodeUnavailable   Code = "unavailable"
 
+	CodeClockBehind        Code = "clock_behind"
+	CodeAuthorityExpired   Code = "authority_expired"
+	CodeRevocationsUnknown Code = "revocations_unknown"
+	CodeStoreUnavailable   Code = "store_unavailable"
+	CodeStorageLow         Code = "storage_low"
+
 	CodeNotIssued        Code = "not_issued"
 	CodeAppliedSignature Code = "applied_signature"
+	CodeRenewSession     Code = "renew_session"
 )
 
 // A Meaning is what there is to know of a [Code].
@@ -77,6 +89,10 @@ var Codes = []Meaning{
 		Remedy: "use a muster-server that speaks one of the versions listed in the reply"},
 	{Code: CodeSealedUnsupported, Public: "the provisioner cannot open sealed requests",
 		Remedy: "give the provisioner the seal key named in the token, or sign a token without one"},
+	{Code: CodeSealedInvalid, Public: "the sealed request does not open, or is not of this connection",
+		Remedy: "let the node ask again; if it persists, the token is sealed to another installation's key, or somebody alters or replays what the node sends", Retry: true},
+	{Code: CodeSourceLimited, Told: CodeBusy, Public: "the provisioner is busy",
+		Remedy: "too many forged or damaged tokens or sealed messages came from this address: find out who sends them; machines behind the same address wait meanwhile", Retry: true},
 
 	{Code: CodeIdentityInvalid, Public: "the identity is not a lower-case RFC 1123 host name",
 		Remedy: "set `identity` in server.conf, or the machine's host name, to its fully qualified name in lower case"},
@@ -86,6 +102,8 @@ var Codes = []Meaning{
 		Remedy: "the identity belongs to another key: retire it, grant this machine a one-shot takeover, or give the machine back its old key", Retry: true},
 	{Code: CodeIdentityRevoked, Told: CodeDenied, Public: "the policy does not admit this machine",
 		Remedy: "the identity was revoked: retire it before it may enroll again"},
+	{Code: CodeIdentityCloned, Told: CodeDenied, Public: "the policy does not admit this machine",
+		Remedy: "two live machines use the key of this identity, and the policy refuses both: find the copy, then retire the identity so that one of them may enroll anew"},
 
 	{Code: CodeTokenInvalid, Public: "the token is malformed or not signed by a trusted signer",
 		Remedy: "sign a token with a key whose public half is in the provisioner's `tokens.signers`, and replace provisioning.jwt"},
@@ -99,6 +117,10 @@ var Codes = []Meaning{
 		Remedy: "sign a token whose --identity patterns cover the machine's name"},
 	{Code: CodeTokenSite, Public: "the token is not for this site",
 		Remedy: "use a token of this site, or one without --site"},
+	{Code: CodeTokenRevoked, Public: "the token has been revoked",
+		Remedy: "sign a new token and replace provisioning.jwt"},
+	{Code: CodeTokenUsedUp, Public: "the token has no uses left",
+		Remedy: "sign a token with more --uses; `muster token show` lists who used this one, `muster token release` gives back a use that was claimed and never enrolled", Retry: true},
 
 	{Code: CodeCSRInvalid, Public: "the certificate request is malformed, unsigned or has a weak key",
 		Remedy: "use P-256, P-384, Ed25519 or RSA of 2048 to 4096 bits; delete the node's staged key so that a new one is made"},
@@ -131,11 +153,23 @@ var Codes = []Meaning{
 		Remedy: "nothing; the node comes back when it was told to", Retry: true},
 	{Code: CodeUnavailable, Public: "the provisioner cannot decide now",
 		Remedy: "see the provisioner's log: its store, disk or clock", Retry: true},
+	{Code: CodeClockBehind, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
+		Remedy: "the provisioner's clock is behind the newest time on record: set it right; if it was the record that was ahead, run `muster provisioner accept-clock`", Retry: true},
+	{Code: CodeAuthorityExpired, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
+		Remedy: "the certificate authority has expired: roll it over with `muster ca roll`", Retry: true},
+	{Code: CodeRevocationsUnknown, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
+		Remedy: "the provisioner has not seen the newest revocations, and admits nobody until it has: see its log for what ails the store", Retry: true},
+	{Code: CodeStoreUnavailable, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
+		Remedy: "the store does not answer: see the provisioner's log for disk and broker; it goes on by itself when they are mended", Retry: true},
+	{Code: CodeStorageLow, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
+		Remedy: "the store's disk is nearly full: free space; renewals and revocations go on meanwhile", Retry: true},
 
 	{Code: CodeNotIssued, Public: "the confirmation is for something that was not issued",
 		Remedy: "let the node enroll again"},
 	{Code: CodeAppliedSignature, Public: "the confirmation is not signed by the certificate's key",
 		Remedy: "let the node enroll again; if it persists, somebody forges confirmations"},
+	{Code: CodeRenewSession, Public: "the renewal does not come from the certificate's own connection",
+		Remedy: "let the node connect again with its certificate; if that is no longer live, it enrolls anew by itself"},
 }
 
 // MeaningOf returns the table's entry for c, or the one for [CodeDenied] if

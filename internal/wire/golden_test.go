@@ -25,6 +25,11 @@ var golden = map[string]any{
 		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Identity: "web1.example.net", Token: "eyJhbGciOiJSUzI1NiJ9.eyJ9.c2ln", CSR: []byte("DER"),
 		Facts: json.RawMessage(`{"role":"web"}`), Agent: "muster-server 0.1.0", Boot: "4b7mS1WcT2GdX8QqYkz3Rw",
 	},
+	"renew.json": &wire.RenewRequest{
+		ID: "u2Jq6N0bR7mC1xT9aK4wEg", Identity: "web1.example.net", CSR: []byte("DER"),
+		Facts: json.RawMessage(`{"role":"web"}`), Agent: "muster-server 0.1.0", Boot: "4b7mS1WcT2GdX8QqYkz3Rw",
+		Continuity: wire.Continuity{PublicKey: []byte("SPKI"), Signature: []byte("signature")},
+	},
 	"applied.json": &wire.Applied{
 		ID: "Zb0Jm1v2QnGm0x7y5k3T1g", Identity: "web1.example.net", Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40",
 		Digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Signature: []byte("signature"),
@@ -57,6 +62,8 @@ func decode(name string, b []byte) (any, error) {
 	switch {
 	case strings.HasPrefix(name, "enroll"):
 		return wire.DecodeEnroll(b)
+	case strings.HasPrefix(name, "renew"):
+		return wire.DecodeRenew(b)
 	case strings.HasPrefix(name, "applied"):
 		return wire.DecodeApplied(b)
 	default:
@@ -206,7 +213,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, name := range []string{"enroll", "applied", "reply"} {
+		for _, name := range []string{"enroll", "renew", "applied", "reply"} {
 			message, err := decode(name, b)
 			if err != nil {
 				if !reflect.ValueOf(message).IsNil() {

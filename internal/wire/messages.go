@@ -154,6 +154,46 @@ type Continuity struct {
 	Signature []byte `json:"signature"`  // by that key; see Sign
 }
 
+// A RenewRequest asks for a new certificate in place of a live one, over that
+// one's mutual TLS connection. It carries no token: the broker says whose
+// connection it came on, and Continuity proves the certificate's key again,
+// so that the request is worth nothing on anybody else's.
+type RenewRequest struct {
+	ID       string          `json:"id"`       // request id, repeated by the reply; see [NewID]
+	Identity string          `json:"identity"` // the connection's own; see [ParseIdentity]
+	CSR      []byte          `json:"csr"`      // PKCS #10, DER; signed by the new key
+	Facts    json.RawMessage `json:"facts,omitempty"`
+	Agent    string          `json:"agent"`
+	Boot     string          `json:"boot"`
+
+	// Continuity is by the key of the certificate that is to be renewed,
+	// also where the new key is the same.
+	Continuity Continuity `json:"continuity"`
+}
+
+// LogValue keeps facts out of the log.
+func (r *RenewRequest) LogValue() slog.Value {
+	return slog.GroupValue(slog.String("id", r.ID), slog.String("node", r.Identity),
+		slog.Int("csr_bytes", len(r.CSR)), slog.Int("facts_bytes", len(r.Facts)), slog.String("agent", r.Agent))
+}
+
+// DecodeRenew decodes one renewal of at most [MaxMessageBytes]. It is never
+// sealed: the connection is TLS. The error wraps [ErrMessage], [ErrTooLarge],
+// [ErrVersion] or [ErrSealed].
+func DecodeRenew(b []byte) (*RenewRequest, error) {
+	var r RenewRequest
+	if err := openPlain(b, MaxMessageBytes, &r); err != nil {
+		return nil, fmt.Errorf("renewal: %w", err)
+	}
+	if err := checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts); err != nil {
+		return nil, fmt.Errorf("renewal: %w", err)
+	}
+	if len(r.Continuity.PublicKey) == 0 || len(r.Continuity.Signature) == 0 {
+		return nil, fmt.Errorf("renewal: %w: no continuity", ErrMessage)
+	}
+	return &r, nil
+}
+
 // LogValue keeps token and facts out of the log.
 func (r *EnrollRequest) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("id", r.ID), slog.String("node", r.Identity),
@@ -169,26 +209,36 @@ func DecodeEnroll(b []byte) (*EnrollRequest, error) {
 	if err := openPlain(b, MaxMessageBytes, &r); err != nil {
 		return nil, fmt.Errorf("enroll request: %w", err)
 	}
-	switch {
-	case !validID(r.ID):
-		return nil, fmt.Errorf("enroll request: %w: request id %.80q, want 1 to 64 base64url characters", ErrMessage, r.ID)
-	case !validID(r.Boot):
-		return nil, fmt.Errorf("enroll request: %w: boot instance %.80q, want 1 to 64 base64url characters", ErrMessage, r.Boot)
-	case len(r.Agent) > 128:
-		return nil, fmt.Errorf("enroll request: %w: agent of %d bytes, limit 128", ErrMessage, len(r.Agent))
-	case len(r.Token) > MaxTokenBytes:
+	if len(r.Token) > MaxTokenBytes {
 		return nil, fmt.Errorf("enroll request: %w: token of %d bytes, limit %d", ErrTooLarge, len(r.Token), MaxTokenBytes)
-	case len(r.CSR) > MaxCSRBytes:
-		return nil, fmt.Errorf("enroll request: %w: certificate request of %d bytes, limit %d", ErrTooLarge, len(r.CSR), MaxCSRBytes)
-	case len(r.Facts) > MaxFactsBytes:
-		return nil, fmt.Errorf("enroll request: %w: facts of %d bytes, limit %d", ErrTooLarge, len(r.Facts), MaxFactsBytes)
-	case len(r.Facts) > 0 && r.Facts[0] != '{':
-		return nil, fmt.Errorf("enroll request: %w: facts are not a JSON object", ErrMessage)
+	}
+	if err := checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts); err != nil {
+		return nil, fmt.Errorf("enroll request: %w", err)
 	}
 	return &r, nil
 }
 
-// A Reply answers an enroll request or a confirmation. Exactly one of Refusal,
+// checkCommon checks the shape and size of what every request for a certificate
+// has.
+func checkCommon(id, boot, agent string, csr []byte, facts json.RawMessage) error {
+	switch {
+	case !validID(id):
+		return fmt.Errorf("%w: request id %.80q, want 1 to 64 base64url characters", ErrMessage, id)
+	case !validID(boot):
+		return fmt.Errorf("%w: boot instance %.80q, want 1 to 64 base64url characters", ErrMessage, boot)
+	case len(agent) > 128:
+		return fmt.Errorf("%w: agent of %d bytes, limit 128", ErrMessage, len(agent))
+	case len(csr) > MaxCSRBytes:
+		return fmt.Errorf("%w: certificate request of %d bytes, limit %d", ErrTooLarge, len(csr), MaxCSRBytes)
+	case len(facts) > MaxFactsBytes:
+		return fmt.Errorf("%w: facts of %d bytes, limit %d", ErrTooLarge, len(facts), MaxFactsBytes)
+	case len(facts) > 0 && facts[0] != '{':
+		return fmt.Errorf("%w: facts are not a JSON object", ErrMessage)
+	}
+	return nil
+}
+
+// A Reply answers an enroll request, a renewal or a confirmation. Exactly one of Refusal,
 // Enrolled and Applied is set.
 type Reply struct {
 	ID           string    `json:"id"`           // of the request; replies to others are ignored
@@ -222,7 +272,15 @@ func (r *Refusal) Wait() time.Duration {
 type Enrolled struct {
 	Serial      string `json:"serial"`      // of the certificate: lower-case hex
 	Certificate string `json:"certificate"` // PEM: the node's certificate, then the issuing ones
-	CA          string `json:"ca"`          // PEM: the roots to trust
+
+	// CA is PEM: the roots to trust. While a fleet changes its root there are
+	// several, the one that issues first, and after them the cross certificates
+	// by which the roots vouch for each other (see [Vouches]). A node whose
+	// token pins one of the roots takes each other one only if that vouches
+	// for it, directly or by way of others; then the pinned one may also be
+	// in Certificate alone, where it vouches and is not trusted. Only roots,
+	// certificates signed by themselves, are ever kept as such.
+	CA string `json:"ca"`
 	Files
 
 	// Digest is [Digest] over certificate and files, what the node's

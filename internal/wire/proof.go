@@ -14,6 +14,10 @@ import (
 // ErrProof means that a signature does not prove what it should.
 var ErrProof = errors.New("signature does not verify")
 
+// maxRSABytes bounds RSA keys with which signatures are checked, as package ca
+// bounds those of nodes.
+const maxRSABytes = 4096 / 8
+
 // AppliedDigest is what the key of a certificate signs to confirm that the
 // certificate and its configuration are on disk.
 func AppliedDigest(identity, serial, digest string) [sha256.Size]byte {
@@ -42,7 +46,8 @@ func Sign(key crypto.Signer, digest [sha256.Size]byte) ([]byte, error) {
 	return sig, nil
 }
 
-// CheckSignature checks what [Sign] made. The error wraps [ErrProof].
+// CheckSignature checks what [Sign] made. An RSA key of more than 4096 bits is
+// refused before it is used. The error wraps [ErrProof].
 func CheckSignature(pub crypto.PublicKey, digest [sha256.Size]byte, sig []byte) error {
 	ok := false
 	switch k := pub.(type) {
@@ -51,6 +56,11 @@ func CheckSignature(pub crypto.PublicKey, digest [sha256.Size]byte, sig []byte) 
 	case ed25519.PublicKey:
 		ok = ed25519.Verify(k, digest[:], sig)
 	case *rsa.PublicKey:
+		// A message has room for a key of 300,000 bits, with which one check
+		// takes seconds.
+		if k.Size() > maxRSABytes {
+			return fmt.Errorf("%w: RSA of %d bits, limit %d", ErrProof, 8*k.Size(), 8*maxRSABytes)
+		}
 		ok = rsa.VerifyPKCS1v15(k, crypto.SHA256, digest[:], sig) == nil
 	default:
 		return fmt.Errorf("%w: key of type %T", ErrProof, pub)

@@ -17,8 +17,12 @@ const (
 	// and configuration on disk.
 	SubjectApplied = "muster.v1.applied"
 
+	// SubjectRenew takes a request for a new certificate over the mutual TLS
+	// connection of the old one: fleet account only.
+	SubjectRenew = "muster.v1.renew"
+
 	// QueueProvisioners is the queue group in which provisioners share the
-	// two subjects above.
+	// subjects above.
 	QueueProvisioners = "provisioners"
 
 	subjectEvent        = "muster.v1.event."

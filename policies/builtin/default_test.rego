@@ -33,7 +33,7 @@ test_stranger_waits_for_approval if {
 }
 
 test_known_machine_is_allowed if {
-	every reason in ["replay", "continue", "continuity", "grant", "one_time_token"] {
+	every reason in ["replay", "continue", "continuity", "grant", "one_time_token", "renew"] {
 		enroll.allow with input as with_reason(reason)
 		not enroll.approval with input as with_reason(reason)
 	}

@@ -16,9 +16,10 @@ default allow := false
 allow if input.node.reason == "new"
 
 # The machine is on record, and the provisioner has checked that this key may
-# speak for it: by its certificate, by an earlier key of its own, by an
-# operator's grant, or by a one-time token for exactly this name.
-allow if input.node.reason in {"replay", "continue", "continuity", "grant", "one_time_token"}
+# speak for it: by its certificate, which it may be renewing, by an earlier key
+# of its own, by an operator's grant, or by a one-time token for exactly this
+# name.
+allow if input.node.reason in {"replay", "continue", "continuity", "grant", "one_time_token", "renew"}
 
 # Only a reason that this policy does not know waits for an operator.
 approval if not allow

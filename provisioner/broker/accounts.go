@@ -49,6 +49,7 @@ accounts {
     exports: [
       {service: %[5]q, accounts: [%[1]s]}
       {service: %[6]q, accounts: [%[1]s, %[2]s]}
+      {service: %[14]q, accounts: [%[2]s]}
     ]
     imports: [
       {stream: {account: %[2]s, subject: %[7]q}}
@@ -71,6 +72,7 @@ accounts {
     ]
     imports: [
       {service: {account: %[3]s, subject: %[6]q}, share: true}
+      {service: {account: %[3]s, subject: %[14]q}, share: true}
     ]
     limits {max_payload: %[10]d, max_subscriptions: %[12]d}
   }
@@ -78,5 +80,6 @@ accounts {
 `, AccountProvisioning, AccountFleet, AccountMuster, AccountSystem, // 1 to 4
 		wire.SubjectEnroll, wire.SubjectApplied, // 5, 6
 		wire.AllNodeEvents, wire.AllRegistration, allCommands, // 7 to 9
-		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions, maxProvisioning)
+		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions, maxProvisioning,
+		wire.SubjectRenew) // 14
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -30,10 +31,18 @@ var (
 	// with [New].
 	ErrStarted = errors.New("broker was started before")
 
+	// ErrNoCertificate means that the broker has no certificate yet, so that no
+	// client gets TLS. Give it one with [Broker.SetCertificate].
+	ErrNoCertificate = errors.New("broker has no certificate")
+
 	// ErrStoreInUse means that another broker, of this or of another process,
 	// serves the directory. Stop it, or use its URL.
 	ErrStoreInUse = errors.New("store directory is in use by another broker")
 )
+
+// reconnectWait is between two tries of a connection from inside the process:
+// there is no network to spare.
+const reconnectWait = 100 * time.Millisecond
 
 // A Broker is a NATS server in this process. Make one with [New]. Its methods
 // are safe for concurrent use.
@@ -41,13 +50,16 @@ type Broker struct {
 	// Set by New, then read-only.
 	cfg      Config
 	host     string
-	port     int // -1 takes any
+	port     int // -1 takes any; the one that was taken, once started: touched by Start and Restart only
 	gate     *Gate
 	password wire.Secret // of in-process connections
 	log      *natsLog
 
 	// certificate is what new connections are shown; see SetCertificate.
 	certificate atomic.Pointer[tls.Certificate]
+
+	// tls is what new TLS connections are accepted with; see SetClientCAs.
+	tls atomic.Pointer[tls.Config]
 
 	// kicks counts the calls of Disconnect; see authentication.Check.
 	kicks atomic.Uint64
@@ -56,7 +68,8 @@ type Broker struct {
 	started bool
 	server  *server.Server     // nil unless running
 	cancel  context.CancelFunc // ends what the gate still waits for
-	lock    *os.File           // held while running
+	lock    *os.File           // held from Start to Stop
+	gone    chan struct{}      // closed when the server before has ended; nil if there is none
 	stopped chan struct{}      // closed when the server has ended and the lock is free
 }
 
@@ -96,7 +109,9 @@ func New(cfg Config) (*Broker, error) {
 	gate, err := NewGate(cfg.Gate)
 	if bad(err); err == nil {
 		cfg.Gate = gate.cfg // with defaults
-		bad(checkCertificate(cfg.Certificate, cfg.Gate.TrustDomain, cfg.Gate.Now()))
+		if len(cfg.Certificate.Certificate) > 0 {
+			bad(checkCertificate(cfg.Certificate, cfg.Gate.TrustDomain, cfg.Gate.Now()))
+		}
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("broker: %w", errors.Join(errs...))
@@ -107,10 +122,11 @@ func New(cfg Config) (*Broker, error) {
 	b := &Broker{
 		cfg: cfg, host: host, port: port, gate: gate,
 		password: cfg.Gate.ServicePassword,
-		log:      newNATSLog(cfg.Log),
+		log:      newNATSLog(cfg.Log, cfg.WriteFailed),
 		stopped:  make(chan struct{}),
 	}
 	b.certificate.Store(&cfg.Certificate)
+	b.SetClientCAs(cfg.ClientCAs)
 	return b, nil
 }
 
@@ -124,6 +140,11 @@ func (b *Broker) SetCertificate(c tls.Certificate) error {
 	b.certificate.Store(&c)
 	return nil
 }
+
+// SetClientCAs accepts the certificates of other roots from now on; connections
+// that exist go on. The pool is not to be changed afterwards. It may be called at
+// any time.
+func (b *Broker) SetClientCAs(roots *x509.CertPool) { b.tls.Store(b.tlsConfig(roots)) }
 
 // URL returns where the broker listens, nats://host:port; where that is every
 // address of the machine, with the loopback address as host. It is empty unless
@@ -148,18 +169,18 @@ func (b *Broker) URL() string {
 }
 
 // Connect returns a connection from inside the process into [AccountMuster],
-// where it may do everything. It reconnects for as long as it is not closed;
-// close it before [Broker.Stop]. The error is [ErrNotRunning] or one of nats.go.
+// where it may do everything. It reconnects for as long as it is not closed,
+// also to the server after a [Broker.Restart]; close it before [Broker.Stop]. The error is [ErrNotRunning] or one of nats.go.
 func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
-	s, err := b.running()
-	if err != nil {
+	if _, err := b.running(); err != nil {
 		return nil, err
 	}
 	all := append([]nats.Option{
-		nats.InProcessServer(s),
+		nats.InProcessServer(inProcess{b}),
 		nats.Name(name),
 		nats.UserInfo(serviceUser, string(b.password)),
 		nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(0, 0),
 	}, opts...)
 	nc, err := nats.Connect("", all...)
 	if err != nil {

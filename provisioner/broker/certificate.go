@@ -55,7 +55,7 @@ func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time
 	return &Admission{
 		Account:     AccountFleet,
 		User:        string(id),
-		Publish:     []string{wire.EventSubject(id, "*"), wire.RegistrationSubject(id), wire.SubjectApplied},
+		Publish:     []string{wire.EventSubject(id, "*"), wire.RegistrationSubject(id), wire.SubjectApplied, wire.SubjectRenew},
 		Subscribe:   []string{wire.CommandSubject(id), wire.InboxPrefix(p.Name) + ".>"},
 		Responses:   commandResponses,
 		ResponseTTL: commandResponseTTL,

@@ -44,13 +44,19 @@ type Config struct {
 	// again. Optional; zero is three quarters of the free space.
 	MaxStoreBytes int64
 
+	// StoreLimit returns MaxStoreBytes anew for each start of the server, also
+	// by [Broker.Restart]: the disk has changed meanwhile. Optional; without it
+	// MaxStoreBytes stays.
+	StoreLimit func() (int64, error)
+
 	// Certificate is the broker's, with its chain: leaf, issuing, and the
 	// root, so that a client which knows only the root's hash can check it.
-	// The leaf's role is broker. Required.
-	// [Broker.SetCertificate] replaces it while the broker runs.
+	// The leaf's role is broker. [Broker.SetCertificate] replaces it while the
+	// broker runs. Without one, the broker serves clients without TLS only.
 	Certificate tls.Certificate
 
 	// ClientCAs are the roots of the installation's certificates. Required.
+	// [Broker.SetClientCAs] replaces them while the broker runs.
 	ClientCAs *x509.CertPool
 
 	// Gate says who may connect. Its ServicePassword is not used: the broker
@@ -73,6 +79,11 @@ type Config struct {
 	// Refused is called for each connection that the gate refuses, with what
 	// it presented but for the secrets. It must not block. Optional.
 	Refused func(ctx context.Context, p Presented, d *Denied)
+
+	// WriteFailed is called when a stream could not be written, and will not be
+	// again until [Broker.Restart]: a full or read-only disk. It must not
+	// block. Optional.
+	WriteFailed func(error)
 
 	// Log receives refused connections, and warnings and errors of the NATS
 	// server. Optional; discards by default.

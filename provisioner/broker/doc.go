@@ -8,7 +8,8 @@
 //
 //   - a token: [AccountProvisioning], where it may publish enroll requests and
 //     confirmations, listen to its own inbox, and do nothing else;
-//   - a node's certificate: [AccountFleet], confined to its own subjects;
+//   - a node's certificate: [AccountFleet], confined to its own subjects, to
+//     confirmations and to renewals;
 //   - a provisioner's certificate: [AccountMuster], with JetStream;
 //   - the password of this start, in this process: [AccountMuster] too; see
 //     [Broker.Connect].

@@ -28,6 +28,7 @@ func TestNodeIsConfinedToItself(t *testing.T) {
 	for self, c := range nodes {
 		for _, line := range []string{
 			publish(wire.EventSubject(self, "startup")), publish(wire.RegistrationSubject(self)), publish(wire.SubjectApplied),
+			publish(wire.SubjectRenew),
 			subscribe(wire.CommandSubject(self)), subscribe(wire.InboxPrefix(c.name) + ".>"),
 		} {
 			if got := c.say(line); len(got) > 0 {
@@ -37,6 +38,7 @@ func TestNodeIsConfinedToItself(t *testing.T) {
 		refused := []string{
 			subscribe(">"), subscribe("muster.>"), subscribe("muster.v1.*.*"), subscribe(broker.AllCommands), subscribe("_INBOX.>"),
 			subscribe("_R_.>"), subscribe("$JS.API.>"), subscribe(wire.AllNodeEvents), subscribe(wire.SubjectApplied),
+			subscribe(wire.SubjectRenew), publish(wire.SubjectRenew + ".x"),
 			subscribe(wire.CommandSubject(self) + ".>"), subscribe(wire.EventSubject(self, "*")),
 			publish(wire.CommandSubject(self)), publish("muster.v1.event." + string(self) + ".startup.x"),
 			publish(wire.EventSubject(self, "a.b")), publish(wire.RegistrationSubject(self) + ".x"),

@@ -13,6 +13,7 @@ import (
 
 	"github.com/nats-io/nkeys"
 
+	"muster/internal/seal"
 	"muster/internal/wire"
 )
 
@@ -34,7 +35,7 @@ const serviceUser = "muster"
 // is claimed, but for Certificates, Address and InProcess.
 type Presented struct {
 	Name     string      // CONNECT name, to which the inbox is bound
-	Token    wire.Secret // provisioning token
+	Token    wire.Secret // provisioning token, perhaps sealed
 	Username string
 	Password wire.Secret
 
@@ -99,11 +100,13 @@ type GateConfig struct {
 	// Required.
 	TrustDomain string
 
-	// VerifyToken verifies a token and returns when it expires, the zero time
-	// if never. An error refuses the connection, as [wire.CodeTokenInvalid]
+	// VerifyToken verifies the token of a connection and returns when it
+	// expires, the zero time if never. Its size, the name and the nkey have been
+	// checked. The token may be sealed (see [seal.IsSealedToken]); there is a
+	// proven nkey then, which must be the one that is sealed with it. An error refuses the connection, as [wire.CodeTokenInvalid]
 	// unless it wraps a *[Denied] with another code; it must not contain the
 	// token. Called concurrently. Required.
-	VerifyToken func(text string) (expires time.Time, err error)
+	VerifyToken func(p Presented) (expires time.Time, err error)
 
 	// AdmitNode says whether the certificate with this serial, as [ca.Serial]
 	// writes it, is the current or the next one on record for
@@ -112,6 +115,11 @@ type GateConfig struct {
 	// deadline of a few seconds. Required: an allow-list, so that a
 	// certificate nobody remembers admits nobody.
 	AdmitNode func(ctx context.Context, id wire.Identity, serial string) error
+
+	// LiveNode returns the certificates that AdmitNode would admit as the node's
+	// now, each as the lower-case hex SHA-256 of its DER; none is no error. For
+	// [Broker.Recheck], which needs it; optional otherwise.
+	LiveNode func(ctx context.Context, id wire.Identity) (fingerprints []string, err error)
 
 	// ServicePassword admits connections from inside the process. Empty
 	// admits none. [New] chooses its own.
@@ -187,15 +195,19 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 	switch {
 	case p.Token == "":
 		return nil, &Denied{wire.CodeTokenInvalid, fmt.Errorf("%w: neither token nor certificate", ErrCredentials)}
-	case len(p.Token) > wire.MaxTokenBytes:
-		return nil, &Denied{wire.CodeTokenInvalid, fmt.Errorf("%w: %d bytes, limit %d", ErrToken, len(p.Token), wire.MaxTokenBytes)}
+	case len(p.Token) > maxToken(p):
+		return nil, &Denied{wire.CodeTokenInvalid, fmt.Errorf("%w: %d bytes, limit %d", ErrToken, len(p.Token), maxToken(p))}
 	case !wire.ValidConnectionName(p.Name):
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: %d bytes", ErrName, len(p.Name))}
 	}
 	if err := checkNkey(p); err != nil {
 		return nil, &Denied{wire.CodeBadRequest, err}
 	}
-	expires, err := g.cfg.VerifyToken(string(p.Token))
+	if sealed(p) && p.Nkey == "" {
+		// Nothing would tie it to this connection: it may be a recorded one.
+		return nil, &Denied{wire.CodeSealedInvalid, fmt.Errorf("%w: sealed token without an nkey", ErrNkey)}
+	}
+	expires, err := g.cfg.VerifyToken(p)
 	if err != nil {
 		return nil, deny(wire.CodeTokenInvalid, err)
 	}
@@ -214,6 +226,17 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 		Subscribe: []string{wire.InboxPrefix(p.Name) + ".>"},
 		Deadline:  deadline,
 	}, nil
+}
+
+// sealed reports whether a connection presents a sealed token.
+func sealed(p Presented) bool { return seal.IsSealedToken(string(p.Token)) }
+
+// maxToken is how long the token that a connection presents may be.
+func maxToken(p Presented) int {
+	if sealed(p) {
+		return seal.MaxSealedTokenBytes
+	}
+	return wire.MaxTokenBytes
 }
 
 // checkNkey checks that the client holds the nkey it claims, if it claims any.

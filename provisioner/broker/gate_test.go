@@ -27,8 +27,8 @@ func gateAt(t testing.TB, now, expires time.Time, edits ...func(*broker.GateConf
 	t.Helper()
 	cfg := broker.GateConfig{
 		TrustDomain: trustDomain,
-		VerifyToken: func(text string) (time.Time, error) {
-			if text != goodToken {
+		VerifyToken: func(p broker.Presented) (time.Time, error) {
+			if p.Token != goodToken {
 				return time.Time{}, errToken
 			}
 			return expires, nil
@@ -77,7 +77,7 @@ func TestAuthorizeAdmits(t *testing.T) {
 	}
 	fleet := broker.Admission{
 		Account: broker.AccountFleet, User: "web1.example.net",
-		Publish:   []string{"muster.v1.event.web1_example_net.*", "muster.v1.registration.web1_example_net", "muster.v1.applied"},
+		Publish:   []string{"muster.v1.event.web1_example_net.*", "muster.v1.registration.web1_example_net", "muster.v1.applied", "muster.v1.renew"},
 		Subscribe: []string{"muster.v1.command.web1_example_net", "_INBOX." + name + ".>"},
 		Responses: 1, ResponseTTL: 10 * time.Second,
 		Deadline: now.Add(5 * time.Minute),
@@ -189,11 +189,11 @@ func TestAuthorizeDenies(t *testing.T) {
 	}
 	gate := gateAt(t, now, time.Time{}, func(cfg *broker.GateConfig) {
 		verify := cfg.VerifyToken
-		cfg.VerifyToken = func(text string) (time.Time, error) {
-			if text == "expired" {
+		cfg.VerifyToken = func(p broker.Presented) (time.Time, error) {
+			if p.Token == "expired" {
 				return time.Time{}, &broker.Denied{Code: wire.CodeTokenExpired, Err: errToken}
 			}
-			return verify(text)
+			return verify(p)
 		}
 		cfg.AdmitNode = func(_ context.Context, id wire.Identity, _ string) error {
 			switch id {

@@ -31,3 +31,10 @@ func lockDir(dir string) (*os.File, error) {
 	}
 	return f, nil
 }
+
+// unlock gives a directory free. Unlocking comes before closing: a child process
+// that is being started has the file open, too, until it runs its program.
+func unlock(f *os.File) {
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	_ = f.Close() // nothing was written to it; the end of the process unlocks it as well
+}

@@ -30,17 +30,30 @@ type natsLog struct {
 	// unsaid counts the lines left out since the last one about a client.
 	unsaid atomic.Int64
 
+	// writeFailed hears of streams that cannot be written any more. May be nil.
+	writeFailed func(error)
+
 	// failure takes the first error that keeps the server from starting.
 	failure chan error
 	up      atomic.Bool // the start is over
 }
 
-func newNATSLog(log *slog.Logger) *natsLog {
-	return &natsLog{log: log, limit: rate.NewLimiter(linesPerSecond, linesAtOnce), failure: make(chan error, 1)}
+func newNATSLog(log *slog.Logger, writeFailed func(error)) *natsLog {
+	return &natsLog{log: log, writeFailed: writeFailed, limit: rate.NewLimiter(linesPerSecond, linesAtOnce), failure: make(chan error, 1)}
+}
+
+// starting begins another start.
+func (l *natsLog) starting() {
+	l.up.Store(false)
+	select {
+	case err := <-l.failure:
+		_ = err // of a start before, after whose failure another one came first
+	default:
+	}
 }
 
 // startFailure returns why the server could not start, or nil. It is called
-// once, when the start is over.
+// once for each start, when it is over.
 func (l *natsLog) startFailure() error {
 	l.up.Store(true)
 	select {
@@ -105,7 +118,15 @@ func (l *natsLog) Errorf(format string, v ...any) {
 		return
 	}
 	l.log.ErrorContext(context.Background(), "nats server failed", "err", scrub(text))
+	if l.writeFailed != nil && strings.Contains(text, writeError) {
+		l.writeFailed(errors.New(scrub(text)))
+	}
 }
+
+// writeError is in what the server says of a stream whose file could not be
+// written: from then on it refuses every write to that stream, and tells
+// publishers nothing.
+const writeError = "Critical write error"
 
 // Fatalf implements [server.Logger]. The server expects the process to end, and
 // returns if it does not.

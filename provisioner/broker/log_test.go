@@ -19,11 +19,11 @@ const secretToken = "eyJhbGciOiJSUzI1NiJ9.eyJjaHQiOiJ0b29tYW55c2VjcmV0cyJ9.dG9vb
 func TestTokenStaysOutOfTheLog(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *broker.Config) {
-		c.Gate.VerifyToken = func(text string) (time.Time, error) {
-			if text == goodToken {
+		c.Gate.VerifyToken = func(p broker.Presented) (time.Time, error) {
+			if p.Token == goodToken {
 				return time.Time{}, nil
 			}
-			return time.Time{}, fmt.Errorf("a careless verifier: %q", text)
+			return time.Time{}, fmt.Errorf("a careless verifier: %q", string(p.Token))
 		}
 	})
 	for name, members := range map[string]map[string]any{

@@ -3,19 +3,29 @@ package broker
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"fmt"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
+
+	"muster/internal/seal"
 )
 
 // Settings of the server that nobody needs to change.
 const (
-	maxControlLine = 16 << 10    // a token of 8 KiB in CONNECT, whose other members take 200 bytes
-	maxPayload     = 1 << 20     // what provisioners may publish; wire.MaxReplyBytes and headers fit
+	maxControlLine = 16 << 10    // a sealed token of 11 KiB in CONNECT, whose other members take 370 bytes
+	maxPayload     = 8 << 20     // what provisioners may publish; a CRL of provisioner.MaxCRLBytes fits. Nodes' accounts have limits of their own
 	maxMemoryBytes = 64 << 20    // JetStream's streams in memory; we have none
 	pingInterval   = time.Minute // with maxPingsOut, a dead peer holds its place for three minutes
 	maxPingsOut    = 2
+)
+
+// What does not fit keeps this from being compiled: the longest sealed token with
+// the rest of CONNECT, and the longest sealed reply.
+const (
+	_ = uint(maxControlLine - seal.MaxSealedTokenBytes - 400)
+	_ = uint(maxPayload - seal.MaxReplyBytes)
 )
 
 // newServer returns a server that is not yet running.
@@ -53,18 +63,19 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts.DisableJetStreamBanner = true
 	opts.StoreDir = b.cfg.StoreDir
 	opts.JetStreamMaxStore = b.cfg.MaxStoreBytes
+	if b.cfg.StoreLimit != nil {
+		limit, err := b.cfg.StoreLimit()
+		if err != nil {
+			return nil, fmt.Errorf("limit of the store: %w", err)
+		}
+		opts.JetStreamMaxStore = limit
+	}
 	opts.JetStreamMaxMemory = maxMemoryBytes
 	opts.SyncAlways = true // or one replica acknowledges up to two minutes before it syncs
 
-	opts.TLSConfig = &tls.Config{
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return b.certificate.Load(), nil },
-		ClientCAs:      b.cfg.ClientCAs,
-		ClientAuth:     tls.VerifyClientCertIfGiven,
-		MinVersion:     tls.VersionTLS12,
-		Time:           b.cfg.Gate.Now,
-		// A resumed session would carry over a verification made earlier.
-		SessionTicketsDisabled: true,
-	}
+	opts.TLSConfig = b.tlsConfig(b.cfg.ClientCAs)
+	// Asked for each connection, since the authorities change while we run.
+	opts.TLSConfig.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) { return b.tls.Load(), nil }
 	opts.AllowNonTLS = true
 	opts.TLSTimeout = b.cfg.Handshake.Seconds()
 	opts.AuthTimeout = b.cfg.Handshake.Seconds()
@@ -77,4 +88,26 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts.PingInterval = pingInterval
 	opts.MaxPingsOut = maxPingsOut
 	return opts, nil
+}
+
+// tlsConfig returns what TLS connections are accepted with.
+func (b *Broker) tlsConfig(clientCAs *x509.CertPool) *tls.Config {
+	return &tls.Config{
+		GetCertificate: b.shown,
+		ClientCAs:      clientCAs,
+		ClientAuth:     tls.VerifyClientCertIfGiven,
+		MinVersion:     tls.VersionTLS12,
+		Time:           b.cfg.Gate.Now,
+		// A resumed session would carry over a verification made earlier.
+		SessionTicketsDisabled: true,
+	}
+}
+
+// shown returns the certificate for new connections.
+func (b *Broker) shown(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c := b.certificate.Load()
+	if len(c.Certificate) == 0 {
+		return nil, ErrNoCertificate
+	}
+	return c, nil
 }

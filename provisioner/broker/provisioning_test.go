@@ -76,7 +76,7 @@ func TestProvisioningClientReachesNothingElse(t *testing.T) {
 		subscribe(wire.CommandSubject("web1.example.net")),
 		publish(wire.InboxPrefix(other.name) + ".x"), publish(wire.InboxPrefix(c.name) + ".x"),
 		publish("_R_.x"), publish("$JS.API.INFO"), publish("$JS.API.STREAM.NAMES"), publish("$SYS.REQ.SERVER.PING"),
-		publish("$SYS.REQ.USER.INFO"), publish("muster.v1.enroll.x"), publish("muster.v1"), publish("muster.node.web1"),
+		publish("$SYS.REQ.USER.INFO"), publish("muster.v1.enroll.x"), publish(wire.SubjectRenew), subscribe(wire.SubjectRenew), publish("muster.v1"), publish("muster.node.web1"),
 		publish(wire.CommandSubject("web1.example.net")), publish(wire.RegistrationSubject("web1.example.net")),
 		publish(wire.EventSubject("web1.example.net", "startup")),
 	}
@@ -280,8 +280,8 @@ func TestLongConnect(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", wire.MaxTokenBytes)
 	s := newSite(t, func(c *broker.Config) {
-		c.Gate.VerifyToken = func(text string) (time.Time, error) {
-			if text != long {
+		c.Gate.VerifyToken = func(p broker.Presented) (time.Time, error) {
+			if string(p.Token) != long {
 				return time.Time{}, errToken
 			}
 			return time.Time{}, nil
@@ -304,7 +304,7 @@ func TestSilentClientIsDropped(t *testing.T) {
 func TestDeadlineOfAToken(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *broker.Config) {
-		c.Gate.VerifyToken = func(string) (time.Time, error) { return time.Now().Add(300 * time.Millisecond), nil }
+		c.Gate.VerifyToken = func(broker.Presented) (time.Time, error) { return time.Now().Add(300 * time.Millisecond), nil }
 	})
 	c := s.dial(t, nil).mustHello(map[string]any{"auth_token": goodToken})
 	if got := c.last(); !strings.Contains(got, "User Authentication Expired") {

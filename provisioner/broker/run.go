@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
+	"net"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -42,13 +42,38 @@ func (b *Broker) start(ctx context.Context) error {
 		close(b.stopped)
 		return err
 	}
+	s, cancel, gone, err := b.launch(ctx)
+	if err != nil {
+		end := func() {
+			defer close(b.stopped)
+			<-gone
+			unlock(lock)
+		}
+		if ctx.Err() != nil {
+			go end()
+		} else {
+			end()
+		}
+		return err
+	}
+	b.mu.Lock()
+	b.server, b.cancel, b.lock = s, cancel, lock
+	b.mu.Unlock()
+	return nil
+}
+
+// launch starts a server and returns it once it is of use, with what ends the
+// gate's work for it. After an error, gone is closed when nothing of it is left.
+func (b *Broker) launch(ctx context.Context) (*server.Server, context.CancelFunc, chan struct{}, error) {
+	gone := make(chan struct{})
+	b.log.starting()
 	// The gate's work ends with the broker, not with the start.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s, err := b.newServer(life)
 	if err != nil {
 		cancel()
-		close(b.stopped)
-		return errors.Join(err, lock.Close())
+		close(gone)
+		return nil, nil, gone, err
 	}
 	returned := make(chan struct{})
 	go func() {
@@ -56,24 +81,25 @@ func (b *Broker) start(ctx context.Context) error {
 		s.Start()
 	}()
 	abandon := func() {
+		defer close(gone)
 		cancel()
 		<-returned // Shutdown must not overtake it
-		b.end(s, lock)
+		shutdown(s)
 	}
 	select {
 	case <-returned:
 	case <-ctx.Done():
 		go abandon()
-		return fmt.Errorf("nats server is not ready: %w", context.Cause(ctx))
+		return nil, nil, gone, fmt.Errorf("nats server is not ready: %w", context.Cause(ctx))
 	}
 	if err := b.ready(s); err != nil {
 		abandon()
-		return err
+		return nil, nil, gone, err
 	}
-	b.mu.Lock()
-	b.server, b.cancel, b.lock = s, cancel, lock
-	b.mu.Unlock()
-	return nil
+	if addr, ok := s.Addr().(*net.TCPAddr); ok {
+		b.port = addr.Port // a port that was any is this one from now on
+	}
+	return s, cancel, nil, nil
 }
 
 // ready reports why s, whose Start has returned, is of no use. The server tells
@@ -91,12 +117,10 @@ func (b *Broker) ready(s *server.Server) error {
 	return nil
 }
 
-// end stops s, which must not be starting, and frees the store.
-func (b *Broker) end(s *server.Server, lock *os.File) {
-	defer close(b.stopped)
+// shutdown ends s, which must not be starting.
+func shutdown(s *server.Server) {
 	s.Shutdown()
 	s.WaitForShutdown()
-	_ = lock.Close() // nothing was written to it; the end of the process unlocks it as well
 }
 
 // Run starts the broker, waits until ctx is done and stops it. It returns nil
@@ -115,18 +139,28 @@ func (b *Broker) Run(ctx context.Context) error {
 // the store and waits until everything has ended. Drain your own connections
 // first: what is on its way is lost. If ctx is done earlier, it returns ctx's
 // error, and the rest goes on by itself. Stopping twice, or what never ran, is
-// no error. Do not stop while Start is at work: end its ctx.
+// no error. Do not stop while Start or
+// Restart is at work: end its ctx.
 func (b *Broker) Stop(ctx context.Context) error {
 	b.mu.Lock()
-	started, s, cancel, lock := b.started, b.server, b.cancel, b.lock
-	b.server = nil
+	started, s, cancel, lock, gone := b.started, b.server, b.cancel, b.lock, b.gone
+	b.server, b.lock = nil, nil
 	b.mu.Unlock()
 	if !started {
 		return nil
 	}
-	if s != nil {
-		cancel()
-		go b.end(s, lock)
+	if lock != nil {
+		go func() {
+			defer close(b.stopped)
+			if s != nil {
+				cancel()
+				shutdown(s)
+			}
+			if gone != nil {
+				<-gone // a server that a restart has ended, or could not start
+			}
+			unlock(lock)
+		}()
 	}
 	select {
 	case <-b.stopped:

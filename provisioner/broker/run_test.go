@@ -2,7 +2,6 @@ package broker_test
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -34,7 +33,6 @@ func TestNewListsEveryMistake(t *testing.T) {
 		"negative limit":      {func(c *broker.Config) { c.MaxConnections = -1 }, []string{"-1 connections"}},
 		"limit above limit":   {func(c *broker.Config) { c.MaxConnections, c.MaxProvisioning = 5, 6 }, []string{"6 provisioning connections", "to 5"}},
 		"hasty":               {func(c *broker.Config) { c.Handshake = time.Millisecond }, []string{"10ms to 1m"}},
-		"no certificate":      {func(c *broker.Config) { c.Certificate = tls.Certificate{} }, []string{"no certificate"}},
 		"node's certificate":  {func(c *broker.Config) { c.Certificate = s.ca.issue(t, wire.RoleNode, "web1") }, []string{`role "node", want "broker"`}},
 		"key of another":      {func(c *broker.Config) { c.Certificate.PrivateKey = newKey(t) }, []string{"key belongs to another"}},
 		"expired certificate": {func(c *broker.Config) { c.Gate.Now = func() time.Time { return time.Now().Add(time.Hour) } }, []string{"expired at"}},

@@ -139,8 +139,8 @@ func (s *site) config(t *testing.T) broker.Config {
 		ClientCAs:     s.ca.pool(),
 		Gate: broker.GateConfig{
 			TrustDomain: trustDomain,
-			VerifyToken: func(text string) (time.Time, error) {
-				if text != goodToken {
+			VerifyToken: func(p broker.Presented) (time.Time, error) {
+				if p.Token != goodToken {
 					return time.Time{}, errToken
 				}
 				return time.Now().Add(time.Minute), nil

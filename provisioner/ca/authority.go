@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,10 +27,18 @@ const (
 // clock is this much late can use it at once.
 const Backdate = 5 * time.Minute
 
-// ErrAuthority means that the authority itself cannot issue: its certificate
-// has expired or is about to, or its key did not sign. The same request may
-// succeed once an operator has mended that.
-var ErrAuthority = errors.New("the authority cannot issue")
+// Reasons why an authority cannot issue. The same request may succeed once an
+// operator has mended that.
+var (
+	// ErrAuthority means that the authority itself is at fault: it has expired
+	// or is not valid yet, or its key did not sign.
+	ErrAuthority = errors.New("the authority cannot issue")
+
+	// ErrExpired means that the authority's certificates have expired, or end
+	// before a certificate of the shortest lifetime would. It is an
+	// [ErrAuthority]. Roll the authority over.
+	ErrExpired = fmt.Errorf("%w: it has expired", ErrAuthority)
+)
 
 // Config configures [New].
 type Config struct {
@@ -42,6 +52,10 @@ type Config struct {
 	// Key is the private key of Issuing. Required. Its Sign method is called
 	// by concurrent calls of Issue.
 	Key crypto.Signer
+
+	// Previous are the authorities that this one has taken over from, the
+	// newest first, at most [MaxPrevious]. Optional.
+	Previous []Previous
 
 	// TrustDomain is the host part of every SPIFFE ID: a lower-case host name.
 	// Required.
@@ -60,25 +74,27 @@ type Config struct {
 }
 
 // An Authority issues and verifies the certificates of one installation. It is
-// immutable and safe for concurrent use if its key is; keys of the standard
-// library are.
+// safe for concurrent use if its key is; keys of the standard library are. All
+// that ever changes of it is which previous authorities it trusts.
 type Authority struct {
+	// Set by New, then read-only.
 	root, issuing *x509.Certificate
 	key           crypto.Signer
 	trustDomain   string
 	maxTTL        time.Duration
 	defaultTTL    time.Duration
 	now           func() time.Time
-
-	roots         *x509.CertPool // root only; never handed out
-	intermediates *x509.CertPool // issuing only; never handed out
-	issuingPEM    string
+	previous      []Previous
 	fingerprint   string
+
+	mu    sync.Mutex // held while trust is replaced
+	trust atomic.Pointer[trust]
 }
 
 // New checks cfg and returns the authority that it describes, or an error that
-// lists everything wrong with it. An authority whose certificates have expired
-// is refused, and that error wraps [ErrAuthority].
+// lists everything wrong with it. Whether it is valid now is not looked at: one
+// that has expired still knows its own, and [Authority.Usable] says that it
+// does not issue.
 func New(cfg Config) (*Authority, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -94,11 +110,12 @@ func New(cfg Config) (*Authority, error) {
 		errs = append(errs, checkCA("issuing", cfg.Issuing)...)
 	}
 	if cfg.Root != nil && cfg.Issuing != nil {
-		errs = append(errs, checkPair(cfg.Root, cfg.Issuing, cfg.Now())...)
+		errs = append(errs, checkPair(cfg.Root, cfg.Issuing)...)
 	}
 	if cfg.Issuing != nil && cfg.Key != nil && !samePublicKey(cfg.Issuing.PublicKey, cfg.Key.Public()) {
 		errs = append(errs, errors.New("key does not belong to the issuing certificate"))
 	}
+	errs = append(errs, cfg.checkPrevious()...)
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("certificate authority: %w", errors.Join(errs...))
 	}
@@ -106,12 +123,9 @@ func New(cfg Config) (*Authority, error) {
 	a := &Authority{
 		root: cfg.Root, issuing: cfg.Issuing, key: cfg.Key, trustDomain: cfg.TrustDomain,
 		maxTTL: cfg.MaxTTL, defaultTTL: cfg.DefaultTTL, now: cfg.Now,
-		roots: x509.NewCertPool(), intermediates: x509.NewCertPool(),
-		issuingPEM: encodePEM(cfg.Issuing.Raw),
+		previous: slices.Clone(cfg.Previous), fingerprint: certificateFingerprint(cfg.Root.Raw),
 	}
-	a.roots.AddCert(a.root)
-	a.intermediates.AddCert(a.issuing)
-	a.fingerprint = certificateFingerprint(a.root.Raw)
+	a.trust.Store(a.newTrust(map[string]bool{}))
 	return a, nil
 }
 
@@ -123,16 +137,39 @@ func (a *Authority) TrustDomain() string { return a.trustDomain }
 // authority.
 func (a *Authority) Fingerprint() string { return a.fingerprint }
 
-// RootsPEM returns the root certificates in PEM, a node's ca.pem.
-func (a *Authority) RootsPEM() string { return encodePEM(a.root.Raw) }
+// RootsPEM returns the root certificates to trust in PEM, a node's ca.pem: the
+// present one, then those of previous authorities that are trusted.
+func (a *Authority) RootsPEM() string { return a.trust.Load().rootsPEM }
 
-// Roots returns a pool of the root certificates. It is the caller's.
-func (a *Authority) Roots() *x509.CertPool { return a.roots.Clone() }
+// TrustPEM returns what a node gets in order to trust the roots: [Authority.RootsPEM],
+// and then the cross certificates by which they vouch for each other.
+func (a *Authority) TrustPEM() string { return a.trust.Load().trustPEM }
+
+// Roots returns a pool of the roots of [Authority.RootsPEM]. It is the caller's.
+func (a *Authority) Roots() *x509.CertPool { return a.trust.Load().roots.Clone() }
 
 // Chain returns what a TLS peer presents, in PEM: the certificate in leafDER,
-// which this authority has issued, and then the issuing one. The certificate is
-// not looked at.
-func (a *Authority) Chain(leafDER []byte) string { return encodePEM(leafDER) + a.issuingPEM }
+// which this authority has issued, and then the issuing one, present or
+// previous. Behind the present one come the cross certificates by which
+// previous roots vouch for the present one, so that whoever knows only those
+// can verify the chain too.
+func (a *Authority) Chain(leafDER []byte) string {
+	if len(a.previous) > 0 {
+		if leaf, err := x509.ParseCertificate(leafDER); err == nil {
+			if c := a.issuerOf(leaf); c != nil && c != a.issuing {
+				return encodePEM(leafDER) + encodePEM(c.Raw)
+			}
+		}
+	}
+	return encodePEM(leafDER) + a.trust.Load().chainPEM
+}
+
+// Usable reports why the authority cannot issue now: the error wraps
+// [ErrExpired], or [ErrAuthority] alone if its time is still to come.
+func (a *Authority) Usable() error {
+	_, _, err := a.validity(MinTTL)
+	return err
+}
 
 // NotAfter returns the last instant at which a certificate of this authority
 // can be valid: the earlier end of root and issuing certificate, in UTC.

@@ -82,11 +82,12 @@ func TestNewRefuses(t *testing.T) {
 		"root of another authority":              {func(c *ca.Config) { c.Root = other.Root }, []string{"not signed by the root"}},
 		"key of the root":                        {func(c *ca.Config) { c.Key = other.RootKey }, []string{"key does not belong"}},
 		"root and issuing swapped":               {func(c *ca.Config) { c.Root, c.Issuing = c.Issuing, c.Root }, []string{"root certificate is not signed by itself"}},
-		"expired":                                {func(c *ca.Config) { c.Now = func() time.Time { return noon.AddDate(6, 0, 0) } }, []string{"issuing certificate expired at 2031-03-01T11:00:00Z"}},
-		"clock far behind":                       {func(c *ca.Config) { c.Now = func() time.Time { return noon.AddDate(-1, 0, 0) } }, []string{"is the clock right"}},
-		"issuing is no CA":                       {pair(func(_, i *x509.Certificate) { i.IsCA = false; i.SubjectKeyId = []byte{1} }), []string{"issuing certificate is not a CA's"}},
-		"issuing may not sign":                   {pair(func(_, i *x509.Certificate) { i.KeyUsage = x509.KeyUsageDigitalSignature }), []string{"issuing certificate may not sign"}},
-		"root allows no CA below it":             {pair(func(r, _ *x509.Certificate) { r.MaxPathLenZero = true }), []string{"path length 0"}},
+		"never both valid": {pair(func(r, i *x509.Certificate) {
+			i.NotBefore, i.NotAfter = r.NotAfter.Add(time.Hour), r.NotAfter.Add(2*time.Hour)
+		}), []string{"at no time both valid"}},
+		"issuing is no CA":           {pair(func(_, i *x509.Certificate) { i.IsCA = false; i.SubjectKeyId = []byte{1} }), []string{"issuing certificate is not a CA's"}},
+		"issuing may not sign":       {pair(func(_, i *x509.Certificate) { i.KeyUsage = x509.KeyUsageDigitalSignature }), []string{"issuing certificate may not sign"}},
+		"root allows no CA below it": {pair(func(r, _ *x509.Certificate) { r.MaxPathLenZero = true }), []string{"path length 0"}},
 		"issuing is only for mail": {pair(func(_, i *x509.Certificate) {
 			i.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageEmailProtection}
 		}), []string{"issuing certificate: "}},
@@ -110,12 +111,30 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestNewOfAnExpiredAuthority(t *testing.T) {
+// TestUsable asks authorities before, within and after their time: each can be
+// made, and only one of them issues.
+func TestUsable(t *testing.T) {
 	t.Parallel()
-	cfg := config(t)
-	cfg.Now = func() time.Time { return noon.AddDate(20, 0, 0) }
-	if _, err := ca.New(cfg); !errors.Is(err, ca.ErrAuthority) {
-		t.Errorf("New error = %v, want %v", err, ca.ErrAuthority)
+	end := config(t).Issuing.NotAfter
+	for name, tt := range map[string]struct {
+		now        time.Time
+		err, never error
+	}{
+		"noon":              {noon, nil, ca.ErrAuthority},
+		"the last minute":   {end.Add(-time.Minute), nil, ca.ErrAuthority},
+		"seconds left":      {end.Add(-time.Second), ca.ErrExpired, nil},
+		"expired":           {end.Add(time.Second), ca.ErrExpired, nil},
+		"twenty years on":   {noon.AddDate(20, 0, 0), ca.ErrExpired, nil},
+		"a year too early":  {noon.AddDate(-1, 0, 0), ca.ErrAuthority, ca.ErrExpired},
+		"expired, as asked": {end.Add(time.Second), ca.ErrAuthority, ca.ErrRequest},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := authority(t, func(c *ca.Config) { c.Now = func() time.Time { return tt.now } })
+			if err := a.Usable(); !errors.Is(err, tt.err) || tt.never != nil && errors.Is(err, tt.never) {
+				t.Errorf("Usable = %v, want %v and not %v", err, tt.err, tt.never)
+			}
+		})
 	}
 }
 

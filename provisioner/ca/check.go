@@ -78,9 +78,8 @@ func checkRoot(c *x509.Certificate) []error {
 	return errs
 }
 
-// checkPair reports what keeps issuing from working below root at the instant
-// now.
-func checkPair(root, issuing *x509.Certificate, now time.Time) []error {
+// checkPair reports what keeps issuing from ever working below root.
+func checkPair(root, issuing *x509.Certificate) []error {
 	var errs []error
 	if bytes.Equal(root.Raw, issuing.Raw) {
 		return append(errs, errors.New("issuing certificate is the root itself, want one signed by it"))
@@ -89,8 +88,13 @@ func checkPair(root, issuing *x509.Certificate, now time.Time) []error {
 		root.CheckSignature(issuing.SignatureAlgorithm, issuing.RawTBSCertificate, issuing.Signature) != nil {
 		errs = append(errs, errors.New("issuing certificate is not signed by the root"))
 	}
-	errs = appendError(errs, checkValid("root", root, now))
-	errs = appendError(errs, checkValid("issuing", issuing, now))
+	both := issuing.NotBefore
+	if root.NotBefore.After(both) {
+		both = root.NotBefore
+	}
+	if both.After(issuing.NotAfter) || both.After(root.NotAfter) {
+		errs = append(errs, errors.New("root and issuing certificate are at no time both valid"))
+	}
 	if len(errs) > 0 {
 		return errs
 	}
@@ -99,7 +103,7 @@ func checkPair(root, issuing *x509.Certificate, now time.Time) []error {
 	roots := x509.NewCertPool()
 	roots.AddCert(root)
 	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
-	if _, err := issuing.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: now, KeyUsages: usages}); err != nil {
+	if _, err := issuing.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: both, KeyUsages: usages}); err != nil {
 		errs = append(errs, fmt.Errorf("issuing certificate: %w", err))
 	}
 	if root.MaxPathLen == 0 && root.MaxPathLenZero {
@@ -109,14 +113,14 @@ func checkPair(root, issuing *x509.Certificate, now time.Time) []error {
 }
 
 // checkValid reports whether the CA certificate c is outside its validity. The
-// error wraps [ErrAuthority].
+// error wraps [ErrAuthority], or [ErrExpired] if that is why.
 func checkValid(part string, c *x509.Certificate, now time.Time) error {
 	if now.Before(c.NotBefore) {
 		return fmt.Errorf("%w: %s certificate is valid from %s, and it is %s; is the clock right?",
 			ErrAuthority, part, stamp(c.NotBefore), stamp(now))
 	}
 	if now.After(c.NotAfter) {
-		return fmt.Errorf("%w: %s certificate expired at %s", ErrAuthority, part, stamp(c.NotAfter))
+		return fmt.Errorf("%w: %s certificate expired at %s", ErrExpired, part, stamp(c.NotAfter))
 	}
 	return nil
 }

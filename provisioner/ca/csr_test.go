@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto"
 	"crypto/ecdsa"
+	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha1"
@@ -243,6 +244,8 @@ func TestParseCSRRefuses(t *testing.T) {
 		"RSA-2049":             {der: rsaKey(wide(2049), 65537), key: true},
 		"RSA-4104":             {der: rsaKey(wide(4104), 65537), key: true},
 		"RSA-16384":            {der: rsaKey(wide(16384), 65537), key: true},
+		"RSA of 60,000 bits":   {der: rsaKey(wide(60_000), 65537), key: true},
+		"RSA exponent 1":       {der: rsaKey(wide(2048), 1), key: true},
 		"RSA exponent 3":       {der: rsaKey(wide(2048), 3), key: true},
 		"RSA exponent even":    {der: rsaKey(wide(2048), 65538), key: true},
 		"RSA modulus even":     {der: rsaKey(new(big.Int).Lsh(big.NewInt(1), 2047), 65537), key: true},
@@ -267,6 +270,7 @@ func TestParseCSRRefuses(t *testing.T) {
 		"no alternative names but bytes": {der: with(pkix.Extension{Id: oidSAN, Value: []byte("web1")})},
 		"data after alternative names":   {der: with(pkix.Extension{Id: oidSAN, Value: append(encode(t, []asn1.RawValue{hello}), 0)})},
 		"alternative names twice":        {der: with(altNames(t, hello), altNames(t, hello))},
+		"an extension twice":             {der: with(extensions(1)[0], extensions(1)[0])},
 		"17 extensions":                  {der: with(extensions(17)...)},
 		"thousands of extensions":        {der: with(extensions(3000)...)},
 		"extensions in two attributes":   {der: rawRequest{attributes: []asn1.RawValue{attribute(t, oidRequest, extensions(1)), attribute(t, oidRequest, extensions(2)[1:])}}.sign(t, key)},
@@ -351,7 +355,13 @@ func FuzzParseCSR(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte("-----BEGIN CERTIFICATE REQUEST-----\n"))
 	f.Add(rawRequest{attributes: []asn1.RawValue{attribute(f, oidChallenge, "x")}}.sign(f, key))
-	for _, k := range keys(f) {
+	// Those with RSA keys are in testdata: to make such a key takes longer than
+	// all that is tried in five seconds.
+	_, ed, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, k := range []crypto.Signer{newEC(f, elliptic.P384()), ed} {
 		f.Add(request(f, k, x509.CertificateRequest{EmailAddresses: []string{"a@b"}, IPAddresses: []net.IP{net.IPv6loopback}}))
 	}
 	a := authority(f, nil)

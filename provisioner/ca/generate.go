@@ -23,7 +23,13 @@ const (
 	authorityBackdate = time.Hour
 )
 
-// maxAuthorityName leaves room for " issuing CA" within ub-common-name.
+// Common names are a name, one of these, and from the second on a number.
+const (
+	rootSuffix    = " root CA"
+	issuingSuffix = " issuing CA"
+)
+
+// maxAuthorityName leaves room for the rest within ub-common-name.
 const maxAuthorityName = 48
 
 // GenerateConfig configures [Generate].
@@ -52,7 +58,14 @@ type Generated struct {
 
 // Generate makes a new root, valid for ten years, and an issuing CA below it,
 // valid for five, each with a P-256 key of its own. Nothing is written.
-func Generate(cfg GenerateConfig) (*Generated, error) {
+//
+// Only the issuing CA has a path length, 0. One on the root would leave no room
+// for a cross certificate when another root takes over.
+func Generate(cfg GenerateConfig) (*Generated, error) { return generate(cfg, 1, nil) }
+
+// generate makes the nth authority of its name. If before is not nil, it takes
+// over the name constraints of that root.
+func generate(cfg GenerateConfig, n int, before *x509.Certificate) (*Generated, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -67,17 +80,23 @@ func Generate(cfg GenerateConfig) (*Generated, error) {
 		return nil, fmt.Errorf("generate authority: %w", errors.Join(errs...))
 	}
 
+	number := ""
+	if n > 1 {
+		number = fmt.Sprintf(" %d", n)
+	}
 	notBefore := cfg.Now().UTC().Add(-authorityBackdate).Truncate(time.Second)
-	root, rootKey, err := newAuthority(&x509.Certificate{
-		Subject:   pkix.Name{CommonName: cfg.Name + " root CA"},
+	template := &x509.Certificate{
+		Subject:   pkix.Name{CommonName: cfg.Name + rootSuffix + number},
 		NotBefore: notBefore, NotAfter: notBefore.AddDate(rootYears, 0, 0),
-		MaxPathLen: 1,
-	}, nil, nil)
+		MaxPathLen: -1,
+	}
+	constrain(template, before)
+	root, rootKey, err := newAuthority(template, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("generate root: %w", err)
 	}
 	issuing, issuingKey, err := newAuthority(&x509.Certificate{
-		Subject:   pkix.Name{CommonName: cfg.Name + " issuing CA"},
+		Subject:   pkix.Name{CommonName: cfg.Name + issuingSuffix + number},
 		NotBefore: notBefore, NotAfter: notBefore.AddDate(issuingYears, 0, 0),
 		MaxPathLen: 0, MaxPathLenZero: true,
 	}, root, rootKey)
@@ -89,6 +108,18 @@ func Generate(cfg GenerateConfig) (*Generated, error) {
 		Issuing: issuing, IssuingPEM: encodePEM(issuing.Raw), IssuingKey: issuingKey,
 		Fingerprint: certificateFingerprint(root.Raw),
 	}, nil
+}
+
+// constrain gives template the name constraints of a certificate, if any.
+func constrain(template, of *x509.Certificate) {
+	if of == nil {
+		return
+	}
+	template.PermittedDNSDomainsCritical = of.PermittedDNSDomainsCritical
+	template.PermittedDNSDomains, template.ExcludedDNSDomains = of.PermittedDNSDomains, of.ExcludedDNSDomains
+	template.PermittedIPRanges, template.ExcludedIPRanges = of.PermittedIPRanges, of.ExcludedIPRanges
+	template.PermittedEmailAddresses, template.ExcludedEmailAddresses = of.PermittedEmailAddresses, of.ExcludedEmailAddresses
+	template.PermittedURIDomains, template.ExcludedURIDomains = of.PermittedURIDomains, of.ExcludedURIDomains
 }
 
 // newAuthority makes a key and signs a CA certificate for it after template,

@@ -65,7 +65,8 @@ func Serial(c *x509.Certificate) string { return c.SerialNumber.Text(16) }
 
 // Issue signs a certificate for r. Nothing is stored: whoever calls it decides
 // whether the certificate leaves the process. The error wraps [ErrRequest] if
-// the request is at fault, and [ErrAuthority] if the authority is. Issue may be
+// the request is at fault, and [ErrAuthority] if the authority is, which is
+// [ErrExpired] where that is why. Issue may be
 // called concurrently; with a P-256 key in memory it takes about 0.2 ms of one core.
 func (a *Authority) Issue(r Request) (*Certificate, error) {
 	s, err := a.subject(&r)
@@ -87,7 +88,7 @@ func (a *Authority) Issue(r Request) (*Certificate, error) {
 		return nil, fmt.Errorf("issue certificate for %q: %w: %w", r.Name, ErrAuthority, err)
 	}
 	return &Certificate{
-		DER: der, Chain: a.Chain(der), Serial: template.SerialNumber.Text(16),
+		DER: der, Chain: encodePEM(der) + a.trust.Load().chainPEM, Serial: template.SerialNumber.Text(16),
 		NotBefore: template.NotBefore, NotAfter: template.NotAfter, PublicKeyHash: hash,
 	}, nil
 }
@@ -140,7 +141,7 @@ func (a *Authority) validity(ttl time.Duration) (notBefore, notAfter time.Time, 
 		}
 	}
 	if left := notAfter.Sub(now.Truncate(time.Second)); left < MinTTL {
-		return time.Time{}, time.Time{}, fmt.Errorf("%w: it expires at %s, in less than %v", ErrAuthority, stamp(notAfter), MinTTL)
+		return time.Time{}, time.Time{}, fmt.Errorf("%w: it ends at %s, in less than %v", ErrExpired, stamp(notAfter), MinTTL)
 	}
 	return notBefore, notAfter, nil
 }

@@ -119,16 +119,14 @@ func TestValidity(t *testing.T) {
 		"not before the authority":  {cfg.Issuing.NotBefore.Add(time.Minute), time.Hour, cfg.Issuing.NotBefore, cfg.Issuing.NotBefore.Add(time.Hour + time.Minute), nil},
 		"not after the authority":   {cfg.Issuing.NotAfter.Add(-time.Hour), 0, cfg.Issuing.NotAfter.Add(-time.Hour - ca.Backdate), cfg.Issuing.NotAfter, nil},
 		"a last minute":             {cfg.Issuing.NotAfter.Add(-time.Minute), 0, cfg.Issuing.NotAfter.Add(-time.Minute - ca.Backdate), cfg.Issuing.NotAfter, nil},
-		"less than a minute":        {cfg.Issuing.NotAfter.Add(-time.Minute + time.Second), 0, time.Time{}, time.Time{}, ca.ErrAuthority},
-		"the authority has expired": {cfg.Issuing.NotAfter.Add(time.Second), 0, time.Time{}, time.Time{}, ca.ErrAuthority},
+		"less than a minute":        {cfg.Issuing.NotAfter.Add(-time.Minute + time.Second), 0, time.Time{}, time.Time{}, ca.ErrExpired},
+		"the authority has expired": {cfg.Issuing.NotAfter.Add(time.Second), 0, time.Time{}, time.Time{}, ca.ErrExpired},
 		"the clock is behind it":    {cfg.Issuing.NotBefore.Add(-time.Second), 0, time.Time{}, time.Time{}, ca.ErrAuthority},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			now := noon // New refuses what has expired
-			a := authority(t, func(c *ca.Config) { c.Now = func() time.Time { return now } })
-			now = tt.now
+			a := authority(t, func(c *ca.Config) { c.Now = func() time.Time { return tt.now } })
 			r := requests()["node"]
 			r.PublicKey, r.TTL = newEC(t, elliptic.P256()).Public(), tt.ttl
 			if tt.err != nil {

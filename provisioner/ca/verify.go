@@ -40,7 +40,8 @@ func (a *Authority) verify(leaf *x509.Certificate, intermediates []*x509.Certifi
 	if at.IsZero() {
 		at = a.now()
 	}
-	pool := a.intermediates
+	t := a.trust.Load()
+	pool := t.intermediates
 	if len(intermediates) > 0 {
 		pool = pool.Clone()
 		for _, c := range intermediates {
@@ -49,7 +50,7 @@ func (a *Authority) verify(leaf *x509.Certificate, intermediates []*x509.Certifi
 	}
 	// Every profile has clientAuth, and one without it is not ours.
 	if _, err := leaf.Verify(x509.VerifyOptions{
-		Roots: a.roots, Intermediates: pool, CurrentTime: at,
+		Roots: t.roots, Intermediates: pool, CurrentTime: at,
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}); err != nil {
 		return "", "", err

@@ -1,14 +1,18 @@
 // Package natsapi is the edge between NATS and the provisioner: it takes
-// requests off the two subjects of enrollment, decodes them, has them decided
+// requests off the subjects of enrollment and renewal, decodes them, has them decided
 // and sends the replies.
 //
 // It trusts nothing in a message. Who sent it, it takes from the broker: the
 // services are imported with `share: true`, so each request carries the
-// connection's address in a header that clients cannot set (package broker).
+// connection's address, account and user in a header that clients cannot set
+// (package broker).
 //
 // Work in hand is bounded. A request for which there is no room is answered
 // `busy` at once, with a time to come back at that spreads all who were told
-// so over the measured rate; see [spreader].
+// so over the measured rate; see [spreader] and busy.go.
+//
+// Sealed requests are opened here, by the workers, and whatever is said to them
+// from then on is sealed as well; see sealed.go.
 package natsapi
 
 import (
@@ -25,6 +29,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
+	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/provisioner"
 )
@@ -35,7 +40,15 @@ type Config struct {
 	Provisioner  *provisioner.Provisioner // required
 	Installation string                   // required: id of the store, in every reply
 
-	// Prefix stands before both subjects, for a service of its own beside
+	// Opener opens sealed requests. Optional; without one they are answered
+	// [wire.CodeSealedUnsupported], in plain.
+	Opener *seal.Opener
+
+	// Budget is charged for opening what strangers sealed. Share it with the
+	// provisioner. Optional; nil bounds nothing.
+	Budget *provisioner.Budget
+
+	// Prefix stands before all subjects, for a service of its own beside
 	// others. Optional.
 	Prefix string
 
@@ -59,7 +72,7 @@ type Config struct {
 	Now func() time.Time
 }
 
-// A Service answers enroll requests and confirmations. Make one with [New] and
+// A Service answers enroll requests, renewals and confirmations. Make one with [New] and
 // start it with Run.
 type Service struct {
 	cfg      Config
@@ -114,21 +127,39 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	// taken gets its reply.
 	work := context.WithoutCancel(ctx)
 	requests := make(chan *nats.Msg, s.cfg.Queue)
+	excess := make(chan *nats.Msg, maxExcess)
 	take := func(m *nats.Msg) {
+		if m.Reply == "" {
+			// Nobody waits for the answer, or it is one of our own that a
+			// requester has aimed at us: answering those would go on forever.
+			return
+		}
 		select {
 		case requests <- m:
+			return
 		default:
-			s.busy(work, m)
+		}
+		// See busy.go for what happens when neither has room.
+		select {
+		case requests <- m:
+		case excess <- m:
 		}
 	}
 	var subs []*nats.Subscription
-	for _, subject := range []string{wire.SubjectEnroll, wire.SubjectApplied} {
+	for _, subject := range []string{wire.SubjectEnroll, wire.SubjectApplied, wire.SubjectRenew} {
 		sub, err := s.cfg.Conn.QueueSubscribe(s.cfg.Prefix+subject, wire.QueueProvisioners, take)
 		if err != nil {
 			return errors.Join(fmt.Errorf("nats edge: subscribe %s: %w", subject, err), drain(subs))
 		}
 		subs = append(subs, sub)
 	}
+	// Without a queue group: every process hears every node.
+	events := newEvents()
+	sub, err := s.cfg.Conn.Subscribe(wire.AllNodeEvents, events.put)
+	if err != nil {
+		return errors.Join(fmt.Errorf("nats edge: subscribe %s: %w", wire.AllNodeEvents, err), drain(subs))
+	}
+	subs = append(subs, sub)
 	if err := s.cfg.Conn.Flush(); err != nil {
 		return errors.Join(fmt.Errorf("nats edge: %w", err), drain(subs))
 	}
@@ -141,14 +172,31 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 			return nil
 		})
 	}
+	for range busyWorkers() {
+		g.Go(func() error {
+			for m := range excess {
+				s.busy(work, m)
+			}
+			return nil
+		})
+	}
+	g.Go(func() error {
+		for m := range events.queue {
+			events.took(m)
+			s.hear(work, m)
+		}
+		return nil
+	})
 	g.Go(func() error { s.spread.run(ctx); return nil })
 	if ready != nil {
 		ready()
 	}
 	<-ctx.Done()
 	s.cfg.Log.InfoContext(work, "provisioner stopping, requests in hand are finished first", "requests", s.inFlight.Load()+int64(len(requests)))
-	err := drain(subs)
+	err = drain(subs)
 	close(requests) // after drain nobody calls take
+	close(events.queue)
+	close(excess)
 	if werr := g.Wait(); werr != nil {
 		err = errors.Join(err, werr)
 	}
@@ -180,65 +228,99 @@ func (s *Service) serve(ctx context.Context, m *nats.Msg) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	s.inFlight.Add(1)
-	reply := s.answer(ctx, m)
+	c := newCall(m)
+	reply := s.answer(ctx, c)
 	s.inFlight.Add(-1)
 	s.spread.done()
-	s.respond(ctx, m, reply)
+	s.respond(ctx, c, reply)
+}
+
+// survive ends a panic over one message, which is logged. Defer it.
+func (s *Service) survive(ctx context.Context, m *nats.Msg) {
+	if r := recover(); r != nil {
+		s.cfg.Log.ErrorContext(ctx, "message panicked", "subject", m.Subject, "err", fmt.Sprint(r), "stack", string(debug.Stack()))
+	}
 }
 
 // answer decides over a request. A panic on the way is a bug, but one request
 // must not take the others down with it: Choria's provisioner died of a single
 // CSR that was not PEM.
-func (s *Service) answer(ctx context.Context, m *nats.Msg) (reply *wire.Reply) {
+func (s *Service) answer(ctx context.Context, c *call) (reply *wire.Reply) {
 	defer func() {
 		if r := recover(); r != nil {
-			s.cfg.Log.ErrorContext(ctx, "request panicked", "subject", m.Subject, "err", fmt.Sprint(r), "stack", string(debug.Stack()))
+			s.cfg.Log.ErrorContext(ctx, "request panicked", "subject", c.Subject, "err", fmt.Sprint(r), "stack", string(debug.Stack()))
 			reply = &wire.Reply{Refusal: (&provisioner.Refusal{Code: wire.CodeUnavailable}).Message()}
 		}
 	}()
-	if m.Subject == s.cfg.Prefix+wire.SubjectApplied {
-		return s.applied(ctx, m)
+	if c.forged {
+		return s.malformed(ctx, errForged, c)
 	}
-	return s.enroll(ctx, m)
+	switch c.Subject {
+	case s.cfg.Prefix + wire.SubjectApplied:
+		return s.applied(ctx, c)
+	case s.cfg.Prefix + wire.SubjectRenew:
+		return s.renew(ctx, c)
+	}
+	return s.enroll(ctx, c)
 }
 
-func (s *Service) enroll(ctx context.Context, m *nats.Msg) *wire.Reply {
-	source := sourceOf(m)
-	r, err := wire.DecodeEnroll(m.Data)
+func (s *Service) isApplied(c *call) bool { return c.Subject == s.cfg.Prefix+wire.SubjectApplied }
+
+func (s *Service) enroll(ctx context.Context, c *call) *wire.Reply {
+	r, err := decode(s, c, wire.DecodeEnroll)
 	if err != nil {
-		return s.malformed(ctx, err, source)
+		return s.malformed(ctx, err, c)
 	}
-	enrolled, err := s.cfg.Provisioner.Enroll(ctx, r, source)
+	if err := s.ofItsConnection(c, r); err != nil {
+		return &wire.Reply{ID: r.ID, Refusal: s.cfg.Provisioner.Reject(ctx, wire.CodeSealedInvalid, err, c.source).Message()}
+	}
+	enrolled, err := s.cfg.Provisioner.Enroll(ctx, r, c.source)
 	if err != nil {
 		return &wire.Reply{ID: r.ID, Refusal: message(err)}
 	}
 	return &wire.Reply{ID: r.ID, Enrolled: enrolled}
 }
 
-func (s *Service) applied(ctx context.Context, m *nats.Msg) *wire.Reply {
-	source := sourceOf(m)
-	a, err := wire.DecodeApplied(m.Data)
+// renew answers a renewal. It is never sealed: its connection is TLS.
+func (s *Service) renew(ctx context.Context, c *call) *wire.Reply {
+	r, err := wire.DecodeRenew(c.Data)
 	if err != nil {
-		return s.malformed(ctx, err, source)
+		return s.malformed(ctx, err, c)
 	}
-	if err := s.cfg.Provisioner.Applied(ctx, a, source); err != nil {
+	enrolled, err := s.cfg.Provisioner.Renew(ctx, r, c.source)
+	if err != nil {
+		return &wire.Reply{ID: r.ID, Refusal: message(err)}
+	}
+	return &wire.Reply{ID: r.ID, Enrolled: enrolled}
+}
+
+func (s *Service) applied(ctx context.Context, c *call) *wire.Reply {
+	a, err := decode(s, c, wire.DecodeApplied)
+	if err != nil {
+		return s.malformed(ctx, err, c)
+	}
+	if err := s.cfg.Provisioner.Applied(ctx, a, c.source); err != nil {
 		return &wire.Reply{ID: a.ID, Refusal: message(err)}
 	}
 	return &wire.Reply{ID: a.ID, Applied: &wire.Accepted{Serial: a.Serial}}
 }
 
-// malformed answers what could not be decoded.
-func (s *Service) malformed(ctx context.Context, err error, source provisioner.Source) *wire.Reply {
+// malformed answers what could not be opened or decoded.
+func (s *Service) malformed(ctx context.Context, err error, c *call) *wire.Reply {
 	code := wire.CodeBadRequest
 	switch {
 	case errors.Is(err, wire.ErrTooLarge):
 		code = wire.CodeTooLarge
 	case errors.Is(err, wire.ErrVersion):
 		code = wire.CodeUnsupportedVersion
-	case errors.Is(err, wire.ErrSealed):
+	case errors.Is(err, errBudget):
+		code = wire.CodeSourceLimited
+	case errors.Is(err, seal.ErrOpen), errors.Is(err, seal.ErrUnknownKey):
+		code = wire.CodeSealedInvalid
+	case errors.Is(err, wire.ErrSealed) && s.cfg.Opener == nil:
 		code = wire.CodeSealedUnsupported
 	}
-	refusal := s.cfg.Provisioner.Reject(ctx, code, err, source).Message()
+	refusal := s.cfg.Provisioner.Reject(ctx, code, err, c.source).Message()
 	if code == wire.CodeUnsupportedVersion {
 		refusal.Versions = wire.SupportedVersions
 	}
@@ -254,49 +336,70 @@ func message(err error) *wire.Refusal {
 	return r.Message()
 }
 
-// busy answers a request that there is no room for. It decodes nothing but the
-// id, for the node ignores replies without it.
-func (s *Service) busy(ctx context.Context, m *nats.Msg) {
-	var peek struct {
-		Body struct {
-			ID string `json:"id"`
-		} `json:"body"`
-	}
-	if len(m.Data) <= wire.MaxMessageBytes {
-		_ = json.Unmarshal(m.Data, &peek) // what is malformed is told so when there is room
-	}
-	refusal := (&provisioner.Refusal{Code: wire.CodeBusy, After: s.spread.next()}).Message()
-	s.respond(ctx, m, &wire.Reply{ID: peek.Body.ID, Refusal: refusal})
-}
-
-// respond sends a reply. If it is lost, the node asks again.
-func (s *Service) respond(ctx context.Context, m *nats.Msg, reply *wire.Reply) {
-	if m.Reply == "" {
-		return // nobody listens
-	}
+// respond sends a reply, sealed if the request was. If it is lost, the node asks
+// again.
+func (s *Service) respond(ctx context.Context, c *call, reply *wire.Reply) {
 	reply.Installation = s.cfg.Installation
-	b, err := wire.Encode(reply)
+	var b []byte
+	var err error
+	if c.sealer != nil {
+		b, err = c.sealer.EncodeReply(reply)
+	} else {
+		b, err = wire.Encode(reply)
+	}
 	if err == nil {
-		err = m.Respond(b)
+		err = c.Respond(b)
 	}
 	if err != nil {
-		s.cfg.Log.WarnContext(ctx, "reply lost", "subject", m.Subject, "err", err)
+		s.cfg.Log.WarnContext(ctx, "reply lost", "subject", c.Subject, "err", err)
 	}
 }
+
+// A call is a request with what is known of its sender.
+type call struct {
+	*nats.Msg
+	source provisioner.Source
+	user   string            // of the connection, as the broker reports it: the nkey if it has proven one
+	sealer *seal.ReplySealer // of a sealed request that was opened, else nil
+	forged bool              // more than the broker has said of the sender: see newCall
+}
+
+// errForged means that a request came with a header that only the broker writes.
+var errForged = errors.New("the request carries a " + requestInfoHeader + " of its own")
 
 // requestInfo is the part that we use of what the broker says of a requester,
 // in the header that `share: true` adds (server.ClientInfo of nats-server).
 type requestInfo struct {
-	Host string `json:"host"`
+	Host    string `json:"host"`
+	Account string `json:"acc"`
+	User    string `json:"user"` // what the gate registered: in accountFleet the identity in the certificate, else the nkey if one was proven
 }
 
-// requestInfoHeader is overwritten by the broker whatever a client sent.
+// accountFleet is broker.AccountFleet: edges do not import each other.
+const accountFleet = "FLEET"
+
+// requestInfoHeader is what the broker says of a requester. It takes out one
+// that a client has sent, but can be had to miss it: nats-server 2.15.2 gives up
+// where the name of the header stands twice in a row, as in the value of another
+// header. So there may be two, of which the broker's is the last.
 const requestInfoHeader = "Nats-Request-Info"
 
-func sourceOf(m *nats.Msg) provisioner.Source {
-	var info requestInfo
-	if h := m.Header.Get(requestInfoHeader); h != "" {
-		_ = json.Unmarshal([]byte(h), &info) // ours; an empty address is "unknown"
+// newCall takes the sender of a message from what the broker says. Who adds
+// anything to that is refused, under the address that the broker gives.
+func newCall(m *nats.Msg) *call {
+	said := m.Header[requestInfoHeader]
+	if len(said) == 0 {
+		return &call{Msg: m} // from an account of our own
 	}
-	return provisioner.Source{Address: info.Host}
+	var info requestInfo
+	_ = json.Unmarshal([]byte(said[len(said)-1]), &info) // ours; an empty address is "unknown"
+	c := &call{Msg: m, source: provisioner.Source{Address: info.Host}, user: info.User}
+	if c.forged = len(said) > 1; c.forged {
+		c.user = ""
+		return c
+	}
+	if info.Account == accountFleet {
+		c.source.Node = wire.Identity(info.User) // the gate has parsed it
+	}
+	return c
 }

@@ -32,7 +32,7 @@ func TestMessagesThatAreNoRequests(t *testing.T) {
 		"not JSON":              {wire.SubjectEnroll, `hello`, wire.CodeBadRequest},
 		"an unknown member":     {wire.SubjectEnroll, `{"v":1,"sealed":false,"x":1,"body":{}}`, wire.CodeBadRequest},
 		"another version":       {wire.SubjectEnroll, `{"v":2,"x":1}`, wire.CodeUnsupportedVersion},
-		"a sealed message":      {wire.SubjectEnroll, `{"v":1,"sealed":true,"key":"k","enc":"AA==","ct":"AA=="}`, wire.CodeSealedUnsupported},
+		"a sealed message":      {wire.SubjectEnroll, `{"v":1,"sealed":true,"key":"k","enc":"AA==","ct":"AA=="}`, wire.CodeSealedInvalid},
 		"too many facts":        {wire.SubjectEnroll, large, wire.CodeTooLarge},
 		"a request as applied":  {wire.SubjectApplied, `{"v":1,"sealed":false,"body":{"id":"x","token":"y"}}`, wire.CodeBadRequest},
 		"applied in version 99": {wire.SubjectApplied, `{"v":99}`, wire.CodeUnsupportedVersion},
@@ -203,5 +203,40 @@ func TestAReplyAimedAtAnother(t *testing.T) {
 	if err != nil || reply.ID != r.ID {
 		t.Errorf("reply = %+v, %v, want one to request %s", reply, err, r.ID)
 	}
+	f.Check()
+}
+
+// TestAHiddenHeaderIsNotBelieved sends a header of the broker's together with
+// another whose value makes nats-server miss it, so that both arrive: nothing
+// of the first is believed, in plain or sealed.
+func TestAHiddenHeaderIsNotBelieved(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	nc := f.Dial(n.Token)
+	b, err := wire.Encode(n.Request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := nats.NewMsg(wire.SubjectEnroll)
+	m.Data = b
+	m.Header["A"] = []string{"Nats-Request-InfoNats-Request-Info"}
+	m.Header["Nats-Request-Info"] = []string{`{"acc":"FLEET","user":"web1.example.net","host":"198.51.100.7"}`}
+	got, err := nc.RequestMsgWithContext(f.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := wire.DecodeReply(got.Data)
+	if err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeBadRequest {
+		t.Errorf("reply = %+v, %v, want %s", r, err, wire.CodeBadRequest)
+	}
+	if f.Record("web1.example.net") != nil {
+		t.Error("the request was granted")
+	}
+	events := f.Events()
+	if last := events[len(events)-1]; last.Source != "127.0.0.1" || last.Code != wire.CodeBadRequest {
+		t.Errorf("reported as %+v, want the address that the broker says", last)
+	}
+	f.Enroll(n)
 	f.Check()
 }

@@ -25,16 +25,21 @@ type cloudEvent struct {
 // the truth, which is in the records, and a slow disk must not hold up
 // enrollment for it.
 func (s *Store) Emit(e provisioner.Event) {
-	b, err := json.Marshal(cloudEvent{
-		SpecVersion: "1.0", ID: wire.NewID(), Source: "io.muster.provisioner/" + s.installation.ID, Type: string(e.Type),
-		Subject: e.Node, Time: e.Time.UTC(), DataContentType: "application/json", Data: e,
-	})
+	b, err := s.cloudEvent(e)
 	if err == nil {
 		err = s.nc.Publish(eventSubject(e), b)
 	}
 	if err != nil {
 		s.log.Warn("event lost", "subject", e.Type, "node", e.Node, "err", err)
 	}
+}
+
+// cloudEvent encodes an event.
+func (s *Store) cloudEvent(e provisioner.Event) ([]byte, error) {
+	return json.Marshal(cloudEvent{
+		SpecVersion: "1.0", ID: wire.NewID(), Source: "io.muster.provisioner/" + s.installation.ID, Type: string(e.Type),
+		Subject: e.Node, Time: e.Time.UTC(), DataContentType: "application/json", Data: e,
+	})
 }
 
 // eventSubject is where an event goes: by type, then by node. What a stranger

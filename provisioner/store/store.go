@@ -25,6 +25,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -37,14 +39,17 @@ import (
 // Streams and their subjects. They are never renamed.
 const (
 	streamNodes    = "MUSTER_NODES"
+	streamClaims   = "MUSTER_CLAIMS"
 	streamEntries  = "MUSTER_ENTRIES"
 	streamEvents   = "MUSTER_EVENTS"
 	streamAttempts = "MUSTER_ATTEMPTS"
 
 	subjectNode         = "muster.node."
+	subjectClaims       = "muster.claims."
 	subjectEntries      = "muster.entry.>"
 	subjectInstallation = "muster.entry.installation"
 	subjectGrant        = "muster.entry.grant."
+	subjectToken        = "muster.entry.token."
 	subjectEvent        = "muster.event."
 	subjectAttempt      = "muster.attempt."
 )
@@ -53,7 +58,7 @@ const (
 // a node. More would let a node that flaps fill the disk.
 const History = 64
 
-// Bounds of the event streams; the oldest go first. An event is about 500
+// Bounds of the event streams on a disk that has room; the oldest go first. An event is about 500
 // bytes.
 const (
 	maxEventBytes   = 1 << 30
@@ -79,8 +84,17 @@ type Config struct {
 	// compared with what an existing one is bound to. Required.
 	CAFingerprint string
 
+	// Former are the fingerprints of authorities that have vouched for this
+	// one: a store that is bound to one of them is bound to this one from now
+	// on. The caller has verified that they did. Optional.
+	Former []string
+
 	// Replicas of each stream, 1 to 5. Default 1.
 	Replicas int
+
+	// Capacity is how many bytes the disk of the streams has for them; a quarter
+	// of it is the most that reports may take. Optional; zero is no bound.
+	Capacity int64
 
 	// Timeout bounds the answer to one read. Optional; default 12 s, since a
 	// cluster that lost its leader answers again after 4 to 9 s (measured).
@@ -99,9 +113,15 @@ type Store struct {
 	nc           *nats.Conn
 	nodes        jetstream.Stream
 	entries      jetstream.Stream
+	claims       jetstream.Stream
+	revocations  jetstream.Stream
 	installation Installation
+	replicas     int
+	capacity     int64
 	timeout      time.Duration
 	log          *slog.Logger
+
+	room atomic.Int64 // bytes that are not held back for revocations; see SetRoom
 }
 
 // Installation is what ties a store to its certificate authority.
@@ -109,6 +129,10 @@ type Installation struct {
 	ID            string    `json:"id"`
 	CAFingerprint string    `json:"ca"` // hex SHA-256 of the root certificate
 	CreatedAt     time.Time `json:"created_at"`
+
+	// Former are the authorities that the store was bound to before, the oldest
+	// first.
+	Former []Binding `json:"former,omitempty"`
 }
 
 // Open connects a Store to its streams, which it makes if they are missing. It
@@ -134,8 +158,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	s := &Store{js: js, nc: cfg.Conn, timeout: cfg.Timeout, log: cfg.Log}
-	for _, c := range streams(cfg.Replicas) {
+	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, timeout: cfg.Timeout, log: cfg.Log}
+	s.room.Store(math.MaxInt64)
+	for _, c := range streams(cfg.Replicas, cfg.Capacity) {
 		stream, err := js.CreateOrUpdateStream(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("store: stream %s: %w", c.Name, err)
@@ -143,11 +168,15 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		switch c.Name {
 		case streamNodes:
 			s.nodes = stream
+		case streamClaims:
+			s.claims = stream
 		case streamEntries:
 			s.entries = stream
+		case streamRevocations:
+			s.revocations = stream
 		}
 	}
-	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Now().UTC().Truncate(time.Second)); err != nil {
+	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Former, cfg.Now().UTC().Truncate(time.Second)); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	return s, nil
@@ -155,51 +184,39 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 
 // streams are the configurations of all streams. None has a maximum age: a
 // clock that jumps must not delete anything.
-func streams(replicas int) []jetstream.StreamConfig {
+func streams(replicas int, capacity int64) []jetstream.StreamConfig {
 	// With one replica a direct read is answered by the only copy. With more it
 	// may come from one that lags, so those reads go to the leader.
 	direct := replicas == 1
 	// Events are reports: what a power failure takes of the last moment is in the
 	// records. Syncing each of them as well made enrollment slower by a fifth to
 	// two fifths (measured, BenchmarkEnroll). Only one replica can do without.
-	reports := jetstream.DefaultPersistMode
+	mode := jetstream.DefaultPersistMode
 	if replicas == 1 {
-		reports = jetstream.AsyncPersistMode
+		mode = jetstream.AsyncPersistMode
+	}
+	// A node that publishes an event chooses where the acknowledgement would go,
+	// and that is a subject of this account: another's record, or JetStream's
+	// API. So reports are not acknowledged; nobody waits for it.
+	eventBytes, attemptBytes := int64(maxEventBytes), int64(maxAttemptBytes)
+	if capacity > 0 {
+		eventBytes, attemptBytes = min(eventBytes, capacity/4), min(attemptBytes, capacity/16)
 	}
 	return []jetstream.StreamConfig{
 		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true,
 			Description: "one subject per identity; its revisions are the node's history"},
+		// A message that is gone would be a use that is back: never a key-value
+		// bucket, whose history ends at 64.
+		{Name: streamClaims, Subjects: []string{subjectClaims + "*"}, MaxMsgsPerSubject: -1, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct,
+			Description: "one subject per limited token; what is spent of it"},
 		{Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct,
-			Description: "installation, grants"},
-		{Name: streamEvents, Subjects: []string{subjectEvent + ">", wire.AllNodeEvents}, MaxBytes: maxEventBytes, Replicas: replicas, AllowDirect: true, PersistMode: reports,
+			Description: "installation, grants, tokens seen, signers, CRLs, the clock's mark"},
+		revocationsStream(replicas, direct),
+		{Name: streamEvents, Subjects: []string{subjectEvent + ">", wire.AllNodeEvents}, MaxBytes: eventBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "CloudEvents of provisioners and nodes"},
-		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: maxAttemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: reports,
+		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "attempts that failed authentication"},
 	}
-}
-
-// bind reads the installation from the store or, in a new store, writes it.
-// Two provisioners that open a new store at once write under the same
-// condition; the second reads what the first wrote.
-func (s *Store) bind(ctx context.Context, fingerprint string, now time.Time) error {
-	for range 3 {
-		_, err := s.last(ctx, s.entries, subjectInstallation, &s.installation)
-		if err == nil {
-			if s.installation.CAFingerprint != fingerprint {
-				return fmt.Errorf("%w: it is bound to the CA certificate %s, ours is %s: use the data directory that belongs to this CA",
-					ErrInstallation, s.installation.CAFingerprint, fingerprint)
-			}
-			return nil
-		}
-		if !errors.Is(err, jetstream.ErrMsgNotFound) {
-			return fmt.Errorf("read installation: %w", err)
-		}
-		_, err = s.put(ctx, subjectInstallation, Installation{ID: wire.NewID(), CAFingerprint: fingerprint, CreatedAt: now}, 0)
-		if err != nil && !errors.Is(err, provisioner.ErrConflict) {
-			return fmt.Errorf("write installation: %w", err)
-		}
-	}
-	return errors.New("installation: written and not found")
 }
 
 // Installation returns the id and binding of the store.
@@ -216,17 +233,21 @@ func (s *Store) Record(ctx context.Context, id wire.Identity) (*provisioner.Reco
 		return nil, 0, fmt.Errorf("read record of %q: %w", id, err)
 	}
 	if err := r.Check(); err != nil {
-		return nil, 0, err
+		return nil, 0, fmt.Errorf("%w: %w", provisioner.ErrRecord, err)
 	}
 	if r.Identity != id {
-		return nil, 0, fmt.Errorf("read record of %q: it is of %q", id, r.Identity)
+		return nil, 0, fmt.Errorf("read record of %q: %w: it is of %q", id, provisioner.ErrRecord, r.Identity)
 	}
 	return &r, provisioner.Revision(revision), nil
 }
 
 // Put implements [provisioner.Store].
 func (s *Store) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
-	revision, err := s.put(ctx, subjectNode+r.Identity.SubjectToken(), r, uint64(after))
+	put := s.put
+	if r.State == provisioner.StateRevoked || r.State == provisioner.StateRetired {
+		put = s.putAnyway
+	}
+	revision, err := put(ctx, subjectNode+r.Identity.SubjectToken(), r, uint64(after))
 	if err != nil {
 		return 0, fmt.Errorf("write record of %q: %w", r.Identity, err)
 	}
@@ -252,8 +273,12 @@ func (s *Store) PutGrant(ctx context.Context, g *provisioner.Grant) error {
 	if err != nil {
 		return fmt.Errorf("write grant for %q: %w", g.Identity, err)
 	}
-	if _, err := s.js.Publish(ctx, subjectGrant+g.Identity.SubjectToken(), b); err != nil {
+	subject := subjectGrant + g.Identity.SubjectToken()
+	if err := s.take(subject, b); err != nil {
 		return fmt.Errorf("write grant for %q: %w", g.Identity, err)
+	}
+	if _, err := s.js.Publish(ctx, subject, b); err != nil {
+		return fmt.Errorf("write grant for %q: %w", g.Identity, full(err))
 	}
 	return nil
 }
@@ -268,19 +293,37 @@ func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject strin
 		return 0, err
 	}
 	if err := json.Unmarshal(m.Data, dst); err != nil {
-		return 0, fmt.Errorf("sequence %d: %w", m.Sequence, err)
+		return 0, fmt.Errorf("%w: sequence %d: %w", provisioner.ErrRecord, m.Sequence, err)
 	}
 	return m.Sequence, nil
 }
 
 // put writes one message if the subject's last sequence is still after. It
 // returns [provisioner.ErrConflict] if it is not; after any other error the
-// message may be stored or may yet be.
+// message may be stored or may yet be, but for [provisioner.ErrStoreFull].
 func (s *Store) put(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return 0, err
 	}
+	if err := s.take(subject, b); err != nil {
+		return 0, err
+	}
+	return s.publish(ctx, subject, b, after)
+}
+
+// putAnyway is put for what may take up the room that is held back: what keeps
+// somebody out, and what is bounded and small.
+func (s *Store) putAnyway(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	return s.publish(ctx, subject, b, after)
+}
+
+// publish does the work of put.
+func (s *Store) publish(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
 	// Asynchronous: the broker has many writes in hand at once, each of which
 	// waits for its own acknowledgement here.
 	f, err := s.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, jetstream.WithExpectLastSequencePerSubject(after),
@@ -296,7 +339,7 @@ func (s *Store) put(ctx context.Context, subject string, v any, after uint64) (u
 		if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
 			return 0, fmt.Errorf("%w (%w)", provisioner.ErrConflict, err)
 		}
-		return 0, err
+		return 0, full(err)
 	case <-ctx.Done():
 		return 0, fmt.Errorf("no acknowledgement: %w", ctx.Err())
 	}

@@ -50,7 +50,7 @@ func start(t *testing.T, dir string) (s *site, stop func()) {
 		Listen: "127.0.0.1:0", StoreDir: dir, Certificate: certificate(t), ClientCAs: x509.NewCertPool(),
 		Gate: broker.GateConfig{
 			TrustDomain: "fleet.test",
-			VerifyToken: func(string) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },
+			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },
 			AdmitNode:   func(context.Context, wire.Identity, string) error { return errors.New("no nodes here") },
 		},
 	})
@@ -472,21 +472,29 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		names = append(names, info.Config.Name)
 		infos[info.Config.Name] = info
 	}
-	if want := []string{"MUSTER_ATTEMPTS", "MUSTER_ENTRIES", "MUSTER_EVENTS", "MUSTER_NODES"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
+	if want := []string{"MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_ENTRIES", "MUSTER_EVENTS", "MUSTER_NODES", "MUSTER_REVOCATIONS"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
 		t.Fatalf("streams %v, want %v", names, want)
 	}
 	for name, info := range infos {
 		c := info.Config
 		// What must not be forgotten is synced; reports need not be.
-		persist := jetstream.DefaultPersistMode
-		if name == "MUSTER_EVENTS" || name == "MUSTER_ATTEMPTS" {
+		// And nodes write some of them, who would choose where the
+		// acknowledgement goes.
+		persist, reports := jetstream.DefaultPersistMode, name == "MUSTER_EVENTS" || name == "MUSTER_ATTEMPTS"
+		if reports {
 			persist = jetstream.AsyncPersistMode
 		}
-		if c.MaxAge != 0 || c.Storage != jetstream.FileStorage || c.NoAck || c.PersistMode != persist || c.Retention != jetstream.LimitsPolicy || c.Discard != jetstream.DiscardOld {
+		if c.MaxAge != 0 || c.Storage != jetstream.FileStorage || c.NoAck != reports || c.PersistMode != persist || c.Retention != jetstream.LimitsPolicy || c.Discard != jetstream.DiscardOld {
 			t.Errorf("%s: age %v, storage %v, no acknowledgement %v, retention %v, discards %v", name, c.MaxAge, c.Storage, c.NoAck, c.Retention, c.Discard)
 		}
 		bounded := strings.HasSuffix(name, "EVENTS") || strings.HasSuffix(name, "ATTEMPTS")
-		if bounded != (c.MaxBytes > 0) || bounded == (c.MaxMsgsPerSubject == store.History) || c.MaxMsgs > 0 {
+		// A claim that is gone would be a use that is back, and a revocation that
+		// is gone would let in who must stay out.
+		claims := name == "MUSTER_CLAIMS" || name == "MUSTER_REVOCATIONS"
+		if claims != c.DenyPurge || claims && c.MaxMsgsPerSubject != -1 {
+			t.Errorf("%s: can be purged: %v, %d messages a subject", name, !c.DenyPurge, c.MaxMsgsPerSubject)
+		}
+		if bounded != (c.MaxBytes > 0) || !claims && bounded == (c.MaxMsgsPerSubject == store.History) || c.MaxMsgs > 0 {
 			t.Errorf("%s: at most %d bytes, %d messages, %d a subject", name, c.MaxBytes, c.MaxMsgs, c.MaxMsgsPerSubject)
 		}
 		if !bounded && !c.DenyDelete {

@@ -13,7 +13,7 @@ looked_at := {"bastion", "db", "vault"}
 role := trim_right(split(input.identity, ".")[0], "0123456789-")
 
 # Seen before, and the provisioner has checked that this key may speak for it.
-allow if input.node.reason in {"replay", "continue", "continuity", "grant", "one_time_token"}
+allow if input.node.reason in {"replay", "continue", "continuity", "grant", "one_time_token", "renew"}
 
 # Approved, by name.
 allow if input.allow.pattern == input.identity

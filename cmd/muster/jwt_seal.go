@@ -1,0 +1,52 @@
+package main
+
+import (
+	"crypto/ecdh"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"strings"
+
+	"muster/internal/seal"
+)
+
+// readSealKey returns the key that --seal gives: its text, or a file with that,
+// as init writes it, or with a public key in PEM, as openssl does.
+func readSealKey(given string) (seal.PublicKey, error) {
+	if key, err := seal.ParsePublicKey(given); err == nil {
+		return key, nil
+	}
+	b, err := os.ReadFile(given)
+	if err != nil {
+		return seal.PublicKey{}, fmt.Errorf("--seal: %w", err)
+	}
+	text := strings.TrimSpace(string(b))
+	if block, _ := pem.Decode(b); block != nil {
+		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+			return seal.PublicKey{}, fmt.Errorf("%s: is a private key, which only provisioners need; give the public one, such as the seal.pub that init made", given)
+		}
+		// Not an X25519 key, or none at all: the text that is empty then is refused below.
+		text = x25519Text(block.Bytes)
+	}
+	key, err := seal.ParsePublicKey(text)
+	if err != nil {
+		return seal.PublicKey{}, fmt.Errorf("%s: %w", given, err)
+	}
+	return key, nil
+}
+
+// x25519Text returns the key in a SubjectPublicKeyInfo (RFC 8410) in the form of
+// a token, or "" if it is no X25519 key.
+func x25519Text(der []byte) string {
+	public, err := x509.ParsePKIXPublicKey(der)
+	if err != nil {
+		return ""
+	}
+	key, ok := public.(*ecdh.PublicKey)
+	if !ok || key.Curve() != ecdh.X25519() {
+		return ""
+	}
+	return base64.RawURLEncoding.EncodeToString(key.Bytes())
+}

@@ -1,0 +1,131 @@
+package conffile_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/conffile"
+)
+
+func TestEditYAML(t *testing.T) {
+	t.Parallel()
+	const before = `# at the top
+name: x
+ca:   # the authority
+  # about the root
+  root: ca/root.pem     # pinned
+  certificate: "ca/issuing.pem"
+  key: 'ca/key.pem'
+
+  # an example:
+  # previous: []
+keys: {}  # none
+`
+	const want = `# at the top
+name: x
+ca:   # the authority
+  # about the root
+  root: ca-2/root.pem     # pinned
+  certificate: "with blank/x"
+  key: /abs/key.pem
+  previous:
+    - root: ca/root.pem
+
+  # an example:
+  # previous: []
+keys: {}  # none
+`
+	values := map[string]string{"root": "ca-2/root.pem", "certificate": "with blank/x", "key": "/abs/key.pem"}
+	lines := []string{"previous:", "  - root: ca/root.pem"}
+	got, err := conffile.EditYAML([]byte(before), "ca", values, lines)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("EditYAML (-want +got):\n%s", diff)
+	}
+	got, err = conffile.EditYAML([]byte("ca:\n    root: a"), "ca", map[string]string{"root": "b/c"}, []string{"more: d"})
+	if diff := cmp.Diff("ca:\n    root: b/c\n    more: d\n", string(got)); err != nil || diff != "" {
+		t.Errorf("EditYAML without a last line end: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+func TestEditYAMLDoesNotDare(t *testing.T) {
+	t.Parallel()
+	for name, text := range map[string]string{
+		"flow style":         "ca: {root: a}\n",
+		"no mapping":         "ca: root\n",
+		"no such key":        "name: x\n",
+		"no value":           "ca:\n  other: a\n",
+		"an empty value":     "ca:\n  root:\n",
+		"a list":             "ca:\n  root: [a]\n",
+		"an anchor":          "ca:\n  root: &x a\n",
+		"an alias":           "x: &x a\nca:\n  root: *x\n",
+		"folded":             "ca:\n  root: >\n    a\n",
+		"over two lines":     "ca:\n  root: a\n    b\n",
+		"escaped":            "ca:\n  root: \"a\\x41\"\n",
+		"a quote doubled":    "ca:\n  root: 'a''b'\n",
+		"after other script": "ca: {}\nç: x\n",
+		"a sequence":         "- a\n",
+		"nothing":            "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got, err := conffile.EditYAML([]byte(text), "ca", map[string]string{"root": "b"}, nil); got != nil || !errors.Is(err, conffile.ErrEdit) {
+				t.Errorf("EditYAML = %q, %v, want %v", got, err, conffile.ErrEdit)
+			}
+		})
+	}
+	if got, err := conffile.EditYAML([]byte("a: [\n"), "ca", nil, nil); got != nil || err == nil {
+		t.Errorf("EditYAML of what is no YAML = %q, %v", got, err)
+	}
+}
+
+// rooted is the file of FuzzEditYAML.
+type rooted struct {
+	CA struct {
+		Root string `yaml:"root"`
+	} `yaml:"ca"`
+}
+
+func (*rooted) Validate() error { return nil }
+
+func load(t *testing.T, text string, dst *rooted) error {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return conffile.LoadYAML(path, dst)
+}
+
+// FuzzEditYAML changes a value in whatever is a mapping, and reads it again.
+func FuzzEditYAML(f *testing.F) {
+	f.Add("ca:\n  root: a\n", "b/c")
+	f.Add("# x\nca: # y\n  root: 'a' # z\nb: c\n", "with \"quotes\"\n")
+	f.Add("ca:\n  root: \"a\"\n  other:\n    - x\n", "ä")
+	f.Fuzz(func(t *testing.T, text, value string) {
+		if !strings.Contains(text, "root") || strings.ToValidUTF8(value, "") != value {
+			return
+		}
+		got, err := conffile.EditYAML([]byte(text), "ca", map[string]string{"root": value}, nil)
+		if err != nil {
+			if got != nil {
+				t.Fatal("a text beside an error")
+			}
+			return
+		}
+		var before, after rooted
+		if load(t, text, &before) != nil {
+			return // other keys, other types: nobody's file
+		}
+		if err := load(t, string(got), &after); err != nil || after.CA.Root != value {
+			t.Fatalf("%q became %q: root is %q, %v, want %q", text, got, after.CA.Root, err, value)
+		}
+	})
+}

@@ -1,0 +1,199 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/broker"
+)
+
+// Times of the keeper; chosen, but for what is said.
+const (
+	keepEvery  = time.Second
+	probeEvery = 10 * time.Second // of a store that nobody complains about
+
+	// probeTimeout is how long a write may take before the store counts as
+	// away: 4,096 writes in hand take four seconds on the slowest disk measured.
+	probeTimeout = 5 * time.Second
+
+	// maxSilent is how many probes in a row stay unanswered before the broker is
+	// restarted although nothing else says that it is broken.
+	maxSilent = 3
+
+	restartTimeout    = time.Minute
+	restartBackoffMax = time.Minute
+)
+
+// A keeper watches what the provisioner depends on, raises and clears the
+// alarms about it, and restarts the broker where nothing else helps: a
+// JetStream that met a full or read-only disk does not write again by itself
+// once the disk is mended.
+type keeper struct {
+	// Set by newKeeper, then read-only.
+	dir      string // of the store
+	lowWater size
+	alarms   *provisioner.Alarms
+	log      *slog.Logger
+	probe    func(context.Context) error
+	report   func(context.Context, provisioner.Event) error
+	restart  func(context.Context) error
+	reopen   func(context.Context) error  // whether the store is still ours after a restart
+	watched  map[wire.Code]func() error   // states that are looked at each second
+	usage    func() (broker.Usage, error) // of JetStream; nil if there is none to look at
+	limit    func() (int64, error)        // what a restart would make JetStream's limit
+	setRoom  func(int64)                  // of the store
+
+	nudged chan struct{}         // of one: somebody had trouble with the store
+	broken atomic.Pointer[error] // what the broker said of a write that failed; nil if none did
+
+	// Only touched by the goroutine of run.
+	writing    chan error // a disk check that has not come back
+	looked     time.Time  // when the space was looked at
+	probed     time.Time  // when the store was probed
+	unreported bool       // events of alarms are left over, and the log says so
+	silent     int        // probes in a row that failed
+	restarts   int        // in a row, without a good probe
+	restarted  time.Time
+	tight      error     // JetStream is near its limit, when it was looked at last
+	refused    error     // the store had no room for the last probe
+	grown      time.Time // when a larger limit was looked for
+}
+
+// trouble has the store looked at soon. It does not block.
+func (k *keeper) trouble() {
+	select {
+	case k.nudged <- struct{}{}:
+	default: // somebody has said so
+	}
+}
+
+// writeFailed takes in that the broker could not write a stream, and will not
+// by itself. It does not block.
+func (k *keeper) writeFailed(err error) {
+	k.broken.Store(&err)
+	k.trouble()
+}
+
+// run watches until ctx is done. It returns nil.
+func (k *keeper) run(ctx context.Context) error {
+	tick := time.NewTicker(keepEvery)
+	defer tick.Stop()
+	nudged := false
+	for {
+		k.look(ctx, nudged)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			nudged = false
+		case <-k.nudged:
+			nudged = true
+		}
+	}
+}
+
+// look looks at everything that is due.
+func (k *keeper) look(ctx context.Context, nudged bool) {
+	now := time.Now()
+	if now.Sub(k.looked) >= storageEvery {
+		k.looked = now
+		k.lookAtSpace(ctx)
+	}
+	for code, state := range k.watched {
+		k.alarms.Set(ctx, code, state())
+	}
+	if nudged || k.broken.Load() != nil || k.silent > 0 || now.Sub(k.probed) >= probeEvery {
+		k.keepStore(ctx)
+		k.probed = time.Now()
+	}
+	if k.alarms.Stands(wire.CodeStoreUnavailable) == nil {
+		k.deliver(ctx)
+	}
+}
+
+// keepStore finds out whether the store can be written, and does what can be
+// done if not. Every step may be the last: the next look begins at the first.
+func (k *keeper) keepStore(ctx context.Context) {
+	err := k.ask(ctx)
+	if err == nil {
+		k.silent, k.restarts, k.refused = 0, 0, nil
+		k.alarms.Clear(ctx, wire.CodeStoreUnavailable)
+		return
+	}
+	if ctx.Err() != nil {
+		return
+	}
+	if errors.Is(err, provisioner.ErrStoreFull) {
+		k.full(ctx, err)
+		return
+	}
+	k.silent++
+	disk := k.diskOf(ctx)
+	if disk != nil {
+		err = fmt.Errorf("%w; %w", disk, err)
+	}
+	k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
+	if disk != nil || k.broken.Load() == nil && k.silent < maxSilent {
+		return // nothing to gain yet, or nothing proven
+	}
+	if wait := min(time.Second<<min(k.restarts, 10), restartBackoffMax); k.restarts > 0 && time.Since(k.restarted) < wait {
+		return
+	}
+	k.restarts++
+	k.restarted = time.Now()
+	k.log.WarnContext(ctx, "broker restarting, its disk can be written again", "err", err)
+	k.replace(ctx)
+}
+
+// replace restarts the broker and looks whether the store is still ours.
+func (k *keeper) replace(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, restartTimeout)
+	defer cancel()
+	if err := k.restart(bounded); err != nil {
+		if ctx.Err() == nil {
+			k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
+			k.writeFailed(err) // nothing runs: that needs no further proof
+		}
+		return
+	}
+	k.broken.Store(nil) // of the server before; what the new one cannot write it will say
+	if err := k.reopen(bounded); err != nil {
+		k.writeFailed(err)
+		return
+	}
+	k.trouble()
+}
+
+// ask returns why the store cannot be written: what the broker said, or else
+// what a write of our own meets.
+func (k *keeper) ask(ctx context.Context) error {
+	if err := k.broken.Load(); err != nil {
+		return *err
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	if err := k.probe(ctx); err != nil {
+		return fmt.Errorf("no answer to a write: %w", err)
+	}
+	return nil
+}
+
+// deliver writes the events of alarms that the store has missed. What it cannot
+// write now is tried again with the next look.
+func (k *keeper) deliver(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	err := k.alarms.Deliver(bounded, k.report)
+	if failed := err != nil && ctx.Err() == nil; failed != k.unreported {
+		k.unreported = failed
+		if failed {
+			k.log.WarnContext(ctx, "alarms not reported to the store", "err", err)
+		}
+	}
+}

@@ -1,0 +1,232 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// kept is a keeper over a real directory, whose store and broker do as they are
+// told.
+type kept struct {
+	*keeper
+	probes, restarts     int
+	probeErr, restartErr error
+	reopenErr            error
+	mends                bool // a restart mends the store
+	reported             []provisioner.Event
+	reportErr            error
+	silent               bool // the store does not answer
+	room                 int64
+}
+
+func newKept(t *testing.T) *kept {
+	t.Helper()
+	k := &kept{}
+	k.keeper = &keeper{
+		dir: t.TempDir(), alarms: provisioner.NewAlarms(provisioner.AlarmConfig{}), log: slog.New(slog.DiscardHandler), nudged: make(chan struct{}, 1),
+		probe: func(ctx context.Context) error {
+			k.probes++
+			if k.silent {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return k.probeErr
+		},
+		report: func(_ context.Context, e provisioner.Event) error {
+			k.reported = append(k.reported, e)
+			return k.reportErr
+		},
+		restart: func(context.Context) error {
+			k.restarts++
+			if k.restartErr == nil && k.mends {
+				k.probeErr, k.silent = nil, false
+			}
+			return k.restartErr
+		},
+		reopen: func(context.Context) error { return k.reopenErr },
+	}
+	return k
+}
+
+// stands is the cause of the alarm about the store.
+func (k *kept) stands() string {
+	if err := k.alarms.Stands(wire.CodeStoreUnavailable); err != nil {
+		return err.Error()
+	}
+	return ""
+}
+
+func TestAStreamThatFailedIsRestartedAtOnce(t *testing.T) {
+	t.Parallel()
+	k := newKept(t)
+	k.mends = true
+	k.writeFailed(errors.New("stream is broken"))
+	k.look(t.Context(), true)
+	if k.restarts != 1 || !strings.Contains(k.stands(), "stream is broken") {
+		t.Errorf("%d restarts, alarm %q, want one and the cause", k.restarts, k.stands())
+	}
+	k.look(t.Context(), true)
+	if k.restarts != 1 || k.stands() != "" || len(k.reported) != 2 {
+		t.Errorf("%d restarts, alarm %q, %d events, want no more of the first, none of the second and two", k.restarts, k.stands(), len(k.reported))
+	}
+}
+
+// TestAStoreThatOnlyTakesItsTime is no reason to drop the fleet.
+func TestAStoreThatOnlyTakesItsTime(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(t)
+		k.silent = true
+		for range maxSilent - 1 {
+			k.look(t.Context(), true)
+		}
+		if k.restarts != 0 || !strings.Contains(k.stands(), "no answer") {
+			t.Errorf("%d restarts, alarm %q, want none yet", k.restarts, k.stands())
+		}
+		k.silent = false
+		k.look(t.Context(), false)
+		if k.stands() != "" || k.silentProbes() != 0 {
+			t.Errorf("alarm %q, want none", k.stands())
+		}
+		k.silent, k.mends = true, true
+		for range maxSilent {
+			k.look(t.Context(), true)
+		}
+		if k.restarts != 1 {
+			t.Errorf("%d restarts of a store that is silent for good, want one", k.restarts)
+		}
+	})
+}
+
+func (k *kept) silentProbes() int { return k.keeper.silent }
+
+// TestRestartsThatDoNotHelp are further and further apart.
+func TestRestartsThatDoNotHelp(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(*kept){
+		"the broker does not start": func(k *kept) { k.restartErr = errors.New("port in use") },
+		"it is another store":       func(k *kept) { k.reopenErr = errors.New("another installation") },
+		"the store stays as it was": func(k *kept) { k.probeErr = errors.New("no answer") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				k := newKept(t)
+				k.probeErr = errors.New("silence")
+				edit(k)
+				k.writeFailed(errors.New("stream is broken"))
+				for range 600 {
+					k.look(t.Context(), false)
+					time.Sleep(keepEvery) //nolint:forbidigo // in a bubble of synctest
+				}
+				if k.restarts < 8 || k.restarts > 20 {
+					t.Errorf("%d restarts in ten minutes, want them to become rare and not to end", k.restarts)
+				}
+				if k.stands() == "" {
+					t.Error("no alarm")
+				}
+				k.probeErr, k.restartErr, k.reopenErr = nil, nil, nil
+				for range 120 {
+					k.look(t.Context(), false)
+					time.Sleep(keepEvery) //nolint:forbidigo // in a bubble of synctest
+				}
+				if k.stands() != "" {
+					t.Errorf("alarm %q although everything works again", k.stands())
+				}
+			})
+		})
+	}
+}
+
+// TestADiskThatIsNotThere is waited for: a restart would gain nothing.
+func TestADiskThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	k := newKept(t)
+	k.dir += "/gone"
+	k.probeErr = errors.New("silence")
+	k.writeFailed(errors.New("stream is broken"))
+	for range 5 {
+		k.look(t.Context(), true)
+	}
+	if k.restarts != 0 || !strings.Contains(k.stands(), "gone") {
+		t.Errorf("%d restarts, alarm %q, want none and the directory", k.restarts, k.stands())
+	}
+}
+
+// TestEventsOfAlarmsWaitForTheStore keeps them while the store takes none.
+func TestEventsOfAlarmsWaitForTheStore(t *testing.T) {
+	t.Parallel()
+	k := newKept(t)
+	k.watched = map[wire.Code]func() error{wire.CodeAuthorityExpired: func() error { return errors.New("at its end") }}
+	k.reportErr = errors.New("not now")
+	k.look(t.Context(), true)
+	k.reportErr, k.reported = nil, nil
+	k.watched[wire.CodeAuthorityExpired] = func() error { return nil }
+	k.look(t.Context(), true)
+	if len(k.reported) != 2 || k.reported[0].Type != provisioner.EventAlarmRaised || k.reported[1].Type != provisioner.EventAlarmCleared {
+		t.Errorf("reported %v, want raised and cleared", k.reported)
+	}
+}
+
+func TestParseBytes(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]size{
+		"": 0, "0": 0, "4096": 4096, "1KiB": 1 << 10, "512MiB": 512 << 20, "512 MiB": 512 << 20, "2GiB": 2 << 30, "1TiB": 1 << 40,
+		"8388607TiB": 8388607 << 40,
+		"MiB":        -1, "-1": -1, "1.5GiB": -1, "1MB": -1, "1m": -1, "8388608TiB": -1, "9223372036854775808": -1, "1MiB MiB": -1,
+	} {
+		b, err := parseBytes(text)
+		if err == nil && b != want || (err != nil) != (want < 0) {
+			t.Errorf("%q = %d, %v, want %d", text, b, err, want)
+		}
+	}
+}
+
+func TestLowWater(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		configured size
+		total      int64
+		want       int64
+	}{
+		"a large disk": {0, 4 << 40, maxLowWater},
+		"a small disk": {0, 1 << 30, (1 << 30) / 20},
+		"as said":      {7, 4 << 40, 7},
+	} {
+		if got := lowWater(tt.configured, space{total: tt.total}); got != tt.want {
+			t.Errorf("%s: %d, want %d", name, got, tt.want)
+		}
+	}
+}
+
+// TestStorageAlarmHasTwoMarks: what is enough to go on is not enough to begin
+// again.
+func TestStorageAlarmHasTwoMarks(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, err := spaceOf(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark := size(s.free / 11 * 10) // a tenth more than this is free, a quarter more is not
+	if err := checkStorage(dir, mark, false); err != nil {
+		t.Errorf("above the mark: %v", err)
+	}
+	if err := checkStorage(dir, mark, true); err == nil {
+		t.Error("an alarm ends although less than a quarter above the mark is free")
+	}
+	if err := checkStorage(dir, mark/2, true); err != nil {
+		t.Errorf("far above the mark: %v", err)
+	}
+	if err := checkStorage(dir, mark*2, false); err == nil {
+		t.Error("below the mark: no alarm")
+	}
+}

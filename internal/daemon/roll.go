@@ -1,0 +1,288 @@
+package daemon
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"muster/internal/conffile"
+	"muster/internal/keyfile"
+	"muster/provisioner/ca"
+)
+
+// Names in the directory of an authority.
+const (
+	rootFile       = "root.pem"
+	rootKeyFile    = "root-key.pem"
+	issuingFile    = "issuing.pem"
+	issuingKeyFile = "issuing-key.pem"
+	crossFile      = "cross.pem"
+)
+
+// A Roll makes the next certificate authority of an installation.
+type Roll struct {
+	// Config is the path of provisioner.yaml. Required.
+	Config string
+
+	// RootKey is the key of its root certificate. Optional; defaults to
+	// root-key.pem beside that.
+	RootKey string
+
+	// Dir is the directory to make. Optional; defaults to ca-<number> beside
+	// provisioner.yaml.
+	Dir string
+
+	// Keys finds the passphrase of the old keys, if they are encrypted. The
+	// new ones are encrypted as the old ones are.
+	Keys *keyfile.Ring
+
+	// Passphrase encrypts both new keys, whatever the old ones are. Optional.
+	Passphrase []byte
+
+	// Now is the clock. Optional; defaults to [time.Now].
+	Now func() time.Time
+}
+
+// A Rolled authority is on disk, and provisioner.yaml does not name it yet.
+type Rolled struct {
+	Dir         string // directory of the new authority
+	RootKey     string // path of its root's key, to be moved off the machine
+	Fingerprint string // of its root; see [ca.Authority.Fingerprint]
+	Found       bool   // it had been made before, by a run that was cut short
+
+	config string // path of provisioner.yaml, without links
+	text   []byte // what it holds
+	before Config // what that means
+	after  Config
+	keys   *keyfile.Ring
+}
+
+// Make puts the new authority on disk: all of it, or nothing. Nothing is ever
+// overwritten, and provisioner.yaml stays as it is. A directory that an earlier
+// run has made of the same old root is taken as it is, so that the command can
+// be repeated until provisioner.yaml is written.
+func (r *Roll) Make() (*Rolled, error) {
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+	if r.Keys == nil {
+		r.Keys = &keyfile.Ring{}
+	}
+	out, err := r.read()
+	if err != nil {
+		return nil, err
+	}
+	old, err := readCertificate(out.before.CA.Root)
+	if err != nil {
+		return nil, err
+	}
+	base := filepath.Dir(out.config)
+	if out.Dir = r.Dir; out.Dir == "" {
+		_, n := ca.Generation(old)
+		out.Dir = filepath.Join(base, fmt.Sprintf("ca-%d", n+1))
+	}
+	if out.Dir, err = filepath.Abs(out.Dir); err != nil {
+		return nil, err
+	}
+	out.RootKey = filepath.Join(out.Dir, rootKeyFile)
+	out.name(base)
+	switch _, err := os.Lstat(out.Dir); {
+	case err == nil:
+		out.Found = true
+	case !errors.Is(err, fs.ErrNotExist):
+		return nil, err
+	default:
+		if err := r.make(out, old); err != nil {
+			return nil, err
+		}
+	}
+	return out, out.check(r.Now)
+}
+
+// read reads provisioner.yaml, and sees that no roll-over is under way.
+func (r *Roll) read() (*Rolled, error) {
+	path, err := filepath.EvalSymlinks(r.Config)
+	if err != nil {
+		return nil, err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := readConfig(path)
+	if err != nil {
+		return nil, err
+	}
+	if len(cfg.CA.Previous) > 0 {
+		return nil, fmt.Errorf("%s: ca.previous is there: the last roll-over is not over; take its lines out once the provisioner's log says that the authority before is not trusted any more", path)
+	}
+	if r.Keys.File == "" {
+		r.Keys.File = cfg.Keys.PassphraseFile
+	}
+	return &Rolled{config: path, text: text, before: cfg, keys: r.Keys}, nil
+}
+
+// readConfig reads a configuration file and checks it. Paths in it are made
+// those of files.
+func readConfig(path string) (Config, error) {
+	form := form(DefaultConfig())
+	if err := conffile.LoadYAML(path, &form); err != nil {
+		return Config{}, err
+	}
+	cfg := Config(form)
+	cfg.resolve(filepath.Dir(path))
+	if err := cfg.Validate(); err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return cfg, nil
+}
+
+// name says what provisioner.yaml is to say.
+func (r *Rolled) name(base string) {
+	r.after = r.before
+	r.after.dir = base
+	r.after.CA.Root, r.after.CA.Certificate = filepath.Join(r.Dir, rootFile), filepath.Join(r.Dir, issuingFile)
+	r.after.CA.Key = filepath.Join(r.Dir, issuingKeyFile)
+	r.after.CA.Previous = []PreviousConfig{{
+		Root: r.before.CA.Root, Certificate: r.before.CA.Certificate, Key: r.before.CA.Key, Cross: filepath.Join(r.Dir, crossFile),
+	}}
+}
+
+// make makes the directory under another name first.
+func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
+	keyPath := r.RootKey
+	if keyPath == "" {
+		keyPath = filepath.Join(filepath.Dir(out.before.CA.Root), rootKeyFile)
+	}
+	rootKey, rootPass, err := r.open(keyPath)
+	if errors.Is(err, fs.ErrNotExist) && r.RootKey == "" {
+		return fmt.Errorf("%w: bring the root's key back for this, or say with --root-key where it is", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer clear(rootPass)
+	_, issuingPass, err := r.open(out.before.CA.Key)
+	if err != nil {
+		return err
+	}
+	defer clear(issuingPass)
+	next, err := ca.Roll(ca.RollConfig{Root: old, RootKey: rootKey, TrustDomain: out.before.TrustDomain, Now: r.Now})
+	if err != nil {
+		return fmt.Errorf("%s and %s: %w", out.before.CA.Root, keyPath, err)
+	}
+	owner, err := os.Stat(out.before.CA.Key)
+	if err != nil {
+		return err
+	}
+	return writeDir(out.Dir, owner, func(w *writer) {
+		w.file(rootFile, 0o644, []byte(next.RootPEM))
+		w.file(issuingFile, 0o644, []byte(next.IssuingPEM))
+		w.file(crossFile, 0o644, []byte(next.CrossPEM))
+		w.passphrase = rootPass
+		w.key(rootKeyFile, next.RootKey)
+		w.passphrase = issuingPass
+		w.key(issuingKeyFile, next.IssuingKey)
+	})
+}
+
+// open reads an old key, and returns with it what the key that follows is to be
+// encrypted with.
+func (r *Roll) open(path string) (crypto.Signer, []byte, error) {
+	key, err := r.Keys.Signer(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(r.Passphrase) > 0 {
+		return key, bytes.Clone(r.Passphrase), nil
+	}
+	b, err := keyfile.ReadSecret(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer clear(b)
+	if keyfile.Encrypted(b) {
+		return key, r.Keys.Passphrase(), nil
+	}
+	return key, nil, nil
+}
+
+// writeDir makes a directory with what fill writes: all of it, or nothing. As
+// far as we may, it is made the owner's of a file beside which it belongs: a
+// provisioner that runs as another user has to read it.
+func writeDir(dir string, owner fs.FileInfo, fill func(*writer)) error {
+	staging, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".new-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(staging) }()     // nothing is left of it once it has its name
+	if err := os.Chmod(staging, 0o700); err != nil { //nolint:gosec // a directory, whatever the umask
+		return err
+	}
+	w := &writer{dir: staging}
+	fill(w)
+	if w.err != nil {
+		return w.err
+	}
+	if err := giveTo(staging, owner); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Chmod(staging, 0o755), syncDir(staging)); err != nil { //nolint:gosec // a directory; the keys in it are 0600
+		return err
+	}
+	// Not onto anything: an empty directory would give way to a rename.
+	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w", dir, fs.ErrExist)
+	}
+	return errors.Join(os.Rename(staging, dir), syncDir(filepath.Dir(dir)))
+}
+
+// giveTo makes dir and the files in it the owner's of a file, if we are root.
+func giveTo(dir string, owner fs.FileInfo) error {
+	stat, ok := owner.Sys().(*syscall.Stat_t)
+	if !ok || os.Geteuid() != 0 {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := os.Lchown(filepath.Join(dir, e.Name()), int(stat.Uid), int(stat.Gid)); err != nil {
+			return err
+		}
+	}
+	return os.Lchown(dir, int(stat.Uid), int(stat.Gid))
+}
+
+// syncDir makes the names in a directory survive a power cut.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// check sees that the new authority can be read and takes over from the old one.
+func (r *Rolled) check(now func() time.Time) error {
+	authority, err := loadAuthority(r.after, Options{Now: now}, r.keys)
+	if err != nil && r.Found {
+		return fmt.Errorf("%s is there and cannot be used; it may be of another authority (remove it if no roll-over was begun with it): %w", r.Dir, err)
+	}
+	if err != nil {
+		return err
+	}
+	r.Fingerprint = authority.Fingerprint()
+	return nil
+}

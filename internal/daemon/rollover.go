@@ -1,0 +1,107 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	"muster/provisioner"
+	"muster/provisioner/ca"
+)
+
+// rollover trusts previous certificate authorities for as long as a live
+// certificate is of them.
+type rollover struct {
+	authority *ca.Authority
+	records   func(ctx context.Context, each func(*provisioner.Record) error) error // the newest of each identity
+	changed   func()                                                                // trust has changed
+	now       func() time.Time
+	log       *slog.Logger
+}
+
+// watchAuthorities looks at once, and then every so often, whether previous
+// authorities are still needed, until ctx is done. A look that fails changes
+// nothing.
+func (d *Daemon) watchAuthorities(ctx context.Context) error {
+	if len(d.cfg.CA.Previous) == 0 {
+		return nil
+	}
+	r := &rollover{
+		authority: d.parts.authority, now: d.opts.Now, log: d.opts.Log,
+		records: func(ctx context.Context, each func(*provisioner.Record) error) error {
+			return d.Store().Newest(ctx, each)
+		},
+		changed: func() {
+			d.broker.SetClientCAs(d.parts.authority.Roots())
+			d.parts.certificate.wish()
+		},
+	}
+	tick := time.NewTicker(d.opts.RolloverCheck)
+	defer tick.Stop()
+	for {
+		if err := r.check(ctx); err != nil && !errors.Is(err, context.Canceled) {
+			d.opts.Log.WarnContext(ctx, "live certificates not counted", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// check counts live certificates by issuer and trusts what is needed: no less,
+// should a certificate have come back to life with a clock that was set right,
+// and no more. Repeating it is harmless.
+func (r *rollover) check(ctx context.Context) error {
+	live := map[string]int{}
+	now := r.now()
+	err := r.records(ctx, func(record *provisioner.Record) error {
+		serials := record.Live(now)
+		for _, i := range []*provisioner.Issued{record.Current, record.Next} {
+			if i == nil {
+				continue
+			}
+			if at := slices.Index(serials, i.Serial); at >= 0 {
+				serials = slices.Delete(serials, at, at+1) // once, if it is both
+				live[r.authority.IssuerOf(i.DER)]++
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	before := r.authority.Issuers()
+	for _, i := range before {
+		if !i.Present {
+			r.authority.SetTrusted(i.KeyID, live[i.KeyID] > 0)
+		}
+	}
+	changed := false
+	for n, i := range r.authority.Issuers() {
+		switch {
+		case i.Present:
+		case i.Trusted != before[n].Trusted:
+			changed = true
+			r.report(ctx, i, live[i.KeyID])
+		case i.Trusted:
+			r.log.InfoContext(ctx, "previous certificate authority is still needed", "authority", i.Name, "issuer", i.KeyID, "live", live[i.KeyID])
+		}
+	}
+	if changed {
+		r.changed()
+	}
+	return nil
+}
+
+func (r *rollover) report(ctx context.Context, i ca.Issuer, live int) {
+	if i.Trusted {
+		r.log.WarnContext(ctx, "previous certificate authority is needed again", "authority", i.Name, "issuer", i.KeyID, "live", live)
+		return
+	}
+	r.log.InfoContext(ctx, "previous certificate authority is not trusted any more: no live certificate is of it", "authority", i.Name,
+		"issuer", i.KeyID, "remedy", "take its lines out of ca.previous once no token in use pins its root, sha256 "+i.Fingerprint)
+}

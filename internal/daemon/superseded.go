@@ -1,0 +1,102 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/broker"
+)
+
+// Nodes whose connections are to be looked at are gathered for gatherTime, so
+// that a wave of renewals is one look, and so that the reply to a confirmation
+// has left over a connection before that is dropped; chosen. A look goes
+// through the whole fleet and may take a tenth of the time, no more.
+const (
+	gatherTime = 100 * time.Millisecond
+	lookShare  = 10
+)
+
+// superseded has the broker drop the connections of certificates that are not
+// live any more. Make one with newSuperseded.
+type superseded struct {
+	recheck func(ctx context.Context, ids ...wire.Identity) (again []wire.Identity, err error)
+	log     *slog.Logger
+
+	mu      sync.Mutex
+	waiting map[wire.Identity]bool // guarded by mu
+	wake    chan struct{}          // holds one signal while somebody waits
+}
+
+func newSuperseded(recheck func(context.Context, ...wire.Identity) ([]wire.Identity, error), log *slog.Logger) *superseded {
+	return &superseded{recheck: recheck, log: log, waiting: make(map[wire.Identity]bool), wake: make(chan struct{}, 1)}
+}
+
+// add has the connections of a node looked at soon. It does not block.
+func (s *superseded) add(ids ...wire.Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, id := range ids {
+		s.waiting[id] = true
+	}
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run looks until ctx is done. What is then still waiting needs no look: the
+// broker ends with this process, and its connections with it.
+func (s *superseded) run(ctx context.Context) error {
+	pause := gatherTime
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wake:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(pause):
+		}
+		s.mu.Lock()
+		ids := slices.Collect(maps.Keys(s.waiting))
+		clear(s.waiting)
+		s.mu.Unlock()
+		start := time.Now()
+		again, err := s.recheck(ctx, ids...)
+		pause = max(gatherTime, lookShare*time.Since(start))
+		if err != nil && ctx.Err() == nil {
+			s.log.WarnContext(ctx, "connections of superseded certificates not all dropped, trying again", "err", err)
+			s.add(again...)
+			pause = max(pause, time.Second)
+		}
+	}
+}
+
+// liveNode lets the broker ask which certificates of a node it would admit.
+func (d *Daemon) liveNode(ctx context.Context, id wire.Identity) ([]string, error) {
+	p := d.provisioner.Load()
+	if p == nil {
+		return nil, &broker.Denied{Code: wire.CodeUnavailable, Err: errors.New("the store is not open yet")}
+	}
+	certificates, err := p.LiveCertificates(ctx, id)
+	if err != nil {
+		return nil, &broker.Denied{Code: provisioner.CodeOf(err), Err: err}
+	}
+	var fingerprints []string
+	for _, der := range certificates {
+		sum := sha256.Sum256(der)
+		fingerprints = append(fingerprints, hex.EncodeToString(sum[:]))
+	}
+	return fingerprints, nil
+}

@@ -1,0 +1,52 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// TestSupersededAreLookedAtTogether adds nodes while nobody looks, and has the
+// first look fail for one of them.
+func TestSupersededAreLookedAtTogether(t *testing.T) {
+	t.Parallel()
+	looks := make(chan []wire.Identity, 8) // more than there are looks
+	first := true
+	s := newSuperseded(func(_ context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
+		slices.Sort(ids)
+		looks <- ids
+		if first {
+			first = false
+			return []wire.Identity{"b"}, errors.New("store is gone")
+		}
+		return nil, nil
+	}, slog.New(slog.DiscardHandler))
+	s.add("a")
+	s.add("b")
+	s.add("a")
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx) }()
+	for i, want := range [][]wire.Identity{{"a", "b"}, {"b"}} {
+		select {
+		case got := <-looks:
+			if !slices.Equal(got, want) {
+				t.Errorf("look %d at %v, want %v", i+1, got, want)
+			}
+		case <-time.After(30 * time.Second):
+			t.Fatalf("no look %d", i+1)
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Errorf("run = %v", err)
+	}
+	if len(looks) > 0 {
+		t.Errorf("one more look, at %v", <-looks)
+	}
+}

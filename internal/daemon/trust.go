@@ -1,0 +1,124 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+	"golang.org/x/sync/errgroup"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/broker"
+	"muster/provisioner/ca"
+	"muster/provisioner/journal"
+)
+
+// journalPath is where revocations are kept outside the store.
+func (c *Config) journalPath() string {
+	if c.Revocations.Journal != "" {
+		return c.Revocations.Journal
+	}
+	return filepath.Join(c.DataDir, "revocations.journal")
+}
+
+// crlPath is where the newest CRLs are, for brokers and others that read files.
+func (c *Config) crlPath() string { return filepath.Join(c.DataDir, "crl.pem") }
+
+// followers are provisioners that follow revocations: the daemon's own and those
+// of Provisioner. They live as long as the connection to the store.
+type followers struct {
+	ctx     context.Context
+	group   *errgroup.Group
+	journal *journal.Journal
+}
+
+// startFollowers opens the journal and lets provisioners be started. stop ends
+// them and closes it.
+func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err error) {
+	if err := os.MkdirAll(d.cfg.DataDir, 0o700); err != nil {
+		return nil, fmt.Errorf("data_dir: %w", err)
+	}
+	j, err := journal.Open(d.cfg.journalPath())
+	if err != nil {
+		return nil, fmt.Errorf("revocations.journal: %w", err)
+	}
+	if n := j.Cut(); n > 0 {
+		d.opts.Log.WarnContext(ctx, "journal ended in an unfinished revocation, which was never acknowledged: cut off", "path", d.cfg.journalPath(), "bytes", n)
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	f := &followers{ctx: life, group: &errgroup.Group{}, journal: j}
+	d.followers.Store(f)
+	return func() error {
+		d.followers.Store(nil)
+		cancel()
+		return errors.Join(f.group.Wait(), j.Close())
+	}, nil
+}
+
+// provisionerOn makes a provisioner on a store, reads what it must know of
+// revocations and signers, and has it followed until the daemon stops.
+func (d *Daemon) provisionerOn(ctx context.Context, cfg provisioner.Config) (*provisioner.Provisioner, error) {
+	f := d.followers.Load()
+	if f == nil {
+		return nil, errors.New("the store is not open")
+	}
+	signers, err := provisioner.NewSigners(provisioner.SignersConfig{File: d.parts.signers, Store: cfg.Store, Log: d.opts.Log, Now: d.opts.Now})
+	if err != nil {
+		return nil, err
+	}
+	cfg.Tokens, cfg.Signers, cfg.Journal, cfg.CRLValidity = signers, signers, f.journal, d.cfg.CRL.Validity
+	p, err := provisioner.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.CatchUp(ctx); err != nil {
+		return nil, err
+	}
+	f.group.Go(func() error { return p.Run(f.ctx) })
+	return p, nil
+}
+
+// kick drops the connections of nodes to our broker. One that is restarting has
+// none, and asks about each that comes back.
+func (d *Daemon) kick(ctx context.Context, ids ...wire.Identity) {
+	if err := d.broker.Disconnect(ids...); err != nil && !errors.Is(err, broker.ErrNotRunning) {
+		d.opts.Log.ErrorContext(ctx, "connections of revoked nodes not dropped", "node", fmt.Sprint(ids), "err", err)
+	}
+}
+
+// writeCRLs puts the newest CRL of each issuer where brokers read it.
+func (d *Daemon) writeCRLs(ctx context.Context, all []*provisioner.CRL) {
+	var text []byte
+	for _, c := range all {
+		text = append(text, ca.EncodeCRL(c.DER)...)
+	}
+	if err := renameio.WriteFile(d.cfg.crlPath(), text, 0o644); err != nil {
+		d.opts.Log.ErrorContext(ctx, "CRL not written for others", "path", d.cfg.crlPath(), "err", err)
+	}
+}
+
+// CRL returns the newest CRL of the issuer that issues, or nil before the daemon
+// serves.
+func (d *Daemon) CRL() *provisioner.CRL {
+	if p := d.provisioner.Load(); p != nil {
+		return p.CRL()
+	}
+	return nil
+}
+
+// CRLs returns the newest CRL of each issuer that signs some, the present one's
+// first, or nil before the daemon serves.
+func (d *Daemon) CRLs() []*provisioner.CRL {
+	if p := d.provisioner.Load(); p != nil {
+		return p.CRLs()
+	}
+	return nil
+}
+
+// Operator returns the daemon's own provisioner, for what operators order, or
+// nil before the daemon serves.
+func (d *Daemon) Operator() *provisioner.Provisioner { return d.provisioner.Load() }

@@ -1,0 +1,80 @@
+package daemon
+
+import (
+	"bytes"
+	"crypto"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"text/template"
+
+	"muster/internal/keyfile"
+)
+
+// writer writes files below a directory until the first error. None of them may
+// exist; each has exactly the permissions that it is given, whatever the umask.
+type writer struct {
+	dir        string
+	passphrase []byte // of keys; none leaves them plain
+	err        error
+}
+
+func (w *writer) file(name string, mode fs.FileMode, data []byte) {
+	if w.err != nil {
+		return
+	}
+	path := filepath.Join(w.dir, name)
+	if w.err = w.parent(name); w.err != nil {
+		return
+	}
+	// A secret is nobody else's from the first byte on.
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		w.err = err
+		return
+	}
+	_, err = f.Write(data)
+	w.err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+}
+
+// parent makes the directory of a file, which others may look into.
+func (w *writer) parent(name string) error {
+	dir := filepath.Dir(name)
+	if dir == "." {
+		return nil
+	}
+	if err := w.parent(dir); err != nil {
+		return err
+	}
+	err := os.Mkdir(filepath.Join(w.dir, dir), 0o700)
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	return errors.Join(err, os.Chmod(filepath.Join(w.dir, dir), 0o755)) //nolint:gosec // a directory; the keys in it are 0600
+}
+
+func (w *writer) key(name string, key crypto.PrivateKey) {
+	b, err := keyfile.Marshal(key, w.passphrase)
+	if err != nil {
+		w.err = errors.Join(w.err, err)
+		return
+	}
+	w.file(name, 0o600, b)
+	clear(b)
+}
+
+func (w *writer) template(name string, data any) {
+	if w.err != nil {
+		return
+	}
+	t, err := template.ParseFS(setupFiles, "setup/"+name+".tmpl")
+	if err != nil {
+		w.err = err
+		return
+	}
+	var b bytes.Buffer
+	if w.err = t.Execute(&b, data); w.err == nil {
+		w.file(name, 0o644, b.Bytes())
+	}
+}

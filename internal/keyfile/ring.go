@@ -1,0 +1,176 @@
+package keyfile
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/ecdh"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+)
+
+// Credential is the name under which systemd hands the passphrase to a unit:
+// LoadCredentialEncrypted=muster-passphrase:FILE.
+const Credential = "muster-passphrase" //nolint:gosec // a name, no secret
+
+// tries is how often a person may answer for one key.
+const tries = 3
+
+// A Ring reads private keys from files, and finds the passphrase of those that
+// are encrypted: in File, else among the systemd credentials, else by asking.
+// It is looked for when the first encrypted key needs it, and remembered for
+// the others until [Ring.Forget]. The zero value reads keys that are not
+// encrypted. A Ring is not safe for concurrent use.
+type Ring struct {
+	// File holds the passphrase on one line; see [ReadLine]. If it is set, no
+	// other source is tried. Optional.
+	File string
+
+	// Credentials is the directory of systemd credentials, the unit's
+	// $CREDENTIALS_DIRECTORY, in which [Credential] may lie. Its permissions
+	// are systemd's business: where it gives the unit's user access by an
+	// access control list, the mode shows that as the group's. Optional.
+	Credentials string
+
+	// Ask asks a person. Its error ends the search. Optional: nil if nobody is
+	// there.
+	Ask func(prompt string) ([]byte, error)
+
+	secret []byte // found, and not yet forgotten
+}
+
+// Signer returns the key in the file, which must be able to sign. The error
+// wraps [ErrExposed], [ErrKey] or [ErrPassphrase] and names the file; nobody is
+// asked unless the key is encrypted.
+func (r *Ring) Signer(path string) (crypto.Signer, error) {
+	key, err := r.key(path)
+	if err != nil {
+		return nil, err
+	}
+	signer, ok := key.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("%s: %w: %T cannot sign", path, ErrKey, key)
+	}
+	return signer, nil
+}
+
+// X25519 is [Ring.Signer] for a key that others seal to.
+func (r *Ring) X25519(path string) (*ecdh.PrivateKey, error) {
+	key, err := r.key(path)
+	if err != nil {
+		return nil, err
+	}
+	x, ok := key.(*ecdh.PrivateKey)
+	if !ok || x.Curve() != ecdh.X25519() {
+		return nil, fmt.Errorf("%s: %w: %T, want X25519", path, ErrKey, key)
+	}
+	return x, nil
+}
+
+// Passphrase returns the passphrase that the ring has used so far, for keys
+// that are to be encrypted like those it has read; nil if no key was encrypted.
+// It is a copy and the caller's to clear.
+func (r *Ring) Passphrase() []byte { return bytes.Clone(r.secret) }
+
+// Clone returns a ring that knows as much and forgets by itself.
+func (r *Ring) Clone() *Ring {
+	clone := *r
+	clone.secret = bytes.Clone(r.secret)
+	return &clone
+}
+
+// Forget overwrites the passphrase, as far as that can be done in Go.
+func (r *Ring) Forget() {
+	clear(r.secret)
+	r.secret = nil
+}
+
+func (r *Ring) key(path string) (crypto.PrivateKey, error) {
+	b, err := ReadKey(path)
+	if err != nil {
+		return nil, err
+	}
+	defer clear(b)
+	if !Encrypted(b) {
+		key, err := Parse(b, nil)
+		return named(path, key, err)
+	}
+	if r.secret != nil {
+		key, err := r.open(b, r.secret)
+		if err == nil || !errors.Is(err, ErrPassphrase) || !r.asks() {
+			return named(path, key, err)
+		}
+	}
+	prompt := "Passphrase for " + path + ": "
+	for try := 1; ; try++ {
+		secret, err := r.find(path, prompt)
+		if err != nil {
+			return nil, err
+		}
+		key, err := r.open(b, secret)
+		if err == nil {
+			r.Forget()
+			r.secret = secret
+			return key, nil
+		}
+		clear(secret)
+		if try == tries || !errors.Is(err, ErrPassphrase) || !r.asks() {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		prompt = "Wrong. Passphrase for " + path + ": "
+	}
+}
+
+// open decrypts a key with a copy of the secret, since Parse clears what it is
+// given.
+func (r *Ring) open(b, secret []byte) (crypto.PrivateKey, error) {
+	return Parse(b, func() ([]byte, error) { return bytes.Clone(secret), nil })
+}
+
+// asks reports whether the passphrase comes from a person, who can try again.
+func (r *Ring) asks() bool {
+	if r.File != "" || r.Ask == nil {
+		return false
+	}
+	_, err := r.credential()
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// find returns the passphrase from the first source that there is.
+func (r *Ring) find(path, prompt string) ([]byte, error) {
+	if r.File != "" {
+		return ReadLine(r.File)
+	}
+	secret, err := r.credential()
+	if !errors.Is(err, fs.ErrNotExist) {
+		return secret, err
+	}
+	if r.Ask == nil {
+		return nil, fmt.Errorf("%s: %w: the key is encrypted; give its passphrase in a file (keys.passphrase_file or --passphrase-file), "+
+			"as the systemd credential %s, or on a terminal", path, ErrPassphrase, Credential)
+	}
+	return r.Ask(prompt)
+}
+
+// credential returns the passphrase that systemd has brought. There is none:
+// [fs.ErrNotExist].
+func (r *Ring) credential() ([]byte, error) {
+	if r.Credentials == "" {
+		return nil, fs.ErrNotExist
+	}
+	path := filepath.Join(r.Credentials, Credential)
+	b, err := read(path, maxLineBytes, false)
+	if err != nil {
+		return nil, err
+	}
+	return line(path, b)
+}
+
+// named puts the file's name in front of an error.
+func named(path string, key crypto.PrivateKey, err error) (crypto.PrivateKey, error) {
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return key, nil
+}

@@ -1,0 +1,60 @@
+package simnode
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+)
+
+// Successor returns the same node with a new key: what it is after a renewal.
+func (n *Node) Successor() (*Node, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("node key: %w", err)
+	}
+	next := *n
+	next.Key = key
+	next.CSR, err = CSR(key, n.Identity)
+	return &next, err
+}
+
+// Renewal returns a new request, with a new id, for a certificate for the key
+// of next, vouched for by the node's own. A node that renews for the same key
+// is its own next.
+func (n *Node) Renewal(next *Node) (*wire.RenewRequest, error) {
+	r := &wire.RenewRequest{ID: wire.NewID(), Identity: n.Identity, CSR: next.CSR, Facts: n.Facts, Agent: "simnode", Boot: n.Boot}
+	c, err := Vouch(n.Key, r.ID, r.Identity, r.CSR)
+	if err != nil {
+		return nil, err
+	}
+	r.Continuity = *c
+	return r, nil
+}
+
+// Vouch returns a key's word for the request with this id, identity and
+// certificate request.
+func Vouch(key crypto.Signer, id, identity string, csr []byte) (*wire.Continuity, error) {
+	spki, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, fmt.Errorf("continuity: %w", err)
+	}
+	signature, err := wire.Sign(key, wire.ContinuityDigest(id, identity, csr))
+	if err != nil {
+		return nil, fmt.Errorf("continuity: %w", err)
+	}
+	return &wire.Continuity{PublicKey: spki, Signature: signature}, nil
+}
+
+// Renew sends a renewal over the connection of the fleet ([Node.DialFleet]) and
+// returns the reply to it, whatever it says.
+func Renew(ctx context.Context, nc *nats.Conn, r *wire.RenewRequest) (*wire.Reply, error) {
+	return ask(ctx, nc, wire.SubjectRenew, r)
+}

@@ -1,0 +1,133 @@
+package testbed
+
+import (
+	"crypto/ecdh"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// maxTokens bounds how many of a fleet's tokens are looked for by their
+// signatures. All are found by their shape anyway.
+const maxTokens = 16
+
+// tokenShape is how every JWT begins: two parts that are base64url of a JSON
+// object. Standard base64, as records hold it, has no dots.
+var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.`)
+
+// secrets looks for secrets in all that was logged, reported and stored.
+func (c *checker) secrets() {
+	f := c.f
+	secrets := f.secrets()
+	look := func(where, text string) {
+		for what, secret := range secrets {
+			if i := strings.Index(text, secret); i >= 0 {
+				c.bad("%s was %s: ...%s", what, where, around(text, i))
+			}
+		}
+		if at := tokenShape.FindStringIndex(text); at != nil {
+			c.bad("a token was %s: ...%s", where, around(text, at[0]))
+		}
+	}
+	log := f.Log()
+	look("logged", log)
+	if i := strings.Index(log, "eyJ"); i >= 0 {
+		c.bad("the beginning of a token was logged: ...%s", around(log, i))
+	}
+	for _, e := range f.Events() {
+		b, err := json.Marshal(e)
+		if err != nil {
+			c.bad("event %s: %v", e.Type, err)
+		}
+		look("reported", string(b))
+	}
+	for _, m := range f.Stored() {
+		look("stored on "+m.Subject, fmt.Sprint(m.Header)+string(m.Data))
+	}
+}
+
+// secrets returns what must not be found anywhere, by what it is: as it is, and
+// as what is left of it when it was encoded in base64 within something else.
+func (f *Fleet) secrets() map[string]string {
+	secrets := map[string]string{"a private key": "PRIVATE KEY"}
+	add := func(what, secret string) {
+		secrets[what] = secret
+		secrets[what+" in hex"] = hex.EncodeToString([]byte(secret))
+		for shift := range 3 {
+			// Only whole groups that hold nothing but the secret are the same
+			// wherever it stands.
+			inner := secret[shift:]
+			inner = inner[:len(inner)/3*3]
+			secrets[fmt.Sprintf("%s in base64 (%d)", what, shift)] = base64.StdEncoding.EncodeToString([]byte(inner))
+		}
+	}
+	add("the shared secret", Secret)
+	add("a pushed value", Setting)
+	add("a fact", Fact)
+	key := func(path string) {
+		if scalar := f.scalar(path); scalar != nil {
+			add("the key "+path, string(scalar))
+		}
+	}
+	f.mu.Lock()
+	tokens, agents := slices.Clone(f.tokens), slices.Clone(f.agents)
+	f.mu.Unlock()
+	for i, token := range tokens {
+		if parts := strings.Split(token, "."); len(parts) == 3 {
+			secrets[fmt.Sprintf("the signature of token %d", i)] = parts[2]
+			secrets[fmt.Sprintf("the claims of token %d", i)] = parts[1]
+		}
+	}
+	for _, path := range []string{"signer-key.pem", "ca/issuing-key.pem", "ca/root-key.pem", "seal-key.pem"} {
+		key(filepath.Join(f.Dir, path))
+	}
+	for _, a := range agents {
+		key(filepath.Join(a.Dir, "private.pem"))
+	}
+	return secrets
+}
+
+// scalar returns the secret part of a private key file, nil if there is no such
+// file. The rest of the file is the same for all keys of a kind, or public.
+func (f *Fleet) scalar(path string) []byte {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	block, _ := pem.Decode(b)
+	if block == nil {
+		return nil
+	}
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil
+	}
+	switch k := key.(type) {
+	case *ecdsa.PrivateKey:
+		b, err = k.Bytes()
+	case ed25519.PrivateKey:
+		b = k.Seed()
+	case *ecdh.PrivateKey:
+		b = k.Bytes()
+	default:
+		f.t.Fatalf("%s: key is %T", path, key)
+	}
+	if err != nil {
+		f.t.Fatalf("%s: %v", path, err)
+	}
+	return b
+}
+
+// around returns the text around a finding, for whoever has to find out how it
+// came there.
+func around(text string, i int) string { return text[max(0, i-200):min(len(text), i+100)] }

@@ -1,0 +1,141 @@
+package testbed
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/simnode"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner/ca"
+	"muster/server"
+)
+
+// DialFleet connects as a provisioned node with what it was given, and closes
+// when the test ends.
+func (f *Fleet) DialFleet(n *simnode.Node, e *wire.Enrolled) *nats.Conn {
+	f.t.Helper()
+	nc, err := n.DialFleet(f.URL(), e)
+	if err != nil {
+		f.t.Fatalf("connect %s to the fleet: %v", n.Identity, err)
+	}
+	f.t.Cleanup(nc.Close)
+	return nc
+}
+
+// AskRenew sends the renewal of n, who was given e, to the key of next, over a
+// connection of its own, and returns the reply.
+func (f *Fleet) AskRenew(n *simnode.Node, e *wire.Enrolled, next *simnode.Node) *wire.Reply {
+	f.t.Helper()
+	nc := f.DialFleet(n, e)
+	defer nc.Close()
+	request, err := n.Renewal(next)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	r, err := simnode.Renew(f.Context(), nc, request)
+	if err != nil {
+		f.t.Fatalf("renew %s: %v", n.Identity, err)
+	}
+	return r
+}
+
+// Renew renews to a new key and fails the test if that is refused. It returns
+// the node as it is with the new key, and what that was given.
+func (f *Fleet) Renew(n *simnode.Node, e *wire.Enrolled) (*simnode.Node, *wire.Enrolled) {
+	f.t.Helper()
+	next := f.Successor(n)
+	r := f.AskRenew(n, e, next)
+	if r.Refusal != nil {
+		f.t.Fatalf("renew %s: refused: %s: %s", n.Identity, r.Refusal.Code, f.Cause(n.Identity))
+	}
+	return next, r.Enrolled
+}
+
+// Successor returns the node with a new key.
+func (f *Fleet) Successor(n *simnode.Node) *simnode.Node {
+	f.t.Helper()
+	next, err := n.Successor()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return next
+}
+
+// Admits reports whether the certificate is admitted to the fleet now.
+func (f *Fleet) Admits(identity, serial string) bool {
+	return f.daemon.Admits(f.Context(), wire.Identity(identity), serial) == nil
+}
+
+// AppliedOverFleet confirms what n was given over its own new connection to the
+// fleet, as an agent does after a renewal, and returns the reply.
+func (f *Fleet) AppliedOverFleet(n *simnode.Node, e *wire.Enrolled) *wire.Reply {
+	f.t.Helper()
+	nc := f.DialFleet(n, e)
+	defer nc.Close()
+	a, err := n.Confirm(e)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	r, err := simnode.Apply(f.Context(), nc, a)
+	if err != nil {
+		f.t.Fatalf("applied %s: %v", n.Identity, err)
+	}
+	return r
+}
+
+// Watchful makes an agent look at what is due far more often than agents do,
+// for tests that move the clock.
+func Watchful(c *server.Config) { c.WatchInterval = 50 * time.Millisecond }
+
+// Serial returns the serial of the certificate on the agent's disk, empty if
+// there is none.
+func (a *Agent) Serial() string {
+	leaf, err := readCertificate(filepath.Join(a.Dir, "certificate.pem"))
+	if err != nil {
+		return ""
+	}
+	return ca.Serial(leaf)
+}
+
+// Admitted reports whether the certificate on the agent's disk is admitted to
+// the fleet.
+func (a *Agent) Admitted() bool {
+	for {
+		serial := a.Serial()
+		admitted := a.f.Admits(a.Identity, serial)
+		if admitted || serial == a.Serial() {
+			return admitted
+		}
+		// It has switched to another one meanwhile.
+	}
+}
+
+// Copy returns a node with the key of the agent and what it was given, as
+// whoever copies its disk has them.
+func (a *Agent) Copy() (*simnode.Node, *wire.Enrolled) {
+	a.f.t.Helper()
+	read := func(name string) []byte {
+		b, err := os.ReadFile(filepath.Join(a.Dir, name))
+		if err != nil {
+			a.f.t.Fatal(err)
+		}
+		return b
+	}
+	key, err := jwt.ParsePrivateKey(read("private.pem"), nil)
+	if err != nil {
+		a.f.t.Fatal(err)
+	}
+	token, err := os.ReadFile(a.Token)
+	if err != nil {
+		a.f.t.Fatal(err)
+	}
+	n := &simnode.Node{Identity: a.Identity, Token: string(token), Key: key, Boot: wire.NewID()}
+	if n.CSR, err = simnode.CSR(key, a.Identity); err != nil {
+		a.f.t.Fatal(err)
+	}
+	return n, &wire.Enrolled{Serial: a.Serial(), Certificate: string(read("certificate.pem")), CA: string(read("ca.pem"))}
+}

@@ -1,0 +1,274 @@
+package testbed_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/server"
+)
+
+const twoThirds = 20 * 24 * time.Hour // of the life that the built-in policies give
+
+// renewed waits until the agents have a later certificate than the one named,
+// confirmed.
+func renewed(f *testbed.Fleet, before map[*testbed.Agent]string) {
+	for a, serial := range before {
+		f.Eventually(a.Identity+" has renewed ("+f.Cause(a.Identity)+")", func() bool {
+			return a.Provisioned() && a.Serial() != serial
+		})
+	}
+}
+
+// TestAFleetRenews has agents renew while they run, each to a new key, without
+// their token, and without a gap.
+func TestAFleetRenews(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(nil)
+	before := map[*testbed.Agent]string{}
+	var agents []*testbed.Agent
+	for i := range 10 {
+		agents = append(agents, f.AgentWith(fmt.Sprintf("web%d.example.net", i), token, testbed.Watchful))
+	}
+	f.WaitProvisioned(agents...)
+	keys := map[string]bool{}
+	for _, a := range agents {
+		before[a] = a.Serial()
+		keys[f.Record(a.Identity).Current.KeyHash] = true
+	}
+	stop := watch(t, f, agents...)
+	f.Clock.Advance(twoThirds + twoThirds/8)
+	renewed(f, before)
+	stop()
+	for _, a := range agents {
+		r := f.Record(a.Identity)
+		if keys[r.Current.KeyHash] || r.Decision.Reason != provisioner.ReasonRenew || len(r.Lineage) != 2 {
+			t.Errorf("record = %+v, want a new key by %s", r, provisioner.ReasonRenew)
+		}
+		if f.Admits(a.Identity, before[a]) {
+			t.Errorf("%s: the certificate before is admitted", a.Identity)
+		}
+	}
+	f.Check()
+	for _, a := range agents[:3] {
+		a.Stop()
+		a.Start()
+	}
+	f.Stop()
+	f.Start()
+	for _, a := range agents {
+		before[a] = a.Serial()
+	}
+	f.Clock.Advance(twoThirds + twoThirds/8)
+	renewed(f, before)
+	for _, a := range agents {
+		if r := f.Record(a.Identity); len(r.Lineage) != 3 {
+			t.Errorf("%s: lineage %v, want three keys", a.Identity, r.Lineage)
+		}
+	}
+	f.Check()
+}
+
+// watch asks all the time whether what the agents have on their disks is
+// admitted, until it is stopped.
+func watch(t *testing.T, f *testbed.Fleet, agents ...*testbed.Agent) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var g sync.WaitGroup
+	for _, a := range agents {
+		g.Go(func() {
+			tick := time.NewTicker(5 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-ctx.Done():
+					return
+				case <-tick.C:
+					if !a.Admitted() {
+						t.Errorf("%s is stranded with certificate %s", a.Identity, a.Serial())
+						return
+					}
+				}
+			}
+		})
+	}
+	return func() { cancel(); g.Wait() }
+}
+
+// TestASupersededCertificateIsDropped copies an agent's disk: the copy's
+// connection goes when the agent has renewed, and the copy stays out.
+func TestASupersededCertificateIsDropped(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	a := f.AgentWith("web1.example.net", f.Token(nil), testbed.Watchful)
+	f.WaitProvisioned(a)
+	other := f.AgentWith("web2.example.net", f.Token(nil), testbed.Watchful)
+	f.WaitProvisioned(other)
+	copied, given := a.Copy()
+	clone := f.DialFleet(copied, given)
+	first := a.Serial()
+	f.Clock.Advance(twoThirds + twoThirds/8)
+	renewed(f, map[*testbed.Agent]string{a: first})
+	f.Eventually("the copy's connection is dropped", clone.IsClosed)
+	if nc, err := copied.DialFleet(f.URL(), given); err == nil {
+		nc.Close()
+		t.Error("the copy connects again")
+	}
+	f.Check()
+}
+
+// TestRenewalsThatGoWrong loses each write of a renewal, or its
+// acknowledgement, or what follows it, one after the other. At no time is the
+// node without a certificate that is admitted.
+func TestRenewalsThatGoWrong(t *testing.T) {
+	t.Parallel()
+	kinds := map[string]testbed.Fault{"lost": testbed.Lost, "written but not acknowledged": testbed.LostAnswer, "acknowledged late": testbed.Late}
+	for name, fault := range kinds {
+		for _, point := range []string{"certificate", "confirmation", "both, twice"} {
+			t.Run(point+" "+name, func(t *testing.T) {
+				t.Parallel()
+				f := testbed.New(t, testbed.Options{})
+				a := f.AgentWith("web1.example.net", f.Token(nil), testbed.Watchful)
+				f.WaitProvisioned(a)
+				first := a.Serial()
+				stop := watch(t, f, a)
+				switch point {
+				case "certificate":
+					f.Faults.Inject(fault)
+				case "confirmation":
+					// When the renewal is being written, the next write is the confirmation's.
+					f.Faults.Before(func(context.Context, *provisioner.Record) { f.Faults.Inject(fault) })
+				default:
+					f.Faults.Inject(fault, fault)
+					f.Faults.Before(func(context.Context, *provisioner.Record) { f.Faults.Inject(fault, fault) })
+				}
+				f.Clock.Advance(twoThirds + twoThirds/8)
+				renewed(f, map[*testbed.Agent]string{a: first})
+				stop()
+				if got := f.Revisions(a.Identity); got != 4 {
+					t.Errorf("%d revisions, want 4: nothing is written twice", got)
+				}
+				f.Check()
+			})
+		}
+	}
+}
+
+// TestTheProvisionerEndsDuringARenewal restarts it right after each write of
+// one, so that the reply is lost with the connection.
+func TestTheProvisionerEndsDuringARenewal(t *testing.T) {
+	t.Parallel()
+	for _, revisions := range []int{3, 4} { // enrolled, provisioned, renewed, confirmed
+		t.Run(fmt.Sprintf("after revision %d", revisions), func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			a := f.AgentWith("web1.example.net", f.Token(nil), func(c *server.Config) {
+				testbed.Watchful(c)
+				c.RequestTimeout = time.Second
+			})
+			f.WaitProvisioned(a)
+			first := a.Serial()
+			f.Clock.Advance(twoThirds + twoThirds/8)
+			f.Eventually("the write", func() bool { return f.Revisions(a.Identity) >= revisions })
+			f.Stop()
+			f.Start()
+			if !a.Admitted() {
+				t.Errorf("the node is stranded with certificate %s", a.Serial())
+			}
+			renewed(f, map[*testbed.Agent]string{a: first})
+			f.Check()
+		})
+	}
+}
+
+// TestAnAgentThatWasOffWhileItsCertificateEnded comes back by its own key, also
+// where it had begun to renew, and the provisioner was restarted in between.
+// Nobody else gets its name meanwhile.
+func TestAnAgentThatWasOffWhileItsCertificateEnded(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		begun bool // a renewal
+		want  provisioner.Reason
+	}{
+		"with the key that it had":                 {false, provisioner.ReasonContinue},
+		"with the key that it was about to change": {true, provisioner.ReasonContinuity},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			a := f.AgentWith("web1.example.net", f.Token(nil), testbed.Watchful)
+			f.WaitProvisioned(a)
+			first := f.Record(a.Identity).Current
+			if tt.begun {
+				f.Write("policy/freeze.rego", "package muster.enroll\n\ndeny contains \"frozen\" if input.node.reason == \"renew\"\n")
+				f.Eventually("the policy is in use", func() bool { return strings.Contains(f.Log(), `"msg":"policy reloaded"`) })
+				f.Clock.Advance(twoThirds + twoThirds/8)
+				f.Eventually("the renewal is refused", func() bool { return strings.HasPrefix(f.Cause(a.Identity), string(wire.CodeDenied)) })
+			}
+			a.Stop()
+			f.Clock.Advance(31 * 24 * time.Hour)
+			f.Stop()
+			f.Start()
+			for range 3 {
+				if got := f.Refused(f.Node(a.Identity)); got != wire.CodeIdentityTaken {
+					t.Errorf("a stranger is refused as %s", got)
+				}
+			}
+			if err := os.WriteFile(a.Token, []byte(f.Token(nil)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			a.Start()
+			f.Eventually("the node has a new certificate ("+f.Cause(a.Identity)+")", func() bool {
+				return a.Provisioned() && f.Record(a.Identity).Current.Serial != first.Serial
+			})
+			r := f.Record(a.Identity)
+			if r.Decision.Reason != tt.want || (r.Current.KeyHash == first.KeyHash) == tt.begun || !slices.Contains(r.Lineage, first.KeyHash) {
+				t.Errorf("record = %+v, want by %s", r, tt.want)
+			}
+			f.Check()
+		})
+	}
+}
+
+// TestAOneTimeTokenThatIsSpentStopsNobodyWhoHasItsKey takes an agent with a
+// one-time token through a renewal and past the end of its certificate, with the
+// provisioner restarted in between. The token was spent with the first
+// certificate, and stays so.
+func TestAOneTimeTokenThatIsSpentStopsNobodyWhoHasItsKey(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(func(c *jwt.Claims) {
+		testbed.Limited(1)(c)
+		c.ExpiresAt = c.IssuedAt.Add(365 * 24 * time.Hour)
+	})
+	a := f.AgentWith("web1.example.net", token, testbed.Watchful)
+	f.WaitProvisioned(a)
+	serial := a.Serial()
+	f.Clock.Advance(twoThirds + twoThirds/8)
+	renewed(f, map[*testbed.Agent]string{a: serial})
+	a.Stop()
+	f.Clock.Advance(31 * 24 * time.Hour)
+	f.Stop()
+	f.Start()
+	serial = a.Serial()
+	a.Start()
+	renewed(f, map[*testbed.Agent]string{a: serial})
+	if r := f.Record(a.Identity); r.Decision.Reason != provisioner.ReasonContinue {
+		t.Errorf("record = %+v, want by %s", r, provisioner.ReasonContinue)
+	}
+	other := f.Node("web2.example.net")
+	other.Token = token
+	if got := f.Refused(other); got != wire.CodeTokenUsedUp {
+		t.Errorf("another machine is refused as %s, want %s", got, wire.CodeTokenUsedUp)
+	}
+	f.Check()
+}

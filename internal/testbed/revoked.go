@@ -1,0 +1,273 @@
+package testbed
+
+import (
+	"bytes"
+	"crypto/x509"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/internal/daemon"
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// revocations checks what the log of revocations asks for, as soon as it is
+// done, which takes up to a second:
+//
+//   - the record of a revoked identity says so, unless it was retired since, and
+//     nothing that is revoked is live or admitted;
+//   - every unexpired certificate of a record that is out is named, superseded
+//     ones too, however often it was written;
+//   - each issuer whose key is configured has a CRL that is signed by it, is valid
+//     now, and names exactly the revoked certificates of it that have not expired.
+//     One that expired since the CRL before may still be on it.
+func (c *checker) revocations() {
+	deadline := time.Now().Add(settled)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		wrong := c.f.revocationsWrong()
+		if len(wrong) == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.bad("%s", strings.Join(wrong, "; "))
+			return
+		}
+		<-tick.C
+	}
+}
+
+// settled is how long revocations may take to be done before Check gives up. It
+// is far above the second that it should be: machines are slow at times.
+const settled = 10 * time.Second
+
+// revocationsWrong looks at log, records, gate and CRL, each on its own.
+func (f *Fleet) revocationsWrong() (wrong []string) {
+	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
+	ctx, store, now := f.Context(), f.daemon.Store(), f.Clock.Now().UTC()
+	revoked := map[string]provisioner.RevokedCertificate{}
+	newest := map[wire.Identity]provisioner.RevocationKind{}
+	place := map[wire.Identity]provisioner.Sequence{}
+	seen := map[string]bool{}
+	for at := provisioner.Sequence(0); ; {
+		e, next, err := store.NextRevocation(ctx, at)
+		if err != nil {
+			bad("log of revocations: %v", err)
+			return wrong
+		}
+		if e == nil {
+			break
+		}
+		at = next
+		if seen[e.ID] {
+			continue
+		}
+		seen[e.ID] = true
+		for _, c := range e.Certificates {
+			revoked[c.Serial] = c
+		}
+		if e.Node != "" {
+			newest[e.Node], place[e.Node] = e.Kind, at
+		}
+	}
+	wrong = append(wrong, f.unnamed(revoked, newest, now)...)
+	for id, kind := range newest {
+		r, _, err := store.Record(ctx, id)
+		if err != nil {
+			bad("record of %s: %v", id, err)
+			continue
+		}
+		if r == nil || r.State == provisioner.StateRetired {
+			continue
+		}
+		if r.RevokedThrough < place[id] && r.State != provisioner.StateRevoked {
+			bad("%s: entry %d of the log (%s) is not on its record, %s through %d", id, place[id], kind, r.State, r.RevokedThrough)
+		}
+		for _, i := range []*provisioner.Issued{r.Current, r.Next} {
+			if i == nil {
+				continue
+			}
+			_, listed := revoked[i.Serial]
+			if listed && r.State != provisioner.StateRevoked || !listed && r.State == provisioner.StateRevoked && now.Before(i.NotAfter) {
+				bad("%s: is %s, certificate %s in the log: %v", id, r.State, i.Serial, listed)
+			}
+			if listed && f.daemon.Admits(ctx, id, i.Serial) == nil {
+				bad("%s: revoked certificate %s is admitted", id, i.Serial)
+			}
+		}
+	}
+	return append(wrong, f.crlWrong(revoked, now)...)
+}
+
+// unnamed says which certificates of identities that are out no entry names,
+// among all that a kept revision of their records holds or remembers, unless
+// they have expired.
+func (f *Fleet) unnamed(named map[string]provisioner.RevokedCertificate, about map[wire.Identity]provisioner.RevocationKind, now time.Time) (wrong []string) {
+	ctx, store := f.Context(), f.daemon.Store()
+	for id := range about {
+		var missing []string
+		state := provisioner.StateNone
+		miss := func(serial string, notAfter time.Time) {
+			if _, ok := named[serial]; !ok && now.Before(notAfter) && !slices.Contains(missing, serial) {
+				missing = append(missing, serial)
+			}
+		}
+		err := store.Revisions(ctx, id, func(r *provisioner.Record, _ provisioner.Revision) error {
+			state = r.State
+			for _, i := range []*provisioner.Issued{r.Current, r.Next} {
+				if i != nil {
+					miss(i.Serial, i.NotAfter)
+				}
+			}
+			for _, c := range r.Superseded {
+				miss(c.Serial, c.NotAfter)
+			}
+			return nil
+		})
+		if err != nil {
+			wrong = append(wrong, fmt.Sprintf("history of %s: %v", id, err))
+		}
+		if out := state == provisioner.StateRevoked || state == provisioner.StateRetired; out && len(missing) > 0 {
+			wrong = append(wrong, fmt.Sprintf("%s: is %s, and no entry names its certificates %s", id, state, strings.Join(missing, ", ")))
+		}
+	}
+	return wrong
+}
+
+// crlWrong compares the CRLs with the certificates that are revoked: there is one
+// of each issuer whose key is configured, the present one's first.
+func (f *Fleet) crlWrong(revoked map[string]provisioner.RevokedCertificate, now time.Time) (wrong []string) {
+	authorities := []daemon.PreviousConfig{{Root: f.cfg.CA.Root, Certificate: f.cfg.CA.Certificate, Key: f.cfg.CA.Key}}
+	authorities = append(authorities, f.cfg.CA.Previous...)
+	all := f.daemon.CRLs()
+	for n, p := range authorities {
+		root, err := readCertificate(p.Root)
+		if err != nil {
+			return append(wrong, err.Error())
+		}
+		issuing, err := readCertificate(p.Certificate)
+		if err != nil {
+			return append(wrong, err.Error())
+		}
+		if n > 0 && (p.Key == "" || now.After(root.NotAfter) || now.After(issuing.NotAfter)) {
+			continue
+		}
+		if len(all) == 0 {
+			return append(wrong, fmt.Sprintf("no CRL of %q", issuing.Subject.CommonName))
+		}
+		wrong = append(wrong, crlOfWrong(all[0], issuing, revoked, now)...)
+		all = all[1:]
+	}
+	if len(all) > 0 {
+		wrong = append(wrong, fmt.Sprintf("%d CRLs of issuers whose keys are not configured", len(all)))
+	}
+	return wrong
+}
+
+// crlOfWrong compares an issuer's CRL with the certificates that are revoked.
+func crlOfWrong(c *provisioner.CRL, issuing *x509.Certificate, revoked map[string]provisioner.RevokedCertificate, now time.Time) (wrong []string) {
+	bad := func(format string, args ...any) {
+		wrong = append(wrong, fmt.Sprintf("CRL %d of %q: ", c.Number, issuing.Subject.CommonName)+fmt.Sprintf(format, args...))
+	}
+	list, err := x509.ParseRevocationList(c.DER)
+	if err != nil {
+		bad("%v", err)
+		return wrong
+	}
+	if err := list.CheckSignatureFrom(issuing); err != nil {
+		bad("%v", err)
+	}
+	issuer := fmt.Sprintf("%x", issuing.SubjectKeyId)
+	if c.Issuer != issuer || !bytes.Equal(list.AuthorityKeyId, issuing.SubjectKeyId) {
+		bad("names issuer %x and is called that of %s", list.AuthorityKeyId, c.Issuer)
+	}
+	if list.Number.Uint64() != c.Number || now.Add(time.Second).Before(list.ThisUpdate) || !now.Before(list.NextUpdate) {
+		bad("has number %v and is valid from %v to %v, and it is %v", list.Number, list.ThisUpdate, list.NextUpdate, now)
+	}
+	on := map[string]bool{}
+	for _, e := range list.RevokedCertificateEntries {
+		serial := e.SerialNumber.Text(16)
+		on[serial] = true
+		if r, ok := revoked[serial]; !ok || r.Issuer != issuer {
+			bad("certificate %s is not revoked, or of another issuer", serial)
+		}
+	}
+	for serial, r := range revoked {
+		if !on[serial] && now.Before(r.NotAfter) && r.Issuer == issuer {
+			bad("certificate %s is revoked and not on it", serial)
+		}
+	}
+	return wrong
+}
+
+// Revoke revokes a node and fails the test if that does not work.
+func (f *Fleet) Revoke(identity string) {
+	f.t.Helper()
+	if err := f.daemon.Operator().RevokeNode(f.Context(), wire.Identity(identity), Operator()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// Retire retires a node and fails the test if that does not work.
+func (f *Fleet) Retire(identity string) {
+	f.t.Helper()
+	if err := f.daemon.Operator().RetireNode(f.Context(), wire.Identity(identity), Operator()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// Operator is who orders things in tests.
+func Operator() provisioner.Cause {
+	return provisioner.Cause{By: "operator@fleet.test", Why: "a test"}
+}
+
+// OnCRL reports whether the newest CRL of the issuer that issues names the
+// certificate.
+func (f *Fleet) OnCRL(serial string) bool {
+	f.t.Helper()
+	return f.names(f.daemon.CRL(), serial)
+}
+
+// OnCRLOf reports whether the newest CRL of the issuer with the key id names the
+// certificate.
+func (f *Fleet) OnCRLOf(issuer, serial string) bool {
+	f.t.Helper()
+	return slices.ContainsFunc(f.daemon.CRLs(), func(c *provisioner.CRL) bool { return c.Issuer == issuer && f.names(c, serial) })
+}
+
+// names reports whether a CRL names the certificate. Nil names none.
+func (f *Fleet) names(c *provisioner.CRL, serial string) bool {
+	f.t.Helper()
+	if c == nil {
+		return false
+	}
+	list, err := x509.ParseRevocationList(c.DER)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return slices.ContainsFunc(list.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Text(16) == serial })
+}
+
+// Restored drops the events about certificates that are on no record: somebody
+// has put a backup in place of the store, and what it forgets did not happen.
+func (f *Fleet) Restored() {
+	f.t.Helper()
+	known := map[string]bool{"": true}
+	err := f.daemon.Store().Revisions(f.Context(), "", func(r *provisioner.Record, _ provisioner.Revision) error {
+		for _, i := range []*provisioner.Issued{r.Current, r.Next} {
+			if i != nil {
+				known[i.Serial] = true
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.events = slices.DeleteFunc(f.events, func(e provisioner.Event) bool { return !known[e.Serial] })
+}

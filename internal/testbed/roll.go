@@ -1,0 +1,46 @@
+package testbed
+
+import (
+	"os"
+	"path/filepath"
+
+	"muster/internal/daemon"
+)
+
+// Roll rolls the certificate authority over, as `muster ca roll --write` does,
+// and restarts the provisioner. It returns the new root's fingerprint.
+func (f *Fleet) Roll() string {
+	f.t.Helper()
+	roll := daemon.Roll{Config: filepath.Join(f.Dir, "provisioner.yaml"), Now: f.Clock.Now}
+	rolled, err := roll.Make()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if _, err := rolled.Write(daemon.Options{Now: f.Clock.Now}); err != nil {
+		f.t.Fatal(err)
+	}
+	f.Stop()
+	f.Start()
+	return rolled.Fingerprint
+}
+
+// Files returns the paths in the setup that match a pattern, such as
+// ca*/root.pem for the roots of all authorities that the fleet has had.
+func (f *Fleet) Files(pattern string) []string {
+	f.t.Helper()
+	paths, err := filepath.Glob(filepath.Join(f.Dir, pattern))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return paths
+}
+
+// Read returns what a file of the setup holds.
+func (f *Fleet) Read(name string) string {
+	f.t.Helper()
+	b, err := os.ReadFile(filepath.Join(f.Dir, name))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return string(b)
+}

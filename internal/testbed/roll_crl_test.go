@@ -1,0 +1,166 @@
+package testbed_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+)
+
+// member enrolls a node and has it confirm.
+func member(t *testing.T, f *testbed.Fleet, name string) (*simnode.Node, *wire.Enrolled) {
+	t.Helper()
+	n := f.Node(name)
+	e := f.Enroll(n)
+	if r := f.Apply(n, e); r.Applied == nil {
+		t.Fatalf("%s: confirmation: %+v", name, r.Refusal)
+	}
+	return n, e
+}
+
+// crlFile returns what the file with all CRLs should hold.
+func crlFile(f *testbed.Fleet) []byte {
+	var text []byte
+	for _, c := range f.Daemon().CRLs() {
+		text = append(text, ca.EncodeCRL(c.DER)...)
+	}
+	return text
+}
+
+// oldKey is the line of provisioner.yaml that names the key of the authority
+// before.
+const oldKey = "      key: ca/issuing-key.pem\n"
+
+// TestRevokedAfterTheRoll revokes nodes of the old authority and of the new one:
+// each is on the CRL of its own issuer and on no other, openssl refuses it by the
+// file that has both, and so does the gate.
+func TestRevokedAfterTheRoll(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	oldNode, oldCert := member(t, f, "old1.example.net")
+	_, oldGood := member(t, f, "old2.example.net")
+	before := f.Daemon().CRL()
+	f.Roll()
+	newNode, newCert := member(t, f, "new1.example.net")
+	_, newGood := member(t, f, "new2.example.net")
+
+	all := f.Daemon().CRLs()
+	if len(all) != 2 || all[0] != f.Daemon().CRL() || all[0].Issuer == before.Issuer || all[1].Issuer != before.Issuer || all[1].Number < before.Number {
+		t.Fatalf("%d CRLs, want the new issuer's, and then CRL %d of %s or one after it", len(all), before.Number, before.Issuer)
+	}
+	f.Revoke(oldNode.Identity)
+	f.Revoke(newNode.Identity)
+	f.Eventually("each is on the CRL of its issuer", func() bool {
+		return f.OnCRLOf(all[1].Issuer, oldCert.Serial) && f.OnCRLOf(all[0].Issuer, newCert.Serial)
+	})
+	if f.OnCRLOf(all[0].Issuer, oldCert.Serial) || f.OnCRLOf(all[1].Issuer, newCert.Serial) {
+		t.Error("one is on the other's CRL")
+	}
+	if got := f.Daemon().CRLs(); got[1].Number <= all[1].Number || got[0].Number <= all[0].Number {
+		t.Errorf("numbers %d and %d follow %d and %d", got[0].Number, got[1].Number, all[0].Number, all[1].Number)
+	}
+	path := filepath.Join(f.Dir, "data/crl.pem")
+	f.Eventually("the file has both, the new one first", func() bool {
+		b, err := os.ReadFile(path)
+		return err == nil && bytes.Equal(b, crlFile(f))
+	})
+	dir := t.TempDir()
+	file := func(name string, text ...string) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(strings.Join(text, "")), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	roots := file("roots.pem", f.Read("ca/root.pem"), f.Read("ca-2/root.pem"))
+	issuers := file("issuers.pem", f.Read("ca/issuing.pem"), f.Read("ca-2/issuing.pem"))
+	for name, tt := range map[string]struct {
+		e       *wire.Enrolled
+		revoked bool
+	}{"old": {oldCert, true}, "new": {newCert, true}, "old and good": {oldGood, false}, "new and good": {newGood, false}} {
+		out, err := exec.CommandContext(t.Context(), "openssl", "verify", "-crl_check", "-x509_strict", "-CAfile", roots, "-untrusted", issuers,
+			"-CRLfile", path, file("leaf.pem", tt.e.Certificate)).CombinedOutput()
+		if (err != nil) != tt.revoked || tt.revoked && !strings.Contains(string(out), "certificate revoked") {
+			t.Errorf("%s: openssl verify: %v\n%s", name, err, out)
+		}
+	}
+	for n, e := range map[*simnode.Node]*wire.Enrolled{oldNode: oldCert, newNode: newCert} {
+		if f.Admits(n.Identity, e.Serial) {
+			t.Errorf("%s is admitted", n.Identity)
+		}
+		if nc, err := n.DialFleet(f.URL(), e); err == nil {
+			nc.Close()
+			t.Errorf("%s is let in", n.Identity)
+		}
+	}
+	f.Check()
+
+	// A restart signs neither again.
+	was := crlFile(f)
+	f.Stop()
+	f.Start()
+	if !bytes.Equal(crlFile(f), was) {
+		t.Error("other CRLs after a restart")
+	}
+	f.Check()
+}
+
+// TestTheKeyOfTheOldAuthorityComesLater revokes a node of the old authority while
+// its key is not configured, and then has it: nothing is forgotten meanwhile.
+func TestTheKeyOfTheOldAuthorityComesLater(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n, e := member(t, f, "old1.example.net")
+	old := f.Daemon().CRL()
+	f.Roll()
+	f.Stop()
+	text := f.Read("provisioner.yaml")
+	if !strings.Contains(text, oldKey) {
+		t.Fatalf("no line %q in\n%s", oldKey, text)
+	}
+	f.Write("provisioner.yaml", strings.Replace(text, oldKey, "", 1))
+	f.Start()
+	f.Revoke(n.Identity)
+	f.Check()
+	if got := len(f.Daemon().CRLs()); got != 1 || f.OnCRLOf(old.Issuer, e.Serial) {
+		t.Errorf("%d CRLs without the key, want 1", got)
+	}
+	f.Stop()
+	f.Write("provisioner.yaml", text)
+	f.Start()
+	// It has served from its first moment with one that names it.
+	if all := f.Daemon().CRLs(); len(all) != 2 || all[1].Number <= old.Number || !f.OnCRLOf(old.Issuer, e.Serial) {
+		t.Errorf("%d CRLs with the key, want 2, the last one after %d and with %s", len(all), old.Number, e.Serial)
+	}
+	f.Check()
+}
+
+// TestTheCRLOfAnAuthorityThatHasExpired is signed no more, and is not in the file
+// any more.
+func TestTheCRLOfAnAuthorityThatHasExpired(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	end := parse(t, f.Read("ca/issuing.pem"))[0].NotAfter
+	f.Clock.Advance(end.Add(-48 * time.Hour).Sub(f.Clock.Now()))
+	n, e := member(t, f, "old1.example.net")
+	old := f.Daemon().CRL().Issuer
+	f.Roll()
+	f.Revoke(n.Identity)
+	f.Eventually("it is on the old issuer's CRL", func() bool { return f.OnCRLOf(old, e.Serial) })
+	f.Check()
+	f.Clock.Advance(49 * time.Hour)
+	f.Eventually("only the new issuer's CRL is left", func() bool {
+		b, err := os.ReadFile(filepath.Join(f.Dir, "data/crl.pem"))
+		return err == nil && len(f.Daemon().CRLs()) == 1 && bytes.Equal(b, crlFile(f))
+	})
+	f.Check()
+}

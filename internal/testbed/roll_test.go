@@ -1,0 +1,428 @@
+package testbed_test
+
+import (
+	"context"
+	"crypto"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/daemon"
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/ca"
+	"muster/provisioner/store"
+)
+
+// pinning signs a token that pins the authority with the fingerprint, and asks
+// for TLS, so that the broker is verified by the pin as well.
+func pinning(t *testing.T, f *testbed.Fleet, fingerprint string) string {
+	t.Helper()
+	return f.Token(func(c *jwt.Claims) {
+		c.Secure = true
+		if err := c.SetLimits(jwt.Limits{CA: fingerprint}); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func certificates(t *testing.T, path string) []*x509.Certificate {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certs, err := ca.ParseCertificates(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs
+}
+
+// issuer returns the common name of who issued the agent's certificate, and how
+// many roots it knows.
+func issuer(t *testing.T, a *testbed.Agent) (name string, roots int) {
+	t.Helper()
+	for _, c := range certificates(t, filepath.Join(a.Dir, "ca.pem")) {
+		if !wire.SelfSigned(c) {
+			t.Errorf("%s: %q in ca.pem is no root", a.Identity, c.Subject)
+		}
+		roots++
+	}
+	return certificates(t, filepath.Join(a.Dir, "certificate.pem"))[0].Issuer.CommonName, roots
+}
+
+// connections counts how often agents have reached the fleet.
+func connections(f *testbed.Fleet) int {
+	return strings.Count(f.Log(), `"msg":"connected to the fleet"`)
+}
+
+// TestRollover rolls the authority over under a fleet of real agents, which know
+// only the old root: they come back; new machines enroll with tokens that pin
+// the old root and the new one; and when everything that the old authority had
+// issued is over, the old one is not trusted any more, and still machines that
+// know only the old root come back.
+func TestRollover(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{RolloverCheck: 50 * time.Millisecond})
+	old := f.Daemon().CAFingerprint()
+	before := []*testbed.Agent{f.Agent("old1.example.net", pinning(t, f, old)), f.Agent("old2.example.net", pinning(t, f, old))}
+	f.WaitProvisioned(before...)
+	f.Eventually("the agents are in the fleet", func() bool { return connections(f) >= len(before) })
+	seen := connections(f)
+
+	next := f.Roll()
+	if next == old {
+		t.Fatal("the authority is the same")
+	}
+	f.Eventually("agents that know only the old root are back", func() bool { return connections(f) >= seen+len(before) })
+	for _, a := range before {
+		if name, roots := issuer(t, a); name != "fleet.test issuing CA" || roots != 1 {
+			t.Errorf("%s: certificate by %q, %d roots: it should not have changed", a.Identity, name, roots)
+		}
+	}
+	after := []*testbed.Agent{f.Agent("new1.example.net", pinning(t, f, old)), f.Agent("new2.example.net", pinning(t, f, next)), f.Agent("new3.example.net", f.Token(nil))}
+	f.WaitProvisioned(after...)
+	for _, a := range after {
+		if name, roots := issuer(t, a); name != "fleet.test issuing CA 2" || roots != 2 {
+			t.Errorf("%s: certificate by %q, %d roots, want both roots", a.Identity, name, roots)
+		}
+	}
+	f.Eventually("new agents are in the fleet", func() bool { return connections(f) >= seen+len(before)+len(after) })
+	f.Check()
+	f.Eventually("the old authority is counted", func() bool {
+		return strings.Contains(f.Log(), `"previous certificate authority is still needed"`)
+	})
+
+	// An operator asks one of the old ones to enroll again: it keeps its live
+	// certificate, and learns of the new root.
+	serial := f.Record(before[0].Identity).Current.Serial
+	before[0].Stop()
+	if err := os.WriteFile(filepath.Join(before[0].Dir, "server.conf"), []byte("provision = true\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	before[0].Start()
+	f.Eventually("the node has learned of the new root", func() bool {
+		return len(certificates(t, filepath.Join(before[0].Dir, "ca.pem"))) == 2
+	})
+	f.WaitProvisioned(before[0])
+	if got := f.Record(before[0].Identity).Current.Serial; got != serial {
+		t.Errorf("certificate %s, want the live one, %s", got, serial)
+	}
+
+	// All that the old authority has issued is over.
+	for _, a := range append(before, after...) {
+		a.Stop()
+	}
+	f.Clock.Advance(31 * 24 * time.Hour)
+	f.Eventually("the old authority is not trusted", func() bool { return len(parse(t, f.Daemon().RootsPEM())) == 1 })
+	for _, a := range append(before, after[0]) {
+		if err := os.WriteFile(a.Token, []byte(pinning(t, f, old)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		was := f.Record(a.Identity).Current.Serial
+		a.Start()
+		f.Eventually(a.Identity+" has a new certificate ("+f.Cause(a.Identity)+")", func() bool {
+			r := f.Record(a.Identity)
+			return r.Current.Serial != was && r.Next == nil
+		})
+		f.WaitProvisioned(a)
+		if r := f.Record(a.Identity); r.Decision.Reason != provisioner.ReasonContinue {
+			t.Errorf("%s: enrolled by reason %s, want %s", a.Identity, r.Decision.Reason, provisioner.ReasonContinue)
+		}
+		if name, roots := issuer(t, a); name != "fleet.test issuing CA 2" || roots != 1 {
+			t.Errorf("%s: certificate by %q, %d roots, want the new one alone", a.Identity, name, roots)
+		}
+	}
+	f.Check()
+}
+
+func parse(t *testing.T, text string) []*x509.Certificate {
+	t.Helper()
+	certs, err := ca.ParseCertificates([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs
+}
+
+// authorityAt returns the authority in a directory of the fleet's setup, as
+// whoever holds its issuing key could use it.
+func authorityAt(t *testing.T, f *testbed.Fleet, dir string) *ca.Authority {
+	t.Helper()
+	key, err := jwt.ParsePrivateKey([]byte(f.Read(dir+"/issuing-key.pem")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, err := ca.New(ca.Config{
+		Root: parse(t, f.Read(dir+"/root.pem"))[0], Issuing: parse(t, f.Read(dir+"/issuing.pem"))[0], Key: key, TrustDomain: "fleet.test", Now: f.Clock.Now,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// alert is how a client hears that a certificate is of no known authority.
+const alert = "remote error: tls: "
+
+// connect connects with a certificate by TLS 1.2, in which the server has looked
+// at it before the handshake is done.
+func connect(t *testing.T, f *testbed.Fleet, chain string, key crypto.Signer) error {
+	t.Helper()
+	certificate := tls.Certificate{PrivateKey: key}
+	for rest := []byte(chain); ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		certificate.Certificate = append(certificate.Certificate, block.Bytes)
+	}
+	name := wire.NewID()
+	nc, err := nats.Connect(f.URL(), nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(10*time.Second),
+		nats.Secure(&tls.Config{
+			InsecureSkipVerify: true, MinVersion: tls.VersionTLS12, MaxVersion: tls.VersionTLS12,
+			// Also where the server says that it knows no such authority.
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil },
+		}))
+	if err == nil {
+		nc.Close()
+	}
+	return err
+}
+
+// TestTheOldAuthorityIsDropped moves the one node of an old authority to the new
+// one, by a renewal as it were, without any time passing: from then on nothing
+// of the old authority's is accepted, not even what the holder of its key makes.
+func TestTheOldAuthorityIsDropped(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{RolloverCheck: 20 * time.Millisecond})
+	n := f.Node("web1.example.net")
+	first := f.Enroll(n)
+	f.Apply(n, first)
+	f.Roll()
+	if again := f.Enroll(n); again.Certificate != first.Certificate || len(parse(t, again.CA)) != 4 {
+		t.Errorf("a live certificate of the old authority: enrolled anew, or %d certificates in CA, want two roots and their words for each other", len(parse(t, again.CA)))
+	}
+	admitted := func(n *simnode.Node, e *wire.Enrolled) bool {
+		t.Helper()
+		nc, err := n.DialFleet(f.URL(), e)
+		if err != nil {
+			return false
+		}
+		err = nc.Flush()
+		nc.Close()
+		return err == nil
+	}
+	if !admitted(n, first) {
+		t.Error("a node of the old authority is not admitted before it has moved")
+	}
+	// Not on record, and known to the handshake all the same.
+	forged, err := authorityAt(t, f, "ca").Issue(ca.Request{Role: wire.RoleNode, Name: "web2.example.net", PublicKey: n.Key.Public()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := connect(t, f, forged.Chain, n.Key); err == nil || strings.Contains(err.Error(), alert) {
+		t.Errorf("a certificate of the old authority that is on no record: %v, want a refusal after the handshake", err)
+	}
+
+	moved := f.Node(n.Identity)
+	request := moved.Request()
+	vouch(t, n.Key, request)
+	nc := f.Dial(moved.Token)
+	reply, err := simnode.Enroll(f.Context(), nc, request)
+	if err != nil || reply.Enrolled == nil {
+		t.Fatalf("enroll with another key: %v, %+v", err, reply)
+	}
+	f.Apply(moved, reply.Enrolled)
+	f.Eventually("the old authority is dropped", func() bool { return len(parse(t, f.Daemon().RootsPEM())) == 1 })
+	if admitted(n, first) {
+		t.Error("the superseded certificate of the old authority is admitted")
+	}
+	f.Eventually("a certificate of the old authority ends the handshake", func() bool {
+		err := connect(t, f, forged.Chain, n.Key)
+		return err != nil && strings.Contains(err.Error(), alert)
+	})
+	if !admitted(moved, reply.Enrolled) {
+		t.Error("the node that has moved is not admitted")
+	}
+	if log := f.Log(); !strings.Contains(log, "previous certificate authority is not trusted any more") || !strings.Contains(log, "take its lines out of ca.previous") {
+		t.Error("the log does not say that the lines can go")
+	}
+	// So it is after a restart, and without the lines.
+	f.Stop()
+	f.Start()
+	f.Eventually("the old authority is dropped again", func() bool { return len(parse(t, f.Daemon().RootsPEM())) == 1 })
+	f.Check()
+	f.Stop()
+	text := f.Read("provisioner.yaml")
+	from, to := strings.Index(text, "  previous:\n"), strings.Index(text, "cross: ca-2/cross.pem\n")+len("cross: ca-2/cross.pem\n")
+	f.Write("provisioner.yaml", text[:from]+text[to:])
+	f.Start()
+	if !admitted(moved, reply.Enrolled) {
+		t.Error("without the lines, the node that has moved is not admitted")
+	}
+	f.Check()
+}
+
+// vouch has an earlier key of the identity sign the request.
+func vouch(t *testing.T, key crypto.Signer, r *wire.EnrollRequest) {
+	t.Helper()
+	spki, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := wire.Sign(key, wire.ContinuityDigest(r.ID, r.Identity, r.CSR))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Continuity = &wire.Continuity{PublicKey: spki, Signature: signature}
+}
+
+// TestTheStoreFollowsTheAuthority: a rolled authority takes its store over, the
+// one before does not get it back by its old configuration, a stranger never
+// gets it, and an operator who changes their mind can roll back.
+func TestTheStoreFollowsTheAuthority(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	f.Enroll(f.Node("web1.example.net"))
+	first := f.Daemon().Store().Installation()
+	next := f.Roll()
+	second := f.Daemon().Store().Installation()
+	if second.ID != first.ID || second.CAFingerprint != next || len(second.Former) != 1 || second.Former[0].CAFingerprint != first.CAFingerprint || second.Former[0].Until.IsZero() {
+		t.Errorf("installation %+v became %+v", first, second)
+	}
+	f.Stop()
+	refused := func(name string, want string) {
+		t.Helper()
+		d, err := daemon.Load(filepath.Join(f.Dir, name), daemon.Options{Now: f.Clock.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := d.Run(ctx, cancel); !errors.Is(err, store.ErrInstallation) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: Run = %v, want %v and %q", name, err, store.ErrInstallation, want)
+		}
+	}
+	refused("provisioner.yaml.before-ca-2", "was rolled over to the certificate "+next)
+
+	stranger := filepath.Join(t.TempDir(), "stranger")
+	if err := daemon.Init(stranger, daemon.Setup{Name: "broker.fleet.test", TrustDomain: "fleet.test", Listen: "127.0.0.1:0"}); err != nil {
+		t.Fatal(err)
+	}
+	text := strings.ReplaceAll(f.Read("provisioner.yaml"), " ca-2/", " "+stranger+"/ca/")
+	f.Write("stranger.yaml", text[:strings.Index(text, "  previous:")]+text[strings.Index(text, "/cross.pem")+len("/cross.pem\n"):])
+	refused("stranger.yaml", "it is bound to the CA certificate "+next)
+
+	// Back, by the same words.
+	back := f.Read("provisioner.yaml.before-ca-2")
+	f.Write("provisioner.yaml", strings.Replace(back, "key: ca/issuing-key.pem\n",
+		"key: ca/issuing-key.pem\n  previous:\n    - root: ca-2/root.pem\n      certificate: ca-2/issuing.pem\n      cross: ca-2/cross.pem\n", 1))
+	f.Start()
+	third := f.Daemon().Store().Installation()
+	if third.CAFingerprint != first.CAFingerprint || len(third.Former) != 2 {
+		t.Errorf("installation %+v, want the first authority again", third)
+	}
+	f.Enroll(f.Node("web2.example.net"))
+	f.Check()
+}
+
+// TestAnAuthorityThatHasExpired issues nothing and says why, before and after a
+// restart, and is rolled over like any other.
+func TestAnAuthorityThatHasExpired(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	old := f.Daemon().CAFingerprint()
+	n := f.Node("web1.example.net")
+	first := f.Enroll(n)
+	names := 0
+	refuses := func() {
+		t.Helper()
+		names++
+		if code := f.Refused(f.Node(fmt.Sprintf("late%d.example.net", names))); code != wire.CodeAuthorityExpired {
+			t.Errorf("refused with %s, want %s", code, wire.CodeAuthorityExpired)
+		}
+	}
+	f.Clock.Advance(5*365*24*time.Hour + 48*time.Hour)
+	refuses()
+	f.Stop()
+	f.Start()
+	refuses()
+	if !errors.Is(f.Daemon().Usable(), ca.ErrExpired) || !strings.Contains(f.Log(), `"msg":"no certificate is issued"`) {
+		t.Errorf("Usable = %v, and the log says nothing", f.Daemon().Usable())
+	}
+	// What was issued in time can still be confirmed.
+	n.Token = f.Token(nil)
+	if r := f.Apply(n, first); r.Refusal != nil {
+		t.Errorf("confirmation refused: %+v", r.Refusal)
+	}
+	f.Roll()
+	a := f.Agent("web4.example.net", pinning(t, f, old)) // the old root has five years left
+	f.WaitProvisioned(a)
+	f.Check()
+}
+
+// TestNoCertificateOutlivesItsIssuer issues shortly before the end of the
+// issuing certificate.
+func TestNoCertificateOutlivesItsIssuer(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	end := parse(t, f.Read("ca/issuing.pem"))[0].NotAfter
+	f.Clock.Advance(end.Add(-48 * time.Hour).Sub(f.Clock.Now()))
+	f.Enroll(f.Node("web1.example.net"))
+	if got := f.Record("web1.example.net").Next.NotAfter; !got.Equal(end) {
+		t.Errorf("certificate ends %v, its issuer %v", got, end)
+	}
+	f.Check()
+}
+
+// TestAFleetRenewsIntoTheNewAuthority lets time pass: agents that know only the
+// old root renew, and with the last of them the old authority goes, while all of
+// them work.
+func TestAFleetRenewsIntoTheNewAuthority(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{RolloverCheck: 50 * time.Millisecond})
+	token := pinning(t, f, f.Daemon().CAFingerprint())
+	agents := []*testbed.Agent{
+		f.AgentWith("web1.example.net", token, testbed.Watchful), f.AgentWith("web2.example.net", token, testbed.Watchful), f.AgentWith("web3.example.net", token, testbed.Watchful),
+	}
+	f.WaitProvisioned(agents...)
+	before := map[*testbed.Agent]string{}
+	for _, a := range agents {
+		before[a] = f.Record(a.Identity).Current.Serial
+	}
+	f.Roll()
+	if n := len(parse(t, f.Daemon().RootsPEM())); n != 2 {
+		t.Fatalf("%d roots while live certificates are the old authority's, want 2", n)
+	}
+	f.Clock.Advance(25 * 24 * time.Hour) // beyond two thirds of 30 days, and all jitter
+	renewed(f, before)
+	f.Eventually("the old authority is not trusted", func() bool { return len(parse(t, f.Daemon().RootsPEM())) == 1 })
+	for _, a := range agents {
+		if name, _ := issuer(t, a); name != "fleet.test issuing CA 2" {
+			t.Errorf("%s: certificate by %q", a.Identity, name)
+		}
+		if r := f.Record(a.Identity); r.Decision.Reason != provisioner.ReasonRenew {
+			t.Errorf("%s: by reason %s, want %s", a.Identity, r.Decision.Reason, provisioner.ReasonRenew)
+		}
+	}
+	// They still reach it: by the new root alone.
+	seen := connections(f)
+	f.Stop()
+	f.Start()
+	f.Eventually("the agents are back", func() bool { return connections(f) >= seen+len(agents) })
+	f.Check()
+}

@@ -1,0 +1,109 @@
+package testbed
+
+import (
+	"encoding/json"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// A Stored is one message in the store: a record, an entry, an event.
+type Stored struct {
+	Stream, Subject string
+	Header          nats.Header
+	Data            []byte
+}
+
+// Stored returns everything that the provisioner's store holds, of every
+// stream that there is.
+func (f *Fleet) Stored() []Stored {
+	f.t.Helper()
+	conn, err := f.daemon.Connect("reader")
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := conn.JetStream(nats.MaxWait(patience))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var all []Stored
+	for stream := range js.StreamNames(nats.Context(f.Context())) {
+		sub, err := js.SubscribeSync("", nats.BindStream(stream), nats.OrderedConsumer(), nats.DeliverAll())
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		info, err := sub.ConsumerInfo()
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		for pending := info.NumPending + info.Delivered.Consumer; pending > 0; {
+			m, err := sub.NextMsgWithContext(f.Context())
+			if err != nil {
+				f.t.Fatalf("read %s: %v", stream, err)
+			}
+			meta, err := m.Metadata()
+			if err != nil {
+				f.t.Fatal(err)
+			}
+			all = append(all, Stored{stream, m.Subject, m.Header, m.Data})
+			pending = meta.NumPending
+		}
+	}
+	return all
+}
+
+// StoredEvents returns the types of the alarm events of this code in the store,
+// in their order.
+func (f *Fleet) StoredEvents(code wire.Code) []provisioner.EventType {
+	f.t.Helper()
+	var types []provisioner.EventType
+	for _, m := range f.Stored() {
+		if !strings.HasPrefix(m.Subject, "muster.event.alarm.") {
+			continue
+		}
+		var e struct {
+			Type provisioner.EventType `json:"type"`
+			Data provisioner.Event     `json:"data"`
+		}
+		if err := json.Unmarshal(m.Data, &e); err != nil {
+			f.t.Fatal(err)
+		}
+		if e.Data.Code == code {
+			types = append(types, e.Type)
+		}
+	}
+	return types
+}
+
+// WaitAlarm waits until an alarm is raised, and returns its cause.
+func (f *Fleet) WaitAlarm(code wire.Code) string {
+	f.t.Helper()
+	cause := ""
+	f.Eventually("alarm "+string(code), func() bool {
+		for _, a := range f.daemon.Alarms() {
+			if a.Code == code {
+				cause = a.Cause
+				return true
+			}
+		}
+		return false
+	})
+	return cause
+}
+
+// WaitNoAlarm waits until an alarm has been cleared.
+func (f *Fleet) WaitNoAlarm(code wire.Code) {
+	f.t.Helper()
+	f.Eventually("no alarm "+string(code), func() bool {
+		for _, a := range f.daemon.Alarms() {
+			if a.Code == code {
+				return false
+			}
+		}
+		return true
+	})
+}

@@ -1,0 +1,113 @@
+package wire
+
+import (
+	"bytes"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/asn1"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ErrNotVouched means that a certificate is no proof that one root stands
+// behind another: do not trust the other.
+var ErrNotVouched = errors.New("no cross certificate")
+
+// oidAuthorityKeyID is the one extension in which a cross certificate differs
+// from the root that it is about (RFC 5280 section 4.2.1.1).
+var oidAuthorityKeyID = asn1.ObjectIdentifier{2, 5, 29, 35}
+
+// Vouches reports whether cross is by's word that root is an authority like
+// itself: the certificate that RFC 4210 section 4.4 calls new with old, or old
+// with new. Whoever trusts by may then trust root as much. All three must be
+// valid at the given instant; a zero one asks for the signatures alone. The
+// error wraps [ErrNotVouched].
+//
+// It is stricter than the verification of a chain. That would also take, for
+// the holder of a mere issuing key, a certificate of it for a root of their
+// own, since a path length counts only what lies between. So by must be a root
+// that allows an issuing authority below the root that it vouches for, and
+// cross must say of root's key, extension by extension, what root says itself:
+// neither more (an issuing certificate vouches for no root with its key) nor
+// less.
+func Vouches(cross, by, root *x509.Certificate, at time.Time) error {
+	if err := vouches(cross, by, root, at); err != nil {
+		return fmt.Errorf("%w of %.200q by %.200q: %w", ErrNotVouched, root.Subject, by.Subject, err)
+	}
+	return nil
+}
+
+func vouches(cross, by, root *x509.Certificate, at time.Time) error {
+	switch {
+	case !SelfSigned(by) || !SelfSigned(root):
+		return errors.New("want two roots, each signed by itself")
+	case bytes.Equal(by.RawSubjectPublicKeyInfo, root.RawSubjectPublicKeyInfo):
+		return errors.New("both have one key")
+	case !bytes.Equal(cross.RawSubject, root.RawSubject) || !bytes.Equal(cross.RawSubjectPublicKeyInfo, root.RawSubjectPublicKeyInfo):
+		return errors.New("it is about another")
+	case !bytes.Equal(cross.RawIssuer, by.RawSubject):
+		return errors.New("it is by another")
+	}
+	if err := cross.CheckSignatureFrom(by); err != nil {
+		return err
+	}
+	if !sameExtensions(cross, root) {
+		return errors.New("it says of the key what the root does not")
+	}
+	// Below by come the cross certificate and an issuing one, below root the
+	// latter.
+	if !allowsBelow(by, 2) || !allowsBelow(root, 1) {
+		return errors.New("the path length leaves no room")
+	}
+	if at.IsZero() {
+		return nil
+	}
+	for _, c := range []*x509.Certificate{by, cross, root} {
+		if at.Before(c.NotBefore) || at.After(c.NotAfter) {
+			return fmt.Errorf("it is %s, and one of them is valid from %s to %s", at.UTC().Format(time.RFC3339),
+				c.NotBefore.UTC().Format(time.RFC3339), c.NotAfter.UTC().Format(time.RFC3339))
+		}
+	}
+	return nil
+}
+
+// SelfSigned reports whether c is the certificate of an authority, signed with
+// its own key: a root, if anybody trusts it.
+func SelfSigned(c *x509.Certificate) bool {
+	return c.BasicConstraintsValid && c.IsCA && bytes.Equal(c.RawSubject, c.RawIssuer) && c.CheckSignatureFrom(c) == nil
+}
+
+// allowsBelow reports whether a chain may have n authorities below c.
+func allowsBelow(c *x509.Certificate, n int) bool {
+	return c.MaxPathLen < 0 || c.MaxPathLen == 0 && !c.MaxPathLenZero || c.MaxPathLen >= n
+}
+
+// sameExtensions reports whether both certificates have the same extensions,
+// but for the authority key identifier. A certificate has each once:
+// crypto/x509 refuses others.
+func sameExtensions(a, b *x509.Certificate) bool {
+	rest := func(c *x509.Certificate) []pkix.Extension {
+		var all []pkix.Extension
+		for _, e := range c.Extensions {
+			if !e.Id.Equal(oidAuthorityKeyID) {
+				all = append(all, e)
+			}
+		}
+		return all
+	}
+	in, of := rest(a), rest(b)
+	if len(in) != len(of) {
+		return false
+	}
+	for _, e := range of {
+		found := false
+		for _, x := range in {
+			found = found || x.Id.Equal(e.Id) && x.Critical == e.Critical && bytes.Equal(x.Value, e.Value)
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,221 @@
+package wire_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"muster/internal/wire"
+)
+
+// addGolden adds the golden files as seeds.
+func addGolden(f *testing.F) {
+	f.Helper()
+	files, err := filepath.Glob("testdata/*.json")
+	if err != nil || len(files) == 0 {
+		f.Fatal("no golden files", err)
+	}
+	for _, name := range files {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+}
+
+// FuzzCheckStrict compares the walk over JSON with a slow one over the tokens of
+// the standard library: they refuse the same texts.
+func FuzzCheckStrict(f *testing.F) {
+	addGolden(f)
+	for _, s := range []string{
+		`{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `{"a":{"a":[{"a":1},{"a":2}]}}`, `[[],[{}],""]`, ` { } `, `{"\ud800":1,"\ud801":2}`,
+		strings.Repeat("[", 65) + strings.Repeat("]", 65), strings.Repeat("[", 66) + strings.Repeat("]", 66), "{\"\xff\":1}", `"\"\\"`, `1e9 `, `{} {}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		err := wire.CheckStrict(b, nil)
+		if err != nil && !errors.Is(err, wire.ErrJSON) {
+			t.Fatalf("CheckStrict = %v, want %v", err, wire.ErrJSON)
+		}
+		if want := strict(b); want != (err == nil) {
+			t.Fatalf("CheckStrict(%q) = %v, want it accepted %v", b, err, want)
+		}
+		// With a type it refuses more, and never less.
+		var r wire.EnrollRequest
+		if typed := wire.DecodeStrict(b, &r); typed == nil && err != nil {
+			t.Fatalf("DecodeStrict(%q) accepts what CheckStrict refuses: %v", b, err)
+		}
+	})
+}
+
+// strict is what CheckStrict should say, written another way.
+func strict(b []byte) bool {
+	if !utf8.Valid(b) || !json.Valid(b) {
+		return false
+	}
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	type container struct {
+		names map[string]bool // nil in an array
+		name  bool            // the next string is a name
+	}
+	var open []container
+	for {
+		token, err := d.Token()
+		if err != nil {
+			return errors.Is(err, io.EOF)
+		}
+		if n := len(open); n > 0 && open[n-1].name && token != json.Delim('}') {
+			name := token.(string)
+			if open[n-1].names[name] {
+				return false
+			}
+			open[n-1].names[name], open[n-1].name = true, false
+			continue
+		}
+		delim, _ := token.(json.Delim)
+		if delim == '}' || delim == ']' {
+			open = open[:len(open)-1]
+		} else if len(open) > wire.MaxDepth {
+			return false
+		}
+		switch delim {
+		case '{':
+			open = append(open, container{names: map[string]bool{}, name: true})
+			continue
+		case '[':
+			open = append(open, container{})
+			continue
+		}
+		if n := len(open); n > 0 && open[n-1].names != nil {
+			open[n-1].name = true
+		}
+	}
+}
+
+// FuzzOpen checks that envelopes are one thing or the other, and read the same
+// once written again.
+func FuzzOpen(f *testing.F) {
+	addGolden(f)
+	for _, s := range []string{
+		`{"v":1,"sealed":true,"key":"k","enc":"AA==","ct":"AA=="}`, `{"v":1,"sealed":true,"ct":"AA=="}`, `{"v":1,"sealed":false,"body":null}`,
+		`{"v":1,"sealed":false,"body":{},"ct":""}`, `{"v":2}`, `{"v":1.0,"sealed":false,"body":1}`, `{"V":1}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		e, err := wire.Open(b, wire.MaxMessageBytes)
+		if err != nil {
+			if e != nil {
+				t.Fatal("an envelope beside the error")
+			}
+			if !errors.Is(err, wire.ErrMessage) && !errors.Is(err, wire.ErrTooLarge) && !errors.Is(err, wire.ErrVersion) {
+				t.Fatalf("Open = %v, want one of its errors", err)
+			}
+			return
+		}
+		if e.Sealed == (len(e.Body) > 0) || e.Sealed != (len(e.Ciphertext) > 0) || !e.Sealed && (e.Key != "" || len(e.Encapsulated) > 0) {
+			t.Fatalf("neither plain nor sealed: %+v", e)
+		}
+		again, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// Escapes for HTML may make it longer than it was.
+		e2, err := wire.Open(again, 8*wire.MaxMessageBytes)
+		if err != nil {
+			t.Fatalf("our own encoding is refused: %v", err)
+		}
+		if compact(t, e); !reflect.DeepEqual(e, e2) {
+			t.Fatalf("round trip: %+v became %+v", e, e2)
+		}
+	})
+}
+
+// compact gives the members of e the form that encoding gives them.
+func compact(t *testing.T, e *wire.Envelope) {
+	t.Helper()
+	if len(e.Encapsulated) == 0 {
+		e.Encapsulated = nil
+	}
+	if len(e.Body) == 0 {
+		return
+	}
+	b, err := json.Marshal(e.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.Body = b
+}
+
+// FuzzParsePattern checks that a pattern without wildcards covers one name, that
+// one with them never covers a name of another shape, and that matching panics
+// on none.
+func FuzzParsePattern(f *testing.F) {
+	for _, p := range []string{"web1.example.net", "web*.example.net", "**.example.net", "*", "?.a", "a.**", "*a*b*.c", "[a].b", `\a.b`, "-*"} {
+		for _, id := range []string{"web1.example.net", "a.b.example.net", "example.net", "x.a"} {
+			f.Add(p, id)
+		}
+	}
+	f.Fuzz(func(t *testing.T, text, name string) {
+		p, err := wire.ParsePattern(text)
+		if err != nil {
+			if p != "" || !errors.Is(err, wire.ErrPattern) {
+				t.Fatalf("ParsePattern(%q) = %q, %v", text, p, err)
+			}
+			return
+		}
+		if string(p) != text {
+			t.Fatalf("ParsePattern(%q) = %q", text, p)
+		}
+		id, err := wire.ParseIdentity(name)
+		if err != nil {
+			return
+		}
+		matches := p.Match(id)
+		switch {
+		case text == "*":
+			if !matches {
+				t.Fatalf("%q does not cover %q", p, id)
+			}
+		case !strings.ContainsAny(text, "*?"):
+			if matches != (text == name) {
+				t.Fatalf("%q covers %q: %v", p, id, matches)
+			}
+		case matches && !strings.HasPrefix(text, "**") && strings.Count(text, ".") != strings.Count(name, "."):
+			t.Fatalf("%q covers %q, which has another number of labels", p, id)
+		}
+	})
+}
+
+// FuzzFilesCheck checks that what may be pushed to a node has names that stay in
+// their directory and values that stay in their line.
+func FuzzFilesCheck(f *testing.F) {
+	f.Add("identity", "web1.example.net", "rpcutil", "policy default deny\n")
+	f.Add("a\nb", "c", "../x", "y")
+	f.Add("a", "b\n[", ".x", "\x00")
+	f.Fuzz(func(t *testing.T, key, value, name, content string) {
+		files := wire.Files{Configuration: map[string]string{key: value}, ActionPolicies: map[string]string{name: content}, OPAPolicies: map[string]string{name: content}}
+		if err := files.Check(); err != nil {
+			if !errors.Is(err, wire.ErrFiles) {
+				t.Fatalf("Check = %v, want %v", err, wire.ErrFiles)
+			}
+			return
+		}
+		if strings.ContainsAny(key+value, "\n\r\x00") || strings.ContainsAny(key, "= #") || value != strings.TrimSpace(value) {
+			t.Fatalf("setting %q = %q", key, value)
+		}
+		if !filepath.IsLocal(name) || filepath.Base(name) != name || strings.ContainsAny(name, "/\\\x00\n") || strings.HasPrefix(name, ".") {
+			t.Fatalf("policy name %q", name)
+		}
+	})
+}

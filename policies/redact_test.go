@@ -1,0 +1,51 @@
+package policies_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/types"
+)
+
+// A built-in function with a bug, before any policy is compiled.
+var _ = func() bool {
+	rego.RegisterBuiltin1(&rego.Function{Name: "muster.test.panic", Decl: types.NewFunction(types.Args(types.A), types.B)},
+		func(_ rego.BuiltinContext, v *ast.Term) (*ast.Term, error) { panic("a bug with " + v.String()) })
+	return true
+}()
+
+// TestErrorsHoldNoFacts has functions fail over a fact: the error says where and
+// which, and not over what.
+func TestErrorsHoldNoFacts(t *testing.T) {
+	t.Parallel()
+	const fact = "nobodys-business"
+	for rules, want := range map[string]string{
+		"allow := to_number(input.facts.x) == 1":                  "to_number",
+		"allow := time.parse_rfc3339_ns(input.facts.x) > 0":       "time.parse_rfc3339_ns",
+		"allow := time.parse_duration_ns(input.facts.x) > 0":      "time.parse_duration_ns",
+		"allow := units.parse_bytes(input.facts.x) > 0":           "units.parse_bytes",
+		"allow := regex.match(input.facts.broken, input.facts.x)": "regex.match",
+		"allow := base64.decode(input.facts.x) == \"\"":           "base64.decode",
+		"allow := hex.decode(input.facts.x) == \"\"":              "hex.decode",
+		"allow := json.unmarshal(input.facts.x) == 1":             "json.unmarshal",
+		"allow := yaml.unmarshal(input.facts.broken) == 1":        "yaml.unmarshal",
+		"allow := net.cidr_contains(input.facts.x, \"10.0.0.1\")": "net.cidr_contains",
+		"allow := muster.test.panic(input.facts.x)":               "panic",
+	} {
+		t.Run(want, func(t *testing.T) {
+			t.Parallel()
+			e := load(t, rules)
+			in := stranger()
+			in.Facts = []byte(`{"x":"` + fact + ` \"z","broken":"[` + fact + `"}`)
+			d, err := e.Decide(t.Context(), in)
+			if err == nil || d != nil {
+				t.Fatalf("Decide = %v, %v, want an error alone", d, err)
+			}
+			if text := err.Error(); strings.Contains(text, fact) || !strings.Contains(text, want) {
+				t.Errorf("error = %q, want %s in it and no fact", text, want)
+			}
+		})
+	}
+}

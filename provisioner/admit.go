@@ -1,0 +1,169 @@
+package provisioner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// Revocations returns what this process knows of revocations.
+func (p *Provisioner) Revocations() *Revocations { return p.revocations }
+
+// Fresh returns nil while this process knows every revocation and every signer
+// that was in the store [MaxAge] ago, and an error that wraps
+// [ErrRevocationsUnknown] else: nobody is admitted then.
+func (p *Provisioner) Fresh() error {
+	if err := p.revocations.Fresh(); err != nil {
+		return err
+	}
+	if p.cfg.Signers == nil {
+		return nil
+	}
+	return p.cfg.Signers.Fresh()
+}
+
+// ensureFresh is Fresh, after another look if that is needed.
+func (p *Provisioner) ensureFresh(ctx context.Context) error {
+	if err := p.revocations.ensure(ctx); err != nil {
+		return err
+	}
+	if p.cfg.Signers == nil {
+		return nil
+	}
+	return p.cfg.Signers.ensure(ctx)
+}
+
+// AdmitToken returns the token, or a *[Refusal] if it is not good or revoked.
+// The broker asks it for every connection that presents one, and requests are
+// proven again. What it costs to refuse is on the budget of source, an address.
+// It does not ask how old the revocations are: whoever is let in
+// here can only ask, and is then told to come back.
+func (p *Provisioner) AdmitToken(text, source string) (*jwt.Verified, error) {
+	token, err := p.cfg.Tokens.VerifyFrom(text, p.cfg.Budget.Of(source))
+	if err != nil {
+		return nil, refuse("", TokenCode(err), err)
+	}
+	if by := p.revocations.Token(token.ID); by != nil {
+		return nil, refuse("", wire.CodeTokenRevoked, by.cause())
+	}
+	return token, nil
+}
+
+// AdmitNode returns nil if the certificate with the serial is live on the
+// record of id: current, or offered and not yet confirmed. The broker asks it
+// for every connection to the fleet. Anything else keeps the node out, including
+// a store that does not answer, revocations that are not known, and a clock that
+// is behind: expired certificates would be good again by it. Connections that
+// are there stay.
+func (p *Provisioner) AdmitNode(ctx context.Context, id wire.Identity, serial string) error {
+	node := string(id)
+	if err := p.cfg.Clock.Check(); err != nil {
+		return refuse(node, wire.CodeClockBehind, err)
+	}
+	if err := p.ensureFresh(ctx); err != nil {
+		return refuse(node, wire.CodeRevocationsUnknown, err)
+	}
+	// Before the record: one from a restored store knows nothing of it.
+	if by := p.revocations.Serial(serial); by != nil {
+		return refuse(node, wire.CodeIdentityRevoked, by.cause())
+	}
+	r, _, err := p.cfg.Store.Record(ctx, id)
+	if err != nil {
+		return refuse(node, p.storeCode(err), err)
+	}
+	if err := p.admits(id, r); err != nil {
+		return err
+	}
+	if !slices.Contains(r.Live(p.now()), serial) {
+		return refuse(node, wire.CodeNotIssued, fmt.Errorf("certificate %s is not live for %s", serial, id))
+	}
+	return nil
+}
+
+// admits returns nil unless nobody is admitted as id, whose record is r or nil,
+// whatever certificate they have.
+func (p *Provisioner) admits(id wire.Identity, r *Record) error {
+	node := string(id)
+	if by := p.revocations.outstanding(id, r); by != nil {
+		return refuse(node, wire.CodeIdentityRevoked, by.cause())
+	}
+	if r.state() == StateRevoked {
+		return refuse(node, wire.CodeIdentityRevoked, errRevoked)
+	}
+	if r.clonesRefused() {
+		return refuse(node, wire.CodeIdentityCloned, errCloned)
+	}
+	return nil
+}
+
+// checkRevocations refuses an attempt whose token or keys are revoked, or that
+// comes while this process does not know what is. It is asked early, so that
+// nothing is done for who must not get it, and once more right before the record
+// is written: a helper may have taken minutes since.
+//
+// An attempt without a token, as a renewal is one, has no token to lose.
+func (p *Provisioner) checkRevocations(ctx context.Context, a *attempt) error {
+	node := a.request.Identity
+	if err := p.ensureFresh(ctx); err != nil {
+		return refuse(node, wire.CodeRevocationsUnknown, err)
+	}
+	if a.request.Token != "" {
+		// A signer may have been removed, and a token may have expired. The
+		// verifier remembers tokens: this is a hash and a lookup.
+		token, err := p.cfg.Tokens.VerifyFrom(string(a.request.Token), p.cfg.Budget.Of(a.source.Address))
+		if err != nil {
+			return refuse(node, TokenCode(err), err)
+		}
+		if by := p.revocations.Token(token.ID); by != nil {
+			return refuse(node, wire.CodeTokenRevoked, by.cause())
+		}
+	}
+	for _, key := range []string{a.keyHash(), a.vouching} {
+		if by := p.revocations.Key(key); by != nil {
+			return refuse(node, wire.CodeIdentityRevoked, by.cause())
+		}
+	}
+	return nil
+}
+
+// keyHash is the hash of the key that asks, "" before that is known.
+func (a *attempt) keyHash() string {
+	if a.csr == nil {
+		return ""
+	}
+	return a.csr.KeyHash
+}
+
+// follow looks for new revocations and signers until ctx is done.
+func (p *Provisioner) follow(ctx context.Context) error {
+	tick := time.NewTicker(LookEvery)
+	defer tick.Stop()
+	for {
+		p.look(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		p.cfg.Alarms.Set(ctx, wire.CodeRevocationsUnknown, p.Fresh())
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// look is one look at everything. What fails makes us stale, which Fresh says.
+func (p *Provisioner) look(ctx context.Context) {
+	if err := p.revocations.look(ctx); err == nil {
+		if err := p.revocations.repeat(ctx, pendingGrace); err != nil && ctx.Err() == nil {
+			p.cfg.Log.WarnContext(ctx, "revocation still not in the store", "err", err)
+		}
+	}
+	if p.cfg.Signers != nil {
+		_ = p.cfg.Signers.look(ctx)
+	}
+}

@@ -1,0 +1,217 @@
+package provisioner
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// AlarmClockJumped is the code of the one alarm that refuses nothing: the
+// clock went ahead by more than [maxJump] at once, or was when it was first
+// looked at.
+const AlarmClockJumped wire.Code = "clock_jumped"
+
+// An Alarm is something that an operator must act on, from when it began until
+// it is over. It is a state: however often its cause is met, it is raised once.
+type Alarm struct {
+	Code  wire.Code `json:"code"`
+	Cause string    `json:"cause"` // the newest
+	Since time.Time `json:"since"` // by the provisioner's clock
+}
+
+// AlarmConfig configures [NewAlarms].
+type AlarmConfig struct {
+	// Name is the provisioner's, the node of the events: alarms are a process's.
+	Name string
+
+	// Emit takes the events at once, whatever ails the store. It must not block.
+	// Optional.
+	Emit func(Event)
+
+	// Log gets one line when an alarm is raised and one when it is cleared.
+	// Optional; discards by default.
+	Log *slog.Logger
+
+	// Now is the clock. Optional; defaults to [time.Now].
+	Now func() time.Time
+}
+
+// maxUnwritten bounds the events kept for a store that is not there. Alarms
+// that come and go while it is away are few; of a thousand the newest tell
+// enough.
+const maxUnwritten = 1000
+
+// Alarms are the alarms of one process. They outlive the store: its events are
+// kept for it until [Alarms.Deliver]. Each code has one owner, who raises and
+// clears it. Safe for concurrent use.
+type Alarms struct {
+	cfg AlarmConfig // set by NewAlarms, then read-only
+
+	mu        sync.RWMutex
+	standing  map[wire.Code]*standing // guarded by mu
+	unwritten []Event                 // guarded by mu: not yet in the store, oldest first
+	waiting   map[*waiter]struct{}    // guarded by mu: contexts that end with an alarm
+}
+
+// waiter is a context of [Alarms.Until].
+type waiter struct {
+	code   wire.Code
+	cancel context.CancelCauseFunc
+}
+
+// standing is an alarm that has been raised and not cleared.
+type standing struct {
+	Alarm
+	began time.Time // by the monotonic clock, since the other may be the cause
+	err   error
+}
+
+// NewAlarms returns alarms of which none is raised.
+func NewAlarms(cfg AlarmConfig) *Alarms {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Alarms{cfg: cfg, standing: make(map[wire.Code]*standing), waiting: make(map[*waiter]struct{})}
+}
+
+// Set raises the alarm if err is not nil, and clears it if it is: what whoever
+// watches a state calls with what it found.
+func (a *Alarms) Set(ctx context.Context, code wire.Code, err error) {
+	if err == nil {
+		a.Clear(ctx, code)
+		return
+	}
+	a.Raise(ctx, code, err)
+}
+
+// Raise raises an alarm: one line in the log and one event. Of one that stands
+// it replaces the cause, and says nothing. cause must hold no secret.
+func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.standing[code]; s != nil {
+		s.Cause, s.err = cause.Error(), cause
+		return
+	}
+	now := a.cfg.Now().UTC().Truncate(time.Second)
+	a.standing[code] = &standing{Alarm: Alarm{Code: code, Cause: cause.Error(), Since: now}, began: time.Now(), err: cause}
+	a.cfg.Log.ErrorContext(ctx, "alarm raised", "code", code, "err", cause)
+	a.emit(Event{Type: EventAlarmRaised, Time: now, Node: a.cfg.Name, Code: code, Cause: cause.Error(), Attempt: wire.NewID()})
+	for w := range a.waiting {
+		if w.code == code {
+			w.cancel(cause)
+		}
+	}
+}
+
+// Clear says that the cause of an alarm is gone, and how long it stood. One
+// that does not stand costs next to nothing.
+func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
+	if a.Stands(code) == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	s := a.standing[code]
+	if s == nil {
+		return
+	}
+	delete(a.standing, code)
+	elapsed := time.Since(s.began)
+	a.cfg.Log.InfoContext(ctx, "alarm cleared", "code", code, "elapsed", elapsed, "err", s.err)
+	a.emit(Event{Type: EventAlarmCleared, Time: a.cfg.Now().UTC().Truncate(time.Second), Node: a.cfg.Name, Code: code, Cause: s.Cause,
+		Elapsed: elapsed, Attempt: wire.NewID()})
+}
+
+// emit hands an event on and keeps it for the store. The caller holds mu, so
+// that events come in the order of what they say.
+func (a *Alarms) emit(e Event) {
+	if a.cfg.Emit != nil {
+		a.cfg.Emit(e)
+	}
+	a.unwritten = append(a.unwritten, e)
+	if n := len(a.unwritten) - maxUnwritten; n > 0 {
+		a.unwritten = slices.Delete(a.unwritten, 0, n)
+	}
+}
+
+// Stands returns the newest cause of an alarm, or nil if it is not raised.
+func (a *Alarms) Stands(code wire.Code) error {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	if s := a.standing[code]; s != nil {
+		return s.err
+	}
+	return nil
+}
+
+// Until returns a context that ends when ctx does, or as soon as the alarm is
+// raised; one that stands ends it at once. The caller calls the function when
+// it is done.
+func (a *Alarms) Until(ctx context.Context, code wire.Code) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &waiter{code: code, cancel: cancel}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if s := a.standing[code]; s != nil {
+		cancel(s.err)
+		return ctx, func() {}
+	}
+	a.waiting[w] = struct{}{}
+	return ctx, func() {
+		a.mu.Lock()
+		delete(a.waiting, w)
+		a.mu.Unlock()
+		cancel(nil)
+	}
+}
+
+// Standing returns the alarms that stand, the oldest first. The slice is the
+// caller's.
+func (a *Alarms) Standing() []Alarm {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	all := make([]Alarm, 0, len(a.standing))
+	for _, s := range a.standing {
+		all = append(all, s.Alarm)
+	}
+	slices.SortFunc(all, func(x, y Alarm) int {
+		return cmp.Or(x.Since.Compare(y.Since), cmp.Compare(x.Code, y.Code))
+	})
+	return all
+}
+
+// Deliver writes the events that are not in the store yet, in their order, and
+// stops at the first that cannot be written; it is then the first of the next
+// call. write may see an event again whose acknowledgement was lost: its
+// Attempt tells. One call at a time.
+func (a *Alarms) Deliver(ctx context.Context, write func(context.Context, Event) error) error {
+	for {
+		a.mu.RLock()
+		var next Event
+		if len(a.unwritten) > 0 {
+			next = a.unwritten[0]
+		}
+		a.mu.RUnlock()
+		if next.Type == "" {
+			return nil
+		}
+		if err := write(ctx, next); err != nil {
+			return err
+		}
+		a.mu.Lock()
+		// It may be gone already, if a flood of others has pushed it out.
+		if a.unwritten[0].Attempt == next.Attempt {
+			a.unwritten = slices.Delete(a.unwritten, 0, 1)
+		}
+		a.mu.Unlock()
+	}
+}

@@ -1,0 +1,155 @@
+package provisioner_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// listened returns alarms, what they emit and what they log.
+func listened() (*provisioner.Alarms, *[]provisioner.Event, *bytes.Buffer) {
+	var events []provisioner.Event
+	var log bytes.Buffer
+	a := provisioner.NewAlarms(provisioner.AlarmConfig{
+		Name: "provisioner1.example.net", Emit: func(e provisioner.Event) { events = append(events, e) }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	return a, &events, &log
+}
+
+func TestAnAlarmIsAState(t *testing.T) {
+	t.Parallel()
+	a, events, log := listened()
+	ctx := t.Context()
+	first, second := errors.New("first cause"), errors.New("second cause")
+	a.Clear(ctx, wire.CodeStorageLow) // what does not stand
+	for range 3 {
+		a.Raise(ctx, wire.CodeStorageLow, first)
+		a.Set(ctx, wire.CodeStorageLow, second)
+	}
+	a.Raise(ctx, wire.CodeClockBehind, first)
+	if got := a.Stands(wire.CodeStorageLow); !errors.Is(got, second) {
+		t.Errorf("Stands = %v, want the newest cause", got)
+	}
+	var codes []wire.Code
+	for _, s := range a.Standing() {
+		codes = append(codes, s.Code)
+	}
+	if diff := cmp.Diff([]wire.Code{wire.CodeClockBehind, wire.CodeStorageLow}, codes); diff != "" {
+		t.Errorf("Standing: -want +got\n%s", diff)
+	}
+	for range 3 {
+		a.Set(ctx, wire.CodeStorageLow, nil)
+	}
+	if a.Stands(wire.CodeStorageLow) != nil || len(a.Standing()) != 1 {
+		t.Errorf("Standing = %v, want the other alone", a.Standing())
+	}
+	var types []provisioner.EventType
+	for _, e := range *events {
+		types = append(types, e.Type)
+		if e.Node != "provisioner1.example.net" || e.Code == "" || e.Cause == "" || e.Attempt == "" {
+			t.Errorf("event %+v lacks something", e)
+		}
+	}
+	if diff := cmp.Diff([]provisioner.EventType{provisioner.EventAlarmRaised, provisioner.EventAlarmRaised, provisioner.EventAlarmCleared}, types); diff != "" {
+		t.Errorf("events: -want +got\n%s", diff)
+	}
+	if last := (*events)[2]; last.Elapsed <= 0 || last.Cause != "second cause" {
+		t.Errorf("cleared after %v because of %q", last.Elapsed, last.Cause)
+	}
+	if got := strings.Count(log.String(), "alarm raised"); got != 2 {
+		t.Errorf("%d lines say that an alarm was raised, want 2:\n%s", got, log)
+	}
+}
+
+// TestAlarmsReachTheStoreWhenItIsBack loses writes and acknowledgements: every
+// event arrives, in its order, and what arrives twice is known by its attempt.
+func TestAlarmsReachTheStoreWhenItIsBack(t *testing.T) {
+	t.Parallel()
+	a, events, _ := listened()
+	for i := range 5 {
+		a.Raise(t.Context(), wire.Code(fmt.Sprint("code", i)), errors.New("cause"))
+	}
+	var stored []string
+	fails := 0
+	write := func(_ context.Context, e provisioner.Event) error {
+		fails++
+		switch fails % 3 {
+		case 1:
+			return errors.New("lost")
+		case 2:
+			stored = append(stored, e.Attempt)
+			return errors.New("stored, and the answer was lost")
+		}
+		if len(stored) == 0 || stored[len(stored)-1] != e.Attempt {
+			stored = append(stored, e.Attempt)
+		}
+		return nil
+	}
+	for a.Deliver(t.Context(), write) != nil {
+	}
+	var want []string
+	for _, e := range *events {
+		want = append(want, e.Attempt)
+	}
+	if diff := cmp.Diff(want, stored); diff != "" {
+		t.Errorf("stored: -want +got\n%s", diff)
+	}
+	if err := a.Deliver(t.Context(), func(context.Context, provisioner.Event) error { return errors.New("called") }); err != nil {
+		t.Errorf("Deliver with nothing to deliver = %v", err)
+	}
+}
+
+// TestAStoreThatStaysAway keeps the newest events only.
+func TestAStoreThatStaysAway(t *testing.T) {
+	t.Parallel()
+	a, events, _ := listened()
+	for range 800 {
+		a.Raise(t.Context(), wire.CodeStorageLow, errors.New("cause"))
+		a.Clear(t.Context(), wire.CodeStorageLow)
+	}
+	var first string
+	n := 0
+	err := a.Deliver(t.Context(), func(_ context.Context, e provisioner.Event) error {
+		if n++; n == 1 {
+			first = e.Attempt
+		}
+		return nil
+	})
+	if err != nil || n != 1000 || first != (*events)[600].Attempt {
+		t.Errorf("Deliver = %v after %d events, want the newest 1000", err, n)
+	}
+}
+
+func TestWaitingEndsWithAnAlarm(t *testing.T) {
+	t.Parallel()
+	a, _, _ := listened()
+	cause := errors.New("cause")
+	before, done := a.Until(t.Context(), wire.CodeStoreUnavailable)
+	defer done()
+	other, done := a.Until(t.Context(), wire.CodeStorageLow)
+	defer done()
+	over, done := a.Until(t.Context(), wire.CodeStoreUnavailable)
+	done()
+	a.Raise(t.Context(), wire.CodeStoreUnavailable, cause)
+	after, done := a.Until(t.Context(), wire.CodeStoreUnavailable)
+	defer done()
+	for what, tt := range map[string]struct {
+		ctx  context.Context
+		want error
+	}{
+		"begun before": {before, cause}, "begun after": {after, cause}, "about another": {other, nil}, "over by then": {over, context.Canceled},
+	} {
+		if got := context.Cause(tt.ctx); !errors.Is(got, tt.want) {
+			t.Errorf("%s: cause = %v, want %v", what, got, tt.want)
+		}
+	}
+}

@@ -1,0 +1,55 @@
+package provisioner_test
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/provisioner"
+)
+
+// BenchmarkEnroll compares what the claim of a limited token costs beside the
+// record alone: 64 requests at a time, every acknowledged write on disk. One
+// token for all is where requests gather in one append; a token each is where
+// nothing can be gathered.
+func BenchmarkEnroll(b *testing.B) {
+	for name, uses := range map[string]func(n int) int{
+		"record only": func(int) int { return 0 }, "one token for all": func(n int) int { return n }, "a token each": nil,
+	} {
+		b.Run(name, func(b *testing.B) {
+			f := testbed.New(b, testbed.Options{Edit: testbed.Quotas(0, 0), Quiet: true})
+			shared := ""
+			if uses != nil {
+				shared = f.Token(testbed.Limited(uses(b.N)))
+			}
+			nodes := make([]*simnode.Node, b.N)
+			for i := range nodes {
+				token := shared
+				if token == "" {
+					token = f.Token(testbed.Limited(1))
+				}
+				nodes[i] = node(b, fmt.Sprintf("node%d.example.net", i), token)
+			}
+			p := provisioners(b, f, 1)[0]
+			ctx := b.Context()
+			var next atomic.Int64
+			var askers sync.WaitGroup
+			b.ResetTimer()
+			for range 64 {
+				askers.Go(func() {
+					for i := next.Add(1) - 1; i < int64(len(nodes)); i = next.Add(1) - 1 {
+						if _, err := p.Enroll(ctx, nodes[i].Request(), provisioner.Source{}); err != nil {
+							b.Error(err)
+							return
+						}
+					}
+				})
+			}
+			askers.Wait()
+			b.ReportMetric(float64(b.N)/b.Elapsed().Minutes(), "nodes/min")
+		})
+	}
+}

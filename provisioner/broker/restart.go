@@ -1,0 +1,64 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"net"
+)
+
+// Restart ends the server and starts another one in its place, on the same
+// port and the same store: the only cure for a JetStream whose disk was full or
+// read-only, which stays dead after the disk is mended. Connections of
+// [Broker.Connect] come back by themselves with their subscriptions, and so do
+// nodes; what was on its way is lost. The store's lock is held all the time.
+//
+// After an error nothing runs, and Restart may be called again until it
+// succeeds. The error is [ErrNotRunning] if the broker was never started or has
+// been stopped. One call at a time, and none beside Start or Stop.
+func (b *Broker) Restart(ctx context.Context) error {
+	b.mu.Lock()
+	lock, s, cancel := b.lock, b.server, b.cancel
+	b.server = nil
+	if s != nil {
+		gone := make(chan struct{})
+		b.gone = gone
+		cancel()
+		go func() {
+			defer close(gone)
+			shutdown(s)
+		}()
+	}
+	gone := b.gone
+	b.mu.Unlock()
+	if lock == nil {
+		return ErrNotRunning
+	}
+	if gone != nil {
+		select {
+		case <-gone:
+		case <-ctx.Done():
+			return fmt.Errorf("restart broker: the server before does not end: %w", context.Cause(ctx))
+		}
+	}
+	s, cancel, gone, err := b.launch(ctx)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.server, b.cancel, b.gone = s, cancel, gone
+	if err != nil {
+		return fmt.Errorf("restart broker: %w", err)
+	}
+	return nil
+}
+
+// inProcess connects to whichever server runs at the moment, so that
+// connections from inside the process outlive a restart.
+type inProcess struct{ b *Broker }
+
+// InProcessConn implements [nats.InProcessConnProvider].
+func (p inProcess) InProcessConn() (net.Conn, error) {
+	s, err := p.b.running()
+	if err != nil {
+		return nil, err
+	}
+	return s.InProcessConn()
+}

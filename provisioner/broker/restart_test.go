@@ -1,0 +1,154 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/testbed"
+	"muster/provisioner/broker"
+)
+
+// TestRestart replaces the server under connections that stay: port, store,
+// subscriptions and lock are the same.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	var cfg broker.Config
+	s := newSite(t, func(c *broker.Config) { cfg = *c })
+	url := s.URL()
+	nc := s.muster(t)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"muster.node.*"}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.Publish(t.Context(), "muster.node.web1", []byte("record")); err != nil {
+		t.Fatal(err)
+	}
+	heard := make(chan string, 16)
+	if _, err := nc.Subscribe("greetings", func(m *nats.Msg) { heard <- string(m.Data) }); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // restarting again is harmless
+		if err := s.Restart(t.Context()); err != nil {
+			t.Fatalf("Restart = %v", err)
+		}
+		if got := s.URL(); got != url {
+			t.Errorf("URL = %q, want %q", got, url)
+		}
+	}
+	eventually(t, "connection after the restart", nc.IsConnected)
+	stream, err := js.Stream(t.Context(), "S")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := stream.GetMsg(t.Context(), 1); err != nil || string(m.Data) != "record" {
+		t.Errorf("message = %v, %v, want it kept", m, err)
+	}
+	if err := nc.Publish("greetings", []byte("hello")); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, "greeting", heard); got != "hello" {
+		t.Errorf("heard %q", got)
+	}
+	s.client(t, nats.Token(goodToken)) // nodes find it where it was
+	other, err := broker.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(t.Context()); !errors.Is(err, broker.ErrStoreInUse) {
+		t.Errorf("Start of another broker on the store = %v, want %v", err, broker.ErrStoreInUse)
+	}
+}
+
+// TestRestartThatFails leaves nothing running, and can be repeated.
+func TestRestartThatFails(t *testing.T) {
+	t.Parallel()
+	var cfg broker.Config
+	s := newSite(t, func(c *broker.Config) { cfg = *c })
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	for s.Restart(ended) == nil { // the server may be quicker than the context
+	}
+	if url := s.URL(); url != "" {
+		t.Errorf("URL = %q, want none", url)
+	}
+	if _, err := s.Connect("x"); !errors.Is(err, broker.ErrNotRunning) {
+		t.Errorf("Connect = %v, want %v", err, broker.ErrNotRunning)
+	}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Errorf("Restart = %v, want it to start", err)
+	}
+	for s.Restart(ended) == nil {
+	}
+	stop(t, s.Broker)
+	if err := s.Restart(t.Context()); !errors.Is(err, broker.ErrNotRunning) {
+		t.Errorf("Restart after Stop = %v, want %v", err, broker.ErrNotRunning)
+	}
+	start(t, cfg) // the store is free again
+}
+
+// TestAStreamThatCannotBeWritten is told to whoever asked for it, and works
+// again after a restart: not before, whatever space there is.
+func TestAStreamThatCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	d := testbed.NewDisk(t, 128<<20)
+	failed := make(chan error, 100) // more than a test with one stream makes
+	s := newSite(t, func(c *broker.Config) {
+		c.StoreDir = d.Dir
+		c.WriteFailed = func(err error) { failed <- err }
+	})
+	js, err := jetstream.New(s.muster(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"muster.node.*"}}); err != nil {
+		t.Fatal(err)
+	}
+	publish := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		done := make(chan error, 1)
+		go func() {
+			_, err := js.Publish(ctx, "muster.node.web1", make([]byte, 1024), jetstream.WithRetryAttempts(0))
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			return err
+		case err := <-failed: // and there will be no answer
+			cancel()
+			<-done
+			return err
+		}
+	}
+	d.Fill(0)
+	n := 0
+	for publish() == nil {
+		n++
+	}
+	d.Free()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if _, err := js.Publish(ctx, "muster.node.web1", nil); err == nil {
+		t.Error("a write after the disk was freed was acknowledged: is a restart still needed?")
+	}
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a write", func() bool { return publish() == nil })
+	stream, err := js.Stream(t.Context(), "S")
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := stream.Info(t.Context())
+	if err != nil || info.State.Msgs < uint64(n)+1 {
+		t.Errorf("%d messages (%v), want the %d that were acknowledged and one more", info.State.Msgs, err, n)
+	}
+}

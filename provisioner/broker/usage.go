@@ -1,0 +1,45 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Usage is what JetStream has stored, of how much. At Limit it refuses every
+// write to every stream, whatever a stream was promised.
+type Usage struct {
+	Stored int64 // bytes of all streams
+
+	// Promised is what streams with a bound may still take: they grow without
+	// anybody being asked.
+	Promised int64
+
+	Limit int64
+}
+
+// Usage returns what JetStream has stored. The error is [ErrNotRunning], or
+// says that the server has no JetStream.
+func (b *Broker) Usage() (Usage, error) {
+	s, err := b.running()
+	if err != nil {
+		return Usage{}, err
+	}
+	info, err := s.Jsz(&server.JSzOptions{Streams: true, Config: true})
+	if err != nil {
+		return Usage{}, fmt.Errorf("usage of the store: %w", err)
+	}
+	if info.Disabled {
+		return Usage{}, errors.New("usage of the store: JetStream is off")
+	}
+	u := Usage{Stored: int64(info.Store), Limit: info.Config.MaxStore}
+	for _, account := range info.AccountDetails {
+		for _, stream := range account.Streams {
+			if stream.Config != nil && stream.Config.MaxBytes > 0 {
+				u.Promised += max(0, stream.Config.MaxBytes-int64(stream.State.Bytes))
+			}
+		}
+	}
+	return u, nil
+}

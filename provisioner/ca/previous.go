@@ -1,0 +1,259 @@
+package ca
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// MaxPrevious is how many authorities before the present one can be trusted
+// beside it: chosen, so that a reply's certificates stay within what nodes
+// take. One roll-over is over before the next begins, as a rule.
+const MaxPrevious = 2
+
+// Previous is an authority that the present one has taken over from. It issues
+// nothing any more; what it has issued is good until it expires, or until
+// [Authority.SetTrusted] says otherwise.
+type Previous struct {
+	// Root and Issuing are its certificates. Required. Root may be the present
+	// one, of which Issuing was then an earlier issuing CA.
+	Root, Issuing *x509.Certificate
+
+	// Cross are the certificates by which its root and the present one, or one
+	// in between, vouch for each other, as [Roll] makes them. Required unless
+	// Root is the present one.
+	Cross []*x509.Certificate
+
+	// Key is the private key of Issuing, which then may sign CRLs by its key
+	// usage. Optional; without it, what Issuing has issued is on no CRL when it is
+	// revoked. It signs nothing else.
+	Key crypto.Signer
+}
+
+// An Issuer is one of the authorities that certificates in use can be of.
+type Issuer struct {
+	KeyID       string    // lower-case hex subject key identifier of the issuing certificate
+	Name        string    // its common name
+	Fingerprint string    // of its root; see [Authority.Fingerprint]
+	NotAfter    time.Time // the earlier end of root and issuing certificate, UTC
+	Present     bool      // it is the one that issues
+	Trusted     bool      // what it has issued is accepted
+}
+
+// trust is what the authority accepts and hands out. It is replaced whole.
+type trust struct {
+	roots         *x509.CertPool // never handed out
+	intermediates *x509.CertPool // never handed out
+	rootsPEM      string
+	trustPEM      string
+	chainPEM      string          // behind a certificate of the present issuer
+	unwanted      map[string]bool // as SetTrusted was told, by issuing key id
+	trusted       int             // how many of the previous ones are, from the newest on
+}
+
+// keyID names an issuing certificate.
+func keyID(c *x509.Certificate) string { return hex.EncodeToString(c.SubjectKeyId) }
+
+// checkPrevious reports what keeps the previous authorities from being such.
+func (cfg *Config) checkPrevious() []error {
+	if len(cfg.Previous) > MaxPrevious {
+		return []error{fmt.Errorf("%d previous authorities, limit %d", len(cfg.Previous), MaxPrevious)}
+	}
+	var errs []error
+	for i, p := range cfg.Previous {
+		bad := func(err error) { errs = append(errs, fmt.Errorf("previous authority %d: %w", i+1, err)) }
+		if p.Root == nil || p.Issuing == nil {
+			bad(errors.New("no root or no issuing certificate"))
+			continue
+		}
+		for _, err := range slices.Concat(checkRoot(p.Root), checkCA("issuing", p.Issuing), checkPair(p.Root, p.Issuing)) {
+			bad(err)
+		}
+		if cfg.Issuing != nil && bytes.Equal(p.Issuing.SubjectKeyId, cfg.Issuing.SubjectKeyId) {
+			bad(errors.New("its issuing certificate has the present one's key"))
+		}
+		if p.Key != nil && !samePublicKey(p.Issuing.PublicKey, p.Key.Public()) {
+			bad(errors.New("key does not belong to its issuing certificate"))
+		}
+		if p.Key != nil && p.Issuing.KeyUsage&x509.KeyUsageCRLSign == 0 {
+			bad(errors.New("its issuing certificate may not sign CRLs (key usage), so its key is of no use here"))
+		}
+		if cfg.Root != nil && !vouched(p.Root, cfg.Root, cfg.Previous) {
+			bad(errors.New("no cross certificate by which its root vouches for the present one; `muster ca roll` makes it"))
+		}
+	}
+	return errs
+}
+
+// vouched reports whether from stands behind to: they are the same, or a cross
+// certificate of the previous authorities says so, or several in a row do. Time
+// plays no part: it is the holder of from's key who has spoken.
+func vouched(from, to *x509.Certificate, previous []Previous) bool {
+	roots := []*x509.Certificate{to}
+	for _, p := range previous {
+		roots = append(roots, p.Root)
+	}
+	reached := []*x509.Certificate{from}
+	for i := 0; i < len(reached); i++ {
+		for _, root := range roots {
+			if !slices.ContainsFunc(reached, root.Equal) && vouchesDirectly(reached[i], root, previous) {
+				reached = append(reached, root)
+			}
+		}
+	}
+	return slices.ContainsFunc(reached, to.Equal)
+}
+
+func vouchesDirectly(by, root *x509.Certificate, previous []Previous) bool {
+	for _, p := range previous {
+		for _, c := range p.Cross {
+			if root != nil && wire.Vouches(c, by, root, time.Time{}) == nil {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// newTrust puts together what follows from which authorities are unwanted. One
+// between the present one and another that is trusted stays: nodes follow the
+// roots' words for each other from one to the next.
+func (a *Authority) newTrust(unwanted map[string]bool) *trust {
+	t := &trust{roots: x509.NewCertPool(), intermediates: x509.NewCertPool(), unwanted: unwanted}
+	for i, p := range a.previous {
+		if !unwanted[keyID(p.Issuing)] {
+			t.trusted = i + 1
+		}
+	}
+	var roots, cross, chain strings.Builder
+	seen := map[string]bool{}
+	add := func(b *strings.Builder, c *x509.Certificate) {
+		if text := encodePEM(c.Raw); !seen[text] {
+			seen[text] = true
+			b.WriteString(text)
+		}
+	}
+	t.roots.AddCert(a.root)
+	t.intermediates.AddCert(a.issuing)
+	add(&roots, a.root)
+	for _, p := range a.previous[:t.trusted] {
+		t.roots.AddCert(p.Root)
+		t.intermediates.AddCert(p.Issuing)
+		add(&roots, p.Root)
+		for _, c := range p.Cross {
+			add(&cross, c)
+		}
+	}
+	seen = map[string]bool{}
+	add(&chain, a.issuing)
+	for i, p := range a.previous {
+		for _, c := range p.Cross {
+			if bytes.Equal(c.RawIssuer, p.Root.RawSubject) {
+				add(&chain, c)
+			}
+		}
+		// Not trusted any more, it can still vouch towards a node whose token
+		// pins it: that needs the certificate itself.
+		if i >= t.trusted && !strings.Contains(roots.String(), encodePEM(p.Root.Raw)) {
+			add(&chain, p.Root)
+		}
+	}
+	t.rootsPEM, t.trustPEM, t.chainPEM = roots.String(), roots.String()+cross.String(), chain.String()
+	return t
+}
+
+// SetTrusted says whether certificates of the previous issuer with the key id
+// are accepted, and whether nodes are told to. It reports whether that changed
+// anything; for the present issuer, or an unknown one, it does not. The
+// authority vouches for itself by the cross certificates of previous ones
+// either way: that helps those who know only them, and trusts nobody.
+//
+// An issuer between the present one and a trusted one stays trusted until that
+// is not. It may be called at any time; saying the same again is harmless.
+func (a *Authority) SetTrusted(issuer string, trusted bool) bool {
+	if !slices.ContainsFunc(a.previous, func(p Previous) bool { return keyID(p.Issuing) == issuer }) {
+		return false
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	before := a.trust.Load()
+	if before.unwanted[issuer] == !trusted {
+		return false
+	}
+	unwanted := maps.Clone(before.unwanted)
+	unwanted[issuer] = !trusted
+	after := a.newTrust(unwanted)
+	a.trust.Store(after)
+	return after.trusted != before.trusted
+}
+
+// Issuers returns the present issuer and then the previous ones.
+func (a *Authority) Issuers() []Issuer {
+	t := a.trust.Load()
+	all := []Issuer{describe(a.root, a.issuing)}
+	all[0].Present, all[0].Trusted = true, true
+	for n, p := range a.previous {
+		i := describe(p.Root, p.Issuing)
+		i.Trusted = n < t.trusted
+		all = append(all, i)
+	}
+	return all
+}
+
+func describe(root, issuing *x509.Certificate) Issuer {
+	end := issuing.NotAfter
+	if root.NotAfter.Before(end) {
+		end = root.NotAfter
+	}
+	return Issuer{KeyID: keyID(issuing), Name: issuing.Subject.CommonName, Fingerprint: certificateFingerprint(root.Raw), NotAfter: end.UTC()}
+}
+
+// IssuerOf returns the key id of the issuer, present or previous, of the
+// certificate in leafDER, or "" if it is of none. Signatures are not verified:
+// it is for certificates that are on record.
+func (a *Authority) IssuerOf(leafDER []byte) string {
+	leaf, err := x509.ParseCertificate(leafDER)
+	if err != nil {
+		return ""
+	}
+	if c := a.issuerOf(leaf); c != nil {
+		return keyID(c)
+	}
+	return ""
+}
+
+func (a *Authority) issuerOf(leaf *x509.Certificate) *x509.Certificate {
+	is := func(c *x509.Certificate) bool {
+		return bytes.Equal(leaf.AuthorityKeyId, c.SubjectKeyId) && bytes.Equal(leaf.RawIssuer, c.RawSubject)
+	}
+	if is(a.issuing) {
+		return a.issuing
+	}
+	for _, p := range a.previous {
+		if is(p.Issuing) {
+			return p.Issuing
+		}
+	}
+	return nil
+}
+
+// Former returns the fingerprints of previous roots that vouch for the present
+// one: what a store may be bound to before it is bound to this authority.
+func (a *Authority) Former() []string {
+	var all []string
+	for _, p := range a.previous {
+		if f := certificateFingerprint(p.Root.Raw); f != a.fingerprint && !slices.Contains(all, f) {
+			all = append(all, f)
+		}
+	}
+	return all
+}

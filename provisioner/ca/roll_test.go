@@ -1,0 +1,423 @@
+package ca_test
+
+import (
+	"crypto"
+	"crypto/elliptic"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+)
+
+// roll returns an authority that takes over from the testing one, at noon.
+func roll(t testing.TB) *ca.Rolled {
+	t.Helper()
+	g, err := generated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rollFrom(t, g, noon)
+}
+
+func rollFrom(t testing.TB, g *ca.Generated, now time.Time) *ca.Rolled {
+	t.Helper()
+	r, err := ca.Roll(ca.RollConfig{Root: g.Root, RootKey: g.RootKey, TrustDomain: trustDomain, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// after returns the configuration of an authority that has taken over from
+// others, the newest first.
+func after(now time.Time, r *ca.Rolled, before ...ca.Previous) ca.Config {
+	return ca.Config{
+		Root: r.Root, Issuing: r.Issuing, Key: r.IssuingKey, TrustDomain: trustDomain, Previous: before,
+		Now: func() time.Time { return now },
+	}
+}
+
+func previous(g *ca.Generated, r *ca.Rolled) ca.Previous {
+	return ca.Previous{Root: g.Root, Issuing: g.Issuing, Cross: r.Cross}
+}
+
+// withKey is previous with the key.
+func withKey(g *ca.Generated, r *ca.Rolled, key crypto.Signer) ca.Previous {
+	p := previous(g, r)
+	p.Key = key
+	return p
+}
+
+// mute returns an authority whose issuing certificate may sign no CRLs.
+func mute(g *ca.Generated) *ca.Generated {
+	copied, issuing := *g, *g.Issuing
+	issuing.KeyUsage = x509.KeyUsageCertSign
+	copied.Issuing = &issuing
+	return &copied
+}
+
+func newAuthority(t testing.TB, cfg ca.Config) *ca.Authority {
+	t.Helper()
+	a, err := ca.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+func nodeRequest(t testing.TB, name string) ca.Request {
+	t.Helper()
+	return ca.Request{Role: wire.RoleNode, Name: name, PublicKey: newEC(t, elliptic.P256()).Public()}
+}
+
+// chainVerifies reports whether somebody who trusts only root verifies the chain in PEM.
+func chainVerifies(t testing.TB, root *x509.Certificate, chain string, at time.Time) error {
+	t.Helper()
+	certs, err := ca.ParseCertificates([]byte(chain))
+	if err != nil {
+		t.Fatal(err)
+	}
+	roots, between := x509.NewCertPool(), x509.NewCertPool()
+	roots.AddCert(root)
+	for _, c := range certs[1:] {
+		between.AddCert(c)
+	}
+	_, err = certs[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: at, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err
+}
+
+// TestRoll takes over twice. What the newest authority issues is verified by
+// whoever knows any one of the three roots, with openssl's strict eyes too; what
+// the older ones have issued is still accepted; and the fourth, which nobody
+// vouched for, verifies nothing.
+func TestRoll(t *testing.T) {
+	t.Parallel()
+	now := time.Now() // openssl has a clock of its own
+	first, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain, Name: "Fleet"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := rollFrom(t, first, now)
+	third := rollFrom(t, second.Generated, now)
+	a := newAuthority(t, after(now, third, previous(second.Generated, third), previous(first, second)))
+
+	for i, want := range []string{"Fleet root CA", "Fleet root CA 2", "Fleet root CA 3"} {
+		if got := []*x509.Certificate{first.Root, second.Root, third.Root}[i].Subject.CommonName; got != want {
+			t.Errorf("root is called %q, want %q", got, want)
+		}
+	}
+	if got := third.Issuing.Subject.CommonName; got != "Fleet issuing CA 3" {
+		t.Errorf("issuing CA is called %q", got)
+	}
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, r := range requests() {
+		r.PublicKey = newEC(t, elliptic.P256()).Public()
+		c, _ := issue(t, a, r)
+		if got := a.Chain(c.DER); got != c.Chain {
+			t.Errorf("%s: Chain of what was issued is another", name)
+		}
+		for root, g := range map[string]*ca.Generated{"first": first, "second": second.Generated, "third": third.Generated} {
+			if err := chainVerifies(t, g.Root, c.Chain, now); err != nil {
+				t.Errorf("%s: whoever knows the %s root: %v", name, root, err)
+			}
+			chain := file(name+".pem", c.Chain)
+			if out, ok := openssl(t, "verify", "-x509_strict", "-CAfile", file(root+".pem", g.RootPEM), "-untrusted", chain, chain); !ok {
+				t.Errorf("%s: openssl that knows the %s root:\n%s", name, root, out)
+			}
+		}
+		stranger, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain, Name: "Fleet"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if chainVerifies(t, stranger.Root, c.Chain, now) == nil {
+			t.Errorf("%s: a stranger's root verifies it", name)
+		}
+	}
+	for i, c := range slices.Concat(second.Cross, third.Cross) {
+		by := []*ca.Generated{first, second.Generated, second.Generated, third.Generated}[i]
+		if out, ok := openssl(t, "verify", "-x509_strict", "-CAfile", file("by.pem", by.RootPEM), file("cross.pem", pemOf(c))); !ok {
+			t.Errorf("cross certificate %d: openssl:\n%s", i, out)
+		}
+	}
+	for name, g := range map[string]*ca.Generated{"first": first, "second": second.Generated} {
+		old := newAuthority(t, ca.Config{Root: g.Root, Issuing: g.Issuing, Key: g.IssuingKey, TrustDomain: trustDomain})
+		c, leaf := issue(t, old, nodeRequest(t, "web1.example.net"))
+		if role, id, err := a.Verify(leaf, nil, time.Time{}); err != nil || role != wire.RoleNode || id != "web1.example.net" {
+			t.Errorf("a node of the %s authority: Verify = %s, %s, %v", name, role, id, err)
+		}
+		if got := a.Chain(c.DER); got != c.Chain {
+			t.Errorf("a node of the %s authority is given another chain than it was issued with:\n%s", name, got)
+		}
+	}
+}
+
+// TestTrustIsTakenBack distrusts a previous authority and trusts it again.
+func TestTrustIsTakenBack(t *testing.T) {
+	t.Parallel()
+	old, err := generated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rolled := roll(t)
+	a := newAuthority(t, after(noon, rolled, previous(old, rolled)))
+	before := authority(t, nil)
+	issued, leaf := issue(t, before, nodeRequest(t, "web1.example.net"))
+	issuers := a.Issuers()
+	if len(issuers) != 2 || !issuers[0].Present || issuers[1].Present || issuers[0].KeyID == issuers[1].KeyID ||
+		issuers[0].Fingerprint != rolled.Fingerprint || issuers[1].Fingerprint != old.Fingerprint {
+		t.Fatalf("Issuers = %+v", issuers)
+	}
+	if got := a.IssuerOf(issued.DER); got != issuers[1].KeyID {
+		t.Errorf("IssuerOf = %q, want %q", got, issuers[1].KeyID)
+	}
+	if got := a.IssuerOf([]byte("no certificate")); got != "" {
+		t.Errorf("IssuerOf nothing = %q", got)
+	}
+	if got := a.Former(); !slices.Equal(got, []string{old.Fingerprint}) {
+		t.Errorf("Former = %q, want %q", got, old.Fingerprint)
+	}
+	check := func(trusted bool) {
+		t.Helper()
+		_, _, err := a.Verify(leaf, []*x509.Certificate{old.Issuing}, time.Time{})
+		if (err == nil) != trusted || err != nil && !errors.Is(err, ca.ErrUntrusted) {
+			t.Errorf("Verify of a node of it = %v, want success: %t", err, trusted)
+		}
+		if got := chainVerifiesWith(a.Roots(), issued.Chain); got != trusted {
+			t.Errorf("the pool verifies it = %t, want %t", got, trusted)
+		}
+		roots, trust := parse(t, a.RootsPEM()), parse(t, a.TrustPEM())
+		want := []*x509.Certificate{rolled.Root}
+		if trusted {
+			want = append(want, old.Root)
+		}
+		if !slices.EqualFunc(roots, want, (*x509.Certificate).Equal) {
+			t.Errorf("RootsPEM has %d certificates, want %d, the present one first", len(roots), len(want))
+		}
+		if trusted {
+			want = append(want, rolled.Cross...)
+		}
+		if !slices.EqualFunc(trust, want, (*x509.Certificate).Equal) {
+			t.Errorf("TrustPEM has %d certificates, want %d", len(trust), len(want))
+		}
+		// Either way, whoever knows only the old root can verify us.
+		now, _ := issue(t, a, nodeRequest(t, "web2.example.net"))
+		for _, root := range []*x509.Certificate{old.Root, rolled.Root} {
+			if err := chainVerifies(t, root, now.Chain, noon); err != nil {
+				t.Errorf("whoever knows %s only: %v", root.Subject, err)
+			}
+		}
+		chain := parse(t, now.Chain)
+		if there := slices.ContainsFunc(chain, old.Root.Equal); there == trusted {
+			t.Errorf("the old root is in the chain: %t", there)
+		}
+		if got := a.Issuers()[1].Trusted; got != trusted {
+			t.Errorf("Issuers says trusted: %t", got)
+		}
+	}
+	check(true)
+	if a.SetTrusted(issuers[1].KeyID, true) {
+		t.Error("SetTrusted to what it was = true")
+	}
+	if !a.SetTrusted(issuers[1].KeyID, false) {
+		t.Error("SetTrusted to false = false")
+	}
+	check(false)
+	if a.SetTrusted(issuers[1].KeyID, false) || a.SetTrusted(issuers[0].KeyID, false) || a.SetTrusted("ff", false) {
+		t.Error("SetTrusted of what it was, of the present or of an unknown issuer = true")
+	}
+	check(false)
+	if !a.SetTrusted(issuers[1].KeyID, true) {
+		t.Error("SetTrusted to true = false")
+	}
+	check(true)
+}
+
+// TestTrustInBetween keeps the second of three authorities while the first is
+// needed: nodes follow the roots' words for each other one by one.
+func TestTrustInBetween(t *testing.T) {
+	t.Parallel()
+	first, err := generated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := roll(t)
+	third := rollFrom(t, second.Generated, noon)
+	a := newAuthority(t, after(noon, third, previous(second.Generated, third), previous(first, second)))
+	all := a.Issuers()
+	if a.SetTrusted(all[1].KeyID, false) || !a.Issuers()[1].Trusted {
+		t.Error("the one in between is not trusted, and the one before it is")
+	}
+	if !a.SetTrusted(all[2].KeyID, false) || a.Issuers()[1].Trusted || a.Issuers()[2].Trusted {
+		t.Error("after the last one went, the one in between stays")
+	}
+	if got := len(parse(t, a.RootsPEM())); got != 1 {
+		t.Errorf("%d roots, want 1", got)
+	}
+	c, _ := issue(t, a, nodeRequest(t, "web1.example.net"))
+	if err := chainVerifies(t, first.Root, c.Chain, noon); err != nil {
+		t.Errorf("whoever knows the first root: %v", err)
+	}
+}
+
+// TestPreviousRefuses makes authorities that take over from what does not stand
+// behind them.
+func TestPreviousRefuses(t *testing.T) {
+	t.Parallel()
+	old, err := generated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rolled, other := roll(t), roll(t)
+	tests := map[string]struct {
+		previous []ca.Previous
+		want     string // "" means accepted
+	}{
+		"rolled":                        {[]ca.Previous{previous(old, rolled)}, ""},
+		"back again":                    {nil, ""}, // see below
+		"new with old alone":            {[]ca.Previous{{Root: old.Root, Issuing: old.Issuing, Cross: rolled.Cross[:1]}}, ""},
+		"old with new alone":            {[]ca.Previous{{Root: old.Root, Issuing: old.Issuing, Cross: rolled.Cross[1:]}}, "vouches"},
+		"no cross certificate":          {[]ca.Previous{{Root: old.Root, Issuing: old.Issuing}}, "vouches"},
+		"another roll-over's":           {[]ca.Previous{previous(old, other)}, "vouches"},
+		"the root as cross certificate": {[]ca.Previous{{Root: old.Root, Issuing: old.Issuing, Cross: []*x509.Certificate{rolled.Root, old.Root}}}, "vouches"},
+		"no issuing certificate":        {[]ca.Previous{{Root: old.Root, Cross: rolled.Cross}}, "no issuing"},
+		"an issuing one of another":     {[]ca.Previous{{Root: old.Root, Issuing: rolled.Issuing, Cross: rolled.Cross}}, "not signed by the root"},
+		"the present one":               {[]ca.Previous{{Root: rolled.Root, Issuing: rolled.Issuing}}, "present one's key"},
+		"a root that is none":           {[]ca.Previous{{Root: old.Issuing, Issuing: old.Issuing, Cross: rolled.Cross}}, "not signed by itself"},
+		"three of them":                 {[]ca.Previous{previous(old, rolled), previous(old, rolled), previous(old, rolled)}, "limit 2"},
+		"its key":                       {[]ca.Previous{withKey(old, rolled, old.IssuingKey)}, ""},
+		"another's key":                 {[]ca.Previous{withKey(old, rolled, rolled.IssuingKey)}, "key does not belong"},
+		"its root's key":                {[]ca.Previous{withKey(old, rolled, old.RootKey)}, "key does not belong"},
+		"a key that may sign no CRLs":   {[]ca.Previous{withKey(mute(old), rolled, old.IssuingKey)}, "may not sign CRLs"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			cfg := after(noon, rolled, tt.previous...)
+			if name == "back again" {
+				// The old authority issues again, and the new one is previous.
+				cfg = config(t)
+				cfg.Previous = []ca.Previous{{Root: rolled.Root, Issuing: rolled.Issuing, Cross: rolled.Cross}}
+			}
+			a, err := ca.New(cfg)
+			if (err == nil) != (tt.want == "") || (a == nil) != (err != nil) || err != nil && !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("New = %v, %v, want an error about %q", a, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestRollOfAnExpiredRoot: it can still say to its store who follows.
+func TestRollOfAnExpiredRoot(t *testing.T) {
+	t.Parallel()
+	old, err := generated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := old.Root.NotAfter.AddDate(1, 0, 0)
+	rolled := rollFrom(t, old, late)
+	a := newAuthority(t, after(late, rolled, previous(old, rolled)))
+	if err := a.Usable(); err != nil {
+		t.Errorf("Usable = %v", err)
+	}
+	if err := wire.Vouches(rolled.Cross[0], old.Root, rolled.Root, late); !errors.Is(err, wire.ErrNotVouched) {
+		t.Errorf("a node takes the word of an expired root: %v", err)
+	}
+}
+
+// TestRollConstraints rolls a root with name constraints over, which the next one
+// has too, and refuses one whose path length leaves no room.
+func TestRollConstraints(t *testing.T) {
+	t.Parallel()
+	key := newEC(t, elliptic.P256())
+	template := caTemplate("Constrained")
+	template.PermittedDNSDomains, template.PermittedDNSDomainsCritical = []string{"example.net"}, true
+	root := sign(t, template, template, key.Public(), key)
+	r, err := ca.Roll(ca.RollConfig{Root: root, RootKey: key, TrustDomain: trustDomain, Now: func() time.Time { return noon }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, c := range map[string]*x509.Certificate{"root": r.Root, "new with old": r.Cross[0]} {
+		if !slices.Equal(c.PermittedDNSDomains, []string{"example.net"}) || !c.PermittedDNSDomainsCritical {
+			t.Errorf("%s permits %q", what, c.PermittedDNSDomains)
+		}
+	}
+	template.MaxPathLen = 1
+	narrow := sign(t, template, template, key.Public(), key)
+	if r, err := ca.Roll(ca.RollConfig{Root: narrow, RootKey: key, TrustDomain: trustDomain, Now: func() time.Time { return noon }}); r != nil || err == nil || !strings.Contains(err.Error(), "path length") {
+		t.Errorf("Roll of a root of path length 1 = %v, %v", r, err)
+	}
+	if r, err := ca.Roll(ca.RollConfig{Root: root, RootKey: newEC(t, elliptic.P256()), TrustDomain: trustDomain}); r != nil || err == nil {
+		t.Errorf("Roll with another key = %v, %v", r, err)
+	}
+}
+
+// opaque is a key in an HSM: it has a public half and signs, and that is all.
+type opaque struct{ inside crypto.Signer }
+
+func (o opaque) Public() crypto.PublicKey { return o.inside.Public() }
+func (o opaque) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	return o.inside.Sign(r, digest, opts)
+}
+
+// TestAnyCryptoSignerDoes issues, and rolls over, with keys of which nothing is
+// known but that they sign.
+func TestAnyCryptoSignerDoes(t *testing.T) {
+	t.Parallel()
+	g, err := generated()
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := authority(t, func(c *ca.Config) { c.Key = opaque{c.Key} })
+	for name, r := range requests() {
+		r.PublicKey = newEC(t, elliptic.P256()).Public()
+		c, _ := issue(t, a, r)
+		if err := chainVerifies(t, g.Root, c.Chain, noon); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := ca.Roll(ca.RollConfig{Root: g.Root, RootKey: opaque{g.RootKey}, TrustDomain: trustDomain, Now: func() time.Time { return noon }}); err != nil {
+		t.Errorf("Roll: %v", err)
+	}
+}
+
+func chainVerifiesWith(roots *x509.CertPool, chain string) bool {
+	certs, err := ca.ParseCertificates([]byte(chain))
+	if err != nil {
+		return false
+	}
+	between := x509.NewCertPool()
+	for _, c := range certs[1:] {
+		between.AddCert(c)
+	}
+	_, err = certs[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: between, CurrentTime: noon, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err == nil
+}
+
+func parse(t testing.TB, text string) []*x509.Certificate {
+	t.Helper()
+	certs, err := ca.ParseCertificates([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return certs
+}
+
+func pemOf(c *x509.Certificate) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}))
+}

@@ -1,0 +1,475 @@
+package provisioner_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+var errDead = errors.New("the process is dead")
+
+// mortal is the store of a process that dies at one of its calls: before it, or
+// after it so that nobody hears the answer. Every call after that is of a dead
+// process and does nothing.
+type mortal struct {
+	provisioner.Store
+	die   context.CancelFunc
+	at    int  // the call at which it dies, from 0
+	after bool // the call is still made
+
+	mu    sync.Mutex
+	calls int // guarded by mu
+	dead  bool
+}
+
+// call makes a call unless the process is dead.
+func call[T any](m *mortal, do func() (T, error)) (T, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var none T
+	if m.dead {
+		return none, errDead
+	}
+	m.calls++
+	if m.calls-1 != m.at {
+		return do()
+	}
+	if m.after {
+		_, _ = do()
+	}
+	m.dead = true
+	m.die()
+	return none, errDead
+}
+
+func (m *mortal) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	r, err := call(m, func() (provisioner.Revised, error) {
+		r, revision, err := m.Store.Record(ctx, id)
+		return provisioner.Revised{Record: r, Revision: revision}, err
+	})
+	return r.Record, r.Revision, err
+}
+
+func (m *mortal) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
+	return call(m, func() (provisioner.Revision, error) { return m.Store.Put(ctx, r, after) })
+}
+
+func (m *mortal) Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, error) {
+	return call(m, func() (*provisioner.Grant, error) { return m.Store.Grant(ctx, id) })
+}
+
+func (m *mortal) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.Revision, each func(*provisioner.ClaimEntry, provisioner.Revision) error) error {
+	_, err := call(m, func() (struct{}, error) { return struct{}{}, m.Store.Claims(ctx, tid, after, each) })
+	return err
+}
+
+func (m *mortal) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	return call(m, func() (provisioner.Revision, error) { return m.Store.AppendClaims(ctx, tid, e, after) })
+}
+
+func (m *mortal) History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error) {
+	complete := false
+	h, err := call(m, func() (h []provisioner.Revised, err error) {
+		h, complete, err = m.Store.History(ctx, id)
+		return h, err
+	})
+	return h, complete, err
+}
+
+// TestADeathAtEveryStep lets the process die before and after every call to its
+// store while it enrolls a node with a one-time token. The node asks the next
+// process: it is enrolled, and nobody else.
+func TestADeathAtEveryStep(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
+	grant := func(id wire.Identity) {
+		if err := f.Daemon().Store().PutGrant(f.Context(), &provisioner.Grant{ID: wire.NewID(), Identity: id, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	scenes := map[string]struct {
+		prepare func(identity string) // before the token is signed
+		before  func(p *provisioner.Provisioner, n *simnode.Node)
+		steps   int // calls in all
+	}{
+		"a new identity": {steps: 3}, // record, claim, record
+		"an identity of others, by a grant": {
+			prepare: func(identity string) { f.Enroll(f.Node(identity)) },
+			before:  func(_ *provisioner.Provisioner, n *simnode.Node) { grant(wire.Identity(n.Identity)) },
+			steps:   4,
+		},
+		"after a death before the record": {
+			before: func(_ *provisioner.Provisioner, n *simnode.Node) {
+				dying(t, f, 2, false, n)
+			},
+			steps: 5, // one conflict: the new process has not read the log
+		},
+	}
+	i := 0
+	for name, scene := range scenes {
+		for step := range scene.steps + 1 {
+			for _, after := range []bool{false, true} {
+				i++
+				identity := fmt.Sprintf("web%d.example.net", i)
+				if scene.prepare != nil {
+					scene.prepare(identity)
+				}
+				token := f.Token(testbed.Limited(1))
+				n := node(t, identity, token)
+				next := provisioners(t, f, 1)[0]
+				if scene.before != nil {
+					scene.before(next, n)
+				}
+				calls, err := dying(t, f, step, after, n)
+				if died := step < scene.steps; died != (err != nil) {
+					t.Errorf("%s: death at call %d of %d: %v", name, step, calls, err)
+				}
+				e, err := next.Enroll(f.Context(), n.Request(), provisioner.Source{})
+				if err != nil {
+					t.Errorf("%s: after a death at call %d, after it %v: %v", name, step, after, err)
+					continue
+				}
+				if r := f.Apply(n, e); r.Applied == nil {
+					t.Errorf("%s: confirmation: %+v", name, r.Refusal)
+				}
+				late := node(t, "late-"+identity, token)
+				if _, err := next.Enroll(f.Context(), late.Request(), provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeTokenUsedUp {
+					t.Errorf("%s: another node: %v, want %s", name, err, wire.CodeTokenUsedUp)
+				}
+			}
+		}
+	}
+	f.Check()
+}
+
+// dying has a new process enroll a node and die at this call. It returns how
+// many calls there were, and the node's answer.
+func dying(t *testing.T, f *testbed.Fleet, at int, after bool, n *simnode.Node) (calls int, err error) {
+	t.Helper()
+	ctx, die := context.WithCancel(f.Context())
+	defer die()
+	m := &mortal{die: die, at: at, after: after}
+	p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store { m.Store = s; return m })
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = p.Enroll(ctx, n.Request(), provisioner.Source{Address: "192.0.2.1"})
+	return m.calls, err
+}
+
+// TestADeathWhileAUseIsGivenBack loses the identity to another key after the
+// claim, and then dies before and after every further call. Whatever is left of
+// the claim, an operator can release it, and another node enrolls.
+func TestADeathWhileAUseIsGivenBack(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
+	// record, claim, record: conflict, record, record, grant, history, release
+	const steps = 8
+	other := provisioners(t, f, 1)[0]
+	var tokens []string
+	for step := 2; step <= steps; step++ {
+		for _, after := range []bool{false, true} {
+			identity := fmt.Sprintf("web%d-%v.example.net", step, after)
+			token := f.Token(testbed.Limited(1))
+			tokens = append(tokens, token)
+			n := node(t, identity, token)
+			ctx, die := context.WithCancel(f.Context())
+			m := &mortal{die: die, at: step, after: after}
+			p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+				m.Store = s
+				faults := &testbed.Faults{Store: m}
+				faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+					if _, err := other.Enroll(f.Context(), f.Node(identity).Request(), provisioner.Source{}); err != nil {
+						t.Errorf("the other node: %v", err)
+					}
+				})
+				return faults
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Enroll(ctx, n.Request(), provisioner.Source{}); err == nil {
+				t.Errorf("death at call %d of %d: enrolled", step, m.calls)
+			} else if code := provisioner.CodeOf(err); step == steps && code != wire.CodeIdentityTaken {
+				t.Errorf("without a death: refused as %s, want %s", code, wire.CodeIdentityTaken)
+			}
+			die()
+			used := report(t, f, token).Used
+			if want := step < steps-1 || step == steps-1 && !after; (used == 1) != want {
+				t.Errorf("death at call %d, after it %v: %d uses are held", step, after, used)
+			}
+		}
+	}
+	f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
+	for i, token := range tokens {
+		identity := report(t, f, token).UsedBy[0].Identity
+		if report(t, f, token).Used == 1 {
+			if _, err := other.ReleaseClaim(f.Context(), f.TokenID(token), string(identity), provisioner.Cause{By: "anna"}); err != nil {
+				t.Errorf("release: %v", err)
+			}
+		}
+		f.Enroll(node(t, fmt.Sprintf("db%d.example.net", i), token))
+	}
+	f.Check()
+}
+
+// TestALostRaceGivesTheUseBack loses a new identity to another key between claim
+// and record: the use is free again at once.
+func TestALostRaceGivesTheUseBack(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(testbed.Limited(1))
+	other := provisioners(t, f, 1)[0]
+	f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+		if _, err := other.Enroll(ctx, f.Node("web1.example.net").Request(), provisioner.Source{}); err != nil {
+			t.Errorf("the other provisioner refuses: %v", err)
+		}
+	})
+	f.Faults.InjectClaims(testbed.LostAnswer, testbed.LostAnswer) // the claim's, and the release's
+	if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeIdentityTaken {
+		t.Fatalf("refused as %s, want %s", got, wire.CodeIdentityTaken)
+	}
+	if log := entries(t, f, token); len(log) != 2 || len(log[1].Releases) != 1 || log[1].Releases[0].All || log[1].Releases[0].Attempt != log[0].Claims[0].Attempt {
+		t.Fatalf("log = %+v, want a claim and its release", log)
+	}
+	f.Enroll(node(t, "web2.example.net", token))
+	f.Check()
+}
+
+// TestARaceOfOneKeyCostsOneUse has the same node ask two provisioners, the
+// second of which writes the record first.
+func TestARaceOfOneKeyCostsOneUse(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(testbed.Limited(1))
+	n := node(t, "web1.example.net", token)
+	other := provisioners(t, f, 1)[0]
+	won := make(chan *wire.Enrolled, 1)
+	f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+		winner, err := other.Enroll(ctx, n.Request(), provisioner.Source{})
+		if err != nil {
+			t.Errorf("the other provisioner refuses: %v", err)
+		}
+		won <- winner
+	})
+	e := f.Enroll(n)
+	select {
+	case winner := <-won:
+		if winner != nil && e.Serial != winner.Serial {
+			t.Errorf("certificate %s, want the winner's, %s", e.Serial, winner.Serial)
+		}
+	default:
+		t.Error("nobody wrote a record before this one")
+	}
+	if r := report(t, f, token); r.Used != 1 || len(r.UsedBy) != 1 || r.UsedBy[0].State != provisioner.UseEnrolled {
+		t.Errorf("report = %+v", r)
+	}
+	f.Check()
+}
+
+// TestARefusedAttemptLeavesTheClaimOfAnother has one key ask two provisioners with
+// other facts, so that the one whose record came second is denied: it gives back
+// its own claim, and the certificate of the other keeps its use.
+func TestARefusedAttemptLeavesTheClaimOfAnother(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: `package muster.enroll
+
+default allow := true
+
+deny contains "not again" if { input.node.reason == "replay"; input.facts.role == "loser" }
+`})
+	token := f.Token(testbed.Limited(1))
+	n := node(t, "web1.example.net", token)
+	n.Facts = testbed.Facts(t, map[string]string{"role": "winner"})
+	winner := n.Request()
+	n.Facts = testbed.Facts(t, map[string]string{"role": "loser"})
+	other := provisioners(t, f, 1)[0]
+	f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+		if _, err := other.Enroll(ctx, winner, provisioner.Source{}); err != nil {
+			t.Errorf("the other provisioner refuses: %v", err)
+		}
+	})
+	if got := f.Refused(n); got != wire.CodeDenied {
+		t.Fatalf("refused as %s (%s)", got, f.Cause(n.Identity))
+	}
+	if log := entries(t, f, token); len(log) != 3 || len(log[2].Releases) != 1 || log[2].Releases[0].Attempt != log[0].Claims[0].Attempt {
+		t.Errorf("%d entries, want two claims and the release of the first", len(log))
+	}
+	if got := f.Refused(node(t, "web2.example.net", token)); got != wire.CodeTokenUsedUp {
+		t.Errorf("another node is refused as %s, want %s", got, wire.CodeTokenUsedUp)
+	}
+	f.Check()
+}
+
+// TestAClaimIsKeptFromRoundToRound lets somebody else write the record without
+// taking the identity away: the second round goes on with the first one's claim.
+func TestAClaimIsKeptFromRoundToRound(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	owner := f.Node("web1.example.net")
+	f.Enroll(owner)
+	f.PutRecord(owner.Identity, func(r *provisioner.Record) { r.State, r.Next = provisioner.StateRetired, nil })
+	token := f.Token(testbed.Limited(1))
+	f.Faults.Before(func(context.Context, *provisioner.Record) {
+		f.PutRecord(owner.Identity, func(r *provisioner.Record) { r.Agent = "touched" })
+	})
+	f.Enroll(node(t, owner.Identity, token))
+	if log := entries(t, f, token); len(log) != 1 || f.Faults.ClaimAppends() != 1 {
+		t.Errorf("%d entries by %d appends, want one claim", len(log), f.Faults.ClaimAppends())
+	}
+}
+
+// overwriting is a store on which an operator revokes what was written before
+// the writer hears of it.
+type overwriting struct {
+	provisioner.Store
+	revoke func()
+	lags   bool // the history comes from a replica that has not got it yet
+}
+
+func (o *overwriting) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
+	if _, err := o.Store.Put(ctx, r, after); err != nil {
+		return 0, err
+	}
+	o.revoke()
+	return 0, testbed.ErrInjected
+}
+
+func (o *overwriting) History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error) {
+	h, complete, err := o.Store.History(ctx, id)
+	if o.lags && err == nil {
+		h = h[:len(h)-2]
+	}
+	return h, complete, err
+}
+
+// TestARecordThatWasWrittenOverHasCostItsUse loses the acknowledgement of a
+// record that is then revoked: the node is refused and got nothing, and yet a
+// certificate of its key is on record.
+func TestARecordThatWasWrittenOverHasCostItsUse(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
+	for name, lags := range map[string]bool{"seen": false, "not-seen-yet": true} {
+		token := f.Token(testbed.Limited(1))
+		n := node(t, name+".example.net", token)
+		f.Enroll(f.Node(n.Identity)) // there has been somebody before
+		f.PutRecord(n.Identity, func(r *provisioner.Record) { r.State, r.Next = provisioner.StateRetired, nil })
+		p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+			return &overwriting{Store: s, lags: lags, revoke: func() {
+				f.PutRecord(n.Identity, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
+			}}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeIdentityRevoked {
+			t.Fatalf("%s: enroll = %v, want %s", name, err, wire.CodeIdentityRevoked)
+		}
+		if r := report(t, f, token); r.Used != 1 || r.Left != 0 {
+			t.Errorf("%s: report = %+v, want the use spent", name, r)
+		}
+	}
+	f.Check()
+}
+
+// TestAnUnknownRecordKeepsItsUse ends a request while its record is neither
+// acknowledged nor found. The record comes later.
+func TestAnUnknownRecordKeepsItsUse(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(testbed.Limited(1))
+	n := node(t, "web1.example.net", token)
+	var late func()
+	ctx, cancel := context.WithCancel(f.Context())
+	defer cancel()
+	p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+		return &slow{Store: s, put: func(r *provisioner.Record, after provisioner.Revision) {
+			late = func() {
+				if _, err := s.Put(f.Context(), r, after); err != nil {
+					t.Errorf("the late write: %v", err)
+				}
+			}
+			cancel()
+		}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Enroll(ctx, n.Request(), provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
+		t.Fatalf("enroll = %v, want %s", err, wire.CodeStoreUnavailable)
+	}
+	if r := report(t, f, token); r.Used != 1 || r.UsedBy[0].State != provisioner.UseClaimed {
+		t.Errorf("report = %+v, want a claim", r)
+	}
+	late()
+	f.Enroll(n)
+	if got := f.Refused(node(t, "web2.example.net", token)); got != wire.CodeTokenUsedUp {
+		t.Errorf("another node is refused as %s", got)
+	}
+	f.Check()
+}
+
+// slow is a store whose records are on their way.
+type slow struct {
+	provisioner.Store
+	put func(*provisioner.Record, provisioner.Revision)
+}
+
+func (s *slow) Put(_ context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
+	s.put(r, after)
+	return 0, testbed.ErrInjected
+}
+
+// TestASuspendedProcessDoesNotWriteOnAnOldClaim lets more time pass between claim
+// and record than an attempt may take: by then an operator might have released
+// the claim.
+func TestASuspendedProcessDoesNotWriteOnAnOldClaim(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(testbed.Limited(1))
+	n := node(t, "web1.example.net", token)
+	f.Faults.BeforeClaims(func(context.Context, *provisioner.ClaimEntry) { f.Clock.Advance(15 * time.Minute) })
+	if got := f.Refused(n); got != wire.CodeUnavailable {
+		t.Errorf("refused as %s, want %s", got, wire.CodeUnavailable)
+	}
+	if r := f.Record(n.Identity); r != nil {
+		t.Errorf("record = %+v", r)
+	}
+	if got := report(t, f, token).Used; got != 0 {
+		t.Errorf("%d uses are held: nothing was written, and nothing will be", got)
+	}
+	f.Enroll(n)
+	f.Check()
+}
+
+// TestAStoreThatCannotBeReadSpendsNothing breaks the log of one token: nobody
+// gets a certificate from it, and other tokens work on.
+func TestAStoreThatCannotBeReadSpendsNothing(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(testbed.Limited(2))
+	conn, err := f.Daemon().Connect("stranger")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.RequestWithContext(f.Context(), "muster.claims."+string(f.TokenID(token)), []byte(`{"schema":2,"claims":[]}`)); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeStoreUnavailable {
+		t.Errorf("refused as %s, want %s", got, wire.CodeStoreUnavailable)
+	}
+	if r := f.Record("web1.example.net"); r != nil {
+		t.Errorf("record = %+v", r)
+	}
+	f.Enroll(node(t, "web2.example.net", f.Token(testbed.Limited(2))))
+}

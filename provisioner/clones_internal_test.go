@@ -1,0 +1,103 @@
+package provisioner
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// TestBoots says which sequences of boot instances are two machines.
+func TestBoots(t *testing.T) {
+	t.Parallel()
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	type word struct {
+		boot string
+		at   time.Duration
+	}
+	const later = cloneGrace + time.Second
+	tests := map[string]struct {
+		said []word
+		want string // the other, at the last word
+	}{
+		"one machine":                      {[]word{{"a", 0}, {"a", later}, {"a", 2 * later}}, ""},
+		"a reboot":                         {[]word{{"a", 0}, {"b", later}, {"b", 2 * later}}, ""},
+		"many reboots":                     {[]word{{"a", 0}, {"b", later}, {"c", 2 * later}, {"d", 3 * later}, {"e", 4 * later}, {"e", 5 * later}}, ""},
+		"a reboot, and a word from before": {[]word{{"a", 0}, {"b", later}, {"a", later + cloneGrace}}, ""},
+		"a word from before, and after it": {[]word{{"a", 0}, {"b", later}, {"a", later + cloneGrace}, {"b", 3 * later}}, ""},
+		"two machines":                     {[]word{{"a", 0}, {"b", later}, {"a", 2*later + 1}}, "b"},
+		"the later one does not tell":      {[]word{{"a", 0}, {"b", later}, {"a", later}, {"b", 9 * later}}, ""},
+		"three machines":                   {[]word{{"a", 0}, {"b", later}, {"c", 2 * later}, {"b", 4 * later}}, "c"},
+		"no name":                          {[]word{{"", 0}, {"b", later}, {"", 9 * later}}, ""},
+		"too long a name":                  {[]word{{string(make([]byte, 65)), 0}, {"b", later}, {string(make([]byte, 65)), 9 * later}}, ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b boots
+			for i, w := range tt.said {
+				other, cloned := b.see("web1.example.net", w.boot, start.Add(w.at))
+				want := ""
+				if i == len(tt.said)-1 {
+					want = tt.want
+				}
+				if cloned != (want != "") || other.boot != want {
+					t.Errorf("word %d, of %q: %q, %v, want %q", i, w.boot, other.boot, cloned, want)
+				}
+			}
+		})
+	}
+}
+
+func TestBootsAreBounded(t *testing.T) {
+	t.Parallel()
+	var b boots
+	now := time.Now()
+	for i := range 100 {
+		b.see("web1.example.net", fmt.Sprint(i), now)
+	}
+	if n := len(b.seen["web1.example.net"]); n != maxBoots {
+		t.Errorf("%d boot instances of one identity, want %d", n, maxBoots)
+	}
+	for i := range maxTracked + 100 {
+		b.see(wire.Identity(fmt.Sprintf("node%d.example.net", i)), "a", now)
+	}
+	if n := len(b.seen); n != maxTracked {
+		t.Errorf("%d identities, want %d", n, maxTracked)
+	}
+	b.forget("node5.example.net", "")
+	b.forget("nobody.example.net", "a")
+	if n := len(b.seen); n > maxTracked {
+		t.Errorf("%d identities after forgetting, want at most %d", n, maxTracked)
+	}
+}
+
+func TestMayLook(t *testing.T) {
+	t.Parallel()
+	var b boots
+	start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	for i, tt := range []struct {
+		id   wire.Identity
+		at   time.Duration
+		want bool
+	}{
+		{"web1", 0, true},
+		{"web1", cloneLook - 1, false},
+		{"web2", cloneLook - 1, true},
+		{"web1", cloneLook, true},
+		{"web1", cloneLook - 1, false},
+		{"web1", -24 * time.Hour, true}, // the clock went back
+		{"web1", -24 * time.Hour, false},
+	} {
+		if got := b.mayLook(tt.id, start.Add(tt.at)); got != tt.want {
+			t.Errorf("%d: %s at %v: %v, want %v", i, tt.id, tt.at, got, tt.want)
+		}
+	}
+	for i := range maxTracked + 100 {
+		b.mayLook(wire.Identity(fmt.Sprintf("node%d.example.net", i)), start)
+	}
+	if n := len(b.looked); n != maxTracked {
+		t.Errorf("%d identities, want %d", n, maxTracked)
+	}
+}

@@ -1,0 +1,341 @@
+package provisioner_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/broker"
+)
+
+// refusesClones is the open policy with the example that refuses clones.
+func refusesClones(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("../examples/policies/clones/policy.rego")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b) + "\nallow := true\n"
+}
+
+// cloneEvents counts the reports of clones.
+func cloneEvents(f *testbed.Fleet, identity string) int {
+	n := 0
+	for _, e := range f.Events() {
+		if e.Type == provisioner.EventCloned && e.Node == identity {
+			n++
+		}
+	}
+	return n
+}
+
+// connected is what an agent logs when it is in the fleet.
+const connected = "connected to the fleet"
+
+// grace is longer than what an earlier boot instance has left to say.
+const grace = 2 * time.Minute
+
+// TestACopiedDisk starts a second agent from a copy of the first one's disk:
+// the same key, certificate and configuration.
+func TestACopiedDisk(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		policy  string
+		refused bool
+	}{
+		"is reported":                        {"package muster.enroll\n\nallow := true\n", false},
+		"is refused if the policy denies it": {refusesClones(t), true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{Policy: tt.policy, Alive: 50 * time.Millisecond})
+			a := f.Agent("web1.example.net", f.Token(nil))
+			other := f.Agent("web2.example.net", f.Token(nil))
+			f.WaitProvisioned(a, other)
+			f.CopyAgent(a)
+			f.Eventually("both are in the fleet", func() bool { return f.Said(a.Identity, connected) >= 2 })
+			if n := cloneEvents(f, a.Identity); n != 0 {
+				t.Fatalf("%d reports of clones before the time of a reboot was over", n)
+			}
+			f.Eventually("clones are on record", func() bool {
+				f.Clock.Advance(grace)
+				return f.Record(a.Identity).Cloned != nil
+			})
+			r := f.Record(a.Identity)
+			if r.Cloned.Refused != tt.refused || r.Cloned.Boots[0] == r.Cloned.Boots[1] {
+				t.Errorf("record says %+v, want two boots, refused %v", r.Cloned, tt.refused)
+			}
+			if !tt.refused {
+				if err := f.Daemon().Admits(f.Context(), wire.Identity(a.Identity), r.Current.Serial); err != nil {
+					t.Errorf("Admits = %v, want it admitted", err)
+				}
+			} else {
+				f.Eventually("both are out", func() bool { return f.Said(a.Identity, "connection to the fleet lost") >= 2 })
+				err := f.Daemon().Admits(f.Context(), wire.Identity(a.Identity), r.Current.Serial)
+				if d := (*broker.Denied)(nil); !errors.As(err, &d) || d.Code != wire.CodeIdentityCloned {
+					t.Errorf("Admits = %v, want %s", err, wire.CodeIdentityCloned)
+				}
+				// Their token does not help either.
+				n := f.NodeOf(a)
+				if code := f.Refused(n); code != wire.CodeIdentityCloned {
+					t.Errorf("enroll = %s, want %s", code, wire.CodeIdentityCloned)
+				}
+				f.Stop()
+				f.Start()
+				if code := f.Refused(n); code != wire.CodeIdentityCloned {
+					t.Errorf("enroll after a restart = %s, want %s", code, wire.CodeIdentityCloned)
+				}
+			}
+			f.Clock.Advance(grace)
+			f.Eventually("the report", func() bool { return cloneEvents(f, a.Identity) > 0 })
+			if n := cloneEvents(f, a.Identity); n != 1 {
+				t.Errorf("%d reports of clones, want one for the pair", n)
+			}
+			if r := f.Record(other.Identity); r.Cloned != nil {
+				t.Errorf("%s is cloned, too: %+v", other.Identity, r.Cloned)
+			}
+		})
+	}
+}
+
+// TestRebootsAreNoClones starts one agent again and again, also while what it
+// said before is still on its way.
+func TestRebootsAreNoClones(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: refusesClones(t), Alive: 20 * time.Millisecond})
+	a := f.Agent("web1.example.net", f.Token(nil))
+	f.WaitProvisioned(a)
+	const reboots = 6
+	for n := range reboots {
+		f.Eventually("it is back", func() bool { return f.Said(a.Identity, connected) > n })
+		f.Clock.Advance(grace)
+		a.Stop()
+		a.Start()
+	}
+	f.Eventually("it is back", func() bool { return f.Said(a.Identity, connected) > reboots })
+	if n := cloneEvents(f, a.Identity); n != 0 || f.Record(a.Identity).Cloned != nil {
+		t.Errorf("%d reports of clones, record %+v, want none", n, f.Record(a.Identity).Cloned)
+	}
+	f.Check()
+}
+
+// TestClonesThatOnlyEnroll are found by their requests.
+func TestClonesThatOnlyEnroll(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	one := f.Node("web1.example.net")
+	two := *one
+	two.Boot = wire.NewID()
+	f.Enroll(one)
+	f.Enroll(&two)
+	f.Enroll(one) // at once: it may be a retry that was on its way when the machine restarted
+	if n := cloneEvents(f, one.Identity); n != 0 {
+		t.Fatalf("%d reports of clones within the grace", n)
+	}
+	f.Clock.Advance(grace)
+	f.Enroll(&two)
+	if n := cloneEvents(f, one.Identity); n != 0 {
+		t.Fatalf("%d reports of clones although only the later machine spoke", n)
+	}
+	f.Enroll(one)
+	if n := cloneEvents(f, one.Identity); n != 1 {
+		t.Errorf("%d reports of clones, want one", n)
+	}
+	f.Check()
+}
+
+// TestAnIdentityThatChangesHands is not cloned by the machine that it was taken
+// from, and its record of clones ends with its owner.
+func TestAnIdentityThatChangesHands(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: refusesClones(t)})
+	p, err := f.Daemon().Provisioner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := wire.Identity("web1.example.net")
+	enroll := func(n *simnode.Node) *wire.Enrolled {
+		t.Helper()
+		e, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	reports := func(when string, want int) {
+		t.Helper()
+		if n := cloneEvents(f, string(id)); n != want {
+			t.Errorf("%s: %d reports of clones, want %d", when, n, want)
+		}
+	}
+	old := f.Node(string(id))
+	twin := *old
+	twin.Boot = wire.NewID()
+	e := enroll(old)
+	f.Apply(old, e)
+	enroll(&twin)
+	f.Clock.Advance(grace)
+	enroll(old)
+	if r := f.Record(old.Identity); r.Cloned == nil || !r.Cloned.Refused {
+		t.Fatalf("record = %+v, want clones that are refused", r.Cloned)
+	}
+	if _, err := p.Enroll(f.Context(), old.Request(), provisioner.Source{}); provisioner.CodeOf(err) != wire.CodeIdentityCloned {
+		t.Errorf("enroll = %v, want %s", err, wire.CodeIdentityCloned)
+	}
+
+	successor := f.Node(old.Identity)
+	grant := &provisioner.Grant{ID: wire.NewID(), Identity: id, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}
+	if err := f.Daemon().Store().PutGrant(f.Context(), grant); err != nil {
+		t.Fatal(err)
+	}
+	offer := enroll(successor)
+	if r := f.Record(old.Identity); r.Cloned != nil {
+		t.Errorf("record after a grant = %+v, want no clones", r.Cloned)
+	}
+	// The machine before it is still in the fleet, and speaks in between, as
+	// long as the new one has not confirmed.
+	p.Heard(f.Context(), id, old.Boot, e.Serial)
+	f.Clock.Advance(time.Second)
+	p.Heard(f.Context(), id, "another-boot", offer.Serial)
+	f.Clock.Advance(grace)
+	p.Heard(f.Context(), id, old.Boot, e.Serial)
+	reports("taken over", 1)
+	f.Apply(successor, offer)
+
+	// Another process has heard two machines of the owner before, and was not
+	// asked when the identity changed hands.
+	q, err := f.Daemon().Provisioner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Heard(f.Context(), id, successor.Boot, offer.Serial)
+	q.Heard(f.Context(), id, "its-twin", offer.Serial)
+	f.Clock.Advance(time.Second)
+
+	f.PutRecord(old.Identity, func(r *provisioner.Record) { r.State = provisioner.StateRetired })
+	f.Clock.Advance(grace)
+	p.Heard(f.Context(), id, successor.Boot, offer.Serial)
+	reports("retired", 1)
+	again := f.Node(old.Identity)
+	again.Boot = successor.Boot
+	anew := enroll(again)
+	f.Clock.Advance(grace)
+	enroll(again)
+	q.Heard(f.Context(), id, again.Boot, anew.Serial)
+	reports("enrolled anew", 1)
+
+	// That does not excuse the next twin, in either process.
+	p.Heard(f.Context(), id, "its-twin", anew.Serial)
+	q.Heard(f.Context(), id, "its-twin", anew.Serial)
+	f.Clock.Advance(grace)
+	q.Heard(f.Context(), id, again.Boot, anew.Serial)
+	p.Heard(f.Context(), id, again.Boot, anew.Serial)
+	reports("cloned anew", 2)
+	f.Check()
+}
+
+// TestAPolicyThatForgivesClones lets machines in again that one before it
+// refused.
+func TestAPolicyThatForgivesClones(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: refusesClones(t)})
+	one := f.Node("web1.example.net")
+	two := *one
+	two.Boot = wire.NewID()
+	e := f.Enroll(one)
+	f.Enroll(&two)
+	f.Clock.Advance(grace)
+	f.Enroll(one)
+	if code := f.Refused(one); code != wire.CodeIdentityCloned {
+		t.Fatalf("enroll = %s, want %s", code, wire.CodeIdentityCloned)
+	}
+	f.Write(filepath.Join("policy", "policy.rego"), "package muster.enroll\n\nallow := true\n")
+	f.Eventually("the new policy lets them in", func() bool { return f.Ask(one).Enrolled != nil })
+	if err := f.Daemon().Admits(f.Context(), wire.Identity(one.Identity), e.Serial); err != nil {
+		t.Errorf("Admits = %v, want it admitted", err)
+	}
+	if r := f.Record(one.Identity); r.Cloned == nil || r.Cloned.Refused {
+		t.Errorf("record = %+v, want clones that are not refused", r.Cloned)
+	}
+	f.Check()
+}
+
+// TestClonesAreNoticedOnce has a node that makes up boot instances: one revision
+// and one report, whoever speaks next.
+func TestClonesAreNoticedOnce(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	_, e := provisioned(f, web1)
+	p := f.Daemon().Operator()
+	before := f.Revisions(web1)
+	for round := range 10 {
+		for i := range 4 { // who speaks first makes another pair each time
+			p.Heard(f.Context(), web1, fmt.Sprint("boot", (round+i)%4), e.Serial)
+		}
+		f.Clock.Advance(grace)
+	}
+	r := f.Record(web1)
+	if r.Cloned == nil || cloneEvents(f, web1) != 1 || f.Revisions(web1) != before+1 {
+		t.Errorf("record says %+v, %d reports, %d more revisions, want one of each", r.Cloned, cloneEvents(f, web1), f.Revisions(web1)-before)
+	}
+}
+
+// TestANodeThatSpeaksALot has its record looked at once a minute.
+func TestANodeThatSpeaksALot(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	_, e := provisioned(f, web1)
+	_, other := provisioned(f, "web2.example.net")
+	p := f.Daemon().Operator()
+	for i := range 3 {
+		p.Heard(f.Context(), web1, fmt.Sprint("boot", i), e.Serial)
+		p.Heard(f.Context(), "web2.example.net", fmt.Sprint("boot", i), other.Serial)
+	}
+	f.Clock.Advance(grace)
+	p.Heard(f.Context(), web1, "boot0", "not its own")
+	p.Heard(f.Context(), web1, "boot1", e.Serial)
+	if c := f.Record(web1).Cloned; c != nil {
+		t.Errorf("record says %+v, want it not looked at twice at once", c)
+	}
+	p.Heard(f.Context(), "web2.example.net", "boot0", other.Serial)
+	if f.Record("web2.example.net").Cloned == nil {
+		t.Error("another identity waits for the one that speaks a lot")
+	}
+	f.Clock.Advance(grace)
+	p.Heard(f.Context(), web1, "boot1", e.Serial)
+	if f.Record(web1).Cloned == nil {
+		t.Error("not looked at again after a while")
+	}
+}
+
+// TestAOneTimeTokenAfterClones gives the identity to another machine.
+func TestAOneTimeTokenAfterClones(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: refusesClones(t)})
+	_, e := provisioned(f, web1)
+	p := f.Daemon().Operator()
+	p.Heard(f.Context(), web1, "one", e.Serial)
+	p.Heard(f.Context(), web1, "two", e.Serial)
+	f.Clock.Advance(grace)
+	p.Heard(f.Context(), web1, "one", e.Serial)
+	if r := f.Record(web1); r.Cloned == nil || !r.Cloned.Refused {
+		t.Fatalf("record = %+v, want clones that are refused", r.Cloned)
+	}
+	successor := f.Node(web1)
+	successor.Token = f.Token(func(c *jwt.Claims) {
+		testbed.Limited(1, web1)(c)
+		c.IssuedAt = f.Clock.Now()
+	})
+	f.Apply(successor, f.Enroll(successor))
+	if r := f.Record(web1); r.Cloned != nil || r.Decision.Reason != provisioner.ReasonOneTimeToken {
+		t.Errorf("record = %+v on the ground %s, want no clones", r.Cloned, r.Decision.Reason)
+	}
+}

@@ -1,0 +1,239 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"muster/provisioner/ca"
+)
+
+// Bounds of a CRL's validity.
+const (
+	DefaultCRLValidity = 24 * time.Hour
+	MinCRLValidity     = 10 * time.Minute
+	MaxCRLValidity     = 30 * 24 * time.Hour
+)
+
+const (
+	// crlEvery is how often it is looked whether another CRL is due. What is
+	// revoked between two looks shares one.
+	crlEvery = 400 * time.Millisecond
+
+	// MaxCRLBytes bounds a CRL: JSON and base64 make 7.4 MB of it, and the broker
+	// takes 8. It is room for 140,000 revoked certificates that have not expired.
+	MaxCRLBytes = 11 << 19
+
+	// crlSkew is how far two provisioners' clocks may be apart before the CRL of
+	// one is taken by the other for one from before its clock went back.
+	crlSkew = 5 * time.Minute
+)
+
+// crlLoop is what the keeper of CRLs remembers.
+type crlLoop struct {
+	known  map[string]*newestCRL  // by issuer; only touched by updateCRLs
+	all    atomic.Pointer[[]*CRL] // what known has of those that are signed now
+	failed bool                   // only touched by keepCRLs
+}
+
+// newestCRL is the newest CRL of one issuer.
+type newestCRL struct {
+	crl      *CRL // nil if none is known yet
+	revision Revision
+}
+
+// CRL returns the newest CRL of the issuer that issues, nil before
+// [Provisioner.CatchUp], or if there was none and the clock is behind. It is
+// never changed.
+func (p *Provisioner) CRL() *CRL {
+	if all := p.crls.all.Load(); all != nil && len(*all) > 0 && (*all)[0].Issuer == p.cfg.Authority.IssuerKeyID() {
+		return (*all)[0]
+	}
+	return nil
+}
+
+// CRLs returns the newest CRL of each issuer that signs some: the present one,
+// and then previous ones that have their keys and have not expired, the newest
+// first. It is empty before [Provisioner.CatchUp]. The list is the caller's, a CRL
+// in it is never changed.
+func (p *Provisioner) CRLs() []*CRL {
+	if all := p.crls.all.Load(); all != nil {
+		return slices.Clone(*all)
+	}
+	return nil
+}
+
+// keepCRLs is updateCRLs for Run.
+func (p *Provisioner) keepCRLs(ctx context.Context) {
+	bounded, cancel := context.WithTimeout(ctx, enforceTimeout)
+	defer cancel()
+	err := p.updateCRLs(bounded)
+	if ctx.Err() != nil {
+		return
+	}
+	if err != nil && !p.crls.failed {
+		p.cfg.Log.ErrorContext(ctx, "CRL not brought up to date, the one before stays in use until it lapses", "err", err)
+	}
+	if err == nil && p.crls.failed {
+		p.cfg.Log.InfoContext(ctx, "CRL is up to date again", "number", p.CRL().Number)
+	}
+	p.crls.failed = err != nil
+}
+
+// updateCRLs brings the CRL of each issuer up to date, the present one's first.
+// What goes wrong with one holds up none of the others. It is not to be called by
+// two at once; calling it again changes nothing unless a CRL is due.
+func (p *Provisioner) updateCRLs(ctx context.Context) error {
+	if p.crls.known == nil {
+		p.crls.known = map[string]*newestCRL{}
+	}
+	issuers := p.cfg.Authority.CRLIssuers()
+	before := p.CRLs()
+	var errs []error
+	for _, issuer := range issuers {
+		if p.crls.known[issuer] == nil {
+			p.crls.known[issuer] = &newestCRL{}
+		}
+		if err := p.updateCRL(ctx, issuer); err != nil {
+			errs = append(errs, fmt.Errorf("of issuer %s: %w", issuer, err))
+		}
+		p.showCRLs(issuers)
+	}
+	// Only when there is one of each: whoever keeps them in one file has one in
+	// which none is missing, also after a start at which the store did not answer.
+	if now := p.CRLs(); len(now) == len(issuers) && !slices.Equal(before, now) {
+		p.cfg.Listed(ctx, now)
+	}
+	return errors.Join(errs...)
+}
+
+// showCRLs makes what is known of the issuers what others see.
+func (p *Provisioner) showCRLs(issuers []string) {
+	var all []*CRL
+	for _, issuer := range issuers {
+		if k := p.crls.known[issuer]; k != nil && k.crl != nil {
+			all = append(all, k.crl)
+		}
+	}
+	p.crls.all.Store(&all)
+}
+
+// updateCRL takes the newest CRL of an issuer from the store, and signs the next
+// one if that is due: something was revoked since, or half of its validity has
+// passed.
+//
+// All provisioners share one sequence of numbers per issuer (RFC 5280 section
+// 5.2.3): a CRL is nobody's before the store has it, under compare-and-set on the
+// one before. Of two that sign at once one is told so and takes the other's.
+//
+// The error wraps [ErrClock] while one is due and the clock is behind: a CRL
+// from the past would take the place of a good one, and may have lapsed already
+// for everybody else.
+func (p *Provisioner) updateCRL(ctx context.Context, issuer string) error {
+	known := p.crls.known[issuer]
+	for range maxRounds {
+		newest, revision, err := p.cfg.Store.CRL(ctx, issuer, known.revision)
+		if err != nil {
+			return err
+		}
+		if newest != nil {
+			p.list(ctx, known, newest, revision)
+		}
+		if !p.crlDue(issuer) {
+			return nil
+		}
+		if err := p.cfg.Clock.Check(); err != nil {
+			return err
+		}
+		// The log is read after the CRL that is to be followed: nothing that one
+		// covers is missing then, unless it is missing from the log.
+		if err := p.revocations.look(ctx); err != nil {
+			return err
+		}
+		if !p.crlDue(issuer) {
+			return nil
+		}
+		next, err := p.signCRL(issuer)
+		if err != nil {
+			return err
+		}
+		revision, err = p.cfg.Store.PutCRL(ctx, next, known.revision)
+		switch {
+		case err == nil:
+			p.list(ctx, known, next, revision)
+			return nil
+		case !errors.Is(err, ErrConflict):
+			// It may be written or not. The next round finds it or signs again.
+			return err
+		}
+	}
+	return errAgain
+}
+
+// list makes a CRL that the store has the newest of its issuer's here.
+func (p *Provisioner) list(ctx context.Context, known *newestCRL, c *CRL, revision Revision) {
+	known.crl, known.revision = c, revision
+	p.cfg.Log.InfoContext(ctx, "CRL listed", "issuer", c.Issuer, "number", c.Number, "revision", uint64(c.Through), "until", c.NextUpdate)
+}
+
+// crlDue reports whether the issuer's newest CRL must be followed by another.
+func (p *Provisioner) crlDue(issuer string) bool {
+	c, now := p.crls.known[issuer].crl, p.now()
+	if c == nil {
+		return true
+	}
+	// A log that ends before what the CRL covers was made anew, from journals;
+	// or it has not been looked at lately, which the caller mends.
+	if newest, through := p.revocations.newestOf(issuer); newest > c.Through || through < c.Through {
+		return true
+	}
+	half := c.ThisUpdate.Add(min(c.NextUpdate.Sub(c.ThisUpdate), p.cfg.CRLValidity) / 2)
+	// One from the future is not valid for anybody else: our clock went back.
+	return !now.Before(half) || c.ThisUpdate.After(now.Add(crlSkew))
+}
+
+// signCRL signs the CRL after the issuer's newest.
+func (p *Provisioner) signCRL(issuer string) (*CRL, error) {
+	before, now := p.crls.known[issuer].crl, p.now()
+	certificates, through := p.revocations.certificates(issuer)
+	// An entry stays until a CRL was issued beyond its certificate's validity
+	// with it (RFC 5280 section 3.3), so that nobody who checks an old signature
+	// misses it. All that is over by the last issue has been on one.
+	since := now
+	if before != nil && before.ThisUpdate.Before(now) {
+		since = before.ThisUpdate
+	}
+	// The time, in milliseconds and thus faster than CRLs are made, keeps numbers
+	// growing where a store from a backup would give them out again.
+	next := &CRL{
+		Schema: CRLSchema, Issuer: issuer, Number: uint64(max(p.cfg.Now().UnixMilli(), 1)),
+		ThisUpdate: now, NextUpdate: now.Add(p.cfg.CRLValidity), Through: through,
+	}
+	if before != nil {
+		next.Number = max(next.Number, before.Number+1)
+	}
+	request := ca.CRLRequest{Number: next.Number, ThisUpdate: next.ThisUpdate, NextUpdate: next.NextUpdate}
+	for _, c := range certificates {
+		if c.NotAfter.Before(since) {
+			continue
+		}
+		revoked := ca.Revoked{Serial: c.Serial, At: c.by.At}
+		if c.by.Kind == RetiredNode {
+			revoked.Reason = ca.ReasonCessation
+		}
+		request.Revoked = append(request.Revoked, revoked)
+	}
+	der, err := p.cfg.Authority.SignCRL(issuer, request)
+	if err != nil {
+		return nil, err
+	}
+	if len(der) > MaxCRLBytes {
+		return nil, fmt.Errorf("CRL of %d bytes with %d certificates, limit %d: shorten `certificates.lifetime`, so that fewer are listed",
+			len(der), len(request.Revoked), MaxCRLBytes)
+	}
+	next.DER = der
+	return next, nil
+}

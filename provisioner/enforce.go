@@ -1,0 +1,170 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// enforce brings the record of an identity to what the newest entry of the log
+// says of it: revoked, or retired. It is run by who revokes and by every process
+// that sees the entry, so it is completed whoever dies on the way; two at once
+// meet in the compare-and-set.
+//
+// An entry is applied once: the record names the place of the newest one that
+// it has followed, also over a retirement, so that an old entry does not hit
+// the machine that has the name since.
+func (p *Provisioner) enforce(ctx context.Context, id wire.Identity) error {
+	for range maxRounds {
+		err := p.enforceOnce(ctx, id)
+		if !errors.Is(err, errAgain) {
+			return err
+		}
+	}
+	return errAgain
+}
+
+func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
+	record, after, err := p.cfg.Store.Record(ctx, id)
+	if err != nil {
+		return err
+	}
+	entry := p.revocations.standing(id)
+	if !p.applies(entry, record) {
+		return nil
+	}
+	state, event := StateRevoked, EventRevoked
+	if entry.Kind == RetiredNode {
+		state, event = StateRetired, EventRetired
+	}
+	// A certificate may have been issued since the entry was written, and a
+	// restored record may be of before it: the entries must name all that this
+	// revision of the record does.
+	want, err := p.entryAbout(ctx, entry.Kind, record, Cause{By: entry.By, Why: entry.Why})
+	if err != nil {
+		return err
+	}
+	if p.revocations.lacks(want) {
+		if err := p.revocations.add(ctx, want, nil); err != nil {
+			return err
+		}
+		return errAgain
+	}
+	next := *record
+	next.State, next.RevokedThrough, next.UpdatedAt, next.Attempt = state, entry.at, p.now(), wire.NewID()
+	next.Operator = &Cause{By: entry.By, Why: entry.Why}
+	if state == StateRetired {
+		next.Current, next.Next = nil, nil
+	}
+	next.keep(record, next.UpdatedAt)
+	if err := p.publish(ctx, &next, after, nil); err != nil {
+		return err
+	}
+	p.cfg.Emit(Event{Type: event, Time: p.now(), Node: string(id), By: entry.By, Why: entry.Why, Attempt: next.Attempt})
+	p.cfg.Log.InfoContext(ctx, "node kept out", "node", id, "state", state, "by", entry.By, "why", entry.Why, "revision", uint64(entry.at))
+	return nil
+}
+
+// applies reports whether the newest entry about an identity is still to be
+// written to its record.
+func (p *Provisioner) applies(entry placed, r *Record) bool {
+	if entry.Revocation == nil || r == nil {
+		return false
+	}
+	if entry.Kind == RetiredNode {
+		return r.State != StateRetired && entry.at > r.RevokedThrough
+	}
+	if r.State == StateRevoked || r.State == StateRetired {
+		return false
+	}
+	// A live certificate that is revoked is that of an older record, whatever
+	// the places say: the log may have been made anew from a journal.
+	return entry.at > r.RevokedThrough || slices.ContainsFunc([]*Issued{r.Current, r.Next}, func(i *Issued) bool {
+		return i != nil && p.revocations.Serial(i.Serial) != nil
+	})
+}
+
+// entryAbout returns the entry that revokes or retires the identity of a record:
+// with every certificate of its history that has not expired, superseded ones
+// too, since whoever has the disk of a node has those as well. The record names
+// them all; the revisions that are kept are for records of before it did. One that
+// has expired by a clock that is not believed yet is named like a live one: it is
+// live again once the clock is set right, and nobody would revoke it then.
+func (p *Provisioner) entryAbout(ctx context.Context, kind RevocationKind, r *Record, c Cause) (*Revocation, error) {
+	history, err := p.cfg.Store.Certificates(ctx, r.Identity)
+	if err != nil {
+		return nil, err
+	}
+	return p.entryWith(kind, r, history, c)
+}
+
+// entryWith is entryAbout for a history that has been read.
+func (p *Provisioner) entryWith(kind RevocationKind, r *Record, history []*Issued, c Cause) (*Revocation, error) {
+	e := &Revocation{Schema: RevocationSchema, ID: wire.NewID(), Kind: kind, At: p.now(), By: c.By, Why: c.Why, Node: r.Identity}
+	now := p.cfg.Clock.believed(e.At)
+	for _, c := range r.Superseded {
+		if now.Before(c.NotAfter) {
+			e.Certificates = append(e.Certificates, c)
+		}
+	}
+	for _, i := range append([]*Issued{r.Current, r.Next}, history...) {
+		if !i.live(now) || slices.ContainsFunc(e.Certificates, func(c RevokedCertificate) bool { return c.Serial == i.Serial }) {
+			continue
+		}
+		c, err := i.forCRL()
+		if err != nil {
+			return nil, fmt.Errorf("record of %q: certificate %s: %w", r.Identity, i.Serial, err)
+		}
+		e.Certificates = append(e.Certificates, c)
+	}
+	if kind == RetiredNode {
+		return e, nil
+	}
+	e.Keys = slices.Clone(r.Lineage)
+	for _, i := range []*Issued{r.Current, r.Next} {
+		if i != nil && !slices.Contains(e.Keys, i.KeyHash) {
+			e.Keys = append(e.Keys, i.KeyHash)
+		}
+	}
+	return e, nil
+}
+
+// enforceAll drops the connections of every identity with new entries to this
+// process's broker, and brings each to its end. If the store does not let it, it
+// goes on with the next call.
+func (p *Provisioner) enforceAll(ctx context.Context) {
+	touched := p.revocations.takeTouched()
+	var kick []wire.Identity
+	for id, d := range touched {
+		if d.kick {
+			kick = append(kick, id)
+		}
+	}
+	if len(kick) > 0 {
+		// The gate knows the entries already, so nobody comes back.
+		p.cfg.Kick(ctx, kick...)
+	}
+	var failed error
+	for id := range touched {
+		if failed == nil {
+			bounded, cancel := context.WithTimeout(ctx, enforceTimeout)
+			failed = p.enforce(bounded, id)
+			cancel()
+			if failed != nil && !p.enforceFailed && ctx.Err() == nil {
+				p.cfg.Log.WarnContext(ctx, "revocations not yet on record, they are in force all the same", "node", id, "err", failed)
+			}
+		}
+		if failed != nil {
+			p.revocations.touch(id, disposition{})
+		}
+	}
+	p.enforceFailed = failed != nil
+}
+
+// enforceTimeout bounds the work for one identity, so that one that is written
+// to all the time does not hold the others up.
+const enforceTimeout = 5 * time.Second

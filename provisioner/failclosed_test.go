@@ -1,0 +1,478 @@
+package provisioner_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/daemon"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/broker"
+)
+
+// on puts a fleet's store on a disk.
+func on(d *testbed.Disk) func(*daemon.Config) {
+	return func(c *daemon.Config) { c.DataDir = d.Dir }
+}
+
+// raisedAndCleared is what one alarm leaves behind.
+var raisedAndCleared = []provisioner.EventType{provisioner.EventAlarmRaised, provisioner.EventAlarmCleared}
+
+// alarmEvents returns the events about one alarm that a watcher was told of.
+func alarmEvents(f *testbed.Fleet, code wire.Code) []provisioner.EventType {
+	var types []provisioner.EventType
+	for _, e := range f.Events() {
+		if e.Code == code && (e.Type == provisioner.EventAlarmRaised || e.Type == provisioner.EventAlarmCleared) {
+			types = append(types, e.Type)
+		}
+	}
+	return types
+}
+
+// told compares what was said of an alarm, to a watcher and in the store, with
+// one raise and one clear.
+func told(t *testing.T, f *testbed.Fleet, code wire.Code) {
+	t.Helper()
+	if diff := cmp.Diff(raisedAndCleared, alarmEvents(f, code)); diff != "" {
+		t.Errorf("events of %s: -want +got\n%s", code, diff)
+	}
+	f.Eventually("the store has the alarm's end", func() bool { return len(f.StoredEvents(code)) >= len(raisedAndCleared) })
+	if diff := cmp.Diff(raisedAndCleared, f.StoredEvents(code)); diff != "" {
+		t.Errorf("events of %s in the store: -want +got\n%s", code, diff)
+	}
+}
+
+// TestADiskThatIsNearlyFull lets no new identity in while space is low, goes on
+// for those on record, and goes on for all when there is space again.
+func TestADiskThatIsNearlyFull(t *testing.T) {
+	t.Parallel()
+	d := testbed.NewDisk(t, 512<<20)
+	f := testbed.New(t, testbed.Options{Edit: on(d)}) // a twentieth: 25 MiB
+	known := f.Node("web1.example.net")
+	e := f.Enroll(known)
+	d.Fill(20 << 20)
+	if cause := f.WaitAlarm(wire.CodeStorageLow); !strings.Contains(cause, d.Dir) || !strings.Contains(cause, "store.low_water") {
+		t.Errorf("alarm says %q, want the directory and the setting", cause)
+	}
+	stranger := f.Node("web2.example.net")
+	if code := f.Refused(stranger); code != wire.CodeStorageLow {
+		t.Errorf("a new identity = %s, want %s", code, wire.CodeStorageLow)
+	}
+	if again := f.Enroll(known); again.Serial != e.Serial {
+		t.Errorf("replay = %s, want %s", again.Serial, e.Serial)
+	}
+	if r := f.Apply(known, e); r.Applied == nil {
+		t.Errorf("applied = %v, want it accepted", r.Refusal)
+	}
+	f.Clock.Advance(31 * 24 * time.Hour)
+	late := *known
+	late.Token = f.Token(nil)
+	if again := f.Enroll(&late); again.Serial == e.Serial {
+		t.Error("a node on record got no new certificate for its expired one")
+	}
+	d.Free()
+	f.WaitNoAlarm(wire.CodeStorageLow)
+	stranger.Token = late.Token
+	f.Enroll(stranger)
+	told(t, f, wire.CodeStorageLow)
+	f.Check()
+}
+
+// TestADiskThatFails fills the disk of a running provisioner, or has it fail
+// under it. What cannot be put on record is refused by its name, no
+// acknowledged write is lost, and when the disk is mended everything goes on:
+// the fleet, the port, the requests.
+func TestADiskThatFails(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		fail, mend func(*testbed.Disk)
+		says       string
+	}{
+		"full":      {func(d *testbed.Disk) { d.Fill(0) }, (*testbed.Disk).Free, "no space left on device"},
+		"read-only": {(*testbed.Disk).Fail, (*testbed.Disk).Mend, "read-only file system"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := testbed.NewDisk(t, 512<<20)
+			f := testbed.New(t, testbed.Options{Edit: on(d)})
+			a := f.Agent("agent.example.net", f.Token(nil))
+			f.WaitProvisioned(a)
+			nodes := f.Nodes(20)
+			offers := map[string]*wire.Enrolled{}
+			for _, n := range nodes {
+				offers[n.Identity] = f.Enroll(n)
+			}
+			tt.fail(d)
+			// The rest of the last block may still take a few writes.
+			acknowledged := map[string]bool{}
+			refused := wire.Code("")
+			for _, n := range nodes {
+				r := f.Apply(n, offers[n.Identity])
+				if r.Refusal == nil {
+					acknowledged[n.Identity] = true
+					continue
+				}
+				refused = r.Refusal.Code
+				break
+			}
+			if refused != wire.CodeUnavailable {
+				t.Fatalf("confirmations were refused with %q after %d, want %s", refused, len(acknowledged), wire.CodeUnavailable)
+			}
+			if cause := f.Cause(nodes[len(acknowledged)].Identity); !strings.HasPrefix(cause, string(wire.CodeStoreUnavailable)) {
+				t.Errorf("refused with %q, want %s", cause, wire.CodeStoreUnavailable)
+			}
+			if cause := f.WaitAlarm(wire.CodeStoreUnavailable); !strings.Contains(cause, tt.says) {
+				t.Errorf("alarm says %q, want %q", cause, tt.says)
+			}
+			stranger := f.Node("web1.example.net")
+			if code := f.Refused(stranger); code != wire.CodeStoreUnavailable && code != wire.CodeStorageLow {
+				t.Errorf("a new identity = %s, want %s or %s", code, wire.CodeStoreUnavailable, wire.CodeStorageLow)
+			}
+			if n := len(alarmEvents(f, wire.CodeStoreUnavailable)); n != 1 {
+				t.Errorf("%d events of the alarm, want one", n)
+			}
+			url := f.Daemon().BrokerURL()
+
+			tt.mend(d)
+			f.WaitNoAlarm(wire.CodeStoreUnavailable)
+			f.WaitNoAlarm(wire.CodeStorageLow)
+			if got := f.Daemon().BrokerURL(); got != url {
+				t.Errorf("the broker is at %s, was at %s", got, url)
+			}
+			for _, n := range nodes {
+				if r := f.Record(n.Identity); acknowledged[n.Identity] && r.State != provisioner.StateProvisioned {
+					t.Errorf("%s was acknowledged, and its record is %s", n.Identity, r.State)
+				}
+				if r := f.Apply(n, offers[n.Identity]); r.Refusal != nil {
+					t.Errorf("applied %s = %s, want it accepted", n.Identity, r.Refusal.Code)
+				}
+			}
+			f.Enroll(stranger)
+			before := strings.Count(f.Log(), `"msg":"connected to the fleet"`)
+			f.Eventually("the agent is back", func() bool {
+				return before > 1 || strings.Count(f.Log(), `"msg":"connected to the fleet"`) > before
+			})
+			told(t, f, wire.CodeStoreUnavailable)
+			f.Check()
+		})
+	}
+}
+
+// TestARestartOnANearlyFullDisk: whoever needs the space most can start.
+func TestARestartOnANearlyFullDisk(t *testing.T) {
+	t.Parallel()
+	d := testbed.NewDisk(t, 512<<20)
+	f := testbed.New(t, testbed.Options{Edit: on(d)})
+	n := f.Node("web1.example.net")
+	e := f.Enroll(n)
+	f.Stop()
+	d.Fill(4 << 20)
+	f.Start()
+	if r := f.Apply(n, e); r.Applied == nil {
+		t.Errorf("applied = %v, want it accepted", r.Refusal)
+	}
+	if code := f.Refused(f.Node("web2.example.net")); code != wire.CodeStorageLow {
+		t.Errorf("a new identity = %s, want %s", code, wire.CodeStorageLow)
+	}
+	d.Free()
+	f.WaitNoAlarm(wire.CodeStorageLow)
+	f.Check()
+}
+
+// TestAClockThatGoesBack issues nothing by a clock that is a year behind, also
+// over a restart, and goes on when it is right again.
+func TestAClockThatGoesBack(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	f := testbed.New(t, testbed.Options{})
+	f.Stop()
+	f.Clock.Advance(2 * year) // so that the authority is not younger than the past
+	f.Start()
+	acceptClock(t, f)
+	n := f.Node("web1.example.net")
+	e := f.Enroll(n)
+	f.Eventually("the mark is in the store", func() bool {
+		for _, m := range f.Stored() {
+			if m.Subject == "muster.entry.clock" {
+				return true
+			}
+		}
+		return false
+	})
+	f.Clock.Advance(-year)
+	stranger, again := f.Node("web2.example.net"), *n // tokens of the past, which the gate takes for good
+	again.Token = f.Token(nil)
+	for what := range map[string]bool{"running": true, "restarted": true} {
+		if code := f.Refused(stranger); code != wire.CodeClockBehind {
+			t.Errorf("%s: a new identity = %s, want %s", what, code, wire.CodeClockBehind)
+		}
+		if code := f.Refused(&again); code != wire.CodeClockBehind {
+			t.Errorf("%s: a replay = %s, want %s", what, code, wire.CodeClockBehind)
+		}
+		if r := f.Ask(stranger); r.Refusal.Code != wire.CodeUnavailable {
+			t.Errorf("%s: told %s, want %s", what, r.Refusal.Code, wire.CodeUnavailable)
+		}
+		f.WaitAlarm(wire.CodeClockBehind)
+		f.Stop()
+		f.Start()
+	}
+	f.Clock.Advance(year)
+	f.WaitNoAlarm(wire.CodeClockBehind)
+	n.Token = f.Token(nil)
+	if got := f.Enroll(n); got.Serial != e.Serial {
+		t.Errorf("replay = %s, want %s", got.Serial, e.Serial)
+	}
+	stranger.Token = n.Token
+	f.Enroll(stranger)
+	f.Check()
+}
+
+// acceptClock takes the clock for right, as an operator does.
+func acceptClock(t *testing.T, f *testbed.Fleet) {
+	t.Helper()
+	if err := f.Daemon().AcceptClock(f.Context(), provisioner.Cause{By: "ops", Why: "the clock is right"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAClockThatIsNotSetYet starts a provisioner a year ahead of the mark: it
+// serves with an alarm, and has locked nobody out once it is right.
+func TestAClockThatIsNotSetYet(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	f := testbed.New(t, testbed.Options{})
+	acceptClock(t, f) // so that there is a mark
+	f.Stop()
+	f.Clock.Advance(year)
+	f.Start()
+	f.WaitAlarm(provisioner.AlarmClockJumped)
+	f.Enroll(f.Node("web1.example.net"))
+	f.Clock.Advance(-year)
+	f.WaitNoAlarm(provisioner.AlarmClockJumped)
+	f.Enroll(f.Node("web2.example.net"))
+	f.Stop()
+	f.Start()
+	f.Enroll(f.Node("web3.example.net"))
+	if alarms := f.Daemon().Alarms(); len(alarms) > 0 {
+		t.Errorf("alarms %v, want none", alarms)
+	}
+}
+
+// TestTheGateOfAClockThatIsBehind admits nobody, least of all who holds what
+// has expired; who is in stays. No CRL takes the place of the good one.
+func TestTheGateOfAClockThatIsBehind(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	f := testbed.New(t, testbed.Options{})
+	_, old := inFleet(t, f, "web1.example.net")
+	f.Clock.Advance(year)
+	acceptClock(t, f)
+	n, e := inFleet(t, f, "web2.example.net")
+	nc := f.DialFleet(n, e)
+	defer nc.Close()
+	crl := f.Daemon().CRL()
+	f.Eventually("a CRL of this year", func() bool {
+		crl = f.Daemon().CRL()
+		return f.Clock.Now().Sub(crl.ThisUpdate) < time.Hour
+	})
+	f.Clock.Advance(-year)
+	for _, what := range []string{"running", "restarted"} {
+		for id, serial := range map[wire.Identity]string{"web1.example.net": old.Serial, "web2.example.net": e.Serial} {
+			err := f.Daemon().Admits(f.Context(), id, serial)
+			if d := (*broker.Denied)(nil); !errors.As(err, &d) || d.Code != wire.CodeClockBehind {
+				t.Errorf("%s: Admits %s = %v, want %s", what, id, err, wire.CodeClockBehind)
+			}
+		}
+		f.Revoke("web1.example.net") // a CRL is due, but not by this clock
+		f.Eventually("it is noticed", func() bool { return strings.Contains(f.Log(), "CRL not brought up to date") })
+		if got := f.Daemon().CRL(); got.Number != crl.Number {
+			t.Errorf("%s: CRL %d of %v, want %d as it was", what, got.Number, got.ThisUpdate, crl.Number)
+		}
+		if what == "running" {
+			if err := nc.Flush(); err != nil {
+				t.Errorf("the connection that was there is gone: %v", err)
+			}
+		}
+		f.Stop()
+		f.Start()
+	}
+	f.Clock.Advance(year)
+	f.Eventually("a CRL by the right clock", func() bool { return f.Daemon().CRL().Number > crl.Number })
+	if !f.Admits("web2.example.net", e.Serial) {
+		t.Error("not admitted although the clock is right again")
+	}
+}
+
+// TestRevokedWhileTheClockIsAhead lists what has expired by a clock that is
+// wrong.
+func TestRevokedWhileTheClockIsAhead(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	f := testbed.New(t, testbed.Options{})
+	_, e := inFleet(t, f, "web1.example.net")
+	f.Clock.Advance(year)
+	f.WaitAlarm(provisioner.AlarmClockJumped)
+	f.Revoke("web1.example.net")
+	f.Clock.Advance(-year)
+	f.WaitNoAlarm(provisioner.AlarmClockJumped)
+	f.Eventually("it is on the CRL", func() bool {
+		return !f.Daemon().CRL().ThisUpdate.After(f.Clock.Now()) && f.OnCRL(e.Serial)
+	})
+}
+
+// TestAClockThatWasAhead has a mark that is wrong: the clock was a year ahead
+// when an operator accepted it, and is right now.
+func TestAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	f := testbed.New(t, testbed.Options{})
+	f.Stop()
+	f.Clock.Advance(year)
+	f.Start()
+	acceptClock(t, f)
+	f.Eventually("the mark is a year ahead", func() bool {
+		for _, m := range f.Stored() {
+			if m.Subject == "muster.entry.clock" && strings.Contains(string(m.Data), fmt.Sprint(f.Clock.Now().UTC().Year())) {
+				return true
+			}
+		}
+		return false
+	})
+	f.Clock.Advance(-year)
+	n := f.Node("web1.example.net")
+	if code := f.Refused(n); code != wire.CodeClockBehind {
+		t.Errorf("enroll = %s, want %s", code, wire.CodeClockBehind)
+	}
+	for range 2 { // accepting twice is harmless
+		acceptClock(t, f)
+	}
+	e := f.Enroll(n)
+	f.Stop()
+	f.Start()
+	if got := f.Enroll(n); got.Serial != e.Serial {
+		t.Errorf("after a restart: %s, want %s", got.Serial, e.Serial)
+	}
+	if alarms := f.Daemon().Alarms(); len(alarms) > 0 {
+		t.Errorf("alarms %v, want none", alarms)
+	}
+	f.Check()
+}
+
+// TestAClockThatJumps goes on with an alarm, and does not put the jump on
+// record at once: a clock that is set right within the hour has locked nobody
+// out.
+func TestAClockThatJumps(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	f := testbed.New(t, testbed.Options{})
+	f.Enroll(f.Node("web1.example.net"))
+	f.Clock.Advance(year)
+	f.WaitAlarm(provisioner.AlarmClockJumped)
+	f.Enroll(f.Node("web2.example.net"))
+	f.Clock.Advance(-year)
+	f.WaitNoAlarm(provisioner.AlarmClockJumped)
+	f.Enroll(f.Node("web3.example.net"))
+	told(t, f, provisioner.AlarmClockJumped)
+}
+
+// TestAnAuthorityAtItsEnd signs nothing, and still takes confirmations.
+func TestAnAuthorityAtItsEnd(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	e := f.Enroll(n)
+	const life = 20 * 365 * 24 * time.Hour
+	f.Clock.Advance(life)
+	f.WaitAlarm(wire.CodeAuthorityExpired)
+	stranger := f.Node("web2.example.net")
+	if code := f.Refused(stranger); code != wire.CodeAuthorityExpired {
+		t.Errorf("enroll = %s, want %s", code, wire.CodeAuthorityExpired)
+	}
+	n.Token = stranger.Token
+	if r := f.Apply(n, e); r.Applied == nil {
+		t.Errorf("applied = %v, want it accepted", r.Refusal)
+	}
+	f.Clock.Advance(-life)
+	f.WaitNoAlarm(wire.CodeAuthorityExpired)
+	told(t, f, wire.CodeAuthorityExpired)
+}
+
+// TestAPolicyThatFails refuses, with one alarm however many ask, until the
+// policy has been mended.
+func TestAPolicyThatFails(t *testing.T) {
+	t.Parallel()
+	for name, rules := range map[string]string{
+		"undefined":  "allow if input.facts.role == \"db\"",
+		"wrong type": "allow := input.facts.role",
+		"erring":     "allow := to_number(input.identity) == 1",
+		"panicking":  "allow := muster.test.panic(input.identity)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{Policy: "package muster.enroll\n\n" + rules + "\n"})
+			n := f.Node("web1.example.net")
+			n.Facts = testbed.Facts(t, map[string]string{"role": "web"})
+			for range 3 {
+				if code := f.Refused(n); code != wire.CodePolicyFailed {
+					t.Errorf("enroll = %s, want %s", code, wire.CodePolicyFailed)
+				}
+			}
+			f.WaitAlarm(wire.CodePolicyFailed)
+			if err := os.WriteFile(filepath.Join(f.Dir, "policy/policy.rego"), []byte("package muster.enroll\n\nallow := true\n"), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			f.Eventually("the mended policy lets it in", func() bool { return f.Ask(n).Enrolled != nil })
+			f.WaitNoAlarm(wire.CodePolicyFailed)
+			told(t, f, wire.CodePolicyFailed)
+			f.Check()
+		})
+	}
+}
+
+// TestAPolicyThatFailsForSome raises one alarm, however it alternates with
+// requests that it decides.
+func TestAPolicyThatFailsForSome(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: "package muster.enroll\n\nallow := true if input.facts.role\n"})
+	good, bad := f.Node("web1.example.net"), f.Node("web2.example.net")
+	good.Facts = testbed.Facts(t, map[string]string{"role": "web"})
+	for range 5 {
+		if code := f.Refused(bad); code != wire.CodePolicyFailed {
+			t.Errorf("enroll = %s, want %s", code, wire.CodePolicyFailed)
+		}
+		f.Enroll(good)
+	}
+	if diff := cmp.Diff([]provisioner.EventType{provisioner.EventAlarmRaised}, alarmEvents(f, wire.CodePolicyFailed)); diff != "" {
+		t.Errorf("events: -want +got\n%s", diff)
+	}
+}
+
+// TestAStartOnAReadOnlyDisk ends with an error that says so: whoever starts a
+// provisioner looks at it, unlike at one that runs.
+func TestAStartOnAReadOnlyDisk(t *testing.T) {
+	t.Parallel()
+	d := testbed.NewDisk(t, 512<<20)
+	f := testbed.New(t, testbed.Options{Edit: on(d)})
+	f.Enroll(f.Node("web1.example.net"))
+	f.Stop()
+	d.Fail()
+	p, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), daemon.Options{}, func(c *daemon.Config) { on(d)(c); c.Broker.Listen = "127.0.0.1:0" })
+	if err == nil {
+		err = p.Run(f.Context(), nil)
+	}
+	if err == nil || f.Context().Err() != nil || !strings.Contains(err.Error(), "read-only file system") || !strings.Contains(err.Error(), d.Dir) {
+		t.Errorf("start = %v, want an error at once with the directory", err)
+	}
+	d.Mend()
+	f.Start()
+	f.Check()
+}

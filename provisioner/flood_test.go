@@ -1,0 +1,158 @@
+package provisioner_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/daemon"
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// forge returns a token of the fleet's with another signature.
+func forge(text string) string {
+	at := strings.LastIndex(text, ".") + 1
+	return text[:at] + map[bool]string{true: "B", false: "A"}[text[at] == 'A'] + text[at+1:]
+}
+
+// checks sets how many forged tokens a second one source may have checked.
+func checks(perSecond int) func(*daemon.Config) {
+	return func(c *daemon.Config) { c.Quotas.VerificationsPerSource = perSecond }
+}
+
+// TestForgeriesAreOnABudget sends forged tokens, in requests and when
+// connecting, until the budget of their source is spent. Then no more of them
+// are looked at, machines whose token is known do not feel it, those with a
+// token that nobody has shown yet are told to come back, and a little later
+// they are let in.
+func TestForgeriesAreOnABudget(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: checks(5)})
+	known := f.Token(nil)
+	nc := f.Dial(known)
+	forged := f.Node("evil.example.net")
+	forged.Token = forge(known)
+	codes, waits := map[wire.Code]int{}, map[time.Duration]bool{}
+	for range 40 {
+		r, err := simnode.Enroll(f.Context(), nc, forged.Request())
+		if err != nil || r.Refusal == nil {
+			t.Fatalf("a forged token: %+v, %v", r, err)
+		}
+		codes[r.Refusal.Code]++
+		waits[r.Refusal.Wait()] = true
+		if w := r.Refusal.Wait(); r.Refusal.Code == wire.CodeBusy && (w < 4*time.Second || w > 12*time.Second) {
+			t.Errorf("told to come back in %v, want 4 to 12 seconds", w)
+		}
+	}
+	// 20 at once, and what came back meanwhile.
+	if codes[wire.CodeTokenInvalid] < 20 || codes[wire.CodeBusy] == 0 {
+		t.Errorf("refusals %v, want 20 to be checked and the rest to be busy", codes)
+	}
+	if len(waits) < 5 {
+		t.Errorf("told to come back in %v, all at once", waits)
+	}
+	spend := func() {
+		for range 40 {
+			if _, err := simnode.Enroll(f.Context(), nc, forged.Request()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n, err := simnode.New("web1.example.net", known)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Enroll(n)
+	var fresh *simnode.Node
+	tries := 0
+	f.Eventually("a token that nobody has shown is told to come back", func() bool {
+		spend() // a little comes back on the way
+		tries++
+		fresh = f.Node(fmt.Sprintf("fresh%d.example.net", tries))
+		r, err := simnode.Enroll(f.Context(), nc, fresh.Request())
+		return err == nil && r.Refusal != nil && r.Refusal.Code == wire.CodeBusy
+	})
+	f.Clock.Advance(5 * time.Second)
+	f.Enroll(fresh)
+	f.Clock.Advance(time.Minute)
+	// The gate has the same budget.
+	spend()
+	refused := 0
+	for range 40 {
+		if c, err := simnode.Dial(f.URL(), forged.Token); err == nil {
+			c.Close()
+			t.Fatal("a forged token connects")
+		}
+		if c, err := simnode.Dial(f.URL(), f.Token(func(c *jwt.Claims) { c.Issuer = "another" })); err == nil {
+			c.Close()
+		} else {
+			refused++
+		}
+	}
+	if refused == 0 {
+		t.Error("the gate has a budget of its own")
+	}
+	f.Dial(known)
+	f.Check()
+}
+
+// TestAFloodIsReportedInBounds makes 1,000 attempts, one after the other, and
+// counts the events and the lines about them.
+func TestAFloodIsReportedInBounds(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	known := f.Token(nil)
+	nc := f.Dial(known)
+	forged := f.Node("evil.example.net")
+	forged.Token = forge(known)
+	lost, err := forged.Confirm(&wire.Enrolled{Serial: "01"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const times = 250
+	start := f.Clock.Now()
+	for range times {
+		if _, err := simnode.Enroll(f.Context(), nc, forged.Request()); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := simnode.Apply(f.Context(), nc, lost); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := nc.RequestWithContext(f.Context(), wire.SubjectEnroll, []byte("rubbish")); err != nil {
+			t.Fatal(err)
+		}
+		if c, err := simnode.Dial(f.URL(), forged.Token); err == nil {
+			c.Close()
+			t.Fatal("a forged token connects")
+		}
+	}
+	most := 100 + 10*int(f.Clock.Now().Sub(start)/time.Second+1)
+	f.Clock.Advance(time.Minute)
+	if _, err := simnode.Apply(f.Context(), nc, lost); err != nil { // the last one says what came before
+		t.Fatal(err)
+	}
+	events, leftOut := 0, int64(0)
+	for _, e := range f.Events() {
+		if e.Type == provisioner.EventAttempt {
+			events++
+			leftOut += e.LeftOut
+		}
+	}
+	if events > most+1 || events+int(leftOut) != 4*times+1 {
+		t.Errorf("%d events and %d that were left out, want at most %d and %d in all", events, leftOut, most, 4*times+1)
+	}
+	lines := 0
+	for _, about := range []string{"enrollment refused", "confirmation refused", "request rejected", "connection not admitted"} {
+		lines += strings.Count(f.Log(), `"msg":"`+about+`"`)
+	}
+	// The gate's lines have a bound of their own, 100 and 20 a second.
+	if lines > 3*most+1 {
+		t.Errorf("%d lines, want at most %d", lines, 3*most+1)
+	}
+	f.Check()
+}

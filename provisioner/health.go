@@ -1,0 +1,95 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+)
+
+// storeCode is the code of a store's error. A record that cannot be read is one
+// identity's trouble; anything else may be everybody's, and whoever watches the
+// store is told to look.
+func (p *Provisioner) storeCode(err error) wire.Code {
+	if errors.Is(err, ErrRecord) {
+		return wire.CodeUnavailable
+	}
+	p.cfg.StoreTrouble()
+	if errors.Is(err, ErrStoreFull) {
+		return wire.CodeStorageLow
+	}
+	return wire.CodeStoreUnavailable
+}
+
+// writable returns a refusal while the store is known to be away: what cannot
+// be put on record is not begun, and the node does not wait for a time-out.
+func (p *Provisioner) writable(node string) error {
+	if err := p.cfg.Alarms.Stands(wire.CodeStoreUnavailable); err != nil {
+		return refuse(node, wire.CodeStoreUnavailable, err)
+	}
+	return nil
+}
+
+// roomFor returns a refusal if the attempt would add to a disk that is nearly
+// full. What is left of it is for those who are on record: their renewals,
+// confirmations and revocations go on.
+func (p *Provisioner) roomFor(a *attempt) error {
+	if a.reason != ReasonNew {
+		return nil
+	}
+	if err := p.cfg.Alarms.Stands(wire.CodeStorageLow); err != nil {
+		return refuse(string(a.identity), wire.CodeStorageLow, err)
+	}
+	return nil
+}
+
+// policyQuiet is how long a policy must not have failed before its alarm is
+// cleared: one that fails for some requests and not for others would otherwise
+// raise it again with each. Chosen.
+const policyQuiet = time.Minute
+
+// policyHealth owns the alarm of the policy. It is raised when an evaluation
+// fails, and cleared by one that does not if the policy has been changed
+// since, or has been quiet for [policyQuiet]. The zero value is ready.
+type policyHealth struct {
+	failing atomic.Bool // so that a healthy policy costs no lock
+
+	mu     sync.Mutex
+	digest string    // guarded by mu: of the policy that failed last
+	last   time.Time // guarded by mu: when; monotonic
+}
+
+// failed takes in that the policy gave no decision.
+func (h *policyHealth) failed(ctx context.Context, alarms *Alarms, digest string, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.failing.Store(true)
+	h.digest, h.last = digest, time.Now()
+	alarms.Raise(ctx, wire.CodePolicyFailed, err)
+}
+
+// decided takes in that it gave one.
+func (h *policyHealth) decided(ctx context.Context, alarms *Alarms, digest string) {
+	if !h.failing.Load() {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if digest == h.digest && time.Since(h.last) < policyQuiet {
+		return
+	}
+	h.failing.Store(false)
+	alarms.Clear(ctx, wire.CodePolicyFailed)
+}
+
+// issueCode is the code of an authority's error.
+func issueCode(err error) wire.Code {
+	if errors.Is(err, ca.ErrExpired) {
+		return wire.CodeAuthorityExpired
+	}
+	return wire.CodeCertificateFailed
+}

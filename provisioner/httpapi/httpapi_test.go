@@ -1,0 +1,217 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+// client returns a client of the fleet's provisioner.
+func client(f *testbed.Fleet) *httpapi.Client {
+	return httpapi.NewClient(filepath.Join(f.Dir, "data", httpapi.SocketName))
+}
+
+// call asks and fails the test if that is refused.
+func call(t *testing.T, f *testbed.Fleet, method, path string, in, out any) {
+	t.Helper()
+	if err := client(f).Do(f.Context(), method, path, in, out); err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+}
+
+// refused asks and returns the problem that comes back.
+func refused(t *testing.T, f *testbed.Fleet, method, path string, in any) *httpapi.Problem {
+	t.Helper()
+	err := client(f).Do(f.Context(), method, path, in, nil)
+	var p *httpapi.Problem
+	if !errors.As(err, &p) {
+		t.Fatalf("%s %s = %v, want a problem", method, path, err)
+	}
+	return p
+}
+
+// TestTokensAreSeenAndRevoked follows a limited and an unlimited token from the
+// first use to revocation, and one that nobody has used.
+func TestTokensAreSeenAndRevoked(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	limited := f.Node("web1.example.net")
+	limited.Token = f.Token(testbed.Limited(2))
+	f.Apply(limited, f.Enroll(limited))
+	f.Enroll(f.Node("web2.example.net"))
+	f.Eventually("both tokens are listed", func() bool {
+		var tokens []httpapi.Token
+		call(t, f, http.MethodGet, "/v1/tokens", nil, &tokens)
+		return len(tokens) == 2
+	})
+	var named httpapi.TokenID
+	call(t, f, http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(limited.Token)}, &named)
+	var report httpapi.TokenReport
+	call(t, f, http.MethodGet, "/v1/tokens/"+string(named.ID), nil, &report)
+	if report.Uses != 2 || report.Left != 1 || len(report.UsedBy) != 1 || report.UsedBy[0].Identity != "web1.example.net" || report.UsedBy[0].State != provisioner.UseEnrolled || report.Revoked != nil {
+		t.Errorf("limited token: %+v", report)
+	}
+	if p := refused(t, f, http.MethodPost, "/v1/tokens/"+string(named.ID)+"/release", httpapi.Release{Of: "web1.example.net"}); p.Status != http.StatusConflict {
+		t.Errorf("releasing what is enrolled: %+v", p)
+	}
+	call(t, f, http.MethodPost, "/v1/tokens/"+string(named.ID)+"/revoke", httpapi.Reason{Why: "leaked"}, &report)
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report.Revoked == nil || report.Revoked.By != me.Username || report.Revoked.Why != "leaked" || len(report.UsedBy) != 1 {
+		t.Errorf("revoked by %+v, want %q and who came before", report.Revoked, me.Username)
+	}
+	late := f.Node("web3.example.net")
+	nc := f.Dial(late.Token)
+	late.Token = limited.Token
+	r, err := requestOver(f, nc, late)
+	if err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeTokenRevoked {
+		t.Errorf("with the revoked token: %+v, %v", r, err)
+	}
+
+	// One that was signed elsewhere and that nobody has shown.
+	unused := f.Token(nil)
+	call(t, f, http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(unused)}, &named)
+	if p := refused(t, f, http.MethodGet, "/v1/tokens/"+string(named.ID), nil); p.Status != http.StatusNotFound {
+		t.Errorf("a token that nobody has used: %+v", p)
+	}
+	call(t, f, http.MethodPost, "/v1/tokens/"+string(named.ID)+"/revoke", httpapi.Reason{}, &report)
+	call(t, f, http.MethodGet, "/v1/tokens/"+string(named.ID), nil, &report)
+	if report.Revoked == nil || len(report.UsedBy) != 0 {
+		t.Errorf("a revoked token that nobody has used: %+v", report)
+	}
+	var tokens []httpapi.Token
+	call(t, f, http.MethodGet, "/v1/tokens", nil, &tokens)
+	if len(tokens) != 3 {
+		t.Errorf("%d tokens, want the two that were used and the one that was revoked", len(tokens))
+	}
+	f.Check()
+}
+
+// TestSignersAndNodes adds and removes a signer, and revokes, retires and grants.
+func TestSignersAndNodes(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+
+	var signers []provisioner.SignerInfo
+	call(t, f, http.MethodGet, "/v1/signers", nil, &signers)
+	if len(signers) != 1 || signers[0].Source != provisioner.SignerOfFile {
+		t.Fatalf("signers: %+v", signers)
+	}
+	public, err := os.ReadFile(filepath.Join(f.Dir, "signer.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var added provisioner.SignerInfo
+	call(t, f, http.MethodPost, "/v1/signers", httpapi.AddSigner{NewSigner: provisioner.NewSigner{Public: public, Name: "build", Identities: []string{"db*.example.net"}}}, &added)
+	if code := f.Refused(f.Node("web2.example.net")); code != wire.CodeTokenIdentity {
+		t.Errorf("a signer who is limited to others: %s", code)
+	}
+	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/revoke", httpapi.Reason{Why: "stolen"}, nil)
+	if r := f.Record("web1.example.net"); r.State != provisioner.StateRevoked || r.Operator == nil || r.Operator.Why != "stolen" {
+		t.Errorf("record of the revoked node: %+v", r)
+	}
+	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/retire", httpapi.Reason{}, nil)
+	if p := refused(t, f, http.MethodPost, "/v1/nodes/web1.example.net/grant", httpapi.NewGrant{}); p.Status != http.StatusConflict {
+		t.Errorf("a grant for a free name: %+v", p)
+	}
+	var removed httpapi.Removed
+	call(t, f, http.MethodPost, "/v1/signers/"+string(added.ID)+"/remove", httpapi.Reason{Why: "stolen"}, &removed)
+	if removed.Left != 0 {
+		t.Errorf("%d signers left", removed.Left)
+	}
+	var crls []provisioner.CRL
+	call(t, f, http.MethodGet, "/v1/crl", nil, &crls)
+	if len(crls) != 1 || len(crls[0].DER) == 0 {
+		t.Errorf("%d CRLs, want the one issuer's", len(crls))
+	}
+	f.Check()
+}
+
+// TestCRLsOfAllIssuers asks for CRLs after a roll-over.
+func TestCRLsOfAllIssuers(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	old := f.Daemon().CRL().Issuer
+	f.Roll()
+	var crls []provisioner.CRL
+	call(t, f, http.MethodGet, "/v1/crl", nil, &crls)
+	if len(crls) != 2 || crls[0].Issuer != f.Daemon().CRL().Issuer || crls[1].Issuer != old || len(crls[1].DER) == 0 {
+		t.Errorf("%d CRLs, want the present issuer's and then that of %s", len(crls), old)
+	}
+	f.Check()
+}
+
+// TestRequestsThatAreRefused says in one line what is wrong, and changes nothing.
+func TestRequestsThatAreRefused(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	secret := "eyJhbGciOiJFZERTQSJ9.c2VjcmV0LXBheWxvYWQ.c2ln"
+	tests := map[string]struct {
+		method, path string
+		in           any
+		status       int
+	}{
+		"no token id":       {http.MethodPost, "/v1/tokens/xyz/revoke", httpapi.Reason{}, http.StatusBadRequest},
+		"a forged token":    {http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(secret)}, http.StatusBadRequest},
+		"no identity":       {http.MethodPost, "/v1/nodes/UPPER/revoke", httpapi.Reason{}, http.StatusBadRequest},
+		"nobody":            {http.MethodPost, "/v1/nodes/web9.example.net/revoke", httpapi.Reason{}, http.StatusNotFound},
+		"unknown members":   {http.MethodPost, "/v1/nodes/web9.example.net/revoke", map[string]string{"because": "x"}, http.StatusBadRequest},
+		"too large":         {http.MethodPost, "/v1/nodes/web9.example.net/revoke", httpapi.Reason{Why: strings.Repeat("x", 100_000)}, http.StatusBadRequest},
+		"no signer":         {http.MethodPost, "/v1/signers", httpapi.AddSigner{NewSigner: provisioner.NewSigner{Public: []byte("x"), Name: "x"}}, http.StatusBadRequest},
+		"no such route":     {http.MethodGet, "/v1/everything", nil, http.StatusNotFound},
+		"another method":    {http.MethodDelete, "/v1/signers", nil, http.StatusMethodNotAllowed},
+		"a path that walks": {http.MethodPost, "/v1/nodes/..%2F..%2Fetc/revoke", httpapi.Reason{}, http.StatusBadRequest},
+	}
+	for name, tt := range tests {
+		p := refused(t, f, tt.method, tt.path, tt.in)
+		if p.Status != tt.status || p.Title == "" || strings.Contains(p.Title, secret[20:40]) || strings.Contains(p.Title, "\n") {
+			t.Errorf("%s: %+v, want %d", name, p, tt.status)
+		}
+	}
+	f.Check()
+}
+
+// TestTheSocketIsItsOwnersAlone looks at the socket's permissions, over a
+// restart that finds the one before, under a path that fits no socket address.
+func TestTheSocketIsItsOwnersAlone(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	path := filepath.Join(f.Dir, "data", httpapi.SocketName)
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 || info.Mode().Type() != os.ModeSocket {
+		t.Fatalf("socket: %v, %v", info, err)
+	}
+	f.Stop()
+	if err := client(f).Do(f.Context(), http.MethodGet, "/v1/signers", nil, nil); !errors.Is(err, httpapi.ErrNotServing) {
+		t.Errorf("without a provisioner: %v", err)
+	}
+	// A process that was killed leaves its socket.
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: "/proc/self/fd/" + dirFD(t, filepath.Dir(path)) + "/" + httpapi.SocketName, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := client(f).Do(context.Background(), http.MethodGet, "/v1/signers", nil, nil); !errors.Is(err, httpapi.ErrNotServing) {
+		t.Errorf("with a socket that nobody serves: %v", err)
+	}
+	f.Start()
+	call(t, f, http.MethodGet, "/v1/signers", nil, nil)
+}

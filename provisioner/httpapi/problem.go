@@ -1,0 +1,69 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"slices"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// A Problem is an error as an answer: a problem document (RFC 9457).
+type Problem struct {
+	Title  string    `json:"title"`            // what went wrong, in one line
+	Status int       `json:"status"`           // HTTP status
+	Code   wire.Code `json:"code,omitempty"`   // where the table of codes has one
+	Remedy string    `json:"remedy,omitempty"` // what to do about it
+}
+
+// Error implements error.
+func (p *Problem) Error() string {
+	if p.Remedy != "" {
+		return p.Title + "; " + p.Remedy
+	}
+	return p.Title
+}
+
+// problemOf returns the answer for an error of the provisioner's.
+func problemOf(err error) *Problem {
+	var p *Problem
+	var r *provisioner.Refusal
+	switch {
+	case errors.As(err, &p):
+		return p
+	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, errNoCRL):
+		return &Problem{Title: err.Error(), Status: http.StatusNotFound}
+	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
+		return &Problem{Title: err.Error(), Status: http.StatusConflict}
+	case isAny(err, provisioner.ErrTokenID, jwt.ErrKey):
+		return badRequest(err)
+	case isAny(err, provisioner.ErrStoreFull):
+		return &Problem{Title: err.Error(), Status: http.StatusInsufficientStorage, Code: wire.CodeStorageLow, Remedy: wire.MeaningOf(wire.CodeStorageLow).Remedy}
+	case isAny(err, provisioner.ErrPending, provisioner.ErrRevocationsUnknown):
+		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Code: wire.CodeStoreUnavailable, Remedy: wire.MeaningOf(wire.CodeStoreUnavailable).Remedy}
+	case errors.As(err, &r):
+		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Code: r.Code, Remedy: wire.MeaningOf(r.Code).Remedy}
+	default:
+		return &Problem{Title: err.Error(), Status: http.StatusInternalServerError}
+	}
+}
+
+// isAny reports whether err is one of those.
+func isAny(err error, those ...error) bool {
+	return slices.ContainsFunc(those, func(target error) bool { return errors.Is(err, target) })
+}
+
+// badRequest says what is wrong with a request.
+func badRequest(err error) *Problem {
+	return &Problem{Title: err.Error(), Status: http.StatusBadRequest}
+}
+
+// write sends the problem.
+func (p *Problem) write(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	w.WriteHeader(p.Status)
+	_ = json.NewEncoder(w).Encode(p) // the client has gone
+}

@@ -1,0 +1,218 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// Config configures [New].
+type Config struct {
+	// Socket is the path of the Unix socket; one that an earlier process left
+	// is replaced. Required.
+	Socket string
+
+	Provisioner *provisioner.Provisioner // required
+
+	// Log is optional; discards by default.
+	Log *slog.Logger
+}
+
+// New checks cfg and returns a Server. It opens nothing.
+func New(cfg Config) (*Server, error) {
+	if cfg.Socket == "" || cfg.Provisioner == nil {
+		return nil, errors.New("operators' edge: no socket or no provisioner given")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Server{cfg: cfg, mux: http.NewServeMux()}
+	s.tokenRoutes()
+	s.signerRoutes()
+	s.nodeRoutes()
+	s.installationRoutes()
+	return s, nil
+}
+
+// A Reason goes with every change: why, for the history.
+type Reason struct {
+	Why string `json:"why,omitempty"`
+}
+
+// cause returns who asks and why.
+func cause(r *http.Request, why string) provisioner.Cause {
+	return provisioner.Cause{By: by(r.Context()), Why: why}
+}
+
+// A Token is a token with its count, and what has become of it.
+type Token struct {
+	provisioner.TokenSummary
+	Revoked *provisioner.Revocation `json:"revoked,omitempty"`
+}
+
+// A TokenReport is a token with who used it.
+type TokenReport struct {
+	provisioner.TokenReport
+	Revoked *provisioner.Revocation `json:"revoked,omitempty"`
+}
+
+// TokenText is the text of a token, a secret.
+type TokenText struct {
+	Token wire.Secret `json:"token"`
+}
+
+// TokenID names a token.
+type TokenID struct {
+	ID jwt.TokenID `json:"tid"`
+}
+
+// A Release says whose use of a token is to be given back.
+type Release struct {
+	Of  string `json:"of"` // key hash or identity
+	Why string `json:"why,omitempty"`
+}
+
+func (s *Server) tokenRoutes() {
+	p := s.cfg.Provisioner
+	route(s, "GET /v1/tokens", func(r *http.Request, _ *none) ([]Token, error) { return s.tokens(r.Context()) })
+	route(s, "GET /v1/tokens/{tid}", func(r *http.Request, _ *none) (*TokenReport, error) {
+		tid := jwt.TokenID(r.PathValue("tid"))
+		report, err := p.Token(r.Context(), tid)
+		revoked := p.Revocations().Token(tid)
+		if errors.Is(err, provisioner.ErrUnknownToken) && revoked != nil {
+			// Never used, and never will be.
+			report, err = &provisioner.TokenReport{TokenSummary: provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: tid}}}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		return &TokenReport{TokenReport: *report, Revoked: revoked}, nil
+	})
+	// The text goes nowhere but into the verifier.
+	route(s, "POST /v1/tokens/identify", func(_ *http.Request, q *TokenText) (*TokenID, error) {
+		v, err := p.IdentifyToken(string(q.Token))
+		if err != nil {
+			return nil, badRequest(err)
+		}
+		return &TokenID{ID: v}, nil
+	})
+	route(s, "POST /v1/tokens/{tid}/revoke", func(r *http.Request, q *Reason) (*TokenReport, error) {
+		tid := jwt.TokenID(r.PathValue("tid"))
+		if err := p.RevokeToken(r.Context(), tid, cause(r, q.Why)); err != nil {
+			return nil, err
+		}
+		// Who came in with it before is what the operator has to look at next.
+		report, err := p.Token(r.Context(), tid)
+		if err != nil {
+			report = &provisioner.TokenReport{TokenSummary: provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: tid}}}
+		}
+		return &TokenReport{TokenReport: *report, Revoked: p.Revocations().Token(tid)}, nil
+	})
+	route(s, "POST /v1/tokens/{tid}/release", func(r *http.Request, q *Release) ([]provisioner.TokenUse, error) {
+		return p.ReleaseClaim(r.Context(), jwt.TokenID(r.PathValue("tid")), q.Of, cause(r, q.Why))
+	})
+}
+
+// tokens lists the tokens that have been used here, and those that were
+// revoked before anybody used them.
+func (s *Server) tokens(ctx context.Context) ([]Token, error) {
+	used, err := s.cfg.Provisioner.Tokens(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tokens := make([]Token, 0, len(used))
+	for _, t := range used {
+		tokens = append(tokens, Token{TokenSummary: t, Revoked: s.cfg.Provisioner.Revocations().Token(t.ID)})
+	}
+	for _, r := range s.cfg.Provisioner.Revocations().Tokens() {
+		if !slices.ContainsFunc(used, func(t provisioner.TokenSummary) bool { return t.ID == r.Token }) {
+			tokens = append(tokens, Token{TokenSummary: provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: r.Token}}, Revoked: r})
+		}
+	}
+	return tokens, nil
+}
+
+// An AddSigner is a signer that is to be added.
+type AddSigner struct {
+	provisioner.NewSigner
+	Why string `json:"why,omitempty"`
+}
+
+// Removed says how many signers a removal has left.
+type Removed struct {
+	Left int `json:"left"`
+}
+
+func (s *Server) signerRoutes() {
+	p := s.cfg.Provisioner
+	route(s, "GET /v1/signers", func(r *http.Request, _ *none) ([]provisioner.SignerInfo, error) { return p.ListSigners(r.Context()) })
+	route(s, "POST /v1/signers", func(r *http.Request, q *AddSigner) (*provisioner.SignerInfo, error) {
+		return p.AddSigner(r.Context(), q.NewSigner, cause(r, q.Why))
+	})
+	route(s, "POST /v1/signers/{id}/remove", func(r *http.Request, q *Reason) (*Removed, error) {
+		left, err := p.RemoveSigner(r.Context(), jwt.SignerID(r.PathValue("id")), cause(r, q.Why))
+		return &Removed{Left: left}, err
+	})
+}
+
+// A NewGrant lets another key take an identity over, once.
+type NewGrant struct {
+	KeyHash string        `json:"key_hash,omitempty"`
+	TTL     time.Duration `json:"ttl_ns,omitempty"`
+	Why     string        `json:"why,omitempty"`
+}
+
+// identity returns the identity in the path.
+func identity(r *http.Request) (wire.Identity, error) {
+	id, err := wire.ParseIdentity(r.PathValue("identity"))
+	if err != nil {
+		return "", badRequest(err)
+	}
+	return id, nil
+}
+
+func (s *Server) nodeRoutes() {
+	p := s.cfg.Provisioner
+	change := func(what string, do func(context.Context, wire.Identity, provisioner.Cause) error) {
+		route(s, "POST /v1/nodes/{identity}/"+what, func(r *http.Request, q *Reason) (*none, error) {
+			id, err := identity(r)
+			if err != nil {
+				return nil, err
+			}
+			return &none{}, do(r.Context(), id, cause(r, q.Why))
+		})
+	}
+	change("revoke", p.RevokeNode)
+	change("retire", p.RetireNode)
+	route(s, "POST /v1/nodes/{identity}/grant", func(r *http.Request, q *NewGrant) (*provisioner.Grant, error) {
+		id, err := identity(r)
+		if err != nil {
+			return nil, err
+		}
+		return p.GrantNode(r.Context(), id, q.KeyHash, q.TTL, cause(r, q.Why))
+	})
+}
+
+// errNoCRL means that the provisioner has just started.
+var errNoCRL = errors.New("no certificate revocation list has been signed yet")
+
+func (s *Server) installationRoutes() {
+	p := s.cfg.Provisioner
+	// Of each issuer that signs one, the present one's first.
+	route(s, "GET /v1/crl", func(*http.Request, *none) ([]*provisioner.CRL, error) {
+		if all := p.CRLs(); len(all) > 0 {
+			return all, nil
+		}
+		return nil, errNoCRL
+	})
+	route(s, "POST /v1/clock/accept", func(r *http.Request, q *Reason) (*none, error) {
+		return &none{}, p.AcceptClock(r.Context(), cause(r, q.Why))
+	})
+}

@@ -1,0 +1,615 @@
+package provisioner_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/daemon"
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// A claimant is a machine that asks for an identity: its key, and whose word it
+// brings.
+type claimant struct {
+	*simnode.Node
+	word *simnode.Node // whose key vouches; nil for nobody's
+}
+
+func (c claimant) ask(t *testing.T, f *testbed.Fleet) *wire.Reply {
+	t.Helper()
+	r := c.Request()
+	if c.word != nil {
+		vouch(t, c.word, r)
+	}
+	nc := f.Dial(c.Token)
+	defer nc.Close()
+	reply, err := simnode.Enroll(f.Context(), nc, r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return reply
+}
+
+// A story is what happens to one name of a fleet.
+type story struct {
+	*testbed.Fleet
+	name string
+}
+
+// node is a new machine of this name.
+func (s story) node() *simnode.Node { return s.Node(s.name) }
+
+// own has a new machine provisioned under the name.
+func (s story) own() (*simnode.Node, *wire.Enrolled) { return provisioned(s.Fleet, s.name) }
+
+// stranger is a new machine, with nobody's word.
+func (s story) stranger() claimant { return claimant{Node: s.node()} }
+
+// again is a machine with a token that has not expired.
+func (s story) again(n *simnode.Node) claimant {
+	n.Token = s.Token(nil)
+	return claimant{Node: n}
+}
+
+// grant lets another key in, for this name and for an hour unless g says
+// otherwise.
+func (s story) grant(t *testing.T, g provisioner.Grant) {
+	t.Helper()
+	g.ID = wire.NewID()
+	if g.Identity == "" {
+		g.Identity = wire.Identity(s.name)
+	}
+	if g.At.IsZero() {
+		g.At = s.Clock.Now()
+	}
+	if g.ExpiresAt.IsZero() {
+		g.ExpiresAt = s.Clock.Now().Add(time.Hour)
+	}
+	if err := s.Daemon().Store().PutGrant(s.Context(), &g); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// reason is on what ground the name was last enrolled.
+func (s story) reason() provisioner.Reason {
+	for _, e := range slices.Backward(s.Events()) {
+		if e.Type == provisioner.EventEnrolled && e.Node == s.name {
+			return e.Reason
+		}
+	}
+	return ""
+}
+
+// TestWhoMayHaveAnIdentity has a row for each rule of whose an identity is. What
+// went before is a story of one name that ends with somebody asking for it.
+func TestWhoMayHaveAnIdentity(t *testing.T) {
+	t.Parallel()
+	retire := func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil }
+	revoke := func(r *provisioner.Record) { r.State = provisioner.StateRevoked }
+	const expiry = 31 * 24 * time.Hour
+
+	tests := map[string]struct {
+		clock  bool // the story moves the clock
+		story  func(t *testing.T, s story) claimant
+		reason provisioner.Reason // empty: refused
+		code   wire.Code
+	}{
+		"never seen": {false, func(t *testing.T, s story) claimant { return s.stranger() }, provisioner.ReasonNew, ""},
+		"never seen, with somebody's word": {false, func(t *testing.T, s story) claimant {
+			return claimant{Node: s.node(), word: s.Node("other-" + s.name)}
+		}, provisioner.ReasonNew, ""},
+
+		"the machine itself, again": {false, func(t *testing.T, s story) claimant { n, _ := s.own(); return s.again(n) }, provisioner.ReasonReplay, ""},
+		"the machine itself, before it has confirmed": {false, func(t *testing.T, s story) claimant {
+			n := s.node()
+			s.Enroll(n)
+			return s.again(n)
+		}, provisioner.ReasonReplay, ""},
+		"reinstalled: a new key and nothing else": {false, func(t *testing.T, s story) claimant { s.own(); return s.stranger() }, "", wire.CodeIdentityTaken},
+		"reinstalled, before the first one confirmed": {false, func(t *testing.T, s story) claimant {
+			s.Enroll(s.node())
+			return s.stranger()
+		}, "", wire.CodeIdentityTaken},
+
+		"another key, by the word of the current one": {false, func(t *testing.T, s story) claimant {
+			n, _ := s.own()
+			return claimant{s.Successor(n), n}
+		}, provisioner.ReasonContinuity, ""},
+		"another key, by the word of one before it": {false, func(t *testing.T, s story) claimant {
+			n, e := s.own()
+			next, second := s.Renew(n, e)
+			s.AppliedOverFleet(next, second)
+			return claimant{s.Successor(n), n}
+		}, provisioner.ReasonContinuity, ""},
+		"another key, by the word of one that has expired": {true, func(t *testing.T, s story) claimant {
+			n, _ := s.own()
+			s.Clock.Advance(expiry)
+			return claimant{s.again(s.Successor(n)).Node, n}
+		}, provisioner.ReasonContinuity, ""},
+		"another key, by its own word": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			n := s.node()
+			return claimant{n, n}
+		}, "", wire.CodeIdentityTaken},
+		"another key, by the word of another node": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			other, _ := provisioned(s.Fleet, "other-"+s.name)
+			return claimant{s.node(), other}
+		}, "", wire.CodeIdentityTaken},
+		"another key, by the word of a key that lost the name": {false, func(t *testing.T, s story) claimant {
+			before, _ := s.own()
+			s.PutRecord(s.name, retire)
+			s.own()
+			return claimant{s.node(), before}
+		}, "", wire.CodeIdentityTaken},
+
+		"expired: a stranger": {true, func(t *testing.T, s story) claimant {
+			s.own()
+			s.Clock.Advance(expiry)
+			return s.stranger()
+		}, "", wire.CodeIdentityTaken},
+		"switched off for years: a stranger": {true, func(t *testing.T, s story) claimant {
+			s.own()
+			s.Clock.Advance(3 * 365 * 24 * time.Hour)
+			return s.stranger()
+		}, "", wire.CodeIdentityTaken},
+		"expired before it ever confirmed: a stranger": {true, func(t *testing.T, s story) claimant {
+			s.Enroll(s.node())
+			s.Clock.Advance(expiry)
+			return s.stranger()
+		}, "", wire.CodeIdentityTaken},
+		"expired: the machine itself": {true, func(t *testing.T, s story) claimant {
+			n, _ := s.own()
+			s.Clock.Advance(expiry)
+			return s.again(n)
+		}, provisioner.ReasonContinue, ""},
+		"switched off for years: the machine itself": {true, func(t *testing.T, s story) claimant {
+			n, _ := s.own()
+			s.Clock.Advance(3 * 365 * 24 * time.Hour)
+			return s.again(n)
+		}, provisioner.ReasonContinue, ""},
+		"expired during a renewal: the key it was changing to": {true, func(t *testing.T, s story) claimant {
+			n, e := s.own()
+			next, _ := s.Renew(n, e)
+			s.Clock.Advance(expiry)
+			return s.again(next)
+		}, provisioner.ReasonContinue, ""},
+		"restored from a backup: the key before a renewal": {false, func(t *testing.T, s story) claimant {
+			n, e := s.own()
+			next, second := s.Renew(n, e)
+			s.AppliedOverFleet(next, second)
+			return s.again(n)
+		}, provisioner.ReasonContinue, ""},
+
+		"a grant": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			s.grant(t, provisioner.Grant{})
+			return s.stranger()
+		}, provisioner.ReasonGrant, ""},
+		"a grant, spent": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			s.grant(t, provisioner.Grant{})
+			s.own()
+			return s.stranger()
+		}, "", wire.CodeIdentityTaken},
+		"a grant, spent by a machine that never confirmed": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			s.grant(t, provisioner.Grant{})
+			s.Enroll(s.node())
+			return s.stranger()
+		}, "", wire.CodeIdentityTaken},
+		"a grant, spent: the machine before it": {false, func(t *testing.T, s story) claimant {
+			n, _ := s.own()
+			s.grant(t, provisioner.Grant{})
+			s.own()
+			return s.again(n)
+		}, "", wire.CodeIdentityTaken},
+		"a grant, spent: the machine itself, again": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			s.grant(t, provisioner.Grant{})
+			n := s.node()
+			s.Enroll(n)
+			return s.again(n)
+		}, provisioner.ReasonReplay, ""},
+		"a second grant after the first is spent": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			s.grant(t, provisioner.Grant{})
+			s.own()
+			s.grant(t, provisioner.Grant{})
+			return s.stranger()
+		}, provisioner.ReasonGrant, ""},
+		"a grant, expired": {true, func(t *testing.T, s story) claimant {
+			s.own()
+			s.grant(t, provisioner.Grant{})
+			s.Clock.Advance(time.Hour + time.Second)
+			return s.stranger()
+		}, "", wire.CodeIdentityTaken},
+		"a grant, left over from an owner before": {true, func(t *testing.T, s story) claimant {
+			s.own()
+			s.grant(t, provisioner.Grant{ExpiresAt: s.Clock.Now().Add(24 * time.Hour)})
+			s.Retire(s.name)
+			s.Clock.Advance(2 * time.Second)
+			s.own()
+			return s.stranger()
+		}, "", wire.CodeIdentityTaken},
+		"a grant for this fingerprint": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			n := s.stranger()
+			s.grant(t, provisioner.Grant{KeyHash: keyHash(t, n.Node)})
+			return n
+		}, provisioner.ReasonGrant, ""},
+		"a grant for another fingerprint": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			s.grant(t, provisioner.Grant{KeyHash: keyHash(t, s.node())})
+			return s.stranger()
+		}, "", wire.CodeIdentityTaken},
+		"a grant for a fingerprint, spent": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			n := s.stranger()
+			s.grant(t, provisioner.Grant{KeyHash: keyHash(t, n.Node)})
+			s.Apply(n.Node, s.Enroll(n.Node))
+			return s.stranger()
+		}, "", wire.CodeIdentityTaken},
+		"a grant for another name": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			s.grant(t, provisioner.Grant{Identity: wire.Identity(strings.TrimSuffix(s.name, ".net"))})
+			s.grant(t, provisioner.Grant{Identity: wire.Identity(strings.TrimSuffix(s.name, ".example.net"))})
+			return s.stranger()
+		}, "", wire.CodeIdentityTaken},
+
+		"retired: anybody": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			s.PutRecord(s.name, retire)
+			return s.stranger()
+		}, provisioner.ReasonNew, ""},
+		"retired and taken: the machine before": {false, func(t *testing.T, s story) claimant {
+			n, _ := s.own()
+			s.PutRecord(s.name, retire)
+			s.own()
+			return s.again(n)
+		}, "", wire.CodeIdentityTaken},
+		"revoked: the machine itself": {false, func(t *testing.T, s story) claimant {
+			n, _ := s.own()
+			s.PutRecord(s.name, revoke)
+			return s.again(n)
+		}, "", wire.CodeIdentityRevoked},
+		"revoked: a stranger": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			s.PutRecord(s.name, revoke)
+			return s.stranger()
+		}, "", wire.CodeIdentityRevoked},
+		"revoked: another key, by the word of its own": {false, func(t *testing.T, s story) claimant {
+			n, _ := s.own()
+			s.PutRecord(s.name, revoke)
+			return claimant{s.Successor(n), n}
+		}, "", wire.CodeIdentityRevoked},
+		"revoked: with a grant": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			s.PutRecord(s.name, revoke)
+			s.grant(t, provisioner.Grant{})
+			return s.stranger()
+		}, "", wire.CodeIdentityRevoked},
+		"revoked, then expired": {true, func(t *testing.T, s story) claimant {
+			s.own()
+			s.PutRecord(s.name, revoke)
+			s.Clock.Advance(expiry)
+			return s.stranger()
+		}, "", wire.CodeIdentityRevoked},
+		"revoked, then retired": {false, func(t *testing.T, s story) claimant {
+			s.own()
+			s.PutRecord(s.name, revoke)
+			s.PutRecord(s.name, retire)
+			return s.stranger()
+		}, provisioner.ReasonNew, ""},
+	}
+	shared := testbed.New(t, testbed.Options{})
+	t.Cleanup(shared.Check)
+	n := 0
+	for name, tt := range tests {
+		n++
+		s := story{shared, fmt.Sprintf("web%d.example.net", n)}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if tt.clock {
+				s.Fleet = testbed.New(t, testbed.Options{})
+				t.Cleanup(s.Check)
+			}
+			c := tt.story(t, s)
+			before := s.Record(s.name)
+			reply := c.ask(t, s.Fleet)
+			if tt.reason == "" {
+				if reply.Refusal == nil || reply.Refusal.Code != tt.code.ToldAs() || !strings.HasPrefix(s.Cause(s.name), string(tt.code)+":") {
+					t.Fatalf("reply = %+v (%s), want refused as %s", reply, s.Cause(s.name), tt.code)
+				}
+				if diff := cmp.Diff(before, s.Record(s.name)); diff != "" {
+					t.Errorf("a refused request changed the record (-before +after):\n%s", diff)
+				}
+				return
+			}
+			if reply.Enrolled == nil {
+				t.Fatalf("refused: %s", s.Cause(s.name))
+			}
+			r := s.Record(s.name)
+			if got := s.reason(); got != tt.reason || !slices.Contains(r.Lineage, keyHash(t, c.Node)) {
+				t.Errorf("let in as %q with lineage %v, want %q", got, r.Lineage, tt.reason)
+			}
+			if kept := before != nil && slices.ContainsFunc(before.Lineage, func(h string) bool { return slices.Contains(r.Lineage, h) }); kept ==
+				(tt.reason == provisioner.ReasonNew || tt.reason == provisioner.ReasonGrant) {
+				t.Errorf("lineage %v after %+v: a grant and a retirement start a new one, the rest go on", r.Lineage, before)
+			}
+			if got := s.Apply(c.Node, reply.Enrolled); got.Applied == nil {
+				t.Errorf("confirmation: %+v", got.Refusal)
+			}
+		})
+	}
+}
+
+// TestReservedNames are nobody's, whoever asks and however.
+func TestReservedNames(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Reserved = []string{"*.privileged.example.net"} }})
+	urls := func(c *jwt.Claims) { c.Brokers = "nats://nats.example.net:4222," + c.Brokers }
+	for name, tt := range map[string]struct {
+		identity string
+		token    func(*jwt.Claims)
+		want     wire.Code // empty: let in
+	}{
+		"the provisioner":               {"broker.fleet.test", nil, wire.CodeIdentityReserved},
+		"the broker":                    {"localhost", nil, wire.CodeIdentityReserved},
+		"a broker in its token":         {"nats.example.net", urls, wire.CodeIdentityReserved},
+		"a pattern of the operator's":   {"db.privileged.example.net", nil, wire.CodeIdentityReserved},
+		"below a broker's name":         {"x.broker.fleet.test", nil, ""},
+		"above a broker's name":         {"fleet.test", nil, ""},
+		"beside a broker in its token":  {"nats2.example.net", urls, ""},
+		"the domain of the pattern":     {"privileged.example.net", nil, ""},
+		"a broker in a token of others": {"nats.example.net", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, err := simnode.New(tt.identity, f.Token(tt.token))
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply := f.Ask(n)
+			if got := refusalCode(reply); got != tt.want {
+				t.Errorf("refused as %q, want %q", got, tt.want)
+			}
+		})
+	}
+	f.Check()
+}
+
+func refusalCode(r *wire.Reply) wire.Code {
+	if r.Refusal == nil {
+		return ""
+	}
+	return r.Refusal.Code
+}
+
+// TestAReservationStopsNoRenewal reserves a name that a node has: it keeps it,
+// since a reservation is about who gets the name.
+func TestAReservationStopsNoRenewal(t *testing.T) {
+	t.Parallel()
+	var reserved []string
+	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Reserved = reserved }})
+	n, e := provisioned(f, web1)
+	reserved = []string{web1}
+	f.Stop()
+	f.Start()
+	if got := refusalCode(f.AskRenew(n, e, f.Successor(n))); got != "" {
+		t.Errorf("renewal refused as %q", got)
+	}
+	if !f.Admits(web1, e.Serial) {
+		t.Error("the certificate that it has is not admitted")
+	}
+	f.Check()
+}
+
+// TestARefusalTellsNothingOfWhatExists asks, under the default policy, for a name
+// that nobody has, and for one that somebody has.
+func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web1.example.net\n    expires: " +
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + "\n"})
+	provisioned(f, web1)
+	f.Clock.Advance(2 * time.Hour)
+	free, taken := f.Ask(f.Node("web2.example.net")), f.Ask(f.Node(web1))
+	if diff := cmp.Diff(free.Refusal, taken.Refusal); diff != "" || free.Refusal == nil {
+		t.Errorf("refusals differ (-of a free name +of a taken one):\n%s", diff)
+	}
+	f.Check()
+}
+
+// TestASmallNameGivesNothingOnALargeOne has the node web try for web.example.net
+// with everything that it has.
+func TestASmallNameGivesNothingOnALargeOne(t *testing.T) {
+	t.Parallel()
+	const large, small = "web.example.net", "web"
+	f := testbed.New(t, testbed.Options{})
+	owner, ownerGiven := provisioned(f, large)
+	n, given := provisioned(f, small)
+	before := f.Record(large)
+
+	// Its key's word, and its session.
+	if reply := (claimant{f.Node(large), n}).ask(t, f); refusalCode(reply) != wire.CodeIdentityTaken.ToldAs() {
+		t.Errorf("by the word of %s: %+v", small, reply)
+	}
+	nc := f.DialFleet(n, given)
+	renewal := must(n.Renewal(f.Node(large)))(t)
+	renewal.Identity = large
+	renewal.Continuity = *must(simnode.Vouch(n.Key, renewal.ID, large, renewal.CSR))(t)
+	if reply, err := simnode.Renew(f.Context(), nc, renewal); err != nil || refusalCode(reply) != wire.CodeRenewSession {
+		t.Errorf("a renewal over the session of %s: %+v, %v", small, reply, err)
+	}
+	if err := f.Daemon().Admits(f.Context(), large, given.Serial); provisioner.CodeOf(err) != wire.CodeNotIssued {
+		t.Errorf("its certificate as %s: %v", large, err)
+	}
+
+	// Its subjects: the provisioners hear what it says of itself and no more, and
+	// it hears no other's commands.
+	conn, err := f.Daemon().Connect("listener")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	heard, err := conn.SubscribeSync(wire.AllNodeEvents)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	refused := make(chan error, 16) // more than there are tries
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { refused <- err })
+	tries := []func() error{
+		func() error { return nc.Publish(wire.EventSubject(large, "alive"), nil) },
+		func() error { return nc.Publish(wire.RegistrationSubject(large), nil) },
+		func() error { _, err := nc.SubscribeSync(wire.CommandSubject(large)); return err },
+		func() error { _, err := nc.SubscribeSync("muster.v1.command.>"); return err },
+		func() error { _, err := nc.SubscribeSync("_INBOX.>"); return err },
+	}
+	for i, try := range tries {
+		if err := try(); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-refused:
+		case <-f.Context().Done():
+			t.Fatalf("try %d was not refused", i)
+		}
+	}
+	if err := nc.Publish(wire.EventSubject(small, "alive"), nil); err != nil {
+		t.Fatal(err)
+	}
+	if m, err := heard.NextMsgWithContext(f.Context()); err != nil || m.Subject != wire.EventSubject(small, "alive") {
+		t.Errorf("heard %+v, %v, want its own event alone", m, err)
+	}
+
+	// Its record: whatever becomes of it, the other's stays.
+	f.PutRecord(small, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
+	f.PutRecord(small, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
+	if diff := cmp.Diff(before, f.Record(large)); diff != "" {
+		t.Errorf("the record of %s has changed:\n%s", large, diff)
+	}
+	if reply := f.AskRenew(owner, ownerGiven, f.Successor(owner)); reply.Enrolled == nil {
+		t.Errorf("the owner's renewal: %+v", reply.Refusal)
+	}
+	f.Check()
+}
+
+// shout asks for a node's identity and returns the answer, nil if there was none.
+func shout(ctx context.Context, f *testbed.Fleet, n *simnode.Node) *wire.Reply {
+	nc, err := simnode.Dial(f.URL(), n.Token)
+	if err != nil {
+		return nil // so many at once that the broker has no time for it
+	}
+	defer nc.Close()
+	reply, _ := simnode.Enroll(ctx, nc, n.Request())
+	return reply
+}
+
+// TestAFleetIsProvisionedAgainAmongStrangers has 50 nodes change their keys at
+// once, each by the word of the one that it had, while 200 strangers with a good
+// token shout for the same names.
+func TestAFleetIsProvisionedAgainAmongStrangers(t *testing.T) {
+	t.Parallel()
+	const nodes, strangers = 50, 200
+	f := testbed.New(t, testbed.Options{})
+	name := func(i int) string { return fmt.Sprintf("web%d.example.net", i%nodes) }
+	token := f.Token(nil)
+	make1 := func(i int) *simnode.Node {
+		n, err := simnode.New(name(i), token)
+		if err != nil {
+			t.Error(err)
+		}
+		return n
+	}
+	var before, after, shouting []*simnode.Node
+	var g sync.WaitGroup
+	for i := range nodes {
+		n := make1(i)
+		before, after = append(before, n), append(after, f.Successor(n))
+		g.Go(func() { provision(t, f, n) })
+	}
+	for i := range strangers {
+		shouting = append(shouting, make1(i))
+	}
+	g.Wait()
+	stop := make(chan struct{})
+	var shouts sync.WaitGroup
+	var refused atomic.Int64
+	ctx := f.Context()
+	for _, s := range shouting {
+		shouts.Go(func() {
+			tick := time.NewTicker(20 * time.Millisecond)
+			defer tick.Stop()
+			for {
+				select {
+				case <-stop:
+					return
+				case <-tick.C:
+				}
+				switch reply := shout(ctx, f, s); {
+				case reply == nil:
+				case reply.Enrolled != nil:
+					t.Errorf("a stranger is enrolled as %s", s.Identity)
+					return
+				default:
+					refused.Add(1)
+				}
+			}
+		})
+	}
+	for i, n := range after {
+		old := before[i]
+		g.Go(func() {
+			f.Eventually(n.Identity+" is provisioned again", func() bool {
+				nc, err := simnode.Dial(f.URL(), n.Token)
+				if err != nil {
+					return false
+				}
+				defer nc.Close()
+				r := n.Request()
+				if r.Continuity, err = simnode.Vouch(old.Key, r.ID, r.Identity, r.CSR); err != nil {
+					t.Error(err)
+					return true
+				}
+				reply, err := simnode.Enroll(ctx, nc, r)
+				if err != nil || reply.Enrolled == nil {
+					return false
+				}
+				a, err := n.Confirm(reply.Enrolled)
+				if err != nil {
+					t.Error(err)
+					return true
+				}
+				done, err := simnode.Apply(ctx, nc, a)
+				return err == nil && done.Applied != nil
+			})
+		})
+	}
+	g.Wait()
+	f.Eventually("the strangers are heard", func() bool { return refused.Load() >= strangers })
+	close(stop)
+	shouts.Wait()
+	for i, n := range after {
+		r := f.Record(n.Identity)
+		if want := []string{keyHash(t, before[i]), keyHash(t, n)}; !slices.Equal(r.Lineage, want) || r.Current.KeyHash != want[1] ||
+			r.Next != nil || r.Decision.Reason != provisioner.ReasonContinuity {
+			t.Errorf("record = %+v, want it to belong to %v", r, want)
+		}
+	}
+	f.Check()
+}

@@ -1,0 +1,100 @@
+package natsapi
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+)
+
+// eventQueue is how many lifecycle events may wait while one of them has a
+// record read. What finds no room is dropped: a node says the same again with
+// its next event.
+const eventQueue = 1024
+
+// eventPlaces is how many of them may be of one node, so that one that says a
+// lot leaves the others their room.
+const eventPlaces = 16
+
+// events are the lifecycle events that wait to be heard. Make them with
+// [newEvents].
+type events struct {
+	queue chan *nats.Msg
+
+	mu      sync.Mutex
+	waiting map[string]int // guarded by mu: events in the queue by their subject's node; none is 0
+}
+
+func newEvents() *events {
+	return &events{queue: make(chan *nats.Msg, eventQueue), waiting: make(map[string]int)}
+}
+
+// put queues an event, or drops it if there is no room for it or for more of its
+// node. It does not block.
+func (e *events) put(m *nats.Msg) {
+	node := subjectNode(m.Subject)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.waiting[node] >= eventPlaces {
+		return
+	}
+	select {
+	case e.queue <- m:
+		e.waiting[node]++
+	default:
+	}
+}
+
+// took says that an event was taken off the queue. The goroutine that does it
+// calls it before anything else.
+func (e *events) took(m *nats.Msg) {
+	node := subjectNode(m.Subject)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.waiting[node]--; e.waiting[node] <= 0 {
+		delete(e.waiting, node)
+	}
+}
+
+// subjectNode returns the token of an event's subject that names the node, which
+// is the broker's word; empty if there is none.
+func subjectNode(subject string) string {
+	parts := strings.Split(subject, ".")
+	if len(parts) < 2 {
+		return ""
+	}
+	return parts[len(parts)-2]
+}
+
+// nodeEvent is the part of a node's lifecycle event that we use. All of it is
+// the node's word, but for the subject that it comes on.
+type nodeEvent struct {
+	Data struct {
+		Boot   string `json:"boot"`
+		Serial string `json:"serial"`
+	} `json:"data"`
+}
+
+// hear hands one lifecycle event to the provisioner. It is never answered, and
+// what is no event is nobody's business.
+func (s *Service) hear(ctx context.Context, m *nats.Msg) {
+	defer s.survive(ctx, m)
+	if len(m.Data) > wire.MaxMessageBytes {
+		return
+	}
+	id, err := wire.ParseSubjectToken(subjectNode(m.Subject))
+	if err != nil {
+		return
+	}
+	var e nodeEvent
+	if json.Unmarshal(m.Data, &e) != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+	defer cancel()
+	s.cfg.Provisioner.Heard(ctx, id, e.Data.Boot, e.Data.Serial)
+}

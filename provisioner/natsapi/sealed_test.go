@@ -1,0 +1,455 @@
+package natsapi_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/seal"
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/natsapi"
+)
+
+// opener returns the opener of the fleet's seal key.
+func opener(t *testing.T, f *testbed.Fleet) *seal.Opener {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(f.Dir, "seal-key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := seal.ParsePrivateKey(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o, err := seal.NewOpener(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+// of returns a request as the header has it that the broker adds: from the
+// connection of an nkey.
+func of(subject, nkey string, data []byte) *nats.Msg {
+	m := nats.NewMsg(subject)
+	b, _ := json.Marshal(map[string]string{"host": "192.0.2.1", "user": nkey})
+	m.Header.Set("Nats-Request-Info", string(b))
+	m.Data = data
+	return m
+}
+
+// told returns the code of a plain refusal.
+func told(t *testing.T, b []byte) wire.Code {
+	t.Helper()
+	r, err := wire.DecodeReply(b)
+	if err != nil || r.Refusal == nil {
+		t.Errorf("reply = %+v, %v, want a refusal in plain", r, err)
+		return ""
+	}
+	return r.Refusal.Code
+}
+
+// TestRefusalsOfSealedRequestsAreSealed has sealed requests refused for
+// everything from their form to the policy.
+func TestRefusalsOfSealedRequestsAreSealed(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	n := f.SealedNode("web1.example.net")
+	nc := f.Dial(n.Token)
+	tests := map[string]struct {
+		message func(r *wire.EnrollRequest) any
+		want    wire.Code
+	}{
+		"approval":          {func(r *wire.EnrollRequest) any { return r }, wire.CodeApprovalPending},
+		"no identity":       {func(r *wire.EnrollRequest) any { r.Identity = "*"; return r }, wire.CodeIdentityInvalid},
+		"no token":          {func(r *wire.EnrollRequest) any { r.Token = ""; return r }, wire.CodeTokenInvalid},
+		"a forged token":    {func(r *wire.EnrollRequest) any { r.Token += "A"; return r }, wire.CodeTokenInvalid},
+		"no CSR":            {func(r *wire.EnrollRequest) any { r.CSR = nil; return r }, wire.CodeCSRInvalid},
+		"another nkey":      {func(r *wire.EnrollRequest) any { r.Nkey = "U" + strings.Repeat("A", 55); return r }, wire.CodeSealedInvalid},
+		"not a request":     {func(*wire.EnrollRequest) any { return "hello" }, wire.CodeBadRequest},
+		"an empty request":  {func(*wire.EnrollRequest) any { return struct{}{} }, wire.CodeBadRequest},
+		"a request id of 1": {func(r *wire.EnrollRequest) any { r.ID = strings.Repeat("x", 65); return r }, wire.CodeBadRequest},
+		"too many facts": {func(r *wire.EnrollRequest) any {
+			r.Facts = testbed.Facts(t, map[string]string{"a": strings.Repeat("x", wire.MaxFactsBytes)})
+			return r
+		}, wire.CodeTooLarge},
+	}
+	for name, tt := range tests {
+		r := n.Request()
+		r.Nkey = nc.Opts.Nkey
+		b, o, err := seal.EncodeRequest(f.SealKey(), tt.message(r))
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := nc.RequestWithContext(f.Context(), wire.SubjectEnroll, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reply, err := o.DecodeReply(m.Data); err != nil || reply.Refusal == nil || reply.Refusal.Code != tt.want {
+			t.Errorf("%s: %+v, %v, want %s, sealed", name, reply, err, tt.want)
+		}
+	}
+	// A sealed message within a sealed message is nothing that anybody sends.
+	inner, _, err := seal.EncodeRequest(f.SealKey(), n.Request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, o, err := f.SealKey().Seal(seal.PurposeEnroll, inner, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outer, err := json.Marshal(wire.Envelope{Version: wire.Version, Sealed: true, Key: s.Key, Encapsulated: s.Encapsulated, Ciphertext: s.Ciphertext})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := nc.RequestWithContext(f.Context(), wire.SubjectEnroll, outer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := o.DecodeReply(m.Data); err != nil || reply.Refusal == nil || reply.Refusal.Code != wire.CodeBadRequest {
+		t.Errorf("twice sealed: %+v, %v", reply, err)
+	}
+	f.Check()
+}
+
+// TestOtherSpellingsOfAnEnvelopeAreOpened seals a request in an envelope that no
+// node of ours writes like this.
+func TestOtherSpellingsOfAnEnvelopeAreOpened(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.SealedNode("web1.example.net")
+	nc := f.Dial(n.Token)
+	r := n.Request()
+	r.Nkey = nc.Opts.Nkey
+	b, o, err := seal.EncodeRequest(f.SealKey(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e map[string]any
+	if err := json.Unmarshal(b, &e); err != nil {
+		t.Fatal(err)
+	}
+	spelled, err := json.MarshalIndent(e, "", "\t") // members in another order, too
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := nc.RequestWithContext(f.Context(), wire.SubjectEnroll, spelled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := o.DecodeReply(m.Data); err != nil || reply.Enrolled == nil {
+		t.Errorf("reply = %+v, %v", reply, err)
+	}
+	f.Check()
+}
+
+// TestWithoutASealKeyNothingIsOpened asks a service that has none.
+func TestWithoutASealKeyNothingIsOpened(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	conn := service(t, f, "test.", nil, nil)
+	r := f.SealedNode("web1.example.net").Request()
+	b, _, err := seal.EncodeRequest(f.SealKey(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, subject := range []string{wire.SubjectEnroll, wire.SubjectApplied} {
+		m, err := conn.RequestWithContext(f.Context(), "test."+subject, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := told(t, m.Data); got != wire.CodeSealedUnsupported {
+			t.Errorf("%s: %s, want %s", subject, got, wire.CodeSealedUnsupported)
+		}
+	}
+	// Neither is the token good for a plain request.
+	if reply := ask(t, f, conn, "test."+wire.SubjectEnroll, r); reply.Refusal == nil || reply.Refusal.Code != wire.CodeSealedInvalid {
+		t.Errorf("in plain: %+v", reply)
+	}
+	f.Check()
+}
+
+// TestARequestOfNobodyIsRefused has a broker say nothing of a requester, as one
+// does that was set up without `share`: then no request is of its connection,
+// also one that names none.
+func TestARequestOfNobodyIsRefused(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	conn := service(t, f, "test.", nil, func(c *natsapi.Config) { c.Opener = opener(t, f) })
+	for _, nkey := range []string{"", "U1"} {
+		r := f.SealedNode("web1.example.net").Request()
+		r.Nkey = nkey
+		b, o, err := seal.EncodeRequest(f.SealKey(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := conn.RequestWithContext(f.Context(), "test."+wire.SubjectEnroll, b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if reply, err := o.DecodeReply(m.Data); err != nil || reply.Refusal == nil || reply.Refusal.Code != wire.CodeSealedInvalid {
+			t.Errorf("nkey %q: %+v, %v, want %s", nkey, reply, err, wire.CodeSealedInvalid)
+		}
+	}
+	f.Check()
+}
+
+// TestOpeningIsCharged sends what does not open until the source has spent its
+// budget, and then what does.
+func TestOpeningIsCharged(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	at := time.Now()
+	conn := service(t, f, "test.", nil, func(c *natsapi.Config) {
+		c.Opener = opener(t, f)
+		c.Budget = provisioner.NewBudget(1, func() time.Time { return at }) // four at once, and no more
+	})
+	n := f.SealedNode("web1.example.net")
+	send := func(nkey string, damage bool) ([]byte, *seal.ReplyOpener) {
+		r := n.Request()
+		r.Nkey = "U1"
+		b, o, err := seal.EncodeRequest(f.SealKey(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if damage {
+			b = []byte(strings.Replace(string(b), `"ct":"`, `"ct":"AAAA`, 1))
+			b = []byte(strings.Replace(string(b), `"}`, ``, 1))
+			b = append(b[:len(b)-4], `"}`...) // as long as before
+		}
+		m, err := conn.RequestMsgWithContext(f.Context(), of("test."+wire.SubjectEnroll, nkey, b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Data, o
+	}
+	for range 20 { // costs nothing that is not given back
+		b, o := send("U1", false)
+		if r, err := o.DecodeReply(b); err != nil || r.Enrolled == nil {
+			t.Fatalf("reply = %+v, %v", r, err)
+		}
+	}
+	for range 2 {
+		b, _ := send("U1", true)
+		if got := told(t, b); got != wire.CodeSealedInvalid {
+			t.Errorf("damaged: %s, want %s", got, wire.CodeSealedInvalid)
+		}
+		b, o := send("U2", false) // recorded, and sent again
+		if r, err := o.DecodeReply(b); err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeSealedInvalid {
+			t.Errorf("recorded: %+v, %v", r, err)
+		}
+	}
+	for _, damage := range []bool{false, true} {
+		b, _ := send("U1", damage)
+		if got := told(t, b); got != wire.CodeBusy {
+			t.Errorf("with the budget spent: %s, want %s", got, wire.CodeBusy)
+		}
+	}
+	f.Check()
+}
+
+// TestSealedGarbageIsCharged seals what proves nothing, which anybody can, until
+// the source has spent its budget: what opens is not yet anybody's.
+func TestSealedGarbageIsCharged(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"confirmation", "token"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			at := time.Now()
+			conn := service(t, f, "test.", nil, func(c *natsapi.Config) {
+				c.Opener = opener(t, f)
+				c.Budget = provisioner.NewBudget(1, func() time.Time { return at }) // four at once, and no more
+			})
+			n := f.SealedNode("web1.example.net")
+			enroll := func(token wire.Secret) ([]byte, *seal.ReplyOpener, string) {
+				r := n.Request()
+				r.Nkey = "U1"
+				if token != "" {
+					r.Token = token
+				}
+				b, o, err := seal.EncodeRequest(f.SealKey(), r)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return b, o, wire.SubjectEnroll
+			}
+			send := func(b []byte, o *seal.ReplyOpener, subject string) (*wire.Reply, []byte) {
+				m, err := conn.RequestMsgWithContext(f.Context(), of("test."+subject, "U1", b))
+				if err != nil {
+					t.Fatal(err)
+				}
+				r, _ := o.DecodeReply(m.Data)
+				return r, m.Data
+			}
+			for range 4 {
+				b, o, subject := enroll("garbage")
+				if kind == "confirmation" {
+					var err error
+					subject = wire.SubjectApplied
+					if b, o, err = seal.EncodeApplied(f.SealKey(), &wire.Applied{ID: wire.NewID(), Identity: "web1.example.net", Serial: "1", Digest: "1", Signature: []byte("x")}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if r, _ := send(b, o, subject); r == nil || r.Refusal == nil {
+					t.Fatalf("garbage: %+v, want it refused", r)
+				}
+			}
+			if r, b := send(enroll("")); r != nil || told(t, b) != wire.CodeBusy {
+				t.Errorf("with the budget spent: %+v, want %s", r, wire.CodeBusy)
+			}
+		})
+	}
+}
+
+// TestABusyProvisionerSaysSoSealed gives a service one worker and no queue to
+// speak of, holds the worker, and expects sealed requests to be told `busy` in a
+// way that their nodes believe, and others in plain.
+func TestABusyProvisionerSaysSoSealed(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	hold, held := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	conn := service(t, f, "test.", func(s provisioner.Store) provisioner.Store {
+		slow := &testbed.Faults{Store: s}
+		slow.Before(func(context.Context, *provisioner.Record) { once.Do(func() { close(held) }); <-hold })
+		return slow
+	}, func(c *natsapi.Config) { c.Workers, c.Queue, c.Opener = 1, 1, opener(t, f) })
+	release := sync.OnceFunc(func() { close(hold) })
+	t.Cleanup(release) // before the service ends
+	send := func(identity string, key seal.PublicKey, request bool) (*nats.Subscription, *seal.ReplyOpener, string) {
+		n := f.SealedNode(identity)
+		var b []byte
+		var o *seal.ReplyOpener
+		var err error
+		id, subject := wire.NewID(), wire.SubjectEnroll
+		if request {
+			r := n.Request()
+			r.ID, r.Nkey = id, "U1"
+			b, o, err = seal.EncodeRequest(key, r)
+		} else {
+			subject = wire.SubjectApplied
+			b, o, err = seal.EncodeApplied(key, &wire.Applied{ID: id, Identity: identity})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		inbox := conn.NewInbox()
+		sub, err := conn.SubscribeSync(inbox)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := of("test."+subject, "U1", b)
+		m.Reply = inbox
+		if err := conn.PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+		return sub, o, id
+	}
+	reply := func(sub *nats.Subscription) []byte {
+		m, err := sub.NextMsgWithContext(f.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Data
+	}
+	working, o1, _ := send("web1.example.net", f.SealKey(), true)
+	<-held
+	waiting, o2, _ := send("web2.example.net", f.SealKey(), true)
+	for i := range 20 {
+		sub, o, id := send("web3.example.net", f.SealKey(), i%2 == 0)
+		r, err := o.DecodeReply(reply(sub))
+		if err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeBusy || r.Refusal.RetryAfter < 500 || r.ID != id {
+			t.Fatalf("request %d: %+v, %v, want busy for %s, sealed", i, r, err, id)
+		}
+	}
+	stranger, err := seal.GenerateKey()
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub, _, _ := send("web4.example.net", stranger.Public(), true)
+	if got := told(t, reply(sub)); got != wire.CodeBusy {
+		t.Errorf("what does not open is told %s, want %s", got, wire.CodeBusy)
+	}
+	release()
+	for sub, o := range map[*nats.Subscription]*seal.ReplyOpener{working: o1, waiting: o2} {
+		if r, err := o.DecodeReply(reply(sub)); err != nil || r.Enrolled == nil {
+			t.Errorf("a request that was taken: %+v, %v", r, err)
+		}
+	}
+	f.Check()
+}
+
+// TestEverybodyIsToldSomething floods a service that does nothing else with more
+// sealed requests than there is room for, in its queue and in that of those who
+// wait to be sent away, and expects each of them to be told so in a way that its
+// node believes.
+func TestEverybodyIsToldSomething(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	hold := make(chan struct{})
+	conn := service(t, f, "test.", func(s provisioner.Store) provisioner.Store {
+		return &faulty{s, func(context.Context, wire.Identity) error { <-hold; return errors.New("it is over") }}
+	}, func(c *natsapi.Config) { c.Workers, c.Queue, c.Opener = 1, 1, opener(t, f) })
+	t.Cleanup(func() { close(hold) }) // before the service ends
+	n := f.SealedNode("web1.example.net")
+	inbox := conn.NewInbox()
+	sub, err := conn.SubscribeSync(inbox + ".*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const requests = 1500
+	openers := map[string]*seal.ReplyOpener{} // by reply subject
+	for range requests {
+		r := n.Request()
+		r.Nkey = "U1"
+		b, o, err := seal.EncodeRequest(f.SealKey(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := of("test."+wire.SubjectEnroll, "U1", b)
+		m.Reply = inbox + "." + r.ID
+		openers[m.Reply] = o
+		if err := conn.PublishMsg(m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for answered := range requests - 2 { // one is worked on, and one waits for that
+		m, err := sub.NextMsgWithContext(f.Context())
+		if err != nil {
+			t.Fatalf("after %d answers: %v", answered, err)
+		}
+		r, err := openers[m.Subject].DecodeReply(m.Data)
+		if err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeBusy || !strings.HasSuffix(m.Subject, r.ID) {
+			t.Fatalf("answer %d: %+v, %v, want busy, sealed", answered, r, err)
+		}
+	}
+	f.Check()
+}
+
+// BenchmarkSealedEnroll is what sealed mode costs the service: requests of one
+// node that is on record, over one connection, beside the same in plain.
+func BenchmarkSealedEnroll(b *testing.B) {
+	f := testbed.New(b, testbed.Options{Quiet: true})
+	for name, n := range map[string]*simnode.Node{"plain": f.Node("web1.example.net"), "sealed": f.SealedNode("web2.example.net")} {
+		b.Run(name, func(b *testing.B) {
+			nc := f.Dial(n.Token)
+			for range b.N {
+				if r, err := simnode.Enroll(b.Context(), nc, n.Request()); err != nil || r.Enrolled == nil {
+					b.Fatal(r, err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,185 @@
+package provisioner_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// TestAOneTimeTokenGivesAnIdentityToAnotherKey has a reinstalled machine come
+// with tokens of every kind to an identity that another key has.
+func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
+	t.Parallel()
+	const name = "web1.example.net"
+	named := func(patterns ...wire.Pattern) func(*jwt.Claims) { return testbed.Limited(1, patterns...) }
+	issued := func(f *testbed.Fleet, after time.Duration) func(*jwt.Claims) {
+		return func(c *jwt.Claims) {
+			named(name)(c)
+			c.IssuedAt = f.Record(name).Current.OfferedAt.Add(after)
+		}
+	}
+	both := func(first, then func(*jwt.Claims)) func(*jwt.Claims) {
+		return func(c *jwt.Claims) { first(c); then(c) }
+	}
+	tests := map[string]struct {
+		prepare func(t *testing.T, f *testbed.Fleet) // after the first machine is provisioned
+		token   func(f *testbed.Fleet) func(*jwt.Claims)
+		want    wire.Code // "" is enrolled
+		reason  provisioner.Reason
+	}{
+		"signed a second after the certificate": {token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, time.Second) }, reason: provisioner.ReasonOneTimeToken},
+		"signed in the same second":             {token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, 0) }, want: wire.CodeIdentityTaken},
+		"signed before the certificate":         {token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, -time.Second) }, want: wire.CodeIdentityTaken},
+		"signed at no time": {token: func(f *testbed.Fleet) func(*jwt.Claims) {
+			return both(named(name), func(c *jwt.Claims) { c.IssuedAt = time.Time{} })
+		}, want: wire.CodeIdentityTaken},
+		"signed tomorrow": {token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, 24*time.Hour) }, want: wire.CodeIdentityTaken},
+		"for two uses":    {token: func(*testbed.Fleet) func(*jwt.Claims) { return testbed.Limited(2, name) }, want: wire.CodeIdentityTaken},
+		"unlimited": {token: func(*testbed.Fleet) func(*jwt.Claims) {
+			return testbed.Limited(0, name)
+		}, want: wire.CodeIdentityTaken},
+		"for any identity":     {token: func(*testbed.Fleet) func(*jwt.Claims) { return named() }, want: wire.CodeIdentityTaken},
+		"for a pattern":        {token: func(*testbed.Fleet) func(*jwt.Claims) { return named("web?.example.net") }, want: wire.CodeIdentityTaken},
+		"for two identities":   {token: func(*testbed.Fleet) func(*jwt.Claims) { return named(name, "web2.example.net") }, want: wire.CodeIdentityTaken},
+		"for another identity": {token: func(*testbed.Fleet) func(*jwt.Claims) { return named("web2.example.net") }, want: wire.CodeTokenIdentity},
+		"of a revoked identity": {
+			prepare: func(_ *testing.T, f *testbed.Fleet) {
+				f.PutRecord(name, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
+			},
+			token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, time.Second) }, want: wire.CodeIdentityRevoked,
+		},
+		"of a retired identity": {
+			prepare: func(_ *testing.T, f *testbed.Fleet) {
+				f.PutRecord(name, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
+			},
+			token: func(*testbed.Fleet) func(*jwt.Claims) { return named(name) }, reason: provisioner.ReasonNew,
+		},
+		"beside a grant": {
+			prepare: func(t *testing.T, f *testbed.Fleet) {
+				if err := f.Daemon().Store().PutGrant(f.Context(), &provisioner.Grant{ID: wire.NewID(), Identity: name, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}); err != nil {
+					t.Fatal(err)
+				}
+			},
+			token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, time.Second) }, reason: provisioner.ReasonOneTimeToken,
+		},
+		"signed after the certificate and before one that is not confirmed yet": {
+			prepare: func(t *testing.T, f *testbed.Fleet) {
+				first := node(t, name, f.Token(issued(f, time.Second)))
+				f.Clock.Advance(10 * time.Second)
+				f.Enroll(first)
+			},
+			token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, 2*time.Second) }, want: wire.CodeIdentityTaken,
+		},
+		"signed after one that is not confirmed yet": {
+			prepare: func(t *testing.T, f *testbed.Fleet) {
+				f.Clock.Advance(10 * time.Second)
+				f.Enroll(node(t, name, f.Token(issued(f, time.Second))))
+			},
+			token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, 15*time.Second) }, reason: provisioner.ReasonOneTimeToken,
+		},
+	}
+	for what, tt := range tests {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			before := f.Node(name)
+			f.Apply(before, f.Enroll(before))
+			if tt.prepare != nil {
+				tt.prepare(t, f)
+			}
+			old := f.Record(name)
+			token := f.Token(tt.token(f))
+			n := node(t, name, token)
+			if tt.want != "" {
+				if got := f.Refused(n); got != tt.want {
+					t.Errorf("refused as %s, want %s", got, tt.want)
+				}
+				if got := len(entries(t, f, token)); got > 0 {
+					t.Errorf("a refused request has written %d claims", got)
+				}
+				f.Check()
+				return
+			}
+			e := f.Enroll(n)
+			r := f.Record(name)
+			if r.Decision.Reason != tt.reason || len(r.Lineage) != 1 || r.Lineage[0] != keyHash(t, n) || r.Next.Serial != e.Serial {
+				t.Errorf("record = %+v, want the new key's alone by %s", r, tt.reason)
+			}
+			// Until the new machine has confirmed, the old one stays where it is.
+			if old.Current != nil && (r.Current == nil || r.Current.Serial != old.Current.Serial) {
+				t.Errorf("current = %+v, want the old one", r.Current)
+			}
+			if got := report(t, f, token); got.Used != 1 || got.UsedBy[0].State != provisioner.UseEnrolled {
+				t.Errorf("report = %+v", got)
+			}
+			f.Apply(n, e)
+			// The token is spent: what is left of its ground does not matter.
+			if got := f.Refused(node(t, name, token)); got != wire.CodeIdentityTaken && got != wire.CodeTokenUsedUp {
+				t.Errorf("a third key is refused as %s", got)
+			}
+			// The key before it has lost its claim; a grant is not spent, and
+			// would let in any.
+			if what != "beside a grant" {
+				if got := f.Refused(before); got != wire.CodeIdentityTaken {
+					t.Errorf("the first machine is refused as %s", got)
+				}
+			}
+			// The second machine comes back, spent token or not.
+			f.Enroll(n)
+			f.Check()
+		})
+	}
+}
+
+// TestAOneTimeTokenSurvivesItsCertificate lets the certificate of a node with a
+// one-time token expire: it continues by its key, at no further use.
+func TestAOneTimeTokenSurvivesItsCertificate(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(func(c *jwt.Claims) {
+		testbed.Limited(1, "web1.example.net")(c)
+		c.ExpiresAt = c.IssuedAt.Add(365 * 24 * time.Hour)
+	})
+	n := node(t, "web1.example.net", token)
+	f.Apply(n, f.Enroll(n))
+	f.Clock.Advance(31 * 24 * time.Hour)
+	f.Apply(n, f.Enroll(n))
+	if r := f.Record(n.Identity); r.Decision.Reason != provisioner.ReasonContinue {
+		t.Errorf("continued by %s", r.Decision.Reason)
+	}
+	if got := len(entries(t, f, token)); got != 1 {
+		t.Errorf("%d entries, want the first claim alone", got)
+	}
+	f.Check()
+}
+
+// TestAnAgentWithAOneTimeTokenRestartsInTheMiddle stops a real agent while its
+// record is being written and starts it again.
+func TestAnAgentWithAOneTimeTokenRestartsInTheMiddle(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(testbed.Limited(1, "web1.example.net"))
+	writing, stopped := make(chan struct{}), make(chan struct{})
+	f.Faults.Before(func(context.Context, *provisioner.Record) { close(writing); <-stopped })
+	f.Faults.Inject(testbed.LostAnswer)
+	a := f.Agent("web1.example.net", token)
+	<-writing
+	a.Stop()
+	close(stopped)
+	f.Stop()
+	f.Start()
+	a.Start()
+	f.WaitProvisioned(a)
+	if r := report(t, f, token); r.Used != 1 || r.Left != 0 || len(r.UsedBy) != 1 || r.UsedBy[0].State != provisioner.UseEnrolled {
+		t.Errorf("report = %+v", r)
+	}
+	if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeIdentityTaken {
+		t.Errorf("another key is refused as %s", got)
+	}
+	f.Check()
+}

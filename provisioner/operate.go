@@ -1,0 +1,257 @@
+package provisioner
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// Bounds of a grant's life.
+const (
+	DefaultGrantTTL = time.Hour      // a walk to the machine
+	MaxGrantTTL     = 24 * time.Hour // a shipment; an open door should not be forgotten
+)
+
+// ErrNoRecord means that an identity has never enrolled here.
+var ErrNoRecord = errors.New("no such node")
+
+// ErrState means that what an operator asks for makes no sense in the state that
+// a node or a token is in. The text says which, and what to do.
+var ErrState = errors.New("not in this state")
+
+// IdentifyToken returns the id of a token by its text, so that one that nobody
+// has used yet can be revoked. The error is that of [jwt.Verifier.Verify]: a
+// token that is over, or of no signer of ours, needs no revocation.
+func (p *Provisioner) IdentifyToken(text string) (jwt.TokenID, error) {
+	token, err := p.cfg.Tokens.VerifyFrom(text, nil)
+	if err != nil {
+		return "", err
+	}
+	return token.ID, nil
+}
+
+// RevokeToken makes the token worthless, everywhere within a second and in this
+// process at once. The token need not be known: it may have been signed
+// elsewhere and never used. Nodes that enrolled with it stay. Asking again is
+// harmless. The error is [ErrPending] if the store did not answer.
+func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) error {
+	if err := errors.Join(c.Check(), CheckTokenID(id)); err != nil {
+		return fmt.Errorf("revoke token: %w", err)
+	}
+	if p.revocations.Token(id) != nil {
+		if err := p.revocations.repeat(ctx, 0); err != nil {
+			return fmt.Errorf("revoke token %s: %w: %w", id, ErrPending, err)
+		}
+		return nil
+	}
+	err := p.revocations.add(ctx, &Revocation{
+		Schema: RevocationSchema, ID: wire.NewID(), Kind: RevokedToken, At: p.now(), By: c.By, Why: c.Why, Token: id,
+	}, nil)
+	if err != nil {
+		return fmt.Errorf("revoke token %s: %w", id, err)
+	}
+	p.cfg.Emit(Event{Type: EventTokenRevoked, Time: p.now(), Token: id, By: c.By, Why: c.Why})
+	p.cfg.Log.InfoContext(ctx, "token revoked", "token_id", id, "by", c.By, "why", c.Why)
+	return nil
+}
+
+// RevokeNode keeps a node out for good: its connections are dropped within a
+// second on every broker, its certificates go on the CRL, and neither its keys
+// nor its identity get another one until an operator retires the identity.
+//
+// Every step may be the last: once the log of revocations has the entry, every
+// process that sees it completes the rest. Asking again is harmless. The error
+// is [ErrNoRecord], [ErrState] if the identity is retired, or [ErrPending] if
+// the store did not answer: the node is kept out here and dropped all the same,
+// also if its record could not be read. An identity that turns out never to have
+// enrolled is kept out then, too, until it is retired.
+func (p *Provisioner) RevokeNode(ctx context.Context, id wire.Identity, c Cause) error {
+	if err := c.Check(); err != nil {
+		return fmt.Errorf("revoke %q: %w", id, err)
+	}
+	record, err := p.recordSoon(ctx, id)
+	if err != nil {
+		if _, bad := wire.ParseIdentity(string(id)); bad != nil {
+			return fmt.Errorf("revoke %q: %w", id, err)
+		}
+		if err := p.revokeUnread(ctx, id, c, err); err != nil {
+			return fmt.Errorf("revoke %q: %w", id, err)
+		}
+		return nil
+	}
+	switch record.state() {
+	case StateNone:
+		return fmt.Errorf("revoke %q: %w", id, ErrNoRecord)
+	case StateRetired:
+		return fmt.Errorf("revoke %q: %w: it is retired: its certificates are revoked, and the name is free", id, ErrState)
+	case StateRevoked:
+		if s := p.revocations.standing(id); s.Revocation != nil && s.Kind == RevokedNode {
+			p.revocations.touch(id, disposition{kick: true})
+			return nil
+		}
+		// Revoked by hand, without an entry: the CRL does not know.
+	}
+	bounded, cancel := context.WithTimeout(ctx, recordTimeout)
+	entry, err := p.entryAbout(bounded, RevokedNode, record, c)
+	cancel()
+	if err != nil {
+		// What the record itself names is a beginning, the rest is supplemented.
+		p.cfg.Log.WarnContext(ctx, "history not read, the revocation names what the record does", "node", id, "err", err)
+		entry, err = p.entryWith(RevokedNode, record, nil, c)
+	}
+	if err == nil {
+		err = p.revocations.add(ctx, entry, p.kicker(ctx, id))
+	}
+	if err == nil {
+		err = p.enforce(ctx, id)
+	}
+	// Its connections go with those of whoever else was revoked meanwhile, also if
+	// it is only in force here: the gate does not let it in again.
+	p.revocations.touch(id, disposition{kick: true})
+	if err != nil {
+		return fmt.Errorf("revoke %q: %w", id, err)
+	}
+	return nil
+}
+
+// recordTimeout is how long who revokes a node waits for its record, and for
+// its history, before the node is kept out without: within a second or two its
+// connections are to be gone, and the store may not answer at all.
+const recordTimeout = time.Second
+
+// recordSoon returns the newest record of id, if the store has it at once.
+func (p *Provisioner) recordSoon(ctx context.Context, id wire.Identity) (*Record, error) {
+	bounded, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	record, _, err := p.cfg.Store.Record(bounded, id)
+	return record, err
+}
+
+// revokeUnread keeps out a node whose record could not be read, for which unread
+// is the reason: by its name alone. Its keys and certificates are added by
+// whoever completes the entry (enforce).
+func (p *Provisioner) revokeUnread(ctx context.Context, id wire.Identity, c Cause, unread error) error {
+	kick := p.kicker(ctx, id)
+	var err error
+	if e := p.revocations.outstanding(id, nil); e != nil {
+		// Asked again, it is in force already.
+		kick()
+		err = p.revocations.repeat(ctx, 0)
+	} else {
+		err = p.revocations.add(ctx, &Revocation{
+			Schema: RevocationSchema, ID: wire.NewID(), Kind: RevokedNode, At: p.now(), By: c.By, Why: c.Why, Node: id,
+		}, kick)
+	}
+	if err == nil {
+		err = p.enforce(ctx, id)
+	}
+	p.revocations.touch(id, disposition{kick: true})
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, ErrPending):
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrPending, errors.Join(unread, err))
+}
+
+// kicker returns what drops the connections of id here. It is called as soon as
+// the gate knows why, and not left to those who follow the log: they may be
+// waiting for the store.
+func (p *Provisioner) kicker(ctx context.Context, id wire.Identity) func() {
+	return func() { p.cfg.Kick(ctx, id) }
+}
+
+// RetireNode frees an identity for any key: the machine is gone. What
+// certificates it has are revoked and its connections dropped, within a second
+// on every broker. Revoked identities are retired so that the name, or the same
+// machine, may enroll again. Asking again is harmless. The error is
+// [ErrNoRecord], or [ErrPending] if the store did not answer.
+func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause) error {
+	if err := c.Check(); err != nil {
+		return fmt.Errorf("retire %q: %w", id, err)
+	}
+	record, _, err := p.cfg.Store.Record(ctx, id)
+	if err != nil {
+		return fmt.Errorf("retire %q: %w", id, err)
+	}
+	switch newest := p.revocations.outstanding(id, record); {
+	case record == nil && newest == nil:
+		return fmt.Errorf("retire %q: %w", id, ErrNoRecord)
+	case record.state() == StateRetired && newest == nil:
+		return nil
+	}
+	unknown := record == nil
+	if unknown {
+		// Revoked, and its record lost with what a restored store has forgotten.
+		record = &Record{Identity: id}
+	}
+	entry, err := p.entryAbout(ctx, RetiredNode, record, c)
+	if err == nil {
+		err = p.revocations.add(ctx, entry, p.kicker(ctx, id))
+	}
+	if err == nil {
+		err = p.enforce(ctx, id)
+	}
+	p.revocations.touch(id, disposition{kick: true})
+	if err != nil {
+		return fmt.Errorf("retire %q: %w", id, err)
+	}
+	if unknown {
+		p.cfg.Emit(Event{Type: EventRetired, Time: p.now(), Node: string(id), By: c.By, Why: c.Why})
+		p.cfg.Log.InfoContext(ctx, "node retired", "node", id, "by", c.By, "why", c.Why)
+	}
+	return nil
+}
+
+// GrantNode lets one other key take the identity over, once, within ttl, which
+// is [DefaultGrantTTL] if 0 and [MaxGrantTTL] at most. A keyHash, 64 hex digits,
+// admits that key alone. It replaces an earlier grant for the identity. The
+// error is [ErrNoRecord], or [ErrState] if the identity is free or revoked.
+func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, keyHash string, ttl time.Duration, c Cause) (*Grant, error) {
+	if ttl == 0 {
+		ttl = DefaultGrantTTL
+	}
+	err := c.Check()
+	if keyHash != "" && !isSHA256(keyHash) {
+		err = errors.Join(err, fmt.Errorf("key hash %.80q, want 64 lower-case hex digits", keyHash))
+	}
+	if ttl < time.Minute || ttl > MaxGrantTTL {
+		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, MaxGrantTTL))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("grant %q: %w", id, err)
+	}
+	record, _, err := p.cfg.Store.Record(ctx, id)
+	if err != nil {
+		return nil, fmt.Errorf("grant %q: %w", id, err)
+	}
+	switch {
+	case record == nil:
+		return nil, fmt.Errorf("grant %q: %w: a name that was never seen needs no grant, an allow-list entry is enough", id, ErrNoRecord)
+	case record.State == StateRetired:
+		return nil, fmt.Errorf("grant %q: %w: it is retired, any key may have it", id, ErrState)
+	case record.State == StateRevoked || p.revocations.outstanding(id, record) != nil:
+		return nil, fmt.Errorf("grant %q: %w: it is revoked, retire it first", id, ErrState)
+	case keyHash != "" && p.revocations.Key(keyHash) != nil:
+		return nil, fmt.Errorf("grant %q: %w: the key: %w", id, ErrState, p.revocations.Key(keyHash).cause())
+	}
+	g := &Grant{ID: wire.NewID(), Identity: id, KeyHash: keyHash, At: p.now(), ExpiresAt: p.now().Add(ttl), By: c.By, Why: c.Why}
+	if err := p.cfg.Store.PutGrant(ctx, g); err != nil {
+		return nil, fmt.Errorf("grant %q: %w", id, err)
+	}
+	p.cfg.Emit(Event{Type: EventGranted, Time: p.now(), Node: string(id), By: c.By, Why: c.Why})
+	p.cfg.Log.InfoContext(ctx, "takeover granted", "node", id, "by", c.By, "why", c.Why, "until", g.ExpiresAt)
+	return g, nil
+}
+
+// isSHA256 reports whether s is 64 lower-case hex digits.
+func isSHA256(s string) bool {
+	b, err := hex.DecodeString(s)
+	return err == nil && len(b) == 32 && hex.EncodeToString(b) == s
+}

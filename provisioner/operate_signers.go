@@ -1,0 +1,91 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"muster/jwt"
+)
+
+// errNoSigners says that the signers are not this provisioner's to change.
+var errNoSigners = errors.New("the signers of this provisioner are fixed")
+
+// AddSigner makes a signer's tokens good, on every provisioner within a second
+// and in this process at once. A signer that was removed is good again, and one
+// that is there gets the new name and limits. It returns the signer as it now
+// is. The error is [ErrState] if another signer has the name: policies and logs
+// tell signers apart by it.
+func (p *Provisioner) AddSigner(ctx context.Context, n NewSigner, c Cause) (*SignerInfo, error) {
+	if p.cfg.Signers == nil {
+		return nil, fmt.Errorf("add signer: %w", errNoSigners)
+	}
+	e, err := n.entry()
+	if err = errors.Join(c.Check(), err); err != nil {
+		return nil, fmt.Errorf("add signer: %w", err)
+	}
+	if other := p.cfg.Signers.named(e.Name, e.ID); other != nil {
+		return nil, fmt.Errorf("add signer %q: %w: signer %s has that name", e.Name, ErrState, other.ID)
+	}
+	e.By, e.Why, e.At = c.By, c.Why, p.now()
+	if err := p.cfg.Signers.put(ctx, e); err != nil {
+		return nil, fmt.Errorf("add signer %q: %w", e.Name, err)
+	}
+	p.cfg.Emit(Event{Type: EventSignerAdded, Time: p.now(), Signer: e.ID, By: c.By, Why: c.Why})
+	p.cfg.Log.InfoContext(ctx, "signer added", "signer", e.ID, "name", e.Name, "by", c.By, "why", c.Why)
+	for _, i := range p.cfg.Signers.List() {
+		if i.ID == e.ID {
+			return &i, nil
+		}
+	}
+	return nil, fmt.Errorf("add signer %q: written and not found", e.Name)
+}
+
+// RemoveSigner makes the tokens of a signer worthless, on every provisioner
+// within a second and in this process at once, also where provisioner.yaml has
+// it, and also if this provisioner has never heard of it. Nodes that enrolled
+// with its tokens stay. It returns how many signers are left.
+//
+// The last one can be removed, too: a stolen key must not go on working for
+// want of another one. Then nobody enrolls until a signer is added; renewals
+// and the fleet go on.
+func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause) (left int, err error) {
+	if p.cfg.Signers == nil {
+		return 0, fmt.Errorf("remove signer: %w", errNoSigners)
+	}
+	if err := errors.Join(c.Check(), CheckSignerID(id)); err != nil {
+		return 0, fmt.Errorf("remove signer: %w", err)
+	}
+	e := &SignerEntry{Schema: SignerSchema, ID: id, Removed: true, By: c.By, Why: c.Why, At: p.now()}
+	for _, i := range p.cfg.Signers.List() {
+		if i.ID != id {
+			continue
+		}
+		if i.Removed {
+			return p.cfg.Signers.trusted(), nil
+		}
+		e.Name = i.Name
+	}
+	if err := p.cfg.Signers.put(ctx, e); err != nil {
+		return 0, fmt.Errorf("remove signer %s: %w", id, err)
+	}
+	left = p.cfg.Signers.trusted()
+	p.cfg.Emit(Event{Type: EventSignerRemoved, Time: p.now(), Signer: id, By: c.By, Why: c.Why})
+	p.cfg.Log.InfoContext(ctx, "signer removed", "signer", id, "name", e.Name, "by", c.By, "why", c.Why, "left", left)
+	if left == 0 {
+		p.cfg.Log.WarnContext(ctx, "no signer is left: nobody enrolls until one is added")
+	}
+	return left, nil
+}
+
+// ListSigners returns every signer that this process knows, by name, removed
+// ones too. The error wraps [ErrRevocationsUnknown] if the list may be old.
+func (p *Provisioner) ListSigners(ctx context.Context) ([]SignerInfo, error) {
+	if p.cfg.Signers == nil {
+		return nil, fmt.Errorf("list signers: %w", errNoSigners)
+	}
+	if err := p.cfg.Signers.look(ctx); err != nil {
+		return nil, fmt.Errorf("list signers: %w: %w", ErrRevocationsUnknown, err)
+	}
+	return p.cfg.Signers.List(), nil
+}

@@ -1,0 +1,121 @@
+package provisioner
+
+import (
+	"crypto/x509"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+)
+
+const (
+	// offerPace is how long an offer that is not confirmed is kept from being
+	// replaced by one for another key. Chosen: a node that has lost its staged key
+	// waits no longer than a reboot takes, and whoever has a node's key collects
+	// no more than 30 certificates an hour.
+	offerPace = 2 * time.Minute
+
+	// maxSuperseded is how many superseded certificates may be unexpired before no
+	// more are issued. Chosen: with a certificate of 30 days renewed every 20 there
+	// are two, and 64 of them are 10 kB of a record.
+	maxSuperseded = 64
+
+	// busyForLong is when a node is to ask again that has to wait for a certificate
+	// to expire or for an operator, who may come at any time.
+	busyForLong = 5 * time.Minute
+)
+
+// keep takes over from the record before what must not be forgotten of its
+// certificates: those that are neither current nor next any more, until they
+// expire. Every write of a record that follows another goes through it, since
+// the revisions that named a certificate are kept only for so long.
+func (r *Record) keep(before *Record, now time.Time) {
+	if before == nil {
+		return
+	}
+	var kept []RevokedCertificate
+	add := func(c RevokedCertificate) {
+		same := func(o RevokedCertificate) bool { return o.Serial == c.Serial }
+		held := slices.ContainsFunc([]*Issued{r.Current, r.Next}, func(i *Issued) bool { return i != nil && i.Serial == c.Serial })
+		if !held && now.Before(c.NotAfter) && !slices.ContainsFunc(kept, same) {
+			kept = append(kept, c)
+		}
+	}
+	for _, c := range before.Superseded {
+		add(c)
+	}
+	for _, i := range []*Issued{before.Current, before.Next} {
+		if i != nil {
+			add(i.superseded())
+		}
+	}
+	r.Superseded = kept
+}
+
+// superseded returns what is remembered of the certificate once it is neither
+// current nor next. What does not parse keeps its serial and has no issuer: on
+// no CRL, but nobody can present it either.
+func (i *Issued) superseded() RevokedCertificate {
+	c, err := i.forCRL()
+	if err != nil {
+		return RevokedCertificate{Serial: i.Serial, NotAfter: i.NotAfter}
+	}
+	return c
+}
+
+// forCRL returns what a CRL needs to know of the certificate.
+func (i *Issued) forCRL() (RevokedCertificate, error) {
+	certificate, err := x509.ParseCertificate(i.DER)
+	if err != nil {
+		return RevokedCertificate{}, err
+	}
+	return RevokedCertificate{Serial: i.Serial, NotAfter: i.NotAfter, Issuer: hex.EncodeToString(certificate.AuthorityKeyId)}, nil
+}
+
+// pace refuses an attempt whose certificate would be one too many for now. What
+// a node asks for by its keys alone is paced; a new identity has its quotas, and
+// a grant and a one-time token are the operator's word.
+func (p *Provisioner) pace(a *attempt) error {
+	c := claim{keyHash: a.csr.KeyHash, vouching: a.vouching, requested: p.now()}
+	wait, err := a.record.tooSoon(a.reason, c, func(serial string) bool { return p.revocations.Serial(serial) != nil })
+	if err != nil {
+		r := refuse(string(a.identity), wire.CodeBusy, err)
+		r.After = wait
+		return r
+	}
+	return nil
+}
+
+// tooSoon returns why the claim that is admitted on the given ground has to wait
+// for its certificate, and how long, or nil.
+func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) bool) (time.Duration, error) {
+	if reason != ReasonRenew && reason != ReasonContinue && reason != ReasonContinuity {
+		return 0, nil
+	}
+	now := c.requested
+	// Who renews with the key of an offer holds it, which is as good as its
+	// confirmation.
+	if n := r.Next; n.live(now) && n.KeyHash != c.keyHash && (reason != ReasonRenew || n.KeyHash != c.vouching) {
+		// Clocks of provisioners differ: an offer from the near future is as young.
+		if age := now.Sub(n.OfferedAt).Abs(); age < offerPace {
+			return offerPace - age, fmt.Errorf("certificate %s for another key was offered %v ago and is not confirmed, want %v", n.Serial, age, offerPace)
+		}
+	}
+	if len(r.Live(now)) == 0 {
+		return 0, nil // once for each life of a certificate: a node is not kept out for what it was
+	}
+	count, wait := 0, busyForLong
+	for _, s := range r.Superseded {
+		// What the log names needs no record: a machine does not wait for the
+		// certificates of one whose name was retired.
+		if now.Before(s.NotAfter) && !revoked(s.Serial) {
+			count, wait = count+1, min(wait, s.NotAfter.Sub(now))
+		}
+	}
+	if count >= maxSuperseded {
+		return wait, fmt.Errorf("%d superseded certificates have not expired, limit %d", count, maxSuperseded)
+	}
+	return 0, nil
+}

@@ -1,0 +1,156 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// ReleaseAge is how old a claim must be before an operator may release it. No
+// attempt lives longer than two minutes, so the one that made the claim is
+// dead; the rest is for clocks of provisioners that differ.
+const ReleaseAge = 10 * time.Minute
+
+// Reasons why a claim is not released. Each is wrapped with the details.
+var (
+	// ErrTokenID means that a text is no token id: ask with one from [Provisioner.Tokens].
+	ErrTokenID = errors.New("not a token id")
+
+	// ErrNoClaim means that nobody of that name holds a use of the token:
+	// there is nothing to do.
+	ErrNoClaim = errors.New("no use of the token is held")
+
+	// ErrClaimYoung means that the claim's attempt may still be alive: try
+	// again after [ReleaseAge].
+	ErrClaimYoung = errors.New("the claim is too young")
+
+	// ErrClaimEnrolled means that the key has had a certificate: the use is
+	// spent for good.
+	ErrClaimEnrolled = errors.New("the key is enrolled")
+)
+
+// ReleaseClaim gives back the uses of a token that who holds, the hash of a key
+// or an identity, and that have not led to a certificate: the machine died
+// between its claim and its record. It returns what it released.
+//
+// It releases nothing that may yet become a certificate, or has been one: a
+// claim must be older than [ReleaseAge], and its key on no revision of its
+// identity's record. It is written under the revision of the log that this was
+// decided on, so that no new claim of the same key can slip in between. If one
+// of several does not qualify, none is released.
+//
+// The error wraps [ErrTokenID], [ErrNoClaim], [ErrClaimYoung] or
+// [ErrClaimEnrolled]; after any other one the release may have been written.
+// Repeating it is harmless: what is released is not held.
+func (p *Provisioner) ReleaseClaim(ctx context.Context, tid jwt.TokenID, who string, cause Cause) ([]TokenUse, error) {
+	if err := errors.Join(cause.Check(), CheckTokenID(tid)); err != nil {
+		return nil, fmt.Errorf("release claim: %w", err)
+	}
+	released, err := p.release(ctx, tid, who, cause)
+	if err != nil {
+		return nil, fmt.Errorf("release claim of %.300q on token %s: %w", who, tid, err)
+	}
+	for _, u := range released {
+		p.cfg.Emit(Event{Type: EventTokenReleased, Time: p.now(), Node: string(u.Identity), Token: tid, Source: u.Source, By: cause.By, Why: cause.Why})
+		p.cfg.Log.InfoContext(ctx, "token use released", "token_id", tid, "node", u.Identity, "by", cause.By, "why", cause.Why)
+	}
+	return released, nil
+}
+
+// EventTokenReleased says that an operator gave a token's use back.
+const EventTokenReleased EventType = "io.muster.token.released"
+
+// release decides and writes, again and again until nothing came in between.
+// It reads the log itself and not through the ledger, which keeps no times.
+func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, cause Cause) ([]TokenUse, error) {
+	var decided []TokenUse
+	unsure := false // decided may have been written
+	for range maxRounds {
+		l, err := p.readUses(ctx, tid)
+		if err != nil {
+			return nil, err
+		}
+		held := slices.DeleteFunc(l.uses, func(u *use) bool { return !u.held() || u.Key != who && string(u.Identity) != who })
+		if len(held) == 0 {
+			if unsure {
+				return decided, nil // written by a round before, whose acknowledgement was lost
+			}
+			return nil, ErrNoClaim
+		}
+		now := p.now()
+		e := &ClaimEntry{Schema: ClaimSchema}
+		decided = nil
+		for _, u := range held {
+			if err := p.releasable(ctx, u, now); err != nil {
+				return nil, err
+			}
+			e.Releases = append(e.Releases, TokenRelease{Key: u.Key, Identity: u.Identity, All: true, At: now, By: cause.By, Why: cause.Why})
+			u.give(e.Releases[len(e.Releases)-1])
+			decided = append(decided, u.TokenUse)
+		}
+		_, err = p.cfg.Store.AppendClaims(ctx, tid, e, l.at)
+		if err == nil {
+			return decided, nil
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		// Conflict or not acknowledged: look again.
+		unsure = unsure || !errors.Is(err, ErrConflict)
+	}
+	return nil, fmt.Errorf("%w, %d times in a row", ErrConflict, maxRounds)
+}
+
+// releasable returns why a use cannot be released, or nil.
+func (p *Provisioner) releasable(ctx context.Context, u *use, now time.Time) error {
+	if age := now.Sub(u.latest); age < ReleaseAge {
+		return fmt.Errorf("%w: key %s for %q claimed %v ago, want %v: its attempt may still be under way", ErrClaimYoung, u.Key, u.Identity, age, ReleaseAge)
+	}
+	newest, revision, err := p.cfg.Store.Record(ctx, u.Identity)
+	if err != nil {
+		return err
+	}
+	if newest == nil {
+		return nil
+	}
+	history, complete, err := p.cfg.Store.History(ctx, u.Identity)
+	if err != nil {
+		return err
+	}
+	if len(history) == 0 || history[len(history)-1].Revision < revision {
+		return fmt.Errorf("history of %q ends before revision %d: try again", u.Identity, revision)
+	}
+	for _, r := range history {
+		if r.Record.mentions(u.Key) {
+			return fmt.Errorf("%w: key %s is on the record of %q at revision %d", ErrClaimEnrolled, u.Key, u.Identity, r.Revision)
+		}
+	}
+	if !complete && history[0].Record.UpdatedAt.After(u.At.Add(-ReleaseAge)) {
+		return fmt.Errorf("%w, perhaps: the history of %q does not go back to its claim at %s", ErrClaimEnrolled, u.Identity, u.At.Format(time.RFC3339))
+	}
+	return nil
+}
+
+// mentions reports whether the key has, or has had, a certificate of the record.
+func (r *Record) mentions(key string) bool {
+	return slices.Contains(r.Lineage, key) || r.Current != nil && r.Current.KeyHash == key || r.Next != nil && r.Next.KeyHash == key
+}
+
+// onRecord reports whether the key is on a revision of the identity's record.
+// The newest is looked at first, since nearly all are found there.
+func (p *Provisioner) onRecord(ctx context.Context, id wire.Identity, key string) (bool, error) {
+	newest, _, err := p.cfg.Store.Record(ctx, id)
+	if err != nil || newest == nil {
+		return false, err
+	}
+	if newest.mentions(key) {
+		return true, nil
+	}
+	history, _, err := p.cfg.Store.History(ctx, id)
+	return slices.ContainsFunc(history, func(r Revised) bool { return r.Record.mentions(key) }), err
+}

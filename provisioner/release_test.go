@@ -1,0 +1,267 @@
+package provisioner_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// claimed leaves a claim of the node without a record: its process dies between
+// the two, whatever it reads before.
+func claimed(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
+	t.Helper()
+	before := len(entries(t, f, n.Token))
+	for step := 2; len(entries(t, f, n.Token)) == before; step++ {
+		if _, err := dying(t, f, step, false, n); err == nil {
+			t.Fatalf("%s enrolled before its process could die", n.Identity)
+		}
+	}
+}
+
+// release has an operator release a claim.
+func release(t *testing.T, f *testbed.Fleet, token, who string) ([]provisioner.TokenUse, error) {
+	t.Helper()
+	return provisioners(t, f, 1)[0].ReleaseClaim(f.Context(), f.TokenID(token), who, provisioner.Cause{By: "anna", Why: "the disk died"})
+}
+
+// TestADeadNodesUseIsReleased releases the claim of a node that died before its
+// record, by its key or by its name, and expects somebody else to get it.
+func TestADeadNodesUseIsReleased(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
+	for by, who := range map[string]func(*simnode.Node) string{
+		"key":      func(n *simnode.Node) string { return keyHash(t, n) },
+		"identity": func(n *simnode.Node) string { return n.Identity },
+	} {
+		token := f.Token(testbed.Limited(1))
+		dead := node(t, by+".example.net", token)
+		claimed(t, f, dead)
+		claimed(t, f, dead) // it tried again: two attempts, one use
+		if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeTokenUsedUp {
+			t.Errorf("by %s: before the release another node is refused as %s", by, got)
+		}
+		if _, err := release(t, f, token, who(dead)); !errors.Is(err, provisioner.ErrClaimYoung) {
+			t.Errorf("by %s: release at once = %v, want %v", by, err, provisioner.ErrClaimYoung)
+		}
+		f.Clock.Advance(provisioner.ReleaseAge + time.Second)
+		released, err := release(t, f, token, who(dead))
+		if err != nil || len(released) != 1 || released[0].Key != keyHash(t, dead) || string(released[0].Identity) != dead.Identity || released[0].State != provisioner.UseReleased {
+			t.Errorf("by %s: release = %+v, %v", by, released, err)
+		}
+		if _, err := release(t, f, token, who(dead)); !errors.Is(err, provisioner.ErrNoClaim) {
+			t.Errorf("by %s: release again = %v, want %v", by, err, provisioner.ErrNoClaim)
+		}
+		r := report(t, f, token)
+		if len(r.UsedBy) != 1 || r.UsedBy[0].ReleasedBy != "anna" || r.UsedBy[0].Why != "the disk died" || r.UsedBy[0].ReleasedAt.IsZero() || r.Used != 0 || r.Left != 1 {
+			t.Errorf("by %s: report = %+v", by, r)
+		}
+		f.Enroll(node(t, "db-"+by+".example.net", token))
+		if got := f.Refused(dead); got != wire.CodeTokenUsedUp {
+			t.Errorf("by %s: the dead one, back again, is refused as %s", by, got)
+		}
+	}
+	if !slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool {
+		return e.Type == provisioner.EventTokenReleased && e.By == "anna" && e.Why == "the disk died" && e.Node == "key.example.net"
+	}) {
+		t.Error("no event says who released what")
+	}
+	f.Check()
+}
+
+// TestWhatIsNotReleased has a row for everything that an operator may not give
+// back.
+func TestWhatIsNotReleased(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
+	old := provisioner.ReleaseAge + time.Minute
+	tests := map[string]struct {
+		do   func(t *testing.T, token, identity string) (who string)
+		want error
+	}{
+		"nobody": {func(t *testing.T, token, identity string) string {
+			f.Enroll(node(t, identity, token))
+			return "db1.example.net"
+		}, provisioner.ErrNoClaim},
+		"nothing at all": {func(*testing.T, string, string) string { return "" }, provisioner.ErrNoClaim},
+		"who is enrolled": {func(t *testing.T, token, identity string) string {
+			f.Enroll(node(t, identity, token))
+			return identity
+		}, provisioner.ErrClaimEnrolled},
+		"who is provisioned": {func(t *testing.T, token, identity string) string {
+			n := node(t, identity, token)
+			f.Apply(n, f.Enroll(n))
+			return keyHash(t, n)
+		}, provisioner.ErrClaimEnrolled},
+		"whose key has been replaced since": {func(t *testing.T, token, identity string) string {
+			n := node(t, identity, token)
+			f.Apply(n, f.Enroll(n))
+			fresh := f.Node(identity)
+			request := fresh.Request()
+			vouch(t, n, request)
+			if r, err := simnode.Enroll(f.Context(), f.Dial(fresh.Token), request); err != nil || r.Enrolled == nil {
+				t.Fatalf("reply = %+v, %v", r, err)
+			}
+			return keyHash(t, n)
+		}, provisioner.ErrClaimEnrolled},
+		"who was retired": {func(t *testing.T, token, identity string) string {
+			n := node(t, identity, token)
+			f.Apply(n, f.Enroll(n))
+			f.PutRecord(identity, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
+			return identity
+		}, provisioner.ErrClaimEnrolled},
+		"who was retired, and whose name another has": {func(t *testing.T, token, identity string) string {
+			n := node(t, identity, token)
+			f.Apply(n, f.Enroll(n))
+			f.PutRecord(identity, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
+			other := f.Node(identity)
+			f.Apply(other, f.Enroll(other))
+			return identity
+		}, provisioner.ErrClaimEnrolled},
+		"whose name has too long a history since": {func(t *testing.T, token, identity string) string {
+			claimed(t, f, node(t, identity, token))
+			flap(f, identity)
+			return identity
+		}, provisioner.ErrClaimEnrolled},
+		"one of two keys of a name, if the other is young": {func(t *testing.T, token, identity string) string {
+			claimed(t, f, node(t, identity, token))
+			f.Clock.Advance(old)
+			claimed(t, f, node(t, identity, token))
+			f.Clock.Advance(-old)
+			return identity
+		}, provisioner.ErrClaimYoung},
+		"who is back": {func(t *testing.T, token, identity string) string {
+			n := node(t, identity, token)
+			claimed(t, f, n)
+			f.Clock.Advance(old)
+			claimed(t, f, n)
+			f.Clock.Advance(-old)
+			return identity
+		}, provisioner.ErrClaimYoung},
+	}
+	for name, tt := range tests {
+		identity := strings.Map(func(r rune) rune {
+			if r < 'a' || r > 'z' {
+				return '-'
+			}
+			return r
+		}, name) + ".example.net"
+		token := f.Token(testbed.Limited(3))
+		who := tt.do(t, token, identity)
+		before := len(entries(t, f, token))
+		f.Clock.Advance(old)
+		if released, err := release(t, f, token, who); !errors.Is(err, tt.want) || released != nil {
+			t.Errorf("%s: release = %v, %v, want %v", name, released, err, tt.want)
+		}
+		if got := len(entries(t, f, token)); got != before {
+			t.Errorf("%s: %d entries, want %d: something was written", name, got, before)
+		}
+	}
+	for _, tid := range []string{"", ">", "*", "a.b", strings.Repeat("0", 31), strings.Repeat("0", 33), strings.Repeat("A", 32)} {
+		p := provisioners(t, f, 1)[0]
+		if _, err := p.ReleaseClaim(f.Context(), jwt.TokenID(tid), "web1.example.net", provisioner.Cause{}); !errors.Is(err, provisioner.ErrTokenID) {
+			t.Errorf("release on token %q = %v", tid, err)
+		}
+		if _, err := p.Token(f.Context(), jwt.TokenID(tid)); !errors.Is(err, provisioner.ErrTokenID) {
+			t.Errorf("token %q = %v", tid, err)
+		}
+	}
+	if _, err := provisioners(t, f, 1)[0].ReleaseClaim(f.Context(), f.TokenID(f.Token(nil)), "a", provisioner.Cause{Why: strings.Repeat("x", 2000)}); err == nil {
+		t.Error("an operator's words of 2000 bytes are accepted")
+	}
+	f.Check()
+}
+
+// flap makes the history of an identity, which somebody else has, longer than
+// what is kept of it.
+func flap(f *testbed.Fleet, identity string) {
+	f.Enroll(f.Node(identity))
+	for range 70 {
+		f.PutRecord(identity, func(r *provisioner.Record) { r.UpdatedAt = f.Clock.Now().UTC() })
+	}
+}
+
+// TestALongHistoryFromBeforeTheClaimIsEnough releases a claim on an identity
+// whose first revisions are gone, but none since the claim.
+func TestALongHistoryFromBeforeTheClaimIsEnough(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
+	flap(f, "web1.example.net")
+	f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
+	token := f.Token(testbed.Limited(1, "web1.example.net"))
+	claimed(t, f, node(t, "web1.example.net", token))
+	f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
+	if _, err := release(t, f, token, "web1.example.net"); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAReleaseLosesToANodeThatIsBack has the node of an old claim ask again
+// between the operator's decision and its write.
+func TestAReleaseLosesToANodeThatIsBack(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(testbed.Limited(1))
+	n := node(t, "web1.example.net", token)
+	claimed(t, f, n)
+	f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
+	var p *provisioner.Provisioner
+	p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+		faults := &testbed.Faults{Store: s}
+		faults.BeforeClaims(func(context.Context, *provisioner.ClaimEntry) { f.Enroll(n) })
+		return faults
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if released, err := p.ReleaseClaim(f.Context(), f.TokenID(token), n.Identity, provisioner.Cause{By: "anna"}); !errors.Is(err, provisioner.ErrClaimYoung) {
+		t.Errorf("release = %v, %v, want %v", released, err, provisioner.ErrClaimYoung)
+	}
+	if got := report(t, f, token).Used; got != 1 {
+		t.Errorf("%d uses are held, want the node's", got)
+	}
+	f.Check()
+}
+
+// TestReleasesThatGoWrong loses, delays and doubles the write of a release.
+func TestReleasesThatGoWrong(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
+	i := 0
+	for name, plan := range map[string][]testbed.Fault{
+		"lost": {testbed.Lost}, "unanswered": {testbed.LostAnswer}, "late": {testbed.Late}, "doubled": {testbed.Doubled}, "late, then lost": {testbed.Late, testbed.Lost},
+	} {
+		i++
+		token := f.Token(testbed.Limited(1))
+		n := node(t, "web"+string(rune('0'+i))+".example.net", token)
+		claimed(t, f, n)
+		f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
+		p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+			faults := &testbed.Faults{Store: s}
+			faults.InjectClaims(plan...)
+			return faults
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A doubled write looks like a conflict with somebody else's: then the
+		// operator is told that there is nothing left to release.
+		released, err := p.ReleaseClaim(f.Context(), f.TokenID(token), n.Identity, provisioner.Cause{By: "anna"})
+		if name != "doubled" && (err != nil || len(released) != 1) || name == "doubled" && !errors.Is(err, provisioner.ErrNoClaim) {
+			t.Errorf("%s: release = %v, %v", name, released, err)
+		}
+		if log := entries(t, f, token); len(log) != 2 {
+			t.Errorf("%s: %d entries, want the claim and its release", name, len(log))
+		}
+		f.Enroll(node(t, "db"+string(rune('0'+i))+".example.net", token))
+	}
+	f.Check()
+}

@@ -1,0 +1,273 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+)
+
+const (
+	// LookEvery is how often a process looks for new revocations and signers:
+	// several times within the second in which one takes effect everywhere.
+	LookEvery = 200 * time.Millisecond
+
+	// MaxAge is how old the last look may be. Beyond it nobody is admitted.
+	MaxAge = 2 * time.Second
+
+	// lookTimeout bounds each read of a look: what takes longer says nothing that
+	// is still worth knowing. Who waits for a look waits no longer than that.
+	lookTimeout = MaxAge
+
+	// pendingGrace is how long an entry that is in force here has to get its
+	// place in the store before it is written once more.
+	pendingGrace = 2 * time.Second
+)
+
+// ErrRevocationsUnknown means that this process does not know the newest
+// revocations, or the newest signers: it must admit nobody. It goes on by
+// itself once the store answers.
+var ErrRevocationsUnknown = errors.New("revocations not seen")
+
+// age says how old a look is. It is measured by the monotonic clock, so that
+// setting the clock changes nothing.
+type age struct {
+	began time.Time // of the last look that succeeded: what it read is at least as new
+	tried time.Time // end of the last look
+	err   error     // of the last look
+}
+
+func (a *age) looked(began time.Time, err error) {
+	a.tried, a.err = time.Now(), err
+	if err == nil {
+		a.began = began
+	}
+}
+
+func (a *age) check(what string) error {
+	var err error
+	switch old := time.Since(a.began); {
+	case a.began.IsZero():
+		err = fmt.Errorf("%w: %s not read yet", ErrRevocationsUnknown, what)
+	case old > MaxAge:
+		err = fmt.Errorf("%w: %s last seen %v ago, limit %v", ErrRevocationsUnknown, what, old.Round(time.Millisecond), MaxAge)
+	default:
+		return nil
+	}
+	if a.err != nil {
+		return fmt.Errorf("%w: %w", err, a.err)
+	}
+	return err
+}
+
+// look reads all that is new in the log. What it has read is in force when it
+// returns, also if it returns an error.
+func (r *Revocations) look(ctx context.Context) error {
+	r.looking.Lock()
+	defer r.looking.Unlock()
+	return r.lookLocked(ctx)
+}
+
+// lookLocked is look for callers that hold looking.
+func (r *Revocations) lookLocked(ctx context.Context) error {
+	began := time.Now()
+	err := r.read(ctx)
+	r.mu.Lock()
+	r.through = r.last
+	r.age.looked(began, err)
+	r.mu.Unlock()
+	r.write(ctx)
+	return err
+}
+
+// read is look without its bookkeeping. The caller holds looking.
+func (r *Revocations) read(ctx context.Context) error {
+	for {
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		e, at, err := r.store.NextRevocation(bounded, r.last)
+		cancel()
+		if err != nil || e == nil {
+			return err
+		}
+		r.see(placed{e, at})
+		r.last = at
+	}
+}
+
+// ensure is Fresh, after another look if that is needed: a process that was
+// stopped for a while need not refuse the first who comes. Of many that come at
+// once, one looks.
+func (r *Revocations) ensure(ctx context.Context) error {
+	if r.Fresh() == nil {
+		return nil
+	}
+	r.looking.Lock()
+	defer r.looking.Unlock()
+	r.mu.RLock()
+	tried := r.age.tried
+	r.mu.RUnlock()
+	if err := r.Fresh(); err == nil || time.Since(tried) < LookEvery {
+		return err
+	}
+	_ = r.lookLocked(ctx) // Fresh says so
+	return r.Fresh()
+}
+
+// see puts an entry of the log in force. It may be already, since who revokes
+// does not wait for the log. An entry that is in the log twice counts where it
+// comes first.
+func (r *Revocations) see(e placed) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, known := r.known[e.ID]
+	if known && before != pendingSequence {
+		return
+	}
+	r.pending = slices.DeleteFunc(r.pending, func(p pendingEntry) bool { return p.ID == e.ID })
+	if !known {
+		r.unwritten = append(r.unwritten, e.Revocation)
+	}
+	r.apply(e)
+	if e.Node != "" {
+		// Nobody was connected to a process that has not looked yet.
+		r.touched[e.Node] = disposition{kick: r.touched[e.Node].kick || !r.age.began.IsZero()}
+	}
+}
+
+// pend puts an entry in force that the store does not have yet.
+func (r *Revocations) pend(e *Revocation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.known[e.ID]; known {
+		return
+	}
+	r.pending = append(r.pending, pendingEntry{e, time.Now()})
+	r.apply(placed{e, pendingSequence})
+}
+
+// write puts into the journal what it does not have yet. What cannot be written
+// is tried again with the next look: the entry is in the store, so only a
+// restored one would lack it.
+func (r *Revocations) write(ctx context.Context) {
+	r.mu.Lock()
+	entries := r.unwritten
+	r.unwritten = nil
+	r.mu.Unlock()
+	if len(entries) == 0 || r.journal == nil {
+		return
+	}
+	if err := r.journal.Append(entries...); err != nil {
+		r.log.ErrorContext(ctx, "revocations not in the journal, a restored store would forget them", "err", err)
+		r.mu.Lock()
+		r.unwritten = append(entries, r.unwritten...)
+		r.mu.Unlock()
+	}
+}
+
+// add puts an entry in force in this process, calls inForce, which may be nil,
+// writes the entry to the journal and appends it to the log. Disk and store may
+// be slow, or not answer; what is in force waits for neither.
+//
+// Every step may be the last. What is in the journal is appended to the log by
+// the next start, what is in force and not acknowledged by the next look that
+// finds the store answering; an entry that is written twice is one, by its id.
+func (r *Revocations) add(ctx context.Context, e *Revocation, inForce func()) error {
+	if err := e.Check(); err != nil {
+		return err
+	}
+	r.pend(e)
+	if inForce != nil {
+		inForce()
+	}
+	journaled := error(nil)
+	if r.journal != nil {
+		// A full disk must not keep a stolen node in: the store still has it.
+		if journaled = r.journal.Append(e); journaled != nil {
+			r.log.ErrorContext(ctx, "revocation not in the journal, a restored store would forget it", "err", journaled)
+		}
+	}
+	if journaled != nil {
+		r.mu.Lock()
+		r.unwritten = append(r.unwritten, e)
+		r.mu.Unlock()
+	}
+	if _, err := r.store.AppendRevocation(ctx, e); err != nil {
+		return fmt.Errorf("%w: %w", ErrPending, err)
+	}
+	// Its place it gets like everything else, in the order of the log. Should
+	// that fail, the next look does it.
+	if err := r.look(ctx); err != nil {
+		r.log.WarnContext(ctx, "revocation is in the store and was not read back", "err", err)
+	}
+	return nil
+}
+
+// ErrPending means that a revocation is in force in this process and in its
+// journal, and not known to be in the store: other processes do not know it.
+// It is appended when the store answers; asking again is harmless.
+var ErrPending = errors.New("revoked here, not yet everywhere")
+
+// repeat appends what is in force here and has not got its place in the store:
+// the write was lost, or its acknowledgement, or the store is older than the
+// journal. Entries younger than grace are left alone, whoever made them may be
+// waiting for the answer.
+func (r *Revocations) repeat(ctx context.Context, grace time.Duration) error {
+	r.mu.RLock()
+	pending := slices.Clone(r.pending)
+	r.mu.RUnlock()
+	for _, e := range pending {
+		if time.Since(e.since) < grace {
+			continue
+		}
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		at, err := r.store.AppendRevocation(bounded, e.Revocation)
+		cancel()
+		if err != nil {
+			return fmt.Errorf("append revocation %s again: %w", e.ID, err)
+		}
+		r.log.WarnContext(ctx, "revocation appended again, the store did not have it", "node", e.Node, "token_id", e.Token, "revision", uint64(at))
+	}
+	return nil
+}
+
+// restore reads the log and then appends to it what the journal has and it has
+// not: a store that was restored from a backup has forgotten that.
+func (r *Revocations) restore(ctx context.Context) error {
+	if err := r.look(ctx); err != nil {
+		return err
+	}
+	if r.journal == nil {
+		return nil
+	}
+	entries, err := r.journal.Entries()
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		r.pend(e)
+	}
+	if err := r.repeat(ctx, 0); err != nil {
+		return err
+	}
+	return r.look(ctx)
+}
+
+// takeTouched returns the identities that have new entries and forgets that
+// they have.
+func (r *Revocations) takeTouched() map[wire.Identity]disposition {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := r.touched
+	r.touched = make(map[wire.Identity]disposition)
+	return t
+}
+
+// touch has the identity looked at once more.
+func (r *Revocations) touch(id wire.Identity, d disposition) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.touched[id] = disposition{kick: d.kick || r.touched[id].kick}
+}

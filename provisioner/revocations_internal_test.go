@@ -1,0 +1,121 @@
+package provisioner
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// entries of one identity, and of a token.
+func nodeEntry(id string, kind RevocationKind, serial, key string) *Revocation {
+	e := &Revocation{Schema: RevocationSchema, ID: id, Kind: kind, By: "operator", Node: "web1.example.net",
+		Certificates: []RevokedCertificate{{Serial: serial, Issuer: "aa"}}}
+	if key != "" {
+		e.Keys = []string{key}
+	}
+	return e
+}
+
+// TestWhatTheLogSays goes through sequences of entries, in the store at their
+// place or, with place 0, only in this process, and looks at what is in force.
+func TestWhatTheLogSays(t *testing.T) {
+	t.Parallel()
+	const id wire.Identity = "web1.example.net"
+	type step struct {
+		entry *Revocation
+		at    Sequence // 0: pending
+	}
+	revoke, again := nodeEntry("r", RevokedNode, "1", "k1"), nodeEntry("s", RevokedNode, "2", "k2")
+	retire, later := nodeEntry("t", RetiredNode, "3", ""), nodeEntry("u", RevokedNode, "4", "k1")
+	tests := map[string]struct {
+		steps   []step
+		keys    string           // that are revoked, of k1 and k2
+		serials string           // likewise of 1 to 4
+		out     map[Sequence]int // by what the record has followed, whether an entry keeps the identity out
+		through Sequence
+		listed  int
+	}{
+		"nothing":                       {nil, "", "", map[Sequence]int{0: 0}, 0, 0},
+		"revoked":                       {[]step{{revoke, 5}}, "k1", "1", map[Sequence]int{0: 1, 4: 1, 5: 0, 6: 0}, 5, 1},
+		"revoked here only":             {[]step{{revoke, 0}}, "k1", "1", map[Sequence]int{0: 1, 99: 1}, 0, 0},
+		"revoked here, then everywhere": {[]step{{revoke, 0}, {revoke, 5}}, "k1", "1", map[Sequence]int{4: 1, 5: 0}, 5, 1},
+		"an entry that is there twice counts first": {[]step{{revoke, 5}, {revoke, 9}}, "k1", "1", map[Sequence]int{5: 0}, 5, 1},
+		"revoked twice":                          {[]step{{revoke, 5}, {again, 6}}, "k1k2", "12", map[Sequence]int{5: 1, 6: 0}, 6, 2},
+		"retired":                                {[]step{{revoke, 5}, {retire, 6}}, "", "13", map[Sequence]int{0: 0, 5: 0}, 6, 2},
+		"retired here only: nothing is free yet": {[]step{{revoke, 5}, {retire, 0}}, "k1", "13", map[Sequence]int{0: 1, 5: 0}, 5, 1},
+		"retired, then revoked":                  {[]step{{retire, 5}, {later, 6}}, "k1", "34", map[Sequence]int{0: 1, 5: 1, 6: 0}, 6, 2},
+		"revoked here while somebody retires it: the revocation comes after": {
+			[]step{{revoke, 5}, {later, 0}, {retire, 6}, {later, 7}}, "k1", "134", map[Sequence]int{6: 1, 7: 0}, 7, 3},
+		"and before it has its place": {[]step{{revoke, 5}, {later, 0}, {retire, 6}}, "k1", "134", map[Sequence]int{6: 1, 99: 1}, 6, 2},
+		"a retirement leaves others' keys": {
+			[]step{{&Revocation{Schema: 1, ID: "o", Kind: RevokedNode, Node: "web2.example.net", Keys: []string{"k1"}}, 4}, {revoke, 5}, {retire, 6}},
+			"k1", "13", map[Sequence]int{6: 0}, 6, 2},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRevocations(nil, nil, slog.New(slog.DiscardHandler))
+			for _, s := range tt.steps {
+				if s.at == 0 {
+					r.pend(s.entry)
+				} else {
+					r.see(placed{s.entry, s.at})
+				}
+			}
+			keys, serials := "", ""
+			for _, k := range []string{"k1", "k2"} {
+				if r.Key(k) != nil {
+					keys += k
+				}
+			}
+			for _, s := range []string{"1", "2", "3", "4"} {
+				if r.Serial(s) != nil {
+					serials += s
+				}
+			}
+			if keys != tt.keys || serials != tt.serials {
+				t.Errorf("revoked are keys %q and certificates %q, want %q and %q", keys, serials, tt.keys, tt.serials)
+			}
+			for followed, want := range tt.out {
+				if by := r.outstanding(id, &Record{RevokedThrough: followed}); (by != nil) != (want == 1) {
+					t.Errorf("a record through %d is kept out by %v, want %d", followed, by, want)
+				}
+			}
+			if got := r.standing(id).at; got != tt.through {
+				t.Errorf("newest at %d, want %d", got, tt.through)
+			}
+			if list, _ := r.certificates("aa"); len(list) != tt.listed {
+				t.Errorf("%d certificates for the CRL, want %d", len(list), tt.listed)
+			}
+		})
+	}
+}
+
+func TestAge(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("no answer")
+	var a age
+	if err := a.check("x"); !errors.Is(err, ErrRevocationsUnknown) {
+		t.Errorf("never looked: %v", err)
+	}
+	a.looked(time.Now(), cause)
+	if err := a.check("x"); !errors.Is(err, ErrRevocationsUnknown) || !errors.Is(err, cause) {
+		t.Errorf("looked in vain: %v", err)
+	}
+	a.looked(time.Now(), nil)
+	if err := a.check("x"); err != nil {
+		t.Errorf("just looked: %v", err)
+	}
+	a.looked(time.Now(), cause)
+	if err := a.check("x"); err != nil {
+		t.Errorf("one look in vain: %v", err)
+	}
+	// What counts is when the look began that succeeded.
+	a.looked(time.Now().Add(-MaxAge-time.Millisecond), nil)
+	if err := a.check("x"); !errors.Is(err, ErrRevocationsUnknown) {
+		t.Errorf("a look that took too long: %v", err)
+	}
+}

@@ -1,0 +1,474 @@
+package provisioner_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// TestRevocationsUnknownRefuseEverybody lets the log of revocations not be read,
+// and expects nobody admitted until it is again, and then everybody by itself.
+func TestRevocationsUnknownRefuseEverybody(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n, e := inFleet(t, f, web1)
+	p := f.Daemon().Operator()
+	f.Faults.Blind(true)
+	f.Eventually("it is noticed", func() bool { return errors.Is(p.Fresh(), provisioner.ErrRevocationsUnknown) })
+	if err := p.Revocations().Fresh(); !errors.Is(err, provisioner.ErrRevocationsUnknown) || !errors.Is(err, testbed.ErrInjected) {
+		t.Errorf("Fresh = %v, want the cause, too", err)
+	}
+	if code := f.Refused(f.Node("web2.example.net")); code != wire.CodeRevocationsUnknown {
+		t.Errorf("a new node: %q", code)
+	}
+	if code := f.Refused(n); code != wire.CodeRevocationsUnknown {
+		t.Errorf("a replay: %q", code)
+	}
+	if err := p.AdmitNode(f.Context(), web1, e.Serial); provisioner.CodeOf(err) != wire.CodeRevocationsUnknown {
+		t.Errorf("to the fleet: %v", err)
+	}
+	f.Faults.Blind(false)
+	f.Eventually("it is known again", func() bool { return p.Fresh() == nil })
+	f.Enroll(f.Node("web2.example.net"))
+	f.Enroll(n)
+	if err := p.AdmitNode(f.Context(), web1, e.Serial); err != nil {
+		t.Errorf("to the fleet: %v", err)
+	}
+	f.Check()
+}
+
+// TestAProcessThatWasStoppedLooksFirst lets the last look be long past, as after
+// a suspended machine: the first who comes is not refused for that.
+func TestAProcessThatWasStoppedLooksFirst(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	late := &slowLog{gate: make(chan struct{})}
+	p := another(t, f, func(s provisioner.Store) provisioner.Store { late.Store = s; return late })
+	late.hold.Store(true)
+	f.Eventually("it is stale", func() bool { return p.Fresh() != nil })
+	close(late.gate)
+	if code := codeAt(f, p, f.Node(web1)); code != "" {
+		t.Errorf("refused with %q", code)
+	}
+}
+
+// slowLog is a store whose log of revocations answers only after gate is closed,
+// once it holds.
+type slowLog struct {
+	provisioner.Store
+	hold atomic.Bool
+	gate chan struct{}
+}
+
+func (l *slowLog) NextRevocation(ctx context.Context, after provisioner.Sequence) (*provisioner.Revocation, provisioner.Sequence, error) {
+	if l.hold.Load() {
+		select {
+		case <-l.gate:
+		case <-ctx.Done():
+			return nil, 0, ctx.Err()
+		}
+	}
+	return l.Store.NextRevocation(ctx, after)
+}
+
+// TestCrashesWhileRevoking ends the one who revokes between any two of its steps,
+// and expects the rest to be done by whoever lives.
+func TestCrashesWhileRevoking(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		crash   func(t *testing.T, f *testbed.Fleet) // revokes web1 and dies on the way
+		restart bool
+	}{
+		"the journal has it, the store does not": {func(t *testing.T, f *testbed.Fleet) {
+			f.Faults.Appends(testbed.Lost)
+			if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, provisioner.ErrPending) {
+				t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrPending)
+			}
+			if r := f.Record(web1); r.State != provisioner.StateProvisioned {
+				t.Errorf("record is %s already", r.State)
+			}
+		}, true},
+		"the journal has it, and the process lives": {func(t *testing.T, f *testbed.Fleet) {
+			f.Faults.Appends(testbed.Lost, testbed.Lost)
+			if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, provisioner.ErrPending) {
+				t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrPending)
+			}
+			// It is in force here, whatever the store says.
+			if err := f.Daemon().Admits(f.Context(), web1, f.Record(web1).Current.Serial); err == nil {
+				t.Error("admitted where it was revoked")
+			}
+		}, false},
+		"the store has it, and did not say so": {func(t *testing.T, f *testbed.Fleet) {
+			f.Faults.Appends(testbed.LostAnswer)
+			if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); !errors.Is(err, provisioner.ErrPending) {
+				t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrPending)
+			}
+		}, false},
+		"the store has it, the record does not": {func(t *testing.T, f *testbed.Fleet) {
+			ctx, die := context.WithCancel(f.Context())
+			f.Faults.AfterAppend(die)
+			if err := f.Daemon().Operator().RevokeNode(ctx, web1, testbed.Operator()); err == nil {
+				t.Error("RevokeNode says that it is done")
+			}
+		}, false},
+		"the store has it, the record does not, and all are new": {func(t *testing.T, f *testbed.Fleet) {
+			ctx, die := context.WithCancel(f.Context())
+			f.Faults.AfterAppend(die)
+			if err := f.Daemon().Operator().RevokeNode(ctx, web1, testbed.Operator()); err == nil {
+				t.Error("RevokeNode says that it is done")
+			}
+		}, true},
+		"the record has it, and is not acknowledged": {func(_ *testing.T, f *testbed.Fleet) {
+			f.Faults.Inject(testbed.LostAnswer, testbed.Lost)
+			f.Revoke(web1)
+		}, false},
+		"the record has it, and nobody dropped the connection": {func(t *testing.T, f *testbed.Fleet) {
+			// Another process has a broker of its own.
+			if err := another(t, f, nil).RevokeNode(f.Context(), web1, testbed.Operator()); err != nil {
+				t.Error(err)
+			}
+		}, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			n, e := inFleet(t, f, web1)
+			live, err := n.DialFleet(f.URL(), e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer live.Close()
+			tt.crash(t, f)
+			if tt.restart {
+				f.Stop()
+				f.Start()
+				// Before anybody is served, every other process can see it.
+				if entry, _, err := f.Daemon().Store().NextRevocation(f.Context(), 0); err != nil || entry == nil {
+					t.Errorf("the store has %v, %v", entry, err)
+				}
+			}
+			f.Eventually("the record says so", func() bool { return f.Record(web1).State == provisioner.StateRevoked })
+			f.Eventually("the connection is dropped", live.IsClosed)
+			f.Eventually("the certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) })
+			other := another(t, f, nil)
+			if code := codeAt(f, other, n); code != wire.CodeIdentityRevoked {
+				t.Errorf("elsewhere: %q", code)
+			}
+			if got := len(events(f, provisioner.EventRevoked)); got != 1 {
+				t.Errorf("%d events, want 1", got)
+			}
+			f.Check()
+			// Asked again by whoever was told that it may not have happened.
+			f.Revoke(web1)
+			f.Check()
+		})
+	}
+}
+
+// TestANodeIsOutBeforeTheStoreAnswers revokes while the store takes no entry, or
+// has no record to read, and expects the node out at once all the same, and the
+// rest by itself once the store answers.
+func TestANodeIsOutBeforeTheStoreAnswers(t *testing.T) {
+	t.Parallel()
+	tests := map[string]func(*testbed.Faults){
+		"no entry is taken": func(f *testbed.Faults) { f.Appends(testbed.Hung) },
+		"no record is read": func(f *testbed.Faults) { f.Unreadable(true) },
+		"neither":           func(f *testbed.Faults) { f.Unreadable(true); f.Appends(testbed.Hung) },
+	}
+	for name, fail := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			n, e := inFleet(t, f, web1)
+			live, err := n.DialFleet(f.URL(), e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer live.Close()
+			fail(f.Faults)
+			p := f.Daemon().Operator()
+			ctx, giveUp := context.WithCancel(f.Context())
+			defer giveUp()
+			done := make(chan error, 1)
+			go func() { done <- p.RevokeNode(ctx, web1, testbed.Operator()) }()
+			f.Eventually("the connection is dropped", live.IsClosed)
+			if entry, _, err := f.Daemon().Store().NextRevocation(f.Context(), 0); name != "no record is read" && (entry != nil || err != nil) {
+				t.Errorf("the store has %v, %v: the node waited for it", entry, err)
+			}
+			if err := f.Daemon().Admits(f.Context(), web1, e.Serial); err == nil {
+				t.Error("admitted where it was revoked")
+			}
+			if strings.Contains(name, "read") {
+				// Asked again while nothing can be read: nothing is added twice.
+				if err := <-done; !errors.Is(err, provisioner.ErrPending) {
+					t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrPending)
+				}
+				done <- p.RevokeNode(ctx, web1, testbed.Operator())
+			}
+			giveUp()
+			if err := <-done; !errors.Is(err, provisioner.ErrPending) {
+				t.Errorf("RevokeNode = %v, want %v", err, provisioner.ErrPending)
+			}
+			b, err := os.ReadFile(filepath.Join(f.Dir, "data/revocations.journal"))
+			if err != nil || strings.Count(string(b), `"node":"`+web1+`"`) != 1 {
+				t.Errorf("journal = %s, %v, want one entry", b, err)
+			}
+			f.Faults.Unreadable(false)
+			f.Eventually("the record says so", func() bool { return f.Record(web1).State == provisioner.StateRevoked })
+			f.Eventually("the certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) })
+			if code := f.Refused(n); code != wire.CodeIdentityRevoked {
+				t.Errorf("the node again: %q", code)
+			}
+			f.Check()
+			f.Retire(web1)
+			f.Enroll(f.Node(web1))
+			f.Check()
+		})
+	}
+}
+
+// TestRevocationRaces lets something else be written to the record between the
+// decision to revoke and its write, and the other way round.
+func TestRevocationRaces(t *testing.T) {
+	t.Parallel()
+	revoke := func(t *testing.T, p *provisioner.Provisioner) func(context.Context, *provisioner.Record) {
+		return func(ctx context.Context, _ *provisioner.Record) {
+			if err := p.RevokeNode(ctx, web1, testbed.Operator()); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	t.Run("a confirmation comes second", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		n := f.Node(web1)
+		e := f.Enroll(n)
+		f.Faults.Before(revoke(t, another(t, f, nil)))
+		if r := f.Apply(n, e); r.Refusal == nil {
+			t.Errorf("confirmation: %+v", r)
+		}
+		f.Check()
+	})
+	t.Run("a new offer comes second", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		n, e := inFleet(t, f, web1)
+		f.Clock.Advance(31 * 24 * time.Hour)
+		n.Token = f.Token(nil)
+		f.Faults.Before(revoke(t, another(t, f, nil)))
+		if code := f.Refused(n); code != wire.CodeIdentityRevoked {
+			t.Errorf("refused with %q", code)
+		}
+		if r := f.Record(web1); r.Next != nil || r.Current.Serial != e.Serial {
+			t.Errorf("record = %+v", r)
+		}
+		f.Check()
+	})
+	t.Run("another key is let in first: it goes, too", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		_, e := inFleet(t, f, web1)
+		second := f.Node(web1)
+		if _, err := f.Daemon().Operator().GrantNode(f.Context(), web1, "", 0, testbed.Operator()); err != nil {
+			t.Fatal(err)
+		}
+		var got *wire.Enrolled
+		// Before the entry is anybody else's to see, another provisioner has
+		// issued a certificate.
+		late := &slowLog{gate: make(chan struct{})}
+		blind := another(t, f, func(s provisioner.Store) provisioner.Store { late.Store = s; return late })
+		late.hold.Store(true)
+		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+			var err error
+			if got, err = blind.Enroll(ctx, second.Request(), provisioner.Source{}); err != nil {
+				t.Errorf("the other key: %v", err)
+			}
+		})
+		f.Revoke(web1)
+		close(late.gate)
+		if got == nil {
+			t.Fatal("there was no race")
+		}
+		r := f.Record(web1)
+		if r.State != provisioner.StateRevoked || r.Next == nil || r.Next.Serial != got.Serial {
+			t.Fatalf("record = %+v", r)
+		}
+		for _, serial := range []string{e.Serial, got.Serial} {
+			f.Eventually("both are on the CRL", func() bool { return f.OnCRL(serial) })
+		}
+		if code := f.Refused(second); code != wire.CodeIdentityRevoked {
+			t.Errorf("the other key again: %q", code)
+		}
+		if f.Daemon().Operator().Revocations().Key(keyHash(t, second)) == nil {
+			t.Error("the other key is not revoked")
+		}
+		f.Check()
+	})
+	t.Run("two revoke and one retires", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		inFleet(t, f, web1)
+		ps := []*provisioner.Provisioner{f.Daemon().Operator(), another(t, f, nil), another(t, f, nil)}
+		done := make(chan error)
+		for i, p := range ps {
+			go func() {
+				if i == 2 {
+					done <- p.RetireNode(f.Context(), web1, testbed.Operator())
+					return
+				}
+				err := p.RevokeNode(f.Context(), web1, testbed.Operator())
+				if errors.Is(err, provisioner.ErrState) {
+					err = nil // retired already
+				}
+				done <- err
+			}()
+		}
+		for range ps {
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+		f.Check()
+		// Whoever came last, retiring once more frees the name.
+		f.Retire(web1)
+		for _, p := range ps[1:] {
+			f.Eventually("all know", func() bool { return p.Revocations().Fresh() == nil })
+		}
+		f.Enroll(f.Node(web1))
+		f.Check()
+	})
+}
+
+// TestEveryProcessKeepsTheJournal has another process revoke, with a journal of
+// its own or none, and expects the entries in ours.
+func TestEveryProcessKeepsTheJournal(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	_, e := inFleet(t, f, web1)
+	entries := []*provisioner.Revocation{
+		{Schema: provisioner.RevocationSchema, ID: "elsewhere-1", Kind: provisioner.RevokedToken, By: "x", Token: "00112233445566778899aabbccddeeff"},
+		{Schema: provisioner.RevocationSchema, ID: "elsewhere-2", Kind: provisioner.RevokedNode, By: "x", Node: web1},
+	}
+	for _, r := range entries {
+		if _, err := f.Daemon().Store().AppendRevocation(f.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path := filepath.Join(f.Dir, "data/revocations.journal")
+	f.Eventually("both are in the journal", func() bool {
+		b, err := os.ReadFile(path)
+		return err == nil && strings.Contains(string(b), `"elsewhere-1"`) && strings.Contains(string(b), `"elsewhere-2"`)
+	})
+	// The entry named nothing but the identity: what its record has goes along.
+	f.Eventually("its certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) })
+	f.Check()
+	// The entries of the supplement are in the journal, too, and all of it is read
+	// by the next start.
+	f.Stop()
+	f.Start()
+	f.Check()
+}
+
+// TestARestoredStoreForgetsNothing puts a backup of the store in place of what
+// it has become, and expects what was revoked and retired since to be so again.
+func TestARestoredStoreForgetsNothing(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	store := filepath.Join(f.Dir, "data/broker")
+	stolen, stolenGot := inFleet(t, f, "stolen.example.net")
+	_, goneGot := inFleet(t, f, "gone.example.net")
+	kept, keptGot := inFleet(t, f, "kept.example.net")
+	token := f.Token(nil)
+	signers, err := f.Daemon().Operator().ListSigners(f.Context())
+	if err != nil || len(signers) != 1 {
+		t.Fatalf("signers %v, %v", signers, err)
+	}
+	f.Stop()
+	backup := filepath.Join(t.TempDir(), "broker")
+	if err := os.CopyFS(backup, os.DirFS(store)); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	number := f.Daemon().CRL().Number
+	if err := f.Daemon().Operator().RevokeToken(f.Context(), tokenID(t, f, token), testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	f.Revoke("stolen.example.net")
+	f.Retire("gone.example.net")
+	next, _ := inFleet(t, f, "gone.example.net")
+	late, lateGot := inFleet(t, f, "late.example.net") // that the backup has never heard of
+	f.Revoke("late.example.net")
+	f.Eventually("the CRL is up to date", func() bool { return f.OnCRL(lateGot.Serial) })
+	number = max(number, f.Daemon().CRL().Number)
+	f.Stop()
+	if err := errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(backup))); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	f.Restored()
+	n := f.Node(web1)
+	n.Token = token
+	if code := codeAt(f, f.Daemon().Operator(), n); code != wire.CodeTokenRevoked {
+		t.Errorf("the token: %q", code)
+	}
+	for name, serial := range map[string]string{"stolen.example.net": stolenGot.Serial, "gone.example.net": goneGot.Serial, "late.example.net": lateGot.Serial} {
+		if err := f.Daemon().Admits(f.Context(), wire.Identity(name), serial); err == nil {
+			t.Errorf("%s: the revoked certificate is admitted", name)
+		}
+		f.Eventually("the certificate is on the CRL", func() bool { return f.OnCRL(serial) })
+	}
+	for _, n := range []*simnode.Node{stolen, late} {
+		if code := f.Refused(n); code != wire.CodeIdentityRevoked {
+			t.Errorf("%s: %q", n.Identity, code)
+		}
+	}
+	// Nor is the name free for others, where its record is lost.
+	if code := f.Refused(f.Node("late.example.net")); code != wire.CodeIdentityRevoked {
+		t.Errorf("another machine under the lost name: %q", code)
+	}
+	f.Eventually("the record says so", func() bool { return f.Record("stolen.example.net").State == provisioner.StateRevoked })
+	f.Eventually("the retired name is free", func() bool { return f.Record("gone.example.net").State == provisioner.StateRetired })
+	f.Enroll(next) // which the store has forgotten
+	f.Enroll(kept)
+	if err := f.Daemon().Admits(f.Context(), "kept.example.net", keptGot.Serial); err != nil {
+		t.Errorf("who had nothing to do with it: %v", err)
+	}
+	if got := f.Daemon().CRL().Number; got <= number {
+		t.Errorf("CRL %d after %d", got, number)
+	}
+	f.Check()
+	f.Retire("late.example.net")
+	f.Enroll(f.Node("late.example.net"))
+	f.Check()
+	// Once more: nothing is appended twice.
+	entries := func() (n int) {
+		for at := provisioner.Sequence(0); ; n++ {
+			e, next, err := f.Daemon().Store().NextRevocation(f.Context(), at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e == nil {
+				return n
+			}
+			at = next
+		}
+	}
+	before := entries()
+	f.Stop()
+	f.Start()
+	if after := entries(); after != before {
+		t.Errorf("%d entries after another start, want %d", after, before)
+	}
+	f.Check()
+}

@@ -1,0 +1,442 @@
+package provisioner_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// another returns one more provisioner on the fleet's store, as another process
+// would be: it has no connections to drop.
+func another(t *testing.T, f *testbed.Fleet, wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
+	t.Helper()
+	p, err := f.Daemon().Provisioner(wrap)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// tokenID returns the id of a token, as anybody who has it and knows the signer
+// can tell.
+func tokenID(t *testing.T, f *testbed.Fleet, text string) jwt.TokenID {
+	t.Helper()
+	v, err := f.Daemon().Operator().AdmitToken(text, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v.ID
+}
+
+// codeAt returns the code under which a provisioner refuses a node, "" if it
+// does not.
+func codeAt(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) wire.Code {
+	_, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{})
+	return provisioner.CodeOf(err)
+}
+
+// inFleet returns a node that has confirmed its certificate.
+func inFleet(t *testing.T, f *testbed.Fleet, name string) (*simnode.Node, *wire.Enrolled) {
+	t.Helper()
+	n := f.Node(name)
+	e := f.Enroll(n)
+	if r := f.Apply(n, e); r.Applied == nil {
+		t.Fatalf("confirmation: %+v", r.Refusal)
+	}
+	return n, e
+}
+
+// TestARevokedTokenEnrollsNobody revokes a token that was signed elsewhere and
+// that nobody has seen, and expects it worthless at once where it was revoked,
+// and everywhere else soon, also over a connection that was there before.
+func TestARevokedTokenEnrollsNobody(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	other := another(t, f, nil)
+	before, beforeGot := inFleet(t, f, "before.example.net")
+	n := f.Node(web1)
+	n.Token = before.Token
+	live := f.Dial(n.Token)
+	id := tokenID(t, f, n.Token)
+	if err := f.Daemon().Operator().RevokeToken(f.Context(), id, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	r, err := simnode.Enroll(f.Context(), live, n.Request())
+	if err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeTokenRevoked {
+		t.Errorf("over a connection from before: %+v, %v", r, err)
+	}
+	if nc, err := simnode.Dial(f.URL(), n.Token); !errors.Is(err, nats.ErrAuthorization) {
+		t.Errorf("another connection: %v, %v", nc, err)
+	}
+	f.Eventually("the other provisioner knows", func() bool { return other.Revocations().Token(id) != nil })
+	if code := codeAt(f, other, n); code != wire.CodeTokenRevoked {
+		t.Errorf("at the other provisioner: %q", code)
+	}
+	if r := f.Record(web1); r != nil {
+		t.Errorf("record = %+v", r)
+	}
+	// Who enrolled with it stays, and other tokens are as good as before.
+	if err := f.Daemon().Admits(f.Context(), wire.Identity(before.Identity), beforeGot.Serial); err != nil {
+		t.Errorf("the node from before: %v", err)
+	}
+	f.Enroll(f.Node("after.example.net"))
+	if err := f.Daemon().Operator().RevokeToken(f.Context(), id, testbed.Operator()); err != nil {
+		t.Errorf("revoked once more: %v", err)
+	}
+	f.Stop()
+	f.Start()
+	if code := codeAt(f, f.Daemon().Operator(), n); code != wire.CodeTokenRevoked {
+		t.Errorf("after a restart: %s", code)
+	}
+	if got := events(f, provisioner.EventTokenRevoked); len(got) != 1 || got[0].Token != id || got[0].By != testbed.Operator().By || got[0].Why != testbed.Operator().Why {
+		t.Errorf("events %+v", got)
+	}
+	f.Check()
+}
+
+func events(f *testbed.Fleet, typ provisioner.EventType) (list []provisioner.Event) {
+	for _, e := range f.Events() {
+		if e.Type == typ {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// during is a store that does something when a record is read, once: after a
+// request was proven and before its record is written.
+type during struct {
+	provisioner.Store
+	once func()
+}
+
+func (d *during) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	r, after, err := d.Store.Record(ctx, id)
+	if once := d.once; once != nil {
+		d.once = nil
+		once()
+	}
+	return r, after, err
+}
+
+// TestWhatIsRevokedDuringAnAttempt revokes between proof and record.
+func TestWhatIsRevokedDuringAnAttempt(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		revoke func(t *testing.T, f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node)
+		want   wire.Code
+	}{
+		"the token": {func(t *testing.T, f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) {
+			if err := p.RevokeToken(f.Context(), tokenID(t, f, n.Token), testbed.Operator()); err != nil {
+				t.Error(err)
+			}
+		}, wire.CodeTokenRevoked},
+		"the signer": {func(t *testing.T, f *testbed.Fleet, p *provisioner.Provisioner, _ *simnode.Node) {
+			signers, err := p.ListSigners(f.Context())
+			if err != nil || len(signers) != 1 {
+				t.Fatalf("signers %v, %v", signers, err)
+			}
+			if left, err := p.RemoveSigner(f.Context(), signers[0].ID, testbed.Operator()); left != 0 || err != nil {
+				t.Errorf("RemoveSigner = %d, %v", left, err)
+			}
+		}, wire.CodeTokenInvalid},
+		"the key, under another name": {func(t *testing.T, f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) {
+			thief := *n
+			thief.Identity = "web2.example.net"
+			var err error
+			if thief.CSR, err = simnode.CSR(n.Key, thief.Identity); err != nil {
+				t.Fatal(err)
+			}
+			f.Enroll(&thief)
+			if err := p.RevokeNode(f.Context(), "web2.example.net", testbed.Operator()); err != nil {
+				t.Error(err)
+			}
+		}, wire.CodeIdentityRevoked},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			n := f.Node(web1)
+			d := &during{}
+			p := another(t, f, func(s provisioner.Store) provisioner.Store { d.Store = s; return d })
+			d.once = func() { tt.revoke(t, f, p, n) }
+			if code := codeAt(f, p, n); code != tt.want {
+				t.Errorf("refused with %q, want %s", code, tt.want)
+			}
+			if r := f.Record(web1); r != nil {
+				t.Errorf("record = %+v", r)
+			}
+			f.Check()
+		})
+	}
+}
+
+// TestARevokedNodeIsOut revokes a node with a live connection, on another
+// provisioner than the one that it is connected to, and expects the connection
+// dropped and the node out: with its certificate, its key and its token, after a
+// restart too, and in sight of whoever reads the CRL.
+func TestARevokedNodeIsOut(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	other := another(t, f, nil)
+	n, e := inFleet(t, f, web1)
+	peer, peerGot := inFleet(t, f, "web2.example.net")
+	live, err := n.DialFleet(f.URL(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Close()
+	if err := other.RevokeNode(f.Context(), web1, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	f.Eventually("the connection is dropped", live.IsClosed)
+	f.Eventually("it is on the CRL", func() bool { return f.OnCRL(e.Serial) })
+	for range 2 {
+		if err := f.Daemon().Admits(f.Context(), web1, e.Serial); provisioner.CodeOf(errors.Unwrap(err)) != wire.CodeIdentityRevoked {
+			t.Errorf("admitted again: %v", err)
+		}
+		if nc, err := n.DialFleet(f.URL(), e); err == nil {
+			nc.Close()
+			t.Error("it connects again")
+		}
+		if code := f.Refused(n); code != wire.CodeIdentityRevoked {
+			t.Errorf("with its token: %q", code)
+		}
+		fresh := f.Node(web1) // another key of its own
+		r := fresh.Request()
+		vouch(t, n, r)
+		if _, err := f.Daemon().Operator().Enroll(f.Context(), r, provisioner.Source{}); provisioner.CodeOf(err) != wire.CodeIdentityRevoked {
+			t.Errorf("with another key that the old one vouches for: %v", err)
+		}
+		r = f.Node("new.example.net").Request() // another name
+		vouch(t, n, r)
+		thief := *n
+		thief.Identity = "new.example.net"
+		if thief.CSR, err = simnode.CSR(n.Key, thief.Identity); err != nil {
+			t.Fatal(err)
+		}
+		if code := f.Refused(&thief); code != wire.CodeIdentityRevoked {
+			t.Errorf("as another machine with the same key: %q", code)
+		}
+		a, err := n.Confirm(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.Daemon().Operator().Applied(f.Context(), a, provisioner.Source{}); provisioner.CodeOf(err) != wire.CodeIdentityRevoked {
+			t.Errorf("its confirmation: %v", err)
+		}
+		f.Stop()
+		f.Start()
+	}
+	if r := f.Record(web1); r.State != provisioner.StateRevoked || r.RevokedThrough == 0 || r.Operator == nil || *r.Operator != testbed.Operator() {
+		t.Errorf("record = %+v", r)
+	}
+	if nc, err := peer.DialFleet(f.URL(), peerGot); err != nil {
+		t.Errorf("another node: %v", err)
+	} else {
+		nc.Close()
+	}
+	if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); err != nil {
+		t.Errorf("revoked once more: %v", err)
+	}
+	if got := events(f, provisioner.EventRevoked); len(got) != 1 || got[0].Node != web1 || got[0].By != testbed.Operator().By {
+		t.Errorf("events %+v", got)
+	}
+	f.Check()
+}
+
+// TestARevokedAgentStaysOut has a real agent try everything that it knows.
+func TestARevokedAgentStaysOut(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	a := f.Agent(web1, f.Token(nil))
+	f.WaitProvisioned(a)
+	serial := a.Serial()
+	connected := func() bool {
+		return strings.Count(f.Log(), "connected to the fleet") > strings.Count(f.Log(), "connection to the fleet lost")
+	}
+	f.Eventually("the agent is connected", connected)
+	f.Revoke(web1)
+	f.Eventually("the agent lost its connection", func() bool { return !connected() })
+	f.Eventually("the agent was refused at the door", func() bool {
+		for _, e := range f.Events() {
+			if e.Code == wire.CodeIdentityRevoked && strings.Contains(e.Cause, serial) {
+				return true
+			}
+		}
+		return false
+	})
+	// Somebody takes its certificate away, so that it asks with its token, with
+	// and without its key.
+	for _, file := range []string{"certificate.pem", "private.pem"} {
+		a.Stop()
+		before := len(events(f, provisioner.EventRefused))
+		if err := os.Remove(filepath.Join(a.Dir, file)); err != nil {
+			t.Fatal(err)
+		}
+		a.Start()
+		f.Eventually("it is refused without "+file, func() bool {
+			list := events(f, provisioner.EventRefused)
+			return len(list) > before && list[len(list)-1].Code == wire.CodeIdentityRevoked
+		})
+	}
+	a.Stop()
+	f.Check()
+
+	// Retired, the name is free, for the same machine too.
+	f.Retire(web1)
+	a.Start()
+	f.WaitProvisioned(a)
+	if a.Serial() == serial || !f.OnCRL(serial) {
+		t.Errorf("after retiring: certificate %s, the one before (%s) on the CRL: %v", a.Serial(), serial, f.OnCRL(serial))
+	}
+	f.Check()
+}
+
+// TestARetiredNodeIsFree retires a live node: its connection is dropped, its
+// certificate revoked, and any key gets the name, which the entry then does
+// not hit, whoever reads the log anew.
+func TestARetiredNodeIsFree(t *testing.T) {
+	t.Parallel()
+	for _, revoked := range []bool{false, true} {
+		f := testbed.New(t, testbed.Options{})
+		n, e := inFleet(t, f, web1)
+		live, err := n.DialFleet(f.URL(), e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if revoked {
+			f.Revoke(web1)
+		}
+		f.Retire(web1)
+		f.Retire(web1) // once more is harmless
+		f.Eventually("the connection is dropped", live.IsClosed)
+		f.Eventually("the certificate is on the CRL", func() bool { return f.OnCRL(e.Serial) })
+		if err := f.Daemon().Admits(f.Context(), web1, e.Serial); err == nil {
+			t.Error("the retired certificate is admitted")
+		}
+		next, nextGot := inFleet(t, f, web1)
+		if err := f.Daemon().Admits(f.Context(), web1, nextGot.Serial); err != nil {
+			t.Errorf("the next owner: %v", err)
+		}
+		f.Stop()
+		f.Start()
+		if err := f.Daemon().Admits(f.Context(), web1, nextGot.Serial); err != nil || f.Record(web1).State != provisioner.StateProvisioned {
+			t.Errorf("the next owner after a restart: %v", err)
+		}
+		f.Check()
+		// The machine of before is a stranger now.
+		if code := f.Refused(n); code != wire.CodeIdentityTaken {
+			t.Errorf("the owner of before: %q", code)
+		}
+		f.Revoke(web1)
+		f.Retire(web1)
+		if err := f.Daemon().Admits(f.Context(), web1, nextGot.Serial); err == nil {
+			t.Error("admitted after the second retirement")
+		}
+		f.Enroll(next) // its own key is not held against it
+		f.Check()
+		if got := len(events(f, provisioner.EventRetired)); got != 2 {
+			t.Errorf("%d events of retirement, want 2", got)
+		}
+	}
+}
+
+func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	p, ctx := f.Daemon().Operator(), f.Context()
+	for _, name := range []string{"live", "revoked", "retired"} {
+		inFleet(t, f, name+".example.net")
+	}
+	f.Revoke("revoked.example.net")
+	f.Retire("retired.example.net")
+	hash := strings.Repeat("0a", 32)
+	grant := func(name, key string, ttl time.Duration, c provisioner.Cause) error {
+		_, err := p.GrantNode(ctx, wire.Identity(name), key, ttl, c)
+		return err
+	}
+	remove := func(id jwt.SignerID, c provisioner.Cause) error { _, err := p.RemoveSigner(ctx, id, c); return err }
+	add := func(n provisioner.NewSigner, c provisioner.Cause) error { _, err := p.AddSigner(ctx, n, c); return err }
+	someone, nobody := testbed.Operator(), provisioner.Cause{Why: "because"}
+	long := provisioner.Cause{By: "x", Why: strings.Repeat("x", 201)}
+	anything := errors.New("any error")
+	for name, tt := range map[string]struct{ err, want error }{
+		"revoke a stranger":       {p.RevokeNode(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
+		"revoke a retired one":    {p.RevokeNode(ctx, "retired.example.net", someone), provisioner.ErrState},
+		"revoke by nobody":        {p.RevokeNode(ctx, "live.example.net", nobody), anything},
+		"revoke with an essay":    {p.RevokeNode(ctx, "live.example.net", long), anything},
+		"revoke no token":         {p.RevokeToken(ctx, "x", someone), anything},
+		"revoke a token, capital": {p.RevokeToken(ctx, jwt.TokenID(strings.ToUpper(hash[:32])), someone), anything},
+		"revoke a token, nobody":  {p.RevokeToken(ctx, jwt.TokenID(hash[:32]), nobody), anything},
+		"retire a stranger":       {p.RetireNode(ctx, "never.example.net", someone), provisioner.ErrNoRecord},
+		"retire by nobody":        {p.RetireNode(ctx, "live.example.net", nobody), anything},
+		"grant a stranger":        {grant("never.example.net", "", 0, someone), provisioner.ErrNoRecord},
+		"grant a revoked one":     {grant("revoked.example.net", "", 0, someone), provisioner.ErrState},
+		"grant a retired one":     {grant("retired.example.net", "", 0, someone), provisioner.ErrState},
+		"grant by nobody":         {grant("live.example.net", "", 0, nobody), anything},
+		"grant no key":            {grant("live.example.net", "x", 0, someone), anything},
+		"grant for a moment":      {grant("live.example.net", "", time.Second, someone), anything},
+		"grant for days":          {grant("live.example.net", "", 25*time.Hour, someone), anything},
+		"grant a negative time":   {grant("live.example.net", "", -time.Hour, someone), anything},
+		"remove no signer":        {remove("x", someone), anything},
+		"remove by nobody":        {remove(jwt.SignerID(hash), nobody), anything},
+		"add no signer":           {add(provisioner.NewSigner{Name: "x"}, someone), jwt.ErrKey},
+		"add by nobody":           {add(provisioner.NewSigner{Public: []byte(hash), Name: "x"}, nobody), anything},
+		"add without a name":      {add(provisioner.NewSigner{Public: []byte(hash)}, someone), anything},
+		"add for a bad site":      {add(provisioner.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{"a b"}}, someone), anything},
+		"add for bad names":       {add(provisioner.NewSigner{Public: []byte(hash), Name: "x", Identities: []string{"A.*"}}, someone), anything},
+		"add under a taken name":  {add(provisioner.NewSigner{Public: []byte(hash), Name: "signer"}, someone), provisioner.ErrState},
+	} {
+		if tt.err == nil || !errors.Is(tt.want, anything) && !errors.Is(tt.err, tt.want) {
+			t.Errorf("%s: %v, want %v", name, tt.err, tt.want)
+		}
+	}
+	if r := f.Record("live.example.net"); r.State != provisioner.StateProvisioned {
+		t.Errorf("record = %+v", r)
+	}
+	f.Check()
+}
+
+// TestAGrantIsForOneKey grants a takeover to one key and to any.
+func TestAGrantIsForOneKey(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	inFleet(t, f, web1)
+	p := f.Daemon().Operator()
+	right, wrong := f.Node(web1), f.Node(web1)
+	g, err := p.GrantNode(f.Context(), web1, keyHash(t, right), 0, testbed.Operator())
+	if err != nil || !g.ExpiresAt.After(f.Clock.Now().Add(50*time.Minute)) || g.ExpiresAt.After(f.Clock.Now().Add(time.Hour)) {
+		t.Fatalf("grant %+v, %v, want an hour", g, err)
+	}
+	if code := f.Refused(wrong); code != wire.CodeIdentityTaken {
+		t.Errorf("another key: %q", code)
+	}
+	f.Enroll(right)
+	if code := f.Refused(wrong); code != wire.CodeIdentityTaken {
+		t.Errorf("another key afterwards: %q", code)
+	}
+	if _, err := p.GrantNode(f.Context(), web1, "", time.Minute, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	f.Clock.Advance(2 * time.Minute)
+	if code := f.Refused(wrong); code != wire.CodeIdentityTaken {
+		t.Errorf("with a grant that is over: %q", code)
+	}
+	if got := events(f, provisioner.EventGranted); len(got) != 2 || got[0].Node != web1 || got[0].By == "" {
+		t.Errorf("events %+v", got)
+	}
+	f.Check()
+}

@@ -1,0 +1,56 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// CatchUp reads what must be known before anybody is served: revocations, of
+// which those in the journal that the store lacks are appended to it again,
+// signers, and CRLs, of which there is an unexpired one of each issuer when it
+// returns, unless the clock is behind: they stay until it is right. It may be
+// called again after an error. Until then, and without Run after [MaxAge],
+// everybody is refused.
+func (p *Provisioner) CatchUp(ctx context.Context) error {
+	if err := p.revocations.restore(ctx); err != nil {
+		return fmt.Errorf("read revocations: %w", err)
+	}
+	if p.cfg.Signers != nil {
+		if err := p.cfg.Signers.look(ctx); err != nil {
+			return fmt.Errorf("read signers: %w", err)
+		}
+	}
+	// An operator must reach us while the clock is behind, to accept it.
+	if err := p.updateCRLs(ctx); err != nil && !errors.Is(err, ErrClock) {
+		return fmt.Errorf("CRL: %w", err)
+	}
+	return nil
+}
+
+// Run follows revocations and signers, completes revocations and keeps the CRLs,
+// until ctx is done. It owns every goroutine of the package and returns nil.
+func (p *Provisioner) Run(ctx context.Context) error {
+	var g errgroup.Group
+	g.Go(func() error { return p.follow(ctx) })
+	g.Go(func() error { return every(ctx, LookEvery, p.enforceAll) })
+	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
+	return g.Wait()
+}
+
+// every calls what again and again until ctx is done.
+func every(ctx context.Context, d time.Duration, what func(context.Context)) error {
+	tick := time.NewTicker(d)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			what(ctx)
+		}
+	}
+}

@@ -1,0 +1,159 @@
+package provisioner_test
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"muster/internal/daemon"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// TestSecretsStayInside takes a fleet through everything that can go well or
+// wrong at debug level, and has Check look for secrets in what was logged,
+// reported and stored. What is to be found nowhere is in every request.
+func TestSecretsStayInside(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: `package muster.enroll
+
+default allow := false
+
+allow if regex.match("^(web|agent|denied)", input.identity)
+
+deny contains "not this one" if startswith(input.identity, "denied")
+
+allow if {
+	startswith(input.identity, "failing")
+	to_number(input.facts.private) > 0
+}
+
+allow if {
+	startswith(input.identity, "parsing")
+	json.unmarshal(input.facts.private)
+}
+
+allow if {
+	startswith(input.identity, "timing")
+	time.parse_rfc3339_ns(input.facts.private) > 0
+}
+`})
+	const password = "open-sesame-for-the-broker"
+	token := f.Token(func(c *jwt.Claims) { c.Username, c.Password = "nodes", password })
+	a := f.Agent("agent.example.net", token)
+	f.WaitProvisioned(a)
+
+	n := f.Node("web1.example.net")
+	n.Token = token
+	f.Apply(n, f.Enroll(n))
+	other := f.Node("web1.example.net")
+	want := map[string]wire.Code{
+		"refused.example.net": wire.CodeDenied, "denied.example.net": wire.CodeDenied, "failing.example.net": wire.CodePolicyFailed,
+		"parsing.example.net": wire.CodePolicyFailed, "timing.example.net": wire.CodePolicyFailed,
+		"broker.fleet.test": wire.CodeIdentityReserved, "not a name": wire.CodeIdentityInvalid,
+	}
+	for identity, code := range want {
+		s := f.Node(strings.ReplaceAll(identity, " ", ""))
+		s.Identity = identity
+		if got := f.Refused(s); got != code {
+			t.Errorf("%s = %s, want %s", identity, got, code)
+		}
+	}
+	if code := f.Refused(other); code != wire.CodeIdentityTaken {
+		t.Errorf("another key = %s, want %s", code, wire.CodeIdentityTaken)
+	}
+	// Requests whose token is damaged, over a connection that has a good one.
+	conn := f.Dial(f.Token(nil))
+	parts := strings.Split(token, ".")
+	for _, damaged := range []string{
+		parts[0] + "." + parts[1] + ".AAAA", parts[0] + "." + parts[1], parts[1], token + ".x", token[:len(token)/2], "x" + token, strings.ToUpper(token),
+	} {
+		s := f.Node("web3.example.net")
+		s.Token = damaged
+		if r, err := conn.RequestWithContext(f.Context(), wire.SubjectEnroll, encode(t, s.Request())); err != nil || !strings.Contains(string(r.Data), "token_invalid") {
+			t.Errorf("a damaged token: %v, %v", r, err)
+		}
+	}
+	// Messages that are none, around everything secret.
+	good, err := json.Marshal(f.Node("web4.example.net").Request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	misplaced := f.Node("web5.example.net").Request()
+	misplaced.Identity = token
+	for _, m := range []string{
+		string(good), string(encode(t, misplaced)), `{"v":1,"sealed":false,"body":` + string(good[:len(good)-1]) + `,"extra":"` + testbed.Fact + `"}}`,
+		`{"v":2,"sealed":false,"body":` + string(good) + `}`, `{"v":1,"sealed":true,"ct":"` + parts[1] + `"}`,
+		`{"v":1,"sealed":false,"body":"` + testbed.Setting + `"}`, `{"v":1,"sealed":false,"body":{"id":"` + token + `"}}`,
+		testbed.Secret, token,
+	} {
+		for _, subject := range []string{wire.SubjectEnroll, wire.SubjectApplied} {
+			if _, err := conn.RequestWithContext(f.Context(), subject, []byte(m)); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	conn.Close()
+	f.Stop()
+	f.Start()
+	f.WaitProvisioned(a)
+	f.Check()
+	for where, text := range everything(f) {
+		for what, secret := range map[string]string{"a broker's password": password, "a part of a token": parts[2]} {
+			if strings.Contains(text, secret) {
+				t.Errorf("%s is in %s", what, where)
+			}
+		}
+	}
+}
+
+// TestSecretsOfHelpersStayInside has a helper that fails in every way while it
+// holds secrets.
+func TestSecretsOfHelpersStayInside(t *testing.T) {
+	t.Parallel()
+	for name, script := range map[string]string{
+		"answers":            `cat >/dev/null; echo '{"configuration":{"secret_setting":"` + testbed.Setting + `"}}'`,
+		"answers no JSON":    `cat >/dev/null; echo '` + testbed.Setting + `'`,
+		"another type":       `cat >/dev/null; echo '{"configuration":"` + testbed.Setting + `"}'`,
+		"a value of lines":   `cat >/dev/null; printf '{"configuration":{"a":"%s\\nb"}}' ` + testbed.Setting,
+		"fails":              `cat >/dev/null; echo '{"configuration":{"a":"` + testbed.Setting + `"}}'; exit 3`,
+		"answers its input":  `cat`,
+		"is cut in the half": `cat >/dev/null; printf '{"configuration":{"a":"` + testbed.Setting + `'`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "helper")
+			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Configuration.Template, c.Configuration.Helper = "", path }})
+			n := f.Node("web1.example.net")
+			if r := f.Ask(n); (r.Enrolled != nil) != (name == "answers") {
+				t.Errorf("reply = %v", r.Refusal)
+			}
+			f.Check()
+		})
+	}
+}
+
+// encode returns a message as it goes over the wire.
+func encode(t *testing.T, m any) []byte {
+	t.Helper()
+	b, err := wire.Encode(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// everything is all that a fleet leaves behind, by where it is.
+func everything(f *testbed.Fleet) map[string]string {
+	all := map[string]string{"the log": f.Log()}
+	for _, m := range f.Stored() {
+		all[m.Subject] += string(m.Data)
+	}
+	return all
+}

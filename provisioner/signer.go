@@ -1,0 +1,158 @@
+package provisioner
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// SignerSchema is the version of a signer entry's JSON form. While the store
+// has an entry of another schema, nobody enrolls.
+const SignerSchema = 1
+
+// MaxSignerNameBytes bounds the name of a signer; chosen, it is a word or two.
+const MaxSignerNameBytes = 64
+
+// A SignerEntry says in the store that a signer's tokens are good, or no longer.
+// The newest entry about a key counts, before what any provisioner.yaml says of
+// that key: so a signer of the files can be removed everywhere at once.
+type SignerEntry struct {
+	Schema     int            `json:"schema"`
+	ID         jwt.SignerID   `json:"id"`
+	Name       string         `json:"name,omitempty"`
+	Key        []byte         `json:"key,omitempty"` // SubjectPublicKeyInfo in DER; none in a removal
+	NotBefore  time.Time      `json:"not_before,omitzero"`
+	NotAfter   time.Time      `json:"not_after,omitzero"`
+	Sites      []jwt.Site     `json:"sites,omitempty"`
+	Identities []wire.Pattern `json:"identities,omitempty"`
+	Removed    bool           `json:"removed,omitempty"`
+	By         string         `json:"by"`
+	Why        string         `json:"why,omitempty"`
+	At         time.Time      `json:"at"` // UTC, to the second
+}
+
+// Check reports what about an entry cannot be. It is run on every entry that is
+// read.
+func (e *SignerEntry) Check() error {
+	if e.Schema != SignerSchema {
+		return fmt.Errorf("signer %q: schema %d, want %d", e.ID, e.Schema, SignerSchema)
+	}
+	if err := CheckSignerID(e.ID); err != nil {
+		return err
+	}
+	if e.Removed {
+		return nil
+	}
+	_, err := e.signer()
+	return err
+}
+
+// signer returns the signer of an entry that is no removal.
+func (e *SignerEntry) signer() (jwt.Signer, error) {
+	key, err := x509.ParsePKIXPublicKey(e.Key)
+	if err != nil {
+		return jwt.Signer{}, fmt.Errorf("signer %q: key: %w", e.ID, err)
+	}
+	id, err := jwt.Fingerprint(key)
+	if err != nil {
+		return jwt.Signer{}, fmt.Errorf("signer %q: %w", e.ID, err)
+	}
+	if id != e.ID {
+		return jwt.Signer{}, fmt.Errorf("signer %q: has the key of %q", e.ID, id)
+	}
+	return jwt.Signer{Name: e.Name, Key: key, NotBefore: e.NotBefore, NotAfter: e.NotAfter, Sites: e.Sites, Identities: e.Identities}, nil
+}
+
+// CheckSignerID reports why id cannot be a signer's: they are 64 lower-case hex
+// digits.
+func CheckSignerID(id jwt.SignerID) error {
+	if !isSHA256(string(id)) {
+		return fmt.Errorf("signer id %.80q, want the SHA-256 of the public key, 64 lower-case hex digits", id)
+	}
+	return nil
+}
+
+// A NewSigner is what an operator says of a signer that is to be added.
+type NewSigner struct {
+	// Public is the certificate, public key PEM or hex Ed25519 key, as
+	// [jwt.ParseSigner] reads it. Required.
+	Public []byte `json:"public"`
+
+	// Name is what logs and policies call the signer, 1 to [MaxSignerNameBytes]
+	// bytes. Defaults to a certificate's common name.
+	Name string `json:"name,omitempty"`
+
+	// Sites and Identities limit what its tokens are good for. Empty is no limit.
+	Sites      []string `json:"sites,omitempty"`
+	Identities []string `json:"identities,omitempty"`
+}
+
+// entry checks what was given and returns it as an entry.
+func (n *NewSigner) entry() (*SignerEntry, error) {
+	s, err := jwt.ParseSigner(n.Public)
+	if err != nil {
+		return nil, err
+	}
+	e := &SignerEntry{Schema: SignerSchema, Name: s.Name, NotBefore: s.NotBefore, NotAfter: s.NotAfter}
+	if n.Name != "" {
+		e.Name = n.Name
+	}
+	var errs []error
+	if e.Name == "" || len(e.Name) > MaxSignerNameBytes {
+		errs = append(errs, fmt.Errorf("name of %d bytes, want 1 to %d", len(e.Name), MaxSignerNameBytes))
+	}
+	for _, text := range n.Sites {
+		site, err := jwt.ParseSite(text)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		e.Sites = append(e.Sites, site)
+	}
+	for _, text := range n.Identities {
+		p, err := wire.ParsePattern(text)
+		if err != nil {
+			errs = append(errs, err)
+		}
+		e.Identities = append(e.Identities, p)
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if e.ID, err = jwt.Fingerprint(s.Key); err != nil {
+		return nil, err
+	}
+	if e.Key, err = x509.MarshalPKIXPublicKey(s.Key); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// A SignerSource says where a signer is from.
+type SignerSource string
+
+// The sources of signers.
+const (
+	SignerOfFile  SignerSource = "file"  // this provisioner's provisioner.yaml
+	SignerOfStore SignerSource = "store" // added by an operator, for every provisioner
+)
+
+// SignerInfo is a signer as this provisioner sees it.
+type SignerInfo struct {
+	ID         jwt.SignerID   `json:"id"`
+	Name       string         `json:"name,omitempty"`     // empty of a removed signer that is in no file
+	Source     SignerSource   `json:"source"`             // of what counts
+	InFile     bool           `json:"in_file"`            // provisioner.yaml has it as well, or only
+	KeyType    string         `json:"key_type,omitempty"` // as [ca.KeyType] names it
+	NotBefore  time.Time      `json:"not_before,omitzero"`
+	NotAfter   time.Time      `json:"not_after,omitzero"`
+	Sites      []jwt.Site     `json:"sites,omitempty"`
+	Identities []wire.Pattern `json:"identities,omitempty"`
+	Removed    bool           `json:"removed"`
+	By         string         `json:"by,omitempty"` // who added or removed it in the store
+	Why        string         `json:"why,omitempty"`
+	At         time.Time      `json:"at,omitzero"`
+}

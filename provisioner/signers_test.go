@@ -1,0 +1,192 @@
+package provisioner_test
+
+import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"errors"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/daemon"
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// newSigner returns a key and its public half as an operator has it.
+func newSigner(t *testing.T) (ed25519.PrivateKey, []byte, jwt.SignerID) {
+	t.Helper()
+	pub, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := jwt.MarshalPublicKey(pub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := jwt.Fingerprint(pub)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, b, id
+}
+
+// signedBy returns a node with a good token of a signer.
+func signedBy(t *testing.T, f *testbed.Fleet, key ed25519.PrivateKey, name string) *simnode.Node {
+	t.Helper()
+	token, err := jwt.Sign(key, f.Claims())
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := simnode.New(name, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// TestSignersComeAndGo adds a signer with limits at one provisioner, and expects
+// its tokens good within them, and no longer when it is removed, at every one
+// and after a restart.
+func TestSignersComeAndGo(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Site = "ams1" }})
+	ps := []*provisioner.Provisioner{f.Daemon().Operator(), another(t, f, nil)}
+	key, public, id := newSigner(t)
+	web, db := signedBy(t, f, key, web1), signedBy(t, f, key, "db1.example.net")
+	everywhere := func(n *simnode.Node, want wire.Code) {
+		t.Helper()
+		for _, p := range ps {
+			f.Eventually(n.Identity+" is answered "+string(want)+" everywhere", func() bool { return codeAt(f, p, n) == want })
+		}
+	}
+	everywhere(web, wire.CodeTokenInvalid)
+	added, err := ps[1].AddSigner(f.Context(), provisioner.NewSigner{
+		Public: public, Name: "racks", Sites: []string{"ams1", "lon1"}, Identities: []string{"web*.example.net"},
+	}, testbed.Operator())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := &provisioner.SignerInfo{ID: id, Name: "racks", Source: provisioner.SignerOfStore, KeyType: "Ed25519", Sites: []jwt.Site{"ams1", "lon1"},
+		Identities: []wire.Pattern{"web*.example.net"}, By: testbed.Operator().By, Why: testbed.Operator().Why, At: added.At}
+	if diff := cmp.Diff(want, added); diff != "" || added.At.IsZero() {
+		t.Errorf("added (-want +got):\n%s", diff)
+	}
+	if code := codeAt(f, ps[1], web); code != "" {
+		t.Errorf("where it was added: %q", code)
+	}
+	everywhere(web, "")
+	everywhere(db, wire.CodeTokenIdentity)
+	// Other limits: it may sign for databases now, and elsewhere only.
+	if _, err := ps[0].AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "databases", Identities: []string{"db*.example.net"}}, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	everywhere(db, "")
+	everywhere(signedBy(t, f, key, "web2.example.net"), wire.CodeTokenIdentity)
+	if _, err := ps[0].AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "databases", Sites: []string{"lon1"}}, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	everywhere(signedBy(t, f, key, "db2.example.net"), wire.CodeTokenSite)
+
+	if left, err := ps[1].RemoveSigner(f.Context(), id, testbed.Operator()); left != 1 || err != nil {
+		t.Fatalf("RemoveSigner = %d, %v", left, err)
+	}
+	if code := codeAt(f, ps[1], db); code != wire.CodeTokenInvalid {
+		t.Errorf("where it was removed: %q", code)
+	}
+	everywhere(db, wire.CodeTokenInvalid)
+	if left, err := ps[0].RemoveSigner(f.Context(), id, testbed.Operator()); left != 1 || err != nil {
+		t.Errorf("removed once more: %d, %v", left, err)
+	}
+	f.Stop()
+	f.Start()
+	if code := codeAt(f, f.Daemon().Operator(), db); code != wire.CodeTokenInvalid {
+		t.Errorf("after a restart: %q", code)
+	}
+	list, err := f.Daemon().Operator().ListSigners(f.Context())
+	if err != nil || len(list) != 2 || list[0].Name != "databases" || !list[0].Removed || list[0].InFile || list[1].Name != "signer" || list[1].Source != provisioner.SignerOfFile || list[1].Removed {
+		t.Errorf("signers %+v, %v", list, err)
+	}
+	if _, err := f.Daemon().Operator().AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "databases"}, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	f.Enroll(signedBy(t, f, key, "db3.example.net"))
+	if added, removed := events(f, provisioner.EventSignerAdded), events(f, provisioner.EventSignerRemoved); len(added) != 4 || len(removed) != 1 || removed[0].Signer != id || removed[0].By == "" {
+		t.Errorf("events %+v, %+v", added, removed)
+	}
+	f.Check()
+}
+
+// TestASignerOfTheFileIsRemoved removes the only signer, which provisioner.yaml
+// has: its key is stolen. Nobody enrolls with it from then on, not for a moment
+// after a restart either, and the fleet goes on.
+func TestASignerOfTheFileIsRemoved(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	other := another(t, f, nil)
+	n, e := inFleet(t, f, web1)
+	list, err := f.Daemon().Operator().ListSigners(f.Context())
+	if err != nil || len(list) != 1 || list[0].Source != provisioner.SignerOfFile || !list[0].InFile {
+		t.Fatalf("signers %+v, %v", list, err)
+	}
+	if left, err := f.Daemon().Operator().RemoveSigner(f.Context(), list[0].ID, testbed.Operator()); left != 0 || err != nil {
+		t.Fatalf("RemoveSigner = %d, %v", left, err)
+	}
+	stranger, err := simnode.New("web2.example.net", n.Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code := codeAt(f, f.Daemon().Operator(), stranger); code != wire.CodeTokenInvalid {
+		t.Errorf("where it was removed: %q", code)
+	}
+	f.Eventually("the other provisioner refuses", func() bool {
+		_, err := other.AdmitToken(n.Token, "")
+		return errors.Is(err, jwt.ErrUnknownSigner)
+	})
+	for range 2 {
+		if err := f.Daemon().Admits(f.Context(), web1, e.Serial); err != nil {
+			t.Errorf("the fleet: %v", err)
+		}
+		if nc, err := simnode.Dial(f.URL(), n.Token); err == nil {
+			nc.Close()
+			t.Error("the broker admits the token")
+		}
+		f.Stop()
+		f.Start()
+	}
+	// The same key again, by somebody who has found it.
+	found, public, _ := newSigner(t)
+	if _, err := f.Daemon().Operator().AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "new"}, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	f.Enroll(signedBy(t, f, found, "web3.example.net"))
+	if code := codeAt(f, f.Daemon().Operator(), stranger); code != wire.CodeTokenInvalid {
+		t.Errorf("the removed one beside a new one: %q", code)
+	}
+	f.Check()
+}
+
+// TestSignersUnknownRefuseEverybody makes signers before anything was read: one
+// of the file's may have been removed.
+func TestSignersUnknownRefuseEverybody(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	key, _, _ := newSigner(t)
+	s, err := provisioner.NewSigners(provisioner.SignersConfig{File: []jwt.Signer{{Name: "file", Key: key.Public()}}, Store: f.Daemon().Store()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Sign(key, f.Claims())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, err := s.VerifyFrom(token, nil); v != nil || !errors.Is(err, provisioner.ErrRevocationsUnknown) || provisioner.TokenCode(err) != wire.CodeRevocationsUnknown {
+		t.Errorf("Verify = %v, %v, want %v", v, err, provisioner.ErrRevocationsUnknown)
+	}
+	if err := s.Fresh(); !errors.Is(err, provisioner.ErrRevocationsUnknown) {
+		t.Errorf("Fresh = %v", err)
+	}
+}

@@ -1,0 +1,130 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// maxAttempt is how long an attempt may live, whatever the edge allows it: the
+// edge ends requests after 30 s (natsapi.Config.Timeout). [ReleaseClaim] takes
+// claims for dead that are much older.
+const maxAttempt = 2 * time.Minute
+
+// errStale says that an attempt has outlived its claim.
+var errStale = errors.New("the attempt took too long")
+
+// spends reports whether a certificate on this ground costs a use of a limited
+// token: another key gets an identity by virtue of the token. A key of the
+// record's lineage, or one vouched for by it, has the identity already.
+func (r Reason) spends() bool { return r.changesHands() }
+
+// spend claims a use of a limited token for the attempt. All that can refuse
+// the request on its merits is behind it, so what follows is only the record.
+// The claim is kept when the attempt goes round again: a second call writes
+// nothing.
+//
+// The process may die behind this line: the use is spent, and the same node
+// asking again claims it again at no cost.
+func (p *Provisioner) spend(ctx context.Context, a *attempt) error {
+	node := string(a.identity)
+	if a.token.Limits.Uses == 0 || !a.reason.spends() {
+		return nil
+	}
+	if a.claim == nil {
+		claim := &TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: p.now(), Source: cut(a.source.Address, maxSourceBytes)}
+		posting := newPosting(tokenInfo(a.token, claim.At))
+		posting.claim = claim
+		err := p.ledgers.post(ctx, posting)
+		if errors.Is(err, errUsedUp) {
+			return refuse(node, wire.CodeTokenUsedUp, err)
+		}
+		if err != nil {
+			return refuse(node, p.storeCode(err), err)
+		}
+		a.claim = claim
+	}
+	return p.checkClaim(a)
+}
+
+// checkClaim refuses an attempt that has outlived its claim: a process that was
+// suspended must not write on one that an operator may have released as dead
+// meanwhile.
+func (p *Provisioner) checkClaim(a *attempt) error {
+	if a.claim == nil {
+		return nil
+	}
+	if age := p.now().Sub(a.claim.At); age > maxAttempt {
+		return refuse(string(a.identity), wire.CodeUnavailable, fmt.Errorf("%w: claimed %v ago, limit %v", errStale, age, maxAttempt))
+	}
+	return nil
+}
+
+// undo gives back what a refused attempt has taken: its place in the quotas and
+// the use of its token. It does so only if it is
+// certain that the attempt has written no record: a use that stays spent can be
+// released by an operator, a certificate too many can not be undone.
+func (p *Provisioner) undo(ctx context.Context, a *attempt) {
+	if a.claim == nil && !a.counted {
+		return
+	}
+	err := p.unwritten(ctx, a)
+	if err == nil && a.counted {
+		p.quotas.giveBack(a.token.ID, a.source.Address)
+		a.counted = false
+	}
+	if a.claim == nil {
+		return
+	}
+	if err == nil {
+		posting := newPosting(tokenInfo(a.token, a.claim.At))
+		posting.release = &TokenRelease{Key: a.claim.Key, Identity: a.claim.Identity, Attempt: a.claim.Attempt, At: p.now()}
+		err = p.ledgers.post(ctx, posting)
+	}
+	if err != nil {
+		p.cfg.Log.WarnContext(ctx, "token use stays spent", "node", a.identity, "token_id", a.token.ID, "err", err)
+	}
+}
+
+// unwritten returns nil if it is certain that the attempt wrote no record and
+// never will: the record has moved on from the revision that its last write
+// was bound to, and nobody's revision since its first try is its own. A write
+// whose acknowledgement was lost, and which somebody else has written over, is
+// found in the history.
+func (p *Provisioner) unwritten(ctx context.Context, a *attempt) error {
+	if !a.tried {
+		return nil
+	}
+	history, complete, err := p.cfg.Store.History(ctx, a.identity)
+	switch {
+	case err != nil:
+		return err
+	case len(history) == 0 || history[len(history)-1].Revision == a.lastTry:
+		return errors.New("the record may yet be written")
+	case !complete && history[0].Revision > a.firstTry:
+		return errors.New("the record's history does not go back to the attempt")
+	case slices.ContainsFunc(history, func(r Revised) bool { return r.Record.Attempt == a.id }):
+		return errors.New("the record was written")
+	}
+	return nil
+}
+
+// trying notes that the attempt is about to write a record over the newest one,
+// unless it has become too old for that.
+func (p *Provisioner) trying(a *attempt) error {
+	if err := p.checkClaim(a); err != nil {
+		return err
+	}
+	if !a.tried {
+		a.tried, a.firstTry = true, a.after
+	}
+	a.lastTry = a.after
+	return nil
+}
+
+// cut returns at most n bytes of s.
+func cut(s string, n int) string { return s[:min(len(s), n)] }

@@ -1,0 +1,114 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/store"
+)
+
+// TestAStoreFollowsItsAuthority opens a store with an authority that the bound
+// one has vouched for, by many provisioners at once: it is bound once, keeps its
+// id and its history, and those of the authority before are told what happened.
+func TestAStoreFollowsItsAuthority(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	first := s.open(t, ours).Installation()
+	open := func(fingerprint string, former ...string) (*store.Store, error) {
+		return store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: fingerprint, Former: former})
+	}
+	for name, former := range map[string][]string{"nobody": nil, "somebody else": {"beef"}, "itself": {"next"}} {
+		if st, err := open("next", former...); st != nil || !errors.Is(err, store.ErrInstallation) {
+			t.Errorf("vouched for by %s: Open = %v, %v, want %v", name, st, err, store.ErrInstallation)
+		}
+	}
+	var opening sync.WaitGroup
+	for range 8 {
+		opening.Go(func() {
+			st, err := open("next", "beef", ours)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if i := st.Installation(); i.ID != first.ID || !i.CreatedAt.Equal(first.CreatedAt) || i.CAFingerprint != "next" || len(i.Former) != 1 || i.Former[0].CAFingerprint != ours {
+				t.Errorf("installation %+v became %+v", first, i)
+			}
+		})
+	}
+	opening.Wait()
+	if _, err := open(ours); !errors.Is(err, store.ErrInstallation) || !strings.Contains(err.Error(), "was rolled over to the certificate next") {
+		t.Errorf("the authority before: Open = %v", err)
+	}
+	st, err := open("third", "next", ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var former []string
+	for _, b := range st.Installation().Former {
+		former = append(former, b.CAFingerprint)
+	}
+	if diff := cmp.Diff([]string{ours, "next"}, former); diff != "" {
+		t.Errorf("former authorities (-want +got):\n%s", diff)
+	}
+	if _, err := open("next", ours); !errors.Is(err, store.ErrInstallation) {
+		t.Errorf("back to one that the bound one does not vouch for: %v", err)
+	}
+}
+
+// TestNewest reads the newest record of each identity, once, also while another
+// provisioner writes.
+func TestNewest(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	newest := func() map[wire.Identity]string {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
+		defer cancel()
+		seen := map[wire.Identity]string{}
+		err := st.Newest(ctx, func(r *provisioner.Record) error { seen[r.Identity] = r.Attempt; return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return seen
+	}
+	if got := newest(); len(got) != 0 {
+		t.Errorf("of an empty store: %v", got)
+	}
+	a := put(t, s, st, record(web1, "a1"), 0)
+	put(t, s, st, record(web2, "b1"), 0)
+	a = put(t, s, st, record(web1, "a2"), a)
+	a = put(t, s, st, record(web1, "a3"), a)
+	if diff := cmp.Diff(map[wire.Identity]string{web1: "a3", web2: "b1"}, newest()); diff != "" {
+		t.Errorf("Newest (-want +got):\n%s", diff)
+	}
+	errEnough := errors.New("enough")
+	calls := 0
+	if err := st.Newest(s.ctx, func(*provisioner.Record) error { calls++; return errEnough }); !errors.Is(err, errEnough) || calls != 1 {
+		t.Errorf("Newest = %v after %d calls, want the error of the first", err, calls)
+	}
+	// Each look writes in the middle of it: the record that was last moves away
+	// from where the look expects its end.
+	for range 20 {
+		ctx, cancel := context.WithTimeout(s.ctx, 20*time.Second)
+		first := true
+		err := st.Newest(ctx, func(*provisioner.Record) error {
+			if first {
+				first = false
+				a = put(t, s, st, record(web1, wire.NewID()), a)
+			}
+			return nil
+		})
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}

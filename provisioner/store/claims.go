@@ -1,0 +1,84 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// Claims implements [provisioner.ClaimLog]. It asks for one entry after the
+// other: the tail is mostly one or two long, and what answers is the leader of
+// the stream.
+func (s *Store) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.Revision, each func(*provisioner.ClaimEntry, provisioner.Revision) error) error {
+	for next := uint64(after) + 1; ; next++ {
+		m, err := s.nextClaims(ctx, tid, next)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read claims of token %s: %w", tid, err)
+		}
+		next = m.Sequence
+		e, err := decodeClaims(m.Data)
+		if err != nil {
+			return fmt.Errorf("read claims of token %s: sequence %d: %w", tid, next, err)
+		}
+		if err := each(e, provisioner.Revision(next)); err != nil {
+			return err
+		}
+	}
+}
+
+// nextClaims returns the first entry of the token at the sequence or after it,
+// or [jetstream.ErrMsgNotFound].
+func (s *Store) nextClaims(ctx context.Context, tid jwt.TokenID, sequence uint64) (*jetstream.RawStreamMsg, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	return s.claims.GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(subjectClaims+string(tid)))
+}
+
+// decodeClaims decodes one entry and checks it.
+func decodeClaims(data []byte) (*provisioner.ClaimEntry, error) {
+	var e provisioner.ClaimEntry
+	if err := json.Unmarshal(data, &e); err != nil {
+		return nil, err
+	}
+	if err := e.Check(); err != nil {
+		return nil, err
+	}
+	return &e, nil
+}
+
+// AppendClaims implements [provisioner.ClaimLog]. It waits no longer for the
+// acknowledgement than for any other answer, so that there is time to look for
+// the entry when it does not come.
+func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	if err := e.Check(); err != nil {
+		return 0, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	revision, err := s.put(ctx, subjectClaims+string(tid), e, uint64(after))
+	if err != nil {
+		return 0, fmt.Errorf("write claims of token %s: %w", tid, err)
+	}
+	return provisioner.Revision(revision), nil
+}
+
+// AllClaims implements [provisioner.ClaimLog].
+func (s *Store) AllClaims(ctx context.Context, each func(jwt.TokenID, *provisioner.ClaimEntry, provisioner.Revision) error) error {
+	return s.scan(ctx, streamClaims, subjectClaims+"*", jetstream.DeliverAllPolicy, func(m message) error {
+		e, err := decodeClaims(m.data)
+		if err != nil {
+			return fmt.Errorf("sequence %d: %w", m.sequence, err)
+		}
+		return each(jwt.TokenID(strings.TrimPrefix(m.subject, subjectClaims)), e, provisioner.Revision(m.sequence))
+	})
+}

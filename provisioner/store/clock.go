@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// Entries that belong to no identity.
+const (
+	subjectClock = "muster.entry.clock"
+	subjectProbe = "muster.entry.probe"
+)
+
+// ClockMark implements [provisioner.ClockStore].
+func (s *Store) ClockMark(ctx context.Context) (*provisioner.ClockMark, provisioner.Revision, error) {
+	var m provisioner.ClockMark
+	revision, err := s.last(ctx, s.entries, subjectClock, &m)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read clock mark: %w", err)
+	}
+	return &m, provisioner.Revision(revision), nil
+}
+
+// PutClockMark implements [provisioner.ClockStore].
+func (s *Store) PutClockMark(ctx context.Context, m *provisioner.ClockMark, after provisioner.Revision) (provisioner.Revision, error) {
+	revision, err := s.putAnyway(ctx, subjectClock, m, uint64(after))
+	if err != nil {
+		return 0, fmt.Errorf("write clock mark: %w", err)
+	}
+	return provisioner.Revision(revision), nil
+}
+
+// Probe writes something of no meaning, and returns nil once it is on disk: a
+// store that answers reads may have lost its disk. Whoever asks gives ctx a
+// deadline, since a broken one does not answer at all. The error of one that is
+// well and only has no room is [provisioner.ErrStoreFull].
+func (s *Store) Probe(ctx context.Context) error {
+	if _, err := s.js.Publish(ctx, subjectProbe, []byte("{}"), jetstream.WithRetryAttempts(0)); err != nil {
+		return fmt.Errorf("probe store: %w", full(err))
+	}
+	return nil
+}
+
+// reported is how long the store remembers the ids of events, so that one
+// reported twice is kept once. It is what JetStream does by default.
+const reported = 2 * time.Minute
+
+// Report publishes an event and returns nil once the store has it. Reporting an
+// event again, known by its Attempt, adds nothing within [reported].
+//
+// The stream of events acknowledges nothing, since nodes write to it as well
+// (see streams). So the event is looked for instead; if another one of its kind
+// came right behind it, it is not found, and reporting it again is harmless.
+func (s *Store) Report(ctx context.Context, e provisioner.Event) error {
+	b, err := s.cloudEvent(e)
+	if err != nil {
+		return fmt.Errorf("report %s: %w", e.Type, err)
+	}
+	id := e.Attempt
+	if id == "" {
+		id = wire.NewID()
+	}
+	m := &nats.Msg{Subject: eventSubject(e), Data: b, Header: nats.Header{jetstream.MsgIDHeader: {id}}}
+	name := streamEvents
+	if e.Type == provisioner.EventAttempt {
+		name = streamAttempts
+	}
+	stream, err := s.js.Stream(ctx, name)
+	if err == nil {
+		err = s.nc.PublishMsg(m)
+	}
+	if err != nil {
+		return fmt.Errorf("report %s: %w", e.Type, err)
+	}
+	tick := time.NewTicker(reportLook)
+	defer tick.Stop()
+	for {
+		found, err := stream.GetLastMsgForSubject(ctx, m.Subject)
+		if err == nil && found.Header.Get(jetstream.MsgIDHeader) == id {
+			return nil
+		}
+		if err != nil && !errors.Is(err, jetstream.ErrMsgNotFound) {
+			return fmt.Errorf("report %s: %w", e.Type, err)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("report %s: not found in the store: %w", e.Type, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}
+
+// reportLook is how often a report is looked for: it takes a millisecond to
+// arrive.
+const reportLook = 5 * time.Millisecond

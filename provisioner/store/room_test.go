@@ -1,0 +1,43 @@
+package store_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// TestRoomIsHeldBackForRevocations: what lets somebody in is refused, what keeps
+// somebody out is not.
+func TestRoomIsHeldBackForRevocations(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	revision := put(t, s, st, record(web1, "a"), 0)
+	st.SetRoom(1)
+	g := &provisioner.Grant{ID: wire.NewID(), Identity: web2, ExpiresAt: time.Now()}
+	for range 2 { // being refused gives nothing back
+		if _, err := st.Put(s.ctx, record(web2, "b"), 0); !errors.Is(err, provisioner.ErrStoreFull) {
+			t.Errorf("Put = %v, want %v", err, provisioner.ErrStoreFull)
+		}
+		if err := st.PutGrant(s.ctx, g); !errors.Is(err, provisioner.ErrStoreFull) {
+			t.Errorf("PutGrant = %v, want %v", err, provisioner.ErrStoreFull)
+		}
+	}
+	revoked := record(web1, "c")
+	revoked.State = provisioner.StateRevoked
+	if _, err := st.Put(s.ctx, revoked, revision); err != nil {
+		t.Errorf("Put of a revoked node = %v", err)
+	}
+	if err := st.Probe(s.ctx); err != nil {
+		t.Errorf("Probe = %v", err)
+	}
+	st.SetRoom(1 << 20)
+	if _, err := st.Put(s.ctx, record(web2, "b"), 0); err != nil {
+		t.Errorf("Put with room = %v", err)
+	}
+	if err := st.PutGrant(s.ctx, g); err != nil {
+		t.Errorf("PutGrant with room = %v", err)
+	}
+}

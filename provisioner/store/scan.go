@@ -1,0 +1,98 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// A message is one of a stream, as a scan meets it.
+type message struct {
+	subject  string
+	data     []byte
+	sequence uint64
+}
+
+// scan calls each for every message of the stream that the filter covers, in the
+// order in which they were written, or only for the last one of each subject. It
+// stops at the first error of each. Messages that are written meanwhile may or
+// may not be among them.
+func (s *Store) scan(ctx context.Context, stream, filter string, which jetstream.DeliverPolicy, each func(message) error) error {
+	fail := func(err error) error { return fmt.Errorf("scan of %s: %w", stream, err) }
+	consumer, err := s.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: which})
+	if err != nil {
+		return fail(err)
+	}
+	// Of an empty set nothing would ever be delivered.
+	if consumer.CachedInfo().NumPending == 0 {
+		return nil
+	}
+	messages, err := consumer.Messages()
+	if err != nil {
+		return fail(err)
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fail(err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return fail(err)
+		}
+		if err := each(message{m.Subject(), m.Data(), meta.Sequence.Stream}); err != nil {
+			return err
+		}
+		if meta.NumPending == 0 {
+			return nil
+		}
+	}
+}
+
+// decodeRecord decodes a record that was found on its subject.
+func decodeRecord(m message) (*provisioner.Record, error) {
+	var r provisioner.Record
+	if err := errors.Join(json.Unmarshal(m.data, &r), r.Check()); err != nil {
+		return nil, fmt.Errorf("sequence %d: %w", m.sequence, err)
+	}
+	if m.subject != subjectNode+r.Identity.SubjectToken() {
+		return nil, fmt.Errorf("sequence %d: record of %q on %s", m.sequence, r.Identity, m.subject)
+	}
+	return &r, nil
+}
+
+// Records implements [provisioner.TokenNotes].
+func (s *Store) Records(ctx context.Context, each func(*provisioner.Record, provisioner.Revision) error) error {
+	return s.scan(ctx, streamNodes, subjectNode+"*", jetstream.DeliverLastPerSubjectPolicy, func(m message) error {
+		r, err := decodeRecord(m)
+		if err != nil {
+			return err
+		}
+		return each(r, provisioner.Revision(m.sequence))
+	})
+}
+
+// History implements [provisioner.TokenNotes].
+func (s *Store) History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error) {
+	var history []provisioner.Revised
+	err := s.scan(ctx, streamNodes, subjectNode+id.SubjectToken(), jetstream.DeliverAllPolicy, func(m message) error {
+		r, err := decodeRecord(m)
+		if err == nil {
+			history = append(history, provisioner.Revised{Record: r, Revision: provisioner.Revision(m.sequence)})
+		}
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	// A full history may have lost its beginning. One revision that came while
+	// we read may have pushed out one that we have not seen.
+	return history, len(history) < History-1, nil
+}

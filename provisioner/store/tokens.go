@@ -1,0 +1,56 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// NoteToken implements [provisioner.TokenNotes]. The broker keeps the first note
+// of each token and throws later ones away, so the day on which a token was
+// first seen stays.
+func (s *Store) NoteToken(t *provisioner.TokenInfo) {
+	b, err := json.Marshal(t)
+	if err == nil {
+		err = s.take(subjectToken, b)
+	}
+	if err == nil {
+		m := &nats.Msg{Subject: subjectToken + string(t.ID), Data: b, Header: nats.Header{}}
+		m.Header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
+		err = s.nc.PublishMsg(m)
+	}
+	if err != nil {
+		s.log.Warn("note of a token lost", "token_id", t.ID, "err", err)
+	}
+}
+
+// NotedTokens implements [provisioner.TokenNotes].
+func (s *Store) NotedTokens(ctx context.Context, each func(*provisioner.TokenInfo) error) error {
+	return s.scan(ctx, streamEntries, subjectToken+"*", jetstream.DeliverLastPerSubjectPolicy, func(m message) error {
+		var t provisioner.TokenInfo
+		if err := json.Unmarshal(m.data, &t); err != nil {
+			return fmt.Errorf("token on %s: %w", m.subject, err)
+		}
+		return each(&t)
+	})
+}
+
+// NotedToken implements [provisioner.TokenNotes].
+func (s *Store) NotedToken(ctx context.Context, tid jwt.TokenID) (*provisioner.TokenInfo, error) {
+	var t provisioner.TokenInfo
+	_, err := s.last(ctx, s.entries, subjectToken+string(tid), &t)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read note of token %s: %w", tid, err)
+	}
+	return &t, nil
+}

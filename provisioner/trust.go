@@ -1,0 +1,77 @@
+package provisioner
+
+import (
+	"context"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// TrustStore is the part of a [Store] that says whom not to trust any more. The
+// methods that read follow a log: given the place of what was read last, they
+// return what comes next, or nil and 0 if there is nothing.
+type TrustStore interface {
+	RevocationStore
+	SignerStore
+	CRLStore
+
+	// Certificates returns every certificate that the kept history of the record
+	// of id names, each once.
+	Certificates(ctx context.Context, id wire.Identity) ([]*Issued, error)
+
+	// PutGrant writes a grant; it replaces an earlier one for the identity. After
+	// an error it may be written or not.
+	PutGrant(ctx context.Context, g *Grant) error
+}
+
+// A RevocationStore is a log of revocations that only grows.
+type RevocationStore interface {
+	// NextRevocation returns the first entry after the given place. What it
+	// returns has passed [Revocation.Check].
+	NextRevocation(ctx context.Context, after Sequence) (*Revocation, Sequence, error)
+
+	// AppendRevocation writes an entry and returns its place once it is on disk.
+	// After an error it may be written or may yet be; writing it again is
+	// harmless.
+	AppendRevocation(ctx context.Context, r *Revocation) (Sequence, error)
+}
+
+// A SignerStore keeps who may sign tokens, besides provisioners' own
+// configurations.
+type SignerStore interface {
+	// NextSigner returns the first entry after the given place. Of several about
+	// one signer, the last one counts. What it returns has passed
+	// [SignerEntry.Check].
+	NextSigner(ctx context.Context, after Sequence) (*SignerEntry, Sequence, error)
+
+	// PutSigner writes an entry and returns its place once it is on disk. After
+	// an error it may be written or may yet be.
+	PutSigner(ctx context.Context, e *SignerEntry) (Sequence, error)
+}
+
+// A CRLStore keeps the newest CRL of each issuer.
+type CRLStore interface {
+	// CRL returns the newest CRL of the issuer if its revision is later than
+	// after, else nil and 0.
+	CRL(ctx context.Context, issuer string, after Revision) (*CRL, Revision, error)
+
+	// PutCRL writes a CRL, provided that the newest revision of its issuer's is
+	// still after. It returns nil once the write is on disk and [ErrConflict] if
+	// it was not made. After any other error it may be written or may yet be.
+	PutCRL(ctx context.Context, c *CRL, after Revision) (Revision, error)
+}
+
+// CRLSchema is the version of a CRL entry's JSON form.
+const CRLSchema = 1
+
+// A CRL is a signed list of revoked certificates, with what is needed to make
+// the next one.
+type CRL struct {
+	Schema     int       `json:"schema"`
+	Issuer     string    `json:"issuer"` // key identifier, lower-case hex
+	Number     uint64    `json:"number"`
+	DER        []byte    `json:"der"`
+	ThisUpdate time.Time `json:"this_update"`
+	NextUpdate time.Time `json:"next_update"`
+	Through    Sequence  `json:"through"` // the revocations up to this one are covered
+}

@@ -1,0 +1,95 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/keyfile"
+	"muster/internal/wire"
+	"muster/server"
+)
+
+// TestAKeyOpenToOthersIsNotUsed opens a node's key to others: the agent neither
+// uses it nor replaces it, which would cost the node its name, and goes on once
+// the file is closed.
+func TestAKeyOpenToOthersIsNotUsed(t *testing.T) {
+	t.Parallel()
+	for name, conf := range map[string]string{"as it was": "", "an operator says provision = true": "provision = true\n"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			attempt(t, f, cfg, server.EventConnected)
+			if conf != "" {
+				writeFile(t, cfg.ConfFile, conf)
+			}
+			key := filepath.Join(cfg.SSLDir, "private.pem")
+			chmod(t, key, 0o640)
+			before := snapshot(t, cfg)
+			err := runOnce(t, cfg)
+			if !errors.Is(err, server.ErrMode) || !errors.Is(err, keyfile.ErrExposed) || !strings.Contains(err.Error(), "mode 0640 lets others in: chmod 600 "+key) {
+				t.Errorf("Run = %v, want %v and the command to run", err, server.ErrMode)
+			}
+			if diff := cmp.Diff(before, snapshot(t, cfg)); diff != "" {
+				t.Errorf("files (-before +after):\n%s", diff)
+			}
+			if n := len(f.requests()); n != 1 {
+				t.Errorf("%d requests, want the first alone", n)
+			}
+			chmod(t, key, 0o600)
+			f.run(cfg).await(server.EventConnected, 1)
+		})
+	}
+}
+
+// TestAStagedKeyOpenToOthersIsKept: a provisioner may have put it on record.
+func TestAStagedKeyOpenToOthersIsKept(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, 0) })
+	a := f.run(cfg)
+	f.awaitLog("enrollment refused")
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	key := filepath.Join(filepath.Dir(cfg.SSLDir), "."+filepath.Base(cfg.SSLDir)+".next", "private.pem")
+	before := readFile(t, key)
+	chmod(t, key, 0o644)
+	f.set(func() { f.enroll = nil })
+	a = f.run(cfg)
+	f.awaitLog("lets others in", "chmod 600 "+key)
+	if readFile(t, key) != before {
+		t.Error("the key is another")
+	}
+	chmod(t, key, 0o600)
+	a.await(server.EventConfirmed, 1)
+	if got := readFile(t, filepath.Join(cfg.SSLDir, "private.pem")); got != before {
+		t.Error("the node is provisioned with another key than the one that it asked with")
+	}
+}
+
+func chmod(t *testing.T, path string, mode os.FileMode) {
+	t.Helper()
+	if err := os.Chmod(path, mode); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// runOnce runs an agent that is expected to end by itself.
+func runOnce(t *testing.T, cfg server.Config) error {
+	t.Helper()
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	return s.Run(ctx)
+}

@@ -1,0 +1,149 @@
+package server
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"io/fs"
+	"math/big"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// offered returns what an honest provisioner answers a node of this name, and
+// what the node expects.
+func offered(t testing.TB, id wire.Identity) (*wire.Enrolled, expectation) {
+	t.Helper()
+	now := time.Now()
+	key := func() *ecdsa.PrivateKey {
+		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	encode := func(der []byte, err error) string {
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	}
+	rootKey, nodeKey := key(), key()
+	root := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "root"}, NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+	leaf := &x509.Certificate{SerialNumber: big.NewInt(0xab), NotBefore: now.Add(-time.Hour), NotAfter: now.Add(time.Hour), DNSNames: []string{string(id)},
+		URIs:     []*url.URL{{Scheme: "spiffe", Host: "fleet.test", Path: "/node/" + string(id)}},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
+	e := &wire.Enrolled{Serial: "ab",
+		Certificate: encode(x509.CreateCertificate(rand.Reader, leaf, root, nodeKey.Public(), rootKey)),
+		CA:          encode(x509.CreateCertificate(rand.Reader, root, root, rootKey.Public(), rootKey)),
+		Files: wire.Files{Configuration: map[string]string{"identity": string(id)}, ActionPolicies: map[string]string{"rpcutil": "policy default deny\n"},
+			OPAPolicies: map[string]string{"server": "package choria\n"}},
+	}
+	e.Digest = wire.Digest(e.Certificate, e.Files)
+	return e, expectation{identity: id, key: nodeKey, now: func(time.Time) time.Time { return now }}
+}
+
+// FuzzCheckReply has a provisioner that no node should believe change parts of
+// an honest answer. Whatever is accepted has the honest certificate, names files
+// inside of the node's directory only, and leaves its server.conf readable.
+func FuzzCheckReply(f *testing.F) {
+	const id = "web1.example.net"
+	e, want := offered(f, id)
+	if _, _, err := checkReply(e, want); err != nil {
+		f.Fatalf("the honest answer is refused: %v", err)
+	}
+	for _, edit := range []string{
+		`{}`, `{"serial":"AB"}`, `{"serial":"00ab"}`, `{"certificate":""}`, `{"ca":""}`, `{"configuration":{}}`, `{"configuration":{"provision":"true"}}`,
+		`{"configuration":{"identity":"db1.example.net"}}`, `{"configuration":{"a":"b\nc = d"}}`, `{"configuration":{"a b":"c"}}`,
+		`{"action_policies":{"../../etc/cron.d/x":"y"}}`, `{"opa_policies":{".":"y","a/b":"z"}}`, `{"action_policies":{"x\u0000":"y"}}`,
+	} {
+		f.Add([]byte(edit), true)
+	}
+	f.Add([]byte(`{"digest":"00"}`), false)
+	f.Fuzz(func(t *testing.T, edit []byte, rightDigest bool) {
+		b, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var altered wire.Enrolled
+		if err := json.Unmarshal(b, &altered); err != nil {
+			t.Fatal(err)
+		}
+		if json.Unmarshal(edit, &altered) != nil {
+			return
+		}
+		if rightDigest {
+			altered.Digest = wire.Digest(altered.Certificate, altered.Files)
+		}
+		set, creds, err := checkReply(&altered, want)
+		if err != nil {
+			if set != nil || creds != nil || !errors.Is(err, errReply) {
+				t.Fatalf("checkReply = %v, %v, %v, want %v alone", set, creds, err, errReply)
+			}
+			return
+		}
+		if creds.chain[0].DNSNames[0] != id || !samePublicKey(creds.chain[0].PublicKey, want.key.Public()) {
+			t.Fatalf("a certificate of %v", creds.chain[0].DNSNames)
+		}
+		seen := map[string]bool{}
+		for _, file := range set.files {
+			dir := filepath.Dir(file.name)
+			if !filepath.IsLocal(file.name) || filepath.Clean(file.name) != file.name || seen[file.name] ||
+				dir != "." && dir != policyDir && dir != regoDir || strings.ContainsAny(file.name, "\x00\n\\") {
+				t.Fatalf("would write %q", file.name)
+			}
+			seen[file.name] = true
+			if file.name == confName {
+				if c, err := parseConf(file.data); err != nil || c.identity != "" && c.identity != id {
+					t.Fatalf("%s: %+v, %v", confName, c, err)
+				}
+			}
+		}
+	})
+}
+
+// FuzzOwnFiles checks that nothing that lies in an agent's own files panics it:
+// a disk may hold anything after a crash.
+func FuzzOwnFiles(f *testing.F) {
+	e, _ := offered(f, "web1.example.net")
+	f.Add([]byte(e.Certificate + e.CA))
+	f.Add([]byte("2026-03-01T12:00:00Z\n"))
+	f.Add([]byte(`{"code":"busy","at":"2026-03-01T12:00:00Z"}`))
+	f.Add([]byte("127.0.0.1 localhost\n10.0.0.3 web1.example.net web1\n"))
+	path := filepath.Join(f.TempDir(), "file")
+	f.Fuzz(func(t *testing.T, b []byte) {
+		// Cut and written again, ext4 would flush it to disk each time.
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if at := loadClock(path); at.Year() > 9999 {
+			t.Fatalf("clock %v", at)
+		}
+		if last, err := readFailure(path); last != nil && err != nil {
+			t.Fatalf("readFailure = %+v, %v", last, err)
+		}
+		if name := qualify("web1", string(b)); name == "" {
+			t.Fatal("no name")
+		}
+		certificates, err := parseCertificates(string(b))
+		if (err == nil) != (len(certificates) > 0) {
+			t.Fatalf("parseCertificates = %d, %v", len(certificates), err)
+		}
+		scanProvision(b)
+	})
+}

@@ -1,0 +1,630 @@
+package server_test
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+	"muster/server"
+)
+
+const (
+	day  = 24 * time.Hour
+	life = 30 * day // of the first certificate; a renewed one gets 80 days
+)
+
+func (f *fleet) onRenew(m *nats.Msg) {
+	r, err := wire.DecodeRenew(m.Data)
+	if err != nil {
+		f.tb.Errorf("renewal: %v", err)
+		return
+	}
+	f.note(func() { f.renews = append(f.renews, r) })
+	f.mu.Lock()
+	answer := f.renew
+	f.mu.Unlock()
+	if answer == nil {
+		answer = f.renewed
+	}
+	f.reply(m, answer(r))
+}
+
+// renewed answers a renewal as a provisioner does: once it has checked who
+// vouches, with one certificate for each key.
+func (f *fleet) renewed(r *wire.RenewRequest) *wire.Reply {
+	return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.renewal(r)}
+}
+
+func (f *fleet) renewal(r *wire.RenewRequest) *wire.Enrolled {
+	pub, err := x509.ParsePKIXPublicKey(r.Continuity.PublicKey)
+	if err == nil {
+		err = wire.CheckSignature(pub, wire.ContinuityDigest(r.ID, r.Identity, r.CSR), r.Continuity.Signature)
+	}
+	if err != nil {
+		f.tb.Errorf("continuity of a renewal: %v", err)
+	}
+	key := r.Identity + string(r.CSR)
+	f.mu.Lock()
+	given := f.given[key]
+	f.mu.Unlock()
+	if given != nil {
+		again := *given
+		return &again
+	}
+	e := f.enrolled(&wire.EnrollRequest{Identity: r.Identity, CSR: r.CSR}, func(c *ca.Request, e *wire.Enrolled) {
+		c.TTL = 80 * day
+		e.Files = wire.Files{
+			Configuration:  map[string]string{"generation": "new", "brokers": f.url()},
+			ActionPolicies: map[string]string{"new": "policy default deny\n"},
+			OPAPolicies:    map[string]string{"new": "package new\n"},
+		}
+	})
+	f.set(func() { f.given[key] = e })
+	again := *e
+	return &again
+}
+
+// renewals returns the renewals asked for so far.
+func (f *fleet) renewals() []*wire.RenewRequest {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.renews)
+}
+
+// member provisions a node and stops its agent. What it returns runs an agent
+// that much later.
+func (f *fleet) member(t *testing.T, cfg server.Config) (at func(later time.Duration) server.Config, serial string) {
+	t.Helper()
+	a := f.run(cfg)
+	serial = a.await(server.EventConfirmed, 1).Serial
+	a.await(server.EventConnected, 1)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	return func(later time.Duration) server.Config {
+		c := cfg
+		c.Now = func() time.Time { return time.Now().Add(later) }
+		return c
+	}, serial
+}
+
+func TestACertificateIsRenewedAtTwoThirdsOfItsLife(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.FactsFile = filepath.Join(t.TempDir(), "facts.json")
+	writeFile(t, cfg.FactsFile, `{"role":"web"}`)
+	at, first := f.member(t, cfg)
+	key := readFile(t, filepath.Join(cfg.SSLDir, "private.pem"))
+
+	// A node that still holds an enrollment's stage, called off, has no use for it.
+	writeFile(t, filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.next", "staged"), "")
+	writeFile(t, filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.next", "private.pem"), key)
+	a := f.run(at(life*2/3 + life/12))
+	second := a.await(server.EventConfirmed, 1).Serial
+	a.await(server.EventConnected, 2)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if second == first {
+		t.Error("the certificate is the one before")
+	}
+	if got := readFile(t, filepath.Join(cfg.SSLDir, "private.pem")); got == key {
+		t.Error("the key is the one before")
+	}
+	f.checkNew(t, snapshot(t, cfg), false)
+	f.checkTidy(t, cfg)
+	renewals, confirms := f.renewals(), f.confirmations()
+	if len(renewals) != 1 || len(confirms) != 2 || confirms[1].Serial != second || len(f.requests()) != 1 {
+		t.Fatalf("%d renewals, confirmations %+v, %d enrollments", len(renewals), confirms, len(f.requests()))
+	}
+	r := renewals[0]
+	if r.Identity != cfg.Identity || string(r.Facts) != `{"role":"web"}` || r.Agent != "muster-server 1.2.3" || r.Boot == "" || r.ID == "" {
+		t.Errorf("renewal = %+v", r)
+	}
+	if n := f.countLog("certificate renewed", "serial="+second); n != 1 {
+		t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+	}
+	a = f.run(at(life*2/3 + life/12))
+	if c := a.await(server.EventConnected, 1); c.Serial != second {
+		t.Errorf("after a restart connected with %s, want %s", c.Serial, second)
+	}
+	if n := len(f.renewals()); n != 1 {
+		t.Errorf("%d renewals, want no more: it has a life of 80 days", n)
+	}
+}
+
+// TestWhenACertificateIsRenewed is the schedule, at both ends of the jitter and
+// for certificates of minutes.
+func TestWhenACertificateIsRenewed(t *testing.T) {
+	t.Parallel()
+	issued := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	tests := map[string]struct {
+		life time.Duration
+		part float64
+		want time.Duration // after it was issued
+	}{
+		"30 days, no jitter": {life, 0, 20 * day},
+		"30 days, half":      {life, 0.5, 20*day + 30*time.Hour},
+		"30 days, all of it": {life, 1, 22*day + 12*time.Hour},
+		"an hour":            {time.Hour, 0, 40 * time.Minute},
+		"a minute":           {time.Minute, 0, 40 * time.Second},
+		"a minute, jitter":   {time.Minute, 1, 45 * time.Second},
+	}
+	for name, tt := range tests {
+		leaf := &x509.Certificate{NotBefore: issued.Add(-ca.Backdate), NotAfter: issued.Add(tt.life)}
+		if got := server.RenewAt(leaf, tt.part).Sub(issued); got != tt.want {
+			t.Errorf("%s: renewed after %v, want %v", name, got, tt.want)
+		}
+	}
+	// Backdated by another authority, or not at all: never before it begins.
+	leaf := &x509.Certificate{NotBefore: issued, NotAfter: issued.Add(4 * time.Minute)}
+	if got := server.RenewAt(leaf, 0).Sub(issued); got != 160*time.Second {
+		t.Errorf("four minutes in all: renewed after %v, want %v", got, 160*time.Second)
+	}
+}
+
+// TestNothingIsRenewedEarly runs an agent a moment before it is due, and moves
+// the clock while it runs.
+func TestNothingIsRenewedEarly(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.AliveInterval = 10 * time.Millisecond // the saved clock follows
+	cfg.Rand = func() float64 { return 0.5 }
+	at, _ := f.member(t, cfg)
+	due := life*2/3 + life/24
+	a := f.run(at(due - time.Minute))
+	a.await(server.EventConnected, 1)
+	f.await("a few rounds of duty", func() bool { return len(f.lifecycle("alive")) > 5 })
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.renewals()); n != 0 {
+		t.Fatalf("%d renewals before it is due", n)
+	}
+	f.run(at(due+time.Minute)).await(server.EventConfirmed, 1)
+}
+
+// TestRefusedRenewals expects the node to work on with what it has, and to be
+// heard of once.
+func TestRefusedRenewals(t *testing.T) {
+	t.Parallel()
+	refused := func(code wire.Code) func(f *fleet) func(*wire.RenewRequest) *wire.Reply {
+		return func(*fleet) func(*wire.RenewRequest) *wire.Reply {
+			return func(r *wire.RenewRequest) *wire.Reply {
+				return refuse(code, time.Millisecond)(&wire.EnrollRequest{ID: r.ID})
+			}
+		}
+	}
+	altered := func(edit func(*wire.Enrolled)) func(f *fleet) func(*wire.RenewRequest) *wire.Reply {
+		return func(f *fleet) func(*wire.RenewRequest) *wire.Reply {
+			return func(r *wire.RenewRequest) *wire.Reply {
+				e := f.renewal(r)
+				edit(e)
+				return &wire.Reply{ID: r.ID, Enrolled: e}
+			}
+		}
+	}
+	tests := map[string]struct {
+		answer func(f *fleet) func(*wire.RenewRequest) *wire.Reply
+		kind   server.EventKind
+		logged string
+	}{
+		"denied":        {refused(wire.CodeDenied), server.EventRefused, "denied"},
+		"told to stop":  {refused(wire.CodeShutdown), server.EventRefused, "shutdown"},
+		"not a session": {refused(wire.CodeRenewSession), server.EventRefused, "renew_session"},
+		"a confirmation": {func(*fleet) func(*wire.RenewRequest) *wire.Reply {
+			return func(r *wire.RenewRequest) *wire.Reply {
+				return accept(&wire.Applied{ID: r.ID, Serial: "1"})
+			}
+		}, server.EventFailed, "want a certificate"},
+		"another key's certificate": {func(f *fleet) func(*wire.RenewRequest) *wire.Reply {
+			return func(r *wire.RenewRequest) *wire.Reply {
+				return &wire.Reply{ID: r.ID, Enrolled: f.enrolled(f.requests()[0], nil)}
+			}
+		}, server.EventFailed, "another key"},
+		"another digest": {altered(func(e *wire.Enrolled) { e.Digest = strings.Repeat("0", 64) }), server.EventFailed, "digest"},
+		"an authority that the token does not pin": {func(f *fleet) func(*wire.RenewRequest) *wire.Reply {
+			other := newFleet(f.tb)
+			return func(r *wire.RenewRequest) *wire.Reply {
+				return &wire.Reply{ID: r.ID, Enrolled: other.renewal(r)}
+			}
+		}, server.EventFailed, "pins"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			c := f.claims()
+			if err := c.SetLimits(limits(f.authority.Fingerprint(), "")); err != nil {
+				t.Fatal(err)
+			}
+			writeToken(t, cfg.TokenFile, c)
+			at, _ := f.member(t, cfg)
+			before := snapshot(t, cfg)
+			answer := tt.answer(f)
+			f.set(func() { f.renew = answer })
+			a := f.run(at(life * 3 / 4))
+			a.await(tt.kind, 3)
+			if n := f.countLog("certificate not renewed", tt.logged); n != 1 {
+				t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+			}
+			for name, text := range snapshot(t, cfg) {
+				if before[name] != text {
+					t.Errorf("%s has changed", name)
+				}
+			}
+			renewals := f.renewals()
+			for _, r := range renewals {
+				if !bytes.Equal(r.CSR, renewals[0].CSR) {
+					t.Error("another key or certificate request at the next try")
+				}
+			}
+			f.set(func() { f.renew = nil })
+			a.await(server.EventConfirmed, 1)
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+			f.checkNew(t, snapshot(t, cfg), false)
+		})
+	}
+}
+
+// TestARenewalBringsNoForeignRoot answers nodes whose token is gone, or pins
+// nothing, with roots that they do not have yet: what may come is what those in
+// force vouch for.
+func TestARenewalBringsNoForeignRoot(t *testing.T) {
+	t.Parallel()
+	other := newFleet(t)
+	rolled, err := ca.Roll(ca.RollConfig{Root: other.made.Root, RootKey: other.made.RootKey, TrustDomain: trustDomain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]func(f *fleet, e *wire.Enrolled, r *wire.RenewRequest) *wire.Enrolled{
+		"alone": func(_ *fleet, _ *wire.Enrolled, r *wire.RenewRequest) *wire.Enrolled { return other.renewal(r) },
+		"beside the one in force": func(f *fleet, e *wire.Enrolled, _ *wire.RenewRequest) *wire.Enrolled {
+			e.CA += other.authority.RootsPEM()
+			return e
+		},
+		"with words of its own": func(f *fleet, e *wire.Enrolled, _ *wire.RenewRequest) *wire.Enrolled {
+			e.CA = encodePEM(rolled.Root, other.made.Root, rolled.Cross[0], rolled.Cross[1]) + f.authority.RootsPEM()
+			return e
+		},
+	}
+	for name, foreign := range tests {
+		for _, gone := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, token gone %t", name, gone), func(t *testing.T) {
+				t.Parallel()
+				f := newFleet(t)
+				cfg := f.node("web1.example.net")
+				at, _ := f.member(t, cfg)
+				if gone {
+					if err := os.Remove(cfg.TokenFile); err != nil {
+						t.Fatal(err)
+					}
+				}
+				before := snapshot(t, cfg)
+				f.set(func() {
+					f.renew = func(r *wire.RenewRequest) *wire.Reply {
+						return &wire.Reply{ID: r.ID, Enrolled: foreign(f, f.renewal(r), r)}
+					}
+				})
+				a := f.run(at(life * 3 / 4))
+				a.await(server.EventFailed, 2)
+				if n := f.countLog("certificate not renewed", "is none that the node trusts"); n != 1 {
+					t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+				}
+				if err := a.stop(); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(before, snapshot(t, cfg)); diff != "" {
+					t.Errorf("files have changed (-was +is):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// TestARenewalBringsARolledRoot answers a node whose token is gone with a root
+// that the one in force vouches for.
+func TestARenewalBringsARolledRoot(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	rolled, err := ca.Roll(ca.RollConfig{Root: f.made.Root, RootKey: f.made.RootKey, TrustDomain: trustDomain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := ca.New(ca.Config{Root: rolled.Root, Issuing: rolled.Issuing, Key: rolled.IssuingKey, TrustDomain: trustDomain,
+		Previous: []ca.Previous{{Root: f.made.Root, Issuing: f.made.Issuing, Cross: rolled.Cross}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := f.node("web1.example.net")
+	at, _ := f.member(t, cfg)
+	if err := os.Remove(cfg.TokenFile); err != nil {
+		t.Fatal(err)
+	}
+	f.stop()
+	f.serverTLS.ClientCAs = next.Roots()
+	f.authority = next
+	f.start()
+	f.set(func() {
+		f.renew = func(r *wire.RenewRequest) *wire.Reply {
+			e := f.renewal(r)
+			e.CA = next.TrustPEM()
+			return &wire.Reply{ID: r.ID, Enrolled: e}
+		}
+	})
+	a := f.run(at(life * 3 / 4))
+	a.await(server.EventConfirmed, 1)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := readFile(t, filepath.Join(cfg.SSLDir, "ca.pem")); got != next.RootsPEM() {
+		t.Errorf("roots = %s, want both", got)
+	}
+}
+
+// encodePEM returns certificates in PEM.
+func encodePEM(certs ...*x509.Certificate) string {
+	var b strings.Builder
+	for _, c := range certs {
+		_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}) // a Builder takes everything
+	}
+	return b.String()
+}
+
+// TestALostReplyIsAskedForAgain loses the answer, with and without the
+// connection, to the renewal and to its confirmation.
+func TestALostReplyIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	cut := func(t *testing.T, f *fleet) {
+		conns, err := f.broker.Connz(&natsserver.ConnzOptions{})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		for _, c := range conns.Conns {
+			if c.NumSubs <= 1 { // the provisioner has one for each subject
+				_ = f.broker.DisconnectClientByID(c.Cid)
+			}
+		}
+	}
+	for _, step := range []string{"renewal", "confirmation"} {
+		for how, lose := range map[string]func(*testing.T, *fleet){"silently": func(*testing.T, *fleet) {}, "with the connection": cut} {
+			t.Run(step+" "+how, func(t *testing.T) {
+				t.Parallel()
+				f := newFleet(t)
+				cfg := f.node("web1.example.net")
+				cfg.RequestTimeout = 200 * time.Millisecond
+				at, first := f.member(t, cfg)
+				lost := 0
+				f.set(func() {
+					if step == "renewal" {
+						f.renew = func(r *wire.RenewRequest) *wire.Reply {
+							if lost++; lost == 1 {
+								lose(t, f)
+								return nil
+							}
+							return f.renewed(r)
+						}
+						return
+					}
+					f.applied = func(a *wire.Applied) *wire.Reply {
+						if lost++; lost == 1 {
+							lose(t, f)
+							return nil
+						}
+						return accept(a)
+					}
+				})
+				a := f.run(at(life * 3 / 4))
+				if got := a.await(server.EventConfirmed, 1).Serial; got == first {
+					t.Error("the certificate is the one before")
+				}
+				if err := a.stop(); err != nil {
+					t.Fatal(err)
+				}
+				f.checkNew(t, snapshot(t, cfg), false)
+				f.checkTidy(t, cfg)
+				if n := len(f.requests()); n != 1 {
+					t.Errorf("%d enrollments, want the first alone", n)
+				}
+			})
+		}
+	}
+}
+
+// TestKilledWhileRenewing kills the agent after each step of a renewal. The
+// next one ends with the new set, and has asked for nothing but the same again.
+func TestKilledWhileRenewing(t *testing.T) {
+	t.Parallel()
+	for _, withoutExchange := range []bool{false, true} {
+		t.Run(fmt.Sprintf("without exchange: %v", withoutExchange), func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			prepare := func(t *testing.T) (server.Config, job) {
+				cfg := f.node("web1.example.net")
+				j := job{TokenFile: cfg.TokenFile, ConfFile: cfg.ConfFile, SSLDir: cfg.SSLDir, Identity: cfg.Identity,
+					WithoutExchange: withoutExchange, Later: life * 3 / 4, Until: server.EventConfirmed}
+				if withoutExchange {
+					cfg.WithoutExchange()
+				}
+				at, _ := f.member(t, cfg)
+				return at(life * 3 / 4), j
+			}
+			cfg, _ := prepare(t)
+			var steps []string
+			cfg.SetSteps(func(name string) { steps = append(steps, name) })
+			a := f.run(cfg)
+			a.await(server.EventConfirmed, 1)
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if len(steps) < 15 || !slices.Contains(steps, "renewal answered") || !slices.Contains(steps, "switched") {
+				t.Fatalf("steps = %q", steps)
+			}
+			for i, step := range steps {
+				occurrence := 1
+				for _, earlier := range steps[:i] {
+					if earlier == step {
+						occurrence++
+					}
+				}
+				if step == "clock saved" && occurrence > 1 {
+					continue // happens only if a second has passed
+				}
+				t.Run(fmt.Sprintf("%02d after %s", i+1, step), func(t *testing.T) {
+					cfg, j := prepare(t)
+					j.KillAfter, j.Occurrence = step, occurrence
+					f.killRenewal(t, cfg, j)
+				})
+			}
+		})
+	}
+}
+
+func (f *fleet) killRenewal(t *testing.T, cfg server.Config, j job) {
+	before := snapshot(t, cfg)
+	f.set(func() { f.renews, f.enrolls = nil, nil })
+	cmd, stderr := startChild(t, j)
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+		t.Fatalf("child ended with %v, want it killed; it said:\n%s", err, stderr.String())
+	}
+	shows := snapshot(t, cfg)
+	switch {
+	case j.WithoutExchange && j.KillAfter == "moved away":
+		if len(shows) > 0 {
+			t.Errorf("between the renames there is %q", shows)
+		}
+	case strings.Contains(shows["CONF"], "generation = new"):
+		f.checkNew(t, shows, false)
+	case shows["private.pem"] != before["private.pem"] || shows["certificate.pem"] != before["certificate.pem"] || shows["CONF"] != before["CONF"]:
+		t.Errorf("neither the old set nor the new: %q", shows)
+	}
+	a := f.run(cfg)
+	a.await(server.EventConnected, 1)
+	f.await("the new set, confirmed", func() bool {
+		_, err := os.Stat(filepath.Join(cfg.SSLDir, "applied.json"))
+		return err != nil && strings.Contains(readFile(t, cfg.ConfFile), "generation = new")
+	})
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.checkNew(t, snapshot(t, cfg), false)
+	f.checkTidy(t, cfg)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.renews {
+		if !bytes.Equal(r.CSR, f.renews[0].CSR) {
+			t.Error("another key or certificate request after the restart")
+		}
+	}
+	if len(f.enrolls) > 0 {
+		t.Error("the node enrolled again")
+	}
+}
+
+// TestACertificateThatEndsDuringItsRenewal has the node fall back to its token,
+// with the key that it was about to change to, and the word of the one it has.
+func TestACertificateThatEndsDuringItsRenewal(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.RequestTimeout = 50 * time.Millisecond
+	at, _ := f.member(t, cfg)
+	old := readFile(t, filepath.Join(cfg.SSLDir, "private.pem"))
+	f.set(func() { f.renew = func(*wire.RenewRequest) *wire.Reply { return nil } })
+	a := f.run(at(life * 3 / 4))
+	f.await("a renewal", func() bool { return len(f.renews) > 0 })
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	later := at(life + day)
+	f.set(func() { f.ttl = 80 * day })
+	a = f.run(later)
+	a.await(server.EventConfirmed, 1)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	requests := f.requests()
+	last := requests[len(requests)-1]
+	if !bytes.Equal(last.CSR, f.renewals()[0].CSR) {
+		t.Error("it enrolled with another key than it asked to be renewed to")
+	}
+	if last.Continuity == nil {
+		t.Fatal("the key that it held does not vouch for the new one")
+	}
+	block, _ := pem.Decode([]byte(old))
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pub, err := x509.ParsePKIXPublicKey(last.Continuity.PublicKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := wire.CheckSignature(pub, wire.ContinuityDigest(last.ID, last.Identity, last.CSR), last.Continuity.Signature); err != nil {
+		t.Error(err)
+	}
+	spki, err := x509.MarshalPKIXPublicKey(key.(crypto.Signer).Public())
+	if err != nil || !bytes.Equal(spki, last.Continuity.PublicKey) {
+		t.Errorf("another key than the one in force vouches (%v)", err)
+	}
+	if requests[0].Continuity != nil {
+		t.Errorf("the first enrollment has %+v", requests[0].Continuity)
+	}
+}
+
+// TestABegunRenewalIsGoneOnWithAtOnce restarts the agent between request and
+// reply: whatever its certificate's turn is by the new agent's dice, the
+// provisioner may have answered.
+func TestABegunRenewalIsGoneOnWithAtOnce(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.RequestTimeout = 50 * time.Millisecond
+	at, _ := f.member(t, cfg)
+	f.set(func() { f.renew = func(*wire.RenewRequest) *wire.Reply { return nil } })
+	early := at(life*2/3 + time.Hour)
+	early.Rand = func() float64 { return 0 }
+	a := f.run(early)
+	f.await("a renewal", func() bool { return len(f.renews) > 0 })
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.set(func() { f.renew = nil })
+	before := len(f.renewals())
+	early.Rand = func() float64 { return 0.99 }
+	a = f.run(early)
+	a.await(server.EventConfirmed, 1)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if r := f.renewals(); !bytes.Equal(r[before].CSR, r[0].CSR) {
+		t.Error("another key or certificate request after the restart")
+	}
+	f.checkNew(t, snapshot(t, cfg), false)
+	f.checkTidy(t, cfg)
+}

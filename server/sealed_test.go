@@ -1,0 +1,306 @@
+package server_test
+
+import (
+	"crypto/x509"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"muster/internal/seal"
+	"muster/internal/wire"
+	"muster/server"
+)
+
+// seal gives the fleet a seal key, and cfg a token that is to be sealed to it.
+func (f *fleet) seal(cfg server.Config) server.Config {
+	f.tb.Helper()
+	key, err := seal.GenerateKey()
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	opener, err := seal.NewOpener(key)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	f.set(func() { f.opener, f.sealers = opener, make(map[*nats.Msg]*seal.ReplySealer) })
+	c := f.claims()
+	c.Username, c.Password = "choria", "password-for-the-broker"
+	if err := c.SetLimits(limits("", key.Public().String())); err != nil {
+		f.tb.Fatal(err)
+	}
+	writeToken(f.tb, cfg.TokenFile, c)
+	return cfg
+}
+
+// opened returns the plain message in m, and remembers how to answer it.
+func (f *fleet) opened(m *nats.Msg) []byte {
+	f.mu.Lock()
+	opener := f.opener
+	f.mu.Unlock()
+	e, err := wire.Open(m.Data, wire.MaxMessageBytes)
+	if err != nil || !e.Sealed || opener == nil {
+		return m.Data
+	}
+	open := opener.OpenRequest
+	if m.Subject == wire.SubjectApplied {
+		open = opener.OpenApplied
+	}
+	message, sealer, err := open(e)
+	if err != nil {
+		return m.Data
+	}
+	f.set(func() { f.sealers[m] = sealer })
+	return message
+}
+
+// replySealed answers a message that came sealed, and reports whether it did. A
+// nil reply leaves it at what is said in plain.
+func (f *fleet) replySealed(m *nats.Msg, r *wire.Reply) bool {
+	f.mu.Lock()
+	sealer, inPlain := f.sealers[m], f.inPlain
+	f.mu.Unlock()
+	if sealer == nil {
+		return false
+	}
+	var all [][]byte
+	for _, r := range inPlain {
+		b, err := wire.Encode(r)
+		if err != nil {
+			f.tb.Error(err)
+		}
+		all = append(all, b)
+	}
+	if r != nil {
+		b, err := sealer.EncodeReply(r)
+		if err != nil {
+			f.tb.Error(err)
+		}
+		all = append(all, b)
+	}
+	for _, b := range all {
+		_ = m.Respond(b) // the node may have gone
+	}
+	return true
+}
+
+// TestSealedMode enrolls sealed, on two connections, and looks at what the agent
+// presented on each; then it confirms in normal mode, where nothing is sealed.
+func TestSealedMode(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.seal(f.node("web1.example.net"))
+	tries := 0
+	f.set(func() {
+		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
+			if tries++; tries == 1 {
+				return refuse(wire.CodeDeferred, time.Millisecond)(r)
+			}
+			return f.issue(r)
+		}
+		f.applied = func(*wire.Applied) *wire.Reply { return nil } // until normal mode
+	})
+	cfg.RequestTimeout = 200 * time.Millisecond
+	a := f.run(cfg)
+	a.await(server.EventConnected, 1)
+	f.set(func() { f.applied = accept })
+	a.await(server.EventConfirmed, 1)
+
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.enrolls) != 2 {
+		t.Fatalf("%d requests, want 2", len(f.enrolls))
+	}
+	used := map[string]bool{}
+	for i, r := range f.enrolls {
+		c := f.connects[i]
+		token, nkey, err := f.opener.OpenToken(c.Token)
+		if err != nil || token != r.Token || nkey != c.Nkey || nkey != r.Nkey {
+			t.Errorf("connection %d presents nkey %s, and sealed %s with the token; the request says %s: %v", i, c.Nkey, nkey, r.Nkey, err)
+		}
+		if !nkeys.IsValidPublicUserKey(nkey) || c.Sig == "" || c.Username != "" || c.Password != "" {
+			t.Errorf("connection %d presents nkey %s, user %q", i, nkey, c.Username)
+		}
+		if used[nkey] || used[c.Name] || used[c.Token] {
+			t.Errorf("connection %d uses something again", i)
+		}
+		used[nkey], used[c.Name], used[c.Token] = true, true, true
+	}
+	if len(f.sealers) < 3 {
+		t.Errorf("%d messages were sealed, want both requests and the confirmations before normal mode", len(f.sealers))
+	}
+	if c := f.connects[len(f.connects)-1]; c.Token != "" || c.Nkey != "" {
+		t.Errorf("in normal mode the agent presents nkey %q", c.Nkey)
+	}
+	if text := readFile(t, cfg.TokenFile); f.countLogLocked(strings.TrimSpace(text)) > 0 {
+		t.Error("the token is in the log")
+	}
+}
+
+// countLogLocked counts the lines of the log that hold text.
+func (f *fleet) countLogLocked(text string) int { return strings.Count(f.log.String(), text) }
+
+// TestSealedConfirmation confirms over the connection of the enrollment, once.
+func TestSealedConfirmation(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	a := f.run(f.seal(f.node("web1.example.net")))
+	a.await(server.EventConfirmed, 1)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.confirms) != 1 || len(f.sealers) != 2 {
+		t.Errorf("%d confirmations and %d sealed messages, want 1 and 2", len(f.confirms), len(f.sealers))
+	}
+}
+
+// TestPlainRepliesOnlySlowTheNode answers sealed requests in plain, with all
+// that a node in plain mode would obey.
+func TestPlainRepliesOnlySlowTheNode(t *testing.T) {
+	t.Parallel()
+	refusal := func(code wire.Code, after time.Duration) *wire.Reply {
+		return &wire.Reply{Installation: "evil", Refusal: &wire.Refusal{Code: code, Message: "no", RetryAfter: after.Milliseconds()}}
+	}
+	tests := map[string]struct {
+		replies []*wire.Reply
+		says    string // of the next try
+	}{
+		"refusals that would end it": {[]*wire.Reply{refusal(wire.CodeShutdown, time.Millisecond)}, "it says"},
+		"a confirmation":             {[]*wire.Reply{{ID: "x", Installation: "evil", Applied: &wire.Accepted{Serial: "1"}}}, "message is not sealed"},
+		"a wait":                     {[]*wire.Reply{refusal(wire.CodeBusy, 10*time.Minute)}, "retry_in=10m0s"},
+		"a wait beyond the cap":      {[]*wire.Reply{refusal(wire.CodeBusy, 100*time.Hour)}, "retry_in=1h0m0s"},
+		"the longest of several":     {[]*wire.Reply{refusal(wire.CodeBusy, time.Minute), refusal(wire.CodeBusy, 7*time.Minute), refusal(wire.CodeBusy, time.Second)}, "retry_in=7m0s"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.seal(f.node("web1.example.net"))
+			cfg.RequestTimeout = 100 * time.Millisecond
+			f.set(func() {
+				f.inPlain = tt.replies
+				f.enroll = func(*wire.EnrollRequest) *wire.Reply { return nil }
+			})
+			a := f.run(cfg)
+			a.await(server.EventFailed, 1)
+			f.awaitLog("enrollment failed", tt.says, "a reply that is not sealed is not believed")
+			// The real one counts when it comes, whatever was said before it.
+			f.set(func() { f.enroll = nil })
+			writeFile(t, cfg.TokenFile, readFile(t, cfg.TokenFile)) // ends the wait
+			a.await(server.EventConfirmed, 1)
+		})
+	}
+}
+
+// TestARealReplyForgetsTheSlowing sends a plain `busy` before the real refusal:
+// the node waits as long as the real one says.
+func TestARealReplyForgetsTheSlowing(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.seal(f.node("web1.example.net"))
+	f.set(func() {
+		f.inPlain = []*wire.Reply{{Installation: "evil", Refusal: &wire.Refusal{Code: wire.CodeBusy, RetryAfter: time.Hour.Milliseconds()}}}
+		f.enroll = refuse(wire.CodeDeferred, time.Millisecond)
+	})
+	a := f.run(cfg)
+	a.await(server.EventRefused, 3)
+	f.set(func() { f.enroll = nil })
+	a.await(server.EventConfirmed, 1)
+}
+
+// TestRepliesToOthersDoNotOpen answers a request with what was sealed for
+// another one.
+func TestRepliesToOthersDoNotOpen(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.seal(f.node("web1.example.net"))
+	cfg.RequestTimeout = 100 * time.Millisecond
+	f.set(func() { f.enroll = func(*wire.EnrollRequest) *wire.Reply { return nil } })
+	a := f.run(cfg)
+	a.await(server.EventFailed, 1)
+	var first *seal.ReplySealer
+	f.set(func() {
+		for _, s := range f.sealers {
+			first = s
+		}
+		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
+			reply := f.issue(r)
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			for m := range f.sealers {
+				f.sealers[m] = first // a good answer, sealed for the first request
+			}
+			return reply
+		}
+	})
+	a.await(server.EventFailed, 3)
+	if n := f.countLog("enrollment failed", "does not open"); n == 0 {
+		t.Errorf("log:\n%s", f.log.String())
+	}
+	f.set(func() { f.enroll = nil })
+	a.await(server.EventConfirmed, 1)
+}
+
+// TestASealedTokenThatIsRefusedIsExplained by the agent and by its doctor, and is
+// never shown in another way.
+func TestASealedTokenThatIsRefusedIsExplained(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.seal(f.node("web1.example.net"))
+	f.set(func() { f.admit = func(string, *x509.Certificate) bool { return false } })
+	a := f.run(cfg)
+	a.await(server.EventFailed, 3)
+	if n := f.countLog("enrollment failed", "Authorization Violation", "does not hold the key to which the token is sealed", "--seal of this fleet"); n != 1 {
+		t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+	}
+	findings, err := server.Doctor(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s := finding(findings, "connection"); s.Status != server.StatusFail || !strings.Contains(s.Remedy, "does not hold the key") {
+		t.Errorf("doctor: %+v", s)
+	}
+	f.mu.Lock()
+	for _, c := range f.connects {
+		if !seal.IsSealedToken(c.Token) {
+			t.Errorf("presented %.20q", c.Token)
+		}
+	}
+	f.mu.Unlock()
+	f.set(func() { f.admit = nil })
+	a.await(server.EventConfirmed, 1)
+}
+
+// TestTheDoctorSpeaksSealed checks a node that has not enrolled.
+func TestTheDoctorSpeaksSealed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.seal(f.node("web1.example.net"))
+	f.set(func() {
+		f.admit = func(token string, _ *x509.Certificate) bool {
+			_, _, err := f.opener.OpenToken(token)
+			return err == nil
+		}
+	})
+	findings, err := server.Doctor(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for what, detail := range map[string]string{"connection": "admits this node with the sealed token", "sealing": "who holds the seal key"} {
+		if s := finding(findings, what); s.Status != server.StatusOK || !strings.Contains(s.Detail, detail) {
+			t.Errorf("%s: %+v", what, s)
+		}
+	}
+}
+
+// finding returns the last finding about something.
+func finding(findings []server.Finding, what string) server.Finding {
+	found := server.Finding{What: what, Detail: "none"}
+	for _, s := range findings {
+		if s.What == what {
+			found = s
+		}
+	}
+	return found
+}

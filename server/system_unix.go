@@ -27,7 +27,12 @@ func lockFile(path string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	return func() { _ = f.Close() }, nil
+	return func() {
+		// Before closing: a child process that is being started has the file open,
+		// too, until it runs its program.
+		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+		_ = f.Close()
+	}, nil
 }
 
 // device returns the device that a file is on.

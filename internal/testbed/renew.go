@@ -1,6 +1,7 @@
 package testbed
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"time"
@@ -30,17 +31,30 @@ func (f *Fleet) DialFleet(n *simnode.Node, e *wire.Enrolled) *nats.Conn {
 // connection of its own, and returns the reply.
 func (f *Fleet) AskRenew(n *simnode.Node, e *wire.Enrolled, next *simnode.Node) *wire.Reply {
 	f.t.Helper()
-	nc := f.DialFleet(n, e)
-	defer nc.Close()
 	request, err := n.Renewal(next)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	r, err := simnode.Renew(f.Context(), nc, request)
-	if err != nil {
-		f.t.Fatalf("renew %s: %v", n.Identity, err)
+	return f.overFleet(n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Renew(f.Context(), nc, request) })
+}
+
+// overFleet asks over a new connection of n to the fleet, and over another one
+// if that is dropped meanwhile, as an agent does: who follows an entry about an
+// identity drops its connections, also those of who has the name since.
+func (f *Fleet) overFleet(n *simnode.Node, e *wire.Enrolled, ask func(*nats.Conn) (*wire.Reply, error)) *wire.Reply {
+	f.t.Helper()
+	for {
+		nc := f.DialFleet(n, e)
+		r, err := ask(nc)
+		nc.Close()
+		if errors.Is(err, nats.ErrConnectionClosed) && f.Context().Err() == nil {
+			continue
+		}
+		if err != nil {
+			f.t.Fatalf("%s: %v", n.Identity, err)
+		}
+		return r
 	}
-	return r
 }
 
 // Renew renews to a new key and fails the test if that is refused. It returns
@@ -74,17 +88,11 @@ func (f *Fleet) Admits(identity, serial string) bool {
 // fleet, as an agent does after a renewal, and returns the reply.
 func (f *Fleet) AppliedOverFleet(n *simnode.Node, e *wire.Enrolled) *wire.Reply {
 	f.t.Helper()
-	nc := f.DialFleet(n, e)
-	defer nc.Close()
 	a, err := n.Confirm(e)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	r, err := simnode.Apply(f.Context(), nc, a)
-	if err != nil {
-		f.t.Fatalf("applied %s: %v", n.Identity, err)
-	}
-	return r
+	return f.overFleet(n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Apply(f.Context(), nc, a) })
 }
 
 // Watchful makes an agent look at what is due far more often than agents do,

@@ -193,7 +193,9 @@ func (j *Journal) Close() error {
 	}
 	f := j.file
 	j.file = nil
-	return f.Close()
+	// Before closing: a child process that is being started has the file open,
+	// too, until it runs its program.
+	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }
 
 // read calls each for every entry, and returns where the last whole line ends

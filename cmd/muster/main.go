@@ -33,5 +33,6 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	addSigner(app, all)
 	addNode(app, all)
 	addDemo(app, all)
+	addBench(app, all)
 	addBuildInfo(app, all)
 }

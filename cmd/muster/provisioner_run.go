@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/pprof"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -19,10 +20,11 @@ const defaultConfig = "/etc/muster/provisioner/provisioner.yaml"
 
 // runVerb is "muster provisioner run".
 type runVerb struct {
-	config string
-	check  bool
-	keys   keyFlags
-	log    cli.LogFlags
+	config  string
+	check   bool
+	profile string
+	keys    keyFlags
+	log     cli.LogFlags
 }
 
 const runHelp = `Serves until it is told to stop (SIGTERM, or Ctrl-C): it then takes no further
@@ -35,6 +37,7 @@ func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
 	c := parent.Command("run", "Run the provisioner with its broker.").HelpLong(runHelp)
 	c.Flag("config", "Configuration file.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
 	c.Flag("check", "Load and check everything, start nothing, print nothing.").BoolVar(&v.check)
+	c.Flag("cpuprofile", "Write a CPU profile of all that it does, until it stops.").Hidden().PlaceHolder("FILE").StringVar(&v.profile)
 	v.keys.add(c)
 	v.log.Add(c, "info")
 	all[c.FullCommand()] = v.run
@@ -52,7 +55,24 @@ func (v *runVerb) run(ctx context.Context) error {
 	if v.check {
 		return d.Usable()
 	}
-	return d.Run(ctx, nil)
+	return profiled(v.profile, func() error { return d.Run(ctx, nil) })
+}
+
+// profiled writes a CPU profile of run, if there is a file for it.
+func profiled(file string, run func() error) (err error) {
+	if file == "" {
+		return run()
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return run()
 }
 
 // hostName returns this machine's name in lower case, "" if it has none.

@@ -1,0 +1,173 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/bench"
+	"muster/internal/cli"
+)
+
+// benchVerb is "muster bench".
+type benchVerb struct {
+	cfg         bench.Config
+	connections string
+	sealed      bool
+	plain       bool
+	applied     bool
+	appliedSet  bool
+	rate        string
+	duration    string
+	pids        []string
+	json        bool
+}
+
+const benchHelp = `Plays NODES machines that enroll, each with a key and a certificate request of its
+own, made before the clock starts, and checks what they get. Without --url, it
+starts a provisioner of its own for it, as a process beside it in a temporary
+directory, with every acknowledged write on disk, and removes everything at the
+end.
+
+First all nodes only get their certificates, which gives nodes enrolled a
+minute; then as many others go all the way to their confirmation, which gives
+nodes provisioned a minute and everything else that is printed. --no-applied
+does the first only, --applied the second only.
+
+  muster bench                                  # shared connections, plain
+  muster bench --connections per-node --sealed  # what a booting fleet does
+  muster bench --connections per-node --tls --drivers 2
+  muster bench --rate 1500 --duration 30s       # latency at a given load
+  muster bench --url nats://broker:4222 --token provisioning.jwt --nodes 1000
+
+With --rate, nodes begin at that rate whatever becomes of those before, and
+latency counts from when they were to begin. Exits with 1 if a node did not get
+through. The provisioner's answer 'busy' is honored and counted, and is no
+failure.`
+
+func addBench(app *kingpin.Application, all verbs) {
+	v := &benchVerb{}
+	c := app.Command("bench", "Measure: enroll simulated nodes as fast as it goes.").HelpLong(benchHelp)
+	cli.Int(c.Flag("nodes", "How many nodes, in each wave.").Default("20000"), &v.cfg.Nodes)
+	cli.Int(c.Flag("concurrency", "How many nodes are in hand at a time.").Default("256"), &v.cfg.Concurrency)
+	c.Flag("connections", "A TCP connection per node, or 16 for all nodes of a driver.").Default("shared").PlaceHolder("per-node|shared").EnumVar(&v.connections, "per-node", "shared")
+	c.Flag("tls", "Nodes connect over TLS.").BoolVar(&v.cfg.TLS)
+	c.Flag("sealed", "The token asks for sealing.").BoolVar(&v.sealed)
+	c.Flag("plain", "It does not: the default.").BoolVar(&v.plain)
+	c.Flag("token-key", "Key of the token's signer.").Default("rsa4096").EnumVar(&v.cfg.TokenKey, "rsa4096", "ed25519")
+	cli.Int(c.Flag("uses", "Limit the token to so many nodes; 0 is no limit.").Default("0"), &v.cfg.Uses)
+	cli.Int(c.Flag("facts-bytes", "Size of a node's facts.").Default("2048"), &v.cfg.FactsBytes)
+	c.Flag("policy", "Rego that decides in place of the built-in 30 lines.").PlaceHolder("FILE").StringVar(&v.cfg.Policy)
+	c.Flag("applied", "Nodes go all the way only, or not (--no-applied); both, one after the other, if not given.").IsSetByUser(&v.appliedSet).BoolVar(&v.applied)
+	c.Flag("rate", "Begin so many nodes a second, all the way, whatever becomes of them.").PlaceHolder("N").StringVar(&v.rate)
+	c.Flag("duration", "Begin no node after this time; with --rate, as many nodes as come in it.").PlaceHolder("TIME").StringVar(&v.duration)
+	cli.Int(c.Flag("drivers", "Processes that play the nodes; one holds about 18,000 connections.").Default("1"), &v.cfg.Drivers)
+	c.Flag("url", "Broker of a provisioner that runs already.").PlaceHolder("nats://HOST:PORT").StringVar(&v.cfg.URL)
+	c.Flag("token", "Provisioning token that is good there; its policy has to let in n*.*.bench.muster.").PlaceHolder("FILE").StringVar(&v.cfg.TokenFile)
+	c.Flag("pid", "Process that serves there, for its CPU and memory (repeatable).").PlaceHolder("PID").StringsVar(&v.pids)
+	c.Flag("dir", "Where the temporary directory is made: the disk that is measured. Default: $TMPDIR or /tmp.").PlaceHolder("DIR").StringVar(&v.cfg.Dir)
+	c.Flag("cpuprofile", "Write a CPU profile of the provisioner, for go tool pprof.").PlaceHolder("FILE").StringVar(&v.cfg.Profile)
+	c.Flag("driver-cpuprofile", "Write a CPU profile of the first driver.").PlaceHolder("FILE").StringVar(&v.cfg.DriverProfile)
+	c.Flag("json", "Print the result for programs.").BoolVar(&v.json)
+	all[c.FullCommand()] = v.run
+	drive := app.Command(bench.DriveVerb, "Play nodes, as told on standard input.").Hidden()
+	all[drive.FullCommand()] = func(ctx context.Context) error { return bench.Drive(ctx, os.Stdin, os.Stdout) }
+}
+
+func (v *benchVerb) run(ctx context.Context) error {
+	if err := v.complete(); err != nil {
+		return cli.Usage(program+" bench", err)
+	}
+	if err := v.cfg.Check(); err != nil {
+		return cli.Usage(program+" bench", err)
+	}
+	r, err := bench.Run(ctx, v.cfg)
+	if err != nil {
+		return err
+	}
+	if err := v.print(os.Stdout, r); err != nil {
+		return err
+	}
+	if n := r.Missing(); n > 0 {
+		return fmt.Errorf("%d nodes did not get through, the first: %s", n, r.Why[0])
+	}
+	return nil
+}
+
+// complete makes the configuration of what the flags say together.
+func (v *benchVerb) complete() error {
+	var errs []error
+	v.cfg.Shared = v.connections == "shared"
+	if v.cfg.Sealed = v.sealed; v.sealed && v.plain {
+		errs = append(errs, errors.New("--sealed and --plain: only one can be"))
+	}
+	switch {
+	case v.appliedSet && v.applied, v.rate != "" && !v.appliedSet:
+		v.cfg.Waves = []bench.Wave{bench.WaveApplied}
+	case v.appliedSet:
+		v.cfg.Waves = []bench.Wave{bench.WaveEnroll}
+	default:
+		v.cfg.Waves = []bench.Wave{bench.WaveEnroll, bench.WaveApplied}
+	}
+	var err error
+	if v.rate != "" {
+		if v.cfg.Rate, err = strconv.ParseFloat(v.rate, 64); err != nil || !(v.cfg.Rate > 0 && v.cfg.Rate <= 1e6) {
+			errs = append(errs, fmt.Errorf("--rate is %q, want nodes a second, up to 1000000", v.rate))
+		}
+	}
+	if v.duration != "" {
+		if v.cfg.Duration, err = cli.ParseDuration(v.duration); err != nil {
+			errs = append(errs, fmt.Errorf("--duration: %w", err))
+		}
+		if v.cfg.Rate > 0 {
+			v.cfg.Nodes = int(v.cfg.Rate * v.cfg.Duration.Seconds())
+		}
+	}
+	for _, text := range v.pids {
+		pid, err := strconv.Atoi(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("--pid is %q, want a number", text))
+		}
+		v.cfg.PIDs = append(v.cfg.PIDs, pid)
+	}
+	self, err := os.Executable()
+	v.cfg.Program = func(args ...string) *exec.Cmd {
+		cmd := exec.Command(self, args...)
+		cmd.Args[0] = program
+		return cmd
+	}
+	v.cfg.Progress = func(label string, nodes int) (func(int), func()) {
+		bar := cli.NewProgress(os.Stderr, label, nodes)
+		return bar.Add, bar.Done
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+func (v *benchVerb) print(w io.Writer, r *bench.Result) error {
+	if v.json {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(r)
+	}
+	var t cli.Table
+	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }
+	row("nodes", "%d, each with its own key", r.Nodes)
+	row("enrolled", "%.0f a minute", r.NodesPerMinute)
+	if r.ProvisionedPerMinute > 0 {
+		row("provisioned", "%.0f a minute (%d in %.2f s)", r.ProvisionedPerMinute, r.Provisioned, r.Seconds)
+	}
+	row("latency", "p50 %.1f ms, p99 %.1f ms, p99.9 %.1f ms", r.P50, r.P99, r.P999)
+	row("CPU per node", "%.0f µs serving, %.0f µs driving", r.ServingCPU, r.DriverCPU)
+	row("peak memory", "%.0f MB serving", float64(r.PeakMemory)/1e6)
+	row("disk per node", "%.0f bytes written", r.WrittenPerNode)
+	row("fsync of the disk", "p50 %.0f µs, beside the run", r.FsyncP50)
+	_, err := t.WriteTo(w)
+	return err
+}

@@ -1,0 +1,334 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"muster/internal/seal"
+	"muster/internal/wire"
+)
+
+// Retries of a simulated node where nobody says when to come back: as the
+// agent's, but shorter at the start, since a bench waits for the last node.
+const (
+	firstBackoff = 100 * time.Millisecond
+	lastBackoff  = 5 * time.Second
+
+	// patience is how long a node tries, beyond the waits that it was told:
+	// eight requests without a reply.
+	patience = 2 * time.Minute
+)
+
+// closed keeps as many nodes in hand as the concurrency says: the next begins
+// when one is through.
+func (d *driver) closed(ctx context.Context, start time.Time) {
+	var all sync.WaitGroup
+	for range d.order.Concurrency {
+		all.Go(func() {
+			w := &walker{driver: d}
+			for i := d.begun.Add(1) - 1; int(i) < len(d.nodes) && ctx.Err() == nil; i = d.begun.Add(1) - 1 {
+				w.node(ctx, d.nodes[i], time.Now())
+				if d.order.Duration > 0 && time.Since(start) > time.Duration(d.order.Duration) {
+					return
+				}
+			}
+		})
+	}
+	all.Wait()
+}
+
+// open begins nodes at a rate, whatever becomes of those before. Latency counts
+// from when a node was to begin: a provisioner that stalls is not let off the
+// nodes that would have come meanwhile.
+func (d *driver) open(ctx context.Context, start time.Time) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for i, n := range d.nodes {
+		due := start.Add(time.Duration(d.order.Offset) + time.Duration(float64(i)/d.order.Rate*float64(time.Second)))
+		if wait := time.Until(due); wait > 0 {
+			timer.Reset(wait)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+		d.begun.Add(1)
+		all.Go(func() { (&walker{driver: d}).node(ctx, n, due) })
+	}
+}
+
+// A link is where a node asks.
+type link interface {
+	ask(subject string, payload []byte) ([]byte, error)
+	close()
+}
+
+// A sharedLink is one of the connections of all nodes, made anew when it ends.
+type sharedLink struct {
+	credentials *credentials
+
+	mu   sync.Mutex
+	link *shared // guarded by mu: nil if there is none
+}
+
+func (l *sharedLink) take(d *driver) (*shared, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.link == nil {
+		c, err := dial(d.address, l.credentials, d.secure)
+		if err != nil {
+			return nil, err
+		}
+		l.link = newShared(c)
+	}
+	return l.link, nil
+}
+
+// drop closes the connection if it still is the one that failed, or in any case
+// if that is nil.
+func (l *sharedLink) drop(failed *shared) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.link != nil && (failed == nil || l.link == failed) {
+		l.link.close()
+		l.link = nil
+	}
+}
+
+// A walker takes one node after the other through enrollment.
+type walker struct {
+	*driver
+	link    link // of the present node, nil if there is none
+	scratch []byte
+}
+
+// connect returns the node's link.
+func (w *walker) connect(n *node) (link, error) {
+	if w.link != nil {
+		return w.link, nil
+	}
+	if n.conn == nil {
+		l, err := w.links[n.link].take(w.driver)
+		if err != nil {
+			return nil, err
+		}
+		return l, nil
+	}
+	c, err := dial(w.address, n.conn, w.secure)
+	if err != nil {
+		return nil, err
+	}
+	w.link = c
+	return c, nil
+}
+
+// disconnect ends what the node has of its own, or what failed under it.
+func (w *walker) disconnect(n *node, failed link) {
+	if w.link != nil {
+		w.link.close()
+		w.link = nil
+		return
+	}
+	if s, ok := failed.(*shared); ok && s.reason() != nil {
+		w.links[n.link].drop(s)
+	}
+}
+
+// node takes one node through, and counts what becomes of it.
+func (w *walker) node(ctx context.Context, n *node, since time.Time) {
+	defer w.disconnect(n, nil)
+	defer w.done.Add(1)
+	limit := time.Now().Add(patience)
+	backoff := firstBackoff
+	var offer *wire.Enrolled
+	for {
+		link, err := w.connect(n)
+		if err == nil && offer == nil {
+			if offer, err = w.enroll(link, n); err == nil {
+				n.certificate, n.ca = offer.Certificate, offer.CA
+			}
+		}
+		if err == nil && w.order.Applied {
+			err = w.apply(link, n, offer)
+		}
+		if err == nil {
+			w.through(since)
+			return
+		}
+		wait, again := w.judge(err, backoff)
+		if !again || ctx.Err() != nil || time.Now().After(limit) {
+			w.lost(n, err, offer != nil)
+			return
+		}
+		var refused *refusal
+		if errors.As(err, &refused) {
+			limit = limit.Add(wait)
+		} else {
+			w.disconnect(n, link)
+			backoff = min(2*backoff, lastBackoff)
+		}
+		pause := time.NewTimer(wait)
+		select {
+		case <-pause.C:
+		case <-ctx.Done():
+			pause.Stop()
+		}
+	}
+}
+
+// A refusal is a provisioner's, as an error.
+type refusal struct{ wire.Refusal }
+
+func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
+
+// errWrong means that a reply is not what a node must get.
+var errWrong = errors.New("wrong reply")
+
+// judge counts what went wrong and says whether to try again, and when.
+func (w *walker) judge(err error, backoff time.Duration) (wait time.Duration, again bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var r *refusal
+	switch {
+	case errors.As(err, &r):
+		w.outcome.Refusals[r.Code]++
+		if wait = r.Wait(); wait == 0 {
+			wait = backoff
+		}
+		return jitter(wait), r.Code == wire.CodeBusy || r.Code == wire.CodeUnavailable
+	case errors.Is(err, errWrong):
+		return 0, false
+	case errors.Is(err, errTimeout):
+		w.outcome.Unanswered++
+	default:
+		w.outcome.Broken++
+	}
+	return jitter(backoff), true
+}
+
+// jitter adds up to a quarter, as the agent does.
+func jitter(wait time.Duration) time.Duration {
+	return wait + rand.N(wait/4+1) //nolint:gosec // spreads load, hides nothing
+}
+
+// enroll asks once.
+func (w *walker) enroll(link link, n *node) (*wire.Enrolled, error) {
+	id, decode := "", wire.DecodeReply
+	data := w.scratch[:0]
+	switch {
+	case n.sealed != nil: // sealed beforehand, good for once
+		id, data, decode = n.sealed.id, n.sealed.data, n.sealed.opener.DecodeReply
+		n.sealed = nil
+	case w.sealed:
+		c := n.conn
+		if c == nil {
+			c = w.links[n.link].credentials
+		}
+		s, err := w.seal(n, c)
+		if err != nil {
+			return nil, err
+		}
+		id, data, decode = s.id, s.data, s.opener.DecodeReply
+	default:
+		id = wire.NewID()
+		data = w.template.request(data, n, id)
+		w.scratch = data
+	}
+	r, err := answer(link, wire.SubjectEnroll, id, data, decode)
+	if err != nil {
+		return nil, err
+	}
+	if r.Enrolled == nil {
+		return nil, fmt.Errorf("%w: no certificate in the reply to an enroll request", errWrong)
+	}
+	return r.Enrolled, nil
+}
+
+// apply confirms once.
+func (w *walker) apply(link link, n *node, e *wire.Enrolled) error {
+	a, err := n.confirmation(e)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errWrong, err)
+	}
+	var data []byte
+	decode := wire.DecodeReply
+	if w.sealed {
+		var opener *seal.ReplyOpener
+		if data, opener, err = seal.EncodeApplied(w.sealKey, a); err == nil {
+			decode = opener.DecodeReply
+		}
+	} else {
+		data, err = wire.Encode(a)
+	}
+	if err != nil {
+		return err
+	}
+	r, err := answer(link, wire.SubjectApplied, a.ID, data, decode)
+	if err != nil {
+		return err
+	}
+	if r.Applied == nil || r.Applied.Serial != e.Serial {
+		return fmt.Errorf("%w: a confirmation was answered with something else", errWrong)
+	}
+	return nil
+}
+
+// answer sends a request and returns the reply to it; a refusal is an error.
+func answer(link link, subject, id string, data []byte, decode func([]byte) (*wire.Reply, error)) (*wire.Reply, error) {
+	b, err := link.ask(subject, data)
+	if err != nil {
+		return nil, err
+	}
+	r, err := decode(b)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errWrong, err)
+	}
+	if r.ID != id {
+		return nil, fmt.Errorf("%w: it answers request %.22q, not %q", errWrong, r.ID, id)
+	}
+	if r.Refusal != nil {
+		return nil, &refusal{*r.Refusal}
+	}
+	return r, nil
+}
+
+// through counts a node that got through.
+func (w *walker) through(since time.Time) {
+	now := time.Now()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.outcome.Enrolled++
+	if w.order.Applied {
+		w.outcome.Provisioned++
+	}
+	w.outcome.End = max(w.outcome.End, now.UnixNano())
+	w.latencies = append(w.latencies, microseconds(now.Sub(since)))
+}
+
+// maxWhy is how many causes are kept; more of the same say no more.
+const maxWhy = 5
+
+// lost counts a node that did not get through.
+func (w *walker) lost(n *node, err error, enrolled bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var r *refusal
+	if errors.As(err, &r) {
+		w.outcome.Refused++
+	} else {
+		w.outcome.Failed++
+	}
+	if enrolled {
+		w.outcome.Enrolled++
+	}
+	if len(w.outcome.Why) < maxWhy {
+		w.outcome.Why = append(w.outcome.Why, n.identity+": "+err.Error())
+	}
+}

@@ -24,7 +24,7 @@ type policy struct {
 	digest  string                       // of modules and data: what decides
 	files   string                       // digest of everything read, tests too: what was loaded
 	query   rego.PreparedEvalQuery       // yields what [newDecision] reads
-	facts   selection                    // the facts that it looks at
+	input   *selection                   // what it looks at
 	store   storage.Store                // data files
 	tests   map[string]*ast.Module       // modules and tests, parsed
 	check   func([]string) (bool, error) // no rule hides data
@@ -83,7 +83,7 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 	if errs := checkTypes(c, defined); len(errs) > 0 {
 		return nil, invalid(errs)
 	}
-	p.unused, p.facts = unusedRules(c), selectFacts(c)
+	p.unused, p.input = unusedRules(c), selectInput(c)
 
 	p.query, err = rego.New(
 		rego.Query(decisionQuery(defined)),
@@ -92,6 +92,8 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 		// Without it an error in a built-in function is merely undefined, which
 		// `not` makes true.
 		rego.StrictBuiltinErrors(true),
+		// [newDecision] reads Rego's own value.
+		rego.GenerateJSON(func(t *ast.Term, _ *rego.EvalContext) (any, error) { return t.Value, nil }),
 	).PrepareForEval(ctx)
 	if err != nil {
 		return nil, invalid(compileErrors(err))
@@ -129,7 +131,7 @@ func decisionQuery(defined []string) string {
 // definedMembers returns the members of the decision that have rules.
 func definedMembers(c *ast.Compiler) []string {
 	var defined []string
-	for _, name := range slices.Sorted(maps.Keys(members)) {
+	for _, name := range slices.Sorted(maps.Keys(decided)) {
 		if len(c.GetRules(ast.MustParseRef(packagePath+"."+name))) > 0 {
 			defined = append(defined, name)
 		}
@@ -145,14 +147,14 @@ func checkTypes(c *ast.Compiler, defined []string) []error {
 	for _, name := range defined {
 		ref := ast.MustParseRef(packagePath + "." + name)
 		t := c.TypeEnv.GetByRef(ref)
-		if t == nil || couldBe(t, members[name]) {
+		if t == nil || couldBe(t, decided[name]) {
 			continue
 		}
 		at := ""
 		if rules := c.GetRules(ref); len(rules) > 0 && rules[0].Loc() != nil {
 			at = rules[0].Loc().File + fmt.Sprintf(":%d: ", rules[0].Loc().Row)
 		}
-		errs = append(errs, fmt.Errorf("%s%s is %s, want %s", at, name, types.Sprint(t), strings.Join(members[name], " or ")))
+		errs = append(errs, fmt.Errorf("%s%s is %s, want %s", at, name, types.Sprint(t), strings.Join(decided[name], " or ")))
 	}
 	return errs
 }
@@ -194,7 +196,7 @@ func unusedRules(c *ast.Compiler) []string {
 			if rule == "" && len(r.Head.Ref()) > 0 {
 				rule = strings.Trim(r.Head.Ref()[0].Value.String(), `"`)
 			}
-			if _, ok := members[rule]; ok || used(c.Graph, r) {
+			if _, ok := decided[rule]; ok || used(c.Graph, r) {
 				continue
 			}
 			if at := fmt.Sprintf("%s:%d: %s", r.Loc().File, r.Loc().Row, rule); !slices.Contains(unused, at) {

@@ -8,12 +8,14 @@ import (
 	"slices"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// members are the rules of data.muster.enroll that make up a decision, with
+// decided are the rules of data.muster.enroll that make up a decision, with
 // the types that a rule may statically have (see [checkTypes]). Any other
 // rule of the package is a helper of the policy's own.
-var members = map[string][]string{
+var decided = map[string][]string{
 	"allow":         {"boolean"},
 	"deny":          {"set", "array"},
 	"defer":         {"boolean"},
@@ -24,18 +26,28 @@ var members = map[string][]string{
 	"configuration": {"object"},
 }
 
-// newDecision makes a decision from what the policy gave: per member a list
+// newDecision makes a decision from what the policy gave: per member an array
 // that is empty if the rule is undefined and else holds its value.
-func newDecision(result map[string]any) (*Decision, error) {
-	given := make(map[string]any, len(result))
-	for name, v := range result {
-		switch list, _ := v.([]any); len(list) {
-		case 0:
-		case 1:
-			given[name] = list[0]
-		default:
-			return nil, fmt.Errorf("%s has %d values, want 1", name, len(list))
+func newDecision(result ast.Value) (*Decision, error) {
+	object, ok := result.(ast.Object)
+	if !ok {
+		return nil, fmt.Errorf("result is %T, want an object", result)
+	}
+	given := make(map[string]any, object.Len())
+	err := object.Iter(func(name, list *ast.Term) error {
+		array, _ := list.Value.(*ast.Array)
+		if array == nil || array.Len() == 0 {
+			return nil
 		}
+		if array.Len() > 1 {
+			return fmt.Errorf("%s has %d values, want 1", name, array.Len())
+		}
+		v, err := ast.JSON(array.Elem(0).Value)
+		given[string(name.Value.(ast.String))] = v
+		return err
+	})
+	if err != nil {
+		return nil, err
 	}
 	if _, ok := given["allow"]; !ok {
 		return nil, errors.New("allow is undefined: add `default allow := false`")

@@ -1,8 +1,13 @@
 package policies_test
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
 
 	"muster/policies"
 )
@@ -66,6 +71,71 @@ func TestPolicySeesItsFacts(t *testing.T) {
 			}
 			if !d.Allow {
 				t.Error("the policy did not see the facts that it looks at")
+			}
+			for _, facts := range oddFacts {
+				in.Facts = []byte(facts)
+				sameWhole(t, e, in)
+			}
+		})
+	}
+}
+
+// oddFacts are facts of every shape below the names that tests look at.
+var oddFacts = []string{
+	``, `{}`, `null`, `[]`, `{"role":"db"}`, `{"role":"web","role":"db"}`, `{"role":"db","role":"web"}`, `{"r\u006fle":"web"}`, `{"role":{"size":10}}`, `{"role":["web"]}`,
+	`{"role":null,"rack":4}`, `{"disk":{"size":1,"size":10}}`, `{"disk":{"size":10},"disk":{"sort":1}}`, `{"disk":[{"size":10}]}`, `{"disk":"size"}`, `{"disk":{"s\u0069ze":1.0e1}}`,
+	`{"disk":{"size":1e400}}`, `{"disk":{"size":1e999999999}}`, `{"other":1e999999999,"role":"web"}`, `{"disk":{"size":123456789012345678901234567890}}`,
+	`{"key":"role","role":"web"}`, `{"key":"key"}`, `{"key":["role"]}`, `{"web1.example.net":"own"}`, `{"rölle":"web","role":"w\ud83d\ude00"}`, `{"role":"\ud800"}`,
+	`{"role":"web","disk":{"size":10}`, `{"role":"web"} x`, "{\"role\":\"\xff\"}", `{"role":"web","a":{"b":[1,{"role":2}]},"rack":4.0}`,
+}
+
+// sameWhole checks that a policy decides the same whether it is given what it
+// looks at or everything, and returns how.
+func sameWhole(t *testing.T, e *policies.Engine, in *policies.Input) {
+	t.Helper()
+	some, err1 := e.Decide(t.Context(), in)
+	all, err2 := e.Whole().Decide(t.Context(), in)
+	if (err1 == nil) != (err2 == nil) || err1 != nil && err1.Error() != err2.Error() {
+		t.Fatalf("facts %s: given what it looks at %v, given everything %v", in.Facts, err1, err2)
+	}
+	if diff := cmp.Diff(all, some); diff != "" {
+		t.Errorf("facts %s: given everything, and what it looks at:\n%s", in.Facts, diff)
+	}
+}
+
+// Policies of real fleets decide alike with all of the input and with what they
+// look at of it, whatever the request is like.
+func TestExamplesDecideAsWithEverything(t *testing.T) {
+	t.Parallel()
+	paths, err := filepath.Glob("../examples/policies/*/policy.rego")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("examples: %v, %v", paths, err)
+	}
+	for _, path := range append(paths, "") {
+		t.Run(filepath.Base(filepath.Dir(path)), func(t *testing.T) {
+			t.Parallel()
+			cfg := policies.Config{Builtin: true}
+			if path != "" {
+				text, err := os.ReadFile(path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				cfg.Builtin = !strings.Contains(string(text), "default allow")
+				cfg.Paths = []string{filepath.Dir(path)}
+			}
+			e, err := policies.Load(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, reason := range []string{"new", "renew", "replay", "unknown"} {
+				for _, allow := range []*policies.AllowEntry{nil, {Pattern: "web*", ExpiresAt: noon}} {
+					for _, facts := range oddFacts {
+						in := stranger()
+						in.Facts, in.Node.Reason, in.Node.Cloned, in.Allow = []byte(facts), reason, allow != nil, allow
+						in.Token.Identities, in.Token.Site, in.Token.Extensions = []string{"web*"}, "ams", []byte(`{"environment":"production"}`)
+						sameWhole(t, e, in)
+					}
+				}
 			}
 		})
 	}

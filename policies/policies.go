@@ -33,7 +33,10 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/open-policy-agent/opa/v1/ast"
+	"github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/rego"
+	"github.com/open-policy-agent/opa/v1/topdown"
 )
 
 // ErrInvalid means that there is no usable policy: files that do not compile,
@@ -147,27 +150,26 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 		timed.Time = e.cfg.Now().UTC().Truncate(time.Second)
 		in = &timed
 	}
-	input, err := in.value(p.facts)
+	input, err := in.value(p.input)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, e.cfg.Timeout)
-	defer cancel()
-	results, err := p.query.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(in.Time))
+	// Not a context with a time-out: that would cost a goroutine per decision.
+	cancel := topdown.NewCancel()
+	defer time.AfterFunc(e.cfg.Timeout, cancel.Cancel).Stop()
+	defer context.AfterFunc(ctx, cancel.Cancel)()
+	results, err := p.query.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(in.Time), rego.EvalExternalCancel(cancel), rego.EvalMetrics(metrics.NoOp()))
 	if err != nil {
-		if cause := ctx.Err(); cause != nil {
-			return nil, fmt.Errorf("%w: %w (limit %v): %s", ErrPolicy, cause, e.cfg.Timeout, redact(err.Error()))
+		if cancel.Cancelled() { //nolint:misspell // OPA spells it so
+			return nil, fmt.Errorf("%w: %w (limit %v): %s", ErrPolicy, cmp.Or(ctx.Err(), context.DeadlineExceeded), e.cfg.Timeout, redact(err.Error()))
 		}
 		return nil, fmt.Errorf("%w: %s", ErrPolicy, redact(err.Error()))
 	}
 	if len(results) != 1 || len(results[0].Expressions) != 1 {
 		return nil, fmt.Errorf("%w: %d results, want 1", ErrPolicy, len(results))
 	}
-	object, ok := results[0].Expressions[0].Value.(map[string]any)
-	if !ok {
-		return nil, fmt.Errorf("%w: result is %T, want an object", ErrPolicy, results[0].Expressions[0].Value)
-	}
-	d, err = newDecision(object)
+	result, _ := results[0].Expressions[0].Value.(ast.Value)
+	d, err = newDecision(result)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPolicy, err)
 	}

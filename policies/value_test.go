@@ -49,7 +49,7 @@ func TestValueIsJSON(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := in.value(selection{all: true})
+			got, err := in.value(everything)
 			if err != nil {
 				t.Fatal(err)
 			}

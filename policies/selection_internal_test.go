@@ -1,0 +1,51 @@
+package policies
+
+import (
+	"testing"
+	"testing/fstest"
+)
+
+// Policies are given what they name and no more, and everything where what they
+// look at cannot be told.
+func TestSelectInput(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ rules, want string }{
+		"nothing":             {`allow := true`, ""},
+		"a fact":              {`allow := input.facts.role == "web"`, "input.facts.role"},
+		"a fact below":        {`allow := input.facts.os.name == "linux"`, "input.facts.os.name"},
+		"by texts":            {`allow := input["facts"]["os"]["name"] == "linux"`, "input.facts.os.name"},
+		"two, one in another": {`allow if { input.facts.os.name; input.facts.os }`, "input.facts.os"},
+		"the other way round": {`allow if { input.facts.os; input.facts.os.name }`, "input.facts.os"},
+		"an element":          {`allow := input.facts.disks[0].size == 1`, "input.facts.disks"},
+		"by a variable":       {`allow if { some i; input.facts.disks[i].size == 1 }`, "input.facts.disks"},
+		"by another fact":     {`allow := input.facts.os[input.facts.key]`, "input.facts.key input.facts.os"},
+		"all facts":           {`allow if { some k, v in input.facts; k == v }`, "input.facts"},
+		"facts as a value":    {`allow := count(input.facts) == 1`, "input.facts"},
+		"object.get":          {`allow := object.get(input.facts, "role", "") == "web"`, "input.facts"},
+		"renamed":             {"allow if f.role\nf := input.facts", "input.facts"},
+		"to a function":       {"allow if f(input.facts.os)\nf(x) if x.name", "input.facts.os"},
+		"members of input":    {`allow if { input.node.reason == "new"; input.csr.key.type == "P-256" }`, "input.csr.key.type input.node.reason"},
+		"by a member's name":  {`allow if { some m in ["facts"]; input[m].role }`, "input"},
+		"all of input":        {`allow if { x := input; x.facts.role }`, "input"},
+		"walked":              {`allow if walk(input, [_, "web"])`, "input"},
+		"replaced":            {"allow if f with input as {\"identity\": \"x\"}\nf if input.facts.role", "input"},
+		"replaced in part":    {"allow if f with input.facts.os.name as \"x\"\nf if input.facts.role", "input.facts.os.name input.facts.role"},
+		"without the rest":    {"allow if f with input.facts as {\"role\": \"x\"}\nf if input.facts.role", "input.facts"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, err := Load(Config{FS: fstest.MapFS{
+				"p.rego": {Data: []byte("package muster.enroll\n\n" + tt.rules + "\n")},
+				// What only tests look at is not selected.
+				"p_test.rego": {Data: []byte("package muster.enroll_test\n\ntest_input if object.get(input, \"tested\", true) with input as {}\n")},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := e.current.Load().input.String(); got != tt.want {
+				t.Errorf("selected %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

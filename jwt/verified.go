@@ -3,6 +3,7 @@ package jwt
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -38,7 +39,26 @@ type Verified struct {
 	Signer     SignerID // whose key verified the signature
 	SignerName string   // what operators call them, never empty
 
-	by *signer
+	by         *signer
+	extensions json.RawMessage // encoded once per text, nil where nobody verified
+}
+
+// ExtensionsJSON returns the claim extensions as one JSON object, nil if it is
+// empty. The bytes are shared, and not to be changed.
+func (v *Verified) ExtensionsJSON() json.RawMessage {
+	if v.extensions != nil || len(v.Extensions) == 0 {
+		return v.extensions
+	}
+	return encodeExtensions(v.Extensions)
+}
+
+// encodeExtensions encodes what was decoded once, and so encodes again.
+func encodeExtensions(extensions map[string]json.RawMessage) json.RawMessage {
+	if len(extensions) == 0 {
+		return nil
+	}
+	b, _ := json.Marshal(extensions)
+	return b
 }
 
 // tokenID is described at [Verified].

@@ -154,7 +154,7 @@ func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
 	account.refund()
 	return &Verified{
 		Claims: c.claims, Limits: c.limits, ID: tokenID(by.id, c),
-		Signer: by.id, SignerName: by.Name, by: by,
+		Signer: by.id, SignerName: by.Name, by: by, extensions: encodeExtensions(c.claims.Extensions),
 	}, nil
 }
 

@@ -2,7 +2,6 @@ package provisioner
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -87,13 +86,10 @@ func tokenInput(v *jwt.Verified) policies.Token {
 	t := policies.Token{
 		ID: string(v.ID), Signer: v.SignerName, Issuer: v.Issuer, Org: v.Organization, Site: string(v.Limits.Site), Uses: v.Limits.Uses,
 		IssuedAt: v.IssuedAt, ExpiresAt: v.Expiry(), Secure: v.Secure, URLs: v.URLs(), SRVDomain: v.SRVDomain, Default: v.Default,
+		Extensions: v.ExtensionsJSON(),
 	}
 	for _, p := range v.Limits.Identities {
 		t.Identities = append(t.Identities, string(p))
-	}
-	if len(v.Extensions) > 0 {
-		// Texts that were decoded once encode again.
-		t.Extensions, _ = json.Marshal(v.Extensions)
 	}
 	return t
 }

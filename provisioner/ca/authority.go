@@ -3,6 +3,8 @@ package ca
 import (
 	"cmp"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -86,6 +88,8 @@ type Authority struct {
 	now           func() time.Time
 	previous      []Previous
 	fingerprint   string
+	layout        *layout     // of usual certificates; nil if there are none
+	signer        *p256Signer // of those
 
 	mu    sync.Mutex // held while trust is replaced
 	trust atomic.Pointer[trust]
@@ -124,6 +128,9 @@ func New(cfg Config) (*Authority, error) {
 		root: cfg.Root, issuing: cfg.Issuing, key: cfg.Key, trustDomain: cfg.TrustDomain,
 		maxTTL: cfg.MaxTTL, defaultTTL: cfg.DefaultTTL, now: cfg.Now,
 		previous: slices.Clone(cfg.Previous), fingerprint: certificateFingerprint(cfg.Root.Raw),
+	}
+	if pub, ok := cfg.Issuing.PublicKey.(*ecdsa.PublicKey); ok && pub.Curve == elliptic.P256() {
+		a.layout, a.signer = newLayout(cfg.Issuing), newP256Signer(cfg.Key, pub)
 	}
 	a.trust.Store(a.newTrust(map[string]bool{}))
 	return a, nil

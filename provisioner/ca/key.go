@@ -11,6 +11,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 )
 
 // Bounds of RSA keys. Less than 2048 bits is weak (NIST SP 800-57 part 1); more
@@ -30,12 +31,32 @@ var ErrKey = errors.New("key not accepted")
 // SubjectPublicKeyInfo, the name of a key everywhere in muster. The key may be
 // any that crypto/x509 can encode; the error wraps [ErrKey].
 func KeyHash(pub crypto.PublicKey) (string, error) {
-	spki, err := x509.MarshalPKIXPublicKey(pub)
+	spki, err := encodeKey(pub)
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", ErrKey, err)
 	}
 	sum := sha256.Sum256(spki)
 	return hex.EncodeToString(sum[:]), nil
+}
+
+// p256KeyHeader is what stands before the point in the SubjectPublicKeyInfo of a
+// P-256 key (RFC 5480 section 2.1.1): 65 bytes, uncompressed.
+var p256KeyHeader = []byte{
+	0x30, 0x59, 0x30, 0x13, // SEQUENCE of 89, AlgorithmIdentifier of 19
+	6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, // id-ecPublicKey
+	6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3, 1, 7, // secp256r1
+	3, 0x42, 0, // BIT STRING of 66, no unused bits
+}
+
+// encodeKey returns the SubjectPublicKeyInfo of pub in DER. The kind of key that
+// nodes have is written without reflection, as crypto/x509 writes it.
+func encodeKey(pub crypto.PublicKey) ([]byte, error) {
+	if k, ok := pub.(*ecdsa.PublicKey); ok && k != nil && k.Curve == elliptic.P256() {
+		if point, err := k.Bytes(); err == nil && len(point) == 65 {
+			return slices.Concat(p256KeyHeader, point), nil
+		}
+	}
+	return x509.MarshalPKIXPublicKey(pub)
 }
 
 // KeyType names the kind and size of pub: "P-256", "P-384", "Ed25519", or

@@ -2,11 +2,11 @@ package provisioner
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"fmt"
 
 	"muster/internal/wire"
+	"muster/provisioner/ca"
 )
 
 // Applied takes a node's confirmation that an offer is on its disk and makes it
@@ -95,11 +95,11 @@ func confirmed(r *Record, m *wire.Applied) (*Issued, bool, error) {
 		if i == nil || i.Serial != m.Serial || i.Digest != m.Digest {
 			continue
 		}
-		certificate, err := x509.ParseCertificate(i.DER)
+		key, err := ca.PublicKey(i.DER)
 		if err != nil {
 			return nil, false, refuse(m.Identity, wire.CodeUnavailable, fmt.Errorf("record of %q: certificate %s: %w", m.Identity, i.Serial, err))
 		}
-		if err := wire.CheckSignature(certificate.PublicKey, wire.AppliedDigest(m.Identity, m.Serial, m.Digest), m.Signature); err != nil {
+		if err := wire.CheckSignature(key, wire.AppliedDigest(m.Identity, m.Serial, m.Digest), m.Signature); err != nil {
 			return nil, false, refuse(m.Identity, wire.CodeAppliedSignature, err)
 		}
 		return i, i == r.Current, nil

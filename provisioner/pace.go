@@ -36,19 +36,19 @@ func (r *Record) keep(before *Record, now time.Time) {
 		return
 	}
 	var kept []RevokedCertificate
-	add := func(c RevokedCertificate) {
-		same := func(o RevokedCertificate) bool { return o.Serial == c.Serial }
-		held := slices.ContainsFunc([]*Issued{r.Current, r.Next}, func(i *Issued) bool { return i != nil && i.Serial == c.Serial })
-		if !held && now.Before(c.NotAfter) && !slices.ContainsFunc(kept, same) {
+	drops := func(serial string, notAfter time.Time) bool {
+		same := func(i *Issued) bool { return i != nil && i.Serial == serial }
+		return same(r.Current) || same(r.Next) || !now.Before(notAfter) ||
+			slices.ContainsFunc(kept, func(c RevokedCertificate) bool { return c.Serial == serial })
+	}
+	for _, c := range before.Superseded {
+		if !drops(c.Serial, c.NotAfter) {
 			kept = append(kept, c)
 		}
 	}
-	for _, c := range before.Superseded {
-		add(c)
-	}
 	for _, i := range []*Issued{before.Current, before.Next} {
-		if i != nil {
-			add(i.superseded())
+		if i != nil && !drops(i.Serial, i.NotAfter) {
+			kept = append(kept, i.superseded())
 		}
 	}
 	r.Superseded = kept

@@ -37,7 +37,7 @@ var (
 	derCritical       = []byte{1, 1, 0xff}
 )
 
-// Tags of DER that are written here.
+// Tags of DER that are written or looked for.
 const (
 	tagInteger         = 0x02
 	tagBitString       = 0x03
@@ -47,6 +47,7 @@ const (
 	tagSequence        = 0x30
 	tagSet             = 0x31
 	tagKeyIdentifier   = 0x80 // [0] of an AuthorityKeyIdentifier
+	tagVersion         = 0xa0 // [0] of a TBSCertificate
 	tagDNSName         = 0x82 // [2] of a GeneralName
 	tagURI             = 0x86 // [6]
 	tagExtensions      = 0xa3 // [3] of a TBSCertificate

@@ -18,12 +18,8 @@ import (
 
 // Nodes whose connections are to be looked at are gathered for gatherTime, so
 // that a wave of renewals is one look, and so that the reply to a confirmation
-// has left over a connection before that is dropped; chosen. A look goes
-// through the whole fleet and may take a tenth of the time, no more.
-const (
-	gatherTime = 100 * time.Millisecond
-	lookShare  = 10
-)
+// has left over a connection before that is dropped; chosen.
+const gatherTime = 100 * time.Millisecond
 
 // superseded has the broker drop the connections of certificates that are not
 // live any more. Make one with newSuperseded.
@@ -72,13 +68,12 @@ func (s *superseded) run(ctx context.Context) error {
 		ids := slices.Collect(maps.Keys(s.waiting))
 		clear(s.waiting)
 		s.mu.Unlock()
-		start := time.Now()
 		again, err := s.recheck(ctx, ids...)
-		pause = max(gatherTime, lookShare*time.Since(start))
+		pause = gatherTime
 		if err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "connections of superseded certificates not all dropped, trying again", "err", err)
 			s.add(again...)
-			pause = max(pause, time.Second)
+			pause = time.Second
 		}
 	}
 }

@@ -64,6 +64,9 @@ type Broker struct {
 	// kicks counts the calls of Disconnect; see authentication.Check.
 	kicks atomic.Uint64
 
+	// sessions are those of the server that runs, or was started last.
+	sessions atomic.Pointer[sessions]
+
 	mu      sync.Mutex // guards the rest
 	started bool
 	server  *server.Server     // nil unless running
@@ -193,22 +196,14 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 // none which was being admitted meanwhile stays: revoke first, then disconnect.
 // A node without a connection is no error. The error is [ErrNotRunning].
 func (b *Broker) Disconnect(ids ...wire.Identity) error {
-	s, err := b.running()
-	if err != nil {
+	if _, err := b.running(); err != nil {
 		return err
 	}
 	b.kicks.Add(1)
-	users := make(map[string]bool, len(ids))
+	sessions := b.sessions.Load()
 	for _, id := range ids {
-		users[string(id)] = true
-	}
-	conns, err := s.Connz(&server.ConnzOptions{Account: AccountFleet, Username: true, Limit: b.cfg.MaxConnections})
-	if err != nil {
-		return fmt.Errorf("list connections: %w", err)
-	}
-	for _, c := range conns.Conns {
-		if users[c.AuthorizedUser] {
-			_ = s.DisconnectClientByID(c.Cid) // it has gone by itself
+		for _, c := range sessions.of(id) {
+			sessions.end(c.number)
 		}
 	}
 	return nil

@@ -2,7 +2,9 @@ package broker
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -20,6 +22,7 @@ type authentication struct {
 	b        *Broker
 	life     context.Context            // ends with the broker
 	accounts map[string]*server.Account // set before the server starts, then read-only
+	sessions *sessions                  // of the server; set before it starts, then read-only
 }
 
 // Check implements [server.Authentication]. The server calls it for every
@@ -52,13 +55,31 @@ func (a *authentication) admit(ctx context.Context, c server.ClientAuthenticatio
 		return err
 	}
 	a.register(c, admission)
+	if err := a.remember(c, admission, p); err != nil {
+		return err
+	}
 	// A node that was revoked since the gate looked is not among the
-	// connections that Disconnect found, if it counted before we registered.
+	// connections that Disconnect found, if it counted before we remembered.
 	// It counts before it looks, so either it sees us or we see its count.
 	if admission.Account == AccountFleet && a.b.kicks.Load() != kicks {
 		_, err = a.b.gate.Authorize(ctx, p)
 	}
 	return err
+}
+
+// remember makes a connection of the fleet known to [Broker.Disconnect] and
+// [Broker.Recheck].
+func (a *authentication) remember(c server.ClientAuthentication, admission *Admission, p Presented) error {
+	if admission.Account != AccountFleet {
+		return nil
+	}
+	number, ok := numberOf(c)
+	if !ok {
+		// Nobody could end it: rather have no fleet than that.
+		return &Denied{wire.CodeUnavailable, fmt.Errorf("connection of type %T has no number", c)}
+	}
+	a.sessions.add(wire.Identity(admission.User), session{number, sha256.Sum256(p.Certificates[0].Raw)})
+	return nil
 }
 
 // register tells the server who c is and what it may do.

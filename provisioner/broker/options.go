@@ -40,6 +40,11 @@ func (b *Broker) newServer(life context.Context) (*server.Server, error) {
 		return nil, fmt.Errorf("nats server: %w", err)
 	}
 	s.SetLoggerV2(b.log, false, false, false)
+	auth.sessions = newSessions(
+		func(number uint64) bool { return s.GetClient(number) != nil },
+		func(number uint64) { _ = s.DisconnectClientByID(number) }, // the error says that it has gone
+	)
+	b.sessions.Store(auth.sessions)
 	auth.accounts = make(map[string]*server.Account)
 	for _, name := range []string{AccountProvisioning, AccountFleet, AccountMuster} {
 		if auth.accounts[name], err = s.LookupAccount(name); err != nil {

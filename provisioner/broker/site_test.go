@@ -21,6 +21,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 )
@@ -108,8 +109,9 @@ func (a *authority) pool() *x509.CertPool {
 // site is a running broker with its authority and what it wrote and refused.
 type site struct {
 	*broker.Broker
-	ca  *authority
-	log *buffer
+	ca   *authority
+	log  *buffer
+	seal *seal.PrivateKey // of benchmarks
 
 	mu      sync.Mutex
 	revoked map[string]error // serial to why
@@ -117,7 +119,7 @@ type site struct {
 }
 
 // newSite starts a broker. Edits change its configuration before.
-func newSite(t *testing.T, edits ...func(*broker.Config)) *site {
+func newSite(t testing.TB, edits ...func(*broker.Config)) *site {
 	t.Helper()
 	s := &site{ca: newAuthority(t), log: &buffer{}, revoked: make(map[string]error)}
 	cfg := s.config(t)
@@ -129,7 +131,7 @@ func newSite(t *testing.T, edits ...func(*broker.Config)) *site {
 }
 
 // config returns a configuration that works.
-func (s *site) config(t *testing.T) broker.Config {
+func (s *site) config(t testing.TB) broker.Config {
 	t.Helper()
 	return broker.Config{
 		Listen:        "127.0.0.1:0",
@@ -164,7 +166,7 @@ func (s *site) config(t *testing.T) broker.Config {
 }
 
 // start starts a broker that stops with the test.
-func start(t *testing.T, cfg broker.Config) *broker.Broker {
+func start(t testing.TB, cfg broker.Config) *broker.Broker {
 	t.Helper()
 	b, err := broker.New(cfg)
 	if err != nil {
@@ -177,7 +179,7 @@ func start(t *testing.T, cfg broker.Config) *broker.Broker {
 	return b
 }
 
-func stop(t *testing.T, b *broker.Broker) {
+func stop(t testing.TB, b *broker.Broker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -209,7 +211,7 @@ func (s *site) lastRefusal(t *testing.T) *broker.Denied {
 }
 
 // muster returns a connection of the provisioner's.
-func (s *site) muster(t *testing.T) *nats.Conn {
+func (s *site) muster(t testing.TB) *nats.Conn {
 	t.Helper()
 	nc, err := s.Connect("provisioner")
 	if err != nil {
@@ -220,7 +222,7 @@ func (s *site) muster(t *testing.T) *nats.Conn {
 }
 
 // client returns a connection over TCP under a new name, and its inbox prefix.
-func (s *site) client(t *testing.T, opts ...nats.Option) (*nats.Conn, string) {
+func (s *site) client(t testing.TB, opts ...nats.Option) (*nats.Conn, string) {
 	t.Helper()
 	name := wire.NewID()
 	nc, err := nats.Connect(s.URL(), append([]nats.Option{nats.Name(name),

@@ -30,6 +30,10 @@ import (
 // machines that are busy.
 const dialTimeout = 10 * time.Second
 
+// An inbox for each request, with no wildcard in it, is what the agent listens on
+// as well (package server): when a connection with a wildcard ends, the broker
+// goes through all requests of all nodes that wait for their reply.
+
 // A Node is what a node brings along. Every field may be changed before
 // [Node.Request]. It is not safe for concurrent changes.
 type Node struct {
@@ -89,7 +93,7 @@ func Dial(url, token string, opts ...nats.Option) (*nats.Conn, error) {
 	}
 	name := wire.NewID()
 	return nats.Connect(url, append(append([]nats.Option{
-		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout),
+		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.UseOldRequestStyle(),
 	}, credentials...), opts...)...)
 }
 
@@ -111,7 +115,7 @@ func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*na
 	name := wire.NewID()
 	return nats.Connect(url, append([]nats.Option{
 		nats.Secure(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}),
-		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout),
+		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.UseOldRequestStyle(),
 	}, opts...)...)
 }
 

@@ -19,6 +19,7 @@ const (
 	maxMemoryBytes = 64 << 20    // JetStream's streams in memory; we have none
 	pingInterval   = time.Minute // with maxPingsOut, a dead peer holds its place for three minutes
 	maxPingsOut    = 2
+	maxClosed      = 16 // connections that have ended and that nats-server tells about, which nobody asks; its default is 10,000 of 1.5 KB
 )
 
 // What does not fit keeps this from being compiled: the longest sealed token with
@@ -92,6 +93,7 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts.MaxPayload = maxPayload
 	opts.PingInterval = pingInterval
 	opts.MaxPingsOut = maxPingsOut
+	opts.MaxClosedClients = maxClosed
 	return opts, nil
 }
 

@@ -4,7 +4,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
 LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
-.PHONY: check build test short lint deps fuzz fuzz-short vuln cover golden demo help
+.PHONY: check build test short lint deps fuzz fuzz-short vuln cover golden demo chaos help
 
 check: lint test ## lint and test (the default)
 
@@ -42,6 +42,10 @@ golden: ## rewrite the golden files
 
 demo: build ## a fleet of 200 real agents on loopback
 	./bin/muster demo --nodes 200
+
+chaos: ## every fault at full size, about half an hour; the table goes to docs/performance.md
+	$(GO) test -c -o bin/chaos.test ./internal/chaos
+	cd internal/chaos && ../../bin/chaos.test -test.run '^TestChaos$$' -test.timeout 2h -chaos.full -chaos.doc ../../docs/performance.md $(CHAOS)
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 10

@@ -1,0 +1,105 @@
+package chaos_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// A deployment is what nodes enroll at: processes that can be killed, and a store
+// that can be read without them.
+type deployment struct {
+	t    *testing.T
+	dir  string // of the whole run
+	host string // address of the broker
+	port string
+
+	v      version  // that start takes
+	prefix []string // what runs the provisioner, such as in a network of its own
+	clock  *clock   // its own
+	p      *process // nil or ended while it is down
+}
+
+// newEmbedded sets up a provisioner with its own broker and store, in
+// dir/prov. It is not started.
+func newEmbedded(t *testing.T, dir, host string) *deployment {
+	t.Helper()
+	d := &deployment{t: t, dir: dir, host: host, port: freePort(t), v: present, clock: newClock(t, filepath.Join(dir, "provisioner.clock"))}
+	d.muster("provisioner", "init", "prov", "--name", "broker.chaos.test", "--trust-domain", "chaos.test",
+		"--broker-name", "localhost", "--broker-address", host, "--listen", host+":"+d.port, "--trust-first-use")
+	// A wave comes from one address.
+	d.edit("prov/provisioner.yaml", "# per_source: 20000", "per_source: 0")
+	return d
+}
+
+// muster runs a verb to its end and returns what it printed.
+func (d *deployment) muster(args ...string) string {
+	d.t.Helper()
+	cmd := exec.Command(program(d.t, "muster", d.v), args...)
+	cmd.Dir = d.dir
+	cmd.Env = append(os.Environ(), d.clock.env())
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		d.t.Fatalf("muster %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+// edit changes a file of the set-up.
+func (d *deployment) edit(name, old, replacement string) {
+	d.t.Helper()
+	path := filepath.Join(d.dir, name)
+	b, err := os.ReadFile(path)
+	if err != nil || !strings.Contains(string(b), old) {
+		d.t.Fatalf("%s: %v, want %q in it", path, err, old)
+	}
+	if err := os.WriteFile(path, []byte(strings.Replace(string(b), old, replacement, 1)), 0o600); err != nil {
+		d.t.Fatal(err)
+	}
+}
+
+// token signs a token for the broker at this address.
+func (d *deployment) token(name, address string, args ...string) string {
+	d.t.Helper()
+	d.muster(append([]string{"jwt", name + ".jwt", "prov/signer-key.pem", "--token", "chaos", "--default", "--urls", address}, args...)...)
+	b, err := os.ReadFile(filepath.Join(d.dir, name+".jwt"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return strings.TrimSpace(string(b))
+}
+
+func (d *deployment) address() string { return net.JoinHostPort(d.host, d.port) }
+
+// start starts the provisioner, and does not wait for it.
+func (d *deployment) start() {
+	d.t.Helper()
+	args := append(append([]string{}, d.prefix...), program(d.t, "muster", d.v), "provisioner", "run", "--config", "prov/provisioner.yaml")
+	d.p = start(d.t, d.dir, "provisioner", []string{d.clock.env()}, args...)
+}
+
+// serve starts the provisioner and waits until it serves.
+func (d *deployment) serve() {
+	d.t.Helper()
+	d.start()
+	d.p.waitFor("provisioner is serving")
+}
+
+// storeDir is where the broker of the provisioner keeps its streams.
+func (d *deployment) storeDir() string { return filepath.Join(d.dir, "prov/data/broker") }
+
+// freePort returns a port of loopback that was free a moment ago: a restarted
+// provisioner must come back on the one that its tokens name.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
+}

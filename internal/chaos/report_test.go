@@ -1,0 +1,70 @@
+package chaos_test
+
+import (
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// line is a row for whoever watches.
+func (r result) line() string {
+	verdict := "ok  "
+	if r.failed {
+		verdict = "FAIL"
+	}
+	return fmt.Sprintf("%s %-60s %6d nodes, first after %s, full rate after %s; %s", verdict, r.fault, r.nodes, rounded(r.first), rounded(r.full), r.seen)
+}
+
+// rounded returns a duration for people; none is a dash.
+func rounded(d time.Duration) string {
+	if d == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}
+
+// table returns the results in Markdown.
+func table(results []result) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| fault | nodes | provisioned | first node after | full rate after | the checker read |\n|---|---|---|---|---|---|\n")
+	for _, r := range results {
+		seen := r.seen
+		if r.failed {
+			seen = "**failed** " + seen
+		}
+		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s |\n", r.fault, r.nodes, r.provisioned, rounded(r.first), rounded(r.full), seen)
+	}
+	return b.String()
+}
+
+// The table stands between these in the documentation.
+const (
+	begins = "<!-- make chaos -->\n"
+	ends   = "<!-- end of make chaos -->\n"
+)
+
+// report prints the table, and writes it to the page of documentation, if there
+// is one.
+func report(t *testing.T, results []result) {
+	t.Helper()
+	text := fmt.Sprintf("Seed %d, %d cores, %s.\n\n%s", *seed, runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly), table(results))
+	_, _ = fmt.Fprintf(os.Stderr, "\n%s\n", text)
+	if *doc == "" || t.Failed() {
+		return
+	}
+	b, err := os.ReadFile(*doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, found := strings.Cut(string(b), begins)
+	_, after, ended := strings.Cut(rest, ends)
+	if !found || !ended {
+		t.Fatalf("%s: no place for the table, between %q and %q", *doc, begins, ends)
+	}
+	if err := os.WriteFile(*doc, []byte(before+begins+text+ends+after), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -15,6 +15,7 @@ import (
 type deployment struct {
 	t    *testing.T
 	dir  string // of the whole run
+	data string // data_dir
 	host string // address of the broker
 	port string
 
@@ -28,7 +29,7 @@ type deployment struct {
 // dir/prov. It is not started.
 func newEmbedded(t *testing.T, dir, host string) *deployment {
 	t.Helper()
-	d := &deployment{t: t, dir: dir, host: host, port: freePort(t), v: present, clock: newClock(t, filepath.Join(dir, "provisioner.clock"))}
+	d := &deployment{t: t, dir: dir, data: filepath.Join(dir, "prov/data"), host: host, port: freePort(t), v: present, clock: newClock(t, filepath.Join(dir, "provisioner.clock"))}
 	d.muster("provisioner", "init", "prov", "--name", "broker.chaos.test", "--trust-domain", "chaos.test",
 		"--broker-name", "localhost", "--broker-address", host, "--listen", host+":"+d.port, "--trust-first-use")
 	// A wave comes from one address.
@@ -90,7 +91,7 @@ func (d *deployment) serve() {
 }
 
 // storeDir is where the broker of the provisioner keeps its streams.
-func (d *deployment) storeDir() string { return filepath.Join(d.dir, "prov/data/broker") }
+func (d *deployment) storeDir() string { return filepath.Join(d.data, "broker") }
 
 // freePort returns a port of loopback that was free a moment ago: a restarted
 // provisioner must come back on the one that its tokens name.

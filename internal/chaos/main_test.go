@@ -41,6 +41,12 @@ var rows = []struct {
 }{
 	{"kill -9 of the provisioner with its broker", killProvisioner},
 	{"SIGSTOP of the provisioner, then SIGCONT", stopProvisioner},
+	{"connections cut in the middle of messages", cutConnections},
+	{"connections stalled in the middle of messages", stallConnections},
+	{"network partition between nodes and provisioner", partition},
+	{"disk full, then space again", fullDisk},
+	{"disk read-only, then mounted again", readOnlyDisk},
+	{"store that acknowledges late", lateDisk},
 	{"rolling restart of everything", restartAll},
 	{"the provisioner's clock a year behind, then right", provisionerBehind},
 	{"the provisioner's clock a year ahead, then right", provisionerAhead},

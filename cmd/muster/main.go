@@ -32,6 +32,8 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	addToken(app, all)
 	addSigner(app, all)
 	addNode(app, all)
+	addBackup(app, all)
+	addRestore(app, all)
 	addDemo(app, all)
 	addBench(app, all)
 	addBuildInfo(app, all)

@@ -31,6 +31,7 @@ var graph = map[string][]string{
 	"provisioner/broker":  {"internal/seal", "internal/wire", "provisioner/ca"},
 	"provisioner/helper":  {"internal/wire"},
 	"provisioner/journal": {"provisioner"},
+	"provisioner/backup":  {},
 	"provisioner/httpapi": {"internal/wire", "jwt", "provisioner"},
 	"server":              {"internal/wire", "internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "jwt"},
 	"server/servercmd":    {"internal/cli", "server"},
@@ -38,7 +39,7 @@ var graph = map[string][]string{
 	"internal/bench":      {"internal/conffile", "internal/daemon", "internal/seal", "internal/simnode", "internal/wire", "jwt"},
 	"internal/demo":       {"internal/wire", "internal/daemon", "internal/simnode", "jwt", "provisioner", "server"},
 	"internal/daemon": {"internal/wire", "internal/conffile", "internal/discover", "internal/keyfile", "internal/seal", "jwt", "policies", "provisioner", "provisioner/ca",
-		"provisioner/broker", "provisioner/helper", "provisioner/httpapi", "provisioner/journal", "provisioner/natsapi", "provisioner/store"},
+		"provisioner/backup", "provisioner/broker", "provisioner/helper", "provisioner/httpapi", "provisioner/journal", "provisioner/natsapi", "provisioner/store"},
 	"internal/testbed": {"internal/seal", "internal/wire", "internal/conffile", "internal/daemon", "internal/simnode", "jwt", "provisioner", "provisioner/ca", "server"},
 }
 
@@ -51,6 +52,7 @@ var owners = map[string][]string{
 	"github.com/fsnotify/fsnotify":    {"policies"},
 	"github.com/nats-io/nats-server":  {"provisioner/broker"},
 	"github.com/nats-io/nats.go/jets": {"provisioner/store"},
+	"github.com/klauspost/compress":   {"provisioner/backup"},
 	"github.com/miekg/dns":            {"internal/discover"},
 	"go.yaml.in/yaml":                 {"internal/conffile"},
 	"github.com/schollz/progressbar":  {"internal/cli"},

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -61,7 +62,18 @@ func notWritten(path string, err error) error {
 // permissions, or not at all, and is on disk when WriteNew returns. If there
 // is something at path already, it is replaced if force is set, unless it is a
 // directory; else it stays and the error wraps [ErrExists].
-func WriteNew(path string, data []byte, mode fs.FileMode, force bool) (err error) {
+func WriteNew(path string, data []byte, mode fs.FileMode, force bool) error {
+	return WriteNewBy(path, mode, force, func(w io.Writer) error {
+		if _, err := w.Write(data); err != nil {
+			return notWritten(path, err)
+		}
+		return nil
+	})
+}
+
+// WriteNewBy is [WriteNew] for what does not fit into memory: fill writes it,
+// and nothing appears if it returns an error, which is returned as it is.
+func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) error) (err error) {
 	if err := CheckNew(path, force); err != nil {
 		return err
 	}
@@ -71,8 +83,8 @@ func WriteNew(path string, data []byte, mode fs.FileMode, force bool) (err error
 		return notWritten(path, err)
 	}
 	defer func() { _ = f.Cleanup() }() // nothing left to do after a rename; else the cause is in err
-	if _, err := f.Write(data); err != nil {
-		return notWritten(path, err)
+	if err := fill(f); err != nil {
+		return err
 	}
 	if force {
 		err = f.CloseAtomicallyReplace()

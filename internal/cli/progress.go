@@ -15,6 +15,11 @@ type Progress struct {
 
 // NewProgress starts a bar on w for work of total steps under a label.
 func NewProgress(w io.Writer, label string, total int) *Progress {
+	return NewProgressOf(w, label, "nodes", total)
+}
+
+// NewProgressOf is [NewProgress] for steps that are something else than nodes.
+func NewProgressOf(w io.Writer, label, what string, total int) *Progress {
 	if !IsTerminal(w) {
 		return &Progress{}
 	}
@@ -24,7 +29,7 @@ func NewProgress(w io.Writer, label string, total int) *Progress {
 		progressbar.OptionEnableColorCodes(Colored(w)),
 		progressbar.OptionShowCount(),
 		progressbar.OptionShowIts(),
-		progressbar.OptionSetItsString("nodes"),
+		progressbar.OptionSetItsString(what),
 		progressbar.OptionThrottle(50*time.Millisecond), // 20 times a second looks steady
 		progressbar.OptionClearOnFinish(),
 	)}

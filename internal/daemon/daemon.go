@@ -222,7 +222,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	g, background := errgroup.WithContext(background)
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
-	operators, err := httpapi.New(httpapi.Config{Socket: d.cfg.socket(), Provisioner: d.Operator(), Log: d.opts.Log})
+	operators, err := httpapi.New(httpapi.Config{Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Log: d.opts.Log})
 	if err == nil {
 		err = operators.Open()
 	}

@@ -49,6 +49,10 @@ type Config struct {
 	// MaxStoreBytes stays.
 	StoreLimit func() (int64, error)
 
+	// Unsynced does not bring every write to disk before it is acknowledged: for
+	// a store that is thrown away if it is not finished, and synced in the end.
+	Unsynced bool
+
 	// Certificate is the broker's, with its chain: leaf, issuing, and the
 	// root, so that a client which knows only the root's hash can check it.
 	// The leaf's role is broker. [Broker.SetCertificate] replaces it while the

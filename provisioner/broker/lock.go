@@ -12,6 +12,17 @@ import (
 // lockFile is the file in StoreDir whose lock says that a broker serves it.
 const lockFile = "broker.lock"
 
+// Lock keeps brokers off a store directory, which it makes if it is missing,
+// until release is called or the process ends. It returns [ErrStoreInUse] if one
+// serves it.
+func Lock(dir string) (release func(), err error) {
+	f, err := lockDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return func() { unlock(f) }, nil
+}
+
 // lockDir makes dir if it is missing and locks it against other brokers until
 // the file it returns is closed, or the process ends however it ends.
 func lockDir(dir string) (*os.File, error) {

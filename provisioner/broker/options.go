@@ -77,7 +77,7 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 		opts.JetStreamMaxStore = limit
 	}
 	opts.JetStreamMaxMemory = maxMemoryBytes
-	opts.SyncAlways = true // or one replica acknowledges up to two minutes before it syncs
+	opts.SyncAlways = !b.cfg.Unsynced // or one replica acknowledges up to two minutes before it syncs
 
 	opts.TLSConfig = b.tlsConfig(b.cfg.ClientCAs)
 	// Asked for each connection, since the authorities change while we run.

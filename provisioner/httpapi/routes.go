@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"slices"
@@ -21,6 +22,10 @@ type Config struct {
 
 	Provisioner *provisioner.Provisioner // required
 
+	// Backup begins a backup in the name of who asks, and returns about how many
+	// messages it will have. write then writes it, once. Nil: there are none.
+	Backup func(ctx context.Context, by string) (messages uint64, write func(io.Writer) error, err error)
+
 	// Log is optional; discards by default.
 	Log *slog.Logger
 }
@@ -38,6 +43,7 @@ func New(cfg Config) (*Server, error) {
 	s.signerRoutes()
 	s.nodeRoutes()
 	s.installationRoutes()
+	s.backupRoute()
 	return s, nil
 }
 

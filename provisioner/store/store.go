@@ -142,20 +142,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Conn == nil || cfg.CAFingerprint == "" {
 		return nil, errors.New("store: no connection or no certificate authority given")
 	}
-	if cfg.Replicas == 0 {
-		cfg.Replicas = 1
-	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = 12 * time.Second
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
-	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	js, err := jetstream.New(cfg.Conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
+	cfg = cfg.complete()
+	js, err := cfg.jetStream()
 	if err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	if err := checkRestored(ctx, js); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, timeout: cfg.Timeout, log: cfg.Log}
@@ -180,6 +172,28 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	return s, nil
+}
+
+// complete returns cfg with defaults for what is not set.
+func (cfg Config) complete() Config {
+	if cfg.Replicas == 0 {
+		cfg.Replicas = 1
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = 12 * time.Second
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return cfg
+}
+
+// jetStream returns the interface to the streams.
+func (cfg Config) jetStream() (jetstream.JetStream, error) {
+	return jetstream.New(cfg.Conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
 }
 
 // streams are the configurations of all streams. None has a maximum age: a

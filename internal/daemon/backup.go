@@ -1,0 +1,104 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/backup"
+	"muster/provisioner/store"
+)
+
+// Backup begins a backup of the open store, in the name of by. write writes it,
+// once. Requests go on meanwhile; see [store.Store.Export] for what makes it
+// consistent.
+func (d *Daemon) Backup(ctx context.Context, by string) (messages uint64, write func(io.Writer) error, err error) {
+	s := d.Store()
+	if s == nil {
+		return 0, nil, errNotOpen
+	}
+	if messages, err = s.Pending(ctx); err != nil {
+		return 0, nil, fmt.Errorf("backup: %w", err)
+	}
+	header := backup.Header{
+		ID: wire.NewID(), Installation: s.Installation().ID, CAFingerprint: s.Installation().CAFingerprint, StartedAt: d.opts.Now().UTC().Truncate(time.Second), By: by,
+	}
+	return messages, func(w io.Writer) error {
+		summary, err := writeBackup(ctx, s, w, header, d.opts.Now)
+		if err != nil {
+			return fmt.Errorf("backup: %w", err)
+		}
+		d.opts.Log.InfoContext(ctx, "backup made", "backup", header.ID, "by", by, "messages", summary.Messages())
+		return nil
+	}, nil
+}
+
+func writeBackup(ctx context.Context, s *store.Store, w io.Writer, header backup.Header, now func() time.Time) (*backup.Summary, error) {
+	b, err := backup.NewWriter(w, header)
+	if err != nil {
+		return nil, err
+	}
+	if err := s.Export(ctx, b); err != nil {
+		b.Abandon()
+		return nil, err
+	}
+	return b.Close(now().UTC().Truncate(time.Second))
+}
+
+// A BackupInfo is what is known of a backup that was read to its end.
+type BackupInfo struct {
+	backup.Header
+	backup.Summary
+}
+
+// CheckBackup reads a backup to its end and checks that it is whole and that
+// this version of muster can restore it. each, if not nil, is called after every
+// message.
+func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
+	return readBackup(r, func(m *backup.Message) error {
+		if each != nil {
+			each()
+		}
+		return store.CheckKept(m.Stream, m.Sequence, m.Subject, m.Data)
+	})
+}
+
+// CheckBackupFile is [CheckBackup] of the file at path.
+func CheckBackupFile(path string, each func()) (*BackupInfo, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	info, err := CheckBackup(f, each)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return info, nil
+}
+
+// readBackup calls each for every message of a backup, and returns what it is
+// once it is known to be whole.
+func readBackup(r io.Reader, each func(*backup.Message) error) (*BackupInfo, error) {
+	b, err := backup.NewReader(r)
+	if err != nil {
+		return nil, err
+	}
+	defer b.Close()
+	for {
+		m, err := b.Next()
+		if errors.Is(err, io.EOF) {
+			return &BackupInfo{b.Header, *b.Summary()}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := each(m); err != nil {
+			return nil, err
+		}
+	}
+}

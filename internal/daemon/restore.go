@@ -1,0 +1,249 @@
+package daemon
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/backup"
+	"muster/provisioner/broker"
+	"muster/provisioner/store"
+)
+
+// A Restore puts a backup into the empty store of a provisioner that does not
+// run.
+type Restore struct {
+	Config string // path of provisioner.yaml. Required
+	File   string // the backup. Required
+
+	// Step is told what is being done, and of how many messages, once before
+	// each pass over them; Each is called after every message. Optional.
+	Step func(what string, messages int)
+	Each func()
+
+	Log *slog.Logger     // optional; discards by default
+	Now func() time.Time // optional; defaults to [time.Now]
+}
+
+// Restored says what a restore has done.
+type Restored struct {
+	*BackupInfo
+}
+
+// restoringDir is where a store is filled before it gets its place.
+const restoringDir = "broker.restoring"
+
+// jetStreamDir is the directory in its StoreDir in which a broker keeps streams.
+const jetStreamDir = "jetstream"
+
+// Run restores. The store appears with all of it or not at all: it is filled
+// under another name, by a broker that nobody can reach, brought to the disk,
+// and then gets its place by one rename. What a restore that was killed has left
+// is thrown away by the next one, so that it can be repeated until it has
+// succeeded, and is refused from then on.
+//
+// The error is [broker.ErrStoreInUse] if a provisioner runs, wraps
+// [store.ErrNotEmpty] if there is a store already, [store.ErrInstallation] if
+// the backup is of another certificate authority, and [backup.ErrDamaged] if it
+// is not whole.
+func (r *Restore) Run(ctx context.Context) (*Restored, error) {
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+	if r.Step == nil {
+		r.Step = func(string, int) {}
+	}
+	if r.Each == nil {
+		r.Each = func() {}
+	}
+	cfg, err := readConfig(r.Config)
+	if err != nil {
+		return nil, err
+	}
+	final := filepath.Join(cfg.DataDir, "broker")
+	release, err := broker.Lock(final)
+	if errors.Is(err, broker.ErrStoreInUse) {
+		return nil, fmt.Errorf("%w: stop the provisioner, and keep what it has in %s by another name", err, final)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer release()
+	if err := checkEmpty(final); err != nil {
+		return nil, err
+	}
+	// The whole file first: nothing is begun with one that is damaged.
+	r.Step("checking", -1)
+	info, err := CheckBackupFile(r.File, r.Each)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkAuthority(cfg, info); err != nil {
+		return nil, err
+	}
+	out := &Restored{BackupInfo: info}
+	staging := filepath.Join(cfg.DataDir, restoringDir)
+	if err := os.RemoveAll(staging); err != nil {
+		return nil, err
+	}
+	defer func() { _ = os.RemoveAll(staging) }() // the next one would, too
+	if err := r.fill(ctx, cfg, staging, out); err != nil {
+		return nil, err
+	}
+	return out, place(cfg.DataDir, staging, final)
+}
+
+// checkEmpty returns [store.ErrNotEmpty] if a broker has ever kept a stream in
+// its directory.
+func checkEmpty(dir string) error {
+	err := filepath.WalkDir(filepath.Join(dir, jetStreamDir), func(path string, e fs.DirEntry, err error) error {
+		if err == nil && !e.IsDir() {
+			err = fmt.Errorf("%w: %s is there; move %s away and keep it until the fleet is well again", store.ErrNotEmpty, path, dir)
+		}
+		return err
+	})
+	return ignoreAbsent(err)
+}
+
+// checkAuthority sees that the store in the backup was bound to our authority,
+// or to one that it has taken over from.
+func checkAuthority(cfg Config, info *BackupInfo) error {
+	root, err := readCertificate(cfg.CA.Root)
+	if err != nil {
+		return err
+	}
+	known := []*x509.Certificate{root}
+	for _, p := range cfg.CA.Previous {
+		c, err := readCertificate(p.Root)
+		if err != nil {
+			return err
+		}
+		known = append(known, c)
+	}
+	// Whether one vouches for the next is for the provisioner to see when it
+	// starts on the store.
+	if slices.ContainsFunc(known, func(c *x509.Certificate) bool { return fingerprintOf(c) == info.CAFingerprint }) {
+		return nil
+	}
+	return fmt.Errorf("%w: the backup is of installation %s with the CA certificate %s, ours is %s: name the configuration that belongs to it with --config",
+		store.ErrInstallation, info.Installation, info.CAFingerprint, fingerprintOf(root))
+}
+
+// fingerprintOf is [ca.Authority.Fingerprint] of an authority whose key is not
+// at hand.
+func fingerprintOf(root *x509.Certificate) string {
+	sum := sha256.Sum256(root.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+// fill makes the store in a directory of its own and brings it to the disk.
+func (r *Restore) fill(ctx context.Context, cfg Config, dir string, out *Restored) (err error) {
+	b, err := broker.New(broker.Config{
+		Listen: "127.0.0.1:0", StoreDir: dir, StoreLimit: func() (int64, error) { return maxStore(dir) }, Unsynced: true,
+		ClientCAs: x509.NewCertPool(), MaxConnections: 16, Log: r.Log,
+		Gate: broker.GateConfig{
+			TrustDomain: cfg.TrustDomain, Now: r.Now,
+			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errRestoring },
+			AdmitNode:   func(context.Context, wire.Identity, string) error { return errRestoring },
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.Start(ctx); err != nil {
+		return err
+	}
+	err = r.copy(ctx, cfg, b, dir, out)
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err = errors.Join(err, b.Stop(stop)); err != nil {
+		return err
+	}
+	if err := giveAllTo(dir, cfg.DataDir); err != nil {
+		return err
+	}
+	return syncFiles(dir)
+}
+
+// errRestoring is what a stranger hears who finds the broker of a restore.
+var errRestoring = errors.New("a store is being restored")
+
+// copy writes the backup's messages to the broker's store.
+func (r *Restore) copy(ctx context.Context, cfg Config, b *broker.Broker, dir string, out *Restored) error {
+	conn, err := b.Connect("restore")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	most, err := capacity(dir)
+	if err != nil {
+		return err
+	}
+	into, err := store.NewImport(ctx, store.Config{Conn: conn, Capacity: most, Log: r.Log, Now: r.Now}, out.ID)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(r.File)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // only read
+	r.Step("restoring", int(out.Messages()))
+	again, err := readBackup(f, func(m *backup.Message) error {
+		r.Each()
+		return into.Message(ctx, m.Stream, m.Sequence, m.Subject, m.Data)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", r.File, err)
+	}
+	if again.Header != out.Header {
+		return fmt.Errorf("%s: another file since it was checked", r.File)
+	}
+	return into.Finish(ctx, out.EndedAt)
+}
+
+// place gives a finished store its place.
+func place(base, staging, final string) error {
+	to := filepath.Join(final, jetStreamDir)
+	// An empty directory gives way to a rename only if it holds none itself.
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	if err := os.Rename(filepath.Join(staging, jetStreamDir), to); err != nil {
+		return err
+	}
+	if err := giveAllTo(final, base); err != nil {
+		return err
+	}
+	return errors.Join(syncDir(final), syncDir(base))
+}
+
+// giveAllTo makes all in dir the owner's of another directory, if we are root: a
+// provisioner that runs as another user has to read it.
+func giveAllTo(dir, like string) error {
+	info, err := os.Stat(like)
+	if err != nil {
+		return err
+	}
+	stat, ok := info.Sys().(*syscall.Stat_t)
+	if !ok || os.Geteuid() != 0 {
+		return nil
+	}
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, int(stat.Uid), int(stat.Gid)) //nolint:gosec // nobody else may write to data_dir
+	})
+}

@@ -1,0 +1,82 @@
+package httpapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// headerMessages says about how many messages a backup has, for progress.
+const headerMessages = "Muster-Messages"
+
+// stallTimeout is how long whoever takes a backup may take nothing of it;
+// chosen, a slow disk that is flushed takes seconds.
+const stallTimeout = time.Minute
+
+// errNoBackup means that this provisioner was made without backups.
+var errNoBackup = errors.New("this provisioner makes no backups")
+
+// backupRoute serves backups. The answer is a stream, which ends in what proves
+// that it is whole: what goes wrong after its beginning cuts it off.
+func (s *Server) backupRoute() {
+	s.mux.HandleFunc("POST /v1/backup", func(w http.ResponseWriter, r *http.Request) {
+		if s.cfg.Backup == nil {
+			problemOf(errNoBackup).write(w)
+			return
+		}
+		messages, write, err := s.cfg.Backup(r.Context(), by(r.Context()))
+		if err != nil {
+			s.cfg.Log.ErrorContext(r.Context(), "backup not begun", "by", by(r.Context()), "err", err)
+			problemOf(err).write(w)
+			return
+		}
+		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set(headerMessages, strconv.FormatUint(messages, 10))
+		if err := write(&unhurried{w, http.NewResponseController(w)}); err != nil {
+			s.cfg.Log.ErrorContext(r.Context(), "backup not made", "by", by(r.Context()), "err", err)
+			panic(http.ErrAbortHandler) // all that can still be said: it is not whole
+		}
+	})
+}
+
+// unhurried is an answer that may take as long as it goes on.
+type unhurried struct {
+	w       io.Writer
+	control *http.ResponseController
+}
+
+// Write implements [io.Writer].
+func (u *unhurried) Write(p []byte) (int, error) {
+	if err := u.control.SetWriteDeadline(time.Now().Add(stallTimeout)); err != nil {
+		return 0, err
+	}
+	return u.w.Write(p)
+}
+
+// Backup asks for a backup and returns it with about how many messages it has.
+// Close it. That it is whole is for the caller to see. Errors are those of
+// [Client.Do].
+func (c *Client) Backup(ctx context.Context) (body io.ReadCloser, messages int, err error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://provisioner/v1/backup", nil)
+	if err != nil {
+		return nil, 0, err
+	}
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return nil, 0, c.explain(err)
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		defer func() { _ = resp.Body.Close() }() // only read
+		p := &Problem{Status: resp.StatusCode}
+		if err := json.NewDecoder(resp.Body).Decode(p); err != nil || p.Title == "" {
+			p.Title = "provisioner answered " + resp.Status
+		}
+		return nil, 0, p
+	}
+	messages, _ = strconv.Atoi(resp.Header.Get(headerMessages)) // 0 shows no end
+	return resp.Body, messages, nil
+}

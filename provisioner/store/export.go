@@ -1,0 +1,89 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// kept are the streams that a backup has, in the order in which they are read.
+// The rest are reports.
+//
+// They are read one after the other while provisioners write, so each is of a
+// later instant than the one before it. The order is what makes that harmless:
+// what comes later may only know more.
+//
+//   - Records come first. Whatever a record rests on was on disk before it: the
+//     claim of its token's use, the authority that the store is bound to, the
+//     revocations that it has followed. All that is in what is read after it.
+//   - Claims come after: one without its record is a use that is claimed and not
+//     enrolled, which costs its node nothing. A record without its claim would
+//     give a use back.
+//   - Entries come after: whom an installation is bound to, signers, CRLs. A
+//     signer that was removed after the records were read is removed in them.
+//   - Revocations come last: what they revoke stays revoked whatever an older
+//     record says, and no CRL covers more of them than are there.
+//
+// Whatever comes after the reading of each is for the journal.
+var kept = []string{streamNodes, streamClaims, streamEntries, streamRevocations}
+
+// A Sink takes an export: the name of each stream, and then its messages.
+type Sink interface {
+	Stream(name string) error
+
+	// Message takes a message. The data is the callee's.
+	Message(sequence uint64, subject string, data []byte) error
+}
+
+// Export reads all that a backup needs, while others write, in the order that
+// makes it consistent. It stops at the first error of the sink.
+//
+// Of each stream it reads what was there at one instant, when it came to the
+// end: every identity's newest record of that instant is among it, since a
+// message that has been passed by can only go when [History] newer ones of its
+// subject have come, which are still ahead then.
+func (s *Store) Export(ctx context.Context, to Sink) error {
+	for _, name := range kept {
+		if err := to.Stream(name); err != nil {
+			return err
+		}
+		if err := s.export(ctx, name, to); err != nil {
+			return fmt.Errorf("export: %w", err)
+		}
+	}
+	return nil
+}
+
+func (s *Store) export(ctx context.Context, name string, to Sink) error {
+	stream, err := s.js.Stream(ctx, name)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", name, err)
+	}
+	last := uint64(0)
+	err = s.scan(ctx, name, ">", jetstream.DeliverAllPolicy, func(m message) error {
+		last = m.sequence
+		return to.Message(m.sequence, m.subject, m.data)
+	})
+	if err != nil {
+		return err
+	}
+	// What is known of its end must have come: a scan that stopped early would
+	// free whoever comes after.
+	if want := stream.CachedInfo().State.LastSeq; last < want {
+		return fmt.Errorf("stream %s: read to sequence %d of %d: try again", name, last, want)
+	}
+	return nil
+}
+
+// Pending returns how many messages an export would read now, for progress.
+func (s *Store) Pending(ctx context.Context) (n uint64, err error) {
+	for _, name := range kept {
+		stream, err := s.js.Stream(ctx, name)
+		if err != nil {
+			return 0, fmt.Errorf("stream %s: %w", name, err)
+		}
+		n += stream.CachedInfo().State.Msgs
+	}
+	return n, nil
+}

@@ -1,0 +1,336 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// subjectRestore is where a restore says that it has begun, and that it is over.
+const subjectRestore = "muster.entry.restore"
+
+// ErrNotEmpty means that a restore found something where it wants to write.
+var ErrNotEmpty = errors.New("store is not empty")
+
+// ErrHalfRestored means that a restore was cut short: what is in the store is
+// not what the backup has. Restore once more; nothing may be served until then.
+var ErrHalfRestored = errors.New("store was not restored to its end")
+
+// restore is the state of a restore in the store.
+type restore struct {
+	Backup string    `json:"backup"`
+	At     time.Time `json:"at"`
+	Done   bool      `json:"done"`
+}
+
+// An Import fills an empty store with what a backup has. Nothing serves from it
+// until Finish has returned nil. It is for one goroutine.
+//
+// Every step may be the last. The first write says that a restore has begun, and
+// [Open] refuses a store that says so. The next restore begins by throwing away
+// what that one has left. The last write says that it is over.
+type Import struct {
+	cfg   Config
+	js    jetstream.JetStream
+	begun restore
+
+	installation []byte // held back to the end
+	clock        *provisioner.ClockMark
+	last         map[string]uint64 // sequence that a stream has come to
+	filler       message           // the newest revocation, to keep places
+	revoked      map[string]bool   // ids of revocations
+	signers      map[jwt.SignerID]time.Time
+	acks         []jetstream.PubAckFuture // oldest first, of what is not known to be stored
+}
+
+// NewImport prepares an empty store for the backup with this id. It returns
+// [ErrNotEmpty] if anything of ours is there that a restore has not begun. The
+// configuration's CAFingerprint is not used.
+func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) {
+	cfg = cfg.complete()
+	js, err := cfg.jetStream()
+	if err != nil {
+		return nil, fmt.Errorf("restore: %w", err)
+	}
+	i := &Import{
+		cfg: cfg, js: js, begun: restore{Backup: backup, At: cfg.Now().UTC().Truncate(time.Second)}, last: make(map[string]uint64),
+		revoked: make(map[string]bool), signers: make(map[jwt.SignerID]time.Time),
+	}
+	if err := i.clear(ctx); err != nil {
+		return nil, fmt.Errorf("restore: %w", err)
+	}
+	// The stream that says so comes first, so that no other is there without it.
+	all := streams(cfg.Replicas, cfg.Capacity)
+	slices.SortStableFunc(all, func(a, b jetstream.StreamConfig) int {
+		return boolToInt(b.Name == streamEntries) - boolToInt(a.Name == streamEntries)
+	})
+	for _, c := range all {
+		if _, err := js.CreateStream(ctx, c); err != nil {
+			return nil, fmt.Errorf("restore: stream %s: %w", c.Name, full(err))
+		}
+		if c.Name != streamEntries {
+			continue
+		}
+		if err := i.say(ctx, i.begun); err != nil {
+			return nil, fmt.Errorf("restore: %w", err)
+		}
+	}
+	return i, nil
+}
+
+func boolToInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// clear takes away what a restore that was cut short has left, and what has
+// never been written to.
+func (i *Import) clear(ctx context.Context) error {
+	var found []string
+	messages := uint64(0)
+	for _, c := range streams(i.cfg.Replicas, i.cfg.Capacity) {
+		stream, err := i.js.Stream(ctx, c.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", c.Name, err)
+		}
+		found = append(found, c.Name)
+		messages += stream.CachedInfo().State.Msgs
+	}
+	if messages > 0 {
+		r, err := lastRestore(ctx, i.js)
+		if err != nil {
+			return err
+		}
+		if r == nil || r.Done {
+			return fmt.Errorf("%w: it has %d messages in %s", ErrNotEmpty, messages, strings.Join(found, ", "))
+		}
+	}
+	// The stream that says so goes last.
+	slices.SortStableFunc(found, func(a, b string) int { return boolToInt(a == streamEntries) - boolToInt(b == streamEntries) })
+	for _, name := range found {
+		if err := i.js.DeleteStream(ctx, name); err != nil {
+			return fmt.Errorf("stream %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// lastRestore returns what the newest restore has said, nil if there was none.
+func lastRestore(ctx context.Context, js jetstream.JetStream) (*restore, error) {
+	stream, err := js.Stream(ctx, streamEntries)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("stream %s: %w", streamEntries, err)
+	}
+	m, err := stream.GetLastMsgForSubject(ctx, subjectRestore)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read restore: %w", err)
+	}
+	var r restore
+	if err := json.Unmarshal(m.Data, &r); err != nil {
+		return nil, fmt.Errorf("read restore: %w", err)
+	}
+	return &r, nil
+}
+
+// checkRestored returns [ErrHalfRestored] for a store of which a restore says
+// that it is not over.
+func checkRestored(ctx context.Context, js jetstream.JetStream) error {
+	r, err := lastRestore(ctx, js)
+	if err == nil && r != nil && !r.Done {
+		err = fmt.Errorf("%w: that of backup %s, begun at %s: restore once more", ErrHalfRestored, r.Backup, r.At.Format(time.RFC3339))
+	}
+	return err
+}
+
+// say writes how far the restore is.
+func (i *Import) say(ctx context.Context, r restore) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if _, err := i.js.Publish(ctx, subjectRestore, b); err != nil {
+		return fmt.Errorf("stream %s: %w", streamEntries, full(err))
+	}
+	return nil
+}
+
+// Message takes the next message of the backup; see [CheckKept] for the errors.
+// The data is kept until the write is acknowledged.
+//
+// Grants are left out: one that was spent after the backup would be good again,
+// and none lives longer than a day. The rest is written as it is. Revocations
+// keep their places, which records and CRLs name: a place that has none any more
+// gets the entry before it once again, which says nothing new.
+func (i *Import) Message(ctx context.Context, stream string, sequence uint64, subject string, data []byte) error {
+	if err := CheckKept(stream, sequence, subject, data); err != nil {
+		return err
+	}
+	switch {
+	case strings.HasPrefix(subject, subjectGrant), subject == subjectProbe, subject == subjectRestore:
+		return nil
+	case subject == subjectInstallation:
+		i.installation = slices.Clone(data)
+		return nil
+	case subject == subjectClock:
+		return json.Unmarshal(data, &i.clock)
+	case strings.HasPrefix(subject, subjectSigner):
+		var e provisioner.SignerEntry
+		if err := json.Unmarshal(data, &e); err != nil {
+			return err
+		}
+		i.signers[e.ID] = e.At
+	case stream == streamRevocations:
+		return i.revocation(ctx, sequence, subject, data)
+	}
+	return i.publish(ctx, stream, subject, data)
+}
+
+// revocation writes an entry to its place.
+func (i *Import) revocation(ctx context.Context, sequence uint64, subject string, data []byte) error {
+	var r provisioner.Revocation
+	if err := json.Unmarshal(data, &r); err != nil {
+		return err
+	}
+	i.revoked[r.ID] = true
+	m := message{subject: subject, data: slices.Clone(data)}
+	if i.filler.data == nil {
+		i.filler = m
+	}
+	for i.last[streamRevocations] < sequence-1 {
+		if err := i.publish(ctx, streamRevocations, i.filler.subject, i.filler.data); err != nil {
+			return err
+		}
+	}
+	i.filler = m
+	return i.publish(ctx, streamRevocations, subject, data)
+}
+
+// publish writes without waiting for the acknowledgement, unless many are
+// missing: the store takes messages in the order in which they were sent.
+func (i *Import) publish(ctx context.Context, stream, subject string, data []byte) error {
+	f, err := i.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: slices.Clone(data)}, jetstream.WithRetryAttempts(0))
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", stream, err)
+	}
+	i.last[stream]++
+	i.acks = append(i.acks, f)
+	if len(i.acks) < maxPending/2 {
+		return nil
+	}
+	return i.await(ctx, maxPending/4)
+}
+
+// await waits until only so many acknowledgements are missing.
+func (i *Import) await(ctx context.Context, left int) error {
+	for len(i.acks) > left {
+		select {
+		case <-i.acks[0].Ok():
+		case err := <-i.acks[0].Err():
+			return fmt.Errorf("%s: %w", i.acks[0].Msg().Subject, full(err))
+		case <-ctx.Done():
+			return fmt.Errorf("no acknowledgement: %w", ctx.Err())
+		}
+		i.acks = i.acks[1:]
+	}
+	return nil
+}
+
+// Finish writes what is left, and says that the restore is over. seen is the
+// newest time that anybody is known to have seen, which becomes the clock's
+// mark: by an older one, tokens and certificates could live again.
+func (i *Import) Finish(ctx context.Context, seen time.Time) error {
+	if i.installation == nil {
+		return errors.New("restore: the backup has no installation")
+	}
+	mark := i.clock
+	if mark == nil {
+		mark = &provisioner.ClockMark{}
+	}
+	if seen.After(mark.Time) {
+		mark.Time = seen.UTC().Truncate(time.Second)
+	}
+	b, err := json.Marshal(mark)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(i.publish(ctx, streamEntries, subjectClock, b), i.publish(ctx, streamEntries, subjectInstallation, i.installation), i.await(ctx, 0))
+	if err == nil {
+		err = i.checkPlaces(ctx)
+	}
+	if err == nil {
+		done := i.begun
+		done.Done = true
+		err = i.say(ctx, done)
+	}
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return nil
+}
+
+// checkPlaces sees that every revocation has the place that it had.
+func (i *Import) checkPlaces(ctx context.Context) error {
+	stream, err := i.js.Stream(ctx, streamRevocations)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", streamRevocations, err)
+	}
+	if got, want := stream.CachedInfo().State.LastSeq, i.last[streamRevocations]; got != want {
+		return fmt.Errorf("stream %s: ends at sequence %d, want %d: somebody else writes to this store", streamRevocations, got, want)
+	}
+	return nil
+}
+
+// AppendRevocation adds a revocation of the journal that the backup does not
+// have.
+func (i *Import) AppendRevocation(ctx context.Context, r *provisioner.Revocation) error {
+	if i.revoked[r.ID] {
+		return nil
+	}
+	i.revoked[r.ID] = true
+	return i.append(ctx, streamRevocations, revocationSubject(r), r)
+}
+
+// AppendClaims adds an entry of the journal that came after those of the backup.
+func (i *Import) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry) error {
+	return i.append(ctx, streamClaims, subjectClaims+string(tid), e)
+}
+
+// AppendSigner adds an entry of the journal about a signer. Of several about one
+// signer, the last one counts.
+func (i *Import) AppendSigner(ctx context.Context, e *provisioner.SignerEntry) error {
+	i.signers[e.ID] = e.At
+	return i.append(ctx, streamEntries, subjectSigner+string(e.ID), e)
+}
+
+// SignerAt returns when the newest entry about a signer was made, the zero time
+// if there is none.
+func (i *Import) SignerAt(id jwt.SignerID) time.Time { return i.signers[id] }
+
+func (i *Import) append(ctx context.Context, stream, subject string, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return i.publish(ctx, stream, subject, b)
+}

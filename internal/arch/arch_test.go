@@ -36,7 +36,7 @@ var graph = map[string][]string{
 	"server":              {"internal/wire", "internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "jwt"},
 	"server/servercmd":    {"internal/cli", "server"},
 	"internal/simnode":    {"internal/seal", "internal/wire", "jwt"},
-	"internal/bench":      {"internal/conffile", "internal/daemon", "internal/seal", "internal/simnode", "internal/wire", "jwt"},
+	"internal/bench":      {"internal/daemon", "internal/seal", "internal/simnode", "internal/wire", "jwt", "provisioner"},
 	"internal/demo":       {"internal/wire", "internal/daemon", "internal/simnode", "jwt", "provisioner", "server"},
 	"internal/daemon": {"internal/wire", "internal/conffile", "internal/discover", "internal/keyfile", "internal/seal", "jwt", "policies", "provisioner", "provisioner/ca",
 		"provisioner/backup", "provisioner/broker", "provisioner/helper", "provisioner/httpapi", "provisioner/journal", "provisioner/natsapi", "provisioner/store"},

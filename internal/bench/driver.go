@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/url"
 	"os"
 	"runtime/pprof"
@@ -166,7 +167,11 @@ func (d *driver) setUp() error {
 	if err != nil || u.Host == "" {
 		return fmt.Errorf("url %q: want nats://host:port", d.order.URL)
 	}
-	d.address = u.Host
+	address, err := net.ResolveTCPAddr("tcp", u.Host) // once, not for each node
+	if err != nil {
+		return err
+	}
+	d.address = address.String()
 	t, err := jwt.Peek(d.order.Token)
 	if err != nil {
 		return fmt.Errorf("token: %w", err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"sync"
 	"time"
 
@@ -183,8 +184,12 @@ func (w *walker) node(ctx context.Context, n *node, since time.Time) {
 	}
 }
 
-// A refusal is a provisioner's, as an error.
-type refusal struct{ wire.Refusal }
+// A refusal is a provisioner's, as an error; or anybody's, if it is not sealed
+// and should be.
+type refusal struct {
+	wire.Refusal
+	anybodys bool
+}
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
 
@@ -202,10 +207,10 @@ func (w *walker) judge(err error, backoff time.Duration) (wait time.Duration, ag
 		if wait = r.Wait(); wait == 0 {
 			wait = backoff
 		}
-		return jitter(wait), r.Code == wire.CodeBusy || r.Code == wire.CodeUnavailable
+		return jitter(wait), r.anybodys || r.Code == wire.CodeBusy || r.Code == wire.CodeUnavailable
 	case errors.Is(err, errWrong):
 		return 0, false
-	case errors.Is(err, errTimeout):
+	case errors.Is(err, errTimeout), errors.Is(err, os.ErrDeadlineExceeded):
 		w.outcome.Unanswered++
 	default:
 		w.outcome.Broken++
@@ -220,11 +225,11 @@ func jitter(wait time.Duration) time.Duration {
 
 // enroll asks once.
 func (w *walker) enroll(link link, n *node) (*wire.Enrolled, error) {
-	id, decode := "", wire.DecodeReply
+	id, decode := "", decodeReply
 	data := w.scratch[:0]
 	switch {
 	case n.sealed != nil: // sealed beforehand, good for once
-		id, data, decode = n.sealed.id, n.sealed.data, n.sealed.opener.DecodeReply
+		id, data, decode = n.sealed.id, n.sealed.data, sealedDecoder(n.sealed.opener)
 		n.sealed = nil
 	case w.sealed:
 		c := n.conn
@@ -235,7 +240,7 @@ func (w *walker) enroll(link link, n *node) (*wire.Enrolled, error) {
 		if err != nil {
 			return nil, err
 		}
-		id, data, decode = s.id, s.data, s.opener.DecodeReply
+		id, data, decode = s.id, s.data, sealedDecoder(s.opener)
 	default:
 		id = wire.NewID()
 		data = w.template.request(data, n, id)
@@ -258,11 +263,11 @@ func (w *walker) apply(link link, n *node, e *wire.Enrolled) error {
 		return fmt.Errorf("%w: %w", errWrong, err)
 	}
 	var data []byte
-	decode := wire.DecodeReply
+	decode := decodeReply
 	if w.sealed {
 		var opener *seal.ReplyOpener
 		if data, opener, err = seal.EncodeApplied(w.sealKey, a); err == nil {
-			decode = opener.DecodeReply
+			decode = sealedDecoder(opener)
 		}
 	} else {
 		data, err = wire.Encode(a)
@@ -287,6 +292,11 @@ func answer(link link, subject, id string, data []byte, decode func([]byte) (*wi
 		return nil, err
 	}
 	r, err := decode(b)
+	if errors.Is(err, seal.ErrPlain) {
+		if r, perr := wire.DecodeReply(b); perr == nil && r.Refusal != nil {
+			return nil, &refusal{*r.Refusal, true} // it may slow us
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errWrong, err)
 	}
@@ -294,7 +304,7 @@ func answer(link link, subject, id string, data []byte, decode func([]byte) (*wi
 		return nil, fmt.Errorf("%w: it answers request %.22q, not %q", errWrong, r.ID, id)
 	}
 	if r.Refusal != nil {
-		return nil, &refusal{*r.Refusal}
+		return nil, &refusal{*r.Refusal, false}
 	}
 	return r, nil
 }

@@ -21,7 +21,6 @@ import (
 	"syscall"
 	"time"
 
-	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -98,9 +97,9 @@ func install(cfg *Config) (_ *serving, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if text, err = conffile.EditYAML(bytes.ReplaceAll(text, []byte("\nquotas:\n"), []byte("\nquotas:\n  per_token: 0\n")), "quotas", nil, []string{"per_source: 0"}); err != nil {
-		return nil, err
-	}
+	// All nodes come from one address here.
+	quotas := []byte("\nquotas:\n  per_token: 0\n  per_source: 0\n  verifications_per_source: 0\n")
+	text = bytes.Replace(text, []byte("\nquotas:\n"), quotas, 1)
 	if err := os.WriteFile(filepath.Join(home, "provisioner.yaml"), text, 0o644); err != nil {
 		return nil, err
 	}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -24,6 +26,7 @@ type benchVerb struct {
 	plain       bool
 	applied     bool
 	appliedSet  bool
+	nodesSet    bool
 	rate        string
 	duration    string
 	pids        []string
@@ -55,7 +58,7 @@ failure.`
 func addBench(app *kingpin.Application, all verbs) {
 	v := &benchVerb{}
 	c := app.Command("bench", "Measure: enroll simulated nodes as fast as it goes.").HelpLong(benchHelp)
-	cli.Int(c.Flag("nodes", "How many nodes, in each wave.").Default("20000"), &v.cfg.Nodes)
+	cli.Int(c.Flag("nodes", "How many nodes, in each wave.").Default("20000").IsSetByUser(&v.nodesSet), &v.cfg.Nodes)
 	cli.Int(c.Flag("concurrency", "How many nodes are in hand at a time.").Default("256"), &v.cfg.Concurrency)
 	c.Flag("connections", "A TCP connection per node, or 16 for all nodes of a driver.").Default("shared").PlaceHolder("per-node|shared").EnumVar(&v.connections, "per-node", "shared")
 	c.Flag("tls", "Nodes connect over TLS.").BoolVar(&v.cfg.TLS)
@@ -69,6 +72,8 @@ func addBench(app *kingpin.Application, all verbs) {
 	c.Flag("rate", "Begin so many nodes a second, all the way, whatever becomes of them.").PlaceHolder("N").StringVar(&v.rate)
 	c.Flag("duration", "Begin no node after this time; with --rate, as many nodes as come in it.").PlaceHolder("TIME").StringVar(&v.duration)
 	cli.Int(c.Flag("drivers", "Processes that play the nodes; one holds about 18,000 connections.").Default("1"), &v.cfg.Drivers)
+	cli.Int(c.Flag("stored", "Put so many records into the store first.").Default("0"), &v.cfg.Stored)
+	cli.Int(c.Flag("idle", "Have so many provisioned nodes connected over mutual TLS meanwhile.").Default("0"), &v.cfg.Idle)
 	c.Flag("url", "Broker of a provisioner that runs already.").PlaceHolder("nats://HOST:PORT").StringVar(&v.cfg.URL)
 	c.Flag("token", "Provisioning token that is good there; its policy has to let in n*.*.bench.muster.").PlaceHolder("FILE").StringVar(&v.cfg.TokenFile)
 	c.Flag("pid", "Process that serves there, for its CPU and memory (repeatable).").PlaceHolder("PID").StringsVar(&v.pids)
@@ -126,9 +131,12 @@ func (v *benchVerb) complete() error {
 		if v.cfg.Duration, err = cli.ParseDuration(v.duration); err != nil {
 			errs = append(errs, fmt.Errorf("--duration: %w", err))
 		}
-		if v.cfg.Rate > 0 {
+		if v.cfg.Rate > 0 && !v.nodesSet {
 			v.cfg.Nodes = int(v.cfg.Rate * v.cfg.Duration.Seconds())
 		}
+	}
+	if v.rate != "" && v.duration == "" && !v.nodesSet {
+		errs = append(errs, errors.New("--rate without --duration or --nodes: for how long?"))
 	}
 	for _, text := range v.pids {
 		pid, err := strconv.Atoi(text)
@@ -156,18 +164,39 @@ func (v *benchVerb) print(w io.Writer, r *bench.Result) error {
 		e.SetIndent("", "  ")
 		return e.Encode(r)
 	}
-	var t cli.Table
+	_, err := benchTable(r).WriteTo(w)
+	return err
+}
+
+// benchTable is the result for people.
+func benchTable(r *bench.Result) *cli.Table {
+	t := &cli.Table{}
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }
-	row("nodes", "%d, each with its own key", r.Nodes)
+	row("nodes", "%d, each with its own key; every certificate checked", r.Nodes)
 	row("enrolled", "%.0f a minute", r.NodesPerMinute)
 	if r.ProvisionedPerMinute > 0 {
 		row("provisioned", "%.0f a minute (%d in %.2f s)", r.ProvisionedPerMinute, r.Provisioned, r.Seconds)
 	}
 	row("latency", "p50 %.1f ms, p99 %.1f ms, p99.9 %.1f ms", r.P50, r.P99, r.P999)
-	row("CPU per node", "%.0f µs serving, %.0f µs driving", r.ServingCPU, r.DriverCPU)
-	row("peak memory", "%.0f MB serving", float64(r.PeakMemory)/1e6)
-	row("disk per node", "%.0f bytes written", r.WrittenPerNode)
-	row("fsync of the disk", "p50 %.0f µs, beside the run", r.FsyncP50)
-	_, err := t.WriteTo(w)
-	return err
+	for _, code := range slices.Sorted(maps.Keys(r.Refusals)) {
+		row("refusals", "%d %s", r.Refusals[code], code)
+	}
+	if r.Broken+r.Unanswered > 0 {
+		row("asked again", "%d after a broken connection, %d without a reply", r.Broken, r.Unanswered)
+	}
+	if r.ServingCPU > 0 {
+		row("CPU per node", "%.0f µs serving, %.0f µs in %d drivers", r.ServingCPU, r.DriverCPU, r.Drivers)
+		row("peak memory", "%.0f MB serving", float64(r.PeakMemory)/1e6)
+		row("disk per node", "%.0f bytes, %.2f synced writes", r.WrittenPerNode, r.WritesPerNode)
+	} else {
+		row("CPU per node", "%.0f µs in %d drivers; --pid says whose else is wanted", r.DriverCPU, r.Drivers)
+	}
+	row("fsync of the disk", "p50 %.0f µs, tried beside the run", r.FsyncP50)
+	if r.Stored > 0 {
+		row("records before", "%d: start in %.1f s, then %.0f MB", r.Stored, r.StartMS/1000, float64(r.StartMemory)/1e6)
+	}
+	if r.Idle > 0 {
+		row("connected fleet", "%d nodes over mutual TLS: %.0f MB", r.Idle, float64(r.IdleMemory)/1e6)
+	}
+	return t
 }

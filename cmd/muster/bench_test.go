@@ -3,13 +3,19 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
-// bench runs `muster bench` in a process of its own, with few nodes, and
+// benchOf runs `muster bench` in a process of its own, with few nodes, and
 // returns what it says for programs.
 func benchOf(t *testing.T, args ...string) map[string]any {
 	t.Helper()
@@ -45,6 +51,8 @@ func TestBench(t *testing.T) {
 		"large facts":          {"--facts-bytes", "20480"},
 		"two drivers":          {"--drivers", "2"},
 		"more drivers than is": {"--drivers", "9"},
+		"records before":       {"--stored", "50", "--applied"},
+		"a fleet beside":       {"--idle", "20", "--applied"},
 		"open loop":            {"--rate", "40", "--duration", "1s", "--applied"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -65,13 +73,68 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// TestBenchLeavesNothing looks at the directory that it works in.
-func TestBenchLeavesNothing(t *testing.T) {
+// TestBenchKeys holds the names of what programs read.
+func TestBenchKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	benchOf(t, "--dir", dir)
+	r := benchOf(t, "--dir", dir, "--no-applied")
+	want := []string{"broken", "driver_cpu_us_per_node", "drivers", "durable_writes_per_node", "enrolled", "failed", "fsync_p50_us", "idle", "idle_memory_bytes",
+		"nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes", "provisioned", "provisioned_per_minute", "refusals", "refused",
+		"seconds", "serving_cpu_us_per_node", "start_memory_bytes", "start_ms", "stored", "unanswered", "why", "written_bytes_per_node"}
+	if got := slices.Sorted(maps.Keys(r)); !slices.Equal(got, want) {
+		t.Errorf("keys %q, want %q", got, want)
+	}
+	if r["provisioned"] != 0.0 || r["enrolled"] != 40.0 {
+		t.Errorf("%v provisioned and %v enrolled of a wave that confirms nothing, want 0 and 40", r["provisioned"], r["enrolled"])
+	}
+	if writes, _ := r["durable_writes_per_node"].(float64); writes < 1 || writes > 2 {
+		t.Errorf("%v synced writes for a node that enrolled, want one and a few of the installation's own", writes)
+	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+// TestBenchInterrupted ends a bench in the middle of it, as Ctrl-C does: it
+// leaves neither files nor processes.
+func TestBenchInterrupted(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cmd := command(t, "bench", "--nodes", "1000000", "--token-key", "ed25519", "--dir", dir)
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	var started []string
+	for deadline := time.Now().Add(time.Minute); len(started) < 2 && time.Now().Before(deadline); {
+		var all []string
+		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
+		for _, task := range tasks { // a child belongs to the thread that started it
+			b, _ := os.ReadFile(task)
+			all = append(all, strings.Fields(string(b))...)
+		}
+		started = all
+		runtime.Gosched()
+	}
+	if len(started) < 2 {
+		t.Fatalf("children %q, want a provisioner and a driver: %s", started, stderr.String())
+	}
+	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	err := cmd.Wait()
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || stderr.String() != "muster: interrupted\n" {
+		t.Errorf("error %v, says %q, want status 1 and that it was interrupted", err, stderr.String())
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+	for _, pid := range started {
+		if _, err := os.Stat("/proc/" + pid); err == nil {
+			t.Errorf("process %s goes on", pid)
+		}
 	}
 }
 

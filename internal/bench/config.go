@@ -3,6 +3,7 @@ package bench
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"os/exec"
 	"time"
@@ -17,7 +18,7 @@ const (
 	MaxNodes       = 2_000_000
 	MaxConcurrency = 10_000
 	MaxDrivers     = 16
-	MaxIdle        = 100_000
+	MaxIdle        = 16_000
 )
 
 // A Wave says how far nodes go.
@@ -90,14 +91,20 @@ func (c *Config) Check() error {
 		bad("--token without --url: a provisioner of our own gets a token of our own")
 	}
 	if c.URL != "" {
+		if u, err := url.Parse(c.URL); err != nil || u.Host == "" || u.Port() == "" {
+			bad("--url is %q, want nats://HOST:PORT", c.URL)
+		}
 		if c.TokenFile == "" {
 			bad("--url without --token: which token is good there?")
 		}
-		for flag, set := range map[string]bool{
-			"uses": c.Uses > 0, "sealed": c.Sealed, "policy": c.Policy != "", "stored": c.Stored > 0, "idle": c.Idle > 0, "cpuprofile": c.Profile != "",
+		for _, own := range []struct {
+			flag string
+			set  bool
+		}{
+			{"uses", c.Uses > 0}, {"sealed", c.Sealed}, {"policy", c.Policy != ""}, {"stored", c.Stored > 0}, {"idle", c.Idle > 0}, {"cpuprofile", c.Profile != ""},
 		} {
-			if set {
-				bad("--%s with --url: it is for a provisioner that bench starts itself", flag)
+			if own.set {
+				bad("--%s with --url: it is for a provisioner that bench starts itself", own.flag)
 			}
 		}
 	}
@@ -109,12 +116,12 @@ func (c *Config) Check() error {
 			bad("--pid %d: %v", pid, err)
 		}
 	}
-	for flag, file := range map[string]string{"policy": c.Policy, "token": c.TokenFile} {
-		if file == "" {
+	for _, file := range []struct{ flag, name string }{{"policy", c.Policy}, {"token", c.TokenFile}, {"dir", c.Dir}} {
+		if file.name == "" {
 			continue
 		}
-		if _, err := os.Stat(file); err != nil {
-			bad("--%s: %w", flag, err)
+		if _, err := os.Stat(file.name); err != nil {
+			bad("--%s: %w", file.flag, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -46,16 +46,19 @@ type Order struct {
 	Rate        float64 `json:"rate"`     // nodes a second of this driver, 0 is as fast as it goes
 	Offset      int64   `json:"offset"`   // nanoseconds from the start of the clock to the first node, with Rate
 	Duration    int64   `json:"duration"` // nanoseconds after which no node begins, 0 is no bound
+	Stay        bool    `json:"stay"`     // nodes connect to the fleet afterwards, and stay until the input ends
 	Profile     string  `json:"profile"`  // file for a CPU profile of the driver
 }
 
 // A Report is one line of a driver.
 type Report struct {
-	Prepared int      `json:"prepared,omitempty"` // nodes made so far
-	Ready    bool     `json:"ready,omitempty"`    // it waits for the clock to start
-	Done     int      `json:"done,omitempty"`     // nodes finished so far
-	Ended    bool     `json:"ended,omitempty"`    // the clock may stop
-	Outcome  *Outcome `json:"outcome,omitempty"`  // last line
+	Prepared  int      `json:"prepared,omitempty"`  // nodes made so far
+	Ready     bool     `json:"ready,omitempty"`     // it waits for the clock to start
+	Done      int      `json:"done,omitempty"`      // nodes finished so far
+	Ended     bool     `json:"ended,omitempty"`     // the clock may stop
+	Outcome   *Outcome `json:"outcome,omitempty"`   // last line, unless nodes stay
+	Connected int      `json:"connected,omitempty"` // nodes in the fleet so far
+	Settled   bool     `json:"settled,omitempty"`   // all of them are
 }
 
 // An Outcome is what became of a driver's nodes.
@@ -78,7 +81,8 @@ type Outcome struct {
 // driver plays nodes.
 type driver struct {
 	order    Order
-	address  string
+	address  string // of the broker
+	host     string // its name
 	secure   *tls.Config
 	sealed   bool
 	sealKey  seal.PublicKey
@@ -137,7 +141,10 @@ func Drive(ctx context.Context, in io.Reader, out io.Writer) error {
 	}
 	d.verify(ctx)
 	d.outcome.Latencies = encodeLatencies(d.latencies)
-	return reports.Encode(Report{Outcome: &d.outcome})
+	if err := reports.Encode(Report{Outcome: &d.outcome}); err != nil || !d.order.Stay {
+		return err
+	}
+	return d.stay(ctx, reports)
 }
 
 // every calls f a few times a second until stop is called, which waits for the
@@ -171,7 +178,7 @@ func (d *driver) setUp() error {
 	if err != nil {
 		return err
 	}
-	d.address = address.String()
+	d.address, d.host = address.String(), u.Hostname()
 	t, err := jwt.Peek(d.order.Token)
 	if err != nil {
 		return fmt.Errorf("token: %w", err)
@@ -184,7 +191,7 @@ func (d *driver) setUp() error {
 		}
 	}
 	if d.order.TLS {
-		d.secure = brokerTLS(u.Hostname(), d.pin)
+		d.secure = brokerTLS(d.host, d.pin)
 	}
 	d.facts = makeFacts(d.order.FactsBytes)
 	if d.template, err = newTemplate(d.order.Token, d.facts); err != nil {

@@ -37,17 +37,17 @@ type Result struct {
 	WrittenPerNode float64  `json:"written_bytes_per_node"`
 	WritesPerNode  float64  `json:"durable_writes_per_node"` // acknowledged and synced; 0 if unknown
 	FsyncP50       float64  `json:"fsync_p50_us"`
-	StartMS        float64  `json:"start_ms"` // from the start of the provisioner to serving, 0 with --url
-	Stored         int      `json:"stored"`   // records before the first wave
-	StoredMemory   int64    `json:"stored_memory_bytes"`
-	Idle           int      `json:"idle"` // nodes connected over mutual TLS
+	StartMS        float64  `json:"start_ms"`           // of the provisioner to serving, 0 with --url
+	StartMemory    int64    `json:"start_memory_bytes"` // then
+	Stored         int      `json:"stored"`             // records before the first wave
+	Idle           int      `json:"idle"`               // nodes connected over mutual TLS
 	IdleMemory     int64    `json:"idle_memory_bytes"`
 	Drivers        int      `json:"drivers"`
 	Why            []string `json:"why"` // the first few causes of refusals and failures
 }
 
 func newResult(cfg *Config) *Result {
-	return &Result{Refusals: map[wire.Code]int{}, Why: []string{}, Drivers: cfg.Drivers}
+	return &Result{Refusals: map[wire.Code]int{}, Why: []string{}, Drivers: cfg.Drivers, Stored: cfg.Stored}
 }
 
 // add takes in one wave, the last of which counts where there can be one only.
@@ -87,6 +87,7 @@ func (r *Result) add(kind Wave, w *wave) {
 	r.ServingCPU = rounded(perNode(w.after.cpu-w.before.cpu)/1000, 10)
 	r.DriverCPU = rounded(perNode(cpu)/1000, 10)
 	r.WrittenPerNode = math.Round(perNode(w.after.written - w.before.written))
+	r.WritesPerNode = rounded(perNode(w.writes), 100)
 	r.PeakMemory = w.after.peak
 	r.FsyncP50 = rounded(float64(w.fsync.Nanoseconds())/1000, 10)
 }

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"strings"
+
+	"muster/jwt"
 )
 
 // Run measures what cfg says and returns the result. Whatever it started or
@@ -20,36 +21,79 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 		cfg.Progress = func(string, int) (func(int), func()) { return func(int) {}, func() {} }
 	}
 	s := &serving{url: cfg.URL, pids: cfg.PIDs}
-	var given string
-	if cfg.URL == "" {
-		if s, err = install(&cfg); err != nil {
-			return nil, err
-		}
-		defer func() { err = errors.Join(err, s.stop()) }()
-		if err := s.start(ctx, &cfg); err != nil {
-			return nil, err
-		}
-	} else {
+	result = newResult(&cfg)
+	if cfg.URL != "" {
 		b, err := os.ReadFile(cfg.TokenFile)
 		if err != nil {
 			return nil, fmt.Errorf("--token: %w", err)
 		}
-		given = strings.TrimSpace(string(b))
-	}
-	result = newResult(&cfg)
-	result.StartMS = float64(s.opened.Microseconds()) / 1000
-	for _, wave := range cfg.Waves {
-		token := given
-		if token == "" {
-			if token, err = s.token(&cfg); err != nil {
+		for _, kind := range cfg.Waves {
+			w, err := s.wave(ctx, &cfg, cfg.played(kind), jwt.FileText(b))
+			if err != nil {
 				return nil, err
 			}
+			result.add(kind, w)
 		}
-		w, err := s.wave(ctx, &cfg, wave, token)
-		if err != nil {
+		return result, nil
+	}
+	if s, err = install(&cfg); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop()) }()
+	if cfg.Stored > 0 {
+		if err := s.fill(ctx, &cfg); err != nil {
 			return nil, err
 		}
-		result.add(wave, w)
+	}
+	for i, kind := range cfg.Waves {
+		if err := s.served(ctx, &cfg, kind, i == len(cfg.Waves)-1, result); err != nil {
+			return nil, err
+		}
 	}
 	return result, nil
+}
+
+// served plays one wave at a process of its own on the one store, so that each
+// is measured from a fresh start. The last one is profiled, with idle nodes
+// beside it.
+func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool, result *Result) (err error) {
+	profile := ""
+	if last {
+		profile = cfg.Profile
+	}
+	if err := s.start(ctx, cfg, profile); err != nil {
+		return err
+	}
+	defer s.halt()
+	u, err := usageOf(s.pids)
+	if err != nil {
+		return err
+	}
+	result.StartMS, result.StartMemory = rounded(s.opened.Seconds()*1000, 10), u.memory
+	others := 0 // writes that are not of the wave's nodes
+	if last && cfg.Idle > 0 {
+		idle, err := s.idle(ctx, cfg)
+		if err != nil {
+			return err
+		}
+		defer idle.end()
+		result.Idle, result.IdleMemory = cfg.Idle, idle.memory
+		others = idle.writes
+	}
+	token, err := s.token(cfg)
+	if err != nil {
+		return err
+	}
+	w, err := s.wave(ctx, cfg, cfg.played(kind), token)
+	if err != nil {
+		return err
+	}
+	s.halt()
+	before := s.written
+	if s.written, err = writes(s.log()); err != nil {
+		return err
+	}
+	w.writes = s.written - before - int64(others)
+	result.add(kind, w)
+	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -49,6 +50,8 @@ type serving struct {
 	cmd    *exec.Cmd
 	ended  chan struct{} // closed when cmd has ended
 	opened time.Duration // from its start to serving
+
+	written int64 // synced writes to the store when its last process ended
 }
 
 // signerKey makes the key of the token's signer.
@@ -153,12 +156,12 @@ var serves = regexp.MustCompile(`provisioner is serving.* broker="?nats://([^ "]
 
 // start runs the provisioner as a process of its own, with its log in a file as
 // under a unit, until it serves.
-func (s *serving) start(ctx context.Context, cfg *Config) error {
+func (s *serving) start(ctx context.Context, cfg *Config, profile string) error {
 	args := []string{"provisioner", "run", "--config", filepath.Join(s.dir, "provisioner", "provisioner.yaml")}
-	if cfg.Profile != "" {
-		args = append(args, "--cpuprofile", cfg.Profile)
+	if profile != "" {
+		args = append(args, "--cpuprofile", profile)
 	}
-	name := filepath.Join(s.dir, "provisioner.log")
+	name := s.log()
 	log, err := os.Create(name)
 	if err != nil {
 		return err
@@ -199,6 +202,7 @@ func (s *serving) address(ctx context.Context, log string) (string, error) {
 		}
 		select {
 		case <-s.ended:
+			b, _ := os.ReadFile(log) // all of it, now
 			return "", fmt.Errorf("it ended: %s", lastLine(b))
 		case <-ctx.Done():
 			return "", fmt.Errorf("it does not serve: %w", ctx.Err())
@@ -214,6 +218,26 @@ func lastLine(b []byte) string {
 		last = lines.Text()
 	}
 	return last
+}
+
+// log is the log of the last child.
+func (s *serving) log() string { return filepath.Join(s.dir, "provisioner.log") }
+
+// complete finds the log line that says how much was written.
+var complete = regexp.MustCompile(`store is complete.* writes=([0-9]+)`)
+
+// writes reads from the log of a provisioner that has stopped how much its
+// store has ever taken.
+func writes(log string) (int64, error) {
+	b, err := os.ReadFile(log)
+	if err != nil {
+		return 0, err
+	}
+	m := complete.FindSubmatch(b)
+	if m == nil {
+		return 0, fmt.Errorf("the provisioner did not stop as it should: %s", lastLine(b))
+	}
+	return strconv.ParseInt(string(m[1]), 10, 64)
 }
 
 // stop ends the child and removes everything; it can be called at any time.

@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,64 +27,80 @@ type wave struct {
 	before   usage // of the serving processes
 	after    usage
 	fsync    time.Duration // p50
+	writes   int64         // synced, 0 if unknown
+}
+
+// played is what is different from one wave of a run to the next.
+type played struct {
+	label string
+	Order // what all drivers are told, but for their share of the nodes
+}
+
+// played is the wave of a kind.
+func (c *Config) played(kind Wave) played {
+	return played{map[Wave]string{WaveEnroll: "enrolling", WaveApplied: "provisioning"}[kind], Order{
+		Nodes: c.Nodes, Concurrency: c.Concurrency, Shared: c.Shared, TLS: c.TLS, Applied: kind == WaveApplied, FactsBytes: c.FactsBytes,
+		Rate: c.Rate, Duration: int64(c.Duration), Profile: c.DriverProfile,
+	}}
 }
 
 // wave has the drivers play one wave, and measures meanwhile.
-func (s *serving) wave(ctx context.Context, cfg *Config, kind Wave, token string) (*wave, error) {
-	// The drivers end with this context, whoever of us fails.
+func (s *serving) wave(ctx context.Context, cfg *Config, p played, token string) (*wave, error) {
+	w, drivers, err := s.play(ctx, cfg, p, token)
+	drivers.end()
+	return w, err
+}
+
+// processes are the drivers of a wave.
+type processes []*process
+
+func (all processes) end() {
+	for _, p := range all {
+		p.end()
+	}
+}
+
+// play is wave, whose drivers go on until they are ended.
+func (s *serving) play(ctx context.Context, cfg *Config, play played, token string) (*wave, processes, error) {
+	// If one fails, the others end, too.
 	told := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	run := runID()
-	var drivers []*process
-	defer func() {
-		for _, p := range drivers {
-			p.end()
-		}
-	}()
+	var drivers processes
 	for i := range cfg.Drivers {
-		p, err := startDriver(cfg, cfg.order(s.url, run, token, kind, i))
+		o := play.share(cfg.Drivers, i)
+		o.URL, o.Token, o.Run = s.url, token, run
+		p, err := startDriver(cfg, o)
 		if err != nil {
-			return nil, err
+			return nil, drivers, err
 		}
 		drivers = append(drivers, p)
 	}
-	context.AfterFunc(ctx, func() {
-		for _, p := range drivers {
-			p.end()
-		}
-	})
+	unhook := context.AfterFunc(ctx, drivers.end)
+	defer unhook()
 	w := &wave{outcomes: make([]*Outcome, len(drivers))}
-	label := map[Wave]string{WaveEnroll: "enrolling", WaveApplied: "provisioning"}[kind]
-	if err := await(cancel, drivers, cfg.progress("preparing", cfg.Nodes), func(r *Report) (int, bool) { return r.Prepared, r.Ready }); err != nil {
-		return nil, s.explain(told, err)
+	err := await(cancel, drivers, cfg.progress("preparing", play.Nodes), func(_ int, r *Report) (int, bool) { return r.Prepared, r.Ready })
+	if err == nil {
+		err = s.clock(ctx, cancel, cfg, w, drivers, cfg.progress(play.label, play.Nodes))
 	}
-	if err := s.clock(ctx, cancel, cfg, w, drivers, cfg.progress(label, cfg.Nodes)); err != nil {
-		return nil, s.explain(told, err)
-	}
-	var g errgroup.Group
-	for i, p := range drivers {
-		g.Go(func() error {
-			for {
-				r, err := p.report()
-				if err != nil {
-					return err
-				}
-				if r.Outcome != nil {
-					w.outcomes[i] = r.Outcome
-					return nil
-				}
-			}
+	if err == nil {
+		err = await(cancel, drivers, cfg.progress("verifying", play.Nodes), func(i int, r *Report) (int, bool) {
+			w.outcomes[i] = r.Outcome // each its own
+			return 0, r.Outcome != nil
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return nil, s.explain(told, err)
+	if err == nil && play.Stay {
+		err = await(cancel, drivers, cfg.progress("connecting", play.Nodes), func(_ int, r *Report) (int, bool) { return r.Connected, r.Settled })
 	}
-	return w, nil
+	if err != nil {
+		return nil, drivers, s.explain(told, err)
+	}
+	return w, drivers, nil
 }
 
 // clock starts the drivers and waits until the last of their nodes is through.
-func (s *serving) clock(ctx context.Context, cancel func(), cfg *Config, w *wave, drivers []*process, p *progress) error {
+func (s *serving) clock(ctx context.Context, cancel func(), cfg *Config, w *wave, drivers processes, p *progress) error {
 	dir := s.dir
 	if dir == "" {
 		dir = cfg.Dir
@@ -100,7 +115,7 @@ func (s *serving) clock(ctx context.Context, cancel func(), cfg *Config, w *wave
 		}
 	}
 	if err == nil {
-		err = await(cancel, drivers, p, func(r *Report) (int, bool) { return r.Done, r.Ended })
+		err = await(cancel, drivers, p, func(_ int, r *Report) (int, bool) { return r.Done, r.Ended })
 	}
 	after, uerr := usageOf(s.pids)
 	w.after = after
@@ -117,26 +132,24 @@ func (s *serving) explain(ctx context.Context, err error) error {
 	}
 	select {
 	case <-s.ended: // nil, so never, if it is not ours
-		b, _ := os.ReadFile(filepath.Join(s.dir, "provisioner.log")) // err says enough without it
+		b, _ := os.ReadFile(s.log()) // err says enough without it
 		return fmt.Errorf("%w; the provisioner has ended: %s", err, lastLine(b))
 	default:
 		return err
 	}
 }
 
-// order is what driver i has to do: every Drivers-th node.
-func (c *Config) order(url, run, token string, kind Wave, i int) *Order {
-	o := &Order{
-		URL: url, Token: token, Run: run, First: i, Step: c.Drivers, Nodes: share(c.Nodes, c.Drivers, i), Concurrency: max(1, share(c.Concurrency, c.Drivers, i)),
-		Shared: c.Shared, TLS: c.TLS, Applied: kind == WaveApplied, FactsBytes: c.FactsBytes, Rate: c.Rate / float64(c.Drivers), Duration: int64(c.Duration),
+// share is what driver i of several has to do: every so many-th node.
+func (o Order) share(drivers, i int) *Order {
+	o.First, o.Step = i, drivers
+	if o.Rate > 0 {
+		o.Offset = int64(float64(i) / o.Rate * float64(time.Second))
 	}
-	if c.Rate > 0 {
-		o.Offset = int64(float64(i) / c.Rate * float64(time.Second))
+	o.Nodes, o.Concurrency, o.Rate = share(o.Nodes, drivers, i), max(1, share(o.Concurrency, drivers, i)), o.Rate/float64(drivers)
+	if i > 0 {
+		o.Profile = ""
 	}
-	if i == 0 {
-		o.Profile = c.DriverProfile
-	}
-	return o
+	return &o
 }
 
 // share is how many of n things are the i-th's of all.
@@ -157,10 +170,10 @@ func (c *Config) progress(label string, nodes int) *progress {
 
 // await reads reports until each driver has come so far, and shows how far they
 // are. If one fails, cancel ends the others.
-func await(cancel func(), drivers []*process, p *progress, far func(*Report) (int, bool)) error {
+func await(cancel func(), drivers processes, p *progress, far func(int, *Report) (int, bool)) error {
 	defer p.end()
 	var g errgroup.Group
-	for _, d := range drivers {
+	for i, d := range drivers {
 		g.Go(func() (err error) {
 			defer func() {
 				if err != nil {
@@ -172,7 +185,7 @@ func await(cancel func(), drivers []*process, p *progress, far func(*Report) (in
 				if err != nil {
 					return err
 				}
-				done, end := far(r)
+				done, end := far(i, r)
 				p.mu.Lock()
 				p.add(done - before)
 				p.mu.Unlock()

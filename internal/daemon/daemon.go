@@ -254,7 +254,19 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		}
 	})
 	stop()
-	return errors.Join(err, g.Wait())
+	err = errors.Join(err, g.Wait())
+	d.logWritten(ctx)
+	return err
+}
+
+// logWritten says at the end how much has been written: `muster bench` reads it.
+func (d *Daemon) logWritten(ctx context.Context) {
+	const enough = 2 * time.Second // a store that does not answer must not keep us
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), enough)
+	defer cancel()
+	if n, err := d.Store().Written(ctx); err == nil { // else the broker has said what ails it
+		d.opts.Log.InfoContext(ctx, "store is complete", "writes", n)
+	}
 }
 
 // startError adds what to do about the commonest reasons why a broker does not

@@ -1,0 +1,27 @@
+package store_test
+
+import (
+	"testing"
+	"time"
+
+	"muster/provisioner"
+)
+
+// TestWritten counts what was synced, refused writes and events apart.
+func TestWritten(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	before, err := st.Written(s.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := put(t, s, st, record(web1, "a1"), 0)
+	put(t, s, st, record(web1, "a2"), first)
+	if _, err := st.Put(s.ctx, record(web1, "a3"), first); err == nil {
+		t.Fatal("a record was written on an old revision")
+	}
+	st.Emit(provisioner.Event{Type: provisioner.EventAttempt, Time: time.Now()})
+	if after, err := st.Written(s.ctx); err != nil || after != before+2 {
+		t.Errorf("%d written, %v, want %d", after, err, before+2)
+	}
+}

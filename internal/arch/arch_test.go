@@ -38,9 +38,11 @@ var graph = map[string][]string{
 	"internal/simnode":    {"internal/seal", "internal/wire", "jwt"},
 	"internal/bench":      {"internal/daemon", "internal/seal", "internal/simnode", "internal/wire", "jwt", "provisioner"},
 	"internal/demo":       {"internal/wire", "internal/daemon", "internal/simnode", "jwt", "provisioner", "server"},
-	"internal/daemon": {"internal/wire", "internal/conffile", "internal/discover", "internal/keyfile", "internal/seal", "jwt", "policies", "provisioner", "provisioner/ca",
-		"provisioner/backup", "provisioner/broker", "provisioner/helper", "provisioner/httpapi", "provisioner/journal", "provisioner/natsapi", "provisioner/store"},
-	"internal/testbed": {"internal/seal", "internal/wire", "internal/conffile", "internal/daemon", "internal/simnode", "jwt", "provisioner", "provisioner/ca", "server"},
+	"internal/daemon": {"internal/wire", "internal/conffile", "internal/discover", "internal/keyfile", "internal/seal", "jwt", "policies", "provisioner",
+		"provisioner/ca", "provisioner/backup", "provisioner/broker", "provisioner/helper", "provisioner/httpapi", "provisioner/journal", "provisioner/natsapi",
+		"provisioner/store"},
+	"internal/testbed": {"internal/seal", "internal/wire", "internal/conffile", "internal/daemon", "internal/simnode", "jwt", "provisioner",
+		"provisioner/ca", "server", "provisioner/broker"},
 }
 
 // owners says which packages may import a dependency, tests apart. One owner
@@ -51,6 +53,7 @@ var owners = map[string][]string{
 	"github.com/open-policy-agent":    {"policies"},
 	"github.com/fsnotify/fsnotify":    {"policies"},
 	"github.com/nats-io/nats-server":  {"provisioner/broker"},
+	"github.com/nats-io/jwt":          {"provisioner/broker"},
 	"github.com/nats-io/nats.go/jets": {"provisioner/store"},
 	"github.com/klauspost/compress":   {"provisioner/backup"},
 	"github.com/miekg/dns":            {"internal/discover"},

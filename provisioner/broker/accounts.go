@@ -19,7 +19,8 @@ const (
 	// has JetStream.
 	AccountMuster = "MUSTER"
 
-	// AccountSystem is nats-server's own. Nobody is admitted to it.
+	// AccountSystem is nats-server's own. Nobody is admitted to an embedded
+	// broker's; provisioners that share other servers watch them there.
 	AccountSystem = "SYS"
 )
 
@@ -39,12 +40,14 @@ const (
 // share makes the server tell the responder who asks. That goes for commands
 // too, from MUSTER to FLEET: over an exported stream a node's answer would stay
 // in FLEET. Events and registration data are streams, since nobody answers.
-func accountsConfig(maxProvisioning int) string {
+//
+// Of the members of each account, users has more; nil for none.
+func accountsConfig(maxProvisioning int, users map[string]string) string {
 	return fmt.Sprintf(`
 system_account: %[4]s
 accounts {
-  %[4]s {}
-  %[3]s {
+  %[4]s {%[16]s}
+  %[3]s {%[15]s
     jetstream: enabled
     exports: [
       {service: %[5]q, accounts: [%[1]s]}
@@ -81,5 +84,5 @@ accounts {
 		wire.SubjectEnroll, wire.SubjectApplied, // 5, 6
 		wire.AllNodeEvents, wire.AllRegistration, allCommands, // 7 to 9
 		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions, maxProvisioning,
-		wire.SubjectRenew) // 14
+		wire.SubjectRenew, users[AccountMuster], users[AccountSystem]) // 14 to 16
 }

@@ -1,0 +1,229 @@
+package broker
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/nats-io/jwt/v2"
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"muster/internal/wire"
+)
+
+// calloutQueue is the queue group in which the provisioners share what brokers
+// ask.
+const calloutQueue = "muster-callout"
+
+// Work on questions of brokers; chosen. Most of an answer is arithmetic, the
+// rest is waiting for a record.
+const (
+	calloutWorkersPerCore = 16
+	maxCalloutsWaiting    = 4096
+)
+
+// callout answers what brokers ask about connections, with the gate that an
+// embedded broker asks.
+type callout struct {
+	gate    *Gate
+	issuer  nkeys.KeyPair
+	xkey    nkeys.KeyPair
+	refused func(context.Context, Presented, *Denied)
+	log     *natsLog
+}
+
+// question is a request of a broker's that waits for its answer.
+type question struct {
+	*nats.Msg
+	since time.Time
+}
+
+// run answers until ctx is done, and then what it has taken. It returns once the
+// last answer has left, or the error for which it cannot ask for questions.
+func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
+	questions := make(chan question, maxCalloutsWaiting)
+	sub, err := nc.QueueSubscribe(server.AuthCalloutSubject, calloutQueue, func(m *nats.Msg) {
+		select {
+		case questions <- question{m, time.Now()}:
+		default: // whoever waits behind so many has given up before it is answered
+		}
+	})
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		return fmt.Errorf("subscribe %s: %w", server.AuthCalloutSubject, err)
+	}
+	work := context.WithoutCancel(ctx)
+	var workers sync.WaitGroup
+	for range calloutWorkersPerCore * runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for q := range questions {
+				c.answer(work, q)
+			}
+		})
+	}
+	if ready != nil {
+		ready()
+	}
+	<-ctx.Done()
+	ended := make(chan struct{})
+	sub.SetClosedHandler(func(string) { close(ended) })
+	if err := sub.Drain(); err == nil {
+		<-ended
+	}
+	close(questions)
+	workers.Wait()
+	return nc.FlushTimeout(admitTimeout)
+}
+
+// answer answers one question, unless nobody waits for it any more. Answering
+// twice is harmless, since a broker takes the first answer: so is not answering,
+// since the client comes back.
+func (c *callout) answer(ctx context.Context, q question) {
+	left := admitTimeout - time.Since(q.since)
+	if left <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, left)
+	defer cancel()
+	broker := q.Header.Get(server.AuthRequestXKeyHeader)
+	request, err := c.open(q.Data, broker)
+	if err != nil {
+		c.log.connection(ctx, "broker asks in a way that is not understood", slog.String("err", scrub(err.Error())))
+		return
+	}
+	p, err := presentedTo(request)
+	var user string
+	if err == nil {
+		user, err = c.admit(ctx, request, p)
+	}
+	response := jwt.NewAuthorizationResponseClaims(request.UserNkey)
+	response.Audience, response.Jwt = request.Server.ID, user
+	if err != nil {
+		d := deny(wire.CodeDenied, err)
+		p = p.withoutSecrets()
+		c.log.refused(ctx, p, d)
+		if c.refused != nil {
+			c.refused(ctx, p, d)
+		}
+		response.Jwt, response.Error = "", string(d.Code) // for the broker's log
+	}
+	text, err := response.Encode(c.issuer)
+	if err != nil {
+		c.log.connection(ctx, "answer to a broker not signed", slog.String("err", scrub(err.Error())))
+		return
+	}
+	sealed, err := c.xkey.Seal([]byte(text), broker)
+	if err == nil {
+		err = q.Respond(sealed)
+	}
+	if err != nil {
+		c.log.connection(ctx, "answer to a broker lost", slog.String("err", scrub(err.Error())))
+	}
+}
+
+// open returns the request in data, which broker has encrypted to us. One in
+// clear is not answered: the token of the connection was on the wire between
+// brokers, and the configuration that we print does not do that.
+func (c *callout) open(data []byte, broker string) (*jwt.AuthorizationRequestClaims, error) {
+	if broker == "" {
+		return nil, errors.New("the request is not encrypted: set auth_callout's xkey as `muster broker config` does")
+	}
+	text, err := c.xkey.Open(data, broker)
+	if err != nil {
+		return nil, errors.New("the request is encrypted to another xkey than broker.callout.xkey")
+	}
+	request, err := jwt.DecodeAuthorizationRequestClaims(string(text))
+	if err != nil {
+		return nil, fmt.Errorf("request: %w", err)
+	}
+	return request, nil
+}
+
+// admit asks the gate and returns its admission as the user that the broker is
+// to take the client for.
+func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestClaims, p Presented) (string, error) {
+	admission, err := c.gate.Authorize(ctx, p)
+	if err != nil {
+		return "", err
+	}
+	u := jwt.NewUserClaims(request.UserNkey)
+	u.Audience = admission.Account
+	// The broker reports this as the user of each request, as an embedded one
+	// does: the nkey, if the gate has seen it proven.
+	u.Name = admission.User
+	if p.Nkey != "" {
+		u.Name = p.Nkey
+	}
+	u.Permissions = userPermissions(admission)
+	if !admission.Deadline.IsZero() {
+		// Brokers have the real clock, and the gate ours; NATS counts whole seconds.
+		left := max(admission.Deadline.Sub(c.gate.cfg.Now()), time.Second)
+		u.Expires = time.Now().Add(left).Unix()
+	}
+	return u.Encode(c.issuer)
+}
+
+// userPermissions is the form in which a broker is told what a may do. Nothing
+// in it means everything.
+func userPermissions(a *Admission) jwt.Permissions {
+	var p jwt.Permissions
+	if isEverything(a.Publish) && isEverything(a.Subscribe) {
+		return p
+	}
+	p.Pub, p.Sub = userPermission(a.Publish), userPermission(a.Subscribe)
+	if a.Responses > 0 {
+		p.Resp = &jwt.ResponsePermission{MaxMsgs: a.Responses, Expires: a.ResponseTTL}
+	}
+	return p
+}
+
+func userPermission(list []string) jwt.Permission {
+	if len(list) == 0 {
+		return jwt.Permission{Deny: jwt.StringList{">"}}
+	}
+	return jwt.Permission{Allow: list}
+}
+
+// presentedTo returns what a client presents to the broker that asks. The
+// broker has verified the certificates; see present for what that leaves to do.
+func presentedTo(r *jwt.AuthorizationRequestClaims) (Presented, error) {
+	o := r.ConnectOptions
+	p := Presented{
+		Name: o.Name, Token: wire.Secret(o.Token), Username: o.Username, Password: wire.Secret(o.Password),
+		Nkey: o.Nkey, Signature: o.SignedNonce, Nonce: r.ClientInformation.Nonce, Address: r.ClientInformation.Host,
+	}
+	if i := r.ClientInformation; i.Kind != "Client" || i.Type != "nats" && i.Type != "websocket" {
+		return p, &Denied{wire.CodeDenied, fmt.Errorf("not a client connection: %.40s, %.40s", i.Kind, i.Type)}
+	}
+	if r.TLS == nil {
+		return p, nil
+	}
+	if len(r.TLS.VerifiedChains) == 0 {
+		if len(r.TLS.Certs) > 0 {
+			return p, &Denied{wire.CodeDenied, ErrCertificate}
+		}
+		return p, nil
+	}
+	for _, text := range r.TLS.VerifiedChains[0] {
+		block, _ := pem.Decode([]byte(text))
+		if block == nil {
+			return p, &Denied{wire.CodeDenied, fmt.Errorf("%w: the broker sent no PEM", ErrCertificate)}
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return p, &Denied{wire.CodeDenied, fmt.Errorf("%w: %w", ErrCertificate, err)}
+		}
+		p.Certificates = append(p.Certificates, cert)
+	}
+	return p, nil
+}

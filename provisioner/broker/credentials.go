@@ -1,0 +1,104 @@
+package broker
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"muster/internal/wire"
+)
+
+// ErrKey means that a secret is not of the form that it must have; the error
+// around it names the form and never holds the secret.
+var ErrKey = errors.New("not a key of this kind")
+
+// The forms of seeds, for people.
+const (
+	wantUser   = "the seed of a user nkey (SU...)"
+	wantIssuer = "the seed of an account nkey (SA...)"
+	wantXKey   = "the seed of an xkey (SX...)"
+)
+
+// login returns the option that connects with a secret of one line: the seed of
+// a user nkey (SU...), or user:password.
+func login(secret wire.Secret) (nats.Option, error) {
+	if user, password, ok := strings.Cut(string(secret), ":"); ok && user != "" && password != "" {
+		return nats.UserInfo(user, password), nil
+	}
+	key, err := seed(secret, nkeys.PrefixByteUser, wantUser+", or user:password")
+	if err != nil {
+		return nil, err
+	}
+	public, err := key.PublicKey()
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrKey, err)
+	}
+	return nats.Nkey(public, key.Sign), nil
+}
+
+// seed returns the nkey of a seed, which must be of this kind.
+func seed(secret wire.Secret, kind nkeys.PrefixByte, want string) (nkeys.KeyPair, error) {
+	prefix, _, err := nkeys.DecodeSeed([]byte(secret))
+	if err != nil || prefix != kind {
+		return nil, fmt.Errorf("%w, want %s", ErrKey, want)
+	}
+	key, err := nkeys.FromSeed([]byte(secret))
+	if err != nil {
+		return nil, fmt.Errorf("%w, want %s", ErrKey, want)
+	}
+	return key, nil
+}
+
+// Keys are what the provisioners of one installation share to serve brokers
+// outside of their processes: whoever has them can let anybody in. Each is a
+// seed of an nkey, which is one line of text.
+type Keys struct {
+	// Issuer signs who a connection is; the brokers know its public half.
+	Issuer wire.Secret
+
+	// XKey opens what the brokers ask: it holds the tokens of connections.
+	XKey wire.Secret
+
+	// Provisioner and System are the logins to the accounts MUSTER and SYS.
+	Provisioner wire.Secret
+	System      wire.Secret
+
+	// Routes is the password by which the servers of a cluster know each other.
+	// No certificate would do: each of the installation's could pass for theirs.
+	// Provisioners do not need it.
+	Routes wire.Secret
+}
+
+// NewKeys makes keys.
+func NewKeys() (Keys, error) {
+	var k Keys
+	for _, of := range []struct {
+		create func() (nkeys.KeyPair, error)
+		dst    *wire.Secret
+	}{{nkeys.CreateAccount, &k.Issuer}, {nkeys.CreateCurveKeys, &k.XKey}, {nkeys.CreateUser, &k.Provisioner}, {nkeys.CreateUser, &k.System}} {
+		key, err := of.create()
+		if err != nil {
+			return Keys{}, fmt.Errorf("nkey: %w", err)
+		}
+		text, err := key.Seed()
+		if err != nil {
+			return Keys{}, fmt.Errorf("nkey: %w", err)
+		}
+		*of.dst = wire.Secret(text)
+	}
+	k.Routes = wire.Secret(rand.Text())
+	return k, nil
+}
+
+// public returns the public half of a seed of this kind.
+func public(secret wire.Secret, kind nkeys.PrefixByte, want string) (string, error) {
+	key, err := seed(secret, kind, want)
+	if err != nil {
+		return "", err
+	}
+	return key.PublicKey()
+}

@@ -1,0 +1,216 @@
+package broker
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+)
+
+// dialTimeout bounds one try of one server; chosen, servers that restart take
+// connections and do not answer for a while.
+const dialTimeout = 5 * time.Second
+
+// ErrNotSynced means that a broker acknowledges before it has synced.
+var ErrNotSynced = errors.New("broker acknowledges writes that are not on disk: set jetstream.sync_interval to always, as `muster broker config` does, and restart it")
+
+// ExternalConfig configures [NewExternal].
+type ExternalConfig struct {
+	// URLs are the servers, nats://host:port or tls://host:port, comma separated.
+	// One of them that answers is enough: it names the others. Required.
+	URLs string
+
+	// TLS is what servers are spoken to with. Optional; without it they are
+	// spoken to in clear, which is for a host or a network of one's own. The
+	// caller may change what its functions return.
+	TLS *tls.Config
+
+	// Keys are the installation's. Required: all of them.
+	Keys Keys
+
+	// Gate says who may connect. Its ServicePassword is not used.
+	Gate GateConfig
+
+	// Refused is called for each connection that the gate refuses, with what
+	// it presented but for the secrets. It must not block. Optional.
+	Refused func(ctx context.Context, p Presented, d *Denied)
+
+	// Log receives refused connections. Optional; discards by default.
+	Log *slog.Logger
+}
+
+// External is a NATS server, or a cluster of them, outside of this process. It
+// must be configured as [ServerConfig.Text] says: with the accounts of an embedded
+// broker, and asking us who may connect. Any number of provisioners share the
+// questions. Make one with [NewExternal]. Its methods are safe for concurrent
+// use.
+type External struct {
+	// Set by NewExternal, then read-only.
+	cfg     ExternalConfig
+	gate    *Gate
+	muster  nats.Option // login to AccountMuster
+	system  nats.Option // login to AccountSystem
+	callout *callout
+	log     *slog.Logger
+
+	mu      sync.Mutex           // guards the rest
+	control *nats.Conn           // to AccountSystem; nil unless started
+	servers map[string]time.Time // by id: when a server was last heard of
+}
+
+// NewExternal returns an External that has no connection yet, or an error naming
+// everything wrong with cfg.
+func NewExternal(cfg ExternalConfig) (*External, error) {
+	var errs []error
+	bad := func(what string, err error) {
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	bad("url", CheckURLs(cfg.URLs))
+	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
+	e := &External{log: cfg.Log, servers: make(map[string]time.Time)}
+	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil)}
+	var err error
+	e.muster, err = login(cfg.Keys.Provisioner)
+	bad("credentials", err)
+	e.system, err = login(cfg.Keys.System)
+	bad("system credentials", err)
+	c.issuer, err = seed(cfg.Keys.Issuer, nkeys.PrefixByteAccount, wantIssuer)
+	bad("issuer", err)
+	c.xkey, err = seed(cfg.Keys.XKey, nkeys.PrefixByteCurve, wantXKey)
+	bad("xkey", err)
+	cfg.Gate.ServicePassword = "" // nobody is in our process
+	e.gate, err = NewGate(cfg.Gate)
+	bad("gate", err)
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("broker: %w", errors.Join(errs...))
+	}
+	cfg.Gate = e.gate.cfg // with defaults
+	c.gate, e.callout, e.cfg = e.gate, c, cfg
+	return e, nil
+}
+
+// CheckURLs reports why urls cannot be those of servers.
+func CheckURLs(urls string) error {
+	for text := range strings.SplitSeq(urls, ",") {
+		u, err := url.Parse(strings.TrimSpace(text))
+		switch {
+		case err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls":
+			return fmt.Errorf("is %.100q, want nats://host:port or tls://host:port, comma separated", text)
+		case u.User != nil:
+			return errors.New("has a user in it: passwords go into the file of the credentials")
+		}
+	}
+	return nil
+}
+
+// Start connects and returns when some server has answered and all that did sync
+// their writes, or when ctx is done: a server may be about to come up. The error
+// wraps ctx's or [ErrNotSynced].
+func (e *External) Start(ctx context.Context) error {
+	control, err := e.dial(ctx, "provisioner control", e.system, nats.CustomInboxPrefix(controlInbox))
+	if err != nil {
+		return fmt.Errorf("connect to account %s of %s: %w", AccountSystem, e.cfg.URLs, err)
+	}
+	if err = e.follow(control); err == nil {
+		err = e.checkSync(ctx, control)
+	}
+	if err != nil {
+		control.Close()
+		return err
+	}
+	e.mu.Lock()
+	e.control = control
+	e.mu.Unlock()
+	return nil
+}
+
+// dial connects, over and over until ctx is done. What is wrong with the
+// credentials is said at once.
+func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (*nats.Conn, error) {
+	all := append([]nats.Option{
+		nats.Name(name), nats.Timeout(dialTimeout), nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {}),
+		nats.IgnoreAuthErrorAbort(), // a server that is starting may refuse, and be right a moment later
+	}, opts...)
+	if e.cfg.TLS != nil {
+		all = append(all, nats.Secure(e.cfg.TLS))
+	}
+	said := ""
+	for {
+		nc, err := nats.Connect(e.cfg.URLs, all...)
+		if err == nil {
+			return nc, nil
+		}
+		if errors.Is(err, nats.ErrAuthorization) {
+			return nil, fmt.Errorf("%w: the servers do not know this login: give them the configuration that `muster broker config` prints", err)
+		}
+		if err.Error() != said { // once, until it is something else
+			said = err.Error()
+			e.log.WarnContext(ctx, "no broker answers, trying again", "subject", e.cfg.URLs, "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", context.Cause(ctx), err)
+		case <-time.After(reconnectWait):
+		}
+	}
+}
+
+// Connect returns a connection into [AccountMuster], where it may do everything.
+// It reconnects for as long as it is not closed, to whichever server answers.
+// The error is one of nats.go's.
+func (e *External) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
+	return e.connect(context.Background(), name, opts...)
+}
+
+// connect is Connect, for no longer than ctx.
+func (e *External) connect(ctx context.Context, name string, opts ...nats.Option) (*nats.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	nc, err := e.dial(ctx, name, append([]nats.Option{e.muster}, opts...)...)
+	if err != nil {
+		return nil, fmt.Errorf("connect to account %s of %s: %w", AccountMuster, e.cfg.URLs, err)
+	}
+	return nc, nil
+}
+
+// Authenticate answers the questions of the servers about connections until ctx
+// is done, over a connection of its own. It then takes no further question,
+// answers those in hand and returns nil. Start it once the gate has what it asks
+// for: of several provisioners any one is asked. ready, if not nil, is called
+// once questions are taken.
+func (e *External) Authenticate(ctx context.Context, ready func()) error {
+	nc, err := e.connect(ctx, "provisioner callout")
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	return e.callout.run(ctx, nc, ready)
+}
+
+// URL returns where the servers are, as configured.
+func (e *External) URL() string { return e.cfg.URLs }
+
+// Stop ends what Start began. The servers go on. Stopping twice, or what never
+// ran, is no error.
+func (e *External) Stop(context.Context) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.control != nil {
+		e.control.Close()
+		e.control = nil
+	}
+	return nil
+}

@@ -1,0 +1,227 @@
+package broker
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+
+	"github.com/nats-io/nkeys"
+
+	"muster/internal/wire"
+)
+
+// routeUser is the name under which servers of a cluster connect to each other.
+const routeUser = "muster-route"
+
+// ServerConfig is what a nats-server needs to know to be one of [External]'s. Any
+// server of version 2.12 or later will do: older ones cannot store several
+// records at once.
+type ServerConfig struct {
+	// Name is the server's own, unique in its cluster. Required.
+	Name string
+
+	// Listen is where nodes and provisioners reach it, host:port. Required.
+	Listen string
+
+	// StoreDir is JetStream's directory. Required.
+	StoreDir string
+
+	// MaxStoreBytes bounds what JetStream keeps on disk. Optional; zero leaves it
+	// to the server: three quarters of the free space.
+	MaxStoreBytes int64
+
+	// Certificate, Key and CA are files: the server's certificate, of role broker
+	// with its chain up to the root; its key; and the roots of the installation's
+	// certificates. Required.
+	Certificate, Key, CA string
+
+	// MaxConnections bounds the connections of this server. Optional; defaults to
+	// [DefaultMaxConnections].
+	MaxConnections int
+
+	// MaxProvisioning bounds the connections of all servers that hold a token
+	// only. Optional; defaults to two thirds of MaxConnections on each.
+	MaxProvisioning int
+
+	// Cluster is nil for a server that is alone.
+	Cluster *ClusterConfig
+
+	// Keys are the installation's. Required.
+	Keys Keys
+}
+
+// ClusterConfig is about the servers that share their connections and streams.
+type ClusterConfig struct {
+	// Name is the same on all servers. Required.
+	Name string
+
+	// Listen is where the other servers reach this one, host:port. Required.
+	Listen string
+
+	// Routes are where all servers are reached by each other, host:port each. The
+	// server's own may be among them. Required.
+	Routes []string
+}
+
+// Text returns the configuration in nats-server's language: the accounts and
+// limits of an embedded broker, and in the place of its gate the question to the
+// provisioners. It holds the cluster's password: keep it from others. The error
+// names everything wrong with c.
+func (c ServerConfig) Text() (string, error) {
+	if err := c.check(); err != nil {
+		return "", fmt.Errorf("server configuration: %w", err)
+	}
+	c.MaxConnections = cmp.Or(c.MaxConnections, DefaultMaxConnections)
+	servers := 1
+	if c.Cluster != nil {
+		servers = max(1, len(c.Cluster.Routes))
+	}
+	c.MaxProvisioning = cmp.Or(c.MaxProvisioning, servers*max(1, c.MaxConnections*2/3))
+	// All of these were found good by check.
+	provisioner, _ := public(c.Keys.Provisioner, nkeys.PrefixByteUser, wantUser)
+	system, _ := public(c.Keys.System, nkeys.PrefixByteUser, wantUser)
+	issuer, _ := public(c.Keys.Issuer, nkeys.PrefixByteAccount, wantIssuer)
+	xkey, _ := public(c.Keys.XKey, nkeys.PrefixByteCurve, wantXKey)
+
+	var b strings.Builder
+	fmt.Fprintf(&b, serverText, c.Name, c.Listen, c.StoreDir, c.storeLimit(), // 1 to 4
+		c.Certificate, c.Key, c.CA, // 5 to 7
+		c.MaxConnections, maxControlLine, maxPayload, // 8 to 10
+		issuer, AccountMuster, provisioner, system, xkey, // 11 to 15
+		int(DefaultHandshake.Seconds()), pingInterval, maxPingsOut) // 16 to 18
+	if c.Cluster != nil {
+		b.WriteString(c.clusterText())
+	}
+	b.WriteString(accountsConfig(c.MaxProvisioning, map[string]string{
+		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", provisioner),
+		AccountSystem: fmt.Sprintf(systemUser, system, askConnections, askJetStream, fmt.Sprintf(orderKick, "*"), controlInbox+".>", heardAlive, heardShutdown),
+	}))
+	return b.String(), nil
+}
+
+// serverText is the configuration but for cluster and accounts.
+const serverText = `# A broker of muster's, as 'muster broker config' printed it. The accounts and who
+# may speak to whom are muster's protocol; change names, addresses and limits.
+server_name: %[1]q
+listen: %[2]q
+max_connections: %[8]d
+max_control_line: %[9]d
+max_payload: %[10]d
+ping_interval: %[17]q
+ping_max: %[18]d
+
+# Nodes without a certificate come without TLS, and nodes with one show it:
+# nats-server cannot ask for a certificate and do without. Tokens are best sealed.
+tls {
+  cert_file: %[5]q
+  key_file: %[6]q
+  ca_file: %[7]q
+  verify: true
+  timeout: %[16]d
+}
+allow_non_tls: true
+
+jetstream {
+  store_dir: %[3]q%[4]s
+  # What a provisioner has been told is written is on disk. It refuses to start
+  # on a server that says otherwise.
+  sync_interval: always
+}
+
+# Provisioners say who may connect as what. That nkeys are users here has the
+# server ask every client for a signature, which sealed tokens need.
+authorization {
+  timeout: %[16]d
+  auth_callout {
+    issuer: %[11]s
+    account: %[12]s
+    auth_users: [%[13]s, %[14]s]
+    xkey: %[15]s
+  }
+}
+`
+
+// systemUser is what provisioners do in the servers' own account: list
+// connections and drop them.
+const systemUser = `
+    users: [{nkey: %[1]s, permissions: {
+      publish: [%[2]q, %[3]q, %[4]q]
+      subscribe: [%[5]q, %[6]q, %[7]q]
+    }}]
+  `
+
+// storeLimit is the line about the bound of the store, if there is one.
+func (c ServerConfig) storeLimit() string {
+	if c.MaxStoreBytes == 0 {
+		return ""
+	}
+	return fmt.Sprintf("\n  max_file_store: %d", c.MaxStoreBytes)
+}
+
+// clusterText is the block about the other servers.
+func (c ServerConfig) clusterText() string {
+	var routes []string
+	for _, r := range c.Cluster.Routes {
+		u := url.URL{Scheme: "nats-route", User: url.UserPassword(routeUser, string(c.Keys.Routes)), Host: r}
+		routes = append(routes, fmt.Sprintf("%q", u.String()))
+	}
+	return fmt.Sprintf(`
+cluster {
+  name: %[1]q
+  listen: %[2]q
+  routes: [%[3]s]
+  authorization {user: %[4]s, password: %[5]q, timeout: %[9]d}
+  tls {
+    cert_file: %[6]q
+    key_file: %[7]q
+    ca_file: %[8]q
+    timeout: %[9]d
+  }
+}
+`, c.Cluster.Name, c.Cluster.Listen, strings.Join(routes, ", "), routeUser, string(c.Keys.Routes),
+		c.Certificate, c.Key, c.CA, int(DefaultHandshake.Seconds()))
+}
+
+// check reports everything wrong with c.
+func (c ServerConfig) check() error {
+	var errs []error
+	missing := func(what, value string) {
+		if value == "" {
+			errs = append(errs, fmt.Errorf("no %s", what))
+		}
+	}
+	listen := func(what, address string) {
+		if _, _, err := splitListen(address); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	key := func(what string, secret wire.Secret, kind nkeys.PrefixByte, want string) {
+		if _, err := public(secret, kind, want); err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	missing("name of the server", c.Name)
+	listen("server", c.Listen)
+	missing("store directory", c.StoreDir)
+	missing("certificate", c.Certificate)
+	missing("key", c.Key)
+	missing("certificate of the authority", c.CA)
+	if c.MaxStoreBytes < 0 || c.MaxConnections < 0 || c.MaxProvisioning < 0 {
+		errs = append(errs, errors.New("limits below 0"))
+	}
+	key("issuer", c.Keys.Issuer, nkeys.PrefixByteAccount, wantIssuer)
+	key("xkey", c.Keys.XKey, nkeys.PrefixByteCurve, wantXKey)
+	key("credentials", c.Keys.Provisioner, nkeys.PrefixByteUser, wantUser)
+	key("system credentials", c.Keys.System, nkeys.PrefixByteUser, wantUser)
+	if c.Cluster != nil {
+		missing("name of the cluster", c.Cluster.Name)
+		listen("cluster", c.Cluster.Listen)
+		if len(c.Cluster.Routes) == 0 {
+			errs = append(errs, errors.New("no routes of the cluster"))
+		}
+		missing("password of the cluster", string(c.Keys.Routes))
+	}
+	return errors.Join(errs...)
+}

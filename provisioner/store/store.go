@@ -89,7 +89,9 @@ type Config struct {
 	// on. The caller has verified that they did. Optional.
 	Former []string
 
-	// Replicas of each stream, 1 to 5. Default 1.
+	// Replicas of each stream, 1 to 5. Streams that have more keep them: to have
+	// fewer is to lose copies, and nobody means that by starting a provisioner.
+	// Default 1.
 	Replicas int
 
 	// Capacity is how many bytes the disk of the streams has for them; a quarter
@@ -136,7 +138,7 @@ type Installation struct {
 }
 
 // Open connects a Store to its streams, which it makes if they are missing. It
-// returns [ErrInstallation] if they belong to another certificate authority.
+// waits for a cluster that has no leader yet until ctx is done. It returns [ErrInstallation] if they belong to another certificate authority.
 // After any error there is nothing to close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Conn == nil || cfg.CAFingerprint == "" {
@@ -147,7 +149,13 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
+	if err := answers(ctx, js); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
 	if err := checkRestored(ctx, js); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	if cfg.Replicas, err = atLeast(ctx, js, cfg.Replicas); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, timeout: cfg.Timeout, log: cfg.Log}
@@ -194,6 +202,39 @@ func (cfg Config) complete() Config {
 // jetStream returns the interface to the streams.
 func (cfg Config) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(cfg.Conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
+}
+
+// answerEvery is how long JetStream may take to answer before it is asked again:
+// a cluster without a leader answers nothing, also not later.
+const answerEvery = 2 * time.Second
+
+// answers waits until JetStream answers, or ctx is done. The error is that of
+// the last question.
+func answers(ctx context.Context, js jetstream.JetStream) error {
+	for {
+		one, cancel := context.WithTimeout(ctx, answerEvery)
+		_, err := js.AccountInfo(one)
+		cancel()
+		if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) || ctx.Err() != nil {
+			return err
+		}
+	}
+}
+
+// atLeast returns how many replicas the streams are to have: as many as are
+// asked for, or as any of them has.
+func atLeast(ctx context.Context, js jetstream.JetStream, replicas int) (int, error) {
+	for _, c := range streams(replicas, 0) {
+		stream, err := js.Stream(ctx, c.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("stream %s: %w", c.Name, err)
+		}
+		replicas = max(replicas, stream.CachedInfo().Config.Replicas)
+	}
+	return replicas, nil
 }
 
 // streams are the configurations of all streams. None has a maximum age: a

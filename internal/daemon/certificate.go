@@ -28,9 +28,9 @@ const (
 	certificateRetry = 10 * time.Second
 )
 
-// brokerCertificate is the certificate that the broker shows. It is issued at
-// each start, with a key that never touches the disk, and again at two thirds
-// of its life.
+// brokerCertificate is the certificate that the embedded broker shows, or that
+// the provisioner shows to others. It is issued at each start, with a key that
+// never touches the disk, and again at two thirds of its life.
 type brokerCertificate struct {
 	cfg       Config
 	authority *ca.Authority
@@ -56,12 +56,11 @@ func (c *brokerCertificate) issue() (tls.Certificate, error) {
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("broker key: %w", err)
 	}
-	r := ca.Request{
-		Role: wire.RoleBroker, Name: c.cfg.Name, PublicKey: key.Public(), TTL: c.cfg.Certificates.MaxLifetime, DNSNames: c.cfg.Broker.Names,
+	r := c.cfg.brokerRequest(c.cfg.Name)
+	if c.cfg.Broker.URL != "" {
+		r = ca.Request{Role: wire.RoleProvisioner, Name: c.cfg.Name, TTL: c.cfg.Certificates.MaxLifetime}
 	}
-	for _, a := range c.cfg.Broker.Addresses {
-		r.IPAddresses = append(r.IPAddresses, net.ParseIP(a))
-	}
+	r.PublicKey = key.Public()
 	issued, err := c.authority.Issue(r)
 	if err != nil {
 		return tls.Certificate{}, fmt.Errorf("broker certificate: %w", err)
@@ -78,6 +77,16 @@ func (c *brokerCertificate) issue() (tls.Certificate, error) {
 	// Where the authority ends soon, so does what it issues.
 	c.renew = c.now().Add(issued.NotAfter.Sub(c.now()) * 2 / 3)
 	return certificate, nil
+}
+
+// brokerRequest asks for the certificate of a broker of this name, under which
+// nodes look for it by what the configuration says.
+func (c *Config) brokerRequest(name string) ca.Request {
+	r := ca.Request{Role: wire.RoleBroker, Name: name, TTL: c.Certificates.MaxLifetime, DNSNames: c.Broker.Names}
+	for _, a := range c.Broker.Addresses {
+		r.IPAddresses = append(r.IPAddresses, net.ParseIP(a))
+	}
+	return r
 }
 
 // run hands the broker a new certificate in time, until ctx is done.

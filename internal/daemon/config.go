@@ -45,13 +45,26 @@ type Config struct {
 		// let in, like "512MiB"; those on record go on below it. Optional; the
 		// default is a twentieth of the disk, at most 512MiB.
 		LowWater string `yaml:"low_water"`
+
+		// Replicas is on how many servers of broker.url each record is, 1 to 5. A
+		// store that has more keeps them. Defaults to 3, and without broker.url
+		// to the 1 that there is.
+		Replicas int `yaml:"replicas"`
 	} `yaml:"store"`
 
-	// Broker is the NATS server inside this process.
+	// Broker is the NATS server inside this process, or those that it uses
+	// instead: at most one of Listen and URL.
 	Broker struct {
 		// Listen is the address of the one port for nodes, plain and TLS.
 		// Defaults to "127.0.0.1:4222": reaching nodes takes a decision.
 		Listen string `yaml:"listen"`
+
+		// URL are servers outside of this process, tls://host:port or
+		// nats://host:port, comma separated. One is enough to find the others.
+		URL string `yaml:"url"`
+
+		// External is how the servers of URL are reached.
+		External ExternalConfig `yaml:",inline"`
 
 		// Names are the host names under which nodes reach the broker, as in
 		// the token's URLs or the targets of its SRV records. They are in its
@@ -219,7 +232,6 @@ const maxVerifications = 100_000
 // DefaultConfig returns the configuration of an empty file.
 func DefaultConfig() Config {
 	var c Config
-	c.Broker.Listen = "127.0.0.1:4222"
 	c.Certificates.Lifetime = ca.DefaultTTL
 	c.Certificates.MaxLifetime = ca.DefaultMaxTTL
 	c.CRL.Validity = provisioner.DefaultCRLValidity
@@ -296,7 +308,17 @@ func (c *Config) Validate() error {
 }
 
 func (c *Config) validateBroker(v *validation) {
-	v.listen("broker.listen", c.Broker.Listen)
+	if c.Broker.URL != "" {
+		c.validateExternal(v)
+	} else {
+		v.listen("broker.listen", c.Broker.Listen)
+		if c.Store.Replicas > 1 {
+			v.bad("store.replicas", "is %d, and without broker.url there is one server", c.Store.Replicas)
+		}
+	}
+	if n := c.Store.Replicas; n < 0 || n > maxReplicas {
+		v.bad("store.replicas", "is %d, want 1 to %d", n, maxReplicas)
+	}
 	if len(c.Broker.Names) == 0 {
 		v.bad("broker.names", "missing: the host names under which nodes reach the broker")
 	}
@@ -330,9 +352,16 @@ func (s *SignerConfig) name() string {
 	return strings.TrimSuffix(base, filepath.Ext(base))
 }
 
-// resolve makes every path relative to dir, the configuration file's directory.
+// resolve makes every path relative to dir, the configuration file's directory,
+// and fills in what depends on other values.
 func (c *Config) resolve(dir string) {
 	c.dir = dir
+	if c.Broker.Listen == "" && c.Broker.URL == "" {
+		c.Broker.Listen = "127.0.0.1:4222"
+	}
+	if c.Store.Replicas == 0 && c.Broker.URL != "" {
+		c.Store.Replicas = 3
+	}
 	paths := []*string{&c.DataDir, &c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Keys.PassphraseFile, &c.Policy, &c.AllowList, &c.Configuration.Template,
 		&c.Revocations.Journal}
 	for i := range c.Tokens.Signers {
@@ -345,6 +374,7 @@ func (c *Config) resolve(dir string) {
 	for i := range c.Seal.Keys {
 		paths = append(paths, &c.Seal.Keys[i])
 	}
+	paths = append(paths, c.Broker.External.paths()...)
 	for _, p := range paths {
 		if *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(dir, *p)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -79,18 +80,23 @@ func (o Options) complete() Options {
 	return o
 }
 
-// A Daemon is a provisioner with its own broker. Make one with [Load] or [New]
+// A Daemon is a provisioner with its own broker, or with those of others. Make one with [Load] or [New]
 // and start it with Run, once.
 type Daemon struct {
 	// Set by New, then read-only.
 	cfg      Config
 	opts     Options
 	parts    *parts
-	broker   *broker.Broker
+	broker   brokers
+	embedded *broker.Broker      // broker, if it is our own, else nil
+	external *broker.External    // broker, if it is others', else nil
 	budget   *provisioner.Budget // of the gate and of every provisioner
 	sessions *superseded
 	alarms   *provisioner.Alarms
 	keeper   *keeper
+
+	// shown is the certificate that brokers of others are shown; see show.
+	shown atomic.Pointer[tls.Certificate]
 
 	// Set once by Run. Until then nodes of the fleet are told to come back.
 	provisioner atomic.Pointer[provisioner.Provisioner]
@@ -144,31 +150,23 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	if d.parts, err = loadParts(cfg, opts); err != nil {
 		return nil, err
 	}
-	dir := d.storeDir()
-	if _, err := d.storeLimit(); err != nil { // a wrong directory is said before anything starts
-		return nil, fmt.Errorf("data_dir: %w", err)
-	}
 	d.alarms = provisioner.NewAlarms(provisioner.AlarmConfig{Name: cfg.Name, Emit: opts.Emit, Log: opts.Log, Now: opts.Now})
 	d.keeper = d.newKeeper()
-	d.broker, err = broker.New(broker.Config{
-		Listen: cfg.Broker.Listen, StoreDir: dir, StoreLimit: d.storeLimit, MaxConnections: cfg.Broker.MaxConnections, WriteFailed: d.keeper.writeFailed,
-		Certificate: d.parts.shown, ClientCAs: d.parts.authority.Roots(),
-		Gate: broker.GateConfig{
-			TrustDomain: cfg.TrustDomain, VerifyToken: d.verifyToken, AdmitNode: d.admitNode, LiveNode: d.liveNode, Now: opts.Now,
-		},
-		Refused: d.connectionRefused, Log: opts.Log,
-	})
-	if err != nil {
+	d.shown.Store(&d.parts.shown)
+	if err := d.makeBroker(); err != nil {
 		return nil, err
 	}
 	d.sessions = newSuperseded(func(ctx context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
 		return d.broker.Recheck(ctx, ids...)
 	}, opts.Log)
+	if d.external != nil {
+		d.sessions.later = broker.AdmissionInFlight
+	}
 	return d, nil
 }
 
 // BrokerURL is where the broker listens, nats://host:port; empty unless it
-// runs.
+// runs. Of brokers that are others', it is what broker.url says.
 func (d *Daemon) BrokerURL() string { return d.broker.URL() }
 
 // Store returns the open store, or nil before Run has opened it.
@@ -203,7 +201,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	}()
 	conn, err := d.broker.Connect("provisioner")
 	if err != nil {
-		return fmt.Errorf("connect to our own broker: %w", err)
+		return err
 	}
 	defer conn.Close()
 	stopFollowers, err := d.startFollowers(ctx)
@@ -236,7 +234,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	for name, run := range map[string]func(context.Context) error{
 		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "superseded certificates": d.sessions.run,
 		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run,
-		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.broker.SetCertificate) },
+		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
+		"connections":        d.authenticate,
 	} {
 		g.Go(func() error {
 			if err := run(background); err != nil && background.Err() == nil {
@@ -297,17 +296,18 @@ func (d *Daemon) warnOfStrangers(ctx context.Context) {
 // assemble opens the store over the connection and returns the service that
 // answers requests with it.
 func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Service, error) {
-	_, most, err := d.opts.StoreSize(d.storeDir())
+	most, err := d.storeCapacity()
 	if err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
-	s, err := store.Open(ctx, store.Config{
-		Conn: conn, CAFingerprint: d.CAFingerprint(), Former: d.parts.authority.Former(), Capacity: most, Log: d.opts.Log, Now: d.opts.Now,
+	s, err := d.openStore(ctx, store.Config{
+		Conn: conn, CAFingerprint: d.CAFingerprint(), Former: d.parts.authority.Former(), Capacity: most, Replicas: d.cfg.Store.Replicas,
+		Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err != nil {
 		return nil, err
 	}
-	if err := syncFiles(d.storeDir()); err != nil {
+	if err := d.syncStore(); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
 	d.store.Store(s)

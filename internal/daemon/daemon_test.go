@@ -85,7 +85,9 @@ func TestInitExplainsEveryKey(t *testing.T) {
 	keys = func(typ reflect.Type) []string {
 		var all []string
 		for f := range fieldsOf(typ) {
-			all = append(all, f.Tag.Get("yaml"))
+			if key := f.Tag.Get("yaml"); key != ",inline" {
+				all = append(all, key)
+			}
 			elem := f.Type
 			if elem.Kind() == reflect.Slice {
 				elem = elem.Elem()

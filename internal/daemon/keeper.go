@@ -42,7 +42,7 @@ type keeper struct {
 	log      *slog.Logger
 	probe    func(context.Context) error
 	report   func(context.Context, provisioner.Event) error
-	restart  func(context.Context) error
+	restart  func(context.Context) error  // nil if the broker is not ours
 	reopen   func(context.Context) error  // whether the store is still ours after a restart
 	watched  map[wire.Code]func() error   // states that are looked at each second
 	usage    func() (broker.Usage, error) // of JetStream; nil if there is none to look at
@@ -121,6 +121,13 @@ func (k *keeper) look(ctx context.Context, nudged bool) {
 // done if not. Every step may be the last: the next look begins at the first.
 func (k *keeper) keepStore(ctx context.Context) {
 	err := k.ask(ctx)
+	if err == nil && k.restart == nil && k.silent > 0 {
+		// What was away may have come back as another, or empty.
+		if err = k.reopen(ctx); err != nil {
+			k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
+			return
+		}
+	}
 	if err == nil {
 		k.silent, k.restarts, k.refused = 0, 0, nil
 		k.alarms.Clear(ctx, wire.CodeStoreUnavailable)
@@ -139,7 +146,7 @@ func (k *keeper) keepStore(ctx context.Context) {
 		err = fmt.Errorf("%w; %w", disk, err)
 	}
 	k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
-	if disk != nil || k.broken.Load() == nil && k.silent < maxSilent {
+	if k.restart == nil || disk != nil || k.broken.Load() == nil && k.silent < maxSilent {
 		return // nothing to gain yet, or nothing proven
 	}
 	if wait := min(time.Second<<min(k.restarts, 10), restartBackoffMax); k.restarts > 0 && time.Since(k.restarted) < wait {

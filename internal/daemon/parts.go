@@ -18,6 +18,7 @@ import (
 	"muster/jwt"
 	"muster/policies"
 	"muster/provisioner"
+	"muster/provisioner/broker"
 	"muster/provisioner/ca"
 	"muster/provisioner/helper"
 	"muster/provisioner/journal"
@@ -29,7 +30,8 @@ type parts struct {
 	signers      []jwt.Signer // of provisioner.yaml
 	authority    *ca.Authority
 	certificate  *brokerCertificate
-	shown        tls.Certificate // the broker's first
+	shown        tls.Certificate // the broker's first, or ours
+	brokerKeys   broker.Keys     // empty unless the brokers are others'
 	policy       *policies.Engine
 	allow        *allowList
 	reserved     *reserved
@@ -66,6 +68,10 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		if !errors.Is(err, ca.ErrAuthority) { // it is for Run to say; see [Daemon.Usable]
 			add("broker", err)
 		}
+	}
+	if cfg.Broker.URL != "" {
+		p.brokerKeys, err = loadBrokerKeys(&cfg.Broker.External)
+		add("broker", err)
 	}
 	for i, path := range cfg.Seal.Keys {
 		key, err := loadSealKey(path, keys)

@@ -126,7 +126,7 @@ func (k *keeper) grow(ctx context.Context) bool {
 func (k *keeper) full(ctx context.Context, err error) {
 	k.silent, k.restarts, k.refused = 0, 0, err
 	k.alarms.Raise(ctx, wire.CodeStorageLow, err)
-	if k.grow(ctx) {
+	if k.grow(ctx) { // not if the broker is not ours: there is no usage to know
 		return
 	}
 	if k.broken.Load() != nil {

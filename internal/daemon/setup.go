@@ -18,6 +18,7 @@ import (
 	"muster/internal/seal"
 	"muster/jwt"
 	"muster/policies"
+	"muster/provisioner/broker"
 	"muster/provisioner/ca"
 )
 
@@ -33,14 +34,19 @@ type Setup struct {
 	BrokerNames   []string // host names nodes use; none is Name
 	Addresses     []string // IP addresses nodes use
 	TrustFirstUse bool     // the open policy, for labs
+	Cluster       string   // URLs of the servers of a NATS cluster, in place of Listen; "" is none
+	Replicas      int      // of the store on them; 0 is 3
 	Passphrase    []byte   // encrypts all private keys; none leaves them plain
 	Dir           string   // set by Init: where it is, for the units
 	Now           func() time.Time
 }
 
 // BrokerURLs is what tokens and nodes are given: the broker's names with its
-// port, comma separated.
+// port, comma separated; of a cluster, its servers.
 func (s Setup) BrokerURLs() string {
+	if s.Cluster != "" {
+		return strings.NewReplacer("tls://", "", "nats://", "").Replace(s.Cluster)
+	}
 	_, port, err := net.SplitHostPort(s.Listen)
 	if err != nil || port == "0" {
 		port = "4222"
@@ -107,6 +113,12 @@ func (s *Setup) Check() error {
 	if s.Listen != "" {
 		v.listen("--listen", s.Listen)
 	}
+	if s.Cluster != "" {
+		v.check("--cluster", broker.CheckURLs(s.Cluster))
+	}
+	if s.Replicas < 0 || s.Replicas > maxReplicas {
+		v.bad("--replicas", "is %d, want 1 to %d", s.Replicas, maxReplicas)
+	}
 	for _, n := range s.BrokerNames {
 		v.name("--broker-name", n)
 	}
@@ -124,6 +136,9 @@ func (s *Setup) complete() {
 	if len(s.BrokerNames) == 0 {
 		s.BrokerNames = []string{s.Name}
 	}
+	if s.Replicas == 0 {
+		s.Replicas = 3
+	}
 	if s.Now == nil {
 		s.Now = time.Now
 	}
@@ -134,7 +149,7 @@ func (s *Setup) complete() {
 func (s *Setup) OnlyHere() bool {
 	host, _, err := net.SplitHostPort(s.Listen)
 	ip := net.ParseIP(host)
-	return (s.Listen == "" || err == nil && ip != nil && ip.IsLoopback()) &&
+	return s.Cluster == "" && (s.Listen == "" || err == nil && ip != nil && ip.IsLoopback()) &&
 		slices.ContainsFunc(append([]string{s.Name}, s.BrokerNames...), func(n string) bool { return n != "localhost" })
 }
 
@@ -172,6 +187,9 @@ func (s *Setup) write(dir string) error {
 	w.key("seal-key.pem", x)
 	w.file("seal.pub", 0o644, []byte(sealKey.Public().String()+"\n"))
 
+	if s.Cluster != "" {
+		w.brokerKeys()
+	}
 	for _, f := range policies.Builtin() {
 		open := strings.HasPrefix(f.Name, "open")
 		if open == s.TrustFirstUse {

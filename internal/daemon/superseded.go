@@ -27,6 +27,10 @@ type superseded struct {
 	recheck func(ctx context.Context, ids ...wire.Identity) (again []wire.Identity, err error)
 	log     *slog.Logger
 
+	// later is when to look once more, because a connection may appear so long
+	// after it was admitted. 0 for brokers that show it at once.
+	later time.Duration
+
 	mu      sync.Mutex
 	waiting map[wire.Identity]bool // guarded by mu
 	wake    chan struct{}          // holds one signal while somebody waits
@@ -38,6 +42,14 @@ func newSuperseded(recheck func(context.Context, ...wire.Identity) ([]wire.Ident
 
 // add has the connections of a node looked at soon. It does not block.
 func (s *superseded) add(ids ...wire.Identity) {
+	s.queue(ids)
+	if s.later > 0 {
+		time.AfterFunc(s.later, func() { s.queue(ids) })
+	}
+}
+
+// queue does the work of add, once.
+func (s *superseded) queue(ids []wire.Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, id := range ids {
@@ -72,8 +84,8 @@ func (s *superseded) run(ctx context.Context) error {
 		pause = gatherTime
 		if err != nil && ctx.Err() == nil {
 			s.log.WarnContext(ctx, "connections of superseded certificates not all dropped, trying again", "err", err)
-			s.add(again...)
-			pause = time.Second
+			s.queue(again)
+			pause = max(pause, time.Second)
 		}
 	}
 }

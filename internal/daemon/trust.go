@@ -83,8 +83,12 @@ func (d *Daemon) provisionerOn(ctx context.Context, cfg provisioner.Config) (*pr
 }
 
 // kick drops the connections of nodes to our broker. One that is restarting has
-// none, and asks about each that comes back.
+// none, and asks about each that comes back. To brokers of others a node may be
+// on its way in, or one of them may not answer: they are looked at again.
 func (d *Daemon) kick(ctx context.Context, ids ...wire.Identity) {
+	if d.external != nil {
+		d.sessions.add(ids...)
+	}
 	if err := d.broker.Disconnect(ids...); err != nil && !errors.Is(err, broker.ErrNotRunning) {
 		d.opts.Log.ErrorContext(ctx, "connections of revoked nodes not dropped", "node", fmt.Sprint(ids), "err", err)
 	}

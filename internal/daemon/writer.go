@@ -10,6 +10,8 @@ import (
 	"text/template"
 
 	"muster/internal/keyfile"
+	"muster/internal/wire"
+	"muster/provisioner/broker"
 )
 
 // writer writes files below a directory until the first error. None of them may
@@ -62,6 +64,28 @@ func (w *writer) key(name string, key crypto.PrivateKey) {
 	}
 	w.file(name, 0o600, b)
 	clear(b)
+}
+
+// The files of what provisioners share to serve brokers outside of their
+// processes, in one directory.
+const (
+	provisionerFile = "cluster/provisioner"
+	systemFile      = "cluster/system"
+	issuerFile      = "cluster/issuer"
+	xkeyFile        = "cluster/xkey"
+	routesFile      = "cluster/routes"
+)
+
+// brokerKeys makes keys for brokers outside of the process. They are not
+// encrypted: nobody is there to ask when a provisioner connects again.
+func (w *writer) brokerKeys() {
+	keys, err := broker.NewKeys()
+	w.err = errors.Join(w.err, err)
+	for name, secret := range map[string]wire.Secret{
+		provisionerFile: keys.Provisioner, systemFile: keys.System, issuerFile: keys.Issuer, xkeyFile: keys.XKey, routesFile: keys.Routes,
+	} {
+		w.file(name, 0o600, []byte(secret+"\n"))
+	}
 }
 
 func (w *writer) template(name string, data any) {

@@ -1,0 +1,156 @@
+package daemon
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/google/renameio/v2"
+
+	"muster/internal/keyfile"
+	"muster/internal/wire"
+	"muster/provisioner/broker"
+)
+
+// Names of the files of a server outside of the process, in its directory.
+const (
+	serverConfigFile      = "nats-server.conf"
+	serverCertificateFile = "certificate.pem"
+	serverKeyFile         = "key.pem"
+	serverCAFile          = "ca.pem"
+)
+
+// BrokerServer is a nats-server that `muster broker config` configures.
+type BrokerServer struct {
+	// Name, Listen, StoreDir, limits and cluster are those of the server. Its
+	// certificate, keys and authority are set here.
+	broker.ServerConfig
+
+	// Dir is where its files are to be on its machine. Required.
+	Dir string
+
+	// Keys finds the passphrase of encrypted keys.
+	Keyring keyfile.Ring
+}
+
+// Text returns the configuration of the server for the installation whose
+// provisioner.yaml is at path.
+func (s BrokerServer) Text(path string) (string, error) {
+	cfg, err := readConfig(path)
+	if err != nil {
+		return "", err
+	}
+	return s.text(cfg, path)
+}
+
+func (s BrokerServer) text(cfg Config, path string) (string, error) {
+	if cfg.Broker.URL == "" {
+		return "", fmt.Errorf("%s: broker.url: missing: this provisioner has a broker of its own; 'muster provisioner init --cluster' sets one up for others", path)
+	}
+	keys, err := loadBrokerKeys(&cfg.Broker.External)
+	if err != nil {
+		return "", err
+	}
+	if s.Cluster != nil {
+		password, err := keyfile.ReadLine(filepath.Join(filepath.Dir(cfg.Broker.External.Credentials), filepath.Base(routesFile)))
+		if err != nil {
+			return "", fmt.Errorf("password of the cluster: %w", err)
+		}
+		keys.Routes = wire.Secret(password)
+	}
+	s.Keys = keys
+	s.Certificate, s.Key, s.CA = filepath.Join(s.Dir, serverCertificateFile), filepath.Join(s.Dir, serverKeyFile), filepath.Join(s.Dir, serverCAFile)
+	return s.ServerConfig.Text()
+}
+
+// Write makes dir with all that the server needs: its configuration, a key, a
+// certificate of the installation's authority, and the authority's roots. It
+// must be missing: nothing is ever overwritten. What an error leaves behind is
+// no complete setup, and is to be removed.
+func (s BrokerServer) Write(path, dir string) error {
+	cfg, err := readConfig(path)
+	if err != nil {
+		return err
+	}
+	text, err := s.text(cfg, path)
+	if err != nil {
+		return err
+	}
+	files, err := s.certificate(cfg)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	w := &writer{dir: dir}
+	for name, content := range files {
+		w.file(name, 0o600, content)
+	}
+	w.file(serverConfigFile, 0o600, []byte(text))
+	return w.err
+}
+
+// Renew puts a new key and certificate, and the authority's roots as they are
+// now, in the place of those in dir, one file after the other; the server reads
+// them when it is told to reload. A kill in between leaves a key that is not the
+// certificate's, which a reload refuses: renew again.
+func (s BrokerServer) Renew(path, dir string) error {
+	cfg, err := readConfig(path)
+	if err != nil {
+		return err
+	}
+	files, err := s.certificate(cfg)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{serverKeyFile, serverCertificateFile} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return err // another directory, most likely
+		}
+	}
+	var errs []error
+	for name, content := range files {
+		errs = append(errs, renameio.WriteFile(filepath.Join(dir, name), content, 0o600))
+	}
+	return errors.Join(errs...)
+}
+
+// certificate issues the server's certificate and returns it with all that goes
+// with it, by the names of files.
+func (s BrokerServer) certificate(cfg Config) (map[string][]byte, error) {
+	ring := s.Keyring.Clone()
+	if ring.File == "" {
+		ring.File = cfg.Keys.PassphraseFile
+	}
+	defer ring.Forget()
+	opts := Options{}.complete()
+	authority, err := loadAuthority(cfg, opts, ring)
+	if err != nil {
+		return nil, fmt.Errorf("ca: %w", err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("key of the server: %w", err)
+	}
+	r := cfg.brokerRequest(s.Name)
+	r.PublicKey = key.Public()
+	issued, err := authority.Issue(r)
+	if err != nil {
+		return nil, fmt.Errorf("certificate of the server: %w", err)
+	}
+	text, err := keyfile.Marshal(key, nil)
+	if err != nil {
+		return nil, err
+	}
+	return map[string][]byte{
+		serverKeyFile: text, serverCertificateFile: []byte(issued.Chain + authority.RootsPEM()), serverCAFile: []byte(authority.RootsPEM()),
+	}, nil
+}

@@ -79,6 +79,10 @@ type Options struct {
 	// disk has. Optional.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
+	// Servers starts so many nats-server processes in a cluster, in place of the
+	// broker inside the provisioner; see [Fleet.Servers]. Optional.
+	Servers int
+
 	// Quiet logs nothing below warnings, for benchmarks.
 	Quiet bool
 }
@@ -101,6 +105,8 @@ type Fleet struct {
 	tokens []string             // guarded by mu: the first [maxTokens] that were signed
 	sealed map[jwt.TokenID]bool // guarded by mu: tokens that are to be sealed
 
+	cluster *cluster // nil if the broker is the provisioner's own
+
 	limited map[jwt.TokenID]int // guarded by mu: uses of the tokens that were signed
 
 	url    string // set by the first Start
@@ -114,12 +120,20 @@ type Fleet struct {
 func New(t testing.TB, opts Options) *Fleet {
 	t.Helper()
 	f := &Fleet{t: t, opts: opts, Dir: filepath.Join(t.TempDir(), "provisioner"), Clock: &Clock{}, log: &logBuffer{quiet: opts.Quiet}}
-	err := daemon.Init(f.Dir, daemon.Setup{
+	setup := daemon.Setup{
 		Name: "broker.fleet.test", TrustDomain: "fleet.test", Listen: "127.0.0.1:0", BrokerNames: []string{"localhost"},
 		Addresses: []string{"127.0.0.1"}, TrustFirstUse: !opts.DefaultPolicy,
-	})
-	if err != nil {
+	}
+	if opts.Servers > 0 {
+		f.cluster = newCluster(t, opts.Servers)
+		setup.Addresses, setup.Cluster, setup.Replicas = f.cluster.addresses(), f.cluster.urls("tls"), min(3, opts.Servers)
+		f.url = f.cluster.urls("nats")
+	}
+	if err := daemon.Init(f.Dir, setup); err != nil {
 		t.Fatal(err)
+	}
+	if f.cluster != nil {
+		f.cluster.start(filepath.Join(f.Dir, "provisioner.yaml"))
 	}
 	f.Write("server.conf", or(opts.Template, "identity = {{ .Identity }}\nsecret_setting = "+Setting+"\nregistration_interval = 1s\n"))
 	if opts.AllowList != "" {
@@ -202,7 +216,7 @@ func (f *Fleet) Start() {
 		f.t.Fatalf("provisioner ended: %v", err)
 	case <-time.After(patience):
 		stop()
-		f.t.Fatal("provisioner does not start")
+		f.t.Fatalf("provisioner does not start: %s", f.Log())
 	}
 	f.daemon, f.stop, f.done = d, stop, done
 	if f.url == "" {

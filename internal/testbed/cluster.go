@@ -1,0 +1,294 @@
+package testbed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"muster/internal/daemon"
+	"muster/provisioner/broker"
+)
+
+// cluster is nats-server processes that share their connections and streams.
+type cluster struct {
+	t       testing.TB
+	dir     string
+	servers []*Server
+}
+
+// A Server is a nats-server in a process of its own, on an address of its own:
+// some 127.x.y.z, so that what goes to it can be told from what goes to others.
+type Server struct {
+	Name    string
+	Address string // IP
+	Port    string // where clients connect
+	Routes  string // port where the other servers connect
+	Dir     string // its configuration, its store and log
+
+	t    testing.TB
+	mu   sync.Mutex
+	cmd  *exec.Cmd     // guarded by mu: nil unless it runs
+	done chan struct{} // guarded by mu: closed when it has ended
+}
+
+// newCluster chooses where the servers will be. It starts none.
+func newCluster(t testing.TB, n int) *cluster {
+	t.Helper()
+	c := &cluster{t: t, dir: filepath.Join(t.TempDir(), "servers")}
+	// A network of this test's own, so that a port is not taken by somebody
+	// else between two starts of a server.
+	a, b := 1+rand.IntN(250), 1+rand.IntN(250) //nolint:gosec // nothing is hidden
+	for i := range n {
+		s := &Server{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.%d.%d.%d", a, b, i+1), t: t}
+		s.Dir, s.Port, s.Routes = filepath.Join(c.dir, s.Name), freePort(t, s.Address), freePort(t, s.Address)
+		c.servers = append(c.servers, s)
+	}
+	return c
+}
+
+// freePort returns a port that nobody uses on an address.
+func freePort(t testing.TB, address string) string {
+	t.Helper()
+	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+// addresses are the IP addresses of the servers.
+func (c *cluster) addresses() []string {
+	var list []string
+	for _, s := range c.servers {
+		list = append(list, s.Address)
+	}
+	return list
+}
+
+// urls are where the servers are reached by clients, comma separated.
+func (c *cluster) urls(scheme string) string {
+	var list []string
+	for _, s := range c.servers {
+		list = append(list, scheme+"://"+net.JoinHostPort(s.Address, s.Port))
+	}
+	return strings.Join(list, ",")
+}
+
+// start configures the servers for the installation of this provisioner.yaml,
+// as an operator would, and starts them. They end with the test.
+func (c *cluster) start(config string) {
+	c.t.Helper()
+	var routes []string
+	for _, s := range c.servers {
+		routes = append(routes, net.JoinHostPort(s.Address, s.Routes))
+	}
+	for _, s := range c.servers {
+		setup := daemon.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{
+			Name: s.Name, Listen: net.JoinHostPort(s.Address, s.Port), StoreDir: filepath.Join(s.Dir, "store"), MaxStoreBytes: 8 << 30,
+		}}
+		if len(c.servers) > 1 {
+			setup.Cluster = &broker.ClusterConfig{Name: "test", Listen: net.JoinHostPort(s.Address, s.Routes), Routes: routes}
+		}
+		if err := setup.Write(config, s.Dir); err != nil {
+			c.t.Fatalf("configure %s: %v", s.Name, err)
+		}
+	}
+	c.t.Cleanup(func() {
+		for _, s := range c.servers {
+			s.Kill()
+			if c.t.Failed() {
+				c.t.Logf("%s: %s", s.Name, s.Log())
+			}
+		}
+	})
+	for _, s := range c.servers {
+		s.Start()
+	}
+}
+
+// URL is where clients reach this server alone, nats://host:port.
+func (s *Server) URL() string { return "nats://" + net.JoinHostPort(s.Address, s.Port) }
+
+// Start starts the server, and returns when it listens.
+func (s *Server) Start() {
+	s.t.Helper()
+	binary := natsServer(s.t)
+	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }() // the process has its own
+	cmd := exec.Command(binary, "-c", filepath.Join(s.Dir, "nats-server.conf"))
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that panics cleans up nothing
+	if err := cmd.Start(); err != nil {
+		s.t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(done) }()
+	s.mu.Lock()
+	s.cmd, s.done = cmd, done
+	s.mu.Unlock()
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	for {
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(s.Address, s.Port), time.Second)
+		if err == nil {
+			_ = conn.Close()
+			return
+		}
+		select {
+		case <-done:
+			s.t.Fatalf("%s ended: %s", s.Name, s.Log())
+		case <-deadline.C:
+			s.t.Fatalf("%s does not listen: %s", s.Name, s.Log())
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// Log is what the server has logged.
+func (s *Server) Log() string {
+	b, err := os.ReadFile(filepath.Join(s.Dir, "log"))
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+// Signal sends the server a signal: SIGSTOP, SIGCONT, SIGHUP to reload its
+// configuration. One that does not run gets none.
+func (s *Server) Signal(signal syscall.Signal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd != nil {
+		_ = s.cmd.Process.Signal(signal)
+	}
+}
+
+// Kill ends the server with SIGKILL, and returns when it has ended.
+func (s *Server) Kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill()
+	<-s.done
+	s.cmd = nil
+}
+
+// natsServer returns the path of a nats-server that was built from the module in
+// go.mod. It is kept in the user's cache between runs.
+func natsServer(t testing.TB) string {
+	t.Helper()
+	path, err := builtServer()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// builtServer builds once for all tests of the process.
+var builtServer = sync.OnceValues(func() (string, error) {
+	const module = "github.com/nats-io/nats-server/v2"
+	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
+	if err != nil {
+		return "", fmt.Errorf("version of %s: %w", module, err)
+	}
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(cache, "muster-test", "nats-server-"+strings.TrimSpace(string(version)))
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", err
+	}
+	building := fmt.Sprintf("%s.%d", path, os.Getpid())
+	if out, err := exec.Command("go", "build", "-o", building, module).CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build %s: %w: %s", module, err, out)
+	}
+	return path, os.Rename(building, path) // another process may have been as fast
+})
+
+// Servers are the nats-servers of a fleet with [Options].Servers, in the order
+// of [Fleet.URL].
+func (f *Fleet) Servers() []*Server { return f.cluster.servers }
+
+// A Provisioner is one more of a fleet with [Options].Servers, as it would be on
+// another machine: with a name and a data directory of its own, and the same
+// keys.
+type Provisioner struct {
+	Daemon *daemon.Daemon
+
+	f    *Fleet
+	stop context.CancelFunc
+	done chan error
+}
+
+// AddProvisioner starts one more provisioner and returns when it serves. It is
+// stopped when the test ends, or by Stop.
+func (f *Fleet) AddProvisioner(name string) *Provisioner {
+	f.t.Helper()
+	opts := daemon.Options{Version: "test", Log: f.log.logger().With("provisioner", name), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit}
+	d, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
+		if f.opts.Edit != nil {
+			f.opts.Edit(c)
+		}
+		c.Name, c.DataDir, c.Revocations.Journal = name, filepath.Join(f.Dir, "data-"+name), ""
+	})
+	if err != nil {
+		f.t.Fatalf("start provisioner %s: %v", name, err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	p := &Provisioner{Daemon: d, f: f, stop: stop, done: make(chan error, 1)}
+	ready := make(chan struct{})
+	go func() { p.done <- d.Run(ctx, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-p.done:
+		stop()
+		f.t.Fatalf("provisioner %s ended: %v", name, errors.Join(err, errors.New(f.Log())))
+	case <-time.After(patience):
+		stop()
+		f.t.Fatalf("provisioner %s does not start", name)
+	}
+	f.t.Cleanup(p.Stop)
+	return p
+}
+
+// Stop stops the provisioner as SIGTERM does, and waits for its end.
+func (p *Provisioner) Stop() {
+	p.f.t.Helper()
+	if p.stop == nil {
+		return
+	}
+	p.stop()
+	p.stop = nil
+	select {
+	case err := <-p.done:
+		if err != nil {
+			p.f.t.Errorf("provisioner: %v", err)
+		}
+	case <-time.After(patience):
+		p.f.t.Error("provisioner does not stop")
+	}
+}

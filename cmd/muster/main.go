@@ -27,6 +27,7 @@ type verbs = cli.Verbs
 func addVerbs(app *kingpin.Application, all verbs) {
 	addJWT(app, all)
 	addProvisioner(app, all)
+	addBroker(app, all)
 	addCA(app, all)
 	addServer(app, all)
 	addToken(app, all)

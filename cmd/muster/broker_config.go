@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/internal/daemon"
+	"muster/provisioner/broker"
+)
+
+// brokerConfigVerb is "muster broker config".
+type brokerConfigVerb struct {
+	config  string
+	server  daemon.BrokerServer
+	cluster broker.ClusterConfig
+	routes  []string
+	write   bool
+	keys    keyFlags
+}
+
+const brokerConfigHelp = `Prints the configuration of one nats-server for the installation of
+provisioner.yaml: accounts, permissions, limits, TLS, JetStream that syncs every
+write, and the question to the provisioners about who may connect. With --write,
+DIR is made with all that the server needs, its key and certificate among it:
+copy it to the server's machine and run nats-server -c DIR/nats-server.conf, or
+muster broker run DIR/nats-server.conf.
+
+It holds secrets: the cluster's password, and with --write the server's key.`
+
+func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
+	v := &brokerConfigVerb{}
+	c := parent.Command("config", "Print or write the configuration of a nats-server.").HelpLong(brokerConfigHelp)
+	c.Flag("config", "Configuration file of a provisioner, made by 'provisioner init --cluster'.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
+	c.Flag("name", "Name of the server: a host name, unique in the cluster.").Required().PlaceHolder("HOST").StringVar(&v.server.Name)
+	c.Flag("listen", "Address for nodes and provisioners.").Default("0.0.0.0:4222").PlaceHolder("HOST:PORT").StringVar(&v.server.Listen)
+	c.Flag("dir", "Directory of the server's files on its machine.").Default("/etc/nats").StringVar(&v.server.Dir)
+	c.Flag("store-dir", "Directory of its streams; 'store' in the directory if not given.").PlaceHolder("DIR").StringVar(&v.server.StoreDir)
+	c.Flag("max-store-bytes", "Bytes that its streams may take; three quarters of what is free if not given.").Int64Var(&v.server.MaxStoreBytes)
+	c.Flag("max-connections", "Connections of this server.").IntVar(&v.server.MaxConnections)
+	c.Flag("cluster", "Name of the cluster.").Default("muster").PlaceHolder("NAME").StringVar(&v.cluster.Name)
+	c.Flag("cluster-listen", "Address for the other servers.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT").StringVar(&v.cluster.Listen)
+	c.Flag("route", "Where a server of the cluster is reached by the others (repeatable); none for a server that is alone.").PlaceHolder("HOST:PORT").StringsVar(&v.routes)
+	c.Flag("write", "Make the directory, with a new key and a certificate.").BoolVar(&v.write)
+	v.keys.add(c)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *brokerConfigVerb) run(ctx context.Context) error {
+	dir, err := filepath.Abs(v.server.Dir)
+	if err != nil {
+		return err
+	}
+	v.server.Dir, v.server.Keyring = dir, v.keys.ring(ctx)
+	if v.server.StoreDir == "" {
+		v.server.StoreDir = filepath.Join(dir, "store")
+	}
+	if v.cluster.Routes = v.routes; len(v.routes) > 0 {
+		v.server.Cluster = &v.cluster
+	}
+	if !v.write {
+		text, err := v.server.Text(v.config)
+		if err == nil {
+			_, err = fmt.Fprint(os.Stdout, text)
+		}
+		return err
+	}
+	if err := v.server.Write(v.config, dir); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(os.Stdout, "%s is ready. On %s: nats-server -c %s\n", quoted(dir), v.server.Name, quoted(filepath.Join(dir, "nats-server.conf")))
+	return err
+}
+
+// brokerCertificateVerb is "muster broker certificate".
+type brokerCertificateVerb struct {
+	config string
+	server daemon.BrokerServer
+	keys   keyFlags
+}
+
+const brokerCertificateHelp = `Puts a new key and certificate in the place of those that 'broker config --write'
+made, and the authority's roots as they are now. Then have the server read them:
+nats-server --signal reload, or SIGHUP. It lasts for certificates.max_lifetime.`
+
+func addBrokerCertificate(parent *kingpin.CmdClause, all verbs) {
+	v := &brokerCertificateVerb{}
+	c := parent.Command("certificate", "Renew the certificate of a nats-server.").HelpLong(brokerCertificateHelp)
+	c.Arg("dir", "Directory with its files.").Required().StringVar(&v.server.Dir)
+	c.Flag("config", "Configuration file of a provisioner.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
+	c.Flag("name", "Name of the server.").Required().PlaceHolder("HOST").StringVar(&v.server.Name)
+	v.keys.add(c)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *brokerCertificateVerb) run(ctx context.Context) error {
+	v.server.Keyring = v.keys.ring(ctx)
+	return v.server.Renew(v.config, v.server.Dir)
+}
+
+// brokerRunVerb is "muster broker run".
+type brokerRunVerb struct {
+	file string
+	log  cli.LogFlags
+}
+
+const brokerRunHelp = `Runs the nats-server that is part of muster, with a configuration as 'muster
+broker config' prints it, until it is told to stop (SIGTERM, or Ctrl-C). SIGHUP
+has it read its configuration and certificates again. Other than nats-server, it
+asks clients for a certificate and does without: nodes may come over TLS before
+they have one.`
+
+func addBrokerRun(parent *kingpin.CmdClause, all verbs) {
+	v := &brokerRunVerb{}
+	c := parent.Command("run", "Run a broker alone.").HelpLong(brokerRunHelp)
+	c.Arg("file", "Its configuration.").Required().StringVar(&v.file)
+	v.log.Add(c, "info")
+	all[c.FullCommand()] = v.run
+}
+
+func (v *brokerRunVerb) run(ctx context.Context) error {
+	log, _ := v.log.New(os.Stderr)
+	if strings.HasSuffix(v.file, ".yaml") {
+		return errors.New(v.file + ": want a configuration of nats-server's, as 'muster broker config' prints it")
+	}
+	return broker.RunFile(ctx, v.file, log)
+}

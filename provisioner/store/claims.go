@@ -41,7 +41,9 @@ func (s *Store) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.R
 func (s *Store) nextClaims(ctx context.Context, tid jwt.TokenID, sequence uint64) (*jetstream.RawStreamMsg, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	return s.claims.GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(subjectClaims+string(tid)))
+	return ask(ctx, s, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return s.claims.GetMsg(ctx, sequence, jetstream.WithGetMsgSubject(subjectClaims+string(tid)))
+	})
 }
 
 // decodeClaims decodes one entry and checks it.

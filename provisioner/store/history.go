@@ -21,14 +21,16 @@ func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*prov
 	if id != "" {
 		filter = subjectNode + id.SubjectToken()
 	}
-	info, err := s.nodes.Info(ctx, jetstream.WithSubjectFilter(filter))
+	info, err := ask(ctx, s, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+		return s.nodes.Info(ctx, jetstream.WithSubjectFilter(filter))
+	})
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
 	if len(info.State.Subjects) == 0 {
 		return nil
 	}
-	consumer, err := s.js.OrderedConsumer(ctx, streamNodes, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
+	consumer, err := s.ordered(ctx, streamNodes, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}

@@ -16,14 +16,14 @@ import (
 // Of records that are written meanwhile, either revision may be among them, or
 // both.
 func (s *Store) Newest(ctx context.Context, each func(*provisioner.Record) error) error {
-	info, err := s.nodes.Info(ctx)
+	info, err := ask(ctx, s, func(ctx context.Context) (*jetstream.StreamInfo, error) { return s.nodes.Info(ctx) })
 	if err != nil {
 		return fmt.Errorf("records: %w", err)
 	}
 	if info.State.Msgs == 0 {
 		return nil
 	}
-	consumer, err := s.js.OrderedConsumer(ctx, streamNodes, jetstream.OrderedConsumerConfig{
+	consumer, err := s.ordered(ctx, streamNodes, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectNode + "*"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 	})
 	if err != nil {

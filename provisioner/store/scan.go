@@ -25,7 +25,7 @@ type message struct {
 // may not be among them.
 func (s *Store) scan(ctx context.Context, stream, filter string, which jetstream.DeliverPolicy, each func(message) error) error {
 	fail := func(err error) error { return fmt.Errorf("scan of %s: %w", stream, err) }
-	consumer, err := s.js.OrderedConsumer(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: which})
+	consumer, err := s.ordered(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: which})
 	if err != nil {
 		return fail(err)
 	}

@@ -155,13 +155,13 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := checkRestored(ctx, js); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	if cfg.Replicas, err = atLeast(ctx, js, cfg.Replicas); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
 	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, timeout: cfg.Timeout, log: cfg.Log}
 	s.room.Store(math.MaxInt64)
-	for _, c := range streams(cfg.Replicas, cfg.Capacity) {
-		stream, err := js.CreateOrUpdateStream(ctx, c)
+	if s.replicas, err = s.atLeast(ctx); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	for _, c := range streams(s.replicas, cfg.Capacity) {
+		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return js.CreateOrUpdateStream(ctx, c) })
 		if err != nil {
 			return nil, fmt.Errorf("store: stream %s: %w", c.Name, err)
 		}
@@ -202,39 +202,6 @@ func (cfg Config) complete() Config {
 // jetStream returns the interface to the streams.
 func (cfg Config) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(cfg.Conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
-}
-
-// answerEvery is how long JetStream may take to answer before it is asked again:
-// a cluster without a leader answers nothing, also not later.
-const answerEvery = 2 * time.Second
-
-// answers waits until JetStream answers, or ctx is done. The error is that of
-// the last question.
-func answers(ctx context.Context, js jetstream.JetStream) error {
-	for {
-		one, cancel := context.WithTimeout(ctx, answerEvery)
-		_, err := js.AccountInfo(one)
-		cancel()
-		if err == nil || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout) || ctx.Err() != nil {
-			return err
-		}
-	}
-}
-
-// atLeast returns how many replicas the streams are to have: as many as are
-// asked for, or as any of them has.
-func atLeast(ctx context.Context, js jetstream.JetStream, replicas int) (int, error) {
-	for _, c := range streams(replicas, 0) {
-		stream, err := js.Stream(ctx, c.Name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue
-		}
-		if err != nil {
-			return 0, fmt.Errorf("stream %s: %w", c.Name, err)
-		}
-		replicas = max(replicas, stream.CachedInfo().Config.Replicas)
-	}
-	return replicas, nil
 }
 
 // streams are the configurations of all streams. None has a maximum age: a
@@ -343,7 +310,9 @@ func (s *Store) PutGrant(ctx context.Context, g *provisioner.Grant) error {
 func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject string, dst any) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	m, err := stream.GetLastMsgForSubject(ctx, subject)
+	m, err := ask(ctx, s, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return stream.GetLastMsgForSubject(ctx, subject)
+	})
 	if err != nil {
 		return 0, err
 	}
@@ -379,6 +348,8 @@ func (s *Store) putAnyway(ctx context.Context, subject string, v any, after uint
 
 // publish does the work of put.
 func (s *Store) publish(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
+	ctx, cancel := s.acknowledged(ctx)
+	defer cancel()
 	// Asynchronous: the broker has many writes in hand at once, each of which
 	// waits for its own acknowledgement here.
 	f, err := s.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, jetstream.WithExpectLastSequencePerSubject(after),

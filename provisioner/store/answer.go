@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// A cluster without a leader answers nothing, and does not answer later what was
+// asked meanwhile. So a cluster is asked again, and a write that was not
+// acknowledged is reported as one whose outcome is unknown while there is time to
+// look for it.
+
+// askAgain is how long a cluster may take to answer; chosen, below the 4 to 9 s
+// for which it has no leader when one was killed (measured), and far above the
+// milliseconds that an answer takes.
+const askAgain = 3 * time.Second
+
+// cluster reports whether the streams are on more than one server.
+func (s *Store) cluster() bool { return s.replicas > 1 }
+
+// ask asks until there is an answer or ctx is done. What is asked must be
+// harmless to ask twice: reads, and consumers of our own.
+func ask[T any](ctx context.Context, s *Store, question func(context.Context) (T, error)) (T, error) {
+	if !s.cluster() {
+		return question(ctx)
+	}
+	for {
+		one, cancel := context.WithTimeout(ctx, askAgain)
+		answer, err := question(one)
+		cancel()
+		if err == nil || ctx.Err() != nil || !unanswered(err) {
+			return answer, err
+		}
+	}
+}
+
+// unanswered tells no answer from one that is an error.
+func unanswered(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
+}
+
+// acknowledged bounds the wait for the acknowledgement of one write.
+func (s *Store) acknowledged(ctx context.Context) (context.Context, context.CancelFunc) {
+	if s.cluster() {
+		return context.WithTimeout(ctx, askAgain)
+	}
+	return context.WithCancel(ctx)
+}
+
+// ordered makes a consumer for one look through a stream.
+func (s *Store) ordered(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
+	return ask(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) { return s.js.OrderedConsumer(ctx, stream, cfg) })
+}
+
+// answers waits until JetStream answers, or ctx is done. The error is that of
+// the last question.
+func answers(ctx context.Context, js jetstream.JetStream) error {
+	for {
+		one, cancel := context.WithTimeout(ctx, askAgain)
+		_, err := js.AccountInfo(one)
+		cancel()
+		if err == nil || ctx.Err() != nil || !unanswered(err) {
+			return err
+		}
+	}
+}
+
+// atLeast returns how many replicas the streams are to have: as many as are
+// asked for, or as any of them has.
+func (s *Store) atLeast(ctx context.Context) (int, error) {
+	replicas := s.replicas
+	for _, c := range streams(replicas, 0) {
+		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, c.Name) })
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			return 0, fmt.Errorf("stream %s: %w", c.Name, err)
+		}
+		replicas = max(replicas, stream.CachedInfo().Config.Replicas)
+	}
+	return replicas, nil
+}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -216,8 +217,9 @@ func (d *Daemon) authenticate(ctx context.Context) error {
 	}
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
+	var once sync.Once
 	for {
-		err := d.external.Authenticate(ctx, nil)
+		err := d.external.Authenticate(ctx, func() { once.Do(func() { close(d.asked) }) })
 		if ctx.Err() != nil {
 			return nil
 		}

@@ -98,6 +98,9 @@ type Daemon struct {
 	// shown is the certificate that brokers of others are shown; see show.
 	shown atomic.Pointer[tls.Certificate]
 
+	// asked is closed once brokers of others ask us who may connect.
+	asked chan struct{}
+
 	// Set once by Run. Until then nodes of the fleet are told to come back.
 	provisioner atomic.Pointer[provisioner.Provisioner]
 	store       atomic.Pointer[store.Store]
@@ -145,7 +148,7 @@ func (*form) Validate() error { return nil }
 // once. It starts nothing and opens no connection.
 func New(cfg Config, opts Options) (*Daemon, error) {
 	opts = opts.complete()
-	d := &Daemon{cfg: cfg, opts: opts, budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
+	d := &Daemon{cfg: cfg, opts: opts, asked: make(chan struct{}), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
 	var err error
 	if d.parts, err = loadParts(cfg, opts); err != nil {
 		return nil, err
@@ -246,6 +249,13 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		})
 	}
 	err = service.Run(serving, func() {
+		if d.external != nil {
+			select {
+			case <-d.asked:
+			case <-serving.Done():
+				return
+			}
+		}
 		d.opts.Log.InfoContext(ctx, "provisioner is serving", "broker", d.BrokerURL(), "installation", d.Store().Installation().ID,
 			"policy", d.parts.policy.Digest())
 		if ready != nil {

@@ -166,7 +166,9 @@ func (c *connection) kick(nc *nats.Conn) error {
 	if err != nil {
 		return err
 	}
-	return nc.Publish(fmt.Sprintf(orderKick, c.server), body)
+	// A server does not obey who does not ask for an answer. Nobody listens for
+	// it: that the connection has gone by then is the usual one.
+	return nc.PublishRequest(fmt.Sprintf(orderKick, c.server), nc.NewInbox(), body)
 }
 
 // connections returns the connections of these nodes on all servers, by node.

@@ -1,17 +1,435 @@
 package testbed_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/daemon"
+	"muster/internal/simnode"
 	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner/broker"
+	"muster/provisioner/store"
 )
 
 // TestAClusterEnrolls is the whole way over three nats-server processes and two
-// provisioners: plain and sealed, over every server, up to the fleet.
+// provisioners: agents, plain and sealed, up to normal mode; simulated nodes by
+// each server, up to the fleet; renewal; and revocation, which drops a node's
+// connections to all servers.
 func TestAClusterEnrolls(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	f.AddProvisioner("second.fleet.test")
-	f.WaitProvisioned(f.Agent("plain.example.net", f.Token(nil)), f.Agent("sealed.example.net", f.Token(f.Seal)))
+	agents := []*testbed.Agent{f.Agent("plain.example.net", f.Token(nil)), f.Agent("sealed.example.net", f.Token(f.Seal))}
+	f.WaitProvisioned(agents...)
+
+	var live []*nats.Conn
+	n := f.Node("web1.example.net")
+	given := f.Enroll(n)
+	if r := f.Apply(n, given); r.Applied == nil {
+		t.Fatalf("not confirmed: %+v", r)
+	}
+	other := f.Node("web2.example.net")
+	stays := f.Enroll(other)
+	f.Apply(other, stays)
+	n, given = f.Renew(n, given)
+	if r := f.AppliedOverFleet(n, given); r.Applied == nil {
+		t.Fatalf("renewal not confirmed: %+v", r)
+	}
+	for _, s := range f.Servers() {
+		live = append(live, dialFleet(t, s, n, given))
+	}
+	kept := dialFleet(t, f.Servers()[0], other, stays)
+	f.Revoke(n.Identity)
+	for i, nc := range live {
+		f.Eventually(fmt.Sprintf("the connection to %s is dropped", f.Servers()[i].Name), nc.IsClosed)
+	}
+	if nc, err := n.DialFleet(f.URL(), given); err == nil {
+		nc.Close()
+		t.Error("the revoked node connects again")
+	}
+	if kept.IsClosed() {
+		t.Error("another node was dropped as well")
+	}
 	f.Check()
+}
+
+// dialFleet connects a provisioned node to this server alone.
+func dialFleet(t *testing.T, s *testbed.Server, n *simnode.Node, e *wire.Enrolled) *nats.Conn {
+	t.Helper()
+	nc, err := n.DialFleet(s.URL(), e, nats.NoReconnect())
+	if err != nil {
+		t.Fatalf("%s connects to %s: %v", n.Identity, s.Name, err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// TestASupersededCertificateIsDroppedEverywhere renews a node whose former
+// certificate has a connection to each server.
+func TestASupersededCertificateIsDroppedEverywhere(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 3})
+	n := f.Node("web1.example.net")
+	given := f.Enroll(n)
+	f.Apply(n, given)
+	var before []*nats.Conn
+	for _, s := range f.Servers() {
+		before = append(before, dialFleet(t, s, n, given))
+	}
+	next, newer := f.Renew(n, given)
+	after := dialFleet(t, f.Servers()[1], next, newer)
+	if r := f.AppliedOverFleet(next, newer); r.Applied == nil {
+		t.Fatalf("renewal not confirmed: %+v", r)
+	}
+	for i, nc := range before {
+		f.Eventually(fmt.Sprintf("the connection to %s is dropped", f.Servers()[i].Name), nc.IsClosed)
+	}
+	if err := after.Flush(); err != nil {
+		t.Errorf("the new certificate's connection: %v", err)
+	}
+	f.Check()
+}
+
+// TestALimitedTokenAtTwoProvisioners has more nodes than a token has uses ask
+// two provisioners at once.
+func TestALimitedTokenAtTwoProvisioners(t *testing.T) {
+	t.Parallel()
+	const uses, nodes = 7, 20
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	f.AddProvisioner("second.fleet.test")
+	token := f.Token(func(c *jwt.Claims) {
+		if err := c.SetLimits(jwt.Limits{Uses: uses}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	w := wave(t, f, token, nodes, func(r *wire.Refusal) bool { return r.Code == wire.CodeTokenUsedUp.ToldAs() })
+	w.Wait()
+	if got := len(w.provisioned()); got != uses {
+		t.Errorf("%d nodes are provisioned with a token of %d uses: %v", got, uses, w.refused())
+	}
+	f.Check()
+}
+
+// TestAProvisionerLeaves stops one of two provisioners while nodes enroll, and
+// starts it again.
+func TestAProvisionerLeaves(t *testing.T) {
+	t.Parallel()
+	const nodes = 60
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	second := f.AddProvisioner("second.fleet.test")
+	w := wave(t, f, f.Token(nil), nodes, nil)
+	w.reached(nodes / 3)
+	second.Stop()
+	w.reached(nodes / 2)
+	f.AddProvisioner("third.fleet.test")
+	w.Wait()
+	if got := len(w.provisioned()); got != nodes {
+		t.Errorf("%d of %d nodes are provisioned: %v", got, nodes, w.refused())
+	}
+	f.Check()
+}
+
+// TestAServerIsKilled kills the leader of the records while nodes enroll: after
+// some seconds without one, all of them end provisioned, and nothing that was
+// acknowledged is lost.
+func TestAServerIsKilled(t *testing.T) {
+	t.Parallel()
+	const nodes = 40
+	f := testbed.New(t, testbed.Options{Servers: 3})
+	f.AddProvisioner("second.fleet.test")
+	w := wave(t, f, f.Token(nil), nodes, nil)
+	w.reached(nodes / 4)
+	leader := f.Leader("MUSTER_NODES")
+	leader.Kill()
+	w.Wait()
+	if got := len(w.provisioned()); got != nodes {
+		t.Errorf("%d of %d nodes are provisioned: %v", got, nodes, w.refused())
+	}
+	leader.Start()
+	f.Check()
+}
+
+// nodesAt is a wave of simulated nodes.
+type nodesAt struct {
+	sync.WaitGroup
+	f    *testbed.Fleet
+	mu   sync.Mutex
+	done map[string]bool       // guarded by mu: by identity
+	last map[string]*wire.Code // guarded by mu: the last refusal
+	told map[string]string     // guarded by mu: the serial that each node was told
+}
+
+// wave has nodes enroll and confirm, over and over until they are provisioned,
+// or refused in a way that is final.
+func wave(t *testing.T, f *testbed.Fleet, token string, nodes int, final func(*wire.Refusal) bool) *nodesAt {
+	w := &nodesAt{f: f, done: map[string]bool{}, last: map[string]*wire.Code{}, told: map[string]string{}}
+	ctx := f.Context()
+	for i := range nodes {
+		n, err := simnode.New(fmt.Sprintf("node%d.example.net", i), token)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Go(func() {
+			again := time.NewTicker(50 * time.Millisecond)
+			defer again.Stop()
+			for !w.try(ctx, t, n, final) {
+				select {
+				case <-ctx.Done():
+					t.Errorf("%s is not provisioned: %v", n.Identity, ctx.Err())
+					return
+				case <-again.C:
+				}
+			}
+		})
+	}
+	return w
+}
+
+// try reports whether the node need not try again.
+func (w *nodesAt) try(ctx context.Context, t *testing.T, n *simnode.Node, final func(*wire.Refusal) bool) bool {
+	nc, err := simnode.Dial(w.f.URL(), n.Token)
+	if err != nil {
+		return false
+	}
+	defer nc.Close()
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	r, err := simnode.Enroll(ctx, nc, n.Request())
+	if err != nil {
+		return false
+	}
+	w.mu.Lock()
+	if r.Refusal != nil {
+		w.last[n.Identity] = &r.Refusal.Code
+		w.mu.Unlock()
+		return final != nil && final(r.Refusal)
+	}
+	if before := w.told[n.Identity]; before != "" && before != r.Enrolled.Serial {
+		t.Errorf("%s was told certificate %s and then %s", n.Identity, before, r.Enrolled.Serial)
+	}
+	w.told[n.Identity] = r.Enrolled.Serial
+	w.mu.Unlock()
+	a, err := n.Confirm(r.Enrolled)
+	if err != nil {
+		t.Error(err)
+		return true
+	}
+	if r, err = simnode.Apply(ctx, nc, a); err != nil || r.Applied == nil {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done[n.Identity] = true
+	return true
+}
+
+// reached waits until so many nodes are provisioned.
+func (w *nodesAt) reached(n int) {
+	w.f.Eventually(fmt.Sprintf("%d nodes are provisioned", n), func() bool { return len(w.provisioned()) >= n })
+}
+
+// provisioned are the nodes that have got everything.
+func (w *nodesAt) provisioned() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var list []string
+	for id := range w.done {
+		list = append(list, id)
+	}
+	return list
+}
+
+// refused is what the others were told last.
+func (w *nodesAt) refused() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var b strings.Builder
+	for id, code := range w.last {
+		if !w.done[id] {
+			fmt.Fprintf(&b, "%s: %s; ", id, *code)
+		}
+	}
+	return b.String()
+}
+
+// TestAnotherInstallationIsRefused starts a provisioner of another certificate
+// authority on the servers and with the secrets of the first.
+func TestAnotherInstallationIsRefused(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	dir := filepath.Join(t.TempDir(), "other")
+	if err := daemon.Init(dir, daemon.Setup{Name: "other.fleet.test", TrustDomain: "fleet.test", Cluster: f.URL(), Replicas: 1}); err != nil {
+		t.Fatal(err)
+	}
+	copySecrets(t, f.Dir, dir)
+	d, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Run(f.Context(), func() { t.Error("it serves") }); !errors.Is(err, store.ErrInstallation) {
+		t.Errorf("Run = %v, want %v", err, store.ErrInstallation)
+	}
+}
+
+func copySecrets(t *testing.T, from, to string) {
+	t.Helper()
+	for _, name := range []string{"provisioner", "system", "issuer", "xkey"} {
+		b, err := os.ReadFile(filepath.Join(from, "cluster", name))
+		if err == nil {
+			err = os.WriteFile(filepath.Join(to, "cluster", name), b, 0o600)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestAServerThatDoesNotSyncIsRefused takes the line about syncing out of a
+// server's configuration.
+func TestAServerThatDoesNotSyncIsRefused(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	s := f.Servers()[0]
+	f.Stop()
+	path := filepath.Join(s.Dir, "nats-server.conf")
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lax := strings.Replace(string(b), "sync_interval: always", "", 1)
+	if lax == string(b) {
+		t.Fatal("the configuration does not say that writes are synced")
+	}
+	if err := os.WriteFile(path, []byte(lax), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s.Kill()
+	s.Start()
+	d, err := daemon.Load(filepath.Join(f.Dir, "provisioner.yaml"), daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Run(f.Context(), func() { t.Error("it serves") }); !errors.Is(err, broker.ErrNotSynced) {
+		t.Errorf("Run = %v, want %v", err, broker.ErrNotSynced)
+	}
+}
+
+// TestReplicasAreNeverFewer starts a provisioner that asks for fewer copies than
+// the store has.
+func TestReplicasAreNeverFewer(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 3})
+	f.Stop()
+	f.Write("provisioner.yaml", strings.Replace(f.Read("provisioner.yaml"), "replicas: 3", "replicas: 1", 1))
+	f.Start()
+	for name, replicas := range f.Replicas() {
+		if replicas != 3 {
+			t.Errorf("stream %s has %d replicas, want 3", name, replicas)
+		}
+	}
+}
+
+// TestAClusterWithoutAProvisioner is what a node meets while nobody answers the
+// broker's question.
+func TestAClusterWithoutAProvisioner(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	n := f.Node("web1.example.net")
+	given := f.Enroll(n)
+	f.Apply(n, given)
+	live := dialFleet(t, f.Servers()[0], n, given)
+	f.Stop()
+	a := f.Agent("web2.example.net", f.Token(nil))
+	f.Eventually("the agent says what is missing", func() bool { return strings.Contains(f.Log(), "start the provisioner that serves this broker") })
+	if err := live.Flush(); err != nil {
+		t.Errorf("a connection that was there: %v", err)
+	}
+	f.Start()
+	f.WaitProvisioned(a)
+	f.Check()
+}
+
+// TestWhatACalloutAdmits holds connections through a nats-server to what an
+// embedded broker lets them do.
+func TestWhatACalloutAdmits(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	url := f.Servers()[0].URL()
+	for name, opts := range map[string][]nats.Option{
+		"nothing":                      {},
+		"a token of nobody's":          {nats.Token("eyJhbGciOiJub25lIn0.e30.")},
+		"a good token, no proper name": {nats.Token(f.Token(nil))},
+		"a password":                   {nats.UserInfo("muster", "muster")},
+	} {
+		if nc, err := nats.Connect(url, append(opts, nats.NoReconnect())...); err == nil {
+			nc.Close()
+			t.Errorf("%s connects", name)
+		}
+	}
+	n := f.Node("web1.example.net")
+	given := f.Enroll(n)
+	stranger := f.Node("web2.example.net")
+	unconfirmed := *given
+	if nc, err := (&simnode.Node{Identity: n.Identity, Key: stranger.Key}).DialFleet(url, &unconfirmed); err == nil {
+		nc.Close()
+		t.Error("a certificate without its key connects")
+	}
+	violations := make(chan error, 16)
+	heard := nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { violations <- err })
+	for who, dial := range map[string]func() (*nats.Conn, error){
+		"a token":       func() (*nats.Conn, error) { return simnode.Dial(url, f.Token(nil), heard) },
+		"a certificate": func() (*nats.Conn, error) { return n.DialFleet(url, given, heard) },
+	} {
+		nc, err := dial()
+		if err != nil {
+			t.Fatalf("%s: %v", who, err)
+		}
+		defer nc.Close()
+		for _, subject := range []string{">", "_INBOX.>", "muster.>", "$SYS.>", "$JS.API.>"} {
+			if _, err := nc.SubscribeSync(subject); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, who+" subscribes "+subject, violations)
+		}
+		for _, subject := range []string{"muster.node.web1_example_net", "$JS.API.STREAM.LIST", wire.CommandSubject("web9.example.net"), "$SYS.REQ.USER.AUTH"} {
+			if err := nc.Publish(subject, nil); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, who+" publishes "+subject, violations)
+		}
+		f.Eventually(who+" is told how much it may send", func() bool { return nc.MaxPayload() == wire.MaxMessageBytes })
+	}
+	f.Check()
+}
+
+// refused waits for the broker to say that something is not permitted.
+func refused(t *testing.T, what string, violations <-chan error) {
+	t.Helper()
+	select {
+	case err := <-violations:
+		if !errors.Is(err, nats.ErrPermissionViolation) {
+			t.Errorf("%s: %v", what, err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Errorf("%s, and is not refused", what)
+	}
+}
+
+// TestAConnectionEndsWithItsToken connects with a token that is about to expire.
+func TestAConnectionEndsWithItsToken(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	nc := f.Dial(f.Token(func(c *jwt.Claims) { c.ExpiresAt = time.Now().Add(3 * time.Second) }))
+	f.Eventually("the connection ends", nc.IsClosed)
 }

@@ -127,7 +127,7 @@ func (s *Server) URL() string { return "nats://" + net.JoinHostPort(s.Address, s
 // Start starts the server, and returns when it listens.
 func (s *Server) Start() {
 	s.t.Helper()
-	binary := natsServer(s.t)
+	binary := NATSServer(s.t)
 	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		s.t.Fatal(err)
@@ -193,9 +193,9 @@ func (s *Server) Kill() {
 	s.cmd = nil
 }
 
-// natsServer returns the path of a nats-server that was built from the module in
+// NATSServer returns the path of a nats-server that was built from the module in
 // go.mod. It is kept in the user's cache between runs.
-func natsServer(t testing.TB) string {
+func NATSServer(t testing.TB) string {
 	t.Helper()
 	path, err := builtServer()
 	if err != nil {

@@ -1,0 +1,69 @@
+#!/bin/sh
+# Three nats-server processes and some provisioner processes on this machine, and
+# nodes that enroll through all of them. See README.md.
+set -eu
+cd "$(dirname "$0")/../.."
+
+nodes=${NODES:-2000}
+provisioners=${PROVISIONERS:-2}
+address=${ADDRESS:-127.0.0.1}
+port=${PORT:-14220}
+work=$(mktemp -d)
+pids=
+
+finish() {
+  for pid in $pids; do kill "$pid" 2>/dev/null || true; done
+  for pid in $pids; do wait "$pid" 2>/dev/null || true; done
+  if [ -z "${KEEP:-}" ]; then rm -rf "$work"; fi
+}
+trap finish EXIT
+trap 'exit 1' INT TERM
+
+# Built from the modules in go.mod, unless they are given.
+muster=${MUSTER:-$work/muster}
+nats_server=${NATS_SERVER:-$work/nats-server}
+[ -n "${MUSTER:-}" ] || go build -o "$muster" ./cmd/muster
+[ -n "${NATS_SERVER:-}" ] || go build -o "$nats_server" github.com/nats-io/nats-server/v2
+go build -o "$work/wave" ./examples/cluster/wave
+
+servers= nats= routes=
+for i in 1 2 3; do
+  servers="$servers${servers:+,}tls://$address:$((port + i))"
+  nats="$nats${nats:+,}nats://$address:$((port + i))"
+  routes="$routes --route $address:$((port + 10 + i))"
+done
+
+# One installation. On real machines, the second command runs where the first
+# did, and its directories are copied to the servers.
+"$muster" provisioner init "$work/p1" --name p1.example.net --trust-domain example.net --trust-first-use \
+  --cluster "$servers" --broker-name localhost --broker-address "$address" > "$work/init.log" 2>&1
+for i in 1 2 3; do
+  # shellcheck disable=SC2086 # routes are several words
+  "$muster" broker config --config "$work/p1/provisioner.yaml" --name "n$i" --dir "$work/n$i" --write \
+    --listen "$address:$((port + i))" --cluster-listen "$address:$((port + 10 + i))" $routes
+  "$nats_server" -c "$work/n$i/nats-server.conf" > "$work/n$i.log" 2>&1 &
+  pids="$pids $!"
+done
+
+# The other provisioners have the same keys, and a name and a data_dir of their own.
+i=2
+while [ "$i" -le "$provisioners" ]; do
+  cp -R "$work/p1" "$work/p$i"
+  sed "s/^name: p1/name: p$i/" "$work/p1/provisioner.yaml" > "$work/p$i/provisioner.yaml"
+  i=$((i + 1))
+done
+i=1
+while [ "$i" -le "$provisioners" ]; do
+  "$muster" provisioner run --config "$work/p$i/provisioner.yaml" --log-level warn > "$work/p$i.log" 2>&1 &
+  pids="$pids $!"
+  i=$((i + 1))
+done
+
+"$muster" jwt "$work/provisioning.jwt" "$work/p1/signer-key.pem" --insecure --token "$(od -An -tx1 -N16 /dev/urandom | tr -d ' \n')" \
+  --urls "$(echo "$nats" | sed 's#nats://##g')" --default --seal "$work/p1/seal.pub" --ca "$work/p1/ca/root.pem" > /dev/null
+
+if ! "$work/wave" --urls "$nats" --token "$work/provisioning.jwt" --nodes "$nodes"; then
+  cat "$work"/*.log
+  exit 1
+fi
+"$muster" node revoke node000000.example.net --why "an example" --config "$work/p1/provisioner.yaml"

@@ -193,8 +193,12 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 // that was saved, it is that time which was wrong.
 func (s *Server) check(ctx context.Context, e *wire.Enrolled, want expectation) (*set, *credentials, error) {
 	set, creds, err := checkReply(e, want)
-	if !errors.Is(err, errExpired) || !s.seen.After(s.cfg.Now()) {
+	if !errors.Is(err, errExpired) {
 		return set, creds, err
+	}
+	if own := s.cfg.Now(); !s.seen.After(own) {
+		return nil, nil, &cause{what: err, remedy: fmt.Sprintf(
+			"this machine's clock says %s, and by it a certificate is over that a provisioner has just given out: set the clock that is wrong", own.UTC().Format(time.RFC3339))}
 	}
 	saved := s.seen
 	s.seen = time.Time{}

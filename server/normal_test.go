@@ -402,6 +402,23 @@ func TestNoClockIsTrusted(t *testing.T) {
 	}
 }
 
+// A machine whose clock is ahead takes what it is given for over. It says so, and
+// goes on once the clock is right.
+func TestAClockAheadIsToBeSet(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	clock := newClock()
+	clock.advance(365 * 24 * time.Hour)
+	cfg := f.node("web1.example.net")
+	cfg.Now = clock.now
+	a := f.run(cfg)
+	a.await(server.EventFailed, 1)
+	f.awaitLog("certificate has expired", "set the clock that is wrong")
+	clock.advance(-365 * 24 * time.Hour)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+}
+
 // A machine whose clock has gone back knows all the same that time has passed.
 func TestATimeOnDiskIsNotUndone(t *testing.T) {
 	t.Parallel()

@@ -33,3 +33,39 @@ func provisionerAhead(r *run) {
 	r.recovers()
 	r.settle()
 }
+
+// agentsMoved has agents whose clocks are a year behind or ahead: every second one
+// from its start, the others once they are provisioned. One that is ahead takes
+// what it is given for over, and says so, until its clock is right.
+func agentsMoved(r *run) {
+	r.renewed = true // an agent that is ahead may come to ask for another certificate
+	r.d = newEmbedded(r.T, r.dir, "127.0.0.1")
+	r.d.serve()
+	r.agents = newAgents(r.T, r.dir, r.d.token("agents", r.d.address(), "--validity", "5y"), present, size(4, 20))
+	for i, a := range r.agents {
+		by, atOnce := -year, i%4 < 2
+		if i%2 == 0 {
+			by = year
+		}
+		if atOnce {
+			a.clock.move(by)
+		}
+		a.start()
+		if !atOnce || by < 0 {
+			eventually(r.T, a.identity+" is provisioned", a.provisioned)
+		}
+		a.clock.move(by)
+	}
+	for i, a := range r.agents {
+		if i%4 == 0 {
+			a.p.waitFor("set the clock that is wrong")
+		}
+	}
+	hold(lasting(3*time.Second, time.Minute)) // for what they do to what they have
+	for _, a := range r.agents {
+		a.clock.move(0)
+		a.nudge()
+	}
+	r.recovers()
+	r.settle()
+}

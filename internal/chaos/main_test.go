@@ -50,7 +50,11 @@ var rows = []struct {
 	{"rolling restart of everything", restartAll},
 	{"the provisioner's clock a year behind, then right", provisionerBehind},
 	{"the provisioner's clock a year ahead, then right", provisionerAhead},
+	{"agents' clocks a year behind and ahead, then right", agentsMoved},
+	{"agents of this protocol, a provisioner of the next", oldNodes},
+	{"agents of the next protocol, a provisioner of this one", newNodes},
 	{"kill -9 of agents between any two steps", killAgents},
+	{"storm of nodes, kill -9 of the provisioner in it", storm},
 }
 
 func TestChaos(t *testing.T) {

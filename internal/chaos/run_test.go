@@ -94,7 +94,7 @@ func (r *run) enroll(nodes int, address string) {
 // pace is how nodes try: in full like agents, else so that a test is over soon.
 func pace() job {
 	if *full {
-		return job{Slots: 3000, BackoffMin: time.Second, BackoffMax: time.Minute, Timeout: 15 * time.Second, TellCap: time.Hour}
+		return job{Slots: 1000, BackoffMin: time.Second, BackoffMax: time.Minute, Timeout: 15 * time.Second, TellCap: time.Hour}
 	}
 	return job{Slots: 200, BackoffMin: 50 * time.Millisecond, BackoffMax: time.Second, Timeout: 5 * time.Second, TellCap: time.Second}
 }

@@ -13,11 +13,11 @@ import (
 // A deployment is what nodes enroll at: processes that can be killed, and a store
 // that can be read without them.
 type deployment struct {
-	t    *testing.T
-	dir  string // of the whole run
-	data string // data_dir
-	host string // address of the broker
-	port string
+	t         *testing.T
+	dir       string   // of the whole run
+	data      string   // data_dir
+	addresses []string // of the brokers: one, if it is the provisioner's own
+	cluster   *cluster // nil for none
 
 	v      version  // that start takes
 	prefix []string // what runs the provisioner, such as in a network of its own
@@ -29,9 +29,10 @@ type deployment struct {
 // dir/prov. It is not started.
 func newEmbedded(t *testing.T, dir, host string) *deployment {
 	t.Helper()
-	d := &deployment{t: t, dir: dir, data: filepath.Join(dir, "prov/data"), host: host, port: freePort(t), v: present, clock: newClock(t, filepath.Join(dir, "provisioner.clock"))}
+	address := net.JoinHostPort(host, freePort(t))
+	d := &deployment{t: t, dir: dir, data: filepath.Join(dir, "prov/data"), addresses: []string{address}, v: present, clock: newClock(t, filepath.Join(dir, "provisioner.clock"))}
 	d.muster("provisioner", "init", "prov", "--name", "broker.chaos.test", "--trust-domain", "chaos.test",
-		"--broker-name", "localhost", "--broker-address", host, "--listen", host+":"+d.port, "--trust-first-use")
+		"--broker-name", "localhost", "--broker-address", host, "--listen", address, "--trust-first-use")
 	// A wave comes from one address.
 	d.edit("prov/provisioner.yaml", "# per_source: 20000", "per_source: 0")
 	return d
@@ -74,7 +75,16 @@ func (d *deployment) token(name, address string, args ...string) string {
 	return strings.TrimSpace(string(b))
 }
 
-func (d *deployment) address() string { return net.JoinHostPort(d.host, d.port) }
+// address is what tokens for the deployment name.
+func (d *deployment) address() string { return strings.Join(d.addresses, ",") }
+
+// url is the same for a client.
+func (d *deployment) url() string { return urlOf(d.address()) }
+
+// urlOf returns the URL of addresses with commas between them.
+func urlOf(addresses string) string {
+	return "nats://" + strings.ReplaceAll(addresses, ",", ",nats://")
+}
 
 // start starts the provisioner, and does not wait for it.
 func (d *deployment) start() {
@@ -88,6 +98,24 @@ func (d *deployment) serve() {
 	d.t.Helper()
 	d.start()
 	d.p.waitFor("provisioner is serving")
+}
+
+// stop stops the provisioners.
+func (d *deployment) stop() {
+	d.t.Helper()
+	d.p.stop()
+	if d.cluster != nil {
+		d.cluster.second.p.stop()
+	}
+}
+
+// read returns what is in the store of a deployment that was stopped.
+func (d *deployment) read() map[string][]stored {
+	d.t.Helper()
+	if d.cluster != nil {
+		return d.cluster.read(d)
+	}
+	return readStore(d.t, d.storeDir(), d.dir)
 }
 
 // storeDir is where the broker of the provisioner keeps its streams.

@@ -55,6 +55,13 @@ var rows = []struct {
 	{"agents of the next protocol, a provisioner of this one", newNodes},
 	{"kill -9 of agents between any two steps", killAgents},
 	{"storm of nodes, kill -9 of the provisioner in it", storm},
+	{"cluster: kill -9 of a follower, later back", killFollower},
+	{"cluster: kill -9 of the leader, later back", killLeader},
+	{"cluster: kill -9 of two of three, later back", killMajority},
+	{"cluster: SIGSTOP of the leader, then SIGCONT", stopLeader},
+	{"cluster: kill -9 of one of two provisioners, later back", killOneProvisioner},
+	{"cluster: rolling restart of everything", restartCluster},
+	{"cluster: storm of nodes, kill -9 of the leader in it", stormCluster},
 }
 
 func TestChaos(t *testing.T) {

@@ -82,7 +82,7 @@ func (r *run) enroll(nodes int, address string) {
 	limited, few := nodes/exactly, nodes/scarce
 	surplus := max(2, few/10)
 	j := pace()
-	j.URL, j.Spread = "nats://"+address, lasting(2*time.Second, time.Duration(nodes)*time.Second/1000)
+	j.URL, j.Spread = urlOf(address), lasting(2*time.Second, time.Duration(nodes)*time.Second/1000)
 	j.Groups = []group{
 		{Name: "open", Token: r.d.token("open", address, "--validity", "5y"), Count: nodes - limited - few},
 		{Name: "exact", Token: r.d.token("exact", address, "--validity", "5y", "--seal", "prov/seal.pub", "--uses", fmt.Sprint(limited)), Count: limited, Uses: limited},
@@ -139,8 +139,8 @@ func (r *run) settle() *checker {
 	for _, a := range r.agents {
 		a.p.kill() // whatever it does now, its disk must be good
 	}
-	r.d.p.stop()
-	c := check(r.T, readStore(r.T, r.d.storeDir(), r.dir), filepath.Join(r.dir, "prov/ca"))
+	r.d.stop()
+	c := check(r.T, r.d.read(), filepath.Join(r.dir, "prov/ca"))
 	r.result.provisioned = r.checkAgents(c)
 	r.result.nodes = len(r.agents)
 	if r.w != nil {

@@ -52,7 +52,9 @@ func readStore(t *testing.T, dir, scratch string) map[string][]stored {
 		t.Fatal(err)
 	}
 	defer nc.Close()
-	all, err := readStreams(nc)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	all, err := readStreams(ctx, nc)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,9 +65,7 @@ func readStore(t *testing.T, dir, scratch string) map[string][]stored {
 }
 
 // readStreams returns the messages of the streams that the checker looks at.
-func readStreams(nc *nats.Conn) (map[string][]stored, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
+func readStreams(ctx context.Context, nc *nats.Conn) (map[string][]stored, error) {
 	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
 	if err != nil {
 		return nil, err

@@ -61,7 +61,7 @@ func (r *run) versions(provisioner, agents version) {
 func (r *run) refusesVersion(speaks, sent version) {
 	r.Helper()
 	token := r.d.token("probe", r.d.address())
-	nc, err := simnode.Dial("nats://"+r.d.address(), token)
+	nc, err := simnode.Dial(r.d.url(), token)
 	if err != nil {
 		r.Fatal(err)
 	}

@@ -1,0 +1,187 @@
+package chaos_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+)
+
+// servers is how many brokers a cluster has.
+const servers = 3
+
+// A member is a process of a cluster: a broker, or the second provisioner.
+type member struct {
+	t      *testing.T
+	name   string
+	dir    string // where it is started
+	args   []string
+	prefix []string
+	p      *process
+}
+
+func (m *member) start() {
+	m.t.Helper()
+	args := append(append([]string{}, m.prefix...), program(m.t, "muster", present))
+	m.p = start(m.t, m.dir, m.name, nil, append(args, m.args...)...)
+}
+
+// A cluster is three brokers, each a process with a store of its own, and two
+// provisioners that share the work: d.p is the first.
+type cluster struct {
+	brokers []*member
+	second  *member
+	dial    []nats.Option // how the checker connects
+}
+
+// newCluster sets up a cluster whose brokers have these addresses. Nothing is
+// started.
+func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
+	t.Helper()
+	d := &deployment{t: t, dir: dir, v: present, clock: newClock(t, filepath.Join(dir, "provisioner.clock")), cluster: &cluster{}}
+	var urls, routes []string
+	init := []string{"provisioner", "init", "prov", "--name", "one.chaos.test", "--broker-name", "localhost", "--trust-domain", "chaos.test", "--trust-first-use"}
+	for _, host := range hosts {
+		d.addresses = append(d.addresses, net.JoinHostPort(host, freePort(t)))
+		urls = append(urls, "tls://"+d.addresses[len(d.addresses)-1])
+		routes = append(routes, net.JoinHostPort(host, freePort(t)))
+		init = append(init, "--broker-address", host)
+	}
+	d.muster(append(init, "--cluster", strings.Join(urls, ","))...)
+	d.edit("prov/provisioner.yaml", "# per_source: 20000", "per_source: 0")
+	for i, address := range d.addresses {
+		name := fmt.Sprintf("n%d", i+1)
+		config := []string{"broker", "config", "--config", "prov/provisioner.yaml", "--name", name, "--listen", address, "--cluster-listen", routes[i],
+			"--dir", name, "--max-store-bytes", fmt.Sprint(8 << 30), "--write"}
+		for _, route := range routes {
+			config = append(config, "--route", route)
+		}
+		d.muster(config...)
+		d.cluster.brokers = append(d.cluster.brokers, &member{t: t, name: name, dir: dir, args: []string{"broker", "run", name + "/nats-server.conf"}})
+	}
+	// Another host has the same keys, and a name and a journal of its own.
+	if err := os.CopyFS(filepath.Join(dir, "prov2"), os.DirFS(filepath.Join(dir, "prov"))); err != nil {
+		t.Fatal(err)
+	}
+	d.edit("prov2/provisioner.yaml", "name: one.chaos.test", "name: two.chaos.test")
+	if err := filepath.WalkDir(filepath.Join(dir, "prov2"), private); err != nil {
+		t.Fatal(err)
+	}
+	d.cluster.second = &member{t: t, name: "second", dir: dir, args: []string{"provisioner", "run", "--config", "prov2/provisioner.yaml"}}
+	return d
+}
+
+// private takes what others may do from a file or directory: copies have lost
+// the modes of the originals.
+func private(path string, e os.DirEntry, err error) error {
+	if err != nil {
+		return err
+	}
+	if e.IsDir() {
+		return os.Chmod(path, 0o700)
+	}
+	return os.Chmod(path, 0o600)
+}
+
+// serveAll starts the brokers and the provisioners of a cluster and waits until
+// they serve.
+func (d *deployment) serveAll() {
+	d.t.Helper()
+	for _, b := range d.cluster.brokers {
+		b.start()
+	}
+	d.serve()
+	d.cluster.second.start()
+	d.cluster.second.p.waitFor("provisioner is serving")
+}
+
+// login returns how the provisioners connect to the brokers, with which an
+// operator may, too.
+func (d *deployment) login() []nats.Option {
+	d.t.Helper()
+	seed, err := os.ReadFile(filepath.Join(d.dir, "prov/cluster/provisioner"))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	pair, err := nkeys.FromSeed([]byte(strings.TrimSpace(string(seed))))
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	public, err := pair.PublicKey()
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	return append([]nats.Option{nats.Nkey(public, pair.Sign), nats.Timeout(10 * time.Second), nats.MaxReconnects(-1)}, d.cluster.dial...)
+}
+
+// leader returns the broker that leads the stream of records.
+func (d *deployment) leader() *member {
+	d.t.Helper()
+	nc, err := nats.Connect(d.url(), d.login()...)
+	if err != nil {
+		d.t.Fatal(err)
+	}
+	defer nc.Close()
+	name := ""
+	eventually(d.t, "the stream of records has a leader", func() bool {
+		m, err := nc.Request("$JS.API.STREAM.INFO.MUSTER_NODES", nil, time.Second)
+		var info struct {
+			Cluster struct {
+				Leader string `json:"leader"`
+			} `json:"cluster"`
+		}
+		if err != nil || json.Unmarshal(m.Data, &info) != nil {
+			return false
+		}
+		name = info.Cluster.Leader
+		return name != ""
+	})
+	for _, b := range d.cluster.brokers {
+		if b.name == name {
+			return b
+		}
+	}
+	d.t.Fatalf("the leader is %q", name)
+	return nil
+}
+
+// followers returns the brokers that do not lead the stream of records.
+func (d *deployment) followers() []*member {
+	d.t.Helper()
+	leader := d.leader()
+	return slices.DeleteFunc(slices.Clone(d.cluster.brokers), func(b *member) bool { return b == leader })
+}
+
+// read kills all brokers at once, so that only what is on disks is left, starts
+// them again, and reads the store.
+func (c *cluster) read(d *deployment) map[string][]stored {
+	d.t.Helper()
+	for _, b := range c.brokers {
+		b.p.kill()
+	}
+	for _, b := range c.brokers {
+		b.start()
+	}
+	var all map[string][]stored
+	eventually(d.t, "the store is read", func() bool {
+		nc, err := nats.Connect(d.url(), d.login()...)
+		if err != nil {
+			return false
+		}
+		defer nc.Close()
+		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		defer cancel()
+		all, err = readStreams(ctx, nc)
+		return err == nil
+	})
+	return all
+}

@@ -1,0 +1,128 @@
+package chaos_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"time"
+)
+
+// clustered starts a cluster on loopback, and makes a wave of so many nodes.
+func (r *run) clustered(nodes int) {
+	r.Helper()
+	// A network of this run's own, so that no port is taken between two starts.
+	a, b := 1+rand.IntN(250), 1+rand.IntN(250)
+	var hosts [servers]string
+	for i := range hosts {
+		hosts[i] = fmt.Sprintf("127.%d.%d.%d", a, b, i+1)
+	}
+	r.d = newCluster(r.T, r.dir, hosts)
+	r.d.serveAll()
+	r.enroll(nodes, r.d.address())
+}
+
+// killLeader kills the broker that leads the stream of records, and later starts
+// it again.
+func killLeader(r *run) {
+	r.clustered(size(150, 5000))
+	r.w.start()
+	r.somewhere(0.2, 0.4)
+	leader := r.d.leader()
+	leader.p.kill()
+	r.recovers()
+	r.somewhere(0.6, 0.8)
+	leader.start()
+	r.settle()
+}
+
+// killFollower kills a broker that does not lead, and later starts it again.
+func killFollower(r *run) {
+	r.clustered(size(150, 5000))
+	r.w.start()
+	r.somewhere(0.2, 0.4)
+	follower := r.d.followers()[r.rand.IntN(servers-1)]
+	follower.p.kill()
+	r.recovers()
+	r.somewhere(0.6, 0.8)
+	follower.start()
+	r.settle()
+}
+
+// killMajority kills two brokers of three, the leader among them, and later starts
+// them again. Nothing can be written meanwhile.
+func killMajority(r *run) {
+	r.clustered(size(150, 5000))
+	r.w.start()
+	r.somewhere(0.2, 0.5)
+	leader, follower := r.d.leader(), r.d.followers()[0]
+	leader.p.kill()
+	follower.p.kill()
+	hold(lasting(2*time.Second, 30*time.Second))
+	leader.start()
+	follower.start()
+	r.recovers()
+	r.settle()
+}
+
+// killOneProvisioner kills one of two provisioners, and later starts it again.
+func killOneProvisioner(r *run) {
+	r.clustered(size(150, 5000))
+	r.w.start()
+	r.somewhere(0.2, 0.4)
+	r.d.p.kill()
+	r.recovers()
+	r.somewhere(0.6, 0.8)
+	r.d.start()
+	r.d.p.waitFor("provisioner is serving")
+	r.settle()
+}
+
+// stopLeader stops the broker that leads the stream of records, and later has it
+// go on as if nothing had happened.
+func stopLeader(r *run) {
+	r.clustered(size(150, 5000))
+	r.w.start()
+	r.somewhere(0.2, 0.4)
+	leader := r.d.leader()
+	leader.p.signal(syscall.SIGSTOP)
+	hold(lasting(2*time.Second, 30*time.Second))
+	leader.p.signal(syscall.SIGCONT)
+	r.recovers()
+	r.settle()
+}
+
+// restartCluster ends every broker and provisioner in order and starts it again,
+// one after the other, while nodes enroll.
+func restartCluster(r *run) {
+	r.clustered(size(300, 5000))
+	r.w.start()
+	r.w.part(0.1)
+	for i, b := range r.d.cluster.brokers {
+		b.p.stop()
+		b.start()
+		b.p.waitFor("JetStream cluster new") // or it is the next one's majority that is lost
+		r.w.part(0.1 + 0.15*float64(i+1))
+	}
+	r.d.p.stop()
+	r.d.serve()
+	second := r.d.cluster.second
+	second.p.stop()
+	second.start()
+	second.p.waitFor("provisioner is serving")
+	r.recovers()
+	r.settle()
+}
+
+// stormCluster kills the leader in the middle of very many nodes.
+func stormCluster(r *run) {
+	r.clustered(size(300, 20_000))
+	r.w.job.Spread = 0
+	r.w.start()
+	r.somewhere(0.25, 0.35)
+	leader := r.d.leader()
+	leader.p.kill()
+	r.recovers()
+	r.w.part(0.9)
+	leader.start()
+	r.settle()
+}

@@ -49,6 +49,10 @@ func (s *Service) busy(ctx context.Context, m *nats.Msg) {
 	if len(data) <= wire.MaxMessageBytes {
 		_ = json.Unmarshal(data, &peek) // what is malformed is told so when there is room
 	}
-	refusal := (&provisioner.Refusal{Code: wire.CodeBusy, After: s.spread.next()}).Message()
+	after := s.spread.next
+	if s.isApplied(c) {
+		after = s.spread.soon
+	}
+	refusal := (&provisioner.Refusal{Code: wire.CodeBusy, After: after()}).Message()
 	s.respond(ctx, c, &wire.Reply{ID: peek.Body.ID, Refusal: refusal})
 }

@@ -231,7 +231,9 @@ func (s *Service) serve(ctx context.Context, m *nats.Msg) {
 	c := newCall(m)
 	reply := s.answer(ctx, c)
 	s.inFlight.Add(-1)
-	s.spread.done()
+	if !s.isApplied(c) { // who finds no room comes back to begin; the confirmation is part of that
+		s.spread.done()
+	}
 	s.respond(ctx, c, reply)
 }
 

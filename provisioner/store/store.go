@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -98,6 +99,11 @@ type Config struct {
 	// of it is the most that reports may take. Optional; zero is no bound.
 	Capacity int64
 
+	// InHand counts the requests that are being worked on, each of which will
+	// probably write a record: so many that come at about the same time are
+	// written together. Optional; without it they gather behind a busy disk only.
+	InHand *atomic.Int64
+
 	// Timeout bounds the answer to one read. Optional; default 12 s, since a
 	// cluster that lost its leader answers again after 4 to 9 s (measured).
 	Timeout time.Duration
@@ -122,6 +128,7 @@ type Store struct {
 	capacity     int64
 	timeout      time.Duration
 	log          *slog.Logger
+	gather       *gatherer // nil where every write goes alone
 
 	room atomic.Int64 // bytes that are not held back for revocations; see SetRoom
 }
@@ -175,6 +182,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		case streamRevocations:
 			s.revocations = stream
 		}
+	}
+	// Replicas gather in the log of their cluster, which is synced once for many.
+	// A broker that does not know atomic batches has not kept the setting, and
+	// would write each message of one by itself.
+	if cfg.Replicas == 1 && s.nodes.CachedInfo().Config.AllowAtomicPublish {
+		s.gather = &gatherer{js: js, nc: cfg.Conn, inHand: cfg.InHand, wait: patience}
 	}
 	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Former, cfg.Now().UTC().Truncate(time.Second)); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -346,13 +359,21 @@ func (s *Store) putAnyway(ctx context.Context, subject string, v any, after uint
 	return s.publish(ctx, subject, b, after)
 }
 
-// publish does the work of put.
+// publish does the work of put. Records may gather on the way.
 func (s *Store) publish(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
 	ctx, cancel := s.acknowledged(ctx)
 	defer cancel()
+	if s.gather != nil && strings.HasPrefix(subject, subjectNode) {
+		return s.gather.put(ctx, subject, b, after)
+	}
+	return publish(ctx, s.js, subject, b, after)
+}
+
+// publish makes one write by itself.
+func publish(ctx context.Context, js jetstream.JetStream, subject string, b []byte, after uint64) (uint64, error) {
 	// Asynchronous: the broker has many writes in hand at once, each of which
 	// waits for its own acknowledgement here.
-	f, err := s.js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, jetstream.WithExpectLastSequencePerSubject(after),
+	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, jetstream.WithExpectLastSequencePerSubject(after),
 		jetstream.WithRetryAttempts(0))
 	if err != nil {
 		return 0, err
@@ -361,12 +382,17 @@ func (s *Store) publish(ctx context.Context, subject string, b []byte, after uin
 	case ack := <-f.Ok():
 		return ack.Sequence, nil
 	case err := <-f.Err():
-		var api *jetstream.APIError
-		if errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant) {
+		if conflict(err) {
 			return 0, fmt.Errorf("%w (%w)", provisioner.ErrConflict, err)
 		}
 		return 0, full(err)
 	case <-ctx.Done():
 		return 0, fmt.Errorf("no acknowledgement: %w", ctx.Err())
 	}
+}
+
+// conflict reports whether a write was refused since another one came before it.
+func conflict(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }

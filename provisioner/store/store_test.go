@@ -37,13 +37,14 @@ const (
 // A site is a real embedded broker with a connection to the account of
 // provisioners.
 type site struct {
-	ctx  context.Context
-	conn *nats.Conn
-	js   jetstream.JetStream // to look at, and to write what no provisioner would
+	ctx    context.Context
+	broker *broker.Broker
+	conn   *nats.Conn
+	js     jetstream.JetStream // to look at, and to write what no provisioner would
 }
 
 // start starts a broker on a directory. stop ends it before the test does.
-func start(t *testing.T, dir string) (s *site, stop func()) {
+func start(t testing.TB, dir string) (s *site, stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	b, err := broker.New(broker.Config{
@@ -76,11 +77,11 @@ func start(t *testing.T, dir string) (s *site, stop func()) {
 		cancel()
 	})
 	t.Cleanup(stop)
-	return &site{ctx: ctx, conn: conn, js: js}, stop
+	return &site{ctx: ctx, broker: b, conn: conn, js: js}, stop
 }
 
 // certificate returns one that a broker can show.
-func certificate(t *testing.T) tls.Certificate {
+func certificate(t testing.TB) tls.Certificate {
 	t.Helper()
 	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test"})
 	if err != nil {
@@ -116,7 +117,7 @@ func certificate(t *testing.T) tls.Certificate {
 }
 
 // open opens the store of a site for the authority with this fingerprint.
-func (s *site) open(t *testing.T, fingerprint string) *store.Store {
+func (s *site) open(t testing.TB, fingerprint string) *store.Store {
 	t.Helper()
 	opened, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: fingerprint})
 	if err != nil {
@@ -126,7 +127,7 @@ func (s *site) open(t *testing.T, fingerprint string) *store.Store {
 }
 
 // newStore returns a store in a directory of its own.
-func newStore(t *testing.T) (*store.Store, *site) {
+func newStore(t testing.TB) (*store.Store, *site) {
 	t.Helper()
 	s, _ := start(t, t.TempDir())
 	return s.open(t, ours), s

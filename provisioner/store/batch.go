@@ -1,0 +1,160 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// Headers of an atomic batch (NATS ADR-50).
+const (
+	headerBatchID       = "Nats-Batch-Id"
+	headerBatchSequence = "Nats-Batch-Sequence"
+	headerBatchCommit   = "Nats-Batch-Commit"
+)
+
+// A batch is some writes that are made together or not at all.
+type batch struct {
+	id     string
+	writes []*write
+	ack    jetstream.PubAckFuture // nil if it could not be sent
+
+	waiting atomic.Int64  // members that wait for the outcome
+	ended   sync.Once     // it no longer counts as on its way
+	done    chan struct{} // closed when sequence and err say the outcome
+	last    uint64        // sequence of its last write
+	err     error
+}
+
+// gather makes a batch of the head of the queue. Of two writes to one subject
+// the second waits: it could not know the revision of the first.
+func (g *gatherer) gather() *batch {
+	b := &batch{id: wire.NewID(), done: make(chan struct{})}
+	subjects := make(map[string]bool, most)
+	rest := g.queue[:0:0]
+	for _, w := range g.queue {
+		if len(b.writes) == most || subjects[w.subject] {
+			rest = append(rest, w)
+			continue
+		}
+		subjects[w.subject] = true
+		w.place = len(b.writes)
+		b.writes = append(b.writes, w)
+	}
+	g.queue = rest
+	g.batches++
+	g.batched += len(b.writes)
+	b.waiting.Store(int64(len(b.writes)))
+	return b
+}
+
+// send sends batches and tells their members. Only the last message of a batch is
+// acknowledged.
+func (g *gatherer) send(batches []*batch) {
+	for _, b := range batches {
+		if err := g.publish(b); err != nil {
+			g.settle(b, 0, err)
+		}
+		for _, w := range b.writes {
+			w.turn <- b
+		}
+	}
+}
+
+// publish sends one batch.
+func (g *gatherer) publish(b *batch) error {
+	for i, w := range b.writes {
+		m := &nats.Msg{Subject: w.subject, Data: w.data, Header: nats.Header{
+			headerBatchID: {b.id}, headerBatchSequence: {strconv.Itoa(i + 1)},
+			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(w.after, 10)},
+		}}
+		if i < len(b.writes)-1 {
+			if err := g.nc.PublishMsg(m); err != nil {
+				return err
+			}
+			continue
+		}
+		m.Header[headerBatchCommit] = []string{"1"}
+		ack, err := g.js.PublishMsgAsync(m, jetstream.WithRetryAttempts(0))
+		if err != nil {
+			return err
+		}
+		b.ack = ack
+	}
+	return nil
+}
+
+// await returns the outcome of a member of the batch. The acknowledgement comes
+// to one of those who wait for it, who tells the others.
+func (g *gatherer) await(ctx context.Context, b *batch, w *write) (uint64, error) {
+	defer func() {
+		if b.waiting.Add(-1) == 0 {
+			g.end(b) // if nobody has stayed for the acknowledgement
+		}
+	}()
+	var ok <-chan *jetstream.PubAck
+	var failed <-chan error
+	if b.ack != nil {
+		ok, failed = b.ack.Ok(), b.ack.Err()
+	}
+	select {
+	case <-b.done:
+	case ack := <-ok:
+		g.settle(b, ack.Sequence, nil)
+	case err := <-failed:
+		g.settle(b, 0, err)
+	case <-ctx.Done():
+		return 0, fmt.Errorf("no acknowledgement: %w", ctx.Err())
+	}
+	if b.err == nil {
+		// A batch has the stream to itself, so its sequences follow each other.
+		return b.last - uint64(len(b.writes)-1-w.place), nil
+	}
+	return g.again(ctx, b.err, w)
+}
+
+// settle says how a batch ended, once.
+func (g *gatherer) settle(b *batch, last uint64, err error) {
+	b.last, b.err = last, err
+	close(b.done)
+	g.end(b)
+}
+
+// end makes room for the next batch.
+func (g *gatherer) end(b *batch) {
+	b.ended.Do(func() {
+		g.arrived(func() {
+			g.batches--
+			g.batched -= len(b.writes)
+			if b.err != nil {
+				g.sober = sobriety
+			}
+		})
+	})
+}
+
+// again makes a write whose batch was refused with this error by itself, so that
+// it learns its own outcome. If the broker did not answer it is not repeated: the
+// batch may yet be written.
+func (g *gatherer) again(ctx context.Context, refused error, w *write) (uint64, error) {
+	var api *jetstream.APIError
+	if !errors.As(refused, &api) {
+		return 0, refused
+	}
+	sequence, err := publish(ctx, g.js, w.subject, w.data, w.after)
+	if errors.Is(err, provisioner.ErrConflict) && !conflict(refused) {
+		// A broker that had trouble may have written it before it said so, and
+		// it would be our own write that is in the way.
+		return 0, fmt.Errorf("outcome unknown, after its batch was refused: %w", refused)
+	}
+	return sequence, err
+}

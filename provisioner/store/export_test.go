@@ -1,0 +1,9 @@
+package store
+
+import "time"
+
+// Single makes every write go alone, as a benchmark's other side.
+func (s *Store) Single() { s.gather = nil }
+
+// Patient makes writes wait for all that are in hand, however long it takes them.
+func (s *Store) Patient() { s.gather.wait = time.Hour }

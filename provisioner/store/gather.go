@@ -1,0 +1,172 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// How writes gather. A stream on one machine syncs one write after the other. A
+// batch is synced four times whatever its size, and costs 1.5 ms of CPU and 14 µs
+// a record, where a write alone costs 45 to 90 µs (measured, BenchmarkPut): so a
+// batch pays from some 20 records on, and half of it is saved at 64.
+const (
+	fewest   = 20  // writes that make a batch
+	most     = 128 // writes in a batch; the broker takes 1000
+	abreast  = 4   // writes on their way alone before others wait: the disk never waits for us
+	underway = 2   // full batches on their way; the broker takes 50
+	sobriety = 64  // writes that go without waiting after waiting was of no use
+
+	// patience is how long the first of a batch waits for those that are in hand.
+	// Chosen: at 140,000 nodes a minute, two writes each, 46 come in that time.
+	patience = 10 * time.Millisecond
+)
+
+// A gatherer sends writes to one stream: each by itself while there are few, in
+// atomic batches when there are many.
+//
+// A write waits for company in two cases only. The disk is busy: the writes
+// before it are not acknowledged, and it would wait behind them anyway. Or so many
+// requests are in hand that a batch of them will come together within
+// [patience]: whoever counts the requests says so (Config.InHand), and the batch
+// goes as soon as nobody else is on the way. A lone write is never held up.
+//
+// A batch is written whole or not at all, so it must not be that one member's
+// conflict fails the others. A batch that the broker refuses is sent again as
+// single writes of the identical bytes, on the same revisions: harmless, since
+// nothing of it was written, and each learns its own outcome. If the
+// acknowledgement of a batch is lost, the outcome is unknown to all its members,
+// which is what it is to a single write whose acknowledgement is lost.
+//
+// There is no goroutine to it: whoever joins, or gets an acknowledgement, sends
+// what is due.
+type gatherer struct {
+	js     jetstream.JetStream
+	nc     *nats.Conn
+	inHand *atomic.Int64 // requests that will probably write; may be nil
+	wait   time.Duration // patience, but in tests
+
+	mu      sync.Mutex
+	queue   []*write // first come, first served
+	alone   int      // writes on their way by themselves
+	batches int      // batches on their way
+	batched int      // writes in those
+	sober   int      // so many more writes go without waiting for company
+	armed   bool     // a timer will call advance
+}
+
+// A write is one message on its way.
+type write struct {
+	subject string
+	data    []byte
+	after   uint64
+	joined  time.Time
+
+	turn  chan *batch // gets the batch that carries it, or nil when it may go alone; has room for it
+	place int         // in the batch, from 0
+}
+
+// put makes one write if the subject's last sequence is still after. See
+// [Store.publish] for what it returns.
+func (g *gatherer) put(ctx context.Context, subject string, data []byte, after uint64) (uint64, error) {
+	w := &write{subject: subject, data: data, after: after, joined: time.Now(), turn: make(chan *batch, 1)}
+	g.mu.Lock()
+	g.queue = append(g.queue, w)
+	send := g.advance(false)
+	g.mu.Unlock()
+	g.send(send)
+	var b *batch
+	select {
+	case b = <-w.turn:
+	case <-ctx.Done():
+		if g.leave(w) {
+			return 0, fmt.Errorf("not sent: %w", ctx.Err())
+		}
+		b = <-w.turn // it was its turn just now
+	}
+	if b != nil {
+		return g.await(ctx, b, w)
+	}
+	defer g.arrived(func() { g.alone-- })
+	return publish(ctx, g.js, subject, data, after)
+}
+
+// leave takes w out of the queue, and reports whether it was there.
+func (g *gatherer) leave(w *write) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	i := slices.Index(g.queue, w)
+	if i < 0 {
+		return false
+	}
+	g.queue = slices.Delete(g.queue, i, i+1)
+	return true
+}
+
+// arrived notes that something is no longer on its way, and sends what waited
+// for that.
+func (g *gatherer) arrived(note func()) {
+	g.mu.Lock()
+	note()
+	send := g.advance(true)
+	g.mu.Unlock()
+	g.send(send)
+}
+
+// advance gives those in the queue their turn whose turn it is, and returns the
+// batches that the caller has to send; acked says that something is off its way
+// since. g.mu is held.
+func (g *gatherer) advance(acked bool) (send []*batch) {
+	for len(g.queue) > 0 {
+		n := len(g.queue)
+		waited := time.Since(g.queue[0].joined)
+		coming := g.coming()
+		switch {
+		case n >= most && g.batches < underway:
+			send = append(send, g.gather())
+		case g.batches > 0, g.alone >= abreast && !acked:
+			return send // the next acknowledgement calls again
+		case g.sober == 0 && coming > 0 && n+coming >= fewest && waited < g.wait:
+			g.wake(g.wait - waited)
+			return send
+		case n >= fewest:
+			send = append(send, g.gather())
+		case g.alone >= abreast:
+			return send
+		default:
+			if g.sober == 0 && waited >= g.wait && coming > 0 {
+				g.sober = sobriety
+			}
+			g.sober = max(0, g.sober-1)
+			w := g.queue[0]
+			g.queue = g.queue[1:]
+			g.alone++
+			w.turn <- nil
+		}
+	}
+	return send
+}
+
+// coming returns how many requests are in hand that have not come here with their
+// write.
+func (g *gatherer) coming() int {
+	if g.inHand == nil {
+		return 0
+	}
+	return max(0, int(g.inHand.Load())-len(g.queue)-g.alone-g.batched)
+}
+
+// wake has advance called after d.
+func (g *gatherer) wake(d time.Duration) {
+	if g.armed {
+		return
+	}
+	g.armed = true
+	time.AfterFunc(d, func() { g.arrived(func() { g.armed = false }) })
+}

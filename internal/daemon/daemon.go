@@ -310,9 +310,10 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	if err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
+	inHand := new(atomic.Int64)
 	s, err := d.openStore(ctx, store.Config{
 		Conn: conn, CAFingerprint: d.CAFingerprint(), Former: d.parts.authority.Former(), Capacity: most, Replicas: d.cfg.Store.Replicas,
-		Log: d.opts.Log, Now: d.opts.Now,
+		InHand: inHand, Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err != nil {
 		return nil, err
@@ -337,7 +338,7 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	}
 	service, err := natsapi.New(natsapi.Config{
 		Conn: conn, Provisioner: p, Installation: s.Installation().ID, Opener: d.parts.opener, Budget: d.budget,
-		Log: d.opts.Log, Now: d.opts.Now,
+		InHand: inHand, Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err != nil {
 		return nil, err

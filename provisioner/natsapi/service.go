@@ -62,6 +62,10 @@ type Config struct {
 	// the time that a node waits for its reply.
 	Queue int
 
+	// InHand counts the requests that are being worked on, for the store to know
+	// how many writes are on their way. Optional; several services may share one.
+	InHand *atomic.Int64
+
 	// Timeout bounds the work for one request. Optional; default 30 s.
 	Timeout time.Duration
 
@@ -75,9 +79,8 @@ type Config struct {
 // A Service answers enroll requests, renewals and confirmations. Make one with [New] and
 // start it with Run.
 type Service struct {
-	cfg      Config
-	spread   *spreader
-	inFlight atomic.Int64
+	cfg    Config
+	spread *spreader
 }
 
 // New checks cfg and returns a Service. It starts nothing.
@@ -106,6 +109,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
+	}
+	if cfg.InHand == nil {
+		cfg.InHand = new(atomic.Int64)
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -192,7 +198,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 		ready()
 	}
 	<-ctx.Done()
-	s.cfg.Log.InfoContext(work, "provisioner stopping, requests in hand are finished first", "requests", s.inFlight.Load()+int64(len(requests)))
+	s.cfg.Log.InfoContext(work, "provisioner stopping, requests in hand are finished first", "requests", s.cfg.InHand.Load()+int64(len(requests)))
 	err = drain(subs)
 	close(requests) // after drain nobody calls take
 	close(events.queue)
@@ -227,10 +233,10 @@ func drain(subs []*nats.Subscription) error {
 func (s *Service) serve(ctx context.Context, m *nats.Msg) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
-	s.inFlight.Add(1)
+	s.cfg.InHand.Add(1)
 	c := newCall(m)
 	reply := s.answer(ctx, c)
-	s.inFlight.Add(-1)
+	s.cfg.InHand.Add(-1)
 	if !s.isApplied(c) { // who finds no room comes back to begin; the confirmation is part of that
 		s.spread.done()
 	}

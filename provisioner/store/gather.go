@@ -19,7 +19,7 @@ import (
 const (
 	fewest   = 20  // writes that make a batch
 	most     = 128 // writes in a batch; the broker takes 1000
-	abreast  = 4   // writes on their way alone before others wait: the disk never waits for us
+	abreast  = 8   // writes on their way alone before others wait: the disk never waits for us
 	underway = 2   // full batches on their way; the broker takes 50
 	sobriety = 64  // writes that go without waiting after waiting was of no use
 

@@ -46,7 +46,11 @@ type site struct {
 // start starts a broker on a directory. stop ends it before the test does.
 func start(t testing.TB, dir string) (s *site, stop func()) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	limit := time.Minute
+	if _, ok := t.(*testing.B); ok {
+		limit = time.Hour // a large store takes its time to fill
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	b, err := broker.New(broker.Config{
 		Listen: "127.0.0.1:0", StoreDir: dir, Certificate: certificate(t), ClientCAs: x509.NewCertPool(),
 		Gate: broker.GateConfig{

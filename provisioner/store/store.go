@@ -27,6 +27,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -129,6 +130,12 @@ type Store struct {
 	timeout      time.Duration
 	log          *slog.Logger
 	gather       *gatherer // nil where every write goes alone
+
+	losses struct { // events that could not be published
+		sync.Mutex
+		count int       // since the last warning
+		next  time.Time // when there may be another
+	}
 
 	room atomic.Int64 // bytes that are not held back for revocations; see SetRoom
 }

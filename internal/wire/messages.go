@@ -61,6 +61,13 @@ type Envelope struct {
 
 // Encode returns message in a plain envelope.
 func Encode(message any) ([]byte, error) {
+	if r, ok := message.(*Reply); ok && r != nil && r.Refusal == nil {
+		room := len(plainStart) + 512 // names, ids and escapes
+		if r.Enrolled != nil {
+			room += len(r.Enrolled.Certificate) + len(r.Enrolled.CA)
+		}
+		return append(appendReply(append(make([]byte, 0, room), plainStart...), r), '}'), nil
+	}
 	body, err := marshal(message)
 	if err != nil {
 		return nil, fmt.Errorf("encode message: %w", err)
@@ -87,6 +94,9 @@ func marshal(v any) ([]byte, error) {
 func Open(b []byte, limit int) (*Envelope, error) {
 	if len(b) > limit {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, len(b), limit)
+	}
+	if e, ok := scanSealed(b); ok {
+		return e, nil
 	}
 	var v struct {
 		Version *int `json:"v"`
@@ -202,12 +212,15 @@ func (r *EnrollRequest) LogValue() slog.Value {
 
 // DecodeEnroll decodes one plain enroll request of at most [MaxMessageBytes].
 // It checks shape and sizes; what the values are worth is the provisioner's to
-// decide. The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or
+// decide. The facts may share memory with b. The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or
 // [ErrSealed].
 func DecodeEnroll(b []byte) (*EnrollRequest, error) {
-	var r EnrollRequest
-	if err := openPlain(b, MaxMessageBytes, &r); err != nil {
-		return nil, fmt.Errorf("enroll request: %w", err)
+	r, ok := scanEnroll(b)
+	if !ok {
+		r = new(EnrollRequest)
+		if err := openPlain(b, MaxMessageBytes, r); err != nil {
+			return nil, fmt.Errorf("enroll request: %w", err)
+		}
 	}
 	if len(r.Token) > MaxTokenBytes {
 		return nil, fmt.Errorf("enroll request: %w: token of %d bytes, limit %d", ErrTooLarge, len(r.Token), MaxTokenBytes)
@@ -215,7 +228,7 @@ func DecodeEnroll(b []byte) (*EnrollRequest, error) {
 	if err := checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts); err != nil {
 		return nil, fmt.Errorf("enroll request: %w", err)
 	}
-	return &r, nil
+	return r, nil
 }
 
 // checkCommon checks the shape and size of what every request for a certificate
@@ -355,14 +368,17 @@ type Applied struct {
 // DecodeApplied decodes one plain confirmation. The error wraps [ErrMessage],
 // [ErrTooLarge], [ErrVersion] or [ErrSealed].
 func DecodeApplied(b []byte) (*Applied, error) {
-	var a Applied
-	if err := openPlain(b, MaxMessageBytes, &a); err != nil {
-		return nil, fmt.Errorf("applied: %w", err)
+	a, ok := scanApplied(b)
+	if !ok {
+		a = new(Applied)
+		if err := openPlain(b, MaxMessageBytes, a); err != nil {
+			return nil, fmt.Errorf("applied: %w", err)
+		}
 	}
 	if !validID(a.ID) {
 		return nil, fmt.Errorf("applied: %w: request id %.80q, want 1 to 64 base64url characters", ErrMessage, a.ID)
 	}
-	return &a, nil
+	return a, nil
 }
 
 // Digest returns the lower-case hex SHA-256 over a certificate (PEM, as sent)

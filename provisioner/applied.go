@@ -49,12 +49,19 @@ func (p *Provisioner) applied(ctx context.Context, m *wire.Applied, attempt stri
 		return nil, false, refuse(m.Identity, wire.CodeBusy, err)
 	}
 	defer unlock()
+	record, after := p.recent.take(id, p.now())
 	for range maxRounds {
-		record, after, err := p.cfg.Store.Record(ctx, id)
-		if err != nil {
-			return nil, false, refuse(m.Identity, p.storeCode(err), err)
+		remembered := record != nil
+		if !remembered {
+			if record, after, err = p.cfg.Store.Record(ctx, id); err != nil {
+				return nil, false, refuse(m.Identity, p.storeCode(err), err)
+			}
 		}
 		offer, repeated, err := confirmed(record, m)
+		if remembered && (err != nil || repeated) {
+			record = nil // see recent: this would not be a write
+			continue
+		}
 		if err != nil {
 			return nil, false, err
 		}
@@ -77,6 +84,7 @@ func (p *Provisioner) applied(ctx context.Context, m *wire.Applied, attempt stri
 		if !errors.Is(err, errAgain) {
 			return &next, false, err
 		}
+		record = nil
 	}
 	return nil, false, refuse(m.Identity, wire.CodeBusy, errAgain)
 }

@@ -143,6 +143,7 @@ type Provisioner struct {
 	noted   noted
 	policy  policyHealth
 	boots   boots
+	recent  recent
 
 	revocations   *Revocations
 	enforceFailed bool // only touched by enforceAll

@@ -27,6 +27,9 @@ const (
 // condition. Should the first write arrive late, the second meets a conflict
 // and finds our attempt. Nothing is ever signed anew on the way.
 //
+// A record that was acknowledged is remembered, and must not be changed any
+// more (see [recent]).
+//
 // Right before each write, before is called if it is not nil; its error ends it.
 func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, before func() error) error {
 	if err := checkNext(r); err != nil {
@@ -43,9 +46,10 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, be
 			}
 		}
 		put, done := p.cfg.Alarms.Until(ctx, wire.CodeStoreUnavailable)
-		_, err := p.cfg.Store.Put(put, r, after)
+		revision, err := p.cfg.Store.Put(put, r, after)
 		done()
 		if err == nil {
+			p.recent.remember(r, revision, p.now())
 			return nil
 		}
 		newest, revision, rerr := p.cfg.Store.Record(ctx, r.Identity)

@@ -16,7 +16,7 @@ func BenchmarkVerify(b *testing.B) {
 		key   crypto.Signer
 		cache int
 	}{
-		{"cached", edKey("signer"), 0},
+		{"cached", rsaKey4(), 0},
 		{"Ed25519", edKey("signer"), -1},
 		{"P-256", ecKey(), -1},
 		{"RSA-2048", rsaKey(), -1},

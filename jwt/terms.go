@@ -15,8 +15,12 @@ type terms struct {
 // Terms returns what the token says, as JSON and without its secrets (cht and
 // chpwd are empty, broker URLs have no user and no password, and claims that
 // this package does not know, which may hold anything, are left out): what a provisioner remembers of the token that let a node
-// in, for [Recall]. It is about as long as the token.
+// in, for [Recall]. It is about as long as the token. The bytes are shared, and not to
+// be changed.
 func (v *Verified) Terms() json.RawMessage {
+	if v.terms != nil {
+		return v.terms
+	}
 	c := v.Claims
 	c.Token, c.Password, c.Extra = "", "", nil
 	c.Brokers = withoutUsers(c.Brokers)

@@ -41,6 +41,7 @@ type Verified struct {
 
 	by         *signer
 	extensions json.RawMessage // encoded once per text, nil where nobody verified
+	terms      json.RawMessage // likewise
 }
 
 // ExtensionsJSON returns the claim extensions as one JSON object, nil if it is

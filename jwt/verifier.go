@@ -2,7 +2,6 @@ package jwt
 
 import (
 	"cmp"
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -109,18 +108,17 @@ func (v *Verifier) Verify(text string) (*Verified, error) { return v.VerifyFrom(
 // the budget is spent, the error wraps [ErrBudget], and the text may be a good
 // token. A nil budget is endless.
 func (v *Verifier) VerifyFrom(text string, budget Budget) (*Verified, error) {
-	// Also here, since a hash over megabytes is work as well.
+	// Also here, since a hash over megabytes is work as well, and texts are kept.
 	if len(text) > MaxTokenBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrMalformed, len(text), MaxTokenBytes)
 	}
-	key := sha256.Sum256([]byte(text))
-	found, ok := v.cache.get(key)
+	found, ok := v.cache.get(text)
 	if !ok {
 		var err error
 		if found, err = v.authenticate(text, budget); err != nil {
 			return nil, err
 		}
-		v.cache.add(key, found)
+		v.cache.add(text, found)
 	}
 	if err := found.checkTimes(v.now()); err != nil {
 		return nil, err
@@ -152,10 +150,12 @@ func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
 	// Only here: what is authentic and no provisioning token is not remembered,
 	// and would be checked for nothing as often as it is sent.
 	account.refund()
-	return &Verified{
+	found := &Verified{
 		Claims: c.claims, Limits: c.limits, ID: tokenID(by.id, c),
 		Signer: by.id, SignerName: by.Name, by: by, extensions: encodeExtensions(c.claims.Extensions),
-	}, nil
+	}
+	found.terms = found.Terms()
+	return found, nil
 }
 
 // signerOf returns the signer whose key verifies c. Tokens carry no key id,

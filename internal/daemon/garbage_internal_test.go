@@ -1,0 +1,46 @@
+package daemon
+
+import (
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+	"testing"
+	"time"
+)
+
+func TestPaceOfCollections(t *testing.T) {
+	t.Parallel()
+	for alive, want := range map[uint64]int{
+		0: 4800, 1 << 20: 4800, 4 << 20: 4800, 48 << 20: 400, 96 << 20: 200, 192 << 20: 100, 193 << 20: 100, 1 << 40: 100,
+	} {
+		if got := pace(alive); got != want {
+			t.Errorf("with %d MiB alive: GOGC %d, want %d", alive>>20, got, want)
+		}
+	}
+}
+
+// TestPaceFollowsWhatIsAlive keeps a lot alive, and lets it go.
+func TestPaceFollowsWhatIsAlive(t *testing.T) { //nolint:paralleltest // there is one collector
+	before := debug.SetGCPercent(defaultPace)
+	defer debug.SetGCPercent(before)
+	gogc := func() uint64 {
+		s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
+		metrics.Read(s)
+		return s[0].Value.Uint64()
+	}
+	eventually := func(what string, condition func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(30 * time.Second); !condition(); runtime.GC() {
+			if time.Now().After(deadline) {
+				t.Fatalf("GOGC is %d: never %s", gogc(), what)
+			}
+			runtime.Gosched()
+		}
+	}
+	makeRoom()
+	eventually("fast with little alive", func() bool { return gogc() > 2*defaultPace })
+	much := make([]byte, 2*heapRoom)
+	eventually("Go's own with much alive", func() bool { return gogc() == defaultPace })
+	runtime.KeepAlive(much)
+	eventually("fast again", func() bool { return gogc() > 2*defaultPace })
+}

@@ -17,7 +17,6 @@ package natsapi
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -375,14 +374,6 @@ type call struct {
 // errForged means that a request came with a header that only the broker writes.
 var errForged = errors.New("the request carries a " + requestInfoHeader + " of its own")
 
-// requestInfo is the part that we use of what the broker says of a requester,
-// in the header that `share: true` adds (server.ClientInfo of nats-server).
-type requestInfo struct {
-	Host    string `json:"host"`
-	Account string `json:"acc"`
-	User    string `json:"user"` // what the gate registered: in accountFleet the identity in the certificate, else the nkey if one was proven
-}
-
 // accountFleet is broker.AccountFleet: edges do not import each other.
 const accountFleet = "FLEET"
 
@@ -399,8 +390,7 @@ func newCall(m *nats.Msg) *call {
 	if len(said) == 0 {
 		return &call{Msg: m} // from an account of our own
 	}
-	var info requestInfo
-	_ = json.Unmarshal([]byte(said[len(said)-1]), &info) // ours; an empty address is "unknown"
+	info := parseInfo(said[len(said)-1]) // an empty address is "unknown"
 	c := &call{Msg: m, source: provisioner.Source{Address: info.Host}, user: info.User}
 	if c.forged = len(said) > 1; c.forged {
 		c.user = ""

@@ -44,6 +44,10 @@ type ClaimLog interface {
 	// deciding.
 	AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error)
 
+	// LastClaims returns the revision of the newest entry of all logs, 0 if there
+	// is none.
+	LastClaims(ctx context.Context) (Revision, error)
+
 	// AllClaims calls each for every entry of every log, in the order in which
 	// they were written, and stops at the first error of each.
 	AllClaims(ctx context.Context, each func(jwt.TokenID, *ClaimEntry, Revision) error) error

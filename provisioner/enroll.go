@@ -266,6 +266,9 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if err := p.checkRevocations(ctx, a); err != nil {
 		return nil, false, err
 	}
+	if err := p.journalTakeover(a); err != nil {
+		return nil, false, err
+	}
 	next := a.next(p.now(), offer)
 	if err := p.publish(ctx, next, a.after, func() error { return p.trying(a) }); err != nil {
 		return nil, false, err

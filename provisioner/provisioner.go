@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"muster/internal/wire"
@@ -65,8 +66,9 @@ type Config struct {
 	// verifier's signers are fixed.
 	Signers *Signers
 
-	// Journal keeps revocations outside the store. Nil: a store that is restored
-	// from a backup forgets what was revoked since.
+	// Journal keeps outside the store what a restored one must not have forgotten.
+	// Nil: a store that is restored from a backup forgets what was revoked, and
+	// gives back what was spent, since.
 	Journal Journal
 
 	// Kick drops the live connections of nodes to this process's broker. It may
@@ -140,6 +142,7 @@ type Provisioner struct {
 	locks   identityLocks
 	quotas  quotas
 	ledgers *ledgers
+	claims  ClaimLog // of Store, journaled
 	noted   noted
 	policy  policyHealth
 	boots   boots
@@ -148,6 +151,7 @@ type Provisioner struct {
 	revocations   *Revocations
 	enforceFailed bool // only touched by enforceAll
 	crls          crlLoop
+	freeze        atomic.Pointer[Freeze] // nil if there is none
 }
 
 // New returns a Provisioner or an error naming all that cfg lacks. It starts
@@ -208,7 +212,8 @@ func New(cfg Config) (*Provisioner, error) {
 	if cfg.Alarms == nil {
 		cfg.Alarms = NewAlarms(AlarmConfig{Log: cfg.Log, Now: cfg.Now})
 	}
-	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(cfg.Store, cfg.Log, cfg.Now),
+	claims := claimLog(cfg.Store, cfg.Journal)
+	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.Log)}, nil
 }
 

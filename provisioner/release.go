@@ -93,7 +93,7 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 			u.give(e.Releases[len(e.Releases)-1])
 			decided = append(decided, u.TokenUse)
 		}
-		_, err = p.cfg.Store.AppendClaims(ctx, tid, e, l.at)
+		_, err = p.claims.AppendClaims(ctx, tid, e, l.at)
 		if err == nil {
 			return decided, nil
 		}

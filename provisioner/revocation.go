@@ -131,14 +131,3 @@ func (c Cause) Check() error {
 	}
 	return nil
 }
-
-// A Journal keeps revocations outside the store, which a restored backup would
-// make forget them. It is safe for concurrent use.
-type Journal interface {
-	// Append writes the entries that it does not have yet and returns once they
-	// are on disk. After an error none, some or all of them are.
-	Append(entries ...*Revocation) error
-
-	// Entries returns all entries in the order in which they were written.
-	Entries() ([]*Revocation, error)
-}

@@ -11,13 +11,19 @@ import (
 
 // CatchUp reads what must be known before anybody is served: revocations, of
 // which those in the journal that the store lacks are appended to it again,
-// signers, and CRLs, of which there is an unexpired one of each issuer when it
+// claims likewise, signers, and CRLs, of which there is an unexpired one of each issuer when it
 // returns, unless the clock is behind: they stay until it is right. It may be
 // called again after an error. Until then, and without Run after [MaxAge],
 // everybody is refused.
 func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.revocations.restore(ctx); err != nil {
 		return fmt.Errorf("read revocations: %w", err)
+	}
+	if err := p.evenClaims(ctx); err != nil {
+		return fmt.Errorf("read claims: %w", err)
+	}
+	if err := p.readFreeze(ctx); err != nil {
+		return err
 	}
 	if p.cfg.Signers != nil {
 		if err := p.cfg.Signers.look(ctx); err != nil {

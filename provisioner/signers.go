@@ -31,6 +31,9 @@ type SignersConfig struct {
 
 	Store SignerStore // required
 
+	// Journal keeps changes outside the store. Optional.
+	Journal Journal
+
 	// Log is optional; discards by default.
 	Log *slog.Logger
 
@@ -257,10 +260,17 @@ func (s *Signers) trusted() int {
 	return n
 }
 
-// put writes an entry and puts it in force in this process.
+// put writes an entry and puts it in force in this process. The journal comes
+// first: what is in it alone is in force after a restore, as was asked.
 func (s *Signers) put(ctx context.Context, e *SignerEntry) error {
 	if err := e.Check(); err != nil {
 		return err
+	}
+	if s.cfg.Journal != nil {
+		// A stolen key must not go on working for want of a disk: the store has it.
+		if err := s.cfg.Journal.AppendSigner(e); err != nil {
+			s.cfg.Log.ErrorContext(ctx, "signer not in the journal, a restored store would forget it", "signer", e.ID, "err", err)
+		}
 	}
 	if _, err := s.cfg.Store.PutSigner(ctx, e); err != nil {
 		return err

@@ -36,6 +36,9 @@ func (p *Provisioner) spend(ctx context.Context, a *attempt) error {
 		return nil
 	}
 	if a.claim == nil {
+		if err := p.checkFrozen(ctx, a); err != nil {
+			return err
+		}
 		claim := &TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: p.now(), Source: cut(a.source.Address, maxSourceBytes)}
 		posting := newPosting(tokenInfo(a.token, claim.At))
 		posting.claim = claim

@@ -41,6 +41,7 @@ type Store interface {
 	ClaimLog
 	TokenNotes
 	TrustStore
+	FreezeStore
 }
 
 // A Grant lets one other key take an identity over, once. It is spent when a

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -19,12 +20,19 @@ type restoreVerb struct {
 
 const restoreHelp = `Puts a backup into the empty store of a provisioner that does not run. Move away
 what is left of the old store first, and leave the journal where it is. The new
-store appears whole or not at all: after a failure, do it again.`
+store appears whole or not at all: after a failure, do it again.
+
+Revocations, removed signers and spent uses of limited tokens that are newer than
+the backup come from the journal. If that is not known to have all of them, say
+with --accept-lost-since that you know: limited tokens are frozen then, until
+'muster token thaw' or a new one.`
 
 func addRestore(app *kingpin.Application, all verbs) {
 	v := &restoreVerb{}
 	c := app.Command("restore", "Put a backup into the provisioner's empty store.").HelpLong(restoreHelp)
 	c.Arg("file", "The backup.").Required().StringVar(&v.restore.File)
+	c.Flag("journal", "Journal of another provisioner on the same store; can be repeated.").PlaceHolder("FILE").StringsVar(&v.restore.Journals)
+	c.Flag("accept-lost-since", "Go on without all that came after the backup, of which this is the time, and freeze limited tokens.").PlaceHolder("TIME").SetValue((*instantValue)(&v.restore.AcceptLostSince))
 	v.add(c)
 	all[c.FullCommand()] = v.run
 }
@@ -43,7 +51,28 @@ func (v *restoreVerb) run(ctx context.Context) error {
 		return err
 	}
 	return v.print(out, func() error {
-		_, err := fmt.Fprintf(os.Stdout, "%d messages of %s restored; start the provisioner\n", out.Messages(), quoted(v.restore.File))
+		_, err := fmt.Fprintf(os.Stdout, "%d messages of %s restored; from the journal: %d revocations, %d of signers, %d of claims, %d names given to other keys\n",
+			out.Messages(), quoted(v.restore.File), out.Revocations, out.Signers, out.Claims, out.Takeovers)
+		if out.Lost != "" {
+			v.say("limited tokens signed until now are frozen: sign new ones, or see `muster token thaw`")
+		}
+		v.say("start the provisioner")
 		return err
 	})
 }
+
+// instantValue is a point in time on a command line.
+type instantValue time.Time
+
+// Set implements [kingpin.Value].
+func (v *instantValue) Set(text string) error {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return fmt.Errorf("%q is no time like 2026-03-01T12:00:00Z", text)
+	}
+	*v = instantValue(t)
+	return nil
+}
+
+// String implements [kingpin.Value].
+func (v *instantValue) String() string { return instant(time.Time(*v)) }

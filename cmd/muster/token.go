@@ -27,6 +27,7 @@ func addToken(app *kingpin.Application, all verbs) {
 	addTokenShow(c, all)
 	addTokenRevoke(c, all)
 	addTokenRelease(c, all)
+	addTokenThaw(c, all)
 }
 
 // tokenVerb is what the verbs about one token have in common.

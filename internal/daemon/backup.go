@@ -10,6 +10,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner/backup"
+	"muster/provisioner/journal"
 	"muster/provisioner/store"
 )
 
@@ -28,6 +29,12 @@ func (d *Daemon) Backup(ctx context.Context, by string) (messages uint64, write 
 		ID: wire.NewID(), Installation: s.Installation().ID, CAFingerprint: s.Installation().CAFingerprint, StartedAt: d.opts.Now().UTC().Truncate(time.Second), By: by,
 	}
 	return messages, func(w io.Writer) error {
+		// Before anything is read: what comes after the reading is after this line.
+		if f := d.followers.Load(); f != nil {
+			if err := f.journal.Mark(journal.Backup{ID: header.ID, At: header.StartedAt}); err != nil {
+				return fmt.Errorf("backup: revocations.journal: %w", err)
+			}
+		}
 		summary, err := writeBackup(ctx, s, w, header, d.opts.Now)
 		if err != nil {
 			return fmt.Errorf("backup: %w", err)

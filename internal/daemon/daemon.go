@@ -321,6 +321,9 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	if err := d.syncStore(); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
+	if err := d.beginJournal(ctx, s); err != nil {
+		return nil, err
+	}
 	d.store.Store(s)
 	clock, err := provisioner.OpenClock(ctx, provisioner.ClockConfig{Store: s, Alarms: d.alarms, Log: d.opts.Log, Now: d.opts.Now})
 	if err != nil {

@@ -27,6 +27,16 @@ type Restore struct {
 	Config string // path of provisioner.yaml. Required
 	File   string // the backup. Required
 
+	// Journals are journals of other provisioners on the same store, besides the
+	// one that Config names. Optional.
+	Journals []string
+
+	// AcceptLostSince says that the operator knows that what was spent of limited
+	// tokens since then may be lost: at or before the backup's StartedAt. It is
+	// needed where the journals do not have all that came after the backup, and
+	// then all limited tokens are frozen.
+	AcceptLostSince time.Time
+
 	// Step is told what is being done, and of how many messages, once before
 	// each pass over them; Each is called after every message. Optional.
 	Step func(what string, messages int)
@@ -39,6 +49,16 @@ type Restore struct {
 // Restored says what a restore has done.
 type Restored struct {
 	*BackupInfo
+
+	// What came from the journals.
+	Revocations int `json:"revocations"`
+	Signers     int `json:"signers"`
+	Claims      int `json:"claims"` // entries
+	Takeovers   int `json:"takeovers"`
+
+	// Lost says why the journals may not have all, empty if they do. Limited
+	// tokens are frozen then.
+	Lost string `json:"lost,omitempty"`
 }
 
 // restoringDir is where a store is filled before it gets its place.
@@ -93,12 +113,28 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 		return nil, err
 	}
 	out := &Restored{BackupInfo: info}
+	since, err := r.readJournals(cfg, info)
+	if err != nil {
+		return nil, err
+	}
+	defer since.close()
+	if since.lost != nil {
+		if err := r.accepts(info, since.lost); err != nil {
+			return nil, err
+		}
+		out.Lost = since.lost.Error()
+	}
 	staging := filepath.Join(cfg.DataDir, restoringDir)
 	if err := os.RemoveAll(staging); err != nil {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(staging) }() // the next one would, too
-	if err := r.fill(ctx, cfg, staging, out); err != nil {
+	if err := r.fill(ctx, cfg, staging, since, out); err != nil {
+		return nil, err
+	}
+	// Before the store has its place: if this is the last step, the journals say
+	// that something was lost, and the next try has to be told so again.
+	if err := since.end(r.Now()); err != nil {
 		return nil, err
 	}
 	return out, place(cfg.DataDir, staging, final)
@@ -148,7 +184,7 @@ func fingerprintOf(root *x509.Certificate) string {
 }
 
 // fill makes the store in a directory of its own and brings it to the disk.
-func (r *Restore) fill(ctx context.Context, cfg Config, dir string, out *Restored) (err error) {
+func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since, out *Restored) (err error) {
 	b, err := broker.New(broker.Config{
 		Listen: "127.0.0.1:0", StoreDir: dir, StoreLimit: func() (int64, error) { return maxStore(dir) }, Unsynced: true,
 		ClientCAs: x509.NewCertPool(), MaxConnections: 16, Log: r.Log,
@@ -164,7 +200,7 @@ func (r *Restore) fill(ctx context.Context, cfg Config, dir string, out *Restore
 	if err := b.Start(ctx); err != nil {
 		return err
 	}
-	err = r.copy(ctx, cfg, b, dir, out)
+	err = r.copy(ctx, b, dir, since, out)
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err = errors.Join(err, b.Stop(stop)); err != nil {
@@ -180,7 +216,7 @@ func (r *Restore) fill(ctx context.Context, cfg Config, dir string, out *Restore
 var errRestoring = errors.New("a store is being restored")
 
 // copy writes the backup's messages to the broker's store.
-func (r *Restore) copy(ctx context.Context, cfg Config, b *broker.Broker, dir string, out *Restored) error {
+func (r *Restore) copy(ctx context.Context, b *broker.Broker, dir string, since *since, out *Restored) error {
 	conn, err := b.Connect("restore")
 	if err != nil {
 		return err
@@ -199,6 +235,9 @@ func (r *Restore) copy(ctx context.Context, cfg Config, b *broker.Broker, dir st
 		return err
 	}
 	defer func() { _ = f.Close() }() // only read
+	for _, t := range since.takeovers {
+		into.Watch(t.Identity)
+	}
 	r.Step("restoring", int(out.Messages()))
 	again, err := readBackup(f, func(m *backup.Message) error {
 		r.Each()
@@ -210,7 +249,13 @@ func (r *Restore) copy(ctx context.Context, cfg Config, b *broker.Broker, dir st
 	if again.Header != out.Header {
 		return fmt.Errorf("%s: another file since it was checked", r.File)
 	}
-	return into.Finish(ctx, out.EndedAt)
+	if err := since.apply(ctx, into, r.Now().UTC().Truncate(time.Second), out); err != nil {
+		return err
+	}
+	if since.newest.Before(out.EndedAt) {
+		since.newest = out.EndedAt
+	}
+	return into.Finish(ctx, since.newest)
 }
 
 // place gives a finished store its place.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
@@ -15,6 +16,7 @@ import (
 	"muster/provisioner/broker"
 	"muster/provisioner/ca"
 	"muster/provisioner/journal"
+	"muster/provisioner/store"
 )
 
 // journalPath is where revocations are kept outside the store.
@@ -59,6 +61,27 @@ func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err err
 	}, nil
 }
 
+// beginJournal sees that the journal is of this store, or makes it so.
+func (d *Daemon) beginJournal(ctx context.Context, s *store.Store) error {
+	j := d.followers.Load().journal
+	switch id := j.Installation(); id {
+	case s.Installation().ID:
+		return nil
+	case "":
+		last, err := s.LastClaims(ctx)
+		if err != nil {
+			return err
+		}
+		if err := j.Begin(journal.From{Installation: s.Installation().ID, Claims: last, At: d.opts.Now().UTC().Truncate(time.Second)}); err != nil {
+			return fmt.Errorf("revocations.journal: %w", err)
+		}
+		return nil
+	default:
+		return fmt.Errorf("revocations.journal: %s is of installation %s, the store of %s: name the journal that belongs to it, or move this one away",
+			d.cfg.journalPath(), id, s.Installation().ID)
+	}
+}
+
 // provisionerOn makes a provisioner on a store, reads what it must know of
 // revocations and signers, and has it followed until the daemon stops.
 func (d *Daemon) provisionerOn(ctx context.Context, cfg provisioner.Config) (*provisioner.Provisioner, error) {
@@ -66,7 +89,7 @@ func (d *Daemon) provisionerOn(ctx context.Context, cfg provisioner.Config) (*pr
 	if f == nil {
 		return nil, errors.New("the store is not open")
 	}
-	signers, err := provisioner.NewSigners(provisioner.SignersConfig{File: d.parts.signers, Store: cfg.Store, Log: d.opts.Log, Now: d.opts.Now})
+	signers, err := provisioner.NewSigners(provisioner.SignersConfig{File: d.parts.signers, Store: cfg.Store, Journal: f.journal, Log: d.opts.Log, Now: d.opts.Now})
 	if err != nil {
 		return nil, err
 	}

@@ -121,6 +121,9 @@ func (s *Server) tokenRoutes() {
 		}
 		return &TokenReport{TokenReport: *report, Revoked: p.Revocations().Token(tid)}, nil
 	})
+	route(s, "POST /v1/tokens/{tid}/thaw", func(r *http.Request, q *Reason) (*none, error) {
+		return &none{}, p.ThawToken(r.Context(), jwt.TokenID(r.PathValue("tid")), cause(r, q.Why))
+	})
 	route(s, "POST /v1/tokens/{tid}/release", func(r *http.Request, q *Release) ([]provisioner.TokenUse, error) {
 		return p.ReleaseClaim(r.Context(), jwt.TokenID(r.PathValue("tid")), q.Of, cause(r, q.Why))
 	})

@@ -1,9 +1,10 @@
-// Package journal keeps revocations in a file outside the store, for the day on
-// which the store is restored from a backup and has forgotten what was revoked
-// since.
+// Package journal keeps in a file outside the store what a store that is restored
+// from a backup must not have forgotten: revocations, removed signers, spent
+// uses of limited tokens, and whom a name was taken from.
 //
 // The file is only ever appended to: a JSON object for each entry, a line each,
-// on disk before the call returns. A last line without its end is what a crash
+// on disk before the call returns. Those who append at the same time share one
+// write and one sync. See [Line] for what there is. A last line without its end is what a crash
 // leaves of an entry that nobody was told about; it is cut off when the file is
 // opened. Anything else that is not an entry is an error that names the line,
 // since an entry that is passed over lets somebody in. The file holds no secret,
@@ -38,10 +39,25 @@ type Journal struct {
 	cut  int64 // bytes that Open cut off
 
 	mu   sync.Mutex
-	file *os.File        // guarded by mu; nil when closed
-	size int64           // guarded by mu: of what is on disk for certain
-	ids  map[string]bool // guarded by mu: entries that are in the file
-	bad  bool            // guarded by mu: the file may end in part of a line
+	file *os.File // guarded by mu; nil when closed
+	size int64    // guarded by mu: of what is on disk for certain
+	bad  bool     // guarded by mu: the file may end in part of a line
+
+	queue sync.Mutex
+	next  *batch // guarded by queue: lines that wait for mu; nil if there are none
+
+	revoking sync.Mutex // one call of Append at a time
+
+	known sync.Mutex
+	ids   map[string]bool // guarded by known: revocations that are in the file
+	at    position        // guarded by known: claims that are in the file
+}
+
+// A batch is what one write brings to the disk, for all who wait for it.
+type batch struct {
+	lines   []byte // guarded by Journal.queue
+	written bool   // guarded by Journal.mu, and so is err
+	err     error
 }
 
 // Open opens the journal at path, or makes an empty one that only its owner can
@@ -71,7 +87,7 @@ func (j *Journal) open() error {
 	} else if err != nil {
 		return fmt.Errorf("%s: lock: %w", j.path, err)
 	}
-	size, torn, err := read(j.file, j.path, func(e *provisioner.Revocation) { j.ids[e.ID] = true })
+	size, torn, err := read(j.file, j.path, func(l *Line) error { j.note(l); return nil })
 	if err != nil {
 		return err
 	}
@@ -103,7 +119,7 @@ func Check(path string) error {
 	if err := checkMode(f); err != nil {
 		return err
 	}
-	_, _, err = read(f, path, func(*provisioner.Revocation) {})
+	_, _, err = read(f, path, func(*Line) error { return nil })
 	return err
 }
 
@@ -111,34 +127,81 @@ func Check(path string) error {
 // given is in the file, unless that cannot be mended either, in which case the
 // next call begins with it.
 func (j *Journal) Append(entries ...*provisioner.Revocation) error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.file == nil {
-		return fmt.Errorf("%s: %w", j.path, fs.ErrClosed)
+	j.revoking.Lock() // or two who append the same would both find it missing
+	defer j.revoking.Unlock()
+	var lines []*Line
+	fresh := make(map[string]bool)
+	j.known.Lock()
+	for _, e := range entries {
+		if !j.ids[e.ID] && !fresh[e.ID] {
+			fresh[e.ID] = true
+			lines = append(lines, &Line{Revocation: e})
+		}
+	}
+	j.known.Unlock()
+	return j.append(lines)
+}
+
+// append brings lines to the disk, and takes note of them.
+func (j *Journal) append(lines []*Line) error {
+	if len(lines) == 0 {
+		return nil
 	}
 	var b bytes.Buffer
-	fresh := make(map[string]bool)
-	for _, e := range entries {
-		if j.ids[e.ID] || fresh[e.ID] {
-			continue
-		}
-		line, err := json.Marshal(e)
+	for _, l := range lines {
+		text, err := json.Marshal(l)
 		if err != nil {
 			return fmt.Errorf("%s: %w", j.path, err)
 		}
-		fresh[e.ID] = true
-		b.Write(append(line, '\n')) // JSON has no line end of its own
+		b.Write(append(text, '\n')) // JSON has no line end of its own
 	}
-	if b.Len() == 0 {
-		return nil
-	}
-	if err := j.write(b.Bytes()); err != nil {
+	if err := j.commit(b.Bytes()); err != nil {
 		return err // names the path already
 	}
-	for id := range fresh {
-		j.ids[id] = true
+	j.known.Lock()
+	defer j.known.Unlock()
+	for _, l := range lines {
+		j.note(l)
 	}
 	return nil
+}
+
+// note takes in what a line says. The caller holds known, or is alone.
+func (j *Journal) note(l *Line) {
+	switch {
+	case l.Revocation != nil:
+		j.ids[l.ID] = true
+	case l.From != nil:
+		j.at.begin(l.From)
+	case l.Claims != nil:
+		j.at.add(l.Claims.At)
+	}
+}
+
+// commit writes lines together with those of everybody who waits for the file
+// at the same time: whoever gets it first writes for all of them.
+func (j *Journal) commit(lines []byte) error {
+	j.queue.Lock()
+	if j.next == nil {
+		j.next = &batch{}
+	}
+	b := j.next
+	b.lines = append(b.lines, lines...)
+	j.queue.Unlock()
+
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if b.written {
+		return b.err
+	}
+	j.queue.Lock()
+	j.next = nil // it is b: only its writer takes it away
+	j.queue.Unlock()
+	b.written, b.err = true, fmt.Errorf("%s: %w", j.path, fs.ErrClosed)
+	if j.file != nil {
+		b.err = j.write(b.lines)
+	}
+	return b.err
 }
 
 // write appends whole lines, or nothing: half a line in the middle would be
@@ -174,14 +237,26 @@ func (j *Journal) mend() error {
 
 // Entries implements [provisioner.Journal]. It reads the file.
 func (j *Journal) Entries() ([]*provisioner.Revocation, error) {
+	var entries []*provisioner.Revocation
+	err := j.Each(func(l *Line) error {
+		if l.Revocation != nil {
+			entries = append(entries, l.Revocation)
+		}
+		return nil
+	})
+	return entries, err
+}
+
+// Each calls each for every line of the file, in order, and stops at its first
+// error. It must not append.
+func (j *Journal) Each(each func(*Line) error) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if j.file == nil {
-		return nil, fmt.Errorf("%s: %w", j.path, fs.ErrClosed)
+		return fmt.Errorf("%s: %w", j.path, fs.ErrClosed)
 	}
-	var entries []*provisioner.Revocation
-	_, _, err := read(io.NewSectionReader(j.file, 0, j.size), j.path, func(e *provisioner.Revocation) { entries = append(entries, e) })
-	return entries, err
+	_, _, err := read(io.NewSectionReader(j.file, 0, j.size), j.path, each)
+	return err
 }
 
 // Close closes the file. Everything is on disk already.
@@ -198,32 +273,26 @@ func (j *Journal) Close() error {
 	return errors.Join(unix.Flock(int(f.Fd()), unix.LOCK_UN), f.Close())
 }
 
-// read calls each for every entry, and returns where the last whole line ends
-// and how many bytes come after that.
-func read(r io.Reader, path string, each func(*provisioner.Revocation)) (size, torn int64, err error) {
+// read calls each for every line, and returns where the last whole one ends and
+// how many bytes come after that. It stops at the first error of each.
+func read(r io.Reader, path string, each func(*Line) error) (size, torn int64, err error) {
 	b := bufio.NewReader(r)
 	for n := 1; ; n++ {
-		line, err := b.ReadBytes('\n')
+		text, err := b.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return size, int64(len(line)), nil
+			return size, int64(len(text)), nil
 		}
 		if err != nil {
 			return 0, 0, err
 		}
-		e := new(provisioner.Revocation)
-		d := json.NewDecoder(bytes.NewReader(line))
-		d.DisallowUnknownFields()
-		if err = d.Decode(e); err == nil {
-			err = e.Check()
-		}
-		if err == nil && len(bytes.TrimSpace(line[d.InputOffset():])) > 0 {
-			err = errors.New("more than one entry")
-		}
+		l, err := parseLine(text)
 		if err != nil {
 			return 0, 0, fmt.Errorf("%s: line %d: no entry: %w: put a good copy in its place; to go on without what the line said, remove it", path, n, err)
 		}
-		size += int64(len(line))
-		each(e)
+		size += int64(len(text))
+		if err := each(l); err != nil {
+			return 0, 0, err
+		}
 	}
 }
 

@@ -74,6 +74,17 @@ func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisione
 	return provisioner.Revision(revision), nil
 }
 
+// LastClaims implements [provisioner.ClaimLog].
+func (s *Store) LastClaims(ctx context.Context) (provisioner.Revision, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	info, err := s.claims.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read claims: %w", err)
+	}
+	return provisioner.Revision(info.State.LastSeq), nil
+}
+
 // AllClaims implements [provisioner.ClaimLog].
 func (s *Store) AllClaims(ctx context.Context, each func(jwt.TokenID, *provisioner.ClaimEntry, provisioner.Revision) error) error {
 	return s.scan(ctx, streamClaims, subjectClaims+"*", jetstream.DeliverAllPolicy, func(m message) error {

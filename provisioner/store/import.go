@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
 )
@@ -50,6 +51,7 @@ type Import struct {
 	filler       message           // the newest revocation, to keep places
 	revoked      map[string]bool   // ids of revocations
 	signers      map[jwt.SignerID]time.Time
+	watched      map[wire.Identity]*provisioner.Record
 	acks         []jetstream.PubAckFuture // oldest first, of what is not known to be stored
 }
 
@@ -200,10 +202,38 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 			return err
 		}
 		i.signers[e.ID] = e.At
+	case stream == streamNodes:
+		i.look(data)
 	case stream == streamRevocations:
 		return i.revocation(ctx, sequence, subject, data)
 	}
 	return i.publish(ctx, stream, subject, data)
+}
+
+// Watch has the newest record of an identity kept for [Import.Record].
+func (i *Import) Watch(id wire.Identity) {
+	if i.watched == nil {
+		i.watched = make(map[wire.Identity]*provisioner.Record)
+	}
+	i.watched[id] = nil
+}
+
+// Record returns the newest record so far of an identity that is watched, nil if
+// it has none.
+func (i *Import) Record(id wire.Identity) *provisioner.Record { return i.watched[id] }
+
+// look keeps a record of an identity that is watched. It was checked before.
+func (i *Import) look(data []byte) {
+	if len(i.watched) == 0 {
+		return
+	}
+	var r provisioner.Record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return
+	}
+	if _, ok := i.watched[r.Identity]; ok {
+		i.watched[r.Identity] = &r
+	}
 }
 
 // revocation writes an entry to its place.
@@ -311,6 +341,9 @@ func (i *Import) AppendRevocation(ctx context.Context, r *provisioner.Revocation
 	return i.append(ctx, streamRevocations, revocationSubject(r), r)
 }
 
+// Revocations returns how many different revocations there are so far.
+func (i *Import) Revocations() int { return len(i.revoked) }
+
 // AppendClaims adds an entry of the journal that came after those of the backup.
 func (i *Import) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry) error {
 	return i.append(ctx, streamClaims, subjectClaims+string(tid), e)
@@ -322,6 +355,14 @@ func (i *Import) AppendSigner(ctx context.Context, e *provisioner.SignerEntry) e
 	i.signers[e.ID] = e.At
 	return i.append(ctx, streamEntries, subjectSigner+string(e.ID), e)
 }
+
+// Freeze freezes the limited tokens that were signed before.
+func (i *Import) Freeze(ctx context.Context, f *provisioner.Freeze) error {
+	return i.append(ctx, streamEntries, subjectFreeze, f)
+}
+
+// Claims returns the revision of the newest entry of all logs of claims so far.
+func (i *Import) Claims() provisioner.Revision { return provisioner.Revision(i.last[streamClaims]) }
 
 // SignerAt returns when the newest entry about a signer was made, the zero time
 // if there is none.

@@ -1,0 +1,251 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/journal"
+	"muster/provisioner/store"
+)
+
+// since is what journals say that came after a backup.
+type since struct {
+	journals []*journal.Journal
+	info     *BackupInfo
+
+	revocations []*provisioner.Revocation // all there are: the backup may lack any
+	removed     []*provisioner.SignerEntry
+	signers     []*provisioner.SignerEntry     // after the backup
+	claims      []*provisioner.JournaledClaims // after those of the backup
+	takeovers   []*provisioner.Takeover        // after the backup
+	newest      time.Time                      // that any entry names
+
+	lost     error                // why this may not be all; nil if it is
+	renumber bool                 // claims have other places than the journals say
+	through  provisioner.Revision // of the restored claims
+}
+
+// errLost is what keeps a restore from going on without an operator's word.
+var errLost = errors.New("the journal may not have all that came after the backup")
+
+// readJournals reads the journal that the configuration names, and the others.
+// Close what it returns. They are locked meanwhile: no provisioner writes them.
+func (r *Restore) readJournals(cfg Config, info *BackupInfo) (s *since, err error) {
+	s = &since{info: info}
+	defer func() {
+		if err != nil {
+			s.close()
+			s = nil
+		}
+	}()
+	var lost []error
+	for _, path := range append([]string{cfg.journalPath()}, r.Journals...) {
+		j, err := journal.Open(path)
+		if err != nil {
+			return s, fmt.Errorf("revocations.journal: %w", err)
+		}
+		s.journals = append(s.journals, j)
+		if err := giveAllTo(path, cfg.DataDir); err != nil {
+			return s, err
+		}
+		marked, err := s.read(path, j)
+		if err != nil {
+			return s, err
+		}
+		if !marked {
+			lost = append(lost, fmt.Errorf("%s does not say that backup %s was begun, so it may be new, or an older copy, or have lost its place", path, info.ID))
+		}
+	}
+	if err := s.order(); err != nil {
+		lost = append(lost, err)
+	}
+	s.lost = errors.Join(lost...)
+	return s, nil
+}
+
+// read reads one journal, and reports whether all that it has seen since the
+// backup follows a line that says that the backup was begun.
+//
+// That line was on disk before anything was read for the backup, and every later
+// line was on disk before what it says had any effect. So a journal with it, to
+// which nothing happened but appending, lacks nothing that this provisioner has
+// done since.
+func (s *since) read(path string, j *journal.Journal) (marked bool, err error) {
+	var claims []*provisioner.JournaledClaims
+	renumber := false
+	err = j.Each(func(l *journal.Line) error {
+		switch {
+		case l.From != nil && l.From.Installation != s.info.Installation:
+			return fmt.Errorf("%s is of installation %s, the backup of %s: name the journal that belongs to it, or move this one away",
+				path, l.From.Installation, s.info.Installation)
+		case l.From != nil:
+			// What was spent before a lossy restore stays spent, under whatever
+			// place; whether it is all is not known.
+			marked = marked && !l.From.Lost
+			renumber = renumber || l.From.Lost
+			s.see(l.From.At)
+		case l.Backup != nil && l.Backup.ID == s.info.ID:
+			// Places from here on are those of the backup.
+			marked, renumber, claims = true, false, nil
+			s.see(l.Backup.At)
+		case l.Backup != nil:
+			s.see(l.Backup.At)
+		case l.Revocation != nil:
+			s.revocations = append(s.revocations, l.Revocation)
+			s.see(l.At)
+		case l.Signer != nil && marked:
+			s.signers = append(s.signers, l.Signer)
+			s.see(l.Signer.At)
+		case l.Signer != nil && l.Signer.Removed:
+			s.removed = append(s.removed, l.Signer)
+			s.see(l.Signer.At)
+		case l.Takeover != nil && (marked || !l.Takeover.At.Before(s.info.StartedAt)):
+			s.takeovers = append(s.takeovers, l.Takeover)
+			s.see(l.Takeover.At)
+		case l.Claims != nil && uint64(l.Claims.At) > s.info.Last(store.ClaimsStream):
+			claims = append(claims, l.Claims)
+		}
+		return nil
+	})
+	s.claims = append(s.claims, claims...)
+	s.renumber = s.renumber || renumber
+	return marked, err
+}
+
+func (s *since) see(at time.Time) {
+	if at.After(s.newest) {
+		s.newest = at
+	}
+}
+
+// order puts what several journals have into one order, and reports a place of
+// the logs of claims that none of them has: what is missing there was spent, and
+// nobody knows by whom.
+func (s *since) order() error {
+	slices.SortStableFunc(s.signers, func(a, b *provisioner.SignerEntry) int { return a.At.Compare(b.At) })
+	if s.renumber {
+		return errors.New("a backup was restored before without all that came after it")
+	}
+	slices.SortStableFunc(s.claims, func(a, b *provisioner.JournaledClaims) int { return cmp.Compare(a.At, b.At) })
+	s.claims = slices.CompactFunc(s.claims, func(a, b *provisioner.JournaledClaims) bool { return a.At == b.At })
+	want := provisioner.Revision(s.info.Last(store.ClaimsStream)) + 1
+	for _, c := range s.claims {
+		if c.At != want {
+			return fmt.Errorf("claims %d to %d are in no journal: give those of all provisioners of this store with --journal", want, c.At-1)
+		}
+		want++
+	}
+	return nil
+}
+
+// accepts sees that the operator knows what may be lost.
+func (r *Restore) accepts(info *BackupInfo, why error) error {
+	from := info.StartedAt.UTC().Format(time.RFC3339)
+	if r.AcceptLostSince.IsZero() {
+		return fmt.Errorf("%w: %w\nbring the journal back; or, with --accept-lost-since %s, uses of limited tokens since then are forgotten and all of these tokens frozen",
+			errLost, why, from)
+	}
+	if r.AcceptLostSince.After(info.StartedAt) {
+		return fmt.Errorf("--accept-lost-since %s: the backup is older, what may be lost begins at %s", r.AcceptLostSince.UTC().Format(time.RFC3339), from)
+	}
+	return nil
+}
+
+// apply writes to a restored store what the journals have and the backup has
+// not.
+func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, out *Restored) error {
+	before := into.Revocations()
+	for _, e := range s.revocations {
+		if err := into.AppendRevocation(ctx, e); err != nil {
+			return err
+		}
+	}
+	out.Revocations = into.Revocations() - before
+	for _, t := range s.takeovers {
+		e := takenOver(into.Record(t.Identity), t, now)
+		if e == nil {
+			continue
+		}
+		if err := into.AppendRevocation(ctx, e); err != nil {
+			return err
+		}
+		out.Takeovers++
+	}
+	// Without a line to go on from, only what takes trust away counts, and only
+	// if nothing newer is known.
+	for _, e := range s.removed {
+		if e.At.Before(into.SignerAt(e.ID)) {
+			continue
+		}
+		if err := into.AppendSigner(ctx, e); err != nil {
+			return err
+		}
+	}
+	for _, e := range s.signers {
+		if err := into.AppendSigner(ctx, e); err != nil {
+			return err
+		}
+	}
+	out.Signers = len(s.signers)
+	for _, c := range s.claims {
+		if err := into.AppendClaims(ctx, c.Token, c.Entry); err != nil {
+			return err
+		}
+	}
+	out.Claims = len(s.claims)
+	// The places of the journal go on only if they are those of the new store.
+	for _, j := range s.journals {
+		if through, ok := j.ClaimsThrough(); ok && through > into.Claims() {
+			s.renumber = true
+		}
+	}
+	if n := len(s.claims); n > 0 && s.claims[n-1].At != into.Claims() {
+		s.renumber = true
+	}
+	s.through = into.Claims()
+	if s.lost == nil {
+		return nil
+	}
+	return into.Freeze(ctx, &provisioner.Freeze{ID: wire.NewID(), At: now, Since: s.info.StartedAt})
+}
+
+// takenOver returns the entry that keeps a name out which the backup's record
+// gives to a key that has lost it since, or nil if it does not. The machine that
+// has the name comes in once an operator retires it: which of the two that is
+// the record cannot say any more.
+func takenOver(r *provisioner.Record, t *provisioner.Takeover, now time.Time) *provisioner.Revocation {
+	if r == nil || r.State == provisioner.StateRevoked || r.State == provisioner.StateRetired || slices.Contains(r.Lineage, t.Key) {
+		return nil
+	}
+	// Certificates and the rest are supplemented by whoever completes it.
+	return &provisioner.Revocation{
+		Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RevokedNode, At: now, By: "restore",
+		Why: "given to another key after the backup, by " + string(t.Reason), Node: t.Identity, Keys: slices.Clone(r.Lineage),
+	}
+}
+
+// end says in the journals that claims go on from other places, if they do.
+func (s *since) end(now time.Time) error {
+	if s.lost == nil && !s.renumber {
+		return nil
+	}
+	for _, j := range s.journals {
+		if err := j.Begin(journal.From{Installation: s.info.Installation, Claims: s.through, At: now.UTC().Truncate(time.Second), Lost: true}); err != nil {
+			return fmt.Errorf("revocations.journal: %w", err)
+		}
+	}
+	return nil
+}
+
+// close lets provisioners have the journals.
+func (s *since) close() {
+	for _, j := range s.journals {
+		_ = j.Close() // what it has written is on disk
+	}
+}

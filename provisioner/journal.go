@@ -1,0 +1,195 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// A Journal keeps outside the store what a restored backup would make it
+// forget. It is safe for concurrent use. What a method has written is on disk
+// when it returns nil; after an error none, some or all of it is.
+type Journal interface {
+	// Append writes the revocations that it does not have yet.
+	Append(entries ...*Revocation) error
+
+	// Entries returns all revocations in the order in which they were written.
+	Entries() ([]*Revocation, error)
+
+	// AppendSigner writes an entry about a signer.
+	AppendSigner(e *SignerEntry) error
+
+	// AppendTakeover writes that a name is about to change hands.
+	AppendTakeover(t *Takeover) error
+
+	// AppendClaims writes the entries that it does not have yet.
+	AppendClaims(claims ...*JournaledClaims) error
+
+	// ClaimsThrough returns up to where the journal has every entry of the logs of
+	// claims; not ok before it is told of which store it is.
+	ClaimsThrough() (through Revision, ok bool)
+
+	// ClaimsAfter returns the entries after the revision, in the order of the
+	// store, each once.
+	ClaimsAfter(after Revision) ([]*JournaledClaims, error)
+}
+
+// JournaledClaims is an entry of a limited token's log with its place.
+type JournaledClaims struct {
+	Token jwt.TokenID `json:"tid"`
+	At    Revision    `json:"at"`
+	Entry *ClaimEntry `json:"entry"`
+}
+
+// Check reports what of it cannot be.
+func (c *JournaledClaims) Check() error {
+	if c.At == 0 || c.Entry == nil {
+		return errors.New("claims without a place or an entry")
+	}
+	return errors.Join(CheckTokenID(c.Token), c.Entry.Check())
+}
+
+// A Takeover says that an identity is given to another key, so that those before
+// lose it: by a grant, or by a token for exactly this name.
+type Takeover struct {
+	Identity wire.Identity `json:"identity"`
+	Key      string        `json:"key"` // [ca.KeyHash] of who gets it
+	Reason   Reason        `json:"reason"`
+	At       time.Time     `json:"at"`
+}
+
+// Check reports what of it cannot be.
+func (t *Takeover) Check() error {
+	if t.Key == "" {
+		return errors.New("takeover without a key")
+	}
+	if _, err := wire.ParseIdentity(string(t.Identity)); err != nil {
+		return fmt.Errorf("takeover: %w", err)
+	}
+	return nil
+}
+
+// journaledLog is a log of claims in which nothing is taken for written, or
+// read, before the journal has it: so every certificate that a claim has led to
+// has its claim there. If the journal cannot be written, nobody gets a use of a
+// limited token: uses that a restored store gives back cannot be taken again.
+type journaledLog struct {
+	ClaimLog
+	journal Journal
+}
+
+// Claims implements [ClaimLog]. What others have written is journaled too, and
+// all that is new at once.
+func (l *journaledLog) Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error {
+	var read []*JournaledClaims
+	err := l.ClaimLog.Claims(ctx, tid, after, func(e *ClaimEntry, at Revision) error {
+		read = append(read, &JournaledClaims{Token: tid, At: at, Entry: e})
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := l.journal.AppendClaims(read...); err != nil {
+		return fmt.Errorf("claims of token %s: journal: %w", tid, err)
+	}
+	for _, c := range read {
+		if err := each(c.Entry, c.At); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// AppendClaims implements [ClaimLog]. After the journal's error the entry is in
+// the log, which whoever reads it finds out.
+func (l *journaledLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error) {
+	at, err := l.ClaimLog.AppendClaims(ctx, tid, e, after)
+	if err != nil {
+		return 0, err
+	}
+	if err := l.journal.AppendClaims(&JournaledClaims{Token: tid, At: at, Entry: e}); err != nil {
+		return 0, fmt.Errorf("claims of token %s: journal: %w", tid, err)
+	}
+	return at, nil
+}
+
+// claimLog is the store's, or that with a journal.
+func claimLog(s ClaimLog, j Journal) ClaimLog {
+	if j == nil {
+		return s
+	}
+	return &journaledLog{s, j}
+}
+
+// evenClaims makes journal and store have the same claims: a process that died
+// has appended some that it did not journal, and a store whose files were put
+// back has forgotten some that the journal has. It must be called before any
+// claim is made. Calling it again changes nothing.
+func (p *Provisioner) evenClaims(ctx context.Context) error {
+	if p.cfg.Journal == nil {
+		return nil
+	}
+	through, ok := p.cfg.Journal.ClaimsThrough()
+	if !ok {
+		return nil
+	}
+	// Claims are journaled once they are in the store: one that ends before its
+	// journal has forgotten the rest.
+	last, err := p.cfg.Store.LastClaims(ctx)
+	if err != nil || last == through {
+		return err
+	}
+	if last < through {
+		return p.appendForgotten(ctx, last)
+	}
+	var missing []*JournaledClaims
+	err = p.cfg.Store.AllClaims(ctx, func(tid jwt.TokenID, e *ClaimEntry, at Revision) error {
+		if at > through {
+			missing = append(missing, &JournaledClaims{Token: tid, At: at, Entry: e})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return p.cfg.Journal.AppendClaims(missing...)
+}
+
+// appendForgotten appends to the store what the journal has beyond its last
+// entry.
+func (p *Provisioner) appendForgotten(ctx context.Context, last Revision) error {
+	forgotten, err := p.cfg.Journal.ClaimsAfter(last)
+	if err != nil {
+		return err
+	}
+	p.cfg.Log.WarnContext(ctx, "store has forgotten claims that the journal has, they are appended again", "revision", uint64(last), "entries", len(forgotten))
+	for _, c := range forgotten {
+		tail := Revision(0)
+		if err := p.cfg.Store.Claims(ctx, c.Token, 0, func(_ *ClaimEntry, at Revision) error { tail = at; return nil }); err != nil {
+			return err
+		}
+		if _, err := p.cfg.Store.AppendClaims(ctx, c.Token, c.Entry, tail); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// journalTakeover writes down that the attempt takes the name from other keys,
+// before it does: a store that is restored from a backup would give the name
+// back to them. Writing it twice, or in vain, keeps the name from everybody after
+// a restore until an operator looks at it.
+func (p *Provisioner) journalTakeover(a *attempt) error {
+	if p.cfg.Journal == nil || a.reason != ReasonGrant && a.reason != ReasonOneTimeToken {
+		return nil
+	}
+	err := p.cfg.Journal.AppendTakeover(&Takeover{Identity: a.identity, Key: a.csr.KeyHash, Reason: a.reason, At: p.now()})
+	if err != nil {
+		return refuse(string(a.identity), wire.CodeStoreUnavailable, fmt.Errorf("journal: %w", err))
+	}
+	return nil
+}

@@ -1,0 +1,71 @@
+package journal
+
+import (
+	"slices"
+
+	"muster/provisioner"
+)
+
+// Begin says of which installation the journal is, and from where on it will
+// have the claims. After it, [Journal.AppendClaims] takes those after f.Claims.
+func (j *Journal) Begin(f From) error { return j.append([]*Line{{From: &f}}) }
+
+// Mark says that a backup is begun. What is read from the store after it returns
+// is in the backup, and what is written after that in the journal.
+func (j *Journal) Mark(b Backup) error { return j.append([]*Line{{Backup: &b}}) }
+
+// AppendSigner implements [provisioner.Journal].
+func (j *Journal) AppendSigner(e *provisioner.SignerEntry) error {
+	return j.append([]*Line{{Signer: e}})
+}
+
+// AppendTakeover implements [provisioner.Journal].
+func (j *Journal) AppendTakeover(t *provisioner.Takeover) error {
+	return j.append([]*Line{{Takeover: t}})
+}
+
+// AppendClaims implements [provisioner.Journal]. Before Begin there is nothing
+// that it could go on from, and it writes nothing.
+func (j *Journal) AppendClaims(claims ...*provisioner.JournaledClaims) error {
+	var lines []*Line
+	j.known.Lock()
+	for _, c := range claims {
+		if j.at.installation != "" && !j.at.has(c.At) {
+			lines = append(lines, &Line{Claims: c})
+		}
+	}
+	j.known.Unlock()
+	return j.append(lines)
+}
+
+// Installation returns of which installation the journal is, empty if it does
+// not say, as one of an earlier version.
+func (j *Journal) Installation() string {
+	j.known.Lock()
+	defer j.known.Unlock()
+	return j.at.installation
+}
+
+// ClaimsThrough implements [provisioner.Journal].
+func (j *Journal) ClaimsThrough() (through provisioner.Revision, ok bool) {
+	j.known.Lock()
+	defer j.known.Unlock()
+	return j.at.through, j.at.installation != ""
+}
+
+// ClaimsAfter implements [provisioner.Journal]. It reads the file, and keeps in
+// memory what it returns.
+func (j *Journal) ClaimsAfter(after provisioner.Revision) ([]*provisioner.JournaledClaims, error) {
+	var claims []*provisioner.JournaledClaims
+	err := j.Each(func(l *Line) error {
+		switch {
+		case l.From != nil:
+			claims = nil // what came before is of another count
+		case l.Claims != nil && l.Claims.At > after:
+			claims = append(claims, l.Claims)
+		}
+		return nil
+	})
+	slices.SortFunc(claims, func(a, b *provisioner.JournaledClaims) int { return int(a.At) - int(b.At) })
+	return slices.CompactFunc(claims, func(a, b *provisioner.JournaledClaims) bool { return a.At == b.At }), err
+}

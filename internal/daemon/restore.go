@@ -44,6 +44,8 @@ type Restore struct {
 
 	Log *slog.Logger     // optional; discards by default
 	Now func() time.Time // optional; defaults to [time.Now]
+
+	reached func(string) // told of each step that is done, for tests; nil tells nobody
 }
 
 // Restored says what a restore has done.
@@ -84,6 +86,9 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	if r.Step == nil {
 		r.Step = func(string, int) {}
 	}
+	if r.reached == nil {
+		r.reached = func(string) {}
+	}
 	if r.Each == nil {
 		r.Each = func() {}
 	}
@@ -103,6 +108,7 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	if err := checkEmpty(final); err != nil {
 		return nil, err
 	}
+	r.reached("locked")
 	// The whole file first: nothing is begun with one that is damaged.
 	r.Step("checking", -1)
 	info, err := CheckBackupFile(r.File, r.Each)
@@ -118,6 +124,7 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 		return nil, err
 	}
 	defer since.close()
+	r.reached("journal read")
 	if since.lost != nil {
 		if err := r.accepts(info, since.lost); err != nil {
 			return nil, err
@@ -129,15 +136,22 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 		return nil, err
 	}
 	defer func() { _ = os.RemoveAll(staging) }() // the next one would, too
+	r.reached("cleared")
 	if err := r.fill(ctx, cfg, staging, since, out); err != nil {
 		return nil, err
 	}
+	r.reached("filled")
 	// Before the store has its place: if this is the last step, the journals say
 	// that something was lost, and the next try has to be told so again.
 	if err := since.end(r.Now()); err != nil {
 		return nil, err
 	}
-	return out, place(cfg.DataDir, staging, final)
+	r.reached("journal told")
+	if err := r.place(cfg.DataDir, staging, final); err != nil {
+		return nil, err
+	}
+	r.reached("placed")
+	return out, nil
 }
 
 // checkEmpty returns [store.ErrNotEmpty] if a broker has ever kept a stream in
@@ -200,7 +214,9 @@ func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since
 	if err := b.Start(ctx); err != nil {
 		return err
 	}
+	r.reached("broker started")
 	err = r.copy(ctx, b, dir, since, out)
+	r.reached("copied")
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err = errors.Join(err, b.Stop(stop)); err != nil {
@@ -238,6 +254,7 @@ func (r *Restore) copy(ctx context.Context, b *broker.Broker, dir string, since 
 	for _, t := range since.takeovers {
 		into.Watch(t.Identity)
 	}
+	r.reached("streams made")
 	r.Step("restoring", int(out.Messages()))
 	again, err := readBackup(f, func(m *backup.Message) error {
 		r.Each()
@@ -259,15 +276,17 @@ func (r *Restore) copy(ctx context.Context, b *broker.Broker, dir string, since 
 }
 
 // place gives a finished store its place.
-func place(base, staging, final string) error {
+func (r *Restore) place(base, staging, final string) error {
 	to := filepath.Join(final, jetStreamDir)
 	// An empty directory gives way to a rename only if it holds none itself.
 	if err := os.RemoveAll(to); err != nil {
 		return err
 	}
+	r.reached("place cleared")
 	if err := os.Rename(filepath.Join(staging, jetStreamDir), to); err != nil {
 		return err
 	}
+	r.reached("renamed")
 	if err := giveAllTo(final, base); err != nil {
 		return err
 	}

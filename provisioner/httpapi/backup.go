@@ -36,7 +36,12 @@ func (s *Server) backupRoute() {
 		}
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set(headerMessages, strconv.FormatUint(messages, 10))
-		if err := write(&unhurried{w, http.NewResponseController(w)}); err != nil {
+		control := http.NewResponseController(w)
+		err = control.Flush()
+		if err == nil {
+			err = write(&unhurried{w, control})
+		}
+		if err != nil {
 			s.cfg.Log.ErrorContext(r.Context(), "backup not made", "by", by(r.Context()), "err", err)
 			panic(http.ErrAbortHandler) // all that can still be said: it is not whole
 		}

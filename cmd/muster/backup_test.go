@@ -1,0 +1,84 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestBackupAndRestore backs a provisioner up with processes, loses its store
+// and restores it, with its journal and without.
+func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	port := freePort(t)
+	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	config := []string{"--config", "prov/provisioner.yaml"}
+	run := func(status int, says string, args ...string) {
+		t.Helper()
+		cmd := command(t, append(args, config...)...)
+		cmd.Dir = dir
+		out, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != status || !regexp.MustCompile(says).Match(out) {
+			t.Errorf("muster %s: exit %d: %s, want %d and %s", strings.Join(args, " "), cmd.ProcessState.ExitCode(), out, status, says)
+		}
+	}
+	run(1, "no provisioner answers", "backup", "none")
+	provisioner := start(t, dir, append([]string{"provisioner", "run"}, config...)...)
+	provisioner.waitFor("provisioner is serving")
+	muster(t, dir, "jwt", "two.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port,
+		"--default", "--ca", "prov/ca/root.pem", "--seal", "prov/seal.pub", "--uses", "2")
+	agent := start(t, dir, "server", "run", "--token", "two.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	provisioner.waitFor("node provisioned")
+
+	run(0, `^store\.backup is whole: 2 nodes, 1 claims, [0-9]+ entries, 0 revocations, of 20\S+Z to 20\S+Z\n$`, "backup", "store.backup")
+	info, err := os.Stat(filepath.Join(dir, "store.backup"))
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v: want mode 0600", info, err)
+	}
+	run(1, `^muster: store\.backup: file already exists; a backup is never put in place of another file`, "backup", "store.backup")
+	run(0, "^store.backup is whole: 2 nodes", "backup", "--check", "store.backup")
+	var said struct {
+		ID      string
+		Streams []struct{ Name string }
+	}
+	if err := json.Unmarshal([]byte(muster(t, dir, append([]string{"backup", "--check", "--json", "store.backup"}, config...)...)), &said); err != nil || said.ID == "" || len(said.Streams) != 4 {
+		t.Errorf("as JSON: %+v, %v", said, err)
+	}
+	whole, err := os.ReadFile(filepath.Join(dir, "store.backup"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "cut.backup"), string(whole[:len(whole)-7]))
+	run(1, `^muster: cut\.backup: not a whole backup: `, "backup", "--check", "cut.backup")
+	run(1, "in use by another broker", "restore", "store.backup")
+	agent.stop()
+	provisioner.stop()
+	run(1, "store is not empty", "restore", "store.backup")
+	run(2, `no time like`, "restore", "store.backup", "--accept-lost-since", "yesterday")
+
+	lose := func(name string) {
+		t.Helper()
+		if err := os.Rename(filepath.Join(dir, "prov/data", name), filepath.Join(t.TempDir(), name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lose("broker")
+	run(1, "not a whole backup", "restore", "cut.backup")
+	run(0, `^\d+ messages of store\.backup restored; from the journal: 0 revocations, 0 of signers, 0 of claims, 0 names given to other keys\nmuster: start the provisioner\n$`, "restore", "store.backup")
+	lose("broker")
+	lose("revocations.journal")
+	run(1, `(?s)^muster: the journal may not have all that came after the backup.*\nmuster: bring the journal back; or, with --accept-lost-since 20\S+Z,`, "restore", "store.backup")
+	run(0, `limited tokens signed until now are frozen`, "restore", "store.backup", "--accept-lost-since", "2020-01-01T00:00:00Z")
+	provisioner = start(t, dir, append([]string{"provisioner", "run"}, config...)...)
+	provisioner.waitFor("provisioner is serving")
+	agent = start(t, dir, "server", "run", "--token", "two.jwt", "--ssl-dir", "web2", "--config", "web2/server.conf", "--identity", "web2.example.net")
+	provisioner.waitFor("code=token_frozen")
+	run(0, "is good again", "token", "thaw", "two.jwt", "--why", "counted them")
+	provisioner.waitFor("node provisioned")
+	agent.stop()
+	provisioner.stop()
+}

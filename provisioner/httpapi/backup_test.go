@@ -1,0 +1,88 @@
+package httpapi_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"muster/internal/testbed"
+	"muster/provisioner/httpapi"
+)
+
+// TestABackupIsCutOff lets a backup fail before and after its beginning: the
+// client is told why, or finds that it has no end.
+func TestABackupIsCutOff(t *testing.T) {
+	t.Parallel()
+	failed := errors.New("the store is away")
+	for name, tt := range map[string]struct {
+		begin, write error
+		body, says   string
+	}{
+		"before": {begin: failed, says: "the store is away"},
+		"after":  {write: failed, body: "half", says: "EOF"},
+		"never":  {body: "half"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			client := serveBackups(t, func(_ context.Context, by string) (uint64, func(io.Writer) error, error) {
+				if by == "" {
+					t.Error("asked by nobody")
+				}
+				return 7, func(w io.Writer) error {
+					if _, err := io.WriteString(w, tt.body); err != nil {
+						return err
+					}
+					return tt.write
+				}, tt.begin
+			})
+			body, messages, err := client.Backup(t.Context())
+			if tt.begin != nil {
+				if err == nil || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("%v, want %q", err, tt.says)
+				}
+				return
+			}
+			if err != nil || messages != 7 {
+				t.Fatalf("%d messages, %v", messages, err)
+			}
+			defer func() { _ = body.Close() }()
+			got, err := io.ReadAll(body)
+			if tt.write == nil {
+				if err != nil || string(got) != tt.body {
+					t.Errorf("%q, %v", got, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("a backup that was cut off: %q, %v", got, err)
+			}
+		})
+	}
+}
+
+// serveBackups serves these backups until the test ends.
+func serveBackups(t *testing.T, backup func(context.Context, string) (uint64, func(io.Writer) error, error)) *httpapi.Client {
+	t.Helper()
+	f := testbed.New(t, testbed.Options{})
+	socket := filepath.Join(t.TempDir(), "control")
+	s, err := httpapi.New(httpapi.Config{Socket: socket, Provisioner: f.Daemon().Operator(), Backup: backup})
+	if err == nil {
+		err = s.Open()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return httpapi.NewClient(socket)
+}

@@ -46,13 +46,19 @@ type site struct {
 // start starts a broker on a directory. stop ends it before the test does.
 func start(t testing.TB, dir string) (s *site, stop func()) {
 	t.Helper()
+	return startFor(t, dir, false)
+}
+
+// startFor is start for benchmarks, too; unsynced as a restore has it.
+func startFor(t testing.TB, dir string, unsynced bool) (s *site, stop func()) {
+	t.Helper()
 	limit := time.Minute
 	if _, ok := t.(*testing.B); ok {
 		limit = time.Hour // a large store takes its time to fill
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	b, err := broker.New(broker.Config{
-		Listen: "127.0.0.1:0", StoreDir: dir, Certificate: certificate(t), ClientCAs: x509.NewCertPool(),
+		Listen: "127.0.0.1:0", StoreDir: dir, Unsynced: unsynced, Certificate: certificate(t), ClientCAs: x509.NewCertPool(),
 		Gate: broker.GateConfig{
 			TrustDomain: "fleet.test",
 			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },

@@ -1,0 +1,311 @@
+package store_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/backup"
+	"muster/provisioner/store"
+)
+
+// exported is a backup in memory.
+type exported struct {
+	streams  []string
+	messages []backup.Message
+	before   func(backup.Message) // called before a message is taken; nil for nothing
+}
+
+func (e *exported) Stream(name string) error { e.streams = append(e.streams, name); return nil }
+
+func (e *exported) Message(sequence uint64, subject string, data []byte) error {
+	m := backup.Message{Stream: e.streams[len(e.streams)-1], Sequence: sequence, Subject: subject, Data: slices.Clone(data)}
+	if e.before != nil {
+		e.before(m)
+	}
+	e.messages = append(e.messages, m)
+	return nil
+}
+
+// texts returns what is on a subject, in order.
+func (e *exported) texts(subject string) (texts []string) {
+	for _, m := range e.messages {
+		if m.Subject == subject {
+			texts = append(texts, string(m.Data))
+		}
+	}
+	return texts
+}
+
+func export(t testing.TB, s *site, st *store.Store) *exported {
+	t.Helper()
+	e := &exported{}
+	if err := st.Export(s.ctx, e); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// begin begins a restore.
+func begin(t testing.TB, s *site) *store.Import {
+	t.Helper()
+	into, err := store.NewImport(s.ctx, store.Config{Conn: s.conn}, "b1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return into
+}
+
+func write(t testing.TB, s *site, into *store.Import, messages []backup.Message) {
+	t.Helper()
+	for _, m := range messages {
+		if err := into.Message(s.ctx, m.Stream, m.Sequence, m.Subject, m.Data); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// filled is a store with something in every stream that is kept.
+func filled(t *testing.T) (*store.Store, *site) {
+	t.Helper()
+	st, s := newStore(t)
+	r := record(web1, "a1")
+	after := put(t, s, st, r, 0)
+	r.Attempt = "a2"
+	put(t, s, st, r, after)
+	put(t, s, st, record(web2, "a3"), 0)
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	_, err1 := st.AppendClaims(s.ctx, "00112233445566778899aabbccddeeff", claims("a1"), 0)
+	_, err2 := st.AppendRevocation(s.ctx, revocation("r1", nil))
+	_, err3 := st.AppendRevocation(s.ctx, revocation("r2", ofToken))
+	_, err4 := st.PutClockMark(s.ctx, &provisioner.ClockMark{Time: at}, 0)
+	_, err5 := st.PutSigner(s.ctx, signerEntry(t, "web"))
+	err6 := st.PutGrant(s.ctx, &provisioner.Grant{ID: "g", Identity: web1, At: at, ExpiresAt: at.Add(time.Hour)})
+	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
+		t.Fatal(err)
+	}
+	return st, s
+}
+
+func TestAnImportIsWhatWasExported(t *testing.T) {
+	t.Parallel()
+	st, s := filled(t)
+	out := export(t, s, st)
+	if diff := cmp.Diff(store.KeptStreams(), out.streams); diff != "" {
+		t.Errorf("streams in their order:\n%s", diff)
+	}
+	into, stop := start(t, t.TempDir())
+	defer stop()
+	i := begin(t, into)
+	write(t, into, i, out.messages)
+	seen := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
+	if err := i.Finish(into.ctx, seen); err != nil {
+		t.Fatal(err)
+	}
+	restored := into.open(t, ours)
+	if restored.Installation().ID != st.Installation().ID {
+		t.Errorf("installation %+v, want %+v", restored.Installation(), st.Installation())
+	}
+	again := export(t, into, restored)
+	for _, m := range out.messages {
+		switch {
+		case strings.HasPrefix(m.Subject, "muster.entry.grant."):
+			if got := again.texts(m.Subject); got != nil {
+				t.Errorf("a grant was restored: %s", got)
+			}
+		case m.Subject == "muster.entry.clock":
+		default:
+			if diff := cmp.Diff(out.texts(m.Subject), again.texts(m.Subject)); diff != "" {
+				t.Errorf("%s (-exported +restored):\n%s", m.Subject, diff)
+			}
+		}
+	}
+	if mark, _, err := restored.ClockMark(into.ctx); err != nil || !mark.Time.Equal(seen) {
+		t.Errorf("clock %+v, %v, want %v", mark, err, seen)
+	}
+	if _, err := store.NewImport(into.ctx, store.Config{Conn: into.conn}, "b2"); !errors.Is(err, store.ErrNotEmpty) {
+		t.Errorf("over a store: %v, want ErrNotEmpty", err)
+	}
+}
+
+// TestAnImportThatWasCutShort is not taken for a store, and is begun anew.
+func TestAnImportThatWasCutShort(t *testing.T) {
+	t.Parallel()
+	st, s := filled(t)
+	out := export(t, s, st)
+	into, stop := start(t, t.TempDir())
+	defer stop()
+	for n := range out.messages {
+		write(t, into, begin(t, into), out.messages[:n])
+		if _, err := store.Open(into.ctx, store.Config{Conn: into.conn, CAFingerprint: ours}); !errors.Is(err, store.ErrHalfRestored) {
+			t.Fatalf("opened after %d of %d messages: %v, want ErrHalfRestored", n, len(out.messages), err)
+		}
+	}
+	i := begin(t, into)
+	write(t, into, i, out.messages)
+	if err := i.Finish(into.ctx, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	if r, _, err := into.open(t, ours).Record(into.ctx, web1); err != nil || r.Attempt != "a2" {
+		t.Errorf("record %+v, %v", r, err)
+	}
+}
+
+// TestRevocationsKeepTheirPlaces restores a log in which places are empty.
+func TestRevocationsKeepTheirPlaces(t *testing.T) {
+	t.Parallel()
+	st, s := filled(t)
+	messages := export(t, s, st).messages
+	for i := range messages {
+		if messages[i].Stream == "MUSTER_REVOCATIONS" {
+			messages[i].Sequence = 3 * messages[i].Sequence // 3 and 6
+		}
+	}
+	into, stop := start(t, t.TempDir())
+	defer stop()
+	i := begin(t, into)
+	write(t, into, i, messages)
+	if err := errors.Join(i.AppendRevocation(into.ctx, revocation("r2", ofToken)), i.AppendRevocation(into.ctx, revocation("r3", nil)), i.Finish(into.ctx, time.Time{})); err != nil {
+		t.Fatal(err)
+	}
+	restored := into.open(t, ours)
+	want := map[string]provisioner.Sequence{"r1": 3, "r2": 6, "r3": 7}
+	newest := map[string]provisioner.Sequence{}
+	for at := provisioner.Sequence(0); ; {
+		e, next, err := restored.NextRevocation(into.ctx, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e == nil {
+			break
+		}
+		at, newest[e.ID] = next, max(newest[e.ID], next)
+	}
+	// An entry may be there before its place, but not after that.
+	newest["r1"], newest["r2"] = min(newest["r1"], 3), max(newest["r2"], 6)
+	if diff := cmp.Diff(want, newest); diff != "" {
+		t.Errorf("places (-want +got):\n%s", diff)
+	}
+}
+
+// TestAnExportMissesNobody writes to one record so often while it is exported
+// that all the revisions that were there at the beginning are gone: the newest
+// comes all the same.
+func TestAnExportMissesNobody(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	after := put(t, s, st, record(web2, "first"), 0)
+	for i := range 2000 { // more than a consumer sends ahead
+		put(t, s, st, record(wire.Identity(fmt.Sprintf("n%d.example.net", i)), "a"), 0)
+	}
+	out := &exported{}
+	written := false
+	out.before = func(m backup.Message) {
+		if written {
+			return
+		}
+		written = true
+		for i := range 3 * store.History {
+			after = put(t, s, st, record(web2, "a"+strconv.Itoa(i)), after)
+		}
+	}
+	if err := st.Export(s.ctx, out); err != nil {
+		t.Fatal(err)
+	}
+	all := out.texts("muster.node." + web2.SubjectToken())
+	var r provisioner.Record
+	if len(all) == 0 || json.Unmarshal([]byte(all[len(all)-1]), &r) != nil || r.Attempt != "a"+strconv.Itoa(3*store.History-1) {
+		t.Errorf("%d revisions, the last by %q", len(all), r.Attempt)
+	}
+}
+
+func TestMessagesThatNoStoreHasAreRefused(t *testing.T) {
+	t.Parallel()
+	good, err := json.Marshal(record(web1, "a1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, m := range map[string]backup.Message{
+		"another stream":      {Stream: "MUSTER_EVENTS", Subject: "muster.event.x", Data: []byte("{}")},
+		"a record of another": {Stream: "MUSTER_NODES", Subject: "muster.node.web2", Data: good},
+		"no record":           {Stream: "MUSTER_NODES", Subject: "muster.node.web1_example_net", Data: []byte("{}")},
+		"claims":              {Stream: "MUSTER_CLAIMS", Subject: "muster.claims.x", Data: []byte("{}")},
+		"a revocation":        {Stream: "MUSTER_REVOCATIONS", Subject: "muster.revocation.token.x", Data: []byte("{}")},
+		"an entry elsewhere":  {Stream: "MUSTER_ENTRIES", Subject: "muster.node.web1_example_net", Data: []byte("{}")},
+		"no entry":            {Stream: "MUSTER_ENTRIES", Subject: "muster.entry.x", Data: []byte("{")},
+	} {
+		if err := store.CheckKept(m.Stream, 1, m.Subject, m.Data); err == nil {
+			t.Errorf("%s is accepted", name)
+		}
+	}
+	if err := store.CheckKept("MUSTER_NODES", 1, "muster.node.web1_example_net", good); err != nil {
+		t.Error(err)
+	}
+}
+
+// BenchmarkBackup exports records into a file, with what a restore of it costs:
+// MUSTER_BENCH_RECORDS of them, 10,000 if that is not set.
+func BenchmarkBackup(b *testing.B) {
+	records, _ := strconv.Atoi(os.Getenv("MUSTER_BENCH_RECORDS"))
+	if records == 0 {
+		records = 10_000
+	}
+	ctx := context.Background()
+	s, stop := startFor(b, b.TempDir(), true)
+	defer stop()
+	s.ctx = ctx
+	i := begin(b, s)
+	began := time.Now()
+	installation, _ := json.Marshal(store.Installation{ID: "i", CAFingerprint: ours, CreatedAt: time.Now()})
+	for n := range records {
+		id := wire.Identity(fmt.Sprintf("n%d.example.net", n))
+		r := record(id, wire.NewID())
+		r.Next.DER = make([]byte, 600) // a certificate's, which does not compress
+		_, _ = rand.Read(r.Next.DER)   // never fails
+		data, _ := json.Marshal(r)
+		if err := i.Message(ctx, "MUSTER_NODES", uint64(n+1), "muster.node."+id.SubjectToken(), data); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := errors.Join(i.Message(ctx, "MUSTER_ENTRIES", 1, "muster.entry.installation", installation), i.Finish(ctx, time.Now())); err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(time.Since(began).Microseconds())/float64(records), "restore-µs/record")
+	st, err := store.Open(ctx, store.Config{Conn: s.conn, CAFingerprint: ours})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		began := time.Now()
+		var size counter
+		w, err := backup.NewWriter(&size, backup.Header{ID: "b", Installation: "i", CAFingerprint: ours, StartedAt: time.Now()})
+		if err == nil {
+			err = st.Export(ctx, w)
+		}
+		if err == nil {
+			_, err = w.Close(time.Now())
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(time.Since(began).Microseconds())/float64(records), "backup-µs/record")
+		b.ReportMetric(float64(size)/float64(records), "bytes/record")
+	}
+}
+
+// counter counts what is written.
+type counter int64
+
+func (c *counter) Write(p []byte) (int, error) { *c += counter(len(p)); return len(p), nil }

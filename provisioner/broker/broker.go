@@ -51,6 +51,8 @@ type Broker struct {
 	cfg      Config
 	host     string
 	port     int // -1 takes any; the one that was taken, once started: touched by Start and Restart only
+	webHost  string
+	webPort  int // like port, of WebSocket; 0 is none
 	gate     *Gate
 	password wire.Secret // of in-process connections
 	log      *natsLog
@@ -87,6 +89,13 @@ func New(cfg Config) (*Broker, error) {
 	}
 	host, port, err := splitListen(cfg.Listen)
 	bad(err)
+	var webHost string
+	var webPort int
+	if cfg.WebSocket.Listen != "" {
+		if webHost, webPort, err = splitListen(cfg.WebSocket.Listen); err != nil {
+			bad(fmt.Errorf("WebSocket: %w", err))
+		}
+	}
 	if cfg.StoreDir == "" {
 		bad(errors.New("no store directory"))
 	}
@@ -123,7 +132,7 @@ func New(cfg Config) (*Broker, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	b := &Broker{
-		cfg: cfg, host: host, port: port, gate: gate,
+		cfg: cfg, host: host, port: port, webHost: webHost, webPort: webPort, gate: gate,
 		password: cfg.Gate.ServicePassword,
 		log:      newNATSLog(cfg.Log, cfg.WriteFailed),
 		stopped:  make(chan struct{}),
@@ -163,12 +172,20 @@ func (b *Broker) URL() string {
 	}
 	host := addr.IP.String()
 	if addr.IP.IsUnspecified() {
-		host = "127.0.0.1"
-		if b.host == "::" {
-			host = "::1"
-		}
+		host = b.host
 	}
-	return "nats://" + net.JoinHostPort(host, strconv.Itoa(addr.Port))
+	return "nats://" + reachable(host, strconv.Itoa(addr.Port))
+}
+
+// reachable returns the address of a listener as this machine reaches it.
+func reachable(host, port string) string {
+	switch host {
+	case "", "0.0.0.0":
+		host = "127.0.0.1"
+	case "::":
+		host = "::1"
+	}
+	return net.JoinHostPort(host, port)
 }
 
 // Connect returns a connection from inside the process into [AccountMuster],

@@ -31,7 +31,7 @@ type authentication struct {
 func (a *authentication) Check(c server.ClientAuthentication) bool {
 	ctx, cancel := context.WithTimeout(a.life, admitTimeout)
 	defer cancel()
-	p, err := present(c)
+	p, err := a.present(c)
 	if err == nil {
 		err = a.admit(ctx, c, p)
 	}
@@ -118,7 +118,7 @@ func allow(list []string) *server.SubjectPermission {
 }
 
 // present returns what c presents.
-func present(c server.ClientAuthentication) (Presented, error) {
+func (a *authentication) present(c server.ClientAuthentication) (Presented, error) {
 	o := c.GetOpts()
 	p := Presented{
 		Name: o.Name, Token: wire.Secret(o.Token), Username: o.Username, Password: wire.Secret(o.Password),
@@ -132,10 +132,15 @@ func present(c server.ClientAuthentication) (Presented, error) {
 		return p, &Denied{wire.CodeDenied, errors.New("not a client connection")}
 	}
 	if state := c.GetTLSConnectionState(); state != nil && len(state.PeerCertificates) > 0 {
-		if len(state.VerifiedChains) == 0 {
-			return p, &Denied{wire.CodeDenied, ErrCertificate}
+		if len(state.VerifiedChains) > 0 {
+			p.Certificates = state.VerifiedChains[0]
+			return p, nil
 		}
-		p.Certificates = state.VerifiedChains[0]
+		chain, err := a.b.verified(state.PeerCertificates) // of WebSocket
+		if err != nil {
+			return p, &Denied{wire.CodeDenied, err}
+		}
+		p.Certificates = chain
 	}
 	return p, nil
 }

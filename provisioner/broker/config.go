@@ -35,6 +35,9 @@ type Config struct {
 	// takes any free one. Required.
 	Listen string
 
+	// WebSocket is one more port, for nodes behind a proxy. Optional.
+	WebSocket WebSocketConfig
+
 	// StoreDir is JetStream's directory. It is made if it is missing, with
 	// mode 0700. Required.
 	StoreDir string

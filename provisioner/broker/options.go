@@ -88,6 +88,8 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts.CustomClientAuthentication = auth
 	opts.AlwaysEnableNonce = true
 
+	b.webSocketOptions(&opts.Websocket)
+
 	opts.MaxConn = b.cfg.MaxConnections
 	opts.MaxControlLine = maxControlLine
 	opts.MaxPayload = maxPayload

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"strconv"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -98,6 +100,9 @@ func (b *Broker) launch(ctx context.Context) (*server.Server, context.CancelFunc
 	}
 	if addr, ok := s.Addr().(*net.TCPAddr); ok {
 		b.port = addr.Port // a port that was any is this one from now on
+	}
+	if u, err := url.Parse(s.WebsocketURL()); err == nil && b.cfg.WebSocket.Listen != "" {
+		b.webPort, _ = strconv.Atoi(u.Port()) // likewise
 	}
 	return s, cancel, nil, nil
 }

@@ -1,0 +1,77 @@
+package broker
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/url"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// WebSocketConfig is about nodes that reach the broker as browsers reach a web
+// server, by WebSocket (RFC 6455), since a proxy or a firewall lets nothing else
+// through.
+type WebSocketConfig struct {
+	// Listen is the address of one more port, "0.0.0.0:443". Port 0 or -1 takes
+	// any free one. Empty is none.
+	Listen string
+
+	// Plain takes connections without TLS on it, for behind a proxy that ends
+	// TLS. The broker sees no certificate of a node's then, and so nobody comes
+	// into [AccountFleet] that way; and all connections come from the proxy's
+	// address, whatever the proxy says in X-Forwarded-For: anybody could.
+	Plain bool
+}
+
+// webSocketOptions sets the options for WebSocket.
+func (b *Broker) webSocketOptions(opts *server.WebsocketOpts) {
+	if b.cfg.WebSocket.Listen == "" {
+		return
+	}
+	opts.Host, opts.Port = b.webHost, b.webPort
+	opts.HandshakeTimeout = b.cfg.Handshake
+	opts.AuthTimeout = b.cfg.Handshake.Seconds()
+	opts.SameOrigin = true // no web page of others' has a browser connect here
+	if opts.NoTLS = b.cfg.WebSocket.Plain; opts.NoTLS {
+		return
+	}
+	opts.TLSConfig = b.tlsConfig(nil)
+	// Not verified here: this configuration is the only one that the server
+	// ever asks for, and the authorities change while it runs. See verified.
+	opts.TLSConfig.ClientAuth = tls.RequestClientCert
+}
+
+// verified returns the chain of a client certificate that TLS has not verified,
+// leaf first, by the authorities of now. TLS has seen to it that the client holds
+// the key. It is what [tls.VerifyClientCertIfGiven] does.
+func (b *Broker) verified(certificates []*x509.Certificate) ([]*x509.Certificate, error) {
+	between := x509.NewCertPool()
+	for _, c := range certificates[1:] {
+		between.AddCert(c)
+	}
+	chains, err := certificates[0].Verify(x509.VerifyOptions{
+		Roots: b.tls.Load().ClientCAs, Intermediates: between, CurrentTime: b.cfg.Gate.Now(),
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCertificate, err)
+	}
+	return chains[0], nil
+}
+
+// WebSocketURL returns where nodes connect by WebSocket, wss://host:port or
+// ws://host:port; where that is every address of the machine, with the loopback
+// address as host. It is empty unless the broker is running and takes them.
+func (b *Broker) WebSocketURL() string {
+	s, err := b.running()
+	if err != nil || b.cfg.WebSocket.Listen == "" {
+		return ""
+	}
+	u, err := url.Parse(s.WebsocketURL())
+	if err != nil {
+		return ""
+	}
+	u.Host = reachable(u.Hostname(), u.Port())
+	return u.String()
+}

@@ -1,0 +1,150 @@
+package broker_test
+
+import (
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+	"muster/provisioner/broker"
+)
+
+// byWebSocket makes a site take WebSocket connections, too.
+func byWebSocket(plain bool) func(*broker.Config) {
+	return func(cfg *broker.Config) { cfg.WebSocket = broker.WebSocketConfig{Listen: "127.0.0.1:0", Plain: plain} }
+}
+
+// web connects by WebSocket under a new name.
+func (s *site) web(opts ...nats.Option) (*nats.Conn, error) {
+	name := wire.NewID()
+	return nats.Connect(s.WebSocketURL(), append([]nats.Option{nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect()}, opts...)...)
+}
+
+// A machine with a token enrolls by WebSocket as it does without, and whatever
+// it puts into its headers, its address is the one that it comes from.
+func TestTokenByWebSocket(t *testing.T) {
+	t.Parallel()
+	for name, plain := range map[string]bool{"wss": false, "ws": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, byWebSocket(plain))
+			if got := s.WebSocketURL(); !strings.HasPrefix(got, name+"://127.0.0.1:") {
+				t.Fatalf("WebSocketURL = %q", got)
+			}
+			origins := respond(t, s.muster(t), wire.SubjectEnroll, []byte("welcome"))
+			opts := []nats.Option{nats.Token(goodToken), nats.WebSocketConnectionHeaders(http.Header{"X-Forwarded-For": {"192.0.2.66"}})}
+			if !plain {
+				opts = append(opts, nats.Secure(s.tlsConfig()))
+			}
+			nc, err := s.web(opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			reply, err := nc.Request(wire.SubjectEnroll, []byte("{}"), patience)
+			if err != nil || string(reply.Data) != "welcome" {
+				t.Fatalf("reply = %v, %v", reply, err)
+			}
+			if o := receive(t, "request", origins); o.Account != broker.AccountProvisioning || o.Host != "127.0.0.1" {
+				t.Errorf("request comes from %+v", o)
+			}
+			if nc, err := s.web(append(opts, nats.Token("another"))...); err == nil {
+				nc.Close()
+				t.Error("a stranger's token was taken")
+			}
+		})
+	}
+}
+
+// A node of the fleet shows its certificate over WebSocket. It is held to the
+// authorities of the moment and can be dropped.
+func TestFleetByWebSocket(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, byWebSocket(false))
+	const id = "web1.example.net"
+	cert := s.ca.issue(t, wire.RoleNode, id)
+	connect := func() (*nats.Conn, error) { return s.web(s.mutual(cert)) }
+	nc, err := connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	if _, err := nc.Subscribe(wire.CommandSubject(id), func(m *nats.Msg) { _ = m.Respond([]byte("here")) }); err != nil {
+		t.Fatal(err)
+	}
+	if err := nc.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	reply, err := s.muster(t).Request(wire.CommandSubject(id), nil, patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(reply.Data); got != "here" {
+		t.Errorf("answer = %q", got)
+	}
+
+	other := newAuthority(t)
+	foreign := other.issue(t, wire.RoleNode, id)
+	notClient := s.ca.issue(t, wire.RoleNode, id, func(c *x509.Certificate) { c.ExtKeyUsage = nil })
+	for what, bad := range map[string]nats.Option{"another authority's": s.mutual(foreign), "not a client's": s.mutual(notClient)} {
+		if nc, err := s.web(bad, nats.Token(goodToken)); err == nil {
+			nc.Close()
+			t.Errorf("a certificate that is %s was taken", what)
+		}
+	}
+	pool := s.ca.pool()
+	pool.AddCert(other.cert)
+	s.SetClientCAs(pool)
+	if nc, err := s.web(s.mutual(foreign)); err != nil {
+		t.Errorf("of an authority that has become ours: %v", err)
+	} else {
+		nc.Close()
+	}
+
+	closed := make(chan struct{})
+	nc.SetClosedHandler(func(*nats.Conn) { close(closed) })
+	s.revoke(cert, errors.New("revoked"))
+	if err := s.Disconnect(id); err != nil {
+		t.Fatal(err)
+	}
+	receive(t, "end of the connection", closed)
+	if nc, err := connect(); err == nil {
+		nc.Close()
+		t.Error("a revoked certificate was taken")
+	}
+}
+
+// The port stays through a restart, and no page of somebody else's has a browser
+// connect to it.
+func TestWebSocketPort(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, byWebSocket(true))
+	before := s.WebSocketURL()
+	if err := s.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if after := s.WebSocketURL(); after != before {
+		t.Errorf("after a restart it is %s, before %s", after, before)
+	}
+	u, err := url.Parse(before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for origin, ok := range map[string]bool{"http://" + u.Host: true, "https://evil.example": false} {
+		nc, err := s.web(nats.Token(goodToken), nats.WebSocketConnectionHeaders(http.Header{"Origin": {origin}}))
+		if err == nil {
+			nc.Close()
+		}
+		if (err == nil) != ok {
+			t.Errorf("from a page of %s: %v", origin, err)
+		}
+	}
+	if got := newSite(t).WebSocketURL(); got != "" {
+		t.Errorf("without WebSocket there is %q", got)
+	}
+}

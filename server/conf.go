@@ -46,6 +46,7 @@ type conf struct {
 	identity             wire.Identity
 	brokers              []string
 	srvDomain            string
+	proxy                string
 	factsFile            string
 	registrationFile     string
 	registrationInterval time.Duration // 0: never
@@ -60,6 +61,7 @@ var (
 	keyIdentity     = []string{"identity"}
 	keyBrokers      = []string{"brokers", "plugin.choria.middleware_hosts"}
 	keySRVDomain    = []string{"srv_domain", "plugin.choria.srv_domain"}
+	keyProxy        = []string{"proxy"}
 	keyFacts        = []string{"facts_file"}
 	keyRegistration = []string{"registration_file", "plugin.choria.registration.file_content.data"}
 	keyRegInterval  = []string{"registration_interval", "registerinterval"}
@@ -161,6 +163,13 @@ func parseConf(b []byte) (*conf, error) {
 		return nil
 	})
 	r.read(keySRVDomain, func(v string) error { c.srvDomain = v; return nil })
+	r.read(keyProxy, func(v string) (err error) {
+		c.proxy = v
+		if v != noProxy {
+			_, err = parseProxy(v)
+		}
+		return err
+	})
 	r.read(keyFacts, func(v string) error { c.factsFile = v; return nil })
 	r.read(keyRegistration, func(v string) error { c.registrationFile = v; return nil })
 	r.read(keyRegInterval, func(v string) (err error) { c.registrationInterval, err = parseInterval(v, true); return err })

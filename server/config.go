@@ -36,6 +36,12 @@ type Config struct {
 	// file that token or server.conf name. Optional.
 	FactsFile string
 
+	// Proxy is the HTTP proxy through which brokers are reached by WebSocket,
+	// http://host:port, perhaps with user:password@ in front of the host, or
+	// "none". Optional; defaults to `proxy` in server.conf, else to what
+	// HTTPS_PROXY, HTTP_PROXY and NO_PROXY say.
+	Proxy string
+
 	// Resolvers are the name servers to ask for SRV records, as address and
 	// port. Optional; defaults to those of /etc/resolv.conf.
 	Resolvers []string
@@ -95,6 +101,11 @@ func (cfg Config) complete() (Config, compiledIn, error) {
 	if cfg.Identity != "" {
 		if _, err := wire.ParseIdentity(cfg.Identity); err != nil {
 			errs = append(errs, fmt.Errorf("identity: %w", err))
+		}
+	}
+	if cfg.Proxy != "" && cfg.Proxy != noProxy {
+		if _, err := parseProxy(cfg.Proxy); err != nil {
+			errs = append(errs, err)
 		}
 	}
 	for _, d := range []struct {

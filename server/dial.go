@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
 	"sync"
 	"time"
 
@@ -32,14 +33,19 @@ type connection struct {
 	sealing *sealing // nil: in plain
 }
 
-// connect makes a connection to b. Its name is random, since the broker lets a
-// connection listen nowhere but in the inbox of its name.
-func (s *Server) connect(ctx context.Context, b discover.Broker, options ...nats.Option) (*connection, error) {
+// connect makes a connection to b, through a proxy if c or the environment names
+// one; c may be nil. Its name is random, since the broker lets a connection listen
+// nowhere but in the inbox of its name.
+func (s *Server) connect(ctx context.Context, c *conf, b discover.Broker, options ...nats.Option) (*connection, error) {
+	proxy, err := s.proxyFor(c, b)
+	if err != nil {
+		return nil, fmt.Errorf("broker %s: %w", b.URL, err)
+	}
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second) // nats.go's own comes first
 	defer cancel()
 	name := wire.NewID()
 	closed := make(chan struct{})
-	d := &dialer{ctx: ctx}
+	d := &dialer{ctx: ctx, proxy: proxy}
 	options = append([]nats.Option{
 		nats.Name(name),
 		nats.CustomInboxPrefix(wire.InboxPrefix(name)),
@@ -75,7 +81,8 @@ func (s *Server) connect(ctx context.Context, b discover.Broker, options ...nats
 // dialer dials for nats.go, which takes no context, and ends a handshake when
 // the context does.
 type dialer struct {
-	ctx context.Context
+	ctx   context.Context
+	proxy *url.URL // nil for none
 
 	mu   sync.Mutex // guards what follows
 	err  error
@@ -84,15 +91,36 @@ type dialer struct {
 
 // Dial implements [nats.CustomDialer].
 func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	conn, err := new(net.Dialer).DialContext(d.ctx, network, address)
+	conn, stop, err := d.dial(network, address)
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err != nil {
-		d.err = err
-		return nil, err
+	d.err, d.stop = err, stop
+	return conn, err
+}
+
+// dial dials address, and ends the connection with the context until stop is
+// called.
+func (d *dialer) dial(network, address string) (conn net.Conn, stop func() bool, err error) {
+	to := address
+	if d.proxy != nil {
+		to = d.proxy.Host
 	}
-	d.stop = context.AfterFunc(d.ctx, func() { _ = conn.Close() })
-	return conn, nil
+	if conn, err = new(net.Dialer).DialContext(d.ctx, network, to); err != nil {
+		if d.proxy != nil {
+			err = fmt.Errorf("proxy: %w", err)
+		}
+		return nil, nil, err
+	}
+	stop = context.AfterFunc(d.ctx, func() { _ = conn.Close() })
+	if d.proxy == nil {
+		return conn, stop, nil
+	}
+	if err := tunnel(d.ctx, conn, d.proxy, address); err != nil {
+		stop()
+		_ = conn.Close()
+		return nil, nil, err
+	}
+	return conn, stop, nil
 }
 
 func (d *dialer) failure() error {

@@ -260,14 +260,23 @@ func (d *doctor) checkTCP(ctx context.Context, b discover.Broker) bool {
 	const what = "tcp"
 	ctx, cancel := context.WithTimeout(ctx, doctorDial)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(b.Host, strconv.Itoa(b.Port)))
+	proxy, err := d.proxyFor(d.view.conf, b)
+	if err != nil {
+		d.fail(what, explain(err, peer{broker: b.URL}), "")
+		return false
+	}
+	address := net.JoinHostPort(b.Host, strconv.Itoa(b.Port))
+	conn, _, err := (&dialer{ctx: ctx, proxy: proxy}).dial("tcp", address)
 	if err != nil {
 		d.fail(what, explain(err, peer{broker: b.URL}), "check the network between here and the broker")
 		return false
 	}
-	to := conn.RemoteAddr()
+	to := conn.RemoteAddr().String()
 	_ = conn.Close() // nothing was sent
-	d.say(StatusOK, what, "", "%s answers (%s)", net.JoinHostPort(b.Host, strconv.Itoa(b.Port)), to)
+	if proxy != nil {
+		to = "through proxy " + proxy.Host
+	}
+	d.say(StatusOK, what, "", "%s answers (%s)", address, to)
 	return true
 }
 
@@ -280,7 +289,7 @@ func (d *doctor) checkConnection(ctx context.Context, b discover.Broker) {
 	switch {
 	case d.view.mode == ModeNormal:
 		p.normal, p.secure = true, true
-		conn, err = d.connect(ctx, b, d.fleetOptions(&d.view, b)...)
+		conn, err = d.connect(ctx, d.view.conf, b, d.fleetOptions(&d.view, b)...)
 	case d.token == nil || d.token.usable() != nil:
 		return // said already
 	default:
@@ -289,7 +298,7 @@ func (d *doctor) checkConnection(ctx context.Context, b discover.Broker) {
 			how = "with the sealed token"
 		}
 		p.dates = d.token.outOfDate(d.now(), d.cfg.Now())
-		conn, err = d.connectToEnroll(ctx, d.token, b)
+		conn, err = d.connectToEnroll(ctx, d.token, d.view.conf, b)
 	}
 	if err != nil {
 		d.fail(what, explain(err, p), "see the broker's log")

@@ -110,7 +110,7 @@ func (s *Server) attempt(ctx context.Context, v *view) error {
 	var failures []error
 	for _, b := range brokers {
 		p.broker, p.secure = b.URL, t.secure || hasTLSScheme(b.URL)
-		conn, err := s.connectToEnroll(ctx, t, b)
+		conn, err := s.connectToEnroll(ctx, t, v.conf, b)
 		if err != nil {
 			failures = append(failures, explain(err, p))
 			continue

@@ -84,7 +84,7 @@ func (s *Server) reach(ctx context.Context, v *view) (*connection, error) {
 	var failures []error
 	for _, b := range brokers {
 		p.broker = b.URL
-		conn, err := s.connect(ctx, b, s.fleetOptions(v, b)...)
+		conn, err := s.connect(ctx, v.conf, b, s.fleetOptions(v, b)...)
 		if err == nil {
 			return conn, nil
 		}

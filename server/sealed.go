@@ -40,12 +40,12 @@ func (t *token) sealKey() (seal.PublicKey, error) {
 func (t *token) sealed() bool { return t.limits.Seal != "" }
 
 // connectToEnroll connects to b with the token, sealed if it asks for that.
-func (s *Server) connectToEnroll(ctx context.Context, t *token, b discover.Broker) (*connection, error) {
+func (s *Server) connectToEnroll(ctx context.Context, t *token, c *conf, b discover.Broker) (*connection, error) {
 	credentials, sealing, err := t.credentials()
 	if err != nil {
 		return nil, err
 	}
-	conn, err := s.connect(ctx, b, append(credentials, s.provisioningTLS(ctx, t, b)...)...)
+	conn, err := s.connect(ctx, c, b, append(credentials, s.provisioningTLS(ctx, t, b)...)...)
 	if err != nil {
 		return nil, err
 	}

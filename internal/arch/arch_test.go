@@ -61,6 +61,7 @@ var owners = map[string][]string{
 	"go.yaml.in/yaml":                 {"internal/conffile"},
 	"github.com/schollz/progressbar":  {"internal/cli"},
 	"golang.org/x/term":               {"internal/cli"},
+	"golang.org/x/net":                {"server"},
 	"github.com/zmap":                 {},
 	"github.com/google/go-cmp":        {},
 	"github.com/rogpeppe/go-internal": {},

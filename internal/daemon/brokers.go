@@ -86,6 +86,9 @@ func (c *Config) validateExternal(v *validation) {
 	if (e.TLS.Certificate == "") != (e.TLS.Key == "") {
 		v.bad("broker.tls", "has one of certificate and key, want both or neither")
 	}
+	if c.Broker.WebSocket.Listen != "" {
+		v.bad("broker.websocket.listen", "set together with broker.url: it is for the servers' own configuration")
+	}
 	if c.Broker.MaxConnections != 0 {
 		v.bad("broker.max_connections", "set together with broker.url: it is for the servers' own configuration")
 	}
@@ -104,6 +107,7 @@ func (d *Daemon) makeBroker() error {
 	}
 	b, err := broker.New(broker.Config{
 		Listen: d.cfg.Broker.Listen, StoreDir: d.storeDir(), StoreLimit: d.storeLimit, MaxConnections: d.cfg.Broker.MaxConnections,
+		WebSocket:   broker.WebSocketConfig{Listen: d.cfg.Broker.WebSocket.Listen, Plain: d.cfg.Broker.WebSocket.Plain},
 		WriteFailed: d.keeper.writeFailed, Certificate: d.parts.shown, ClientCAs: d.parts.authority.Roots(), Gate: gate,
 		Refused: d.connectionRefused, Log: d.opts.Log,
 	})

@@ -78,6 +78,18 @@ type Config struct {
 		// MaxConnections bounds connections; each is a file descriptor.
 		// Optional; the default is the broker's.
 		MaxConnections int `yaml:"max_connections"`
+
+		// WebSocket is one more port, for nodes behind a proxy that lets nothing
+		// else through. Optional.
+		WebSocket struct {
+			// Listen is its address, like ":443". Empty is none.
+			Listen string `yaml:"listen"`
+
+			// Plain takes connections without TLS on it, from a proxy that ends
+			// TLS. Nodes enroll through that, sealed; they do not join the fleet,
+			// since the proxy does not pass on their certificates.
+			Plain bool `yaml:"plain"`
+		} `yaml:"websocket"`
 	} `yaml:"broker"`
 
 	// Tokens says whose tokens are good.
@@ -327,6 +339,11 @@ func (c *Config) validateBroker(v *validation) {
 	}
 	for i, a := range c.Broker.Addresses {
 		v.address(fmt.Sprintf("broker.addresses[%d]", i), a)
+	}
+	if w := c.Broker.WebSocket; w.Listen != "" {
+		v.listen("broker.websocket.listen", w.Listen)
+	} else if w.Plain {
+		v.bad("broker.websocket.plain", "set without broker.websocket.listen")
 	}
 	if c.Broker.MaxConnections < 0 {
 		v.bad("broker.max_connections", "is %d, want 0 (default) or more", c.Broker.MaxConnections)

@@ -172,6 +172,15 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 // runs. Of brokers that are others', it is what broker.url says.
 func (d *Daemon) BrokerURL() string { return d.broker.URL() }
 
+// WebSocketURL is where the broker takes nodes by WebSocket, wss://host:port or
+// ws://host:port; empty unless it runs and does, or if the broker is others'.
+func (d *Daemon) WebSocketURL() string {
+	if d.embedded == nil {
+		return ""
+	}
+	return d.embedded.WebSocketURL()
+}
+
 // Store returns the open store, or nil before Run has opened it.
 func (d *Daemon) Store() *store.Store { return d.store.Load() }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -149,7 +150,31 @@ func (s *Server) provisioningTLS(ctx context.Context, t *token, b discover.Broke
 		// brings. Choria's nodes do the same.
 		return []nats.Option{nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true})}
 	}
-	return []nats.Option{nats.Secure(pinnedTLS(t.limits.CA, b.Host, s.nowFor))}
+	config := pinnedTLS(t.limits.CA, b.Host, s.nowFor)
+	if t.sealed() && strings.HasPrefix(b.URL, "wss:") {
+		config.VerifyConnection = orPublic(config.VerifyConnection, b.Host, nil, s.nowFor)
+	}
+	return []nats.Option{nats.Secure(config)}
+}
+
+// orPublic accepts, besides what pinned accepts, a certificate for host of an
+// authority that this machine trusts: a proxy in front of the broker that ends
+// TLS, as browsers do their business with. It reads nothing for that, since what
+// is sent is sealed to the provisioner; so this is for sealed tokens alone. Roots
+// are the machine's if nil.
+func orPublic(pinned func(tls.ConnectionState) error, host string, roots *x509.CertPool, now func(time.Time) time.Time) func(tls.ConnectionState) error {
+	return func(cs tls.ConnectionState) error {
+		err := pinned(cs)
+		if err == nil || len(cs.PeerCertificates) == 0 {
+			return err
+		}
+		leaf := cs.PeerCertificates[0]
+		_, public := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: newPool(cs.PeerCertificates[1:]), DNSName: host, CurrentTime: now(leaf.NotBefore)})
+		if public == nil {
+			return nil
+		}
+		return err
+	}
 }
 
 // pinnedTLS accepts a broker under the authority with the fingerprint pin, which

@@ -65,7 +65,7 @@ func (p *Provisioner) input(a *attempt) *policies.Input {
 		Facts:  a.request.Facts,
 		Node:   policies.Node{State: string(a.record.state()), Reason: string(a.reason)},
 		Allow:  a.entry,
-		Source: policies.Source{Address: a.source.Address, Site: string(p.cfg.Site)},
+		Source: policies.Source{Address: a.source.Address, Site: string(p.siteOf(a.source))},
 		Provisioner: policies.Provisioner{
 			Site: string(p.cfg.Site), Version: p.cfg.Version,
 		},
@@ -79,6 +79,16 @@ func (p *Provisioner) input(a *attempt) *policies.Input {
 		}
 	}
 	return in
+}
+
+// siteOf returns the site that a request comes from: that of the broker where the
+// node connected, which may be at another site than this provisioner, or else
+// this provisioner's own.
+func (p *Provisioner) siteOf(s Source) jwt.Site {
+	if site := wire.SiteOfServer(s.Server); site != "" {
+		return jwt.Site(site)
+	}
+	return p.cfg.Site
 }
 
 // tokenInput is what policies see of a token: its claims without the secrets.

@@ -171,7 +171,7 @@ func (p *Provisioner) prove(a *attempt) error {
 		// token, must not get what the operator meant to be sealed.
 		return refuse(r.Identity, wire.CodeSealedInvalid, fmt.Errorf("token %s is to be sealed, and came in plain", token.ID))
 	}
-	if err := token.Admits(id, p.cfg.Site); err != nil {
+	if err := token.Admits(id, p.siteOf(a.source)); err != nil {
 		return refuse(r.Identity, TokenCode(err), err)
 	}
 	if err := p.cfg.Reserved(id, token); err != nil {

@@ -39,6 +39,10 @@ type Subject struct {
 type Source struct {
 	Address string // host, without port; "" if unknown
 
+	// Server is what the broker that took the connection calls itself, "" if
+	// unknown. It says at which site the sender is.
+	Server string
+
 	// Node is the identity in the certificate that the connection authenticated
 	// with, admitted by [Provisioner.AdmitNode]. Empty for a connection that
 	// presented anything else.

@@ -41,14 +41,15 @@ const (
 // too, from MUSTER to FLEET: over an exported stream a node's answer would stay
 // in FLEET. Events and registration data are streams, since nobody answers.
 //
-// Of the members of each account, users has more; nil for none.
-func accountsConfig(maxProvisioning int, users map[string]string) string {
+// Of the members of each account, users has more; nil for none. Without store the
+// streams are on other servers.
+func accountsConfig(maxProvisioning int, store bool, users map[string]string) string {
 	return fmt.Sprintf(`
 system_account: %[4]s
 accounts {
   %[4]s {%[16]s}
   %[3]s {%[15]s
-    jetstream: enabled
+    jetstream: %[17]s
     exports: [
       {service: %[5]q, accounts: [%[1]s]}
       {service: %[6]q, accounts: [%[1]s, %[2]s]}
@@ -84,5 +85,6 @@ accounts {
 		wire.SubjectEnroll, wire.SubjectApplied, // 5, 6
 		wire.AllNodeEvents, wire.AllRegistration, allCommands, // 7 to 9
 		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions, maxProvisioning,
-		wire.SubjectRenew, users[AccountMuster], users[AccountSystem]) // 14 to 16
+		wire.SubjectRenew, users[AccountMuster], users[AccountSystem], // 14 to 16
+		map[bool]string{true: "enabled", false: "disabled"}[store])
 }

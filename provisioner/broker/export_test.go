@@ -13,7 +13,7 @@ func (b *Broker) Server() *server.Server {
 }
 
 // AccountsConfig is what the accounts are made from.
-func AccountsConfig() string { return accountsConfig(1, nil) }
+func AccountsConfig() string { return accountsConfig(1, true, nil) }
 
 // AllCommands covers every node's command subject.
 const AllCommands = allCommands

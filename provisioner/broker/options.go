@@ -58,7 +58,7 @@ func (b *Broker) newServer(life context.Context) (*server.Server, error) {
 // options returns the server's options.
 func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts := &server.Options{}
-	if err := opts.ProcessConfigString(accountsConfig(b.cfg.MaxProvisioning, nil)); err != nil {
+	if err := opts.ProcessConfigString(accountsConfig(b.cfg.MaxProvisioning, true, nil)); err != nil {
 		return nil, fmt.Errorf("accounts: %w", err)
 	}
 	opts.ServerName = "muster"

@@ -25,7 +25,7 @@ type ServerConfig struct {
 	// Listen is where nodes and provisioners reach it, host:port. Required.
 	Listen string
 
-	// StoreDir is JetStream's directory. Required.
+	// StoreDir is JetStream's directory. Required, except with Hub.
 	StoreDir string
 
 	// MaxStoreBytes bounds what JetStream keeps on disk. Optional; zero leaves it
@@ -47,6 +47,10 @@ type ServerConfig struct {
 
 	// Cluster is nil for a server that is alone.
 	Cluster *ClusterConfig
+
+	// Leaves is nil for a server that takes none, Hub for one that is none.
+	Leaves *LeavesConfig
+	Hub    *HubConfig
 
 	// Keys are the installation's. Required.
 	Keys Keys
@@ -86,7 +90,7 @@ func (c ServerConfig) Text() (string, error) {
 	xkey, _ := public(c.Keys.XKey, nkeys.PrefixByteCurve, wantXKey)
 
 	var b strings.Builder
-	fmt.Fprintf(&b, serverText, c.Name, c.Listen, c.StoreDir, c.storeLimit(), // 1 to 4
+	fmt.Fprintf(&b, serverText, c.serverName(), c.Listen, c.storeText(), "", // 1 to 4
 		c.Certificate, c.Key, c.CA, // 5 to 7
 		c.MaxConnections, maxControlLine, maxPayload, // 8 to 10
 		issuer, AccountMuster, provisioner, system, xkey, // 11 to 15
@@ -94,7 +98,8 @@ func (c ServerConfig) Text() (string, error) {
 	if c.Cluster != nil {
 		b.WriteString(c.clusterText())
 	}
-	b.WriteString(accountsConfig(c.MaxProvisioning, map[string]string{
+	b.WriteString(c.leafText())
+	b.WriteString(accountsConfig(c.MaxProvisioning, c.Hub == nil, map[string]string{
 		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", provisioner),
 		AccountSystem: fmt.Sprintf(systemUser, system, askConnections, askJetStream, fmt.Sprintf(orderKick, "*"), controlInbox+".>", heardAlive, heardShutdown),
 	}))
@@ -123,13 +128,7 @@ tls {
 }
 allow_non_tls: true
 
-jetstream {
-  store_dir: %[3]q%[4]s
-  # What a provisioner has been told is written is on disk. It refuses to start
-  # on a server that says otherwise.
-  sync_interval: always
-}
-
+%[3]s
 # Provisioners say who may connect as what. That nkeys are users here has the
 # server ask every client for a signature, which sealed tokens need.
 authorization {
@@ -152,12 +151,21 @@ const systemUser = `
     }}]
   `
 
-// storeLimit is the line about the bound of the store, if there is one.
-func (c ServerConfig) storeLimit() string {
-	if c.MaxStoreBytes == 0 {
-		return ""
+// storeText is the block about the store, if the server has one.
+func (c ServerConfig) storeText() string {
+	if c.Hub != nil {
+		return "# The streams are at the hub."
 	}
-	return fmt.Sprintf("\n  max_file_store: %d", c.MaxStoreBytes)
+	limit := ""
+	if c.MaxStoreBytes > 0 {
+		limit = fmt.Sprintf("\n  max_file_store: %d", c.MaxStoreBytes)
+	}
+	return fmt.Sprintf(`jetstream {
+  store_dir: %q%s
+  # What a provisioner has been told is written is on disk. It refuses to start
+  # on a server that says otherwise.
+  sync_interval: always
+}`, c.StoreDir, limit)
 }
 
 // clusterText is the block about the other servers.
@@ -204,7 +212,10 @@ func (c ServerConfig) check() error {
 	}
 	missing("name of the server", c.Name)
 	listen("server", c.Listen)
-	missing("store directory", c.StoreDir)
+	if c.Hub == nil {
+		missing("store directory", c.StoreDir)
+	}
+	errs = append(errs, c.checkLeaf())
 	missing("certificate", c.Certificate)
 	missing("key", c.Key)
 	missing("certificate of the authority", c.CA)

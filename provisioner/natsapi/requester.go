@@ -9,6 +9,7 @@ import (
 // in the header that `share: true` adds (server.ClientInfo of nats-server).
 type requestInfo struct {
 	Host    string `json:"host"`
+	Server  string `json:"server"` // what the server that the client is at calls itself
 	Account string `json:"acc"`
 	User    string `json:"user"` // what the gate registered: in accountFleet the identity in the certificate, else the nkey if one was proven
 }
@@ -37,7 +38,8 @@ func quickInfo(header string) (requestInfo, bool) {
 	host, ok1 := quickMember(header, `"host":"`)
 	account, ok2 := quickMember(header, `"acc":"`)
 	user, ok3 := quickMember(header, `"user":"`)
-	return requestInfo{Host: host, Account: account, User: user}, ok1 && ok2 && ok3
+	server, ok4 := quickMember(header, `"server":"`)
+	return requestInfo{Host: host, Server: server, Account: account, User: user}, ok1 && ok2 && ok3 && ok4
 }
 
 // quickMember returns the text of the member that begins as given: "" if there

@@ -391,7 +391,7 @@ func newCall(m *nats.Msg) *call {
 		return &call{Msg: m} // from an account of our own
 	}
 	info := parseInfo(said[len(said)-1]) // an empty address is "unknown"
-	c := &call{Msg: m, source: provisioner.Source{Address: info.Host}, user: info.User}
+	c := &call{Msg: m, source: provisioner.Source{Address: info.Host, Server: info.Server}, user: info.User}
 	if c.forged = len(said) > 1; c.forged {
 		c.user = ""
 		return c

@@ -1,0 +1,118 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"muster/internal/wire"
+)
+
+// LeavesConfig has a server take the servers of sites as its leaves.
+type LeavesConfig struct {
+	// Listen is where they reach it, host:port. Required.
+	Listen string
+
+	// Names are those servers' own, as in their certificates: nobody else gets
+	// in, whoever signed a certificate for whom. Required. Who is one can do in
+	// [AccountMuster] what a provisioner can.
+	Names []string
+
+	// TrustDomain is that of the installation's certificates. Required.
+	TrustDomain string
+}
+
+// HubConfig makes a server the leaf of others, at a site. It has no streams then:
+// all are at the hub.
+type HubConfig struct {
+	// URLs are where the others take leaves, host:port each. Required.
+	URLs []string
+
+	// Site is what tokens and provisioners there are labeled with. Required. It
+	// is a part of the server's name in NATS, by which provisioners anywhere
+	// learn where a request comes from.
+	Site string
+}
+
+// checkLeaf reports what is wrong with c's place among sites.
+func (c ServerConfig) checkLeaf() error {
+	var errs []error
+	if wire.SiteOfServer(c.Name) != "" {
+		errs = append(errs, fmt.Errorf("name %q of the server: looks like one at a site", c.Name))
+	}
+	if l := c.Leaves; l != nil {
+		if _, _, err := splitListen(l.Listen); err != nil {
+			errs = append(errs, fmt.Errorf("leaves: %w", err))
+		}
+		if len(l.Names) == 0 {
+			errs = append(errs, errors.New("no names of leaves"))
+		}
+		if l.TrustDomain == "" {
+			errs = append(errs, errors.New("no trust domain of leaves"))
+		}
+	}
+	if h := c.Hub; h != nil {
+		if len(h.URLs) == 0 {
+			errs = append(errs, errors.New("no hub"))
+		}
+		for _, u := range h.URLs {
+			if _, _, err := splitListen(u); err != nil {
+				errs = append(errs, fmt.Errorf("hub: %w", err))
+			}
+		}
+		if h.Site == "" {
+			errs = append(errs, errors.New("no site"))
+		}
+		if c.Leaves != nil || c.Cluster != nil {
+			errs = append(errs, errors.New("a server that has a hub is alone, without cluster or leaves of its own"))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// serverName is the server's name in NATS.
+func (c ServerConfig) serverName() string {
+	if c.Hub == nil {
+		return c.Name
+	}
+	return wire.ServerName(c.Name, c.Hub.Site)
+}
+
+// leafText is the block about leaves or the hub, if there are any. Both ends show
+// the certificate of a broker, and the one that is come to knows the other by the
+// role and name in it: a node's or a provisioner's, of the same authority, is
+// good for nothing here. Only the account of the provisioners crosses, where
+// messages already say whom the broker took their sender for.
+func (c ServerConfig) leafText() string {
+	files := fmt.Sprintf("cert_file: %q, key_file: %q, ca_file: %q, timeout: %d", c.Certificate, c.Key, c.CA, int(DefaultHandshake.Seconds()))
+	switch {
+	case c.Leaves != nil:
+		var users []string
+		for _, name := range c.Leaves.Names {
+			users = append(users, fmt.Sprintf("{user: %q, account: %s}", wire.RoleURI(c.Leaves.TrustDomain, wire.RoleBroker, name), AccountMuster))
+		}
+		return fmt.Sprintf(`
+# Brokers of sites.
+leafnodes {
+  listen: %q
+  tls {%s, verify_and_map: true}
+  authorization {timeout: %d, users: [%s]}
+}
+`, c.Leaves.Listen, files, int(DefaultHandshake.Seconds()), strings.Join(users, ", "))
+	case c.Hub != nil:
+		var urls []string
+		for _, u := range c.Hub.URLs {
+			urls = append(urls, fmt.Sprintf("%q", "tls://"+u))
+		}
+		return fmt.Sprintf(`
+# The brokers that have the streams. Whom provisioners of the site do not answer,
+# those of elsewhere do.
+leafnodes {
+  reconnect: "1s"
+  remotes: [{urls: [%s], account: %s, tls {%s}}]
+}
+`, strings.Join(urls, ", "), AccountMuster, files)
+	default:
+		return ""
+	}
+}

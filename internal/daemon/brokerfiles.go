@@ -13,6 +13,7 @@ import (
 
 	"muster/internal/keyfile"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner/broker"
 )
 
@@ -63,6 +64,14 @@ func (s BrokerServer) text(cfg Config, path string) (string, error) {
 		keys.Routes = wire.Secret(password)
 	}
 	s.Keys = keys
+	if s.Leaves != nil {
+		s.Leaves.TrustDomain = cfg.TrustDomain
+	}
+	if s.Hub != nil {
+		if _, err := jwt.ParseSite(s.Hub.Site); err != nil {
+			return "", err
+		}
+	}
 	s.Certificate, s.Key, s.CA = filepath.Join(s.Dir, serverCertificateFile), filepath.Join(s.Dir, serverKeyFile), filepath.Join(s.Dir, serverCAFile)
 	return s.ServerConfig.Text()
 }

@@ -2,13 +2,16 @@ package testbed
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,6 +27,7 @@ type cluster struct {
 	t       testing.TB
 	dir     string
 	servers []*Server
+	sites   map[string]*Server // leaves of servers, by site
 }
 
 // A Server is a nats-server in a process of its own, on an address of its own:
@@ -33,6 +37,7 @@ type Server struct {
 	Address string // IP
 	Port    string // where clients connect
 	Routes  string // port where the other servers connect
+	Leaves  string // port where the servers of sites connect
 	Dir     string // its configuration, its store and log
 
 	t    testing.TB
@@ -41,17 +46,23 @@ type Server struct {
 	done chan struct{} // guarded by mu: closed when it has ended
 }
 
-// newCluster chooses where the servers will be. It starts none.
-func newCluster(t testing.TB, n int) *cluster {
+// newCluster chooses where n servers, and one at each site, will be. It starts
+// none.
+func newCluster(t testing.TB, n int, sites []string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, dir: filepath.Join(t.TempDir(), "servers")}
+	c := &cluster{t: t, dir: filepath.Join(t.TempDir(), "servers"), sites: make(map[string]*Server)}
 	// A network of this test's own, so that a port is not taken by somebody
 	// else between two starts of a server.
 	a, b := 1+rand.IntN(250), 1+rand.IntN(250) //nolint:gosec // nothing is hidden
 	for i := range n {
 		s := &Server{Name: fmt.Sprintf("n%d", i+1), Address: fmt.Sprintf("127.%d.%d.%d", a, b, i+1), t: t}
-		s.Dir, s.Port, s.Routes = filepath.Join(c.dir, s.Name), freePort(t, s.Address), freePort(t, s.Address)
+		s.Dir, s.Port, s.Routes, s.Leaves = filepath.Join(c.dir, s.Name), freePort(t, s.Address), freePort(t, s.Address), freePort(t, s.Address)
 		c.servers = append(c.servers, s)
+	}
+	for i, site := range sites {
+		s := &Server{Name: "broker-" + site, Address: fmt.Sprintf("127.%d.%d.%d", a, b, n+i+1), t: t}
+		s.Dir, s.Port = filepath.Join(c.dir, s.Name), freePort(t, s.Address)
+		c.sites[site] = s
 	}
 	return c
 }
@@ -71,10 +82,15 @@ func freePort(t testing.TB, address string) string {
 	return port
 }
 
+// all are the servers, those of the sites last.
+func (c *cluster) all() []*Server {
+	return append(slices.Clone(c.servers), slices.Collect(maps.Values(c.sites))...)
+}
+
 // addresses are the IP addresses of the servers.
 func (c *cluster) addresses() []string {
 	var list []string
-	for _, s := range c.servers {
+	for _, s := range c.all() {
 		list = append(list, s.Address)
 	}
 	return list
@@ -93,9 +109,19 @@ func (c *cluster) urls(scheme string) string {
 // as an operator would, and starts them. They end with the test.
 func (c *cluster) start(config string) {
 	c.t.Helper()
-	var routes []string
+	var routes, hub, names []string
 	for _, s := range c.servers {
 		routes = append(routes, net.JoinHostPort(s.Address, s.Routes))
+		hub = append(hub, net.JoinHostPort(s.Address, s.Leaves))
+	}
+	for site, s := range c.sites {
+		names = append(names, s.Name)
+		setup := daemon.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{
+			Name: s.Name, Listen: net.JoinHostPort(s.Address, s.Port), Hub: &broker.HubConfig{URLs: hub, Site: site},
+		}}
+		if err := setup.Write(config, s.Dir); err != nil {
+			c.t.Fatalf("configure %s: %v", s.Name, err)
+		}
 	}
 	for _, s := range c.servers {
 		setup := daemon.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{
@@ -104,19 +130,22 @@ func (c *cluster) start(config string) {
 		if len(c.servers) > 1 {
 			setup.Cluster = &broker.ClusterConfig{Name: "test", Listen: net.JoinHostPort(s.Address, s.Routes), Routes: routes}
 		}
+		if len(names) > 0 {
+			setup.Leaves = &broker.LeavesConfig{Listen: net.JoinHostPort(s.Address, s.Leaves), Names: names}
+		}
 		if err := setup.Write(config, s.Dir); err != nil {
 			c.t.Fatalf("configure %s: %v", s.Name, err)
 		}
 	}
 	c.t.Cleanup(func() {
-		for _, s := range c.servers {
+		for _, s := range c.all() {
 			s.Kill()
 			if c.t.Failed() {
 				c.t.Logf("%s: %s", s.Name, s.Log())
 			}
 		}
 	})
-	for _, s := range c.servers {
+	for _, s := range c.all() {
 		s.Start()
 	}
 }
@@ -248,12 +277,31 @@ type Provisioner struct {
 // stopped when the test ends, or by Stop.
 func (f *Fleet) AddProvisioner(name string) *Provisioner {
 	f.t.Helper()
+	return f.addProvisioner(name, func(*daemon.Config) {})
+}
+
+// Site returns the server of one of [Options].Sites.
+func (f *Fleet) Site(site string) *Server { return f.cluster.sites[site] }
+
+// AddProvisionerAt starts a provisioner at a site, as [Fleet.AddProvisioner] does:
+// the site's server is the only one that it knows.
+func (f *Fleet) AddProvisionerAt(name, site string) *Provisioner {
+	f.t.Helper()
+	return f.addProvisioner(name, func(c *daemon.Config) {
+		s := f.Site(site)
+		c.Site, c.Broker.URL = site, "tls://"+net.JoinHostPort(s.Address, s.Port)
+	})
+}
+
+func (f *Fleet) addProvisioner(name string, edit func(*daemon.Config)) *Provisioner {
+	f.t.Helper()
 	opts := daemon.Options{Version: "test", Log: f.log.logger().With("provisioner", name), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit}
 	d, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
 		if f.opts.Edit != nil {
 			f.opts.Edit(c)
 		}
 		c.Name, c.DataDir, c.Revocations.Journal = name, filepath.Join(f.Dir, "data-"+name), ""
+		edit(c)
 	})
 	if err != nil {
 		f.t.Fatalf("start provisioner %s: %v", name, err)
@@ -269,7 +317,7 @@ func (f *Fleet) AddProvisioner(name string) *Provisioner {
 		f.t.Fatalf("provisioner %s ended: %v", name, errors.Join(err, errors.New(f.Log())))
 	case <-time.After(patience):
 		stop()
-		f.t.Fatalf("provisioner %s does not start", name)
+		f.t.Fatalf("provisioner %s does not start: %s", name, f.Log())
 	}
 	f.t.Cleanup(p.Stop)
 	return p
@@ -291,4 +339,18 @@ func (p *Provisioner) Stop() {
 	case <-time.After(patience):
 		p.f.t.Error("provisioner does not stop")
 	}
+}
+
+// EnrolledBy returns the name of the provisioner that was the first to enroll a
+// node, "" for the fleet's first.
+func (f *Fleet) EnrolledBy(identity string) string {
+	f.t.Helper()
+	for line := range strings.Lines(f.Log()) {
+		var said struct{ Msg, Node, Provisioner string }
+		if json.Unmarshal([]byte(line), &said) == nil && said.Msg == "node enrolled" && said.Node == identity {
+			return said.Provisioner
+		}
+	}
+	f.t.Errorf("no log line says that %s was enrolled", identity)
+	return ""
 }

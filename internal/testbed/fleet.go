@@ -83,6 +83,10 @@ type Options struct {
 	// broker inside the provisioner; see [Fleet.Servers]. Optional.
 	Servers int
 
+	// Sites starts one more nats-server at each of them, a leaf of those of
+	// Servers; see [Fleet.Site]. Optional.
+	Sites []string
+
 	// Quiet logs nothing below warnings, for benchmarks.
 	Quiet bool
 }
@@ -125,7 +129,7 @@ func New(t testing.TB, opts Options) *Fleet {
 		Addresses: []string{"127.0.0.1"}, TrustFirstUse: !opts.DefaultPolicy,
 	}
 	if opts.Servers > 0 {
-		f.cluster = newCluster(t, opts.Servers)
+		f.cluster = newCluster(t, opts.Servers, opts.Sites)
 		setup.Addresses, setup.Cluster, setup.Replicas = f.cluster.addresses(), f.cluster.urls("tls"), min(3, opts.Servers)
 		f.url = f.cluster.urls("nats")
 	}

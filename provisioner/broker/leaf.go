@@ -8,6 +8,9 @@ import (
 	"muster/internal/wire"
 )
 
+// hubDomain is how JetStream at the hub is called from sites.
+const hubDomain = "hub"
+
 // LeavesConfig has a server take the servers of sites as its leaves.
 type LeavesConfig struct {
 	// Listen is where they reach it, host:port. Required.
@@ -107,11 +110,12 @@ leafnodes {
 		return fmt.Sprintf(`
 # The brokers that have the streams. Whom provisioners of the site do not answer,
 # those of elsewhere do.
+default_js_domain: {%s: %s}
 leafnodes {
   reconnect: "1s"
   remotes: [{urls: [%s], account: %s, tls {%s}}]
 }
-`, strings.Join(urls, ", "), AccountMuster, files)
+`, AccountMuster, hubDomain, strings.Join(urls, ", "), AccountMuster, files)
 	default:
 		return ""
 	}

@@ -156,16 +156,19 @@ func (c ServerConfig) storeText() string {
 	if c.Hub != nil {
 		return "# The streams are at the hub."
 	}
-	limit := ""
+	limit, domain := "", ""
+	if c.Leaves != nil {
+		domain = "\n  domain: " + hubDomain
+	}
 	if c.MaxStoreBytes > 0 {
 		limit = fmt.Sprintf("\n  max_file_store: %d", c.MaxStoreBytes)
 	}
 	return fmt.Sprintf(`jetstream {
-  store_dir: %q%s
+  store_dir: %q%s%s
   # What a provisioner has been told is written is on disk. It refuses to start
   # on a server that says otherwise.
   sync_interval: always
-}`, c.StoreDir, limit)
+}`, c.StoreDir, limit, domain)
 }
 
 // clusterText is the block about the other servers.

@@ -1,0 +1,96 @@
+package testbed_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// TestASiteServesItsOwn has nodes come to the broker of their site, a leaf of the
+// hub's: the site's provisioner answers them while it lives, the hub's when it
+// does not, and the token of the site is good there and nowhere else.
+func TestASiteServesItsOwn(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
+	local := f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
+	at := func(url string) string {
+		return f.Token(func(c *jwt.Claims) {
+			c.Brokers = url
+			if err := c.SetLimits(jwt.Limits{Site: "ams1"}); err != nil {
+				t.Fatal(err)
+			}
+			f.Seal(c)
+		})
+	}
+	site := f.Site("ams1").URL()
+	first := []*testbed.Agent{f.Agent("web1.example.net", at(site)), f.Agent("web2.example.net", at(site))}
+	f.WaitProvisioned(first...)
+	for _, a := range first {
+		if got := f.EnrolledBy(a.Identity); got != "provisioner.ams1.fleet.test" {
+			t.Errorf("%s was enrolled by %q, want the site's own provisioner", a.Identity, got)
+		}
+	}
+	hub := f.Agent("hub.example.net", f.Token(nil))
+	f.WaitProvisioned(hub)
+	if got := f.EnrolledBy(hub.Identity); got != "" {
+		t.Errorf("%s was enrolled by %q, want the hub's own provisioner", hub.Identity, got)
+	}
+	local.Stop()
+	late := f.Agent("web3.example.net", at(site))
+	f.WaitProvisioned(late)
+	if got := f.EnrolledBy(late.Identity); got != "" {
+		t.Errorf("%s was enrolled by %q, want the hub's provisioner", late.Identity, got)
+	}
+	elsewhere := f.Agent("web4.example.net", at(f.URL()))
+	f.Eventually("the site's token is refused elsewhere", func() bool { return strings.HasPrefix(f.Cause(elsewhere.Identity), string(wire.CodeTokenSite)) })
+	if r := f.Record(elsewhere.Identity); r != nil {
+		t.Errorf("at the hub, the site's token made %+v", r)
+	}
+	f.Check()
+}
+
+// TestOnlyBrokersOfSitesAreLeaves has a site's broker come with the certificate of
+// a node, which is of the same authority, and then with its own again.
+func TestOnlyBrokersOfSitesAreLeaves(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
+	node := f.Agent("web1.example.net", f.Token(nil))
+	f.WaitProvisioned(node)
+	site := f.Site("ams1")
+	site.Kill()
+	own := map[string][]byte{}
+	for name, stolen := range map[string]string{"certificate.pem": "certificate.pem", "key.pem": "private.pem"} {
+		path := filepath.Join(site.Dir, name)
+		own[path] = read(t, path)
+		write(t, path, read(t, filepath.Join(node.Dir, stolen)))
+	}
+	site.Start()
+	f.Eventually("the hub refuses the leaf", func() bool { return strings.Contains(site.Log(), "Authorization Violation") })
+	for path, text := range own {
+		write(t, path, text)
+	}
+	site.Kill()
+	site.Start()
+	f.WaitProvisioned(f.Agent("web2.example.net", f.Token(func(c *jwt.Claims) { c.Brokers = site.URL() })))
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func write(t *testing.T, path string, b []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

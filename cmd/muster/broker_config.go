@@ -21,6 +21,8 @@ type brokerConfigVerb struct {
 	server  daemon.BrokerServer
 	cluster broker.ClusterConfig
 	routes  []string
+	leaves  broker.LeavesConfig
+	hub     broker.HubConfig
 	write   bool
 	keys    keyFlags
 }
@@ -31,6 +33,10 @@ write, and the question to the provisioners about who may connect. With --write,
 DIR is made with all that the server needs, its key and certificate among it:
 copy it to the server's machine and run nats-server -c DIR/nats-server.conf, or
 muster broker run DIR/nats-server.conf.
+
+A site has a broker of its own with --site and --hub, which the hub's brokers let
+in with --leaf: its provisioners, whose site and broker.url say so, answer its
+nodes, and while there is none, those of the hub do.
 
 It holds secrets: the cluster's password, and with --write the server's key.`
 
@@ -47,6 +53,10 @@ func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("cluster", "Name of the cluster.").Default("muster").PlaceHolder("NAME").StringVar(&v.cluster.Name)
 	c.Flag("cluster-listen", "Address for the other servers.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT").StringVar(&v.cluster.Listen)
 	c.Flag("route", "Where a server of the cluster is reached by the others (repeatable); none for a server that is alone.").PlaceHolder("HOST:PORT").StringsVar(&v.routes)
+	c.Flag("leaf", "Name of the broker of a site that is let in as a leaf (repeatable).").PlaceHolder("HOST").StringsVar(&v.leaves.Names)
+	c.Flag("leaf-listen", "Address for the brokers of sites.").Default("0.0.0.0:7422").PlaceHolder("HOST:PORT").StringVar(&v.leaves.Listen)
+	c.Flag("site", "Site that this broker is at: it is a leaf of --hub then, and has no streams.").PlaceHolder("SITE").StringVar(&v.hub.Site)
+	c.Flag("hub", "Where a broker of the hub takes leaves (repeatable).").PlaceHolder("HOST:PORT").StringsVar(&v.hub.URLs)
 	c.Flag("write", "Make the directory, with a new key and a certificate.").BoolVar(&v.write)
 	v.keys.add(c)
 	all[c.FullCommand()] = v.run
@@ -63,6 +73,12 @@ func (v *brokerConfigVerb) run(ctx context.Context) error {
 	}
 	if v.cluster.Routes = v.routes; len(v.routes) > 0 {
 		v.server.Cluster = &v.cluster
+	}
+	if len(v.leaves.Names) > 0 {
+		v.server.Leaves = &v.leaves
+	}
+	if v.hub.Site != "" || len(v.hub.URLs) > 0 {
+		v.server.Hub = &v.hub
 	}
 	if !v.write {
 		text, err := v.server.Text(v.config)

@@ -1,0 +1,87 @@
+#!/bin/sh
+# A hub and a site on this machine, each with a broker and a provisioner, and nodes
+# at the site. See README.md.
+set -eu
+cd "$(dirname "$0")/../.."
+
+address=${ADDRESS:-127.0.0.1}
+port=${PORT:-14320}
+work=$(mktemp -d)
+pids=
+
+finish() {
+  for pid in $pids; do kill "$pid" 2>/dev/null || true; done
+  for pid in $pids; do wait "$pid" 2>/dev/null || true; done
+  if [ -z "${KEEP:-}" ]; then rm -rf "$work"; fi
+}
+trap finish EXIT
+trap 'exit 1' INT TERM
+
+muster=${MUSTER:-$work/muster}
+[ -n "${MUSTER:-}" ] || go build -o "$muster" ./cmd/muster
+
+hub=$address:$((port + 1)) leaves=$address:$((port + 2)) site=$address:$((port + 3))
+
+# Starts a program of muster's in the background, with a log of its own.
+start() {
+  log=$work/$1.log
+  shift
+  "$muster" "$@" > "$log" 2>&1 &
+  pids="$pids $!"
+}
+
+# Waits until a log has a line; 60 s are far more than it takes.
+await() {
+  tries=0
+  until grep -q -e "$2" "$work/$1.log"; do
+    tries=$((tries + 1))
+    if [ "$tries" -gt 600 ]; then
+      echo "no \"$2\" in $1.log" >&2
+      cat "$work"/*.log >&2
+      exit 1
+    fi
+    sleep 0.1
+  done
+}
+
+# One installation. The hub's broker lets in the site's by the name in its
+# certificate; the site's has no streams, and calls itself broker.ams1@ams1.
+"$muster" provisioner init "$work/hub" --name p1.example.net --trust-domain example.net --trust-first-use \
+  --cluster "tls://$hub" --replicas 1 --broker-name localhost --broker-address "$address" > "$work/init.log" 2>&1
+printf 'identity = {{ .Identity }}\n' > "$work/hub/server.conf" # nodes stay with the brokers in their tokens
+"$muster" broker config --config "$work/hub/provisioner.yaml" --name broker.hub --listen "$hub" \
+  --leaf broker.ams1 --leaf-listen "$leaves" --dir "$work/broker-hub" --write
+"$muster" broker config --config "$work/hub/provisioner.yaml" --name broker.ams1 --listen "$site" \
+  --site ams1 --hub "$leaves" --dir "$work/broker-ams1" --write
+
+# The site's provisioner has the same keys; name, site and broker are its own.
+cp -R "$work/hub" "$work/ams1"
+sed -e 's/^name: .*/name: p2.example.net/' -e 's/^# site: .*/site: ams1/' -e "s#tls://$hub#tls://$site#" \
+  "$work/hub/provisioner.yaml" > "$work/ams1/provisioner.yaml"
+
+start broker-hub broker run "$work/broker-hub/nats-server.conf"
+start broker-ams1 broker run "$work/broker-ams1/nats-server.conf"
+start p1 provisioner run --config "$work/hub/provisioner.yaml"
+await p1 'provisioner is serving'
+start p2 provisioner run --config "$work/ams1/provisioner.yaml"
+p2=$!
+await p2 'provisioner is serving'
+
+# A token that is good at the site only, and sends nodes to the site's broker.
+"$muster" jwt "$work/provisioning.jwt" "$work/hub/signer-key.pem" --insecure --token "$(od -An -tx1 -N16 /dev/urandom | tr -d ' \n')" \
+  --urls "$site" --site ams1 --default --seal "$work/hub/seal.pub" --ca "$work/hub/ca/root.pem" > /dev/null
+
+node() {
+  start "$1" server run --token "$work/provisioning.jwt" --identity "$1.example.net" --config "$work/$1/server.conf" --ssl-dir "$work/$1"
+}
+node web1
+await web1 'connected to the fleet'
+await p2 'node enrolled.*web1.example.net'
+echo "web1 was enrolled by the provisioner of its site, ams1"
+
+kill "$p2"
+wait "$p2" || true
+node web2
+await web2 'connected to the fleet'
+await p1 'node enrolled.*web2.example.net'
+echo "web2 was enrolled by the hub's, while the site had none"

@@ -4,7 +4,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
 LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
-.PHONY: check build test short lint deps fuzz fuzz-short vuln cover golden demo chaos help
+.PHONY: check build test short lint deps fuzz fuzz-short vuln cover golden demo chaos bench help
 
 check: lint test ## lint and test (the default)
 
@@ -42,6 +42,10 @@ golden: ## rewrite the golden files
 
 demo: build ## a fleet of 200 real agents on loopback
 	./bin/muster demo --nodes 200
+
+bench: build ## the standard table of docs/performance.md, on a quiet machine about half an hour
+	.ci/slow-disk bin/muster-slow-disk
+	bin/muster bench-table --slow-disk bin/muster-slow-disk --doc docs/performance.md $(BENCH)
 
 chaos: ## every fault at full size, about half an hour; the table goes to docs/performance.md
 	$(GO) test -c -o bin/chaos.test ./internal/chaos

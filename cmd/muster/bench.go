@@ -8,7 +8,6 @@ import (
 	"io"
 	"maps"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 
@@ -146,15 +145,7 @@ func (v *benchVerb) complete() error {
 		v.cfg.PIDs = append(v.cfg.PIDs, pid)
 	}
 	self, err := os.Executable()
-	v.cfg.Program = func(args ...string) *exec.Cmd {
-		cmd := exec.Command(self, args...)
-		cmd.Args[0] = program
-		return cmd
-	}
-	v.cfg.Progress = func(label string, nodes int) (func(int), func()) {
-		bar := cli.NewProgress(os.Stderr, label, nodes)
-		return bar.Add, bar.Done
-	}
+	v.cfg.Program, v.cfg.Progress = programAt(self), benchProgress
 	return errors.Join(append(errs, err)...)
 }
 

@@ -166,3 +166,28 @@ func TestBenchFails(t *testing.T) {
 		t.Errorf("result %s, %v", out, err)
 	}
 }
+
+// TestBenchTable runs every row that needs no other build, small, and writes the
+// page.
+func TestBenchTable(t *testing.T) {
+	t.Parallel()
+	doc := filepath.Join(t.TempDir(), "page.md")
+	if err := os.WriteFile(doc, []byte("# page\n<!-- make bench -->\n<!-- end of make bench -->\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := command(t, "bench-table", "--nodes", "30", "--stored", "20", "--idle", "10", "--doc", doc)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	b, err := os.ReadFile(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, row := range []string{"shared connections, plain", "new TCP connection per node, plain", "new TCP connection per node, sealed", "new TLS connection per node",
+		"new TCP connection, limited token", "shared connections, 20 KB of facts", "shared connections, 20 records stored",
+		"shared connections, 10 nodes connected over mutual TLS", "shared connections, open loop at 80 % of the peak"} {
+		if !strings.Contains(string(b), "\n| "+row+" | ") {
+			t.Errorf("no row %q in\n%s", row, b)
+		}
+	}
+}

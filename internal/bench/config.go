@@ -59,6 +59,17 @@ type Config struct {
 	// Program starts this program with other arguments. Required.
 	Program func(args ...string) *exec.Cmd
 
+	// Server starts this program for what is measured, perhaps another build of
+	// it. Optional; default Program.
+	Server func(args ...string) *exec.Cmd
+
+	// Commands returns the processes that serve, in the order of their start,
+	// the last of them a provisioner. home is a setup as of `muster provisioner
+	// init`, whose provisioner.yaml listens on any port of 127.0.0.1; other
+	// files for the processes may be written beside it. It is called for each
+	// wave. Optional; default one provisioner with its own broker.
+	Commands func(home string) ([]Command, error)
+
 	// Progress is called at the beginning of each phase, with what it does and
 	// for how many nodes. It returns what is called with the nodes done since
 	// the last call, and what is called at the phase's end. Optional.

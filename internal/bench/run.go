@@ -17,6 +17,12 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
+	if cfg.Server == nil {
+		cfg.Server = cfg.Program
+	}
+	if cfg.Commands == nil {
+		cfg.Commands = oneProvisioner
+	}
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, int) (func(int), func()) { return func(int) {}, func() {} }
 	}
@@ -64,7 +70,7 @@ func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool,
 	if err := s.start(ctx, cfg, profile); err != nil {
 		return err
 	}
-	defer s.halt()
+	defer func() { _, _ = s.halt() }() // below, unless something fails
 	u, err := usageOf(s.pids)
 	if err != nil {
 		return err
@@ -88,9 +94,8 @@ func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool,
 	if err != nil {
 		return err
 	}
-	s.halt()
 	before := s.written
-	if s.written, err = writes(s.log()); err != nil {
+	if s.written, err = s.halt(); err != nil {
 		return err
 	}
 	w.writes = s.written - before - int64(others)

@@ -5,12 +5,6 @@ import (
 	"bytes"
 	"context"
 	"crypto"
-	"crypto/ed25519"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	_ "embed"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -21,189 +15,122 @@ import (
 	"strings"
 	"syscall"
 	"time"
-
-	"muster/internal/daemon"
-	"muster/internal/wire"
-	"muster/jwt"
 )
 
-// policy is what the child's nodes are decided by unless --policy names
-// another: about 30 lines that look at facts, as a fleet's would.
-//
-//go:embed policy.rego
-var policy []byte
-
-// startTimeout bounds the start of a child: opening a million records takes
+// startTimeout bounds the start of a process: opening a million records takes
 // seconds, and machines are busy.
 const startTimeout = 2 * time.Minute
 
-// A serving is what is measured: a provisioner of our own, or somebody's.
+// A Command is a serving process that a bench starts, as `muster` with these
+// arguments.
+type Command struct {
+	Args []string
+
+	// Ready matches the line of its log that says that it serves. Its group, if
+	// it has one, is the address where nodes connect, host:port on 127.0.0.1;
+	// that of the first command that has one counts.
+	Ready *regexp.Regexp
+}
+
+// provisionerReady is the line of a provisioner with its own broker.
+var provisionerReady = regexp.MustCompile(`provisioner is serving.* broker="?nats://([^ "]+)`)
+
+// oneProvisioner is what is measured unless Config.Commands says otherwise.
+func oneProvisioner(home string) ([]Command, error) {
+	args := []string{"provisioner", "run", "--config", filepath.Join(home, "provisioner.yaml")}
+	return []Command{{Args: args, Ready: provisionerReady}}, nil
+}
+
+// A serving is what is measured: processes of our own, or somebody's.
 type serving struct {
 	url  string
 	pids []int
 
 	// Of our own only.
-	dir    string // temporary: all of it goes
-	key    crypto.Signer
-	seal   string // public key, for sealed tokens
-	pin    string // of the root
-	cmd    *exec.Cmd
-	ended  chan struct{} // closed when cmd has ended
-	opened time.Duration // from its start to serving
-
-	written int64 // synced writes to the store when its last process ended
+	dir     string // temporary: all of it goes
+	key     crypto.Signer
+	seal    string // public key, for sealed tokens
+	pin     string // of the root
+	servers []*server
+	opened  time.Duration // from the start of the first to the last one's serving
+	written int64         // synced writes to the store when the last process ended
 }
 
-// signerKey makes the key of the token's signer.
-func signerKey(kind string) (crypto.Signer, error) {
-	if kind == "ed25519" {
-		_, key, err := ed25519.GenerateKey(rand.Reader)
-		return key, err
-	}
-	return rsa.GenerateKey(rand.Reader, 4096)
+// home is where the setup is.
+func (s *serving) home() string { return filepath.Join(s.dir, "provisioner") }
+
+// A server is one process that serves.
+type server struct {
+	cmd   *exec.Cmd
+	log   string        // file
+	ended chan struct{} // closed when it has ended; how is in its log
 }
 
-// install makes a setup in a temporary directory, as `muster provisioner init`
-// would, for one token's signer and without quotas: one machine plays all nodes.
-func install(cfg *Config) (_ *serving, err error) {
-	s := &serving{}
-	if s.dir, err = os.MkdirTemp(cfg.Dir, "muster-bench-"); err != nil {
-		return nil, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.RemoveAll(s.dir))
-		}
-	}()
-	home := filepath.Join(s.dir, "provisioner")
-	err = daemon.Init(home, daemon.Setup{
-		Name: "provisioner.bench.muster", TrustDomain: "bench.muster", Listen: "127.0.0.1:0",
-		BrokerNames: []string{"localhost"}, Addresses: []string{"127.0.0.1"}, TrustFirstUse: true,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if s.key, err = signerKey(cfg.TokenKey); err != nil {
-		return nil, err
-	}
-	public, err := jwt.MarshalPublicKey(s.key.Public())
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(home, "signer.pem"), public, 0o644); err != nil {
-		return nil, err
-	}
-	if err := s.installPolicy(home, cfg.Policy); err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(filepath.Join(home, "provisioner.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	// All nodes come from one address here.
-	quotas := []byte("\nquotas:\n  per_token: 0\n  per_source: 0\n  verifications_per_source: 0\n")
-	text = bytes.Replace(text, []byte("\nquotas:\n"), quotas, 1)
-	if err := os.WriteFile(filepath.Join(home, "provisioner.yaml"), text, 0o644); err != nil {
-		return nil, err
-	}
-	sealKey, err := os.ReadFile(filepath.Join(home, "seal.pub"))
-	if err != nil {
-		return nil, err
-	}
-	s.seal = strings.TrimSpace(string(sealKey))
-	s.pin, err = rootFingerprint(filepath.Join(home, "ca", "root.pem"))
-	return s, err
-}
-
-// installPolicy puts the policy in place of the one of init, with its tests.
-func (s *serving) installPolicy(home, file string) error {
-	text := policy
-	if file != "" {
-		var err error
-		if text, err = os.ReadFile(file); err != nil {
-			return fmt.Errorf("--policy: %w", err)
-		}
-	}
-	dir := filepath.Join(home, "policy")
-	if err := os.RemoveAll(dir); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	return os.WriteFile(filepath.Join(dir, "bench.rego"), text, 0o644)
-}
-
-func rootFingerprint(file string) (string, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return "", fmt.Errorf("%s: no PEM", file)
-	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", file, err)
-	}
-	return fingerprint(c), nil
-}
-
-// serves finds the broker's address in the log line that says that requests are
-// taken.
-var serves = regexp.MustCompile(`provisioner is serving.* broker="?nats://([^ "]+)`)
-
-// start runs the provisioner as a process of its own, with its log in a file as
-// under a unit, until it serves.
+// start runs the serving processes, one after the other, each with its log in a
+// file as under a unit, until all serve. The last one is profiled if there is a
+// file for it.
 func (s *serving) start(ctx context.Context, cfg *Config, profile string) error {
-	args := []string{"provisioner", "run", "--config", filepath.Join(s.dir, "provisioner", "provisioner.yaml")}
-	if profile != "" {
-		args = append(args, "--cpuprofile", profile)
-	}
-	name := s.log()
-	log, err := os.Create(name)
+	commands, err := cfg.Commands(s.home())
 	if err != nil {
 		return err
 	}
-	defer func() { _ = log.Close() }() // the child has its own
-	began := time.Now()
-	s.cmd = cfg.Program(args...)
-	s.cmd.Stdout, s.cmd.Stderr = log, log
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on, when the drivers have stopped
-	if err := s.cmd.Start(); err != nil {
-		return fmt.Errorf("start a provisioner: %w", err)
-	}
-	s.pids = []int{s.cmd.Process.Pid}
-	s.ended = make(chan struct{})
-	go func() { _ = s.cmd.Wait(); close(s.ended) }() // how it ended is in its log
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	address, err := s.address(ctx, name)
-	if err != nil {
-		return fmt.Errorf("start a provisioner: %w", err)
+	s.pids, s.url = nil, ""
+	began := time.Now()
+	for i, c := range commands {
+		if profile != "" && i == len(commands)-1 {
+			c.Args = append(c.Args, "--cpuprofile", profile)
+		}
+		p, err := startServer(cfg, c.Args, filepath.Join(s.dir, strconv.Itoa(i)+".log"))
+		if err != nil {
+			return err
+		}
+		s.servers = append(s.servers, p)
+		s.pids = append(s.pids, p.cmd.Process.Pid)
+		address, err := p.wait(ctx, c.Ready)
+		if err != nil {
+			return fmt.Errorf("start muster %s: %w", strings.Join(c.Args[:2], " "), err)
+		}
+		if s.url == "" && address != "" {
+			s.url = "nats://" + strings.Replace(address, "127.0.0.1", "localhost", 1) // the name in its certificate
+		}
 	}
 	s.opened = time.Since(began)
-	s.url = "nats://" + strings.Replace(address, "127.0.0.1", "localhost", 1) // the name in its certificate
 	return nil
 }
 
-// address waits for the log line that has it.
-func (s *serving) address(ctx context.Context, log string) (string, error) {
+func startServer(cfg *Config, args []string, log string) (*server, error) {
+	f, err := os.Create(log)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // the process has its own
+	p := &server{cmd: cfg.Server(args...), log: log, ended: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = f, f
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on, when the drivers have stopped
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start muster %s: %w", args[0], err)
+	}
+	go func() { _ = p.cmd.Wait(); close(p.ended) }()
+	return p, nil
+}
+
+// wait waits for the log line that says that it serves.
+func (p *server) wait(ctx context.Context, ready *regexp.Regexp) (address string, err error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		b, err := os.ReadFile(log)
+		b, err := os.ReadFile(p.log)
 		if err != nil {
 			return "", err
 		}
-		if m := serves.FindSubmatch(b); m != nil {
-			return string(m[1]), nil
+		if m := ready.FindSubmatch(b); m != nil {
+			return string(bytes.Join(m[1:], nil)), nil
 		}
 		select {
-		case <-s.ended:
-			b, _ := os.ReadFile(log) // all of it, now
-			return "", fmt.Errorf("it ended: %s", lastLine(b))
+		case <-p.ended:
+			return "", errors.New("it ended: " + lastLine(p.log))
 		case <-ctx.Done():
 			return "", fmt.Errorf("it does not serve: %w", ctx.Err())
 		case <-tick.C:
@@ -212,16 +139,14 @@ func (s *serving) address(ctx context.Context, log string) (string, error) {
 }
 
 // lastLine returns the last line of a log, for an error.
-func lastLine(b []byte) string {
+func lastLine(log string) string {
+	b, _ := os.ReadFile(log) // an empty one says enough
 	last := "its log is empty"
 	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
 		last = lines.Text()
 	}
 	return last
 }
-
-// log is the log of the last child.
-func (s *serving) log() string { return filepath.Join(s.dir, "provisioner.log") }
 
 // complete finds the log line that says how much was written.
 var complete = regexp.MustCompile(`store is complete.* writes=([0-9]+)`)
@@ -235,52 +160,35 @@ func writes(log string) (int64, error) {
 	}
 	m := complete.FindSubmatch(b)
 	if m == nil {
-		return 0, fmt.Errorf("the provisioner did not stop as it should: %s", lastLine(b))
+		return 0, fmt.Errorf("a provisioner did not stop as it should: %s", lastLine(log))
 	}
 	return strconv.ParseInt(string(m[1]), 10, 64)
 }
 
-// stop ends the child and removes everything; it can be called at any time.
+// halt ends the processes, the last first, and leaves their files. It returns
+// how many writes the store has taken, as the last one says, which is a
+// provisioner.
+func (s *serving) halt() (int64, error) {
+	if len(s.servers) == 0 {
+		return 0, nil
+	}
+	last := s.servers[len(s.servers)-1]
+	for len(s.servers) > 0 {
+		p := s.servers[len(s.servers)-1]
+		s.servers = s.servers[:len(s.servers)-1]
+		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		select {
+		case <-p.ended:
+		case <-time.After(startTimeout):
+			_ = p.cmd.Process.Kill()
+			<-p.ended
+		}
+	}
+	return writes(last.log)
+}
+
+// stop ends everything and removes it; it can be called at any time.
 func (s *serving) stop() error {
-	if s.dir == "" {
-		return nil
-	}
-	s.halt()
+	_, _ = s.halt() // what was measured has been read
 	return os.RemoveAll(s.dir)
-}
-
-// halt ends the child and leaves its files.
-func (s *serving) halt() {
-	if s.cmd == nil || s.cmd.Process == nil {
-		return
-	}
-	_ = s.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	select {
-	case <-s.ended:
-	case <-time.After(startTimeout):
-		_ = s.cmd.Process.Kill()
-		<-s.ended
-	}
-}
-
-// token signs a token for one wave.
-func (s *serving) token(cfg *Config) (string, error) {
-	c := jwt.Claims{
-		Token: "bench", Brokers: strings.TrimPrefix(s.url, "nats://"), Default: true, Secure: cfg.TLS, Purpose: jwt.Purpose, Subject: jwt.Purpose,
-		Issuer: "muster bench", IssuedAt: time.Now().UTC(), ExpiresAt: time.Now().Add(24 * time.Hour).UTC(), JTI: jwt.NewJTI(),
-	}
-	limits := jwt.Limits{Uses: cfg.Uses, CA: s.pin}
-	if cfg.Sealed {
-		limits.Seal = s.seal
-	}
-	if err := c.SetLimits(limits); err != nil {
-		return "", err
-	}
-	return jwt.Sign(s.key, c)
-}
-
-// runID is part of the names of all nodes of a wave, so that no two waves share
-// any.
-func runID() string {
-	return strings.ToLower(strings.NewReplacer("-", "0", "_", "1").Replace(wire.NewID()))[:10]
 }

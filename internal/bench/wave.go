@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -125,18 +124,19 @@ func (s *serving) clock(ctx context.Context, cancel func(), cfg *Config, w *wave
 }
 
 // explain says what is behind the failure of the drivers: that we were told to
-// stop, or that the provisioner has ended.
+// stop, or that a process has ended that serves.
 func (s *serving) explain(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	select {
-	case <-s.ended: // nil, so never, if it is not ours
-		b, _ := os.ReadFile(s.log()) // err says enough without it
-		return fmt.Errorf("%w; the provisioner has ended: %s", err, lastLine(b))
-	default:
-		return err
+	for _, p := range s.servers {
+		select {
+		case <-p.ended:
+			return fmt.Errorf("%w; muster %s has ended: %s", err, strings.Join(p.cmd.Args[1:3], " "), lastLine(p.log))
+		default:
+		}
 	}
+	return err
 }
 
 // share is what driver i of several has to do: every so many-th node.

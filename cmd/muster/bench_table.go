@@ -1,0 +1,86 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/bench"
+	"muster/internal/cli"
+)
+
+// benchTableVerb is "muster bench-table": what `make bench` runs.
+type benchTableVerb struct {
+	table    bench.Table
+	slowDisk string
+	doc      string
+}
+
+const benchTableHelp = `Runs the standard rows of docs/performance.md, one after the other, each with a
+provisioner and a store of its own, and prints them as Markdown. Takes about a
+quarter of an hour on two quiet cores; nothing else should run meanwhile.
+
+  muster bench-table --row shared --row tcp
+  muster bench-table --slow-disk bin/muster-slow-disk --doc docs/performance.md`
+
+func addBenchTable(app *kingpin.Application, all verbs) {
+	v := &benchTableVerb{}
+	c := app.Command("bench-table", "Measure the standard table.").HelpLong(benchTableHelp).Hidden()
+	cli.Int(c.Flag("nodes", "How many nodes, in each wave of each row.").Default("40000"), &v.table.Nodes)
+	cli.Int(c.Flag("stored", "Records of the row that has many.").Default("1000000"), &v.table.Stored)
+	cli.Int(c.Flag("idle", "Nodes of the row that has a fleet connected.").Default("10000"), &v.table.Idle)
+	c.Flag("row", "Only this row (repeatable): "+strings.Join(bench.RowKeys(), ", ")+".").PlaceHolder("KEY").StringsVar(&v.table.Rows)
+	c.Flag("slow-disk", "Program of the row with a slow disk, as .ci/slow-disk makes it.").PlaceHolder("FILE").StringVar(&v.slowDisk)
+	c.Flag("doc", "Page to write the table into as well.").PlaceHolder("FILE").StringVar(&v.doc)
+	c.Flag("dir", "Where temporary directories are made: the disk that is measured. Default: $TMPDIR or /tmp.").PlaceHolder("DIR").StringVar(&v.table.Dir)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *benchTableVerb) run(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	v.table.Program, v.table.Progress = programAt(self), benchProgress
+	if v.slowDisk != "" {
+		if _, err := os.Stat(v.slowDisk); err != nil {
+			return cli.Usage(program+" bench-table", fmt.Errorf("--slow-disk: %w", err))
+		}
+		v.table.SlowDisk = programAt(v.slowDisk)
+	}
+	if err := v.table.Check(); err != nil {
+		return cli.Usage(program+" bench-table", err)
+	}
+	v.table.Each = func(row bench.Row, r *bench.Result) {
+		cli.Say(os.Stderr, program, "%s: %.0f enrolled and %.0f provisioned a minute, %.0f µs serving, p99 %.0f ms",
+			row.Key, r.NodesPerMinute, r.ProvisionedPerMinute, r.ServingCPU, r.P99)
+	}
+	page, err := v.table.Run(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(os.Stdout, page); err != nil || v.doc == "" {
+		return err
+	}
+	return bench.WriteTable(v.doc, page)
+}
+
+// programAt starts a build of muster, under its name.
+func programAt(file string) func(...string) *exec.Cmd {
+	return func(args ...string) *exec.Cmd {
+		cmd := exec.Command(file, args...)
+		cmd.Args[0] = program
+		return cmd
+	}
+}
+
+// benchProgress shows a phase on standard error.
+func benchProgress(label string, nodes int) (func(int), func()) {
+	bar := cli.NewProgress(os.Stderr, label, nodes)
+	return bar.Add, bar.Done
+}

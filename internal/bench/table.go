@@ -1,0 +1,238 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"time"
+)
+
+// A Row is one line of the standard table: a case, and what is to be reached on
+// two cores.
+type Row struct {
+	Key  string // for --row
+	Case string // %s stands for how many records or idle nodes there are
+	Goal Goal
+	set  func(*Config, *Table) error // changes the configuration of the first row
+}
+
+// A Goal is what a row is to reach; zero is no goal.
+type Goal struct {
+	Enrolled    float64 // a minute
+	Provisioned float64 // a minute
+	CPU         float64 // serving, microseconds a provisioned node
+}
+
+// A Table runs the standard rows.
+type Table struct {
+	Nodes   int    // of each wave of each row
+	Stored  int    // records of the row that has many
+	Idle    int    // nodes of the row that has a fleet connected
+	Dir     string // as of [Config]
+	Rows    []string
+	Program func(args ...string) *exec.Cmd
+
+	// SlowDisk starts a build of this program whose syncs take 1 ms longer
+	// (.ci/slow-disk makes one). Optional; without it that row is left out.
+	SlowDisk func(args ...string) *exec.Cmd
+
+	// External returns the processes of the row with an external broker, as
+	// [Config.Commands] does. Optional; without it that row is left out.
+	External func(home string) ([]Command, error)
+
+	Progress func(label string, nodes int) (add func(int), end func())
+
+	// Each is called with the result of each row. Optional.
+	Each func(Row, *Result)
+
+	results map[string]*Result
+}
+
+// errLeftOut means that a row cannot be run without something.
+var errLeftOut = errors.New("left out")
+
+// rows are the rows in their order. Two of them are about the first, so it
+// comes first.
+var rows = []Row{
+	{"shared", "shared connections, plain", Goal{220_000, 140_000, 550}, func(*Config, *Table) error { return nil }},
+	{"tcp", "new TCP connection per node, plain", Goal{130_000, 100_000, 700}, func(c *Config, _ *Table) error { c.Shared = false; return nil }},
+	{"sealed", "new TCP connection per node, sealed", Goal{100_000, 80_000, 850}, func(c *Config, _ *Table) error { c.Shared, c.Sealed = false, true; return nil }},
+	{"tls", "new TLS connection per node", Goal{75_000, 60_000, 1100}, func(c *Config, _ *Table) error { c.Shared, c.TLS = false, true; return nil }},
+	{"limited", "new TCP connection, limited token", Goal{100_000, 80_000, 850}, func(c *Config, _ *Table) error { c.Shared, c.Uses = false, c.Nodes; return nil }},
+	{"facts", "shared connections, 20 KB of facts", Goal{110_000, 80_000, 900}, func(c *Config, _ *Table) error { c.FactsBytes = 20 << 10; return nil }},
+	{"external", "external broker with auth callout, two provisioners, new TCP connections", Goal{50_000, 40_000, 0}, func(c *Config, t *Table) error {
+		if t.External == nil {
+			return errLeftOut
+		}
+		c.Shared, c.Commands = false, t.External
+		return nil
+	}},
+	{"slow-disk", "shared connections, disk that takes 1 ms more per fsync", Goal{150_000, 100_000, 0}, func(c *Config, t *Table) error {
+		if t.SlowDisk == nil {
+			return errLeftOut
+		}
+		c.Server = t.SlowDisk
+		return nil
+	}},
+	{"stored", "shared connections, %s records stored", Goal{0, 0, 0}, func(c *Config, t *Table) error { c.Stored = t.Stored; return nil }},
+	{"idle", "shared connections, %s nodes connected over mutual TLS", Goal{0, 0, 0}, func(c *Config, t *Table) error { c.Idle = t.Idle; return nil }},
+	{"open", "shared connections, open loop at 80 % of the peak", Goal{0, 0, 0}, func(c *Config, t *Table) error {
+		peak := t.results["shared"]
+		if peak == nil || peak.ProvisionedPerMinute == 0 {
+			return errLeftOut
+		}
+		const share, span = 0.8, 30 * time.Second
+		c.Waves, c.Rate = []Wave{WaveApplied}, share*peak.ProvisionedPerMinute/60
+		c.Nodes = int(c.Rate * span.Seconds())
+		return nil
+	}},
+}
+
+// RowKeys are the keys of all rows, in their order.
+func RowKeys() []string {
+	var keys []string
+	for _, r := range rows {
+		keys = append(keys, r.Key)
+	}
+	return keys
+}
+
+// Check reports everything wrong with t, each line naming its flag.
+func (t *Table) Check() error {
+	var errs []error
+	for _, k := range t.Rows {
+		if !slices.Contains(RowKeys(), k) {
+			errs = append(errs, fmt.Errorf("--row is %q, want one of %s", k, strings.Join(RowKeys(), ", ")))
+		}
+	}
+	c := t.config()
+	c.Stored, c.Idle = t.Stored, t.Idle
+	return errors.Join(append(errs, c.Check())...)
+}
+
+// config is the configuration of the first row.
+func (t *Table) config() Config {
+	return Config{
+		Nodes: t.Nodes, Concurrency: 256, Shared: true, TokenKey: "rsa4096", FactsBytes: 2048, Waves: []Wave{WaveEnroll, WaveApplied}, Drivers: 1,
+		Dir: t.Dir, Program: t.Program, Progress: t.Progress,
+	}
+}
+
+// Run runs the rows and returns the page: the machine, the table and what else
+// is to be reached. Rows that cannot be run are left out of it. Nodes that do
+// not get through are an error.
+func (t *Table) Run(ctx context.Context) (string, error) {
+	if err := t.Check(); err != nil {
+		return "", err
+	}
+	t.results = make(map[string]*Result)
+	for _, row := range rows {
+		if len(t.Rows) > 0 && !slices.Contains(t.Rows, row.Key) {
+			continue
+		}
+		c := t.config()
+		if err := row.set(&c, t); errors.Is(err, errLeftOut) {
+			continue
+		}
+		r, err := Run(ctx, c)
+		if err == nil && r.Missing() > 0 {
+			err = fmt.Errorf("%d nodes did not get through, the first: %s", r.Missing(), r.Why[0])
+		}
+		if err != nil {
+			return "", fmt.Errorf("row %s: %w", row.Key, err)
+		}
+		t.results[row.Key] = r
+		if t.Each != nil {
+			t.Each(row, r)
+		}
+	}
+	return machine(t.Dir, t.Nodes) + "\n" + t.cases() + "\n" + t.goals(), nil
+}
+
+// cases returns the table of the rows.
+func (t *Table) cases() string {
+	var b strings.Builder
+	b.WriteString("| case | enrolled a minute | provisioned a minute | serving CPU per node | driver CPU per node | p50 | p99 | peak memory | synced writes per node | fsync p50 |\n")
+	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
+	for _, row := range rows {
+		r := t.results[row.Key]
+		if r == nil {
+			continue
+		}
+		enrolled := reached(r.NodesPerMinute, row.Goal.Enrolled, "%s")
+		if row.Key == "open" {
+			enrolled = "-"
+		}
+		what := strings.Replace(row.Case, "%s", thousands(float64(r.Stored+r.Idle)), 1)
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.0f µs | %.0f ms | %.0f ms | %.0f MB | %.2f | %.0f µs |\n", what, enrolled,
+			reached(r.ProvisionedPerMinute, row.Goal.Provisioned, "%s"), reached(r.ServingCPU, row.Goal.CPU, "%s µs"), r.DriverCPU,
+			r.P50, r.P99, float64(r.PeakMemory)/1e6, r.WritesPerNode, r.FsyncP50)
+	}
+	return b.String()
+}
+
+// goals returns the table of what else is to be reached.
+func (t *Table) goals() string {
+	var b strings.Builder
+	line := func(what, got, goal string) { fmt.Fprintf(&b, "| %s | %s | %s |\n", what, got, goal) }
+	if r := t.results["open"]; r != nil {
+		line("open loop at 80 % of the peak, p99", fmt.Sprintf("%.0f ms", r.P99), "below 100 ms")
+	}
+	if r := t.results["idle"]; r != nil {
+		line(fmt.Sprintf("memory with %s nodes connected over mutual TLS", thousands(float64(r.Idle))), fmt.Sprintf("%.0f MB", float64(r.IdleMemory)/1e6), "below 650 MB")
+	}
+	if r := t.results["stored"]; r != nil {
+		line(fmt.Sprintf("start with %s records", thousands(float64(r.Stored))), fmt.Sprintf("%.1f s", r.StartMS/1000), "below 30 s")
+		line("memory with them, at the worst", fmt.Sprintf("%.0f MB", float64(r.PeakMemory)/1e6), "below 2,000 MB")
+		if empty := t.results["shared"]; empty != nil {
+			line("rate with them, of that when empty", fmt.Sprintf("%.0f %% enrolled, %.0f %% provisioned",
+				100*r.NodesPerMinute/empty.NodesPerMinute, 100*r.ProvisionedPerMinute/empty.ProvisionedPerMinute), "90 % or more")
+		}
+	}
+	if b.Len() == 0 {
+		return ""
+	}
+	return "| to reach as well | measured | goal |\n|---|---|---|\n" + b.String()
+}
+
+// reached writes a figure with its goal behind it.
+func reached(got, goal float64, format string) string {
+	text := fmt.Sprintf(format, thousands(got))
+	if goal > 0 {
+		text += " (" + fmt.Sprintf(format, thousands(goal)) + ")"
+	}
+	return text
+}
+
+// thousands writes a whole number as people read it.
+func thousands(x float64) string {
+	digits := fmt.Sprintf("%.0f", x)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// The table stands between these in the documentation.
+const (
+	tableBegins = "<!-- make bench -->\n"
+	tableEnds   = "<!-- end of make bench -->\n"
+)
+
+// WriteTable puts the page of [Table.Run] into its place in a file.
+func WriteTable(file, page string) error {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return err
+	}
+	before, rest, found := strings.Cut(string(b), tableBegins)
+	_, after, ended := strings.Cut(rest, tableEnds)
+	if !found || !ended {
+		return fmt.Errorf("%s: no place for the table, between %q and %q", file, strings.TrimSpace(tableBegins), strings.TrimSpace(tableEnds))
+	}
+	return os.WriteFile(file, []byte(before+tableBegins+page+tableEnds+after), 0o644)
+}

@@ -1,0 +1,84 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestWriteTable puts a page where the last one was, and nowhere else.
+func TestWriteTable(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "page.md")
+	before := "# a\n\n" + tableBegins + "old\n" + tableEnds + "\nrest\n"
+	if err := os.WriteFile(file, []byte(before), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, page := range []string{"new\n", "newer\n"} {
+		if err := WriteTable(file, page); err != nil {
+			t.Fatal(err)
+		}
+		b, err := os.ReadFile(file)
+		if want := strings.Replace(before, "old\n", page, 1); err != nil || string(b) != want {
+			t.Errorf("page is %q, %v, want %q", b, err, want)
+		}
+	}
+	if err := os.WriteFile(file, []byte("no place"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := WriteTable(file, "x"); err == nil {
+		t.Error("written into a page without a place for it")
+	}
+	if b, err := os.ReadFile(file); err != nil || string(b) != "no place" {
+		t.Errorf("page without a place is now %q, %v", b, err)
+	}
+}
+
+// TestTheDocumentHasAPlace keeps `make bench` from measuring for half an hour
+// in vain.
+func TestTheDocumentHasAPlace(t *testing.T) {
+	t.Parallel()
+	b, err := os.ReadFile("../../docs/performance.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if i, j := strings.Index(string(b), tableBegins), strings.Index(string(b), tableEnds); i < 0 || j < i {
+		t.Errorf("docs/performance.md has the table at %d to %d", i, j)
+	}
+}
+
+func TestTableText(t *testing.T) {
+	t.Parallel()
+	for x, want := range map[float64]string{0: "0", 999: "999", 1000: "1,000", 220_000: "220,000", 1_234_567.4: "1,234,567"} {
+		if got := thousands(x); got != want {
+			t.Errorf("thousands(%v) = %q, want %q", x, got, want)
+		}
+	}
+	table := &Table{results: map[string]*Result{
+		"shared": {NodesPerMinute: 1000, ProvisionedPerMinute: 500, ServingCPU: 600},
+		"stored": {NodesPerMinute: 950, ProvisionedPerMinute: 450, Stored: 2000, StartMS: 1500},
+	}}
+	if got := table.cases(); !strings.Contains(got, "| shared connections, plain | 1,000 (220,000) | 500 (140,000) | 600 µs (550 µs) |") ||
+		!strings.Contains(got, "| shared connections, 2,000 records stored | 950 |") {
+		t.Errorf("cases\n%s", got)
+	}
+	if got := table.goals(); !strings.Contains(got, "95 % enrolled, 90 % provisioned") || !strings.Contains(got, "| start with 2,000 records | 1.5 s |") {
+		t.Errorf("goals\n%s", got)
+	}
+}
+
+// TestQuantiles takes the nearest rank.
+func TestQuantiles(t *testing.T) {
+	t.Parallel()
+	all := make([]uint32, 1000)
+	for i := range all {
+		all[len(all)-1-i] = uint32(i+1) * 1000
+	}
+	if p50, p99, p999 := milliseconds(decodeLatencies(encodeLatencies(all))); p50 != 500 || p99 != 990 || p999 != 999 {
+		t.Errorf("p50 %v, p99 %v, p99.9 %v, want 500, 990, 999", p50, p99, p999)
+	}
+	if p50, _, _ := milliseconds(nil); p50 != 0 {
+		t.Errorf("p50 of nothing is %v", p50)
+	}
+}

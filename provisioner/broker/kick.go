@@ -96,19 +96,30 @@ func (e *External) silent(answered map[string]bool) []string {
 }
 
 // checkSync reports [ErrNotSynced] if a server says that it acknowledges before
-// it syncs. Servers that do not answer now are not looked at.
+// it syncs. Servers that do not answer now are not looked at: in a cluster that is
+// being restarted there is always one. It asks until some server answers.
 func (e *External) checkSync(ctx context.Context, nc *nats.Conn) error {
-	var lax []string
-	err := gather(ctx, e, nc, askJetStream, server.JSzOptions{Config: true}, func(id string, r reported[server.JSInfo]) {
-		if !r.Data.Disabled && !r.Data.Config.SyncAlways {
-			lax = append(lax, r.Server.Name)
+	for {
+		answers, lax := 0, []string(nil)
+		err := gather(ctx, e, nc, askJetStream, server.JSzOptions{Config: true}, func(_ string, r reported[server.JSInfo]) {
+			answers++
+			if !r.Data.Disabled && !r.Data.Config.SyncAlways {
+				lax = append(lax, r.Server.Name)
+			}
+		})
+		switch {
+		case len(lax) > 0:
+			slices.Sort(lax)
+			return fmt.Errorf("%s: %w", strings.Join(lax, ", "), ErrNotSynced)
+		case answers > 0:
+			return nil
 		}
-	})
-	if err == nil && len(lax) > 0 {
-		slices.Sort(lax)
-		err = fmt.Errorf("%s: %w", strings.Join(lax, ", "), ErrNotSynced)
+		select {
+		case <-ctx.Done():
+			return errors.Join(ctx.Err(), err)
+		case <-time.After(quiet):
+		}
 	}
-	return err
 }
 
 // gather asks all servers and calls each with every answer. The error says

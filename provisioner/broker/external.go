@@ -102,13 +102,13 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 
 // CheckURLs reports why urls cannot be those of servers.
 func CheckURLs(urls string) error {
-	for text := range strings.SplitSeq(urls, ",") {
+	for i, text := range strings.Split(urls, ",") {
 		u, err := url.Parse(strings.TrimSpace(text))
 		switch {
+		case err == nil && u.User != nil || strings.Contains(text, "@"): // and it is not repeated
+			return fmt.Errorf("server %d has a user in it: passwords go into the file of the credentials", i+1)
 		case err != nil || u.Host == "" || u.Scheme != "nats" && u.Scheme != "tls":
-			return fmt.Errorf("is %.100q, want nats://host:port or tls://host:port, comma separated", text)
-		case u.User != nil:
-			return errors.New("has a user in it: passwords go into the file of the credentials")
+			return fmt.Errorf("server %d is %.100q, want nats://host:port or tls://host:port, comma separated", i+1, text)
 		}
 	}
 	return nil

@@ -1,0 +1,187 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+	"muster/provisioner/broker"
+)
+
+// outside is a nats-server that is configured as Text says, in this process,
+// with the gate of a site before it.
+type outside struct {
+	*site
+	keys     broker.Keys
+	server   *server.Server
+	external *broker.External
+}
+
+// newOutside starts both. The configuration is changed by edit before it is
+// used, if that is not nil.
+func newOutside(t *testing.T, edit func(string) string) *outside {
+	t.Helper()
+	o := &outside{site: newSite(t)}
+	var err error
+	if o.keys, err = broker.NewKeys(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := broker.ServerConfig{
+		Name: "n1", Listen: "127.0.0.1:-1", StoreDir: t.TempDir(), Certificate: "c", Key: "k", CA: "a", Keys: o.keys,
+	}.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Without TLS, whose files are not what this is about.
+	before, rest, _ := strings.Cut(text, "tls {")
+	_, after, ok := strings.Cut(rest, "}\n")
+	if !ok {
+		t.Fatalf("no tls block:\n%s", text)
+	}
+	if text = before + after; edit != nil {
+		text = edit(text)
+	}
+	path := filepath.Join(t.TempDir(), "nats-server.conf")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	opts, err := server.ProcessConfigFile(path)
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	opts.NoSigs, opts.NoLog = true, true
+	if o.server, err = server.NewServer(opts); err != nil {
+		t.Fatal(err)
+	}
+	o.server.Start()
+	t.Cleanup(func() { o.server.Shutdown(); o.server.WaitForShutdown() })
+	if !o.server.ReadyForConnections(patience) {
+		t.Fatal("the server does not start")
+	}
+	o.external = o.provisioner(t, o.keys)
+	return o
+}
+
+// provisioner answers the server's questions with these keys, until the test
+// ends.
+func (o *outside) provisioner(t *testing.T, keys broker.Keys) *broker.External {
+	t.Helper()
+	e, err := broker.NewExternal(broker.ExternalConfig{URLs: o.server.ClientURL(), Keys: keys, Gate: o.config(t).Gate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	if err := e.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ready, done := make(chan struct{}), make(chan error, 1)
+	go func() { done <- e.Authenticate(ctx, func() { close(ready) }) }()
+	receive(t, "callout", ready)
+	t.Cleanup(func() {
+		cancel()
+		if err := receive(t, "end of the callout", done); err != nil {
+			t.Error(err)
+		}
+		if err := e.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// TestAQuestionInClearIsNotAnswered takes the xkey out of the server's
+// configuration: tokens would be readable between servers.
+func TestAQuestionInClearIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	for name, edit := range map[string]func(string) string{
+		"encrypted": nil,
+		"in clear": func(text string) string {
+			before, rest, _ := strings.Cut(text, "    xkey: ")
+			_, after, _ := strings.Cut(rest, "\n")
+			return before + after
+		},
+	} {
+		o := newOutside(t, edit)
+		nc, err := nats.Connect(o.server.ClientURL(), nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.Timeout(10*time.Second))
+		if err == nil {
+			nc.Close()
+		}
+		if admitted := err == nil; admitted != (edit == nil) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestNewExternalListsEveryMistake says all that is wrong at once, and no
+// secret.
+func TestNewExternalListsEveryMistake(t *testing.T) {
+	t.Parallel()
+	_, err := broker.NewExternal(broker.ExternalConfig{URLs: "http://u:hush@n1", Keys: broker.Keys{
+		Provisioner: "hush-1", System: "SAhush-2", Issuer: "hush-3", XKey: "hush-4",
+	}})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"url: server 1 has a user", "credentials: ", "system credentials: ", "issuer: ", "xkey: ", "gate: "} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "hush") {
+		t.Errorf("a secret in %v", err)
+	}
+	if !errors.Is(err, broker.ErrKey) {
+		t.Errorf("%v does not wrap %v", err, broker.ErrKey)
+	}
+}
+
+// TestServerConfigListsEveryMistake says all that is wrong at once.
+func TestServerConfigListsEveryMistake(t *testing.T) {
+	t.Parallel()
+	_, err := broker.ServerConfig{Listen: "n1", Cluster: &broker.ClusterConfig{Listen: ":x"}}.Text()
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{"name of the server", "server: listen", "store directory", "certificate", "issuer", "xkey", "credentials", "cluster: listen", "routes", "password"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+}
+
+// TestNobodyRunsBeforeStart asks an External that has not started.
+func TestNobodyRunsBeforeStart(t *testing.T) {
+	t.Parallel()
+	keys, err := broker.NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	gate := newSite(t).config(t).Gate
+	gate.LiveNode = func(context.Context, wire.Identity) ([]string, error) { return nil, nil }
+	e, err := broker.NewExternal(broker.ExternalConfig{URLs: "nats://127.0.0.1:1", Keys: keys, Gate: gate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.Disconnect("web1.example.net"); !errors.Is(err, broker.ErrNotRunning) {
+		t.Errorf("Disconnect = %v, want %v", err, broker.ErrNotRunning)
+	}
+	if again, err := e.Recheck(t.Context(), "web1.example.net"); !errors.Is(err, broker.ErrNotRunning) || len(again) != 1 {
+		t.Errorf("Recheck = %v, %v, want the node and %v", again, err, broker.ErrNotRunning)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	if err := e.Start(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Start without a server = %v, want %v", err, context.DeadlineExceeded)
+	}
+	if err := e.Stop(t.Context()); err != nil {
+		t.Errorf("Stop = %v", err)
+	}
+}

@@ -274,7 +274,7 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 		return nil, false, err
 	}
 	p.tellSuperseded(a.record, next)
-	return p.enrolled(offer, a.files), true, nil
+	return p.enrolled(offer, certificate.Chain, a.files), true, nil
 }
 
 // classify reads the newest record and says on what ground the attempt may
@@ -327,9 +327,10 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 		// The record is of before its entry, or of an older store.
 		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.cause())
 	}
-	digest := wire.Digest(p.cfg.Authority.Chain(offered.DER), a.files)
+	chain := p.cfg.Authority.Chain(offered.DER)
+	digest := wire.Digest(chain, a.files)
 	if digest == offered.Digest && !a.record.clonesRefused() {
-		return p.enrolled(offered, a.files), false, nil
+		return p.enrolled(offered, chain, a.files), false, nil
 	}
 	// The configuration has changed since, or the policy lets a cloned node in
 	// again. The new digest must be on record
@@ -339,13 +340,14 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	if err := p.publish(ctx, a.next(now, &offer), a.after, func() error { return p.trying(a) }); err != nil {
 		return nil, false, err
 	}
-	return p.enrolled(&offer, a.files), true, nil
+	return p.enrolled(&offer, chain, a.files), true, nil
 }
 
-// enrolled is what the node gets for an offer that is on record.
-func (p *Provisioner) enrolled(offer *Issued, files wire.Files) *wire.Enrolled {
+// enrolled is what the node gets for an offer that is on record. The chain is
+// the one that the offer's digest is over.
+func (p *Provisioner) enrolled(offer *Issued, chain string, files wire.Files) *wire.Enrolled {
 	return &wire.Enrolled{
-		Serial: offer.Serial, Certificate: p.cfg.Authority.Chain(offer.DER), CA: p.cfg.Authority.TrustPEM(),
+		Serial: offer.Serial, Certificate: chain, CA: p.cfg.Authority.TrustPEM(),
 		Files: files, Digest: offer.Digest,
 	}
 }

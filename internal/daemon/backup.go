@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"muster/internal/wire"
@@ -60,18 +61,30 @@ func writeBackup(ctx context.Context, s *store.Store, w io.Writer, header backup
 type BackupInfo struct {
 	backup.Header
 	backup.Summary
+
+	// Provisioners are the names of those who have written to the store.
+	Provisioners []string `json:"provisioners"`
 }
 
 // CheckBackup reads a backup to its end and checks that it is whole and that
 // this version of muster can restore it. each, if not nil, is called after every
 // message.
 func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
-	return readBackup(r, func(m *backup.Message) error {
+	var names []string
+	info, err := readBackup(r, func(m *backup.Message) error {
 		if each != nil {
 			each()
 		}
+		if name := store.ProvisionerOf(m.Subject, m.Data); name != "" && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
 		return store.CheckKept(m.Stream, m.Sequence, m.Subject, m.Data)
 	})
+	if err != nil {
+		return nil, err
+	}
+	info.Provisioners = names
+	return info, nil
 }
 
 // CheckBackupFile is [CheckBackup] of the file at path.
@@ -99,7 +112,7 @@ func readBackup(r io.Reader, each func(*backup.Message) error) (*BackupInfo, err
 	for {
 		m, err := b.Next()
 		if errors.Is(err, io.EOF) {
-			return &BackupInfo{b.Header, *b.Summary()}, nil
+			return &BackupInfo{Header: b.Header, Summary: *b.Summary()}, nil
 		}
 		if err != nil {
 			return nil, err

@@ -152,8 +152,9 @@ type Config struct {
 
 	// Revocations is what is kept of them outside the store.
 	Revocations struct {
-		// Journal is a file to which every revocation is appended, so that a store
-		// restored from a backup forgets none. Best on another disk, in a
+		// Journal is a file to which every revocation, use of a limited token and
+		// name that changes hands is appended, so that a store restored from a
+		// backup forgets none. Best on another disk, in a
 		// directory that exists. Defaults to revocations.journal in data_dir.
 		Journal string `yaml:"journal"`
 	} `yaml:"revocations"`

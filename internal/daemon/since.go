@@ -62,6 +62,12 @@ func (r *Restore) readJournals(cfg Config, info *BackupInfo) (s *since, err erro
 			lost = append(lost, fmt.Errorf("%s does not say that backup %s was begun, so it may be new, or an older copy, or have lost its place", path, info.ID))
 		}
 	}
+	// A backup marks the journal of the provisioner that makes it, and no other.
+	for _, name := range info.Provisioners {
+		if name != cfg.Name {
+			lost = append(lost, fmt.Errorf("provisioner %s has written to the store, too, and its journal is not known to go on from the backup", name))
+		}
+	}
 	if err := s.order(); err != nil {
 		lost = append(lost, err)
 	}

@@ -61,8 +61,12 @@ func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err err
 	}, nil
 }
 
-// beginJournal sees that the journal is of this store, or makes it so.
+// beginJournal sees that the journal is of this store, or makes it so, and that
+// backups say whose journals there are.
 func (d *Daemon) beginJournal(ctx context.Context, s *store.Store) error {
+	if err := s.NoteProvisioner(ctx, wire.Identity(d.cfg.Name), d.opts.Now()); err != nil {
+		return err
+	}
 	j := d.followers.Load().journal
 	switch id := j.Installation(); id {
 	case s.Installation().ID:

@@ -430,3 +430,62 @@ func TestWrongFilesAreRefused(t *testing.T) {
 	f.Start()
 	f.Check()
 }
+
+// TestTheJournalOfOneOfTwoProvisionersIsNotAll restores a store to which another
+// provisioner, with a journal of its own, has written.
+func TestTheJournalOfOneOfTwoProvisionersIsNotAll(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	if err := f.Daemon().Store().NoteProvisioner(f.Context(), "second.fleet.test", f.Clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	file := backUp(t, f)
+	loseStore(t, f)
+	if _, err := restoring(f, file).Run(f.Context()); err == nil || !strings.Contains(err.Error(), "second.fleet.test") {
+		t.Errorf("restored as complete: %v", err)
+	}
+}
+
+// TestClaimsAreEvenAfterACrash starts on a store that has more claims than the
+// journal, as after a crash between the two, and on one that has fewer, as after
+// its files were put back.
+func TestClaimsAreEvenAfterACrash(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	_, nodes := limitedNodes(t, f, 2, 3)
+	f.Apply(nodes[0], f.Enroll(nodes[0]))
+	f.Stop()
+	journal, err := os.ReadFile(journalOf(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := filepath.Join(t.TempDir(), "broker")
+	if err := os.CopyFS(old, os.DirFS(filepath.Join(f.Dir, "data", "broker"))); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	f.Apply(nodes[1], f.Enroll(nodes[1]))
+	f.Stop()
+	whole, err := os.ReadFile(journalOf(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(journalOf(f), journal, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	f.Stop()
+	if again, err := os.ReadFile(journalOf(f)); err != nil || strings.Count(string(again), `{"claims"`) != strings.Count(string(whole), `{"claims"`) {
+		t.Errorf("the journal is\n%s\nwant as many claims as in\n%s (%v)", again, whole, err)
+	}
+	if err := errors.Join(os.RemoveAll(filepath.Join(f.Dir, "data", "broker")), os.CopyFS(filepath.Join(f.Dir, "data", "broker"), os.DirFS(old))); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	f.Restored()
+	if code := f.Refused(nodes[2]); code != wire.CodeTokenUsedUp {
+		t.Errorf("a third node with a token of two uses: %q", code)
+	}
+	f.Apply(nodes[1], f.Enroll(nodes[1]))
+	f.Check()
+}

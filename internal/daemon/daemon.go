@@ -58,6 +58,10 @@ type Options struct {
 	// Emit also gets every event; it must not block. Nil for none.
 	Emit func(provisioner.Event)
 
+	// WrapJournal stands between the provisioner and its journal, to inject faults
+	// in tests. Nil for none.
+	WrapJournal func(provisioner.Journal) provisioner.Journal
+
 	// WrapStore stands between the provisioner and its store, to inject faults
 	// in tests. Nil for none.
 	WrapStore func(provisioner.Store) provisioner.Store

@@ -93,11 +93,15 @@ func (d *Daemon) provisionerOn(ctx context.Context, cfg provisioner.Config) (*pr
 	if f == nil {
 		return nil, errors.New("the store is not open")
 	}
-	signers, err := provisioner.NewSigners(provisioner.SignersConfig{File: d.parts.signers, Store: cfg.Store, Journal: f.journal, Log: d.opts.Log, Now: d.opts.Now})
+	var journal provisioner.Journal = f.journal
+	if d.opts.WrapJournal != nil {
+		journal = d.opts.WrapJournal(journal)
+	}
+	signers, err := provisioner.NewSigners(provisioner.SignersConfig{File: d.parts.signers, Store: cfg.Store, Journal: journal, Log: d.opts.Log, Now: d.opts.Now})
 	if err != nil {
 		return nil, err
 	}
-	cfg.Tokens, cfg.Signers, cfg.Journal, cfg.CRLValidity = signers, signers, f.journal, d.cfg.CRL.Validity
+	cfg.Tokens, cfg.Signers, cfg.Journal, cfg.CRLValidity = signers, signers, journal, d.cfg.CRL.Validity
 	p, err := provisioner.New(cfg)
 	if err != nil {
 		return nil, err

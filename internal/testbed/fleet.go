@@ -87,6 +87,9 @@ type Options struct {
 	// Servers; see [Fleet.Site]. Optional.
 	Sites []string
 
+	// Journal stands between the provisioner and its journal. Optional.
+	Journal func(provisioner.Journal) provisioner.Journal
+
 	// Quiet logs nothing below warnings, for benchmarks.
 	Quiet bool
 }
@@ -192,7 +195,7 @@ func (f *Fleet) Start() {
 	f.t.Helper()
 	opts := daemon.Options{
 		Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, RolloverCheck: f.opts.RolloverCheck,
-		StoreSize: f.opts.StoreSize,
+		StoreSize: f.opts.StoreSize, WrapJournal: f.opts.Journal,
 		WrapStore: func(s provisioner.Store) provisioner.Store {
 			f.Faults = &Faults{Store: s}
 			return f.Faults

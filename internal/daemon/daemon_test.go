@@ -181,6 +181,27 @@ reserved: ["[a]"]
 			"quotas.per_token: ", "quotas.per_source: ", "reserved[0]: ",
 			// and at once what the files would say
 			"no-seal.pem: no such file", "/r: no such file", "/k: no such file"}},
+		"a broker in the process and others": {`
+name: prov1.example.net
+trust_domain: example.net
+data_dir: data
+store: {replicas: 6}
+broker: {listen: ":4222", url: "tls://n1:4222", names: [broker.example.net], max_connections: 5, credentials: no-login, callout: {xkey: no-xkey}, tls: {key: k}}
+tokens: {signers: [{file: no-signer.pem}]}
+ca: {root: r, certificate: c, key: k}
+policy: p
+`, []string{"broker.listen: set together with broker.url", "store.replicas: is 6", "broker.system_credentials: missing", "broker.callout.issuer: missing",
+			"broker.tls: ", "broker.max_connections: ", "no-login: no such file", "no-xkey: no such file"}},
+		"copies on one server": {`
+name: prov1.example.net
+trust_domain: example.net
+data_dir: data
+store: {replicas: 3}
+broker: {names: [broker.example.net]}
+tokens: {signers: [{file: no-signer.pem}]}
+ca: {root: r, certificate: c, key: k}
+policy: p
+`, []string{"store.replicas: is 3, and without broker.url there is one server"}},
 		"files that are not there": {`
 name: prov1.example.net
 trust_domain: example.net

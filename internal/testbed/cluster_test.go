@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -432,4 +433,30 @@ func TestAConnectionEndsWithItsToken(t *testing.T) {
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	nc := f.Dial(f.Token(func(c *jwt.Claims) { c.ExpiresAt = time.Now().Add(3 * time.Second) }))
 	f.Eventually("the connection ends", nc.IsClosed)
+}
+
+// TestAServerThatHangs stops a server for a while: its provisioners and nodes go
+// on at others, and a node that is revoked meanwhile is dropped there as soon as
+// it answers again.
+func TestAServerThatHangs(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 3})
+	n := f.Node("web1.example.net")
+	given := f.Enroll(n)
+	f.Apply(n, given)
+	hung := f.Servers()[1]
+	live := dialFleet(t, hung, n, given)
+	hung.Signal(syscall.SIGSTOP)
+	t.Cleanup(func() { hung.Signal(syscall.SIGCONT) })
+	f.Eventually("the node is revoked", func() bool {
+		ctx, cancel := context.WithTimeout(f.Context(), 5*time.Second)
+		defer cancel()
+		return f.Daemon().Operator().RevokeNode(ctx, wire.Identity(n.Identity), testbed.Operator()) == nil
+	})
+	if live.IsClosed() {
+		t.Error("the connection to a server that hangs is closed")
+	}
+	hung.Signal(syscall.SIGCONT)
+	f.Eventually("the connection is dropped", live.IsClosed)
+	f.Check()
 }

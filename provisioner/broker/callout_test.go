@@ -27,7 +27,7 @@ type outside struct {
 
 // newOutside starts both. The configuration is changed by edit before it is
 // used, if that is not nil.
-func newOutside(t *testing.T, edit func(string) string) *outside {
+func newOutside(t testing.TB, edit func(string) string) *outside {
 	t.Helper()
 	o := &outside{site: newSite(t)}
 	var err error
@@ -72,16 +72,18 @@ func newOutside(t *testing.T, edit func(string) string) *outside {
 
 // provisioner answers the server's questions with these keys, until the test
 // ends.
-func (o *outside) provisioner(t *testing.T, keys broker.Keys) *broker.External {
+func (o *outside) provisioner(t testing.TB, keys broker.Keys) *broker.External {
 	t.Helper()
 	e, err := broker.NewExternal(broker.ExternalConfig{URLs: o.server.ClientURL(), Keys: keys, Gate: o.config(t).Gate})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	if err := e.Start(ctx); err != nil {
+	starting, started := context.WithTimeout(t.Context(), patience)
+	defer started()
+	if err := e.Start(starting); err != nil {
 		t.Fatal(err)
 	}
+	ctx, cancel := context.WithCancel(t.Context())
 	ready, done := make(chan struct{}), make(chan error, 1)
 	go func() { done <- e.Authenticate(ctx, func() { close(ready) }) }()
 	receive(t, "callout", ready)

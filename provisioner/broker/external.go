@@ -20,6 +20,13 @@ import (
 // connections and do not answer for a while.
 const dialTimeout = 5 * time.Second
 
+// A server that hangs, or that the network hides, is left for another one after
+// at most three of these; chosen, an answer takes milliseconds.
+const (
+	serverPing     = 3 * time.Second
+	serverPingsOut = 2
+)
+
 // ErrNotSynced means that a broker acknowledges before it has synced.
 var ErrNotSynced = errors.New("broker acknowledges writes that are not on disk: set jetstream.sync_interval to always, as `muster broker config` does, and restart it")
 
@@ -141,7 +148,7 @@ func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (
 	all := append([]nats.Option{
 		nats.Name(name), nats.Timeout(dialTimeout), nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
-		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) {}),
+		nats.PingInterval(serverPing), nats.MaxPingsOutstanding(serverPingsOut),
 		nats.IgnoreAuthErrorAbort(), // a server that is starting may refuse, and be right a moment later
 	}, opts...)
 	if e.cfg.TLS != nil {

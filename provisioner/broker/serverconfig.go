@@ -183,6 +183,9 @@ cluster {
   name: %[1]q
   listen: %[2]q
   routes: [%[3]s]
+  # A server that the network hides is given up after 15 s: what is sent to it is lost.
+  ping_interval: "5s"
+  ping_max: 2
   authorization {user: %[4]s, password: %[5]q, timeout: %[9]d}
   tls {
     cert_file: %[6]q

@@ -258,7 +258,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 }
 
 // receive waits for a value, or for the channel to close.
-func receive[T any](t *testing.T, what string, c <-chan T) T {
+func receive[T any](t testing.TB, what string, c <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-c:

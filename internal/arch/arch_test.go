@@ -43,7 +43,8 @@ var graph = map[string][]string{
 		"provisioner/store"},
 	"internal/testbed": {"internal/seal", "internal/wire", "internal/conffile", "internal/daemon", "internal/simnode", "jwt", "provisioner",
 		"provisioner/ca", "server", "provisioner/broker"},
-	"examples/cluster/wave": {"internal/simnode"},
+	"examples/cluster/wave":    {"internal/simnode"},
+	"examples/websocket/proxy": {},
 }
 
 // owners says which packages may import a dependency, tests apart. One owner

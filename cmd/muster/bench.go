@@ -73,6 +73,7 @@ func addBench(app *kingpin.Application, all verbs) {
 	cli.Int(c.Flag("drivers", "Processes that play the nodes; one holds about 18,000 connections.").Default("1"), &v.cfg.Drivers)
 	cli.Int(c.Flag("stored", "Put so many records into the store first.").Default("0"), &v.cfg.Stored)
 	cli.Int(c.Flag("idle", "Have so many provisioned nodes connected over mutual TLS meanwhile.").Default("0"), &v.cfg.Idle)
+	cli.Int(c.Flag("provisioners", "So many at a broker of its own process, which asks them by auth callout; 0 is one with its broker inside.").Default("0"), &v.cfg.Provisioners)
 	c.Flag("url", "Broker of a provisioner that runs already.").PlaceHolder("nats://HOST:PORT").StringVar(&v.cfg.URL)
 	c.Flag("token", "Provisioning token that is good there; its policy has to let in n*.*.bench.muster.").PlaceHolder("FILE").StringVar(&v.cfg.TokenFile)
 	c.Flag("pid", "Process that serves there, for its CPU and memory (repeatable).").PlaceHolder("PID").StringsVar(&v.pids)

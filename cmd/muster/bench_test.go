@@ -52,6 +52,7 @@ func TestBench(t *testing.T) {
 		"two drivers":          {"--drivers", "2"},
 		"more drivers than is": {"--drivers", "9"},
 		"records before":       {"--stored", "50", "--applied"},
+		"external broker":      {"--provisioners", "2", "--connections", "per-node"},
 		"a fleet beside":       {"--idle", "20", "--applied"},
 		"open loop":            {"--rate", "40", "--duration", "1s", "--applied"},
 	} {
@@ -184,7 +185,7 @@ func TestBenchTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, row := range []string{"shared connections, plain", "new TCP connection per node, plain", "new TCP connection per node, sealed", "new TLS connection per node",
-		"new TCP connection, limited token", "shared connections, 20 KB of facts", "shared connections, 20 records stored",
+		"new TCP connection, limited token", "external broker with auth callout, two provisioners, new TCP connections", "shared connections, 20 KB of facts", "shared connections, 20 records stored",
 		"shared connections, 10 nodes connected over mutual TLS", "shared connections, open loop at 80 % of the peak"} {
 		if !strings.Contains(string(b), "\n| "+row+" | ") {
 			t.Errorf("no row %q in\n%s", row, b)

@@ -15,10 +15,11 @@ import (
 // node and for a sealed one as much as its facts on top; a machine has 65,536
 // ports and a process about 20,000 descriptors.
 const (
-	MaxNodes       = 2_000_000
-	MaxConcurrency = 10_000
-	MaxDrivers     = 16
-	MaxIdle        = 16_000
+	MaxNodes        = 2_000_000
+	MaxConcurrency  = 10_000
+	MaxDrivers      = 16
+	MaxProvisioners = 16
+	MaxIdle         = 16_000
 )
 
 // A Wave says how far nodes go.
@@ -48,6 +49,10 @@ type Config struct {
 	Stored      int // records in the store beforehand
 	Idle        int // nodes connected over mutual TLS meanwhile
 
+	// Provisioners is how many there are at a broker of its own process, which
+	// asks them by auth callout. 0 is one with its broker inside.
+	Provisioners int
+
 	URL       string // of a running broker; empty starts a provisioner
 	TokenFile string // for URL
 	PIDs      []int  // serving processes, for URL
@@ -62,13 +67,6 @@ type Config struct {
 	// Server starts this program for what is measured, perhaps another build of
 	// it. Optional; default Program.
 	Server func(args ...string) *exec.Cmd
-
-	// Commands returns the processes that serve, in the order of their start,
-	// the last of them a provisioner. home is a setup as of `muster provisioner
-	// init`, whose provisioner.yaml listens on any port of 127.0.0.1; other
-	// files for the processes may be written beside it. It is called for each
-	// wave. Optional; default one provisioner with its own broker.
-	Commands func(home string) ([]Command, error)
 
 	// Progress is called at the beginning of each phase, with what it does and
 	// for how many nodes. It returns what is called with the nodes done since
@@ -92,6 +90,10 @@ func (c *Config) Check() error {
 	between("uses", c.Uses, 0, MaxNodes)
 	between("stored", c.Stored, 0, MaxNodes)
 	between("idle", c.Idle, 0, MaxIdle)
+	between("provisioners", c.Provisioners, 0, MaxProvisioners)
+	if c.Provisioners > 0 && c.Stored > 0 {
+		bad("--stored with --provisioners: records are put into the store of a provisioner with its broker inside")
+	}
 	switch {
 	case c.Rate < 0:
 		bad("--rate is %g, want nodes a second", c.Rate)
@@ -112,7 +114,7 @@ func (c *Config) Check() error {
 			flag string
 			set  bool
 		}{
-			{"uses", c.Uses > 0}, {"sealed", c.Sealed}, {"policy", c.Policy != ""}, {"stored", c.Stored > 0}, {"idle", c.Idle > 0}, {"cpuprofile", c.Profile != ""},
+			{"uses", c.Uses > 0}, {"sealed", c.Sealed}, {"policy", c.Policy != ""}, {"stored", c.Stored > 0}, {"idle", c.Idle > 0}, {"provisioners", c.Provisioners > 0}, {"cpuprofile", c.Profile != ""},
 		} {
 			if own.set {
 				bad("--%s with --url: it is for a provisioner that bench starts itself", own.flag)

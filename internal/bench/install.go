@@ -49,11 +49,17 @@ func install(cfg *Config) (_ *serving, err error) {
 		}
 	}()
 	home := s.home()
-	err = daemon.Init(home, daemon.Setup{
+	setup := daemon.Setup{
 		Name: "provisioner.bench.muster", TrustDomain: "bench.muster", Listen: "127.0.0.1:0",
 		BrokerNames: []string{"localhost"}, Addresses: []string{"127.0.0.1"}, TrustFirstUse: true,
-	})
-	if err != nil {
+	}
+	if cfg.Provisioners > 0 {
+		if s.broker, err = freePort(); err != nil {
+			return nil, err
+		}
+		setup.Cluster, setup.Replicas = "tls://"+s.broker, 1
+	}
+	if err := daemon.Init(home, setup); err != nil {
 		return nil, err
 	}
 	if s.key, err = signerKey(cfg.TokenKey); err != nil {
@@ -84,7 +90,12 @@ func install(cfg *Config) (_ *serving, err error) {
 		return nil, err
 	}
 	s.seal = strings.TrimSpace(string(sealKey))
-	s.pin, err = rootFingerprint(filepath.Join(home, "ca", "root.pem"))
+	if s.pin, err = rootFingerprint(filepath.Join(home, "ca", "root.pem")); err != nil {
+		return nil, err
+	}
+	if cfg.Provisioners > 0 {
+		err = s.installExternal(cfg)
+	}
 	return s, err
 }
 

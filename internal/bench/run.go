@@ -20,9 +20,6 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	if cfg.Server == nil {
 		cfg.Server = cfg.Program
 	}
-	if cfg.Commands == nil {
-		cfg.Commands = oneProvisioner
-	}
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, int) (func(int), func()) { return func(int) {}, func() {} }
 	}

@@ -21,25 +21,17 @@ import (
 // seconds, and machines are busy.
 const startTimeout = 2 * time.Minute
 
-// A Command is a serving process that a bench starts, as `muster` with these
-// arguments.
-type Command struct {
-	Args []string
+// A command is a serving process that a bench starts.
+type command struct {
+	args []string // of muster
 
-	// Ready matches the line of its log that says that it serves. Its group, if
-	// it has one, is the address where nodes connect, host:port on 127.0.0.1;
-	// that of the first command that has one counts.
-	Ready *regexp.Regexp
+	// ready matches the line of its log that says that it serves. Its group, if
+	// it has one, is the address where nodes connect.
+	ready *regexp.Regexp
 }
 
 // provisionerReady is the line of a provisioner with its own broker.
 var provisionerReady = regexp.MustCompile(`provisioner is serving.* broker="?nats://([^ "]+)`)
-
-// oneProvisioner is what is measured unless Config.Commands says otherwise.
-func oneProvisioner(home string) ([]Command, error) {
-	args := []string{"provisioner", "run", "--config", filepath.Join(home, "provisioner.yaml")}
-	return []Command{{Args: args, Ready: provisionerReady}}, nil
-}
 
 // A serving is what is measured: processes of our own, or somebody's.
 type serving struct {
@@ -48,6 +40,7 @@ type serving struct {
 
 	// Of our own only.
 	dir     string // temporary: all of it goes
+	broker  string // where a broker of its own process listens; empty without one
 	key     crypto.Signer
 	seal    string // public key, for sealed tokens
 	pin     string // of the root
@@ -70,29 +63,26 @@ type server struct {
 // file as under a unit, until all serve. The last one is profiled if there is a
 // file for it.
 func (s *serving) start(ctx context.Context, cfg *Config, profile string) error {
-	commands, err := cfg.Commands(s.home())
-	if err != nil {
-		return err
-	}
+	commands := s.commands(cfg)
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	s.pids, s.url = nil, ""
+	s.pids, s.url = nil, "nats://"+s.broker
 	began := time.Now()
 	for i, c := range commands {
 		if profile != "" && i == len(commands)-1 {
-			c.Args = append(c.Args, "--cpuprofile", profile)
+			c.args = append(c.args, "--cpuprofile", profile)
 		}
-		p, err := startServer(cfg, c.Args, filepath.Join(s.dir, strconv.Itoa(i)+".log"))
+		p, err := startServer(cfg, c.args, filepath.Join(s.dir, strconv.Itoa(i)+".log"))
 		if err != nil {
 			return err
 		}
 		s.servers = append(s.servers, p)
 		s.pids = append(s.pids, p.cmd.Process.Pid)
-		address, err := p.wait(ctx, c.Ready)
+		address, err := p.wait(ctx, c.ready)
 		if err != nil {
-			return fmt.Errorf("start muster %s: %w", strings.Join(c.Args[:2], " "), err)
+			return fmt.Errorf("start muster %s: %w", strings.Join(c.args[:2], " "), err)
 		}
-		if s.url == "" && address != "" {
+		if address != "" {
 			s.url = "nats://" + strings.Replace(address, "127.0.0.1", "localhost", 1) // the name in its certificate
 		}
 	}

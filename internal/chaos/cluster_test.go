@@ -123,26 +123,42 @@ func (d *deployment) login() []nats.Option {
 	return append([]nats.Option{nats.Nkey(public, pair.Sign), nats.Timeout(10 * time.Second), nats.MaxReconnects(-1)}, d.cluster.dial...)
 }
 
+// streamInfo is what the checker wants to know of a stream.
+type streamInfo struct {
+	Cluster struct {
+		Leader   string `json:"leader"`
+		Replicas []struct {
+			Current bool `json:"current"`
+			Offline bool `json:"offline"`
+		} `json:"replicas"`
+	} `json:"cluster"`
+}
+
+// waitStream waits until what a broker says of the stream of records is as
+// wanted.
+func (d *deployment) waitStream(what string, wanted func(*streamInfo) bool) {
+	d.t.Helper()
+	var nc *nats.Conn
+	defer func() { nc.Close() }()
+	eventually(d.t, what, func() bool {
+		var err error
+		if nc == nil {
+			if nc, err = nats.Connect(d.url(), d.login()...); err != nil {
+				return false
+			}
+		}
+		m, err := nc.Request("$JS.API.STREAM.INFO.MUSTER_NODES", nil, time.Second)
+		var info streamInfo
+		return err == nil && json.Unmarshal(m.Data, &info) == nil && wanted(&info)
+	})
+}
+
 // leader returns the broker that leads the stream of records.
 func (d *deployment) leader() *member {
 	d.t.Helper()
-	nc, err := nats.Connect(d.url(), d.login()...)
-	if err != nil {
-		d.t.Fatal(err)
-	}
-	defer nc.Close()
 	name := ""
-	eventually(d.t, "the stream of records has a leader", func() bool {
-		m, err := nc.Request("$JS.API.STREAM.INFO.MUSTER_NODES", nil, time.Second)
-		var info struct {
-			Cluster struct {
-				Leader string `json:"leader"`
-			} `json:"cluster"`
-		}
-		if err != nil || json.Unmarshal(m.Data, &info) != nil {
-			return false
-		}
-		name = info.Cluster.Leader
+	d.waitStream("the stream of records has a leader", func(i *streamInfo) bool {
+		name = i.Cluster.Leader
 		return name != ""
 	})
 	for _, b := range d.cluster.brokers {
@@ -152,6 +168,18 @@ func (d *deployment) leader() *member {
 	}
 	d.t.Fatalf("the leader is %q", name)
 	return nil
+}
+
+// waitWhole waits until every broker has every record.
+func (d *deployment) waitWhole() {
+	d.t.Helper()
+	d.waitStream("all brokers have all records", func(i *streamInfo) bool {
+		whole := len(i.Cluster.Replicas) == servers-1
+		for _, r := range i.Cluster.Replicas {
+			whole = whole && r.Current && !r.Offline
+		}
+		return whole && i.Cluster.Leader != ""
+	})
 }
 
 // followers returns the brokers that do not lead the stream of records.

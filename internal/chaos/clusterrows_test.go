@@ -3,8 +3,12 @@ package chaos_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"slices"
 	"syscall"
 	"time"
+
+	"github.com/nats-io/nats.go"
 )
 
 // clustered starts a cluster on loopback, and makes a wave of so many nodes.
@@ -91,6 +95,33 @@ func stopLeader(r *run) {
 	r.settle()
 }
 
+// partitionLeader takes the network away between the host of the broker that leads
+// the stream of records and all others, and gives it back.
+func partitionLeader(r *run) {
+	if os.Getuid() != 0 {
+		stopLeader(r) // as far as the others can tell, the same
+		return
+	}
+	n := newNetwork(r.T, servers)
+	r.d = newCluster(r.T, r.dir, [servers]string{n.address(0), n.address(1), n.address(2)})
+	for i, b := range r.d.cluster.brokers {
+		b.prefix = n.in(i)
+	}
+	r.d.prefix, r.d.cluster.second.prefix = n.atSwitch(), n.atSwitch()
+	r.d.cluster.dial = []nats.Option{nats.SetCustomDialer(n)}
+	r.d.serveAll()
+	r.enroll(size(150, 5000), r.d.address())
+	r.w.prefix = n.atSwitch()
+	r.w.start()
+	r.somewhere(0.2, 0.4)
+	host := slices.Index(r.d.cluster.brokers, r.d.leader())
+	n.link(host, "down")
+	hold(lasting(2*time.Second, 30*time.Second))
+	n.link(host, "up")
+	r.recovers()
+	r.settle()
+}
+
 // restartCluster ends every broker and provisioner in order and starts it again,
 // one after the other, while nodes enroll.
 func restartCluster(r *run) {
@@ -100,7 +131,7 @@ func restartCluster(r *run) {
 	for i, b := range r.d.cluster.brokers {
 		b.p.stop()
 		b.start()
-		b.p.waitFor("JetStream cluster new") // or it is the next one's majority that is lost
+		r.d.waitWhole() // or with the next one the majority is lost
 		r.w.part(0.1 + 0.15*float64(i+1))
 	}
 	r.d.p.stop()

@@ -24,6 +24,9 @@ func TestMain(m *testing.M) {
 		return
 	}
 	flag.Parse()
+	if *full {
+		patience = 5 * time.Minute
+	}
 	var err error
 	if work, err = os.MkdirTemp("", "muster-chaos-"); err != nil {
 		panic(err)
@@ -59,6 +62,7 @@ var rows = []struct {
 	{"cluster: kill -9 of the leader, later back", killLeader},
 	{"cluster: kill -9 of two of three, later back", killMajority},
 	{"cluster: SIGSTOP of the leader, then SIGCONT", stopLeader},
+	{"cluster: the leader's host cut off, then connected", partitionLeader},
 	{"cluster: kill -9 of one of two provisioners, later back", killOneProvisioner},
 	{"cluster: rolling restart of everything", restartCluster},
 	{"cluster: storm of nodes, kill -9 of the leader in it", stormCluster},

@@ -2,11 +2,17 @@ package chaos_test
 
 import (
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // cutConnections ends connections in the middle of messages, over and over.
@@ -42,17 +48,17 @@ func partition(r *run) {
 		partitionByProxy(r)
 		return
 	}
-	n := newNetwork(r.T)
-	r.d = newEmbedded(r.T, r.dir, n.broker)
+	n := newNetwork(r.T, 1)
+	r.d = newEmbedded(r.T, r.dir, n.address(0))
 	r.d.prefix = n.in(0)
 	r.d.serve()
 	r.enroll(size(150, 5000), r.d.address())
-	r.w.prefix = n.in(1)
+	r.w.prefix = n.atSwitch()
 	r.w.start()
 	r.somewhere(0.2, 0.5)
-	n.link("down")
+	n.link(0, "down")
 	hold(lasting(2*time.Second, 30*time.Second))
-	n.link("up")
+	n.link(0, "up")
 	r.recovers()
 	r.settle()
 }
@@ -72,38 +78,53 @@ func partitionByProxy(r *run) {
 	r.settle()
 }
 
-// A network is two hosts with a cable between them: namespaces and a pair of
-// virtual devices.
+// A network is hosts at a switch: namespaces, and pairs of virtual devices to a
+// bridge in one more, where nodes, provisioners and the checker can be.
 type network struct {
-	t      *testing.T
-	names  [2]string
-	broker string // address of the first host
+	t     *testing.T
+	names []string // of the switch, then of the hosts
 }
 
-func newNetwork(t *testing.T) *network {
+// networks counts the networks of this process, for their names.
+var networks atomic.Int32
+
+func newNetwork(t *testing.T, hosts int) *network {
 	t.Helper()
-	n := &network{t: t, broker: "10.99.0.1"}
-	for i := range n.names {
-		n.names[i] = fmt.Sprintf("muster-%d-%d", os.Getpid(), i)
-		n.ip("netns", "add", n.names[i])
-		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", n.names[i]).Run() }) // takes the devices along
-	}
-	n.ip("link", "add", "chaos", "netns", n.names[0], "type", "veth", "peer", "name", "chaos", "netns", n.names[1])
-	for i, name := range n.names {
+	n := &network{t: t}
+	number := networks.Add(1)
+	for i := range hosts + 1 {
+		name := fmt.Sprintf("muster-%d-%d-%d", os.Getpid(), number, i)
+		n.names = append(n.names, name)
+		n.ip("netns", "add", name)
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", name).Run() }) // takes its devices along
 		n.ip("-n", name, "link", "set", "lo", "up")
-		n.ip("-n", name, "addr", "add", fmt.Sprintf("10.99.0.%d/24", i+1), "dev", "chaos")
-		n.ip("-n", name, "link", "set", "chaos", "up")
+	}
+	n.ip("-n", n.names[0], "link", "add", "switch", "type", "bridge")
+	n.ip("-n", n.names[0], "addr", "add", "10.99.0.254/24", "dev", "switch")
+	n.ip("-n", n.names[0], "link", "set", "switch", "up")
+	for i, name := range n.names[1:] {
+		port := fmt.Sprintf("port%d", i)
+		n.ip("link", "add", port, "netns", n.names[0], "type", "veth", "peer", "name", "cable", "netns", name)
+		n.ip("-n", n.names[0], "link", "set", port, "master", "switch", "up")
+		n.ip("-n", name, "addr", "add", n.address(i)+"/24", "dev", "cable")
+		n.ip("-n", name, "link", "set", "cable", "up")
 	}
 	return n
 }
 
-// in returns what runs a program on a host.
-func (n *network) in(host int) []string { return []string{"ip", "netns", "exec", n.names[host]} }
+// address returns a host's.
+func (n *network) address(host int) string { return fmt.Sprintf("10.99.0.%d", host+1) }
 
-// link plugs the cable in or out, at the broker's end.
-func (n *network) link(state string) {
+// in returns what runs a program on a host.
+func (n *network) in(host int) []string { return []string{"ip", "netns", "exec", n.names[host+1]} }
+
+// atSwitch returns what runs a program at the switch.
+func (n *network) atSwitch() []string { return []string{"ip", "netns", "exec", n.names[0]} }
+
+// link plugs a host's cable in or out: "up" or "down".
+func (n *network) link(host int, state string) {
 	n.t.Helper()
-	n.ip("-n", n.names[0], "link", "set", "chaos", state)
+	n.ip("-n", n.names[host+1], "link", "set", "cable", state)
 }
 
 func (n *network) ip(args ...string) {
@@ -111,4 +132,32 @@ func (n *network) ip(args ...string) {
 	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
 		n.t.Fatalf("ip %s: %v: %s", strings.Join(args, " "), err, out)
 	}
+}
+
+// Dial connects from the switch, for this process, which is elsewhere.
+func (n *network) Dial(protocol, address string) (net.Conn, error) {
+	type result struct {
+		conn net.Conn
+		err  error
+	}
+	done := make(chan result)
+	go func() {
+		// The thread is left where it is: it ends with a goroutine that has
+		// locked it.
+		runtime.LockOSThread()
+		f, err := os.Open(filepath.Join("/run/netns", n.names[0]))
+		if err == nil {
+			defer f.Close()
+			err = unix.Setns(int(f.Fd()), unix.CLONE_NEWNET)
+		}
+		if err != nil {
+			done <- result{nil, err}
+			return
+		}
+		// An address, so that nothing is looked up on another thread.
+		conn, err := net.DialTimeout(protocol, address, 10*time.Second)
+		done <- result{conn, err}
+	}()
+	r := <-done
+	return r.conn, r.err
 }

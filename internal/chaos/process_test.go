@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// patience bounds every wait for something that must come.
-const patience = time.Minute
+// patience bounds every wait for something that must come; at full size it is
+// longer, see TestMain.
+var patience = time.Minute
 
 // tick is how often a condition is looked at that nothing announces.
 const tick = 10 * time.Millisecond

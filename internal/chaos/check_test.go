@@ -63,7 +63,8 @@ func (c claim) holder() string { return c.Key + " " + c.Identity }
 // fleet, whatever has happened to it.
 type checker struct {
 	t              *testing.T
-	moves          map[string][]string // by docs/architecture.md
+	bad            func(format string, args ...any) // says what must not be
+	moves          map[string][]string              // by docs/architecture.md
 	roots, between *x509.CertPool
 
 	revisions int
@@ -78,18 +79,30 @@ type checker struct {
 	most   map[string]int                        // uses that were ever held at once, by token
 }
 
+func newChecker(t *testing.T) *checker {
+	t.Helper()
+	return &checker{t: t, bad: t.Errorf, moves: moves(t), roots: x509.NewCertPool(), between: x509.NewCertPool(), last: map[string]*record{},
+		serials: map[string][]string{}, owner: map[string]string{}, attempts: map[string]bool{}, certified: map[string]map[string]bool{},
+		limits: map[string]int{}, held: map[string]map[string]map[string]bool{}, most: map[string]int{}}
+}
+
 // check reads the store and returns what it found, for the checks of disks.
 func check(t *testing.T, store map[string][]stored, caDir string) *checker {
 	t.Helper()
-	c := &checker{t: t, moves: moves(t), roots: x509.NewCertPool(), between: x509.NewCertPool(), last: map[string]*record{},
-		serials: map[string][]string{}, owner: map[string]string{}, attempts: map[string]bool{}, certified: map[string]map[string]bool{},
-		limits: map[string]int{}, held: map[string]map[string]map[string]bool{}, most: map[string]int{}}
+	c := newChecker(t)
 	for name, pool := range map[string]*x509.CertPool{"root.pem": c.roots, "issuing.pem": c.between} {
 		b, err := os.ReadFile(filepath.Join(caDir, name))
 		if err != nil || !pool.AppendCertsFromPEM(b) {
 			t.Fatalf("%s: %v", name, err)
 		}
 	}
+	c.store(store)
+	return c
+}
+
+// store checks what is in a store.
+func (c *checker) store(store map[string][]stored) {
+	c.t.Helper()
 	for _, m := range store["MUSTER_NODES"] {
 		c.revision(m)
 	}
@@ -97,7 +110,6 @@ func check(t *testing.T, store map[string][]stored, caDir string) *checker {
 		c.claims(m)
 	}
 	c.uses()
-	return c
 }
 
 // moves returns the state table of the documentation: the states that may follow
@@ -129,11 +141,11 @@ func (c *checker) revision(m stored) {
 	c.revisions++
 	var r record
 	if err := json.Unmarshal(m.data, &r); err != nil {
-		c.t.Errorf("%s at %d: %v", m.subject, m.sequence, err)
+		c.bad("%s at %d: %v", m.subject, m.sequence, err)
 		return
 	}
 	if want := "muster.node." + strings.ReplaceAll(r.Identity, ".", "_"); m.subject != want {
-		c.t.Errorf("record of %s at %d is on %s", r.Identity, m.sequence, m.subject)
+		c.bad("record of %s at %d is on %s", r.Identity, m.sequence, m.subject)
 	}
 	before := c.last[r.Identity]
 	from := "none"
@@ -141,14 +153,14 @@ func (c *checker) revision(m stored) {
 		from = before.State
 	}
 	if !slices.Contains(c.moves[from], r.State) {
-		c.t.Errorf("%s at %d: %s follows %s", r.Identity, m.sequence, r.State, from)
+		c.bad("%s at %d: %s follows %s", r.Identity, m.sequence, r.State, from)
 	}
 	if r.Attempt == "" || c.attempts[r.Attempt] {
-		c.t.Errorf("%s at %d: attempt %q has written before", r.Identity, m.sequence, r.Attempt)
+		c.bad("%s at %d: attempt %q has written before", r.Identity, m.sequence, r.Attempt)
 	}
 	c.attempts[r.Attempt] = true
 	if r.State == "provisioned" && r.Current == nil || r.State == "enrolled" && (r.Current != nil || r.Next == nil) {
-		c.t.Errorf("%s at %d: is %s with current %v and next %v", r.Identity, m.sequence, r.State, r.Current != nil, r.Next != nil)
+		c.bad("%s at %d: is %s with current %v and next %v", r.Identity, m.sequence, r.State, r.Current != nil, r.Next != nil)
 	}
 	for _, i := range []*issued{r.Current, r.Next} {
 		if i != nil {
@@ -156,7 +168,7 @@ func (c *checker) revision(m stored) {
 		}
 	}
 	if r.Current != nil && !offered(before, r.Current.Serial) {
-		c.t.Errorf("%s at %d: certificate %s is current and was never offered", r.Identity, m.sequence, r.Current.Serial)
+		c.bad("%s at %d: certificate %s is current and was never offered", r.Identity, m.sequence, r.Current.Serial)
 	}
 	// These are the grounds on which a certificate costs a use.
 	if i := r.Next; i != nil && r.Token != "" && slices.Contains([]string{"new", "grant", "one_time_token"}, r.Decision.Reason) {
@@ -177,7 +189,7 @@ func offered(r *record, serial string) bool {
 func (c *checker) certificate(r *record, i *issued) {
 	c.t.Helper()
 	if owner, ok := c.owner[i.Serial]; ok && owner != r.Identity {
-		c.t.Errorf("certificate %s belongs to %s and to %s", i.Serial, owner, r.Identity)
+		c.bad("certificate %s belongs to %s and to %s", i.Serial, owner, r.Identity)
 	}
 	if _, seen := c.owner[i.Serial]; seen {
 		return
@@ -186,15 +198,15 @@ func (c *checker) certificate(r *record, i *issued) {
 	c.serials[r.Identity] = append(c.serials[r.Identity], i.Serial)
 	leaf, err := x509.ParseCertificate(i.DER)
 	if err != nil {
-		c.t.Errorf("%s: certificate %s: %v", r.Identity, i.Serial, err)
+		c.bad("%s: certificate %s: %v", r.Identity, i.Serial, err)
 		return
 	}
 	if _, err := leaf.Verify(x509.VerifyOptions{Roots: c.roots, Intermediates: c.between, CurrentTime: leaf.NotBefore.Add(time.Second),
 		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
-		c.t.Errorf("%s: certificate %s: %v", r.Identity, i.Serial, err)
+		c.bad("%s: certificate %s: %v", r.Identity, i.Serial, err)
 	}
 	if serial := serialOf(leaf); serial != i.Serial || keyHash(leaf.PublicKey) != i.KeyHash || !slices.Equal(leaf.DNSNames, []string{r.Identity}) {
-		c.t.Errorf("%s: certificate %s is %s of %v, of another key than on record: %v", r.Identity, i.Serial, serial, leaf.DNSNames, keyHash(leaf.PublicKey) != i.KeyHash)
+		c.bad("%s: certificate %s is %s of %v, of another key than on record: %v", r.Identity, i.Serial, serial, leaf.DNSNames, keyHash(leaf.PublicKey) != i.KeyHash)
 	}
 }
 
@@ -204,7 +216,7 @@ func (c *checker) claims(m stored) {
 	tid := strings.TrimPrefix(m.subject, "muster.claims.")
 	var e claims
 	if err := json.Unmarshal(m.data, &e); err != nil {
-		c.t.Errorf("%s at %d: %v", m.subject, m.sequence, err)
+		c.bad("%s at %d: %v", m.subject, m.sequence, err)
 		return
 	}
 	if c.held[tid] == nil {
@@ -225,13 +237,13 @@ func (c *checker) claims(m stored) {
 			h[claim.holder()] = map[string]bool{}
 		}
 		if h[claim.holder()][claim.Attempt] {
-			c.t.Errorf("claims of %s at %d: attempt %s claims twice", tid, m.sequence, claim.Attempt)
+			c.bad("claims of %s at %d: attempt %s claims twice", tid, m.sequence, claim.Attempt)
 		}
 		h[claim.holder()][claim.Attempt] = true
 	}
 	c.most[tid] = max(c.most[tid], len(h))
 	if len(h) > c.limits[tid] {
-		c.t.Errorf("claims of %s at %d: %d uses are held, the limit is %d", tid, m.sequence, len(h), c.limits[tid])
+		c.bad("claims of %s at %d: %d uses are held, the limit is %d", tid, m.sequence, len(h), c.limits[tid])
 	}
 }
 
@@ -240,11 +252,11 @@ func (c *checker) uses() {
 	c.t.Helper()
 	for tid, limit := range c.limits {
 		if got := len(c.certified[tid]); got > limit {
-			c.t.Errorf("token %s: %d keys have a certificate, the limit is %d", tid, got, limit)
+			c.bad("token %s: %d keys have a certificate, the limit is %d", tid, got, limit)
 		}
 		for _, who := range slices.Sorted(maps.Keys(c.certified[tid])) {
 			if c.held[tid][who] == nil {
-				c.t.Errorf("token %s: %s has a certificate and holds no use", tid, who)
+				c.bad("token %s: %s has a certificate and holds no use", tid, who)
 			}
 		}
 	}
@@ -258,34 +270,34 @@ func (c *checker) disk(identity, dir string) bool {
 	b, err := os.ReadFile(filepath.Join(dir, certFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		if r != nil && r.Current != nil {
-			c.t.Errorf("%s: on record is certificate %s, on its disk none", identity, r.Current.Serial)
+			c.bad("%s: on record is certificate %s, on its disk none", identity, r.Current.Serial)
 		}
 		return false
 	}
 	if err != nil {
-		c.t.Error(err)
+		c.bad("%v", err)
 		return false
 	}
 	leaf, err := parseCertificate(b)
 	if err != nil {
-		c.t.Errorf("%s: %v", identity, err)
+		c.bad("%s: %v", identity, err)
 		return false
 	}
 	key, err := readKey(filepath.Join(dir, keyFile))
 	if err != nil {
-		c.t.Errorf("%s: %v", identity, err)
+		c.bad("%s: %v", identity, err)
 		return false
 	}
 	if pub, ok := leaf.PublicKey.(*ecdsa.PublicKey); !ok || !pub.Equal(key.Public()) {
-		c.t.Errorf("%s: its certificate is not for its key", identity)
+		c.bad("%s: its certificate is not for its key", identity)
 	}
 	serial := serialOf(leaf)
 	switch {
 	case r == nil:
-		c.t.Errorf("%s: has certificate %s and no record", identity, serial)
+		c.bad("%s: has certificate %s and no record", identity, serial)
 		return false
 	case !offered(r, serial):
-		c.t.Errorf("%s: has certificate %s, on record are %s", identity, serial, r.live())
+		c.bad("%s: has certificate %s, on record are %s", identity, serial, r.live())
 		return false
 	case r.State != "provisioned" || r.Next != nil || r.Current.Serial != serial || r.Current.KeyHash != keyHash(key.Public()):
 		return false

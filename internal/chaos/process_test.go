@@ -14,7 +14,7 @@ import (
 
 // patience bounds every wait for something that must come; at full size it is
 // longer, see TestMain.
-var patience = time.Minute
+var patience = 2 * time.Minute
 
 // tick is how often a condition is looked at that nothing announces.
 const tick = 10 * time.Millisecond

@@ -90,11 +90,23 @@ func pair(t *testing.T) (public string, sign func(nonce string) string) {
 	}
 }
 
+// onEveryBroker runs a test on a fleet with the embedded broker, and on one with
+// a nats-server that asks the provisioner who may connect.
+func onEveryBroker(t *testing.T, test func(*testing.T, *Fleet)) {
+	t.Parallel()
+	for name, o := range map[string]Options{"embedded": {}, "nats-server": {Servers: 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, New(t, o))
+		})
+	}
+}
+
 // TestARecordedConnectIsWorthless records how an agent connects and presents
 // that again in every way that there is.
-func TestARecordedConnectIsWorthless(t *testing.T) {
-	t.Parallel()
-	f := New(t, Options{})
+func TestARecordedConnectIsWorthless(t *testing.T) { onEveryBroker(t, aRecordedConnectIsWorthless) }
+
+func aRecordedConnectIsWorthless(t *testing.T, f *Fleet) {
 	p := f.Proxy()
 	token := through(f, p)
 	f.WaitProvisioned(f.Agent("web1.example.net", token))
@@ -159,9 +171,9 @@ func TestARecordedConnectIsWorthless(t *testing.T) {
 // TestARecordedRequestIsWorthless sends a recorded enroll request again, on
 // every connection that somebody else can have. Whoever does gets an answer that
 // says no, and that they cannot read.
-func TestARecordedRequestIsWorthless(t *testing.T) {
-	t.Parallel()
-	f := New(t, Options{})
+func TestARecordedRequestIsWorthless(t *testing.T) { onEveryBroker(t, aRecordedRequestIsWorthless) }
+
+func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 	p := f.Proxy()
 	n := f.SealedNode("web1.example.net")
 	nc, err := simnode.Dial(p.URL(), n.Token)
@@ -256,8 +268,10 @@ func TestARecordedRequestIsWorthless(t *testing.T) {
 // TestAWholeRecordedConversationIsWorthless plays everything that an agent has
 // sent again, byte by byte, on a new connection.
 func TestAWholeRecordedConversationIsWorthless(t *testing.T) {
-	t.Parallel()
-	f := New(t, Options{})
+	onEveryBroker(t, aWholeRecordedConversationIsWorthless)
+}
+
+func aWholeRecordedConversationIsWorthless(t *testing.T, f *Fleet) {
 	p := f.Proxy()
 	a := f.Agent("web1.example.net", through(f, p))
 	f.WaitProvisioned(a)
@@ -277,8 +291,10 @@ func TestAWholeRecordedConversationIsWorthless(t *testing.T) {
 // TestSealedConfirmationsAreWorthTheirSignature sends them over connections of
 // all kinds: they are of the certificate's key, wherever they come from.
 func TestSealedConfirmationsAreWorthTheirSignature(t *testing.T) {
-	t.Parallel()
-	f := New(t, Options{})
+	onEveryBroker(t, sealedConfirmationsAreWorthTheirSignature)
+}
+
+func sealedConfirmationsAreWorthTheirSignature(t *testing.T, f *Fleet) {
 	n := f.SealedNode("web1.example.net")
 	e := f.Enroll(n)
 	a, err := n.Confirm(e)

@@ -11,10 +11,10 @@ const (
 	// heapRoom is how much a process may allocate between two collections of
 	// garbage, whatever is alive. Enrolling a node makes 130 kB of garbage and
 	// leaves 2 kB, so that with Go's own pace, as much as is alive (40 MB), a busy
-	// provisioner collects three times a second: a tenth of its CPU time
-	// (measured; docs/adr/0023). Chosen: above it little is won, and it is a
-	// third of the memory that 10,000 connected nodes may take.
-	heapRoom = 192 << 20
+	// provisioner collects several times a second: a tenth of its CPU time
+	// (measured; docs/adr/0023). Chosen: with more little is won, and it is a fifth
+	// of the memory that 10,000 connected nodes may take.
+	heapRoom = 128 << 20
 
 	// defaultPace is GOGC's default, in percent of what is alive: never slower.
 	defaultPace = 100

@@ -11,7 +11,7 @@ import (
 func TestPaceOfCollections(t *testing.T) {
 	t.Parallel()
 	for alive, want := range map[uint64]int{
-		0: 4800, 1 << 20: 4800, 4 << 20: 4800, 48 << 20: 400, 96 << 20: 200, 192 << 20: 100, 193 << 20: 100, 1 << 40: 100,
+		0: 3200, 1 << 20: 3200, 4 << 20: 3200, 32 << 20: 400, 64 << 20: 200, 128 << 20: 100, 129 << 20: 100, 1 << 40: 100,
 	} {
 		if got := pace(alive); got != want {
 			t.Errorf("with %d MiB alive: GOGC %d, want %d", alive>>20, got, want)

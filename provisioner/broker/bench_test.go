@@ -141,6 +141,27 @@ func held() runtime.MemStats {
 	return m
 }
 
+// BenchmarkStorm has all connections made at once, one iteration for each
+// (-benchtime 8000x), by nodes with the patience of the agent, and reports how
+// often each tried again and what it took in all.
+func BenchmarkStorm(b *testing.B) {
+	for _, kind := range connections {
+		b.Run(kind.name, func(b *testing.B) {
+			s := benchSite(b)
+			o := s.order()
+			kind.edit(b, s, o)
+			o.Connections, o.Concurrency, o.Hold, o.Patience = b.N, b.N, true, 5*time.Second
+			start, began := cpuTime(b), time.Now()
+			wait, stop := driver(b, o)
+			again := wait()
+			b.ReportMetric(time.Since(began).Seconds(), "s-in-all")
+			b.ReportMetric(float64((cpuTime(b)-start).Microseconds())/float64(b.N), "server-us/op")
+			b.ReportMetric(float64(again)/float64(b.N), "again/op")
+			stop()
+		})
+	}
+}
+
 // BenchmarkRecheck looks at one node's connection in a fleet of 5,000.
 func BenchmarkRecheck(b *testing.B) {
 	s := benchSite(b)

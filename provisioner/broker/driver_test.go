@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -56,6 +58,10 @@ type order struct {
 	Requests []string // subjects on which each connection asks, one after the other
 	Wildcard bool     // ask with one inbox for all requests, as nats.go does unless told otherwise
 	Hold     bool     // keep every connection until standard input ends
+
+	// Patience bounds a connection up to its PONG, after which it is tried again,
+	// later each time, as the agent does. Zero is a minute, and once.
+	Patience time.Duration
 }
 
 // drive does what the order says and prints one line when all connections have
@@ -69,7 +75,7 @@ func drive(in io.Reader, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var next, failed atomic.Int64
+	var next, failed, again atomic.Int64
 	var first atomic.Pointer[error]
 	held := make(chan net.Conn, o.Connections)
 	var g sync.WaitGroup
@@ -77,6 +83,14 @@ func drive(in io.Reader, out io.Writer) error {
 		g.Go(func() {
 			for next.Add(1) <= int64(o.Connections) {
 				conn, err := o.connect(config)
+				for wait := time.Second; err != nil && o.Patience > 0; wait = min(2*wait, time.Minute) {
+					if conn != nil {
+						conn.Close()
+					}
+					again.Add(1)
+					<-time.After(wait/2 + rand.N(wait/2))
+					conn, err = o.connect(config)
+				}
 				if err != nil {
 					failed.Add(1)
 					first.CompareAndSwap(nil, &err)
@@ -93,7 +107,7 @@ func drive(in io.Reader, out io.Writer) error {
 	if err := first.Load(); err != nil {
 		return fmt.Errorf("%d of %d connections, the first: %w", failed.Load(), o.Connections, *err)
 	}
-	fmt.Fprintln(out, "done")
+	fmt.Fprintln(out, "done", again.Load())
 	if o.Hold {
 		_, err = io.Copy(io.Discard, in)
 	}
@@ -123,11 +137,13 @@ func (o *order) config() (*tls.Config, error) {
 
 // connect makes one connection and asks what there is to ask.
 func (o *order) connect(config *tls.Config) (net.Conn, error) {
-	conn, err := net.DialTimeout("tcp", o.Address, time.Minute)
+	patience := cmp.Or(o.Patience, time.Minute)
+	deadline := time.Now().Add(patience)
+	conn, err := net.DialTimeout("tcp", o.Address, patience)
 	if err != nil {
 		return nil, err
 	}
-	conn.SetDeadline(time.Now().Add(time.Minute))
+	conn.SetDeadline(deadline)
 	r := bufio.NewReaderSize(conn, 2048)
 	line, err := r.ReadString('\n')
 	if err != nil {
@@ -235,9 +251,9 @@ func expect(r *bufio.Reader, begin string) error {
 	}
 }
 
-// driver starts a driver with an order. wait returns when it has done its work;
-// stop ends one that holds its connections.
-func driver(tb testing.TB, o *order) (wait, stop func()) {
+// driver starts a driver with an order. wait returns when it has done its work,
+// with how many connections it had to try again; stop ends one that holds its connections.
+func driver(tb testing.TB, o *order) (wait func() int, stop func()) {
 	tb.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -260,11 +276,13 @@ func driver(tb testing.TB, o *order) (wait, stop func()) {
 	if err := json.NewEncoder(in).Encode(o); err != nil {
 		tb.Fatal(err)
 	}
-	wait = func() {
+	wait = func() int {
 		tb.Helper()
-		if line, err := bufio.NewReader(out).ReadString('\n'); err != nil {
-			tb.Fatalf("driver said %q, %v", line, err)
+		var again int
+		if _, err := fmt.Fscanf(out, "done %d\n", &again); err != nil {
+			tb.Fatalf("driver: %v", err)
 		}
+		return again
 	}
 	stop = func() {
 		tb.Helper()

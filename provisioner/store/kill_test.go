@@ -67,7 +67,7 @@ func TestAKilledProcessHasWrittenWhatItSaid(t *testing.T) {
 // writeUntilKilled is what the copy does.
 func writeUntilKilled(t *testing.T, dir string) {
 	s, _ := start(t, dir)
-	st := s.gathering(t, false)
+	st := s.gathering(t, true)
 	var mu sync.Mutex
 	for round := 0; ; round++ {
 		for _, o := range atOnce(s.ctx, st, func(int) (*provisioner.Record, provisioner.Revision) {

@@ -53,3 +53,36 @@ func BenchmarkEnroll(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkApplied compares a confirmation that follows its enrollment with one
+// for which the record has to be read, as it is in another process.
+func BenchmarkApplied(b *testing.B) {
+	for name, one := range map[string]bool{"the process that enrolled": true, "another process": false} {
+		b.Run(name, func(b *testing.B) {
+			f := testbed.New(b, testbed.Options{Edit: testbed.Quotas(0, 0), Quiet: true})
+			token := f.Token(nil)
+			two := provisioners(b, f, 2)
+			confirming := two[0]
+			if !one {
+				confirming = two[1]
+			}
+			b.ReportAllocs()
+			for i := range b.N {
+				b.StopTimer()
+				n := node(b, fmt.Sprintf("node%d.example.net", i), token)
+				e, err := two[0].Enroll(b.Context(), n.Request(), provisioner.Source{})
+				if err != nil {
+					b.Fatal(err)
+				}
+				a, err := n.Confirm(e)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.StartTimer()
+				if err := confirming.Applied(b.Context(), a, provisioner.Source{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -2,6 +2,7 @@ package ca
 
 import (
 	"crypto/x509"
+	"math/big"
 	"slices"
 	"time"
 
@@ -91,11 +92,7 @@ func (l *layout) assemble(t *x509.Certificate, spki []byte) []byte {
 		// An identity has no character that a PrintableString has not.
 		subject = der(tagSequence, der(tagSet, der(tagSequence, derCommonName, der(tagPrintableString, []byte(name)))))
 	}
-	serial := t.SerialNumber.Bytes()
-	if serial[0] >= 0x80 {
-		serial = append([]byte{0}, serial...) // positive
-	}
-	return der(tagSequence, derVersion3, der(tagInteger, serial), derECDSAWithSHA256, l.issuer,
+	return der(tagSequence, derVersion3, derInteger(t.SerialNumber), derECDSAWithSHA256, l.issuer,
 		der(tagSequence, utcTime(t.NotBefore), utcTime(t.NotAfter)), subject, spki,
 		der(tagExtensions, der(tagSequence, l.before,
 			der(tagSequence, derSubjectKeyID, der(tagOctetString, der(tagOctetString, t.SubjectKeyId))),
@@ -111,6 +108,15 @@ func altNames(t *x509.Certificate) []byte {
 	}
 	return der(tagSequence, derSubjectAltName, critical, der(tagOctetString,
 		der(tagSequence, der(tagDNSName, []byte(t.DNSNames[0])), der(tagURI, []byte(t.URIs[0].String())))))
+}
+
+// derInteger returns an INTEGER that is not negative.
+func derInteger(x *big.Int) []byte {
+	b := x.Bytes()
+	if len(b) == 0 || b[0] >= 0x80 {
+		b = append([]byte{0}, b...)
+	}
+	return der(tagInteger, b)
 }
 
 func utcTime(t time.Time) []byte { return der(tagUTCTime, []byte(t.UTC().Format("060102150405Z"))) }

@@ -8,7 +8,6 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/sha256"
-	"encoding/asn1"
 	"errors"
 	"math/big"
 )
@@ -81,26 +80,23 @@ func (s *p256Signer) made(digest [sha256.Size]byte, signature []byte) bool {
 	if s.d == nil {
 		return false
 	}
-	var sig struct{ R, S *big.Int }
-	if rest, err := asn1.Unmarshal(signature, &sig); err != nil || len(rest) > 0 {
-		return false
-	}
 	n := elliptic.P256().Params().N
+	sigR, sigS, ok := parseSignature(signature)
 	inRange := func(x *big.Int) bool { return x.Sign() > 0 && x.Cmp(n) < 0 }
-	if again, err := asn1.Marshal(sig); err != nil || !bytes.Equal(again, signature) || !inRange(sig.R) || !inRange(sig.S) {
-		return false // encoding/asn1 passes over what follows inside of the sequence
+	if !ok || !inRange(sigR) || !inRange(sigS) {
+		return false
 	}
 	var random [32]byte
 	_, _ = rand.Read(random[:]) // never fails (crypto/rand, Go 1.24)
 	blind := new(big.Int).SetBytes(random[:])
 	times := func(a, b *big.Int) *big.Int { p := new(big.Int).Mul(a, b); return p.Mod(p, n) }
 
-	divisor := new(big.Int).ModInverse(times(sig.S, blind), n)
+	divisor := new(big.Int).ModInverse(times(sigS, blind), n)
 	if divisor == nil {
 		return false // blind is a multiple of n
 	}
 	// (e·blind + (r·blind)·d) / (s·blind)
-	dividend := times(times(sig.R, blind), s.d)
+	dividend := times(times(sigR, blind), s.d)
 	dividend.Add(dividend, times(new(big.Int).SetBytes(digest[:]), blind))
 	scalar := times(dividend, divisor)
 	point, err := ecdh.P256().NewPrivateKey(scalar.FillBytes(random[:]))
@@ -108,5 +104,18 @@ func (s *p256Signer) made(digest [sha256.Size]byte, signature []byte) bool {
 		return false // 0
 	}
 	x := new(big.Int).SetBytes(point.PublicKey().Bytes()[1:33]) // after the 4 of an uncompressed point
-	return x.Mod(x, n).Cmp(sig.R) == 0
+	return x.Mod(x, n).Cmp(sigR) == 0
+}
+
+// parseSignature reads an Ecdsa-Sig-Value (RFC 3279 section 2.2.3). There is one
+// way to write it, and what is written in another is none.
+func parseSignature(b []byte) (r, s *big.Int, ok bool) {
+	_, both, _, ok1 := readDER(b, tagSequence)
+	_, first, rest, ok2 := readDER(both, tagInteger)
+	_, second, _, ok3 := readDER(rest, tagInteger)
+	if !ok1 || !ok2 || !ok3 {
+		return nil, nil, false
+	}
+	r, s = new(big.Int).SetBytes(first), new(big.Int).SetBytes(second)
+	return r, s, bytes.Equal(b, der(tagSequence, derInteger(r), derInteger(s)))
 }

@@ -19,6 +19,9 @@ import (
 // returns what it says for programs.
 func benchOf(t *testing.T, args ...string) map[string]any {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("starts a provisioner")
+	}
 	cmd := command(t, append([]string{"bench", "--json", "--nodes", "40", "--concurrency", "8", "--token-key", "ed25519"}, args...)...)
 	out, err := cmd.Output()
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"muster/internal/seal"
 	"muster/internal/wire"
 )
 
@@ -65,81 +64,11 @@ func (d *driver) open(ctx context.Context, start time.Time) {
 	}
 }
 
-// A link is where a node asks.
-type link interface {
-	ask(subject string, payload []byte) ([]byte, error)
-	close()
-}
-
-// A sharedLink is one of the connections of all nodes, made anew when it ends.
-type sharedLink struct {
-	credentials *credentials
-
-	mu   sync.Mutex
-	link *shared // guarded by mu: nil if there is none
-}
-
-func (l *sharedLink) take(d *driver) (*shared, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.link == nil {
-		c, err := dial(d.address, l.credentials, d.secure)
-		if err != nil {
-			return nil, err
-		}
-		l.link = newShared(c)
-	}
-	return l.link, nil
-}
-
-// drop closes the connection if it still is the one that failed, or in any case
-// if that is nil.
-func (l *sharedLink) drop(failed *shared) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.link != nil && (failed == nil || l.link == failed) {
-		l.link.close()
-		l.link = nil
-	}
-}
-
 // A walker takes one node after the other through enrollment.
 type walker struct {
 	*driver
 	link    link // of the present node, nil if there is none
 	scratch []byte
-}
-
-// connect returns the node's link.
-func (w *walker) connect(n *node) (link, error) {
-	if w.link != nil {
-		return w.link, nil
-	}
-	if n.conn == nil {
-		l, err := w.links[n.link].take(w.driver)
-		if err != nil {
-			return nil, err
-		}
-		return l, nil
-	}
-	c, err := dial(w.address, n.conn, w.secure)
-	if err != nil {
-		return nil, err
-	}
-	w.link = c
-	return c, nil
-}
-
-// disconnect ends what the node has of its own, or what failed under it.
-func (w *walker) disconnect(n *node, failed link) {
-	if w.link != nil {
-		w.link.close()
-		w.link = nil
-		return
-	}
-	if s, ok := failed.(*shared); ok && s.reason() != nil {
-		w.links[n.link].drop(s)
-	}
 }
 
 // node takes one node through, and counts what becomes of it.
@@ -221,92 +150,6 @@ func (w *walker) judge(err error, backoff time.Duration) (wait time.Duration, ag
 // jitter adds up to a quarter, as the agent does.
 func jitter(wait time.Duration) time.Duration {
 	return wait + rand.N(wait/4+1) //nolint:gosec // spreads load, hides nothing
-}
-
-// enroll asks once.
-func (w *walker) enroll(link link, n *node) (*wire.Enrolled, error) {
-	id, decode := "", decodeReply
-	data := w.scratch[:0]
-	switch {
-	case n.sealed != nil: // sealed beforehand, good for once
-		id, data, decode = n.sealed.id, n.sealed.data, sealedDecoder(n.sealed.opener)
-		n.sealed = nil
-	case w.sealed:
-		c := n.conn
-		if c == nil {
-			c = w.links[n.link].credentials
-		}
-		s, err := w.seal(n, c)
-		if err != nil {
-			return nil, err
-		}
-		id, data, decode = s.id, s.data, sealedDecoder(s.opener)
-	default:
-		id = wire.NewID()
-		data = w.template.request(data, n, id)
-		w.scratch = data
-	}
-	r, err := answer(link, wire.SubjectEnroll, id, data, decode)
-	if err != nil {
-		return nil, err
-	}
-	if r.Enrolled == nil {
-		return nil, fmt.Errorf("%w: no certificate in the reply to an enroll request", errWrong)
-	}
-	return r.Enrolled, nil
-}
-
-// apply confirms once.
-func (w *walker) apply(link link, n *node, e *wire.Enrolled) error {
-	a, err := n.confirmation(e)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errWrong, err)
-	}
-	var data []byte
-	decode := decodeReply
-	if w.sealed {
-		var opener *seal.ReplyOpener
-		if data, opener, err = seal.EncodeApplied(w.sealKey, a); err == nil {
-			decode = sealedDecoder(opener)
-		}
-	} else {
-		data, err = wire.Encode(a)
-	}
-	if err != nil {
-		return err
-	}
-	r, err := answer(link, wire.SubjectApplied, a.ID, data, decode)
-	if err != nil {
-		return err
-	}
-	if r.Applied == nil || r.Applied.Serial != e.Serial {
-		return fmt.Errorf("%w: a confirmation was answered with something else", errWrong)
-	}
-	return nil
-}
-
-// answer sends a request and returns the reply to it; a refusal is an error.
-func answer(link link, subject, id string, data []byte, decode func([]byte) (*wire.Reply, error)) (*wire.Reply, error) {
-	b, err := link.ask(subject, data)
-	if err != nil {
-		return nil, err
-	}
-	r, err := decode(b)
-	if errors.Is(err, seal.ErrPlain) {
-		if r, perr := wire.DecodeReply(b); perr == nil && r.Refusal != nil {
-			return nil, &refusal{*r.Refusal, true} // it may slow us
-		}
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errWrong, err)
-	}
-	if r.ID != id {
-		return nil, fmt.Errorf("%w: it answers request %.22q, not %q", errWrong, r.ID, id)
-	}
-	if r.Refusal != nil {
-		return nil, &refusal{*r.Refusal, false}
-	}
-	return r, nil
 }
 
 // through counts a node that got through.

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -194,4 +195,26 @@ func TestBenchTable(t *testing.T) {
 			t.Errorf("no row %q in\n%s", row, b)
 		}
 	}
+}
+
+// TestBenchElsewhere drives a provisioner that runs already.
+func TestBenchElsewhere(t *testing.T) {
+	t.Parallel()
+	dir, port := t.TempDir(), freePort(t)
+	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "bench.muster", "--listen", "127.0.0.1:"+port, "--trust-first-use")
+	muster(t, dir, "jwt", "provisioning.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port)
+	p := start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
+	p.waitFor("provisioner is serving")
+	cmd := command(t, "bench", "--json", "--nodes", "20", "--url", "nats://localhost:"+port, "--token", filepath.Join(dir, "provisioning.jwt"),
+		"--pid", strconv.Itoa(p.cmd.Process.Pid))
+	out, err := cmd.Output()
+	var r struct {
+		Provisioned int
+		CPU         float64 `json:"serving_cpu_us_per_node"`
+		Peak        int64   `json:"peak_memory_bytes"`
+	}
+	if jerr := json.Unmarshal(out, &r); err != nil || jerr != nil || r.Provisioned != 20 || r.CPU <= 0 || r.Peak <= 0 {
+		t.Errorf("result %s, %v, %v", out, err, jerr)
+	}
+	p.stop()
 }

@@ -32,8 +32,9 @@ type superseded struct {
 	later time.Duration
 
 	mu      sync.Mutex
-	waiting map[wire.Identity]bool // guarded by mu
-	wake    chan struct{}          // holds one signal while somebody waits
+	waiting map[wire.Identity]bool      // guarded by mu
+	recent  map[wire.Identity]time.Time // guarded by mu: when a node was added last; nil if later is 0
+	wake    chan struct{}               // holds one signal while somebody waits
 }
 
 func newSuperseded(recheck func(context.Context, ...wire.Identity) ([]wire.Identity, error), log *slog.Logger) *superseded {
@@ -43,8 +44,39 @@ func newSuperseded(recheck func(context.Context, ...wire.Identity) ([]wire.Ident
 // add has the connections of a node looked at soon. It does not block.
 func (s *superseded) add(ids ...wire.Identity) {
 	s.queue(ids)
-	if s.later > 0 {
-		time.AfterFunc(s.later, func() { s.queue(ids) })
+	if s.later == 0 {
+		return
+	}
+	time.AfterFunc(s.later, func() { s.queue(ids) })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.recent == nil {
+		s.recent = make(map[wire.Identity]time.Time)
+	}
+	for _, id := range ids {
+		s.recent[id] = time.Now()
+	}
+}
+
+// remembered is for how long a broker may be away and then come back with
+// connections that were to be dropped: chosen, the network is mended by then.
+const remembered = 24 * time.Hour
+
+// again has all nodes looked at that were added lately: a broker is there that
+// may not have been asked. It does not block.
+func (s *superseded) again() {
+	s.mu.Lock()
+	var ids []wire.Identity
+	for id, at := range s.recent {
+		if time.Since(at) > remembered {
+			delete(s.recent, id)
+		} else {
+			ids = append(ids, id)
+		}
+	}
+	s.mu.Unlock()
+	if len(ids) > 0 {
+		s.queue(ids)
 	}
 }
 

@@ -50,3 +50,29 @@ func TestSupersededAreLookedAtTogether(t *testing.T) {
 		t.Errorf("one more look, at %v", <-looks)
 	}
 }
+
+// TestABrokerThatComesBack has what was looked at lately looked at again.
+func TestABrokerThatComesBack(t *testing.T) {
+	t.Parallel()
+	looked := make(chan []wire.Identity, 4)
+	s := newSuperseded(func(_ context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
+		looked <- ids
+		return nil, nil
+	}, slog.New(slog.DiscardHandler))
+	s.later = time.Hour
+	s.again() // nothing yet
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx) }()
+	s.add("web1.example.net")
+	for range 2 {
+		if ids := <-looked; len(ids) != 1 || ids[0] != "web1.example.net" {
+			t.Errorf("looked at %v", ids)
+		}
+		s.again()
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -460,3 +460,30 @@ func TestAServerThatHangs(t *testing.T) {
 	f.Eventually("the connection is dropped", live.IsClosed)
 	f.Check()
 }
+
+// TestAMajorityIsLost kills two of three servers: nobody is let in, and the
+// provisioner says why; when they are back it goes on by itself, with the records
+// that there were.
+func TestAMajorityIsLost(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 3})
+	a := f.Agent("web1.example.net", f.Token(nil))
+	f.WaitProvisioned(a)
+	for _, s := range f.Servers()[1:] {
+		s.Kill()
+	}
+	f.Eventually("there is an alarm", func() bool {
+		for _, alarm := range f.Daemon().Alarms() {
+			if alarm.Code == wire.CodeStoreUnavailable {
+				return true
+			}
+		}
+		return false
+	})
+	for _, s := range f.Servers()[1:] {
+		s.Start()
+	}
+	f.Eventually("all alarms are over", func() bool { return len(f.Daemon().Alarms()) == 0 })
+	f.WaitProvisioned(a, f.Agent("web2.example.net", f.Token(f.Seal)))
+	f.Check()
+}

@@ -51,6 +51,11 @@ type ExternalConfig struct {
 	// it presented but for the secrets. It must not block. Optional.
 	Refused func(ctx context.Context, p Presented, d *Denied)
 
+	// Appeared is called when a server is heard of that was not there, or was
+	// silent for so long that it was forgotten: it may have connections that were
+	// to be dropped meanwhile. It must not block. Optional.
+	Appeared func()
+
 	// Log receives refused connections. Optional; discards by default.
 	Log *slog.Logger
 }

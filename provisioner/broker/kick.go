@@ -76,8 +76,12 @@ func serverOf(subject string) string {
 // alive notes that a server lives.
 func (e *External) alive(id string) {
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	last, known := e.servers[id]
 	e.servers[id] = time.Now()
+	e.mu.Unlock()
+	if (!known || time.Since(last) > forgetServer) && e.cfg.Appeared != nil {
+		e.cfg.Appeared()
+	}
 }
 
 // silent returns the servers that are known and not among those that answered.

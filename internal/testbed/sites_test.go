@@ -54,6 +54,26 @@ func TestASiteServesItsOwn(t *testing.T) {
 	f.Check()
 }
 
+// TestARevokedNodeIsDroppedAtItsSite has the hub revoke a node that is connected
+// at a site: the site's provisioner drops it, and it stays out without one, too.
+func TestARevokedNodeIsDroppedAtItsSite(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
+	local := f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
+	n := f.Node("web1.example.net")
+	given := f.Enroll(n)
+	f.Apply(n, given)
+	nc := dialFleet(t, f.Site("ams1"), n, given)
+	f.Revoke(n.Identity)
+	f.Eventually("the connection at the site is dropped", nc.IsClosed)
+	local.Stop()
+	if nc, err := n.DialFleet(f.Site("ams1").URL(), given); err == nil {
+		nc.Close()
+		t.Error("the revoked node connects again")
+	}
+	f.Check()
+}
+
 // TestOnlyBrokersOfSitesAreLeaves has a site's broker come with the certificate of
 // a node, which is of the same authority, and then with its own again.
 func TestOnlyBrokersOfSitesAreLeaves(t *testing.T) {

@@ -31,8 +31,9 @@ type Config struct {
 	// certificates.
 	TrustDomain string `yaml:"trust_domain"`
 
-	// Site is where this provisioner stands. Tokens signed for another --site
-	// are refused. Optional; without it, every token bound to a site is.
+	// Site is where this provisioner stands, and with it its brokers, unless
+	// they say another site themselves. Tokens signed for another --site are
+	// refused. Optional; without it, every token bound to a site is.
 	Site string `yaml:"site"`
 
 	// DataDir holds the broker's store: records, events, grants. Required. One

@@ -19,10 +19,19 @@ func TestPaceOfCollections(t *testing.T) {
 	}
 }
 
+func TestMemoryLimit(t *testing.T) {
+	t.Parallel()
+	for alive, want := range map[uint64]int64{0: memoryGoal, 400 << 20: memoryGoal, 1000 << 20: 1300 << 20} {
+		if got := limit(alive); got < want || got > want+100 {
+			t.Errorf("with %d MiB alive: limit %d, want %d", alive>>20, got, want)
+		}
+	}
+}
+
 // TestPaceFollowsWhatIsAlive keeps a lot alive, and lets it go.
 func TestPaceFollowsWhatIsAlive(t *testing.T) { //nolint:paralleltest // there is one collector
-	before := debug.SetGCPercent(defaultPace)
-	defer debug.SetGCPercent(before)
+	before, limited := debug.SetGCPercent(defaultPace), debug.SetMemoryLimit(-1)
+	defer func() { debug.SetGCPercent(before); debug.SetMemoryLimit(limited) }()
 	gogc := func() uint64 {
 		s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
 		metrics.Read(s)

@@ -193,7 +193,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	// Replicas gather in the log of their cluster, which is synced once for many.
 	// A broker that does not know atomic batches has not kept the setting, and
 	// would write each message of one by itself.
-	if cfg.Replicas == 1 && s.nodes.CachedInfo().Config.AllowAtomicPublish {
+	if s.replicas == 1 && s.nodes.CachedInfo().Config.AllowAtomicPublish {
 		s.gather = &gatherer{js: js, nc: cfg.Conn, inHand: cfg.InHand, wait: patience}
 	}
 	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Former, cfg.Now().UTC().Truncate(time.Second)); err != nil {

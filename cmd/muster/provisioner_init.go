@@ -97,6 +97,13 @@ The first signs a token, which goes onto your image as /etc/provisioning.jwt. Ma
 listener on the network can read it, nor anything that they send or get to enroll. The second serves the nodes that
 present it. The third is such a node, in a directory of its own; on a real one, muster-server run is enough.
 `, quoted(v.dir), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"), path("provisioner.yaml"), node, path("seal.pub"))
+	if err == nil && v.setup.Cluster != "" {
+		_, err = fmt.Fprintf(w, `Before that, configure the servers, each with its own name; see "Several machines" in docs/operations.md:
+
+  muster broker config --config %s --name n1.%s --route ... --dir n1 --write
+
+`, path("provisioner.yaml"), v.setup.TrustDomain)
+	}
 	if err == nil && !v.setup.TrustFirstUse {
 		_, err = fmt.Fprintf(w, `Its name was never seen, so it waits until you approve it:
 

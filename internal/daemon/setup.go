@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -133,6 +134,9 @@ func (s *Setup) complete() {
 	if s.Listen == "" {
 		s.Listen = "127.0.0.1:4222"
 	}
+	if s.Cluster != "" {
+		s.nameServers()
+	}
 	if len(s.BrokerNames) == 0 {
 		s.BrokerNames = []string{s.Name}
 	}
@@ -141,6 +145,26 @@ func (s *Setup) complete() {
 	}
 	if s.Now == nil {
 		s.Now = time.Now
+	}
+}
+
+// nameServers adds the names and addresses in the URLs of a cluster to those
+// that its servers' certificates are for: provisioners look for them there, and
+// nodes do, too, as a rule.
+func (s *Setup) nameServers() {
+	for text := range strings.SplitSeq(s.Cluster, ",") {
+		u, err := url.Parse(strings.TrimSpace(text))
+		if err != nil {
+			continue // said by Check
+		}
+		host := strings.ToLower(u.Hostname())
+		if net.ParseIP(host) != nil {
+			if !slices.Contains(s.Addresses, host) {
+				s.Addresses = append(s.Addresses, host)
+			}
+		} else if !slices.Contains(s.BrokerNames, host) {
+			s.BrokerNames = append(s.BrokerNames, host)
+		}
 	}
 }
 

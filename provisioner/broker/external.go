@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/url"
 	"strings"
 	"sync"
@@ -126,10 +127,27 @@ func CheckURLs(urls string) error {
 	return nil
 }
 
+// onlyHere reports whether all servers are on this machine.
+func onlyHere(urls string) bool {
+	for text := range strings.SplitSeq(urls, ",") {
+		u, err := url.Parse(strings.TrimSpace(text))
+		if err != nil {
+			return false
+		}
+		if ip := net.ParseIP(u.Hostname()); u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback()) {
+			return false
+		}
+	}
+	return true
+}
+
 // Start connects and returns when some server has answered and all that did sync
 // their writes, or when ctx is done: a server may be about to come up. The error
 // wraps ctx's or [ErrNotSynced].
 func (e *External) Start(ctx context.Context) error {
+	if e.cfg.TLS == nil && !onlyHere(e.cfg.URLs) {
+		e.log.WarnContext(ctx, "brokers are spoken to without TLS: who listens reads what nodes are given in plain mode; say tls:// in broker.url", "subject", e.cfg.URLs)
+	}
 	control, err := e.dial(ctx, "provisioner control", e.system, nats.CustomInboxPrefix(controlInbox))
 	if err != nil {
 		return fmt.Errorf("connect to account %s of %s: %w", AccountSystem, e.cfg.URLs, err)

@@ -1,0 +1,54 @@
+package daemon_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"muster/internal/daemon"
+	"muster/provisioner/broker"
+)
+
+// TestInitForACluster makes a setup for servers elsewhere: it loads as it is, and
+// the servers' certificates are for the names by which they are called.
+func TestInitForACluster(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "prov")
+	setup := daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://n1.example.net:4222,tls://192.0.2.7:4222"}
+	if err := daemon.Init(dir, setup); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "provisioner.yaml")
+	d, err := daemon.Load(path, daemon.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := d.BrokerURL(); got != setup.Cluster {
+		t.Errorf("BrokerURL = %q, want %q", got, setup.Cluster)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"- n1.example.net", "- 192.0.2.7", "replicas: 3"} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("provisioner.yaml lacks %q:\n%s", want, text)
+		}
+	}
+	server := daemon.BrokerServer{Dir: "/etc/nats", ServerConfig: broker.ServerConfig{Name: "n1", Listen: ":4222", StoreDir: "/var/nats"}}
+	files := filepath.Join(t.TempDir(), "n1")
+	if err := server.Write(path, files); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Write(path, files); err == nil {
+		t.Error("the files of a server are overwritten")
+	}
+	// Secrets that others may read are not used.
+	if err := os.Chmod(filepath.Join(dir, "cluster/issuer"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := daemon.Load(path, daemon.Options{}); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+		t.Errorf("Load = %v, want the chmod to run", err)
+	}
+}

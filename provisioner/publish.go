@@ -22,7 +22,8 @@ const (
 // learned before the context ended, or before the store was found to be away.
 //
 // An unknown outcome is cured by reading: if the newest record carries our
-// attempt, the write happened and its acknowledgement was lost; if the newest
+// attempt, the write happened and its acknowledgement was lost, provided that
+// the store is not known to fail; if the newest
 // is still after, the identical bytes are written again under the same
 // condition. Should the first write arrive late, the second meets a conflict
 // and finds our attempt. Nothing is ever signed anew on the way.
@@ -55,7 +56,10 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, be
 		newest, revision, rerr := p.cfg.Store.Record(ctx, r.Identity)
 		switch {
 		case rerr == nil && newest != nil && newest.Attempt == r.Attempt:
-			return nil
+			// A broker also shows what it could not sync, until it restarts: while
+			// the store is away, that it is there to be read proves nothing. The
+			// node comes again, and the record then says what is on disk.
+			return p.writable(string(r.Identity))
 		case rerr == nil && revision != after, errors.Is(err, ErrConflict) && rerr == nil:
 			return errAgain
 		case errors.Is(err, ErrStoreFull):

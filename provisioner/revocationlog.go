@@ -36,14 +36,16 @@ var ErrRevocationsUnknown = errors.New("revocations not seen")
 // setting the clock changes nothing.
 type age struct {
 	began time.Time // of the last look that succeeded: what it read is at least as new
-	tried time.Time // end of the last look
+	tried time.Time // end of the last look that failed, begin of one that succeeded
 	err   error     // of the last look
 }
 
 func (a *age) looked(began time.Time, err error) {
 	a.tried, a.err = time.Now(), err
 	if err == nil {
-		a.began = began
+		// One that took so long that it is out of date is followed by another at
+		// once: the store answers.
+		a.began, a.tried = began, began
 	}
 }
 

@@ -18,7 +18,7 @@ const (
 
 	// pollInterval is how often to look without having been told: network file
 	// systems tell nothing, nor does a change behind a link to somewhere else.
-	pollInterval = time.Minute
+	pollInterval = 10 * time.Second
 )
 
 // Run watches the files of [Config].Paths until ctx is done and reloads the

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"unicode/utf8"
 
 	"muster/internal/seal"
@@ -12,8 +13,8 @@ import (
 
 // What a plain and a sealed reply begin with, as the provisioner spells them.
 var (
-	plainReply  = []byte(`{"v":1,"sealed":false,"body":`)
-	sealedReply = []byte(`{"v":1,"sealed":true,"ct":"`)
+	plainReply  = fmt.Appendf(nil, `{"v":%d,"sealed":false,"body":`, wire.Version)
+	sealedReply = fmt.Appendf(nil, `{"v":%d,"sealed":true,"ct":"`, wire.Version)
 )
 
 // decodeReply is [wire.DecodeReply] for replies as provisioners of this version

@@ -200,9 +200,15 @@ func (c *cluster) read(d *deployment) map[string][]stored {
 		b.start()
 	}
 	var all map[string][]stored
-	eventually(d.t, "the store is read", func() bool {
-		nc, err := nats.Connect(d.url(), d.login()...)
+	var err error
+	defer func() {
 		if err != nil {
+			d.t.Logf("the store is not read: %v", err)
+		}
+	}()
+	eventually(d.t, "the store is read", func() bool {
+		var nc *nats.Conn
+		if nc, err = nats.Connect(d.url(), d.login()...); err != nil {
 			return false
 		}
 		defer nc.Close()

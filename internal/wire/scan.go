@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"hash/maphash"
 	"slices"
 	"unicode/utf8"
@@ -16,9 +17,10 @@ import (
 // wrong only if it takes a message for another one than they do; FuzzScan
 // compares.
 
-const (
-	plainStart  = `{"v":1,"sealed":false,"body":`
-	sealedStart = `{"v":1,"sealed":true,`
+// What envelopes of this [Version] begin with.
+var (
+	plainStart  = fmt.Sprintf(`{"v":%d,"sealed":false,"body":`, Version)
+	sealedStart = fmt.Sprintf(`{"v":%d,"sealed":true,`, Version)
 )
 
 // A scanner reads JSON in UTF-8. Once something is not as it expects, bad is

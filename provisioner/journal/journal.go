@@ -226,12 +226,64 @@ func (j *Journal) write(b []byte) error {
 	return nil
 }
 
-// mend cuts off what failed writes have left.
+// mend cuts off what failed writes have left, in the file of that name as it is
+// now: a file that was opened on a disk that failed may never be written again,
+// also when the disk is there again.
 func (j *Journal) mend() error {
-	if err := errors.Join(j.file.Truncate(j.size), j.file.Sync()); err != nil {
-		return err
+	err := errors.Join(j.file.Truncate(j.size), j.file.Sync())
+	if err != nil {
+		if rerr := j.reopen(); rerr != nil {
+			return errors.Join(err, rerr)
+		}
+		if err = errors.Join(j.file.Truncate(j.size), j.file.Sync()); err != nil {
+			return err
+		}
 	}
 	j.bad = false
+	return nil
+}
+
+// reopen opens the file anew, provided that everything is in it that is on disk
+// for certain. Otherwise the old one stays. The caller holds mu.
+func (j *Journal) reopen() error {
+	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0) // never a new one
+	if err != nil {
+		return err // names the path already
+	}
+	if err := j.takeOver(f); err != nil {
+		_ = f.Close() // nothing was written
+		return err
+	}
+	_ = j.file.Close() // of no use any more
+	j.file = f
+	return nil
+}
+
+// takeOver locks f and checks that it goes on where the open file ended.
+func (j *Journal) takeOver(f *os.File) error {
+	if err := checkMode(f); err != nil {
+		return err
+	}
+	// It may be the very same file, which we hold ourselves.
+	_ = unix.Flock(int(j.file.Fd()), unix.LOCK_UN)
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return fmt.Errorf("%s: lock again: %w", j.path, errors.Join(err, unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)))
+	}
+	now := &Journal{ids: make(map[string]bool)}
+	size, _, err := read(io.NewSectionReader(f, 0, j.size), j.path, func(l *Line) error { now.note(l); return nil })
+	if err != nil {
+		return err
+	}
+	j.known.Lock()
+	defer j.known.Unlock()
+	for id := range j.ids {
+		if !now.ids[id] {
+			size = 0
+		}
+	}
+	if size != j.size {
+		return fmt.Errorf("%s: is not the journal that was open: not all %d bytes that were written are in it", j.path, j.size)
+	}
 	return nil
 }
 

@@ -13,7 +13,7 @@ var errBudget = errors.New("too many sealed messages of this source did not open
 
 // sealedPrefix is how [seal.EncodeRequest] begins. It only saves decoding an
 // envelope twice: one that is spelled in another way is found out as well.
-var sealedPrefix = []byte(`{"v":1,"sealed":true,`)
+var sealedPrefix = fmt.Appendf(nil, `{"v":%d,"sealed":true,`, wire.Version)
 
 // decode decodes the message of c, and opens it first if it is sealed. From
 // then on the replies to c are sealed. Other errors than those of the decoder

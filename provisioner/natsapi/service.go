@@ -371,31 +371,35 @@ type call struct {
 	forged bool              // more than the broker has said of the sender: see newCall
 }
 
-// errForged means that a request came with a header that only the broker writes.
-var errForged = errors.New("the request carries a " + requestInfoHeader + " of its own")
+// errForged means that a request came with headers of its own: one of them may be
+// one that only the broker writes.
+var errForged = errors.New("the request carries headers beside the broker's " + requestInfoHeader)
 
 // accountFleet is broker.AccountFleet: edges do not import each other.
 const accountFleet = "FLEET"
 
-// requestInfoHeader is what the broker says of a requester. It takes out one
-// that a client has sent, but can be had to miss it: nats-server 2.15.2 gives up
-// where the name of the header stands twice in a row, as in the value of another
-// header. So there may be two, of which the broker's is the last.
+// requestInfoHeader is what the broker says of a requester, in place of what the
+// client may have said under that name. But it can be had to miss the client's
+// (nats-server 2.15.2 gives up where the name stands twice in a row, as in the
+// value of another header, and knows no line but one behind CRLF), and its own
+// can be had to be missed: nats.go takes LF for the end of a line, and stops at
+// an empty one, behind which the broker writes. So it is believed where it is all
+// that there is; our nodes send no headers.
 const requestInfoHeader = "Nats-Request-Info"
 
 // newCall takes the sender of a message from what the broker says. Who adds
-// anything to that is refused, under the address that the broker gives.
+// anything to that is refused, and of him nothing is known.
 func newCall(m *nats.Msg) *call {
-	said := m.Header[requestInfoHeader]
-	if len(said) == 0 {
+	header := m.Size() - len(m.Subject) - len(m.Reply) - len(m.Data)
+	if header == 0 {
 		return &call{Msg: m} // from an account of our own
 	}
-	info := parseInfo(said[len(said)-1]) // an empty address is "unknown"
-	c := &call{Msg: m, source: provisioner.Source{Address: info.Host, Server: info.Server}, user: info.User}
-	if c.forged = len(said) > 1; c.forged {
-		c.user = ""
-		return c
+	said := m.Header[requestInfoHeader]
+	if len(m.Header) != 1 || len(said) != 1 || header != len("NATS/1.0\r\n"+requestInfoHeader+": "+"\r\n\r\n")+len(said[0]) {
+		return &call{Msg: m, forged: true}
 	}
+	info := parseInfo(said[0]) // an empty address is "unknown"
+	c := &call{Msg: m, source: provisioner.Source{Address: info.Host, Server: info.Server}, user: info.User}
 	if info.Account == accountFleet {
 		c.source.Node = wire.Identity(info.User) // the gate has parsed it
 	}

@@ -1,6 +1,10 @@
 package broker
 
-import "github.com/nats-io/nats-server/v2/server"
+import (
+	"log/slog"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
 
 // Server returns the NATS server of a running broker, for tests that look at
 // its settings from outside.
@@ -20,3 +24,9 @@ const AllCommands = allCommands
 
 // Render is what the logger makes of a line of the server's.
 func Render(format string, v ...any) (text, address string, client bool) { return render(format, v) }
+
+// NATSLog is the logger of a server whose streams that cannot be written are
+// told to writeFailed.
+func NATSLog(writeFailed func(error)) server.Logger {
+	return newNATSLog(slog.New(slog.DiscardHandler), writeFailed)
+}

@@ -118,15 +118,16 @@ func (l *natsLog) Errorf(format string, v ...any) {
 		return
 	}
 	l.log.ErrorContext(context.Background(), "nats server failed", "err", scrub(text))
-	if l.writeFailed != nil && strings.Contains(text, writeError) {
+	if l.writeFailed != nil && strings.Contains(strings.ToLower(text), writeError) {
 		l.writeFailed(errors.New(scrub(text)))
 	}
 }
 
-// writeError is in what the server says of a stream whose file could not be
-// written: from then on it refuses every write to that stream, and tells
-// publishers nothing.
-const writeError = "Critical write error"
+// writeError is in what the server says, in capitals or not, of a stream whose
+// file could not be written or, after a batch, not be synced: from then on it
+// refuses every write to that stream, and tells publishers nothing. It says so
+// before anybody can read what it could not write.
+const writeError = "critical write error"
 
 // Fatalf implements [server.Logger]. The server expects the process to end, and
 // returns if it does not.

@@ -3,6 +3,7 @@ package broker_test
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -171,4 +172,21 @@ func TestWithoutALog(t *testing.T) {
 		t.Error(err)
 	}
 	_, _ = io.WriteString(conn, "nonsense\r\n")
+}
+
+// TestWhatCannotBeWrittenIsTold knows the server's words for a write that
+// failed. It writes a batch first and syncs it then, and says it otherwise.
+func TestWhatCannotBeWrittenIsTold(t *testing.T) {
+	t.Parallel()
+	cause := errors.New("sync 1.blk: input/output error")
+	for _, format := range []string{
+		"Filestore [MUSTER > MUSTER_NODES] Critical write error: %v",
+		"JetStream stream 'MUSTER > MUSTER_NODES' critical write error: %v",
+	} {
+		var told error
+		broker.NATSLog(func(err error) { told = err }).Errorf(format, cause)
+		if told == nil || !strings.Contains(told.Error(), cause.Error()) {
+			t.Errorf("%q: told %v, want the cause, at once", format, told)
+		}
+	}
 }

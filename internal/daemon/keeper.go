@@ -80,6 +80,15 @@ func (k *keeper) writeFailed(err error) {
 	k.trouble()
 }
 
+// storeBroken returns what the broker said of a write that failed, or nil. Of
+// what it shows then, nobody knows whether it is on disk. It does not block.
+func (k *keeper) storeBroken() error {
+	if err := k.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
 // run watches until ctx is done. It returns nil.
 func (k *keeper) run(ctx context.Context) error {
 	tick := time.NewTicker(keepEvery)
@@ -162,6 +171,7 @@ func (k *keeper) keepStore(ctx context.Context) {
 func (k *keeper) replace(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, restartTimeout)
 	defer cancel()
+	before := k.broken.Load()
 	if err := k.restart(bounded); err != nil {
 		if ctx.Err() == nil {
 			k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
@@ -169,7 +179,7 @@ func (k *keeper) replace(ctx context.Context) {
 		}
 		return
 	}
-	k.broken.Store(nil) // of the server before; what the new one cannot write it will say
+	k.broken.CompareAndSwap(before, nil) // what the new server cannot write it says once, perhaps by now
 	if err := k.reopen(bounded); err != nil {
 		k.writeFailed(err)
 		return
@@ -180,8 +190,8 @@ func (k *keeper) replace(ctx context.Context) {
 // ask returns why the store cannot be written: what the broker said, or else
 // what a write of our own meets.
 func (k *keeper) ask(ctx context.Context) error {
-	if err := k.broken.Load(); err != nil {
-		return *err
+	if err := k.storeBroken(); err != nil {
+		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -79,6 +79,33 @@ func TestAStreamThatFailedIsRestartedAtOnce(t *testing.T) {
 	}
 }
 
+// TestAServerThatFailsAsItStarts says so once, and that is not taken for the last
+// word of the server before it.
+func TestAServerThatFailsAsItStarts(t *testing.T) {
+	t.Parallel()
+	k := newKept(t)
+	restart := k.restart
+	k.restart = func(ctx context.Context) error {
+		err := restart(ctx)
+		if k.restarts == 1 {
+			k.writeFailed(errors.New("stream is broken again"))
+		}
+		return err
+	}
+	k.writeFailed(errors.New("stream is broken"))
+	k.look(t.Context(), true)
+	k.look(t.Context(), true)
+	if k.stands() == "" || k.storeBroken() == nil {
+		t.Errorf("alarm %q, broken %v, want what the new server said", k.stands(), k.storeBroken())
+	}
+	k.restarted = time.Now().Add(-time.Hour)
+	k.look(t.Context(), true)
+	k.look(t.Context(), true)
+	if k.restarts != 2 || k.stands() != "" || k.storeBroken() != nil {
+		t.Errorf("%d restarts, alarm %q, broken %v, want two and nothing", k.restarts, k.stands(), k.storeBroken())
+	}
+}
+
 // TestAStoreThatOnlyTakesItsTime is no reason to drop the fleet.
 func TestAStoreThatOnlyTakesItsTime(t *testing.T) {
 	t.Parallel()

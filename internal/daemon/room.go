@@ -129,7 +129,7 @@ func (k *keeper) full(ctx context.Context, err error) {
 	if k.grow(ctx) { // not if the broker is not ours: there is no usage to know
 		return
 	}
-	if k.broken.Load() != nil {
+	if said := k.broken.Load(); said != nil {
 		// A stream of reports could not be made anew after a restart; whether the
 		// records are ours was not looked at then.
 		bounded, cancel := context.WithTimeout(ctx, probeTimeout)
@@ -138,7 +138,7 @@ func (k *keeper) full(ctx context.Context, err error) {
 			k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
 			return
 		}
-		k.broken.Store(nil)
+		k.broken.CompareAndSwap(said, nil)
 	}
 	k.alarms.Clear(ctx, wire.CodeStoreUnavailable)
 }

@@ -68,6 +68,10 @@ func (p *Provisioner) applied(ctx context.Context, m *wire.Applied, attempt stri
 		source.proven()
 		source.Proven = nil // once, however many rounds
 		if repeated {
+			// A node that is told so never comes again.
+			if err := p.writable(m.Identity); err != nil {
+				return nil, false, err
+			}
 			// A process that ended between the write and this told nobody.
 			p.cfg.Superseded(id)
 			return record, true, nil

@@ -44,6 +44,7 @@ type attempt struct {
 
 	// Set by each round anew.
 	record   *Record  // the newest, nil if none
+	doubt    error    // a refusal if the record may not be on disk: good for a write only
 	after    Revision // its revision
 	through  Sequence // newest entry about the identity in the log of revocations
 	grant    *Grant
@@ -285,6 +286,7 @@ func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
 	if a.record, a.after, err = p.cfg.Store.Record(ctx, a.identity); err != nil {
 		return refuse(node, p.storeCode(err), err)
 	}
+	a.doubt = p.writable(node)
 	var by *Revocation
 	if by, a.through = p.revocations.about(a.identity, a.record); by != nil {
 		return refuse(node, wire.CodeIdentityRevoked, by.cause())
@@ -330,6 +332,9 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	chain := p.cfg.Authority.Chain(offered.DER)
 	digest := wire.Digest(chain, a.files)
 	if digest == offered.Digest && !a.record.clonesRefused() {
+		if a.doubt != nil {
+			return nil, false, a.doubt // or the node has what nobody knows of after a restart
+		}
 		return p.enrolled(offered, chain, a.files), false, nil
 	}
 	// The configuration has changed since, or the policy lets a cloned node in

@@ -137,6 +137,13 @@ func TestADiskThatFails(t *testing.T) {
 			if code := f.Refused(stranger); code != wire.CodeStoreUnavailable && code != wire.CodeStorageLow {
 				t.Errorf("a new identity = %s, want %s or %s", code, wire.CodeStoreUnavailable, wire.CodeStorageLow)
 			}
+			// What is there to be read may not be on the disk.
+			if code := f.Refused(nodes[len(nodes)-1]); code != wire.CodeStoreUnavailable {
+				t.Errorf("the same certificate again = %s, want %s", code, wire.CodeStoreUnavailable)
+			}
+			if first := nodes[0]; acknowledged[first.Identity] && f.Apply(first, offers[first.Identity]).Refusal == nil {
+				t.Error("a confirmation was acknowledged again, on a record that may not be on the disk")
+			}
 			if n := len(alarmEvents(f, wire.CodeStoreUnavailable)); n != 1 {
 				t.Errorf("%d events of the alarm, want one", n)
 			}

@@ -28,7 +28,11 @@ func (p *Provisioner) storeCode(err error) wire.Code {
 // writable returns a refusal while the store is known to be away: what cannot
 // be put on record is not begun, and the node does not wait for a time-out.
 func (p *Provisioner) writable(node string) error {
-	if err := p.cfg.Alarms.Stands(wire.CodeStoreUnavailable); err != nil {
+	err := p.cfg.Alarms.Stands(wire.CodeStoreUnavailable)
+	if err == nil {
+		err = p.cfg.StoreBroken()
+	}
+	if err != nil {
 		return refuse(node, wire.CodeStoreUnavailable, err)
 	}
 	return nil

@@ -120,6 +120,12 @@ type Config struct {
 	// that whoever watches it looks. It must not block. Optional.
 	StoreTrouble func()
 
+	// StoreBroken returns what the broker has said of a write that failed, from
+	// before anybody can read what was to be written until the broker is
+	// restarted, and else nil: what is read meanwhile may not be on disk. It must
+	// not block. Optional; without it only the alarm says so, later.
+	StoreBroken func() error
+
 	// Site and Version describe this provisioner to tokens and policies.
 	Site    jwt.Site
 	Version string
@@ -212,6 +218,9 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	if cfg.StoreTrouble == nil {
 		cfg.StoreTrouble = func() {}
+	}
+	if cfg.StoreBroken == nil {
+		cfg.StoreBroken = func() error { return nil }
 	}
 	if cfg.Alarms == nil {
 		cfg.Alarms = NewAlarms(AlarmConfig{Log: cfg.Log, Now: cfg.Now})

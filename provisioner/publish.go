@@ -46,19 +46,26 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, be
 				return err
 			}
 		}
-		put, done := p.cfg.Alarms.Until(ctx, wire.CodeStoreUnavailable)
-		revision, err := p.cfg.Store.Put(put, r, after)
-		done()
+		well, done := p.cfg.Alarms.Until(ctx, wire.CodeStoreUnavailable)
+		revision, err := p.cfg.Store.Put(well, r, after)
 		if err == nil {
+			done()
 			p.recent.remember(r, revision, p.now())
 			return nil
 		}
 		newest, revision, rerr := p.cfg.Store.Record(ctx, r.Identity)
+		away := well.Err() != nil
+		done()
 		switch {
 		case rerr == nil && newest != nil && newest.Attempt == r.Attempt:
-			// A broker also shows what it could not sync, until it restarts: while
-			// the store is away, that it is there to be read proves nothing. The
-			// node comes again, and the record then says what is on disk.
+			// A broker also shows what it could not sync, until it restarts: if
+			// it says so, or the store was away between write and read, that it is
+			// there to be read proves nothing. The node comes again, and the record
+			// then says what is on disk.
+			if away || errors.Is(err, ErrNotStored) {
+				p.cfg.StoreTrouble()
+				return refuse(string(r.Identity), wire.CodeStoreUnavailable, err)
+			}
 			return p.writable(string(r.Identity))
 		case rerr == nil && revision != after, errors.Is(err, ErrConflict) && rerr == nil:
 			return errAgain

@@ -152,9 +152,9 @@ func (g *gatherer) again(ctx context.Context, refused error, w *write) (uint64, 
 	}
 	sequence, err := publish(ctx, g.js, w.subject, w.data, w.after)
 	if errors.Is(err, provisioner.ErrConflict) && !conflict(refused) {
-		// A broker that had trouble may have written it before it said so, and
-		// it would be our own write that is in the way.
-		return 0, fmt.Errorf("outcome unknown, after its batch was refused: %w", refused)
+		// A broker that had trouble may show it all the same, and it would be our
+		// own write that is in the way.
+		return 0, fmt.Errorf("outcome unknown, after its batch was refused: %w", full(refused))
 	}
 	return sequence, err
 }

@@ -37,11 +37,16 @@ func (s *Store) take(subject string, b []byte) error {
 }
 
 // full makes an error of JetStream at its limit a [provisioner.ErrStoreFull],
-// and leaves every other as it is.
+// any other that it answers a [provisioner.ErrNotStored], and leaves the rest,
+// such as no answer, as they are.
 func full(err error) error {
 	var api *jetstream.APIError
-	if errors.As(err, &api) && (api.ErrorCode == errCodeResources || api.ErrorCode == errCodeStorage) {
+	switch {
+	case !errors.As(err, &api):
+		return err
+	case api.ErrorCode == errCodeResources || api.ErrorCode == errCodeStorage:
 		return fmt.Errorf("%w: %w", provisioner.ErrStoreFull, err)
+	default:
+		return fmt.Errorf("%w: %w", provisioner.ErrNotStored, err)
 	}
-	return err
 }

@@ -136,7 +136,8 @@ func (l *ledger) lead(ctx context.Context) {
 // somebody else's entry is there, and is counted. No acknowledgement: ours is
 // there and its postings are found in it, or it is not, and the same is written
 // again under the same condition; should the first write arrive late, only one
-// of the two is made, and the other meets a conflict and finds it.
+// of the two is made, and the other meets a conflict and finds it. Only where
+// the store says that it could not write, it is not asked what it shows.
 func (l *ledger) write(ctx context.Context, batch []*posting) {
 	fresh := false // the book was complete at some moment since the batch was taken
 	wait := publishBackoff
@@ -168,7 +169,8 @@ func (l *ledger) write(ctx context.Context, batch []*posting) {
 				wait = min(2*wait, publishBackoffMax)
 			}
 		}
-		at, err := l.log.AppendClaims(ctx, l.tid, entry, l.book.at)
+		before := l.book.at
+		at, err := l.log.AppendClaims(ctx, l.tid, entry, before)
 		unanswered = nil
 		switch {
 		case err == nil:
@@ -176,9 +178,25 @@ func (l *ledger) write(ctx context.Context, batch []*posting) {
 			for _, p := range in {
 				p.settle(nil)
 			}
+		case errors.Is(err, ErrNotStored), errors.Is(err, ErrStoreFull):
+			// It was not written, whatever there is to be read, and trying for as
+			// long as everybody's time lasts does not help.
+			for _, p := range batch {
+				p.settle(err)
+			}
+			return
 		case !l.read(ctx, batch):
 			return
 		case !errors.Is(err, ErrConflict):
+			unanswered = err
+		case l.book.at == before:
+			// Nothing came after what the book goes up to, and that is not the
+			// newest: the store has lost it since it was read, as one does that
+			// could not sync it and was restarted. What is left is counted anew.
+			l.book = book{}
+			if !l.read(ctx, batch) {
+				return
+			}
 			unanswered = err
 		}
 		fresh = true

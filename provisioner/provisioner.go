@@ -225,7 +225,7 @@ func New(cfg Config) (*Provisioner, error) {
 	if cfg.Alarms == nil {
 		cfg.Alarms = NewAlarms(AlarmConfig{Log: cfg.Log, Now: cfg.Now})
 	}
-	claims := claimLog(cfg.Store, cfg.Journal)
+	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal)
 	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.Log)}, nil
 }

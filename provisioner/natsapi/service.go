@@ -171,9 +171,11 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	var g errgroup.Group
 	for range s.cfg.Workers {
 		g.Go(func() error {
-			for m := range requests {
-				s.serve(work, m)
-			}
+			withStack(func() {
+				for m := range requests {
+					s.serve(work, m)
+				}
+			})
 			return nil
 		})
 	}

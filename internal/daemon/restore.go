@@ -272,7 +272,10 @@ func (r *Restore) copy(ctx context.Context, b *broker.Broker, dir string, since 
 	if since.newest.Before(out.EndedAt) {
 		since.newest = out.EndedAt
 	}
-	return into.Finish(ctx, since.newest)
+	if err := into.Finish(ctx, since.newest); err != nil {
+		return err
+	}
+	return into.Done(ctx)
 }
 
 // place gives a finished store its place.

@@ -35,7 +35,7 @@ type restore struct {
 }
 
 // An Import fills an empty store with what a backup has. Nothing serves from it
-// until Finish has returned nil. It is for one goroutine.
+// until Done has returned nil. It is for one goroutine.
 //
 // Every step may be the last. The first write says that a restore has begun, and
 // [Open] refuses a store that says so. The next restore begins by throwing away
@@ -68,6 +68,9 @@ func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) 
 		cfg: cfg, js: js, begun: restore{Backup: backup, At: cfg.Now().UTC().Truncate(time.Second)}, last: make(map[string]uint64),
 		revoked: make(map[string]bool), signers: make(map[jwt.SignerID]time.Time),
 	}
+	if err := answers(ctx, js); err != nil {
+		return nil, fmt.Errorf("restore: %w", err)
+	}
 	if err := i.clear(ctx); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
 	}
@@ -83,7 +86,10 @@ func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) 
 		if c.Name != streamEntries {
 			continue
 		}
-		if err := i.say(ctx, i.begun); err != nil {
+		// As the first message of all: a provisioner that opens the store at the
+		// same time either reads this after it has bound it, or has bound it
+		// before, and then this fails.
+		if err := i.say(ctx, i.begun, 0); err != nil {
 			return nil, fmt.Errorf("restore: %w", err)
 		}
 	}
@@ -155,25 +161,34 @@ func lastRestore(ctx context.Context, js jetstream.JetStream) (*restore, error) 
 	return &r, nil
 }
 
-// checkRestored returns [ErrHalfRestored] for a store of which a restore says
-// that it is not over.
-func checkRestored(ctx context.Context, js jetstream.JetStream) error {
+// checkRestored returns what the newest restore has said, and [ErrHalfRestored]
+// if it says that it is not over.
+func checkRestored(ctx context.Context, js jetstream.JetStream) (restore, error) {
 	r, err := lastRestore(ctx, js)
-	if err == nil && r != nil && !r.Done {
-		err = fmt.Errorf("%w: that of backup %s, begun at %s: restore once more", ErrHalfRestored, r.Backup, r.At.Format(time.RFC3339))
+	if err != nil || r == nil {
+		return restore{}, err
 	}
-	return err
+	if !r.Done {
+		return *r, fmt.Errorf("%w: that of backup %s, begun at %s: restore once more", ErrHalfRestored, r.Backup, r.At.Format(time.RFC3339))
+	}
+	return *r, nil
 }
 
-// say writes how far the restore is.
-func (i *Import) say(ctx context.Context, r restore) error {
+// say writes how far the restore is, if nobody else has written an entry: after
+// is the sequence of our last one.
+func (i *Import) say(ctx context.Context, r restore, after uint64) error {
 	b, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
-	if _, err := i.js.Publish(ctx, subjectRestore, b); err != nil {
+	_, err = i.js.Publish(ctx, subjectRestore, b, jetstream.WithExpectLastSequence(after), jetstream.WithRetryAttempts(0))
+	if conflict(err) {
+		return fmt.Errorf("%w: somebody else writes to stream %s: stop all provisioners", ErrNotEmpty, streamEntries)
+	}
+	if err != nil {
 		return fmt.Errorf("stream %s: %w", streamEntries, full(err))
 	}
+	i.last[streamEntries] = after + 1
 	return nil
 }
 
@@ -271,13 +286,23 @@ func (i *Import) publish(ctx context.Context, stream, subject string, data []byt
 	return i.await(ctx, maxPending/4)
 }
 
+// acknowledgedIn is how long one acknowledgement may take; chosen, far above the
+// 4 to 9 s in which a cluster elects a leader (measured).
+const acknowledgedIn = time.Minute
+
 // await waits until only so many acknowledgements are missing.
 func (i *Import) await(ctx context.Context, left int) error {
+	// A leader that is gone acknowledges nothing, and nobody does in its place.
+	patience := time.NewTimer(acknowledgedIn)
+	defer patience.Stop()
 	for len(i.acks) > left {
+		patience.Reset(acknowledgedIn)
 		select {
 		case <-i.acks[0].Ok():
 		case err := <-i.acks[0].Err():
 			return fmt.Errorf("%s: %w", i.acks[0].Msg().Subject, full(err))
+		case <-patience.C:
+			return fmt.Errorf("%s: no acknowledgement for %s: restore once more", i.acks[0].Msg().Subject, acknowledgedIn)
 		case <-ctx.Done():
 			return fmt.Errorf("no acknowledgement: %w", ctx.Err())
 		}
@@ -286,9 +311,10 @@ func (i *Import) await(ctx context.Context, left int) error {
 	return nil
 }
 
-// Finish writes what is left, and says that the restore is over. seen is the
+// Finish writes what is left, and sees that all of it is there. seen is the
 // newest time that anybody is known to have seen, which becomes the clock's
-// mark: by an older one, tokens and certificates could live again.
+// mark: by an older one, tokens and certificates could live again. Nobody opens
+// the store before Done.
 func (i *Import) Finish(ctx context.Context, seen time.Time) error {
 	if i.installation == nil {
 		return errors.New("restore: the backup has no installation")
@@ -308,10 +334,21 @@ func (i *Import) Finish(ctx context.Context, seen time.Time) error {
 	if err == nil {
 		err = i.checkPlaces(ctx)
 	}
+	if err != nil {
+		return fmt.Errorf("restore: %w", err)
+	}
+	return nil
+}
+
+// Done says that the restore is over: the store can be opened from then on.
+// Finish has returned nil before. After an error it may be said or not; the next
+// restore finds out.
+func (i *Import) Done(ctx context.Context) error {
+	done := i.begun
+	done.Done = true
+	err := i.checkPlaces(ctx)
 	if err == nil {
-		done := i.begun
-		done.Done = true
-		err = i.say(ctx, done)
+		err = i.say(ctx, done, i.last[streamEntries])
 	}
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
@@ -319,14 +356,17 @@ func (i *Import) Finish(ctx context.Context, seen time.Time) error {
 	return nil
 }
 
-// checkPlaces sees that every revocation has the place that it had.
+// checkPlaces sees that the streams have what was written to them and nothing
+// else: so every revocation and every claim has the place that it is to have.
 func (i *Import) checkPlaces(ctx context.Context) error {
-	stream, err := i.js.Stream(ctx, streamRevocations)
-	if err != nil {
-		return fmt.Errorf("stream %s: %w", streamRevocations, err)
-	}
-	if got, want := stream.CachedInfo().State.LastSeq, i.last[streamRevocations]; got != want {
-		return fmt.Errorf("stream %s: ends at sequence %d, want %d: somebody else writes to this store", streamRevocations, got, want)
+	for _, name := range kept {
+		stream, err := i.js.Stream(ctx, name)
+		if err != nil {
+			return fmt.Errorf("stream %s: %w", name, err)
+		}
+		if got, want := stream.CachedInfo().State.LastSeq, i.last[name]; got != want {
+			return fmt.Errorf("stream %s: ends at sequence %d, want %d: somebody else writes to this store; stop all provisioners", name, got, want)
+		}
 	}
 	return nil
 }

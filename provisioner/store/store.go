@@ -125,6 +125,7 @@ type Store struct {
 	claims       jetstream.Stream
 	revocations  jetstream.Stream
 	installation Installation
+	restored     restore // what filled it, if anything did
 	replicas     int
 	capacity     int64
 	timeout      time.Duration
@@ -152,7 +153,9 @@ type Installation struct {
 }
 
 // Open connects a Store to its streams, which it makes if they are missing. It
-// waits for a cluster that has no leader yet until ctx is done. It returns [ErrInstallation] if they belong to another certificate authority.
+// waits for a cluster that has no leader yet until ctx is done. It returns
+// [ErrInstallation] if they belong to another certificate authority, and
+// [ErrHalfRestored] if a restore is under way or was cut short.
 // After any error there is nothing to close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Conn == nil || cfg.CAFingerprint == "" {
@@ -166,7 +169,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := answers(ctx, js); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	if err := checkRestored(ctx, js); err != nil {
+	if _, err := checkRestored(ctx, js); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, timeout: cfg.Timeout, log: cfg.Log}
@@ -197,6 +200,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.gather = &gatherer{js: js, nc: cfg.Conn, inHand: cfg.InHand, wait: patience}
 	}
 	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Former, cfg.Now().UTC().Truncate(time.Second)); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	// Once more: a restore that began meanwhile was first, or fails for what we
+	// have bound; see [NewImport].
+	if s.restored, err = checkRestored(ctx, js); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	return s, nil

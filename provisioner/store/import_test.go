@@ -1,0 +1,95 @@
+package store_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/provisioner/store"
+)
+
+// TestAStoreIsOpenOnlyOnceItIsRestored tries to open a store between any two
+// steps of a restore that nobody cuts short.
+func TestAStoreIsOpenOnlyOnceItIsRestored(t *testing.T) {
+	t.Parallel()
+	st, s := filled(t)
+	out := export(t, s, st)
+	into, stop := start(t, t.TempDir())
+	defer stop()
+	refused := func(step string) {
+		t.Helper()
+		if _, err := store.Open(into.ctx, store.Config{Conn: into.conn, CAFingerprint: ours}); !errors.Is(err, store.ErrHalfRestored) {
+			t.Fatalf("opened when %s: %v, want ErrHalfRestored", step, err)
+		}
+	}
+	i := begin(t, into)
+	refused("begun")
+	write(t, into, i, out.messages)
+	refused("written")
+	if err := i.Finish(into.ctx, time.Time{}); err != nil {
+		t.Fatal(err)
+	}
+	refused("finished")
+	if err := i.Done(into.ctx); err != nil {
+		t.Fatal(err)
+	}
+	into.open(t, ours)
+}
+
+// TestARestoreUnderAnOpenStore loses the streams of a store that is open, as a
+// cluster does whose provisioners run on, and restores them.
+func TestARestoreUnderAnOpenStore(t *testing.T) {
+	t.Parallel()
+	st, s := filled(t)
+	out := export(t, s, st)
+	for _, stream := range append(store.KeptStreams(), "MUSTER_EVENTS", "MUSTER_ATTEMPTS") {
+		if err := s.js.DeleteStream(s.ctx, stream); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := st.Reopen(s.ctx); err == nil {
+		t.Error("reopened without its streams")
+	}
+	if _, err := s.js.Stream(s.ctx, "MUSTER_EVENTS"); err == nil {
+		t.Error("a stream was made in the way of the restore")
+	}
+	i := begin(t, s)
+	write(t, s, i, out.messages)
+	if err := st.Reopen(s.ctx); !errors.Is(err, store.ErrHalfRestored) {
+		t.Errorf("reopened in the middle: %v, want ErrHalfRestored", err)
+	}
+	if err := errors.Join(i.Finish(s.ctx, time.Time{}), i.Done(s.ctx)); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Reopen(s.ctx); !errors.Is(err, store.ErrRestored) {
+		t.Errorf("reopened after it: %v, want ErrRestored", err)
+	}
+	if err := s.open(t, ours).Reopen(s.ctx); err != nil {
+		t.Errorf("reopened what was opened after it: %v", err)
+	}
+}
+
+// TestARestoreThatIsNotAlone is not over: somebody has written to the store
+// meanwhile.
+func TestARestoreThatIsNotAlone(t *testing.T) {
+	t.Parallel()
+	st, s := filled(t)
+	out := export(t, s, st)
+	for _, subject := range []string{"muster.node.stranger", "muster.claims.stranger", "muster.entry.stranger", "muster.revocation.node.stranger"} {
+		into, stop := start(t, t.TempDir())
+		i := begin(t, into)
+		write(t, into, i, out.messages)
+		if err := i.Finish(into.ctx, time.Time{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := into.js.Publish(into.ctx, subject, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		if err := i.Done(into.ctx); err == nil || !strings.Contains(err.Error(), "somebody else writes") {
+			t.Errorf("%s: %v", subject, err)
+		}
+		write(t, into, begin(t, into), out.messages) // and it can be begun again
+		stop()
+	}
+}

@@ -92,7 +92,9 @@ func TestEverythingIsAnEntryOfItsOwn(t *testing.T) {
 	j := open(t, path)
 	takeover := &provisioner.Takeover{Identity: "web1.example.net", Key: "k", Reason: provisioner.ReasonGrant, At: noon}
 	signer := &provisioner.SignerEntry{Schema: provisioner.SignerSchema, ID: "0000000000000000000000000000000000000000000000000000000000000000", Removed: true, By: "operator", At: noon}
-	err := errors.Join(j.Begin(journal.From{Installation: "i", At: noon}), j.Mark(journal.Backup{ID: "b", At: noon}), j.AppendSigner(signer), j.Append(entry("a")),
+	own, other := journal.Joined{Provisioner: "p1", Journal: "j1", At: noon}, journal.Joined{Provisioner: "p2", Journal: "j2", At: noon}
+	err := errors.Join(j.Begin(journal.From{Installation: "i", At: noon}), j.Own(own), j.Join(other), j.Forget(journal.Alone{At: noon}),
+		j.Mark(journal.Backup{ID: "b", At: noon}), j.AppendSigner(signer), j.Append(entry("a")),
 		j.AppendTakeover(takeover), j.AppendClaims(claim(1)))
 	if err != nil {
 		t.Fatal(err)
@@ -102,7 +104,7 @@ func TestEverythingIsAnEntryOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []journal.Line{
-		{From: &journal.From{Installation: "i", At: noon}}, {Backup: &journal.Backup{ID: "b", At: noon}}, {Signer: signer}, {Revocation: entry("a")},
+		{From: &journal.From{Installation: "i", At: noon}}, {Owner: &own}, {Joined: &other}, {Alone: &journal.Alone{At: noon}}, {Backup: &journal.Backup{ID: "b", At: noon}}, {Signer: signer}, {Revocation: entry("a")},
 		{Takeover: takeover}, {Claims: claim(1)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -114,7 +116,11 @@ func TestEverythingIsAnEntryOfItsOwn(t *testing.T) {
 	if err := j.Close(); err != nil {
 		t.Fatal(err)
 	}
+	if got := open(t, path).Owner(); got != own {
+		t.Errorf("owner %+v, want %+v", got, own)
+	}
 	for _, bad := range []string{
+		`{"owner":{"provisioner":"p1","at":"2026-03-01T12:00:00Z"}}`, `{"joined":{"journal":"j1","at":"2026-03-01T12:00:00Z"}}`,
 		`{"backup":{"id":"b","at":"2026-03-01T12:00:00Z"},"from":{"installation":"i","claims":0,"at":"2026-03-01T12:00:00Z"}}`,
 		`{"backup":{"at":"2026-03-01T12:00:00Z"}}`, `{"claims":{"tid":"x","at":0}}`, `{"takeover":{"identity":"WEB","key":"k"}}`, `{}`, `{"else":1}`,
 	} {

@@ -30,6 +30,8 @@ func FuzzRead(f *testing.F) {
 	f.Add(all[:len(all)-5])
 	f.Add([]byte(`{"from":{"installation":"i","claims":3,"at":"2026-03-01T12:00:00Z"}}` + "\n" + `{"backup":{"id":"b","at":"2026-03-01T12:00:00Z"}}` + "\n"))
 	f.Add([]byte(`{"claims":{"tid":"00112233445566778899aabbccddeeff","at":4,"entry":{"schema":1,"claims":[{"key":"k","identity":"web1","attempt":"a","at":"2026-03-01T12:00:00Z"}]}}}` + "\n"))
+	f.Add([]byte(`{"owner":{"provisioner":"p1","journal":"j1","at":"2026-03-01T12:00:00Z"}}` + "\n" + `{"joined":{"provisioner":"p2","journal":"j2","at":"2026-03-01T12:00:00Z"}}` + "\n"))
+	f.Add([]byte(`{"alone":{"at":"2026-03-01T12:00:00Z"}}` + "\n"))
 	f.Add([]byte(`{"takeover":{"identity":"web1.example.net","key":"k","reason":"grant","at":"2026-03-01T12:00:00Z"}}` + "\n"))
 	f.Add([]byte("\n"))
 	f.Add([]byte("{} {}\n"))

@@ -51,6 +51,7 @@ type Journal struct {
 	known sync.Mutex
 	ids   map[string]bool // guarded by known: revocations that are in the file
 	at    position        // guarded by known: claims that are in the file
+	owner Joined          // guarded by known
 }
 
 // A batch is what one write brings to the disk, for all who wait for it.
@@ -173,6 +174,8 @@ func (j *Journal) note(l *Line) {
 		j.ids[l.ID] = true
 	case l.From != nil:
 		j.at.begin(l.From)
+	case l.Owner != nil:
+		j.owner = *l.Owner
 	case l.Claims != nil:
 		j.at.add(l.Claims.At)
 	}

@@ -23,6 +23,16 @@ type Line struct {
 	// line.
 	Backup *Backup `json:"backup,omitempty"`
 
+	// Owner says whose journal it is, from its beginning, and which of theirs.
+	Owner *Joined `json:"owner,omitempty"`
+
+	// Joined says that another provisioner of the store has begun a journal.
+	Joined *Joined `json:"joined,omitempty"`
+
+	// Alone says that all other provisioners were forgotten: backups from then on
+	// ask for none of those who have joined before.
+	Alone *Alone `json:"alone,omitempty"`
+
 	// Signer is an entry about a signer, on its way to the store.
 	Signer *provisioner.SignerEntry `json:"signer,omitempty"`
 
@@ -47,6 +57,18 @@ type From struct {
 // Backup is a backup that was begun.
 type Backup struct {
 	ID string    `json:"id"`
+	At time.Time `json:"at"`
+}
+
+// Joined is a journal that a provisioner has begun.
+type Joined struct {
+	Provisioner string    `json:"provisioner"` // name
+	Journal     string    `json:"journal"`     // id, unique
+	At          time.Time `json:"at"`
+}
+
+// Alone is when all other provisioners were forgotten.
+type Alone struct {
 	At time.Time `json:"at"`
 }
 
@@ -77,6 +99,9 @@ func (l *Line) check() error {
 	is(l.Revocation != nil, func() error { return l.Check() })
 	is(l.From != nil, func() error { return missing(l.From.Installation, "installation") })
 	is(l.Backup != nil, func() error { return missing(l.Backup.ID, "backup") })
+	is(l.Owner != nil, func() error { return l.Owner.check() })
+	is(l.Joined != nil, func() error { return l.Joined.check() })
+	is(l.Alone != nil, func() error { return nil })
 	is(l.Signer != nil, func() error { return l.Signer.Check() })
 	is(l.Claims != nil, func() error { return l.Claims.Check() })
 	is(l.Takeover != nil, func() error { return l.Takeover.Check() })
@@ -84,6 +109,10 @@ func (l *Line) check() error {
 		return fmt.Errorf("a line says %d things, want 1", n)
 	}
 	return errors.Join(errs...)
+}
+
+func (j *Joined) check() error {
+	return errors.Join(missing(j.Journal, "journal"), missing(j.Provisioner, "provisioner"))
 }
 
 func missing(s, what string) error {

@@ -14,6 +14,25 @@ func (j *Journal) Begin(f From) error { return j.append([]*Line{{From: &f}}) }
 // is in the backup, and what is written after that in the journal.
 func (j *Journal) Mark(b Backup) error { return j.append([]*Line{{Backup: &b}}) }
 
+// Own says whose journal it is. The newest such line counts.
+func (j *Journal) Own(o Joined) error { return j.append([]*Line{{Owner: &o}}) }
+
+// Join says that another provisioner has begun a journal: a restore asks for that
+// one, too. Saying it twice is harmless.
+func (j *Journal) Join(o Joined) error { return j.append([]*Line{{Joined: &o}}) }
+
+// Forget says that backups from now on ask for none of those who have joined so
+// far.
+func (j *Journal) Forget(a Alone) error { return j.append([]*Line{{Alone: &a}}) }
+
+// Owner returns what the newest [Journal.Own] has said, the zero value if nobody
+// has.
+func (j *Journal) Owner() Joined {
+	j.known.Lock()
+	defer j.known.Unlock()
+	return j.owner
+}
+
 // AppendSigner implements [provisioner.Journal].
 func (j *Journal) AppendSigner(e *provisioner.SignerEntry) error {
 	return j.append([]*Line{{Signer: e}})

@@ -263,7 +263,7 @@ func (r *Restore) copy(ctx context.Context, b *broker.Broker, dir string, since 
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.File, err)
 	}
-	if again.Header != out.Header {
+	if again.ID != out.ID {
 		return fmt.Errorf("%s: another file since it was checked", r.File)
 	}
 	if err := since.apply(ctx, into, r.Now().UTC().Truncate(time.Second), out); err != nil {

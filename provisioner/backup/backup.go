@@ -48,6 +48,10 @@ type Header struct {
 
 	StartedAt time.Time `json:"started_at"` // what was written before is in it
 	By        string    `json:"by,omitempty"`
+
+	// Marked are the provisioners in whose journals it stands that this backup
+	// was begun, before anything was read. Nil in one of an earlier version.
+	Marked []string `json:"marked,omitempty"`
 }
 
 // Check reports what of a header cannot be.

@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"muster/provisioner/backup"
 )
 
-var header = backup.Header{ID: "b1", Installation: "i1", CAFingerprint: "ca", StartedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "root"}
+var header = backup.Header{ID: "b1", Installation: "i1", CAFingerprint: "ca", StartedAt: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), By: "root", Marked: []string{"p1", "p2"}}
 
 // sample writes a backup with two streams.
 func sample(t testing.TB, messages int) []byte {
@@ -74,8 +76,8 @@ func TestRoundTrip(t *testing.T) {
 	defer r.Close()
 	want := header
 	want.Version = backup.Version
-	if r.Header != want {
-		t.Errorf("header %+v, want %+v", r.Header, want)
+	if diff := cmp.Diff(want, r.Header); diff != "" {
+		t.Errorf("header:\n%s", diff)
 	}
 }
 

@@ -51,6 +51,22 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 	return errors.New("installation: written and not found")
 }
 
+// present returns [ErrLost] if no installation is in the store. Which one it is
+// is for bind.
+func present(ctx context.Context, js jetstream.JetStream, id string) error {
+	stream, err := js.Stream(ctx, streamEntries)
+	if err == nil {
+		_, err = stream.GetLastMsgForSubject(ctx, subjectInstallation)
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("%w: that of installation %s, which revocations.journal is of: restore a backup, or move the journal away", ErrLost, id)
+	}
+	if err != nil {
+		return fmt.Errorf("read installation: %w", err)
+	}
+	return nil
+}
+
 // refuse says why an authority does not get this installation's store.
 func (i Installation) refuse(fingerprint string) error {
 	if slices.ContainsFunc(i.Former, func(b Binding) bool { return b.CAFingerprint == fingerprint }) {

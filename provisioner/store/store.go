@@ -76,6 +76,9 @@ const maxPending = 4096
 // made with another certificate authority.
 var ErrInstallation = errors.New("store belongs to another installation")
 
+// ErrLost means that a store that must be there is not. Restore a backup.
+var ErrLost = errors.New("the store is gone")
+
 // Config configures [Open].
 type Config struct {
 	// Conn is a connection to the account that holds the streams. Required;
@@ -90,6 +93,10 @@ type Config struct {
 	// one: a store that is bound to one of them is bound to this one from now
 	// on. The caller has verified that they did. Optional.
 	Former []string
+
+	// Installation is the id of the store's, if the caller knows it: a new store is
+	// not made in its place. Optional.
+	Installation string
 
 	// Replicas of each stream, 1 to 5. Streams that have more keep them: to have
 	// fewer is to lose copies, and nobody means that by starting a provisioner.
@@ -155,7 +162,8 @@ type Installation struct {
 // Open connects a Store to its streams, which it makes if they are missing. It
 // waits for a cluster that has no leader yet until ctx is done. It returns
 // [ErrInstallation] if they belong to another certificate authority, and
-// [ErrHalfRestored] if a restore is under way or was cut short.
+// [ErrHalfRestored] if a restore is under way or was cut short, and [ErrLost] if
+// there is nothing where an installation is known to be.
 // After any error there is nothing to close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Conn == nil || cfg.CAFingerprint == "" {
@@ -171,6 +179,11 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	}
 	if _, err := checkRestored(ctx, js); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
+	}
+	if cfg.Installation != "" {
+		if err := present(ctx, js, cfg.Installation); err != nil {
+			return nil, fmt.Errorf("store: %w", err)
+		}
 	}
 	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, timeout: cfg.Timeout, log: cfg.Log}
 	s.room.Store(math.MaxInt64)

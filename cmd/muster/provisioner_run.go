@@ -22,6 +22,7 @@ const defaultConfig = "/etc/muster/provisioner/provisioner.yaml"
 type runVerb struct {
 	config  string
 	check   bool
+	alone   bool
 	profile string
 	keys    keyFlags
 	log     cli.LogFlags
@@ -37,6 +38,7 @@ func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
 	c := parent.Command("run", "Run the provisioner with its broker.").HelpLong(runHelp)
 	c.Flag("config", "Configuration file.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
 	c.Flag("check", "Load and check everything, start nothing, print nothing.").BoolVar(&v.check)
+	c.Flag("alone", "Forget the other provisioners at these brokers, since none of them will ever run again.").BoolVar(&v.alone)
 	c.Flag("cpuprofile", "Write a CPU profile of all that it does, until it stops.").Hidden().PlaceHolder("FILE").StringVar(&v.profile)
 	v.keys.add(c)
 	v.log.Add(c, "info")
@@ -45,7 +47,7 @@ func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
 
 func (v *runVerb) run(ctx context.Context) error {
 	log, _ := v.log.New(os.Stderr)
-	d, err := daemon.Load(v.config, daemon.Options{Version: cli.Version(), Log: log, Keys: v.keys.ring(ctx)}) //nolint:contextcheck // bounded by the time-out of the policy's tests
+	d, err := daemon.Load(v.config, daemon.Options{Version: cli.Version(), Log: log, Alone: v.alone, Keys: v.keys.ring(ctx)}) //nolint:contextcheck // bounded by the time-out of the policy's tests
 	if errors.Is(err, keyfile.ErrPassphrase) {
 		return err // the configuration may well be right
 	}

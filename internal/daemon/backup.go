@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
+	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -31,10 +31,9 @@ func (d *Daemon) Backup(ctx context.Context, by string) (messages uint64, write 
 	}
 	return messages, func(w io.Writer) error {
 		// Before anything is read: what comes after the reading is after this line.
-		if f := d.followers.Load(); f != nil {
-			if err := f.journal.Mark(journal.Backup{ID: header.ID, At: header.StartedAt}); err != nil {
-				return fmt.Errorf("backup: revocations.journal: %w", err)
-			}
+		var err error
+		if header.Marked, err = d.mark(ctx, s, journal.Backup{ID: header.ID, At: header.StartedAt}); err != nil {
+			return fmt.Errorf("backup: %w", err)
 		}
 		summary, err := writeBackup(ctx, s, w, header, d.opts.Now)
 		if err != nil {
@@ -43,6 +42,27 @@ func (d *Daemon) Backup(ctx context.Context, by string) (messages uint64, write 
 		d.opts.Log.InfoContext(ctx, "backup made", "backup", header.ID, "by", by, "messages", summary.Messages())
 		return nil
 	}, nil
+}
+
+// mark says in our journal, and in that of everybody else who writes to the store,
+// that a backup is begun. It returns the names of those who have, in time.
+// Without one of them it is a backup that is not restored as complete.
+func (d *Daemon) mark(ctx context.Context, s *store.Store, b journal.Backup) (marked []string, err error) {
+	if f := d.followers.Load(); f != nil {
+		if err := f.journal.Mark(b); err != nil {
+			return nil, fmt.Errorf("revocations.journal: %w", err)
+		}
+		marked = append(marked, d.cfg.Name)
+	}
+	others, silent, err := d.markPeers(ctx, s, b)
+	if err != nil {
+		return nil, err
+	}
+	if len(silent) > 0 {
+		d.opts.Log.WarnContext(ctx, "provisioners did not note that a backup is made: it cannot be restored as complete; make one while all of them run",
+			"backup", b.ID, "provisioners", strings.Join(silent, ", "))
+	}
+	return append(marked, others...), nil
 }
 
 func writeBackup(ctx context.Context, s *store.Store, w io.Writer, header backup.Header, now func() time.Time) (*backup.Summary, error) {
@@ -64,26 +84,33 @@ type BackupInfo struct {
 
 	// Provisioners are the names of those who have written to the store.
 	Provisioners []string `json:"provisioners"`
+
+	noted []store.NotedProvisioner
 }
 
 // CheckBackup reads a backup to its end and checks that it is whole and that
 // this version of muster can restore it. each, if not nil, is called after every
 // message.
 func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
-	var names []string
+	var noted []store.NotedProvisioner
 	info, err := readBackup(r, func(m *backup.Message) error {
 		if each != nil {
 			each()
 		}
-		if name := store.ProvisionerOf(m.Subject, m.Data); name != "" && !slices.Contains(names, name) {
-			names = append(names, name)
+		found, all := store.ProvisionersOf(m.Subject, m.Data)
+		if all {
+			noted = nil
 		}
+		noted = append(noted, found...)
 		return store.CheckKept(m.Stream, m.Sequence, m.Subject, m.Data)
 	})
 	if err != nil {
 		return nil, err
 	}
-	info.Provisioners = names
+	info.noted = noted
+	for _, n := range noted {
+		info.Provisioners = append(info.Provisioners, n.Name)
+	}
 	return info, nil
 }
 

@@ -50,6 +50,11 @@ type Options struct {
 	// certificate authority is still needed. 0 is every hour.
 	RolloverCheck time.Duration
 
+	// Alone forgets all other provisioners of brokers of others, which will never
+	// run again: nobody has to note that this one has begun a journal. A backup
+	// that was made before can be restored as complete then although it is not.
+	Alone bool
+
 	// StoreSize returns what the store in dir may take now, and what of its disk
 	// it may ever take, for tests of a store that is full on a disk that is not.
 	// Nil asks the file system.
@@ -88,6 +93,7 @@ func (o Options) complete() Options {
 // and start it with Run, once.
 type Daemon struct {
 	// Set by New, then read-only.
+	id       string // of this process, for other provisioners
 	cfg      Config
 	opts     Options
 	parts    *parts
@@ -104,6 +110,9 @@ type Daemon struct {
 
 	// asked is closed once brokers of others ask us who may connect.
 	asked chan struct{}
+
+	// joined is whether the store notes us with our journal; see join.
+	joined atomic.Bool
 
 	// Set once by Run. Until then nodes of the fleet are told to come back.
 	provisioner atomic.Pointer[provisioner.Provisioner]
@@ -152,7 +161,7 @@ func (*form) Validate() error { return nil }
 // once. It starts nothing and opens no connection.
 func New(cfg Config, opts Options) (*Daemon, error) {
 	opts = opts.complete()
-	d := &Daemon{cfg: cfg, opts: opts, asked: make(chan struct{}), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
+	d := &Daemon{id: wire.NewID(), cfg: cfg, opts: opts, asked: make(chan struct{}), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
 	var err error
 	if d.parts, err = loadParts(cfg, opts); err != nil {
 		return nil, err
@@ -225,6 +234,10 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopFollowers()) }()
+	// Before the store is open: a restore asks who runs.
+	if err := d.answerPeers(conn); err != nil {
+		return err
+	}
 	service, err := d.assemble(ctx, conn)
 	if err != nil {
 		return err
@@ -326,7 +339,7 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	inHand := new(atomic.Int64)
 	s, err := d.openStore(ctx, store.Config{
 		Conn: conn, CAFingerprint: d.CAFingerprint(), Former: d.parts.authority.Former(), Capacity: most, Replicas: d.cfg.Store.Replicas,
-		InHand: inHand, Log: d.opts.Log, Now: d.opts.Now,
+		Installation: d.expected(), InHand: inHand, Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err != nil {
 		return nil, err
@@ -334,7 +347,7 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	if err := d.syncStore(); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
-	if err := d.beginJournal(ctx, s); err != nil {
+	if err := d.beginJournal(ctx, s, conn); err != nil {
 		return nil, err
 	}
 	d.store.Store(s)

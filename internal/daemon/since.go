@@ -44,7 +44,7 @@ func (r *Restore) readJournals(cfg Config, info *BackupInfo) (s *since, err erro
 			s = nil
 		}
 	}()
-	var lost []error
+	var files []*file
 	for _, path := range append([]string{cfg.journalPath()}, r.Journals...) {
 		j, err := journal.Open(path)
 		if err != nil {
@@ -54,18 +54,16 @@ func (r *Restore) readJournals(cfg Config, info *BackupInfo) (s *since, err erro
 		if err := giveAllTo(path, cfg.DataDir); err != nil {
 			return s, err
 		}
-		marked, err := s.read(path, j)
+		f, err := look(path, j, cfg.Name, info)
 		if err != nil {
 			return s, err
 		}
-		if !marked {
-			lost = append(lost, fmt.Errorf("%s does not say that backup %s was begun, so it may be new, or an older copy, or have lost its place", path, info.ID))
-		}
+		files = append(files, f)
 	}
-	// A backup marks the journal of the provisioner that makes it, and no other.
-	for _, name := range info.Provisioners {
-		if name != cfg.Name {
-			lost = append(lost, fmt.Errorf("provisioner %s has written to the store, too, and its journal is not known to go on from the backup", name))
+	lost := prove(info, files)
+	for _, f := range files {
+		if err := s.read(f); err != nil {
+			return s, err
 		}
 	}
 	if err := s.order(); err != nil {
@@ -75,28 +73,29 @@ func (r *Restore) readJournals(cfg Config, info *BackupInfo) (s *since, err erro
 	return s, nil
 }
 
-// read reads one journal, and reports whether all that it has seen since the
-// backup follows a line that says that the backup was begun.
-//
-// That line was on disk before anything was read for the backup, and every later
-// line was on disk before what it says had any effect. So a journal with it, to
-// which nothing happened but appending, lacks nothing that this provisioner has
-// done since.
-func (s *since) read(path string, j *journal.Journal) (marked bool, err error) {
+// inFlight is how long before a backup a name may have been given to another key
+// in the journal, and not in the record that the backup has: the record follows
+// the line, and provisioners whose clocks are further apart issue nothing.
+const inFlight = 5 * time.Minute
+
+// read reads one journal. What comes after the line that says that the backup was
+// begun counts as newer than that, or all of it if it was begun later.
+func (s *since) read(f *file) error {
+	marked := f.joined
 	var claims []*provisioner.JournaledClaims
 	renumber := false
-	err = j.Each(func(l *journal.Line) error {
+	err := f.journal.Each(func(l *journal.Line) error {
 		switch {
 		case l.From != nil && l.From.Installation != s.info.Installation:
 			return fmt.Errorf("%s is of installation %s, the backup of %s: name the journal that belongs to it, or move this one away",
-				path, l.From.Installation, s.info.Installation)
+				f.path, l.From.Installation, s.info.Installation)
 		case l.From != nil:
 			// What was spent before a lossy restore stays spent, under whatever
 			// place; whether it is all is not known.
 			marked = marked && !l.From.Lost
 			renumber = renumber || l.From.Lost
 			s.see(l.From.At)
-		case l.Backup != nil && l.Backup.ID == s.info.ID:
+		case l.Backup != nil && l.Backup.ID == s.info.ID && f.listed:
 			// Places from here on are those of the backup.
 			marked, renumber, claims = true, false, nil
 			s.see(l.Backup.At)
@@ -111,7 +110,7 @@ func (s *since) read(path string, j *journal.Journal) (marked bool, err error) {
 		case l.Signer != nil && l.Signer.Removed:
 			s.removed = append(s.removed, l.Signer)
 			s.see(l.Signer.At)
-		case l.Takeover != nil && (marked || !l.Takeover.At.Before(s.info.StartedAt)):
+		case l.Takeover != nil && (marked || l.Takeover.At.After(s.info.StartedAt.Add(-inFlight))):
 			s.takeovers = append(s.takeovers, l.Takeover)
 			s.see(l.Takeover.At)
 		case l.Claims != nil && uint64(l.Claims.At) > s.info.Last(store.ClaimsStream):
@@ -121,7 +120,7 @@ func (s *since) read(path string, j *journal.Journal) (marked bool, err error) {
 	})
 	s.claims = append(s.claims, claims...)
 	s.renumber = s.renumber || renumber
-	return marked, err
+	return err
 }
 
 func (s *since) see(at time.Time) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
@@ -16,7 +15,6 @@ import (
 	"muster/provisioner/broker"
 	"muster/provisioner/ca"
 	"muster/provisioner/journal"
-	"muster/provisioner/store"
 )
 
 // journalPath is where revocations are kept outside the store.
@@ -59,31 +57,6 @@ func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err err
 		cancel()
 		return errors.Join(f.group.Wait(), j.Close())
 	}, nil
-}
-
-// beginJournal sees that the journal is of this store, or makes it so, and that
-// backups say whose journals there are.
-func (d *Daemon) beginJournal(ctx context.Context, s *store.Store) error {
-	if err := s.NoteProvisioner(ctx, wire.Identity(d.cfg.Name), d.opts.Now()); err != nil {
-		return err
-	}
-	j := d.followers.Load().journal
-	switch id := j.Installation(); id {
-	case s.Installation().ID:
-		return nil
-	case "":
-		last, err := s.LastClaims(ctx)
-		if err != nil {
-			return err
-		}
-		if err := j.Begin(journal.From{Installation: s.Installation().ID, Claims: last, At: d.opts.Now().UTC().Truncate(time.Second)}); err != nil {
-			return fmt.Errorf("revocations.journal: %w", err)
-		}
-		return nil
-	default:
-		return fmt.Errorf("revocations.journal: %s is of installation %s, the store of %s: name the journal that belongs to it, or move this one away",
-			d.cfg.journalPath(), id, s.Installation().ID)
-	}
 }
 
 // provisionerOn makes a provisioner on a store, reads what it must know of

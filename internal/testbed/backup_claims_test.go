@@ -436,7 +436,11 @@ func TestWrongFilesAreRefused(t *testing.T) {
 func TestTheJournalOfOneOfTwoProvisionersIsNotAll(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
-	if err := f.Daemon().Store().NoteProvisioner(f.Context(), "second.fleet.test", f.Clock.Now()); err != nil {
+	list, revision, err := f.Daemon().Store().Provisioners(f.Context())
+	if err == nil {
+		err = f.Daemon().Store().NoteProvisioners(f.Context(), append(list, store.NotedProvisioner{Name: "second.fleet.test", Journal: "j"}), revision)
+	}
+	if err != nil {
 		t.Fatal(err)
 	}
 	file := backUp(t, f)

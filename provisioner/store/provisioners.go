@@ -10,44 +10,67 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"muster/internal/wire"
+	"muster/provisioner"
 )
 
-// subjectProvisioner is where a provisioner says that it writes to the store.
-const subjectProvisioner = "muster.entry.provisioner."
+// Where the store notes who writes to it. Earlier versions wrote an entry for
+// each, which are read in backups.
+const (
+	subjectProvisioners = "muster.entry.provisioners"
+	subjectProvisioner  = "muster.entry.provisioner."
+)
 
-// notedProvisioner is what the store knows of a provisioner.
-type notedProvisioner struct {
-	Name  wire.Identity `json:"name"`
-	Since time.Time     `json:"since"`
+// A NotedProvisioner is what the store knows of a provisioner. What it has written
+// since a backup is in a journal of its own.
+type NotedProvisioner struct {
+	Name    string    `json:"name"`
+	Journal string    `json:"journal"` // id of the journal that it writes
+	Since   time.Time `json:"since"`   // when it began that one
+
+	// Witness is the provisioner that has it in its own journal, empty if there
+	// was no other.
+	Witness string `json:"witness,omitempty"`
 }
 
-// NoteProvisioner writes down, once, that a provisioner of this name writes to
-// the store: what it has spent since a backup is in a journal of its own. It
-// must be called before the provisioner serves. After an error it may be written
-// or not; calling it again is harmless.
-func (s *Store) NoteProvisioner(ctx context.Context, name wire.Identity, now time.Time) error {
-	subject := subjectProvisioner + name.SubjectToken()
-	var found notedProvisioner
-	_, err := s.last(ctx, s.entries, subject, &found)
-	if err == nil {
-		return nil
-	}
+// provisioners is the list in the store.
+type provisioners struct {
+	List []NotedProvisioner `json:"list"`
+}
+
+// Provisioners returns all provisioners that are noted, and the revision for
+// [Store.NoteProvisioners]: 0 before the first is.
+func (s *Store) Provisioners(ctx context.Context) ([]NotedProvisioner, provisioner.Revision, error) {
+	var found provisioners
+	revision, err := s.last(ctx, s.entries, subjectProvisioners, &found)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		_, err = s.append(ctx, subject, notedProvisioner{name, now.UTC().Truncate(time.Second)}, wire.NewID())
+		return nil, 0, nil
 	}
 	if err != nil {
-		return fmt.Errorf("note provisioner %s: %w", name, err)
+		return nil, 0, fmt.Errorf("read provisioners: %w", err)
+	}
+	return found.List, provisioner.Revision(revision), nil
+}
+
+// NoteProvisioners replaces the list that was read at a revision. It returns
+// [provisioner.ErrConflict] if somebody else has replaced it; after any other
+// error it may be written or not.
+func (s *Store) NoteProvisioners(ctx context.Context, list []NotedProvisioner, after provisioner.Revision) error {
+	if _, err := s.putAnyway(ctx, subjectProvisioners, provisioners{list}, uint64(after)); err != nil {
+		return fmt.Errorf("note provisioners: %w", err)
 	}
 	return nil
 }
 
-// ProvisionerOf returns the name of a provisioner that a message of a backup
-// notes, empty if it notes none.
-func ProvisionerOf(subject string, data []byte) string {
-	var n notedProvisioner
-	if !strings.HasPrefix(subject, subjectProvisioner) || json.Unmarshal(data, &n) != nil {
-		return ""
+// ProvisionersOf returns the provisioners that a message of a backup notes. all
+// says that these are all there were then, whatever came before.
+func ProvisionersOf(subject string, data []byte) (noted []NotedProvisioner, all bool) {
+	var list provisioners
+	var one NotedProvisioner
+	switch {
+	case subject == subjectProvisioners && json.Unmarshal(data, &list) == nil:
+		return list.List, true
+	case strings.HasPrefix(subject, subjectProvisioner) && json.Unmarshal(data, &one) == nil && one.Name != "":
+		return []NotedProvisioner{one}, false
 	}
-	return string(n.Name)
+	return nil, false
 }

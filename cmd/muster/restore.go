@@ -15,17 +15,19 @@ import (
 // restoreVerb is "muster restore".
 type restoreVerb struct {
 	operator
+	keys    keyFlags
 	restore daemon.Restore
 }
 
 const restoreHelp = `Puts a backup into the empty store of a provisioner that does not run. Move away
 what is left of the old store first, and leave the journal where it is. The new
-store appears whole or not at all: after a failure, do it again.
+store appears whole or not at all: after a failure, do it again. With broker.url,
+the store is in the empty cluster there, and no provisioner of it may run.
 
 Revocations, removed signers and spent uses of limited tokens that are newer than
-the backup come from the journal. If that is not known to have all of them, say
-with --accept-lost-since that you know: limited tokens are frozen then, until
-'muster token thaw' or a new one.`
+the backup come from the journals of all provisioners. If these are not known to
+have all of them, say with --accept-lost-since that you know: limited tokens are
+frozen then, until 'muster token thaw' or a new one.`
 
 func addRestore(app *kingpin.Application, all verbs) {
 	v := &restoreVerb{}
@@ -34,11 +36,12 @@ func addRestore(app *kingpin.Application, all verbs) {
 	c.Flag("journal", "Journal of another provisioner on the same store; can be repeated.").PlaceHolder("FILE").StringsVar(&v.restore.Journals)
 	c.Flag("accept-lost-since", "Go on without all that came after the backup, of which this is the time, and freeze limited tokens.").PlaceHolder("TIME").SetValue((*instantValue)(&v.restore.AcceptLostSince))
 	v.add(c)
+	v.keys.add(c)
 	all[c.FullCommand()] = v.run
 }
 
 func (v *restoreVerb) run(ctx context.Context) error {
-	v.restore.Config = v.config
+	v.restore.Config, v.restore.Keys = v.config, v.keys.ring(ctx)
 	bar := cli.NewProgressOf(os.Stderr, "", "messages", -1)
 	v.restore.Step = func(what string, messages int) {
 		bar.Done()
@@ -55,6 +58,9 @@ func (v *restoreVerb) run(ctx context.Context) error {
 			out.Messages(), quoted(v.restore.File), out.Revocations, out.Signers, out.Claims, out.Takeovers)
 		if out.Lost != "" {
 			v.say("limited tokens signed until now are frozen: sign new ones, or see `muster token thaw`")
+		}
+		if len(v.restore.Journals) > 0 {
+			v.say("bring the other provisioners their journals back as they are now")
 		}
 		v.say("start the provisioner")
 		return err

@@ -15,16 +15,16 @@ import (
 	"syscall"
 	"time"
 
-	"muster/internal/wire"
+	"muster/internal/keyfile"
 	"muster/provisioner/backup"
 	"muster/provisioner/broker"
 	"muster/provisioner/store"
 )
 
-// A Restore puts a backup into the empty store of a provisioner that does not
-// run.
+// A Restore puts a backup into the empty store of provisioners that do not run:
+// the directory of one, or the cluster that broker.url names.
 type Restore struct {
-	Config string // path of provisioner.yaml. Required
+	Config string // path of provisioner.yaml, of any of them. Required
 	File   string // the backup. Required
 
 	// Journals are journals of other provisioners on the same store, besides the
@@ -42,10 +42,14 @@ type Restore struct {
 	Step func(what string, messages int)
 	Each func()
 
+	// Keys finds the passphrase of encrypted keys, which it takes to connect to
+	// brokers of others. Its File, if set, comes before keys.passphrase_file.
+	Keys keyfile.Ring
+
 	Log *slog.Logger     // optional; discards by default
 	Now func() time.Time // optional; defaults to [time.Now]
 
-	reached func(string) // told of each step that is done, for tests; nil tells nobody
+	Reached func(string) // told of each step that is done, for tests that kill it there; nil tells nobody
 }
 
 // Restored says what a restore has done.
@@ -63,20 +67,15 @@ type Restored struct {
 	Lost string `json:"lost,omitempty"`
 }
 
-// restoringDir is where a store is filled before it gets its place.
-const restoringDir = "broker.restoring"
-
 // jetStreamDir is the directory in its StoreDir in which a broker keeps streams.
 const jetStreamDir = "jetstream"
 
-// Run restores. The store appears with all of it or not at all: it is filled
-// under another name, by a broker that nobody can reach, brought to the disk,
-// and then gets its place by one rename. What a restore that was killed has left
-// is thrown away by the next one, so that it can be repeated until it has
-// succeeded, and is refused from then on.
+// Run restores. Nobody opens the store before all of it is there. What a restore
+// that was killed has left is thrown away by the next one, so that it can be
+// repeated until it has succeeded, and is refused from then on.
 //
-// The error is [broker.ErrStoreInUse] if a provisioner runs, wraps
-// [store.ErrNotEmpty] if there is a store already, [store.ErrInstallation] if
+// The error is [broker.ErrStoreInUse], [journal.ErrInUse] or [ErrServed] if a
+// provisioner runs, wraps [store.ErrNotEmpty] if there is a store already, [store.ErrInstallation] if
 // the backup is of another certificate authority, and [backup.ErrDamaged] if it
 // is not whole.
 func (r *Restore) Run(ctx context.Context) (*Restored, error) {
@@ -86,8 +85,8 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	if r.Step == nil {
 		r.Step = func(string, int) {}
 	}
-	if r.reached == nil {
-		r.reached = func(string) {}
+	if r.Reached == nil {
+		r.Reached = func(string) {}
 	}
 	if r.Each == nil {
 		r.Each = func() {}
@@ -96,19 +95,14 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	if err != nil {
 		return nil, err
 	}
-	final := filepath.Join(cfg.DataDir, "broker")
-	release, err := broker.Lock(final)
-	if errors.Is(err, broker.ErrStoreInUse) {
-		return nil, fmt.Errorf("%w: stop the provisioner, and keep what it has in %s by another name", err, final)
+	if cfg.Broker.URL == "" {
+		release, err := lockEmpty(filepath.Join(cfg.DataDir, "broker"))
+		if err != nil {
+			return nil, err
+		}
+		defer release()
 	}
-	if err != nil {
-		return nil, err
-	}
-	defer release()
-	if err := checkEmpty(final); err != nil {
-		return nil, err
-	}
-	r.reached("locked")
+	r.Reached("locked")
 	// The whole file first: nothing is begun with one that is damaged.
 	r.Step("checking", -1)
 	info, err := CheckBackupFile(r.File, r.Each)
@@ -124,34 +118,39 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 		return nil, err
 	}
 	defer since.close()
-	r.reached("journal read")
+	r.Reached("journal read")
 	if since.lost != nil {
 		if err := r.accepts(info, since.lost); err != nil {
 			return nil, err
 		}
 		out.Lost = since.lost.Error()
 	}
-	staging := filepath.Join(cfg.DataDir, restoringDir)
-	if err := os.RemoveAll(staging); err != nil {
+	if cfg.Broker.URL != "" {
+		err = r.intoCluster(ctx, since, out)
+	} else {
+		err = r.intoDirectory(ctx, cfg, since, out)
+	}
+	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = os.RemoveAll(staging) }() // the next one would, too
-	r.reached("cleared")
-	if err := r.fill(ctx, cfg, staging, since, out); err != nil {
-		return nil, err
-	}
-	r.reached("filled")
-	// Before the store has its place: if this is the last step, the journals say
-	// that something was lost, and the next try has to be told so again.
-	if err := since.end(r.Now()); err != nil {
-		return nil, err
-	}
-	r.reached("journal told")
-	if err := r.place(cfg.DataDir, staging, final); err != nil {
-		return nil, err
-	}
-	r.reached("placed")
 	return out, nil
+}
+
+// lockEmpty keeps provisioners from the directory of a broker, which must not
+// have kept anything.
+func lockEmpty(dir string) (release func(), err error) {
+	release, err = broker.Lock(dir)
+	if errors.Is(err, broker.ErrStoreInUse) {
+		return nil, fmt.Errorf("%w: stop the provisioner, and keep what it has in %s by another name", err, dir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := checkEmpty(dir); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
 }
 
 // checkEmpty returns [store.ErrNotEmpty] if a broker has ever kept a stream in
@@ -197,55 +196,9 @@ func fingerprintOf(root *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// fill makes the store in a directory of its own and brings it to the disk.
-func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since, out *Restored) (err error) {
-	b, err := broker.New(broker.Config{
-		Listen: "127.0.0.1:0", StoreDir: dir, StoreLimit: func() (int64, error) { return maxStore(dir) }, Unsynced: true,
-		ClientCAs: x509.NewCertPool(), MaxConnections: 16, Log: r.Log,
-		Gate: broker.GateConfig{
-			TrustDomain: cfg.TrustDomain, Now: r.Now,
-			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errRestoring },
-			AdmitNode:   func(context.Context, wire.Identity, string) error { return errRestoring },
-		},
-	})
-	if err != nil {
-		return err
-	}
-	if err := b.Start(ctx); err != nil {
-		return err
-	}
-	r.reached("broker started")
-	err = r.copy(ctx, b, dir, since, out)
-	r.reached("copied")
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-	defer cancel()
-	if err = errors.Join(err, b.Stop(stop)); err != nil {
-		return err
-	}
-	if err := giveAllTo(dir, cfg.DataDir); err != nil {
-		return err
-	}
-	return syncFiles(dir)
-}
-
-// errRestoring is what a stranger hears who finds the broker of a restore.
-var errRestoring = errors.New("a store is being restored")
-
-// copy writes the backup's messages to the broker's store.
-func (r *Restore) copy(ctx context.Context, b *broker.Broker, dir string, since *since, out *Restored) error {
-	conn, err := b.Connect("restore")
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	most, err := capacity(dir)
-	if err != nil {
-		return err
-	}
-	into, err := store.NewImport(ctx, store.Config{Conn: conn, Capacity: most, Log: r.Log, Now: r.Now}, out.ID)
-	if err != nil {
-		return err
-	}
+// copy writes the backup's messages and what the journals have to a store, and
+// says that it is one.
+func (r *Restore) copy(ctx context.Context, into *store.Import, since *since, out *Restored) error {
 	f, err := os.Open(r.File)
 	if err != nil {
 		return err
@@ -254,7 +207,6 @@ func (r *Restore) copy(ctx context.Context, b *broker.Broker, dir string, since 
 	for _, t := range since.takeovers {
 		into.Watch(t.Identity)
 	}
-	r.reached("streams made")
 	r.Step("restoring", int(out.Messages()))
 	again, err := readBackup(f, func(m *backup.Message) error {
 		r.Each()
@@ -277,28 +229,18 @@ func (r *Restore) copy(ctx context.Context, b *broker.Broker, dir string, since 
 	if since.newest.Before(out.EndedAt) {
 		since.newest = out.EndedAt
 	}
+	r.Reached("written")
 	if err := into.Finish(ctx, since.newest); err != nil {
 		return err
 	}
+	r.Reached("finished")
+	// Before the store is one: if this is the last step, the journals say that
+	// something was lost, and the next try has to be told so again.
+	if err := since.end(r.Now()); err != nil {
+		return err
+	}
+	r.Reached("journal told")
 	return into.Done(ctx)
-}
-
-// place gives a finished store its place.
-func (r *Restore) place(base, staging, final string) error {
-	to := filepath.Join(final, jetStreamDir)
-	// An empty directory gives way to a rename only if it holds none itself.
-	if err := os.RemoveAll(to); err != nil {
-		return err
-	}
-	r.reached("place cleared")
-	if err := os.Rename(filepath.Join(staging, jetStreamDir), to); err != nil {
-		return err
-	}
-	r.reached("renamed")
-	if err := giveAllTo(final, base); err != nil {
-		return err
-	}
-	return errors.Join(syncDir(final), syncDir(base))
 }
 
 // giveAllTo makes all in dir the owner's of another directory, if we are root: a

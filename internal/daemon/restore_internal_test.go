@@ -28,7 +28,7 @@ func TestRestoreChild(t *testing.T) { //nolint:paralleltest // it kills its proc
 		t.Skip("only as a child")
 	}
 	r := childRestore(config)
-	r.reached = func(step string) {
+	r.Reached = func(step string) {
 		if step == os.Getenv(envLast) {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}

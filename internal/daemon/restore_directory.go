@@ -1,0 +1,109 @@
+package daemon
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/broker"
+	"muster/provisioner/store"
+)
+
+// restoringDir is where a store is filled before it gets its place.
+const restoringDir = "broker.restoring"
+
+// intoDirectory makes the store of a provisioner with a broker inside. It appears
+// with all of it or not at all: it is filled under another name, by a broker that
+// nobody can reach, brought to the disk, and then gets its place by one rename.
+func (r *Restore) intoDirectory(ctx context.Context, cfg Config, since *since, out *Restored) error {
+	staging := filepath.Join(cfg.DataDir, restoringDir)
+	if err := os.RemoveAll(staging); err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(staging) }() // the next one would, too
+	r.Reached("cleared")
+	if err := r.fill(ctx, cfg, staging, since, out); err != nil {
+		return err
+	}
+	r.Reached("filled")
+	if err := r.place(cfg.DataDir, staging, filepath.Join(cfg.DataDir, "broker")); err != nil {
+		return err
+	}
+	r.Reached("placed")
+	return nil
+}
+
+// fill makes the store in a directory of its own and brings it to the disk.
+func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since, out *Restored) (err error) {
+	b, err := broker.New(broker.Config{
+		Listen: "127.0.0.1:0", StoreDir: dir, StoreLimit: func() (int64, error) { return maxStore(dir) }, Unsynced: true,
+		ClientCAs: x509.NewCertPool(), MaxConnections: 16, Log: r.Log,
+		Gate: broker.GateConfig{
+			TrustDomain: cfg.TrustDomain, Now: r.Now,
+			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errRestoring },
+			AdmitNode:   func(context.Context, wire.Identity, string) error { return errRestoring },
+		},
+	})
+	if err != nil {
+		return err
+	}
+	if err := b.Start(ctx); err != nil {
+		return err
+	}
+	r.Reached("broker started")
+	err = r.copyTo(ctx, b, dir, since, out)
+	r.Reached("copied")
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err = errors.Join(err, b.Stop(stop)); err != nil {
+		return err
+	}
+	if err := giveAllTo(dir, cfg.DataDir); err != nil {
+		return err
+	}
+	return syncFiles(dir)
+}
+
+// errRestoring is what a stranger hears who finds the broker of a restore.
+var errRestoring = errors.New("a store is being restored")
+
+// copyTo fills the broker's store.
+func (r *Restore) copyTo(ctx context.Context, b *broker.Broker, dir string, since *since, out *Restored) error {
+	conn, err := b.Connect("restore")
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	most, err := capacity(dir)
+	if err != nil {
+		return err
+	}
+	into, err := store.NewImport(ctx, store.Config{Conn: conn, Capacity: most, Log: r.Log, Now: r.Now}, out.ID)
+	if err != nil {
+		return err
+	}
+	r.Reached("streams made")
+	return r.copy(ctx, into, since, out)
+}
+
+// place gives a finished store its place.
+func (r *Restore) place(base, staging, final string) error {
+	to := filepath.Join(final, jetStreamDir)
+	// An empty directory gives way to a rename only if it holds none itself.
+	if err := os.RemoveAll(to); err != nil {
+		return err
+	}
+	r.Reached("place cleared")
+	if err := os.Rename(filepath.Join(staging, jetStreamDir), to); err != nil {
+		return err
+	}
+	r.Reached("renamed")
+	if err := giveAllTo(final, base); err != nil {
+		return err
+	}
+	return errors.Join(syncDir(final), syncDir(base))
+}

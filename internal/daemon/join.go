@@ -21,19 +21,20 @@ import (
 func (d *Daemon) beginJournal(ctx context.Context, s *store.Store, conn *nats.Conn) error {
 	j := d.followers.Load().journal
 	now := d.opts.Now().UTC().Truncate(time.Second)
-	switch id := j.Installation(); id {
-	case s.Installation().ID:
-	case "":
+	switch id := j.Installation(); {
+	case id != "" && id != s.Installation().ID:
+		return fmt.Errorf("revocations.journal: %s is of installation %s, the store of %s: name the journal that belongs to it, or move this one away",
+			d.cfg.journalPath(), id, s.Installation().ID)
+	case id == "" || j.Begun().Before(s.LostAt()):
+		// A restore with losses says so in the journals that it is given; this may
+		// be another one, or a copy from before.
 		last, err := s.LastClaims(ctx)
 		if err != nil {
 			return err
 		}
-		if err := j.Begin(journal.From{Installation: s.Installation().ID, Claims: last, At: now}); err != nil {
+		if err := j.Begin(journal.From{Installation: s.Installation().ID, Claims: last, At: now, Lost: id != ""}); err != nil {
 			return fmt.Errorf("revocations.journal: %w", err)
 		}
-	default:
-		return fmt.Errorf("revocations.journal: %s is of installation %s, the store of %s: name the journal that belongs to it, or move this one away",
-			d.cfg.journalPath(), id, s.Installation().ID)
 	}
 	if j.Owner().Provisioner != d.cfg.Name {
 		if err := j.Own(journal.Joined{Provisioner: d.cfg.Name, Journal: wire.NewID(), At: now}); err != nil {

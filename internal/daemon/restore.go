@@ -240,7 +240,7 @@ func (r *Restore) copy(ctx context.Context, into *store.Import, since *since, ou
 		return err
 	}
 	r.Reached("journal told")
-	return into.Done(ctx)
+	return into.Done(ctx, since.lost != nil || since.renumber)
 }
 
 // giveAllTo makes all in dir the owner's of another directory, if we are root: a

@@ -127,13 +127,14 @@ func missing(s, what string) error {
 // beyond a gap.
 type position struct {
 	installation string // empty before the first From
+	begun        time.Time
 	through      provisioner.Revision
 	ahead        map[provisioner.Revision]bool
 }
 
 // begin starts anew.
 func (p *position) begin(f *From) {
-	*p = position{installation: f.Installation, through: f.Claims, ahead: make(map[provisioner.Revision]bool)}
+	*p = position{installation: f.Installation, begun: f.At, through: f.Claims, ahead: make(map[provisioner.Revision]bool)}
 }
 
 // add takes in one more entry.

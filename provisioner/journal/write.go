@@ -2,6 +2,7 @@ package journal
 
 import (
 	"slices"
+	"time"
 
 	"muster/provisioner"
 )
@@ -63,6 +64,13 @@ func (j *Journal) Installation() string {
 	j.known.Lock()
 	defer j.known.Unlock()
 	return j.at.installation
+}
+
+// Begun returns when the newest [Journal.Begin] was, the zero time if never.
+func (j *Journal) Begun() time.Time {
+	j.known.Lock()
+	defer j.known.Unlock()
+	return j.at.begun
 }
 
 // ClaimsThrough implements [provisioner.Journal].

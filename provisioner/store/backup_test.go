@@ -111,7 +111,7 @@ func TestAnImportIsWhatWasExported(t *testing.T) {
 	i := begin(t, into)
 	write(t, into, i, out.messages)
 	seen := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
-	if err := errors.Join(i.Finish(into.ctx, seen), i.Done(into.ctx)); err != nil {
+	if err := errors.Join(i.Finish(into.ctx, seen), i.Done(into.ctx, false)); err != nil {
 		t.Fatal(err)
 	}
 	restored := into.open(t, ours)
@@ -155,7 +155,7 @@ func TestAnImportThatWasCutShort(t *testing.T) {
 	}
 	i := begin(t, into)
 	write(t, into, i, out.messages)
-	if err := errors.Join(i.Finish(into.ctx, time.Time{}), i.Done(into.ctx)); err != nil {
+	if err := errors.Join(i.Finish(into.ctx, time.Time{}), i.Done(into.ctx, false)); err != nil {
 		t.Fatal(err)
 	}
 	if r, _, err := into.open(t, ours).Record(into.ctx, web1); err != nil || r.Attempt != "a2" {
@@ -177,7 +177,7 @@ func TestRevocationsKeepTheirPlaces(t *testing.T) {
 	defer stop()
 	i := begin(t, into)
 	write(t, into, i, messages)
-	if err := errors.Join(i.AppendRevocation(into.ctx, revocation("r2", ofToken)), i.AppendRevocation(into.ctx, revocation("r3", nil)), i.Finish(into.ctx, time.Time{}), i.Done(into.ctx)); err != nil {
+	if err := errors.Join(i.AppendRevocation(into.ctx, revocation("r2", ofToken)), i.AppendRevocation(into.ctx, revocation("r3", nil)), i.Finish(into.ctx, time.Time{}), i.Done(into.ctx, false)); err != nil {
 		t.Fatal(err)
 	}
 	restored := into.open(t, ours)
@@ -279,7 +279,7 @@ func BenchmarkBackup(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	if err := errors.Join(i.Message(ctx, "MUSTER_ENTRIES", 1, "muster.entry.installation", installation), i.Finish(ctx, time.Now()), i.Done(ctx)); err != nil {
+	if err := errors.Join(i.Message(ctx, "MUSTER_ENTRIES", 1, "muster.entry.installation", installation), i.Finish(ctx, time.Now()), i.Done(ctx, false)); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(time.Since(began).Microseconds())/float64(records), "restore-µs/record")

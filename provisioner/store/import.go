@@ -32,6 +32,10 @@ type restore struct {
 	Backup string    `json:"backup"`
 	At     time.Time `json:"at"`
 	Done   bool      `json:"done"`
+
+	// LostAt is when a restore, this one or one before, had not all that came
+	// after its backup; zero if none.
+	LostAt time.Time `json:"lost_at,omitzero"`
 }
 
 // An Import fills an empty store with what a backup has. Nothing serves from it
@@ -204,8 +208,13 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		return err
 	}
 	switch {
-	case strings.HasPrefix(subject, subjectGrant), subject == subjectProbe, subject == subjectRestore:
+	case strings.HasPrefix(subject, subjectGrant), subject == subjectProbe:
 		return nil
+	case subject == subjectRestore:
+		var r restore
+		err := json.Unmarshal(data, &r)
+		i.begun.LostAt = r.LostAt
+		return err
 	case subject == subjectInstallation:
 		i.installation = slices.Clone(data)
 		return nil
@@ -341,11 +350,14 @@ func (i *Import) Finish(ctx context.Context, seen time.Time) error {
 }
 
 // Done says that the restore is over: the store can be opened from then on.
-// Finish has returned nil before. After an error it may be said or not; the next
-// restore finds out.
-func (i *Import) Done(ctx context.Context) error {
+// Finish has returned nil before. lost says that claims have other places than
+// journals say, or that some may be gone: see [Store.LostAt]. After an error it
+// may be said or not; the next restore finds out.
+func (i *Import) Done(ctx context.Context, lost bool) error {
 	done := i.begun
-	done.Done = true
+	if done.Done = true; lost {
+		done.LostAt = done.At
+	}
 	err := i.checkPlaces(ctx)
 	if err == nil {
 		err = i.say(ctx, done, i.last[streamEntries])

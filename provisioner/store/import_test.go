@@ -31,7 +31,7 @@ func TestAStoreIsOpenOnlyOnceItIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	refused("finished")
-	if err := i.Done(into.ctx); err != nil {
+	if err := i.Done(into.ctx, false); err != nil {
 		t.Fatal(err)
 	}
 	into.open(t, ours)
@@ -59,7 +59,7 @@ func TestARestoreUnderAnOpenStore(t *testing.T) {
 	if err := st.Reopen(s.ctx); !errors.Is(err, store.ErrHalfRestored) {
 		t.Errorf("reopened in the middle: %v, want ErrHalfRestored", err)
 	}
-	if err := errors.Join(i.Finish(s.ctx, time.Time{}), i.Done(s.ctx)); err != nil {
+	if err := errors.Join(i.Finish(s.ctx, time.Time{}), i.Done(s.ctx, false)); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Reopen(s.ctx); !errors.Is(err, store.ErrRestored) {
@@ -86,10 +86,37 @@ func TestARestoreThatIsNotAlone(t *testing.T) {
 		if _, err := into.js.Publish(into.ctx, subject, []byte("{}")); err != nil {
 			t.Fatal(err)
 		}
-		if err := i.Done(into.ctx); err == nil || !strings.Contains(err.Error(), "somebody else writes") {
+		if err := i.Done(into.ctx, false); err == nil || !strings.Contains(err.Error(), "somebody else writes") {
 			t.Errorf("%s: %v", subject, err)
 		}
 		write(t, into, begin(t, into), out.messages) // and it can be begun again
 		stop()
+	}
+}
+
+// TestALossIsRemembered restores with losses, and then a backup of that without.
+func TestALossIsRemembered(t *testing.T) {
+	t.Parallel()
+	st, s := filled(t)
+	if !st.LostAt().IsZero() {
+		t.Errorf("lost at %v in a store that was never restored", st.LostAt())
+	}
+	var first time.Time
+	for _, lost := range []bool{true, false} {
+		out := export(t, s, st)
+		into, stop := start(t, t.TempDir())
+		defer stop()
+		i := begin(t, into)
+		write(t, into, i, out.messages)
+		if err := errors.Join(i.Finish(into.ctx, time.Time{}), i.Done(into.ctx, lost)); err != nil {
+			t.Fatal(err)
+		}
+		st, s = into.open(t, ours), into
+		if lost {
+			first = st.LostAt()
+		}
+		if first.IsZero() || !st.LostAt().Equal(first) {
+			t.Errorf("lost at %v, want %v", st.LostAt(), first)
+		}
 	}
 }

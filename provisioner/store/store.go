@@ -285,6 +285,10 @@ func streams(replicas int, capacity int64) []jetstream.StreamConfig {
 // Installation returns the id and binding of the store.
 func (s *Store) Installation() Installation { return s.installation }
 
+// LostAt returns when a backup was restored without all that came after it, the
+// zero time if none was. A journal from before that does not go on from there.
+func (s *Store) LostAt() time.Time { return s.restored.LostAt }
+
 // Record implements [provisioner.Store].
 func (s *Store) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
 	var r provisioner.Record

@@ -371,7 +371,7 @@ func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject strin
 // returns [provisioner.ErrConflict] if it is not; after any other error the
 // message may be stored or may yet be, but for [provisioner.ErrStoreFull].
 func (s *Store) put(ctx context.Context, subject string, v any, after uint64) (uint64, error) {
-	b, err := json.Marshal(v)
+	b, err := encode(v)
 	if err != nil {
 		return 0, err
 	}
@@ -389,6 +389,14 @@ func (s *Store) putAnyway(ctx context.Context, subject string, v any, after uint
 		return 0, err
 	}
 	return s.publish(ctx, subject, b, after)
+}
+
+// encode returns v in JSON.
+func encode(v any) ([]byte, error) {
+	if r, ok := v.(*provisioner.Record); ok {
+		return r.Encode()
+	}
+	return json.Marshal(v)
 }
 
 // publish does the work of put. Records may gather on the way.

@@ -201,6 +201,7 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 		nats.UserInfo(serviceUser, string(b.password)),
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(0, 0),
+		complaints(b.cfg.Log),
 	}, opts...)
 	nc, err := nats.Connect("", all...)
 	if err != nil {

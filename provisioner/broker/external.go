@@ -173,6 +173,7 @@ func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
 		nats.PingInterval(serverPing), nats.MaxPingsOutstanding(serverPingsOut),
 		nats.IgnoreAuthErrorAbort(), // a server that is starting may refuse, and be right a moment later
+		complaints(e.log),
 	}, opts...)
 	if e.cfg.TLS != nil {
 		all = append(all, nats.Secure(e.cfg.TLS))

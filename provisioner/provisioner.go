@@ -227,7 +227,7 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal)
 	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
-		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.Log)}, nil
+		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log)}, nil
 }
 
 // now is the clock as it crosses boundaries: UTC, to the second.

@@ -86,16 +86,25 @@ func (r *Revocations) lookLocked(ctx context.Context) error {
 }
 
 // read is look without its bookkeeping. The caller holds looking.
+//
+// What a broken store shows may not be on its disk: it is in force, and has no
+// place until a restart shows it again. Else it would be nobody's to append, and
+// who comes to its place would not be seen.
 func (r *Revocations) read(ctx context.Context) error {
-	for {
+	for after := r.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		e, at, err := r.store.NextRevocation(bounded, r.last)
+		e, at, err := r.store.NextRevocation(bounded, after)
 		cancel()
 		if err != nil || e == nil {
 			return err
 		}
-		r.see(placed{e, at})
-		r.last = at
+		if r.broken() != nil || after != r.last {
+			r.pend(e)
+		} else {
+			r.see(placed{e, at})
+			r.last = at
+		}
+		after = at
 	}
 }
 

@@ -19,6 +19,7 @@ type Revocations struct {
 	store   RevocationStore
 	journal Journal // nil without one
 	log     *slog.Logger
+	broken  func() error // see Config.StoreBroken
 
 	looking sync.Mutex // one look at a time
 	last    Sequence   // guarded by looking: the newest entry that was read
@@ -61,9 +62,9 @@ type disposition struct {
 	kick bool // its connections may be from before the entry
 }
 
-func newRevocations(store RevocationStore, journal Journal, log *slog.Logger) *Revocations {
+func newRevocations(store RevocationStore, journal Journal, broken func() error, log *slog.Logger) *Revocations {
 	return &Revocations{
-		store: store, journal: journal, log: log, known: make(map[string]Sequence), tokens: make(map[jwt.TokenID]*Revocation),
+		store: store, journal: journal, broken: broken, log: log, known: make(map[string]Sequence), tokens: make(map[jwt.TokenID]*Revocation),
 		serials: make(map[string]placed), keys: make(map[string][]*Revocation), nodes: make(map[wire.Identity][]placed),
 		touched: make(map[wire.Identity]disposition),
 	}

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"testing"
@@ -57,7 +58,7 @@ func TestWhatTheLogSays(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRevocations(nil, nil, slog.New(slog.DiscardHandler))
+			r := newRevocations(nil, nil, nil, slog.New(slog.DiscardHandler))
 			for _, s := range tt.steps {
 				if s.at == 0 {
 					r.pend(s.entry)
@@ -117,5 +118,49 @@ func TestAge(t *testing.T) {
 	a.looked(time.Now().Add(-MaxAge-time.Millisecond), nil)
 	if err := a.check("x"); !errors.Is(err, ErrRevocationsUnknown) {
 		t.Errorf("a look that took too long: %v", err)
+	}
+}
+
+// shownLog is a log of revocations that shows what was appended, in order.
+type shownLog struct{ entries []*Revocation }
+
+func (s *shownLog) NextRevocation(_ context.Context, after Sequence) (*Revocation, Sequence, error) {
+	if int(after) >= len(s.entries) {
+		return nil, 0, nil
+	}
+	return s.entries[after], after + 1, nil
+}
+
+func (s *shownLog) AppendRevocation(_ context.Context, e *Revocation) (Sequence, error) {
+	s.entries = append(s.entries, e)
+	return Sequence(len(s.entries)), nil
+}
+
+// TestARevocationThatWasOnlyShown is of a store that could not sync an entry,
+// and was restarted without it. Another one has its place then.
+func TestARevocationThatWasOnlyShown(t *testing.T) {
+	t.Parallel()
+	entry := func(id string, node wire.Identity) *Revocation {
+		return &Revocation{Schema: RevocationSchema, ID: id, Kind: RevokedNode, Node: node, By: "operator", Keys: []string{id}}
+	}
+	s := &shownLog{entries: []*Revocation{entry("a", "web1.example.net"), entry("b", "web2.example.net")}}
+	broken := errors.New("sync: input/output error")
+	r := newRevocations(s, nil, func() error { return broken }, slog.New(slog.DiscardHandler))
+	revoked := func(node wire.Identity) bool {
+		by, _ := r.about(node, &Record{Identity: node})
+		return by != nil
+	}
+	if err := r.look(t.Context()); err != nil || !revoked("web1.example.net") || !revoked("web2.example.net") {
+		t.Errorf("look = %v, web1 %v, web2 %v, want both in force", err, revoked("web1.example.net"), revoked("web2.example.net"))
+	}
+	broken, s.entries = nil, []*Revocation{s.entries[0], entry("c", "web3.example.net")}
+	if err := r.look(t.Context()); err != nil || !revoked("web3.example.net") {
+		t.Errorf("look = %v, web3 %v, want the one in its place in force", err, revoked("web3.example.net"))
+	}
+	if err := r.repeat(t.Context(), 0); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(s.entries); n != 3 || s.entries[n-1].ID != "b" || !revoked("web2.example.net") {
+		t.Errorf("%d entries in the log, web2 %v, want the one that was lost appended, and nothing else", n, revoked("web2.example.net"))
 	}
 }

@@ -76,3 +76,14 @@ func BenchmarkEncode(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkOpenSealed decodes the envelope of a sealed request.
+func BenchmarkOpenSealed(b *testing.B) {
+	message := fmt.Appendf(nil, `{"v":1,"sealed":true,"key":"0123456789abcdef","enc":"%s=","ct":"%s"}`, strings.Repeat("A", 43), strings.Repeat("AbC0", 1500))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := wire.Open(message, wire.MaxMessageBytes); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -85,26 +85,38 @@ func (s *scanner) want(c byte) {
 // text reads a string without escapes and returns what is between the quotes.
 func (s *scanner) text() []byte {
 	s.want('"')
-	start := s.i
-	for ; !s.bad && s.i < len(s.b); s.i++ {
-		switch c := s.b[s.i]; {
-		case c == '"':
-			s.i++
-			return s.b[start : s.i-1]
-		case c == '\\' || c < 0x20:
-			s.bad = true
+	if s.bad {
+		return nil
+	}
+	rest := s.b[s.i:]
+	for n, c := range rest {
+		if c == '"' {
+			s.i += n + 1
+			return rest[:n]
+		}
+		if c == '\\' || c < 0x20 {
+			break
 		}
 	}
 	s.bad = true
 	return nil
 }
 
-// base64 reads bytes, as encoding/json spells them.
+// base64 reads bytes, as encoding/json spells them. There may be 64 KiB of them, so
+// they are looked at once, in decoding: that refuses whatever text refuses, but
+// for line ends, which it leaves out.
 func (s *scanner) base64() []byte {
-	text := s.text()
+	s.want('"')
+	end := bytes.IndexByte(s.b[s.i:], '"')
+	if s.bad || end < 0 {
+		s.bad = true
+		return nil
+	}
+	text := s.b[s.i : s.i+end]
+	s.i += end + 1
 	b := make([]byte, base64.StdEncoding.DecodedLen(len(text)))
 	n, err := base64.StdEncoding.Decode(b, text)
-	if err != nil {
+	if err != nil || base64.StdEncoding.EncodedLen(n) != len(text) {
 		s.bad = true
 	}
 	return b[:n]

@@ -75,7 +75,7 @@ func (d *Daemon) join(ctx context.Context, s *store.Store, conn *nats.Conn, owne
 			if err := d.followers.Load().journal.Forget(journal.Alone{At: d.opts.Now().UTC().Truncate(time.Second)}); err != nil {
 				return fmt.Errorf("revocations.journal: %w", err)
 			}
-			others, known = nil, false
+			others = nil
 		case known:
 			d.joined.Store(true)
 			return nil

@@ -165,10 +165,11 @@ func (c ServerConfig) storeText() string {
 	}
 	return fmt.Sprintf(`jetstream {
   store_dir: %q%s%s
+  max_memory_store: %d # no stream is in memory
   # What a provisioner has been told is written is on disk. It refuses to start
   # on a server that says otherwise.
   sync_interval: always
-}`, c.StoreDir, limit, domain)
+}`, c.StoreDir, limit, domain, maxMemoryBytes)
 }
 
 // clusterText is the block about the other servers.

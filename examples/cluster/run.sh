@@ -59,6 +59,22 @@ while [ "$i" -le "$provisioners" ]; do
   i=$((i + 1))
 done
 
+
+# Each answers its operators once it serves.
+i=1
+while [ "$i" -le "$provisioners" ]; do
+  left=240
+  until "$muster" token list --config "$work/p$i/provisioner.yaml" > /dev/null 2>&1; do
+    left=$((left - 1))
+    if [ "$left" -eq 0 ]; then
+      cat "$work"/*.log
+      exit 1
+    fi
+    sleep 0.25
+  done
+  i=$((i + 1))
+done
+
 "$muster" jwt "$work/provisioning.jwt" "$work/p1/signer-key.pem" --insecure --token "$(od -An -tx1 -N16 /dev/urandom | tr -d ' \n')" \
   --urls "$(echo "$nats" | sed 's#nats://##g')" --default --seal "$work/p1/seal.pub" --ca "$work/p1/ca/root.pem" > /dev/null
 

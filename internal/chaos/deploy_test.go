@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 )
 
@@ -121,14 +122,23 @@ func (d *deployment) read() map[string][]stored {
 // storeDir is where the broker of the provisioner keeps its streams.
 func (d *deployment) storeDir() string { return filepath.Join(d.data, "broker") }
 
-// freePort returns a port of loopback that was free a moment ago: a restarted
-// provisioner must come back on the one that its tokens name.
+// given are the ports that freePort has returned.
+var given sync.Map
+
+// freePort returns a port of loopback that was free a moment ago, and never the
+// same one twice: a restarted provisioner must come back on the one that its
+// tokens name.
 func freePort(t *testing.T) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		port := l.Addr().(*net.TCPAddr).Port
+		_ = l.Close() // nobody has connected
+		if _, taken := given.LoadOrStore(port, true); !taken {
+			return fmt.Sprint(port)
+		}
 	}
-	defer l.Close()
-	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 }

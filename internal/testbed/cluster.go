@@ -67,19 +67,29 @@ func newCluster(t testing.TB, n int, sites []string) *cluster {
 	return c
 }
 
-// freePort returns a port that nobody uses on an address.
+// given are the addresses that freePort has returned.
+var given sync.Map
+
+// freePort returns a port that nobody uses on an address, and never the same one
+// twice.
 func freePort(t testing.TB, address string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
-	if err != nil {
-		t.Fatal(err)
+	for {
+		l, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := l.Addr().String()
+		_ = l.Close() // nobody has connected
+		if _, taken := given.LoadOrStore(at, true); taken {
+			continue
+		}
+		_, port, err := net.SplitHostPort(at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return port
 	}
-	defer func() { _ = l.Close() }()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
 }
 
 // all are the servers, those of the sites last.

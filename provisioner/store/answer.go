@@ -20,15 +20,29 @@ import (
 // milliseconds that an answer takes.
 const askAgain = 3 * time.Second
 
+// noLeader is JSClusterNotAvailErr of nats-server, "JetStream system temporarily
+// unavailable", which nats.go has no name for.
+const noLeader jetstream.ErrorCode = 10008
+
+// leaderless is how long to wait before a cluster that has no leader is asked
+// again; chosen, a tenth of a second is nothing beside an election.
+const leaderless = 100 * time.Millisecond
+
 // cluster reports whether the streams are on more than one server.
 func (s *Store) cluster() bool { return s.replicas > 1 }
 
-// ask asks until there is an answer or ctx is done. What is asked must be
-// harmless to ask twice: reads, and consumers of our own.
+// ask asks until there is an answer or ctx is done, if the streams are a
+// cluster's. What is asked must be harmless to ask twice: reads, and consumers of
+// our own.
 func ask[T any](ctx context.Context, s *Store, question func(context.Context) (T, error)) (T, error) {
 	if !s.cluster() {
 		return question(ctx)
 	}
+	return insist(ctx, question)
+}
+
+// insist does the work of ask.
+func insist[T any](ctx context.Context, question func(context.Context) (T, error)) (T, error) {
 	for {
 		one, cancel := context.WithTimeout(ctx, askAgain)
 		answer, err := question(one)
@@ -36,12 +50,19 @@ func ask[T any](ctx context.Context, s *Store, question func(context.Context) (T
 		if err == nil || ctx.Err() != nil || !unanswered(err) {
 			return answer, err
 		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(leaderless): // it may have said at once that it has no leader
+		}
 	}
 }
 
-// unanswered tells no answer from one that is an error.
+// unanswered tells no answer, or that there is nobody to answer just now, from one
+// that is an error.
 func unanswered(err error) bool {
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout)
+	var api *jetstream.APIError
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) ||
+		errors.As(err, &api) && api.ErrorCode == noLeader
 }
 
 // acknowledged bounds the wait for the acknowledgement of one write.
@@ -60,14 +81,8 @@ func (s *Store) ordered(ctx context.Context, stream string, cfg jetstream.Ordere
 // answers waits until JetStream answers, or ctx is done. The error is that of
 // the last question.
 func answers(ctx context.Context, js jetstream.JetStream) error {
-	for {
-		one, cancel := context.WithTimeout(ctx, askAgain)
-		_, err := js.AccountInfo(one)
-		cancel()
-		if err == nil || ctx.Err() != nil || !unanswered(err) {
-			return err
-		}
-	}
+	_, err := insist(ctx, js.AccountInfo)
+	return err
 }
 
 // atLeast returns how many replicas the streams are to have: as many as are

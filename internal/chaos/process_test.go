@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"muster/internal/testbed"
 )
 
 // patience bounds every wait for something that must come; at full size it is
@@ -60,9 +62,7 @@ func start(t *testing.T, dir, name string, env []string, args ...string) *proces
 	p.cmd.Dir, p.cmd.Env = dir, append(os.Environ(), env...)
 	w := &tee{p: p, log: log}
 	p.cmd.Stdout, p.cmd.Stderr = w, w
-	// Should the test die, what it has started must not outlive it.
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := p.cmd.Start(); err != nil {
+	if err := testbed.StartChild(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -127,6 +128,10 @@ func (w *wave) waitFor(n int) {
 			last, since = len(w.provisioned), time.Now()
 		}
 		if time.Since(since) > patience {
+			for _, p := range w.drivers {
+				p.signal(syscall.SIGQUIT) // its log says what every node is at
+				<-p.done
+			}
 			w.t.Fatalf("%d of %d nodes are provisioned, and none more for %v; refused: %v", last, n, patience, w.refused)
 		}
 	}

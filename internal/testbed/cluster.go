@@ -174,8 +174,7 @@ func (s *Server) Start() {
 	defer func() { _ = log.Close() }() // the process has its own
 	cmd := exec.Command(binary, "-c", filepath.Join(s.Dir, "nats-server.conf"))
 	cmd.Stdout, cmd.Stderr = log, log
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL} // a test that panics cleans up nothing
-	if err := cmd.Start(); err != nil {
+	if err := StartChild(cmd); err != nil {
 		s.t.Fatal(err)
 	}
 	done := make(chan struct{})

@@ -1,0 +1,53 @@
+package testbed_test
+
+import (
+	"bufio"
+	"os/exec"
+	"runtime"
+	"sync"
+	"testing"
+
+	"muster/internal/testbed"
+)
+
+// TestChildrenOutliveThreads starts children from goroutines whose threads end.
+func TestChildrenOutliveThreads(t *testing.T) {
+	t.Parallel()
+	const children = 8
+	var all sync.WaitGroup
+	for range children {
+		cmd := exec.Command("cat")
+		in, err := cmd.StdinPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Go(func() {
+			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
+			if err := testbed.StartChild(cmd); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Cleanup(func() {
+			lines := bufio.NewReader(out)
+			for range 100 { // a signal takes its time
+				if _, err := in.Write([]byte("still there\n")); err != nil {
+					t.Errorf("child ended: %v", err)
+					break
+				}
+				if _, err := lines.ReadString('\n'); err != nil {
+					t.Errorf("child ended: %v", err)
+					break
+				}
+			}
+			_ = in.Close()
+			if err := cmd.Wait(); err != nil {
+				t.Errorf("child: %v", err)
+			}
+		})
+	}
+	all.Wait()
+}

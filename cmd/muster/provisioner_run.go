@@ -57,7 +57,7 @@ func (v *runVerb) run(ctx context.Context) error {
 	if v.check {
 		return d.Usable()
 	}
-	daemon.MakeHeapRoom()
+	daemon.MakeHeapRoom(ctx)
 	return profiled(v.profile, func() error { return d.Run(ctx, nil) })
 }
 

@@ -6,8 +6,10 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"math"
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -124,7 +126,36 @@ func (s *serving) idle(ctx context.Context, cfg *Config) (*idle, error) {
 			return nil, fmt.Errorf("provision the fleet: %d of %d nodes, %v", o.Provisioned, o.Nodes, o.Why)
 		}
 	}
-	u, err := usageOf(s.pids)
-	i.memory = u.memory
+	i.memory, err = s.atRest(ctx)
 	return i, err
+}
+
+// settling is how long the memory of processes must not have fallen to count as
+// what they take at rest: garbage is collected after five seconds without work,
+// and the system gets it back little by little.
+const settling = 10 * time.Second
+
+// atRest returns what the serving processes take when nothing more of it is
+// given back, after a minute at most.
+func (s *serving) atRest(ctx context.Context) (int64, error) {
+	look := time.NewTicker(time.Second)
+	defer look.Stop()
+	least, since, start := int64(math.MaxInt64), time.Now(), time.Now()
+	for {
+		u, err := usageOf(s.pids)
+		if err != nil {
+			return 0, err
+		}
+		if u.memory < least {
+			least, since = u.memory, time.Now()
+		}
+		if time.Since(since) >= settling || time.Since(start) >= time.Minute {
+			return u.memory, nil
+		}
+		select {
+		case <-look.C:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
 }

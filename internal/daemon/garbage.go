@@ -1,14 +1,17 @@
 package daemon
 
 import (
+	"context"
 	"os"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
+	"sync"
+	"time"
 )
 
 const (
-	// heapRoom is how much a process may allocate between two collections of
+	// heapRoom is how much a busy process may allocate between two collections of
 	// garbage, whatever is alive. Enrolling a node makes 130 kB of garbage and
 	// leaves 2 kB, so that with Go's own pace, as much as is alive (40 MB), a busy
 	// provisioner collects several times a second: a tenth of its CPU time
@@ -16,14 +19,21 @@ const (
 	// of the memory that 10,000 connected nodes may take.
 	heapRoom = 128 << 20
 
-	// defaultPace is GOGC's default, in percent of what is alive: never slower.
+	// leastRoom is the same for a process at rest: one that takes longer than
+	// restAfter to allocate that. Both chosen: a collection with 10,000 nodes
+	// connected takes 0.15 s of CPU time, 3 % of a core at most.
+	leastRoom = 24 << 20
+	restAfter = 5 * time.Second
+
+	// defaultPace is GOGC's default, in percent of what is alive: never slower
+	// while busy.
 	defaultPace = 100
 
 	// memoryGoal is what the process stays below while what is alive leaves room
 	// for it, by collecting sooner. 10,000 nodes connected over mutual TLS keep
 	// 300 MB of heap and 130 MB of stacks alive; at Go's own pace, which doubles
 	// the heap, that was 710 MB, and with a goal 550 MB at hardly more collections
-	// (measured, BenchmarkConnected of package broker).
+	// (measured, BenchmarkHeld of package broker).
 	memoryGoal = 560 << 20
 
 	// goalShare is how much of what is alive there is room for at least, in
@@ -32,33 +42,90 @@ const (
 	goalShare = 30
 )
 
-// MakeHeapRoom has the collector of garbage wait until [heapRoom] is allocated
-// where that is more than what is alive, for as long as the process lives, and
-// collect sooner than Go does where that keeps the process below [memoryGoal]. It
-// is for main to call, once: there is one collector. Who has set GOGC or GOMEMLIMIT
+// MakeHeapRoom sets the pace of the collector of garbage until ctx is done. A
+// busy process has [heapRoom] where that is more than what is alive, and
+// collects sooner than Go does where that keeps it below [memoryGoal]; one at
+// rest has [leastRoom], so that the system gets back what it does not need. It is
+// for main to call, once: there is one collector. Who has set GOGC or GOMEMLIMIT
 // keeps both.
-func MakeHeapRoom() {
-	if os.Getenv("GOGC") == "" && os.Getenv("GOMEMLIMIT") == "" {
-		makeRoom()
+func MakeHeapRoom(ctx context.Context) {
+	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
+		return
+	}
+	p := &pacer{now: time.Now}
+	p.collected()
+	go p.run(ctx)
+}
+
+// A pacer knows when garbage was last collected. It is safe for concurrent use.
+type pacer struct {
+	now func() time.Time
+
+	mu      sync.Mutex
+	last    time.Time // of the last collection, zero before the first
+	resting bool
+}
+
+// run has a process that was busy collect once more when it rests: else its
+// last room would stay taken until the collection that Go makes every two
+// minutes.
+func (p *pacer) run(ctx context.Context) {
+	look := time.NewTicker(restAfter)
+	defer look.Stop()
+	for {
+		select {
+		case <-look.C:
+			if p.due() {
+				runtime.GC()
+			}
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 
-// makeRoom sets the pace by what is alive, now and after each collection.
-func makeRoom() {
+// due reports whether the process has come to rest, and has the room of a busy
+// one.
+func (p *pacer) due() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.resting && p.now().Sub(p.last) > restAfter
+}
+
+// collected sets the pace by what is alive, now and after each collection.
+func (p *pacer) collected() {
 	alive := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
 	metrics.Read(alive)
 	heap, stacks := alive[0].Value.Uint64(), alive[1].Value.Uint64()
-	debug.SetGCPercent(pace(heap))
+	resting := p.noted()
+	debug.SetGCPercent(pace(heap, stacks, resting))
 	debug.SetMemoryLimit(limit(heap + stacks))
 	// Nothing refers to the mark, so that the next collection finds it.
 	mark := &struct{ next *byte }{}
-	runtime.AddCleanup(mark, func(struct{}) { makeRoom() }, struct{}{})
+	runtime.AddCleanup(mark, func(struct{}) { p.collected() }, struct{}{})
 }
 
-// pace returns the GOGC at which heapRoom or as much as is alive may be
-// allocated before the next collection, whichever is more.
-func pace(alive uint64) int {
-	return int(max(defaultPace, heapRoom*100/max(alive, 4<<20))) // 4 MiB is the least heap that Go collects
+// noted notes a collection and reports whether the process rests: it took long
+// to come to this one.
+func (p *pacer) noted() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	p.resting = !p.last.IsZero() && now.Sub(p.last) > restAfter
+	p.last = now
+	return p.resting
+}
+
+// pace returns the GOGC at which there is the room that the process needs until
+// the next collection: leastRoom at rest, else heapRoom or as much as is alive,
+// whichever is more. Go counts it in percent of heap and stacks (of the heap
+// alone it would be hardly more while busy), of 4 MiB at least.
+func pace(heap, stacks uint64, resting bool) int {
+	busy := max(defaultPace, heapRoom*100/max(heap, 4<<20))
+	if !resting {
+		return int(busy)
+	}
+	return int(min(busy, max(1, leastRoom*100/max(heap+stacks, 4<<20))))
 }
 
 // limit returns the memory that the process is to stay below.

@@ -13,10 +13,47 @@ func TestPaceOfCollections(t *testing.T) {
 	for alive, want := range map[uint64]int{
 		0: 3200, 1 << 20: 3200, 4 << 20: 3200, 32 << 20: 400, 64 << 20: 200, 128 << 20: 100, 129 << 20: 100, 1 << 40: 100,
 	} {
-		if got := pace(alive); got != want {
+		if got := pace(alive, 0, false); got != want {
 			t.Errorf("with %d MiB alive: GOGC %d, want %d", alive>>20, got, want)
 		}
 	}
+}
+
+func TestPaceAtRest(t *testing.T) {
+	t.Parallel()
+	for alive, want := range map[uint64]int{0: 600, 24 << 20: 100, 240 << 20: 10, 1 << 40: 1} {
+		if got := pace(alive/2, alive/2, true); got != want {
+			t.Errorf("with %d MiB alive: GOGC %d, want %d", alive>>20, got, want)
+		}
+	}
+}
+
+// TestRestIsNoticed has collections come at times that a test chooses.
+func TestRestIsNoticed(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	p := &pacer{now: func() time.Time { return now }}
+	step := func(after time.Duration, wantResting bool) {
+		t.Helper()
+		now = now.Add(after)
+		if got := p.noted(); got != wantResting {
+			t.Errorf("a collection %v after the last: resting is %v", after, got)
+		}
+		if p.due() {
+			t.Error("another collection is due right after one")
+		}
+	}
+	step(0, false)
+	step(time.Second, false)
+	if now = now.Add(2 * restAfter); !p.due() {
+		t.Error("busy, then nothing: no collection is due")
+	}
+	step(0, true)
+	if now = now.Add(time.Hour); p.due() {
+		t.Error("at rest: a collection is due")
+	}
+	step(0, true)
+	step(time.Second, false)
 }
 
 func TestMemoryLimit(t *testing.T) {
@@ -46,7 +83,7 @@ func TestPaceFollowsWhatIsAlive(t *testing.T) { //nolint:paralleltest // there i
 			runtime.Gosched()
 		}
 	}
-	makeRoom()
+	(&pacer{now: time.Now}).collected()
 	eventually("fast with little alive", func() bool { return gogc() > 2*defaultPace })
 	much := make([]byte, 2*heapRoom)
 	eventually("Go's own with much alive", func() bool { return gogc() == defaultPace })

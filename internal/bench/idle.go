@@ -131,9 +131,9 @@ func (s *serving) idle(ctx context.Context, cfg *Config) (*idle, error) {
 }
 
 // settling is how long the memory of processes must not have fallen to count as
-// what they take at rest: garbage is collected after five seconds without work,
-// and the system gets it back little by little.
-const settling = 10 * time.Second
+// what they take at rest: a provisioner notices within 10 s that it rests
+// (package daemon), and the system gets its memory back little by little.
+const settling = 20 * time.Second
 
 // atRest returns what the serving processes take when nothing more of it is
 // given back, after a minute at most.

@@ -66,9 +66,9 @@ type pacer struct {
 	resting bool
 }
 
-// run has a process that was busy collect once more when it rests: else its
-// last room would stay taken until the collection that Go makes every two
-// minutes.
+// run has a process that was busy collect once more when it rests, and give
+// back at once what that frees: else its last room would stay taken until the
+// collection that Go makes every two minutes, and a tenth of the heap for ever.
 func (p *pacer) run(ctx context.Context) {
 	look := time.NewTicker(restAfter)
 	defer look.Stop()
@@ -76,7 +76,7 @@ func (p *pacer) run(ctx context.Context) {
 		select {
 		case <-look.C:
 			if p.due() {
-				runtime.GC()
+				debug.FreeOSMemory()
 			}
 		case <-ctx.Done():
 			return

@@ -8,6 +8,8 @@ import (
 	"runtime/metrics"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -25,11 +27,12 @@ const (
 	leastRoom = 24 << 20
 	restAfter = 5 * time.Second
 
-	// defaultPace is GOGC's default, in percent of what is alive: never slower
-	// while busy.
-	defaultPace = 100
+	// busyPace is the least GOGC of a busy process: a collection takes time by what
+	// is alive, so there must be the more room. With a million records 370 MB are
+	// alive, and at Go's own pace of 100 that took an eighth of the CPU time.
+	busyPace = 300
 
-	// memoryGoal is what the process stays below while what is alive leaves room
+	// memoryGoal is what a process stays below while what is alive leaves room
 	// for it, by collecting sooner. 10,000 nodes connected over mutual TLS keep
 	// 300 MB of heap and 130 MB of stacks alive; at Go's own pace, which doubles
 	// the heap, that was 710 MB, and with a goal 550 MB at hardly more collections
@@ -40,26 +43,38 @@ const (
 	// percent, where that takes more than the goal: a collector that ran all the
 	// time would be worse than the memory.
 	goalShare = 30
+
+	// heapPerStack is how much heap a connection keeps alive for each byte of
+	// stack, at most: 30 kB and 13 kB (measured, BenchmarkHeld). ownHeap is what a
+	// busy provisioner keeps without any: 40 to 130 MB. What is alive beyond both is
+	// records, for which the goal grows.
+	heapPerStack = 3
+	ownHeap      = 128 << 20
+
+	// machineShare is the part of the machine's memory that is not taken for
+	// speed's sake: one over this.
+	machineShare = 4
 )
 
 // MakeHeapRoom sets the pace of the collector of garbage until ctx is done. A
-// busy process has [heapRoom] where that is more than what is alive, and
-// collects sooner than Go does where that keeps it below [memoryGoal]; one at
-// rest has [leastRoom], so that the system gets back what it does not need. It is
-// for main to call, once: there is one collector. Who has set GOGC or GOMEMLIMIT
-// keeps both.
+// busy process has room for three times what is alive, [heapRoom] at least, and
+// collects sooner where that keeps it below [memoryGoal], which grows with the
+// records in its store; one at rest has [leastRoom], so that the system gets back
+// what it does not need. It is for main to call, once: there is one collector. Who
+// has set GOGC or GOMEMLIMIT keeps both.
 func MakeHeapRoom(ctx context.Context) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	p := &pacer{now: time.Now}
+	p := &pacer{now: time.Now, machine: machineMemory()}
 	p.collected()
 	go p.run(ctx)
 }
 
 // A pacer knows when garbage was last collected. It is safe for concurrent use.
 type pacer struct {
-	now func() time.Time
+	now     func() time.Time
+	machine uint64 // bytes of memory
 
 	mu      sync.Mutex
 	last    time.Time // of the last collection, zero before the first
@@ -99,7 +114,7 @@ func (p *pacer) collected() {
 	heap, stacks := alive[0].Value.Uint64(), alive[1].Value.Uint64()
 	resting := p.noted()
 	debug.SetGCPercent(pace(heap, stacks, resting))
-	debug.SetMemoryLimit(limit(heap + stacks))
+	debug.SetMemoryLimit(limit(heap, stacks, p.machine))
 	// Nothing refers to the mark, so that the next collection finds it.
 	mark := &struct{ next *byte }{}
 	runtime.AddCleanup(mark, func(struct{}) { p.collected() }, struct{}{})
@@ -117,18 +132,30 @@ func (p *pacer) noted() bool {
 }
 
 // pace returns the GOGC at which there is the room that the process needs until
-// the next collection: leastRoom at rest, else heapRoom or as much as is alive,
-// whichever is more. Go counts it in percent of heap and stacks (of the heap
+// the next collection. Go counts it in percent of heap and stacks (of the heap
 // alone it would be hardly more while busy), of 4 MiB at least.
 func pace(heap, stacks uint64, resting bool) int {
-	busy := max(defaultPace, heapRoom*100/max(heap, 4<<20))
+	busy := max(busyPace, heapRoom*100/max(heap, 4<<20))
 	if !resting {
 		return int(busy)
 	}
 	return int(min(busy, max(1, leastRoom*100/max(heap+stacks, 4<<20))))
 }
 
-// limit returns the memory that the process is to stay below.
-func limit(alive uint64) int64 {
-	return max(memoryGoal, int64(alive/100*(100+goalShare)))
+// limit returns the memory that the process is to stay below, on a machine with
+// this much.
+func limit(heap, stacks, machine uint64) int64 {
+	records := heap - min(heap, ownHeap+heapPerStack*stacks)
+	fast := min(memoryGoal+records*busyPace/100, machine/machineShare)
+	return int64(max(memoryGoal, fast, (heap+stacks)/100*(100+goalShare)))
+}
+
+// machineMemory returns how many bytes of memory the machine has, 0 if it does
+// not say.
+func machineMemory() uint64 {
+	var s unix.Sysinfo_t
+	if err := unix.Sysinfo(&s); err != nil {
+		return 0
+	}
+	return uint64(s.Totalram) * uint64(s.Unit) //nolint:unconvert // 32 bits on some machines
 }

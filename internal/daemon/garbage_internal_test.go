@@ -11,7 +11,7 @@ import (
 func TestPaceOfCollections(t *testing.T) {
 	t.Parallel()
 	for alive, want := range map[uint64]int{
-		0: 3200, 1 << 20: 3200, 4 << 20: 3200, 32 << 20: 400, 64 << 20: 200, 128 << 20: 100, 129 << 20: 100, 1 << 40: 100,
+		0: 3200, 1 << 20: 3200, 4 << 20: 3200, 32 << 20: 400, 64 << 20: 300, 128 << 20: 300, 1 << 40: 300,
 	} {
 		if got := pace(alive, 0, false); got != want {
 			t.Errorf("with %d MiB alive: GOGC %d, want %d", alive>>20, got, want)
@@ -58,16 +58,29 @@ func TestRestIsNoticed(t *testing.T) {
 
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
-	for alive, want := range map[uint64]int64{0: memoryGoal, 400 << 20: memoryGoal, 1000 << 20: 1300 << 20} {
-		if got := limit(alive); got < want || got > want+100 {
-			t.Errorf("with %d MiB alive: limit %d, want %d", alive>>20, got, want)
+	const mib, gib = 1 << 20, 1 << 30
+	for _, test := range []struct {
+		what                  string
+		heap, stacks, machine uint64
+		want                  int64
+	}{
+		{"nothing alive", 0, 0, 16 * gib, memoryGoal},
+		{"connections only", 300 * mib, 130 * mib, 16 * gib, memoryGoal},
+		{"more connections than the goal has room for", 600 * mib, 300 * mib, 16 * gib, 1170 * mib},
+		{"a million records", 358 * mib, 10 * mib, 16 * gib, memoryGoal + 600*mib},
+		{"a million records on a small machine", 358 * mib, 10 * mib, 4 * gib, 1 * gib},
+		{"a million records on a tiny machine", 370 * mib, 10 * mib, 1 * gib, memoryGoal},
+		{"the machine does not say", 370 * mib, 10 * mib, 0, memoryGoal},
+	} {
+		if got := limit(test.heap, test.stacks, test.machine); got < test.want-100 || got > test.want+100 {
+			t.Errorf("%s: limit %d MiB, want %d", test.what, got>>20, test.want>>20)
 		}
 	}
 }
 
 // TestPaceFollowsWhatIsAlive keeps a lot alive, and lets it go.
 func TestPaceFollowsWhatIsAlive(t *testing.T) { //nolint:paralleltest // there is one collector
-	before, limited := debug.SetGCPercent(defaultPace), debug.SetMemoryLimit(-1)
+	before, limited := debug.SetGCPercent(100), debug.SetMemoryLimit(-1)
 	defer func() { debug.SetGCPercent(before); debug.SetMemoryLimit(limited) }()
 	gogc := func() uint64 {
 		s := []metrics.Sample{{Name: "/gc/gogc:percent"}}
@@ -84,9 +97,9 @@ func TestPaceFollowsWhatIsAlive(t *testing.T) { //nolint:paralleltest // there i
 		}
 	}
 	(&pacer{now: time.Now}).collected()
-	eventually("fast with little alive", func() bool { return gogc() > 2*defaultPace })
+	eventually("fast with little alive", func() bool { return gogc() > busyPace })
 	much := make([]byte, 2*heapRoom)
-	eventually("Go's own with much alive", func() bool { return gogc() == defaultPace })
+	eventually("slower with much alive", func() bool { return gogc() == busyPace })
 	runtime.KeepAlive(much)
-	eventually("fast again", func() bool { return gogc() > 2*defaultPace })
+	eventually("fast again", func() bool { return gogc() > busyPace })
 }

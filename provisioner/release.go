@@ -71,7 +71,7 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 	var decided []TokenUse
 	unsure := false // decided may have been written
 	for range maxRounds {
-		l, err := p.readUses(ctx, tid)
+		l, err := readUses(ctx, p.claims, tid)
 		if err != nil {
 			return nil, err
 		}

@@ -34,6 +34,9 @@ type SignersConfig struct {
 	// Journal keeps changes outside the store. Optional.
 	Journal Journal
 
+	// StoreBroken is that of [Config]. Optional.
+	StoreBroken func() error
+
 	// Log is optional; discards by default.
 	Log *slog.Logger
 
@@ -70,6 +73,9 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
+	}
+	if cfg.StoreBroken == nil {
+		cfg.StoreBroken = func() error { return nil }
 	}
 	if len(cfg.File) > 0 {
 		if _, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: cfg.File, Now: cfg.Now}); err != nil {
@@ -150,18 +156,29 @@ func (s *Signers) ensure(ctx context.Context) error {
 }
 
 // read is look without its consequences. The caller holds looking.
+//
+// What a broken store shows may not be on its disk: it has no place until a
+// restart shows it again, or who comes to its place would not be seen. A removal
+// is in force all the same, and nobody is trusted for it.
 func (s *Signers) read(ctx context.Context) (changed bool, err error) {
-	for {
+	for after := s.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		e, at, err := s.cfg.Store.NextSigner(bounded, s.last)
+		e, at, err := s.cfg.Store.NextSigner(bounded, after)
 		cancel()
 		if err != nil || e == nil {
 			return changed, err
 		}
+		kept := s.cfg.StoreBroken() == nil && after == s.last
 		s.mu.Lock()
-		s.entries[e.ID] = e
+		before := s.entries[e.ID]
+		if kept || e.Removed && (before == nil || !before.Removed) {
+			s.entries[e.ID], changed = e, true
+		}
 		s.mu.Unlock()
-		s.last, changed = at, true
+		if kept {
+			s.last = at
+		}
+		after = at
 	}
 }
 

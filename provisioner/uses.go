@@ -119,9 +119,9 @@ func summarize(tid jwt.TokenID, info *TokenInfo, held int) TokenSummary {
 }
 
 // readUses reads the whole log of a token.
-func (p *Provisioner) readUses(ctx context.Context, tid jwt.TokenID) (*useLog, error) {
+func readUses(ctx context.Context, log ClaimLog, tid jwt.TokenID) (*useLog, error) {
 	l := &useLog{by: make(map[holder]*use)}
-	err := p.cfg.Store.Claims(ctx, tid, 0, func(e *ClaimEntry, at Revision) error {
+	err := log.Claims(ctx, tid, 0, func(e *ClaimEntry, at Revision) error {
 		l.apply(e, at)
 		return nil
 	})
@@ -201,7 +201,7 @@ func (p *Provisioner) EachUse(ctx context.Context, tid jwt.TokenID, each func(To
 	if err := CheckTokenID(tid); err != nil {
 		return nil, err
 	}
-	l, err := p.readUses(ctx, tid)
+	l, err := readUses(ctx, p.cfg.Store, tid)
 	if err != nil {
 		return nil, fmt.Errorf("token %s: %w", tid, err)
 	}

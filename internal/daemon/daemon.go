@@ -344,6 +344,9 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	if err != nil {
 		return nil, err
 	}
+	if d.cfg.Broker.URL != "" && s.Replicas() == 1 {
+		d.opts.Log.WarnContext(ctx, "each record is on one server only, whose log alone says if its disk has lost one: have three, and set store.replicas to 3")
+	}
 	if err := d.syncStore(); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}

@@ -70,7 +70,9 @@ func (d *Daemon) provisionerOn(ctx context.Context, cfg provisioner.Config) (*pr
 	if d.opts.WrapJournal != nil {
 		journal = d.opts.WrapJournal(journal)
 	}
-	signers, err := provisioner.NewSigners(provisioner.SignersConfig{File: d.parts.signers, Store: cfg.Store, Journal: journal, Log: d.opts.Log, Now: d.opts.Now})
+	signers, err := provisioner.NewSigners(provisioner.SignersConfig{
+		File: d.parts.signers, Store: cfg.Store, Journal: journal, StoreBroken: cfg.StoreBroken, Log: d.opts.Log, Now: d.opts.Now,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -28,6 +28,9 @@ const noLeader jetstream.ErrorCode = 10008
 // again; chosen, a tenth of a second is nothing beside an election.
 const leaderless = 100 * time.Millisecond
 
+// Replicas is on how many servers each record is.
+func (s *Store) Replicas() int { return s.replicas }
+
 // cluster reports whether the streams are on more than one server.
 func (s *Store) cluster() bool { return s.replicas > 1 }
 

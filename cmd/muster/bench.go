@@ -68,7 +68,7 @@ func addBench(app *kingpin.Application, all verbs) {
 	cli.Int(c.Flag("facts-bytes", "Size of a node's facts.").Default("2048"), &v.cfg.FactsBytes)
 	c.Flag("policy", "Rego that decides in place of the built-in 30 lines.").PlaceHolder("FILE").StringVar(&v.cfg.Policy)
 	c.Flag("applied", "Nodes go all the way only, or not (--no-applied); both, one after the other, if not given.").IsSetByUser(&v.appliedSet).BoolVar(&v.applied)
-	c.Flag("rate", "Begin so many nodes a second, all the way, whatever becomes of them.").PlaceHolder("N").StringVar(&v.rate)
+	c.Flag("rate", "Begin so many nodes a second, all the way unless --no-applied, whatever becomes of those before.").PlaceHolder("N").StringVar(&v.rate)
 	c.Flag("duration", "Begin no node after this time; with --rate, as many nodes as come in it.").PlaceHolder("TIME").StringVar(&v.duration)
 	cli.Int(c.Flag("drivers", "Processes that play the nodes; one holds about 18,000 connections.").Default("1"), &v.cfg.Drivers)
 	cli.Int(c.Flag("stored", "Put so many records into the store first.").Default("0"), &v.cfg.Stored)
@@ -87,10 +87,7 @@ func addBench(app *kingpin.Application, all verbs) {
 }
 
 func (v *benchVerb) run(ctx context.Context) error {
-	if err := v.complete(); err != nil {
-		return cli.Usage(program+" bench", err)
-	}
-	if err := v.cfg.Check(); err != nil {
+	if err := errors.Join(v.complete(), v.cfg.Check()); err != nil {
 		return cli.Usage(program+" bench", err)
 	}
 	r, err := bench.Run(ctx, v.cfg)

@@ -23,7 +23,7 @@ var ErrEdit = errors.New("cannot be edited by a program")
 func EditYAML(text []byte, key string, values map[string]string, lines []string) ([]byte, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(text, &doc); err != nil {
-		return nil, fmt.Errorf("not YAML: %s", plain(trimYAML(err.Error())))
+		return nil, fmt.Errorf("not YAML: %s", plain(trimYAML(err.Error()), text))
 	}
 	if doc.Kind != yaml.DocumentNode || len(doc.Content) != 1 {
 		return nil, fmt.Errorf("%w: not one document", ErrEdit)

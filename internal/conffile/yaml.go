@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -49,11 +51,11 @@ func decodeYAML(b []byte, dst any) (errs []error, fatal bool) {
 			if len(errs) == maxMistakes {
 				break
 			}
-			errs = append(errs, errors.New(plain(text)))
+			errs = append(errs, errors.New(plain(text, b)))
 		}
 	case err != nil:
 		// The library's message is all there is; nobody branches on it.
-		return []error{fmt.Errorf("not YAML: %s", plain(trimYAML(err.Error())))}, true
+		return []error{fmt.Errorf("not YAML: %s", plain(trimYAML(err.Error()), b))}, true
 	}
 	var another yaml.Node
 	if err := d.Decode(&another); !errors.Is(err, io.EOF) {
@@ -80,12 +82,13 @@ func leaves(err error) []error {
 
 var (
 	unknownKey = regexp.MustCompile(`(?s)^(line \d+: )field (.*?) not found in type .+$`)
-	wrongType  = regexp.MustCompile("(?s)^(line \\d+: )cannot unmarshal \\S+ (?:`(.*)` )?into (.*)$")
+	wrongType  = regexp.MustCompile("(?s)^line (\\d+): cannot unmarshal \\S+ (?:`(.*)` )?into (.*)$")
 	twice      = regexp.MustCompile(`^(line \d+: )mapping key (".*") already defined at line (\d+)$`)
 )
 
-// plain says a message of the YAML library without its words for Go's types.
-func plain(text string) string {
+// plain says a message of the YAML library about b without its words for Go's
+// types.
+func plain(text string, b []byte) string {
 	if m := unknownKey.FindStringSubmatch(text); m != nil {
 		return fmt.Sprintf("%sunknown key %q", m[1], m[2])
 	}
@@ -93,12 +96,47 @@ func plain(text string) string {
 		return fmt.Sprintf("%skey %s is given twice, first in line %s", m[1], m[2], m[3])
 	}
 	if m := wrongType.FindStringSubmatch(text); m != nil {
-		if m[2] == "" {
-			return fmt.Sprintf("%swant %s", m[1], typeName(m[3]))
+		key := keyAt(b, m[1], m[2])
+		switch {
+		case m[2] != "" && key != "":
+			return fmt.Sprintf("line %s: %s is %q, want %s", m[1], key, m[2], typeName(m[3]))
+		case m[2] != "":
+			return fmt.Sprintf("line %s: is %q, want %s", m[1], m[2], typeName(m[3]))
+		case key != "":
+			return fmt.Sprintf("line %s: %s: want %s", m[1], key, typeName(m[3]))
 		}
-		return fmt.Sprintf("%sis %q, want %s", m[1], m[2], typeName(m[3]))
+		return fmt.Sprintf("line %s: want %s", m[1], typeName(m[3]))
 	}
 	return text
+}
+
+// keyAt returns the key of the value that is in this line, with those that it is
+// below, or "" if there is none. The library shortens long values.
+func keyAt(b []byte, line, value string) string {
+	var document yaml.Node
+	if err := yaml.Unmarshal(b, &document); err != nil {
+		return ""
+	}
+	key := ""
+	var walk func(n *yaml.Node, path string)
+	walk = func(n *yaml.Node, path string) {
+		if n.Kind != yaml.MappingNode {
+			for _, c := range n.Content {
+				walk(c, path)
+			}
+			return
+		}
+		for i := 0; i+1 < len(n.Content); i += 2 {
+			k, v := n.Content[i], n.Content[i+1]
+			if strconv.Itoa(v.Line) == line && key == "" && (v.Kind == yaml.ScalarNode) == (value != "") &&
+				strings.HasPrefix(v.Value, strings.TrimSuffix(value, "...")) {
+				key = path + k.Value
+			}
+			walk(v, path+k.Value+".")
+		}
+	}
+	walk(&document, "")
+	return key
 }
 
 // trimYAML removes the library's name from the front of a message.

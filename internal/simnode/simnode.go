@@ -93,9 +93,13 @@ func Dial(url, token string, opts ...nats.Option) (*nats.Conn, error) {
 	}
 	name := wire.NewID()
 	return nats.Connect(url, append(append([]nats.Option{
-		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.UseOldRequestStyle(),
+		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.UseOldRequestStyle(), quiet,
 	}, credentials...), opts...)...)
 }
+
+// quiet keeps nats.go from printing what goes wrong beside a request to standard
+// error: whoever asked gets an error of his own.
+var quiet = nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
 
 // DialFleet connects as a provisioned node, over mutual TLS with what it was
 // given.
@@ -115,7 +119,7 @@ func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*na
 	name := wire.NewID()
 	return nats.Connect(url, append([]nats.Option{
 		nats.Secure(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}),
-		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.UseOldRequestStyle(),
+		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.UseOldRequestStyle(), quiet,
 	}, opts...)...)
 }
 

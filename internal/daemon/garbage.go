@@ -14,11 +14,11 @@ import (
 
 const (
 	// heapRoom is how much a busy process may allocate between two collections of
-	// garbage, whatever is alive. Enrolling a node makes 130 kB of garbage and
-	// leaves 2 kB, so that with Go's own pace, as much as is alive (40 MB), a busy
-	// provisioner collects several times a second: a tenth of its CPU time
-	// (measured; docs/adr/0023). Chosen: with more little is won, and it is a fifth
-	// of the memory that 10,000 connected nodes may take.
+	// garbage, at least. Enrolling a node makes 130 kB of garbage and leaves 2 kB, so
+	// that with Go's own pace, as much as is alive (40 MB), a busy provisioner
+	// collects several times a second: a tenth of its CPU time (measured;
+	// docs/adr/0023). Chosen: with more little is won, and it is a fifth of the
+	// memory that 10,000 connected nodes may take.
 	heapRoom = 128 << 20
 
 	// leastRoom is the same for a process at rest: one that takes longer than
@@ -27,10 +27,10 @@ const (
 	leastRoom = 24 << 20
 	restAfter = 5 * time.Second
 
-	// busyPace is the least GOGC of a busy process: a collection takes time by what
-	// is alive, so there must be the more room. With a million records 370 MB are
-	// alive, and at Go's own pace of 100 that took an eighth of the CPU time.
-	busyPace = 300
+	// recordRoom is how much more may be allocated for each byte that is alive for
+	// records. A collection takes time by what is alive: with a million records that
+	// is 370 MB, and with as much room as that an eighth of the CPU time.
+	recordRoom = 2
 
 	// memoryGoal is what a process stays below while what is alive leaves room
 	// for it, by collecting sooner. 10,000 nodes connected over mutual TLS keep
@@ -46,8 +46,8 @@ const (
 
 	// heapPerStack is how much heap a connection keeps alive for each byte of
 	// stack, at most: 30 kB and 13 kB (measured, BenchmarkHeld). ownHeap is what a
-	// busy provisioner keeps without any: 40 to 130 MB. What is alive beyond both is
-	// records, for which the goal grows.
+	// busy provisioner keeps without any: 40 to 130 MB. What is alive beyond both
+	// counts as records.
 	heapPerStack = 3
 	ownHeap      = 128 << 20
 
@@ -57,11 +57,11 @@ const (
 )
 
 // MakeHeapRoom sets the pace of the collector of garbage until ctx is done. A
-// busy process has room for three times what is alive, [heapRoom] at least, and
-// collects sooner where that keeps it below [memoryGoal], which grows with the
-// records in its store; one at rest has [leastRoom], so that the system gets back
-// what it does not need. It is for main to call, once: there is one collector. Who
-// has set GOGC or GOMEMLIMIT keeps both.
+// busy process has room for as much as is alive, [heapRoom] at least, and more if
+// it has many records, and collects sooner where that keeps it below [memoryGoal];
+// one at rest has [leastRoom], so that the system gets back what it does not need.
+// It is for main to call, once: there is one collector. Who has set GOGC or
+// GOMEMLIMIT keeps both.
 func MakeHeapRoom(ctx context.Context) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -131,11 +131,16 @@ func (p *pacer) noted() bool {
 	return p.resting
 }
 
+// records returns how much of the heap is alive for records.
+func records(heap, stacks uint64) uint64 {
+	return heap - min(heap, ownHeap+heapPerStack*stacks)
+}
+
 // pace returns the GOGC at which there is the room that the process needs until
 // the next collection. Go counts it in percent of heap and stacks (of the heap
 // alone it would be hardly more while busy), of 4 MiB at least.
 func pace(heap, stacks uint64, resting bool) int {
-	busy := max(busyPace, heapRoom*100/max(heap, 4<<20))
+	busy := (max(heapRoom, heap) + recordRoom*records(heap, stacks)) * 100 / max(heap, 4<<20)
 	if !resting {
 		return int(busy)
 	}
@@ -145,8 +150,7 @@ func pace(heap, stacks uint64, resting bool) int {
 // limit returns the memory that the process is to stay below, on a machine with
 // this much.
 func limit(heap, stacks, machine uint64) int64 {
-	records := heap - min(heap, ownHeap+heapPerStack*stacks)
-	fast := min(memoryGoal+records*busyPace/100, machine/machineShare)
+	fast := min(memoryGoal+(1+recordRoom)*records(heap, stacks), machine/machineShare)
 	return int64(max(memoryGoal, fast, (heap+stacks)/100*(100+goalShare)))
 }
 

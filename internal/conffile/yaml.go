@@ -111,13 +111,14 @@ func plain(text string, b []byte) string {
 }
 
 // keyAt returns the key of the value that is in this line, with those that it is
-// below, or "" if there is none. The library shortens long values.
+// below, or "" if there is none or it may be one of several. The library shortens
+// long values.
 func keyAt(b []byte, line, value string) string {
 	var document yaml.Node
 	if err := yaml.Unmarshal(b, &document); err != nil {
 		return ""
 	}
-	key := ""
+	var keys []string
 	var walk func(n *yaml.Node, path string)
 	walk = func(n *yaml.Node, path string) {
 		if n.Kind != yaml.MappingNode {
@@ -128,15 +129,21 @@ func keyAt(b []byte, line, value string) string {
 		}
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			k, v := n.Content[i], n.Content[i+1]
-			if strconv.Itoa(v.Line) == line && key == "" && (v.Kind == yaml.ScalarNode) == (value != "") &&
+			if strconv.Itoa(v.Line) == line && (v.Kind == yaml.ScalarNode) == (value != "") &&
 				strings.HasPrefix(v.Value, strings.TrimSuffix(value, "...")) {
-				key = path + k.Value
+				// A mapping begins where its first value does: it is not what is meant.
+				if last := len(keys) - 1; last >= 0 && path == keys[last]+"." {
+					keys = keys[:last]
+				}
+				keys = append(keys, path+k.Value)
 			}
 			walk(v, path+k.Value+".")
 		}
 	}
-	walk(&document, "")
-	return key
+	if walk(&document, ""); len(keys) != 1 {
+		return ""
+	}
+	return keys[0]
 }
 
 // trimYAML removes the library's name from the front of a message.

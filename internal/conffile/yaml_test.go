@@ -97,6 +97,8 @@ func TestLoadYAMLRefuses(t *testing.T) {
 		"no list":             {"sites: ams\n", []string{`line 1: sites is "ams", want a list`}},
 		"no text":             {"name: [a]\n", []string{`line 1: name: want a text`}},
 		"no text, below":      {"open: true\nbroker:\n  url:\n    - a\n", []string{`line 4: broker.url: want a text`}},
+		"no text, first":      {"broker:\n  url: [a, b]\n", []string{`line 2: broker.url: want a text`}},
+		"which of two":        {"{name: [a], broker: {url: [b]}}\n", []string{`line 1: want a text`, `line 1: want a text`}},
 		"one of a list":       {"sites:\n  - ams\n  - [b]\n", []string{`line 3: want a text`}},
 		"a list of all":       {"- name: red\n", []string{`line 1: want a mapping of keys to values`}},
 		"two documents":       {"name: red\n---\nname: green\n", []string{`more than one document, want one`}},

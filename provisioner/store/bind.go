@@ -54,10 +54,7 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 // present returns [ErrLost] if no installation is in the store. Which one it is
 // is for bind.
 func present(ctx context.Context, js jetstream.JetStream, id string) error {
-	stream, err := js.Stream(ctx, streamEntries)
-	if err == nil {
-		_, err = stream.GetLastMsgForSubject(ctx, subjectInstallation)
-	}
+	_, err := lastEntry(ctx, js, subjectInstallation)
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
 		return fmt.Errorf("%w: that of installation %s, which revocations.journal is of: restore a backup, or move the journal away", ErrLost, id)
 	}

@@ -144,15 +144,8 @@ func (i *Import) clear(ctx context.Context) error {
 
 // lastRestore returns what the newest restore has said, nil if there was none.
 func lastRestore(ctx context.Context, js jetstream.JetStream) (*restore, error) {
-	stream, err := js.Stream(ctx, streamEntries)
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("stream %s: %w", streamEntries, err)
-	}
-	m, err := stream.GetLastMsgForSubject(ctx, subjectRestore)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
+	m, err := lastEntry(ctx, js, subjectRestore)
+	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
 	if err != nil {
@@ -163,6 +156,18 @@ func lastRestore(ctx context.Context, js jetstream.JetStream) (*restore, error) 
 		return nil, fmt.Errorf("read restore: %w", err)
 	}
 	return &r, nil
+}
+
+// lastEntry returns the last entry of the subject. Nobody knows yet whether the
+// streams are a cluster's, so it is asked for until there is an answer.
+func lastEntry(ctx context.Context, js jetstream.JetStream, subject string) (*jetstream.RawStreamMsg, error) {
+	return insist(ctx, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		stream, err := js.Stream(ctx, streamEntries)
+		if err != nil {
+			return nil, err
+		}
+		return stream.GetLastMsgForSubject(ctx, subject)
+	})
 }
 
 // checkRestored returns what the newest restore has said, and [ErrHalfRestored]

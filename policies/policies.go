@@ -85,6 +85,7 @@ type Config struct {
 type Engine struct {
 	cfg     Config // set by Load, then read-only
 	current atomic.Pointer[policy]
+	refusal atomic.Pointer[error] // why the files are not in use; nil if they are
 
 	mu sync.Mutex // held while reloading
 
@@ -199,9 +200,30 @@ func (e *Engine) Reload(ctx context.Context) error {
 	return err
 }
 
-// reload is Reload, and reports whether there is a new policy. Files that are
-// those in use are not compiled again. The caller holds mu.
+// Refused returns why the files as they were last read are not in use, nil if
+// they are.
+func (e *Engine) Refused() error {
+	if err := e.refusal.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// reload is take, and remembers what it came to.
 func (e *Engine) reload(ctx context.Context) (bool, error) {
+	changed, err := e.take(ctx)
+	switch {
+	case err == nil:
+		e.refusal.Store(nil)
+	case ctx.Err() == nil: // else it was broken off
+		e.refusal.Store(&err)
+	}
+	return changed, err
+}
+
+// take is Reload, and reports whether there is a new policy. Files that are
+// those in use are not compiled again. The caller holds mu.
+func (e *Engine) take(ctx context.Context) (bool, error) {
 	all, dirs, err := read(&e.cfg)
 	if err != nil {
 		return false, err

@@ -1,0 +1,151 @@
+package policies_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/policies"
+)
+
+const livePolicy = `default allow := false
+allow if input.facts.role in {"web", "db"}
+configuration := {"role": input.facts.role, "db_password": "hunter2", "old": "x"}`
+
+// record has a policy decide about a node with a role, and returns the line that
+// is kept of it.
+func record(t testing.TB, e *policies.Engine, node, role string, at time.Time) []byte {
+	t.Helper()
+	in := stranger()
+	in.Identity, in.Time = node, at
+	in.Facts = fmt.Appendf(nil, `{"role":%q,"rack":4}`, role)
+	d, err := e.Decide(t.Context(), in)
+	b, merr := json.Marshal(policies.NewRecording(in, d, err, e.Digest()))
+	if merr != nil {
+		t.Fatal(merr)
+	}
+	return append(b, '\n')
+}
+
+// TestReplaySaysWhoFlips tries a policy on what another one decided.
+func TestReplaySaysWhoFlips(t *testing.T) {
+	t.Parallel()
+	live := load(t, livePolicy)
+	next := load(t, `default allow := false
+allow if input.facts.role in {"web", "mail"}
+deny contains "rack 4 is closed" if { input.facts.rack == 4; input.facts.role == "db" }
+configuration := {"role": upper(input.facts.role), "db_password": "hunter3", "new": "y"}
+certificate := {"ttl": "1h"}`)
+	var lines []byte
+	lines = append(lines, record(t, live, "web1.example.net", "web", noon)...)
+	lines = append(lines, '\n')
+	lines = append(lines, record(t, live, "web1.example.net", "web", noon.Add(time.Hour))...)
+	lines = append(lines, record(t, live, "db1.example.net", "db", noon)...)
+	lines = append(lines, record(t, live, "mail1.example.net", "mail", noon)...)
+	lines = append(lines, record(t, live, "x.example.net", "x", noon)...)
+	r := policies.NewReplay(next, live)
+	if n, err := r.Lines(t.Context(), lines); n != 5 || err != nil {
+		t.Fatalf("Lines = %d, %v", n, err)
+	}
+	want := &policies.ReplayReport{
+		Policy: next.Digest(), Decisions: 5, Nodes: 4, Flipped: 2, Changed: 1,
+		Differences: []*policies.NodeReplay{
+			{Node: "db1.example.net", At: noon, Times: 1, Flips: true, From: "allow", To: "deny", Reasons: []string{"rack 4 is closed"}},
+			{Node: "mail1.example.net", At: noon, Times: 1, Flips: true, From: "deny", To: "allow", Was: []string{"no rule allows it"}},
+			{
+				Node: "web1.example.net", At: noon.Add(time.Hour), Times: 2, From: "allow", To: "allow", Configuration: true, Certificate: []string{"ttl"},
+				Keys: []policies.KeyChange{
+					{Key: "db_password", What: "changed", Was: policies.Redacted, Is: policies.Redacted},
+					{Key: "new", What: "added", Is: "y"}, {Key: "old", What: "removed", Was: "x"}, {Key: "role", What: "changed", Was: "web", Is: "WEB"},
+				},
+			},
+		},
+	}
+	if diff := cmp.Diff(want, r.Report(true)); diff != "" {
+		t.Errorf("-want +got\n%s", diff)
+	}
+	b, err := json.Marshal(r.Report(false))
+	if err != nil || bytes.Contains(b, []byte("WEB")) || bytes.Contains(b, []byte("hunter")) || !bytes.Contains(b, []byte(`"key":"role"`)) {
+		t.Errorf("without values: %s, %v", b, err)
+	}
+
+	same := policies.NewReplay(live, live)
+	if _, err := same.Lines(t.Context(), lines); err != nil {
+		t.Fatal(err)
+	}
+	if got := same.Report(true); got.Flipped != 0 || got.Changed != 0 || len(got.Differences) != 0 || got.Nodes != 4 {
+		t.Errorf("the same policy: %+v", got)
+	}
+	if _, err := same.Lines(t.Context(), []byte("{}\n")); err == nil {
+		t.Error("a line without an input is taken")
+	}
+
+	// Whose keys were is known only of the policy that decided.
+	other := policies.NewReplay(next, next)
+	if _, err := other.Lines(t.Context(), lines); err != nil {
+		t.Fatal(err)
+	}
+	if d := other.Report(true).Differences; len(d) != 3 || d[2].Keys != nil || !d[2].Configuration {
+		t.Errorf("without the policy that decided: %+v", d)
+	}
+}
+
+// TestReplayOfAFailingPolicy: a policy that gives no decision is one more way to
+// refuse, and says why.
+func TestReplayOfAFailingPolicy(t *testing.T) {
+	t.Parallel()
+	live, next := load(t, livePolicy), load(t, `allow := to_number(input.facts.role) == 1`)
+	r := policies.NewReplay(next, live)
+	if _, err := r.Lines(t.Context(), record(t, live, "web1.example.net", "web", noon)); err != nil {
+		t.Fatal(err)
+	}
+	got := r.Report(false)
+	if got.Failed != 1 || got.Flipped != 1 || got.Differences[0].To != policies.VerdictFailed || !strings.Contains(got.Differences[0].Reasons[0], "to_number") {
+		t.Errorf("report = %+v", got)
+	}
+}
+
+// BenchmarkReplay replays recordings with 2 KB of facts, all of the machine's
+// cores at it: what counts is decisions a second.
+func BenchmarkReplay(b *testing.B) {
+	live, err := policies.Load(policies.Config{Builtin: true})
+	if err != nil {
+		b.Fatal(err)
+	}
+	in := stranger()
+	in.Facts = factsOf(2 << 10)
+	d, err := live.Decide(b.Context(), in)
+	line, merr := json.Marshal(policies.NewRecording(in, d, err, live.Digest()))
+	if merr != nil {
+		b.Fatal(merr)
+	}
+	batch := bytes.Repeat(append(line, '\n'), 100)
+	r := policies.NewReplay(live, live)
+	start := cpu(b)
+	b.ResetTimer()
+	batches := make(chan struct{})
+	var workers sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		workers.Go(func() {
+			for range batches {
+				if _, err := r.Lines(b.Context(), batch); err != nil {
+					b.Error(err)
+				}
+			}
+		})
+	}
+	for range b.N {
+		batches <- struct{}{}
+	}
+	close(batches)
+	workers.Wait()
+	b.ReportMetric(float64(100*b.N)/b.Elapsed().Seconds(), "decisions/s")
+	b.ReportMetric(float64(cpu(b)-start)/float64(100*b.N)/1e3, "cpu-µs/decision")
+}

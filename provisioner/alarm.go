@@ -16,6 +16,11 @@ import (
 // looked at.
 const AlarmClockJumped wire.Code = "clock_jumped"
 
+// AlarmPolicyRefused is the code of the alarm that the policy's files are not in
+// use: they cannot be read or compiled, or their tests fail. The policy before
+// decides on.
+const AlarmPolicyRefused wire.Code = "policy_refused"
+
 // An Alarm is something that an operator must act on, from when it began until
 // it is over. It is a state: however often its cause is met, it is raised once.
 type Alarm struct {

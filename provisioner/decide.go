@@ -16,7 +16,11 @@ func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
 	a.entry = p.cfg.Allow(a.identity)
 	asked := p.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
-	d, err := p.cfg.Policy.Decide(ctx, p.input(a))
+	in := p.input(a)
+	d, err := p.cfg.Policy.Decide(ctx, in)
+	if err == nil || ctx.Err() == nil { // what was broken off decided nothing
+		p.cfg.Observe(in, d, err, asked)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			p.policy.failed(ctx, p.cfg.Alarms, asked, err)

@@ -39,6 +39,13 @@ const (
 	EventClockAccepted EventType = "io.muster.clock.accepted"
 )
 
+// The events of the policy that decides. Policy is the digest of the one in use
+// from then on; of a refused one, Cause says what is wrong with the files.
+const (
+	EventPolicyReloaded EventType = "io.muster.policy.reloaded"
+	EventPolicyRefused  EventType = "io.muster.policy.refused"
+)
+
 // EventCloned says that two live machines use one key; see [Cloned].
 const EventCloned EventType = "io.muster.node.cloned"
 

@@ -109,6 +109,11 @@ type Config struct {
 	// Emit takes events. It must not block. Nil drops them.
 	Emit func(Event)
 
+	// Observe takes each decision of the policy with what it was made on, or the
+	// error in place of a decision with the digest of the policy that was asked.
+	// It must not block, and nobody changes any of it afterwards. Nil for none.
+	Observe func(in *policies.Input, d *policies.Decision, err error, asked string)
+
 	// Alarms takes what an operator must act on, and says what is known to be
 	// wrong. Optional; defaults to alarms that nobody but the log hears of.
 	Alarms *Alarms
@@ -206,6 +211,9 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	if cfg.Emit == nil {
 		cfg.Emit = func(Event) {}
+	}
+	if cfg.Observe == nil {
+		cfg.Observe = func(*policies.Input, *policies.Decision, error, string) {}
 	}
 	if cfg.Kick == nil {
 		cfg.Kick = func(context.Context, ...wire.Identity) {}

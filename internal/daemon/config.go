@@ -163,6 +163,17 @@ type Config struct {
 	// Policy is a Rego file or a directory of them, with their tests. Required.
 	Policy string `yaml:"policy"`
 
+	// Inputs is what the policy's decisions saw, kept so that another policy can
+	// be tried on it: `muster policy replay`.
+	Inputs struct {
+		// Enabled records them. Defaults to true.
+		Enabled bool `yaml:"enabled"`
+
+		// MaxBytes bounds them on disk, compressed, like "256MiB", 1MiB or more; the
+		// oldest go first. Defaults to 256MiB.
+		MaxBytes string `yaml:"max_bytes"`
+	} `yaml:"inputs"`
+
 	// AllowList is a YAML file of names that may enroll. Read again when it
 	// changes. Optional.
 	AllowList string `yaml:"allow_list"`
@@ -240,6 +251,9 @@ type SignerConfig struct {
 	Identities []string `yaml:"identities"`
 }
 
+// minInputBytes is a few batches of inputs.
+const minInputBytes = 1 << 20
+
 // maxVerifications bounds a bound: beyond it there is none.
 const maxVerifications = 100_000
 
@@ -250,6 +264,7 @@ func DefaultConfig() Config {
 	c.Certificates.MaxLifetime = ca.DefaultMaxTTL
 	c.CRL.Validity = provisioner.DefaultCRLValidity
 	c.Configuration.Timeout = 10 * time.Second
+	c.Inputs.Enabled = true
 	c.Quotas.PerToken = 500_000
 	c.Quotas.PerSource = 20_000
 	c.Quotas.VerificationsPerSource = provisioner.DefaultChecksPerSecond
@@ -303,6 +318,10 @@ func (c *Config) Validate() error {
 		v.bad("crl.validity", "is %v, want %v to %v", l, provisioner.MinCRLValidity, provisioner.MaxCRLValidity)
 	}
 	v.required("policy", c.Policy)
+	most, err := parseBytes(c.Inputs.MaxBytes)
+	if v.check("inputs.max_bytes", err); err == nil && c.Inputs.MaxBytes != "" && most < minInputBytes {
+		v.bad("inputs.max_bytes", "is %s, want 1MiB or more; enabled: false records nothing", c.Inputs.MaxBytes)
+	}
 	if c.Configuration.Template != "" && c.Configuration.Helper != "" {
 		v.bad("configuration.helper", "set together with configuration.template: only one can make the configuration")
 	}

@@ -104,6 +104,7 @@ type Daemon struct {
 	sessions *superseded
 	alarms   *provisioner.Alarms
 	keeper   *keeper
+	recorder *store.Recorder // nil if inputs are not recorded
 
 	// shown is the certificate that brokers of others are shown; see show.
 	shown atomic.Pointer[tls.Certificate]
@@ -167,6 +168,11 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.alarms = provisioner.NewAlarms(provisioner.AlarmConfig{Name: cfg.Name, Emit: opts.Emit, Log: opts.Log, Now: opts.Now})
+	if cfg.Inputs.Enabled {
+		if d.recorder, err = store.NewRecorder(opts.Log); err != nil {
+			return nil, err
+		}
+	}
 	d.keeper = d.newKeeper()
 	d.shown.Store(&d.parts.shown)
 	if err := d.makeBroker(); err != nil {
@@ -249,7 +255,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	g, background := errgroup.WithContext(background)
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
-	operators, err := httpapi.New(httpapi.Config{Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Log: d.opts.Log})
+	operators, err := httpapi.New(httpapi.Config{Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Log: d.opts.Log})
 	if err == nil {
 		err = operators.Open()
 	}
@@ -262,7 +268,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	}
 	for name, run := range map[string]func(context.Context) error{
 		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "superseded certificates": d.sessions.run,
-		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run,
+		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
 		"connections":        d.authenticate,
 	} {
@@ -339,7 +345,7 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	inHand := new(atomic.Int64)
 	s, err := d.openStore(ctx, store.Config{
 		Conn: conn, CAFingerprint: d.CAFingerprint(), Former: d.parts.authority.Former(), Capacity: most, Replicas: d.cfg.Store.Replicas,
-		Installation: d.expected(), InHand: inHand, Log: d.opts.Log, Now: d.opts.Now,
+		Installation: d.expected(), InHand: inHand, InputBytes: d.cfg.inputBytes(), Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err != nil {
 		return nil, err
@@ -408,7 +414,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	}
 	return provisioner.Config{
 		Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
-		Configurator: d.parts.configurator, Allow: d.parts.allow.match, Reserved: d.parts.reserved.check, Emit: emit,
+		Configurator: d.parts.configurator, Observe: d.observer(), Allow: d.parts.allow.match, Reserved: d.parts.reserved.check, Emit: emit,
 		Alarms: d.alarms, Clock: d.clock.Load(), StoreTrouble: d.keeper.trouble, StoreBroken: d.keeper.storeBroken, Kick: d.kick,
 		Superseded: func(id wire.Identity) { d.sessions.add(id) },
 		Site:       d.parts.site, Version: d.opts.Version,

@@ -17,7 +17,8 @@ func (d *Daemon) newKeeper() *keeper {
 		report: func(ctx context.Context, e provisioner.Event) error { return d.Store().Report(ctx, e) },
 		reopen: func(ctx context.Context) error { return d.Store().Reopen(ctx) },
 		watched: map[wire.Code]func() error{
-			wire.CodeAuthorityExpired: d.parts.authority.Usable,
+			wire.CodeAuthorityExpired:      d.parts.authority.Usable,
+			provisioner.AlarmPolicyRefused: d.parts.policy.Refused,
 		},
 		setRoom: func(bytes int64) { d.Store().SetRoom(bytes) },
 		nudged:  make(chan struct{}, 1),

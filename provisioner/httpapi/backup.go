@@ -66,13 +66,23 @@ func (u *unhurried) Write(p []byte) (int, error) {
 // Close it. That it is whole is for the caller to see. Errors are those of
 // [Client.Do].
 func (c *Client) Backup(ctx context.Context) (body io.ReadCloser, messages int, err error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://provisioner/v1/backup", nil)
+	resp, err := c.stream(ctx, http.MethodPost, "/v1/backup")
 	if err != nil {
 		return nil, 0, err
 	}
+	messages, _ = strconv.Atoi(resp.Header.Get(headerMessages)) // 0 shows no end
+	return resp.Body, messages, nil
+}
+
+// stream asks for an answer that is read as it comes.
+func (c *Client) stream(ctx context.Context, method, path string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://provisioner"+path, nil)
+	if err != nil {
+		return nil, err
+	}
 	resp, err := c.http.Do(r)
 	if err != nil {
-		return nil, 0, c.explain(err)
+		return nil, c.explain(err)
 	}
 	if resp.StatusCode >= http.StatusBadRequest {
 		defer func() { _ = resp.Body.Close() }() // only read
@@ -80,8 +90,7 @@ func (c *Client) Backup(ctx context.Context) (body io.ReadCloser, messages int, 
 		if err := json.NewDecoder(resp.Body).Decode(p); err != nil || p.Title == "" {
 			p.Title = "provisioner answered " + resp.Status
 		}
-		return nil, 0, p
+		return nil, p
 	}
-	messages, _ = strconv.Atoi(resp.Header.Get(headerMessages)) // 0 shows no end
-	return resp.Body, messages, nil
+	return resp, nil
 }

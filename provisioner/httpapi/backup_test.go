@@ -27,7 +27,7 @@ func TestABackupIsCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := serveBackups(t, func(_ context.Context, by string) (uint64, func(io.Writer) error, error) {
+			client := serve(t, httpapi.Config{Backup: func(_ context.Context, by string) (uint64, func(io.Writer) error, error) {
 				if by == "" {
 					t.Error("asked by nobody")
 				}
@@ -37,7 +37,7 @@ func TestABackupIsCutOff(t *testing.T) {
 					}
 					return tt.write
 				}, tt.begin
-			})
+			}})
 			body, messages, err := client.Backup(t.Context())
 			if tt.begin != nil {
 				if err == nil || !strings.Contains(err.Error(), tt.says) {
@@ -63,12 +63,14 @@ func TestABackupIsCutOff(t *testing.T) {
 	}
 }
 
-// serveBackups serves these backups until the test ends.
-func serveBackups(t *testing.T, backup func(context.Context, string) (uint64, func(io.Writer) error, error)) *httpapi.Client {
+// serve serves what cfg has until the test ends, on a socket and a provisioner of
+// its own.
+func serve(t *testing.T, cfg httpapi.Config) *httpapi.Client {
 	t.Helper()
 	f := testbed.New(t, testbed.Options{})
 	socket := filepath.Join(t.TempDir(), "control")
-	s, err := httpapi.New(httpapi.Config{Socket: socket, Provisioner: f.Daemon().Operator(), Backup: backup})
+	cfg.Socket, cfg.Provisioner = socket, f.Daemon().Operator()
+	s, err := httpapi.New(cfg)
 	if err == nil {
 		err = s.Open()
 	}

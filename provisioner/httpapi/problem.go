@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/policies"
 	"muster/provisioner"
 )
 
@@ -38,6 +39,8 @@ func problemOf(err error) *Problem {
 		return &Problem{Title: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
 		return &Problem{Title: err.Error(), Status: http.StatusConflict}
+	case isAny(err, policies.ErrInvalid):
+		return &Problem{Title: err.Error(), Status: http.StatusUnprocessableEntity}
 	case isAny(err, provisioner.ErrTokenID, jwt.ErrKey):
 		return badRequest(err)
 	case isAny(err, provisioner.ErrStoreFull):

@@ -26,6 +26,11 @@ type Config struct {
 	// messages it will have. write then writes it, once. Nil: there are none.
 	Backup func(ctx context.Context, by string) (messages uint64, write func(io.Writer) error, err error)
 
+	// Inputs writes what decisions saw in the last age, a [policies.Recording] in
+	// JSON a line and a blank line after each batch; started gets the number of
+	// batches before that. Nil: none are kept.
+	Inputs func(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error
+
 	// Log is optional; discards by default.
 	Log *slog.Logger
 }
@@ -44,6 +49,8 @@ func New(cfg Config) (*Server, error) {
 	s.nodeRoutes()
 	s.installationRoutes()
 	s.backupRoute()
+	s.inputsRoute()
+	s.policyRoutes()
 	return s, nil
 }
 

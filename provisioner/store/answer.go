@@ -92,7 +92,7 @@ func answers(ctx context.Context, js jetstream.JetStream) error {
 // asked for, or as any of them has.
 func (s *Store) atLeast(ctx context.Context) (int, error) {
 	replicas := s.replicas
-	for _, c := range streams(replicas, 0) {
+	for _, c := range streams(replicas, 0, 0) {
 		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, c.Name) })
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue

@@ -79,7 +79,7 @@ func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) 
 		return nil, fmt.Errorf("restore: %w", err)
 	}
 	// The stream that says so comes first, so that no other is there without it.
-	all := streams(cfg.Replicas, cfg.Capacity)
+	all := streams(cfg.Replicas, cfg.Capacity, cfg.InputBytes)
 	slices.SortStableFunc(all, func(a, b jetstream.StreamConfig) int {
 		return boolToInt(b.Name == streamEntries) - boolToInt(a.Name == streamEntries)
 	})
@@ -112,7 +112,7 @@ func boolToInt(b bool) int {
 func (i *Import) clear(ctx context.Context) error {
 	var found []string
 	messages := uint64(0)
-	for _, c := range streams(i.cfg.Replicas, i.cfg.Capacity) {
+	for _, c := range streams(i.cfg.Replicas, i.cfg.Capacity, i.cfg.InputBytes) {
 		stream, err := i.js.Stream(ctx, c.Name)
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			continue

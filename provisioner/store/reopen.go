@@ -23,7 +23,7 @@ func (s *Store) Reopen(ctx context.Context) error {
 	case r != s.restored && r != (restore{}):
 		return fmt.Errorf("store: %w", ErrRestored)
 	}
-	all := streams(s.replicas, s.capacity)
+	all := streams(s.replicas, s.capacity, s.inputBytes)
 	for _, c := range all {
 		if _, err := s.js.Stream(ctx, c.Name); err != nil && !reports(c.Name) {
 			return fmt.Errorf("store: stream %s: %w", c.Name, err)
@@ -49,4 +49,6 @@ func (s *Store) Reopen(ctx context.Context) error {
 }
 
 // reports tells the streams of reports from those of records.
-func reports(name string) bool { return name == streamEvents || name == streamAttempts }
+func reports(name string) bool {
+	return name == streamEvents || name == streamAttempts || name == streamInputs
+}

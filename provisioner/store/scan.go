@@ -29,6 +29,12 @@ func (s *Store) scan(ctx context.Context, stream, filter string, which jetstream
 	if err != nil {
 		return fail(err)
 	}
+	return s.each(ctx, stream, consumer, each)
+}
+
+// each calls each for every message that the consumer has ahead of it; see scan.
+func (s *Store) each(ctx context.Context, stream string, consumer jetstream.Consumer, each func(message) error) error {
+	fail := func(err error) error { return fmt.Errorf("scan of %s: %w", stream, err) }
 	// Of an empty set nothing would ever be delivered.
 	if consumer.CachedInfo().NumPending == 0 {
 		return nil

@@ -20,6 +20,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -45,6 +46,7 @@ const (
 	streamEntries  = "MUSTER_ENTRIES"
 	streamEvents   = "MUSTER_EVENTS"
 	streamAttempts = "MUSTER_ATTEMPTS"
+	streamInputs   = "MUSTER_INPUTS"
 
 	subjectNode         = "muster.node."
 	subjectClaims       = "muster.claims."
@@ -54,6 +56,7 @@ const (
 	subjectToken        = "muster.entry.token."
 	subjectEvent        = "muster.event."
 	subjectAttempt      = "muster.attempt."
+	subjectInputs       = "muster.inputs"
 )
 
 // History is how many revisions of a record are kept: what `history` shows of
@@ -107,6 +110,11 @@ type Config struct {
 	// of it is the most that reports may take. Optional; zero is no bound.
 	Capacity int64
 
+	// InputBytes bounds what decisions saw, compressed; the oldest go first. It is
+	// also bounded by an eighth of Capacity. Optional; zero is
+	// [DefaultInputBytes].
+	InputBytes int64
+
 	// InHand counts the requests that are being worked on, each of which will
 	// probably write a record: so many that come at about the same time are
 	// written together. Optional; without it they gather behind a busy disk only.
@@ -135,6 +143,7 @@ type Store struct {
 	restored     restore // what filled it, if anything did
 	replicas     int
 	capacity     int64
+	inputBytes   int64
 	timeout      time.Duration
 	log          *slog.Logger
 	gather       *gatherer // nil where every write goes alone
@@ -185,12 +194,12 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			return nil, fmt.Errorf("store: %w", err)
 		}
 	}
-	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, timeout: cfg.Timeout, log: cfg.Log}
+	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, inputBytes: cfg.InputBytes, timeout: cfg.Timeout, log: cfg.Log}
 	s.room.Store(math.MaxInt64)
 	if s.replicas, err = s.atLeast(ctx); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	for _, c := range streams(s.replicas, cfg.Capacity) {
+	for _, c := range streams(s.replicas, cfg.Capacity, cfg.InputBytes) {
 		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return js.CreateOrUpdateStream(ctx, c) })
 		if err != nil {
 			return nil, fmt.Errorf("store: stream %s: %w", c.Name, err)
@@ -247,7 +256,7 @@ func (cfg Config) jetStream() (jetstream.JetStream, error) {
 
 // streams are the configurations of all streams. None has a maximum age: a
 // clock that jumps must not delete anything.
-func streams(replicas int, capacity int64) []jetstream.StreamConfig {
+func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig {
 	// With one replica a direct read is answered by the only copy. With more it
 	// may come from one that lags, so those reads go to the leader.
 	direct := replicas == 1
@@ -262,8 +271,9 @@ func streams(replicas int, capacity int64) []jetstream.StreamConfig {
 	// and that is a subject of this account: another's record, or JetStream's
 	// API. So reports are not acknowledged; nobody waits for it.
 	eventBytes, attemptBytes := int64(maxEventBytes), int64(maxAttemptBytes)
+	inputBytes = cmp.Or(inputBytes, DefaultInputBytes)
 	if capacity > 0 {
-		eventBytes, attemptBytes = min(eventBytes, capacity/4), min(attemptBytes, capacity/16)
+		eventBytes, attemptBytes, inputBytes = min(eventBytes, capacity/4), min(attemptBytes, capacity/16), min(inputBytes, capacity/8)
 	}
 	return []jetstream.StreamConfig{
 		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true,
@@ -279,6 +289,8 @@ func streams(replicas int, capacity int64) []jetstream.StreamConfig {
 			Description: "CloudEvents of provisioners and nodes"},
 		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "attempts that failed authentication"},
+		{Name: streamInputs, Subjects: []string{subjectInputs}, MaxBytes: inputBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+			Description: "what decisions saw, in batches"},
 	}
 }
 

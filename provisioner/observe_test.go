@@ -1,0 +1,104 @@
+package provisioner_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/policies"
+	"muster/provisioner"
+)
+
+// TestDecisionsAreObserved: whatever the policy decides is recorded with all that
+// it saw, also where the node is refused, and nothing that never came to the policy.
+func TestDecisionsAreObserved(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: `package muster.enroll
+
+default allow := false
+
+allow if input.identity == "in.example.net"
+
+deny contains "not you" if input.identity == "denied.example.net"
+
+defer if input.identity == "later.example.net"
+
+approval if input.identity == "waits.example.net"
+
+allow if {
+	input.identity == "broken.example.net"
+	to_number("x") == 1
+}
+
+configuration := {"a": "b"}
+`})
+	f.Enroll(f.Node("in.example.net"))
+	want := map[string]policies.Verdict{"in.example.net": policies.VerdictAllow}
+	for name, expect := range map[string]struct {
+		code    wire.Code
+		verdict policies.Verdict
+	}{
+		"denied.example.net": {wire.CodeDenied, policies.VerdictDeny}, "later.example.net": {wire.CodeDeferred, policies.VerdictDefer},
+		"waits.example.net":  {wire.CodeApprovalPending, policies.VerdictApproval},
+		"broken.example.net": {wire.CodePolicyFailed, policies.VerdictFailed},
+	} {
+		want[name] = expect.verdict
+		if code := f.Refused(f.Node(name)); code != expect.code {
+			t.Errorf("%s: %s, want %s", name, code, expect.code)
+		}
+	}
+	got := map[string]policies.Verdict{}
+	f.Eventually("all decisions are recorded", func() bool {
+		var b bytes.Buffer
+		if err := f.Daemon().Inputs(f.Context(), time.Hour, func(uint64) {}, &b); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(b.String()) {
+			var r policies.Recording
+			if line != "\n" && json.Unmarshal([]byte(line), &r) == nil && r.Input.CSR.Key.Hash != "" {
+				got[r.Input.Identity] = r.Verdict
+			}
+		}
+		return len(got) >= len(want)
+	})
+	for name, verdict := range want {
+		if got[name] != verdict {
+			t.Errorf("%s: recorded %q, want %q", name, got[name], verdict)
+		}
+	}
+}
+
+// TestReloadRefuses: a policy that fails its tests is not taken at an operator's
+// word either, which raises the alarm and tells everybody why; mended, it is.
+func TestReloadRefuses(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	p := f.Daemon().Operator()
+	before := p.Policy().Digest
+	f.Write("policy/more_test.rego", "package muster.enroll_test\n\ntest_wrong if 1 == 2\n")
+	if in, err := p.ReloadPolicy(f.Context(), provisioner.Cause{By: "kim", Why: "try"}); !errors.Is(err, policies.ErrInvalid) || in != nil {
+		t.Fatalf("ReloadPolicy = %+v, %v, want %v", in, err, policies.ErrInvalid)
+	}
+	f.WaitAlarm(provisioner.AlarmPolicyRefused)
+	if in := p.Policy(); in.Digest != before || !strings.Contains(in.Refused, "test_wrong") {
+		t.Errorf("in use: %+v, want %s still", in, before)
+	}
+	f.Write("policy/more_test.rego", "package muster.enroll_test\n\ntest_right if true\n")
+	if in, err := p.ReloadPolicy(f.Context(), provisioner.Cause{By: "kim"}); err != nil || in.Refused != "" || in.Before != before {
+		t.Errorf("mended: %+v, %v", in, err)
+	}
+	f.WaitNoAlarm(provisioner.AlarmPolicyRefused)
+	for _, want := range []provisioner.EventType{provisioner.EventPolicyRefused, provisioner.EventPolicyReloaded} {
+		if !slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool {
+			return e.Type == want && e.By == "kim" && (e.Type == provisioner.EventPolicyRefused) == strings.Contains(e.Cause, "test_wrong")
+		}) {
+			t.Errorf("no event %s with who and why: %+v", want, f.Events())
+		}
+	}
+}

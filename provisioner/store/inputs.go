@@ -1,0 +1,202 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/klauspost/compress/zstd"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/policies"
+)
+
+// DefaultInputBytes bounds what decisions saw, compressed. With 2 KB of facts,
+// of which machines have much in common, a decision takes some 100 to 300 bytes
+// in a batch: a million decisions or more.
+const DefaultInputBytes = 256 << 20
+
+// Bounds of a [Recorder]; chosen.
+const (
+	// maxWaiting and maxWaitingBytes bound what waits to be written: a second at
+	// the highest rate, and what 500 of the largest facts take.
+	maxWaiting      = 8192
+	maxWaitingBytes = 16 << 20
+
+	// batchBytes is when a batch is written, uncompressed, and batchWait how long
+	// its first decision waits for others. Larger batches compress hardly better,
+	// and compressed they are far below a broker's limit of 1 MiB a message.
+	batchBytes = 256 << 10
+	batchWait  = time.Second
+
+	inputOverhead = 1 << 10 // of an input beside its facts and extensions
+)
+
+// A Recorder writes what decisions saw into the store, in compressed batches. It
+// holds nobody up: what it cannot keep up with is dropped, and counted. Make one
+// with [NewRecorder].
+type Recorder struct {
+	log     *slog.Logger
+	waiting chan decided
+	bytes   atomic.Int64 // of what waits
+	packed  *zstd.Encoder
+
+	recorded, dropped atomic.Uint64
+}
+
+// decided is one decision on its way into the store.
+type decided struct {
+	in    *policies.Input
+	d     *policies.Decision
+	err   error
+	asked string
+	size  int64
+}
+
+// NewRecorder returns a Recorder. Nothing is written until Run. log is optional.
+func NewRecorder(log *slog.Logger) (*Recorder, error) {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	// One goroutine: it runs beside enrollment.
+	packed, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	if err != nil {
+		return nil, fmt.Errorf("recorder: %w", err)
+	}
+	return &Recorder{log: log, waiting: make(chan decided, maxWaiting), packed: packed}, nil
+}
+
+// Observe takes a decision; it is what [provisioner.Config].Observe wants. It
+// never blocks and does not look at what it takes, so a request pays for a place
+// in a queue and no more (below 0.1 µs, BenchmarkObserve). Safe for concurrent use.
+func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, asked string) {
+	size := int64(len(in.Facts) + len(in.Token.Extensions) + len(in.Evidence) + inputOverhead)
+	if r.bytes.Add(size) > maxWaitingBytes {
+		r.bytes.Add(-size)
+		r.dropped.Add(1)
+		return
+	}
+	select {
+	case r.waiting <- decided{in, d, err, asked, size}:
+	default:
+		r.bytes.Add(-size)
+		r.dropped.Add(1)
+	}
+}
+
+// Counts returns how many decisions were handed to the broker, and how many were
+// dropped, since there were too many at once or the store could take none.
+func (r *Recorder) Counts() (recorded, dropped uint64) { return r.recorded.Load(), r.dropped.Load() }
+
+// Run writes into the store that open returns until ctx is done, then what still
+// waits, and returns nil. It owns every goroutine of the recorder. A process that
+// is killed loses what waits: a second's decisions, which are a report and not the
+// truth.
+func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
+	var warned uint64
+	for done := false; !done; {
+		batch, n, stopped := r.gather(ctx)
+		done = stopped
+		if n > 0 {
+			if err := r.write(open(), batch); err != nil {
+				r.dropped.Add(n)
+				r.log.DebugContext(ctx, "decisions not recorded", "left_out", n, "err", err)
+			} else {
+				r.recorded.Add(n)
+			}
+		}
+		if dropped := r.dropped.Load(); dropped >= 2*warned+1 { // the first, and each time it doubles
+			warned = dropped
+			r.log.WarnContext(ctx, "decisions are not recorded: there are too many at once, or the store takes none", "left_out", dropped)
+		}
+	}
+	return nil
+}
+
+// gather waits for a batch, and reports whether there will be no other.
+func (r *Recorder) gather(ctx context.Context) (batch []byte, n uint64, stopped bool) {
+	var b bytes.Buffer
+	encode := json.NewEncoder(&b)
+	encode.SetEscapeHTML(false)
+	add := func(d decided) {
+		r.bytes.Add(-d.size)
+		if err := encode.Encode(policies.NewRecording(d.in, d.d, d.err, d.asked)); err != nil {
+			r.dropped.Add(1) // a time beyond the year 9999, say
+			return
+		}
+		n++
+	}
+	var late <-chan time.Time // nil while the batch is empty
+	for b.Len() < batchBytes {
+		select {
+		case d := <-r.waiting:
+			if add(d); late == nil {
+				late = time.After(batchWait)
+			}
+			continue
+		default:
+		}
+		select {
+		case d := <-r.waiting:
+			if add(d); late == nil {
+				late = time.After(batchWait)
+			}
+		case <-late:
+			return b.Bytes(), n, false
+		case <-ctx.Done():
+			return b.Bytes(), n, len(r.waiting) == 0
+		}
+	}
+	return b.Bytes(), n, false
+}
+
+// write hands one batch to the broker, which does not acknowledge it: nobody
+// waits for that.
+func (r *Recorder) write(s *Store, batch []byte) error {
+	switch {
+	case s == nil:
+		return errors.New("the store is not open")
+	case !s.nc.IsConnected():
+		return errors.New("the broker is away") // what waits in the connection is for events
+	case s.room.Load() <= 0:
+		return errors.New("the rest of the disk is for revocations")
+	}
+	return s.nc.Publish(subjectInputs, r.packed.EncodeAll(batch, nil))
+}
+
+// Inputs writes what decisions saw in the last age, a [policies.Recording] in
+// JSON a line and a blank line after each batch, the oldest first. started gets
+// the number of batches before anything is written. The age is by the broker's
+// clock and to the second.
+func (s *Store) Inputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
+	since := time.Now().Add(-age - batchWait).UTC()
+	consumer, err := s.ordered(ctx, streamInputs, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{subjectInputs}, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since,
+	})
+	if err != nil {
+		return fmt.Errorf("inputs: %w", err)
+	}
+	pending := consumer.CachedInfo().NumPending
+	if started(pending); pending == 0 {
+		return nil
+	}
+	packed, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(8*batchBytes))
+	if err != nil {
+		return fmt.Errorf("inputs: %w", err)
+	}
+	defer packed.Close()
+	var batch []byte
+	return s.each(ctx, streamInputs, consumer, func(m message) error {
+		if batch, err = packed.DecodeAll(m.data, batch[:0]); err != nil {
+			return fmt.Errorf("inputs: sequence %d: %w", m.sequence, err)
+		}
+		_, err := w.Write(append(batch, '\n'))
+		return err
+	})
+}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/policies"
+)
+
+// policyEvalVerb is "muster policy eval".
+type policyEvalVerb struct {
+	operator
+	policy, input, node, since string
+	values                     bool
+}
+
+const policyEvalHelp = `Asks a policy about one machine, and says what it decides, why, and which rules
+fired; of the others, which line did not hold. The machine is described by a file
+(--input, - is standard input), as policies/README.md says: what is left out is as of
+a machine that was never seen. Or it is the newest that the provisioner has recorded
+of a machine (--node).`
+
+func addPolicyEval(parent *kingpin.CmdClause, all verbs) {
+	v := &policyEvalVerb{}
+	c := parent.Command("eval", "Ask a policy about one machine, and see which rules fire.").HelpLong(policyEvalHelp)
+	c.Arg("policy", "Rego file, or directory of them.").Required().StringVar(&v.policy)
+	c.Flag("input", "The machine, JSON.").PlaceHolder("FILE").StringVar(&v.input)
+	c.Flag("node", "Name of a machine that has asked.").StringVar(&v.node)
+	c.Flag("since", "With --node: how far back to look, as 12h or 7d.").Default("7d").StringVar(&v.since)
+	c.Flag("values", "Also show the values of the configuration; what is called like a secret is not shown.").BoolVar(&v.values)
+	v.add(c)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *policyEvalVerb) run(ctx context.Context) error {
+	var mistakes []error
+	if (v.input == "") == (v.node == "") {
+		mistakes = append(mistakes, errors.New("give one of --input and --node"))
+	}
+	if v.node != "" {
+		_, err := wire.ParseIdentity(v.node)
+		mistakes = append(mistakes, err)
+	}
+	age, err := cli.ParseDuration(v.since)
+	if err != nil || age == 0 {
+		mistakes = append(mistakes, fmt.Errorf("--since is %q, want a duration such as 12h or 7d", v.since))
+	}
+	if err := cli.Usage(program+" policy eval", mistakes...); err != nil {
+		return err
+	}
+	engine, err := policies.Load(policies.Config{Paths: []string{v.policy}}) //nolint:contextcheck // it takes none: tests of policies are bounded
+	if err != nil {
+		return err
+	}
+	in, err := v.read(ctx, age)
+	if err != nil {
+		return err
+	}
+	trace := engine.Explain(ctx, in)
+	if err := v.print(v.answer(trace), func() error { return v.write(trace) }); err != nil {
+		return err
+	}
+	return trace.Err
+}
+
+// read returns the input that is asked about.
+func (v *policyEvalVerb) read(ctx context.Context, age time.Duration) (*policies.Input, error) {
+	switch v.input {
+	case "":
+		return v.recorded(ctx, age)
+	case "-":
+		b, err := io.ReadAll(io.LimitReader(os.Stdin, maxInputBytes))
+		if err != nil {
+			return nil, err
+		}
+		return policies.ParseInput(b)
+	}
+	b, err := os.ReadFile(v.input)
+	if err != nil {
+		return nil, err
+	}
+	in, err := policies.ParseInput(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", v.input, err)
+	}
+	return in, nil
+}
+
+// maxInputBytes bounds what is read from standard input: more than a request can
+// have.
+const maxInputBytes = 1 << 20
+
+// recorded returns the newest input of a node that the provisioner has.
+func (v *policyEvalVerb) recorded(ctx context.Context, age time.Duration) (*policies.Input, error) {
+	body, n, err := v.inputs(ctx, age)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = body.Close() }() // read to its end, or of no use
+	bar := cli.NewProgressOf(os.Stderr, "looking", "batches", n)
+	defer bar.Done()
+	var newest *policies.Recording
+	err = eachBatch(body, func(batch []byte) error {
+		bar.Add(1)
+		for line := range strings.Lines(string(batch)) {
+			if !strings.Contains(line, strconv.Quote(v.node)) {
+				continue // quick, and good for nearly all of them
+			}
+			var r policies.Recording
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				return fmt.Errorf("recorded decision: %w", err)
+			}
+			if r.Input != nil && r.Input.Identity == v.node && (newest == nil || !r.Input.Time.Before(newest.Input.Time)) {
+				newest = &r
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case newest == nil:
+		return nil, fmt.Errorf("no decision about %s is recorded since %s", v.node, v.since)
+	case newest.Redacted:
+		v.say("what looked like a secret was not recorded of %s", v.node)
+	}
+	return newest.Input, nil
+}
+
+// evalJSON is what comes of it for programs.
+type evalJSON struct {
+	Verdict       policies.Verdict     `json:"verdict"`
+	Reasons       []string             `json:"reasons"`
+	Policy        string               `json:"policy,omitempty"`
+	TTL           string               `json:"ttl,omitempty"`
+	DNSNames      []string             `json:"dns_names,omitempty"`
+	ServerAuth    bool                 `json:"server_auth,omitempty"`
+	Configuration map[string]string    `json:"configuration,omitempty"`
+	Error         string               `json:"error,omitempty"`
+	Rules         []policies.RuleTrace `json:"rules"`
+}
+
+func (v *policyEvalVerb) answer(t *policies.Trace) *evalJSON {
+	a := &evalJSON{Verdict: t.Verdict, Rules: t.Rules}
+	if t.Err != nil {
+		a.Error = t.Err.Error()
+		return a
+	}
+	d := t.Decision
+	a.Reasons, a.Policy, a.DNSNames, a.ServerAuth = d.Why(), d.Digest, d.Certificate.DNSNames, d.Certificate.ServerAuth
+	if d.Certificate.TTL > 0 {
+		a.TTL = d.Certificate.TTL.String()
+	}
+	if d.Configuration != nil {
+		a.Configuration = make(map[string]string)
+	}
+	for key, value := range d.Configuration {
+		a.Configuration[key] = v.shown(key, value)
+	}
+	return a
+}
+
+// shown is a value of a configuration as far as it may be seen.
+func (v *policyEvalVerb) shown(key, value string) string {
+	if !v.values || policies.IsSecretName(key) {
+		return policies.Redacted
+	}
+	return value
+}
+
+// write tells a person.
+func (v *policyEvalVerb) write(t *policies.Trace) error {
+	a := v.answer(t)
+	var l cli.Labels
+	l.Add("Verdict", string(a.Verdict))
+	if len(a.Reasons) > 0 {
+		l.Add("Reasons", strings.Join(a.Reasons, "\n"))
+	}
+	if a.TTL != "" {
+		l.Add("Certificate TTL", a.TTL)
+	}
+	if len(a.DNSNames) > 0 {
+		l.Add("More DNS Names", strings.Join(a.DNSNames, " "))
+	}
+	if keys := slices.Sorted(maps.Keys(a.Configuration)); len(keys) > 0 && !v.values {
+		l.Add("Configuration", strings.Join(keys, " "))
+	} else if len(keys) > 0 {
+		for i, key := range keys {
+			keys[i] = key + " = " + a.Configuration[key]
+		}
+		l.Add("Configuration", strings.Join(keys, "\n"))
+	}
+	if _, err := l.WriteTo(os.Stdout); err != nil || len(t.Rules) == 0 {
+		return err
+	}
+	var table cli.Table
+	table.Add("RULE", "WHERE", "FIRED", "DID NOT HOLD")
+	for _, r := range t.Rules {
+		fired, failed := "no", ""
+		if r.Fired > 0 {
+			fired = "yes"
+		} else if r.Failed > 0 {
+			failed = fmt.Sprintf("line %d: %s", r.Failed, r.Text)
+		}
+		table.Add(r.Rule, fmt.Sprintf("%s:%d", r.File, r.Line), fired, failed)
+	}
+	if _, err := fmt.Fprintln(os.Stdout); err != nil {
+		return err
+	}
+	_, err := table.WriteTo(os.Stdout)
+	return err
+}

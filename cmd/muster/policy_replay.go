@@ -1,0 +1,217 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+	"golang.org/x/sync/errgroup"
+
+	"muster/internal/cli"
+	"muster/internal/daemon"
+	"muster/policies"
+	"muster/provisioner/httpapi"
+)
+
+// policyReplayVerb is "muster policy replay".
+type policyReplayVerb struct {
+	operator
+	policy, since string
+	values        bool
+}
+
+const policyReplayHelp = `Runs a policy over what the provisioner's decisions saw, and lists the machines
+that would flip: which verdict it was, which it would be, and why. Of machines that
+keep their verdict it says what of their configuration and certificate would differ;
+which keys, where the policy in use is the one that decided.
+
+Nothing is changed. Exits with 0 if no machine flips, and 1 if one does. Inputs are
+recorded without secrets (see inputs in provisioner.yaml): a policy that looks at
+one may decide otherwise here.`
+
+func addPolicyReplay(parent *kingpin.CmdClause, all verbs) {
+	v := &policyReplayVerb{}
+	c := parent.Command("replay", "Run a policy over past decisions, and say what would differ.").HelpLong(policyReplayHelp)
+	c.Arg("policy", "Rego file, or directory of them, to try.").Required().StringVar(&v.policy)
+	c.Flag("since", "How far back, as 12h or 7d.").Default("24h").StringVar(&v.since)
+	c.Flag("values", "Also show the values of configurations; what is called like a secret is not shown.").BoolVar(&v.values)
+	v.add(c)
+	all[c.FullCommand()] = v.run
+}
+
+// errFlips is how the exit status says that machines flip.
+var errFlips = errors.New("the policy decides otherwise")
+
+func (v *policyReplayVerb) run(ctx context.Context) error {
+	age, err := cli.ParseDuration(v.since)
+	if err == nil && age <= 0 {
+		err = errors.New("is 0, want more")
+	}
+	if err != nil {
+		return cli.Usage(program+" policy replay", fmt.Errorf("--since: %w", err))
+	}
+	next, err := policies.Load(policies.Config{Paths: []string{v.policy}}) //nolint:contextcheck // it takes none: tests of policies are bounded
+	if err != nil {
+		return err
+	}
+	live, err := v.live() //nolint:contextcheck // as above
+	if err != nil {
+		v.say("the keys of configurations cannot be compared: %v", err)
+	}
+	replay := policies.NewReplay(next, live)
+	start := time.Now()
+	if err := v.replay(ctx, replay, age); err != nil {
+		return err
+	}
+	elapsed := time.Since(start)
+	report := replay.Report(v.values)
+	answer := struct {
+		*policies.ReplayReport
+		Elapsed float64 `json:"seconds"`
+		Rate    float64 `json:"decisions_per_second"`
+	}{report, elapsed.Seconds(), float64(report.Decisions) / elapsed.Seconds()}
+	if err := v.print(answer, func() error { return writeReplay(report, answer.Rate) }); err != nil {
+		return err
+	}
+	if report.Flipped > 0 {
+		return fmt.Errorf("%w about %d of %d machines", errFlips, report.Flipped, report.Nodes)
+	}
+	return nil
+}
+
+// live returns the policy that the provisioner's configuration names.
+func (o *operator) live() (*policies.Engine, error) {
+	path, err := daemon.PolicyOf(o.config)
+	if err != nil {
+		return nil, err
+	}
+	return policies.Load(policies.Config{Paths: []string{path}})
+}
+
+// inputs asks the provisioner for what its decisions saw.
+func (o *operator) inputs(ctx context.Context, age time.Duration) (io.ReadCloser, int, error) {
+	socket, err := daemon.SocketOf(o.config)
+	if err != nil {
+		return nil, 0, err
+	}
+	return httpapi.NewClient(socket).Inputs(ctx, age)
+}
+
+// replay reads batches and has all cores replay them.
+func (v *policyReplayVerb) replay(ctx context.Context, replay *policies.Replay, age time.Duration) error {
+	body, n, err := v.inputs(ctx, age)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }() // read to its end, or of no use
+	bar := cli.NewProgressOf(os.Stderr, "replaying", "batches", n)
+	defer bar.Done()
+	g, ctx := errgroup.WithContext(ctx)
+	batches := make(chan []byte, runtime.GOMAXPROCS(0))
+	g.Go(func() error {
+		defer close(batches)
+		return eachBatch(body, func(batch []byte) error {
+			select {
+			case batches <- batch:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	})
+	for range runtime.GOMAXPROCS(0) {
+		g.Go(func() error {
+			for batch := range batches {
+				if _, err := replay.Lines(ctx, batch); err != nil {
+					return err
+				}
+				bar.Add(1)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// eachBatch calls each for every batch of lines: a blank line ends one. What it
+// gets is the callee's.
+func eachBatch(r io.Reader, each func([]byte) error) error {
+	lines, batch := bufio.NewReaderSize(r, 256<<10), bytes.Buffer{}
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("recorded decisions: %w; the provisioner's log says why", err)
+		}
+		batch.Write(line)
+		if len(line) == 1 || err != nil {
+			if err := each(bytes.Clone(batch.Bytes())); err != nil {
+				return err
+			}
+			batch.Reset()
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}
+
+// writeReplay tells a person what a policy would do.
+func writeReplay(r *policies.ReplayReport, rate float64) error {
+	var t cli.Table
+	if r.Flipped > 0 {
+		t.Add("NODE", "WAS", "WOULD BE", "DECISIONS", "WHY")
+	}
+	for _, n := range r.Differences {
+		if n.Flips {
+			t.Add(n.Node, string(n.From), string(n.To), fmt.Sprint(n.Times), strings.Join(n.Reasons, "; "))
+		}
+	}
+	if r.Changed > 0 {
+		t.Add("NODE", "WOULD DIFFER IN")
+	}
+	for _, n := range r.Differences {
+		if !n.Flips {
+			t.Add(n.Node, differenceText(n))
+		}
+	}
+	if _, err := t.WriteTo(os.Stdout); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(os.Stdout, "%d decisions about %d machines replayed, %.0f a second: %d machines flip, %d would get something else\n",
+		r.Decisions, r.Nodes, rate, r.Flipped, r.Changed)
+	if r.Redacted > 0 && err == nil {
+		_, err = fmt.Fprintf(os.Stdout, "%d inputs had secrets that were not recorded: a policy that looks at those may decide otherwise\n", r.Redacted)
+	}
+	return err
+}
+
+// differenceText says on one line what a machine would get otherwise.
+func differenceText(n *policies.NodeReplay) string {
+	var parts []string
+	for _, k := range n.Keys {
+		sign := map[string]string{"added": "+", "removed": "-", "changed": "~"}[k.What]
+		switch {
+		case k.Was == "" && k.Is == "":
+			parts = append(parts, sign+k.Key)
+		case k.What == "changed":
+			parts = append(parts, fmt.Sprintf("%s%s %q, was %q", sign, k.Key, k.Is, k.Was))
+		default:
+			parts = append(parts, fmt.Sprintf("%s%s %q", sign, k.Key, k.Was+k.Is))
+		}
+	}
+	if n.Configuration && len(n.Keys) == 0 {
+		parts = append(parts, "configuration (another policy than the one in use decided, so its keys are not known)")
+	}
+	for _, c := range n.Certificate {
+		parts = append(parts, "certificate "+c)
+	}
+	return strings.Join(parts, ", ")
+}

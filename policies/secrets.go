@@ -16,12 +16,41 @@ const Redacted = "(secret)"
 // and facts of Choria, Puppet and cloud providers call their secrets.
 var secretWords = []string{"passw", "passphrase", "secret", "token", "privatekey", "credential", "apikey", "accesskey", "psk"}
 
-// secretMarks are what a text with a secret has in it, in lower case: a word of
+// secretMarks are what a text with a secret has in it, whatever its case: a word of
 // the above as it may be written, a JWT, a private key in PEM. It is only a quick
 // look: what has none of them is not taken apart.
-var secretMarks = [][]byte{
-	[]byte("passw"), []byte("passphrase"), []byte("secret"), []byte("token"), []byte("private"), []byte("credential"), []byte("api"), []byte("access"),
-	[]byte("psk"), []byte("eyj"), []byte(`\u`), // an escape could spell any of them
+var secretMarks = []string{
+	"passw", "passphrase", "secret", "token", "private", "credential", "api", "access", "psk", "eyj",
+	`\u`, // an escape could spell any of them
+}
+
+// markStarts has a bit for each two bytes, folded by fold, with which a mark
+// begins: a byte of a text then costs a nanosecond, and facts have 20,000.
+var markStarts = func() (starts [1 << 10]uint64) {
+	for _, mark := range secretMarks {
+		at := fold(mark[0], mark[1])
+		starts[at/64] |= 1 << (at % 64)
+	}
+	return starts
+}()
+
+func fold(a, b byte) uint16 { return uint16(a|0x20)<<8 | uint16(b|0x20) }
+
+// marked reports whether a text has one of the marks.
+func marked(b []byte) bool {
+	for i := 1; i < len(b); i++ {
+		at := fold(b[i-1], b[i])
+		if markStarts[at/64]&(1<<(at%64)) == 0 {
+			continue
+		}
+		rest := b[i-1:]
+		for _, mark := range secretMarks {
+			if len(rest) >= len(mark) && strings.EqualFold(string(rest[:len(mark)]), mark) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 var ignoredInNames = strings.NewReplacer("_", "", "-", "", ".", "", " ", "")
@@ -62,8 +91,7 @@ func withoutSecrets(in *Input) (*Input, bool) {
 
 // redactJSON returns a document without its secrets, and whether it had any.
 func redactJSON(b json.RawMessage) (json.RawMessage, bool) {
-	lower := bytes.ToLower(b)
-	if !slices.ContainsFunc(secretMarks, func(mark []byte) bool { return bytes.Contains(lower, mark) }) {
+	if !marked(b) {
 		return b, false
 	}
 	d := json.NewDecoder(bytes.NewReader(b))

@@ -1,9 +1,7 @@
 package store
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -46,6 +44,7 @@ type Recorder struct {
 	waiting chan decided
 	bytes   atomic.Int64 // of what waits
 	packed  *zstd.Encoder
+	batch   []byte // the last one, for its room; only touched by Run
 
 	recorded, dropped atomic.Uint64
 }
@@ -121,19 +120,20 @@ func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
 
 // gather waits for a batch, and reports whether there will be no other.
 func (r *Recorder) gather(ctx context.Context) (batch []byte, n uint64, stopped bool) {
-	var b bytes.Buffer
-	encode := json.NewEncoder(&b)
-	encode.SetEscapeHTML(false)
+	batch = r.batch[:0]
+	defer func() { r.batch = batch }()
 	add := func(d decided) {
 		r.bytes.Add(-d.size)
-		if err := encode.Encode(policies.NewRecording(d.in, d.d, d.err, d.asked)); err != nil {
+		longer, err := policies.NewRecording(d.in, d.d, d.err, d.asked).AppendLine(batch)
+		if err != nil {
 			r.dropped.Add(1) // a time beyond the year 9999, say
 			return
 		}
+		batch = longer
 		n++
 	}
 	var late <-chan time.Time // nil while the batch is empty
-	for b.Len() < batchBytes {
+	for len(batch) < batchBytes {
 		select {
 		case d := <-r.waiting:
 			if add(d); late == nil {
@@ -148,12 +148,12 @@ func (r *Recorder) gather(ctx context.Context) (batch []byte, n uint64, stopped 
 				late = time.After(batchWait)
 			}
 		case <-late:
-			return b.Bytes(), n, false
+			return batch, n, false
 		case <-ctx.Done():
-			return b.Bytes(), n, len(r.waiting) == 0
+			return batch, n, len(r.waiting) == 0
 		}
 	}
-	return b.Bytes(), n, false
+	return batch, n, false
 }
 
 // write hands one batch to the broker, which does not acknowledge it: nobody

@@ -44,6 +44,10 @@ const (
 const (
 	EventPolicyReloaded EventType = "io.muster.policy.reloaded"
 	EventPolicyRefused  EventType = "io.muster.policy.refused"
+
+	// EventShadowDiffers says that the shadow policy would decide otherwise about a
+	// node. Policy decided, Digest is of the shadow, Cause says what it would be.
+	EventShadowDiffers EventType = "io.muster.policy.shadow_differs"
 )
 
 // EventCloned says that two live machines use one key; see [Cloned].

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/policies"
@@ -100,5 +103,42 @@ func TestReloadRefuses(t *testing.T) {
 		}) {
 			t.Errorf("no event %s with who and why: %+v", want, f.Events())
 		}
+	}
+}
+
+// TestShadowPolicyDecidesNothing: what it would do otherwise is an event, and the
+// node gets what the policy in use says.
+func TestShadowPolicyDecidesNothing(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "next.rego")
+	next := `package muster.enroll
+
+default allow := false
+
+allow if input.identity == "same.example.net"
+
+deny contains "too late" if input.identity == "other.example.net"
+`
+	if err := os.WriteFile(path, []byte(next), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := testbed.New(t, testbed.Options{
+		Policy: "package muster.enroll\n\ndefault allow := true\n\nconfiguration := {\"a\": \"b\"}\n",
+		Edit:   func(c *daemon.Config) { c.ShadowPolicy = path },
+	})
+	f.Enroll(f.Node("other.example.net"))
+	f.Enroll(f.Node("same.example.net"))
+	causes := func() map[string]string {
+		said := map[string]string{}
+		for _, e := range f.Events() {
+			if e.Type == provisioner.EventShadowDiffers {
+				said[e.Node] = e.Cause
+			}
+		}
+		return said
+	}
+	f.Eventually("both differences are reported", func() bool { return len(causes()) == 2 })
+	if got := causes(); got["other.example.net"] != "allow would be deny: too late" || got["same.example.net"] != "allow would be allow: another configuration" {
+		t.Errorf("events say %v", got)
 	}
 }

@@ -163,6 +163,11 @@ type Config struct {
 	// Policy is a Rego file or a directory of them, with their tests. Required.
 	Policy string `yaml:"policy"`
 
+	// ShadowPolicy is a Rego file or a directory of them, evaluated beside Policy, on no
+	// request's way: what it would decide otherwise is an event, and nothing else.
+	// Read again when it changes. Optional.
+	ShadowPolicy string `yaml:"shadow_policy"`
+
 	// Inputs is what the policy's decisions saw, kept so that another policy can
 	// be tried on it: `muster policy replay`.
 	Inputs struct {
@@ -400,7 +405,7 @@ func (c *Config) resolve(dir string) {
 	if c.Store.Replicas == 0 && c.Broker.URL != "" {
 		c.Store.Replicas = 3
 	}
-	paths := []*string{&c.DataDir, &c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Keys.PassphraseFile, &c.Policy, &c.AllowList, &c.Configuration.Template,
+	paths := []*string{&c.DataDir, &c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Keys.PassphraseFile, &c.Policy, &c.ShadowPolicy, &c.AllowList, &c.Configuration.Template,
 		&c.Revocations.Journal}
 	for i := range c.Tokens.Signers {
 		paths = append(paths, &c.Tokens.Signers[i].File)

@@ -105,6 +105,7 @@ type Daemon struct {
 	alarms   *provisioner.Alarms
 	keeper   *keeper
 	recorder *store.Recorder // nil if inputs are not recorded
+	shadow   *shadow         // nil if there is no shadow policy
 
 	// shown is the certificate that brokers of others are shown; see show.
 	shown atomic.Pointer[tls.Certificate]
@@ -172,6 +173,9 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		if d.recorder, err = store.NewRecorder(opts.Log); err != nil {
 			return nil, err
 		}
+	}
+	if d.parts.shadow != nil {
+		d.shadow = newShadow(d.parts.shadow, d.report, opts.Log)
 	}
 	d.keeper = d.newKeeper()
 	d.shown.Store(&d.parts.shown)
@@ -268,7 +272,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	}
 	for name, run := range map[string]func(context.Context) error{
 		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "superseded certificates": d.sessions.run,
-		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record,
+		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
 		"connections":        d.authenticate,
 	} {

@@ -5,7 +5,10 @@ import (
 	"io"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"muster/policies"
+	"muster/provisioner"
 	"muster/provisioner/store"
 )
 
@@ -17,10 +20,40 @@ func (c *Config) inputBytes() int64 {
 
 // observer returns who is told of each decision, nil if nobody is.
 func (d *Daemon) observer() func(*policies.Input, *policies.Decision, error, string) {
-	if d.recorder == nil {
+	switch {
+	case d.shadow == nil && d.recorder == nil:
+		return nil
+	case d.shadow == nil:
+		return d.recorder.Observe
+	case d.recorder == nil:
+		return d.shadow.observe
+	}
+	return func(in *policies.Input, decision *policies.Decision, err error, asked string) {
+		d.recorder.Observe(in, decision, err, asked)
+		d.shadow.observe(in, decision, err, asked)
+	}
+}
+
+// runShadow evaluates the shadow policy, if there is one, and watches its files.
+func (d *Daemon) runShadow(ctx context.Context) error {
+	if d.shadow == nil {
+		<-ctx.Done()
 		return nil
 	}
-	return d.recorder.Observe
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return d.parts.shadow.Run(ctx) })
+	g.Go(func() error { return d.shadow.run(ctx) })
+	return g.Wait()
+}
+
+// report is where events of our own go.
+func (d *Daemon) report(e provisioner.Event) {
+	if s := d.Store(); s != nil {
+		s.Emit(e)
+	}
+	if d.opts.Emit != nil {
+		d.opts.Emit(e)
+	}
 }
 
 // record writes what decisions saw until ctx is done, and then what is left.

@@ -33,6 +33,7 @@ type parts struct {
 	shown        tls.Certificate // the broker's first, or ours
 	brokerKeys   broker.Keys     // empty unless the brokers are others'
 	policy       *policies.Engine
+	shadow       *policies.Engine // nil if there is none
 	allow        *allowList
 	reserved     *reserved
 	configurator provisioner.Configurator // nil if only the policy configures
@@ -90,6 +91,10 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	if cfg.Policy != "" {
 		p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Now: opts.Now})
 		add("policy", err)
+	}
+	if cfg.ShadowPolicy != "" {
+		p.shadow, err = policies.Load(policies.Config{Paths: []string{cfg.ShadowPolicy}, Log: opts.Log, Now: opts.Now})
+		add("shadow_policy", err)
 	}
 	p.allow, err = loadAllowList(cfg.AllowList, opts)
 	add("allow_list", err)

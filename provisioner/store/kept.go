@@ -24,7 +24,7 @@ func CheckKept(stream string, sequence uint64, subject string, data []byte) erro
 	var err error
 	switch stream {
 	case streamNodes:
-		_, err = decodeRecord(message{subject, data, sequence})
+		_, err = decodeRecord(message{subject: subject, data: data, sequence: sequence})
 	case streamClaims:
 		if err = startsWith(subject, subjectClaims); err == nil {
 			_, err = decodeClaims(data)

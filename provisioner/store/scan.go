@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -17,6 +18,7 @@ type message struct {
 	subject  string
 	data     []byte
 	sequence uint64
+	at       time.Time // by the broker's clock
 }
 
 // scan calls each for every message of the stream that the filter covers, in the
@@ -24,8 +26,13 @@ type message struct {
 // stops at the first error of each. Messages that are written meanwhile may or
 // may not be among them.
 func (s *Store) scan(ctx context.Context, stream, filter string, which jetstream.DeliverPolicy, each func(message) error) error {
+	return s.scanWith(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: which}, each)
+}
+
+// scanWith is scan for what a consumer of that configuration gets.
+func (s *Store) scanWith(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
 	fail := func(err error) error { return fmt.Errorf("scan of %s: %w", stream, err) }
-	consumer, err := s.ordered(ctx, stream, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: which})
+	consumer, err := s.ordered(ctx, stream, cfg)
 	if err != nil {
 		return fail(err)
 	}
@@ -53,7 +60,7 @@ func (s *Store) each(ctx context.Context, stream string, consumer jetstream.Cons
 		if err != nil {
 			return fail(err)
 		}
-		if err := each(message{m.Subject(), m.Data(), meta.Sequence.Stream}); err != nil {
+		if err := each(message{m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp}); err != nil {
 			return err
 		}
 		if meta.NumPending == 0 {

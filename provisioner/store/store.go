@@ -139,6 +139,7 @@ type Store struct {
 	entries      jetstream.Stream
 	claims       jetstream.Stream
 	revocations  jetstream.Stream
+	reports      map[string]jetstream.Stream // events and attempts, by the stream's name; read-only
 	installation Installation
 	restored     restore // what filled it, if anything did
 	replicas     int
@@ -194,7 +195,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			return nil, fmt.Errorf("store: %w", err)
 		}
 	}
-	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, inputBytes: cfg.InputBytes, timeout: cfg.Timeout, log: cfg.Log}
+	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, inputBytes: cfg.InputBytes, timeout: cfg.Timeout, log: cfg.Log,
+		reports: make(map[string]jetstream.Stream)}
 	s.room.Store(math.MaxInt64)
 	if s.replicas, err = s.atLeast(ctx); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
@@ -213,6 +215,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			s.entries = stream
 		case streamRevocations:
 			s.revocations = stream
+		case streamEvents, streamAttempts:
+			s.reports[c.Name] = stream
 		}
 	}
 	// Replicas gather in the log of their cluster, which is synced once for many.

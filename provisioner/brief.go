@@ -1,0 +1,78 @@
+package provisioner
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// A Brief is what a list of nodes says of a record.
+type Brief struct {
+	Identity wire.Identity
+	State    State
+	Site     jwt.Site
+	Token    jwt.TokenID // with which it last enrolled; empty if none is known
+	Policy   string      // digest of the policy that decided last
+	Reason   Reason      // on what ground it was last let in
+	Agent    string
+	Cloned   bool // two live machines speak for it
+	Offered  bool // the newest certificate is not confirmed yet
+
+	// Serial and Expires are of the certificate in use: the one that the node has
+	// confirmed, else the one that it was offered. Empty and zero if there is none.
+	Serial  string
+	Expires time.Time
+
+	FirstEnrolled time.Time
+	Updated       time.Time // when the record was written
+}
+
+// brief is the part of a record's JSON form that a Brief is made of.
+type brief struct {
+	Schema   int           `json:"schema"`
+	Identity wire.Identity `json:"identity"`
+	State    State         `json:"state"`
+	Current  *briefIssued  `json:"current"`
+	Next     *briefIssued  `json:"next"`
+	Cloned   *struct{}     `json:"cloned"`
+	Token    jwt.TokenID   `json:"tid"`
+	Site     jwt.Site      `json:"site"`
+	Agent    string        `json:"agent"`
+	Decision struct {
+		Reason Reason `json:"reason"`
+		Policy string `json:"policy"`
+	} `json:"decision"`
+	FirstEnrolledAt time.Time `json:"first_enrolled_at"`
+	UpdatedAt       time.Time `json:"updated_at"`
+}
+
+type briefIssued struct {
+	Serial   string    `json:"serial"`
+	NotAfter time.Time `json:"not_after"`
+}
+
+// DecodeBrief returns what the JSON form of a record says in short. It decodes
+// nothing else, since whoever follows all records does it for each of them. The
+// error wraps [ErrRecord].
+func DecodeBrief(record []byte) (Brief, error) {
+	var r brief
+	if err := json.Unmarshal(record, &r); err != nil {
+		return Brief{}, fmt.Errorf("%w: %w", ErrRecord, err)
+	}
+	if r.Schema != RecordSchema || moves[r.State] == nil || r.State == StateNone {
+		return Brief{}, fmt.Errorf("%w: of %q: schema %d in state %q, want schema %d", ErrRecord, r.Identity, r.Schema, r.State, RecordSchema)
+	}
+	b := Brief{
+		Identity: r.Identity, State: r.State, Site: r.Site, Token: r.Token, Policy: r.Decision.Policy, Reason: r.Decision.Reason,
+		Agent: r.Agent, Cloned: r.Cloned != nil, Offered: r.Next != nil, FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
+	}
+	for _, i := range []*briefIssued{r.Current, r.Next} {
+		if i != nil && b.Serial == "" {
+			b.Serial, b.Expires = i.Serial, i.NotAfter
+		}
+	}
+	return b, nil
+}

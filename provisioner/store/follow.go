@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// followAgain is how long who follows waits before it asks a store again that
+// did not answer; chosen, a part of the second within which everybody is to see
+// the same.
+const followAgain = 200 * time.Millisecond
+
+// A follower is told once in followBeat that the store is still there, and asks
+// for more once in followAsk. Chosen: what it is cut off from without being told
+// it notices after two beats, which cost nothing beside a look for revocations.
+const (
+	followBeat = time.Second
+	followAsk  = 5 * time.Second
+)
+
+// FollowRecords calls each with the newest record of every identity, in its
+// JSON form, in the order in which they were written, and then with every record
+// that is written from then on, until ctx is done; it then returns nil. It calls
+// current each time that each has had all there is, if not before. each must not
+// keep the bytes. Of several revisions that are written at about the same time,
+// only the newest may come.
+//
+// A store that does not answer is asked again, from where it stopped, so a
+// broker that restarts, or a cluster that elects, is no end of it.
+func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), current func()) error {
+	return s.follow(ctx, streamNodes, subjectNode+"*", current, func(m message) {
+		if id, err := wire.ParseSubjectToken(m.subject[len(subjectNode):]); err == nil {
+			each(id, m.data, provisioner.Revision(m.sequence))
+		} else {
+			s.log.WarnContext(ctx, "record on no identity's subject", "subject", m.subject, "err", err)
+		}
+	})
+}
+
+// FollowSeen calls each with when nodes of the fleet were last heard of over
+// their own connections, and then whenever one is, until ctx is done; it then
+// returns nil. That a node speaks is the broker's word, and so is the time.
+func (s *Store) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time)) error {
+	return s.follow(ctx, streamEvents, wire.AllNodeEvents, func() {}, func(m message) {
+		if id, _, ok := nodeEvent(m.subject); ok {
+			each(id, m.at)
+		}
+	})
+}
+
+// follow calls each for the last message of each subject, and for all that come
+// after.
+func (s *Store) follow(ctx context.Context, stream, filter string, current func(), each func(message)) error {
+	last := uint64(0)
+	for {
+		err := s.followFrom(ctx, stream, filter, &last, current, each)
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.log.WarnContext(ctx, "store is followed again", "stream", stream, "revision", last, "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followAgain):
+		}
+	}
+}
+
+// followFrom does the work of follow until something fails. last is the sequence
+// of the last message that each has had, and is kept up to date.
+//
+// Going on after it loses nothing: messages come in their order, so the last one
+// of each subject has either been had or is still to come.
+func (s *Store) followFrom(ctx context.Context, stream, filter string, last *uint64, current func(), each func(message)) error {
+	// One try: follow has more patience than the library, and less time.
+	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MaxResetAttempts: 1}
+	if *last > 0 {
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, *last+1
+	}
+	bounded, cancel := context.WithTimeout(ctx, s.timeout)
+	consumer, err := s.ordered(bounded, stream, cfg)
+	cancel()
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", stream, err)
+	}
+	// Of what is empty no message comes that would say so.
+	if consumer.CachedInfo().NumPending == 0 {
+		current()
+	}
+	messages, err := consumer.Messages(jetstream.PullExpiry(followAsk), jetstream.PullHeartbeat(followBeat))
+	if err != nil {
+		return fmt.Errorf("follow %s: %w", stream, err)
+	}
+	defer messages.Stop()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("follow %s: %w", stream, err)
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return fmt.Errorf("follow %s: %w", stream, err)
+		}
+		each(message{subject: m.Subject(), data: m.Data(), sequence: meta.Sequence.Stream, at: meta.Timestamp})
+		*last = meta.Sequence.Stream
+		if meta.NumPending == 0 {
+			current()
+		}
+	}
+}

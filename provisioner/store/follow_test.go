@@ -1,0 +1,169 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/store"
+)
+
+// TestFollowRecords follows the records that are there, of each identity the
+// newest, then those that are written; and another who comes later sees the same.
+func TestFollowRecords(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	empty := follow(t, st)
+	empty.wait(t, "an empty store is current at once", func() bool { return empty.currents > 0 })
+	revision, err := st.Put(s.ctx, enrolled(web1), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := st.Put(s.ctx, enrolled(web1), revision)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := follow(t, st)
+	late.wait(t, "what is there comes", func() bool { return late.currents > 0 })
+	late.look(func() {
+		if late.newest[web1] != second || late.calls != 1 {
+			t.Errorf("%d records, the newest of %s at %d, want the one at %d", late.calls, web1, late.newest[web1], second)
+		}
+	})
+	third, err := st.Put(s.ctx, enrolled(web2), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range []*followed{empty, late} {
+		f.wait(t, "what is written comes", func() bool { return f.newest[web1] == second && f.newest[web2] == third })
+	}
+}
+
+// followed is what somebody who follows records has had.
+type followed struct {
+	mu       sync.Mutex
+	newest   map[wire.Identity]provisioner.Revision // guarded by mu
+	calls    int                                    // guarded by mu
+	currents int                                    // guarded by mu
+	changed  chan struct{}
+}
+
+// follow follows the records until the test ends.
+func follow(t *testing.T, st *store.Store) *followed {
+	t.Helper()
+	f := &followed{newest: make(map[wire.Identity]provisioner.Revision), changed: make(chan struct{}, 1)}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	change := func(do func()) {
+		f.look(do)
+		select {
+		case f.changed <- struct{}{}:
+		default:
+		}
+	}
+	go func() {
+		ended <- st.FollowRecords(ctx, func(id wire.Identity, _ []byte, at provisioner.Revision) {
+			change(func() { f.newest[id], f.calls = at, f.calls+1 })
+		}, func() { change(func() { f.currents++ }) })
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("follow: %v", err)
+		}
+	})
+	return f
+}
+
+func (f *followed) look(at func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	at()
+}
+
+func (f *followed) wait(t *testing.T, what string, condition func() bool) {
+	t.Helper()
+	for deadline := time.After(30 * time.Second); ; {
+		ok := false
+		f.look(func() { ok = condition() })
+		if ok {
+			return
+		}
+		select {
+		case <-f.changed:
+		case <-deadline:
+			t.Fatalf("not in time: %s", what)
+		}
+	}
+}
+
+// TestNodeEvents reads the events of one node among others': of one type more
+// than are read, of others few, and what the node says itself.
+func TestNodeEvents(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if events, complete, err := st.NodeEvents(s.ctx, web1); err != nil || !complete || len(events) != 0 {
+		t.Errorf("nothing said: %v, %v, %v", events, complete, err)
+	}
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	const refused = 20 * store.MaxNodeEvents
+	for i := range refused {
+		for _, id := range []wire.Identity{web1, web2} {
+			st.Emit(provisioner.Event{Type: provisioner.EventRefused, Time: at.Add(time.Duration(i) * time.Second), Node: string(id), Code: wire.CodeDenied, Cause: fmt.Sprint(id, i)})
+		}
+	}
+	st.Emit(provisioner.Event{Type: provisioner.EventAttempt, Time: at, Node: string(web1), Code: wire.CodeTokenInvalid})
+	alive := []byte(`{"specversion":"1.0","type":"io.muster.node.revoked","time":"2001-01-01T00:00:00Z","data":{"serial":"5b1f","node":"web2.example.net","by":"me"}}`)
+	for range 3 {
+		if err := s.conn.PublishMsg(&nats.Msg{Subject: wire.EventSubject(web1, "alive"), Data: alive}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := provisioner.Event{Type: provisioner.EventGranted, Time: at.Add(2 * time.Hour), Node: string(web1), By: "me", Why: "disk", Attempt: "g"}
+	if err := st.Report(s.ctx, last); err != nil {
+		t.Fatal(err)
+	}
+	events, complete, err := st.NodeEvents(s.ctx, web1)
+	if err != nil || complete {
+		t.Fatalf("complete %v, %v", complete, err)
+	}
+	count := make(map[provisioner.EventType]int)
+	for i, e := range events {
+		count[e.Type]++
+		if e.Node != string(web1) || i > 0 && e.Time.Before(events[i-1].Time) {
+			t.Errorf("event %d: %+v", i, e)
+		}
+	}
+	want := map[provisioner.EventType]int{
+		provisioner.EventRefused: store.MaxNodeEvents, provisioner.EventAttempt: 1, provisioner.EventGranted: 1, "io.muster.server.alive": 1,
+	}
+	if fmt.Sprint(count) != fmt.Sprint(want) {
+		t.Errorf("events %v, want %v", count, want)
+	}
+	// What the node says of itself is not believed but for its certificate, and the
+	// broker says when. Everything else is as it was emitted.
+	heard := events[len(events)-1]
+	if heard.Type != "io.muster.server.alive" || heard.Serial != "5b1f" || heard.By != "" || time.Since(heard.Time).Abs() > time.Hour {
+		t.Errorf("alive: %+v", heard)
+	}
+	if e := events[len(events)-2]; e != last {
+		t.Errorf("granted: %+v, want %+v", e, last)
+	}
+	if e := events[len(events)-3]; e.Cause != fmt.Sprint(web1, refused-1) {
+		t.Errorf("the newest refusal is %+v", e)
+	}
+}

@@ -1,0 +1,183 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// MaxNodeEvents bounds how many events of one kind are read of one node, the
+// newest: a machine that is refused asks every few minutes, for weeks.
+const MaxNodeEvents = 200
+
+// nodeEventTypes are the events that have a node for their subject and that its
+// record does not tell. They are named, since looking for all types would look
+// through the subjects of all nodes.
+var nodeEventTypes = []provisioner.EventType{
+	provisioner.EventEnrolled, provisioner.EventRenewed, provisioner.EventProvisioned, provisioner.EventRefused,
+	provisioner.EventGranted, provisioner.EventRevoked, provisioner.EventRetired, provisioner.EventCloned,
+}
+
+const (
+	// enough is how many times more messages than are wanted are read, rather than
+	// looked for where they begin; chosen, reading 1,000 takes a few milliseconds.
+	enough = 5
+
+	// tailIdle is how long the broker keeps what a tail was read by; chosen, far
+	// above the milliseconds of one read.
+	tailIdle = 10 * time.Second
+
+	lifecyclePrefix = "io.muster.server."
+)
+
+// lifecycleTypes are the last parts of the subjects of what nodes say themselves, but for
+// the one that they repeat.
+var lifecycleTypes = []string{"startup", "provisioned", "shutdown"}
+
+// NodeEvents returns the events about id that are kept, the oldest first: of
+// each type the newest [MaxNodeEvents], of "alive" the newest alone. complete is
+// false if there were more. What nodes say themselves has the type
+// io.muster.server.*, the time at which the broker got it, and of its content the
+// serial of its certificate alone. Attempts under this name that proved nothing
+// are among them: anybody may have made those.
+func (s *Store) NodeEvents(ctx context.Context, id wire.Identity) (events []provisioner.Event, complete bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	complete = true
+	read := func(stream, subject string, limit int) error {
+		some, all, err := s.tail(ctx, stream, subject, limit)
+		for _, m := range some {
+			if e, ok := decodeEvent(m); ok {
+				events = append(events, e)
+			}
+		}
+		complete = complete && all
+		return err
+	}
+	token := id.SubjectToken()
+	err = read(streamAttempts, subjectAttempt+"refused."+token, MaxNodeEvents)
+	for _, t := range nodeEventTypes {
+		err = errors.Join(err, read(streamEvents, subjectEvent+strings.TrimPrefix(string(t), "io.muster.")+"."+token, MaxNodeEvents))
+	}
+	for _, t := range lifecycleTypes {
+		err = errors.Join(err, read(streamEvents, wire.EventSubject(id, t), MaxNodeEvents))
+	}
+	alive, lastErr := s.lastOf(ctx, streamEvents, wire.EventSubject(id, "alive"))
+	if e, ok := decodeEvent(alive); ok {
+		events = append(events, e)
+	}
+	if err = errors.Join(err, lastErr); err != nil {
+		return nil, false, fmt.Errorf("events of %q: %w", id, err)
+	}
+	slices.SortStableFunc(events, func(a, b provisioner.Event) int { return a.Time.Compare(b.Time) })
+	return events, complete, nil
+}
+
+// lastOf returns the last message of a subject, the zero message if there is none.
+func (s *Store) lastOf(ctx context.Context, stream, subject string) (message, error) {
+	handle := s.reports[stream]
+	m, err := ask(ctx, s, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return handle.GetLastMsgForSubject(ctx, subject)
+	})
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return message{}, nil
+	}
+	if err != nil {
+		return message{}, fmt.Errorf("last on %s: %w", subject, err)
+	}
+	return message{subject: m.Subject, data: m.Data, sequence: m.Sequence, at: m.Time}, nil
+}
+
+// tail returns the last messages of a subject, the oldest first, limit of them at
+// most, and whether these are all.
+func (s *Store) tail(ctx context.Context, stream, subject string, limit int) (found []message, complete bool, err error) {
+	// Of most types a node has none, which is cheap to find out.
+	last, err := s.lastOf(ctx, stream, subject)
+	if err != nil || last.sequence == 0 {
+		return nil, err == nil, err
+	}
+	from, err := s.tailStart(ctx, stream, subject, last.sequence, limit)
+	if err != nil {
+		return nil, false, err
+	}
+	err = s.scanWith(ctx, stream, tailConfig(subject, from), func(m message) error {
+		found = append(found, m)
+		return nil
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	if excess := len(found) - limit; excess > 0 {
+		return found[excess:], false, nil
+	}
+	return found, from == 1, nil
+}
+
+// tailStart returns a sequence from which on a subject has limit messages or more, but
+// not many times more, or 1 if it has fewer in all. last is the sequence of its last.
+func (s *Store) tailStart(ctx context.Context, stream, subject string, last uint64, limit int) (uint64, error) {
+	from, beyond := uint64(1), last
+	for probe := from; ; {
+		consumer, err := s.ordered(ctx, stream, tailConfig(subject, probe))
+		if err != nil {
+			return 0, fmt.Errorf("tail of %s: %w", subject, err)
+		}
+		switch n := consumer.CachedInfo().NumPending; {
+		case n < uint64(limit) && probe == 1:
+			return 1, nil
+		case n < uint64(limit):
+			beyond = probe
+		case n <= enough*uint64(limit):
+			return probe, nil
+		default:
+			from = probe
+		}
+		if beyond-from <= 1 {
+			return from, nil
+		}
+		probe = from + (beyond-from)/2
+	}
+}
+
+// tailConfig is a consumer of the messages of a subject from a sequence on. It is
+// gone soon after it was used.
+func tailConfig(subject string, from uint64) jetstream.OrderedConsumerConfig {
+	return jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, InactiveThreshold: tailIdle,
+	}
+}
+
+// decodeEvent returns the event in a message, if it is one of ours or of a node.
+func decodeEvent(m message) (e provisioner.Event, ok bool) {
+	var c cloudEvent
+	if len(m.data) == 0 || json.Unmarshal(m.data, &c) != nil || c.Type == "" {
+		return provisioner.Event{}, false
+	}
+	if id, typ, ok := nodeEvent(m.subject); ok {
+		// All but where and when it came is the node's word.
+		return provisioner.Event{Type: provisioner.EventType(lifecyclePrefix + typ), Time: m.at.UTC(), Node: string(id), Serial: c.Data.Serial}, true
+	}
+	e = c.Data
+	e.Type, e.Time = provisioner.EventType(c.Type), c.Time
+	return e, true
+}
+
+// nodeEvent returns which node speaks on a subject, and the type of what it says.
+func nodeEvent(subject string) (id wire.Identity, typ string, ok bool) {
+	rest, ok := strings.CutPrefix(subject, strings.TrimSuffix(wire.AllNodeEvents, "*.*"))
+	if !ok {
+		return "", "", false
+	}
+	token, typ, _ := strings.Cut(rest, ".")
+	id, err := wire.ParseSubjectToken(token)
+	return id, typ, err == nil
+}

@@ -1,0 +1,229 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// slowToConfirm is when a node that was offered a certificate should have
+// confirmed it: it takes seconds, and is tried again within a minute.
+const slowToConfirm = 5 * time.Minute
+
+// maxRefusals is how many of the last refusals are explained; chosen, they repeat.
+const maxRefusals = 5
+
+// An Explanation says in words how a node stands, and what an operator can do.
+type Explanation struct {
+	Identity wire.Identity     `json:"identity"`
+	State    provisioner.State `json:"state"`
+	Says     []string          `json:"says"`               // sentences
+	Refusals []Moment          `json:"refusals,omitempty"` // the last ones since it was last let in, the newest first
+	Do       []string          `json:"do"`                 // what an operator can do now
+}
+
+// A Report is all that is on record of a node.
+type Report struct {
+	Record   *provisioner.Record  `json:"record"`
+	Revision provisioner.Revision `json:"revision"`
+	Grant    *provisioner.Grant   `json:"grant,omitempty"` // the newest, used or not
+	Seen     time.Time            `json:"seen,omitzero"`   // see [Node]
+}
+
+// Report returns what is on record of a node. The error is
+// [provisioner.ErrNoRecord] if nothing is.
+func (x *Index) Report(ctx context.Context, id wire.Identity) (*Report, error) {
+	record, revision, err := x.log.Record(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if record == nil {
+		return nil, fmt.Errorf("%q: %w: `muster node explain` says whether it has tried", id, provisioner.ErrNoRecord)
+	}
+	grant, err := x.log.Grant(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	node, _ := x.Find(id) // zero if the index is not there yet
+	return &Report{Record: record, Revision: revision, Grant: grant, Seen: node.Seen}, nil
+}
+
+// Explain says how a node stands at now. The error is [provisioner.ErrNoRecord] if
+// nothing is known under this name.
+func (x *Index) Explain(ctx context.Context, id wire.Identity, now time.Time) (*Explanation, error) {
+	record, _, err := x.log.Record(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	grant, err := x.log.Grant(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	past, err := x.Past(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	node, _ := x.Find(id)
+	return explain(id, record, grant, past, node.Seen, now), nil
+}
+
+// An explainer puts an explanation together.
+type explainer struct {
+	*Explanation
+	now time.Time
+}
+
+func (e *explainer) say(format string, args ...any) {
+	e.Says = append(e.Says, fmt.Sprintf(format, args...))
+}
+func (e *explainer) do(format string, args ...any) { e.Do = append(e.Do, fmt.Sprintf(format, args...)) }
+
+// explain explains what was read.
+func explain(id wire.Identity, r *provisioner.Record, grant *provisioner.Grant, past *Past, seen, now time.Time) *Explanation {
+	e := &explainer{&Explanation{Identity: id, State: provisioner.StateNone}, now}
+	if r != nil {
+		e.State = r.State
+	}
+	e.Refusals = lastRefusals(past.Moments)
+	switch e.State {
+	case provisioner.StateEnrolled:
+		e.enrolled(r)
+	case provisioner.StateProvisioned:
+		e.provisioned(r, seen)
+	case provisioner.StateRevoked:
+		e.say("It is kept out: revoked%s.", ordered(r))
+		e.do("muster node retire %s: it may enroll again, as a new machine", id)
+	case provisioner.StateRetired:
+		e.say("Its name is free: retired%s. The next machine that comes with it is treated as new.", ordered(r))
+	default:
+		e.say("It has never been enrolled.")
+	}
+	if r != nil && r.Cloned != nil {
+		e.say("Two live machines use its key; that was noticed at %s.", stamp(r.Cloned.At))
+		e.do("find the copy, then muster node retire %s, so that one of them may enroll anew", id)
+	}
+	if grant != nil && now.Before(grant.ExpiresAt) && (r == nil || r.Grant != grant.ID) {
+		e.say("Another key may take the name over, once, until %s: granted by %s%s.", stamp(grant.ExpiresAt), grant.By, because(grant.Why))
+	}
+	e.refusals()
+	return e.Explanation
+}
+
+// enrolled explains a node that has not confirmed its first certificate.
+func (e *explainer) enrolled(r *provisioner.Record) {
+	e.say("It was let in at %s (%s) and given certificate %s, and has not confirmed it yet.", stamp(r.Next.OfferedAt), ground(r), r.Next.Serial)
+	switch {
+	case !e.now.Before(r.Next.NotAfter):
+		e.say("That certificate has ended at %s; the same key gets another one when it asks.", stamp(r.Next.NotAfter))
+	case e.now.Sub(r.Next.OfferedAt) < slowToConfirm:
+		e.do("wait: a machine confirms within seconds, and tries again for as long as it takes")
+		return
+	}
+	e.do("run `muster server doctor` on the machine: it could not write its files, or has lost its connection")
+	e.do("muster node retire %s: the machine is gone", e.Identity)
+}
+
+// provisioned explains a node that is part of the fleet.
+func (e *explainer) provisioned(r *provisioner.Record, seen time.Time) {
+	e.say("It is part of the fleet (%s), with certificate %s until %s.", ground(r), r.Current.Serial, stamp(r.Current.NotAfter))
+	if !seen.IsZero() {
+		e.say("It was last heard of at %s.", stamp(seen))
+	}
+	if !e.now.Before(r.Current.NotAfter) {
+		e.say("That certificate has ended: it was not renewed in time. The machine enrolls again with its own key when it comes back.")
+		e.do("run `muster server doctor` on the machine")
+	}
+	if n := r.Next; n != nil && n.Serial != r.Current.Serial {
+		e.say("It was offered certificate %s at %s, and has not confirmed it yet.", n.Serial, stamp(n.OfferedAt))
+	}
+	e.do("muster node revoke %s: keep it out, for good", e.Identity)
+	e.do("muster node grant %s: the machine was reinstalled and comes with another key", e.Identity)
+	e.do("muster node retire %s: the machine is gone", e.Identity)
+}
+
+// refusals explains the last refusals, the newest first. The same remedy is given
+// once.
+func (e *explainer) refusals() {
+	if len(e.Refusals) == 0 {
+		return
+	}
+	last := e.Refusals[0]
+	what := "A machine under this name"
+	if last.Kind == Attempted {
+		what = "Somebody who has proven nothing, and uses this name,"
+	}
+	since := ""
+	if e.State != provisioner.StateNone {
+		since = " since"
+	}
+	e.say("%s was refused%s, last at %s: %s.", what, since, stamp(lastOf(last)), last.Code)
+	said := make(map[string]bool)
+	for _, m := range e.Refusals {
+		if !said[m.Remedy] {
+			said[m.Remedy] = true
+			e.do("%s: %s", m.Code, m.Remedy)
+		}
+	}
+}
+
+// lastRefusals returns the refusals since a node was last let in, the newest
+// first, and of each code only the newest.
+func lastRefusals(all []Moment) []Moment {
+	var found []Moment
+	codes := make(map[wire.Code]bool)
+	for i := len(all) - 1; i >= 0 && len(found) < maxRefusals; i-- {
+		switch m := all[i]; m.Kind {
+		case Issued, Renewed, Applied:
+			return found
+		case Refused, Attempted:
+			if !codes[m.Code] {
+				codes[m.Code] = true
+				found = append(found, m)
+			}
+		}
+	}
+	return found
+}
+
+// lastOf is when a moment happened last.
+func lastOf(m Moment) time.Time {
+	if m.Last.IsZero() {
+		return m.At
+	}
+	return m.Last
+}
+
+// grounds are the reasons in words.
+var grounds = map[provisioner.Reason]string{
+	provisioner.ReasonNew: "as a new machine", provisioner.ReasonReplay: "with the key that it had", provisioner.ReasonContinue: "with a key that it had before",
+	provisioner.ReasonContinuity: "by continuity of its key", provisioner.ReasonGrant: "by an operator's grant", provisioner.ReasonRenew: "by renewal",
+	provisioner.ReasonOneTimeToken: "by a token for this name alone",
+}
+
+// ground says on what ground a node was let in last.
+func ground(r *provisioner.Record) string {
+	if g := grounds[r.Decision.Reason]; g != "" {
+		return g
+	}
+	return string(r.Decision.Reason)
+}
+
+// ordered says who has ordered the state that a record is in.
+func ordered(r *provisioner.Record) string {
+	if r.Operator == nil {
+		return " at " + stamp(r.UpdatedAt)
+	}
+	return fmt.Sprintf(" at %s by %s%s", stamp(r.UpdatedAt), r.Operator.By, because(r.Operator.Why))
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%q)", why)
+}
+
+func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,0 +1,212 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// ErrReading means that the records have not all been read yet since the
+// provisioner was started: ask again in a few seconds.
+var ErrReading = errors.New("the records are still being read")
+
+// A Log is the part of the store that an [Index] follows and a node's past is read
+// from.
+type Log interface {
+	// FollowRecords calls each with the newest record of every identity, and then
+	// with each that is written, until ctx is done, and current when that is all
+	// there is. each must not keep the bytes.
+	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), current func()) error
+
+	// FollowSeen calls each with when nodes were last heard of, and then whenever
+	// one is, until ctx is done.
+	FollowSeen(ctx context.Context, each func(wire.Identity, time.Time)) error
+
+	// Record returns the newest record of id, or nil if there is none.
+	Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error)
+
+	// History returns the revisions of the record of id that are kept, the oldest
+	// first, and whether these are all that there have ever been.
+	History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error)
+
+	// NodeEvents returns the events about id that are kept, the oldest first, and
+	// whether these are all that are kept.
+	NodeEvents(ctx context.Context, id wire.Identity) ([]provisioner.Event, bool, error)
+
+	// Grant returns the newest grant for id, or nil if there is none.
+	Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, error)
+}
+
+// An entry is a node in the index. It has no pointers: texts that many nodes share
+// are numbers, and names are in one piece.
+type entry struct {
+	revision provisioner.Revision
+	updated  int64 // Unix, ns
+	first    int64 // Unix, ns
+	expires  int64 // Unix, s; 0: no certificate
+	seen     int64 // Unix, s; 0: never heard of in the fleet
+	name     uint32
+	next     uint32 // number+1 of another entry with the same hash, 0: none
+	site     uint32
+	token    uint32
+	policy   uint32
+	agent    uint32
+	serial   [16]byte
+	nameLen  uint8
+	state    uint8
+	reason   uint8
+	cloned   bool
+	offered  bool
+	known    bool // has a record
+}
+
+// An Index is all nodes in short. Make one with [NewIndex]. It is safe for
+// concurrent use.
+type Index struct {
+	log    Log
+	logger *slog.Logger
+	seed   maphash.Seed
+
+	current chan struct{} // closed once all records have been read
+	once    sync.Once     // closes it
+
+	mu      sync.RWMutex
+	entries []entry           // guarded by mu
+	names   []byte            // guarded by mu: of all entries, one after the other
+	byHash  map[uint64]uint32 // guarded by mu: hash of the name to number+1
+	texts   []string          // guarded by mu: what many nodes share; 0 is ""
+	textNo  map[string]uint32 // guarded by mu
+}
+
+// NewIndex returns an empty index of log. logger is told of records that cannot
+// be read; nil discards.
+func NewIndex(log Log, logger *slog.Logger) *Index {
+	if logger == nil {
+		logger = slog.New(slog.DiscardHandler)
+	}
+	return &Index{
+		log: log, logger: logger, seed: maphash.MakeSeed(), current: make(chan struct{}),
+		byHash: make(map[uint64]uint32), texts: []string{""}, textNo: map[string]uint32{"": 0},
+	}
+}
+
+// Run keeps the index up to date until ctx is done, and returns nil then.
+func (x *Index) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) },
+			func() { x.once.Do(func() { close(x.current) }) })
+	})
+	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw) })
+	return g.Wait()
+}
+
+// take takes a record in. One that cannot be read keeps its place in the list, as
+// it was: the provisioner refuses its node and says why.
+func (x *Index) take(ctx context.Context, id wire.Identity, b []byte, at provisioner.Revision) {
+	r, err := provisioner.DecodeBrief(b)
+	if err == nil && r.Identity != id {
+		err = provisioner.ErrRecord
+	}
+	if err != nil {
+		x.logger.WarnContext(ctx, "record left out of the list of nodes", "node", id, "revision", uint64(at), "err", err)
+		return
+	}
+	x.put(&r, at)
+}
+
+// put takes a record in.
+func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.entry(string(r.Identity))
+	if at < e.revision {
+		return // read again after the store was away
+	}
+	e.revision, e.known = at, true
+	e.updated, e.first, e.expires = nanos(r.Updated), nanos(r.FirstEnrolled), seconds(r.Expires)
+	e.site, e.token, e.policy, e.agent = x.text(string(r.Site)), x.text(string(r.Token)), x.text(r.Policy), x.text(r.Agent)
+	e.state, e.reason = number(states, r.State), number(reasons, r.Reason)
+	e.cloned, e.offered, e.serial = r.Cloned, r.Offered, packSerial(r.Serial)
+}
+
+// saw takes in when a node was heard of.
+func (x *Index) saw(id wire.Identity, at time.Time) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e := x.entry(string(id))
+	e.seen = max(e.seen, seconds(at))
+}
+
+// entry returns the entry of a name, which is made if there is none. The caller
+// holds mu, and what is returned is good until the next call.
+func (x *Index) entry(name string) *entry {
+	hash := maphash.String(x.seed, name)
+	first := x.byHash[hash]
+	for n := first; n != 0; n = x.entries[n-1].next {
+		if string(x.name(&x.entries[n-1])) == name {
+			return &x.entries[n-1]
+		}
+	}
+	x.entries = append(x.entries, entry{name: uint32(len(x.names)), nameLen: uint8(len(name)), next: first})
+	x.names = append(x.names, name...)
+	x.byHash[hash] = uint32(len(x.entries))
+	return &x.entries[len(x.entries)-1]
+}
+
+// name returns the name of an entry. The caller holds mu.
+func (x *Index) name(e *entry) []byte { return x.names[e.name : e.name+uint32(e.nameLen)] }
+
+// text returns the number of a text that many nodes share. Texts stay, since there
+// are few: a policy has one digest, a site one name. The caller holds mu.
+func (x *Index) text(s string) uint32 {
+	n, ok := x.textNo[s]
+	if !ok {
+		n = uint32(len(x.texts))
+		s = strings.Clone(s)
+		x.texts = append(x.texts, s)
+		x.textNo[s] = n
+	}
+	return n
+}
+
+// Find returns what is known of one node, false if it has no record.
+func (x *Index) Find(id wire.Identity) (Node, bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for n := x.byHash[maphash.String(x.seed, string(id))]; n != 0; n = x.entries[n-1].next {
+		if e := &x.entries[n-1]; e.known && string(x.name(e)) == string(id) {
+			return x.node(e), true
+		}
+	}
+	return Node{}, false
+}
+
+// node returns an entry as it is shown. The caller holds mu.
+func (x *Index) node(e *entry) Node {
+	return Node{
+		Identity: wire.Identity(x.name(e)), State: states[e.state], Site: jwt.Site(x.texts[e.site]), Serial: unpackSerial(e.serial),
+		Expires: instant(e.expires, 0), Offered: e.offered, Cloned: e.cloned, Token: jwt.TokenID(x.texts[e.token]), Policy: x.texts[e.policy],
+		Reason: reasons[e.reason], Agent: x.texts[e.agent], FirstEnrolled: instant(0, e.first), Changed: instant(0, e.updated),
+		Seen: instant(e.lastSeen(), 0), Revision: e.revision,
+	}
+}
+
+// lastSeen is when the node was last heard of, in seconds: in the fleet, or by its
+// record that was written.
+func (e *entry) lastSeen() int64 {
+	if e.state == stateByOperator[0] || e.state == stateByOperator[1] {
+		return e.seen // the operator was heard of
+	}
+	return max(e.seen, e.updated/int64(time.Second))
+}

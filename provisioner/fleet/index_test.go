@@ -1,0 +1,263 @@
+package fleet_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// A feed is a log whose records the test writes. What a node's past is read from
+// the store's own tests have.
+type feed struct {
+	fleet.Log
+	records chan []byte // nil: that was all for now
+	done    chan struct{}
+}
+
+func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), current func()) error {
+	revision := provisioner.Revision(0)
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case b := <-f.records:
+			if b == nil {
+				current()
+				f.done <- struct{}{}
+				continue
+			}
+			var r struct{ Identity wire.Identity }
+			_ = json.Unmarshal(b, &r)
+			revision++
+			each(r.Identity, b, revision)
+		}
+	}
+}
+
+func (f *feed) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time)) error {
+	each("db1.example.net", noon.Add(time.Hour))
+	each("never.example.net", noon) // without a record
+	<-ctx.Done()
+	return nil
+}
+
+// put writes records and returns when the index has them.
+func (f *feed) put(t testing.TB, records ...*provisioner.Record) {
+	t.Helper()
+	for _, r := range records {
+		b, err := r.Encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.records <- b
+	}
+	f.records <- nil
+	<-f.done
+}
+
+// index returns an index that follows a feed until the test ends.
+func index(t testing.TB) (*fleet.Index, *feed) {
+	t.Helper()
+	f := &feed{records: make(chan []byte), done: make(chan struct{})}
+	x := fleet.NewIndex(f, nil)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- x.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return x, f
+}
+
+// record returns the record of a node that is part of the fleet.
+func record(name string, edit func(*provisioner.Record)) *provisioner.Record {
+	i := &provisioner.Issued{Serial: "f1e2d3c4b5a69780f1e2d3c4b5a6978", KeyHash: "k", DER: []byte{1}, NotBefore: noon, NotAfter: noon.Add(720 * time.Hour), Digest: "d1", OfferedAt: noon}
+	r := &provisioner.Record{
+		Schema: provisioner.RecordSchema, Identity: wire.Identity(name), State: provisioner.StateProvisioned, Current: i, Lineage: []string{"k"}, Attempt: "a",
+		Token: "0f1e2d3c4b5a69780f1e2d3c4b5a6978", Site: "ams1", Agent: "1.0", Decision: provisioner.Decided{Reason: provisioner.ReasonNew, Policy: "p1p1"},
+		FirstEnrolledAt: noon, UpdatedAt: noon,
+	}
+	if edit != nil {
+		edit(r)
+	}
+	return r
+}
+
+// list lists everything, page by page.
+func list(t testing.TB, x *fleet.Index, q fleet.Query) (names []string, p *fleet.Page) {
+	t.Helper()
+	for {
+		var err error
+		if p, err = x.List(context.Background(), q); err != nil {
+			t.Fatalf("list %+v: %v", q, err)
+		}
+		for _, n := range p.Nodes {
+			names = append(names, string(n.Identity))
+		}
+		if q.Cursor = p.Next; q.Cursor == "" {
+			return names, p
+		}
+	}
+}
+
+// TestFilters selects nodes by everything there is.
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	x, f := index(t)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := x.List(over, fleet.Query{}); !errors.Is(err, fleet.ErrReading) {
+		t.Errorf("before all is read: %v", err)
+	}
+	f.put(t,
+		record("web1.example.net", nil),
+		record("web2.example.net", func(r *provisioner.Record) {
+			r.State, r.Next, r.Current, r.Site, r.Decision.Policy = provisioner.StateEnrolled, r.Current, nil, "fra1", "p2"
+		}),
+		record("db1.example.net", func(r *provisioner.Record) {
+			r.Current.NotAfter, r.UpdatedAt = noon.Add(time.Hour), noon.Add(time.Minute)
+		}),
+		record("old.example.net", func(r *provisioner.Record) {
+			r.State, r.UpdatedAt, r.Token = provisioner.StateRevoked, noon.Add(-time.Hour), "ffffffffffffffffffffffffffffffff"
+		}),
+	)
+	tests := map[string]struct {
+		q    fleet.Query
+		want string
+	}{
+		"all":         {fleet.Query{}, "db1 old web1 web2"},
+		"one a page":  {fleet.Query{Limit: 1}, "db1 old web1 web2"},
+		"by expiry":   {fleet.Query{Sort: fleet.ByExpiry, Limit: 2}, "db1 old web1 web2"},
+		"by change":   {fleet.Query{Sort: fleet.ByChanged, Limit: 1}, "db1 web1 web2 old"},
+		"state":       {fleet.Query{Filter: fleet.Filter{States: []provisioner.State{provisioner.StateRevoked, provisioner.StateEnrolled}}}, "old web2"},
+		"site":        {fleet.Query{Filter: fleet.Filter{Site: "fra1"}}, "web2"},
+		"no such":     {fleet.Query{Filter: fleet.Filter{Site: "nowhere"}}, ""},
+		"prefix":      {fleet.Query{Filter: fleet.Filter{Prefix: "web"}}, "web1 web2"},
+		"match":       {fleet.Query{Filter: fleet.Filter{Match: "*1.example.net"}}, "db1 web1"},
+		"expires":     {fleet.Query{Filter: fleet.Filter{ExpiresBefore: noon.Add(2 * time.Hour)}}, "db1"},
+		"expires now": {fleet.Query{Filter: fleet.Filter{ExpiresBefore: noon.Add(time.Hour)}}, ""},
+		// db1 has said since that it is alive, and of the revoked one it was not the node
+		// that was heard of.
+		"unseen": {fleet.Query{Filter: fleet.Filter{SeenBefore: noon.Add(time.Minute)}}, "old web1 web2"},
+		"token":  {fleet.Query{Filter: fleet.Filter{Token: "ffffffffffffffffffffffffffffffff"}}, "old"},
+		"policy": {fleet.Query{Filter: fleet.Filter{Policy: "p1"}}, "db1 old web1"},
+	}
+	for name, tt := range tests {
+		names, p := list(t, x, tt.q)
+		if got := strings.ReplaceAll(strings.Join(names, " "), ".example.net", ""); got != tt.want || p.Total != len(names) {
+			t.Errorf("%s: %q, %d in all, want %q", name, got, p.Total, tt.want)
+		}
+	}
+	_, p := list(t, x, fleet.Query{})
+	if want := map[provisioner.State]int{provisioner.StateProvisioned: 2, provisioner.StateEnrolled: 1, provisioner.StateRevoked: 1}; fmt.Sprint(p.States) != fmt.Sprint(want) {
+		t.Errorf("states: %v, want %v", p.States, want)
+	}
+	got, ok := x.Find("db1.example.net")
+	want := fleet.Node{
+		Identity: "db1.example.net", State: provisioner.StateProvisioned, Site: "ams1", Serial: "f1e2d3c4b5a69780f1e2d3c4b5a6978", Expires: noon.Add(time.Hour),
+		Token: jwt.TokenID("0f1e2d3c4b5a69780f1e2d3c4b5a6978"), Policy: "p1p1", Reason: provisioner.ReasonNew, Agent: "1.0",
+		FirstEnrolled: noon, Changed: noon.Add(time.Minute), Seen: noon.Add(time.Hour), Revision: 3,
+	}
+	if !ok || got != want {
+		t.Errorf("found %+v, want %+v", got, want)
+	}
+	if _, ok := x.Find("never.example.net"); ok {
+		t.Error("found a node that has no record")
+	}
+}
+
+// TestPagesStayRight lists a fleet that grows, changes and shrinks between pages:
+// whoever does not change is listed exactly once.
+func TestPagesStayRight(t *testing.T) {
+	t.Parallel()
+	for _, by := range []fleet.Order{fleet.ByName, fleet.ByExpiry, fleet.ByChanged} {
+		x, f := index(t)
+		var still []string
+		for i := range 100 {
+			name := fmt.Sprintf("n%03d.example.net", i)
+			still = append(still, name)
+			f.put(t, record(name, func(r *provisioner.Record) {
+				r.UpdatedAt, r.Current.NotAfter = noon.Add(time.Duration(i%7)*time.Minute), noon.Add(time.Duration(i%11)*time.Hour)
+			}))
+		}
+		moving := fleet.Query{Filter: fleet.Filter{States: []provisioner.State{provisioner.StateProvisioned}}, Sort: by, Limit: 9}
+		seen := make(map[string]int)
+		for page := 0; ; page++ {
+			p, err := x.List(context.Background(), moving)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range p.Nodes {
+				seen[string(n.Identity)]++
+			}
+			if moving.Cursor = p.Next; moving.Cursor == "" {
+				break
+			}
+			// One comes before and one after wherever the list is, and one goes.
+			f.put(t, record(fmt.Sprintf("a%03d.example.net", page), nil), record(fmt.Sprintf("z%03d.example.net", page), nil),
+				record(fmt.Sprintf("a%03d.example.net", page-1), func(r *provisioner.Record) { r.State = provisioner.StateRevoked }))
+		}
+		for _, name := range still {
+			if seen[name] != 1 {
+				t.Errorf("by %s: %s is listed %d times", by, name, seen[name])
+			}
+		}
+	}
+}
+
+// TestQueriesThatAreRefused says what is wrong, all of it.
+func TestQueriesThatAreRefused(t *testing.T) {
+	t.Parallel()
+	x, f := index(t)
+	f.put(t, record("web1.example.net", nil), record("web2.example.net", nil))
+	p, err := x.List(context.Background(), fleet.Query{Limit: 1})
+	if err != nil || p.Next == "" {
+		t.Fatalf("first page: %+v, %v", p, err)
+	}
+	for _, cursor := range []string{"x", "!", p.Next + "x", p.Next[1:]} {
+		if _, err := x.List(context.Background(), fleet.Query{Cursor: cursor}); !errors.Is(err, fleet.ErrCursor) {
+			t.Errorf("cursor %q: %v", cursor, err)
+		}
+	}
+	if _, err := x.List(context.Background(), fleet.Query{Sort: fleet.ByExpiry, Cursor: p.Next}); !errors.Is(err, fleet.ErrCursor) {
+		t.Errorf("cursor of another order: %v", err)
+	}
+	if p, err := x.List(context.Background(), fleet.Query{Limit: 2, Cursor: p.Next}); err != nil || len(p.Nodes) != 1 {
+		t.Errorf("cursor with another limit: %+v, %v", p, err)
+	}
+	_, err = x.List(context.Background(), fleet.Query{Filter: fleet.Filter{States: []provisioner.State{"gone"}, Match: "WEB", Token: "x"}, Sort: "size", Limit: 100_000})
+	for _, part := range []string{"state:", "match:", "token:", "sort:", "limit:"} {
+		if err == nil || !strings.Contains(err.Error(), part) {
+			t.Errorf("error %v lacks %s", err, part)
+		}
+	}
+}
+
+// TestRecordsThatCannotBeRead stay as they were.
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	x, f := index(t)
+	f.put(t, record("web1.example.net", nil))
+	f.records <- []byte(`{"schema":2,"identity":"web1.example.net","state":"revoked"}`)
+	f.records <- []byte(`{"schema":1,"identity":"web1.example.net","state":"lost"}`)
+	f.records <- []byte(`{"schema":1,"identity":"web1.example.net","state":"revo`)
+	f.put(t)
+	if names, p := list(t, x, fleet.Query{}); !slices.Equal(names, []string{"web1.example.net"}) || p.Nodes[0].State != provisioner.StateProvisioned {
+		t.Errorf("%v %+v", names, p)
+	}
+}

@@ -1,0 +1,148 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// Bounds of a page.
+const (
+	DefaultLimit = 100
+	MaxLimit     = 1000
+)
+
+// An Order is what a list is sorted by.
+type Order string
+
+// The orders. Of nodes that are alike, the name decides.
+const (
+	ByName    Order = "name"
+	ByExpiry  Order = "expires" // who expires first comes first, who has no certificate last
+	ByChanged Order = "changed" // the newest change comes first
+)
+
+// A Filter selects nodes by all that is set. The zero value selects every node
+// that has a record.
+type Filter struct {
+	States        []provisioner.State // any of them
+	Site          jwt.Site
+	Prefix        string       // of the name
+	Match         wire.Pattern // the name
+	ExpiresBefore time.Time    // has a certificate that ends before
+	SeenBefore    time.Time    // not heard of since, or never
+	Token         jwt.TokenID
+	Policy        string // the digest, or how it begins
+}
+
+// A Query asks for one page of a list.
+type Query struct {
+	Filter
+	Sort   Order  // "" is [ByName]
+	Limit  int    // 0 is [DefaultLimit]
+	Cursor string // the Next of the page before, with the same filter and order; "" for the first
+}
+
+// A Page is a part of a list. Going from cursor to cursor until there is no Next
+// lists every node that does not change meanwhile exactly once. In an order other
+// than by name, one that changes may move, and be listed twice or not at all.
+type Page struct {
+	Nodes []Node `json:"nodes"`
+	Next  string `json:"next,omitempty"` // cursor of the page after; empty: this is the last
+
+	// Total and States count all that the filter selects, on whatever page.
+	Total  int                       `json:"total"`
+	States map[provisioner.State]int `json:"states"`
+}
+
+// Check reports everything that is wrong with the query.
+func (q *Query) Check() error {
+	var errs []error
+	for _, s := range q.States {
+		if !slices.Contains(states[1:], s) {
+			errs = append(errs, fmt.Errorf("state: %.40q, want enrolled, provisioned, revoked or retired", s))
+		}
+	}
+	if q.Match != "" {
+		if _, err := wire.ParsePattern(string(q.Match)); err != nil {
+			errs = append(errs, fmt.Errorf("match: %w", err))
+		}
+	}
+	if q.Token != "" {
+		if err := provisioner.CheckTokenID(q.Token); err != nil {
+			errs = append(errs, fmt.Errorf("token: %w", err))
+		}
+	}
+	if q.Sort != "" && q.Sort != ByName && q.Sort != ByExpiry && q.Sort != ByChanged {
+		errs = append(errs, fmt.Errorf("sort: %.40q, want %s, %s or %s", q.Sort, ByName, ByExpiry, ByChanged))
+	}
+	if q.Limit < 0 || q.Limit > MaxLimit {
+		errs = append(errs, fmt.Errorf("limit: %d, want 1 to %d", q.Limit, MaxLimit))
+	}
+	return errors.Join(errs...)
+}
+
+// List returns a page, once the records have been read. The error is [ErrReading]
+// if they are not when ctx is done, [ErrCursor], or what is wrong with the query.
+func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
+	if err := q.Check(); err != nil {
+		return nil, err
+	}
+	if q.Sort == "" {
+		q.Sort = ByName
+	}
+	if q.Limit == 0 {
+		q.Limit = DefaultLimit
+	}
+	after, err := q.after()
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-x.current:
+	case <-ctx.Done():
+		return nil, ErrReading
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s := x.selection(&q.Filter)
+	first := newFirst(x, q.Sort, q.Limit)
+	counts := make([]int, len(states))
+	for i := range x.entries {
+		e := &x.entries[i]
+		if !s.selects(e) {
+			continue
+		}
+		counts[e.state]++
+		if key := first.key(e); after == nil || after.before(key, x.name(e)) {
+			first.offer(key, e)
+		}
+	}
+	return x.page(&q, first, counts), nil
+}
+
+// page makes the page of what was found. The caller holds mu.
+func (x *Index) page(q *Query, f *first, counts []int) *Page {
+	found := f.sorted()
+	p := &Page{Nodes: make([]Node, 0, len(found)), States: make(map[provisioner.State]int)}
+	for _, e := range found {
+		p.Nodes = append(p.Nodes, x.node(e))
+	}
+	for i, n := range counts {
+		p.Total += n
+		if n > 0 {
+			p.States[states[i]] = n
+		}
+	}
+	if f.more {
+		last := found[len(found)-1]
+		p.Next = q.cursor(f.key(last), string(x.name(last)))
+	}
+	return p
+}

@@ -20,6 +20,7 @@ import (
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/natsapi"
 	"muster/provisioner/store"
@@ -259,7 +260,10 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	g, background := errgroup.WithContext(background)
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
-	operators, err := httpapi.New(httpapi.Config{Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Log: d.opts.Log})
+	nodes := fleet.NewIndex(d.Store(), d.opts.Log)
+	operators, err := httpapi.New(httpapi.Config{
+		Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Log: d.opts.Log, Now: d.opts.Now,
+	})
 	if err == nil {
 		err = operators.Open()
 	}
@@ -273,6 +277,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	for name, run := range map[string]func(context.Context) error{
 		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "superseded certificates": d.sessions.run,
 		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
+		"list of nodes":      nodes.Run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
 		"connections":        d.authenticate,
 	} {

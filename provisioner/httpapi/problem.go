@@ -10,6 +10,7 @@ import (
 	"muster/jwt"
 	"muster/policies"
 	"muster/provisioner"
+	"muster/provisioner/fleet"
 )
 
 // A Problem is an error as an answer: a problem document (RFC 9457).
@@ -41,7 +42,9 @@ func problemOf(err error) *Problem {
 		return &Problem{Title: err.Error(), Status: http.StatusConflict}
 	case isAny(err, policies.ErrInvalid):
 		return &Problem{Title: err.Error(), Status: http.StatusUnprocessableEntity}
-	case isAny(err, provisioner.ErrTokenID, jwt.ErrKey):
+	case isAny(err, fleet.ErrReading):
+		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds"}
+	case isAny(err, provisioner.ErrTokenID, jwt.ErrKey, fleet.ErrCursor):
 		return badRequest(err)
 	case isAny(err, provisioner.ErrStoreFull):
 		return &Problem{Title: err.Error(), Status: http.StatusInsufficientStorage, Code: wire.CodeStorageLow, Remedy: wire.MeaningOf(wire.CodeStorageLow).Remedy}

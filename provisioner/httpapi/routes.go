@@ -12,6 +12,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/fleet"
 )
 
 // Config configures [New].
@@ -31,8 +32,14 @@ type Config struct {
 	// batches before that. Nil: none are kept.
 	Inputs func(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error
 
+	// Fleet answers what is asked about nodes. Nil: nobody is told of any.
+	Fleet *fleet.Index
+
 	// Log is optional; discards by default.
 	Log *slog.Logger
+
+	// Now is optional; defaults to [time.Now].
+	Now func() time.Time
 }
 
 // New checks cfg and returns a Server. It opens nothing.
@@ -43,10 +50,14 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
 	s := &Server{cfg: cfg, mux: http.NewServeMux()}
 	s.tokenRoutes()
 	s.signerRoutes()
 	s.nodeRoutes()
+	s.fleetRoutes()
 	s.installationRoutes()
 	s.backupRoute()
 	s.inputsRoute()

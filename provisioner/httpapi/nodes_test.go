@@ -1,0 +1,139 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+	"muster/provisioner/httpapi"
+)
+
+// kinds returns what happened, in its order.
+func kinds(p *fleet.Past) (all []fleet.Kind) {
+	for _, m := range p.Moments {
+		all = append(all, m.Kind)
+	}
+	return all
+}
+
+// TestNodesAreListedAndExplained follows nodes from their first refusal to
+// retirement, and looks at each point at the list, the history and the explanation.
+func TestNodesAreListedAndExplained(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	explained := func(identity, says, do string) {
+		t.Helper()
+		var e fleet.Explanation
+		call(t, f, http.MethodGet, "/v1/nodes/"+identity+"/explain", nil, &e)
+		if !strings.Contains(strings.Join(e.Says, " "), says) || !strings.Contains(strings.Join(e.Do, " "), do) {
+			t.Errorf("%s: %q, do %q; want %q, do %q", identity, e.Says, e.Do, says, do)
+		}
+	}
+	states := func(want map[provisioner.State]int) {
+		t.Helper()
+		f.Eventually("the list is up to date", func() bool {
+			var p fleet.Page
+			call(t, f, http.MethodGet, "/v1/nodes", nil, &p)
+			return len(p.States) == len(want) && !slices.ContainsFunc(p.Nodes, func(n fleet.Node) bool { return p.States[n.State] != want[n.State] })
+		})
+	}
+	states(nil)
+	node := f.Node("web1.example.net")
+	e := f.Enroll(node)
+	states(map[provisioner.State]int{provisioner.StateEnrolled: 1})
+	explained("web1.example.net", "has not confirmed it yet", "wait")
+	f.Clock.Advance(time.Hour)
+	explained("web1.example.net", "has not confirmed it yet", "doctor")
+	f.Apply(node, e)
+	states(map[provisioner.State]int{provisioner.StateProvisioned: 1})
+	explained("web1.example.net", "part of the fleet (as a new machine)", "muster node grant web1.example.net")
+
+	// Another machine comes with its name.
+	f.Refused(f.Node("web1.example.net"))
+	var p fleet.Past
+	f.Eventually("the refusal is in the history", func() bool {
+		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
+		return slices.Contains(kinds(&p), fleet.Refused)
+	})
+	if want := []fleet.Kind{fleet.Presented, fleet.Decided, fleet.Issued, fleet.Applied, fleet.Refused}; !slices.Equal(kinds(&p), want) || !p.Complete {
+		t.Errorf("history %v, complete %v, want %v", kinds(&p), p.Complete, want)
+	}
+	if m := p.Moments[4]; m.Code != wire.CodeIdentityTaken || m.Cause == "" || m.Remedy == "" {
+		t.Errorf("refused: %+v", m)
+	}
+	if m := p.Moments[2]; m.Serial == "" || p.Moments[3].Serial != m.Serial || p.Moments[0].Token == "" || p.Moments[1].Reason != provisioner.ReasonNew || p.Moments[1].Policy == "" {
+		t.Errorf("issued: %+v", p.Moments)
+	}
+	explained("web1.example.net", "identity_taken", "grant this machine a one-shot takeover")
+
+	f.Clock.Advance(time.Minute) // moments of one second come in any order
+	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/revoke", httpapi.Reason{Why: "stolen"}, nil)
+	states(map[provisioner.State]int{provisioner.StateRevoked: 1})
+	explained("web1.example.net", `("stolen")`, "muster node retire")
+	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/retire", httpapi.Reason{Why: "gone"}, nil)
+	explained("web1.example.net", "Its name is free", "")
+	p = fleet.Past{}
+	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
+	if n := len(p.Moments); p.Moments[n-1].Kind != fleet.Retired || p.Moments[n-2].Kind != fleet.Revoked || p.Moments[n-2].Why != "stolen" || p.Moments[n-2].By == "" {
+		t.Errorf("history at the end: %+v", p.Moments)
+	}
+	var report fleet.Report
+	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net", nil, &report)
+	if report.Record.State != provisioner.StateRetired || report.Revision == 0 {
+		t.Errorf("report: %+v", report)
+	}
+	f.Check()
+}
+
+// TestNodeQueriesOverTheSocket sends filters, and some that are refused.
+func TestNodeQueriesOverTheSocket(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	for _, n := range f.Nodes(5) {
+		f.Enroll(n)
+	}
+	q := fleet.Query{
+		Filter: fleet.Filter{
+			States: []provisioner.State{provisioner.StateEnrolled, provisioner.StateRevoked}, Match: "*.example.net",
+			ExpiresBefore: f.Clock.Now().AddDate(10, 0, 0), SeenBefore: f.Clock.Now().AddDate(10, 0, 0),
+		},
+		Sort: fleet.ByExpiry, Limit: 2,
+	}
+	f.Eventually("all are listed, page by page", func() bool {
+		names := make(map[wire.Identity]bool)
+		for q.Cursor = ""; ; {
+			var p fleet.Page
+			call(t, f, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(), nil, &p)
+			for _, n := range p.Nodes {
+				names[n.Identity] = true
+			}
+			if q.Cursor = p.Next; q.Cursor == "" {
+				return len(names) == 5
+			}
+		}
+	})
+	bad := url.Values{"state": {"gone"}, "site": {"a", "b"}, "sort": {"size"}}
+	if p := refused(t, f, http.MethodGet, "/v1/nodes?"+bad.Encode(), nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Title, "site") {
+		t.Errorf("%+v", p)
+	}
+	for query, says := range map[string]string{"stat=x": "stat", "limit=0": "limit", "limit=1001": "limit", "expires_before=tomorrow": "expires_before", "cursor=x": "cursor", "state=gone": "state"} {
+		if p := refused(t, f, http.MethodGet, "/v1/nodes?"+query, nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Title, says) {
+			t.Errorf("%s: %+v", query, p)
+		}
+	}
+	for _, what := range []string{"", "/history", "/explain"} {
+		if p := refused(t, f, http.MethodGet, "/v1/nodes/web9.nowhere.net"+what, nil); p.Status != http.StatusNotFound {
+			t.Errorf("nobody%s: %+v", what, p)
+		}
+		if p := refused(t, f, http.MethodGet, "/v1/nodes/WEB"+what, nil); p.Status != http.StatusBadRequest {
+			t.Errorf("no name%s: %+v", what, p)
+		}
+	}
+}

@@ -15,8 +15,12 @@ import (
 
 // addNode adds "muster node" with its verbs.
 func addNode(app *kingpin.Application, all verbs) {
-	c := app.Command("node", "Keep machines out, or let them in again.").
-		HelpLong("These verbs ask the provisioner that runs on this machine, and are in force on\nevery provisioner of the installation within a second.")
+	c := app.Command("node", "See what machines do and why; keep them out, or let them in again.").
+		HelpLong("These verbs ask the provisioner that runs on this machine. What they change is in\nforce on every provisioner of the installation within a second.")
+	addNodeList(c, all)
+	addNodeShow(c, all)
+	addNodeHistory(c, all)
+	addNodeExplain(c, all)
 	addNodeChange(c, all, "revoke", "Keep a machine out for good.",
 		`Drops the machine's connections within a second, puts its certificates on the CRL,
 and gives it no other, also if it has a good token. 'muster node retire' lifts it.`,

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/provisioner/fleet"
+)
+
+// nodeExplainVerb is "muster node explain".
+type nodeExplainVerb struct{ nodeQuestion }
+
+const nodeExplainHelp = `Says in words how a machine stands and why, what it was refused for since it was last
+let in, and what can be done about it. It knows machines, too, that were never let in.`
+
+func addNodeExplain(parent *kingpin.CmdClause, all verbs) {
+	v := &nodeExplainVerb{}
+	all[v.addTo(parent, "explain", "Say how a machine stands, why, and what can be done.", nodeExplainHelp).FullCommand()] = v.run
+}
+
+func (v *nodeExplainVerb) run(ctx context.Context) error {
+	var e fleet.Explanation
+	if err := v.askAbout(ctx, "explain", "/explain", &e); err != nil {
+		return err
+	}
+	return v.print(&e, func() error { return writeExplanation(&e) })
+}
+
+// writeExplanation prints an explanation. What it quotes may be a stranger's words.
+func writeExplanation(e *fleet.Explanation) error {
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		fmt.Fprintln(&b, strings.ReplaceAll(cli.Printable(fmt.Sprintf(format, args...)), "\n", " "))
+	}
+	line("%s is %s.", e.Identity, nameState(string(e.State)))
+	for _, s := range e.Says {
+		line("  %s", s)
+	}
+	if len(e.Refusals) > 0 {
+		line("Refused:")
+	}
+	for i := range e.Refusals {
+		m := &e.Refusals[i]
+		line("  %s  %s", instant(m.At), momentText(m))
+	}
+	if len(e.Do) > 0 {
+		line("What can be done:")
+	}
+	for _, s := range e.Do {
+		line("  - %s", s)
+	}
+	_, err := os.Stdout.WriteString(b.String())
+	return err
+}
+
+// nameState is a state as a person says it.
+func nameState(state string) string {
+	if state == "none" {
+		return "not known here"
+	}
+	return state
+}

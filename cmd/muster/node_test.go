@@ -1,0 +1,79 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestNodeQuestions asks about a machine that is let in, one that is refused, and
+// one that nobody knows, with processes.
+func TestNodeQuestions(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	port := freePort(t)
+	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	config := []string{"--config", "prov/provisioner.yaml"}
+	run := func(args ...string) (string, int) {
+		t.Helper()
+		cmd := command(t, append(args, config...)...)
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		var exited *exec.ExitError
+		if err != nil && !errors.As(err, &exited) {
+			t.Fatal(err)
+		}
+		return string(out), cmd.ProcessState.ExitCode()
+	}
+	want := func(args, pattern string, status int) {
+		t.Helper()
+		out, got := run(strings.Fields(args)...)
+		if !regexp.MustCompile(`(?m)`+pattern).MatchString(out) || got != status {
+			t.Errorf("muster %s: exit %d, want %d and %s:\n%s", args, got, status, pattern, out)
+		}
+	}
+	provisioner := start(t, dir, append([]string{"provisioner", "run"}, config...)...)
+	provisioner.waitFor("provisioner is serving")
+	muster(t, dir, "jwt", "web.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port,
+		"--default", "--ca", "prov/ca/root.pem", "--seal", "prov/seal.pub", "--identity", "web*.example.net")
+	want("node list", "no machine fits", 0)
+	good := start(t, dir, "server", "run", "--token", "web.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	provisioner.waitFor("node provisioned")
+	bad := start(t, dir, "server", "run", "--token", "web.jwt", "--ssl-dir", "db1", "--config", "db1/server.conf", "--identity", "db1.example.net")
+	provisioner.waitFor("token_identity")
+
+	want("node list", `^NODE +STATE +SITE +EXPIRES `, 0)
+	want("node list", `^web1\.example\.net  provisioned  -     20\S+Z  20\S+Z  20\S+Z  [0-9a-f]{32}$`, 0)
+	want("node list", `^muster: 1 machine: 1 provisioned$`, 0)
+	want("node list --prefix db", "no machine fits", 0)
+	want("node list --expires-before 1y --match web*.example.net", `^web1`, 0)
+	want("node list --expires-before 1d", "no machine fits", 0)
+	want("node list --cursor x", `not a cursor of this list`, 1)
+	var page struct {
+		Nodes []struct{ Identity string }
+		Total int
+	}
+	if out, _ := run("node", "list", "--json", "--limit", "0"); json.Unmarshal([]byte(out), &page) != nil || page.Total != 1 || page.Nodes[0].Identity != "web1.example.net" {
+		t.Errorf("JSON: %s", out)
+	}
+	want("node show web1.example.net", `^ +Let in: new$`, 0)
+	want("node show db1.example.net", `no such node.*node explain`, 1)
+	want("node history web1.example.net", `^20\S+Z  issued +certificate [0-9a-f]+, until 20`, 0)
+	want("node history web1.example.net", `^20\S+Z  applied +certificate [0-9a-f]+`, 0)
+	want("node history db1.example.net", `^20\S+Z  refused +token_identity, `, 0)
+	want("node explain web1.example.net", `^web1\.example\.net is provisioned\.$`, 0)
+	want("node explain web1.example.net", `muster node grant web1\.example\.net`, 0)
+	want("node explain db1.example.net", `^db1\.example\.net is not known here\.$`, 0)
+	want("node explain db1.example.net", `token_identity: sign a token whose --identity patterns cover`, 0)
+	want("node explain web9.example.net", `no such node`, 1)
+	good.stop()
+	bad.stop()
+	provisioner.stop()
+	if out, _ := run("node", "list"); !strings.Contains(out, "no provisioner answers") {
+		t.Errorf("%s: %s", filepath.Join(dir, "prov"), out)
+	}
+}

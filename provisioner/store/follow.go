@@ -89,6 +89,7 @@ func (s *Store) followFrom(ctx context.Context, stream, filter string, last *uin
 	if err != nil {
 		return fmt.Errorf("follow %s: %w", stream, err)
 	}
+	defer s.drop(ctx, stream, consumer)
 	// Of what is empty no message comes that would say so.
 	if consumer.CachedInfo().NumPending == 0 {
 		current()

@@ -163,6 +163,16 @@ func TestNodeEvents(t *testing.T) {
 	if e := events[len(events)-2]; e != last {
 		t.Errorf("granted: %+v, want %+v", e, last)
 	}
+	// The broker has room for so many consumers only.
+	for _, name := range []string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS"} {
+		stream, err := s.js.Stream(s.ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := stream.CachedInfo().State.Consumers; n != 0 {
+			t.Errorf("%d consumers of %s are left", n, name)
+		}
+	}
 	if e := events[len(events)-3]; e.Cause != fmt.Sprint(web1, refused-1) {
 		t.Errorf("the newest refusal is %+v", e)
 	}

@@ -131,7 +131,9 @@ func (s *Store) tailStart(ctx context.Context, stream, subject string, last uint
 		if err != nil {
 			return 0, fmt.Errorf("tail of %s: %w", subject, err)
 		}
-		switch n := consumer.CachedInfo().NumPending; {
+		n := consumer.CachedInfo().NumPending
+		s.drop(ctx, stream, consumer)
+		switch {
 		case n < uint64(limit) && probe == 1:
 			return 1, nil
 		case n < uint64(limit):

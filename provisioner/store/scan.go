@@ -39,9 +39,11 @@ func (s *Store) scanWith(ctx context.Context, stream string, cfg jetstream.Order
 	return s.each(ctx, stream, consumer, each)
 }
 
-// each calls each for every message that the consumer has ahead of it; see scan.
+// each calls each for every message that the consumer has ahead of it, and drops
+// the consumer; see scan.
 func (s *Store) each(ctx context.Context, stream string, consumer jetstream.Consumer, each func(message) error) error {
 	fail := func(err error) error { return fmt.Errorf("scan of %s: %w", stream, err) }
+	defer s.drop(ctx, stream, consumer)
 	// Of an empty set nothing would ever be delivered.
 	if consumer.CachedInfo().NumPending == 0 {
 		return nil
@@ -68,6 +70,19 @@ func (s *Store) each(ctx context.Context, stream string, consumer jetstream.Cons
 		}
 	}
 }
+
+// drop takes a consumer away that is not needed any more. The broker would do it
+// by itself after minutes, but it has room for so many only, and who asks often
+// must not take them from those who need one. What fails is left to it.
+func (s *Store) drop(ctx context.Context, stream string, consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+	defer cancel()
+	_ = s.js.DeleteConsumer(ctx, stream, consumer.CachedInfo().Name)
+}
+
+// dropTimeout bounds the wait for a consumer to be gone; chosen, it takes less
+// than a millisecond.
+const dropTimeout = time.Second
 
 // decodeRecord decodes a record that was found on its subject.
 func decodeRecord(m message) (*provisioner.Record, error) {

@@ -1,0 +1,85 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+// fleetNodes is how many nodes BenchmarkFleet has stored.
+const fleetNodes = 100_000
+
+// BenchmarkFleet asks what operators ask about nodes of a store with 100,000, each
+// with the events of having enrolled, been refused and started; one of them was
+// refused for weeks. The first page, history and explain are to take less than
+// 100 ms. filled is how long it takes to read all records at start.
+func BenchmarkFleet(b *testing.B) {
+	s, _ := startFor(b, b.TempDir(), true)
+	st := s.open(b, ours)
+	s.fill(b, fleetNodes)
+	noisy := node(fleetNodes / 2)
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	emit := func(id wire.Identity, types ...provisioner.EventType) {
+		for _, t := range types {
+			st.Emit(provisioner.Event{Type: t, Time: at, Node: string(id), Serial: "5b1f", Code: wire.CodeDenied, Cause: "as the policy says", Source: "10.1.2.3"})
+		}
+	}
+	for i := range fleetNodes {
+		id := node(i)
+		emit(id, provisioner.EventEnrolled, provisioner.EventProvisioned, provisioner.EventRefused, provisioner.EventAttempt)
+		for _, t := range []string{"startup", "alive"} {
+			if err := s.conn.Publish(wire.EventSubject(id, t), []byte(`{"type":"io.muster.server.`+t+`","data":{"serial":"5b1f"}}`)); err != nil {
+				b.Fatal(err)
+			}
+		}
+		if i%10 == 0 {
+			emit(noisy, provisioner.EventRefused)
+		}
+	}
+	if err := st.Report(s.ctx, provisioner.Event{Type: provisioner.EventGranted, Time: at, Node: string(noisy), Attempt: "last"}); err != nil {
+		b.Fatal(err)
+	}
+	x := fleet.NewIndex(st, nil)
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	ended := make(chan error, 1)
+	began := time.Now()
+	go func() { ended <- x.Run(ctx) }()
+	if p, err := x.List(s.ctx, fleet.Query{}); err != nil || p.Total != fleetNodes {
+		b.Fatalf("list: %+v, %v", p, err)
+	}
+	filled := time.Since(began)
+	for name, ask := range map[string]func(i int) error{
+		"first page": func(int) error { _, err := x.List(s.ctx, fleet.Query{}); return err },
+		"show":       func(i int) error { _, err := x.Report(s.ctx, node(i)); return err },
+		"history":    func(i int) error { _, err := x.Past(s.ctx, node(i)); return err },
+		"explain":    func(i int) error { _, err := x.Explain(s.ctx, node(i), at); return err },
+		"noisy":      func(int) error { _, err := x.Explain(s.ctx, noisy, at); return err },
+		"unknown": func(i int) error {
+			if _, err := x.Past(s.ctx, wire.Identity(fmt.Sprintf("nobody%d.example.net", i))); err == nil {
+				return fmt.Errorf("node %d is known", i)
+			}
+			return nil
+		},
+	} {
+		b.Run(name, func(b *testing.B) {
+			then := cpu(b)
+			for i := 0; b.Loop(); i++ {
+				if err := ask(i * 7919 % fleetNodes); err != nil {
+					b.Fatal(err)
+				}
+			}
+			spent(b, then)
+			b.ReportMetric(filled.Seconds(), "filled-s")
+		})
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		b.Error(err)
+	}
+}

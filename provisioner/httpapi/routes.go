@@ -26,6 +26,9 @@ type Config struct {
 	// messages it will have. write then writes it, once. Nil: there are none.
 	Backup func(ctx context.Context, by string) (messages uint64, write func(io.Writer) error, err error)
 
+	// Metrics answers GET /metrics. Nil: there are none.
+	Metrics http.Handler
+
 	// Log is optional; discards by default.
 	Log *slog.Logger
 }
@@ -44,6 +47,9 @@ func New(cfg Config) (*Server, error) {
 	s.nodeRoutes()
 	s.installationRoutes()
 	s.backupRoute()
+	if cfg.Metrics != nil {
+		s.mux.Handle("GET /metrics", cfg.Metrics)
+	}
 	return s, nil
 }
 

@@ -256,7 +256,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	g, background := errgroup.WithContext(background)
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
-	operators, err := httpapi.New(httpapi.Config{Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Metrics: d.metrics.Handler(), Log: d.opts.Log})
+	operators, err := httpapi.New(httpapi.Config{Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Events: d.Store(), Metrics: d.metrics.Handler(), Log: d.opts.Log})
 	if err == nil {
 		err = operators.Open()
 	}

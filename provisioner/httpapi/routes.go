@@ -26,6 +26,9 @@ type Config struct {
 	// messages it will have. write then writes it, once. Nil: there are none.
 	Backup func(ctx context.Context, by string) (messages uint64, write func(io.Writer) error, err error)
 
+	// Events is where events are read. Nil: there are none.
+	Events provisioner.EventLog
+
 	// Metrics answers GET /metrics. Nil: there are none.
 	Metrics http.Handler
 
@@ -42,11 +45,13 @@ func New(cfg Config) (*Server, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	s := &Server{cfg: cfg, mux: http.NewServeMux()}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.tokenRoutes()
 	s.signerRoutes()
 	s.nodeRoutes()
 	s.installationRoutes()
 	s.backupRoute()
+	s.eventRoute()
 	if cfg.Metrics != nil {
 		s.mux.Handle("GET /metrics", cfg.Metrics)
 	}

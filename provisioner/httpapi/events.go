@@ -114,7 +114,11 @@ func (s *Server) stream(ctx context.Context, q provisioner.EventQuery, out *even
 	events := make(chan *provisioner.StoredEvent)
 	read := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
-	defer func() { cancel(); _ = <-read }() // closed; what it says is known or of no interest
+	defer func() {
+		cancel()
+		for range read { // until the reader has ended; what it says is of no interest now
+		}
+	}()
 	go func() {
 		defer close(read)
 		read <- s.cfg.Events.Events(ctx, q, func(e *provisioner.StoredEvent) error {

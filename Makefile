@@ -23,7 +23,7 @@ lint: ## gofmt, go vet, golangci-lint
 	$(LINT) run ./...
 
 deps: ## install the programs that the tests run, where they are missing
-	@for p in openssl setsid ip fsfreeze mkfs.ext4; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends openssl util-linux iproute2 e2fsprogs; }
+	@for p in openssl setsid ip fsfreeze mkfs.ext4 promtool; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends openssl util-linux iproute2 e2fsprogs prometheus; }
 
 fuzz: ## each fuzz target for 30 s (FUZZTIME), two packages at a time
 	.ci/fuzz

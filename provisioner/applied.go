@@ -18,7 +18,9 @@ import (
 // acknowledged without a write, so a lost acknowledgement costs nothing.
 func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Source) error {
 	attempt := wire.NewID()
-	record, repeated, err := p.applied(ctx, m, attempt, source)
+	watch := p.watch()
+	record, repeated, err := p.applied(ctx, &watch, m, attempt, source)
+	watch.done(RequestConfirm, err)
 	if err != nil {
 		var r *Refusal
 		if !errors.As(err, &r) {
@@ -39,13 +41,13 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 }
 
 // applied reports whether the confirmation was on record already.
-func (p *Provisioner) applied(ctx context.Context, m *wire.Applied, attempt string, source Source) (*Record, bool, error) {
+func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.Applied, attempt string, source Source) (*Record, bool, error) {
 	id, err := wire.ParseIdentity(m.Identity)
 	if err != nil {
 		return nil, false, refuse(m.Identity, wire.CodeIdentityInvalid, err)
 	}
 	unlock, err := p.locks.lock(ctx, id)
-	if err != nil {
+	if watch.took(StepWait, err) != nil {
 		return nil, false, refuse(m.Identity, wire.CodeBusy, err)
 	}
 	defer unlock()
@@ -77,11 +79,12 @@ func (p *Provisioner) applied(ctx context.Context, m *wire.Applied, attempt stri
 			return record, true, nil
 		}
 		now := p.now()
+		_ = watch.took(StepClassify, nil)
 		next := *record
 		next.State, next.Current, next.Next = StateProvisioned, offer, nil
 		next.ProvisionedAt, next.UpdatedAt, next.Attempt = now, now, attempt
 		next.keep(record, now)
-		err = p.publish(ctx, &next, after, nil)
+		err = watch.took(StepPublish, p.publish(ctx, &next, after, nil))
 		if err == nil {
 			p.tellSuperseded(record, &next)
 		}

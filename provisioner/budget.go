@@ -122,6 +122,20 @@ func (p *Provisioner) reported(ctx context.Context, e *Event) bool {
 	return ok
 }
 
+// Sources returns how many sources have lately sent what proved nothing and was
+// charged or reported: those whose budget is not whole again, which takes some
+// seconds. A nil budget has none.
+func (b *Budget) Sources() int {
+	if b == nil {
+		return 0
+	}
+	n := b.reports.sources()
+	if b.checks != nil {
+		n = max(n, b.checks.sources())
+	}
+	return n
+}
+
 // sourceKey returns what a source is counted under.
 func sourceKey(source string) netip.Prefix {
 	addr, err := netip.ParseAddr(source)
@@ -204,6 +218,14 @@ func (b *buckets) giveBack(source netip.Prefix) {
 	} else {
 		delete(b.used, source)
 	}
+}
+
+// sources returns how many sources have used something up.
+func (b *buckets) sources() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.sweep(b.now())
+	return len(b.used)
 }
 
 // sweep forgets the sources that have everything back.

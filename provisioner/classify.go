@@ -30,6 +30,9 @@ const (
 	ReasonOneTimeToken Reason = "one_time_token"
 )
 
+// Reasons are all of them.
+var Reasons = []Reason{ReasonNew, ReasonReplay, ReasonContinue, ReasonContinuity, ReasonGrant, ReasonRenew, ReasonOneTimeToken}
+
 // A claim is who asks for an identity, with everything about it proven except
 // that the identity is theirs.
 type claim struct {

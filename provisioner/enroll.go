@@ -26,6 +26,7 @@ var errAgain = errors.New("the record was written by somebody else")
 // what it has proven; what is not yet proven is in the request only.
 type attempt struct {
 	id      string // unique to the attempt, on every record it writes
+	watch   stopwatch
 	request *wire.EnrollRequest
 	source  Source
 	renewal bool // request is a renewal in that form: without a token, over the node's own session
@@ -71,8 +72,9 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	ctx, cancel := context.WithTimeout(ctx, maxAttempt)
 	defer cancel()
 	start := p.cfg.Now()
-	a := &attempt{id: wire.NewID(), request: r, source: source}
+	a := &attempt{id: wire.NewID(), watch: p.watch(), request: r, source: source}
 	enrolled, written, err := p.enroll(ctx, a)
+	a.watch.done(RequestEnroll, err)
 	if err != nil {
 		return nil, p.refused(ctx, a, err)
 	}
@@ -121,14 +123,14 @@ func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	if err := p.cfg.Clock.Check(); err != nil {
 		return nil, false, refuse(a.request.Identity, wire.CodeClockBehind, err)
 	}
-	if err := p.prove(a); err != nil {
+	if err := a.watch.took(StepProve, p.prove(a)); err != nil {
 		return nil, false, err
 	}
 	if err := p.checkRevocations(ctx, a); err != nil {
 		return nil, false, err
 	}
 	unlock, err := p.locks.lock(ctx, a.identity)
-	if err != nil {
+	if a.watch.took(StepWait, err) != nil {
 		return nil, false, refuse(string(a.identity), wire.CodeBusy, err)
 	}
 	defer unlock()
@@ -223,7 +225,7 @@ func TokenCode(err error) wire.Code {
 // begun again when somebody else wrote in between: nothing of it has left the
 // process then. The bool reports whether a write was made.
 func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
-	if err := p.classify(ctx, a); err != nil {
+	if err := a.watch.took(StepClassify, p.classify(ctx, a)); err != nil {
 		return nil, false, err
 	}
 	if err := p.pace(a); err != nil {
@@ -232,10 +234,10 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if err := p.roomFor(a); err != nil {
 		return nil, false, err
 	}
-	if err := p.decide(ctx, a); err != nil {
+	if err := a.watch.took(StepDecide, p.decide(ctx, a)); err != nil {
 		return nil, false, err
 	}
-	if err := p.configure(ctx, a); err != nil {
+	if err := a.watch.took(StepConfigure, p.configure(ctx, a)); err != nil {
 		return nil, false, err
 	}
 	if a.reason == ReasonReplay {
@@ -245,7 +247,7 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 		Role: wire.RoleNode, Name: string(a.identity), PublicKey: a.csr.PublicKey,
 		TTL: a.decision.Certificate.TTL, DNSNames: a.decision.Certificate.DNSNames, ServerAuth: a.decision.Certificate.ServerAuth,
 	})
-	if err != nil {
+	if a.watch.took(StepIssue, err) != nil {
 		return nil, false, refuse(string(a.identity), issueCode(err), err)
 	}
 	if a.reason == ReasonNew && !a.counted {
@@ -256,7 +258,7 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	}
 	// The first write. Only what others do at the same time can refuse the
 	// request from here on.
-	if err := p.spend(ctx, a); err != nil {
+	if err := a.watch.took(StepClaim, p.spend(ctx, a)); err != nil {
 		return nil, false, err
 	}
 	offer := &Issued{
@@ -271,7 +273,7 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 		return nil, false, err
 	}
 	next := a.next(p.now(), offer)
-	if err := p.publish(ctx, next, a.after, func() error { return p.trying(a) }); err != nil {
+	if err := a.watch.took(StepPublish, p.publish(ctx, next, a.after, func() error { return p.trying(a) })); err != nil {
 		return nil, false, err
 	}
 	p.tellSuperseded(a.record, next)
@@ -342,7 +344,7 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	// before the node hears of it, or its confirmation would match nothing.
 	offer := *offered
 	offer.Digest, offer.OfferedAt = digest, now
-	if err := p.publish(ctx, a.next(now, &offer), a.after, func() error { return p.trying(a) }); err != nil {
+	if err := a.watch.took(StepPublish, p.publish(ctx, a.next(now, &offer), a.after, func() error { return p.trying(a) })); err != nil {
 		return nil, false, err
 	}
 	return p.enrolled(&offer, chain, a.files), true, nil

@@ -57,6 +57,10 @@ func (p *Provisioner) readFreeze(ctx context.Context) error {
 	return nil
 }
 
+// Frozen reports whether a restore has frozen limited tokens that were signed
+// before it, some of which may be thawed since.
+func (p *Provisioner) Frozen() bool { return p.freeze.Load() != nil }
+
 // checkFrozen refuses an attempt that would take a use of a frozen token. One
 // that was signed after the restore has lost nothing; one that does not say when
 // it was signed may have.

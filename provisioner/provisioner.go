@@ -114,6 +114,10 @@ type Config struct {
 	// It must not block, and nobody changes any of it afterwards. Nil for none.
 	Observe func(in *policies.Input, d *policies.Decision, err error, asked string)
 
+	// Meter takes how long requests and their steps took, and what became of them.
+	// Optional.
+	Meter Meter
+
 	// Alarms takes what an operator must act on, and says what is known to be
 	// wrong. Optional; defaults to alarms that nobody but the log hears of.
 	Alarms *Alarms
@@ -215,6 +219,9 @@ func New(cfg Config) (*Provisioner, error) {
 	if cfg.Observe == nil {
 		cfg.Observe = func(*policies.Input, *policies.Decision, error, string) {}
 	}
+	if cfg.Meter == nil {
+		cfg.Meter = unmetered{}
+	}
 	if cfg.Kick == nil {
 		cfg.Kick = func(context.Context, ...wire.Identity) {}
 	}
@@ -245,6 +252,7 @@ func (p *Provisioner) now() time.Time { return p.cfg.Now().UTC().Truncate(time.S
 // a message that could not be decoded. It returns the refusal to send.
 func (p *Provisioner) Reject(ctx context.Context, code wire.Code, err error, source Source) *Refusal {
 	r := refuse("", code, err)
+	p.cfg.Meter.Rejected(code)
 	if e := RefusalEvent(r, p.now(), source.Address); p.reported(ctx, &e) {
 		p.cfg.Emit(e)
 		p.cfg.Log.WarnContext(ctx, "request rejected", "code", code, "source", source.Address, "err", e.Cause)

@@ -41,10 +41,11 @@ var errUnconfirmed = errors.New("two certificates of the key that vouches are li
 // its key in hardware means it.
 func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source Source) (*wire.Enrolled, error) {
 	start := p.cfg.Now()
-	a := &attempt{id: wire.NewID(), source: source, renewal: true, request: &wire.EnrollRequest{
+	a := &attempt{id: wire.NewID(), watch: p.watch(), source: source, renewal: true, request: &wire.EnrollRequest{
 		ID: r.ID, Identity: r.Identity, CSR: r.CSR, Facts: r.Facts, Agent: r.Agent, Boot: r.Boot, Continuity: &r.Continuity,
 	}}
 	enrolled, written, err := p.enroll(ctx, a)
+	a.watch.done(RequestRenew, err)
 	if err != nil {
 		return nil, p.refused(ctx, a, err)
 	}

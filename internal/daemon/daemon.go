@@ -22,6 +22,7 @@ import (
 	"muster/provisioner/broker"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/metrics"
 	"muster/provisioner/natsapi"
 	"muster/provisioner/store"
 )
@@ -107,6 +108,11 @@ type Daemon struct {
 	keeper   *keeper
 	recorder *store.Recorder // nil if inputs are not recorded
 	shadow   *shadow         // nil if there is no shadow policy
+	metrics  *metrics.Metrics
+	inHand   *atomic.Int64 // requests that are being worked on
+
+	// certificates are the last count, nil before the first.
+	certificates atomic.Pointer[metrics.Certificates]
 
 	// shown is the certificate that brokers of others are shown; see show.
 	shown atomic.Pointer[tls.Certificate]
@@ -164,7 +170,7 @@ func (*form) Validate() error { return nil }
 // once. It starts nothing and opens no connection.
 func New(cfg Config, opts Options) (*Daemon, error) {
 	opts = opts.complete()
-	d := &Daemon{id: wire.NewID(), cfg: cfg, opts: opts, asked: make(chan struct{}), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
+	d := &Daemon{id: wire.NewID(), cfg: cfg, opts: opts, asked: make(chan struct{}), inHand: new(atomic.Int64), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
 	var err error
 	if d.parts, err = loadParts(cfg, opts); err != nil {
 		return nil, err
@@ -179,6 +185,7 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		d.shadow = newShadow(d.parts.shadow, d.report, opts.Log)
 	}
 	d.keeper = d.newKeeper()
+	d.metrics = metrics.New(opts.Version, d.state)
 	d.shown.Store(&d.parts.shown)
 	if err := d.makeBroker(); err != nil {
 		return nil, err
@@ -262,7 +269,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	defer cancel()
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log)
 	operators, err := httpapi.New(httpapi.Config{
-		Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Log: d.opts.Log, Now: d.opts.Now,
+		Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Events: d.Store(), Metrics: d.metrics.Handler(),
+		Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err == nil {
 		err = operators.Open()
@@ -279,7 +287,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
 		"list of nodes":      nodes.Run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
-		"connections":        d.authenticate,
+		"connections":        d.authenticate, "certificates": d.countCertificates,
 	} {
 		g.Go(func() error {
 			if err := run(background); err != nil && background.Err() == nil {
@@ -351,10 +359,9 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	if err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
-	inHand := new(atomic.Int64)
 	s, err := d.openStore(ctx, store.Config{
 		Conn: conn, CAFingerprint: d.CAFingerprint(), Former: d.parts.authority.Former(), Capacity: most, Replicas: d.cfg.Store.Replicas,
-		Installation: d.expected(), InHand: inHand, InputBytes: d.cfg.inputBytes(), Log: d.opts.Log, Now: d.opts.Now,
+		Installation: d.expected(), InHand: d.inHand, InputBytes: d.cfg.inputBytes(), Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err != nil {
 		return nil, err
@@ -385,7 +392,7 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	}
 	service, err := natsapi.New(natsapi.Config{
 		Conn: conn, Provisioner: p, Installation: s.Installation().ID, Opener: d.parts.opener, Budget: d.budget,
-		InHand: inHand, Log: d.opts.Log, Now: d.opts.Now,
+		InHand: d.inHand, Busy: d.metrics.Busy, Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err != nil {
 		return nil, err
@@ -417,14 +424,13 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	if wrap != nil {
 		records = wrap(s)
 	}
-	emit := s.Emit
-	if d.opts.Emit != nil {
-		emit = func(e provisioner.Event) { s.Emit(e); d.opts.Emit(e) }
-	}
+	emit := func(e provisioner.Event) { s.Emit(e); d.observe(e) }
+	trouble := func() { d.metrics.StoreTrouble(); d.keeper.trouble() }
 	return provisioner.Config{
 		Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
 		Configurator: d.parts.configurator, Observe: d.observer(), Allow: d.parts.allow.match, Reserved: d.parts.reserved.check, Emit: emit,
-		Alarms: d.alarms, Clock: d.clock.Load(), StoreTrouble: d.keeper.trouble, StoreBroken: d.keeper.storeBroken, Kick: d.kick,
+		Meter:  d.metrics,
+		Alarms: d.alarms, Clock: d.clock.Load(), StoreTrouble: trouble, StoreBroken: d.keeper.storeBroken, Kick: d.kick,
 		Superseded: func(id wire.Identity) { d.sessions.add(id) },
 		Site:       d.parts.site, Version: d.opts.Version,
 		Quotas: provisioner.Quotas{PerToken: d.cfg.Quotas.PerToken, PerSource: d.cfg.Quotas.PerSource}, Budget: d.budget,
@@ -464,6 +470,7 @@ func denied(err error) *broker.Denied {
 
 // connectionRefused reports a connection that the broker did not admit.
 func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) {
+	d.metrics.ConnectionRefused(denied.Code)
 	e := provisioner.RefusalEvent(&provisioner.Refusal{Code: denied.Code, Err: denied.Err}, d.opts.Now().UTC(), p.Address)
 	e.Type = provisioner.EventAttempt
 	var ok bool
@@ -473,9 +480,7 @@ func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied
 	if s := d.Store(); s != nil {
 		s.Emit(e)
 	}
-	if d.opts.Emit != nil {
-		d.opts.Emit(e)
-	}
+	d.observe(e)
 }
 
 // Connect returns one more connection to the account of provisioners. Close it

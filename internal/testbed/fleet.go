@@ -493,6 +493,7 @@ func (f *Fleet) Revisions(identity string) int {
 }
 
 func (f *Fleet) emit(e provisioner.Event) {
+	defer f.checkEmitted(e) // after the lock is free: who waits for the event need not wait for this
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.events = append(f.events, e)

@@ -34,6 +34,11 @@ type Config struct {
 
 	// Fleet answers what is asked about nodes. Nil: nobody is told of any.
 	Fleet *fleet.Index
+	// Events is where events are read. Nil: there are none.
+	Events provisioner.EventLog
+
+	// Metrics answers GET /metrics. Nil: there are none.
+	Metrics http.Handler
 
 	// Log is optional; discards by default.
 	Log *slog.Logger
@@ -54,6 +59,7 @@ func New(cfg Config) (*Server, error) {
 		cfg.Now = time.Now
 	}
 	s := &Server{cfg: cfg, mux: http.NewServeMux()}
+	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.tokenRoutes()
 	s.signerRoutes()
 	s.nodeRoutes()
@@ -62,6 +68,10 @@ func New(cfg Config) (*Server, error) {
 	s.backupRoute()
 	s.inputsRoute()
 	s.policyRoutes()
+	s.eventRoute()
+	if cfg.Metrics != nil {
+		s.mux.Handle("GET /metrics", cfg.Metrics)
+	}
 	return s, nil
 }
 

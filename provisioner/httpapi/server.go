@@ -28,6 +28,9 @@ type Server struct {
 	cfg    Config
 	mux    *http.ServeMux
 	socket *net.UnixListener // set by Open
+
+	stopping context.Context // ends streams when Run is to return
+	stop     context.CancelFunc
 }
 
 // Open makes the socket: who connects from now on waits for Run.
@@ -47,11 +50,13 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		},
 		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
 	}
+	defer s.stop()
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(s.socket) }()
 	select {
 	case err = <-served:
 	case <-ctx.Done():
+		s.stop()
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if srv.Shutdown(stop) != nil {

@@ -35,6 +35,7 @@ func busyWorkers() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 // answered in plain: that slows the node as long as it may, no more.
 func (s *Service) busy(ctx context.Context, m *nats.Msg) {
 	defer s.survive(ctx, m)
+	s.cfg.Busy()
 	c := newCall(m)
 	data := c.Data
 	if s.cfg.Opener != nil && bytes.HasPrefix(data, sealedPrefix) {

@@ -65,6 +65,10 @@ type Config struct {
 	// how many writes are on their way. Optional; several services may share one.
 	InHand *atomic.Int64
 
+	// Busy is called for each request that finds no room. It must not block.
+	// Optional.
+	Busy func()
+
 	// Timeout bounds the work for one request. Optional; default 30 s.
 	Timeout time.Duration
 
@@ -108,6 +112,9 @@ func New(cfg Config) (*Service, error) {
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
+	}
+	if cfg.Busy == nil {
+		cfg.Busy = func() {}
 	}
 	if cfg.InHand == nil {
 		cfg.InHand = new(atomic.Int64)

@@ -47,11 +47,19 @@ func (s *Store) lost(e provisioner.Event, err error) {
 	s.losses.Lock()
 	defer s.losses.Unlock()
 	s.losses.count++
+	s.losses.all++
 	if time.Now().Before(s.losses.next) {
 		return
 	}
 	s.log.Warn("events lost", "left_out", s.losses.count-1, "subject", e.Type, "node", e.Node, "err", err)
 	s.losses.count, s.losses.next = 0, time.Now().Add(warnLost)
+}
+
+// Lost returns how many events were lost since the store was opened.
+func (s *Store) Lost() uint64 {
+	s.losses.Lock()
+	defer s.losses.Unlock()
+	return s.losses.all
 }
 
 // cloudEvent encodes an event.

@@ -152,6 +152,7 @@ type Store struct {
 	losses struct { // events that could not be published
 		sync.Mutex
 		count int       // since the last warning
+		all   uint64    // since the store was opened
 		next  time.Time // when there may be another
 	}
 

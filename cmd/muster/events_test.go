@@ -1,0 +1,48 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestEvents follows a fleet with processes: what has happened is a line for a
+// person and a CloudEvent for a program, what happens then is told at once, and
+// every mistake is named.
+func TestEvents(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	port := freePort(t)
+	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	config := []string{"--config", "prov/provisioner.yaml"}
+	provisioner := start(t, dir, append([]string{"provisioner", "run"}, config...)...)
+	provisioner.waitFor("provisioner is serving")
+	follow := start(t, dir, append([]string{"events", "--follow", "--type", "token"}, config...)...)
+	muster(t, dir, "jwt", "t.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port,
+		"--default", "--ca", "prov/ca/root.pem", "--seal", "prov/seal.pub")
+	start(t, dir, "server", "run", "--token", "t.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
+	provisioner.waitFor("node provisioned")
+	muster(t, dir, append([]string{"token", "revoke", "t.jwt", "--why", "leaked it"}, config...)...)
+	follow.waitFor(`why="leaked it"`)
+
+	out := muster(t, dir, append([]string{"events", "--node", "web1.example.net", "--type", "node."}, config...)...)
+	if !regexp.MustCompile(`(?m)\A20\S+Z  node\.enrolled +web1\.example\.net  reason=new  serial=[0-9a-f]+ .*\n20\S+Z  node\.provisioned .*\n\z`).MatchString(out) {
+		t.Errorf("events:\n%s", out)
+	}
+	out = muster(t, dir, append([]string{"events", "--json", "--since", "1d", "--type", "io.muster.token.revoked"}, config...)...)
+	var e struct {
+		SpecVersion string
+		Data        struct{ Why string }
+	}
+	if err := json.Unmarshal([]byte(out), &e); err != nil || e.SpecVersion != "1.0" || e.Data.Why != "leaked it" {
+		t.Errorf("one event in JSON: %v: %s", err, out)
+	}
+	b, err := command(t, "events", "--since", "soon", "--type", "nonsense", "--node", "Web1", "--config", filepath.Join(dir, "prov/provisioner.yaml")).CombinedOutput()
+	for _, flag := range []string{"--since", "--type", "--node"} {
+		if err == nil || !strings.Contains(string(b), flag+": ") {
+			t.Errorf("mistake in %s: %v: %s", flag, err, b)
+		}
+	}
+}

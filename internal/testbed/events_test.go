@@ -1,0 +1,188 @@
+package testbed_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/provisioner"
+)
+
+var update = flag.Bool("update", false, "rewrite the golden files")
+
+const eventsHead = `# Events
+
+What happens in a fleet is told as [CloudEvents 1.0](https://cloudevents.io): in the stream ` + "`MUSTER_EVENTS`" + `, and what proves nothing about
+its sender in ` + "`MUSTER_ATTEMPTS`" + `; to people by ` + "`muster events`" + `; to programs by ` + "`muster events --json`" + ` and ` + "`GET /v1/events`" + ` on the control
+socket. Events are reports, the truth is in the records: a power failure may take the last moment of them, and the oldest go when their stream
+is full (1 GiB, 64 MiB for attempts). They hold no secret. Types and members keep their names and meanings; new ones may come, so ignore what
+you do not know.
+
+## GET /v1/events
+
+Server-sent events, or JSON lines with ` + "`Accept: application/x-ndjson`" + `. It goes on with what happens, until either side ends it.
+
+| parameter | what |
+|---|---|
+| ` + "`since`" + ` | begin at this time, RFC 3339 |
+| ` + "`Last-Event-ID`" + ` (header), ` + "`after`" + ` | go on behind the event with this ` + "`id`" + ` of the stream; what ` + "`since`" + ` says is not looked at then |
+| | without either, only what happens from now on |
+| ` + "`type`" + `, ` + "`node`" + `, ` + "`code`" + ` | only events whose type begins so, of this node, with this code |
+| ` + "`once=true`" + ` | end with the newest event |
+
+A reader that takes nothing for ten seconds is cut off: nothing is kept for it, and it goes on from its last id. An event may come twice after
+that; its ` + "`id`" + ` member tells.
+
+## Members of data
+
+| member | type | what |
+|---|---|---|
+`
+
+// document returns docs/events.md as the tables say.
+func document(t *testing.T) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	b.WriteString(eventsHead)
+	for _, m := range provisioner.EventMembers {
+		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, m.Type, m.What)
+	}
+	b.WriteString("\n## Types\n")
+	for i := range provisioner.EventTypes {
+		m := &provisioner.EventTypes[i]
+		schema, err := json.MarshalIndent(m.Schema(), "", " ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&b, "\n### %s\n\n%s\n\n```json\n%s\n```\n\n<details><summary>JSON Schema</summary>\n\n```json\n%s\n```\n\n</details>\n",
+			m.Type, m.What, example(t, m), schema)
+	}
+	return b.Bytes()
+}
+
+// example returns an event of the type with all that it may have.
+func example(t *testing.T, m *provisioner.EventMeaning) []byte {
+	t.Helper()
+	data := map[string]any{}
+	subject := ""
+	for _, member := range provisioner.EventMembers {
+		if !slices.Contains(m.Always, member.Name) && !slices.Contains(m.Sometimes, member.Name) {
+			continue
+		}
+		data[member.Name] = member.Example
+		if member.Name == "node" || member.Name == "identity" {
+			subject, _ = member.Example.(string)
+		}
+	}
+	raw, err := json.Marshal(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.MarshalIndent(&provisioner.StoredEvent{SpecVersion: "1.0", ID: "hV0dS4qQ2mX9", Source: "io.muster.provisioner/ffb2a0c1",
+		Type: m.Type, Subject: subject, Time: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), DataContentType: "application/json", Data: raw}, "", " ")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// TestEventsAreDocumented holds docs/events.md to the table of events, and its
+// examples to their schemas.
+func TestEventsAreDocumented(t *testing.T) {
+	t.Parallel()
+	for i := range provisioner.EventTypes {
+		if err := testbed.CheckEvent(example(t, &provisioner.EventTypes[i])); err != nil {
+			t.Errorf("example of %s: %v", provisioner.EventTypes[i].Type, err)
+		}
+	}
+	const path = "../../docs/events.md"
+	want := document(t)
+	if *update {
+		if err := os.WriteFile(path, want, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(got, want) {
+		t.Error("docs/events.md is not what the table says: go test ./internal/testbed -run TestEventsAreDocumented -update")
+	}
+}
+
+// TestNoEventIsMissing finds every constant of type EventType in package
+// provisioner in its table.
+func TestNoEventIsMissing(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../provisioner/*.go")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	found := 0
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			if typ, ok := spec.Type.(*ast.Ident); !ok || typ.Name != "EventType" || !strings.HasPrefix(spec.Names[0].Name, "Event") {
+				return true
+			}
+			found++
+			switch v := spec.Values[0].(type) {
+			case *ast.BasicLit:
+				text, err := strconv.Unquote(v.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if provisioner.MeaningOfEvent(provisioner.EventType(text)) == nil {
+					t.Errorf("%s is not in EventTypes", spec.Names[0].Name)
+				}
+			case *ast.BinaryExpr:
+				text, err := strconv.Unquote(v.Y.(*ast.BasicLit).Value)
+				if err != nil || provisioner.MeaningOfEvent(provisioner.EventType("io.muster.server."+text)) == nil {
+					t.Errorf("%s is not in EventTypes: %v", spec.Names[0].Name, err)
+				}
+			}
+			return true
+		})
+	}
+	if found != len(provisioner.EventTypes) {
+		t.Errorf("%d constants, and %d types in the table", found, len(provisioner.EventTypes))
+	}
+}
+
+// TestEventsOtherThanDocumentedFail shows that the check of emitted events is
+// one: a member that is missing, one that nobody knows, and a type likewise.
+func TestEventsOtherThanDocumentedFail(t *testing.T) {
+	t.Parallel()
+	const event = `{"specversion":"1.0","id":"1","source":"s","type":"%s","time":"2026-11-22T10:00:00Z","datacontenttype":"application/json","data":%s}`
+	for name, c := range map[string]struct{ typ, data string }{
+		"missing": {"io.muster.token.revoked", `{"by":"ada"}`}, "unknown": {"io.muster.token.revoked", `{"token_id":"1","secret":"x"}`},
+		"type": {"io.muster.token.forgotten", `{"token_id":"1"}`},
+	} {
+		if err := testbed.CheckEvent(fmt.Appendf(nil, event, c.typ, c.data)); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+	if err := testbed.CheckEvent(fmt.Appendf(nil, event, "io.muster.token.revoked", `{"token_id":"1","by":"ada"}`)); err != nil {
+		t.Error(err)
+	}
+}

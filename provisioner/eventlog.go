@@ -1,0 +1,96 @@
+package provisioner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// A StoredEvent is an event as it was stored: a CloudEvent 1.0 in its JSON form.
+type StoredEvent struct {
+	SpecVersion     string    `json:"specversion"`
+	ID              string    `json:"id"`
+	Source          string    `json:"source"`
+	Type            EventType `json:"type"`
+	Subject         string    `json:"subject,omitempty"` // of an attempt a stranger's word
+	Time            time.Time `json:"time"`
+	DataContentType string    `json:"datacontenttype"`
+
+	// Data is an [Event], or what a node says of its life: the members of each
+	// type are in [EventTypes].
+	Data json.RawMessage `json:"data"`
+
+	// Place is where it stands in the log.
+	Place Place `json:"-"`
+}
+
+// A Place is a position in the log of events, just behind an event. The log is
+// two streams, what strangers cause and all else. The zero value is its
+// beginning.
+type Place struct{ Events, Attempts uint64 }
+
+// String returns the form that [ParsePlace] reads.
+func (p Place) String() string {
+	return strconv.FormatUint(p.Events, 10) + "-" + strconv.FormatUint(p.Attempts, 10)
+}
+
+// errPlace says what a place looks like.
+var errPlace = errors.New("want two numbers with a dash between, as in the id of an event of the stream")
+
+// ParsePlace reads a place.
+func ParsePlace(s string) (Place, error) {
+	events, attempts, ok := strings.Cut(s, "-")
+	e, err := strconv.ParseUint(events, 10, 64)
+	a, aerr := strconv.ParseUint(attempts, 10, 64)
+	if !ok || err != nil || aerr != nil {
+		return Place{}, fmt.Errorf("place %.64q: %w", s, errPlace)
+	}
+	return Place{Events: e, Attempts: a}, nil
+}
+
+// An EventQuery says which events are wanted. The zero value wants all that will
+// be, from now on.
+type EventQuery struct {
+	// After is a place to go on behind, Since a time to begin at; at most one of
+	// them. What the log has lost of its beginning is left out. Without either the
+	// events that come from now on are wanted.
+	After *Place
+	Since time.Time
+
+	Type string        // prefix of the type; "" for any
+	Node wire.Identity // "" for any
+	Code wire.Code     // "" for any
+
+	// Once ends with the newest event that there is when its turn comes, instead
+	// of waiting for more.
+	Once bool
+}
+
+// Wants reports whether the event is among those asked for.
+func (q *EventQuery) Wants(e *StoredEvent) bool {
+	if !strings.HasPrefix(string(e.Type), q.Type) || q.Node != "" && e.Subject != string(q.Node) {
+		return false
+	}
+	if q.Code == "" {
+		return true
+	}
+	var data struct {
+		Code wire.Code `json:"code"`
+	}
+	return json.Unmarshal(e.Data, &data) == nil && data.Code == q.Code
+}
+
+// An EventLog is where events are read again.
+type EventLog interface {
+	// Events calls each for every event that q wants, in the order of the log, one
+	// at a time: while each has not returned, no more than some hundred are read
+	// ahead. It stops at the first error of each and returns it, and returns
+	// ctx.Err() when ctx is done.
+	Events(ctx context.Context, q EventQuery, each func(*StoredEvent) error) error
+}

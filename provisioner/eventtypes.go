@@ -1,0 +1,147 @@
+package provisioner
+
+import (
+	"slices"
+	"strings"
+)
+
+// An EventMeaning is what there is to know of an [EventType].
+type EventMeaning struct {
+	Type EventType
+	What string // one sentence
+
+	// Always are the members of its data that every such event has, Sometimes
+	// those that it may have. No other comes up.
+	Always, Sometimes []string
+}
+
+// of what request and by whom an event was caused.
+var (
+	fromToken  = []string{"token_id", "signer", "site", "source", "policy"}
+	byOperator = []string{"by", "why"}
+)
+
+// EventTypes is the one table of events, in the order of docs/events.md. Types
+// and members are never renamed, and none changes its meaning; new ones may come.
+var EventTypes = []EventMeaning{
+	{EventEnrolled, "A node has enrolled: its certificate is on record and on its way.",
+		[]string{"node", "reason", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"sealed", "elapsed_ns", "repeated"})},
+	{EventRenewed, "A node has renewed: a certificate in place of its live one is on record and on its way.",
+		[]string{"node", "reason", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"sealed", "elapsed_ns", "repeated"})},
+	{EventProvisioned, "A node has confirmed that certificate and configuration are on its disk.",
+		[]string{"node", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"reason", "sealed", "repeated"})},
+	{EventRefused, "A node whose token, or certificate, is good was refused.",
+		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt"}, fromToken)},
+	{EventAttempt, "A request or a connection that proves nothing was refused. The node is whoever it claims to be.",
+		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt", "left_out"}, fromToken)},
+	{EventRevoked, "An operator's revocation of a node is on its record.",
+		[]string{"node", "attempt"}, byOperator},
+	{EventRetired, "An operator has freed a node's name for any key.",
+		[]string{"node"}, append([]string{"attempt"}, byOperator...)},
+	{EventGranted, "An operator lets another key take a name over, once.",
+		[]string{"node"}, byOperator},
+	{EventCloned, "Two live machines use one key. With a code they are refused.",
+		[]string{"node", "cause"}, []string{"code", "serial", "policy", "attempt"}},
+	{EventTokenRevoked, "An operator has revoked a token.",
+		[]string{"token_id"}, byOperator},
+	{EventTokenReleased, "An operator has given back a use of a token.",
+		[]string{"token_id"}, append([]string{"node", "source"}, byOperator...)},
+	{EventTokenThawed, "An operator has made a frozen token good again.",
+		[]string{"token_id"}, byOperator},
+	{EventSignerAdded, "An operator has added a signer of tokens.",
+		[]string{"signer"}, byOperator},
+	{EventSignerRemoved, "An operator has removed a signer: all of its tokens are worthless.",
+		[]string{"signer"}, byOperator},
+	{EventAlarmRaised, "Something is wrong that an operator must act on. The node is the provisioner.",
+		[]string{"node", "code", "cause", "attempt"}, nil},
+	{EventAlarmCleared, "It is over; the cause is the last one. The node is the provisioner.",
+		[]string{"node", "code", "cause", "attempt"}, []string{"elapsed_ns"}},
+	{EventClockAccepted, "An operator took the provisioner's clock for right against the newest time on record.",
+		[]string{"cause"}, nil},
+	{EventServerStartup, "A node's agent has begun to serve the fleet.",
+		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
+	{EventServerAlive, "A node's agent is alive.",
+		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
+	{EventServerProvisioned, "A node's agent has put a certificate and a configuration in force.",
+		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
+	{EventServerShutdown, "A node's agent is about to end.",
+		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
+}
+
+// MeaningOfEvent returns the table's entry for t, or nil if there is none.
+func MeaningOfEvent(t EventType) *EventMeaning {
+	i := slices.IndexFunc(EventTypes, func(m EventMeaning) bool { return m.Type == t })
+	if i < 0 {
+		return nil
+	}
+	return &EventTypes[i]
+}
+
+// An EventMember is a member of events' data.
+type EventMember struct {
+	Name string
+	Type string // of JSON Schema
+	What string
+
+	Example any // a value, for the documentation
+}
+
+// EventMembers are all of them.
+var EventMembers = []EventMember{
+	{"node", "string", "identity; in an attempt a stranger's word, at most 253 bytes", "web1.example.net"},
+	{"code", "string", "why it was refused, the true code (protocol.md), or the alarm's", "denied"},
+	{"cause", "string", "the same in words, for operators", "the policy gave no reason"},
+	{"reason", "string", "on what ground the key has the identity: " + reasonNames(), "new"},
+	{"serial", "string", "of the certificate, lower-case hex", "5b1f0c9e6f0d4b0e8a41c3d2e7f60718"},
+	{"digest", "string", "SHA-256 over certificate and configuration, hex", "9f2c0d6a…"},
+	{"token_id", "string", "of the token, 32 hex digits", "0b52f4c7a9d84e5b9c1d3f6a7e8b9c0d"},
+	{"signer", "string", "fingerprint of the key that signed the token", "c41e7b02…"},
+	{"site", "string", "to which the token is bound", "ams1"},
+	{"source", "string", "address that the request came from, as the broker says", "192.0.2.17"},
+	{"sealed", "boolean", "the request came sealed", true},
+	{"attempt", "string", "id of the attempt; the record that it wrote has the same", "V1StGXR8Z5jdHi6BmyT2aQ"},
+	{"policy", "string", "digest of the policy that decided", "4be1a7f0…"},
+	{"elapsed_ns", "integer", "how long it took, or the alarm stood, in nanoseconds", 1840000},
+	{"left_out", "integer", "how many attempts before this one, from anywhere, have no event since one source makes too many", 41},
+	{"by", "string", "the operator", "ada"},
+	{"why", "string", "in the operator's words", "stolen"},
+	{"repeated", "boolean", "a retry got its answer again: nothing was written", true},
+	{"identity", "string", "the node, as its session proves", "web1.example.net"},
+	{"version", "string", "of the agent", "1.4.0"},
+	{"boot", "string", "differs after each start of the agent", "q3ZpX0bT8mK1"},
+	{"mode", "string", "the agent's mode", "normal"},
+	{"expires", "string", "when the certificate ends, RFC 3339", "2026-12-22T10:00:00Z"},
+}
+
+func reasonNames() string {
+	names := make([]string, len(Reasons))
+	for i, r := range Reasons {
+		names[i] = string(r)
+	}
+	return strings.Join(names, ", ")
+}
+
+// Schema returns the JSON Schema (2020-12) of a whole event of the type: a
+// CloudEvent whose data has the members of the table and no others.
+func (m *EventMeaning) Schema() map[string]any {
+	members := map[string]any{}
+	for _, member := range EventMembers {
+		if slices.Contains(m.Always, member.Name) || slices.Contains(m.Sometimes, member.Name) {
+			members[member.Name] = map[string]any{"type": member.Type}
+		}
+	}
+	text := map[string]any{"type": "string", "minLength": 1}
+	return map[string]any{
+		"$schema":  "https://json-schema.org/draft/2020-12/schema",
+		"$id":      "urn:muster:event:" + string(m.Type),
+		"type":     "object",
+		"required": []string{"specversion", "id", "source", "type", "time", "datacontenttype", "data"},
+		"properties": map[string]any{
+			"specversion": map[string]any{"const": "1.0"}, "id": text, "source": text, "type": map[string]any{"const": string(m.Type)},
+			"subject": map[string]any{"type": "string"}, "time": map[string]any{"type": "string", "format": "date-time"},
+			"datacontenttype": map[string]any{"const": "application/json"},
+			"data":            map[string]any{"type": "object", "required": m.Always, "properties": members, "additionalProperties": false},
+		},
+		"additionalProperties": false,
+	}
+}

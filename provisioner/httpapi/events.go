@@ -1,0 +1,237 @@
+package httpapi
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+const (
+	// eventStall is how long whoever follows events may take nothing of them;
+	// then the connection is cut. Nothing is kept for a slow reader but what is
+	// in the socket's buffer and some hundred events that were read ahead: it
+	// goes on from its last id. Chosen.
+	eventStall = 10 * time.Second
+
+	// eventBeat is how often a stream of server-sent events without any says that
+	// it is alive, for proxies that cut what is silent. Chosen; most wait 60 s.
+	eventBeat = 15 * time.Second
+
+	typeSSE    = "text/event-stream"
+	typeNDJSON = "application/x-ndjson"
+)
+
+// errNoEvents means that this provisioner was made without a log of events.
+var errNoEvents = errors.New("this provisioner has no events")
+
+// eventRoute serves events, as server-sent events, or as JSON lines to whoever
+// accepts those: past ones and then those that come, or with once=true no more
+// than there are.
+func (s *Server) eventRoute() {
+	s.mux.HandleFunc("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
+		if s.cfg.Events == nil {
+			(&Problem{Title: errNoEvents.Error(), Status: http.StatusNotFound}).write(w)
+			return
+		}
+		q, err := eventQuery(r.Header.Get("Last-Event-ID"), r.URL.Query())
+		if err != nil {
+			badRequest(err).write(w)
+			return
+		}
+		control := http.NewResponseController(w)
+		lines := strings.Contains(r.Header.Get("Accept"), typeNDJSON)
+		w.Header().Set("Content-Type", typeSSE)
+		if lines {
+			w.Header().Set("Content-Type", typeNDJSON)
+		}
+		w.Header().Set("Cache-Control", "no-store")
+		// The request was read within its time; there is no end to the answer.
+		if err := errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Now().Add(eventStall)), control.Flush()); err != nil {
+			s.cfg.Log.WarnContext(r.Context(), "events not streamed", "by", by(r.Context()), "err", err)
+			return
+		}
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(s.stopping, cancel)() //nolint:contextcheck // the server's end ends its streams
+		out := &eventWriter{w: w, control: control, lines: lines}
+		if err := s.stream(ctx, q, out); err != nil && ctx.Err() == nil {
+			s.cfg.Log.WarnContext(r.Context(), "events cut off", "by", by(r.Context()), "err", err)
+			panic(http.ErrAbortHandler) // all that can still be said: this is not the end
+		}
+	})
+}
+
+// eventQuery reads what is asked for, and says all that is wrong with it.
+func eventQuery(lastID string, v url.Values) (q provisioner.EventQuery, err error) {
+	var errs []error
+	for key := range v {
+		switch key {
+		case "after", "since", "type", "node", "code", "once":
+		default:
+			errs = append(errs, fmt.Errorf("%.64q: want after, since, type, node, code or once", key))
+		}
+	}
+	if lastID == "" {
+		lastID = v.Get("after")
+	}
+	if lastID != "" {
+		place, err := provisioner.ParsePlace(lastID)
+		errs = append(errs, err)
+		q.After = &place
+	}
+	if since := v.Get("since"); since != "" {
+		if q.Since, err = time.Parse(time.RFC3339, since); err != nil {
+			errs = append(errs, fmt.Errorf("since: %.64q, want a time as in RFC 3339", since))
+		}
+	}
+	if node := v.Get("node"); node != "" {
+		id, err := wire.ParseIdentity(node)
+		errs = append(errs, err)
+		q.Node = id
+	}
+	switch once := v.Get("once"); once {
+	case "", "false":
+	case "true":
+		q.Once = true
+	default:
+		errs = append(errs, fmt.Errorf("once: %.64q, want true or false", once))
+	}
+	q.Type, q.Code = v.Get("type"), wire.Code(v.Get("code"))
+	return q, errors.Join(errs...)
+}
+
+// stream writes events until ctx is done, there is no more, or nobody takes them.
+func (s *Server) stream(ctx context.Context, q provisioner.EventQuery, out *eventWriter) error {
+	events := make(chan *provisioner.StoredEvent)
+	read := make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer func() {
+		cancel()
+		for range read { // until the reader has ended; what it says is of no interest now
+		}
+	}()
+	go func() {
+		defer close(read)
+		read <- s.cfg.Events.Events(ctx, q, func(e *provisioner.StoredEvent) error {
+			select {
+			case events <- e:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+	}()
+	beat := time.NewTicker(eventBeat)
+	defer beat.Stop()
+	for {
+		var err error
+		select {
+		case e := <-events:
+			err = out.event(e)
+		case err := <-read:
+			return err
+		case <-beat.C:
+			err = out.beat()
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// eventWriter writes events in one of the two forms.
+type eventWriter struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+	lines   bool
+}
+
+// event writes one event.
+func (o *eventWriter) event(e *provisioner.StoredEvent) error {
+	b, err := json.Marshal(e) // in one line: JSON escapes the ends of lines
+	if err != nil {
+		return err
+	}
+	if o.lines {
+		return o.write(append(b, '\n'))
+	}
+	return o.write(fmt.Appendf(nil, "id: %s\nevent: %s\ndata: %s\n\n", e.Place, e.Type, b))
+}
+
+// beat shows that the stream is alive. JSON lines have no comments.
+func (o *eventWriter) beat() error {
+	if o.lines {
+		return nil
+	}
+	return o.write([]byte(":\n\n"))
+}
+
+func (o *eventWriter) write(b []byte) error {
+	if err := o.control.SetWriteDeadline(time.Now().Add(eventStall)); err != nil {
+		return err
+	}
+	if _, err := o.w.Write(b); err != nil {
+		return err
+	}
+	return o.control.Flush()
+}
+
+// Events asks for events and calls each with every one, until there is no more,
+// ctx is done, or each returns an error, which is returned. line is the event as
+// it came, without the end of the line. The other errors are those of
+// [Client.Do]. q.After is not asked for: lines have no ids.
+func (c *Client) Events(ctx context.Context, q provisioner.EventQuery, each func(e *provisioner.StoredEvent, line []byte) error) error {
+	v := url.Values{}
+	set := func(key, value string) {
+		if value != "" {
+			v.Set(key, value)
+		}
+	}
+	set("type", q.Type)
+	set("node", string(q.Node))
+	set("code", string(q.Code))
+	if !q.Since.IsZero() {
+		set("since", q.Since.UTC().Format(time.RFC3339))
+	}
+	if q.Once {
+		set("once", "true")
+	}
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://provisioner/v1/events?"+v.Encode(), nil)
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Accept", typeNDJSON)
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return c.explain(err)
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	if resp.StatusCode >= http.StatusBadRequest {
+		p := &Problem{Status: resp.StatusCode}
+		if err := json.NewDecoder(resp.Body).Decode(p); err != nil || p.Title == "" {
+			p.Title = "provisioner answered " + resp.Status
+		}
+		return p
+	}
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(nil, 1<<20) // far above the largest message of the broker's
+	for lines.Scan() {
+		var e provisioner.StoredEvent
+		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
+			return fmt.Errorf("answer of the provisioner: %w", err)
+		}
+		if err := each(&e, lines.Bytes()); err != nil {
+			return err
+		}
+	}
+	return lines.Err()
+}

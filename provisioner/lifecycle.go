@@ -1,0 +1,69 @@
+package provisioner
+
+import (
+	"encoding/json"
+	"errors"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// eventOfServer is what the types of nodes' own events begin with.
+const eventOfServer = "io.muster.server."
+
+// The events of nodes' lives, which they publish themselves over mutual TLS. All
+// that they say is the node's word, but for which node it is.
+const (
+	EventServerStartup     EventType = eventOfServer + "startup"
+	EventServerAlive       EventType = eventOfServer + "alive"
+	EventServerProvisioned EventType = eventOfServer + "provisioned"
+	EventServerShutdown    EventType = eventOfServer + "shutdown"
+)
+
+// Lifecycle is what a node says of its life.
+type Lifecycle struct {
+	Identity wire.Identity `json:"identity"` // of the session that it came over
+	Version  string        `json:"version,omitempty"`
+	Boot     string        `json:"boot,omitempty"` // differs after each start of the agent
+	Mode     string        `json:"mode,omitempty"`
+	Serial   string        `json:"serial,omitempty"`
+	Expires  string        `json:"expires,omitempty"` // RFC 3339, by the certificate
+}
+
+// errLifecycle means that what a node has published is no event that we know.
+var errLifecycle = errors.New("not a lifecycle event")
+
+// CleanLifecycle returns what may be believed of an event that a node has
+// published: it is from that node, and of the type that its subject ends in. Of
+// the rest what is known is kept, cut to the length of an identity.
+func CleanLifecycle(id wire.Identity, kind string, e *StoredEvent) (*StoredEvent, error) {
+	t := EventType(eventOfServer + kind)
+	if MeaningOfEvent(t) == nil || e.Time.IsZero() {
+		return nil, errLifecycle
+	}
+	var said Lifecycle
+	if err := json.Unmarshal(e.Data, &said); err != nil {
+		return nil, errLifecycle
+	}
+	said.Identity = id
+	for _, s := range []*string{&said.Version, &said.Boot, &said.Mode, &said.Serial, &said.Expires} {
+		*s = bounded(*s)
+	}
+	if _, err := time.Parse(time.RFC3339, said.Expires); err != nil {
+		said.Expires = ""
+	}
+	data, err := json.Marshal(said)
+	if err != nil {
+		return nil, err
+	}
+	return &StoredEvent{SpecVersion: "1.0", ID: bounded(e.ID), Source: bounded(e.Source), Type: t, Subject: string(id), Time: e.Time.UTC(),
+		DataContentType: "application/json", Data: data}, nil
+}
+
+// bounded bounds what a node says of itself.
+func bounded(s string) string {
+	if len(s) > wire.MaxIdentityBytes {
+		s = s[:wire.MaxIdentityBytes]
+	}
+	return scrub(s)
+}

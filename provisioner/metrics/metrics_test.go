@@ -1,0 +1,136 @@
+package metrics_test
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/metrics"
+)
+
+// scrape returns what Prometheus would get.
+func scrape(t *testing.T, m *metrics.Metrics) string {
+	t.Helper()
+	w := httptest.NewRecorder()
+	m.Handler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("scrape: %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// want fails the test unless the scrape has all of the lines.
+func want(t *testing.T, scraped string, lines ...string) {
+	t.Helper()
+	for _, line := range lines {
+		if !strings.Contains(scraped, "\n"+line+"\n") {
+			t.Errorf("not scraped: %s", line)
+		}
+	}
+}
+
+// TestCountsWhatBecameOfRequests counts grants by their events and refusals by
+// their codes, each once and under labels that are known.
+func TestCountsWhatBecameOfRequests(t *testing.T) {
+	t.Parallel()
+	m := metrics.New("v1", nil)
+	for _, e := range []provisioner.Event{
+		{Type: provisioner.EventEnrolled, Reason: provisioner.ReasonNew},
+		{Type: provisioner.EventEnrolled, Reason: provisioner.ReasonReplay, Repeated: true},
+		{Type: provisioner.EventEnrolled, Reason: "made up"},
+		{Type: provisioner.EventRenewed, Reason: provisioner.ReasonRenew},
+		{Type: provisioner.EventProvisioned}, {Type: provisioner.EventProvisioned, Repeated: true},
+		{Type: provisioner.EventAttempt, Code: wire.CodeTokenInvalid, LeftOut: 41},
+	} {
+		m.Event(e)
+	}
+	m.Done(provisioner.RequestEnroll, time.Millisecond, wire.CodeDenied)
+	m.Done(provisioner.RequestEnroll, time.Millisecond, wire.CodeTokenInvalid)
+	m.Done(provisioner.RequestConfirm, time.Millisecond, "")
+	m.Done(provisioner.RequestEnroll, time.Millisecond, "made_up")
+	m.Rejected(wire.CodeBadRequest)
+	m.ConnectionRefused(wire.CodeTokenExpired)
+	m.Busy()
+	m.Step(provisioner.StepDecide, 2*time.Millisecond)
+	want(t, scrape(t, m),
+		`muster_enrollments_total{reason="new"} 1`, `muster_enrollments_total{reason="replay"} 0`, `muster_enrollments_total{reason="other"} 1`,
+		`muster_renewals_total 1`, `muster_confirmations_total 1`,
+		`muster_repeated_answers_total{request="enroll"} 1`, `muster_repeated_answers_total{request="confirm"} 1`,
+		`muster_attempts_unreported_total 41`, `muster_refusals_total{code="denied"} 1`, `muster_refusals_total{code="token_invalid"} 0`,
+		`muster_refusals_total{code="other"} 1`, `muster_attempts_refused_total{code="token_invalid"} 1`, `muster_attempts_refused_total{code="bad_request"} 1`,
+		`muster_connections_refused_total{code="token_expired"} 1`, `muster_busy_total 1`,
+		`muster_request_duration_seconds_count{request="enroll"} 3`, `muster_request_duration_seconds_count{request="confirm"} 1`,
+		`muster_step_duration_seconds_bucket{step="decide",le="0.001"} 0`, `muster_step_duration_seconds_bucket{step="decide",le="0.005"} 1`,
+		`muster_build_info{version="v1"} 1`)
+}
+
+// TestLooksUpStateAtTheScrape exports what holds at the moment, and leaves out
+// what nobody knows.
+func TestLooksUpStateAtTheScrape(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(1_800_000_000, 0)
+	state := make(chan metrics.State, 1)
+	m := metrics.New("v1", func() metrics.State { return <-state })
+	state <- metrics.State{}
+	if got := scrape(t, m); strings.Contains(got, "muster_certificates") || strings.Contains(got, "muster_store_used") || strings.Contains(got, "not_after") {
+		t.Errorf("what is not known is exported:\n%s", got)
+	}
+	var c metrics.Certificates
+	for _, left := range []time.Duration{-time.Second, 0, time.Hour, 25 * time.Hour, 30 * 24 * time.Hour} {
+		c.Add(now.Add(left), now)
+	}
+	state <- metrics.State{
+		InHand: 3, Sources: 2, StoreUp: true, EventsDropped: 7, Frozen: true, AuthorityEnds: now,
+		Alarms: []provisioner.Alarm{{Code: wire.CodeStorageLow}}, Stored: &metrics.Stored{Used: 5, Limit: 9}, Certificates: &c,
+	}
+	want(t, scrape(t, m),
+		"muster_requests_in_hand 3", "muster_attempt_sources 2", "muster_store_up 1", "muster_events_dropped_total 7", "muster_tokens_frozen 1",
+		"muster_authority_not_after_timestamp_seconds 1.8e+09", `muster_alarm_standing{code="storage_low"} 1`, `muster_alarm_standing{code="clock_behind"} 0`,
+		"muster_store_used_bytes 5", "muster_store_limit_bytes 9", "muster_certificates_live 3", "muster_certificates_expired 2",
+		`muster_certificates_expiring{within="1d"} 1`, `muster_certificates_expiring{within="7d"} 2`)
+}
+
+// TestKeepsPrometheusConventions lints names, units and help.
+func TestKeepsPrometheusConventions(t *testing.T) {
+	t.Parallel()
+	m := metrics.New("v1", func() metrics.State {
+		return metrics.State{Stored: &metrics.Stored{}, Certificates: &metrics.Certificates{Expiring: make([]int, len(metrics.Horizons))}, AuthorityEnds: time.Now()}
+	})
+	problems, err := promlint.New(strings.NewReader(scrape(t, m))).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		if strings.HasPrefix(p.Metric, "muster_") {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+// BenchmarkEnrollment is all that an enrollment and its confirmation have
+// counted and measured, with reading the clock.
+func BenchmarkEnrollment(b *testing.B) {
+	m := metrics.New("v1", nil)
+	enrolled := provisioner.Event{Type: provisioner.EventEnrolled, Reason: provisioner.ReasonNew}
+	confirmed := provisioner.Event{Type: provisioner.EventProvisioned}
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			then := time.Now()
+			for _, s := range provisioner.Steps {
+				m.Step(s, time.Since(then))
+			}
+			m.Done(provisioner.RequestEnroll, time.Since(then), "")
+			m.Event(enrolled)
+			m.Step(provisioner.StepPublish, time.Since(then))
+			m.Done(provisioner.RequestConfirm, time.Since(then), "")
+			m.Event(confirmed)
+		}
+	})
+}

@@ -1,0 +1,132 @@
+package metrics_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/provisioner/metrics"
+)
+
+const monitoring = "../../examples/monitoring"
+
+// read returns a file of the monitoring example.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	b, err := os.ReadFile(filepath.Join(monitoring, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// TestExamplesNameWhatIsExported finds every metric that the dashboard and the
+// rules name among those that are exported, and the other way round.
+func TestExamplesNameWhatIsExported(t *testing.T) {
+	t.Parallel()
+	m := metrics.New("v1", func() metrics.State {
+		return metrics.State{Stored: &metrics.Stored{}, Certificates: &metrics.Certificates{Expiring: make([]int, len(metrics.Horizons))}, AuthorityEnds: time.Now()}
+	})
+	exported := map[string]bool{}
+	for _, line := range regexp.MustCompile(`(?m)^# TYPE (muster_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m), -1) {
+		exported[line[1]] = true
+		if line[2] == "histogram" {
+			exported[line[1]+"_bucket"], exported[line[1]+"_count"] = true, true
+		}
+	}
+	if len(exported) < 20 {
+		t.Fatalf("exported %v", exported)
+	}
+	shown := map[string]bool{}
+	for _, file := range []string{"dashboard.json", "alerts.yml"} {
+		for _, name := range regexp.MustCompile(`\bmuster_\w+`).FindAllString(read(t, file), -1) {
+			shown[name] = true
+			if !exported[name] {
+				t.Errorf("%s names %s, which is not exported", file, name)
+			}
+		}
+	}
+	for name := range exported {
+		base := strings.TrimSuffix(strings.TrimSuffix(name, "_bucket"), "_count")
+		if !shown[name] && !shown[base] && !shown[base+"_bucket"] {
+			t.Errorf("%s is exported, and neither shown nor watched", name)
+		}
+	}
+	var dashboard struct {
+		Panels []struct {
+			ID      int
+			Title   string
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "dashboard.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range dashboard.Panels {
+		if p.Title == "" || len(p.Targets) == 0 {
+			t.Errorf("panel %d shows nothing", p.ID)
+		}
+	}
+}
+
+// TestEveryAlertSaysWhatToDo finds each alert in docs/operations.md.
+func TestEveryAlertSaysWhatToDo(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	alerts := regexp.MustCompile(`(?m)- alert: (\w+)$`).FindAllStringSubmatch(read(t, "alerts.yml"), -1)
+	if len(alerts) == 0 {
+		t.Fatal("no alert")
+	}
+	for _, a := range alerts {
+		if !strings.Contains(string(doc), "\n| `"+a[1]+"` |") {
+			t.Errorf("docs/operations.md does not say what to do about %s", a[1])
+		}
+	}
+}
+
+// TestRulesPassPromtool has Prometheus' own tool read the rules, and every expression of the dashboard as a rule.
+func TestRulesPassPromtool(t *testing.T) {
+	t.Parallel()
+	promtool := func(args ...string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "promtool", args...)
+		cmd.Dir = monitoring
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Errorf("promtool %s: %v (`make deps` installs it)\n%s", strings.Join(args, " "), err, out)
+		}
+	}
+	promtool("check", "rules", "alerts.yml")
+	var rules []any
+	var dashboard struct {
+		Panels []struct {
+			Targets []struct{ Expr string }
+		}
+	}
+	if err := json.Unmarshal([]byte(read(t, "dashboard.json")), &dashboard); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range dashboard.Panels {
+		for _, target := range p.Targets {
+			rules = append(rules, map[string]any{"record": "panel:" + string(rune('a'+len(rules)%26)) + strings.Repeat("x", len(rules)/26),
+				"expr": strings.NewReplacer("$__rate_interval", "5m").Replace(target.Expr)})
+		}
+	}
+	// JSON is YAML.
+	b, err := json.Marshal(map[string]any{"groups": []any{map[string]any{"name": "dashboard", "rules": rules}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "dashboard.yml")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	promtool("check", "rules", path)
+}

@@ -1,0 +1,130 @@
+package metrics
+
+import (
+	"slices"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// State is what is looked up at a scrape. What is not known yet is nil, and not
+// exported: an absent series is no zero.
+type State struct {
+	InHand        int64               // requests that are being worked on
+	Sources       int                 // of attempts, lately
+	Alarms        []provisioner.Alarm // that stand
+	StoreUp       bool                // it can be written, as far as is known
+	EventsDropped uint64              // since the start
+	Frozen        bool                // a restore has frozen limited tokens
+	AuthorityEnds time.Time           // when the issuing authority does; zero is unknown
+	Stored        *Stored
+	Certificates  *Certificates
+}
+
+// Stored is how full the embedded broker's store is, in bytes.
+type Stored struct{ Used, Limit int64 }
+
+// Certificates are those that nodes have confirmed and that are not revoked.
+type Certificates struct {
+	Live     int
+	Expiring []int // by [Horizons]: how many of the live ones end within each
+	Expired  int   // of nodes that were never retired: they are off, or cannot renew
+}
+
+// Horizons are the times within which expiring certificates are counted.
+var Horizons = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}
+
+// horizonNames are the values of the label, in the order of [Horizons].
+var horizonNames = []string{"1d", "7d"}
+
+// Add counts a certificate that ends at a time.
+func (c *Certificates) Add(end, now time.Time) {
+	if c.Expiring == nil {
+		c.Expiring = make([]int, len(Horizons))
+	}
+	if !now.Before(end) {
+		c.Expired++
+		return
+	}
+	c.Live++
+	for i, h := range Horizons {
+		if end.Sub(now) <= h {
+			c.Expiring[i]++
+		}
+	}
+}
+
+// stateCollector exports what it returns.
+type stateCollector func() State
+
+// gauge describes one value that is looked up.
+func gauge(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+var (
+	descInHand  = gauge("muster_requests_in_hand", "Requests that are being worked on.")
+	descSources = gauge("muster_attempt_sources", "Addresses from which requests that prove nothing have come within the last seconds.")
+	descAlarm   = gauge("muster_alarm_standing", "1 while the alarm stands: somebody must act.", "code")
+	descStoreUp = gauge("muster_store_up", "1 if the store can be written, as far as is known.")
+	descDropped = gauge("muster_events_dropped_total", "Events that were lost since the broker did not take them.")
+	descFrozen  = gauge("muster_tokens_frozen", "1 if a restore has frozen the limited tokens that were signed before it.")
+	descEnds    = gauge("muster_authority_not_after_timestamp_seconds", "When the issuing certificate authority expires.")
+	descUsed    = gauge("muster_store_used_bytes", "Size of the embedded broker's streams.")
+	descLimit   = gauge("muster_store_limit_bytes", "Size at which the embedded broker takes no more.")
+	descLive    = gauge("muster_certificates_live", "Certificates that nodes have confirmed and that have not ended; counted every ten minutes.")
+	descSoon    = gauge("muster_certificates_expiring", "Those of muster_certificates_live that end within the time; renewal is due at two thirds of their life.", "within")
+	descExpired = gauge("muster_certificates_expired", "Nodes on record, neither revoked nor retired, whose certificate has ended.")
+)
+
+// Describe implements [prometheus.Collector].
+func (s stateCollector) Describe(c chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{descInHand, descSources, descAlarm, descStoreUp, descDropped, descFrozen, descEnds, descUsed, descLimit,
+		descLive, descSoon, descExpired} {
+		c <- d
+	}
+}
+
+// Collect implements [prometheus.Collector].
+func (s stateCollector) Collect(c chan<- prometheus.Metric) {
+	now := s()
+	set := func(d *prometheus.Desc, v float64, labels ...string) {
+		c <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	set(descInHand, float64(now.InHand))
+	set(descSources, float64(now.Sources))
+	set(descStoreUp, truth(now.StoreUp))
+	set(descFrozen, truth(now.Frozen))
+	c <- prometheus.MustNewConstMetric(descDropped, prometheus.CounterValue, float64(now.EventsDropped))
+	for _, code := range provisioner.AlarmCodes {
+		set(descAlarm, truth(stands(now.Alarms, code)), string(code))
+	}
+	if !now.AuthorityEnds.IsZero() {
+		set(descEnds, float64(now.AuthorityEnds.Unix()))
+	}
+	if u := now.Stored; u != nil {
+		set(descUsed, float64(u.Used))
+		set(descLimit, float64(u.Limit))
+	}
+	if k := now.Certificates; k != nil {
+		set(descLive, float64(k.Live))
+		set(descExpired, float64(k.Expired))
+		for i, n := range k.Expiring {
+			set(descSoon, float64(n), horizonNames[i])
+		}
+	}
+}
+
+func stands(alarms []provisioner.Alarm, code wire.Code) bool {
+	return slices.ContainsFunc(alarms, func(a provisioner.Alarm) bool { return a.Code == code })
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

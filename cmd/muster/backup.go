@@ -62,7 +62,7 @@ func (v *backupVerb) make(ctx context.Context) (*daemon.BackupInfo, error) {
 		if err != nil {
 			return err
 		}
-		body, messages, err := httpapi.NewClient(socket).Backup(ctx)
+		body, messages, err := httpapi.NewClient(socket).Backup(ctx, "")
 		if err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ var graph = map[string][]string{
 	"provisioner/helper":  {"internal/wire"},
 	"provisioner/journal": {"provisioner"},
 	"provisioner/backup":  {},
-	"provisioner/httpapi": {"internal/wire", "jwt", "provisioner"},
+	"provisioner/httpapi": {"internal/wire", "jwt", "provisioner", "provisioner/ca"},
 	"server":              {"internal/wire", "internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "jwt"},
 	"server/servercmd":    {"internal/cli", "server"},
 	"internal/simnode":    {"internal/seal", "internal/wire", "jwt"},

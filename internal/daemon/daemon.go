@@ -20,7 +20,6 @@ import (
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/broker"
-	"muster/provisioner/httpapi"
 	"muster/provisioner/natsapi"
 	"muster/provisioner/store"
 )
@@ -119,6 +118,7 @@ type Daemon struct {
 	store       atomic.Pointer[store.Store]
 	followers   atomic.Pointer[followers]
 	clock       atomic.Pointer[provisioner.Clock]
+	apiURL      atomic.Value // of string
 }
 
 // Load makes a Daemon from the configuration file at path. The error has a line
@@ -249,10 +249,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	g, background := errgroup.WithContext(background)
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
-	operators, err := httpapi.New(httpapi.Config{Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Log: d.opts.Log})
-	if err == nil {
-		err = operators.Open()
-	}
+	operators, err := d.operators()
 	if err != nil {
 		return err
 	}
@@ -265,6 +262,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
 		"connections":        d.authenticate,
+		"API certificate":    d.parts.api.run,
 	} {
 		g.Go(func() error {
 			if err := run(background); err != nil && background.Err() == nil {

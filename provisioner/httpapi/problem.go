@@ -9,6 +9,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/ca"
 )
 
 // A Problem is an error as an answer: a problem document (RFC 9457).
@@ -34,11 +35,17 @@ func problemOf(err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 		return p
-	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, errNoCRL):
+	case isAny(err, provisioner.ErrLoginLimited):
+		return &Problem{Title: provisioner.ErrLoginLimited.Error(), Status: http.StatusTooManyRequests, Remedy: "try again in a second"}
+	case isAny(err, provisioner.ErrLogin): // the rest of it is for the log
+		return &Problem{Title: provisioner.ErrLogin.Error(), Status: http.StatusUnauthorized, Remedy: "show a certificate or a token of an operator; the provisioner's log says what is wrong with this one"}
+	case isAny(err, provisioner.ErrClock):
+		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Code: wire.CodeClockBehind, Remedy: wire.MeaningOf(wire.CodeClockBehind).Remedy}
+	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, errNoCRL):
 		return &Problem{Title: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
 		return &Problem{Title: err.Error(), Status: http.StatusConflict}
-	case isAny(err, provisioner.ErrTokenID, jwt.ErrKey):
+	case isAny(err, provisioner.ErrTokenID, provisioner.ErrOperator, ca.ErrRequest, jwt.ErrKey):
 		return badRequest(err)
 	case isAny(err, provisioner.ErrStoreFull):
 		return &Problem{Title: err.Error(), Status: http.StatusInsufficientStorage, Code: wire.CodeStorageLow, Remedy: wire.MeaningOf(wire.CodeStorageLow).Remedy}

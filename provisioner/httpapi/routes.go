@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -26,6 +27,15 @@ type Config struct {
 	// messages it will have. write then writes it, once. Nil: there are none.
 	Backup func(ctx context.Context, by string) (messages uint64, write func(io.Writer) error, err error)
 
+	// HTTPS is the listener for operators on other machines. Nil: there is the
+	// socket only.
+	HTTPS *HTTPSConfig
+
+	// Ready returns what keeps this provisioner from serving, by name, nil where
+	// nothing does. It is asked without authentication, and only the names are
+	// told. Nil: nothing does.
+	Ready func(context.Context) map[string]error
+
 	// Log is optional; discards by default.
 	Log *slog.Logger
 }
@@ -35,15 +45,27 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Socket == "" || cfg.Provisioner == nil {
 		return nil, errors.New("operators' edge: no socket or no provisioner given")
 	}
+	if cfg.HTTPS != nil {
+		if err := cfg.HTTPS.check(); err != nil {
+			return nil, fmt.Errorf("operators' edge: %w", err)
+		}
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux()}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), served: make(map[string]bool)}
 	s.tokenRoutes()
 	s.signerRoutes()
 	s.nodeRoutes()
 	s.installationRoutes()
+	s.operatorRoutes()
 	s.backupRoute()
+	s.healthRoutes()
+	for _, pattern := range Routes() {
+		if !s.served[pattern] {
+			return nil, fmt.Errorf("operators' edge: nothing serves %s", pattern)
+		}
+	}
 	return s, nil
 }
 
@@ -51,6 +73,18 @@ func New(cfg Config) (*Server, error) {
 type Reason struct {
 	Why string `json:"why,omitempty"`
 }
+
+// reason implements reasoned.
+func (r Reason) reason() string { return r.Why }
+
+// reason implements reasoned.
+func (r Release) reason() string { return r.Why }
+
+// reason implements reasoned.
+func (a AddSigner) reason() string { return a.Why }
+
+// reason implements reasoned.
+func (g NewGrant) reason() string { return g.Why }
 
 // cause returns who asks and why.
 func cause(r *http.Request, why string) provisioner.Cause {

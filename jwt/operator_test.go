@@ -45,7 +45,8 @@ func TestOperatorsSignTheirTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []crypto.Signer{curve, edwards} {
+	keys := []crypto.Signer{curve, edwards}
+	for i, key := range keys {
 		text, err := jwt.SignOperator(key, operatorClaims(at))
 		if err != nil {
 			t.Fatal(err)
@@ -57,8 +58,8 @@ func TestOperatorsSignTheirTokens(t *testing.T) {
 		if _, err := verifyOperator(text, key.Public(), at.Add(time.Hour)); !errors.Is(err, jwt.ErrOperatorToken) {
 			t.Errorf("%T when it is over: %v", key, err)
 		}
-		for _, other := range []crypto.Signer{curve, edwards} {
-			if _, err := verifyOperator(text, other.Public(), at); (err == nil) != (other == key) {
+		for j, other := range keys {
+			if _, err := verifyOperator(text, other.Public(), at); (err == nil) != (i == j) {
 				t.Errorf("%T with the key of %T: %v", key, other, err)
 			}
 		}

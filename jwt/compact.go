@@ -27,27 +27,8 @@ type compact struct {
 // parse takes a compact JWS (RFC 7515 section 7.1) apart, strictly. The error
 // wraps ErrMalformed, ErrUnsupported or ErrLimit.
 func parse(text string) (*compact, error) {
-	if len(text) > MaxTokenBytes {
-		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrMalformed, len(text), MaxTokenBytes)
-	}
-	parts := strings.SplitN(text, ".", 4)
-	if len(parts) != 3 {
-		return nil, fmt.Errorf("%w: not three parts with dots between them", ErrMalformed)
-	}
-	header, err := decodePart("header", parts[0])
+	c, body, err := takeApart(text)
 	if err != nil {
-		return nil, err
-	}
-	alg, err := checkHeader(header)
-	if err != nil {
-		return nil, err
-	}
-	body, err := decodePart("claims", parts[1])
-	if err != nil {
-		return nil, err
-	}
-	c := &compact{alg: alg, signingInput: text[:len(parts[0])+1+len(parts[1])]}
-	if c.signature, err = decodePart("signature", parts[2]); err != nil {
 		return nil, err
 	}
 	if c.claims, err = decodeClaims(body); err != nil {
@@ -57,6 +38,33 @@ func parse(text string) (*compact, error) {
 		return nil, err
 	}
 	return c, nil
+}
+
+// takeApart is parse for any token: it returns the claims as they were written.
+func takeApart(text string) (c *compact, claims []byte, err error) {
+	if len(text) > MaxTokenBytes {
+		return nil, nil, fmt.Errorf("%w: %d bytes, limit %d", ErrMalformed, len(text), MaxTokenBytes)
+	}
+	parts := strings.SplitN(text, ".", 4)
+	if len(parts) != 3 {
+		return nil, nil, fmt.Errorf("%w: not three parts with dots between them", ErrMalformed)
+	}
+	header, err := decodePart("header", parts[0])
+	if err != nil {
+		return nil, nil, err
+	}
+	alg, err := checkHeader(header)
+	if err != nil {
+		return nil, nil, err
+	}
+	if claims, err = decodePart("claims", parts[1]); err != nil {
+		return nil, nil, err
+	}
+	c = &compact{alg: alg, signingInput: text[:len(parts[0])+1+len(parts[1])]}
+	if c.signature, err = decodePart("signature", parts[2]); err != nil {
+		return nil, nil, err
+	}
+	return c, claims, nil
 }
 
 // decodePart decodes base64url without padding (RFC 7515 section 2). The

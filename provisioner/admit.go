@@ -138,7 +138,7 @@ func (a *attempt) keyHash() string {
 	return a.csr.KeyHash
 }
 
-// follow looks for new revocations and signers until ctx is done.
+// follow looks for new revocations, signers and operators until ctx is done.
 func (p *Provisioner) follow(ctx context.Context) error {
 	tick := time.NewTicker(LookEvery)
 	defer tick.Stop()
@@ -165,5 +165,8 @@ func (p *Provisioner) look(ctx context.Context) {
 	}
 	if p.cfg.Signers != nil {
 		_ = p.cfg.Signers.look(ctx)
+	}
+	if p.cfg.Operators != nil {
+		_ = p.cfg.Operators.look(ctx)
 	}
 }

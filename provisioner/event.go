@@ -27,7 +27,15 @@ const (
 	EventTokenRevoked  EventType = "io.muster.token.revoked"
 	EventSignerAdded   EventType = "io.muster.signer.added"
 	EventSignerRemoved EventType = "io.muster.signer.removed"
+
+	EventOperatorAdded   EventType = "io.muster.operator.added"
+	EventOperatorRemoved EventType = "io.muster.operator.removed"
+	EventBackup          EventType = "io.muster.backup.begun"
 )
+
+// EventLoginRefused says that somebody has not come in over HTTPS. The operator
+// is a stranger's word.
+const EventLoginRefused EventType = "io.muster.operator.refused"
 
 // The events of alarms; see [Alarms]. Their node is the provisioner itself.
 const (
@@ -73,7 +81,9 @@ type Event struct {
 	Policy   string        `json:"policy,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns,omitempty"`
 	LeftOut  int64         `json:"left_out,omitempty"` // in attempts: how many before it, from anywhere, were not reported
-	By       string        `json:"by,omitempty"`       // operator
+	Operator string        `json:"operator,omitempty"` // who is added, removed or not let in
+	Role     OperatorRole  `json:"role,omitempty"`     // of who is added
+	By       string        `json:"by,omitempty"`       // who has ordered it
 	Why      string        `json:"why,omitempty"`      // in the operator's words
 	Repeated bool          `json:"repeated,omitempty"` // nothing was written: a retry got its answer again
 }

@@ -23,6 +23,9 @@ type Journal interface {
 	// AppendSigner writes an entry about a signer.
 	AppendSigner(e *SignerEntry) error
 
+	// AppendOperator writes an entry about an operator.
+	AppendOperator(e *OperatorEntry) error
+
 	// AppendTakeover writes that a name is about to change hands.
 	AppendTakeover(t *Takeover) error
 

@@ -70,6 +70,14 @@ type Config struct {
 	// verifier's signers are fixed.
 	Signers *Signers
 
+	// Operators are those who may come in over HTTPS: Run follows the store's. Nil:
+	// there are none.
+	Operators *Operators
+
+	// Installation is the id of the installation, the audience of operators'
+	// tokens. Required with Operators.
+	Installation string
+
 	// Journal keeps outside the store what a restored one must not have forgotten.
 	// Nil: a store that is restored from a backup forgets what was revoked, and
 	// gives back what was spent, since.
@@ -186,6 +194,7 @@ func New(cfg Config) (*Provisioner, error) {
 	missing(cfg.Policy == nil, "policy")
 	missing(cfg.Authority == nil, "certificate authority")
 	missing(cfg.Store == nil, "store")
+	missing(cfg.Operators != nil && cfg.Installation == "", "installation for its operators")
 	if cfg.Quotas.PerToken < 0 || cfg.Quotas.PerSource < 0 {
 		errs = append(errs, fmt.Errorf("quotas of %d per token and %d per source, want 0 (none) or more", cfg.Quotas.PerToken, cfg.Quotas.PerSource))
 	}

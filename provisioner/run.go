@@ -30,6 +30,9 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 			return fmt.Errorf("read signers: %w", err)
 		}
 	}
+	if p.cfg.Operators != nil {
+		_ = p.cfg.Operators.look(ctx) // nodes do not need them, and Fresh says so
+	}
 	// An operator must reach us while the clock is behind, to accept it.
 	if err := p.updateCRLs(ctx); err != nil && !errors.Is(err, ErrClock) {
 		return fmt.Errorf("CRL: %w", err)
@@ -37,7 +40,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// Run follows revocations and signers, completes revocations and keeps the CRLs,
+// Run follows revocations, signers and operators, completes revocations and keeps the CRLs,
 // until ctx is done. It owns every goroutine of the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group

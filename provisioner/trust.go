@@ -13,6 +13,7 @@ import (
 type TrustStore interface {
 	RevocationStore
 	SignerStore
+	OperatorStore
 	CRLStore
 
 	// Certificates returns every certificate that the kept history of the record

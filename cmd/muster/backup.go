@@ -14,7 +14,6 @@ import (
 
 	"muster/internal/cli"
 	"muster/internal/daemon"
-	"muster/provisioner/httpapi"
 )
 
 // backupVerb is "muster backup".
@@ -37,7 +36,7 @@ func addBackup(app *kingpin.Application, all verbs) {
 	c := app.Command("backup", "Back the provisioner's store up while it runs.").HelpLong(backupHelp)
 	c.Arg("file", "File to write, or with --check to read.").Required().StringVar(&v.file)
 	c.Flag("check", "Read a backup and see that it is whole; no provisioner is asked.").BoolVar(&v.check)
-	v.add(c)
+	v.addChange(c)
 	all[c.FullCommand()] = v.run
 }
 
@@ -58,11 +57,11 @@ func (v *backupVerb) make(ctx context.Context) (*daemon.BackupInfo, error) {
 	}
 	var info *daemon.BackupInfo
 	err := cli.WriteNewBy(v.file, 0o600, false, func(w io.Writer) error {
-		socket, err := daemon.SocketOf(v.config)
+		client, err := v.client()
 		if err != nil {
 			return err
 		}
-		body, messages, err := httpapi.NewClient(socket).Backup(ctx)
+		body, messages, err := client.Backup(ctx, v.why)
 		if err != nil {
 			return err
 		}

@@ -34,6 +34,7 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	addSigner(app, all)
 	addNode(app, all)
 	addEvents(app, all)
+	addOperator(app, all)
 	addPolicy(app, all)
 	addBackup(app, all)
 	addRestore(app, all)

@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
+	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -14,30 +16,69 @@ import (
 
 // operator is what the verbs that ask the running provisioner have in common.
 type operator struct {
-	config string
-	json   bool
-	why    string
+	config     string
+	url        string
+	credential string
+	tokenFile  string
+	json       bool
+	why        string
 }
 
 // add adds the flags of a verb that only looks.
 func (o *operator) add(c *kingpin.CmdClause) {
 	c.Flag("config", "Configuration file of the running provisioner.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&o.config)
+	c.Flag("url", "Provisioner to ask over HTTPS, https://host:port, in place of the one on this machine.").Envar("MUSTER_URL").PlaceHolder("URL").StringVar(&o.url)
+	c.Flag("credential", "With --url: file with your key and certificate, as 'muster operator add' writes it, or with the roots to trust.").
+		Envar("MUSTER_CREDENTIAL").PlaceHolder("FILE").StringVar(&o.credential)
+	c.Flag("token-file", "With --url: file with a token of 'muster operator token', in place of the certificate.").Envar("MUSTER_TOKEN_FILE").PlaceHolder("FILE").StringVar(&o.tokenFile)
 	c.Flag("json", "Print JSON for programs.").BoolVar(&o.json)
 }
 
 // addChange adds the flags of a verb that changes something.
 func (o *operator) addChange(c *kingpin.CmdClause) {
 	o.add(c)
-	c.Flag("why", "Reason, for the history.").PlaceHolder("TEXT").StringVar(&o.why)
+	c.Flag("why", "Reason, for the history; needed with --url.").PlaceHolder("TEXT").StringVar(&o.why)
 }
 
 // ask sends one request to the provisioner; see [httpapi.Client.Do].
 func (o *operator) ask(ctx context.Context, method, path string, in, out any) error {
-	socket, err := daemon.SocketOf(o.config)
+	client, err := o.client()
 	if err != nil {
 		return err
 	}
-	return httpapi.NewClient(socket).Do(ctx, method, path, in, out)
+	return client.Do(ctx, method, path, in, out)
+}
+
+// client returns what asks the provisioner: over the socket, or over HTTPS.
+func (o *operator) client() (*httpapi.Client, error) {
+	if o.url == "" {
+		socket, err := daemon.SocketOf(o.config)
+		if err != nil {
+			return nil, err
+		}
+		return httpapi.NewClient(socket), nil
+	}
+	var shown httpapi.Credential
+	if o.credential != "" {
+		text, err := os.ReadFile(o.credential)
+		if err != nil {
+			return nil, err
+		}
+		read, err := httpapi.ParseCredential(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", o.credential, err)
+		}
+		shown = *read
+	}
+	var token string
+	if o.tokenFile != "" {
+		text, err := os.ReadFile(o.tokenFile)
+		if err != nil {
+			return nil, err
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	return httpapi.NewRemote(o.url, shown, token)
 }
 
 // print writes an answer: as JSON, or as text by what is given.

@@ -32,7 +32,7 @@ var graph = map[string][]string{
 	"provisioner/helper":  {"internal/wire"},
 	"provisioner/journal": {"provisioner"},
 	"provisioner/backup":  {},
-	"provisioner/httpapi": {"internal/wire", "jwt", "policies", "provisioner", "provisioner/fleet"},
+	"provisioner/httpapi": {"internal/wire", "jwt", "policies", "provisioner", "provisioner/ca", "provisioner/fleet"},
 	"provisioner/fleet":   {"internal/wire", "jwt", "provisioner"},
 	"provisioner/metrics": {"internal/wire", "provisioner"},
 	"server":              {"internal/wire", "internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "jwt"},

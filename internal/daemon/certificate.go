@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -38,8 +39,14 @@ type brokerCertificate struct {
 	log       *slog.Logger
 	again     chan struct{} // holds one wish for another certificate before its time
 
+	what string                   // "broker" if empty
+	ask  func(*Config) ca.Request // nil asks for the broker's
+
 	renew time.Time // when the last one is to be followed by another; see issue
 }
+
+// name says whose certificate it is.
+func (c *brokerCertificate) name() string { return cmp.Or(c.what, "broker") }
 
 // wish asks run for another certificate: the chain has changed.
 func (c *brokerCertificate) wish() {
@@ -54,16 +61,18 @@ func (c *brokerCertificate) wish() {
 func (c *brokerCertificate) issue() (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("broker key: %w", err)
+		return tls.Certificate{}, fmt.Errorf("%s key: %w", c.name(), err)
 	}
 	r := c.cfg.brokerRequest(c.cfg.Name)
-	if c.cfg.Broker.URL != "" {
+	if c.ask != nil {
+		r = c.ask(&c.cfg)
+	} else if c.cfg.Broker.URL != "" {
 		r = ca.Request{Role: wire.RoleProvisioner, Name: c.cfg.Name, TTL: c.cfg.Certificates.MaxLifetime}
 	}
 	r.PublicKey = key.Public()
 	issued, err := c.authority.Issue(r)
 	if err != nil {
-		return tls.Certificate{}, fmt.Errorf("broker certificate: %w", err)
+		return tls.Certificate{}, fmt.Errorf("%s certificate: %w", c.name(), err)
 	}
 	certificate := tls.Certificate{PrivateKey: key}
 	// The root goes along: a node that knows only its hash can check it.
@@ -114,7 +123,7 @@ func (c *brokerCertificate) run(ctx context.Context, show func(tls.Certificate) 
 		switch {
 		case err == nil:
 			failure = ""
-			c.log.InfoContext(ctx, "broker certificate renewed")
+			c.log.InfoContext(ctx, "certificate renewed", "of", c.name())
 			continue
 		case errors.Is(err, ca.ErrAuthority):
 			next.Reset(min(often, certificateRetry))
@@ -123,7 +132,7 @@ func (c *brokerCertificate) run(ctx context.Context, show func(tls.Certificate) 
 		}
 		if err.Error() != failure { // the same is not worth a line every ten seconds
 			failure = err.Error()
-			c.log.ErrorContext(ctx, "broker certificate not renewed", "err", err)
+			c.log.ErrorContext(ctx, "certificate not renewed", "of", c.name(), "err", err)
 		}
 	}
 }

@@ -93,6 +93,9 @@ type Config struct {
 		} `yaml:"websocket"`
 	} `yaml:"broker"`
 
+	// API is where operators on other machines reach this provisioner, over HTTPS.
+	API APIConfig `yaml:"api"`
+
 	// Tokens says whose tokens are good.
 	Tokens struct {
 		// Signers lists who may sign tokens. Required: at least one.
@@ -290,6 +293,7 @@ func (c *Config) Validate() error {
 	_, err := parseBytes(c.Store.LowWater)
 	v.check("store.low_water", err)
 	c.validateBroker(v)
+	c.API.validate(v)
 	if len(c.Tokens.Signers) == 0 {
 		v.bad("tokens.signers", "missing: without a signer no token is good")
 	}
@@ -406,7 +410,7 @@ func (c *Config) resolve(dir string) {
 		c.Store.Replicas = 3
 	}
 	paths := []*string{&c.DataDir, &c.CA.Root, &c.CA.Certificate, &c.CA.Key, &c.Keys.PassphraseFile, &c.Policy, &c.ShadowPolicy, &c.AllowList, &c.Configuration.Template,
-		&c.Revocations.Journal}
+		&c.Revocations.Journal, &c.API.Certificate, &c.API.Key}
 	for i := range c.Tokens.Signers {
 		paths = append(paths, &c.Tokens.Signers[i].File)
 	}

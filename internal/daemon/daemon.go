@@ -21,7 +21,6 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/broker"
 	"muster/provisioner/fleet"
-	"muster/provisioner/httpapi"
 	"muster/provisioner/metrics"
 	"muster/provisioner/natsapi"
 	"muster/provisioner/store"
@@ -128,6 +127,7 @@ type Daemon struct {
 	store       atomic.Pointer[store.Store]
 	followers   atomic.Pointer[followers]
 	clock       atomic.Pointer[provisioner.Clock]
+	apiURL      atomic.Value // of string
 }
 
 // Load makes a Daemon from the configuration file at path. The error has a line
@@ -268,13 +268,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log)
-	operators, err := httpapi.New(httpapi.Config{
-		Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Events: d.Store(), Metrics: d.metrics.Handler(),
-		Log: d.opts.Log, Now: d.opts.Now,
-	})
-	if err == nil {
-		err = operators.Open()
-	}
+	operators, err := d.operators(nodes)
 	if err != nil {
 		return err
 	}
@@ -288,6 +282,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		"list of nodes":      nodes.Run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
 		"connections":        d.authenticate, "certificates": d.countCertificates,
+		"API certificate": d.parts.api.run,
 	} {
 		g.Go(func() error {
 			if err := run(background); err != nil && background.Err() == nil {

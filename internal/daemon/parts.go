@@ -31,6 +31,7 @@ type parts struct {
 	authority    *ca.Authority
 	certificate  *brokerCertificate
 	shown        tls.Certificate // the broker's first, or ours
+	api          *api            // nil without one
 	brokerKeys   broker.Keys     // empty unless the brokers are others'
 	policy       *policies.Engine
 	shadow       *policies.Engine // nil if there is none
@@ -69,6 +70,10 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		if !errors.Is(err, ca.ErrAuthority) { // it is for Run to say; see [Daemon.Usable]
 			add("broker", err)
 		}
+	}
+	if p.authority != nil && cfg.API.Listen != "" {
+		p.api, err = newAPI(cfg, p.authority, opts)
+		add("api", err)
 	}
 	if cfg.Broker.URL != "" {
 		p.brokerKeys, err = loadBrokerKeys(&cfg.Broker.External)

@@ -38,6 +38,7 @@ func (d *Daemon) watchAuthorities(ctx context.Context) error {
 				d.embedded.SetClientCAs(d.parts.authority.Roots())
 			}
 			d.parts.certificate.wish()
+			d.parts.api.wish()
 		},
 	}
 	tick := time.NewTicker(d.opts.RolloverCheck)

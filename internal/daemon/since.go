@@ -22,6 +22,7 @@ type since struct {
 	revocations []*provisioner.Revocation // all there are: the backup may lack any
 	removed     []*provisioner.SignerEntry
 	signers     []*provisioner.SignerEntry     // after the backup
+	operators   []*provisioner.OperatorEntry   // all that are known; their times say which is the last
 	claims      []*provisioner.JournaledClaims // after those of the backup
 	takeovers   []*provisioner.Takeover        // after the backup
 	newest      time.Time                      // that any entry names
@@ -110,6 +111,9 @@ func (s *since) read(f *file) error {
 		case l.Signer != nil && l.Signer.Removed:
 			s.removed = append(s.removed, l.Signer)
 			s.see(l.Signer.At)
+		case l.Operator != nil && (marked || l.Operator.Removed):
+			s.operators = append(s.operators, l.Operator)
+			s.see(l.Operator.At)
 		case l.Takeover != nil && (marked || l.Takeover.At.After(s.info.StartedAt.Add(-inFlight))):
 			s.takeovers = append(s.takeovers, l.Takeover)
 			s.see(l.Takeover.At)
@@ -133,6 +137,7 @@ func (s *since) see(at time.Time) {
 // the logs of claims that none of them has: what is missing there was spent, and
 // nobody knows by whom.
 func (s *since) order() error {
+	slices.SortStableFunc(s.operators, func(a, b *provisioner.OperatorEntry) int { return a.At.Compare(b.At) })
 	slices.SortStableFunc(s.signers, func(a, b *provisioner.SignerEntry) int { return a.At.Compare(b.At) })
 	if s.renumber {
 		return errors.New("a backup was restored before without all that came after it")
@@ -198,6 +203,14 @@ func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, ou
 		}
 	}
 	out.Signers = len(s.signers)
+	for _, e := range s.operators {
+		if e.At.Before(into.OperatorAt(e.Name)) {
+			continue // of before the backup
+		}
+		if err := into.AppendOperator(ctx, e); err != nil {
+			return err
+		}
+	}
 	for _, c := range s.claims {
 		if err := into.AppendClaims(ctx, c.Token, c.Entry); err != nil {
 			return err

@@ -76,6 +76,11 @@ func (d *Daemon) provisionerOn(ctx context.Context, cfg provisioner.Config) (*pr
 	if err != nil {
 		return nil, err
 	}
+	operators, err := provisioner.NewOperators(provisioner.OperatorsConfig{Store: cfg.Store, Journal: journal, StoreBroken: cfg.StoreBroken, Log: d.opts.Log})
+	if err != nil {
+		return nil, err
+	}
+	cfg.Operators, cfg.Installation = operators, d.Store().Installation().ID
 	cfg.Tokens, cfg.Signers, cfg.Journal, cfg.CRLValidity = signers, signers, journal, d.cfg.CRL.Validity
 	p, err := provisioner.New(cfg)
 	if err != nil {

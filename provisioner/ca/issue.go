@@ -37,13 +37,13 @@ type Request struct {
 	TTL time.Duration
 
 	// DNSNames are names besides a node's identity: host names, no wildcards.
-	// Nodes and brokers only; repeated ones count once.
+	// Not for operators; repeated ones count once.
 	DNSNames []string
 
-	// IPAddresses are for brokers only.
+	// IPAddresses are for brokers and provisioners only.
 	IPAddresses []net.IP
 
-	// ServerAuth makes a node's certificate that of a TLS server too. A
+	// ServerAuth makes a certificate of a node or provisioner that of a TLS server too. A
 	// broker's always is.
 	ServerAuth bool
 }

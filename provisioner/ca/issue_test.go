@@ -64,7 +64,8 @@ func TestIssueRefuses(t *testing.T) {
 		"operator of dots":         {"operator", func(r *ca.Request) { r.Name = ".." }, ca.ErrRequest},
 		"operator, 64 bytes":       {"operator", func(r *ca.Request) { r.Name = strings.Repeat("a", 64) }, nil},
 		"operator, 65 bytes":       {"operator", func(r *ca.Request) { r.Name = strings.Repeat("a", 65) }, ca.ErrRequest},
-		"provisioner with address": {"provisioner", func(r *ca.Request) { r.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 1)} }, ca.ErrRequest},
+		"operator with address":    {"operator", func(r *ca.Request) { r.IPAddresses = []net.IP{net.IPv4(192, 0, 2, 1)} }, ca.ErrRequest},
+		"provisioner by address":   {"provisioner", func(r *ca.Request) { r.IPAddresses, r.ServerAuth = []net.IP{net.IPv4(192, 0, 2, 1)}, true }, nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

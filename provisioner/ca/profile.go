@@ -45,7 +45,9 @@ func profileOf(role wire.Role) (profile, bool) {
 		return profile{identity: true, names: true, mayServe: true}, true
 	case wire.RoleBroker:
 		return profile{names: true, addresses: true, needsNames: true, serverAuth: true, mayServe: true}, true
-	case wire.RoleProvisioner, wire.RoleOperator:
+	case wire.RoleProvisioner: // some serve operators over HTTPS
+		return profile{names: true, addresses: true, mayServe: true}, true
+	case wire.RoleOperator:
 		return profile{}, true
 	default:
 		return profile{}, false

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -23,9 +24,18 @@ var errNoBackup = errors.New("this provisioner makes no backups")
 // backupRoute serves backups. The answer is a stream, which ends in what proves
 // that it is whole: what goes wrong after its beginning cuts it off.
 func (s *Server) backupRoute() {
-	s.mux.HandleFunc("POST /v1/backup", func(w http.ResponseWriter, r *http.Request) {
-		if s.cfg.Backup == nil {
-			problemOf(errNoBackup).write(w)
+	const pattern = "POST /v1/backup"
+	s.handle(pattern, func(w http.ResponseWriter, r *http.Request) {
+		var q Reason
+		err := decode(w, r, &q)
+		if err == nil {
+			err = s.checkReason(r, pattern, &q)
+		}
+		if err == nil && s.cfg.Backup == nil {
+			err = errNoBackup
+		}
+		if err != nil {
+			s.fail(w, r, err)
 			return
 		}
 		messages, write, err := s.cfg.Backup(r.Context(), by(r.Context()))
@@ -34,6 +44,7 @@ func (s *Server) backupRoute() {
 			problemOf(err).write(w)
 			return
 		}
+		s.cfg.Provisioner.ReportBackup(cause(r, q.Why))
 		w.Header().Set("Content-Type", "application/octet-stream")
 		w.Header().Set(headerMessages, strconv.FormatUint(messages, 10))
 		control := http.NewResponseController(w)
@@ -62,35 +73,18 @@ func (u *unhurried) Write(p []byte) (int, error) {
 	return u.w.Write(p)
 }
 
-// Backup asks for a backup and returns it with about how many messages it has.
+// Backup asks for a backup, says why, and returns it with about how many messages it has.
 // Close it. That it is whole is for the caller to see. Errors are those of
 // [Client.Do].
-func (c *Client) Backup(ctx context.Context) (body io.ReadCloser, messages int, err error) {
-	resp, err := c.stream(ctx, http.MethodPost, "/v1/backup")
+func (c *Client) Backup(ctx context.Context, why string) (body io.ReadCloser, messages int, err error) {
+	q, err := json.Marshal(Reason{Why: why})
+	if err != nil {
+		return nil, 0, err
+	}
+	resp, err := c.send(ctx, http.MethodPost, "/v1/backup", "", bytes.NewReader(q))
 	if err != nil {
 		return nil, 0, err
 	}
 	messages, _ = strconv.Atoi(resp.Header.Get(headerMessages)) // 0 shows no end
 	return resp.Body, messages, nil
-}
-
-// stream asks for an answer that is read as it comes.
-func (c *Client) stream(ctx context.Context, method, path string) (*http.Response, error) {
-	r, err := http.NewRequestWithContext(ctx, method, "http://provisioner"+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := c.http.Do(r)
-	if err != nil {
-		return nil, c.explain(err)
-	}
-	if resp.StatusCode >= http.StatusBadRequest {
-		defer func() { _ = resp.Body.Close() }() // only read
-		p := &Problem{Status: resp.StatusCode}
-		if err := json.NewDecoder(resp.Body).Decode(p); err != nil || p.Title == "" {
-			p.Title = "provisioner answered " + resp.Status
-		}
-		return nil, p
-	}
-	return resp, nil
 }

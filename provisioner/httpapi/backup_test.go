@@ -38,7 +38,7 @@ func TestABackupIsCutOff(t *testing.T) {
 					return tt.write
 				}, tt.begin
 			}})
-			body, messages, err := client.Backup(t.Context())
+			body, messages, err := client.Backup(t.Context(), "")
 			if tt.begin != nil {
 				if err == nil || !strings.Contains(err.Error(), tt.says) {
 					t.Errorf("%v, want %q", err, tt.says)

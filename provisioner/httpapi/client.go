@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -15,15 +16,17 @@ import (
 // ErrNotServing means that no provisioner answers at a socket.
 var ErrNotServing = errors.New("no provisioner answers")
 
-// A Client asks the provisioner of this machine. It is safe for concurrent use.
+// A Client asks a provisioner: that of this machine, or one elsewhere. It is safe for concurrent use.
 type Client struct {
-	socket string
+	socket string // empty if it is elsewhere
+	base   string // scheme and host of URLs
+	token  string // in place of a certificate
 	http   *http.Client
 }
 
 // NewClient returns a client for the socket at path. It opens nothing.
 func NewClient(path string) *Client {
-	return &Client{socket: path, http: &http.Client{Transport: &http.Transport{
+	return &Client{socket: path, base: "http://provisioner", http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path) },
 	}}}
 }
@@ -38,22 +41,11 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 			return err
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://provisioner"+path, &body)
+	resp, err := c.send(ctx, method, path, "", &body)
 	if err != nil {
 		return err
 	}
-	resp, err := c.http.Do(r)
-	if err != nil {
-		return c.explain(err)
-	}
 	defer func() { _ = resp.Body.Close() }() // only read
-	if resp.StatusCode >= http.StatusBadRequest {
-		p := &Problem{Status: resp.StatusCode}
-		if err := json.NewDecoder(resp.Body).Decode(p); err != nil || p.Title == "" {
-			p.Title = "provisioner answered " + resp.Status
-		}
-		return p
-	}
 	if out == nil {
 		return nil
 	}
@@ -63,9 +55,41 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
+// send sends a request as whoever the client is, for an answer of the given
+// type, "" for the usual one. Errors are those of Do. Close the answer's body.
+func (c *Client) send(ctx context.Context, method, path, accept string, body io.Reader) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
+	if err != nil {
+		return nil, err
+	}
+	if accept != "" {
+		r.Header.Set("Accept", accept)
+	}
+	if c.token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	resp, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.explain(err)
+	}
+	if resp.StatusCode < http.StatusBadRequest {
+		return resp, nil
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	p := &Problem{Status: resp.StatusCode}
+	if err := json.NewDecoder(resp.Body).Decode(p); err != nil || p.Title == "" {
+		p.Title = "provisioner answered " + resp.Status
+	}
+	return nil, p
+}
+
 // explain says what a failed connection means.
 func (c *Client) explain(err error) error {
 	switch {
+	case c.socket == "" && errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w at %s: see api.listen of its provisioner.yaml", ErrNotServing, c.base)
+	case c.socket == "":
+		return err
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: %w; run this as root or as the provisioner's user", c.socket, syscall.EACCES)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):

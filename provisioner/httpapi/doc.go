@@ -1,5 +1,6 @@
 // Package httpapi is the operators' edge: HTTP over a Unix socket in the
-// provisioner's data directory, and the client for it. `muster token`,
+// provisioner's data directory, HTTPS for operators on other machines if it is
+// configured, and the client for both. `muster token`,
 // `muster signer`, `muster node` and their like speak it.
 //
 // # Trust
@@ -9,6 +10,9 @@
 // kernel says by which user's process the connection was opened, and that name
 // goes into the events and the history of whatever it changes. Nothing in a
 // request is believed about its sender.
+//
+// Over HTTPS it is the operator's certificate or token that says who asks, anew
+// with each request, and their role what they may: access.go has the table.
 //
 // # Form
 //

@@ -37,7 +37,7 @@ var errNoEvents = errors.New("this provisioner has no events")
 // accepts those: past ones and then those that come, or with once=true no more
 // than there are.
 func (s *Server) eventRoute() {
-	s.mux.HandleFunc("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
+	s.handle("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.Events == nil {
 			(&Problem{Title: errNoEvents.Error(), Status: http.StatusNotFound}).write(w)
 			return
@@ -205,23 +205,11 @@ func (c *Client) Events(ctx context.Context, q provisioner.EventQuery, each func
 	if q.Once {
 		set("once", "true")
 	}
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://provisioner/v1/events?"+v.Encode(), nil)
+	resp, err := c.send(ctx, http.MethodGet, "/v1/events?"+v.Encode(), typeNDJSON, nil)
 	if err != nil {
 		return err
 	}
-	r.Header.Set("Accept", typeNDJSON)
-	resp, err := c.http.Do(r)
-	if err != nil {
-		return c.explain(err)
-	}
 	defer func() { _ = resp.Body.Close() }() // only read
-	if resp.StatusCode >= http.StatusBadRequest {
-		p := &Problem{Status: resp.StatusCode}
-		if err := json.NewDecoder(resp.Body).Decode(p); err != nil || p.Title == "" {
-			p.Title = "provisioner answered " + resp.Status
-		}
-		return p
-	}
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20) // far above the largest message of the broker's
 	for lines.Scan() {

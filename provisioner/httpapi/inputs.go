@@ -20,7 +20,7 @@ var errNoInputs = errors.New("this provisioner records no inputs")
 // inputsRoute serves what decisions saw, newline-delimited JSON, as a stream:
 // what goes wrong after its beginning cuts it off.
 func (s *Server) inputsRoute() {
-	s.mux.HandleFunc("GET /v1/inputs", func(w http.ResponseWriter, r *http.Request) {
+	s.handle("GET /v1/inputs", func(w http.ResponseWriter, r *http.Request) {
 		age, err := time.ParseDuration(r.URL.Query().Get("age"))
 		if err == nil && age <= 0 {
 			err = fmt.Errorf("is %v, want more than 0", age)
@@ -56,7 +56,7 @@ func (s *Server) inputsRoute() {
 // number of its batches: a [policies.Recording] in JSON a line, and a blank line
 // after each batch. Close it. Errors are those of [Client.Do].
 func (c *Client) Inputs(ctx context.Context, age time.Duration) (body io.ReadCloser, batches int, err error) {
-	resp, err := c.stream(ctx, http.MethodGet, "/v1/inputs?age="+url.QueryEscape(age.String()))
+	resp, err := c.send(ctx, http.MethodGet, "/v1/inputs?age="+url.QueryEscape(age.String()), "", nil)
 	if err != nil {
 		return nil, 0, err
 	}

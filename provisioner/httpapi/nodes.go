@@ -21,13 +21,16 @@ import (
 // it to have read all records; chosen, 100,000 take about two seconds.
 const readingTimeout = 5 * time.Second
 
+// errNoFleet means that this provisioner was made without an index of nodes.
+var errNoFleet = &Problem{Title: "this provisioner lists no nodes", Status: http.StatusNotFound}
+
 // fleetRoutes are what operators ask about nodes. They change nothing.
 func (s *Server) fleetRoutes() {
 	x := s.cfg.Fleet
-	if x == nil {
-		return
-	}
 	route(s, "GET /v1/nodes", func(r *http.Request, _ *none) (*fleet.Page, error) {
+		if x == nil {
+			return nil, errNoFleet
+		}
 		q, err := parseNodeQuery(r.URL.Query())
 		if err == nil {
 			err = q.Check()
@@ -49,6 +52,9 @@ func (s *Server) fleetRoutes() {
 // about serves a question about one node.
 func about[A any](s *Server, what string, answer func(*http.Request, wire.Identity) (A, error)) {
 	route(s, "GET /v1/nodes/{identity}"+what, func(r *http.Request, _ *none) (A, error) {
+		if s.cfg.Fleet == nil {
+			return *new(A), errNoFleet
+		}
 		id, err := identity(r)
 		if err != nil {
 			return *new(A), err

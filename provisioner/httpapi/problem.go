@@ -10,6 +10,7 @@ import (
 	"muster/jwt"
 	"muster/policies"
 	"muster/provisioner"
+	"muster/provisioner/ca"
 	"muster/provisioner/fleet"
 )
 
@@ -36,7 +37,13 @@ func problemOf(err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 		return p
-	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, errNoCRL):
+	case isAny(err, provisioner.ErrLoginLimited):
+		return &Problem{Title: provisioner.ErrLoginLimited.Error(), Status: http.StatusTooManyRequests, Remedy: "try again in a second"}
+	case isAny(err, provisioner.ErrLogin): // the rest of it is for the log
+		return &Problem{Title: provisioner.ErrLogin.Error(), Status: http.StatusUnauthorized, Remedy: "show a certificate or a token of an operator; the provisioner's log says what is wrong with this one"}
+	case isAny(err, provisioner.ErrClock):
+		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Code: wire.CodeClockBehind, Remedy: wire.MeaningOf(wire.CodeClockBehind).Remedy}
+	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, errNoCRL):
 		return &Problem{Title: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
 		return &Problem{Title: err.Error(), Status: http.StatusConflict}
@@ -44,7 +51,7 @@ func problemOf(err error) *Problem {
 		return &Problem{Title: err.Error(), Status: http.StatusUnprocessableEntity}
 	case isAny(err, fleet.ErrReading):
 		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds"}
-	case isAny(err, provisioner.ErrTokenID, jwt.ErrKey, fleet.ErrCursor):
+	case isAny(err, provisioner.ErrTokenID, provisioner.ErrOperator, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor):
 		return badRequest(err)
 	case isAny(err, provisioner.ErrStoreFull):
 		return &Problem{Title: err.Error(), Status: http.StatusInsufficientStorage, Code: wire.CodeStorageLow, Remedy: wire.MeaningOf(wire.CodeStorageLow).Remedy}

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -34,11 +35,21 @@ type Config struct {
 
 	// Fleet answers what is asked about nodes. Nil: nobody is told of any.
 	Fleet *fleet.Index
+
 	// Events is where events are read. Nil: there are none.
 	Events provisioner.EventLog
 
 	// Metrics answers GET /metrics. Nil: there are none.
 	Metrics http.Handler
+
+	// HTTPS is the listener for operators on other machines. Nil: there is the
+	// socket only.
+	HTTPS *HTTPSConfig
+
+	// Ready returns what keeps this provisioner from serving, by name, nil where
+	// nothing does. It is asked without authentication, and only the names are
+	// told. Nil: nothing does.
+	Ready func(context.Context) map[string]error
 
 	// Log is optional; discards by default.
 	Log *slog.Logger
@@ -52,25 +63,35 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Socket == "" || cfg.Provisioner == nil {
 		return nil, errors.New("operators' edge: no socket or no provisioner given")
 	}
+	if cfg.HTTPS != nil {
+		if err := cfg.HTTPS.check(); err != nil {
+			return nil, fmt.Errorf("operators' edge: %w", err)
+		}
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux()}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), served: make(map[string]bool)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.tokenRoutes()
 	s.signerRoutes()
 	s.nodeRoutes()
 	s.fleetRoutes()
 	s.installationRoutes()
+	s.operatorRoutes()
 	s.backupRoute()
 	s.inputsRoute()
 	s.policyRoutes()
 	s.eventRoute()
-	if cfg.Metrics != nil {
-		s.mux.Handle("GET /metrics", cfg.Metrics)
+	s.metricsRoute()
+	s.healthRoutes()
+	for _, pattern := range Routes() {
+		if !s.served[pattern] {
+			return nil, fmt.Errorf("operators' edge: nothing serves %s", pattern)
+		}
 	}
 	return s, nil
 }
@@ -79,6 +100,18 @@ func New(cfg Config) (*Server, error) {
 type Reason struct {
 	Why string `json:"why,omitempty"`
 }
+
+// reason implements reasoned.
+func (r Reason) reason() string { return r.Why }
+
+// reason implements reasoned.
+func (r Release) reason() string { return r.Why }
+
+// reason implements reasoned.
+func (a AddSigner) reason() string { return a.Why }
+
+// reason implements reasoned.
+func (g NewGrant) reason() string { return g.Why }
 
 // cause returns who asks and why.
 func cause(r *http.Request, why string) provisioner.Cause {

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,7 +13,10 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"muster/internal/wire"
+	"muster/provisioner"
 )
 
 // Bounds on one exchange; chosen. A listing of a large store takes seconds.
@@ -27,36 +31,84 @@ const (
 type Server struct {
 	cfg    Config
 	mux    *http.ServeMux
+	served map[string]bool   // the patterns that have a handler
 	socket *net.UnixListener // set by Open
+	https  net.Listener      // set by Open if there is to be one
 
 	stopping context.Context // ends streams when Run is to return
 	stop     context.CancelFunc
 }
 
-// Open makes the socket: who connects from now on waits for Run.
+// Open makes the socket, and the HTTPS listener if there is to be one: who
+// connects from now on waits for Run.
 func (s *Server) Open() (err error) {
-	s.socket, err = listen(s.cfg.Socket)
+	if s.cfg.HTTPS != nil {
+		if s.https, err = s.cfg.HTTPS.listen(); err != nil {
+			return err
+		}
+	}
+	if s.socket, err = listen(s.cfg.Socket); err != nil && s.https != nil {
+		return errors.Join(err, s.https.Close())
+	}
 	return err
+}
+
+// URL is where operators on other machines reach the server, https://host:port,
+// empty before Open and where there is no such place.
+func (s *Server) URL() string {
+	if s.https == nil {
+		return ""
+	}
+	return "https://" + s.https.Addr().String()
 }
 
 // Run serves until ctx is done, then finishes what it has in hand, for a few
 // seconds, and returns nil. It owns every goroutine of the server.
-func (s *Server) Run(ctx context.Context) (err error) {
-	srv := &http.Server{
-		Handler: s.mux, ReadTimeout: readTimeout, WriteTimeout: answerTimeout,
-		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, peerKey{}, peerName(c))
-		},
-		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
-	}
+func (s *Server) Run(ctx context.Context) error {
 	defer s.stop()
+	defer context.AfterFunc(ctx, s.stop)()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		srv := s.server(ctx)
+		srv.ConnContext = func(ctx context.Context, c net.Conn) context.Context {
+			return withLogin(ctx, login{by: peerName(c), role: provisioner.RoleAdmin})
+		}
+		err := serve(ctx, srv, s.socket)
+		_ = os.Remove(s.cfg.Socket) // a stale one says the same: nobody answers
+		if err != nil {
+			return fmt.Errorf("control socket: %w", err)
+		}
+		return nil
+	})
+	if s.https != nil {
+		g.Go(func() error {
+			srv := s.server(ctx)
+			s.cfg.HTTPS.harden(srv)
+			if err := serve(ctx, srv, tls.NewListener(s.https, srv.TLSConfig)); err != nil {
+				return fmt.Errorf("HTTPS: %w", err)
+			}
+			return nil
+		})
+	}
+	return g.Wait()
+}
+
+// server returns what both listeners have in common.
+func (s *Server) server(ctx context.Context) *http.Server {
+	return &http.Server{
+		Handler: http.HandlerFunc(s.serveRoute), ReadTimeout: readTimeout, WriteTimeout: answerTimeout,
+		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
+		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
+	}
+}
+
+// serve serves l until ctx is done, then finishes what it has in hand.
+func serve(ctx context.Context, srv *http.Server, l net.Listener) (err error) {
 	served := make(chan error, 1)
-	go func() { served <- srv.Serve(s.socket) }()
+	go func() { served <- srv.Serve(l) }()
 	select {
 	case err = <-served:
 	case <-ctx.Done():
-		s.stop()
 		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
 		if srv.Shutdown(stop) != nil {
@@ -64,39 +116,61 @@ func (s *Server) Run(ctx context.Context) (err error) {
 		}
 		err = <-served
 	}
-	_ = os.Remove(s.cfg.Socket) // a stale one says the same: nobody answers
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
-	return fmt.Errorf("control socket: %w", err)
+	return err
 }
 
-type peerKey struct{}
-
-// by returns who asks, for events and history.
-func by(ctx context.Context) string {
-	name, _ := ctx.Value(peerKey{}).(string)
-	return name
+// serveRoute serves a request, and answers those for which there is no route by
+// a problem document as well.
+func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request) {
+	if _, pattern := s.mux.Handler(r); pattern == "" {
+		w = &unrouted{w, r}
+	}
+	s.mux.ServeHTTP(w, r)
 }
+
+// unrouted puts a problem in the place of what [http.ServeMux] says of a request
+// that it has no route for.
+type unrouted struct {
+	http.ResponseWriter
+	r *http.Request
+}
+
+// WriteHeader implements [http.ResponseWriter].
+func (u *unrouted) WriteHeader(status int) {
+	(&Problem{Title: fmt.Sprintf("there is no %s %.200s", u.r.Method, u.r.URL.Path), Status: status}).write(u.ResponseWriter)
+}
+
+// Write implements [http.ResponseWriter].
+func (u *unrouted) Write(b []byte) (int, error) { return len(b), nil }
 
 // route serves method and path with do: it gets the request's body, decoded
 // strictly, and returns what is to be answered, or an error for problemOf.
 func route[Q, A any](s *Server, pattern string, do func(r *http.Request, q *Q) (A, error)) {
-	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+	s.handle(pattern, func(w http.ResponseWriter, r *http.Request) {
 		var q Q
 		a, err := *new(A), decode(w, r, &q)
+		if err == nil {
+			err = s.checkReason(r, pattern, &q)
+		}
 		if err == nil {
 			a, err = do(r, &q)
 		}
 		if err != nil {
-			p := problemOf(err)
-			s.cfg.Log.InfoContext(r.Context(), "operator's request failed", "subject", r.Method+" "+r.URL.Path, "by", by(r.Context()), "err", err)
-			p.write(w)
+			s.fail(w, r, err)
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(a) // the client has gone
 	})
+}
+
+// fail answers with an error, and logs it.
+func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
+	s.cfg.Log.InfoContext(r.Context(), "operator's request failed", "subject", r.Method+" "+r.URL.Path, "by", by(r.Context()), "err", err)
+	problemOf(err).write(w)
 }
 
 // none is the body of requests that have none, and of answers that say only

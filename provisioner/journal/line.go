@@ -36,6 +36,9 @@ type Line struct {
 	// Signer is an entry about a signer, on its way to the store.
 	Signer *provisioner.SignerEntry `json:"signer,omitempty"`
 
+	// Operator is an entry about an operator, on its way to the store.
+	Operator *provisioner.OperatorEntry `json:"operator,omitempty"`
+
 	// Claims is an entry of a limited token's log, as the store has it.
 	Claims *provisioner.JournaledClaims `json:"claims,omitempty"`
 
@@ -103,6 +106,7 @@ func (l *Line) check() error {
 	is(l.Joined != nil, func() error { return l.Joined.check() })
 	is(l.Alone != nil, func() error { return nil })
 	is(l.Signer != nil, func() error { return l.Signer.Check() })
+	is(l.Operator != nil, func() error { return l.Operator.Check() })
 	is(l.Claims != nil, func() error { return l.Claims.Check() })
 	is(l.Takeover != nil, func() error { return l.Takeover.Check() })
 	if n != 1 {

@@ -39,6 +39,11 @@ func (j *Journal) AppendSigner(e *provisioner.SignerEntry) error {
 	return j.append([]*Line{{Signer: e}})
 }
 
+// AppendOperator implements [provisioner.Journal].
+func (j *Journal) AppendOperator(e *provisioner.OperatorEntry) error {
+	return j.append([]*Line{{Operator: e}})
+}
+
 // AppendTakeover implements [provisioner.Journal].
 func (j *Journal) AppendTakeover(t *provisioner.Takeover) error {
 	return j.append([]*Line{{Takeover: t}})

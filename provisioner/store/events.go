@@ -80,5 +80,8 @@ func eventSubject(e provisioner.Event) string {
 	if e.Type == provisioner.EventAttempt {
 		return subjectAttempt + "refused." + node
 	}
+	if e.Type == provisioner.EventLoginRefused {
+		return subjectAttempt + "operator._"
+	}
 	return subjectEvent + strings.TrimPrefix(string(e.Type), "io.muster.") + "." + node
 }

@@ -21,6 +21,7 @@ const (
 	subjectRevocationToken = subjectRevocation + "token."
 	subjectRevocationNode  = subjectRevocation + "node."
 	subjectSigner          = "muster.entry.signer."
+	subjectOperator        = "muster.entry.operator."
 	subjectCRL             = "muster.entry.crl."
 )
 
@@ -100,6 +101,36 @@ func (s *Store) PutSigner(ctx context.Context, e *provisioner.SignerEntry) (prov
 	sequence, err := s.append(ctx, subjectSigner+string(e.ID), e, wire.NewID())
 	if err != nil {
 		return 0, fmt.Errorf("write signer %s: %w", e.ID, err)
+	}
+	return provisioner.Sequence(sequence), nil
+}
+
+// NextOperator implements [provisioner.OperatorStore].
+func (s *Store) NextOperator(ctx context.Context, after provisioner.Sequence) (*provisioner.OperatorEntry, provisioner.Sequence, error) {
+	var e provisioner.OperatorEntry
+	m, err := next(ctx, s.entries, subjectOperator+"*", uint64(after), &e)
+	if err == nil && m != nil {
+		if err = e.Check(); err == nil && m.Subject != subjectOperator+e.Name {
+			err = fmt.Errorf("operator %s on %s", e.Name, m.Subject)
+		}
+		if err != nil {
+			err = fmt.Errorf("sequence %d: %w", m.Sequence, err)
+		}
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read operators: %w", err)
+	}
+	if m == nil {
+		return nil, 0, nil
+	}
+	return &e, provisioner.Sequence(m.Sequence), nil
+}
+
+// PutOperator implements [provisioner.OperatorStore].
+func (s *Store) PutOperator(ctx context.Context, e *provisioner.OperatorEntry) (provisioner.Sequence, error) {
+	sequence, err := s.append(ctx, subjectOperator+e.Name, e, wire.NewID())
+	if err != nil {
+		return 0, fmt.Errorf("write operator %s: %w", e.Name, err)
 	}
 	return provisioner.Sequence(sequence), nil
 }

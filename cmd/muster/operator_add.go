@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+// operatorAddVerb is "muster operator add".
+type operatorAddVerb struct {
+	operator
+	name, role, key, out, ttl string
+	certificate               bool
+}
+
+const operatorAddHelp = `With --certificate, makes a key and a certificate over it, and writes both with the
+installation's roots into NAME.pem, readable by its owner only: that is what
+--credential of other verbs takes. With --key, the operator has made the key
+themselves and signs tokens with it ('muster operator token').
+
+An operator who is there gets the new role and key in place of what they had.
+
+  muster operator add anna --role operator --certificate
+  muster operator add ben --role viewer --key ben-public.pem`
+
+func addOperatorAdd(parent *kingpin.CmdClause, all verbs) {
+	v := &operatorAddVerb{}
+	c := parent.Command("add", "Let an operator in, or change their role.").HelpLong(operatorAddHelp)
+	c.Arg("name", "What events and history call them.").Required().StringVar(&v.name)
+	c.Flag("role", "viewer looks, operator changes nodes and tokens, admin changes whom the installation trusts.").Required().EnumVar(&v.role, "viewer", "operator", "admin")
+	c.Flag("certificate", "Make a key and a certificate.").BoolVar(&v.certificate)
+	c.Flag("key", "Their public key, P-256 or Ed25519.").PlaceHolder("FILE").StringVar(&v.key)
+	c.Flag("out", "File to write with --certificate; NAME.pem if not given.").PlaceHolder("FILE").StringVar(&v.out)
+	c.Flag("ttl", "Life of the certificate, as 30d.").Default("30d").StringVar(&v.ttl)
+	v.addChange(c)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *operatorAddVerb) run(ctx context.Context) error {
+	if v.certificate == (v.key != "") {
+		return cli.Usage(program+" operator add", errors.New("give one of --certificate and --key"))
+	}
+	ttl, err := cli.ParseDuration(v.ttl)
+	if err != nil {
+		return cli.Usage(program+" operator add", fmt.Errorf("--ttl: %w", err))
+	}
+	if !v.certificate {
+		public, err := os.ReadFile(v.key)
+		if err != nil {
+			return err
+		}
+		return v.add(ctx, provisioner.NewOperator{Public: public}, nil)
+	}
+	if v.out == "" {
+		v.out = v.name + ".pem"
+	}
+	if err := cli.CheckNew(v.out, false); err != nil { // before anybody loses what they had
+		return err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return err
+	}
+	private, err := jwt.MarshalPrivateKey(key, nil)
+	if err != nil {
+		return err
+	}
+	public, err := jwt.MarshalPublicKey(key.Public())
+	if err != nil {
+		return err
+	}
+	return v.add(ctx, provisioner.NewOperator{Public: public, Certificate: true, TTL: ttl}, private)
+}
+
+// add asks for the operator and writes the credential, if there is a private key.
+func (v *operatorAddVerb) add(ctx context.Context, n provisioner.NewOperator, private []byte) error {
+	n.Name, n.Role = v.name, provisioner.OperatorRole(v.role)
+	var added provisioner.AddedOperator
+	if err := v.ask(ctx, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: n, Why: v.why}, &added); err != nil {
+		return err
+	}
+	if private != nil {
+		if err := cli.WriteNew(v.out, []byte(string(private)+added.Chain+added.Roots), 0o600, false); err != nil {
+			return err
+		}
+	}
+	return v.print(&added, func() error {
+		if private != nil {
+			v.say("%s is %s until %s: give them %s, and keep no copy", added.Name, added.Role, instant(added.Ends), quoted(v.out))
+			return nil
+		}
+		v.say("%s is %s: they sign tokens with `muster operator token %s --installation %s`", added.Name, added.Role, added.Name, added.Installation)
+		return nil
+	})
+}

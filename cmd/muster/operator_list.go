@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/provisioner"
+)
+
+// operatorListVerb is "muster operator list".
+type operatorListVerb struct{ operator }
+
+func addOperatorList(parent *kingpin.CmdClause, all verbs) {
+	v := &operatorListVerb{}
+	c := parent.Command("list", "List operators, removed ones too.")
+	v.add(c)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *operatorListVerb) run(ctx context.Context) error {
+	var operators []provisioner.OperatorInfo
+	if err := v.ask(ctx, http.MethodGet, "/v1/operators", nil, &operators); err != nil {
+		return err
+	}
+	return v.print(operators, func() error {
+		var t cli.Table
+		t.Add("OPERATOR", "ROLE", "KEY", "CERTIFICATE UNTIL", "BY")
+		for _, o := range operators {
+			ends := "-"
+			if !o.Ends.IsZero() {
+				ends = instant(o.Ends)
+				if time.Now().After(o.Ends) {
+					ends += " (expired)"
+				}
+			}
+			role, by := string(o.Role), "added by "+o.By
+			if o.Removed {
+				role, by = "removed", "removed by "+o.By
+			}
+			t.Add(o.Name, role, o.KeyType, ends, by+because(o.Why))
+		}
+		_, err := t.WriteTo(os.Stdout)
+		return err
+	})
+}

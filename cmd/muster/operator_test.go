@@ -1,0 +1,58 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// TestOperatorsOverHTTPS is an operator's first day with processes: a credential
+// and a token, what their role lets them do, and their removal.
+func TestOperatorsOverHTTPS(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	port, api := freePort(t), freePort(t)
+	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	path := filepath.Join(dir, "prov/provisioner.yaml")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, string(text)+"\napi:\n  listen: 127.0.0.1:"+api+"\n  names: [localhost]\n")
+	start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml").waitFor("provisioner is serving")
+	socket := func(args ...string) string { t.Helper(); return muster(t, dir, append(args, "--config", path)...) }
+	url := []string{"--url", "https://localhost:" + api, "--credential", filepath.Join(dir, "anna.pem")}
+	fails := func(says string, args ...string) {
+		t.Helper()
+		cmd := command(t, args...)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err == nil || !strings.Contains(string(out), says) {
+			t.Errorf("%v: %v: %s, want %q", args, err, out, says)
+		}
+	}
+
+	out := socket("operator", "add", "anna", "--role", "operator", "--certificate", "--json")
+	installation := regexp.MustCompile(`"installation": "([^"]+)"`).FindStringSubmatch(out)
+	if installation == nil {
+		t.Fatalf("added: %s", out)
+	}
+	if info, err := os.Stat(filepath.Join(dir, "anna.pem")); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("credential: %v, %v", info, err)
+	}
+	if out := muster(t, dir, append([]string{"operator", "list"}, url...)...); !regexp.MustCompile(`(?m)^anna +operator +\S+ +20\S+Z +added by `).MatchString(out) {
+		t.Errorf("list: %s", out)
+	}
+	zero := strings.Repeat("0", 32)
+	fails("why: missing", append([]string{"token", "revoke", zero}, url...)...)
+	muster(t, dir, append([]string{"token", "revoke", zero, "--why", "leaked"}, url...)...)
+	fails("needs admin", append([]string{"operator", "remove", "anna", "--why", "x"}, url...)...)
+
+	write(t, filepath.Join(dir, "anna.jwt"), muster(t, dir, "operator", "token", "anna", "--key", "anna.pem", "--installation", installation[1]))
+	byToken := append(url, "--token-file", filepath.Join(dir, "anna.jwt"))
+	muster(t, dir, append([]string{"token", "list"}, byToken...)...)
+	socket("operator", "remove", "anna", "--why", "has left")
+	fails("no operator's credential", append([]string{"token", "list"}, url...)...)
+	fails("no operator's credential", append([]string{"token", "list"}, byToken...)...)
+}

@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/internal/keyfile"
+	"muster/jwt"
+)
+
+// operatorTokenVerb is "muster operator token".
+type operatorTokenVerb struct {
+	name, key, installation, ttl string
+	keys                         keyFlags
+}
+
+const operatorSignHelp = `Prints a token by which you are the operator NAME over HTTPS, for a while, on every
+provisioner of one installation. No provisioner is asked. It is a secret.
+
+  muster operator token anna --key anna-key.pem --installation ID > anna.jwt
+  muster node revoke web1.example.net --why stolen --url https://prov1:8443 --token-file anna.jwt`
+
+func addOperatorToken(parent *kingpin.CmdClause, all verbs) {
+	v := &operatorTokenVerb{}
+	c := parent.Command("token", "Sign a token to operate with.").HelpLong(operatorSignHelp)
+	c.Arg("name", "The operator's name.").Required().StringVar(&v.name)
+	c.Flag("key", "The operator's private key; the file of --credential will do.").Required().PlaceHolder("FILE").StringVar(&v.key)
+	c.Flag("installation", "Id of the installation, as 'muster operator add' and /v1/ca say it.").Required().PlaceHolder("ID").StringVar(&v.installation)
+	c.Flag("ttl", "How long it is good, an hour at most.").Default("15m").StringVar(&v.ttl)
+	v.keys.add(c)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *operatorTokenVerb) run(ctx context.Context) error {
+	ttl, err := cli.ParseDuration(v.ttl)
+	if err == nil && (ttl <= 0 || ttl > jwt.MaxOperatorTTL) {
+		err = fmt.Errorf("is %v, want up to %v", ttl, jwt.MaxOperatorTTL)
+	}
+	if err != nil {
+		return cli.Usage(program+" operator token", fmt.Errorf("--ttl: %w", err))
+	}
+	text, err := os.ReadFile(v.key)
+	if err != nil {
+		return err
+	}
+	key, err := jwt.ParsePrivateKey(text, func() ([]byte, error) {
+		if v.keys.passphraseFile != "" {
+			return keyfile.ReadLine(v.keys.passphraseFile)
+		}
+		return cli.AskSecret(ctx, os.Stdin, os.Stderr, "Passphrase for "+v.key+": ")
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", v.key, err)
+	}
+	now := time.Now()
+	token, err := jwt.SignOperator(key, jwt.OperatorClaims{Operator: v.name, Audience: v.installation, ID: jwt.NewJTI(), IssuedAt: now, ExpiresAt: now.Add(ttl)})
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(os.Stdout, token)
+	return err
+}

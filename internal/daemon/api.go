@@ -1,0 +1,197 @@
+package daemon
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+	"muster/provisioner/fleet"
+	"muster/provisioner/httpapi"
+)
+
+// APIConfig is where operators on other machines reach the provisioner.
+type APIConfig struct {
+	// Listen is the address, like ":8443". Empty: there is the control socket
+	// only.
+	Listen string `yaml:"listen"`
+
+	// Names and Addresses are those under which operators reach it: a certificate
+	// of our own authority, which never touches the disk, is for these. Required
+	// without Certificate.
+	Names     []string `yaml:"names"`
+	Addresses []string `yaml:"addresses"`
+
+	// Certificate and Key are those of another authority, PEM, read again when the
+	// certificate changes. Optional; both or neither, in place of Names and
+	// Addresses.
+	Certificate string `yaml:"certificate"`
+	Key         string `yaml:"key"`
+}
+
+func (c *APIConfig) validate(v *validation) {
+	named := len(c.Names)+len(c.Addresses) > 0
+	given := c.Certificate != "" || c.Key != ""
+	if c.Listen == "" {
+		if named || given {
+			v.bad("api.listen", "missing: without it, the rest of api means nothing")
+		}
+		return
+	}
+	v.listen("api.listen", c.Listen)
+	switch {
+	case (c.Certificate == "") != (c.Key == ""):
+		v.bad("api.certificate", "set with api.key or not at all")
+	case given && named:
+		v.bad("api.names", "set together with api.certificate, which has names of its own")
+	case !given && !named:
+		v.bad("api.names", "missing: the host names under which operators reach the provisioner, or api.certificate and api.key")
+	}
+	for i, n := range c.Names {
+		v.name(fmt.Sprintf("api.names[%d]", i), n)
+	}
+	for i, a := range c.Addresses {
+		v.address(fmt.Sprintf("api.addresses[%d]", i), a)
+	}
+}
+
+// apiRequest asks for the certificate of the HTTPS listener.
+func (c *Config) apiRequest() ca.Request {
+	r := ca.Request{Role: wire.RoleProvisioner, Name: c.Name, TTL: c.Certificates.MaxLifetime, DNSNames: c.API.Names, ServerAuth: true}
+	for _, a := range c.API.Addresses {
+		r.IPAddresses = append(r.IPAddresses, net.ParseIP(a))
+	}
+	return r
+}
+
+// api is the HTTPS listener's certificate: our own, or a file's.
+type api struct {
+	own   *brokerCertificate // nil if it is a file's
+	shown atomic.Pointer[tls.Certificate]
+
+	path, key string // of the file
+	now       func() time.Time
+
+	mu       sync.Mutex
+	modified time.Time // guarded by mu: of the file that is shown
+	looked   time.Time // guarded by mu
+}
+
+// apiLook is how often a certificate's file is looked at; chosen, whoever renews
+// it does so days before its end.
+const apiLook = 10 * time.Second
+
+// newAPI returns the certificate of the listener, nil without one.
+func newAPI(cfg Config, authority *ca.Authority, opts Options) (*api, error) {
+	a := &api{path: cfg.API.Certificate, key: cfg.API.Key, now: opts.Now}
+	if a.path != "" {
+		return a, a.load()
+	}
+	a.own = &brokerCertificate{cfg: cfg, authority: authority, now: opts.Now, log: opts.Log, again: make(chan struct{}, 1), what: "API", ask: (*Config).apiRequest}
+	shown, err := a.own.issue()
+	if errors.Is(err, ca.ErrAuthority) { // it is for Run to say, as with the broker's
+		return a, nil
+	}
+	a.shown.Store(&shown)
+	return a, err
+}
+
+// load reads the certificate's file.
+func (a *api) load() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.shown.Load() != nil && time.Since(a.looked) < apiLook {
+		return nil
+	}
+	a.looked = time.Now()
+	info, err := os.Stat(a.path)
+	if err != nil {
+		return err
+	}
+	if a.shown.Load() != nil && info.ModTime().Equal(a.modified) {
+		return nil
+	}
+	c, err := tls.LoadX509KeyPair(a.path, a.key)
+	if err != nil {
+		return err
+	}
+	a.modified = info.ModTime()
+	a.shown.Store(&c)
+	return nil
+}
+
+// certificate returns what to show. A file that cannot be read, or is of another
+// key half-way through its renewal, leaves what was shown before.
+func (a *api) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	var err error
+	if a.own == nil {
+		err = a.load()
+	}
+	if c := a.shown.Load(); c != nil {
+		return c, nil
+	}
+	return nil, errors.Join(errors.New("there is no certificate yet"), err)
+}
+
+// run keeps our own certificate.
+func (a *api) run(ctx context.Context) error {
+	if a == nil || a.own == nil {
+		return nil
+	}
+	return a.own.run(ctx, func(c tls.Certificate) error { a.shown.Store(&c); return nil })
+}
+
+// wish has another certificate made, if it is our own.
+func (a *api) wish() {
+	if a != nil && a.own != nil {
+		a.own.wish()
+	}
+}
+
+// operators makes the operators' edge.
+func (d *Daemon) operators(nodes *fleet.Index) (*httpapi.Server, error) {
+	cfg := httpapi.Config{
+		Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Events: d.Store(), Metrics: d.metrics.Handler(),
+		Ready: d.ready, Log: d.opts.Log, Now: d.opts.Now,
+	}
+	if d.parts.api != nil {
+		cfg.HTTPS = &httpapi.HTTPSConfig{Listen: d.cfg.API.Listen, Certificate: d.parts.api.certificate, Roots: d.parts.authority.Roots()}
+	}
+	s, err := httpapi.New(cfg)
+	if err == nil {
+		err = s.Open()
+	}
+	if err != nil {
+		return nil, err
+	}
+	d.apiURL.Store(s.URL())
+	if s.URL() != "" {
+		d.opts.Log.Info("operators are served", "url", s.URL())
+	}
+	return s, nil
+}
+
+// APIURL is where operators reach the daemon over HTTPS, empty before Run serves
+// and where they do not.
+func (d *Daemon) APIURL() string {
+	url, _ := d.apiURL.Load().(string)
+	return url
+}
+
+// ready returns what keeps the daemon from enrolling nodes, by name.
+func (d *Daemon) ready(context.Context) map[string]error {
+	return map[string]error{
+		"store":       errors.Join(d.alarms.Stands(wire.CodeStoreUnavailable), d.keeper.storeBroken()),
+		"revocations": d.Operator().Fresh(),
+		"clock":       d.clock.Load().Check(),
+		"disk":        d.alarms.Stands(wire.CodeStorageLow),
+		"authority":   d.Usable(),
+	}
+}

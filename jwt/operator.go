@@ -1,0 +1,180 @@
+package jwt
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+)
+
+const (
+	// OperatorPurpose is the `purpose` of operators' tokens, so that a
+	// provisioning token is none, whoever has signed it.
+	OperatorPurpose = "muster_operator"
+
+	// MaxOperatorTTL is how long an operator's token may live from the time at
+	// which it is shown; chosen, one that is found in a shell's history is
+	// worthless after a lunch break.
+	MaxOperatorTTL = time.Hour
+
+	// operatorSkew is how far the operator's clock may be ahead of ours.
+	operatorSkew = time.Minute
+
+	maxOperatorID = 64 // bytes of a jti; chosen
+)
+
+// ErrOperatorToken means that a token is none by which an operator can come in,
+// for its form, its time or its audience. Sign another.
+var ErrOperatorToken = errors.New("no operator's token")
+
+// OperatorClaims are what an operator's token says.
+type OperatorClaims struct {
+	Operator  string    // `sub`: the operator's name
+	Audience  string    // `aud`: the id of the installation
+	ID        string    // `jti`, 1 to 64 bytes
+	IssuedAt  time.Time // `iat`
+	ExpiresAt time.Time // `exp`, at most [MaxOperatorTTL] ahead
+}
+
+// operatorClaims is the form of them. All but nbf are required.
+type operatorClaims struct {
+	Purpose   string      `json:"purpose"`
+	Subject   string      `json:"sub"`
+	Audience  oneAudience `json:"aud"`
+	ID        string      `json:"jti"`
+	IssuedAt  int64       `json:"iat"`
+	NotBefore int64       `json:"nbf,omitempty"`
+	ExpiresAt int64       `json:"exp"`
+}
+
+// oneAudience is one name, as a string or as a list of one (RFC 7519 section
+// 4.1.3). A token for several could be shown by one of them to another.
+type oneAudience string
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (a *oneAudience) UnmarshalJSON(b []byte) error {
+	var one string
+	if json.Unmarshal(b, &one) == nil {
+		*a = oneAudience(one)
+		return nil
+	}
+	var list []string
+	if err := json.Unmarshal(b, &list); err != nil || len(list) != 1 {
+		return errors.New("aud: want one name")
+	}
+	*a = oneAudience(list[0])
+	return nil
+}
+
+// CheckOperatorKey reports why operators' tokens cannot be signed by the key:
+// it must be P-256 or Ed25519. The error wraps [ErrKey].
+func CheckOperatorKey(pub crypto.PublicKey) error {
+	switch pub.(type) {
+	case *ecdsa.PublicKey, ed25519.PublicKey:
+		return checkSigner(pub)
+	default:
+		return fmt.Errorf("%w: %T, want P-256 or Ed25519 for an operator", ErrKey, pub)
+	}
+}
+
+// SignOperator returns the token over c, signed by an operator's key: ES256 for
+// P-256, EdDSA for Ed25519. It writes what it is given. The error wraps [ErrKey]
+// for another key.
+func SignOperator(key crypto.Signer, c OperatorClaims) (string, error) {
+	if key == nil {
+		return "", fmt.Errorf("sign operator's token: %w: no key", ErrKey)
+	}
+	if err := CheckOperatorKey(key.Public()); err != nil {
+		return "", fmt.Errorf("sign operator's token: %w", err)
+	}
+	body, err := json.Marshal(operatorClaims{
+		Purpose: OperatorPurpose, Subject: c.Operator, Audience: oneAudience(c.Audience), ID: c.ID,
+		IssuedAt: c.IssuedAt.Unix(), ExpiresAt: c.ExpiresAt.Unix(),
+	})
+	if err != nil {
+		return "", fmt.Errorf("sign operator's token: %w", err)
+	}
+	alg := algorithmsOf(key.Public())[0]
+	header, err := json.Marshal(map[string]string{"alg": alg, "typ": "JWT"})
+	if err != nil {
+		return "", fmt.Errorf("sign operator's token: %w", err)
+	}
+	input := base64.RawURLEncoding.EncodeToString(header) + "." + base64.RawURLEncoding.EncodeToString(body)
+	signature, err := methodOf(alg).Sign(input, key)
+	if err != nil {
+		return "", fmt.Errorf("sign operator's token: %w", err)
+	}
+	return input + "." + base64.RawURLEncoding.EncodeToString(signature), nil
+}
+
+// An OperatorToken is the text of an operator's token taken apart. Nothing in it
+// is authenticated before [OperatorToken.Verify].
+type OperatorToken struct {
+	compact *compact
+	claims  operatorClaims
+}
+
+// ParseOperator takes the text of an operator's token apart, strictly. The error
+// wraps [ErrMalformed], [ErrUnsupported] or [ErrOperatorToken].
+func ParseOperator(text string) (*OperatorToken, error) {
+	c, body, err := takeApart(text)
+	if err != nil {
+		return nil, err
+	}
+	t := &OperatorToken{compact: c}
+	if err := wire.CheckStrict(body, nil); err != nil {
+		return nil, fmt.Errorf("%w: claims: %w", ErrMalformed, err)
+	}
+	if err := json.Unmarshal(body, &t.claims); err != nil {
+		return nil, fmt.Errorf("%w: claims: %w", ErrMalformed, err)
+	}
+	if t.claims.Purpose != OperatorPurpose {
+		return nil, fmt.Errorf("%w: purpose %.40q, want %q", ErrOperatorToken, t.claims.Purpose, OperatorPurpose)
+	}
+	return t, nil
+}
+
+// Claimed returns whose token it claims to be: only good to find the key.
+func (t *OperatorToken) Claimed() string { return t.claims.Subject }
+
+// Verify checks the token with the operator's key, for this audience, at this
+// time. The algorithm is the key's. The error wraps [ErrUnsupported],
+// [ErrSignature] or [ErrOperatorToken].
+func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.Time) (*OperatorClaims, error) {
+	if _, ok := key.(*rsa.PublicKey); ok { // refused when it was added; see CheckOperatorKey
+		return nil, fmt.Errorf("%w: an RSA key", ErrUnsupported)
+	}
+	if err := checkSignature(t.compact, key); err != nil {
+		return nil, err
+	}
+	c := &t.claims
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if audience == "" || string(c.Audience) != audience {
+		bad("aud is %.80q, want %q", c.Audience, audience)
+	}
+	if c.ID == "" || len(c.ID) > maxOperatorID {
+		bad("jti of %d bytes, want 1 to %d", len(c.ID), maxOperatorID)
+	}
+	if at := now.Add(operatorSkew).Unix(); c.IssuedAt <= 0 || c.IssuedAt > at || c.NotBefore > at {
+		bad("iat %d or nbf %d is missing or to come", c.IssuedAt, c.NotBefore)
+	}
+	if now.Unix() >= c.ExpiresAt {
+		bad("it ended %s", instant(time.Unix(c.ExpiresAt, 0)))
+	}
+	if c.ExpiresAt > now.Add(MaxOperatorTTL+operatorSkew).Unix() {
+		bad("it ends %s, in more than %v", instant(time.Unix(c.ExpiresAt, 0)), MaxOperatorTTL)
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("%w: %w", ErrOperatorToken, errors.Join(errs...))
+	}
+	return &OperatorClaims{Operator: c.Subject, Audience: audience, ID: c.ID,
+		IssuedAt: time.Unix(c.IssuedAt, 0).UTC(), ExpiresAt: time.Unix(c.ExpiresAt, 0).UTC()}, nil
+}

@@ -1,0 +1,45 @@
+package httpapi
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"muster/provisioner"
+)
+
+// Health is the answer of a process that runs.
+type Health struct {
+	Status string `json:"status"` // ok
+}
+
+// metricsRoute serves what Prometheus asks for.
+func (s *Server) metricsRoute() {
+	s.handle("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+		if s.cfg.Metrics == nil {
+			(&Problem{Title: "this provisioner has no metrics", Status: http.StatusNotFound}).write(w)
+			return
+		}
+		s.cfg.Metrics.ServeHTTP(w, r)
+	})
+}
+
+func (s *Server) healthRoutes() {
+	route(s, "GET /healthz", func(*http.Request, *none) (*Health, error) { return &Health{Status: "ok"}, nil })
+	route(s, "GET /readyz", func(r *http.Request, _ *none) (*Health, error) {
+		if s.cfg.Ready == nil {
+			return &Health{Status: "ok"}, nil
+		}
+		found := s.cfg.Ready(r.Context())
+		maps.DeleteFunc(found, func(_ string, err error) bool { return err == nil })
+		if len(found) > 0 {
+			return nil, &Problem{Title: "not ready: " + strings.Join(slices.Sorted(maps.Keys(found)), ", "), Status: http.StatusServiceUnavailable,
+				Remedy: "the provisioner's log says why"}
+		}
+		return &Health{Status: "ok"}, nil
+	})
+	route(s, "GET /v1/ca", func(*http.Request, *none) (*provisioner.AuthorityInfo, error) {
+		return s.cfg.Provisioner.DescribeAuthority(), nil
+	})
+}

@@ -1,0 +1,150 @@
+package httpapi
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// Bounds on who comes over the network; chosen. Operators are few: a console
+// takes some connections, a script one.
+const (
+	maxConns          = 512
+	maxConnsPerSource = 64
+	maxStreams        = 32 // of one HTTP/2 connection
+	maxHeaderBytes    = 16 << 10
+	idleTimeout       = 2 * time.Minute
+	stalledTimeout    = 30 * time.Second // of an HTTP/2 connection that takes nothing
+)
+
+// HTTPSConfig configures the listener for operators on other machines.
+type HTTPSConfig struct {
+	// Listen is its address, host:port. Required.
+	Listen string
+
+	// Certificate returns what it shows. It is called for each connection,
+	// concurrently. Required.
+	Certificate func(*tls.ClientHelloInfo) (*tls.Certificate, error)
+
+	// Roots tells clients of which authorities certificates are asked for. What
+	// they show is verified with each request, whatever it says here. Optional.
+	Roots *x509.CertPool
+}
+
+func (c *HTTPSConfig) check() error {
+	if c.Listen == "" || c.Certificate == nil {
+		return errors.New("HTTPS without an address or a certificate")
+	}
+	return nil
+}
+
+func (c *HTTPSConfig) listen() (net.Listener, error) {
+	l, err := net.Listen("tcp", c.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("HTTPS: %w", err)
+	}
+	return &boundedListener{Listener: l, bySource: make(map[netip.Addr]int)}, nil
+}
+
+// harden prepares a server for strangers. A certificate is asked for and not
+// required: the token may say who it is, and who it is not is answered by a
+// problem document and not by a TLS alert.
+func (c *HTTPSConfig) harden(srv *http.Server) {
+	srv.ReadHeaderTimeout, srv.IdleTimeout, srv.MaxHeaderBytes = readTimeout, idleTimeout, maxHeaderBytes
+	srv.TLSConfig = &tls.Config{
+		MinVersion: tls.VersionTLS13, GetCertificate: c.Certificate, NextProtos: []string{"h2", "http/1.1"},
+		ClientAuth: tls.RequestClientCert, ClientCAs: c.Roots, SessionTicketsDisabled: true,
+	}
+	srv.HTTP2 = &http.HTTP2Config{MaxConcurrentStreams: maxStreams, WriteByteTimeout: stalledTimeout}
+	// A browser with an operator's certificate shows it to whatever page makes it
+	// ask: other sites' pages may not.
+	guarded := http.NewCrossOriginProtection()
+	guarded.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		(&Problem{Title: "a request of another site's page", Status: http.StatusForbidden}).write(w)
+	}))
+	inner := guarded.Handler(srv.Handler)
+	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Cache-Control", "no-store")
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Strict-Transport-Security", "max-age=31536000")
+		inner.ServeHTTP(w, r)
+	})
+}
+
+// boundedListener drops connections beyond so many, of one address and of all:
+// whoever holds many open must not keep everybody else out from one machine.
+type boundedListener struct {
+	net.Listener
+
+	mu       sync.Mutex
+	all      int                // guarded by mu
+	bySource map[netip.Addr]int // guarded by mu
+}
+
+// Accept implements [net.Listener].
+func (l *boundedListener) Accept() (net.Conn, error) {
+	for {
+		c, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		source := sourceOf(c)
+		if l.enter(source) {
+			return &boundedConn{Conn: c, leave: sync.OnceFunc(func() { l.leave(source) })}, nil
+		}
+		_ = c.Close() // it has had nothing yet
+	}
+}
+
+func (l *boundedListener) enter(source netip.Addr) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.all >= maxConns || l.bySource[source] >= maxConnsPerSource {
+		return false
+	}
+	l.all++
+	l.bySource[source]++
+	return true
+}
+
+func (l *boundedListener) leave(source netip.Addr) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all--
+	if l.bySource[source]--; l.bySource[source] <= 0 {
+		delete(l.bySource, source)
+	}
+}
+
+// sourceOf is what a connection is counted under: its address, or the /64 of it.
+func sourceOf(c net.Conn) netip.Addr {
+	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err != nil {
+		return netip.Addr{}
+	}
+	addr := at.Addr().Unmap().WithZone("")
+	if addr.Is6() {
+		p, _ := addr.Prefix(64) // never fails: bits fit
+		return p.Addr()
+	}
+	return addr
+}
+
+type boundedConn struct {
+	net.Conn
+
+	leave func()
+}
+
+// Close implements [net.Conn].
+func (c *boundedConn) Close() error {
+	c.leave()
+	return c.Conn.Close()
+}

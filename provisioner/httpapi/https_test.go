@@ -1,0 +1,358 @@
+package httpapi_test
+
+import (
+	"bufio"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/daemon"
+	"muster/internal/testbed"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+// served returns a fleet whose provisioner serves HTTPS.
+func served(t *testing.T) *testbed.Fleet {
+	t.Helper()
+	return testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) {
+		c.API.Listen, c.API.Addresses = "127.0.0.1:0", []string{"127.0.0.1"}
+	}})
+}
+
+// newKey returns a P-256 key and its public half as a file has it.
+func newKey(t *testing.T) (*ecdsa.PrivateKey, []byte) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := jwt.MarshalPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, public
+}
+
+// certified adds an operator over the socket and returns their credential.
+func certified(t *testing.T, f *testbed.Fleet, name string, role provisioner.OperatorRole) httpapi.Credential {
+	t.Helper()
+	key, public := newKey(t)
+	var added provisioner.AddedOperator
+	call(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: provisioner.NewOperator{Name: name, Role: role, Public: public, Certificate: true}}, &added)
+	return credential(t, key, added.Chain, f)
+}
+
+func credential(t *testing.T, key crypto.Signer, chain string, f *testbed.Fleet) httpapi.Credential {
+	t.Helper()
+	private, err := jwt.MarshalPrivateKey(key, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := httpapi.ParseCredential([]byte(string(private) + chain + f.Daemon().RootsPEM()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *c
+}
+
+// remote returns a client over HTTPS.
+func remote(t *testing.T, f *testbed.Fleet, c httpapi.Credential, token string) *httpapi.Client {
+	t.Helper()
+	client, err := httpapi.NewRemote(f.Daemon().APIURL(), c, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
+}
+
+// status asks and returns the status of the answer.
+func status(t *testing.T, f *testbed.Fleet, c *httpapi.Client, method, path string, in any) int {
+	t.Helper()
+	err := c.Do(f.Context(), method, path, in, nil)
+	var p *httpapi.Problem
+	switch {
+	case err == nil:
+		return http.StatusOK
+	case errors.As(err, &p):
+		return p.Status
+	}
+	t.Fatalf("%s %s: %v", method, path, err)
+	return 0
+}
+
+// TestOperatorsComeInByCertificate follows one from being added to removal.
+func TestOperatorsComeInByCertificate(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	first := certified(t, f, "anna", provisioner.RoleOperator)
+	anna := remote(t, f, first, "")
+	var self httpapi.Self
+	if err := anna.Do(f.Context(), http.MethodGet, "/v1/self", nil, &self); err != nil || self.By != "operator:anna" || self.Role != provisioner.RoleOperator {
+		t.Fatalf("self: %+v, %v", self, err)
+	}
+	const revoke = "/v1/nodes/web1.example.net/revoke"
+	if got := status(t, f, anna, http.MethodPost, revoke, httpapi.Reason{Why: " "}); got != http.StatusBadRequest {
+		t.Errorf("a change without a reason: %d", got)
+	}
+	if got := status(t, f, anna, http.MethodPost, revoke, httpapi.Reason{Why: "stolen"}); got != http.StatusOK {
+		t.Errorf("revoke: %d", got)
+	}
+	if r := f.Record("web1.example.net"); r.Operator == nil || r.Operator.By != "operator:anna" || r.Operator.Why != "stolen" {
+		t.Errorf("record: %+v", r.Operator)
+	}
+	if got := status(t, f, anna, http.MethodPost, "/v1/operators", httpapi.AddOperator{Why: "more"}); got != http.StatusForbidden {
+		t.Errorf("an operator who adds operators: %d", got)
+	}
+
+	// Added again, the certificate before is worthless, on the connection that is
+	// there as well.
+	second := certified(t, f, "anna", provisioner.RoleViewer)
+	if got := status(t, f, anna, http.MethodGet, "/v1/self", nil); got != http.StatusUnauthorized {
+		t.Errorf("the certificate before: %d", got)
+	}
+	again := remote(t, f, second, "")
+	if got := status(t, f, again, http.MethodPost, revoke, httpapi.Reason{Why: "stolen"}); got != http.StatusForbidden {
+		t.Errorf("a viewer who revokes: %d", got)
+	}
+	call(t, f, http.MethodPost, "/v1/operators/anna/remove", httpapi.Reason{Why: "has left"}, nil)
+	if got := status(t, f, again, http.MethodGet, "/v1/self", nil); got != http.StatusUnauthorized {
+		t.Errorf("after removal: %d", got)
+	}
+	f.Eventually("all of it is events", func() bool {
+		seen := make(map[provisioner.EventType]bool)
+		for _, e := range f.Events() {
+			if e.Operator == "anna" {
+				seen[e.Type] = true
+			}
+		}
+		return seen[provisioner.EventOperatorAdded] && seen[provisioner.EventOperatorRemoved] && seen[provisioner.EventLoginRefused]
+	})
+
+	// What is removed stays so over a restart.
+	f.Stop()
+	f.Start()
+	if got := status(t, f, remote(t, f, second, ""), http.MethodGet, "/v1/self", nil); got != http.StatusUnauthorized {
+		t.Errorf("after a restart: %d", got)
+	}
+}
+
+// TestAnotherProvisionerSeesOperators has one provisioner remove whom another one
+// let in.
+func TestAnotherProvisionerSeesOperators(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	other, err := f.Daemon().Provisioner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, public := newKey(t)
+	ctx, cause := f.Context(), provisioner.Cause{By: "root"}
+	added, err := other.AddOperator(ctx, provisioner.NewOperator{Name: "ben", Role: provisioner.RoleViewer, Public: public, Certificate: true}, cause)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ben := remote(t, f, credential(t, key, added.Chain, f), "")
+	f.Eventually("ben is let in", func() bool { return status(t, f, ben, http.MethodGet, "/v1/self", nil) == http.StatusOK })
+	if err := other.RemoveOperator(ctx, "ben", cause); err != nil {
+		t.Fatal(err)
+	}
+	f.Eventually("ben is kept out", func() bool { return status(t, f, ben, http.MethodGet, "/v1/self", nil) == http.StatusUnauthorized })
+}
+
+// TestEachRouteAsksForItsRole walks all routes with all roles, and with nobody.
+// What a route answers to who may call it is another test's: here it must only
+// not be 401 or 403.
+func TestEachRouteAsksForItsRole(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	clients := map[provisioner.OperatorRole]*httpapi.Client{"": remote(t, f, roots(t, f), "")}
+	for _, role := range provisioner.OperatorRoles() {
+		clients[role] = remote(t, f, certified(t, f, string(role), role), "")
+	}
+	fill := strings.NewReplacer("{identity}", "none.example.net", "{tid}", strings.Repeat("0", 32), "{id}", strings.Repeat("0", 64), "{name}", "nobody")
+	for _, pattern := range httpapi.Routes() {
+		method, path, _ := strings.Cut(fill.Replace(pattern), " ")
+		for role, client := range clients {
+			need := httpapi.RoleOf(pattern)
+			got := status(t, f, client, method, path, nil)
+			denied := got == http.StatusUnauthorized || got == http.StatusForbidden
+			want := need == "" || role.Covers(need)
+			if denied == want || denied && (got == http.StatusUnauthorized) != (role == "") {
+				t.Errorf("%s as %q: %d, and it needs %q", pattern, role, got, need)
+			}
+		}
+	}
+	if got := status(t, f, clients[provisioner.RoleAdmin], http.MethodGet, "/v1/none", nil); got != http.StatusNotFound {
+		t.Errorf("a route that does not exist: %d", got)
+	}
+}
+
+// roots returns a credential of nobody.
+func roots(t *testing.T, f *testbed.Fleet) httpapi.Credential {
+	t.Helper()
+	c, err := httpapi.ParseCredential([]byte(f.Daemon().RootsPEM()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *c
+}
+
+// TestOthersCertificatesAreRefused shows what is no operator's certificate.
+func TestOthersCertificatesAreRefused(t *testing.T) {
+	t.Parallel()
+	f, stranger := served(t), served(t)
+	node := f.Node("web1.example.net")
+	enrolled := f.Enroll(node)
+	f.Apply(node, enrolled)
+	foreign := certified(t, stranger, "anna", provisioner.RoleAdmin)
+	foreign.Roots = roots(t, f).Roots
+	own := certified(t, f, "anna", provisioner.RoleAdmin)
+	self := *own.Certificate
+	self.Certificate = [][]byte{selfSigned(t, own.Certificate)}
+	for name, c := range map[string]*tls.Certificate{
+		"a node's":            credential(t, node.Key, enrolled.Certificate, f).Certificate,
+		"another authority's": foreign.Certificate,
+		"self-signed":         &self,
+	} {
+		if got := status(t, f, remote(t, f, httpapi.Credential{Certificate: c, Roots: own.Roots}, ""), http.MethodGet, "/v1/self", nil); got != http.StatusUnauthorized {
+			t.Errorf("%s: %d", name, got)
+		}
+	}
+	f.Clock.Advance(31 * 24 * time.Hour)
+	if got := status(t, f, remote(t, f, httpapi.Credential{Certificate: own.Certificate, Roots: own.Roots}, ""), http.MethodGet, "/v1/self", nil); got != http.StatusUnauthorized {
+		t.Errorf("expired: %d", got)
+	}
+}
+
+// selfSigned returns a certificate that says what c says, signed by its own key.
+func selfSigned(t *testing.T, c *tls.Certificate) []byte {
+	t.Helper()
+	leaf, err := x509.ParseCertificate(c.Certificate[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, leaf, leaf.PublicKey, c.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+// TestRequestsSayNothingOfTheirSender sends what proxies and sockets would say.
+func TestRequestsSayNothingOfTheirSender(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	viewer := certified(t, f, "vera", provisioner.RoleViewer)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: viewer.Roots, MinVersion: tls.VersionTLS13}}
+	ask := func(edit func(*http.Request)) *http.Response {
+		t.Helper()
+		r, err := http.NewRequestWithContext(f.Context(), http.MethodGet, f.Daemon().APIURL()+"/v1/self", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		edit(r)
+		resp, err := transport.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		return resp
+	}
+	for name, edit := range map[string]func(*http.Request){
+		"nothing": func(*http.Request) {},
+		"a proxy's headers": func(r *http.Request) {
+			r.Header.Set("X-Forwarded-User", "root")
+			r.Header.Set("X-Remote-User", "root")
+			r.Header.Set("X-Client-Cert", "anna")
+		},
+		"the socket's host": func(r *http.Request) { r.Host = "provisioner" },
+		"basic":             func(r *http.Request) { r.SetBasicAuth("root", "") },
+		"an empty token":    func(r *http.Request) { r.Header.Set("Authorization", "Bearer ") },
+	} {
+		resp := ask(edit)
+		if resp.StatusCode != http.StatusUnauthorized || resp.Header.Get("WWW-Authenticate") == "" || resp.Header.Get("Content-Type") != "application/problem+json" {
+			t.Errorf("%s: %d, %v", name, resp.StatusCode, resp.Header)
+		}
+	}
+	if resp := ask(func(r *http.Request) { r.Header["Authorization"] = []string{"Bearer a", "Bearer b"} }); resp.StatusCode != http.StatusBadRequest {
+		t.Errorf("two tokens: %d", resp.StatusCode)
+	}
+
+	// A page of another site makes a browser that has the certificate ask.
+	transport.TLSClientConfig.Certificates = []tls.Certificate{*viewer.Certificate}
+	transport.CloseIdleConnections()
+	if resp := ask(func(*http.Request) {}); resp.StatusCode != http.StatusOK {
+		t.Errorf("with the certificate: %d", resp.StatusCode)
+	}
+	if resp := ask(func(r *http.Request) { r.Method = http.MethodPost; r.Header.Set("Sec-Fetch-Site", "cross-site") }); resp.StatusCode != http.StatusForbidden {
+		t.Errorf("for another site's page: %d", resp.StatusCode)
+	}
+}
+
+// TestHugeRequestsAreRefused sends bodies and headers beyond their limits.
+func TestHugeRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	admin := certified(t, f, "anna", provisioner.RoleAdmin)
+	if got := status(t, f, remote(t, f, admin, ""), http.MethodPost, "/v1/clock/accept", httpapi.Reason{Why: strings.Repeat("x", 1<<20)}); got != http.StatusBadRequest {
+		t.Errorf("a body of 1 MiB: %d", got)
+	}
+	conn, err := tls.Dial("tcp", strings.TrimPrefix(f.Daemon().APIURL(), "https://"), &tls.Config{RootCAs: admin.Roots, MinVersion: tls.VersionTLS13})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := fmt.Fprintf(conn, "GET /healthz HTTP/1.1\r\nHost: x\r\nX: %s\r\n\r\n", strings.Repeat("x", 64<<10)); err != nil {
+		t.Logf("cut off while it wrote: %v", err)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err == nil {
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("a header of 64 KiB: %d", resp.StatusCode)
+		}
+	}
+	// TLS 1.2 is not spoken.
+	if c, err := tls.Dial("tcp", strings.TrimPrefix(f.Daemon().APIURL(), "https://"), &tls.Config{RootCAs: admin.Roots, MaxVersion: tls.VersionTLS12}); err == nil {
+		_ = c.Close()
+		t.Error("TLS 1.2 was taken")
+	}
+}
+
+// TestHealthNeedsNoCredential asks as a load balancer does.
+func TestHealthNeedsNoCredential(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	nobody := remote(t, f, roots(t, f), "")
+	var h httpapi.Health
+	for _, path := range []string{"/healthz", "/readyz"} {
+		if err := nobody.Do(f.Context(), http.MethodGet, path, nil, &h); err != nil || h.Status != "ok" {
+			t.Errorf("%s: %+v, %v", path, h, err)
+		}
+	}
+	var ca provisioner.AuthorityInfo
+	if err := nobody.Do(f.Context(), http.MethodGet, "/v1/ca", nil, &ca); err != nil || ca.Roots != f.Daemon().RootsPEM() || ca.Installation != f.Daemon().Store().Installation().ID {
+		t.Errorf("CA: %+v, %v", ca, err)
+	}
+	f.Clock.Advance(-24 * time.Hour)
+	err := nobody.Do(f.Context(), http.MethodGet, "/readyz", nil, nil)
+	var p *httpapi.Problem
+	if !errors.As(err, &p) || p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Title, "clock") {
+		t.Errorf("with the clock behind: %v", err)
+	}
+}

@@ -1,0 +1,83 @@
+package httpapi
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// A Credential is what an operator comes in with over HTTPS, as one PEM file has
+// it: their key, their certificate with its issuer's, and the installation's
+// roots. Each but the roots may be missing.
+type Credential struct {
+	Certificate *tls.Certificate // nil without one
+	Roots       *x509.CertPool   // nil without one: the system's count
+}
+
+// ParseCredential reads a credential. What it returns shows the certificate and
+// not the roots. The error holds nothing of the key.
+func ParseCredential(text []byte) (*Credential, error) {
+	c := &Credential{}
+	var chain []byte
+	keyed := false
+	for rest := text; ; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			keyed = keyed || strings.HasSuffix(block.Type, "PRIVATE KEY")
+			continue
+		}
+		parsed, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("credential: %w", err)
+		}
+		if bytes.Equal(parsed.RawIssuer, parsed.RawSubject) {
+			if c.Roots == nil {
+				c.Roots = x509.NewCertPool()
+			}
+			c.Roots.AddCert(parsed)
+			continue
+		}
+		chain = append(chain, pem.EncodeToMemory(block)...)
+	}
+	switch {
+	case keyed && chain != nil:
+		pair, err := tls.X509KeyPair(chain, text)
+		if err != nil {
+			return nil, fmt.Errorf("credential: %w", err)
+		}
+		c.Certificate = &pair
+	case keyed != (chain != nil):
+		return nil, errors.New("credential: has one of a private key and its certificate, want both or neither")
+	case c.Roots == nil:
+		return nil, errors.New("credential: no certificate in PEM")
+	}
+	return c, nil
+}
+
+// NewRemote returns a client for the provisioner at base, https://host:port,
+// which it knows by the roots of the credential. It shows the token, if there is
+// one, or else the credential's certificate. It opens nothing.
+func NewRemote(base string, c Credential, token string) (*Client, error) {
+	u, err := url.Parse(base)
+	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+		return nil, fmt.Errorf("URL %.200q, want https://host:port", base)
+	}
+	cfg := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.Roots}
+	if c.Certificate != nil && token == "" {
+		cfg.Certificates = []tls.Certificate{*c.Certificate}
+	}
+	return &Client{base: "https://" + u.Host, token: token, http: &http.Client{
+		Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true, TLSHandshakeTimeout: readTimeout},
+		// A credential is not carried on to where an answer points.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}

@@ -1,0 +1,134 @@
+package provisioner
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner/ca"
+)
+
+// Reasons why a login fails besides [ErrRevocationsUnknown] and [ErrClock],
+// which pass.
+var (
+	// ErrLogin means that nobody whom we know has shown this. What exactly is
+	// wrong is for the log: who knocks is told nothing about who exists.
+	ErrLogin = errors.New("no operator's credential")
+
+	// ErrLoginLimited means that too much that is wrong has come from where this
+	// comes from. Try again in a second.
+	ErrLoginLimited = errors.New("too many failed logins from this address")
+)
+
+// A Login is an operator who has proven to be one. It is good for the request
+// that it came with: the next one is checked again.
+type Login struct {
+	Name string
+	Role OperatorRole
+}
+
+// By is what events and history call the operator. The socket's users have no
+// colon in their names (useradd(8)), so nobody can be taken for one of them.
+func (l *Login) By() string { return "operator:" + l.Name }
+
+// LoginCertificate returns the operator whose certificate is leaf, of which the
+// peer has proven in TLS to hold the key. Source is the peer's address: failures
+// are counted by it, and are events. The error wraps one of [ErrLogin],
+// [ErrLoginLimited], [ErrRevocationsUnknown] and [ErrClock].
+func (p *Provisioner) LoginCertificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate, source string) (*Login, error) {
+	return p.login(ctx, source, func() (string, *OperatorEntry, error) {
+		// At our clock, which the mark in the store vouches for.
+		role, name, err := p.cfg.Authority.Verify(leaf, intermediates, p.cfg.Now())
+		if err != nil {
+			return "", nil, err
+		}
+		if role != wire.RoleOperator {
+			return name, nil, fmt.Errorf("certificate of role %s, want operator", role)
+		}
+		e, err := p.operator(name)
+		if err != nil {
+			return name, nil, err
+		}
+		serial := ca.Serial(leaf)
+		if by := p.revocations.Serial(serial); by != nil {
+			return name, nil, by.cause()
+		}
+		if serial != e.Serial || !bytes.Equal(leaf.RawSubjectPublicKeyInfo, e.Key) {
+			return name, nil, fmt.Errorf("certificate %s, want %q, the one that was issued last", serial, e.Serial)
+		}
+		return name, e, nil
+	})
+}
+
+// LoginToken is [Provisioner.LoginCertificate] for a token that the operator has
+// signed with their key; see [jwt.SignOperator].
+func (p *Provisioner) LoginToken(ctx context.Context, text, source string) (*Login, error) {
+	return p.login(ctx, source, func() (string, *OperatorEntry, error) {
+		token, err := jwt.ParseOperator(text)
+		if err != nil {
+			return "", nil, err
+		}
+		e, err := p.operator(token.Claimed())
+		if err != nil {
+			return token.Claimed(), nil, err
+		}
+		key, err := x509.ParsePKIXPublicKey(e.Key)
+		if err == nil {
+			_, err = token.Verify(key, p.cfg.Installation, p.cfg.Now())
+		}
+		return e.Name, e, err
+	})
+}
+
+// operator returns the entry of an operator who may come in.
+func (p *Provisioner) operator(name string) (*OperatorEntry, error) {
+	e := p.cfg.Operators.named(name)
+	switch {
+	case e == nil:
+		return nil, ErrNoOperator
+	case e.Removed:
+		return nil, fmt.Errorf("%w: removed by %s", ErrNoOperator, e.By)
+	}
+	return e, nil
+}
+
+// login runs who on the budget of source, and reports what it refuses.
+func (p *Provisioner) login(ctx context.Context, source string, who func() (name string, e *OperatorEntry, err error)) (*Login, error) {
+	if p.cfg.Operators == nil {
+		return nil, fmt.Errorf("%w: %w", ErrLogin, errNoOperators)
+	}
+	if err := p.cfg.Clock.Check(); err != nil { // what has expired would be good again
+		return nil, err
+	}
+	if err := errors.Join(p.cfg.Operators.ensure(ctx), p.revocations.ensure(ctx)); err != nil {
+		return nil, err
+	}
+	if !p.cfg.Budget.Charge(source) {
+		return nil, ErrLoginLimited
+	}
+	name, e, err := who()
+	if err != nil {
+		p.loginRefused(ctx, name, source, err)
+		return nil, fmt.Errorf("%w: %w", ErrLogin, err)
+	}
+	p.cfg.Budget.Refund(source)
+	return &Login{Name: e.Name, Role: e.Role}, nil
+}
+
+// loginRefused reports a login that failed. The name is a stranger's word.
+func (p *Provisioner) loginRefused(ctx context.Context, name, source string, err error) {
+	leftOut, ok := p.cfg.Budget.Report(source)
+	if !ok {
+		return
+	}
+	if len(name) > maxOperatorName {
+		name = name[:maxOperatorName]
+	}
+	e := Event{Type: EventLoginRefused, Time: p.now(), Operator: scrub(name), Source: source, Cause: scrubbed(err), LeftOut: leftOut}
+	p.cfg.Emit(e)
+	p.cfg.Log.WarnContext(ctx, "login refused", "operator", e.Operator, "source", source, "err", e.Cause, "left_out", leftOut)
+}

@@ -1,0 +1,124 @@
+package provisioner
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+)
+
+// errNoOperators says that there is no list of operators to change.
+var errNoOperators = errors.New("this provisioner has no operators")
+
+// ErrNoOperator means that nobody has this name, or no longer.
+var ErrNoOperator = errors.New("no such operator")
+
+// An AddedOperator is an operator who was added.
+type AddedOperator struct {
+	OperatorInfo
+
+	Chain        string `json:"chain,omitempty"` // PEM: the certificate and its issuer's, if one was asked for
+	Roots        string `json:"roots"`           // PEM: the installation's
+	Installation string `json:"installation"`    // `aud` of their tokens
+}
+
+// AddOperator lets an operator in over HTTPS, on every provisioner within a
+// second and in this process at once. One who is there gets the new role and key
+// in place of what they had: their certificate before is worthless. After an
+// error it may have happened or not; adding them again is harmless, also if this
+// was killed at any step: a certificate of which nobody has been told is in
+// nobody's hands. The error wraps [ca.ErrRequest] or [ca.ErrAuthority] if there
+// is no certificate.
+func (p *Provisioner) AddOperator(ctx context.Context, n NewOperator, c Cause) (*AddedOperator, error) {
+	if p.cfg.Operators == nil {
+		return nil, fmt.Errorf("add operator: %w", errNoOperators)
+	}
+	e, err := n.entry()
+	if err = errors.Join(c.Check(), err); err != nil {
+		return nil, fmt.Errorf("add operator: %w: %w", ErrOperator, err)
+	}
+	e.By, e.Why, e.At = c.By, c.Why, p.now()
+	added := &AddedOperator{Roots: p.cfg.Authority.RootsPEM(), Installation: p.cfg.Installation}
+	if n.Certificate {
+		key, err := x509.ParsePKIXPublicKey(e.Key)
+		if err != nil {
+			return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
+		}
+		issued, err := p.cfg.Authority.Issue(ca.Request{Role: wire.RoleOperator, Name: n.Name, PublicKey: key, TTL: n.TTL})
+		if err != nil {
+			return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
+		}
+		e.Serial, e.Ends, added.Chain = issued.Serial, issued.NotAfter, issued.Chain
+	}
+	if err := p.cfg.Operators.put(ctx, e); err != nil {
+		return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
+	}
+	p.cfg.Emit(Event{Type: EventOperatorAdded, Time: p.now(), Operator: e.Name, Role: e.Role, Serial: e.Serial, By: c.By, Why: c.Why})
+	p.cfg.Log.InfoContext(ctx, "operator added", "operator", e.Name, "role", e.Role, "serial", e.Serial, "by", c.By, "why", c.Why)
+	added.OperatorInfo = e.info()
+	return added, nil
+}
+
+// ErrOperator means that what is said of an operator cannot be. The text lists
+// all that is wrong.
+var ErrOperator = errors.New("operator not accepted")
+
+// RemoveOperator keeps an operator out, on every provisioner within a second and
+// in this process at once: neither their certificate nor any token of their key
+// is good. What they have in hand is finished. Removing who is removed already
+// is harmless; the error is [ErrNoOperator] for a name that was never added.
+func (p *Provisioner) RemoveOperator(ctx context.Context, name string, c Cause) error {
+	if p.cfg.Operators == nil {
+		return fmt.Errorf("remove operator: %w", errNoOperators)
+	}
+	if err := errors.Join(c.Check(), CheckOperatorName(name)); err != nil {
+		return fmt.Errorf("remove operator: %w: %w", ErrOperator, err)
+	}
+	if err := p.cfg.Operators.look(ctx); err != nil {
+		// Whether they exist is not known, and that they be kept out is: try.
+		p.cfg.Log.WarnContext(ctx, "operators not read", "err", err)
+	} else if known := p.cfg.Operators.named(name); known == nil {
+		return fmt.Errorf("remove operator %q: %w", name, ErrNoOperator)
+	} else if known.Removed {
+		return nil
+	}
+	e := &OperatorEntry{Schema: OperatorSchema, Name: name, Removed: true, By: c.By, Why: c.Why, At: p.now()}
+	if err := p.cfg.Operators.put(ctx, e); err != nil {
+		return fmt.Errorf("remove operator %q: %w", name, err)
+	}
+	p.cfg.Emit(Event{Type: EventOperatorRemoved, Time: p.now(), Operator: name, By: c.By, Why: c.Why})
+	p.cfg.Log.InfoContext(ctx, "operator removed", "operator", name, "by", c.By, "why", c.Why)
+	return nil
+}
+
+// ListOperators returns every operator that the store knows, by name, removed
+// ones too. The error wraps [ErrRevocationsUnknown] if the list may be old.
+func (p *Provisioner) ListOperators(ctx context.Context) ([]OperatorInfo, error) {
+	if p.cfg.Operators == nil {
+		return nil, fmt.Errorf("list operators: %w", errNoOperators)
+	}
+	if err := p.cfg.Operators.look(ctx); err != nil {
+		return nil, fmt.Errorf("list operators: %w: %w", ErrRevocationsUnknown, err)
+	}
+	return p.cfg.Operators.list(), nil
+}
+
+// ReportBackup emits the event that a backup has been begun.
+func (p *Provisioner) ReportBackup(c Cause) {
+	p.cfg.Emit(Event{Type: EventBackup, Time: p.now(), By: c.By, Why: c.Why})
+}
+
+// An AuthorityInfo is what everybody may know of the installation.
+type AuthorityInfo struct {
+	Installation string `json:"installation"`
+	Roots        string `json:"roots"`       // PEM
+	Fingerprint  string `json:"fingerprint"` // what tokens pin as their `ca`
+}
+
+// DescribeAuthority returns what everybody may know.
+func (p *Provisioner) DescribeAuthority() *AuthorityInfo {
+	return &AuthorityInfo{Installation: p.cfg.Installation, Roots: p.cfg.Authority.RootsPEM(), Fingerprint: p.cfg.Authority.Fingerprint()}
+}

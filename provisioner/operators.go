@@ -1,0 +1,171 @@
+package provisioner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+// An OperatorStore keeps who may operate the installation over HTTPS.
+type OperatorStore interface {
+	// NextOperator returns the first entry after the given place. Of several about
+	// one name, the last one counts. What it returns has passed
+	// [OperatorEntry.Check].
+	NextOperator(ctx context.Context, after Sequence) (*OperatorEntry, Sequence, error)
+
+	// PutOperator writes an entry and returns its place once it is on disk. After
+	// an error it may be written or may yet be.
+	PutOperator(ctx context.Context, e *OperatorEntry) (Sequence, error)
+}
+
+// OperatorsConfig configures [NewOperators].
+type OperatorsConfig struct {
+	Store OperatorStore // required
+
+	// Journal keeps changes outside the store. Optional.
+	Journal Journal
+
+	// StoreBroken is that of [Config]. Optional.
+	StoreBroken func() error
+
+	// Log is optional; discards by default.
+	Log *slog.Logger
+}
+
+// Operators are those of the store, as this process has read them. It is safe
+// for concurrent use. Until they have been read nobody is one.
+type Operators struct {
+	cfg OperatorsConfig
+
+	looking sync.Mutex // one look at a time
+	last    Sequence   // guarded by looking
+
+	mu      sync.RWMutex
+	age     age                       // guarded by mu
+	entries map[string]*OperatorEntry // guarded by mu: the newest of each name
+}
+
+// NewOperators returns the operators, of whom none is known yet. It reads
+// nothing from the store.
+func NewOperators(cfg OperatorsConfig) (*Operators, error) {
+	if cfg.Store == nil {
+		return nil, errors.New("operators: no store")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.StoreBroken == nil {
+		cfg.StoreBroken = func() error { return nil }
+	}
+	return &Operators{cfg: cfg, entries: make(map[string]*OperatorEntry)}, nil
+}
+
+// Fresh returns nil while this process knows every change of operators that was
+// in the store [MaxAge] ago, and an error that wraps [ErrRevocationsUnknown]
+// else: one of them may have been removed.
+func (o *Operators) Fresh() error {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.age.check("operators")
+}
+
+// named returns the newest entry about a name, nil if there is none.
+func (o *Operators) named(name string) *OperatorEntry {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.entries[name]
+}
+
+// list returns all that is known, by name.
+func (o *Operators) list() []OperatorInfo {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	list := make([]OperatorInfo, 0, len(o.entries))
+	for _, e := range o.entries {
+		list = append(list, e.info())
+	}
+	slices.SortFunc(list, func(a, b OperatorInfo) int { return cmp.Compare(a.Name, b.Name) })
+	return list
+}
+
+// look reads what is new in the store. An entry that is not understood is an
+// error at every look: it could be the removal of anybody.
+func (o *Operators) look(ctx context.Context) error {
+	o.looking.Lock()
+	defer o.looking.Unlock()
+	return o.lookLocked(ctx)
+}
+
+// lookLocked is look for callers that hold looking.
+func (o *Operators) lookLocked(ctx context.Context) error {
+	began := time.Now()
+	err := o.read(ctx)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.age.looked(began, err)
+	return err
+}
+
+// ensure is Fresh, after another look if that is needed, as that of Revocations.
+func (o *Operators) ensure(ctx context.Context) error {
+	if o.Fresh() == nil {
+		return nil
+	}
+	o.looking.Lock()
+	defer o.looking.Unlock()
+	o.mu.RLock()
+	tried := o.age.tried
+	o.mu.RUnlock()
+	if err := o.Fresh(); err == nil || time.Since(tried) < LookEvery {
+		return err
+	}
+	_ = o.lookLocked(ctx) // Fresh says so
+	return o.Fresh()
+}
+
+// read is look without its consequences. The caller holds looking.
+//
+// What a broken store shows may not be on its disk: as with signers, it has no
+// place until a restart shows it again, and only removals count meanwhile.
+func (o *Operators) read(ctx context.Context) error {
+	for after := o.last; ; {
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		e, at, err := o.cfg.Store.NextOperator(bounded, after)
+		cancel()
+		if err != nil || e == nil {
+			return err
+		}
+		kept := o.cfg.StoreBroken() == nil && after == o.last
+		if kept || e.Removed {
+			o.mu.Lock()
+			o.entries[e.Name] = e
+			o.mu.Unlock()
+		}
+		if kept {
+			o.last = at
+		}
+		after = at
+	}
+}
+
+// put writes an entry and puts it in force in this process. The journal comes
+// first: what is in it alone is in force after a restore, as was asked.
+func (o *Operators) put(ctx context.Context, e *OperatorEntry) error {
+	if err := e.Check(); err != nil {
+		return err
+	}
+	if o.cfg.Journal != nil {
+		// Who is removed must not stay for want of a disk: the store has it.
+		if err := o.cfg.Journal.AppendOperator(e); err != nil {
+			o.cfg.Log.ErrorContext(ctx, "operator not in the journal, a restored store would forget it", "operator", e.Name, "err", err)
+		}
+	}
+	if _, err := o.cfg.Store.PutOperator(ctx, e); err != nil {
+		return err
+	}
+	return o.look(ctx)
+}

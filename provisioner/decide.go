@@ -24,7 +24,7 @@ func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 		return refuse(node, wire.CodePolicyFailed, err)
 	}
 	p.policy.decided(ctx, p.cfg.Alarms, d.Digest)
-	a.decision = d
+	a.decision, a.approval = d, nil
 	switch v := d.Verdict(); v {
 	case policies.VerdictAllow:
 		return nil
@@ -38,7 +38,7 @@ func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	case policies.VerdictDefer:
 		return refuse(node, wire.CodeDeferred, because(d))
 	case policies.VerdictApproval:
-		return refuse(node, wire.CodeApprovalPending, because(d))
+		return p.approved(ctx, a)
 	default:
 		return refuse(node, wire.CodePolicyFailed, fmt.Errorf("verdict %q", v))
 	}

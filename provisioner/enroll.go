@@ -48,6 +48,7 @@ type attempt struct {
 	after    Revision // its revision
 	through  Sequence // newest entry about the identity in the log of revocations
 	grant    *Grant
+	approval *Answer // the operator's, where the policy wants one; or nil
 	reason   Reason
 	decision *policies.Decision
 	entry    *policies.AllowEntry
@@ -80,6 +81,9 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
 	p.cfg.Emit(e)
 	p.note(a.token)
+	if written {
+		p.waiters.gone(holder{a.csr.KeyHash, a.identity}, a.approval != nil)
+	}
 	p.cfg.Log.InfoContext(ctx, "node enrolled", "node", a.identity, "serial", enrolled.Serial, "reason", a.reason,
 		"token_id", a.token.ID, "site", p.cfg.Site, "source", source.Address, "repeated", !written, "elapsed", e.Elapsed)
 	return enrolled, nil
@@ -91,6 +95,7 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 	if !errors.As(err, &r) {
 		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
 	}
+	p.wait(a, r)
 	e := RefusalEvent(r, p.now(), a.source.Address)
 	e.Reason, e.Attempt = a.reason, a.id
 	if a.token != nil {
@@ -366,7 +371,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		copied := *a.record
 		n = &copied
 	case a.record != nil:
-		n.Grant = a.record.Grant // spent stays spent when the identity was retired
+		n.Grant, n.Approval = a.record.Grant, a.record.Approval // spent stays spent when the identity was retired
 	}
 	if a.reason == ReasonNew {
 		// What was said of the identity so far is not about this machine.
@@ -383,6 +388,9 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	}
 	if a.reason == ReasonGrant {
 		n.Grant = a.grant.ID
+	}
+	if a.approval != nil {
+		n.Approval = &SpentApproval{ID: a.approval.ID, At: now, By: a.approval.By}
 	}
 	if a.reason == ReasonRenew {
 		a.confirmed = n.confirmBy(a.vouching, now)

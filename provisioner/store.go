@@ -47,6 +47,8 @@ type Store interface {
 	TokenNotes
 	TrustStore
 	FreezeStore
+	WaiterStore
+	AnswerStore
 }
 
 // A Grant lets one other key take an identity over, once. It is spent when a

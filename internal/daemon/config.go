@@ -167,6 +167,16 @@ type Config struct {
 	// changes. Optional.
 	AllowList string `yaml:"allow_list"`
 
+	// Waiting is about nodes that wait for an operator, or until the policy no
+	// longer puts them off.
+	Waiting struct {
+		// Facts are those that operators see of them, in `muster node pending`, by
+		// name; a dot leads into an object. At most 64. All others are only for the
+		// policy, since they may be secrets. Defaults to what tells machines apart:
+		// serial numbers, addresses, operating system.
+		Facts []string `yaml:"facts"`
+	} `yaml:"waiting"`
+
 	// Configuration is where a node's server.conf comes from if the policy
 	// gives none. At most one of Template and Helper.
 	Configuration struct {
@@ -248,6 +258,7 @@ func DefaultConfig() Config {
 	var c Config
 	c.Certificates.Lifetime = ca.DefaultTTL
 	c.Certificates.MaxLifetime = ca.DefaultMaxTTL
+	c.Waiting.Facts = provisioner.DefaultShownFacts()
 	c.CRL.Validity = provisioner.DefaultCRLValidity
 	c.Configuration.Timeout = 10 * time.Second
 	c.Quotas.PerToken = 500_000

@@ -408,7 +408,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	}
 	return provisioner.Config{
 		Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
-		Configurator: d.parts.configurator, Allow: d.parts.allow.match, Reserved: d.parts.reserved.check, Emit: emit,
+		Configurator: d.parts.configurator, Allow: d.parts.allow.match, ShownFacts: d.cfg.Waiting.Facts, Reserved: d.parts.reserved.check, Emit: emit,
 		Alarms: d.alarms, Clock: d.clock.Load(), StoreTrouble: d.keeper.trouble, StoreBroken: d.keeper.storeBroken, Kick: d.kick,
 		Superseded: func(id wire.Identity) { d.sessions.add(id) },
 		Site:       d.parts.site, Version: d.opts.Version,

@@ -42,6 +42,7 @@ func New(cfg Config) (*Server, error) {
 	s.tokenRoutes()
 	s.signerRoutes()
 	s.nodeRoutes()
+	s.waitingRoutes()
 	s.installationRoutes()
 	s.backupRoute()
 	return s, nil

@@ -49,4 +49,6 @@ func (s *Store) Reopen(ctx context.Context) error {
 }
 
 // reports tells the streams of reports from those of records.
-func reports(name string) bool { return name == streamEvents || name == streamAttempts }
+func reports(name string) bool {
+	return name == streamEvents || name == streamAttempts || name == streamWaiting
+}

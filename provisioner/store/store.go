@@ -131,6 +131,7 @@ type Store struct {
 	entries      jetstream.Stream
 	claims       jetstream.Stream
 	revocations  jetstream.Stream
+	waiting      jetstream.Stream
 	installation Installation
 	restored     restore // what filled it, if anything did
 	replicas     int
@@ -204,6 +205,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			s.entries = stream
 		case streamRevocations:
 			s.revocations = stream
+		case streamWaiting:
+			s.waiting = stream
 		}
 	}
 	// Replicas gather in the log of their cluster, which is synced once for many.
@@ -275,6 +278,7 @@ func streams(replicas int, capacity int64) []jetstream.StreamConfig {
 		{Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct,
 			Description: "installation, grants, tokens seen, signers, CRLs, the clock's mark"},
 		revocationsStream(replicas, direct),
+		waitingStream(replicas, direct, capacity),
 		{Name: streamEvents, Subjects: []string{subjectEvent + ">", wire.AllNodeEvents}, MaxBytes: eventBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "CloudEvents of provisioners and nodes"},
 		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -108,10 +109,10 @@ func (as *answers) list() []*Answer {
 // Rejected returns the keys that operators have rejected, the oldest first.
 func (p *Provisioner) Rejected() []*Answer { return p.answers.list() }
 
-// followAnswers looks for verdicts of other provisioners. While the store does
+// followAnswers looks for verdicts and allow-list entries of other provisioners. While the store does
 // not answer, those that are known stay in force, and nobody new gets in anyway.
 func (p *Provisioner) followAnswers(ctx context.Context) {
-	err := p.answers.look(ctx)
+	err := errors.Join(p.answers.look(ctx), p.allowances.look(ctx))
 	if ctx.Err() != nil {
 		return
 	}
@@ -120,7 +121,7 @@ func (p *Provisioner) followAnswers(ctx context.Context) {
 	p.answers.fail = err != nil
 	p.answers.mu.Unlock()
 	if err != nil && !said {
-		p.cfg.Log.WarnContext(ctx, "rejections of other provisioners not read, those before stay in force", "err", err)
+		p.cfg.Log.WarnContext(ctx, "rejections and allow-list of other provisioners not read, those before stay in force", "err", err)
 	}
 }
 

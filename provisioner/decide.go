@@ -14,7 +14,7 @@ import (
 // decide asks the policy about a classified attempt.
 func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
-	a.entry = p.cfg.Allow(a.identity)
+	p.allow(a)
 	asked := p.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
 	d, err := p.cfg.Policy.Decide(ctx, p.input(a))
 	if err != nil {

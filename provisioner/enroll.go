@@ -43,16 +43,17 @@ type attempt struct {
 	firstTry, lastTry Revision    // the revisions that the tries were bound to
 
 	// Set by each round anew.
-	record   *Record  // the newest, nil if none
-	doubt    error    // a refusal if the record may not be on disk: good for a write only
-	after    Revision // its revision
-	through  Sequence // newest entry about the identity in the log of revocations
-	grant    *Grant
-	approval *Answer // the operator's, where the policy wants one; or nil
-	reason   Reason
-	decision *policies.Decision
-	entry    *policies.AllowEntry
-	files    wire.Files
+	record    *Record  // the newest, nil if none
+	doubt     error    // a refusal if the record may not be on disk: good for a write only
+	after     Revision // its revision
+	through   Sequence // newest entry about the identity in the log of revocations
+	grant     *Grant
+	allowance *Allowance // of the store, that entry is; or nil
+	approval  *Answer    // the operator's, where the policy wants one; or nil
+	reason    Reason
+	decision  *policies.Decision
+	entry     *policies.AllowEntry
+	files     wire.Files
 
 	confirmed *Issued // of a renewal: the offer that it confirms by the way, if any
 }
@@ -262,6 +263,9 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	// The first write. Only what others do at the same time can refuse the
 	// request from here on.
 	if err := p.spend(ctx, a); err != nil {
+		return nil, false, err
+	}
+	if err := p.takeAllowance(ctx, a); err != nil {
 		return nil, false, err
 	}
 	offer := &Issued{

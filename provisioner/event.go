@@ -27,6 +27,8 @@ const (
 	EventApproved      EventType = "io.muster.node.approved"  // of Key
 	EventRejected      EventType = "io.muster.node.rejected"  // of Key
 	EventForgotten     EventType = "io.muster.node.forgotten" // of Key: it no longer waits, and what was said of it no longer counts
+	EventAllowed       EventType = "io.muster.allow.added"    // of Pattern
+	EventDisallowed    EventType = "io.muster.allow.removed"  // of Pattern
 	EventTokenRevoked  EventType = "io.muster.token.revoked"
 	EventSignerAdded   EventType = "io.muster.signer.added"
 	EventSignerRemoved EventType = "io.muster.signer.removed"
@@ -57,6 +59,7 @@ type Event struct {
 	Key      string        `json:"key_hash,omitempty"` // that an operator decided about
 	Serial   string        `json:"serial,omitempty"`
 	Digest   string        `json:"digest,omitempty"`
+	Pattern  wire.Pattern  `json:"pattern,omitempty"` // of the allow-list's entry
 	Token    jwt.TokenID   `json:"token_id,omitempty"`
 	Signer   jwt.SignerID  `json:"signer,omitempty"`
 	Site     jwt.Site      `json:"site,omitempty"`

@@ -164,6 +164,7 @@ type Provisioner struct {
 
 	waiters       *waiters
 	answers       *answers
+	allowances    *allowances
 	revocations   *Revocations
 	enforceFailed bool // only touched by enforceAll
 	crls          crlLoop
@@ -236,7 +237,7 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal)
 	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
-		waiters: newWaiters(cfg.Store, cfg.Log), answers: newAnswers(cfg.Store, cfg.Log),
+		waiters: newWaiters(cfg.Store, cfg.Log), answers: newAnswers(cfg.Store, cfg.Log), allowances: newAllowances(cfg.Store, cfg.Log),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log)}, nil
 }
 

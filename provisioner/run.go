@@ -28,6 +28,9 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.answers.look(ctx); err != nil {
 		return fmt.Errorf("read rejections: %w", err)
 	}
+	if err := p.allowances.look(ctx); err != nil {
+		return fmt.Errorf("read allow-list: %w", err)
+	}
 	if p.cfg.Signers != nil {
 		if err := p.cfg.Signers.look(ctx); err != nil {
 			return fmt.Errorf("read signers: %w", err)

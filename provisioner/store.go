@@ -49,6 +49,7 @@ type Store interface {
 	FreezeStore
 	WaiterStore
 	AnswerStore
+	AllowanceStore
 }
 
 // A Grant lets one other key take an identity over, once. It is spent when a

@@ -33,6 +33,7 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	addToken(app, all)
 	addSigner(app, all)
 	addNode(app, all)
+	addAllow(app, all)
 	addBackup(app, all)
 	addRestore(app, all)
 	addDemo(app, all)

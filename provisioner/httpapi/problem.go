@@ -34,11 +34,11 @@ func problemOf(err error) *Problem {
 	switch {
 	case errors.As(err, &p):
 		return p
-	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNotWaiting, errNoCRL):
+	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed, errNoCRL):
 		return &Problem{Title: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
 		return &Problem{Title: err.Error(), Status: http.StatusConflict}
-	case isAny(err, provisioner.ErrTokenID, jwt.ErrKey):
+	case isAny(err, provisioner.ErrTokenID, provisioner.ErrEverything, wire.ErrPattern, jwt.ErrKey):
 		return badRequest(err)
 	case isAny(err, provisioner.ErrStoreFull):
 		return &Problem{Title: err.Error(), Status: http.StatusInsufficientStorage, Code: wire.CodeStorageLow, Remedy: wire.MeaningOf(wire.CodeStorageLow).Remedy}

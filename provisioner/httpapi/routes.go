@@ -43,6 +43,7 @@ func New(cfg Config) (*Server, error) {
 	s.signerRoutes()
 	s.nodeRoutes()
 	s.waitingRoutes()
+	s.allowRoutes()
 	s.installationRoutes()
 	s.backupRoute()
 	return s, nil

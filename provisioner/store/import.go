@@ -217,6 +217,12 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		if err := json.Unmarshal(data, &a); err != nil || a.Verdict == provisioner.VerdictApprove {
 			return err
 		}
+	case strings.HasPrefix(subject, subjectAllowance):
+		// Nobody knows how many uses of a limited entry were taken since.
+		var a provisioner.Allowance
+		if err := json.Unmarshal(data, &a); err != nil || a.Uses > 0 {
+			return err
+		}
 	case subject == subjectRestore:
 		var r restore
 		err := json.Unmarshal(data, &r)

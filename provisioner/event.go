@@ -29,6 +29,7 @@ const (
 	EventForgotten     EventType = "io.muster.node.forgotten" // of Key: it no longer waits, and what was said of it no longer counts
 	EventAllowed       EventType = "io.muster.allow.added"    // of Pattern
 	EventDisallowed    EventType = "io.muster.allow.removed"  // of Pattern
+	EventTokenIssued   EventType = "io.muster.token.issued"   // for Node
 	EventTokenRevoked  EventType = "io.muster.token.revoked"
 	EventSignerAdded   EventType = "io.muster.signer.added"
 	EventSignerRemoved EventType = "io.muster.signer.removed"

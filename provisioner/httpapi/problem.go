@@ -38,7 +38,7 @@ func problemOf(err error) *Problem {
 		return &Problem{Title: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
 		return &Problem{Title: err.Error(), Status: http.StatusConflict}
-	case isAny(err, provisioner.ErrTokenID, provisioner.ErrEverything, wire.ErrPattern, jwt.ErrKey):
+	case isAny(err, provisioner.ErrTokenID, provisioner.ErrEverything, provisioner.ErrNotOneTime, wire.ErrPattern, jwt.ErrKey):
 		return badRequest(err)
 	case isAny(err, provisioner.ErrStoreFull):
 		return &Problem{Title: err.Error(), Status: http.StatusInsufficientStorage, Code: wire.CodeStorageLow, Remedy: wire.MeaningOf(wire.CodeStorageLow).Remedy}

@@ -55,6 +55,10 @@ type SpentApproval struct {
 	ID string    `json:"id"`
 	At time.Time `json:"at"` // when it was spent
 	By string    `json:"by,omitempty"`
+
+	// KeyHash is the key that it was for: asking again because the reply was lost
+	// takes no other approval.
+	KeyHash string `json:"key_hash,omitempty"`
 }
 
 // Check reports what about an answer cannot be.
@@ -113,16 +117,29 @@ type AnswerStore interface {
 // approved answers the policy's question for a person.
 func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
+	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
+		return nil
+	}
 	answer, err := p.cfg.Store.Answer(ctx, a.identity, a.csr.KeyHash)
 	if err != nil {
 		return refuse(node, p.storeCode(err), err)
 	}
-	if !answer.admits(a.record, a.reason, p.now()) {
+	if answer.admits(a.record, a.reason, p.now()) {
+		a.approval = answer
+		return nil
+	}
+	if p.cfg.Autosign == nil {
 		return refuse(node, wire.CodeApprovalPending, because(a.decision))
 	}
-	a.approval = answer
+	if err := p.cfg.Autosign(ctx, a.identity, a.request.CSR); err != nil {
+		return refuse(node, wire.CodeApprovalPending, errors.Join(because(a.decision), err))
+	}
+	a.approval = &Answer{ID: wire.NewID(), Cause: Cause{By: AutosignBy}}
 	return nil
 }
+
+// AutosignBy is who approved what the operators' command did.
+const AutosignBy = "autosign"
 
 // ErrNotWaiting means that nobody waits under a name, or not with the key.
 var ErrNotWaiting = errors.New("not waiting")

@@ -394,7 +394,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		n.Grant = a.grant.ID
 	}
 	if a.approval != nil {
-		n.Approval = &SpentApproval{ID: a.approval.ID, At: now, By: a.approval.By}
+		n.Approval = &SpentApproval{ID: a.approval.ID, At: now, By: a.approval.By, KeyHash: a.csr.KeyHash}
 	}
 	if a.reason == ReasonRenew {
 		a.confirmed = n.confirmBy(a.vouching, now)

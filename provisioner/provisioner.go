@@ -96,6 +96,11 @@ type Config struct {
 	// Nil: the list is empty.
 	Allow func(wire.Identity) *policies.AllowEntry
 
+	// Autosign is asked where the policy wants an approval that nobody has given,
+	// with the certificate request in DER. Nil is a yes, any error a no, which the
+	// log has; the node waits for a person then. Nil asks nobody.
+	Autosign func(ctx context.Context, id wire.Identity, csr []byte) error
+
 	// ShownFacts names the facts that are kept of nodes that wait, for operators
 	// to see; see [DefaultShownFacts]. At most [MaxShownFacts]. Empty: none.
 	ShownFacts []string

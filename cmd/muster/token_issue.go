@@ -27,7 +27,7 @@ type tokenIssueVerb struct {
 	srv, site, ca, seal, ttl              string
 }
 
-const tokenIssueHelp = `Signs a token for one machine, good for one use and a short time, prints it, and
+const aboutIssuing = `Signs a token for one machine, good for one use and a short time, prints it, and
 has the provisioner list it until it is used or over. With it the machine gets its
 name also if another key had it before. The secret that guards the machine's
 remote verbs is made up unless --token-file has one; 'muster jwt' shows it.
@@ -37,7 +37,7 @@ remote verbs is made up unless --token-file has one; 'muster jwt' shows it.
 
 func addTokenIssue(parent *kingpin.CmdClause, all verbs) {
 	v := &tokenIssueVerb{}
-	c := parent.Command("issue", "Sign a token for one machine and one use.").HelpLong(tokenIssueHelp)
+	c := parent.Command("issue", "Sign a token for one machine and one use.").HelpLong(aboutIssuing)
 	c.Arg("node", "The machine's name.").Required().StringVar(&v.node)
 	c.Flag("key", "Private key of a signer that the provisioner trusts.").Required().PlaceHolder("FILE").StringVar(&v.key)
 	c.Flag("passphrase-file", "File with the passphrase of the key.").PlaceHolder("FILE").StringVar(&v.passphraseFile)

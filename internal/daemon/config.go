@@ -175,6 +175,18 @@ type Config struct {
 		// policy, since they may be secrets. Defaults to what tells machines apart:
 		// serial numbers, addresses, operating system.
 		Facts []string `yaml:"facts"`
+
+		// Autosign is asked where the policy wants an approval, by the contract of
+		// Puppet's policy-based autosigning: the node's name is the last argument,
+		// the certificate request in PEM on stdin, and exit status 0 is a yes.
+		// Anything else leaves the node waiting for a person.
+		Autosign struct {
+			// Command is a command line, as of configuration.helper. Empty asks nobody.
+			Command string `yaml:"command"`
+
+			// Timeout bounds one run, 100ms to 5m. Defaults to 10s.
+			Timeout time.Duration `yaml:"timeout"`
+		} `yaml:"autosign"`
 	} `yaml:"waiting"`
 
 	// Configuration is where a node's server.conf comes from if the policy

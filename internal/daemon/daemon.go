@@ -406,8 +406,12 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	if d.opts.Emit != nil {
 		emit = func(e provisioner.Event) { s.Emit(e); d.opts.Emit(e) }
 	}
+	var autosign func(context.Context, wire.Identity, []byte) error
+	if d.parts.autosign != nil {
+		autosign = d.parts.autosign.Approve
+	}
 	return provisioner.Config{
-		Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
+		Autosign: autosign, Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
 		Configurator: d.parts.configurator, Allow: d.parts.allow.match, ShownFacts: d.cfg.Waiting.Facts, Reserved: d.parts.reserved.check, Emit: emit,
 		Alarms: d.alarms, Clock: d.clock.Load(), StoreTrouble: d.keeper.trouble, StoreBroken: d.keeper.storeBroken, Kick: d.kick,
 		Superseded: func(id wire.Identity) { d.sessions.add(id) },

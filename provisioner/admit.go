@@ -127,7 +127,7 @@ func (p *Provisioner) checkRevocations(ctx context.Context, a *attempt) error {
 			return refuse(node, wire.CodeIdentityRevoked, by.cause())
 		}
 	}
-	return nil
+	return p.checkRejected(a)
 }
 
 // keyHash is the hash of the key that asks, "" before that is known.

@@ -14,7 +14,7 @@ import (
 // decide asks the policy about a classified attempt.
 func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
-	a.entry = p.cfg.Allow(a.identity)
+	p.allow(a)
 	asked := p.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
 	in := p.input(a)
 	d, err := p.cfg.Policy.Decide(ctx, in)
@@ -28,7 +28,7 @@ func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 		return refuse(node, wire.CodePolicyFailed, err)
 	}
 	p.policy.decided(ctx, p.cfg.Alarms, d.Digest)
-	a.decision = d
+	a.decision, a.approval = d, nil
 	switch v := d.Verdict(); v {
 	case policies.VerdictAllow:
 		return nil
@@ -42,7 +42,7 @@ func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	case policies.VerdictDefer:
 		return refuse(node, wire.CodeDeferred, because(d))
 	case policies.VerdictApproval:
-		return refuse(node, wire.CodeApprovalPending, because(d))
+		return p.approved(ctx, a)
 	default:
 		return refuse(node, wire.CodePolicyFailed, fmt.Errorf("verdict %q", v))
 	}

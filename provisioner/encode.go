@@ -39,7 +39,7 @@ type recordWriter struct {
 }
 
 func (w *recordWriter) record(r *Record) {
-	w.unusual = r.Operator != nil || r.Cloned != nil || len(r.Superseded) > 0 || r.Lineage == nil
+	w.unusual = r.Operator != nil || r.Approval != nil || r.Cloned != nil || len(r.Superseded) > 0 || r.Lineage == nil
 	w.b = strconv.AppendInt(append(w.b, `{"schema":`...), int64(r.Schema), 10)
 	w.text(`,"identity":`, string(r.Identity))
 	w.text(`,"state":`, string(r.State))

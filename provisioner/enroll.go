@@ -44,15 +44,17 @@ type attempt struct {
 	firstTry, lastTry Revision    // the revisions that the tries were bound to
 
 	// Set by each round anew.
-	record   *Record  // the newest, nil if none
-	doubt    error    // a refusal if the record may not be on disk: good for a write only
-	after    Revision // its revision
-	through  Sequence // newest entry about the identity in the log of revocations
-	grant    *Grant
-	reason   Reason
-	decision *policies.Decision
-	entry    *policies.AllowEntry
-	files    wire.Files
+	record    *Record  // the newest, nil if none
+	doubt     error    // a refusal if the record may not be on disk: good for a write only
+	after     Revision // its revision
+	through   Sequence // newest entry about the identity in the log of revocations
+	grant     *Grant
+	allowance *Allowance // of the store, that entry is; or nil
+	approval  *Answer    // the operator's, where the policy wants one; or nil
+	reason    Reason
+	decision  *policies.Decision
+	entry     *policies.AllowEntry
+	files     wire.Files
 
 	confirmed *Issued // of a renewal: the offer that it confirms by the way, if any
 }
@@ -82,6 +84,9 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
 	p.cfg.Emit(e)
 	p.note(a.token)
+	if written {
+		p.waiters.gone(holder{a.csr.KeyHash, a.identity}, a.approval != nil)
+	}
 	p.cfg.Log.InfoContext(ctx, "node enrolled", "node", a.identity, "serial", enrolled.Serial, "reason", a.reason,
 		"token_id", a.token.ID, "site", p.cfg.Site, "source", source.Address, "repeated", !written, "elapsed", e.Elapsed)
 	return enrolled, nil
@@ -93,6 +98,7 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 	if !errors.As(err, &r) {
 		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
 	}
+	p.wait(a, r)
 	e := RefusalEvent(r, p.now(), a.source.Address)
 	e.Reason, e.Attempt = a.reason, a.id
 	if a.token != nil {
@@ -261,6 +267,9 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if err := a.watch.took(StepClaim, p.spend(ctx, a)); err != nil {
 		return nil, false, err
 	}
+	if err := p.takeAllowance(ctx, a); err != nil {
+		return nil, false, err
+	}
 	offer := &Issued{
 		Serial: certificate.Serial, KeyHash: a.csr.KeyHash, DER: certificate.DER,
 		NotBefore: certificate.NotBefore, NotAfter: certificate.NotAfter,
@@ -368,7 +377,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		copied := *a.record
 		n = &copied
 	case a.record != nil:
-		n.Grant = a.record.Grant // spent stays spent when the identity was retired
+		n.Grant, n.Approval = a.record.Grant, a.record.Approval // spent stays spent when the identity was retired
 	}
 	if a.reason == ReasonNew {
 		// What was said of the identity so far is not about this machine.
@@ -385,6 +394,9 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	}
 	if a.reason == ReasonGrant {
 		n.Grant = a.grant.ID
+	}
+	if a.approval != nil {
+		n.Approval = &SpentApproval{ID: a.approval.ID, At: now, By: a.approval.By, KeyHash: a.csr.KeyHash}
 	}
 	if a.reason == ReasonRenew {
 		a.confirmed = n.confirmBy(a.vouching, now)

@@ -24,6 +24,12 @@ const (
 	EventRevoked       EventType = "io.muster.node.revoked"
 	EventRetired       EventType = "io.muster.node.retired"
 	EventGranted       EventType = "io.muster.node.granted"
+	EventApproved      EventType = "io.muster.node.approved"  // of Key
+	EventRejected      EventType = "io.muster.node.rejected"  // of Key
+	EventForgotten     EventType = "io.muster.node.forgotten" // of Key: it no longer waits, and what was said of it no longer counts
+	EventAllowed       EventType = "io.muster.allow.added"    // of Pattern
+	EventDisallowed    EventType = "io.muster.allow.removed"  // of Pattern
+	EventTokenIssued   EventType = "io.muster.token.issued"   // for Node
 	EventTokenRevoked  EventType = "io.muster.token.revoked"
 	EventSignerAdded   EventType = "io.muster.signer.added"
 	EventSignerRemoved EventType = "io.muster.signer.removed"
@@ -70,8 +76,10 @@ type Event struct {
 	Code     wire.Code     `json:"code,omitempty"` // the true one, in refusals
 	Cause    string        `json:"cause,omitempty"`
 	Reason   Reason        `json:"reason,omitempty"`
+	Key      string        `json:"key_hash,omitempty"` // that an operator decided about
 	Serial   string        `json:"serial,omitempty"`
 	Digest   string        `json:"digest,omitempty"`
+	Pattern  wire.Pattern  `json:"pattern,omitempty"` // of the allow-list's entry
 	Token    jwt.TokenID   `json:"token_id,omitempty"`
 	Signer   jwt.SignerID  `json:"signer,omitempty"`
 	Site     jwt.Site      `json:"site,omitempty"`

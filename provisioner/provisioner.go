@@ -104,6 +104,15 @@ type Config struct {
 	// Nil: the list is empty.
 	Allow func(wire.Identity) *policies.AllowEntry
 
+	// Autosign is asked where the policy wants an approval that nobody has given,
+	// with the certificate request in DER. Nil is a yes, any error a no, which the
+	// log has; the node waits for a person then. Nil asks nobody.
+	Autosign func(ctx context.Context, id wire.Identity, csr []byte) error
+
+	// ShownFacts names the facts that are kept of nodes that wait, for operators
+	// to see; see [DefaultShownFacts]. At most [MaxShownFacts]. Empty: none.
+	ShownFacts []string
+
 	// Reserved says why an identity can never be a node's, or nil. It is given
 	// the token since names in its URLs are brokers' names. Nil reserves
 	// nothing.
@@ -175,6 +184,9 @@ type Provisioner struct {
 	boots   boots
 	recent  recent
 
+	waiters       *waiters
+	answers       *answers
+	allowances    *allowances
 	revocations   *Revocations
 	enforceFailed bool // only touched by enforceAll
 	crls          crlLoop
@@ -197,6 +209,9 @@ func New(cfg Config) (*Provisioner, error) {
 	missing(cfg.Operators != nil && cfg.Installation == "", "installation for its operators")
 	if cfg.Quotas.PerToken < 0 || cfg.Quotas.PerSource < 0 {
 		errs = append(errs, fmt.Errorf("quotas of %d per token and %d per source, want 0 (none) or more", cfg.Quotas.PerToken, cfg.Quotas.PerSource))
+	}
+	if n := len(cfg.ShownFacts); n > MaxShownFacts {
+		errs = append(errs, fmt.Errorf("%d facts to be shown, limit %d", n, MaxShownFacts))
 	}
 	if cfg.CRLValidity != 0 && (cfg.CRLValidity < MinCRLValidity || cfg.CRLValidity > MaxCRLValidity) {
 		errs = append(errs, fmt.Errorf("CRL valid for %v, want %v to %v", cfg.CRLValidity, MinCRLValidity, MaxCRLValidity))
@@ -251,6 +266,7 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal)
 	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
+		waiters: newWaiters(cfg.Store, cfg.Log), answers: newAnswers(cfg.Store, cfg.Log), allowances: newAllowances(cfg.Store, cfg.Log),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log)}, nil
 }
 

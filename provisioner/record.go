@@ -83,6 +83,10 @@ type Record struct {
 	// one-shot: see [Grant].
 	Grant string `json:"grant,omitempty"`
 
+	// Approval is the approval that was last spent, nil if none ever was: see
+	// [Answer]. It stays over retirement, as Grant does.
+	Approval *SpentApproval `json:"approval,omitempty"`
+
 	// RevokedThrough is the place in the log of revocations of the newest entry
 	// about the identity that this record has followed. It stays over retirement
 	// and another enrollment, so that an old entry does not hit who has the name

@@ -25,6 +25,12 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.readFreeze(ctx); err != nil {
 		return err
 	}
+	if err := p.answers.look(ctx); err != nil {
+		return fmt.Errorf("read rejections: %w", err)
+	}
+	if err := p.allowances.look(ctx); err != nil {
+		return fmt.Errorf("read allow-list: %w", err)
+	}
 	if p.cfg.Signers != nil {
 		if err := p.cfg.Signers.look(ctx); err != nil {
 			return fmt.Errorf("read signers: %w", err)
@@ -40,13 +46,15 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// Run follows revocations, signers and operators, completes revocations and keeps the CRLs,
-// until ctx is done. It owns every goroutine of the package and returns nil.
+// Run follows revocations, signers, operators and rejections, completes revocations, keeps
+// the CRLs and lists who waits, until ctx is done. It owns every goroutine of the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.follow(ctx) })
 	g.Go(func() error { return every(ctx, LookEvery, p.enforceAll) })
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
+	g.Go(func() error { return every(ctx, answersEvery, p.followAnswers) })
+	g.Go(func() error { return p.waiters.run(ctx) })
 	return g.Wait()
 }
 

@@ -47,6 +47,9 @@ type Store interface {
 	TokenNotes
 	TrustStore
 	FreezeStore
+	WaiterStore
+	AnswerStore
+	AllowanceStore
 }
 
 // A Grant lets one other key take an identity over, once. It is spent when a

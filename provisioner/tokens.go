@@ -22,7 +22,8 @@ type TokenInfo struct {
 	Site       jwt.Site       `json:"site,omitempty"`
 	IssuedAt   time.Time      `json:"issued_at,omitzero"`
 	ExpiresAt  time.Time      `json:"expires_at,omitzero"` // zero: never
-	FirstSeen  time.Time      `json:"first_seen"`
+	FirstSeen  time.Time      `json:"first_seen"`          // of one that was issued here: when it was
+	IssuedBy   string         `json:"issued_by,omitempty"` // operator, if it was
 }
 
 // maxJTIBytes bounds the one text of a token that its signer may choose freely.

@@ -156,7 +156,7 @@ func (p *Provisioner) Tokens(ctx context.Context) ([]TokenSummary, error) {
 		tokens = append(tokens, summarize(tid, l.token, len(l.book.held)))
 	}
 	err = p.cfg.Store.NotedTokens(ctx, func(t *TokenInfo) error {
-		if logs[t.ID] == nil {
+		if logs[t.ID] == nil && (t.Uses == 0 || p.now().Before(t.ExpiresAt)) { // issued, and over before anybody used it
 			tokens = append(tokens, summarize(t.ID, t, 0))
 		}
 		return nil

@@ -14,10 +14,8 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
-	"muster/internal/daemon"
 	"muster/internal/wire"
 	"muster/provisioner"
-	"muster/provisioner/httpapi"
 )
 
 // eventsVerb is "muster events".
@@ -80,11 +78,11 @@ func (v *eventsVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	socket, err := daemon.SocketOf(v.config)
+	client, err := v.client()
 	if err != nil {
 		return err
 	}
-	return httpapi.NewClient(socket).Events(ctx, q, func(e *provisioner.StoredEvent, line []byte) error {
+	return client.Events(ctx, q, func(e *provisioner.StoredEvent, line []byte) error {
 		if v.json {
 			_, err := os.Stdout.Write(append(bytes.Clone(line), '\n'))
 			return err

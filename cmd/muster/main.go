@@ -33,6 +33,7 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	addToken(app, all)
 	addSigner(app, all)
 	addNode(app, all)
+	addAllow(app, all)
 	addEvents(app, all)
 	addOperator(app, all)
 	addPolicy(app, all)

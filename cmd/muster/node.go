@@ -31,6 +31,8 @@ next machine that comes with this name is treated as new. Use it for machines
 that are gone, and for a revoked one that may come back.`,
 		"%s is retired: the name is free")
 	addNodeGrant(c, all)
+	addNodePending(c, all)
+	addNodeVerdicts(c, all)
 }
 
 // nodeChange is one of the verbs that need no more than a name.

@@ -18,7 +18,6 @@ import (
 	"muster/internal/cli"
 	"muster/internal/daemon"
 	"muster/policies"
-	"muster/provisioner/httpapi"
 )
 
 // policyReplayVerb is "muster policy replay".
@@ -98,11 +97,11 @@ func (o *operator) live() (*policies.Engine, error) {
 
 // inputs asks the provisioner for what its decisions saw.
 func (o *operator) inputs(ctx context.Context, age time.Duration) (io.ReadCloser, int, error) {
-	socket, err := daemon.SocketOf(o.config)
+	client, err := o.client()
 	if err != nil {
 		return nil, 0, err
 	}
-	return httpapi.NewClient(socket).Inputs(ctx, age)
+	return client.Inputs(ctx, age)
 }
 
 // replay reads batches and has all cores replay them.

@@ -23,6 +23,7 @@ or by its file, also one that was signed elsewhere and that nobody has used yet.
 // addToken adds "muster token" with its verbs.
 func addToken(app *kingpin.Application, all verbs) {
 	c := app.Command("token", "See who used provisioning tokens, and revoke them.").HelpLong(aboutVerbs)
+	addTokenIssue(c, all)
 	addTokenList(c, all)
 	addTokenShow(c, all)
 	addTokenRevoke(c, all)

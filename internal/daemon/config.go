@@ -186,6 +186,28 @@ type Config struct {
 	// changes. Optional.
 	AllowList string `yaml:"allow_list"`
 
+	// Waiting is about nodes that wait for an operator, or until the policy no
+	// longer puts them off.
+	Waiting struct {
+		// Facts are those that operators see of them, in `muster node pending`, by
+		// name; a dot leads into an object. At most 64. All others are only for the
+		// policy, since they may be secrets. Defaults to what tells machines apart:
+		// serial numbers, addresses, operating system.
+		Facts []string `yaml:"facts"`
+
+		// Autosign is asked where the policy wants an approval, by the contract of
+		// Puppet's policy-based autosigning: the node's name is the last argument,
+		// the certificate request in PEM on stdin, and exit status 0 is a yes.
+		// Anything else leaves the node waiting for a person.
+		Autosign struct {
+			// Command is a command line, as of configuration.helper. Empty asks nobody.
+			Command string `yaml:"command"`
+
+			// Timeout bounds one run, 100ms to 5m. Defaults to 10s.
+			Timeout time.Duration `yaml:"timeout"`
+		} `yaml:"autosign"`
+	} `yaml:"waiting"`
+
 	// Configuration is where a node's server.conf comes from if the policy
 	// gives none. At most one of Template and Helper.
 	Configuration struct {
@@ -270,6 +292,7 @@ func DefaultConfig() Config {
 	var c Config
 	c.Certificates.Lifetime = ca.DefaultTTL
 	c.Certificates.MaxLifetime = ca.DefaultMaxTTL
+	c.Waiting.Facts = provisioner.DefaultShownFacts()
 	c.CRL.Validity = provisioner.DefaultCRLValidity
 	c.Configuration.Timeout = 10 * time.Second
 	c.Inputs.Enabled = true

@@ -421,9 +421,13 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	}
 	emit := func(e provisioner.Event) { s.Emit(e); d.observe(e) }
 	trouble := func() { d.metrics.StoreTrouble(); d.keeper.trouble() }
+	var autosign func(context.Context, wire.Identity, []byte) error
+	if d.parts.autosign != nil {
+		autosign = d.parts.autosign.Approve
+	}
 	return provisioner.Config{
-		Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
-		Configurator: d.parts.configurator, Observe: d.observer(), Allow: d.parts.allow.match, Reserved: d.parts.reserved.check, Emit: emit,
+		Autosign: autosign, Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
+		Configurator: d.parts.configurator, Observe: d.observer(), Allow: d.parts.allow.match, ShownFacts: d.cfg.Waiting.Facts, Reserved: d.parts.reserved.check, Emit: emit,
 		Meter:  d.metrics,
 		Alarms: d.alarms, Clock: d.clock.Load(), StoreTrouble: trouble, StoreBroken: d.keeper.storeBroken, Kick: d.kick,
 		Superseded: func(id wire.Identity) { d.sessions.add(id) },

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -38,6 +39,7 @@ type parts struct {
 	allow        *allowList
 	reserved     *reserved
 	configurator provisioner.Configurator // nil if only the policy configures
+	autosign     *helper.Helper           // nil if there is none
 	opener       *seal.Opener             // nil if there is no seal key
 	sealKeys     []*seal.PrivateKey       // those of opener, in the order of the configuration
 }
@@ -107,6 +109,8 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	add("reserved", err)
 	p.configurator, err = loadConfigurator(cfg, opts)
 	add("configuration", err)
+	p.autosign, err = loadAutosign(cfg, opts)
+	add("waiting.autosign", err)
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, keyfile.ErrPassphrase) }); i >= 0 {
 		return nil, errs[i] // the other keys do not open either, and nothing else is as urgent
 	}
@@ -186,15 +190,7 @@ func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error
 		}
 		return t, nil
 	case cfg.Configuration.Helper != "":
-		command, err := helper.Split(cfg.Configuration.Helper)
-		if err != nil {
-			return nil, fmt.Errorf("helper: %w", err)
-		}
-		// A program beside the configuration, as every other path.
-		if strings.Contains(command[0], "/") && !filepath.IsAbs(command[0]) {
-			command[0] = filepath.Join(cfg.dir, command[0])
-		}
-		h, err := helper.New(helper.Config{Command: command, Timeout: cfg.Configuration.Timeout, Log: opts.Log})
+		h, err := newHelper(cfg, cfg.Configuration.Helper, cfg.Configuration.Timeout, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -202,4 +198,29 @@ func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error
 	default:
 		return nil, nil
 	}
+}
+
+// newHelper returns what runs a command line of the configuration.
+func newHelper(cfg Config, line string, timeout time.Duration, opts Options) (*helper.Helper, error) {
+	command, err := helper.Split(line)
+	if err != nil {
+		return nil, fmt.Errorf("helper: %w", err)
+	}
+	// A program beside the configuration, as every other path.
+	if strings.Contains(command[0], "/") && !filepath.IsAbs(command[0]) {
+		command[0] = filepath.Join(cfg.dir, command[0])
+	}
+	return helper.New(helper.Config{Command: command, Timeout: timeout, Log: opts.Log})
+}
+
+// loadAutosign returns the command that approves nodes, nil if there is none.
+func loadAutosign(cfg Config, opts Options) (*helper.Helper, error) {
+	c := cfg.Waiting.Autosign
+	if c.Command == "" {
+		return nil, nil
+	}
+	if c.Timeout != 0 && (c.Timeout < 100*time.Millisecond || c.Timeout > 5*time.Minute) {
+		return nil, fmt.Errorf("timeout: %v, want 100ms to 5m", c.Timeout)
+	}
+	return newHelper(cfg, c.Command, c.Timeout, opts)
 }

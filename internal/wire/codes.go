@@ -35,6 +35,7 @@ const (
 	CodeDenied          Code = "denied"
 	CodeDeferred        Code = "deferred"
 	CodeApprovalPending Code = "approval_pending"
+	CodeRejected        Code = "rejected"
 	CodeShutdown        Code = "shutdown"
 	CodePolicyFailed    Code = "policy_failed"
 
@@ -136,6 +137,8 @@ var Codes = []Meaning{
 		Remedy: "nothing; see the reasons in the provisioner's log if it takes too long", Retry: true},
 	{Code: CodeApprovalPending, Public: "the machine waits for an operator",
 		Remedy: "ask an operator to approve it: an allow-list entry for its name is enough", Retry: true},
+	{Code: CodeRejected, Told: CodeDenied, Public: "the policy does not admit this machine",
+		Remedy: "an operator rejected this machine's key: `muster node approve` or `muster node forget` its name with --key if that was wrong"},
 	{Code: CodeShutdown, Public: "the policy asks the machine to stop its agent",
 		Remedy: "the agent has ended; start it again once the policy would let it in"},
 	{Code: CodePolicyFailed, Public: "the policy could not be evaluated",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"time"
 )
 
@@ -21,10 +22,11 @@ const drainDelay = time.Second
 // errTooMuch ends a run whose output is over the limit.
 var errTooMuch = errors.New("too much output")
 
-// run runs the command once, with input on its standard input. It returns
+// run runs the command once, with further arguments and with input on its
+// standard input. It returns
 // standard output, the end of standard error (in any case), and an error of
 // this package. No process of the group is left when it returns.
-func (h *Helper) run(ctx context.Context, input []byte) ([]byte, []byte, error) {
+func (h *Helper) run(ctx context.Context, input []byte, args ...string) ([]byte, []byte, error) {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	ctx, cancel := context.WithTimeoutCause(ctx, h.cfg.Timeout, ErrTimeout)
@@ -32,7 +34,7 @@ func (h *Helper) run(ctx context.Context, input []byte) ([]byte, []byte, error) 
 
 	stdout := &limited{limit: h.cfg.MaxOutput, full: func() { stop(errTooMuch) }}
 	stderr := &tail{limit: maxStderr}
-	cmd := exec.CommandContext(ctx, h.path, h.cfg.Command[1:]...)
+	cmd := exec.CommandContext(ctx, h.path, slices.Concat(h.cfg.Command[1:], args)...)
 	cmd.Args[0] = h.cfg.Command[0]
 	cmd.Env = h.env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(input), stdout, stderr

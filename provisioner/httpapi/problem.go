@@ -43,7 +43,7 @@ func problemOf(err error) *Problem {
 		return &Problem{Title: provisioner.ErrLogin.Error(), Status: http.StatusUnauthorized, Remedy: "show a certificate or a token of an operator; the provisioner's log says what is wrong with this one"}
 	case isAny(err, provisioner.ErrClock):
 		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Code: wire.CodeClockBehind, Remedy: wire.MeaningOf(wire.CodeClockBehind).Remedy}
-	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, errNoCRL):
+	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed, errNoCRL):
 		return &Problem{Title: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
 		return &Problem{Title: err.Error(), Status: http.StatusConflict}
@@ -51,7 +51,7 @@ func problemOf(err error) *Problem {
 		return &Problem{Title: err.Error(), Status: http.StatusUnprocessableEntity}
 	case isAny(err, fleet.ErrReading):
 		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds"}
-	case isAny(err, provisioner.ErrTokenID, provisioner.ErrOperator, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor):
+	case isAny(err, provisioner.ErrTokenID, provisioner.ErrOperator, provisioner.ErrEverything, provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor):
 		return badRequest(err)
 	case isAny(err, provisioner.ErrStoreFull):
 		return &Problem{Title: err.Error(), Status: http.StatusInsufficientStorage, Code: wire.CodeStorageLow, Remedy: wire.MeaningOf(wire.CodeStorageLow).Remedy}

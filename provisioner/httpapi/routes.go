@@ -80,6 +80,8 @@ func New(cfg Config) (*Server, error) {
 	s.signerRoutes()
 	s.nodeRoutes()
 	s.fleetRoutes()
+	s.waitingRoutes()
+	s.allowRoutes()
 	s.installationRoutes()
 	s.operatorRoutes()
 	s.backupRoute()
@@ -135,6 +137,15 @@ type TokenText struct {
 	Token wire.Secret `json:"token"`
 }
 
+// An IssuedToken is a one-time token that is to be listed.
+type IssuedToken struct {
+	TokenText
+	Why string `json:"why,omitempty"`
+}
+
+// reason implements reasoned.
+func (t IssuedToken) reason() string { return t.Why }
+
 // TokenID names a token.
 type TokenID struct {
 	ID jwt.TokenID `json:"tid"`
@@ -169,6 +180,9 @@ func (s *Server) tokenRoutes() {
 			return nil, badRequest(err)
 		}
 		return &TokenID{ID: v}, nil
+	})
+	route(s, "POST /v1/tokens/issued", func(r *http.Request, q *IssuedToken) (*provisioner.TokenInfo, error) {
+		return p.IssueToken(r.Context(), string(q.Token), cause(r, q.Why))
 	})
 	route(s, "POST /v1/tokens/{tid}/revoke", func(r *http.Request, q *Reason) (*TokenReport, error) {
 		tid := jwt.TokenID(r.PathValue("tid"))

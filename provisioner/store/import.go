@@ -205,8 +205,8 @@ func (i *Import) say(ctx context.Context, r restore, after uint64) error {
 // Message takes the next message of the backup; see [CheckKept] for the errors.
 // The data is kept until the write is acknowledged.
 //
-// Grants are left out: one that was spent after the backup would be good again,
-// and none lives longer than a day. The rest is written as it is. Revocations
+// Grants and approvals are left out: one that was spent after the backup would
+// be good again, and none lives longer than a few days. The rest is written as it is. Revocations
 // keep their places, which records and CRLs name: a place that has none any more
 // gets the entry before it once again, which says nothing new.
 func (i *Import) Message(ctx context.Context, stream string, sequence uint64, subject string, data []byte) error {
@@ -216,6 +216,19 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 	switch {
 	case strings.HasPrefix(subject, subjectGrant), subject == subjectProbe:
 		return nil
+	case strings.HasPrefix(subject, subjectAnswer):
+		// An approval that was spent after the backup would be good again. What
+		// keeps somebody out stays, also if it was lifted since.
+		var a provisioner.Answer
+		if err := json.Unmarshal(data, &a); err != nil || a.Verdict == provisioner.VerdictApprove {
+			return err
+		}
+	case strings.HasPrefix(subject, subjectAllowance):
+		// Nobody knows how many uses of a limited entry were taken since.
+		var a provisioner.Allowance
+		if err := json.Unmarshal(data, &a); err != nil || a.Uses > 0 {
+			return err
+		}
 	case subject == subjectRestore:
 		var r restore
 		err := json.Unmarshal(data, &r)

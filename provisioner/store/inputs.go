@@ -22,10 +22,10 @@ const DefaultInputBytes = 256 << 20
 
 // Bounds of a [Recorder]; chosen.
 const (
-	// maxWaiting and maxWaitingBytes bound what waits to be written: a second at
+	// maxQueued and maxQueuedBytes bound what waits to be written: a second at
 	// the highest rate, and what 500 of the largest facts take.
-	maxWaiting      = 8192
-	maxWaitingBytes = 16 << 20
+	maxQueued      = 8192
+	maxQueuedBytes = 16 << 20
 
 	// batchBytes is when a batch is written, uncompressed, and batchWait how long
 	// its first decision waits for others. Larger batches compress hardly better,
@@ -68,7 +68,7 @@ func NewRecorder(log *slog.Logger) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recorder: %w", err)
 	}
-	return &Recorder{log: log, waiting: make(chan decided, maxWaiting), packed: packed}, nil
+	return &Recorder{log: log, waiting: make(chan decided, maxQueued), packed: packed}, nil
 }
 
 // Observe takes a decision; it is what [provisioner.Config].Observe wants. It
@@ -76,7 +76,7 @@ func NewRecorder(log *slog.Logger) (*Recorder, error) {
 // in a queue and no more (below 0.1 µs, BenchmarkObserve). Safe for concurrent use.
 func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, asked string) {
 	size := int64(len(in.Facts) + len(in.Token.Extensions) + len(in.Evidence) + inputOverhead)
-	if r.bytes.Add(size) > maxWaitingBytes {
+	if r.bytes.Add(size) > maxQueuedBytes {
 		r.bytes.Add(-size)
 		r.dropped.Add(1)
 		return

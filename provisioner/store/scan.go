@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -54,9 +55,12 @@ func (s *Store) each(ctx context.Context, stream string, consumer jetstream.Cons
 	}
 	defer messages.Stop()
 	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+		m, err := s.nextOf(ctx, stream, messages)
 		if err != nil {
 			return fail(err)
+		}
+		if m == nil {
+			return nil
 		}
 		meta, err := m.Metadata()
 		if err != nil {
@@ -83,6 +87,23 @@ func (s *Store) drop(ctx context.Context, stream string, consumer jetstream.Cons
 // dropTimeout bounds the wait for a consumer to be gone; chosen, it takes less
 // than a millisecond.
 const dropTimeout = time.Second
+
+// gone is after what silence a scan takes what it still waits for as removed
+// meanwhile; chosen, a hundred times what a message takes.
+const gone = time.Second
+
+// nextOf returns the next message of a scan, or nil if those that were to come
+// have been removed, as only those of the nodes that wait are.
+func (s *Store) nextOf(ctx context.Context, stream string, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+	if stream != streamWaiting {
+		return messages.Next(jetstream.NextContext(ctx))
+	}
+	m, err := messages.Next(jetstream.NextMaxWait(gone))
+	if errors.Is(err, nats.ErrTimeout) {
+		return nil, ctx.Err()
+	}
+	return m, err
+}
 
 // decodeRecord decodes a record that was found on its subject.
 func decodeRecord(m message) (*provisioner.Record, error) {

@@ -139,6 +139,7 @@ type Store struct {
 	entries      jetstream.Stream
 	claims       jetstream.Stream
 	revocations  jetstream.Stream
+	waiting      jetstream.Stream
 	reports      map[string]jetstream.Stream // events and attempts, by the stream's name; read-only
 	installation Installation
 	restored     restore // what filled it, if anything did
@@ -218,6 +219,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			s.revocations = stream
 		case streamEvents, streamAttempts:
 			s.reports[c.Name] = stream
+		case streamWaiting:
+			s.waiting = stream
 		}
 	}
 	// Replicas gather in the log of their cluster, which is synced once for many.
@@ -290,6 +293,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		{Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct,
 			Description: "installation, grants, tokens seen, signers, CRLs, the clock's mark"},
 		revocationsStream(replicas, direct),
+		waitingStream(replicas, direct, capacity),
 		{Name: streamEvents, Subjects: []string{subjectEvent + ">", wire.AllNodeEvents}, MaxBytes: eventBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "CloudEvents of provisioners and nodes"},
 		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+const allowHelp = `Machines that were never seen get in if the allow-list has their names, under the
+policy that 'muster provisioner init' writes. These entries are in the store, for
+every provisioner, beside each one's own allow_list file.`
+
+// addAllow adds "muster allow" with its verbs.
+func addAllow(app *kingpin.Application, all verbs) {
+	c := app.Command("allow", "Say which machines may enroll without having been seen before.").HelpLong(allowHelp)
+	addAllowAdd(c, all)
+	addAllowList(c, all)
+	addAllowRemove(c, all)
+}
+
+// allowAddVerb is "muster allow add".
+type allowAddVerb struct {
+	operator
+	pattern, expires string
+	uses             int
+	iKnow            bool
+}
+
+const allowAddHelp = `PATTERN is a name, or a pattern of names: web*.example.net covers one label,
+**.example.net any number. An entry with the same pattern is replaced, and its uses are
+counted anew. With --uses at most so many machines get in by it, whichever
+provisioner they come to. A lone * is for labs and wants --i-know.
+
+  muster allow add 'web*.example.net' --expires 2h --uses 5 --why 'rack 4'`
+
+func addAllowAdd(parent *kingpin.CmdClause, all verbs) {
+	v := &allowAddVerb{}
+	c := parent.Command("add", "Allow names.").HelpLong(allowAddHelp)
+	c.Arg("pattern", "A name, or a pattern of names.").Required().StringVar(&v.pattern)
+	c.Flag("expires", "When the entry ends, as 2h or 7d from now; never if absent.").PlaceHolder("DURATION").StringVar(&v.expires)
+	cli.Int(c.Flag("uses", "How many machines it lets in, 1000 at most; any number if absent.").PlaceHolder("N"), &v.uses)
+	c.Flag("i-know", "A lone * is meant: whoever has a token can enroll as anything.").BoolVar(&v.iKnow)
+	v.addChange(c)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *allowAddVerb) run(ctx context.Context) error {
+	var mistakes []error
+	var expires time.Duration
+	if _, err := wire.ParsePattern(v.pattern); err != nil {
+		mistakes = append(mistakes, err)
+	}
+	if v.pattern == "*" && !v.iKnow {
+		mistakes = append(mistakes, fmt.Errorf("%w; --i-know if that is meant", provisioner.ErrEverything))
+	}
+	if v.expires != "" {
+		var err error
+		if expires, err = cli.ParseDuration(v.expires); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("--expires: %w", err))
+		} else if expires <= 0 {
+			mistakes = append(mistakes, errors.New("--expires wants more than nothing"))
+		}
+	}
+	if v.uses < 0 || v.uses > provisioner.MaxAllowanceUses {
+		mistakes = append(mistakes, fmt.Errorf("--uses is %d, want 1 to %d", v.uses, provisioner.MaxAllowanceUses))
+	}
+	if err := cli.Usage(program+" allow add", mistakes...); err != nil {
+		return err
+	}
+	var a provisioner.Allowance
+	err := v.ask(ctx, http.MethodPost, "/v1/allow", httpapi.NewAllowance{Pattern: v.pattern, Expires: expires, Uses: v.uses, Everything: v.iKnow, Why: v.why}, &a)
+	if err != nil {
+		return err
+	}
+	return v.print(&a, func() error { v.say("%s may enroll", a.Pattern); return nil })
+}
+
+// allowListVerb is "muster allow list".
+type allowListVerb struct{ operator }
+
+func addAllowList(parent *kingpin.CmdClause, all verbs) {
+	v := &allowListVerb{}
+	c := parent.Command("list", "List the entries of the store, with the uses they have left.")
+	v.add(c)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *allowListVerb) run(ctx context.Context) error {
+	var list []*provisioner.Allowance
+	if err := v.ask(ctx, http.MethodGet, "/v1/allow", nil, &list); err != nil {
+		return err
+	}
+	return v.print(list, func() error {
+		if len(list) == 0 {
+			v.say("the store allows no names; entries of provisioners' own files are not listed here")
+			return nil
+		}
+		var t cli.Table
+		t.Add("PATTERN", "STATE", "USES", "EXPIRES", "ADDED", "BY", "WHY")
+		for _, a := range list {
+			if a.Pattern == "*" {
+				v.say("warning: %v", provisioner.ErrEverything)
+			}
+			t.Add(string(a.Pattern), allowanceState(a, time.Now()), allowanceUses(a), instant(a.ExpiresAt), instant(a.At), a.By, a.Why)
+		}
+		_, err := t.WriteTo(os.Stdout)
+		return err
+	})
+}
+
+// allowanceState says in a word what an entry is good for.
+func allowanceState(a *provisioner.Allowance, now time.Time) string {
+	switch {
+	case !a.ExpiresAt.IsZero() && !now.Before(a.ExpiresAt):
+		return "expired"
+	case a.Uses > 0 && len(a.UsedBy) >= a.Uses:
+		return "used up"
+	}
+	return "good"
+}
+
+func allowanceUses(a *provisioner.Allowance) string {
+	if a.Uses == 0 {
+		return "unlimited"
+	}
+	return fmt.Sprintf("%d of %d left", a.Uses-len(a.UsedBy), a.Uses)
+}
+
+// allowRemoveVerb is "muster allow remove".
+type allowRemoveVerb struct {
+	operator
+	pattern string
+}
+
+func addAllowRemove(parent *kingpin.CmdClause, all verbs) {
+	v := &allowRemoveVerb{}
+	c := parent.Command("remove", "Allow names no longer.").HelpLong("Machines that got in by it stay. PATTERN is written as 'muster allow list' prints it.")
+	c.Arg("pattern", "The pattern of the entry.").Required().StringVar(&v.pattern)
+	v.addChange(c)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *allowRemoveVerb) run(ctx context.Context) error {
+	if _, err := wire.ParsePattern(v.pattern); err != nil {
+		return cli.Usage(program+" allow remove", err)
+	}
+	if err := v.ask(ctx, http.MethodPost, "/v1/allow/remove", httpapi.OldAllowance{Pattern: v.pattern, Why: v.why}, nil); err != nil {
+		return err
+	}
+	return v.print(map[string]string{"removed": v.pattern}, func() error { v.say("%s may no longer enroll", v.pattern); return nil })
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+// nodeVerdictVerb is "muster node approve", "reject" and "forget".
+type nodeVerdictVerb struct {
+	operator
+	waitingFilter
+	verb, done         string
+	identity, key, ttl string
+	all, yes           bool
+}
+
+const (
+	nodeApproveHelp = `Lets the machine in that waits under this name: with its next try, some 20 seconds
+later, once, and with the key that waits. Another machine with that name is not
+approved. With --all, everybody who waits for an approval and is meant by --prefix and
+--site: it shows whom, and asks unless --yes.
+
+  muster node approve web1.example.net --why 'rack 4, ticket 17'
+  muster node approve --all --prefix web --site ams1`
+	nodeRejectHelp = `Keeps the machine that waits under this name out, whatever policy, allow-list
+and tokens say, until 'muster node approve' or 'muster node forget' names its key.
+Another machine with that name may still come in.`
+	nodeForgetHelp = `Takes a machine off the list of those that wait, and with it what was said of its
+key: an approval that it has not used, or a rejection. If it asks again it waits
+again.`
+)
+
+func addNodeVerdicts(parent *kingpin.CmdClause, all verbs) {
+	addNodeVerdict(parent, all, "approve", "Let a machine in that waits.", nodeApproveHelp, "approved, and gets in with its next try")
+	addNodeVerdict(parent, all, "reject", "Keep a machine out that waits.", nodeRejectHelp, "rejected")
+	addNodeVerdict(parent, all, "forget", "Take a machine off the list of those that wait.", nodeForgetHelp, "forgotten")
+}
+
+func addNodeVerdict(parent *kingpin.CmdClause, all verbs, verb, help, long, done string) {
+	v := &nodeVerdictVerb{verb: verb, done: done}
+	c := parent.Command(verb, help).HelpLong(long)
+	c.Arg("node", "Its name.").StringVar(&v.identity)
+	c.Flag("key", "The SHA-256 of its key, or the first 8 hex digits or more; needed where several machines wait under one name.").PlaceHolder("HASH").StringVar(&v.key)
+	if verb == "approve" {
+		c.Flag("ttl", "How long the approval waits, as 30m or 1d; 7d at most.").Default("24h").StringVar(&v.ttl)
+	}
+	c.Flag("all", "All who wait and are meant by --prefix and --site.").BoolVar(&v.all)
+	v.waitingFilter.add(c)
+	c.Flag("yes", "Do not ask.").BoolVar(&v.yes)
+	v.addChange(c)
+	all[c.FullCommand()] = v.run
+}
+
+func (v *nodeVerdictVerb) run(ctx context.Context) error {
+	ttl, mistakes := v.check()
+	if err := cli.Usage(program+" node "+v.verb, mistakes...); err != nil {
+		return err
+	}
+	if v.all {
+		return v.runAll(ctx, ttl)
+	}
+	answer, err := v.say1(ctx, wire.Identity(v.identity), v.key, ttl)
+	if err != nil {
+		return err
+	}
+	return v.print(answer, func() error {
+		v.say("%s with key %s is %s", answer.Identity, short(answer.KeyHash), v.done)
+		return nil
+	})
+}
+
+// check returns how long an approval is to live, and all that is wrong with the
+// command line.
+func (v *nodeVerdictVerb) check() (ttl time.Duration, mistakes []error) {
+	if v.ttl != "" {
+		var err error
+		if ttl, err = cli.ParseDuration(v.ttl); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("--ttl: %w", err))
+		}
+	}
+	switch {
+	case v.all && (v.identity != "" || v.key != ""):
+		mistakes = append(mistakes, errors.New("--all goes with neither a name nor --key"))
+	case v.all:
+	case v.identity == "":
+		mistakes = append(mistakes, errors.New("no name: say who, or --all"))
+	default:
+		if _, err := wire.ParseIdentity(v.identity); err != nil {
+			mistakes = append(mistakes, err)
+		}
+		if v.prefix != "" || v.site != "" {
+			mistakes = append(mistakes, errors.New("--prefix and --site go with --all"))
+		}
+	}
+	return ttl, mistakes
+}
+
+// say1 gives the verdict about one key.
+func (v *nodeVerdictVerb) say1(ctx context.Context, id wire.Identity, key string, ttl time.Duration) (*provisioner.Answer, error) {
+	var answer provisioner.Answer
+	return &answer, v.ask(ctx, http.MethodPost, "/v1/nodes/"+string(id)+"/"+v.verb, httpapi.NewVerdict{Key: key, TTL: ttl, Why: v.why}, &answer)
+}
+
+// runAll gives the verdict about all that are meant, by the keys that were
+// shown: a machine that comes meanwhile is not among them. It goes on after a
+// failure and exits with 1 then. To run it again is harmless: who is in or
+// rejected no longer waits.
+func (v *nodeVerdictVerb) runAll(ctx context.Context, ttl time.Duration) error {
+	pending, err := v.list(ctx, &v.operator)
+	if err != nil {
+		return err
+	}
+	var meant []*provisioner.Waiter
+	for _, w := range pending.Waiting {
+		if v.verb != "approve" || w.Code == wire.CodeApprovalPending {
+			meant = append(meant, w)
+		}
+	}
+	if len(meant) == 0 {
+		return v.print([]*provisioner.Answer{}, func() error { v.say("nobody waits who is meant"); return nil })
+	}
+	if err := v.confirm(meant); err != nil {
+		return err
+	}
+	done := make([]*provisioner.Answer, 0, len(meant))
+	var errs []error
+	for _, w := range meant {
+		answer, err := v.say1(ctx, w.Identity, w.KeyHash, ttl)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		done = append(done, answer)
+	}
+	errs = append(errs, v.print(done, func() error { v.say("%s %s", counted(len(done), "machine is", "machines are"), v.done); return nil }))
+	return errors.Join(errs...)
+}
+
+// confirm shows whom a verdict is about and asks, unless that was answered.
+func (v *nodeVerdictVerb) confirm(meant []*provisioner.Waiter) error {
+	if v.yes {
+		return nil
+	}
+	if !cli.IsTerminal(os.Stdin) {
+		return fmt.Errorf("this would %s %s, and nobody can be asked here: give --yes", v.verb, counted(len(meant), "machine", "machines"))
+	}
+	if err := writeWaiting(meant); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "%s %s? [y/N] ", v.verb, counted(len(meant), "machine", "machines"))
+	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	if a := strings.ToLower(strings.TrimSpace(line)); a != "y" && a != "yes" {
+		return errors.New("nothing was done")
+	}
+	return nil
+}

@@ -1,0 +1,124 @@
+package provisioner_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// TestAllowanceLetsInExactlySoMany has 24 machines ask two provisioners at once
+// under an entry for five: five get in, also when they ask again and after a
+// restart, and the rest wait.
+func TestAllowanceLetsInExactlySoMany(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p := f.Daemon().Operator()
+	if _, err := p.AllowNames(f.Context(), "web*.example.net", 2*time.Hour, 5, false, operator); err != nil {
+		t.Fatal(err)
+	}
+	second, err := f.Daemon().Provisioner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []*simnode.Node
+	for i := range 24 {
+		nodes = append(nodes, f.Node(fmt.Sprintf("web%d.example.net", i)))
+	}
+	in := make([]atomic.Bool, len(nodes))
+	ask := func() {
+		var g sync.WaitGroup
+		for i, n := range nodes {
+			g.Go(func() {
+				by := []*provisioner.Provisioner{f.Daemon().Operator(), second}[i%2]
+				_, err := by.Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"})
+				if err == nil {
+					in[i].Store(true)
+				} else if provisioner.CodeOf(err) != wire.CodeApprovalPending && provisioner.CodeOf(err) != wire.CodeBusy {
+					t.Errorf("%s: %v", n.Identity, err)
+				}
+			})
+		}
+		g.Wait()
+	}
+	count := func() (n int) {
+		for i := range in {
+			if in[i].Load() {
+				n++
+			}
+		}
+		return n
+	}
+	f.Eventually("five are in", func() bool { ask(); return count() >= 5 })
+	ask()
+	if n := count(); n != 5 {
+		t.Errorf("%d machines got in by an entry for 5", n)
+	}
+	list, err := p.Allowances(f.Context())
+	if err != nil || len(list) != 1 || len(list[0].UsedBy) != 5 {
+		t.Errorf("allow-list = %+v, %v", list, err)
+	}
+	f.Stop()
+	f.Start()
+	if code := f.Refused(f.Node("web99.example.net")); code != wire.CodeApprovalPending {
+		t.Errorf("a sixth machine after a restart: %s", code)
+	}
+	f.Check()
+}
+
+// TestAllowanceEnds has entries that expire, are removed, or cover everything.
+func TestAllowanceEnds(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p := f.Daemon().Operator()
+	allow := func(pattern string, expires time.Duration, everything bool) error {
+		_, err := p.AllowNames(f.Context(), pattern, expires, 0, everything, operator)
+		return err
+	}
+	if err := allow("web*.example.net", time.Hour, false); err != nil {
+		t.Fatal(err)
+	}
+	f.Enroll(f.Node("web1.example.net"))
+	f.Clock.Advance(time.Hour + time.Second)
+	if code := f.Refused(f.Node("web2.example.net")); code != wire.CodeApprovalPending {
+		t.Errorf("an entry that has expired: %s", code)
+	}
+	if err := allow("db1.example.net", 0, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.DisallowNames(f.Context(), "db1.example.net", operator); err != nil {
+		t.Fatal(err)
+	}
+	if code := f.Refused(f.Node("db1.example.net")); code != wire.CodeApprovalPending {
+		t.Errorf("an entry that was removed: %s", code)
+	}
+	if err := p.DisallowNames(f.Context(), "db1.example.net", operator); !errors.Is(err, provisioner.ErrNotAllowed) {
+		t.Errorf("removed twice: %v", err)
+	}
+	if err := allow("*", 0, false); !errors.Is(err, provisioner.ErrEverything) {
+		t.Errorf("a lone *: %v", err)
+	}
+	if err := allow("*", 0, true); err != nil {
+		t.Fatal(err)
+	}
+	f.Enroll(f.Node("any.example.org"))
+	const warning = "allow-list admits every name"
+	before := strings.Count(f.Log(), warning)
+	f.Stop()
+	f.Start()
+	if after := strings.Count(f.Log(), warning); before != 1 || after != 2 {
+		t.Errorf("the log warned %d and then %d times, want 1 and, after a restart, 2", before, after)
+	}
+	if e := eventsOf(f, provisioner.EventAllowed); len(e) != 3 || e[0].By != "ann" || e[0].Pattern != "web*.example.net" {
+		t.Errorf("events: %+v", e)
+	}
+	f.Check()
+}

@@ -1,0 +1,212 @@
+package provisioner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"muster/internal/wire"
+	"muster/policies"
+)
+
+// allowances is the allow-list of the store as this process knows it. What of
+// it is limited is counted in the store, see takeAllowance.
+type allowances struct {
+	store AllowanceStore
+	log   *slog.Logger
+
+	looking sync.Mutex
+	last    Sequence // guarded by looking
+
+	mu   sync.RWMutex
+	kept map[wire.Pattern]*Allowance // guarded by mu
+}
+
+func newAllowances(store AllowanceStore, log *slog.Logger) *allowances {
+	return &allowances{store: store, log: log, kept: make(map[wire.Pattern]*Allowance)}
+}
+
+// look reads what is new in the store.
+func (as *allowances) look(ctx context.Context) error {
+	as.looking.Lock()
+	defer as.looking.Unlock()
+	for {
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		a, at, err := as.store.NextAllowance(bounded, as.last)
+		cancel()
+		if err != nil || a == nil {
+			return err
+		}
+		as.last = at
+		as.apply(a)
+	}
+}
+
+// apply puts an entry in force in this process.
+func (as *allowances) apply(a *Allowance) {
+	as.mu.Lock()
+	before := as.kept[a.Pattern]
+	if a.Removed {
+		delete(as.kept, a.Pattern)
+	} else {
+		as.kept[a.Pattern] = a
+	}
+	as.mu.Unlock()
+	if a.everything() && !a.Removed && (before == nil || before.ID != a.ID) {
+		as.log.Warn("allow-list admits every name: whoever holds a token can enroll as anything", "pattern", a.Pattern, "by", a.By, "until", a.ExpiresAt)
+	}
+}
+
+// match returns the entry that covers a key's identity, or nil: the one for
+// exactly this name first, those without a limit before the others.
+func (as *allowances) match(h holder, now time.Time) *Allowance {
+	as.mu.RLock()
+	defer as.mu.RUnlock()
+	if a := as.kept[wire.Pattern(h.identity)]; a != nil && a.admits(h, now) {
+		return a
+	}
+	var best *Allowance
+	for _, a := range as.kept {
+		if a.admits(h, now) && (best == nil || before(a, best, h)) {
+			best = a
+		}
+	}
+	return best
+}
+
+// before orders entries that cover one identity: one that it has used already
+// comes first, then those without a limit, then by pattern.
+func before(a, b *Allowance, h holder) bool {
+	rank := func(a *Allowance) int {
+		switch {
+		case a.usedBy(h):
+			return 0
+		case a.Uses == 0:
+			return 1
+		}
+		return 2
+	}
+	return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Pattern, b.Pattern)) < 0
+}
+
+// list returns all entries by their patterns, also those that are over.
+func (as *allowances) list() []*Allowance {
+	as.mu.RLock()
+	defer as.mu.RUnlock()
+	list := make([]*Allowance, 0, len(as.kept))
+	for _, a := range as.kept {
+		list = append(list, a)
+	}
+	slices.SortFunc(list, func(a, b *Allowance) int { return cmp.Compare(a.Pattern, b.Pattern) })
+	return list
+}
+
+// allow sets the allow-list's word about the attempt: that of this
+// provisioner's own file, or else of the store.
+func (p *Provisioner) allow(a *attempt) {
+	a.allowance = nil
+	if a.entry = p.cfg.Allow(a.identity); a.entry != nil {
+		return
+	}
+	if a.allowance = p.allowances.match(holder{a.csr.KeyHash, a.identity}, p.now()); a.allowance != nil {
+		a.entry = &policies.AllowEntry{Pattern: string(a.allowance.Pattern), Comment: a.allowance.Why, ExpiresAt: a.allowance.ExpiresAt}
+	}
+}
+
+// ErrEverything means that a pattern covers every name, and nobody has said that
+// this is what is wanted.
+var ErrEverything = errors.New("a lone * lets every name in: whoever has a token can enroll as anything")
+
+// AllowNames lets names enroll that were never seen: those that the pattern
+// covers, until expires if that is not zero, and at most uses of them if that is
+// not 0. It replaces the entry of the same pattern, with its uses. A lone * is
+// for labs: it is refused with [ErrEverything] unless everything is true, and the
+// log warns of it at each start. It is in force on every provisioner within a
+// second or two.
+func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires time.Duration, uses int, everything bool, c Cause) (*Allowance, error) {
+	parsed, err := wire.ParsePattern(pattern)
+	err = errors.Join(err, c.Check())
+	if expires < 0 {
+		err = errors.Join(err, fmt.Errorf("expires in %v, want more than nothing", expires))
+	}
+	if uses < 0 || uses > MaxAllowanceUses {
+		err = errors.Join(err, fmt.Errorf("%d uses, want 1 to %d, or 0 for any number", uses, MaxAllowanceUses))
+	}
+	if parsed == "*" && !everything {
+		err = errors.Join(err, ErrEverything)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("allow %q: %w", pattern, err)
+	}
+	a := &Allowance{Schema: AllowanceSchema, ID: wire.NewID(), Pattern: parsed, Uses: uses, At: p.now(), Cause: c}
+	if expires > 0 {
+		a.ExpiresAt = p.now().Add(expires)
+	}
+	if err := p.putAllowance(ctx, parsed, func(*Allowance) (*Allowance, error) { return a, nil }); err != nil {
+		return nil, fmt.Errorf("allow %q: %w", pattern, err)
+	}
+	p.cfg.Emit(Event{Type: EventAllowed, Time: p.now(), Pattern: a.Pattern, By: c.By, Why: c.Why})
+	p.cfg.Log.InfoContext(ctx, "names allowed", "pattern", a.Pattern, "uses", uses, "until", a.ExpiresAt, "by", c.By, "why", c.Why)
+	return a, nil
+}
+
+// ErrNotAllowed means that the store's allow-list has no such entry.
+var ErrNotAllowed = errors.New("no such entry in the allow-list of the store")
+
+// DisallowNames removes the entry of a pattern. Nodes that it has let in stay.
+// The error is [ErrNotAllowed] if there is none.
+func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c Cause) error {
+	err := c.Check()
+	if err == nil {
+		err = p.putAllowance(ctx, pattern, func(newest *Allowance) (*Allowance, error) {
+			if newest == nil || newest.Removed {
+				return nil, ErrNotAllowed
+			}
+			gone := *newest
+			gone.Removed, gone.Cause, gone.At = true, c, p.now()
+			return &gone, nil
+		})
+	}
+	if err != nil {
+		return fmt.Errorf("disallow %.80q: %w", pattern, err)
+	}
+	p.cfg.Emit(Event{Type: EventDisallowed, Time: p.now(), Pattern: pattern, By: c.By, Why: c.Why})
+	p.cfg.Log.InfoContext(ctx, "names no longer allowed", "pattern", pattern, "by", c.By, "why", c.Why)
+	return nil
+}
+
+// putAllowance writes what make returns for the newest entry of a pattern.
+func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(*Allowance) (*Allowance, error)) error {
+	for range maxRounds {
+		newest, after, err := p.cfg.Store.Allowance(ctx, pattern)
+		if err != nil {
+			return err
+		}
+		a, err := next(newest)
+		if err != nil {
+			return err
+		}
+		err = p.cfg.Store.PutAllowance(ctx, a, after)
+		if err == nil {
+			p.allowances.apply(a)
+		}
+		if !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+	return ErrConflict
+}
+
+// Allowances returns the allow-list of the store, by pattern. Entries that have
+// expired or are used up are among it until they are removed or replaced.
+func (p *Provisioner) Allowances(ctx context.Context) ([]*Allowance, error) {
+	if err := p.allowances.look(ctx); err != nil {
+		return nil, err
+	}
+	return p.allowances.list(), nil
+}

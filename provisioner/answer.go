@@ -1,0 +1,273 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// AnswerSchema is the version of an answer's JSON form.
+const AnswerSchema = 1
+
+// Bounds of an approval's life.
+const (
+	DefaultApprovalTTL = 24 * time.Hour     // chosen: a machine that is switched on tomorrow
+	MaxApprovalTTL     = 7 * 24 * time.Hour // an open door should not be forgotten
+)
+
+// minKeyPrefix is how much of a key's hash an operator must give at least, in
+// hex digits; chosen: short enough to read out, and no two of the few keys that
+// wait for one name share it by accident.
+const minKeyPrefix = 8
+
+// A Verdict is what an operator says of a key that waits.
+type Verdict string
+
+// The verdicts. Of several about one key the last one counts.
+const (
+	VerdictApprove Verdict = "approve" // let in, once, until it expires
+	VerdictReject  Verdict = "reject"  // keep out, until there is another verdict
+	VerdictNone    Verdict = "none"    // as if nothing had been said
+)
+
+// An Answer is an operator's verdict about one key that waits for one identity:
+// another key with that name gains nothing by it.
+//
+// An approval is spent when a record of its identity names it: spending and
+// using it are one write, so it can be neither used twice nor lost.
+type Answer struct {
+	Schema    int           `json:"schema"`
+	ID        string        `json:"id"`
+	Identity  wire.Identity `json:"identity"`
+	KeyHash   string        `json:"key_hash"`
+	Verdict   Verdict       `json:"verdict"`
+	At        time.Time     `json:"at"`
+	ExpiresAt time.Time     `json:"expires_at,omitzero"` // of an approval
+	Cause
+}
+
+// A SpentApproval says which approval let a record's key in.
+type SpentApproval struct {
+	ID string    `json:"id"`
+	At time.Time `json:"at"` // when it was spent
+	By string    `json:"by,omitempty"`
+
+	// KeyHash is the key that it was for: asking again because the reply was lost
+	// takes no other approval.
+	KeyHash string `json:"key_hash,omitempty"`
+}
+
+// Check reports what about an answer cannot be.
+func (a *Answer) Check() error {
+	if a.Schema != AnswerSchema {
+		return fmt.Errorf("answer about %q: schema %d, want %d", a.Identity, a.Schema, AnswerSchema)
+	}
+	if _, err := wire.ParseIdentity(string(a.Identity)); err != nil {
+		return fmt.Errorf("answer: %w", err)
+	}
+	switch a.Verdict {
+	case VerdictApprove, VerdictReject, VerdictNone:
+	default:
+		return fmt.Errorf("answer about %q: verdict %.80q", a.Identity, a.Verdict)
+	}
+	if a.ID == "" || !isSHA256(a.KeyHash) {
+		return fmt.Errorf("answer about %q: id %.80q, key hash %.80q", a.Identity, a.ID, a.KeyHash)
+	}
+	return a.Cause.Check()
+}
+
+// admits reports whether the approval lets its key have the identity of r, which
+// may be nil. One that is spent still answers the key that spent it, which asks
+// for the same certificate once again since the reply was lost. Approvals that
+// were given before another one was spent are for a machine that came too late.
+func (a *Answer) admits(r *Record, reason Reason, now time.Time) bool {
+	if a == nil || a.Verdict != VerdictApprove {
+		return false
+	}
+	if r != nil && r.Approval != nil {
+		if r.Approval.ID == a.ID {
+			return reason == ReasonReplay
+		}
+		if !a.At.After(r.Approval.At) {
+			return false
+		}
+	}
+	return now.Before(a.ExpiresAt)
+}
+
+// An AnswerStore keeps operators' verdicts.
+type AnswerStore interface {
+	// Answer returns the newest verdict about a key, or nil. What it returns has
+	// passed [Answer.Check].
+	Answer(ctx context.Context, id wire.Identity, keyHash string) (*Answer, error)
+
+	// PutAnswer writes a verdict. After an error it may be written or may yet be;
+	// writing it again is harmless.
+	PutAnswer(ctx context.Context, a *Answer) error
+
+	// NextAnswer returns the first verdict after the given place that is still the
+	// newest of the last few about its key, or nil and 0.
+	NextAnswer(ctx context.Context, after Sequence) (*Answer, Sequence, error)
+}
+
+// approved answers the policy's question for a person.
+func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
+	node := string(a.identity)
+	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
+		return nil
+	}
+	answer, err := p.cfg.Store.Answer(ctx, a.identity, a.csr.KeyHash)
+	if err != nil {
+		return refuse(node, p.storeCode(err), err)
+	}
+	if answer.admits(a.record, a.reason, p.now()) {
+		a.approval = answer
+		return nil
+	}
+	if p.cfg.Autosign == nil {
+		return refuse(node, wire.CodeApprovalPending, because(a.decision))
+	}
+	if err := p.cfg.Autosign(ctx, a.identity, a.request.CSR); err != nil {
+		return refuse(node, wire.CodeApprovalPending, errors.Join(because(a.decision), err))
+	}
+	a.approval = &Answer{ID: wire.NewID(), Cause: Cause{By: AutosignBy}}
+	return nil
+}
+
+// AutosignBy is who approved what the operators' command did.
+const AutosignBy = "autosign"
+
+// ErrNotWaiting means that nobody waits under a name, or not with the key.
+var ErrNotWaiting = errors.New("not waiting")
+
+// waiterNamed returns the one key that waits for the identity and whose hash
+// begins with key, which may be empty.
+func (p *Provisioner) waiterNamed(ctx context.Context, id wire.Identity, key string) (*Waiter, error) {
+	if key != "" && (len(key) < minKeyPrefix || len(key) > 64 || strings.Trim(key, "0123456789abcdef") != "") {
+		return nil, fmt.Errorf("key %.80q, want %d to 64 lower-case hex digits of its SHA-256", key, minKeyPrefix)
+	}
+	waiting, err := p.Waiting(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	var found []*Waiter
+	var keys []string
+	for _, w := range waiting {
+		keys = append(keys, cut(w.KeyHash, 2*minKeyPrefix))
+		if strings.HasPrefix(w.KeyHash, key) {
+			found = append(found, w)
+		}
+	}
+	switch {
+	case len(waiting) == 0:
+		return nil, fmt.Errorf("%w: nobody waits under this name", ErrNotWaiting)
+	case len(found) == 0:
+		return nil, fmt.Errorf("%w: not with key %s; waiting with %s", ErrNotWaiting, key, strings.Join(keys, ", "))
+	case len(found) > 1:
+		return nil, fmt.Errorf("%w: %d keys wait under this name, say which one you mean with --key: %s", ErrState, len(found), strings.Join(keys, ", "))
+	}
+	return found[0], nil
+}
+
+// ApproveNode lets the key that waits for the identity in, once, within ttl,
+// which is [DefaultApprovalTTL] if 0 and [MaxApprovalTTL] at most. key is the
+// hash of that key or its beginning, and may be empty if only one waits. The
+// approval answers the policy where it asks for one: what it denies or defers
+// stays so.
+//
+// The process may die after the write: the node gets in with its next try.
+// Asking again replaces the approval by another one, and of two only one can be
+// spent. The error is [ErrNotWaiting], or [ErrState] if another key has the name
+// or several wait.
+func (p *Provisioner) ApproveNode(ctx context.Context, id wire.Identity, key string, ttl time.Duration, c Cause) (*Answer, error) {
+	if ttl == 0 {
+		ttl = DefaultApprovalTTL
+	}
+	err := c.Check()
+	if ttl < time.Minute || ttl > MaxApprovalTTL {
+		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, MaxApprovalTTL))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("approve %q: %w", id, err)
+	}
+	// A rejected key is on no list any more, and is approved by its hash.
+	w := p.answers.rejectedNamed(id, key)
+	if w == nil {
+		if w, err = p.waiterNamed(ctx, id, key); err != nil {
+			return nil, fmt.Errorf("approve %q: %w", id, err)
+		}
+	}
+	switch w.Code {
+	case wire.CodeIdentityTaken:
+		return nil, fmt.Errorf("approve %q: %w: the name belongs to another key; if this machine is to have it, `muster node grant %s --key %s`", id, ErrState, id, w.KeyHash)
+	case wire.CodeDeferred:
+		return nil, fmt.Errorf("approve %q: %w: the policy puts it off, and asks nobody: %s", id, ErrState, strings.Join(w.Reasons, "; "))
+	}
+	if by := p.revocations.Key(w.KeyHash); by != nil {
+		return nil, fmt.Errorf("approve %q: %w: the key: %w", id, ErrState, by.cause())
+	}
+	return p.answer(ctx, VerdictApprove, w, p.now().Add(ttl), c)
+}
+
+// RejectNode keeps the key that waits for the identity out, whatever policy,
+// allow-list and tokens say, until it is approved or forgotten. key is as in
+// [Provisioner.ApproveNode]. It is in force on every provisioner within a second
+// or two. The error is [ErrNotWaiting], or [ErrState] if several wait.
+func (p *Provisioner) RejectNode(ctx context.Context, id wire.Identity, key string, c Cause) (*Answer, error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("reject %q: %w", id, err)
+	}
+	w, err := p.waiterNamed(ctx, id, key)
+	if err != nil {
+		return nil, fmt.Errorf("reject %q: %w", id, err)
+	}
+	return p.answer(ctx, VerdictReject, w, time.Time{}, c)
+}
+
+// ForgetNode takes the key that waits for the identity off the list, and what
+// was said of it with it, approval or rejection: if it asks again, it waits
+// again. key is as in [Provisioner.ApproveNode]. The error is [ErrNotWaiting], or
+// [ErrState] if several wait.
+func (p *Provisioner) ForgetNode(ctx context.Context, id wire.Identity, key string, c Cause) (*Answer, error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("forget %q: %w", id, err)
+	}
+	w := p.answers.rejectedNamed(id, key)
+	if w == nil {
+		var err error
+		if w, err = p.waiterNamed(ctx, id, key); err != nil {
+			return nil, fmt.Errorf("forget %q: %w", id, err)
+		}
+	}
+	return p.answer(ctx, VerdictNone, w, time.Time{}, c)
+}
+
+// answer writes a verdict, puts it in force in this process and reports it.
+func (p *Provisioner) answer(ctx context.Context, v Verdict, w *Waiter, until time.Time, c Cause) (*Answer, error) {
+	a := &Answer{Schema: AnswerSchema, ID: wire.NewID(), Identity: w.Identity, KeyHash: w.KeyHash, Verdict: v, At: p.now(), ExpiresAt: until, Cause: c}
+	if err := p.cfg.Store.PutAnswer(ctx, a); err != nil {
+		return nil, fmt.Errorf("%s %q: %w", v, w.Identity, err)
+	}
+	p.answers.apply(a)
+	if v != VerdictApprove {
+		p.waiters.gone(w.holder(), true)
+	}
+	e := Event{Time: p.now(), Node: string(a.Identity), Key: a.KeyHash, By: c.By, Why: c.Why}
+	switch v {
+	case VerdictApprove:
+		e.Type = EventApproved
+		p.cfg.Log.InfoContext(ctx, "node approved", "node", a.Identity, "key", a.KeyHash, "by", c.By, "why", c.Why, "until", until)
+	case VerdictReject:
+		e.Type = EventRejected
+		p.cfg.Log.InfoContext(ctx, "node rejected", "node", a.Identity, "key", a.KeyHash, "by", c.By, "why", c.Why)
+	case VerdictNone:
+		e.Type = EventForgotten
+		p.cfg.Log.InfoContext(ctx, "node forgotten", "node", a.Identity, "key", a.KeyHash, "by", c.By, "why", c.Why)
+	}
+	p.cfg.Emit(e)
+	return a, nil
+}

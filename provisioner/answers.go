@@ -1,0 +1,143 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// answersEvery is how often verdicts of other provisioners are looked for.
+const answersEvery = time.Second
+
+// answers are the keys that operators have rejected, as this process knows
+// them: every request is compared with them, and a read for each would cost as
+// much as the record. Approvals are read from the store when they are needed.
+type answers struct {
+	store AnswerStore
+	log   *slog.Logger
+
+	looking sync.Mutex
+	last    Sequence // guarded by looking
+
+	mu   sync.RWMutex
+	kept map[holder]*Answer // guarded by mu: rejections
+	fail bool               // guarded by mu: the last look failed, and the log says so
+}
+
+func newAnswers(store AnswerStore, log *slog.Logger) *answers {
+	return &answers{store: store, log: log, kept: make(map[holder]*Answer)}
+}
+
+// look reads what is new in the store.
+func (as *answers) look(ctx context.Context) error {
+	as.looking.Lock()
+	defer as.looking.Unlock()
+	for {
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		a, at, err := as.store.NextAnswer(bounded, as.last)
+		cancel()
+		if err != nil || a == nil {
+			return err
+		}
+		as.last = at
+		as.apply(a)
+	}
+}
+
+// apply puts a verdict in force in this process. One that is read after a newer
+// one of ours is corrected by that, which comes next in the store.
+func (as *answers) apply(a *Answer) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	h := holder{a.KeyHash, a.Identity}
+	if a.Verdict == VerdictReject {
+		as.kept[h] = a
+		return
+	}
+	delete(as.kept, h)
+}
+
+// rejected returns the rejection of a key, or nil.
+func (as *answers) rejected(h holder) *Answer {
+	as.mu.RLock()
+	defer as.mu.RUnlock()
+	return as.kept[h]
+}
+
+// rejectedNamed returns the one rejected key of an identity whose hash begins
+// with key, which must be given, in the form of a waiter; nil if there is none.
+func (as *answers) rejectedNamed(id wire.Identity, key string) *Waiter {
+	if len(key) < minKeyPrefix {
+		return nil
+	}
+	var found []*Waiter
+	for _, a := range as.list() {
+		if a.Identity == id && strings.HasPrefix(a.KeyHash, key) {
+			found = append(found, &Waiter{Identity: id, KeyHash: a.KeyHash, Code: wire.CodeRejected})
+		}
+	}
+	if len(found) != 1 {
+		return nil
+	}
+	return found[0]
+}
+
+// list returns all rejections, the oldest first.
+func (as *answers) list() []*Answer {
+	as.mu.RLock()
+	defer as.mu.RUnlock()
+	list := make([]*Answer, 0, len(as.kept))
+	for _, a := range as.kept {
+		list = append(list, a)
+	}
+	slices.SortFunc(list, func(a, b *Answer) int {
+		if c := a.At.Compare(b.At); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return list
+}
+
+// Rejected returns the keys that operators have rejected, the oldest first.
+func (p *Provisioner) Rejected() []*Answer { return p.answers.list() }
+
+// followAnswers looks for verdicts and allow-list entries of other provisioners. While the store does
+// not answer, those that are known stay in force, and nobody new gets in anyway.
+func (p *Provisioner) followAnswers(ctx context.Context) {
+	err := errors.Join(p.answers.look(ctx), p.allowances.look(ctx))
+	if ctx.Err() != nil {
+		return
+	}
+	p.answers.mu.Lock()
+	said := p.answers.fail
+	p.answers.fail = err != nil
+	p.answers.mu.Unlock()
+	if err != nil && !said {
+		p.cfg.Log.WarnContext(ctx, "rejections and allow-list of other provisioners not read, those before stay in force", "err", err)
+	}
+}
+
+// checkRejected refuses a key that an operator has rejected. Connections to the
+// fleet are not its business: `muster node revoke` is for those.
+func (p *Provisioner) checkRejected(a *attempt) error {
+	if a.csr == nil {
+		return nil
+	}
+	by := p.answers.rejected(holder{a.csr.KeyHash, a.identity})
+	if by == nil {
+		return nil
+	}
+	why := by.Why
+	if why != "" {
+		why = ": " + why
+	}
+	return refuse(string(a.identity), wire.CodeRejected, fmt.Errorf("rejected by %s at %s%s", by.By, by.At.Format(time.RFC3339), why))
+}

@@ -1,0 +1,35 @@
+package helper
+
+import (
+	"context"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// Approve asks the command whether a node may have a certificate, by the
+// contract of Puppet's policy-based autosigning: the identity is its last
+// argument, the certificate request (DER) is on its standard input in PEM, and
+// exit status 0 is a yes. What it prints goes to the log. It waits for its turn
+// first. Nil is a yes; any error is not, and wraps [ErrFailed], [ErrTimeout] or
+// [ErrOutput].
+func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) error {
+	select {
+	case h.slot <- struct{}{}:
+		defer func() { <-h.slot }()
+	case <-ctx.Done():
+		return fmt.Errorf("autosign: %w: waiting for its turn (%d run already): %w", ErrTimeout, cap(h.slot), ctx.Err())
+	}
+	start := time.Now() // elapsed time only
+	input := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: csr})
+	_, stderr, err := h.run(ctx, input, string(id))
+	h.cfg.Log.LogAttrs(ctx, slog.LevelInfo, "autosign decided", slog.String("node", string(id)), slog.Bool("ok", err == nil),
+		slog.Duration("elapsed", time.Since(start)), slog.String("stderr", string(stderr)))
+	if err != nil {
+		return fmt.Errorf("autosign: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,42 @@
+package httpapi
+
+import (
+	"net/http"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// A NewAllowance is an entry for the allow-list of the store.
+type NewAllowance struct {
+	Pattern    string        `json:"pattern"`
+	Expires    time.Duration `json:"expires_ns,omitempty"` // from now; 0 is never
+	Uses       int           `json:"uses,omitempty"`       // 0 is any number
+	Everything bool          `json:"everything,omitempty"` // a lone * is meant
+	Why        string        `json:"why,omitempty"`
+}
+
+// An OldAllowance names an entry that is to go.
+type OldAllowance struct {
+	Pattern string `json:"pattern"`
+	Why     string `json:"why,omitempty"`
+}
+
+// reason implements reasoned.
+func (a NewAllowance) reason() string { return a.Why }
+
+// reason implements reasoned.
+func (a OldAllowance) reason() string { return a.Why }
+
+func (s *Server) allowRoutes() {
+	p := s.cfg.Provisioner
+	route(s, "GET /v1/allow", func(r *http.Request, _ *none) ([]*provisioner.Allowance, error) { return p.Allowances(r.Context()) })
+	route(s, "POST /v1/allow", func(r *http.Request, q *NewAllowance) (*provisioner.Allowance, error) {
+		return p.AllowNames(r.Context(), q.Pattern, q.Expires, q.Uses, q.Everything, cause(r, q.Why))
+	})
+	// The pattern is in the body: it may hold what a path cannot.
+	route(s, "POST /v1/allow/remove", func(r *http.Request, q *OldAllowance) (*none, error) {
+		return &none{}, p.DisallowNames(r.Context(), wire.Pattern(q.Pattern), cause(r, q.Why))
+	})
+}

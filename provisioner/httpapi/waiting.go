@@ -1,0 +1,70 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// Pending is who waits, and who was rejected.
+type Pending struct {
+	Waiting  []*provisioner.Waiter `json:"waiting"`  // the longest first
+	Rejected []*provisioner.Answer `json:"rejected"` // the oldest first
+}
+
+// A NewVerdict is an operator's verdict about a key that waits.
+type NewVerdict struct {
+	Key string        `json:"key,omitempty"`    // hash of the key or its first 8 digits or more; needed where several wait
+	TTL time.Duration `json:"ttl_ns,omitempty"` // of an approval; 0 is 24 h
+	Why string        `json:"why,omitempty"`
+}
+
+// reason implements reasoned.
+func (v NewVerdict) reason() string { return v.Why }
+
+// waitingRoutes serves who waits, by ?prefix= and ?site= if given, and takes
+// verdicts.
+func (s *Server) waitingRoutes() {
+	p := s.cfg.Provisioner
+	route(s, "GET /v1/waiting", func(r *http.Request, _ *none) (*Pending, error) {
+		waiting, err := p.Waiting(r.Context(), "")
+		if err != nil {
+			return nil, err
+		}
+		prefix, site := r.URL.Query().Get("prefix"), r.URL.Query().Get("site")
+		answer := &Pending{Waiting: []*provisioner.Waiter{}, Rejected: []*provisioner.Answer{}}
+		for _, w := range waiting {
+			if strings.HasPrefix(string(w.Identity), prefix) && (site == "" || string(w.Site) == site) {
+				answer.Waiting = append(answer.Waiting, w)
+			}
+		}
+		for _, a := range p.Rejected() {
+			if strings.HasPrefix(string(a.Identity), prefix) {
+				answer.Rejected = append(answer.Rejected, a)
+			}
+		}
+		return answer, nil
+	})
+	verdict := func(what string, do func(context.Context, wire.Identity, *NewVerdict, provisioner.Cause) (*provisioner.Answer, error)) {
+		route(s, "POST /v1/nodes/{identity}/"+what, func(r *http.Request, q *NewVerdict) (*provisioner.Answer, error) {
+			id, err := identity(r)
+			if err != nil {
+				return nil, err
+			}
+			return do(r.Context(), id, q, cause(r, q.Why))
+		})
+	}
+	verdict("approve", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
+		return p.ApproveNode(ctx, id, q.Key, q.TTL, c)
+	})
+	verdict("reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
+		return p.RejectNode(ctx, id, q.Key, c)
+	})
+	verdict("forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
+		return p.ForgetNode(ctx, id, q.Key, c)
+	})
+}

@@ -1,0 +1,74 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// ErrNotOneTime means that a token is not one for a single machine and a single
+// use that ends.
+var ErrNotOneTime = errors.New("not a one-time token")
+
+// Times of writing an issued token down; chosen.
+const (
+	issueTimeout = 10 * time.Second
+	issueLook    = 20 * time.Millisecond
+)
+
+// IssueToken lists a token that somebody has just signed for one machine: good
+// for one use, for exactly one name, until it expires. It is listed until it is
+// used or over. Its text is verified and goes nowhere else. Listing it again is
+// harmless. The error wraps [ErrNotOneTime], or is that of [jwt.Verifier.Verify]
+// if it would not be good here.
+func (p *Provisioner) IssueToken(ctx context.Context, text string, c Cause) (*TokenInfo, error) {
+	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("issue token: %w", err)
+	}
+	token, err := p.cfg.Tokens.VerifyFrom(text, nil)
+	if err != nil {
+		return nil, fmt.Errorf("issue token: %w: %w", ErrNotOneTime, err)
+	}
+	l := token.Limits
+	if l.Uses != 1 || len(l.Identities) != 1 || token.Expiry().IsZero() {
+		return nil, fmt.Errorf("issue token: %w: want 1 use, 1 name and an end", ErrNotOneTime)
+	}
+	id, err := wire.ParseIdentity(string(l.Identities[0]))
+	if err != nil {
+		return nil, fmt.Errorf("issue token: %w: %w", ErrNotOneTime, err)
+	}
+	if err := p.cfg.Reserved(id, token); err != nil {
+		return nil, fmt.Errorf("issue token: %w: %w", ErrNotOneTime, err)
+	}
+	info := tokenInfo(token, p.now())
+	info.IssuedBy = c.By
+	if err := p.noteIssued(ctx, info); err != nil {
+		return nil, fmt.Errorf("issue token %s: %w", info.ID, err)
+	}
+	p.cfg.Emit(Event{Type: EventTokenIssued, Time: p.now(), Node: string(id), Token: info.ID, Signer: info.Signer, By: c.By, Why: c.Why})
+	p.cfg.Log.InfoContext(ctx, "token issued", "node", id, "token_id", info.ID, "by", c.By, "why", c.Why, "until", info.ExpiresAt)
+	return info, nil
+}
+
+// noteIssued writes a token down and waits until it is there.
+func (p *Provisioner) noteIssued(ctx context.Context, info *TokenInfo) error {
+	ctx, cancel := context.WithTimeout(ctx, issueTimeout)
+	defer cancel()
+	p.cfg.Store.NoteToken(info)
+	tick := time.NewTicker(issueLook)
+	defer tick.Stop()
+	for {
+		noted, err := p.cfg.Store.NotedToken(ctx, info.ID)
+		if err != nil || noted != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not listed: %w", ctx.Err())
+		case <-tick.C:
+		}
+	}
+}

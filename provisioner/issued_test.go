@@ -1,0 +1,63 @@
+package provisioner_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// TestIssuedTokens lists one-time tokens until they are used or over, and no
+// others.
+func TestIssuedTokens(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p := f.Daemon().Operator()
+	once := func(name wire.Pattern) string {
+		return f.Token(func(c *jwt.Claims) { testbed.Limited(1, name)(c); c.ExpiresAt = f.Clock.Now().Add(time.Hour) })
+	}
+	listed := func() map[jwt.TokenID]int {
+		t.Helper()
+		tokens, err := p.Tokens(f.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		left := map[jwt.TokenID]int{}
+		for _, token := range tokens {
+			left[token.ID] = token.Left
+		}
+		return left
+	}
+	used, unused := once("web1.example.net"), once("web2.example.net")
+	for _, text := range []string{used, unused, unused} {
+		if info, err := p.IssueToken(f.Context(), text, operator); err != nil || info.ID != f.TokenID(text) || info.IssuedBy != "ann" {
+			t.Fatalf("issued %+v, %v", info, err)
+		}
+	}
+	if l := listed(); len(l) != 2 || l[f.TokenID(used)] != 1 {
+		t.Errorf("listed with uses left: %v", l)
+	}
+	for what, text := range map[string]string{
+		"many uses": f.Token(testbed.Limited(2, "web1.example.net")), "any name": f.Token(testbed.Limited(1)),
+		"a pattern": f.Token(testbed.Limited(1, "web*.example.net")), "no token": "x", "the broker's name": once("broker.fleet.test"),
+	} {
+		if _, err := p.IssueToken(f.Context(), text, operator); !errors.Is(err, provisioner.ErrNotOneTime) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	n := f.Node("web1.example.net")
+	n.Token = used
+	f.Apply(n, f.Enroll(n))
+	if l := listed(); len(l) != 2 || l[f.TokenID(used)] != 0 {
+		t.Errorf("listed after a use: %v", l)
+	}
+	f.Clock.Advance(2 * time.Hour)
+	if l := listed(); len(l) != 1 {
+		t.Errorf("listed after their end: %v, want the one that was used", l)
+	}
+	f.Check()
+}

@@ -1,0 +1,171 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// The stream of those who wait, and operators' verdicts about them among the
+// entries.
+const (
+	streamWaiting  = "MUSTER_WAITING"
+	subjectWaiting = "muster.waiting."       // + identity + key hash
+	subjectAnswer  = "muster.entry.verdict." // + identity + key hash
+)
+
+// Bounds of the stream of those who wait; chosen. An entry has about 1 KiB.
+const (
+	maxWaitingBytes = 128 << 20 // some 100,000 entries
+	maxWaitingKeys  = 16        // of one identity
+)
+
+// waitingStream is the configuration of the stream of those who wait. The oldest
+// go where too many wait: whoever still does asks again.
+func waitingStream(replicas int, direct bool, capacity int64) jetstream.StreamConfig {
+	size := int64(maxWaitingBytes)
+	if capacity > 0 {
+		size = min(size, capacity/16)
+	}
+	return jetstream.StreamConfig{
+		Name: streamWaiting, Subjects: []string{subjectWaiting + ">"}, MaxMsgsPerSubject: 1, MaxBytes: size,
+		Replicas: replicas, AllowDirect: direct, Description: "one subject per key that waits for an identity",
+	}
+}
+
+// keySubject is the subject of a key of an identity.
+func keySubject(prefix string, id wire.Identity, keyHash string) string {
+	return prefix + id.SubjectToken() + "." + keyHash
+}
+
+// Waiter implements [provisioner.WaiterStore].
+func (s *Store) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, provisioner.Revision, error) {
+	var w provisioner.Waiter
+	revision, err := s.last(ctx, s.waiting, keySubject(subjectWaiting, id, keyHash), &w)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, 0, nil
+	}
+	if err == nil {
+		if err = w.Check(); err != nil {
+			err = fmt.Errorf("%w: %w", provisioner.ErrRecord, err)
+		}
+	}
+	if err != nil {
+		return nil, provisioner.Revision(revision), fmt.Errorf("read waiter %q: %w", id, err)
+	}
+	return &w, provisioner.Revision(revision), nil
+}
+
+// PutWaiter implements [provisioner.WaiterStore]. Several provisioners that list
+// a key each at the same time may pass the bound by their number.
+func (s *Store) PutWaiter(ctx context.Context, w *provisioner.Waiter, after provisioner.Revision) error {
+	if err := w.Check(); err != nil {
+		return err
+	}
+	if after == 0 {
+		info, err := s.waiting.Info(ctx, jetstream.WithSubjectFilter(subjectWaiting+w.Identity.SubjectToken()+".*"))
+		if err != nil {
+			return fmt.Errorf("count waiters %q: %w", w.Identity, err)
+		}
+		if len(info.State.Subjects) >= maxWaitingKeys {
+			return fmt.Errorf("write waiter %q: %w: %d", w.Identity, provisioner.ErrWaiters, maxWaitingKeys)
+		}
+	}
+	if _, err := s.put(ctx, keySubject(subjectWaiting, w.Identity, w.KeyHash), w, uint64(after)); err != nil {
+		return fmt.Errorf("write waiter %q: %w", w.Identity, err)
+	}
+	return nil
+}
+
+// DropWaiter implements [provisioner.WaiterStore].
+func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string) error {
+	if err := s.waiting.Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash))); err != nil {
+		return fmt.Errorf("remove waiter %q: %w", id, err)
+	}
+	return nil
+}
+
+// Waiters implements [provisioner.WaiterStore]. What cannot be read is left
+// out: a later version may have written it.
+func (s *Store) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter) error) error {
+	filter := subjectWaiting + ">"
+	if id != "" {
+		filter = subjectWaiting + id.SubjectToken() + ".*"
+	}
+	return s.scan(ctx, streamWaiting, filter, jetstream.DeliverAllPolicy, func(m message) error {
+		var w provisioner.Waiter
+		if err := decode(m.data, &w); err != nil {
+			s.log.WarnContext(ctx, "entry of a node that waits not read", "subject", m.subject, "err", err)
+			return nil
+		}
+		return each(&w)
+	})
+}
+
+// Answer implements [provisioner.AnswerStore].
+func (s *Store) Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, error) {
+	var a provisioner.Answer
+	_, err := s.last(ctx, s.entries, keySubject(subjectAnswer, id, keyHash), &a)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err == nil {
+		err = a.Check()
+	}
+	if err == nil && (a.Identity != id || a.KeyHash != keyHash) {
+		err = fmt.Errorf("%w: it is about %q and key %s", provisioner.ErrRecord, a.Identity, a.KeyHash)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read verdict about %q: %w", id, err)
+	}
+	return &a, nil
+}
+
+// PutAnswer implements [provisioner.AnswerStore].
+func (s *Store) PutAnswer(ctx context.Context, a *provisioner.Answer) error {
+	if err := a.Check(); err != nil {
+		return err
+	}
+	if _, err := s.append(ctx, keySubject(subjectAnswer, a.Identity, a.KeyHash), a, a.ID); err != nil {
+		return fmt.Errorf("write verdict about %q: %w", a.Identity, err)
+	}
+	return nil
+}
+
+// NextAnswer implements [provisioner.AnswerStore].
+func (s *Store) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
+	var a provisioner.Answer
+	m, err := next(ctx, s.entries, subjectAnswer+"*.*", uint64(after), &a)
+	if err == nil && m != nil {
+		if err = a.Check(); err == nil && m.Subject != keySubject(subjectAnswer, a.Identity, a.KeyHash) {
+			err = fmt.Errorf("verdict about %q on %s", a.Identity, m.Subject)
+		}
+		if err != nil {
+			err = fmt.Errorf("sequence %d: %w", m.Sequence, err)
+		}
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read verdicts: %w", err)
+	}
+	if m == nil {
+		return nil, 0, nil
+	}
+	return &a, provisioner.Sequence(m.Sequence), nil
+}
+
+// checked is what can be decoded and then looked at.
+type checked interface{ Check() error }
+
+// decode decodes JSON into dst and checks it.
+func decode(data []byte, dst checked) error {
+	if err := json.Unmarshal(data, dst); err != nil {
+		return err
+	}
+	return dst.Check()
+}

@@ -1,0 +1,140 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// WaiterSchema is the version of a waiter's JSON form.
+const WaiterSchema = 1
+
+// Bounds of what is kept of those who wait: whoever has a token can make up
+// names, keys and facts. All chosen.
+const (
+	MaxWaiterReasons = 8   // each of policies.MaxReasonBytes at most
+	MaxWaiterNames   = 16  // of each kind in the certificate request
+	maxWaiterText    = 253 // bytes of one of them, as long as an identity
+)
+
+// A Waiter is a key that asked for an identity and has to wait: for an
+// operator, or until the policy no longer puts it off. It is what the node
+// presented when it asked last, which is proven but for the facts and the
+// names in its certificate request. It holds no secret.
+//
+// It is a report that people decide on, never what a decision rests on: one
+// that is lost comes again with the node's next try.
+type Waiter struct {
+	Schema   int           `json:"schema"`
+	Identity wire.Identity `json:"identity"`
+	KeyHash  string        `json:"key_hash"` // [ca.KeyHash]
+	KeyType  string        `json:"key_type"`
+
+	// Code says what it waits for: [wire.CodeApprovalPending] for an approval,
+	// [wire.CodeDeferred] for the policy to think otherwise, and
+	// [wire.CodeIdentityTaken] for the name, which is another key's.
+	Code    wire.Code `json:"code"`
+	Reasons []string  `json:"reasons,omitempty"` // the policy's words
+
+	Names      []string          `json:"names,omitempty"`       // in its certificate request, other than the identity
+	Facts      map[string]string `json:"facts,omitempty"`       // those that may be shown, see [Config.ShownFacts]
+	FactsBytes int               `json:"facts_bytes,omitempty"` // of all that it sent
+
+	Token      jwt.TokenID  `json:"tid,omitempty"`
+	Signer     jwt.SignerID `json:"signer,omitempty"`
+	SignerName string       `json:"signer_name,omitempty"`
+	Source     string       `json:"source,omitempty"` // address of its connection
+	Site       jwt.Site     `json:"site,omitempty"`   // of the broker that it reached
+	Sealed     bool         `json:"sealed,omitempty"`
+	Renewal    bool         `json:"renewal,omitempty"` // it is in the fleet, and asks for its next certificate
+	Agent      string       `json:"agent,omitempty"`
+	Policy     string       `json:"policy,omitempty"` // digest of the policy that decided
+
+	Since     time.Time `json:"since"`      // when it asked first
+	LastAsked time.Time `json:"last_asked"` // to within [waiterEvery]
+	Asked     int       `json:"asked"`      // how often, to within the asks of [waiterEvery]
+}
+
+// holder is the key and the identity that wait.
+func (w *Waiter) holder() holder { return holder{w.KeyHash, w.Identity} }
+
+// Check reports what about a waiter cannot be.
+func (w *Waiter) Check() error {
+	if w.Schema != WaiterSchema {
+		return fmt.Errorf("waiter %q: schema %d, want %d", w.Identity, w.Schema, WaiterSchema)
+	}
+	if _, err := wire.ParseIdentity(string(w.Identity)); err != nil {
+		return fmt.Errorf("waiter: %w", err)
+	}
+	if !isSHA256(w.KeyHash) {
+		return fmt.Errorf("waiter %q: key hash %.80q", w.Identity, w.KeyHash)
+	}
+	return nil
+}
+
+// ErrWaiters means that so many keys wait for one identity that another one is
+// not listed.
+var ErrWaiters = errors.New("too many keys wait for this name")
+
+// A WaiterStore keeps who waits: bounded, so that the oldest go where too many
+// wait. All provisioners share it.
+type WaiterStore interface {
+	// Waiter returns the entry of a key, or nil and 0 if it does not wait.
+	Waiter(ctx context.Context, id wire.Identity, keyHash string) (*Waiter, Revision, error)
+
+	// PutWaiter writes an entry under compare-and-set. The error is [ErrConflict] if
+	// another one came before it, and [ErrWaiters] if too many wait already.
+	PutWaiter(ctx context.Context, w *Waiter, after Revision) error
+
+	// DropWaiter removes an entry. One that is not there is no error.
+	DropWaiter(ctx context.Context, id wire.Identity, keyHash string) error
+
+	// Waiters calls each for every entry, or for those of one identity if id is
+	// not empty, and stops at the first error of each.
+	Waiters(ctx context.Context, id wire.Identity, each func(*Waiter) error) error
+}
+
+// wait notes that the attempt was told to wait, if its code says so.
+func (p *Provisioner) wait(a *attempt, r *Refusal) {
+	switch r.Code {
+	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
+	default:
+		return
+	}
+	if a.csr == nil || a.token == nil {
+		return
+	}
+	w := &Waiter{
+		Schema: WaiterSchema, Identity: a.identity, KeyHash: a.csr.KeyHash, KeyType: a.csr.KeyType, Code: r.Code,
+		Names: namesOf(a), FactsBytes: len(a.request.Facts),
+		Token: a.token.ID, Signer: a.token.Signer, SignerName: a.token.SignerName,
+		Source: cut(a.source.Address, maxSourceBytes), Site: p.siteOf(a.source), Sealed: a.source.Sealed, Renewal: a.renewal,
+		Agent: scrub(cut(a.request.Agent, maxWaiterText)),
+	}
+	if d := a.decision; d != nil && r.Code != wire.CodeIdentityTaken {
+		w.Policy = d.Digest
+		for _, why := range d.Why()[:min(len(d.Why()), MaxWaiterReasons)] {
+			w.Reasons = append(w.Reasons, scrub(why))
+		}
+	}
+	now := p.now()
+	p.waiters.note(w, now, func() { w.Facts = shownFacts(a.request.Facts, p.cfg.ShownFacts) })
+}
+
+// namesOf returns the names that the certificate request asks for and no
+// certificate would have, bounded.
+func namesOf(a *attempt) []string {
+	var names []string
+	for _, list := range [][]string{a.csr.DNSNames, a.csr.IPAddresses, a.csr.URIs, a.csr.Emails} {
+		for _, name := range list[:min(len(list), MaxWaiterNames)] {
+			if name != string(a.identity) {
+				names = append(names, scrub(cut(name, maxWaiterText)))
+			}
+		}
+	}
+	return names
+}

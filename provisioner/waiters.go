@@ -1,0 +1,188 @@
+package provisioner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// Bounds of the notes of who waits; chosen. A node that waits for a person asks
+// every 20 s or so.
+const (
+	waiterEvery   = time.Minute // an entry is written again at most so often
+	waiterQueue   = 1024        // notes that wait to be written; more are dropped and come again
+	waiterTimeout = 15 * time.Second
+	maxSeen       = 100_000 // keys that a process remembers; then it begins anew
+)
+
+// waiters writes down who waits, off the way of the requests: a store that is
+// slow keeps nobody waiting longer. What a killed process has not written comes
+// again with the node's next try.
+type waiters struct {
+	store WaiterStore
+	log   *slog.Logger
+	queue chan waiterNote
+
+	mu   sync.Mutex
+	seen map[holder]*waitSeen // guarded by mu
+}
+
+// A waitSeen is what this process remembers of a key that waits.
+type waitSeen struct {
+	asked  int       // since it was last written
+	noted  time.Time // when it was last queued
+	listed *Waiter   // as it was then
+}
+
+// A waiterNote is an entry to write, or to remove.
+type waiterNote struct {
+	waiter *Waiter
+	gone   bool
+}
+
+func newWaiters(store WaiterStore, log *slog.Logger) *waiters {
+	return &waiters{store: store, log: log, queue: make(chan waiterNote, waiterQueue), seen: make(map[holder]*waitSeen)}
+}
+
+// note takes in that a key asked and waits. finish completes the entry if it is
+// to be written. It does not block.
+func (ws *waiters) note(w *Waiter, now time.Time, finish func()) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	s := ws.seen[w.holder()]
+	if s == nil {
+		if len(ws.seen) >= maxSeen {
+			ws.seen = make(map[holder]*waitSeen)
+		}
+		s = &waitSeen{}
+		ws.seen[w.holder()] = s
+	}
+	s.asked++
+	if s.listed != nil && s.listed.Code == w.Code && s.listed.Token == w.Token && s.listed.Source == w.Source &&
+		s.listed.FactsBytes == w.FactsBytes && now.Sub(s.noted) < waiterEvery && !now.Before(s.noted) {
+		return
+	}
+	finish()
+	w.Asked, w.Since, w.LastAsked = s.asked, now, now
+	select {
+	case ws.queue <- waiterNote{waiter: w}:
+		s.asked, s.noted, s.listed = 0, now, w
+	default: // it asks again
+	}
+}
+
+// gone takes in that a key waits no longer. Unless sure, it is looked at only if
+// this process knows it to be listed: another may, and a listing finds it then.
+func (ws *waiters) gone(h holder, sure bool) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if _, known := ws.seen[h]; !known && !sure {
+		return
+	}
+	delete(ws.seen, h)
+	select {
+	case ws.queue <- waiterNote{waiter: &Waiter{Identity: h.identity, KeyHash: h.key}, gone: true}:
+	default:
+	}
+}
+
+// forget lets the next ask of a key be written at once.
+func (ws *waiters) forget(h holder) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	delete(ws.seen, h)
+}
+
+// run writes until ctx is done. It returns nil.
+func (ws *waiters) run(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case n := <-ws.queue:
+			bounded, cancel := context.WithTimeout(ctx, waiterTimeout)
+			err := ws.write(bounded, n)
+			cancel()
+			if err != nil && ctx.Err() == nil {
+				ws.forget(n.waiter.holder())
+				level := slog.LevelWarn
+				if errors.Is(err, ErrWaiters) {
+					level = slog.LevelDebug // somebody makes up keys: the log has its refusals
+				}
+				ws.log.Log(ctx, level, "node that waits not listed", "node", n.waiter.Identity, "err", err)
+			}
+		}
+	}
+}
+
+// write adds to what is on the list, or takes off it.
+func (ws *waiters) write(ctx context.Context, n waiterNote) error {
+	if n.gone {
+		return ws.store.DropWaiter(ctx, n.waiter.Identity, n.waiter.KeyHash)
+	}
+	for range maxRounds {
+		w := *n.waiter
+		before, after, err := ws.store.Waiter(ctx, w.Identity, w.KeyHash)
+		if err != nil && !errors.Is(err, ErrRecord) {
+			return err
+		}
+		if before != nil {
+			w.Since = before.Since
+			w.Asked += before.Asked
+			if before.LastAsked.After(w.LastAsked) {
+				w.LastAsked = before.LastAsked
+			}
+		}
+		if err := ws.store.PutWaiter(ctx, &w, after); !errors.Is(err, ErrConflict) {
+			return err
+		}
+	}
+	return ErrConflict
+}
+
+// staleWaiter is after what silence it is looked up whether a listed key waits
+// at all: it may have got in over a process that did not know it was listed.
+const staleWaiter = 2 * waiterEvery
+
+// Waiting returns who waits, the longest first, for one identity if id is not
+// empty. Keys that have got in meanwhile, or were rejected, are left out, and
+// taken off the list.
+func (p *Provisioner) Waiting(ctx context.Context, id wire.Identity) ([]*Waiter, error) {
+	var list []*Waiter
+	err := p.cfg.Store.Waiters(ctx, id, func(w *Waiter) error {
+		list = append(list, w)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	waiting := make([]*Waiter, 0, len(list))
+	now := p.now()
+	for _, w := range list {
+		if p.answers.rejected(w.holder()) != nil {
+			p.waiters.gone(w.holder(), true)
+			continue
+		}
+		if now.Sub(w.LastAsked) >= staleWaiter {
+			r, _, err := p.cfg.Store.Record(ctx, w.Identity)
+			if err != nil {
+				return nil, err
+			}
+			if s := r.state(); (s == StateEnrolled || s == StateProvisioned) && slices.Contains(r.Lineage, w.KeyHash) {
+				p.waiters.gone(w.holder(), true)
+				continue
+			}
+		}
+		waiting = append(waiting, w)
+	}
+	slices.SortFunc(waiting, func(a, b *Waiter) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.KeyHash, b.KeyHash))
+	})
+	return waiting, nil
+}

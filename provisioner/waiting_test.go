@@ -1,0 +1,217 @@
+package provisioner_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// operator is who says so in these tests.
+var operator = provisioner.Cause{By: "ann", Why: "ticket 17"}
+
+// waiting waits until exactly these machines are listed as waiting under their
+// names, in any order.
+func waiting(t *testing.T, f *testbed.Fleet, nodes ...*simnode.Node) []*provisioner.Waiter {
+	t.Helper()
+	var list []*provisioner.Waiter
+	f.Eventually("those who wait are listed", func() bool {
+		var err error
+		if list, err = f.Daemon().Operator().Waiting(f.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+		return len(list) == len(nodes) && !slices.ContainsFunc(nodes, func(n *simnode.Node) bool {
+			return !slices.ContainsFunc(list, func(w *provisioner.Waiter) bool {
+				return w.KeyHash == keyHash(t, n) && string(w.Identity) == n.Identity
+			})
+		})
+	})
+	return list
+}
+
+// events returns the events of a type.
+func eventsOf(f *testbed.Fleet, is provisioner.EventType) (list []provisioner.Event) {
+	for _, e := range f.Events() {
+		if e.Type == is {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// TestWaitingIsListedAndApproved is the whole way: a machine nobody knows waits,
+// is told so and when to come back, is listed with what it presented and nothing
+// secret, outlives a restart, and gets in once it is approved.
+func TestWaitingIsListedAndApproved(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	n := f.Node("web1.example.net")
+	n.Facts = testbed.Facts(t, map[string]any{
+		"serialnumber": "C0FFEE", "os": map[string]any{"name": "Debian", "kernel": "6.12"}, "root_password": testbed.Fact, "is_virtual": false,
+	})
+	reply := f.Ask(n)
+	if r := reply.Refusal; r == nil || r.Code != wire.CodeApprovalPending || r.RetryAfter <= 0 {
+		t.Fatalf("reply = %+v, want approval_pending and when to come back", reply)
+	}
+	w := waiting(t, f, n)[0]
+	if w.Code != wire.CodeApprovalPending || w.Asked != 1 || w.Source != "127.0.0.1" || w.Token != f.TokenID(n.Token) || w.SignerName != "signer" || w.KeyType != "P-256" || len(w.Reasons) != 1 {
+		t.Errorf("listed as %+v", w)
+	}
+	if got := w.Facts; len(got) != 3 || got["serialnumber"] != "C0FFEE" || got["os.name"] != "Debian" || got["is_virtual"] != "false" {
+		t.Errorf("facts shown are %v, want those that tell machines apart", got)
+	}
+	f.Stop()
+	f.Start()
+	waiting(t, f, n)
+	a, err := f.Daemon().Operator().ApproveNode(f.Context(), "web1.example.net", "", 0, operator)
+	if err != nil || a.KeyHash != keyHash(t, n) || a.ExpiresAt.Sub(a.At) != provisioner.DefaultApprovalTTL {
+		t.Fatalf("approval = %+v, %v", a, err)
+	}
+	// The provisioner dies before the node asks again: the approval is on disk.
+	f.Stop()
+	f.Start()
+	f.Apply(n, f.Enroll(n))
+	f.Enroll(n) // again: its certificate is live, and costs no approval
+	waiting(t, f)
+	if got := f.Record("web1.example.net").Approval; got == nil || got.ID != a.ID || got.By != "ann" {
+		t.Errorf("on record: approval %+v, want %s by ann", got, a.ID)
+	}
+	if e := eventsOf(f, provisioner.EventApproved); len(e) != 1 || e[0].By != "ann" || e[0].Why != "ticket 17" || e[0].Key != keyHash(t, n) || e[0].Node != "web1.example.net" {
+		t.Errorf("events of the approval: %+v", e)
+	}
+	f.Check()
+}
+
+// TestApprovalIsForOneKey has two machines wait with one name: the one that was
+// approved gets it, the other one waits on, now for a name that is taken.
+func TestApprovalIsForOneKey(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p := f.Daemon().Operator()
+	first, second := f.Node("web1.example.net"), f.Node("web1.example.net")
+	f.Refused(first)
+	f.Refused(second)
+	waiting(t, f, first, second)
+	if _, err := p.ApproveNode(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "--key") {
+		t.Errorf("approval that names no key: %v", err)
+	}
+	if _, err := p.ApproveNode(f.Context(), "web1.example.net", strings.Repeat("0", 64), 0, operator); !errors.Is(err, provisioner.ErrNotWaiting) {
+		t.Errorf("approval of a key that does not wait: %v", err)
+	}
+	if _, err := p.ApproveNode(f.Context(), "web1.example.net", keyHash(t, second)[:12], 0, operator); err != nil {
+		t.Fatal(err)
+	}
+	if code := f.Refused(first); code != wire.CodeApprovalPending {
+		t.Errorf("the other machine: %s, want approval_pending", code)
+	}
+	f.Apply(second, f.Enroll(second))
+	f.Refused(first)
+	f.Eventually("the other one waits for a name that is taken", func() bool {
+		list := waiting(t, f, first)
+		return list[0].Code == wire.CodeIdentityTaken
+	})
+	if _, err := p.ApproveNode(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --key "+keyHash(t, first)) {
+		t.Errorf("approval for a name that is taken: %v", err)
+	}
+	f.Check()
+}
+
+// TestApprovalIsSpentOnce has a machine that was approved lose its key, its
+// name, or its time.
+func TestApprovalIsSpentOnce(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p := f.Daemon().Operator()
+	approve := func(n *simnode.Node) {
+		t.Helper()
+		f.Refused(n)
+		waiting(t, f, n)
+		if _, err := p.ApproveNode(f.Context(), wire.Identity(n.Identity), keyHash(t, n), time.Hour, operator); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := f.Node("web1.example.net")
+	approve(n)
+	changed := f.Node("web1.example.net") // reinstalled before it came back
+	if code := f.Refused(changed); code != wire.CodeApprovalPending {
+		t.Errorf("another key than the one that was approved: %s", code)
+	}
+	waiting(t, f, n, changed)
+	if _, err := p.ForgetNode(f.Context(), "web1.example.net", keyHash(t, n), operator); err != nil {
+		t.Fatal(err)
+	}
+	if code := f.Refused(n); code != wire.CodeApprovalPending {
+		t.Errorf("a key that was approved and forgotten: %s", code)
+	}
+	if _, err := p.ApproveNode(f.Context(), "web1.example.net", keyHash(t, changed), 0, operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Apply(changed, f.Enroll(changed))
+	if err := p.RetireNode(f.Context(), "web1.example.net", operator); err != nil {
+		t.Fatal(err)
+	}
+	again := f.Node("web1.example.net")
+	again.Key, again.CSR = changed.Key, changed.CSR
+	if e := f.Ask(again); e.Enrolled != nil {
+		t.Error("a spent approval let a retired machine in again")
+	}
+
+	late := f.Node("web2.example.net")
+	f.Refused(late)
+	f.Eventually("it is listed", func() bool {
+		list, err := p.Waiting(f.Context(), "web2.example.net")
+		return err == nil && len(list) == 1
+	})
+	if _, err := p.ApproveNode(f.Context(), "web2.example.net", "", time.Hour, operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Clock.Advance(time.Hour + time.Second)
+	if code := f.Refused(late); code != wire.CodeApprovalPending {
+		t.Errorf("an approval that has expired: %s", code)
+	}
+	f.Check()
+}
+
+// TestRejectionIsFinal keeps a rejected key out of names that everybody may
+// have, also over a restart, until it is approved or forgotten; the node is told
+// no more than that it is not admitted.
+func TestRejectionIsFinal(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	n := f.Node("web1.example.net")
+	f.Refused(n)
+	waiting(t, f, n)
+	if _, err := f.Daemon().Operator().RejectNode(f.Context(), "web1.example.net", "", operator); err != nil {
+		t.Fatal(err)
+	}
+	waiting(t, f)
+	f.Write("allow-list.yaml", "allow:\n  - pattern: web1.example.net\n")
+	f.Stop()
+	f.Start()
+	if r := f.Ask(n).Refusal; r == nil || r.Code != wire.CodeDenied || strings.Contains(r.Message+r.Remedy, "reject") {
+		t.Errorf("a rejected key is told %+v, want denied and nothing else", r)
+	}
+	if !strings.Contains(f.Cause("web1.example.net"), "rejected by ann") {
+		t.Errorf("cause: %s", f.Cause("web1.example.net"))
+	}
+	waiting(t, f)
+	p := f.Daemon().Operator()
+	if r := p.Rejected(); len(r) != 1 || r[0].KeyHash != keyHash(t, n) || r[0].Why != "ticket 17" {
+		t.Errorf("rejected: %+v", r)
+	}
+	other := f.Node("web1.example.net")
+	if _, err := p.ForgetNode(f.Context(), "web1.example.net", keyHash(t, n), operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Apply(n, f.Enroll(n))
+	if code := f.Refused(other); code != wire.CodeIdentityTaken {
+		t.Errorf("another key: %s", code)
+	}
+	f.Check()
+}

@@ -24,6 +24,7 @@ const (
 	EventRevoked       EventType = "io.muster.node.revoked"
 	EventRetired       EventType = "io.muster.node.retired"
 	EventGranted       EventType = "io.muster.node.granted"
+	EventCommanded     EventType = "io.muster.node.commanded" // Verb; with a Cause if the node may not have taken it
 	EventTokenRevoked  EventType = "io.muster.token.revoked"
 	EventSignerAdded   EventType = "io.muster.signer.added"
 	EventSignerRemoved EventType = "io.muster.signer.removed"
@@ -62,6 +63,8 @@ type Event struct {
 	Policy   string        `json:"policy,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns,omitempty"`
 	LeftOut  int64         `json:"left_out,omitempty"` // in attempts: how many before it, from anywhere, were not reported
+	Verb     wire.Verb     `json:"verb,omitempty"`     // of a command
+	Command  string        `json:"command,omitempty"`  // its id
 	By       string        `json:"by,omitempty"`       // operator
 	Why      string        `json:"why,omitempty"`      // in the operator's words
 	Repeated bool          `json:"repeated,omitempty"` // nothing was written: a retry got its answer again

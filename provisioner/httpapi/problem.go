@@ -38,6 +38,12 @@ func problemOf(err error) *Problem {
 		return &Problem{Title: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
 		return &Problem{Title: err.Error(), Status: http.StatusConflict}
+	case isAny(err, provisioner.ErrNodeAway):
+		return &Problem{Title: err.Error(), Status: http.StatusConflict}
+	case isAny(err, provisioner.ErrNodeSilent):
+		return &Problem{Title: err.Error(), Status: http.StatusGatewayTimeout, Remedy: "ask again: what the node has taken already it does not do twice"}
+	case isAny(err, provisioner.ErrNoCommandKey):
+		return &Problem{Title: err.Error(), Status: http.StatusConflict, Remedy: "name the node's token with --token"}
 	case isAny(err, provisioner.ErrTokenID, jwt.ErrKey):
 		return badRequest(err)
 	case isAny(err, provisioner.ErrStoreFull):

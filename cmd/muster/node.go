@@ -15,7 +15,7 @@ import (
 
 // addNode adds "muster node" with its verbs.
 func addNode(app *kingpin.Application, all verbs) {
-	c := app.Command("node", "Keep machines out, or let them in again.").
+	c := app.Command("node", "Keep machines out, let them in again, or have them do something.").
 		HelpLong("These verbs ask the provisioner that runs on this machine, and are in force on\nevery provisioner of the installation within a second.")
 	addNodeChange(c, all, "revoke", "Keep a machine out for good.",
 		`Drops the machine's connections within a second, puts its certificates on the CRL,
@@ -27,6 +27,7 @@ next machine that comes with this name is treated as new. Use it for machines
 that are gone, and for a revoked one that may come back.`,
 		"%s is retired: the name is free")
 	addNodeGrant(c, all)
+	addNodeCommands(c, all)
 }
 
 // nodeChange is one of the verbs that need no more than a name.

@@ -57,6 +57,9 @@ func (w *recordWriter) record(r *Record) {
 	w.textIfAny(`,"site":`, string(r.Site))
 	w.textIfAny(`,"source":`, r.Source)
 	w.terms(r.Terms)
+	if len(r.CommandKey) > 0 {
+		w.b = append(base64.StdEncoding.AppendEncode(append(w.b, `,"command_key":"`...), r.CommandKey), '"')
+	}
 	w.textIfAny(`,"agent":`, r.Agent)
 	w.textIfAny(`,"boot":`, r.Boot)
 	w.text(`,"decision":{"reason":`, string(r.Decision.Reason))

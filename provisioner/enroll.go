@@ -342,7 +342,7 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	}
 	chain := p.cfg.Authority.Chain(offered.DER)
 	digest := wire.Digest(chain, a.files)
-	if digest == offered.Digest && !a.record.clonesRefused() {
+	if digest == offered.Digest && !a.record.clonesRefused() && !a.otherSecret() {
 		if a.doubt != nil {
 			return nil, false, a.doubt // or the node has what nobody knows of after a restart
 		}
@@ -409,6 +409,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 	n.Token, n.Signer, n.Site, n.Source = a.token.ID, a.token.Signer, a.token.Limits.Site, a.source.Address
 	if !a.renewal {
 		n.Terms = a.token.Terms()
+		n.CommandKey = commandKey(a.token.Token, a.identity)
 	}
 	n.Agent, n.Boot = a.request.Agent, a.request.Boot
 	n.Decision = Decided{Reason: a.reason, Policy: a.decision.Digest, Notes: slices.Clone(a.decision.Reasons)}

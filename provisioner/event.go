@@ -30,6 +30,7 @@ const (
 	EventAllowed       EventType = "io.muster.allow.added"    // of Pattern
 	EventDisallowed    EventType = "io.muster.allow.removed"  // of Pattern
 	EventTokenIssued   EventType = "io.muster.token.issued"   // for Node
+	EventCommanded     EventType = "io.muster.node.commanded" // Verb; with a Cause if the node may not have taken it
 	EventTokenRevoked  EventType = "io.muster.token.revoked"
 	EventSignerAdded   EventType = "io.muster.signer.added"
 	EventSignerRemoved EventType = "io.muster.signer.removed"
@@ -91,6 +92,8 @@ type Event struct {
 	LeftOut  int64         `json:"left_out,omitempty"` // in attempts: how many before it, from anywhere, were not reported
 	Operator string        `json:"operator,omitempty"` // who is added, removed or not let in
 	Role     OperatorRole  `json:"role,omitempty"`     // of who is added
+	Verb     wire.Verb     `json:"verb,omitempty"`     // of a command
+	Command  string        `json:"command,omitempty"`  // its id
 	By       string        `json:"by,omitempty"`       // who has ordered it
 	Why      string        `json:"why,omitempty"`      // in the operator's words
 	Repeated bool          `json:"repeated,omitempty"` // nothing was written: a retry got its answer again

@@ -118,6 +118,11 @@ type Config struct {
 	// nothing.
 	Reserved func(wire.Identity, *jwt.Verified) error
 
+	// Command sends a command to its node, proven by the key; see
+	// [Provisioner.CommandNode] for its errors. Optional; by default every node is
+	// away.
+	Command func(ctx context.Context, c wire.Command, key []byte) (*wire.Obeyed, error)
+
 	// Superseded is told of nodes of which a certificate has ceased to be live,
 	// or may have: whoever holds connections looks at theirs again. It must not
 	// block, and being told twice is harmless. Nil tells nobody.
@@ -236,6 +241,9 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	if cfg.Superseded == nil {
 		cfg.Superseded = func(wire.Identity) {}
+	}
+	if cfg.Command == nil {
+		cfg.Command = func(context.Context, wire.Command, []byte) (*wire.Obeyed, error) { return nil, ErrNodeAway }
 	}
 	if cfg.Emit == nil {
 		cfg.Emit = func(Event) {}

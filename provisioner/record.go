@@ -112,6 +112,11 @@ type Record struct {
 	// to the same configuration. Empty on records of before there were any.
 	Terms json.RawMessage `json:"terms,omitempty"`
 
+	// CommandKey proves commands to the node: [wire.CommandKey] of its token's
+	// secret. It is worth nothing without the right to send commands, and is not
+	// for operators' eyes. Nil on records of before there were any.
+	CommandKey []byte `json:"command_key,omitempty"`
+
 	Agent    string  `json:"agent,omitempty"`
 	Boot     string  `json:"boot,omitempty"`
 	Decision Decided `json:"decision"`

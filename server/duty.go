@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"muster/internal/wire"
 )
 
@@ -23,6 +25,7 @@ type duty struct {
 	nextConfirm       time.Time
 	confirmWait       *backoff
 	renewal           renewal
+	commands          commanding
 }
 
 // schedule sets the times of the first of each: registration at once, alive
@@ -50,12 +53,17 @@ func (n *duty) schedule() {
 	n.nextConfirm = now
 	n.confirmWait = n.newBackoff()
 	n.scheduleRenewal()
+	n.commands.wait = n.newBackoff()
 }
 
 // hold does the node's duties over one connection. It returns when the
 // connection is lost, when ctx is done, or, with true, when the files ask for
-// another look.
-func (n *duty) hold(ctx context.Context, conn *connection) (again bool) {
+// another look. The error is of a command: [ErrRestart] or errStopped.
+func (n *duty) hold(ctx context.Context, conn *connection) (again bool, err error) {
+	commands := make(chan *nats.Msg, commandBacklog)
+	if _, err := conn.ChanSubscribe(wire.CommandSubject(n.identity), commands); err != nil {
+		n.cfg.Log.WarnContext(ctx, "no commands are taken on this connection", "node", n.identity, "err", err)
+	}
 	if !n.started {
 		n.started = true
 		n.publishEvent(ctx, conn, lifecycleStartup, n.view)
@@ -65,18 +73,25 @@ func (n *duty) hold(ctx context.Context, conn *connection) (again bool) {
 	for {
 		select {
 		case <-conn.closed:
-			return false
+			return false, nil
+		case m := <-commands:
+			if again, err := n.command(ctx, conn, m); again || err != nil {
+				return again, err
+			}
+			if n.reconfigureDue(time.Now()) {
+				tick.Reset(0)
+			}
 		case <-ctx.Done():
 			n.publishEvent(ctx, conn, lifecycleShutdown, n.view)
 			_ = conn.FlushTimeout(flushTimeout) // best effort: the process ends either way
-			return false
+			return false, nil
 		case <-tick.C:
 			if err := n.due(ctx, conn); errors.Is(err, errDisowned) && n.mayEnroll(err) {
 				n.cfg.Log.WarnContext(ctx, "node enrolls again", "node", n.identity, "err", err)
-				return true
+				return true, nil
 			}
 			if n.changed(ctx) {
-				return true
+				return true, nil
 			}
 			tick.Reset(n.cfg.WatchInterval)
 		}
@@ -92,6 +107,9 @@ func (n *duty) due(ctx context.Context, conn *connection) error {
 	}
 	if failed == nil && n.renewalDue(now) {
 		n.renew(ctx, conn)
+	}
+	if failed == nil && n.reconfigureDue(now) {
+		n.reconfigure(ctx, conn)
 	}
 	if n.announce {
 		n.announce = false

@@ -12,8 +12,8 @@ import (
 	"muster/internal/wire"
 )
 
-// errStopped means that a policy asked the agent to end.
-var errStopped = errors.New("stopped by policy")
+// errStopped means that a policy, or a command, asked the agent to end.
+var errStopped = errors.New("asked to stop")
 
 // Messages that are logged once per change.
 const (
@@ -51,6 +51,8 @@ func (s *Server) enroll(ctx context.Context, id wire.Identity) error {
 				"err", refused.Error(), "remedy", refused.remedy())
 			s.observe(Event{Kind: EventRefused, Code: refused.Code})
 			return errStopped
+		case s.givesUp(ctx, v, err):
+			return nil
 		}
 		s.failed(ctx, id, err, wait.next(), files)
 	}
@@ -169,6 +171,7 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 		return true, fmt.Errorf("apply: %w", err)
 	}
 	s.again = nil
+	s.obeyed(ctx, wire.VerbReprovision, wire.VerbReconfigure)
 	s.forgetFailure(ctx)
 	s.saveClock(ctx)
 	s.cfg.Log.InfoContext(ctx, "configuration applied", "node", request.Identity, "serial", creds.serial, "elapsed", s.elapsed())

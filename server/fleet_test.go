@@ -409,6 +409,7 @@ type agent struct {
 	tb   testing.TB
 	log  *lockedBuffer
 	stop func() error // ends it and returns what Run returned
+	end  func() error // waits until it ends by itself, and returns that
 	done chan struct{}
 
 	mu      sync.Mutex // guards what follows
@@ -441,8 +442,9 @@ func (f *fleet) run(cfg server.Config) *agent {
 		cancel()
 		return a.wait(&failed)
 	}
+	a.end = func() error { return a.wait(&failed) }
 	f.tb.Cleanup(func() {
-		if err := a.stop(); err != nil && !errors.Is(err, server.ErrMode) {
+		if err := a.stop(); err != nil && !errors.Is(err, server.ErrMode) && !errors.Is(err, server.ErrRestart) {
 			f.tb.Errorf("Run = %v", err)
 		}
 	})

@@ -48,6 +48,7 @@ func (s *Server) look() (*view, error) {
 		sit.Credentials = s.again
 		sit.Pending = exists(s.at.in(appliedFile))
 	}
+	sit.Ordered = s.orders.doing(wire.VerbReprovision)
 	v.mode, v.reason, err = sit.Decide()
 	return v, err
 }

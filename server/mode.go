@@ -53,6 +53,10 @@ type Situation struct {
 	// nothing: it is not an operator's word.
 	Pending bool
 
+	// Ordered says that a command asks for provisioning. Where that is not
+	// possible, the node stays what it is.
+	Ordered bool
+
 	// Exposed says that others may read the private key on the disk. The node
 	// neither uses it nor makes another: nobody but its operator can tell
 	// whether the name is still its own, and closing the file may be all that
@@ -78,6 +82,7 @@ type Situation struct {
 //	any         usable          disowned      any            provisioning, if the set was never confirmed
 //	true        any             any           any            provisioning
 //	true        any             any           none           error
+//	unset       usable          usable        usable         provisioning, if a command asks for it
 //	unset       usable          usable        any            normal
 //	unset       otherwise                     by default     provisioning
 //	unset       otherwise                     not, or none   error
@@ -106,6 +111,8 @@ func (s Situation) Decide() (Mode, string, error) {
 		return ModeNormal, "configured", nil
 	case says.No:
 		return impossible(remedyAllow+", or put back what is missing", "server.conf says provision = false, but %w", s.lacking())
+	case s.Ordered && s.Token == nil:
+		return ModeProvisioning, "a command asks for it", nil
 	case says.Yes && s.Token != nil:
 		return impossible(s.tokenRemedy(), "server.conf says provision = true, but %w", s.Token)
 	case says.Yes:

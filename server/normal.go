@@ -27,7 +27,8 @@ const flushTimeout = 2 * time.Second
 var errRefused = errors.New("certificate is refused by the broker")
 
 // serve keeps a connection to the fleet until ctx is done or what is on the
-// disk asks for another look. It always returns nil.
+// disk asks for another look, and returns nil. The error is of a command:
+// [ErrRestart] or errStopped.
 func (s *Server) serve(ctx context.Context, v *view) error {
 	n := &duty{Server: s, view: v, files: s.setFingerprints()}
 	n.schedule()
@@ -42,9 +43,12 @@ func (s *Server) serve(ctx context.Context, v *view) error {
 			s.cfg.Log.InfoContext(ctx, "connected to the fleet", "node", v.identity, "broker", conn.broker, "serial", v.creds.serial)
 			s.observe(Event{Kind: EventConnected, Serial: v.creds.serial, Broker: conn.broker})
 			since := time.Now()
-			again := n.hold(ctx, conn)
+			again, err := n.hold(ctx, conn)
 			conn.Close()
 			<-conn.closed
+			if err != nil {
+				return err
+			}
 			if again || ctx.Err() != nil {
 				return nil
 			}

@@ -31,6 +31,7 @@ type places struct {
 	lock   string
 	clock  string
 	last   string // the last failure to enroll, until there is a set
+	orders string // commands that were accepted
 }
 
 // newPlaces returns the places for a server.conf and a directory, which need not
@@ -66,7 +67,8 @@ func findPlaces(confFile, sslDir string) (places, error) {
 	}
 	beside := func(suffix string) string { return filepath.Join(parent, "."+base+suffix) }
 	p := places{conf: conf, live: live, parent: parent,
-		next: beside(".next"), old: beside(".old"), lock: beside(".lock"), clock: beside(".clock"), last: beside(".last")}
+		next: beside(".next"), old: beside(".old"), lock: beside(".lock"), clock: beside(".clock"), last: beside(".last"),
+		orders: beside(".orders")}
 	switch fi, err := os.Stat(live); {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:

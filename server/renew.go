@@ -99,7 +99,7 @@ func (n *duty) renewalDue(now time.Time) bool {
 // which asks for another look and a new connection. If not, the node works on
 // with what it has, and the next attempt is after a wait.
 func (n *duty) renew(ctx context.Context, conn *connection) {
-	serial, err := n.renewOver(ctx, conn)
+	serial, err := n.renewOver(ctx, conn, true)
 	if err == nil {
 		n.once.solved(msgRenewal)
 		n.cfg.Log.InfoContext(ctx, "certificate renewed", "node", n.identity, "serial", serial, "elapsed", n.elapsed())
@@ -124,11 +124,12 @@ func (n *duty) renew(ctx context.Context, conn *connection) {
 	}
 }
 
-// renewOver renews over one connection and returns the serial of the new
-// certificate, which is then in force.
-func (n *duty) renewOver(ctx context.Context, conn *connection) (serial string, err error) {
+// renewOver renews over one connection, with a key that is not the one in force
+// if fresh is set, and returns the serial of the certificate that is then in
+// force. For the key in force that is the same one, unless it is time to renew.
+func (n *duty) renewOver(ctx context.Context, conn *connection, fresh bool) (serial string, err error) {
 	n.begun = n.cfg.Now()
-	stage, err := n.openRenewal(ctx, n.identity)
+	stage, err := n.stageFor(ctx, n.identity, fresh)
 	if err != nil {
 		return "", fmt.Errorf("prepare key: %w", err)
 	}
@@ -168,13 +169,9 @@ func (n *duty) renewOver(ctx context.Context, conn *connection) (serial string, 
 	if err := n.apply(ctx, set); err != nil {
 		return "", fmt.Errorf("apply: %w", err)
 	}
+	n.obeyed(ctx, wire.VerbReconfigure)
 	n.saveClock(ctx)
 	return creds.serial, nil
-}
-
-// openRenewal continues the stage of a renewal, or begins one with a new key.
-func (s *Server) openRenewal(ctx context.Context, id wire.Identity) (*stage, error) {
-	return s.stageFor(ctx, id, true)
 }
 
 // continuity returns the word of the key in force for a request by another

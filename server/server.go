@@ -29,6 +29,7 @@ type Server struct {
 	announce bool      // the provisioned event is due
 	begun    time.Time // when it began to enroll or renew; zero if it has not
 	again    error     // why the certificate on disk is no good; nil: it may be
+	orders   orders    // as on disk
 
 	// The file that the last attempt failed for, and how it was then; a change
 	// of it ends a wait. Empty if it failed for something else.
@@ -61,8 +62,9 @@ func newServer(cfg Config, build compiledIn, at places) *Server {
 }
 
 // Run works until ctx is done, and then returns nil after a shutdown event. It
-// also returns nil if a policy asked the agent to stop. What a network, a
-// broker, a provisioner or a full disk does never ends it.
+// also returns nil if a policy or a command asked the agent to stop. What a
+// network, a broker, a provisioner or a full disk does never ends it. After
+// [ErrRestart] a new agent is to be run in its place.
 //
 // It returns an error at the start, if another agent runs ([ErrLocked]), or if
 // the node's files allow no mode ([ErrMode]): those need a person. Once it
@@ -83,9 +85,14 @@ func (s *Server) Run(ctx context.Context) error {
 		// Normal mode works all the same; enrolling tries it again.
 		s.cfg.Log.ErrorContext(ctx, "leftovers not cleared away", "err", err, "remedy", remedyOf(explain(err, peer{})))
 	}
-	err = s.supervise(ctx)
+	if err = s.resume(ctx); err == nil {
+		err = s.supervise(ctx)
+	}
 	said()
 	switch {
+	case errors.Is(err, ErrRestart):
+		s.cfg.Log.InfoContext(ctx, "agent ends, to be started again")
+		return ErrRestart
 	case errors.Is(err, errStopped), ctx.Err() != nil:
 		s.cfg.Log.InfoContext(ctx, "agent stopped")
 		return nil

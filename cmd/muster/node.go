@@ -15,7 +15,7 @@ import (
 
 // addNode adds "muster node" with its verbs.
 func addNode(app *kingpin.Application, all verbs) {
-	c := app.Command("node", "See what machines do and why; keep them out, or let them in again.").
+	c := app.Command("node", "See what machines do and why; keep them out, let them in again, or have them do something.").
 		HelpLong("These verbs ask the provisioner that runs on this machine. What they change is in\nforce on every provisioner of the installation within a second.")
 	addNodeList(c, all)
 	addNodeShow(c, all)
@@ -33,6 +33,7 @@ that are gone, and for a revoked one that may come back.`,
 	addNodeGrant(c, all)
 	addNodePending(c, all)
 	addNodeVerdicts(c, all)
+	addNodeCommands(c, all)
 }
 
 // nodeChange is one of the verbs that need no more than a name.

@@ -381,6 +381,7 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 		return nil, err
 	}
 	cfg.Listed = d.writeCRLs
+	cfg.Command = natsapi.NewCommander(conn).Command
 	p, err := d.provisionerOn(ctx, cfg)
 	if err != nil {
 		return nil, err

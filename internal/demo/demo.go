@@ -237,7 +237,13 @@ func (f *fleet) provision(ctx context.Context) error {
 			case <-limit.Done():
 			}
 		})
-		g.Go(func() error { return a.Run(agents) })
+		g.Go(func() error {
+			for {
+				if err := a.Run(agents); !errors.Is(err, server.ErrRestart) {
+					return err
+				}
+			}
+		})
 	}
 	waiting.Wait()
 	end()

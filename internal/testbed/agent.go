@@ -2,6 +2,7 @@ package testbed
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -73,7 +74,15 @@ func (a *Agent) Start() {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	a.stop, a.done = stop, make(chan error, 1)
-	go func() { a.done <- s.Run(ctx) }()
+	go func() {
+		err := s.Run(ctx)
+		for errors.Is(err, server.ErrRestart) {
+			if s, err = server.New(cfg); err == nil { // as whoever looks after the process does
+				err = s.Run(ctx)
+			}
+		}
+		a.done <- err
+	}()
 }
 
 // Stop stops the agent and waits for its end.

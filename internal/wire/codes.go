@@ -57,6 +57,11 @@ const (
 	CodeNotIssued        Code = "not_issued"
 	CodeAppliedSignature Code = "applied_signature"
 	CodeRenewSession     Code = "renew_session"
+
+	// What a node answers to a command.
+	CodeCommandProof      Code = "command_proof"
+	CodeCommandStale      Code = "command_stale"
+	CodeCommandImpossible Code = "command_impossible"
 )
 
 // A Meaning is what there is to know of a [Code].
@@ -176,6 +181,13 @@ var Codes = []Meaning{
 		Remedy: "let the node enroll again; if it persists, somebody forges confirmations"},
 	{Code: CodeRenewSession, Public: "the renewal does not come from the certificate's own connection",
 		Remedy: "let the node connect again with its certificate; if that is no longer live, it enrolls anew by itself"},
+
+	{Code: CodeCommandProof, Public: "the command does not prove the shared secret of this node's token",
+		Remedy: "the node's provisioning.jwt is not there, or not the one it enrolled with: put it there, or name the one that is there with --token"},
+	{Code: CodeCommandStale, Public: "the command answers no question of this node, or comes too late",
+		Remedy: "send it again; if it persists, somebody replays commands", Retry: true},
+	{Code: CodeCommandImpossible, Public: "the node cannot do this as it is",
+		Remedy: "see the message, and the node's log"},
 }
 
 // MeaningOf returns the table's entry for c, or the one for [CodeDenied] if

@@ -34,6 +34,11 @@ var golden = map[string]any{
 		ID: "Zb0Jm1v2QnGm0x7y5k3T1g", Identity: "web1.example.net", Serial: "5b1f0c6de2a94c0f8d3b7a6e9c2d1f40",
 		Digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", Signature: []byte("signature"),
 	},
+	"command-question.json":     &wire.Command{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Identity: "web1.example.net", Verb: wire.VerbReprovision},
+	"command-answer-nonce.json": &wire.CommandReply{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Nonce: "p0Yt6Vz3JfE2uN9aC7iO1w"},
+	"command-proof.json": &wire.Command{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Identity: "web1.example.net", Verb: wire.VerbReprovision,
+		Nonce: "p0Yt6Vz3JfE2uN9aC7iO1w", Proof: []byte("an HMAC-SHA256 has 32 bytes ....")},
+	"command-answer-accepted.json": &wire.CommandReply{ID: "h7Kd2Lw9QmS4vB1nX8cR5g", Accepted: &wire.Obeyed{}},
 	"reply-enrolled.json": &wire.Reply{
 		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Installation: "Qm9vdHN0cmFwcGVkSGVyZQ",
 		Enrolled: &wire.Enrolled{
@@ -66,6 +71,10 @@ func decode(name string, b []byte) (any, error) {
 		return wire.DecodeRenew(b)
 	case strings.HasPrefix(name, "applied"):
 		return wire.DecodeApplied(b)
+	case strings.HasPrefix(name, "command-answer"):
+		return wire.DecodeCommandReply(b)
+	case strings.HasPrefix(name, "command"):
+		return wire.DecodeCommand(b)
 	default:
 		return wire.DecodeReply(b)
 	}
@@ -172,16 +181,22 @@ func TestDecodersRefuse(t *testing.T) {
 		"facts that are a list": {"enroll", swap(enroll, `{
       "role": "web"
     }`, `[1]`), wire.ErrMessage},
-		"token too long":               {"enroll", swap(enroll, `eyJhbGci`, strings.Repeat("e", wire.MaxTokenBytes)), wire.ErrTooLarge},
-		"message too long":             {"enroll", strings.Repeat(" ", wire.MaxMessageBytes) + enroll, wire.ErrTooLarge},
-		"array":                        {"enroll", `[]`, wire.ErrMessage},
-		"null":                         {"enroll", `null`, wire.ErrMessage},
-		"confirmation without id":      {"applied", swap(applied, `Zb0Jm1v2QnGm0x7y5k3T1g`, ``), wire.ErrMessage},
-		"reply that is nothing":        {"reply", `{"v":1,"sealed":false,"body":{"id":"x","installation":"y"}}`, wire.ErrMessage},
-		"reply that is two things":     {"reply", swap(refusal, `"refusal"`, `"applied":{"serial":"1"},"refusal"`), wire.ErrMessage},
-		"success without a request id": {"reply", `{"v":1,"sealed":false,"body":{"id":"","installation":"y","applied":{"serial":"1"}}}`, wire.ErrMessage},
-		"enrolled with unknown member": {"reply", swap(read("reply-enrolled.json"), `"digest"`, `"x":1,"digest"`), wire.ErrMessage},
-		"setting that appears twice":   {"reply", swap(read("reply-enrolled.json"), `"brokers"`, `"brokers":"nats://evil","brokers"`), wire.ErrMessage},
+		"token too long":                 {"enroll", swap(enroll, `eyJhbGci`, strings.Repeat("e", wire.MaxTokenBytes)), wire.ErrTooLarge},
+		"message too long":               {"enroll", strings.Repeat(" ", wire.MaxMessageBytes) + enroll, wire.ErrTooLarge},
+		"array":                          {"enroll", `[]`, wire.ErrMessage},
+		"null":                           {"enroll", `null`, wire.ErrMessage},
+		"confirmation without id":        {"applied", swap(applied, `Zb0Jm1v2QnGm0x7y5k3T1g`, ``), wire.ErrMessage},
+		"reply that is nothing":          {"reply", `{"v":1,"sealed":false,"body":{"id":"x","installation":"y"}}`, wire.ErrMessage},
+		"reply that is two things":       {"reply", swap(refusal, `"refusal"`, `"applied":{"serial":"1"},"refusal"`), wire.ErrMessage},
+		"success without a request id":   {"reply", `{"v":1,"sealed":false,"body":{"id":"","installation":"y","applied":{"serial":"1"}}}`, wire.ErrMessage},
+		"enrolled with unknown member":   {"reply", swap(read("reply-enrolled.json"), `"digest"`, `"x":1,"digest"`), wire.ErrMessage},
+		"command with an unknown verb":   {"command", swap(read("command-question.json"), "reprovision", "selfdestruct"), wire.ErrMessage},
+		"command with a wildcard for id": {"command", swap(read("command-question.json"), "h7Kd2Lw9QmS4vB1nX8cR5g", "*"), wire.ErrMessage},
+		"command with half a proof":      {"command", swap(read("command-proof.json"), "YW4g", ""), wire.ErrMessage},
+		"command with no nonce":          {"command", swap(read("command-proof.json"), `"nonce": "p0Yt6Vz3JfE2uN9aC7iO1w",`, ""), wire.ErrMessage},
+		"answer that is two things":      {"command-answer", swap(read("command-answer-nonce.json"), `"nonce"`, `"accepted":{},"nonce"`), wire.ErrMessage},
+		"answer that is nothing":         {"command-answer", `{"v":1,"sealed":false,"body":{"id":"x"}}`, wire.ErrMessage},
+		"setting that appears twice":     {"reply", swap(read("reply-enrolled.json"), `"brokers"`, `"brokers":"nats://evil","brokers"`), wire.ErrMessage},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +228,7 @@ func FuzzDecode(f *testing.F) {
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		for _, name := range []string{"enroll", "renew", "applied", "reply"} {
+		for _, name := range []string{"enroll", "renew", "applied", "reply", "command", "command-answer"} {
 			message, err := decode(name, b)
 			if err != nil {
 				if !reflect.ValueOf(message).IsNil() {

@@ -51,6 +51,12 @@ func problemOf(err error) *Problem {
 		return &Problem{Title: err.Error(), Status: http.StatusUnprocessableEntity}
 	case isAny(err, fleet.ErrReading):
 		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds"}
+	case isAny(err, provisioner.ErrNodeAway):
+		return &Problem{Title: err.Error(), Status: http.StatusConflict}
+	case isAny(err, provisioner.ErrNodeSilent):
+		return &Problem{Title: err.Error(), Status: http.StatusGatewayTimeout, Remedy: "ask again: what the node has taken already it does not do twice"}
+	case isAny(err, provisioner.ErrNoCommandKey):
+		return &Problem{Title: err.Error(), Status: http.StatusConflict, Remedy: "name the node's token with --token"}
 	case isAny(err, provisioner.ErrTokenID, provisioner.ErrOperator, provisioner.ErrEverything, provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor):
 		return badRequest(err)
 	case isAny(err, provisioner.ErrStoreFull):

@@ -253,6 +253,16 @@ type NewGrant struct {
 	Why     string        `json:"why,omitempty"`
 }
 
+// reason implements reasoned.
+func (c NodeCommand) reason() string { return c.Why }
+
+// A NodeCommand has a node do something.
+type NodeCommand struct {
+	ID    string      `json:"id,omitempty"`    // of the command, when it is repeated
+	Token wire.Secret `json:"token,omitempty"` // text of the token that the node has, if not the one on record
+	Why   string      `json:"why,omitempty"`
+}
+
 // identity returns the identity in the path.
 func identity(r *http.Request) (wire.Identity, error) {
 	id, err := wire.ParseIdentity(r.PathValue("identity"))
@@ -275,6 +285,15 @@ func (s *Server) nodeRoutes() {
 	}
 	change("revoke", p.RevokeNode)
 	change("retire", p.RetireNode)
+	for _, verb := range wire.Verbs {
+		route(s, "POST /v1/nodes/{identity}/"+string(verb), func(r *http.Request, q *NodeCommand) (*provisioner.Obeyed, error) {
+			id, err := identity(r)
+			if err != nil {
+				return nil, err
+			}
+			return p.CommandNode(r.Context(), id, provisioner.Order{ID: q.ID, Verb: verb, Token: q.Token}, cause(r, q.Why))
+		})
+	}
 	route(s, "POST /v1/nodes/{identity}/grant", func(r *http.Request, q *NewGrant) (*provisioner.Grant, error) {
 		id, err := identity(r)
 		if err != nil {

@@ -2,6 +2,7 @@ package servercmd
 
 import (
 	"context"
+	"errors"
 	"os"
 
 	"muster/internal/cli"
@@ -17,7 +18,8 @@ type runVerb struct {
 const runHelp = `Without a usable configuration, and with a token signed with --default, the node
 is provisioned: it sends the token, a certificate request and its facts, and
 gets a certificate and a configuration. Then, and from then on, it keeps a
-mutually authenticated connection to the fleet. A directory with the key and
+mutually authenticated connection to the fleet. A provisioner may have it start
+again, which takes up a new version of the program, or stop. A directory with the key and
 certificate of another node is not provisioned over. Ends with SIGTERM.`
 
 // AddRun adds the verb run: the agent itself.
@@ -37,5 +39,8 @@ func (v *runVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.Run(ctx)
+	if err := s.Run(ctx); !errors.Is(err, server.ErrRestart) {
+		return err
+	}
+	return again()
 }

@@ -1,0 +1,101 @@
+package natsapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// Times of a command. A node answers at once, unless it waits for an answer of
+// its own: then after 15 s at most (server.Config.RequestTimeout). The broker lets it
+// answer for 10 s.
+const (
+	commandTimeout = 10 * time.Second
+	commandTries   = 2
+)
+
+// A Commander sends commands to nodes of the fleet. It is safe for concurrent
+// use.
+type Commander struct {
+	conn *nats.Conn
+}
+
+// NewCommander returns a Commander on a connection to the account MUSTER.
+func NewCommander(conn *nats.Conn) *Commander { return &Commander{conn: conn} }
+
+// Command has the node c.Identity do c.Verb, which is proven by key: it asks the
+// node for a nonce, and answers with the proof. A nonce that has been lost on the
+// way is asked for again. The error is [provisioner.ErrNodeAway],
+// [provisioner.ErrNodeSilent], or a *[provisioner.Refusal] by the node.
+func (s *Commander) Command(ctx context.Context, c wire.Command, key []byte) (*wire.Obeyed, error) {
+	for try := 1; ; try++ {
+		accepted, err := s.once(ctx, c, key)
+		var refused *provisioner.Refusal
+		if try < commandTries && errors.As(err, &refused) && refused.Code == wire.CodeCommandStale {
+			continue
+		}
+		return accepted, err
+	}
+}
+
+// once sends a command both times.
+func (s *Commander) once(ctx context.Context, c wire.Command, key []byte) (*wire.Obeyed, error) {
+	c.Nonce, c.Proof = "", nil
+	asked, err := s.send(ctx, &c)
+	switch {
+	case errors.Is(err, provisioner.ErrNodeSilent):
+		// Only the question was sent: nothing has happened, or will.
+		return nil, fmt.Errorf("%w, or is busy", provisioner.ErrNodeAway)
+	case err != nil:
+		return nil, err
+	case asked.Nonce == "":
+		return nil, fmt.Errorf("answer of node %q: no nonce", c.Identity)
+	}
+	c.Nonce = asked.Nonce
+	c.Proof = wire.CommandProof(key, &c)
+	answer, err := s.send(ctx, &c)
+	switch {
+	case errors.Is(err, provisioner.ErrNodeAway):
+		return nil, fmt.Errorf("%w any more", err)
+	case err != nil:
+		return nil, err
+	case answer.Accepted == nil:
+		return nil, fmt.Errorf("answer of node %q: another nonce", c.Identity)
+	}
+	return answer.Accepted, nil
+}
+
+// send sends one message and returns the answer to it.
+func (s *Commander) send(ctx context.Context, c *wire.Command) (*wire.CommandReply, error) {
+	b, err := wire.Encode(c)
+	if err != nil {
+		return nil, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	m, err := s.conn.RequestWithContext(bounded, wire.CommandSubject(wire.Identity(c.Identity)), b)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil, provisioner.ErrNodeAway
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return nil, fmt.Errorf("%w within %v", provisioner.ErrNodeSilent, commandTimeout)
+	case err != nil:
+		return nil, err
+	}
+	r, err := wire.DecodeCommandReply(m.Data)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("answer of node %q: %w", c.Identity, err)
+	case r.ID != c.ID && r.Refusal == nil:
+		return nil, fmt.Errorf("answer of node %q: to another command", c.Identity)
+	case r.Refusal != nil:
+		return nil, provisioner.NodeRefusal(wire.Identity(c.Identity), r.Refusal)
+	}
+	return r, nil
+}

@@ -30,7 +30,7 @@ type tokenIssueVerb struct {
 const aboutIssuing = `Signs a token for one machine, good for one use and a short time, prints it, and
 has the provisioner list it until it is used or over. With it the machine gets its
 name also if another key had it before. The secret that guards the machine's
-remote verbs is made up unless --token-file has one; 'muster jwt' shows it.
+remote verbs is made up unless --secret-file has one; 'muster jwt' shows it.
 
   muster token issue web1.example.net --key signer-key.pem --urls broker.example.net:4222 \
     --ca ca/root.pem --seal seal.pub --ttl 1h > provisioning.jwt`
@@ -41,7 +41,7 @@ func addTokenIssue(parent *kingpin.CmdClause, all verbs) {
 	c.Arg("node", "The machine's name.").Required().StringVar(&v.node)
 	c.Flag("key", "Private key of a signer that the provisioner trusts.").Required().PlaceHolder("FILE").StringVar(&v.key)
 	c.Flag("passphrase-file", "File with the passphrase of the key.").PlaceHolder("FILE").StringVar(&v.passphraseFile)
-	c.Flag("token-file", "File with the secret that guards the machine's verbs.").PlaceHolder("FILE").StringVar(&v.secretFile)
+	c.Flag("secret-file", "File with the secret that guards the machine's verbs.").PlaceHolder("FILE").StringVar(&v.secretFile)
 	c.Flag("urls", "Brokers, host:port with commas between them; may be repeated.").PlaceHolder("URLS").StringsVar(&v.urls)
 	c.Flag("srv", "Domain whose SRV records name the brokers, instead of --urls.").PlaceHolder("DOMAIN").StringVar(&v.srv)
 	c.Flag("site", "Only site where it may be used.").PlaceHolder("NAME").StringVar(&v.site)

@@ -106,7 +106,7 @@ type Config struct {
 	// Default 1.
 	Replicas int
 
-	// Capacity is how many bytes the disk of the streams has for them; a quarter
+	// Capacity is how many bytes the disk of the streams has for them; an eighth
 	// of it is the most that reports may take. Optional; zero is no bound.
 	Capacity int64
 
@@ -281,7 +281,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 	eventBytes, attemptBytes := int64(maxEventBytes), int64(maxAttemptBytes)
 	inputBytes = cmp.Or(inputBytes, DefaultInputBytes)
 	if capacity > 0 {
-		eventBytes, attemptBytes, inputBytes = min(eventBytes, capacity/4), min(attemptBytes, capacity/16), min(inputBytes, capacity/8)
+		eventBytes, attemptBytes, inputBytes = min(eventBytes, capacity/8), min(attemptBytes, capacity/32), min(inputBytes, capacity/8)
 	}
 	return []jetstream.StreamConfig{
 		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true,

@@ -31,7 +31,7 @@ const (
 func waitingStream(replicas int, direct bool, capacity int64) jetstream.StreamConfig {
 	size := int64(maxWaitingBytes)
 	if capacity > 0 {
-		size = min(size, capacity/16)
+		size = min(size, capacity/32)
 	}
 	return jetstream.StreamConfig{
 		Name: streamWaiting, Subjects: []string{subjectWaiting + ">"}, MaxMsgsPerSubject: 1, MaxBytes: size,

@@ -518,16 +518,16 @@ func (f *fleet) registrations() []*nats.Msg {
 	return list
 }
 
-// fleetClient returns the broker's id of the only connection that is not the
-// provisioner's.
+// fleetClient returns the broker's id of the only connection with a certificate,
+// the node's.
 func (f *fleet) fleetClient(t *testing.T) uint64 {
 	t.Helper()
-	conns, err := f.broker.Connz(&natsserver.ConnzOptions{})
+	conns, err := f.broker.Connz(&natsserver.ConnzOptions{Username: true})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, c := range conns.Conns {
-		if c.NumSubs == 0 {
+		if len(c.TLSPeerCerts) > 0 {
 			return c.Cid
 		}
 	}

@@ -20,7 +20,7 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	write(t, path, string(text)+"\napi:\n  listen: 127.0.0.1:"+api+"\n  names: [localhost]\n")
+	write(t, path, strings.Replace(string(text), "\napi:\n", "\napi:\n  listen: 127.0.0.1:"+api+"\n  names: [localhost]\n", 1))
 	start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml").waitFor("provisioner is serving")
 	socket := func(args ...string) string { t.Helper(); return muster(t, dir, append(args, "--config", path)...) }
 	url := []string{"--url", "https://localhost:" + api, "--credential", filepath.Join(dir, "anna.pem")}

@@ -107,7 +107,7 @@ type Config struct {
 	Replicas int
 
 	// Capacity is how many bytes the disk of the streams has for them; an eighth
-	// of it is the most that reports may take. Optional; zero is no bound.
+	// of it is the most that events may take. Optional; zero is no bound.
 	Capacity int64
 
 	// InputBytes bounds what decisions saw, compressed; the oldest go first. It is

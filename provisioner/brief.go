@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -28,6 +29,18 @@ type Brief struct {
 
 	FirstEnrolled time.Time
 	Updated       time.Time // when the record was written
+}
+
+// Brief returns what the record says in short. It shares the record's texts.
+func (r *Record) Brief() Brief {
+	b := Brief{
+		Identity: r.Identity, State: r.State, Site: r.Site, Token: r.Token, Policy: r.Decision.Policy, Reason: r.Decision.Reason,
+		Agent: r.Agent, Cloned: r.Cloned != nil, Offered: r.Next != nil, FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
+	}
+	if i := cmp.Or(r.Current, r.Next); i != nil {
+		b.Serial, b.Expires = i.Serial, i.NotAfter
+	}
+	return b
 }
 
 // brief is the part of a record's JSON form that a Brief is made of.

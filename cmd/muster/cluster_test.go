@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +18,8 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/fleet"
+	"muster/provisioner/httpapi"
 )
 
 // TestTheClusterExample runs examples/cluster at a small size.
@@ -89,6 +93,18 @@ func TestAKilledProvisionerOfTwo(t *testing.T) {
 	}
 	if len(w.told) != nodes {
 		t.Errorf("%d of %d nodes were told a certificate", len(w.told), nodes)
+	}
+	for _, dir := range []string{"data", "data-2"} {
+		client := httpapi.NewClient(filepath.Join(f.Dir, dir, httpapi.SocketName))
+		f.Eventually(dir+" lists every node as it is on record", func() bool {
+			var p fleet.Page
+			if err := client.Do(ctx, http.MethodGet, "/v1/nodes", nil, &p); err != nil || len(p.Nodes) != nodes {
+				return false
+			}
+			return !slices.ContainsFunc(p.Nodes, func(n fleet.Node) bool {
+				return n.State != provisioner.StateProvisioned || n.Serial != w.told[string(n.Identity)]
+			})
+		})
 	}
 	second.stop()
 }

@@ -3,9 +3,10 @@
 //
 // # How far it is trusted
 //
-// The index follows the stream of records, so every provisioner sees the same
-// within a second, and nothing is decided by it: whoever changes a node reads its
-// record. It may lag behind a store that does not answer.
+// The index follows the records, so every provisioner sees the same within a
+// second, and nothing is decided by it: whoever changes a node reads its record. It
+// may lag behind a store that does not answer. What its own process writes is handed
+// to it once it is acknowledged; everything else it reads from the stream.
 //
 // # What it costs
 //

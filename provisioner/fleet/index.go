@@ -23,10 +23,12 @@ var ErrReading = errors.New("the records are still being read")
 // A Log is the part of the store that an [Index] follows and a node's past is read
 // from.
 type Log interface {
-	// FollowRecords calls each with the newest record of every identity, and then
-	// with each that is written, until ctx is done, and current when that is all
-	// there is. each must not keep the bytes.
-	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), current func()) error
+	// FollowRecords calls each with the newest record of every identity, and
+	// current when that is all there is; then each with what others write, and own
+	// with what this process does, until ctx is done. Neither keeps the bytes. An
+	// older revision may come after a newer one.
+	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
+		own func(*provisioner.Brief, provisioner.Revision), current func()) error
 
 	// FollowSeen calls each with when nodes were last heard of, and then whenever
 	// one is, until ctx is done.
@@ -70,6 +72,12 @@ type entry struct {
 	known    bool // has a record
 }
 
+// A text is one that many nodes share: a policy has one digest, a site one name.
+type text struct {
+	s    string
+	uses int // entries that have it
+}
+
 // An Index is all nodes in short. Make one with [NewIndex]. It is safe for
 // concurrent use.
 type Index struct {
@@ -84,8 +92,9 @@ type Index struct {
 	entries []entry           // guarded by mu
 	names   []byte            // guarded by mu: of all entries, one after the other
 	byHash  map[uint64]uint32 // guarded by mu: hash of the name to number+1
-	texts   []string          // guarded by mu: what many nodes share; 0 is ""
+	texts   []text            // guarded by mu: what many nodes share; 0 is ""
 	textNo  map[string]uint32 // guarded by mu
+	free    []uint32          // guarded by mu: numbers of texts that nobody has any more
 }
 
 // NewIndex returns an empty index of log. logger is told of records that cannot
@@ -96,7 +105,7 @@ func NewIndex(log Log, logger *slog.Logger) *Index {
 	}
 	return &Index{
 		log: log, logger: logger, seed: maphash.MakeSeed(), current: make(chan struct{}),
-		byHash: make(map[uint64]uint32), texts: []string{""}, textNo: map[string]uint32{"": 0},
+		byHash: make(map[uint64]uint32), texts: make([]text, 1), textNo: map[string]uint32{"": 0},
 	}
 }
 
@@ -104,7 +113,7 @@ func NewIndex(log Log, logger *slog.Logger) *Index {
 func (x *Index) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
-		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) },
+		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) }, x.put,
 			func() { x.once.Do(func() { close(x.current) }) })
 	})
 	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw) })
@@ -131,11 +140,14 @@ func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
 	defer x.mu.Unlock()
 	e := x.entry(string(r.Identity))
 	if at < e.revision {
-		return // read again after the store was away
+		return // read again, or handed over late
 	}
 	e.revision, e.known = at, true
 	e.updated, e.first, e.expires = nanos(r.Updated), nanos(r.FirstEnrolled), seconds(r.Expires)
-	e.site, e.token, e.policy, e.agent = x.text(string(r.Site)), x.text(string(r.Token)), x.text(r.Policy), x.text(r.Agent)
+	x.text(&e.site, string(r.Site))
+	x.text(&e.token, string(r.Token))
+	x.text(&e.policy, r.Policy)
+	x.text(&e.agent, r.Agent)
 	e.state, e.reason = number(states, r.State), number(reasons, r.Reason)
 	e.cloned, e.offered, e.serial = r.Cloned, r.Offered, packSerial(r.Serial)
 }
@@ -167,17 +179,36 @@ func (x *Index) entry(name string) *entry {
 // name returns the name of an entry. The caller holds mu.
 func (x *Index) name(e *entry) []byte { return x.names[e.name : e.name+uint32(e.nameLen)] }
 
-// text returns the number of a text that many nodes share. Texts stay, since there
-// are few: a policy has one digest, a site one name. The caller holds mu.
-func (x *Index) text(s string) uint32 {
+// text sets the number of a text of an entry. A text that no entry has any more is
+// forgotten: nodes say what their agent is, and each could say something else every
+// time. The caller holds mu.
+func (x *Index) text(number *uint32, s string) {
+	old := *number
+	if x.texts[old].s == s {
+		return
+	}
 	n, ok := x.textNo[s]
 	if !ok {
-		n = uint32(len(x.texts))
-		s = strings.Clone(s)
-		x.texts = append(x.texts, s)
+		s = strings.Clone(s) // what it came in is much larger
+		if k := len(x.free); k > 0 {
+			n, x.free = x.free[k-1], x.free[:k-1]
+			x.texts[n].s = s
+		} else {
+			n = uint32(len(x.texts))
+			x.texts = append(x.texts, text{s: s})
+		}
 		x.textNo[s] = n
 	}
-	return n
+	x.texts[n].uses++
+	*number = n
+	if old == 0 {
+		return // "", which stays
+	}
+	if x.texts[old].uses--; x.texts[old].uses == 0 {
+		delete(x.textNo, x.texts[old].s)
+		x.texts[old].s = ""
+		x.free = append(x.free, old)
+	}
 }
 
 // Find returns what is known of one node, false if it has no record.
@@ -195,9 +226,9 @@ func (x *Index) Find(id wire.Identity) (Node, bool) {
 // node returns an entry as it is shown. The caller holds mu.
 func (x *Index) node(e *entry) Node {
 	return Node{
-		Identity: wire.Identity(x.name(e)), State: states[e.state], Site: jwt.Site(x.texts[e.site]), Serial: unpackSerial(e.serial),
-		Expires: instant(e.expires, 0), Offered: e.offered, Cloned: e.cloned, Token: jwt.TokenID(x.texts[e.token]), Policy: x.texts[e.policy],
-		Reason: reasons[e.reason], Agent: x.texts[e.agent], FirstEnrolled: instant(0, e.first), Changed: instant(0, e.updated),
+		Identity: wire.Identity(x.name(e)), State: states[e.state], Site: jwt.Site(x.texts[e.site].s), Serial: unpackSerial(e.serial),
+		Expires: instant(e.expires, 0), Offered: e.offered, Cloned: e.cloned, Token: jwt.TokenID(x.texts[e.token].s), Policy: x.texts[e.policy].s,
+		Reason: reasons[e.reason], Agent: x.texts[e.agent].s, FirstEnrolled: instant(0, e.first), Changed: instant(0, e.updated),
 		Seen: instant(e.lastSeen(), 0), Revision: e.revision,
 	}
 }

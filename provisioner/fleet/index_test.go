@@ -26,7 +26,7 @@ type feed struct {
 	done    chan struct{}
 }
 
-func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), current func()) error {
+func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), _ func(*provisioner.Brief, provisioner.Revision), current func()) error {
 	revision := provisioner.Revision(0)
 	for {
 		select {
@@ -259,5 +259,27 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	f.put(t)
 	if names, p := list(t, x, fleet.Query{}); !slices.Equal(names, []string{"web1.example.net"}) || p.Nodes[0].State != provisioner.StateProvisioned {
 		t.Errorf("%v %+v", names, p)
+	}
+}
+
+// TestTextsThatNobodyHas are forgotten, and those that somebody has stay: a node
+// that calls its agent something else each time fills nothing.
+func TestTextsThatNobodyHas(t *testing.T) {
+	t.Parallel()
+	x, f := index(t)
+	f.put(t, record("other.example.net", func(r *provisioner.Record) { r.Agent = "0" }))
+	for i := range 1000 {
+		f.put(t, record("web1.example.net", func(r *provisioner.Record) { r.Agent, r.Site = fmt.Sprint(i%700), jwt.Site(fmt.Sprint("s", i/2)) }))
+	}
+	if n := x.Texts(); n > 12 {
+		t.Errorf("%d texts of two nodes are kept", n)
+	}
+	one, _ := x.Find("web1.example.net")
+	other, _ := x.Find("other.example.net")
+	if one.Agent != "299" || one.Site != "s499" || one.Policy != "p1p1" || other.Agent != "0" || other.Site != "ams1" || other.Policy != "p1p1" {
+		t.Errorf("%+v\n%+v", one, other)
+	}
+	if names, _ := list(t, x, fleet.Query{Filter: fleet.Filter{Site: "s499"}}); len(names) != 1 {
+		t.Errorf("by site: %v", names)
 	}
 }

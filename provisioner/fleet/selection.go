@@ -43,7 +43,7 @@ func (x *Index) selection(f *Filter) *selection {
 	if f.Policy != "" {
 		s.policies = make(map[uint32]bool)
 		for n, text := range x.texts {
-			if strings.HasPrefix(text, f.Policy) {
+			if strings.HasPrefix(text.s, f.Policy) {
 				s.policies[uint32(n)] = true
 			}
 		}

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // followAgain is how long who follows waits before it asks a store again that
@@ -24,30 +23,11 @@ const (
 	followAsk  = 5 * time.Second
 )
 
-// FollowRecords calls each with the newest record of every identity, in its
-// JSON form, in the order in which they were written, and then with every record
-// that is written from then on, until ctx is done; it then returns nil. It calls
-// current each time that each has had all there is, if not before. each must not
-// keep the bytes. Of several revisions that are written at about the same time,
-// only the newest may come.
-//
-// A store that does not answer is asked again, from where it stopped, so a
-// broker that restarts, or a cluster that elects, is no end of it.
-func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), current func()) error {
-	return s.follow(ctx, streamNodes, subjectNode+"*", current, func(m message) {
-		if id, err := wire.ParseSubjectToken(m.subject[len(subjectNode):]); err == nil {
-			each(id, m.data, provisioner.Revision(m.sequence))
-		} else {
-			s.log.WarnContext(ctx, "record on no identity's subject", "subject", m.subject, "err", err)
-		}
-	})
-}
-
 // FollowSeen calls each with when nodes of the fleet were last heard of over
 // their own connections, and then whenever one is, until ctx is done; it then
 // returns nil. That a node speaks is the broker's word, and so is the time.
 func (s *Store) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time)) error {
-	return s.follow(ctx, streamEvents, wire.AllNodeEvents, func() {}, func(m message) {
+	return s.follow(ctx, streamEvents, wire.AllNodeEvents, func(m message) {
 		if id, _, ok := nodeEvent(m.subject); ok {
 			each(id, m.at)
 		}
@@ -56,10 +36,10 @@ func (s *Store) FollowSeen(ctx context.Context, each func(wire.Identity, time.Ti
 
 // follow calls each for the last message of each subject, and for all that come
 // after.
-func (s *Store) follow(ctx context.Context, stream, filter string, current func(), each func(message)) error {
+func (s *Store) follow(ctx context.Context, stream, filter string, each func(message)) error {
 	last := uint64(0)
 	for {
-		err := s.followFrom(ctx, stream, filter, &last, current, each)
+		err := s.followFrom(ctx, stream, filter, &last, each)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -77,7 +57,7 @@ func (s *Store) follow(ctx context.Context, stream, filter string, current func(
 //
 // Going on after it loses nothing: messages come in their order, so the last one
 // of each subject has either been had or is still to come.
-func (s *Store) followFrom(ctx context.Context, stream, filter string, last *uint64, current func(), each func(message)) error {
+func (s *Store) followFrom(ctx context.Context, stream, filter string, last *uint64, each func(message)) error {
 	// One try: follow has more patience than the library, and less time.
 	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MaxResetAttempts: 1}
 	if *last > 0 {
@@ -90,10 +70,6 @@ func (s *Store) followFrom(ctx context.Context, stream, filter string, last *uin
 		return fmt.Errorf("follow %s: %w", stream, err)
 	}
 	defer s.drop(ctx, stream, consumer)
-	// Of what is empty no message comes that would say so.
-	if consumer.CachedInfo().NumPending == 0 {
-		current()
-	}
 	messages, err := consumer.Messages(jetstream.PullExpiry(followAsk), jetstream.PullHeartbeat(followBeat))
 	if err != nil {
 		return fmt.Errorf("follow %s: %w", stream, err)
@@ -110,8 +86,5 @@ func (s *Store) followFrom(ctx context.Context, stream, filter string, last *uin
 		}
 		each(message{subject: m.Subject(), data: m.Data(), sequence: meta.Sequence.Stream, at: meta.Timestamp})
 		*last = meta.Sequence.Stream
-		if meta.NumPending == 0 {
-			current()
-		}
 	}
 }

@@ -54,6 +54,7 @@ type followed struct {
 	mu       sync.Mutex
 	newest   map[wire.Identity]provisioner.Revision // guarded by mu
 	calls    int                                    // guarded by mu
+	own      int                                    // guarded by mu: of calls
 	currents int                                    // guarded by mu
 	changed  chan struct{}
 }
@@ -72,9 +73,14 @@ func follow(t *testing.T, st *store.Store) *followed {
 		}
 	}
 	go func() {
-		ended <- st.FollowRecords(ctx, func(id wire.Identity, _ []byte, at provisioner.Revision) {
-			change(func() { f.newest[id], f.calls = at, f.calls+1 })
-		}, func() { change(func() { f.currents++ }) })
+		come := func(id wire.Identity, at provisioner.Revision) {
+			change(func() { f.newest[id], f.calls = max(f.newest[id], at), f.calls+1 })
+		}
+		ended <- st.FollowRecords(ctx, func(id wire.Identity, _ []byte, at provisioner.Revision) { come(id, at) },
+			func(r *provisioner.Brief, at provisioner.Revision) {
+				f.look(func() { f.own++ })
+				come(r.Identity, at)
+			}, func() { change(func() { f.currents++ }) })
 	}()
 	t.Cleanup(func() {
 		cancel()

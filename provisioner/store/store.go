@@ -149,6 +149,7 @@ type Store struct {
 	timeout      time.Duration
 	log          *slog.Logger
 	gather       *gatherer // nil where every write goes alone
+	handovers    handovers // to those who follow the records
 
 	losses struct { // events that could not be published
 		sync.Mutex
@@ -339,6 +340,7 @@ func (s *Store) Put(ctx context.Context, r *provisioner.Record, after provisione
 	if err != nil {
 		return 0, fmt.Errorf("write record of %q: %w", r.Identity, err)
 	}
+	s.handovers.put(r, revision)
 	return provisioner.Revision(revision), nil
 }
 

@@ -1,0 +1,188 @@
+package store_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+	"muster/provisioner/store"
+)
+
+// A member is one of several provisioners of a store, with an index of its own.
+type member struct {
+	store *store.Store
+	conn  *nats.Conn
+	index *fleet.Index
+	leave func() // returns when its index has stopped
+}
+
+// join adds a provisioner on a connection of its own, whose index is up to date.
+func (s *site) join(t *testing.T) *member {
+	t.Helper()
+	conn, err := s.broker.Connect("member")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st, err := store.Open(s.ctx, store.Config{Conn: conn, CAFingerprint: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &member{store: st, conn: conn, index: fleet.NewIndex(st, nil)}
+	ctx, cancel := context.WithCancel(s.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- m.index.Run(ctx) }()
+	m.leave = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("index: %v", err)
+		}
+		conn.Close()
+	})
+	t.Cleanup(m.leave)
+	if _, err := m.index.List(s.ctx, fleet.Query{}); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// agrees waits until the indexes say of every node what its record says.
+func (s *site) agrees(t *testing.T, members ...*member) {
+	t.Helper()
+	var wrong string
+	for s.ctx.Err() == nil {
+		stored := make(map[wire.Identity]provisioner.Brief)
+		revisions := make(map[wire.Identity]provisioner.Revision)
+		err := members[0].store.Records(s.ctx, func(r *provisioner.Record, revision provisioner.Revision) error {
+			stored[r.Identity], revisions[r.Identity] = r.Brief(), revision
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrong = ""
+		for i, m := range members {
+			p, err := m.index.List(s.ctx, fleet.Query{Limit: fleet.MaxLimit})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if p.Total != len(stored) {
+				wrong = fmt.Sprintf("member %d lists %d nodes, want %d", i, p.Total, len(stored))
+			}
+			for _, n := range p.Nodes {
+				want := stored[n.Identity]
+				if n.Revision != revisions[n.Identity] || n.State != want.State || n.Agent != want.Agent || !n.Changed.Equal(want.Updated) || n.Offered != want.Offered {
+					wrong = fmt.Sprintf("member %d: %+v at %d, want %+v at %d", i, n, n.Revision, want, revisions[n.Identity])
+				}
+			}
+		}
+		if wrong == "" {
+			return
+		}
+	}
+	t.Fatal(wrong)
+}
+
+// lose writes a record as a process does that never gets the acknowledgement.
+func (m *member) lose(ctx context.Context, r *provisioner.Record, after provisioner.Revision) error {
+	b, err := r.Encode()
+	if err != nil {
+		return err
+	}
+	js, err := jetstream.New(m.conn)
+	if err != nil {
+		return err
+	}
+	_, err = js.Publish(ctx, "muster.node."+r.Identity.SubjectToken(), b, jetstream.WithExpectLastSequencePerSubject(uint64(after)))
+	return err
+}
+
+// TestIndexesAgreeWithTheStore has several provisioners write records of the same
+// nodes, taking them over from each other, some without ever learning that they
+// did; one goes, another comes. In the end every index says what the store says.
+func TestIndexesAgreeWithTheStore(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	const nodes, writes = 30, 150
+	write := func(m *member, who int) {
+		for i := range writes {
+			id := wire.Identity(fmt.Sprintf("web%d.example.net", rand.IntN(nodes)))
+			_, after, err := m.store.Record(s.ctx, id)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r := enrolled(id)
+			r.Agent = fmt.Sprintf("%d/%d", who, i)
+			if i%10 == 9 {
+				err = m.lose(s.ctx, r, after)
+			} else {
+				_, err = m.store.Put(s.ctx, r, after)
+			}
+			var refused *jetstream.APIError
+			if err != nil && !errors.Is(err, provisioner.ErrConflict) && !errors.As(err, &refused) {
+				t.Errorf("member %d: %v", who, err)
+				return
+			}
+		}
+	}
+	at := func(members ...*member) {
+		var writers sync.WaitGroup
+		for i, m := range members {
+			writers.Go(func() { write(m, i) })
+		}
+		writers.Wait()
+	}
+	a, b := s.join(t), s.join(t)
+	at(a) // alone
+	s.agrees(t, a, b)
+	at(a, b, a, b) // several requests in each
+	s.agrees(t, a, b)
+	c := s.join(t)
+	b.leave()
+	at(a, c)
+	s.agrees(t, a, c)
+}
+
+// TestOwnRecordsAreNotRead: what a provisioner writes itself is handed over, and
+// not delivered by the broker; what another writes, or is not acknowledged, comes
+// all the same, and what comes late does not bring back what is older.
+func TestOwnRecordsAreNotRead(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	st := s.open(t, ours)
+	f := follow(t, st)
+	f.wait(t, "it is current", func() bool { return f.currents > 0 })
+	const own = 200
+	for i := range own {
+		if _, err := st.Put(s.ctx, enrolled(node(i)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.wait(t, "all are handed over", func() bool { return f.own == own && len(f.newest) == own })
+	other := s.join(t)
+	second, err := other.store.Put(s.ctx, enrolled(web2), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.wait(t, "another's record comes", func() bool { return f.newest[web2] == second })
+	if err := other.lose(s.ctx, enrolled(web2), second); err != nil {
+		t.Fatal(err)
+	}
+	f.wait(t, "one without an acknowledgement comes", func() bool { return f.newest[web2] == second+1 })
+	f.look(func() {
+		// An acknowledgement that takes longer than a beat has its record read.
+		if f.own != own || f.calls > own+own/4 {
+			t.Errorf("%d came, %d were handed over, want %d and %d", f.calls, f.own, own+2, own)
+		}
+	})
+	s.agrees(t, other)
+}

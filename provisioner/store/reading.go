@@ -1,0 +1,125 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// A reading is a consumer of the records.
+type reading struct {
+	consumer jetstream.Consumer
+	messages jetstream.MessagesContext
+	pending  uint64 // what the stream had beyond what came last
+}
+
+// start begins to read, after what has come. Going on there loses nothing:
+// messages come in their order, so the last one of each subject has either come
+// or is still to come.
+func (f *recordFollower) start(ctx context.Context) error {
+	// One try: whoever follows has more patience than the library, and less time.
+	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subjectNode + "*"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MaxResetAttempts: 1}
+	if f.through > 0 {
+		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, f.through+1
+	}
+	ctx, cancel := context.WithTimeout(ctx, f.s.timeout)
+	defer cancel()
+	consumer, err := f.s.ordered(ctx, streamNodes, cfg)
+	if err != nil {
+		return err
+	}
+	messages, err := consumer.Messages(jetstream.PullExpiry(followAsk), jetstream.PullHeartbeat(followBeat))
+	if err != nil {
+		f.s.drop(ctx, streamNodes, consumer)
+		return err
+	}
+	f.reading = &reading{consumer, messages, consumer.CachedInfo().NumPending}
+	f.came = time.Now()
+	f.strange = f.came
+	f.complete(ctx) // of what is empty no message comes
+	return nil
+}
+
+// complete notes it the first time that all there was has come.
+func (f *recordFollower) complete(ctx context.Context) {
+	if !f.whole && f.reading.pending == 0 && f.through >= f.known {
+		f.whole = true
+		f.stop(ctx) // until somebody else writes
+		f.current()
+	}
+}
+
+// stop ends reading.
+func (f *recordFollower) stop(ctx context.Context) {
+	if f.reading == nil {
+		return
+	}
+	f.reading.messages.Stop()
+	f.s.drop(ctx, streamNodes, f.reading.consumer)
+	f.reading = nil
+}
+
+// read takes what comes until ctx is done, and returns nil then.
+func (f *recordFollower) read(ctx context.Context) error {
+	for f.reading != nil {
+		m, err := f.reading.messages.Next(jetstream.NextContext(ctx))
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		meta, err := m.Metadata()
+		if err != nil {
+			return err
+		}
+		f.reading.pending = meta.NumPending
+		f.take(ctx, message{subject: m.Subject(), data: m.Data(), sequence: meta.Sequence.Stream, at: meta.Timestamp})
+		f.complete(ctx)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// take takes a message in.
+func (f *recordFollower) take(ctx context.Context, m message) {
+	f.through, f.came = m.sequence, time.Now()
+	switch {
+	case f.mine.has(m.sequence):
+	case !f.whole:
+		f.tell(ctx, m)
+	default:
+		if len(f.held) == maxHeld {
+			f.settle(ctx, 1)
+		}
+		f.held = append(f.held, m)
+	}
+}
+
+// settle tells of the first n that are held, but for those that turned out to be
+// ours.
+func (f *recordFollower) settle(ctx context.Context, n int) {
+	for i := range f.held[:n] {
+		if m := f.held[i]; !f.mine.has(m.sequence) {
+			f.strange = time.Now()
+			f.tell(ctx, m)
+		}
+		f.held[i] = message{}
+	}
+	f.held, f.ripe = f.held[n:], max(0, f.ripe-n)
+}
+
+// tell tells of one record.
+func (f *recordFollower) tell(ctx context.Context, m message) {
+	if id, err := wire.ParseSubjectToken(m.subject[len(subjectNode):]); err == nil {
+		f.each(id, m.data, provisioner.Revision(m.sequence))
+	} else {
+		f.s.log.WarnContext(ctx, "record on no identity's subject", "subject", m.subject, "err", err)
+	}
+}

@@ -43,8 +43,9 @@ type Recorder struct {
 	log     *slog.Logger
 	waiting chan decided
 	bytes   atomic.Int64 // of what waits
-	packed  *zstd.Encoder
+	encoder *zstd.Encoder
 	batch   []byte // the last one, for its room; only touched by Run
+	packed  []byte // the same, compressed
 
 	recorded, dropped atomic.Uint64
 }
@@ -63,12 +64,12 @@ func NewRecorder(log *slog.Logger) (*Recorder, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	// One goroutine: it runs beside enrollment.
-	packed, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1))
+	// One goroutine: it runs beside enrollment. No checksum: JetStream has one.
+	encoder, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false))
 	if err != nil {
 		return nil, fmt.Errorf("recorder: %w", err)
 	}
-	return &Recorder{log: log, waiting: make(chan decided, maxQueued), packed: packed}, nil
+	return &Recorder{log: log, waiting: make(chan decided, maxQueued), encoder: encoder}, nil
 }
 
 // Observe takes a decision; it is what [provisioner.Config].Observe wants. It
@@ -167,7 +168,8 @@ func (r *Recorder) write(s *Store, batch []byte) error {
 	case s.room.Load() <= 0:
 		return errors.New("the rest of the disk is for revocations")
 	}
-	return s.nc.Publish(subjectInputs, r.packed.EncodeAll(batch, nil))
+	r.packed = r.encoder.EncodeAll(batch, r.packed[:0])
+	return s.nc.Publish(subjectInputs, r.packed) // which copies it
 }
 
 // Inputs writes what decisions saw in the last age, a [policies.Recording] in

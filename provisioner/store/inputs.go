@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,7 @@ const (
 	maxQueuedBytes = 16 << 20
 
 	// batchBytes is when a batch is written, uncompressed, and batchWait how long
-	// its first decision waits for others. Larger batches compress hardly better,
+	// its first decision waits for others at most. Larger batches compress hardly better,
 	// and compressed they are far below a broker's limit of 1 MiB a message.
 	batchBytes = 256 << 10
 	batchWait  = time.Second
@@ -40,12 +41,19 @@ const (
 // holds nobody up: what it cannot keep up with is dropped, and counted. Make one
 // with [NewRecorder].
 type Recorder struct {
-	log     *slog.Logger
-	waiting chan decided
-	bytes   atomic.Int64 // of what waits
+	log  *slog.Logger
+	full chan struct{} // has room for one: a batch has gathered
+
+	mu      sync.Mutex
+	waiting []decided // guarded by mu
+	bytes   int64     // guarded by mu: of waiting
+
+	// Only touched by Run.
 	encoder *zstd.Encoder
-	batch   []byte // the last one, for its room; only touched by Run
-	packed  []byte // the same, compressed
+	spare   []decided // room for waiting
+	batch   []byte    // what is to be written
+	n       uint64    // decisions in it
+	packed  []byte    // the last batch, compressed, for its room
 
 	recorded, dropped atomic.Uint64
 }
@@ -56,7 +64,6 @@ type decided struct {
 	d     *policies.Decision
 	err   error
 	asked string
-	size  int64
 }
 
 // NewRecorder returns a Recorder. Nothing is written until Run. log is optional.
@@ -69,24 +76,32 @@ func NewRecorder(log *slog.Logger) (*Recorder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("recorder: %w", err)
 	}
-	return &Recorder{log: log, waiting: make(chan decided, maxQueued), encoder: encoder}, nil
+	return &Recorder{log: log, full: make(chan struct{}, 1), encoder: encoder}, nil
 }
 
 // Observe takes a decision; it is what [provisioner.Config].Observe wants. It
 // never blocks and does not look at what it takes, so a request pays for a place
-// in a queue and no more (below 0.1 µs, BenchmarkObserve). Safe for concurrent use.
+// in a queue and no more (below 0.1 µs, BenchmarkObserve). Only when a batch has
+// gathered does it wake Run: waking a goroutine costs more than the rest. Safe for
+// concurrent use.
 func (r *Recorder) Observe(in *policies.Input, d *policies.Decision, err error, asked string) {
 	size := int64(len(in.Facts) + len(in.Token.Extensions) + len(in.Evidence) + inputOverhead)
-	if r.bytes.Add(size) > maxQueuedBytes {
-		r.bytes.Add(-size)
-		r.dropped.Add(1)
-		return
+	r.mu.Lock()
+	room := len(r.waiting) < maxQueued && r.bytes+size <= maxQueuedBytes
+	if room {
+		r.waiting = append(r.waiting, decided{in, d, err, asked})
+		r.bytes += size
 	}
-	select {
-	case r.waiting <- decided{in, d, err, asked, size}:
-	default:
-		r.bytes.Add(-size)
+	full := r.bytes >= batchBytes
+	r.mu.Unlock()
+	if !room {
 		r.dropped.Add(1)
+	}
+	if full {
+		select {
+		case r.full <- struct{}{}:
+		default: // it knows
+		}
 	}
 }
 
@@ -99,62 +114,64 @@ func (r *Recorder) Counts() (recorded, dropped uint64) { return r.recorded.Load(
 // is killed loses what waits: a second's decisions, which are a report and not the
 // truth.
 func (r *Recorder) Run(ctx context.Context, open func() *Store) error {
-	var warned uint64
-	for done := false; !done; {
-		batch, n, stopped := r.gather(ctx)
-		done = stopped
-		if n > 0 {
-			if err := r.write(open(), batch); err != nil {
-				r.dropped.Add(n)
-				r.log.DebugContext(ctx, "decisions not recorded", "left_out", n, "err", err)
-			} else {
-				r.recorded.Add(n)
-			}
+	late := time.NewTicker(batchWait)
+	defer late.Stop()
+	for warned := uint64(0); ; {
+		stopped, all := false, true
+		select {
+		case <-r.full:
+			all = false // what begins another batch waits for more
+		case <-late.C:
+		case <-ctx.Done():
+			stopped = true
+		}
+		r.encode(ctx, open())
+		if all {
+			r.flush(ctx, open())
 		}
 		if dropped := r.dropped.Load(); dropped >= 2*warned+1 { // the first, and each time it doubles
 			warned = dropped
 			r.log.WarnContext(ctx, "decisions are not recorded: there are too many at once, or the store takes none", "left_out", dropped)
 		}
+		if stopped {
+			return nil
+		}
 	}
-	return nil
 }
 
-// gather waits for a batch, and reports whether there will be no other.
-func (r *Recorder) gather(ctx context.Context) (batch []byte, n uint64, stopped bool) {
-	batch = r.batch[:0]
-	defer func() { r.batch = batch }()
-	add := func(d decided) {
-		r.bytes.Add(-d.size)
-		longer, err := policies.NewRecording(d.in, d.d, d.err, d.asked).AppendLine(batch)
+// encode puts what waits into batches, and writes those that are full.
+func (r *Recorder) encode(ctx context.Context, s *Store) {
+	r.mu.Lock()
+	waiting := r.waiting
+	r.waiting, r.bytes = r.spare, 0
+	r.mu.Unlock()
+	for _, d := range waiting {
+		longer, err := policies.NewRecording(d.in, d.d, d.err, d.asked).AppendLine(r.batch)
 		if err != nil {
 			r.dropped.Add(1) // a time beyond the year 9999, say
-			return
-		}
-		batch = longer
-		n++
-	}
-	var late <-chan time.Time // nil while the batch is empty
-	for len(batch) < batchBytes {
-		select {
-		case d := <-r.waiting:
-			if add(d); late == nil {
-				late = time.After(batchWait)
-			}
 			continue
-		default:
 		}
-		select {
-		case d := <-r.waiting:
-			if add(d); late == nil {
-				late = time.After(batchWait)
-			}
-		case <-late:
-			return batch, n, false
-		case <-ctx.Done():
-			return batch, n, len(r.waiting) == 0
+		r.batch = longer
+		if r.n++; len(r.batch) >= batchBytes {
+			r.flush(ctx, s)
 		}
 	}
-	return batch, n, false
+	clear(waiting) // what it refers to may go
+	r.spare = waiting[:0]
+}
+
+// flush writes what has been encoded, if anything has.
+func (r *Recorder) flush(ctx context.Context, s *Store) {
+	if r.n == 0 {
+		return
+	}
+	if err := r.write(s, r.batch); err != nil {
+		r.dropped.Add(r.n)
+		r.log.DebugContext(ctx, "decisions not recorded", "left_out", r.n, "err", err)
+	} else {
+		r.recorded.Add(r.n)
+	}
+	r.batch, r.n = r.batch[:0], 0
 }
 
 // write hands one batch to the broker, which does not acknowledge it: nobody

@@ -23,15 +23,18 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 type feed struct {
 	fleet.Log
 	records chan []byte // nil: that was all for now
+	own     chan owned
 	done    chan struct{}
 }
 
-func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), _ func(*provisioner.Brief, provisioner.Revision), current func()) error {
+func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), own func(*provisioner.Brief, provisioner.Revision), current func()) error {
 	revision := provisioner.Revision(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case o := <-f.own:
+			own(&o.record, o.at)
 		case b := <-f.records:
 			if b == nil {
 				current()
@@ -53,6 +56,12 @@ func (f *feed) FollowSeen(ctx context.Context, each func(wire.Identity, time.Tim
 	return nil
 }
 
+// owned is a record that this process is said to have written.
+type owned struct {
+	record provisioner.Brief
+	at     provisioner.Revision
+}
+
 // put writes records and returns when the index has them.
 func (f *feed) put(t testing.TB, records ...*provisioner.Record) {
 	t.Helper()
@@ -70,7 +79,7 @@ func (f *feed) put(t testing.TB, records ...*provisioner.Record) {
 // index returns an index that follows a feed until the test ends.
 func index(t testing.TB) (*fleet.Index, *feed) {
 	t.Helper()
-	f := &feed{records: make(chan []byte), done: make(chan struct{})}
+	f := &feed{records: make(chan []byte), own: make(chan owned), done: make(chan struct{})}
 	x := fleet.NewIndex(f, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -282,4 +291,32 @@ func TestTextsThatNobodyHas(t *testing.T) {
 	if names, _ := list(t, x, fleet.Query{Filter: fleet.Filter{Site: "s499"}}); len(names) != 1 {
 		t.Errorf("by site: %v", names)
 	}
+}
+
+// TestOlderRecordsChangeNothing: what is handed over late does not bring back what a
+// newer record has changed, nor does one that is read again; newer ones count,
+// whichever way they come.
+func TestOlderRecordsChangeNothing(t *testing.T) {
+	t.Parallel()
+	x, f := index(t)
+	agent := func(a string) *provisioner.Record {
+		return record("web1.example.net", func(r *provisioner.Record) { r.Agent = a })
+	}
+	is := func(want string, at provisioner.Revision) {
+		t.Helper()
+		f.put(t) // all before has been taken in
+		if n, ok := x.Find("web1.example.net"); !ok || n.Agent != want || n.Revision != at {
+			t.Errorf("%+v, want %s at %d", n, want, at)
+		}
+	}
+	f.put(t, agent("read 1"), agent("read 2"))
+	is("read 2", 2)
+	f.own <- owned{agent("own 1").Brief(), 1}
+	is("read 2", 2)
+	f.own <- owned{agent("own 9").Brief(), 9}
+	is("own 9", 9)
+	f.put(t, agent("read 3"))
+	is("own 9", 9)
+	f.own <- owned{agent("own 10").Brief(), 10}
+	is("own 10", 10)
 }

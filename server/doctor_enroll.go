@@ -45,6 +45,12 @@ func (d *doctor) checkEnrollment() {
 		if remedy == "" {
 			remedy = "see the agent's log"
 		}
+		if f.WaitsFor != "" {
+			// Nothing here is broken, and nobody here can do anything about it.
+			d.say(StatusWarn, what, remedy, "waits for %s (%s) since %s%s, asked last at %s",
+				f.WaitsFor, f.Code, f.Since.Format(time.RFC3339), who, f.Time.Format(time.RFC3339))
+			return
+		}
 		d.say(StatusFail, what, remedy, "last attempt at %s%s: %s", f.Time.Format(time.RFC3339), who, f.Message)
 	case d.view.mode == ModeProvisioning:
 		d.say(StatusWarn, what, "start the agent", "not enrolled, and no attempt is on record")

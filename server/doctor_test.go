@@ -106,10 +106,10 @@ func TestDoctor(t *testing.T) {
 			writeFile(t, cfg.FactsFile, `{"a":"`+strings.Repeat("x", wire.MaxFactsBytes)+`"}`)
 		}, want: map[string]server.Status{"facts": "fail", "authority": "warn", "enrollment": "warn"}, says: []string{"32776 bytes, limit 32768"}},
 		"refused": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
-			f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, time.Hour) })
+			f.set(func() { f.enroll = refuse(wire.CodeDenied, time.Hour) })
 			attempt(t, f, *cfg, server.EventRefused)
 		}, want: map[string]server.Status{"enrollment": "fail", "authority": "warn"},
-			says: []string{"enrollment: last attempt at 20", ": approval_pending: "}},
+			says: []string{"enrollment: last attempt at 20", ": denied: "}},
 		"failed": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
 			f.stop()
 			attempt(t, f, *cfg, server.EventFailed)

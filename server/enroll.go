@@ -19,6 +19,7 @@ var errStopped = errors.New("asked to stop")
 const (
 	msgFailed  = "enrollment failed"
 	msgRefused = "enrollment refused"
+	msgWaiting = "node waits"
 	msgExpired = "token has expired by this machine's clock"
 	msgEarly   = "token is not valid yet by this machine's clock"
 )
@@ -42,6 +43,7 @@ func (s *Server) enroll(ctx context.Context, id wire.Identity) error {
 		case err == nil:
 			s.once.solved(msgFailed)
 			s.once.solved(msgRefused)
+			s.once.solved(msgWaiting)
 			return nil
 		case ctx.Err() != nil:
 			return nil
@@ -54,19 +56,23 @@ func (s *Server) enroll(ctx context.Context, id wire.Identity) error {
 		case s.givesUp(ctx, v, err):
 			return nil
 		}
-		s.failed(ctx, id, err, wait.next(), files)
+		s.failed(ctx, id, err, wait, files)
 	}
 	return nil
 }
 
 // failed logs and records why an attempt led to no certificate, and waits: as
-// long as the provisioner said, so that it can spread its backlog, else for
-// pause, or until files change.
-func (s *Server) failed(ctx context.Context, id wire.Identity, err error, pause time.Duration, files string) {
+// long as the provisioner said, so that it can spread its backlog, else as long
+// as wait says, or until files change. A provisioner that says when to come back
+// works: what made wait longer before is over then, and a node that waits for an
+// approval must not sleep through it because a broker was away in between.
+func (s *Server) failed(ctx context.Context, id wire.Identity, err error, wait *backoff, files string) {
+	pause := wait.next()
 	var refused refusal
 	if !errors.As(err, &refused) {
 		pause = max(pause, slowedBy(err))
 		s.noteFailure(ctx, id, err, "")
+		s.once.solved(msgWaiting)
 		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgFailed, err, "node", id, "retry_in", rounded(pause))
 		s.observe(Event{Kind: EventFailed, Err: err, Elapsed: s.elapsed()})
 		s.pause(ctx, pause, files)
@@ -74,10 +80,17 @@ func (s *Server) failed(ctx context.Context, id wire.Identity, err error, pause 
 	}
 	if told := refused.Wait(); told > 0 {
 		pause = told
+		wait.reset()
 	}
 	s.once.solved(msgFailed)
 	s.noteFailure(ctx, id, err, refused.Code)
-	s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgRefused, err, "node", id, "code", refused.Code, "retry_in", rounded(pause))
+	if what := waitsFor(refused.Code); what != "" {
+		s.once.solved(msgRefused)
+		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgWaiting, err, "node", id, "waits_for", what, "code", refused.Code, "retry_in", rounded(pause))
+	} else {
+		s.once.solved(msgWaiting)
+		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgRefused, err, "node", id, "code", refused.Code, "retry_in", rounded(pause))
+	}
 	s.observe(Event{Kind: EventRefused, Code: refused.Code, Elapsed: s.elapsed()})
 	s.pause(ctx, pause, files)
 }
@@ -157,7 +170,7 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 		return false, err
 	case reply.Refusal != nil:
 		r := refusal{reply.Refusal}
-		return true, &cause{what: r, remedy: r.remedy()}
+		return true, &cause{what: r, remedy: waitRemedy(r, request.Identity, stage.key)}
 	case reply.Enrolled == nil:
 		return true, fmt.Errorf("%w: a confirmation, want a certificate", errReply)
 	}

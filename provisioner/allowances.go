@@ -106,16 +106,17 @@ func (as *allowances) list() []*Allowance {
 	return list
 }
 
-// allow sets the allow-list's word about the attempt: that of this
-// provisioner's own file, or else of the store.
-func (p *Provisioner) allow(a *attempt) {
-	a.allowance = nil
-	if a.entry = p.cfg.Allow(a.identity); a.entry != nil {
-		return
+// allowed returns the allow-list's word about a key's identity, or nil: that of
+// this provisioner's own file, or else of the store, with the entry there.
+func (p *Provisioner) allowed(h holder) (*policies.AllowEntry, *Allowance) {
+	if entry := p.cfg.Allow(h.identity); entry != nil {
+		return entry, nil
 	}
-	if a.allowance = p.allowances.match(holder{a.csr.KeyHash, a.identity}, p.now()); a.allowance != nil {
-		a.entry = &policies.AllowEntry{Pattern: string(a.allowance.Pattern), Comment: a.allowance.Why, ExpiresAt: a.allowance.ExpiresAt}
+	a := p.allowances.match(h, p.now())
+	if a == nil {
+		return nil, nil
 	}
+	return &policies.AllowEntry{Pattern: string(a.Pattern), Comment: a.Why, ExpiresAt: a.ExpiresAt}, a
 }
 
 // ErrEverything means that a pattern covers every name, and nobody has said that

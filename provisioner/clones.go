@@ -286,16 +286,21 @@ func (p *Provisioner) dropClones(ctx context.Context, id wire.Identity, r *Recor
 // it is, and once as a cloned node. It wants neither machine if being cloned
 // gives it a reason to deny that it would not have otherwise.
 func (p *Provisioner) refusesClones(ctx context.Context, r *Record) (bool, error) {
+	h := holder{identity: r.Identity}
+	if r.Current != nil {
+		h.key = r.Current.KeyHash
+	}
+	entry, _ := p.allowed(h)
 	in := &policies.Input{
 		Identity: string(r.Identity), Token: policies.Token{ID: string(r.Token), Site: string(r.Site)},
 		Node:  policies.Node{State: string(r.State), Reason: string(ReasonReplay), ProvisionedAt: r.ProvisionedAt},
-		Allow: p.cfg.Allow(r.Identity), Source: policies.Source{Address: r.Source, Site: string(p.cfg.Site)},
+		Allow: entry, Source: policies.Source{Address: r.Source, Site: string(p.cfg.Site)},
 		Provisioner: policies.Provisioner{Site: string(p.cfg.Site), Version: p.cfg.Version},
 		Time:        p.now(),
 	}
 	if r.Current != nil {
 		in.Node.Serial, in.Node.ExpiresAt = r.Current.Serial, r.Current.NotAfter
-		in.CSR.Key.Hash = r.Current.KeyHash
+		in.CSR.Key.Hash = h.key
 	}
 	before, err := p.cfg.Policy.Decide(ctx, in)
 	if err != nil {

@@ -339,3 +339,35 @@ func TestAOneTimeTokenAfterClones(t *testing.T) {
 		t.Errorf("record = %+v on the ground %s, want no clones", r.Cloned, r.Decision.Reason)
 	}
 }
+
+// TestClonesAreJudgedByTheSharedAllowList has the policy tolerate two machines
+// with one key where the allow-list has their name, and the entry that does be in
+// the store: unlimited, or used up by this very machine.
+func TestClonesAreJudgedByTheSharedAllowList(t *testing.T) {
+	t.Parallel()
+	const policy = "package muster.enroll\n\nallow := true\n\ndeny contains \"cloned, and not on the list\" if {\n\tinput.node.cloned\n\tnot input.allow.pattern\n}\n"
+	f := testbed.New(t, testbed.Options{Policy: policy, AllowList: "allow:\n  - pattern: file.example.net\n"})
+	p := f.Daemon().Operator()
+	for pattern, uses := range map[string]int{"any.example.net": 0, "once.example.net": 1, "other*.example.net": 1} {
+		if _, err := p.AllowNames(f.Context(), pattern, 0, uses, false, operator); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Enroll(f.Node("other1.example.net")) // uses its entry up
+	for _, tt := range []struct {
+		name    string
+		refused bool
+	}{{"file.example.net", false}, {"any.example.net", false}, {"once.example.net", false}, {"other2.example.net", true}, {"nobody.example.net", true}} {
+		n := f.Node(tt.name)
+		f.Apply(n, f.Enroll(n))
+		serial := f.Record(tt.name).Current.Serial
+		for _, boot := range []string{"a", "b", "a"} {
+			p.Heard(f.Context(), wire.Identity(tt.name), boot, serial)
+			f.Clock.Advance(grace)
+		}
+		if c := f.Record(tt.name).Cloned; c == nil || c.Refused != tt.refused {
+			t.Errorf("%s: on record %+v, want refused %v", tt.name, c, tt.refused)
+		}
+	}
+	f.Check()
+}

@@ -14,7 +14,7 @@ import (
 // decide asks the policy about a classified attempt.
 func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
-	p.allow(a)
+	a.entry, a.allowance = p.allowed(holder{a.csr.KeyHash, a.identity})
 	asked := p.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
 	in := p.input(a)
 	d, err := p.cfg.Policy.Decide(ctx, in)

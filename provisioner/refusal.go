@@ -52,14 +52,13 @@ func (r *Refusal) Message() *wire.Refusal {
 }
 
 // retryAfter is when a refused node should ask again if nobody has computed a
-// better time. Nodes add jitter. Waiting for people is asked about every 20 s: an
-// operator who approves a machine watches it come up, and 10,000 that wait ask
-// 500 times a second. What only a changed node or token can cure is asked about
+// better time. Nodes add jitter. How often those who wait for people ask depends on
+// how many they are (see crowd). What only a changed node or token can cure is asked about
 // every five minutes, since people mend things without telling the node.
 func retryAfter(c wire.Code) time.Duration {
 	switch {
 	case c == wire.CodeApprovalPending || c == wire.CodeIdentityTaken:
-		return 20 * time.Second
+		return maxWaitAgain
 	case c == wire.CodeDeferred || c == wire.CodeQuotaExceeded || c == wire.CodeTokenUsedUp:
 		return time.Minute
 	case c == wire.CodeNotIssued || c == wire.CodeAppliedSignature:

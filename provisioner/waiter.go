@@ -98,7 +98,9 @@ type WaiterStore interface {
 	Waiters(ctx context.Context, id wire.Identity, each func(*Waiter) error) error
 }
 
-// wait notes that the attempt was told to wait, if its code says so.
+// wait notes that the attempt was told to wait, if its code says so, and sets
+// when it is to ask again if it waits for an operator. A name that is taken is
+// told as an approval that is pending, and must take as long.
 func (p *Provisioner) wait(a *attempt, r *Refusal) {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
@@ -122,7 +124,10 @@ func (p *Provisioner) wait(a *attempt, r *Refusal) {
 		}
 	}
 	now := p.now()
-	p.waiters.note(w, now, func() { w.Facts = shownFacts(a.request.Facts, p.cfg.ShownFacts) })
+	again := p.waiters.note(w, now, func() { w.Facts = shownFacts(a.request.Facts, p.cfg.ShownFacts) })
+	if r.After == 0 && r.Code != wire.CodeDeferred {
+		r.After = again
+	}
 }
 
 // namesOf returns the names that the certificate request asks for and no

@@ -29,13 +29,15 @@ type waiters struct {
 	log   *slog.Logger
 	queue chan waiterNote
 
-	mu   sync.Mutex
-	seen map[holder]*waitSeen // guarded by mu
+	mu    sync.Mutex
+	seen  map[holder]*waitSeen // guarded by mu
+	crowd crowd                // guarded by mu
 }
 
 // A waitSeen is what this process remembers of a key that waits.
 type waitSeen struct {
 	asked  int       // since it was last written
+	window time.Time // of the crowd in which it was last counted
 	noted  time.Time // when it was last queued
 	listed *Waiter   // as it was then
 }
@@ -51,8 +53,8 @@ func newWaiters(store WaiterStore, log *slog.Logger) *waiters {
 }
 
 // note takes in that a key asked and waits. finish completes the entry if it is
-// to be written. It does not block.
-func (ws *waiters) note(w *Waiter, now time.Time, finish func()) {
+// to be written. It does not block, and returns when to ask again.
+func (ws *waiters) note(w *Waiter, now time.Time, finish func()) time.Duration {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	s := ws.seen[w.holder()]
@@ -64,9 +66,10 @@ func (ws *waiters) note(w *Waiter, now time.Time, finish func()) {
 		ws.seen[w.holder()] = s
 	}
 	s.asked++
+	again := ws.crowd.count(s, now)
 	if s.listed != nil && s.listed.Code == w.Code && s.listed.Token == w.Token && s.listed.Source == w.Source &&
 		s.listed.FactsBytes == w.FactsBytes && now.Sub(s.noted) < waiterEvery && !now.Before(s.noted) {
-		return
+		return again
 	}
 	finish()
 	w.Asked, w.Since, w.LastAsked = s.asked, now, now
@@ -75,6 +78,7 @@ func (ws *waiters) note(w *Waiter, now time.Time, finish func()) {
 		s.asked, s.noted, s.listed = 0, now, w
 	default: // it asks again
 	}
+	return again
 }
 
 // gone takes in that a key waits no longer. Unless sure, it is looked at only if

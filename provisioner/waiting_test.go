@@ -215,3 +215,46 @@ func TestRejectionIsFinal(t *testing.T) {
 	}
 	f.Check()
 }
+
+// TestFewWhoWaitAskOften tells a machine that waits to come back within seconds,
+// and a hall of them later, so that asking costs the same; also one whose name
+// is taken, which must not tell it from the others.
+func TestFewWhoWaitAskOften(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web1.example.net\n"})
+	p := f.Daemon().Operator()
+	told := func(n *simnode.Node) time.Duration {
+		t.Helper()
+		_, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"})
+		var r *provisioner.Refusal
+		if !errors.As(err, &r) || r.Code.ToldAs() != wire.CodeApprovalPending {
+			t.Fatalf("%s: %v, want a refusal told as %s", n.Identity, err, wire.CodeApprovalPending)
+		}
+		return r.Message().Wait()
+	}
+	const soon = 3 * time.Second
+	f.Enroll(f.Node("web1.example.net"))
+	lone := f.Node("db1.example.net")
+	for range 500 {
+		if d := told(lone); d != soon {
+			t.Fatalf("one machine that waits is told %v, want %v however often it asks", d, soon)
+		}
+	}
+	var last time.Duration
+	for range 800 {
+		last = told(f.Node("db2.example.net"))
+	}
+	if taken := told(f.Node("web1.example.net")); last < 2*soon || last > 20*time.Second || taken < last || taken > last+time.Second {
+		t.Errorf("of 800 that wait the last is told %v, and one whose name is taken %v", last, taken)
+	}
+	f.Clock.Advance(time.Minute)
+	if d := told(lone); d < 2*soon {
+		t.Errorf("a minute later: %v, and nobody can know yet that the 800 are gone", d)
+	}
+	f.Clock.Advance(time.Minute)
+	told(lone)
+	f.Clock.Advance(time.Minute)
+	if d := told(lone); d != soon {
+		t.Errorf("the only one that still asks is told %v, want %v", d, soon)
+	}
+}

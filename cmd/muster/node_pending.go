@@ -43,7 +43,7 @@ type nodePendingVerb struct {
 const nodePendingHelp = `Lists the machines that wait, the longest first, with what they presented: for an
 operator's approval (approval_pending), until the policy no longer puts them off
 (deferred), or for a name that another key has (identity_taken, see 'muster node
-grant'). A machine asks every 20 seconds or so. Compare the key with what
+grant'). A machine asks every 3 seconds, of thousands every 20. Compare the key with what
 'openssl pkey -in private.pem -pubout -outform DER | sha256sum' says on the machine. Facts
 are the machine's own word.`
 

@@ -28,7 +28,7 @@ type nodeVerdictVerb struct {
 }
 
 const (
-	nodeApproveHelp = `Lets the machine in that waits under this name: with its next try, some 20 seconds
+	nodeApproveHelp = `Lets the machine in that waits under this name: with its next try, a few seconds
 later, once, and with the key that waits. Another machine with that name is not
 approved. With --all, everybody who waits for an approval and is meant by --prefix and
 --site: it shows whom, and asks unless --yes.

@@ -141,7 +141,7 @@ var Codes = []Meaning{
 	{Code: CodeDeferred, Public: "the policy asks the machine to come back later",
 		Remedy: "nothing; see the reasons in the provisioner's log if it takes too long", Retry: true},
 	{Code: CodeApprovalPending, Public: "the machine waits for an operator",
-		Remedy: "ask an operator to approve it: an allow-list entry for its name is enough", Retry: true},
+		Remedy: "ask an operator to approve it: `muster node approve` with its name, or an allow-list entry for it", Retry: true},
 	{Code: CodeRejected, Told: CodeDenied, Public: "the policy does not admit this machine",
 		Remedy: "an operator rejected this machine's key: `muster node approve` or `muster node forget` its name with --key if that was wrong"},
 	{Code: CodeShutdown, Public: "the policy asks the machine to stop its agent",

@@ -71,9 +71,15 @@ func (a *Allowance) usedBy(h holder) bool {
 	return slices.ContainsFunc(a.UsedBy, func(u AllowanceUse) bool { return u.Identity == h.identity && u.KeyHash == h.key })
 }
 
+// over reports whether it was removed, or has expired by now. One that is used up
+// is not over: those who used it still may.
+func (a *Allowance) over(now time.Time) bool {
+	return a.Removed || !a.ExpiresAt.IsZero() && !now.Before(a.ExpiresAt)
+}
+
 // admits reports whether it covers a key's identity at now.
 func (a *Allowance) admits(h holder, now time.Time) bool {
-	return !a.Removed && (a.ExpiresAt.IsZero() || now.Before(a.ExpiresAt)) && (a.Uses == 0 || len(a.UsedBy) < a.Uses || a.usedBy(h)) &&
+	return !a.over(now) && (a.Uses == 0 || len(a.UsedBy) < a.Uses || a.usedBy(h)) &&
 		a.Pattern.Match(h.identity)
 }
 

@@ -125,10 +125,13 @@ var ErrEverything = errors.New("a lone * lets every name in: whoever has a token
 
 // AllowNames lets names enroll that were never seen: those that the pattern
 // covers, until expires if that is not zero, and at most uses of them if that is
-// not 0. It replaces the entry of the same pattern, with its uses. A lone * is
-// for labs: it is refused with [ErrEverything] unless everything is true, and the
-// log warns of it at each start. It is in force on every provisioner within a
-// second or two.
+// not 0. It replaces the entry of the same pattern, and goes on counting the uses
+// of one that is limited and in force: asking again, since the answer was lost,
+// lets nobody in beyond the number. One that was removed or is over is counted
+// anew. A lone * is for labs: it is refused with [ErrEverything] unless
+// everything is true, and is an alarm for as long as it stands. It is in force on
+// every provisioner within a second or two. The error is [ErrState] if more have
+// used the entry than uses.
 func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires time.Duration, uses int, everything bool, c Cause) (*Allowance, error) {
 	parsed, err := wire.ParsePattern(pattern)
 	err = errors.Join(err, c.Check())
@@ -148,7 +151,18 @@ func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires ti
 	if expires > 0 {
 		a.ExpiresAt = p.now().Add(expires)
 	}
-	if err := p.putAllowance(ctx, parsed, func(*Allowance) (*Allowance, error) { return a, nil }); err != nil {
+	err = p.putAllowance(ctx, parsed, func(newest *Allowance) (*Allowance, error) {
+		a.UsedBy = nil
+		if newest == nil || newest.over(p.now()) || uses == 0 {
+			return a, nil
+		}
+		if n := len(newest.UsedBy); n > uses {
+			return nil, fmt.Errorf("%w: %d machines have got in by it, more than %d: give --uses %d or more, or remove it first to count anew", ErrState, n, uses, n)
+		}
+		a.UsedBy = newest.UsedBy
+		return a, nil
+	})
+	if err != nil {
 		return nil, fmt.Errorf("allow %q: %w", pattern, err)
 	}
 	p.cfg.Emit(Event{Type: EventAllowed, Time: p.now(), Pattern: a.Pattern, By: c.By, Why: c.Why})

@@ -217,11 +217,23 @@ func (p *Provisioner) ApproveNode(ctx context.Context, id wire.Identity, key str
 // allow-list and tokens say, until it is approved or forgotten. key is as in
 // [Provisioner.ApproveNode]. It is in force on every provisioner within a second
 // or two. The error is [ErrNotWaiting], or [ErrState] if several wait.
+//
+// Asking again, since the answer was lost, is harmless: a key that is rejected
+// already stays so, and nothing is written.
 func (p *Provisioner) RejectNode(ctx context.Context, id wire.Identity, key string, c Cause) (*Answer, error) {
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("reject %q: %w", id, err)
 	}
+	// Another process may have written what is asked for again.
+	if err := p.answers.look(ctx); err != nil {
+		return nil, fmt.Errorf("reject %q: %w", id, err)
+	}
 	w, err := p.waiterNamed(ctx, id, key)
+	if errors.Is(err, ErrNotWaiting) {
+		if before := p.answers.rejectedOnly(id, key); before != nil {
+			return before, nil
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reject %q: %w", id, err)
 	}

@@ -77,16 +77,26 @@ func (as *answers) rejectedNamed(id wire.Identity, key string) *Waiter {
 	if len(key) < minKeyPrefix {
 		return nil
 	}
-	var found []*Waiter
+	if a := as.rejectedOnly(id, key); a != nil {
+		return &Waiter{Identity: id, KeyHash: a.KeyHash, Code: wire.CodeRejected}
+	}
+	return nil
+}
+
+// rejectedOnly returns the rejection of an identity's key whose hash begins with
+// key, which may be empty; nil if there is none, or several.
+func (as *answers) rejectedOnly(id wire.Identity, key string) *Answer {
+	var found *Answer
 	for _, a := range as.list() {
-		if a.Identity == id && strings.HasPrefix(a.KeyHash, key) {
-			found = append(found, &Waiter{Identity: id, KeyHash: a.KeyHash, Code: wire.CodeRejected})
+		if a.Identity != id || !strings.HasPrefix(a.KeyHash, key) {
+			continue
 		}
+		if found != nil {
+			return nil
+		}
+		found = a
 	}
-	if len(found) != 1 {
-		return nil
-	}
-	return found[0]
+	return found
 }
 
 // list returns all rejections, the oldest first.

@@ -27,7 +27,8 @@ type mortal struct {
 	after bool // the call is still made
 
 	mu    sync.Mutex
-	calls int // guarded by mu
+	born  bool // guarded by mu: calls are counted from then on
+	calls int  // guarded by mu
 	dead  bool
 }
 
@@ -36,6 +37,9 @@ func call[T any](m *mortal, do func() (T, error)) (T, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var none T
+	if !m.born {
+		return do()
+	}
 	if m.dead {
 		return none, errDead
 	}
@@ -155,6 +159,15 @@ func TestADeathAtEveryStep(t *testing.T) {
 // many calls there were, and the node's answer.
 func dying(t *testing.T, f *testbed.Fleet, at int, after bool, n *simnode.Node) (calls int, err error) {
 	t.Helper()
+	return dyingIn(t, f, at, after, func(ctx context.Context, p *provisioner.Provisioner) error {
+		_, err := p.Enroll(ctx, n.Request(), provisioner.Source{Address: "192.0.2.1"})
+		return err
+	})
+}
+
+// dyingIn has a new process do what, and die at this call.
+func dyingIn(t *testing.T, f *testbed.Fleet, at int, after bool, what func(context.Context, *provisioner.Provisioner) error) (calls int, err error) {
+	t.Helper()
 	ctx, die := context.WithCancel(f.Context())
 	defer die()
 	m := &mortal{die: die, at: at, after: after}
@@ -162,7 +175,12 @@ func dying(t *testing.T, f *testbed.Fleet, at int, after bool, n *simnode.Node) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = p.Enroll(ctx, n.Request(), provisioner.Source{Address: "192.0.2.1"})
+	m.mu.Lock()
+	m.born = true
+	m.mu.Unlock()
+	err = what(ctx, p)
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	return m.calls, err
 }
 
@@ -197,6 +215,9 @@ func TestADeathWhileAUseIsGivenBack(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			m.mu.Lock()
+			m.born = true
+			m.mu.Unlock()
 			if _, err := p.Enroll(ctx, n.Request(), provisioner.Source{}); err == nil {
 				t.Errorf("death at call %d of %d: enrolled", step, m.calls)
 			} else if code := provisioner.CodeOf(err); step == steps && code != wire.CodeIdentityTaken {

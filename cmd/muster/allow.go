@@ -37,9 +37,10 @@ type allowAddVerb struct {
 }
 
 const allowAddHelp = `PATTERN is a name, or a pattern of names: web*.example.net covers one label,
-**.example.net any number. An entry with the same pattern is replaced, and its uses are
-counted anew. With --uses at most so many machines get in by it, whichever
-provisioner they come to. A lone * is for labs and wants --i-know.
+**.example.net any number. An entry with the same pattern is replaced. With --uses at
+most so many machines get in by it, whichever provisioner they come to; those that the
+entry before has let in count, unless it has expired or was removed. A lone * is for labs and
+wants --i-know.
 
   muster allow add 'web*.example.net' --expires 2h --uses 5 --why 'rack 4'`
 
@@ -82,7 +83,14 @@ func (v *allowAddVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return v.print(&a, func() error { v.say("%s may enroll", a.Pattern); return nil })
+	return v.print(&a, func() error {
+		if a.Uses > 0 {
+			v.say("%s may enroll, %s", a.Pattern, allowanceUses(&a))
+			return nil
+		}
+		v.say("%s may enroll", a.Pattern)
+		return nil
+	})
 }
 
 // allowListVerb is "muster allow list".

@@ -203,7 +203,7 @@ type Config struct {
 			// Command is a command line, as of configuration.helper. Empty asks nobody.
 			Command string `yaml:"command"`
 
-			// Timeout bounds one run, 100ms to 5m. Defaults to 10s.
+			// Timeout bounds one run, 100ms to 10s. Defaults to 10s.
 			Timeout time.Duration `yaml:"timeout"`
 		} `yaml:"autosign"`
 	} `yaml:"waiting"`

@@ -213,14 +213,19 @@ func newHelper(cfg Config, line string, timeout time.Duration, opts Options) (*h
 	return helper.New(helper.Config{Command: command, Timeout: timeout, Log: opts.Log})
 }
 
+// maxAutosign bounds one run of the command that approves nodes. A node waits
+// 15 s for its answer: of a command that takes longer it would never hear
+// anything, not even that it waits.
+const maxAutosign = 10 * time.Second
+
 // loadAutosign returns the command that approves nodes, nil if there is none.
 func loadAutosign(cfg Config, opts Options) (*helper.Helper, error) {
 	c := cfg.Waiting.Autosign
 	if c.Command == "" {
 		return nil, nil
 	}
-	if c.Timeout != 0 && (c.Timeout < 100*time.Millisecond || c.Timeout > 5*time.Minute) {
-		return nil, fmt.Errorf("timeout: %v, want 100ms to 5m", c.Timeout)
+	if c.Timeout != 0 && (c.Timeout < 100*time.Millisecond || c.Timeout > maxAutosign) {
+		return nil, fmt.Errorf("timeout: %v, want 100ms to %v", c.Timeout, maxAutosign)
 	}
 	return newHelper(cfg, c.Command, c.Timeout, opts)
 }

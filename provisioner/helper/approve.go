@@ -10,13 +10,25 @@ import (
 	"muster/internal/wire"
 )
 
+// maxAsked is how many nodes may be asked about at once, those whose turn has not
+// come included, for each command that may run: a command that hangs must not
+// hold all that works on requests, of which there are 256.
+const maxAsked = 4
+
 // Approve asks the command whether a node may have a certificate, by the
 // contract of Puppet's policy-based autosigning: the identity is its last
 // argument, the certificate request (DER) is on its standard input in PEM, and
-// exit status 0 is a yes. What it prints goes to the log. It waits for its turn
-// first. Nil is a yes; any error is not, and wraps [ErrFailed], [ErrTimeout] or
-// [ErrOutput].
+// exit status 0 is a yes. What it prints goes to the log, and decides nothing. It
+// waits for its turn first, or, if too many do already, is not asked: the node
+// asks again. Nil is a yes; any error is not, and wraps [ErrFailed],
+// [ErrTimeout] or [ErrOutput].
 func (h *Helper) Approve(ctx context.Context, id wire.Identity, csr []byte) error {
+	select {
+	case h.asked <- struct{}{}:
+		defer func() { <-h.asked }()
+	default:
+		return fmt.Errorf("autosign: %w: not asked, it is asked about %d nodes already", ErrFailed, cap(h.asked))
+	}
 	select {
 	case h.slot <- struct{}{}:
 		defer func() { <-h.slot }()

@@ -108,10 +108,11 @@ type Config struct {
 
 // A Helper runs a command per node. It is safe for concurrent use.
 type Helper struct {
-	cfg  Config        // set by New, then read-only
-	path string        // of the program, absolute
-	env  []string      // whole environment of the process
-	slot chan struct{} // one element per running process
+	cfg   Config        // set by New, then read-only
+	path  string        // of the program, absolute
+	env   []string      // whole environment of the process
+	slot  chan struct{} // one element per running process
+	asked chan struct{} // one element per call of Approve
 }
 
 // New checks that the command exists and can be executed, and starts nothing.
@@ -148,6 +149,7 @@ func New(cfg Config) (*Helper, error) {
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	h.cfg = cfg
 	h.slot = make(chan struct{}, cmp.Or(cfg.Concurrency, DefaultConcurrency)) // one place per process
+	h.asked = make(chan struct{}, maxAsked*cap(h.slot))
 	for _, name := range []string{"PATH", "HOME", "LANG", "TZ", "TMPDIR"} {
 		if v, ok := os.LookupEnv(name); ok {
 			h.env = append(h.env, name+"="+v)

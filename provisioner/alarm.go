@@ -11,10 +11,16 @@ import (
 	"muster/internal/wire"
 )
 
-// AlarmClockJumped is the code of the one alarm that refuses nothing: the
-// clock went ahead by more than [maxJump] at once, or was when it was first
-// looked at.
-const AlarmClockJumped wire.Code = "clock_jumped"
+// The codes of the alarms that refuse nothing.
+const (
+	// AlarmClockJumped: the clock went ahead by more than [maxJump] at once, or was
+	// when it was first looked at.
+	AlarmClockJumped wire.Code = "clock_jumped"
+
+	// AlarmAllowsAll: an entry of the allow-list lets every name in. That is for labs,
+	// and stands for as long as the entry does, so that nobody forgets it.
+	AlarmAllowsAll wire.Code = "allows_all"
+)
 
 // AlarmPolicyRefused is the code of the alarm that the policy's files are not in
 // use: they cannot be read or compiled, or their tests fail. The policy before

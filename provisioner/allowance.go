@@ -63,9 +63,6 @@ func (a *Allowance) Check() error {
 	return a.Cause.Check()
 }
 
-// everything reports whether it lets every name in.
-func (a *Allowance) everything() bool { return a.Pattern == "*" }
-
 // usedBy reports whether the key has used it for the identity.
 func (a *Allowance) usedBy(h holder) bool {
 	return slices.ContainsFunc(a.UsedBy, func(u AllowanceUse) bool { return u.Identity == h.identity && u.KeyHash == h.key })

@@ -103,22 +103,72 @@ func TestAllowanceEnds(t *testing.T) {
 	if err := p.DisallowNames(f.Context(), "db1.example.net", operator); !errors.Is(err, provisioner.ErrNotAllowed) {
 		t.Errorf("removed twice: %v", err)
 	}
-	if err := allow("*", 0, false); !errors.Is(err, provisioner.ErrEverything) {
-		t.Errorf("a lone *: %v", err)
+	for _, pattern := range []string{"*", "**.*", "*.*.*", "?*"} {
+		if err := allow(pattern, 0, false); !errors.Is(err, provisioner.ErrEverything) {
+			t.Errorf("%s: %v", pattern, err)
+		}
 	}
 	if err := allow("*", 0, true); err != nil {
 		t.Fatal(err)
 	}
 	f.Enroll(f.Node("any.example.org"))
-	const warning = "allow-list admits every name"
-	before := strings.Count(f.Log(), warning)
-	f.Stop()
-	f.Start()
-	if after := strings.Count(f.Log(), warning); before != 1 || after != 2 {
-		t.Errorf("the log warned %d and then %d times, want 1 and, after a restart, 2", before, after)
-	}
 	if e := eventsOf(f, provisioner.EventAllowed); len(e) != 3 || e[0].By != "ann" || e[0].Pattern != "web*.example.net" {
 		t.Errorf("events: %+v", e)
+	}
+	f.Check()
+}
+
+// TestAnAllowListForEveryNameIsAnAlarm keeps an entry that lets every name in
+// visible for as long as it does: in the log of every start, as an alarm and in
+// the events of both its ends, whether it is in the store or in the file.
+func TestAnAllowListForEveryNameIsAnAlarm(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow: []\n"})
+	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
+	const all = "the allow-list admits every name"
+	said := func() int { return strings.Count(f.Log(), all) }
+	allow := func(pattern string, expires time.Duration, uses int) {
+		t.Helper()
+		if _, err := f.Daemon().Operator().AllowNames(f.Context(), pattern, expires, uses, true, operator); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("*", 0, 0)
+	f.WaitAlarm(provisioner.AlarmAllowsAll)
+	before := said()
+	f.Stop()
+	f.Start()
+	f.WaitAlarm(provisioner.AlarmAllowsAll)
+	if before == 0 || said() <= before {
+		t.Errorf("the log said so %d times, and %d after a restart", before, said())
+	}
+	if err := f.Daemon().Operator().DisallowNames(f.Context(), "*", operator); err != nil {
+		t.Fatal(err)
+	}
+	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
+	allow("**.*", time.Hour, 0)
+	f.WaitAlarm(provisioner.AlarmAllowsAll)
+	f.Clock.Advance(time.Hour + time.Second)
+	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
+	allow("*", 0, 1)
+	f.WaitAlarm(provisioner.AlarmAllowsAll)
+	f.Enroll(f.Node("web1.example.net")) // uses it up
+	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
+	f.Write("allow-list.yaml", "allow:\n  - pattern: '*'\n")
+	f.WaitAlarm(provisioner.AlarmAllowsAll)
+	f.Write("allow-list.yaml", "allow:\n  - pattern: 'web*.example.net'\n")
+	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
+	var ups, downs int
+	for _, e := range f.Events() {
+		if e.Code == provisioner.AlarmAllowsAll && e.Type == provisioner.EventAlarmRaised {
+			ups++
+		}
+		if e.Code == provisioner.AlarmAllowsAll && e.Type == provisioner.EventAlarmCleared {
+			downs++
+		}
+	}
+	if ups < 5 || downs < 4 {
+		t.Errorf("%d events say that it began and %d that it ended, want 5 and 4 or more", ups, downs)
 	}
 	f.Check()
 }

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +18,6 @@ import (
 // it is limited is counted in the store, see takeAllowance.
 type allowances struct {
 	store AllowanceStore
-	log   *slog.Logger
 
 	looking sync.Mutex
 	last    Sequence // guarded by looking
@@ -27,8 +26,8 @@ type allowances struct {
 	kept map[wire.Pattern]*Allowance // guarded by mu
 }
 
-func newAllowances(store AllowanceStore, log *slog.Logger) *allowances {
-	return &allowances{store: store, log: log, kept: make(map[wire.Pattern]*Allowance)}
+func newAllowances(store AllowanceStore) *allowances {
+	return &allowances{store: store, kept: make(map[wire.Pattern]*Allowance)}
 }
 
 // look reads what is new in the store.
@@ -50,17 +49,48 @@ func (as *allowances) look(ctx context.Context) error {
 // apply puts an entry in force in this process.
 func (as *allowances) apply(a *Allowance) {
 	as.mu.Lock()
-	before := as.kept[a.Pattern]
+	defer as.mu.Unlock()
 	if a.Removed {
 		delete(as.kept, a.Pattern)
 	} else {
 		as.kept[a.Pattern] = a
 	}
-	as.mu.Unlock()
-	if a.everything() && !a.Removed && (before == nil || before.ID != a.ID) {
-		as.log.Warn("allow-list admits every name: whoever holds a token can enroll as anything", "pattern", a.Pattern, "by", a.By, "until", a.ExpiresAt)
-	}
 }
+
+// all returns the entry that lets every name in at now, or nil.
+func (as *allowances) all(now time.Time) *Allowance {
+	as.mu.RLock()
+	defer as.mu.RUnlock()
+	for _, a := range as.kept {
+		if AnyName(a.Pattern) && !a.over(now) && (a.Uses == 0 || len(a.UsedBy) < a.Uses) {
+			return a
+		}
+	}
+	return nil
+}
+
+// watchAllowsAll keeps the alarm about an allow-list that lets every name in, be
+// it the store's or this provisioner's own.
+func (p *Provisioner) watchAllowsAll(ctx context.Context) {
+	var err error
+	switch a := p.allowances.all(p.now()); {
+	case a != nil && a.ExpiresAt.IsZero():
+		err = fmt.Errorf("%w: `muster allow remove '%s'` ends it, which %s added at %s", errAllowsAll, a.Pattern, a.By, a.At.Format(time.RFC3339))
+	case a != nil:
+		err = fmt.Errorf("%w: `muster allow remove '%s'` ends it, or %s; %s added it at %s",
+			errAllowsAll, a.Pattern, a.ExpiresAt.Format(time.RFC3339), a.By, a.At.Format(time.RFC3339))
+	case p.cfg.AllowsAll():
+		err = fmt.Errorf("%w: by the allow_list file of this provisioner", errAllowsAll)
+	}
+	p.cfg.Alarms.Set(ctx, AlarmAllowsAll, err)
+}
+
+// AnyName reports whether a pattern covers names without naming anything of
+// them: a lone *, but also `**.*` or `*.*.*`.
+func AnyName(p wire.Pattern) bool { return strings.Trim(string(p), "*?.-") == "" }
+
+// errAllowsAll is the cause of [AlarmAllowsAll].
+var errAllowsAll = errors.New("the allow-list admits every name, so whoever holds a token can enroll as anything")
 
 // match returns the entry that covers a key's identity, or nil: the one for
 // exactly this name first, those without a limit before the others.
@@ -121,7 +151,7 @@ func (p *Provisioner) allowed(h holder) (*policies.AllowEntry, *Allowance) {
 
 // ErrEverything means that a pattern covers every name, and nobody has said that
 // this is what is wanted.
-var ErrEverything = errors.New("a lone * lets every name in: whoever has a token can enroll as anything")
+var ErrEverything = errors.New("this pattern lets every name in: whoever has a token can enroll as anything")
 
 // AllowNames lets names enroll that were never seen: those that the pattern
 // covers, until expires if that is not zero, and at most uses of them if that is
@@ -129,10 +159,10 @@ var ErrEverything = errors.New("a lone * lets every name in: whoever has a token
 // of one that is limited and in force: asking again, since the answer was lost,
 // lets nobody in beyond the number. One that was removed or is over is counted
 // anew. A lone * is for labs: it is refused with [ErrEverything] unless
-// everything is true, and is an alarm for as long as it stands. It is in force on
+// all is true, and is an alarm for as long as it stands. It is in force on
 // every provisioner within a second or two. The error is [ErrState] if more have
 // used the entry than uses.
-func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires time.Duration, uses int, everything bool, c Cause) (*Allowance, error) {
+func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires time.Duration, uses int, all bool, c Cause) (*Allowance, error) {
 	parsed, err := wire.ParsePattern(pattern)
 	err = errors.Join(err, c.Check())
 	if expires < 0 {
@@ -141,7 +171,7 @@ func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires ti
 	if uses < 0 || uses > MaxAllowanceUses {
 		err = errors.Join(err, fmt.Errorf("%d uses, want 1 to %d, or 0 for any number", uses, MaxAllowanceUses))
 	}
-	if parsed == "*" && !everything {
+	if err == nil && AnyName(parsed) && !all {
 		err = errors.Join(err, ErrEverything)
 	}
 	if err != nil {
@@ -209,6 +239,7 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 		err = p.cfg.Store.PutAllowance(ctx, a, after)
 		if err == nil {
 			p.allowances.apply(a)
+			p.watchAllowsAll(ctx)
 		}
 		if !errors.Is(err, ErrConflict) {
 			return err

@@ -123,6 +123,7 @@ func (p *Provisioner) Rejected() []*Answer { return p.answers.list() }
 // not answer, those that are known stay in force, and nobody new gets in anyway.
 func (p *Provisioner) followAnswers(ctx context.Context) {
 	err := errors.Join(p.answers.look(ctx), p.allowances.look(ctx))
+	p.watchAllowsAll(ctx)
 	if ctx.Err() != nil {
 		return
 	}

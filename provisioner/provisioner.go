@@ -104,6 +104,10 @@ type Config struct {
 	// Nil: the list is empty.
 	Allow func(wire.Identity) *policies.AllowEntry
 
+	// AllowsAll reports whether Allow covers every name at present, which is an
+	// alarm, [AlarmAllowsAll]. It must not block. Nil: it does not.
+	AllowsAll func() bool
+
 	// Autosign is asked where the policy wants an approval that nobody has given,
 	// with the certificate request in DER. Nil is a yes, any error a no, which the
 	// log has; the node waits for a person then. Nil asks nobody.
@@ -236,6 +240,9 @@ func New(cfg Config) (*Provisioner, error) {
 	if cfg.Allow == nil {
 		cfg.Allow = func(wire.Identity) *policies.AllowEntry { return nil }
 	}
+	if cfg.AllowsAll == nil {
+		cfg.AllowsAll = func() bool { return false }
+	}
 	if cfg.Reserved == nil {
 		cfg.Reserved = func(wire.Identity, *jwt.Verified) error { return nil }
 	}
@@ -274,7 +281,7 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal)
 	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
-		waiters: newWaiters(cfg.Store, cfg.Log), answers: newAnswers(cfg.Store, cfg.Log), allowances: newAllowances(cfg.Store, cfg.Log),
+		waiters: newWaiters(cfg.Store, cfg.Log), answers: newAnswers(cfg.Store, cfg.Log), allowances: newAllowances(cfg.Store),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log)}, nil
 }
 

@@ -31,6 +31,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.allowances.look(ctx); err != nil {
 		return fmt.Errorf("read allow-list: %w", err)
 	}
+	p.watchAllowsAll(ctx)
 	if p.cfg.Signers != nil {
 		if err := p.cfg.Signers.look(ctx); err != nil {
 			return fmt.Errorf("read signers: %w", err)

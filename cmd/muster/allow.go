@@ -61,7 +61,7 @@ func (v *allowAddVerb) run(ctx context.Context) error {
 	if _, err := wire.ParsePattern(v.pattern); err != nil {
 		mistakes = append(mistakes, err)
 	}
-	if v.pattern == "*" && !v.iKnow {
+	if provisioner.AnyName(wire.Pattern(v.pattern)) && v.pattern != "" && !v.iKnow {
 		mistakes = append(mistakes, fmt.Errorf("%w; --i-know if that is meant", provisioner.ErrEverything))
 	}
 	if v.expires != "" {
@@ -116,8 +116,8 @@ func (v *allowListVerb) run(ctx context.Context) error {
 		var t cli.Table
 		t.Add("PATTERN", "STATE", "USES", "EXPIRES", "ADDED", "BY", "WHY")
 		for _, a := range list {
-			if a.Pattern == "*" {
-				v.say("warning: %v", provisioner.ErrEverything)
+			if provisioner.AnyName(a.Pattern) && allowanceState(a, time.Now()) == "good" {
+				v.say("warning: %s: %v", a.Pattern, provisioner.ErrEverything)
 			}
 			t.Add(string(a.Pattern), allowanceState(a, time.Now()), allowanceUses(a), instant(a.ExpiresAt), instant(a.At), a.By, a.Why)
 		}

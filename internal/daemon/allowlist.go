@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"muster/internal/conffile"
 	"muster/internal/wire"
 	"muster/policies"
+	"muster/provisioner"
 )
 
 // allowCheck is how often the allow-list is looked at for changes: an operator
@@ -98,9 +100,6 @@ func (l *allowList) load() error {
 			a.names[wire.Identity(e.Pattern)] = entry
 			continue
 		}
-		if e.Pattern == "*" {
-			l.log.Warn("allow-list admits every name: whoever holds a token can enroll as anything", "pattern", e.Pattern)
-		}
 		a.patterns = append(a.patterns, entry)
 	}
 	l.list.Store(a)
@@ -155,4 +154,12 @@ func (l *allowList) match(id wire.Identity) *policies.AllowEntry {
 		}
 	}
 	return nil
+}
+
+// everything reports whether an entry that has not expired covers every name.
+func (l *allowList) everything() bool {
+	now := l.now()
+	return slices.ContainsFunc(l.list.Load().patterns, func(e policies.AllowEntry) bool {
+		return provisioner.AnyName(wire.Pattern(e.Pattern)) && (e.ExpiresAt.IsZero() || now.Before(e.ExpiresAt))
+	})
 }

@@ -144,11 +144,20 @@ const AutosignBy = "autosign"
 // ErrNotWaiting means that nobody waits under a name, or not with the key.
 var ErrNotWaiting = errors.New("not waiting")
 
+// CheckKeyPrefix says what about the hash of a key, or its beginning, cannot be;
+// empty is good where only one key waits.
+func CheckKeyPrefix(key string) error {
+	if key != "" && (len(key) < minKeyPrefix || len(key) > 64 || strings.Trim(key, "0123456789abcdef") != "") {
+		return fmt.Errorf("key %.80q, want %d to 64 lower-case hex digits of its SHA-256", key, minKeyPrefix)
+	}
+	return nil
+}
+
 // waiterNamed returns the one key that waits for the identity and whose hash
 // begins with key, which may be empty.
 func (p *Provisioner) waiterNamed(ctx context.Context, id wire.Identity, key string) (*Waiter, error) {
-	if key != "" && (len(key) < minKeyPrefix || len(key) > 64 || strings.Trim(key, "0123456789abcdef") != "") {
-		return nil, fmt.Errorf("key %.80q, want %d to 64 lower-case hex digits of its SHA-256", key, minKeyPrefix)
+	if err := CheckKeyPrefix(key); err != nil {
+		return nil, err
 	}
 	waiting, err := p.Waiting(ctx, id)
 	if err != nil {

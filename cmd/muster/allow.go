@@ -33,7 +33,7 @@ type allowAddVerb struct {
 	operator
 	pattern, expires string
 	uses             int
-	iKnow            bool
+	limited, iKnow   bool
 }
 
 const allowAddHelp = `PATTERN is a name, or a pattern of names: web*.example.net covers one label,
@@ -49,7 +49,8 @@ func addAllowAdd(parent *kingpin.CmdClause, all verbs) {
 	c := parent.Command("add", "Allow names.").HelpLong(allowAddHelp)
 	c.Arg("pattern", "A name, or a pattern of names.").Required().StringVar(&v.pattern)
 	c.Flag("expires", "When the entry ends, as 2h or 7d from now; never if absent.").PlaceHolder("DURATION").StringVar(&v.expires)
-	cli.Int(c.Flag("uses", "How many machines it lets in, 1000 at most; any number if absent.").PlaceHolder("N"), &v.uses)
+	uses := c.Flag("uses", "How many machines it lets in, 1000 at most; any number if absent.").PlaceHolder("N").IsSetByUser(&v.limited)
+	cli.Int(uses, &v.uses)
 	c.Flag("i-know", "A lone * is meant: whoever has a token can enroll as anything.").BoolVar(&v.iKnow)
 	v.addChange(c)
 	all[c.FullCommand()] = v.run
@@ -72,7 +73,7 @@ func (v *allowAddVerb) run(ctx context.Context) error {
 			mistakes = append(mistakes, errors.New("--expires wants more than nothing"))
 		}
 	}
-	if v.uses < 0 || v.uses > provisioner.MaxAllowanceUses {
+	if v.limited && (v.uses < 1 || v.uses > provisioner.MaxAllowanceUses) {
 		mistakes = append(mistakes, fmt.Errorf("--uses is %d, want 1 to %d", v.uses, provisioner.MaxAllowanceUses))
 	}
 	if err := cli.Usage(program+" allow add", mistakes...); err != nil {

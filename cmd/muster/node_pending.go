@@ -3,9 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
-	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -19,18 +19,31 @@ import (
 )
 
 // waitingFilter selects those who wait.
-type waitingFilter struct{ prefix, site string }
+type waitingFilter struct{ httpapi.WaitingFilter }
 
 func (f *waitingFilter) add(c *kingpin.CmdClause) {
-	c.Flag("prefix", "Only names that begin so.").PlaceHolder("TEXT").StringVar(&f.prefix)
-	c.Flag("site", "Only machines that came to brokers of this site.").PlaceHolder("NAME").StringVar(&f.site)
+	c.Flag("prefix", "Only names that begin so.").PlaceHolder("TEXT").StringVar(&f.Prefix)
+	c.Flag("name", "Only names that match, as web*.example.net; may be repeated.").PlaceHolder("PATTERN").StringsVar(&f.Names)
+	c.Flag("site", "Only machines that came to brokers of this site.").PlaceHolder("NAME").StringVar(&f.Site)
+	c.Flag("token", "Only machines that presented this token, by its id or the first 8 digits or more.").PlaceHolder("ID").StringVar(&f.Token)
+	c.Flag("from", "Only machines of this address, or range as 192.0.2.0/24.").PlaceHolder("ADDRESS").StringVar(&f.From)
+	c.Flag("fact", "Only machines that presented this fact, of those that --details shows; * in VALUE is any text. May be repeated: all must fit.").
+		PlaceHolder("NAME=VALUE").StringsVar(&f.Facts)
 }
 
-// ask returns who waits and is meant.
+// check returns what is wrong with the filter, one error a mistake.
+func (f *waitingFilter) check() []error {
+	_, err := f.Compile()
+	if several, ok := err.(interface{ Unwrap() []error }); ok {
+		return several.Unwrap()
+	}
+	return nil
+}
+
+// list returns who waits and is meant.
 func (f *waitingFilter) list(ctx context.Context, o *operator) (*httpapi.Pending, error) {
 	var pending httpapi.Pending
-	query := url.Values{"prefix": {f.prefix}, "site": {f.site}}
-	return &pending, o.ask(ctx, http.MethodGet, "/v1/waiting?"+query.Encode(), nil, &pending)
+	return &pending, o.ask(ctx, http.MethodGet, "/v1/waiting?"+f.Query().Encode(), nil, &pending)
 }
 
 // nodePendingVerb is "muster node pending".
@@ -58,6 +71,9 @@ func addNodePending(parent *kingpin.CmdClause, all verbs) {
 }
 
 func (v *nodePendingVerb) run(ctx context.Context) error {
+	if err := cli.Usage(program+" node pending", v.check()...); err != nil {
+		return err
+	}
 	pending, err := v.list(ctx, &v.operator)
 	if err != nil {
 		return err
@@ -72,7 +88,7 @@ func (v *nodePendingVerb) run(ctx context.Context) error {
 		case v.details:
 			return writeWaiters(pending.Waiting)
 		}
-		return writeWaiting(pending.Waiting)
+		return writeWaiting(os.Stdout, pending.Waiting)
 	})
 }
 
@@ -90,14 +106,14 @@ func (v *nodePendingVerb) writeRejected(rejected []*provisioner.Answer) error {
 	return err
 }
 
-// writeWaiting prints who waits as a table.
-func writeWaiting(waiting []*provisioner.Waiter) error {
+// writeWaiting writes who waits as a table.
+func writeWaiting(to io.Writer, waiting []*provisioner.Waiter) error {
 	var t cli.Table
 	t.Add("NODE", "KEY", "WAITS FOR", "SINCE", "ASKED", "FROM", "SITE", "TOKEN ID")
 	for _, w := range waiting {
 		t.Add(string(w.Identity), short(w.KeyHash), string(w.Code), instant(w.Since), fmt.Sprint(w.Asked), w.Source, string(w.Site), string(w.Token))
 	}
-	_, err := t.WriteTo(os.Stdout)
+	_, err := t.WriteTo(to)
 	return err
 }
 

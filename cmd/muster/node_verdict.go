@@ -30,11 +30,11 @@ type nodeVerdictVerb struct {
 const (
 	nodeApproveHelp = `Lets the machine in that waits under this name: with its next try, a few seconds
 later, once, and with the key that waits. Another machine with that name is not
-approved. With --all, everybody who waits for an approval and is meant by --prefix and
---site: it shows whom, and asks unless --yes.
+approved. With --all, or with any of the flags that say who is meant, all who wait for an
+approval and are meant: it shows whom, and asks unless --yes.
 
   muster node approve web1.example.net --why 'rack 4, ticket 17'
-  muster node approve --all --prefix web --site ams1`
+  muster node approve --name 'web*.example.net' --from 192.0.2.0/24 --fact rack=r4`
 	nodeRejectHelp = `Keeps the machine that waits under this name out, whatever policy, allow-list
 and tokens say, until 'muster node approve' or 'muster node forget' names its key.
 Another machine with that name may still come in.`
@@ -44,7 +44,7 @@ again.`
 )
 
 func addNodeVerdicts(parent *kingpin.CmdClause, all verbs) {
-	addNodeVerdict(parent, all, "approve", "Let a machine in that waits.", nodeApproveHelp, "approved, and gets in with its next try")
+	addNodeVerdict(parent, all, "approve", "Let a machine in that waits.", nodeApproveHelp, "approved")
 	addNodeVerdict(parent, all, "reject", "Keep a machine out that waits.", nodeRejectHelp, "rejected")
 	addNodeVerdict(parent, all, "forget", "Take a machine off the list of those that wait.", nodeForgetHelp, "forgotten")
 }
@@ -57,7 +57,7 @@ func addNodeVerdict(parent *kingpin.CmdClause, all verbs, verb, help, long, done
 	if verb == "approve" {
 		c.Flag("ttl", "How long the approval waits, as 30m or 1d; 7d at most.").Default("24h").StringVar(&v.ttl)
 	}
-	c.Flag("all", "All who wait and are meant by --prefix and --site.").BoolVar(&v.all)
+	c.Flag("all", "All who wait and are meant by the flags below, or everybody.").BoolVar(&v.all)
 	v.waitingFilter.add(c)
 	c.Flag("yes", "Do not ask.").BoolVar(&v.yes)
 	v.addChange(c)
@@ -69,7 +69,7 @@ func (v *nodeVerdictVerb) run(ctx context.Context) error {
 	if err := cli.Usage(program+" node "+v.verb, mistakes...); err != nil {
 		return err
 	}
-	if v.all {
+	if v.many() {
 		return v.runAll(ctx, ttl)
 	}
 	answer, err := v.say1(ctx, wire.Identity(v.identity), v.key, ttl)
@@ -77,10 +77,17 @@ func (v *nodeVerdictVerb) run(ctx context.Context) error {
 		return err
 	}
 	return v.print(answer, func() error {
-		v.say("%s with key %s is %s", answer.Identity, short(answer.KeyHash), v.done)
+		next := ""
+		if v.verb == "approve" {
+			next = ", and gets in with its next try, until " + instant(answer.ExpiresAt)
+		}
+		v.say("%s with key %s is %s%s", answer.Identity, short(answer.KeyHash), v.done, next)
 		return nil
 	})
 }
+
+// many reports whether the verdict is about all that a filter selects.
+func (v *nodeVerdictVerb) many() bool { return v.all || !v.IsZero() }
 
 // check returns how long an approval is to live, and all that is wrong with the
 // command line.
@@ -91,18 +98,22 @@ func (v *nodeVerdictVerb) check() (ttl time.Duration, mistakes []error) {
 			mistakes = append(mistakes, fmt.Errorf("--ttl: %w", err))
 		}
 	}
+	if v.verb == "approve" && len(mistakes) == 0 && (ttl < time.Minute || ttl > provisioner.MaxApprovalTTL) {
+		mistakes = append(mistakes, fmt.Errorf("--ttl is %v, want 1m to %v", ttl, provisioner.MaxApprovalTTL))
+	}
+	mistakes = append(mistakes, v.waitingFilter.check()...)
 	switch {
-	case v.all && (v.identity != "" || v.key != ""):
-		mistakes = append(mistakes, errors.New("--all goes with neither a name nor --key"))
-	case v.all:
+	case v.many() && (v.identity != "" || v.key != ""):
+		mistakes = append(mistakes, errors.New("a name or --key is about one machine, --all and the flags that say who is meant are about many: give one or the other"))
+	case v.many():
 	case v.identity == "":
-		mistakes = append(mistakes, errors.New("no name: say who, or --all"))
+		mistakes = append(mistakes, errors.New("no name: say who, or --all, or who is meant by --name, --prefix, --site, --token, --from or --fact"))
 	default:
 		if _, err := wire.ParseIdentity(v.identity); err != nil {
 			mistakes = append(mistakes, err)
 		}
-		if v.prefix != "" || v.site != "" {
-			mistakes = append(mistakes, errors.New("--prefix and --site go with --all"))
+		if err := provisioner.CheckKeyPrefix(v.key); err != nil {
+			mistakes = append(mistakes, fmt.Errorf("--key: %w", err))
 		}
 	}
 	return ttl, mistakes
@@ -137,14 +148,17 @@ func (v *nodeVerdictVerb) runAll(ctx context.Context, ttl time.Duration) error {
 	}
 	done := make([]*provisioner.Answer, 0, len(meant))
 	var errs []error
+	bar := cli.NewProgress(os.Stderr, v.verb, len(meant))
 	for _, w := range meant {
 		answer, err := v.say1(ctx, w.Identity, w.KeyHash, ttl)
+		bar.Add(1)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		done = append(done, answer)
 	}
+	bar.Done()
 	errs = append(errs, v.print(done, func() error { v.say("%s %s", counted(len(done), "machine is", "machines are"), v.done); return nil }))
 	return errors.Join(errs...)
 }
@@ -154,11 +168,12 @@ func (v *nodeVerdictVerb) confirm(meant []*provisioner.Waiter) error {
 	if v.yes {
 		return nil
 	}
+	// Not on standard output, which is for what was done.
+	if err := writeWaiting(os.Stderr, meant); err != nil {
+		return err
+	}
 	if !cli.IsTerminal(os.Stdin) {
 		return fmt.Errorf("this would %s %s, and nobody can be asked here: give --yes", v.verb, counted(len(meant), "machine", "machines"))
-	}
-	if err := writeWaiting(meant); err != nil {
-		return err
 	}
 	fmt.Fprintf(os.Stderr, "%s %s? [y/N] ", v.verb, counted(len(meant), "machine", "machines"))
 	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')

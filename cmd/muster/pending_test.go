@@ -50,7 +50,25 @@ func TestPendingVerbs(t *testing.T) {
 	agent.waitFor("code=approval_pending")
 	for strings.TrimSpace(ask("node", "pending")) == "" {
 	}
-	ask("node", "approve", "--all", "--prefix", "web", "--yes", "--why", "rack 4")
+	for filter, meant := range map[string]bool{
+		"--name web*.example.net --from 127.0.0.0/8": true, "--name db*.example.net": false, "--from 192.0.2.0/24": false, "--fact nosuch=*": false,
+	} {
+		if out := ask(append([]string{"node", "pending"}, strings.Fields(filter)...)...); strings.Contains(out, "web1.example.net") != meant {
+			t.Errorf("node pending %s:\n%s", filter, out)
+		}
+	}
+	cmd := command(t, append([]string{"node", "approve", "--name", "web*.example.net"}, config...)...)
+	cmd.Dir = dir
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 || !regexp.MustCompile(`(?ms)^web1\.example\.net .*this would approve 1 machine, .*--yes`).Match(out) {
+		t.Errorf("approve by filter without --yes: exit %d:\n%s", cmd.ProcessState.ExitCode(), out)
+	}
+	var approved []struct {
+		Identity, Verdict string
+	}
+	if err := json.Unmarshal([]byte(ask("node", "approve", "--name", "web*.example.net", "--from", "127.0.0.1", "--yes", "--json", "--why", "rack 4")), &approved); err != nil ||
+		len(approved) != 1 || approved[0].Identity != "web1.example.net" || approved[0].Verdict != "approve" {
+		t.Errorf("approved %+v, %v", approved, err)
+	}
 	agent.stop()
 	agent = start(t, dir, "server", "run", "--token", "any.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")
 	provisioner.waitFor("node provisioned")
@@ -71,7 +89,25 @@ func TestPendingVerbs(t *testing.T) {
 	for _, tt := range []struct{ args, status, says string }{
 		{"node approve", "2", "no name"},
 		{"node approve web9.example.net", "1", "nobody waits under this name"},
-		{"node approve web9.example.net --all --ttl x", "2", "--all goes with neither"},
+		{"node approve web9.example.net --all --ttl x", "2", "give one or the other"},
+		{"node approve web9.example.net --prefix web", "2", "give one or the other"},
+		{"node approve web9.example.net --ttl 0s", "2", "--ttl is 0s, want 1m to 168h"},
+		{"node approve web9.example.net --ttl 8d", "2", "--ttl is 192h0m0s, want 1m to 168h"},
+		{"node approve Web9.example.net", "2", "Web9"},
+		{"node approve web9.example.net --key abc", "2", "want 8 to 64 lower-case hex digits"},
+		{"node approve --from rack4 --fact x", "2", "NAME=VALUE"},
+		{"node approve --name nobody*.example.net --yes", "0", "nobody waits who is meant"},
+		{"node reject web9.example.net", "1", "nobody waits under this name"},
+		{"node pending --token eyJh", "2", "8 to 32 lower-case hex digits"},
+		{"allow add db*.example.net --uses -1", "2", "--uses is -1, want 1 to 1000"},
+		{"allow add db*.example.net --uses 0", "2", "--uses is 0, want 1 to 1000"},
+		{"allow add db*.example.net --uses 1001", "2", "want 1 to 1000"},
+		{"allow add db*.example.net --expires 0s", "2", "more than nothing"},
+		{"allow add db*.example.net --expires -1h", "2", "--expires"},
+		{"allow add Db*.example.net", "2", "not a valid identity pattern"},
+		{"allow add **.*", "2", "--i-know"},
+		{"token issue web4.example.net --key nosuch.pem --urls localhost:4222", "1", "nosuch.pem"},
+		{"token issue web4.example.net --key prov/signer-key.pem --urls localhost:4222 --ttl 0s", "2", "--ttl"},
 		{"allow add *", "2", "--i-know"},
 		{"allow remove nosuch", "1", "no such entry"},
 		{"token issue web* --key prov/signer-key.pem --ttl x", "2", "--ttl"},

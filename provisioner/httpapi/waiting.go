@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -26,24 +25,32 @@ type NewVerdict struct {
 // reason implements reasoned.
 func (v NewVerdict) reason() string { return v.Why }
 
-// waitingRoutes serves who waits, by ?prefix= and ?site= if given, and takes
-// verdicts.
+// waitingRoutes serves who waits, as a [WaitingFilter] in the query selects, and
+// takes verdicts.
 func (s *Server) waitingRoutes() {
 	p := s.cfg.Provisioner
 	route(s, "GET /v1/waiting", func(r *http.Request, _ *none) (*Pending, error) {
+		filter, err := waitingFilterOf(r.URL.Query())
+		if err != nil {
+			return nil, badRequest(err)
+		}
+		meant, err := filter.Compile()
+		if err != nil {
+			return nil, badRequest(err)
+		}
 		waiting, err := p.Waiting(r.Context(), "")
 		if err != nil {
 			return nil, err
 		}
-		prefix, site := r.URL.Query().Get("prefix"), r.URL.Query().Get("site")
 		answer := &Pending{Waiting: []*provisioner.Waiter{}, Rejected: []*provisioner.Answer{}}
 		for _, w := range waiting {
-			if strings.HasPrefix(string(w.Identity), prefix) && (site == "" || string(w.Site) == site) {
+			if meant(w) {
 				answer.Waiting = append(answer.Waiting, w)
 			}
 		}
 		for _, a := range p.Rejected() {
-			if strings.HasPrefix(string(a.Identity), prefix) {
+			// What it presented is no longer known; by names it can be told.
+			if filter.matches(a.Identity) {
 				answer.Rejected = append(answer.Rejected, a)
 			}
 		}

@@ -142,7 +142,7 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 const AutosignBy = "autosign"
 
 // ErrNotWaiting means that nobody waits under a name, or not with the key.
-var ErrNotWaiting = errors.New("not waiting")
+var ErrNotWaiting = errors.New("nobody waits under this name")
 
 // CheckKeyPrefix says what about the hash of a key, or its beginning, cannot be;
 // empty is good where only one key waits.
@@ -172,10 +172,13 @@ func (p *Provisioner) waiterNamed(ctx context.Context, id wire.Identity, key str
 		}
 	}
 	switch {
+	case len(waiting) == 0 && key == "" && p.answers.rejectedOnly(id, "") != nil:
+		return nil, fmt.Errorf("%w; a key of it was rejected, which is meant by --key %s",
+			ErrNotWaiting, cut(p.answers.rejectedOnly(id, "").KeyHash, 2*minKeyPrefix))
 	case len(waiting) == 0:
-		return nil, fmt.Errorf("%w: nobody waits under this name", ErrNotWaiting)
+		return nil, ErrNotWaiting
 	case len(found) == 0:
-		return nil, fmt.Errorf("%w: not with key %s; waiting with %s", ErrNotWaiting, key, strings.Join(keys, ", "))
+		return nil, fmt.Errorf("%w with key %s; waiting with %s", ErrNotWaiting, key, strings.Join(keys, ", "))
 	case len(found) > 1:
 		return nil, fmt.Errorf("%w: %d keys wait under this name, say which one you mean with --key: %s", ErrState, len(found), strings.Join(keys, ", "))
 	}

@@ -111,7 +111,7 @@ func writeWaiting(to io.Writer, waiting []*provisioner.Waiter) error {
 	var t cli.Table
 	t.Add("NODE", "KEY", "WAITS FOR", "SINCE", "ASKED", "FROM", "SITE", "TOKEN ID")
 	for _, w := range waiting {
-		t.Add(string(w.Identity), short(w.KeyHash), string(w.Code), instant(w.Since), fmt.Sprint(w.Asked), w.Source, string(w.Site), string(w.Token))
+		t.Add(string(w.Identity), short(w.KeyHash), string(w.Code), instant(w.Since), fmt.Sprint(w.Asked), or(w.Source, "-"), or(string(w.Site), "-"), string(w.Token))
 	}
 	_, err := t.WriteTo(to)
 	return err
@@ -130,7 +130,7 @@ func writeWaiters(waiting []*provisioner.Waiter) error {
 		if len(w.Reasons) > 0 {
 			l.Add("Policy says", strings.Join(w.Reasons, "\n"))
 		}
-		l.Addf("Asked", "%d times, first %s, last %s", w.Asked, instant(w.Since), instant(w.LastAsked))
+		l.Addf("Asked", "%s, first %s, last %s", counted(w.Asked, "time", "times"), instant(w.Since), instant(w.LastAsked))
 		l.Addf("From", "%s, site %s", w.Source, or(string(w.Site), "-"))
 		l.Addf("Token", "%s, signed by %s", w.Token, w.SignerName)
 		if len(w.Names) > 0 {

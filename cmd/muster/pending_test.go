@@ -44,6 +44,11 @@ func TestPendingVerbs(t *testing.T) {
 	want(ask("node", "pending", "--prefix", "db"), `\A\z`)
 	ask("node", "reject", "web1.example.net", "--why", "who is that")
 	want(ask("node", "pending", "--rejected"), `^web1\.example\.net  [0-9a-f]{16}  20\S+Z  \S+ +who is that$`)
+	refuses := command(t, append([]string{"node", "approve", "web1.example.net"}, config...)...)
+	refuses.Dir = dir
+	if out, _ := refuses.CombinedOutput(); refuses.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "was rejected, which is meant by --key "+pending.Waiting[0].Key[:16]) {
+		t.Errorf("approve a key that was rejected: exit %d: %s", refuses.ProcessState.ExitCode(), out)
+	}
 	ask("node", "forget", "web1.example.net", "--key", pending.Waiting[0].Key)
 	agent.stop()
 	agent = start(t, dir, "server", "run", "--token", "any.jwt", "--ssl-dir", "web1", "--config", "web1/server.conf", "--identity", "web1.example.net")

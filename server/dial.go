@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/discover"
+	"muster/internal/seal"
 	"muster/internal/wire"
 )
 
@@ -31,7 +32,7 @@ type connection struct {
 	inbox  string // prefix of the only subjects it may listen on
 	closed <-chan struct{}
 
-	sealing *sealing // nil: in plain
+	session *seal.Session // in which all is sealed; nil: in plain
 }
 
 // connect makes a connection to b, through a proxy if c or the environment names

@@ -54,7 +54,8 @@ type fleet struct {
 	opener   *seal.Opener                          // nil: nothing is opened
 	sealers  map[*nats.Msg]*seal.ReplySealer       // of what was opened
 	inPlain  []*wire.Reply                         // sent before each sealed reply
-	connects []natsserver.ClientOpts               // what was presented
+	connects []presented                           // what was presented
+	sessions []string                              // of enroll requests that were opened, in their order
 	enroll   func(*wire.EnrollRequest) *wire.Reply // nil reply: no answer
 	applied  func(*wire.Applied) *wire.Reply
 	renew    func(*wire.RenewRequest) *wire.Reply // nil reply: no answer
@@ -65,6 +66,12 @@ type fleet struct {
 	messages []*nats.Msg               // events and registration data
 	ttl      time.Duration
 	changed  chan struct{} // closed and replaced at each change of the above
+}
+
+// presented is what a connection has presented.
+type presented struct {
+	natsserver.ClientOpts
+	seal seal.Presented
 }
 
 func newFleet(tb testing.TB) *fleet {
@@ -172,7 +179,9 @@ func (f *fleet) Check(c natsserver.ClientAuthentication) bool {
 	if token == "provisioner" {
 		return true
 	}
-	f.set(func() { f.connects = append(f.connects, *c.GetOpts()) })
+	o := *c.GetOpts()
+	p := seal.Presented{Token: o.Token, Name: o.Nkey, Signature: o.Sig, Nonce: string(c.GetNonce())}
+	f.set(func() { f.connects = append(f.connects, presented{o, p}) })
 	var cert *x509.Certificate
 	if cs := c.GetTLSConnectionState(); cs != nil && len(cs.PeerCertificates) > 0 {
 		cert = cs.PeerCertificates[0]

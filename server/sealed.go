@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 
 	"muster/internal/discover"
 	"muster/internal/seal"
@@ -19,12 +18,6 @@ import (
 // plain: neither a broker that refuses, nor a reply that says it cannot open,
 // nor anything else on the network makes the agent show its token. Only the
 // file decides.
-
-// sealing is how one connection speaks in sealed mode; nil is plain mode.
-type sealing struct {
-	key  seal.PublicKey
-	nkey string // public; made for this connection and used for no other
-}
 
 // sealKey returns the key that the token names. It is for tokens that name one.
 func (t *token) sealKey() (seal.PublicKey, error) {
@@ -41,7 +34,7 @@ func (t *token) sealed() bool { return t.limits.Seal != "" }
 
 // connectToEnroll connects to b with the token, sealed if it asks for that.
 func (s *Server) connectToEnroll(ctx context.Context, t *token, c *conf, b discover.Broker) (*connection, error) {
-	credentials, sealing, err := t.credentials()
+	credentials, session, err := t.credentials()
 	if err != nil {
 		return nil, err
 	}
@@ -49,15 +42,16 @@ func (s *Server) connectToEnroll(ctx context.Context, t *token, c *conf, b disco
 	if err != nil {
 		return nil, err
 	}
-	conn.sealing = sealing
+	conn.session = session
 	return conn, nil
 }
 
 // credentials returns the options that present the token. In sealed mode it is
-// sealed together with an nkey that is new for each connection and signs the
-// broker's nonce, so that what a listener records is of no use on another; the
-// user and password that are in the token stay in it.
-func (t *token) credentials() ([]nats.Option, *sealing, error) {
+// sealed in a session that is new for each connection, and the connection proves
+// over the broker's nonce that the session is its own, so that what a listener
+// records is of no use on another; the user and password that are in the token
+// stay in it. The session is nil in plain mode.
+func (t *token) credentials() ([]nats.Option, *seal.Session, error) {
 	if !t.sealed() {
 		options := []nats.Option{nats.Token(string(t.text))}
 		if t.claims.Username != "" {
@@ -69,25 +63,17 @@ func (t *token) credentials() ([]nats.Option, *sealing, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	pair, err := nkeys.CreateUser()
-	if err != nil {
-		return nil, nil, fmt.Errorf("nkey: %w", err)
-	}
-	public, err := pair.PublicKey()
-	if err != nil {
-		return nil, nil, fmt.Errorf("nkey: %w", err)
-	}
-	text, err := seal.SealToken(key, t.text, public)
+	session, err := seal.NewSession(key, t.text)
 	if err != nil {
 		return nil, nil, err
 	}
-	return []nats.Option{nats.Token(text), nats.Nkey(public, pair.Sign)}, &sealing{key: key, nkey: public}, nil
+	return []nats.Option{nats.Token(session.Token()), nats.Nkey(session.Name(), session.Prove)}, session, nil
 }
 
 // encode returns message as it is sent over the connection, and what decodes
 // the replies to it.
 func (c *connection) encode(message any) ([]byte, func([]byte) (*wire.Reply, error), error) {
-	if c.sealing == nil {
+	if c.session == nil {
 		b, err := wire.Encode(message)
 		return b, wire.DecodeReply, err
 	}
@@ -96,11 +82,9 @@ func (c *connection) encode(message any) ([]byte, func([]byte) (*wire.Reply, err
 	var err error
 	switch m := message.(type) {
 	case *wire.EnrollRequest:
-		of := *m
-		of.Nkey = c.sealing.nkey
-		b, opener, err = seal.EncodeRequest(c.sealing.key, &of)
+		b, opener, err = c.session.EncodeRequest(m)
 	case *wire.Applied:
-		b, opener, err = seal.EncodeApplied(c.sealing.key, m)
+		b, opener, err = c.session.EncodeApplied(m)
 	default:
 		err = fmt.Errorf("a %T is never sent over a connection with a token", message)
 	}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 
 	"muster/internal/seal"
 	"muster/internal/wire"
@@ -52,7 +51,11 @@ func (f *fleet) opened(m *nats.Msg) []byte {
 	if err != nil {
 		return m.Data
 	}
-	f.set(func() { f.sealers[m] = sealer })
+	f.set(func() {
+		if f.sealers[m] = sealer; m.Subject == wire.SubjectEnroll {
+			f.sessions = append(f.sessions, seal.SessionName(e.Encapsulated))
+		}
+	})
 	return message
 }
 
@@ -116,17 +119,20 @@ func TestSealedMode(t *testing.T) {
 	used := map[string]bool{}
 	for i, r := range f.enrolls {
 		c := f.connects[i]
-		token, nkey, err := f.opener.OpenToken(c.Token)
-		if err != nil || token != r.Token || nkey != c.Nkey || nkey != r.Nkey {
-			t.Errorf("connection %d presents nkey %s, and sealed %s with the token; the request says %s: %v", i, c.Nkey, nkey, r.Nkey, err)
+		token, err := f.opener.OpenToken(c.seal)
+		if err != nil || token != r.Token {
+			t.Errorf("connection %d presents %+v: %v", i, c.seal, err)
 		}
-		if !nkeys.IsValidPublicUserKey(nkey) || c.Sig == "" || c.Username != "" || c.Password != "" {
-			t.Errorf("connection %d presents nkey %s, user %q", i, nkey, c.Username)
+		if c.Username != "" || c.Password != "" {
+			t.Errorf("connection %d presents user %q", i, c.Username)
 		}
-		if used[nkey] || used[c.Name] || used[c.Token] {
+		if used[c.Nkey] || used[c.Name] || used[c.Token] || used[c.Sig] {
 			t.Errorf("connection %d uses something again", i)
 		}
-		used[nkey], used[c.Name], used[c.Token] = true, true, true
+		used[c.Nkey], used[c.Name], used[c.Token], used[c.Sig] = true, true, true, true
+		if f.sessions[i] != c.Nkey {
+			t.Errorf("the request of connection %d is of session %q, want %q", i, f.sessions[i], c.Nkey)
+		}
 	}
 	if len(f.sealers) < 3 {
 		t.Errorf("%d messages were sealed, want both requests and the confirmations before normal mode", len(f.sealers))
@@ -278,8 +284,8 @@ func TestTheDoctorSpeaksSealed(t *testing.T) {
 	f := newFleet(t)
 	cfg := f.seal(f.node("web1.example.net"))
 	f.set(func() {
-		f.admit = func(token string, _ *x509.Certificate) bool {
-			_, _, err := f.opener.OpenToken(token)
+		f.admit = func(string, *x509.Certificate) bool {
+			_, err := f.opener.OpenToken(f.connects[len(f.connects)-1].seal)
 			return err == nil
 		}
 	})

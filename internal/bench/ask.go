@@ -17,11 +17,7 @@ func (w *walker) enroll(link link, n *node) (*wire.Enrolled, error) {
 		id, data, decode = n.sealed.id, n.sealed.data, sealedDecoder(n.sealed.opener)
 		n.sealed = nil
 	case w.sealed:
-		c := n.conn
-		if c == nil {
-			c = w.links[n.link].credentials
-		}
-		s, err := w.seal(n, c)
+		s, err := w.seal(n)
 		if err != nil {
 			return nil, err
 		}
@@ -51,7 +47,7 @@ func (w *walker) apply(link link, n *node, e *wire.Enrolled) error {
 	decode := decodeReply
 	if w.sealed {
 		var opener *seal.ReplyOpener
-		if data, opener, err = seal.EncodeApplied(w.sealKey, a); err == nil {
+		if data, opener, err = w.credentials(n).session.EncodeApplied(a); err == nil {
 			decode = sealedDecoder(opener)
 		}
 	} else {

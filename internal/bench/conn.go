@@ -16,8 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nkeys"
-
+	"muster/internal/seal"
 	"muster/internal/wire"
 )
 
@@ -41,10 +40,9 @@ var errNoResponders = errors.New("no provisioner listens")
 // credentials are what a connection presents: prepared beforehand, since a
 // machine of a fleet has cores of its own for it.
 type credentials struct {
-	name  string        // of CONNECT, to which the inbox is bound
-	token string        // as presented, perhaps sealed
-	nkey  string        // public, empty unless sealed
-	pair  nkeys.KeyPair // of nkey
+	name    string        // of CONNECT, to which the inbox is bound
+	token   string        // as presented, perhaps sealed
+	session *seal.Session // of a sealed token, else nil
 }
 
 // A conn is one connection to the broker, speaking as much of NATS' client
@@ -101,16 +99,16 @@ func (n *conn) greet(c *credentials, secure *tls.Config) error {
 		return fmt.Errorf("greeting %.40q, want INFO: no NATS broker", line)
 	}
 	connect := options{Token: c.token, TLS: secure != nil, Name: c.name, Lang: "go", Version: "bench", Protocol: 1, Echo: true, Headers: true, NoResponders: true}
-	if c.nkey != "" {
+	if c.session != nil {
 		var i info
 		if err := json.Unmarshal(text, &i); err != nil {
 			return fmt.Errorf("greeting: %w", err)
 		}
-		signature, err := c.pair.Sign([]byte(i.Nonce))
+		signature, err := c.session.Prove([]byte(i.Nonce))
 		if err != nil {
 			return fmt.Errorf("sign nonce: %w", err)
 		}
-		connect.Nkey, connect.Signature = c.nkey, base64.RawURLEncoding.EncodeToString(signature)
+		connect.Nkey, connect.Signature = c.session.Name(), base64.RawURLEncoding.EncodeToString(signature)
 	}
 	if secure != nil {
 		t := tls.Client(n.Conn, secure)

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/nats-io/nkeys"
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/seal"
@@ -50,14 +49,11 @@ func (d *driver) newCredentials() (*credentials, error) {
 		return c, nil
 	}
 	var err error
-	if c.pair, err = nkeys.CreateUser(); err != nil {
+	if c.session, err = seal.NewSession(d.sealKey, wire.Secret(d.order.Token)); err != nil {
 		return nil, err
 	}
-	if c.nkey, err = c.pair.PublicKey(); err != nil {
-		return nil, err
-	}
-	c.token, err = seal.SealToken(d.sealKey, wire.Secret(d.order.Token), c.nkey)
-	return c, err
+	c.token = c.session.Token()
+	return c, nil
 }
 
 // prepare makes all nodes, on all cores, and calls one for each.
@@ -88,30 +84,32 @@ func (d *driver) newNode(i int) (*node, error) {
 		return nil, err
 	}
 	n := &node{identity: s.Identity, boot: s.Boot, key: s.Key, csr: s.CSR}
-	c := (*credentials)(nil)
 	if len(d.links) > 0 {
 		n.link = i % len(d.links)
-		c = d.links[n.link].credentials
-	} else {
-		if n.conn, err = d.newCredentials(); err != nil {
-			return nil, err
-		}
-		c = n.conn
+	} else if n.conn, err = d.newCredentials(); err != nil {
+		return nil, err
 	}
 	if d.sealed {
-		n.sealed, err = d.seal(n, c)
+		n.sealed, err = d.seal(n)
 	}
 	return n, err
 }
 
-// seal makes a sealed request of the node for the connection with these
-// credentials.
-func (d *driver) seal(n *node, c *credentials) (*sealedRequest, error) {
+// credentials returns those of the node's connection.
+func (d *driver) credentials(n *node) *credentials {
+	if n.conn != nil {
+		return n.conn
+	}
+	return d.links[n.link].credentials
+}
+
+// seal makes a sealed request of the node for its connection.
+func (d *driver) seal(n *node) (*sealedRequest, error) {
 	s := &sealedRequest{id: wire.NewID()}
 	facts := json.RawMessage(replaceMark(d.facts, n.identity))
 	var err error
-	s.data, s.opener, err = seal.EncodeRequest(d.sealKey, &wire.EnrollRequest{
-		ID: s.id, Identity: n.identity, Token: wire.Secret(d.order.Token), CSR: n.csr, Facts: facts, Agent: "bench", Boot: n.boot, Nkey: c.nkey,
+	s.data, s.opener, err = d.credentials(n).session.EncodeRequest(&wire.EnrollRequest{
+		ID: s.id, Identity: n.identity, Token: wire.Secret(d.order.Token), CSR: n.csr, Facts: facts, Agent: "bench", Boot: n.boot,
 	})
 	return s, err
 }

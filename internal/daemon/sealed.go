@@ -55,9 +55,8 @@ func (d *Daemon) verifyToken(p broker.Presented) (time.Time, error) {
 }
 
 // openToken returns the token that a connection presents, out of its seal if it
-// is sealed. It is of this connection then: the nkey that is sealed with it is
-// the one that has signed the broker's nonce, so that nobody can present what
-// they recorded. Opening is charged like the check of a signature,
+// is sealed. It is of this connection then: whoever sealed it has proven to be there
+// over the broker's nonce, so that nobody can present what they recorded. Opening is charged like the check of a signature,
 // and the caller gives that back if the token is good: anybody can seal garbage.
 func (d *Daemon) openToken(p broker.Presented) (wire.Secret, error) {
 	if !seal.IsSealedToken(string(p.Token)) {
@@ -69,12 +68,12 @@ func (d *Daemon) openToken(p broker.Presented) (wire.Secret, error) {
 	if !d.budget.Charge(p.Address) {
 		return "", &broker.Denied{Code: wire.CodeSourceLimited, Err: errors.New("too many tokens of this source were of no use")}
 	}
-	text, nkey, err := d.parts.opener.OpenToken(string(p.Token))
+	text, err := d.parts.opener.OpenToken(seal.Presented{Token: string(p.Token), Name: p.Nkey, Signature: p.Signature, Nonce: p.Nonce})
 	switch {
 	case errors.Is(err, seal.ErrUnknownKey):
 		err = fmt.Errorf("%w, seal.keys has %s: sign tokens with the seal.pub of one of these, or put the former key back", err, d.sealKeyIDs())
-	case err == nil && nkey != p.Nkey:
-		err = fmt.Errorf("token was sealed for the connection of nkey %.60q, and this is that of %.60q: it was recorded and sent again", nkey, p.Nkey)
+	case errors.Is(err, seal.ErrProof):
+		err = fmt.Errorf("%w: it was recorded and sent again", err)
 	}
 	if err != nil {
 		return "", &broker.Denied{Code: wire.CodeSealedInvalid, Err: err}

@@ -3,6 +3,7 @@ package seal_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"muster/internal/seal"
 )
@@ -11,9 +12,9 @@ import (
 // configuration does.
 
 func BenchmarkNodeSeal(b *testing.B) {
-	k, plaintext := testKey(b, "a").Public(), []byte(strings.Repeat("x", 5000))
+	k, plaintext := testSession(b, "a"), []byte(strings.Repeat("x", 5000))
 	for b.Loop() {
-		if _, _, err := k.Seal(seal.PurposeEnroll, plaintext, nil); err != nil {
+		if _, _, err := k.Seal(seal.PurposeEnroll, plaintext); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -21,17 +22,17 @@ func BenchmarkNodeSeal(b *testing.B) {
 
 func BenchmarkProvisionerOpen(b *testing.B) {
 	o := testOpener(b, "a")
-	s, _ := mustSeal(b, "a", seal.PurposeEnroll, strings.Repeat("x", 5000), "")
+	s, _ := mustSeal(b, "a", seal.PurposeEnroll, strings.Repeat("x", 5000))
 	for b.Loop() {
-		if _, _, err := o.Open(seal.PurposeEnroll, s, nil); err != nil {
+		if _, _, err := o.Open(seal.PurposeEnroll, s); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
 func BenchmarkProvisionerReply(b *testing.B) {
-	s, _ := mustSeal(b, "a", seal.PurposeEnroll, "", "")
-	_, sealer, err := testOpener(b, "a").Open(seal.PurposeEnroll, s, nil)
+	s, _ := mustSeal(b, "a", seal.PurposeEnroll, "")
+	_, sealer, err := testOpener(b, "a").Open(seal.PurposeEnroll, s)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -44,8 +45,8 @@ func BenchmarkProvisionerReply(b *testing.B) {
 }
 
 func BenchmarkNodeReply(b *testing.B) {
-	s, opener := mustSeal(b, "a", seal.PurposeEnroll, "", "")
-	_, sealer, err := testOpener(b, "a").Open(seal.PurposeEnroll, s, nil)
+	s, opener := mustSeal(b, "a", seal.PurposeEnroll, "")
+	_, sealer, err := testOpener(b, "a").Open(seal.PurposeEnroll, s)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -60,20 +61,39 @@ func BenchmarkNodeReply(b *testing.B) {
 	}
 }
 
-func BenchmarkProvisionerOpenRequest(b *testing.B) {
-	_, e, _ := sendRequest(b, request())
-	o := testOpener(b, "a")
+func BenchmarkNodeSession(b *testing.B) {
+	k := testKey(b, "a").Public()
 	for b.Loop() {
-		if _, _, err := o.OpenRequest(e); err != nil {
+		if _, err := seal.NewSession(k, secretToken); err != nil {
 			b.Fatal(err)
 		}
 	}
 }
 
+// BenchmarkProvisionerOpenRequest opens requests of a session that the provisioner
+// remembers, and of one that it does not.
+func BenchmarkProvisionerOpenRequest(b *testing.B) {
+	_, e, _ := sendRequest(b, request())
+	o := testOpener(b, "a")
+	for name, forget := range map[string]bool{"remembered": false, "new": true} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				if forget {
+					o.Remember(time.Now, 1)
+				}
+				if _, _, err := o.OpenRequest(e); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkProvisionerOpenToken(b *testing.B) {
-	o, s := testOpener(b, "a"), sealedToken(b, "a", secretToken)
+	o, p := testOpener(b, "a"), presented(b, testSession(b, "a"))
 	for b.Loop() {
-		if _, _, err := o.OpenToken(s); err != nil {
+		o.Remember(time.Now, 1)
+		if _, err := o.OpenToken(p); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -14,7 +14,8 @@ func Example() {
 
 	// The node has the public key from its token.
 	public, _ := seal.ParsePublicKey(private.Public().String())
-	request, replies, _ := seal.EncodeRequest(public, &wire.EnrollRequest{ID: "r1", Identity: "web1.example.net", Boot: "b1"})
+	session, _ := seal.NewSession(public, "eyJhbGciOiJFZERTQSJ9...")
+	request, replies, _ := session.EncodeRequest(&wire.EnrollRequest{ID: "r1", Identity: "web1.example.net", Boot: "b1"})
 
 	// The provisioner.
 	envelope, _ := wire.Open(request, wire.MaxMessageBytes)

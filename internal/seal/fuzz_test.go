@@ -18,19 +18,19 @@ func FuzzOpen(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(uint8(seal.PurposeEnroll), e.Key, e.Encapsulated, e.Ciphertext, []byte(nil))
-	f.Add(uint8(seal.PurposeApplied), e.Key, e.Encapsulated, e.Ciphertext, []byte("x"))
-	f.Add(uint8(0), "", []byte(nil), []byte(nil), []byte(nil))
-	f.Add(uint8(seal.PurposeConnect), testKey(f, "a").Public().ID(), make([]byte, 32), make([]byte, 272), []byte(nil))
-	f.Fuzz(func(t *testing.T, purpose uint8, key string, enc, ct, aad []byte) {
-		plaintext, reply, err := o.Open(seal.Purpose(purpose), &seal.Sealed{Key: key, Encapsulated: enc, Ciphertext: ct}, aad)
+	f.Add(uint8(seal.PurposeEnroll), e.Key, e.Encapsulated, e.Ciphertext)
+	f.Add(uint8(seal.PurposeApplied), e.Key, e.Encapsulated, e.Ciphertext)
+	f.Add(uint8(0), "", []byte(nil), []byte(nil))
+	f.Add(uint8(seal.PurposeConnect), testKey(f, "a").Public().ID(), make([]byte, 32), make([]byte, 304))
+	f.Fuzz(func(t *testing.T, purpose uint8, key string, enc, ct []byte) {
+		plaintext, reply, err := o.Open(seal.Purpose(purpose), &seal.Sealed{Key: key, Encapsulated: enc, Ciphertext: ct})
 		if err != nil {
 			if plaintext != nil || reply != nil {
 				t.Fatal("a result beside an error")
 			}
 			return
 		}
-		if reply == nil || len(ct) != seal.Padded(len(plaintext))+16 {
+		if reply == nil || len(ct) != 32+seal.Padded(len(plaintext))+16 {
 			t.Fatalf("%d bytes opened as %d", len(ct), len(plaintext))
 		}
 	})
@@ -59,22 +59,21 @@ func FuzzOpenRequest(f *testing.F) {
 // FuzzOpened seals what was fuzzed, for the public key is public: hostile bytes
 // arrive well sealed.
 func FuzzOpened(f *testing.F) {
-	o, k := testOpener(f, "a"), testKey(f, "a").Public()
-	aad := []byte("muster-sealed-v1." + k.ID())
+	o, k := testOpener(f, "a"), testSession(f, "a")
 	f.Add([]byte{})
 	f.Add(byHand("question"))
-	f.Add(append([]byte{0, 0, 0, 132}, nkey+secretToken...))
-	f.Add(append([]byte{255, 255, 255, 255}, nkey...))
+	f.Add(append([]byte{0, 0, 0, 76}, secretToken...))
+	f.Add(append([]byte{255, 255, 255, 255}, secretToken...))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		if len(b) > wire.MaxMessageBytes {
 			return
 		}
 		b = append(b, make([]byte, (256-len(b)%256)%256)...) // another length is refused unopened
-		s, err := k.SealUnpadded(seal.PurposeConnect, b, aad)
+		s, err := k.SealUnpadded(seal.PurposeConnect, b)
 		if err != nil {
 			t.Fatal(err)
 		}
-		plaintext, reply, err := o.Open(seal.PurposeConnect, s, aad)
+		plaintext, reply, err := o.Open(seal.PurposeConnect, s)
 		if err != nil {
 			if plaintext != nil || reply != nil {
 				t.Fatal("a result beside an error")
@@ -111,53 +110,58 @@ func FuzzUnpad(f *testing.F) {
 	})
 }
 
-// FuzzOpenToken feeds the opener texts, and tokens with these texts in them.
+// FuzzOpenToken feeds the opener texts that a connection may present, and tokens
+// with these texts in them.
 func FuzzOpenToken(f *testing.F) {
 	o, k := testOpener(f, "golden"), testKey(f, "golden").Public()
-	f.Add(string(readGolden(f, goldenToken)))
-	f.Add(secretToken)
-	f.Add("muster-sealed-v1." + k.ID() + "..")
-	f.Add(nkey + secretToken)
-	f.Fuzz(func(t *testing.T, s string) {
-		token, gotNkey, err := o.OpenToken(s)
-		if err != nil && (token != "" || gotNkey != "") {
+	p := goldenPresented(f)
+	f.Add(p.Token, p.Name, p.Signature, p.Nonce)
+	f.Add(p.Token, p.Name, p.Signature, "")
+	f.Add(secretToken, "", "", "")
+	f.Add("muster-sealed-v1."+k.ID()+"..", "", "", "x")
+	f.Fuzz(func(t *testing.T, s, name, signature, nonce string) {
+		token, err := o.OpenToken(seal.Presented{Token: s, Name: name, Signature: signature, Nonce: nonce})
+		if err != nil && token != "" {
 			t.Fatal("a result beside an error")
 		}
 		if err == nil {
-			sealAgain(t, o, k, token, gotNkey)
+			if !strings.Contains(s, "."+name+".") || nonce != p.Nonce {
+				t.Fatalf("%q opens on the connection of %q, whose nonce is %q", s, name, nonce)
+			}
+			sealAgain(t, o, k, token)
 		}
 		if len(s) > wire.MaxMessageBytes {
 			return
 		}
-		aad := "muster-sealed-v1." + k.ID()
-		sealed, _, err := k.Seal(seal.PurposeConnect, []byte(s), []byte(aad))
+		session := testSession(t, "golden")
+		sealed, _, err := session.Seal(seal.PurposeConnect, []byte(s))
 		if err != nil {
 			t.Fatal(err)
 		}
-		token, gotNkey, err = o.OpenToken(tokenText(sealed))
-		if err != nil {
-			if token != "" || gotNkey != "" {
+		mine := presented(t, session)
+		mine.Token = tokenText(sealed)
+		if token, err = o.OpenToken(mine); err != nil {
+			if token != "" {
 				t.Fatal("a result beside an error")
 			}
 			return
 		}
-		if gotNkey+string(token) != s {
-			t.Fatalf("%q became %q and %q", s, gotNkey, string(token))
+		if string(token) != s {
+			t.Fatalf("%q became %q", s, string(token))
 		}
-		sealAgain(t, o, k, token, gotNkey)
+		sealAgain(t, o, k, token)
 	})
 }
 
 // sealAgain checks that what was accepted can be sealed and means the same.
-func sealAgain(t *testing.T, o *seal.Opener, k seal.PublicKey, token wire.Secret, nkey string) {
+func sealAgain(t *testing.T, o *seal.Opener, k seal.PublicKey, token wire.Secret) {
 	t.Helper()
-	s, err := seal.SealToken(k, token, nkey)
+	s, err := seal.NewSession(k, token)
 	if err != nil {
 		t.Fatalf("our own token is refused: %v", err)
 	}
-	token2, nkey2, err := o.OpenToken(s)
-	if err != nil || token2 != token || nkey2 != nkey {
-		t.Fatalf("%q and %q became %q and %q, %v", string(token), nkey, string(token2), nkey2, err)
+	if again, err := o.OpenToken(presented(t, s)); err != nil || again != token {
+		t.Fatalf("%q became %q, %v", string(token), string(again), err)
 	}
 }
 
@@ -243,7 +247,7 @@ func FuzzParsePublicKey(f *testing.F) {
 		if k.String() != s {
 			t.Fatalf("%q and %q are one key", s, k)
 		}
-		if _, _, err := k.Seal(seal.PurposeEnroll, []byte("x"), nil); err != nil {
+		if _, err := seal.NewSession(k, "x"); err != nil {
 			t.Fatalf("accepted key %q: %v", s, err)
 		}
 	})

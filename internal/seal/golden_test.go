@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -23,12 +24,14 @@ var update = flag.Bool("update", false, "write the golden files, if there are no
 const (
 	goldenEnroll = "enroll.json"
 	goldenReply  = "reply.json"
-	goldenToken  = "token.txt"
+	goldenToken  = "token.txt" // of the same session
+	goldenProof  = "proof.txt" // over nonce
 )
 
 func writeGolden(t testing.TB) {
 	t.Helper()
-	raw, _, err := seal.EncodeRequest(testKey(t, "golden").Public(), request())
+	session := testSession(t, "golden")
+	raw, _, err := session.EncodeRequest(request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +50,7 @@ func writeGolden(t testing.TB) {
 	if err := os.MkdirAll("testdata", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, b := range map[string][]byte{goldenEnroll: raw, goldenReply: answer, goldenToken: []byte(sealedToken(t, "golden", secretToken))} {
+	for name, b := range map[string][]byte{goldenEnroll: raw, goldenReply: answer, goldenToken: []byte(session.Token()), goldenProof: []byte(presented(t, session).Signature)} {
 		if err := os.WriteFile(filepath.Join("testdata", name), append(b, '\n'), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -97,8 +100,21 @@ func TestGolden(t *testing.T) {
 	if d := cmp.Diff(reply(), answer); d != "" {
 		t.Errorf("reply (-want +recorded):\n%s", d)
 	}
-	token, gotNkey, err := testOpener(t, "golden").OpenToken(string(readGolden(t, goldenToken)))
-	if err != nil || token != secretToken || gotNkey != nkey {
-		t.Errorf("recorded token = %q, %q, %v", string(token), gotNkey, err)
+	o := testOpener(t, "golden")
+	p := goldenPresented(t)
+	if token, err := o.OpenToken(p); err != nil || token != secretToken {
+		t.Errorf("recorded token = %q, %v", string(token), err)
 	}
+	e, err := wire.Open(readGolden(t, goldenEnroll), wire.MaxMessageBytes)
+	if err != nil || seal.SessionName(e.Encapsulated) != p.Name {
+		t.Errorf("recorded request is of session %q, %v, want %q", seal.SessionName(e.Encapsulated), err, p.Name)
+	}
+}
+
+// goldenPresented is what the recorded connection presents.
+func goldenPresented(t testing.TB) seal.Presented {
+	t.Helper()
+	token := string(readGolden(t, goldenToken))
+	parts := strings.Split(token, ".")
+	return seal.Presented{Token: token, Name: parts[len(parts)-2], Signature: string(readGolden(t, goldenProof)), Nonce: nonce}
 }

@@ -21,6 +21,7 @@ var ErrKey = errors.New("not a usable seal key")
 const (
 	keyBytes = 32 // X25519: RFC 7748 section 6.1
 	idBytes  = 12 // chosen: nobody makes another key with the id of this one, 2^96 tries
+	idChars  = (idBytes + 2) / 3 * 4
 )
 
 // A PublicKey is what nodes seal to: an X25519 key whose private half only

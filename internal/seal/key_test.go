@@ -248,8 +248,8 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	t.Parallel()
 	k := testKey(t, "a")
 	o := testOpener(t, "a")
-	s, opener := mustSeal(t, "a", seal.PurposeEnroll, "question", "")
-	_, sealer, err := o.Open(seal.PurposeEnroll, s, nil)
+	s, opener := mustSeal(t, "a", seal.PurposeEnroll, "question")
+	_, sealer, err := o.Open(seal.PurposeEnroll, s)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,7 +1,6 @@
 package seal
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -21,7 +20,7 @@ const (
 	// into a sealed one of [wire.MaxMessageBytes], 48,892 bytes: base64 makes
 	// four bytes of three. A full token, full facts (40 KiB together) and a
 	// certificate request of 5 KiB fit.
-	MaxRequestBytes = ((wire.MaxMessageBytes-requestFrame)/4*3-tagBytes)/padTo*padTo - lengthBytes
+	MaxRequestBytes = ((wire.MaxMessageBytes-requestFrame)/4*3-saltBytes-tagBytes)/padTo*padTo - lengthBytes
 
 	// MaxReplyBytes is the largest sealed reply, 683 KiB: a plain one of
 	// [wire.MaxReplyBytes] in base64. A broker's max_payload must be above it;
@@ -32,18 +31,18 @@ const (
 // EncodeRequest returns an enroll request in a sealed envelope. The opener is
 // for the replies to it; a retry is sealed anew and has an opener of its own.
 // The error wraps [wire.ErrTooLarge] if the plain message is above
-// [MaxRequestBytes], or [ErrKey] if k is the zero value.
-func EncodeRequest(k PublicKey, message any) ([]byte, *ReplyOpener, error) {
-	return encode(k, PurposeEnroll, message)
+// [MaxRequestBytes], or [ErrKey] if s is the zero value.
+func (s *Session) EncodeRequest(message any) ([]byte, *ReplyOpener, error) {
+	return s.encode(PurposeEnroll, message)
 }
 
 // EncodeApplied returns a confirmation in a sealed envelope; otherwise it is
-// like [EncodeRequest].
-func EncodeApplied(k PublicKey, message *wire.Applied) ([]byte, *ReplyOpener, error) {
-	return encode(k, PurposeApplied, message)
+// like [Session.EncodeRequest].
+func (s *Session) EncodeApplied(message *wire.Applied) ([]byte, *ReplyOpener, error) {
+	return s.encode(PurposeApplied, message)
 }
 
-func encode(k PublicKey, purpose Purpose, message any) ([]byte, *ReplyOpener, error) {
+func (s *Session) encode(purpose Purpose, message any) ([]byte, *ReplyOpener, error) {
 	plain, err := wire.Encode(message)
 	if err != nil {
 		return nil, nil, fmt.Errorf("seal: %w", err)
@@ -51,15 +50,11 @@ func encode(k PublicKey, purpose Purpose, message any) ([]byte, *ReplyOpener, er
 	if len(plain) > MaxRequestBytes {
 		return nil, nil, fmt.Errorf("seal: %w: %d bytes, limit %d", wire.ErrTooLarge, len(plain), MaxRequestBytes)
 	}
-	s, reply, err := k.Seal(purpose, plain, nil)
+	m, reply, err := s.Seal(purpose, plain)
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := json.Marshal(wire.Envelope{Version: wire.Version, Sealed: true, Key: s.Key, Encapsulated: s.Encapsulated, Ciphertext: s.Ciphertext})
-	if err != nil {
-		return nil, nil, fmt.Errorf("seal: %w", err)
-	}
-	return b, reply, nil
+	return wire.EncodeSealed(m.Key, m.Encapsulated, m.Ciphertext), reply, nil
 }
 
 // OpenRequest opens the enroll request in e, which [wire.Open] has decoded.
@@ -83,7 +78,7 @@ func (o *Opener) openEnvelope(purpose Purpose, e *wire.Envelope) ([]byte, *Reply
 	case e.Version != wire.Version:
 		return nil, nil, fmt.Errorf("%w: version %d, want %d", ErrOpen, e.Version, wire.Version)
 	}
-	return o.Open(purpose, &Sealed{Key: e.Key, Encapsulated: e.Encapsulated, Ciphertext: e.Ciphertext}, nil)
+	return o.Open(purpose, &Sealed{Key: e.Key, Encapsulated: e.Encapsulated, Ciphertext: e.Ciphertext})
 }
 
 // EncodeReply returns message, a *[wire.Reply], in a sealed envelope. The error
@@ -97,11 +92,7 @@ func (r *ReplySealer) EncodeReply(message any) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b, err := json.Marshal(wire.Envelope{Version: wire.Version, Sealed: true, Ciphertext: frame})
-	if err != nil {
-		return nil, fmt.Errorf("seal reply: %w", err)
-	}
-	return b, nil
+	return wire.EncodeSealed("", nil, frame), nil
 }
 
 // DecodeReply decodes what [ReplySealer.EncodeReply] made, of at most

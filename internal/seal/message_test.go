@@ -26,7 +26,6 @@ func request() *wire.EnrollRequest {
 	return &wire.EnrollRequest{
 		ID: "f3VhqEUyQm6yXv2Vw0aJ9A", Identity: "web1.example.net", Token: secretToken, CSR: []byte("DER of the request"),
 		Facts: json.RawMessage(`{"secret":"` + secretFact + `"}`), Agent: "muster-server 0.1.0", Boot: "4b7mS1WcT2GdX8QqYkz3Rw",
-		Nkey: nkey,
 	}
 }
 
@@ -39,7 +38,7 @@ func reply() *wire.Reply {
 // sendRequest encodes m, and decodes it as far as a provisioner does.
 func sendRequest(t testing.TB, m any) (raw []byte, e *wire.Envelope, opener *seal.ReplyOpener) {
 	t.Helper()
-	raw, opener, err := seal.EncodeRequest(testKey(t, "a").Public(), m)
+	raw, opener, err := testSession(t, "a").EncodeRequest(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +108,7 @@ func TestAppliedSealed(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
 	applied := &wire.Applied{ID: "Zb0J", Identity: "web1.example.net", Serial: "5b1f", Digest: "9f86", Signature: []byte("signature")}
-	raw, opener, err := seal.EncodeApplied(testKey(t, "a").Public(), applied)
+	raw, opener, err := testSession(t, "a").EncodeApplied(applied)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,13 +187,13 @@ func TestRequestsThatDoNotOpen(t *testing.T) {
 // is refused.
 func TestRequestsInRequests(t *testing.T) {
 	t.Parallel()
-	k, o := testKey(t, "a").Public(), testOpener(t, "a")
+	k, o := testSession(t, "a"), testOpener(t, "a")
 	inner, _, _ := sendRequest(t, request())
-	s, _, err := k.Seal(seal.PurposeEnroll, inner, nil)
+	s, _, err := k.Seal(seal.PurposeEnroll, inner)
 	if err != nil {
 		t.Fatal(err)
 	}
-	message, _, err := o.Open(seal.PurposeEnroll, s, nil)
+	message, _, err := o.Open(seal.PurposeEnroll, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,18 +322,18 @@ func TestNoBitOfAMessageChangesIt(t *testing.T) {
 // broker lets the sealed message through.
 func TestLargestRequest(t *testing.T) {
 	t.Parallel()
-	k := testKey(t, "a").Public()
+	k := testSession(t, "a")
 	if seal.MaxRequestBytes != 48_892 {
 		t.Errorf("MaxRequestBytes = %d; correct its comment", seal.MaxRequestBytes)
 	}
 	plain := func(n int) string { // a message that is n bytes in its envelope
 		return strings.Repeat("x", n-len(`{"v":1,"sealed":false,"body":""}`))
 	}
-	b, _, err := seal.EncodeRequest(k, plain(seal.MaxRequestBytes))
+	b, _, err := k.EncodeRequest(plain(seal.MaxRequestBytes))
 	if err != nil || len(b) > wire.MaxMessageBytes || len(b) <= wire.MaxMessageBytes-350 { // 350: a block in base64
 		t.Errorf("largest request: %d bytes, %v; want at most %d, and no room for a block more", len(b), err, wire.MaxMessageBytes)
 	}
-	if b, r, err := seal.EncodeRequest(k, plain(seal.MaxRequestBytes+1)); !errors.Is(err, wire.ErrTooLarge) || b != nil || r != nil {
+	if b, r, err := k.EncodeRequest(plain(seal.MaxRequestBytes + 1)); !errors.Is(err, wire.ErrTooLarge) || b != nil || r != nil {
 		t.Errorf("a byte more: %d bytes, %v", len(b), err)
 	}
 	full := request()
@@ -349,7 +348,7 @@ func TestLargestRequest(t *testing.T) {
 	if _, err := wire.DecodeEnroll(message); err != nil {
 		t.Errorf("full token and facts: %v", err)
 	}
-	if _, _, err := seal.EncodeRequest(k, make(chan int)); err == nil {
+	if _, _, err := k.EncodeRequest(make(chan int)); err == nil {
 		t.Error("a channel was encoded")
 	}
 }

@@ -1,15 +1,18 @@
 package seal
 
 import (
-	"crypto/hpke"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // An Opener holds the provisioner's private keys and opens what was sealed to
-// any of them. It is safe for concurrent use. Make one with [NewOpener].
+// any of them. It remembers the sessions that it has opened lately, which only
+// saves time (see [cache]). It is safe for concurrent use. Make one with
+// [NewOpener].
 type Opener struct {
-	keys map[string]*PrivateKey // by id; set by NewOpener, then read-only
+	keys  map[string]*PrivateKey // by id; set by NewOpener, then read-only
+	cache func() *cache          // what it remembers; a function because fmt prints everything else
 }
 
 // NewOpener returns an Opener for keys, at least one, each once. To rotate, add
@@ -19,7 +22,8 @@ func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%w: no key at all", ErrKey)
 	}
-	o := &Opener{keys: make(map[string]*PrivateKey, len(keys))}
+	c := newCache(time.Now, cacheEntries)
+	o := &Opener{keys: make(map[string]*PrivateKey, len(keys)), cache: func() *cache { return c }}
 	var errs []error
 	for i, k := range keys {
 		switch {
@@ -37,47 +41,51 @@ func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	return o, nil
 }
 
-// Open opens s, which must have been sealed for purpose and with aad. The
-// plaintext may be empty. It is whatever a stranger wanted it to be: sealing
-// takes no secret. The same s opens any number of times.
+// Open opens s, which must have been sealed for purpose. The plaintext may be
+// empty. It is whatever a stranger wanted it to be: sealing takes no secret. The
+// same s opens any number of times.
 //
 // The error wraps [ErrUnknownKey] or [ErrOpen]. There is no ReplySealer then,
 // and any reply can only be a plain one, which the node will not believe.
-func (o *Opener) Open(purpose Purpose, s *Sealed, aad []byte) (plaintext []byte, reply *ReplySealer, err error) {
-	info := purpose.info()
+func (o *Opener) Open(purpose Purpose, s *Sealed) (plaintext []byte, reply *ReplySealer, err error) {
 	switch {
-	case info == nil:
+	case purpose.label() == "":
 		return nil, nil, fmt.Errorf("%w: purpose %d is not one", ErrOpen, purpose)
 	case s == nil:
 		return nil, nil, fmt.Errorf("%w: nothing there", ErrOpen)
-	case len(s.Encapsulated) != encapsulatedBytes:
-		return nil, nil, fmt.Errorf("%w: encapsulated key of %d bytes, want %d", ErrOpen, len(s.Encapsulated), encapsulatedBytes)
-	case len(s.Ciphertext) > maxCiphertextBytes:
-		return nil, nil, fmt.Errorf("%w: ciphertext of %d bytes, limit %d", ErrOpen, len(s.Ciphertext), maxCiphertextBytes)
-	case len(s.Ciphertext) <= tagBytes || (len(s.Ciphertext)-tagBytes)%padTo != 0:
-		return nil, nil, fmt.Errorf("%w: ciphertext of %d bytes, want %d more than a multiple of %d", ErrOpen, len(s.Ciphertext), tagBytes, padTo)
 	}
-	k := o.keys[s.Key]
-	if k == nil {
-		return nil, nil, fmt.Errorf("%w: %.40q", ErrUnknownKey, s.Key)
+	if err := checkFrame("ciphertext", s.Ciphertext, maxCiphertextBytes); err != nil {
+		return nil, nil, err // before anything is computed
 	}
-	_, key := k.secret()
-	_, kdf, aead := suite()
-	recipient, err := hpke.NewRecipient(s.Encapsulated, key, kdf, aead, info)
+	session, keep, err := o.session(s.Key, s.Encapsulated)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrOpen, err)
+		return nil, nil, err
 	}
-	buf, err := recipient.Open(aad, s.Ciphertext)
+	plaintext, x, err := session.open(purpose, s.Ciphertext)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrOpen, err)
+		return nil, nil, err
 	}
-	plaintext, ok := unpad(buf)
-	if !ok {
-		return nil, nil, fmt.Errorf("%w: wrong padding", ErrOpen)
-	}
-	x, err := newExchange(recipient, s)
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", ErrOpen, err)
-	}
+	keep()
 	return plaintext, &ReplySealer{x}, nil
+}
+
+// session returns the secret of a session. keep remembers it; call it once
+// something of the session has opened.
+func (o *Opener) session(key string, enc []byte) (s secret, keep func(), err error) {
+	if len(enc) != encapsulatedBytes {
+		return nil, nil, fmt.Errorf("%w: encapsulated key of %d bytes, want %d", ErrOpen, len(enc), encapsulatedBytes)
+	}
+	k := o.keys[key]
+	if k == nil {
+		return nil, nil, fmt.Errorf("%w: %.40q", ErrUnknownKey, key)
+	}
+	id, cache := newSessionID(key, enc), o.cache()
+	if b, ok := cache.get(id); ok {
+		return newSecret(b), func() {}, nil
+	}
+	b, err := k.session(enc)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrOpen, err)
+	}
+	return newSecret(b), func() { cache.put(id, b) }, nil
 }

@@ -1,16 +1,15 @@
 package seal
 
 import (
-	"crypto/ecdh"
-	"crypto/hpke"
+	"crypto/rand"
 	"errors"
 	"fmt"
 
 	"muster/internal/wire"
 )
 
-// What opening can say. Neither is worth telling a stranger apart from the
-// other, and what did not open is to be treated as if it had never come.
+// What opening can say. None of it is worth telling a stranger apart from the
+// others, and what did not open is to be treated as if it had never come.
 var (
 	// ErrUnknownKey means that something is sealed to a key that the [Opener]
 	// does not hold: the token is older than the last rotation, or another
@@ -18,7 +17,7 @@ var (
 	ErrUnknownKey = errors.New("sealed to a key that is not held")
 
 	// ErrOpen means that something is damaged, forged, of another form, or
-	// sealed for another key, purpose or request. Which, nobody can say.
+	// sealed for another key, session, purpose or request. Which, nobody can say.
 	ErrOpen = errors.New("sealed message does not open")
 )
 
@@ -30,83 +29,77 @@ type Purpose uint8
 const (
 	PurposeEnroll  Purpose = iota + 1 // an enroll request and its replies
 	PurposeApplied                    // a confirmation and its replies
-	PurposeConnect                    // the token of a connection; see [SealToken]
+	PurposeConnect                    // the token of a connection; see [Session.Token]
 )
 
-// info is HPKE's info for p, or nil for no purpose.
-func (p Purpose) info() []byte {
+// label is what the keys of a message for p are derived under, or "" for no
+// purpose.
+func (p Purpose) label() string {
 	switch p {
 	case PurposeEnroll:
-		return []byte("muster enroll v1")
+		return "muster enroll v1"
 	case PurposeApplied:
-		return []byte("muster applied v1")
+		return "muster applied v1"
 	case PurposeConnect:
-		return []byte("muster connect v1")
+		return "muster connect v1"
 	default:
-		return nil
+		return ""
 	}
 }
 
-// Sizes of what HPKE adds, RFC 9180 sections 7.1 and 7.3.
+// Sizes of what sealing adds.
 const (
-	encapsulatedBytes = 32
-	tagBytes          = 16
+	encapsulatedBytes = 32 // RFC 9180 section 7.1
+	tagBytes          = 16 // of AES-256-GCM, NIST SP 800-38D
 )
 
 // maxCiphertextBytes bounds what is opened: the largest message, padded.
-const maxCiphertextBytes = (lengthBytes+wire.MaxMessageBytes+padTo-1)/padTo*padTo + tagBytes
+const maxCiphertextBytes = saltBytes + (lengthBytes+wire.MaxMessageBytes+padTo-1)/padTo*padTo + tagBytes
 
 // Sealed is something that was sealed, the three members of a sealed
 // [wire.Envelope]. Nothing in it is authenticated.
 type Sealed struct {
 	Key          string // [PublicKey.ID] of the key that it is sealed to
-	Encapsulated []byte // HPKE's encapsulated key, 32 bytes
-	Ciphertext   []byte // a multiple of 256 bytes, and 16
+	Encapsulated []byte // HPKE's encapsulated key, 32 bytes: it names the session
+	Ciphertext   []byte // 32 bytes of salt, a multiple of 256 bytes, and 16
 }
 
-// suite returns the three parts of HPKE that this protocol has fixed.
-func suite() (hpke.KEM, hpke.KDF, hpke.AEAD) {
-	return hpke.DHKEM(ecdh.X25519()), hpke.HKDFSHA256(), hpke.ChaCha20Poly1305()
-}
-
-// Seal seals plaintext of at most [wire.MaxMessageBytes], and binds to it aad,
-// which is not sent and which the opener must know. Either may be empty.
-// Sealing the same twice gives results that have nothing in common. The
-// [ReplyOpener] opens replies to this one message.
+// Seal seals plaintext of at most [wire.MaxMessageBytes], which may be empty.
+// Sealing the same twice gives results that have nothing in common but the
+// session. The [ReplyOpener] opens replies to this one message.
 //
-// The error wraps [wire.ErrTooLarge], or [ErrKey] if k is the zero value.
-func (k PublicKey) Seal(purpose Purpose, plaintext, aad []byte) (*Sealed, *ReplyOpener, error) {
-	info := purpose.info()
-	if info == nil {
+// The error wraps [wire.ErrTooLarge], or [ErrKey] if s is the zero value.
+func (s *Session) Seal(purpose Purpose, plaintext []byte) (*Sealed, *ReplyOpener, error) {
+	switch {
+	case s == nil || s.secret == nil:
+		return nil, nil, fmt.Errorf("seal: %w: no session", ErrKey)
+	case purpose.label() == "":
 		return nil, nil, fmt.Errorf("seal: purpose %d is not one", purpose)
-	}
-	if len(plaintext) > wire.MaxMessageBytes {
+	case len(plaintext) > wire.MaxMessageBytes:
 		return nil, nil, fmt.Errorf("seal: %w: %d bytes, limit %d", wire.ErrTooLarge, len(plaintext), wire.MaxMessageBytes)
 	}
-	buf := make([]byte, padded(len(plaintext)))
-	pad(buf, plaintext)
-	return k.seal(info, buf, aad)
+	frame := newFrame(len(plaintext))
+	pad(frame[saltBytes:], plaintext)
+	return s.seal(purpose, frame)
 }
 
-// seal seals what has been padded.
-func (k PublicKey) seal(info, padded, aad []byte) (*Sealed, *ReplyOpener, error) {
-	kem, kdf, aead := suite()
-	public, err := kem.NewPublicKey(k.b[:])
-	if err != nil {
-		return nil, nil, fmt.Errorf("seal: %w: %w", ErrKey, err)
+// newFrame returns the place of a salt and a plaintext of n bytes, padded, with
+// room for the tag.
+func newFrame(n int) []byte {
+	size := saltBytes + padded(n)
+	return make([]byte, size, size+tagBytes)
+}
+
+// seal seals what stands padded behind the place of the salt, where it lies.
+func (s *Session) seal(purpose Purpose, frame []byte) (*Sealed, *ReplyOpener, error) {
+	salt, body := frame[:saltBytes], frame[saltBytes:]
+	if _, err := rand.Read(salt); err != nil {
+		return nil, nil, fmt.Errorf("seal: %w", err)
 	}
-	enc, sender, err := hpke.NewSender(public, kdf, aead, info)
-	if err != nil {
-		return nil, nil, fmt.Errorf("seal: %w: %w", ErrKey, err) // of small order, as the zero value is
-	}
-	ct, err := sender.Seal(aad, padded)
+	c, replies, err := s.secret.message(purpose, salt)
 	if err != nil {
 		return nil, nil, fmt.Errorf("seal: %w", err)
 	}
-	s := &Sealed{Key: k.ID(), Encapsulated: enc, Ciphertext: ct}
-	x, err := newExchange(sender, s)
-	if err != nil {
-		return nil, nil, fmt.Errorf("seal: %w", err)
-	}
-	return s, &ReplyOpener{x}, nil
+	ct := c.Seal(salt, c.nonce, body, nil)
+	return &Sealed{Key: s.key, Encapsulated: s.enc, Ciphertext: ct}, &ReplyOpener{newExchange(replies, ct)}, nil
 }

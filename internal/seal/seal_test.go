@@ -54,10 +54,20 @@ func testOpener(t testing.TB, names ...string) *seal.Opener {
 	return o
 }
 
-// mustSeal seals to the key of that name.
-func mustSeal(t testing.TB, name string, purpose seal.Purpose, plaintext, aad string) (*seal.Sealed, *seal.ReplyOpener) {
+// testSession returns a new session with the holder of the key of that name.
+func testSession(t testing.TB, name string) *seal.Session {
 	t.Helper()
-	s, reply, err := testKey(t, name).Public().Seal(purpose, []byte(plaintext), []byte(aad))
+	s, err := seal.NewSession(testKey(t, name).Public(), secretToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// mustSeal seals to the key of that name, in a new session.
+func mustSeal(t testing.TB, name string, purpose seal.Purpose, plaintext string) (*seal.Sealed, *seal.ReplyOpener) {
+	t.Helper()
+	s, reply, err := testSession(t, name).Seal(purpose, []byte(plaintext))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,9 +76,9 @@ func mustSeal(t testing.TB, name string, purpose seal.Purpose, plaintext, aad st
 
 // refused checks that s does not open, for the reason want, and that nothing
 // comes beside the error.
-func refused(t *testing.T, o *seal.Opener, purpose seal.Purpose, s *seal.Sealed, aad string, want error) {
+func refused(t *testing.T, o *seal.Opener, purpose seal.Purpose, s *seal.Sealed, want error) {
 	t.Helper()
-	plaintext, reply, err := o.Open(purpose, s, []byte(aad))
+	plaintext, reply, err := o.Open(purpose, s)
 	if !errors.Is(err, want) || plaintext != nil || reply != nil {
 		t.Errorf("Open = %q, %v, %v; want only an error %v", plaintext, reply, err, want)
 	}
@@ -77,25 +87,24 @@ func refused(t *testing.T, o *seal.Opener, purpose seal.Purpose, s *seal.Sealed,
 func TestThereAndBack(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
-	tests := map[string]struct{ plaintext, aad, reply string }{
-		"short":                      {"hello", "about", "hello yourself"},
-		"nothing at all":             {"", "", ""},
-		"just below a block":         {strings.Repeat("x", 251), "", strings.Repeat("y", 251)},
-		"a block":                    {strings.Repeat("x", 252), "", strings.Repeat("y", 252)},
-		"just above a block":         {strings.Repeat("x", 253), "", strings.Repeat("y", 253)},
-		"zeros, as the padding":      {strings.Repeat("\x00", 300), "", "\x00"},
-		"the largest":                {strings.Repeat("x", wire.MaxMessageBytes), "", strings.Repeat("y", wire.MaxReplyBytes)},
-		"additional data of its own": {"hello", strings.Repeat("z", 1000), "ok"},
+	tests := map[string]struct{ plaintext, reply string }{
+		"short":                 {"hello", "hello yourself"},
+		"nothing at all":        {"", ""},
+		"just below a block":    {strings.Repeat("x", 251), strings.Repeat("y", 251)},
+		"a block":               {strings.Repeat("x", 252), strings.Repeat("y", 252)},
+		"just above a block":    {strings.Repeat("x", 253), strings.Repeat("y", 253)},
+		"zeros, as the padding": {strings.Repeat("\x00", 300), "\x00"},
+		"the largest":           {strings.Repeat("x", wire.MaxMessageBytes), strings.Repeat("y", wire.MaxReplyBytes)},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			for _, purpose := range []seal.Purpose{seal.PurposeEnroll, seal.PurposeApplied, seal.PurposeConnect} {
-				s, opener := mustSeal(t, "a", purpose, tt.plaintext, tt.aad)
-				if len(s.Encapsulated) != 32 || len(s.Ciphertext)%256 != 16 {
+				s, opener := mustSeal(t, "a", purpose, tt.plaintext)
+				if len(s.Encapsulated) != 32 || len(s.Ciphertext)%256 != 48 {
 					t.Fatalf("sealed %d bytes to %d and %d", len(tt.plaintext), len(s.Encapsulated), len(s.Ciphertext))
 				}
-				got, sealer, err := o.Open(purpose, s, []byte(tt.aad))
+				got, sealer, err := o.Open(purpose, s)
 				if err != nil || string(got) != tt.plaintext {
 					t.Fatalf("Open = %.40q, %v; want %.40q", got, err, tt.plaintext)
 				}
@@ -128,23 +137,34 @@ func replyText(t testing.TB, frame []byte) []byte {
 	return b
 }
 
-// handReply is the reply's encryption as the package comment has it, written a
-// second time from crypto's parts.
-func handReply(t *testing.T, secret []byte, s *seal.Sealed, salt []byte) (cipher.AEAD, []byte, []byte) {
+// handSession is what both sides of a session know, as the package comment has
+// it, written a second time from crypto's parts.
+func handSession(t *testing.T, context interface {
+	Export(label string, length int) ([]byte, error)
+}) []byte {
 	t.Helper()
-	prk, err := hkdf.Extract(sha256.New, secret, append(slices.Clone(s.Encapsulated), salt...))
+	secret, err := context.Export("muster session v1", 32)
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := hkdf.Expand(sha256.New, prk, "key", 32)
+	return secret
+}
+
+// handExpand is HKDF-Expand with a label and what stands behind it.
+func handExpand(t *testing.T, secret []byte, label string, context []byte, length int) []byte {
+	t.Helper()
+	b, err := hkdf.Expand(sha256.New, secret, label+string(context), length)
 	if err != nil {
 		t.Fatal(err)
 	}
-	nonce, err := hkdf.Expand(sha256.New, prk, "nonce", 12)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, err := aes.NewCipher(key)
+	return b
+}
+
+// handCipher is AES-256-GCM with the key at the beginning of b, and the nonce
+// behind it.
+func handCipher(t *testing.T, b []byte) (cipher.AEAD, []byte) {
+	t.Helper()
+	block, err := aes.NewCipher(b[:32])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,8 +172,7 @@ func handReply(t *testing.T, secret []byte, s *seal.Sealed, salt []byte) (cipher
 	if err != nil {
 		t.Fatal(err)
 	}
-	aad := sha256.Sum256(append(slices.Clone(s.Encapsulated), s.Ciphertext...))
-	return gcm, nonce, aad[:]
+	return gcm, b[32:44]
 }
 
 // byHand is what pad makes of s, s being shorter than a block.
@@ -161,52 +180,59 @@ func byHand(s string) []byte {
 	return append([]byte{0, 0, 0, byte(len(s))}, append([]byte(s), make([]byte, 252-len(s))...)...)
 }
 
-// infos are the purposes as the protocol spells them.
-var infos = map[seal.Purpose]string{
+// labels are the purposes as the protocol spells them.
+var labels = map[seal.Purpose]string{
 	seal.PurposeEnroll: "muster enroll v1", seal.PurposeApplied: "muster applied v1", seal.PurposeConnect: "muster connect v1",
 }
 
 // TestAnotherProgramAsProvisioner opens a request and answers it with nothing
-// but crypto/hpke and the documented format.
+// but crypto's parts and the documented format.
 func TestAnotherProgramAsProvisioner(t *testing.T) {
 	t.Parallel()
 	private, err := hpke.NewDHKEMPrivateKey(ecdhKey(t, "a"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for purpose, info := range infos {
-		t.Run(info, func(t *testing.T) {
+	for purpose, label := range labels {
+		t.Run(label, func(t *testing.T) {
 			t.Parallel()
-			s, opener := mustSeal(t, "a", purpose, "question", "about")
-			r, err := hpke.NewRecipient(s.Encapsulated, private, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), []byte(info))
+			session := testSession(t, "a")
+			s, opener, err := session.Seal(purpose, []byte("question"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := r.Open([]byte("about"), s.Ciphertext)
+			r, err := hpke.NewRecipient(s.Encapsulated, private, hpke.HKDFSHA256(), hpke.ExportOnly(), []byte("muster session v1"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			secret := handSession(t, r)
+			keys := handExpand(t, secret, label, s.Ciphertext[:32], 76)
+			gcm, nonce := handCipher(t, keys)
+			got, err := gcm.Open(nil, nonce, s.Ciphertext[32:], nil)
 			if err != nil || !bytes.Equal(got, byHand("question")) {
 				t.Fatalf("opened by hand = %q, %v", got, err)
 			}
-			secret, err := r.Export("muster reply v1", 32)
-			if err != nil {
-				t.Fatal(err)
+			proof, err := session.Prove([]byte("nonce"))
+			if err != nil || !bytes.Equal(proof, handExpand(t, secret, "muster proof v1", []byte("nonce"), 32)) {
+				t.Errorf("proof = %x, %v", proof, err)
 			}
-			salt := bytes.Repeat([]byte{7}, 32)
-			gcm, nonce, aad := handReply(t, secret, s, salt)
-			answer, err := opener.Open(gcm.Seal(salt, nonce, byHand("answer"), aad))
+
+			salt, tag := bytes.Repeat([]byte{7}, 32), s.Ciphertext[len(s.Ciphertext)-16:]
+			gcm, nonce = handCipher(t, handExpand(t, keys[44:], "muster reply v1", salt, 44))
+			answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, byHand("answer"), tag))
 			if err != nil || string(answer) != "answer" {
 				t.Errorf("reply made by hand = %q, %v", answer, err)
 			}
-
-			if answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, padOf(wire.MaxReplyBytes+256), aad)); !errors.Is(err, seal.ErrOpen) {
+			if answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, padOf(wire.MaxReplyBytes+256), tag)); !errors.Is(err, seal.ErrOpen) {
 				t.Errorf("reply above the limit = %d bytes, %v", len(answer), err)
 			}
 
-			// The same secret, for another request of the same context: a reply is
-			// bound to the very bytes of its request.
-			other := &seal.Sealed{Encapsulated: s.Encapsulated, Ciphertext: append(slices.Clone(s.Ciphertext), 0)}
-			gcm, nonce, aad = handReply(t, secret, other, salt)
-			if answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, byHand("answer"), aad)); !errors.Is(err, seal.ErrOpen) {
-				t.Errorf("reply to other bytes under the same secret = %q, %v", answer, err)
+			// The same keys, for other bytes under the same salt: a reply is bound to
+			// the very bytes of its request.
+			other := slices.Clone(tag)
+			other[0]++
+			if answer, err := opener.Open(gcm.Seal(salt[:32:32], nonce, byHand("answer"), other)); !errors.Is(err, seal.ErrOpen) {
+				t.Errorf("reply to other bytes under the same keys = %q, %v", answer, err)
 			}
 		})
 	}
@@ -219,19 +245,18 @@ func TestAnotherProgramAsNode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for purpose, info := range infos {
-		t.Run(info, func(t *testing.T) {
+	for purpose, label := range labels {
+		t.Run(label, func(t *testing.T) {
 			t.Parallel()
-			enc, sender, err := hpke.NewSender(public, hpke.HKDFSHA256(), hpke.ChaCha20Poly1305(), []byte(info))
+			enc, sender, err := hpke.NewSender(public, hpke.HKDFSHA256(), hpke.ExportOnly(), []byte("muster session v1"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			ct, err := sender.Seal([]byte("about"), byHand("question"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			s := &seal.Sealed{Key: testKey(t, "a").Public().ID(), Encapsulated: enc, Ciphertext: ct}
-			got, reply, err := testOpener(t, "a").Open(purpose, s, []byte("about"))
+			salt := bytes.Repeat([]byte{3}, 32)
+			keys := handExpand(t, handSession(t, sender), label, salt, 76)
+			gcm, nonce := handCipher(t, keys)
+			s := &seal.Sealed{Key: testKey(t, "a").Public().ID(), Encapsulated: enc, Ciphertext: gcm.Seal(salt, nonce, byHand("question"), nil)}
+			got, reply, err := testOpener(t, "a").Open(purpose, s)
 			if err != nil || string(got) != "question" {
 				t.Fatalf("Open = %q, %v", got, err)
 			}
@@ -239,12 +264,8 @@ func TestAnotherProgramAsNode(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			secret, err := sender.Export("muster reply v1", 32)
-			if err != nil {
-				t.Fatal(err)
-			}
-			gcm, nonce, aad := handReply(t, secret, s, frame[:32])
-			answer, err := gcm.Open(nil, nonce, frame[32:], aad)
+			gcm, nonce = handCipher(t, handExpand(t, keys[44:], "muster reply v1", frame[:32], 44))
+			answer, err := gcm.Open(nil, nonce, frame[32:], s.Ciphertext[len(s.Ciphertext)-16:])
 			if err != nil || !bytes.Equal(answer, byHand("answer")) {
 				t.Errorf("reply opened by hand = %q, %v", answer, err)
 			}
@@ -256,8 +277,8 @@ func TestAnotherProgramAsNode(t *testing.T) {
 func TestNoBitIsFree(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
-	s, opener := mustSeal(t, "a", seal.PurposeEnroll, "question", "about")
-	_, sealer, err := o.Open(seal.PurposeEnroll, s, []byte("about"))
+	s, opener := mustSeal(t, "a", seal.PurposeEnroll, "question")
+	_, sealer, err := o.Open(seal.PurposeEnroll, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,16 +297,13 @@ func TestNoBitIsFree(t *testing.T) {
 		}
 	}
 	t.Run("key", eachBit([]byte(s.Key), func(t *testing.T, b []byte) {
-		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: string(b), Encapsulated: s.Encapsulated, Ciphertext: s.Ciphertext}, "about", seal.ErrUnknownKey)
+		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: string(b), Encapsulated: s.Encapsulated, Ciphertext: s.Ciphertext}, seal.ErrUnknownKey)
 	}))
 	t.Run("encapsulated key", eachBit(s.Encapsulated, func(t *testing.T, b []byte) {
-		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: s.Key, Encapsulated: b, Ciphertext: s.Ciphertext}, "about", seal.ErrOpen)
+		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: s.Key, Encapsulated: b, Ciphertext: s.Ciphertext}, seal.ErrOpen)
 	}))
 	t.Run("ciphertext", eachBit(s.Ciphertext, func(t *testing.T, b []byte) {
-		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: s.Key, Encapsulated: s.Encapsulated, Ciphertext: b}, "about", seal.ErrOpen)
-	}))
-	t.Run("additional data", eachBit([]byte("about"), func(t *testing.T, b []byte) {
-		refused(t, o, seal.PurposeEnroll, s, string(b), seal.ErrOpen)
+		refused(t, o, seal.PurposeEnroll, &seal.Sealed{Key: s.Key, Encapsulated: s.Encapsulated, Ciphertext: b}, seal.ErrOpen)
 	}))
 	t.Run("reply", eachBit(frame, func(t *testing.T, b []byte) {
 		if got, err := opener.Open(b); !errors.Is(err, seal.ErrOpen) || got != nil {
@@ -297,8 +315,8 @@ func TestNoBitIsFree(t *testing.T) {
 func TestWhatDoesNotOpen(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a", "b")
-	other, _ := mustSeal(t, "a", seal.PurposeEnroll, "question", "")
-	foreign, _ := mustSeal(t, "c", seal.PurposeEnroll, "question", "")
+	other, _ := mustSeal(t, "a", seal.PurposeEnroll, "question")
+	foreign, _ := mustSeal(t, "c", seal.PurposeEnroll, "question")
 	tests := map[string]struct {
 		edit func(*seal.Sealed)
 		want error
@@ -314,12 +332,14 @@ func TestWhatDoesNotOpen(t *testing.T) {
 		"encapsulated key of 33 bytes":   {func(s *seal.Sealed) { s.Encapsulated = append(s.Encapsulated, 0) }, seal.ErrOpen},
 		"encapsulated key of zeros":      {func(s *seal.Sealed) { s.Encapsulated = make([]byte, 32) }, seal.ErrOpen},
 		"no ciphertext":                  {func(s *seal.Sealed) { s.Ciphertext = nil }, seal.ErrOpen},
-		"a tag only":                     {func(s *seal.Sealed) { s.Ciphertext = s.Ciphertext[:16] }, seal.ErrOpen},
+		"salt and tag only":              {func(s *seal.Sealed) { s.Ciphertext = s.Ciphertext[:48] }, seal.ErrOpen},
+		"a salt of its own":              {func(s *seal.Sealed) { s.Ciphertext[31]++ }, seal.ErrOpen},
+		"salt of another":                {func(s *seal.Sealed) { copy(s.Ciphertext, other.Ciphertext[:32]) }, seal.ErrOpen},
 		"truncated by a byte":            {func(s *seal.Sealed) { s.Ciphertext = s.Ciphertext[:len(s.Ciphertext)-1] }, seal.ErrOpen},
 		"truncated by a block":           {func(s *seal.Sealed) { s.Ciphertext = s.Ciphertext[:len(s.Ciphertext)-256] }, seal.ErrOpen},
 		"longer by a byte":               {func(s *seal.Sealed) { s.Ciphertext = append(s.Ciphertext, 0) }, seal.ErrOpen},
 		"longer by a block":              {func(s *seal.Sealed) { s.Ciphertext = append(s.Ciphertext, make([]byte, 256)...) }, seal.ErrOpen},
-		"far too long":                   {func(s *seal.Sealed) { s.Ciphertext = make([]byte, 1<<20+16) }, seal.ErrOpen},
+		"far too long":                   {func(s *seal.Sealed) { s.Ciphertext = make([]byte, 1<<20+48) }, seal.ErrOpen},
 		"sealed without padding":         {unpadded(t, []byte("question")), seal.ErrOpen},
 		"padded with something":          {unpadded(t, append(byHand("question")[:255], 1)), seal.ErrOpen},
 		"padded by a block too much":     {unpadded(t, append(byHand("question"), make([]byte, 256)...)), seal.ErrOpen},
@@ -331,16 +351,16 @@ func TestWhatDoesNotOpen(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, _ := mustSeal(t, "a", seal.PurposeEnroll, strings.Repeat("question", 64), "")
+			s, _ := mustSeal(t, "a", seal.PurposeEnroll, strings.Repeat("question", 64))
 			tt.edit(s)
 			if tt.want != nil {
-				refused(t, o, seal.PurposeEnroll, s, "", tt.want)
-			} else if _, _, err := o.Open(seal.PurposeEnroll, s, nil); err != nil {
+				refused(t, o, seal.PurposeEnroll, s, tt.want)
+			} else if _, _, err := o.Open(seal.PurposeEnroll, s); err != nil {
 				t.Errorf("Open: %v", err)
 			}
 		})
 	}
-	refused(t, o, seal.PurposeEnroll, nil, "", seal.ErrOpen)
+	refused(t, o, seal.PurposeEnroll, nil, seal.ErrOpen)
 }
 
 // padOf is n zeros, padded.
@@ -353,7 +373,7 @@ func padOf(n int) []byte {
 // unpadded makes of a sealed message one that holds b as it is.
 func unpadded(t *testing.T, b []byte) func(*seal.Sealed) {
 	return func(s *seal.Sealed) {
-		raw, err := testKey(t, "a").Public().SealUnpadded(seal.PurposeEnroll, b, nil)
+		raw, err := testSession(t, "a").SealUnpadded(seal.PurposeEnroll, b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -364,16 +384,16 @@ func unpadded(t *testing.T, b []byte) func(*seal.Sealed) {
 func TestOnePurposeIsNoOther(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
-	for from := range infos {
-		s, _ := mustSeal(t, "a", from, "question", "")
-		for to := range infos {
+	for from := range labels {
+		s, _ := mustSeal(t, "a", from, "question")
+		for to := range labels {
 			if from != to {
-				refused(t, o, to, s, "", seal.ErrOpen)
+				refused(t, o, to, s, seal.ErrOpen)
 			}
 		}
 		for _, none := range []seal.Purpose{0, 4, 255} {
-			refused(t, o, none, s, "", seal.ErrOpen)
-			if s, r, err := testKey(t, "a").Public().Seal(none, nil, nil); err == nil || s != nil || r != nil {
+			refused(t, o, none, s, seal.ErrOpen)
+			if s, r, err := testSession(t, "a").Seal(none, nil); err == nil || s != nil || r != nil {
 				t.Errorf("Seal for purpose %d = %v, %v, %v; want only an error", none, s, r, err)
 			}
 		}
@@ -387,8 +407,8 @@ func TestAReplyIsForItsRequest(t *testing.T) {
 	var openers []*seal.ReplyOpener
 	var frames [][]byte
 	for range 2 {
-		s, opener := mustSeal(t, "a", seal.PurposeEnroll, "the same question", "")
-		_, sealer, err := o.Open(seal.PurposeEnroll, s, nil)
+		s, opener := mustSeal(t, "a", seal.PurposeEnroll, "the same question")
+		_, sealer, err := o.Open(seal.PurposeEnroll, s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -420,10 +440,10 @@ func TestAReplyIsForItsRequest(t *testing.T) {
 func TestAReplayedRequestReusesNoKey(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")
-	s, opener := mustSeal(t, "a", seal.PurposeEnroll, "question", "")
+	s, opener := mustSeal(t, "a", seal.PurposeEnroll, "question")
 	seen := map[string]bool{}
 	for range 2 {
-		_, sealer, err := o.Open(seal.PurposeEnroll, s, nil)
+		_, sealer, err := o.Open(seal.PurposeEnroll, s)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -456,8 +476,8 @@ func TestRotation(t *testing.T) {
 	}
 	for name, tt := range tests {
 		for key, want := range map[string]error{"old": tt.toOld, "new": tt.new} {
-			s, _ := mustSeal(t, key, seal.PurposeEnroll, "question", "")
-			got, _, err := tt.o.Open(seal.PurposeEnroll, s, nil)
+			s, _ := mustSeal(t, key, seal.PurposeEnroll, "question")
+			got, _, err := tt.o.Open(seal.PurposeEnroll, s)
 			if !errors.Is(err, want) || want == nil && string(got) != "question" {
 				t.Errorf("%s rotation, sealed to the %s key: %q, %v; want %v", name, key, got, err, want)
 			}
@@ -467,12 +487,11 @@ func TestRotation(t *testing.T) {
 
 func TestTooLarge(t *testing.T) {
 	t.Parallel()
-	k := testKey(t, "a").Public()
-	if s, r, err := k.Seal(seal.PurposeEnroll, make([]byte, wire.MaxMessageBytes+1), nil); !errors.Is(err, wire.ErrTooLarge) || s != nil || r != nil {
+	if s, r, err := testSession(t, "a").Seal(seal.PurposeEnroll, make([]byte, wire.MaxMessageBytes+1)); !errors.Is(err, wire.ErrTooLarge) || s != nil || r != nil {
 		t.Errorf("Seal above the limit = %v, %v, %v", s, r, err)
 	}
-	s, _ := mustSeal(t, "a", seal.PurposeEnroll, "", "")
-	_, sealer, err := testOpener(t, "a").Open(seal.PurposeEnroll, s, nil)
+	s, _ := mustSeal(t, "a", seal.PurposeEnroll, "")
+	_, sealer, err := testOpener(t, "a").Open(seal.PurposeEnroll, s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -485,8 +504,16 @@ func TestTooLarge(t *testing.T) {
 // panic or encrypt under a key that everybody knows.
 func TestZeroValues(t *testing.T) {
 	t.Parallel()
-	if s, r, err := (seal.PublicKey{}).Seal(seal.PurposeEnroll, nil, nil); !errors.Is(err, seal.ErrKey) || s != nil || r != nil {
-		t.Errorf("Seal to the zero key = %v, %v, %v", s, r, err)
+	if s, err := seal.NewSession(seal.PublicKey{}, secretToken); !errors.Is(err, seal.ErrKey) || s != nil {
+		t.Errorf("session with the zero key = %v, %v", s, err)
+	}
+	for _, session := range []*seal.Session{nil, {}} {
+		if s, r, err := session.Seal(seal.PurposeEnroll, nil); !errors.Is(err, seal.ErrKey) || s != nil || r != nil {
+			t.Errorf("Seal in no session = %v, %v, %v", s, r, err)
+		}
+		if b, err := session.Prove([]byte("nonce")); !errors.Is(err, seal.ErrKey) || b != nil {
+			t.Errorf("Prove in no session = %q, %v", b, err)
+		}
 	}
 	for _, r := range []*seal.ReplySealer{nil, {}} {
 		if b, err := r.Seal(nil); err == nil || b != nil {
@@ -498,8 +525,8 @@ func TestZeroValues(t *testing.T) {
 			t.Errorf("reply to nothing opened = %q, %v", b, err)
 		}
 	}
-	s, _ := mustSeal(t, "a", seal.PurposeEnroll, "", "")
-	refused(t, new(seal.Opener), seal.PurposeEnroll, s, "", seal.ErrUnknownKey)
+	s, _ := mustSeal(t, "a", seal.PurposeEnroll, "")
+	refused(t, new(seal.Opener), seal.PurposeEnroll, s, seal.ErrUnknownKey)
 }
 
 // TestOpenerIsShared has many nodes served at once by one Opener, and each
@@ -511,7 +538,7 @@ func TestOpenerIsShared(t *testing.T) {
 	for i := range 16 {
 		wg.Go(func() {
 			question := fmt.Sprintf("question %d", i)
-			s, opener, err := testKey(t, []string{"a", "b"}[i%2]).Public().Seal(seal.PurposeEnroll, []byte(question), nil)
+			s, opener, err := testSession(t, []string{"a", "b"}[i%2]).Seal(seal.PurposeEnroll, []byte(question))
 			if err != nil {
 				t.Error(err)
 				return
@@ -519,7 +546,7 @@ func TestOpenerIsShared(t *testing.T) {
 			var again sync.WaitGroup
 			for range 2 {
 				again.Go(func() {
-					got, sealer, err := o.Open(seal.PurposeEnroll, s, nil)
+					got, sealer, err := o.Open(seal.PurposeEnroll, s)
 					if err != nil || string(got) != question {
 						t.Errorf("Open = %q, %v; want %q", got, err, question)
 						return

@@ -11,16 +11,28 @@ import (
 	"muster/internal/wire"
 )
 
-// nkey has the form of a public user nkey.
-var nkey = "U" + strings.Repeat("ABCDEFGHIJ7", 5)
+// nonce is what a broker sends a connection.
+const nonce = "9dYvQ2kGmTJcPZw"
 
-func sealedToken(t testing.TB, name string, token wire.Secret) string {
+// presented is what a connection of s presents.
+func presented(t testing.TB, s *seal.Session) seal.Presented {
 	t.Helper()
-	s, err := seal.SealToken(testKey(t, name).Public(), token, nkey)
+	proof, err := s.Prove([]byte(nonce))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	return seal.Presented{Token: s.Token(), Name: s.Name(), Signature: base64.RawURLEncoding.EncodeToString(proof), Nonce: nonce}
+}
+
+// presents is what a connection presents for token, sealed to the key of that
+// name.
+func presents(t testing.TB, name string, token wire.Secret) seal.Presented {
+	t.Helper()
+	s, err := seal.NewSession(testKey(t, name).Public(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return presented(t, s)
 }
 
 func TestTokenThereAndBack(t *testing.T) {
@@ -31,19 +43,21 @@ func TestTokenThereAndBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := sealedToken(t, "b", token)
+			p := presents(t, "b", token)
+			s := p.Token
 			if !seal.IsSealedToken(s) || len(s) != seal.SealedTokenBytes(len(token)) || len(s) > seal.MaxSealedTokenBytes {
 				t.Errorf("sealed token of %d bytes, expected %d", len(s), seal.SealedTokenBytes(len(token)))
 			}
 			if strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.") != "" {
 				t.Errorf("sealed token %q has other characters than a token", s)
 			}
-			got, gotNkey, err := o.OpenToken(s)
-			if err != nil || got != token || gotNkey != nkey {
-				t.Errorf("OpenToken = %d bytes, %q, %v", len(got), gotNkey, err)
+			for range 2 { // the second time it is remembered
+				if got, err := o.OpenToken(p); err != nil || got != token {
+					t.Errorf("OpenToken = %d bytes, %v", len(got), err)
+				}
 			}
-			if s == sealedToken(t, "b", token) {
-				t.Error("the same token sealed twice is the same text")
+			if again := presents(t, "b", token); s == again.Token || p.Name == again.Name || p.Signature == again.Signature {
+				t.Error("the same token sealed twice presents something twice")
 			}
 		})
 	}
@@ -51,17 +65,17 @@ func TestTokenThereAndBack(t *testing.T) {
 		t.Errorf("MaxSealedTokenBytes = %d, want %d", seal.MaxSealedTokenBytes, seal.SealedTokenBytes(wire.MaxTokenBytes))
 	}
 	// What the comment promises of a broker that muster did not configure.
-	if room := 4096 - 370; seal.SealedTokenBytes(2500) > room || seal.SealedTokenBytes(2501) <= room {
-		t.Errorf("tokens of 2,500 and 2,501 bytes become %d and %d", seal.SealedTokenBytes(2500), seal.SealedTokenBytes(2501))
+	if room := 4096 - 314; seal.SealedTokenBytes(2556) > room || seal.SealedTokenBytes(2557) <= room {
+		t.Errorf("tokens of 2,556 and 2,557 bytes become %d and %d", seal.SealedTokenBytes(2556), seal.SealedTokenBytes(2557))
 	}
 }
 
 func TestSealedTokenHides(t *testing.T) {
 	t.Parallel()
-	s := sealedToken(t, "a", secretToken)
-	for _, part := range append(strings.Split(s, "."), s) {
+	p := presents(t, "a", secretToken)
+	for _, part := range append(strings.Split(p.Token, "."), p.Token, p.Name, p.Signature) {
 		raw, _ := base64.RawURLEncoding.DecodeString(part)
-		for _, secret := range append(strings.Split(secretToken, "."), nkey) {
+		for _, secret := range strings.Split(secretToken, ".") {
 			if strings.Contains(part, secret) || strings.Contains(string(raw), secret) {
 				t.Errorf("%q shows %q", part, secret)
 			}
@@ -84,33 +98,24 @@ func TestIsSealedToken(t *testing.T) {
 func TestTokensThatAreNotSealed(t *testing.T) {
 	t.Parallel()
 	k := testKey(t, "a").Public()
-	seed := "SU" + strings.Repeat("A", 54)
 	tests := map[string]struct {
 		k     seal.PublicKey
 		token wire.Secret
-		nkey  string
 		want  error // nil is any
 	}{
-		"no key":               {seal.PublicKey{}, secretToken, nkey, seal.ErrKey},
-		"no token":             {k, "", nkey, nil},
-		"token too large":      {k, wire.Secret(strings.Repeat("x", wire.MaxTokenBytes+1)), nkey, wire.ErrTooLarge},
-		"sealed already":       {k, wire.Secret(sealedToken(t, "a", secretToken)), nkey, nil},
-		"no nkey":              {k, secretToken, "", nil},
-		"nkey too short":       {k, secretToken, nkey[:55], nil},
-		"nkey too long":        {k, secretToken, nkey + "A", nil},
-		"nkey of an account":   {k, secretToken, "A" + nkey[1:], nil},
-		"nkey in lower case":   {k, secretToken, "U" + strings.ToLower(nkey[1:]), nil},
-		"a seed for the nkey":  {k, secretToken, seed, nil},
-		"nkey not in base32 1": {k, secretToken, "U1" + nkey[2:], nil},
+		"no key":          {seal.PublicKey{}, secretToken, seal.ErrKey},
+		"no token":        {k, "", nil},
+		"token too large": {k, wire.Secret(strings.Repeat("x", wire.MaxTokenBytes+1)), wire.ErrTooLarge},
+		"sealed already":  {k, wire.Secret(testSession(t, "a").Token()), nil},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s, err := seal.SealToken(tt.k, tt.token, tt.nkey)
-			if err == nil || s != "" || tt.want != nil && !errors.Is(err, tt.want) {
-				t.Fatalf("SealToken = %q, %v; want an error %v", s, err, tt.want)
+			s, err := seal.NewSession(tt.k, tt.token)
+			if err == nil || s != nil || tt.want != nil && !errors.Is(err, tt.want) {
+				t.Fatalf("NewSession = %v, %v; want an error %v", s, err, tt.want)
 			}
-			if strings.Contains(err.Error(), secretToken) || strings.Contains(err.Error(), seed) {
+			if strings.Contains(err.Error(), secretToken) {
 				t.Errorf("error shows a secret: %v", err)
 			}
 		})
@@ -119,24 +124,24 @@ func TestTokensThatAreNotSealed(t *testing.T) {
 
 func TestTokensThatDoNotOpen(t *testing.T) {
 	t.Parallel()
-	good, other := sealedToken(t, "a", secretToken), sealedToken(t, "a", secretToken)
-	part, otherPart := strings.Split(good, "."), strings.Split(other, ".")
+	session, other := testSession(t, "a"), testSession(t, "a")
+	good := session.Token()
+	part, otherPart := strings.Split(good, "."), strings.Split(other.Token(), ".")
 	join := func(parts ...string) string { return strings.Join(parts, ".") }
-	// sealRaw seals what no SealToken would, as a stranger can.
-	sealRaw := func(purpose seal.Purpose, aad, text string) string {
-		s, _, err := testKey(t, "a").Public().Seal(purpose, []byte(text), []byte(aad))
+	// raw seals in the session what no NewSession would, as a stranger can.
+	raw := func(purpose seal.Purpose, text string) string {
+		s, _, err := session.Seal(purpose, []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return tokenText(s)
 	}
-	aad := join("muster-sealed-v1", part[1])
 	tests := map[string]struct {
 		s    string
 		want error
 	}{
 		"as it is":                  {good, nil},
-		"made by another program":   {sealRaw(seal.PurposeConnect, aad, nkey+secretToken), nil},
+		"made by another program":   {raw(seal.PurposeConnect, secretToken), nil},
 		"empty":                     {"", seal.ErrOpen},
 		"a plain token":             {secretToken, seal.ErrOpen},
 		"the prefix only":           {"muster-sealed-v1.", seal.ErrOpen},
@@ -145,27 +150,26 @@ func TestTokensThatDoNotOpen(t *testing.T) {
 		"too many parts":            {good + ".", seal.ErrOpen},
 		"nothing but dots":          {"muster-sealed-v1." + strings.Repeat(".", 5000), seal.ErrOpen},
 		"too long":                  {"muster-sealed-v1." + strings.Repeat("A", seal.MaxSealedTokenBytes), seal.ErrOpen},
-		"key that is not held":      {sealedToken(t, "b", secretToken), seal.ErrUnknownKey},
-		"encapsulated key of other": {join(part[0], part[1], otherPart[2], part[3]), seal.ErrOpen},
+		"key that is not held":      {join(part[0], testKey(t, "b").Public().ID(), part[2], part[3]), seal.ErrUnknownKey},
+		"encapsulated key of other": {join(part[0], part[1], otherPart[2], part[3]), seal.ErrProof},
 		"ciphertext of other":       {join(part[0], part[1], part[2], otherPart[3]), seal.ErrOpen},
 		"padded":                    {good + "=", seal.ErrOpen},
 		"line end at the end":       {good + "\n", seal.ErrOpen},
 		"line end inside":           {join(part[0], part[1], part[2][:9]+"\r\n"+part[2][9:], part[3]), seal.ErrOpen},
 		"truncated by a character":  {good[:len(good)-1], seal.ErrOpen},
-		"another purpose":           {sealRaw(seal.PurposeEnroll, aad, nkey+secretToken), seal.ErrOpen},
-		"no additional data":        {sealRaw(seal.PurposeConnect, "", nkey+secretToken), seal.ErrOpen},
-		"nothing in it":             {sealRaw(seal.PurposeConnect, aad, ""), seal.ErrOpen},
-		"no token in it":            {sealRaw(seal.PurposeConnect, aad, nkey), seal.ErrOpen},
-		"no nkey in it":             {sealRaw(seal.PurposeConnect, aad, secretToken), seal.ErrOpen},
-		"token in it too large":     {sealRaw(seal.PurposeConnect, aad, nkey+strings.Repeat("x", wire.MaxTokenBytes+1)), seal.ErrOpen},
-		"sealed token in it":        {sealRaw(seal.PurposeConnect, aad, nkey+good), seal.ErrOpen},
+		"another purpose":           {raw(seal.PurposeEnroll, secretToken), seal.ErrOpen},
+		"nothing in it":             {raw(seal.PurposeConnect, ""), seal.ErrOpen},
+		"token in it too large":     {raw(seal.PurposeConnect, strings.Repeat("x", wire.MaxTokenBytes+1)), seal.ErrOpen},
+		"sealed token in it":        {raw(seal.PurposeConnect, good), seal.ErrOpen},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			token, nkey, err := testOpener(t, "a").OpenToken(tt.s)
-			if !errors.Is(err, tt.want) || (err != nil) != (token == "") || (err != nil) != (nkey == "") {
-				t.Errorf("OpenToken = %d bytes, %q, %v; want %v", len(token), nkey, err, tt.want)
+			p := presented(t, session)
+			p.Token = tt.s
+			token, err := testOpener(t, "a").OpenToken(p)
+			if !errors.Is(err, tt.want) || (err != nil) != (token == "") {
+				t.Errorf("OpenToken = %d bytes, %v; want %v", len(token), err, tt.want)
 			}
 			if err != nil && strings.Contains(err.Error(), secretToken) {
 				t.Errorf("error shows the token: %v", err)
@@ -174,16 +178,61 @@ func TestTokensThatDoNotOpen(t *testing.T) {
 	}
 }
 
+// TestATokenIsOfItsConnection presents a token that somebody has recorded on other
+// connections, to an opener that remembers its session and to one that does not.
+func TestATokenIsOfItsConnection(t *testing.T) {
+	t.Parallel()
+	remembers := testOpener(t, "a")
+	good, other := presents(t, "a", secretToken), presents(t, "a", secretToken)
+	if _, err := remembers.OpenToken(good); err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]func(p *seal.Presented){
+		"another nonce":             func(p *seal.Presented) { p.Nonce += "x" },
+		"no nonce":                  func(p *seal.Presented) { p.Nonce = "" },
+		"no proof":                  func(p *seal.Presented) { p.Signature = "" },
+		"a part of the proof":       func(p *seal.Presented) { p.Signature = p.Signature[:20] },
+		"the proof, padded":         func(p *seal.Presented) { p.Signature += "=" },
+		"the proof of another":      func(p *seal.Presented) { p.Signature = other.Signature },
+		"the name of another":       func(p *seal.Presented) { p.Name = other.Name },
+		"name and proof of another": func(p *seal.Presented) { p.Name, p.Signature = other.Name, other.Signature },
+		"no name":                   func(p *seal.Presented) { p.Name = "" },
+		"all of it under another key": func(p *seal.Presented) {
+			p.Token = strings.Replace(p.Token, testKey(t, "a").Public().ID(), testKey(t, "b").Public().ID(), 1)
+		},
+	}
+	for name, edit := range tests {
+		for what, o := range map[string]*seal.Opener{"remembered": remembers, "new": testOpener(t, "a", "b"), "both keys": testOpener(t, "b", "a")} {
+			p := good
+			edit(&p)
+			if strings.Contains(p.Token, testKey(t, "b").Public().ID()) && what == "remembered" {
+				continue // it does not hold that key
+			}
+			if token, err := o.OpenToken(p); !errors.Is(err, seal.ErrProof) || token != "" {
+				t.Errorf("%s, %s: OpenToken = %d bytes, %v; want %v", name, what, len(token), err, seal.ErrProof)
+			}
+		}
+	}
+	if n := remembers.Remembered(); n != 1 {
+		t.Errorf("%d sessions remembered, want the one that opened", n)
+	}
+}
+
 func TestNoBitOfATokenIsFree(t *testing.T) {
 	if testing.Short() {
 		t.Skip("opens thousands of tokens")
 	}
 	t.Parallel()
-	o, good := testOpener(t, "a"), []byte(sealedToken(t, "a", secretToken))
+	o, p := testOpener(t, "a"), presents(t, "a", secretToken)
+	if _, err := o.OpenToken(p); err != nil { // so that most of it is of a session that is remembered
+		t.Fatal(err)
+	}
+	good := []byte(p.Token)
 	for bit := range len(good) * 8 {
 		flipped := slices.Clone(good)
 		flipped[bit/8] ^= 1 << (bit % 8)
-		if token, nkey, err := o.OpenToken(string(flipped)); err == nil || token != "" || nkey != "" {
+		p.Token = string(flipped)
+		if token, err := o.OpenToken(p); err == nil || token != "" {
 			t.Errorf("token with bit %d of byte %d flipped (%q) opens", bit%8, bit/8, flipped[bit/8])
 		}
 	}

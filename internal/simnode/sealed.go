@@ -5,15 +5,14 @@ import (
 	"net"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 
 	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/jwt"
 )
 
-// credentials returns the options that present a token: as it is, or sealed for
-// an nkey of this connection alone, if the token names a key to seal to. What is
+// credentials returns the options that present a token: as it is, or sealed in
+// a session of this connection alone, if the token names a key to seal to. What is
 // no token is presented as it is.
 func credentials(token string) ([]nats.Option, error) {
 	t, err := jwt.Peek(token)
@@ -30,43 +29,36 @@ func credentials(token string) ([]nats.Option, error) {
 // Sealed returns the options of a connection that presents a token sealed to
 // key, whatever the token says, and whose requests [Enroll] and [Apply] seal.
 func Sealed(key seal.PublicKey, token string) ([]nats.Option, error) {
-	pair, err := nkeys.CreateUser()
+	session, err := seal.NewSession(key, wire.Secret(token))
 	if err != nil {
 		return nil, err
 	}
-	public, err := pair.PublicKey()
-	if err != nil {
-		return nil, err
-	}
-	text, err := seal.SealToken(key, wire.Secret(token), public)
-	if err != nil {
-		return nil, err
-	}
-	return []nats.Option{nats.Token(text), nats.Nkey(public, pair.Sign), nats.SetCustomDialer(&dialer{net.Dialer{Timeout: dialTimeout}, key})}, nil
+	return []nats.Option{nats.Token(session.Token()), nats.Nkey(session.Name(), session.Prove),
+		nats.SetCustomDialer(&dialer{net.Dialer{Timeout: dialTimeout}, session})}, nil
 }
 
 // dialer is the dialer of a sealed connection. It is also where the connection
-// keeps the key: nats.Conn has no other place for something of its owner's.
+// keeps the session: nats.Conn has no other place for something of its owner's.
 type dialer struct {
 	net.Dialer
-	key seal.PublicKey
+	session *seal.Session
 }
 
-// sealKey returns the key to which what is sent over nc is sealed, and whether
-// it is.
-func sealKey(nc *nats.Conn) (seal.PublicKey, bool) {
+// Session returns the session in which what is sent over nc is sealed, or nil if
+// it is not.
+func Session(nc *nats.Conn) *seal.Session {
 	d, ok := nc.Opts.CustomDialer.(*dialer)
 	if !ok {
-		return seal.PublicKey{}, false
+		return nil
 	}
-	return d.key, true
+	return d.session
 }
 
 // Encode returns a message as [Enroll] and [Apply] send it over nc, and what
 // decodes the replies to it.
 func Encode(nc *nats.Conn, message any) ([]byte, func([]byte) (*wire.Reply, error), error) {
-	key, sealed := sealKey(nc)
-	if !sealed {
+	session := Session(nc)
+	if session == nil {
 		b, err := wire.Encode(message)
 		return b, wire.DecodeReply, err
 	}
@@ -75,9 +67,9 @@ func Encode(nc *nats.Conn, message any) ([]byte, func([]byte) (*wire.Reply, erro
 	var err error
 	switch m := message.(type) {
 	case *wire.EnrollRequest:
-		b, opener, err = seal.EncodeRequest(key, m)
+		b, opener, err = session.EncodeRequest(m)
 	case *wire.Applied:
-		b, opener, err = seal.EncodeApplied(key, m)
+		b, opener, err = session.EncodeApplied(m)
 	default:
 		err = errors.New("only enroll requests and confirmations are sealed")
 	}

@@ -124,14 +124,8 @@ func (n *Node) DialFleet(url string, e *wire.Enrolled, opts ...nats.Option) (*na
 }
 
 // Enroll sends a request and returns the reply to it, whatever it says. On a
-// sealed connection it is sealed, with the connection's nkey unless r has
-// another; a reply that is not sealed is [seal.ErrPlain] then.
+// sealed connection it is sealed; a reply that is not sealed is [seal.ErrPlain] then.
 func Enroll(ctx context.Context, nc *nats.Conn, r *wire.EnrollRequest) (*wire.Reply, error) {
-	if _, sealed := sealKey(nc); sealed && r.Nkey == "" {
-		of := *r
-		of.Nkey = nc.Opts.Nkey
-		r = &of
-	}
 	return ask(ctx, nc, wire.SubjectEnroll, r)
 }
 

@@ -354,6 +354,16 @@ func (f *Fleet) SealedNode(identity string) *simnode.Node {
 	return n
 }
 
+// Session returns a sealed session that has no connection yet.
+func (f *Fleet) Session() *seal.Session {
+	f.t.Helper()
+	s, err := seal.NewSession(f.SealKey(), wire.Secret(f.Token(f.Seal)))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
 // Node returns a simulated node with a good token.
 func (f *Fleet) Node(identity string) *simnode.Node {
 	f.t.Helper()

@@ -70,24 +70,14 @@ func connect(members map[string]any) []byte {
 	return []byte("CONNECT " + string(b) + "\r\nPING\r\n")
 }
 
-// pair returns a new nkey and a function that signs with it, as CONNECT wants
-// it.
-func pair(t *testing.T) (public string, sign func(nonce string) string) {
+// proof returns what a connection of a session presents as its sig.
+func proof(t *testing.T, s *seal.Session, nonce string) string {
 	t.Helper()
-	key, err := nkeys.CreateUser()
+	b, err := s.Prove([]byte(nonce))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if public, err = key.PublicKey(); err != nil {
-		t.Fatal(err)
-	}
-	return public, func(nonce string) string {
-		b, err := key.Sign([]byte(nonce))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return base64.RawURLEncoding.EncodeToString(b)
-	}
+	return base64.RawURLEncoding.EncodeToString(b)
 }
 
 // onEveryBroker runs a test on a fleet with the embedded broker, and on one with
@@ -115,7 +105,16 @@ func aRecordedConnectIsWorthless(t *testing.T, f *Fleet) {
 	if len(connects) == 0 || json.Unmarshal([]byte(connects[0].Args), &recorded) != nil || recorded["nkey"] == "" || recorded["sig"] == "" {
 		t.Fatalf("recorded %+v", connects)
 	}
-	public, sign := pair(t)
+	session := f.Session()
+	public, sign := session.Name(), func(nonce string) string { return proof(t, session, nonce) }
+	key, err := nkeys.CreateUser()
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, err := key.PublicKey()
+	if err != nil {
+		t.Fatal(err)
+	}
 	with := func(nonce string, members map[string]any) []byte {
 		c := map[string]any{}
 		for k, v := range recorded {
@@ -134,16 +133,18 @@ func aRecordedConnectIsWorthless(t *testing.T, f *Fleet) {
 		members map[string]any
 		code    wire.Code
 	}{
-		"as it was":                     {nil, wire.CodeBadRequest},
-		"with a signature of another":   {map[string]any{"sig": "sign"}, wire.CodeBadRequest},
-		"with an nkey of our own":       {map[string]any{"nkey": public, "sig": "sign"}, wire.CodeSealedInvalid},
+		"as it was":                     {nil, wire.CodeSealedInvalid},
+		"with a proof of another":       {map[string]any{"sig": "sign"}, wire.CodeSealedInvalid},
+		"with a session of our own":     {map[string]any{"nkey": public, "sig": "sign"}, wire.CodeSealedInvalid},
+		"with its nkey, our token":      {map[string]any{"auth_token": session.Token()}, wire.CodeSealedInvalid},
+		"with an nkey of NATS":          {map[string]any{"nkey": user, "sig": "sign"}, wire.CodeSealedInvalid},
 		"without an nkey":               {map[string]any{"nkey": nil, "sig": nil}, wire.CodeSealedInvalid},
 		"with the nkey as user":         {map[string]any{"nkey": nil, "sig": nil, "user": recorded["nkey"], "pass": "x"}, wire.CodeSealedInvalid},
 		"with a damaged token":          {map[string]any{"nkey": public, "sig": "sign", "auth_token": fmt.Sprint(recorded["auth_token"]) + "A"}, wire.CodeSealedInvalid},
 		"with a token of another kind":  {map[string]any{"nkey": public, "sig": "sign", "auth_token": "muster-sealed-v2.x.y.z"}, wire.CodeSealedInvalid},
 		"with a token far too long":     {map[string]any{"nkey": public, "sig": "sign", "auth_token": "muster-sealed-v1." + strings.Repeat("A", seal.MaxSealedTokenBytes)}, wire.CodeTokenInvalid},
 		"with the token in plain":       {map[string]any{"nkey": nil, "sig": nil, "auth_token": token}, wire.CodeSealedInvalid},
-		"with the token in plain, nkey": {map[string]any{"nkey": public, "sig": "sign", "auth_token": token}, wire.CodeSealedInvalid},
+		"with the token in plain, nkey": {map[string]any{"nkey": public, "sig": "sign", "auth_token": token}, wire.CodeBadRequest},
 	}
 	for name, tt := range tests {
 		before := len(f.Events())
@@ -154,14 +155,10 @@ func aRecordedConnectIsWorthless(t *testing.T, f *Fleet) {
 			t.Errorf("%s: no event with %s, but %+v", name, tt.code, f.Events()[before:])
 		}
 	}
-	// The test can tell: with a signature over this connection's nonce by the
-	// nkey that is sealed with the token, it is let in.
-	text, err := seal.SealToken(f.SealKey(), wire.Secret(token), public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	// The test can tell: with a proof over this connection's nonce by the session
+	// of the token, it is let in.
 	if got := f.raw(func(nonce string) []byte {
-		return with(nonce, map[string]any{"nkey": public, "sig": "sign", "auth_token": text})
+		return with(nonce, map[string]any{"nkey": public, "sig": "sign", "auth_token": session.Token()})
 	}); got != "PONG" {
 		t.Errorf("an honest connection: the broker says %q", got)
 	}
@@ -181,7 +178,7 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	request, opener, err := seal.EncodeRequest(f.SealKey(), func() *wire.EnrollRequest { r := n.Request(); r.Nkey = nc.Opts.Nkey; return r }())
+	request, opener, err := simnode.Session(nc).EncodeRequest(n.Request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,8 +209,7 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 		t.Fatal(err)
 	}
 	t.Cleanup(disguised.Close)
-	provisioned := f.Node("web2.example.net")
-	for name, c := range map[string]*nats.Conn{"another sealed connection": thief, "a plain connection": plain, "a user called like the nkey": disguised} {
+	for name, c := range map[string]*nats.Conn{"another sealed connection": thief, "a plain connection": plain, "a user called like the session": disguised} {
 		r, err := send(c, request)
 		if err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeSealedInvalid {
 			t.Errorf("%s: %+v, %v, want %s, for the owner of the request only", name, r, err, wire.CodeSealedInvalid)
@@ -226,22 +222,37 @@ func aRecordedRequestIsWorthless(t *testing.T, f *Fleet) {
 			t.Errorf("%s: the answer can be read: %v", name, err)
 		}
 	}
-	// A request that claims no connection, and one that is sealed although the
-	// connection is not: neither is tied to anything.
-	for name, nkey := range map[string]string{"no nkey": "", "the user of plain connections": "provisioning"} {
-		r := provisioned.Request()
-		r.Nkey = nkey
-		b, o, err := seal.EncodeRequest(f.SealKey(), r)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := thief.RequestWithContext(f.Context(), wire.SubjectEnroll, b)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if reply, err := o.DecodeReply(m.Data); err != nil || reply.Refusal == nil || reply.Refusal.Code != wire.CodeSealedInvalid || reply.ID != r.ID {
-			t.Errorf("%s: %+v, %v", name, reply, err)
-		}
+	// The recorded salt and ciphertext under the session of the connection that it
+	// is sent on, and a request of a session that has no connection.
+	var stolen wire.Envelope
+	if err := json.Unmarshal(request, &stolen); err != nil {
+		t.Fatal(err)
+	}
+	mine, o, err := simnode.Session(thief).EncodeRequest(f.Node("web2.example.net").Request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var own wire.Envelope
+	if err := json.Unmarshal(mine, &own); err != nil {
+		t.Fatal(err)
+	}
+	m, err := thief.RequestWithContext(f.Context(), wire.SubjectEnroll, wire.EncodeSealed(own.Key, own.Encapsulated, stolen.Ciphertext))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := o.DecodeReply(m.Data); !errors.Is(err, seal.ErrPlain) {
+		t.Errorf("a recorded request under another session: %v, want %v", err, seal.ErrPlain)
+	}
+	r := f.Node("web2.example.net").Request()
+	b, o, err := f.Session().EncodeRequest(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err = thief.RequestWithContext(f.Context(), wire.SubjectEnroll, b); err != nil {
+		t.Fatal(err)
+	}
+	if reply, err := o.DecodeReply(m.Data); err != nil || reply.Refusal == nil || reply.Refusal.Code != wire.CodeSealedInvalid || reply.ID != r.ID {
+		t.Errorf("of a session without a connection: %+v, %v", reply, err)
 	}
 	// The token that is to be sealed, in a plain request: on a connection that
 	// was let in with another one.
@@ -307,7 +318,7 @@ func sealedConfirmationsAreWorthTheirSignature(t *testing.T, f *Fleet) {
 	}
 	t.Cleanup(fleet.Close)
 	for name, nc := range map[string]*nats.Conn{"sealed": f.Dial(n.Token), "plain": f.Dial(f.Token(nil)), "fleet": fleet} {
-		b, opener, err := seal.EncodeApplied(f.SealKey(), a)
+		b, opener, err := f.Session().EncodeApplied(a)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -383,9 +394,11 @@ func TestSealKeysAreRotated(t *testing.T) {
 		t.Fatal(err)
 	}
 	nc := f.Dial(newer)
-	r := n.Request()
-	r.Nkey = nc.Opts.Nkey
-	b, opener, err := seal.EncodeRequest(older, r)
+	former, err := seal.NewSession(older, n.Request().Token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, opener, err := former.EncodeRequest(n.Request())
 	if err != nil {
 		t.Fatal(err)
 	}

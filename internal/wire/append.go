@@ -1,11 +1,28 @@
 package wire
 
 import (
+	"encoding/base64"
 	"maps"
 	"slices"
 	"strconv"
 	"unicode/utf8"
 )
+
+// EncodeSealed returns what was sealed in an envelope, as encoding/json writes it.
+// Replies have no key and no encapsulated key. It is for what package seal has made: key
+// is base64url, and ciphertext is not empty.
+func EncodeSealed(key string, encapsulated, ciphertext []byte) []byte {
+	b := make([]byte, 0, len(sealedStart)+len(key)+len(`"key":"","enc":"","ct":""}`)+
+		base64.StdEncoding.EncodedLen(len(encapsulated))+base64.StdEncoding.EncodedLen(len(ciphertext)))
+	b = append(b, sealedStart...)
+	if key != "" {
+		b = append(append(append(b, `"key":"`...), key...), `",`...)
+	}
+	if len(encapsulated) > 0 {
+		b = append(base64.StdEncoding.AppendEncode(append(b, `"enc":"`...), encapsulated), `",`...)
+	}
+	return append(base64.StdEncoding.AppendEncode(append(b, `"ct":"`...), ciphertext), `"}`...)
+}
 
 // appendReply appends a reply that enrolls or that takes a confirmation, as
 // [marshal] writes it (FuzzAppendReply compares), without reflection. Other

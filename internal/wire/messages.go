@@ -148,10 +148,6 @@ type EnrollRequest struct {
 	Agent    string          `json:"agent"` // name and version of the sender, for people
 	Boot     string          `json:"boot"`  // boot instance: random per start of the agent
 
-	// Nkey is the public nkey of the connection, in sealed mode only: it ties
-	// the request to the connection that it came on.
-	Nkey string `json:"nkey,omitempty"`
-
 	// Continuity proves that the sender also holds an earlier key of this
 	// identity. Nil if it does not.
 	Continuity *Continuity `json:"continuity,omitempty"`

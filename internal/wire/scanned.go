@@ -38,9 +38,6 @@ func scanEnroll(b []byte) (*EnrollRequest, bool) {
 		case "boot":
 			s.once(&seen, 6)
 			r.Boot = string(s.text())
-		case "nkey":
-			s.once(&seen, 7)
-			r.Nkey = string(s.text())
 		default: // continuity, too: one machine in a life has it
 			s.bad = true
 		}

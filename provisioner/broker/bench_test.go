@@ -197,7 +197,7 @@ func benchSite(b *testing.B) *site {
 			text := p.Token
 			if seal.IsSealedToken(string(p.Token)) {
 				var err error
-				if text, _, err = opener.OpenToken(string(p.Token)); err != nil {
+				if text, err = opener.OpenToken(seal.Presented{Token: string(p.Token), Name: p.Nkey, Signature: p.Signature, Nonce: p.Nonce}); err != nil {
 					return time.Time{}, err
 				}
 			}

@@ -159,7 +159,7 @@ func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestCl
 	u := jwt.NewUserClaims(request.UserNkey)
 	u.Audience = admission.Account
 	// The broker reports this as the user of each request, as an embedded one
-	// does: the nkey, if the gate has seen it proven.
+	// does: the name of a sealed session, if the gate has seen it proven.
 	u.Name = admission.User
 	if p.Nkey != "" {
 		u.Name = p.Nkey

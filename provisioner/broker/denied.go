@@ -25,7 +25,8 @@ var (
 	// ErrToken means that a token is too large or over.
 	ErrToken = errors.New("token admits nobody here")
 
-	// ErrNkey means that a connection claims an nkey without proof.
+	// ErrNkey means that a connection claims an nkey where it can prove none, or
+	// none where it has to.
 	ErrNkey = errors.New("nkey not proven")
 )
 

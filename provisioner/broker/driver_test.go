@@ -21,8 +21,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nkeys"
-
 	"muster/internal/seal"
 	"muster/internal/wire"
 )
@@ -188,23 +186,15 @@ func (o *order) hello(name, nonce string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		pair, err := nkeys.CreateUser()
+		session, err := seal.NewSession(key, wire.Secret(o.Token))
 		if err != nil {
 			return "", err
 		}
-		public, err := pair.PublicKey()
+		sig, err := session.Prove([]byte(nonce))
 		if err != nil {
 			return "", err
 		}
-		sig, err := pair.Sign([]byte(nonce))
-		if err != nil {
-			return "", err
-		}
-		text, err := seal.SealToken(key, wire.Secret(o.Token), public)
-		if err != nil {
-			return "", err
-		}
-		members["auth_token"], members["nkey"], members["sig"] = text, public, base64.RawURLEncoding.EncodeToString(sig)
+		members["auth_token"], members["nkey"], members["sig"] = session.Token(), session.Name(), base64.RawURLEncoding.EncodeToString(sig)
 	case o.Token != "":
 		members["auth_token"] = o.Token
 	}

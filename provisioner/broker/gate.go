@@ -4,14 +4,11 @@ import (
 	"context"
 	"crypto/subtle"
 	"crypto/x509"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
 	"time"
-
-	"github.com/nats-io/nkeys"
 
 	"muster/internal/seal"
 	"muster/internal/wire"
@@ -39,8 +36,8 @@ type Presented struct {
 	Username string
 	Password wire.Secret
 
-	Nkey      string // public user nkey, empty if none
-	Signature string // by Nkey over Nonce: base64url or base64
+	Nkey      string // name of a sealed session, empty if none; see [seal.Session.Name]
+	Signature string // the session's proof over Nonce
 	Nonce     string // what the broker asked the client to sign
 
 	// Certificates is the client's chain as TLS verified it for client
@@ -101,9 +98,11 @@ type GateConfig struct {
 	TrustDomain string
 
 	// VerifyToken verifies the token of a connection and returns when it
-	// expires, the zero time if never. Its size, the name and the nkey have been
-	// checked. The token may be sealed (see [seal.IsSealedToken]); there is a
-	// proven nkey then, which must be the one that is sealed with it. An error refuses the connection, as [wire.CodeTokenInvalid]
+	// expires, the zero time if never. Its size and the connection's name have been
+	// checked. The token may be sealed (see [seal.IsSealedToken]); then there is a
+	// Nkey, which the broker reports as the user of each request, in place of
+	// [Admission.User]: it must not go unproven ([seal.Opener.OpenToken] sees to
+	// that). Otherwise there is none. An error refuses the connection, as [wire.CodeTokenInvalid]
 	// unless it wraps a *[Denied] with another code; it must not contain the
 	// token. Called concurrently. Required.
 	VerifyToken func(p Presented) (expires time.Time, err error)
@@ -200,12 +199,12 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 	case !wire.ValidConnectionName(p.Name):
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: %d bytes", ErrName, len(p.Name))}
 	}
-	if err := checkNkey(p); err != nil {
-		return nil, &Denied{wire.CodeBadRequest, err}
-	}
-	if sealed(p) && p.Nkey == "" {
+	switch {
+	case p.Nkey != "" && !sealed(p):
+		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("%w: beside a token that is not sealed", ErrNkey)}
+	case p.Nkey == "" && sealed(p):
 		// Nothing would tie it to this connection: it may be a recorded one.
-		return nil, &Denied{wire.CodeSealedInvalid, fmt.Errorf("%w: sealed token without an nkey", ErrNkey)}
+		return nil, &Denied{wire.CodeSealedInvalid, fmt.Errorf("%w: sealed token without the name of its session", ErrNkey)}
 	}
 	expires, err := g.cfg.VerifyToken(p)
 	if err != nil {
@@ -237,33 +236,6 @@ func maxToken(p Presented) int {
 		return seal.MaxSealedTokenBytes
 	}
 	return wire.MaxTokenBytes
-}
-
-// checkNkey checks that the client holds the nkey it claims, if it claims any.
-// The broker reports a claimed nkey as the user of each request, in place of
-// [Admission.User], so none may go unproven.
-func checkNkey(p Presented) error {
-	if p.Nkey == "" {
-		return nil
-	}
-	if !nkeys.IsValidPublicUserKey(p.Nkey) {
-		return fmt.Errorf("%w: not a public user key", ErrNkey)
-	}
-	sig, err := base64.RawURLEncoding.DecodeString(p.Signature)
-	if err != nil {
-		// Some clients use the padded alphabet of RFC 4648 section 4.
-		if sig, err = base64.StdEncoding.DecodeString(p.Signature); err != nil {
-			return fmt.Errorf("%w: signature is not base64", ErrNkey)
-		}
-	}
-	key, err := nkeys.FromPublicKey(p.Nkey)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrNkey, err)
-	}
-	if p.Nonce == "" || key.Verify([]byte(p.Nonce), sig) != nil {
-		return fmt.Errorf("%w: signature does not verify", ErrNkey)
-	}
-	return nil
 }
 
 // everything is the list that allows every subject.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -250,40 +249,6 @@ func TestAdmitNodeIsAskedForTheSerial(t *testing.T) {
 	want := []string{"web1.example.net", fmt.Sprintf("%x", cert.Leaf.SerialNumber)}
 	if !slices.Equal(asked, want) {
 		t.Errorf("AdmitNode was asked for %q, want %q", asked, want)
-	}
-}
-
-func TestProvenNkey(t *testing.T) {
-	t.Parallel()
-	key, err := nkeys.CreateUser()
-	if err != nil {
-		t.Fatal(err)
-	}
-	pub, _ := key.PublicKey()
-	sig, err := key.Sign([]byte("nonce"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	tests := map[string]struct {
-		nonce, signature string
-		want             error
-	}{
-		"base64url":          {"nonce", base64.RawURLEncoding.EncodeToString(sig), nil},
-		"base64":             {"nonce", base64.StdEncoding.EncodeToString(sig), nil},
-		"another nonce":      {"other", base64.RawURLEncoding.EncodeToString(sig), broker.ErrNkey},
-		"no nonce":           {"", base64.RawURLEncoding.EncodeToString(sig), broker.ErrNkey},
-		"no signature":       {"nonce", "", broker.ErrNkey},
-		"signature not text": {"nonce", "\x00", broker.ErrNkey},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			_, err := gateAt(t, time.Now(), time.Time{}).Authorize(t.Context(), broker.Presented{
-				Name: wire.NewID(), Token: goodToken, Nkey: pub, Nonce: tt.nonce, Signature: tt.signature})
-			if !errors.Is(err, tt.want) {
-				t.Errorf("Authorize error = %v, want %v", err, tt.want)
-			}
-		})
 	}
 }
 

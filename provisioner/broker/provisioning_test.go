@@ -4,14 +4,15 @@ import (
 	"bytes"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nkeys"
 
+	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 )
@@ -139,31 +140,43 @@ func TestEnrollIsNotForNodes(t *testing.T) {
 	}
 }
 
-func TestNkeyIsReportedOnceProven(t *testing.T) {
+func TestASessionIsReportedOnceProven(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	origins := respond(t, s.muster(t), wire.SubjectEnroll, []byte("ok"))
-	key, err := nkeys.CreateUser()
+	key, err := seal.GenerateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	pub, _ := key.PublicKey()
-	nc, _ := s.client(t, nats.Token(goodToken), nats.Nkey(pub, key.Sign))
+	opener, err := seal.NewOpener(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newSite(t, func(c *broker.Config) {
+		c.Gate.VerifyToken = func(p broker.Presented) (time.Time, error) {
+			_, err := opener.OpenToken(seal.Presented{Token: string(p.Token), Name: p.Nkey, Signature: p.Signature, Nonce: p.Nonce})
+			return time.Time{}, err
+		}
+	})
+	origins := respond(t, s.muster(t), wire.SubjectEnroll, []byte("ok"))
+	session, err := seal.NewSession(key.Public(), goodToken)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nc, _ := s.client(t, nats.Token(session.Token()), nats.Nkey(session.Name(), session.Prove))
 	if _, err := nc.Request(wire.SubjectEnroll, []byte("{}"), patience); err != nil {
 		t.Fatal(err)
 	}
-	if o := receive(t, "request", origins); o.User != pub {
-		t.Errorf("the responder was told of %q, want the nkey %q", o.User, pub)
+	if o := receive(t, "request", origins); o.User != session.Name() {
+		t.Errorf("the responder was told of %q, want the session %q", o.User, session.Name())
 	}
 
 	c := s.dial(t, nil)
-	sig, err := key.Sign([]byte("a nonce of another connection"))
+	sig, err := session.Prove([]byte("a nonce of another connection"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.hello(map[string]any{"auth_token": goodToken, "nkey": pub, "sig": base64.RawURLEncoding.EncodeToString(sig)})
-	if d := s.lastRefusal(t); d.Code != wire.CodeBadRequest {
-		t.Errorf("replayed nkey was denied with %s, want %s", d.Code, wire.CodeBadRequest)
+	c.hello(map[string]any{"auth_token": session.Token(), "nkey": session.Name(), "sig": base64.RawURLEncoding.EncodeToString(sig)})
+	if d := s.lastRefusal(t); !errors.Is(d, seal.ErrProof) {
+		t.Errorf("replayed session was denied with %v, want %v", d, seal.ErrProof)
 	}
 }
 

@@ -7,42 +7,37 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nkeys"
-
 	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 )
 
-// TestSealedTokensNeedAnNkey presents sealed tokens to the gate. It looks at
-// their size and at the nkey; who opens them compares the nkey with the one in
-// the seal.
-func TestSealedTokensNeedAnNkey(t *testing.T) {
+// TestSealedTokensNameTheirSession presents sealed tokens to the gate. It looks at
+// their size and at whether there is an nkey; who opens them has it proven.
+func TestSealedTokensNameTheirSession(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	key, err := nkeys.CreateUser()
+	to, err := seal.GenerateKey()
 	if err != nil {
 		t.Fatal(err)
 	}
-	public, err := key.PublicKey()
+	opener, err := seal.NewOpener(to)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sign := func(nonce string) string {
-		b, err := key.Sign([]byte(nonce))
+	token := wire.Secret(strings.Repeat("x", wire.MaxTokenBytes))
+	session, err := seal.NewSession(to.Public(), token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prove := func(nonce string) string {
+		b, err := session.Prove([]byte(nonce))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return base64.RawURLEncoding.EncodeToString(b)
 	}
-	to, err := seal.GenerateKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := seal.SealToken(to.Public(), wire.Secret(strings.Repeat("x", wire.MaxTokenBytes)), public)
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := session.Token()
 	longest := wire.Secret(text)
 	tests := map[string]struct {
 		edit func(p *broker.Presented)
@@ -52,24 +47,27 @@ func TestSealedTokensNeedAnNkey(t *testing.T) {
 		"the longest that there is":     {func(*broker.Presented) {}, "", nil},
 		"one byte more":                 {func(p *broker.Presented) { p.Token += "A" }, wire.CodeTokenInvalid, broker.ErrToken},
 		"no nkey":                       {func(p *broker.Presented) { p.Nkey = "" }, wire.CodeSealedInvalid, broker.ErrNkey},
-		"a signature over another":      {func(p *broker.Presented) { p.Signature = sign("another nonce") }, wire.CodeBadRequest, broker.ErrNkey},
-		"no signature":                  {func(p *broker.Presented) { p.Signature = "" }, wire.CodeBadRequest, broker.ErrNkey},
-		"a broker that asks for none":   {func(p *broker.Presented) { p.Nonce, p.Signature = "", sign("") }, wire.CodeBadRequest, broker.ErrNkey},
+		"a proof over another":          {func(p *broker.Presented) { p.Signature = prove("another nonce") }, wire.CodeTokenInvalid, seal.ErrProof},
+		"no proof":                      {func(p *broker.Presented) { p.Signature = "" }, wire.CodeTokenInvalid, seal.ErrProof},
+		"a broker that asks for none":   {func(p *broker.Presented) { p.Nonce, p.Signature = "", prove("") }, wire.CodeTokenInvalid, seal.ErrProof},
+		"another nkey":                  {func(p *broker.Presented) { p.Nkey = "provisioning" }, wire.CodeTokenInvalid, seal.ErrProof},
+		"an nkey beside a plain token":  {func(p *broker.Presented) { p.Token = goodToken }, wire.CodeBadRequest, broker.ErrNkey},
 		"a plain token of that length":  {func(p *broker.Presented) { p.Token = wire.Secret(strings.Repeat("x", len(longest))) }, wire.CodeTokenInvalid, broker.ErrToken},
-		"a token that the verifier has": {func(p *broker.Presented) { p.Token = "muster-sealed-v9.x" }, wire.CodeTokenInvalid, errToken},
+		"a token that the verifier has": {func(p *broker.Presented) { p.Token = "muster-sealed-v9.x" }, wire.CodeTokenInvalid, seal.ErrOpen},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			gate := gateAt(t, now, time.Time{}, func(cfg *broker.GateConfig) {
 				cfg.VerifyToken = func(p broker.Presented) (time.Time, error) {
-					if p.Token != longest || p.Nkey != public {
-						return time.Time{}, errToken
+					got, err := opener.OpenToken(seal.Presented{Token: string(p.Token), Name: p.Nkey, Signature: p.Signature, Nonce: p.Nonce})
+					if err == nil && got != token {
+						err = errToken
 					}
-					return time.Time{}, nil
+					return time.Time{}, err
 				}
 			})
-			p := broker.Presented{Name: wire.NewID(), Token: longest, Nkey: public, Nonce: "nonce", Signature: sign("nonce")}
+			p := broker.Presented{Name: wire.NewID(), Token: longest, Nkey: session.Name(), Nonce: "nonce", Signature: prove("nonce")}
 			tt.edit(&p)
 			a, err := gate.Authorize(t.Context(), p)
 			var denied *broker.Denied

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"muster/internal/seal"
 	"muster/internal/wire"
 )
 
@@ -54,7 +55,7 @@ func (s *Service) open(c *call) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	c.sealer, c.source.Sealed = sealer, true
+	c.sealer, c.session, c.source.Sealed = sealer, seal.SessionName(e.Encapsulated), true
 	c.source.Proven = func() { s.opened(c) }
 	return message, nil
 }
@@ -68,20 +69,15 @@ func (s *Service) opened(c *call) {
 
 // ofItsConnection reports why a sealed request is not of the connection that it
 // came on. Whoever records one can send it again, since sealing takes no secret
-// and neither does delivering; but the request names the nkey of its
-// connection, and the broker reports as a connection's user the nkey that has
-// signed the broker's nonce there.
+// and neither does delivering; but only who has made its session can have made
+// the request, and the broker reports as a connection's user the name of the
+// session that has been proven there (see [seal.Opener.OpenToken]).
 //
-// The broker sets the user of connections without an nkey, so that nobody gets
+// The broker sets the user of connections without a session, so that nobody gets
 // one by choosing it as the name of a user.
-func (s *Service) ofItsConnection(c *call, r *wire.EnrollRequest) error {
-	switch {
-	case c.sealer == nil:
-		return nil
-	case r.Nkey == "":
-		return errors.New("sealed request names no nkey")
-	case r.Nkey != c.user:
-		return fmt.Errorf("sealed request of nkey %.60q came on the connection of %.60q", r.Nkey, c.user)
+func (s *Service) ofItsConnection(c *call) error {
+	if c.sealer != nil && c.session != c.user {
+		return fmt.Errorf("sealed request of session %.60q came on the connection of %.60q", c.session, c.user)
 	}
 	return nil
 }

@@ -40,10 +40,10 @@ func opener(t *testing.T, f *testbed.Fleet) *seal.Opener {
 }
 
 // of returns a request as the header has it that the broker adds: from the
-// connection of an nkey.
-func of(subject, nkey string, data []byte) *nats.Msg {
+// connection of that name.
+func of(subject, name string, data []byte) *nats.Msg {
 	m := nats.NewMsg(subject)
-	b, _ := json.Marshal(map[string]string{"host": "192.0.2.1", "user": nkey})
+	b, _ := json.Marshal(map[string]string{"host": "192.0.2.1", "user": name})
 	m.Header.Set("Nats-Request-Info", string(b))
 	m.Data = data
 	return m
@@ -67,6 +67,7 @@ func TestRefusalsOfSealedRequestsAreSealed(t *testing.T) {
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	n := f.SealedNode("web1.example.net")
 	nc := f.Dial(n.Token)
+	session := simnode.Session(nc)
 	tests := map[string]struct {
 		message func(r *wire.EnrollRequest) any
 		want    wire.Code
@@ -76,7 +77,6 @@ func TestRefusalsOfSealedRequestsAreSealed(t *testing.T) {
 		"no token":          {func(r *wire.EnrollRequest) any { r.Token = ""; return r }, wire.CodeTokenInvalid},
 		"a forged token":    {func(r *wire.EnrollRequest) any { r.Token += "A"; return r }, wire.CodeTokenInvalid},
 		"no CSR":            {func(r *wire.EnrollRequest) any { r.CSR = nil; return r }, wire.CodeCSRInvalid},
-		"another nkey":      {func(r *wire.EnrollRequest) any { r.Nkey = "U" + strings.Repeat("A", 55); return r }, wire.CodeSealedInvalid},
 		"not a request":     {func(*wire.EnrollRequest) any { return "hello" }, wire.CodeBadRequest},
 		"an empty request":  {func(*wire.EnrollRequest) any { return struct{}{} }, wire.CodeBadRequest},
 		"a request id of 1": {func(r *wire.EnrollRequest) any { r.ID = strings.Repeat("x", 65); return r }, wire.CodeBadRequest},
@@ -86,9 +86,7 @@ func TestRefusalsOfSealedRequestsAreSealed(t *testing.T) {
 		}, wire.CodeTooLarge},
 	}
 	for name, tt := range tests {
-		r := n.Request()
-		r.Nkey = nc.Opts.Nkey
-		b, o, err := seal.EncodeRequest(f.SealKey(), tt.message(r))
+		b, o, err := session.EncodeRequest(tt.message(n.Request()))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -101,19 +99,15 @@ func TestRefusalsOfSealedRequestsAreSealed(t *testing.T) {
 		}
 	}
 	// A sealed message within a sealed message is nothing that anybody sends.
-	inner, _, err := seal.EncodeRequest(f.SealKey(), n.Request())
+	inner, _, err := session.EncodeRequest(n.Request())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, o, err := f.SealKey().Seal(seal.PurposeEnroll, inner, nil)
+	s, o, err := session.Seal(seal.PurposeEnroll, inner)
 	if err != nil {
 		t.Fatal(err)
 	}
-	outer, err := json.Marshal(wire.Envelope{Version: wire.Version, Sealed: true, Key: s.Key, Encapsulated: s.Encapsulated, Ciphertext: s.Ciphertext})
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := nc.RequestWithContext(f.Context(), wire.SubjectEnroll, outer)
+	m, err := nc.RequestWithContext(f.Context(), wire.SubjectEnroll, wire.EncodeSealed(s.Key, s.Encapsulated, s.Ciphertext))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,9 +124,7 @@ func TestOtherSpellingsOfAnEnvelopeAreOpened(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	n := f.SealedNode("web1.example.net")
 	nc := f.Dial(n.Token)
-	r := n.Request()
-	r.Nkey = nc.Opts.Nkey
-	b, o, err := seal.EncodeRequest(f.SealKey(), r)
+	b, o, err := simnode.Session(nc).EncodeRequest(n.Request())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +152,7 @@ func TestWithoutASealKeyNothingIsOpened(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	conn := service(t, f, "test.", nil, nil)
 	r := f.SealedNode("web1.example.net").Request()
-	b, _, err := seal.EncodeRequest(f.SealKey(), r)
+	b, _, err := f.Session().EncodeRequest(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,26 +173,74 @@ func TestWithoutASealKeyNothingIsOpened(t *testing.T) {
 }
 
 // TestARequestOfNobodyIsRefused has a broker say nothing of a requester, as one
-// does that was set up without `share`: then no request is of its connection,
-// also one that names none.
+// does that was set up without `share`, or something else than the name of the
+// session: then no request is of its connection.
 func TestARequestOfNobodyIsRefused(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	conn := service(t, f, "test.", nil, func(c *natsapi.Config) { c.Opener = opener(t, f) })
-	for _, nkey := range []string{"", "U1"} {
+	session := f.Session()
+	subject := "test." + wire.SubjectEnroll
+	for name, ask := range map[string]func(b []byte) *nats.Msg{
+		"nothing":                      func(b []byte) *nats.Msg { m := nats.NewMsg(subject); m.Data = b; return m },
+		"no name":                      func(b []byte) *nats.Msg { return of(subject, "", b) },
+		"the user of plain ones":       func(b []byte) *nats.Msg { return of(subject, "provisioning", b) },
+		"the name of another session":  func(b []byte) *nats.Msg { return of(subject, f.Session().Name(), b) },
+		"the beginning of the name":    func(b []byte) *nats.Msg { return of(subject, session.Name()[:42], b) },
+		"the name, and something more": func(b []byte) *nats.Msg { return of(subject, session.Name()+"A", b) },
+	} {
 		r := f.SealedNode("web1.example.net").Request()
-		r.Nkey = nkey
-		b, o, err := seal.EncodeRequest(f.SealKey(), r)
+		b, o, err := session.EncodeRequest(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := conn.RequestWithContext(f.Context(), "test."+wire.SubjectEnroll, b)
+		m, err := conn.RequestMsgWithContext(f.Context(), ask(b))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if reply, err := o.DecodeReply(m.Data); err != nil || reply.Refusal == nil || reply.Refusal.Code != wire.CodeSealedInvalid {
-			t.Errorf("nkey %q: %+v, %v, want %s", nkey, reply, err, wire.CodeSealedInvalid)
+		if reply, err := o.DecodeReply(m.Data); err != nil || reply.Refusal == nil || reply.Refusal.Code != wire.CodeSealedInvalid || reply.ID != r.ID {
+			t.Errorf("%s: %+v, %v, want %s", name, reply, err, wire.CodeSealedInvalid)
 		}
+	}
+	f.Check()
+}
+
+// TestAnyProvisionerOpensWhatIsOfASession sends the messages of one connection to
+// services that share nothing but the seal key, each of which gets one of them
+// first.
+func TestAnyProvisionerOpensWhatIsOfASession(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.SealedNode("web1.example.net")
+	session := f.Session()
+	ask := func(prefix, subject string, encode func() ([]byte, *seal.ReplyOpener, error)) *wire.Reply {
+		t.Helper()
+		conn := service(t, f, prefix, nil, func(c *natsapi.Config) { c.Opener = opener(t, f) })
+		b, o, err := encode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := conn.RequestMsgWithContext(f.Context(), of(prefix+subject, session.Name(), b))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := o.DecodeReply(m.Data)
+		if err != nil {
+			t.Fatalf("%s: %v", prefix, err)
+		}
+		return r
+	}
+	request := func() ([]byte, *seal.ReplyOpener, error) { return session.EncodeRequest(n.Request()) }
+	first, again := ask("one.", wire.SubjectEnroll, request), ask("two.", wire.SubjectEnroll, request)
+	if first.Enrolled == nil || again.Enrolled == nil || first.Enrolled.Serial != again.Enrolled.Serial {
+		t.Fatalf("replies %+v and %+v, want the same certificate", first, again)
+	}
+	a, err := n.Confirm(first.Enrolled)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := ask("three.", wire.SubjectApplied, func() ([]byte, *seal.ReplyOpener, error) { return session.EncodeApplied(a) }); r.Applied == nil {
+		t.Errorf("confirmation: %+v", r)
 	}
 	f.Check()
 }
@@ -216,10 +256,9 @@ func TestOpeningIsCharged(t *testing.T) {
 		c.Budget = provisioner.NewBudget(1, func() time.Time { return at }) // four at once, and no more
 	})
 	n := f.SealedNode("web1.example.net")
-	send := func(nkey string, damage bool) ([]byte, *seal.ReplyOpener) {
-		r := n.Request()
-		r.Nkey = "U1"
-		b, o, err := seal.EncodeRequest(f.SealKey(), r)
+	session := f.Session()
+	send := func(user string, damage bool) ([]byte, *seal.ReplyOpener) {
+		b, o, err := session.EncodeRequest(n.Request())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -228,30 +267,30 @@ func TestOpeningIsCharged(t *testing.T) {
 			b = []byte(strings.Replace(string(b), `"}`, ``, 1))
 			b = append(b[:len(b)-4], `"}`...) // as long as before
 		}
-		m, err := conn.RequestMsgWithContext(f.Context(), of("test."+wire.SubjectEnroll, nkey, b))
+		m, err := conn.RequestMsgWithContext(f.Context(), of("test."+wire.SubjectEnroll, user, b))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return m.Data, o
 	}
 	for range 20 { // costs nothing that is not given back
-		b, o := send("U1", false)
+		b, o := send(session.Name(), false)
 		if r, err := o.DecodeReply(b); err != nil || r.Enrolled == nil {
 			t.Fatalf("reply = %+v, %v", r, err)
 		}
 	}
 	for range 2 {
-		b, _ := send("U1", true)
+		b, _ := send(session.Name(), true)
 		if got := told(t, b); got != wire.CodeSealedInvalid {
 			t.Errorf("damaged: %s, want %s", got, wire.CodeSealedInvalid)
 		}
-		b, o := send("U2", false) // recorded, and sent again
+		b, o := send(f.Session().Name(), false) // recorded, and sent again
 		if r, err := o.DecodeReply(b); err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeSealedInvalid {
 			t.Errorf("recorded: %+v, %v", r, err)
 		}
 	}
 	for _, damage := range []bool{false, true} {
-		b, _ := send("U1", damage)
+		b, _ := send(session.Name(), damage)
 		if got := told(t, b); got != wire.CodeBusy {
 			t.Errorf("with the budget spent: %s, want %s", got, wire.CodeBusy)
 		}
@@ -273,20 +312,20 @@ func TestSealedGarbageIsCharged(t *testing.T) {
 				c.Budget = provisioner.NewBudget(1, func() time.Time { return at }) // four at once, and no more
 			})
 			n := f.SealedNode("web1.example.net")
+			session := f.Session()
 			enroll := func(token wire.Secret) ([]byte, *seal.ReplyOpener, string) {
 				r := n.Request()
-				r.Nkey = "U1"
 				if token != "" {
 					r.Token = token
 				}
-				b, o, err := seal.EncodeRequest(f.SealKey(), r)
+				b, o, err := session.EncodeRequest(r)
 				if err != nil {
 					t.Fatal(err)
 				}
 				return b, o, wire.SubjectEnroll
 			}
 			send := func(b []byte, o *seal.ReplyOpener, subject string) (*wire.Reply, []byte) {
-				m, err := conn.RequestMsgWithContext(f.Context(), of("test."+subject, "U1", b))
+				m, err := conn.RequestMsgWithContext(f.Context(), of("test."+subject, session.Name(), b))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -298,7 +337,7 @@ func TestSealedGarbageIsCharged(t *testing.T) {
 				if kind == "confirmation" {
 					var err error
 					subject = wire.SubjectApplied
-					if b, o, err = seal.EncodeApplied(f.SealKey(), &wire.Applied{ID: wire.NewID(), Identity: "web1.example.net", Serial: "1", Digest: "1", Signature: []byte("x")}); err != nil {
+					if b, o, err = session.EncodeApplied(&wire.Applied{ID: wire.NewID(), Identity: "web1.example.net", Serial: "1", Digest: "1", Signature: []byte("x")}); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -330,17 +369,20 @@ func TestABusyProvisionerSaysSoSealed(t *testing.T) {
 	t.Cleanup(release) // before the service ends
 	send := func(identity string, key seal.PublicKey, request bool) (*nats.Subscription, *seal.ReplyOpener, string) {
 		n := f.SealedNode(identity)
+		session, err := seal.NewSession(key, n.Request().Token)
+		if err != nil {
+			t.Fatal(err)
+		}
 		var b []byte
 		var o *seal.ReplyOpener
-		var err error
 		id, subject := wire.NewID(), wire.SubjectEnroll
 		if request {
 			r := n.Request()
-			r.ID, r.Nkey = id, "U1"
-			b, o, err = seal.EncodeRequest(key, r)
+			r.ID = id
+			b, o, err = session.EncodeRequest(r)
 		} else {
 			subject = wire.SubjectApplied
-			b, o, err = seal.EncodeApplied(key, &wire.Applied{ID: id, Identity: identity})
+			b, o, err = session.EncodeApplied(&wire.Applied{ID: id, Identity: identity})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -350,7 +392,7 @@ func TestABusyProvisionerSaysSoSealed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := of("test."+subject, "U1", b)
+		m := of("test."+subject, session.Name(), b)
 		m.Reply = inbox
 		if err := conn.PublishMsg(m); err != nil {
 			t.Fatal(err)
@@ -409,16 +451,16 @@ func TestEverybodyIsToldSomething(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	session := f.Session()
 	const requests = 1500
 	openers := map[string]*seal.ReplyOpener{} // by reply subject
 	for range requests {
 		r := n.Request()
-		r.Nkey = "U1"
-		b, o, err := seal.EncodeRequest(f.SealKey(), r)
+		b, o, err := session.EncodeRequest(r)
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := of("test."+wire.SubjectEnroll, "U1", b)
+		m := of("test."+wire.SubjectEnroll, session.Name(), b)
 		m.Reply = inbox + "." + r.ID
 		openers[m.Reply] = o
 		if err := conn.PublishMsg(m); err != nil {

@@ -287,7 +287,7 @@ func (s *Service) enroll(ctx context.Context, c *call) *wire.Reply {
 	if err != nil {
 		return s.malformed(ctx, err, c)
 	}
-	if err := s.ofItsConnection(c, r); err != nil {
+	if err := s.ofItsConnection(c); err != nil {
 		return &wire.Reply{ID: r.ID, Refusal: s.cfg.Provisioner.Reject(ctx, wire.CodeSealedInvalid, err, c.source).Message()}
 	}
 	enrolled, err := s.cfg.Provisioner.Enroll(ctx, r, c.source)
@@ -374,10 +374,11 @@ func (s *Service) respond(ctx context.Context, c *call, reply *wire.Reply) {
 // A call is a request with what is known of its sender.
 type call struct {
 	*nats.Msg
-	source provisioner.Source
-	user   string            // of the connection, as the broker reports it: the nkey if it has proven one
-	sealer *seal.ReplySealer // of a sealed request that was opened, else nil
-	forged bool              // more than the broker has said of the sender: see newCall
+	source  provisioner.Source
+	user    string            // of the connection, as the broker reports it: the session's name if it has proven one
+	sealer  *seal.ReplySealer // of a sealed request that was opened, else nil
+	session string            // of that, its name: an encapsulated key, which is never empty
+	forged  bool              // more than the broker has said of the sender: see newCall
 }
 
 // errForged means that a request came with headers of its own: one of them may be

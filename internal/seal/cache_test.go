@@ -171,7 +171,9 @@ func TestWhatIsRememberedIsBounded(t *testing.T) {
 		if _, _, err := o.Open(seal.PurposeEnroll, s); err != nil {
 			t.Fatal(err)
 		}
-		most = max(most, o.Remembered())
+		if most = max(most, o.Remembered()); !o.Remembers(first) {
+			t.Fatal("a session that is in use is forgotten")
+		}
 	}
 	if most <= bound || most > 2*bound {
 		t.Errorf("at most %d sessions remembered, want up to %d", most, 2*bound)

@@ -24,6 +24,17 @@ func (r *ReplySealer) Opener() *ReplyOpener { return &ReplyOpener{r.x} }
 // Remembered returns how many sessions o remembers.
 func (o *Opener) Remembered() int { return o.cache().len() }
 
+// Remembers reports whether o remembers the session of s, and does not count as
+// using it.
+func (o *Opener) Remembers(s *Sealed) bool {
+	c, id := o.cache(), newSessionID(s.Key, s.Encapsulated)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, young := c.young[id]
+	_, old := c.old[id]
+	return young || old
+}
+
 // Remember has o remember by this clock and bound from now on, and nothing from
 // before.
 func (o *Opener) Remember(now func() time.Time, entries int) {

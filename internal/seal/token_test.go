@@ -183,13 +183,19 @@ func TestTokensThatDoNotOpen(t *testing.T) {
 func TestATokenIsOfItsConnection(t *testing.T) {
 	t.Parallel()
 	remembers := testOpener(t, "a")
-	good, other := presents(t, "a", secretToken), presents(t, "a", secretToken)
+	session := testSession(t, "a")
+	good, other := presented(t, session), presents(t, "a", secretToken)
 	if _, err := remembers.OpenToken(good); err != nil {
+		t.Fatal(err)
+	}
+	empty, err := session.Prove(nil)
+	if err != nil {
 		t.Fatal(err)
 	}
 	tests := map[string]func(p *seal.Presented){
 		"another nonce":             func(p *seal.Presented) { p.Nonce += "x" },
 		"no nonce":                  func(p *seal.Presented) { p.Nonce = "" },
+		"no nonce, and proven so":   func(p *seal.Presented) { p.Nonce, p.Signature = "", base64.RawURLEncoding.EncodeToString(empty) },
 		"no proof":                  func(p *seal.Presented) { p.Signature = "" },
 		"a part of the proof":       func(p *seal.Presented) { p.Signature = p.Signature[:20] },
 		"the proof, padded":         func(p *seal.Presented) { p.Signature += "=" },

@@ -19,7 +19,7 @@ import (
 
 // Sizes from which a token may not fit into the line with which a node connects
 // to a broker that is not muster's: nats-server reads 4,096 bytes
-// (max_control_line), about 200 of which are not the token, 370 of them where it
+// (max_control_line), about 200 of which are not the token, 314 of them where it
 // is sealed, which makes it a third longer as well; see [seal.SealedTokenBytes].
 // In plain 2,600 leaves room for a user and a password; chosen.
 const (

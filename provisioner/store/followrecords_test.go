@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -58,7 +59,9 @@ func (s *site) join(t *testing.T) *member {
 func (s *site) agrees(t *testing.T, members ...*member) {
 	t.Helper()
 	var wrong string
-	for s.ctx.Err() == nil {
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	for ; s.ctx.Err() == nil; <-again.C {
 		stored := make(map[wire.Identity]provisioner.Brief)
 		revisions := make(map[wire.Identity]provisioner.Revision)
 		err := members[0].store.Records(s.ctx, func(r *provisioner.Record, revision provisioner.Revision) error {
@@ -111,7 +114,7 @@ func (m *member) lose(ctx context.Context, r *provisioner.Record, after provisio
 func TestIndexesAgreeWithTheStore(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
-	const nodes, writes = 30, 150
+	const nodes, writes = 20, 50
 	write := func(m *member, who int) {
 		for i := range writes {
 			id := wire.Identity(fmt.Sprintf("web%d.example.net", rand.IntN(nodes)))
@@ -161,7 +164,7 @@ func TestOwnRecordsAreNotRead(t *testing.T) {
 	st := s.open(t, ours)
 	f := follow(t, st)
 	f.wait(t, "it is current", func() bool { return f.currents > 0 })
-	const own = 200
+	const own = 60
 	for i := range own {
 		if _, err := st.Put(s.ctx, enrolled(node(i)), 0); err != nil {
 			t.Fatal(err)

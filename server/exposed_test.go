@@ -55,7 +55,7 @@ func TestAStagedKeyOpenToOthersIsKept(t *testing.T) {
 	cfg := f.node("web1.example.net")
 	f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, 0) })
 	a := f.run(cfg)
-	f.awaitLog("enrollment refused")
+	f.awaitLog("node waits")
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,16 +8,16 @@ import (
 	"muster/internal/wire"
 )
 
-// eventOfServer is what the types of nodes' own events begin with.
-const eventOfServer = "io.muster.server."
+// EventOfServer is what the types of nodes' own events begin with.
+const EventOfServer = "io.muster.server."
 
 // The events of nodes' lives, which they publish themselves over mutual TLS. All
 // that they say is the node's word, but for which node it is.
 const (
-	EventServerStartup     EventType = eventOfServer + "startup"
-	EventServerAlive       EventType = eventOfServer + "alive"
-	EventServerProvisioned EventType = eventOfServer + "provisioned"
-	EventServerShutdown    EventType = eventOfServer + "shutdown"
+	EventServerStartup     EventType = EventOfServer + "startup"
+	EventServerAlive       EventType = EventOfServer + "alive"
+	EventServerProvisioned EventType = EventOfServer + "provisioned"
+	EventServerShutdown    EventType = EventOfServer + "shutdown"
 )
 
 // Lifecycle is what a node says of its life.
@@ -37,7 +37,7 @@ var errLifecycle = errors.New("not a lifecycle event")
 // published: it is from that node, and of the type that its subject ends in. Of
 // the rest what is known is kept, cut to the length of an identity.
 func CleanLifecycle(id wire.Identity, kind string, e *StoredEvent) (*StoredEvent, error) {
-	t := EventType(eventOfServer + kind)
+	t := EventType(EventOfServer + kind)
 	if MeaningOfEvent(t) == nil || e.Time.IsZero() {
 		return nil, errLifecycle
 	}

@@ -1,0 +1,170 @@
+package store
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+const (
+	// maxUnsettled bounds the events of a subscription that were tried and wait to
+	// be tried again; those behind them wait in the stream. Chosen: as many as it
+	// takes for one that its receiver will never like not to hold up the others,
+	// and few enough that one that is away is not asked all the time.
+	maxUnsettled = 256
+
+	// resubscribe is how long to wait before a stream is asked again that did not
+	// give its events. Chosen.
+	resubscribe = time.Second
+)
+
+// Subscribe implements [provisioner.Subscriptions], with a durable consumer on
+// each stream that has events of the types.
+func (s *Store) Subscribe(ctx context.Context, sub provisioner.Subscription, each func(context.Context, *provisioner.Delivery) provisioner.Settlement) {
+	var g sync.WaitGroup
+	for stream, subjects := range subjectsOf(sub.Types) {
+		c := consumerOf(sub, subjects)
+		g.Go(func() {
+			said := ""
+			for ctx.Err() == nil {
+				err := s.serve(ctx, stream, c, sub.AtOnce, each)
+				if ctx.Err() != nil {
+					return
+				}
+				if said != err.Error() { // once, not once a second
+					said = err.Error()
+					s.log.WarnContext(ctx, "events not delivered", "subject", stream, "name", sub.Name, "err", err)
+				}
+				select {
+				case <-ctx.Done():
+				case <-time.After(resubscribe):
+				}
+			}
+		})
+	}
+	g.Wait()
+}
+
+// Waiting implements [provisioner.Subscriptions].
+func (s *Store) Waiting(ctx context.Context, sub provisioner.Subscription) (uint64, error) {
+	var n uint64
+	for stream := range subjectsOf(sub.Types) {
+		c, err := s.js.Consumer(ctx, stream, sub.Name)
+		if errors.Is(err, jetstream.ErrConsumerNotFound) {
+			continue // nobody has asked yet
+		}
+		if err != nil {
+			return 0, fmt.Errorf("consumer %s of %s: %w", sub.Name, stream, err)
+		}
+		info := c.CachedInfo()
+		n += info.NumPending + uint64(info.NumAckPending)
+	}
+	return n, nil
+}
+
+// subjectsOf returns the subjects of the types by their streams.
+func subjectsOf(types []provisioner.EventType) map[string][]string {
+	all := map[string][]string{}
+	for _, t := range types {
+		stream, subject := streamEvents, subjectEvent+strings.TrimPrefix(string(t), "io.muster.")+".*"
+		if kind, ok := strings.CutPrefix(string(t), provisioner.EventOfServer); ok {
+			subject = strings.TrimSuffix(wire.AllNodeEvents, "*") + kind
+		}
+		if t == provisioner.EventAttempt {
+			stream, subject = streamAttempts, subjectAttempt+"refused.*"
+		}
+		all[stream] = append(all[stream], subject)
+	}
+	return all
+}
+
+// consumerOf is the consumer behind a subscription. Where it begins can never be
+// changed; all else is by whoever asks.
+func consumerOf(sub provisioner.Subscription, subjects []string) jetstream.ConsumerConfig {
+	return jetstream.ConsumerConfig{
+		Durable: sub.Name, DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy,
+		AckWait: sub.Hold, InactiveThreshold: sub.Forget, MaxDeliver: -1, MaxAckPending: maxUnsettled, FilterSubjects: subjects,
+	}
+}
+
+// serve delivers what a stream has for a subscription, until that fails or ctx is
+// done. It returns once what is in hand is settled.
+func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *provisioner.Delivery) provisioner.Settlement) error {
+	// Asking twice makes nothing twice: it is known by its name.
+	consumer, err := ask(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) {
+		return s.js.CreateOrUpdateConsumer(ctx, stream, c)
+	})
+	if err != nil {
+		return err
+	}
+	// One ahead and no more: what is here cannot be taken by others.
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(1))
+	if err != nil {
+		return err
+	}
+	defer messages.Stop()
+	var g sync.WaitGroup
+	defer g.Wait()
+	slots := make(chan struct{}, atOnce)
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return err
+		}
+		g.Go(func() {
+			defer func() { <-slots }()
+			s.deliver(ctx, stream, m, each)
+		})
+	}
+}
+
+// deliver delivers one message, and tells the broker what has become of it. If
+// that is lost, or we are killed before, it comes again.
+func (s *Store) deliver(ctx context.Context, stream string, m jetstream.Msg, each func(context.Context, *provisioner.Delivery) provisioner.Settlement) {
+	meta, err := m.Metadata()
+	e := storedEvent(m.Subject(), m.Data())
+	if err != nil || e == nil {
+		_ = m.Term() // no event, and never will be; untold it only comes again
+		return
+	}
+	e.Place = provisioner.Place{Events: meta.Sequence.Stream}
+	if stream == streamAttempts {
+		e.Place = provisioner.Place{Attempts: meta.Sequence.Stream}
+	}
+	done := each(ctx, &provisioner.Delivery{Event: e, Tries: int(meta.NumDelivered), ID: s.deliveryID(stream, meta)})
+	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
+	defer cancel()
+	switch {
+	case done.Settled:
+		err = m.DoubleAck(told)
+	case done.Again > 0:
+		err = m.NakWithDelay(done.Again)
+	default:
+		err = m.Nak()
+	}
+	if err != nil {
+		s.log.WarnContext(ctx, "event may be delivered again", "subject", stream, "err", err)
+	}
+}
+
+// deliveryID is what tells a message from all others, whoever reads it. The id of
+// the event will not do: a node chooses its own.
+func (s *Store) deliveryID(stream string, meta *jetstream.MsgMetadata) string {
+	sum := sha256.Sum256(fmt.Appendf(nil, "%s %s %d %d", s.installation.ID, stream, meta.Sequence.Stream, meta.Timestamp.UnixNano()))
+	return hex.EncodeToString(sum[:16])
+}

@@ -1,0 +1,204 @@
+package store_test
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/store"
+)
+
+// wanted is a subscription of refusals and attempts.
+var wanted = provisioner.Subscription{Name: "webhook-test", Types: []provisioner.EventType{provisioner.EventRefused, provisioner.EventAttempt},
+	AtOnce: 2, Hold: time.Minute, Forget: time.Hour}
+
+// follower takes from a subscription, and answers with what settle says, until
+// stop.
+type follower struct {
+	got  chan provisioner.Delivery
+	stop func()
+}
+
+func follow(t *testing.T, s *store.Store, settle func(*provisioner.Delivery) provisioner.Settlement) *follower {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	f := &follower{got: make(chan provisioner.Delivery, 1000)}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		s.Subscribe(ctx, wanted, func(_ context.Context, d *provisioner.Delivery) provisioner.Settlement {
+			f.got <- *d
+			return settle(d)
+		})
+	}()
+	f.stop = sync.OnceFunc(func() { cancel(); <-done })
+	t.Cleanup(f.stop)
+	return f
+}
+
+// next waits for the next delivery.
+func (f *follower) next(t *testing.T) provisioner.Delivery {
+	t.Helper()
+	select {
+	case d := <-f.got:
+		return d
+	case <-time.After(time.Minute):
+		t.Fatal("nothing is delivered")
+		return provisioner.Delivery{}
+	}
+}
+
+func settled(*provisioner.Delivery) provisioner.Settlement {
+	return provisioner.Settlement{Settled: true}
+}
+
+// placed waits until a subscription has its place in both streams.
+func placed(t *testing.T, s *site) {
+	t.Helper()
+	for _, stream := range []string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS"} {
+		for {
+			_, err := s.js.Consumer(s.ctx, stream, wanted.Name)
+			if err == nil {
+				break
+			}
+			if s.ctx.Err() != nil {
+				t.Fatalf("%s: %v", stream, err)
+			}
+		}
+	}
+}
+
+// open opens the store of a site.
+func open(t *testing.T, s *site) *store.Store {
+	t.Helper()
+	st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return st
+}
+
+// waiting waits until so many events wait.
+func waiting(t *testing.T, s *site, st *store.Store, want uint64) {
+	t.Helper()
+	for {
+		n, err := st.Waiting(s.ctx, wanted)
+		if err != nil {
+			t.Fatalf("%d events wait, want %d: %v", n, want, err)
+		}
+		if n == want {
+			return
+		}
+	}
+}
+
+// TestSubscribersGoOnWhereTheyStand has one fail, be gone, and another settle
+// what is left, of both streams and of no other type.
+func TestSubscribersGoOnWhereTheyStand(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, stop := start(t, dir)
+	st := open(t, s)
+	f := follow(t, st, func(d *provisioner.Delivery) provisioner.Settlement {
+		return provisioner.Settlement{Settled: d.Event.Type == provisioner.EventAttempt, Again: time.Millisecond}
+	})
+	placed(t, s)
+	st.Emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: string(web1), Time: time.Now()})
+	st.Emit(provisioner.Event{Type: provisioner.EventRefused, Node: string(web1), Code: wire.CodeDenied, Time: time.Now()})
+	st.Emit(provisioner.Event{Type: provisioner.EventAttempt, Node: "whoever", Code: wire.CodeTokenInvalid, Time: time.Now()})
+	ids := map[provisioner.EventType]string{}
+	for tries := 0; tries < 3 || len(ids) < 2; {
+		d := f.next(t)
+		if id := ids[d.Event.Type]; id != "" && id != d.ID {
+			t.Errorf("%s came as %s, then as %s", d.Event.Type, id, d.ID)
+		}
+		ids[d.Event.Type] = d.ID
+		if d.Event.Type == provisioner.EventRefused {
+			if tries++; d.Tries != tries {
+				t.Errorf("try %d, want %d", d.Tries, tries)
+			}
+		}
+	}
+	if ids[provisioner.EventRefused] == ids[provisioner.EventAttempt] {
+		t.Error("two events with one id")
+	}
+	waiting(t, s, st, 1)
+	f.stop()
+	stop() // the broker ends as well: all is on its disk
+
+	s, _ = start(t, dir)
+	st = open(t, s)
+	again := follow(t, st, settled)
+	if d := again.next(t); d.Event.Type != provisioner.EventRefused || d.ID != ids[provisioner.EventRefused] || d.Tries < 4 {
+		t.Errorf("delivered %s as %s for the %dth time, want the refusal", d.Event.Type, d.ID, d.Tries)
+	}
+	waiting(t, s, st, 0)
+}
+
+// TestSubscribersShare has two take from one subscription: each event is one's.
+func TestSubscribersShare(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	st := open(t, s)
+	a, b := follow(t, st, settled), follow(t, open(t, s), settled)
+	placed(t, s)
+	const events = 200
+	for i := range events {
+		st.Emit(provisioner.Event{Type: provisioner.EventRefused, Node: fmt.Sprintf("node%d.example.net", i), Code: wire.CodeDenied, Time: time.Now()})
+	}
+	seen := map[string]bool{}
+	for len(seen) < events {
+		var d provisioner.Delivery
+		select {
+		case d = <-a.got:
+		case d = <-b.got:
+		case <-s.ctx.Done():
+			t.Fatalf("%d of %d events are delivered", len(seen), events)
+		}
+		if seen[d.Event.Subject] {
+			t.Errorf("%s is delivered twice", d.Event.Subject)
+		}
+		seen[d.Event.Subject] = true
+	}
+	waiting(t, s, st, 0)
+}
+
+// TestASubscriptionChanges asks for one with other types than it had.
+func TestASubscriptionChanges(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	st := open(t, s)
+	first := follow(t, st, settled)
+	placed(t, s)
+	first.stop()
+	st.Emit(provisioner.Event{Type: provisioner.EventRefused, Node: string(web1), Code: wire.CodeDenied, Time: time.Now()})
+	changed := wanted
+	changed.Types = []provisioner.EventType{provisioner.EventRefused, provisioner.EventCloned}
+	got := make(chan provisioner.EventType, 10)
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	go st.Subscribe(ctx, changed, func(_ context.Context, d *provisioner.Delivery) provisioner.Settlement {
+		got <- d.Event.Type
+		return settled(d)
+	})
+	if typ := <-got; typ != provisioner.EventRefused {
+		t.Errorf("delivered %s, want what has waited", typ)
+	}
+	st.Emit(provisioner.Event{Type: provisioner.EventCloned, Node: string(web1), Time: time.Now()})
+	if typ := <-got; typ != provisioner.EventCloned {
+		t.Errorf("delivered %s, want what is asked for now", typ)
+	}
+	c, err := s.js.Consumer(s.ctx, "MUSTER_EVENTS", wanted.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg := c.CachedInfo().Config; cfg.DeliverPolicy != jetstream.DeliverNewPolicy || cfg.MaxDeliver != -1 || len(cfg.FilterSubjects) != 2 {
+		t.Errorf("consumer %+v", cfg)
+	}
+}

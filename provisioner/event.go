@@ -68,6 +68,9 @@ const (
 // EventCloned says that two live machines use one key; see [Cloned].
 const EventCloned EventType = "io.muster.node.cloned"
 
+// EventWebhookTest is what `muster webhook test` sends. It is in no stream.
+const EventWebhookTest EventType = "io.muster.webhook.test"
+
 // An Event says what happened, for whoever watches the fleet. It holds no
 // secret.
 type Event struct {

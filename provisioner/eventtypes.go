@@ -86,6 +86,8 @@ var EventTypes = []EventMeaning{
 		[]string{"node", "code", "cause", "attempt"}, []string{"elapsed_ns"}},
 	{EventClockAccepted, "An operator took the provisioner's clock for right against the newest time on record.",
 		[]string{"cause"}, nil},
+	{EventWebhookTest, "An operator tries a webhook. It is sent to that only.",
+		[]string{"by"}, nil},
 	{EventServerStartup, "A node's agent has begun to serve the fleet.",
 		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
 	{EventServerAlive, "A node's agent is alive.",

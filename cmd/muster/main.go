@@ -37,6 +37,7 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	addEvents(app, all)
 	addOperator(app, all)
 	addPolicy(app, all)
+	addWebhook(app, all)
 	addBackup(app, all)
 	addRestore(app, all)
 	addDemo(app, all)

@@ -35,6 +35,7 @@ var graph = map[string][]string{
 	"provisioner/httpapi": {"internal/wire", "jwt", "policies", "provisioner", "provisioner/ca", "provisioner/fleet"},
 	"provisioner/fleet":   {"internal/wire", "jwt", "provisioner"},
 	"provisioner/metrics": {"internal/wire", "provisioner"},
+	"provisioner/webhook": {"internal/wire", "provisioner"},
 	"server":              {"internal/wire", "internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "jwt"},
 	"server/servercmd":    {"internal/cli", "server"},
 	"internal/simnode":    {"internal/seal", "internal/wire", "jwt"},
@@ -42,11 +43,12 @@ var graph = map[string][]string{
 	"internal/demo":       {"internal/wire", "internal/daemon", "internal/simnode", "jwt", "provisioner", "server"},
 	"internal/daemon": {"internal/wire", "internal/conffile", "internal/discover", "internal/keyfile", "internal/seal", "jwt", "policies", "provisioner",
 		"provisioner/ca", "provisioner/backup", "provisioner/broker", "provisioner/fleet", "provisioner/helper", "provisioner/httpapi", "provisioner/journal", "provisioner/metrics", "provisioner/natsapi",
-		"provisioner/store"},
+		"provisioner/store", "provisioner/webhook"},
 	"internal/testbed": {"internal/seal", "internal/wire", "internal/conffile", "internal/daemon", "internal/simnode", "jwt", "provisioner",
-		"provisioner/ca", "server", "provisioner/broker"},
+		"provisioner/ca", "server", "provisioner/broker", "provisioner/webhook"},
 	"examples/cluster/wave":    {"internal/simnode"},
 	"examples/websocket/proxy": {},
+	"examples/webhook":         {},
 }
 
 // owners says which packages may import a dependency, tests apart. One owner

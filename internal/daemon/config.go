@@ -244,6 +244,9 @@ type Config struct {
 	// and those in tokens' URLs and SRV records are reserved anyway.
 	Reserved []string `yaml:"reserved"`
 
+	// Webhooks are told of events, at most 16. Optional.
+	Webhooks []WebhookConfig `yaml:"webhooks"`
+
 	dir string // of the configuration file, for programs beside it
 }
 
@@ -369,6 +372,7 @@ func (c *Config) Validate() error {
 		v.bad("quotas.verifications_per_source", "is %d, want 0 (no bound) to %d", n, maxVerifications)
 	}
 	v.patterns("reserved", c.Reserved)
+	c.validateWebhooks(v)
 	return errors.Join(v.errs...)
 }
 
@@ -443,6 +447,9 @@ func (c *Config) resolve(dir string) {
 	}
 	for i := range c.Seal.Keys {
 		paths = append(paths, &c.Seal.Keys[i])
+	}
+	for i := range c.Webhooks {
+		paths = append(paths, &c.Webhooks[i].Secret, &c.Webhooks[i].CA)
 	}
 	paths = append(paths, c.Broker.External.paths()...)
 	for _, p := range paths {

@@ -24,6 +24,7 @@ import (
 	"muster/provisioner/metrics"
 	"muster/provisioner/natsapi"
 	"muster/provisioner/store"
+	"muster/provisioner/webhook"
 )
 
 // errNotOpen says that Run has not come so far.
@@ -60,6 +61,9 @@ type Options struct {
 	// it may ever take, for tests of a store that is full on a disk that is not.
 	// Nil asks the file system.
 	StoreSize func(dir string) (limit, capacity int64, err error)
+
+	// Webhooks are what tests change of every webhook: how soon things happen.
+	Webhooks webhook.Config
 
 	// Emit also gets every event; it must not block. Nil for none.
 	Emit func(provisioner.Event)
@@ -108,6 +112,7 @@ type Daemon struct {
 	recorder *store.Recorder // nil if inputs are not recorded
 	shadow   *shadow         // nil if there is no shadow policy
 	metrics  *metrics.Metrics
+	webhooks *webhook.Set
 	inHand   *atomic.Int64 // requests that are being worked on
 
 	// certificates are the last count, nil before the first.
@@ -185,6 +190,9 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		d.shadow = newShadow(d.parts.shadow, d.report, opts.Log)
 	}
 	d.keeper = d.newKeeper()
+	if d.webhooks, err = webhook.New(d.parts.webhooks, d.alarms); err != nil {
+		return nil, err
+	}
 	d.metrics = metrics.New(opts.Version, d.state)
 	d.shown.Store(&d.parts.shown)
 	if err := d.makeBroker(); err != nil {
@@ -281,7 +289,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
 		"list of nodes":      nodes.Run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
-		"connections":        d.authenticate, "certificates": d.countCertificates,
+		"connections":        d.authenticate, "certificates": d.countCertificates, "webhooks": d.deliverEvents,
 		"API certificate": d.parts.api.run,
 	} {
 		g.Go(func() error {

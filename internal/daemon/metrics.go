@@ -29,8 +29,8 @@ func (d *Daemon) observe(e provisioner.Event) {
 func (d *Daemon) state() metrics.State {
 	now := metrics.State{
 		InHand: d.inHand.Load(), Sources: d.budget.Sources(), Alarms: d.alarms.Standing(), AuthorityEnds: d.parts.authority.NotAfter(),
-		Certificates: d.certificates.Load(),
-		StoreUp:      d.Store() != nil && d.keeper.storeBroken() == nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil,
+		Certificates: d.certificates.Load(), Webhooks: d.webhooks.List(),
+		StoreUp: d.Store() != nil && d.keeper.storeBroken() == nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil,
 	}
 	if s := d.Store(); s != nil {
 		now.EventsDropped = s.Lost()

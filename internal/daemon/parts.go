@@ -23,6 +23,7 @@ import (
 	"muster/provisioner/ca"
 	"muster/provisioner/helper"
 	"muster/provisioner/journal"
+	"muster/provisioner/webhook"
 )
 
 // parts are what the configuration's files contain.
@@ -42,6 +43,7 @@ type parts struct {
 	autosign     *helper.Helper           // nil if there is none
 	opener       *seal.Opener             // nil if there is no seal key
 	sealKeys     []*seal.PrivateKey       // those of opener, in the order of the configuration
+	webhooks     []webhook.Config
 }
 
 // loadParts reads everything that cfg names, and reports everything wrong at
@@ -111,6 +113,13 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	add("configuration", err)
 	p.autosign, err = loadAutosign(cfg, opts)
 	add("waiting.autosign", err)
+	for i := range cfg.Webhooks {
+		w, err := loadWebhook(&cfg.Webhooks[i], opts)
+		for _, err := range leaves(err) {
+			add(fmt.Sprintf("webhooks[%d]", i), err)
+		}
+		p.webhooks = append(p.webhooks, w)
+	}
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, keyfile.ErrPassphrase) }); i >= 0 {
 		return nil, errs[i] // the other keys do not open either, and nothing else is as urgent
 	}

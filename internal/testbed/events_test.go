@@ -45,6 +45,21 @@ Server-sent events, or JSON lines with ` + "`Accept: application/x-ndjson`" + `.
 A reader that takes nothing for ten seconds is cut off: nothing is kept for it, and it goes on from its last id. An event may come twice after
 that; its ` + "`id`" + ` member tells.
 
+## Webhooks
+
+An endpoint of ` + "`webhooks`" + ` in provisioner.yaml gets each event of the types that it wants as an HTTPS POST: the event as below is the body, of type
+` + "`application/cloudevents+json`" + `, signed by the scheme of [Standard Webhooks](https://www.standardwebhooks.com), for which there are libraries.
+
+| header | what |
+|---|---|
+| ` + "`webhook-id`" + ` | the same each time that an event comes, and no other event's |
+| ` + "`webhook-timestamp`" + ` | seconds since 1970, of this attempt: refuse what is more than five minutes off |
+| ` + "`webhook-signature`" + ` | for each secret ` + "`v1,`" + ` and the base64 of HMAC-SHA256 over id, dot, timestamp, dot, body; blanks between |
+
+An answer of 200 to 299 is a delivery. Anything else, a redirect too, is tried again: after 5 s, then twice as long each time up to ten minutes, a
+quarter more or less by chance, at the latest then when ` + "`Retry-After`" + ` says, for 72 hours. An event comes at least once, and may overtake another.
+` + "`examples/webhook`" + ` is an endpoint in Go.
+
 ## Members of data
 
 | member | type | what |

@@ -27,6 +27,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/webhook"
 	"muster/server"
 )
 
@@ -89,6 +90,9 @@ type Options struct {
 
 	// Journal stands between the provisioner and its journal. Optional.
 	Journal func(provisioner.Journal) provisioner.Journal
+
+	// Webhooks are what is changed of every webhook. Optional.
+	Webhooks webhook.Config
 
 	// Quiet logs nothing below warnings, for benchmarks.
 	Quiet bool
@@ -195,7 +199,7 @@ func (f *Fleet) Start() {
 	f.t.Helper()
 	opts := daemon.Options{
 		Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, RolloverCheck: f.opts.RolloverCheck,
-		StoreSize: f.opts.StoreSize, WrapJournal: f.opts.Journal,
+		StoreSize: f.opts.StoreSize, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
 		WrapStore: func(s provisioner.Store) provisioner.Store {
 			f.Faults = &Faults{Store: s}
 			return f.Faults

@@ -43,12 +43,14 @@ var routes = map[string]access{
 	"GET /v1/waiting":                  {provisioner.RoleViewer, false},
 	"GET /v1/allow":                    {provisioner.RoleViewer, false},
 	"GET /v1/events":                   {provisioner.RoleViewer, false},
+	"GET /v1/webhooks":                 {provisioner.RoleViewer, false},
 	"GET /v1/policy":                   {provisioner.RoleViewer, false},
 	"GET /metrics":                     {provisioner.RoleViewer, false},
 
 	// All that nodes have said of themselves, of the whole fleet at once.
-	"GET /v1/inputs":         {provisioner.RoleOperator, false},
-	"POST /v1/policy/reload": {provisioner.RoleOperator, true},
+	"GET /v1/inputs":                {provisioner.RoleOperator, false},
+	"POST /v1/webhooks/{name}/test": {provisioner.RoleOperator, false},
+	"POST /v1/policy/reload":        {provisioner.RoleOperator, true},
 
 	"POST /v1/tokens/issued":                {provisioner.RoleOperator, true},
 	"POST /v1/tokens/{tid}/revoke":          {provisioner.RoleOperator, true},

@@ -43,7 +43,7 @@ func problemOf(err error) *Problem {
 		return &Problem{Title: provisioner.ErrLogin.Error(), Status: http.StatusUnauthorized, Remedy: "show a certificate or a token of an operator; the provisioner's log says what is wrong with this one"}
 	case isAny(err, provisioner.ErrClock):
 		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Code: wire.CodeClockBehind, Remedy: wire.MeaningOf(wire.CodeClockBehind).Remedy}
-	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed, errNoCRL):
+	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed, provisioner.ErrUnknownWebhook, errNoCRL):
 		return &Problem{Title: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
 		return &Problem{Title: err.Error(), Status: http.StatusConflict}

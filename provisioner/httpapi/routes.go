@@ -39,6 +39,9 @@ type Config struct {
 	// Events is where events are read. Nil: there are none.
 	Events provisioner.EventLog
 
+	// Webhooks are those of this process. Nil: there are none.
+	Webhooks provisioner.Webhooks
+
 	// Metrics answers GET /metrics. Nil: there are none.
 	Metrics http.Handler
 
@@ -88,6 +91,7 @@ func New(cfg Config) (*Server, error) {
 	s.inputsRoute()
 	s.policyRoutes()
 	s.eventRoute()
+	s.webhookRoutes()
 	s.metricsRoute()
 	s.healthRoutes()
 	for _, pattern := range Routes() {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/provisioner"
 	"muster/provisioner/metrics"
 )
 
@@ -30,7 +31,8 @@ func read(t *testing.T, name string) string {
 func TestExamplesNameWhatIsExported(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1", func() metrics.State {
-		return metrics.State{Stored: &metrics.Stored{}, Certificates: &metrics.Certificates{Expiring: make([]int, len(metrics.Horizons))}, AuthorityEnds: time.Now()}
+		return metrics.State{Stored: &metrics.Stored{}, Certificates: &metrics.Certificates{Expiring: make([]int, len(metrics.Horizons))}, AuthorityEnds: time.Now(),
+			Webhooks: []provisioner.Webhook{{Name: "pager"}}}
 	})
 	exported := map[string]bool{}
 	for _, line := range regexp.MustCompile(`(?m)^# TYPE (muster_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m), -1) {

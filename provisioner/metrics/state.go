@@ -22,6 +22,7 @@ type State struct {
 	AuthorityEnds time.Time           // when the issuing authority does; zero is unknown
 	Stored        *Stored
 	Certificates  *Certificates
+	Webhooks      []provisioner.Webhook
 }
 
 // Stored is how full the embedded broker's store is, in bytes.
@@ -77,13 +78,16 @@ var (
 	descLimit   = gauge("muster_store_limit_bytes", "Size at which the embedded broker takes no more.")
 	descLive    = gauge("muster_certificates_live", "Certificates that nodes have confirmed and that have not ended; counted every ten minutes.")
 	descSoon    = gauge("muster_certificates_expiring", "Those of muster_certificates_live that end within the time; renewal is due at two thirds of their life.", "within")
+	descWebhook = gauge("muster_webhook_deliveries_total", "Attempts to deliver events to a webhook: delivered or failed; given_up counts events that are not tried any more.", "webhook", "result")
+	descWaiting = gauge("muster_webhook_waiting_events", "Events that a webhook's endpoint has not taken, of all provisioners; looked up every ten seconds.", "webhook")
+	descLag     = gauge("muster_webhook_lag_seconds", "Age of the event whose delivery was tried last; 0 if none waits.", "webhook")
 	descExpired = gauge("muster_certificates_expired", "Nodes on record, neither revoked nor retired, whose certificate has ended.")
 )
 
 // Describe implements [prometheus.Collector].
 func (s stateCollector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descInHand, descSources, descAlarm, descStoreUp, descDropped, descFrozen, descEnds, descUsed, descLimit,
-		descLive, descSoon, descExpired} {
+		descLive, descSoon, descExpired, descWebhook, descWaiting, descLag} {
 		c <- d
 	}
 }
@@ -104,6 +108,14 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	}
 	if !now.AuthorityEnds.IsZero() {
 		set(descEnds, float64(now.AuthorityEnds.Unix()))
+	}
+	for i := range now.Webhooks {
+		w := &now.Webhooks[i]
+		for result, n := range map[string]uint64{"delivered": w.Delivered, "failed": w.Failed, "given_up": w.GivenUp} {
+			c <- prometheus.MustNewConstMetric(descWebhook, prometheus.CounterValue, float64(n), w.Name, result)
+		}
+		set(descWaiting, float64(w.Waiting), w.Name)
+		set(descLag, w.Lag.Seconds(), w.Name)
 	}
 	if u := now.Stored; u != nil {
 		set(descUsed, float64(u.Used))

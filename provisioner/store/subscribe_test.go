@@ -25,7 +25,7 @@ type follower struct {
 	stop func()
 }
 
-func follow(t *testing.T, s *store.Store, settle func(*provisioner.Delivery) provisioner.Settlement) *follower {
+func subscribed(t *testing.T, s *store.Store, settle func(*provisioner.Delivery) provisioner.Settlement) *follower {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &follower{got: make(chan provisioner.Delivery, 1000)}
@@ -105,7 +105,7 @@ func TestSubscribersGoOnWhereTheyStand(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := start(t, dir)
 	st := open(t, s)
-	f := follow(t, st, func(d *provisioner.Delivery) provisioner.Settlement {
+	f := subscribed(t, st, func(d *provisioner.Delivery) provisioner.Settlement {
 		return provisioner.Settlement{Settled: d.Event.Type == provisioner.EventAttempt, Again: time.Millisecond}
 	})
 	placed(t, s)
@@ -134,7 +134,7 @@ func TestSubscribersGoOnWhereTheyStand(t *testing.T) {
 
 	s, _ = start(t, dir)
 	st = open(t, s)
-	again := follow(t, st, settled)
+	again := subscribed(t, st, settled)
 	if d := again.next(t); d.Event.Type != provisioner.EventRefused || d.ID != ids[provisioner.EventRefused] || d.Tries < 4 {
 		t.Errorf("delivered %s as %s for the %dth time, want the refusal", d.Event.Type, d.ID, d.Tries)
 	}
@@ -146,7 +146,7 @@ func TestSubscribersShare(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := open(t, s)
-	a, b := follow(t, st, settled), follow(t, open(t, s), settled)
+	a, b := subscribed(t, st, settled), subscribed(t, open(t, s), settled)
 	placed(t, s)
 	const events = 200
 	for i := range events {
@@ -174,7 +174,7 @@ func TestASubscriptionChanges(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := open(t, s)
-	first := follow(t, st, settled)
+	first := subscribed(t, st, settled)
 	placed(t, s)
 	first.stop()
 	st.Emit(provisioner.Event{Type: provisioner.EventRefused, Node: string(web1), Code: wire.CodeDenied, Time: time.Now()})

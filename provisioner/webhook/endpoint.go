@@ -1,0 +1,129 @@
+package webhook
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/provisioner"
+)
+
+// Bounds of an answer. Nothing in it is needed but its status; chosen.
+const (
+	maxAnswerBytes = 1 << 10
+	maxHeaderBytes = 16 << 10
+	maxCauseBytes  = 256
+)
+
+// idle is how long a connection is kept for the next event; chosen.
+const idle = time.Minute
+
+// errURL says what a URL must be. What it is stays unsaid.
+var errURL = errors.New("want https://, a host, and no fragment")
+
+// ParseURL reads an endpoint's URL. Errors do not quote it, since it may hold a
+// secret.
+func ParseURL(text string) (*url.URL, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "https" || u.Hostname() == "" || u.Fragment != "" {
+		return nil, errURL
+	}
+	return u, nil
+}
+
+// endpoint is where events go.
+type endpoint struct {
+	url     *url.URL
+	secrets Secrets
+	timeout time.Duration
+	agent   string
+	now     func() time.Time
+	http    *http.Client
+}
+
+func newEndpoint(cfg *Config) (*endpoint, error) {
+	u, err := ParseURL(cfg.URL)
+	if err != nil {
+		return nil, err
+	}
+	return &endpoint{url: u, secrets: cfg.Secrets, timeout: cfg.Timeout, agent: "muster/" + cfg.Version, now: cfg.Now, http: &http.Client{
+		Transport: transport(cfg.Roots),
+		// A redirect is an answer, and no delivery.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}, nil
+}
+
+// transport returns one of an endpoint's own, so that none waits for another's
+// connections. No roots are the system's.
+func transport(roots *x509.CertPool) *http.Transport {
+	return &http.Transport{
+		Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true, DisableCompression: true, MaxResponseHeaderBytes: maxHeaderBytes,
+		MaxIdleConnsPerHost: 2 * atOnce, IdleConnTimeout: idle,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+	}
+}
+
+// shown is what may be said of the endpoint.
+func (e *endpoint) shown() string { return e.url.Scheme + "://" + e.url.Host }
+
+// post sends one message, once. Asked is when the endpoint wants to be asked
+// again, if it says so.
+func (e *endpoint) post(ctx context.Context, id string, body []byte) (a provisioner.WebhookAnswer, asked time.Duration) {
+	a.ID = id
+	began := time.Now()
+	defer func() { a.Elapsed = time.Since(began) }()
+	ctx, cancel := context.WithTimeout(ctx, e.timeout)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodPost, e.url.String(), bytes.NewReader(body))
+	if err != nil {
+		a.Cause = errURL.Error()
+		return a, 0
+	}
+	now := e.now()
+	r.Header.Set("Content-Type", "application/cloudevents+json")
+	r.Header.Set("User-Agent", e.agent)
+	r.Header.Set("Webhook-Id", id)
+	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
+	r.Header.Set("Webhook-Signature", e.secrets.Sign(id, now, body))
+	resp, err := e.http.Do(r)
+	if err != nil {
+		a.Cause = e.cause(err)
+		return a, 0
+	}
+	defer func() { _ = resp.Body.Close() }() // only read
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswerBytes))
+	a.Status, a.Body = resp.StatusCode, strings.ToValidUTF8(string(said), "?")
+	if resp.StatusCode < 200 || resp.StatusCode > 299 {
+		a.Cause = "it answered " + strings.TrimSpace(fmt.Sprintf("%d %s", resp.StatusCode, http.StatusText(resp.StatusCode)))
+		if resp.StatusCode >= 300 && resp.StatusCode < 400 {
+			a.Cause += ", and redirects are not followed: change the url"
+		}
+	}
+	seconds, err := strconv.Atoi(resp.Header.Get("Retry-After"))
+	if err == nil && seconds > 0 {
+		asked = time.Duration(min(seconds, int(time.Hour/time.Second))) * time.Second
+	}
+	return a, asked
+}
+
+// cause says why there was no answer, without the URL that net/http adds.
+func (e *endpoint) cause(err error) string {
+	var u *url.Error
+	if errors.As(err, &u) {
+		err = u.Err
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Sprintf("no answer within %v", e.timeout)
+	}
+	text := strings.ToValidUTF8(err.Error(), "?")
+	return text[:min(len(text), maxCauseBytes)]
+}

@@ -1,0 +1,137 @@
+package webhook
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// hook is one webhook: its endpoint and what has become of its events.
+type hook struct {
+	cfg      Config // set by New, then read-only
+	tries    int
+	endpoint *endpoint
+	log      *slog.Logger
+
+	// trouble is told what ails it, or nil when it delivers again.
+	trouble func(ctx context.Context, h *hook, cause string)
+
+	mu    sync.Mutex
+	state provisioner.Webhook // guarded by mu
+}
+
+// subscription is what the hook wants of the log of events.
+func (h *hook) subscription() provisioner.Subscription {
+	// Nobody takes an event that is still being delivered, and soon after somebody
+	// takes that of a process which was killed.
+	const longer = 2
+	return provisioner.Subscription{Name: "webhook-" + h.cfg.Name, Types: h.cfg.Events, AtOnce: atOnce, Hold: longer * h.cfg.Timeout, Forget: h.cfg.Forget}
+}
+
+// deliver tries to deliver an event, once. Every step may be the last: what is not
+// settled comes again, here or at another provisioner.
+func (h *hook) deliver(ctx context.Context, d *provisioner.Delivery) provisioner.Settlement {
+	if h.isAbout(d.Event) {
+		return provisioner.Settlement{Settled: true}
+	}
+	body, err := json.Marshal(d.Event)
+	if err != nil { // it was decoded a moment ago
+		h.log.ErrorContext(ctx, "event not delivered", "name", h.cfg.Name, "err", err)
+		return provisioner.Settlement{Settled: true}
+	}
+	answer, asked := h.endpoint.post(ctx, d.ID, body)
+	switch {
+	case answer.Cause == "":
+		h.delivered(ctx, d)
+		return provisioner.Settlement{Settled: true}
+	case ctx.Err() != nil: // we are stopping; it is nobody's failure
+		return provisioner.Settlement{}
+	}
+	givenUp := d.Tries >= h.tries
+	h.failed(ctx, d, answer.Cause, givenUp)
+	return provisioner.Settlement{Settled: givenUp, Again: h.cfg.Schedule.wait(d.Tries, asked)}
+}
+
+// isAbout reports whether an event says that this webhook fails: it would be the
+// next that cannot be delivered.
+func (h *hook) isAbout(e *provisioner.StoredEvent) bool {
+	if e.Type != provisioner.EventAlarmRaised {
+		return false
+	}
+	var data struct {
+		Code  wire.Code `json:"code"`
+		Cause string    `json:"cause"`
+	}
+	return json.Unmarshal(e.Data, &data) == nil && data.Code == provisioner.AlarmWebhookFailed && strings.Contains(data.Cause, h.title()+": ")
+}
+
+// title names the webhook in causes of alarms.
+func (h *hook) title() string { return "webhook " + h.cfg.Name }
+
+// delivered takes in that the endpoint has taken an event.
+func (h *hook) delivered(ctx context.Context, d *provisioner.Delivery) {
+	h.mu.Lock()
+	since := h.state.FailingSince
+	h.state.Delivered++
+	h.state.LastDelivery, h.state.FailingSince, h.state.Cause = h.cfg.Now().UTC(), time.Time{}, ""
+	h.state.Lag = h.age(d)
+	h.mu.Unlock()
+	if !since.IsZero() {
+		h.log.InfoContext(ctx, "webhook delivers again", "name", h.cfg.Name, "elapsed", h.cfg.Now().Sub(since))
+	}
+	h.trouble(ctx, h, "")
+}
+
+// failed takes in that it has not. That goes to the log when it begins.
+func (h *hook) failed(ctx context.Context, d *provisioner.Delivery, cause string, givenUp bool) {
+	h.mu.Lock()
+	now := h.cfg.Now().UTC()
+	first := h.state.FailingSince.IsZero()
+	if first {
+		h.state.FailingSince = now
+	}
+	if h.state.Failed++; givenUp {
+		h.state.GivenUp++
+	}
+	h.state.Cause, h.state.Lag = cause, h.age(d)
+	since := h.state.FailingSince
+	h.mu.Unlock()
+	if first {
+		h.log.WarnContext(ctx, "webhook failed", "name", h.cfg.Name, "endpoint", h.endpoint.shown(), "err", cause)
+	}
+	if givenUp {
+		h.log.ErrorContext(ctx, "event given up", "name", h.cfg.Name, "endpoint", h.endpoint.shown(), "subject", d.Event.Type, "id", d.ID, "err", cause)
+	}
+	if givenUp || now.Sub(since) >= h.cfg.AlarmAfter {
+		h.trouble(ctx, h, cause)
+	}
+}
+
+// age is how old an event is, by our clock.
+func (h *hook) age(d *provisioner.Delivery) time.Duration {
+	return max(0, h.cfg.Now().Sub(d.Event.Time))
+}
+
+// waits takes in how many events are not settled.
+func (h *hook) waits(n uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.state.Waiting = n; n == 0 {
+		h.state.Lag = 0
+	}
+}
+
+// shown returns what is known of it.
+func (h *hook) shown() provisioner.Webhook {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	w := h.state
+	w.Name, w.Endpoint, w.Events = h.cfg.Name, h.endpoint.shown(), h.cfg.Events
+	return w
+}

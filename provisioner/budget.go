@@ -108,10 +108,11 @@ func (b *Budget) Report(source string) (leftOut int64, ok bool) {
 	return b.unsaid.Swap(0), true
 }
 
-// reported says whether a refusal is to be reported, in the log and as the
+// reported counts a refusal, and says whether a refusal is to be reported, in the log and as the
 // event e. All are, but for the attempts of those who have proven nothing and
 // make too many of them.
 func (p *Provisioner) reported(ctx context.Context, e *Event) bool {
+	e.OfSource = p.cfg.Attempts.Count(e)
 	if e.Type != EventAttempt {
 		return true
 	}

@@ -92,14 +92,15 @@ type Event struct {
 	Attempt  string        `json:"attempt,omitempty"`
 	Policy   string        `json:"policy,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns,omitempty"`
-	LeftOut  int64         `json:"left_out,omitempty"` // in attempts: how many before it, from anywhere, were not reported
-	Operator string        `json:"operator,omitempty"` // who is added, removed or not let in
-	Role     OperatorRole  `json:"role,omitempty"`     // of who is added
-	Verb     wire.Verb     `json:"verb,omitempty"`     // of a command
-	Command  string        `json:"command,omitempty"`  // its id
-	By       string        `json:"by,omitempty"`       // who has ordered it
-	Why      string        `json:"why,omitempty"`      // in the operator's words
-	Repeated bool          `json:"repeated,omitempty"` // nothing was written: a retry got its answer again
+	LeftOut  int64         `json:"left_out,omitempty"`  // in attempts: how many before it, from anywhere, were not reported
+	OfSource int64         `json:"of_source,omitempty"` // in refusals: how many its source has made, with this one
+	Operator string        `json:"operator,omitempty"`  // who is added, removed or not let in
+	Role     OperatorRole  `json:"role,omitempty"`      // of who is added
+	Verb     wire.Verb     `json:"verb,omitempty"`      // of a command
+	Command  string        `json:"command,omitempty"`   // its id
+	By       string        `json:"by,omitempty"`        // who has ordered it
+	Why      string        `json:"why,omitempty"`       // in the operator's words
+	Repeated bool          `json:"repeated,omitempty"`  // nothing was written: a retry got its answer again
 }
 
 // authentication lists the refusals of requests about which nothing is proven.

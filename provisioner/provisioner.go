@@ -144,6 +144,9 @@ type Config struct {
 	// Optional.
 	Meter Meter
 
+	// Attempts counts those that fail. Optional.
+	Attempts *Attempts
+
 	// Alarms takes what an operator must act on, and says what is known to be
 	// wrong. Optional; defaults to alarms that nobody but the log hears of.
 	Alarms *Alarms

@@ -158,7 +158,7 @@ func (a *api) wish() {
 // operators makes the operators' edge.
 func (d *Daemon) operators(nodes *fleet.Index) (*httpapi.Server, error) {
 	cfg := httpapi.Config{
-		Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Events: d.Store(), Webhooks: d.webhooks, Metrics: d.metrics.Handler(),
+		Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Events: d.Store(), Webhooks: d.webhooks, Attempts: d.attempts, Metrics: d.metrics.Handler(),
 		Ready: d.ready, Log: d.opts.Log, Now: d.opts.Now,
 	}
 	if d.parts.api != nil {

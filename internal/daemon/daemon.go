@@ -106,6 +106,7 @@ type Daemon struct {
 	embedded *broker.Broker      // broker, if it is our own, else nil
 	external *broker.External    // broker, if it is others', else nil
 	budget   *provisioner.Budget // of the gate and of every provisioner
+	attempts *provisioner.Attempts
 	sessions *superseded
 	alarms   *provisioner.Alarms
 	keeper   *keeper
@@ -175,7 +176,7 @@ func (*form) Validate() error { return nil }
 // once. It starts nothing and opens no connection.
 func New(cfg Config, opts Options) (*Daemon, error) {
 	opts = opts.complete()
-	d := &Daemon{id: wire.NewID(), cfg: cfg, opts: opts, asked: make(chan struct{}), inHand: new(atomic.Int64), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
+	d := &Daemon{id: wire.NewID(), cfg: cfg, opts: opts, asked: make(chan struct{}), inHand: new(atomic.Int64), attempts: provisioner.NewAttempts(), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
 	var err error
 	if d.parts, err = loadParts(cfg, opts); err != nil {
 		return nil, err
@@ -437,7 +438,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	return provisioner.Config{
 		Autosign: autosign, Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
 		Configurator: d.parts.configurator, Observe: d.observer(), Allow: d.parts.allow.match, AllowsAll: d.parts.allow.everything,
-		ShownFacts: d.cfg.Waiting.Facts, Reserved: d.parts.reserved.check, Emit: emit, Meter: d.metrics,
+		ShownFacts: d.cfg.Waiting.Facts, Reserved: d.parts.reserved.check, Emit: emit, Meter: d.metrics, Attempts: d.attempts,
 		Alarms: d.alarms, Clock: d.clock.Load(), StoreTrouble: trouble, StoreBroken: d.keeper.storeBroken, Kick: d.kick,
 		Superseded: func(id wire.Identity) { d.sessions.add(id) },
 		Site:       d.parts.site, Version: d.opts.Version,
@@ -481,6 +482,7 @@ func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied
 	d.metrics.ConnectionRefused(denied.Code)
 	e := provisioner.RefusalEvent(&provisioner.Refusal{Code: denied.Code, Err: denied.Err}, d.opts.Now().UTC(), p.Address)
 	e.Type = provisioner.EventAttempt
+	e.OfSource = d.attempts.Count(&e)
 	var ok bool
 	if e.LeftOut, ok = d.budget.Report(p.Address); !ok {
 		return // the broker's own lines are limited likewise

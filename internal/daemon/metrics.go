@@ -29,7 +29,7 @@ func (d *Daemon) observe(e provisioner.Event) {
 func (d *Daemon) state() metrics.State {
 	now := metrics.State{
 		InHand: d.inHand.Load(), Sources: d.budget.Sources(), Alarms: d.alarms.Standing(), AuthorityEnds: d.parts.authority.NotAfter(),
-		Certificates: d.certificates.Load(), Webhooks: d.webhooks.List(),
+		Certificates: d.certificates.Load(), Webhooks: d.webhooks.List(), TopSource: d.attempts.Most(),
 		StoreUp: d.Store() != nil && d.keeper.storeBroken() == nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil,
 	}
 	if s := d.Store(); s != nil {

@@ -44,6 +44,7 @@ var routes = map[string]access{
 	"GET /v1/allow":                    {provisioner.RoleViewer, false},
 	"GET /v1/events":                   {provisioner.RoleViewer, false},
 	"GET /v1/webhooks":                 {provisioner.RoleViewer, false},
+	"GET /v1/attempts":                 {provisioner.RoleViewer, false},
 	"GET /v1/policy":                   {provisioner.RoleViewer, false},
 	"GET /metrics":                     {provisioner.RoleViewer, false},
 

@@ -42,6 +42,9 @@ type Config struct {
 	// Webhooks are those of this process. Nil: there are none.
 	Webhooks provisioner.Webhooks
 
+	// Attempts are those that have failed. Nil: there are none.
+	Attempts *provisioner.Attempts
+
 	// Metrics answers GET /metrics. Nil: there are none.
 	Metrics http.Handler
 
@@ -92,6 +95,7 @@ func New(cfg Config) (*Server, error) {
 	s.policyRoutes()
 	s.eventRoute()
 	s.webhookRoutes()
+	s.attemptRoute()
 	s.metricsRoute()
 	s.healthRoutes()
 	for _, pattern := range Routes() {

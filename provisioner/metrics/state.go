@@ -15,6 +15,7 @@ import (
 type State struct {
 	InHand        int64               // requests that are being worked on
 	Sources       int                 // of attempts, lately
+	TopSource     int64               // failed attempts of the source with the most, since the start
 	Alarms        []provisioner.Alarm // that stand
 	StoreUp       bool                // it can be written, as far as is known
 	EventsDropped uint64              // since the start
@@ -69,6 +70,7 @@ func gauge(name, help string, labels ...string) *prometheus.Desc {
 var (
 	descInHand  = gauge("muster_requests_in_hand", "Requests that are being worked on.")
 	descSources = gauge("muster_attempt_sources", "Addresses from which requests that prove nothing have come within the last seconds.")
+	descTop     = gauge("muster_attempts_top_source", "Failed attempts of the source with the most, since the start; GET /v1/attempts says who it is.")
 	descAlarm   = gauge("muster_alarm_standing", "1 while the alarm stands: somebody must act.", "code")
 	descStoreUp = gauge("muster_store_up", "1 if the store can be written, as far as is known.")
 	descDropped = gauge("muster_events_dropped_total", "Events that were lost since the broker did not take them.")
@@ -86,7 +88,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (s stateCollector) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInHand, descSources, descAlarm, descStoreUp, descDropped, descFrozen, descEnds, descUsed, descLimit,
+	for _, d := range []*prometheus.Desc{descInHand, descSources, descTop, descAlarm, descStoreUp, descDropped, descFrozen, descEnds, descUsed, descLimit,
 		descLive, descSoon, descExpired, descWebhook, descWaiting, descLag} {
 		c <- d
 	}
@@ -100,6 +102,7 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	}
 	set(descInHand, float64(now.InHand))
 	set(descSources, float64(now.Sources))
+	set(descTop, float64(now.TopSource))
 	set(descStoreUp, truth(now.StoreUp))
 	set(descFrozen, truth(now.Frozen))
 	c <- prometheus.MustNewConstMetric(descDropped, prometheus.CounterValue, float64(now.EventsDropped))

@@ -1,0 +1,33 @@
+package httpapi
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"muster/provisioner"
+)
+
+// attemptsShown is how many are listed unless a request says otherwise.
+const attemptsShown = 20
+
+// Attempts are the failed attempts at this provisioner since it started, of those
+// with the most.
+type Attempts struct {
+	Sources []provisioner.FailedAttempts `json:"sources"`
+	Tokens  []provisioner.FailedAttempts `json:"tokens"`
+}
+
+// attemptRoute lists who fails most.
+func (s *Server) attemptRoute() {
+	route(s, "GET /v1/attempts", func(r *http.Request, _ *none) (*Attempts, error) {
+		n := attemptsShown
+		if top := r.URL.Query().Get("top"); top != "" {
+			var err error
+			if n, err = strconv.Atoi(top); err != nil || n < 1 {
+				return nil, badRequest(fmt.Errorf("top: %.64q, want 1 or more", top))
+			}
+		}
+		return &Attempts{Sources: s.cfg.Attempts.Sources(n), Tokens: s.cfg.Attempts.Tokens(n)}, nil
+	})
+}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"time"
 
@@ -63,7 +64,8 @@ func (s *Server) eventRoute() {
 		defer cancel()
 		defer context.AfterFunc(s.stopping, cancel)() //nolint:contextcheck // the server's end ends its streams
 		out := &eventWriter{w: w, control: control, lines: lines}
-		if err := s.stream(ctx, q, out); err != nil && ctx.Err() == nil {
+		// A write that nobody takes ends the request's context as well.
+		if err := s.stream(ctx, q, out); err != nil && (ctx.Err() == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
 			s.cfg.Log.WarnContext(r.Context(), "events cut off", "by", by(r.Context()), "err", err)
 			panic(http.ErrAbortHandler) // all that can still be said: this is not the end
 		}

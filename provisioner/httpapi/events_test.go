@@ -3,7 +3,9 @@ package httpapi_test
 import (
 	"bufio"
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -157,4 +159,89 @@ func TestMetricsAreScraped(t *testing.T) {
 		}
 		return strings.Contains(string(b), "\nmuster_certificates_live ")
 	})
+}
+
+// flood emits so many events with the types' data large enough that a reader who
+// takes nothing stands in the way of its own socket after some hundred.
+func flood(f *testbed.Fleet, from, n int) {
+	for i := from; i < from+n; i++ {
+		f.Daemon().Store().Emit(provisioner.Event{Type: provisioner.EventRefused, Node: fmt.Sprintf("flood%d.example.net", i), Code: wire.CodeDenied,
+			Cause: strings.Repeat("because ", 120), Time: f.Clock.Now()})
+	}
+}
+
+// takeEvents reads server-sent events until there are want of them, or the stream
+// ends; it returns their subjects, and the id of the last that came whole.
+func takeEvents(r *bufio.Reader, want int) (subjects []string, lastID string, err error) {
+	id, subject := "", ""
+	for len(subjects) < want {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return subjects, lastID, err
+		}
+		switch line = strings.TrimSuffix(line, "\n"); {
+		case strings.HasPrefix(line, "id: "):
+			id = strings.TrimPrefix(line, "id: ")
+		case strings.HasPrefix(line, "data: "):
+			var e provisioner.StoredEvent
+			if err := json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &e); err != nil {
+				return subjects, lastID, err
+			}
+			subject = e.Subject
+		case line == "" && subject != "":
+			subjects, lastID, subject = append(subjects, subject), id, ""
+		}
+	}
+	return subjects, lastID, nil
+}
+
+// TestASlowReaderIsCutOff has one reader take nothing, while others take all and
+// nodes enroll. It is cut off, and goes on behind the last event that it has got:
+// with all there is, each once.
+func TestASlowReaderIsCutOff(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	const readers, events = 10, 1500
+	path := "/v1/events?type=io.muster.node.refused&since=" + f.Clock.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	slow := raw(t, f, path, http.Header{})
+	type taken struct {
+		subjects []string
+		err      error
+	}
+	all := make(chan taken, readers)
+	for range readers {
+		resp := raw(t, f, path, http.Header{})
+		go func() {
+			subjects, _, err := takeEvents(bufio.NewReader(resp.Body), events)
+			all <- taken{subjects, err}
+		}()
+	}
+	flood(f, 0, events)
+	for _, n := range f.Nodes(5) {
+		f.Eventually("a node enrolls", func() bool { return f.Ask(n).Enrolled != nil }) // a machine with much to do may say later
+	}
+	want := make([]string, events)
+	for i := range want {
+		want[i] = fmt.Sprintf("flood%d.example.net", i)
+	}
+	for range readers {
+		select {
+		case got := <-all:
+			if got.err != nil || !slices.Equal(got.subjects, want) {
+				t.Errorf("a reader has %d of %d events, or in another order: %v", len(got.subjects), events, got.err)
+			}
+		case <-f.Context().Done():
+			t.Fatal("a reader waits for the slow one")
+		}
+	}
+	f.Eventually("the slow reader is cut off", func() bool { return strings.Contains(f.Log(), "events cut off") })
+	got, id, err := takeEvents(bufio.NewReader(slow.Body), events)
+	if !errors.Is(err, io.ErrUnexpectedEOF) || len(got) == 0 {
+		t.Fatalf("the slow reader has %d events, then: %v; want an end that is none", len(got), err)
+	}
+	flood(f, events, 1)
+	rest, _, err := takeEvents(bufio.NewReader(raw(t, f, path, http.Header{"Last-Event-Id": {id}}).Body), events+1-len(got))
+	if err != nil || !slices.Equal(append(got, rest...), append(want, fmt.Sprintf("flood%d.example.net", events))) {
+		t.Errorf("went on from %s with %d events after %d: %v; want each once, in order", id, len(rest), len(got), err)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 
 	"muster/internal/conffile"
 	"muster/internal/wire"
@@ -176,7 +177,14 @@ func (c *checker) events() {
 	c.f.mu.Lock()
 	sealed := maps.Clone(c.f.sealed)
 	c.f.mu.Unlock()
-	c.f.Eventually("an event of each confirmation that is on record", func() bool { return len(c.silent()) == 0 })
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(eventPatience); len(c.silent()) > 0; <-tick.C {
+		if time.Now().After(deadline) {
+			c.bad("%v are provisioned, and no event says so", c.silent())
+			break
+		}
+	}
 	for _, e := range c.f.Events() {
 		if e.Type == provisioner.EventEnrolled && sealed[e.Token] && !e.Sealed {
 			c.bad("%s was enrolled by a plain request with a token that is to be sealed", e.Node)
@@ -190,6 +198,10 @@ func (c *checker) events() {
 	}
 	c.superseded()
 }
+
+// eventPatience is how long the event of a confirmation may come after its record;
+// chosen, a lost acknowledgement takes a second.
+const eventPatience = 5 * time.Second
 
 // silent are the nodes whose confirmation is on record and in no event. One
 // follows the other, and later still where the acknowledgement was lost.

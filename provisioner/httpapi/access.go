@@ -135,7 +135,7 @@ func (s *Server) handle(pattern string, serve http.HandlerFunc) {
 		if need.role != anybody && !l.role.Covers(need.role) {
 			s.cfg.Log.WarnContext(r.Context(), "operator's request refused", "subject", r.Method+" "+r.URL.Path, "by", l.by, "role", l.role, "needs", need.role)
 			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="muster", error="insufficient_scope", scope=%q`, need.role))
-			(&Problem{Title: fmt.Sprintf("%s is %s, and this needs %s", l.by, l.role, need.role), Status: http.StatusForbidden,
+			(&Problem{Detail: fmt.Sprintf("%s is %s, and this needs %s", l.by, l.role, need.role), Status: http.StatusForbidden,
 				Remedy: "ask an admin: `muster operator add` changes a role"}).write(w)
 			return
 		}

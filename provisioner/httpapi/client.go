@@ -77,8 +77,8 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 	}
 	defer func() { _ = resp.Body.Close() }() // only read
 	p := &Problem{Status: resp.StatusCode}
-	if err := json.NewDecoder(resp.Body).Decode(p); err != nil || p.Title == "" {
-		p.Title = "provisioner answered " + resp.Status
+	if err := json.NewDecoder(resp.Body).Decode(p); err != nil || p.Detail == "" {
+		p.Detail = "provisioner answered " + resp.Status
 	}
 	return nil, p
 }

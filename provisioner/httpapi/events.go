@@ -40,7 +40,7 @@ var errNoEvents = errors.New("this provisioner has no events")
 func (s *Server) eventRoute() {
 	s.handle("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.Events == nil {
-			(&Problem{Title: errNoEvents.Error(), Status: http.StatusNotFound}).write(w)
+			(&Problem{Detail: errNoEvents.Error(), Status: http.StatusNotFound}).write(w)
 			return
 		}
 		q, err := eventQuery(r.Header.Get("Last-Event-ID"), r.URL.Query())

@@ -131,7 +131,7 @@ func TestEventsAreReadAgainAndFollowed(t *testing.T) {
 	}
 	var p *httpapi.Problem
 	if err := client(f).Do(f.Context(), http.MethodGet, "/v1/events?node=Web1&once=perhaps&tpye=x", nil, nil); !errors.As(err, &p) ||
-		p.Status != http.StatusBadRequest || !strings.Contains(p.Title, "Web1") || !strings.Contains(p.Title, "once") || !strings.Contains(p.Title, "tpye") {
+		p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "Web1") || !strings.Contains(p.Detail, "once") || !strings.Contains(p.Detail, "tpye") {
 		t.Errorf("three mistakes: %v", err)
 	}
 }

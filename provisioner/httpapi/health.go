@@ -18,7 +18,7 @@ type Health struct {
 func (s *Server) metricsRoute() {
 	s.handle("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.Metrics == nil {
-			(&Problem{Title: "this provisioner has no metrics", Status: http.StatusNotFound}).write(w)
+			(&Problem{Detail: "this provisioner has no metrics", Status: http.StatusNotFound}).write(w)
 			return
 		}
 		s.cfg.Metrics.ServeHTTP(w, r)
@@ -34,7 +34,7 @@ func (s *Server) healthRoutes() {
 		found := s.cfg.Ready(r.Context())
 		maps.DeleteFunc(found, func(_ string, err error) bool { return err == nil })
 		if len(found) > 0 {
-			return nil, &Problem{Title: "not ready: " + strings.Join(slices.Sorted(maps.Keys(found)), ", "), Status: http.StatusServiceUnavailable,
+			return nil, &Problem{Detail: "not ready: " + strings.Join(slices.Sorted(maps.Keys(found)), ", "), Status: http.StatusServiceUnavailable,
 				Remedy: "the provisioner's log says why"}
 		}
 		return &Health{Status: "ok"}, nil

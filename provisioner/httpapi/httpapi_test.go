@@ -179,7 +179,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 	for name, tt := range tests {
 		p := refused(t, f, tt.method, tt.path, tt.in)
-		if p.Status != tt.status || p.Title == "" || strings.Contains(p.Title, secret[20:40]) || strings.Contains(p.Title, "\n") {
+		if p.Status != tt.status || p.Detail == "" || strings.Contains(p.Detail, secret[20:40]) || strings.Contains(p.Detail, "\n") {
 			t.Errorf("%s: %+v, want %d", name, p, tt.status)
 		}
 	}

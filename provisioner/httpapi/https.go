@@ -66,7 +66,7 @@ func (c *HTTPSConfig) harden(srv *http.Server) {
 	// ask: other sites' pages may not.
 	guarded := http.NewCrossOriginProtection()
 	guarded.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		(&Problem{Title: "a request of another site's page", Status: http.StatusForbidden}).write(w)
+		(&Problem{Detail: "a request of another site's page", Status: http.StatusForbidden}).write(w)
 	}))
 	inner := guarded.Handler(srv.Handler)
 	srv.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -352,7 +352,7 @@ func TestHealthNeedsNoCredential(t *testing.T) {
 	f.Clock.Advance(-24 * time.Hour)
 	err := nobody.Do(f.Context(), http.MethodGet, "/readyz", nil, nil)
 	var p *httpapi.Problem
-	if !errors.As(err, &p) || p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Title, "clock") {
+	if !errors.As(err, &p) || p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Detail, "clock") {
 		t.Errorf("with the clock behind: %v", err)
 	}
 }

@@ -22,7 +22,7 @@ import (
 const readingTimeout = 5 * time.Second
 
 // errNoFleet means that this provisioner was made without an index of nodes.
-var errNoFleet = &Problem{Title: "this provisioner lists no nodes", Status: http.StatusNotFound}
+var errNoFleet = &Problem{Detail: "this provisioner lists no nodes", Status: http.StatusNotFound}
 
 // fleetRoutes are what operators ask about nodes. They change nothing.
 func (s *Server) fleetRoutes() {

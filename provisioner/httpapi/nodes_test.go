@@ -120,11 +120,11 @@ func TestNodeQueriesOverTheSocket(t *testing.T) {
 		}
 	})
 	bad := url.Values{"state": {"gone"}, "site": {"a", "b"}, "sort": {"size"}}
-	if p := refused(t, f, http.MethodGet, "/v1/nodes?"+bad.Encode(), nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Title, "site") {
+	if p := refused(t, f, http.MethodGet, "/v1/nodes?"+bad.Encode(), nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "site") {
 		t.Errorf("%+v", p)
 	}
 	for query, says := range map[string]string{"stat=x": "stat", "limit=0": "limit", "limit=1001": "limit", "expires_before=tomorrow": "expires_before", "cursor=x": "cursor", "state=gone": "state"} {
-		if p := refused(t, f, http.MethodGet, "/v1/nodes?"+query, nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Title, says) {
+		if p := refused(t, f, http.MethodGet, "/v1/nodes?"+query, nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, says) {
 			t.Errorf("%s: %+v", query, p)
 		}
 	}

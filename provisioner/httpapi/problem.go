@@ -14,20 +14,33 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// A Problem is an error as an answer: a problem document (RFC 9457).
+// A Problem is an error as an answer: a problem document (RFC 9457). It has no
+// instance: what went wrong is in the log, by who asked for what.
 type Problem struct {
-	Title  string    `json:"title"`            // what went wrong, in one line
+	// Type and Title say which kind of problem it is, the same each time: that of
+	// the code, or else about:blank and what the status means (RFC 9457 section 4.2.1).
+	// The server fills them in.
+	Type  string `json:"type"`
+	Title string `json:"title"`
+
 	Status int       `json:"status"`           // HTTP status
+	Detail string    `json:"detail"`           // what went wrong, in one line
 	Code   wire.Code `json:"code,omitempty"`   // where the table of codes has one
 	Remedy string    `json:"remedy,omitempty"` // what to do about it
 }
 
+// Types of problems.
+const (
+	problemType  = "urn:muster:problem:" // and the code
+	problemBlank = "about:blank"
+)
+
 // Error implements error.
 func (p *Problem) Error() string {
 	if p.Remedy != "" {
-		return p.Title + "; " + p.Remedy
+		return p.Detail + "; " + p.Remedy
 	}
-	return p.Title
+	return p.Detail
 }
 
 // problemOf returns the answer for an error of the provisioner's.
@@ -38,36 +51,45 @@ func problemOf(err error) *Problem {
 	case errors.As(err, &p):
 		return p
 	case isAny(err, provisioner.ErrLoginLimited):
-		return &Problem{Title: provisioner.ErrLoginLimited.Error(), Status: http.StatusTooManyRequests, Remedy: "try again in a second"}
+		return &Problem{Detail: provisioner.ErrLoginLimited.Error(), Status: http.StatusTooManyRequests, Remedy: "try again in a second"}
 	case isAny(err, provisioner.ErrLogin): // the rest of it is for the log
-		return &Problem{Title: provisioner.ErrLogin.Error(), Status: http.StatusUnauthorized, Remedy: "show a certificate or a token of an operator; the provisioner's log says what is wrong with this one"}
+		return &Problem{Detail: provisioner.ErrLogin.Error(), Status: http.StatusUnauthorized, Remedy: "show a certificate or a token of an operator; the provisioner's log says what is wrong with this one"}
 	case isAny(err, provisioner.ErrClock):
-		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Code: wire.CodeClockBehind, Remedy: wire.MeaningOf(wire.CodeClockBehind).Remedy}
+		return coded(err, wire.CodeClockBehind)
 	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed, provisioner.ErrUnknownWebhook, errNoCRL):
-		return &Problem{Title: err.Error(), Status: http.StatusNotFound}
+		return &Problem{Detail: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
-		return &Problem{Title: err.Error(), Status: http.StatusConflict}
+		return &Problem{Detail: err.Error(), Status: http.StatusConflict}
 	case isAny(err, policies.ErrInvalid):
-		return &Problem{Title: err.Error(), Status: http.StatusUnprocessableEntity}
+		return &Problem{Detail: err.Error(), Status: http.StatusUnprocessableEntity}
 	case isAny(err, fleet.ErrReading):
-		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds"}
+		return &Problem{Detail: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds"}
 	case isAny(err, provisioner.ErrNodeAway):
-		return &Problem{Title: err.Error(), Status: http.StatusConflict}
+		return &Problem{Detail: err.Error(), Status: http.StatusConflict}
 	case isAny(err, provisioner.ErrNodeSilent):
-		return &Problem{Title: err.Error(), Status: http.StatusGatewayTimeout, Remedy: "ask again: what the node has taken already it does not do twice"}
+		return &Problem{Detail: err.Error(), Status: http.StatusGatewayTimeout, Remedy: "ask again: what the node has taken already it does not do twice"}
 	case isAny(err, provisioner.ErrNoCommandKey):
-		return &Problem{Title: err.Error(), Status: http.StatusConflict, Remedy: "name the node's token with --token"}
+		return &Problem{Detail: err.Error(), Status: http.StatusConflict, Remedy: "name the node's token with --token"}
+	case isAny(err, ca.ErrExpired):
+		return coded(err, wire.CodeAuthorityExpired)
+	case isAny(err, ca.ErrAuthority):
+		return coded(err, wire.CodeCertificateFailed)
 	case isAny(err, provisioner.ErrTokenID, provisioner.ErrOperator, provisioner.ErrEverything, provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor):
 		return badRequest(err)
 	case isAny(err, provisioner.ErrStoreFull):
-		return &Problem{Title: err.Error(), Status: http.StatusInsufficientStorage, Code: wire.CodeStorageLow, Remedy: wire.MeaningOf(wire.CodeStorageLow).Remedy}
+		return &Problem{Detail: err.Error(), Status: http.StatusInsufficientStorage, Code: wire.CodeStorageLow, Remedy: wire.MeaningOf(wire.CodeStorageLow).Remedy}
 	case isAny(err, provisioner.ErrPending, provisioner.ErrRevocationsUnknown):
-		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Code: wire.CodeStoreUnavailable, Remedy: wire.MeaningOf(wire.CodeStoreUnavailable).Remedy}
+		return coded(err, wire.CodeStoreUnavailable)
 	case errors.As(err, &r):
-		return &Problem{Title: err.Error(), Status: http.StatusServiceUnavailable, Code: r.Code, Remedy: wire.MeaningOf(r.Code).Remedy}
+		return coded(err, r.Code)
 	default:
-		return &Problem{Title: err.Error(), Status: http.StatusInternalServerError}
+		return &Problem{Detail: err.Error(), Status: http.StatusInternalServerError}
 	}
+}
+
+// coded says by a code of the table why the provisioner cannot do it now.
+func coded(err error, code wire.Code) *Problem {
+	return &Problem{Detail: err.Error(), Status: http.StatusServiceUnavailable, Code: code, Remedy: wire.MeaningOf(code).Remedy}
 }
 
 // isAny reports whether err is one of those.
@@ -77,12 +99,17 @@ func isAny(err error, those ...error) bool {
 
 // badRequest says what is wrong with a request.
 func badRequest(err error) *Problem {
-	return &Problem{Title: err.Error(), Status: http.StatusBadRequest}
+	return &Problem{Detail: err.Error(), Status: http.StatusBadRequest}
 }
 
 // write sends the problem.
 func (p *Problem) write(w http.ResponseWriter) {
+	sent := *p // errors are shared
+	sent.Type, sent.Title = problemBlank, http.StatusText(p.Status)
+	if p.Code != "" {
+		sent.Type, sent.Title = problemType+string(p.Code), wire.MeaningOf(p.Code).Public
+	}
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(p.Status)
-	_ = json.NewEncoder(w).Encode(p) // the client has gone
+	_ = json.NewEncoder(w).Encode(&sent) // the client has gone
 }

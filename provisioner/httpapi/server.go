@@ -140,7 +140,7 @@ type unrouted struct {
 
 // WriteHeader implements [http.ResponseWriter].
 func (u *unrouted) WriteHeader(status int) {
-	(&Problem{Title: fmt.Sprintf("there is no %s %.200s", u.r.Method, u.r.URL.Path), Status: status}).write(u.ResponseWriter)
+	(&Problem{Detail: fmt.Sprintf("there is no %s %.200s", u.r.Method, u.r.URL.Path), Status: status}).write(u.ResponseWriter)
 }
 
 // Write implements [http.ResponseWriter].

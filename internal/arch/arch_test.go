@@ -68,6 +68,7 @@ var owners = map[string][]string{
 	"github.com/schollz/progressbar":  {"internal/cli"},
 	"golang.org/x/term":               {"internal/cli"},
 	"golang.org/x/net":                {"server"},
+	"github.com/google/jsonschema":    {"provisioner/httpapi"},
 	"github.com/santhosh-tekuri":      {"internal/testbed"},
 	"github.com/zmap":                 {},
 	"github.com/google/go-cmp":        {},

@@ -29,6 +29,11 @@ var routes = map[string]access{
 	"GET /v1/ca":   {anybody, false},
 	"GET /v1/crl":  {anybody, false},
 
+	"GET /v1/ca.pem":    {anybody, false},
+	"GET /v1/crl.pem":   {anybody, false},
+	"GET /v1/crl.der":   {anybody, false},
+	"GET /openapi.json": {anybody, false},
+
 	"GET /v1/tokens":           {provisioner.RoleViewer, false},
 	"GET /v1/tokens/{tid}":     {provisioner.RoleViewer, false},
 	"POST /v1/tokens/identify": {provisioner.RoleViewer, false},
@@ -111,13 +116,14 @@ func by(ctx context.Context) string {
 	return l.by
 }
 
-// handle serves a route of the table to those who may call it.
-func (s *Server) handle(pattern string, serve http.HandlerFunc) {
+// raw serves a route of the table, which speaks as over says, to those who may
+// call it.
+func (s *Server) raw(pattern string, over exchange, serve http.HandlerFunc) {
 	need, ok := routes[pattern]
 	if !ok {
 		panic(fmt.Sprintf("route %q is not in the table", pattern)) // of constants, so a test sees it
 	}
-	s.served[pattern] = true
+	s.served[pattern] = over
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		l, known := loginOf(r.Context()) // by the socket
 		if need.role != anybody && !known {

@@ -7,12 +7,15 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"reflect"
 	"strconv"
 	"time"
 )
 
 // headerMessages says about how many messages a backup has, for progress.
 const headerMessages = "Muster-Messages"
+
+const typeBytes = "application/octet-stream"
 
 // stallTimeout is how long whoever takes a backup may take nothing of it;
 // chosen, a slow disk that is flushed takes seconds.
@@ -25,7 +28,7 @@ var errNoBackup = errors.New("this provisioner makes no backups")
 // that it is whole: what goes wrong after its beginning cuts it off.
 func (s *Server) backupRoute() {
 	const pattern = "POST /v1/backup"
-	s.handle(pattern, func(w http.ResponseWriter, r *http.Request) {
+	s.raw(pattern, exchange{asks: reflect.TypeFor[Reason](), media: []string{typeBytes}}, func(w http.ResponseWriter, r *http.Request) {
 		var q Reason
 		err := decode(w, r, &q)
 		if err == nil {
@@ -45,7 +48,7 @@ func (s *Server) backupRoute() {
 			return
 		}
 		s.cfg.Provisioner.ReportBackup(cause(r, q.Why))
-		w.Header().Set("Content-Type", "application/octet-stream")
+		w.Header().Set("Content-Type", typeBytes)
 		w.Header().Set(headerMessages, strconv.FormatUint(messages, 10))
 		control := http.NewResponseController(w)
 		err = control.Flush()

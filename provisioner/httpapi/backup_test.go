@@ -86,5 +86,5 @@ func serve(t *testing.T, cfg httpapi.Config) *httpapi.Client {
 			t.Error(err)
 		}
 	})
-	return httpapi.NewClient(socket)
+	return observed(httpapi.NewClient(socket))
 }

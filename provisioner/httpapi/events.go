@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"reflect"
 	"strings"
 	"time"
 
@@ -38,7 +39,7 @@ var errNoEvents = errors.New("this provisioner has no events")
 // accepts those: past ones and then those that come, or with once=true no more
 // than there are.
 func (s *Server) eventRoute() {
-	s.handle("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
+	s.raw("GET /v1/events", exchange{asks: reflect.TypeFor[none](), media: []string{typeSSE, typeNDJSON}}, func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.Events == nil {
 			(&Problem{Detail: errNoEvents.Error(), Status: http.StatusNotFound}).write(w)
 			return

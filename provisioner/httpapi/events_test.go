@@ -27,8 +27,9 @@ func raw(t *testing.T, f *testbed.Fleet, path string, header http.Header) *http.
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", filepath.Join(f.Dir, "data", httpapi.SocketName))
 	}
-	c := &http.Client{Transport: &http.Transport{DialContext: dial}}
-	t.Cleanup(c.CloseIdleConnections)
+	transport := &http.Transport{DialContext: dial}
+	t.Cleanup(transport.CloseIdleConnections)
+	c := &http.Client{Transport: observe(transport)}
 	r, err := http.NewRequestWithContext(f.Context(), http.MethodGet, "http://provisioner"+path, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -66,9 +67,9 @@ func all(t *testing.T, f *testbed.Fleet, q provisioner.EventQuery) []provisioner
 	t.Helper()
 	q.Once = true
 	var types []provisioner.EventType
-	if err := client(f).Events(f.Context(), q, func(e *provisioner.StoredEvent, _ []byte) error {
+	if err := client(f).Events(f.Context(), q, func(e *provisioner.StoredEvent, line []byte) error {
 		types = append(types, e.Type)
-		return nil
+		return described(t, "StoredEvent", line)
 	}); err != nil {
 		t.Fatal(err)
 	}

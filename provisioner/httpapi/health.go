@@ -3,6 +3,7 @@ package httpapi
 import (
 	"maps"
 	"net/http"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,7 +17,7 @@ type Health struct {
 
 // metricsRoute serves what Prometheus asks for.
 func (s *Server) metricsRoute() {
-	s.handle("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
+	s.raw("GET /metrics", exchange{asks: reflect.TypeFor[none](), media: []string{"text/plain"}}, func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.Metrics == nil {
 			(&Problem{Detail: "this provisioner has no metrics", Status: http.StatusNotFound}).write(w)
 			return

@@ -19,7 +19,7 @@ import (
 
 // client returns a client of the fleet's provisioner.
 func client(f *testbed.Fleet) *httpapi.Client {
-	return httpapi.NewClient(filepath.Join(f.Dir, "data", httpapi.SocketName))
+	return observed(httpapi.NewClient(filepath.Join(f.Dir, "data", httpapi.SocketName)))
 }
 
 // call asks and fails the test if that is refused.

@@ -74,7 +74,7 @@ func remote(t *testing.T, f *testbed.Fleet, c httpapi.Credential, token string) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return client
+	return observed(client)
 }
 
 // status asks and returns the status of the answer.
@@ -265,7 +265,7 @@ func TestRequestsSayNothingOfTheirSender(t *testing.T) {
 			t.Fatal(err)
 		}
 		edit(r)
-		resp, err := transport.RoundTrip(r)
+		resp, err := observe(transport).RoundTrip(r)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strconv"
 	"time"
 )
@@ -20,7 +21,7 @@ var errNoInputs = errors.New("this provisioner records no inputs")
 // inputsRoute serves what decisions saw, newline-delimited JSON, as a stream:
 // what goes wrong after its beginning cuts it off.
 func (s *Server) inputsRoute() {
-	s.handle("GET /v1/inputs", func(w http.ResponseWriter, r *http.Request) {
+	s.raw("GET /v1/inputs", exchange{asks: reflect.TypeFor[none](), media: []string{typeNDJSON}}, func(w http.ResponseWriter, r *http.Request) {
 		age, err := time.ParseDuration(r.URL.Query().Get("age"))
 		if err == nil && age <= 0 {
 			err = fmt.Errorf("is %v, want more than 0", age)
@@ -36,7 +37,7 @@ func (s *Server) inputsRoute() {
 		begun := false
 		err = s.cfg.Inputs(r.Context(), age, func(batches uint64) {
 			begun = true
-			w.Header().Set("Content-Type", "application/x-ndjson")
+			w.Header().Set("Content-Type", typeNDJSON)
 			w.Header().Set(headerBatches, strconv.FormatUint(batches, 10))
 			w.WriteHeader(http.StatusOK)
 		}, &unhurried{w, http.NewResponseController(w)})

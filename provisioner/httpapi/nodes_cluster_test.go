@@ -20,7 +20,7 @@ func TestEveryProvisionerListsTheSame(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	f.AddProvisioner("second.fleet.test")
-	both := []*httpapi.Client{client(f), httpapi.NewClient(filepath.Join(f.Dir, "data-second.fleet.test", httpapi.SocketName))}
+	both := []*httpapi.Client{client(f), observed(httpapi.NewClient(filepath.Join(f.Dir, "data-second.fleet.test", httpapi.SocketName)))}
 	listed := func(want int) {
 		t.Helper()
 		for i, c := range both {

@@ -56,7 +56,8 @@ func problemOf(err error) *Problem {
 		return &Problem{Detail: provisioner.ErrLogin.Error(), Status: http.StatusUnauthorized, Remedy: "show a certificate or a token of an operator; the provisioner's log says what is wrong with this one"}
 	case isAny(err, provisioner.ErrClock):
 		return coded(err, wire.CodeClockBehind)
-	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed, provisioner.ErrUnknownWebhook, errNoCRL):
+	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed, provisioner.ErrUnknownWebhook,
+		errNoCRL, errNoInputs, errNoBackup):
 		return &Problem{Detail: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
 		return &Problem{Detail: err.Error(), Status: http.StatusConflict}

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"muster/internal/wire"
@@ -80,7 +81,7 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	s := &Server{cfg: cfg, mux: http.NewServeMux(), served: make(map[string]bool)}
+	s := &Server{cfg: cfg, mux: http.NewServeMux(), served: make(map[string]exchange)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	s.tokenRoutes()
 	s.signerRoutes()
@@ -98,9 +99,15 @@ func New(cfg Config) (*Server, error) {
 	s.attemptRoute()
 	s.metricsRoute()
 	s.healthRoutes()
+	s.downloadRoutes()
+	s.openAPIRoute()
+	s.openAPI = sync.OnceValues(s.describe)
 	for _, pattern := range Routes() {
-		if !s.served[pattern] {
+		if _, ok := s.served[pattern]; !ok {
 			return nil, fmt.Errorf("operators' edge: nothing serves %s", pattern)
+		}
+		if descriptions[pattern].does == "" {
+			return nil, fmt.Errorf("operators' edge: nothing in descriptions.go describes %s", pattern)
 		}
 	}
 	return s, nil
@@ -138,6 +145,15 @@ type Token struct {
 type TokenReport struct {
 	provisioner.TokenReport
 	Revoked *provisioner.Revocation `json:"revoked,omitempty"`
+}
+
+// newTokenReport adds what has become of a token. A list of nobody is a list.
+func newTokenReport(of *provisioner.TokenReport, revoked *provisioner.Revocation) *TokenReport {
+	report := &TokenReport{TokenReport: *of, Revoked: revoked}
+	if report.UsedBy == nil {
+		report.UsedBy = []provisioner.TokenUse{}
+	}
+	return report
 }
 
 // TokenText is the text of a token, a secret.
@@ -179,7 +195,7 @@ func (s *Server) tokenRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		return &TokenReport{TokenReport: *report, Revoked: revoked}, nil
+		return newTokenReport(report, revoked), nil
 	})
 	// The text goes nowhere but into the verifier.
 	route(s, "POST /v1/tokens/identify", func(_ *http.Request, q *TokenText) (*TokenID, error) {
@@ -202,7 +218,7 @@ func (s *Server) tokenRoutes() {
 		if err != nil {
 			report = &provisioner.TokenReport{TokenSummary: provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: tid}}}
 		}
-		return &TokenReport{TokenReport: *report, Revoked: p.Revocations().Token(tid)}, nil
+		return newTokenReport(report, p.Revocations().Token(tid)), nil
 	})
 	route(s, "POST /v1/tokens/{tid}/thaw", func(r *http.Request, q *Reason) (*none, error) {
 		return &none{}, p.ThawToken(r.Context(), jwt.TokenID(r.PathValue("tid")), cause(r, q.Why))
@@ -316,13 +332,7 @@ var errNoCRL = errors.New("no certificate revocation list has been signed yet")
 
 func (s *Server) installationRoutes() {
 	p := s.cfg.Provisioner
-	// Of each issuer that signs one, the present one's first.
-	route(s, "GET /v1/crl", func(*http.Request, *none) ([]*provisioner.CRL, error) {
-		if all := p.CRLs(); len(all) > 0 {
-			return all, nil
-		}
-		return nil, errNoCRL
-	})
+	route(s, "GET /v1/crl", func(*http.Request, *none) ([]*provisioner.CRL, error) { return s.crls() })
 	route(s, "POST /v1/clock/accept", func(r *http.Request, q *Reason) (*none, error) {
 		return &none{}, p.AcceptClock(r.Context(), cause(r, q.Why))
 	})

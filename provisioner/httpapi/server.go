@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"reflect"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -31,12 +32,14 @@ const (
 type Server struct {
 	cfg    Config
 	mux    *http.ServeMux
-	served map[string]bool   // the patterns that have a handler
-	socket *net.UnixListener // set by Open
-	https  net.Listener      // set by Open if there is to be one
+	served map[string]exchange // what the handler of each pattern speaks
+	socket *net.UnixListener   // set by Open
+	https  net.Listener        // set by Open if there is to be one
 
 	stopping context.Context // ends streams when Run is to return
 	stop     context.CancelFunc
+
+	openAPI func() ([]byte, error) // the document, made when it is first asked for
 }
 
 // Open makes the socket, and the HTTPS listener if there is to be one: who
@@ -149,7 +152,7 @@ func (u *unrouted) Write(b []byte) (int, error) { return len(b), nil }
 // route serves method and path with do: it gets the request's body, decoded
 // strictly, and returns what is to be answered, or an error for problemOf.
 func route[Q, A any](s *Server, pattern string, do func(r *http.Request, q *Q) (A, error)) {
-	s.handle(pattern, func(w http.ResponseWriter, r *http.Request) {
+	s.raw(pattern, exchange{asks: reflect.TypeFor[Q](), answers: reflect.TypeFor[A]()}, func(w http.ResponseWriter, r *http.Request) {
 		var q Q
 		a, err := *new(A), decode(w, r, &q)
 		if err == nil {
@@ -162,7 +165,7 @@ func route[Q, A any](s *Server, pattern string, do func(r *http.Request, q *Q) (
 			s.fail(w, r, err)
 			return
 		}
-		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Type", typeJSON)
 		_ = json.NewEncoder(w).Encode(a) // the client has gone
 	})
 }

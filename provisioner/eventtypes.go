@@ -85,7 +85,7 @@ var EventTypes = []EventMeaning{
 	{EventAlarmCleared, "It is over; the cause is the last one. The node is the provisioner.",
 		[]string{"node", "code", "cause", "attempt"}, []string{"elapsed_ns"}},
 	{EventClockAccepted, "An operator took the provisioner's clock for right against the newest time on record.",
-		[]string{"cause"}, nil},
+		[]string{"cause"}, byOperator},
 	{EventWebhookTest, "An operator tries a webhook. It is sent to that only.",
 		[]string{"by"}, nil},
 	{EventServerStartup, "A node's agent has begun to serve the fleet.",

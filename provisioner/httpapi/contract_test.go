@@ -3,10 +3,12 @@ package httpapi_test
 import (
 	"bytes"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -16,6 +18,33 @@ import (
 
 	"muster/provisioner/httpapi"
 )
+
+// TestMain holds the tests of this package together to the whole contract: when all
+// of them were run, every route has done what it is for at least once.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if code == 0 && flag.Lookup("test.run").Value.String() == "" && flag.Lookup("test.skip").Value.String() == "" &&
+		flag.Lookup("test.list").Value.String() == "" && !testing.Short() {
+		for _, pattern := range httpapi.Routes() {
+			if _, ok := answered.Load(pattern); !ok && elsewhere[pattern] == "" {
+				fmt.Fprintf(os.Stderr, "no test has %s do what it is for\n", pattern)
+				code = 1
+			}
+		}
+	}
+	os.Exit(code) //nolint:forbidigo // what TestMain is for
+}
+
+// answered are the patterns of the routes that have answered with success.
+var answered sync.Map
+
+// elsewhere are the routes that need a store which has lost something to do what
+// they are for, and the tests of that; here they only refuse.
+var elsewhere = map[string]string{
+	"POST /v1/tokens/{tid}/thaw":    "a restore that has frozen tokens: internal/daemon",
+	"POST /v1/tokens/{tid}/release": "a claim whose node died: provisioner/release_test.go",
+}
 
 // A contract is the document that the provisioner serves, to hold its answers to.
 type contract struct {
@@ -89,6 +118,9 @@ func (c *contract) check(r *http.Request, resp *http.Response) error {
 		}
 		if _, ok := described.Content[media]; !ok {
 			return fmt.Errorf("content type %q is not described", media)
+		}
+		if resp.StatusCode == http.StatusOK {
+			answered.Store(r.Method+" "+path, true)
 		}
 		place = pointer("paths", path, strings.ToLower(r.Method), "responses", status, "content", media, "schema")
 	} else if other := r.Header.Get("Sec-Fetch-Site") != ""; resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed && !other {

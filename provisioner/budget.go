@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/internal/wire"
 	"muster/jwt"
 )
 
@@ -110,9 +111,12 @@ func (b *Budget) Report(source string) (leftOut int64, ok bool) {
 
 // reported counts a refusal, and says whether a refusal is to be reported, in the log and as the
 // event e. All are, but for the attempts of those who have proven nothing and
-// make too many of them.
+// make too many of them, and but for most of those who wait for a pause to end.
 func (p *Provisioner) reported(ctx context.Context, e *Event) bool {
 	e.OfSource = p.cfg.Attempts.Count(e)
+	if e.Code == wire.CodePaused {
+		return p.pauses.reports.Allow()
+	}
 	if e.Type != EventAttempt {
 		return true
 	}

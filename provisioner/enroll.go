@@ -234,6 +234,9 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if err := a.watch.took(StepClassify, p.classify(ctx, a)); err != nil {
 		return nil, false, err
 	}
+	if err := p.checkPaused(a); err != nil {
+		return nil, false, err
+	}
 	if err := p.pace(a); err != nil {
 		return nil, false, err
 	}

@@ -100,6 +100,7 @@ type Event struct {
 	Command  string        `json:"command,omitempty"`   // its id
 	By       string        `json:"by,omitempty"`        // who has ordered it
 	Why      string        `json:"why,omitempty"`       // in the operator's words
+	Renewals bool          `json:"renewals,omitempty"`  // paused: those too
 	Repeated bool          `json:"repeated,omitempty"`  // nothing was written: a retry got its answer again
 }
 

@@ -199,6 +199,7 @@ type Provisioner struct {
 	waiters       *waiters
 	answers       *answers
 	allowances    *allowances
+	pauses        *pauses
 	revocations   *Revocations
 	enforceFailed bool // only touched by enforceAll
 	crls          crlLoop
@@ -284,7 +285,7 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal)
 	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
-		waiters: newWaiters(cfg.Store, cfg.Log), answers: newAnswers(cfg.Store, cfg.Log), allowances: newAllowances(cfg.Store),
+		waiters: newWaiters(cfg.Store, cfg.Log), answers: newAnswers(cfg.Store, cfg.Log), allowances: newAllowances(cfg.Store), pauses: newPauses(cfg.Store),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log)}, nil
 }
 

@@ -59,7 +59,7 @@ func retryAfter(c wire.Code) time.Duration {
 	switch {
 	case c == wire.CodeApprovalPending || c == wire.CodeIdentityTaken:
 		return maxWaitAgain
-	case c == wire.CodeDeferred || c == wire.CodeQuotaExceeded || c == wire.CodeTokenUsedUp:
+	case c == wire.CodeDeferred || c == wire.CodePaused || c == wire.CodeQuotaExceeded || c == wire.CodeTokenUsedUp:
 		return time.Minute
 	case c == wire.CodeNotIssued || c == wire.CodeAppliedSignature:
 		return time.Second

@@ -32,6 +32,9 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 		return fmt.Errorf("read allow-list: %w", err)
 	}
 	p.watchAllowsAll(ctx)
+	if err := p.pauses.look(ctx); err != nil {
+		return err
+	}
 	if p.cfg.Signers != nil {
 		if err := p.cfg.Signers.look(ctx); err != nil {
 			return fmt.Errorf("read signers: %w", err)
@@ -47,12 +50,13 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	return nil
 }
 
-// Run follows revocations, signers, operators and rejections, completes revocations, keeps
+// Run follows revocations, signers, operators, pauses and rejections, completes revocations, keeps
 // the CRLs and lists who waits, until ctx is done. It owns every goroutine of the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.follow(ctx) })
 	g.Go(func() error { return every(ctx, LookEvery, p.enforceAll) })
+	g.Go(func() error { return every(ctx, LookEvery, p.followPauses) })
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
 	g.Go(func() error { return every(ctx, answersEvery, p.followAnswers) })
 	g.Go(func() error { return p.waiters.run(ctx) })

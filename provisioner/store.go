@@ -50,6 +50,7 @@ type Store interface {
 	WaiterStore
 	AnswerStore
 	AllowanceStore
+	PauseStore
 }
 
 // A Grant lets one other key take an identity over, once. It is spent when a

@@ -35,6 +35,8 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	addNode(app, all)
 	addAllow(app, all)
 	addEvents(app, all)
+	addPause(app, all)
+	addResume(app, all)
 	addOperator(app, all)
 	addPolicy(app, all)
 	addWebhook(app, all)

@@ -36,7 +36,7 @@ func (d *Daemon) state() metrics.State {
 		now.EventsDropped = s.Lost()
 	}
 	if p := d.provisioner.Load(); p != nil {
-		now.Frozen = p.Frozen()
+		now.Frozen, now.Paused = p.Frozen(), len(p.Pauses())
 	}
 	if d.keeper.usage != nil {
 		if u, err := d.keeper.usage(); err == nil { // else the alarm says what ails it

@@ -19,6 +19,7 @@ func (d *Daemon) newKeeper() *keeper {
 		watched: map[wire.Code]func() error{
 			wire.CodeAuthorityExpired:      d.parts.authority.Usable,
 			provisioner.AlarmPolicyRefused: d.parts.policy.Refused,
+			wire.CodePaused:                d.paused,
 		},
 		setRoom: func(bytes int64) { d.Store().SetRoom(bytes) },
 		nudged:  make(chan struct{}, 1),
@@ -37,6 +38,14 @@ func (d *Daemon) newKeeper() *keeper {
 
 // Alarms returns what an operator must act on, the oldest first.
 func (d *Daemon) Alarms() []provisioner.Alarm { return d.alarms.Standing() }
+
+// paused returns what is paused and why, nil if nothing is or nobody knows yet.
+func (d *Daemon) paused() error {
+	if p := d.provisioner.Load(); p != nil {
+		return p.Paused()
+	}
+	return nil
+}
 
 // AcceptClock takes the clock as it is for right, against the mark in the
 // store; see [provisioner.Clock.Accept].

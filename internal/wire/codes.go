@@ -44,6 +44,7 @@ const (
 	CodeConfigurationFailed Code = "configuration_failed"
 	CodeCertificateFailed   Code = "certificate_failed"
 
+	CodePaused        Code = "enrollment_paused"
 	CodeQuotaExceeded Code = "quota_exceeded"
 	CodeBusy          Code = "busy"
 	CodeUnavailable   Code = "unavailable"
@@ -158,6 +159,8 @@ var Codes = []Meaning{
 	{Code: CodeCertificateFailed, Public: "the certificate could not be issued",
 		Remedy: "see the provisioner's log: the names or lifetime that policy asked for, or the authority itself", Retry: true},
 
+	{Code: CodePaused, Public: "enrollment is paused",
+		Remedy: "nothing on the machine: it comes back by itself once an operator has run `muster resume`; `muster status` says who has paused it and why", Retry: true},
 	{Code: CodeQuotaExceeded, Public: "too many new machines",
 		Remedy: "wait, or raise `quotas` in provisioner.yaml", Retry: true},
 	{Code: CodeBusy, Public: "the provisioner is busy",

@@ -51,6 +51,7 @@ var routes = map[string]access{
 	"GET /v1/webhooks":                 {provisioner.RoleViewer, false},
 	"GET /v1/attempts":                 {provisioner.RoleViewer, false},
 	"GET /v1/policy":                   {provisioner.RoleViewer, false},
+	"GET /v1/settings":                 {provisioner.RoleViewer, false},
 	"GET /metrics":                     {provisioner.RoleViewer, false},
 
 	// All that nodes have said of themselves, of the whole fleet at once.
@@ -72,6 +73,8 @@ var routes = map[string]access{
 	"POST /v1/nodes/{identity}/reject":      {provisioner.RoleOperator, true},
 	"POST /v1/nodes/{identity}/forget":      {provisioner.RoleOperator, true},
 	"POST /v1/allow":                        {provisioner.RoleOperator, true},
+	"POST /v1/settings/pause":               {provisioner.RoleOperator, true},
+	"POST /v1/settings/resume":              {provisioner.RoleOperator, true},
 	"POST /v1/allow/remove":                 {provisioner.RoleOperator, true},
 
 	// What takes back a measure against theft, or says whom to trust.

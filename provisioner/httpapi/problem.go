@@ -59,7 +59,7 @@ func problemOf(err error) *Problem {
 	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed, provisioner.ErrUnknownWebhook,
 		errNoCRL, errNoInputs, errNoBackup):
 		return &Problem{Detail: err.Error(), Status: http.StatusNotFound}
-	case isAny(err, provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
+	case isAny(err, provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
 		return &Problem{Detail: err.Error(), Status: http.StatusConflict}
 	case isAny(err, policies.ErrInvalid):
 		return &Problem{Detail: err.Error(), Status: http.StatusUnprocessableEntity}
@@ -75,7 +75,7 @@ func problemOf(err error) *Problem {
 		return coded(err, wire.CodeAuthorityExpired)
 	case isAny(err, ca.ErrAuthority):
 		return coded(err, wire.CodeCertificateFailed)
-	case isAny(err, provisioner.ErrTokenID, provisioner.ErrOperator, provisioner.ErrEverything, provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor):
+	case isAny(err, provisioner.ErrTokenID, provisioner.ErrOperator, provisioner.ErrEverything, provisioner.ErrPauses, provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor):
 		return badRequest(err)
 	case isAny(err, provisioner.ErrStoreFull):
 		return &Problem{Detail: err.Error(), Status: http.StatusInsufficientStorage, Code: wire.CodeStorageLow, Remedy: wire.MeaningOf(wire.CodeStorageLow).Remedy}

@@ -89,6 +89,7 @@ func New(cfg Config) (*Server, error) {
 	s.fleetRoutes()
 	s.waitingRoutes()
 	s.allowRoutes()
+	s.settingRoutes()
 	s.installationRoutes()
 	s.operatorRoutes()
 	s.backupRoute()

@@ -86,11 +86,11 @@ func TestLooksUpStateAtTheScrape(t *testing.T) {
 		c.Add(now.Add(left), now)
 	}
 	state <- metrics.State{
-		InHand: 3, Sources: 2, StoreUp: true, EventsDropped: 7, Frozen: true, AuthorityEnds: now,
+		InHand: 3, Sources: 2, StoreUp: true, EventsDropped: 7, Frozen: true, Paused: 2, AuthorityEnds: now,
 		Alarms: []provisioner.Alarm{{Code: wire.CodeStorageLow}}, Stored: &metrics.Stored{Used: 5, Limit: 9}, Certificates: &c,
 	}
 	want(t, scrape(t, m),
-		"muster_requests_in_hand 3", "muster_attempt_sources 2", "muster_store_up 1", "muster_events_dropped_total 7", "muster_tokens_frozen 1",
+		"muster_requests_in_hand 3", "muster_attempt_sources 2", "muster_store_up 1", "muster_events_dropped_total 7", "muster_tokens_frozen 1", "muster_enrollment_paused 2",
 		"muster_authority_not_after_timestamp_seconds 1.8e+09", `muster_alarm_standing{code="storage_low"} 1`, `muster_alarm_standing{code="clock_behind"} 0`,
 		"muster_store_used_bytes 5", "muster_store_limit_bytes 9", "muster_certificates_live 3", "muster_certificates_expired 2",
 		`muster_certificates_expiring{within="1d"} 1`, `muster_certificates_expiring{within="7d"} 2`)

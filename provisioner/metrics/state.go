@@ -19,6 +19,7 @@ type State struct {
 	Alarms        []provisioner.Alarm // that stand
 	StoreUp       bool                // it can be written, as far as is known
 	EventsDropped uint64              // since the start
+	Paused        int                 // pauses of enrollment that stand
 	Frozen        bool                // a restore has frozen limited tokens
 	AuthorityEnds time.Time           // when the issuing authority does; zero is unknown
 	Stored        *Stored
@@ -75,6 +76,7 @@ var (
 	descStoreUp = gauge("muster_store_up", "1 if the store can be written, as far as is known.")
 	descDropped = gauge("muster_events_dropped_total", "Events that were lost since the broker did not take them.")
 	descFrozen  = gauge("muster_tokens_frozen", "1 if a restore has frozen the limited tokens that were signed before it.")
+	descPaused  = gauge("muster_enrollment_paused", "Pauses of enrollment that stand: of the installation, or of sites.")
 	descEnds    = gauge("muster_authority_not_after_timestamp_seconds", "When the issuing certificate authority expires.")
 	descUsed    = gauge("muster_store_used_bytes", "Size of the embedded broker's streams.")
 	descLimit   = gauge("muster_store_limit_bytes", "Size at which the embedded broker takes no more.")
@@ -88,7 +90,7 @@ var (
 
 // Describe implements [prometheus.Collector].
 func (s stateCollector) Describe(c chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{descInHand, descSources, descTop, descAlarm, descStoreUp, descDropped, descFrozen, descEnds, descUsed, descLimit,
+	for _, d := range []*prometheus.Desc{descInHand, descSources, descTop, descAlarm, descStoreUp, descDropped, descFrozen, descPaused, descEnds, descUsed, descLimit,
 		descLive, descSoon, descExpired, descWebhook, descWaiting, descLag} {
 		c <- d
 	}
@@ -105,6 +107,7 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	set(descTop, float64(now.TopSource))
 	set(descStoreUp, truth(now.StoreUp))
 	set(descFrozen, truth(now.Frozen))
+	set(descPaused, float64(now.Paused))
 	c <- prometheus.MustNewConstMetric(descDropped, prometheus.CounterValue, float64(now.EventsDropped))
 	for _, code := range provisioner.AlarmCodes {
 		set(descAlarm, truth(stands(now.Alarms, code)), string(code))

@@ -1,0 +1,155 @@
+package provisioner_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// TestPauseKeepsNewcomersOut has machines come while enrollment is paused: they are
+// told so, and when to come back, whatever their ground; who is in confirms, stays
+// and renews. It outlives a restart, and the one word ends it.
+func TestPauseKeepsNewcomersOut(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	inside, halfway := f.Node("web1.example.net"), f.Node("web2.example.net")
+	given := f.Enroll(inside)
+	f.Apply(inside, given)
+	offered := f.Enroll(halfway)
+	if _, err := f.Daemon().Operator().Pause(f.Context(), "", false, operator); err != nil {
+		t.Fatal(err)
+	}
+	newcomer := f.Node("web3.example.net")
+	for range 2 {
+		r := f.Ask(newcomer)
+		if r.Refusal == nil || r.Refusal.Code != wire.CodePaused || r.Refusal.Wait() < 10*time.Second {
+			t.Fatalf("reply while paused: %+v, want %s and a time to come back", r.Refusal, wire.CodePaused)
+		}
+		if code := f.Refused(inside); code != wire.CodePaused {
+			t.Errorf("who is in and enrolls again: %s", code)
+		}
+		if reply := f.Apply(halfway, offered); reply.Refusal != nil {
+			t.Errorf("a confirmation is refused: %+v", reply.Refusal)
+		}
+		inside, given = f.Renew(inside, given)
+		f.Eventually("the alarm stands", func() bool {
+			alarms := f.Daemon().Alarms()
+			return len(alarms) == 1 && alarms[0].Code == wire.CodePaused && strings.Contains(alarms[0].Cause, "by ann") && strings.Contains(alarms[0].Cause, "ticket 17")
+		})
+		f.Stop()
+		f.Start()
+	}
+	p := f.Daemon().Operator()
+	if err := p.Resume(f.Context(), "", operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Apply(newcomer, f.Enroll(newcomer))
+	f.Eventually("the alarm is over", func() bool { return len(f.Daemon().Alarms()) == 0 })
+	if err := p.Resume(f.Context(), "", operator); !errors.Is(err, provisioner.ErrNotPaused) {
+		t.Errorf("resumed twice: %v", err)
+	}
+	for _, is := range []provisioner.EventType{provisioner.EventPaused, provisioner.EventResumed} {
+		if e := eventsOf(f, is); len(e) != 1 || e[0].By != "ann" || e[0].Why != "ticket 17" {
+			t.Errorf("events %s: %+v", is, e)
+		}
+	}
+	f.Check()
+}
+
+// TestPauseOfRenewals has nobody renew, either.
+func TestPauseOfRenewals(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	given := f.Enroll(n)
+	f.Apply(n, given)
+	p := f.Daemon().Operator()
+	if _, err := p.Pause(f.Context(), "", true, operator); err != nil {
+		t.Fatal(err)
+	}
+	next := f.Successor(n)
+	if r := f.AskRenew(n, given, next); r.Refusal == nil || r.Refusal.Code != wire.CodePaused {
+		t.Errorf("renewal: %+v, want %s", r.Refusal, wire.CodePaused)
+	}
+	if !f.Admits(n.Identity, given.Serial) {
+		t.Error("who is in is not admitted to the fleet while enrollment is paused")
+	}
+	if _, err := p.Pause(f.Context(), "", false, operator); err != nil { // in its place
+		t.Fatal(err)
+	}
+	f.Renew(n, given)
+	f.Check()
+}
+
+// TestPauseOfASite keeps out who comes with the site's token and nobody else, on
+// another provisioner of the store within moments, and ends by its own word.
+func TestPauseOfASite(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	other, err := f.Daemon().Provisioner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := f.Daemon().Operator()
+	if _, err := p.Pause(f.Context(), "ams1", false, operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Eventually("another provisioner knows", func() bool { return len(other.Pauses()) == 1 })
+	there := f.Node("web1.example.net")
+	there.Token = f.Token(func(c *jwt.Claims) {
+		if err := c.SetLimits(jwt.Limits{Site: "ams1"}); err != nil {
+			t.Fatal(err)
+		}
+	})
+	from := provisioner.Source{Address: "192.0.2.1", Server: wire.ServerName("broker", "ams1")}
+	if _, err := other.Enroll(f.Context(), there.Request(), from); provisioner.CodeOf(err) != wire.CodePaused {
+		t.Errorf("with the site's token: %v", err)
+	}
+	if _, err := other.Enroll(f.Context(), f.Node("web2.example.net").Request(), from); provisioner.CodeOf(err) != wire.CodePaused {
+		t.Errorf("from the site's broker: %v", err)
+	}
+	f.Enroll(f.Node("web3.example.net"))
+	if err := p.Resume(f.Context(), "", operator); !errors.Is(err, provisioner.ErrNotPaused) {
+		t.Errorf("the installation, which is not paused, resumed: %v", err)
+	}
+	if err := other.Resume(f.Context(), "ams1", operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Eventually("the first knows that it is over", func() bool { return len(p.Pauses()) == 0 })
+	if _, err := other.Enroll(f.Context(), there.Request(), from); err != nil {
+		t.Errorf("after it was resumed: %v", err)
+	}
+	for _, site := range []jwt.Site{"a b", jwt.Site(strings.Repeat("x", jwt.MaxSiteBytes+1))} {
+		if _, err := p.Pause(f.Context(), site, false, operator); !errors.Is(err, provisioner.ErrPauses) {
+			t.Errorf("pause of site %q: %v", site, err)
+		}
+	}
+}
+
+// TestPauseLeavesTheHistoryBe has a fleet come again and again while it is paused:
+// its refusals do not push its history out of the events.
+func TestPauseLeavesTheHistoryBe(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	p := f.Daemon().Operator()
+	if _, err := p.Pause(f.Context(), "", false, operator); err != nil {
+		t.Fatal(err)
+	}
+	n := f.Node("web1.example.net")
+	const asked = 2000
+	for range asked {
+		if _, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"}); provisioner.CodeOf(err) != wire.CodePaused {
+			t.Fatal(err)
+		}
+	}
+	// 100 at once and ten a second: as many as were asked take three minutes.
+	if n := len(eventsOf(f, provisioner.EventRefused)); n == 0 || n > asked*3/4 {
+		t.Errorf("%d refusals made %d events", asked, n)
+	}
+}

@@ -1,0 +1,106 @@
+package provisioner
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/time/rate"
+
+	"muster/jwt"
+)
+
+// pauses are those of the store that are in force, as this process knows them.
+type pauses struct {
+	store PauseStore
+
+	looking sync.Mutex
+	last    Sequence // guarded by looking
+
+	// kept is replaced and never changed, so that a request costs one load; nil
+	// while nothing is paused.
+	kept atomic.Pointer[map[jwt.Site]*Pause]
+
+	// reports bounds what is written of the refusals: a fleet that waits for the
+	// end would push its own history out of the events. The metrics count them all.
+	reports *rate.Limiter
+}
+
+func newPauses(store PauseStore) *pauses {
+	return &pauses{store: store, reports: rate.NewLimiter(reportsPerSecond, reportsAtOnce)}
+}
+
+// look reads what is new in the store. While that does not answer, what is known
+// stays in force.
+func (ps *pauses) look(ctx context.Context) error {
+	ps.looking.Lock()
+	defer ps.looking.Unlock()
+	for {
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		s, at, err := ps.store.NextPause(bounded, ps.last)
+		cancel()
+		if err != nil || s == nil {
+			return err
+		}
+		ps.last = at
+		ps.apply(s)
+	}
+}
+
+// followPauses looks for what other provisioners have paused or resumed. While the
+// store does not answer, nobody enrolls anyway, and others say what ails it.
+func (p *Provisioner) followPauses(ctx context.Context) { _ = p.pauses.look(ctx) }
+
+// apply puts an entry in force. The caller holds looking.
+func (ps *pauses) apply(s *Pause) {
+	next := make(map[jwt.Site]*Pause)
+	for _, have := range ps.list() {
+		next[have.Site] = have
+	}
+	next[s.Site] = s
+	if s.Resumed {
+		delete(next, s.Site)
+	}
+	if len(next) == 0 {
+		ps.kept.Store(nil)
+		return
+	}
+	ps.kept.Store(&next)
+}
+
+// about returns a pause that covers one of the sites, or nil. A renewal is
+// covered by those that say so.
+func (ps *pauses) about(renewal bool, sites ...jwt.Site) *Pause {
+	kept := ps.kept.Load()
+	if kept == nil {
+		return nil
+	}
+	for _, site := range append([]jwt.Site{""}, sites...) {
+		if s := (*kept)[site]; s != nil && (s.Renewals || !renewal) {
+			return s
+		}
+	}
+	return nil
+}
+
+// of returns the pause of exactly this site, "" for the installation's, or nil.
+func (ps *pauses) of(site jwt.Site) *Pause {
+	if kept := ps.kept.Load(); kept != nil {
+		return (*kept)[site]
+	}
+	return nil
+}
+
+// list returns what is paused, by site.
+func (ps *pauses) list() []*Pause {
+	list := []*Pause{}
+	if kept := ps.kept.Load(); kept != nil {
+		for _, s := range *kept {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Pause) int { return cmp.Compare(a.Site, b.Site) })
+	return list
+}

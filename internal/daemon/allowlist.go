@@ -65,6 +65,10 @@ type allowList struct {
 	log  *slog.Logger
 
 	list atomic.Pointer[allowed]
+
+	// unread is why the file as it is now is not in force, nil if it is.
+	unread atomic.Pointer[error]
+
 	seen os.FileInfo // only touched by load and run
 }
 
@@ -127,16 +131,21 @@ func (l *allowList) run(ctx context.Context) error {
 				l.log.ErrorContext(ctx, "allow-list not read: the one before stays in force", "err", err)
 			}
 			gone = true
+			l.unread.Store(&err)
 			continue
 		}
-		gone = false
+		if gone {
+			gone, l.seen = false, nil
+		}
 		if l.seen != nil && os.SameFile(info, l.seen) && info.ModTime().Equal(l.seen.ModTime()) && info.Size() == l.seen.Size() {
 			continue
 		}
 		if err := l.load(); err != nil {
+			l.unread.Store(&err)
 			l.log.ErrorContext(ctx, "allow-list not read: the one before stays in force", "err", err)
 			continue
 		}
+		l.unread.Store(nil)
 		l.log.InfoContext(ctx, "allow-list read again")
 	}
 }

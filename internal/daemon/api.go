@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -137,7 +138,7 @@ func (a *api) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	if c := a.shown.Load(); c != nil {
 		return c, nil
 	}
-	return nil, errors.Join(errors.New("there is no certificate yet"), err)
+	return nil, errors.Join(errNoCertificate, err)
 }
 
 // run keeps our own certificate.
@@ -148,6 +149,23 @@ func (a *api) run(ctx context.Context) error {
 	return a.own.run(ctx, func(c tls.Certificate) error { a.shown.Store(&c); return nil })
 }
 
+// usable returns why the listener cannot show a certificate that is good now, or
+// nil.
+func (a *api) usable(now time.Time) error {
+	c := a.shown.Load()
+	if c == nil {
+		return errNoCertificate
+	}
+	leaf, err := x509.ParseCertificate(c.Certificate[0])
+	if err == nil && now.After(leaf.NotAfter) {
+		err = fmt.Errorf("its certificate ended at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return err
+}
+
+// errNoCertificate means that none could be issued so far.
+var errNoCertificate = errors.New("there is no certificate yet")
+
 // wish has another certificate made, if it is our own.
 func (a *api) wish() {
 	if a != nil && a.own != nil {
@@ -156,9 +174,10 @@ func (a *api) wish() {
 }
 
 // operators makes the operators' edge.
-func (d *Daemon) operators(nodes *fleet.Index) (*httpapi.Server, error) {
+func (d *Daemon) operators(nodes *fleet.Index, register *register) (*httpapi.Server, error) {
 	cfg := httpapi.Config{
-		Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Events: d.Store(), Webhooks: d.webhooks, Attempts: d.attempts, Metrics: d.metrics.Handler(),
+		Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Components: register, Events: d.Store(), Webhooks: d.webhooks, Attempts: d.attempts,
+		Metrics: d.metrics.Handler(),
 		Ready: d.ready, Log: d.opts.Log, Now: d.opts.Now,
 	}
 	if d.parts.api != nil {

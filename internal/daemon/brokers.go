@@ -224,10 +224,14 @@ func (d *Daemon) authenticate(ctx context.Context) error {
 	defer again.Stop()
 	var once sync.Once
 	for {
-		err := d.external.Authenticate(ctx, func() { once.Do(func() { close(d.asked) }) })
+		err := d.external.Authenticate(ctx, func() {
+			d.unasked.Store(nil)
+			once.Do(func() { close(d.asked) })
+		})
 		if ctx.Err() != nil {
 			return nil
 		}
+		d.unasked.Store(&err)
 		d.opts.Log.WarnContext(ctx, "brokers do not ask who may connect, trying again", "err", err)
 		select {
 		case <-ctx.Done():

@@ -134,6 +134,12 @@ type Daemon struct {
 	followers   atomic.Pointer[followers]
 	clock       atomic.Pointer[provisioner.Clock]
 	apiURL      atomic.Value // of string
+	conn        atomic.Pointer[nats.Conn]
+
+	// unasked is why brokers of others do not ask, nil once they do.
+	unasked atomic.Pointer[error]
+
+	eventsLost, inputsLost losses // only touched by the register
 }
 
 // Load makes a Daemon from the configuration file at path. The error has a line
@@ -256,6 +262,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		return err
 	}
 	defer conn.Close()
+	d.conn.Store(conn)
 	stopFollowers, err := d.startFollowers(ctx)
 	if err != nil {
 		return err
@@ -277,7 +284,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log)
-	operators, err := d.operators(nodes)
+	register := d.newRegister(ctx)
+	operators, err := d.operators(nodes, register)
 	if err != nil {
 		return err
 	}
@@ -289,6 +297,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "superseded certificates": d.sessions.run,
 		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
 		"list of nodes":      nodes.Run,
+		"components":         register.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
 		"connections":        d.authenticate, "certificates": d.countCertificates, "webhooks": d.deliverEvents,
 		"API certificate": d.parts.api.run,

@@ -40,6 +40,7 @@ type parts struct {
 	allow        *allowList
 	reserved     *reserved
 	configurator provisioner.Configurator // nil if only the policy configures
+	helper       *helper.Helper           // configurator, if it is one
 	autosign     *helper.Helper           // nil if there is none
 	opener       *seal.Opener             // nil if there is no seal key
 	sealKeys     []*seal.PrivateKey       // those of opener, in the order of the configuration
@@ -111,6 +112,9 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	add("reserved", err)
 	p.configurator, err = loadConfigurator(cfg, opts)
 	add("configuration", err)
+	if h, ok := p.configurator.(helped); ok {
+		p.helper = h.h
+	}
 	p.autosign, err = loadAutosign(cfg, opts)
 	add("waiting.autosign", err)
 	for i := range cfg.Webhooks {

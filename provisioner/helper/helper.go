@@ -159,6 +159,15 @@ func New(cfg Config) (*Helper, error) {
 	return h, nil
 }
 
+// Program returns the path of the program.
+func (h *Helper) Program() string { return h.path }
+
+// Check returns why the program cannot be run now, or nil. It starts nothing.
+func (h *Helper) Check() error {
+	_, err := exec.LookPath(h.path)
+	return err
+}
+
 // Configure runs the helper for one node and returns what it answered. It
 // waits for its turn first, for as long as ctx allows. The error wraps one of
 // the sentinels of this package, and the context's if that is why. The helper

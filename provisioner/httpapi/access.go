@@ -24,10 +24,11 @@ type access struct {
 
 // routes is the table of all routes: a route that is not in it cannot be served.
 var routes = map[string]access{
-	"GET /healthz": {anybody, false},
-	"GET /readyz":  {anybody, false},
-	"GET /v1/ca":   {anybody, false},
-	"GET /v1/crl":  {anybody, false},
+	"GET /features": {anybody, false},
+	"GET /healthz":  {anybody, false},
+	"GET /readyz":   {anybody, false},
+	"GET /v1/ca":    {anybody, false},
+	"GET /v1/crl":   {anybody, false},
 
 	"GET /v1/ca.pem":    {anybody, false},
 	"GET /v1/crl.pem":   {anybody, false},
@@ -51,6 +52,8 @@ var routes = map[string]access{
 	"GET /v1/webhooks":                 {provisioner.RoleViewer, false},
 	"GET /v1/attempts":                 {provisioner.RoleViewer, false},
 	"GET /v1/policy":                   {provisioner.RoleViewer, false},
+	"GET /v1/components":               {provisioner.RoleViewer, false},
+	"GET /v2/features":                 {provisioner.RoleViewer, false},
 	"GET /v1/settings":                 {provisioner.RoleViewer, false},
 	"GET /metrics":                     {provisioner.RoleViewer, false},
 

@@ -37,6 +37,10 @@ type Config struct {
 	// Fleet answers what is asked about nodes. Nil: nobody is told of any.
 	Fleet *fleet.Index
 
+	// Components are the provisioners of the installation and their features.
+	// Nil: nobody is told of any.
+	Components Components
+
 	// Events is where events are read. Nil: there are none.
 	Events provisioner.EventLog
 
@@ -90,6 +94,7 @@ func New(cfg Config) (*Server, error) {
 	s.waitingRoutes()
 	s.allowRoutes()
 	s.settingRoutes()
+	s.componentRoutes()
 	s.installationRoutes()
 	s.operatorRoutes()
 	s.backupRoute()

@@ -50,5 +50,5 @@ func (s *Store) Reopen(ctx context.Context) error {
 
 // reports tells the streams of reports from those of records.
 func reports(name string) bool {
-	return name == streamEvents || name == streamAttempts || name == streamInputs || name == streamWaiting
+	return name == streamEvents || name == streamAttempts || name == streamInputs || name == streamWaiting || name == streamComponents
 }

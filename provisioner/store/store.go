@@ -295,6 +295,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Description: "installation, grants, tokens seen, signers, CRLs, the clock's mark"},
 		revocationsStream(replicas, direct),
 		waitingStream(replicas, direct, capacity),
+		componentsStream(replicas, direct, capacity),
 		{Name: streamEvents, Subjects: []string{subjectEvent + ">", wire.AllNodeEvents}, MaxBytes: eventBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "CloudEvents of provisioners and nodes"},
 		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,

@@ -483,7 +483,7 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		names = append(names, info.Config.Name)
 		infos[info.Config.Name] = info
 	}
-	if want := []string{"MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_ENTRIES", "MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_NODES", "MUSTER_REVOCATIONS", "MUSTER_WAITING"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
+	if want := []string{"MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_COMPONENTS", "MUSTER_ENTRIES", "MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_NODES", "MUSTER_REVOCATIONS", "MUSTER_WAITING"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
 		t.Fatalf("streams %v, want %v", names, want)
 	}
 	for name, info := range infos {
@@ -498,7 +498,7 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		if c.MaxAge != 0 || c.Storage != jetstream.FileStorage || c.NoAck != reports || c.PersistMode != persist || c.Retention != jetstream.LimitsPolicy || c.Discard != jetstream.DiscardOld {
 			t.Errorf("%s: age %v, storage %v, no acknowledgement %v, retention %v, discards %v", name, c.MaxAge, c.Storage, c.NoAck, c.Retention, c.Discard)
 		}
-		bounded := slices.Contains([]string{"MUSTER_INPUTS", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_WAITING"}, name)
+		bounded := slices.Contains([]string{"MUSTER_INPUTS", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_WAITING", "MUSTER_COMPONENTS"}, name)
 		// A claim that is gone would be a use that is back, and a revocation that
 		// is gone would let in who must stay out.
 		claims := name == "MUSTER_CLAIMS" || name == "MUSTER_REVOCATIONS"

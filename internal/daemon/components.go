@@ -1,0 +1,103 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"sync/atomic"
+	"time"
+
+	"muster/provisioner"
+)
+
+const (
+	// featuresEvery is how often features are looked at: an operator who watches
+	// sees a change within two seconds, on any provisioner.
+	featuresEvery = time.Second
+
+	// componentTimeout bounds one exchange with the store about components.
+	componentTimeout = 2 * time.Second
+)
+
+// A register says what this provisioner's features do, here and to all others.
+type register struct {
+	self     atomic.Pointer[provisioner.Component]
+	look     func(context.Context) *provisioner.Component
+	put      func(context.Context, *provisioner.Component) error
+	all      func(context.Context) ([]*provisioner.HeardComponent, error)
+	heard    func() time.Time
+	saidAt   time.Time              // only touched by run
+	lastSaid *provisioner.Component // only touched by run
+}
+
+// newRegister returns the daemon's register. The store is open.
+func (d *Daemon) newRegister(ctx context.Context) *register {
+	since := d.opts.Now().UTC().Truncate(time.Second)
+	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now}
+	r.look = func(ctx context.Context) *provisioner.Component {
+		return &provisioner.Component{
+			Schema: provisioner.ComponentSchema, Name: d.cfg.Name, Process: d.id, Version: d.opts.Version, Site: d.parts.site, URL: d.APIURL(), Since: since,
+			Features: d.features(ctx),
+		}
+	}
+	r.self.Store(r.look(ctx))
+	return r
+}
+
+// run looks at the features until ctx is done, tells the store what has changed
+// at once and that we are there every few seconds, and at last that we stop.
+// Nothing of it has to arrive: what is not told now is told with the next look,
+// and who says nothing is gone.
+func (r *register) run(ctx context.Context) error {
+	tick := time.NewTicker(featuresEvery)
+	defer tick.Stop()
+	for {
+		now := r.look(ctx)
+		r.self.Store(now)
+		if !reflect.DeepEqual(now, r.lastSaid) || time.Since(r.saidAt) >= provisioner.ComponentEvery {
+			r.say(ctx, now)
+		}
+		select {
+		case <-ctx.Done():
+			gone := *r.look(ctx)
+			gone.Stopped = true
+			r.say(context.WithoutCancel(ctx), &gone)
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// say tells the store.
+func (r *register) say(ctx context.Context, c *provisioner.Component) {
+	ctx, cancel := context.WithTimeout(ctx, componentTimeout)
+	defer cancel()
+	if r.put(ctx, c) == nil {
+		r.saidAt, r.lastSaid = time.Now(), c
+	}
+}
+
+// Self returns this provisioner with its features as they were a second ago.
+func (r *register) Self() *provisioner.Component { return r.self.Load() }
+
+// All returns all provisioners of the installation, by name, this one as it is
+// now. If the store does not answer, it is the only one, and the error says so.
+func (r *register) All(ctx context.Context) ([]*provisioner.HeardComponent, error) {
+	bounded, cancel := context.WithTimeout(ctx, componentTimeout)
+	defer cancel()
+	self := r.Self()
+	all, err := r.all(bounded)
+	if err != nil {
+		return []*provisioner.HeardComponent{{Component: *self, Heard: r.heard().UTC()}}, errors.Join(errOthersUnknown, err)
+	}
+	provisioner.MarkGone(all)
+	for _, c := range all {
+		if c.Name == self.Name && c.Process == self.Process {
+			c.Component, c.Gone = *self, false
+		}
+	}
+	return all, nil
+}
+
+// errOthersUnknown says that a list of components has only the one that was asked.
+var errOthersUnknown = errors.New("other provisioners are not known: the store does not answer")

@@ -1,0 +1,233 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// features returns what the parts of this provisioner do now, by name. It reads
+// what is in memory, and whether programs that we run are there.
+func (d *Daemon) features(ctx context.Context) []provisioner.Feature {
+	all := slices.Concat([]provisioner.Feature{d.enrollmentFeature(ctx), d.sealedFeature(), d.storeFeature(), d.caFeature(), d.crlFeature()},
+		d.brokerFeatures(), d.policyFeatures(), d.configurationFeatures(), d.reportFeatures(), []provisioner.Feature{d.apiFeature(), d.allowFeature()})
+	slices.SortFunc(all, func(a, b provisioner.Feature) int { return cmp.Compare(a.Name, b.Name) })
+	return all
+}
+
+// disabled is a feature that the configuration does not ask for.
+func disabled(name string) provisioner.Feature {
+	return provisioner.Feature{Name: name, State: provisioner.FeatureDisabled}
+}
+
+// enrollmentFeature is what all others are for: it has failed while nobody new
+// could be let in.
+func (d *Daemon) enrollmentFeature(ctx context.Context) provisioner.Feature {
+	const name = "enrollment"
+	p := d.provisioner.Load()
+	if p == nil {
+		return provisioner.Feature{Name: name, State: provisioner.FeatureStarting}
+	}
+	found := d.ready(ctx)
+	var errs []error
+	for _, what := range slices.Sorted(maps.Keys(found)) {
+		if err := found[what]; err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", what, err))
+		}
+	}
+	f := provisioner.NewFeature(name, errors.Join(errs...))
+	f.Settings = map[string]string{"site": string(d.parts.site), "trust_domain": d.cfg.TrustDomain}
+	if pauses := p.Pauses(); len(pauses) > 0 && f.State == provisioner.FeatureRunning {
+		f.Reason = p.Paused().Error()
+		if pauses[0].Site == "" || pauses[0].Site == d.parts.site {
+			f.State = provisioner.FeatureDisabled
+		}
+	}
+	return f
+}
+
+func (d *Daemon) sealedFeature() provisioner.Feature {
+	if d.parts.opener == nil {
+		return disabled("sealed")
+	}
+	f := provisioner.NewFeature("sealed", nil)
+	for _, k := range d.parts.sealKeys {
+		f.Capabilities = append(f.Capabilities, "key:"+k.Public().ID())
+	}
+	return f
+}
+
+func (d *Daemon) storeFeature() provisioner.Feature {
+	f := provisioner.NewFeature("store", cmp.Or(d.keeper.storeBroken(), d.alarms.Stands(wire.CodeStoreUnavailable)))
+	if s := d.Store(); s != nil {
+		f.Settings = map[string]string{"replicas": strconv.Itoa(s.Replicas())}
+	}
+	if low := d.alarms.Stands(wire.CodeStorageLow); low != nil && f.State == provisioner.FeatureRunning {
+		f.Reason = low.Error() // new names wait, and the rest goes on
+	}
+	return f
+}
+
+func (d *Daemon) caFeature() provisioner.Feature {
+	f := provisioner.NewFeature("ca", d.Usable())
+	f.Settings = map[string]string{"fingerprint": d.CAFingerprint(), "trust_domain": d.cfg.TrustDomain}
+	f.Capabilities = []string{"until:" + d.parts.authority.NotAfter().UTC().Format(time.RFC3339)}
+	return f
+}
+
+// crlFeature has failed when the newest list of one issuer is over: whoever reads
+// it has nothing to go by.
+func (d *Daemon) crlFeature() provisioner.Feature {
+	all := d.CRLs()
+	if len(all) == 0 {
+		return provisioner.Feature{Name: "crl", State: provisioner.FeatureStarting}
+	}
+	var errs []error
+	var has []string
+	for _, c := range all {
+		if d.opts.Now().After(c.NextUpdate) {
+			errs = append(errs, fmt.Errorf("number %d of issuer %s ended at %s", c.Number, c.Issuer, c.NextUpdate.Format(time.RFC3339)))
+		}
+		has = append(has, fmt.Sprintf("issuer:%s", c.Issuer))
+	}
+	f := provisioner.NewFeature("crl", errors.Join(errs...))
+	f.Capabilities = has
+	f.Settings = map[string]string{"validity": cmp.Or(d.cfg.CRL.Validity, provisioner.DefaultCRLValidity).String()}
+	return f
+}
+
+// errNotConnected says that we have no connection to the broker.
+var errNotConnected = errors.New("not connected to the broker")
+
+func (d *Daemon) brokerFeatures() []provisioner.Feature {
+	var err error
+	if c := d.conn.Load(); c == nil || !c.IsConnected() {
+		err = errNotConnected
+	}
+	f := provisioner.NewFeature("broker", err)
+	callout, websocket := disabled("callout"), disabled("websocket")
+	if d.embedded != nil {
+		f.Settings = map[string]string{"kind": "embedded", "listen": d.cfg.Broker.Listen}
+		if d.cfg.Broker.WebSocket.Listen != "" {
+			websocket = provisioner.NewFeature("websocket", err)
+			websocket.Settings = map[string]string{"listen": d.cfg.Broker.WebSocket.Listen}
+		}
+		return []provisioner.Feature{f, callout, websocket}
+	}
+	f.Settings = map[string]string{"kind": "external"} // URLs of others may hold credentials
+	callout = provisioner.Feature{Name: "callout", State: provisioner.FeatureStarting}
+	select {
+	case <-d.asked:
+		callout.State = provisioner.FeatureRunning
+	default:
+	}
+	if cause := d.unasked.Load(); cause != nil {
+		callout = provisioner.NewFeature("callout", *cause)
+	}
+	return []provisioner.Feature{f, callout, websocket}
+}
+
+func (d *Daemon) policyFeatures() []provisioner.Feature {
+	decides := provisioner.NewFeature("policy", cmp.Or(d.parts.policy.Refused(), d.alarms.Stands(wire.CodePolicyFailed)))
+	decides.Capabilities = []string{"digest:" + d.parts.policy.Digest()}
+	shadow := disabled("shadow_policy")
+	if d.parts.shadow != nil {
+		shadow = provisioner.NewFeature("shadow_policy", d.parts.shadow.Refused())
+		shadow.Capabilities = []string{"digest:" + d.parts.shadow.Digest()}
+	}
+	return []provisioner.Feature{decides, shadow}
+}
+
+// configurationFeatures are the template, the helper, and the command that
+// approves. What programs answer is each node's own matter; whether they are there
+// is not.
+func (d *Daemon) configurationFeatures() []provisioner.Feature {
+	template, helped, autosign := disabled("template"), disabled("helper"), disabled("autosign")
+	if d.cfg.Configuration.Template != "" {
+		template = provisioner.NewFeature("template", nil)
+	}
+	if h := d.parts.helper; h != nil {
+		helped = provisioner.NewFeature("helper", h.Check())
+		helped.Settings = map[string]string{"program": h.Program()} // arguments may hold secrets
+	}
+	if h := d.parts.autosign; h != nil {
+		autosign = provisioner.NewFeature("autosign", h.Check())
+		autosign.Settings = map[string]string{"program": h.Program()}
+	}
+	return []provisioner.Feature{template, helped, autosign}
+}
+
+func (d *Daemon) reportFeatures() []provisioner.Feature {
+	events, inputs := provisioner.NewFeature("events", nil), disabled("inputs")
+	if s := d.Store(); s != nil {
+		if n := d.eventsLost.lately(s.Lost(), time.Now()); n > 0 {
+			events = provisioner.NewFeature("events", fmt.Errorf("%d events were lost within the last minute", n))
+		}
+	}
+	if d.recorder != nil {
+		_, dropped := d.recorder.Counts()
+		inputs = provisioner.NewFeature("inputs", nil)
+		if n := d.inputsLost.lately(dropped, time.Now()); n > 0 {
+			inputs = provisioner.NewFeature("inputs", fmt.Errorf("%d decisions were not recorded within the last minute", n))
+		}
+		inputs.Settings = map[string]string{"max_bytes": d.cfg.Inputs.MaxBytes}
+	}
+	return []provisioner.Feature{events, inputs}
+}
+
+func (d *Daemon) apiFeature() provisioner.Feature {
+	if d.parts.api == nil {
+		return disabled("api") // the socket is there all the same, or nobody could ask
+	}
+	f := provisioner.NewFeature("api", d.parts.api.usable(d.opts.Now()))
+	f.Settings = map[string]string{"listen": d.cfg.API.Listen}
+	if names := slices.Concat(d.cfg.API.Names, d.cfg.API.Addresses); len(names) > 0 {
+		f.Settings["names"] = strings.Join(names, ", ")
+	}
+	return f
+}
+
+func (d *Daemon) allowFeature() provisioner.Feature {
+	if d.parts.allow.path == "" {
+		return disabled("allow_list")
+	}
+	var err error
+	if cause := d.parts.allow.unread.Load(); cause != nil {
+		err = *cause
+	}
+	return provisioner.NewFeature("allow_list", err)
+}
+
+// losses says of a count that only grows how much it has grown lately. It is for
+// one goroutine.
+type losses struct {
+	before uint64
+	since  time.Time // when it grew last, zero if it never has
+	grown  uint64
+}
+
+// lossesFor is how long a loss keeps a feature failed; chosen, long enough to be seen.
+const lossesFor = time.Minute
+
+// lately takes the count as it is now.
+func (l *losses) lately(count uint64, now time.Time) uint64 {
+	if count > l.before {
+		if now.Sub(l.since) > lossesFor {
+			l.grown = 0
+		}
+		l.grown, l.before, l.since = l.grown+count-l.before, count, now
+	}
+	if l.since.IsZero() || now.Sub(l.since) > lossesFor {
+		return 0
+	}
+	return l.grown
+}

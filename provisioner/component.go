@@ -1,0 +1,129 @@
+package provisioner
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/jwt"
+)
+
+// A FeatureState is what a part of a provisioner does, in the words of Foreman's
+// registration protocol.
+type FeatureState string
+
+// The states of a feature.
+const (
+	FeatureUninitialized FeatureState = "uninitialized" // nothing is known of it yet
+	FeatureLoaded        FeatureState = "loaded"        // read, and not in use yet
+	FeatureStarting      FeatureState = "starting"
+	FeatureRunning       FeatureState = "running"
+	FeatureDisabled      FeatureState = "disabled" // by the configuration or an operator
+	FeatureFailed        FeatureState = "failed"   // Reason says why
+)
+
+// FeatureStates are all of them.
+var FeatureStates = []FeatureState{FeatureUninitialized, FeatureLoaded, FeatureStarting, FeatureRunning, FeatureDisabled, FeatureFailed}
+
+// A Feature is a part of a provisioner that an operator would ask about. It holds
+// no secret.
+type Feature struct {
+	Name         string            `json:"name"`
+	State        FeatureState      `json:"state"`
+	Reason       string            `json:"reason,omitempty"`       // why it has failed, or is not in full use
+	Settings     map[string]string `json:"settings,omitempty"`     // as configured
+	Capabilities []string          `json:"capabilities,omitempty"` // what it can do, or has, now
+}
+
+// ComponentSchema is the version of a component's JSON form.
+const ComponentSchema = 1
+
+// A Component is a provisioner of the installation with its features, as it has
+// said of itself.
+type Component struct {
+	Schema   int       `json:"schema"`
+	Name     string    `json:"name"`
+	Process  string    `json:"process"` // differs after each start
+	Version  string    `json:"version"`
+	Site     jwt.Site  `json:"site,omitempty"`
+	URL      string    `json:"url,omitempty"` // where operators reach it over HTTPS
+	Since    time.Time `json:"since"`         // when it was started
+	Stopped  bool      `json:"stopped,omitempty"`
+	Features []Feature `json:"features"` // by name
+}
+
+// Check reports what about a component cannot be. It is run on each that is read.
+func (c *Component) Check() error {
+	if c.Schema != ComponentSchema || c.Name == "" {
+		return fmt.Errorf("component %.80q: schema %d, want %d and a name", c.Name, c.Schema, ComponentSchema)
+	}
+	for _, f := range c.Features {
+		if !slices.Contains(FeatureStates, f.State) {
+			return fmt.Errorf("component %q: feature %.80q is %.80q", c.Name, f.Name, f.State)
+		}
+	}
+	return nil
+}
+
+// Failed returns the features that have failed.
+func (c *Component) Failed() []Feature {
+	var failed []Feature
+	for _, f := range c.Features {
+		if f.State == FeatureFailed {
+			failed = append(failed, f)
+		}
+	}
+	return failed
+}
+
+// Times of components; chosen.
+const (
+	ComponentEvery = 5 * time.Second    // how often a provisioner says that it is there
+	ComponentGone  = 3 * ComponentEvery // it has said nothing for so long: it is gone
+	maxReasonBytes = 500                // of a feature; chosen, a cause with a path or two
+)
+
+// A HeardComponent is a component and when it was last heard of.
+type HeardComponent struct {
+	Component
+
+	Heard time.Time `json:"heard"`          // by the store's clock
+	Gone  bool      `json:"gone,omitempty"` // since then, stopped or not
+}
+
+// MarkGone says of each component whether it is gone: it has stopped, or has said
+// nothing for [ComponentGone] while others have. The times are all of the store's
+// clock, so that nobody else's matters.
+func MarkGone(all []*HeardComponent) {
+	var newest time.Time
+	for _, c := range all {
+		if c.Heard.After(newest) {
+			newest = c.Heard
+		}
+	}
+	for _, c := range all {
+		c.Gone = c.Stopped || newest.Sub(c.Heard) > ComponentGone
+	}
+}
+
+// A ComponentStore keeps the newest word of each provisioner.
+type ComponentStore interface {
+	// PutComponent replaces what is known of the component. After an error it may be
+	// written or may yet be.
+	PutComponent(ctx context.Context, c *Component) error
+
+	// Components returns what is known of all, by name, with Heard set. What cannot
+	// be read, of a later version say, is left out.
+	Components(ctx context.Context) ([]*HeardComponent, error)
+}
+
+// NewFeature returns a feature that runs, or has failed if err is not nil. The
+// error must hold no secret.
+func NewFeature(name string, err error) Feature {
+	f := Feature{Name: name, State: FeatureRunning}
+	if err != nil {
+		f.State, f.Reason = FeatureFailed, cut(scrub(err.Error()), maxReasonBytes)
+	}
+	return f
+}

@@ -1,0 +1,64 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+const (
+	streamComponents = "MUSTER_COMPONENTS"
+
+	subjectComponent = "muster.component."
+
+	// maxComponentBytes bounds the stream: four kilobytes for each of a thousand
+	// provisioners, above what anybody has. The one that was silent longest goes.
+	maxComponentBytes = 4 << 20
+)
+
+// componentsStream is the configuration of the stream of provisioners and their
+// features. It says what was the case some seconds ago and is in no backup.
+func componentsStream(replicas int, direct bool, capacity int64) jetstream.StreamConfig {
+	size := int64(maxComponentBytes)
+	if capacity > 0 {
+		size = min(size, capacity/64)
+	}
+	return jetstream.StreamConfig{
+		Name: streamComponents, Subjects: []string{subjectComponent + "*"}, MaxMsgsPerSubject: 1, MaxBytes: size,
+		Replicas: replicas, AllowDirect: direct, Description: "one subject per provisioner: its features",
+	}
+}
+
+// PutComponent implements [provisioner.ComponentStore].
+func (s *Store) PutComponent(ctx context.Context, c *provisioner.Component) error {
+	subject := subjectComponent + strings.ReplaceAll(c.Name, ".", "_") // as identities are written
+	if _, err := s.append(ctx, subject, c, wire.NewID()); err != nil {
+		return fmt.Errorf("write component %q: %w", c.Name, err)
+	}
+	return nil
+}
+
+// Components implements [provisioner.ComponentStore].
+func (s *Store) Components(ctx context.Context) ([]*provisioner.HeardComponent, error) {
+	var all []*provisioner.HeardComponent
+	err := s.scan(ctx, streamComponents, subjectComponent+"*", jetstream.DeliverAllPolicy, func(m message) error {
+		c := &provisioner.HeardComponent{Heard: m.at.UTC()}
+		if errors.Join(json.Unmarshal(m.data, &c.Component), c.Check()) == nil {
+			all = append(all, c)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read components: %w", err)
+	}
+	slices.SortFunc(all, func(a, b *provisioner.HeardComponent) int { return strings.Compare(a.Name, b.Name) })
+	return all, nil
+}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"muster/internal/wire"
 	"muster/jwt"
 )
 
@@ -51,6 +52,28 @@ type Component struct {
 	Since    time.Time `json:"since"`         // when it was started
 	Stopped  bool      `json:"stopped,omitempty"`
 	Features []Feature `json:"features"` // by name
+	Alarms   []Alarm   `json:"alarms,omitempty"`
+
+	// Activity is what it did until it was heard; nil from one of an earlier version.
+	Activity *Activity `json:"activity,omitempty"`
+}
+
+// Activity is what was answered lately.
+type Activity struct {
+	Enrolled int               `json:"enrolled_last_minute"` // a retry counts each time
+	Renewed  int               `json:"renewed_last_minute"`
+	Refused  map[wire.Code]int `json:"refused_last_hour"` // by the true code
+}
+
+// Add adds what another did; nil is nothing. Refused is not nil.
+func (a *Activity) Add(other *Activity) {
+	if other == nil {
+		return
+	}
+	a.Enrolled, a.Renewed = a.Enrolled+other.Enrolled, a.Renewed+other.Renewed
+	for c, n := range other.Refused {
+		a.Refused[c] += n
+	}
 }
 
 // Check reports what about a component cannot be. It is run on each that is read.

@@ -55,8 +55,8 @@ func (s *Pause) scope() string {
 	return fmt.Sprintf("at site %q", s.Site)
 }
 
-// because is why nobody enrolls, for operators.
-func (s *Pause) because() error {
+// Because is why nobody enrolls, for operators.
+func (s *Pause) Because() error {
 	why := s.Why
 	if why != "" {
 		why = ": " + why
@@ -149,7 +149,7 @@ func (p *Provisioner) Pauses() []*Pause { return p.pauses.list() }
 func (p *Provisioner) Paused() error {
 	var errs []error
 	for _, s := range p.Pauses() {
-		errs = append(errs, s.because())
+		errs = append(errs, s.Because())
 	}
 	return errors.Join(errs...)
 }
@@ -161,5 +161,5 @@ func (p *Provisioner) checkPaused(a *attempt) error {
 	if s == nil {
 		return nil
 	}
-	return refuse(string(a.identity), wire.CodePaused, s.because())
+	return refuse(string(a.identity), wire.CodePaused, s.Because())
 }

@@ -93,6 +93,9 @@ type WaiterStore interface {
 	// DropWaiter removes an entry. One that is not there is no error.
 	DropWaiter(ctx context.Context, id wire.Identity, keyHash string) error
 
+	// CountWaiters returns how many entries there are.
+	CountWaiters(ctx context.Context) (int, error)
+
 	// Waiters calls each for every entry, or for those of one identity if id is
 	// not empty, and stops at the first error of each.
 	Waiters(ctx context.Context, id wire.Identity, each func(*Waiter) error) error

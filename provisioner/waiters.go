@@ -190,3 +190,11 @@ func (p *Provisioner) Waiting(ctx context.Context, id wire.Identity) ([]*Waiter,
 	})
 	return waiting, nil
 }
+
+// CountWaiting returns how many keys wait.
+func (p *Provisioner) CountWaiting(ctx context.Context) (int, error) {
+	return p.cfg.Store.CountWaiters(ctx)
+}
+
+// Installation returns the id of the installation, "" if it was not given.
+func (p *Provisioner) Installation() string { return p.cfg.Installation }

@@ -32,6 +32,14 @@ func TestPauseAndResume(t *testing.T) {
 			t.Errorf("%s: %v: %s, want %q", tt.args, err, b, tt.says)
 		}
 	}
+	b, err := command(t, "status", "--check", "--config", filepath.Join(dir, "prov/provisioner.yaml")).CombinedOutput()
+	if err == nil || !strings.Contains(string(b), "helper is down") || !strings.Contains(string(b), "enrollment_paused 1") {
+		t.Errorf("status --check: %v: %s", err, b)
+	}
+	muster(t, dir, append([]string{"status"}, config...)...)
+	if out := muster(t, dir, append([]string{"components", "--all"}, config...)...); !strings.Contains(out, "shadow_policy  disabled") {
+		t.Errorf("components: %s", out)
+	}
 	if out := muster(t, dir, append([]string{"resume", "--json"}, config...)...); !strings.Contains(out, `"pauses": []`) {
 		t.Errorf("resumed: %s", out)
 	}

@@ -178,7 +178,7 @@ func (d *Daemon) operators(nodes *fleet.Index, register *register) (*httpapi.Ser
 	cfg := httpapi.Config{
 		Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Components: register, Events: d.Store(), Webhooks: d.webhooks, Attempts: d.attempts,
 		Metrics: d.metrics.Handler(),
-		Ready: d.ready, Log: d.opts.Log, Now: d.opts.Now,
+		Ready:   d.ready, Log: d.opts.Log, Now: d.opts.Now,
 	}
 	if d.parts.api != nil {
 		cfg.HTTPS = &httpapi.HTTPSConfig{Listen: d.cfg.API.Listen, Certificate: d.parts.api.certificate, Roots: d.parts.authority.Roots()}

@@ -26,6 +26,7 @@ type register struct {
 	put      func(context.Context, *provisioner.Component) error
 	all      func(context.Context) ([]*provisioner.HeardComponent, error)
 	heard    func() time.Time
+	lately   func() *provisioner.Activity
 	saidAt   time.Time              // only touched by run
 	lastSaid *provisioner.Component // only touched by run
 }
@@ -33,11 +34,11 @@ type register struct {
 // newRegister returns the daemon's register. The store is open.
 func (d *Daemon) newRegister(ctx context.Context) *register {
 	since := d.opts.Now().UTC().Truncate(time.Second)
-	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now}
+	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now, lately: d.activity.lately}
 	r.look = func(ctx context.Context) *provisioner.Component {
 		return &provisioner.Component{
 			Schema: provisioner.ComponentSchema, Name: d.cfg.Name, Process: d.id, Version: d.opts.Version, Site: d.parts.site, URL: d.APIURL(), Since: since,
-			Features: d.features(ctx),
+			Features: d.features(ctx), Alarms: d.alarms.Standing(),
 		}
 	}
 	r.self.Store(r.look(ctx))
@@ -72,13 +73,19 @@ func (r *register) run(ctx context.Context) error {
 func (r *register) say(ctx context.Context, c *provisioner.Component) {
 	ctx, cancel := context.WithTimeout(ctx, componentTimeout)
 	defer cancel()
-	if r.put(ctx, c) == nil {
+	said := *c // what is done lately differs each time, and is no reason to say so
+	said.Activity = r.lately()
+	if r.put(ctx, &said) == nil {
 		r.saidAt, r.lastSaid = time.Now(), c
 	}
 }
 
 // Self returns this provisioner with its features as they were a second ago.
-func (r *register) Self() *provisioner.Component { return r.self.Load() }
+func (r *register) Self() *provisioner.Component {
+	self := *r.self.Load()
+	self.Activity = r.lately()
+	return &self
+}
 
 // All returns all provisioners of the installation, by name, this one as it is
 // now. If the store does not answer, it is the only one, and the error says so.

@@ -114,6 +114,7 @@ type Daemon struct {
 	shadow   *shadow         // nil if there is no shadow policy
 	metrics  *metrics.Metrics
 	webhooks *webhook.Set
+	activity *activity
 	inHand   *atomic.Int64 // requests that are being worked on
 
 	// certificates are the last count, nil before the first.
@@ -201,6 +202,7 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.metrics = metrics.New(opts.Version, d.state)
+	d.activity = newActivity(d.metrics)
 	d.shown.Store(&d.parts.shown)
 	if err := d.makeBroker(); err != nil {
 		return nil, err
@@ -447,7 +449,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	return provisioner.Config{
 		Autosign: autosign, Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
 		Configurator: d.parts.configurator, Observe: d.observer(), Allow: d.parts.allow.match, AllowsAll: d.parts.allow.everything,
-		ShownFacts: d.cfg.Waiting.Facts, Reserved: d.parts.reserved.check, Emit: emit, Meter: d.metrics, Attempts: d.attempts,
+		ShownFacts: d.cfg.Waiting.Facts, Reserved: d.parts.reserved.check, Emit: emit, Meter: d.activity, Attempts: d.attempts,
 		Alarms: d.alarms, Clock: d.clock.Load(), StoreTrouble: trouble, StoreBroken: d.keeper.storeBroken, Kick: d.kick,
 		Superseded: func(id wire.Identity) { d.sessions.add(id) },
 		Site:       d.parts.site, Version: d.opts.Version,

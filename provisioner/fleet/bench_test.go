@@ -47,6 +47,13 @@ func BenchmarkIndex(b *testing.B) {
 					break // one page on: each is a look at all of them
 				}
 			}
+			b.Run("summary", func(b *testing.B) {
+				for b.Loop() {
+					if _, err := x.Summary(noon); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
 			for name, q := range map[string]fleet.Query{
 				"first": {}, "middle": middle,
 				"expires": {Sort: fleet.ByExpiry, Limit: fleet.MaxLimit}, "changed": {Sort: fleet.ByChanged},

@@ -54,6 +54,7 @@ var routes = map[string]access{
 	"GET /v1/policy":                   {provisioner.RoleViewer, false},
 	"GET /v1/components":               {provisioner.RoleViewer, false},
 	"GET /v2/features":                 {provisioner.RoleViewer, false},
+	"GET /v1/status":                   {provisioner.RoleViewer, false},
 	"GET /v1/settings":                 {provisioner.RoleViewer, false},
 	"GET /metrics":                     {provisioner.RoleViewer, false},
 

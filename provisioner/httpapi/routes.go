@@ -95,6 +95,7 @@ func New(cfg Config) (*Server, error) {
 	s.allowRoutes()
 	s.settingRoutes()
 	s.componentRoutes()
+	s.statusRoutes()
 	s.installationRoutes()
 	s.operatorRoutes()
 	s.backupRoute()

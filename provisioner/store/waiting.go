@@ -169,3 +169,14 @@ func decode(data []byte, dst checked) error {
 	}
 	return dst.Check()
 }
+
+// CountWaiters implements [provisioner.WaiterStore].
+func (s *Store) CountWaiters(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	info, err := s.waiting.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("count who waits: %w", err)
+	}
+	return int(info.State.Msgs), nil
+}

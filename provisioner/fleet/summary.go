@@ -1,0 +1,61 @@
+package fleet
+
+import (
+	"time"
+
+	"muster/provisioner"
+)
+
+// A Summary counts all nodes.
+type Summary struct {
+	Total   int                       `json:"total"`
+	States  map[provisioner.State]int `json:"states"`
+	Day     int                       `json:"expire_in_a_day"`  // certificates of nodes in the fleet, that end within it
+	Week    int                       `json:"expire_in_a_week"` // those of Day among them
+	Expired int                       `json:"expired"`          // off, or cannot renew
+	Cloned  int                       `json:"cloned"`
+}
+
+// Summary counts, in one pass over the index. The error is [ErrReading] while the
+// records are being read.
+func (x *Index) Summary(now time.Time) (*Summary, error) {
+	select {
+	case <-x.current:
+	default:
+		return nil, ErrReading
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s := &Summary{States: make(map[provisioner.State]int)}
+	counts := make([]int, len(states))
+	today, day, week := now.Unix(), now.Add(24*time.Hour).Unix(), now.Add(7*24*time.Hour).Unix()
+	for i := range x.entries {
+		e := &x.entries[i]
+		if !e.known {
+			continue
+		}
+		counts[e.state]++
+		if e.cloned {
+			s.Cloned++
+		}
+		if e.expires == 0 || e.state == stateByOperator[0] || e.state == stateByOperator[1] {
+			continue
+		}
+		switch {
+		case e.expires <= today:
+			s.Expired++
+		case e.expires <= day:
+			s.Day++
+			s.Week++
+		case e.expires <= week:
+			s.Week++
+		}
+	}
+	for i, n := range counts {
+		s.Total += n
+		if n > 0 {
+			s.States[states[i]] = n
+		}
+	}
+	return s, nil
+}

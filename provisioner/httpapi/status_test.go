@@ -1,0 +1,48 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+// TestStatusIsOneLook has a fleet of every kind, and finds it in the status; what
+// somebody should look at stands until it is mended.
+func TestStatusIsOneLook(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n- pattern: web*.example.net\n"})
+	look := func() (s httpapi.Status) {
+		t.Helper()
+		call(t, f, http.MethodGet, "/v1/status", nil, &s)
+		return s
+	}
+	f.Eventually("nothing stands", func() bool { s := look(); return len(s.Standing) == 0 && s.Nodes != nil })
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	f.Enroll(f.Node("web2.example.net"))
+	f.Ask(f.Node("db1.example.net"))
+	f.Eventually("the fleet is counted", func() bool {
+		s := look()
+		return s.Nodes.Total == 2 && s.Nodes.States[provisioner.StateProvisioned] == 1 && s.Nodes.States[provisioner.StateEnrolled] == 1 && s.Waiting == 1 &&
+			s.Activity.Enrolled == 2 && s.Activity.Refused[wire.CodeApprovalPending] == 1 && len(s.Provisioners) == 1 && s.Installation != ""
+	})
+	call(t, f, http.MethodPost, "/v1/allow", httpapi.NewAllowance{Pattern: "*", Everything: true, Why: "lab"}, nil)
+	call(t, f, http.MethodPost, "/v1/settings/pause", httpapi.NewPause{Why: "rack moves"}, nil)
+	f.Write("allow-list.yaml", "allow: 7\n")
+	f.Eventually("three matters stand", func() bool {
+		all := strings.Join(look().Standing, "\n")
+		return strings.Contains(all, "every name") && strings.Contains(all, "rack moves") && strings.Contains(all, "feature allow_list of broker.fleet.test has failed")
+	})
+	call(t, f, http.MethodPost, "/v1/allow/remove", httpapi.OldAllowance{Pattern: "*", Why: "done"}, nil)
+	call(t, f, http.MethodPost, "/v1/settings/resume", httpapi.Resumption{Why: "done"}, nil)
+	f.Write("allow-list.yaml", "allow: []\n")
+	f.Eventually("nothing stands again", func() bool { return len(look().Standing) == 0 })
+	f.Clock.Advance(25 * 24 * time.Hour)
+	f.Eventually("their certificates end soon", func() bool { s := look(); return s.Nodes.Week == 2 && s.Nodes.Day == 0 && s.Nodes.Expired == 0 })
+}

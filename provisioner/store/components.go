@@ -19,9 +19,9 @@ const (
 
 	subjectComponent = "muster.component."
 
-	// maxComponentBytes bounds the stream: four kilobytes for each of a thousand
+	// maxComponentBytes bounds the stream: four kilobytes for each of 256
 	// provisioners, above what anybody has. The one that was silent longest goes.
-	maxComponentBytes = 4 << 20
+	maxComponentBytes = 1 << 20
 )
 
 // componentsStream is the configuration of the stream of provisioners and their
@@ -29,7 +29,7 @@ const (
 func componentsStream(replicas int, direct bool, capacity int64) jetstream.StreamConfig {
 	size := int64(maxComponentBytes)
 	if capacity > 0 {
-		size = min(size, capacity/64)
+		size = min(size, capacity/256)
 	}
 	return jetstream.StreamConfig{
 		Name: streamComponents, Subjects: []string{subjectComponent + "*"}, MaxMsgsPerSubject: 1, MaxBytes: size,

@@ -91,7 +91,7 @@ func (c *Component) Check() error {
 
 // Failed returns the features that have failed.
 func (c *Component) Failed() []Feature {
-	var failed []Feature
+	failed := []Feature{}
 	for _, f := range c.Features {
 		if f.State == FeatureFailed {
 			failed = append(failed, f)

@@ -19,7 +19,7 @@ import (
 // what is in memory, and whether programs that we run are there.
 func (d *Daemon) features(ctx context.Context) []provisioner.Feature {
 	all := slices.Concat([]provisioner.Feature{d.enrollmentFeature(ctx), d.sealedFeature(), d.storeFeature(), d.caFeature(), d.crlFeature()},
-		d.brokerFeatures(), d.policyFeatures(), d.configurationFeatures(), d.reportFeatures(), []provisioner.Feature{d.apiFeature(), d.allowFeature()})
+		d.brokerFeatures(), d.policyFeatures(), d.configurationFeatures(), d.reportFeatures(), []provisioner.Feature{d.apiFeature(), d.allowFeature(), d.webhookFeature()})
 	slices.SortFunc(all, func(a, b provisioner.Feature) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
@@ -81,6 +81,19 @@ func (d *Daemon) caFeature() provisioner.Feature {
 	f := provisioner.NewFeature("ca", d.Usable())
 	f.Settings = map[string]string{"fingerprint": d.CAFingerprint(), "trust_domain": d.cfg.TrustDomain}
 	f.Capabilities = []string{"until:" + d.parts.authority.NotAfter().UTC().Format(time.RFC3339)}
+	return f
+}
+
+// webhookFeature has failed while an endpoint takes nothing.
+func (d *Daemon) webhookFeature() provisioner.Feature {
+	all := d.webhooks.List()
+	if len(all) == 0 {
+		return disabled("webhooks")
+	}
+	f := provisioner.NewFeature("webhooks", d.alarms.Stands(provisioner.AlarmWebhookFailed))
+	for _, w := range all {
+		f.Capabilities = append(f.Capabilities, "webhook:"+w.Name)
+	}
 	return f
 }
 

@@ -42,7 +42,7 @@ func TestFailedAttemptsAreCounted(t *testing.T) {
 	if last := e[len(e)-1]; last.OfSource < 2 {
 		t.Errorf("last event %+v", last)
 	}
-	if p := refused(t, f, http.MethodGet, "/v1/attempts?top=none", nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Title, "top") {
+	if p := refused(t, f, http.MethodGet, "/v1/attempts?top=none", nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "top") {
 		t.Errorf("a mistake: %+v", p)
 	}
 }

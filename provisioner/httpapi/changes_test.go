@@ -155,6 +155,11 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	c.change("POST /v1/tokens/issued", "", map[string]any{"token": once}, listed(false))
 	c.change("POST /v1/tokens/{tid}/revoke", tid, nil, listed(true))
 
+	paused := func(want int) func() bool {
+		return sees(c, "/v1/settings", func(s httpapi.Settings) bool { return len(s.Pauses) == want })
+	}
+	c.change("POST /v1/settings/pause", "", nil, paused(1))
+	c.change("POST /v1/settings/resume", "", nil, paused(0))
 	c.change("POST /v1/policy/reload", "", nil, nil)
 	c.change("POST /v1/clock/accept", "", nil, nil)
 	c.change("POST /v1/backup", "", nil, nil)

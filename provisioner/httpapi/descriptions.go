@@ -28,6 +28,14 @@ var descriptions = map[string]description{
 	"GET /v1/crl.der": {does: "The newest CRL of one issuer in DER.", fails: notFound,
 		inputs: []parameter{query("issuer", "key identifier of the issuer, lower-case hex; the present one if not given", text)}},
 
+	"GET /features":            {does: "The names of the features that run at this provisioner, as Foreman's registration protocol has them."},
+	"GET /v2/features":         {does: "The features of this provisioner by name: state, settings, capabilities (Foreman's registration protocol, version 2)."},
+	"GET /v1/components":       {does: "All provisioners of the installation, gone ones too, and what their features do."},
+	"GET /v1/status":           {does: "The installation at a glance: provisioners, nodes by state, refusals, and what stands."},
+	"GET /v1/settings":         {does: "Where enrollment is paused."},
+	"POST /v1/settings/pause":  {does: "Lets nobody enroll, everywhere or at a site, until it is resumed."},
+	"POST /v1/settings/resume": {does: "Ends a pause."},
+
 	"GET /v1/self":                     {does: "Who you are here, and your role."},
 	"GET /v1/operators":                {does: "Operators, removed ones too."},
 	"POST /v1/operators":               {does: "Lets an operator in, or changes role and key of one who is there."},

@@ -65,6 +65,11 @@ func codes() (all []wire.Code) {
 	for _, m := range wire.Codes {
 		all = append(all, m.Code)
 	}
+	for _, code := range provisioner.AlarmCodes {
+		if !slices.Contains(all, code) {
+			all = append(all, code)
+		}
+	}
 	return all
 }
 

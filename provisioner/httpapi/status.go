@@ -19,9 +19,8 @@ type Status struct {
 	Waiting      int                  `json:"waiting"`         // keys that wait for an operator, or for the policy
 	Activity     provisioner.Activity `json:"activity"`
 	Pauses       []*provisioner.Pause `json:"pauses"`
-	Frozen       bool                 `json:"frozen"`     // a restore has frozen limited tokens
-	Everything   []wire.Pattern       `json:"everything"` // of the allow-list of the store: they cover every name
-	Unknown      []string             `json:"unknown"`    // what could not be found out
+	Frozen       bool                 `json:"frozen"`  // a restore has frozen limited tokens
+	Unknown      []string             `json:"unknown"` // what could not be found out
 
 	// Standing is what somebody should do something about, a line each; empty: all
 	// is well.
@@ -44,7 +43,7 @@ func (s *Server) status(ctx context.Context) *Status {
 	p := s.cfg.Provisioner
 	now := &Status{
 		Installation: p.Installation(), Provisioners: []*StatusProvisioner{}, Pauses: p.Pauses(), Frozen: p.Frozen(),
-		Activity: provisioner.Activity{Refused: map[wire.Code]int{}}, Everything: []wire.Pattern{}, Unknown: []string{}, Standing: []string{},
+		Activity: provisioner.Activity{Refused: map[wire.Code]int{}}, Unknown: []string{}, Standing: []string{},
 	}
 	unknown := func(what string, err error) {
 		now.Unknown = append(now.Unknown, fmt.Sprintf("%s: %v", what, err))
@@ -67,15 +66,6 @@ func (s *Server) status(ctx context.Context) *Status {
 	}
 	if now.Waiting, err = p.CountWaiting(ctx); err != nil {
 		unknown("who waits", err)
-	}
-	allowed, err := p.Allowances(ctx)
-	if err != nil {
-		unknown("allow-list", err)
-	}
-	for _, a := range allowed {
-		if a.Pattern == "*" && (a.ExpiresAt.IsZero() || s.cfg.Now().Before(a.ExpiresAt)) {
-			now.Everything = append(now.Everything, a.Pattern)
-		}
 	}
 	now.stand()
 	return now
@@ -106,9 +96,6 @@ func (t *Status) stand() {
 	}
 	if t.Frozen {
 		add("a restore has frozen limited tokens: sign new ones, or muster token thaw")
-	}
-	for _, pattern := range t.Everything {
-		add("the allow-list has %s: %v", pattern, provisioner.ErrEverything)
 	}
 	if n := t.Nodes; n != nil && n.Cloned > 0 {
 		add("%d names are used by two machines: muster events --type node.cloned", n.Cloned)

@@ -111,14 +111,14 @@ func (p *Provisioner) commandable(r *Record, o Order) error {
 		return nil
 	}
 	if by := p.revocations.Token(r.Token); by != nil {
-		return fmt.Errorf("%w: its token %s is revoked: give it another one first, and name that with --token", ErrState, r.Token)
+		return fmt.Errorf("%w: its token %s is revoked: give it another one first, and name that with --node-token", ErrState, r.Token)
 	}
 	token, err := r.recall()
 	if err != nil {
 		return err
 	}
 	if end := token.Expiry(); !end.IsZero() && !p.now().Before(end) {
-		return fmt.Errorf("%w: its token %s expired at %s: give it another one first, and name that with --token", ErrState, r.Token, end)
+		return fmt.Errorf("%w: its token %s expired at %s: give it another one first, and name that with --node-token", ErrState, r.Token, end)
 	}
 	return nil
 }

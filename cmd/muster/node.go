@@ -2,14 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
+	"sync/atomic"
+	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
-	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
 
@@ -24,12 +27,16 @@ func addNode(app *kingpin.Application, all verbs) {
 	addNodeChange(c, all, "revoke", "Keep a machine out for good.",
 		`Drops the machine's connections within a second, puts its certificates on the CRL,
 and gives it no other, also if it has a good token. 'muster node retire' lifts it.`,
-		"%s is revoked: its connections are dropped, and it stays out until it is retired")
+		"is revoked: its connections are dropped, and it stays out until it is retired",
+		provisioner.StateEnrolled, provisioner.StateProvisioned)
 	addNodeChange(c, all, "retire", "Free the name of a machine that is gone.",
 		`Revokes what certificates the machine still has and frees its name for any key: the
 next machine that comes with this name is treated as new. Use it for machines
-that are gone, and for a revoked one that may come back.`,
-		"%s is retired: the name is free")
+that are gone, and for a revoked one that may come back.
+
+  muster node retire --unseen 30d      what was scaled down a month ago`,
+		"is retired: the name is free",
+		provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked)
 	addNodeGrant(c, all)
 	addNodePending(c, all)
 	addNodeVerdicts(c, all)
@@ -38,34 +45,54 @@ that are gone, and for a revoked one that may come back.`,
 
 // nodeChange is one of the verbs that need no more than a name.
 type nodeChange struct {
-	operator
-	verb, done, identity string
+	nodeManyVerb
+	done   string
+	states []provisioner.State // of the nodes that it is for
 }
 
-func addNodeChange(parent *kingpin.CmdClause, all verbs, verb, help, long, done string) {
-	v := &nodeChange{verb: verb, done: done}
-	c := parent.Command(verb, help).HelpLong(long)
-	c.Arg("node", "Its name.").Required().StringVar(&v.identity)
-	v.addChange(c)
+func addNodeChange(parent *kingpin.CmdClause, all verbs, verb, help, long, done string, states ...provisioner.State) {
+	v := &nodeChange{done: done, states: states}
+	v.verb = verb
+	c := parent.Command(verb, help).HelpLong(long + nodeManyHelp)
+	v.addMany(c)
 	all[c.FullCommand()] = v.run
 }
 
 func (v *nodeChange) run(ctx context.Context) error {
-	id, err := wire.ParseIdentity(v.identity)
-	if err != nil {
+	if err := v.check(); err != nil {
 		return cli.Usage(program+" node "+v.verb, err)
 	}
-	if err := v.ask(ctx, http.MethodPost, "/v1/nodes/"+string(id)+"/"+v.verb, httpapi.Reason{Why: v.why}, nil); err != nil {
+	client, err := v.client()
+	if err != nil {
 		return err
 	}
-	return v.print(map[string]string{"node": string(id), "done": v.verb}, func() error { v.say(v.done, id); return nil })
+	// A machine that is away is judged by when it was heard of: it may come back
+	// while somebody agrees.
+	filter, err := v.filter.parse(time.Now())
+	if err != nil {
+		return err
+	}
+	choose := func(ctx context.Context) (*choice, error) { return v.choose(ctx, &v.operator, v.states) }
+	result, err := v.over(ctx, choose, func(ctx context.Context, _ *campaign, t target) error {
+		if since := filter.SeenBefore; !since.IsZero() {
+			var r fleet.Report
+			if err := client.Do(ctx, http.MethodGet, "/v1/nodes/"+string(t.Node), nil, &r); err != nil {
+				return err
+			}
+			if !r.Seen.Before(since) {
+				return fmt.Errorf("it was heard of at %s, after it was chosen: left alone", instant(r.Seen))
+			}
+		}
+		return client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(t.Node)+"/"+v.verb, httpapi.Reason{Why: v.why}, nil)
+	})
+	return v.tell(result, err, v.done)
 }
 
 // nodeGrantVerb is "muster node grant".
 type nodeGrantVerb struct {
-	operator
-	identity, key string
-	ttl           string
+	nodeManyVerb
+	key string
+	ttl string
 }
 
 const nodeGrantHelp = `Lets another key take the name over, once: for a machine that was reinstalled and
@@ -75,29 +102,42 @@ out as soon as the new one has confirmed.`
 
 func addNodeGrant(parent *kingpin.CmdClause, all verbs) {
 	v := &nodeGrantVerb{}
-	c := parent.Command("grant", "Let another key take a name over, once.").HelpLong(nodeGrantHelp)
-	c.Arg("node", "Its name.").Required().StringVar(&v.identity)
-	c.Flag("key", "Only the key with this SHA-256, 64 hex digits.").PlaceHolder("HASH").StringVar(&v.key)
+	v.verb = "grant"
+	c := parent.Command(v.verb, "Let another key take a name over, once.").HelpLong(nodeGrantHelp + nodeManyHelp)
+	c.Flag("key", "Only the key with this SHA-256, 64 hex digits; of one machine.").PlaceHolder("HASH").StringVar(&v.key)
 	c.Flag("ttl", "How long the grant waits, as 30m or 1d; a day at most.").Default("1h").StringVar(&v.ttl)
-	v.addChange(c)
+	v.addMany(c)
 	all[c.FullCommand()] = v.run
 }
 
 func (v *nodeGrantVerb) run(ctx context.Context) error {
-	id, err := wire.ParseIdentity(v.identity)
-	if err != nil {
-		return cli.Usage(program+" node grant", err)
-	}
 	ttl, err := cli.ParseDuration(v.ttl)
 	if err != nil {
-		return cli.Usage(program+" node grant", fmt.Errorf("--ttl: %w", err))
+		err = fmt.Errorf("--ttl: %w", err)
 	}
-	var grant provisioner.Grant
-	if err := v.ask(ctx, http.MethodPost, "/v1/nodes/"+string(id)+"/grant", httpapi.NewGrant{KeyHash: v.key, TTL: ttl, Why: v.why}, &grant); err != nil {
+	if v.key != "" && len(v.names) != 1 {
+		err = errors.Join(err, errors.New("--key is one machine's: name that"))
+	}
+	if err := errors.Join(v.check(), err); err != nil {
+		return cli.Usage(program+" node grant", err)
+	}
+	client, err := v.client()
+	if err != nil {
 		return err
 	}
-	return v.print(&grant, func() error {
-		v.say("the next machine that asks for %s with a key of its own gets it, until %s", id, instant(grant.ExpiresAt))
-		return nil
+	choose := func(ctx context.Context) (*choice, error) { return v.choose(ctx, &v.operator, commanded) }
+	var until atomic.Pointer[time.Time]
+	result, err := v.over(ctx, choose, func(ctx context.Context, _ *campaign, t target) error {
+		var grant provisioner.Grant
+		err := client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(t.Node)+"/grant", httpapi.NewGrant{KeyHash: v.key, TTL: ttl, Why: v.why}, &grant)
+		if err == nil {
+			until.Store(&grant.ExpiresAt)
+		}
+		return err
 	})
+	done := "has no grant"
+	if end := until.Load(); end != nil {
+		done = "may be taken over by the next machine that asks for the name with a key of its own, until " + instant(*end)
+	}
+	return v.tell(result, err, done)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -18,68 +19,59 @@ import (
 
 // nodeCommandVerb is one of the verbs that a node itself carries out.
 type nodeCommandVerb struct {
-	operator
-	verb  wire.Verb
-	done  string // what has happened, by how many nodes
-	token string
-
-	names  []string
-	from   string
-	batch  batch
-	yes    bool
-	resume string
+	nodeManyVerb
+	done    string // what has happened, by each node
+	after   string // what it has done then, with --wait
+	token   string
+	wait    bool
+	waitFor string
 }
 
 const nodeCommandLong = `
 
 The command is proven to the node by the shared secret of its token, and done once
-however often it is sent. Of several nodes, named here or in a file with --from, --batch
-are told at once, and the verb stops once more than --max-failures have failed. What
-is done is kept in a file until all are, and --resume goes on from there.`
+however often it is sent. With --wait a machine counts as done when %s,
+and as failed if that takes longer than --wait-for, or if it is refused: so --batch,
+--pause-between and --max-failures keep a bad change from the rest of the fleet.`
 
 func addNodeCommands(parent *kingpin.CmdClause, all verbs) {
 	addNodeCommand(parent, all, wire.VerbReprovision, "Send machines back to be provisioned again.",
 		`The machine enrolls again with its token and its own key, which costs no use of a
-limited token, and gets its configuration anew. It is back within a second.`, "goes back to provisioning mode")
+limited token, and gets its configuration anew. It is back within a second.
+
+  muster node reprovision web1.example.net --why 'rack 4 was moved'
+  muster node reprovision --match 'web*.example.net' --site ams1 --wait --batch 10 --max-failures 0
+  muster node reprovision --all --wait --yes`, "goes back to provisioning mode", "is provisioned again")
 	addNodeCommand(parent, all, wire.VerbReconfigure, "Give machines their configuration anew.",
 		`The machine asks for its configuration as it is decided now, puts it in force and
-confirms it. It gets no new certificate, unless it is time for one.`, "asks for its configuration")
+confirms it. It gets no new certificate, unless it is time for one.`, "asks for its configuration", "has confirmed its configuration")
 	addNodeCommand(parent, all, wire.VerbRestart, "Start the agents of machines anew.",
-		`The agent takes up a new version of its program, if there is one at its place.`, "starts its agent anew")
+		`The agent takes up a new version of its program, if there is one at its place.`, "starts its agent anew", "is in the fleet again")
 	addNodeCommand(parent, all, wire.VerbShutdown, "Stop the agents of machines.",
-		`The agent ends with status 0 and stays away until somebody, or the next boot, starts it.`, "stops its agent")
+		`The agent ends with status 0 and stays away until somebody, or the next boot, starts it.`, "stops its agent", "has said that it ends")
 }
 
-func addNodeCommand(parent *kingpin.CmdClause, all verbs, verb wire.Verb, help, long, done string) {
-	v := &nodeCommandVerb{verb: verb, done: done}
-	c := parent.Command(string(verb), help).HelpLong(long + nodeCommandLong)
-	c.Arg("nodes", "Their names.").StringsVar(&v.names)
-	c.Flag("from", "File with names, one a line; - is standard input.").PlaceHolder("FILE").StringVar(&v.from)
-	c.Flag("token", "Token that the machines have, if it is not the one they enrolled with.").PlaceHolder("FILE").StringVar(&v.token)
-	c.Flag("batch", "How many machines are told at once.").Default("50").IntVar(&v.batch.size)
-	c.Flag("pause-between", "Wait between two batches, as 10s.").Default("0s").DurationVar(&v.batch.pause)
-	c.Flag("max-failures", "Stop once more machines than this have failed.").Default("10").IntVar(&v.batch.maxFailures)
-	c.Flag("progress", "File that keeps what is done; default a new one here for more than one machine.").PlaceHolder("FILE").StringVar(&v.batch.file)
-	c.Flag("resume", "Go on with what this file says is left.").PlaceHolder("FILE").StringVar(&v.resume)
-	c.Flag("yes", "Do not ask.").BoolVar(&v.yes)
-	v.addChange(c)
+func addNodeCommand(parent *kingpin.CmdClause, all verbs, verb wire.Verb, help, long, done, after string) {
+	v := &nodeCommandVerb{done: done, after: after}
+	v.verb = string(verb)
+	c := parent.Command(v.verb, help).HelpLong(long + fmt.Sprintf(nodeCommandLong, "it "+after) + nodeManyHelp)
+	c.Flag("wait", "Wait until each machine "+after+".").BoolVar(&v.wait)
+	c.Flag("wait-for", "How long for each, as 90s or 5m.").Default("2m").StringVar(&v.waitFor)
+	c.Flag("node-token", "Token that the machines have, if it is not the one they enrolled with.").PlaceHolder("FILE").StringVar(&v.token)
+	v.addMany(c)
 	all[c.FullCommand()] = v.run
 }
 
+// commanded are the states of nodes that can have commands.
+var commanded = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
+
 func (v *nodeCommandVerb) run(ctx context.Context) error {
-	if err := v.check(); err != nil {
-		return cli.Usage(program+" node "+string(v.verb), err)
-	}
-	work, err := v.work()
+	patience, err := cli.ParseDuration(v.waitFor)
 	if err != nil {
-		return err
+		err = fmt.Errorf("--wait-for: %w", err)
 	}
-	left := work.left()
-	if len(left) == 0 {
-		return errors.New("no machines to command: all are done")
-	}
-	if err := v.agreed(ctx, left); err != nil {
-		return err
+	if err := errors.Join(v.check(), err); err != nil {
+		return cli.Usage(program+" node "+v.verb, err)
 	}
 	var token []byte
 	if v.token != "" {
@@ -87,75 +79,51 @@ func (v *nodeCommandVerb) run(ctx context.Context) error {
 			return err
 		}
 	}
-	result, err := v.batch.run(ctx, work, func(ctx context.Context, id wire.Identity) error {
-		var answer provisioner.Obeyed
-		return v.ask(ctx, http.MethodPost, "/v1/nodes/"+string(id)+"/"+string(v.verb),
-			httpapi.NodeCommand{ID: work.ID, Token: wire.Secret(strings.TrimSpace(string(token))), Why: v.why}, &answer)
-	})
-	if perr := v.print(result, func() error { v.tell(result, left); return nil }); perr != nil {
-		err = errors.Join(err, perr)
-	}
-	return err
-}
-
-// check says what about the command line makes no sense.
-func (v *nodeCommandVerb) check() error {
-	var errs []error
-	if v.resume == "" && len(v.names) == 0 && v.from == "" {
-		errs = append(errs, errors.New("name machines, or a file of names with --from"))
-	}
-	if v.resume != "" && (len(v.names) > 0 || v.from != "" || v.batch.file != "") {
-		errs = append(errs, errors.New("--resume takes names and place from its file: leave out names, --from and --progress"))
-	}
-	for _, name := range v.names {
-		_, err := wire.ParseIdentity(name)
-		errs = append(errs, err)
-	}
-	return errors.Join(append(errs, v.batch.check())...)
-}
-
-// work returns what is to be done: what a file says, or all that is named.
-func (v *nodeCommandVerb) work() (*campaign, error) {
-	if v.resume != "" {
-		v.batch.file = v.resume
-		return readProgress(v.resume, v.verb)
-	}
-	names, err := identitiesOf(v.names, v.from)
+	client, err := v.client()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return &campaign{ID: wire.NewID(), Verb: v.verb, Nodes: names}, nil
+	done := v.done
+	var back *returns
+	if v.wait && !v.dryRun {
+		done = v.after
+		stop, r, err := awaitReturns(ctx, client, wire.Verb(v.verb))
+		if err != nil {
+			return err
+		}
+		defer stop()
+		back = r
+	}
+	secret := wire.Secret(strings.TrimSpace(string(token)))
+	choose := func(ctx context.Context) (*choice, error) { return v.choose(ctx, &v.operator, commanded) }
+	result, err := v.over(ctx, choose, func(ctx context.Context, p *campaign, t target) error {
+		tell := func(command string) (bool, error) {
+			return order(ctx, client, t.Node, v.verb, httpapi.NodeCommand{ID: command, Token: secret, Why: v.why})
+		}
+		if back == nil {
+			_, err := tell(p.ID)
+			return err
+		}
+		return back.await(ctx, t.Node, p.ID, patience, tell)
+	})
+	return v.tell(result, err, done)
 }
 
-// agreed shows what the verb will touch and asks, unless it is one machine that was
-// named here.
-func (v *nodeCommandVerb) agreed(ctx context.Context, left []wire.Identity) error {
-	if v.yes || len(left) == 1 && len(v.names) == 1 {
-		return nil
-	}
-	const shown = 10
-	list := make([]string, 0, shown+1)
-	for _, id := range left[:min(shown, len(left))] {
-		list = append(list, string(id))
-	}
-	if more := len(left) - shown; more > 0 {
-		list = append(list, fmt.Sprintf("and %d more", more))
-	}
-	question := fmt.Sprintf("%s %d machines: %s?", v.verb, len(left), strings.Join(list, ", "))
-	if !cli.IsTerminal(os.Stdin) {
-		return fmt.Errorf("%s Nobody is there to ask: say --yes", question)
-	}
-	return confirm(ctx, os.Stdin, os.Stderr, question)
-}
+// A node that is not there may be on its way back from the verb before this one,
+// or between two connections: it is asked for so often, so far apart; chosen.
+const (
+	awayTries = 3
+	awayAgain = time.Second
+)
 
-// tell says what has happened.
-func (v *nodeCommandVerb) tell(r *batchResult, left []wire.Identity) {
-	for _, f := range r.Failed {
-		cli.Say(os.Stderr, program, "%s: %s", f.Node, f.Cause)
+// order sends a command to a node.
+func order(ctx context.Context, client *httpapi.Client, id wire.Identity, verb string, c httpapi.NodeCommand) (repeated bool, err error) {
+	for try := 1; ; try++ {
+		var taken provisioner.Obeyed
+		err := client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(id)+"/"+verb, c, &taken)
+		var away *httpapi.Problem
+		if !errors.As(err, &away) || away.Status != http.StatusServiceUnavailable || away.Code != "" || try == awayTries || !sleep(ctx, awayAgain) {
+			return taken.Repeated, err
+		}
 	}
-	if len(left) == 1 && r.Done == 1 {
-		v.say("%s %s", left[0], v.done)
-		return
-	}
-	v.say("%d of %d machines: each %s", r.Done, len(left), v.done)
 }

@@ -38,13 +38,14 @@ func TestNodeCommands(t *testing.T) {
 
 	muster(t, dir, "node", "reprovision", "web1.example.net", "--why", "a test", "--config", "prov/provisioner.yaml")
 	agent.waitFor("a command asks for it")
+	agent.waitFor("(?s)connected to the fleet.*connected to the fleet")
 
 	write(t, filepath.Join(dir, "names"), "# the web\nweb1.example.net\nweb2.example.net\n")
 	file := filepath.Join(dir, "kept")
 	fails("say --yes", "node", "restart", "--from", filepath.Join(dir, "names"), "--progress", file)
-	fails("1 machines failed", "node", "restart", "--from", filepath.Join(dir, "names"), "--progress", file, "--yes")
+	fails("1 machine failed", "node", "restart", "--from", filepath.Join(dir, "names"), "--progress", file, "--yes")
 	agent.waitFor("agent ends, to be started again")
-	fails("1 machines failed", "node", "restart", "--resume", file, "--yes")
+	fails("1 machine failed", "node", "restart", "--resume", file, "--yes")
 	b, err := os.ReadFile(file)
 	if err != nil || strings.Count(string(b), "web1.example.net\n") != 1 {
 		t.Errorf("progress = %s, %v; want web1 done once", b, err)
@@ -55,29 +56,29 @@ func TestNodeCommands(t *testing.T) {
 // TestABatchGoesOnWhereItStopped stops at the limit on failures, and resumes.
 func TestABatchGoesOnWhereItStopped(t *testing.T) {
 	t.Parallel()
-	var nodes []wire.Identity
+	var nodes []target
 	for _, name := range strings.Fields("a b c d e f") {
-		nodes = append(nodes, wire.Identity(name+".example.net"))
+		nodes = append(nodes, target{Node: wire.Identity(name + ".example.net")})
 	}
-	b := batch{size: 2, maxFailures: 1, file: filepath.Join(t.TempDir(), "kept")}
+	b := batch{size: 2, pause: 1, maxFailures: 1, file: filepath.Join(t.TempDir(), "kept")}
 	var mu sync.Mutex
 	told := map[wire.Identity]int{}
 	broken := map[wire.Identity]bool{"c.example.net": true, "d.example.net": true}
-	one := func(_ context.Context, id wire.Identity) error {
+	one := func(_ context.Context, t target) error {
 		mu.Lock()
 		defer mu.Unlock()
-		told[id]++
-		if broken[id] {
+		told[t.Node]++
+		if broken[t.Node] {
 			return errors.New("away")
 		}
 		return nil
 	}
-	r, err := b.run(t.Context(), &campaign{ID: wire.NewID(), Verb: wire.VerbRestart, Nodes: nodes}, one)
+	r, err := b.run(t.Context(), &campaign{ID: wire.NewID(), Verb: "restart", Nodes: nodes}, one)
 	if err == nil || r.Done != 2 || len(r.Failed) != 2 || r.Left != 2 {
 		t.Fatalf("stopped with %+v, %v; want 2 done, 2 failed, 2 left", r, err)
 	}
 	broken = nil
-	rest, err := readProgress(b.file, wire.VerbRestart)
+	rest, err := readProgress(b.file, "restart")
 	if err != nil {
 		t.Fatal(err)
 	}

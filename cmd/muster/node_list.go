@@ -69,6 +69,11 @@ func (f *nodeFilter) add(c *kingpin.CmdClause) {
 	c.Flag("policy", "Decided by the policy with this digest, or one that begins so.").PlaceHolder("DIGEST").StringVar(&f.policy)
 }
 
+// empty reports whether nothing is filtered.
+func (f *nodeFilter) empty() bool {
+	return len(f.states) == 0 && f.site+f.prefix+f.match+f.expiresBefore+f.unseen+f.token+f.policy == ""
+}
+
 // parse returns the filter, unchecked; the error names the times that are wrong.
 func (f *nodeFilter) parse(now time.Time) (fleet.Filter, error) {
 	filter := fleet.Filter{Site: jwt.Site(f.site), Prefix: f.prefix, Match: wire.Pattern(f.match), Token: jwt.TokenID(f.token), Policy: f.policy}

@@ -186,7 +186,7 @@ var Codes = []Meaning{
 		Remedy: "let the node connect again with its certificate; if that is no longer live, it enrolls anew by itself"},
 
 	{Code: CodeCommandProof, Public: "the command does not prove the shared secret of this node's token",
-		Remedy: "the node's provisioning.jwt is not there, or not the one it enrolled with: put it there, or name the one that is there with --token"},
+		Remedy: "the node's provisioning.jwt is not there, or not the one it enrolled with: put it there, or name the one that is there with --node-token"},
 	{Code: CodeCommandStale, Public: "the command answers no question of this node, or comes too late",
 		Remedy: "send it again; if it persists, somebody replays commands", Retry: true},
 	{Code: CodeCommandImpossible, Public: "the node cannot do this as it is",

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"syscall"
+	"time"
 )
 
 // ErrNotServing means that no provisioner answers at a socket.
@@ -53,6 +54,17 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 		return fmt.Errorf("answer of the provisioner: %w", err)
 	}
 	return nil
+}
+
+// Clock returns the time of the provisioner's machine, cut to the second. Errors
+// are those of [Client.Do].
+func (c *Client) Clock(ctx context.Context) (time.Time, error) {
+	resp, err := c.send(ctx, http.MethodGet, "/healthz", "", nil)
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer func() { _ = resp.Body.Close() }() // only its header is of interest
+	return http.ParseTime(resp.Header.Get("Date"))
 }
 
 // send sends a request as whoever the client is, for an answer of the given

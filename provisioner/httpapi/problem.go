@@ -66,11 +66,11 @@ func problemOf(err error) *Problem {
 	case isAny(err, fleet.ErrReading):
 		return &Problem{Detail: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds"}
 	case isAny(err, provisioner.ErrNodeAway):
-		return &Problem{Detail: err.Error(), Status: http.StatusConflict}
+		return &Problem{Detail: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds if it is on its way back"}
 	case isAny(err, provisioner.ErrNodeSilent):
 		return &Problem{Detail: err.Error(), Status: http.StatusGatewayTimeout, Remedy: "ask again: what the node has taken already it does not do twice"}
 	case isAny(err, provisioner.ErrNoCommandKey):
-		return &Problem{Detail: err.Error(), Status: http.StatusConflict, Remedy: "name the node's token with --token"}
+		return &Problem{Detail: err.Error(), Status: http.StatusConflict, Remedy: "name the node's token with --node-token"}
 	case isAny(err, ca.ErrExpired):
 		return coded(err, wire.CodeAuthorityExpired)
 	case isAny(err, ca.ErrAuthority):

@@ -1,0 +1,147 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"muster/internal/wire"
+)
+
+// TestVerbsOnManyMachines has an operator choose machines by filters, look at what
+// would happen, and have it happen, with processes.
+func TestVerbsOnManyMachines(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	port := freePort(t)
+	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--trust-first-use", "--listen", "127.0.0.1:"+port)
+	provisioner := start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
+	provisioner.waitFor("provisioner is serving")
+	muster(t, dir, "jwt", "t.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port,
+		"--default", "--ca", "prov/ca/root.pem", "--seal", "prov/seal.pub")
+	var agents []*process
+	for _, name := range []string{"web1", "web2", "db1"} {
+		agent := start(t, dir, "server", "run", "--token", "t.jwt", "--ssl-dir", name, "--config", name+"/server.conf", "--identity", name+".example.net")
+		agents = append(agents, agent)
+	}
+	for _, agent := range agents {
+		agent.waitFor("connected to the fleet")
+	}
+	ask := func(wantExit int, args ...string) string {
+		t.Helper()
+		cmd := command(t, append(args, "--config", "prov/provisioner.yaml")...)
+		cmd.Dir = dir
+		out, _ := cmd.CombinedOutput()
+		if got := cmd.ProcessState.ExitCode(); got != wantExit {
+			t.Errorf("muster %s: exit %d, want %d:\n%s", strings.Join(args, " "), got, wantExit, out)
+		}
+		return string(out)
+	}
+	want := func(out, pattern string) {
+		t.Helper()
+		if !regexp.MustCompile(pattern).MatchString(out) {
+			t.Errorf("output lacks %s:\n%s", pattern, out)
+		}
+	}
+	// The list follows the records.
+	for !strings.Contains(ask(0, "node", "list", "--state", "provisioned"), "3 machines") {
+	}
+
+	want(ask(0, "node", "reprovision", "--match", "web*.example.net", "--dry-run"),
+		`\Aweb1\.example\.net\nweb2\.example\.net\nmuster: would reprovision 2 machines \(2 provisioned\): web1\.example\.net, web2\.example\.net\n\z`)
+	want(ask(0, "node", "reprovision", "--all", "--dry-run", "--json"), `"chosen": 3`)
+	want(ask(2, "node", "reprovision", "--all"), `reprovision 3 machines \(3 provisioned\): .*Nobody is there to ask: say --yes`)
+	want(ask(2, "node", "reprovision", "web1.example.net", "--all"), `only one of them`)
+	want(ask(2, "node", "revoke"), `name machines`)
+	want(ask(2, "node", "retire", "--unseen", "yesterday"), `--unseen`)
+
+	for _, verb := range []string{"reprovision", "reconfigure"} {
+		var r batchResult
+		out := ask(0, "node", verb, "--all", "--wait", "--yes", "--json")
+		if err := json.Unmarshal([]byte(out), &r); err != nil || r.Done != 3 || r.Chosen != 3 || r.Verb != verb {
+			t.Errorf("%s: %s, %v; want 3 done", verb, out, err)
+		}
+	}
+	for _, agent := range agents {
+		agent.waitFor("a command asks for it")
+	}
+	want(ask(0, "node", "restart", "--prefix", "db", "--wait", "--yes"), `1 of 1 machine: each is in the fleet again`)
+	// A bad change stops at the first machine: of that the operator hears, and no
+	// other is begun.
+	if err := os.RemoveAll(filepath.Join(dir, "prov/policy")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "prov/policy"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "prov/policy/none.rego"), "package muster.enroll\n\ndefault allow := false\n\ndeny contains \"no more of you\"\n")
+	ask(0, "policy", "reload")
+	going := []string{"node", "reprovision", "--wait", "--batch", "1", "--max-failures", "0", "--yes"}
+	out := ask(1, append(going, "--match", "web*.example.net", "--progress", "kept")...)
+	want(out, `web1\.example\.net: it has taken the command, and was refused: denied: policy: no more of you`)
+	want(out, `1 machine failed and 1 were not tried: go on with --resume kept`)
+	want(ask(1, append(going, "--resume", "kept")...), `1 machine failed and 1 were not tried`)
+
+	want(ask(0, "node", "retire", "--unseen", "30d"), `no machine fits`)
+	want(ask(0, "node", "revoke", "--prefix", "web", "--yes", "--why", "sold"), `2 of 2 machines: each is revoked`)
+	for !strings.Contains(ask(0, "node", "list", "--state", "revoked"), "2 machines") {
+	}
+	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run"), `no machine fits|would revoke 0`)
+	want(ask(0, "node", "retire", "--state", "revoked", "--yes"), `2 of 2 machines: each is retired`)
+	write(t, filepath.Join(dir, "names"), "db1.example.net\n# those of tomorrow\ndb2.example.net\n")
+	want(ask(1, "node", "grant", "--from", "names", "--yes"), `db2\.example\.net: .*no such node`)
+}
+
+// TestABrokenLineOfProgressIsNobody kills a verb while it writes down what is done.
+func TestABrokenLineOfProgressIsNobody(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "kept")
+	p := &campaign{ID: "x", Verb: "restart", Why: "a test", Nodes: []target{{Node: "a.example.net"}, {Node: "a.example.ne"}, {Node: "b.example.net", Key: "00ff"}}}
+	keep, err := p.open(file)
+	if err == nil {
+		err = keep(p.Nodes[2])
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	appendTo(t, file, "a.example.ne")
+	for range 2 {
+		p, err = readProgress(file, "restart")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := fmt.Sprint(p.left()); got != "[a.example.net a.example.ne]" || p.Why != "a test" {
+			t.Fatalf("left %s because of %q, want both a and not b", got, p.Why)
+		}
+		if keep, err = p.open(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := keep(target{Node: "a.example.net"}); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = readProgress(file, "restart"); err != nil || fmt.Sprint(p.left()) != "[a.example.ne]" {
+		t.Errorf("left %v, %v; want a.example.ne", p.left(), err)
+	}
+	if _, err := readProgress(file, string(wire.VerbShutdown)); err == nil {
+		t.Error("the file of one verb was read for another")
+	}
+}
+
+func appendTo(t *testing.T, file, text string) {
+	t.Helper()
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
+	if err == nil {
+		_, err = f.WriteString(text)
+	}
+	if err == nil {
+		err = f.Close()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+	"muster/provisioner/httpapi"
+)
+
+// selection is which machines a verb is about: those named, those of a file, or
+// those of the fleet that a filter fits.
+type selection struct {
+	names  []string
+	from   string
+	all    bool
+	filter nodeFilter
+}
+
+func (s *selection) add(c *kingpin.CmdClause) {
+	c.Arg("nodes", "Their names.").StringsVar(&s.names)
+	c.Flag("from", "File with names, one a line; - is standard input.").PlaceHolder("FILE").StringVar(&s.from)
+	c.Flag("all", "Every machine that the verb is for, or of them those that fit the flags below.").BoolVar(&s.all)
+	s.filter.add(c)
+}
+
+// filtered reports whether the machines are chosen from the fleet.
+func (s *selection) filtered() bool { return s.all || !s.filter.empty() }
+
+// given reports whether any machine is chosen, in whatever way.
+func (s *selection) given() bool { return len(s.names) > 0 || s.from != "" || s.filtered() }
+
+// check reports all that is wrong with the choice.
+func (s *selection) check() error {
+	ways := 0
+	for _, way := range []bool{len(s.names) > 0, s.from != "", s.filtered()} {
+		if way {
+			ways++
+		}
+	}
+	var errs []error
+	switch {
+	case ways == 0:
+		errs = append(errs, errors.New("name machines, or a file of names with --from, or choose them with --all, --state, --site, --prefix, --match, --unseen and the like"))
+	case ways > 1:
+		errs = append(errs, errors.New("names, --from, and --all or a filter: only one of them can be"))
+	}
+	for _, name := range s.names {
+		_, err := wire.ParseIdentity(name)
+		errs = append(errs, err)
+	}
+	filter, err := s.filter.parse(time.Now())
+	if q := (fleet.Query{Filter: filter}); err == nil {
+		err = q.Check()
+	}
+	return errors.Join(append(errs, err)...)
+}
+
+// A choice is the machines that a verb will touch: fixed from then on, whatever
+// comes or goes.
+type choice struct {
+	targets []target
+	states  map[string]int // how many there are of each; nil if that is not known
+}
+
+// choose returns the machines that are meant, by name. Of those that a filter
+// fits, the ones in a state that the verb is not for are left out, unless the
+// filter names states.
+func (s *selection) choose(ctx context.Context, o *operator, states []provisioner.State) (*choice, error) {
+	if !s.filtered() {
+		ids, err := identitiesOf(s.names, s.from)
+		if err != nil {
+			return nil, err
+		}
+		c := &choice{}
+		for _, id := range ids {
+			c.targets = append(c.targets, target{Node: id})
+		}
+		return c, nil
+	}
+	filter, err := s.filter.parse(time.Now())
+	if err != nil {
+		return nil, err
+	}
+	if len(filter.States) == 0 {
+		filter.States = states
+	}
+	c := &choice{states: map[string]int{}}
+	for q := (fleet.Query{Filter: filter, Limit: fleet.MaxLimit}); ; {
+		var p fleet.Page
+		if err := o.ask(ctx, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(), nil, &p); err != nil {
+			return nil, err
+		}
+		for i := range p.Nodes {
+			c.targets = append(c.targets, target{Node: p.Nodes[i].Identity})
+			c.states[string(p.Nodes[i].State)]++
+		}
+		if q.Cursor = p.Next; q.Cursor == "" {
+			return c, nil
+		}
+	}
+}
+
+// text says how many machines there are, by state, and the first names.
+func (c *choice) text(left []target) string {
+	const shown = 10
+	list := make([]string, 0, shown+1)
+	for _, t := range left[:min(shown, len(left))] {
+		list = append(list, string(t.Node))
+	}
+	if more := len(left) - shown; more > 0 {
+		list = append(list, fmt.Sprintf("and %d more", more))
+	}
+	states := ""
+	if len(c.states) > 0 {
+		var parts []string
+		for state, n := range c.states {
+			parts = append(parts, fmt.Sprintf("%d %s", n, state))
+		}
+		slices.Sort(parts)
+		states = " (" + strings.Join(parts, ", ") + ")"
+	}
+	return fmt.Sprintf("%s%s: %s", counted(len(left), "machine", "machines"), states, strings.Join(list, ", "))
+}
+
+// identitiesOf returns the machines that are named, and those of a file, each once
+// and in order. The error lists every name that is none.
+func identitiesOf(names []string, from string) ([]wire.Identity, error) {
+	if from != "" {
+		b, err := readFileOrInput(from)
+		if err != nil {
+			return nil, err
+		}
+		for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
+			if line := strings.TrimSpace(s.Text()); line != "" && !strings.HasPrefix(line, "#") {
+				names = append(names, line)
+			}
+		}
+	}
+	var ids []wire.Identity
+	var errs []error
+	seen := map[wire.Identity]bool{}
+	for _, name := range names {
+		id, err := wire.ParseIdentity(name)
+		if err != nil {
+			errs = append(errs, err)
+		} else if !seen[id] {
+			seen[id] = true
+			ids = append(ids, id)
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	if len(ids) == 0 {
+		return nil, fmt.Errorf("%s has no names", from)
+	}
+	return ids, nil
+}
+
+// readFileOrInput reads a file, or standard input for "-".
+func readFileOrInput(path string) ([]byte, error) {
+	if path == "-" {
+		return io.ReadAll(os.Stdin)
+	}
+	return os.ReadFile(path)
+}

@@ -47,7 +47,13 @@ does the first only, --applied the second only.
   muster bench --connections per-node --sealed  # what a booting fleet does
   muster bench --connections per-node --tls --drivers 2
   muster bench --rate 1500 --duration 30s       # latency at a given load
+  muster bench --kick 15000 --drivers 2         # a whole fleet, provisioned again
   muster bench --url nats://broker:4222 --token provisioning.jwt --nodes 1000
+
+With --kick, so many nodes are provisioned, connect to the fleet over mutual TLS, and
+are then all sent back by 'muster node reprovision --all --wait': each enrolls again
+with the key that it has, and connects again. 15,000 take 2.5 GB of memory, and 15,000
+descriptors in the provisioner's process, so 'ulimit -n' has to be 16,000 or more.
 
 With --rate, nodes begin at that rate whatever becomes of those before, and
 latency counts from when they were to begin. Exits with 1 if a node did not get
@@ -73,6 +79,7 @@ func addBench(app *kingpin.Application, all verbs) {
 	cli.Int(c.Flag("drivers", "Processes that play the nodes; one holds about 18,000 connections.").Default("1"), &v.cfg.Drivers)
 	cli.Int(c.Flag("stored", "Put so many records into the store first.").Default("0"), &v.cfg.Stored)
 	cli.Int(c.Flag("idle", "Have so many provisioned nodes connected over mutual TLS meanwhile.").Default("0"), &v.cfg.Idle)
+	cli.Int(c.Flag("kick", "Instead of waves: have so many nodes in the fleet, and send all of them back to be provisioned again.").Default("0"), &v.cfg.Kick)
 	cli.Int(c.Flag("provisioners", "So many at a broker of its own process, which asks them by auth callout; 0 is one with its broker inside.").Default("0"), &v.cfg.Provisioners)
 	c.Flag("url", "Broker of a provisioner that runs already.").PlaceHolder("nats://HOST:PORT").StringVar(&v.cfg.URL)
 	c.Flag("token", "Provisioning token that is good there; its policy has to let in n*.*.bench.muster.").PlaceHolder("FILE").StringVar(&v.cfg.TokenFile)
@@ -144,6 +151,12 @@ func (v *benchVerb) complete() error {
 	}
 	self, err := os.Executable()
 	v.cfg.Program, v.cfg.Progress = programAt(self), benchProgress
+	if v.cfg.Terminal = os.Stderr; !cli.IsTerminal(os.Stderr) {
+		v.cfg.Terminal = nil
+	}
+	if v.cfg.Kick > 0 && v.nodesSet {
+		errs = append(errs, errors.New("--kick with --nodes: it says how many there are"))
+	}
 	return errors.Join(append(errs, err)...)
 }
 
@@ -161,6 +174,14 @@ func (v *benchVerb) print(w io.Writer, r *bench.Result) error {
 func benchTable(r *bench.Result) *cli.Table {
 	t := &cli.Table{}
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }
+	if k := r.Kick; k != nil {
+		row("kicked", "%d nodes of the fleet, by one command", k.Nodes)
+		row("provisioned again", "%d in %.1f s, each with the key that it had; every certificate checked", k.Provisioned, k.Seconds)
+		row("in the fleet again", "all, after %.1f s", k.InFleet)
+		row("CPU per node", "%.0f µs serving, %.0f µs the command, %.0f µs in %d drivers", k.ServingCPU, k.CommandCPU, k.DriverCPU, r.Drivers)
+		row("peak memory", "%.0f MB serving", float64(k.PeakMemory)/1e6)
+		return t
+	}
 	row("nodes", "%d, each with its own key; every certificate checked", r.Nodes)
 	row("enrolled", "%.0f a minute", r.NodesPerMinute)
 	if r.ProvisionedPerMinute > 0 {

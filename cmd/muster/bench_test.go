@@ -78,6 +78,46 @@ func TestBench(t *testing.T) {
 	}
 }
 
+// TestBenchKicks sends a small fleet, played by two drivers, back to be provisioned
+// again by one command.
+func TestBenchKicks(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts a provisioner")
+	}
+	for name, args := range map[string][]string{"shared": nil, "per node, sealed": {"--connections", "per-node", "--sealed"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			out, err := command(t, append([]string{"bench", "--json", "--kick", "300", "--drivers", "2", "--token-key", "ed25519", "--dir", dir}, args...)...).Output()
+			if err != nil {
+				var exit *exec.ExitError
+				if errors.As(err, &exit) {
+					err = fmt.Errorf("%w: %s", err, exit.Stderr)
+				}
+				t.Fatal(err)
+			}
+			var r struct {
+				Kick struct {
+					Nodes, Provisioned int
+					Seconds            float64
+					InFleet            float64 `json:"in_fleet_seconds"`
+				}
+				Failed, Refused int
+			}
+			if err := json.Unmarshal(out, &r); err != nil {
+				t.Fatalf("%v in %s", err, out)
+			}
+			if r.Kick.Nodes != 300 || r.Kick.Provisioned != 300 || r.Kick.Seconds <= 0 || r.Kick.InFleet <= 0 || r.Failed+r.Refused != 0 {
+				t.Errorf("%s, want 300 provisioned again and in the fleet", out)
+			}
+			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+				t.Errorf("left: %v, %v", left, err)
+			}
+		})
+	}
+}
+
 // TestBenchKeys holds the names of what programs read.
 func TestBenchKeys(t *testing.T) {
 	t.Parallel()

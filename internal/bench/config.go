@@ -48,6 +48,7 @@ type Config struct {
 	Drivers     int
 	Stored      int // records in the store beforehand
 	Idle        int // nodes connected over mutual TLS meanwhile
+	Kick        int // instead of waves: nodes that are provisioned, connected, and all sent back to be provisioned again; 0 for none
 
 	// Provisioners is how many there are at a broker of its own process, which
 	// asks them by auth callout. 0 is one with its broker inside.
@@ -67,6 +68,10 @@ type Config struct {
 	// Server starts this program for what is measured, perhaps another build of
 	// it. Optional; default Program.
 	Server func(args ...string) *exec.Cmd
+
+	// Terminal is where the command of Kick shows its progress and says what is
+	// wrong. Nil shows nothing, and what is wrong is in the error.
+	Terminal *os.File
 
 	// Progress is called at the beginning of each phase, with what it does and
 	// for how many nodes. It returns what is called with the nodes done since
@@ -90,6 +95,7 @@ func (c *Config) Check() error {
 	between("uses", c.Uses, 0, MaxNodes)
 	between("stored", c.Stored, 0, MaxNodes)
 	between("idle", c.Idle, 0, MaxIdle)
+	between("kick", c.Kick, 0, MaxIdle)
 	between("provisioners", c.Provisioners, 0, MaxProvisioners)
 	if c.Provisioners > 0 && c.Stored > 0 {
 		bad("--stored with --provisioners: records are put into the store of a provisioner with its broker inside")
@@ -99,6 +105,9 @@ func (c *Config) Check() error {
 		bad("--rate is %g, want nodes a second", c.Rate)
 	case c.Duration < 0:
 		bad("--duration is %v, want 1s or more", c.Duration)
+	}
+	if c.Kick > 0 && (c.Stored > 0 || c.Idle > 0 || c.Rate > 0 || c.Duration > 0 || c.Uses > 0) {
+		bad("--kick with --stored, --idle, --rate, --duration or --uses: it plays one fleet and nothing else")
 	}
 	if c.TokenFile != "" && c.URL == "" {
 		bad("--token without --url: a provisioner of our own gets a token of our own")
@@ -114,7 +123,7 @@ func (c *Config) Check() error {
 			flag string
 			set  bool
 		}{
-			{"uses", c.Uses > 0}, {"sealed", c.Sealed}, {"policy", c.Policy != ""}, {"stored", c.Stored > 0}, {"idle", c.Idle > 0}, {"provisioners", c.Provisioners > 0}, {"cpuprofile", c.Profile != ""},
+			{"uses", c.Uses > 0}, {"sealed", c.Sealed}, {"policy", c.Policy != ""}, {"stored", c.Stored > 0}, {"idle", c.Idle > 0}, {"kick", c.Kick > 0}, {"provisioners", c.Provisioners > 0}, {"cpuprofile", c.Profile != ""},
 		} {
 			if own.set {
 				bad("--%s with --url: it is for a provisioner that bench starts itself", own.flag)

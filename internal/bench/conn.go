@@ -202,9 +202,10 @@ func (n *conn) publish(subject string, slot uint64, payload []byte) {
 	n.out = append(append(append(n.out, "\r\n"...), payload...), "\r\n"...)
 }
 
-// message is what came in: a reply if payload is not nil.
+// message is what came in: a reply, or a request to us, if payload is not nil.
 type message struct {
 	slot    uint64
+	replyTo string // of a request to us; empty in a reply
 	payload []byte
 	err     error // what the broker says in place of a reply
 }
@@ -229,10 +230,10 @@ func (n *conn) message() (message, error) {
 	}
 }
 
-// reply reads the rest of a message: MSG subject sid size, or HMSG subject sid
-// headers size.
+// reply reads the rest of a message: MSG subject sid [reply-to] size, or HMSG
+// subject sid [reply-to] headers size.
 func (n *conn) reply(headers bool, fields []string) (message, error) {
-	if len(fields) < 3 {
+	if len(fields) < 3 || headers && len(fields) < 4 {
 		return message{}, fmt.Errorf("broker sent a message of %d fields", len(fields))
 	}
 	size, err := strconv.Atoi(fields[len(fields)-1])
@@ -243,7 +244,11 @@ func (n *conn) reply(headers bool, fields []string) (message, error) {
 	if _, err := io.ReadFull(n.r, n.in); err != nil {
 		return message{}, err
 	}
-	slot, err := strconv.ParseUint(strings.TrimPrefix(fields[0], n.inbox), 10, 64)
+	text, ours := strings.CutPrefix(fields[0], n.inbox)
+	if !ours {
+		return n.request(headers, fields)
+	}
+	slot, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		return message{}, fmt.Errorf("broker sent a message on %.80q", fields[0])
 	}
@@ -252,6 +257,32 @@ func (n *conn) reply(headers bool, fields []string) (message, error) {
 		m.err = errNoResponders // nobody else sends us headers
 	}
 	return m, nil
+}
+
+// request makes sense of a message that is no reply and has been read. What has no
+// reply subject is none to us: see package server.
+func (n *conn) request(headers bool, fields []string) (message, error) {
+	text, rest := n.in[:len(n.in)-2], fields[2:]
+	if headers {
+		size, err := strconv.Atoi(rest[len(rest)-2])
+		if err != nil || size < 0 || size > len(text) {
+			return message{}, fmt.Errorf("broker sent headers of %.20q bytes", rest[len(rest)-2])
+		}
+		text, rest = text[size:], rest[1:]
+	}
+	if len(rest) < 2 {
+		return message{}, nil
+	}
+	return message{replyTo: fields[2], payload: text}, nil
+}
+
+// respond answers a request to us.
+func (n *conn) respond(to string, payload []byte) error {
+	n.out = append(append(append(n.out[:0], "PUB "...), to...), ' ')
+	n.out = strconv.AppendInt(n.out, int64(len(payload)), 10)
+	n.out = append(append(append(n.out, "\r\n"...), payload...), "\r\n"...)
+	_, err := n.Write(n.out)
+	return err
 }
 
 // line reads one line without its end. It is good until the next read.

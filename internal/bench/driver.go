@@ -47,6 +47,7 @@ type Order struct {
 	Offset      int64   `json:"offset"`   // nanoseconds from the start of the clock to the first node, with Rate
 	Duration    int64   `json:"duration"` // nanoseconds after which no node begins, 0 is no bound
 	Stay        bool    `json:"stay"`     // nodes connect to the fleet afterwards, and stay until the input ends
+	Kick        bool    `json:"kick"`     // with Stay: it is reported who is back that was told to reprovision, and an outcome of that at the end
 	Profile     string  `json:"profile"`  // file for a CPU profile of the driver
 }
 
@@ -59,6 +60,7 @@ type Report struct {
 	Outcome   *Outcome `json:"outcome,omitempty"`   // last line, unless nodes stay
 	Connected int      `json:"connected,omitempty"` // nodes in the fleet so far
 	Settled   bool     `json:"settled,omitempty"`   // all of them are
+	Back      int      `json:"back,omitempty"`      // nodes in the fleet again that were told to reprovision
 }
 
 // An Outcome is what became of a driver's nodes.

@@ -44,6 +44,8 @@ type Result struct {
 	IdleMemory     int64    `json:"idle_memory_bytes"`
 	Drivers        int      `json:"drivers"`
 	Why            []string `json:"why"` // the first few causes of refusals and failures
+
+	Kick *Kick `json:"kick,omitempty"` // nil without --kick; all else is of the fleet's first provisioning then
 }
 
 func newResult(cfg *Config) *Result {

@@ -43,6 +43,9 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
+	if cfg.Kick > 0 {
+		return result, s.kick(ctx, &cfg, result)
+	}
 	if cfg.Stored > 0 {
 		if err := s.fill(ctx, &cfg); err != nil {
 			return nil, err

@@ -163,6 +163,9 @@ type progress struct {
 	mu sync.Mutex // one driver's at a time
 }
 
+// silent shows nothing.
+func silent() *progress { return &progress{add: func(int) {}, end: func() {}} }
+
 func (c *Config) progress(label string, nodes int) *progress {
 	add, end := c.Progress(label, nodes)
 	return &progress{add: add, end: end}

@@ -16,7 +16,7 @@ import (
 type nodeHistoryVerb struct{ nodeQuestion }
 
 const nodeHistoryHelp = `Shows what has happened to a machine, the oldest first: tokens presented, decisions,
-certificates, confirmations, refusals, and what operators ordered and why. The 64
+certificates, confirmations, refusals, commands, and what operators decided and why. The 64
 newest revisions of its record are kept, events as long as there is room for them.
 "attempted" is somebody who used the name and has proven nothing.`
 
@@ -57,6 +57,7 @@ func momentText(m *fleet.Moment) string {
 			parts = append(parts, fmt.Sprintf(format, value))
 		}
 	}
+	add("%s", string(m.Verb))
 	add("%s", string(m.Code))
 	add("%s", string(m.Reason))
 	add("%s", m.Cause)
@@ -67,6 +68,7 @@ func momentText(m *fleet.Moment) string {
 	add("configuration %s", short(m.Digest))
 	add("policy %s", short(m.Policy))
 	add("token %s", string(m.Token))
+	add("key %s", short(m.Key))
 	add("from %s", m.Source)
 	add("by %s", m.By)
 	add("why: %s", m.Why)

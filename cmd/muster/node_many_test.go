@@ -1,7 +1,10 @@
 package main
 
 import (
+	"encoding/base64"
+	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -69,17 +72,53 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	for _, agent := range agents {
 		agent.waitFor("a command asks for it")
 	}
+	// Another configuration is on record, confirmed, and in the history; what the
+	// operator ordered, too.
+	digest := func() string {
+		t.Helper()
+		var shown struct {
+			Record struct{ Current struct{ Digest string } }
+		}
+		if err := json.Unmarshal([]byte(ask(0, "node", "show", "web1.example.net", "--json")), &shown); err != nil {
+			t.Fatal(err)
+		}
+		return shown.Record.Current.Digest
+	}
+	policy := func(text string) {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(filepath.Join(dir, "prov/policy")), os.Mkdir(filepath.Join(dir, "prov/policy"), 0o755)); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(dir, "prov/policy/enroll.rego"), "package muster.enroll\n\n"+text)
+		ask(0, "policy", "reload")
+	}
+	before := digest()
+	policy("default allow := true\n\nconfiguration := {\"generation\": \"two\"}\n")
+	want(ask(0, "node", "reconfigure", "web1.example.net", "--wait", "--why", "the second generation"), `web1\.example\.net has confirmed its configuration`)
+	after := digest()
+	if after == before {
+		t.Errorf("the record still has the configuration %s", before)
+	}
+	past := ask(0, "node", "history", "web1.example.net")
+	want(past, `commanded +reconfigure, by \S+, why: the second generation\n`)
+	want(past, `applied +certificate [0-9a-f]+, until \S+, configuration `+after[:16]+`\n`)
+	want(past, `commanded +reprovision, by `)
+
+	// Who may look does not learn what proves commands.
+	key := wire.CommandKey("toomanysecrets", "web1.example.net")
+	for _, args := range []string{"node show web1.example.net --json", "node history web1.example.net --json", "node explain web1.example.net --json",
+		"node list --json", "events --json", "token list --json"} {
+		for _, text := range []string{base64.StdEncoding.EncodeToString(key), base64.RawURLEncoding.EncodeToString(key), hex.EncodeToString(key), "toomanysecrets"} {
+			if strings.Contains(ask(0, strings.Fields(args)...), text) || strings.Contains(provisioner.output(), text) {
+				t.Errorf("muster %s, or the log, has the key of commands", args)
+			}
+		}
+	}
+
 	want(ask(0, "node", "restart", "--prefix", "db", "--wait", "--yes"), `1 of 1 machine: each is in the fleet again`)
 	// A bad change stops at the first machine: of that the operator hears, and no
 	// other is begun.
-	if err := os.RemoveAll(filepath.Join(dir, "prov/policy")); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Mkdir(filepath.Join(dir, "prov/policy"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	write(t, filepath.Join(dir, "prov/policy/none.rego"), "package muster.enroll\n\ndefault allow := false\n\ndeny contains \"no more of you\"\n")
-	ask(0, "policy", "reload")
+	policy("default allow := false\n\ndeny contains \"no more of you\"\n")
 	going := []string{"node", "reprovision", "--wait", "--batch", "1", "--max-failures", "0", "--yes"}
 	out := ask(1, append(going, "--match", "web*.example.net", "--progress", "kept")...)
 	want(out, `web1\.example\.net: it has taken the command, and was refused: denied: policy: no more of you`)

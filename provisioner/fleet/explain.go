@@ -27,7 +27,7 @@ type Explanation struct {
 
 // A Report is all that is on record of a node.
 type Report struct {
-	Record   *provisioner.Record  `json:"record"`
+	Record   *provisioner.Record  `json:"record"` // without the key that proves commands to the node
 	Revision provisioner.Revision `json:"revision"`
 	Grant    *provisioner.Grant   `json:"grant,omitempty"` // the newest, used or not
 	Seen     time.Time            `json:"seen,omitzero"`   // see [Node]
@@ -47,8 +47,10 @@ func (x *Index) Report(ctx context.Context, id wire.Identity) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	node, _ := x.Find(id) // zero if the index is not there yet
-	return &Report{Record: record, Revision: revision, Grant: grant, Seen: node.Seen}, nil
+	shown := *record
+	shown.CommandKey = nil // who may look is not who may command
+	node, _ := x.Find(id)  // zero if the index is not there yet
+	return &Report{Record: &shown, Revision: revision, Grant: grant, Seen: node.Seen}, nil
 }
 
 // Explain says how a node stands at now. The error is [provisioner.ErrNoRecord] if

@@ -25,6 +25,7 @@ type feed struct {
 	records chan []byte // nil: that was all for now
 	own     chan owned
 	done    chan struct{}
+	seen    chan struct{} // closed: FollowSeen has said all that it says
 }
 
 func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), own func(*provisioner.Brief, provisioner.Revision), current func()) error {
@@ -52,6 +53,7 @@ func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byt
 func (f *feed) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time)) error {
 	each("db1.example.net", noon.Add(time.Hour))
 	each("never.example.net", noon) // without a record
+	close(f.seen)
 	<-ctx.Done()
 	return nil
 }
@@ -74,12 +76,13 @@ func (f *feed) put(t testing.TB, records ...*provisioner.Record) {
 	}
 	f.records <- nil
 	<-f.done
+	<-f.seen
 }
 
 // index returns an index that follows a feed until the test ends.
 func index(t testing.TB) (*fleet.Index, *feed) {
 	t.Helper()
-	f := &feed{records: make(chan []byte), own: make(chan owned), done: make(chan struct{})}
+	f := &feed{records: make(chan []byte), own: make(chan owned), done: make(chan struct{}), seen: make(chan struct{})}
 	x := fleet.NewIndex(f, nil)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)

@@ -26,7 +26,11 @@ const (
 	Refused   Kind = "refused"   // Code, Cause, Remedy
 	Attempted Kind = "attempted" // refused, with nothing proven: anybody may have used this name
 	Repeated  Kind = "repeated"  // it got its answer again
+	Approved  Kind = "approved"  // by an operator, or the command that approves: Key gets in
+	Rejected  Kind = "rejected"  // by an operator: Key stays out
+	Forgotten Kind = "forgotten" // by an operator: what was said of Key no longer counts
 	Granted   Kind = "granted"   // by an operator: another key may have the name
+	Commanded Kind = "commanded" // by an operator: Verb; with a Cause the node may not have taken it
 	Revoked   Kind = "revoked"   // by an operator
 	Retired   Kind = "retired"   // by an operator
 	Cloned    Kind = "cloned"    // two live machines speak for it
@@ -47,6 +51,8 @@ type Moment struct {
 	Serial string             `json:"serial,omitempty"`
 	Until  time.Time          `json:"until,omitzero"` // when the certificate ends
 	Digest string             `json:"digest,omitempty"`
+	Key    string             `json:"key_hash,omitempty"` // of a verdict
+	Verb   wire.Verb          `json:"verb,omitempty"`     // of a command
 	Policy string             `json:"policy,omitempty"`
 	Token  jwt.TokenID        `json:"token_id,omitempty"`
 	Source string             `json:"source,omitempty"`
@@ -180,6 +186,7 @@ var recorded = map[provisioner.EventType]Kind{
 // told are the events that only events tell.
 var told = map[provisioner.EventType]Kind{
 	provisioner.EventRefused: Refused, provisioner.EventAttempt: Attempted, provisioner.EventGranted: Granted,
+	provisioner.EventApproved: Approved, provisioner.EventRejected: Rejected, provisioner.EventForgotten: Forgotten, provisioner.EventCommanded: Commanded,
 	"io.muster.server.startup": Connected, "io.muster.server.alive": Alive, "io.muster.server.shutdown": Stopped,
 }
 
@@ -200,7 +207,7 @@ func momentOf(e *provisioner.Event, begins time.Time) (Moment, bool) {
 	}
 	m := Moment{
 		At: e.Time, Kind: kind, Reason: e.Reason, Code: e.Code, Cause: e.Cause, Serial: e.Serial, Digest: e.Digest, Policy: e.Policy,
-		Token: e.Token, Source: e.Source, By: e.By, Why: e.Why,
+		Token: e.Token, Source: e.Source, By: e.By, Why: e.Why, Key: e.Key, Verb: e.Verb,
 	}
 	if m.Code != "" {
 		m.Remedy = wire.MeaningOf(m.Code).Remedy
@@ -225,5 +232,5 @@ func together(all []Moment) []Moment {
 // same reports whether the same has happened twice, but for who asked from where.
 func same(a, b Moment) bool {
 	return a.Revision == 0 && b.Revision == 0 && a.Kind == b.Kind && a.Code == b.Code && a.Cause == b.Cause && a.Serial == b.Serial &&
-		a.Source == b.Source && a.By == b.By && a.Why == b.Why && a.Token == b.Token
+		a.Source == b.Source && a.By == b.By && a.Why == b.Why && a.Token == b.Token && a.Key == b.Key && a.Verb == b.Verb && a.Digest == b.Digest
 }

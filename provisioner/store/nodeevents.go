@@ -25,6 +25,7 @@ const MaxNodeEvents = 200
 var nodeEventTypes = []provisioner.EventType{
 	provisioner.EventEnrolled, provisioner.EventRenewed, provisioner.EventProvisioned, provisioner.EventRefused,
 	provisioner.EventGranted, provisioner.EventRevoked, provisioner.EventRetired, provisioner.EventCloned,
+	provisioner.EventApproved, provisioner.EventRejected, provisioner.EventForgotten, provisioner.EventCommanded,
 }
 
 const (

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"time"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -29,6 +30,9 @@ var (
 type Login struct {
 	Name string
 	Role OperatorRole
+
+	// Expires is when the token ends that it was, the zero time for a certificate.
+	Expires time.Time
 }
 
 // By is what events and history call the operator. The socket's users have no
@@ -67,7 +71,8 @@ func (p *Provisioner) LoginCertificate(ctx context.Context, leaf *x509.Certifica
 // LoginToken is [Provisioner.LoginCertificate] for a token that the operator has
 // signed with their key; see [jwt.SignOperator].
 func (p *Provisioner) LoginToken(ctx context.Context, text, source string) (*Login, error) {
-	return p.login(ctx, source, func() (string, *OperatorEntry, error) {
+	var expires time.Time
+	l, err := p.login(ctx, source, func() (string, *OperatorEntry, error) {
 		token, err := jwt.ParseOperator(text)
 		if err != nil {
 			return "", nil, err
@@ -77,11 +82,20 @@ func (p *Provisioner) LoginToken(ctx context.Context, text, source string) (*Log
 			return token.Claimed(), nil, err
 		}
 		key, err := x509.ParsePKIXPublicKey(e.Key)
+		if err != nil {
+			return e.Name, e, err
+		}
+		claims, err := token.Verify(key, p.cfg.Installation, p.cfg.Now())
 		if err == nil {
-			_, err = token.Verify(key, p.cfg.Installation, p.cfg.Now())
+			expires = claims.ExpiresAt
 		}
 		return e.Name, e, err
 	})
+	if err != nil {
+		return nil, err
+	}
+	l.Expires = expires
+	return l, nil
 }
 
 // operator returns the entry of an operator who may come in.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -174,13 +175,14 @@ func (a *api) wish() {
 }
 
 // operators makes the operators' edge.
-func (d *Daemon) operators(nodes *fleet.Index, register *register) (*httpapi.Server, error) {
+func (d *Daemon) operators(nodes *fleet.Index, register *register, pages http.Handler) (*httpapi.Server, error) {
 	cfg := httpapi.Config{
 		Socket: d.cfg.socket(), Provisioner: d.Operator(), Backup: d.Backup, Inputs: d.Inputs, Fleet: nodes, Components: register, Events: d.Store(), Webhooks: d.webhooks, Attempts: d.attempts,
 		Metrics: d.metrics.Handler(),
 		Ready:   d.ready, Log: d.opts.Log, Now: d.opts.Now,
 	}
 	if d.parts.api != nil {
+		cfg.Console = pages
 		cfg.HTTPS = &httpapi.HTTPSConfig{Listen: d.cfg.API.Listen, Certificate: d.parts.api.certificate, Roots: d.parts.authority.Roots()}
 	}
 	s, err := httpapi.New(cfg)

@@ -287,7 +287,11 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	defer cancel()
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log)
 	register := d.newRegister(ctx)
-	operators, err := d.operators(nodes, register)
+	pages, err := d.console(nodes)
+	if err != nil {
+		return err
+	}
+	operators, err := d.operators(nodes, register, pages)
 	if err != nil {
 		return err
 	}
@@ -302,7 +306,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		"components":         register.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
 		"connections":        d.authenticate, "certificates": d.countCertificates, "webhooks": d.deliverEvents,
-		"API certificate": d.parts.api.run,
+		"API certificate": d.parts.api.run, "console": pages.Run,
 	} {
 		g.Go(func() error {
 			if err := run(background); err != nil && background.Err() == nil {

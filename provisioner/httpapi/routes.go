@@ -53,6 +53,9 @@ type Config struct {
 	// Metrics answers GET /metrics. Nil: there are none.
 	Metrics http.Handler
 
+	// Console answers what is no route, over HTTPS. Nil: nothing does.
+	Console http.Handler
+
 	// HTTPS is the listener for operators on other machines. Nil: there is the
 	// socket only.
 	HTTPS *HTTPSConfig

@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"reflect"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -125,10 +126,14 @@ func serve(ctx context.Context, srv *http.Server, l net.Listener) (err error) {
 	return err
 }
 
-// serveRoute serves a request, and answers those for which there is no route by
-// a problem document as well.
+// serveRoute serves a request. One for which there is no route is the console's,
+// or is answered by a problem document as well.
 func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := s.mux.Handler(r); pattern == "" {
+		if s.cfg.Console != nil && r.TLS != nil && !strings.HasPrefix(r.URL.Path, "/v1/") {
+			s.cfg.Console.ServeHTTP(w, r)
+			return
+		}
 		w = &unrouted{w, r}
 	}
 	s.mux.ServeHTTP(w, r)

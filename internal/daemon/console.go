@@ -1,0 +1,65 @@
+package daemon
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"time"
+
+	"muster/policies"
+	"muster/provisioner/console"
+	"muster/provisioner/fleet"
+)
+
+// console makes the web console. It is served only where operators are over HTTPS.
+func (d *Daemon) console(nodes *fleet.Index) (*console.Console, error) {
+	cfg := console.Config{
+		Provisioner: d.Operator(), Fleet: nodes, Events: d.Store(), Alarms: d.alarms.Standing, Version: d.opts.Version, Log: d.opts.Log, Now: d.opts.Now,
+	}
+	if d.shadow != nil {
+		cfg.Shadow = d.shadow.told
+		if d.recorder != nil {
+			cfg.Replay = d.replayShadow
+		}
+	}
+	return console.New(cfg)
+}
+
+// told says what has come of the shadow policy.
+func (s *shadow) told() *console.Shadow {
+	return &console.Shadow{Digest: s.policy.Digest(), Compared: s.compared.Load(), Differed: s.differed.Load(), LeftOut: s.leftOut.Load()}
+}
+
+// replayShadow runs the shadow policy over what decisions saw in the last age, on
+// one core: requests keep the others.
+func (d *Daemon) replayShadow(ctx context.Context, age time.Duration) (*policies.ReplayReport, error) {
+	replay := policies.NewReplay(d.parts.shadow, d.parts.policy)
+	err := d.Inputs(ctx, age, func(uint64) {}, &replayWriter{ctx: ctx, replay: replay})
+	if err != nil {
+		return nil, err
+	}
+	return replay.Report(false), nil
+}
+
+// replayWriter replays the whole lines of what is written to it.
+type replayWriter struct {
+	ctx    context.Context // of the replay: a writer gets none
+	replay *policies.Replay
+	rest   []byte
+}
+
+var _ io.Writer = (*replayWriter)(nil)
+
+// Write implements [io.Writer].
+func (w *replayWriter) Write(b []byte) (int, error) {
+	w.rest = append(w.rest, b...)
+	end := bytes.LastIndexByte(w.rest, '\n') + 1
+	if end == 0 {
+		return len(b), nil
+	}
+	if _, err := w.replay.Lines(w.ctx, w.rest[:end]); err != nil {
+		return 0, err
+	}
+	w.rest = append(w.rest[:0], w.rest[end:]...)
+	return len(b), nil
+}

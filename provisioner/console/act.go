@@ -1,0 +1,178 @@
+package console
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// A nodeAction is something that an operator can have done with a node.
+type nodeAction struct {
+	Name    string // in addresses
+	Label   string // on buttons
+	Grave   bool   // it cannot be taken back
+	Touches []string
+	Done    string
+
+	states  []provisioner.State // in which it makes sense
+	command wire.Verb           // empty: it is no command to the node
+}
+
+var (
+	onRecord = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
+	inFleet  = []provisioner.State{provisioner.StateProvisioned}
+)
+
+// nodeActions are all of them, the harmless first.
+var nodeActions = []*nodeAction{
+	{
+		Name: "reconfigure", Label: "Reconfigure", states: inFleet, command: wire.VerbReconfigure,
+		Touches: []string{"The policy decides anew what configuration the node gets.", "The node fetches it, puts it in force, and confirms its digest. Its certificate stays."},
+		Done:    "The node has taken the order to fetch its configuration.",
+	},
+	{
+		Name: "restart", Label: "Restart agent", states: inFleet, command: wire.VerbRestart,
+		Touches: []string{"The node's agent ends and is started again. Nothing else on the machine is touched."},
+		Done:    "The node has taken the order to restart its agent.",
+	},
+	{
+		Name: "reprovision", Label: "Reprovision", states: inFleet, command: wire.VerbReprovision,
+		Touches: []string{"The node goes back to provisioning: the policy decides about it again, and it gets a new certificate and configuration.", "It comes back by its own key. Until then it is not in the fleet."},
+		Done:    "The node has taken the order to be provisioned again.",
+	},
+	{
+		Name: "shutdown", Label: "Stop agent", states: inFleet, command: wire.VerbShutdown,
+		Touches: []string{"The node's agent ends, and does not start again until somebody on the machine starts it."},
+		Done:    "The node has taken the order to stop its agent.",
+	},
+	{
+		Name: "grant", Label: "Let another key have the name", states: onRecord,
+		Touches: []string{"For one hour, the next machine that comes with this name and another key gets it, once.", "The key that has the name now loses it then."},
+		Done:    "Another key may have the name, once, within the hour.",
+	},
+	{
+		Name: "retire", Label: "Retire", Grave: true, states: []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked},
+		Touches: []string{"Its certificates are revoked and its connections dropped.", "The name is free: the next machine that comes with it is treated as new."},
+		Done:    "The node is retired: its name is free.",
+	},
+	{
+		Name: "revoke", Label: "Revoke", Grave: true, states: onRecord,
+		Touches: []string{"Its connections are dropped within a second, on every broker.", "Its certificates go on the revocation list.", "Neither its keys nor its name get another certificate until the node is retired."},
+		Done:    "The node is revoked: it is kept out from now on.",
+	},
+}
+
+// nodeActionNamed returns the action of that name, nil if there is none.
+func nodeActionNamed(name string) *nodeAction {
+	i := slices.IndexFunc(nodeActions, func(a *nodeAction) bool { return a.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return nodeActions[i]
+}
+
+// confirmation asks whether something is meant, and why.
+type confirmation struct {
+	Title   string
+	To      string // where the form goes
+	Back    string // where who has second thoughts goes
+	Button  string
+	Grave   bool
+	Touches []string
+	On      []string          // what it is about, by name
+	Fields  map[string]string // what the form carries
+	Each    []string          // values of the field "each"
+	Problem string            // what was missing when it was sent
+	Why     string            // that was given then
+}
+
+// reason returns the form's reason. Every change has one.
+func reason(v *visit) error {
+	why := strings.TrimSpace(v.r.PostForm.Get("why"))
+	v.r.PostForm.Set("why", why)
+	if why == "" {
+		return errNoReason
+	}
+	if err := v.cause().Check(); err != nil {
+		return &formError{err}
+	}
+	return nil
+}
+
+// nodeAndAction reads them from the address.
+func nodeAndAction(v *visit) (wire.Identity, *nodeAction, error) {
+	id, err := wire.ParseIdentity(v.r.PathValue("identity"))
+	if err != nil {
+		return "", nil, &formError{err}
+	}
+	a := nodeActionNamed(v.r.PathValue("action"))
+	if a == nil {
+		return "", nil, errNoPage
+	}
+	return id, a, nil
+}
+
+// confirmNode says what an action will touch, and asks why.
+func (c *Console) confirmNode(v *visit) error {
+	id, a, err := nodeAndAction(v)
+	if err != nil {
+		return err
+	}
+	if _, err := c.cfg.Fleet.Report(v.r.Context(), id); err != nil {
+		return err
+	}
+	return c.page(v, "confirm", a.Label+": "+string(id), c.nodeConfirmation(id, a))
+}
+
+func (*Console) nodeConfirmation(id wire.Identity, a *nodeAction) *confirmation {
+	p := &confirmation{
+		Title: a.Label, To: "/nodes/" + string(id) + "/do/" + a.Name, Back: "/nodes/" + string(id), Button: a.Label, Grave: a.Grave, Touches: a.Touches,
+		On: []string{string(id)}, Fields: map[string]string{},
+	}
+	if a.command != "" {
+		// Sent twice, it is done once.
+		p.Fields["command"] = wire.NewID()
+	}
+	return p
+}
+
+// actOnNode does what was confirmed.
+func (c *Console) actOnNode(v *visit) error {
+	id, a, err := nodeAndAction(v)
+	if err != nil {
+		return err
+	}
+	if err := reason(v); err != nil {
+		p := c.nodeConfirmation(id, a)
+		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
+		c.show(v.w, v.r, v.login, statusOf(err), "confirm", a.Label+": "+string(id), p)
+		return nil
+	}
+	if err := c.do(v.r.Context(), id, a, v.r.PostForm.Get("command"), v.cause()); err != nil {
+		return err
+	}
+	http.Redirect(v.w, v.r, "/nodes/"+string(id)+"?done="+a.Name, http.StatusSeeOther)
+	return nil
+}
+
+// do carries an action out.
+func (c *Console) do(ctx context.Context, id wire.Identity, a *nodeAction, command string, why provisioner.Cause) error {
+	p := c.cfg.Provisioner
+	switch {
+	case a.command != "":
+		_, err := p.CommandNode(ctx, id, provisioner.Order{ID: command, Verb: a.command}, why)
+		return err
+	case a.Name == "grant":
+		_, err := p.GrantNode(ctx, id, "", time.Hour, why)
+		return err
+	case a.Name == "retire":
+		return p.RetireNode(ctx, id, why)
+	default:
+		return p.RevokeNode(ctx, id, why)
+	}
+}

@@ -1,0 +1,270 @@
+package console
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// Bounds of what is kept of the log; all chosen. A told event has a kilobyte.
+const (
+	window      = time.Hour // that charts show
+	minutes     = int(window / time.Minute)
+	maxKept     = 2000 // events, the newest
+	maxSources  = 512  // addresses of refused attempts
+	maxAhead    = 5 * time.Minute
+	followAgain = 2 * time.Second // after the log could not be read
+)
+
+// A told event is an event with its data read.
+type told struct {
+	*provisioner.StoredEvent
+	Data provisioner.Event
+}
+
+// minute is what happened in a minute.
+type minute struct {
+	at       int64 // Unix minute; what is older than an hour is of an earlier round
+	let      int   // enrolled or renewed
+	refused  int   // with a good token
+	attempts int   // that prove nothing
+	codes    map[wire.Code]int
+}
+
+// source is whose attempts are counted.
+type source struct {
+	Address     string
+	Count       int
+	Code        wire.Code // the last
+	First, Last time.Time
+}
+
+// An activity is what the log of events said in the last hour. It reads the log
+// once somebody has looked at a page, so that consoles that nobody uses cost
+// nothing. It is safe for concurrent use.
+type activity struct {
+	log    provisioner.EventLog
+	logger *slog.Logger
+	now    func() time.Time
+
+	wanted chan struct{} // closed by the first wake
+	once   sync.Once     // closes it
+
+	mu      sync.Mutex
+	minutes [minutes]minute    // guarded by mu: a ring by minute
+	kept    []*told            // guarded by mu: the newest last
+	sources map[string]*source // guarded by mu
+	changed chan struct{}      // guarded by mu: closed and made anew with each event
+	place   *provisioner.Place // guarded by mu: of the last event
+	broken  error              // guarded by mu: why the log is not read
+}
+
+func newActivity(log provisioner.EventLog, logger *slog.Logger, now func() time.Time) *activity {
+	return &activity{log: log, logger: logger, now: now, wanted: make(chan struct{}), sources: make(map[string]*source), changed: make(chan struct{})}
+}
+
+// wake has the log followed from now on.
+func (a *activity) wake() { a.once.Do(func() { close(a.wanted) }) }
+
+// run follows the log until ctx is done, and returns nil then.
+func (a *activity) run(ctx context.Context) error {
+	select {
+	case <-a.wanted:
+	case <-ctx.Done():
+		return nil
+	}
+	for {
+		a.mu.Lock()
+		q := provisioner.EventQuery{After: a.place}
+		a.mu.Unlock()
+		if q.After == nil {
+			q.Since = a.now().Add(-window)
+		}
+		err := a.log.Events(ctx, q, func(e *provisioner.StoredEvent) error { a.take(e); return nil })
+		if ctx.Err() != nil {
+			return nil
+		}
+		a.mu.Lock()
+		if a.broken == nil && err != nil {
+			a.logger.WarnContext(ctx, "console cannot follow events", "err", err)
+		}
+		a.broken = err
+		a.mu.Unlock()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followAgain):
+		}
+	}
+}
+
+// tell reads an event's data. What it cannot read stays empty: it is shown by its
+// type.
+func tell(e *provisioner.StoredEvent) *told {
+	t := &told{StoredEvent: e}
+	_ = json.Unmarshal(e.Data, &t.Data)
+	t.Data.Type, t.Data.Time = e.Type, e.Time
+	if t.Data.Node == "" && strings.HasPrefix(string(e.Type), "io.muster.server.") {
+		t.Data.Node = e.Subject
+	}
+	return t
+}
+
+// take takes an event in.
+func (a *activity) take(e *provisioner.StoredEvent) {
+	t := tell(e)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	place := e.Place
+	a.place, a.broken = &place, nil
+	a.count(t)
+	if e.Type != provisioner.EventServerAlive { // said again and again, of the whole fleet
+		if len(a.kept) >= 2*maxKept {
+			a.kept = slices.Delete(a.kept, 0, len(a.kept)-maxKept)
+		}
+		a.kept = append(a.kept, t)
+	}
+	close(a.changed)
+	a.changed = make(chan struct{})
+}
+
+// count takes an event into the hour's account. The caller holds mu.
+func (a *activity) count(t *told) {
+	if age := a.now().Sub(t.Time); age > window || age < -maxAhead {
+		return
+	}
+	at := t.Time.Unix() / 60
+	m := &a.minutes[at%int64(minutes)]
+	if m.at > at {
+		return
+	}
+	if m.at != at {
+		*m = minute{at: at, codes: make(map[wire.Code]int)}
+	}
+	switch t.Type {
+	case provisioner.EventEnrolled, provisioner.EventRenewed:
+		if !t.Data.Repeated {
+			m.let++
+		}
+	case provisioner.EventRefused:
+		m.refused++
+		m.codes[t.Data.Code]++
+	case provisioner.EventAttempt, provisioner.EventLoginRefused:
+		n := 1 + int(t.Data.LeftOut)
+		m.attempts += n
+		if t.Data.Code != "" {
+			m.codes[t.Data.Code] += n
+		}
+		a.blame(t, n)
+	}
+}
+
+// blame counts attempts by where they come from. If there are too many addresses
+// the one that was heard of least lately goes. The caller holds mu.
+func (a *activity) blame(t *told, n int) {
+	if t.Data.Source == "" {
+		return
+	}
+	s := a.sources[t.Data.Source]
+	if s == nil {
+		if len(a.sources) >= maxSources {
+			var oldest *source
+			for _, s := range a.sources {
+				if oldest == nil || s.Last.Before(oldest.Last) {
+					oldest = s
+				}
+			}
+			delete(a.sources, oldest.Address)
+		}
+		s = &source{Address: t.Data.Source, First: t.Time}
+		a.sources[s.Address] = s
+	}
+	s.Count += n
+	s.Last, s.Code = t.Time, t.Data.Code
+}
+
+// changes returns a channel that is closed with the next event.
+func (a *activity) changes() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.changed
+}
+
+// newest returns the newest events that are wanted, the newest first, n at most.
+func (a *activity) newest(n int, wants func(*told) bool) []*told {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var found []*told
+	for i := len(a.kept) - 1; i >= 0 && len(found) < n; i-- {
+		if wants(a.kept[i]) {
+			found = append(found, a.kept[i])
+		}
+	}
+	return found
+}
+
+// An hour is what happened in the last one.
+type hour struct {
+	Minutes  []minute // the oldest first
+	Let      int
+	Refused  int // with a good token
+	Attempts int // that prove nothing
+	Codes    []codeCount
+	Broken   error // why it is not known
+}
+
+// codeCount says how often a code was the answer.
+type codeCount struct {
+	Code  wire.Code
+	Count int
+}
+
+// hour returns the last hour's account.
+func (a *activity) hour() *hour {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := a.now().Unix() / 60
+	h := &hour{Broken: a.broken}
+	codes := make(map[wire.Code]int)
+	for at := now - int64(minutes) + 1; at <= now; at++ {
+		m := a.minutes[at%int64(minutes)]
+		if m.at != at {
+			m = minute{at: at}
+		}
+		h.Minutes = append(h.Minutes, m)
+		h.Let, h.Refused, h.Attempts = h.Let+m.let, h.Refused+m.refused, h.Attempts+m.attempts
+		for code, n := range m.codes {
+			codes[code] += n
+		}
+	}
+	for code, n := range codes {
+		h.Codes = append(h.Codes, codeCount{code, n})
+	}
+	slices.SortFunc(h.Codes, func(a, b codeCount) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Code, b.Code)) })
+	return h
+}
+
+// worst returns the addresses of the most attempts in the last hour, n at most.
+func (a *activity) worst(n int) []source {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	begin := a.now().Add(-window)
+	var found []source
+	for address, s := range a.sources {
+		if s.Last.Before(begin) {
+			delete(a.sources, address)
+			continue
+		}
+		found = append(found, *s)
+	}
+	slices.SortFunc(found, func(a, b source) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Address, b.Address)) })
+	return found[:min(n, len(found))]
+}

@@ -1,0 +1,159 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// maxWaiting is how many of those who wait are on the page, the longest first;
+// chosen, a filter finds the others.
+const maxWaiting = 200
+
+// approvalsPage is who waits, and who was rejected.
+type approvalsPage struct {
+	Prefix   string
+	Waiting  []*provisioner.Waiter
+	More     int // that wait as well
+	Rejected []*provisioner.Answer
+	Done     string
+}
+
+// verdicts are what can be said of keys that wait.
+var verdicts = map[string]struct {
+	label, done string
+	touches     []string
+}{
+	"approve": {"Approve", "Approved: the machines get their certificates when they ask again, within seconds to minutes.", []string{
+		"Each of these keys may have its name, once, within a day.", "The machine gets a certificate and a configuration when it asks again. It becomes part of the fleet.",
+	}},
+	"reject": {"Reject", "Rejected: the machines are denied from now on.", []string{
+		"Each of these keys is denied from now on, without asking the policy.", "Another key with the same name is not touched.",
+	}},
+	"forget": {"Forget", "Forgotten: if a machine asks again, it waits again.", []string{
+		"What was said of these keys no longer counts, and they leave the list.", "A machine that asks again waits again.",
+	}},
+}
+
+func (c *Console) approvals(v *visit) error {
+	p := &approvalsPage{Prefix: strings.ToLower(strings.TrimSpace(v.r.URL.Query().Get("q"))), Done: verdicts[v.r.URL.Query().Get("done")].done}
+	waiting, err := c.cfg.Provisioner.Waiting(v.r.Context(), "")
+	if err != nil {
+		return err
+	}
+	rejected := make(map[string]bool)
+	for _, a := range c.cfg.Provisioner.Rejected() {
+		rejected[string(a.Identity)+"/"+a.KeyHash] = true
+		if strings.HasPrefix(string(a.Identity), p.Prefix) && len(p.Rejected) < maxWaiting {
+			p.Rejected = append(p.Rejected, a)
+		}
+	}
+	for _, w := range waiting {
+		switch {
+		case !strings.HasPrefix(string(w.Identity), p.Prefix), rejected[string(w.Identity)+"/"+w.KeyHash]:
+		case len(p.Waiting) == maxWaiting:
+			p.More++
+		default:
+			p.Waiting = append(p.Waiting, w)
+		}
+	}
+	return c.page(v, "approvals", "Approvals", p)
+}
+
+// chosen is a key that was ticked.
+type chosen struct {
+	id  wire.Identity
+	key string
+}
+
+// errNoneChosen means that nothing was ticked.
+var errNoneChosen = errors.New("nothing is ticked: go back and tick the machines that are meant")
+
+// readChosen reads what was ticked, as identity/key.
+func readChosen(v *visit) ([]chosen, error) {
+	each := v.r.PostForm["each"]
+	if len(each) == 0 {
+		return nil, &formError{errNoneChosen}
+	}
+	if len(each) > maxWaiting {
+		return nil, &formError{fmt.Errorf("%d machines, limit %d at once", len(each), maxWaiting)}
+	}
+	var all []chosen
+	for _, text := range each {
+		name, key, _ := strings.Cut(text, "/")
+		id, err := wire.ParseIdentity(name)
+		if err != nil || key == "" {
+			return nil, &formError{fmt.Errorf("%.80q: want a name, a slash and the hash of a key", text)}
+		}
+		all = append(all, chosen{id, key})
+	}
+	return all, nil
+}
+
+// verdictConfirmation says what a verdict will touch.
+func verdictConfirmation(name string, all []chosen) *confirmation {
+	said := verdicts[name]
+	p := &confirmation{
+		Title: said.label, To: "/approvals/decide", Back: "/approvals", Button: said.label, Grave: name == "reject", Touches: said.touches,
+		Fields: map[string]string{"verdict": name},
+	}
+	for _, one := range all {
+		p.On = append(p.On, fmt.Sprintf("%s, key %s", one.id, short(one.key)))
+		p.Each = append(p.Each, string(one.id)+"/"+one.key)
+	}
+	return p
+}
+
+// confirmVerdict says what a verdict will touch, and asks why.
+func (c *Console) confirmVerdict(v *visit) error {
+	name := v.r.PostForm.Get("verdict")
+	if _, ok := verdicts[name]; !ok {
+		return errNoPage
+	}
+	all, err := readChosen(v)
+	if err != nil {
+		return err
+	}
+	return c.page(v, "confirm", verdicts[name].label, verdictConfirmation(name, all))
+}
+
+// decide says a verdict of each that was ticked. It goes on where one of them no
+// longer waits, and says so in the end: each verdict stands by itself, and said
+// again it is the same.
+func (c *Console) decide(v *visit) error {
+	name := v.r.PostForm.Get("verdict")
+	if _, ok := verdicts[name]; !ok {
+		return errNoPage
+	}
+	all, err := readChosen(v)
+	if err != nil {
+		return err
+	}
+	if err := reason(v); err != nil {
+		p := verdictConfirmation(name, all)
+		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
+		c.show(v.w, v.r, v.login, statusOf(err), "confirm", verdicts[name].label, p)
+		return nil
+	}
+	var errs []error
+	for _, one := range all {
+		switch name {
+		case "approve":
+			_, err = c.cfg.Provisioner.ApproveNode(v.r.Context(), one.id, one.key, 0, v.cause())
+		case "reject":
+			_, err = c.cfg.Provisioner.RejectNode(v.r.Context(), one.id, one.key, v.cause())
+		default:
+			_, err = c.cfg.Provisioner.ForgetNode(v.r.Context(), one.id, one.key, v.cause())
+		}
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	http.Redirect(v.w, v.r, "/approvals?done="+name, http.StatusSeeOther)
+	return nil
+}

@@ -1,0 +1,78 @@
+// Fetches the live parts of a page again when the server says that something has
+// changed. Without this script every page works the same, but stands still.
+"use strict";
+(() => {
+  const button = document.getElementById("live");
+  const note = document.getElementById("live-note");
+  if (!button || !window.EventSource || !document.querySelector("[data-live]")) return;
+
+  let paused = false, fetching = false, again = false, source = null;
+
+  const label = (text, state) => {
+    if (button.dataset.state === state) return;
+    button.textContent = text;
+    button.dataset.state = state;
+  };
+
+  // In use: the focus is in it, something is ticked, or text of it is selected.
+  const inUse = (part) => {
+    const picked = window.getSelection();
+    return part.contains(document.activeElement) || part.querySelector("input:checked, details[open]") !== null ||
+      (picked && !picked.isCollapsed && part.contains(picked.anchorNode));
+  };
+
+  const put = (fresh) => {
+    for (const part of document.querySelectorAll("[data-live]")) {
+      const next = fresh.getElementById(part.id);
+      if (!next || inUse(part) || next.outerHTML === part.outerHTML) continue;
+      const box = part.querySelector(".scroll"), top = box ? box.scrollTop : 0, left = box ? box.scrollLeft : 0;
+      const put = document.importNode(next, true);
+      part.replaceWith(put);
+      const after = put.querySelector(".scroll");
+      if (after) { after.scrollTop = top; after.scrollLeft = left; }
+    }
+  };
+
+  // A document over XMLHttpRequest runs no script of it and is no text that
+  // becomes HTML here.
+  const refresh = () => {
+    if (paused || document.hidden) { again = true; return; }
+    if (fetching) { again = true; return; }
+    fetching = true;
+    again = false;
+    const ask = new XMLHttpRequest();
+    ask.open("GET", location.href);
+    ask.responseType = "document";
+    ask.onload = () => { if (ask.status === 200 && ask.response) put(ask.response); };
+    ask.onloadend = () => { fetching = false; if (again) refresh(); };
+    ask.send();
+  };
+
+  const listen = () => {
+    source = new EventSource("/live");
+    source.onopen = () => { label("Live", "on"); note.textContent = ""; refresh(); };
+    source.addEventListener("changed", refresh);
+    source.addEventListener("out", () => { source.close(); location.reload(); });
+    source.onerror = () => {
+      label("Not live", "off");
+      note.textContent = "The connection to the provisioner is lost. This page is not up to date.";
+      if (source.readyState === EventSource.CLOSED && !paused) setTimeout(() => { if (!paused) listen(); }, 5000);
+    };
+  };
+
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    paused = !paused;
+    button.setAttribute("aria-pressed", String(paused));
+    if (paused) {
+      source.close();
+      label("Paused", "paused");
+      note.textContent = "";
+    } else {
+      listen();
+    }
+  });
+  document.addEventListener("visibilitychange", () => { if (!document.hidden && again) refresh(); });
+  window.addEventListener("pagehide", () => source.close());
+  listen();
+})();

@@ -1,0 +1,162 @@
+// Package console is the web console for operators: pages made by html/template
+// on the server, of which the live parts are fetched again when server-sent events
+// say that something has changed. It is served by the HTTPS listener of package
+// httpapi, and rests on the same provisioner and the same list of nodes.
+//
+// # Trust
+//
+// Each request is authenticated anew, by the operator's token, which a cookie
+// holds, or by the certificate of the connection: who is removed is out with the
+// next request, and a stream looks again each second. What changes something
+// carries a secret of the browser's that other sites do not know, says why, and is
+// an event. All that nodes and strangers say is text: html/template escapes it, the
+// script of the pages makes no HTML of it, and the policy of the pages' content
+// forbids every script but that one.
+package console
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"muster/policies"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+//go:embed assets templates
+var files embed.FS
+
+// Config configures [New].
+type Config struct {
+	Provisioner *provisioner.Provisioner // required
+	Fleet       *fleet.Index             // required
+	Events      provisioner.EventLog     // required
+
+	// Alarms returns the alarms that stand here. Nil: none are shown.
+	Alarms func() []provisioner.Alarm
+
+	// Components returns what the installation is made of. Nil: that is not known
+	// here.
+	Components func(context.Context) ([]Component, error)
+
+	// Webhooks returns where events are sent. Nil: nowhere.
+	Webhooks func(context.Context) ([]Webhook, error)
+
+	// Shadow returns what has come of the shadow policy, nil if there is none. Nil:
+	// there is none.
+	Shadow func() *Shadow
+
+	// Replay runs the shadow policy over what decisions saw in the last age. Nil:
+	// there is none, or nothing is recorded.
+	Replay func(ctx context.Context, age time.Duration) (*policies.ReplayReport, error)
+
+	// Version is the program's. Optional.
+	Version string
+
+	// Log is optional; discards by default.
+	Log *slog.Logger
+
+	// Now is optional; defaults to [time.Now].
+	Now func() time.Time
+}
+
+// A Component is a provisioner and what it does.
+type Component struct {
+	Name     string    // of the provisioner
+	Version  string    // of the program
+	Seen     time.Time // when it was last heard of
+	Gone     bool      // it is no longer heard of
+	Features []Feature
+}
+
+// A Feature is one of the things that a provisioner does.
+type Feature struct {
+	Name  string
+	State string // uninitialized, loaded, starting, running, disabled or failed
+	Why   string // it failed
+}
+
+// A Webhook is where events are sent.
+type Webhook struct {
+	Name      string
+	Delivered uint64
+	Waiting   uint64 // to be delivered
+	Failing   string // what came of the last try; empty if it was taken
+}
+
+// A Shadow is what has come of a policy that is asked and decides nothing, since
+// this provisioner was started.
+type Shadow struct {
+	Digest                      string
+	Compared, Differed, LeftOut uint64 // decisions
+}
+
+// A Console serves the pages. Make one with [New], and Run it, once.
+type Console struct {
+	cfg      Config
+	mux      *http.ServeMux
+	pages    pages
+	activity *activity
+	replays  *replays
+
+	stopping chan struct{} // closed when Run returns: streams end
+	once     sync.Once     // closes it
+}
+
+// New checks cfg and returns a Console. It reads nothing and starts nothing.
+func New(cfg Config) (*Console, error) {
+	if cfg.Provisioner == nil || cfg.Fleet == nil || cfg.Events == nil {
+		return nil, errors.New("console: no provisioner, list of nodes or log of events given")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	c := &Console{cfg: cfg, mux: http.NewServeMux(), activity: newActivity(cfg.Events, cfg.Log, cfg.Now), replays: newReplays(), stopping: make(chan struct{})}
+	var err error
+	if c.pages, err = parsePages(cfg.Now); err != nil {
+		return nil, err
+	}
+	c.routes()
+	return c, nil
+}
+
+// Run follows the log of events, from the first look at a page on, until ctx is
+// done, and returns nil then. Streams end with it.
+func (c *Console) Run(ctx context.Context) error {
+	defer c.once.Do(func() { close(c.stopping) })
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return c.activity.run(ctx) })
+	g.Go(func() error { return c.replays.run(ctx, c.cfg.Replay, c.cfg.Now) })
+	return g.Wait()
+}
+
+// ServeHTTP implements [http.Handler]. It expects a request over TLS whose
+// certificate, if there is one, is of a key that the peer has proven to hold.
+func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	harden(w.Header())
+	c.mux.ServeHTTP(w, r)
+}
+
+// harden says what a page may do, which is little: ask its own server, and be
+// styled and enlivened by it.
+func harden(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+		"form-action 'self'; frame-ancestors 'none'; base-uri 'none'; require-trusted-types-for 'script'; trusted-types 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+	h.Set("Cache-Control", "no-store")
+}

@@ -1,0 +1,109 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+const (
+	maxShown = 200 // events of a page; chosen
+
+	// searchTime is how long the log is read for one page: some 100,000 events.
+	searchTime = 4 * time.Second
+)
+
+// eventsPage is what has happened.
+type eventsPage struct {
+	Type, Node, Code, Since string
+	Types                   []choice
+	Codes                   []wire.Code
+	Sinces                  []choice
+	Events                  []*told // the newest first
+	More                    bool    // there are older ones, too
+	Partial                 bool    // the time was not enough to read all
+	Live                    bool
+	Broken                  error
+	Problem                 string
+}
+
+// sinces are how far the log is read. Without one, what this process remembers
+// of it is shown, and stays up to date.
+var sinces = []choice{{"", "the newest, live"}, {"1h", "the last hour"}, {"24h", "the last day"}, {"168h", "the last week"}, {"720h", "the last 30 days"}}
+
+// eventChoices are groups of types, and then each of them.
+func eventChoices() []choice {
+	all := []choice{{"", "all"}, {"io.muster.node.", "all of nodes"}, {"io.muster.alarm.", "all alarms"}, {"io.muster.operator.", "all of operators"}, {"io.muster.token.", "all of tokens"}}
+	for _, m := range provisioner.EventTypes {
+		all = append(all, choice{string(m.Type), strings.TrimPrefix(string(m.Type), "io.muster.")})
+	}
+	return all
+}
+
+func (c *Console) events(v *visit) error {
+	given := v.r.URL.Query()
+	p := &eventsPage{Type: given.Get("type"), Node: strings.ToLower(strings.TrimSpace(given.Get("node"))), Code: given.Get("code"), Since: given.Get("since"), Types: eventChoices(), Sinces: sinces}
+	for _, m := range wire.Codes {
+		p.Codes = append(p.Codes, m.Code)
+	}
+	q := provisioner.EventQuery{Type: p.Type, Code: wire.Code(p.Code), Once: true}
+	var err error
+	if p.Node != "" {
+		q.Node, err = wire.ParseIdentity(p.Node)
+	}
+	if err == nil && p.Since != "" {
+		var age time.Duration
+		if age, err = time.ParseDuration(p.Since); err != nil || !slices.ContainsFunc(sinces, func(c choice) bool { return c.Value == p.Since }) {
+			err = fmt.Errorf("since %.40q: want one of the list", p.Since)
+		}
+		q.Since = c.cfg.Now().Add(-age)
+	}
+	switch {
+	case err != nil:
+		p.Problem = err.Error()
+		c.show(v.w, v.r, v.login, 400, "events", "Events", p)
+		return nil
+	case p.Since == "":
+		p.Live, p.Broken = true, c.activity.hour().Broken
+		p.Events = c.activity.newest(maxShown+1, func(t *told) bool { return q.Wants(t.StoredEvent) })
+	default:
+		if err := c.search(v.r.Context(), q, p); err != nil {
+			return err
+		}
+	}
+	if len(p.Events) > maxShown {
+		p.Events, p.More = p.Events[:maxShown], true
+	}
+	return c.page(v, "events", "Events", p)
+}
+
+// search reads the log, and keeps the newest of what is wanted.
+func (c *Console) search(ctx context.Context, q provisioner.EventQuery, p *eventsPage) error {
+	bounded, cancel := context.WithTimeout(ctx, searchTime)
+	defer cancel()
+	var found []*provisioner.StoredEvent
+	err := c.cfg.Events.Events(bounded, q, func(e *provisioner.StoredEvent) error {
+		if len(found) > 2*maxShown {
+			found = slices.Delete(found, 0, maxShown)
+		}
+		found = append(found, e)
+		return nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		p.Partial, err = true, nil
+	}
+	if err != nil {
+		return err
+	}
+	slices.Reverse(found)
+	for _, e := range found[:min(len(found), maxShown+1)] {
+		p.Events = append(p.Events, tell(e))
+	}
+	return nil
+}

@@ -1,0 +1,89 @@
+package console
+
+import (
+	"errors"
+	"slices"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+// nodePage is all about one node.
+type nodePage struct {
+	Identity wire.Identity
+	Report   *fleet.Report // nil if it has no record
+	Explain  *fleet.Explanation
+	Moments  []fleet.Moment // the newest first
+	Complete bool
+	Waiting  []*provisioner.Waiter
+	Actions  []*nodeAction // that make sense in its state
+	Done     string        // what was just done
+}
+
+func (c *Console) node(v *visit) error {
+	id, err := wire.ParseIdentity(v.r.PathValue("identity"))
+	if err != nil {
+		return &formError{err}
+	}
+	p := &nodePage{Identity: id}
+	ctx, x := v.r.Context(), c.cfg.Fleet
+	p.Report, err = x.Report(ctx, id)
+	if err != nil && !errors.Is(err, provisioner.ErrNoRecord) {
+		return err
+	}
+	if p.Waiting, err = c.cfg.Provisioner.Waiting(ctx, id); err != nil {
+		return err
+	}
+	past, err := x.Past(ctx, id)
+	switch {
+	case err == nil:
+		p.Moments, p.Complete = past.Moments, past.Complete
+		slices.Reverse(p.Moments)
+		if p.Explain, err = x.Explain(ctx, id, c.cfg.Now().UTC()); err != nil {
+			return err
+		}
+	case !errors.Is(err, provisioner.ErrNoRecord) || p.Report == nil && len(p.Waiting) == 0:
+		return err
+	}
+	state := provisioner.StateNone
+	if p.Report != nil {
+		state = p.Report.Record.State
+	}
+	for _, a := range nodeActions {
+		if slices.Contains(a.states, state) {
+			p.Actions = append(p.Actions, a)
+		}
+	}
+	if a := nodeActionNamed(v.r.URL.Query().Get("done")); a != nil {
+		p.Done = a.Done
+	}
+	return c.page(v, "node", string(id), p)
+}
+
+// momentTones says how moments are to be taken. What is not here is calm.
+var momentTones = map[fleet.Kind]string{
+	fleet.Applied: "good", fleet.Issued: "good", fleet.Renewed: "good", fleet.Connected: "good",
+	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn",
+	fleet.Attempted: "bad", fleet.Revoked: "bad", fleet.Cloned: "bad",
+}
+
+// Tone says how a moment is to be taken.
+func (*nodePage) Tone(m fleet.Moment) string { return momentTones[m.Kind] }
+
+// momentWords says what the kinds mean.
+var momentWords = map[fleet.Kind]string{
+	fleet.Presented: "A machine showed a token", fleet.Decided: "The policy let it in", fleet.Issued: "Certificate issued", fleet.Renewed: "Certificate renewed",
+	fleet.Offered: "Another configuration offered", fleet.Applied: "The node has certificate and configuration on its disk", fleet.Refused: "Refused",
+	fleet.Attempted: "Somebody tried this name, and proved nothing", fleet.Repeated: "It got its answer again", fleet.Granted: "Another key may have the name, once",
+	fleet.Revoked: "Revoked", fleet.Retired: "Retired: the name is free", fleet.Cloned: "Two live machines use its key", fleet.Connected: "The agent has connected",
+	fleet.Alive: "The agent is alive", fleet.Stopped: "The agent has ended",
+}
+
+// Words says what a moment is.
+func (*nodePage) Words(m fleet.Moment) string {
+	if w := momentWords[m.Kind]; w != "" {
+		return w
+	}
+	return string(m.Kind)
+}

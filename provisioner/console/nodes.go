@@ -1,0 +1,114 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+// nodesPage is a page of the list of nodes.
+type nodesPage struct {
+	Query   string
+	State   string
+	States  []provisioner.State
+	Site    string
+	Within  string
+	Withins []choice
+	Token   string
+	Policy  string
+	Sort    string
+	Sorts   []choice
+	Page    *fleet.Page
+	First   string // link to the first page, if this is another
+	Next    string // link to the page after
+	Problem string // with what was asked for
+}
+
+// A choice of a form.
+type choice struct{ Value, Label string }
+
+var (
+	withins = []choice{{"", "any time"}, {"0s", "has ended"}, {"24h", "within a day"}, {"72h", "within 3 days"}, {"168h", "within 7 days"}, {"336h", "within 14 days"}, {"720h", "within 30 days"}}
+	sorts   = []choice{{"name", "by name"}, {"changed", "last change first"}, {"expires", "first to expire first"}}
+)
+
+// nodes lists nodes.
+func (c *Console) nodes(v *visit) error {
+	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
+	defer cancel()
+	given := v.r.URL.Query()
+	p := &nodesPage{
+		Query: strings.ToLower(strings.TrimSpace(given.Get("q"))), State: given.Get("state"), States: states, Site: strings.TrimSpace(given.Get("site")),
+		Within: given.Get("within"), Withins: withins, Token: given.Get("token"), Policy: given.Get("policy"), Sort: given.Get("sort"), Sorts: sorts,
+	}
+	q, err := p.query(c.cfg.Now())
+	q.Cursor = given.Get("cursor")
+	if err == nil {
+		err = q.Check()
+	}
+	if err == nil {
+		p.Page, err = c.cfg.Fleet.List(ctx, q)
+	}
+	if err != nil {
+		p.Problem = err.Error()
+		c.show(v.w, v.r, v.login, max(400, min(statusOf(&formError{err}), statusOf(err))), "nodes", "Nodes", p)
+		return nil
+	}
+	if q.Cursor != "" {
+		p.First = p.link("")
+	}
+	if p.Page.Next != "" {
+		p.Next = p.link(p.Page.Next)
+	}
+	return c.page(v, "nodes", "Nodes", p)
+}
+
+// query returns what is asked for. A name without a * is how names begin.
+func (p *nodesPage) query(now time.Time) (q fleet.Query, err error) {
+	if strings.Contains(p.Query, "*") {
+		q.Match = wire.Pattern(p.Query)
+	} else {
+		q.Prefix = p.Query
+	}
+	if p.State != "" {
+		q.States = []provisioner.State{provisioner.State(p.State)}
+	}
+	if p.Within != "" {
+		within, err := time.ParseDuration(p.Within)
+		if err != nil || !slices.ContainsFunc(withins, func(c choice) bool { return c.Value == p.Within }) {
+			return q, &formError{fmt.Errorf("expires within %.40q: want one of the list", p.Within)}
+		}
+		q.ExpiresBefore = now.Add(within)
+		if len(q.States) == 0 {
+			q.States = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
+		}
+	}
+	q.Site, q.Token, q.Policy, q.Sort = jwt.Site(p.Site), jwt.TokenID(p.Token), p.Policy, fleet.Order(p.Sort)
+	return q, nil
+}
+
+// Filtered reports whether a part of the fleet is asked for.
+func (p *nodesPage) Filtered() bool {
+	return p.Query+p.State+p.Site+p.Within+p.Token+p.Policy != ""
+}
+
+// link returns the address of the page at a cursor.
+func (p *nodesPage) link(cursor string) string {
+	v := make(url.Values)
+	for name, value := range map[string]string{
+		"q": p.Query, "state": p.State, "site": p.Site, "within": p.Within, "token": p.Token, "policy": p.Policy, "sort": p.Sort, "cursor": cursor,
+	} {
+		if value != "" {
+			v.Set(name, value)
+		}
+	}
+	return "/nodes?" + v.Encode()
+}

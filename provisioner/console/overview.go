@@ -1,0 +1,145 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"net/url"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+// readingTimeout is how long a page waits for a provisioner that has just started
+// to have read all records; chosen, 100,000 take about two seconds.
+const readingTimeout = 5 * time.Second
+
+const (
+	feedLength   = 15 // events of the overview
+	worstSources = 8
+)
+
+// overviewPage is the whole installation at a glance.
+type overviewPage struct {
+	Reading    bool // the records are still being read
+	Total      int
+	States     []row
+	Waiting    int
+	Hour       *hour
+	Chart      *rateChart
+	Codes      []row
+	Expiries   []row
+	Alarms     []alarm
+	Sources    []source
+	Components []Component
+	Webhooks   []Webhook
+	Missing    []string // of what could not be asked
+	Feed       []*told
+}
+
+// alarm is one that stands, with what to do.
+type alarm struct {
+	provisioner.Alarm
+	Remedy string
+}
+
+// states are those that are shown, in their order.
+var states = []provisioner.State{provisioner.StateProvisioned, provisioner.StateEnrolled, provisioner.StateRevoked, provisioner.StateRetired}
+
+func (c *Console) overview(v *visit) error {
+	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
+	defer cancel()
+	p := &overviewPage{Hour: c.activity.hour(), Sources: c.activity.worst(worstSources)}
+	p.Chart = newRateChart(p.Hour)
+	for _, n := range p.Hour.Codes {
+		p.Codes = append(p.Codes, row{Label: string(n.Code), Link: "/events?code=" + url.QueryEscape(string(n.Code)), Count: n.Count, Tone: "warn", Title: wire.MeaningOf(n.Code).Remedy})
+	}
+	bars(p.Codes)
+	err := c.countNodes(ctx, p)
+	if errors.Is(err, fleet.ErrReading) {
+		p.Reading, err = true, nil
+	}
+	if err != nil {
+		return err
+	}
+	if waiting, err := c.cfg.Provisioner.Waiting(ctx, ""); err == nil {
+		p.Waiting = len(waiting)
+	} else {
+		p.Missing = append(p.Missing, "who waits: "+err.Error())
+	}
+	if c.cfg.Alarms != nil {
+		for _, a := range c.cfg.Alarms() {
+			p.Alarms = append(p.Alarms, alarm{a, wire.MeaningOf(a.Code).Remedy})
+		}
+	}
+	c.askOthers(ctx, p)
+	p.Feed = c.activity.newest(feedLength, func(*told) bool { return true })
+	return c.page(v, "overview", "Overview", p)
+}
+
+// countNodes counts the nodes by state, and their certificates by their end.
+func (c *Console) countNodes(ctx context.Context, p *overviewPage) error {
+	all, err := c.cfg.Fleet.List(ctx, fleet.Query{Limit: 1})
+	if err != nil {
+		return err
+	}
+	p.Total = all.Total
+	for _, s := range states {
+		p.States = append(p.States, row{Label: string(s), Link: "/nodes?state=" + string(s), Count: all.States[s], Tone: tone(s)})
+	}
+	bars(p.States)
+	p.Expiries, err = c.expiries(ctx)
+	return err
+}
+
+// horizons are the steps of the chart of expiries.
+var horizons = []struct {
+	label, within string
+	d             time.Duration
+	tone          string
+}{
+	{"have ended", "0s", 0, "bad"},
+	{"within a day", "24h", 24 * time.Hour, "bad"},
+	{"1 to 3 days", "72h", 3 * 24 * time.Hour, "warn"},
+	{"3 to 7 days", "168h", 7 * 24 * time.Hour, "warn"},
+	{"7 to 14 days", "336h", 14 * 24 * time.Hour, ""},
+	{"14 to 30 days", "720h", 30 * 24 * time.Hour, ""},
+	{"later", "", 10 * 365 * 24 * time.Hour, ""},
+}
+
+// expiries counts live nodes by when their certificates end.
+func (c *Console) expiries(ctx context.Context) ([]row, error) {
+	now, before := c.cfg.Now(), 0
+	var rows []row
+	for _, h := range horizons {
+		page, err := c.cfg.Fleet.List(ctx, fleet.Query{Limit: 1, Filter: fleet.Filter{
+			States: []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}, ExpiresBefore: now.Add(h.d),
+		}})
+		if err != nil {
+			return nil, err
+		}
+		link := "/nodes?sort=expires"
+		if h.within != "" {
+			link += "&within=" + h.within
+		}
+		rows = append(rows, row{Label: h.label, Link: link, Count: page.Total - before, Tone: h.tone})
+		before = page.Total
+	}
+	return bars(rows), nil
+}
+
+// askOthers asks for what other parts of the program know.
+func (c *Console) askOthers(ctx context.Context, p *overviewPage) {
+	var err error
+	if c.cfg.Components != nil {
+		if p.Components, err = c.cfg.Components(ctx); err != nil {
+			p.Missing = append(p.Missing, "components: "+err.Error())
+		}
+	}
+	if c.cfg.Webhooks != nil {
+		if p.Webhooks, err = c.cfg.Webhooks(ctx); err != nil {
+			p.Missing = append(p.Missing, "webhooks: "+err.Error())
+		}
+	}
+}

@@ -1,0 +1,211 @@
+package console_test
+
+import (
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// markup is what somebody could say of themselves.
+const markup = `"><script>alert(1)</script><img src=x onerror=alert(2)>'{{7}}`
+
+// waits has a machine ask that waits for an operator, with hostile facts and names.
+func waits(t *testing.T, f *testbed.Fleet, identity string) {
+	t.Helper()
+	n := f.Node(identity)
+	n.Facts = testbed.Facts(t, map[string]any{"role": markup, "serialnumber": markup})
+	if code := f.Refused(n); code != wire.CodeApprovalPending {
+		t.Fatalf("%s: %s", identity, code)
+	}
+	f.Eventually(identity+" waits", func() bool {
+		w, err := f.Daemon().Operator().Waiting(f.Context(), wire.Identity(identity))
+		return err == nil && len(w) == 1
+	})
+}
+
+// pagesOf returns the addresses of every kind of page.
+func pagesOf(f *testbed.Fleet) []string {
+	tid := string(f.Record("web1.example.net").Token)
+	return []string{
+		"/", "/nodes", "/nodes?q=nobody", "/nodes?q=web*&state=provisioned&within=720h&sort=expires", "/nodes?state=" + tid, "/nodes/web1.example.net", "/nodes/db1.example.net",
+		"/nodes/web1.example.net/do/revoke", "/approvals", "/tokens", "/tokens/" + tid, "/tokens/" + tid + "/do/revoke", "/policies", "/events", "/events?since=1h",
+		"/events?node=not+a+name", "/login", "/nothing", "/nodes/nobody.example.net",
+	}
+}
+
+// TestPagesAreHarmless looks for what the policy of the pages' content forbids,
+// and for markup that somebody else has written.
+func TestPagesAreHarmless(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	waits(t, f, "db1.example.net")
+	f.Refused(f.Node("<script>alert(3)</script>"))
+	if err := f.Daemon().Operator().RevokeToken(f.Context(), jwt.TokenID(strings.Repeat("ab", 16)), provisioner.Cause{By: "x", Why: markup}); err != nil {
+		t.Fatal(err)
+	}
+	v := signedIn(t, f, "anna", provisioner.RoleAdmin)
+	f.Eventually("events are there", func() bool { return strings.Contains(v.see("/events"), "alert(3)") })
+	forbidden := map[string]*regexp.Regexp{
+		"an inline script":     regexp.MustCompile(`(?i)<script(>| [^>]*[^r]>)[^<]|<script>`),
+		"a handler":            regexp.MustCompile(`(?i)<[^>]*\son[a-z]+\s*=`),
+		"a style":              regexp.MustCompile(`(?i)<style|<[^>]*\sstyle\s*=`),
+		"a foreign address":    regexp.MustCompile(`(?i)(src|href|action)="(https?:|//|javascript:|data:)`),
+		"a foreign image":      regexp.MustCompile(`(?i)<img src=x`),
+		"what was not escaped": regexp.MustCompile(`ZgotmplZ|%!|<no value>`),
+	}
+	for _, path := range pagesOf(f) {
+		a := v.get(path)
+		for what, pattern := range forbidden {
+			if found := pattern.FindString(a.body); found != "" {
+				t.Errorf("%s has %s: %s", path, what, found)
+			}
+		}
+		csp := a.header.Get("Content-Security-Policy")
+		for _, want := range []string{"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "base-uri 'none'", "form-action 'self'"} {
+			if !strings.Contains(csp, want) {
+				t.Errorf("%s: policy %q lacks %s", path, csp, want)
+			}
+		}
+		for name, want := range map[string]string{"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store"} {
+			if got := a.header.Get(name); got != want {
+				t.Errorf("%s: %s %q, want %q", path, name, got, want)
+			}
+		}
+	}
+	says(t, v.see("/approvals"), "&lt;script&gt;alert(1)", "serialnumber", "db1.example.net")
+}
+
+// TestRoles has a viewer try all that changes something.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	waits(t, f, "db1.example.net")
+	tid := string(f.Record("web1.example.net").Token)
+	v := stranger(t, f, nil)
+	key, _ := added(t, f, "vera", provisioner.RoleViewer, false)
+	v.see("/login")
+	v.post("/login", "token", tokenOf(t, f, "vera", key))
+	for _, path := range []string{"/nodes/web1.example.net", "/approvals", "/tokens/" + tid, "/policies"} {
+		page := main(v.see(path))
+		for _, hidden := range []string{"<button class=\"primary\"", "<button class=\"danger\"", "/do/", `type="checkbox"`} {
+			if strings.Contains(page, hidden) {
+				t.Errorf("%s shows a viewer %s", path, hidden)
+			}
+		}
+	}
+	v.see("/approvals")
+	for _, path := range []string{
+		"/nodes/web1.example.net/do/revoke", "/approvals/confirm", "/approvals/decide", "/tokens/" + tid + "/do/revoke", "/policies/reload", "/policies/replay",
+	} {
+		if a := v.post(path, "why", "because", "verdict", "approve", "each", "db1.example.net/00"); a.status != http.StatusForbidden {
+			t.Errorf("POST %s: %d", path, a.status)
+		}
+	}
+	operator := signedIn(t, f, "olga", provisioner.RoleOperator)
+	if a := operator.post("/tokens/"+tid+"/do/thaw", "why", "because"); a.status != http.StatusForbidden {
+		t.Errorf("an operator who thaws: %d", a.status)
+	}
+}
+
+// TestNodeActions revokes a node, from the list to its past.
+func TestNodeActions(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	f.Eventually("it is listed", func() bool { return strings.Contains(v.see("/nodes?q=web"), `href="/nodes/web1.example.net"`) })
+	says(t, v.see("/nodes/web1.example.net"), "/nodes/web1.example.net/do/revoke", "It is part of the fleet")
+	says(t, v.see("/nodes/web1.example.net/do/revoke"), "This cannot be taken back", "revocation list")
+	a := v.post("/nodes/web1.example.net/do/revoke", "why", "  ")
+	if a.status != http.StatusBadRequest {
+		t.Errorf("without a reason: %d", a.status)
+	}
+	says(t, a.body, "say why")
+	a = v.post("/nodes/web1.example.net/do/revoke", "why", "stolen from the rack")
+	if a.status != http.StatusSeeOther {
+		t.Fatalf("revoke: %d %s", a.status, a.body)
+	}
+	says(t, v.see(a.header.Get("Location")), "is revoked", "stolen from the rack", "anna")
+	if r := f.Record("web1.example.net"); r.State != provisioner.StateRevoked || r.Operator.By != "operator:anna" || r.Operator.Why != "stolen from the rack" {
+		t.Errorf("record: %s %+v", r.State, r.Operator)
+	}
+	v.see("/nodes/web1.example.net/do/retire")
+	if a := v.post("/nodes/web1.example.net/do/retire", "why", "sold"); a.status != http.StatusSeeOther {
+		t.Errorf("retire: %d %s", a.status, a.body)
+	}
+	if a := v.post("/nodes/web1.example.net/do/revoke", "why", "late"); a.status != http.StatusConflict {
+		t.Errorf("revoke what is retired: %d", a.status)
+	}
+	if a := v.post("/nodes/web1.example.net/do/explode", "why", "late"); a.status != http.StatusNotFound {
+		t.Errorf("an action that is none: %d", a.status)
+	}
+}
+
+// TestApprovals decides about two of three that wait.
+func TestApprovals(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	for _, id := range []string{"db1.example.net", "db2.example.net", "db3.example.net"} {
+		waits(t, f, id)
+	}
+	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	ticked := regexp.MustCompile(`name="each" value="(db[12]\.example\.net/[0-9a-f]{64})"`).FindAllStringSubmatch(v.see("/approvals"), -1)
+	if len(ticked) != 2 {
+		t.Fatalf("%d boxes", len(ticked))
+	}
+	if a := v.post("/approvals/confirm", "verdict", "approve"); a.status != http.StatusBadRequest {
+		t.Errorf("nothing ticked: %d", a.status)
+	}
+	a := v.post("/approvals/confirm", "verdict", "approve", "each", ticked[0][1], "each", ticked[1][1])
+	says(t, a.body, "db1.example.net, key", "db2.example.net, key", "may have its name, once")
+	if a := v.post("/approvals/decide", "verdict", "approve", "why", "racked today", "each", ticked[0][1], "each", ticked[1][1]); a.status != http.StatusSeeOther {
+		t.Fatalf("approve: %d %s", a.status, a.body)
+	}
+	f.Eventually("both verdicts are events", func() bool {
+		n := 0
+		for _, e := range f.Events() {
+			if e.Type == provisioner.EventApproved && e.By == "operator:anna" && e.Why == "racked today" {
+				n++
+			}
+		}
+		return n == 2
+	})
+}
+
+// TestTokensAndPolicies revokes a token, and reloads the policy, once in vain.
+func TestTokensAndPolicies(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	tid := string(f.Record("web1.example.net").Token)
+	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	says(t, v.see("/tokens"), tid[:12])
+	says(t, v.see("/tokens/"+tid), "web1.example.net", "unlimited")
+	v.see("/tokens/" + tid + "/do/revoke")
+	if a := v.post("/tokens/"+tid+"/do/revoke", "why", "on a public server"); a.status != http.StatusSeeOther {
+		t.Fatalf("revoke: %d %s", a.status, a.body)
+	}
+	says(t, v.see("/tokens/"+tid), "revoked", "on a public server")
+	says(t, v.see("/policies"), f.Daemon().Operator().Policy().Digest, "There is none")
+	if a := v.post("/policies/reload", "why", "look"); a.status != http.StatusSeeOther {
+		t.Errorf("reload: %d %s", a.status, a.body)
+	}
+	f.Eventually("it is an event", func() bool { return strings.Contains(v.see("/policies"), "policy.reloaded") })
+	f.Write("policy/policy.rego", "package muster.enroll\nallow := nonsense")
+	if a := v.post("/policies/reload", "why", "look again"); a.status != http.StatusUnprocessableEntity {
+		t.Errorf("reload of nonsense: %d %s", a.status, a.body)
+	}
+	says(t, v.see("/policies"), "refused", "nonsense")
+}

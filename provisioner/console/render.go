@@ -1,0 +1,164 @@
+package console
+
+import (
+	"bytes"
+	"fmt"
+	"html/template"
+	"io/fs"
+	"net/http"
+	"path"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// pages are the templates by name.
+type pages map[string]*template.Template
+
+// parsePages reads the templates: each page with the frame around it.
+func parsePages(now func() time.Time) (pages, error) {
+	names, err := fs.Glob(files, "templates/*.html")
+	if err != nil {
+		return nil, err
+	}
+	all := make(pages)
+	for _, name := range names {
+		page := strings.TrimSuffix(path.Base(name), ".html")
+		if page == "frame" || page == "parts" {
+			continue
+		}
+		t, err := template.New("frame.html").Funcs(functions(now)).ParseFS(files, "templates/frame.html", "templates/parts.html", name)
+		if err != nil {
+			return nil, fmt.Errorf("page %s: %w", page, err)
+		}
+		all[page] = t
+	}
+	return all, nil
+}
+
+// A frame is what stands around each page.
+type frame struct {
+	Title   string
+	Page    string // its name in the menu
+	Login   *provisioner.Login
+	Form    string // the secret that forms carry
+	Version string
+	Main    any
+}
+
+// May reports whether the operator may do what needs the role.
+func (f *frame) May(role string) bool {
+	return f.Login != nil && f.Login.Role.Covers(provisioner.OperatorRole(role))
+}
+
+// show answers with a page. login is nil if nobody is known.
+func (c *Console) show(w http.ResponseWriter, r *http.Request, login *provisioner.Login, status int, page, title string, main any) {
+	f := &frame{Title: title, Page: page, Login: login, Form: formToken(w, r), Version: c.cfg.Version, Main: main}
+	var b bytes.Buffer
+	err := c.pages[page].Execute(&b, f)
+	if err != nil {
+		c.cfg.Log.ErrorContext(r.Context(), "page not made", "subject", page, "err", err)
+		http.Error(w, "the page could not be made; the provisioner's log says why", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // the browser has gone
+}
+
+// page answers a visit with a page.
+func (c *Console) page(v *visit, name, title string, main any) error {
+	c.show(v.w, v.r, v.login, http.StatusOK, name, title, main)
+	return nil
+}
+
+// functions are what templates call.
+func functions(now func() time.Time) template.FuncMap {
+	return template.FuncMap{
+		"ago":    func(t time.Time) string { return ago(t, now()) },
+		"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+		"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"short":  short,
+		"number": number,
+		"remedy": func(c string) string { return wire.MeaningOf(wire.Code(c)).Remedy },
+		"tone":   tone,
+		"what":   func(t *told) string { return whatOf(t) },
+		"kind":   func(t provisioner.EventType) string { return strings.TrimPrefix(string(t), "io.muster.") },
+		"once":   func(who string) string { return strings.TrimPrefix(who, "operator:") },
+		"identity": func(s string) string { // for links: a name that can be one
+			if _, err := wire.ParseIdentity(s); err != nil {
+				return ""
+			}
+			return s
+		},
+	}
+}
+
+// ago says how far a time is from now.
+func ago(t, now time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	d := now.Sub(t)
+	ahead := d < 0
+	if ahead {
+		d = -d
+	}
+	var s string
+	switch {
+	case d < 5*time.Second:
+		return "now"
+	case d < 90*time.Second:
+		s = fmt.Sprintf("%d s", int(d.Seconds()))
+	case d < 90*time.Minute:
+		s = fmt.Sprintf("%d min", int(d.Minutes()))
+	case d < 36*time.Hour:
+		s = fmt.Sprintf("%d h", int(d.Hours()))
+	default:
+		s = fmt.Sprintf("%d days", int(d.Hours()/24))
+	}
+	if ahead {
+		return "in " + s
+	}
+	return s + " ago"
+}
+
+// short returns the beginning of a hash or a serial number: enough to compare by
+// eye. The whole is in the title.
+func short(s any) string {
+	text := fmt.Sprint(s)
+	if len(text) > 12 {
+		return text[:12] + "…"
+	}
+	return text
+}
+
+// number writes a count in groups of three.
+func number(n any) string {
+	s := fmt.Sprint(n)
+	if _, err := strconv.ParseUint(s, 10, 64); err != nil {
+		return s
+	}
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "\u202f" + s[i:]
+	}
+	return s
+}
+
+// tone says how something is to be taken: good, bad, warn or calm.
+func tone(what any) string {
+	switch v := what.(type) {
+	case provisioner.State:
+		return map[provisioner.State]string{
+			provisioner.StateProvisioned: "good", provisioner.StateEnrolled: "warn", provisioner.StateRevoked: "bad",
+		}[v]
+	case provisioner.EventType:
+		return eventTones[v]
+	case string:
+		return map[string]string{"running": "good", "failed": "bad", "starting": "warn", "allow": "good", "deny": "bad", "approval": "warn", "defer": "warn", "failed to decide": "bad"}[v]
+	}
+	return ""
+}

@@ -1,0 +1,200 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/http"
+	"net/url"
+
+	"muster/policies"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+// A visit is a request of an operator who is known.
+type visit struct {
+	w     http.ResponseWriter
+	r     *http.Request
+	login *provisioner.Login
+}
+
+// cause returns who asks, and why.
+func (v *visit) cause() provisioner.Cause {
+	return provisioner.Cause{By: v.login.By(), Why: v.r.PostForm.Get("why")}
+}
+
+// route is what a page needs.
+type route struct {
+	role  provisioner.OperatorRole // the least that may see it, or do it
+	serve func(*Console, *visit) error
+}
+
+// table is every page for operators. What changes something is a POST, and
+// carries a form of ours.
+var table = map[string]route{
+	"GET /{$}":                           {provisioner.RoleViewer, (*Console).overview},
+	"GET /live":                          {provisioner.RoleViewer, (*Console).live},
+	"GET /nodes":                         {provisioner.RoleViewer, (*Console).nodes},
+	"GET /nodes/{identity}":              {provisioner.RoleViewer, (*Console).node},
+	"GET /nodes/{identity}/do/{action}":  {provisioner.RoleOperator, (*Console).confirmNode},
+	"POST /nodes/{identity}/do/{action}": {provisioner.RoleOperator, (*Console).actOnNode},
+	"GET /approvals":                     {provisioner.RoleViewer, (*Console).approvals},
+	"POST /approvals/confirm":            {provisioner.RoleOperator, (*Console).confirmVerdict},
+	"POST /approvals/decide":             {provisioner.RoleOperator, (*Console).decide},
+	"GET /tokens":                        {provisioner.RoleViewer, (*Console).tokens},
+	"GET /tokens/{tid}":                  {provisioner.RoleViewer, (*Console).token},
+	"GET /tokens/{tid}/do/{action}":      {provisioner.RoleOperator, (*Console).confirmToken},
+	"POST /tokens/{tid}/do/{action}":     {provisioner.RoleOperator, (*Console).actOnToken},
+	"GET /policies":                      {provisioner.RoleViewer, (*Console).policies},
+	"POST /policies/reload":              {provisioner.RoleOperator, (*Console).reloadPolicy},
+	"POST /policies/replay":              {provisioner.RoleOperator, (*Console).startReplay},
+	"GET /events":                        {provisioner.RoleViewer, (*Console).events},
+}
+
+func (c *Console) routes() {
+	for pattern, need := range table {
+		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, need) })
+	}
+	c.mux.HandleFunc("GET /login", c.showLogin)
+	c.mux.HandleFunc("POST /login", c.login)
+	c.mux.HandleFunc("POST /logout", c.logout)
+	assets, err := fs.Sub(files, "assets")
+	if err != nil {
+		panic(err) // of a constant
+	}
+	static := http.StripPrefix("/assets/", http.FileServerFS(assets))
+	c.mux.HandleFunc("GET /assets/", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Cache-Control", "no-cache") // they are of the program that runs
+		static.ServeHTTP(w, r)
+	})
+	c.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		login, _ := c.authenticate(r)
+		c.fail(w, r, login, errNoPage)
+	})
+}
+
+// visit serves a page to who may see it.
+func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
+	login, err := c.authenticate(r)
+	if err != nil {
+		c.strange(w, r, err)
+		return
+	}
+	if !login.Role.Covers(need.role) {
+		c.cfg.Log.WarnContext(r.Context(), "operator's request refused", "subject", r.Method+" "+r.URL.Path, "by", login.By(), "role", login.Role, "needs", need.role)
+		c.fail(w, r, login, &roleError{login, need.role})
+		return
+	}
+	if r.Method == http.MethodPost {
+		if err := readForm(w, r); err != nil {
+			c.fail(w, r, login, err)
+			return
+		}
+	}
+	c.activity.wake()
+	if err := need.serve(c, &visit{w, r, login}); err != nil {
+		c.fail(w, r, login, err)
+	}
+}
+
+// strange answers who is not known: who wants a page is asked to sign in.
+func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
+	if !errors.Is(err, provisioner.ErrLogin) {
+		c.show(w, r, nil, statusOf(err), "login", "Sign in", loginPage{Next: "/", Problem: loginProblem(err)})
+		return
+	}
+	if r.Method != http.MethodGet || r.URL.Path == "/live" {
+		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", loginPage{Next: "/", Problem: "Your session is over: nothing was done."})
+		return
+	}
+	to := "/login"
+	if r.URL.Path != "/" || r.URL.RawQuery != "" {
+		to += "?next=" + url.QueryEscape(r.URL.RequestURI())
+	}
+	http.Redirect(w, r, to, http.StatusSeeOther)
+}
+
+// errNoPage means that there is no such page.
+var errNoPage = errors.New("there is no such page")
+
+// errNoReason means that a change came without one.
+var errNoReason = errors.New("say why: it goes into the history, for whoever looks at it later")
+
+// A formError is what is wrong with what was filled in.
+type formError struct{ err error }
+
+func (e *formError) Error() string { return e.err.Error() }
+
+// A roleError says that an operator may not do something.
+type roleError struct {
+	login *provisioner.Login
+	needs provisioner.OperatorRole
+}
+
+func (e *roleError) Error() string {
+	return fmt.Sprintf("you are %s (%s), and this needs %s. An admin changes roles with `muster operator add`", e.login.Role, e.login.Name, e.needs)
+}
+
+// statuses says what is told with which HTTP status; the first that fits.
+var statuses = []struct {
+	status int
+	errs   []error
+}{
+	{http.StatusNotFound, []error{errNoPage, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed}},
+	{http.StatusForbidden, []error{errForeignForm}},
+	{http.StatusBadRequest, []error{errNoReason, provisioner.ErrTokenID, fleet.ErrCursor}},
+	{http.StatusTooManyRequests, []error{provisioner.ErrLoginLimited}},
+	{http.StatusUnauthorized, []error{provisioner.ErrLogin}},
+	{http.StatusConflict, []error{
+		provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, provisioner.ErrNodeAway, provisioner.ErrNoCommandKey, errReplaying,
+	}},
+	{http.StatusUnprocessableEntity, []error{policies.ErrInvalid}},
+	{http.StatusGatewayTimeout, []error{provisioner.ErrNodeSilent}},
+	{http.StatusServiceUnavailable, []error{fleet.ErrReading, provisioner.ErrPending, provisioner.ErrRevocationsUnknown, provisioner.ErrClock}},
+}
+
+// statusOf returns the HTTP status of an error.
+func statusOf(err error) int {
+	var role *roleError
+	var form *formError
+	switch {
+	case errors.As(err, &role):
+		return http.StatusForbidden
+	case errors.As(err, &form):
+		return http.StatusBadRequest
+	}
+	for _, s := range statuses {
+		for _, target := range s.errs {
+			if errors.Is(err, target) {
+				return s.status
+			}
+		}
+	}
+	return http.StatusInternalServerError
+}
+
+// failPage says what went wrong.
+type failPage struct {
+	What string
+	Do   string
+}
+
+// remedies says what to do about a status, where the error does not.
+var remedies = map[int]string{
+	http.StatusNotFound:            "It may be spelled otherwise, or be gone.",
+	http.StatusGatewayTimeout:      "Go back and ask again: what the node has taken already it does not do twice.",
+	http.StatusServiceUnavailable:  "Try again in a few seconds. If it stays so, the provisioner's log says why.",
+	http.StatusInternalServerError: "The provisioner's log has more.",
+}
+
+// fail answers with an error, and logs it. login is nil if nobody is known.
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *provisioner.Login, err error) {
+	status := statusOf(err)
+	by := ""
+	if login != nil {
+		by = login.By()
+	}
+	c.cfg.Log.InfoContext(r.Context(), "operator's request failed", "subject", r.Method+" "+r.URL.Path, "by", by, "err", err)
+	c.show(w, r, login, status, "problem", http.StatusText(status), failPage{What: err.Error(), Do: remedies[status]})
+}

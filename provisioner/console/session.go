@@ -1,0 +1,146 @@
+package console
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"crypto/x509"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+const (
+	// cookieSession holds the operator's token: so any provisioner of the
+	// installation knows the session, it ends when the token does, and nobody has
+	// to keep it. The prefix has browsers take it from this host over TLS only.
+	cookieSession = "__Host-muster-session"
+
+	// cookieForm holds what forms carry as well: another site can have the browser
+	// send the cookie, and cannot know it.
+	cookieForm = "__Host-muster-form"
+	fieldForm  = "form"
+
+	maxFormBytes = 256 << 10 // some hundreds of approvals; chosen
+	formSecret   = 26        // characters of [rand.Text]
+)
+
+// cookie returns a cookie that scripts do not see and other sites do not send. It
+// ends with the browser's session if expires is zero.
+func cookie(name, value string, expires time.Time) *http.Cookie {
+	return &http.Cookie{Name: name, Value: value, Path: "/", Expires: expires, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+}
+
+// authenticate says who asks: by the session if there is one, else by the
+// certificate of the connection.
+func (c *Console) authenticate(r *http.Request) (*provisioner.Login, error) {
+	err := provisioner.ErrLogin
+	if session, missing := r.Cookie(cookieSession); missing == nil && session.Value != "" {
+		var l *provisioner.Login
+		if l, err = c.cfg.Provisioner.LoginToken(r.Context(), session.Value, r.RemoteAddr); err == nil {
+			return l, nil
+		}
+	}
+	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
+		var between []*x509.Certificate
+		between = append(between, r.TLS.PeerCertificates[1:]...)
+		return c.cfg.Provisioner.LoginCertificate(r.Context(), r.TLS.PeerCertificates[0], between, r.RemoteAddr)
+	}
+	return nil, err
+}
+
+// formToken returns the secret that forms carry, and gives the browser one if it
+// has none.
+func formToken(w http.ResponseWriter, r *http.Request) string {
+	if had, err := r.Cookie(cookieForm); err == nil && len(had.Value) == formSecret {
+		return had.Value
+	}
+	secret := rand.Text()
+	http.SetCookie(w, cookie(cookieForm, secret, time.Time{}))
+	return secret
+}
+
+// errForeignForm means that a form is not one that this browser was given by us.
+var errForeignForm = errors.New("this form is not one of the console's, or is too old: go back, load the page again, and send it once more")
+
+// readForm reads a form that was sent, and checks that it is one of ours.
+func readForm(w http.ResponseWriter, r *http.Request) error {
+	r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
+	if err := r.ParseForm(); err != nil {
+		return err
+	}
+	had, err := r.Cookie(cookieForm)
+	if err != nil || len(had.Value) != formSecret || subtle.ConstantTimeCompare([]byte(had.Value), []byte(r.PostForm.Get(fieldForm))) != 1 {
+		return errForeignForm
+	}
+	return nil
+}
+
+// loginPage is what is shown to who is not known.
+type loginPage struct {
+	Next    string // where they wanted to go
+	Problem string
+}
+
+// local returns a path of ours to go on to, "/" for anything else.
+func local(next string) string {
+	u, err := url.Parse(next)
+	if err != nil || u.Scheme != "" || u.Host != "" || u.User != nil || !strings.HasPrefix(next, "/") || strings.HasPrefix(next, "//") || strings.ContainsAny(next, "\\\r\n\t") {
+		return "/"
+	}
+	return next
+}
+
+// showLogin asks for a token.
+func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
+	c.show(w, r, nil, http.StatusOK, "login", "Sign in", loginPage{Next: local(r.URL.Query().Get("next"))})
+}
+
+// login takes a token that was sent, and lets the browser keep it until it ends.
+func (c *Console) login(w http.ResponseWriter, r *http.Request) {
+	if err := readForm(w, r); err != nil {
+		c.fail(w, r, nil, err)
+		return
+	}
+	next, token := local(r.PostForm.Get("next")), strings.TrimSpace(r.PostForm.Get("token"))
+	l, err := c.cfg.Provisioner.LoginToken(r.Context(), token, r.RemoteAddr)
+	if err != nil {
+		c.show(w, r, nil, statusOf(err), "login", "Sign in", loginPage{Next: next, Problem: loginProblem(err)})
+		return
+	}
+	http.SetCookie(w, cookie(cookieSession, token, l.Expires))
+	http.SetCookie(w, cookie(cookieForm, rand.Text(), time.Time{})) // whoever knew the one before was nobody yet
+	c.cfg.Log.InfoContext(r.Context(), "operator signed in to the console", "by", l.By(), "source", r.RemoteAddr, "until", l.Expires)
+	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // local has made it a path of ours
+}
+
+// loginProblem says what is wrong, and nothing of who exists.
+func loginProblem(err error) string {
+	switch {
+	case errors.Is(err, provisioner.ErrLoginLimited):
+		return "Too much that is wrong has come from your address. Try again in a few seconds."
+	case errors.Is(err, provisioner.ErrLogin):
+		return "This token lets nobody in: it may have ended, or be of another installation. The provisioner's log says what is wrong with it."
+	case errors.Is(err, provisioner.ErrClock):
+		return wire.MeaningOf(wire.CodeClockBehind).Remedy
+	default:
+		return "The provisioner cannot read who may come in right now. Try again in a few seconds; its log says why."
+	}
+}
+
+// logout has the browser forget the session. The token itself stays good until it
+// ends: it is the operator's.
+func (c *Console) logout(w http.ResponseWriter, r *http.Request) {
+	if err := readForm(w, r); err != nil {
+		c.fail(w, r, nil, err)
+		return
+	}
+	for _, name := range []string{cookieSession, cookieForm} {
+		http.SetCookie(w, cookie(name, "", time.Unix(1, 0)))
+	}
+	http.Redirect(w, r, "/login", http.StatusSeeOther)
+}

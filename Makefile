@@ -4,7 +4,7 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
 LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
-.PHONY: check build test short lint deps fuzz fuzz-short vuln cover golden demo chaos bench help
+.PHONY: check build test browser short lint deps fuzz fuzz-short vuln cover golden demo chaos bench help
 
 check: lint test ## lint and test (the default)
 
@@ -13,6 +13,10 @@ build: ## build bin/muster and bin/muster-server
 
 test: deps ## all tests, with the race detector, shuffled
 	$(GO) test -race -shuffle=on ./...
+
+browser: deps ## the tests of the console in Chromium; pictures of its pages go to screenshots/
+	cd internal/browsertest && npm ci --ignore-scripts --no-audit --no-fund
+	MUSTER_SCREENSHOTS=$(CURDIR)/screenshots $(GO) test -count=1 -timeout 10m ./internal/browsertest -args -browser
 
 short: deps ## the tests that take less than a second each
 	$(GO) test -short ./...
@@ -23,7 +27,7 @@ lint: ## gofmt, go vet, golangci-lint
 	$(LINT) run ./...
 
 deps: ## install the programs that the tests run, where they are missing
-	@for p in openssl setsid ip fsfreeze mkfs.ext4 promtool; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends openssl util-linux iproute2 e2fsprogs prometheus; }
+	@for p in openssl setsid ip fsfreeze mkfs.ext4 promtool chromium npm; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends openssl util-linux iproute2 e2fsprogs prometheus chromium npm; }
 
 fuzz: ## each fuzz target for 30 s (FUZZTIME), two packages at a time
 	.ci/fuzz

@@ -71,6 +71,7 @@ var owners = map[string][]string{
 	"golang.org/x/net":                {"server"},
 	"github.com/google/jsonschema":    {"provisioner/httpapi"},
 	"github.com/santhosh-tekuri":      {"internal/testbed"},
+	"github.com/chromedp":             {},
 	"github.com/zmap":                 {},
 	"github.com/google/go-cmp":        {},
 	"github.com/rogpeppe/go-internal": {},

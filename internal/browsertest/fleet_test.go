@@ -1,0 +1,121 @@
+package browsertest
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"muster/internal/daemon"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// markup is what a hostile machine says of itself.
+const markup = `"><script>alert(1)</script><img src=x onerror=alert(2)>`
+
+// shadowed would decide otherwise about the first ten machines.
+const shadowed = `package muster.enroll
+
+default allow := false
+
+allow if not regex.match("^web[0-9]\\.", input.identity)
+
+reasons contains "one digit is too few" if not allow
+
+certificate := {"ttl": "720h"}
+`
+
+// fleet returns a fleet in which something has happened: of each state a node,
+// refusals, forged tokens, machines that wait, and one that says hostile things.
+func fleet(t *testing.T, nodes int) *testbed.Fleet {
+	t.Helper()
+	if !*wanted {
+		t.Skip("needs a browser: `make browser` runs it")
+	}
+	shadow := t.TempDir()
+	if err := os.WriteFile(filepath.Join(shadow, "policy.rego"), []byte(shadowed), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web*.example.net\n", Edit: func(c *daemon.Config) {
+		c.API.Listen, c.API.Addresses, c.ShadowPolicy = "127.0.0.1:0", []string{"127.0.0.1"}, shadow
+	}})
+	for i := range nodes {
+		n := f.Node(fmt.Sprintf("web%d.example.net", i+1))
+		if e := f.Enroll(n); i != 4 { // web5 never confirms
+			f.Apply(n, e)
+		}
+	}
+	f.Revoke("web3.example.net")
+	f.Retire("web4.example.net")
+	wait(t, f, "db1.example.net", map[string]any{"role": "database", "serialnumber": "PX-4711", "networking": map[string]any{"ip": "10.2.0.17", "mac": "52:54:00:12:34:56"}})
+	wait(t, f, "db2.example.net", map[string]any{"role": markup, "serialnumber": markup})
+	wait(t, f, "lb1.example.net", map[string]any{"role": "load balancer"})
+	f.Refused(f.Node("broker.fleet.test"))
+	f.Refused(f.Node(markup))
+	for range 3 {
+		n := f.Node("web6.example.net") // another key
+		f.Refused(n)
+	}
+	return f
+}
+
+// wait has a machine ask that waits for an operator.
+func wait(t *testing.T, f *testbed.Fleet, identity string, facts map[string]any) {
+	t.Helper()
+	n := f.Node(identity)
+	n.Facts = testbed.Facts(t, facts)
+	if code := f.Refused(n); code != wire.CodeApprovalPending {
+		t.Fatalf("%s: %s", identity, code)
+	}
+	f.Eventually(identity+" waits", func() bool {
+		w, err := f.Daemon().Operator().Waiting(f.Context(), wire.Identity(identity))
+		return err == nil && len(w) == 1
+	})
+}
+
+// operator adds an operator and returns a token of theirs.
+func operator(t *testing.T, f *testbed.Fleet, name string, role provisioner.OperatorRole) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	public, err := jwt.MarshalPublicKey(key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Daemon().Operator().AddOperator(f.Context(), provisioner.NewOperator{Name: name, Role: role, Public: public}, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	return sign(t, f, name, key)
+}
+
+func sign(t *testing.T, f *testbed.Fleet, name string, key crypto.Signer) string {
+	t.Helper()
+	now := f.Clock.Now()
+	text, err := jwt.SignOperator(key, jwt.OperatorClaims{Operator: name, Audience: f.Daemon().Store().Installation().ID, ID: wire.NewID(), IssuedAt: now, ExpiresAt: now.Add(time.Hour)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+// signIn opens a tab in which an operator has signed in.
+func signIn(t *testing.T, f *testbed.Fleet, name string, role provisioner.OperatorRole) *tab {
+	t.Helper()
+	token := operator(t, f, name, role)
+	b := open(t, f.Daemon().APIURL())
+	b.visit("/login")
+	b.do(chromedp.SetValue("#token", token, chromedp.ByQuery), chromedp.Click("main button", chromedp.ByQuery), chromedp.WaitVisible(".tiles", chromedp.ByQuery))
+	return b
+}

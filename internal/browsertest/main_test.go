@@ -1,0 +1,230 @@
+package browsertest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
+	"github.com/chromedp/chromedp"
+)
+
+var wanted = flag.Bool("browser", false, "run the tests that need a browser, and fail without one")
+
+// limit bounds one test; far above what one takes.
+const limit = 4 * time.Minute
+
+// chromium starts one browser for all tests, which are in contexts of their own.
+var chromium = sync.OnceValues(func() (context.Context, error) {
+	path := ""
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if found, err := exec.LookPath(name); err == nil {
+			path = found
+			break
+		}
+	}
+	if path == "" {
+		return nil, fmt.Errorf("no chromium in PATH: `make deps` installs it")
+	}
+	allocator, _ := chromedp.NewExecAllocator(context.Background(), append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path),
+		chromedp.NoSandbox,                               // in tests, which run as root
+		chromedp.Flag("ignore-certificate-errors", true), // the fleet's authority is a test's
+		chromedp.Flag("force-color-profile", "srgb"),
+		chromedp.Flag("hide-scrollbars", true),
+		chromedp.WSURLReadTimeout(time.Minute),
+	)...)
+	browser, _ := chromedp.NewContext(allocator)
+	return browser, chromedp.Run(browser)
+})
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	code := m.Run()
+	if *wanted {
+		if browser, err := chromium(); err == nil {
+			_ = chromedp.Cancel(browser)
+		}
+	}
+	os.Exit(code) //nolint:forbidigo // TestMain ends with the tests' code
+}
+
+// A tab is a tab of a browser that knows nothing of the others.
+type tab struct {
+	t   *testing.T
+	ctx context.Context
+	url string // of the console
+
+	mu       sync.Mutex
+	problems []string // guarded by mu: what the browser complained of
+	dialogs  int      // guarded by mu
+	asked    []string // guarded by mu: addresses
+}
+
+// window opens a window with cookies of its own. Chromium has no place for a tab
+// of such a one before it has a window, which [chromedp.WithNewBrowserContext] does
+// not ask for.
+func window(browser context.Context) (target.ID, error) {
+	ctx := cdp.WithExecutor(browser, chromedp.FromContext(browser).Browser)
+	own, err := target.CreateBrowserContext().WithDisposeOnDetach(true).Do(ctx)
+	if err != nil {
+		return "", err
+	}
+	return target.CreateTarget("about:blank").WithBrowserContextID(own).WithNewWindow(true).Do(ctx)
+}
+
+// open opens a tab.
+func open(t *testing.T, url string) *tab {
+	t.Helper()
+	if !*wanted {
+		t.Skip("needs a browser: `make browser` runs it")
+	}
+	browser, err := chromium()
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := window(browser)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := chromedp.NewContext(browser, chromedp.WithTargetID(id))
+	t.Cleanup(cancel)
+	ctx, cancel = context.WithTimeout(ctx, limit)
+	t.Cleanup(cancel)
+	b := &tab{t: t, ctx: ctx, url: url}
+	chromedp.ListenTarget(ctx, b.listen)
+	b.do(network.Enable(), log.Enable(), runtime.Enable())
+	return b
+}
+
+// listen notes what the browser says.
+func (b *tab) listen(e any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := e.(type) {
+	case *log.EventEntryAdded:
+		// Of pages that are problems the browser says so, too.
+		if e.Entry.Level == log.LevelError && e.Entry.Source != log.SourceNetwork {
+			b.problems = append(b.problems, e.Entry.Text+" "+e.Entry.URL)
+		}
+	case *runtime.EventExceptionThrown:
+		b.problems = append(b.problems, e.ExceptionDetails.Error())
+	case *page.EventJavascriptDialogOpening:
+		b.dialogs++
+	case *network.EventRequestWillBeSent:
+		b.asked = append(b.asked, e.Request.URL)
+	}
+}
+
+// sound fails the test if the browser had something to complain of.
+func (b *tab) sound(where string) {
+	b.t.Helper()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, p := range b.problems {
+		b.t.Errorf("%s: the browser says: %s", where, p)
+	}
+	if b.dialogs > 0 {
+		b.t.Errorf("%s: somebody else's script has opened a dialog", where)
+	}
+	b.problems, b.dialogs = nil, 0
+}
+
+// do acts in the tab.
+func (b *tab) do(actions ...chromedp.Action) {
+	b.t.Helper()
+	if err := chromedp.Run(b.ctx, actions...); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// visit goes to a page of the console.
+func (b *tab) visit(path string) {
+	b.t.Helper()
+	b.do(chromedp.Navigate(b.url+path), chromedp.WaitReady("main", chromedp.ByQuery))
+}
+
+// evaluate returns what an expression in the page comes to.
+func evaluate[T any](b *tab, expression string) T {
+	b.t.Helper()
+	var v T
+	b.do(chromedp.Evaluate(expression, &v, func(p *runtime.EvaluateParams) *runtime.EvaluateParams { return p.WithAwaitPromise(true) }))
+	return v
+}
+
+// patience is how long something may take that takes a second or two.
+const patience = 40 * time.Second
+
+// eventually waits until an expression in the page is true, whatever page that is
+// by then: one that goes away meanwhile answers nothing.
+func (b *tab) eventually(what, expression string) {
+	b.t.Helper()
+	deadline, tick := time.After(patience), time.NewTicker(50*time.Millisecond)
+	defer tick.Stop()
+	for {
+		var is bool
+		err := chromedp.Run(b.ctx, chromedp.Evaluate("Boolean("+expression+")", &is))
+		if err == nil && is {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-deadline:
+			b.t.Fatalf("not within %v: %s: %v\n%s", patience, what, err, evaluate[string](b, "location.href + document.body.innerText"))
+		}
+	}
+}
+
+// look sets how wide the tab is and which colors it prefers.
+func (b *tab) look(width, height int64, scheme string) {
+	b.t.Helper()
+	b.do(
+		emulation.SetDeviceMetricsOverride(width, height, 1, false),
+		emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"}}),
+	)
+}
+
+// picture writes what the whole page looks like.
+func (b *tab) picture(name string) {
+	b.t.Helper()
+	dir := os.Getenv("MUSTER_SCREENSHOTS")
+	if dir == "" {
+		dir = b.t.ArtifactDir()
+	}
+	var png []byte
+	b.do(chromedp.ActionFunc(func(ctx context.Context) error {
+		_, _, _, _, _, size, err := page.GetLayoutMetrics().Do(ctx)
+		if err != nil {
+			return err
+		}
+		png, err = page.CaptureScreenshot().WithCaptureBeyondViewport(true).
+			WithClip(&page.Viewport{Width: size.Width, Height: min(size.Height, 6000), Scale: 1}).Do(ctx)
+		return err
+	}))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, name+".png"), png, 0o644); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// press presses a key in the tab, as a person would.
+func (b *tab) press(keys ...string) {
+	b.t.Helper()
+	for _, k := range keys {
+		b.do(chromedp.KeyEvent(k))
+	}
+}

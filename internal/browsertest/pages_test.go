@@ -1,0 +1,108 @@
+package browsertest
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"muster/internal/testbed"
+	"muster/provisioner"
+)
+
+// axeSource is what axe-core is, as `make browser` installs it.
+func axeSource(t *testing.T) string {
+	t.Helper()
+	b, err := os.ReadFile("node_modules/axe-core/axe.min.js")
+	if err != nil {
+		t.Fatalf("axe-core is missing: `make browser` installs it: %v", err)
+	}
+	return string(b)
+}
+
+// A violation is what axe-core finds wrong.
+type violation struct {
+	ID    string `json:"id"`
+	Help  string `json:"help"`
+	Nodes []struct {
+		HTML    string `json:"html"`
+		Summary string `json:"failureSummary"`
+	} `json:"nodes"`
+}
+
+// accessible fails the test if axe-core finds something wrong with the page.
+func (b *tab) accessible(axe, where string) {
+	b.t.Helper()
+	b.do(chromedp.Evaluate(axe, nil))
+	text := evaluate[string](b, `axe.run(document, {resultTypes: ["violations"]}).then(r => JSON.stringify(r.violations))`)
+	var found []violation
+	if err := json.Unmarshal([]byte(text), &found); err != nil {
+		b.t.Fatalf("%s: %v: %s", where, err, text)
+	}
+	for _, v := range found {
+		for _, n := range v.Nodes {
+			b.t.Errorf("%s: %s (%s): %s\n%s", where, v.ID, v.Help, n.HTML, n.Summary)
+		}
+	}
+}
+
+// pagesOf returns every kind of page, by the name of its picture.
+func pagesOf(f *testbed.Fleet) [][2]string {
+	tid := string(f.Record("web1.example.net").Token)
+	return [][2]string{
+		{"overview", "/"}, {"nodes", "/nodes"}, {"nodes-searched", "/nodes?q=*.example.net&state=provisioned&within=720h&sort=expires"}, {"nodes-none", "/nodes?q=nobody"},
+		{"node", "/nodes/web1.example.net"}, {"node-revoked", "/nodes/web3.example.net"}, {"node-refused", "/nodes/web6.example.net"}, {"node-waiting", "/nodes/db2.example.net"},
+		{"node-confirm", "/nodes/web1.example.net/do/revoke"}, {"approvals", "/approvals"}, {"tokens", "/tokens"}, {"token", "/tokens/" + tid},
+		{"policies", "/policies"}, {"events", "/events"}, {"events-searched", "/events?type=io.muster.node.refused&code=identity_taken&since=1h"}, {"problem", "/nothing"},
+	}
+}
+
+// TestEveryPage looks at each page in light and dark, wide and narrow: axe-core
+// finds nothing wrong, the browser does not complain, nothing sticks out, nothing
+// is asked of anybody else, and nothing that machines say is obeyed.
+func TestEveryPage(t *testing.T) {
+	t.Parallel()
+	f := fleet(t, 40)
+	axe := axeSource(t)
+	b := signIn(t, f, "anna", provisioner.RoleAdmin)
+	b.visit("/policies")
+	b.do(chromedp.SetValue("#since", "24h", chromedp.ByQuery), chromedp.Click("#replay button", chromedp.ByQuery))
+	b.eventually("a replay comes to its end", `document.querySelector("#replay")?.innerText.includes("would flip")`)
+	pages := pagesOf(f)
+	for _, look := range []struct {
+		name          string
+		width, height int64
+		scheme        string
+	}{{"wide-light", 1280, 900, "light"}, {"wide-dark", 1280, 900, "dark"}, {"narrow-light", 390, 844, "light"}, {"narrow-dark", 390, 844, "dark"}} {
+		b.look(look.width, look.height, look.scheme)
+		for _, p := range pages {
+			where := p[0] + " " + look.name
+			b.visit(p[1])
+			b.accessible(axe, where)
+			if sticks := evaluate[string](b, `[...document.querySelectorAll("body *")].filter(e => !e.closest(".scroll") && !e.closest("nav") && e.getBoundingClientRect().right > innerWidth + 1).map(e => e.outerHTML.slice(0, 120)).slice(0, 3).join("\n")`); sticks != "" {
+				t.Errorf("%s: sticks out: %s", where, sticks)
+			}
+			b.picture(p[0] + "-" + look.name)
+			b.sound(where)
+		}
+		fresh := open(t, f.Daemon().APIURL())
+		fresh.look(look.width, look.height, look.scheme)
+		fresh.visit("/login")
+		fresh.accessible(axe, "login "+look.name)
+		fresh.picture("login-" + look.name)
+		fresh.sound("login " + look.name)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, url := range b.asked {
+		if !strings.HasPrefix(url, b.url+"/") {
+			t.Errorf("a page asked %s", url)
+		}
+	}
+	if len(b.asked) < 4*len(pages) {
+		t.Error(fmt.Sprintf("only %d requests were seen", len(b.asked)))
+	}
+}

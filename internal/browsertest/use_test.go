@@ -1,0 +1,148 @@
+package browsertest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"muster/internal/testbed"
+	"muster/provisioner"
+)
+
+// focused describes what has the focus.
+const focused = `(() => { const e = document.activeElement; return (e.id || e.textContent || e.value || e.tagName).trim().slice(0, 60) })()`
+
+// tabTo presses the tabulator until what has the focus fits, and fails the test if
+// the focus cannot be seen on the way or never gets there.
+func (b *tab) tabTo(fits string) {
+	b.t.Helper()
+	var seen []string
+	for range 150 {
+		b.press(kb.Tab)
+		if evaluate[bool](b, `document.activeElement !== document.body && getComputedStyle(document.activeElement).outlineStyle === "none"`) {
+			b.t.Errorf("the focus on %q cannot be seen", evaluate[string](b, focused))
+		}
+		if evaluate[bool](b, `document.activeElement.matches(`+fmt.Sprintf("%q", fits)+`)`) {
+			return
+		}
+		seen = append(seen, evaluate[string](b, focused))
+	}
+	b.t.Fatalf("the tabulator does not reach %s: %q", fits, seen)
+}
+
+// TestByKeyboardAlone signs in, finds a node, revokes it, and approves a machine,
+// without a pointer.
+func TestByKeyboardAlone(t *testing.T) {
+	t.Parallel()
+	f := fleet(t, 6)
+	token := operator(t, f, "anna", provisioner.RoleOperator)
+	b := open(t, f.Daemon().APIURL())
+	b.visit("/nodes")
+	b.tabTo("#token")
+	b.do(chromedp.KeyEvent(token))
+	b.press(kb.Enter)
+	b.eventually("signed in, and where she wanted to go", `location.pathname === "/nodes" && document.querySelector("#q") !== null`)
+	b.tabTo("a.skip")
+	b.press(kb.Enter)
+	b.tabTo("#q")
+	b.press("w", "e", "b", "1", ".", kb.Enter)
+	b.eventually("found", `location.search.includes("web1") && document.querySelectorAll("#list tbody tr").length === 1`)
+	b.tabTo(`a[href="/nodes/web1.example.net"]`)
+	b.press(kb.Enter)
+	b.eventually("its page", `document.querySelector("h1")?.innerText?.startsWith("web1.example.net")`)
+	b.tabTo(`a[href$="/do/revoke"]`)
+	b.press(kb.Enter)
+	b.eventually("asked first", `document.querySelector("h1")?.innerText === "Revoke?"`)
+	b.tabTo("#why")
+	b.do(chromedp.KeyEvent("stolen"))
+	b.press(kb.Enter)
+	b.eventually("done", `document.querySelector("[role=status].good")?.innerText?.includes("revoked")`)
+	if got := f.Record("web1.example.net").State; got != provisioner.StateRevoked {
+		t.Errorf("the node is %s", got)
+	}
+	b.visit("/approvals")
+	b.tabTo(`input[value^="db1.example.net/"]`)
+	b.press(" ")
+	b.tabTo(`button[value=approve]`)
+	b.press(kb.Enter)
+	b.eventually("asked first", `document.querySelector("h1")?.innerText === "Approve?"`)
+	b.tabTo("#why")
+	b.do(chromedp.KeyEvent("racked today"))
+	b.press(kb.Enter)
+	b.eventually("done", `document.querySelector("[role=status].good")?.innerText?.includes("Approved")`)
+	// All that can be used can be reached, and nothing holds the focus.
+	for _, path := range []string{"/", "/nodes", "/nodes/web2.example.net", "/tokens", "/policies", "/events"} {
+		b.visit(path)
+		n := evaluate[int](b, `(() => { window.left = new Set([...document.querySelectorAll("a[href], button, input:not([type=hidden]), select, summary, [tabindex='0']")].filter(e => e.checkVisibility() && e.tabIndex >= 0)); return left.size })()`)
+		for range n + 2 {
+			b.press(kb.Tab)
+			evaluate[bool](b, `left.delete(document.activeElement)`)
+		}
+		// Live parts may have been replaced meanwhile.
+		if missed := evaluate[int](b, `[...left].filter(e => e.isConnected).length`); missed > 0 {
+			t.Errorf("%s: the tabulator does not reach %s", path, evaluate[string](b, `[...left].filter(e => e.isConnected).map(e => e.outerHTML.slice(0, 100)).join("\n")`))
+		}
+	}
+	b.sound("by keyboard")
+}
+
+// TestLiveParts has things happen while somebody looks.
+func TestLiveParts(t *testing.T) {
+	t.Parallel()
+	f := fleet(t, 6)
+	b := signIn(t, f, "anna", provisioner.RoleOperator)
+	queue := signIn(t, f, "ben", provisioner.RoleOperator)
+	b.eventually("the stream is open", `document.querySelector("#live")?.dataset.state === "on"`)
+	evaluate[bool](b, `window.stays = true`)
+	queue.visit("/approvals")
+	queue.eventually("the stream is open", `document.querySelector("#live")?.dataset.state === "on"`)
+	queue.do(chromedp.Click(`input[value^="db1.example.net/"]`, chromedp.ByQuery))
+
+	n := f.Node("web77.example.net")
+	f.Apply(n, f.Enroll(n))
+	wait(t, f, "db77.example.net", map[string]any{"role": "database"})
+	b.eventually("the overview shows the node", `window.stays && document.querySelector("#feed")?.innerText?.includes("web77.example.net")`)
+	b.eventually("and counts who waits", `document.querySelector("#tiles a[href='/approvals']")?.innerText?.startsWith("7")`)
+	if !evaluate[bool](queue, `document.querySelector("input[value^='db1.example.net/']").checked && !document.body.innerText.includes("db77")`) {
+		t.Error("the queue changed under a hand that has ticked something")
+	}
+	queue.do(chromedp.Click(`input[value^="db1.example.net/"]`, chromedp.ByQuery))
+	evaluate[bool](queue, `document.activeElement.blur() === undefined`)
+	f.Refused(f.Node("broker.fleet.test"))
+	queue.eventually("the queue has who came", `document.body.innerText.includes("db77.example.net")`)
+
+	// Paused, it stands still.
+	b.do(chromedp.Click("#live", chromedp.ByQuery))
+	b.eventually("paused", `document.querySelector("#live")?.innerText === "Paused" && document.querySelector("#live")?.ariaPressed === "true"`)
+	b.do(chromedp.Click("#live", chromedp.ByQuery))
+	b.eventually("live again", `document.querySelector("#live")?.innerText === "Live"`)
+
+	if err := f.Daemon().Operator().RemoveOperator(f.Context(), "anna", testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("who is removed is out", `location.pathname === "/login"`)
+	f.Stop()
+	queue.eventually("a page that stands still says so", `document.querySelector("#live-note")?.innerText?.includes("not up to date")`)
+}
+
+// TestWithoutScripts revokes a node in a browser that runs none.
+func TestWithoutScripts(t *testing.T) {
+	t.Parallel()
+	f := fleet(t, 6)
+	token := operator(t, f, "anna", provisioner.RoleOperator)
+	b := open(t, f.Daemon().APIURL())
+	b.do(emulation.SetScriptExecutionDisabled(true))
+	b.visit("/nodes/web1.example.net/do/revoke")
+	b.do(
+		chromedp.WaitVisible("#token", chromedp.ByQuery), chromedp.SendKeys("#token", token, chromedp.ByQuery), chromedp.Click("main button", chromedp.ByQuery),
+		chromedp.WaitVisible("#why", chromedp.ByQuery), chromedp.SendKeys("#why", "stolen", chromedp.ByQuery), chromedp.Click("main button", chromedp.ByQuery),
+		chromedp.WaitVisible(".note.good", chromedp.ByQuery),
+	)
+	if got := f.Record("web1.example.net").State; got != provisioner.StateRevoked {
+		t.Errorf("the node is %s", got)
+	}
+	b.sound("without scripts")
+}

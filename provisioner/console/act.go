@@ -1,11 +1,9 @@
 package console
 
 import (
-	"context"
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -126,10 +124,12 @@ func (c *Console) confirmNode(v *visit) error {
 	if _, err := c.cfg.Fleet.Report(v.r.Context(), id); err != nil {
 		return err
 	}
-	return c.page(v, "confirm", a.Label+": "+string(id), c.nodeConfirmation(id, a))
+	return c.page(v, "confirm", a.Label+": "+string(id), nodeConfirmation(id, a, v.r.URL.Query().Get("key")))
 }
 
-func (*Console) nodeConfirmation(id wire.Identity, a *nodeAction) *confirmation {
+// nodeConfirmation says what an action will touch. key is of a grant, the hash of
+// the only key that it is for, and may be empty.
+func nodeConfirmation(id wire.Identity, a *nodeAction, key string) *confirmation {
 	p := &confirmation{
 		Title: a.Label, To: "/nodes/" + string(id) + "/do/" + a.Name, Back: "/nodes/" + string(id), Button: a.Label, Grave: a.Grave, Touches: a.Touches,
 		On: []string{string(id)}, Fields: map[string]string{},
@@ -137,6 +137,10 @@ func (*Console) nodeConfirmation(id wire.Identity, a *nodeAction) *confirmation 
 	if a.command != "" {
 		// Sent twice, it is done once.
 		p.Fields["command"] = wire.NewID()
+	}
+	if a.Name == "grant" && key != "" {
+		p.Fields["key"] = key
+		p.Touches = append([]string{"Only the key with the hash " + key + " is meant."}, a.Touches...)
 	}
 	return p
 }
@@ -148,12 +152,12 @@ func (c *Console) actOnNode(v *visit) error {
 		return err
 	}
 	if err := reason(v); err != nil {
-		p := c.nodeConfirmation(id, a)
+		p := nodeConfirmation(id, a, v.r.PostForm.Get("key"))
 		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
 		c.show(v.w, v.r, v.login, statusOf(err), "confirm", a.Label+": "+string(id), p)
 		return nil
 	}
-	if err := c.do(v.r.Context(), id, a, v.r.PostForm.Get("command"), v.cause()); err != nil {
+	if err := c.do(v, id, a); err != nil {
 		return err
 	}
 	http.Redirect(v.w, v.r, "/nodes/"+string(id)+"?done="+a.Name, http.StatusSeeOther)
@@ -161,18 +165,17 @@ func (c *Console) actOnNode(v *visit) error {
 }
 
 // do carries an action out.
-func (c *Console) do(ctx context.Context, id wire.Identity, a *nodeAction, command string, why provisioner.Cause) error {
-	p := c.cfg.Provisioner
+func (c *Console) do(v *visit, id wire.Identity, a *nodeAction) (err error) {
+	p, ctx, form := c.cfg.Provisioner, v.r.Context(), v.r.PostForm
 	switch {
 	case a.command != "":
-		_, err := p.CommandNode(ctx, id, provisioner.Order{ID: command, Verb: a.command}, why)
-		return err
+		_, err = p.CommandNode(ctx, id, provisioner.Order{ID: form.Get("command"), Verb: a.command}, v.cause())
 	case a.Name == "grant":
-		_, err := p.GrantNode(ctx, id, "", time.Hour, why)
-		return err
+		_, err = p.GrantNode(ctx, id, form.Get("key"), provisioner.DefaultGrantTTL, v.cause())
 	case a.Name == "retire":
-		return p.RetireNode(ctx, id, why)
+		err = p.RetireNode(ctx, id, v.cause())
 	default:
-		return p.RevokeNode(ctx, id, why)
+		err = p.RevokeNode(ctx, id, v.cause())
 	}
+	return err
 }

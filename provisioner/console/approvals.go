@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"muster/internal/wire"
@@ -152,7 +153,8 @@ func (c *Console) decide(v *visit) error {
 		errs = append(errs, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return err
+		failed := len(slices.DeleteFunc(errs, func(err error) bool { return err == nil }))
+		return fmt.Errorf("%d of %d are done; of the others: %w", len(all)-failed, len(all), err)
 	}
 	http.Redirect(v.w, v.r, "/approvals?done="+name, http.StatusSeeOther)
 	return nil

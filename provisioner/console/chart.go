@@ -12,7 +12,7 @@ const (
 	chartHeight = 150
 	chartLeft   = 44 // for the numbers
 	chartBottom = 22 // for the times
-	chartTop    = 8
+	chartTop    = 14
 )
 
 // A bar of the chart is a minute.

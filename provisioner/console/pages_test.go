@@ -183,6 +183,73 @@ func TestApprovals(t *testing.T) {
 	})
 }
 
+// TestATakenName has a machine wait whose name another key has: approving does
+// not give it the name, a grant for its key does.
+func TestATakenName(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	another := f.Node("web1.example.net")
+	if code := f.Refused(another); code != wire.CodeIdentityTaken {
+		t.Fatal(code)
+	}
+	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	grant := regexp.MustCompile(`/nodes/web1\.example\.net/do/grant\?key=([0-9a-f]{64})`)
+	var link []string
+	f.Eventually("it waits", func() bool { link = grant.FindStringSubmatch(v.see("/approvals")); return link != nil })
+	waits(t, f, "db1.example.net")
+	db := regexp.MustCompile(`value="(db1\.example\.net/[0-9a-f]{64})"`).FindStringSubmatch(v.see("/approvals"))
+	a := v.post("/approvals/decide", "verdict", "approve", "why", "all of them", "each", "web1.example.net/"+link[1], "each", db[1])
+	if a.status != http.StatusConflict {
+		t.Errorf("approve both: %d", a.status)
+	}
+	says(t, a.body, "1 of 2 are done", "belongs to another key")
+	says(t, v.see(link[0]), link[1])
+	if a := v.post("/nodes/web1.example.net/do/grant", "why", "reinstalled", "key", link[1]); a.status != http.StatusSeeOther {
+		t.Fatalf("grant: %d %s", a.status, a.body)
+	}
+	f.Enroll(another)
+}
+
+// TestCommandsToWhoIsAway shows what is said of a node that is not there.
+func TestCommandsToWhoIsAway(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	says(t, v.see("/nodes/web1.example.net/do/restart"), `name="command" value="`)
+	a := v.post("/nodes/web1.example.net/do/restart", "why", "stuck", "command", wire.NewID())
+	if a.status != http.StatusConflict {
+		t.Errorf("a node that is off: %d", a.status)
+	}
+	says(t, a.body, "not connected")
+}
+
+// TestAgentsObey has a real agent reconfigured by an order of the console's.
+func TestAgentsObey(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	agent := f.Agent("web1.example.net", f.Token(nil))
+	f.WaitProvisioned(agent)
+	v := signedIn(t, f, "anna", provisioner.RoleOperator)
+	command := ""
+	f.Eventually("the agent takes the order", func() bool {
+		m := regexp.MustCompile(`name="command" value="([^"]+)"`).FindStringSubmatch(v.see("/nodes/web1.example.net/do/reconfigure"))
+		command = m[1]
+		return v.post("/nodes/web1.example.net/do/reconfigure", "why", "new policy", "command", command).status == http.StatusSeeOther
+	})
+	f.Eventually("it is an event with who and why", func() bool {
+		for _, e := range f.Events() {
+			if e.Type == provisioner.EventCommanded && e.Command == command && e.By == "operator:anna" && e.Why == "new policy" {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // TestTokensAndPolicies revokes a token, and reloads the policy, once in vain.
 func TestTokensAndPolicies(t *testing.T) {
 	t.Parallel()
@@ -192,6 +259,7 @@ func TestTokensAndPolicies(t *testing.T) {
 	tid := string(f.Record("web1.example.net").Token)
 	v := signedIn(t, f, "anna", provisioner.RoleOperator)
 	says(t, v.see("/tokens"), tid[:12])
+	says(t, v.see("/tokens/"+strings.Repeat("cd", 16)), "not used", "do/revoke")
 	says(t, v.see("/tokens/"+tid), "web1.example.net", "unlimited")
 	v.see("/tokens/" + tid + "/do/revoke")
 	if a := v.post("/tokens/"+tid+"/do/revoke", "why", "on a public server"); a.status != http.StatusSeeOther {

@@ -63,6 +63,16 @@ type replayed struct {
 	Problem string
 }
 
+// Over says in words what was replayed.
+func (r *replayed) Over() string {
+	for _, c := range ages {
+		if d, err := time.ParseDuration(c.Value); err == nil && d == r.Since {
+			return c.Label
+		}
+	}
+	return r.Since.String()
+}
+
 func (r *replays) get() *replayed {
 	r.mu.Lock()
 	defer r.mu.Unlock()

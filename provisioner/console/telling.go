@@ -40,7 +40,7 @@ func whatOf(t *told) string {
 		add("names %s", d.Pattern)
 	}
 	if d.Cause != "" {
-		add("%s", d.Cause)
+		add("%s", strings.TrimRight(d.Cause, ": "))
 	}
 	if d.LeftOut > 0 {
 		add("and %d more", d.LeftOut)

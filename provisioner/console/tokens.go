@@ -57,6 +57,7 @@ func (c *Console) tokenRow(t provisioner.TokenSummary) tokenRow {
 // tokenPage is one token with who used it.
 type tokenPage struct {
 	tokenRow
+	Unused  bool // nothing is known of it but its id
 	UsedBy  []provisioner.TokenUse
 	More    bool // have used it
 	Actions []*tokenAction
@@ -111,7 +112,8 @@ func (c *Console) token(v *visit) error {
 	switch {
 	case err == nil || errors.Is(err, enough):
 		page.tokenRow = c.tokenRow(*summary)
-	case errors.Is(err, provisioner.ErrUnknownToken) && revoked != nil: // never used, and never will be
+	case errors.Is(err, provisioner.ErrUnknownToken): // who waits, or was refused, may have shown it
+		page.Unused = true
 		page.tokenRow = c.tokenRow(provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: tid}})
 	default:
 		return err

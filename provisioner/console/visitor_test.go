@@ -189,3 +189,16 @@ func main(page string) string {
 	}
 	return page
 }
+
+// parsed returns the certificates of a chain.
+func parsed(c *tls.Certificate) ([]*x509.Certificate, error) {
+	var chain []*x509.Certificate
+	for _, der := range c.Certificate {
+		one, err := x509.ParseCertificate(der)
+		if err != nil {
+			return nil, err
+		}
+		chain = append(chain, one)
+	}
+	return chain, nil
+}

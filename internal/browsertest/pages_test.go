@@ -2,7 +2,6 @@ package browsertest
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -103,6 +102,6 @@ func TestEveryPage(t *testing.T) {
 		}
 	}
 	if len(b.asked) < 4*len(pages) {
-		t.Error(fmt.Sprintf("only %d requests were seen", len(b.asked)))
+		t.Errorf("only %d requests were seen", len(b.asked))
 	}
 }

@@ -146,3 +146,22 @@ func TestWithoutScripts(t *testing.T) {
 	}
 	b.sound("without scripts")
 }
+
+// TestALinkFromElsewhere follows a link of another site's page, which comes without
+// the session's cookie at first.
+func TestALinkFromElsewhere(t *testing.T) {
+	t.Parallel()
+	f := fleet(t, 6)
+	b := signIn(t, f, "anna", provisioner.RoleViewer)
+	b.do(
+		chromedp.Navigate("data:text/html,<a href='"+f.Daemon().APIURL()+"/nodes/web1.example.net'>look</a>"),
+		chromedp.Click("a", chromedp.ByQuery),
+	)
+	b.eventually("the page is there", `location.pathname === "/nodes/web1.example.net" && document.querySelector("h1")?.innerText.startsWith("web1")`)
+	stranger := open(t, f.Daemon().APIURL())
+	stranger.do(
+		chromedp.Navigate("data:text/html,<a href='"+f.Daemon().APIURL()+"/nodes/web1.example.net'>look</a>"),
+		chromedp.Click("a", chromedp.ByQuery),
+	)
+	stranger.eventually("who has no session is asked to sign in", `location.pathname === "/login" && document.querySelector("[name=next]")?.value === "/nodes/web1.example.net"`)
+}

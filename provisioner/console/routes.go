@@ -108,6 +108,13 @@ func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", loginPage{Next: "/", Problem: "Your session is over: nothing was done."})
 		return
 	}
+	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
+		// Who follows a link of another site comes without the cookie: loaded again
+		// by our own page, it is with it.
+		w.Header().Set("Refresh", "0")
+		c.show(w, r, nil, http.StatusOK, "problem", "One moment", failPage{What: "You come from another site, and your session is looked for"})
+		return
+	}
 	to := "/login"
 	if r.URL.Path != "/" || r.URL.RawQuery != "" {
 		to += "?next=" + url.QueryEscape(r.URL.RequestURI())

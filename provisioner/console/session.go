@@ -97,6 +97,12 @@ func local(next string) string {
 
 // showLogin asks for a token.
 func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
+	if _, err := r.Cookie(cookieSession); err == nil {
+		if _, err := c.authenticate(r); err == nil { // signed in in another tab, say
+			http.Redirect(w, r, local(r.URL.Query().Get("next")), http.StatusSeeOther) //nolint:gosec // local has made it a path of ours
+			return
+		}
+	}
 	c.show(w, r, nil, http.StatusOK, "login", "Sign in", loginPage{Next: local(r.URL.Query().Get("next"))})
 }
 

@@ -30,7 +30,7 @@ type tokensPage struct {
 }
 
 // tokens lists the tokens that have been used here or were issued, and those that
-// were revoked before.
+// were revoked before. It reads all claims: the page does not fetch itself again.
 func (c *Console) tokens(v *visit) error {
 	p := c.cfg.Provisioner
 	used, err := p.Tokens(v.r.Context())

@@ -104,7 +104,7 @@ func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 		c.show(w, r, nil, statusOf(err), "login", "Sign in", loginPage{Next: "/", Problem: loginProblem(err)})
 		return
 	}
-	if r.Method != http.MethodGet || r.URL.Path == "/live" {
+	if r.Method == http.MethodPost || r.URL.Path == "/live" {
 		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", loginPage{Next: "/", Problem: "Your session is over: nothing was done."})
 		return
 	}

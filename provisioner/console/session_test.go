@@ -21,6 +21,9 @@ func TestSigningIn(t *testing.T) {
 	if a.status != http.StatusSeeOther || a.header.Get("Location") != "/login?next=%2Fnodes%3Fstate%3Drevoked" {
 		t.Fatalf("a stranger: %d to %q", a.status, a.header.Get("Location"))
 	}
+	if a := v.do(v.request(http.MethodHead, "/nodes", nil)); a.status != http.StatusSeeOther {
+		t.Errorf("a stranger who asks for the head: %d", a.status)
+	}
 	v.see(a.header.Get("Location"))
 	if a := v.post("/login", "token", f.Token(nil)); a.status != http.StatusUnauthorized || len(cookieNamed(a, "session")) > 0 {
 		t.Errorf("a node's token: %d, %v", a.status, a.header["Set-Cookie"])

@@ -2,24 +2,26 @@
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
+# The packages with tests that `make test` leaves out.
+LARGE     = ./cmd/muster ./internal/seal ./internal/chaos ./internal/testbed ./provisioner ./provisioner/httpapi ./provisioner/store
 LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
-.PHONY: check build test browser short lint deps fuzz fuzz-short vuln cover golden demo chaos bench help
+.PHONY: check build test ci browser lint deps fuzz fuzz-short vuln cover golden demo chaos bench help
 
 check: lint test ## lint and test (the default)
 
 build: ## build bin/muster and bin/muster-server
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
-test: deps ## all tests, with the race detector, shuffled
-	$(GO) test -race -shuffle=on ./...
+test: deps ## the tests that need no cluster, no fleet of processes and no browser, with the race detector, shuffled
+	$(GO) test -race -shuffle=on -short ./...
+
+ci: deps browser ## the larger tests as well: clusters, processes, faults, and the console in Chromium
+	$(GO) test -race -shuffle=on -timeout 20m $(LARGE)
 
 browser: deps ## the tests of the console in Chromium; pictures of its pages go to screenshots/
 	cd internal/browsertest && npm ci --ignore-scripts --no-audit --no-fund
 	MUSTER_SCREENSHOTS=$(CURDIR)/screenshots $(GO) test -count=1 -timeout 10m ./internal/browsertest -args -browser
-
-short: deps ## the tests that take less than a second each
-	$(GO) test -short ./...
 
 lint: ## gofmt, go vet, golangci-lint
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }

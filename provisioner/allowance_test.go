@@ -122,6 +122,9 @@ func TestAllowanceEnds(t *testing.T) {
 // visible for as long as it does: in the log of every start, as an alarm and in
 // the events of both its ends, whether it is in the store or in the file.
 func TestAnAllowListForEveryNameIsAnAlarm(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow: []\n"})
 	f.WaitNoAlarm(provisioner.AlarmAllowsAll)

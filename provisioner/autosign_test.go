@@ -34,6 +34,9 @@ func autosigned(t *testing.T, timeout time.Duration, script string) (f *testbed.
 // machine in whatever it prints, and anything else leaves it waiting, listed for
 // a person, who can still approve it.
 func TestAutosign(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f, _ := autosigned(t, time.Second, `
 read first
@@ -83,6 +86,9 @@ exit 1
 // meanwhile, most are told to wait without being asked about, and when the
 // command works again all of them get in.
 func TestAutosignThatHangsKeepsNobodyElseWaiting(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	const machines = 320 // there are 256 workers
 	f, dir := autosigned(t, 10*time.Second, `

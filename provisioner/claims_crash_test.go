@@ -93,6 +93,9 @@ func (m *mortal) History(ctx context.Context, id wire.Identity) ([]provisioner.R
 // store while it enrolls a node with a one-time token. The node asks the next
 // process: it is enrolled, and nobody else.
 func TestADeathAtEveryStep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
 	grant := func(id wire.Identity) {

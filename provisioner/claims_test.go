@@ -131,6 +131,9 @@ func length(m *sync.Map) (n int) {
 // of the record, and two of each: the node is enrolled in the same request, and
 // spends one use.
 func TestClaimsAndRecordsThatGoWrong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	faults := map[string][]testbed.Fault{
 		"well": nil, "lost": {testbed.Lost}, "unanswered": {testbed.LostAnswer}, "late": {testbed.Late}, "doubled": {testbed.Doubled},

@@ -53,6 +53,9 @@ func told(t *testing.T, f *testbed.Fleet, code wire.Code) {
 // TestADiskThatIsNearlyFull lets no new identity in while space is low, goes on
 // for those on record, and goes on for all when there is space again.
 func TestADiskThatIsNearlyFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	d := testbed.NewDisk(t, 512<<20)
 	f := testbed.New(t, testbed.Options{Edit: on(d)}) // a twentieth: 25 MiB
@@ -91,6 +94,9 @@ func TestADiskThatIsNearlyFull(t *testing.T) {
 // acknowledged write is lost, and when the disk is mended everything goes on:
 // the fleet, the port, the requests.
 func TestADiskThatFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	tests := map[string]struct {
 		fail, mend func(*testbed.Disk)
@@ -176,6 +182,9 @@ func TestADiskThatFails(t *testing.T) {
 
 // TestARestartOnANearlyFullDisk: whoever needs the space most can start.
 func TestARestartOnANearlyFullDisk(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	d := testbed.NewDisk(t, 512<<20)
 	f := testbed.New(t, testbed.Options{Edit: on(d)})

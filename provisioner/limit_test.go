@@ -29,6 +29,9 @@ func filler(f *testbed.Fleet) func(bytes int) error {
 // new identities are let in, then only revocations are written, and at the limit
 // itself the broker is left alone until a restart gives it more.
 func TestAStoreAtItsLimit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	var limit atomic.Int64
 	limit.Store(12 << 20)

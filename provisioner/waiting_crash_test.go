@@ -105,6 +105,9 @@ func asks(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) (*wire.
 // that. Both ask again: the machine is in, with one approval that is spent, and
 // nobody else is.
 func TestADeathAtEveryStepOfAnApproval(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: testbed.Quotas(0, 0)})
 	approves := func(n *simnode.Node) func(context.Context, *provisioner.Provisioner) error {
@@ -164,6 +167,9 @@ func TestADeathAtEveryStepOfAnApproval(t *testing.T) {
 // TestADeathAtEveryStepOfARejection does the same for rejections, and for what
 // forgets them: whatever has become of the first word, the second one holds.
 func TestADeathAtEveryStepOfARejection(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: testbed.Quotas(0, 0)})
 	eachDeath(t, 3, func(step int, after bool) int {
@@ -204,6 +210,9 @@ func TestADeathAtEveryStepOfARejection(t *testing.T) {
 // added, used, added again and removed: two get in, a third does not, and no use
 // is counted twice.
 func TestADeathAtEveryStepOfAnAllowance(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: testbed.Quotas(0, 0)})
 	scene := 0
@@ -287,6 +296,9 @@ func TestADeathAtEveryStepOfAnAllowance(t *testing.T) {
 // TestADeathAtEveryStepOfAnIssuedToken dies while a one-time token is issued and
 // while it is used: the token is listed once, and good for one machine.
 func TestADeathAtEveryStepOfAnIssuedToken(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: testbed.Quotas(0, 0)})
 	scene := 0
@@ -347,6 +359,9 @@ func TestADeathAtEveryStepOfAnIssuedToken(t *testing.T) {
 // TestADeathAtEveryStepBesideAutosign dies around the run of a command that
 // approves: it is asked again or not, and the machine is in once.
 func TestADeathAtEveryStepBesideAutosign(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	script := filepath.Join(t.TempDir(), "autosign")
 	if err := os.WriteFile(script, []byte("#!/bin/sh\ncat >/dev/null\n"), 0o700); err != nil {

@@ -220,6 +220,9 @@ func TestRejectionIsFinal(t *testing.T) {
 // and a hall of them later, so that asking costs the same; also one whose name
 // is taken, which must not tell it from the others.
 func TestFewWhoWaitAskOften(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web1.example.net\n"})
 	p := f.Daemon().Operator()

@@ -12,6 +12,9 @@ import (
 // TestBackupAndRestore backs a provisioner up with processes, loses its store
 // and restores it, with its journal and without.
 func TestBackupAndRestore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)

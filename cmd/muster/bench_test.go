@@ -42,6 +42,9 @@ func benchOf(t *testing.T, args ...string) map[string]any {
 // TestBench plays a few nodes in every way that there is: all of them get
 // through, and everything that was started or made is gone.
 func TestBench(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	for name, args := range map[string][]string{
 		"as it is":             {},
@@ -120,6 +123,9 @@ func TestBenchKicks(t *testing.T) {
 
 // TestBenchKeys holds the names of what programs read.
 func TestBenchKeys(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	r := benchOf(t, "--dir", dir, "--no-applied")
@@ -143,6 +149,9 @@ func TestBenchKeys(t *testing.T) {
 // TestBenchInterrupted ends a bench in the middle of it, as Ctrl-C does: it
 // leaves neither files nor processes.
 func TestBenchInterrupted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	cmd := command(t, "bench", "--nodes", "1000000", "--token-key", "ed25519", "--dir", dir)
@@ -186,6 +195,9 @@ func TestBenchInterrupted(t *testing.T) {
 // TestBenchFails has a policy that nobody gets past: the exit status says so,
 // and the first cause is named.
 func TestBenchFails(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	policy := t.TempDir() + "/deny.rego"
 	text := "package muster.enroll\n\ndefault allow := false\n\ndeny contains \"nobody gets in\"\n"
@@ -215,6 +227,9 @@ func TestBenchFails(t *testing.T) {
 // TestBenchTable runs every row that needs no other build, small, and writes the
 // page.
 func TestBenchTable(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	doc := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(doc, []byte("# page\n<!-- make bench -->\n<!-- end of make bench -->\n"), 0o600); err != nil {
@@ -239,6 +254,9 @@ func TestBenchTable(t *testing.T) {
 
 // TestBenchElsewhere drives a provisioner that runs already.
 func TestBenchElsewhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir, port := t.TempDir(), freePort(t)
 	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "bench.muster", "--listen", "127.0.0.1:"+port, "--trust-first-use")

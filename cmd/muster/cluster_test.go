@@ -24,6 +24,9 @@ import (
 
 // TestTheClusterExample runs examples/cluster at a small size.
 func TestTheClusterExample(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "../../examples/cluster/run.sh")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it has processes to end
@@ -58,6 +61,9 @@ func binary(t *testing.T) string {
 // nodes enroll: the other one goes on, what nodes were told is on record, and
 // the killed one comes back.
 func TestAKilledProvisionerOfTwo(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	const nodes = 80
 	f := testbed.New(t, testbed.Options{Servers: 1})
@@ -113,6 +119,9 @@ func TestAKilledProvisionerOfTwo(t *testing.T) {
 // alone, a provisioner beside it, and an agent that comes over TLS before it has
 // a certificate. The broker's certificate is renewed while it runs.
 func TestBrokerRun(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	address := net.JoinHostPort("127.0.0.1", freePort(t))

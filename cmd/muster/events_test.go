@@ -12,6 +12,9 @@ import (
 // person and a CloudEvent for a program, what happens then is told at once, and
 // every mistake is named.
 func TestEvents(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)

@@ -95,6 +95,9 @@ func TestFromTokenToMachine(t *testing.T) {
 
 // TestDemoCommand runs `muster demo` and reads its result as a program would.
 func TestDemoCommand(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	var r struct {

@@ -21,6 +21,9 @@ import (
 // node was told is on record, each has one certificate, and all of them end
 // provisioned.
 func TestKilledProvisionerForgetsNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	const nodes = 150
 	dir := t.TempDir()

@@ -15,6 +15,9 @@ import (
 // TestNodeCommands has an operator command an agent, both processes, by name and
 // by a file of names.
 func TestNodeCommands(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)

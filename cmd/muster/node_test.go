@@ -13,6 +13,9 @@ import (
 // TestNodeQuestions asks about a machine that is let in, one that is refused, and
 // one that nobody knows, with processes.
 func TestNodeQuestions(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)

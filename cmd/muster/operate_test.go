@@ -12,6 +12,9 @@ import (
 // looked at, revoked, a node is thrown out, a signer is taken back, and each
 // of them says so in a table, in JSON, and in one line.
 func TestOperate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)

@@ -11,6 +11,9 @@ import (
 // TestOperatorsOverHTTPS is an operator's first day with processes: a credential
 // and a token, what their role lets them do, and their removal.
 func TestOperatorsOverHTTPS(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	port, api := freePort(t), freePort(t)

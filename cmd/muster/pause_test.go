@@ -9,6 +9,9 @@ import (
 // TestPauseAndResume pauses with processes: an agent is told so, and why stands
 // where operators look.
 func TestPauseAndResume(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)

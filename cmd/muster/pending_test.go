@@ -11,6 +11,9 @@ import (
 // with processes: sees one wait, approves it, allows names for the next, and
 // signs a token for the one after.
 func TestPendingVerbs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)

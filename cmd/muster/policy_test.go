@@ -15,6 +15,9 @@ import (
 // machine enrolls, a stricter policy is tried on what was recorded of it,
 // explained, refused for its tests, mended, and used.
 func TestPolicyWorkbench(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)

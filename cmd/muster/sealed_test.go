@@ -9,6 +9,9 @@ import (
 // TestSealedFromTokenToMachine is the walk with processes in sealed mode: as
 // init sets it up, and after the seal key has changed.
 func TestSealedFromTokenToMachine(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)

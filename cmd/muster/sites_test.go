@@ -13,6 +13,9 @@ import (
 // TestTheSiteExamples runs the examples of nodes that are not beside their
 // provisioner.
 func TestTheSiteExamples(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	tests := map[string][]string{ // what each prints in the end
 		"sites":     {"web1 was enrolled by the provisioner of its site", "web2 was enrolled by the hub's"},

@@ -14,6 +14,9 @@ import (
 // every file open: no key, token or pushed configuration can be read by others,
 // nor can anything in the store.
 func TestSecretsArePrivateUnderAnyUmask(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	self := command(t, "demo")

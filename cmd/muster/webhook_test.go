@@ -18,6 +18,9 @@ import (
 // provisioner killed, and finds the refusal delivered by the next one, under the
 // id that it had.
 func TestWebhook(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	dir := t.TempDir()
 	port := freePort(t)

@@ -26,7 +26,7 @@ const (
 func main() {
 	if err := serve(os.Args[1:], os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "webhook:", err)
-		os.Exit(1)
+		os.Exit(1) //nolint:forbidigo // this is main
 	}
 }
 

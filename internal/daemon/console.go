@@ -7,14 +7,22 @@ import (
 	"time"
 
 	"muster/policies"
+	"muster/provisioner"
 	"muster/provisioner/console"
 	"muster/provisioner/fleet"
 )
 
 // console makes the web console. It is served only where operators are over HTTPS.
-func (d *Daemon) console(nodes *fleet.Index) (*console.Console, error) {
+func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Console, error) {
 	cfg := console.Config{
 		Provisioner: d.Operator(), Fleet: nodes, Events: d.Store(), Alarms: d.alarms.Standing, Version: d.opts.Version, Log: d.opts.Log, Now: d.opts.Now,
+	}
+	cfg.Components = func(ctx context.Context) ([]console.Component, error) {
+		all, err := register.All(ctx)
+		return componentsOf(all), err
+	}
+	if all := d.webhooks.List(); len(all) > 0 {
+		cfg.Webhooks = func(context.Context) ([]console.Webhook, error) { return webhooksOf(d.webhooks.List()), nil }
 	}
 	if d.shadow != nil {
 		cfg.Shadow = d.shadow.told
@@ -23,6 +31,35 @@ func (d *Daemon) console(nodes *fleet.Index) (*console.Console, error) {
 		}
 	}
 	return console.New(cfg)
+}
+
+// componentsOf returns what the console shows of provisioners: what is not
+// configured is left out.
+func componentsOf(all []*provisioner.HeardComponent) []console.Component {
+	var shown []console.Component
+	for _, c := range all {
+		s := console.Component{Name: c.Name, Version: c.Version, Seen: c.Heard, Gone: c.Gone}
+		for _, f := range c.Features {
+			if f.State != provisioner.FeatureDisabled || f.Reason != "" {
+				s.Features = append(s.Features, console.Feature{Name: f.Name, State: string(f.State), Why: f.Reason})
+			}
+		}
+		shown = append(shown, s)
+	}
+	return shown
+}
+
+// webhooksOf returns what the console shows of webhooks.
+func webhooksOf(all []provisioner.Webhook) []console.Webhook {
+	var shown []console.Webhook
+	for _, w := range all {
+		s := console.Webhook{Name: w.Name, Delivered: w.Delivered, Waiting: w.Waiting}
+		if !w.FailingSince.IsZero() {
+			s.Failing = w.Cause
+		}
+		shown = append(shown, s)
+	}
+	return shown
 }
 
 // told says what has come of the shadow policy.

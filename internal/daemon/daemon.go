@@ -287,7 +287,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	defer cancel()
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log)
 	register := d.newRegister(ctx)
-	pages, err := d.console(nodes)
+	pages, err := d.console(nodes, register)
 	if err != nil {
 		return err
 	}

@@ -117,13 +117,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	}
 	p.autosign, err = loadAutosign(cfg, opts)
 	add("waiting.autosign", err)
-	for i := range cfg.Webhooks {
-		w, err := loadWebhook(&cfg.Webhooks[i], opts)
-		for _, err := range leaves(err) {
-			add(fmt.Sprintf("webhooks[%d]", i), err)
-		}
-		p.webhooks = append(p.webhooks, w)
-	}
+	p.webhooks = loadWebhooks(cfg, opts, add)
 	if i := slices.IndexFunc(errs, func(err error) bool { return errors.Is(err, keyfile.ErrPassphrase) }); i >= 0 {
 		return nil, errs[i] // the other keys do not open either, and nothing else is as urgent
 	}

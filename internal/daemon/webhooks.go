@@ -84,6 +84,19 @@ func leaves(err error) []error {
 	return []error{err}
 }
 
+// loadWebhooks loads all, and adds what is wrong with each.
+func loadWebhooks(cfg Config, opts Options, add func(key string, err error)) []webhook.Config {
+	var all []webhook.Config
+	for i := range cfg.Webhooks {
+		w, err := loadWebhook(&cfg.Webhooks[i], opts)
+		for _, err := range leaves(err) {
+			add(fmt.Sprintf("webhooks[%d]", i), err)
+		}
+		all = append(all, w)
+	}
+	return all
+}
+
 // loadWebhook reads the files of a webhook, whose other values are valid.
 func loadWebhook(c *WebhookConfig, opts Options) (webhook.Config, error) {
 	cfg := opts.Webhooks // what tests change

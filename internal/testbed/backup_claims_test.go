@@ -69,6 +69,9 @@ func restore(t *testing.T, f *testbed.Fleet, file string, accept time.Time) {
 // TestUsesSpentAfterTheBackupStaySpent restores a backup from before most of a
 // token's uses were spent: who has spent one keeps it, and nobody else gets it.
 func TestUsesSpentAfterTheBackupStaySpent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	token, nodes := limitedNodes(t, f, 3, 4)
@@ -108,6 +111,9 @@ func TestUsesSpentAfterTheBackupStaySpent(t *testing.T) {
 // which there are too few uses, loses the store in the middle of it, and lets
 // all of them go on after the restore.
 func TestABackupUnderLoad(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	const tokens, uses, askers = 4, 40, 60
@@ -182,6 +188,9 @@ func TestABackupUnderLoad(t *testing.T) {
 
 // TestWithoutTheJournalLimitedTokensAreFrozen loses the journal with the store.
 func TestWithoutTheJournalLimitedTokensAreFrozen(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	token, nodes := limitedNodes(t, f, 3, 4)
@@ -322,6 +331,9 @@ func TestWhatTookTrustAwayAfterTheBackup(t *testing.T) {
 // TestANodeThatRenewedAfterTheBackupComesBack is kept out with its newer
 // certificate, and waits for an operator's grant: nobody else gets its name.
 func TestANodeThatRenewedAfterTheBackupComesBack(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")
@@ -454,6 +466,9 @@ func TestTheJournalOfOneOfTwoProvisionersIsNotAll(t *testing.T) {
 // journal, as after a crash between the two, and on one that has fewer, as after
 // its files were put back.
 func TestClaimsAreEvenAfterACrash(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	_, nodes := limitedNodes(t, f, 2, 3)

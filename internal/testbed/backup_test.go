@@ -47,6 +47,9 @@ func restoring(f *testbed.Fleet, file string) *daemon.Restore {
 }
 
 func TestARestoredFleetGoesOn(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	nodes := f.Nodes(3)

@@ -135,6 +135,9 @@ func issue(t *testing.T, f *Fleet, key crypto.Signer, r ca.Request) *provisioner
 // TestCheckHearsOfEverything breaks each rule of Check on a fleet that has
 // nothing else wrong with it.
 func TestCheckHearsOfEverything(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	const web1, web2 = "web1.example.net", "web2.example.net"
 	node := func(name string) ca.Request { return ca.Request{Role: wire.RoleNode, Name: name} }

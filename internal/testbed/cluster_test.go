@@ -28,6 +28,9 @@ import (
 // each server, up to the fleet; renewal; and revocation, which drops a node's
 // connections to all servers.
 func TestAClusterEnrolls(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	f.AddProvisioner("second.fleet.test")
@@ -79,6 +82,9 @@ func dialFleet(t *testing.T, s *testbed.Server, n *simnode.Node, e *wire.Enrolle
 // TestASupersededCertificateIsDroppedEverywhere renews a node whose former
 // certificate has a connection to each server.
 func TestASupersededCertificateIsDroppedEverywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	n := f.Node("web1.example.net")
@@ -145,6 +151,9 @@ func TestAProvisionerLeaves(t *testing.T) {
 // some seconds without one, all of them end provisioned, and nothing that was
 // acknowledged is lost.
 func TestAServerIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	const nodes = 40
 	f := testbed.New(t, testbed.Options{Servers: 3})
@@ -329,6 +338,9 @@ func TestAServerThatDoesNotSyncIsRefused(t *testing.T) {
 // TestReplicasAreNeverFewer starts a provisioner that asks for fewer copies than
 // the store has.
 func TestReplicasAreNeverFewer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	f.Stop()
@@ -344,6 +356,9 @@ func TestReplicasAreNeverFewer(t *testing.T) {
 // TestAClusterWithoutAProvisioner is what a node meets while nobody answers the
 // broker's question.
 func TestAClusterWithoutAProvisioner(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	n := f.Node("web1.example.net")
@@ -439,6 +454,9 @@ func TestAConnectionEndsWithItsToken(t *testing.T) {
 // on at others, and a node that is revoked meanwhile is dropped there as soon as
 // it answers again.
 func TestAServerThatHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	n := f.Node("web1.example.net")
@@ -465,6 +483,9 @@ func TestAServerThatHangs(t *testing.T) {
 // provisioner says why; when they are back it goes on by itself, with the records
 // that there were.
 func TestAMajorityIsLost(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	a := f.Agent("web1.example.net", f.Token(nil))

@@ -77,6 +77,9 @@ func TestANodeGetsItsConfigurationAnew(t *testing.T) {
 }
 
 func TestCommandsThatAreNotSent(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	a := f.Agent("web1.example.net", f.Token(nil))

@@ -43,6 +43,9 @@ func message(f Frame) bool { return f.HasPayload() && len(f.Payload) > 0 }
 // time. What comes of it is never believed by the other side, unless it was a
 // bit that means nothing.
 func TestASingleBitDecides(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := New(t, hasty)
 	p := f.Proxy()
@@ -146,6 +149,9 @@ func (o *ordeal) alter(l *Link, f Frame) []Frame {
 // messages between them and the broker, and expects each of them to end up
 // provisioned, by the real provisioner, with what is on record and nothing else.
 func TestAgentsComeThrough(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := New(t, hasty)
 	evil := New(t, hasty)

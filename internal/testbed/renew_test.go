@@ -130,6 +130,9 @@ func TestASupersededCertificateIsDropped(t *testing.T) {
 // acknowledgement, or what follows it, one after the other. At no time is the
 // node without a certificate that is admitted.
 func TestRenewalsThatGoWrong(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	kinds := map[string]testbed.Fault{"lost": testbed.Lost, "written but not acknowledged": testbed.LostAnswer, "acknowledged late": testbed.Late}
 	for name, fault := range kinds {

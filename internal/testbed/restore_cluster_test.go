@@ -134,6 +134,9 @@ func refuses(t *testing.T, f *testbed.Fleet, why error) {
 // provisioners, has them and a third do something after it, loses all disks, and
 // restores, with more and more of the journals.
 func TestAClusterIsRestored(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	second := f.AddProvisioner("second.fleet.test")
@@ -209,6 +212,9 @@ func TestAClusterIsRestored(t *testing.T) {
 // TestAProvisionerThatNobodyKnows joins a store while no other provisioner runs:
 // it waits for one, unless it is told that none will ever run.
 func TestAProvisionerThatNobodyKnows(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	f.Stop()
@@ -280,6 +286,9 @@ func TestRestoreChild(t *testing.T) { //nolint:paralleltest // it kills its proc
 // steps. No provisioner opens what it leaves before it is over, and it can be
 // made once more until then.
 func TestARestoreOfAClusterIsKilled(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	nodes := f.Nodes(5)

@@ -72,6 +72,9 @@ func (c *changer) waits(n func()) {
 // something, at one of two provisioners: the other one shows it, and the events say
 // who did it and why.
 func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3, DefaultPolicy: true, Edit: func(c *daemon.Config) {
 		c.API.Listen, c.API.Addresses = "127.0.0.1:0", []string{"127.0.0.1"}

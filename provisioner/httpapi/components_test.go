@@ -48,6 +48,9 @@ func feature(t *testing.T, f *testbed.Fleet, name string) provisioner.Feature {
 // TestFeaturesFailAndRecover breaks parts of a provisioner and sees each listed as
 // failed, and why, and as running once it is mended.
 func TestFeaturesFailAndRecover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	helper := filepath.Join(t.TempDir(), "helper")
 	program := func() {
@@ -112,6 +115,9 @@ func TestFeaturesFailAndRecover(t *testing.T) {
 // TestEveryProvisionerKnowsAll has two provisioners on a cluster know each other's
 // features, one stop, and the servers die under the other.
 func TestEveryProvisionerKnowsAll(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1})
 	const second = "second.fleet.test"

@@ -17,6 +17,9 @@ import (
 // TestEveryProvisionerListsTheSame kills one server of a cluster: two provisioners
 // go on seeing every node that is enrolled meanwhile, and neither loses one.
 func TestEveryProvisionerListsTheSame(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	f.AddProvisioner("second.fleet.test")

@@ -112,6 +112,9 @@ func (m *member) lose(ctx context.Context, r *provisioner.Record, after provisio
 // nodes, taking them over from each other, some without ever learning that they
 // did; one goes, another comes. In the end every index says what the store says.
 func TestIndexesAgreeWithTheStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	const nodes, writes = 20, 50

@@ -20,8 +20,8 @@ is provisioned: it sends the token, a certificate request and its facts, and
 gets a certificate and a configuration. Then, and from then on, it keeps a
 mutually authenticated connection to the fleet. A provisioner may have it start
 again, which takes up a new version of the program, or stop. A directory with
-the key and certificate of another node is not provisioned over. Ends with
-SIGTERM.`
+the key and certificate of another node is not provisioned over.
+Ends with SIGTERM.`
 
 // AddRun adds the verb run: the agent itself.
 func AddRun(to Parent, all Verbs) {

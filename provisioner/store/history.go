@@ -28,6 +28,9 @@ func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*prov
 		return fmt.Errorf("history: %w", err)
 	}
 	if len(info.State.Subjects) == 0 {
+		if n := info.State.Msgs; id == "" && n > 0 { // each of them has a subject that the filter covers
+			return fmt.Errorf("history: %s has %d messages and names no subject of theirs: ask again", streamNodes, n)
+		}
 		return nil
 	}
 	consumer, err := s.ordered(ctx, streamNodes, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})

@@ -44,6 +44,7 @@ var answered sync.Map
 var elsewhere = map[string]string{
 	"POST /v1/tokens/{tid}/thaw":    "a restore that has frozen tokens: internal/daemon",
 	"POST /v1/tokens/{tid}/release": "a claim whose node died: provisioner/release_test.go",
+	"POST /v1/webhooks/{name}/test": "an endpoint that answers: cmd/muster/webhook_test.go",
 }
 
 // A contract is the document that the provisioner serves, to hold its answers to.

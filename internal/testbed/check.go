@@ -173,28 +173,40 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 
 // events compares what was reported with what is on record.
 func (c *checker) events() {
-	reported := map[string]bool{}
 	c.f.mu.Lock()
 	sealed := maps.Clone(c.f.sealed)
 	c.f.mu.Unlock()
+	c.f.Eventually("an event of each confirmation that is on record", func() bool { return len(c.silent()) == 0 })
 	for _, e := range c.f.Events() {
 		if e.Type == provisioner.EventEnrolled && sealed[e.Token] && !e.Sealed {
 			c.bad("%s was enrolled by a plain request with a token that is to be sealed", e.Node)
 		}
 		switch e.Type {
 		case provisioner.EventEnrolled, provisioner.EventRenewed, provisioner.EventProvisioned:
-			reported[string(e.Type)+e.Serial] = true
 			if c.owner[e.Serial] != wire.Identity(e.Node) {
 				c.bad("event %s of %s: certificate %s is on no record of it", e.Type, e.Node, e.Serial)
 			}
 		}
 	}
 	c.superseded()
-	for id, r := range c.last {
-		if r.State == provisioner.StateProvisioned && !reported[string(provisioner.EventProvisioned)+r.Current.Serial] {
-			c.bad("%s is provisioned, and no event says so", id)
+}
+
+// silent are the nodes whose confirmation is on record and in no event. One
+// follows the other, and later still where the acknowledgement was lost.
+func (c *checker) silent() []wire.Identity {
+	reported := map[string]bool{}
+	for _, e := range c.f.Events() {
+		if e.Type == provisioner.EventProvisioned {
+			reported[e.Serial] = true
 		}
 	}
+	var silent []wire.Identity
+	for id, r := range c.last {
+		if r.State == provisioner.StateProvisioned && !reported[r.Current.Serial] {
+			silent = append(silent, id)
+		}
+	}
+	return silent
 }
 
 // agent compares a provisioned agent's disk with its record.

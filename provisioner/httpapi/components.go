@@ -74,7 +74,7 @@ func (s *Server) components(ctx context.Context) *ComponentList {
 		return list
 	}
 	all, err := s.cfg.Components.All(ctx)
-	list.Components = all
+	list.Components = append(list.Components, all...) // an empty list is one, too
 	if err != nil {
 		list.Incomplete = err.Error()
 	}

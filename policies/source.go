@@ -96,7 +96,7 @@ func read(cfg *Config) ([]source, []string, error) {
 func readPath(p string) ([]source, []string, error) {
 	info, err := os.Stat(p)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, fmt.Errorf("policy %w", err)
 	}
 	if info.IsDir() {
 		return readTree(os.DirFS(p), p)

@@ -82,13 +82,19 @@ func (v *eventsVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return client.Events(ctx, q, func(e *provisioner.StoredEvent, line []byte) error {
+	none := true
+	err = client.Events(ctx, q, func(e *provisioner.StoredEvent, line []byte) error {
+		none = false
 		if v.json {
 			_, err := os.Stdout.Write(append(bytes.Clone(line), '\n'))
 			return err
 		}
 		return writeEvent(os.Stdout, e)
 	})
+	if err == nil && none {
+		v.say("no such event since %s", instant(q.Since))
+	}
+	return err
 }
 
 // writeEvent writes an event as a line for a person: when, what, which node, and

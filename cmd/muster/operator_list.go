@@ -28,6 +28,10 @@ func (v *operatorListVerb) run(ctx context.Context) error {
 		return err
 	}
 	return v.print(operators, func() error {
+		if len(operators) == 0 {
+			v.say("there are no operators; whoever may open the control socket can do all: 'muster operator add' lets others in over HTTPS")
+			return nil
+		}
 		var t cli.Table
 		t.Add("OPERATOR", "ROLE", "KEY", "CERTIFICATE UNTIL", "BY")
 		for _, o := range operators {

@@ -107,9 +107,9 @@ present it. The third is such a node, in a directory of its own; on a real one, 
 	if err == nil && !v.setup.TrustFirstUse {
 		_, err = fmt.Fprintf(w, `Its name was never seen, so it waits until you approve it:
 
-  printf 'allow:\n  - pattern: %s\n' > %s
+  muster node approve %s --config %s
 
-`, node, path("allow-list.yaml"))
+`, node, path("provisioner.yaml"))
 	}
 	if err == nil && v.encrypt {
 		_, err = fmt.Fprint(w, "The first two ask for the passphrase on a terminal, or take --passphrase-file FILE; for a unit see LoadCredentialEncrypted in systemd/.\n")

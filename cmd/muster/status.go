@@ -64,7 +64,7 @@ func writeStatus(s *httpapi.Status) error {
 		l.Addf("Provisioner", "%s %s, %s", p.Name, p.Version, how)
 	}
 	if n := s.Nodes; n != nil {
-		l.Addf("Machines", "%d: %s", n.Total, tallied(n.States))
+		l.Addf("Machines", "%d (%s)", n.Total, tallied(n.States))
 		l.Addf("Certificates", "%d end within a day, %d within a week, %d have ended", n.Day, n.Week, n.Expired)
 	}
 	l.Addf("Waiting", "%d", s.Waiting)

@@ -112,7 +112,7 @@ func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
 		s.Cause, s.err = cause.Error(), cause
 		return
 	}
-	now := a.cfg.Now().UTC().Truncate(time.Second)
+	now := a.cfg.Now().UTC().Truncate(time.Millisecond)
 	a.standing[code] = &standing{Alarm: Alarm{Code: code, Cause: cause.Error(), Since: now}, began: time.Now(), err: cause}
 	a.cfg.Log.ErrorContext(ctx, "alarm raised", "code", code, "err", cause)
 	a.emit(Event{Type: EventAlarmRaised, Time: now, Node: a.cfg.Name, Code: code, Cause: cause.Error(), Attempt: wire.NewID()})
@@ -138,7 +138,7 @@ func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
 	delete(a.standing, code)
 	elapsed := time.Since(s.began)
 	a.cfg.Log.InfoContext(ctx, "alarm cleared", "code", code, "elapsed", elapsed, "err", s.err)
-	a.emit(Event{Type: EventAlarmCleared, Time: a.cfg.Now().UTC().Truncate(time.Second), Node: a.cfg.Name, Code: code, Cause: s.Cause,
+	a.emit(Event{Type: EventAlarmCleared, Time: a.cfg.Now().UTC().Truncate(time.Millisecond), Node: a.cfg.Name, Code: code, Cause: s.Cause,
 		Elapsed: elapsed, Attempt: wire.NewID()})
 }
 

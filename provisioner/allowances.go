@@ -195,7 +195,7 @@ func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires ti
 	if err != nil {
 		return nil, fmt.Errorf("allow %q: %w", pattern, err)
 	}
-	p.cfg.Emit(Event{Type: EventAllowed, Time: p.now(), Pattern: a.Pattern, By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventAllowed, Time: p.moment(), Pattern: a.Pattern, By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "names allowed", "pattern", a.Pattern, "uses", uses, "until", a.ExpiresAt, "by", c.By, "why", c.Why)
 	return a, nil
 }
@@ -220,7 +220,7 @@ func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c
 	if err != nil {
 		return fmt.Errorf("disallow %.80q: %w", pattern, err)
 	}
-	p.cfg.Emit(Event{Type: EventDisallowed, Time: p.now(), Pattern: pattern, By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventDisallowed, Time: p.moment(), Pattern: pattern, By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "names no longer allowed", "pattern", pattern, "by", c.By, "why", c.Why)
 	return nil
 }

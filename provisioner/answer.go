@@ -280,7 +280,7 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *Waiter, until ti
 	if v != VerdictApprove {
 		p.waiters.gone(w.holder(), true)
 	}
-	e := Event{Time: p.now(), Node: string(a.Identity), Key: a.KeyHash, By: c.By, Why: c.Why}
+	e := Event{Time: p.moment(), Node: string(a.Identity), Key: a.KeyHash, By: c.By, Why: c.Why}
 	switch v {
 	case VerdictApprove:
 		e.Type = EventApproved

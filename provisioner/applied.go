@@ -26,7 +26,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		if !errors.As(err, &r) {
 			r = refuse(m.Identity, wire.CodeUnavailable, err)
 		}
-		e := RefusalEvent(r, p.now(), source.Address)
+		e := RefusalEvent(r, p.moment(), source.Address)
 		if !p.reported(ctx, &e) {
 			return r
 		}
@@ -34,7 +34,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		p.cfg.Log.WarnContext(ctx, "confirmation refused", "node", e.Node, "code", r.Code, "source", source.Address, "err", e.Cause)
 		return r
 	}
-	p.cfg.Emit(Event{Type: EventProvisioned, Time: p.now(), Node: m.Identity, Serial: m.Serial, Digest: m.Digest, Reason: record.Decision.Reason,
+	p.cfg.Emit(Event{Type: EventProvisioned, Time: p.moment(), Node: m.Identity, Serial: m.Serial, Digest: m.Digest, Reason: record.Decision.Reason,
 		Token: record.Token, Signer: record.Signer, Site: record.Site, Source: source.Address, Attempt: attempt, Policy: record.Decision.Policy, Repeated: repeated})
 	p.cfg.Log.InfoContext(ctx, "node provisioned", "node", m.Identity, "serial", m.Serial, "source", source.Address, "repeated", repeated)
 	return nil

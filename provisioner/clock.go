@@ -285,6 +285,6 @@ func (p *Provisioner) AcceptClock(ctx context.Context, why Cause) error {
 	if err := p.cfg.Clock.Accept(ctx, why); err != nil {
 		return err
 	}
-	p.cfg.Emit(Event{Type: EventClockAccepted, Time: p.now(), Cause: fmt.Sprintf("by %s: %s", why.By, why.Why), By: why.By, Why: why.Why})
+	p.cfg.Emit(Event{Type: EventClockAccepted, Time: p.moment(), Cause: fmt.Sprintf("by %s: %s", why.By, why.Why), By: why.By, Why: why.Why})
 	return nil
 }

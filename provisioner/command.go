@@ -78,12 +78,13 @@ func (p *Provisioner) CommandNode(ctx context.Context, id wire.Identity, o Order
 	if o.ID == "" {
 		o.ID = wire.NewID()
 	}
+	ordered := p.moment() // before the node may do it, so that what it does then is later
 	accepted, err := p.cfg.Command(ctx, wire.Command{ID: o.ID, Identity: string(id), Verb: o.Verb}, key)
 	if err != nil && !errors.Is(err, ErrNodeSilent) {
 		return nil, fmt.Errorf("%s %q: %w", o.Verb, id, err)
 	}
 	// Of an order that may have been taken there is an event, too.
-	e := Event{Type: EventCommanded, Time: p.now(), Node: string(id), Verb: o.Verb, Command: o.ID, By: c.By, Why: c.Why, Cause: scrubbed(err)}
+	e := Event{Type: EventCommanded, Time: ordered, Node: string(id), Verb: o.Verb, Command: o.ID, By: c.By, Why: c.Why, Cause: scrubbed(err)}
 	if accepted != nil {
 		e.Repeated = accepted.Repeated
 	}

@@ -64,7 +64,7 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if err := p.publish(ctx, &next, after, nil); err != nil {
 		return err
 	}
-	p.cfg.Emit(Event{Type: event, Time: p.now(), Node: string(id), By: entry.By, Why: entry.Why, Attempt: next.Attempt})
+	p.cfg.Emit(Event{Type: event, Time: p.moment(), Node: string(id), By: entry.By, Why: entry.Why, Attempt: next.Attempt})
 	p.cfg.Log.InfoContext(ctx, "node kept out", "node", id, "state", state, "by", entry.By, "why", entry.Why, "revision", uint64(entry.at))
 	return nil
 }

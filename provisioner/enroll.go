@@ -80,7 +80,7 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	if err != nil {
 		return nil, p.refused(ctx, a, err)
 	}
-	e := a.event(EventEnrolled, p.now())
+	e := a.event(EventEnrolled, p.moment())
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
 	p.cfg.Emit(e)
 	p.note(a.token)
@@ -99,7 +99,7 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
 	}
 	p.wait(a, r)
-	e := RefusalEvent(r, p.now(), a.source.Address)
+	e := RefusalEvent(r, p.moment(), a.source.Address)
 	e.Reason, e.Attempt = a.reason, a.id
 	if a.token != nil {
 		e.Token, e.Signer = a.token.ID, a.token.Signer

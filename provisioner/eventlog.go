@@ -18,8 +18,9 @@ type StoredEvent struct {
 	ID              string    `json:"id"`
 	Source          string    `json:"source"`
 	Type            EventType `json:"type"`
-	Subject         string    `json:"subject,omitempty"` // of an attempt a stranger's word
-	Time            time.Time `json:"time"`
+	Subject         string    `json:"subject,omitempty"`     // of an attempt a stranger's word
+	Time            time.Time `json:"time"`                  // of a node's own events by its clock
+	RecordedTime    time.Time `json:"recordedtime,omitzero"` // by the broker's, of what was read from its streams
 	DataContentType string    `json:"datacontenttype"`
 
 	// Data is an [Event], or what a node says of its life: the members of each

@@ -172,7 +172,7 @@ func (m *EventMeaning) Schema() map[string]any {
 			members[member.Name] = map[string]any{"type": member.Type}
 		}
 	}
-	text := map[string]any{"type": "string", "minLength": 1}
+	text, moment := map[string]any{"type": "string", "minLength": 1}, map[string]any{"type": "string", "format": "date-time"}
 	return map[string]any{
 		"$schema":  "https://json-schema.org/draft/2020-12/schema",
 		"$id":      "urn:muster:event:" + string(m.Type),
@@ -180,7 +180,7 @@ func (m *EventMeaning) Schema() map[string]any {
 		"required": []string{"specversion", "id", "source", "type", "time", "datacontenttype", "data"},
 		"properties": map[string]any{
 			"specversion": map[string]any{"const": "1.0"}, "id": text, "source": text, "type": map[string]any{"const": string(m.Type)},
-			"subject": map[string]any{"type": "string"}, "time": map[string]any{"type": "string", "format": "date-time"},
+			"subject": map[string]any{"type": "string"}, "time": moment, "recordedtime": moment,
 			"datacontenttype": map[string]any{"const": "application/json"},
 			"data":            map[string]any{"type": "object", "required": m.Always, "properties": members, "additionalProperties": false},
 		},

@@ -95,7 +95,7 @@ func (p *Provisioner) ThawToken(ctx context.Context, tid jwt.TokenID, c Cause) e
 	if err := p.cfg.Store.PutThaw(ctx, &Thaw{Freeze: f.ID, Token: tid, At: p.now(), Cause: c}); err != nil {
 		return fmt.Errorf("thaw token %s: %w", tid, err)
 	}
-	p.cfg.Emit(Event{Type: EventTokenThawed, Time: p.now(), Token: tid, By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventTokenThawed, Time: p.moment(), Token: tid, By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "token thawed", "token_id", tid, "by", c.By, "why", c.Why)
 	return nil
 }

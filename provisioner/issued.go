@@ -48,7 +48,7 @@ func (p *Provisioner) IssueToken(ctx context.Context, text string, c Cause) (*To
 	if err := p.noteIssued(ctx, info); err != nil {
 		return nil, fmt.Errorf("issue token %s: %w", info.ID, err)
 	}
-	p.cfg.Emit(Event{Type: EventTokenIssued, Time: p.now(), Node: string(id), Token: info.ID, Signer: info.Signer, By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventTokenIssued, Time: p.moment(), Node: string(id), Token: info.ID, Signer: info.Signer, By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "token issued", "node", id, "token_id", info.ID, "by", c.By, "why", c.Why, "until", info.ExpiresAt)
 	return info, nil
 }

@@ -55,7 +55,7 @@ func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) 
 	if err != nil {
 		return fmt.Errorf("revoke token %s: %w", id, err)
 	}
-	p.cfg.Emit(Event{Type: EventTokenRevoked, Time: p.now(), Token: id, By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventTokenRevoked, Time: p.moment(), Token: id, By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "token revoked", "token_id", id, "by", c.By, "why", c.Why)
 	return nil
 }
@@ -203,7 +203,7 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause)
 		return fmt.Errorf("retire %q: %w", id, err)
 	}
 	if unknown {
-		p.cfg.Emit(Event{Type: EventRetired, Time: p.now(), Node: string(id), By: c.By, Why: c.Why})
+		p.cfg.Emit(Event{Type: EventRetired, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why})
 		p.cfg.Log.InfoContext(ctx, "node retired", "node", id, "by", c.By, "why", c.Why)
 	}
 	return nil
@@ -245,7 +245,7 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, keyHash s
 	if err := p.cfg.Store.PutGrant(ctx, g); err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}
-	p.cfg.Emit(Event{Type: EventGranted, Time: p.now(), Node: string(id), By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventGranted, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "takeover granted", "node", id, "by", c.By, "why", c.Why, "until", g.ExpiresAt)
 	return g, nil
 }

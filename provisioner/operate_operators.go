@@ -56,7 +56,7 @@ func (p *Provisioner) AddOperator(ctx context.Context, n NewOperator, c Cause) (
 	if err := p.cfg.Operators.put(ctx, e); err != nil {
 		return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
 	}
-	p.cfg.Emit(Event{Type: EventOperatorAdded, Time: p.now(), Operator: e.Name, Role: e.Role, Serial: e.Serial, By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventOperatorAdded, Time: p.moment(), Operator: e.Name, Role: e.Role, Serial: e.Serial, By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "operator added", "operator", e.Name, "role", e.Role, "serial", e.Serial, "by", c.By, "why", c.Why)
 	added.OperatorInfo = e.info()
 	return added, nil
@@ -89,7 +89,7 @@ func (p *Provisioner) RemoveOperator(ctx context.Context, name string, c Cause) 
 	if err := p.cfg.Operators.put(ctx, e); err != nil {
 		return fmt.Errorf("remove operator %q: %w", name, err)
 	}
-	p.cfg.Emit(Event{Type: EventOperatorRemoved, Time: p.now(), Operator: name, By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventOperatorRemoved, Time: p.moment(), Operator: name, By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "operator removed", "operator", name, "by", c.By, "why", c.Why)
 	return nil
 }
@@ -108,7 +108,7 @@ func (p *Provisioner) ListOperators(ctx context.Context) ([]OperatorInfo, error)
 
 // ReportBackup emits the event that a backup has been begun.
 func (p *Provisioner) ReportBackup(c Cause) {
-	p.cfg.Emit(Event{Type: EventBackup, Time: p.now(), By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventBackup, Time: p.moment(), By: c.By, Why: c.Why})
 }
 
 // An AuthorityInfo is what everybody may know of the installation.

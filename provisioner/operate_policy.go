@@ -32,7 +32,7 @@ func (p *Provisioner) ReloadPolicy(ctx context.Context, why Cause) (*PolicyInUse
 		return nil, err // nobody waits, and nothing is known of the files
 	}
 	p.cfg.Alarms.Set(ctx, AlarmPolicyRefused, err)
-	e := Event{Type: EventPolicyReloaded, Time: p.now(), Policy: p.cfg.Policy.Digest(), By: why.By, Why: why.Why}
+	e := Event{Type: EventPolicyReloaded, Time: p.moment(), Policy: p.cfg.Policy.Digest(), By: why.By, Why: why.Why}
 	if err != nil {
 		e.Type, e.Cause = EventPolicyRefused, scrubbed(err)
 	}

@@ -31,7 +31,7 @@ func (p *Provisioner) AddSigner(ctx context.Context, n NewSigner, c Cause) (*Sig
 	if err := p.cfg.Signers.put(ctx, e); err != nil {
 		return nil, fmt.Errorf("add signer %q: %w", e.Name, err)
 	}
-	p.cfg.Emit(Event{Type: EventSignerAdded, Time: p.now(), Signer: e.ID, By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventSignerAdded, Time: p.moment(), Signer: e.ID, By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "signer added", "signer", e.ID, "name", e.Name, "by", c.By, "why", c.Why)
 	for _, i := range p.cfg.Signers.List() {
 		if i.ID == e.ID {
@@ -70,7 +70,7 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 		return 0, fmt.Errorf("remove signer %s: %w", id, err)
 	}
 	left = p.cfg.Signers.trusted()
-	p.cfg.Emit(Event{Type: EventSignerRemoved, Time: p.now(), Signer: id, By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventSignerRemoved, Time: p.moment(), Signer: id, By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "signer removed", "signer", id, "name", e.Name, "by", c.By, "why", c.Why, "left", left)
 	if left == 0 {
 		p.cfg.Log.WarnContext(ctx, "no signer is left: nobody enrolls until one is added")

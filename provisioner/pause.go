@@ -104,7 +104,7 @@ func (p *Provisioner) Pause(ctx context.Context, site jwt.Site, renewals bool, c
 	if err := p.putPause(ctx, s); err != nil {
 		return nil, fmt.Errorf("pause %s: %w", s.scope(), err)
 	}
-	p.cfg.Emit(Event{Type: EventPaused, Time: p.now(), Site: site, Renewals: renewals, By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventPaused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why})
 	p.cfg.Log.WarnContext(ctx, "enrollment paused", "site", site, "renewals", renewals, "by", c.By, "why", c.Why)
 	return s, nil
 }
@@ -127,7 +127,7 @@ func (p *Provisioner) Resume(ctx context.Context, site jwt.Site, c Cause) error 
 	if err := p.putPause(ctx, over); err != nil {
 		return fmt.Errorf("resume %s: %w", s.scope(), err)
 	}
-	p.cfg.Emit(Event{Type: EventResumed, Time: p.now(), Site: site, Elapsed: p.now().Sub(s.At), By: c.By, Why: c.Why})
+	p.cfg.Emit(Event{Type: EventResumed, Time: p.moment(), Site: site, Elapsed: p.now().Sub(s.At), By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "enrollment resumed", "site", site, "elapsed", p.now().Sub(s.At), "by", c.By, "why", c.Why)
 	return nil
 }

@@ -292,12 +292,16 @@ func New(cfg Config) (*Provisioner, error) {
 // now is the clock as it crosses boundaries: UTC, to the second.
 func (p *Provisioner) now() time.Time { return p.cfg.Now().UTC().Truncate(time.Second) }
 
+// moment is the time that events have: finer than that of records, since what
+// happens to a node within a second is read in its order.
+func (p *Provisioner) moment() time.Time { return p.cfg.Now().UTC().Truncate(time.Millisecond) }
+
 // Reject logs and emits the refusal of something that is not even a request:
 // a message that could not be decoded. It returns the refusal to send.
 func (p *Provisioner) Reject(ctx context.Context, code wire.Code, err error, source Source) *Refusal {
 	r := refuse("", code, err)
 	p.cfg.Meter.Rejected(code)
-	if e := RefusalEvent(r, p.now(), source.Address); p.reported(ctx, &e) {
+	if e := RefusalEvent(r, p.moment(), source.Address); p.reported(ctx, &e) {
 		p.cfg.Emit(e)
 		p.cfg.Log.WarnContext(ctx, "request rejected", "code", code, "source", source.Address, "err", e.Cause)
 	}

@@ -56,7 +56,7 @@ func (p *Provisioner) ReleaseClaim(ctx context.Context, tid jwt.TokenID, who str
 		return nil, fmt.Errorf("release claim of %.300q on token %s: %w", who, tid, err)
 	}
 	for _, u := range released {
-		p.cfg.Emit(Event{Type: EventTokenReleased, Time: p.now(), Node: string(u.Identity), Token: tid, Source: u.Source, By: cause.By, Why: cause.Why})
+		p.cfg.Emit(Event{Type: EventTokenReleased, Time: p.moment(), Node: string(u.Identity), Token: tid, Source: u.Source, By: cause.By, Why: cause.Why})
 		p.cfg.Log.InfoContext(ctx, "token use released", "token_id", tid, "node", u.Identity, "by", cause.By, "why", cause.Why)
 	}
 	return released, nil

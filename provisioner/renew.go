@@ -50,11 +50,11 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 		return nil, p.refused(ctx, a, err)
 	}
 	if c := a.confirmed; c != nil && written {
-		e := a.event(EventProvisioned, p.now())
+		e := a.event(EventProvisioned, p.moment())
 		e.Serial, e.Digest = c.Serial, c.Digest
 		p.cfg.Emit(e)
 	}
-	e := a.event(EventRenewed, p.now())
+	e := a.event(EventRenewed, p.moment())
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
 	p.cfg.Emit(e)
 	p.cfg.Log.InfoContext(ctx, "certificate renewed", "node", a.identity, "serial", enrolled.Serial, "reason", a.reason,

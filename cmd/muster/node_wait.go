@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,8 +44,8 @@ type returns struct {
 
 // An awaited is a node that is to do a command.
 type awaited struct {
-	command   string // its id
-	commanded bool
+	command   string     // its id
+	commanded time.Time  // zero: not yet, as far as is known
 	ended     time.Time  // when something happened that may be the end of it
 	cause     error      // of that; nil: done
 	told      chan error // has room for one
@@ -91,7 +92,11 @@ func (r *returns) hear(e *provisioner.StoredEvent) {
 	}
 	switch e.Type {
 	case returned[r.verb]:
-		a.follows(e.Time, nil)
+		at := e.Time
+		if strings.HasPrefix(string(e.Type), provisioner.EventOfServer) {
+			at = e.RecordedTime // a node's own clock may be far off
+		}
+		a.follows(at, nil)
 	case provisioner.EventCommanded, provisioner.EventRefused:
 		var d provisioner.Event
 		if json.Unmarshal(e.Data, &d) != nil {
@@ -106,19 +111,22 @@ func (r *returns) hear(e *provisioner.StoredEvent) {
 	}
 }
 
-// begins takes in that the node was commanded. What was read before that is its end
-// if it happened after it: events of a moment may be written in any order.
+// begins takes in that the node was commanded.
 func (a *awaited) begins(at time.Time) {
-	a.commanded = true
-	if !a.ended.IsZero() && !a.ended.Before(at) {
-		a.tell()
-	}
+	a.commanded = at
+	a.settle()
 }
 
 // follows takes in what may be the command's end, or why there is none.
 func (a *awaited) follows(at time.Time, cause error) {
 	a.ended, a.cause = at, cause
-	if a.commanded {
+	a.settle()
+}
+
+// settle tells of the end, if it is the command's: events of a moment may be read in
+// any order, and of what happened before the command some are read after it.
+func (a *awaited) settle() {
+	if !a.commanded.IsZero() && !a.ended.IsZero() && !a.ended.Before(a.commanded) {
 		a.tell()
 	}
 }
@@ -147,7 +155,7 @@ func (r *returns) await(ctx context.Context, id wire.Identity, command string, p
 	if repeated && err == nil {
 		command = wire.NewID()
 		r.mu.Lock()
-		a.command, a.commanded, a.ended = command, false, time.Time{}
+		a.command, a.commanded, a.ended = command, time.Time{}, time.Time{}
 		r.mu.Unlock()
 		_, err = tell(command)
 	}

@@ -102,7 +102,7 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 		if err != nil {
 			return fail(err)
 		}
-		f := found{event: storedEvent(m.Subject(), m.Data()), stored: meta.Timestamp, place: meta.Sequence.Stream, pending: meta.NumPending}
+		f := found{event: storedEvent(m.Subject(), m.Data(), meta.Timestamp), stored: meta.Timestamp, place: meta.Sequence.Stream, pending: meta.NumPending}
 		if f.event != nil && !q.Wants(f.event) {
 			f.event = nil
 		}
@@ -152,15 +152,16 @@ func eventConsumer(stream string, q provisioner.EventQuery, last uint64) jetstre
 }
 
 // storedEvent decodes a message of the streams, or returns nil if it is no
-// event. What a node publishes of itself is taken for no more than that: its
+// event. recorded is when the broker stored it. What a node publishes of itself is taken for no more than that: its
 // type and its subject are those of the subject that the broker let it publish
 // on, and what is not known of a lifecycle event is left out.
-func storedEvent(subject string, data []byte) *provisioner.StoredEvent {
+func storedEvent(subject string, data []byte, recorded time.Time) *provisioner.StoredEvent {
 	var e provisioner.StoredEvent
 	if json.Unmarshal(data, &e) != nil {
 		return nil
 	}
 	if strings.HasPrefix(subject, subjectEvent) || strings.HasPrefix(subject, subjectAttempt) {
+		e.RecordedTime = recorded.UTC()
 		return &e
 	}
 	parts := strings.Split(subject, ".")
@@ -175,6 +176,7 @@ func storedEvent(subject string, data []byte) *provisioner.StoredEvent {
 	if err != nil {
 		return nil
 	}
+	clean.RecordedTime = recorded.UTC()
 	return clean
 }
 

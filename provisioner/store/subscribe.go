@@ -137,8 +137,11 @@ func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerCo
 // that is lost, or we are killed before, it comes again.
 func (s *Store) deliver(ctx context.Context, stream string, m jetstream.Msg, each func(context.Context, *provisioner.Delivery) provisioner.Settlement) {
 	meta, err := m.Metadata()
-	e := storedEvent(m.Subject(), m.Data())
-	if err != nil || e == nil {
+	var e *provisioner.StoredEvent
+	if err == nil {
+		e = storedEvent(m.Subject(), m.Data(), meta.Timestamp)
+	}
+	if e == nil {
 		_ = m.Term() // no event, and never will be; untold it only comes again
 		return
 	}

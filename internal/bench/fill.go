@@ -87,13 +87,15 @@ func (s *serving) write(ctx context.Context, d *daemon.Daemon, cfg *Config) erro
 func storedRecord(identity string, now time.Time) *provisioner.Record {
 	sum := sha256.Sum256([]byte(identity))
 	hash := hex.EncodeToString(sum[:])
+	// All have enrolled with one token, by one policy.
+	const shared = "8f6f24d1a1ad0c9bb0c9a4d3cf3be7ad8f6f24d1a1ad0c9bb0c9a4d3cf3be7ad"
 	der := []byte(strings.Repeat(string(sum[:]), 18)) // 576 bytes, as a certificate of ours
 	return &provisioner.Record{
 		Schema: provisioner.RecordSchema, Identity: wire.Identity(identity), State: provisioner.StateProvisioned,
 		Current: &provisioner.Issued{Serial: hash[:32], KeyHash: hash, DER: der, NotBefore: now, NotAfter: now.Add(720 * time.Hour), Digest: hash, OfferedAt: now},
-		Lineage: []string{hash}, Attempt: wire.NewID(), OwnedSince: now, Token: jwt.TokenID(hash[:32]), Signer: jwt.SignerID(hash), Source: "192.0.2.1",
+		Lineage: []string{hash}, Attempt: wire.NewID(), OwnedSince: now, Token: jwt.TokenID(shared[:32]), Signer: jwt.SignerID(shared), Source: "192.0.2.1",
 		Terms: json.RawMessage(`{"brokers":"localhost:4222","default":true,"issuer":"muster bench","organization":"choria","purpose":"choria_provisioning"}`),
-		Agent: "bench", Boot: wire.NewID(), Decision: provisioner.Decided{Reason: provisioner.ReasonNew, Policy: hash},
+		Agent: "bench", Boot: wire.NewID(), Decision: provisioner.Decided{Reason: provisioner.ReasonNew, Policy: shared},
 		FirstEnrolledAt: now, ProvisionedAt: now, UpdatedAt: now,
 	}
 }

@@ -117,9 +117,6 @@ type Daemon struct {
 	activity *activity
 	inHand   *atomic.Int64 // requests that are being worked on
 
-	// certificates are the last count, nil before the first.
-	certificates atomic.Pointer[metrics.Certificates]
-
 	// shown is the certificate that brokers of others are shown; see show.
 	shown atomic.Pointer[tls.Certificate]
 
@@ -131,6 +128,7 @@ type Daemon struct {
 
 	// Set once by Run. Until then nodes of the fleet are told to come back.
 	provisioner atomic.Pointer[provisioner.Provisioner]
+	nodes       atomic.Pointer[fleet.Index]
 	store       atomic.Pointer[store.Store]
 	followers   atomic.Pointer[followers]
 	clock       atomic.Pointer[provisioner.Clock]
@@ -286,6 +284,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log)
+	d.nodes.Store(nodes)
 	register := d.newRegister(ctx)
 	pages, err := d.console(nodes, register)
 	if err != nil {
@@ -305,7 +304,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		"list of nodes":      nodes.Run,
 		"components":         register.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
-		"connections":        d.authenticate, "certificates": d.countCertificates, "webhooks": d.deliverEvents,
+		"connections":        d.authenticate, "webhooks": d.deliverEvents,
 		"API certificate": d.parts.api.run, "console": pages.Run,
 	} {
 		g.Go(func() error {

@@ -79,6 +79,7 @@ type pacer struct {
 	mu      sync.Mutex
 	last    time.Time // of the last collection, zero before the first
 	resting bool
+	given   bool // what the last busy time left free was given back
 }
 
 // run has a process that was busy collect once more when it rests, and give
@@ -99,12 +100,16 @@ func (p *pacer) run(ctx context.Context) {
 	}
 }
 
-// due reports whether the process has come to rest, and has the room of a busy
-// one.
+// due reports whether the process has come to rest, and has not given back yet what
+// it does not need any more. A collection that comes by itself gives nothing back.
 func (p *pacer) due() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return !p.resting && p.now().Sub(p.last) > restAfter
+	if p.given || p.now().Sub(p.last) <= restAfter {
+		return false
+	}
+	p.given = true
+	return true
 }
 
 // collected sets the pace by what is alive, now and after each collection.
@@ -127,6 +132,7 @@ func (p *pacer) noted() bool {
 	defer p.mu.Unlock()
 	now := p.now()
 	p.resting = !p.last.IsZero() && now.Sub(p.last) > restAfter
+	p.given = p.given && p.resting
 	p.last = now
 	return p.resting
 }

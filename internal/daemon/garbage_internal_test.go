@@ -54,6 +54,15 @@ func TestRestIsNoticed(t *testing.T) {
 	}
 	step(0, true)
 	step(time.Second, false)
+	// A collection that came by itself, late, has given nothing back.
+	step(2*restAfter, true)
+	if now = now.Add(2 * restAfter); !p.due() {
+		t.Error("at rest by itself: what is free is not given back")
+	}
+	step(0, true)
+	if now = now.Add(2 * restAfter); p.due() {
+		t.Error("what is free is given back twice")
+	}
 }
 
 func TestMemoryLimit(t *testing.T) {

@@ -72,6 +72,49 @@ type entry struct {
 	known    bool // has a record
 }
 
+// Sizes of pieces: so little is copied when there are more nodes, and nothing of it
+// twice. A name is in one of them whole.
+const (
+	entriesOfPiece = 4096
+	bytesOfPiece   = 1 << 16
+)
+
+// pieces hold entries, in the order in which they came, and their names.
+type pieces struct {
+	entries [][]entry // all but the last are full
+	names   [][]byte  // pieces of bytesOfPiece, each with as many names as fit
+	count   uint32
+}
+
+// add adds an entry, and returns it; it stays where it is.
+func (p *pieces) add(name string, next uint32) *entry {
+	if n := len(p.names); n == 0 || len(p.names[n-1])+len(name) > bytesOfPiece {
+		p.names = append(p.names, make([]byte, 0, bytesOfPiece))
+	}
+	if p.count%entriesOfPiece == 0 {
+		p.entries = append(p.entries, make([]entry, 0, entriesOfPiece))
+	}
+	names, entries := &p.names[len(p.names)-1], &p.entries[len(p.entries)-1]
+	*entries = append(*entries, entry{name: uint32((len(p.names)-1)*bytesOfPiece + len(*names)), nameLen: uint8(len(name)), next: next})
+	*names = append(*names, name...)
+	p.count++
+	return &(*entries)[len(*entries)-1]
+}
+
+// at returns an entry by its number.
+func (p *pieces) at(n uint32) *entry { return &p.entries[n/entriesOfPiece][n%entriesOfPiece] }
+
+// all are all entries.
+func (p *pieces) all(yield func(*entry) bool) {
+	for _, piece := range p.entries {
+		for i := range piece {
+			if !yield(&piece[i]) {
+				return
+			}
+		}
+	}
+}
+
 // A text is one that many nodes share: a policy has one digest, a site one name.
 type text struct {
 	s    string
@@ -89,8 +132,7 @@ type Index struct {
 	once    sync.Once     // closes it
 
 	mu      sync.RWMutex
-	entries []entry           // guarded by mu
-	names   []byte            // guarded by mu: of all entries, one after the other
+	entries pieces            // guarded by mu
 	byHash  map[uint64]uint32 // guarded by mu: hash of the name to number+1
 	texts   []text            // guarded by mu: what many nodes share; 0 is ""
 	textNo  map[string]uint32 // guarded by mu
@@ -161,23 +203,27 @@ func (x *Index) saw(id wire.Identity, at time.Time) {
 }
 
 // entry returns the entry of a name, which is made if there is none. The caller
-// holds mu, and what is returned is good until the next call.
+// holds mu.
 func (x *Index) entry(name string) *entry {
 	hash := maphash.String(x.seed, name)
 	first := x.byHash[hash]
-	for n := first; n != 0; n = x.entries[n-1].next {
-		if string(x.name(&x.entries[n-1])) == name {
-			return &x.entries[n-1]
+	for n := first; n != 0; {
+		e := x.entries.at(n - 1)
+		if string(x.name(e)) == name {
+			return e
 		}
+		n = e.next
 	}
-	x.entries = append(x.entries, entry{name: uint32(len(x.names)), nameLen: uint8(len(name)), next: first})
-	x.names = append(x.names, name...)
-	x.byHash[hash] = uint32(len(x.entries))
-	return &x.entries[len(x.entries)-1]
+	e := x.entries.add(name, first)
+	x.byHash[hash] = x.entries.count
+	return e
 }
 
 // name returns the name of an entry. The caller holds mu.
-func (x *Index) name(e *entry) []byte { return x.names[e.name : e.name+uint32(e.nameLen)] }
+func (x *Index) name(e *entry) []byte {
+	start := e.name % bytesOfPiece
+	return x.entries.names[e.name/bytesOfPiece][start : start+uint32(e.nameLen)]
+}
 
 // text sets the number of a text of an entry. A text that no entry has any more is
 // forgotten: nodes say what their agent is, and each could say something else every
@@ -215,10 +261,12 @@ func (x *Index) text(number *uint32, s string) {
 func (x *Index) Find(id wire.Identity) (Node, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	for n := x.byHash[maphash.String(x.seed, string(id))]; n != 0; n = x.entries[n-1].next {
-		if e := &x.entries[n-1]; e.known && string(x.name(e)) == string(id) {
+	for n := x.byHash[maphash.String(x.seed, string(id))]; n != 0; {
+		e := x.entries.at(n - 1)
+		if e.known && string(x.name(e)) == string(id) {
 			return x.node(e), true
 		}
+		n = e.next
 	}
 	return Node{}, false
 }

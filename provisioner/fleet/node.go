@@ -44,7 +44,8 @@ var (
 		"", provisioner.ReasonNew, provisioner.ReasonReplay, provisioner.ReasonContinue, provisioner.ReasonContinuity,
 		provisioner.ReasonGrant, provisioner.ReasonRenew, provisioner.ReasonOneTimeToken,
 	}
-	stateByOperator = [2]uint8{number(states, provisioner.StateRevoked), number(states, provisioner.StateRetired)}
+	stateByOperator  = [2]uint8{number(states, provisioner.StateRevoked), number(states, provisioner.StateRetired)}
+	stateProvisioned = number(states, provisioner.StateProvisioned)
 )
 
 // number returns the place of v in a list, 0 if it is not in it.

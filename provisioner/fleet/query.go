@@ -114,8 +114,7 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	s := x.selection(&q.Filter)
 	first := newFirst(x, q.Sort, q.Limit)
 	counts := make([]int, len(states))
-	for i := range x.entries {
-		e := &x.entries[i]
+	for e := range x.entries.all {
 		if !s.selects(e) {
 			continue
 		}

@@ -10,7 +10,8 @@ import (
 type Summary struct {
 	Total   int                       `json:"total"`
 	States  map[provisioner.State]int `json:"states"`
-	Day     int                       `json:"expire_in_a_day"`  // certificates of nodes in the fleet, that end within it
+	Live    int                       `json:"live"`             // certificates of nodes in the fleet, that have not ended
+	Day     int                       `json:"expire_in_a_day"`  // those of Live that end within it
 	Week    int                       `json:"expire_in_a_week"` // those of Day among them
 	Expired int                       `json:"expired"`          // off, or cannot renew
 	Cloned  int                       `json:"cloned"`
@@ -29,8 +30,7 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 	s := &Summary{States: make(map[provisioner.State]int)}
 	counts := make([]int, len(states))
 	today, day, week := now.Unix(), now.Add(24*time.Hour).Unix(), now.Add(7*24*time.Hour).Unix()
-	for i := range x.entries {
-		e := &x.entries[i]
+	for e := range x.entries.all {
 		if !e.known {
 			continue
 		}
@@ -38,18 +38,19 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 		if e.cloned {
 			s.Cloned++
 		}
-		if e.expires == 0 || e.state == stateByOperator[0] || e.state == stateByOperator[1] {
-			continue
-		}
 		switch {
+		case e.state != stateProvisioned:
+			continue
 		case e.expires <= today:
 			s.Expired++
+			continue
 		case e.expires <= day:
 			s.Day++
 			s.Week++
 		case e.expires <= week:
 			s.Week++
 		}
+		s.Live++
 	}
 	for i, n := range counts {
 		s.Total += n

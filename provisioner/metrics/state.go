@@ -30,34 +30,13 @@ type State struct {
 // Stored is how full the embedded broker's store is, in bytes.
 type Stored struct{ Used, Limit int64 }
 
-// Certificates are those that nodes have confirmed and that are not revoked.
+// Certificates are those that nodes have confirmed and that are neither revoked nor
+// retired.
 type Certificates struct {
-	Live     int
-	Expiring []int // by [Horizons]: how many of the live ones end within each
-	Expired  int   // of nodes that were never retired: they are off, or cannot renew
-}
-
-// Horizons are the times within which expiring certificates are counted.
-var Horizons = []time.Duration{24 * time.Hour, 7 * 24 * time.Hour}
-
-// horizonNames are the values of the label, in the order of [Horizons].
-var horizonNames = []string{"1d", "7d"}
-
-// Add counts a certificate that ends at a time.
-func (c *Certificates) Add(end, now time.Time) {
-	if c.Expiring == nil {
-		c.Expiring = make([]int, len(Horizons))
-	}
-	if !now.Before(end) {
-		c.Expired++
-		return
-	}
-	c.Live++
-	for i, h := range Horizons {
-		if end.Sub(now) <= h {
-			c.Expiring[i]++
-		}
-	}
+	Live    int // that have not ended
+	Day     int // those of Live that end within it
+	Week    int // those of Day among them
+	Expired int // of nodes that are off, or cannot renew
 }
 
 // stateCollector exports what it returns.
@@ -80,7 +59,7 @@ var (
 	descEnds    = gauge("muster_authority_not_after_timestamp_seconds", "When the issuing certificate authority expires.")
 	descUsed    = gauge("muster_store_used_bytes", "Size of the embedded broker's streams.")
 	descLimit   = gauge("muster_store_limit_bytes", "Size at which the embedded broker takes no more.")
-	descLive    = gauge("muster_certificates_live", "Certificates that nodes have confirmed and that have not ended; counted every ten minutes.")
+	descLive    = gauge("muster_certificates_live", "Certificates that nodes have confirmed and that have not ended.")
 	descSoon    = gauge("muster_certificates_expiring", "Those of muster_certificates_live that end within the time; renewal is due at two thirds of their life.", "within")
 	descWebhook = gauge("muster_webhook_deliveries_total", "Attempts to deliver events to a webhook: delivered or failed; given_up counts events that are not tried any more.", "webhook", "result")
 	descWaiting = gauge("muster_webhook_waiting_events", "Events that a webhook's endpoint has not taken, of all provisioners; looked up every ten seconds.", "webhook")
@@ -130,9 +109,8 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	if k := now.Certificates; k != nil {
 		set(descLive, float64(k.Live))
 		set(descExpired, float64(k.Expired))
-		for i, n := range k.Expiring {
-			set(descSoon, float64(n), horizonNames[i])
-		}
+		set(descSoon, float64(k.Day), "1d")
+		set(descSoon, float64(k.Week), "7d")
 	}
 }
 

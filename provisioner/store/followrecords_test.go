@@ -192,3 +192,37 @@ func TestOwnRecordsAreNotRead(t *testing.T) {
 	})
 	s.agrees(t, other)
 }
+
+// TestABusyProvisionerStillReadsTheRecords has it write all the time that it reads
+// what was there at its start.
+func TestABusyProvisionerStillReadsTheRecords(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	st := s.open(t, ours)
+	const before = 300
+	for i := range before {
+		if _, err := st.Put(s.ctx, enrolled(node(i)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	written := make(chan error, 1)
+	go func() {
+		for i := before; ctx.Err() == nil; i++ {
+			if _, err := st.Put(s.ctx, enrolled(node(i)), 0); err != nil {
+				written <- err
+				return
+			}
+		}
+		written <- nil
+	}()
+	f := follow(t, s.open(t, ours))
+	own := follow(t, st)
+	for what, f := range map[string]*followed{"its own": own, "another's": f} {
+		f.wait(t, what+" index is current", func() bool { return f.currents > 0 && len(f.newest) >= before })
+	}
+	cancel()
+	if err := <-written; err != nil {
+		t.Fatal(err)
+	}
+}

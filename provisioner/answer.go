@@ -172,10 +172,10 @@ func (p *Provisioner) waiterNamed(ctx context.Context, id wire.Identity, key str
 		}
 	}
 	switch {
-	case len(waiting) == 0 && key == "" && p.answers.rejectedOnly(id, "") != nil:
-		return nil, fmt.Errorf("%w; a key of it was rejected, which is meant by --key %s",
-			ErrNotWaiting, cut(p.answers.rejectedOnly(id, "").KeyHash, 2*minKeyPrefix))
 	case len(waiting) == 0:
+		if rejected := p.answers.rejectedKeys(id); key == "" && len(rejected) > 0 {
+			return nil, fmt.Errorf("%w; a key of it was rejected, which is meant by --key %s", ErrNotWaiting, strings.Join(rejected, " or "))
+		}
 		return nil, ErrNotWaiting
 	case len(found) == 0:
 		return nil, fmt.Errorf("%w with key %s; waiting with %s", ErrNotWaiting, key, strings.Join(keys, ", "))
@@ -206,7 +206,11 @@ func (p *Provisioner) ApproveNode(ctx context.Context, id wire.Identity, key str
 	if err != nil {
 		return nil, fmt.Errorf("approve %q: %w", id, err)
 	}
-	// A rejected key is on no list any more, and is approved by its hash.
+	// A rejected key is on no list any more, and is approved by its hash. Another
+	// provisioner may have rejected it just now.
+	if err := p.answers.look(ctx); err != nil {
+		return nil, fmt.Errorf("approve %q: %w", id, err)
+	}
 	w := p.answers.rejectedNamed(id, key)
 	if w == nil {
 		if w, err = p.waiterNamed(ctx, id, key); err != nil {
@@ -254,32 +258,54 @@ func (p *Provisioner) RejectNode(ctx context.Context, id wire.Identity, key stri
 
 // ForgetNode takes the key that waits for the identity off the list, and what
 // was said of it with it, approval or rejection: if it asks again, it waits
-// again. key is as in [Provisioner.ApproveNode]. The error is [ErrNotWaiting], or
+// again, listed by whichever provisioner it asks. key is as in
+// [Provisioner.ApproveNode]; where nobody waits and one key of the name was
+// rejected, that is meant by none as well. The error is [ErrNotWaiting], or
 // [ErrState] if several wait.
+//
+// The process may die at any step, and asking again is harmless: what was said of
+// the key goes first, since one that is on the list can be named again.
 func (p *Provisioner) ForgetNode(ctx context.Context, id wire.Identity, key string, c Cause) (*Answer, error) {
 	if err := c.Check(); err != nil {
+		return nil, fmt.Errorf("forget %q: %w", id, err)
+	}
+	// Another provisioner may have rejected what is meant.
+	if err := p.answers.look(ctx); err != nil {
 		return nil, fmt.Errorf("forget %q: %w", id, err)
 	}
 	w := p.answers.rejectedNamed(id, key)
 	if w == nil {
 		var err error
-		if w, err = p.waiterNamed(ctx, id, key); err != nil {
+		w, err = p.waiterNamed(ctx, id, key)
+		if only := p.answers.rejectedOnly(id, ""); errors.Is(err, ErrNotWaiting) && key == "" && only != nil {
+			w, err = &Waiter{Identity: id, KeyHash: only.KeyHash, Code: wire.CodeRejected}, nil
+		}
+		if err != nil {
 			return nil, fmt.Errorf("forget %q: %w", id, err)
 		}
 	}
 	return p.answer(ctx, VerdictNone, w, time.Time{}, c)
 }
 
-// answer writes a verdict, puts it in force in this process and reports it.
+// answer writes a verdict, puts it in force in this process and reports it. Who
+// is forgotten is off the list when it returns nil. Every step may be the last:
+// what was not done is done when it is asked for again, and who is rejected is
+// taken off by whoever lists who waits.
 func (p *Provisioner) answer(ctx context.Context, v Verdict, w *Waiter, until time.Time, c Cause) (*Answer, error) {
 	a := &Answer{Schema: AnswerSchema, ID: wire.NewID(), Identity: w.Identity, KeyHash: w.KeyHash, Verdict: v, At: p.now(), ExpiresAt: until, Cause: c}
+	var listed Revision
+	if v != VerdictApprove {
+		// As of before the verdict: a provisioner that has read that lists who asks.
+		var err error
+		if _, listed, err = p.cfg.Store.Waiter(ctx, w.Identity, w.KeyHash); err != nil && !errors.Is(err, ErrRecord) {
+			return nil, fmt.Errorf("%s %q: %w", v, w.Identity, err)
+		}
+	}
 	if err := p.cfg.Store.PutAnswer(ctx, a); err != nil {
 		return nil, fmt.Errorf("%s %q: %w", v, w.Identity, err)
 	}
 	p.answers.apply(a)
-	if v != VerdictApprove {
-		p.waiters.gone(w.holder(), true)
-	}
+	p.waiters.forget(w.holder())
 	e := Event{Time: p.moment(), Node: string(a.Identity), Key: a.KeyHash, By: c.By, Why: c.Why}
 	switch v {
 	case VerdictApprove:
@@ -293,5 +319,13 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *Waiter, until ti
 		p.cfg.Log.InfoContext(ctx, "node forgotten", "node", a.Identity, "key", a.KeyHash, "by", c.By, "why", c.Why)
 	}
 	p.cfg.Emit(e)
+	if listed > 0 {
+		if err := p.cfg.Store.DropWaiter(ctx, w.Identity, w.KeyHash, listed); err != nil {
+			if v == VerdictNone {
+				return nil, fmt.Errorf("forget %q: what was said of its key is forgotten, and it is still on the list: %w", w.Identity, err)
+			}
+			p.cfg.Log.WarnContext(ctx, "rejected node still on the list", "node", a.Identity, "key", a.KeyHash, "err", err)
+		}
+	}
 	return a, nil
 }

@@ -22,6 +22,7 @@ const answersEvery = time.Second
 type answers struct {
 	store AnswerStore
 	log   *slog.Logger
+	read  func(holder) // called for the key of every verdict that is read
 
 	looking sync.Mutex
 	last    Sequence // guarded by looking
@@ -31,8 +32,8 @@ type answers struct {
 	fail bool               // guarded by mu: the last look failed, and the log says so
 }
 
-func newAnswers(store AnswerStore, log *slog.Logger) *answers {
-	return &answers{store: store, log: log, kept: make(map[holder]*Answer)}
+func newAnswers(store AnswerStore, log *slog.Logger, read func(holder)) *answers {
+	return &answers{store: store, log: log, read: read, kept: make(map[holder]*Answer)}
 }
 
 // look reads what is new in the store.
@@ -48,6 +49,7 @@ func (as *answers) look(ctx context.Context) error {
 		}
 		as.last = at
 		as.apply(a)
+		as.read(holder{a.KeyHash, a.Identity})
 	}
 }
 
@@ -81,6 +83,17 @@ func (as *answers) rejectedNamed(id wire.Identity, key string) *Waiter {
 		return &Waiter{Identity: id, KeyHash: a.KeyHash, Code: wire.CodeRejected}
 	}
 	return nil
+}
+
+// rejectedKeys returns the beginnings of the rejected keys of an identity, the
+// oldest rejection first.
+func (as *answers) rejectedKeys(id wire.Identity) (keys []string) {
+	for _, a := range as.list() {
+		if a.Identity == id {
+			keys = append(keys, cut(a.KeyHash, 2*minKeyPrefix))
+		}
+	}
+	return keys
 }
 
 // rejectedOnly returns the rejection of an identity's key whose hash begins with

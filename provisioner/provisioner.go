@@ -284,8 +284,9 @@ func New(cfg Config) (*Provisioner, error) {
 		cfg.Alarms = NewAlarms(AlarmConfig{Log: cfg.Log, Now: cfg.Now})
 	}
 	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal)
+	waiters := newWaiters(cfg.Store, cfg.Log)
 	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
-		waiters: newWaiters(cfg.Store, cfg.Log), answers: newAnswers(cfg.Store, cfg.Log), allowances: newAllowances(cfg.Store), pauses: newPauses(cfg.Store),
+		waiters: waiters, answers: newAnswers(cfg.Store, cfg.Log, waiters.forget), allowances: newAllowances(cfg.Store), pauses: newPauses(cfg.Store),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log)}, nil
 }
 

@@ -90,15 +90,17 @@ type WaiterStore interface {
 	// another one came before it, and [ErrWaiters] if too many wait already.
 	PutWaiter(ctx context.Context, w *Waiter, after Revision) error
 
-	// DropWaiter removes an entry. One that is not there is no error.
-	DropWaiter(ctx context.Context, id wire.Identity, keyHash string) error
+	// DropWaiter removes an entry, unless it was written again after the revision
+	// upTo: who has asked since goes on waiting. One that is not there is no error,
+	// and 0 removes none.
+	DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo Revision) error
 
 	// CountWaiters returns how many entries there are.
 	CountWaiters(ctx context.Context) (int, error)
 
 	// Waiters calls each for every entry, or for those of one identity if id is
 	// not empty, and stops at the first error of each.
-	Waiters(ctx context.Context, id wire.Identity, each func(*Waiter) error) error
+	Waiters(ctx context.Context, id wire.Identity, each func(*Waiter, Revision) error) error
 }
 
 // wait notes that the attempt was told to wait, if its code says so, and sets

@@ -46,6 +46,7 @@ type waitSeen struct {
 type waiterNote struct {
 	waiter *Waiter
 	gone   bool
+	upTo   Revision // what is removed was written by then; 0: whatever is there
 }
 
 func newWaiters(store WaiterStore, log *slog.Logger) *waiters {
@@ -81,22 +82,29 @@ func (ws *waiters) note(w *Waiter, now time.Time, finish func()) time.Duration {
 	return again
 }
 
-// gone takes in that a key waits no longer. Unless sure, it is looked at only if
+// gone takes in that a key has got in. Unless sure, it is looked at only if
 // this process knows it to be listed: another may, and a listing finds it then.
 func (ws *waiters) gone(h holder, sure bool) {
 	ws.mu.Lock()
-	defer ws.mu.Unlock()
-	if _, known := ws.seen[h]; !known && !sure {
-		return
+	_, known := ws.seen[h]
+	ws.mu.Unlock()
+	if known || sure {
+		ws.remove(h, 0)
 	}
-	delete(ws.seen, h)
+}
+
+// remove takes off the list what was on it at the revision upTo, or whatever is
+// there if that is 0. What is lost of it, a listing finds again.
+func (ws *waiters) remove(h holder, upTo Revision) {
+	ws.forget(h)
 	select {
-	case ws.queue <- waiterNote{waiter: &Waiter{Identity: h.identity, KeyHash: h.key}, gone: true}:
+	case ws.queue <- waiterNote{waiter: &Waiter{Identity: h.identity, KeyHash: h.key}, gone: true, upTo: upTo}:
 	default:
 	}
 }
 
-// forget lets the next ask of a key be written at once.
+// forget lets the next ask of a key be written at once: it may not be on the list
+// any more, whichever provisioner has taken it off.
 func (ws *waiters) forget(h holder) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
@@ -128,7 +136,14 @@ func (ws *waiters) run(ctx context.Context) error {
 // write adds to what is on the list, or takes off it.
 func (ws *waiters) write(ctx context.Context, n waiterNote) error {
 	if n.gone {
-		return ws.store.DropWaiter(ctx, n.waiter.Identity, n.waiter.KeyHash)
+		if n.upTo == 0 {
+			_, at, err := ws.store.Waiter(ctx, n.waiter.Identity, n.waiter.KeyHash)
+			if err != nil && !errors.Is(err, ErrRecord) || at == 0 {
+				return err
+			}
+			n.upTo = at
+		}
+		return ws.store.DropWaiter(ctx, n.waiter.Identity, n.waiter.KeyHash, n.upTo)
 	}
 	for range maxRounds {
 		w := *n.waiter
@@ -158,9 +173,13 @@ const staleWaiter = 2 * waiterEvery
 // empty. Keys that have got in meanwhile, or were rejected, are left out, and
 // taken off the list.
 func (p *Provisioner) Waiting(ctx context.Context, id wire.Identity) ([]*Waiter, error) {
-	var list []*Waiter
-	err := p.cfg.Store.Waiters(ctx, id, func(w *Waiter) error {
-		list = append(list, w)
+	type entry struct {
+		*Waiter
+		at Revision
+	}
+	var list []entry
+	err := p.cfg.Store.Waiters(ctx, id, func(w *Waiter, at Revision) error {
+		list = append(list, entry{w, at})
 		return nil
 	})
 	if err != nil {
@@ -170,7 +189,7 @@ func (p *Provisioner) Waiting(ctx context.Context, id wire.Identity) ([]*Waiter,
 	now := p.now()
 	for _, w := range list {
 		if p.answers.rejected(w.holder()) != nil {
-			p.waiters.gone(w.holder(), true)
+			p.waiters.remove(w.holder(), w.at)
 			continue
 		}
 		if now.Sub(w.LastAsked) >= staleWaiter {
@@ -179,11 +198,11 @@ func (p *Provisioner) Waiting(ctx context.Context, id wire.Identity) ([]*Waiter,
 				return nil, err
 			}
 			if s := r.state(); (s == StateEnrolled || s == StateProvisioned) && slices.Contains(r.Lineage, w.KeyHash) {
-				p.waiters.gone(w.holder(), true)
+				p.waiters.remove(w.holder(), w.at)
 				continue
 			}
 		}
-		waiting = append(waiting, w)
+		waiting = append(waiting, w.Waiter)
 	}
 	slices.SortFunc(waiting, func(a, b *Waiter) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.KeyHash, b.KeyHash))

@@ -53,7 +53,20 @@ func (m *mortal) PutAllowance(ctx context.Context, a *provisioner.Allowance, aft
 	return err
 }
 
-func (m *mortal) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter) error) error {
+func (m *mortal) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, provisioner.Revision, error) {
+	r, err := call(m, func() (found[*provisioner.Waiter, provisioner.Revision], error) {
+		w, at, err := m.Store.Waiter(ctx, id, keyHash)
+		return found[*provisioner.Waiter, provisioner.Revision]{w, at}, err
+	})
+	return r.what, r.at, err
+}
+
+func (m *mortal) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo provisioner.Revision) error {
+	_, err := call(m, func() (struct{}, error) { return struct{}{}, m.Store.DropWaiter(ctx, id, keyHash, upTo) })
+	return err
+}
+
+func (m *mortal) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter, provisioner.Revision) error) error {
 	_, err := call(m, func() (struct{}, error) { return struct{}{}, m.Store.Waiters(ctx, id, each) })
 	return err
 }

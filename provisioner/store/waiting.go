@@ -84,8 +84,15 @@ func (s *Store) PutWaiter(ctx context.Context, w *provisioner.Waiter, after prov
 }
 
 // DropWaiter implements [provisioner.WaiterStore].
-func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string) error {
-	if err := s.waiting.Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash))); err != nil {
+func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo provisioner.Revision) error {
+	if upTo == 0 { // which the broker takes for all
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	// The broker purges what is before a sequence.
+	err := s.waiting.Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
+	if err != nil {
 		return fmt.Errorf("remove waiter %q: %w", id, err)
 	}
 	return nil
@@ -93,7 +100,7 @@ func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string
 
 // Waiters implements [provisioner.WaiterStore]. What cannot be read is left
 // out: a later version may have written it.
-func (s *Store) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter) error) error {
+func (s *Store) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter, provisioner.Revision) error) error {
 	filter := subjectWaiting + ">"
 	if id != "" {
 		filter = subjectWaiting + id.SubjectToken() + ".*"
@@ -104,7 +111,7 @@ func (s *Store) Waiters(ctx context.Context, id wire.Identity, each func(*provis
 			s.log.WarnContext(ctx, "entry of a node that waits not read", "subject", m.subject, "err", err)
 			return nil
 		}
-		return each(&w)
+		return each(&w, provisioner.Revision(m.sequence))
 	})
 }
 

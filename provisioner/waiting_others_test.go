@@ -1,0 +1,82 @@
+package provisioner_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// TestForgottenElsewhereIsListedAgain takes a machine off the list at another
+// provisioner than the one that it asks: that one lists it again, though it did so
+// just now.
+func TestForgottenElsewhereIsListedAgain(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	n := f.Node("web1.example.net")
+	other := provisioners(t, f, 1)[0]
+	for _, approved := range []bool{false, true} {
+		f.Refused(n)
+		waiting(t, f, n)
+		if approved {
+			if _, err := other.ApproveNode(f.Context(), "web1.example.net", "", 0, operator); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := other.ForgetNode(f.Context(), "web1.example.net", "", operator); err != nil {
+			t.Fatal(err)
+		}
+		if list, err := other.Waiting(f.Context(), ""); err != nil || len(list) != 0 {
+			t.Fatalf("on the list after it was forgotten: %+v, %v", list, err)
+		}
+		f.Eventually("it asks again and is listed", func() bool {
+			if code := f.Refused(n); code != wire.CodeApprovalPending {
+				t.Fatalf("asks again: %s", code)
+			}
+			list, err := f.Daemon().Operator().Waiting(f.Context(), "web1.example.net")
+			return err == nil && len(list) == 1
+		})
+	}
+	f.Check()
+}
+
+// TestARejectionIsForgottenByItsName has an operator take back a rejection that
+// another provisioner has just taken: with a name alone, where that says which.
+func TestARejectionIsForgottenByItsName(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p, other := f.Daemon().Operator(), provisioners(t, f, 1)[0]
+	n := f.Node("web1.example.net")
+	f.Refused(n)
+	waiting(t, f, n)
+	if _, err := p.RejectNode(f.Context(), "web1.example.net", "", operator); err != nil {
+		t.Fatal(err)
+	}
+	a, err := other.ForgetNode(f.Context(), "web1.example.net", "", operator)
+	if err != nil || a.KeyHash != keyHash(t, n) {
+		t.Fatalf("forgotten: %+v, %v", a, err)
+	}
+	if _, err := other.ForgetNode(f.Context(), "web1.example.net", "", operator); !errors.Is(err, provisioner.ErrNotWaiting) {
+		t.Errorf("forgotten once more: %v", err)
+	}
+	f.Eventually("it may wait again", func() bool { return f.Refused(n) == wire.CodeApprovalPending })
+	waiting(t, f, n)
+
+	// Of two that were rejected nobody can tell which one is meant.
+	second := f.Node("web1.example.net")
+	f.Refused(second)
+	list := waiting(t, f, n, second)
+	for _, w := range list {
+		if _, err := p.RejectNode(f.Context(), w.Identity, w.KeyHash, operator); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := other.ForgetNode(f.Context(), "web1.example.net", "", operator); !errors.Is(err, provisioner.ErrNotWaiting) ||
+		!strings.Contains(err.Error(), keyHash(t, n)[:16]) || !strings.Contains(err.Error(), keyHash(t, second)[:16]) {
+		t.Errorf("of two one is forgotten: %v, want both keys named", err)
+	}
+	f.Check()
+}

@@ -40,7 +40,7 @@ and tokens say, until 'muster node approve' or 'muster node forget' names its ke
 Another machine with that name may still come in.`
 	nodeForgetHelp = `Takes a machine off the list of those that wait, and with it what was said of its
 key: an approval that it has not used, or a rejection. If it asks again it waits
-again.`
+again. Where nobody waits under the name, the key of it that was rejected is meant.`
 )
 
 func addNodeVerdicts(parent *kingpin.CmdClause, all verbs) {

@@ -26,6 +26,10 @@ type Journal interface {
 	// AppendOperator writes an entry about an operator.
 	AppendOperator(e *OperatorEntry) error
 
+	// Signers and Operators return the newest entry about each, in no order.
+	Signers() []*SignerEntry
+	Operators() []*OperatorEntry
+
 	// AppendTakeover writes that a name is about to change hands.
 	AppendTakeover(t *Takeover) error
 

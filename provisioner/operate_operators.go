@@ -40,7 +40,7 @@ func (p *Provisioner) AddOperator(ctx context.Context, n NewOperator, c Cause) (
 	if err = errors.Join(c.Check(), err); err != nil {
 		return nil, fmt.Errorf("add operator: %w: %w", ErrOperator, err)
 	}
-	e.By, e.Why, e.At = c.By, c.Why, p.now()
+	e.By, e.Why = c.By, c.Why
 	added := &AddedOperator{Roots: p.cfg.Authority.RootsPEM(), Installation: p.cfg.Installation}
 	if n.Certificate {
 		key, err := x509.ParsePKIXPublicKey(e.Key)
@@ -53,7 +53,7 @@ func (p *Provisioner) AddOperator(ctx context.Context, n NewOperator, c Cause) (
 		}
 		e.Serial, e.Ends, added.Chain = issued.Serial, issued.NotAfter, issued.Chain
 	}
-	if err := p.cfg.Operators.put(ctx, e); err != nil {
+	if err := p.cfg.Operators.put(ctx, e, p.now()); err != nil {
 		return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
 	}
 	p.cfg.Emit(Event{Type: EventOperatorAdded, Time: p.moment(), Operator: e.Name, Role: e.Role, Serial: e.Serial, By: c.By, Why: c.Why})
@@ -85,8 +85,8 @@ func (p *Provisioner) RemoveOperator(ctx context.Context, name string, c Cause) 
 	} else if known.Removed {
 		return nil
 	}
-	e := &OperatorEntry{Schema: OperatorSchema, Name: name, Removed: true, By: c.By, Why: c.Why, At: p.now()}
-	if err := p.cfg.Operators.put(ctx, e); err != nil {
+	e := &OperatorEntry{Schema: OperatorSchema, Name: name, Removed: true, By: c.By, Why: c.Why}
+	if err := p.cfg.Operators.put(ctx, e, p.now()); err != nil {
 		return fmt.Errorf("remove operator %q: %w", name, err)
 	}
 	p.cfg.Emit(Event{Type: EventOperatorRemoved, Time: p.moment(), Operator: name, By: c.By, Why: c.Why})

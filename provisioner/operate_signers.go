@@ -27,8 +27,8 @@ func (p *Provisioner) AddSigner(ctx context.Context, n NewSigner, c Cause) (*Sig
 	if other := p.cfg.Signers.named(e.Name, e.ID); other != nil {
 		return nil, fmt.Errorf("add signer %q: %w: signer %s has that name", e.Name, ErrState, other.ID)
 	}
-	e.By, e.Why, e.At = c.By, c.Why, p.now()
-	if err := p.cfg.Signers.put(ctx, e); err != nil {
+	e.By, e.Why = c.By, c.Why
+	if err := p.cfg.Signers.put(ctx, e, p.now()); err != nil {
 		return nil, fmt.Errorf("add signer %q: %w", e.Name, err)
 	}
 	p.cfg.Emit(Event{Type: EventSignerAdded, Time: p.moment(), Signer: e.ID, By: c.By, Why: c.Why})
@@ -56,7 +56,7 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 	if err := errors.Join(c.Check(), CheckSignerID(id)); err != nil {
 		return 0, fmt.Errorf("remove signer: %w", err)
 	}
-	e := &SignerEntry{Schema: SignerSchema, ID: id, Removed: true, By: c.By, Why: c.Why, At: p.now()}
+	e := &SignerEntry{Schema: SignerSchema, ID: id, Removed: true, By: c.By, Why: c.Why}
 	for _, i := range p.cfg.Signers.List() {
 		if i.ID != id {
 			continue
@@ -66,7 +66,7 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 		}
 		e.Name = i.Name
 	}
-	if err := p.cfg.Signers.put(ctx, e); err != nil {
+	if err := p.cfg.Signers.put(ctx, e, p.now()); err != nil {
 		return 0, fmt.Errorf("remove signer %s: %w", id, err)
 	}
 	left = p.cfg.Signers.trusted()

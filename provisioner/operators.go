@@ -41,8 +41,11 @@ type OperatorsConfig struct {
 type Operators struct {
 	cfg OperatorsConfig
 
+	putting sync.Mutex // one change at a time
+
 	looking sync.Mutex // one look at a time
 	last    Sequence   // guarded by looking
+	even    bool       // guarded by looking: the store has what the journal has
 
 	mu      sync.RWMutex
 	age     age                       // guarded by mu
@@ -104,6 +107,10 @@ func (o *Operators) look(ctx context.Context) error {
 func (o *Operators) lookLocked(ctx context.Context) error {
 	began := time.Now()
 	err := o.read(ctx)
+	if err == nil && !o.even {
+		err = o.appendForgotten(ctx)
+		o.even = err == nil
+	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.age.looked(began, err)
@@ -152,9 +159,46 @@ func (o *Operators) read(ctx context.Context) error {
 	}
 }
 
-// put writes an entry and puts it in force in this process. The journal comes
-// first: what is in it alone is in force after a restore, as was asked.
-func (o *Operators) put(ctx context.Context, e *OperatorEntry) error {
+// appendForgotten appends to the store what the journal has and the store has
+// forgotten, and reads it. Until it has, nobody is let in. The caller holds
+// looking.
+//
+// It may die at any step: what was appended is not forgotten any more.
+func (o *Operators) appendForgotten(ctx context.Context) error {
+	if o.cfg.Journal == nil {
+		return nil
+	}
+	appended := false
+	for _, e := range o.cfg.Journal.Operators() {
+		if !o.named(e.Name).moment().forgets(e.moment()) {
+			continue
+		}
+		o.cfg.Log.WarnContext(ctx, "store has forgotten what the journal says of an operator, it is appended again",
+			"operator", e.Name, "role", e.Role, "removed", e.Removed, "by", e.By, "why", e.Why)
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		_, err := o.cfg.Store.PutOperator(bounded, e)
+		cancel()
+		if err != nil {
+			return err
+		}
+		appended = true
+	}
+	if !appended {
+		return nil
+	}
+	return o.read(ctx)
+}
+
+// put writes an entry and puts it in force in this process. It gets its time
+// here, which is after those of all that are known about the name. The journal
+// comes first: what is in it alone is in force after a restore, as was asked.
+func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time) error {
+	o.putting.Lock()
+	defer o.putting.Unlock()
+	if err := o.look(ctx); err != nil && !e.Removed {
+		return err
+	}
+	e.At = o.named(e.Name).moment().next(now)
 	if err := e.Check(); err != nil {
 		return err
 	}

@@ -52,8 +52,11 @@ type Signers struct {
 	cfg  SignersConfig
 	file map[jwt.SignerID]jwt.Signer // read-only
 
+	putting sync.Mutex // one change at a time
+
 	looking sync.Mutex // one look at a time
 	last    Sequence   // guarded by looking
+	even    bool       // guarded by looking: the store has what the journal has
 
 	verifier atomic.Pointer[jwt.Verifier] // nil while nobody is trusted
 
@@ -129,6 +132,11 @@ func (s *Signers) look(ctx context.Context) error {
 func (s *Signers) lookLocked(ctx context.Context) error {
 	began := time.Now()
 	changed, err := s.read(ctx)
+	if err == nil && !s.even {
+		var more bool
+		more, err = s.appendForgotten(ctx)
+		changed, s.even = changed || more, err == nil
+	}
 	if err == nil && (changed || s.verifier.Load() == nil) {
 		err = s.trust()
 	}
@@ -277,9 +285,48 @@ func (s *Signers) trusted() int {
 	return n
 }
 
-// put writes an entry and puts it in force in this process. The journal comes
-// first: what is in it alone is in force after a restore, as was asked.
-func (s *Signers) put(ctx context.Context, e *SignerEntry) error {
+// entry returns the newest entry about a signer, nil if there is none.
+func (s *Signers) entry(id jwt.SignerID) *SignerEntry {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.entries[id]
+}
+
+// appendForgotten is that of [Operators]: until it has succeeded no token is good.
+func (s *Signers) appendForgotten(ctx context.Context) (changed bool, err error) {
+	if s.cfg.Journal == nil {
+		return false, nil
+	}
+	for _, e := range s.cfg.Journal.Signers() {
+		if !s.entry(e.ID).moment().forgets(e.moment()) {
+			continue
+		}
+		s.cfg.Log.WarnContext(ctx, "store has forgotten what the journal says of a signer, it is appended again",
+			"signer", e.ID, "name", e.Name, "removed", e.Removed, "by", e.By, "why", e.Why)
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		_, err := s.cfg.Store.PutSigner(bounded, e)
+		cancel()
+		if err != nil {
+			return changed, err
+		}
+		changed = true
+	}
+	if !changed {
+		return false, nil
+	}
+	return s.read(ctx)
+}
+
+// put writes an entry and puts it in force in this process. It gets its time
+// here, as that of [Operators]. The journal comes first: what is in it alone is
+// in force after a restore, as was asked.
+func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error {
+	s.putting.Lock()
+	defer s.putting.Unlock()
+	if err := s.look(ctx); err != nil && !e.Removed {
+		return err
+	}
+	e.At = s.entry(e.ID).moment().next(now)
 	if err := e.Check(); err != nil {
 		return err
 	}

@@ -22,7 +22,7 @@ type since struct {
 	revocations []*provisioner.Revocation // all there are: the backup may lack any
 	removed     []*provisioner.SignerEntry
 	signers     []*provisioner.SignerEntry     // after the backup
-	operators   []*provisioner.OperatorEntry   // all that are known; their times say which is the last
+	operators   []operatorLine                 // all there are: their times say which is the last
 	claims      []*provisioner.JournaledClaims // after those of the backup
 	takeovers   []*provisioner.Takeover        // after the backup
 	newest      time.Time                      // that any entry names
@@ -111,8 +111,8 @@ func (s *since) read(f *file) error {
 		case l.Signer != nil && l.Signer.Removed:
 			s.removed = append(s.removed, l.Signer)
 			s.see(l.Signer.At)
-		case l.Operator != nil && (marked || l.Operator.Removed):
-			s.operators = append(s.operators, l.Operator)
+		case l.Operator != nil:
+			s.operators = append(s.operators, operatorLine{l.Operator, marked})
 			s.see(l.Operator.At)
 		case l.Takeover != nil && (marked || l.Takeover.At.After(s.info.StartedAt.Add(-inFlight))):
 			s.takeovers = append(s.takeovers, l.Takeover)
@@ -127,6 +127,41 @@ func (s *since) read(f *file) error {
 	return err
 }
 
+// An operatorLine is an entry about an operator, and whether it is known to have
+// come after the backup.
+type operatorLine struct {
+	*provisioner.OperatorEntry
+
+	after bool
+}
+
+// compare orders entries of several journals. Of two that provisioners made in
+// the same second about one name, the removal is the last.
+func (o operatorLine) compare(other operatorLine) int {
+	last := func(removed bool) int {
+		if removed {
+			return 1
+		}
+		return 0
+	}
+	return cmp.Or(o.At.Compare(other.At), cmp.Compare(last(o.Removed), last(other.Removed)))
+}
+
+// counts reports whether the entry comes after the newest one that is restored.
+// What may be of before the backup lets nobody in: it changes only who is an
+// operator by the backup, whose role or key may have been another one since.
+func (o operatorLine) counts(restored *provisioner.OperatorEntry) bool {
+	switch {
+	case restored == nil:
+		return o.after || o.Removed
+	case o.Removed:
+		return !o.At.Before(restored.At)
+	case restored.Removed:
+		return o.after && o.At.After(restored.At)
+	}
+	return o.At.After(restored.At)
+}
+
 func (s *since) see(at time.Time) {
 	if at.After(s.newest) {
 		s.newest = at
@@ -137,7 +172,7 @@ func (s *since) see(at time.Time) {
 // the logs of claims that none of them has: what is missing there was spent, and
 // nobody knows by whom.
 func (s *since) order() error {
-	slices.SortStableFunc(s.operators, func(a, b *provisioner.OperatorEntry) int { return a.At.Compare(b.At) })
+	slices.SortStableFunc(s.operators, operatorLine.compare)
 	slices.SortStableFunc(s.signers, func(a, b *provisioner.SignerEntry) int { return a.At.Compare(b.At) })
 	if s.renumber {
 		return errors.New("a backup was restored before without all that came after it")
@@ -203,11 +238,11 @@ func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, ou
 		}
 	}
 	out.Signers = len(s.signers)
-	for _, e := range s.operators {
-		if e.At.Before(into.OperatorAt(e.Name)) {
-			continue // of before the backup
+	for _, o := range s.operators {
+		if !o.counts(into.Operator(o.Name)) {
+			continue
 		}
-		if err := into.AppendOperator(ctx, e); err != nil {
+		if err := into.AppendOperator(ctx, o.OperatorEntry); err != nil {
 			return err
 		}
 	}

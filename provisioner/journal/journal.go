@@ -1,5 +1,5 @@
 // Package journal keeps in a file outside the store what a store that is restored
-// from a backup must not have forgotten: revocations, removed signers, spent
+// from a backup must not have forgotten: revocations, removed signers, operators, spent
 // uses of limited tokens, and whom a name was taken from.
 //
 // The file is only ever appended to: a JSON object for each entry, a line each,
@@ -52,6 +52,9 @@ type Journal struct {
 	ids   map[string]bool // guarded by known: revocations that are in the file
 	at    position        // guarded by known: claims that are in the file
 	owner Joined          // guarded by known
+
+	signers   map[string]*provisioner.SignerEntry   // guarded by known: the newest of each id
+	operators map[string]*provisioner.OperatorEntry // guarded by known: the newest of each name
 }
 
 // A batch is what one write brings to the disk, for all who wait for it.
@@ -70,7 +73,10 @@ func Open(path string) (*Journal, error) {
 	if err != nil {
 		return nil, err // names the path already
 	}
-	j := &Journal{path: path, file: f, ids: make(map[string]bool)}
+	j := &Journal{
+		path: path, file: f, ids: make(map[string]bool),
+		signers: make(map[string]*provisioner.SignerEntry), operators: make(map[string]*provisioner.OperatorEntry),
+	}
 	if err := j.open(); err != nil {
 		_ = f.Close()
 		return nil, err
@@ -178,6 +184,10 @@ func (j *Journal) note(l *Line) {
 		j.owner = *l.Owner
 	case l.Claims != nil:
 		j.at.add(l.Claims.At)
+	case l.Signer != nil:
+		j.signers[string(l.Signer.ID)] = l.Signer
+	case l.Operator != nil:
+		j.operators[l.Operator.Name] = l.Operator
 	}
 }
 

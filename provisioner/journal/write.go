@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -42,6 +43,20 @@ func (j *Journal) AppendSigner(e *provisioner.SignerEntry) error {
 // AppendOperator implements [provisioner.Journal].
 func (j *Journal) AppendOperator(e *provisioner.OperatorEntry) error {
 	return j.append([]*Line{{Operator: e}})
+}
+
+// Signers implements [provisioner.Journal].
+func (j *Journal) Signers() []*provisioner.SignerEntry {
+	j.known.Lock()
+	defer j.known.Unlock()
+	return slices.Collect(maps.Values(j.signers))
+}
+
+// Operators implements [provisioner.Journal].
+func (j *Journal) Operators() []*provisioner.OperatorEntry {
+	j.known.Lock()
+	defer j.known.Unlock()
+	return slices.Collect(maps.Values(j.operators))
 }
 
 // AppendTakeover implements [provisioner.Journal].

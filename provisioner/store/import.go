@@ -55,7 +55,7 @@ type Import struct {
 	filler       message           // the newest revocation, to keep places
 	revoked      map[string]bool   // ids of revocations
 	signers      map[jwt.SignerID]time.Time
-	operators    map[string]time.Time // by name
+	operators    map[string]*provisioner.OperatorEntry // the newest of each name
 	watched      map[wire.Identity]*provisioner.Record
 	acks         []jetstream.PubAckFuture // oldest first, of what is not known to be stored
 }
@@ -71,7 +71,7 @@ func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) 
 	}
 	i := &Import{
 		cfg: cfg, js: js, begun: restore{Backup: backup, At: cfg.Now().UTC().Truncate(time.Second)}, last: make(map[string]uint64),
-		revoked: make(map[string]bool), signers: make(map[jwt.SignerID]time.Time), operators: make(map[string]time.Time),
+		revoked: make(map[string]bool), signers: make(map[jwt.SignerID]time.Time), operators: make(map[string]*provisioner.OperatorEntry),
 	}
 	if err := answers(ctx, js); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
@@ -250,7 +250,7 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		if err := json.Unmarshal(data, &e); err != nil {
 			return err
 		}
-		i.operators[e.Name] = e.At
+		i.operators[e.Name] = &e
 	case stream == streamNodes:
 		i.look(data)
 	case stream == streamRevocations:
@@ -436,13 +436,13 @@ func (i *Import) AppendSigner(ctx context.Context, e *provisioner.SignerEntry) e
 // AppendOperator adds an entry of the journal about an operator. Of several about
 // one name, the last one counts.
 func (i *Import) AppendOperator(ctx context.Context, e *provisioner.OperatorEntry) error {
-	i.operators[e.Name] = e.At
+	i.operators[e.Name] = e
 	return i.append(ctx, streamEntries, subjectOperator+e.Name, e)
 }
 
-// OperatorAt returns when the newest entry about an operator was made, the zero
-// time if there is none.
-func (i *Import) OperatorAt(name string) time.Time { return i.operators[name] }
+// Operator returns the newest entry so far about an operator, nil if there is
+// none.
+func (i *Import) Operator(name string) *provisioner.OperatorEntry { return i.operators[name] }
 
 // Freeze freezes the limited tokens that were signed before.
 func (i *Import) Freeze(ctx context.Context, f *provisioner.Freeze) error {

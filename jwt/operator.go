@@ -30,9 +30,16 @@ const (
 	maxOperatorID = 64 // bytes of a jti; chosen
 )
 
-// ErrOperatorToken means that a token is none by which an operator can come in,
-// for its form, its time or its audience. Sign another.
-var ErrOperatorToken = errors.New("no operator's token")
+// Errors of operators' tokens. Sign another.
+var (
+	// ErrOperatorToken means that a token is none by which an operator can come in,
+	// for its form, its time or its audience.
+	ErrOperatorToken = errors.New("no operator's token")
+
+	// ErrOperatorTime means, with ErrOperatorToken, that nothing but the time is
+	// wrong with it. What the error says is in the token, or every clock's.
+	ErrOperatorTime = errors.New("not good at this time")
+)
 
 // OperatorClaims are what an operator's token says.
 type OperatorClaims struct {
@@ -146,7 +153,8 @@ func (t *OperatorToken) Claimed() string { return t.claims.Subject }
 
 // Verify checks the token with the operator's key, for this audience, at this
 // time. The algorithm is the key's. The error wraps [ErrUnsupported],
-// [ErrSignature] or [ErrOperatorToken].
+// [ErrSignature] or [ErrOperatorToken], and [ErrOperatorTime] if another clock
+// would accept it.
 func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.Time) (*OperatorClaims, error) {
 	if _, ok := key.(*rsa.PublicKey); ok { // refused when it was added; see CheckOperatorKey
 		return nil, fmt.Errorf("%w: an RSA key", ErrUnsupported)
@@ -163,18 +171,30 @@ func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.T
 	if c.ID == "" || len(c.ID) > maxOperatorID {
 		bad("jti of %d bytes, want 1 to %d", len(c.ID), maxOperatorID)
 	}
-	if at := now.Add(operatorSkew).Unix(); c.IssuedAt <= 0 || c.IssuedAt > at || c.NotBefore > at {
-		bad("iat %d or nbf %d is missing or to come", c.IssuedAt, c.NotBefore)
-	}
-	if now.Unix() >= c.ExpiresAt {
-		bad("it ended %s", instant(time.Unix(c.ExpiresAt, 0)))
-	}
-	if c.ExpiresAt > now.Add(MaxOperatorTTL+operatorSkew).Unix() {
-		bad("it ends %s, in more than %v", instant(time.Unix(c.ExpiresAt, 0)), MaxOperatorTTL)
+	if c.IssuedAt <= 0 {
+		bad("iat %d is missing or none", c.IssuedAt)
 	}
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("%w: %w", ErrOperatorToken, errors.Join(errs...))
 	}
+	if err := c.checkTime(now); err != nil {
+		return nil, fmt.Errorf("%w: %w: %w", ErrOperatorToken, ErrOperatorTime, err)
+	}
 	return &OperatorClaims{Operator: c.Subject, Audience: audience, ID: c.ID,
 		IssuedAt: time.Unix(c.IssuedAt, 0).UTC(), ExpiresAt: time.Unix(c.ExpiresAt, 0).UTC()}, nil
+}
+
+// checkTime says why the token is not good now, in one line: of a clock that is
+// wrong everything else follows.
+func (c *operatorClaims) checkTime(now time.Time) error {
+	begins := max(c.IssuedAt, c.NotBefore)
+	switch {
+	case begins > now.Add(operatorSkew).Unix():
+		return fmt.Errorf("it begins %s, and here it is %s", instant(time.Unix(begins, 0)), instant(now))
+	case c.ExpiresAt <= now.Unix():
+		return fmt.Errorf("it ended %s, and here it is %s", instant(time.Unix(c.ExpiresAt, 0)), instant(now))
+	case c.ExpiresAt > now.Add(MaxOperatorTTL+operatorSkew).Unix():
+		return fmt.Errorf("it ends %s, and here it is %s: want %v at most", instant(time.Unix(c.ExpiresAt, 0)), instant(now), MaxOperatorTTL)
+	}
+	return nil
 }

@@ -140,3 +140,50 @@ func TestOperatorTokensThatAreRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestOperatorTokensOfAnotherClock shows tokens that were signed on machines whose
+// clocks are wrong: what is refused says so in one line, with both times.
+func TestOperatorTokensOfAnotherClock(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const year = 365 * 24 * time.Hour
+	for _, tt := range []struct {
+		ahead, ttl time.Duration
+		says       string // empty: it is good
+	}{
+		{0, time.Hour, ""},
+		{time.Minute, time.Hour, ""},
+		{5 * time.Minute, 15 * time.Minute, "it begins 2026-03-01T12:05:00Z, and here it is 2026-03-01T12:00:00Z"},
+		{5 * time.Minute, time.Hour, "it begins 2026-03-01T12:05:00Z, and here it is 2026-03-01T12:00:00Z"},
+		{-5 * time.Minute, 15 * time.Minute, ""},
+		{-5 * time.Minute, 5 * time.Minute, "it ended 2026-03-01T12:00:00Z, and here it is 2026-03-01T12:00:00Z"},
+		{year, time.Hour, "it begins 2027-03-01T12:00:00Z, and here it is 2026-03-01T12:00:00Z"},
+		{-year, time.Hour, "it ended 2025-03-01T13:00:00Z, and here it is 2026-03-01T12:00:00Z"},
+		{-year, year + 30*time.Minute, ""},
+		{-year, 2 * year, "it ends 2027-03-01T12:00:00Z, and here it is 2026-03-01T12:00:00Z: want 1h0m0s at most"},
+	} {
+		c := operatorClaims(at.Add(tt.ahead))
+		c.ExpiresAt = c.IssuedAt.Add(tt.ttl)
+		text, err := jwt.SignOperator(key, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = verifyOperator(text, key.Public(), at)
+		if good := tt.says == ""; good != (err == nil) || !good && (!errors.Is(err, jwt.ErrOperatorToken) || !errors.Is(err, jwt.ErrOperatorTime) ||
+			!strings.HasSuffix(err.Error(), tt.says) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("a clock %v ahead, good for %v: %v, want %q", tt.ahead, tt.ttl, err, tt.says)
+		}
+		// Nobody else hears of its times.
+		c.Audience = "other"
+		if text, err = jwt.SignOperator(key, c); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := verifyOperator(text, key.Public(), at); !errors.Is(err, jwt.ErrOperatorToken) || errors.Is(err, jwt.ErrOperatorTime) {
+			t.Errorf("for another installation, a clock %v ahead: %v", tt.ahead, err)
+		}
+	}
+}

@@ -25,6 +25,32 @@ var (
 	ErrLoginLimited = errors.New("too many failed logins from this address")
 )
 
+// An UntimelyError says of a credential that it is not good at this time, by our
+// clock. Who shows it may be told: all of it is in the credential.
+type UntimelyError struct {
+	Err error
+}
+
+// Error implements error.
+func (e *UntimelyError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *UntimelyError) Unwrap() error { return e.Err }
+
+// untimely returns the error of a certificate that was refused, as one that its
+// holder may be told if it is that the certificate is not good now.
+func untimely(err error, leaf *x509.Certificate, now time.Time) error {
+	var invalid x509.CertificateInvalidError
+	if !errors.As(err, &invalid) || invalid.Reason != x509.Expired || !leaf.Equal(invalid.Cert) {
+		return err
+	}
+	when, edge := "ended", leaf.NotAfter
+	if now.Before(leaf.NotBefore) {
+		when, edge = "begins", leaf.NotBefore
+	}
+	return &UntimelyError{fmt.Errorf("the certificate %s %s, and here it is %s", when, edge.UTC().Format(time.RFC3339), now.UTC().Format(time.RFC3339))}
+}
+
 // A Login is an operator who has proven to be one. It is good for the request
 // that it came with: the next one is checked again.
 type Login struct {
@@ -42,13 +68,15 @@ func (l *Login) By() string { return "operator:" + l.Name }
 // LoginCertificate returns the operator whose certificate is leaf, of which the
 // peer has proven in TLS to hold the key. Source is the peer's address: failures
 // are counted by it, and are events. The error wraps one of [ErrLogin],
-// [ErrLoginLimited], [ErrRevocationsUnknown] and [ErrClock].
+// [ErrLoginLimited], [ErrRevocationsUnknown] and [ErrClock]; that for a credential
+// which only its time is against is an *[UntimelyError] as well.
 func (p *Provisioner) LoginCertificate(ctx context.Context, leaf *x509.Certificate, intermediates []*x509.Certificate, source string) (*Login, error) {
 	return p.login(ctx, source, func() (string, *OperatorEntry, error) {
 		// At our clock, which the mark in the store vouches for.
-		role, name, err := p.cfg.Authority.Verify(leaf, intermediates, p.cfg.Now())
+		now := p.cfg.Now()
+		role, name, err := p.cfg.Authority.Verify(leaf, intermediates, now)
 		if err != nil {
-			return "", nil, err
+			return "", nil, untimely(err, leaf, now)
 		}
 		if role != wire.RoleOperator {
 			return name, nil, fmt.Errorf("certificate of role %s, want operator", role)
@@ -86,6 +114,9 @@ func (p *Provisioner) LoginToken(ctx context.Context, text, source string) (*Log
 			return e.Name, e, err
 		}
 		claims, err := token.Verify(key, p.cfg.Installation, p.cfg.Now())
+		if errors.Is(err, jwt.ErrOperatorTime) {
+			err = &UntimelyError{err}
+		}
 		if err == nil {
 			expires = claims.ExpiresAt
 		}

@@ -126,7 +126,10 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 
 // loginProblem says what is wrong, and nothing of who exists.
 func loginProblem(err error) string {
+	var untimely *provisioner.UntimelyError
 	switch {
+	case errors.As(err, &untimely):
+		return "This token lets nobody in: " + untimely.Error() + ". Sign another one, or set the clock that is wrong."
 	case errors.Is(err, provisioner.ErrLoginLimited):
 		return "Too much that is wrong has come from your address. Try again in a few seconds."
 	case errors.Is(err, provisioner.ErrLogin):

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"bytes"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -97,9 +98,13 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 
 // explain says what a failed connection means.
 func (c *Client) explain(err error) error {
+	var invalid x509.CertificateInvalidError
 	switch {
 	case c.socket == "" && errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w at %s: see api.listen of its provisioner.yaml", ErrNotServing, c.base)
+	case c.socket == "" && errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("the certificate of %s is good from %s to %s, and by the clock of this machine it is %s: set the clock that is wrong", c.base,
+			utc(invalid.Cert.NotBefore), utc(invalid.Cert.NotAfter), utc(time.Now()))
 	case c.socket == "":
 		return err
 	case errors.Is(err, fs.ErrPermission):
@@ -109,3 +114,6 @@ func (c *Client) explain(err error) error {
 	}
 	return err
 }
+
+// utc writes a time for a person.
+func utc(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"time"
 
 	"muster/provisioner"
 )
@@ -23,3 +24,9 @@ func (c *Client) Observe(wrap func(http.RoundTripper) http.RoundTripper) *Client
 
 // Changes reports whether a route changes something.
 func Changes(pattern string) bool { return routes[pattern].changes }
+
+// SetClock gives the client another clock, as one of a machine whose clock is
+// wrong has it. It is called before the first request, and before Observe.
+func (c *Client) SetClock(now func() time.Time) {
+	c.http.Transport.(*http.Transport).TLSClientConfig.Time = now
+}

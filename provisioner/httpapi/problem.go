@@ -47,11 +47,14 @@ func (p *Problem) Error() string {
 func problemOf(err error) *Problem {
 	var p *Problem
 	var r *provisioner.Refusal
+	var untimely *provisioner.UntimelyError
 	switch {
 	case errors.As(err, &p):
 		return p
 	case isAny(err, provisioner.ErrLoginLimited):
 		return &Problem{Detail: provisioner.ErrLoginLimited.Error(), Status: http.StatusTooManyRequests, Remedy: "try again in a second"}
+	case errors.As(err, &untimely):
+		return &Problem{Detail: untimely.Error(), Status: http.StatusUnauthorized, Remedy: "show another one, or set the clock that is wrong: the provisioner's, or that of whoever made it"}
 	case isAny(err, provisioner.ErrLogin): // the rest of it is for the log
 		return &Problem{Detail: provisioner.ErrLogin.Error(), Status: http.StatusUnauthorized, Remedy: "show a certificate or a token of an operator; the provisioner's log says what is wrong with this one"}
 	case isAny(err, provisioner.ErrClock):

@@ -28,6 +28,10 @@ const (
 	// it is alive, for proxies that cut what is silent. Chosen; most wait 60 s.
 	eventBeat = 15 * time.Second
 
+	// eventCheck is how often it is looked whether who follows may still. Chosen:
+	// with the time after which a removal is known everywhere it is under a second.
+	eventCheck = 500 * time.Millisecond
+
 	typeSSE    = "text/event-stream"
 	typeNDJSON = "application/x-ndjson"
 )
@@ -66,7 +70,7 @@ func (s *Server) eventRoute() {
 		defer context.AfterFunc(s.stopping, cancel)() //nolint:contextcheck // the server's end ends its streams
 		out := &eventWriter{w: w, control: control, lines: lines}
 		// A write that nobody takes ends the request's context as well.
-		if err := s.stream(ctx, q, out); err != nil && (ctx.Err() == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+		if err := s.stream(ctx, q, out, func() error { return s.mayStill(r) }); err != nil && (ctx.Err() == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
 			s.cfg.Log.WarnContext(r.Context(), "events cut off", "by", by(r.Context()), "err", err)
 			panic(http.ErrAbortHandler) // all that can still be said: this is not the end
 		}
@@ -112,8 +116,26 @@ func eventQuery(lastID string, v url.Values) (q provisioner.EventQuery, err erro
 	return q, errors.Join(errs...)
 }
 
-// stream writes events until ctx is done, there is no more, or nobody takes them.
-func (s *Server) stream(ctx context.Context, q provisioner.EventQuery, out *eventWriter) error {
+// mayStill returns why whoever follows events may no longer: they were removed,
+// have another role, or their credential has ended. While that is not known they
+// may: there are no events from a store that does not answer.
+func (s *Server) mayStill(r *http.Request) error {
+	if l, _ := loginOf(r.Context()); !l.remote {
+		return nil
+	}
+	l, err := s.authenticate(r)
+	switch {
+	case errors.Is(err, provisioner.ErrLogin):
+		return err
+	case err == nil && !l.role.Covers(RoleOf("GET /v1/events")):
+		return fmt.Errorf("%s is %s now", l.by, l.role)
+	}
+	return nil
+}
+
+// stream writes events until ctx is done, there is no more, nobody takes them, or
+// who follows may no longer.
+func (s *Server) stream(ctx context.Context, q provisioner.EventQuery, out *eventWriter, mayStill func() error) error {
 	events := make(chan *provisioner.StoredEvent)
 	read := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -133,8 +155,9 @@ func (s *Server) stream(ctx context.Context, q provisioner.EventQuery, out *even
 			}
 		})
 	}()
-	beat := time.NewTicker(eventBeat)
+	beat, check := time.NewTicker(eventBeat), time.NewTicker(eventCheck)
 	defer beat.Stop()
+	defer check.Stop()
 	for {
 		var err error
 		select {
@@ -144,6 +167,8 @@ func (s *Server) stream(ctx context.Context, q provisioner.EventQuery, out *even
 			return err
 		case <-beat.C:
 			err = out.beat()
+		case <-check.C:
+			err = mayStill()
 		}
 		if err != nil {
 			return err
@@ -224,5 +249,14 @@ func (c *Client) Events(ctx context.Context, q provisioner.EventQuery, each func
 			return err
 		}
 	}
-	return lines.Err()
+	err = lines.Err()
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	// Who may no longer look is cut off, and told why when they ask.
+	var p *Problem
+	if errors.As(c.Do(ctx, http.MethodGet, "/v1/self", nil, nil), &p) {
+		return p
+	}
+	return err
 }

@@ -78,3 +78,56 @@ func TestWhoMayNoLongerLookIsCutOff(t *testing.T) {
 	default:
 	}
 }
+
+// TestTheFirstRequestAfterAChangeIsRefused changes the role of operators at
+// another provisioner, gives them another key, and removes them: once this one has
+// heard of it, not one request more is answered, on connections that are there.
+func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	other, err := f.Daemon().Provisioner(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, public := newKey(t)
+	_, another := newKey(t)
+	cause := provisioner.Cause{By: "root"}
+	heard := func(role provisioner.OperatorRole, change func() error) { // which a listing is
+		t.Helper()
+		if err := change(); err != nil {
+			t.Fatal(err)
+		}
+		var list []provisioner.OperatorInfo
+		call(t, f, http.MethodGet, "/v1/operators", nil, &list)
+		if len(list) != 1 || list[0].Role != role {
+			t.Fatalf("operators %+v, want anna as %q", list, role)
+		}
+	}
+	add := func(role provisioner.OperatorRole, public []byte) {
+		t.Helper()
+		heard(role, func() error {
+			_, err := other.AddOperator(f.Context(), provisioner.NewOperator{Name: "anna", Role: role, Public: public}, cause)
+			return err
+		})
+	}
+	add(provisioner.RoleOperator, public)
+	anna := remote(t, f, roots(t, f), signedBy(t, f, key, "anna"))
+	asks := func(looks, changes int) {
+		t.Helper()
+		if got := status(t, f, anna, http.MethodPost, "/v1/nodes/web1.example.net/revoke", httpapi.Reason{Why: "a test"}); got != changes {
+			t.Errorf("a change is answered by %d, want %d", got, changes)
+		}
+		if got := status(t, f, anna, http.MethodGet, "/v1/self", nil); got != looks {
+			t.Errorf("a look is answered by %d, want %d", got, looks)
+		}
+	}
+	asks(http.StatusOK, http.StatusNotFound) // there is no such node
+	add(provisioner.RoleViewer, public)
+	asks(http.StatusOK, http.StatusForbidden)
+	add(provisioner.RoleOperator, another)
+	asks(http.StatusUnauthorized, http.StatusUnauthorized)
+	add(provisioner.RoleAdmin, public)
+	asks(http.StatusOK, http.StatusNotFound)
+	heard("", func() error { return other.RemoveOperator(f.Context(), "anna", cause) })
+	asks(http.StatusUnauthorized, http.StatusUnauthorized)
+}

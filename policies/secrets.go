@@ -87,6 +87,9 @@ func shapes(text string) string {
 	return secretShape.ReplaceAllString(text, Redacted)
 }
 
+// HasSecret reports whether a text has in it what is a secret whatever it is called.
+func HasSecret(text string) bool { return shapes(text) != text }
+
 // withoutSecrets returns in without what looks like a secret, and whether anything
 // did: then it is a copy, which shares what is not replaced.
 func withoutSecrets(in *Input) (*Input, bool) {

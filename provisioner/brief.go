@@ -19,6 +19,7 @@ type Brief struct {
 	Policy   string      // digest of the policy that decided last
 	Reason   Reason      // on what ground it was last let in
 	Agent    string
+	Facts    Facts
 	Cloned   bool // two live machines speak for it
 	Offered  bool // the newest certificate is not confirmed yet
 
@@ -35,7 +36,7 @@ type Brief struct {
 func (r *Record) Brief() Brief {
 	b := Brief{
 		Identity: r.Identity, State: r.State, Site: r.Site, Token: r.Token, Policy: r.Decision.Policy, Reason: r.Decision.Reason,
-		Agent: r.Agent, Cloned: r.Cloned != nil, Offered: r.Next != nil, FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
+		Agent: r.Agent, Facts: r.Facts, Cloned: r.Cloned != nil, Offered: r.Next != nil, FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
 	}
 	if i := cmp.Or(r.Current, r.Next); i != nil {
 		b.Serial, b.Expires = i.Serial, i.NotAfter
@@ -54,6 +55,7 @@ type brief struct {
 	Token    jwt.TokenID   `json:"tid"`
 	Site     jwt.Site      `json:"site"`
 	Agent    string        `json:"agent"`
+	Facts    Facts         `json:"facts"`
 	Decision struct {
 		Reason Reason `json:"reason"`
 		Policy string `json:"policy"`
@@ -84,7 +86,7 @@ func DecodeBrief(record []byte) (Brief, error) {
 	}
 	b := Brief{
 		Identity: r.Identity, State: r.State, Site: r.Site, Token: r.Token, Policy: r.Decision.Policy, Reason: r.Decision.Reason,
-		Agent: r.Agent, Cloned: r.Cloned != nil, Offered: r.Next != nil, FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
+		Agent: r.Agent, Facts: r.Facts, Cloned: r.Cloned != nil, Offered: r.Next != nil, FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
 	}
 	for _, i := range []*briefIssued{r.Current, r.Next} {
 		if i != nil && b.Serial == "" {

@@ -32,6 +32,8 @@ func scanBrief(record []byte) (r brief, ok bool) {
 			r.Site = jwt.Site(s.text())
 		case "agent":
 			r.Agent = s.text()
+		case "facts":
+			r.Facts = s.facts()
 		case "decision":
 			s.object(func(name string) {
 				switch name {
@@ -160,6 +162,19 @@ func (s *briefScanner) issued(i **briefIssued) {
 			s.bad = true
 		}
 	})
+}
+
+// facts reads facts as they are written: some, in the order of their names.
+func (s *briefScanner) facts() Facts {
+	const usual = 8 // more than [DefaultKeptFacts]
+	facts := make(Facts, 0, usual)
+	s.object(func(name string) {
+		if n := len(facts); n > 0 && name <= facts[n-1].Name {
+			s.bad = true
+		}
+		facts = append(facts, Fact{name, s.text()})
+	})
+	return facts
 }
 
 // skip passes over a value that is of no interest: texts, whole numbers, flags,

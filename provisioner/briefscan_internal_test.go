@@ -38,6 +38,8 @@ func TestBriefsAreRead(t *testing.T) {
 	}{
 		"full":        {func(r *Record) { r.Terms = json.RawMessage(`{"a":[1,{"b":null}],"c":{},"d":[],"e":true}`) }, true},
 		"offer":       {func(r *Record) { r.Current, r.State, r.Terms = nil, StateEnrolled, nil }, true},
+		"no facts":    {func(r *Record) { r.Facts, r.Terms = nil, nil }, true},
+		"odd fact":    {func(r *Record) { r.Facts, r.Terms = Facts{{"city", "Zürich"}}, nil }, false},
 		"small":       {func(r *Record) { *r = Record{Schema: RecordSchema, State: StateRetired, Lineage: []string{}} }, true},
 		"escape":      {func(r *Record) { r.Agent, r.Terms = `a "b"`, nil }, false},
 		"not ASCII":   {func(r *Record) { r.Agent, r.Terms = "é", nil }, false},
@@ -72,7 +74,7 @@ func TestBriefsOfBrokenRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bits := []string{`"`, `{`, `}`, `[`, `]`, `,`, `:`, `0`, `-`, `.`, `\`, ` `, "\n", "null", `"State":"x",`, `"state":"x",`, `"a":{},`, "\xff", "é", `01`, `1e3`}
+	bits := []string{`"`, `{`, `}`, `[`, `]`, `,`, `:`, `0`, `-`, `.`, `\`, ` `, "\n", "null", `"State":"x",`, `"state":"x",`, `"a":{},`, `"facts":{},`, `"facts":{"b":"1","a":"2"},`, `"facts":null,`, "\xff", "é", `01`, `1e3`}
 	taken := 0
 	for range 50_000 {
 		b := append([]byte(nil), whole...)
@@ -91,19 +93,26 @@ func TestBriefsOfBrokenRecords(t *testing.T) {
 }
 
 func BenchmarkDecodeBrief(b *testing.B) {
-	r := fullRecord()
-	r.Terms = nil
-	record, err := r.Encode()
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Run("scanned", func(b *testing.B) {
-		for b.Loop() {
-			if _, err := DecodeBrief(record); err != nil {
-				b.Fatal(err)
-			}
+	encoded := func(facts Facts) []byte {
+		r := fullRecord()
+		r.Terms, r.Facts = nil, facts
+		record, err := r.Encode()
+		if err != nil {
+			b.Fatal(err)
 		}
-	})
+		return record
+	}
+	for name, record := range map[string][]byte{"scanned": encoded(fullRecord().Facts), "no facts": encoded(nil)} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := DecodeBrief(record); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+	record := encoded(fullRecord().Facts)
 	b.Run("encoding/json", func(b *testing.B) {
 		for b.Loop() {
 			var r brief

@@ -62,6 +62,7 @@ func (w *recordWriter) record(r *Record) {
 	}
 	w.textIfAny(`,"agent":`, r.Agent)
 	w.textIfAny(`,"boot":`, r.Boot)
+	w.facts(r.Facts)
 	w.text(`,"decision":{"reason":`, string(r.Decision.Reason))
 	if len(r.Decision.Notes) > 0 {
 		w.texts(`,"notes":`, r.Decision.Notes)
@@ -120,6 +121,22 @@ func (w *recordWriter) texts(name string, list []string) {
 		w.text("", s)
 	}
 	w.b = append(w.b, ']')
+}
+
+// facts appends facts, if there are any. Ours are in order.
+func (w *recordWriter) facts(facts Facts) {
+	if len(facts) == 0 {
+		return
+	}
+	w.b = append(w.b, `,"facts":`...)
+	before := "{"
+	for i, f := range facts {
+		w.unusual = w.unusual || i > 0 && f.Name <= facts[i-1].Name
+		w.text(before, f.Name)
+		w.text(":", f.Value)
+		before = ","
+	}
+	w.b = append(w.b, '}')
 }
 
 // time appends a member. [time.Time.MarshalJSON] refuses other years and zones

@@ -19,7 +19,7 @@ func fullRecord() *Record {
 		Schema: RecordSchema, Identity: "web1.example.net", State: StateProvisioned, Current: issued, Next: issued,
 		Lineage: []string{"k0", "k1"}, Attempt: "a", Grant: "g", RevokedThrough: 7, OwnedSince: now,
 		Token: "t", Signer: "s", Site: "ams", Source: "192.0.2.1:4222", Terms: json.RawMessage(`{"signer":"s","claims":{"sub":"\u003cx\u003e"}}`),
-		Agent: "1.2", Boot: "b", Decision: Decided{Reason: ReasonReplay, Notes: []string{"n1", "n2"}, Policy: "p", Allowed: "x"},
+		Agent: "1.2", Boot: "b", Facts: Facts{{"datacenter", "ams1"}, {"environment", "production"}, {"os.name", "Debian"}, {"os.release.full", "13.1"}, {"role", "web"}}, Decision: Decided{Reason: ReasonReplay, Notes: []string{"n1", "n2"}, Policy: "p", Allowed: "x"},
 		FirstEnrolledAt: now, ProvisionedAt: now, UpdatedAt: now,
 	}
 }
@@ -134,7 +134,9 @@ func FuzzRecordEncode(f *testing.F) {
 
 func BenchmarkRecordEncode(b *testing.B) {
 	r := fullRecord()
-	for name, encode := range map[string]func() ([]byte, error){"fast": r.Encode, "reflection": func() ([]byte, error) { return json.Marshal(r) }} {
+	none := fullRecord()
+	none.Facts = nil
+	for name, encode := range map[string]func() ([]byte, error){"fast": r.Encode, "no facts": none.Encode, "reflection": func() ([]byte, error) { return json.Marshal(r) }} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {

@@ -284,7 +284,7 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if err := p.journalTakeover(a); err != nil {
 		return nil, false, err
 	}
-	next := a.next(p.now(), offer)
+	next := p.next(a, p.now(), offer)
 	if err := a.watch.took(StepPublish, p.publish(ctx, next, a.after, func() error { return p.trying(a) })); err != nil {
 		return nil, false, err
 	}
@@ -329,7 +329,7 @@ func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
 
 // replay answers a key that already has a live certificate: the same one
 // again, with the configuration as it is now. If that is what the record says
-// was offered, nothing is written.
+// was offered, nothing is written but facts that have changed.
 func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
 	if err := p.checkRevocations(ctx, a); err != nil {
 		return nil, false, err
@@ -349,6 +349,9 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 		if a.doubt != nil {
 			return nil, false, a.doubt // or the node has what nobody knows of after a restart
 		}
+		if err := p.keepFacts(ctx, a); err != nil {
+			return nil, false, err
+		}
 		return p.enrolled(offered, chain, a.files), false, nil
 	}
 	// The configuration has changed since, or the policy lets a cloned node in
@@ -356,7 +359,7 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	// before the node hears of it, or its confirmation would match nothing.
 	offer := *offered
 	offer.Digest, offer.OfferedAt = digest, now
-	if err := a.watch.took(StepPublish, p.publish(ctx, a.next(now, &offer), a.after, func() error { return p.trying(a) })); err != nil {
+	if err := a.watch.took(StepPublish, p.publish(ctx, p.next(a, now, &offer), a.after, func() error { return p.trying(a) })); err != nil {
 		return nil, false, err
 	}
 	return p.enrolled(&offer, chain, a.files), true, nil
@@ -373,7 +376,7 @@ func (p *Provisioner) enrolled(offer *Issued, chain string, files wire.Files) *w
 
 // next returns the record that offers the certificate: the newest one with the
 // offer as its next. The record before it stays as it is.
-func (a *attempt) next(now time.Time, offer *Issued) *Record {
+func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
 	n := &Record{Schema: RecordSchema, Identity: a.identity, State: StateEnrolled, FirstEnrolledAt: now}
 	switch {
 	case a.reason != ReasonNew:
@@ -414,7 +417,7 @@ func (a *attempt) next(now time.Time, offer *Issued) *Record {
 		n.Terms = a.token.Terms()
 		n.CommandKey = commandKey(a.token.Token, a.identity)
 	}
-	n.Agent, n.Boot = a.request.Agent, a.request.Boot
+	n.Agent, n.Boot, n.Facts = a.request.Agent, a.request.Boot, p.keptFacts(a)
 	n.Decision = Decided{Reason: a.reason, Policy: a.decision.Digest, Notes: slices.Clone(a.decision.Reasons)}
 	if a.entry != nil {
 		n.Decision.Allowed = a.entry.Pattern

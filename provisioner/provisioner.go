@@ -117,6 +117,10 @@ type Config struct {
 	// to see; see [DefaultShownFacts]. At most [MaxShownFacts]. Empty: none.
 	ShownFacts []string
 
+	// KeptFacts names the facts that are kept with a node's record, for operators to
+	// find nodes by; see [DefaultKeptFacts] and [CheckKeptFacts]. Empty: none.
+	KeptFacts []string
+
 	// Reserved says why an identity can never be a node's, or nil. It is given
 	// the token since names in its URLs are brokers' names. Nil reserves
 	// nothing.
@@ -195,6 +199,8 @@ type Provisioner struct {
 	policy  policyHealth
 	boots   boots
 	recent  recent
+	shown   *factFinder // of Config.ShownFacts
+	kept    *factFinder // of Config.KeptFacts
 
 	waiters       *waiters
 	answers       *answers
@@ -226,6 +232,7 @@ func New(cfg Config) (*Provisioner, error) {
 	if n := len(cfg.ShownFacts); n > MaxShownFacts {
 		errs = append(errs, fmt.Errorf("%d facts to be shown, limit %d", n, MaxShownFacts))
 	}
+	errs = append(errs, CheckKeptFacts(cfg.KeptFacts)...)
 	if cfg.CRLValidity != 0 && (cfg.CRLValidity < MinCRLValidity || cfg.CRLValidity > MaxCRLValidity) {
 		errs = append(errs, fmt.Errorf("CRL valid for %v, want %v to %v", cfg.CRLValidity, MinCRLValidity, MaxCRLValidity))
 	}
@@ -286,6 +293,7 @@ func New(cfg Config) (*Provisioner, error) {
 	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal)
 	waiters := newWaiters(cfg.Store, cfg.Log)
 	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
+		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
 		waiters: waiters, answers: newAnswers(cfg.Store, cfg.Log, waiters.forget), allowances: newAllowances(cfg.Store), pauses: newPauses(cfg.Store),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log)}, nil
 }

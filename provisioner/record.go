@@ -117,8 +117,14 @@ type Record struct {
 	// for operators' eyes. Nil on records of before there were any.
 	CommandKey []byte `json:"command_key,omitempty"`
 
-	Agent    string  `json:"agent,omitempty"`
-	Boot     string  `json:"boot,omitempty"`
+	Agent string `json:"agent,omitempty"`
+	Boot  string `json:"boot,omitempty"`
+
+	// Facts are those of [Config.KeptFacts] that the node said when it was last
+	// answered: its own word. None on records of before there were any, and on
+	// those that a provisioner wrote which keeps none.
+	Facts Facts `json:"facts,omitempty"`
+
 	Decision Decided `json:"decision"`
 
 	FirstEnrolledAt time.Time `json:"first_enrolled_at"`

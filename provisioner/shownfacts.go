@@ -1,7 +1,6 @@
 package provisioner
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 )
@@ -19,54 +18,19 @@ func DefaultShownFacts() []string {
 	}
 }
 
-// Bounds of what is kept of facts; chosen. Together they are below 16 KiB.
+// Bounds of what is kept of facts; chosen. Together they are below 16 KiB of a node
+// that waits.
 const (
 	MaxShownFacts    = 64
 	maxFactNameBytes = 64
-	maxFactBytes     = 128
+	MaxFactBytes     = 128 // of a value
 )
 
-// shownFacts returns those of the facts that are named and plain: text, numbers
-// and truth values, cut to [maxFactBytes].
-func shownFacts(facts json.RawMessage, names []string) map[string]string {
-	if len(facts) == 0 || len(names) == 0 {
-		return nil
-	}
-	d := json.NewDecoder(bytes.NewReader(facts))
-	d.UseNumber()
-	var all map[string]any
-	if d.Decode(&all) != nil {
-		return nil // the policy has said so
-	}
+// shownFacts returns those of the facts that are looked for, cut to [MaxFactBytes].
+func shownFacts(facts json.RawMessage, find *factFinder) map[string]string {
 	shown := make(map[string]string)
-	for _, name := range names {
-		if text, ok := plainFact(all, name); ok {
-			shown[name] = scrub(strings.ToValidUTF8(cut(text, maxFactBytes), ""))
-		}
-	}
+	find.find(facts, func(name, value string) {
+		shown[name] = scrub(strings.ToValidUTF8(cut(value, MaxFactBytes), ""))
+	})
 	return shown
-}
-
-// plainFact looks a fact up by its dotted name: as it is, or through objects.
-func plainFact(in map[string]any, name string) (string, bool) {
-	switch v := in[name].(type) {
-	case string:
-		return v, true
-	case json.Number:
-		return v.String(), true
-	case bool:
-		if v {
-			return "true", true
-		}
-		return "false", true
-	}
-	first, rest, ok := strings.Cut(name, ".")
-	if !ok {
-		return "", false
-	}
-	inner, ok := in[first].(map[string]any)
-	if !ok {
-		return "", false
-	}
-	return plainFact(inner, rest)
 }

@@ -129,7 +129,7 @@ func (p *Provisioner) wait(a *attempt, r *Refusal) {
 		}
 	}
 	now := p.now()
-	again := p.waiters.note(w, now, func() { w.Facts = shownFacts(a.request.Facts, p.cfg.ShownFacts) })
+	again := p.waiters.note(w, now, func() { w.Facts = shownFacts(a.request.Facts, p.shown) })
 	if r.After == 0 && r.Code != wire.CodeDeferred {
 		r.After = again
 	}

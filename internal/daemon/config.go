@@ -208,6 +208,18 @@ type Config struct {
 		} `yaml:"autosign"`
 	} `yaml:"waiting"`
 
+	// Fleet is what is kept of nodes with their records.
+	Fleet struct {
+		// Facts are those by which operators find nodes, as in `muster node list
+		// --fact os.name=Debian`, by name; a dot leads into an object. At most 16, with
+		// names of at most 64 bytes. Kept are texts of one line, numbers and truth
+		// values of at most 128 bytes, when a node enrolls, renews or is reconfigured;
+		// every viewer sees them. [] keeps none. Defaults to os.name, os.release.full,
+		// role, environment, datacenter and rack. All provisioners of an installation
+		// are to name the same.
+		Facts []string `yaml:"facts"`
+	} `yaml:"fleet"`
+
 	// Configuration is where a node's server.conf comes from if the policy
 	// gives none. At most one of Template and Helper.
 	Configuration struct {
@@ -296,6 +308,7 @@ func DefaultConfig() Config {
 	c.Certificates.Lifetime = ca.DefaultTTL
 	c.Certificates.MaxLifetime = ca.DefaultMaxTTL
 	c.Waiting.Facts = provisioner.DefaultShownFacts()
+	c.Fleet.Facts = provisioner.DefaultKeptFacts()
 	c.CRL.Validity = provisioner.DefaultCRLValidity
 	c.Configuration.Timeout = 10 * time.Second
 	c.Inputs.Enabled = true
@@ -356,6 +369,9 @@ func (c *Config) Validate() error {
 	most, err := parseBytes(c.Inputs.MaxBytes)
 	if v.check("inputs.max_bytes", err); err == nil && c.Inputs.MaxBytes != "" && most < minInputBytes {
 		v.bad("inputs.max_bytes", "is %s, want 1MiB or more; enabled: false records nothing", c.Inputs.MaxBytes)
+	}
+	for _, err := range provisioner.CheckKeptFacts(c.Fleet.Facts) {
+		v.check("fleet.facts", err)
 	}
 	if c.Configuration.Template != "" && c.Configuration.Helper != "" {
 		v.bad("configuration.helper", "set together with configuration.template: only one can make the configuration")

@@ -452,7 +452,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	return provisioner.Config{
 		Autosign: autosign, Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
 		Configurator: d.parts.configurator, Observe: d.observer(), Allow: d.parts.allow.match, AllowsAll: d.parts.allow.everything,
-		ShownFacts: d.cfg.Waiting.Facts, Reserved: d.parts.reserved.check, Emit: emit, Meter: d.activity, Attempts: d.attempts,
+		ShownFacts: d.cfg.Waiting.Facts, KeptFacts: d.cfg.Fleet.Facts, Reserved: d.parts.reserved.check, Emit: emit, Meter: d.activity, Attempts: d.attempts,
 		Alarms: d.alarms, Clock: d.clock.Load(), StoreTrouble: trouble, StoreBroken: d.keeper.storeBroken, Kick: d.kick,
 		Superseded: func(id wire.Identity) { d.sessions.add(id) },
 		Site:       d.parts.site, Version: d.opts.Version,

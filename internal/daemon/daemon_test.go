@@ -175,10 +175,12 @@ configuration: {template: t, helper: h, timeout: 1h}
 seal: {keys: [no-seal.pem]}
 quotas: {per_token: -1, per_source: -2}
 reserved: ["[a]"]
+fleet: {facts: [os.name, "a b", db_password, os.name]}
 `, []string{"name: ", "site: ", "broker.listen: ", "broker.names[0]: ", "broker.addresses[0]: ", "broker.max_connections: ",
 			"tokens.signers[0].file: missing", "tokens.signers[0].sites[0]: ", "tokens.signers[0].identities[0]: ",
 			"certificates.lifetime: ", "certificates.max_lifetime: ", "configuration.helper: ", "configuration.timeout: ",
 			"quotas.per_token: ", "quotas.per_source: ", "reserved[0]: ",
+			`fleet.facts: fact "a b": want a name of 1 to 64 letters`, `fleet.facts: fact "db_password": is called as secrets are`, `fleet.facts: fact "os.name": named twice`,
 			// and at once what the files would say
 			"no-seal.pem: no such file", "/r: no such file", "/k: no such file"}},
 		"a broker in the process and others": {`

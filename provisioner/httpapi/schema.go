@@ -46,6 +46,7 @@ func byHand() map[reflect.Type]*jsonschema.Schema {
 		reflect.TypeFor[time.Duration]():            {Type: "integer", Description: "nanoseconds"},
 		reflect.TypeFor[[]byte]():                   {Type: "string", ContentEncoding: "base64"},
 		reflect.TypeFor[json.RawMessage]():          {},
+		reflect.TypeFor[provisioner.Facts]():        {Type: "object", AdditionalProperties: &jsonschema.Schema{Type: "string"}},
 		reflect.TypeFor[wire.Code]():                enum(codes()),
 		reflect.TypeFor[wire.Verb]():                enum(wire.Verbs),
 		reflect.TypeFor[provisioner.Reason]():       enum(provisioner.Reasons),

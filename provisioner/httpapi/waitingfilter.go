@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"path"
 	"slices"
 	"strings"
 
@@ -89,16 +88,11 @@ func (f *WaitingFilter) Compile() (func(*provisioner.Waiter) bool, error) {
 		})
 	}
 	for _, fact := range f.Facts {
-		name, value, ok := strings.Cut(fact, "=")
-		_, err := path.Match(value, "")
-		if !ok || name == "" || err != nil {
-			errs = append(errs, fmt.Errorf("fact %.80q, want NAME=VALUE", fact))
-		}
+		want, err := provisioner.ParseFactFilter(fact)
+		errs = append(errs, err)
 		wants = append(wants, func(w *provisioner.Waiter) bool {
-			shown, has := w.Facts[name]
-			// A slash is no separator in a fact.
-			match, _ := path.Match(strings.ReplaceAll(value, "/", "\x00"), strings.ReplaceAll(shown, "/", "\x00"))
-			return has && match
+			shown, has := w.Facts[want.Name]
+			return has && want.Match(shown)
 		})
 	}
 	if err := errors.Join(errs...); err != nil {

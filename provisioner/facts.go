@@ -1,0 +1,53 @@
+package provisioner
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// A Fact is something plain that a node says of itself: text, a number or a truth
+// value, as text.
+type Fact struct{ Name, Value string }
+
+// literally has a pattern stand for the text itself.
+var literally = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
+
+// Filter returns what [ParseFactFilter] reads for this very fact.
+func (f Fact) Filter() string { return f.Name + "=" + literally.Replace(f.Value) }
+
+// Facts are facts in the order of their names, each once. As JSON they are an
+// object of texts. They are not to be changed: records share them.
+type Facts []Fact
+
+// Value returns the value of the fact of that name, "" if there is none.
+func (f Facts) Value(name string) string {
+	i, ok := slices.BinarySearchFunc(f, name, func(a Fact, name string) int { return strings.Compare(a.Name, name) })
+	if !ok {
+		return ""
+	}
+	return f[i].Value
+}
+
+// MarshalJSON implements [json.Marshaler].
+func (f Facts) MarshalJSON() ([]byte, error) {
+	m := make(map[string]string, len(f))
+	for _, fact := range f {
+		m[fact.Name] = fact.Value
+	}
+	return json.Marshal(m)
+}
+
+// UnmarshalJSON implements [json.Unmarshaler].
+func (f *Facts) UnmarshalJSON(b []byte) error {
+	var m map[string]string
+	if err := json.Unmarshal(b, &m); err != nil {
+		return err
+	}
+	*f = nil
+	for _, name := range slices.Sorted(maps.Keys(m)) {
+		*f = append(*f, Fact{name, m[name]})
+	}
+	return nil
+}

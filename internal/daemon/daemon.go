@@ -283,7 +283,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	g, background := errgroup.WithContext(background)
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
-	nodes := fleet.NewIndex(d.Store(), d.opts.Log)
+	nodes := fleet.NewIndex(d.Store(), d.opts.Log, d.cfg.Fleet.Facts)
 	d.nodes.Store(nodes)
 	register := d.newRegister(ctx)
 	pages, err := d.console(nodes, register)

@@ -19,7 +19,7 @@ func TestOthersAreShown(t *testing.T) {
 	f := served(t)
 	store := f.Daemon().Store()
 	c, err := console.New(console.Config{
-		Provisioner: f.Daemon().Operator(), Fleet: fleet.NewIndex(store, nil), Events: store, Now: f.Clock.Now,
+		Provisioner: f.Daemon().Operator(), Fleet: fleet.NewIndex(store, nil, nil), Events: store, Now: f.Clock.Now,
 		Alarms: func() []provisioner.Alarm {
 			return []provisioner.Alarm{{Code: "storage_low", Cause: "3 MB are left", Since: f.Clock.Now()}}
 		},

@@ -13,18 +13,19 @@ import (
 )
 
 // BenchmarkIndex fills an index and asks for pages of it: the first, one in the
-// middle, one of few that match, one that is sorted. fill-µs is for one record,
+// middle, one of few that match, one that is sorted, one of those with a fact. fill-µs is for one record,
 // bytes/node what the index takes of the heap.
 func BenchmarkIndex(b *testing.B) {
 	for _, n := range []int{100_000, 1_000_000} {
 		b.Run(fmt.Sprintf("nodes=%d", n), func(b *testing.B) {
 			before := heap()
-			x, f := index(b)
+			x, f := index(b, benchFacts...)
 			began := time.Now()
 			for i := range n {
 				r := record(fmt.Sprintf("web%07d.ams1.example.net", i), func(r *provisioner.Record) {
 					r.Site, r.UpdatedAt = jwt.Site(fmt.Sprintf("site%d", i%50)), noon.Add(time.Duration(i*7919%n)*time.Second)
 					r.Current.NotAfter = noon.Add(time.Duration(i*104729%n) * time.Second)
+					r.Facts = factsOf(i)
 					if i%1000 == 0 {
 						r.State = provisioner.StateRevoked
 					}
@@ -58,6 +59,7 @@ func BenchmarkIndex(b *testing.B) {
 				"first": {}, "middle": middle,
 				"expires": {Sort: fleet.ByExpiry, Limit: fleet.MaxLimit}, "changed": {Sort: fleet.ByChanged},
 				"revoked": {Filter: fleet.Filter{States: []provisioner.State{provisioner.StateRevoked}}},
+				"fact":    {Filter: fleet.Filter{Facts: []string{"role=db*", "os.name=Debian"}}},
 				"match":   {Filter: fleet.Filter{Match: "web*7.ams1.example.net"}, Sort: fleet.ByChanged},
 			} {
 				b.Run(name, func(b *testing.B) {
@@ -70,6 +72,72 @@ func BenchmarkIndex(b *testing.B) {
 					b.ReportMetric(float64(size)/float64(n), "bytes/node")
 				})
 			}
+		})
+	}
+}
+
+// benchFacts are the facts that BenchmarkIndex keeps.
+var benchFacts = provisioner.DefaultKeptFacts()
+
+// factsOf returns facts of a node: of 4 systems, 20 roles, 3 data centers and 200
+// racks, so that there are 12,000 sets of them.
+func factsOf(i int) provisioner.Facts {
+	return provisioner.Facts{
+		{Name: "datacenter", Value: fmt.Sprintf("dc%d", i%3)}, {Name: "environment", Value: "production"},
+		{Name: "os.name", Value: []string{"Debian", "Ubuntu", "Rocky", "SLES"}[i/7%4]}, {Name: "os.release.full", Value: "13.1"},
+		{Name: "rack", Value: fmt.Sprintf("r%03d", i%200)}, {Name: "role", Value: []string{"web", "db", "cache", "queue"}[i/11%4] + fmt.Sprint(i/13%5)},
+	}
+}
+
+// BenchmarkIndexFacts is what facts cost: none, those of [provisioner.DefaultKeptFacts], and one more
+// that is another with each node, as a serial number.
+func BenchmarkIndexFacts(b *testing.B) {
+	const n = 100_000
+	for _, kind := range []string{"none", "shared", "own"} {
+		b.Run(kind, func(b *testing.B) {
+			var names []string
+			if kind != "none" {
+				names = append(names, benchFacts...)
+			}
+			if kind == "own" {
+				names = append(names, "serialnumber")
+			}
+			before := heap()
+			x, f := index(b, names...)
+			took := time.Duration(0)
+			for i := range n {
+				r := record(fmt.Sprintf("web%07d.ams1.example.net", i), func(r *provisioner.Record) {
+					if kind != "none" {
+						r.Facts = factsOf(i)
+					}
+					if kind == "own" {
+						r.Facts = append(r.Facts, provisioner.Fact{Name: "serialnumber", Value: fmt.Sprintf("7XK2Q%07d", i)})
+					}
+				})
+				raw, err := r.Encode()
+				if err != nil {
+					b.Fatal(err)
+				}
+				began := time.Now()
+				f.records <- raw
+				took += time.Since(began)
+			}
+			f.put(b)
+			size := heap() - before
+			q := fleet.Query{}
+			switch kind {
+			case "shared":
+				q.Facts = []string{"role=db*", "rack=r017"}
+			case "own":
+				q.Facts = []string{"serialnumber=7XK2Q00*77"}
+			}
+			for b.Loop() {
+				if _, err := x.List(context.Background(), q); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(size)/n, "bytes/node")
+			b.ReportMetric(took.Seconds()*1e6/n, "fill-µs/node")
 		})
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -63,6 +64,7 @@ type entry struct {
 	token    uint32
 	policy   uint32
 	agent    uint32
+	facts    uint32 // all of them in one text
 	serial   [16]byte
 	nameLen  uint8
 	state    uint8
@@ -126,6 +128,7 @@ type text struct {
 type Index struct {
 	log    Log
 	logger *slog.Logger
+	facts  []string // names of those that are kept, in order
 	seed   maphash.Seed
 
 	current chan struct{} // closed once all records have been read
@@ -140,13 +143,14 @@ type Index struct {
 }
 
 // NewIndex returns an empty index of log. logger is told of records that cannot
-// be read; nil discards.
-func NewIndex(log Log, logger *slog.Logger) *Index {
+// be read; nil discards. Nodes are found by those of the facts on their records
+// that are named; nil for none.
+func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	return &Index{
-		log: log, logger: logger, seed: maphash.MakeSeed(), current: make(chan struct{}),
+		log: log, logger: logger, facts: slices.Compact(slices.Sorted(slices.Values(facts))), seed: maphash.MakeSeed(), current: make(chan struct{}),
 		byHash: make(map[uint64]uint32), texts: make([]text, 1), textNo: map[string]uint32{"": 0},
 	}
 }
@@ -178,6 +182,7 @@ func (x *Index) take(ctx context.Context, id wire.Identity, b []byte, at provisi
 
 // put takes a record in.
 func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
+	facts := x.packFacts(r.Facts)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.entry(string(r.Identity))
@@ -190,6 +195,7 @@ func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
 	x.text(&e.token, string(r.Token))
 	x.text(&e.policy, r.Policy)
 	x.text(&e.agent, r.Agent)
+	x.text(&e.facts, facts)
 	e.state, e.reason = number(states, r.State), number(reasons, r.Reason)
 	e.cloned, e.offered, e.serial = r.Cloned, r.Offered, packSerial(r.Serial)
 }
@@ -276,7 +282,7 @@ func (x *Index) node(e *entry) Node {
 	return Node{
 		Identity: wire.Identity(x.name(e)), State: states[e.state], Site: jwt.Site(x.texts[e.site].s), Serial: unpackSerial(e.serial),
 		Expires: instant(e.expires, 0), Offered: e.offered, Cloned: e.cloned, Token: jwt.TokenID(x.texts[e.token].s), Policy: x.texts[e.policy].s,
-		Reason: reasons[e.reason], Agent: x.texts[e.agent].s, FirstEnrolled: instant(0, e.first), Changed: instant(0, e.updated),
+		Reason: reasons[e.reason], Agent: x.texts[e.agent].s, Facts: x.unpackFacts(x.texts[e.facts].s), FirstEnrolled: instant(0, e.first), Changed: instant(0, e.updated),
 		Seen: instant(e.lastSeen(), 0), Revision: e.revision,
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -79,11 +81,11 @@ func (f *feed) put(t testing.TB, records ...*provisioner.Record) {
 	<-f.seen
 }
 
-// index returns an index that follows a feed until the test ends.
-func index(t testing.TB) (*fleet.Index, *feed) {
+// index returns an index that follows a feed until the test ends, and keeps facts.
+func index(t testing.TB, facts ...string) (*fleet.Index, *feed) {
 	t.Helper()
 	f := &feed{records: make(chan []byte), own: make(chan owned), done: make(chan struct{}), seen: make(chan struct{})}
-	x := fleet.NewIndex(f, nil)
+	x := fleet.NewIndex(f, nil, facts)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- x.Run(ctx) }()
@@ -185,8 +187,8 @@ func TestFilters(t *testing.T) {
 		Token: jwt.TokenID("0f1e2d3c4b5a69780f1e2d3c4b5a6978"), Policy: "p1p1", Reason: provisioner.ReasonNew, Agent: "1.0",
 		FirstEnrolled: noon, Changed: noon.Add(time.Minute), Seen: noon.Add(time.Hour), Revision: 3,
 	}
-	if !ok || got != want {
-		t.Errorf("found %+v, want %+v", got, want)
+	if diff := cmp.Diff(want, got); diff != "" || !ok {
+		t.Errorf("found %v, -want +got\n%s", ok, diff)
 	}
 	if _, ok := x.Find("never.example.net"); ok {
 		t.Error("found a node that has no record")

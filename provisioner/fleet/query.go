@@ -39,6 +39,11 @@ type Filter struct {
 	SeenBefore    time.Time    // not heard of since, or never
 	Token         jwt.TokenID
 	Policy        string // the digest, or how it begins
+
+	// Facts are NAME=VALUE, all of which the node has said; * and ? in a value stand
+	// for any text and any character, and no value is for who has said none. Only
+	// facts that are kept can be asked for: see [ErrFact].
+	Facts []string
 }
 
 // A Query asks for one page of a list.
@@ -79,6 +84,8 @@ func (q *Query) Check() error {
 			errs = append(errs, fmt.Errorf("token: %w", err))
 		}
 	}
+	_, err := parseFacts(q.Facts)
+	errs = append(errs, err)
 	if q.Sort != "" && q.Sort != ByName && q.Sort != ByExpiry && q.Sort != ByChanged {
 		errs = append(errs, fmt.Errorf("sort: %.40q, want %s, %s or %s", q.Sort, ByName, ByExpiry, ByChanged))
 	}
@@ -89,7 +96,8 @@ func (q *Query) Check() error {
 }
 
 // List returns a page, once the records have been read. The error is [ErrReading]
-// if they are not when ctx is done, [ErrCursor], or what is wrong with the query.
+// if they are not when ctx is done, [ErrCursor], [ErrFact], or what is wrong with
+// the query.
 func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if err := q.Check(); err != nil {
 		return nil, err
@@ -99,6 +107,10 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	}
 	if q.Limit == 0 {
 		q.Limit = DefaultLimit
+	}
+	facts, err := x.askedFacts(q.Facts)
+	if err != nil {
+		return nil, err
 	}
 	after, err := q.after()
 	if err != nil {
@@ -111,7 +123,7 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	s := x.selection(&q.Filter)
+	s := x.selection(&q.Filter, facts)
 	first := newFirst(x, q.Sort, q.Limit)
 	counts := make([]int, len(states))
 	for e := range x.entries.all {

@@ -16,14 +16,16 @@ type selection struct {
 	bySite        bool
 	byToken       bool
 	policies      map[uint32]bool // nil: any
+	facts         []bool          // by the number of the text; nil: any
 	prefix        string
 	match         wire.Pattern
 	expiresBefore int64 // 0: any
 	seenBefore    int64 // 0: any
 }
 
-// selection returns the filter as it is looked for. The caller holds mu.
-func (x *Index) selection(f *Filter) *selection {
+// selection returns the filter as it is looked for, with the facts that it asks
+// for. The caller holds mu.
+func (x *Index) selection(f *Filter, facts []askedFact) *selection {
 	s := &selection{
 		x: x, any: len(f.States) == 0, prefix: f.Prefix, match: f.Match, expiresBefore: until(f.ExpiresBefore), seenBefore: until(f.SeenBefore),
 		bySite: f.Site != "", byToken: f.Token != "",
@@ -40,6 +42,7 @@ func (x *Index) selection(f *Filter) *selection {
 		return none
 	}
 	s.site, s.token = find(string(f.Site)), find(string(f.Token))
+	s.facts = x.withFacts(facts)
 	if f.Policy != "" {
 		s.policies = make(map[uint32]bool)
 		for n, text := range x.texts {
@@ -67,6 +70,7 @@ func (s *selection) selects(e *entry) bool {
 		s.bySite && e.site != s.site,
 		s.byToken && e.token != s.token,
 		s.policies != nil && !s.policies[e.policy],
+		s.facts != nil && !s.facts[e.facts],
 		s.expiresBefore != 0 && (e.expires == 0 || e.expires >= s.expiresBefore),
 		s.seenBefore != 0 && e.lastSeen() >= s.seenBefore:
 		return false

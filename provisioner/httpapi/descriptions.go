@@ -115,6 +115,7 @@ var nodeInputs = []parameter{
 	query("seen_before", "not heard of since, or never", instant),
 	query("token", "id of the token it enrolled with", text),
 	query("policy", "digest of the policy that decided last, or its beginning", text),
+	query("fact", "name=value of a fact that is kept (fleet.facts), with * and ?, or name= for who has not said it; may be given several times, and each has to match", texts),
 	query("sort", "name if not given", enum(orders)),
 	query("cursor", "next of the page before, with the same filter and order", text),
 	query("limit", "nodes on a page", &jsonschema.Schema{Type: "integer", Minimum: jsonschema.Ptr(1.0), Maximum: jsonschema.Ptr(float64(fleet.MaxLimit))}),

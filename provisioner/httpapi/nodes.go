@@ -84,6 +84,9 @@ func NodeQuery(q fleet.Query) url.Values {
 	}
 	set("token", string(q.Token))
 	set("policy", q.Policy)
+	for _, f := range q.Facts {
+		set("fact", f)
+	}
 	set("sort", string(q.Sort))
 	set("cursor", q.Cursor)
 	if q.Limit != 0 {
@@ -114,6 +117,7 @@ func parseNodeQuery(v url.Values) (q fleet.Query, err error) {
 		"seen_before":    instant("seen_before", &q.SeenBefore),
 		"token":          func(s string) { q.Token = jwt.TokenID(s) },
 		"policy":         func(s string) { q.Policy = s },
+		"fact":           func(s string) { q.Facts = append(q.Facts, s) },
 		"sort":           func(s string) { q.Sort = fleet.Order(s) },
 		"cursor":         func(s string) { q.Cursor = s },
 		"limit": func(s string) {
@@ -129,7 +133,7 @@ func parseNodeQuery(v url.Values) (q fleet.Query, err error) {
 		switch {
 		case read[name] == nil:
 			errs = append(errs, fmt.Errorf("%.40q: no such parameter", name))
-		case len(values) > 1 && name != "state":
+		case len(values) > 1 && name != "state" && name != "fact":
 			errs = append(errs, fmt.Errorf("%s: given %d times, want once", name, len(values)))
 		default:
 			for _, s := range values {

@@ -44,7 +44,7 @@ func BenchmarkFleet(b *testing.B) {
 	if err := st.Report(s.ctx, provisioner.Event{Type: provisioner.EventGranted, Time: at, Node: string(noisy), Attempt: "last"}); err != nil {
 		b.Fatal(err)
 	}
-	x := fleet.NewIndex(st, nil)
+	x := fleet.NewIndex(st, nil, nil)
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	ended := make(chan error, 1)

@@ -37,7 +37,7 @@ func (s *site) join(t *testing.T) *member {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &member{store: st, conn: conn, index: fleet.NewIndex(st, nil)}
+	m := &member{store: st, conn: conn, index: fleet.NewIndex(st, nil, nil)}
 	ctx, cancel := context.WithCancel(s.ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- m.index.Run(ctx) }()

@@ -1,0 +1,151 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"muster/provisioner"
+)
+
+// ErrFact means that nodes are asked for by a fact that is not kept of them: name
+// it in the configuration of the provisioners.
+var ErrFact = errors.New("not kept")
+
+// maxFacts is how many facts can be asked for at once; chosen, it bounds what a
+// page costs.
+const maxFacts = 16
+
+// factEnd is between the facts of a node in their text. No fact that is kept has it.
+const factEnd = "\x1f"
+
+// Facts returns the names of the facts that nodes can be found by, in order. They
+// are not to be changed.
+func (x *Index) Facts() []string { return x.facts }
+
+// packFacts returns those of the facts that are kept here as one text: nodes that
+// say the same share it. Without any it is "".
+func (x *Index) packFacts(facts provisioner.Facts) string {
+	if len(x.facts) == 0 || len(facts) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	i, ends := 0, 0
+	for _, name := range x.facts {
+		for i < len(facts) && facts[i].Name < name {
+			i++
+		}
+		if i < len(facts) && facts[i].Name == name && !strings.Contains(facts[i].Value, factEnd) {
+			for ; ends > 0; ends-- {
+				b.WriteString(factEnd)
+			}
+			b.WriteString(facts[i].Value)
+		}
+		ends++
+	}
+	return b.String()
+}
+
+// unpackFacts is the inverse of packFacts.
+func (x *Index) unpackFacts(packed string) (facts provisioner.Facts) {
+	if packed == "" {
+		return nil
+	}
+	facts = make(provisioner.Facts, 0, len(x.facts))
+	for _, name := range x.facts {
+		var value string
+		if value, packed, _ = strings.Cut(packed, factEnd); value != "" {
+			facts = append(facts, provisioner.Fact{Name: name, Value: value})
+		}
+	}
+	return facts
+}
+
+// parseFacts reads a filter's facts. The error names all that cannot be.
+func parseFacts(texts []string) ([]provisioner.FactFilter, error) {
+	var filters []provisioner.FactFilter
+	var errs []error
+	if n := len(texts); n > maxFacts {
+		return nil, fmt.Errorf("%d facts, limit %d", n, maxFacts)
+	}
+	for _, text := range texts {
+		f, err := provisioner.ParseFactFilter(text)
+		if n := len(f.Value); err == nil && n > provisioner.MaxFactBytes {
+			err = fmt.Errorf("fact %q: a value of %d bytes, of which at most %d are kept", f.Name, n, provisioner.MaxFactBytes)
+		}
+		filters, errs = append(filters, f), append(errs, err)
+	}
+	return filters, errors.Join(errs...)
+}
+
+// An askedFact is what is asked of a fact.
+type askedFact struct {
+	provisioner.FactFilter
+	place int // of its name
+}
+
+// askedFacts returns what is asked for, or which of it is not kept.
+func (x *Index) askedFacts(texts []string) ([]askedFact, error) {
+	filters, err := parseFacts(texts)
+	if err != nil {
+		return nil, err
+	}
+	var asked []askedFact
+	var unknown []string
+	for _, f := range filters {
+		place, ok := slices.BinarySearch(x.facts, f.Name)
+		if !ok && !slices.Contains(unknown, f.Name) {
+			unknown = append(unknown, f.Name)
+		}
+		asked = append(asked, askedFact{f, place})
+	}
+	if len(unknown) > 0 {
+		return nil, fmt.Errorf("fact %s: %w: of each node are kept %s; name it in fleet.facts of provisioner.yaml, and nodes are found by it once they renew or `muster node reconfigure --all` has asked them",
+			quoted(unknown), ErrFact, or(strings.Join(x.facts, ", "), "none"))
+	}
+	return asked, nil
+}
+
+// quoted returns names in quotes.
+func quoted(names []string) string {
+	q := make([]string, len(names))
+	for i, name := range names {
+		q[i] = fmt.Sprintf("%.80q", name)
+	}
+	return strings.Join(q, ", ")
+}
+
+// or returns s, or what stands for nothing.
+func or(s, nothing string) string {
+	if s == "" {
+		return nothing
+	}
+	return s
+}
+
+// withFacts reports of each text whether nodes whose facts it is are asked for; nil
+// if nothing is. There are fewer texts than nodes, unless a fact is kept that is
+// another with each node. The caller holds mu.
+func (x *Index) withFacts(asked []askedFact) []bool {
+	if len(asked) == 0 {
+		return nil
+	}
+	fit := make([]bool, len(x.texts))
+	for n := range x.texts {
+		fit[n] = !slices.ContainsFunc(asked, func(a askedFact) bool { return !a.fits(x.texts[n].s) })
+	}
+	return fit
+}
+
+// fits reports whether a node with these facts is asked for.
+func (a *askedFact) fits(packed string) bool {
+	for range a.place {
+		_, packed, _ = strings.Cut(packed, factEnd)
+	}
+	value, _, _ := strings.Cut(packed, factEnd)
+	if a.Value == "" || value == "" {
+		return a.Value == value
+	}
+	return a.Match(value)
+}

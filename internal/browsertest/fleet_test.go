@@ -51,6 +51,7 @@ func fleet(t *testing.T, nodes int) *testbed.Fleet {
 	}})
 	for i := range nodes {
 		n := f.Node(fmt.Sprintf("web%d.example.net", i+1))
+		n.Facts = testbed.Facts(t, map[string]any{"role": "web", "rack": fmt.Sprintf("r%d", i%4), "private": testbed.Fact})
 		if e := f.Enroll(n); i != 4 { // web5 never confirms
 			f.Apply(n, e)
 		}

@@ -24,6 +24,8 @@ type nodesPage struct {
 	Withins []choice
 	Token   string
 	Policy  string
+	Facts   []string // NAME=VALUE, asked for
+	Kept    []string // names of the facts that can be
 	Sort    string
 	Sorts   []choice
 	Page    *fleet.Page
@@ -47,7 +49,12 @@ func (c *Console) nodes(v *visit) error {
 	given := v.r.URL.Query()
 	p := &nodesPage{
 		Query: strings.ToLower(strings.TrimSpace(given.Get("q"))), State: given.Get("state"), States: states, Site: strings.TrimSpace(given.Get("site")),
-		Within: given.Get("within"), Withins: withins, Token: given.Get("token"), Policy: given.Get("policy"), Sort: given.Get("sort"), Sorts: sorts,
+		Within: given.Get("within"), Withins: withins, Token: given.Get("token"), Policy: given.Get("policy"), Kept: c.cfg.Fleet.Facts(), Sort: given.Get("sort"), Sorts: sorts,
+	}
+	for _, fact := range given["fact"] {
+		if fact = strings.TrimSpace(fact); fact != "" {
+			p.Facts = append(p.Facts, fact)
+		}
 	}
 	q, err := p.query(c.cfg.Now())
 	q.Cursor = given.Get("cursor")
@@ -91,13 +98,13 @@ func (p *nodesPage) query(now time.Time) (q fleet.Query, err error) {
 			q.States = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
 		}
 	}
-	q.Site, q.Token, q.Policy, q.Sort = jwt.Site(p.Site), jwt.TokenID(p.Token), p.Policy, fleet.Order(p.Sort)
+	q.Site, q.Token, q.Policy, q.Facts, q.Sort = jwt.Site(p.Site), jwt.TokenID(p.Token), p.Policy, p.Facts, fleet.Order(p.Sort)
 	return q, nil
 }
 
 // Filtered reports whether a part of the fleet is asked for.
 func (p *nodesPage) Filtered() bool {
-	return p.Query+p.State+p.Site+p.Within+p.Token+p.Policy != ""
+	return p.Query+p.State+p.Site+p.Within+p.Token+p.Policy != "" || len(p.Facts) > 0
 }
 
 // link returns the address of the page at a cursor.
@@ -109,6 +116,9 @@ func (p *nodesPage) link(cursor string) string {
 		if value != "" {
 			v.Set(name, value)
 		}
+	}
+	if len(p.Facts) > 0 {
+		v["fact"] = p.Facts
 	}
 	return "/nodes?" + v.Encode()
 }

@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"html"
 	"net/http"
 	"regexp"
 	"strings"
@@ -33,7 +34,7 @@ func waits(t *testing.T, f *testbed.Fleet, identity string) {
 func pagesOf(f *testbed.Fleet) []string {
 	tid := string(f.Record("web1.example.net").Token)
 	return []string{
-		"/", "/nodes", "/nodes?q=nobody", "/nodes?q=web*&state=provisioned&within=720h&sort=expires", "/nodes?state=" + tid, "/nodes/web1.example.net", "/nodes/db1.example.net",
+		"/", "/nodes", "/nodes?q=nobody", "/nodes?q=web*&state=provisioned&within=720h&sort=expires", "/nodes?state=" + tid, "/nodes?fact=role%3Dweb&fact=os.name%3D", "/nodes?fact=%22%3E%3Cscript%3E", "/nodes/web1.example.net", "/nodes/db1.example.net",
 		"/nodes/web1.example.net/do/revoke", "/approvals", "/tokens", "/tokens/" + tid, "/tokens/" + tid + "/do/revoke", "/policies", "/events", "/events?since=1h",
 		"/events?node=not+a+name", "/login", "/nothing", "/nodes/nobody.example.net",
 	}
@@ -45,6 +46,7 @@ func TestPagesAreHarmless(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	n := f.Node("web1.example.net")
+	n.Facts = testbed.Facts(t, map[string]string{"role": markup})
 	f.Apply(n, f.Enroll(n))
 	waits(t, f, "db1.example.net")
 	f.Refused(f.Node("<script>alert(3)</script>"))
@@ -81,6 +83,35 @@ func TestPagesAreHarmless(t *testing.T) {
 		}
 	}
 	says(t, v.see("/approvals"), "&lt;script&gt;alert(1)", "serialnumber", "db1.example.net")
+}
+
+// TestNodesByFact goes from a node's page to those that say the same, asks for one
+// more fact, and for one that is not kept.
+func TestNodesByFact(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	for name, rack := range map[string]string{"web1": "r4", "web2": "r[4]*", "web3": "r[4]*"} {
+		n := f.Node(name + ".example.net")
+		n.Facts = testbed.Facts(t, map[string]string{"role": "web & more", "rack": rack})
+		f.Apply(n, f.Enroll(n))
+	}
+	v := signedIn(t, f, "anna", provisioner.RoleViewer)
+	f.Eventually("all are listed", func() bool { return strings.Contains(v.see("/nodes"), "3 nodes") })
+	page := v.see("/nodes/web2.example.net")
+	says(t, page, "Fact role", "web &amp; more", "r[4]*")
+	links := regexp.MustCompile(`href="(/nodes\?fact=[^"]*)"`).FindAllStringSubmatch(page, -1)
+	if len(links) != 2 {
+		t.Fatalf("%d links", len(links))
+	}
+	for i, want := range []string{"2 nodes", "3 nodes"} { // rack, role
+		says(t, v.see(html.UnescapeString(links[i][1])), want, `name="fact"`)
+	}
+	says(t, v.see("/nodes?fact=&fact=rack%3Dr*&fact=rack%3D*4"), "1 node ", `value="rack=r*"`, `value="rack=*4"`, `for="fact1"`, `<option value="os.name=">`)
+	a := v.get("/nodes?fact=kernel%3D6")
+	if a.status != http.StatusBadRequest {
+		t.Errorf("a fact that is not kept: %d", a.status)
+	}
+	says(t, a.body, "not kept", "datacenter, environment, os.name", "fleet.facts", `value="kernel=6"`)
 }
 
 // TestRoles has a viewer try all that changes something.

@@ -34,6 +34,7 @@ type nodeFilter struct {
 	site, prefix, match   string
 	expiresBefore, unseen string
 	token, policy         string
+	facts                 []string
 }
 
 const nodeListHelp = `Lists machines with a record here, those without a certificate too. All flags that
@@ -45,7 +46,12 @@ Times are an instant such as 2027-01-31T12:00:00Z or a span: --expires-before 7d
   muster node list --state enrolled              let in, and has not confirmed it
   muster node list --expires-before 3d --sort expires
   muster node list --match 'web*.example.net' --site ams1 --json
-  muster node list --unseen 30d --limit 0        every one of them`
+  muster node list --fact os.name=Debian --fact 'role=db*'
+  muster node list --unseen 30d --limit 0        every one of them
+
+Facts are the machine's own word, as of when it last enrolled, renewed or was
+reconfigured. Those that are kept are named in fleet.facts of provisioner.yaml; --json
+has them. NAME= is for machines that have not said NAME.`
 
 func addNodeList(parent *kingpin.CmdClause, all verbs) {
 	v := &nodeListVerb{}
@@ -66,17 +72,18 @@ func (f *nodeFilter) add(c *kingpin.CmdClause) {
 	c.Flag("expires-before", "The certificate ends before then.").PlaceHolder("TIME").StringVar(&f.expiresBefore)
 	c.Flag("unseen", "Not heard of since then, or for so long.").PlaceHolder("TIME").StringVar(&f.unseen)
 	c.Flag("token", "Enrolled with the token of this id.").PlaceHolder("ID").StringVar(&f.token)
+	c.Flag("fact", "Has said this fact, of those that are kept; * in VALUE is any text. Repeatable: all must fit.").PlaceHolder("NAME=VALUE").StringsVar(&f.facts)
 	c.Flag("policy", "Decided by the policy with this digest, or one that begins so.").PlaceHolder("DIGEST").StringVar(&f.policy)
 }
 
 // empty reports whether nothing is filtered.
 func (f *nodeFilter) empty() bool {
-	return len(f.states) == 0 && f.site+f.prefix+f.match+f.expiresBefore+f.unseen+f.token+f.policy == ""
+	return len(f.states)+len(f.facts) == 0 && f.site+f.prefix+f.match+f.expiresBefore+f.unseen+f.token+f.policy == ""
 }
 
 // parse returns the filter, unchecked; the error names the times that are wrong.
 func (f *nodeFilter) parse(now time.Time) (fleet.Filter, error) {
-	filter := fleet.Filter{Site: jwt.Site(f.site), Prefix: f.prefix, Match: wire.Pattern(f.match), Token: jwt.TokenID(f.token), Policy: f.policy}
+	filter := fleet.Filter{Site: jwt.Site(f.site), Prefix: f.prefix, Match: wire.Pattern(f.match), Token: jwt.TokenID(f.token), Policy: f.policy, Facts: f.facts}
 	for _, s := range f.states {
 		filter.States = append(filter.States, provisioner.State(s))
 	}

@@ -41,8 +41,8 @@ func (v *nodeQuestion) askAbout(ctx context.Context, verb, what string, out any)
 type nodeShowVerb struct{ nodeQuestion }
 
 const nodeShowHelp = `Shows what is on record of a machine: its state, its certificates, on what ground and
-by which policy it was let in, and with which token. 'muster node explain' says what
-that means, 'muster node history' how it came about.`
+by which policy it was let in, with which token, and those of its facts that are kept.
+'muster node explain' says what that means, 'muster node history' how it came about.`
 
 func addNodeShow(parent *kingpin.CmdClause, all verbs) {
 	v := &nodeShowVerb{}
@@ -80,6 +80,9 @@ func writeNode(report *fleet.Report) error {
 	l.Add("Site", or(string(r.Site), "-"))
 	l.Add("From", or(r.Source, "-"))
 	l.Add("Agent", or(r.Agent, "-"))
+	for _, f := range r.Facts {
+		l.Addf("Fact", "%s = %s", f.Name, f.Value)
+	}
 	l.Add("First Enrolled", instant(r.FirstEnrolledAt))
 	l.Add("Provisioned", instant(r.ProvisionedAt))
 	l.Add("Changed", instant(r.UpdatedAt))

@@ -54,7 +54,7 @@ func (s *selection) check() error {
 	var errs []error
 	switch {
 	case ways == 0:
-		errs = append(errs, errors.New("name machines, or a file of names with --from, or choose them with --all, --state, --site, --prefix, --match, --unseen and the like"))
+		errs = append(errs, errors.New("name machines, or a file of names with --from, or choose them with --all, --state, --site, --prefix, --match, --fact, --unseen and the like"))
 	case ways > 1:
 		errs = append(errs, errors.New("names, --from, and --all or a filter: only one of them can be"))
 	}

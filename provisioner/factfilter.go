@@ -6,10 +6,12 @@ import (
 	"strings"
 )
 
-// A FactFilter asks for a fact.
+// A FactFilter asks for a fact. Make one with [ParseFactFilter].
 type FactFilter struct {
 	Name  string
 	Value string // * and ? stand for any text and any character
+
+	pattern string // for path.Match, to which a slash is a separator; "": the value itself is asked for
 }
 
 // ParseFactFilter reads NAME=VALUE.
@@ -19,12 +21,21 @@ func ParseFactFilter(text string) (FactFilter, error) {
 	if !ok || name == "" || err != nil {
 		return FactFilter{}, fmt.Errorf("fact %.80q, want NAME=VALUE", text)
 	}
-	return FactFilter{name, value}, nil
+	f := FactFilter{Name: name, Value: value}
+	if strings.ContainsAny(value, `*?[\`) {
+		f.pattern = noSlash(value)
+	}
+	return f, nil
 }
 
 // Match reports whether a value is asked for.
 func (f FactFilter) Match(value string) bool {
-	// A slash is no separator in a fact.
-	ok, _ := path.Match(strings.ReplaceAll(f.Value, "/", "\x00"), strings.ReplaceAll(value, "/", "\x00"))
+	if f.pattern == "" {
+		return f.Value == value
+	}
+	ok, _ := path.Match(f.pattern, noSlash(value))
 	return ok
 }
+
+// noSlash returns text without slashes: they are no separators in a fact.
+func noSlash(text string) string { return strings.ReplaceAll(text, "/", "\x00") }

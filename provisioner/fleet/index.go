@@ -69,9 +69,25 @@ type entry struct {
 	nameLen  uint8
 	state    uint8
 	reason   uint8
-	cloned   bool
-	offered  bool
-	known    bool // has a record
+	flags    uint8
+}
+
+// Flags of an entry.
+const (
+	flagKnown = 1 << iota // has a record
+	flagCloned
+	flagOffered
+)
+
+// is reports whether the entry has a flag.
+func (e *entry) is(flag uint8) bool { return e.flags&flag != 0 }
+
+// flagIf returns the flag if it is to be set.
+func flagIf(set bool, flag uint8) uint8 {
+	if set {
+		return flag
+	}
+	return 0
 }
 
 // Sizes of pieces: so little is copied when there are more nodes, and nothing of it
@@ -189,7 +205,7 @@ func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
 	if at < e.revision {
 		return // read again, or handed over late
 	}
-	e.revision, e.known = at, true
+	e.revision, e.flags = at, flagKnown|flagIf(r.Cloned, flagCloned)|flagIf(r.Offered, flagOffered)
 	e.updated, e.first, e.expires = nanos(r.Updated), nanos(r.FirstEnrolled), seconds(r.Expires)
 	x.text(&e.site, string(r.Site))
 	x.text(&e.token, string(r.Token))
@@ -197,7 +213,7 @@ func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
 	x.text(&e.agent, r.Agent)
 	x.text(&e.facts, facts)
 	e.state, e.reason = number(states, r.State), number(reasons, r.Reason)
-	e.cloned, e.offered, e.serial = r.Cloned, r.Offered, packSerial(r.Serial)
+	e.serial = packSerial(r.Serial)
 }
 
 // saw takes in when a node was heard of.
@@ -269,7 +285,7 @@ func (x *Index) Find(id wire.Identity) (Node, bool) {
 	defer x.mu.RUnlock()
 	for n := x.byHash[maphash.String(x.seed, string(id))]; n != 0; {
 		e := x.entries.at(n - 1)
-		if e.known && string(x.name(e)) == string(id) {
+		if e.is(flagKnown) && string(x.name(e)) == string(id) {
 			return x.node(e), true
 		}
 		n = e.next
@@ -281,7 +297,7 @@ func (x *Index) Find(id wire.Identity) (Node, bool) {
 func (x *Index) node(e *entry) Node {
 	return Node{
 		Identity: wire.Identity(x.name(e)), State: states[e.state], Site: jwt.Site(x.texts[e.site].s), Serial: unpackSerial(e.serial),
-		Expires: instant(e.expires, 0), Offered: e.offered, Cloned: e.cloned, Token: jwt.TokenID(x.texts[e.token].s), Policy: x.texts[e.policy].s,
+		Expires: instant(e.expires, 0), Offered: e.is(flagOffered), Cloned: e.is(flagCloned), Token: jwt.TokenID(x.texts[e.token].s), Policy: x.texts[e.policy].s,
 		Reason: reasons[e.reason], Agent: x.texts[e.agent].s, Facts: x.unpackFacts(x.texts[e.facts].s), FirstEnrolled: instant(0, e.first), Changed: instant(0, e.updated),
 		Seen: instant(e.lastSeen(), 0), Revision: e.revision,
 	}

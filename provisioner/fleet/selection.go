@@ -65,7 +65,7 @@ func until(t time.Time) int64 {
 // selects reports whether the entry is asked for, the cheap questions first.
 func (s *selection) selects(e *entry) bool {
 	switch {
-	case !e.known,
+	case !e.is(flagKnown),
 		!s.any && !s.states[e.state],
 		s.bySite && e.site != s.site,
 		s.byToken && e.token != s.token,

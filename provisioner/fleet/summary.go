@@ -31,11 +31,11 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 	counts := make([]int, len(states))
 	today, day, week := now.Unix(), now.Add(24*time.Hour).Unix(), now.Add(7*24*time.Hour).Unix()
 	for e := range x.entries.all {
-		if !e.known {
+		if !e.is(flagKnown) {
 			continue
 		}
 		counts[e.state]++
-		if e.cloned {
+		if e.is(flagCloned) {
 			s.Cloned++
 		}
 		switch {

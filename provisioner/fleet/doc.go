@@ -13,7 +13,7 @@
 // About 150 bytes a node, in a few large pieces without pointers, since the garbage
 // collector looks at pointers again and again: 100,000 nodes are 15 MB (measured,
 // BenchmarkIndex). The facts that are kept of a node are one text that nodes share: 5
-// bytes a node more with six facts in 4,000 combinations, and 120 with one that is
-// another with each node, as a serial number (BenchmarkIndexFacts). A page is one look at all nodes, which keeps no order up to date
-// that nobody asks for.
+// bytes a node with six facts in 4,000 combinations, and 120 more with one that differs
+// with each node, as a serial number does (BenchmarkIndexFacts). A page is one look at
+// all nodes, which keeps no order up to date that nobody asks for.
 package fleet

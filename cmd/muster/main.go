@@ -35,6 +35,7 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	addNode(app, all)
 	addAllow(app, all)
 	addEvents(app, all)
+	addAttempts(app, all)
 	addStatus(app, all)
 	addComponents(app, all)
 	addPause(app, all)

@@ -24,8 +24,13 @@ type statusVerb struct {
 
 const statusHelp = `Shows the installation on one screen: provisioners, machines by state, what was enrolled and
 refused lately on all provisioners together, who waits, and what somebody should do
-something about. Exits with 0 if it could be asked; with --check, with 1 if
-anything stands.`
+something about.
+
+  muster status
+  muster status --check --json      for a monitor
+
+Exits with 0 if it could be asked, 1 if not, or with --check if anything stands, 2 if
+the command line makes no sense.`
 
 // addStatus adds "muster status".
 func addStatus(app *kingpin.Application, all verbs) {
@@ -76,7 +81,7 @@ func writeStatus(s *httpapi.Status) error {
 }
 
 // tallied lists counts, the largest first.
-func tallied[K ~string](counts map[K]int) string {
+func tallied[K ~string, N int | int64](counts map[K]N) string {
 	keys := slices.Sorted(maps.Keys(counts))
 	slices.SortStableFunc(keys, func(a, b K) int { return cmp.Compare(counts[b], counts[a]) })
 	var list []string

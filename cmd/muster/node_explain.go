@@ -15,7 +15,8 @@ import (
 // nodeExplainVerb is "muster node explain".
 type nodeExplainVerb struct{ nodeQuestion }
 
-const nodeExplainHelp = `Says in words how a machine stands and why, what it was refused for since it was last
+const nodeExplainHelp = `Says in words how a machine stands and why, what it was last ordered to do and whether
+it has, who has approved or rejected its key, what it was refused for since it was last
 let in, and what can be done about it. It knows machines, too, that were never let in.`
 
 func addNodeExplain(parent *kingpin.CmdClause, all verbs) {

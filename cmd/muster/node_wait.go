@@ -10,16 +10,9 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
-
-// What a node that has done a command is known by.
-var returned = map[wire.Verb]provisioner.EventType{
-	wire.VerbReprovision: provisioner.EventProvisioned, // its confirmation is on record
-	wire.VerbReconfigure: provisioner.EventProvisioned,
-	wire.VerbRestart:     "io.muster.server.startup",
-	wire.VerbShutdown:    "io.muster.server.shutdown",
-}
 
 const (
 	// clockSlack is how much earlier than the provisioner's clock says events are
@@ -91,7 +84,7 @@ func (r *returns) hear(e *provisioner.StoredEvent) {
 		return
 	}
 	switch e.Type {
-	case returned[r.verb]:
+	case fleet.DoneBy[r.verb]:
 		at := e.Time
 		if strings.HasPrefix(string(e.Type), provisioner.EventOfServer) {
 			at = e.RecordedTime // a node's own clock may be far off

@@ -64,8 +64,9 @@ func (c *Console) node(v *visit) error {
 // momentTones says how moments are to be taken. What is not here is calm.
 var momentTones = map[fleet.Kind]string{
 	fleet.Applied: "good", fleet.Issued: "good", fleet.Renewed: "good", fleet.Connected: "good",
-	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn",
-	fleet.Attempted: "bad", fleet.Revoked: "bad", fleet.Cloned: "bad",
+	fleet.Approved: "good", fleet.Confirmed: "good",
+	fleet.Refused: "warn", fleet.Granted: "warn", fleet.Stopped: "warn", fleet.Commanded: "warn",
+	fleet.Attempted: "bad", fleet.Revoked: "bad", fleet.Cloned: "bad", fleet.Rejected: "bad",
 }
 
 // Tone says how a moment is to be taken.
@@ -77,11 +78,21 @@ var momentWords = map[fleet.Kind]string{
 	fleet.Offered: "Another configuration offered", fleet.Applied: "The node has certificate and configuration on its disk", fleet.Refused: "Refused",
 	fleet.Attempted: "Somebody tried this name, and proved nothing", fleet.Repeated: "It got its answer again", fleet.Granted: "Another key may have the name, once",
 	fleet.Revoked: "Revoked", fleet.Retired: "Retired: the name is free", fleet.Cloned: "Two live machines use its key", fleet.Connected: "The agent has connected",
-	fleet.Alive: "The agent is alive", fleet.Stopped: "The agent has ended",
+	fleet.Alive: "The agent is alive", fleet.Stopped: "The agent has ended", fleet.Confirmed: "The node has said so again",
+	fleet.Approved: "A key of it was approved", fleet.Rejected: "A key of it was rejected", fleet.Forgotten: "What was said of a key no longer counts",
+}
+
+// orderWords says what nodes are commanded to do.
+var orderWords = map[wire.Verb]string{
+	wire.VerbReprovision: "Ordered to be provisioned again", wire.VerbReconfigure: "Ordered to ask for its configuration anew",
+	wire.VerbRestart: "Ordered to start its agent anew", wire.VerbShutdown: "Ordered to stop its agent",
 }
 
 // Words says what a moment is.
 func (*nodePage) Words(m fleet.Moment) string {
+	if w := orderWords[m.Verb]; w != "" && m.Kind == fleet.Commanded {
+		return w
+	}
 	if w := momentWords[m.Kind]; w != "" {
 		return w
 	}

@@ -64,12 +64,27 @@ func (x *Index) Explain(ctx context.Context, id wire.Identity, now time.Time) (*
 	if err != nil {
 		return nil, err
 	}
-	past, err := x.Past(ctx, id)
+	past, events, err := x.past(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	verdicts, err := x.verdicts(ctx, id, events)
 	if err != nil {
 		return nil, err
 	}
 	node, _ := x.Find(id)
-	return explain(id, record, grant, past, node.Seen, now), nil
+	return explain(&found{id, record, grant, past, events, verdicts, node.Seen}, now), nil
+}
+
+// found is what is read to explain a node.
+type found struct {
+	id       wire.Identity
+	record   *provisioner.Record // nil if there is none
+	grant    *provisioner.Grant  // nil if there is none
+	past     *Past
+	events   []provisioner.Event // that past is made of, the oldest first
+	verdicts []*provisioner.Answer
+	seen     time.Time
 }
 
 // An explainer puts an explanation together.
@@ -84,17 +99,20 @@ func (e *explainer) say(format string, args ...any) {
 func (e *explainer) do(format string, args ...any) { e.Do = append(e.Do, fmt.Sprintf(format, args...)) }
 
 // explain explains what was read.
-func explain(id wire.Identity, r *provisioner.Record, grant *provisioner.Grant, past *Past, seen, now time.Time) *Explanation {
+func explain(read *found, now time.Time) *Explanation {
+	id, r, grant := read.id, read.record, read.grant
 	e := &explainer{&Explanation{Identity: id, State: provisioner.StateNone}, now}
 	if r != nil {
 		e.State = r.State
 	}
-	e.Refusals = lastRefusals(past.Moments)
+	e.Refusals = lastRefusals(read.past.Moments)
 	switch e.State {
 	case provisioner.StateEnrolled:
 		e.enrolled(r)
+		e.order(read.events)
 	case provisioner.StateProvisioned:
-		e.provisioned(r, seen)
+		e.provisioned(r, read.seen)
+		e.order(read.events)
 	case provisioner.StateRevoked:
 		e.say("It is kept out: revoked%s.", ordered(r))
 		e.do("muster node retire %s: it may enroll again, as a new machine", id)
@@ -103,6 +121,7 @@ func explain(id wire.Identity, r *provisioner.Record, grant *provisioner.Grant, 
 	default:
 		e.say("It has never been enrolled.")
 	}
+	e.verdicts(r, read.verdicts)
 	if r != nil && r.Cloned != nil {
 		e.say("Two live machines use its key; that was noticed at %s.", stamp(r.Cloned.At))
 		e.do("find the copy, then muster node retire %s, so that one of them may enroll anew", id)

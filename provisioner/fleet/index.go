@@ -48,6 +48,9 @@ type Log interface {
 
 	// Grant returns the newest grant for id, or nil if there is none.
 	Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, error)
+
+	// Answer returns the newest verdict of an operator about a key, or nil.
+	Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, error)
 }
 
 // An entry is a node in the index. It has no pointers: texts that many nodes share

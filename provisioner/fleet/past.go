@@ -18,7 +18,7 @@ type Kind string
 // The kinds of moments.
 const (
 	Presented Kind = "presented" // a token, by a machine at Source
-	Decided   Kind = "decided"   // the policy let it in: Reason, Policy, Cause has its words
+	Decided   Kind = "decided"   // the policy let it in: Reason, Policy, Cause has its words, By is who has approved it
 	Issued    Kind = "issued"    // a certificate: Serial, Digest of what it was offered with
 	Renewed   Kind = "renewed"   // a certificate in place of a live one
 	Offered   Kind = "offered"   // another configuration with the same certificate
@@ -26,6 +26,7 @@ const (
 	Refused   Kind = "refused"   // Code, Cause, Remedy
 	Attempted Kind = "attempted" // refused, with nothing proven: anybody may have used this name
 	Repeated  Kind = "repeated"  // it got its answer again
+	Confirmed Kind = "confirmed" // it has said again that it has both on disk
 	Approved  Kind = "approved"  // by an operator, or the command that approves: Key gets in
 	Rejected  Kind = "rejected"  // by an operator: Key stays out
 	Forgotten Kind = "forgotten" // by an operator: what was said of Key no longer counts
@@ -80,18 +81,24 @@ type Past struct {
 // Past returns a node's past. The error is [provisioner.ErrNoRecord] if nothing is
 // known under this name.
 func (x *Index) Past(ctx context.Context, id wire.Identity) (*Past, error) {
+	past, _, err := x.past(ctx, id)
+	return past, err
+}
+
+// past is Past, with the events that it is made of.
+func (x *Index) past(ctx context.Context, id wire.Identity) (*Past, []provisioner.Event, error) {
 	history, whole, err := x.log.History(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	events, all, err := x.log.NodeEvents(ctx, id)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(history) == 0 && len(events) == 0 {
-		return nil, fmt.Errorf("%q: %w: no request under this name has come, or none that is kept", id, provisioner.ErrNoRecord)
+		return nil, nil, fmt.Errorf("%q: %w: no request under this name has come, or none that is kept", id, provisioner.ErrNoRecord)
 	}
-	return &Past{Identity: id, Moments: moments(history, whole, events), Complete: whole && all}, nil
+	return &Past{Identity: id, Moments: moments(history, whole, events), Complete: whole && all}, events, nil
 }
 
 // moments puts a past together.
@@ -134,6 +141,9 @@ func changes(before, r *provisioner.Record) (all []Moment) {
 	if n := r.Next; n != nil && serialOf(before.Next) != n.Serial && serialOf(before.Current) != n.Serial {
 		d := r.Decision
 		decided := Moment{Reason: d.Reason, Policy: d.Policy, Cause: strings.Join(d.Notes, "; ")}
+		if a := r.Approval; a != nil && (before.Approval == nil || before.Approval.ID != a.ID) {
+			decided.By = a.By
+		}
 		issued := Moment{Serial: n.Serial, Until: n.NotAfter, Digest: n.Digest}
 		if d.Reason == provisioner.ReasonRenew {
 			decided.Serial, decided.Until, decided.Digest, decided.Source = issued.Serial, issued.Until, issued.Digest, r.Source
@@ -199,6 +209,8 @@ func momentOf(e *provisioner.Event, begins time.Time) (Moment, bool) {
 		switch {
 		case !ok:
 			return Moment{}, false
+		case e.Repeated && e.Type == provisioner.EventProvisioned:
+			kind = Confirmed
 		case e.Repeated:
 			kind = Repeated
 		case !e.Time.Before(begins):

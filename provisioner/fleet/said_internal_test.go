@@ -1,0 +1,48 @@
+package fleet
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// TestOrders says what has become of commands, by what events tell.
+func TestOrders(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	type event = provisioner.Event
+	ordered := func(verb wire.Verb, id, cause string) event {
+		return event{Type: provisioner.EventCommanded, Verb: verb, Command: id, By: "ann", Why: "rack 4", Cause: cause}
+	}
+	is := func(typ provisioner.EventType) event { return event{Type: typ} }
+	refused := func(c wire.Code) event { return event{Type: provisioner.EventRefused, Code: c} }
+	for name, tt := range map[string]struct {
+		events   []event // a second apart, the first at 12:00:00
+		says, do string  // says begins after "ann ordered it at "
+	}{
+		"none":        {events: []event{is(provisioner.EventServerStartup)}},
+		"done":        {[]event{ordered(wire.VerbReprovision, "1", ""), is(provisioner.EventProvisioned)}, `2026-03-01T12:00:00Z to be provisioned again ("rack 4"): done at 2026-03-01T12:00:01Z.`, ""},
+		"done before": {[]event{is(provisioner.EventServerStartup), ordered(wire.VerbRestart, "1", "")}, "2026-03-01T12:00:01Z to start its agent anew (\"rack 4\"): it has taken the order, and was not heard to have done it.", "doctor"},
+		"other":       {[]event{ordered(wire.VerbRestart, "1", ""), is(provisioner.EventProvisioned), refused(wire.CodeDenied)}, "was not heard to have done it", "doctor"},
+		"silent":      {[]event{ordered(wire.VerbReconfigure, "1", "the node does not answer")}, "may not have taken the order", "muster node reconfigure web1"},
+		"again":       {[]event{ordered(wire.VerbReconfigure, "1", "silent"), is(provisioner.EventProvisioned), ordered(wire.VerbReconfigure, "1", "")}, "T12:00:00Z to ask for its configuration anew (\"rack 4\"): done at 2026-03-01T12:00:01Z", ""},
+		"the last":    {[]event{ordered(wire.VerbReprovision, "1", ""), is(provisioner.EventProvisioned), ordered(wire.VerbShutdown, "2", "")}, "to stop its agent", "doctor"},
+		"refused":     {[]event{ordered(wire.VerbReprovision, "1", ""), refused(wire.CodeBusy), refused(wire.CodeDenied)}, "it was refused at 2026-03-01T12:00:02Z: " + string(wire.CodeDenied), ""},
+		"helped":      {[]event{ordered(wire.VerbReprovision, "1", ""), refused(wire.CodeTokenRevoked), is(provisioner.EventProvisioned), refused(wire.CodeTokenRevoked)}, "done at 2026-03-01T12:00:02Z", ""},
+		"ended":       {[]event{is(provisioner.EventServerStartup), is(provisioner.EventServerShutdown)}, "Its agent has ended at 2026-03-01T12:00:01Z", "start the agent"},
+		"back":        {events: []event{is(provisioner.EventServerShutdown), is(provisioner.EventServerStartup)}},
+	} {
+		for i := range tt.events {
+			tt.events[i].Time = noon.Add(time.Duration(i) * time.Second)
+		}
+		e := &explainer{&Explanation{Identity: "web1"}, noon.Add(time.Hour)}
+		e.order(tt.events)
+		says, do := strings.Join(e.Says, "\n"), strings.Join(e.Do, "\n")
+		if !strings.Contains(says, tt.says) || (tt.says == "") != (says == "") || !strings.Contains(do, tt.do) || (tt.do == "") != (do == "") {
+			t.Errorf("%s: says %q, do %q; want %q, %q", name, says, do, tt.says, tt.do)
+		}
+	}
+}

@@ -1,0 +1,128 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/daemon"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+	"muster/provisioner/httpapi"
+)
+
+// explains waits until the explanation of a node has all the texts, and returns
+// it in one piece.
+func explains(t *testing.T, f *testbed.Fleet, identity string, texts ...string) string {
+	t.Helper()
+	var last string
+	f.Eventually(identity+" is explained with "+strings.Join(texts, ", "), func() bool {
+		var e fleet.Explanation
+		if client(f).Do(f.Context(), http.MethodGet, "/v1/nodes/"+identity+"/explain", nil, &e) != nil {
+			return false // its events are not there yet
+		}
+		last = strings.Join(append(e.Says, e.Do...), "\n")
+		return !slices.ContainsFunc(texts, func(want string) bool { return !strings.Contains(last, want) })
+	})
+	return last
+}
+
+// TestVerdictsAreExplained follows keys that were approved, let in, rejected,
+// forgotten, and approved for nothing.
+func TestVerdictsAreExplained(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	decide := func(identity, verb string, v httpapi.NewVerdict) (a provisioner.Answer) {
+		t.Helper()
+		f.Eventually(identity+" waits", func() bool {
+			var p httpapi.Pending
+			call(t, f, http.MethodGet, "/v1/waiting?prefix="+identity, nil, &p)
+			return len(p.Waiting) > 0 || v.Key != ""
+		})
+		call(t, f, http.MethodPost, "/v1/nodes/"+identity+"/"+verb, v, &a)
+		return a
+	}
+	web := f.Node("web1.example.net")
+	f.Refused(web)
+	key := decide("web1.example.net", "approve", httpapi.NewVerdict{Why: "rack 4"}).KeyHash[:16]
+	explains(t, f, "web1.example.net", "The key "+key+" was approved at ", `("rack 4"): it gets in with its next try, until `)
+	f.Apply(web, f.Enroll(web))
+	said := explains(t, f, "web1.example.net", "Its key was let in at ", " with the approval of ", `("rack 4")`)
+	if strings.Contains(said, "next try") {
+		t.Errorf("a spent approval is explained as one that is not:\n%s", said)
+	}
+	var p fleet.Past
+	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
+	if i := slices.Index(kinds(&p), fleet.Decided); i < 0 || p.Moments[i].By == "" {
+		t.Errorf("the decision does not say who approved it: %+v", p.Moments)
+	}
+
+	db := f.Node("db1.example.net")
+	f.Refused(db)
+	key = decide("db1.example.net", "reject", httpapi.NewVerdict{Why: "not ours"}).KeyHash
+	said = explains(t, f, "db1.example.net", "The key "+key[:16]+" was rejected at ", `("not ours"): it stays out`, "muster node forget db1.example.net --key "+key[:16])
+	if !strings.Contains(said, "It has never been enrolled") {
+		t.Errorf("a machine that was rejected: %s", said)
+	}
+	decide("db1.example.net", "forget", httpapi.NewVerdict{Key: key})
+	f.Eventually("what was said no longer counts", func() bool { return !strings.Contains(explains(t, f, "db1.example.net"), key[:16]) })
+
+	late := f.Node("late.example.net")
+	f.Refused(late)
+	decide("late.example.net", "approve", httpapi.NewVerdict{TTL: time.Minute})
+	explains(t, f, "late.example.net", "gets in with its next try")
+	f.Clock.Advance(2 * time.Minute)
+	explains(t, f, "late.example.net", "and did not come before that ended", "approve it again, once it waits")
+}
+
+// TestCommandsAreExplained gives a real agent commands.
+func TestCommandsAreExplained(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	a := f.Agent("web1.example.net", f.Token(nil))
+	f.WaitProvisioned(a)
+	order := func(verb wire.Verb, why string) {
+		t.Helper()
+		f.Eventually("the node takes commands", func() bool {
+			_, err := f.Daemon().Operator().CommandNode(f.Context(), "web1.example.net", provisioner.Order{Verb: verb}, provisioner.Cause{By: "ann", Why: why})
+			return err == nil
+		})
+	}
+	order(wire.VerbReprovision, "rack 4")
+	explains(t, f, "web1.example.net", "ann ordered it at ", ` to be provisioned again ("rack 4"): done at `)
+	var p fleet.Past
+	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
+	if all := kinds(&p); slices.Index(all, fleet.Confirmed) < slices.Index(all, fleet.Commanded) || !slices.Contains(all, fleet.Commanded) {
+		t.Errorf("history %v, want a command and then the same confirmed again", all)
+	}
+	f.WaitProvisioned(a)
+	order(wire.VerbShutdown, "moved")
+	said := explains(t, f, "web1.example.net", ` to stop its agent ("moved"): done at `, "Its agent has ended at ", "start the agent on the machine")
+	if strings.Contains(said, "rack 4") {
+		t.Errorf("a command before the last one is explained:\n%s", said)
+	}
+}
+
+// TestAutosignIsExplained has a command of the operators approve.
+func TestAutosignIsExplained(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "autosign")
+	if err := os.WriteFile(path, []byte("#!/bin/sh\ncat >/dev/null\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: func(c *daemon.Config) { c.Waiting.Autosign.Command = path }})
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	explains(t, f, "web1.example.net", " with the approval of autosign.")
+	var p fleet.Past
+	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
+	if i := slices.Index(kinds(&p), fleet.Decided); i < 0 || p.Moments[i].By != provisioner.AutosignBy {
+		t.Errorf("history %+v", p.Moments)
+	}
+}

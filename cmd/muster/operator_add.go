@@ -49,12 +49,15 @@ func addOperatorAdd(parent *kingpin.CmdClause, all verbs) {
 }
 
 func (v *operatorAddVerb) run(ctx context.Context) error {
-	if v.certificate == (v.key != "") {
-		return cli.Usage(program+" operator add", errors.New("give one of --certificate and --key"))
-	}
 	ttl, err := cli.ParseDuration(v.ttl)
 	if err != nil {
-		return cli.Usage(program+" operator add", fmt.Errorf("--ttl: %w", err))
+		err = fmt.Errorf("--ttl: %w", err)
+	}
+	if v.certificate == (v.key != "") {
+		err = errors.Join(errors.New("give one of --certificate and --key"), err)
+	}
+	if err := cli.Usage(program+" operator add", err); err != nil {
+		return err
 	}
 	if !v.certificate {
 		public, err := os.ReadFile(v.key)

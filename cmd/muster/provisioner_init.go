@@ -38,7 +38,7 @@ func addProvisionerInit(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("broker-name", "Host name under which nodes reach the broker (repeatable); the name if not given.").PlaceHolder("HOST").StringsVar(&v.setup.BrokerNames)
 	c.Flag("broker-address", "IP address under which nodes reach the broker (repeatable).").PlaceHolder("IP").StringsVar(&v.setup.Addresses)
 	c.Flag("cluster", "Servers of a NATS cluster to use in place of a broker of its own, like tls://n1:4222,tls://n2:4222. 'muster broker config' then configures them.").PlaceHolder("URLS").StringVar(&v.setup.Cluster)
-	c.Flag("replicas", "On how many of these servers each record is.").Default("3").IntVar(&v.setup.Replicas)
+	cli.Int(c.Flag("replicas", "On how many of these servers each record is.").Default("3"), &v.setup.Replicas)
 	c.Flag("site", "Where this provisioner stands.").PlaceHolder("NAME").StringVar(&v.setup.Site)
 	c.Flag("trust-first-use", "For labs: let in every name that was never seen.").BoolVar(&v.setup.TrustFirstUse)
 	c.Flag("encrypt-keys", "Encrypt all private keys with a passphrase.").BoolVar(&v.encrypt)
@@ -53,11 +53,12 @@ func (v *initVerb) run(ctx context.Context) error {
 	if v.setup.TrustDomain == "" {
 		v.setup.TrustDomain = domainOf(v.setup.Name)
 	}
-	if err := v.setup.Check(); err != nil {
-		return cli.Usage(program+" provisioner init", err)
-	}
+	mistakes := v.setup.Check()
 	if v.keys.passphraseFile != "" && !v.encrypt {
-		return cli.Usage(program+" provisioner init", errors.New("--passphrase-file without --encrypt-keys"))
+		mistakes = errors.Join(mistakes, errors.New("--passphrase-file without --encrypt-keys"))
+	}
+	if err := cli.Usage(program+" provisioner init", mistakes); err != nil {
+		return err
 	}
 	if v.encrypt {
 		secret, err := v.keys.choose(ctx)

@@ -67,6 +67,7 @@ var owners = map[string][]string{
 	"github.com/miekg/dns":            {"internal/discover"},
 	"go.yaml.in/yaml":                 {"internal/conffile"},
 	"github.com/schollz/progressbar":  {"internal/cli"},
+	"github.com/agnivade/levenshtein": {"internal/cli"},
 	"golang.org/x/term":               {"internal/cli"},
 	"golang.org/x/net":                {"server"},
 	"github.com/google/jsonschema":    {"provisioner/httpapi"},

@@ -3,9 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -24,6 +24,7 @@ type Verbs = map[string]func(context.Context) error
 func Run(program, help string, args []string, add func(*kingpin.Application, Verbs)) int {
 	app := kingpin.New(program, help)
 	app.Version(Version())
+	args = helpAsked(args)
 	setUsage(app, args)
 
 	all := Verbs{}
@@ -31,19 +32,20 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 	args = joinNegatives(app.Model(), args)
 	verb, err := app.Parse(args)
 	if err != nil {
-		return Report(os.Stderr, program, Usage(helpFor(app, args), surplus(err)))
+		return Report(os.Stderr, program, Usage(helpFor(app, args), mistakes(app, args, err)...))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return Report(os.Stderr, program, interrupted(ctx, all[verb](ctx)))
 }
 
-// surplus says what is unexpected, where kingpin only quotes it.
-func surplus(err error) error {
-	if what, ok := strings.CutPrefix(err.Error(), "unexpected "); ok {
-		return fmt.Errorf("unexpected argument %q", what)
+// helpAsked writes "help COMMAND" as "COMMAND --help", so that a command that is
+// not there is a mistake like any other.
+func helpAsked(args []string) []string {
+	if len(args) == 0 || args[0] != "help" {
+		return args
 	}
-	return err
+	return append(slices.Clone(args[1:]), "--help")
 }
 
 // interrupted returns what is left to say of err, the result of a verb that

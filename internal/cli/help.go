@@ -36,6 +36,7 @@ var usageFuncs = template.FuncMap{"FlagGroups": flagGroups}
 // that kingpin prints because no verb was named to be an error. Either way
 // kingpin then ends the process.
 func setUsage(app *kingpin.Application, args []string) {
+	kingpin.EnableFileExpansion = false // --why '@anna asked for it' names no file
 	app.HelpFlag.Short('h')
 	app.UsageTemplate(usageTemplate).UsageFuncs(usageFuncs)
 	asked := slices.ContainsFunc(args, func(a string) bool {

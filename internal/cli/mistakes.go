@@ -1,0 +1,197 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+)
+
+// mistakes lists all that is wrong with a command line, where kingpin names the
+// first and seldom says of which flag it speaks. refused is what that has said.
+func mistakes(app *kingpin.Application, args []string, refused error) []error {
+	var all []error
+	parsed, err := app.ParseContext(args)
+	for {
+		flag, at := unknownFlag(args, err)
+		if flag == "" || parsed == nil {
+			break
+		}
+		all = append(all, noFlag(app, parsed, flag))
+		args = slices.Delete(slices.Clone(args), at, at+1)
+		parsed, err = app.ParseContext(args)
+		if err != nil && at < len(args) && err.Error() == "unexpected "+args[at] { // its value
+			args = slices.Delete(args, at, at+1)
+			parsed, err = app.ParseContext(args)
+		}
+	}
+	if parsed == nil {
+		return append(all, refused)
+	}
+	// A flag that nobody knows may be one that is needed, and what comes after it
+	// its value, which is not what it seems here.
+	guessed := len(all) > 0
+	if err != nil && !guessed {
+		all = append(all, shape(app, parsed, err))
+	}
+	all = append(all, values(parsed)...)
+	if err == nil && !guessed {
+		all = append(all, missing(app, parsed)...)
+	}
+	if len(all) == 0 {
+		return []error{refused}
+	}
+	return all
+}
+
+// unknownFlag returns the flag that kingpin does not know, as it is written, and
+// which argument it is; "" if it does not complain of one.
+func unknownFlag(args []string, err error) (flag string, at int) {
+	if err == nil {
+		return "", 0
+	}
+	_, quoted, ok := strings.Cut(err.Error(), " flag '")
+	flag = strings.TrimSuffix(quoted, "'")
+	if !ok || !strings.HasPrefix(err.Error(), "unknown ") {
+		return "", 0
+	}
+	at = slices.IndexFunc(args, func(a string) bool { return a == flag || strings.HasPrefix(a, flag+"=") })
+	if at < 0 {
+		return "", 0 // one letter of several in one word
+	}
+	return flag, at
+}
+
+// noFlag says that there is no such flag, and which one may be meant.
+func noFlag(app *kingpin.Application, parsed *kingpin.ParseContext, flag string) error {
+	name := strings.TrimPrefix(strings.TrimLeft(flag, "-"), "no-")
+	known := flagsOf(app, parsed)
+	var names []string
+	for _, f := range known {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	}
+	if meant := meantBy(name, names); len(meant) > 0 {
+		return fmt.Errorf("no flag %s: did you mean --%s?", flag, strings.Join(meant, " or --"))
+	}
+	elsewhere := make(map[string]bool)
+	everyFlag(app.Model().CmdGroupModel, elsewhere)
+	if parsed.SelectedCommand == nil && elsewhere[name] {
+		return fmt.Errorf("no flag %s in front of a command: write it behind that", flag)
+	}
+	return fmt.Errorf("no flag %s", flag)
+}
+
+// shape says what is wrong with how the arguments follow one another.
+func shape(app *kingpin.Application, parsed *kingpin.ParseContext, err error) error {
+	if flag, ok := strings.CutPrefix(err.Error(), "expected argument for flag '"); ok {
+		return fmt.Errorf("%s wants a value", strings.TrimSuffix(flag, "'"))
+	}
+	if what, ok := strings.CutPrefix(err.Error(), "unexpected "); ok {
+		return fmt.Errorf("unexpected argument %q", what)
+	}
+	quoted, ok := strings.CutPrefix(err.Error(), "expected command but got ")
+	word, unquoted := strconv.Unquote(quoted)
+	if !ok || unquoted != nil {
+		return err
+	}
+	group, above := app.Model().CmdGroupModel, ""
+	if c := parsed.SelectedCommand; c != nil {
+		group, above = c.Model().CmdGroupModel, c.FullCommand()+" "
+	}
+	if meant := meantBy(word, commandsIn(group)); len(meant) > 0 {
+		return fmt.Errorf("no command %q: did you mean `%s %s%s`?", above+word, app.Name, above, strings.Join(meant, "` or `"+app.Name+" "+above))
+	}
+	if elsewhere := commandsCalled(app.Model().CmdGroupModel, word); len(elsewhere) > 0 {
+		return fmt.Errorf("no command %q: there is `%s %s`", above+word, app.Name, strings.Join(elsewhere, "`, `"+app.Name+" "))
+	}
+	return fmt.Errorf("no command %q", above+word)
+}
+
+// values says which values their flags and arguments do not take.
+func values(parsed *kingpin.ParseContext) (all []error) {
+	given := make(map[*kingpin.FlagClause]int)
+	for _, e := range parsed.Elements {
+		if e.Value == nil {
+			continue
+		}
+		var name string
+		var value kingpin.Value
+		switch clause := e.Clause.(type) {
+		case *kingpin.FlagClause:
+			name, value = "--"+clause.Model().Name, clause.Model().Value
+			if given[clause]++; given[clause] > 1 && !cumulative(value) {
+				if given[clause] == 2 {
+					all = append(all, fmt.Errorf("%s is given more than once", name))
+				}
+				continue
+			}
+		case *kingpin.ArgClause:
+			name, value = "<"+clause.Model().Name+">", clause.Model().Value
+		default:
+			continue
+		}
+		// To set it again does no harm: nothing will run.
+		if err := value.Set(*e.Value); err != nil {
+			all = append(all, wrongValue(name, *e.Value, err))
+		}
+	}
+	return all
+}
+
+// wrongValue says in our words what kingpin has against a value.
+func wrongValue(name, value string, err error) error {
+	if strings.HasPrefix(err.Error(), name) {
+		return err // it is ours, see [Int]
+	}
+	if options, ok := strings.CutPrefix(err.Error(), "enum value must be one of "); ok {
+		options, _, _ = strings.Cut(options, ", got '")
+		return fmt.Errorf("%s is %q, want %s", name, value, either(strings.Split(options, ",")))
+	}
+	var number *strconv.NumError
+	if errors.As(err, &number) {
+		return fmt.Errorf("%s is %q, want a number", name, value)
+	}
+	return fmt.Errorf("%s: %w", name, err)
+}
+
+// missing says what is required and not there.
+func missing(app *kingpin.Application, parsed *kingpin.ParseContext) (all []error) {
+	c := parsed.SelectedCommand
+	if c == nil {
+		return nil
+	}
+	if group := c.Model().CmdGroupModel; len(group.Commands) > 0 {
+		return []error{fmt.Errorf("`%s %s` is followed by a command: %s", app.Name, c.FullCommand(), either(commandsIn(group)))}
+	}
+	given := make(map[string]bool)
+	for _, e := range parsed.Elements {
+		switch clause := e.Clause.(type) {
+		case *kingpin.FlagClause:
+			given["--"+clause.Model().Name] = true
+		case *kingpin.ArgClause:
+			given["<"+clause.Model().Name+">"] = true
+		}
+	}
+	for _, f := range flagsOf(app, parsed) {
+		if f.Required && !given["--"+f.Name] {
+			all = append(all, fmt.Errorf("--%s is missing: %s", f.Name, clauseOf(f.Help)))
+		}
+	}
+	for _, a := range c.Model().Args {
+		if a.Required && !given["<"+a.Name+">"] {
+			all = append(all, fmt.Errorf("<%s> is missing: %s", a.Name, clauseOf(a.Help)))
+		}
+	}
+	return all
+}
+
+// cumulative reports whether a flag may be repeated.
+func cumulative(v kingpin.Value) bool {
+	c, ok := v.(interface{ IsCumulative() bool })
+	return ok && c.IsCumulative()
+}

@@ -42,7 +42,8 @@ most so many machines get in by it, whichever provisioner they come to; those th
 entry before has let in count, unless it has expired or was removed. A lone * is for labs and
 wants --i-know.
 
-  muster allow add 'web*.example.net' --expires 2h --uses 5 --why 'rack 4'`
+  muster allow add 'web*.example.net' --expires 2h --uses 5 --why 'rack 4'
+  muster allow add build7.example.net --uses 1`
 
 func addAllowAdd(parent *kingpin.CmdClause, all verbs) {
 	v := &allowAddVerb{}
@@ -97,12 +98,18 @@ func (v *allowAddVerb) run(ctx context.Context) error {
 	})
 }
 
+const allowListHelp = `Lists patterns with who has added them, when and why; those that are expired or used
+up, too. The entries of a provisioner's own allow_list file are not among them.
+
+  muster allow list
+  muster allow list --json`
+
 // allowListVerb is "muster allow list".
 type allowListVerb struct{ operator }
 
 func addAllowList(parent *kingpin.CmdClause, all verbs) {
 	v := &allowListVerb{}
-	c := parent.Command("list", "List the entries of the store, with the uses they have left.")
+	c := parent.Command("list", "List the entries of the store, with the uses they have left.").HelpLong(allowListHelp)
 	v.add(c)
 	all[c.FullCommand()] = v.run
 }
@@ -154,9 +161,15 @@ type allowRemoveVerb struct {
 	pattern string
 }
 
+const allowRemoveHelp = `Takes an entry off the store's allow-list, on every provisioner within a second.
+Machines that got in by it stay. PATTERN is written as 'muster allow list' prints it.
+
+  muster allow remove 'web*.example.net' --why 'rack 4 is done'
+  muster allow remove build7.example.net`
+
 func addAllowRemove(parent *kingpin.CmdClause, all verbs) {
 	v := &allowRemoveVerb{}
-	c := parent.Command("remove", "Allow names no longer.").HelpLong("Machines that got in by it stay. PATTERN is written as 'muster allow list' prints it.")
+	c := parent.Command("remove", "Allow names no longer.").HelpLong(allowRemoveHelp)
 	c.Arg("pattern", "The pattern of the entry.").Required().StringVar(&v.pattern)
 	v.addChange(c)
 	all[c.FullCommand()] = v.run

@@ -29,7 +29,13 @@ provisioner goes on meanwhile. The file appears when it is whole, is readable by
 its owner only, and is never put in place of another.
 
 What happens after a backup is in the journal (revocations.journal in
-provisioner.yaml): keep that on another disk. 'muster restore' needs both.`
+provisioner.yaml): keep that on another disk. 'muster restore' needs both.
+
+  muster backup /var/backups/muster-monday --why 'every night'
+  muster backup /var/backups/muster-monday --check
+
+Exits with 0 if the backup is whole, 1 if it is not or was not written, 2 if the
+command line makes no sense.`
 
 func addBackup(app *kingpin.Application, all verbs) {
 	v := &backupVerb{}

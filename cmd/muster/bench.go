@@ -56,9 +56,9 @@ with the key that it has, and connects again. 15,000 take 2.5 GB of memory, and 
 descriptors in the provisioner's process, so 'ulimit -n' has to be 16,000 or more.
 
 With --rate, nodes begin at that rate whatever becomes of those before, and
-latency counts from when they were to begin. Exits with 1 if a node did not get
-through. The provisioner's answer 'busy' is honored and counted, and is no
-failure.`
+latency counts from when they were to begin. The provisioner's answer 'busy' is
+honored and counted, and is no failure. Exits with 0 if all nodes got through, 1 if
+one did not, 2 if the command line makes no sense.`
 
 func addBench(app *kingpin.Application, all verbs) {
 	v := &benchVerb{}

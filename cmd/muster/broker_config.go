@@ -38,7 +38,11 @@ A site has a broker of its own with --site and --hub, which the hub's brokers le
 in with --leaf: its provisioners, whose site and broker.url say so, answer its
 nodes, and while there is none, those of the hub do.
 
-It holds secrets: the cluster's password, and with --write the server's key.`
+It holds secrets: the cluster's password, and with --write the server's key.
+
+  muster broker config --name n1.example.net --dir n1 --write
+  muster broker config --name n1.example.net --route n2.example.net:6222 --route n3.example.net:6222
+  muster broker config --name ams1.example.net --site ams1 --hub n1.example.net:7422 --dir ams1 --write`
 
 func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 	v := &brokerConfigVerb{}
@@ -103,7 +107,10 @@ type brokerCertificateVerb struct {
 
 const brokerCertificateHelp = `Puts a new key and certificate in the place of those that 'broker config --write'
 made, and the authority's roots as they are now. Then have the server read them:
-nats-server --signal reload, or SIGHUP. It lasts for certificates.max_lifetime.`
+nats-server --signal reload, or SIGHUP. It lasts for certificates.max_lifetime.
+
+  muster broker certificate n1 --name n1.example.net
+  muster broker certificate n1 --name n1.example.net --passphrase-file passphrase`
 
 func addBrokerCertificate(parent *kingpin.CmdClause, all verbs) {
 	v := &brokerCertificateVerb{}
@@ -130,7 +137,10 @@ const brokerRunHelp = `Runs the nats-server that is part of muster, with a confi
 broker config' prints it, until it is told to stop (SIGTERM, or Ctrl-C). SIGHUP
 has it read its configuration and certificates again. Other than nats-server, it
 asks clients for a certificate and does without: nodes may come over TLS before
-they have one.`
+they have one.
+
+  muster broker run /etc/nats/nats-server.conf
+  muster broker run n1/nats-server.conf --log-format json`
 
 func addBrokerRun(parent *kingpin.CmdClause, all verbs) {
 	v := &brokerRunVerb{}

@@ -17,7 +17,10 @@ type caCRLVerb struct{ operator }
 const caCRLHelp = `Prints the certificate revocation lists of the running provisioner in PEM: the
 present issuing CA's, and then those of previous ones whose keys ca.previous
 names. They also lie as crl.pem in the data directory, always the newest, for
-brokers and others that read files.`
+brokers and others that read files.
+
+  muster ca crl > crl.pem
+  muster ca crl --json`
 
 func addCACRL(parent *kingpin.CmdClause, all verbs) {
 	v := &caCRLVerb{}

@@ -31,7 +31,10 @@ them there; the file before is kept.
 
 Restart the provisioner then. It issues from the new authority, trusts both, and
 drops the old one when no live certificate needs it. Running this again before
-provisioner.yaml is changed makes nothing new.`
+provisioner.yaml is changed makes nothing new.
+
+  muster ca roll
+  muster ca roll --write --root-key /media/stick/root-key.pem`
 
 func addCARoll(parent *kingpin.CmdClause, all verbs) {
 	v := &rollVerb{}

@@ -20,7 +20,10 @@ type showCAVerb struct {
 
 const showCAHelp = `Prints the certificates that the configuration names: the present authority's and
 those of the ones before it. No key is read. Whether one before is still needed,
-the log of the running provisioner says.`
+the log of the running provisioner says.
+
+  muster ca show
+  muster ca show --json --config prov/provisioner.yaml`
 
 func addCAShow(parent *kingpin.CmdClause, all verbs) {
 	v := &showCAVerb{}

@@ -23,7 +23,10 @@ type componentsVerb struct {
 
 const componentsHelp = `Lists every provisioner of the installation with its features and what has become of them. A
 feature that has failed says why, and stays listed until it is mended. A provisioner that has
-stopped, or said nothing for 15 seconds, is listed as gone, and since when.`
+stopped, or said nothing for 15 seconds, is listed as gone, and since when.
+
+  muster components
+  muster components --all --json`
 
 // addComponents adds "muster components".
 func addComponents(app *kingpin.Application, all verbs) {

@@ -24,8 +24,13 @@ type demoVerb struct {
 const demoHelp = `Starts a provisioner with its broker and NODES real agents on loopback, each with
 a directory and a TCP connection of its own. Every certificate is then verified
 against the authority with the node's own key, every node reconnects over mutual
-TLS, and a few nodes that must be refused try their luck. Exits with 1 if
-anything is missing.`
+TLS, and a few nodes that must be refused try their luck.
+
+  muster demo
+  muster demo --nodes 1000 --keep demo      look at logs and files afterwards
+
+Exits with 0 if all is as it must be, 1 if anything is missing, 2 if the command line
+makes no sense.`
 
 func addDemo(app *kingpin.Application, all verbs) {
 	v := &demoVerb{}

@@ -29,7 +29,11 @@ const eventsHelp = `Prints what has happened in the fleet, the oldest first, a l
 what, which node, and why. docs/events.md has all types. With --json each line is
 the whole event, a CloudEvent.
 
-With --follow it goes on with what happens from then on, until it is interrupted.`
+With --follow it goes on with what happens from then on, until it is interrupted.
+
+  muster events --since 1d --type node.refused
+  muster events --follow --node web1.example.net
+  muster events --since 2026-03-01T02:00:00Z --code denied --json`
 
 // addEvents adds "muster events".
 func addEvents(app *kingpin.Application, all verbs) {

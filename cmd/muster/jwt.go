@@ -55,7 +55,8 @@ type commander interface {
 // addJWT adds "muster jwt" and "muster tool jwt".
 func addJWT(app *kingpin.Application, all verbs) {
 	addJWTTo(app, program+" jwt", all)
-	tool := app.Command("tool", "Choria's spelling of some verbs.")
+	tool := app.Command("tool", "Choria's spelling of some verbs.").
+		HelpLong("Who is used to 'choria tool jwt' writes 'muster tool jwt': it is 'muster jwt'.")
 	addJWTTo(tool, program+" tool jwt", all)
 }
 
@@ -64,12 +65,39 @@ const jwtHelp = `    %[1]s FILE [KEY]           view, verified if there is a cer
     %[1]s FILE KEY --urls ...  sign with a private key
     %[1]s keys PRIVATE PUBLIC  make a pair of keys
 
+  %[1]s provisioning.jwt signer-key.pem --insecure --token-file secret --urls localhost:4222 --default
+  %[1]s provisioning.jwt signer.pem
+
 FILE is viewed if it exists and no flag of signing is given. The verbs sign and
 view say it outright. Flags may stand anywhere. Each is for the verbs that its
 heading, or the start of its help, names; the others refuse it.
 
 A file whose name is a verb (sign, provisioning, prov, p, view, show, v, s or
 keys) is written with its directory, such as ./p.`
+
+// The helps of the verbs, each formatted with the name of the command.
+const (
+	jwtSignHelp = `Writes a new token, which says where the brokers are, holds the secret that machines
+share with the provisioner, and may be limited: to uses, names, a site, a time.
+
+  %[1]s sign provisioning.jwt signer-key.pem --insecure --token-file secret \
+    --urls broker.example.net:4222 --default --ca ca/root.pem --seal seal.pub
+  %[1]s sign web.jwt signer-key.pem --token-file secret --srv example.net \
+    --uses 20 --identity 'web*.example.net' --validity 30d`
+	jwtViewHelp = `Prints what a token says, without its secrets. With a key, one that does not verify is
+not printed at all; one that is genuine and not good now is, and that is a failure.
+
+  %[1]s view provisioning.jwt
+  %[1]s view provisioning.jwt signer.pem --json
+
+Exits with 0 if the token is printed, and good where a key is given, 1 if not, 2 if the
+command line makes no sense.`
+	jwtKeysHelp = `Writes a private key, readable by its owner only, and its public half, which is what
+provisioner.yaml's signers or 'muster signer add' take: both, or neither.
+
+  %[1]s keys signer-key.pem signer.pem
+  %[1]s keys signer-key.pem signer.pem --type rsa --bits 3072 --encrypt`
+)
 
 func addJWTTo(parent commander, name string, all verbs) {
 	v := &jwtVerb{name: name, set: make(map[string]*bool), now: time.Now}
@@ -86,17 +114,17 @@ func addJWTTo(parent commander, name string, all verbs) {
 	auto.Arg("key", "To view: a certificate or public key. To sign: the private key.").StringVar(&v.key)
 	all[auto.FullCommand()] = v.runAuto
 
-	sign := c.Command("sign", "Sign a token.").Alias("provisioning").Alias("prov").Alias("p")
+	sign := c.Command("sign", "Sign a token.").HelpLong(fmt.Sprintf(jwtSignHelp, name)).Alias("provisioning").Alias("prov").Alias("p")
 	sign.Arg("file", "Where to write the token.").Required().StringVar(&v.file)
 	sign.Arg("key", "The private key to sign with.").Required().StringVar(&v.key)
 	all[sign.FullCommand()] = v.runSign
 
-	view := c.Command("view", "Verify a token, if a key is given, and print it.").Alias("show").Alias("v").Alias("s")
+	view := c.Command("view", "Verify a token, if a key is given, and print it.").HelpLong(fmt.Sprintf(jwtViewHelp, name)).Alias("show").Alias("v").Alias("s")
 	view.Arg("file", "The token.").Required().StringVar(&v.file)
 	view.Arg("key", "Certificate or public key of the signer.").StringVar(&v.key)
 	all[view.FullCommand()] = v.runView
 
-	keys := c.Command("keys", "Make a pair of keys for signing tokens.")
+	keys := c.Command("keys", "Make a pair of keys for signing tokens.").HelpLong(fmt.Sprintf(jwtKeysHelp, name))
 	keys.Arg("private", "Where to write the private key.").Required().StringVar(&v.file)
 	keys.Arg("public", "Where to write the public key.").Required().StringVar(&v.key)
 	all[keys.FullCommand()] = v.runKeys

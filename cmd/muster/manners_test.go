@@ -26,6 +26,23 @@ func TestShellsCompleteVerbs(t *testing.T) {
 			t.Errorf("muster %s, completed: %q, %v; want %s among it", typed, out, err, want)
 		}
 	}
+
+	// As bash does when somebody presses Tab.
+	for typed, want := range map[string]string{
+		"node rep": "reprovision", "att": "attempts", "node list --unse": "--unseen", "operator add --role vi": "viewer", "components --al": "--all",
+	} {
+		words := strings.Fields(typed)
+		tab := exec.CommandContext(t.Context(), "bash", "-c", `eval "$(muster --completion-script-bash)"; COMP_WORDS=(muster "$@"); COMP_CWORD=$#; _muster_bash_autocomplete; echo "${COMPREPLY[@]}"`, "bash")
+		tab.Args = append(tab.Args, words...)
+		if out, err := tab.CombinedOutput(); err != nil || strings.TrimSpace(string(out)) != want {
+			t.Errorf("muster %s and Tab: %q, %v; want %s", typed, out, err, want)
+		}
+	}
+	for shell, want := range map[string]string{"zsh": "#compdef muster", "fish": "complete -c muster"} {
+		if out, err := command(t, "--completion-script-"+shell).Output(); err != nil || !strings.Contains(string(out), want) {
+			t.Errorf("script for %s: %v: %s", shell, err, out)
+		}
+	}
 }
 
 // TestTheManualPageIsAPage looks for the verbs in what --help-man prints.
@@ -35,9 +52,13 @@ func TestTheManualPageIsAPage(t *testing.T) {
 	if err != nil || !strings.HasPrefix(string(page), ".TH muster 1") {
 		t.Fatalf("%v: %.80q", err, page)
 	}
-	for _, verb := range []string{"operator add", "node explain", "token issue", "allow list"} {
-		if !strings.Contains(string(page), verb) {
-			t.Errorf("the manual page lacks %q", verb)
+	for _, text := range []string{
+		"operator add", "node explain", "token issue", "allow list", "MUSTER_URL", "EXIT STATUS",
+		`muster node retire \-\-unseen 30d`, `\-\-why \(aqrack 4\(aq`, // as it is typed
+		`\fB\-\-seal=`, // of muster jwt, which has commands below it
+	} {
+		if !strings.Contains(string(page), text) {
+			t.Errorf("the manual page lacks %q", text)
 		}
 	}
 }

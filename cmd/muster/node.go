@@ -26,7 +26,10 @@ func addNode(app *kingpin.Application, all verbs) {
 	addNodeExplain(c, all)
 	addNodeChange(c, all, "revoke", "Keep a machine out for good.",
 		`Drops the machine's connections within a second, puts its certificates on the CRL,
-and gives it no other, also if it has a good token. 'muster node retire' lifts it.`,
+and gives it no other, also if it has a good token. 'muster node retire' lifts it.
+
+  muster node revoke web1.example.net --why 'stolen laptop'
+  muster node revoke --from stolen.txt --why 'theft at ams1'`,
 		"is revoked: its connections are dropped, and it stays out until it is retired",
 		provisioner.StateEnrolled, provisioner.StateProvisioned)
 	addNodeChange(c, all, "retire", "Free the name of a machine that is gone.",
@@ -34,6 +37,7 @@ and gives it no other, also if it has a good token. 'muster node retire' lifts i
 next machine that comes with this name is treated as new. Use it for machines
 that are gone, and for a revoked one that may come back.
 
+  muster node retire web1.example.net --why scrapped
   muster node retire --unseen 30d      what was scaled down a month ago`,
 		"is retired: the name is free",
 		provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked)
@@ -98,7 +102,11 @@ type nodeGrantVerb struct {
 const nodeGrantHelp = `Lets another key take the name over, once: for a machine that was reinstalled and
 has lost its key. With --key only the key with this hash may; the provisioner's log
 prints it where the machine is refused. The machine that has the name now is
-out as soon as the new one has confirmed.`
+out as soon as the new one has confirmed.
+
+  muster node grant web1.example.net --why 'reinstalled, ticket 17'
+  muster node grant web1.example.net --ttl 15m \
+    --key 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`
 
 func addNodeGrant(parent *kingpin.CmdClause, all verbs) {
 	v := &nodeGrantVerb{}

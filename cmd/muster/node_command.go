@@ -44,11 +44,20 @@ limited token, and gets its configuration anew. It is back within a second.
   muster node reprovision --all --wait --yes`, "goes back to provisioning mode", "is provisioned again")
 	addNodeCommand(parent, all, wire.VerbReconfigure, "Give machines their configuration anew.",
 		`The machine asks for its configuration as it is decided now, puts it in force and
-confirms it. It gets no new certificate, unless it is time for one.`, "asks for its configuration", "has confirmed its configuration")
+confirms it. It gets no new certificate, unless it is time for one.
+
+  muster node reconfigure web1.example.net --wait
+  muster node reconfigure --site ams1 --wait --batch 20 --max-failures 2`, "asks for its configuration", "has confirmed its configuration")
 	addNodeCommand(parent, all, wire.VerbRestart, "Start the agents of machines anew.",
-		`The agent takes up a new version of its program, if there is one at its place.`, "starts its agent anew", "is in the fleet again")
+		`The agent takes up a new version of its program, if there is one at its place.
+
+  muster node restart web1.example.net --why 'new version'
+  muster node restart --all --wait --batch 100 --pause-between 30s`, "starts its agent anew", "is in the fleet again")
 	addNodeCommand(parent, all, wire.VerbShutdown, "Stop the agents of machines.",
-		`The agent ends with status 0 and stays away until somebody, or the next boot, starts it.`, "stops its agent", "has said that it ends")
+		`The agent ends with status 0 and stays away until somebody, or the next boot, starts it.
+
+  muster node shutdown web1.example.net --why 'power work'
+  muster node shutdown --site ams1 --dry-run`, "stops its agent", "has said that it ends")
 }
 
 func addNodeCommand(parent *kingpin.CmdClause, all verbs, verb wire.Verb, help, long, done, after string) {

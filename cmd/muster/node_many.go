@@ -34,7 +34,10 @@ Of several machines - named here, in a file with --from, or chosen from the flee
 stops once more than --max-failures have failed. It shows first how many machines it is
 about, and asks unless --yes; --dry-run shows all of them and does nothing. Which
 machines they are is settled then. What is done is kept in a file until all are, and
---resume goes on from there.`
+--resume goes on from there.
+
+Exits with 0 if all machines are done, 1 if one has failed, is left, or nobody
+agreed, 2 if the command line makes no sense.`
 
 // addMany adds the arguments and flags.
 func (v *nodeManyVerb) addMany(c *kingpin.CmdClause) {

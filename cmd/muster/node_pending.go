@@ -58,7 +58,11 @@ operator's approval (approval_pending), until the policy no longer puts them off
 (deferred), or for a name that another key has (identity_taken, see 'muster node
 grant'). A machine asks every 3 seconds, of thousands every 20. Compare the key with what
 'openssl pkey -in private.pem -pubout -outform DER | sha256sum' says on the machine. Facts
-are the machine's own word.`
+are the machine's own word.
+
+  muster node pending --details
+  muster node pending --from 192.0.2.0/24 --fact rack=r4
+  muster node pending --rejected`
 
 func addNodePending(parent *kingpin.CmdClause, all verbs) {
 	v := &nodePendingVerb{}

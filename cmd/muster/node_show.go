@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"strings"
@@ -20,9 +21,18 @@ type nodeQuestion struct {
 	identity string
 }
 
-// addNodeQuestion adds a verb that asks about one node.
+// nodeQuestionHelp is formatted with the verb.
+const nodeQuestionHelp = `
+
+  muster node %[1]s web1.example.net
+  muster node %[1]s web1.example.net --json
+
+Exits with 0 if there is an answer, 1 if nothing is known of this name or nobody could
+be asked, 2 if the command line makes no sense.`
+
+// addTo adds a verb that asks about one node.
 func (v *nodeQuestion) addTo(parent *kingpin.CmdClause, verb, help, long string) *kingpin.CmdClause {
-	c := parent.Command(verb, help).HelpLong(long)
+	c := parent.Command(verb, help).HelpLong(long + fmt.Sprintf(nodeQuestionHelp, verb))
 	c.Arg("node", "Its name.").Required().StringVar(&v.identity)
 	v.add(c)
 	return c

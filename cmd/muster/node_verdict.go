@@ -37,10 +37,16 @@ approval and are meant: it shows whom, and asks unless --yes.
   muster node approve --name 'web*.example.net' --from 192.0.2.0/24 --fact rack=r4`
 	nodeRejectHelp = `Keeps the machine that waits under this name out, whatever policy, allow-list
 and tokens say, until 'muster node approve' or 'muster node forget' names its key.
-Another machine with that name may still come in.`
+Another machine with that name may still come in.
+
+  muster node reject web1.example.net --why 'not ours'
+  muster node reject --from 192.0.2.0/24 --why 'the guest network'`
 	nodeForgetHelp = `Takes a machine off the list of those that wait, and with it what was said of its
 key: an approval that it has not used, or a rejection. If it asks again it waits
-again. Where nobody waits under the name, the key of it that was rejected is meant.`
+again. Where nobody waits under the name, the key of it that was rejected is meant.
+
+  muster node forget web1.example.net
+  muster node forget web1.example.net --key 9f86d081`
 )
 
 func addNodeVerdicts(parent *kingpin.CmdClause, all verbs) {

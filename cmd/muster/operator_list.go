@@ -15,9 +15,16 @@ import (
 // operatorListVerb is "muster operator list".
 type operatorListVerb struct{ operator }
 
+const operatorListHelp = `Lists who may operate over HTTPS, as what, with which kind of key, until when their
+certificate lasts, and who has let them in. Whoever may open the control socket of a
+provisioner can do all and is not listed.
+
+  muster operator list
+  muster operator list --json`
+
 func addOperatorList(parent *kingpin.CmdClause, all verbs) {
 	v := &operatorListVerb{}
-	c := parent.Command("list", "List operators, removed ones too.")
+	c := parent.Command("list", "List operators, removed ones too.").HelpLong(operatorListHelp)
 	v.add(c)
 	all[c.FullCommand()] = v.run
 }

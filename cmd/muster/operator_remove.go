@@ -16,9 +16,16 @@ type operatorRemoveVerb struct {
 	name string
 }
 
+const operatorRemoveHelp = `Makes an operator's certificate and every token that they have signed worthless, on
+every provisioner within a second. 'muster operator add' lets them in again, with a new
+key.
+
+  muster operator remove anna --why 'left the company'
+  muster operator remove ben --json`
+
 func addOperatorRemove(parent *kingpin.CmdClause, all verbs) {
 	v := &operatorRemoveVerb{}
-	c := parent.Command("remove", "Keep an operator out, within a second: certificate and tokens are worthless.")
+	c := parent.Command("remove", "Keep an operator out: certificate and tokens are worthless.").HelpLong(operatorRemoveHelp)
 	c.Arg("name", "As 'muster operator list' prints it.").Required().StringVar(&v.name)
 	v.addChange(c)
 	all[c.FullCommand()] = v.run

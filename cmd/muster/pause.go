@@ -59,7 +59,10 @@ type resumeVerb struct {
 }
 
 const resumeHelp = `Ends what 'muster pause' began. Machines come back by themselves within a minute or two. A
-pause of a site ends by its own word, with --site.`
+pause of a site ends by its own word, with --site.
+
+  muster resume
+  muster resume --site ams1 --why 'the rack stands'`
 
 // addResume adds "muster resume".
 func addResume(app *kingpin.Application, all verbs) {

@@ -31,7 +31,13 @@ const policyEvalHelp = `Asks a policy about one machine, and says what it decide
 fired; of the others, which line did not hold. The machine is described by a file
 (--input, - is standard input), as policies/README.md says: what is left out is as of
 a machine that was never seen. Or it is the newest that the provisioner has recorded
-of a machine (--node).`
+of a machine (--node).
+
+  muster policy eval prov/policy --input machine.json
+  muster policy eval prov/policy --node web1.example.net --since 12h --values
+
+Exits with 0 if the policy decides, whatever that is, 1 if it does not compile or gives
+no decision, 2 if the command line makes no sense.`
 
 func addPolicyEval(parent *kingpin.CmdClause, all verbs) {
 	v := &policyEvalVerb{}

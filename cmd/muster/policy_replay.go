@@ -32,9 +32,14 @@ that would flip: which verdict it was, which it would be, and why. Of machines t
 keep their verdict it says what of their configuration and certificate would differ;
 which keys, where the policy in use is the one that decided.
 
-Nothing is changed. Exits with 0 if no machine flips, and 1 if one does. Inputs are
-recorded without secrets (see inputs in provisioner.yaml): a policy that looks at
-one may decide otherwise here.`
+Nothing is changed. Inputs are recorded without secrets (see inputs in
+provisioner.yaml): a policy that looks at one may decide otherwise here.
+
+  muster policy replay new-policy
+  muster policy replay new-policy --since 7d --values --json
+
+Exits with 0 if no machine flips, 1 if one does or it could not be tried, 2 if the
+command line makes no sense.`
 
 func addPolicyReplay(parent *kingpin.CmdClause, all verbs) {
 	v := &policyReplayVerb{}

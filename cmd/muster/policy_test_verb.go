@@ -21,8 +21,13 @@ type policyTestVerb struct {
 }
 
 const policyTestHelp = `Compiles a policy as the provisioner does and runs its tests, under the limits that
-decisions have. Exits with 1 if it does not compile, has no tests, or one of them
-fails.`
+decisions have. No provisioner is asked.
+
+  muster policy test prov/policy
+  muster policy test policy.rego policy_test.rego --json
+
+Exits with 0 if all tests pass, 1 if it does not compile, has no tests, or one of them
+fails, 2 if the command line makes no sense.`
 
 func addPolicyTest(parent *kingpin.CmdClause, all verbs) {
 	v := &policyTestVerb{}

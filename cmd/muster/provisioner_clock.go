@@ -15,7 +15,10 @@ type acceptClockVerb struct{ operator }
 const acceptClockHelp = `A provisioner whose clock is behind the newest time on record issues nothing: a
 clock that goes back would bring expired tokens to life. If its clock is right
 and it was the record that was ahead, because the clock had once been wrong the
-other way, this says so.`
+other way, this says so.
+
+  muster provisioner accept-clock --why 'the clock was a year ahead on Monday'
+  muster provisioner accept-clock --json --config prov/provisioner.yaml`
 
 func addProvisionerAcceptClock(parent *kingpin.CmdClause, all verbs) {
 	v := &acceptClockVerb{}

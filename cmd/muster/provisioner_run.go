@@ -31,7 +31,13 @@ type runVerb struct {
 const runHelp = `Serves until it is told to stop (SIGTERM, or Ctrl-C): it then takes no further
 request, finishes those in hand, and stops its broker. All that can be set is in
 the configuration file; 'muster provisioner init' writes one with every key
-explained.`
+explained.
+
+  muster provisioner run --config prov/provisioner.yaml
+  muster provisioner run --check      is the configuration right?
+
+Exits with 0 when it was told to stop, or with --check if all is right, 1 if not, 2 if
+the command line makes no sense.`
 
 func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
 	v := &runVerb{}

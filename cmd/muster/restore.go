@@ -27,7 +27,11 @@ the store is in the empty cluster there, and no provisioner of it may run.
 Revocations, removed signers and spent uses of limited tokens that are newer than
 the backup come from the journals of all provisioners. If these are not known to
 have all of them, say with --accept-lost-since that you know: limited tokens are
-frozen then, until 'muster token thaw' or a new one.`
+frozen then, until 'muster token thaw' or a new one.
+
+  muster restore /var/backups/muster-monday
+  muster restore monday --journal prov2/revocations.journal --config prov/provisioner.yaml
+  muster restore monday --accept-lost-since 2026-03-01T02:00:00Z`
 
 func addRestore(app *kingpin.Application, all verbs) {
 	v := &restoreVerb{}

@@ -40,7 +40,8 @@ const signerAddHelp = `FILE holds the public half of the signer: a certificate o
 Ed25519 key in hex as Choria writes it. A signer that is there gets the new name
 and limits; one that was removed is good again.
 
-  muster signer add build.pem --name build --identity 'web*.example.net' --site berlin`
+  muster signer add build.pem --name build --identity 'web*.example.net' --site berlin
+  muster signer add prov/signer.pem`
 
 func addSignerAdd(parent *kingpin.CmdClause, all verbs) {
 	v := &signerAddVerb{}
@@ -102,12 +103,18 @@ func signerLimits(s *provisioner.SignerInfo) string {
 	return strings.Join(parts, ", ")
 }
 
+const signerListHelp = `Lists whose tokens are good: the signers that provisioner.yaml names, and those that
+were added or removed since, with the machines and sites that their tokens are good for.
+
+  muster signer list
+  muster signer list --json`
+
 // signerListVerb is "muster signer list".
 type signerListVerb struct{ operator }
 
 func addSignerList(parent *kingpin.CmdClause, all verbs) {
 	v := &signerListVerb{}
-	c := parent.Command("list", "List signers with their limits, removed ones too.")
+	c := parent.Command("list", "List signers with their limits, removed ones too.").HelpLong(signerListHelp)
 	v.add(c)
 	all[c.FullCommand()] = v.run
 }
@@ -152,7 +159,10 @@ type signerRemoveVerb struct {
 
 const signerRemoveHelp = `Makes every token of a signer worthless, on every provisioner within a second,
 also if provisioner.yaml names the signer. Machines that enrolled with its tokens
-stay as they are.`
+stay as they are.
+
+  muster signer remove build --why 'the key was on a public image'
+  muster signer remove build.pem`
 
 func addSignerRemove(parent *kingpin.CmdClause, all verbs) {
 	v := &signerRemoveVerb{}

@@ -33,7 +33,8 @@ name also if another key had it before. The secret that guards the machine's
 remote verbs is made up unless --secret-file has one; 'muster jwt' shows it.
 
   muster token issue web1.example.net --key signer-key.pem --urls broker.example.net:4222 \
-    --ca ca/root.pem --seal seal.pub --ttl 1h > provisioning.jwt`
+    --ca ca/root.pem --seal seal.pub --ttl 1h > provisioning.jwt
+  muster token issue web1.example.net --key signer-key.pem --srv example.net --why 'rack 4'`
 
 func addTokenIssue(parent *kingpin.CmdClause, all verbs) {
 	v := &tokenIssueVerb{}

@@ -16,7 +16,10 @@ import (
 type tokenListVerb struct{ operator }
 
 const aboutListing = `Lists every token with which a node has enrolled, whoever signed it and wherever,
-the oldest first, and those that were revoked before anybody used them.`
+the oldest first, and those that were revoked before anybody used them.
+
+  muster token list
+  muster token list --json`
 
 func addTokenList(parent *kingpin.CmdClause, all verbs) {
 	v := &tokenListVerb{}

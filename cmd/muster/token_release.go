@@ -19,7 +19,10 @@ type tokenReleaseVerb struct {
 const tokenReleaseHelp = `Gives back a use that was claimed and never enrolled: 'muster token show' lists
 those as "claimed". It must be ten minutes old, longer than any request lives, and
 no certificate may ever have been issued for it. Should that machine come back
-after all, it needs a use like any other.`
+after all, it needs a use like any other.
+
+  muster token release provisioning.jwt web1.example.net --why 'it burnt down'
+  muster token release 0f1e2d3c4b5a69780f1e2d3c4b5a6978 web1.example.net`
 
 func addTokenRelease(parent *kingpin.CmdClause, all verbs) {
 	v := &tokenReleaseVerb{}

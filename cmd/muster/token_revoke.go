@@ -16,7 +16,10 @@ type tokenRevokeVerb struct{ tokenVerb }
 const aboutRevoking = `Makes a token worthless on every provisioner within a second, for good. Machines
 that enrolled with it stay as they are, and are listed: those that should not
 be there are for 'muster node revoke'. A token that nobody has used yet is named
-by its file.`
+by its file.
+
+  muster token revoke provisioning.jwt --why 'it was in a public image'
+  muster token revoke 0f1e2d3c4b5a69780f1e2d3c4b5a6978`
 
 func addTokenRevoke(parent *kingpin.CmdClause, all verbs) {
 	v := &tokenRevokeVerb{}

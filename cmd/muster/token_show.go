@@ -21,7 +21,10 @@ const tokenShowHelp = `Shows what a token is limited to, how many uses it has le
 machine, with which key, when and from where. "claimed" is a use that is spent
 without a certificate to show for it, because the machine or the provisioner
 died in between: that machine can still enroll at no further cost. If it never
-will, 'muster token release' gives the use back.`
+will, 'muster token release' gives the use back.
+
+  muster token show provisioning.jwt
+  muster token show 0f1e2d3c4b5a69780f1e2d3c4b5a6978 --json`
 
 func addTokenShow(parent *kingpin.CmdClause, all verbs) {
 	v := &tokenShowVerb{}

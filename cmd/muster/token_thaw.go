@@ -14,7 +14,10 @@ type tokenThawVerb struct{ tokenVerb }
 
 const tokenThawHelp = `'muster restore --accept-lost-since' freezes all limited tokens: nobody knows how
 many uses were spent since the backup. This makes one good again, for the uses
-that the restored store leaves it. A new token needs no thawing.`
+that the restored store leaves it. A new token needs no thawing.
+
+  muster token thaw 0f1e2d3c4b5a69780f1e2d3c4b5a6978 --why 'nobody used it that night'
+  muster token thaw provisioning.jwt`
 
 func addTokenThaw(parent *kingpin.CmdClause, all verbs) {
 	v := &tokenThawVerb{}

@@ -21,7 +21,7 @@ import (
 func addWebhook(app *kingpin.Application, all verbs) {
 	c := app.Command("webhook", "See what has become of webhooks, and try them.").HelpLong("These verbs ask the provisioner that runs on this machine.")
 	list := &webhookListVerb{}
-	l := c.Command("list", "List webhooks with what they were delivered.")
+	l := c.Command("list", "List webhooks with what they were delivered.").HelpLong(webhookListHelp)
 	list.add(l)
 	all[l.FullCommand()] = list.run
 	test := &webhookTestVerb{}
@@ -30,6 +30,12 @@ func addWebhook(app *kingpin.Application, all verbs) {
 	test.add(t)
 	all[t.FullCommand()] = test.run
 }
+
+const webhookListHelp = `Lists the webhooks of provisioner.yaml: how many events each has taken, how many waits
+for it, and since when and why it takes none.
+
+  muster webhook list
+  muster webhook list --json`
 
 // webhookListVerb is "muster webhook list".
 type webhookListVerb struct{ operator }
@@ -62,7 +68,13 @@ func (v *webhookListVerb) run(ctx context.Context) error {
 
 const webhookTestHelp = `Has the provisioner send one event of type io.muster.webhook.test, signed as any
 other, and prints the endpoint's status and the beginning of its answer. It is sent
-once, whatever comes back. Exit status 1 means that the endpoint did not take it.`
+once, whatever comes back.
+
+  muster webhook test pager
+  muster webhook test pager --json
+
+Exits with 0 if the endpoint took it, 1 if it did not, 2 if the command line makes no
+sense.`
 
 // webhookTestVerb is "muster webhook test".
 type webhookTestVerb struct {

@@ -26,6 +26,7 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 	app.Version(Version())
 	args = helpAsked(args)
 	setUsage(app, args)
+	addFish(app)
 
 	all := Verbs{}
 	add(app, all)

@@ -15,10 +15,13 @@ import (
 // and the flags in groups.
 var usageTemplate = strings.NewReplacer(
 	`{{template "FormatUsage" .Context.SelectedCommand}}`,
-	`{{template "FormatUsage" .Context.SelectedCommand}}{{with .Context.SelectedCommand.HelpLong}}
+	`{{template "FormatUsage" .Context.SelectedCommand}}{{with LongHelp .Context.SelectedCommand}}
 {{.}}
-
 {{end}}`,
+	// Kingpin's blanks in front of a command are lost where it trims.
+	`{{if not .Hidden -}}
+  {{.FullCommand}}`,
+	`{{if not .Hidden}}  {{.FullCommand}}`,
 	`Flags:
 {{.Context.Flags|FlagsToTwoColumns|FormatTwoColumns}}
 `,
@@ -29,13 +32,31 @@ var usageTemplate = strings.NewReplacer(
 `,
 ).Replace(kingpin.DefaultUsageTemplate)
 
-// usageFuncs are what usageTemplate calls beyond kingpin's own.
-var usageFuncs = template.FuncMap{"FlagGroups": flagGroups}
+// usageFuncs are what our templates call beyond kingpin's own.
+var usageFuncs = template.FuncMap{"FlagGroups": flagGroups, "LongHelp": longHelp, "Roff": roff, "Envars": envars}
+
+// exitHelp is for commands that say no more with their exit status.
+const exitHelp = `Exits with 0 if that is done, 1 if it failed, 2 if the command line makes no
+sense: nothing was done then.`
+
+// longHelp is what a command says at length: what it exits with, too, if it is one
+// that can be run.
+func longHelp(c *kingpin.CmdModel) string {
+	runs := len(c.Commands) == 0 || slices.ContainsFunc(c.Commands, func(below *kingpin.CmdModel) bool { return below.Default })
+	switch {
+	case !runs || strings.Contains(c.HelpLong, "Exits with"):
+		return c.HelpLong
+	case c.HelpLong == "":
+		return exitHelp
+	}
+	return c.HelpLong + "\n\n" + exitHelp
+}
 
 // setUsage arranges for help that was asked for to be output, and for help
 // that kingpin prints because no verb was named to be an error. Either way
 // kingpin then ends the process.
 func setUsage(app *kingpin.Application, args []string) {
+	kingpin.ManPageTemplate = manPageTemplate
 	kingpin.EnableFileExpansion = false // --why '@anna asked for it' names no file
 	app.HelpFlag.Short('h')
 	app.UsageTemplate(usageTemplate).UsageFuncs(usageFuncs)

@@ -150,7 +150,7 @@ func TestProgressOnTerminal(t *testing.T) {
 	p.Done()
 	b := make([]byte, 4096)
 	n, err := person.Read(b)
-	if err != nil || !strings.Contains(string(b[:n]), "provisioned") {
+	if err != nil || !strings.Contains(string(b[:n]), "provisioned") || strings.Contains(string(b[:n]), "\x1b") {
 		t.Errorf("progress bar = %q, %v", b[:n], err)
 	}
 }

@@ -28,13 +28,19 @@ const doctorHelp = `Checks identity, mode, the last attempt to enroll, token, fa
 certificate, clock, DNS, TCP, and really connects, with the certificate or else
 with the token. Enrolls nothing and leaves nothing on the disk; may run beside
 the agent, and best as its user. One line per check: ok, warn or fail, what was
-checked, what was found, and what to do. Exits with 1 if a check fails.`
+checked, what was found, and what to do.
+
+  %[1]s
+  %[1]s --token provisioning.jwt --ssl-dir web1 --config web1/server.conf
+
+Exits with 0 if nothing fails, 1 if a check does, 2 if the command line makes no
+sense.`
 
 // AddDoctor adds the verb doctor: what keeps this node from the fleet.
 func AddDoctor(to Parent, all Verbs) {
 	v := &doctorVerb{out: os.Stdout}
 	c := to.Command("doctor", "Check what the node agent needs, and say what to do.")
-	c.HelpLong(doctorHelp)
+	c.HelpLong(fmt.Sprintf(doctorHelp, called(to, "doctor")))
 	v.add(c)
 	c.Flag("json", "Print a list of {status, what, detail, remedy}.").BoolVar(&v.json)
 	all[c.FullCommand()] = v.run

@@ -3,6 +3,7 @@ package servercmd
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 
 	"muster/internal/cli"
@@ -21,13 +22,19 @@ gets a certificate and a configuration. Then, and from then on, it keeps a
 mutually authenticated connection to the fleet. A provisioner may have it start
 again, which takes up a new version of the program, or stop. A directory with
 the key and certificate of another node is not provisioned over.
-Ends with SIGTERM.`
+
+  %[1]s
+  %[1]s --token provisioning.jwt --identity web1.example.net \
+    --ssl-dir web1 --config web1/server.conf
+
+Exits with 0 when it was told to stop, by SIGTERM or an operator, 1 if it cannot
+go on, 2 if the command line makes no sense.`
 
 // AddRun adds the verb run: the agent itself.
 func AddRun(to Parent, all Verbs) {
 	v := &runVerb{}
 	c := to.Command("run", "Run the node agent: enroll if need be, then stay connected to the fleet.")
-	c.HelpLong(runHelp)
+	c.HelpLong(fmt.Sprintf(runHelp, called(to, "run")))
 	v.add(c)
 	v.log.Add(c, "`log_level` of the configuration, else info")
 	all[c.FullCommand()] = v.run

@@ -25,6 +25,17 @@ type Parent interface {
 	Command(name, help string) *kingpin.CmdClause
 }
 
+// called is how a verb that is added to a parent is called, for examples.
+func called(to Parent, verb string) string {
+	switch p := to.(type) {
+	case *kingpin.Application:
+		return p.Name + " " + verb
+	case *kingpin.CmdClause:
+		return "muster " + p.FullCommand() + " " + verb
+	}
+	return verb
+}
+
 // files are the flags that all verbs have: where things are, and never a
 // secret.
 type files struct {

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kingpin/v2"
+)
+
+// TestHelpHasExamplesThatParse reads every command's help as a stranger does, and
+// has the real parser take each line that is shown as an example. Nothing runs.
+func TestHelpHasExamplesThatParse(t *testing.T) {
+	t.Parallel()
+	parse := func(args []string) (string, error) {
+		app := kingpin.New(program, "").Terminate(nil)
+		addVerbs(app, verbs{})
+		return app.Parse(args)
+	}
+	app := kingpin.New(program, "")
+	addVerbs(app, verbs{})
+	seen := 0
+	var look func(*kingpin.CmdModel)
+	look = func(c *kingpin.CmdModel) {
+		if c.Hidden {
+			return
+		}
+		lines, own := examples(c.HelpLong), 0
+		for _, line := range lines {
+			words := shellWords(t, line)
+			command, err := parse(words[1:])
+			if err != nil {
+				t.Errorf("the help of %s has an example that does not parse: %s: %v", c.FullCommand, line, err)
+			}
+			if command == c.FullCommand || strings.HasPrefix(command, c.FullCommand+" ") {
+				own++
+			}
+		}
+		runs := len(c.Commands) == 0
+		for _, below := range c.Commands {
+			look(below)
+			runs = runs || below.Default
+		}
+		if c.HelpLong == "" {
+			t.Errorf("%s says nothing at length", c.FullCommand)
+		}
+		if runs && (len(lines) < 2 || own == 0) {
+			t.Errorf("the help of %s has %d examples, %d of them of %s; want two, and one of its own", c.FullCommand, len(lines), own, c.FullCommand)
+		}
+		seen++
+	}
+	for _, c := range app.Model().Commands {
+		look(c)
+	}
+	if seen < 60 {
+		t.Errorf("%d commands were looked at: where are the others?", seen)
+	}
+}
+
+// examples returns the lines of a help that are to be typed, each whole: they are
+// indented by two blanks and begin with the program's name.
+func examples(help string) (lines []string) {
+	open := false
+	for line := range strings.Lines(help) {
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case open:
+			lines[len(lines)-1] += " " + strings.TrimSpace(line)
+		case strings.HasPrefix(line, "  "+program+" "):
+			lines = append(lines, strings.TrimSpace(line))
+		default:
+			continue
+		}
+		last := &lines[len(lines)-1]
+		if open = strings.HasSuffix(line, `\`); open {
+			*last = strings.TrimSpace(strings.TrimSuffix(*last, `\`))
+		}
+	}
+	return lines
+}
+
+// shellWords splits a line as a shell does, up to a redirection, or what is said
+// about the line behind three blanks or a #.
+func shellWords(t *testing.T, line string) (words []string) {
+	t.Helper()
+	line, _, _ = strings.Cut(line, "   ")
+	line, _, _ = strings.Cut(line, " # ")
+	line, _, _ = strings.Cut(line, " > ")
+	var word strings.Builder
+	quote, in := rune(0), false
+	for _, r := range line {
+		switch {
+		case quote != 0 && r == quote:
+			quote = 0
+		case quote == 0 && (r == '\'' || r == '"'):
+			quote, in = r, true
+		case quote == 0 && r == ' ':
+			if in {
+				words = append(words, word.String())
+			}
+			word.Reset()
+			in = false
+		case quote == 0 && strings.ContainsRune("*?;&|<>()$`{}", r):
+			t.Errorf("a shell would not take %q as it is: %s", r, line)
+		default:
+			word.WriteRune(r)
+			in = true
+		}
+	}
+	if quote != 0 {
+		t.Errorf("a quote is open in %s", line)
+	}
+	if in {
+		words = append(words, word.String())
+	}
+	return words
+}

@@ -247,3 +247,39 @@ func TestParseSignerRefuses(t *testing.T) {
 		})
 	}
 }
+
+// TestNobodyElseCanSign shows that each key that is refused for its small order is one
+// under which anybody can sign, whatever its sign bit, and that another is not.
+func TestNobodyElseCanSign(t *testing.T) {
+	t.Parallel()
+	forged := make([]byte, ed25519.SignatureSize)
+	forged[0] = 1 // the neutral point, then S = 0
+	signs := func(key ed25519.PublicKey) bool {
+		for i := range 256 { // (7/8)^256 are 1 in 10^15
+			if ed25519.Verify(key, []byte{byte(i)}, forged) {
+				return true
+			}
+		}
+		return false
+	}
+	most := strings.Repeat("f", 60)
+	for _, text := range []string{
+		strings.Repeat("0", 64), "01" + strings.Repeat("0", 62), "ec" + most + "7f", "ed" + most + "7f", "ee" + most + "7f",
+		"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05", "c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
+	} {
+		key, err := hex.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, sign := range []byte{0, 0x80} {
+			key[31] |= sign
+			if _, err := jwt.ParseSigner([]byte(hexText(key))); !errors.Is(err, jwt.ErrKey) || !signs(key) {
+				t.Errorf("%x: %v; anybody signs with it: %v", key, err, signs(key))
+			}
+		}
+	}
+	good, _ := edKey("signer").Public().(ed25519.PublicKey)
+	if _, err := jwt.ParseSigner([]byte(hexText(good))); err != nil || signs(good) {
+		t.Errorf("%x: %v; anybody signs with it: %v", good, err, signs(good))
+	}
+}

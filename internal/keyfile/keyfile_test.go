@@ -16,10 +16,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"muster/internal/keyfile"
 )
+
+// rsaKey is slow to make.
+var rsaKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
 
 // keys are one of each kind that muster keeps.
 func keys(t *testing.T) map[string]crypto.PrivateKey {
@@ -36,7 +40,7 @@ func keys(t *testing.T) map[string]crypto.PrivateKey {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := rsa.GenerateKey(rand.Reader, 2048)
+	r, err := rsaKey()
 	if err != nil {
 		t.Fatal(err)
 	}

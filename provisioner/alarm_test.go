@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -19,8 +20,10 @@ import (
 func listened() (*provisioner.Alarms, *[]provisioner.Event, *bytes.Buffer) {
 	var events []provisioner.Event
 	var log bytes.Buffer
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	a := provisioner.NewAlarms(provisioner.AlarmConfig{
 		Name: "provisioner1.example.net", Emit: func(e provisioner.Event) { events = append(events, e) }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+		Now: func() time.Time { now = now.Add(time.Second); return now },
 	})
 	return a, &events, &log
 }
@@ -43,7 +46,7 @@ func TestAnAlarmIsAState(t *testing.T) {
 	for _, s := range a.Standing() {
 		codes = append(codes, s.Code)
 	}
-	if diff := cmp.Diff([]wire.Code{wire.CodeClockBehind, wire.CodeStorageLow}, codes); diff != "" {
+	if diff := cmp.Diff([]wire.Code{wire.CodeStorageLow, wire.CodeClockBehind}, codes); diff != "" {
 		t.Errorf("Standing: -want +got\n%s", diff)
 	}
 	for range 3 {

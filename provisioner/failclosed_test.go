@@ -13,13 +13,14 @@ import (
 
 	"muster/internal/daemon"
 	"muster/internal/testbed"
+	"muster/internal/testdisk"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/broker"
 )
 
 // on puts a fleet's store on a disk.
-func on(d *testbed.Disk) func(*daemon.Config) {
+func on(d *testdisk.Disk) func(*daemon.Config) {
 	return func(c *daemon.Config) { c.DataDir = d.Dir }
 }
 
@@ -57,7 +58,7 @@ func TestADiskThatIsNearlyFull(t *testing.T) {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	d := testbed.NewDisk(t, 512<<20)
+	d := testdisk.New(t, 512<<20)
 	f := testbed.New(t, testbed.Options{Edit: on(d)}) // a twentieth: 25 MiB
 	known := f.Node("web1.example.net")
 	e := f.Enroll(known)
@@ -99,16 +100,16 @@ func TestADiskThatFails(t *testing.T) {
 	}
 	t.Parallel()
 	tests := map[string]struct {
-		fail, mend func(*testbed.Disk)
+		fail, mend func(*testdisk.Disk)
 		says       string
 	}{
-		"full":      {func(d *testbed.Disk) { d.Fill(0) }, (*testbed.Disk).Free, "no space left on device"},
-		"read-only": {(*testbed.Disk).Fail, (*testbed.Disk).Mend, "read-only file system"},
+		"full":      {func(d *testdisk.Disk) { d.Fill(0) }, (*testdisk.Disk).Free, "no space left on device"},
+		"read-only": {(*testdisk.Disk).Fail, (*testdisk.Disk).Mend, "read-only file system"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			d := testbed.NewDisk(t, 512<<20)
+			d := testdisk.New(t, 512<<20)
 			f := testbed.New(t, testbed.Options{Edit: on(d)})
 			a := f.Agent("agent.example.net", f.Token(nil))
 			f.WaitProvisioned(a)
@@ -186,7 +187,7 @@ func TestARestartOnANearlyFullDisk(t *testing.T) {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	d := testbed.NewDisk(t, 512<<20)
+	d := testdisk.New(t, 512<<20)
 	f := testbed.New(t, testbed.Options{Edit: on(d)})
 	n := f.Node("web1.example.net")
 	e := f.Enroll(n)
@@ -476,7 +477,7 @@ func TestAPolicyThatFailsForSome(t *testing.T) {
 // provisioner looks at it, unlike at one that runs.
 func TestAStartOnAReadOnlyDisk(t *testing.T) {
 	t.Parallel()
-	d := testbed.NewDisk(t, 512<<20)
+	d := testdisk.New(t, 512<<20)
 	f := testbed.New(t, testbed.Options{Edit: on(d)})
 	f.Enroll(f.Node("web1.example.net"))
 	f.Stop()

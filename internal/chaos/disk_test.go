@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"time"
 
-	"muster/internal/testbed"
+	"muster/internal/testdisk"
 )
 
 // diskBytes is the size of the provisioner's disk: enough for the records and
@@ -14,9 +14,9 @@ import (
 const diskBytes = 512 << 20
 
 // ownDisk sets up a provisioner whose data is on a disk of its own, and a wave.
-func (r *run) ownDisk(nodes int) *testbed.Disk {
+func (r *run) ownDisk(nodes int) *testdisk.Disk {
 	r.Helper()
-	disk := testbed.NewDisk(r.T, diskBytes)
+	disk := testdisk.New(r.T, diskBytes)
 	r.d = newEmbedded(r.T, r.dir, "127.0.0.1")
 	r.d.data = filepath.Join(disk.Dir, "data")
 	if err := os.Mkdir(r.d.data, 0o700); err != nil {

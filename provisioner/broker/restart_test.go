@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"muster/internal/testbed"
+	"muster/internal/testdisk"
 	"muster/provisioner/broker"
 )
 
@@ -98,7 +98,7 @@ func TestRestartThatFails(t *testing.T) {
 // again after a restart: not before, whatever space there is.
 func TestAStreamThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
-	d := testbed.NewDisk(t, 128<<20)
+	d := testdisk.New(t, 128<<20)
 	failed := make(chan error, 100) // more than a test with one stream makes
 	s := newSite(t, func(c *broker.Config) {
 		c.StoreDir = d.Dir

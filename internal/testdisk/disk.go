@@ -1,4 +1,5 @@
-package testbed
+// Package testdisk is a disk that can be filled and that can fail, for tests.
+package testdisk
 
 import (
 	"fmt"
@@ -22,10 +23,10 @@ type Disk struct {
 	full  []string // files that fill it
 }
 
-// NewDisk mounts a new file system of so many bytes; the file that it is in
+// New mounts a new file system of so many bytes; the file that it is in
 // takes up only what is written. It is unmounted when the test ends. Only root
 // can mount: without it the test is skipped, as root it fails if it cannot.
-func NewDisk(t testing.TB, bytes int64) *Disk {
+func New(t testing.TB, bytes int64) *Disk {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Skip("mounting a file system takes root")

@@ -79,6 +79,10 @@ type Config struct {
 
 	// Now is the clock of inputs without a time. Optional; [time.Now].
 	Now func() time.Time
+
+	// Cache shares policies with other engines that have it. Optional; an engine
+	// without one compiles its own.
+	Cache *Cache
 }
 
 // An Engine holds a policy and decides by it. It is safe for concurrent use.
@@ -234,13 +238,7 @@ func (e *Engine) take(ctx context.Context) (bool, error) {
 		e.refused = ""
 		return false, nil
 	}
-	p, err := compile(ctx, all)
-	if err == nil {
-		var results []TestResult
-		if results, err = p.test(ctx); err == nil {
-			err = failures(results)
-		}
-	}
+	p, err := e.cfg.Cache.policy(ctx, files, all)
 	if err != nil {
 		e.refused = files
 		return false, err

@@ -99,11 +99,11 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 		add("revocations.journal", journal.Check(cfg.journalPath()))
 	}
 	if cfg.Policy != "" {
-		p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Now: opts.Now})
+		p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Now: opts.Now, Cache: opts.Compiled})
 		add("policy", err)
 	}
 	if cfg.ShadowPolicy != "" {
-		p.shadow, err = policies.Load(policies.Config{Paths: []string{cfg.ShadowPolicy}, Log: opts.Log, Now: opts.Now})
+		p.shadow, err = policies.Load(policies.Config{Paths: []string{cfg.ShadowPolicy}, Log: opts.Log, Now: opts.Now, Cache: opts.Compiled})
 		add("shadow_policy", err)
 	}
 	p.allow, err = loadAllowList(cfg.AllowList, opts)

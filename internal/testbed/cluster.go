@@ -304,7 +304,7 @@ func (f *Fleet) AddProvisionerAt(name, site string) *Provisioner {
 
 func (f *Fleet) addProvisioner(name string, edit func(*daemon.Config)) *Provisioner {
 	f.t.Helper()
-	opts := daemon.Options{Version: "test", Log: f.log.logger().With("provisioner", name), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, Webhooks: f.opts.Webhooks}
+	opts := daemon.Options{Version: "test", Log: f.log.logger().With("provisioner", name), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, Webhooks: f.opts.Webhooks, Compiled: &compiled}
 	d, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
 		if f.opts.Edit != nil {
 			f.opts.Edit(c)

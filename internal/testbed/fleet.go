@@ -26,6 +26,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/webhook"
 	"muster/server"
@@ -43,6 +44,9 @@ const (
 // patience is how long anything in a test may take before the test fails. It
 // is far above what is needed: machines are slow at times.
 const patience = 60 * time.Second
+
+// compiled are the policies of all fleets of the process: most have the same one.
+var compiled policies.Cache
 
 // Options change a fleet from the open one for labs.
 type Options struct {
@@ -198,7 +202,7 @@ func (f *Fleet) Write(name, content string) {
 func (f *Fleet) Start() {
 	f.t.Helper()
 	opts := daemon.Options{
-		Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, RolloverCheck: f.opts.RolloverCheck,
+		Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, RolloverCheck: f.opts.RolloverCheck, Compiled: &compiled,
 		StoreSize: f.opts.StoreSize, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
 		WrapStore: func(s provisioner.Store) provisioner.Store {
 			f.Faults = &Faults{Store: s}

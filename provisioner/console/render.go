@@ -24,13 +24,20 @@ func parsePages(now func() time.Time) (pages, error) {
 	if err != nil {
 		return nil, err
 	}
+	around, err := template.New("frame.html").Funcs(functions(now)).ParseFS(files, "templates/frame.html", "templates/parts.html")
+	if err != nil {
+		return nil, fmt.Errorf("frame of pages: %w", err)
+	}
 	all := make(pages)
 	for _, name := range names {
 		page := strings.TrimSuffix(path.Base(name), ".html")
 		if page == "frame" || page == "parts" {
 			continue
 		}
-		t, err := template.New("frame.html").Funcs(functions(now)).ParseFS(files, "templates/frame.html", "templates/parts.html", name)
+		t, err := around.Clone()
+		if err == nil {
+			t, err = t.ParseFS(files, name)
+		}
 		if err != nil {
 			return nil, fmt.Errorf("page %s: %w", page, err)
 		}

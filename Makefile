@@ -6,6 +6,9 @@ LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
 LARGE     = ./cmd/muster ./internal/seal ./internal/chaos ./internal/testbed ./provisioner ./provisioner/httpapi ./provisioner/store
 LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
 
+# A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
+export GORACE ?= atexit_sleep_ms=20
+
 .PHONY: check build test ci browser lint deps fuzz fuzz-short vuln cover golden demo chaos bench help
 
 check: lint test ## lint and test (the default)

@@ -28,6 +28,7 @@ func TestScripts(t *testing.T) {
 		RequireExplicitExec: true,
 		Cmds:                map[string]func(*testscript.TestScript, bool, []string){"waitfor": waitFor, "exits": exits},
 		Setup: func(env *testscript.Env) error {
+			env.Setenv("GORACE", os.Getenv("GORACE")) // how long it sleeps at the end
 			return os.WriteFile(filepath.Join(env.WorkDir, "provisioning.jwt"), []byte(sign(t)), 0o600)
 		},
 	})

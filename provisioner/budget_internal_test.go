@@ -80,7 +80,7 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestManySources attacks from a million addresses. All of them together get no
+// TestManySources attacks from 300,000 addresses. All of them together get no
 // more than their common budget, the table stays small, and nobody's debt is
 // forgotten to make room for another.
 func TestManySources(t *testing.T) {
@@ -90,7 +90,7 @@ func TestManySources(t *testing.T) {
 	for b.Charge("192.0.2.1") { // a debtor from the beginning
 	}
 	checks, largest := 0, 0
-	for i := range 1_000_000 {
+	for i := range 300_000 {
 		if b.Charge(fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255)) {
 			checks++
 		}
@@ -106,8 +106,8 @@ func TestManySources(t *testing.T) {
 			}
 		}
 	}
-	if most := 4000 + 1000 + 10; checks > most || checks < 4000 { // a second has passed
-		t.Errorf("%d checks in a second, want at most %d", checks, most)
+	if most := 4000 + 300 + 10; checks > most || checks < 4000 { // 0.3 s have passed
+		t.Errorf("%d checks, want at most %d", checks, most)
 	}
 	if largest > 10_000 {
 		t.Errorf("the table grew to %d sources", largest)

@@ -4,7 +4,11 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
 # The packages with tests that `make test` leaves out.
 LARGE     = ./cmd/muster ./internal/seal ./internal/chaos ./internal/testbed ./provisioner ./provisioner/httpapi ./provisioner/store
-LINT      = $(GO) tool -modfile=tools/go.mod golangci-lint
+# What they leave out as a whole: these have nothing that is small.
+SMALL     = $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos)
+LINT      = $(GO) tool -modfile=tools/go.mod -n golangci-lint
+# All is vetted by the linter, which comes first. Small tests wait more than they work: there, twice as many as cores run.
+TEST      = $(GO) test -race -shuffle=on -vet=off
 
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
@@ -17,19 +21,19 @@ build: ## build bin/muster and bin/muster-server
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
 test: deps ## the tests that need no cluster, no fleet of processes and no browser, with the race detector, shuffled
-	$(GO) test -race -shuffle=on -short ./...
+	$(TEST) -short -parallel 4 $(SMALL)
 
 ci: deps browser ## the larger tests as well: clusters, processes, faults, and the console in Chromium
-	$(GO) test -race -shuffle=on -timeout 20m $(LARGE)
+	$(TEST) -timeout 20m $(LARGE)
 
 browser: deps ## the tests of the console in Chromium; pictures of its pages go to screenshots/
 	cd internal/browsertest && npm ci --ignore-scripts --no-audit --no-fund
 	MUSTER_SCREENSHOTS=$(CURDIR)/screenshots $(GO) test -count=1 -timeout 10m ./internal/browsertest -args -browser
 
-lint: ## gofmt, go vet, golangci-lint
+# With the race detector, as tests are compiled: then this compiles for them. The linter itself is without.
+lint: ## gofmt, and golangci-lint with all of go vet in it
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
-	$(GO) vet ./...
-	$(LINT) run ./...
+	GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(LINT)) run ./...
 
 deps: ## install the programs that the tests run, where they are missing
 	@for p in openssl setsid ip fsfreeze mkfs.ext4 promtool chromium npm; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends openssl util-linux iproute2 e2fsprogs prometheus chromium npm; }

@@ -55,7 +55,7 @@ func (h *hook) deliver(ctx context.Context, d *provisioner.Delivery) provisioner
 	}
 	givenUp := d.Tries >= h.tries
 	h.failed(ctx, d, answer.Cause, givenUp)
-	return provisioner.Settlement{Settled: givenUp, Again: h.cfg.Schedule.wait(d.Tries, asked)}
+	return provisioner.Settlement{Settled: givenUp, Again: h.cfg.Schedule.Wait(d.Tries, asked)}
 }
 
 // isAbout reports whether an event says that this webhook fails: it would be the

@@ -16,8 +16,8 @@ type Schedule struct{ First, Most, Total time.Duration }
 // operator who has mended the endpoint gets what was missed within ten minutes.
 var DefaultSchedule = Schedule{First: 5 * time.Second, Most: 10 * time.Minute, Total: 72 * time.Hour}
 
-// planned is how long to wait after the n-th try, n from 1, but for chance.
-func (s Schedule) planned(n int) time.Duration {
+// Planned is how long to wait after the n-th try, n from 1, but for chance.
+func (s Schedule) Planned(n int) time.Duration {
 	wait := s.First
 	for ; n > 1 && wait < s.Most; n-- {
 		wait *= 2
@@ -25,21 +25,21 @@ func (s Schedule) planned(n int) time.Duration {
 	return min(wait, s.Most)
 }
 
-// wait is how long to wait after the n-th try. An endpoint that says when it wants
+// Wait is how long to wait after the n-th try, n from 1. An endpoint that says when it wants
 // to be asked again is believed, up to Most.
-func (s Schedule) wait(n int, asked time.Duration) time.Duration {
+func (s Schedule) Wait(n int, asked time.Duration) time.Duration {
 	const quarter = 4
-	wait := s.planned(n)
+	wait := s.Planned(n)
 	wait += time.Duration((rand.Float64()*2 - 1) * float64(wait) / quarter) //nolint:gosec // spreads load, hides nothing
 	return max(wait, min(asked, s.Most))
 }
 
-// tries is how often an event is tried. It is counted in tries and not in time,
+// Tries is how often an event is tried. It is counted in tries and not in time,
 // since the log keeps how often an event has come, and clocks jump.
-func (s Schedule) tries() int {
+func (s Schedule) Tries() int {
 	n := 1
 	for spent := time.Duration(0); spent < s.Total; n++ {
-		spent += s.planned(n)
+		spent += s.Planned(n)
 	}
 	return n
 }

@@ -135,7 +135,7 @@ func New(configs []Config, alarms *provisioner.Alarms) (*Set, error) {
 		if err != nil {
 			return nil, fmt.Errorf("webhook %s: %w", cfg.Name, err)
 		}
-		s.hooks = append(s.hooks, &hook{cfg: cfg, tries: cfg.Schedule.tries(), endpoint: e, log: cfg.Log, trouble: s.trouble})
+		s.hooks = append(s.hooks, &hook{cfg: cfg, tries: cfg.Schedule.Tries(), endpoint: e, log: cfg.Log, trouble: s.trouble})
 	}
 	return s, nil
 }

@@ -28,8 +28,10 @@ func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*prov
 		return fmt.Errorf("history: %w", err)
 	}
 	if len(info.State.Subjects) == 0 {
-		if n := info.State.Msgs; id == "" && n > 0 { // each of them has a subject that the filter covers
-			return fmt.Errorf("history: %s has %d messages and names no subject of theirs: ask again", streamNodes, n)
+		// Whatever was written has a subject that the filter covers, and its newest
+		// message stays.
+		if last := info.State.LastSeq; id == "" && last > 0 {
+			return fmt.Errorf("history: %s ends at sequence %d, has %d messages and names no subject of theirs: ask again", streamNodes, last, info.State.Msgs)
 		}
 		return nil
 	}

@@ -241,8 +241,17 @@ func TestASlowReaderIsCutOff(t *testing.T) {
 		t.Fatalf("the slow reader has %d events, then: %v; want an end that is none", len(got), err)
 	}
 	flood(f, events, 1)
-	rest, _, err := takeEvents(bufio.NewReader(raw(t, f, path, http.Header{"Last-Event-Id": {id}}).Body), events+1-len(got))
-	if err != nil || !slices.Equal(append(got, rest...), append(want, fmt.Sprintf("flood%d.example.net", events))) {
+	want = append(want, fmt.Sprintf("flood%d.example.net", events))
+	var rest []string
+	err = nil
+	for stream := bufio.NewReader(raw(t, f, path, http.Header{"Last-Event-Id": {id}}).Body); err == nil && len(got)+len(rest) < len(want); {
+		var next []string
+		// A node that was told to come back later, above, is among them, too.
+		if next, _, err = takeEvents(stream, 1); err == nil && strings.HasPrefix(next[0], "flood") {
+			rest = append(rest, next[0])
+		}
+	}
+	if err != nil || !slices.Equal(append(got, rest...), want) {
 		t.Errorf("went on from %s with %d events after %d: %v; want each once, in order", id, len(rest), len(got), err)
 	}
 }

@@ -39,8 +39,8 @@ type allowAddVerb struct {
 const allowAddHelp = `PATTERN is a name, or a pattern of names: web*.example.net covers one label,
 **.example.net any number. An entry with the same pattern is replaced. With --uses at
 most so many machines get in by it, whichever provisioner they come to; those that the
-entry before has let in count, unless it has expired or was removed. A lone * is for labs and
-wants --i-know.
+entry before has let in count, unless it has expired or was removed. A lone * is for
+labs and wants --i-know.
 
   muster allow add 'web*.example.net' --expires 2h --uses 5 --why 'rack 4'
   muster allow add build7.example.net --uses 1`

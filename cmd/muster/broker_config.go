@@ -40,9 +40,11 @@ nodes, and while there is none, those of the hub do.
 
 It holds secrets: the cluster's password, and with --write the server's key.
 
-  muster broker config --name n1.example.net --dir n1 --write
-  muster broker config --name n1.example.net --route n2.example.net:6222 --route n3.example.net:6222
-  muster broker config --name ams1.example.net --site ams1 --hub n1.example.net:7422 --dir ams1 --write`
+  muster broker config --name n1.example.net
+  muster broker config --name n1.example.net --dir n1 --write \
+    --route n2.example.net:6222 --route n3.example.net:6222
+  muster broker config --name ams1.example.net --dir ams1 --write \
+    --site ams1 --hub n1.example.net:7422`
 
 func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 	v := &brokerConfigVerb{}

@@ -21,9 +21,10 @@ type componentsVerb struct {
 	all bool
 }
 
-const componentsHelp = `Lists every provisioner of the installation with its features and what has become of them. A
-feature that has failed says why, and stays listed until it is mended. A provisioner that has
-stopped, or said nothing for 15 seconds, is listed as gone, and since when.
+const componentsHelp = `Lists every provisioner of the installation with its features and what has become of
+them. A feature that has failed says why, and stays listed until it is mended. A
+provisioner that has stopped, or said nothing for 15 seconds, is listed as gone, and
+since when.
 
   muster components
   muster components --all --json`

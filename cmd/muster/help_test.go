@@ -7,6 +7,10 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 )
 
+// helpWidth is how long lines of a help may be, with their ends; chosen, so that
+// the manual page, which indents them, fits into 100 columns.
+const helpWidth = 93
+
 // TestHelpHasExamplesThatParse reads every command's help as a stranger does, and
 // has the real parser take each line that is shown as an example. Nothing runs.
 func TestHelpHasExamplesThatParse(t *testing.T) {
@@ -23,6 +27,11 @@ func TestHelpHasExamplesThatParse(t *testing.T) {
 	look = func(c *kingpin.CmdModel) {
 		if c.Hidden {
 			return
+		}
+		for line := range strings.Lines(c.HelpLong) {
+			if len(line) > helpWidth {
+				t.Errorf("the help of %s has a line of %d characters, more than %d: %s", c.FullCommand, len(line), helpWidth, line)
+			}
 		}
 		lines, own := examples(c.HelpLong), 0
 		for _, line := range lines {

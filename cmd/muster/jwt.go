@@ -61,11 +61,12 @@ func addJWT(app *kingpin.Application, all verbs) {
 }
 
 // jwtHelp is formatted with the name of the command.
-const jwtHelp = `    %[1]s FILE [KEY]           view, verified if there is a certificate or public key
+const jwtHelp = `    %[1]s FILE [KEY]           view, verified if there is a public key
     %[1]s FILE KEY --urls ...  sign with a private key
     %[1]s keys PRIVATE PUBLIC  make a pair of keys
 
-  %[1]s provisioning.jwt signer-key.pem --insecure --token-file secret --urls localhost:4222 --default
+  %[1]s provisioning.jwt signer-key.pem --insecure --token-file secret \
+    --urls localhost:4222 --default
   %[1]s provisioning.jwt signer.pem
 
 FILE is viewed if it exists and no flag of signing is given. The verbs sign and

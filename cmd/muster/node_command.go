@@ -30,7 +30,9 @@ type nodeCommandVerb struct {
 const nodeCommandLong = `
 
 The command is proven to the node by the shared secret of its token, and done once
-however often it is sent. With --wait a machine counts as done when %s,
+however often it is sent.
+
+With --wait a machine counts as done when %s,
 and as failed if that takes longer than --wait-for, or if it is refused: so --batch,
 --pause-between and --max-failures keep a bad change from the rest of the fleet.`
 
@@ -40,7 +42,7 @@ func addNodeCommands(parent *kingpin.CmdClause, all verbs) {
 limited token, and gets its configuration anew. It is back within a second.
 
   muster node reprovision web1.example.net --why 'rack 4 was moved'
-  muster node reprovision --match 'web*.example.net' --site ams1 --wait --batch 10 --max-failures 0
+  muster node reprovision --match 'web*.example.net' --wait --batch 10 --max-failures 0
   muster node reprovision --all --wait --yes`, "goes back to provisioning mode", "is provisioned again")
 	addNodeCommand(parent, all, wire.VerbReconfigure, "Give machines their configuration anew.",
 		`The machine asks for its configuration as it is decided now, puts it in force and

@@ -23,7 +23,8 @@ const operatorSignHelp = `Prints a token by which you are the operator NAME over
 provisioner of one installation. No provisioner is asked. It is a secret.
 
   muster operator token anna --key anna-key.pem --installation ID > anna.jwt
-  muster node revoke web1.example.net --why stolen --url https://prov1:8443 --token-file anna.jwt`
+  muster node revoke web1.example.net --why stolen \
+    --url https://prov1:8443 --token-file anna.jwt`
 
 func addOperatorToken(parent *kingpin.CmdClause, all verbs) {
 	v := &operatorTokenVerb{}

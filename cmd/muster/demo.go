@@ -18,6 +18,7 @@ import (
 type demoVerb struct {
 	nodes int
 	keep  string
+	stay  bool
 	json  bool
 }
 
@@ -26,8 +27,13 @@ a directory and a TCP connection of its own. Every certificate is then verified
 against the authority with the node's own key, every node reconnects over mutual
 TLS, and a few nodes that must be refused try their luck.
 
+With --stay, makes a fleet to operate instead, and keeps it until Ctrl-C: with
+operators of each role, an API and a console, machines that wait for approval, are
+refused, are copied, and one that tries what it must not. It prints what to try.
+
   muster demo
   muster demo --nodes 1000 --keep demo      look at logs and files afterwards
+  muster demo --stay --nodes 2000
 
 Exits with 0 if all is as it must be, 1 if anything is missing, 2 if the command line
 makes no sense.`
@@ -37,13 +43,18 @@ func addDemo(app *kingpin.Application, all verbs) {
 	c := app.Command("demo", "See it all: enroll a fleet of real agents on this machine.").HelpLong(demoHelp)
 	cli.Int(c.Flag("nodes", "How many agents, 1 to 3000.").Default("200"), &v.nodes)
 	c.Flag("keep", "Leave everything in this new directory, to look around.").PlaceHolder("DIR").StringVar(&v.keep)
+	c.Flag("stay", "Keep a fleet to operate until Ctrl-C; then nothing of it is left, without --keep.").BoolVar(&v.stay)
 	c.Flag("json", "Print the result for programs.").BoolVar(&v.json)
 	all[c.FullCommand()] = v.run
 }
 
 func (v *demoVerb) run(ctx context.Context) error {
-	if v.nodes < 1 || v.nodes > demo.MaxNodes {
-		return cli.Usage(program+" demo", fmt.Errorf("--nodes is %d, want 1 to %d", v.nodes, demo.MaxNodes))
+	least := 1
+	if v.stay {
+		least = demo.MinStay
+	}
+	if v.nodes < least || v.nodes > demo.MaxNodes {
+		return cli.Usage(program+" demo", fmt.Errorf("--nodes is %d, want %d to %d", v.nodes, least, demo.MaxNodes))
 	}
 	dir := v.keep
 	if dir == "" {
@@ -53,6 +64,9 @@ func (v *demoVerb) run(ctx context.Context) error {
 		}
 		defer func() { _ = os.RemoveAll(temporary) }() // the worst is a directory too many in /tmp
 		dir = filepath.Join(temporary, "demo")
+	}
+	if v.stay {
+		return v.staying(ctx, dir)
 	}
 	r, err := demo.Run(ctx, demo.Config{Nodes: v.nodes, Dir: dir, Version: cli.Version(), Progress: progress})
 	if err != nil {

@@ -222,8 +222,16 @@ type process struct {
 // start starts a verb. It is killed when the test ends.
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, cmd: command(t, args...), done: make(chan struct{})}
-	p.cmd.Dir, p.cmd.Stdout, p.cmd.Stderr = dir, p, p
+	cmd := command(t, args...)
+	cmd.Dir = dir
+	return startCommand(t, cmd)
+}
+
+// startCommand is [start] of a command that was made already.
+func startCommand(t *testing.T, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := &process{t: t, cmd: cmd, done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = p, p
 	if err := p.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

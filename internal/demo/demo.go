@@ -107,7 +107,7 @@ func Run(ctx context.Context, cfg Config) (*Result, error) {
 			return ctx.Err()
 		}
 	})
-	err := errors.Join(g.Wait(), f.closeLogs())
+	err := errors.Join(g.Wait(), f.logs.close())
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +119,7 @@ type fleet struct {
 	cfg    Config
 	daemon *daemon.Daemon
 	result *Result
-	logs   []*os.File
+	logs   logs
 	agent  *slog.Logger
 	token  string // text
 	file   string // where the token lies
@@ -133,8 +133,8 @@ type fleet struct {
 // setUp makes the installation as an operator would.
 func (f *fleet) setUp() error {
 	home := filepath.Join(f.cfg.Dir, "provisioner")
-	if entries, err := os.ReadDir(f.cfg.Dir); err == nil && len(entries) > 0 {
-		return fmt.Errorf("%s: not empty (%s, ...): give a new directory", f.cfg.Dir, entries[0].Name())
+	if err := emptyDir(f.cfg.Dir); err != nil {
+		return err
 	}
 	err := daemon.Init(home, daemon.Setup{
 		Name: "provisioner.demo.muster", TrustDomain: "demo.muster", Listen: "127.0.0.1:0",
@@ -146,11 +146,11 @@ func (f *fleet) setUp() error {
 	if err := os.WriteFile(filepath.Join(home, "policy", "quarantine.rego"), []byte(policy), 0o644); err != nil {
 		return err
 	}
-	log, err := f.log("provisioner.log")
+	log, err := f.logs.open(filepath.Join(f.cfg.Dir, "provisioner.log"))
 	if err != nil {
 		return err
 	}
-	if f.agent, err = f.log("agents.log"); err != nil {
+	if f.agent, err = f.logs.open(filepath.Join(f.cfg.Dir, "agents.log")); err != nil {
 		return err
 	}
 	f.daemon, err = daemon.LoadWith(filepath.Join(home, "provisioner.yaml"), daemon.Options{Version: f.cfg.Version, Log: log, Emit: f.emit},
@@ -159,24 +159,6 @@ func (f *fleet) setUp() error {
 			c.Quotas.PerSource = 0
 		})
 	return err
-}
-
-// log opens a log file in the demo's directory.
-func (f *fleet) log(name string) (*slog.Logger, error) {
-	file, err := os.OpenFile(filepath.Join(f.cfg.Dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return nil, err
-	}
-	f.logs = append(f.logs, file)
-	return slog.New(slog.NewTextHandler(file, nil)), nil
-}
-
-func (f *fleet) closeLogs() error {
-	var errs []error
-	for _, l := range f.logs {
-		errs = append(errs, l.Close())
-	}
-	return errors.Join(errs...)
 }
 
 func (f *fleet) emit(e provisioner.Event) {
@@ -189,8 +171,10 @@ func (f *fleet) emit(e provisioner.Event) {
 }
 
 // url is the broker as tokens name it.
-func (f *fleet) url() string {
-	return strings.Replace(f.daemon.BrokerURL(), "127.0.0.1", "localhost", 1)
+func (f *fleet) url() string { return urlOf(f.daemon) }
+
+func urlOf(d *daemon.Daemon) string {
+	return strings.Replace(d.BrokerURL(), "127.0.0.1", "localhost", 1)
 }
 
 // run plays the whole demo against the running provisioner.

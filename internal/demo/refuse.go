@@ -9,20 +9,14 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"muster/internal/simnode"
 	"muster/internal/wire"
-	"muster/jwt"
 )
 
 // sign makes the token of the fleet, and the facts of its nodes.
 func (f *fleet) sign() error {
-	b, err := os.ReadFile(filepath.Join(f.cfg.Dir, "provisioner", "signer-key.pem"))
-	if err != nil {
-		return err
-	}
-	key, err := jwt.ParsePrivateKey(b, nil)
+	key, err := signerKey(filepath.Join(f.cfg.Dir, "provisioner"))
 	if err != nil {
 		return err
 	}
@@ -38,16 +32,8 @@ func (f *fleet) sign() error {
 }
 
 func (f *fleet) signWith(key crypto.Signer) (string, error) {
-	now := time.Now().UTC().Truncate(time.Second)
-	c := jwt.Claims{
-		Token: wire.Secret(rand.Text()), Brokers: f.url(), Default: true, Organization: jwt.DefaultOrganization,
-		Purpose: jwt.Purpose, Subject: jwt.Purpose, Issuer: "muster demo", JTI: jwt.NewJTI(),
-		IssuedAt: now, NotBefore: now, ExpiresAt: now.Add(24 * time.Hour),
-	}
-	if err := c.SetLimits(jwt.Limits{CA: f.daemon.CAFingerprint(), Seal: f.daemon.SealKey()}); err != nil {
-		return "", err
-	}
-	return jwt.Sign(key, c)
+	c, l := claims(f.daemon)
+	return signed(key, c, l)
 }
 
 // refuse brings on the nodes that must not get in, one after the other, and

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/demo"
+)
+
+// TestAFleetThatStays is a stranger's first hour with `muster demo --stay`: what it
+// says it is, what each role may, who waits, who is refused and why, and that
+// nothing is left of it in the end.
+func TestAFleetThatStays(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
+	t.Parallel()
+	dir, temporary := t.TempDir(), t.TempDir()
+	cmd := command(t, "demo", "--stay", "--nodes", "20", "--json")
+	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
+	stay := startCommand(t, cmd)
+	stay.waitFor(`(?m)^}$`)
+	var p demo.Place
+	if err := json.NewDecoder(strings.NewReader(stay.output())).Decode(&p); err != nil {
+		t.Fatalf("%v: %s", err, stay.output())
+	}
+	parts := map[string]demo.Part{}
+	for _, part := range p.Parts {
+		parts[part.Name] = part
+	}
+	as := func(who string) []string {
+		for _, o := range p.Operators {
+			if o.Name == who {
+				return []string{"--url", p.URL, "--credential", o.Credential}
+			}
+		}
+		t.Fatalf("no %s among %+v", who, p.Operators)
+		return nil
+	}
+	ask := func(who string, args ...string) string {
+		t.Helper()
+		return muster(t, dir, append(args, as(who)...)...)
+	}
+	eventually := func(pattern, who string, args ...string) {
+		t.Helper()
+		want, tick, deadline := regexp.MustCompile(pattern), time.NewTicker(100*time.Millisecond), time.After(patience)
+		defer tick.Stop()
+		for got := ask(who, args...); !want.MatchString(got); got = ask(who, args...) {
+			select {
+			case <-tick.C:
+			case <-deadline:
+				t.Fatalf("muster %s never says %s:\n%s\n%s", strings.Join(args, " "), pattern, got, stay.output())
+			}
+		}
+	}
+
+	var list struct {
+		States map[string]int `json:"states"`
+	}
+	if err := json.Unmarshal([]byte(ask("vera", "node", "list", "--json")), &list); err != nil {
+		t.Fatal(err)
+	}
+	for state, part := range map[string]string{"enrolled": "unconfirmed", "revoked": "revoked", "retired": "retired"} {
+		if parts[part].Nodes == 0 || list.States[state] != parts[part].Nodes {
+			t.Errorf("%d nodes are %s, want the %d that are %s", list.States[state], state, parts[part].Nodes, part)
+		}
+	}
+	if least := parts["members"].Nodes + parts["cloned"].Nodes; least == 0 || list.States["provisioned"] < least {
+		t.Errorf("%d nodes are provisioned, want %d and more", list.States["provisioned"], least)
+	}
+	waiting := parts["waiting"].Example
+	eventually(regexp.QuoteMeta(waiting), "vera", "node", "pending")
+	eventually("quarantine", "vera", "node", "explain", parts["denied"].Example)
+	eventually("burn-in", "vera", "node", "explain", parts["deferred"].Example)
+	eventually("token_used", "vera", "events", "--json", "--since", "1h")
+	eventually("token_expired", "vera", "events", "--json", "--since", "1h")
+	eventually("token_site", "vera", "events", "--json", "--since", "1h")
+	eventually("identity_taken", "vera", "node", "history", parts["members"].Example)
+
+	refused := command(t, append([]string{"node", "approve", waiting, "--why", "rack 4"}, as("vera")...)...)
+	if out, err := refused.CombinedOutput(); err == nil || !strings.Contains(string(out), "viewer") {
+		t.Errorf("a viewer approves: %v: %s", err, out)
+	}
+	ask("otto", "node", "approve", waiting, "--why", "rack 4")
+	eventually(regexp.QuoteMeta(waiting), "vera", "node", "list", "--state", "provisioned", "--prefix", waiting)
+	signed := command(t, "status", "--url", p.URL, "--credential", filepath.Join(p.Dir, "provisioner", "ca", "root.pem"), "--token-file", p.Operators[0].TokenFile)
+	if out, err := signed.CombinedOutput(); err != nil {
+		t.Errorf("with a token: %v: %s", err, out)
+	}
+	stay.stop()
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}

@@ -19,7 +19,6 @@ const (
 	window      = time.Hour // that charts show
 	minutes     = int(window / time.Minute)
 	maxKept     = 2000 // events, the newest
-	maxSources  = 512  // addresses of refused attempts
 	maxAhead    = 5 * time.Minute
 	followAgain = 2 * time.Second // after the log could not be read
 )
@@ -39,14 +38,6 @@ type minute struct {
 	codes    map[wire.Code]int
 }
 
-// source is whose attempts are counted.
-type source struct {
-	Address     string
-	Count       int
-	Code        wire.Code // the last
-	First, Last time.Time
-}
-
 // An activity is what the log of events said in the last hour. It reads the log
 // once somebody has looked at a page, so that consoles that nobody uses cost
 // nothing. It is safe for concurrent use.
@@ -61,14 +52,13 @@ type activity struct {
 	mu      sync.Mutex
 	minutes [minutes]minute    // guarded by mu: a ring by minute
 	kept    []*told            // guarded by mu: the newest last
-	sources map[string]*source // guarded by mu
 	changed chan struct{}      // guarded by mu: closed and made anew with each event
 	place   *provisioner.Place // guarded by mu: of the last event
 	broken  error              // guarded by mu: why the log is not read
 }
 
 func newActivity(log provisioner.EventLog, logger *slog.Logger, now func() time.Time) *activity {
-	return &activity{log: log, logger: logger, now: now, wanted: make(chan struct{}), sources: make(map[string]*source), changed: make(chan struct{})}
+	return &activity{log: log, logger: logger, now: now, wanted: make(chan struct{}), changed: make(chan struct{})}
 }
 
 // wake has the log followed from now on.
@@ -163,32 +153,7 @@ func (a *activity) count(t *told) {
 		if t.Data.Code != "" {
 			m.codes[t.Data.Code] += n
 		}
-		a.blame(t, n)
 	}
-}
-
-// blame counts attempts by where they come from. If there are too many addresses
-// the one that was heard of least lately goes. The caller holds mu.
-func (a *activity) blame(t *told, n int) {
-	if t.Data.Source == "" {
-		return
-	}
-	s := a.sources[t.Data.Source]
-	if s == nil {
-		if len(a.sources) >= maxSources {
-			var oldest *source
-			for _, s := range a.sources {
-				if oldest == nil || s.Last.Before(oldest.Last) {
-					oldest = s
-				}
-			}
-			delete(a.sources, oldest.Address)
-		}
-		s = &source{Address: t.Data.Source, First: t.Time}
-		a.sources[s.Address] = s
-	}
-	s.Count += n
-	s.Last, s.Code = t.Time, t.Data.Code
 }
 
 // changes returns a channel that is closed with the next event.
@@ -227,6 +192,11 @@ type codeCount struct {
 	Count int
 }
 
+// mostFirst orders counts.
+func mostFirst(a, b codeCount) int {
+	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Code, b.Code))
+}
+
 // hour returns the last hour's account.
 func (a *activity) hour() *hour {
 	a.mu.Lock()
@@ -248,23 +218,6 @@ func (a *activity) hour() *hour {
 	for code, n := range codes {
 		h.Codes = append(h.Codes, codeCount{code, n})
 	}
-	slices.SortFunc(h.Codes, func(a, b codeCount) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Code, b.Code)) })
+	slices.SortFunc(h.Codes, mostFirst)
 	return h
-}
-
-// worst returns the addresses of the most attempts in the last hour, n at most.
-func (a *activity) worst(n int) []source {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	begin := a.now().Add(-window)
-	var found []source
-	for address, s := range a.sources {
-		if s.Last.Before(begin) {
-			delete(a.sources, address)
-			continue
-		}
-		found = append(found, *s)
-	}
-	slices.SortFunc(found, func(a, b source) int { return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Address, b.Address)) })
-	return found[:min(n, len(found))]
 }

@@ -39,6 +39,10 @@ type Config struct {
 	Fleet       *fleet.Index             // required
 	Events      provisioner.EventLog     // required
 
+	// Attempts counts failed attempts at this provisioner, as the API tells them.
+	// Nil: none are shown.
+	Attempts *provisioner.Attempts
+
 	// Alarms returns the alarms that stand here. Nil: none are shown.
 	Alarms func() []provisioner.Alarm
 

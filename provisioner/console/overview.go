@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/url"
+	"slices"
 	"time"
 
 	"muster/internal/wire"
@@ -44,13 +45,33 @@ type alarm struct {
 	Remedy string
 }
 
+// A source is an address with the attempts that failed from there.
+type source struct {
+	provisioner.FailedAttempts
+	Answers []codeCount // the most first
+}
+
+// sources returns the addresses with the most failed attempts.
+func (c *Console) sources() []source {
+	var all []source
+	for _, f := range c.cfg.Attempts.Sources(worstSources) {
+		s := source{FailedAttempts: f}
+		for code, n := range f.Codes {
+			s.Answers = append(s.Answers, codeCount{code, int(n)})
+		}
+		slices.SortFunc(s.Answers, mostFirst)
+		all = append(all, s)
+	}
+	return all
+}
+
 // states are those that are shown, in their order.
 var states = []provisioner.State{provisioner.StateProvisioned, provisioner.StateEnrolled, provisioner.StateRevoked, provisioner.StateRetired}
 
 func (c *Console) overview(v *visit) error {
 	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
 	defer cancel()
-	p := &overviewPage{Hour: c.activity.hour(), Sources: c.activity.worst(worstSources)}
+	p := &overviewPage{Hour: c.activity.hour(), Sources: c.sources()}
 	p.Chart = newRateChart(p.Hour)
 	for _, n := range p.Hour.Codes {
 		p.Codes = append(p.Codes, row{Label: string(n.Code), Link: "/events?code=" + url.QueryEscape(string(n.Code)), Count: n.Count, Tone: "warn", Title: wire.MeaningOf(n.Code).Remedy})
@@ -63,9 +84,7 @@ func (c *Console) overview(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if waiting, err := c.cfg.Provisioner.Waiting(ctx, ""); err == nil {
-		p.Waiting = len(waiting)
-	} else {
+	if p.Waiting, err = c.cfg.Provisioner.CountWaiting(ctx); err != nil {
 		p.Missing = append(p.Missing, "who waits: "+err.Error())
 	}
 	if c.cfg.Alarms != nil {

@@ -114,6 +114,22 @@ func TestNodesByFact(t *testing.T) {
 	says(t, a.body, "not kept", "datacenter, environment, os.name", "fleet.facts", `value="kernel=6"`)
 }
 
+// TestTheOverviewCounts has strangers fail and wait, which the overview tells in
+// numbers.
+func TestTheOverviewCounts(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	for range 3 {
+		f.Refused(f.Node("web1.example.net")) // another key
+	}
+	waits(t, f, "db1.example.net")
+	v := signedIn(t, f, "anna", provisioner.RoleViewer)
+	f.Eventually("four keys wait", func() bool { return strings.Contains(v.see("/"), `<span class="figure">4</span> <span>waiting</span>`) })
+	says(t, v.see("/"), `<code>127.0.0.1</code></td><td class="count">3</td><td><span class="answer">identity_taken 3</span>`)
+}
+
 // TestRoles has a viewer try all that changes something.
 func TestRoles(t *testing.T) {
 	t.Parallel()

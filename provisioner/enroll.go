@@ -92,13 +92,14 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	return enrolled, nil
 }
 
-// refused logs and emits a refusal, once for every request.
+// refused logs and emits a refusal, once for every request, but for those of keys
+// that wait and have been told so lately.
 func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error {
 	var r *Refusal
 	if !errors.As(err, &r) {
 		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
 	}
-	p.wait(a, r)
+	told := p.wait(a, r)
 	e := RefusalEvent(r, p.moment(), a.source.Address)
 	e.Reason, e.Attempt = a.reason, a.id
 	if a.token != nil {
@@ -107,7 +108,7 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 	if a.decision != nil {
 		e.Policy = a.decision.Digest
 	}
-	if !p.reported(ctx, &e) {
+	if !p.reported(ctx, &e) || told {
 		return r
 	}
 	p.cfg.Emit(e)

@@ -106,14 +106,18 @@ type WaiterStore interface {
 // wait notes that the attempt was told to wait, if its code says so, and sets
 // when it is to ask again if it waits for an operator. A name that is taken is
 // told as an approval that is pending, and must take as long.
-func (p *Provisioner) wait(a *attempt, r *Refusal) {
+//
+// It reports whether that was an event lately and is not to be one again: one who
+// waits asks every few seconds, for days, and events of that would push all others
+// out. Who tries a name that is another's is told of each time.
+func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
 	default:
-		return
+		return false
 	}
 	if a.csr == nil || a.token == nil {
-		return
+		return false
 	}
 	w := &Waiter{
 		Schema: WaiterSchema, Identity: a.identity, KeyHash: a.csr.KeyHash, KeyType: a.csr.KeyType, Code: r.Code,
@@ -129,10 +133,11 @@ func (p *Provisioner) wait(a *attempt, r *Refusal) {
 		}
 	}
 	now := p.now()
-	again := p.waiters.note(w, now, func() { w.Facts = shownFacts(a.request.Facts, p.shown) })
+	again, said := p.waiters.note(w, now, func() { w.Facts = shownFacts(a.request.Facts, p.shown) })
 	if r.After == 0 && r.Code != wire.CodeDeferred {
 		r.After = again
 	}
+	return said && r.Code != wire.CodeIdentityTaken
 }
 
 // namesOf returns the names that the certificate request asks for and no

@@ -18,7 +18,8 @@ const (
 	waiterEvery   = time.Minute // an entry is written again at most so often
 	waiterQueue   = 1024        // notes that wait to be written; more are dropped and come again
 	waiterTimeout = 15 * time.Second
-	maxSeen       = 100_000 // keys that a process remembers; then it begins anew
+	waiterSaid    = 10 * time.Minute // that a key still waits is an event so often; its entry has every ask
+	maxSeen       = 100_000          // keys that a process remembers; then it begins anew
 )
 
 // waiters writes down who waits, off the way of the requests: a store that is
@@ -40,6 +41,8 @@ type waitSeen struct {
 	window time.Time // of the crowd in which it was last counted
 	noted  time.Time // when it was last queued
 	listed *Waiter   // as it was then
+	said   time.Time // when it was last an event that it waits
+	as     wire.Code // and for what
 }
 
 // A waiterNote is an entry to write, or to remove.
@@ -54,8 +57,9 @@ func newWaiters(store WaiterStore, log *slog.Logger) *waiters {
 }
 
 // note takes in that a key asked and waits. finish completes the entry if it is
-// to be written. It does not block, and returns when to ask again.
-func (ws *waiters) note(w *Waiter, now time.Time, finish func()) time.Duration {
+// to be written. It does not block, and returns when to ask again, and whether it
+// was an event lately that the key waits for this.
+func (ws *waiters) note(w *Waiter, now time.Time, finish func()) (again time.Duration, said bool) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	s := ws.seen[w.holder()]
@@ -67,10 +71,13 @@ func (ws *waiters) note(w *Waiter, now time.Time, finish func()) time.Duration {
 		ws.seen[w.holder()] = s
 	}
 	s.asked++
-	again := ws.crowd.count(s, now)
+	if said = s.as == w.Code && now.Sub(s.said) < waiterSaid && !now.Before(s.said); !said {
+		s.said, s.as = now, w.Code
+	}
+	again = ws.crowd.count(s, now)
 	if s.listed != nil && s.listed.Code == w.Code && s.listed.Token == w.Token && s.listed.Source == w.Source &&
 		s.listed.FactsBytes == w.FactsBytes && now.Sub(s.noted) < waiterEvery && !now.Before(s.noted) {
-		return again
+		return again, said
 	}
 	finish()
 	w.Asked, w.Since, w.LastAsked = s.asked, now, now
@@ -79,7 +86,7 @@ func (ws *waiters) note(w *Waiter, now time.Time, finish func()) time.Duration {
 		s.asked, s.noted, s.listed = 0, now, w
 	default: // it asks again
 	}
-	return again
+	return again, said
 }
 
 // gone takes in that a key has got in. Unless sure, it is looked at only if

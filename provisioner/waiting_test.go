@@ -88,6 +88,48 @@ func TestWaitingIsListedAndApproved(t *testing.T) {
 	f.Check()
 }
 
+// TestWaitingIsNoNoise has machines ask again and again: that they wait is an event
+// once, until ten minutes have passed or they wait for something else, while each
+// ask is counted. Who tries another's name is told of each time.
+func TestWaitingIsNoNoise(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web1.example.net\n"})
+	owner := f.Node("web1.example.net")
+	f.Apply(owner, f.Enroll(owner))
+	waits, thief := f.Node("web2.example.net"), f.Node("web1.example.net")
+	said := func(code wire.Code) (n int) {
+		for _, e := range eventsOf(f, provisioner.EventRefused) {
+			if e.Code == code {
+				n++
+			}
+		}
+		return n
+	}
+	ask := func() {
+		t.Helper()
+		for range 3 {
+			for _, n := range []*simnode.Node{waits, thief} {
+				if r := f.Ask(n).Refusal; r == nil || r.Code != wire.CodeApprovalPending {
+					t.Fatalf("%s: refusal %+v", n.Identity, r)
+				}
+			}
+		}
+	}
+	ask()
+	if a, b := said(wire.CodeApprovalPending), said(wire.CodeIdentityTaken); a != 1 || b != 3 {
+		t.Errorf("of three asks each: %d events of who waits, %d of who tries another's name; want 1 and 3", a, b)
+	}
+	f.Clock.Advance(11 * time.Minute)
+	ask()
+	if got := said(wire.CodeApprovalPending); got != 2 {
+		t.Errorf("%d events after eleven minutes, want 2", got)
+	}
+	f.Eventually("each ask is counted", func() bool {
+		w, err := f.Daemon().Operator().Waiting(f.Context(), "web2.example.net")
+		return err == nil && len(w) == 1 && w[0].Asked >= 4
+	})
+}
+
 // TestApprovalIsForOneKey has two machines wait with one name: the one that was
 // approved gets it, the other one waits on, now for a name that is taken.
 func TestApprovalIsForOneKey(t *testing.T) {

@@ -448,6 +448,11 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 			return e.Code
 		}
 	}
+	for _, e := range f.Events()[:before] { // who waits on is told of once in a while
+		if e.Node == n.Identity && e.Code == r.Refusal.Code && (e.Code == wire.CodeApprovalPending || e.Code == wire.CodeDeferred) {
+			return e.Code
+		}
+	}
 	f.t.Fatalf("refusal of %s with %s has no event", n.Identity, r.Refusal.Code)
 	return ""
 }

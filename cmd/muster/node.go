@@ -35,12 +35,13 @@ and gives it no other, also if it has a good token. 'muster node retire' lifts i
 	addNodeChange(c, all, "retire", "Free the name of a machine that is gone.",
 		`Revokes what certificates the machine still has and frees its name for any key: the
 next machine that comes with this name is treated as new. Use it for machines
-that are gone, and for a revoked one that may come back.
+that are gone, and for a revoked one that may come back: filters choose revoked
+machines with --state revoked only, since whoever has stolen one gets in again.
 
   muster node retire web1.example.net --why scrapped
   muster node retire --unseen 30d      what was scaled down a month ago`,
 		"is retired: the name is free",
-		provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked)
+		provisioner.StateEnrolled, provisioner.StateProvisioned)
 	addNodeGrant(c, all)
 	addNodePending(c, all)
 	addNodeVerdicts(c, all)

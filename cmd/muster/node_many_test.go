@@ -134,6 +134,7 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	for !strings.Contains(ask(0, "node", "list", "--state", "revoked"), "2 machines") {
 	}
 	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run"), `no machine fits|would revoke 0`)
+	want(ask(0, "node", "retire", "--prefix", "web", "--dry-run"), `no machine fits|would retire 0`) // a thief's is free only for who means it
 	want(ask(0, "node", "retire", "--state", "revoked", "--yes"), `2 of 2 machines: each is retired`)
 	write(t, filepath.Join(dir, "names"), "db1.example.net\n# those of tomorrow\ndb2.example.net\n")
 	want(ask(1, "node", "grant", "--from", "names", "--yes"), `db2\.example\.net: .*no such node`)

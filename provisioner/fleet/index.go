@@ -310,7 +310,7 @@ func (x *Index) node(e *entry) Node {
 // record that was written.
 func (e *entry) lastSeen() int64 {
 	if e.state == stateByOperator[0] || e.state == stateByOperator[1] {
-		return e.seen // the operator was heard of
+		return max(e.seen, e.first/int64(time.Second)) // later it was the operator who was heard of
 	}
 	return max(e.seen, e.updated/int64(time.Second))
 }

@@ -168,8 +168,10 @@ func TestFilters(t *testing.T) {
 		// db1 has said since that it is alive, and of the revoked one it was not the node
 		// that was heard of.
 		"unseen": {fleet.Query{Filter: fleet.Filter{SeenBefore: noon.Add(time.Minute)}}, "old web1 web2"},
-		"token":  {fleet.Query{Filter: fleet.Filter{Token: "ffffffffffffffffffffffffffffffff"}}, "old"},
-		"policy": {fleet.Query{Filter: fleet.Filter{Policy: "p1"}}, "db1 old web1"},
+		// A revoked one was heard of when it enrolled.
+		"unseen since they came": {fleet.Query{Filter: fleet.Filter{SeenBefore: noon}}, ""},
+		"token":                  {fleet.Query{Filter: fleet.Filter{Token: "ffffffffffffffffffffffffffffffff"}}, "old"},
+		"policy":                 {fleet.Query{Filter: fleet.Filter{Policy: "p1"}}, "db1 old web1"},
 	}
 	for name, tt := range tests {
 		names, p := list(t, x, tt.q)

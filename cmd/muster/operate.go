@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -38,6 +39,12 @@ func (o *operator) add(c *kingpin.CmdClause) {
 func (o *operator) addChange(c *kingpin.CmdClause) {
 	o.add(c)
 	c.Flag("why", "Reason, for the history; needed with --url.").PlaceHolder("TEXT").StringVar(&o.why)
+	c.Validate(func(*kingpin.CmdClause) error {
+		if o.url != "" && strings.TrimSpace(o.why) == "" {
+			return errors.New("--why: missing: a change over HTTPS says why, for the history")
+		}
+		return nil
+	})
 }
 
 // ask sends one request to the provisioner; see [httpapi.Client.Do].

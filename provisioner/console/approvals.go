@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -19,9 +20,25 @@ const maxWaiting = 200
 type approvalsPage struct {
 	Prefix   string
 	Waiting  []*provisioner.Waiter
-	More     int // that wait as well
+	More     int  // that wait as well
+	Tick     bool // all who are on the page
 	Rejected []*provisioner.Answer
 	Done     string
+}
+
+// All is how many wait.
+func (p *approvalsPage) All() int { return len(p.Waiting) + p.More }
+
+// TickLink is the address of the same page with all ticked, or none if all are.
+func (p *approvalsPage) TickLink() string {
+	v := make(url.Values)
+	if p.Prefix != "" {
+		v.Set("q", p.Prefix)
+	}
+	if !p.Tick {
+		v.Set("tick", "all")
+	}
+	return "/approvals?" + v.Encode()
 }
 
 // verdicts are what can be said of keys that wait.
@@ -41,7 +58,7 @@ var verdicts = map[string]struct {
 }
 
 func (c *Console) approvals(v *visit) error {
-	p := &approvalsPage{Prefix: strings.ToLower(strings.TrimSpace(v.r.URL.Query().Get("q"))), Done: verdicts[v.r.URL.Query().Get("done")].done}
+	p := &approvalsPage{Prefix: strings.ToLower(strings.TrimSpace(v.r.URL.Query().Get("q"))), Done: verdicts[v.r.URL.Query().Get("done")].done, Tick: v.r.URL.Query().Has("tick")}
 	waiting, err := c.cfg.Provisioner.Waiting(v.r.Context(), "")
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package console
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -42,6 +43,29 @@ func TestAgo(t *testing.T) {
 	}
 	if got := ago(time.Time{}, now); got != "never" {
 		t.Errorf("zero: %q", got)
+	}
+}
+
+// TestPieces takes texts apart and puts them together again.
+func TestPieces(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
+	for text, want := range map[string][]piece{
+		"":                                      nil,
+		"just words":                            {{Text: "just words"}},
+		"since 2027-01-01T12:00:00Z, so":        {{Text: "since "}, {At: at}, {Text: ", so"}},
+		"`muster node list` at 2027-01-01":      {{Text: "muster node list", Code: true}, {Text: " at 2027-01-01"}},
+		"2027-99-01T12:00:00Z ` <b>alone</b>":   {{Text: "2027-99-01T12:00:00Z"}, {Text: " ` <b>alone</b>"}},
+		"2027-01-01T12:00:00Z2027-01-01T12:00:": {{At: at}, {Text: "2027-01-01T12:00:"}},
+	} {
+		if got := pieces(text); !slices.Equal(got, want) {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+	}
+	for text, want := range map[string]string{"there is none": "There is none.", "öl.": "Öl.", "": ""} {
+		if got := sentence(text); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
 	}
 }
 

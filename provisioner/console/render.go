@@ -92,16 +92,21 @@ func functions(now func() time.Time) template.FuncMap {
 		"number": number,
 		"remedy": func(c string) string { return wire.MeaningOf(wire.Code(c)).Remedy },
 		"tone":   tone,
-		"what":   func(t *told) string { return whatOf(t) },
-		"kind":   func(t provisioner.EventType) string { return strings.TrimPrefix(string(t), "io.muster.") },
-		"once":   func(who string) string { return strings.TrimPrefix(who, "operator:") },
-		"identity": func(s string) string { // for links: a name that can be one
-			if _, err := wire.ParseIdentity(s); err != nil {
-				return ""
-			}
-			return s
-		},
+		"pieces": pieces, "sentence": sentence,
+		"what":    func(t *told) string { return whatOf(t) },
+		"kind":    func(t provisioner.EventType) string { return strings.TrimPrefix(string(t), "io.muster.") },
+		"once":    func(who string) string { return strings.TrimPrefix(who, "operator:") },
+		"machine": machine,
 	}
+}
+
+// machine returns the name of the machine that an event is about, for links; "" if
+// it is about none, as alarms are about a provisioner.
+func machine(e provisioner.Event) string {
+	if _, err := wire.ParseIdentity(e.Node); err != nil || e.Type == provisioner.EventAlarmRaised || e.Type == provisioner.EventAlarmCleared {
+		return ""
+	}
+	return e.Node
 }
 
 // ago says how far a time is from now.

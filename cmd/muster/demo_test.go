@@ -82,6 +82,10 @@ func TestAFleetThatStays(t *testing.T) {
 	eventually("token_site", "vera", "events", "--json", "--since", "1h")
 	eventually("identity_taken", "vera", "node", "history", parts["members"].Example)
 
+	for _, verb := range []string{"reconfigure", "restart", "reprovision"} {
+		ask("otto", "node", verb, parts["members"].Example, "--why", "a test", "--wait")
+	}
+
 	refused := command(t, append([]string{"node", "approve", waiting, "--why", "rack 4"}, as("vera")...)...)
 	if out, err := refused.CombinedOutput(); err == nil || !strings.Contains(string(out), "viewer") {
 		t.Errorf("a viewer approves: %v: %s", err, out)

@@ -20,7 +20,7 @@ import (
 const cloneAlive = 20 * time.Second
 
 // enroll starts all machines in g that have an agent, and returns when the members
-// are in. The others have asked by then, or do so soon.
+// are connected to the fleet. The others have asked by then, or do so soon.
 func (s *stay) enroll(ctx context.Context, g *errgroup.Group) error {
 	limit, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
@@ -84,7 +84,7 @@ func (m *machine) member() bool {
 
 // start runs an agent with its files in dir until ctx is done or the machine is
 // switched off, by an operator's command or by [stay.switchOff]. One is called each
-// time that its certificate is confirmed.
+// time that it has connected to the fleet.
 func (s *stay) start(ctx context.Context, g *errgroup.Group, m *machine, dir string, one func()) {
 	ctx, off := context.WithCancel(ctx)
 	s.mu.Lock()
@@ -94,7 +94,7 @@ func (s *stay) start(ctx context.Context, g *errgroup.Group, m *machine, dir str
 		TokenFile: s.tokenFile(m.token), SSLDir: dir, ConfFile: filepath.Join(dir, "server.conf"), FactsFile: s.factsFile(m),
 		Identity: m.name, Version: s.cfg.Version, Log: s.agents.With("agent", m.name),
 		Observe: func(e server.Event) {
-			if e.Kind == server.EventConfirmed {
+			if e.Kind == server.EventConnected {
 				one()
 			}
 		},

@@ -1,6 +1,7 @@
 # What the demo's operators think of: a shadow policy, which decides nothing.
 package muster.enroll
 
-approval if input.facts.role == "db"
-
-reasons contains "databases wait for their owner" if input.facts.role == "db"
+deny contains "databases belong into ams1" if {
+	input.facts.role == "db"
+	input.facts.datacenter != "ams1"
+}

@@ -1,6 +1,7 @@
 package demo
 
 import (
+	"bytes"
 	_ "embed"
 	"fmt"
 	"os"
@@ -37,6 +38,9 @@ func (s *stay) writeSetup(home string) error {
 	if err := os.WriteFile(filepath.Join(home, "allow-list.yaml"), []byte(allowList(time.Now())), 0o644); err != nil {
 		return err
 	}
+	if err := useOwnURLs(filepath.Join(home, "server.conf")); err != nil {
+		return err
+	}
 	policy, next := filepath.Join(home, "policy"), filepath.Join(home, "next")
 	if err := os.WriteFile(filepath.Join(policy, "stay.rego"), stayPolicy, 0o644); err != nil {
 		return err
@@ -45,6 +49,20 @@ func (s *stay) writeSetup(home string) error {
 		return err
 	}
 	return os.WriteFile(filepath.Join(next, "next.rego"), nextPolicy, 0o644)
+}
+
+// useOwnURLs has nodes go on with the broker that their token names: its port is
+// known only when it listens.
+func useOwnURLs(template string) error {
+	text, err := os.ReadFile(template)
+	if err != nil {
+		return err
+	}
+	const from, to = "\nbrokers = localhost:4222\n", "\nbrokers = {{ join .URLs \",\" }}\n"
+	if !bytes.Contains(text, []byte(from)) {
+		return fmt.Errorf("%s: no line %q", template, strings.TrimSpace(from))
+	}
+	return os.WriteFile(template, bytes.Replace(text, []byte(from), []byte(to), 1), 0o644)
 }
 
 // allowList is the file of names that are allowed.

@@ -86,10 +86,13 @@ func Stay(ctx context.Context, cfg StayConfig) error {
 		return errors.Join(err, s.logs.close())
 	}
 	g, inner := errgroup.WithContext(ctx)
+	// Who serves the fleet ends after it, so that it ends in peace.
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
 	ready := make(chan struct{})
-	g.Go(func() error { return s.pager.run(inner) })
-	g.Go(func() error { return s.daemon.Run(inner, func() { close(ready) }) })
+	g.Go(func() error { return s.pager.run(serving) })
+	g.Go(func() error { return s.daemon.Run(serving, func() { close(ready) }) })
 	g.Go(func() error {
+		defer stop()
 		select {
 		case <-ready:
 			return s.run(inner)

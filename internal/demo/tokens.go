@@ -12,14 +12,14 @@ import (
 	"muster/jwt"
 )
 
-// The tokens of a fleet that stays, by the names of their files.
+// The tokens of a fleet that stays; each is in a file of this name.
 const (
-	tokenSite    = "fleet-" + site + ".jwt"
-	tokenAny     = "fleet.jwt"
-	tokenLimited = "kiosk.jwt"
-	tokenExpired = "last-week.jwt"
-	tokenForeign = "fra2.jwt"
-	tokenStolen  = "stolen.jwt" // not sealed
+	tokenSite    = "fleet-" + site
+	tokenAny     = "fleet"
+	tokenLimited = "kiosk"
+	tokenExpired = "last-week"
+	tokenForeign = "fra2"
+	tokenStolen  = "stolen" // not sealed
 )
 
 // claims are those of a token for everybody of an installation, for a day, and its
@@ -72,7 +72,7 @@ func (s *stay) signTokens() error {
 	return nil
 }
 
-func (s *stay) tokenFile(name string) string { return filepath.Join(s.cfg.Dir, "tokens", name) }
+func (s *stay) tokenFile(name string) string { return filepath.Join(s.cfg.Dir, "tokens", name+".jwt") }
 
 // url is the broker as tokens name it.
 func (s *stay) url() string { return urlOf(s.daemon) }

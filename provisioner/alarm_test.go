@@ -156,3 +156,17 @@ func TestWaitingEndsWithAnAlarm(t *testing.T) {
 		}
 	}
 }
+
+// TestEveryAlarmHasARemedy keeps alarms from being told what to do about a node that
+// was denied.
+func TestEveryAlarmHasARemedy(t *testing.T) {
+	t.Parallel()
+	for _, code := range provisioner.AlarmCodes {
+		if got := provisioner.AlarmRemedy(code); got == "" || got == wire.MeaningOf(wire.CodeDenied).Remedy {
+			t.Errorf("%s: %q", code, got)
+		}
+	}
+	if got := provisioner.AlarmRemedy(wire.CodeTokenExpired); got != wire.MeaningOf(wire.CodeTokenExpired).Remedy {
+		t.Errorf("of a refusal: %q", got)
+	}
+}

@@ -12,3 +12,19 @@ var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind, AlarmClockJumped,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed, wire.CodePaused,
 }
+
+// alarmRemedies are for alarms whose codes refuse nobody.
+var alarmRemedies = map[wire.Code]string{
+	AlarmClockJumped:   "set the clock of the provisioner's machine right within the hour, or let it be",
+	AlarmPolicyRefused: "mend the policy's files, or put those before back: `muster policy test` says what is wrong with them",
+	AlarmAllowsAll:     "`muster allow remove '*'`, or take it out of the allow-list's file: until then whoever has a token gets in under any free name",
+	AlarmWebhookFailed: "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",
+}
+
+// AlarmRemedy says what to do about an alarm, for operators.
+func AlarmRemedy(code wire.Code) string {
+	if remedy, ok := alarmRemedies[code]; ok {
+		return remedy
+	}
+	return wire.MeaningOf(code).Remedy
+}

@@ -89,7 +89,7 @@ func (c *Console) overview(v *visit) error {
 	}
 	if c.cfg.Alarms != nil {
 		for _, a := range c.cfg.Alarms() {
-			p.Alarms = append(p.Alarms, alarm{a, wire.MeaningOf(a.Code).Remedy})
+			p.Alarms = append(p.Alarms, alarm{a, provisioner.AlarmRemedy(a.Code)})
 		}
 	}
 	c.askOthers(ctx, p)

@@ -93,7 +93,7 @@ func TestPrintable(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{
 		"plain": "plain", "a\nb": "a\nb", "größe 😀": "größe 😀", "\x1b]0;x\a": `\u001b]0;x\u0007`,
-		"a\u202eb": `a\u202eb`, "a\rb": `a\u000db`, "\u009b1m": `\u009b1m`, "\xff": "\ufffd", "": "",
+		"a\u202eb": `a\u202eb`, "a\rb": `a\u000db`, "\u009b1m": `\u009b1m`, "\xff": "\ufffd", "": "", "a\tb\a": `a    b\u0007`,
 	} {
 		if got := cli.Printable(in); got != want {
 			t.Errorf("Printable(%q) = %q, want %q", in, got, want)

@@ -21,10 +21,10 @@ func Colored(w io.Writer) bool {
 	return IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// Printable returns s with every character that is not printable, line ends
-// apart, written as \u followed by its code: escape sequences and marks that
-// turn text around among them. Text of a token that nobody vouches for could
-// otherwise rewrite what a terminal shows.
+// Printable returns s with tabs as blanks, and every other character that is not
+// printable, line ends apart, written as \u followed by its code: escape sequences
+// and marks that turn text around among them. Text of a token that nobody vouches
+// for could otherwise rewrite what a terminal shows.
 func Printable(s string) string {
 	s = strings.ToValidUTF8(s, "\ufffd") // a lone byte may be a control character of an 8-bit terminal
 	if strings.IndexFunc(s, unprintable) < 0 {
@@ -32,9 +32,12 @@ func Printable(s string) string {
 	}
 	var b strings.Builder
 	for _, r := range s {
-		if unprintable(r) {
+		switch {
+		case r == '\t':
+			b.WriteString("    ") // as in what a policy's compiler quotes
+		case unprintable(r):
 			fmt.Fprintf(&b, `\u%04x`, r)
-		} else {
+		default:
 			b.WriteRune(r)
 		}
 	}

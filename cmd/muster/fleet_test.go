@@ -31,7 +31,7 @@ func TestFromTokenToMachine(t *testing.T) {
 	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+port)
 
 	// The signer is a certificate and an encrypted key, as in Choria's post.
-	openssl(t, dir, "req", "-x509", "-newkey", "rsa:4096", "-keyout", "prov-key.pem", "-out", "prov-cert.pem", "-days", "1825", "-subj", "/CN=prov", "-passout", "pass:hunter2")
+	openssl(t, dir, "req", "-x509", "-newkey", "rsa:2048", "-keyout", "prov-key.pem", "-out", "prov-cert.pem", "-days", "1825", "-subj", "/CN=prov", "-passout", "pass:hunter2")
 	edit(t, filepath.Join(dir, "prov/provisioner.yaml"), "- file: signer.pem", "- file: ../prov-cert.pem")
 	muster(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml", "--check")
 	provisioner := start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")

@@ -16,7 +16,11 @@ import (
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/policies"
 )
+
+// compiled are the policies of all daemons of these tests: most have the same one.
+var compiled policies.Cache
 
 // setup returns a new setup for a provisioner on any free port.
 func setup(t *testing.T, edit func(*daemon.Setup)) string {
@@ -60,7 +64,7 @@ func TestInitMakesAWorkingSetup(t *testing.T) {
 			if err != nil {
 				t.Error(err)
 			}
-			d, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{})
+			d, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled})
 			if err != nil {
 				t.Fatalf("the setup does not load: %v", err)
 			}
@@ -224,7 +228,7 @@ configuration: {template: no-template}
 			if err := os.WriteFile(path, []byte(tt.yaml), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			_, err := daemon.Load(path, daemon.Options{})
+			_, err := daemon.Load(path, daemon.Options{Compiled: &compiled})
 			if err == nil {
 				t.Fatal("accepted")
 			}
@@ -243,7 +247,7 @@ func TestAnotherInstallationsStoreIsRefused(t *testing.T) {
 	t.Parallel()
 	one, two := setup(t, nil), setup(t, nil)
 	start := func(dir string, data string) error {
-		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}, func(c *daemon.Config) { c.DataDir = data })
+		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}, func(c *daemon.Config) { c.DataDir = data })
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +276,7 @@ func TestSecretsThatOthersCanReadAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{})
+	_, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled})
 	if err == nil || strings.Count(err.Error(), "chmod 600") != 2 {
 		t.Errorf("Load = %v, want chmod 600 for both keys", err)
 	}
@@ -289,7 +293,7 @@ func TestAWrongKeyIsRefused(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "ca/issuing-key.pem"), b, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}); err == nil {
+	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}); err == nil {
 		t.Error("accepted")
 	}
 	// And a token signer that is a private key is named as such.

@@ -372,7 +372,7 @@ func TestABrokenAllowListAtTheStart(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(dir, "allow-list.yaml"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{}); err == nil || !strings.Contains(err.Error(), "allow_list") {
+		if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}); err == nil || !strings.Contains(err.Error(), "allow_list") {
 			t.Errorf("Load with %q = %v", text, err)
 		}
 	}

@@ -72,7 +72,7 @@ func TestRollIsTheOwnersOfTheOldKey(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "provisioner.yaml"), 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := rolled(t, dir).Write(daemon.Options{}); err != nil {
+	if _, err := rolled(t, dir).Write(daemon.Options{Compiled: &compiled}); err != nil {
 		t.Fatal(err)
 	}
 	files := 0
@@ -142,7 +142,7 @@ func TestRollIsWrittenOnceOrNotAtAll(t *testing.T) {
 				tt.between(t, config)
 			}
 			was := readText(t, config)
-			kept, err := r.Write(daemon.Options{})
+			kept, err := r.Write(daemon.Options{Compiled: &compiled})
 			if (err == nil) != (tt.want == nil && tt.says == "") || tt.want != nil && !errors.Is(err, tt.want) || tt.says != "" && !strings.Contains(err.Error(), tt.says) {
 				t.Fatalf("Write = %v, want %v %q", err, tt.want, tt.says)
 			}
@@ -158,7 +158,7 @@ func TestRollIsWrittenOnceOrNotAtAll(t *testing.T) {
 			if got := readText(t, kept); got != was {
 				t.Errorf("what was kept is not what was there:\n%s", got)
 			}
-			if _, err := daemon.Load(config, daemon.Options{}); err != nil {
+			if _, err := daemon.Load(config, daemon.Options{Compiled: &compiled}); err != nil {
 				t.Errorf("it does not load: %v", err)
 			}
 			if got := readText(t, config); !strings.Contains(got, "  root: ca-2/root.pem") || !strings.Contains(got, "cross: ca-2/cross.pem\n") {

@@ -20,7 +20,7 @@ func TestInitForACluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	path := filepath.Join(dir, "provisioner.yaml")
-	d, err := daemon.Load(path, daemon.Options{})
+	d, err := daemon.Load(path, daemon.Options{Compiled: &compiled})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func TestInitForACluster(t *testing.T) {
 	if err := os.Chmod(filepath.Join(dir, "cluster/issuer"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := daemon.Load(path, daemon.Options{}); err == nil || !strings.Contains(err.Error(), "chmod 600") {
+	if _, err := daemon.Load(path, daemon.Options{Compiled: &compiled}); err == nil || !strings.Contains(err.Error(), "chmod 600") {
 		t.Errorf("Load = %v, want the chmod to run", err)
 	}
 }

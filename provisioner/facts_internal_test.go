@@ -55,6 +55,7 @@ func TestFactsAreFoundByName(t *testing.T) {
 		`{"role":["a","list"],"os":null,"os.name":[],"os.release.full":{}}`:                     {},
 		`{"role":-1.50e3,"os":true,"os.name":false}`:                                            {"role": "-1.50e3", "os": "true", "os.name": "false"},
 		`{"role":"a \"quoted\\\" \u00e9","r\u006fle":"escaped"}`:                                {"role": "escaped"},
+		`{"x":"a\\","y":"\\\\","z":["\\"],"role":"b\\"}`:                                        {"role": `b\`},
 		`{"role":"","x":{"role":"elsewhere"}}`:                                                  {"role": ""},
 		`{"x":"}","y":"{","z":["]","\\\"["],"role":"web"}`:                                      {"role": "web"},
 		`{}`: {}, `[]`: {}, `"role"`: {}, ``: {}, `{"role"`: {}, `{"role":`: {}, `{"role":"web"`: {}, `{"role":"web\"}`: {}, `{"x":{"role":"web"}`: {},

@@ -144,8 +144,8 @@ func (a *askedFact) fits(packed string) bool {
 		_, packed, _ = strings.Cut(packed, factEnd)
 	}
 	value, _, _ := strings.Cut(packed, factEnd)
-	if a.Value == "" || value == "" {
-		return a.Value == value
+	if value == "" { // a pattern wants some
+		return a.Value == ""
 	}
 	return a.Match(value)
 }

@@ -98,7 +98,7 @@ func (t *Status) stand() {
 		add("a restore has frozen limited tokens: sign new ones, or muster token thaw")
 	}
 	if n := t.Nodes; n != nil && n.Cloned > 0 {
-		add("%d names are used by two machines: muster events --type node.cloned", n.Cloned)
+		add("names that two machines use: %d; muster events --type node.cloned", n.Cloned)
 	}
 	for _, what := range t.Unknown {
 		add("not known: %s", what)

@@ -191,8 +191,8 @@ func benchTable(r *bench.Result) *cli.Table {
 	for _, code := range slices.Sorted(maps.Keys(r.Refusals)) {
 		row("refusals", "%d %s", r.Refusals[code], code)
 	}
-	if r.Broken+r.Unanswered > 0 {
-		row("asked again", "%d after a broken connection, %d without a reply", r.Broken, r.Unanswered)
+	if r.Broken+r.Unanswered+r.Crossed > 0 {
+		row("asked again", "%d after a broken connection, %d without a reply, %d after a reply to another request", r.Broken, r.Unanswered, r.Crossed)
 	}
 	if r.ServingCPU > 0 {
 		row("CPU per node", "%.0f µs serving, %.0f µs in %d drivers", r.ServingCPU, r.DriverCPU, r.Drivers)

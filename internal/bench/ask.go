@@ -82,7 +82,7 @@ func answer(link link, subject, id string, data []byte, decode func([]byte) (*wi
 		return nil, fmt.Errorf("%w: %w", errWrong, err)
 	}
 	if r.ID != id {
-		return nil, fmt.Errorf("%w: it answers request %.22q, not %q", errWrong, r.ID, id)
+		return nil, fmt.Errorf("%w: it answers request %.22q, not %q", errCrossed, r.ID, id)
 	}
 	if r.Refusal != nil {
 		return nil, &refusal{*r.Refusal, false}

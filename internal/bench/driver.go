@@ -74,6 +74,7 @@ type Outcome struct {
 	Refusals    map[wire.Code]int `json:"refusals"`    // replies, by code
 	Broken      int               `json:"broken"`      // connections that could not be made or ended
 	Unanswered  int               `json:"unanswered"`  // requests without a reply in time
+	Crossed     int               `json:"crossed"`     // replies to somebody else's request, see errCrossed
 	Start       int64             `json:"start"`       // clock, Unix nanoseconds
 	End         int64             `json:"end"`         // the last node that got through
 	CPU         int64             `json:"cpu"`         // nanoseconds between the two

@@ -125,6 +125,16 @@ func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Messag
 // errWrong means that a reply is not what a node must get.
 var errWrong = errors.New("wrong reply")
 
+// errCrossed means that a reply is to somebody else's request. An agent passes it
+// over and asks again. The broker tells the requests in hand apart by six letters
+// of 62 that it draws, so of 100,000 nodes with 256 in hand two get the same once
+// in a thousand times: then the reply to the first goes to the second, and its own
+// nowhere.
+var errCrossed = errors.New("a reply to another request")
+
+// maxCrossed is how many replies may cross in a wave before it is a fault.
+const maxCrossed = 2
+
 // judge counts what went wrong and says whether to try again, and when.
 func (w *walker) judge(err error, backoff time.Duration) (wait time.Duration, again bool) {
 	w.mu.Lock()
@@ -139,6 +149,9 @@ func (w *walker) judge(err error, backoff time.Duration) (wait time.Duration, ag
 		return jitter(wait), r.anybodys || r.Code == wire.CodeBusy || r.Code == wire.CodeUnavailable
 	case errors.Is(err, errWrong):
 		return 0, false
+	case errors.Is(err, errCrossed):
+		w.outcome.Crossed++
+		return jitter(backoff), w.outcome.Crossed <= maxCrossed
 	case errors.Is(err, errTimeout), errors.Is(err, os.ErrDeadlineExceeded):
 		w.outcome.Unanswered++
 	default:

@@ -30,6 +30,7 @@ type Result struct {
 	Refusals   map[wire.Code]int `json:"refusals"`   // replies by code, busy among them, of all waves
 	Broken     int               `json:"broken"`     // connections that failed and were made again
 	Unanswered int               `json:"unanswered"` // requests that were sent again
+	Crossed    int               `json:"crossed"`    // requests that were sent again since the reply was to another one
 
 	ServingCPU     float64  `json:"serving_cpu_us_per_node"`
 	DriverCPU      float64  `json:"driver_cpu_us_per_node"`
@@ -65,6 +66,7 @@ func (r *Result) add(kind Wave, w *wave) {
 		r.Failed += o.Failed
 		r.Broken += o.Broken
 		r.Unanswered += o.Unanswered
+		r.Crossed += o.Crossed
 		for code, n := range o.Refusals {
 			r.Refusals[code] += n
 		}

@@ -72,6 +72,11 @@ func TestLimitsHaveTwoSides(t *testing.T) {
 	if id := wire.NewID(); !wire.ValidConnectionName(id) || id == wire.NewID() {
 		t.Errorf("NewID = %q", id)
 	}
+	for range 1000 {
+		if id := wire.NewID(); id[0] == '-' {
+			t.Fatalf("NewID = %q, which a command line takes for a flag", id)
+		}
+	}
 	if got := (&wire.Refusal{RetryAfter: 3_600_001}).Wait(); got != time.Hour {
 		t.Errorf("Wait = %v, want %v", got, time.Hour)
 	}

@@ -63,11 +63,16 @@ func ValidConnectionName(s string) bool {
 func InboxPrefix(name string) string { return "_INBOX." + name }
 
 // NewID returns 22 random base64url characters for a request, a connection or
-// a boot instance; random reads never fail (crypto/rand, Go 1.24).
+// a boot instance; random reads never fail (crypto/rand, Go 1.24). The first is no
+// dash: people write some of them on command lines, where that begins a flag.
 func NewID() string {
 	var b [17]byte
-	_, _ = rand.Read(b[:])
-	return base64.RawURLEncoding.EncodeToString(b[:])[:ConnectionNameChars]
+	for {
+		_, _ = rand.Read(b[:])
+		if id := base64.RawURLEncoding.EncodeToString(b[:])[:ConnectionNameChars]; id[0] != '-' {
+			return id
+		}
+	}
 }
 
 // validID reports whether s is 1 to 64 characters of the base64url alphabet.

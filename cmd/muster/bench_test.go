@@ -21,7 +21,7 @@ import (
 func benchOf(t *testing.T, args ...string) map[string]any {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("starts a provisioner")
+		t.Skip("a larger test: `make ci` runs it")
 	}
 	cmd := command(t, append([]string{"bench", "--json", "--nodes", "40", "--concurrency", "8", "--token-key", "ed25519"}, args...)...)
 	out, err := cmd.Output()
@@ -86,7 +86,7 @@ func TestBench(t *testing.T) {
 func TestBenchKicks(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
-		t.Skip("starts a provisioner")
+		t.Skip("a larger test: `make ci` runs it")
 	}
 	for name, args := range map[string][]string{"shared": nil, "per node, sealed": {"--connections", "per-node", "--sealed"}} {
 		t.Run(name, func(t *testing.T) {

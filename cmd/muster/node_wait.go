@@ -110,8 +110,12 @@ func (a *awaited) begins(at time.Time) {
 	a.settle()
 }
 
-// follows takes in what may be the command's end, or why there is none.
+// follows takes in what may be the command's end, or why there is none. The last
+// counts, in whatever order they are read.
 func (a *awaited) follows(at time.Time, cause error) {
+	if at.Before(a.ended) {
+		return
+	}
 	a.ended, a.cause = at, cause
 	a.settle()
 }

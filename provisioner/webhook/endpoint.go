@@ -95,6 +95,12 @@ func (e *endpoint) post(ctx context.Context, id string, body []byte) (a provisio
 	r.Header.Set("Webhook-Timestamp", strconv.FormatInt(now.Unix(), 10))
 	r.Header.Set("Webhook-Signature", e.secrets.Sign(id, now, body))
 	resp, err := e.http.Do(r)
+	if err == nil && ctx.Err() != nil {
+		// Many a server ends its handler when the caller hangs up, and then answers 200
+		// by itself, which net/http still reads if it is quick: nothing was delivered.
+		_ = resp.Body.Close() // only read
+		err = ctx.Err()
+	}
 	if err != nil {
 		a.Cause = e.cause(err)
 		return a, 0

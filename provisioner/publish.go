@@ -21,12 +21,18 @@ const (
 // somebody else's write came first, and a refusal if the outcome could not be
 // learned before the context ended, or before the store was found to be away.
 //
-// An unknown outcome is cured by reading: if the newest record carries our
-// attempt, the write happened and its acknowledgement was lost, provided that
+// An unknown outcome is cured by reading: if the newest record is what we wrote,
+// the write happened and its acknowledgement was lost, provided that
 // the store is not known to fail; if the newest
 // is still after, the identical bytes are written again under the same
 // condition. Should the first write arrive late, the second meets a conflict
-// and finds our attempt. Nothing is ever signed anew on the way.
+// and finds it. Nothing is ever signed anew on the way.
+//
+// A member of a cluster that is behind may answer the read: then what we wrote is
+// somebody else's write, and the attempt begins again, once more with what is
+// behind perhaps, and signs anew. The write that it meets in the end carries our
+// attempt, and another certificate than the one in hand: so the attempt alone does
+// not tell (see [Record.carries]).
 //
 // A record that was acknowledged is remembered, and must not be changed any
 // more (see [recent]).
@@ -57,7 +63,7 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, be
 		away := well.Err() != nil
 		done()
 		switch {
-		case rerr == nil && newest != nil && newest.Attempt == r.Attempt:
+		case rerr == nil && newest != nil && newest.carries(r):
 			// A broker also shows what it could not sync, until it restarts: if
 			// it says so, or the store was away between write and read, that it is
 			// there to be read proves nothing. The node comes again, and the record
@@ -82,6 +88,18 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, be
 			wait = min(2*wait, publishBackoffMax)
 		}
 	}
+}
+
+// carries reports whether r is what a write of w has left: by the same attempt,
+// with the same certificates and configurations.
+func (r *Record) carries(w *Record) bool {
+	same := func(a, b *Issued) bool {
+		if a == nil || b == nil {
+			return a == b
+		}
+		return a.Serial == b.Serial && a.Digest == b.Digest
+	}
+	return r.Attempt == w.Attempt && r.State == w.State && same(r.Current, w.Current) && same(r.Next, w.Next)
 }
 
 // checkNext keeps a record that could not be read back from being written.

@@ -75,8 +75,9 @@ type Record struct {
 	// one: the keys before it lose their claim.
 	Lineage []string `json:"lineage"`
 
-	// Attempt is unique to the write that made this revision. It tells a
-	// write whose acknowledgement was lost from the write of somebody else.
+	// Attempt is that of the request that made this revision, and of none before or
+	// after it. With what is on offer it tells a write whose acknowledgement was lost
+	// from the write of somebody else.
 	Attempt string `json:"attempt"`
 
 	// Grant is the id of the grant that was last spent, which makes grants

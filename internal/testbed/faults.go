@@ -36,6 +36,8 @@ type Faults struct {
 	late   func()                                           // guarded by mu: the write that is still on its way
 	puts   int                                              // guarded by mu
 	unread bool                                             // guarded by mu: no record can be read
+	unseen int                                              // guarded by mu: so many reads do not see the next write, whose answer is lost
+	behind *behind                                          // guarded by mu: what those reads return
 
 	turn   sync.RWMutex // held while before runs, and for reading by writes
 	claims claimFaults
@@ -55,6 +57,54 @@ func (f *Faults) Before(what func(ctx context.Context, r *provisioner.Record)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.before = what
+}
+
+// behind is what a member of a cluster has that has not heard of the last write.
+type behind struct {
+	record   *provisioner.Record
+	revision provisioner.Revision
+	reads    int // that still get it
+}
+
+// Behind makes the next write's answer get lost, and then so many reads of a record
+// return what was there before it, as members of a cluster do that are behind.
+func (f *Faults) Behind(reads int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unseen = reads
+}
+
+// notSeen makes a write that is not answered and not seen, if one was asked for.
+func (f *Faults) notSeen(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (bool, error) {
+	f.mu.Lock()
+	reads := f.unseen
+	f.unseen = 0
+	f.mu.Unlock()
+	if reads == 0 {
+		return false, nil
+	}
+	old, revision, err := f.Store.Record(ctx, r.Identity)
+	if err == nil {
+		_, err = f.Store.Put(ctx, r, after)
+	}
+	if err != nil {
+		return true, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.behind = &behind{record: old, revision: revision, reads: reads}
+	return true, ErrInjected
+}
+
+// seenBehind returns what a member that is behind has, if the next read is to get it.
+func (f *Faults) seenBehind() *behind {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.behind == nil || f.behind.reads == 0 {
+		return nil
+	}
+	f.behind.reads--
+	return f.behind
 }
 
 // Puts returns how many writes were asked for.
@@ -86,6 +136,9 @@ func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after provision
 	if late != nil {
 		late()
 	}
+	if unseen, err := f.notSeen(ctx, r, after); unseen {
+		return 0, err
+	}
 	switch fault {
 	case Lost:
 		return 0, ErrInjected
@@ -113,6 +166,9 @@ func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after provision
 func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
 	if err := f.readable(); err != nil {
 		return nil, 0, err
+	}
+	if old := f.seenBehind(); old != nil {
+		return old.record, old.revision, nil
 	}
 	return f.Store.Record(ctx, id)
 }

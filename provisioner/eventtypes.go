@@ -30,7 +30,7 @@ var EventTypes = []EventMeaning{
 		[]string{"node", "reason", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"sealed", "elapsed_ns", "repeated"})},
 	{EventProvisioned, "A node has confirmed that certificate and configuration are on its disk.",
 		[]string{"node", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"reason", "sealed", "repeated"})},
-	{EventRefused, "A node whose token, or certificate, is good was refused. That one waits for an operator is an event again after ten minutes; `muster node pending` counts how often it asked.",
+	{EventRefused, "A node whose token, or certificate, is good was refused. That one waits, for an operator, the policy, or a name that is another's, is an event again after ten minutes; `muster node pending` counts how often it asked.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt", "of_source"}, fromToken)},
 	{EventAttempt, "A request or a connection that proves nothing was refused. The node is whoever it claims to be.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt", "left_out", "of_source"}, fromToken)},

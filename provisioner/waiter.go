@@ -109,7 +109,8 @@ type WaiterStore interface {
 //
 // It reports whether that was an event lately and is not to be one again: one who
 // waits asks every few seconds, for days, and events of that would push all others
-// out. Who tries a name that is another's is told of each time.
+// out. So does a machine that was installed anew, or one whose name is a mistake,
+// for a name that is another's: each of its asks counts in [Attempts] all the same.
 func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
@@ -137,7 +138,7 @@ func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
 	if r.After == 0 && r.Code != wire.CodeDeferred {
 		r.After = again
 	}
-	return said && r.Code != wire.CodeIdentityTaken
+	return said
 }
 
 // namesOf returns the names that the certificate request asks for and no

@@ -448,8 +448,9 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 			return e.Code
 		}
 	}
-	for _, e := range f.Events()[:before] { // who waits on is told of once in a while
-		if e.Node == n.Identity && e.Code == r.Refusal.Code && (e.Code == wire.CodeApprovalPending || e.Code == wire.CodeDeferred) {
+	for _, e := range slices.Backward(f.Events()[:before]) { // who waits on is told of once in a while
+		waits := e.Code == wire.CodeApprovalPending || e.Code == wire.CodeDeferred || e.Code == wire.CodeIdentityTaken
+		if e.Node == n.Identity && waits && e.Code.ToldAs() == r.Refusal.Code {
 			return e.Code
 		}
 	}

@@ -54,7 +54,7 @@ func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("listen", "Address for nodes and provisioners.").Default("0.0.0.0:4222").PlaceHolder("HOST:PORT").StringVar(&v.server.Listen)
 	c.Flag("dir", "Directory of the server's files on its machine.").Default("/etc/nats").StringVar(&v.server.Dir)
 	c.Flag("store-dir", "Directory of its streams; 'store' in the directory if not given.").PlaceHolder("DIR").StringVar(&v.server.StoreDir)
-	c.Flag("max-store-bytes", "Bytes that its streams may take; three quarters of what is free if not given.").Int64Var(&v.server.MaxStoreBytes)
+	cli.Int(c.Flag("max-store-bytes", "Bytes that its streams may take; three quarters of what is free if not given.").PlaceHolder("N"), &v.server.MaxStoreBytes)
 	cli.Int(c.Flag("max-connections", "Connections of this server.").PlaceHolder("N"), &v.server.MaxConnections)
 	c.Flag("cluster", "Name of the cluster.").Default("muster").PlaceHolder("NAME").StringVar(&v.cluster.Name)
 	c.Flag("cluster-listen", "Address for the other servers.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT").StringVar(&v.cluster.Listen)
@@ -69,6 +69,9 @@ func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 }
 
 func (v *brokerConfigVerb) run(ctx context.Context) error {
+	if v.server.MaxStoreBytes < 0 || v.server.MaxConnections < 0 {
+		return cli.Usage(program+" broker config", fmt.Errorf("--max-store-bytes is %d, --max-connections %d, want 0 (default) or more of each", v.server.MaxStoreBytes, v.server.MaxConnections))
+	}
 	dir, err := filepath.Abs(v.server.Dir)
 	if err != nil {
 		return err

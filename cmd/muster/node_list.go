@@ -58,7 +58,7 @@ func addNodeList(parent *kingpin.CmdClause, all verbs) {
 	c := parent.Command("list", "List machines: their state, certificate, and when they were last heard of.").HelpLong(nodeListHelp)
 	v.filter.add(c)
 	c.Flag("sort", "name, expires (the first to expire first) or changed (the newest first).").Default(string(fleet.ByName)).StringVar(&v.sort)
-	c.Flag("limit", "List so many; 0 for all.").Default("100").IntVar(&v.limit)
+	cli.Int(c.Flag("limit", "List so many; 0 for all.").Default("100"), &v.limit)
 	c.Flag("cursor", "Go on where an earlier list has ended: \"next\" of its JSON.").PlaceHolder("CURSOR").StringVar(&v.cursor)
 	v.add(c)
 	all[c.FullCommand()] = v.run

@@ -13,19 +13,19 @@ import (
 // Int makes a flag take a whole number, in decimal and with an optional sign,
 // into target. Kingpin's own IntVar also takes 1e3 and 1.5, wraps around
 // beyond 64 bits and speaks of strconv when it refuses.
-func Int(flag *kingpin.FlagClause, target *int) {
-	flag.SetValue(&number{flag.Model().Name, target})
+func Int[T int | int64](flag *kingpin.FlagClause, target *T) {
+	flag.SetValue(&number[T]{flag.Model().Name, target})
 }
 
 // number implements [kingpin.Value].
-type number struct {
+type number[T int | int64] struct {
 	flag   string
-	target *int
+	target *T
 }
 
 // Set implements [kingpin.Value]. Its error is all that is said about it.
-func (n *number) Set(s string) error {
-	parsed, err := strconv.Atoi(s)
+func (n *number[T]) Set(s string) error {
+	parsed, err := strconv.ParseInt(s, 10, strconv.IntSize) // an int64 of a smaller machine is no number of muster's
 	switch {
 	case errors.Is(err, strconv.ErrRange) && strings.HasPrefix(s, "-"):
 		return fmt.Errorf("--%s is %q, want a whole number of %d or more", n.flag, s, math.MinInt)
@@ -34,12 +34,12 @@ func (n *number) Set(s string) error {
 	case err != nil:
 		return fmt.Errorf("--%s is %q, want a whole number", n.flag, s)
 	}
-	*n.target = parsed
+	*n.target = T(parsed)
 	return nil
 }
 
 // String implements [kingpin.Value].
-func (n *number) String() string { return strconv.Itoa(*n.target) }
+func (n *number[T]) String() string { return strconv.FormatInt(int64(*n.target), 10) }
 
 // joinNegatives writes a flag and the negative value after it, such as
 // "--uses -1", as one argument, "--uses=-1". Kingpin would take -1 for a flag

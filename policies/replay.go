@@ -16,12 +16,27 @@ import (
 // A Replay asks a policy about inputs that were recorded, and keeps what it
 // decides otherwise. Make one with [NewReplay]. Safe for concurrent use.
 type Replay struct {
-	next *Engine
-	old  *Engine // nil if there is none to compare configurations with
+	cfg ReplayConfig // set by NewReplay, then read-only
 
 	mu     sync.Mutex
-	report ReplayReport
-	nodes  map[string]*NodeReplay
+	report ReplayReport           // guarded by mu
+	nodes  map[string]*NodeReplay // guarded by mu; nil of one about which nothing differs
+	helped map[string]struct{}    // guarded by mu; nodes of which a helper makes the configuration
+	parts  map[string]struct{}    // guarded by mu; nodes of which it was rendered from facts that are not whole
+}
+
+// A ReplayConfig configures [NewReplay].
+type ReplayConfig struct {
+	Next *Engine // the policy to try. Required
+
+	// Live is the policy in use, which says what keys of a configuration were. Nil
+	// leaves them unknown.
+	Live *Engine
+
+	// Was and Is configure nodes that the policy which decided, or Next, gives no
+	// configuration: the same pointer if it is the same. Nil of either leaves unknown
+	// what such nodes got, or would get.
+	Was, Is *Fallback
 }
 
 // A ReplayReport is what came of a [Replay].
@@ -33,6 +48,12 @@ type ReplayReport struct {
 	Changed   int    `json:"changed"`   // nodes that get another configuration or certificate and the same verdict
 	Failed    int    `json:"failed"`    // decisions that the policy does not come to
 	Redacted  int    `json:"redacted"`  // inputs of which a secret was left out: these may come out otherwise
+
+	// Partial counts nodes whose configuration was rendered from facts of which a
+	// secret was left out. Helped are those whose configuration comes, or would come, of a
+	// helper, by name: it is not run again, so what differs of them is not known.
+	Partial int      `json:"partial"`
+	Helped  []string `json:"helped"`
 
 	// Differences are the nodes that flip or change, by name.
 	Differences []*NodeReplay `json:"differences"`
@@ -50,12 +71,20 @@ type NodeReplay struct {
 	Was     []string  `json:"was"`     // reasons recorded
 	Reasons []string  `json:"reasons"` // of the policy that was tried
 
-	// Keys are those of the configuration that differ, by name. They are known only
-	// if the live policy is the one that decided; else Keys is nil and Configuration
-	// says that something differs.
+	// Keys are those of the configuration that differ, by name. Of a policy's they are
+	// known only if the live policy is the one that decided, and of a helper's never;
+	// then Keys is nil and Configuration says that something differs.
 	Keys          []KeyChange `json:"keys,omitempty"`
 	Configuration bool        `json:"configuration,omitempty"`
-	Certificate   []string    `json:"certificate,omitempty"` // members that differ: "ttl", "dns_names", "server_auth"
+
+	// WasBy and IsBy say what makes the configuration, where it is not the policy both
+	// times; else they are empty. Partial says that it was rendered from facts of
+	// which a secret was left out, which so stands in place of it.
+	WasBy   Maker `json:"was_by,omitempty"`
+	IsBy    Maker `json:"is_by,omitempty"`
+	Partial bool  `json:"partial,omitempty"`
+
+	Certificate []string `json:"certificate,omitempty"` // members that differ: "ttl", "dns_names", "server_auth"
 }
 
 // A KeyChange is a key of a configuration that differs. What is called like a
@@ -67,10 +96,12 @@ type KeyChange struct {
 	Is   string `json:"is,omitempty"`
 }
 
-// NewReplay returns a Replay of a policy. live is the one in use, which says what
-// keys of a configuration were; nil leaves them unknown.
-func NewReplay(next, live *Engine) *Replay {
-	return &Replay{next: next, old: live, report: ReplayReport{Policy: next.Digest()}, nodes: make(map[string]*NodeReplay)}
+// NewReplay returns a Replay of a policy.
+func NewReplay(cfg ReplayConfig) *Replay {
+	return &Replay{
+		cfg: cfg, report: ReplayReport{Policy: cfg.Next.Digest()}, nodes: make(map[string]*NodeReplay),
+		helped: make(map[string]struct{}), parts: make(map[string]struct{}),
+	}
 }
 
 // Lines replays recordings in JSON, one a line; empty lines are passed over. It
@@ -100,22 +131,19 @@ func (r *Replay) Lines(ctx context.Context, lines []byte) (int, error) {
 
 // Add replays one recording.
 func (r *Replay) Add(ctx context.Context, recorded *Recording) {
-	d, err := r.next.Decide(ctx, recorded.Input)
-	to, reasons := VerdictFailed, []string(nil)
+	n := &NodeReplay{Node: recorded.Input.Identity, At: recorded.Input.Time, Times: 1, From: recorded.Verdict, Was: recorded.Reasons}
+	d, err := r.cfg.Next.Decide(ctx, recorded.Input)
 	if err != nil {
-		reasons = []string{err.Error()}
+		n.To, n.Reasons = VerdictFailed, []string{err.Error()}
 	} else {
-		to, reasons = d.Verdict(), d.Why()
+		n.To, n.Reasons = d.Verdict(), d.Why()
 	}
-	n := &NodeReplay{
-		Node: recorded.Input.Identity, At: recorded.Input.Time, Times: 1, Flips: to != recorded.Verdict,
-		From: recorded.Verdict, To: to, Was: recorded.Reasons, Reasons: reasons,
+	var seen rendering
+	if n.To == VerdictAllow {
+		seen = r.configure(ctx, n, recorded, d)
 	}
-	if to == VerdictAllow && !n.Flips {
+	if n.Flips = n.To != n.From; n.To == VerdictAllow && !n.Flips {
 		n.Certificate = certificateChanges(recorded, d)
-		if n.Configuration = ConfigurationDigest(d.Configuration) != recorded.Configuration; n.Configuration {
-			n.Keys = r.keys(ctx, recorded, d.Configuration)
-		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,6 +153,12 @@ func (r *Replay) Add(ctx context.Context, recorded *Recording) {
 	}
 	if err != nil {
 		r.report.Failed++
+	}
+	if seen.helped {
+		r.helped[n.Node] = struct{}{}
+	}
+	if seen.rendered && recorded.Redacted {
+		r.parts[n.Node] = struct{}{}
 	}
 	r.keep(n)
 }
@@ -146,18 +180,6 @@ func (r *Replay) keep(n *NodeReplay) {
 	default:
 		before.Times++
 	}
-}
-
-// keys returns how configurations differ, nil if what was is not known.
-func (r *Replay) keys(ctx context.Context, recorded *Recording, is map[string]string) []KeyChange {
-	if r.old == nil || r.old.Digest() != recorded.Policy {
-		return nil
-	}
-	d, err := r.old.Decide(ctx, recorded.Input)
-	if err != nil || ConfigurationDigest(d.Configuration) != recorded.Configuration {
-		return nil // something of the input was left out
-	}
-	return keyChanges(d.Configuration, is)
 }
 
 // keyChanges returns how two configurations differ, by key.
@@ -211,6 +233,8 @@ func (r *Replay) Report(values bool) *ReplayReport {
 	defer r.mu.Unlock()
 	report := r.report
 	report.Nodes, report.Differences = len(r.nodes), []*NodeReplay{}
+	report.Partial, report.Helped = len(r.parts), slices.AppendSeq([]string{}, maps.Keys(r.helped))
+	slices.Sort(report.Helped)
 	for _, n := range r.nodes {
 		if n == nil {
 			continue

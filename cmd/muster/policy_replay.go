@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,8 @@ import (
 // policyReplayVerb is "muster policy replay".
 type policyReplayVerb struct {
 	operator
-	policy, since string
-	values        bool
+	policy, since, template string
+	values                  bool
 }
 
 const policyReplayHelp = `Runs a policy over what the provisioner's decisions saw, and lists the machines
@@ -32,10 +33,17 @@ that would flip: which verdict it was, which it would be, and why. Of machines t
 keep their verdict it says what of their configuration and certificate would differ;
 which keys, where the policy in use is the one that decided.
 
+Where a policy gives no configuration, the template of provisioner.yaml is filled
+again with what was recorded, and --template tries another one in its place. A
+helper is not run again, since it may do anything: the machines that it configures
+are counted, and named in --json.
+
 Nothing is changed. Inputs are recorded without secrets (see inputs in
-provisioner.yaml): a policy that looks at one may decide otherwise here.
+provisioner.yaml): a policy or a template that looks at one may come to something else
+here.
 
   muster policy replay new-policy
+  muster policy replay policy --template new-server.conf
   muster policy replay new-policy --since 7d --values --json
 
 Exits with 0 if no machine flips, 1 if one does or it could not be tried, 2 if the
@@ -46,6 +54,7 @@ func addPolicyReplay(parent *kingpin.CmdClause, all verbs) {
 	c := parent.Command("replay", "Run a policy over past decisions, and say what would differ.").HelpLong(policyReplayHelp)
 	c.Arg("policy", "Rego file, or directory of them, to try.").Required().StringVar(&v.policy)
 	c.Flag("since", "How far back, as 12h or 7d.").Default("24h").StringVar(&v.since)
+	c.Flag("template", "Try this template, too, in place of what provisioner.yaml names.").PlaceHolder("FILE").StringVar(&v.template)
 	c.Flag("values", "Also show the values of configurations; what is called like a secret is not shown.").BoolVar(&v.values)
 	v.add(c)
 	all[c.FullCommand()] = v.run
@@ -70,7 +79,11 @@ func (v *policyReplayVerb) run(ctx context.Context) error {
 	if err != nil {
 		v.say("the keys of configurations cannot be compared: %v", err)
 	}
-	replay := policies.NewReplay(next, live)
+	was, is, err := v.fallbacks()
+	if err != nil {
+		return err
+	}
+	replay := policies.NewReplay(policies.ReplayConfig{Next: next, Live: live, Was: was, Is: is})
 	start := time.Now()
 	if err := v.replay(ctx, replay, age); err != nil {
 		return err
@@ -98,6 +111,25 @@ func (o *operator) live() (*policies.Engine, error) {
 		return nil, err
 	}
 	return policies.Load(policies.Config{Paths: []string{path}})
+}
+
+// fallbacks returns what configures machines that their policy gives no
+// configuration, and what would. Both are nil if that is not known here.
+func (v *policyReplayVerb) fallbacks() (was, is *policies.Fallback, err error) {
+	was, err = daemon.FallbackOf(v.config)
+	if err != nil {
+		v.say("what comes of a template or a helper cannot be compared: %v", err)
+	}
+	if is = was; v.template == "" {
+		return was, is, nil
+	}
+	if err != nil {
+		return nil, nil, fmt.Errorf("--template: there is none to compare it with: %w", err)
+	}
+	if is, err = daemon.TemplateFallback(v.template); err != nil {
+		return nil, nil, fmt.Errorf("--template: %w", err)
+	}
+	return was, is, nil
 }
 
 // inputs asks the provisioner for what its decisions saw.
@@ -191,10 +223,25 @@ func writeReplay(r *policies.ReplayReport, rate float64) error {
 	}
 	_, err := fmt.Fprintf(os.Stdout, "%d decisions about %d machines replayed, %.0f a second: %d machines flip, %d would get something else\n",
 		r.Decisions, r.Nodes, rate, r.Flipped, r.Changed)
-	if r.Redacted > 0 && err == nil {
-		_, err = fmt.Fprintf(os.Stdout, "%d inputs had secrets that were not recorded: a policy that looks at those may decide otherwise\n", r.Redacted)
+	if err != nil {
+		return err
 	}
-	return err
+	for _, note := range []struct {
+		n    int
+		says string
+	}{
+		{r.Redacted, "%d inputs had secrets that were not recorded: a policy that looks at those may decide otherwise\n"},
+		{r.Partial, "the template was filled for %d machines from facts that are not whole, with \"" + policies.Redacted + "\" in place of secrets\n"},
+		{len(r.Helped), "the configuration of %d machines comes of a helper, which is not run again: what differs of it is not known\n"},
+	} {
+		if note.n == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(os.Stdout, note.says, note.n); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // differenceText says on one line what a machine would get otherwise.
@@ -211,11 +258,35 @@ func differenceText(n *policies.NodeReplay) string {
 			parts = append(parts, fmt.Sprintf("%s%s %q", sign, k.Key, k.Was+k.Is))
 		}
 	}
-	if n.Configuration && len(n.Keys) == 0 {
+	switch {
+	case n.WasBy != "" || n.IsBy != "":
+		parts = append(parts, sourceText(n))
+	case n.Configuration && len(n.Keys) == 0:
 		parts = append(parts, "configuration (another policy than the one in use decided, so its keys are not known)")
 	}
 	for _, c := range n.Certificate {
 		parts = append(parts, "certificate "+c)
 	}
 	return strings.Join(parts, ", ")
+}
+
+// sourceText says on one line what makes a machine's configuration.
+func sourceText(n *policies.NodeReplay) string {
+	var notes []string
+	if n.WasBy == policies.ByHelper || n.IsBy == policies.ByHelper {
+		notes = append(notes, "which is not run again")
+	} else if len(n.Keys) == 0 {
+		notes = append(notes, "its keys are not known")
+	}
+	if n.Partial {
+		notes = append(notes, "of facts that are not whole")
+	}
+	text := fmt.Sprintf("by the %s, was by the %s", cmp.Or(n.IsBy, "fallback"), cmp.Or(n.WasBy, "fallback"))
+	if n.WasBy == n.IsBy {
+		text = fmt.Sprintf("by another %s", n.IsBy)
+	}
+	if len(notes) > 0 {
+		text += " (" + strings.Join(notes, ", ") + ")"
+	}
+	return "configuration " + text
 }

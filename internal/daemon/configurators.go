@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -16,12 +17,16 @@ import (
 
 	"muster/internal/conffile"
 	"muster/internal/wire"
+	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/helper"
 )
 
 // A templated configurator fills a server.conf that has Go template actions.
-type templated struct{ t *template.Template }
+type templated struct {
+	t     *template.Template
+	facts map[string]bool // those that it names; nil if it may look at any
+}
 
 // templateData is what a template sees.
 type templateData struct {
@@ -43,16 +48,17 @@ func newTemplate(text string) (templated, error) {
 	if err != nil {
 		return templated{}, err
 	}
+	filled := templated{t, factsOf(t)}
 	for _, defined := range t.Templates() {
 		guard(defined.Root)
 	}
-	_, err = templated{t}.fill(templateData{Identity: "web1.example.net", Hostname: "web1", Domain: "example.net", Org: "choria",
+	_, err = filled.fill(templateData{Identity: "web1.example.net", Hostname: "web1", Domain: "example.net", Org: "choria",
 		URLs: []string{"broker.example.net:4222"}, Facts: map[string]any{}, Extensions: map[string]any{}})
 	// A fact that the made-up node lacks is no mistake of the template's.
 	if err != nil && !strings.Contains(err.Error(), "map has no entry for key") {
 		return templated{}, err
 	}
-	return templated{t}, nil
+	return filled, nil
 }
 
 // oneLine is the function that every action of a template ends in.
@@ -125,24 +131,30 @@ func joinValues(list any, separator string) (string, error) {
 
 // Configure implements [provisioner.Configurator].
 func (t templated) Configure(_ context.Context, s provisioner.Subject) (wire.Files, error) {
+	return t.render(&policies.Input{Identity: string(s.Identity), Facts: s.Facts, Token: policies.Token{
+		Site: string(s.Token.Limits.Site), Org: s.Token.Organization, URLs: s.Token.URLs(), SRVDomain: s.Token.SRVDomain, Extensions: s.Token.ExtensionsJSON(),
+	}})
+}
+
+// render fills the template for a node from what its policy saw, which has all that a
+// template sees: so it can be done again from what is recorded.
+func (t templated) render(in *policies.Input) (wire.Files, error) {
 	data := templateData{
-		Identity: string(s.Identity), Site: string(s.Token.Limits.Site), Org: s.Token.Organization,
-		URLs: s.Token.URLs(), SRVDomain: s.Token.SRVDomain, Facts: map[string]any{}, Extensions: map[string]any{},
+		Identity: in.Identity, Site: in.Token.Site, Org: in.Token.Org, URLs: in.Token.URLs, SRVDomain: in.Token.SRVDomain,
+		Facts: map[string]any{}, Extensions: map[string]any{},
 	}
 	data.Hostname, data.Domain, _ = strings.Cut(data.Identity, ".")
-	if len(s.Facts) > 0 {
-		d := json.NewDecoder(strings.NewReader(string(s.Facts)))
+	if facts := t.pick(in.Facts); len(facts) > 0 {
+		d := json.NewDecoder(bytes.NewReader(facts))
 		d.UseNumber()
 		if err := d.Decode(&data.Facts); err != nil {
 			return wire.Files{}, fmt.Errorf("facts: %w", err)
 		}
 	}
-	for k, v := range s.Token.Extensions {
-		var value any
-		if err := json.Unmarshal(v, &value); err != nil {
-			return wire.Files{}, fmt.Errorf("extension %q: %w", k, err)
+	if len(in.Token.Extensions) > 0 {
+		if err := json.Unmarshal(in.Token.Extensions, &data.Extensions); err != nil {
+			return wire.Files{}, fmt.Errorf("extensions: %w", err)
 		}
-		data.Extensions[k] = value
 	}
 	return t.fill(data)
 }

@@ -70,7 +70,8 @@ func (s *shadow) told() *console.Shadow {
 // replayShadow runs the shadow policy over what decisions saw in the last age, on
 // one core: requests keep the others.
 func (d *Daemon) replayShadow(ctx context.Context, age time.Duration) (*policies.ReplayReport, error) {
-	replay := policies.NewReplay(d.parts.shadow, d.parts.policy)
+	fallback := fallbackOf(d.parts.configurator)
+	replay := policies.NewReplay(policies.ReplayConfig{Next: d.parts.shadow, Live: d.parts.policy, Was: fallback, Is: fallback})
 	err := d.Inputs(ctx, age, func(uint64) {}, &replayWriter{ctx: ctx, replay: replay})
 	if err != nil {
 		return nil, err

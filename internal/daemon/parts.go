@@ -187,13 +187,9 @@ func loadSigners(cfg Config, opts Options) ([]jwt.Signer, error) {
 func loadConfigurator(cfg Config, opts Options) (provisioner.Configurator, error) {
 	switch {
 	case cfg.Configuration.Template != "":
-		b, err := os.ReadFile(cfg.Configuration.Template)
+		t, err := readTemplate(cfg.Configuration.Template)
 		if err != nil {
 			return nil, err
-		}
-		t, err := newTemplate(string(b))
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", cfg.Configuration.Template, err)
 		}
 		return t, nil
 	case cfg.Configuration.Helper != "":

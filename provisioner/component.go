@@ -62,7 +62,7 @@ type Component struct {
 type Activity struct {
 	Enrolled int               `json:"enrolled_last_minute"` // a retry counts each time
 	Renewed  int               `json:"renewed_last_minute"`
-	Refused  map[wire.Code]int `json:"refused_last_hour"` // by the true code
+	Refused  map[wire.Code]int `json:"refused_last_hour"` // by the true code; who waits is not refused, see [wire.Code.Waits]
 }
 
 // Add adds what another did; nil is nothing. Refused is not nil.

@@ -58,7 +58,12 @@ func (a *activity) Rejected(c wire.Code) {
 	a.refuse(c)
 }
 
+// refuse counts a refusal. One who waits asks every few seconds, and is counted
+// among those who wait.
 func (a *activity) refuse(c wire.Code) {
+	if c.Waits() {
+		return
+	}
 	minute := a.now().Unix() / 60
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -65,6 +65,10 @@ const (
 	CodeCommandImpossible Code = "command_impossible"
 )
 
+// Waits reports whether a machine that is told c waits for an operator or for the
+// policy, and was not refused: nobody needs to do anything about its asking again.
+func (c Code) Waits() bool { return c == CodeApprovalPending || c == CodeDeferred }
+
 // A Meaning is what there is to know of a [Code].
 type Meaning struct {
 	Code Code
@@ -138,9 +142,9 @@ var Codes = []Meaning{
 		Remedy: "make the request's common name the machine's identity"},
 
 	{Code: CodeDenied, Public: "the policy does not admit this machine",
-		Remedy: "see the reasons in the provisioner's log; change the policy, the facts or the machine's name"},
+		Remedy: "see the reasons with `muster node explain` and its name; change the policy, the facts or the machine's name"},
 	{Code: CodeDeferred, Public: "the policy asks the machine to come back later",
-		Remedy: "nothing; see the reasons in the provisioner's log if it takes too long", Retry: true},
+		Remedy: "nothing; see the reasons with `muster node explain` and its name if it takes too long", Retry: true},
 	{Code: CodeApprovalPending, Public: "the machine waits for an operator",
 		Remedy: "ask an operator to approve it: `muster node approve` with its name, or an allow-list entry for it", Retry: true},
 	{Code: CodeRejected, Told: CodeDenied, Public: "the policy does not admit this machine",

@@ -145,6 +145,9 @@ func (a *activity) count(t *told) {
 			m.let++
 		}
 	case provisioner.EventRefused:
+		if t.Data.Code.Waits() { // counted among those who wait
+			return
+		}
 		m.refused++
 		m.codes[t.Data.Code]++
 	case provisioner.EventAttempt, provisioner.EventLoginRefused:

@@ -93,10 +93,13 @@ func TestTheHourIsBounded(t *testing.T) {
 	for range 3 * maxKept {
 		event(provisioner.EventEnrolled, now.Add(-30*time.Minute), `{"node":"web1.example.net"}`)
 	}
+	for _, code := range []wire.Code{wire.CodeApprovalPending, wire.CodeDeferred} { // no refusals
+		event(provisioner.EventRefused, now, fmt.Sprintf(`{"code":%q}`, code))
+	}
 	event(provisioner.EventEnrolled, now.Add(-2*time.Hour), `{}`)
 	event(provisioner.EventEnrolled, now.Add(time.Hour), `{}`)
 	h := a.hour()
-	if len(h.Minutes) != minutes || h.Let != 3*maxKept || h.Attempts != 6*many || len(h.Codes) != 1 || h.Codes[0] != (codeCount{wire.CodeTokenInvalid, 6 * many}) {
+	if len(h.Minutes) != minutes || h.Let != 3*maxKept || h.Attempts != 6*many || h.Refused != 0 || len(h.Codes) != 1 || h.Codes[0] != (codeCount{wire.CodeTokenInvalid, 6 * many}) {
 		t.Errorf("hour: let in %d, attempts %d, codes %v", h.Let, h.Attempts, h.Codes)
 	}
 	if len(a.kept) > 2*maxKept {

@@ -127,18 +127,19 @@ var horizons = []struct {
 	{"later", "", 10 * 365 * 24 * time.Hour, ""},
 }
 
-// expiries counts live nodes by when their certificates end.
+// expiries counts nodes of the fleet by when their certificates end, as
+// [fleet.Index.Summary] does: one that was offered and never confirmed is nobody's.
 func (c *Console) expiries(ctx context.Context) ([]row, error) {
 	now, before := c.cfg.Now(), 0
 	var rows []row
 	for _, h := range horizons {
 		page, err := c.cfg.Fleet.List(ctx, fleet.Query{Limit: 1, Filter: fleet.Filter{
-			States: []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}, ExpiresBefore: now.Add(h.d),
+			States: []provisioner.State{provisioner.StateProvisioned}, ExpiresBefore: now.Add(h.d),
 		}})
 		if err != nil {
 			return nil, err
 		}
-		link := "/nodes?sort=expires"
+		link := "/nodes?sort=expires&state=" + string(provisioner.StateProvisioned)
 		if h.within != "" {
 			link += "&within=" + h.within
 		}

@@ -125,9 +125,19 @@ func TestTheOverviewCounts(t *testing.T) {
 		f.Refused(f.Node("web1.example.net")) // another key
 	}
 	waits(t, f, "db1.example.net")
+	f.Enroll(f.Node("web2.example.net")) // and never confirms
 	v := signedIn(t, f, "anna", provisioner.RoleViewer)
 	f.Eventually("four keys wait", func() bool { return strings.Contains(v.see("/"), `<span class="figure">4</span> <span>waiting</span>`) })
 	says(t, v.see("/"), `<code>127.0.0.1</code></td><td class="count">3</td><td><span class="answer">identity_taken 3</span>`)
+	var ends []string
+	for _, end := range regexp.MustCompile(`(?s)<a href="(/nodes\?sort=expires[^"]*)">.*?<td class="count">(\d+)</td>`).FindAllStringSubmatch(v.see("/"), -1) {
+		if ends = append(ends, end[2]); end[2] == "1" && strings.Contains(v.see(html.UnescapeString(end[1])), "web2.example.net") {
+			t.Errorf("%s lists a certificate that nobody has confirmed", end[1])
+		}
+	}
+	if all := strings.Join(ends, ""); strings.Count(all, "1") != 1 || strings.Trim(all, "01") != "" {
+		t.Errorf("certificates end: %v, want that of web1 alone", ends)
+	}
 }
 
 // TestRoles has a viewer try all that changes something.

@@ -26,11 +26,14 @@ func TestStatusIsOneLook(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Apply(n, f.Enroll(n))
 	f.Enroll(f.Node("web2.example.net"))
-	f.Ask(f.Node("db1.example.net"))
+	f.Ask(f.Node("db1.example.net")) // and waits, which is no refusal
+	stranger := f.Node("db2.example.net")
+	stranger.Token = f.Token(testbed.Limited(0, "web*.example.net"))
+	f.Refused(stranger)
 	f.Eventually("the fleet is counted", func() bool {
 		s := look()
 		return s.Nodes.Total == 2 && s.Nodes.States[provisioner.StateProvisioned] == 1 && s.Nodes.States[provisioner.StateEnrolled] == 1 && s.Waiting == 1 &&
-			s.Activity.Enrolled == 2 && s.Activity.Refused[wire.CodeApprovalPending] == 1 && len(s.Provisioners) == 1 && s.Installation != ""
+			s.Activity.Enrolled == 2 && s.Activity.Refused[wire.CodeTokenIdentity] == 1 && len(s.Activity.Refused) == 1 && len(s.Provisioners) == 1 && s.Installation != ""
 	})
 	call(t, f, http.MethodPost, "/v1/allow", httpapi.NewAllowance{Pattern: "*", Everything: true, Why: "lab"}, nil)
 	call(t, f, http.MethodPost, "/v1/settings/pause", httpapi.NewPause{Why: "rack moves"}, nil)

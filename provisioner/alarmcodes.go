@@ -1,6 +1,10 @@
 package provisioner
 
-import "muster/internal/wire"
+import (
+	"slices"
+
+	"muster/internal/wire"
+)
 
 // AlarmWebhookFailed is the code of the alarm that a webhook's endpoint takes no
 // events. It refuses nothing.
@@ -19,6 +23,20 @@ var alarmRemedies = map[wire.Code]string{
 	AlarmPolicyRefused: "mend the policy's files, or put those before back: `muster policy test` says what is wrong with them",
 	AlarmAllowsAll:     "`muster allow remove '*'`, or take it out of the allow-list's file: until then whoever has a token gets in under any free name",
 	AlarmWebhookFailed: "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",
+}
+
+// EventCodes returns the codes that events have: of refusals, and of alarms.
+func EventCodes() []wire.Code {
+	var all []wire.Code
+	for _, m := range wire.Codes {
+		all = append(all, m.Code)
+	}
+	for _, c := range AlarmCodes {
+		if !slices.Contains(all, c) {
+			all = append(all, c)
+		}
+	}
+	return all
 }
 
 // AlarmRemedy says what to do about an alarm, for operators.

@@ -64,6 +64,8 @@ func (v *demoVerb) run(ctx context.Context) error {
 		}
 		defer func() { _ = os.RemoveAll(temporary) }() // the worst is a directory too many in /tmp
 		dir = filepath.Join(temporary, "demo")
+	} else if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("--keep: %w", err)
 	}
 	if v.stay {
 		return v.staying(ctx, dir)

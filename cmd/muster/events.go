@@ -64,6 +64,9 @@ func (v *eventsVerb) query(now time.Time) (provisioner.EventQuery, error) {
 	if !slices.ContainsFunc(provisioner.EventTypes, known) {
 		mistakes = append(mistakes, fmt.Errorf("--type: no type begins with %q", q.Type))
 	}
+	if codes := provisioner.EventCodes(); v.code != "" && !slices.Contains(codes, q.Code) {
+		mistakes = append(mistakes, fmt.Errorf("--code: no refusal and no alarm has the code %q%s", v.code, cli.DidYouMean(v.code, codes)))
+	}
 	if v.node != "" {
 		id, err := wire.ParseIdentity(v.node)
 		if err != nil {

@@ -38,6 +38,21 @@ func meantBy(word string, words []string) []string {
 	return nil
 }
 
+// DidYouMean returns what to append to a message that word is none of the words: a
+// question that begins with a colon, or nothing if it is like none of them or like
+// too many.
+func DidYouMean[S ~string](word string, words []S) string {
+	all := make([]string, 0, len(words))
+	for _, w := range words {
+		all = append(all, string(w))
+	}
+	meant := meantBy(word, all)
+	if len(meant) == 0 {
+		return ""
+	}
+	return ": did you mean " + either(meant) + "?"
+}
+
 // either writes words as a choice.
 func either(words []string) string {
 	last := len(words) - 1

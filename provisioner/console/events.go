@@ -48,10 +48,7 @@ func eventChoices() []choice {
 
 func (c *Console) events(v *visit) error {
 	given := v.r.URL.Query()
-	p := &eventsPage{Type: given.Get("type"), Node: strings.ToLower(strings.TrimSpace(given.Get("node"))), Code: given.Get("code"), Since: given.Get("since"), Types: eventChoices(), Sinces: sinces}
-	for _, m := range wire.Codes {
-		p.Codes = append(p.Codes, m.Code)
-	}
+	p := &eventsPage{Type: given.Get("type"), Node: strings.ToLower(strings.TrimSpace(given.Get("node"))), Code: given.Get("code"), Since: given.Get("since"), Types: eventChoices(), Codes: provisioner.EventCodes(), Sinces: sinces}
 	q := provisioner.EventQuery{Type: p.Type, Code: wire.Code(p.Code), Once: true}
 	var err error
 	if p.Node != "" {

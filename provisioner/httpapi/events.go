@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -113,6 +114,9 @@ func eventQuery(lastID string, v url.Values) (q provisioner.EventQuery, err erro
 		errs = append(errs, fmt.Errorf("once: %.64q, want true or false", once))
 	}
 	q.Type, q.Code = v.Get("type"), wire.Code(v.Get("code"))
+	if q.Code != "" && !slices.Contains(provisioner.EventCodes(), q.Code) {
+		errs = append(errs, fmt.Errorf("code: no refusal and no alarm has the code %.64q", q.Code))
+	}
 	return q, errors.Join(errs...)
 }
 

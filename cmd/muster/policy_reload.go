@@ -35,7 +35,7 @@ func (v *policyReloadVerb) run(ctx context.Context) error {
 	}
 	return v.print(&in, func() error {
 		if in.Before == in.Digest {
-			v.say("policy %.12s was in use and is", in.Digest)
+			v.say("policy %.12s is in use, as before", in.Digest)
 		} else {
 			v.say("policy %.12s is in use, in place of %.12s", in.Digest, in.Before)
 		}

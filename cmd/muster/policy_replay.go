@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"runtime"
 	"strings"
@@ -31,7 +32,7 @@ type policyReplayVerb struct {
 const policyReplayHelp = `Runs a policy over what the provisioner's decisions saw, and lists the machines
 that would flip: which verdict it was, which it would be, and why. Of machines that
 keep their verdict it says what of their configuration and certificate would differ;
-which keys, where the policy in use is the one that decided.
+which keys, where the policy in use is the one that decided, and --config has it.
 
 Where a policy gives no configuration, the template of provisioner.yaml is filled
 again with what was recorded, and --template tries another one in its place. A
@@ -76,7 +77,7 @@ func (v *policyReplayVerb) run(ctx context.Context) error {
 		return err
 	}
 	live, err := v.live() //nolint:contextcheck // as above
-	if err != nil {
+	if err != nil && !v.elsewhere(err) {
 		v.say("the keys of configurations cannot be compared: %v", err)
 	}
 	was, is, err := v.fallbacks()
@@ -117,7 +118,7 @@ func (o *operator) live() (*policies.Engine, error) {
 // configuration, and what would. Both are nil if that is not known here.
 func (v *policyReplayVerb) fallbacks() (was, is *policies.Fallback, err error) {
 	was, err = daemon.FallbackOf(v.config)
-	if err != nil {
+	if err != nil && !v.elsewhere(err) {
 		v.say("what comes of a template or a helper cannot be compared: %v", err)
 	}
 	if is = was; v.template == "" {
@@ -130,6 +131,12 @@ func (v *policyReplayVerb) fallbacks() (was, is *policies.Fallback, err error) {
 		return nil, nil, fmt.Errorf("--template: %w", err)
 	}
 	return was, is, nil
+}
+
+// elsewhere reports whether err only says that this is no provisioner's machine,
+// where one is asked over HTTPS and nobody has said that there is a configuration.
+func (o *operator) elsewhere(err error) bool {
+	return o.url != "" && o.config == defaultConfig && errors.Is(err, fs.ErrNotExist)
 }
 
 // inputs asks the provisioner for what its decisions saw.
@@ -262,7 +269,7 @@ func differenceText(n *policies.NodeReplay) string {
 	case n.WasBy != "" || n.IsBy != "":
 		parts = append(parts, sourceText(n))
 	case n.Configuration && len(n.Keys) == 0:
-		parts = append(parts, "configuration (another policy than the one in use decided, so its keys are not known)")
+		parts = append(parts, "configuration (which keys is not known: the policy that decided is not at hand)")
 	}
 	for _, c := range n.Certificate {
 		parts = append(parts, "certificate "+c)

@@ -396,6 +396,7 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 		"add no signer":           {add(provisioner.NewSigner{Name: "x"}, someone), jwt.ErrKey},
 		"add by nobody":           {add(provisioner.NewSigner{Public: []byte(hash), Name: "x"}, nobody), anything},
 		"add without a name":      {add(provisioner.NewSigner{Public: []byte(hash)}, someone), anything},
+		"add with two lines":      {add(provisioner.NewSigner{Public: []byte(hash), Name: "build\nsigner"}, someone), anything},
 		"add for a bad site":      {add(provisioner.NewSigner{Public: []byte(hash), Name: "x", Sites: []string{"a b"}}, someone), anything},
 		"add for bad names":       {add(provisioner.NewSigner{Public: []byte(hash), Name: "x", Identities: []string{"A.*"}}, someone), anything},
 		"add under a taken name":  {add(provisioner.NewSigner{Public: []byte(hash), Name: "signer"}, someone), provisioner.ErrState},

@@ -4,7 +4,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -104,6 +107,9 @@ func (n *NewSigner) entry() (*SignerEntry, error) {
 	var errs []error
 	if e.Name == "" || len(e.Name) > MaxSignerNameBytes {
 		errs = append(errs, fmt.Errorf("name of %d bytes, want 1 to %d", len(e.Name), MaxSignerNameBytes))
+	}
+	if !utf8.ValidString(e.Name) || strings.ContainsFunc(e.Name, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		errs = append(errs, fmt.Errorf("name %.80q: want letters, digits, signs and spaces on one line", e.Name))
 	}
 	for _, text := range n.Sites {
 		site, err := jwt.ParseSite(text)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -136,16 +137,16 @@ func writeSigners(w io.Writer, signers []provisioner.SignerInfo) error {
 		if s.Source == provisioner.SignerOfStore {
 			from = "added by " + s.By
 		}
-		state := "good"
+		state, of := "good", signerLimits(s)
 		switch now := time.Now(); {
 		case s.Removed:
-			state, from = "removed", "removed by "+s.By+because(s.Why)
+			state, from, of = "removed", "removed by "+s.By+because(s.Why), "nothing"
 		case !s.NotAfter.IsZero() && now.After(s.NotAfter):
 			state = "expired"
 		case now.Before(s.NotBefore):
 			state = "not yet valid"
 		}
-		t.Add(s.Name, state, s.KeyType, from, signerLimits(s), instant(s.NotAfter), string(s.ID))
+		t.Add(s.Name, state, cmp.Or(s.KeyType, "-"), from, of, instant(s.NotAfter), string(s.ID))
 	}
 	_, err := t.WriteTo(w)
 	return err

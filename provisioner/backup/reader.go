@@ -126,7 +126,7 @@ func (r *Reader) end(content []byte) error {
 	}
 	r.summary = want
 	if _, err := r.items.ReadByte(); !errors.Is(err, io.EOF) {
-		return errors.Join(damaged("something comes after its end"), err)
+		return damaged("something comes after its end")
 	}
 	if !r.tail.whole() {
 		return damaged("its content does not have its sum")

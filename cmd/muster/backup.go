@@ -43,6 +43,12 @@ func addBackup(app *kingpin.Application, all verbs) {
 	c.Arg("file", "File to write, or with --check to read.").Required().StringVar(&v.file)
 	c.Flag("check", "Read a backup and see that it is whole; no provisioner is asked.").BoolVar(&v.check)
 	v.addChange(c)
+	c.Validate(func(*kingpin.CmdClause) error {
+		if v.check {
+			return nil // whoever sets MUSTER_URL has no reason to give
+		}
+		return v.saysWhy()
+	})
 	all[c.FullCommand()] = v.run
 }
 

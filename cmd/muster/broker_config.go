@@ -4,14 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
 	"muster/internal/daemon"
+	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner/broker"
 )
 
@@ -68,9 +72,52 @@ func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 	all[c.FullCommand()] = v.run
 }
 
-func (v *brokerConfigVerb) run(ctx context.Context) error {
+// mistakes returns all that is wrong with the command line.
+func (v *brokerConfigVerb) mistakes() []error {
+	var all []error
+	hosts := func(flag string, names ...string) {
+		for _, name := range names {
+			if _, err := wire.ParseIdentity(name); err != nil {
+				all = append(all, fmt.Errorf("--%s: %w", flag, err))
+			}
+		}
+	}
+	addresses := func(flag string, noHost bool, list ...string) {
+		for _, a := range list {
+			host, port, err := net.SplitHostPort(a)
+			n, noPort := strconv.ParseUint(port, 10, 16)
+			if err != nil || noPort != nil || n == 0 || host == "" && !noHost || strings.ContainsAny(host, "/@ \"") {
+				all = append(all, fmt.Errorf("--%s: %q is not HOST:PORT", flag, a))
+			}
+		}
+	}
 	if v.server.MaxStoreBytes < 0 || v.server.MaxConnections < 0 {
-		return cli.Usage(program+" broker config", fmt.Errorf("--max-store-bytes is %d, --max-connections %d, want 0 (default) or more of each", v.server.MaxStoreBytes, v.server.MaxConnections))
+		all = append(all, fmt.Errorf("--max-store-bytes is %d, --max-connections %d, want 0 (default) or more of each", v.server.MaxStoreBytes, v.server.MaxConnections))
+	}
+	hosts("name", v.server.Name)
+	hosts("leaf", v.leaves.Names...)
+	addresses("listen", true, v.server.Listen)
+	addresses("cluster-listen", true, v.cluster.Listen)
+	addresses("leaf-listen", true, v.leaves.Listen)
+	addresses("route", false, v.routes...)
+	addresses("hub", false, v.hub.URLs...)
+	if v.hub.Site != "" || len(v.hub.URLs) > 0 {
+		if _, err := jwt.ParseSite(v.hub.Site); err != nil {
+			all = append(all, fmt.Errorf("--site: %w", err))
+		}
+		if len(v.hub.URLs) == 0 {
+			all = append(all, errors.New("--hub is missing: the broker of a site is a leaf of the hub's"))
+		}
+		if len(v.routes) > 0 || len(v.leaves.Names) > 0 {
+			all = append(all, errors.New("--route and --leaf are for brokers of the hub, --hub for that of a site: give one of them"))
+		}
+	}
+	return all
+}
+
+func (v *brokerConfigVerb) run(ctx context.Context) error {
+	if err := cli.Usage(program+" broker config", v.mistakes()...); err != nil {
+		return err
 	}
 	dir, err := filepath.Abs(v.server.Dir)
 	if err != nil {
@@ -129,7 +176,11 @@ func addBrokerCertificate(parent *kingpin.CmdClause, all verbs) {
 
 func (v *brokerCertificateVerb) run(ctx context.Context) error {
 	v.server.Keyring = v.keys.ring(ctx)
-	return v.server.Renew(v.config, v.server.Dir)
+	if err := v.server.Renew(v.config, v.server.Dir); err != nil {
+		return err
+	}
+	cli.Say(os.Stderr, program, "%s has a new key and certificate: have the server %s read them, with nats-server --signal reload or SIGHUP", quoted(v.server.Dir), v.server.Name)
+	return nil
 }
 
 // brokerRunVerb is "muster broker run".

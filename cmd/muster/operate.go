@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 
 	"muster/internal/cli"
 	"muster/internal/daemon"
+	"muster/jwt"
 	"muster/provisioner/httpapi"
 )
 
@@ -39,12 +41,15 @@ func (o *operator) add(c *kingpin.CmdClause) {
 func (o *operator) addChange(c *kingpin.CmdClause) {
 	o.add(c)
 	c.Flag("why", "Reason, for the history; needed with --url.").PlaceHolder("TEXT").StringVar(&o.why)
-	c.Validate(func(*kingpin.CmdClause) error {
-		if o.url != "" && strings.TrimSpace(o.why) == "" {
-			return errors.New("--why: missing: a change over HTTPS says why, for the history")
-		}
-		return nil
-	})
+	c.Validate(func(*kingpin.CmdClause) error { return o.saysWhy() })
+}
+
+// saysWhy reports a reason that is missing where one is needed.
+func (o *operator) saysWhy() error {
+	if o.url != "" && strings.TrimSpace(o.why) == "" {
+		return errors.New("--why: missing: a change over HTTPS says why, for the history")
+	}
+	return nil
 }
 
 // ask sends one request to the provisioner; see [httpapi.Client.Do].
@@ -60,32 +65,54 @@ func (o *operator) ask(ctx context.Context, method, path string, in, out any) er
 func (o *operator) client() (*httpapi.Client, error) {
 	if o.url == "" {
 		socket, err := daemon.SocketOf(o.config)
+		if errors.Is(err, fs.ErrNotExist) && o.config == defaultConfig {
+			return nil, fmt.Errorf("%w: name the provisioner's configuration with --config, or a provisioner elsewhere with --url", err)
+		}
 		if err != nil {
 			return nil, err
 		}
 		return httpapi.NewClient(socket), nil
 	}
-	var shown httpapi.Credential
-	if o.credential != "" {
-		text, err := os.ReadFile(o.credential)
-		if err != nil {
-			return nil, err
-		}
-		read, err := httpapi.ParseCredential(text)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", o.credential, err)
-		}
-		shown = *read
+	shown, noCredential := o.shown()
+	token, noToken := o.token()
+	client, err := httpapi.NewRemote(o.url, shown, token)
+	if err = errors.Join(err, noCredential, noToken); err != nil {
+		return nil, err
 	}
-	var token string
-	if o.tokenFile != "" {
-		text, err := os.ReadFile(o.tokenFile)
-		if err != nil {
-			return nil, err
-		}
-		token = strings.TrimSpace(string(text))
+	return client, nil
+}
+
+// shown reads what --credential names.
+func (o *operator) shown() (c httpapi.Credential, err error) {
+	if o.credential == "" {
+		return c, nil
 	}
-	return httpapi.NewRemote(o.url, shown, token)
+	text, err := os.ReadFile(o.credential)
+	if err != nil {
+		return c, fmt.Errorf("--credential: %w", err)
+	}
+	read, err := httpapi.ParseCredential(text)
+	if err != nil {
+		return c, fmt.Errorf("--credential: %s: %w", o.credential, err)
+	}
+	return *read, nil
+}
+
+// token reads what --token-file names. What is no token is not sent, nor shown.
+func (o *operator) token() (string, error) {
+	if o.tokenFile == "" {
+		return "", nil
+	}
+	text, err := os.ReadFile(o.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	const chars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
+	token := strings.TrimSpace(string(text))
+	if len(token) > jwt.MaxTokenBytes || strings.Count(token, ".") != 2 || strings.Trim(token, chars) != "" {
+		return "", fmt.Errorf("--token-file: %s: no token as `muster operator token` prints it", o.tokenFile)
+	}
+	return token, nil
 }
 
 // print writes an answer: as JSON, or as text by what is given.

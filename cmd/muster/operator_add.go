@@ -56,11 +56,11 @@ func (v *operatorAddVerb) run(ctx context.Context) error {
 	if v.certificate == (v.key != "") {
 		err = errors.Join(errors.New("give one of --certificate and --key"), err)
 	}
-	if err := cli.Usage(program+" operator add", err); err != nil {
+	if err := cli.Usage(program+" operator add", err, provisioner.CheckOperatorName(v.name)); err != nil {
 		return err
 	}
 	if !v.certificate {
-		public, err := os.ReadFile(v.key)
+		public, err := publicKey(v.key)
 		if err != nil {
 			return err
 		}
@@ -85,6 +85,23 @@ func (v *operatorAddVerb) run(ctx context.Context) error {
 		return err
 	}
 	return v.add(ctx, provisioner.NewOperator{Public: public, Certificate: true, TTL: ttl}, private)
+}
+
+// publicKey reads an operator's public key. A private one is found out here: it is
+// sent nowhere.
+func publicKey(path string) ([]byte, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("--key: %w", err)
+	}
+	s, err := jwt.ParseSigner(text)
+	if err == nil {
+		err = jwt.CheckOperatorKey(s.Key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("--key: %s: %w", path, err)
+	}
+	return text, nil
 }
 
 // add asks for the operator and writes the credential, if there is a private key.

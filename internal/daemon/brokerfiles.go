@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -96,7 +97,9 @@ func (s BrokerServer) Write(path, dir string) error {
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o700); err != nil {
+	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%w: nothing is overwritten: give a new directory, or see `muster broker certificate`", err)
+	} else if err != nil {
 		return err
 	}
 	w := &writer{dir: dir}

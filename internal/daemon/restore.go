@@ -91,6 +91,9 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	if r.Each == nil {
 		r.Each = func() {}
 	}
+	if err := r.missing(); err != nil {
+		return nil, err
+	}
 	cfg, err := readConfig(r.Config)
 	if err != nil {
 		return nil, err
@@ -134,6 +137,17 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 		return nil, err
 	}
 	return out, nil
+}
+
+// missing reports all files that are not there. A journal that is opened is made:
+// one that was named and is missing would count as one in which nothing happened.
+func (r *Restore) missing() error {
+	var errs []error
+	for _, path := range append([]string{r.Config, r.File}, r.Journals...) {
+		_, err := os.Stat(path)
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // lockEmpty keeps provisioners from the directory of a broker, which must not

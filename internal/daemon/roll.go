@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -90,6 +91,9 @@ func (r *Roll) Make() (*Rolled, error) {
 	}
 	if out.Dir, err = filepath.Abs(out.Dir); err != nil {
 		return nil, err
+	}
+	if inUse := []string{base, filepath.Dir(out.before.CA.Root), filepath.Dir(out.before.CA.Certificate), filepath.Dir(out.before.CA.Key)}; slices.Contains(inUse, out.Dir) {
+		return nil, fmt.Errorf("%s has what is in use now: give the new authority a directory of its own", out.Dir)
 	}
 	out.RootKey = filepath.Join(out.Dir, rootKeyFile)
 	out.name(base)

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"net"
 	"net/http"
+	"net/url"
 	"syscall"
 	"time"
 )
@@ -99,12 +100,18 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 // explain says what a failed connection means.
 func (c *Client) explain(err error) error {
 	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
+	var failed *url.Error
 	switch {
 	case c.socket == "" && errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w at %s: see api.listen of its provisioner.yaml", ErrNotServing, c.base)
 	case c.socket == "" && errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return fmt.Errorf("the certificate of %s is good from %s to %s, and by the clock of this machine it is %s: set the clock that is wrong", c.base,
 			utc(invalid.Cert.NotBefore), utc(invalid.Cert.NotAfter), utc(time.Now()))
+	case c.socket == "" && errors.As(err, &unknown):
+		return fmt.Errorf("the certificate of %s is of an authority that is not known here: --credential names a file with its roots, such as `muster operator add` writes", c.base)
+	case c.socket == "" && errors.As(err, &failed):
+		return fmt.Errorf("%s: %w", c.base, failed.Err) // without method and path
 	case c.socket == "":
 		return err
 	case errors.Is(err, fs.ErrPermission):

@@ -211,6 +211,24 @@ func roots(t *testing.T, f *testbed.Fleet) httpapi.Credential {
 	return *c
 }
 
+// TestAnUnknownAuthorityIsNamed asks without the installation's roots, and where
+// nobody is.
+func TestAnUnknownAuthorityIsNamed(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	err := remote(t, f, httpapi.Credential{}, "").Do(f.Context(), http.MethodGet, "/v1/status", nil, nil)
+	if err == nil || !strings.Contains(err.Error(), "an authority that is not known here: --credential names a file with its roots") {
+		t.Errorf("without roots: %v", err)
+	}
+	nowhere, err := httpapi.NewRemote("https://nothing.invalid:1", roots(t, f), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := nowhere.Do(f.Context(), http.MethodGet, "/v1/status", nil, nil); err == nil || !strings.HasPrefix(err.Error(), "https://nothing.invalid:1: ") {
+		t.Errorf("where nobody is: %v", err)
+	}
+}
+
 // TestOthersCertificatesAreRefused shows what is no operator's certificate.
 func TestOthersCertificatesAreRefused(t *testing.T) {
 	t.Parallel()

@@ -53,13 +53,14 @@ func addAllowAdd(parent *kingpin.CmdClause, all verbs) {
 	uses := c.Flag("uses", "How many machines it lets in, 1000 at most; any number if absent.").PlaceHolder("N").IsSetByUser(&v.limited)
 	cli.Int(uses, &v.uses)
 	c.Flag("i-know", "A lone * is meant: whoever has a token can enroll as anything.").BoolVar(&v.iKnow)
-	v.addChange(c)
+	v.addChange(c, all)
+	all.Check(c, func() error { _, err := v.check(); return err })
 	all[c.FullCommand()] = v.run
 }
 
-func (v *allowAddVerb) run(ctx context.Context) error {
+// check returns when the entry ends, 0 for never, or all that is wrong with it.
+func (v *allowAddVerb) check() (expires time.Duration, err error) {
 	var mistakes []error
-	var expires time.Duration
 	if _, err := wire.ParsePattern(v.pattern); err != nil {
 		mistakes = append(mistakes, err)
 	}
@@ -67,7 +68,6 @@ func (v *allowAddVerb) run(ctx context.Context) error {
 		mistakes = append(mistakes, fmt.Errorf("%w; --i-know if that is meant", provisioner.ErrEverything))
 	}
 	if v.expires != "" {
-		var err error
 		if expires, err = cli.ParseDuration(v.expires); err != nil {
 			mistakes = append(mistakes, fmt.Errorf("--expires: %w", err))
 		} else if expires <= 0 {
@@ -77,11 +77,16 @@ func (v *allowAddVerb) run(ctx context.Context) error {
 	if v.limited && (v.uses < 1 || v.uses > provisioner.MaxAllowanceUses) {
 		mistakes = append(mistakes, fmt.Errorf("--uses is %d, want 1 to %d", v.uses, provisioner.MaxAllowanceUses))
 	}
-	if err := cli.Usage(program+" allow add", mistakes...); err != nil {
+	return expires, errors.Join(mistakes...)
+}
+
+func (v *allowAddVerb) run(ctx context.Context) error {
+	expires, err := v.check()
+	if err != nil {
 		return err
 	}
 	var a provisioner.Allowance
-	err := v.ask(ctx, http.MethodPost, "/v1/allow", httpapi.NewAllowance{Pattern: v.pattern, Expires: expires, Uses: v.uses, Everything: v.iKnow, Why: v.why}, &a)
+	err = v.ask(ctx, http.MethodPost, "/v1/allow", httpapi.NewAllowance{Pattern: v.pattern, Expires: expires, Uses: v.uses, Everything: v.iKnow, Why: v.why}, &a)
 	if err != nil {
 		return err
 	}
@@ -171,14 +176,12 @@ func addAllowRemove(parent *kingpin.CmdClause, all verbs) {
 	v := &allowRemoveVerb{}
 	c := parent.Command("remove", "Allow names no longer.").HelpLong(allowRemoveHelp)
 	c.Arg("pattern", "The pattern of the entry.").Required().StringVar(&v.pattern)
-	v.addChange(c)
+	v.addChange(c, all)
+	all.Check(c, func() error { _, err := wire.ParsePattern(v.pattern); return err })
 	all[c.FullCommand()] = v.run
 }
 
 func (v *allowRemoveVerb) run(ctx context.Context) error {
-	if _, err := wire.ParsePattern(v.pattern); err != nil {
-		return cli.Usage(program+" allow remove", err)
-	}
 	if err := v.ask(ctx, http.MethodPost, "/v1/allow/remove", httpapi.OldAllowance{Pattern: v.pattern, Why: v.why}, nil); err != nil {
 		return err
 	}

@@ -42,13 +42,16 @@ func addAttempts(app *kingpin.Application, all verbs) {
 	c := app.Command("attempts", "Show who fails most: addresses and tokens, with how often and why.").HelpLong(attemptsHelp)
 	cli.Int(c.Flag("top", "List so many addresses, and so many tokens.").Default("20").PlaceHolder("N"), &v.top)
 	v.add(c)
+	all.Check(c, func() error {
+		if v.top < 1 {
+			return fmt.Errorf("--top is %d, want 1 or more", v.top)
+		}
+		return nil
+	})
 	all[c.FullCommand()] = v.run
 }
 
 func (v *attemptsVerb) run(ctx context.Context) error {
-	if v.top < 1 {
-		return cli.Usage(program+" attempts", fmt.Errorf("--top is %d, want 1 or more", v.top))
-	}
 	var a httpapi.Attempts
 	if err := v.ask(ctx, http.MethodGet, fmt.Sprintf("/v1/attempts?top=%d", v.top), nil, &a); err != nil {
 		return err

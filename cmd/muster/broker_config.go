@@ -69,11 +69,12 @@ func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("hub", "Where a broker of the hub takes leaves (repeatable).").PlaceHolder("HOST:PORT").StringsVar(&v.hub.URLs)
 	c.Flag("write", "Make the directory, with a new key and a certificate.").BoolVar(&v.write)
 	v.keys.add(c)
+	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
 }
 
-// mistakes returns all that is wrong with the command line.
-func (v *brokerConfigVerb) mistakes() []error {
+// check returns all that is wrong with the command line.
+func (v *brokerConfigVerb) check() error {
 	var all []error
 	hosts := func(flag string, names ...string) {
 		for _, name := range names {
@@ -112,13 +113,10 @@ func (v *brokerConfigVerb) mistakes() []error {
 			all = append(all, errors.New("--route and --leaf are for brokers of the hub, --hub for that of a site: give one of them"))
 		}
 	}
-	return all
+	return errors.Join(all...)
 }
 
 func (v *brokerConfigVerb) run(ctx context.Context) error {
-	if err := cli.Usage(program+" broker config", v.mistakes()...); err != nil {
-		return err
-	}
 	dir, err := filepath.Abs(v.server.Dir)
 	if err != nil {
 		return err

@@ -45,17 +45,23 @@ func addDemo(app *kingpin.Application, all verbs) {
 	c.Flag("keep", "Leave everything in this new directory, to look around.").PlaceHolder("DIR").StringVar(&v.keep)
 	c.Flag("stay", "Keep a fleet to operate until Ctrl-C; then nothing of it is left, without --keep.").BoolVar(&v.stay)
 	c.Flag("json", "Print the result for programs.").BoolVar(&v.json)
+	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
 }
 
-func (v *demoVerb) run(ctx context.Context) error {
+// check reports a fleet that is too small or too large.
+func (v *demoVerb) check() error {
 	least := 1
 	if v.stay {
 		least = demo.MinStay
 	}
 	if v.nodes < least || v.nodes > demo.MaxNodes {
-		return cli.Usage(program+" demo", fmt.Errorf("--nodes is %d, want %d to %d", v.nodes, least, demo.MaxNodes))
+		return fmt.Errorf("--nodes is %d, want %d to %d", v.nodes, least, demo.MaxNodes)
 	}
+	return nil
+}
+
+func (v *demoVerb) run(ctx context.Context) error {
 	dir := v.keep
 	if dir == "" {
 		temporary, err := os.MkdirTemp("", "muster-demo-")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -45,6 +46,7 @@ func addEvents(app *kingpin.Application, all verbs) {
 	c.Flag("node", "Only this node's.").PlaceHolder("NAME").StringVar(&v.node)
 	c.Flag("code", "Only refusals and alarms with this code.").PlaceHolder("CODE").StringVar(&v.code)
 	v.add(c)
+	all.Check(c, func() error { _, err := v.query(time.Now()); return err })
 	all[c.FullCommand()] = v.run
 }
 
@@ -74,10 +76,7 @@ func (v *eventsVerb) query(now time.Time) (provisioner.EventQuery, error) {
 		}
 		q.Node = id
 	}
-	if len(mistakes) > 0 {
-		return q, cli.Usage(program+" events", mistakes...)
-	}
-	return q, nil
+	return q, errors.Join(mistakes...)
 }
 
 func (v *eventsVerb) run(ctx context.Context) error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -59,14 +60,11 @@ func addNodeChange(parent *kingpin.CmdClause, all verbs, verb, help, long, done 
 	v := &nodeChange{done: done, states: states}
 	v.verb = verb
 	c := parent.Command(verb, help).HelpLong(long + nodeManyHelp)
-	v.addMany(c)
+	v.addMany(c, all)
 	all[c.FullCommand()] = v.run
 }
 
 func (v *nodeChange) run(ctx context.Context) error {
-	if err := v.check(); err != nil {
-		return cli.Usage(program+" node "+v.verb, err)
-	}
 	client, err := v.client()
 	if err != nil {
 		return err
@@ -115,20 +113,26 @@ func addNodeGrant(parent *kingpin.CmdClause, all verbs) {
 	c := parent.Command(v.verb, "Let another key take a name over, once.").HelpLong(nodeGrantHelp + nodeManyHelp)
 	c.Flag("key", "Only the key with this SHA-256, 64 hex digits; of one machine.").PlaceHolder("HASH").StringVar(&v.key)
 	c.Flag("ttl", "How long the grant waits, as 30m or 1d; a day at most.").Default("1h").StringVar(&v.ttl)
-	v.addMany(c)
+	v.addMany(c, all)
+	all.Check(c, func() error { _, err := v.grant(); return err })
 	all[c.FullCommand()] = v.run
 }
 
-func (v *nodeGrantVerb) run(ctx context.Context) error {
-	ttl, err := cli.ParseDuration(v.ttl)
-	if err != nil {
+// grant returns how long the grants wait, or all that is wrong with the flags.
+func (v *nodeGrantVerb) grant() (ttl time.Duration, err error) {
+	if ttl, err = cli.ParseDuration(v.ttl); err != nil {
 		err = fmt.Errorf("--ttl: %w", err)
 	}
-	if v.key != "" && len(v.names) != 1 {
+	if names := slices.Compact(slices.Sorted(slices.Values(v.names))); v.key != "" && len(names) != 1 {
 		err = errors.Join(err, errors.New("--key is one machine's: name that"))
 	}
-	if err := errors.Join(v.check(), err); err != nil {
-		return cli.Usage(program+" node grant", err)
+	return ttl, err
+}
+
+func (v *nodeGrantVerb) run(ctx context.Context) error {
+	ttl, err := v.grant()
+	if err != nil {
+		return err
 	}
 	client, err := v.client()
 	if err != nil {

@@ -69,20 +69,27 @@ func addNodeCommand(parent *kingpin.CmdClause, all verbs, verb wire.Verb, help, 
 	c.Flag("wait", "Wait until each machine "+after+".").BoolVar(&v.wait)
 	c.Flag("wait-for", "How long for each, as 90s or 5m.").Default("2m").StringVar(&v.waitFor)
 	c.Flag("node-token", "Token that the machines have, if it is not the one they enrolled with.").PlaceHolder("FILE").StringVar(&v.token)
-	v.addMany(c)
+	v.addMany(c, all)
+	all.Check(c, func() error { _, err := v.patience(); return err })
 	all[c.FullCommand()] = v.run
+}
+
+// patience returns how long to wait for each machine.
+func (v *nodeCommandVerb) patience() (time.Duration, error) {
+	patience, err := cli.ParseDuration(v.waitFor)
+	if err != nil {
+		return 0, fmt.Errorf("--wait-for: %w", err)
+	}
+	return patience, nil
 }
 
 // commanded are the states of nodes that can have commands.
 var commanded = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
 
 func (v *nodeCommandVerb) run(ctx context.Context) error {
-	patience, err := cli.ParseDuration(v.waitFor)
+	patience, err := v.patience()
 	if err != nil {
-		err = fmt.Errorf("--wait-for: %w", err)
-	}
-	if err := errors.Join(v.check(), err); err != nil {
-		return cli.Usage(program+" node "+v.verb, err)
+		return err
 	}
 	var token []byte
 	if v.token != "" {

@@ -21,12 +21,12 @@ let in, and what can be done about it. It knows machines, too, that were never l
 
 func addNodeExplain(parent *kingpin.CmdClause, all verbs) {
 	v := &nodeExplainVerb{}
-	all[v.addTo(parent, "explain", "Say how a machine stands, why, and what can be done.", nodeExplainHelp).FullCommand()] = v.run
+	all[v.addTo(parent, all, "explain", "Say how a machine stands, why, and what can be done.", nodeExplainHelp).FullCommand()] = v.run
 }
 
 func (v *nodeExplainVerb) run(ctx context.Context) error {
 	var e fleet.Explanation
-	if err := v.askAbout(ctx, "explain", "/explain", &e); err != nil {
+	if err := v.askAbout(ctx, "/explain", &e); err != nil {
 		return err
 	}
 	return v.print(&e, func() error { return writeExplanation(&e) })

@@ -22,12 +22,12 @@ newest revisions of its record are kept, events as long as there is room for the
 
 func addNodeHistory(parent *kingpin.CmdClause, all verbs) {
 	v := &nodeHistoryVerb{}
-	all[v.addTo(parent, "history", "Show what has happened to a machine.", nodeHistoryHelp).FullCommand()] = v.run
+	all[v.addTo(parent, all, "history", "Show what has happened to a machine.", nodeHistoryHelp).FullCommand()] = v.run
 }
 
 func (v *nodeHistoryVerb) run(ctx context.Context) error {
 	var past fleet.Past
-	if err := v.askAbout(ctx, "history", "/history", &past); err != nil {
+	if err := v.askAbout(ctx, "/history", &past); err != nil {
 		return err
 	}
 	return v.print(&past, func() error { return v.write(&past) })

@@ -61,6 +61,7 @@ func addNodeList(parent *kingpin.CmdClause, all verbs) {
 	cli.Int(c.Flag("limit", "List so many; 0 for all.").Default("100"), &v.limit)
 	c.Flag("cursor", "Go on where an earlier list has ended: \"next\" of its JSON.").PlaceHolder("CURSOR").StringVar(&v.cursor)
 	v.add(c)
+	all.Check(c, func() error { _, err := v.query(); return err })
 	all[c.FullCommand()] = v.run
 }
 
@@ -104,15 +105,21 @@ func (f *nodeFilter) parse(now time.Time) (fleet.Filter, error) {
 	return filter, errors.Join(expires, unseen)
 }
 
-func (v *nodeListVerb) run(ctx context.Context) error {
+// query returns what is asked for, or all that is wrong with it.
+func (v *nodeListVerb) query() (fleet.Query, error) {
 	filter, err := v.filter.parse(time.Now())
 	q := fleet.Query{Filter: filter, Sort: fleet.Order(v.sort), Cursor: v.cursor}
 	err = errors.Join(err, q.Check())
 	if v.limit < 0 {
 		err = errors.Join(err, fmt.Errorf("--limit: %d, want 0 or more", v.limit))
 	}
+	return q, err
+}
+
+func (v *nodeListVerb) run(ctx context.Context) error {
+	q, err := v.query()
 	if err != nil {
-		return cli.Usage(program+" node list", err)
+		return err
 	}
 	list, err := v.pages(ctx, q)
 	if err != nil {

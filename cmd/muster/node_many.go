@@ -39,11 +39,12 @@ machines they are is settled then. What is done is kept in a file until all are,
 Exits with 0 if all machines are done, 1 if one has failed, is left, or nobody
 agreed, 2 if the command line makes no sense.`
 
-// addMany adds the arguments and flags.
-func (v *nodeManyVerb) addMany(c *kingpin.CmdClause) {
+// addMany adds the arguments and flags, with what is checked of them.
+func (v *nodeManyVerb) addMany(c *kingpin.CmdClause, all verbs) {
 	v.selection.add(c)
 	v.addGoing(c)
-	v.addChange(c)
+	v.addChange(c, all)
+	all.Check(c, v.check)
 }
 
 // addGoing adds the flags that say how it goes over the machines.

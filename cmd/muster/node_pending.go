@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -71,13 +72,11 @@ func addNodePending(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("details", "All that is known of each, facts too.").BoolVar(&v.details)
 	c.Flag("rejected", "List the keys that were rejected instead.").BoolVar(&v.rejected)
 	v.operator.add(c)
+	all.Check(c, func() error { return errors.Join(v.check()...) })
 	all[c.FullCommand()] = v.run
 }
 
 func (v *nodePendingVerb) run(ctx context.Context) error {
-	if err := cli.Usage(program+" node pending", v.check()...); err != nil {
-		return err
-	}
 	pending, err := v.list(ctx, &v.operator)
 	if err != nil {
 		return err

@@ -31,20 +31,17 @@ Exits with 0 if there is an answer, 1 if nothing is known of this name or nobody
 be asked, 2 if the command line makes no sense.`
 
 // addTo adds a verb that asks about one node.
-func (v *nodeQuestion) addTo(parent *kingpin.CmdClause, verb, help, long string) *kingpin.CmdClause {
+func (v *nodeQuestion) addTo(parent *kingpin.CmdClause, all verbs, verb, help, long string) *kingpin.CmdClause {
 	c := parent.Command(verb, help).HelpLong(long + fmt.Sprintf(nodeQuestionHelp, verb))
 	c.Arg("node", "Its name.").Required().StringVar(&v.identity)
 	v.add(c)
+	all.Check(c, func() error { _, err := wire.ParseIdentity(v.identity); return err })
 	return c
 }
 
 // askAbout asks the provisioner what about the node.
-func (v *nodeQuestion) askAbout(ctx context.Context, verb, what string, out any) error {
-	id, err := wire.ParseIdentity(v.identity)
-	if err != nil {
-		return cli.Usage(program+" node "+verb, err)
-	}
-	return v.ask(ctx, http.MethodGet, "/v1/nodes/"+string(id)+what, nil, out)
+func (v *nodeQuestion) askAbout(ctx context.Context, what string, out any) error {
+	return v.ask(ctx, http.MethodGet, "/v1/nodes/"+v.identity+what, nil, out)
 }
 
 // nodeShowVerb is "muster node show".
@@ -56,12 +53,12 @@ by which policy it was let in, with which token, and those of its facts that are
 
 func addNodeShow(parent *kingpin.CmdClause, all verbs) {
 	v := &nodeShowVerb{}
-	all[v.addTo(parent, "show", "Show what is on record of a machine.", nodeShowHelp).FullCommand()] = v.run
+	all[v.addTo(parent, all, "show", "Show what is on record of a machine.", nodeShowHelp).FullCommand()] = v.run
 }
 
 func (v *nodeShowVerb) run(ctx context.Context) error {
 	var report fleet.Report
-	if err := v.askAbout(ctx, "show", "", &report); err != nil {
+	if err := v.askAbout(ctx, "", &report); err != nil {
 		return err
 	}
 	return v.print(&report, func() error { return writeNode(&report) })

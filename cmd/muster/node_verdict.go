@@ -66,13 +66,14 @@ func addNodeVerdict(parent *kingpin.CmdClause, all verbs, verb, help, long, done
 	c.Flag("all", "All who wait and are meant by the flags below, or everybody.").BoolVar(&v.all)
 	v.waitingFilter.add(c)
 	c.Flag("yes", "Do not ask.").BoolVar(&v.yes)
-	v.addChange(c)
+	v.addChange(c, all)
+	all.Check(c, func() error { _, mistakes := v.check(); return errors.Join(mistakes...) })
 	all[c.FullCommand()] = v.run
 }
 
 func (v *nodeVerdictVerb) run(ctx context.Context) error {
 	ttl, mistakes := v.check()
-	if err := cli.Usage(program+" node "+v.verb, mistakes...); err != nil {
+	if err := errors.Join(mistakes...); err != nil {
 		return err
 	}
 	if v.many() {

@@ -38,10 +38,15 @@ func (o *operator) add(c *kingpin.CmdClause) {
 }
 
 // addChange adds the flags of a verb that changes something.
-func (o *operator) addChange(c *kingpin.CmdClause) {
+func (o *operator) addChange(c *kingpin.CmdClause, all verbs) {
 	o.add(c)
+	o.addWhy(c)
+	all.Check(c, o.saysWhy)
+}
+
+// addWhy adds the flag that says why.
+func (o *operator) addWhy(c *kingpin.CmdClause) {
 	c.Flag("why", "Reason, for the history; needed with --url.").PlaceHolder("TEXT").StringVar(&o.why)
-	c.Validate(func(*kingpin.CmdClause) error { return o.saysWhy() })
 }
 
 // saysWhy reports a reason that is missing where one is needed.

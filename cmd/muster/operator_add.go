@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -44,11 +45,13 @@ func addOperatorAdd(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("key", "Their public key, P-256 or Ed25519.").PlaceHolder("FILE").StringVar(&v.key)
 	c.Flag("out", "File to write with --certificate; NAME.pem if not given.").PlaceHolder("FILE").StringVar(&v.out)
 	c.Flag("ttl", "Life of the certificate, as 30d.").Default("30d").StringVar(&v.ttl)
-	v.addChange(c)
+	v.addChange(c, all)
+	all.Check(c, func() error { _, err := v.check(); return err })
 	all[c.FullCommand()] = v.run
 }
 
-func (v *operatorAddVerb) run(ctx context.Context) error {
+// check returns the life of the certificate, or all that is wrong with the flags.
+func (v *operatorAddVerb) check() (time.Duration, error) {
 	ttl, err := cli.ParseDuration(v.ttl)
 	if err != nil {
 		err = fmt.Errorf("--ttl: %w", err)
@@ -56,7 +59,12 @@ func (v *operatorAddVerb) run(ctx context.Context) error {
 	if v.certificate == (v.key != "") {
 		err = errors.Join(errors.New("give one of --certificate and --key"), err)
 	}
-	if err := cli.Usage(program+" operator add", err, provisioner.CheckOperatorName(v.name)); err != nil {
+	return ttl, errors.Join(err, provisioner.CheckOperatorName(v.name))
+}
+
+func (v *operatorAddVerb) run(ctx context.Context) error {
+	ttl, err := v.check()
+	if err != nil {
 		return err
 	}
 	if !v.certificate {

@@ -27,7 +27,7 @@ func addOperatorRemove(parent *kingpin.CmdClause, all verbs) {
 	v := &operatorRemoveVerb{}
 	c := parent.Command("remove", "Keep an operator out: certificate and tokens are worthless.").HelpLong(operatorRemoveHelp)
 	c.Arg("name", "As 'muster operator list' prints it.").Required().StringVar(&v.name)
-	v.addChange(c)
+	v.addChange(c, all)
 	all[c.FullCommand()] = v.run
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"muster/internal/cli"
 	"muster/internal/keyfile"
 	"muster/jwt"
+	"muster/provisioner"
 )
 
 // operatorTokenVerb is "muster operator token".
@@ -34,16 +36,26 @@ func addOperatorToken(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("installation", "Id of the installation, as 'muster operator add' and /v1/ca say it.").Required().PlaceHolder("ID").StringVar(&v.installation)
 	c.Flag("ttl", "How long it is good, an hour at most.").Default("15m").StringVar(&v.ttl)
 	v.keys.add(c)
+	all.Check(c, func() error { _, err := v.check(); return err })
 	all[c.FullCommand()] = v.run
 }
 
-func (v *operatorTokenVerb) run(ctx context.Context) error {
+// check returns the life of the token, or all that is wrong with the flags.
+func (v *operatorTokenVerb) check() (time.Duration, error) {
 	ttl, err := cli.ParseDuration(v.ttl)
 	if err == nil && (ttl <= 0 || ttl > jwt.MaxOperatorTTL) {
 		err = fmt.Errorf("is %v, want up to %v", ttl, jwt.MaxOperatorTTL)
 	}
 	if err != nil {
-		return cli.Usage(program+" operator token", fmt.Errorf("--ttl: %w", err))
+		err = fmt.Errorf("--ttl: %w", err)
+	}
+	return ttl, errors.Join(err, provisioner.CheckOperatorName(v.name))
+}
+
+func (v *operatorTokenVerb) run(ctx context.Context) error {
+	ttl, err := v.check()
+	if err != nil {
+		return err
 	}
 	text, err := os.ReadFile(v.key)
 	if err != nil {

@@ -7,7 +7,6 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
-	"muster/internal/cli"
 	"muster/jwt"
 	"muster/provisioner/httpapi"
 )
@@ -33,14 +32,12 @@ func addPause(app *kingpin.Application, all verbs) {
 	c := app.Command("pause", "Have no machine enroll for a while.").HelpLong(pauseHelp)
 	c.Flag("site", "Only at this site; everywhere if absent.").PlaceHolder("SITE").StringVar(&v.site)
 	c.Flag("renewals", "Have no certificate renewed, either.").BoolVar(&v.renewals)
-	v.addChange(c)
+	v.addChange(c, all)
+	all.Check(c, func() error { return checkSite(v.site) })
 	all[c.FullCommand()] = v.run
 }
 
 func (v *pauseVerb) run(ctx context.Context) error {
-	if err := checkSite(v.site); err != nil {
-		return cli.Usage(program+" pause", err)
-	}
 	var s httpapi.Settings
 	err := v.ask(ctx, http.MethodPost, "/v1/settings/pause", httpapi.NewPause{Site: jwt.Site(v.site), Renewals: v.renewals, Why: v.why}, &s)
 	if err != nil {
@@ -69,14 +66,12 @@ func addResume(app *kingpin.Application, all verbs) {
 	v := &resumeVerb{}
 	c := app.Command("resume", "Have machines enroll again.").HelpLong(resumeHelp)
 	c.Flag("site", "End the pause of this site; that of the installation if absent.").PlaceHolder("SITE").StringVar(&v.site)
-	v.addChange(c)
+	v.addChange(c, all)
+	all.Check(c, func() error { return checkSite(v.site) })
 	all[c.FullCommand()] = v.run
 }
 
 func (v *resumeVerb) run(ctx context.Context) error {
-	if err := checkSite(v.site); err != nil {
-		return cli.Usage(program+" resume", err)
-	}
 	var s httpapi.Settings
 	if err := v.ask(ctx, http.MethodPost, "/v1/settings/resume", httpapi.Resumption{Site: jwt.Site(v.site), Why: v.why}, &s); err != nil {
 		return err

@@ -48,10 +48,12 @@ func addPolicyEval(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("since", "With --node: how far back to look, as 12h or 7d.").Default("7d").StringVar(&v.since)
 	c.Flag("values", "Also show the values of the configuration; what is called like a secret is not shown.").BoolVar(&v.values)
 	v.add(c)
+	all.Check(c, func() error { _, err := v.check(); return err })
 	all[c.FullCommand()] = v.run
 }
 
-func (v *policyEvalVerb) run(ctx context.Context) error {
+// check returns how far back to look, or all that is wrong with the flags.
+func (v *policyEvalVerb) check() (time.Duration, error) {
 	var mistakes []error
 	if (v.input == "") == (v.node == "") {
 		mistakes = append(mistakes, errors.New("give one of --input and --node"))
@@ -64,7 +66,12 @@ func (v *policyEvalVerb) run(ctx context.Context) error {
 	if err != nil || age == 0 {
 		mistakes = append(mistakes, fmt.Errorf("--since is %q, want a duration such as 12h or 7d", v.since))
 	}
-	if err := cli.Usage(program+" policy eval", mistakes...); err != nil {
+	return age, errors.Join(mistakes...)
+}
+
+func (v *policyEvalVerb) run(ctx context.Context) error {
+	age, err := v.check()
+	if err != nil {
 		return err
 	}
 	engine, err := policies.Load(policies.Config{Paths: []string{v.policy}}) //nolint:contextcheck // it takes none: tests of policies are bounded

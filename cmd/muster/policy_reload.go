@@ -24,7 +24,7 @@ again, and this exits with 1.
 func addPolicyReload(parent *kingpin.CmdClause, all verbs) {
 	v := &policyReloadVerb{}
 	c := parent.Command("reload", "Have the provisioner read its policy again.").HelpLong(policyReloadHelp)
-	v.addChange(c)
+	v.addChange(c, all)
 	all[c.FullCommand()] = v.run
 }
 

@@ -58,19 +58,29 @@ func addPolicyReplay(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("template", "Try this template, too, in place of what provisioner.yaml names.").PlaceHolder("FILE").StringVar(&v.template)
 	c.Flag("values", "Also show the values of configurations; what is called like a secret is not shown.").BoolVar(&v.values)
 	v.add(c)
+	all.Check(c, func() error { _, err := v.age(); return err })
 	all[c.FullCommand()] = v.run
+}
+
+// age returns how far back to look.
+func (v *policyReplayVerb) age() (time.Duration, error) {
+	age, err := cli.ParseDuration(v.since)
+	if err == nil && age <= 0 {
+		err = errors.New("is 0, want more")
+	}
+	if err != nil {
+		return 0, fmt.Errorf("--since: %w", err)
+	}
+	return age, nil
 }
 
 // errFlips is how the exit status says that machines flip.
 var errFlips = errors.New("the policy decides otherwise")
 
 func (v *policyReplayVerb) run(ctx context.Context) error {
-	age, err := cli.ParseDuration(v.since)
-	if err == nil && age <= 0 {
-		err = errors.New("is 0, want more")
-	}
+	age, err := v.age()
 	if err != nil {
-		return cli.Usage(program+" policy replay", fmt.Errorf("--since: %w", err))
+		return err
 	}
 	next, err := policies.Load(policies.Config{Paths: []string{v.policy}}) //nolint:contextcheck // it takes none: tests of policies are bounded
 	if err != nil {

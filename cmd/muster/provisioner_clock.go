@@ -23,7 +23,7 @@ other way, this says so.
 func addProvisionerAcceptClock(parent *kingpin.CmdClause, all verbs) {
 	v := &acceptClockVerb{}
 	c := parent.Command("accept-clock", "Say that the clock is right, and the newest time on record is not.").HelpLong(acceptClockHelp)
-	v.addChange(c)
+	v.addChange(c, all)
 	all[c.FullCommand()] = v.run
 }
 

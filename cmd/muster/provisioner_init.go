@@ -47,10 +47,12 @@ func addProvisionerInit(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("trust-first-use", "For labs: let in every name that was never seen.").BoolVar(&v.setup.TrustFirstUse)
 	c.Flag("encrypt-keys", "Encrypt all private keys with a passphrase.").BoolVar(&v.encrypt)
 	c.Flag("passphrase-file", "File with the passphrase; asked for on the terminal if not given.").PlaceHolder("FILE").StringVar(&v.keys.passphraseFile)
+	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
 }
 
-func (v *initVerb) run(ctx context.Context) error {
+// check completes the setup, and reports all that is wrong with it.
+func (v *initVerb) check() error {
 	if v.setup.Name == "" {
 		v.setup.Name = hostName()
 	}
@@ -61,9 +63,10 @@ func (v *initVerb) run(ctx context.Context) error {
 	if v.keys.passphraseFile != "" && !v.encrypt {
 		mistakes = errors.Join(mistakes, errors.New("--passphrase-file without --encrypt-keys"))
 	}
-	if err := cli.Usage(program+" provisioner init", mistakes); err != nil {
-		return err
-	}
+	return mistakes
+}
+
+func (v *initVerb) run(ctx context.Context) error {
 	if v.encrypt {
 		secret, err := v.keys.choose(ctx)
 		if err != nil {

@@ -51,7 +51,7 @@ func addSignerAdd(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("name", "What logs and policies call the signer; a certificate's common name, or the file's name, if not given.").PlaceHolder("NAME").StringVar(&v.name)
 	c.Flag("site", "Its tokens are good at this site only (repeatable).").PlaceHolder("NAME").StringsVar(&v.sites)
 	c.Flag("identity", "Its tokens are good for these machines only, as 'web*.example.net' (repeatable).").PlaceHolder("GLOB").StringsVar(&v.identities)
-	v.addChange(c)
+	v.addChange(c, all)
 	all[c.FullCommand()] = v.run
 }
 
@@ -169,7 +169,7 @@ func addSignerRemove(parent *kingpin.CmdClause, all verbs) {
 	v := &signerRemoveVerb{}
 	c := parent.Command("remove", "Make the tokens of a signer worthless.").HelpLong(signerRemoveHelp)
 	c.Arg("signer", "Its name or id, as 'muster signer list' prints them, or the file of its public half.").Required().StringVar(&v.signer)
-	v.addChange(c)
+	v.addChange(c, all)
 	all[c.FullCommand()] = v.run
 }
 

@@ -49,13 +49,14 @@ func addTokenIssue(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("ca", "Certificate of the authority that the machine shall insist on, PEM.").PlaceHolder("FILE").StringVar(&v.ca)
 	c.Flag("seal", "Public key to which the machine seals its request, a file or its text.").PlaceHolder("FILE").StringVar(&v.seal)
 	c.Flag("ttl", "How long it is good, as 30m or 1d.").Default("1h").StringVar(&v.ttl)
-	v.addChange(c)
+	v.addChange(c, all)
+	all.Check(c, func() error { _, _, mistakes := v.claims(time.Now().UTC()); return errors.Join(mistakes...) })
 	all[c.FullCommand()] = v.run
 }
 
 func (v *tokenIssueVerb) run(ctx context.Context) error {
 	claims, limits, mistakes := v.claims(time.Now().UTC())
-	if err := cli.Usage(program+" token issue", mistakes...); err != nil {
+	if err := errors.Join(mistakes...); err != nil {
 		return err
 	}
 	text, err := v.sign(ctx, claims, limits)

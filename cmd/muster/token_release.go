@@ -29,7 +29,7 @@ func addTokenRelease(parent *kingpin.CmdClause, all verbs) {
 	c := parent.Command("release", "Give back a use that was claimed and never enrolled.").HelpLong(tokenReleaseHelp)
 	v.arg(c)
 	c.Arg("of", "The machine's name, or the hash of its key.").Required().StringVar(&v.of)
-	v.addChange(c)
+	v.addChange(c, all)
 	all[c.FullCommand()] = v.run
 }
 

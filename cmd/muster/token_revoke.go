@@ -25,7 +25,7 @@ func addTokenRevoke(parent *kingpin.CmdClause, all verbs) {
 	v := &tokenRevokeVerb{}
 	c := parent.Command("revoke", "Make a token worthless, everywhere within a second.").HelpLong(aboutRevoking)
 	v.arg(c)
-	v.addChange(c)
+	v.addChange(c, all)
 	all[c.FullCommand()] = v.run
 }
 

@@ -23,7 +23,7 @@ func addTokenThaw(parent *kingpin.CmdClause, all verbs) {
 	v := &tokenThawVerb{}
 	c := parent.Command("thaw", "Make a token good again that a restore has frozen.").HelpLong(tokenThawHelp)
 	v.arg(c)
-	v.addChange(c)
+	v.addChange(c, all)
 	all[c.FullCommand()] = v.run
 }
 

@@ -16,7 +16,44 @@ import (
 // does. Kingpin could run verbs itself, inside Parse, but then a failed verb
 // and a bad command line would come back as the same kind of error. So it only
 // parses.
-type Verbs = map[string]func(context.Context) error
+type Verbs map[string]func(context.Context) error
+
+// Check has f look at the command line of c before its verb runs, and also where
+// the form of that line is wrong: so all mistakes are said at once. f returns nil, or
+// an error with a line for each mistake that begins with the flag that it is
+// about; it opens nothing and changes nothing. A flag or an argument that was not
+// given, or has a value that cannot be, is as if it were absent, and a list may have things twice: what f says
+// of the former is not repeated. Of several, all are asked.
+func (v Verbs) Check(c *kingpin.CmdClause, f func() error) {
+	name := checkOf + c.FullCommand()
+	before := v[name]
+	v[name] = func(ctx context.Context) error {
+		if before == nil {
+			return f()
+		}
+		return errors.Join(before(ctx), f())
+	}
+}
+
+// checkOf is in front of a command's name where its checks are. No command has a
+// name that begins so.
+const checkOf = "check "
+
+// check returns what is wrong with the command line of a verb, a line each.
+func (v Verbs) check(verb string) (all []error) {
+	f := v[checkOf+verb]
+	if f == nil {
+		return nil
+	}
+	err := f(context.Background())
+	if err == nil {
+		return nil
+	}
+	for line := range strings.Lines(err.Error()) {
+		all = append(all, errors.New(strings.TrimRight(line, "\n")))
+	}
+	return all
+}
 
 // Run parses the arguments, runs the verb that add has put into its map, and
 // returns the exit status. The verb's context ends with SIGINT and SIGTERM.
@@ -33,7 +70,10 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 	args = joinNegatives(app.Model(), args)
 	verb, err := app.Parse(args)
 	if err != nil {
-		return Report(os.Stderr, program, Usage(helpFor(app, args), mistakes(app, args, err)...))
+		return Report(os.Stderr, program, Usage(helpFor(app, args), mistakes(app, all, args, err)...))
+	}
+	if wrong := all.check(verb); wrong != nil {
+		return Report(os.Stderr, program, Usage(helpFor(app, args), wrong...))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -12,7 +12,7 @@ import (
 
 // mistakes lists all that is wrong with a command line, where kingpin names the
 // first and seldom says of which flag it speaks. refused is what that has said.
-func mistakes(app *kingpin.Application, args []string, refused error) []error {
+func mistakes(app *kingpin.Application, verbs Verbs, args []string, refused error) []error {
 	var all []error
 	parsed, err := app.ParseContext(args)
 	for {
@@ -40,9 +40,29 @@ func mistakes(app *kingpin.Application, args []string, refused error) []error {
 	all = append(all, values(parsed)...)
 	if err == nil && !guessed {
 		all = append(all, missing(app, parsed)...)
+		if c := parsed.SelectedCommand; c != nil {
+			all = append(all, further(all, verbs.check(c.FullCommand()))...)
+		}
 	}
 	if len(all) == 0 {
 		return []error{refused}
+	}
+	return all
+}
+
+// further returns those of a verb's own mistakes that come on top of the ones that
+// are known: none about a flag that has been named, nor about what was not given.
+func further(known, own []error) (all []error) {
+	for _, err := range own {
+		said := func(k error) bool {
+			flag, _, _ := strings.Cut(k.Error(), " ")
+			flag = strings.TrimSuffix(flag, ":")
+			return strings.HasPrefix(flag, "--") && slices.ContainsFunc(strings.Fields(err.Error()), func(w string) bool { return strings.Trim(w, ":,") == flag })
+		}
+		absent := strings.Contains(err.Error(), `""`) || strings.HasSuffix(err.Error(), ": empty")
+		if !absent && !slices.ContainsFunc(known, said) {
+			all = append(all, err)
+		}
 	}
 	return all
 }
@@ -135,7 +155,8 @@ func values(parsed *kingpin.ParseContext) (all []error) {
 		default:
 			continue
 		}
-		// To set it again does no harm: nothing will run.
+		// To set it again does no harm: nothing will run, and that a list has it twice is
+		// no mistake.
 		if err := value.Set(*e.Value); err != nil {
 			all = append(all, wrongValue(name, *e.Value, err))
 		}

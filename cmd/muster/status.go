@@ -50,7 +50,7 @@ func (v *statusVerb) run(ctx context.Context) error {
 		return err
 	}
 	if n := len(s.Standing); v.check && n > 0 {
-		return fmt.Errorf("%d matters stand, the first: %s", n, s.Standing[0])
+		return fmt.Errorf("%s, the first: %s", counted(n, "matter stands", "matters stand"), s.Standing[0])
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func writeStatus(s *httpapi.Status) error {
 		if p.Gone {
 			how = "gone since " + instant(p.Heard)
 		} else if len(p.Features) > 0 {
-			how += fmt.Sprintf(", %d features have failed", len(p.Features))
+			how += ", " + counted(len(p.Features), "feature has failed", "features have failed")
 		}
 		l.Addf("Provisioner", "%s %s, %s", p.Name, p.Version, how)
 	}

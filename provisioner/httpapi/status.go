@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -73,7 +74,10 @@ func (s *Server) status(ctx context.Context) *Status {
 
 // stand lists what somebody should look at.
 func (t *Status) stand() {
-	add := func(format string, args ...any) { t.Standing = append(t.Standing, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) {
+		first, _, _ := strings.Cut(fmt.Sprintf(format, args...), "\n") // a compiler goes on with the line that it is about
+		t.Standing = append(t.Standing, first)
+	}
 	for _, p := range t.Provisioners {
 		switch {
 		case p.Stopped:

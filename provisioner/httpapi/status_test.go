@@ -38,13 +38,16 @@ func TestStatusIsOneLook(t *testing.T) {
 	call(t, f, http.MethodPost, "/v1/allow", httpapi.NewAllowance{Pattern: "*", Everything: true, Why: "lab"}, nil)
 	call(t, f, http.MethodPost, "/v1/settings/pause", httpapi.NewPause{Why: "rack moves"}, nil)
 	f.Write("allow-list.yaml", "allow: 7\n")
-	f.Eventually("three matters stand", func() bool {
-		all := strings.Join(look().Standing, "\n")
-		return strings.Contains(all, "every name") && strings.Contains(all, "rack moves") && strings.Contains(all, "feature allow_list of broker.fleet.test has failed")
+	f.Write("policy/more.rego", "package muster.enroll\n\ngarbage {\n") // a compiler has several lines to say of that
+	f.Eventually("what is wrong stands, a line each", func() bool {
+		standing := look().Standing
+		all := strings.Join(standing, "\n")
+		return len(standing) == strings.Count(all, "\n")+1 && strings.Contains(all, "alarm policy_refused on broker.fleet.test: ") && strings.Contains(all, "more.rego:4") && strings.Contains(all, "every name") && strings.Contains(all, "rack moves") && strings.Contains(all, "feature allow_list of broker.fleet.test has failed")
 	})
 	call(t, f, http.MethodPost, "/v1/allow/remove", httpapi.OldAllowance{Pattern: "*", Why: "done"}, nil)
 	call(t, f, http.MethodPost, "/v1/settings/resume", httpapi.Resumption{Why: "done"}, nil)
 	f.Write("allow-list.yaml", "allow: []\n")
+	f.Write("policy/more.rego", "package muster.enroll\n")
 	f.Eventually("nothing stands again", func() bool { return len(look().Standing) == 0 })
 	f.Clock.Advance(25 * 24 * time.Hour)
 	// That of the second machine is no certificate of the fleet until it is confirmed.

@@ -20,7 +20,7 @@ import (
 // addNode adds "muster node" with its verbs.
 func addNode(app *kingpin.Application, all verbs) {
 	c := app.Command("node", "See what machines do and why; keep them out, let them in again, or have them do something.").
-		HelpLong("These verbs ask the provisioner that runs on this machine. What they change is in\nforce on every provisioner of the installation within a second.")
+		HelpLong("These verbs ask the provisioner that runs on this machine, or with --url one elsewhere.\nWhat they change is in force on every provisioner of the installation within a second.")
 	addNodeList(c, all)
 	addNodeShow(c, all)
 	addNodeHistory(c, all)

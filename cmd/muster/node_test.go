@@ -49,6 +49,10 @@ func TestNodeQuestions(t *testing.T) {
 	bad := start(t, dir, "server", "run", "--token", "web.jwt", "--ssl-dir", "db1", "--config", "db1/server.conf", "--identity", "db1.example.net")
 	provisioner.waitFor("token_identity")
 
+	// Lists follow the records within a second.
+	for out := ""; !strings.Contains(out, " provisioned"); {
+		out, _ = run("node", "list")
+	}
 	want("node list", `^NODE +STATE +SITE +EXPIRES `, 0)
 	want("node list", `^web1\.example\.net  provisioned  -     20\S+Z  20\S+Z  20\S+Z  [0-9a-f]{32}$`, 0)
 	want("node list", `^muster: 1 machine: 1 provisioned$`, 0)

@@ -13,10 +13,10 @@ import (
 // policyReloadVerb is "muster policy reload".
 type policyReloadVerb struct{ operator }
 
-const policyReloadHelp = `Has the provisioner that runs on this machine read its policy again, now rather
-than when it notices by itself. A policy that does not compile, or whose tests fail,
-is refused: the one before stays in use, an alarm stands until the files are right
-again, and this exits with 1.
+const policyReloadHelp = `Has one provisioner read its policy again, now rather than when it notices by itself:
+the one that runs on this machine, or with --url one elsewhere. A policy that does not
+compile, or whose tests fail, is refused: the one before stays in use, an alarm stands
+until the files are right again, and this exits with 1.
 
   muster policy reload
   muster policy reload --why 'racks 4 to 9'`

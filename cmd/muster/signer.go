@@ -18,9 +18,9 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-const signerHelp = `These verbs ask the provisioner that runs on this machine, and are in force on
-every provisioner of the installation within a second. What they say of a key
-counts before what provisioner.yaml says of it.`
+const signerHelp = `These verbs ask the provisioner that runs on this machine, or with --url one
+elsewhere, and are in force on every provisioner of the installation within a second.
+What they say of a key counts before what provisioner.yaml says of it.`
 
 // addSigner adds "muster signer" with its verbs.
 func addSigner(app *kingpin.Application, all verbs) {

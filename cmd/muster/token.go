@@ -16,9 +16,10 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-const aboutVerbs = `These verbs ask the provisioner that runs on this machine. A token is named by
-its id, 32 hex digits as 'muster token list' and the provisioner's log print it,
-or by its file, also one that was signed elsewhere and that nobody has used yet.`
+const aboutVerbs = `These verbs ask the provisioner that runs on this machine, or with --url one
+elsewhere. A token is named by its id, 32 hex digits as 'muster token list' and the
+provisioner's log print it, or by its file, also one that was signed elsewhere and
+that nobody has used yet.`
 
 // addToken adds "muster token" with its verbs.
 func addToken(app *kingpin.Application, all verbs) {

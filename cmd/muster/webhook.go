@@ -19,7 +19,7 @@ import (
 
 // addWebhook adds "muster webhook" with its verbs.
 func addWebhook(app *kingpin.Application, all verbs) {
-	c := app.Command("webhook", "See what has become of webhooks, and try them.").HelpLong("These verbs ask the provisioner that runs on this machine.")
+	c := app.Command("webhook", "See what has become of webhooks, and try them.").HelpLong("These verbs ask the provisioner that runs on this machine, or with --url one elsewhere.")
 	list := &webhookListVerb{}
 	l := c.Command("list", "List webhooks with what they were delivered.").HelpLong(webhookListHelp)
 	list.add(l)

@@ -95,6 +95,13 @@ func TestDoctor(t *testing.T) {
 			writeToken(t, cfg.TokenFile, c)
 		}, want: map[string]server.Status{"token": "fail", "authority": "warn", "enrollment": "warn"},
 			says: []string{"is valid from 2999-01-02T03:04:05Z", "the token is valid from 2999-01-02T03:04:05Z, and this clock says 20"}},
+		"clock behind an expired token": {prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
+			c := f.claims()
+			c.ExpiresAt = time.Now().Add(24 * time.Hour)
+			writeToken(t, cfg.TokenFile, c)
+			writeFile(t, filepath.Join(filepath.Dir(cfg.SSLDir), "."+filepath.Base(cfg.SSLDir)+".clock"), "2999-01-02T03:04:05Z\n")
+		}, want: map[string]server.Status{"token": "fail", "clock": "warn", "authority": "warn", "enrollment": "warn"},
+			says: []string{"and the agent has run here at 2999-01-02T03:04:05Z, which this clock, at 20"}},
 		"no facts": {prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) { cfg.FactsFile = cfg.TokenFile + ".none" },
 			want: map[string]server.Status{"facts": "warn", "authority": "warn", "enrollment": "warn"}},
 		"broken facts": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {

@@ -105,6 +105,9 @@ func (t *token) early(now time.Time) bool { return now.Before(t.claims.NotBefore
 func (t *token) outOfDate(now, clock time.Time) string {
 	at := clock.UTC().Format(time.RFC3339)
 	switch {
+	case t.expired(now) && !t.expired(clock):
+		return fmt.Sprintf("the token expired at %s, and the agent has run here at %s, which this clock, at %s, does not know: set the clock, and sign a new token and replace %s",
+			t.expires.Format(time.RFC3339), now.UTC().Format(time.RFC3339), at, t.file)
 	case t.expired(now):
 		return fmt.Sprintf("the token expired at %s, and this clock says %s: sign a new token and replace %s, or set the clock if it is wrong",
 			t.expires.Format(time.RFC3339), at, t.file)

@@ -100,7 +100,7 @@ func prove(info *BackupInfo, files []*file) (missing []error) {
 	}
 	for _, n := range info.noted {
 		if !slices.ContainsFunc(files, func(f *file) bool { return f.owner.Provisioner == n.Name && f.marked }) {
-			missing = append(missing, fmt.Errorf("provisioner %s has written to the store, too, and its journal is not known to go on from the backup: give it with --journal", n.Name))
+			missing = append(missing, fmt.Errorf("provisioner %s has written to the store, and no journal of its own is known to go on from the backup: put it in its place, or give it with --journal", n.Name))
 		}
 	}
 	return missing

@@ -27,6 +27,7 @@ type register struct {
 	all      func(context.Context) ([]*provisioner.HeardComponent, error)
 	heard    func() time.Time
 	lately   func() *provisioner.Activity
+	compare  func(context.Context, []*provisioner.HeardComponent)
 	saidAt   time.Time              // only touched by run
 	lastSaid *provisioner.Component // only touched by run
 }
@@ -34,7 +35,7 @@ type register struct {
 // newRegister returns the daemon's register. The store is open.
 func (d *Daemon) newRegister(ctx context.Context) *register {
 	since := d.opts.Now().UTC().Truncate(time.Second)
-	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now, lately: d.activity.lately}
+	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now, lately: d.activity.lately, compare: d.compareFacts}
 	r.look = func(ctx context.Context) *provisioner.Component {
 		return &provisioner.Component{
 			Schema: provisioner.ComponentSchema, Name: d.cfg.Name, Process: d.id, Version: d.opts.Version, Site: d.parts.site, URL: d.APIURL(), Since: since,
@@ -75,8 +76,30 @@ func (r *register) say(ctx context.Context, c *provisioner.Component) {
 	defer cancel()
 	said := *c // what is done lately differs each time, and is no reason to say so
 	said.Activity = r.lately()
-	if r.put(ctx, &said) == nil {
-		r.saidAt, r.lastSaid = time.Now(), c
+	if r.put(ctx, &said) != nil {
+		return
+	}
+	r.saidAt, r.lastSaid = time.Now(), c
+	if c.Stopped {
+		return
+	}
+	if all, err := r.all(ctx); err == nil { // else it is looked up with the next word
+		provisioner.MarkGone(all)
+		r.compare(ctx, all)
+	}
+}
+
+// compareFacts warns, once, when other provisioners keep other facts than we do or
+// than each other, and says when that is over. It is only called by the register.
+func (d *Daemon) compareFacts(ctx context.Context, all []*provisioner.HeardComponent) {
+	differ, before := provisioner.FactsDiffer(all), d.factsDiffer.Load()
+	switch {
+	case differ == nil && before != nil:
+		d.factsDiffer.Store(nil)
+		d.opts.Log.InfoContext(ctx, "provisioners keep the same facts again")
+	case differ != nil && (before == nil || (*before).Error() != differ.Error()):
+		d.factsDiffer.Store(&differ)
+		d.opts.Log.WarnContext(ctx, "provisioners keep different facts", "err", differ)
 	}
 }
 

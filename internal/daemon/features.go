@@ -19,7 +19,7 @@ import (
 // what is in memory, and whether programs that we run are there.
 func (d *Daemon) features(ctx context.Context) []provisioner.Feature {
 	all := slices.Concat([]provisioner.Feature{d.enrollmentFeature(ctx), d.sealedFeature(), d.storeFeature(), d.caFeature(), d.crlFeature()},
-		d.brokerFeatures(), d.policyFeatures(), d.configurationFeatures(), d.reportFeatures(), []provisioner.Feature{d.apiFeature(), d.allowFeature(), d.webhookFeature()})
+		d.brokerFeatures(), d.policyFeatures(), d.configurationFeatures(), d.reportFeatures(), []provisioner.Feature{d.apiFeature(), d.allowFeature(), d.webhookFeature(), d.factsFeature()})
 	slices.SortFunc(all, func(a, b provisioner.Feature) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
@@ -207,6 +207,15 @@ func (d *Daemon) apiFeature() provisioner.Feature {
 		f.Settings["names"] = strings.Join(names, ", ")
 	}
 	return f
+}
+
+// factsFeature says which facts we keep, and how others keep others.
+func (d *Daemon) factsFeature() provisioner.Feature {
+	var differ error
+	if found := d.factsDiffer.Load(); found != nil {
+		differ = *found
+	}
+	return provisioner.NewFactsFeature(d.cfg.Fleet.Facts, differ)
 }
 
 func (d *Daemon) allowFeature() provisioner.Feature {

@@ -187,3 +187,49 @@ func TestAPauseIsAFeatureToo(t *testing.T) {
 		t.Errorf("a newcomer: %s", code)
 	}
 }
+
+// TestFactsThatDifferAreTold has a second provisioner on a cluster keep other facts than
+// the first: both warn, once, and status and components say so until it keeps the same.
+func TestFactsThatDifferAreTold(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
+	t.Parallel()
+	const second, says = "second.fleet.test", "broker.fleet.test: os.name; second.fleet.test: rack"
+	keep := make(chan []string, 1)
+	keep <- []string{"os.name", "role"}
+	f := testbed.New(t, testbed.Options{Servers: 1, Edit: func(c *daemon.Config) { c.Fleet.Facts = <-keep }})
+	standing := func() bool {
+		var s httpapi.Status
+		call(t, f, http.MethodGet, "/v1/status", nil, &s)
+		return slices.ContainsFunc(s.Standing, func(line string) bool {
+			return strings.Contains(line, "fleet.facts differs") && strings.Contains(line, says)
+		})
+	}
+	if standing() || feature(t, f, provisioner.FeatureFacts).Settings[provisioner.SettingKept] != "os.name, role" {
+		t.Errorf("of one provisioner: %+v", feature(t, f, provisioner.FeatureFacts))
+	}
+	keep <- []string{"role", "rack"}
+	p := f.AddProvisioner(second)
+	f.Eventually("status says how they differ", standing)
+	f.Eventually("both say so beside the feature, which runs", func() bool {
+		for _, name := range []string{"broker.fleet.test", second} {
+			c := component(t, f, name)
+			if c == nil || !slices.ContainsFunc(c.Features, func(f provisioner.Feature) bool {
+				return f.Name == provisioner.FeatureFacts && f.State == provisioner.FeatureRunning && strings.HasSuffix(f.Reason, says)
+			}) {
+				return false
+			}
+		}
+		return true
+	})
+	if n := strings.Count(f.Log(), "provisioners keep different facts"); n != 2 {
+		t.Errorf("%d warnings, want one of each", n)
+	}
+	p.Stop()
+	keep <- []string{"role", "os.name"}
+	f.AddProvisioner(second)
+	f.Eventually("it is over", func() bool {
+		return !standing() && feature(t, f, provisioner.FeatureFacts).Reason == "" && strings.Contains(f.Log(), "provisioners keep the same facts again")
+	})
+}

@@ -95,6 +95,13 @@ func (t *Status) stand() {
 			add("feature %s of %s has failed: %s", f.Name, p.Name, f.Reason)
 		}
 	}
+	heard := make([]*provisioner.HeardComponent, len(t.Provisioners))
+	for i, p := range t.Provisioners {
+		heard[i] = p.HeardComponent
+	}
+	if differ := provisioner.FactsDiffer(heard); differ != nil {
+		add("%v", differ)
+	}
 	for _, pause := range t.Pauses {
 		add("enrollment is %v", pause.Because())
 	}

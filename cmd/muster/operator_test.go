@@ -55,7 +55,20 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	write(t, filepath.Join(dir, "anna.jwt"), muster(t, dir, "operator", "token", "anna", "--key", "anna.pem", "--installation", installation[1]))
 	byToken := append(url, "--token-file", filepath.Join(dir, "anna.jwt"))
 	muster(t, dir, append([]string{"token", "list"}, byToken...)...)
-	socket("operator", "remove", "anna", "--why", "has left")
+	says := func(last bool, who string) {
+		t.Helper()
+		cmd := command(t, "operator", "remove", who, "--why", "has left", "--config", path)
+		out, err := cmd.CombinedOutput()
+		if err != nil || strings.Contains(string(out), "no admin is left") != last {
+			t.Errorf("%s removed: %v: %s; the last admin: %v", who, err, out, last)
+		}
+	}
+	for _, admin := range []string{"ben", "carl"} {
+		socket("operator", "add", admin, "--role", "admin", "--certificate")
+	}
+	says(false, "anna")
+	says(false, "ben")
+	says(true, "carl")
 	fails("no operator's credential", append([]string{"token", "list"}, url...)...)
 	fails("no operator's credential", append([]string{"token", "list"}, byToken...)...)
 }

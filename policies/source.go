@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -68,13 +69,15 @@ func read(cfg *Config) ([]source, []string, error) {
 		}
 		all = append(all, found...)
 	}
+	var unread []error
 	for _, p := range cfg.Paths {
 		found, below, err := readPath(p)
-		if err != nil {
-			return nil, nil, err
-		}
+		unread = append(unread, err)
 		all = append(all, found...)
 		dirs = append(dirs, below...)
+	}
+	if err := errors.Join(unread...); err != nil {
+		return nil, nil, err
 	}
 	slices.SortFunc(all, func(a, b source) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.path, b.path))
@@ -96,7 +99,7 @@ func read(cfg *Config) ([]source, []string, error) {
 func readPath(p string) ([]source, []string, error) {
 	info, err := os.Stat(p)
 	if err != nil {
-		return nil, nil, fmt.Errorf("policy %w", err)
+		return nil, nil, fmt.Errorf("policy: %w", err)
 	}
 	if info.IsDir() {
 		return readTree(os.DirFS(p), p)

@@ -92,8 +92,11 @@ func (v *brokerConfigVerb) check() error {
 			}
 		}
 	}
-	if v.server.MaxStoreBytes < 0 || v.server.MaxConnections < 0 {
-		all = append(all, fmt.Errorf("--max-store-bytes is %d, --max-connections %d, want 0 (default) or more of each", v.server.MaxStoreBytes, v.server.MaxConnections))
+	if v.server.MaxStoreBytes < 0 {
+		all = append(all, fmt.Errorf("--max-store-bytes is %d, want 0 or more", v.server.MaxStoreBytes))
+	}
+	if v.server.MaxConnections < 0 {
+		all = append(all, fmt.Errorf("--max-connections is %d, want 0 or more", v.server.MaxConnections))
 	}
 	hosts("name", v.server.Name)
 	hosts("leaf", v.leaves.Names...)

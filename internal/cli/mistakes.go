@@ -59,8 +59,9 @@ func further(known, own []error) (all []error) {
 			flag = strings.TrimSuffix(flag, ":")
 			return strings.HasPrefix(flag, "--") && slices.ContainsFunc(strings.Fields(err.Error()), func(w string) bool { return strings.Trim(w, ":,") == flag })
 		}
+		same := func(e error) bool { return e.Error() == err.Error() } // a list may have it twice
 		absent := strings.Contains(err.Error(), `""`) || strings.HasSuffix(err.Error(), ": empty")
-		if !absent && !slices.ContainsFunc(known, said) {
+		if !absent && !slices.ContainsFunc(known, said) && !slices.ContainsFunc(all, same) {
 			all = append(all, err)
 		}
 	}

@@ -58,6 +58,13 @@ func (a *activity) Rejected(c wire.Code) {
 	a.refuse(c)
 }
 
+// ConnectionRefused counts a connection that was not admitted, as who was refused
+// before they could ask.
+func (a *activity) ConnectionRefused(c wire.Code) {
+	a.Metrics.ConnectionRefused(c)
+	a.refuse(c)
+}
+
 // refuse counts a refusal. One who waits asks every few seconds, and is counted
 // among those who wait.
 func (a *activity) refuse(c wire.Code) {

@@ -500,7 +500,7 @@ func denied(err error) *broker.Denied {
 
 // connectionRefused reports a connection that the broker did not admit.
 func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) {
-	d.metrics.ConnectionRefused(denied.Code)
+	d.activity.ConnectionRefused(denied.Code)
 	e := provisioner.RefusalEvent(&provisioner.Refusal{Code: denied.Code, Err: denied.Err}, d.opts.Now().UTC(), p.Address)
 	e.Type = provisioner.EventAttempt
 	e.OfSource = d.attempts.Count(&e)

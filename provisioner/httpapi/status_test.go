@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
@@ -30,10 +32,15 @@ func TestStatusIsOneLook(t *testing.T) {
 	stranger := f.Node("db2.example.net")
 	stranger.Token = f.Token(testbed.Limited(0, "web*.example.net"))
 	f.Refused(stranger)
+	over := f.Token(func(c *jwt.Claims) { c.ExpiresAt = f.Clock.Now().Add(-time.Minute) })
+	if nc, err := simnode.Dial(f.URL(), over); err == nil { // the broker does not let them in
+		nc.Close()
+		t.Error("connected with a token that is over")
+	}
 	f.Eventually("the fleet is counted", func() bool {
 		s := look()
 		return s.Nodes.Total == 2 && s.Nodes.States[provisioner.StateProvisioned] == 1 && s.Nodes.States[provisioner.StateEnrolled] == 1 && s.Waiting == 1 &&
-			s.Activity.Enrolled == 2 && s.Activity.Refused[wire.CodeTokenIdentity] == 1 && len(s.Activity.Refused) == 1 && len(s.Provisioners) == 1 && s.Installation != ""
+			s.Activity.Enrolled == 2 && s.Activity.Refused[wire.CodeTokenIdentity] == 1 && s.Activity.Refused[wire.CodeTokenExpired] >= 1 && len(s.Activity.Refused) == 2 && len(s.Provisioners) == 1 && s.Installation != ""
 	})
 	call(t, f, http.MethodPost, "/v1/allow", httpapi.NewAllowance{Pattern: "*", Everything: true, Why: "lab"}, nil)
 	call(t, f, http.MethodPost, "/v1/settings/pause", httpapi.NewPause{Why: "rack moves"}, nil)

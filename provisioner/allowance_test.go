@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"

@@ -47,6 +47,7 @@ var graph = map[string][]string{
 		"provisioner/store", "provisioner/webhook"},
 	"internal/testbed": {"internal/seal", "internal/wire", "internal/conffile", "internal/daemon", "internal/simnode", "jwt", "policies", "provisioner",
 		"provisioner/ca", "server", "provisioner/broker", "provisioner/webhook"},
+	"internal/eventcheck":      {"internal/testbed", "provisioner"},
 	"examples/cluster/wave":    {"internal/simnode"},
 	"examples/websocket/proxy": {},
 	"examples/webhook":         {},
@@ -71,7 +72,7 @@ var owners = map[string][]string{
 	"golang.org/x/term":               {"internal/cli"},
 	"golang.org/x/net":                {"server"},
 	"github.com/google/jsonschema":    {"provisioner/httpapi"},
-	"github.com/santhosh-tekuri":      {"internal/testbed"},
+	"github.com/santhosh-tekuri":      {"internal/eventcheck"},
 	"github.com/chromedp":             {},
 	"github.com/zmap":                 {},
 	"github.com/google/go-cmp":        {},
@@ -79,15 +80,15 @@ var owners = map[string][]string{
 }
 
 type listed struct {
-	ImportPath string
-	Imports    []string
-	Deps       []string
+	ImportPath                string
+	Imports, Deps             []string
+	TestImports, XTestImports []string
 }
 
 // list returns what `go list` says of the packages.
 func list(t *testing.T, patterns ...string) []listed {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Imports,Deps"}, patterns...)...)
+	cmd := exec.CommandContext(t.Context(), "go", append([]string{"list", "-json=ImportPath,Imports,Deps,TestImports,XTestImports"}, patterns...)...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
@@ -120,6 +121,28 @@ func TestImportGraph(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestEventsOfFleetsAreChecked wants eventcheck wherever tests have fleets.
+func TestEventsOfFleetsAreChecked(t *testing.T) {
+	t.Parallel()
+	// Tests of these start hundreds of processes of themselves, which have no
+	// fleets and would all compile schemas.
+	without := []string{"muster/cmd/muster", "muster/internal/chaos"}
+	const testbed, check = "muster/internal/testbed", "muster/internal/eventcheck"
+	found := 0
+	for _, p := range list(t, "muster/...") {
+		imports := append(p.TestImports, p.XTestImports...)
+		if !slices.Contains(imports, testbed) || slices.Contains(without, p.ImportPath) {
+			continue
+		}
+		if found++; !slices.Contains(imports, check) {
+			t.Errorf("tests of %s have fleets, and nothing checks their events: import %s", p.ImportPath, check)
+		}
+	}
+	if found == 0 {
+		t.Error("no package has tests with fleets")
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/testbed"
 	"muster/provisioner"
 )

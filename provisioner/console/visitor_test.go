@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"muster/internal/daemon"
+	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"

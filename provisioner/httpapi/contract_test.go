@@ -16,6 +16,7 @@ import (
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
+	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/provisioner/httpapi"
 )
 

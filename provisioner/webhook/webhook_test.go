@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/daemon"
+	"muster/internal/eventcheck"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -64,7 +65,7 @@ func TestRefusalsAreDelivered(t *testing.T) {
 	for range 2 {
 		m := r.next(t)
 		types[m.event.Type] = m
-		if err := testbed.CheckEvent(m.body); err != nil {
+		if err := eventcheck.Check(m.body); err != nil {
 			t.Errorf("delivered %s: %v", m.body, err)
 		}
 		if m.kind != "application/cloudevents+json" || len(m.id) != 32 {

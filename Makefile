@@ -30,10 +30,11 @@ browser: deps ## the tests of the console in Chromium; pictures of its pages go 
 	cd internal/browsertest && npm ci --ignore-scripts --no-audit --no-fund
 	MUSTER_SCREENSHOTS=$(CURDIR)/screenshots $(GO) test -count=1 -timeout 10m ./internal/browsertest -args -browser
 
-# With the race detector, as tests are compiled: then this compiles for them. The linter itself is without.
+# With the race detector, as tests are compiled: then this compiles for them. The linter itself is without. Compilers that collect
+# their garbage less often take a fifth less time.
 lint: ## gofmt, and golangci-lint with all of go vet in it
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
-	GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(LINT)) run ./...
+	GOGC=400 GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(LINT)) run ./...
 
 deps: ## install the programs that the tests run, where they are missing
 	@for p in openssl setsid ip fsfreeze mkfs.ext4 promtool chromium npm; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends openssl util-linux iproute2 e2fsprogs prometheus chromium npm; }

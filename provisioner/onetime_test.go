@@ -2,6 +2,7 @@ package provisioner_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -15,85 +16,96 @@ import (
 // with tokens of every kind to an identity that another key has.
 func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 	t.Parallel()
-	const name = "web1.example.net"
 	named := func(patterns ...wire.Pattern) func(*jwt.Claims) { return testbed.Limited(1, patterns...) }
-	issued := func(f *testbed.Fleet, after time.Duration) func(*jwt.Claims) {
+	issued := func(s story, after time.Duration) func(*jwt.Claims) {
 		return func(c *jwt.Claims) {
-			named(name)(c)
-			c.IssuedAt = f.Record(name).Current.OfferedAt.Add(after)
+			named(wire.Pattern(s.name))(c)
+			c.IssuedAt = s.Record(s.name).Current.OfferedAt.Add(after)
 		}
 	}
 	both := func(first, then func(*jwt.Claims)) func(*jwt.Claims) {
 		return func(c *jwt.Claims) { first(c); then(c) }
 	}
 	tests := map[string]struct {
-		prepare func(t *testing.T, f *testbed.Fleet) // after the first machine is provisioned
-		token   func(f *testbed.Fleet) func(*jwt.Claims)
+		clock   bool                        // the row moves the clock
+		prepare func(t *testing.T, s story) // after the first machine is provisioned
+		token   func(s story) func(*jwt.Claims)
 		want    wire.Code // "" is enrolled
 		reason  provisioner.Reason
 	}{
-		"signed a second after the certificate": {token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, time.Second) }, reason: provisioner.ReasonOneTimeToken},
-		"signed in the same second":             {token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, 0) }, want: wire.CodeIdentityTaken},
-		"signed before the certificate":         {token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, -time.Second) }, want: wire.CodeIdentityTaken},
-		"signed at no time": {token: func(f *testbed.Fleet) func(*jwt.Claims) {
-			return both(named(name), func(c *jwt.Claims) { c.IssuedAt = time.Time{} })
+		"signed a second after the certificate": {token: func(s story) func(*jwt.Claims) { return issued(s, time.Second) }, reason: provisioner.ReasonOneTimeToken},
+		"signed in the same second":             {token: func(s story) func(*jwt.Claims) { return issued(s, 0) }, want: wire.CodeIdentityTaken},
+		"signed before the certificate":         {token: func(s story) func(*jwt.Claims) { return issued(s, -time.Second) }, want: wire.CodeIdentityTaken},
+		"signed at no time": {token: func(s story) func(*jwt.Claims) {
+			return both(named(wire.Pattern(s.name)), func(c *jwt.Claims) { c.IssuedAt = time.Time{} })
 		}, want: wire.CodeIdentityTaken},
-		"signed tomorrow": {token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, 24*time.Hour) }, want: wire.CodeIdentityTaken},
-		"for two uses":    {token: func(*testbed.Fleet) func(*jwt.Claims) { return testbed.Limited(2, name) }, want: wire.CodeIdentityTaken},
-		"unlimited": {token: func(*testbed.Fleet) func(*jwt.Claims) {
-			return testbed.Limited(0, name)
+		"signed tomorrow": {token: func(s story) func(*jwt.Claims) { return issued(s, 24*time.Hour) }, want: wire.CodeIdentityTaken},
+		"for two uses":    {token: func(s story) func(*jwt.Claims) { return testbed.Limited(2, wire.Pattern(s.name)) }, want: wire.CodeIdentityTaken},
+		"unlimited": {token: func(s story) func(*jwt.Claims) {
+			return testbed.Limited(0, wire.Pattern(s.name))
 		}, want: wire.CodeIdentityTaken},
-		"for any identity":     {token: func(*testbed.Fleet) func(*jwt.Claims) { return named() }, want: wire.CodeIdentityTaken},
-		"for a pattern":        {token: func(*testbed.Fleet) func(*jwt.Claims) { return named("web?.example.net") }, want: wire.CodeIdentityTaken},
-		"for two identities":   {token: func(*testbed.Fleet) func(*jwt.Claims) { return named(name, "web2.example.net") }, want: wire.CodeIdentityTaken},
-		"for another identity": {token: func(*testbed.Fleet) func(*jwt.Claims) { return named("web2.example.net") }, want: wire.CodeTokenIdentity},
+		"for any identity":     {token: func(story) func(*jwt.Claims) { return named() }, want: wire.CodeIdentityTaken},
+		"for a pattern":        {token: func(story) func(*jwt.Claims) { return named("web?.example.net") }, want: wire.CodeIdentityTaken},
+		"for two identities":   {token: func(s story) func(*jwt.Claims) { return named(wire.Pattern(s.name), "web2.example.net") }, want: wire.CodeIdentityTaken},
+		"for another identity": {token: func(story) func(*jwt.Claims) { return named("web2.example.net") }, want: wire.CodeTokenIdentity},
 		"of a revoked identity": {
-			prepare: func(_ *testing.T, f *testbed.Fleet) {
-				f.PutRecord(name, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
+			prepare: func(_ *testing.T, s story) {
+				s.PutRecord(s.name, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
 			},
-			token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, time.Second) }, want: wire.CodeIdentityRevoked,
+			token: func(s story) func(*jwt.Claims) { return issued(s, time.Second) }, want: wire.CodeIdentityRevoked,
 		},
 		"of a retired identity": {
-			prepare: func(_ *testing.T, f *testbed.Fleet) {
-				f.PutRecord(name, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
+			prepare: func(_ *testing.T, s story) {
+				s.PutRecord(s.name, func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil })
 			},
-			token: func(*testbed.Fleet) func(*jwt.Claims) { return named(name) }, reason: provisioner.ReasonNew,
+			token: func(s story) func(*jwt.Claims) { return named(wire.Pattern(s.name)) }, reason: provisioner.ReasonNew,
 		},
 		"beside a grant": {
-			prepare: func(t *testing.T, f *testbed.Fleet) {
-				if err := f.Daemon().Store().PutGrant(f.Context(), &provisioner.Grant{ID: wire.NewID(), Identity: name, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}); err != nil {
+			prepare: func(t *testing.T, s story) {
+				if err := s.Daemon().Store().PutGrant(s.Context(), &provisioner.Grant{ID: wire.NewID(), Identity: wire.Identity(s.name), At: s.Clock.Now(), ExpiresAt: s.Clock.Now().Add(time.Hour)}); err != nil {
 					t.Fatal(err)
 				}
 			},
-			token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, time.Second) }, reason: provisioner.ReasonOneTimeToken,
+			token: func(s story) func(*jwt.Claims) { return issued(s, time.Second) }, reason: provisioner.ReasonOneTimeToken,
 		},
 		"signed after the certificate and before one that is not confirmed yet": {
-			prepare: func(t *testing.T, f *testbed.Fleet) {
-				first := node(t, name, f.Token(issued(f, time.Second)))
-				f.Clock.Advance(10 * time.Second)
-				f.Enroll(first)
+			clock: true,
+			prepare: func(t *testing.T, s story) {
+				first := node(t, s.name, s.Token(issued(s, time.Second)))
+				s.Clock.Advance(10 * time.Second)
+				s.Enroll(first)
 			},
-			token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, 2*time.Second) }, want: wire.CodeIdentityTaken,
+			token: func(s story) func(*jwt.Claims) { return issued(s, 2*time.Second) }, want: wire.CodeIdentityTaken,
 		},
 		"signed after one that is not confirmed yet": {
-			prepare: func(t *testing.T, f *testbed.Fleet) {
-				f.Clock.Advance(10 * time.Second)
-				f.Enroll(node(t, name, f.Token(issued(f, time.Second))))
+			clock: true,
+			prepare: func(t *testing.T, s story) {
+				s.Clock.Advance(10 * time.Second)
+				s.Enroll(node(t, s.name, s.Token(issued(s, time.Second))))
 			},
-			token: func(f *testbed.Fleet) func(*jwt.Claims) { return issued(f, 15*time.Second) }, reason: provisioner.ReasonOneTimeToken,
+			token: func(s story) func(*jwt.Claims) { return issued(s, 15*time.Second) }, reason: provisioner.ReasonOneTimeToken,
 		},
 	}
+	shared := testbed.New(t, testbed.Options{})
+	t.Cleanup(shared.Check)
+	names := 'a'
 	for what, tt := range tests {
+		s := story{shared, fmt.Sprintf("web%c.example.net", names)}
+		names++
 		t.Run(what, func(t *testing.T) {
 			t.Parallel()
-			f := testbed.New(t, testbed.Options{})
+			if tt.clock {
+				s.Fleet = testbed.New(t, testbed.Options{})
+				t.Cleanup(s.Check)
+			}
+			f, name := s.Fleet, s.name
 			before := f.Node(name)
 			f.Apply(before, f.Enroll(before))
 			if tt.prepare != nil {
-				tt.prepare(t, f)
+				tt.prepare(t, s)
 			}
 			old := f.Record(name)
-			token := f.Token(tt.token(f))
+			token := f.Token(tt.token(s))
 			n := node(t, name, token)
 			if tt.want != "" {
 				if got := f.Refused(n); got != tt.want {
@@ -102,7 +114,6 @@ func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 				if got := len(entries(t, f, token)); got > 0 {
 					t.Errorf("a refused request has written %d claims", got)
 				}
-				f.Check()
 				return
 			}
 			e := f.Enroll(n)
@@ -131,7 +142,6 @@ func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 			}
 			// The second machine comes back, spent token or not.
 			f.Enroll(n)
-			f.Check()
 		})
 	}
 }

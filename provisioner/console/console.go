@@ -106,7 +106,7 @@ type Shadow struct {
 type Console struct {
 	cfg      Config
 	mux      *http.ServeMux
-	pages    pages
+	pages    func() (pages, error)
 	activity *activity
 	replays  *replays
 
@@ -126,10 +126,8 @@ func New(cfg Config) (*Console, error) {
 		cfg.Now = time.Now
 	}
 	c := &Console{cfg: cfg, mux: http.NewServeMux(), activity: newActivity(cfg.Events, cfg.Log, cfg.Now), replays: newReplays(), stopping: make(chan struct{})}
-	var err error
-	if c.pages, err = parsePages(cfg.Now); err != nil {
-		return nil, err
-	}
+	// At the first look: most provisioners start without any.
+	c.pages = sync.OnceValues(func() (pages, error) { return parsePages(cfg.Now) })
 	c.routes()
 	return c, nil
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -173,10 +172,6 @@ func wrongValue(name, value string, err error) error {
 	if options, ok := strings.CutPrefix(err.Error(), "enum value must be one of "); ok {
 		options, _, _ = strings.Cut(options, ", got '")
 		return fmt.Errorf("%s is %q, want %s", name, value, either(strings.Split(options, ",")))
-	}
-	var number *strconv.NumError
-	if errors.As(err, &number) {
-		return fmt.Errorf("%s is %q, want a number", name, value)
 	}
 	return fmt.Errorf("%s: %w", name, err)
 }

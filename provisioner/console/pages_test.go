@@ -129,6 +129,10 @@ func TestTheOverviewCounts(t *testing.T) {
 	v := signedIn(t, f, "anna", provisioner.RoleViewer)
 	f.Eventually("four keys wait", func() bool { return strings.Contains(v.see("/"), `<span class="figure">4</span> <span>waiting</span>`) })
 	says(t, v.see("/"), `<code>127.0.0.1</code></td><td class="count">3</td><td><span class="answer">identity_taken 3</span>`)
+	f.Eventually("both machines are counted", func() bool {
+		page := v.see("/")
+		return strings.Contains(page, `<span class="figure">1</span> <span>enrolled</span>`) && strings.Contains(page, `<span class="figure">1</span> <span>provisioned</span>`)
+	})
 	var ends []string
 	for _, end := range regexp.MustCompile(`(?s)<a href="(/nodes\?sort=expires[^"]*)">.*?<td class="count">(\d+)</td>`).FindAllStringSubmatch(v.see("/"), -1) {
 		if ends = append(ends, end[2]); end[2] == "1" && strings.Contains(v.see(html.UnescapeString(end[1])), "web2.example.net") {

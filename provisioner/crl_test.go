@@ -2,10 +2,13 @@ package provisioner_test
 
 import (
 	"context"
+	"crypto/rand"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -17,6 +20,7 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/ca"
 )
@@ -94,7 +98,7 @@ func TestProvisionersShareTheNumbersOfCRLs(t *testing.T) {
 }
 
 // overtake signs and writes the CRL after c with the fleet's own authority, as
-// another provisioner does.
+// another provisioner does, unless a third one was faster still.
 func overtake(t *testing.T, f *testbed.Fleet, c *provisioner.CRL) {
 	store := f.Daemon().Store()
 	newest, revision, err := store.CRL(f.Context(), c.Issuer, 0)
@@ -104,9 +108,40 @@ func overtake(t *testing.T, f *testbed.Fleet, c *provisioner.CRL) {
 	}
 	next := *newest
 	next.Number++
-	if _, err := store.PutCRL(f.Context(), &next, revision); err != nil {
+	if next.DER, err = renumbered(f, newest.DER, int64(next.Number)); err != nil {
+		t.Error(err)
+		return
+	}
+	if _, err := store.PutCRL(f.Context(), &next, revision); err != nil && !errors.Is(err, provisioner.ErrConflict) {
 		t.Error(err)
 	}
+}
+
+// renumbered signs what a CRL says again, under another number.
+func renumbered(f *testbed.Fleet, der []byte, number int64) ([]byte, error) {
+	list, err := x509.ParseRevocationList(der)
+	if err != nil {
+		return nil, err
+	}
+	certificate, err := os.ReadFile(filepath.Join(f.Dir, "ca", "issuing.pem"))
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(certificate)
+	issuing, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	text, err := os.ReadFile(filepath.Join(f.Dir, "ca", "issuing-key.pem"))
+	if err != nil {
+		return nil, err
+	}
+	key, err := jwt.ParsePrivateKey(text, nil)
+	if err != nil {
+		return nil, err
+	}
+	return x509.CreateRevocationList(rand.Reader, &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: list.ThisUpdate, NextUpdate: list.NextUpdate,
+		RevokedCertificateEntries: list.RevokedCertificateEntries}, issuing, key)
 }
 
 // TestTheCRLIsSignedAnewInTime moves the clock, and expects a CRL that has not

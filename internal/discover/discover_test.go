@@ -197,7 +197,7 @@ func TestNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	silent := serve(t, func(string, *dns.Msg) bool { return false })
 	failing := serve(t, func(_ string, m *dns.Msg) bool { m.Rcode = dns.RcodeServerFailure; return true })
-	r := resolver(t, func(c *discover.Config) { c.Timeout = 50 * time.Millisecond }, silent, failing)
+	r := resolver(t, func(c *discover.Config) { c.Timeout = 500 * time.Millisecond }, silent, failing)
 	_, err := r.Brokers(t.Context())
 	if !errors.Is(err, discover.ErrLookup) {
 		t.Fatalf("Brokers error = %v, want %v", err, discover.ErrLookup)

@@ -124,8 +124,9 @@ func (s *factScanner) space() {
 	}
 }
 
-// object looks through an object, which is at the given depth.
-func (s *factScanner) object(level factLevel, depth int) {
+// members passes over an object and calls each with every quoted name, in front of the
+// value, over which each passes.
+func (s *factScanner) members(each func(name []byte)) {
 	s.i++ // {
 	if s.space(); s.next() == '}' {
 		s.i++
@@ -140,7 +141,7 @@ func (s *factScanner) object(level factLevel, depth int) {
 		}
 		s.i++
 		s.space()
-		s.member(level.branch(name), depth)
+		each(name)
 		s.space()
 		switch s.next() {
 		case ',':
@@ -155,15 +156,25 @@ func (s *factScanner) object(level factLevel, depth int) {
 	}
 }
 
+// object looks through an object, which is at the given depth.
+func (s *factScanner) object(level factLevel, depth int) {
+	s.members(func(name []byte) { s.member(level.branch(name), depth) })
+}
+
 // branch returns what is looked for under a name, quoted; nil for nothing.
 func (l factLevel) branch(name []byte) *factBranch {
-	if len(name) < 2 {
+	return l[string(nameOf(name))] // does not allocate
+}
+
+// nameOf returns what a quoted name says.
+func nameOf(quoted []byte) []byte {
+	switch {
+	case len(quoted) < 2:
 		return nil
+	case bytes.IndexByte(quoted, '\\') >= 0:
+		return []byte(unquoted(quoted))
 	}
-	if bytes.IndexByte(name, '\\') >= 0 {
-		return l[unquoted(name)]
-	}
-	return l[string(name[1:len(name)-1])] // does not allocate
+	return quoted[1 : len(quoted)-1]
 }
 
 // member passes over a member's value and takes what is looked for.

@@ -97,7 +97,11 @@ func (v *backupVerb) make(ctx context.Context) (*daemon.BackupInfo, error) {
 func writeBackup(file string, info *daemon.BackupInfo) error {
 	var parts []string
 	for _, s := range info.Streams {
-		parts = append(parts, fmt.Sprintf("%d %s", s.Messages, strings.ToLower(strings.TrimPrefix(s.Name, "MUSTER_"))))
+		what := strings.ToLower(strings.TrimPrefix(s.Name, "MUSTER_"))
+		if what == "nodes" { // of each there are two and more
+			what = "revisions of nodes"
+		}
+		parts = append(parts, fmt.Sprintf("%d %s", s.Messages, what))
 	}
 	_, err := fmt.Fprintf(os.Stdout, "%s is whole: %s, of %s to %s\n", quoted(file), strings.Join(parts, ", "),
 		info.StartedAt.Format(time.RFC3339), info.EndedAt.Format(time.RFC3339))

@@ -33,10 +33,17 @@ func (b *batch) add(c *kingpin.CmdClause) {
 
 // check reports values that make no sense.
 func (b *batch) check() error {
-	if b.size < 1 || b.size > 1000 || b.pause < 0 || b.maxFailures < 0 {
-		return fmt.Errorf("--batch %d, --pause-between %v, --max-failures %d: want 1 to 1000, and 0 or more", b.size, b.pause, b.maxFailures)
+	var errs []error
+	if b.size < 1 || b.size > 1000 {
+		errs = append(errs, fmt.Errorf("--batch is %d, want 1 to 1000", b.size))
 	}
-	return nil
+	if b.pause < 0 {
+		errs = append(errs, fmt.Errorf("--pause-between is %v, want 0s or more", b.pause))
+	}
+	if b.maxFailures < 0 {
+		errs = append(errs, fmt.Errorf("--max-failures is %d, want 0 or more", b.maxFailures))
+	}
+	return errors.Join(errs...)
 }
 
 // A batchResult says what has become of the machines.

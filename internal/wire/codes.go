@@ -142,9 +142,9 @@ var Codes = []Meaning{
 		Remedy: "make the request's common name the machine's identity"},
 
 	{Code: CodeDenied, Public: "the policy does not admit this machine",
-		Remedy: "see the reasons with `muster node explain` and its name; change the policy, the facts or the machine's name"},
+		Remedy: "change the policy, the facts or the machine's name; `muster node explain` with its name shows the policy's reasons"},
 	{Code: CodeDeferred, Public: "the policy asks the machine to come back later",
-		Remedy: "nothing; see the reasons with `muster node explain` and its name if it takes too long", Retry: true},
+		Remedy: "nothing; if it takes too long, `muster node explain` with its name shows the policy's reasons", Retry: true},
 	{Code: CodeApprovalPending, Public: "the machine waits for an operator",
 		Remedy: "ask an operator to approve it: `muster node approve` with its name, or an allow-list entry for it", Retry: true},
 	{Code: CodeRejected, Told: CodeDenied, Public: "the policy does not admit this machine",

@@ -87,6 +87,7 @@ type pacer struct {
 	last    time.Time // of the last collection, zero before the first
 	resting bool
 	given   time.Time // when what the last busy time left free was given back; zero: not yet
+	ours    int       // collections made for that, which are still to be noted
 }
 
 // run has a process that was busy collect once more when it rests, and give
@@ -119,7 +120,7 @@ func (p *pacer) due() bool {
 	if !p.given.IsZero() || now.Sub(p.last) <= restAfter {
 		return false
 	}
-	p.given = now
+	p.given, p.ours = now, collectionsAtRest+1 // FreeOSMemory makes one more
 	return true
 }
 
@@ -142,7 +143,8 @@ func (p *pacer) noted() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := p.now()
-	ours := !p.given.IsZero() && now.Sub(p.given) < giving // we made it come
+	ours := p.ours > 0 && now.Sub(p.given) < giving // we made it come
+	p.ours = max(0, p.ours-1)
 	p.resting = ours || !p.last.IsZero() && now.Sub(p.last) > restAfter
 	if !p.resting {
 		p.given = time.Time{}

@@ -49,6 +49,15 @@ func TestRestIsNoticed(t *testing.T) {
 		t.Error("busy, then nothing: no collection is due")
 	}
 	step(0, true)
+	step(0, true)
+	step(0, true)
+	step(0, false) // a storm that begins right after those three is no rest
+	if now = now.Add(2 * restAfter); !p.due() {
+		t.Error("busy, then nothing: no collection is due")
+	}
+	step(0, true)
+	step(0, true)
+	step(0, true)
 	if now = now.Add(time.Hour); p.due() {
 		t.Error("at rest: a collection is due")
 	}

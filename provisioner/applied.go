@@ -59,7 +59,7 @@ func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.App
 				return nil, false, refuse(m.Identity, p.storeCode(err), err)
 			}
 		}
-		offer, repeated, err := confirmed(record, m)
+		offer, repeated, err := p.confirm(record, m)
 		if remembered && (err != nil || repeated) {
 			record = nil // see recent: this would not be a write
 			continue
@@ -94,6 +94,11 @@ func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.App
 		record = nil
 	}
 	return nil, false, refuse(m.Identity, wire.CodeBusy, errAgain)
+}
+
+func (p *Provisioner) confirm(r *Record, m *wire.Applied) (*Issued, bool, error) {
+	defer p.turns.take(phaseConfirm)()
+	return confirmed(r, m)
 }
 
 // confirmed returns the offer on the record that m confirms, and whether it is

@@ -16,8 +16,7 @@ func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
 	a.entry, a.allowance = p.allowed(holder{a.csr.KeyHash, a.identity})
 	asked := p.cfg.Policy.Digest() // before: a policy that is loaded meanwhile has not failed
-	in := p.input(a)
-	d, err := p.cfg.Policy.Decide(ctx, in)
+	in, d, err := p.judge(ctx, a)
 	if err == nil || ctx.Err() == nil { // what was broken off decided nothing
 		p.cfg.Observe(in, d, err, asked)
 	}
@@ -46,6 +45,14 @@ func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	default:
 		return refuse(node, wire.CodePolicyFailed, fmt.Errorf("verdict %q", v))
 	}
+}
+
+// judge evaluates the policy.
+func (p *Provisioner) judge(ctx context.Context, a *attempt) (*policies.Input, *policies.Decision, error) {
+	defer p.turns.take(phaseDecide)()
+	in := p.input(a)
+	d, err := p.cfg.Policy.Decide(ctx, in)
+	return in, d, err
 }
 
 // because is the cause of a verdict in the policy's own words, nil if it has

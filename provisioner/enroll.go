@@ -161,6 +161,7 @@ func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, b
 // identity's form, the token, the certificate request's signature. The token
 // comes first after the form, so that a stranger without one learns nothing.
 func (p *Provisioner) prove(a *attempt) error {
+	defer p.turns.take(phaseProve)()
 	if a.renewal {
 		return p.proveRenewal(a)
 	}
@@ -253,10 +254,7 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if a.reason == ReasonReplay {
 		return p.replay(ctx, a)
 	}
-	certificate, err := p.cfg.Authority.Issue(ca.Request{
-		Role: wire.RoleNode, Name: string(a.identity), PublicKey: a.csr.PublicKey,
-		TTL: a.decision.Certificate.TTL, DNSNames: a.decision.Certificate.DNSNames, ServerAuth: a.decision.Certificate.ServerAuth,
-	})
+	certificate, err := p.issue(a)
 	if a.watch.took(StepIssue, err) != nil {
 		return nil, false, refuse(string(a.identity), issueCode(err), err)
 	}
@@ -291,6 +289,15 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	}
 	p.tellSuperseded(a.record, next)
 	return p.enrolled(offer, certificate.Chain, a.files), true, nil
+}
+
+// issue signs the certificate that was decided on.
+func (p *Provisioner) issue(a *attempt) (*ca.Certificate, error) {
+	defer p.turns.take(phaseIssue)()
+	return p.cfg.Authority.Issue(ca.Request{
+		Role: wire.RoleNode, Name: string(a.identity), PublicKey: a.csr.PublicKey,
+		TTL: a.decision.Certificate.TTL, DNSNames: a.decision.Certificate.DNSNames, ServerAuth: a.decision.Certificate.ServerAuth,
+	})
 }
 
 // classify reads the newest record and says on what ground the attempt may

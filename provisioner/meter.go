@@ -12,7 +12,7 @@ import (
 type Step int
 
 // The steps of an enrollment or a renewal. A confirmation has StepWait,
-// StepClassify and StepPublish only.
+// StepClassify and StepPublish only. Those that compute include the wait for a core.
 const (
 	StepProve     Step = iota // token, certificate request, signatures
 	StepWait                  // for other requests of the same identity

@@ -192,6 +192,7 @@ type Config struct {
 type Provisioner struct {
 	cfg     Config // set by New, then read-only
 	locks   identityLocks
+	turns   *turns
 	quotas  quotas
 	ledgers *ledgers
 	claims  ClaimLog // of Store, journaled
@@ -292,7 +293,7 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal)
 	waiters := newWaiters(cfg.Store, cfg.Log)
-	return &Provisioner{cfg: cfg, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
+	return &Provisioner{cfg: cfg, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
 		waiters: waiters, answers: newAnswers(cfg.Store, cfg.Log, waiters.forget), allowances: newAllowances(cfg.Store), pauses: newPauses(cfg.Store),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log)}, nil

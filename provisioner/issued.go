@@ -7,11 +7,17 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/jwt"
 )
 
 // ErrNotOneTime means that a token is not one for a single machine and a single
 // use that ends.
 var ErrNotOneTime = errors.New("not a one-time token")
+
+// MaxIssuedTTL is how long a one-time token may be good from when it is listed:
+// from the build of an image to its first boot; chosen. A token lies in images and
+// mails, and an open door should not be forgotten.
+const MaxIssuedTTL = 30 * 24 * time.Hour
 
 // Times of writing an issued token down; chosen.
 const (
@@ -20,8 +26,8 @@ const (
 )
 
 // IssueToken lists a token that somebody has just signed for one machine: good
-// for one use, for exactly one name, until it expires. It is listed until it is
-// used or over. Its text is verified and goes nowhere else. Listing it again is
+// for one use, for exactly one name, until it expires, [MaxIssuedTTL] from now at
+// most. It is listed until it is used or over. Its text is verified and goes nowhere else. Listing it again is
 // harmless. The error wraps [ErrNotOneTime], or is that of [jwt.Verifier.Verify]
 // if it would not be good here.
 func (p *Provisioner) IssueToken(ctx context.Context, text string, c Cause) (*TokenInfo, error) {
@@ -35,6 +41,11 @@ func (p *Provisioner) IssueToken(ctx context.Context, text string, c Cause) (*To
 	l := token.Limits
 	if l.Uses != 1 || len(l.Identities) != 1 || token.Expiry().IsZero() {
 		return nil, fmt.Errorf("issue token: %w: want 1 use, 1 name and an end", ErrNotOneTime)
+	}
+	// The clock of who signed it may be ahead of ours.
+	if left := token.Expiry().Sub(p.now()); left > MaxIssuedTTL+jwt.NotBeforeLeeway {
+		return nil, fmt.Errorf("issue token: %w: good until %s, want %v from now at most: sign another one",
+			ErrNotOneTime, token.Expiry().UTC().Format(time.RFC3339), MaxIssuedTTL)
 	}
 	id, err := wire.ParseIdentity(string(l.Identities[0]))
 	if err != nil {

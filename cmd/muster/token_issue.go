@@ -48,7 +48,7 @@ func addTokenIssue(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("site", "Only site where it may be used.").PlaceHolder("NAME").StringVar(&v.site)
 	c.Flag("ca", "Certificate of the authority that the machine shall insist on, PEM.").PlaceHolder("FILE").StringVar(&v.ca)
 	c.Flag("seal", "Public key to which the machine seals its request, a file or its text.").PlaceHolder("FILE").StringVar(&v.seal)
-	c.Flag("ttl", "How long it is good, as 30m or 1d.").Default("1h").StringVar(&v.ttl)
+	c.Flag("ttl", "How long it is good, as 30m or 1d; 30d at most.").Default("1h").StringVar(&v.ttl)
 	v.addChange(c, all)
 	all.Check(c, func() error { _, _, mistakes := v.claims(time.Now().UTC()); return errors.Join(mistakes...) })
 	all[c.FullCommand()] = v.run
@@ -91,12 +91,9 @@ func (v *tokenIssueVerb) claims(now time.Time) (jwt.Claims, jwt.Limits, []error)
 	} else {
 		l.Identities = []wire.Pattern{wire.Pattern(id)}
 	}
-	ttl, err := cli.ParseDuration(v.ttl)
-	if err == nil && ttl <= 0 {
-		err = errors.New("want more than nothing")
-	}
+	ttl, err := cli.DurationOf("ttl", v.ttl, time.Minute, provisioner.MaxIssuedTTL)
 	if err != nil {
-		mistakes = append(mistakes, fmt.Errorf("--ttl: %w", err))
+		mistakes = append(mistakes, err)
 	}
 	c.ExpiresAt = now.Add(ttl)
 	if v.site != "" {

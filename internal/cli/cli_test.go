@@ -34,6 +34,27 @@ func TestParseDuration(t *testing.T) {
 	}
 }
 
+// TestDurationOf refuses what is outside of the limits, and says them and the flag.
+func TestDurationOf(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"1m": "", "30d": "", "1M": "", "59s": `--ttl is "59s", want 1m to 30d`, "0s": `--ttl is "0s", want 1m to 30d`,
+		"30d1s": `--ttl is "30d1s", want 1m to 30d`, "100000d": `--ttl is "100000d", want 1m to 30d`,
+		"300y": `--ttl: "300y" is longer than 292 years; want 1m to 30d`, "-1d": `--ttl: "-1d" is not a duration such as 1y, 30d, 12h or 1d12h; want 1m to 30d`,
+	} {
+		got, err := cli.DurationOf("ttl", in, time.Minute, 30*cli.Day)
+		if err == nil && want == "" {
+			if meant, _ := cli.ParseDuration(in); got != meant {
+				t.Errorf("DurationOf(%q) = %v, want %v", in, got, meant)
+			}
+			continue
+		}
+		if err == nil || err.Error() != want || got != 0 {
+			t.Errorf("DurationOf(%q) = %v, %v, want %q", in, got, err, want)
+		}
+	}
+}
+
 func TestSpan(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[time.Duration]string{

@@ -57,6 +57,19 @@ func ParseDuration(s string) (time.Duration, error) {
 	return sum, nil
 }
 
+// DurationOf parses the value of a flag as [ParseDuration] does and wants it to be
+// least to most. The error begins with the flag and says the limits.
+func DurationOf(flag, s string, least, most time.Duration) (time.Duration, error) {
+	d, err := ParseDuration(s)
+	switch {
+	case err != nil:
+		return 0, fmt.Errorf("--%s: %w; want %s to %s", flag, err, Span(least), Span(most))
+	case d < least || d > most:
+		return 0, fmt.Errorf("--%s is %q, want %s to %s", flag, s, Span(least), Span(most))
+	}
+	return d, nil
+}
+
 func spanOf(letter byte) time.Duration {
 	for _, u := range units {
 		if strings.IndexByte(u.letters, letter) >= 0 {

@@ -44,7 +44,7 @@ var descriptions = map[string]description{
 	"GET /v1/tokens":                {does: "Tokens that were used, issued or revoked here, with their counts."},
 	"GET /v1/tokens/{tid}":          {does: "One token, with who used it."},
 	"POST /v1/tokens/identify":      {does: "The id of a token whose text you have. The text goes nowhere but into the verifier."},
-	"POST /v1/tokens/issued":        {does: "Lists a one-time token that you have signed until it is used or expires."},
+	"POST /v1/tokens/issued":        {does: "Lists a one-time token that you have signed, good for 30 days at most, until it is used or expires."},
 	"POST /v1/tokens/{tid}/revoke":  {does: "Makes a token worthless. Who came in with it stays: the answer names them."},
 	"POST /v1/tokens/{tid}/release": {does: "Gives back a use of a limited token whose node never came."},
 	"POST /v1/tokens/{tid}/thaw":    {does: "Makes a token good again that a restore has frozen."},

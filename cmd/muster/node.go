@@ -112,7 +112,7 @@ func addNodeGrant(parent *kingpin.CmdClause, all verbs) {
 	v.verb = "grant"
 	c := parent.Command(v.verb, "Let another key take a name over, once.").HelpLong(nodeGrantHelp + nodeManyHelp)
 	c.Flag("key", "Only the key with this SHA-256, 64 hex digits; of one machine.").PlaceHolder("HASH").StringVar(&v.key)
-	c.Flag("ttl", "How long the grant waits, as 30m or 1d; a day at most.").Default("1h").StringVar(&v.ttl)
+	c.Flag("ttl", "How long the grant waits, as 30m or 1d; 1d at most.").Default("1h").StringVar(&v.ttl)
 	v.addMany(c, all)
 	all.Check(c, func() error { _, err := v.grant(); return err })
 	all[c.FullCommand()] = v.run
@@ -120,9 +120,7 @@ func addNodeGrant(parent *kingpin.CmdClause, all verbs) {
 
 // grant returns how long the grants wait, or all that is wrong with the flags.
 func (v *nodeGrantVerb) grant() (ttl time.Duration, err error) {
-	if ttl, err = cli.ParseDuration(v.ttl); err != nil {
-		err = fmt.Errorf("--ttl: %w", err)
-	}
+	ttl, err = cli.DurationOf("ttl", v.ttl, time.Minute, provisioner.MaxGrantTTL)
 	if names := slices.Compact(slices.Sorted(slices.Values(v.names))); v.key != "" && len(names) != 1 {
 		err = errors.Join(err, errors.New("--key is one machine's: name that"))
 	}

@@ -99,14 +99,11 @@ func (v *nodeVerdictVerb) many() bool { return v.all || !v.IsZero() }
 // check returns how long an approval is to live, and all that is wrong with the
 // command line.
 func (v *nodeVerdictVerb) check() (ttl time.Duration, mistakes []error) {
-	if v.ttl != "" {
+	if v.verb == "approve" {
 		var err error
-		if ttl, err = cli.ParseDuration(v.ttl); err != nil {
-			mistakes = append(mistakes, fmt.Errorf("--ttl: %w", err))
+		if ttl, err = cli.DurationOf("ttl", v.ttl, time.Minute, provisioner.MaxApprovalTTL); err != nil {
+			mistakes = append(mistakes, err)
 		}
-	}
-	if v.verb == "approve" && len(mistakes) == 0 && (ttl < time.Minute || ttl > provisioner.MaxApprovalTTL) {
-		mistakes = append(mistakes, fmt.Errorf("--ttl is %v, want 1m to %v", ttl, provisioner.MaxApprovalTTL))
 	}
 	mistakes = append(mistakes, v.waitingFilter.check()...)
 	switch {

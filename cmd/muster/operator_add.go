@@ -14,8 +14,10 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/daemon"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/ca"
 	"muster/provisioner/httpapi"
 )
 
@@ -23,7 +25,7 @@ import (
 type operatorAddVerb struct {
 	operator
 	name, role, key, out, ttl string
-	certificate               bool
+	certificate, ttlSet       bool
 }
 
 const operatorAddHelp = `With --certificate, makes a key and a certificate over it, and writes both with the
@@ -44,7 +46,7 @@ func addOperatorAdd(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("certificate", "Make a key and a certificate.").BoolVar(&v.certificate)
 	c.Flag("key", "Their public key, P-256 or Ed25519.").PlaceHolder("FILE").StringVar(&v.key)
 	c.Flag("out", "File to write with --certificate; NAME.pem if not given.").PlaceHolder("FILE").StringVar(&v.out)
-	c.Flag("ttl", "Life of the certificate, as 30d.").Default("30d").StringVar(&v.ttl)
+	c.Flag("ttl", "Life of the certificate, as 30d; up to certificates.max_lifetime, and 1y at most.").Default("30d").IsSetByUser(&v.ttlSet).StringVar(&v.ttl)
 	v.addChange(c, all)
 	all.Check(c, func() error { _, err := v.check(); return err })
 	all[c.FullCommand()] = v.run
@@ -52,12 +54,15 @@ func addOperatorAdd(parent *kingpin.CmdClause, all verbs) {
 
 // check returns the life of the certificate, or all that is wrong with the flags.
 func (v *operatorAddVerb) check() (time.Duration, error) {
-	ttl, err := cli.ParseDuration(v.ttl)
-	if err != nil {
-		err = fmt.Errorf("--ttl: %w", err)
-	}
-	if v.certificate == (v.key != "") {
+	ttl, err := cli.DurationOf("ttl", v.ttl, ca.MinTTL, daemon.LongestLifetime)
+	switch {
+	case v.certificate == (v.key != ""):
 		err = errors.Join(errors.New("give one of --certificate and --key"), err)
+	case !v.certificate && v.ttlSet:
+		err = errors.Join(errors.New("--ttl is a certificate's, and there is none with --key: tokens have their own"), err)
+	}
+	if !v.certificate && v.out != "" {
+		err = errors.Join(errors.New("--out is for --certificate: with --key nothing is written"), err)
 	}
 	return ttl, errors.Join(err, provisioner.CheckOperatorName(v.name))
 }

@@ -34,7 +34,7 @@ func addOperatorToken(parent *kingpin.CmdClause, all verbs) {
 	c.Arg("name", "The operator's name.").Required().StringVar(&v.name)
 	c.Flag("key", "The operator's private key; the file of --credential will do.").Required().PlaceHolder("FILE").StringVar(&v.key)
 	c.Flag("installation", "Id of the installation, as 'muster operator add' and /v1/ca say it.").Required().PlaceHolder("ID").StringVar(&v.installation)
-	c.Flag("ttl", "How long it is good, an hour at most.").Default("15m").StringVar(&v.ttl)
+	c.Flag("ttl", "How long it is good, as 15m; 1h at most.").Default("15m").StringVar(&v.ttl)
 	v.keys.add(c)
 	all.Check(c, func() error { _, err := v.check(); return err })
 	all[c.FullCommand()] = v.run
@@ -42,13 +42,7 @@ func addOperatorToken(parent *kingpin.CmdClause, all verbs) {
 
 // check returns the life of the token, or all that is wrong with the flags.
 func (v *operatorTokenVerb) check() (time.Duration, error) {
-	ttl, err := cli.ParseDuration(v.ttl)
-	if err == nil && (ttl <= 0 || ttl > jwt.MaxOperatorTTL) {
-		err = fmt.Errorf("is %v, want up to %v", ttl, jwt.MaxOperatorTTL)
-	}
-	if err != nil {
-		err = fmt.Errorf("--ttl: %w", err)
-	}
+	ttl, err := cli.DurationOf("ttl", v.ttl, time.Second, jwt.MaxOperatorTTL)
 	return ttl, errors.Join(err, provisioner.CheckOperatorName(v.name))
 }
 

@@ -15,6 +15,10 @@ import (
 	"muster/provisioner/ca"
 )
 
+// LongestLifetime bounds what certificates.max_lifetime may say. Chosen: nothing
+// that is renewed on its own needs a longer one.
+const LongestLifetime = 365 * 24 * time.Hour
+
 // Config is provisioner.yaml: everything that can be set is here, and nothing
 // is read from anywhere else.
 //
@@ -142,7 +146,7 @@ type Config struct {
 		// Lifetime is 1m to max_lifetime. Defaults to 720h.
 		Lifetime time.Duration `yaml:"lifetime"`
 
-		// MaxLifetime is the most that a policy may ask for, up to 8760h.
+		// MaxLifetime is the most that a policy may ask for, up to 8760h, [LongestLifetime].
 		// Defaults to 2160h.
 		MaxLifetime time.Duration `yaml:"max_lifetime"`
 	} `yaml:"certificates"`
@@ -355,9 +359,8 @@ func (c *Config) Validate() error {
 	for i, k := range c.Seal.Keys {
 		v.required(fmt.Sprintf("seal.keys[%d]", i), k)
 	}
-	const longest = 8760 * time.Hour
-	if l := c.Certificates.MaxLifetime; l < ca.MinTTL || l > longest {
-		v.bad("certificates.max_lifetime", "is %v, want %v to %v", l, ca.MinTTL, longest)
+	if l := c.Certificates.MaxLifetime; l < ca.MinTTL || l > LongestLifetime {
+		v.bad("certificates.max_lifetime", "is %v, want %v to %v", l, ca.MinTTL, LongestLifetime)
 	}
 	if l := c.Certificates.Lifetime; l < ca.MinTTL || l > c.Certificates.MaxLifetime {
 		v.bad("certificates.lifetime", "is %v, want %v to certificates.max_lifetime, %v", l, ca.MinTTL, c.Certificates.MaxLifetime)

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
-
-	"muster/internal/cli"
 )
 
 // jwtVerb is "muster jwt" and, with the same arguments, Choria's spelling
@@ -113,21 +111,25 @@ func addJWTTo(parent commander, name string, all verbs) {
 	auto := c.Command("auto", "View or sign, whichever fits.").Default().Hidden()
 	auto.Arg("file", "The token.").Required().StringVar(&v.file)
 	auto.Arg("key", "To view: a certificate or public key. To sign: the private key.").StringVar(&v.key)
+	all.Check(auto, v.checkAuto)
 	all[auto.FullCommand()] = v.runAuto
 
 	sign := c.Command("sign", "Sign a token.").HelpLong(fmt.Sprintf(jwtSignHelp, name)).Alias("provisioning").Alias("prov").Alias("p")
 	sign.Arg("file", "Where to write the token.").Required().StringVar(&v.file)
 	sign.Arg("key", "The private key to sign with.").Required().StringVar(&v.key)
+	all.Check(sign, func() error { _, _, err := v.signing(); return err })
 	all[sign.FullCommand()] = v.runSign
 
 	view := c.Command("view", "Verify a token, if a key is given, and print it.").HelpLong(fmt.Sprintf(jwtViewHelp, name)).Alias("show").Alias("v").Alias("s")
 	view.Arg("file", "The token.").Required().StringVar(&v.file)
 	view.Arg("key", "Certificate or public key of the signer.").StringVar(&v.key)
+	all.Check(view, v.checkView)
 	all[view.FullCommand()] = v.runView
 
 	keys := c.Command("keys", "Make a pair of keys for signing tokens.").HelpLong(fmt.Sprintf(jwtKeysHelp, name))
 	keys.Arg("private", "Where to write the private key.").Required().StringVar(&v.file)
 	keys.Arg("public", "Where to write the public key.").Required().StringVar(&v.key)
+	all.Check(keys, v.checkKeys)
 	all[keys.FullCommand()] = v.runKeys
 }
 
@@ -157,6 +159,18 @@ func (v *jwtVerb) refuse(verb string, allowed ...[]string) []error {
 	return mistakes
 }
 
+// checkAuto returns what is wrong with a command line without a verb.
+func (v *jwtVerb) checkAuto() error {
+	if !v.given(signFlags...) {
+		return v.checkView()
+	}
+	_, _, err := v.signing()
+	if v.key == "" {
+		err = errors.Join(fmt.Errorf("no private key after %q to sign with", v.file), err)
+	}
+	return err
+}
+
 // runAuto is the form of 2019, without a verb.
 func (v *jwtVerb) runAuto(ctx context.Context) error {
 	_, err := os.Lstat(v.file)
@@ -168,8 +182,6 @@ func (v *jwtVerb) runAuto(ctx context.Context) error {
 		return err
 	case err != nil && !signing:
 		return fmt.Errorf("%s: no such token; to sign one, give a private key, --token or --token-file, and --urls or --srv", v.file)
-	case v.key == "":
-		return cli.Usage(v.name, fmt.Errorf("no private key after %q to sign with", v.file))
 	default:
 		return v.runSign(ctx)
 	}

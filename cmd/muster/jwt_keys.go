@@ -26,8 +26,8 @@ func (v *jwtVerb) addKeysFlags(c *kingpin.CmdClause) {
 	v.flag(c, "encrypt", "Keys: encrypt the private key with a passphrase.").BoolVar(&v.encrypt)
 }
 
-// runKeys makes a pair of keys: both files, or neither.
-func (v *jwtVerb) runKeys(ctx context.Context) error {
+// checkKeys returns what is wrong with the command line of keys.
+func (v *jwtVerb) checkKeys() error {
 	mistakes := v.refuse("keys", keysFlags)
 	if v.given("bits") && v.keyType != "rsa" {
 		mistakes = append(mistakes, errors.New("--bits is for --type rsa only"))
@@ -41,9 +41,11 @@ func (v *jwtVerb) runKeys(ctx context.Context) error {
 	if filepath.Clean(v.file) == filepath.Clean(v.key) {
 		mistakes = append(mistakes, fmt.Errorf("%q is to be both the private and the public key", v.file))
 	}
-	if err := cli.Usage(v.name+" keys", mistakes...); err != nil {
-		return err
-	}
+	return errors.Join(mistakes...)
+}
+
+// runKeys makes a pair of keys: both files, or neither.
+func (v *jwtVerb) runKeys(ctx context.Context) error {
 	for _, path := range []string{v.file, v.key} {
 		if err := cli.CheckNew(path, v.force); err != nil {
 			return err

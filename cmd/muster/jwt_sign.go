@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"encoding/hex"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -66,11 +67,17 @@ func (v *jwtVerb) addSignFlags(c *kingpin.CmdClause) {
 	v.flag(c, "vault", "Sign: not supported.").Hidden().BoolVar(&v.vault)
 }
 
+// signing returns what is to be signed, without what has to be read or asked for,
+// or all that is wrong with the command line.
+func (v *jwtVerb) signing() (jwt.Claims, jwt.Limits, error) {
+	claims, limits, mistakes := v.claims()
+	return claims, limits, errors.Join(slices.Concat(v.refuse("sign", signFlags), v.nothingToSign(), mistakes)...)
+}
+
 // runSign signs a token into a file, or leaves no file.
 func (v *jwtVerb) runSign(ctx context.Context) error {
-	claims, limits, mistakes := v.claims()
-	mistakes = slices.Concat(v.refuse("sign", signFlags), v.nothingToSign(), mistakes)
-	if err := cli.Usage(v.name, mistakes...); err != nil {
+	claims, limits, err := v.signing()
+	if err != nil {
 		return err
 	}
 	// Before anything is asked for: the answer would be wasted.

@@ -26,17 +26,19 @@ func (v *jwtVerb) addViewFlags(c *kingpin.CmdClause) {
 	v.flag(c, "show-secret", "View: show the secrets in the JSON.").BoolVar(&v.showSecret)
 }
 
-// runView prints a token, verified if there is a key. A token that does not
-// verify is not printed at all; one that is authentic but outside its time is,
-// and fails afterwards.
-func (v *jwtVerb) runView(context.Context) error {
+// checkView returns what is wrong with the command line of view.
+func (v *jwtVerb) checkView() error {
 	mistakes := v.refuse("view", viewFlags)
 	if v.showSecret && !v.json {
 		mistakes = append(mistakes, errors.New("--show-secret works with --json only"))
 	}
-	if err := cli.Usage(v.name, mistakes...); err != nil {
-		return err
-	}
+	return errors.Join(mistakes...)
+}
+
+// runView prints a token, verified if there is a key. A token that does not
+// verify is not printed at all; one that is authentic but outside its time is,
+// and fails afterwards.
+func (v *jwtVerb) runView(context.Context) error {
 	text, err := readTokenFile(v.file)
 	if err != nil {
 		return err

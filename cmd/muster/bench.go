@@ -88,14 +88,20 @@ func addBench(app *kingpin.Application, all verbs) {
 	c.Flag("cpuprofile", "Write a CPU profile of the provisioner, for go tool pprof.").PlaceHolder("FILE").StringVar(&v.cfg.Profile)
 	c.Flag("driver-cpuprofile", "Write a CPU profile of the first driver.").PlaceHolder("FILE").StringVar(&v.cfg.DriverProfile)
 	c.Flag("json", "Print the result for programs.").BoolVar(&v.json)
+	all.Check(c, func() error { return errors.Join(v.complete(), v.cfg.Check()) })
 	all[c.FullCommand()] = v.run
 	drive := app.Command(bench.DriveVerb, "Play nodes, as told on standard input.").Hidden()
 	all[drive.FullCommand()] = func(ctx context.Context) error { return bench.Drive(ctx, os.Stdin, os.Stdout) }
 }
 
 func (v *benchVerb) run(ctx context.Context) error {
-	if err := errors.Join(v.complete(), v.cfg.Check()); err != nil {
-		return cli.Usage(program+" bench", err)
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	v.cfg.Program, v.cfg.Progress = programAt(self), benchProgress
+	if cli.IsTerminal(os.Stderr) {
+		v.cfg.Terminal = os.Stderr
 	}
 	r, err := bench.Run(ctx, v.cfg)
 	if err != nil {
@@ -110,7 +116,8 @@ func (v *benchVerb) run(ctx context.Context) error {
 	return nil
 }
 
-// complete makes the configuration of what the flags say together.
+// complete makes the configuration of what the flags say together, or returns what
+// of that cannot be.
 func (v *benchVerb) complete() error {
 	var errs []error
 	v.cfg.Shared = v.connections == "shared"
@@ -129,35 +136,36 @@ func (v *benchVerb) complete() error {
 	if v.rate != "" {
 		if v.cfg.Rate, err = strconv.ParseFloat(v.rate, 64); err != nil || !(v.cfg.Rate > 0 && v.cfg.Rate <= 1e6) {
 			errs = append(errs, fmt.Errorf("--rate is %q, want nodes a second, up to 1000000", v.rate))
+			v.cfg.Rate = 0
 		}
 	}
 	if v.duration != "" {
 		if v.cfg.Duration, err = cli.ParseDuration(v.duration); err != nil {
 			errs = append(errs, fmt.Errorf("--duration: %w", err))
 		}
-		if v.cfg.Rate > 0 && !v.nodesSet {
-			v.cfg.Nodes = int(v.cfg.Rate * v.cfg.Duration.Seconds())
+		if nodes := v.cfg.Rate * v.cfg.Duration.Seconds(); v.cfg.Rate > 0 && err == nil && !v.nodesSet {
+			if v.cfg.Nodes = int(nodes); nodes < 1 || nodes > bench.MaxNodes {
+				errs = append(errs, fmt.Errorf("--rate %s for --duration %s makes %d nodes, want 1 to %d", v.rate, v.duration, int64(nodes), bench.MaxNodes))
+				v.cfg.Nodes = 1 // the mistake is the other flags'
+			}
 		}
 	}
 	if v.rate != "" && v.duration == "" && !v.nodesSet {
 		errs = append(errs, errors.New("--rate without --duration or --nodes: for how long?"))
 	}
+	v.cfg.PIDs = nil
 	for _, text := range v.pids {
 		pid, err := strconv.Atoi(text)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("--pid is %q, want a number", text))
+			continue
 		}
 		v.cfg.PIDs = append(v.cfg.PIDs, pid)
-	}
-	self, err := os.Executable()
-	v.cfg.Program, v.cfg.Progress = programAt(self), benchProgress
-	if v.cfg.Terminal = os.Stderr; !cli.IsTerminal(os.Stderr) {
-		v.cfg.Terminal = nil
 	}
 	if v.cfg.Kick > 0 && v.nodesSet {
 		errs = append(errs, errors.New("--kick with --nodes: it says how many there are"))
 	}
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
 }
 
 func (v *benchVerb) print(w io.Writer, r *bench.Result) error {

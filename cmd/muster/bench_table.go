@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -38,7 +39,19 @@ func addBenchTable(app *kingpin.Application, all verbs) {
 	c.Flag("slow-disk", "Program of the row with a slow disk, as .ci/slow-disk makes it.").PlaceHolder("FILE").StringVar(&v.slowDisk)
 	c.Flag("doc", "Page to write the table into as well.").PlaceHolder("FILE").StringVar(&v.doc)
 	c.Flag("dir", "Where temporary directories are made: the disk that is measured. Default: $TMPDIR or /tmp.").PlaceHolder("DIR").StringVar(&v.table.Dir)
+	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
+}
+
+// check returns what is wrong with the command line.
+func (v *benchTableVerb) check() error {
+	err := v.table.Check()
+	if v.slowDisk != "" {
+		if _, missing := os.Stat(v.slowDisk); missing != nil {
+			err = errors.Join(fmt.Errorf("--slow-disk: %w", missing), err)
+		}
+	}
+	return err
 }
 
 func (v *benchTableVerb) run(ctx context.Context) error {
@@ -48,13 +61,7 @@ func (v *benchTableVerb) run(ctx context.Context) error {
 	}
 	v.table.Program, v.table.Progress = programAt(self), benchProgress
 	if v.slowDisk != "" {
-		if _, err := os.Stat(v.slowDisk); err != nil {
-			return cli.Usage(program+" bench-table", fmt.Errorf("--slow-disk: %w", err))
-		}
 		v.table.SlowDisk = programAt(v.slowDisk)
-	}
-	if err := v.table.Check(); err != nil {
-		return cli.Usage(program+" bench-table", err)
 	}
 	v.table.Each = func(row bench.Row, r *bench.Result) {
 		cli.Say(os.Stderr, program, "%s: %.0f enrolled and %.0f provisioned a minute, %.0f µs serving, p99 %.0f ms",

@@ -72,13 +72,14 @@ const jetStreamDir = "jetstream"
 
 // Run restores. Nobody opens the store before all of it is there. What a restore
 // that was killed has left is thrown away by the next one, so that it can be
-// repeated until it has succeeded, and is refused from then on.
+// repeated until it has succeeded, and is refused from then on. One that fails
+// leaves nothing that was not there before.
 //
 // The error is [broker.ErrStoreInUse], [journal.ErrInUse] or [ErrServed] if a
 // provisioner runs, wraps [store.ErrNotEmpty] if there is a store already, [store.ErrInstallation] if
 // the backup is of another certificate authority, and [backup.ErrDamaged] if it
 // is not whole.
-func (r *Restore) Run(ctx context.Context) (*Restored, error) {
+func (r *Restore) Run(ctx context.Context) (out *Restored, err error) {
 	if r.Now == nil {
 		r.Now = time.Now
 	}
@@ -98,14 +99,12 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Broker.URL == "" {
-		release, err := lockEmpty(filepath.Join(cfg.DataDir, "broker"))
-		if err != nil {
+	dir, inside := filepath.Join(cfg.DataDir, "broker"), cfg.Broker.URL == ""
+	if inside {
+		if err := unused(dir); err != nil {
 			return nil, err
 		}
-		defer release()
 	}
-	r.Reached("locked")
 	// The whole file first: nothing is begun with one that is damaged.
 	r.Step("checking", -1)
 	info, err := CheckBackupFile(r.File, r.Each)
@@ -115,12 +114,27 @@ func (r *Restore) Run(ctx context.Context) (*Restored, error) {
 	if err := checkAuthority(cfg, info); err != nil {
 		return nil, err
 	}
-	out := &Restored{BackupInfo: info}
+	var made absent
+	if inside {
+		made = absentBefore(dir)
+		release, err := lockEmpty(dir)
+		if err != nil {
+			return nil, err // and whoever has the lock has made it
+		}
+		defer release()
+	}
+	r.Reached("locked")
+	out = &Restored{BackupInfo: info}
 	since, err := r.readJournals(cfg, info)
+	defer func() {
+		if err != nil { // while both locks are held
+			err = errors.Join(err, since.made.remove(), made.remove())
+		}
+		since.close()
+	}()
 	if err != nil {
 		return nil, err
 	}
-	defer since.close()
 	r.Reached("journal read")
 	if since.lost != nil {
 		if err := r.accepts(info, since.lost); err != nil {
@@ -148,6 +162,19 @@ func (r *Restore) missing() error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// unused is [lockEmpty] for a moment, and makes nothing: where there is no lock to
+// take, nobody has it.
+func unused(dir string) error {
+	if _, err := os.Lstat(broker.LockFile(dir)); errors.Is(err, fs.ErrNotExist) {
+		return checkEmpty(dir)
+	}
+	release, err := lockEmpty(dir)
+	if err == nil {
+		release()
+	}
+	return err
 }
 
 // lockEmpty keeps provisioners from the directory of a broker, which must not

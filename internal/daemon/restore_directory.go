@@ -51,12 +51,12 @@ func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since
 	if err != nil {
 		return err
 	}
-	if err := b.Start(ctx); err != nil {
-		return err
+	if err = b.Start(ctx); err == nil {
+		r.Reached("broker started")
+		err = r.copyTo(ctx, b, dir, since, out)
+		r.Reached("copied")
 	}
-	r.Reached("broker started")
-	err = r.copyTo(ctx, b, dir, since, out)
-	r.Reached("copied")
+	// Also one whose start was interrupted: it writes to dir until it has ended.
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	if err = errors.Join(err, b.Stop(stop)); err != nil {

@@ -4,13 +4,17 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io/fs"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
 
+	"muster/provisioner/backup"
 	"muster/provisioner/store"
 )
 
@@ -47,25 +51,9 @@ func childRestore(config string) *Restore {
 // is all of it.
 func TestARestoreIsKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "p")
-	if err := Init(dir, Setup{Name: "broker.example.net", TrustDomain: "example.net", Listen: "127.0.0.1:0"}); err != nil {
-		t.Fatal(err)
-	}
+	of, installation := backedUp(t, "example.net")
+	dir := of.dir
 	config := filepath.Join(dir, "provisioner.yaml")
-	var file bytes.Buffer
-	installation := serveOnce(t, config, func(d *Daemon) {
-		_, write, err := d.Backup(t.Context(), "tester")
-		if err == nil {
-			err = write(&file)
-		}
-		if err != nil {
-			t.Error(err)
-		}
-	})
-	backup := filepath.Join(t.TempDir(), "backup")
-	if err := os.WriteFile(backup, file.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
 	// Half of the time the journal is lost, too.
 	for i, step := range []string{"locked", "journal read", "cleared", "broker started", "streams made", "copied", "filled", "journal told", "place cleared", "renamed", "placed"} {
 		if err := os.RemoveAll(filepath.Join(dir, "data", "broker")); err != nil {
@@ -77,14 +65,14 @@ func TestARestoreIsKilledAtEveryStep(t *testing.T) {
 			}
 		}
 		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRestoreChild$")
-		child.Env = append(os.Environ(), envRestore+"="+config, envBackup+"="+backup, envLast+"="+step)
+		child.Env = append(os.Environ(), envRestore+"="+config, envBackup+"="+of.backup, envLast+"="+step)
 		out, err := child.CombinedOutput()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != -1 {
 			t.Fatalf("%s: %v: %s", step, err, out)
 		}
 		r := childRestore(config)
-		r.File = backup
+		r.File = of.backup
 		_, err = r.Run(t.Context())
 		if whole := step == "renamed" || step == "placed"; whole != errors.Is(err, store.ErrNotEmpty) || !whole && err != nil {
 			t.Errorf("restored again after being killed at %q: %v", step, err)
@@ -96,6 +84,135 @@ func TestARestoreIsKilledAtEveryStep(t *testing.T) {
 			t.Errorf("killed at %q: %v, %v are left", step, left, err)
 		}
 	}
+}
+
+// TestARestoreThatFailsLeavesNothing has restores fail from the first check to the
+// last write: what was there stays, byte for byte, and nothing else is there.
+func TestARestoreThatFailsLeavesNothing(t *testing.T) {
+	t.Parallel()
+	whole, installation := backedUp(t, "example.net")
+	other, _ := backedUp(t, "example.org")
+	damaged := filepath.Join(t.TempDir(), "damaged")
+	if err := os.WriteFile(damaged, []byte("muster backup 1\nx"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for what, tt := range map[string]struct {
+		file  string
+		lost  bool            // and that is known
+		ctx   context.Context //nolint:containedctx // of one case
+		want  error
+		keeps bool // the journal and an empty directory are there
+	}{
+		"damaged":                 {file: damaged, want: backup.ErrDamaged},
+		"another installation's":  {file: other.backup, want: store.ErrInstallation},
+		"no journal":              {file: whole.backup, want: errLost},
+		"ended":                   {file: whole.backup, lost: true, ctx: canceled, want: context.Canceled},
+		"damaged, a journal":      {file: damaged, want: backup.ErrDamaged, keeps: true},
+		"ended, a journal":        {file: whole.backup, ctx: canceled, want: context.Canceled, keeps: true},
+		"an empty journal, stays": {file: whole.backup, want: errLost, keeps: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "p")
+			if err := os.CopyFS(dir, os.DirFS(whole.dir)); err != nil {
+				t.Fatal(err)
+			}
+			for _, key := range []string{"ca/issuing-key.pem", "ca/root-key.pem", "seal-key.pem", "signer-key.pem"} {
+				if err := os.Chmod(filepath.Join(dir, key), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			data := filepath.Join(dir, "data")
+			if err := os.RemoveAll(data); err != nil {
+				t.Fatal(err)
+			}
+			if tt.keeps {
+				journal := []byte{}
+				if tt.want != errLost { //nolint:errorlint // of the table
+					var err error
+					if journal, err = os.ReadFile(filepath.Join(whole.dir, "data", "revocations.journal")); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := errors.Join(os.MkdirAll(filepath.Join(data, "broker"), 0o700), os.WriteFile(filepath.Join(data, "revocations.journal"), journal, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := tree(t, dir)
+			r := childRestore(filepath.Join(dir, "provisioner.yaml"))
+			r.File = tt.file
+			if !tt.lost {
+				r.AcceptLostSince = time.Time{}
+			}
+			ctx := tt.ctx
+			if ctx == nil {
+				ctx = t.Context()
+			}
+			if _, err := r.Run(ctx); !errors.Is(err, tt.want) {
+				t.Errorf("failed with %v, want %v", err, tt.want)
+			}
+			if after := tree(t, dir); !maps.Equal(before, after) {
+				t.Errorf("left %v, want %v", slices.Sorted(maps.Keys(after)), slices.Sorted(maps.Keys(before)))
+			}
+			// And nothing of it is in the way.
+			r = childRestore(r.Config)
+			r.File = whole.backup
+			if _, err := r.Run(t.Context()); err != nil {
+				t.Fatalf("then restored: %v", err)
+			}
+			if got := serveOnce(t, r.Config, nil); got != installation {
+				t.Errorf("installation %s, want %s", got, installation)
+			}
+		})
+	}
+}
+
+// A backupOf is a backup, and the directory of the provisioner that made it.
+type backupOf struct{ dir, backup string }
+
+// backedUp makes an installation and a backup of it, and returns its id.
+func backedUp(t *testing.T, domain string) (of backupOf, installation string) {
+	t.Helper()
+	of.dir = filepath.Join(t.TempDir(), "p")
+	if err := Init(of.dir, Setup{Name: "broker.example.net", TrustDomain: domain, Listen: "127.0.0.1:0"}); err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	installation = serveOnce(t, filepath.Join(of.dir, "provisioner.yaml"), func(d *Daemon) {
+		_, write, err := d.Backup(t.Context(), "tester")
+		if err == nil {
+			err = write(&file)
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	of.backup = filepath.Join(t.TempDir(), "backup")
+	if err := os.WriteFile(of.backup, file.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return of, installation
+}
+
+// tree returns what is in a directory: of files the text, too.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := make(map[string]string)
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			all[path] = ""
+			return err
+		}
+		text, err := os.ReadFile(path)
+		all[path] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
 }
 
 // serveOnce runs a provisioner until do has returned, and returns its

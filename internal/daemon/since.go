@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"slices"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 // since is what journals say that came after a backup.
 type since struct {
 	journals []*journal.Journal
+	made     absent // the journal that the configuration names, if it was not there
 	info     *BackupInfo
 
 	revocations []*provisioner.Revocation // all there are: the backup may lack any
@@ -36,22 +39,21 @@ type since struct {
 var errLost = errors.New("the journal may not have all that came after the backup")
 
 // readJournals reads the journal that the configuration names, and the others.
-// Close what it returns. They are locked meanwhile: no provisioner writes them.
-func (r *Restore) readJournals(cfg Config, info *BackupInfo) (s *since, err error) {
-	s = &since{info: info}
-	defer func() {
-		if err != nil {
-			s.close()
-			s = nil
-		}
-	}()
+// Close what it returns, also with an error. They are locked meanwhile: no
+// provisioner writes them.
+func (r *Restore) readJournals(cfg Config, info *BackupInfo) (*since, error) {
+	s := &since{info: info}
 	var files []*file
 	for _, path := range append([]string{cfg.journalPath()}, r.Journals...) {
+		_, missing := os.Lstat(path)
 		j, err := journal.Open(path)
 		if err != nil {
 			return s, fmt.Errorf("revocations.journal: %w", err)
 		}
 		s.journals = append(s.journals, j)
+		if errors.Is(missing, fs.ErrNotExist) {
+			s.made = absent{path}
+		}
 		if err := giveAllTo(path, cfg.DataDir); err != nil {
 			return s, err
 		}

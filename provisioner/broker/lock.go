@@ -12,6 +12,10 @@ import (
 // lockFile is the file in StoreDir whose lock says that a broker serves it.
 const lockFile = "broker.lock"
 
+// LockFile returns the file in a store directory whose lock says that a broker
+// serves it.
+func LockFile(dir string) string { return filepath.Join(dir, lockFile) }
+
 // Lock keeps brokers off a store directory, which it makes if it is missing,
 // until release is called or the process ends. It returns [ErrStoreInUse] if one
 // serves it.
@@ -39,6 +43,12 @@ func lockDir(dir string) (*os.File, error) {
 			return nil, fmt.Errorf("%w: %q", ErrStoreInUse, dir)
 		}
 		return nil, fmt.Errorf("lock store directory %q: %w", dir, err)
+	}
+	// Who had it may have taken the file away: a lock on that keeps nobody off.
+	mine, err := f.Stat()
+	if there, gone := os.Stat(f.Name()); err != nil || gone != nil || !os.SameFile(mine, there) {
+		_ = f.Close() // nothing was written to it
+		return nil, fmt.Errorf("%w until a moment ago: %q", ErrStoreInUse, dir)
 	}
 	return f, nil
 }

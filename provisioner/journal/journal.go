@@ -94,6 +94,11 @@ func (j *Journal) open() error {
 	} else if err != nil {
 		return fmt.Errorf("%s: lock: %w", j.path, err)
 	}
+	// Who had it may have taken the file away: what is written to that is lost.
+	mine, err := j.file.Stat()
+	if there, gone := os.Stat(j.path); err != nil || gone != nil || !os.SameFile(mine, there) {
+		return fmt.Errorf("%s: %w, or was until a moment ago", j.path, ErrInUse)
+	}
 	size, torn, err := read(j.file, j.path, func(l *Line) error { j.note(l); return nil })
 	if err != nil {
 		return err

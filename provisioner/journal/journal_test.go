@@ -282,3 +282,29 @@ func TestManyWriters(t *testing.T) {
 		t.Errorf("%d entries, want 40", len(got))
 	}
 }
+
+// TestAJournalThatIsTakenAwayIsNobodys has many open a journal and take
+// it away, as a restore that fails takes away an empty one: whoever has it open has
+// the file of that name.
+func TestAJournalThatIsTakenAwayIsNobodys(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "journal")
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() {
+			for range 500 {
+				j, err := journal.Open(path)
+				if err != nil {
+					continue
+				}
+				if err := os.Remove(path); err != nil {
+					t.Error(err)
+				}
+				if err := j.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	all.Wait()
+}

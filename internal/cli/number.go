@@ -43,7 +43,8 @@ func (n *number[T]) String() string { return strconv.FormatInt(int64(*n.target),
 
 // joinNegatives writes a flag and the negative value after it, such as
 // "--uses -1", as one argument, "--uses=-1". Kingpin would take -1 for a flag
-// and miss the value, so that nothing could be said about the number.
+// and miss the value, so that nothing could be said about the number; of the "-"
+// of "--input -", standard input, it would make an empty value.
 func joinNegatives(app *kingpin.ApplicationModel, args []string) []string {
 	takes := make(map[string]bool)
 	valueFlags(app.FlagGroupModel, app.CmdGroupModel, takes)
@@ -55,7 +56,7 @@ func joinNegatives(app *kingpin.ApplicationModel, args []string) []string {
 		}
 		if long && takes[name] && i+1 < len(args) {
 			if next := args[i+1]; !strings.HasPrefix(next, "--") {
-				if len(next) > 1 && next[0] == '-' && '0' <= next[1] && next[1] <= '9' {
+				if next == "-" || len(next) > 1 && next[0] == '-' && '0' <= next[1] && next[1] <= '9' {
 					joined = append(joined, args[i]+"="+next)
 				} else {
 					joined = append(joined, args[i], next)

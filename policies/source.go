@@ -99,7 +99,7 @@ func read(cfg *Config) ([]source, []string, error) {
 func readPath(p string) ([]source, []string, error) {
 	info, err := os.Stat(p)
 	if err != nil {
-		return nil, nil, fmt.Errorf("policy: %w", err)
+		return nil, nil, fmt.Errorf("policy: %w: want a Rego file, or a directory of them", err)
 	}
 	if info.IsDir() {
 		return readTree(os.DirFS(p), p)

@@ -70,7 +70,7 @@ func (o *operator) ask(ctx context.Context, method, path string, in, out any) er
 func (o *operator) client() (*httpapi.Client, error) {
 	if o.url == "" {
 		socket, err := daemon.SocketOf(o.config)
-		if errors.Is(err, fs.ErrNotExist) && o.config == defaultConfig {
+		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%w: name the provisioner's configuration with --config, or a provisioner elsewhere with --url", err)
 		}
 		if err != nil {

@@ -20,6 +20,7 @@ import (
 	"muster/internal/cli"
 	"muster/internal/daemon"
 	"muster/policies"
+	"muster/provisioner/httpapi"
 )
 
 // policyReplayVerb is "muster policy replay".
@@ -82,21 +83,23 @@ func (v *policyReplayVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next, err := policies.Load(policies.Config{Paths: []string{v.policy}}) //nolint:contextcheck // it takes none: tests of policies are bounded
-	if err != nil {
+	next, unusable := policies.Load(policies.Config{Paths: []string{v.policy}}) //nolint:contextcheck // it takes none: tests of policies are bounded
+	client, nobody := v.client()
+	tried, unfit := v.tried()
+	if err := errors.Join(unusable, unfit, nobody); err != nil {
 		return err
 	}
 	live, err := v.live() //nolint:contextcheck // as above
 	if err != nil && !v.elsewhere(err) {
 		v.say("the keys of configurations cannot be compared: %v", err)
 	}
-	was, is, err := v.fallbacks()
+	was, is, err := v.fallbacks(tried)
 	if err != nil {
 		return err
 	}
 	replay := policies.NewReplay(policies.ReplayConfig{Next: next, Live: live, Was: was, Is: is})
 	start := time.Now()
-	if err := v.replay(ctx, replay, age); err != nil {
+	if err := v.replay(ctx, client, replay, age); err != nil {
 		return err
 	}
 	elapsed := time.Since(start)
@@ -124,23 +127,33 @@ func (o *operator) live() (*policies.Engine, error) {
 	return policies.Load(policies.Config{Paths: []string{path}})
 }
 
+// tried returns what is of --template, nil without it.
+func (v *policyReplayVerb) tried() (*policies.Fallback, error) {
+	if v.template == "" {
+		return nil, nil
+	}
+	f, err := daemon.TemplateFallback(v.template)
+	if err != nil {
+		return nil, fmt.Errorf("--template: %w", err)
+	}
+	return f, nil
+}
+
 // fallbacks returns what configures machines that their policy gives no
-// configuration, and what would. Both are nil if that is not known here.
-func (v *policyReplayVerb) fallbacks() (was, is *policies.Fallback, err error) {
+// configuration, and what would, which is tried if that is not nil. Both are nil if
+// that is not known here.
+func (v *policyReplayVerb) fallbacks(tried *policies.Fallback) (was, is *policies.Fallback, err error) {
 	was, err = daemon.FallbackOf(v.config)
 	if err != nil && !v.elsewhere(err) {
 		v.say("what comes of a template or a helper cannot be compared: %v", err)
 	}
-	if is = was; v.template == "" {
-		return was, is, nil
+	if tried == nil {
+		return was, was, nil
 	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("--template: there is none to compare it with: %w", err)
 	}
-	if is, err = daemon.TemplateFallback(v.template); err != nil {
-		return nil, nil, fmt.Errorf("--template: %w", err)
-	}
-	return was, is, nil
+	return was, tried, nil
 }
 
 // elsewhere reports whether err only says that this is no provisioner's machine,
@@ -149,18 +162,9 @@ func (o *operator) elsewhere(err error) bool {
 	return o.url != "" && o.config == defaultConfig && errors.Is(err, fs.ErrNotExist)
 }
 
-// inputs asks the provisioner for what its decisions saw.
-func (o *operator) inputs(ctx context.Context, age time.Duration) (io.ReadCloser, int, error) {
-	client, err := o.client()
-	if err != nil {
-		return nil, 0, err
-	}
-	return client.Inputs(ctx, age)
-}
-
 // replay reads batches and has all cores replay them.
-func (v *policyReplayVerb) replay(ctx context.Context, replay *policies.Replay, age time.Duration) error {
-	body, n, err := v.inputs(ctx, age)
+func (v *policyReplayVerb) replay(ctx context.Context, client *httpapi.Client, replay *policies.Replay, age time.Duration) error {
+	body, n, err := client.Inputs(ctx, age)
 	if err != nil {
 		return err
 	}

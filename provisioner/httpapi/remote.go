@@ -67,8 +67,11 @@ func ParseCredential(text []byte) (*Credential, error) {
 // which it knows by the roots of the credential. It shows the token, if there is
 // one, or else the credential's certificate. It opens nothing.
 func NewRemote(base string, c Credential, token string) (*Client, error) {
+	if strings.Contains(base, "@") { // what is in front of it may be a password
+		return nil, errors.New("URL with an @, want https://host:port: who you are says a credential or a token")
+	}
 	u, err := url.Parse(base)
-	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, fmt.Errorf("URL %.200q, want https://host:port", base)
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.Roots}

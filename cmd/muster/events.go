@@ -58,6 +58,8 @@ func (v *eventsVerb) query(now time.Time) (provisioner.EventQuery, error) {
 		q.Since = now.Add(-d)
 	} else if q.Since, err = time.Parse(time.RFC3339, v.since); err != nil {
 		mistakes = append(mistakes, fmt.Errorf("--since: %q, want 1h, 7d or a time like %s", v.since, now.UTC().Format(time.RFC3339)))
+	} else if q.Since.After(now.Add(cli.Day)) { // clocks differ: it may be the time of an event
+		mistakes = append(mistakes, fmt.Errorf("--since: %s is yet to come, want what is over; --follow alone shows what comes", v.since))
 	}
 	if v.typ != "" && !strings.HasPrefix(v.typ, "io.") {
 		q.Type = "io.muster." + v.typ

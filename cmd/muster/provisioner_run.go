@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"runtime/pprof"
 	"strings"
@@ -58,6 +59,9 @@ func (v *runVerb) run(ctx context.Context) error {
 		return err // the configuration may well be right
 	}
 	if err != nil {
+		if _, missing := os.Stat(v.config); errors.Is(missing, fs.ErrNotExist) {
+			return fmt.Errorf("configuration of the provisioner: %w: make one with `muster provisioner init`, or name it with --config", missing)
+		}
 		return fmt.Errorf("configuration of the provisioner:\n%w", err)
 	}
 	if v.check {

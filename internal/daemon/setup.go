@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"muster/internal/seal"
@@ -69,6 +70,8 @@ func Init(dir string, s Setup) error {
 	s.complete()
 	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
 		return fmt.Errorf("%s: not empty (%s, ...): keys are never overwritten, give a new directory", dir, entries[0].Name())
+	} else if errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%s: is a file, or in one: give a new directory", dir)
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -56,7 +56,8 @@ func joinNegatives(app *kingpin.ApplicationModel, args []string) []string {
 		}
 		if long && takes[name] && i+1 < len(args) {
 			if next := args[i+1]; !strings.HasPrefix(next, "--") {
-				if next == "-" || len(next) > 1 && next[0] == '-' && '0' <= next[1] && next[1] <= '9' {
+				// A key in base64url may begin with - as well; a flag in one letter has two.
+				if next == "-" || len(next) > 1 && next[0] == '-' && ('0' <= next[1] && next[1] <= '9' || len(next) > 2) {
 					joined = append(joined, args[i]+"="+next)
 				} else {
 					joined = append(joined, args[i], next)

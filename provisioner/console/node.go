@@ -19,6 +19,11 @@ type nodePage struct {
 	Waiting  []*provisioner.Waiter
 	Actions  []*nodeAction // that make sense in its state
 	Done     string        // what was just done
+	Says     []string      // how it stands
+	Do       [][]piece     // what can be done about it
+	Chip     string        // a word for a name that has no record
+	ChipTone string
+	may      bool // who looks may act
 }
 
 func (c *Console) node(v *visit) error {
@@ -26,7 +31,7 @@ func (c *Console) node(v *visit) error {
 	if err != nil {
 		return &formError{err}
 	}
-	p := &nodePage{Identity: id}
+	p := &nodePage{Identity: id, may: v.login.Role.Covers(provisioner.RoleOperator)}
 	ctx, x := v.r.Context(), c.cfg.Fleet
 	p.Report, err = x.Report(ctx, id)
 	if err != nil && !errors.Is(err, provisioner.ErrNoRecord) {
@@ -55,6 +60,10 @@ func (c *Console) node(v *visit) error {
 			p.Actions = append(p.Actions, a)
 		}
 	}
+	if p.Explain != nil {
+		p.Says, p.Do = p.standing(), p.advice()
+	}
+	p.Chip, p.ChipTone = p.chip(c.cfg.Provisioner.Rejected())
 	if a := nodeActionNamed(v.r.URL.Query().Get("done")); a != nil {
 		p.Done = a.Done
 	}

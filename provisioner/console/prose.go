@@ -13,6 +13,7 @@ type piece struct {
 	Text string
 	Code bool
 	At   time.Time // zero if it is none
+	Link string    // where the words lead; empty: nowhere
 }
 
 // special is what is not words: a time, or what is between backquotes.

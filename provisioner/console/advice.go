@@ -1,0 +1,109 @@
+package console
+
+import (
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+// command is a command about one node in a text that is written for terminals.
+var command = regexp.MustCompile("`?muster node ([a-z]+) [a-z0-9.-]+( --key [0-9a-f]+)?`?")
+
+// advice says what can be done about a node, with links to where it is done here
+// instead of commands. Its texts are [fleet.Explanation]'s, which terminals show too.
+func (p *nodePage) advice() [][]piece {
+	var all [][]piece
+	for _, text := range p.Explain.Do {
+		code, _, _ := strings.Cut(text, ": ")
+		i := slices.IndexFunc(p.Explain.Refusals, func(m fleet.Moment) bool { return string(m.Code) == code })
+		if i < 0 {
+			all = append(all, p.linked(text))
+		} else if said := p.remedy(p.Explain.Refusals[i], text); said != nil {
+			all = append(all, said)
+		}
+	}
+	return all
+}
+
+// remedy says what can be done here about a refusal, nil if there is nothing to do
+// any more: who no longer waits needs no verdict.
+func (p *nodePage) remedy(m fleet.Moment, text string) []piece {
+	waits := slices.ContainsFunc(p.Waiting, func(w *provisioner.Waiter) bool { return w.Code == m.Code })
+	switch {
+	case m.Code.Waits() && !waits:
+		return nil
+	case m.Code == wire.CodeApprovalPending:
+		return []piece{p.queue("Approve or reject it"), {Text: ", or let its name in with "}, {Text: "muster allow add", Code: true}}
+	case m.Code == wire.CodeDeferred:
+		return []piece{{Text: "Wait: the policy puts it off, asks nobody, and decides again each time that the machine asks."}}
+	case m.Code == wire.CodeIdentityTaken && waits:
+		return []piece{p.queue("Look at the key that wants the name"), {Text: ": give the name to it only if this machine was reinstalled"}}
+	case m.Code == wire.CodeRejected:
+		return []piece{p.queue("Approve or forget its key"), {Text: " if it was rejected by mistake"}}
+	case m.Code == wire.CodeDenied:
+		return []piece{{Text: "Change the policy, the facts or the machine's name: below, in its past, are the policy's reasons"}}
+	case m.Code == wire.CodeTokenUsedUp && m.Token != "":
+		return append([]piece{{Text: "Look at who used the token", Link: "/tokens/" + string(m.Token)}, {Text: "; then "}}, pieces(strings.TrimPrefix(text, string(m.Code)+": "))...)
+	}
+	return p.linked(text)
+}
+
+// queue is a link to the keys that wait or were rejected for the name.
+func (p *nodePage) queue(label string) piece {
+	return piece{Text: label, Link: "/approvals?" + url.Values{"q": {string(p.Identity)}}.Encode()}
+}
+
+// linked takes a text apart, and makes links of commands for which there is a
+// button.
+func (p *nodePage) linked(text string) []piece {
+	at := command.FindStringSubmatchIndex(text)
+	if at == nil {
+		return pieces(text)
+	}
+	verb := text[at[2]:at[3]]
+	var link piece
+	a := nodeActionNamed(verb)
+	switch {
+	case at[4] >= 0 && (verb == "approve" || verb == "forget"): // of a rejected key
+		link = p.queue(verb)
+	case a != nil && slices.Contains(p.Actions, a):
+		link = piece{Text: strings.ToLower(a.Label[:1]) + a.Label[1:]}
+		if p.may {
+			link.Link = "/nodes/" + string(p.Identity) + "/do/" + a.Name
+		}
+	default:
+		link = piece{Text: strings.Trim(text[at[0]:at[1]], "`"), Code: true}
+	}
+	if at[0] == 0 && !link.Code {
+		link.Text = strings.ToUpper(link.Text[:1]) + link.Text[1:]
+	}
+	return slices.Concat(pieces(text[:at[0]]), []piece{link}, pieces(text[at[1]:]))
+}
+
+// standing is how a node stands. That a machine was refused is not told of one that
+// waits: it was told so once, and asks again and again.
+func (p *nodePage) standing() []string {
+	refusals := p.Explain.Refusals
+	if len(p.Waiting) == 0 || len(refusals) == 0 || !slices.ContainsFunc(p.Waiting, func(w *provisioner.Waiter) bool { return w.Code == refusals[0].Code }) {
+		return p.Explain.Says
+	}
+	return slices.DeleteFunc(slices.Clone(p.Explain.Says), func(s string) bool { return strings.HasPrefix(s, "A machine under this name was refused") })
+}
+
+// chip says in a word how a name stands that has no record.
+func (p *nodePage) chip(rejected []*provisioner.Answer) (word, tone string) {
+	switch {
+	case len(p.Waiting) > 0:
+		return "waits", "warn"
+	case slices.ContainsFunc(rejected, func(a *provisioner.Answer) bool { return a.Identity == p.Identity }):
+		return "rejected", "bad"
+	case p.Explain != nil && len(p.Explain.Refusals) > 0:
+		return "refused", "bad"
+	}
+	return "no record", ""
+}

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -121,8 +122,12 @@ func (c *Console) confirmNode(v *visit) error {
 	if err != nil {
 		return err
 	}
-	if _, err := c.cfg.Fleet.Report(v.r.Context(), id); err != nil {
+	report, err := c.cfg.Fleet.Report(v.r.Context(), id)
+	if err != nil {
 		return err
+	}
+	if state := report.Record.State; !slices.Contains(a.states, state) { // changed since the button was shown
+		return fmt.Errorf("%s: %w: the node is %s by now", strings.ToLower(a.Label), provisioner.ErrState, state)
 	}
 	return c.page(v, "confirm", a.Label+": "+string(id), nodeConfirmation(id, a, v.r.URL.Query().Get("key")))
 }

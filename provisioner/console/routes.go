@@ -7,9 +7,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"muster/policies"
 	"muster/provisioner"
-	"muster/provisioner/fleet"
 )
 
 // A visit is a request of an operator who is known.
@@ -55,6 +53,10 @@ var table = map[string]route{
 func (c *Console) routes() {
 	for pattern, need := range table {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, need) })
+	}
+	// Who loads the answer to a form again, or signs in anew on it, comes here.
+	for path, to := range map[string]string{"/approvals/confirm": "/approvals", "/approvals/decide": "/approvals", "/policies/reload": "/policies", "/policies/replay": "/policies", "/logout": "/"} {
+		c.mux.Handle("GET "+path, http.RedirectHandler(to, http.StatusSeeOther))
 	}
 	c.mux.HandleFunc("GET /login", c.showLogin)
 	c.mux.HandleFunc("POST /login", c.login)
@@ -112,7 +114,7 @@ func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 		// Who follows a link of another site comes without the cookie: loaded again
 		// by our own page, it is with it.
 		w.Header().Set("Refresh", "0")
-		c.show(w, r, nil, http.StatusOK, "problem", "One moment", failPage{What: "You come from another site, and your session is looked for"})
+		c.show(w, r, nil, http.StatusOK, "problem", "One moment", failPage{What: "You come from another site, and your session is looked for", Back: choice{"/", "To the overview"}})
 		return
 	}
 	to := "/login"
@@ -141,67 +143,4 @@ type roleError struct {
 
 func (e *roleError) Error() string {
 	return fmt.Sprintf("you are %s (%s), and this needs %s. An admin changes roles with `muster operator add`", e.login.Role, e.login.Name, e.needs)
-}
-
-// statuses says what is told with which HTTP status; the first that fits.
-var statuses = []struct {
-	status int
-	errs   []error
-}{
-	{http.StatusNotFound, []error{errNoPage, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed}},
-	{http.StatusForbidden, []error{errForeignForm}},
-	{http.StatusBadRequest, []error{errNoReason, provisioner.ErrTokenID, fleet.ErrCursor}},
-	{http.StatusTooManyRequests, []error{provisioner.ErrLoginLimited}},
-	{http.StatusUnauthorized, []error{provisioner.ErrLogin}},
-	{http.StatusConflict, []error{
-		provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, provisioner.ErrNodeAway, provisioner.ErrNoCommandKey, errReplaying,
-	}},
-	{http.StatusUnprocessableEntity, []error{policies.ErrInvalid}},
-	{http.StatusGatewayTimeout, []error{provisioner.ErrNodeSilent}},
-	{http.StatusServiceUnavailable, []error{fleet.ErrReading, provisioner.ErrPending, provisioner.ErrRevocationsUnknown, provisioner.ErrClock}},
-}
-
-// statusOf returns the HTTP status of an error.
-func statusOf(err error) int {
-	var role *roleError
-	var form *formError
-	switch {
-	case errors.As(err, &role):
-		return http.StatusForbidden
-	case errors.As(err, &form):
-		return http.StatusBadRequest
-	}
-	for _, s := range statuses {
-		for _, target := range s.errs {
-			if errors.Is(err, target) {
-				return s.status
-			}
-		}
-	}
-	return http.StatusInternalServerError
-}
-
-// failPage says what went wrong.
-type failPage struct {
-	What string
-	Do   string
-}
-
-// remedies says what to do about a status, where the error does not.
-var remedies = map[int]string{
-	http.StatusNotFound:            "It may be spelled otherwise, or be gone.",
-	http.StatusGatewayTimeout:      "Go back and ask again: what the node has taken already it does not do twice.",
-	http.StatusServiceUnavailable:  "Try again in a few seconds. If it stays so, the provisioner's log says why.",
-	http.StatusInternalServerError: "The provisioner's log has more.",
-}
-
-// fail answers with an error, and logs it. login is nil if nobody is known.
-func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *provisioner.Login, err error) {
-	status := statusOf(err)
-	by := ""
-	if login != nil {
-		by = login.By()
-	}
-	c.cfg.Log.InfoContext(r.Context(), "operator's request failed", "subject", r.Method+" "+r.URL.Path, "by", by, "err", err)
-	c.show(w, r, login, status, "problem", http.StatusText(status), failPage{What: err.Error(), Do: remedies[status]})
 }

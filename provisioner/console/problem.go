@@ -1,0 +1,109 @@
+package console
+
+import (
+	"cmp"
+	"errors"
+	"net/http"
+	"strings"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/policies"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+// statuses says what is told with which HTTP status; the first that fits.
+var statuses = []struct {
+	status int
+	errs   []error
+}{
+	{http.StatusNotFound, []error{errNoPage, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed}},
+	{http.StatusForbidden, []error{errForeignForm}},
+	{http.StatusBadRequest, []error{errNoReason, provisioner.ErrTokenID, fleet.ErrCursor}},
+	{http.StatusTooManyRequests, []error{provisioner.ErrLoginLimited}},
+	{http.StatusUnauthorized, []error{provisioner.ErrLogin}},
+	{http.StatusConflict, []error{
+		provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, provisioner.ErrNodeAway, provisioner.ErrNoCommandKey, errReplaying,
+	}},
+	{http.StatusUnprocessableEntity, []error{policies.ErrInvalid}},
+	{http.StatusGatewayTimeout, []error{provisioner.ErrNodeSilent}},
+	{http.StatusServiceUnavailable, []error{fleet.ErrReading, provisioner.ErrPending, provisioner.ErrRevocationsUnknown, provisioner.ErrClock}},
+}
+
+// statusOf returns the HTTP status of an error.
+func statusOf(err error) int {
+	var role *roleError
+	var form *formError
+	switch {
+	case errors.As(err, &role):
+		return http.StatusForbidden
+	case errors.As(err, &form):
+		return http.StatusBadRequest
+	}
+	for _, s := range statuses {
+		for _, target := range s.errs {
+			if errors.Is(err, target) {
+				return s.status
+			}
+		}
+	}
+	return http.StatusInternalServerError
+}
+
+// failPage says what went wrong.
+type failPage struct {
+	What string
+	Do   string
+	Back choice // where to go on, by address
+}
+
+// failures are what statuses are called in words of operators.
+var failures = map[int]string{
+	http.StatusBadRequest: "Not understood", http.StatusForbidden: "Not allowed", http.StatusNotFound: "Not found", http.StatusConflict: "Not done",
+	http.StatusUnprocessableEntity: "Refused", http.StatusTooManyRequests: "Too many tries", http.StatusInternalServerError: "Something went wrong",
+	http.StatusServiceUnavailable: "Not now", http.StatusGatewayTimeout: "No answer",
+}
+
+// backFrom returns the page from which somebody came to where it went wrong.
+func backFrom(r *http.Request, status int) choice {
+	part, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	name, _, below := strings.Cut(rest, "/")
+	switch part {
+	case "nodes":
+		if id, err := wire.ParseIdentity(name); err == nil && below && status != http.StatusNotFound {
+			return choice{"/nodes/" + string(id), "Back to " + string(id)}
+		}
+		return choice{"/nodes", "To the nodes"}
+	case "approvals":
+		return choice{"/approvals", "Back to who waits"}
+	case "tokens":
+		if tid := jwt.TokenID(name); below && provisioner.CheckTokenID(tid) == nil {
+			return choice{"/tokens/" + name, "Back to the token"}
+		}
+		return choice{"/tokens", "To the tokens"}
+	case "policies":
+		return choice{"/policies", "Back to the policies"}
+	}
+	return choice{"/", "To the overview"}
+}
+
+// remedies says what to do about a status, where the error does not.
+var remedies = map[int]string{
+	http.StatusNotFound:            "It may be spelled otherwise, or be gone.",
+	http.StatusGatewayTimeout:      "Go back and ask again: what the node has taken already it does not do twice.",
+	http.StatusServiceUnavailable:  "Try again in a few seconds. If it stays so, the provisioner's log says why.",
+	http.StatusInternalServerError: "The provisioner's log has more.",
+}
+
+// fail answers with an error, and logs it. login is nil if nobody is known.
+func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *provisioner.Login, err error) {
+	status := statusOf(err)
+	by := ""
+	if login != nil {
+		by = login.By()
+	}
+	c.cfg.Log.InfoContext(r.Context(), "operator's request failed", "subject", r.Method+" "+r.URL.Path, "by", by, "err", err)
+	what := cmp.Or(failures[status], http.StatusText(status))
+	c.show(w, r, login, status, "problem", what, failPage{What: err.Error(), Do: remedies[status], Back: backFrom(r, status)})
+}

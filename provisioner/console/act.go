@@ -81,7 +81,8 @@ type confirmation struct {
 	To      string // where the form goes
 	Back    string // where who has second thoughts goes
 	Button  string
-	Grave   bool
+	Grave   bool // it cannot be taken back
+	Danger  bool // it can
 	Touches []string
 	On      []string          // what it is about, by name
 	Fields  map[string]string // what the form carries

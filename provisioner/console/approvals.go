@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -24,10 +25,35 @@ type approvalsPage struct {
 	Tick     bool // all who are on the page
 	Rejected []*provisioner.Answer
 	Done     string
+	Problem  string // with what was sent
+
+	approved map[string]*told // by key and identity: who has not come back since
 }
 
 // All is how many wait.
 func (p *approvalsPage) All() int { return len(p.Waiting) + p.More }
+
+// Approved is the approval of a key that has not come back since, nil if there is
+// none.
+func (p *approvalsPage) Approved(w *provisioner.Waiter) *told {
+	return p.approved[w.KeyHash+string(w.Identity)]
+}
+
+// Approvals is how many of those on the page are approved.
+func (p *approvalsPage) Approvals() int {
+	return len(slices.DeleteFunc(slices.Clone(p.Waiting), func(w *provisioner.Waiter) bool { return p.Approved(w) == nil }))
+}
+
+// Approvable reports whether an approval is what a key waits for. Those that are
+// put off, or want another key's name, are ticked one by one.
+func (p *approvalsPage) Approvable(w *provisioner.Waiter) bool {
+	return w.Code == wire.CodeApprovalPending && p.Approved(w) == nil
+}
+
+// Ticks is how many can be ticked at once.
+func (p *approvalsPage) Ticks() int {
+	return len(slices.DeleteFunc(slices.Clone(p.Waiting), func(w *provisioner.Waiter) bool { return !p.Approvable(w) }))
+}
 
 // TickLink is the address of the same page with all ticked, or none if all are.
 func (p *approvalsPage) TickLink() string {
@@ -47,18 +73,21 @@ var verdicts = map[string]struct {
 	touches     []string
 }{
 	"approve": {"Approve", "Approved: the machines get their certificates when they ask again, within seconds to minutes.", []string{
-		"Each of these keys may have its name, once, within a day.", "The machine gets a certificate and a configuration when it asks again. It becomes part of the fleet.",
+		"%s may have its name, once, within a day.", "The machine gets a certificate and a configuration when it asks again. It becomes part of the fleet.",
 	}},
 	"reject": {"Reject", "Rejected: the machines are denied from now on.", []string{
-		"Each of these keys is denied from now on, without asking the policy.", "Another key with the same name is not touched.",
+		"%s is denied from now on, without asking the policy.", "Another key with the same name is not touched.", "It can be approved after all later: rejected keys are listed below those that wait.",
 	}},
 	"forget": {"Forget", "Forgotten: if a machine asks again, it waits again.", []string{
-		"What was said of these keys no longer counts, and they leave the list.", "A machine that asks again waits again.",
+		"%s leaves the list, and what was said of it no longer counts.", "A machine that asks again waits again.",
 	}},
 }
 
 func (c *Console) approvals(v *visit) error {
-	p := &approvalsPage{Prefix: strings.ToLower(strings.TrimSpace(v.r.URL.Query().Get("q"))), Done: verdicts[v.r.URL.Query().Get("done")].done, Tick: v.r.URL.Query().Has("tick")}
+	p := &approvalsPage{Prefix: strings.ToLower(strings.TrimSpace(v.r.URL.Query().Get("q"))), Done: verdicts[v.r.URL.Query().Get("done")].done, Tick: v.r.URL.Query().Has("tick"), approved: c.approved()}
+	if v.r.URL.Query().Has("none") {
+		p.Problem = "Nothing was ticked: tick the machines that are meant."
+	}
 	waiting, err := c.cfg.Provisioner.Waiting(v.r.Context(), "")
 	if err != nil {
 		return err
@@ -76,10 +105,28 @@ func (c *Console) approvals(v *visit) error {
 		case len(p.Waiting) == maxWaiting:
 			p.More++
 		default:
+			if said := p.Approved(w); said != nil && said.Time.Before(w.Since) { // it waits for another one
+				delete(p.approved, w.KeyHash+string(w.Identity))
+			}
 			p.Waiting = append(p.Waiting, w)
 		}
 	}
 	return c.page(v, "approvals", "Approvals", p)
+}
+
+// approved returns the approvals of late that nothing was said after, by key and
+// identity.
+func (c *Console) approved() map[string]*told {
+	newest := make(map[string]*told)
+	for _, t := range c.activity.newest(maxKept, func(t *told) bool {
+		return t.Type == provisioner.EventApproved || t.Type == provisioner.EventRejected || t.Type == provisioner.EventForgotten
+	}) {
+		if key := t.Data.Key + t.Data.Node; newest[key] == nil {
+			newest[key] = t
+		}
+	}
+	maps.DeleteFunc(newest, func(_ string, t *told) bool { return t.Type != provisioner.EventApproved })
+	return newest
 }
 
 // chosen is a key that was ticked.
@@ -116,8 +163,15 @@ func readChosen(v *visit) ([]chosen, error) {
 func verdictConfirmation(name string, all []chosen) *confirmation {
 	said := verdicts[name]
 	p := &confirmation{
-		Title: said.label, To: "/approvals/decide", Back: "/approvals", Button: said.label, Grave: name == "reject", Touches: said.touches,
+		Title: said.label, To: "/approvals/decide", Back: "/approvals", Button: said.label, Danger: name == "reject",
 		Fields: map[string]string{"verdict": name},
+	}
+	who := "This key"
+	if len(all) > 1 {
+		who = "Each of these keys"
+	}
+	for _, text := range said.touches {
+		p.Touches = append(p.Touches, strings.Replace(text, "%s", who, 1))
 	}
 	for _, one := range all {
 		p.On = append(p.On, fmt.Sprintf("%s, key %s", one.id, short(one.key)))
@@ -133,6 +187,10 @@ func (c *Console) confirmVerdict(v *visit) error {
 		return errNoPage
 	}
 	all, err := readChosen(v)
+	if errors.Is(err, errNoneChosen) {
+		http.Redirect(v.w, v.r, "/approvals?none", http.StatusSeeOther)
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -225,9 +225,10 @@ func TestApprovals(t *testing.T) {
 	if len(ticked) != 2 {
 		t.Fatalf("%d boxes", len(ticked))
 	}
-	if a := v.post("/approvals/confirm", "verdict", "approve"); a.status != http.StatusBadRequest {
-		t.Errorf("nothing ticked: %d", a.status)
+	if a := v.post("/approvals/confirm", "verdict", "approve"); a.status != http.StatusSeeOther || a.header.Get("Location") != "/approvals?none" {
+		t.Errorf("nothing ticked: %d to %q", a.status, a.header.Get("Location"))
 	}
+	says(t, v.see("/approvals?none"), "Nothing was ticked")
 	a := v.post("/approvals/confirm", "verdict", "approve", "each", ticked[0][1], "each", ticked[1][1])
 	says(t, a.body, "db1.example.net, key", "db2.example.net, key", "may have its name, once")
 	if a := v.post("/approvals/decide", "verdict", "approve", "why", "racked today", "each", ticked[0][1], "each", ticked[1][1]); a.status != http.StatusSeeOther {

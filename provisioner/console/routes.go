@@ -134,6 +134,7 @@ var errNoReason = errors.New("say why: it goes into the history, for whoever loo
 type formError struct{ err error }
 
 func (e *formError) Error() string { return e.err.Error() }
+func (e *formError) Unwrap() error { return e.err }
 
 // A roleError says that an operator may not do something.
 type roleError struct {

@@ -19,7 +19,7 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 	}
 	cfg.Components = func(ctx context.Context) ([]console.Component, error) {
 		all, err := register.All(ctx)
-		return componentsOf(all), err
+		return componentsOf(all, register.Self().Name), err
 	}
 	if all := d.webhooks.List(); len(all) > 0 {
 		cfg.Webhooks = func(context.Context) ([]console.Webhook, error) { return webhooksOf(d.webhooks.List()), nil }
@@ -34,11 +34,14 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 }
 
 // componentsOf returns what the console shows of provisioners: what is not
-// configured is left out.
-func componentsOf(all []*provisioner.HeardComponent) []console.Component {
+// configured is left out. here is the name of this provisioner.
+func componentsOf(all []*provisioner.HeardComponent, here string) []console.Component {
 	var shown []console.Component
 	for _, c := range all {
-		s := console.Component{Name: c.Name, Version: c.Version, Seen: c.Heard, Gone: c.Gone}
+		s := console.Component{Name: c.Name, Version: c.Version, Seen: c.Heard, Gone: c.Gone, Here: c.Name == here, Alarms: c.Alarms}
+		if c.Activity != nil {
+			s.Refused = c.Activity.Refused
+		}
 		for _, f := range c.Features {
 			if f.State != provisioner.FeatureDisabled || f.Reason != "" {
 				s.Features = append(s.Features, console.Feature{Name: f.Name, State: string(f.State), Why: f.Reason})

@@ -40,8 +40,8 @@ type rateChart struct {
 	Busy                      []bar  // minutes in which something happened, the newest first
 }
 
-// newRateChart draws the last hour.
-func newRateChart(h *hour) *rateChart {
+// newRateChart draws the last hour, in which so many were refused.
+func newRateChart(h *hour, refused int) *rateChart {
 	c := &rateChart{Width: chartWidth, Height: chartHeight, Left: chartLeft, Base: chartHeight - chartBottom}
 	most := 0
 	for _, m := range h.Minutes {
@@ -73,7 +73,7 @@ func newRateChart(h *hour) *rateChart {
 		n := top * i / lines
 		c.Lines = append(c.Lines, tick{c.Base - float64(n)*scale, number(n)})
 	}
-	c.Summary = fmt.Sprintf("In the last hour %d nodes were let in and %d requests refused; %d a minute at most.", h.Let, h.Refused+h.Attempts, most)
+	c.Summary = fmt.Sprintf("In the last hour %d nodes were let in and %d requests refused; %d a minute at most.", h.Let, refused, most)
 	return c
 }
 

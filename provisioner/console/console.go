@@ -25,6 +25,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"muster/internal/wire"
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -77,7 +78,12 @@ type Component struct {
 	Version  string    // of the program
 	Seen     time.Time // when it was last heard of
 	Gone     bool      // it is no longer heard of
+	Here     bool      // it is the one that answers
 	Features []Feature
+	Alarms   []provisioner.Alarm // that stood when it was last heard of
+
+	// Refused is how often it has refused whom in the last hour, since it started.
+	Refused map[wire.Code]int
 }
 
 // A Feature is one of the things that a provisioner does.

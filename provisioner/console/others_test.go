@@ -5,9 +5,12 @@ import (
 	"crypto/tls"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"strings"
 	"testing"
 	"time"
 
+	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/console"
 	"muster/provisioner/fleet"
@@ -25,8 +28,9 @@ func TestOthersAreShown(t *testing.T) {
 		},
 		Components: func(context.Context) ([]console.Component, error) {
 			return []console.Component{
-				{Name: "prov1.example.net", Seen: f.Clock.Now(), Features: []console.Feature{{Name: "policy", State: "failed", Why: markup}, {Name: "ca", State: "running"}}},
-				{Name: "prov2.example.net", Seen: f.Clock.Now().Add(-time.Hour), Gone: true},
+				{Name: "prov1.example.net", Seen: f.Clock.Now(), Features: []console.Feature{{Name: "policy", State: "failed", Why: markup}, {Name: "ca", State: "running"}},
+					Refused: map[wire.Code]int{wire.CodeDenied: 1234}, Alarms: []provisioner.Alarm{{Code: "webhook_failed", Cause: "no answer", Since: f.Clock.Now()}}},
+				{Name: "prov2.example.net", Seen: f.Clock.Now().Add(-time.Hour), Gone: true, Refused: map[wire.Code]int{wire.CodeDenied: 7}},
 			}, nil
 		},
 		Webhooks: func(context.Context) ([]console.Webhook, error) {
@@ -48,11 +52,30 @@ func TestOthersAreShown(t *testing.T) {
 	r.TLS = leaf
 	w := httptest.NewRecorder()
 	c.ServeHTTP(w, r)
-	says(t, w.Body.String(), "still reads the records", "storage_low", "3 MB are left", "prov1.example.net", ">failed<", "&lt;script&gt;", "gone, last heard of", "pager", "1\u202f234 delivered", "502")
+	says(t, w.Body.String(), "still reads the records", "storage_low", "3 MB are left", "prov1.example.net", ">failed<", "&lt;script&gt;", "gone, last heard of", "webhook_failed", "on prov1.example.net", ">1\u202f234</td>", "1\u202f234 refused", "pager", "1\u202f234 delivered", "502")
 }
 
 // tlsState returns the state of a connection over which a certificate was shown.
 func tlsState(c *tls.Certificate) (*tls.ConnectionState, error) {
 	chain, err := parsed(c)
 	return &tls.ConnectionState{PeerCertificates: chain}, err
+}
+
+// TestRefusalsAreCountedEachTime has a machine come three times for a name that is
+// another's: an event says so once, and the overview counts as `muster status` does.
+func TestRefusalsAreCountedEachTime(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	another := f.Node("web1.example.net")
+	for range 3 {
+		f.Refused(another)
+	}
+	v := signedIn(t, f, "anna", provisioner.RoleViewer)
+	counted := regexp.MustCompile(`(?s)>identity_taken</a></th>.{0,400}?<td class="count">3</td>`)
+	f.Eventually("all three are counted", func() bool {
+		page := v.see("/")
+		return counted.MatchString(page) && strings.Contains(page, "3 refused")
+	})
 }

@@ -30,6 +30,9 @@ type overviewPage struct {
 	Hour       *hour
 	Chart      *rateChart
 	Codes      []row
+	Refused    int // of all codes
+	Cloned     int // names that two machines use
+	Frozen     bool
 	Expiries   []row
 	Alarms     []alarm
 	Sources    []source
@@ -42,6 +45,7 @@ type overviewPage struct {
 // alarm is one that stands, with what to do.
 type alarm struct {
 	provisioner.Alarm
+	On     string // the provisioner where it stands; empty: this one
 	Remedy string
 }
 
@@ -72,11 +76,7 @@ func (c *Console) overview(v *visit) error {
 	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
 	defer cancel()
 	p := &overviewPage{Hour: c.activity.hour(), Sources: c.sources()}
-	p.Chart = newRateChart(p.Hour)
-	for _, n := range p.Hour.Codes {
-		p.Codes = append(p.Codes, row{Label: string(n.Code), Link: "/events?code=" + url.QueryEscape(string(n.Code)), Count: n.Count, Tone: "warn", Title: wire.MeaningOf(n.Code).Remedy})
-	}
-	bars(p.Codes)
+	p.Frozen = c.cfg.Provisioner.Frozen()
 	err := c.countNodes(ctx, p)
 	if errors.Is(err, fleet.ErrReading) {
 		p.Reading, err = true, nil
@@ -89,12 +89,42 @@ func (c *Console) overview(v *visit) error {
 	}
 	if c.cfg.Alarms != nil {
 		for _, a := range c.cfg.Alarms() {
-			p.Alarms = append(p.Alarms, alarm{a, provisioner.AlarmRemedy(a.Code)})
+			p.Alarms = append(p.Alarms, alarm{a, "", provisioner.AlarmRemedy(a.Code)})
 		}
 	}
 	c.askOthers(ctx, p)
+	p.countRefusals()
+	p.Chart = newRateChart(p.Hour, p.Refused)
 	p.Feed = c.activity.newest(feedLength, func(*told) bool { return true })
 	return c.page(v, "overview", "Overview", p)
+}
+
+// countRefusals counts by code. The log of events tells once what a machine is told
+// again and again, such as that its name is another's, and outlives provisioners;
+// they count each time, and forget it when they end: whichever is more is so.
+func (p *overviewPage) countRefusals() {
+	count := make(map[wire.Code]int)
+	for i := range p.Components {
+		if p.Components[i].Gone {
+			continue
+		}
+		for code, n := range p.Components[i].Refused {
+			count[code] += n
+		}
+	}
+	for _, n := range p.Hour.Codes {
+		count[n.Code] = max(count[n.Code], n.Count)
+	}
+	var codes []codeCount
+	for code, n := range count {
+		codes = append(codes, codeCount{code, n})
+		p.Refused += n
+	}
+	slices.SortFunc(codes, mostFirst)
+	for _, n := range codes {
+		p.Codes = append(p.Codes, row{Label: string(n.Code), Link: "/events?code=" + url.QueryEscape(string(n.Code)), Count: n.Count, Tone: "warn", Title: wire.MeaningOf(n.Code).Remedy})
+	}
+	bars(p.Codes)
 }
 
 // countNodes counts the nodes by state, and their certificates by their end.
@@ -108,6 +138,11 @@ func (c *Console) countNodes(ctx context.Context, p *overviewPage) error {
 		p.States = append(p.States, row{Label: string(s), Link: "/nodes?state=" + string(s), Count: all.States[s], Tone: tone(s)})
 	}
 	bars(p.States)
+	summary, err := c.cfg.Fleet.Summary(c.cfg.Now())
+	if err != nil {
+		return err
+	}
+	p.Cloned = summary.Cloned
 	p.Expiries, err = c.expiries(ctx)
 	return err
 }
@@ -155,6 +190,13 @@ func (c *Console) askOthers(ctx context.Context, p *overviewPage) {
 	if c.cfg.Components != nil {
 		if p.Components, err = c.cfg.Components(ctx); err != nil {
 			p.Missing = append(p.Missing, "components: "+err.Error())
+		}
+	}
+	for _, one := range p.Components {
+		for _, a := range one.Alarms {
+			if !one.Gone && !one.Here && !slices.ContainsFunc(p.Alarms, func(here alarm) bool { return here.Code == a.Code && here.Cause == a.Cause }) {
+				p.Alarms = append(p.Alarms, alarm{a, one.Name, provisioner.AlarmRemedy(a.Code)})
+			}
 		}
 	}
 	if c.cfg.Webhooks != nil {

@@ -63,6 +63,9 @@ func TestByKeyboardAlone(t *testing.T) {
 	if got := f.Record("web1.example.net").State; got != provisioner.StateRevoked {
 		t.Errorf("the node is %s", got)
 	}
+	b.eventually("done is told once", `location.search === ""`)
+	b.do(chromedp.Reload())
+	b.eventually("and not again", `document.querySelector("h1")?.innerText?.includes("revoked") && document.querySelector("[role=status].good") === null`)
 	b.visit("/approvals")
 	b.tabTo(`input[value^="db1.example.net/"]`)
 	b.press(" ")

@@ -72,6 +72,22 @@ func (c *Console) sources() []source {
 // states are those that are shown, in their order.
 var states = []provisioner.State{provisioner.StateProvisioned, provisioner.StateEnrolled, provisioner.StateRevoked, provisioner.StateRetired}
 
+// stateWords says what the states mean.
+var stateWords = map[provisioner.State]string{
+	provisioner.StateProvisioned: "They have certificate and configuration on disk, and are part of the fleet.",
+	provisioner.StateEnrolled:    "They got a certificate, and have not confirmed that they have it.",
+	provisioner.StateRevoked:     "They are kept out, with their keys and names.",
+	provisioner.StateRetired:     "They are gone, and their names are free.",
+}
+
+// toneOf is the tone of a state, calm if no node is in it.
+func toneOf(s provisioner.State, n int) string {
+	if n == 0 {
+		return ""
+	}
+	return tone(s)
+}
+
 func (c *Console) overview(v *visit) error {
 	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
 	defer cancel()
@@ -135,7 +151,7 @@ func (c *Console) countNodes(ctx context.Context, p *overviewPage) error {
 	}
 	p.Total = all.Total
 	for _, s := range states {
-		p.States = append(p.States, row{Label: string(s), Link: "/nodes?state=" + string(s), Count: all.States[s], Tone: tone(s)})
+		p.States = append(p.States, row{Label: string(s), Link: "/nodes?state=" + string(s), Count: all.States[s], Tone: toneOf(s, all.States[s]), Title: stateWords[s]})
 	}
 	bars(p.States)
 	summary, err := c.cfg.Fleet.Summary(c.cfg.Now())

@@ -107,7 +107,11 @@ func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	if r.Method == http.MethodPost || r.URL.Path == "/live" {
-		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", loginPage{Next: "/", Problem: "Your session is over: nothing was done."})
+		next := "/"
+		if r.Method == http.MethodPost { // where it is asked for again
+			next = local(r.URL.Path)
+		}
+		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", loginPage{Next: next, Problem: "Your session is over: nothing was done."})
 		return
 	}
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {

@@ -77,6 +77,7 @@ func TestASessionEndsWithItsToken(t *testing.T) {
 	f := served(t)
 	v := signedIn(t, f, "anna", provisioner.RoleViewer)
 	f.Clock.Advance(2 * time.Hour)
+	says(t, v.post("/approvals/confirm", "verdict", "approve").body, "nothing was done", `name="next" value="/approvals/confirm"`)
 	if a := v.get("/nodes"); a.status != http.StatusSeeOther {
 		t.Errorf("after the token's end: %d", a.status)
 	}

@@ -1,7 +1,13 @@
 // Fetches the live parts of a page again when the server says that something has
-// changed. Without this script every page works the same, but stands still.
+// changed, and forgets what was just done once it is told. Without this script every page works the same, but stands still.
 "use strict";
 (() => {
+  const address = new URL(location.href), told = ["done", "none"].filter((name) => address.searchParams.has(name));
+  if (told.length > 0) {
+    told.forEach((name) => address.searchParams.delete(name));
+    history.replaceState(null, "", address);
+  }
+
   const button = document.getElementById("live");
   const note = document.getElementById("live-note");
   if (!button || !window.EventSource || !document.querySelector("[data-live]")) return;

@@ -33,6 +33,8 @@ type overviewPage struct {
 	Refused    int // of all codes
 	Cloned     int // names that two machines use
 	Frozen     bool
+	Pauses     []*provisioner.Pause // the installation's first
+	Done       string               // what was just done
 	Expiries   []row
 	Alarms     []alarm
 	Sources    []source
@@ -92,6 +94,7 @@ func (c *Console) overview(v *visit) error {
 	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
 	defer cancel()
 	p := &overviewPage{Hour: c.activity.hour(), Sources: c.sources()}
+	p.Pauses, p.Done = c.cfg.Provisioner.Pauses(), pauseDone[v.r.URL.Query().Get("done")]
 	p.Frozen = c.cfg.Provisioner.Frozen()
 	err := c.countNodes(ctx, p)
 	if errors.Is(err, fleet.ErrReading) {
@@ -109,6 +112,7 @@ func (c *Console) overview(v *visit) error {
 		}
 	}
 	c.askOthers(ctx, p)
+	p.Alarms = slices.DeleteFunc(p.Alarms, func(a alarm) bool { return a.Code == wire.CodePaused }) // the pauses say more
 	p.countRefusals()
 	p.Chart = newRateChart(p.Hour, p.Refused)
 	p.Feed = c.activity.newest(feedLength, func(*told) bool { return true })

@@ -20,11 +20,11 @@ var statuses = []struct {
 }{
 	{http.StatusNotFound, []error{errNoPage, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed}},
 	{http.StatusForbidden, []error{errForeignForm}},
-	{http.StatusBadRequest, []error{errNoReason, provisioner.ErrTokenID, fleet.ErrCursor}},
+	{http.StatusBadRequest, []error{errNoReason, provisioner.ErrTokenID, provisioner.ErrPauses, fleet.ErrCursor}},
 	{http.StatusTooManyRequests, []error{provisioner.ErrLoginLimited}},
 	{http.StatusUnauthorized, []error{provisioner.ErrLogin}},
 	{http.StatusConflict, []error{
-		provisioner.ErrState, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, provisioner.ErrNodeAway, provisioner.ErrNoCommandKey, errReplaying,
+		provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, provisioner.ErrNodeAway, provisioner.ErrNoCommandKey, errReplaying,
 	}},
 	{http.StatusUnprocessableEntity, []error{policies.ErrInvalid}},
 	{http.StatusGatewayTimeout, []error{provisioner.ErrNodeSilent}},

@@ -47,6 +47,8 @@ var table = map[string]route{
 	"GET /policies":                      {provisioner.RoleViewer, (*Console).policies},
 	"POST /policies/reload":              {provisioner.RoleOperator, (*Console).reloadPolicy},
 	"POST /policies/replay":              {provisioner.RoleOperator, (*Console).startReplay},
+	"GET /enrollment/{action}":           {provisioner.RoleOperator, (*Console).confirmPause},
+	"POST /enrollment/{action}":          {provisioner.RoleOperator, (*Console).pauseOrResume},
 	"GET /events":                        {provisioner.RoleViewer, (*Console).events},
 }
 

@@ -1,0 +1,58 @@
+package console_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// TestPausing pauses enrollment from the overview and resumes it there, with
+// reasons, and has a site's pause resumed as well.
+func TestPausing(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	v, viewer := signedIn(t, f, "anna", provisioner.RoleOperator), signedIn(t, f, "vera", provisioner.RoleViewer)
+	says(t, v.see("/"), `href="/enrollment/pause"`)
+	unsaid(t, viewer.see("/"), "/enrollment/")
+	if a := viewer.post("/enrollment/pause", "why", "because"); a.status != http.StatusForbidden {
+		t.Errorf("a viewer who pauses: %d", a.status)
+	}
+	says(t, v.see("/enrollment/pause"), "Pause enrollment?", "the whole installation", "stay connected")
+	if a := v.post("/enrollment/pause", "why", " "); a.status != http.StatusBadRequest {
+		t.Errorf("without a reason: %d", a.status)
+	}
+	if a := v.post("/enrollment/pause", "why", "a rogue among them"); a.status != http.StatusSeeOther || a.header.Get("Location") != "/?done=pause" {
+		t.Fatalf("pause: %d %s", a.status, a.body)
+	}
+	page := v.see("/?done=pause")
+	says(t, page, "Enrollment is paused", "Nobody enrolls", "a rogue among them", "by anna", `href="/enrollment/resume?site="`)
+	unsaid(t, page, `href="/enrollment/pause"`, "muster resume")
+	unsaid(t, viewer.see("/"), "Resume enrollment")
+	n := f.Node("web1.example.net")
+	if code := f.Refused(n); code != wire.CodePaused {
+		t.Errorf("enrolling meanwhile: %s", code)
+	}
+	v.see("/enrollment/resume?site=")
+	if a := v.post("/enrollment/resume", "site", "", "why", "found it"); a.status != http.StatusSeeOther {
+		t.Fatalf("resume: %d %s", a.status, a.body)
+	}
+	f.Apply(n, f.Enroll(n))
+	if a := v.post("/enrollment/resume", "site", "", "why", "again"); a.status != http.StatusConflict {
+		t.Errorf("resume what is not paused: %d", a.status)
+	}
+	if _, err := f.Daemon().Operator().Pause(f.Context(), "ams1", false, provisioner.Cause{By: "x", Why: "y"}); err != nil {
+		t.Fatal(err)
+	}
+	says(t, v.see("/"), "Nobody enrolls at site ams1", `href="/enrollment/resume?site=ams1"`, `href="/enrollment/pause"`)
+	says(t, v.see("/enrollment/resume?site=ams1"), "site ams1", `name="site" value="ams1"`)
+	v.post("/enrollment/resume", "site", "ams1", "why", "done")
+	if strings.Contains(v.see("/"), "Nobody enrolls") {
+		t.Error("the site is paused still")
+	}
+	if a := v.get("/enrollment/explode"); a.status != http.StatusNotFound {
+		t.Errorf("an action that is none: %d", a.status)
+	}
+}

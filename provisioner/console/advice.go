@@ -15,19 +15,20 @@ import (
 var command = regexp.MustCompile("`?muster node ([a-z]+) [a-z0-9.-]+( --key [0-9a-f]+)?`?")
 
 // advice says what can be done about a node, with links to where it is done here
-// instead of commands. Its texts are [fleet.Explanation]'s, which terminals show too.
+// instead of commands, about refusals first. Its texts are [fleet.Explanation]'s,
+// which terminals show too.
 func (p *nodePage) advice() [][]piece {
-	var all [][]piece
+	var first, others [][]piece
 	for _, text := range p.Explain.Do {
 		code, _, _ := strings.Cut(text, ": ")
 		i := slices.IndexFunc(p.Explain.Refusals, func(m fleet.Moment) bool { return string(m.Code) == code })
 		if i < 0 {
-			all = append(all, p.linked(text))
+			others = append(others, p.linked(text))
 		} else if said := p.remedy(p.Explain.Refusals[i], text); said != nil {
-			all = append(all, said)
+			first = append(first, said)
 		}
 	}
-	return all
+	return append(first, others...)
 }
 
 // remedy says what can be done here about a refusal, nil if there is nothing to do
@@ -35,8 +36,10 @@ func (p *nodePage) advice() [][]piece {
 func (p *nodePage) remedy(m fleet.Moment, text string) []piece {
 	waits := slices.ContainsFunc(p.Waiting, func(w *provisioner.Waiter) bool { return w.Code == m.Code })
 	switch {
-	case m.Code.Waits() && !waits:
+	case m.Code.Waits() && !waits, m.Code == wire.CodePaused && !p.paused:
 		return nil
+	case m.Code == wire.CodePaused:
+		return []piece{{Text: "Resume enrollment", Link: "/"}, {Text: ": who and why paused it is on the overview. The machine comes back by itself"}}
 	case m.Code == wire.CodeApprovalPending:
 		return []piece{p.queue("Approve or reject it"), {Text: ", or let its name in with "}, {Text: "muster allow add", Code: true}}
 	case m.Code == wire.CodeDeferred:
@@ -63,7 +66,7 @@ func (p *nodePage) queue(label string) piece {
 func (p *nodePage) linked(text string) []piece {
 	at := command.FindStringSubmatchIndex(text)
 	if at == nil {
-		return pieces(text)
+		return pieces(strings.TrimSuffix(sentence(text), "."))
 	}
 	verb := text[at[2]:at[3]]
 	var link piece

@@ -24,6 +24,7 @@ type nodePage struct {
 	Chip     string        // a word for a name that has no record
 	ChipTone string
 	may      bool // who looks may act
+	paused   bool // enrollment is, somewhere
 }
 
 func (c *Console) node(v *visit) error {
@@ -31,7 +32,7 @@ func (c *Console) node(v *visit) error {
 	if err != nil {
 		return &formError{err}
 	}
-	p := &nodePage{Identity: id, may: v.login.Role.Covers(provisioner.RoleOperator)}
+	p := &nodePage{Identity: id, may: v.login.Role.Covers(provisioner.RoleOperator), paused: len(c.cfg.Provisioner.Pauses()) > 0}
 	ctx, x := v.r.Context(), c.cfg.Fleet
 	p.Report, err = x.Report(ctx, id)
 	if err != nil && !errors.Is(err, provisioner.ErrNoRecord) {

@@ -35,10 +35,14 @@ func TestPausing(t *testing.T) {
 	if code := f.Refused(n); code != wire.CodePaused {
 		t.Errorf("enrolling meanwhile: %s", code)
 	}
+	f.Eventually("its page leads to where that ends", func() bool {
+		return strings.Contains(v.see("/nodes/web1.example.net"), `<a href="/">Resume enrollment</a>`)
+	})
 	v.see("/enrollment/resume?site=")
 	if a := v.post("/enrollment/resume", "site", "", "why", "found it"); a.status != http.StatusSeeOther {
 		t.Fatalf("resume: %d %s", a.status, a.body)
 	}
+	unsaid(t, v.see("/nodes/web1.example.net"), "Resume enrollment")
 	f.Apply(n, f.Enroll(n))
 	if a := v.post("/enrollment/resume", "site", "", "why", "again"); a.status != http.StatusConflict {
 		t.Errorf("resume what is not paused: %d", a.status)

@@ -41,7 +41,7 @@ func (p *nodePage) remedy(m fleet.Moment, text string) []piece {
 	case m.Code == wire.CodePaused:
 		return []piece{{Text: "Resume enrollment", Link: "/"}, {Text: ": who and why paused it is on the overview. The machine comes back by itself"}}
 	case m.Code == wire.CodeApprovalPending:
-		return []piece{p.queue("Approve or reject it"), {Text: ", or let its name in with "}, {Text: "muster allow add", Code: true}}
+		return []piece{p.queue("Approve or reject it"), {Text: ", or "}, {Text: "put its name on the allow-list", Link: "/allow?" + url.Values{"pattern": {string(p.Identity)}}.Encode()}}
 	case m.Code == wire.CodeDeferred:
 		return []piece{{Text: "Wait: the policy puts it off, asks nobody, and decides again each time that the machine asks."}}
 	case m.Code == wire.CodeIdentityTaken && waits:

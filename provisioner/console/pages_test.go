@@ -35,7 +35,7 @@ func pagesOf(f *testbed.Fleet) []string {
 	tid := string(f.Record("web1.example.net").Token)
 	return []string{
 		"/", "/nodes", "/nodes?q=nobody", "/nodes?q=web*&state=provisioned&within=720h&sort=expires", "/nodes?state=" + tid, "/nodes?fact=role%3Dweb&fact=os.name%3D", "/nodes?fact=%22%3E%3Cscript%3E", "/nodes/web1.example.net", "/nodes/db1.example.net",
-		"/nodes/web1.example.net/do/revoke", "/approvals", "/tokens", "/tokens/" + tid, "/tokens/" + tid + "/do/revoke", "/policies", "/events", "/events?since=1h",
+		"/nodes/web1.example.net/do/revoke", "/approvals", "/allow", "/allow?pattern=%22%3E%3Cscript%3E", "/tokens", "/tokens/" + tid, "/tokens/" + tid + "/do/revoke", "/policies", "/events", "/events?since=1h",
 		"/events?node=not+a+name", "/login", "/nothing", "/nodes/nobody.example.net",
 	}
 }

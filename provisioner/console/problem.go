@@ -77,6 +77,8 @@ func backFrom(r *http.Request, status int) choice {
 		return choice{"/nodes", "To the nodes"}
 	case "approvals":
 		return choice{"/approvals", "Back to who waits"}
+	case "allow":
+		return choice{"/allow", "Back to the allow-list"}
 	case "tokens":
 		if tid := jwt.TokenID(name); below && provisioner.CheckTokenID(tid) == nil {
 			return choice{"/tokens/" + name, "Back to the token"}

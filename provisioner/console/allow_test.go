@@ -1,0 +1,49 @@
+package console_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"muster/provisioner"
+)
+
+// TestAllowList lets a machine in that waits by its name, and takes the name off
+// the list again.
+func TestAllowList(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	waits(t, f, "db1.example.net")
+	v, viewer := signedIn(t, f, "anna", provisioner.RoleOperator), signedIn(t, f, "vera", provisioner.RoleViewer)
+	says(t, v.see("/allow?pattern=db1.example.net"), "Nothing is on it", `value="db1.example.net"`, `href="/allow" aria-current="page"`)
+	unsaid(t, viewer.see("/allow"), `name="pattern"`)
+	if a := viewer.post("/allow", "pattern", "x*", "for", "24h", "why", "because"); a.status != http.StatusForbidden {
+		t.Errorf("a viewer who adds: %d", a.status)
+	}
+	a := v.post("/allow", "pattern", "*", "for", "1y", "uses", "many", "why", " ")
+	if a.status != http.StatusBadRequest {
+		t.Errorf("all wrong: %d", a.status)
+	}
+	says(t, a.body, "lets every machine in", "one of the list", "want 1 to 1000", "say why", `value="many"`)
+	if a := v.post("/allow", "pattern", " DB*.example.net", "for", "24h", "uses", "2", "why", "rack 4"); a.status != http.StatusSeeOther {
+		t.Fatalf("add: %d %s", a.status, a.body)
+	}
+	says(t, v.see("/allow?done=add"), "Added", "db*.example.net", "0 of 2", "rack 4", "anna", ">good<", "/allow/remove?pattern=db%2a.example.net")
+	n := f.Node("db2.example.net")
+	f.Apply(n, f.Enroll(n))
+	f.Eventually("it is counted", func() bool { return strings.Contains(v.see("/allow"), "1 of 2") })
+	says(t, v.see("/allow/remove?pattern=db*.example.net"), "Remove from the allow-list?", "db*.example.net", "stay")
+	if a := v.post("/allow/remove", "pattern", "db*.example.net", "why", ""); a.status != http.StatusBadRequest {
+		t.Errorf("without a reason: %d", a.status)
+	}
+	if a := v.post("/allow/remove", "pattern", "db*.example.net", "why", "done"); a.status != http.StatusSeeOther {
+		t.Fatalf("remove: %d %s", a.status, a.body)
+	}
+	says(t, v.see("/allow"), "Nothing is on it")
+	for _, a := range []answer{v.get("/allow/remove?pattern=db*.example.net"), v.post("/allow/remove", "pattern", "db*.example.net", "why", "again")} {
+		if a.status != http.StatusNotFound {
+			t.Errorf("remove what is not there: %d", a.status)
+		}
+		says(t, main(a.body), `href="/allow"`)
+	}
+}

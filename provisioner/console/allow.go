@@ -65,7 +65,7 @@ func (c *Console) showAllow(v *visit, status int, p *allowPage) (err error) {
 func (c *Console) addAllowance(v *visit) error {
 	form := v.r.PostForm
 	p := &allowPage{Pattern: strings.ToLower(strings.TrimSpace(form.Get("pattern"))), For: form.Get("for"), Uses: strings.TrimSpace(form.Get("uses"))}
-	wrong := reason(v)
+	status, wrong := http.StatusBadRequest, reason(v)
 	p.Why = form.Get("why")
 	until, err := time.ParseDuration(p.For)
 	if err != nil || !slices.ContainsFunc(ends, func(e choice) bool { return e.Value == p.For }) {
@@ -83,15 +83,15 @@ func (c *Console) addAllowance(v *visit) error {
 		wrong = errors.Join(wrong, fmt.Errorf("%q lets every machine in that has a token: name a part of your names, such as web*.example.net", pattern))
 	}
 	if wrong == nil {
-		_, err = c.cfg.Provisioner.AllowNames(v.r.Context(), p.Pattern, until, uses, false, v.cause())
-		if err != nil && !errors.Is(err, provisioner.ErrState) {
-			return err
+		_, wrong = c.cfg.Provisioner.AllowNames(v.r.Context(), p.Pattern, until, uses, false, v.cause())
+		if wrong != nil && !errors.Is(wrong, provisioner.ErrState) {
+			return wrong
 		}
-		wrong = err
+		status = http.StatusConflict
 	}
 	if wrong != nil {
 		p.Problem = wrong.Error()
-		return c.showAllow(v, max(http.StatusBadRequest, min(statusOf(wrong), http.StatusConflict)), p)
+		return c.showAllow(v, status, p)
 	}
 	http.Redirect(v.w, v.r, "/allow?done=add", http.StatusSeeOther)
 	return nil

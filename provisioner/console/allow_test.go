@@ -25,6 +25,9 @@ func TestAllowList(t *testing.T) {
 		t.Errorf("all wrong: %d", a.status)
 	}
 	says(t, a.body, "lets every machine in", "one of the list", "want 1 to 1000", "say why", `value="many"`)
+	if a := v.post("/allow", "pattern", "db*.example.net", "for", "24h", "uses", "50000", "why", "rack 4"); a.status != http.StatusBadRequest {
+		t.Errorf("too many: %d", a.status)
+	}
 	if a := v.post("/allow", "pattern", " DB*.example.net", "for", "24h", "uses", "2", "why", "rack 4"); a.status != http.StatusSeeOther {
 		t.Fatalf("add: %d %s", a.status, a.body)
 	}

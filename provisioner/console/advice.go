@@ -45,7 +45,7 @@ func (p *nodePage) remedy(m fleet.Moment, text string) []piece {
 	case m.Code == wire.CodeDeferred:
 		return []piece{{Text: "Wait: the policy puts it off, asks nobody, and decides again each time that the machine asks."}}
 	case m.Code == wire.CodeIdentityTaken && waits:
-		return []piece{p.queue("Look at the key that wants the name"), {Text: ": give the name to it only if this machine was reinstalled"}}
+		return []piece{p.queue("Look at who wants the name"), {Text: ": give it to another key only if this machine was reinstalled"}}
 	case m.Code == wire.CodeRejected:
 		return []piece{p.queue("Approve or forget its key"), {Text: " if it was rejected by mistake"}}
 	case m.Code == wire.CodeDenied:
@@ -54,6 +54,26 @@ func (p *nodePage) remedy(m fleet.Moment, text string) []piece {
 		return append([]piece{{Text: "Look at who used the token", Link: "/tokens/" + string(m.Token)}, {Text: "; then "}}, pieces(strings.TrimPrefix(text, string(m.Code)+": "))...)
 	}
 	return p.linked(text)
+}
+
+// remedyOf says what an operator can do here about a code, whichever node it is
+// about; nil if nothing is known of it.
+func remedyOf(code string) []piece {
+	queue := func(label string) piece { return piece{Text: label, Link: "/approvals"} }
+	switch c := wire.Code(code); c {
+	case wire.CodeApprovalPending:
+		return []piece{queue("approve or reject who waits"), {Text: ", or put names on the "}, {Text: "allow-list", Link: "/allow"}}
+	case wire.CodeRejected:
+		return []piece{queue("approve or forget the keys"), {Text: " that were rejected by mistake"}}
+	case wire.CodeIdentityTaken:
+		return []piece{queue("look at who wants another's name"), {Text: ": give it to another key only if the machine was reinstalled"}}
+	case wire.CodePaused:
+		return []piece{{Text: "resume enrollment on the "}, {Text: "overview", Link: "/"}, {Text: "; machines come back by themselves"}}
+	case wire.CodeDenied, wire.CodeDeferred:
+		return []piece{{Text: "each says why; change the policy, or the machines' facts or names, if that is not what is wanted"}}
+	default:
+		return pieces(provisioner.AlarmRemedy(c))
+	}
 }
 
 // queue is a link to the keys that wait or were rejected for the name.

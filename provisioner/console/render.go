@@ -93,7 +93,7 @@ func functions(now func() time.Time) template.FuncMap {
 		"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
 		"short":  short,
 		"number": number,
-		"remedy": func(c string) string { return provisioner.AlarmRemedy(wire.Code(c)) },
+		"remedy": remedyOf,
 		"tone":   tone,
 		"pieces": pieces, "sentence": sentence,
 		"what":    func(t *told) string { return whatOf(t) },

@@ -72,6 +72,9 @@ type tokenAction struct {
 	Touches     []string
 	Done        string
 	do          func(*provisioner.Provisioner, context.Context, jwt.TokenID, provisioner.Cause) error
+
+	// OfUse: it is about one use, which the field who names by the hash of its key.
+	OfUse bool
 }
 
 var tokenActions = []*tokenAction{
@@ -84,6 +87,11 @@ var tokenActions = []*tokenAction{
 		Name: "thaw", Label: "Make it good again", Role: "admin", do: (*provisioner.Provisioner).ThawToken,
 		Touches: []string{"A restore has frozen this token, since uses of it may be missing from the backup.", "It is good again, and may be used more often than it says by as many uses as are missing."},
 		Done:    "The token is good again.",
+	},
+	{
+		Name: "release", Label: "Give the use back", Role: "operator", OfUse: true,
+		Touches: []string{"The machine has taken a use of the token, and never got a certificate.", "The use is free for another machine; the same one may come again, too."},
+		Done:    "The use is given back: another machine may take it.",
 	},
 }
 
@@ -146,11 +154,26 @@ func tokenAndAction(v *visit) (jwt.TokenID, *tokenAction, error) {
 	return tid, a, nil
 }
 
-func tokenConfirmation(tid jwt.TokenID, a *tokenAction) *confirmation {
-	return &confirmation{
+// tokenConfirmation says what an action will touch. who is of an action about one
+// use.
+func tokenConfirmation(tid jwt.TokenID, a *tokenAction, who string) *confirmation {
+	p := &confirmation{
 		Title: a.Label, To: "/tokens/" + string(tid) + "/do/" + a.Name, Back: "/tokens/" + string(tid), Button: a.Label, Grave: a.Grave, Touches: a.Touches,
 		On: []string{"token " + string(tid)},
 	}
+	if a.OfUse {
+		p.On, p.Fields = []string{"the use of token " + string(tid) + " by key " + who}, map[string]string{"who": who}
+	}
+	return p
+}
+
+// carryOut does what an action says.
+func (c *Console) carryOut(v *visit, tid jwt.TokenID, a *tokenAction) error {
+	if !a.OfUse {
+		return a.do(c.cfg.Provisioner, v.r.Context(), tid, v.cause())
+	}
+	_, err := c.cfg.Provisioner.ReleaseClaim(v.r.Context(), tid, v.r.PostForm.Get("who"), v.cause())
+	return err
 }
 
 func (c *Console) confirmToken(v *visit) error {
@@ -158,7 +181,7 @@ func (c *Console) confirmToken(v *visit) error {
 	if err != nil {
 		return err
 	}
-	return c.page(v, "confirm", a.Label, tokenConfirmation(tid, a))
+	return c.page(v, "confirm", a.Label, tokenConfirmation(tid, a, v.r.URL.Query().Get("who")))
 }
 
 // actOnToken does what was confirmed.
@@ -168,12 +191,12 @@ func (c *Console) actOnToken(v *visit) error {
 		return err
 	}
 	if err := reason(v); err != nil {
-		p := tokenConfirmation(tid, a)
+		p := tokenConfirmation(tid, a, v.r.PostForm.Get("who"))
 		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
 		c.show(v.w, v.r, v.login, statusOf(err), "confirm", a.Label, p)
 		return nil
 	}
-	if err := a.do(c.cfg.Provisioner, v.r.Context(), tid, v.cause()); err != nil {
+	if err := c.carryOut(v, tid, a); err != nil {
 		return err
 	}
 	http.Redirect(v.w, v.r, "/tokens/"+string(tid)+"?done="+a.Name, http.StatusSeeOther)

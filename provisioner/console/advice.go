@@ -105,7 +105,14 @@ func (p *nodePage) linked(text string) []piece {
 	if at[0] == 0 && !link.Code {
 		link.Text = strings.ToUpper(link.Text[:1]) + link.Text[1:]
 	}
-	return slices.Concat(pieces(text[:at[0]]), []piece{link}, pieces(text[at[1]:]))
+	before := text[:at[0]]
+	if before != "" {
+		before = strings.ToUpper(before[:1]) + before[1:]
+		if !link.Code {
+			link.Text += " it"
+		}
+	}
+	return slices.Concat(pieces(before), []piece{link}, pieces(text[at[1]:]))
 }
 
 // standing is how a node stands. That a machine was refused is not told of one that

@@ -114,3 +114,20 @@ func TestTheHourIsBounded(t *testing.T) {
 		t.Errorf("later: attempts %d", h.Attempts)
 	}
 }
+
+// TestCommandsBecomeLinks takes texts apart that terminals show as well.
+func TestCommandsBecomeLinks(t *testing.T) {
+	t.Parallel()
+	const id, to = "web1.example.net", "/nodes/web1.example.net/do/retire"
+	p := &nodePage{Identity: id, Actions: nodeActions, may: true}
+	for text, want := range map[string][]piece{
+		"muster node retire " + id + ": the machine is gone":                             {{Text: "Retire", Link: to}, {Text: ": the machine is gone"}},
+		"find the copy, then muster node retire " + id + ", so that one may enroll anew": {{Text: "Find the copy, then "}, {Text: "retire it", Link: to}, {Text: ", so that one may enroll anew"}},
+		"muster node history " + id + ": what was":                                       {{Text: "muster node history " + id, Code: true}, {Text: ": what was"}},
+		"run `muster server doctor` on the machine":                                      {{Text: "Run "}, {Text: "muster server doctor", Code: true}, {Text: " on the machine"}},
+	} {
+		if got := p.linked(text); !slices.Equal(got, want) {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
+	}
+}

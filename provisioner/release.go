@@ -109,7 +109,7 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 // releasable returns why a use cannot be released, or nil.
 func (p *Provisioner) releasable(ctx context.Context, u *use, now time.Time) error {
 	if age := now.Sub(u.latest); age < ReleaseAge {
-		return fmt.Errorf("%w: key %s for %q claimed %v ago, want %v: its attempt may still be under way", ErrClaimYoung, u.Key, u.Identity, age, ReleaseAge)
+		return fmt.Errorf("%w: key %s for %q claimed %v ago, want %v: its attempt may still be under way", ErrClaimYoung, u.Key, u.Identity, age.Truncate(time.Second), ReleaseAge)
 	}
 	newest, revision, err := p.cfg.Store.Record(ctx, u.Identity)
 	if err != nil {

@@ -62,7 +62,7 @@ func (p *Provisioner) checkClaim(a *attempt) error {
 		return nil
 	}
 	if age := p.now().Sub(a.claim.At); age > maxAttempt {
-		return refuse(string(a.identity), wire.CodeUnavailable, fmt.Errorf("%w: claimed %v ago, limit %v", errStale, age, maxAttempt))
+		return refuse(string(a.identity), wire.CodeUnavailable, fmt.Errorf("%w: claimed %v ago, limit %v", errStale, age.Truncate(time.Second), maxAttempt))
 	}
 	return nil
 }

@@ -17,9 +17,15 @@ const (
 	// garbage, at least. Enrolling a node makes 130 kB of garbage and leaves 2 kB, so
 	// that with Go's own pace, as much as is alive (40 MB), a busy provisioner
 	// collects several times a second: a tenth of its CPU time (measured;
-	// docs/adr/0023). Chosen: with more little is won, and it is a fifth of the
-	// memory that 10,000 connected nodes may take.
+	// docs/adr/0023).
 	heapRoom = 128 << 20
+
+	// busyHeap is how large the heap of a busy process becomes before it collects, as
+	// long as there is heapRoom beside what is alive: [memoryGoal] without what is not
+	// heap, on a machine that has so much to spare. It is the same for each collection. Where it followed what is alive, each
+	// took the heap higher than the one before, and so memory that was new: 20,000 faults
+	// of pages, 45 ms of CPU in the very moment that collecting took 45 (measured).
+	busyHeap = memoryGoal * 7 / 8
 
 	// leastRoom is the same for a process at rest: one that takes longer than
 	// restAfter to allocate that. Both chosen: a collection with 10,000 nodes
@@ -34,10 +40,10 @@ const (
 	// giving is how long they take, at most; chosen, 0.15 s each with 10,000 nodes.
 	giving = 2 * time.Second
 
-	// recordRoom is how much more may be allocated for each byte that is alive for
-	// records. A collection takes time by what is alive: with a million records that
-	// is 370 MB, and with as much room as that an eighth of the CPU time.
-	recordRoom = 2
+	// recordRoom is how much may be allocated for each byte with pointers that is alive
+	// for records. A collection takes time by those, 1.3 ms a MB (measured): with a million
+	// records, 120 MB, that would be a fifth of two cores at heapRoom, and is 4 % at this.
+	recordRoom = 5
 
 	// memoryGoal is what a process stays below while what is alive leaves room
 	// for it, by collecting sooner. 10,000 nodes connected over mutual TLS keep
@@ -51,22 +57,23 @@ const (
 	// time would be worse than the memory.
 	goalShare = 30
 
-	// heapPerStack is how much heap a connection keeps alive for each byte of
-	// stack, at most: 30 kB and 13 kB (measured, BenchmarkHeld). ownHeap is what a
-	// busy provisioner keeps without any: 40 to 130 MB. What is alive beyond both
-	// counts as records.
-	heapPerStack = 3
-	ownHeap      = 128 << 20
+	// pointersPerStack is how much memory with pointers a connection keeps alive for each
+	// byte of stack, at most: 23 kB and 13 kB (measured, 10,000 over mutual TLS).
+	// ownPointers is what a busy provisioner keeps without any: 15 to 30 MB. What is
+	// alive beyond both counts as records.
+	pointersPerStack = 2
+	ownPointers      = 32 << 20
 
 	// machineShare is the part of the machine's memory that is not taken for
 	// speed's sake: one over this.
 	machineShare = 4
 )
 
-// MakeHeapRoom sets the pace of the collector of garbage until ctx is done. A
-// busy process has room for as much as is alive, [heapRoom] at least, and more if
-// it has many records, and collects sooner where that keeps it below [memoryGoal];
-// one at rest has [leastRoom], so that the system gets back what it does not need.
+// MakeHeapRoom sets the pace of the collector of garbage until ctx is done. The heap
+// of a busy process grows to [busyHeap] before each collection, and further if it has
+// many records or needs [heapRoom]; the collector comes sooner where that keeps the process
+// below [memoryGoal]. One at rest has [leastRoom], so that the system gets back what
+// it does not need.
 // It is for main to call, once: there is one collector. Who has set GOGC or
 // GOMEMLIMIT keeps both.
 func MakeHeapRoom(ctx context.Context) {
@@ -126,12 +133,9 @@ func (p *pacer) due() bool {
 
 // collected sets the pace by what is alive, now and after each collection.
 func (p *pacer) collected() {
-	alive := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
-	metrics.Read(alive)
-	heap, stacks := alive[0].Value.Uint64(), alive[1].Value.Uint64()
-	resting := p.noted()
-	debug.SetGCPercent(pace(heap, stacks, resting))
-	debug.SetMemoryLimit(limit(heap, stacks, p.machine))
+	a := lives()
+	debug.SetGCPercent(pace(a, p.machine, p.noted()))
+	debug.SetMemoryLimit(limit(a, p.machine))
 	// Nothing refers to the mark, so that the next collection finds it.
 	mark := &struct{ next *byte }{}
 	runtime.AddCleanup(mark, func(struct{}) { p.collected() }, struct{}{})
@@ -153,27 +157,45 @@ func (p *pacer) noted() bool {
 	return p.resting
 }
 
-// records returns how much of the heap is alive for records.
-func records(heap, stacks uint64) uint64 {
-	return heap - min(heap, ownHeap+heapPerStack*stacks)
+// What is alive in the process, in bytes.
+type alive struct {
+	heap     uint64
+	pointers uint64 // the part of the heap that a collection has to read
+	stacks   uint64
+}
+
+// lives returns what was alive at the last collection.
+func lives() alive {
+	s := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/heap:bytes"}, {Name: "/memory/classes/heap/stacks:bytes"}}
+	metrics.Read(s)
+	return alive{s[0].Value.Uint64(), s[1].Value.Uint64(), s[2].Value.Uint64()}
+}
+
+// forRecords returns how much may be allocated for the sake of what is alive for
+// records.
+func (a alive) forRecords() uint64 {
+	return recordRoom * (a.pointers - min(a.pointers, ownPointers+pointersPerStack*a.stacks))
 }
 
 // pace returns the GOGC at which there is the room that the process needs until
 // the next collection. Go counts it in percent of heap and stacks (of the heap
-// alone it would be hardly more while busy), of 4 MiB at least.
-func pace(heap, stacks uint64, resting bool) int {
-	busy := (max(heapRoom, heap) + recordRoom*records(heap, stacks)) * 100 / max(heap, 4<<20)
-	if !resting {
-		return int(busy)
+// alone it would be hardly more while busy), of 4 MiB at least. The machine has this
+// much memory; 0 is unknown.
+func pace(a alive, machine uint64, resting bool) int {
+	if resting {
+		return int(max(1, leastRoom*100/max(a.heap+a.stacks, 4<<20)))
 	}
-	return int(min(busy, max(1, leastRoom*100/max(heap+stacks, 4<<20))))
+	heap := min(busyHeap, machine/machineShare)
+	room := max(heapRoom, heap-min(heap, a.heap+a.stacks), a.forRecords())
+	return int(room * 100 / max(a.heap, 4<<20))
 }
 
 // limit returns the memory that the process is to stay below, on a machine with
 // this much.
-func limit(heap, stacks, machine uint64) int64 {
-	fast := min(memoryGoal+(1+recordRoom)*records(heap, stacks), machine/machineShare)
-	return int64(max(memoryGoal, fast, (heap+stacks)/100*(100+goalShare)))
+func limit(a alive, machine uint64) int64 {
+	all := a.heap + a.stacks
+	fast := min(memoryGoal-busyHeap+all+a.forRecords(), machine/machineShare)
+	return int64(max(memoryGoal, fast, all/100*(100+goalShare)))
 }
 
 // machineMemory returns how many bytes of memory the machine has, 0 if it does

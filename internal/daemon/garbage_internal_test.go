@@ -10,20 +10,34 @@ import (
 
 func TestPaceOfCollections(t *testing.T) {
 	t.Parallel()
-	for alive, want := range map[uint64]int{
-		0: 3200, 1 << 20: 3200, 4 << 20: 3200, 32 << 20: 400, 64 << 20: 200, 128 << 20: 100, 256 << 20: 200, 1 << 40: 299,
+	const mib, gib = 1 << 20, 1 << 30
+	for _, test := range []struct {
+		what string
+		alive
+		machine uint64
+		room    uint64 // that the process gets
+	}{
+		{"nothing alive", alive{}, 16 * gib, busyHeap},
+		{"a small fleet", alive{heap: 65 * mib, pointers: 15 * mib, stacks: 5 * mib}, 16 * gib, busyHeap - 70*mib},
+		{"what the broker has just written, in memory", alive{heap: 300 * mib, pointers: 30 * mib, stacks: 10 * mib}, 16 * gib, busyHeap - 310*mib},
+		{"much of that", alive{heap: 600 * mib, pointers: 30 * mib, stacks: 10 * mib}, 16 * gib, heapRoom},
+		{"10,000 connections", alive{heap: 360 * mib, pointers: 230 * mib, stacks: 136 * mib}, 16 * gib, heapRoom},
+		{"a million records", alive{heap: 280 * mib, pointers: 146 * mib, stacks: 7 * mib}, 16 * gib, 500 * mib},
+		{"a small fleet on a tiny machine", alive{heap: 65 * mib, pointers: 15 * mib, stacks: 5 * mib}, 1 * gib, (256 - 70) * mib},
+		{"the machine does not say", alive{}, 0, heapRoom},
 	} {
-		if got := pace(alive, 0, false); got != want {
-			t.Errorf("with %d MiB alive: GOGC %d, want %d", alive>>20, got, want)
+		got := uint64(pace(test.alive, test.machine, false)) * max(test.heap, 4*mib) / 100
+		if got > test.room || got < test.room*98/100 {
+			t.Errorf("%s: room for %d MiB, want %d", test.what, got/mib, test.room/mib)
 		}
 	}
 }
 
 func TestPaceAtRest(t *testing.T) {
 	t.Parallel()
-	for alive, want := range map[uint64]int{0: 600, 24 << 20: 100, 240 << 20: 10, 1 << 40: 1} {
-		if got := pace(alive/2, alive/2, true); got != want {
-			t.Errorf("with %d MiB alive: GOGC %d, want %d", alive>>20, got, want)
+	for all, want := range map[uint64]int{0: 600, 24 << 20: 100, 240 << 20: 10, 1 << 40: 1} {
+		if got := pace(alive{heap: all / 2, stacks: all / 2}, 16<<30, true); got != want {
+			t.Errorf("with %d MiB alive: GOGC %d, want %d", all>>20, got, want)
 		}
 	}
 }
@@ -77,20 +91,24 @@ func TestRestIsNoticed(t *testing.T) {
 func TestMemoryLimit(t *testing.T) {
 	t.Parallel()
 	const mib, gib = 1 << 20, 1 << 30
+	connections := alive{heap: 300 * mib, pointers: 220 * mib, stacks: 130 * mib}
+	more := alive{heap: 600 * mib, pointers: 500 * mib, stacks: 300 * mib}
+	records := alive{heap: 280 * mib, pointers: 146 * mib, stacks: 7 * mib}
 	for _, test := range []struct {
-		what                  string
-		heap, stacks, machine uint64
-		want                  int64
+		what    string
+		alive   alive
+		machine uint64
+		want    int64
 	}{
-		{"nothing alive", 0, 0, 16 * gib, memoryGoal},
-		{"connections only", 300 * mib, 130 * mib, 16 * gib, memoryGoal},
-		{"more connections than the goal has room for", 600 * mib, 300 * mib, 16 * gib, 1170 * mib},
-		{"a million records", 358 * mib, 10 * mib, 16 * gib, memoryGoal + 600*mib},
-		{"a million records on a small machine", 358 * mib, 10 * mib, 4 * gib, 1 * gib},
-		{"a million records on a tiny machine", 370 * mib, 10 * mib, 1 * gib, memoryGoal},
-		{"the machine does not say", 370 * mib, 10 * mib, 0, memoryGoal},
+		{"nothing alive", alive{}, 16 * gib, memoryGoal},
+		{"connections only", connections, 16 * gib, memoryGoal},
+		{"more connections than the goal has room for", more, 16 * gib, 1170 * mib},
+		{"a million records", records, 16 * gib, (70 + 287 + 500) * mib},
+		{"a million records on a small machine", records, 3 * gib, 768 * mib},
+		{"a million records on a tiny machine", records, 1 * gib, memoryGoal},
+		{"the machine does not say", records, 0, memoryGoal},
 	} {
-		if got := limit(test.heap, test.stacks, test.machine); got < test.want-100 || got > test.want+100 {
+		if got := limit(test.alive, test.machine); got < test.want-100 || got > test.want+100 {
 			t.Errorf("%s: limit %d MiB, want %d", test.what, got>>20, test.want>>20)
 		}
 	}
@@ -114,9 +132,9 @@ func TestPaceFollowsWhatIsAlive(t *testing.T) { //nolint:paralleltest // there i
 			runtime.Gosched()
 		}
 	}
-	(&pacer{now: time.Now}).collected()
+	(&pacer{now: time.Now, machine: 16 << 30}).collected()
 	eventually("fast with little alive", func() bool { return gogc() > 300 })
-	much := make([]byte, 2*heapRoom)
+	much := make([]byte, busyHeap)
 	eventually("slower with much alive", func() bool { return gogc() < 300 })
 	runtime.KeepAlive(much)
 	eventually("fast again", func() bool { return gogc() > 300 })

@@ -30,7 +30,7 @@ const (
 	// while this process writes records of its own: who comes first has enrolled
 	// before all are listed. Chosen: a million records take some ten seconds of CPU
 	// time, and with a million stored nine tenths of the rate are to be left.
-	busyShare = 8
+	busyShare = 16
 
 	// maxHeld bounds what waits for a beat; see [recordFollower.held].
 	maxHeld = 4096

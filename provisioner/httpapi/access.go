@@ -98,6 +98,10 @@ func Routes() []string { return slices.Sorted(maps.Keys(routes)) }
 // such a route.
 func RoleOf(pattern string) provisioner.OperatorRole { return routes[pattern].role }
 
+// Changes reports whether a route changes something, so that a request over
+// HTTPS has to say why. There must be such a route.
+func Changes(pattern string) bool { return routes[pattern].changes }
+
 // login is who asks.
 type login struct {
 	by     string
@@ -194,7 +198,7 @@ var errNoReason = errors.New("why: missing: a change over HTTPS says why, for th
 // may be in a hurry that leaves no time for one.
 func (s *Server) checkReason(r *http.Request, pattern string, q any) error {
 	l, _ := loginOf(r.Context())
-	if !l.remote || !routes[pattern].changes {
+	if !l.remote || !Changes(pattern) {
 		return nil
 	}
 	if w, ok := q.(reasoned); !ok || strings.TrimSpace(w.reason()) == "" {

@@ -34,6 +34,14 @@ func NewClient(path string) *Client {
 	}}}
 }
 
+// Observe has wrap stand between the client and its connections, to see all that
+// it sends and gets, as tests do, and returns the client. What wrap gets is an
+// [*http.Transport]. It is called before the first request.
+func (c *Client) Observe(wrap func(http.RoundTripper) http.RoundTripper) *Client {
+	c.http.Transport = wrap(c.http.Transport)
+	return c
+}
+
 // Do sends one request with in as its body, nil for none, and decodes the
 // answer into out, nil to drop it. The error is a *[Problem] if the provisioner
 // refused, [ErrNotServing] if there is none.

@@ -116,7 +116,10 @@ func TestOperatorsClocksThatAreWrong(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.SetClock(func() time.Time { return time.Now().Add(ahead) })
+		c.Observe(func(connections http.RoundTripper) http.RoundTripper {
+			connections.(*http.Transport).TLSClientConfig.Time = func() time.Time { return time.Now().Add(ahead) }
+			return connections
+		})
 		if got := keptOut(t, f, observed(c), 0); (got == "") != good || !good && !strings.Contains(got, "set the clock that is wrong") {
 			t.Errorf("a clock %v ahead: %q", ahead, got)
 		}

@@ -17,6 +17,7 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	_ "muster/internal/eventcheck" // checks what fleets emit
+	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
 
@@ -58,7 +59,11 @@ type contract struct {
 }
 
 var theContract = sync.OnceValues(func() (*contract, error) {
-	b, err := httpapi.Describe()
+	s, err := httpapi.New(httpapi.Config{Socket: "unused", Provisioner: &provisioner.Provisioner{}}) // serves nobody
+	if err != nil {
+		return nil, err
+	}
+	b, err := s.OpenAPI()
 	if err != nil {
 		return nil, err
 	}

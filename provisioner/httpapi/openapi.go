@@ -82,7 +82,7 @@ goes into the event and the history. Members that are not described are refused 
 // the process lives.
 func (s *Server) openAPIRoute() {
 	s.raw("GET /openapi.json", exchange{asks: reflect.TypeFor[none](), media: []string{typeJSON}}, func(w http.ResponseWriter, r *http.Request) {
-		b, err := s.openAPI()
+		b, err := s.OpenAPI()
 		if err != nil {
 			s.fail(w, r, err)
 			return
@@ -91,6 +91,11 @@ func (s *Server) openAPIRoute() {
 		_, _ = w.Write(b) // the client has gone
 	})
 }
+
+// OpenAPI returns the document that GET /openapi.json answers with, in JSON. It
+// is made by the first call and must not be changed. It is safe for concurrent
+// use, and the server need not run.
+func (s *Server) OpenAPI() ([]byte, error) { return s.openAPI() }
 
 // describe returns the document.
 func (s *Server) describe() ([]byte, error) {

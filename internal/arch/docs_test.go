@@ -32,14 +32,19 @@ func TestDocumentsNameRealTests(t *testing.T) {
 	}
 }
 
-// defines reports whether a test file of the directory has the function.
+// defines reports whether a test file of the directory, or of those with a fleet
+// below it, has the function.
 func defines(t *testing.T, dir, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("../..", dir, "*_test.go"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range files {
+	more, err := filepath.Glob(filepath.Join("../..", dir, "withfleet", "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range append(files, more...) {
 		b, err := os.ReadFile(f)
 		if err != nil {
 			t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 // FuzzRequests sends bytes to a whole provisioner over a real connection, and
 // expects a reply to each that says one thing.
 func FuzzRequests(f *testing.F) {
-	files, err := filepath.Glob("../../internal/wire/testdata/*.json")
+	files, err := filepath.Glob("../../../internal/wire/testdata/*.json")
 	if err != nil || len(files) == 0 {
 		f.Fatal("no golden files", err)
 	}

@@ -3,7 +3,7 @@ GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
 # The packages with tests that `make test` leaves out.
-LARGE     = ./cmd/muster ./internal/seal ./internal/chaos ./internal/testbed ./provisioner ./provisioner/httpapi ./provisioner/store
+LARGE     = ./cmd/muster ./internal/seal ./internal/chaos ./internal/testbed ./provisioner ./provisioner/withfleet ./provisioner/httpapi ./provisioner/store
 # What they leave out as a whole: these have nothing that is small.
 SMALL     = $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos)
 LINT      = $(GO) tool -modfile=tools/go.mod -n golangci-lint

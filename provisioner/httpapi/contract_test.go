@@ -45,7 +45,7 @@ var answered sync.Map
 // they are for, and the tests of that; here they only refuse.
 var elsewhere = map[string]string{
 	"POST /v1/tokens/{tid}/thaw":    "a restore that has frozen tokens: internal/daemon",
-	"POST /v1/tokens/{tid}/release": "a claim whose node died: provisioner/release_test.go",
+	"POST /v1/tokens/{tid}/release": "a claim whose node died: provisioner/withfleet/release_test.go",
 	"POST /v1/webhooks/{name}/test": "an endpoint that answers: cmd/muster/webhook_test.go",
 }
 

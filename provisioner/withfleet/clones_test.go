@@ -19,7 +19,7 @@ import (
 // refusesClones is the open policy with the example that refuses clones.
 func refusesClones(t *testing.T) string {
 	t.Helper()
-	b, err := os.ReadFile("../examples/policies/clones/policy.rego")
+	b, err := os.ReadFile("../../examples/policies/clones/policy.rego")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,11 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/sha256"
+	"crypto/x509"
 	"encoding/base64"
+	"encoding/pem"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -27,19 +31,26 @@ func edKey(name string) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(seed)
 }
 
-// Keys that cannot be made from a seed, or are slow to make, once per run.
+// Keys that cannot be made from a seed, once per run.
 var (
-	rsaKey  = sync.OnceValue(func() *rsa.PrivateKey { return mustRSA(2048) })
-	rsaKey4 = sync.OnceValue(func() *rsa.PrivateKey { return mustRSA(4096) })
+	rsaKey  = sync.OnceValue(func() *rsa.PrivateKey { return mustRSA("rsa-2048") })
+	rsaKey4 = sync.OnceValue(func() *rsa.PrivateKey { return mustRSA("rsa-4096") })
 	ecKey   = sync.OnceValue(func() *ecdsa.PrivateKey { return mustEC(elliptic.P256()) })
 )
 
-func mustRSA(bits int) *rsa.PrivateKey {
-	key, err := rsa.GenerateKey(rand.Reader, bits)
+// mustRSA reads a key from testdata: RSA keys are slow to make, and slower yet with
+// the race detector.
+func mustRSA(name string) *rsa.PrivateKey {
+	text, err := os.ReadFile(filepath.Join("testdata", name+".pem"))
 	if err != nil {
 		panic(err)
 	}
-	return key
+	block, _ := pem.Decode(text)
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		panic(err)
+	}
+	return key.(*rsa.PrivateKey)
 }
 
 func mustEC(curve elliptic.Curve) *ecdsa.PrivateKey {

@@ -86,7 +86,7 @@ func TestRefusedConstructions(t *testing.T) {
 		"x5u":                             {craft(header(`"x5u":"https://evil.example.net/"`), goodBody, withEd(ed)), jwt.ErrUnsupported},
 		"x5c":                             {craft(header(`"x5c":["MIIB"]`), goodBody, withEd(ed)), jwt.ErrUnsupported},
 		"foreign signer":                  {craft(edHeader, goodBody, withEd(foreign)), jwt.ErrSignature},
-		"foreign RSA signer":              {craft(`{"alg":"RS256"}`, goodBody, withRSA(mustRSA(2048), crypto.SHA256)), jwt.ErrSignature},
+		"foreign RSA signer":              {craft(`{"alg":"RS256"}`, goodBody, withRSA(mustRSA("rsa-2048-other"), crypto.SHA256)), jwt.ErrSignature},
 		"claims exchanged":                {exchange(good, 1, b64([]byte(body(`"exp":9999999999`)))), jwt.ErrSignature},
 		"header exchanged":                {exchange(good, 0, b64([]byte(`{"typ":"JWT","alg":"EdDSA"}`))), jwt.ErrSignature},
 		"signature cut short":             {good[:len(good)-2], jwt.ErrSignature},

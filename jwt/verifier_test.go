@@ -335,7 +335,7 @@ func TestNewVerifierNamesEveryMistake(t *testing.T) {
 	_, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{
 		{Name: "ops", Key: edKey("a").Public()},
 		{Name: "again", Key: edKey("a").Public()},
-		{Name: "weak", Key: mustRSA(1024).Public()},
+		{Name: "weak", Key: mustRSA("rsa-1024").Public()},
 		{Name: "none"},
 		{Name: "late", Key: edKey("b").Public(), NotBefore: noon, NotAfter: noon.Add(-1)},
 	}})

@@ -7,11 +7,12 @@ import (
 	"crypto/ed25519"
 	"crypto/elliptic"
 	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/pem"
 	"math/big"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -73,8 +74,14 @@ func testKeys(t testing.TB) map[string]crypto.Signer {
 	add("P-384", p384, err)
 	_, ed, err := ed25519.GenerateKey(rand.Reader)
 	add("Ed25519", ed, err)
-	r2048, err := rsa.GenerateKey(rand.Reader, 2048)
-	add("RSA", r2048, err)
+	text, err := os.ReadFile("testdata/rsa-2048.pem") // slow to make
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, _ := pem.Decode(text)
+	r2048, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	signer, _ := r2048.(crypto.Signer)
+	add("RSA", signer, err)
 	return keys
 }
 

@@ -65,7 +65,7 @@ func TestNewRefuses(t *testing.T) {
 		"as generated":   {func(*ca.Config) {}, nil},
 		"made elsewhere": {pair(func(_, _ *x509.Certificate) {}), nil},
 		"RSA, path length open": {func(c *ca.Config) {
-			key := newRSA(t, 2048)
+			key := testRSA(t, 2048)
 			root, issuing := caTemplate("root"), caTemplate("issuing")
 			root.MaxPathLen, issuing.MaxPathLen = -1, -1
 			c.Root = sign(t, root, root, key.Public(), key)

@@ -8,7 +8,9 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
+	"encoding/pem"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -55,14 +57,28 @@ func authority(t testing.TB, edit func(*ca.Config)) *ca.Authority {
 	return a
 }
 
-// rsaKeys are slow to make.
+// rsaKeys are from testdata: they are slow to make, and slower yet with the race
+// detector.
 var rsaKeys = map[int]func() (*rsa.PrivateKey, error){
-	1024: sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 1024) }),
-	2048: sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) }),
-	4096: sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 4096) }),
+	1024: sync.OnceValues(func() (*rsa.PrivateKey, error) { return readRSA("testdata/rsa-1024.pem") }),
+	2048: sync.OnceValues(func() (*rsa.PrivateKey, error) { return readRSA("testdata/rsa-2048.pem") }),
+	4096: sync.OnceValues(func() (*rsa.PrivateKey, error) { return readRSA("testdata/rsa-4096.pem") }),
 }
 
-func newRSA(t testing.TB, bits int) *rsa.PrivateKey {
+func readRSA(path string) (*rsa.PrivateKey, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	block, _ := pem.Decode(text)
+	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	return key.(*rsa.PrivateKey), nil
+}
+
+func testRSA(t testing.TB, bits int) *rsa.PrivateKey {
 	t.Helper()
 	k, err := rsaKeys[bits]()
 	if err != nil {
@@ -89,7 +105,7 @@ func keys(t testing.TB) map[string]crypto.Signer {
 	}
 	return map[string]crypto.Signer{
 		"P-256": newEC(t, elliptic.P256()), "P-384": newEC(t, elliptic.P384()), "Ed25519": ed,
-		"RSA-2048": newRSA(t, 2048), "RSA-4096": newRSA(t, 4096),
+		"RSA-2048": testRSA(t, 2048), "RSA-4096": testRSA(t, 4096),
 	}
 }
 

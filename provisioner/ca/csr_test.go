@@ -239,7 +239,7 @@ func TestParseCSRRefuses(t *testing.T) {
 		"version 2":            {der: rawRequest{version: 1}.sign(t, key)},
 		"P-224":                {der: request(t, newEC(t, elliptic.P224()), x509.CertificateRequest{}), key: true},
 		"P-521":                {der: request(t, newEC(t, elliptic.P521()), x509.CertificateRequest{}), key: true},
-		"RSA-1024":             {der: request(t, newRSA(t, 1024), x509.CertificateRequest{}), key: true},
+		"RSA-1024":             {der: request(t, testRSA(t, 1024), x509.CertificateRequest{}), key: true},
 		"RSA-2040":             {der: rsaKey(wide(2040), 65537), key: true},
 		"RSA-2049":             {der: rsaKey(wide(2049), 65537), key: true},
 		"RSA-4104":             {der: rsaKey(wide(4104), 65537), key: true},
@@ -250,7 +250,7 @@ func TestParseCSRRefuses(t *testing.T) {
 		"RSA exponent even":    {der: rsaKey(wide(2048), 65538), key: true},
 		"RSA modulus even":     {der: rsaKey(new(big.Int).Lsh(big.NewInt(1), 2047), 65537), key: true},
 		"RSA modulus negative": {der: rsaKey(big.NewInt(-5), 65537)},
-		"RSA, signed by EC":    {der: rsaKey(newRSA(t, 2048).N, 65537)},
+		"RSA, signed by EC":    {der: rsaKey(testRSA(t, 2048).N, 65537)},
 		"key of an unknown algorithm": {der: rawRequest{spki: encode(t, struct {
 			Algorithm pkix.AlgorithmIdentifier
 			Key       asn1.BitString

@@ -52,7 +52,7 @@ func TestIssueRefuses(t *testing.T) {
 		"no key":                   {"node", func(r *ca.Request) { r.PublicKey = nil }, ca.ErrKey},
 		"private key":              {"node", func(r *ca.Request) { r.PublicKey = newEC(t, elliptic.P256()) }, ca.ErrKey},
 		"P-224":                    {"node", func(r *ca.Request) { r.PublicKey = newEC(t, elliptic.P224()).Public() }, ca.ErrKey},
-		"RSA-1024":                 {"node", func(r *ca.Request) { r.PublicKey = newRSA(t, 1024).Public() }, ca.ErrKey},
+		"RSA-1024":                 {"node", func(r *ca.Request) { r.PublicKey = testRSA(t, 1024).Public() }, ca.ErrKey},
 		"broker without names":     {"broker", func(r *ca.Request) { r.DNSNames, r.IPAddresses = nil, nil }, ca.ErrRequest},
 		"broker by address only":   {"broker", func(r *ca.Request) { r.DNSNames = nil }, nil},
 		"broker of any address":    {"broker", func(r *ca.Request) { r.IPAddresses = []net.IP{net.IPv4zero} }, ca.ErrRequest},

@@ -166,7 +166,7 @@ func TestRootMatchesPool(t *testing.T) {
 	t.Parallel()
 	a := authority(t, nil)
 	r := requests()["node"]
-	r.PublicKey = newRSA(t, 2048).Public()
+	r.PublicKey = testRSA(t, 2048).Public()
 	_, parsed := issue(t, a, r)
 	intermediates := x509.NewCertPool()
 	intermediates.AddCert(config(t).Issuing)

@@ -4,8 +4,8 @@ VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev
 LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
 # The packages with tests that `make test` leaves out.
 LARGE     = ./cmd/muster ./internal/seal ./internal/chaos ./internal/testbed ./provisioner ./provisioner/withfleet ./provisioner/httpapi ./provisioner/store
-# What they leave out as a whole: these have nothing that is small.
-SMALL     = $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos)
+# What they leave out as a whole: these have nothing that is small. Those that take longest come first, or the end would wait for them.
+SMALL     = ./provisioner/withfleet ./server $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos)
 LINT      = $(GO) tool -modfile=tools/go.mod -n golangci-lint
 # All is vetted by the linter, which comes first. Small tests wait more than they work: there, twice as many as cores run.
 TEST      = $(GO) test -race -shuffle=on -vet=off

@@ -146,6 +146,20 @@ func TestEventsOfFleetsAreChecked(t *testing.T) {
 	}
 }
 
+// TestTestsWithFleetsAreApart wants no tests inside a package beside tests of it that
+// have a fleet: for those, Go compiles all that stands between the package and
+// testbed once more, a quarter of all that the tests compile. They go to withfleet
+// below it.
+func TestTestsWithFleetsAreApart(t *testing.T) {
+	t.Parallel()
+	without := []string{"muster/internal/testbed", "muster/internal/daemon"} // nothing stands between
+	for _, p := range list(t, "muster/...") {
+		if len(p.TestImports) > 0 && slices.Contains(p.XTestImports, "muster/internal/testbed") && !slices.Contains(without, p.ImportPath) {
+			t.Errorf("%s has tests inside the package and tests with a fleet: move these to %s/withfleet", p.ImportPath, p.ImportPath)
+		}
+	}
+}
+
 // TestTheAgentIsSmall keeps the policy engine and the broker off every machine
 // of a fleet.
 func TestTheAgentIsSmall(t *testing.T) {

@@ -61,23 +61,42 @@ func (p *Provisioner) readFreeze(ctx context.Context) error {
 // before it, some of which may be thawed since.
 func (p *Provisioner) Frozen() bool { return p.freeze.Load() != nil }
 
-// checkFrozen refuses an attempt that would take a use of a frozen token. One
-// that was signed after the restore has lost nothing; one that does not say when
-// it was signed may have.
-func (p *Provisioner) checkFrozen(ctx context.Context, a *attempt) error {
+// frozen returns the freeze that a limited token is under, nil for none. One that was
+// signed after the restore has lost nothing; one that does not say when it was
+// signed may have.
+func (p *Provisioner) frozen(ctx context.Context, tid jwt.TokenID, issued time.Time) (*Freeze, error) {
 	f := p.freeze.Load()
-	if f == nil || a.token.IssuedAt.After(f.At) {
+	if f == nil || issued.After(f.At) {
+		return nil, nil
+	}
+	t, err := p.cfg.Store.Thaw(ctx, tid)
+	if err != nil || t != nil && t.Freeze == f.ID {
+		return nil, err
+	}
+	return f, nil
+}
+
+// markFrozen says of a token whether it is frozen.
+func (p *Provisioner) markFrozen(ctx context.Context, t *TokenSummary) error {
+	if t.Uses == 0 {
 		return nil
 	}
-	t, err := p.cfg.Store.Thaw(ctx, a.token.ID)
+	f, err := p.frozen(ctx, t.ID, t.IssuedAt)
+	t.Frozen = f != nil
+	return err
+}
+
+// checkFrozen refuses an attempt that would take a use of a frozen token.
+func (p *Provisioner) checkFrozen(ctx context.Context, a *attempt) error {
+	f, err := p.frozen(ctx, a.token.ID, a.token.IssuedAt)
 	if err != nil {
 		return refuse(string(a.identity), p.storeCode(err), err)
 	}
-	if t == nil || t.Freeze != f.ID {
-		return refuse(string(a.identity), wire.CodeTokenFrozen, fmt.Errorf("token %s is limited and from before the restore of %s, by which uses were lost since %s",
-			a.token.ID, f.At.Format(time.RFC3339), f.Since.Format(time.RFC3339)))
+	if f == nil {
+		return nil
 	}
-	return nil
+	return refuse(string(a.identity), wire.CodeTokenFrozen, fmt.Errorf("token %s is limited and from before the restore of %s, by which uses were lost since %s",
+		a.token.ID, f.At.Format(time.RFC3339), f.Since.Format(time.RFC3339)))
 }
 
 // ThawToken makes a token that a restore has frozen good for the uses that the

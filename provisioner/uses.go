@@ -44,6 +44,9 @@ type TokenSummary struct {
 	TokenInfo
 	Used int `json:"used"` // of a limited token: uses that are held, by enrolled nodes and claims
 	Left int `json:"left"` // of a limited token; an unlimited one has 0 here and in Uses
+
+	// Frozen: a restore has lost uses of it, and no operator has said since that it is good.
+	Frozen bool `json:"frozen"`
 }
 
 // A TokenReport is a token with who used it.
@@ -164,6 +167,11 @@ func (p *Provisioner) Tokens(ctx context.Context) ([]TokenSummary, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
 	}
+	for i := range tokens {
+		if err := p.markFrozen(ctx, &tokens[i]); err != nil {
+			return nil, fmt.Errorf("list tokens: %w", err)
+		}
+	}
 	slices.SortFunc(tokens, func(a, b TokenSummary) int {
 		return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), cmp.Compare(a.ID, b.ID))
 	})
@@ -215,6 +223,9 @@ func (p *Provisioner) EachUse(ctx context.Context, tid jwt.TokenID, each func(To
 		}
 	}
 	summary := summarize(tid, l.token, held)
+	if err := p.markFrozen(ctx, &summary); err != nil {
+		return nil, fmt.Errorf("token %s: %w", tid, err)
+	}
 	for _, u := range l.uses {
 		if u.held() {
 			enrolled, err := p.onRecord(ctx, u.Identity, u.Key)
@@ -243,6 +254,9 @@ func (p *Provisioner) eachHolder(ctx context.Context, tid jwt.TokenID, each func
 		return nil, fmt.Errorf("token %s: %w", tid, ErrUnknownToken)
 	}
 	summary := summarize(tid, info, 0)
+	if err := p.markFrozen(ctx, &summary); err != nil {
+		return nil, fmt.Errorf("token %s: %w", tid, err)
+	}
 	return &summary, p.cfg.Store.Records(ctx, func(r *Record, _ Revision) error {
 		if r.Token != tid {
 			return nil

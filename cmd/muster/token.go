@@ -81,6 +81,8 @@ func tokenState(t *httpapi.Token, now time.Time) string {
 		return "expired"
 	case t.Uses > 0 && t.Left == 0:
 		return "used up"
+	case t.Frozen:
+		return "frozen"
 	default:
 		return "good"
 	}

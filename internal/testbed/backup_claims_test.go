@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/backup"
 	"muster/provisioner/ca"
@@ -233,8 +235,26 @@ func TestWithoutTheJournalLimitedTokensAreFrozen(t *testing.T) {
 		t.Errorf("after a restart: %q", code)
 	}
 	op := f.Daemon().Operator()
+	frozen := func() (ids []jwt.TokenID) {
+		tokens, err := op.Tokens(f.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, token := range tokens {
+			if token.Frozen {
+				ids = append(ids, token.ID)
+			}
+		}
+		return ids
+	}
+	if ids := frozen(); !slices.Equal(ids, []jwt.TokenID{f.TokenID(token)}) {
+		t.Errorf("frozen: %v, want %v alone", ids, f.TokenID(token))
+	}
 	if err := op.ThawToken(f.Context(), f.TokenID(token), provisioner.Cause{By: "tester"}); err != nil {
 		t.Fatal(err)
+	}
+	if ids := frozen(); len(ids) > 0 {
+		t.Errorf("thawed, and frozen: %v", ids)
 	}
 	f.Enroll(nodes[1])
 	f.Enroll(nodes[2])

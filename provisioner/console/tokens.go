@@ -127,7 +127,7 @@ func (c *Console) token(v *visit) error {
 		return err
 	}
 	for _, a := range tokenActions {
-		if v.login.Role.Covers(provisioner.OperatorRole(a.Role)) && (a.Name == "revoke" && revoked == nil || a.Name == "thaw" && p.Frozen() && page.Uses > 0) {
+		if v.login.Role.Covers(provisioner.OperatorRole(a.Role)) && (a.Name == "revoke" && revoked == nil || a.Name == "thaw" && page.Frozen) {
 			page.Actions = append(page.Actions, a)
 		}
 	}

@@ -24,7 +24,7 @@ type waitingFilter struct{ httpapi.WaitingFilter }
 
 func (f *waitingFilter) add(c *kingpin.CmdClause) {
 	c.Flag("prefix", "Only names that begin so.").PlaceHolder("TEXT").StringVar(&f.Prefix)
-	c.Flag("name", "Only names that match, as web*.example.net; may be repeated.").PlaceHolder("PATTERN").StringsVar(&f.Names)
+	c.Flag("match", "Only names that fit, label by label, as 'web*.example.net'; may be repeated.").PlaceHolder("GLOB").StringsVar(&f.Names)
 	c.Flag("site", "Only machines that came to brokers of this site.").PlaceHolder("NAME").StringVar(&f.Site)
 	c.Flag("token", "Only machines that presented this token, by its id or the first 8 digits or more.").PlaceHolder("ID").StringVar(&f.Token)
 	c.Flag("from", "Only machines of this address, or range as 192.0.2.0/24.").PlaceHolder("ADDRESS").StringVar(&f.From)

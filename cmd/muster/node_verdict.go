@@ -34,7 +34,7 @@ approved. With --all, or with any of the flags that say who is meant, all who wa
 approval and are meant: it shows whom, and asks unless --yes.
 
   muster node approve web1.example.net --why 'rack 4, ticket 17'
-  muster node approve --name 'web*.example.net' --from 192.0.2.0/24 --fact rack=r4`
+  muster node approve --match 'web*.example.net' --from 192.0.2.0/24 --fact rack=r4`
 	nodeRejectHelp = `Keeps the machine that waits under this name out, whatever policy, allow-list
 and tokens say, until 'muster node approve' or 'muster node forget' names its key.
 Another machine with that name may still come in.
@@ -111,7 +111,7 @@ func (v *nodeVerdictVerb) check() (ttl time.Duration, mistakes []error) {
 		mistakes = append(mistakes, errors.New("a name or --key is about one machine, --all and the flags that say who is meant are about many: give one or the other"))
 	case v.many():
 	case v.identity == "":
-		mistakes = append(mistakes, errors.New("no name: say who, or --all, or who is meant by --name, --prefix, --site, --token, --from or --fact"))
+		mistakes = append(mistakes, errors.New("no name: say who, or --all, or who is meant by --match, --prefix, --site, --token, --from or --fact"))
 	default:
 		if _, err := wire.ParseIdentity(v.identity); err != nil {
 			mistakes = append(mistakes, err)

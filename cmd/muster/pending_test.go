@@ -59,13 +59,13 @@ func TestPendingVerbs(t *testing.T) {
 	for strings.TrimSpace(ask("node", "pending")) == "" {
 	}
 	for filter, meant := range map[string]bool{
-		"--name web*.example.net --from 127.0.0.0/8": true, "--name db*.example.net": false, "--from 192.0.2.0/24": false, "--fact nosuch=*": false,
+		"--match web*.example.net --from 127.0.0.0/8": true, "--match db*.example.net": false, "--from 192.0.2.0/24": false, "--fact nosuch=*": false,
 	} {
 		if out := ask(append([]string{"node", "pending"}, strings.Fields(filter)...)...); strings.Contains(out, "web1.example.net") != meant {
 			t.Errorf("node pending %s:\n%s", filter, out)
 		}
 	}
-	cmd := command(t, append([]string{"node", "approve", "--name", "web*.example.net"}, config...)...)
+	cmd := command(t, append([]string{"node", "approve", "--match", "web*.example.net"}, config...)...)
 	cmd.Dir = dir
 	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 || !regexp.MustCompile(`(?ms)^web1\.example\.net .*this would approve 1 machine, .*--yes`).Match(out) {
 		t.Errorf("approve by filter without --yes: exit %d:\n%s", cmd.ProcessState.ExitCode(), out)
@@ -73,7 +73,7 @@ func TestPendingVerbs(t *testing.T) {
 	var approved []struct {
 		Identity, Verdict string
 	}
-	if err := json.Unmarshal([]byte(ask("node", "approve", "--name", "web*.example.net", "--from", "127.0.0.1", "--yes", "--json", "--why", "rack 4")), &approved); err != nil ||
+	if err := json.Unmarshal([]byte(ask("node", "approve", "--match", "web*.example.net", "--from", "127.0.0.1", "--yes", "--json", "--why", "rack 4")), &approved); err != nil ||
 		len(approved) != 1 || approved[0].Identity != "web1.example.net" || approved[0].Verdict != "approve" {
 		t.Errorf("approved %+v, %v", approved, err)
 	}
@@ -104,7 +104,7 @@ func TestPendingVerbs(t *testing.T) {
 		{"node approve Web9.example.net", "2", "Web9"},
 		{"node approve web9.example.net --key abc", "2", "want 8 to 64 lower-case hex digits"},
 		{"node approve --from rack4 --fact x", "2", "NAME=VALUE"},
-		{"node approve --name nobody*.example.net --yes", "0", "nobody waits who is meant"},
+		{"node approve --match nobody*.example.net --yes", "0", "nobody waits who is meant"},
 		{"node reject web9.example.net", "1", "nobody waits under this name"},
 		{"node pending --token eyJh", "2", "8 to 32 lower-case hex digits"},
 		{"allow add db*.example.net --uses -1", "2", "--uses is -1, want 1 to 1000"},

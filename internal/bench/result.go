@@ -41,6 +41,7 @@ type Result struct {
 	StartMS        float64  `json:"start_ms"`           // of the provisioner to serving, 0 with --url
 	StartMemory    int64    `json:"start_memory_bytes"` // then
 	Stored         int      `json:"stored"`             // records before the first wave
+	ListedMS       float64  `json:"listed_ms"`          // until the last process had listed all nodes; 0 without --stored
 	Idle           int      `json:"idle"`               // nodes connected over mutual TLS
 	IdleMemory     int64    `json:"idle_memory_bytes"`
 	Drivers        int      `json:"drivers"`

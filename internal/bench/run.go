@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"muster/jwt"
 )
@@ -59,6 +60,27 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	return result, nil
 }
 
+// listed waits until the provisioner has listed all nodes, which a busy one puts off,
+// so that what that takes of memory counts as well.
+func (s *serving) listed(ctx context.Context, result *Result, w *wave) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	took, err := s.servers[len(s.servers)-1].wait(ctx, nodesListed)
+	if err != nil {
+		return fmt.Errorf("wait for the list of nodes: %w", err)
+	}
+	d, err := time.ParseDuration(took)
+	if err != nil {
+		return fmt.Errorf("wait for the list of nodes: %w", err)
+	}
+	u, err := usageOf(s.pids)
+	if err != nil {
+		return err
+	}
+	result.ListedMS, w.after.peak = rounded(d.Seconds()*1000, 1), u.peak
+	return nil
+}
+
 // served plays one wave at a process of its own on the one store, so that each
 // is measured from a fresh start. The last one is profiled, with idle nodes
 // beside it.
@@ -93,6 +115,11 @@ func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool,
 	w, err := s.wave(ctx, cfg, cfg.played(kind), token)
 	if err != nil {
 		return err
+	}
+	if last && cfg.Stored > 0 {
+		if err := s.listed(ctx, result, w); err != nil {
+			return err
+		}
 	}
 	before := s.written
 	if s.written, err = s.halt(); err != nil {

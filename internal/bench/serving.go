@@ -33,6 +33,13 @@ type command struct {
 // provisionerReady is the line of a provisioner with its own broker.
 var provisionerReady = regexp.MustCompile(`provisioner is serving.* broker="?nats://([^ "]+)`)
 
+// nodesListed is the line of a provisioner that has listed all nodes. Its group is
+// how long after its start.
+var nodesListed = regexp.MustCompile(`nodes are listed.* elapsed=([^ \n]+)`)
+
+// listTimeout bounds that; a million take 15 s on two cores, and wait 30 s before.
+const listTimeout = 5 * time.Minute
+
 // A serving is what is measured: processes of our own, or somebody's.
 type serving struct {
 	url  string

@@ -162,7 +162,7 @@ type Index struct {
 }
 
 // NewIndex returns an empty index of log. logger is told of records that cannot
-// be read; nil discards. Nodes are found by those of the facts on their records
+// be read, and when all were; nil discards. Nodes are found by those of the facts on their records
 // that are named; nil for none.
 func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 	if logger == nil {
@@ -177,12 +177,30 @@ func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 // Run keeps the index up to date until ctx is done, and returns nil then.
 func (x *Index) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
+	began := time.Now()
+	current := func() {
+		x.once.Do(func() {
+			close(x.current)
+			x.logger.InfoContext(ctx, "nodes are listed", "nodes", x.known(), "elapsed", time.Since(began).Round(time.Millisecond))
+		})
+	}
 	g.Go(func() error {
-		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) }, x.put,
-			func() { x.once.Do(func() { close(x.current) }) })
+		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) }, x.put, current)
 	})
 	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw) })
 	return g.Wait()
+}
+
+// known returns how many nodes have a record.
+func (x *Index) known() (n int) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for e := range x.entries.all {
+		if e.flags&flagKnown != 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // take takes a record in. One that cannot be read keeps its place in the list, as

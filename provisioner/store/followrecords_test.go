@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -206,23 +207,30 @@ func TestABusyProvisionerStillReadsTheRecords(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(s.ctx)
-	written := make(chan error, 1)
-	go func() {
-		for i := before; ctx.Err() == nil; i++ {
-			if _, err := st.Put(s.ctx, enrolled(node(i)), 0); err != nil {
-				written <- err
-				return
+	const writers = 8 // for it to count as busy
+	var next atomic.Int64
+	next.Store(before)
+	written := make(chan error, writers)
+	for range writers {
+		go func() {
+			for ctx.Err() == nil {
+				if _, err := st.Put(s.ctx, enrolled(node(int(next.Add(1)))), 0); err != nil {
+					written <- err
+					return
+				}
 			}
-		}
-		written <- nil
-	}()
+			written <- nil
+		}()
+	}
 	f := follow(t, s.open(t, ours))
 	own := follow(t, st)
 	for what, f := range map[string]*followed{"its own": own, "another's": f} {
 		f.wait(t, what+" index is current", func() bool { return f.currents > 0 && len(f.newest) >= before })
 	}
 	cancel()
-	if err := <-written; err != nil {
-		t.Fatal(err)
+	for range writers {
+		if err := <-written; err != nil {
+			t.Fatal(err)
+		}
 	}
 }

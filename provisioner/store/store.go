@@ -263,6 +263,12 @@ func (cfg Config) jetStream() (jetstream.JetStream, error) {
 	return jetstream.New(cfg.Conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
 }
 
+// leastDuplicates is the shortest time for which JetStream remembers ids of messages
+// (its own minimum). Records have none, since their revision is what makes a doubled write
+// harmless. But a broker that starts reads all messages of that time, two minutes by default:
+// after a storm a million of them, whose subjects it then keeps in memory a second time.
+const leastDuplicates = 100 * time.Millisecond
+
 // streams are the configurations of all streams. None has a maximum age: a
 // clock that jumps must not delete anything.
 func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig {
@@ -285,7 +291,7 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		eventBytes, attemptBytes, inputBytes = min(eventBytes, capacity/8), min(attemptBytes, capacity/32), min(inputBytes, capacity/8)
 	}
 	return []jetstream.StreamConfig{
-		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true,
+		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true, Duplicates: leastDuplicates,
 			Description: "one subject per identity; its revisions are the node's history"},
 		// A message that is gone would be a use that is back: never a key-value
 		// bucket, whose history ends at 64.

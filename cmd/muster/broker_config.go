@@ -142,10 +142,10 @@ func (v *brokerConfigVerb) run(ctx context.Context) error {
 		if err == nil {
 			_, err = fmt.Fprint(os.Stdout, text)
 		}
-		return err
+		return orNoSetup(v.config, err)
 	}
 	if err := v.server.Write(v.config, dir); err != nil {
-		return err
+		return orNoSetup(v.config, err)
 	}
 	_, err = fmt.Fprintf(os.Stdout, "%s is ready. On %s: nats-server -c %s\n", quoted(dir), v.server.Name, quoted(filepath.Join(dir, "nats-server.conf")))
 	return err
@@ -178,7 +178,7 @@ func addBrokerCertificate(parent *kingpin.CmdClause, all verbs) {
 func (v *brokerCertificateVerb) run(ctx context.Context) error {
 	v.server.Keyring = v.keys.ring(ctx)
 	if err := v.server.Renew(v.config, v.server.Dir); err != nil {
-		return err
+		return orNoSetup(v.config, err)
 	}
 	cli.Say(os.Stderr, program, "%s has a new key and certificate: have the server %s read them, with nats-server --signal reload or SIGHUP", quoted(v.server.Dir), v.server.Name)
 	return nil

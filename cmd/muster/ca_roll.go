@@ -62,7 +62,7 @@ func (v *rollVerb) run(ctx context.Context) error {
 	}
 	rolled, err := v.roll.Make()
 	if err != nil {
-		return err
+		return orNoSetup(v.roll.Config, err)
 	}
 	if rolled.Found {
 		cli.Say(os.Stderr, program, "%s was made before and is used as it is", rolled.Dir)

@@ -36,7 +36,7 @@ func addCAShow(parent *kingpin.CmdClause, all verbs) {
 func (v *showCAVerb) run(context.Context) error {
 	authorities, err := daemon.ReadAuthorities(v.config)
 	if err != nil {
-		return err
+		return orNoSetup(v.config, err)
 	}
 	if v.json {
 		e := json.NewEncoder(os.Stdout)

@@ -59,16 +59,25 @@ func (v *runVerb) run(ctx context.Context) error {
 		return err // the configuration may well be right
 	}
 	if err != nil {
-		if _, missing := os.Stat(v.config); errors.Is(missing, fs.ErrNotExist) {
-			return fmt.Errorf("configuration of the provisioner: %w: make one with `muster provisioner init`, or name it with --config", missing)
-		}
-		return fmt.Errorf("configuration of the provisioner:\n%w", err)
+		return orNoSetup(v.config, fmt.Errorf("configuration of the provisioner:\n%w", err))
 	}
 	if v.check {
 		return d.Usable()
 	}
 	daemon.MakeHeapRoom(ctx)
 	return profiled(v.profile, func() error { return d.Run(ctx, nil) })
+}
+
+// orNoSetup returns err, or, if what it failed at is that there is no configuration, what
+// to do about that. Of nil it returns nil.
+func orNoSetup(config string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, missing := os.Stat(config); errors.Is(missing, fs.ErrNotExist) {
+		return fmt.Errorf("configuration of the provisioner: %w: make one with `muster provisioner init`, or name it with --config", missing)
+	}
+	return err
 }
 
 // profiled writes a CPU profile of run, if there is a file for it.

@@ -22,9 +22,10 @@ const (
 
 	// busyHeap is how large the heap of a busy process becomes before it collects, as
 	// long as there is heapRoom beside what is alive: [memoryGoal] without what is not
-	// heap, on a machine that has so much to spare. It is the same for each collection. Where it followed what is alive, each
-	// took the heap higher than the one before, and so memory that was new: 20,000 faults
-	// of pages, 45 ms of CPU in the very moment that collecting took 45 (measured).
+	// heap, on a machine that has so much to spare. It is the same for each collection.
+	// Where it followed what is alive, each took the heap higher than the one before, and
+	// so memory that was new: 20,000 faults of pages, 45 ms of CPU in the very moment
+	// that collecting took 45 (measured).
 	busyHeap = memoryGoal * 7 / 8
 
 	// leastRoom is the same for a process at rest: one that takes longer than
@@ -160,7 +161,7 @@ func (p *pacer) noted() bool {
 // What is alive in the process, in bytes.
 type alive struct {
 	heap     uint64
-	pointers uint64 // the part of the heap that a collection has to read
+	pointers uint64 // the part of the heap that a collection has to read, with what was made since
 	stacks   uint64
 }
 

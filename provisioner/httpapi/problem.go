@@ -67,7 +67,7 @@ func problemOf(err error) *Problem {
 	case isAny(err, policies.ErrInvalid):
 		return &Problem{Detail: err.Error(), Status: http.StatusUnprocessableEntity}
 	case isAny(err, fleet.ErrReading):
-		return &Problem{Detail: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds"}
+		return &Problem{Detail: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds; a provisioner that starts amid a storm serves the nodes first, for half a minute"}
 	case isAny(err, provisioner.ErrNodeAway):
 		return &Problem{Detail: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds if it is on its way back"}
 	case isAny(err, provisioner.ErrNodeSilent):

@@ -246,9 +246,14 @@ func (s *Service) serve(ctx context.Context, m *nats.Msg) {
 	reply := s.answer(ctx, c)
 	s.cfg.InHand.Add(-1)
 	if !s.isApplied(c) { // who finds no room comes back to begin; the confirmation is part of that
-		s.spread.done()
+		s.spread.done(stalled(reply))
 	}
 	s.respond(ctx, c, reply)
+}
+
+// stalled reports whether a request came to nothing because the store does not answer.
+func stalled(r *wire.Reply) bool {
+	return r.Refusal != nil && r.Refusal.Code == wire.CodeStoreUnavailable
 }
 
 // survive ends a panic over one message, which is logged. Defer it.

@@ -47,7 +47,8 @@ const (
 // asked to come again until then, and then find a better estimate.
 type spreader struct {
 	now      func() time.Time
-	finished atomic.Int64
+	finished atomic.Int64 // since the last measurement
+	stalled  atomic.Int64 // since then, by a store that does not answer
 
 	mu       sync.Mutex
 	rate     float64       // guarded by mu: requests a second
@@ -59,8 +60,15 @@ type spreader struct {
 
 func newSpreader(now func() time.Time) *spreader { return &spreader{now: now, rate: startRate} }
 
-// done counts a finished request.
-func (s *spreader) done() { s.finished.Add(1) }
+// done counts a finished request, or one that a store which does not answer has
+// stalled.
+func (s *spreader) done(stalled bool) {
+	if stalled {
+		s.stalled.Add(1)
+		return
+	}
+	s.finished.Add(1)
+}
 
 // run measures the rate until ctx is done.
 func (s *spreader) run(ctx context.Context) {
@@ -73,25 +81,27 @@ func (s *spreader) run(ctx context.Context) {
 			return
 		case <-tick.C:
 			now := time.Now()
-			s.measure(s.finished.Swap(0), now.Sub(last))
+			s.measure(s.finished.Swap(0), s.stalled.Swap(0), now.Sub(last))
 			last = now
 		}
 	}
 }
 
-// measure takes in the number of requests finished in some time.
+// measure takes in the number of requests finished and stalled in some time.
 //
 // Time in which everybody found room says nothing about what could be served,
-// except that it is at least as much as was. Time in which nothing was finished
-// says nothing either: the store has stalled, and what it does afterwards it
-// does at its old rate.
-func (s *spreader) measure(finished int64, in time.Duration) {
+// except that it is at least as much as was. Time in which nothing was finished,
+// or as many stalled, says nothing either: what the store does afterwards it does at
+// its old rate. When stalled ones counted as finished, 20,000 nodes whose cluster had
+// lost its leader for nine seconds came back at 50 a second for the next thirty, and
+// then not at all for fifty: 142 and 71 s until all were in, 50 and 42 since (make chaos).
+func (s *spreader) measure(finished, stalled int64, in time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pass()
 	crowded := s.told > 0
 	s.told = 0
-	if finished == 0 || in <= 0 {
+	if finished <= stalled || in <= 0 {
 		return
 	}
 	rate := float64(finished) / in.Seconds()

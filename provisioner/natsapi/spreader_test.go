@@ -19,7 +19,7 @@ func load(c *clock, s *spreader, rate float64, long time.Duration) {
 	for range long / measureEvery {
 		s.next()
 		c.now = c.now.Add(measureEvery)
-		s.measure(int64(rate*measureEvery.Seconds()), measureEvery)
+		s.measure(int64(rate*measureEvery.Seconds()), 0, measureEvery)
 	}
 }
 
@@ -77,7 +77,7 @@ func TestIdleTimeIsNoMeasurement(t *testing.T) {
 	load(c, s, 400, 10*time.Second)
 	rate := s.rate
 	for range 100 {
-		s.measure(1, measureEvery)
+		s.measure(1, 0, measureEvery)
 	}
 	if s.rate != rate {
 		t.Errorf("rate after nobody asked = %v, want %v", s.rate, rate)
@@ -85,6 +85,15 @@ func TestIdleTimeIsNoMeasurement(t *testing.T) {
 	load(c, s, 0, 10*time.Second)
 	if s.rate != rate {
 		t.Errorf("rate after the store stalled = %v, want %v", s.rate, rate)
+	}
+	for range 100 {
+		s.next()
+		s.measure(10, 20, measureEvery) // what it had stalled fails
+		s.next()
+		s.measure(10, 5000, measureEvery) // and then all that comes, at once
+	}
+	if s.rate != rate {
+		t.Errorf("rate after the store was away = %v, want %v", s.rate, rate)
 	}
 }
 
@@ -177,10 +186,10 @@ func (storm storm) run(t *testing.T) {
 		for ; queue > 0 && serving >= 1-connection; serving -= 1 - connection {
 			queue--
 			served++
-			s.done()
+			s.done(false)
 		}
 		if elapsed%measureEvery == 0 {
-			s.measure(s.finished.Swap(0), measureEvery)
+			s.measure(s.finished.Swap(0), s.stalled.Swap(0), measureEvery)
 		}
 		if elapsed%time.Second > 0 {
 			continue

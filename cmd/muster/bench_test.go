@@ -130,7 +130,7 @@ func TestBenchKeys(t *testing.T) {
 	dir := t.TempDir()
 	r := benchOf(t, "--dir", dir, "--no-applied")
 	want := []string{"broken", "crossed", "driver_cpu_us_per_node", "drivers", "durable_writes_per_node", "enrolled", "failed", "fsync_p50_us", "idle", "idle_memory_bytes",
-		"nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes", "provisioned", "provisioned_per_minute", "refusals", "refused",
+		"listed_ms", "nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes", "provisioned", "provisioned_per_minute", "refusals", "refused",
 		"seconds", "serving_cpu_us_per_node", "start_memory_bytes", "start_ms", "stored", "unanswered", "why", "written_bytes_per_node"}
 	if got := slices.Sorted(maps.Keys(r)); !slices.Equal(got, want) {
 		t.Errorf("keys %q, want %q", got, want)

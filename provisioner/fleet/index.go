@@ -162,8 +162,8 @@ type Index struct {
 }
 
 // NewIndex returns an empty index of log. logger is told of records that cannot
-// be read, and when all were; nil discards. Nodes are found by those of the facts on their records
-// that are named; nil for none.
+// be read, and when all were; nil discards. Nodes are found by those of the facts
+// on their records that are named; nil for none.
 func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)

@@ -94,7 +94,7 @@ func (s *spreader) run(ctx context.Context) {
 // or as many stalled, says nothing either: what the store does afterwards it does at
 // its old rate. When stalled ones counted as finished, 20,000 nodes whose cluster had
 // lost its leader for nine seconds came back at 50 a second for the next thirty, and
-// then not at all for fifty: 142 and 71 s until all were in, 50 and 42 since (make chaos).
+// then not at all for fifty: 142 and 71 s until all were in, 51 and 42 since (make chaos).
 func (s *spreader) measure(finished, stalled int64, in time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

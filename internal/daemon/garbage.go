@@ -14,19 +14,24 @@ import (
 
 const (
 	// heapRoom is how much a busy process may allocate between two collections of
-	// garbage, at least. Enrolling a node makes 130 kB of garbage and leaves 2 kB, so
-	// that with Go's own pace, as much as is alive (40 MB), a busy provisioner
-	// collects several times a second: a tenth of its CPU time (measured;
-	// docs/adr/0023).
+	// garbage, at least, and what one that becomes busy begins with. Enrolling a node makes
+	// 130 kB of garbage and leaves 2 kB, so that with Go's own pace, as much as is alive
+	// (40 MB), a busy provisioner collects several times a second: a tenth of its CPU time
+	// (measured; docs/adr/0023).
 	heapRoom = 128 << 20
 
-	// busyHeap is how large the heap of a busy process becomes before it collects, as
+	// busyHeap is how large the heap of a busy process may become before it collects, as
 	// long as there is heapRoom beside what is alive: [memoryGoal] without what is not
-	// heap, on a machine that has so much to spare. It is the same for each collection.
-	// Where it followed what is alive, each took the heap higher than the one before, and
-	// so memory that was new: 20,000 faults of pages, 45 ms of CPU in the very moment
-	// that collecting took 45 (measured).
+	// heap, on a machine that has so much to spare.
 	busyHeap = memoryGoal * 7 / 8
+
+	// growthShare is by how much it becomes larger with each collection: one part in so many
+	// of what the collection has to read. Memory that is new to a process costs 0.2 ms a
+	// MB, and 4 in a guest whose host gives it only then; to collect costs 1.3 ms a MB with
+	// pointers. So growing costs about what collecting does, however short a storm is. A
+	// heap that went to busyHeap at once kept the first machines of a storm waiting for a
+	// second: half of two cores went into faults of pages (measured; docs/performance.md).
+	growthShare = 2
 
 	// leastRoom is the same for a process at rest: one that takes longer than
 	// restAfter to allocate that. Both chosen: a collection with 10,000 nodes
@@ -42,7 +47,7 @@ const (
 	giving = 2 * time.Second
 
 	// recordRoom is how much may be allocated for each byte with pointers that is alive
-	// for records. A collection takes time by those, 1.3 ms a MB (measured): with a million
+	// for records, at most; half of it to begin with. A collection takes time by those, 1.3 ms a MB (measured): with a million
 	// records, 120 MB, that would be a fifth of two cores at heapRoom, and is 3 % at this.
 	recordRoom = 8
 
@@ -71,10 +76,10 @@ const (
 )
 
 // MakeHeapRoom sets the pace of the collector of garbage until ctx is done. The heap
-// of a busy process grows to [busyHeap] before each collection, and further if it has
-// many records or needs [heapRoom]; the collector comes sooner where that keeps the process
-// below [memoryGoal]. One at rest has [leastRoom], so that the system gets back what
-// it does not need.
+// of a process that becomes busy grows a little with each collection, up to [busyHeap], and
+// further if it has many records or would have less than [heapRoom]; the collector comes
+// sooner where that keeps the process below [memoryGoal]. One at rest has [leastRoom], so that the system
+// gets back what it does not need.
 // It is for main to call, once: there is one collector. Who has set GOGC or
 // GOMEMLIMIT keeps both.
 func MakeHeapRoom(ctx context.Context) {
@@ -94,6 +99,7 @@ type pacer struct {
 	mu      sync.Mutex
 	last    time.Time // of the last collection, zero before the first
 	resting bool
+	heap    uint64    // how large it was to become when this was busy; 0: it rests, or has just begun
 	given   time.Time // when what the last busy time left free was given back; zero: not yet
 	ours    int       // collections made for that, which are still to be noted
 }
@@ -135,7 +141,7 @@ func (p *pacer) due() bool {
 // collected sets the pace by what is alive, now and after each collection.
 func (p *pacer) collected() {
 	a := lives()
-	debug.SetGCPercent(pace(a, p.machine, p.noted()))
+	debug.SetGCPercent(p.pace(a, p.noted()))
 	debug.SetMemoryLimit(limit(a, p.machine))
 	// Nothing refers to the mark, so that the next collection finds it.
 	mark := &struct{ next *byte }{}
@@ -180,15 +186,22 @@ func (a alive) forRecords() uint64 {
 
 // pace returns the GOGC at which there is the room that the process needs until
 // the next collection. Go counts it in percent of heap and stacks (of the heap
-// alone it would be hardly more while busy), of 4 MiB at least. The machine has this
-// much memory; 0 is unknown.
-func pace(a alive, machine uint64, resting bool) int {
-	if resting {
+// alone it would be hardly more while busy), of 4 MiB at least.
+func (p *pacer) pace(a alive, resting bool) int {
+	if p.heap = p.grown(a); resting {
+		p.heap = 0
 		return int(max(1, leastRoom*100/max(a.heap+a.stacks, 4<<20)))
 	}
-	heap := min(busyHeap, machine/machineShare)
-	room := max(heapRoom, heap-min(heap, a.heap+a.stacks), a.forRecords())
-	return int(room * 100 / max(a.heap, 4<<20))
+	return int((p.heap - a.heap - a.stacks) * 100 / max(a.heap, 4<<20))
+}
+
+// grown returns how large heap and stacks of a busy process become before the next
+// collection.
+func (p *pacer) grown(a alive) uint64 {
+	all := a.heap + a.stacks
+	least := all + max(heapRoom, a.forRecords()/2)
+	most := max(min(busyHeap, p.machine/machineShare), all+a.forRecords())
+	return max(least, min(p.heap+a.pointers/growthShare, most))
 }
 
 // limit returns the memory that the process is to stay below, on a machine with

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-func TestPaceOfCollections(t *testing.T) {
+func TestRoomUntilTheFirstCollection(t *testing.T) {
 	t.Parallel()
 	const mib, gib = 1 << 20, 1 << 30
 	for _, test := range []struct {
@@ -17,18 +17,54 @@ func TestPaceOfCollections(t *testing.T) {
 		machine uint64
 		room    uint64 // that the process gets
 	}{
-		{"nothing alive", alive{}, 16 * gib, busyHeap},
-		{"a small fleet", alive{heap: 65 * mib, pointers: 15 * mib, stacks: 5 * mib}, 16 * gib, busyHeap - 70*mib},
-		{"what the broker has just written, in memory", alive{heap: 300 * mib, pointers: 30 * mib, stacks: 10 * mib}, 16 * gib, busyHeap - 310*mib},
-		{"much of that", alive{heap: 600 * mib, pointers: 30 * mib, stacks: 10 * mib}, 16 * gib, heapRoom},
+		{"nothing alive", alive{}, 16 * gib, heapRoom},
+		{"a small fleet", alive{heap: 65 * mib, pointers: 15 * mib, stacks: 5 * mib}, 16 * gib, heapRoom},
+		{"much that the broker has just written", alive{heap: 600 * mib, pointers: 30 * mib, stacks: 10 * mib}, 16 * gib, heapRoom},
 		{"10,000 connections", alive{heap: 360 * mib, pointers: 230 * mib, stacks: 136 * mib}, 16 * gib, heapRoom},
-		{"a million records", alive{heap: 280 * mib, pointers: 146 * mib, stacks: 7 * mib}, 16 * gib, 800 * mib},
-		{"a small fleet on a tiny machine", alive{heap: 65 * mib, pointers: 15 * mib, stacks: 5 * mib}, 1 * gib, (256 - 70) * mib},
+		{"a million records", alive{heap: 280 * mib, pointers: 146 * mib, stacks: 7 * mib}, 16 * gib, 400 * mib},
 		{"the machine does not say", alive{}, 0, heapRoom},
 	} {
-		got := uint64(pace(test.alive, test.machine, false)) * max(test.heap, 4*mib) / 100
+		got := room(&pacer{machine: test.machine}, test.alive)
 		if got > test.room || got < test.room*98/100 {
 			t.Errorf("%s: room for %d MiB, want %d", test.what, got/mib, test.room/mib)
+		}
+	}
+}
+
+// room is what a busy process may allocate by the pace that it sets now.
+func room(p *pacer, a alive) uint64 { return uint64(p.pace(a, false)) * max(a.heap, 4<<20) / 100 }
+
+func TestHeapGrowsWithEachCollectionOfABusyTime(t *testing.T) {
+	t.Parallel()
+	const mib, gib = 1 << 20, 1 << 30
+	few := alive{heap: 45 * mib, pointers: 20 * mib, stacks: 5 * mib}
+	many := alive{heap: 280 * mib, pointers: 146 * mib, stacks: 7 * mib}
+	for _, test := range []struct {
+		what    string
+		alive   alive
+		machine uint64
+		most    uint64 // heap and stacks at last
+	}{
+		{"a small fleet", few, 16 * gib, busyHeap},
+		{"a small fleet on a tiny machine", few, 1 * gib, 256 * mib},
+		{"a million records", many, 16 * gib, (287 + 800) * mib},
+	} {
+		p := &pacer{machine: test.machine}
+		begun := room(p, test.alive)
+		before, step := begun, test.alive.pointers/growthShare
+		for range 100 {
+			now := room(p, test.alive)
+			if now < before || now > before+step+10*mib { // GOGC is in whole percent
+				t.Fatalf("%s: room for %d MiB after %d", test.what, now/mib, before/mib)
+			}
+			before = now
+		}
+		if got := before + test.alive.heap + test.alive.stacks; got > test.most || got < test.most*98/100 {
+			t.Errorf("%s: grown to %d MiB, want %d", test.what, got/mib, test.most/mib)
+		}
+		p.pace(test.alive, true)
+		if got := room(p, test.alive); got != begun {
+			t.Errorf("%s: room for %d MiB after a rest, %d at first", test.what, got/mib, begun/mib)
 		}
 	}
 }
@@ -36,7 +72,7 @@ func TestPaceOfCollections(t *testing.T) {
 func TestPaceAtRest(t *testing.T) {
 	t.Parallel()
 	for all, want := range map[uint64]int{0: 600, 24 << 20: 100, 240 << 20: 10, 1 << 40: 1} {
-		if got := pace(alive{heap: all / 2, stacks: all / 2}, 16<<30, true); got != want {
+		if got := (&pacer{machine: 16 << 30}).pace(alive{heap: all / 2, stacks: all / 2}, true); got != want {
 			t.Errorf("with %d MiB alive: GOGC %d, want %d", all>>20, got, want)
 		}
 	}

@@ -13,25 +13,28 @@ import (
 )
 
 const (
-	// heapRoom is how much a busy process may allocate between two collections of
-	// garbage, at least, and what one that becomes busy begins with. Enrolling a node makes
-	// 130 kB of garbage and leaves 2 kB, so that with Go's own pace, as much as is alive
-	// (40 MB), a busy provisioner collects several times a second: a tenth of its CPU time
-	// (measured; docs/adr/0023).
-	heapRoom = 128 << 20
+	// A busy process may allocate startShare bytes for each byte with pointers that is alive
+	// until it collects garbage, between startRoom and heapRoom, to begin with: a collection
+	// takes time by those. Enrolling a node makes 130 kB of garbage and leaves 2 kB, so that
+	// with Go's own pace, as much as is alive (40 MB), a busy provisioner collects several
+	// times a second: a tenth of its CPU time (measured; docs/adr/0023).
+	startShare = 4
+	startRoom  = 64 << 20
+	heapRoom   = 128 << 20
 
 	// busyHeap is how large the heap of a busy process may become before it collects, as
-	// long as there is heapRoom beside what is alive: [memoryGoal] without what is not
-	// heap, on a machine that has so much to spare.
-	busyHeap = memoryGoal * 7 / 8
+	// long as there is that room beside what is alive, and the machine has so much to spare.
+	// Chosen: with 490 MB a provisioner came to memoryGoal after half a minute, at which Go
+	// gives memory back that is then new again; with 300 it collected more (measured).
+	busyHeap = 384 << 20
 
 	// growthShare is by how much it becomes larger with each collection: one part in so many
-	// of what the collection has to read. Memory that is new to a process costs 0.2 ms a
-	// MB, and 4 in a guest whose host gives it only then; to collect costs 1.3 ms a MB with
-	// pointers. So growing costs about what collecting does, however short a storm is. A
+	// of what the collection has to read. To collect costs 1.3 ms a MB of that. Memory that
+	// is new to a process costs as much or less, and 4 ms a MB in a guest whose host gives
+	// it only then: so growing costs no more than collecting, however short a storm is. A
 	// heap that went to busyHeap at once kept the first machines of a storm waiting for a
 	// second: half of two cores went into faults of pages (measured; docs/performance.md).
-	growthShare = 2
+	growthShare = 4
 
 	// leastRoom is the same for a process at rest: one that takes longer than
 	// restAfter to allocate that. Both chosen: a collection with 10,000 nodes
@@ -47,8 +50,9 @@ const (
 	giving = 2 * time.Second
 
 	// recordRoom is how much may be allocated for each byte with pointers that is alive
-	// for records, at most; half of it to begin with. A collection takes time by those, 1.3 ms a MB (measured): with a million
-	// records, 120 MB, that would be a fifth of two cores at heapRoom, and is 3 % at this.
+	// for records, at most; half of it to begin with. A collection takes time by those,
+	// 1.3 ms a MB (measured): with a million records, 120 MB, that would be a fifth of two
+	// cores at heapRoom, and is 3 % at this.
 	recordRoom = 8
 
 	// memoryGoal is what a process stays below while what is alive leaves room
@@ -57,6 +61,9 @@ const (
 	// the heap, that was 710 MB, and with a goal 550 MB at hardly more collections
 	// (measured, BenchmarkHeld of package broker).
 	memoryGoal = 560 << 20
+
+	// notHeap is what a process takes beside heap and stacks, at most: 40 to 60 MB (measured).
+	notHeap = memoryGoal / 8
 
 	// goalShare is how much of what is alive there is room for at least, in
 	// percent, where that takes more than the goal: a collector that ran all the
@@ -77,7 +84,7 @@ const (
 
 // MakeHeapRoom sets the pace of the collector of garbage until ctx is done. The heap
 // of a process that becomes busy grows a little with each collection, up to [busyHeap], and
-// further if it has many records or would have less than [heapRoom]; the collector comes
+// further if it has many records or much else that is alive; the collector comes
 // sooner where that keeps the process below [memoryGoal]. One at rest has [leastRoom], so that the system
 // gets back what it does not need.
 // It is for main to call, once: there is one collector. Who has set GOGC or
@@ -199,7 +206,7 @@ func (p *pacer) pace(a alive, resting bool) int {
 // collection.
 func (p *pacer) grown(a alive) uint64 {
 	all := a.heap + a.stacks
-	least := all + max(heapRoom, a.forRecords()/2)
+	least := all + max(startRoom, min(heapRoom, startShare*a.pointers), a.forRecords()/2)
 	most := max(min(busyHeap, p.machine/machineShare), all+a.forRecords())
 	return max(least, min(p.heap+a.pointers/growthShare, most))
 }
@@ -208,7 +215,7 @@ func (p *pacer) grown(a alive) uint64 {
 // this much.
 func limit(a alive, machine uint64) int64 {
 	all := a.heap + a.stacks
-	fast := min(memoryGoal-busyHeap+all+a.forRecords(), machine/machineShare)
+	fast := min(notHeap+all+a.forRecords(), machine/machineShare)
 	return int64(max(memoryGoal, fast, all/100*(100+goalShare)))
 }
 

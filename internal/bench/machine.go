@@ -14,10 +14,14 @@ import (
 )
 
 // machine says on what a table was measured, and with what.
-func machine(dir string, nodes int) string {
+func machine(dir string, nodes, rounds int) string {
 	dir = cmp.Or(dir, os.TempDir())
-	return fmt.Sprintf("%s, %s nodes in each wave. %d cores of %s, %s of memory, Linux %s, %s under %s. %s, nats-server %s. In brackets: what is to be reached.\n",
-		time.Now().UTC().Format(time.DateOnly), thousands(float64(nodes)), runtime.NumCPU(), procLine("/proc/cpuinfo", "model name"), memory(), kernel(), fileSystem(dir), dir,
+	of := ""
+	if rounds > 1 {
+		of = fmt.Sprintf(" %d rounds, the median of each figure, of memory the most.", rounds)
+	}
+	return fmt.Sprintf("%s, %s nodes in each wave.%s %d cores of %s, %s of memory, Linux %s, %s under %s. %s, nats-server %s. In brackets: what is to be reached.\n",
+		time.Now().UTC().Format(time.DateOnly), thousands(float64(nodes)), of, runtime.NumCPU(), procLine("/proc/cpuinfo", "model name"), memory(), kernel(), fileSystem(dir), dir,
 		strings.Replace(runtime.Version(), "go", "Go ", 1), module("github.com/nats-io/nats-server/v2"))
 }
 

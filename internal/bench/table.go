@@ -27,8 +27,11 @@ type Goal struct {
 	CPU         float64 // serving, microseconds a provisioned node
 }
 
-// A Table runs the standard rows.
+// A Table runs the standard rows, several times: each figure of it is the median of the
+// rounds, and memory the most of them. A machine that is a guest is not as fast from
+// one minute to the next, so what compares two rows compares those of one round.
 type Table struct {
+	Rounds  int    // 1 or more
 	Nodes   int    // of each wave of each row
 	Stored  int    // records of the row that has many
 	Idle    int    // nodes of the row that has a fleet connected
@@ -42,21 +45,21 @@ type Table struct {
 
 	Progress func(label string, nodes int) (add func(int), end func())
 
-	// Each is called with the result of each row. Optional.
-	Each func(Row, *Result)
+	// Each is called with the result of each row, in rounds from 1. Optional.
+	Each func(round int, row Row, r *Result)
 
-	results map[string]*Result
+	rounds []map[string]*Result // by the key of the row
 }
 
 // errLeftOut means that a row cannot be run without something.
 var errLeftOut = errors.New("left out")
 
 // rows are the rows in their order. Two of them are about the first, so they
-// come right behind it: a machine is not as fast an hour later.
+// come right behind it.
 var rows = []Row{
 	{"shared", "shared connections, plain", Goal{220_000, 140_000, 550}, func(*Config, *Table) error { return nil }},
 	{"open", "shared connections, open loop at 80 % of the peak", Goal{0, 0, 0}, func(c *Config, t *Table) error {
-		peak := t.results["shared"]
+		peak := t.rounds[len(t.rounds)-1]["shared"]
 		if peak == nil || peak.ProvisionedPerMinute == 0 {
 			return errLeftOut
 		}
@@ -99,6 +102,9 @@ func (t *Table) Check() error {
 			errs = append(errs, fmt.Errorf("--row is %q, want one of %s", k, strings.Join(RowKeys(), ", ")))
 		}
 	}
+	if t.Rounds < 1 {
+		errs = append(errs, fmt.Errorf("--rounds is %d, want 1 or more", t.Rounds))
+	}
 	c := t.config()
 	c.Stored, c.Idle = t.Stored, t.Idle
 	return errors.Join(append(errs, c.Check())...)
@@ -119,7 +125,19 @@ func (t *Table) Run(ctx context.Context) (string, error) {
 	if err := t.Check(); err != nil {
 		return "", err
 	}
-	t.results = make(map[string]*Result)
+	t.rounds = nil
+	for range t.Rounds {
+		if err := t.round(ctx); err != nil {
+			return "", err
+		}
+	}
+	return machine(t.Dir, t.Nodes, t.Rounds) + "\n" + t.cases() + "\n" + t.goals(), nil
+}
+
+// round runs every row once.
+func (t *Table) round(ctx context.Context) error {
+	results := make(map[string]*Result)
+	t.rounds = append(t.rounds, results)
 	for _, row := range rows {
 		if len(t.Rows) > 0 && !slices.Contains(t.Rows, row.Key) {
 			continue
@@ -133,15 +151,47 @@ func (t *Table) Run(ctx context.Context) (string, error) {
 			err = fmt.Errorf("%d nodes did not get through, the first: %s", r.Missing(), r.Why[0])
 		}
 		if err != nil {
-			return "", fmt.Errorf("row %s: %w", row.Key, err)
+			return fmt.Errorf("row %s: %w", row.Key, err)
 		}
-		t.results[row.Key] = r
+		results[row.Key] = r
 		if t.Each != nil {
-			t.Each(row, r)
+			t.Each(len(t.rounds), row, r)
 		}
 	}
-	return machine(t.Dir, t.Nodes) + "\n" + t.cases() + "\n" + t.goals(), nil
+	return nil
 }
+
+// figures returns a figure of a row, of each round; none if the row was left out.
+func (t *Table) figures(key string, of func(*Result) float64) []float64 {
+	var all []float64
+	for _, results := range t.rounds {
+		if r := results[key]; r != nil {
+			all = append(all, of(r))
+		}
+	}
+	return all
+}
+
+// shares returns a figure of the row with many records in percent of the same when
+// empty, of each round.
+func (t *Table) shares(of func(*Result) float64) []float64 {
+	with, without := t.figures("stored", of), t.figures("shared", of)
+	for i := range without {
+		with[i] *= 100 / without[i]
+	}
+	return with
+}
+
+// median returns the middle one of some values, the lower one of two; 0 of none.
+func median(all []float64) float64 {
+	if len(all) == 0 {
+		return 0
+	}
+	return slices.Sorted(slices.Values(all))[(len(all)-1)/2]
+}
+
+// most returns the largest of some values; 0 of none.
+func most(all []float64) float64 { return slices.Max(append([]float64{0}, all...)) }
 
 // cases returns the table of the rows.
 func (t *Table) cases() string {
@@ -149,45 +199,67 @@ func (t *Table) cases() string {
 	b.WriteString("| case | enrolled a minute | provisioned a minute | serving CPU per node | driver CPU per node | p50 | p99 | peak memory | synced writes per node | fsync p50 |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, row := range rows {
-		r := t.results[row.Key]
-		if r == nil {
+		m := func(of func(*Result) float64) float64 { return median(t.figures(row.Key, of)) }
+		if len(t.figures(row.Key, nodesPerMinute)) == 0 {
 			continue
 		}
-		enrolled := reached(r.NodesPerMinute, row.Goal.Enrolled, "%s")
+		enrolled := reached(m(nodesPerMinute), row.Goal.Enrolled, "%s")
 		if row.Key == "open" {
 			enrolled = "-"
 		}
-		what := strings.Replace(row.Case, "%s", thousands(float64(r.Stored+r.Idle)), 1)
+		what := strings.Replace(row.Case, "%s", thousands(m(func(r *Result) float64 { return float64(r.Stored + r.Idle) })), 1)
 		fmt.Fprintf(&b, "| %s | %s | %s | %s | %.0f µs | %.0f ms | %.0f ms | %.0f MB | %.2f | %.0f µs |\n", what, enrolled,
-			reached(r.ProvisionedPerMinute, row.Goal.Provisioned, "%s"), reached(r.ServingCPU, row.Goal.CPU, "%s µs"), r.DriverCPU,
-			r.P50, r.P99, float64(r.PeakMemory)/1e6, r.WritesPerNode, r.FsyncP50)
+			reached(m(provisionedPerMinute), row.Goal.Provisioned, "%s"),
+			reached(m(func(r *Result) float64 { return r.ServingCPU }), row.Goal.CPU, "%s µs"), m(func(r *Result) float64 { return r.DriverCPU }),
+			m(func(r *Result) float64 { return r.P50 }), m(p99), most(t.figures(row.Key, peakMegabytes)),
+			m(func(r *Result) float64 { return r.WritesPerNode }), m(func(r *Result) float64 { return r.FsyncP50 }))
 	}
 	return b.String()
 }
+
+// Figures of a row that both tables have.
+func nodesPerMinute(r *Result) float64       { return r.NodesPerMinute }
+func provisionedPerMinute(r *Result) float64 { return r.ProvisionedPerMinute }
+func p99(r *Result) float64                  { return r.P99 }
+func peakMegabytes(r *Result) float64        { return float64(r.PeakMemory) / 1e6 }
 
 // goals returns the table of what else is to be reached.
 func (t *Table) goals() string {
 	var b strings.Builder
 	line := func(what, got, goal string) { fmt.Fprintf(&b, "| %s | %s | %s |\n", what, got, goal) }
-	if r := t.results["open"]; r != nil {
-		line("open loop at 80 % of the peak, p99", fmt.Sprintf("%.0f ms", r.P99), "below 100 ms")
+	if all := t.figures("open", p99); len(all) > 0 {
+		line("open loop at 80 % of the peak, p99", spread(all, " ms"), "below 100 ms")
 	}
-	if r := t.results["idle"]; r != nil {
-		line(fmt.Sprintf("memory with %s nodes connected over mutual TLS", thousands(float64(r.Idle))), fmt.Sprintf("%.0f MB", float64(r.IdleMemory)/1e6), "below 650 MB")
+	if all := t.figures("idle", func(r *Result) float64 { return float64(r.IdleMemory) / 1e6 }); len(all) > 0 {
+		line(fmt.Sprintf("memory with %s nodes connected over mutual TLS", thousands(float64(t.Idle))), fmt.Sprintf("%.0f MB", most(all)), "below 650 MB")
 	}
-	if r := t.results["stored"]; r != nil {
-		line(fmt.Sprintf("start with %s records", thousands(float64(r.Stored))), fmt.Sprintf("%.1f s", r.StartMS/1000), "below 30 s")
-		line("all of them listed", fmt.Sprintf("%.0f s", r.ListedMS/1000), "-")
-		line("memory with them, at the worst", fmt.Sprintf("%.0f MB", float64(r.PeakMemory)/1e6), "below 2,000 MB")
-		if empty := t.results["shared"]; empty != nil {
-			line("rate with them, of that when empty", fmt.Sprintf("%.0f %% enrolled, %.0f %% provisioned",
-				100*r.NodesPerMinute/empty.NodesPerMinute, 100*r.ProvisionedPerMinute/empty.ProvisionedPerMinute), "90 % or more")
+	if all := t.figures("stored", peakMegabytes); len(all) > 0 {
+		of := func(figure func(*Result) float64) float64 { return most(t.figures("stored", figure)) / 1000 }
+		line(fmt.Sprintf("start with %s records", thousands(float64(t.Stored))), fmt.Sprintf("%.1f s", of(func(r *Result) float64 { return r.StartMS })), "below 30 s")
+		line("all of them listed", fmt.Sprintf("%.0f s", of(func(r *Result) float64 { return r.ListedMS })), "-")
+		line("memory with them, at the worst", fmt.Sprintf("%.0f MB", most(all)), "below 2,000 MB")
+		if len(t.figures("shared", nodesPerMinute)) == len(all) {
+			line("rate with them, of that when empty: enrolled", spread(t.shares(nodesPerMinute), " %"), "90 % or more")
+			line("provisioned", spread(t.shares(provisionedPerMinute), " %"), "90 % or more")
 		}
 	}
 	if b.Len() == 0 {
 		return ""
 	}
 	return "| to reach as well | measured | goal |\n|---|---|---|\n" + b.String()
+}
+
+// spread writes the median of some values, and of several all, in the order of their rounds.
+func spread(all []float64, unit string) string {
+	text := fmt.Sprintf("%.0f%s", median(all), unit)
+	if len(all) == 1 {
+		return text
+	}
+	var each []string
+	for _, x := range all {
+		each = append(each, fmt.Sprintf("%.0f", x))
+	}
+	return text + " (" + strings.Join(each, ", ") + ")"
 }
 
 // reached writes a figure with its goal behind it.

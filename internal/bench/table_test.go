@@ -55,16 +55,45 @@ func TestTableText(t *testing.T) {
 			t.Errorf("thousands(%v) = %q, want %q", x, got, want)
 		}
 	}
-	table := &Table{results: map[string]*Result{
-		"shared": {NodesPerMinute: 1000, ProvisionedPerMinute: 500, ServingCPU: 600},
-		"stored": {NodesPerMinute: 950, ProvisionedPerMinute: 450, Stored: 2000, StartMS: 1500},
+	table := &Table{Stored: 2000, rounds: []map[string]*Result{
+		{
+			"shared": {NodesPerMinute: 1000, ProvisionedPerMinute: 500, ServingCPU: 600, PeakMemory: 3e6},
+			"stored": {NodesPerMinute: 950, ProvisionedPerMinute: 450, Stored: 2000, StartMS: 1500},
+			"open":   {P99: 80},
+		},
+		{
+			"shared": {NodesPerMinute: 2000, ProvisionedPerMinute: 400, ServingCPU: 700, PeakMemory: 7e6},
+			"stored": {NodesPerMinute: 1800, ProvisionedPerMinute: 400, Stored: 2000, StartMS: 1000},
+			"open":   {P99: 120},
+		},
+		{
+			"shared": {NodesPerMinute: 500, ProvisionedPerMinute: 800, ServingCPU: 500, PeakMemory: 5e6},
+			"stored": {NodesPerMinute: 400, ProvisionedPerMinute: 400, Stored: 2000, StartMS: 900},
+			"open":   {P99: 90},
+		},
 	}}
-	if got := table.cases(); !strings.Contains(got, "| shared connections, plain | 1,000 (220,000) | 500 (140,000) | 600 µs (550 µs) |") ||
-		!strings.Contains(got, "| shared connections, 2,000 records stored | 950 |") {
-		t.Errorf("cases\n%s", got)
+	cases := table.cases()
+	for _, want := range []string{
+		"| shared connections, plain | 1,000 (220,000) | 500 (140,000) | 600 µs (550 µs) |", "| 7 MB |", "| shared connections, 2,000 records stored | 950 |",
+	} {
+		if !strings.Contains(cases, want) {
+			t.Errorf("no %q in\n%s", want, cases)
+		}
 	}
-	if got := table.goals(); !strings.Contains(got, "95 % enrolled, 90 % provisioned") || !strings.Contains(got, "| start with 2,000 records | 1.5 s |") {
-		t.Errorf("goals\n%s", got)
+	goals := table.goals()
+	for _, want := range []string{
+		"p99 | 90 ms (80, 120, 90) |", "| start with 2,000 records | 1.5 s |", "enrolled | 90 % (95, 90, 80) |", "| provisioned | 90 % (90, 100, 50) |",
+	} {
+		if !strings.Contains(goals, want) {
+			t.Errorf("no %q in\n%s", want, goals)
+		}
+	}
+	table.rounds = table.rounds[:1]
+	if goals := table.goals(); !strings.Contains(goals, "p99 | 80 ms |") {
+		t.Errorf("one round\n%s", goals)
+	}
+	if err := table.Check(); err == nil || !strings.Contains(err.Error(), "--rounds is 0") {
+		t.Errorf("no rounds at all: %v", err)
 	}
 }
 

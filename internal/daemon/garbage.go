@@ -62,7 +62,7 @@ const (
 	// (measured, BenchmarkHeld of package broker).
 	memoryGoal = 560 << 20
 
-	// notHeap is what a process takes beside heap and stacks, at most: 40 to 60 MB (measured).
+	// notHeap is what there is room for beside heap and stacks. Chosen.
 	notHeap = memoryGoal / 8
 
 	// goalShare is how much of what is alive there is room for at least, in
@@ -84,9 +84,9 @@ const (
 
 // MakeHeapRoom sets the pace of the collector of garbage until ctx is done. The heap
 // of a process that becomes busy grows a little with each collection, up to [busyHeap], and
-// further if it has many records or much else that is alive; the collector comes
-// sooner where that keeps the process below [memoryGoal]. One at rest has [leastRoom], so that the system
-// gets back what it does not need.
+// further if it has many records or much else that is alive; the collector comes sooner
+// where that keeps the process below [memoryGoal]. One at rest has [leastRoom], so that
+// the system gets back what it does not need.
 // It is for main to call, once: there is one collector. Who has set GOGC or
 // GOMEMLIMIT keeps both.
 func MakeHeapRoom(ctx context.Context) {
@@ -106,7 +106,7 @@ type pacer struct {
 	mu      sync.Mutex
 	last    time.Time // of the last collection, zero before the first
 	resting bool
-	heap    uint64    // how large it was to become when this was busy; 0: it rests, or has just begun
+	heap    uint64    // and stacks: how large they were to become, busy; 0 at rest and at first
 	given   time.Time // when what the last busy time left free was given back; zero: not yet
 	ours    int       // collections made for that, which are still to be noted
 }
@@ -195,6 +195,8 @@ func (a alive) forRecords() uint64 {
 // the next collection. Go counts it in percent of heap and stacks (of the heap
 // alone it would be hardly more while busy), of 4 MiB at least.
 func (p *pacer) pace(a alive, resting bool) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if p.heap = p.grown(a); resting {
 		p.heap = 0
 		return int(max(1, leastRoom*100/max(a.heap+a.stacks, 4<<20)))
@@ -203,7 +205,7 @@ func (p *pacer) pace(a alive, resting bool) int {
 }
 
 // grown returns how large heap and stacks of a busy process become before the next
-// collection.
+// collection. p.mu is held.
 func (p *pacer) grown(a alive) uint64 {
 	all := a.heap + a.stacks
 	least := all + max(startRoom, min(heapRoom, startShare*a.pointers), a.forRecords()/2)

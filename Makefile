@@ -36,8 +36,11 @@ lint: ## gofmt, and golangci-lint with all of go vet in it
 	@test -z "$$(gofmt -l .)" || { echo "gofmt would change:"; gofmt -l .; exit 1; }
 	GOGC=400 GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(LINT)) run ./...
 
+# A machine whose npm is not Debian's cannot have that as well, so only what is missing is asked for.
 deps: ## install the programs that the tests run, where they are missing
-	@for p in openssl setsid ip fsfreeze mkfs.ext4 promtool chromium npm; do command -v $$p >/dev/null || missing=1; done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends openssl util-linux iproute2 e2fsprogs prometheus chromium npm; }
+	@for p in openssl=openssl setsid=util-linux ip=iproute2 fsfreeze=util-linux mkfs.ext4=e2fsprogs promtool=prometheus chromium=chromium npm=npm; do \
+		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \
+	done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends $$missing; }
 
 fuzz: ## each fuzz target for 30 s (FUZZTIME), two packages at a time
 	.ci/fuzz

@@ -39,7 +39,7 @@ func addBenchTable(app *kingpin.Application, all verbs) {
 	cli.Int(c.Flag("idle", "Nodes of the row that has a fleet connected.").Default("10000"), &v.table.Idle)
 	c.Flag("row", "Only this row (repeatable): "+strings.Join(bench.RowKeys(), ", ")+".").PlaceHolder("KEY").StringsVar(&v.table.Rows)
 	c.Flag("slow-disk", "Program of the row with a slow disk, as .ci/slow-disk makes it.").PlaceHolder("FILE").StringVar(&v.slowDisk)
-	c.Flag("doc", "Page to write the table into as well.").PlaceHolder("FILE").StringVar(&v.doc)
+	c.Flag("doc", "Page to write the table into as well, after each round.").PlaceHolder("FILE").StringVar(&v.doc)
 	c.Flag("dir", "Where temporary directories are made: the disk that is measured. Default: $TMPDIR or /tmp.").PlaceHolder("DIR").StringVar(&v.table.Dir)
 	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
@@ -69,14 +69,15 @@ func (v *benchTableVerb) run(ctx context.Context) error {
 		cli.Say(os.Stderr, program, "round %d, %s: %.0f enrolled and %.0f provisioned a minute, %.0f µs serving, p99 %.0f ms",
 			round, row.Key, r.NodesPerMinute, r.ProvisionedPerMinute, r.ServingCPU, r.P99)
 	}
+	if v.doc != "" {
+		v.table.Page = func(page string) error { return bench.WriteTable(v.doc, page) }
+	}
 	page, err := v.table.Run(ctx)
 	if err != nil {
 		return err
 	}
-	if _, err := io.WriteString(os.Stdout, page); err != nil || v.doc == "" {
-		return err
-	}
-	return bench.WriteTable(v.doc, page)
+	_, err = io.WriteString(os.Stdout, page)
+	return err
 }
 
 // programAt starts a build of muster, under its name.

@@ -48,6 +48,10 @@ type Table struct {
 	// Each is called with the result of each row, in rounds from 1. Optional.
 	Each func(round int, row Row, r *Result)
 
+	// Page is called after each round with what Run would return if it were the last, so that
+	// half an hour is not lost in its last minute. Optional; its error ends the run.
+	Page func(page string) error
+
 	rounds []map[string]*Result // by the key of the row
 }
 
@@ -126,12 +130,19 @@ func (t *Table) Run(ctx context.Context) (string, error) {
 		return "", err
 	}
 	t.rounds = nil
+	page := ""
 	for range t.Rounds {
 		if err := t.round(ctx); err != nil {
 			return "", err
 		}
+		page = machine(t.Dir, t.Nodes, len(t.rounds)) + "\n" + t.cases() + "\n" + t.goals()
+		if t.Page != nil {
+			if err := t.Page(page); err != nil {
+				return "", err
+			}
+		}
 	}
-	return machine(t.Dir, t.Nodes, t.Rounds) + "\n" + t.cases() + "\n" + t.goals(), nil
+	return page, nil
 }
 
 // round runs every row once.

@@ -1,8 +1,10 @@
 package testbed
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -43,7 +45,9 @@ func (f *Fleet) streamList() ([]stream, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	m, err := conn.RequestWithContext(f.Context(), "$JS.API.STREAM.LIST", nil)
+	ctx, cancel := context.WithTimeout(f.Context(), oneLook)
+	defer cancel()
+	m, err := conn.RequestWithContext(ctx, "$JS.API.STREAM.LIST", nil)
 	if err != nil {
 		return nil, fmt.Errorf("list streams: %w", err)
 	}
@@ -86,4 +90,12 @@ func (f *Fleet) Leader(name string) *Server {
 		return leader != nil
 	})
 	return leader
+}
+
+// led reports whether every stream of a cluster has a leader, who answers for it. After a
+// server was killed or stopped that takes an election, and a question that is asked
+// meanwhile may never be answered.
+func (f *Fleet) led() bool {
+	list, err := f.streamList()
+	return err == nil && !slices.ContainsFunc(list, func(s stream) bool { return s.Config.Replicas > 1 && s.Cluster.Leader == "" })
 }

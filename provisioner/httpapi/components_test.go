@@ -31,13 +31,15 @@ func component(t *testing.T, f *testbed.Fleet, name string) *provisioner.HeardCo
 	return nil
 }
 
-// feature returns a feature of the fleet's provisioner.
+// feature returns a feature of the fleet's provisioner, which lists itself soon after its
+// start.
 func feature(t *testing.T, f *testbed.Fleet, name string) provisioner.Feature {
 	t.Helper()
-	c := component(t, f, "broker.fleet.test")
-	if c == nil {
-		t.Fatal("the provisioner does not list itself")
-	}
+	var c *provisioner.HeardComponent
+	f.Eventually("the provisioner lists itself", func() bool {
+		c = component(t, f, "broker.fleet.test")
+		return c != nil
+	})
 	i := slices.IndexFunc(c.Features, func(f provisioner.Feature) bool { return f.Name == name })
 	if i < 0 {
 		t.Fatalf("no feature %s among %+v", name, c.Features)

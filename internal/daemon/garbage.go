@@ -36,8 +36,8 @@ const (
 	// second: half of two cores went into faults of pages (measured; docs/performance.md).
 	growthShare = 4
 
-	// leastRoom is the same for a process at rest: one that takes longer than
-	// restAfter to allocate that. Both chosen: a collection with 10,000 nodes
+	// leastRoom is what a process at rest may allocate until it collects: one that takes
+	// longer than restAfter to allocate that. Both chosen: a collection with 10,000 nodes
 	// connected takes 0.15 s of CPU time, 3 % of a core at most.
 	leastRoom = 24 << 20
 	restAfter = 5 * time.Second

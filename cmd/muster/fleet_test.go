@@ -239,6 +239,11 @@ func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 		p.err = p.cmd.Wait()
 		close(p.done)
 	}()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("%s printed:\n%s", p.cmd.Args[1:], p.output())
+		}
+	})
 	return p
 }
 

@@ -172,6 +172,9 @@ func New(t testing.TB, opts Options) *Fleet {
 		if f.daemon != nil {
 			f.Stop()
 		}
+		if t.Failed() {
+			t.Logf("the provisioner's log, its last %d lines that are more than details:\n%s", lastLines, f.log.last(lastLines))
+		}
 	})
 	return f
 }

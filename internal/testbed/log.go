@@ -3,8 +3,12 @@ package testbed
 import (
 	"bytes"
 	"log/slog"
+	"strings"
 	"sync"
 )
+
+// lastLines is how much of its log a fleet shows when its test has failed.
+const lastLines = 200
 
 // logBuffer keeps everything that a fleet logged, at debug level unless quiet.
 type logBuffer struct {
@@ -24,6 +28,17 @@ func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
+}
+
+// last returns the last n lines that are above debug level.
+func (l *logBuffer) last(n int) string {
+	var lines []string
+	for line := range strings.Lines(l.String()) {
+		if !strings.Contains(line, `"level":"DEBUG"`) {
+			lines = append(lines, line)
+		}
+	}
+	return strings.Join(lines[max(0, len(lines)-n):], "")
 }
 
 func (l *logBuffer) logger() *slog.Logger {

@@ -70,10 +70,11 @@ func (f *recordFollower) stop(ctx context.Context) {
 func (f *recordFollower) read(ctx context.Context) error {
 	for f.reading != nil {
 		m, err := f.reading.messages.Next(jetstream.NextContext(ctx))
-		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) || ctx.Err() != nil {
+		switch {
+		case err == nil: // a message that comes as ctx ends is not to be lost
+		case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout), ctx.Err() != nil:
 			return nil
-		}
-		if err != nil {
+		default:
 			return err
 		}
 		meta, err := m.Metadata()

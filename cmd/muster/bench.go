@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -77,7 +78,7 @@ func addBench(app *kingpin.Application, all verbs) {
 	c.Flag("rate", "Begin so many nodes a second, all the way unless --no-applied, whatever becomes of those before.").PlaceHolder("N").StringVar(&v.rate)
 	c.Flag("duration", "Begin no node after this time; with --rate, as many nodes as come in it.").PlaceHolder("TIME").StringVar(&v.duration)
 	cli.Int(c.Flag("drivers", "Processes that play the nodes; one holds about 18,000 connections.").Default("1"), &v.cfg.Drivers)
-	cli.Int(c.Flag("stored", "Put so many records into the store first.").Default("0"), &v.cfg.Stored)
+	cli.Int(c.Flag("stored", "Put so many records into the store first, and play each wave twice, by turns with the same at an empty store.").Default("0"), &v.cfg.Stored)
 	cli.Int(c.Flag("idle", "Have so many provisioned nodes connected over mutual TLS meanwhile.").Default("0"), &v.cfg.Idle)
 	cli.Int(c.Flag("kick", "Instead of waves: have so many nodes in the fleet, and send all of them back to be provisioned again.").Default("0"), &v.cfg.Kick)
 	cli.Int(c.Flag("provisioners", "So many at a broker of its own process, which asks them by auth callout; 0 is one with its broker inside.").Default("0"), &v.cfg.Provisioners)
@@ -178,6 +179,24 @@ func (v *benchVerb) print(w io.Writer, r *bench.Result) error {
 	return err
 }
 
+// shares writes the rates with many records stored, in percent of those without.
+func shares(r *bench.Result) string {
+	var all []string
+	for _, of := range []struct {
+		what   string
+		shares []float64
+	}{{"enrolled", r.EnrolledShare}, {"provisioned", r.ProvisionedShare}} {
+		for i, share := range of.shares {
+			text := fmt.Sprintf("%.0f", share)
+			if i == 0 {
+				text = of.what + " " + text
+			}
+			all = append(all, text)
+		}
+	}
+	return strings.Join(all, ", ") + " %"
+}
+
 // benchTable is the result for people.
 func benchTable(r *bench.Result) *cli.Table {
 	t := &cli.Table{}
@@ -212,6 +231,9 @@ func benchTable(r *bench.Result) *cli.Table {
 	row("fsync of the disk", "p50 %.0f µs, tried beside the run", r.FsyncP50)
 	if r.Stored > 0 {
 		row("records before", "%d: start in %.1f s, then %.0f MB", r.Stored, r.StartMS/1000, float64(r.StartMemory)/1e6)
+		if len(r.EnrolledShare)+len(r.ProvisionedShare) > 0 {
+			row("rate with them", "%s of that when empty, by turns", shares(r))
+		}
 	}
 	if r.Idle > 0 {
 		row("connected fleet", "%d nodes over mutual TLS: %.0f MB", r.Idle, float64(r.IdleMemory)/1e6)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"slices"
 	"strconv"
@@ -77,6 +78,10 @@ func TestBench(t *testing.T) {
 					t.Errorf("%s is %v, want more than 0", key, r[key])
 				}
 			}
+			shares, _ := r["provisioned_share_percent"].([]any)
+			if stored := slices.Contains(args, "--stored"); stored != (len(shares) > 0) || slices.Contains(shares, any(0.0)) {
+				t.Errorf("shares of the rate when empty are %v", shares)
+			}
 		})
 	}
 }
@@ -129,8 +134,8 @@ func TestBenchKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := benchOf(t, "--dir", dir, "--no-applied")
-	want := []string{"broken", "crossed", "driver_cpu_us_per_node", "drivers", "durable_writes_per_node", "enrolled", "failed", "fsync_p50_us", "idle", "idle_memory_bytes",
-		"listed_ms", "nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes", "provisioned", "provisioned_per_minute", "refusals", "refused",
+	want := []string{"broken", "crossed", "driver_cpu_us_per_node", "drivers", "durable_writes_per_node", "enrolled", "enrolled_share_percent", "failed", "fsync_p50_us", "idle", "idle_memory_bytes",
+		"listed_ms", "nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes", "provisioned", "provisioned_per_minute", "provisioned_share_percent", "refusals", "refused",
 		"seconds", "serving_cpu_us_per_node", "start_memory_bytes", "start_ms", "stored", "unanswered", "why", "written_bytes_per_node"}
 	if got := slices.Sorted(maps.Keys(r)); !slices.Equal(got, want) {
 		t.Errorf("keys %q, want %q", got, want)
@@ -224,8 +229,8 @@ func TestBenchFails(t *testing.T) {
 	}
 }
 
-// TestBenchTable runs every row that needs no other build, small, and writes the
-// page.
+// TestBenchTable runs every row that needs no other build, small and in one round, and
+// writes the page.
 func TestBenchTable(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
@@ -235,7 +240,7 @@ func TestBenchTable(t *testing.T) {
 	if err := os.WriteFile(doc, []byte("# page\n<!-- make bench -->\n<!-- end of make bench -->\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	cmd := command(t, "bench-table", "--nodes", "30", "--stored", "20", "--idle", "10", "--doc", doc)
+	cmd := command(t, "bench-table", "--rounds", "1", "--nodes", "30", "--stored", "20", "--idle", "10", "--doc", doc)
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
@@ -249,6 +254,10 @@ func TestBenchTable(t *testing.T) {
 		if !strings.Contains(string(b), "\n| "+row+" | ") {
 			t.Errorf("no row %q in\n%s", row, b)
 		}
+	}
+	// Of two turns.
+	if share := regexp.MustCompile(`\n\| rate with them, of that when empty: enrolled \| \d+ % \(\d+, \d+\) \|`); !share.Match(b) {
+		t.Errorf("no line %v in\n%s", share, b)
 	}
 }
 

@@ -32,26 +32,28 @@ type Result struct {
 	Unanswered int               `json:"unanswered"` // requests that were sent again
 	Crossed    int               `json:"crossed"`    // requests that were sent again since the reply was to another one
 
-	ServingCPU     float64  `json:"serving_cpu_us_per_node"`
-	DriverCPU      float64  `json:"driver_cpu_us_per_node"`
-	PeakMemory     int64    `json:"peak_memory_bytes"` // of the serving processes
-	WrittenPerNode float64  `json:"written_bytes_per_node"`
-	WritesPerNode  float64  `json:"durable_writes_per_node"` // acknowledged and synced; 0 if unknown
-	FsyncP50       float64  `json:"fsync_p50_us"`
-	StartMS        float64  `json:"start_ms"`           // of the provisioner to serving, 0 with --url
-	StartMemory    int64    `json:"start_memory_bytes"` // then
-	Stored         int      `json:"stored"`             // records before the first wave
-	ListedMS       float64  `json:"listed_ms"`          // until the last process had listed all nodes; 0 without --stored
-	Idle           int      `json:"idle"`               // nodes connected over mutual TLS
-	IdleMemory     int64    `json:"idle_memory_bytes"`
-	Drivers        int      `json:"drivers"`
-	Why            []string `json:"why"` // the first few causes of refusals and failures
+	ServingCPU       float64   `json:"serving_cpu_us_per_node"`
+	DriverCPU        float64   `json:"driver_cpu_us_per_node"`
+	PeakMemory       int64     `json:"peak_memory_bytes"` // of the serving processes
+	WrittenPerNode   float64   `json:"written_bytes_per_node"`
+	WritesPerNode    float64   `json:"durable_writes_per_node"` // acknowledged and synced; 0 if unknown
+	FsyncP50         float64   `json:"fsync_p50_us"`
+	StartMS          float64   `json:"start_ms"`                  // of the provisioner to serving, 0 with --url
+	StartMemory      int64     `json:"start_memory_bytes"`        // then
+	Stored           int       `json:"stored"`                    // records before the first wave
+	ListedMS         float64   `json:"listed_ms"`                 // until the last process had listed all nodes; 0 without --stored
+	EnrolledShare    []float64 `json:"enrolled_share_percent"`    // with --stored: of the rate of the same wave at an empty store just before, each time; else none
+	ProvisionedShare []float64 `json:"provisioned_share_percent"` // the same
+	Idle             int       `json:"idle"`                      // nodes connected over mutual TLS
+	IdleMemory       int64     `json:"idle_memory_bytes"`
+	Drivers          int       `json:"drivers"`
+	Why              []string  `json:"why"` // the first few causes of refusals and failures
 
 	Kick *Kick `json:"kick,omitempty"` // nil without --kick; all else is of the fleet's first provisioning then
 }
 
 func newResult(cfg *Config) *Result {
-	return &Result{Refusals: map[wire.Code]int{}, Why: []string{}, Drivers: cfg.Drivers, Stored: cfg.Stored}
+	return &Result{Refusals: map[wire.Code]int{}, Why: []string{}, EnrolledShare: []float64{}, ProvisionedShare: []float64{}, Drivers: cfg.Drivers, Stored: cfg.Stored}
 }
 
 // add takes in one wave, the last of which counts where there can be one only.
@@ -95,6 +97,20 @@ func (r *Result) add(kind Wave, w *wave) {
 	r.WritesPerNode = rounded(perNode(w.writes), 100)
 	r.PeakMemory = w.after.peak
 	r.FsyncP50 = rounded(float64(w.fsync.Nanoseconds())/1000, 10)
+}
+
+// compare takes in the wave that was added last with the same at an empty store.
+// Nodes that failed there failed here.
+func (r *Result) compare(kind Wave, empty *Result) {
+	r.Refused, r.Failed = r.Refused+empty.Refused, r.Failed+empty.Failed
+	r.Why = append(r.Why, empty.Why...)
+	r.Why = r.Why[:min(len(r.Why), maxWhy)]
+	share := func(with, without float64) float64 { return rounded(100*with/max(without, 1), 10) }
+	if kind == WaveEnroll {
+		r.EnrolledShare = append(r.EnrolledShare, share(r.NodesPerMinute, empty.NodesPerMinute))
+	} else {
+		r.ProvisionedShare = append(r.ProvisionedShare, share(r.ProvisionedPerMinute, empty.ProvisionedPerMinute))
+	}
 }
 
 // rounded cuts what nobody reads.

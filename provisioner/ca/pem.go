@@ -3,10 +3,15 @@ package ca
 import (
 	"bytes"
 	"crypto/x509"
+	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"strings"
 )
+
+// blockType is the type of a certificate's block (RFC 7468 section 5.1).
+const blockType = "CERTIFICATE"
 
 // maxPEMCertificates bounds one file of certificates. A chain has two or three;
 // chosen to leave room for a rotation of roots.
@@ -28,8 +33,8 @@ func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 		if block, rest = pem.Decode(rest); block == nil {
 			break
 		}
-		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("%w: block %d is %.40q, want CERTIFICATE", ErrPEM, len(certs)+1, block.Type)
+		if block.Type != blockType {
+			return nil, fmt.Errorf("%w: block %d is %.40q, want %s", ErrPEM, len(certs)+1, block.Type, blockType)
 		}
 		if len(certs) == maxPEMCertificates {
 			return nil, fmt.Errorf("%w: more than %d", ErrPEM, maxPEMCertificates)
@@ -41,7 +46,7 @@ func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 		certs = append(certs, c)
 	}
 	if begun == 0 {
-		return nil, fmt.Errorf("%w: no CERTIFICATE block", ErrPEM)
+		return nil, fmt.Errorf("%w: no %s block", ErrPEM, blockType)
 	}
 	if len(certs) != begun {
 		return nil, fmt.Errorf("%w: %d of %d blocks are damaged", ErrPEM, begun-len(certs), begun)
@@ -51,5 +56,10 @@ func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 
 // encodePEM returns one certificate in PEM, with a final newline.
 func encodePEM(der []byte) string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+	const wrap = len("-----BEGIN -----\n-----END -----\n") + 2*len(blockType)
+	var b strings.Builder
+	size := base64.StdEncoding.EncodedLen(len(der))
+	b.Grow(wrap + size + size/64 + 1) // lines of 64; growing as it comes takes 2 kB more
+	_ = pem.Encode(&b, &pem.Block{Type: blockType, Bytes: der}) // a Builder takes everything
+	return b.String()
 }

@@ -157,9 +157,15 @@ func (r *Restore) Run(ctx context.Context) (out *Restored, err error) {
 // one that was named and is missing would count as one in which nothing happened.
 func (r *Restore) missing() error {
 	var errs []error
-	for _, path := range append([]string{r.Config, r.File}, r.Journals...) {
-		_, err := os.Stat(path)
-		errs = append(errs, err)
+	look := func(format, path string) {
+		if _, err := os.Stat(path); err != nil {
+			errs = append(errs, fmt.Errorf(format, err))
+		}
+	}
+	look("backup: %w", r.File)
+	look("configuration of the provisioner: %w: name it with --config; it has the authority that the backup is of", r.Config)
+	for _, path := range r.Journals {
+		look("--journal: %w", path)
 	}
 	return errors.Join(errs...)
 }

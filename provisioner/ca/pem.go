@@ -59,7 +59,7 @@ func encodePEM(der []byte) string {
 	const wrap = len("-----BEGIN -----\n-----END -----\n") + 2*len(blockType)
 	var b strings.Builder
 	size := base64.StdEncoding.EncodedLen(len(der))
-	b.Grow(wrap + size + size/64 + 1) // lines of 64; growing as it comes takes 2 kB more
+	b.Grow(wrap + size + size/64 + 1)                           // lines of 64; growing as it comes takes 2 kB more
 	_ = pem.Encode(&b, &pem.Block{Type: blockType, Bytes: der}) // a Builder takes everything
 	return b.String()
 }

@@ -60,7 +60,7 @@ golden: ## rewrite the golden files
 demo: build ## a fleet of 200 real agents on loopback
 	./bin/muster demo --nodes 200
 
-bench: build ## the standard table of docs/performance.md, on a quiet machine about half an hour
+bench: build ## the standard table of docs/performance.md, about forty minutes; nothing else should run
 	.ci/slow-disk bin/muster-slow-disk
 	bin/muster bench-table --slow-disk bin/muster-slow-disk --doc docs/performance.md $(BENCH)
 

@@ -78,7 +78,7 @@ func addBench(app *kingpin.Application, all verbs) {
 	c.Flag("rate", "Begin so many nodes a second, all the way unless --no-applied, whatever becomes of those before.").PlaceHolder("N").StringVar(&v.rate)
 	c.Flag("duration", "Begin no node after this time; with --rate, as many nodes as come in it.").PlaceHolder("TIME").StringVar(&v.duration)
 	cli.Int(c.Flag("drivers", "Processes that play the nodes; one holds about 18,000 connections.").Default("1"), &v.cfg.Drivers)
-	cli.Int(c.Flag("stored", "Put so many records into the store first, and play each wave twice, by turns with the same at an empty store.").Default("0"), &v.cfg.Stored)
+	cli.Int(c.Flag("stored", "Put so many records into the store first. Without --rate, each wave is played twice, by turns with the same at an empty store.").Default("0"), &v.cfg.Stored)
 	cli.Int(c.Flag("idle", "Have so many provisioned nodes connected over mutual TLS meanwhile.").Default("0"), &v.cfg.Idle)
 	cli.Int(c.Flag("kick", "Instead of waves: have so many nodes in the fleet, and send all of them back to be provisioned again.").Default("0"), &v.cfg.Kick)
 	cli.Int(c.Flag("provisioners", "So many at a broker of its own process, which asks them by auth callout; 0 is one with its broker inside.").Default("0"), &v.cfg.Provisioners)

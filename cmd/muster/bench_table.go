@@ -24,7 +24,7 @@ type benchTableVerb struct {
 
 const benchTableHelp = `Runs the standard rows of docs/performance.md, one after the other, each with a
 provisioner and a store of its own, and prints them as Markdown: of several rounds,
-the median of each figure. Takes ten minutes a round on two quiet cores; nothing
+the median of each figure. Takes thirteen minutes a round on two cores; nothing
 else should run meanwhile.
 
   muster bench-table --row shared --row tcp --rounds 1

@@ -227,7 +227,8 @@ func start(t *testing.T, dir string, args ...string) *process {
 	return startCommand(t, cmd)
 }
 
-// startCommand is [start] of a command that was made already.
+// startCommand is [start] of a command that was made already. What it has printed is
+// shown when the test has failed.
 func startCommand(t *testing.T, cmd *exec.Cmd) *process {
 	t.Helper()
 	p := &process{t: t, cmd: cmd, done: make(chan struct{})}
@@ -271,9 +272,9 @@ func (p *process) waitFor(pattern string) {
 		select {
 		case <-tick.C:
 		case <-p.done:
-			p.t.Fatalf("%s ended: %v\n%s", p.cmd.Args[1:], p.err, p.output())
+			p.t.Fatalf("%s ended: %v", p.cmd.Args[1:], p.err)
 		case <-deadline:
-			p.t.Fatalf("%s does not print %q:\n%s", p.cmd.Args[1:], pattern, p.output())
+			p.t.Fatalf("%s does not print %q", p.cmd.Args[1:], pattern)
 		}
 	}
 }
@@ -287,9 +288,9 @@ func (p *process) stop() {
 	select {
 	case <-p.done:
 		if p.err != nil {
-			p.t.Errorf("%s ended with %v:\n%s", p.cmd.Args[1:], p.err, p.output())
+			p.t.Errorf("%s ended with %v", p.cmd.Args[1:], p.err)
 		}
 	case <-time.After(patience):
-		p.t.Errorf("%s does not end:\n%s", p.cmd.Args[1:], p.output())
+		p.t.Errorf("%s does not end", p.cmd.Args[1:])
 	}
 }

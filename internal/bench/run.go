@@ -72,7 +72,7 @@ func (s *serving) many(ctx context.Context, cfg *Config, result *Result) (err er
 	times := turns
 	var empty *serving
 	without := *cfg
-	without.Stored, without.Idle, without.Profile = 0, 0, ""
+	without.Stored, without.Idle, without.Profile, without.DriverProfile = 0, 0, "", ""
 	if cfg.Rate > 0 {
 		times = 1 // its rate is what it was told
 	} else {

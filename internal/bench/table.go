@@ -50,7 +50,7 @@ type Table struct {
 	Each func(round int, row Row, r *Result)
 
 	// Page is called after each round with what Run would return if it were the last, so that
-	// half an hour is not lost in its last minute. Optional; its error ends the run.
+	// forty minutes are not lost in their last one. Optional; its error ends the run.
 	Page func(page string) error
 
 	rounds []map[string]*Result // by the key of the row
@@ -175,13 +175,7 @@ func (t *Table) round(ctx context.Context) error {
 
 // figures returns a figure of a row, of each round; none if the row was left out.
 func (t *Table) figures(key string, of func(*Result) float64) []float64 {
-	var all []float64
-	for _, results := range t.rounds {
-		if r := results[key]; r != nil {
-			all = append(all, of(r))
-		}
-	}
-	return all
+	return t.all(key, func(r *Result) []float64 { return []float64{of(r)} })
 }
 
 // all returns the figures of a row of which a result has several, of all rounds.

@@ -35,7 +35,7 @@ func TestWriteTable(t *testing.T) {
 	}
 }
 
-// TestTheDocumentHasAPlace keeps `make bench` from measuring for half an hour
+// TestTheDocumentHasAPlace keeps `make bench` from measuring for forty minutes
 // in vain.
 func TestTheDocumentHasAPlace(t *testing.T) {
 	t.Parallel()

@@ -109,6 +109,16 @@ func (m *member) lose(ctx context.Context, r *provisioner.Record, after provisio
 	return err
 }
 
+// enroll writes the records of n nodes.
+func (s *site) enroll(t *testing.T, st *store.Store, n int) {
+	t.Helper()
+	for i := range n {
+		if _, err := st.Put(s.ctx, enrolled(node(i)), 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // TestIndexesAgreeWithTheStore has several provisioners write records of the same
 // nodes, taking them over from each other, some without ever learning that they
 // did; one goes, another comes. In the end every index says what the store says.
@@ -169,11 +179,7 @@ func TestOwnRecordsAreNotRead(t *testing.T) {
 	f := follow(t, st)
 	f.wait(t, "it is current", func() bool { return f.currents > 0 })
 	const own = 60
-	for i := range own {
-		if _, err := st.Put(s.ctx, enrolled(node(i)), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.enroll(t, st, own)
 	f.wait(t, "all are handed over", func() bool { return f.own == own && len(f.newest) == own })
 	other := s.join(t)
 	second, err := other.store.Put(s.ctx, enrolled(web2), 0)
@@ -201,11 +207,7 @@ func TestARecordThatComesAsAWaitEndsIsKept(t *testing.T) {
 	s, _ := start(t, t.TempDir())
 	st := s.open(t, ours)
 	const records = 20
-	for i := range records {
-		if _, err := st.Put(s.ctx, enrolled(node(i)), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.enroll(t, st, records)
 	came := map[wire.Identity]bool{}
 	if err := st.FollowHastily(s.ctx, func(id wire.Identity) { came[id] = true }); err != nil {
 		t.Fatal(err)
@@ -222,11 +224,7 @@ func TestABusyProvisionerStillReadsTheRecords(t *testing.T) {
 	s, _ := start(t, t.TempDir())
 	st := s.open(t, ours)
 	const before = 300
-	for i := range before {
-		if _, err := st.Put(s.ctx, enrolled(node(i)), 0); err != nil {
-			t.Fatal(err)
-		}
-	}
+	s.enroll(t, st, before)
 	ctx, cancel := context.WithCancel(s.ctx)
 	const writers = 8 // for it to count as busy
 	var next atomic.Int64

@@ -54,7 +54,7 @@ type Claims struct {
 
 	Issuer    string    // who made it, for people (iss)
 	Subject   string    // the purpose once more (sub)
-	Audience  []string  // nil if absent (aud)
+	Audience  []string  // nil if absent or empty (aud)
 	ExpiresAt time.Time // first instant at which it is refused (exp)
 	NotBefore time.Time // first instant at which it is accepted (nbf)
 	IssuedAt  time.Time // (iat)

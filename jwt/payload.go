@@ -187,6 +187,9 @@ func (a *audience) UnmarshalJSON(b []byte) error {
 	}
 	var list []string
 	err := json.Unmarshal(b, &list)
-	*a = list
+	// An empty list names nobody, as no list does, and is not written again.
+	if *a = nil; len(list) > 0 {
+		*a = list
+	}
 	return err
 }

@@ -56,6 +56,7 @@ type Broker struct {
 	gate     *Gate
 	password wire.Secret // of in-process connections
 	log      *natsLog
+	stage    *stage
 
 	// certificate is what new connections are shown; see SetCertificate.
 	certificate atomic.Pointer[tls.Certificate]
@@ -76,6 +77,8 @@ type Broker struct {
 	lock    *os.File           // held from Start to Stop
 	gone    chan struct{}      // closed when the server before has ended; nil if there is none
 	stopped chan struct{}      // closed when the server has ended and the lock is free
+
+	staging sync.WaitGroup // on stage.run, for the server that runs
 }
 
 // New returns a Broker that is not yet running, or an error naming everything
@@ -135,6 +138,7 @@ func New(cfg Config) (*Broker, error) {
 		cfg: cfg, host: host, port: port, webHost: webHost, webPort: webPort, gate: gate,
 		password: cfg.Gate.ServicePassword,
 		log:      newNATSLog(cfg.Log, cfg.WriteFailed),
+		stage:    newStage(cfg.StoreDir, cfg.Batched),
 		stopped:  make(chan struct{}),
 	}
 	b.certificate.Store(&cfg.Certificate)

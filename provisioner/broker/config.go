@@ -87,6 +87,10 @@ type Config struct {
 	// it presented but for the secrets. It must not block. Optional.
 	Refused func(ctx context.Context, p Presented, d *Denied)
 
+	// Batched is the stream of [AccountMuster] that is written in atomic batches, if there
+	// is one: what there is of a batch is kept in memory until it is complete. Optional.
+	Batched string
+
 	// WriteFailed is called when a stream could not be written, and will not be
 	// again until [Broker.Restart]: a full or read-only disk. It must not
 	// block. Optional.

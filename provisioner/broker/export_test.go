@@ -30,3 +30,6 @@ func Render(format string, v ...any) (text, address string, client bool) { retur
 func NATSLog(writeFailed func(error)) server.Logger {
 	return newNATSLog(slog.New(slog.DiscardHandler), writeFailed)
 }
+
+// StageDir is where the batches of a stream are staged in memory.
+func StageDir(store, stream string) string { return newStage(store, stream).dir }

@@ -25,6 +25,7 @@ func (b *Broker) Restart(ctx context.Context) error {
 		cancel()
 		go func() {
 			defer close(gone)
+			b.staging.Wait()
 			shutdown(s)
 		}()
 	}

@@ -104,6 +104,8 @@ func (b *Broker) launch(ctx context.Context) (*server.Server, context.CancelFunc
 	if u, err := url.Parse(s.WebsocketURL()); err == nil && b.cfg.WebSocket.Listen != "" {
 		b.webPort, _ = strconv.Atoi(u.Port()) // likewise
 	}
+	b.stage.set() // before the first batch
+	b.staging.Go(func() { b.stage.run(life) })
 	return s, cancel, nil, nil
 }
 
@@ -159,11 +161,13 @@ func (b *Broker) Stop(ctx context.Context) error {
 			defer close(b.stopped)
 			if s != nil {
 				cancel()
+				b.staging.Wait()
 				shutdown(s)
 			}
 			if gone != nil {
 				<-gone // a server that a restart has ended, or could not start
 			}
+			b.stage.clear()
 			unlock(lock)
 		}()
 	}

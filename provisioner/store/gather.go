@@ -13,8 +13,8 @@ import (
 )
 
 // How writes gather. A stream on one machine syncs one write after the other. A
-// batch is synced four times whatever its size, and costs 1.5 ms of CPU and 14 µs
-// a record, where a write alone costs 45 to 90 µs (measured, BenchmarkPut): so a
+// batch is synced once whatever its size, six times if it is staged on disk, and costs
+// 1.5 ms of CPU there and 14 µs a record, where a write alone costs 45 to 90 µs (measured, BenchmarkPut): so a
 // batch pays from some 20 records on, and half of it is saved at 64.
 const (
 	fewest   = 20  // writes that make a batch

@@ -58,7 +58,7 @@ func startFor(t testing.TB, dir string, unsynced bool) (s *site, stop func()) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	b, err := broker.New(broker.Config{
-		Listen: "127.0.0.1:0", StoreDir: dir, Unsynced: unsynced, Certificate: certificate(t), ClientCAs: x509.NewCertPool(),
+		Listen: "127.0.0.1:0", StoreDir: dir, Unsynced: unsynced, Batched: store.Batched, Certificate: certificate(t), ClientCAs: x509.NewCertPool(),
 		Gate: broker.GateConfig{
 			TrustDomain: "fleet.test",
 			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },

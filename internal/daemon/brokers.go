@@ -248,7 +248,11 @@ const storeComesUp = time.Minute
 // openStore opens the store. A cluster's is tried again for a while.
 func (d *Daemon) openStore(ctx context.Context, cfg store.Config) (*store.Store, error) {
 	if d.external == nil {
-		return store.Open(ctx, cfg)
+		s, err := store.Open(ctx, cfg)
+		if err == nil {
+			d.embedded.StageBatches()
+		}
+		return s, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeComesUp)
 	defer cancel()

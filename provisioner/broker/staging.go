@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -34,12 +35,13 @@ const (
 // written in part, which is harmless: none of its writes was acknowledged, and each is good by
 // itself (docs/adr/0022).
 //
-// It saves 6 % of the CPU time of a node in the open loop and 3 % in the closed one, and
-// five waits for the disk. Where the memory is not to be had, batches are staged in
-// StoreDir as ever. Neither method is for several goroutines at a time.
+// On a disk that takes 1 ms to sync, it makes 12 to 15 % more nodes a minute (measured; the ADR).
+// Where the memory is not to be had, batches are staged in StoreDir as ever. Its methods
+// are safe for concurrent use.
 type stage struct {
-	stream string // directory of the stream, which may not be there yet; empty stages nothing
-	dir    string // in memory
+	mu     sync.Mutex // one at a time
+	stream string     // directory of the stream, which may not be there yet; empty stages nothing
+	dir    string     // in memory
 }
 
 // newStage returns the stage of a stream in a store. The same store has the same place,
@@ -56,7 +58,13 @@ func newStage(store, stream string) *stage {
 	return &stage{stream: stream, dir: filepath.Join(sharedMemory, "muster-"+hex.EncodeToString(sum[:8]))}
 }
 
-// run stages batches until ctx is done.
+// StageBatches has the batches of [Config.Batched] staged in memory from now on. Call it when you have
+// made the stream, before you write a batch; the broker sees by itself that there is
+// one, but later. It does nothing if there is none.
+func (b *Broker) StageBatches() { b.stage.set() }
+
+// run stages batches until ctx is done, of a stream that others make as well, and
+// where the memory has been cleared away.
 func (s *stage) run(ctx context.Context) {
 	look := time.NewTicker(stageEvery)
 	defer look.Stop()
@@ -71,21 +79,20 @@ func (s *stage) run(ctx context.Context) {
 }
 
 // set has batches of a running server staged in memory from now on. It may end after each step:
-// the next call goes on, and a batch that finds no place between two of them is
-// refused, so that its writes are made one by one. The same after whatever fails here.
+// the next call goes on. While it works, a batch may find no place and be refused, so
+// that its writes are made one by one; the same after whatever fails here.
 func (s *stage) set() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if _, err := os.Lstat(s.stream); s.stream == "" || err != nil || !s.usable() {
 		return
 	}
+	// A server removes the link when it starts, after it went on with what it led to. What
+	// there is has been made since: it is this link, or the server's own directory.
 	link := filepath.Join(s.stream, stagedDir)
-	if to, err := os.Readlink(link); err == nil && to == s.dir {
+	if _, err := os.Lstat(link); !errors.Is(err, fs.ErrNotExist) {
 		return
 	}
-	// A directory is the server's own, which uses it unless it is empty.
-	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return
-	}
-	// A server removes the link when it starts, after it went on with what it led to.
 	if err := errors.Join(os.RemoveAll(s.dir), os.Mkdir(s.dir, 0o700)); err == nil {
 		_ = os.Symlink(s.dir, link)
 	}
@@ -93,6 +100,8 @@ func (s *stage) set() {
 
 // clear gives the memory back. The server must have ended.
 func (s *stage) clear() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.stream == "" {
 		return
 	}
@@ -106,7 +115,7 @@ func (s *stage) clear() {
 }
 
 // usable makes the place in memory, and reports whether it is one, ours, and closed to
-// others: anybody may write where it is.
+// others: anybody may write where it is. s.mu is held.
 func (s *stage) usable() bool {
 	var f unix.Statfs_t
 	if unix.Statfs(sharedMemory, &f) != nil || f.Type != unix.TMPFS_MAGIC {

@@ -22,7 +22,7 @@ const (
 	// batches in "batches" there (v2.15.2, getBatchStoreDir). A test notices if they move.
 	stagedDir = "batches"
 
-	// stageEvery is how often is looked whether the stream is there; chosen, it takes 10 µs.
+	// stageEvery is how often the place is looked after: a handful of system calls. Chosen.
 	stageEvery = 200 * time.Millisecond
 )
 

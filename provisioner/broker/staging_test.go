@@ -3,8 +3,8 @@ package broker_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -21,54 +21,70 @@ import (
 // batched is a running broker with a stream that takes batches.
 type batched struct {
 	*site
-	js    jetstream.JetStream
-	nc    *nats.Conn
-	store string // directory
-	link  string // where the server stages batches
+	js   jetstream.JetStream
+	nc   *nats.Conn
+	cfg  broker.Config
+	link string // where the server stages batches
 }
 
 func newBatched(t *testing.T, edits ...func(*broker.Config)) *batched {
 	t.Helper()
 	b := &batched{}
-	b.site = newSite(t, append(edits, func(c *broker.Config) { c.Batched, b.store = "S", c.StoreDir })...)
-	b.link = filepath.Join(b.store, "jetstream", broker.AccountMuster, "streams", "S", "batches")
-	b.nc = b.muster(t)
-	var err error
-	if b.js, err = jetstream.New(b.nc); err != nil {
-		t.Fatal(err)
-	}
+	b.site = newSite(t, append(edits, func(c *broker.Config) { c.Batched = "S"; b.cfg = *c })...)
+	b.link = filepath.Join(b.cfg.StoreDir, "jetstream", broker.AccountMuster, "streams", "S", "batches")
+	b.connect(t)
 	if _, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"muster.node.*"}, AllowAtomicPublish: true}); err != nil {
 		t.Fatal(err)
 	}
 	return b
 }
 
-// begin sends the first of two writes of a batch, finish the second; the server
-// answers each.
-func (b *batched) begin(t *testing.T) (finish func(context.Context) error) {
+// write sends write n of the batch, the last one with commit, and looks at the answer.
+func (b *batched) write(t *testing.T, batch string, n int, commit bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	m := nats.NewMsg("muster.node.web" + strconv.Itoa(n))
+	m.Header = nats.Header{"Nats-Batch-Id": {batch}, "Nats-Batch-Sequence": {strconv.Itoa(n)}}
+	if commit {
+		m.Header["Nats-Batch-Commit"] = []string{"1"}
+	}
+	answer, err := b.nc.RequestMsgWithContext(ctx, m)
+	if err != nil {
+		t.Fatalf("write %d of a batch: %v", n, err)
+	}
+	if committed := bytes.Contains(answer.Data, []byte(`"batch":`)); committed != commit || !commit && len(answer.Data) > 0 {
+		t.Fatalf("write %d of a batch: answered %q", n, answer.Data)
+	}
+}
+
+// begin sends the first n writes of a batch, finish one more, which is its last.
+func (b *batched) begin(t *testing.T, n int) (finish func()) {
 	t.Helper()
 	id := wire.NewID()
-	send := func(ctx context.Context, n int) ([]byte, error) {
-		m := nats.NewMsg("muster.node.web" + strconv.Itoa(n))
-		m.Header = nats.Header{"Nats-Batch-Id": {id}, "Nats-Batch-Sequence": {strconv.Itoa(n)}}
-		if n == 2 {
-			m.Header["Nats-Batch-Commit"] = []string{"1"}
-		}
-		answer, err := b.nc.RequestMsgWithContext(ctx, m)
-		if err != nil {
-			return nil, err
-		}
-		return answer.Data, nil
+	for i := range n {
+		b.write(t, id, i+1, false)
 	}
-	if answer, err := send(t.Context(), 1); err != nil || len(answer) > 0 {
-		t.Fatalf("first write of a batch: %q, %v", answer, err)
+	return func() { t.Helper(); b.write(t, id, n+1, true) }
+}
+
+// restart begins anew on the same store. What is sent on the connection of before
+// may be lost, and nobody would answer.
+func (b *batched) restart(t *testing.T) {
+	t.Helper()
+	if err := b.Restart(t.Context()); err != nil {
+		t.Fatal(err)
 	}
-	return func(ctx context.Context) error {
-		answer, err := send(ctx, 2)
-		if err == nil && !bytes.Contains(answer, []byte(`"batch":`)) {
-			err = fmt.Errorf("answered %s", answer)
-		}
-		return err
+	b.connect(t)
+}
+
+// connect makes a connection.
+func (b *batched) connect(t *testing.T) {
+	t.Helper()
+	b.nc = b.muster(t)
+	var err error
+	if b.js, err = jetstream.New(b.nc); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -96,13 +112,11 @@ func TestBatchesAreStagedInMemory(t *testing.T) {
 	if s, err := os.Stat(dir); err != nil || s.Mode().Perm() != 0o700 {
 		t.Errorf("%s: %v, %v, want it closed to others", dir, s.Mode(), err)
 	}
-	finish := b.begin(t)
+	finish := b.begin(t, 1)
 	if n := entries(t, dir); n != 1 {
 		t.Errorf("%d batches staged in memory, want the one that is not complete", n)
 	}
-	if err := finish(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	finish()
 	if n := b.messages(t); n != 2 {
 		t.Errorf("%d messages in the stream, want 2", n)
 	}
@@ -123,32 +137,65 @@ func TestStagingBeginsAnew(t *testing.T) {
 	b := newBatched(t)
 	dir := b.staged(t)
 	for _, lose := range []bool{false, true} {
-		b.begin(t) // never finished
+		b.begin(t, 1) // never finished
 		if lose {
 			if err := os.RemoveAll(dir); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if err := b.Restart(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "connection after the restart", b.nc.IsConnected)
+		b.restart(t)
 		if again := b.staged(t); again != dir || entries(t, dir) != 0 {
 			t.Errorf("after a restart %d batches are staged in %s, want none in %s", entries(t, dir), again, dir)
 		}
-		if err := b.begin(t)(t.Context()); err != nil {
-			t.Errorf("a batch after the restart: %v", err)
-		}
+		b.begin(t, 1)()
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}
 	b.staged(t)
-	if err := b.begin(t)(t.Context()); err != nil {
-		t.Errorf("a batch after the memory was cleared: %v", err)
-	}
+	b.begin(t, 1)()
 	if n := b.messages(t); n != 6 {
 		t.Errorf("%d messages in the stream, want 6 of three batches", n)
+	}
+}
+
+// TestABrokerThatWasKilledGoesOnWithABatch which is in the stream in part. No kill hits that
+// moment at will, so the test makes what there is after one.
+func TestABrokerThatWasKilledGoesOnWithABatch(t *testing.T) {
+	t.Parallel()
+	b := newBatched(t)
+	dir := b.staged(t)
+	finish := b.begin(t, 2)
+	eventually(t, "second write in memory", func() bool {
+		blocks, err := filepath.Glob(filepath.Join(dir, "*", "msgs", "*.blk"))
+		if err != nil || len(blocks) != 1 {
+			return false
+		}
+		block, err := os.ReadFile(blocks[0])
+		return err == nil && bytes.Contains(block, []byte("muster.node.web2"))
+	})
+	memory := t.TempDir()
+	if err := os.CopyFS(memory, os.DirFS(dir)); err != nil {
+		t.Fatal(err)
+	}
+	finish()
+	stop(t, b.Broker)
+	cutAfterFirst(t, filepath.Join(filepath.Dir(b.link), "msgs"))
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.CopyFS(dir, os.DirFS(memory)), os.Symlink(dir, b.link)); err != nil {
+		t.Fatal(err)
+	}
+
+	b.Broker = start(t, b.cfg)
+	b.connect(t)
+	stream, err := b.js.Stream(t.Context(), "S")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := stream.GetLastMsgForSubject(t.Context(), "muster.node.web2"); err != nil {
+		t.Errorf("the second write, which only the memory had: %v", err)
+	}
+	if n := entries(t, b.staged(t)); n != 0 {
+		t.Errorf("%d batches in memory, want none", n)
 	}
 }
 
@@ -173,18 +220,31 @@ func TestMemoryOfOthersIsNotUsed(t *testing.T) {
 			}
 			t.Cleanup(func() { _ = os.Remove(dir) })
 			b := newBatched(t, func(c *broker.Config) { c.StoreDir = store })
-			finish := b.begin(t)
+			finish := b.begin(t, 1)
 			if s, err := os.Lstat(b.link); err != nil || !s.IsDir() {
 				t.Errorf("batches are staged in %v, %v, want the server's own directory", s, err)
 			}
-			if err := finish(t.Context()); err != nil {
-				t.Errorf("batch on disk: %v", err)
-			}
+			finish()
 			stop(t, b.Broker)
 			if _, err := os.Lstat(dir); err != nil {
 				t.Errorf("what is not ours: %v, want it left alone", err)
 			}
 		})
+	}
+}
+
+// cutAfterFirst leaves the first message of a stream: what there is when a server is
+// killed after that. A message begins with its length, whose highest bit says that it has headers.
+func cutAfterFirst(t *testing.T, msgs string) {
+	t.Helper()
+	path := filepath.Join(msgs, "1.blk")
+	block, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := int64(binary.LittleEndian.Uint32(block) &^ (1 << 31))
+	if err := errors.Join(os.Truncate(path, first), os.Remove(filepath.Join(msgs, "index.db"))); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -18,14 +18,14 @@ import (
 // batch pays from some 12 records on, which was no worse than 6 or 8 (measured, open loop). Where the broker stages it on disk, for lack of memory, it is synced six
 // times and costs 1.5 ms.
 const (
-	fewest   = 12  // writes that make a batch
-	most     = 128 // writes in a batch; the broker takes 1000
-	abreast  = 2   // writes on their way alone before others wait: the disk has the next when it is done with one
-	underway = 2   // full batches on their way; the broker takes 50
-	sobriety = 64  // writes that go without waiting after waiting was of no use
+	fewest   = 12 // writes that make a batch
+	most     = 64 // writes in a batch: some 160 kB, for which the broker has its smallest buffer (256 KiB); it takes 1000
+	abreast  = 2  // writes on their way alone before others wait: the disk has the next when it is done with one
+	underway = 2  // full batches on their way; the broker takes 50
+	sobriety = 64 // writes that go without waiting after waiting was of no use
 
 	// patience is how long the first of a batch waits for those that are in hand.
-	// Chosen: at 140,000 nodes a minute, two writes each, a full batch comes in that
+	// Chosen: at 140,000 nodes a minute, two writes each, two full batches come in that
 	// time. With 20 ms batches were sent half full whenever a collection of garbage had
 	// made a queue, and cost the time that the queue needed.
 	patience = 30 * time.Millisecond

@@ -123,9 +123,11 @@ func partitionLeader(r *run) {
 }
 
 // restartCluster ends every broker and provisioner in order and starts it again,
-// one after the other, while nodes enroll.
+// one after the other, while nodes enroll. A broker sends its clients away over
+// ten seconds, so nodes come for longer than that takes with three of them.
 func restartCluster(r *run) {
 	r.clustered(size(300, 5000))
+	r.w.job.Spread = lasting(30*time.Second, 90*time.Second)
 	r.w.start()
 	r.w.part(0.1)
 	for i, b := range r.d.cluster.brokers {

@@ -41,7 +41,6 @@ func TestMain(m *testing.M) {
 type row struct {
 	name  string
 	fault func(*run)
-	large bool // at full size only: another row shows nearly the same
 }
 
 // rows are the faults, in the order of the table.
@@ -65,11 +64,11 @@ var rows = []row{
 	{name: "cluster: kill -9 of a follower, later back", fault: killFollower},
 	{name: "cluster: kill -9 of the leader, later back", fault: killLeader},
 	{name: "cluster: kill -9 of two of three, later back", fault: killMajority},
-	{name: "cluster: SIGSTOP of the leader, then SIGCONT", fault: stopLeader, large: true},
+	{name: "cluster: SIGSTOP of the leader, then SIGCONT", fault: stopLeader},
 	{name: "cluster: the leader's host cut off, then connected", fault: partitionLeader},
 	{name: "cluster: kill -9 of one of two provisioners, later back", fault: killOneProvisioner},
-	{name: "cluster: rolling restart of everything", fault: restartCluster, large: true},
-	{name: "cluster: storm of nodes, kill -9 of the leader in it", fault: stormCluster, large: true},
+	{name: "cluster: rolling restart of everything", fault: restartCluster},
+	{name: "cluster: storm of nodes, kill -9 of the leader in it", fault: stormCluster},
 }
 
 func TestChaos(t *testing.T) {
@@ -81,9 +80,6 @@ func TestChaos(t *testing.T) {
 	}
 	var results []result
 	for _, row := range rows {
-		if row.large && !*full {
-			continue
-		}
 		t.Run(row.name, func(t *testing.T) {
 			if !*full {
 				t.Parallel()

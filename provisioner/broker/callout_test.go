@@ -29,13 +29,35 @@ type outside struct {
 // used, if that is not nil.
 func newOutside(t testing.TB, edit func(string) string) *outside {
 	t.Helper()
-	o := &outside{site: newSite(t)}
-	var err error
-	if o.keys, err = broker.NewKeys(); err != nil {
+	keys, err := broker.NewKeys()
+	if err != nil {
 		t.Fatal(err)
 	}
+	o := &outside{site: newSite(t), keys: keys}
+	path := serverFile(t, keys, edit)
+	opts, err := server.ProcessConfigFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	opts.NoSigs, opts.NoLog = true, true
+	if o.server, err = server.NewServer(opts); err != nil {
+		t.Fatal(err)
+	}
+	o.server.Start()
+	t.Cleanup(func() { o.server.Shutdown(); o.server.WaitForShutdown() })
+	if !o.server.ReadyForConnections(patience) {
+		t.Fatal("the server does not start")
+	}
+	o.external = o.provisioner(t, o.keys)
+	return o
+}
+
+// serverFile writes the configuration of a server on a free port, changed by edit
+// if that is not nil, and returns its path.
+func serverFile(t testing.TB, keys broker.Keys, edit func(string) string) string {
+	t.Helper()
 	text, err := broker.ServerConfig{
-		Name: "n1", Listen: "127.0.0.1:-1", StoreDir: t.TempDir(), Certificate: "c", Key: "k", CA: "a", Keys: o.keys,
+		Name: "n1", Listen: "127.0.0.1:-1", StoreDir: t.TempDir(), Certificate: "c", Key: "k", CA: "a", Keys: keys,
 	}.Text()
 	if err != nil {
 		t.Fatal(err)
@@ -53,21 +75,7 @@ func newOutside(t testing.TB, edit func(string) string) *outside {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	opts, err := server.ProcessConfigFile(path)
-	if err != nil {
-		t.Fatalf("%v:\n%s", err, text)
-	}
-	opts.NoSigs, opts.NoLog = true, true
-	if o.server, err = server.NewServer(opts); err != nil {
-		t.Fatal(err)
-	}
-	o.server.Start()
-	t.Cleanup(func() { o.server.Shutdown(); o.server.WaitForShutdown() })
-	if !o.server.ReadyForConnections(patience) {
-		t.Fatal("the server does not start")
-	}
-	o.external = o.provisioner(t, o.keys)
-	return o
+	return path
 }
 
 // provisioner answers the server's questions with these keys, until the test

@@ -17,13 +17,24 @@ import (
 // fileReady bounds the start of a server; chosen, a large store takes seconds.
 const fileReady = time.Minute
 
+// How a broker that is told to stop sends its clients away, unless its file says
+// otherwise (lame_duck_grace_period, lame_duck_duration). Chosen: both together
+// are well within the 30 s that Kubernetes, and the 90 s that systemd grant.
+const (
+	stopGrace    = time.Second      // for requests in hand
+	stopDuration = 10 * time.Second // in all; nats-server's own is two minutes
+)
+
 // RunFile runs a server with a configuration file of nats-server's, as
-// [ServerConfig.Text] is one, until ctx is done; it then stops and returns nil.
-// The error says why it did not start. On SIGHUP it reads its configuration and
-// certificates again.
+// [ServerConfig.Text] is one, until ctx is done, or SIGUSR2; it then stops and
+// returns nil. The error says why it did not start. On SIGHUP it reads its
+// configuration and certificates again.
 //
-// It differs from nats-server in one thing: clients that come over TLS need not
-// have a certificate. Who they are is for the provisioners to say.
+// It differs from nats-server in two things. Clients that come over TLS need not
+// have a certificate: who they are is for the provisioners to say. And it always
+// stops in the way that nats-server calls lame duck: it takes no more clients,
+// hands over what it leads, and sends its clients to other servers one by one,
+// within ten seconds if the file does not say how long.
 func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	opts, err := fileOptions(path)
 	if err != nil {
@@ -38,6 +49,8 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGUSR2)
+	defer stop()
 	s.Start()
 	defer shutdown(s)
 	if err := l.startFailure(); err != nil {
@@ -51,6 +64,9 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 		select {
 		case <-ctx.Done():
 			log.InfoContext(ctx, "broker stopping")
+			// Shutdown alone ends the process by a panic if a client asks for its
+			// authorization between two of its steps (nats-server 2.15.2, newRespInbox).
+			s.LameDuckShutdown()
 			return nil
 		case <-reload:
 		}
@@ -74,6 +90,9 @@ func fileOptions(path string) (*server.Options, error) {
 	}
 	opts.NoSigs, opts.NoLog = true, true
 	opts.DisableJetStreamBanner = true
+	if opts.LameDuckDuration == 0 && opts.LameDuckGracePeriod == 0 {
+		opts.LameDuckGracePeriod, opts.LameDuckDuration = stopGrace, stopDuration
+	}
 	if opts.TLSConfig != nil {
 		opts.TLSConfig.ClientAuth = tls.VerifyClientCertIfGiven
 		opts.TLSConfig.SessionTicketsDisabled = true

@@ -1,0 +1,70 @@
+package broker_test
+
+import (
+	"bufio"
+	"context"
+	"log/slog"
+	"net"
+	"net/url"
+	"regexp"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"muster/provisioner/broker"
+)
+
+// TestABrokerStopsWhileNodesConnect stops a broker in the middle of nodes that
+// come without end. nats-server's own Shutdown ends the process by a panic if a
+// node asks for its authorization between two of its steps: nine runs of nine.
+func TestABrokerStopsWhileNodesConnect(t *testing.T) {
+	t.Parallel()
+	keys, err := broker.NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := serverFile(t, keys, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	log, done := &buffer{}, make(chan error, 1)
+	go func() { done <- broker.RunFile(ctx, path, slog.New(slog.NewTextHandler(log, nil))) }()
+	var running []string
+	eventually(t, "broker", func() bool {
+		running = regexp.MustCompile(`msg="broker is running" broker=(\S+)`).FindStringSubmatch(log.String())
+		return running != nil
+	})
+	u, err := url.Parse(running[1])
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	var nodes sync.WaitGroup
+	var asked atomic.Int64
+	for range 4 {
+		nodes.Go(func() {
+			for ask(u.Host) == nil { // until it takes no more
+				asked.Add(1)
+			}
+		})
+	}
+	eventually(t, "node", func() bool { return asked.Load() > 100 })
+	cancel()
+	if err := receive(t, "end of the broker", done); err != nil {
+		t.Error(err)
+	}
+	nodes.Wait()
+}
+
+// ask connects to a broker as a node with a token, and does not wait for its
+// answer.
+func ask(address string) error {
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil { // INFO
+		return err
+	}
+	_, err = conn.Write([]byte(`CONNECT {"auth_token":"` + goodToken + `","name":"AAAAAAAAAAAAAAAAAAAAAA","protocol":1}` + "\r\nPING\r\n"))
+	return err
+}

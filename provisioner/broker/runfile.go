@@ -63,7 +63,7 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	for {
 		select {
 		case <-ctx.Done():
-			log.InfoContext(ctx, "broker stopping")
+			log.InfoContext(ctx, "broker stopping: it takes no more clients, and sends those that it has to other brokers")
 			// Shutdown alone ends the process by a panic if a client asks for its
 			// authorization between two of its steps (nats-server 2.15.2, newRespInbox).
 			s.LameDuckShutdown()

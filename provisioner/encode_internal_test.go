@@ -117,6 +117,45 @@ func TestRecordEncodesOddTimesAndTerms(t *testing.T) {
 	}
 }
 
+// Each member of an event, also one that is added some day, is written as
+// encoding/json does, alone and among others, or is left to it.
+func TestEventAppendsEachMember(t *testing.T) {
+	t.Parallel()
+	full := Event{}
+	same := func(e *Event, usual bool) {
+		t.Helper()
+		want, err := json.Marshal(e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, ok := e.AppendJSON([]byte("before"))
+		if ok != usual || ok && string(got) != "before"+string(want) {
+			t.Errorf("appended as\n%s, %v\nwant\n%s, %v", got, ok, want, usual)
+		}
+	}
+	same(&full, true)
+	for i := range reflect.TypeFor[Event]().NumField() {
+		for _, text := range []string{"plain", `"`, "<", "\n", "é", "\xff"} {
+			var alone Event
+			for _, e := range []*Event{&alone, &full} {
+				switch v := reflect.ValueOf(e).Elem().Field(i); v.Kind() { //nolint:exhaustive // those that occur
+				case reflect.String:
+					v.SetString(text)
+				case reflect.Int64:
+					v.SetInt(-1 << 40)
+				case reflect.Bool:
+					v.SetBool(true)
+				}
+				f := reflect.TypeFor[Event]().Field(i)
+				same(e, text == "plain" || f.Type.Kind() != reflect.String || f.Tag.Get("json") == "-")
+			}
+		}
+		if v := reflect.ValueOf(&full).Elem().Field(i); v.Kind() == reflect.String {
+			v.SetString("plain")
+		}
+	}
+}
+
 // Whatever the members hold, both ways to encode a record give the same.
 func FuzzRecordEncode(f *testing.F) {
 	f.Add("web1", "text", []byte(`{"signer":"s"}`), []byte{1}, int64(1), uint64(1))

@@ -183,7 +183,19 @@ func TestWhoWaitsIsWrittenTogether(t *testing.T) {
 	m := &memory{}
 	s := newLedgers(m, slog.New(slog.DiscardHandler), time.Now)
 	token := &TokenInfo{ID: "t", Uses: waiting + 1}
+	var posting sync.WaitGroup
+	post := func(i int) {
+		posting.Go(func() {
+			if err := s.post(t.Context(), claimOf(i, token)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	// All others come while the first is being written, or some might share its entry.
 	first := sync.OnceFunc(func() {
+		for i := range waiting {
+			post(i + 1)
+		}
 		for {
 			l := s.enter("t")
 			l.mu.Lock()
@@ -196,14 +208,7 @@ func TestWhoWaitsIsWrittenTogether(t *testing.T) {
 		}
 	})
 	m.append = func() error { first(); return nil }
-	var posting sync.WaitGroup
-	for i := range waiting + 1 {
-		posting.Go(func() {
-			if err := s.post(t.Context(), claimOf(i, token)); err != nil {
-				t.Error(err)
-			}
-		})
-	}
+	post(0)
 	posting.Wait()
 	if len(m.log) != 4 || len(m.log[1].Claims) != maxBatch || m.reads > 0 {
 		t.Errorf("%d entries, the second of %d claims, after %d reads: want 4 and %d, and no read", len(m.log), len(m.log[1].Claims), m.reads, maxBatch)

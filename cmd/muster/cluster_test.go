@@ -180,5 +180,10 @@ func TestBrokerRun(t *testing.T) {
 	agent.waitFor("mode=normal")
 	agent.stop()
 	provisioner.stop()
+	// As nats-server's own unit has it stopped.
+	if err := server.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
+		t.Fatal(err)
+	}
+	server.waitFor("broker stopping")
 	server.stop()
 }

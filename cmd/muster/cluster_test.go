@@ -184,6 +184,8 @@ func TestBrokerRun(t *testing.T) {
 	if err := server.cmd.Process.Signal(syscall.SIGUSR2); err != nil {
 		t.Fatal(err)
 	}
-	server.waitFor("broker stopping")
-	server.stop()
+	server.ends()
+	if out := server.output(); !strings.Contains(out, "broker stopping") {
+		t.Errorf("it does not say that it stops:\n%s", out)
+	}
 }

@@ -285,6 +285,12 @@ func (p *process) stop() {
 	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		p.t.Fatal(err)
 	}
+	p.ends()
+}
+
+// ends waits until the process, which was told to, has ended, and wants status 0.
+func (p *process) ends() {
+	p.t.Helper()
 	select {
 	case <-p.done:
 		if p.err != nil {

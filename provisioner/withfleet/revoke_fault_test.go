@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -53,37 +54,49 @@ func TestRevocationsUnknownRefuseEverybody(t *testing.T) {
 func TestAProcessThatWasStoppedLooksFirst(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
-	var code wire.Code
-	// A look that has failed is not repeated at once, so one that ends just before
-	// the node comes has it refused: tried again then.
-	for range 5 {
-		late := &slowLog{gate: make(chan struct{})}
-		p := another(t, f, func(s provisioner.Store) provisioner.Store { late.Store = s; return late })
-		late.hold.Store(true)
-		f.Eventually("it is stale", func() bool { return p.Fresh() != nil })
-		close(late.gate)
-		if code = codeAt(f, p, f.Node(web1)); code == "" {
-			return
-		}
+	late := newSlowLog(t)
+	p := another(t, f, late.wrap)
+	late.hold.Store(true)
+	// For longer than a look that failed keeps the next one away.
+	f.Eventually("it is stale", func() bool {
+		began := late.began.Load()
+		return p.Fresh() != nil && began != nil && time.Since(*began) > provisioner.LookEvery
+	})
+	late.goOn()
+	if code := codeAt(f, p, f.Node(web1)); code != "" {
+		t.Errorf("refused with %q", code)
 	}
-	t.Errorf("refused with %q", code)
 }
 
-// slowLog is a store whose log of revocations answers only after gate is closed,
-// once it holds.
+// slowLog is a store whose log of revocations, once it holds, answers only after
+// goOn. As a process that is stopped, it does not notice how late it becomes.
 type slowLog struct {
 	provisioner.Store
-	hold atomic.Bool
-	gate chan struct{}
+	hold  atomic.Bool
+	began atomic.Pointer[time.Time] // of the read that was held first
+	gate  chan struct{}
+	goOn  func()
+}
+
+// newSlowLog returns one that answers at the latest when the test ends.
+func newSlowLog(t *testing.T) *slowLog {
+	l := &slowLog{gate: make(chan struct{})}
+	l.goOn = sync.OnceFunc(func() { close(l.gate) })
+	t.Cleanup(l.goOn)
+	return l
+}
+
+func (l *slowLog) wrap(s provisioner.Store) provisioner.Store {
+	l.Store = s
+	return l
 }
 
 func (l *slowLog) NextRevocation(ctx context.Context, after provisioner.Sequence) (*provisioner.Revocation, provisioner.Sequence, error) {
 	if l.hold.Load() {
-		select {
-		case <-l.gate:
-		case <-ctx.Done():
-			return nil, 0, ctx.Err()
-		}
+		now := time.Now()
+		l.began.CompareAndSwap(nil, &now)
+		<-l.gate
+		ctx = context.WithoutCancel(ctx)
 	}
 	return l.Store.NextRevocation(ctx, after)
 }
@@ -294,8 +307,8 @@ func TestRevocationRaces(t *testing.T) {
 		var got *wire.Enrolled
 		// Before the entry is anybody else's to see, another provisioner has
 		// issued a certificate.
-		late := &slowLog{gate: make(chan struct{})}
-		blind := another(t, f, func(s provisioner.Store) provisioner.Store { late.Store = s; return late })
+		late := newSlowLog(t)
+		blind := another(t, f, late.wrap)
 		late.hold.Store(true)
 		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
 			var err error
@@ -304,7 +317,7 @@ func TestRevocationRaces(t *testing.T) {
 			}
 		})
 		f.Revoke(web1)
-		close(late.gate)
+		late.goOn()
 		if got == nil {
 			t.Fatal("there was no race")
 		}

@@ -33,6 +33,10 @@ import (
 	"muster/provisioner"
 )
 
+// flushTimeout bounds, at the stop, the way of the last replies to the broker,
+// which may be a slow one: what is not there then is asked for again. Chosen.
+const flushTimeout = 30 * time.Second
+
 // Config configures [New].
 type Config struct {
 	Conn         *nats.Conn               // required: to the account MUSTER
@@ -214,7 +218,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	if werr := g.Wait(); werr != nil {
 		err = errors.Join(err, werr)
 	}
-	if ferr := s.cfg.Conn.FlushTimeout(s.cfg.Timeout); ferr != nil {
+	if ferr := s.cfg.Conn.FlushTimeout(flushTimeout); ferr != nil {
 		err = errors.Join(err, fmt.Errorf("nats edge: flush replies: %w", ferr))
 	}
 	return err

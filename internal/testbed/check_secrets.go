@@ -25,6 +25,10 @@ const maxTokens = 16
 // object. Standard base64, as records hold it, has no dots.
 var tokenShape = regexp.MustCompile(`eyJ[A-Za-z0-9_-]{8,}\.`)
 
+// tokenBegin is how the header of a JWT begins, if alg, typ, kid or cty comes
+// first: its first three letters alone are found in one random id of 12,000.
+var tokenBegin = regexp.MustCompile("eyJ(hbGci|0eXAi|raWQi|jdHki)")
+
 // secrets looks for secrets in all that was logged, reported and stored.
 func (c *checker) secrets() {
 	f := c.f
@@ -41,8 +45,8 @@ func (c *checker) secrets() {
 	}
 	log := f.Log()
 	look("logged", log)
-	if i := strings.Index(log, "eyJ"); i >= 0 {
-		c.bad("the beginning of a token was logged: ...%s", around(log, i))
+	if at := tokenBegin.FindStringIndex(log); at != nil {
+		c.bad("the beginning of a token was logged: ...%s", around(log, at[0]))
 	}
 	for _, e := range f.Events() {
 		b, err := json.Marshal(e)

@@ -115,7 +115,7 @@ type allowListVerb struct{ operator }
 func addAllowList(parent *kingpin.CmdClause, all verbs) {
 	v := &allowListVerb{}
 	c := parent.Command("list", "List the entries of the store, with the uses they have left.").HelpLong(allowListHelp)
-	v.add(c)
+	v.add(c, all)
 	all[c.FullCommand()] = v.run
 }
 

@@ -25,7 +25,7 @@ brokers and others that read files.
 func addCACRL(parent *kingpin.CmdClause, all verbs) {
 	v := &caCRLVerb{}
 	c := parent.Command("crl", "Print the certificate revocation lists.").HelpLong(caCRLHelp)
-	v.add(c)
+	v.add(c, all)
 	all[c.FullCommand()] = v.run
 }
 

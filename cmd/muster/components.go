@@ -34,7 +34,7 @@ func addComponents(app *kingpin.Application, all verbs) {
 	v := &componentsVerb{}
 	c := app.Command("components", "Show every provisioner and its features.").HelpLong(componentsHelp)
 	c.Flag("all", "Features that are disabled, too.").BoolVar(&v.all)
-	v.add(c)
+	v.add(c, all)
 	all[c.FullCommand()] = v.run
 }
 

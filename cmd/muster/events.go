@@ -45,7 +45,7 @@ func addEvents(app *kingpin.Application, all verbs) {
 	c.Flag("type", "Only types that begin with this; io.muster. may be left out, as in node.refused.").PlaceHolder("TYPE").StringVar(&v.typ)
 	c.Flag("node", "Only this node's.").PlaceHolder("NAME").StringVar(&v.node)
 	c.Flag("code", "Only refusals and alarms with this code.").PlaceHolder("CODE").StringVar(&v.code)
-	v.add(c)
+	v.add(c, all)
 	all.Check(c, func() error { _, err := v.query(time.Now()); return err })
 	all[c.FullCommand()] = v.run
 }

@@ -60,7 +60,7 @@ func addNodeList(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("sort", "name, expires (the first to expire first) or changed (the newest first).").Default(string(fleet.ByName)).StringVar(&v.sort)
 	cli.Int(c.Flag("limit", "List so many; 0 for all.").Default("100"), &v.limit)
 	c.Flag("cursor", "Go on where an earlier list has ended: \"next\" of its JSON.").PlaceHolder("CURSOR").StringVar(&v.cursor)
-	v.add(c)
+	v.add(c, all)
 	all.Check(c, func() error { _, err := v.query(); return err })
 	all[c.FullCommand()] = v.run
 }

@@ -71,7 +71,7 @@ func addNodePending(parent *kingpin.CmdClause, all verbs) {
 	v.waitingFilter.add(c)
 	c.Flag("details", "All that is known of each, facts too.").BoolVar(&v.details)
 	c.Flag("rejected", "List the keys that were rejected instead.").BoolVar(&v.rejected)
-	v.operator.add(c)
+	v.operator.add(c, all)
 	all.Check(c, func() error { return errors.Join(v.check()...) })
 	all[c.FullCommand()] = v.run
 }

@@ -34,7 +34,7 @@ be asked, 2 if the command line makes no sense.`
 func (v *nodeQuestion) addTo(parent *kingpin.CmdClause, all verbs, verb, help, long string) *kingpin.CmdClause {
 	c := parent.Command(verb, help).HelpLong(long + fmt.Sprintf(nodeQuestionHelp, verb))
 	c.Arg("node", "Its name.").Required().StringVar(&v.identity)
-	v.add(c)
+	v.add(c, all)
 	all.Check(c, func() error { _, err := wire.ParseIdentity(v.identity); return err })
 	return c
 }

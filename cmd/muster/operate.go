@@ -28,18 +28,30 @@ type operator struct {
 }
 
 // add adds the flags of a verb that only looks.
-func (o *operator) add(c *kingpin.CmdClause) {
+func (o *operator) add(c *kingpin.CmdClause, all verbs) {
 	c.Flag("config", "Configuration file of the running provisioner.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&o.config)
 	c.Flag("url", "Provisioner to ask over HTTPS, https://host:port, in place of the one on this machine.").Envar("MUSTER_URL").PlaceHolder("URL").StringVar(&o.url)
 	c.Flag("credential", "With --url: file with your key and certificate, as 'muster operator add' writes it, or with the roots to trust.").
 		Envar("MUSTER_CREDENTIAL").PlaceHolder("FILE").StringVar(&o.credential)
 	c.Flag("token-file", "With --url: file with a token of 'muster operator token', in place of the certificate.").Envar("MUSTER_TOKEN_FILE").PlaceHolder("FILE").StringVar(&o.tokenFile)
 	c.Flag("json", "Print JSON for programs.").BoolVar(&o.json)
+	all.Check(c, o.checkURL)
+}
+
+// checkURL reports an --url that is none.
+func (o *operator) checkURL() error {
+	if o.url == "" {
+		return nil
+	}
+	if err := httpapi.CheckURL(o.url); err != nil {
+		return fmt.Errorf("--url: %w", err)
+	}
+	return nil
 }
 
 // addChange adds the flags of a verb that changes something.
 func (o *operator) addChange(c *kingpin.CmdClause, all verbs) {
-	o.add(c)
+	o.add(c, all)
 	o.addWhy(c)
 	all.Check(c, o.saysWhy)
 }

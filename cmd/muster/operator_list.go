@@ -25,7 +25,7 @@ provisioner can do all and is not listed.
 func addOperatorList(parent *kingpin.CmdClause, all verbs) {
 	v := &operatorListVerb{}
 	c := parent.Command("list", "List operators, removed ones too.").HelpLong(operatorListHelp)
-	v.add(c)
+	v.add(c, all)
 	all[c.FullCommand()] = v.run
 }
 

@@ -47,7 +47,7 @@ func addPolicyEval(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("node", "Name of a machine that has asked.").StringVar(&v.node)
 	c.Flag("since", "With --node: how far back to look, as 12h or 7d.").Default("7d").StringVar(&v.since)
 	c.Flag("values", "Also show the values of the configuration; what is called like a secret is not shown.").BoolVar(&v.values)
-	v.add(c)
+	v.add(c, all)
 	all.Check(c, func() error { _, err := v.check(); return err })
 	all[c.FullCommand()] = v.run
 }

@@ -58,7 +58,7 @@ func addPolicyReplay(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("since", "How far back, as 12h or 7d.").Default("24h").StringVar(&v.since)
 	c.Flag("template", "Try this template, too, in place of what provisioner.yaml names.").PlaceHolder("FILE").StringVar(&v.template)
 	c.Flag("values", "Also show the values of configurations; what is called like a secret is not shown.").BoolVar(&v.values)
-	v.add(c)
+	v.add(c, all)
 	all.Check(c, func() error { _, err := v.age(); return err })
 	all[c.FullCommand()] = v.run
 }

@@ -116,7 +116,7 @@ type signerListVerb struct{ operator }
 func addSignerList(parent *kingpin.CmdClause, all verbs) {
 	v := &signerListVerb{}
 	c := parent.Command("list", "List signers with their limits, removed ones too.").HelpLong(signerListHelp)
-	v.add(c)
+	v.add(c, all)
 	all[c.FullCommand()] = v.run
 }
 

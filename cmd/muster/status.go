@@ -37,7 +37,7 @@ func addStatus(app *kingpin.Application, all verbs) {
 	v := &statusVerb{}
 	c := app.Command("status", "Show how the installation is.").HelpLong(statusHelp)
 	c.Flag("check", "Exit with 1 if there is anything that somebody should do something about.").BoolVar(&v.check)
-	v.add(c)
+	v.add(c, all)
 	all[c.FullCommand()] = v.run
 }
 

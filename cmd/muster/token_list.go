@@ -24,7 +24,7 @@ the oldest first, and those that were revoked before anybody used them.
 func addTokenList(parent *kingpin.CmdClause, all verbs) {
 	v := &tokenListVerb{}
 	c := parent.Command("list", "List tokens that were used here, with the uses they have left.").HelpLong(aboutListing)
-	v.add(c)
+	v.add(c, all)
 	all[c.FullCommand()] = v.run
 }
 

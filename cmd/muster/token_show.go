@@ -30,7 +30,7 @@ func addTokenShow(parent *kingpin.CmdClause, all verbs) {
 	v := &tokenShowVerb{}
 	c := parent.Command("show", "Show a token and who used it.").HelpLong(tokenShowHelp)
 	v.arg(c)
-	v.add(c)
+	v.add(c, all)
 	all[c.FullCommand()] = v.run
 }
 

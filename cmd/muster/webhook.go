@@ -22,12 +22,12 @@ func addWebhook(app *kingpin.Application, all verbs) {
 	c := app.Command("webhook", "See what has become of webhooks, and try them.").HelpLong("These verbs ask the provisioner that runs on this machine, or with --url one elsewhere.")
 	list := &webhookListVerb{}
 	l := c.Command("list", "List webhooks with what they were delivered.").HelpLong(webhookListHelp)
-	list.add(l)
+	list.add(l, all)
 	all[l.FullCommand()] = list.run
 	test := &webhookTestVerb{}
 	t := c.Command("test", "Send a webhook a signed test event, and say what comes back.").HelpLong(webhookTestHelp)
 	t.Arg("name", "Its name in provisioner.yaml.").Required().StringVar(&test.name)
-	test.add(t)
+	test.add(t, all)
 	all[t.FullCommand()] = test.run
 }
 

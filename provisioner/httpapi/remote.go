@@ -63,22 +63,38 @@ func ParseCredential(text []byte) (*Credential, error) {
 	return c, nil
 }
 
-// NewRemote returns a client for the provisioner at base, https://host:port,
-// which it knows by the roots of the credential. It shows the token, if there is
-// one, or else the credential's certificate. It opens nothing.
-func NewRemote(base string, c Credential, token string) (*Client, error) {
+// CheckURL returns an error if base is not the URL of a provisioner,
+// https://host:port, in one line without what may be a password in it.
+func CheckURL(base string) error {
+	_, err := hostOf(base)
+	return err
+}
+
+// hostOf returns host and port of the URL of a provisioner.
+func hostOf(base string) (string, error) {
 	if strings.Contains(base, "@") { // what is in front of it may be a password
-		return nil, errors.New("URL with an @, want https://host:port: who you are says a credential or a token")
+		return "", errors.New("URL with an @, want https://host:port: who you are says a credential or a token")
 	}
 	u, err := url.Parse(base)
 	if err != nil || u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, fmt.Errorf("URL %.200q, want https://host:port", base)
+		return "", fmt.Errorf("URL %.200q, want https://host:port", base)
+	}
+	return u.Host, nil
+}
+
+// NewRemote returns a client for the provisioner at base, see [CheckURL],
+// which it knows by the roots of the credential. It shows the token, if there is
+// one, or else the credential's certificate. It opens nothing.
+func NewRemote(base string, c Credential, token string) (*Client, error) {
+	host, err := hostOf(base)
+	if err != nil {
+		return nil, err
 	}
 	cfg := &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: c.Roots}
 	if c.Certificate != nil && token == "" {
 		cfg.Certificates = []tls.Certificate{*c.Certificate}
 	}
-	return &Client{base: "https://" + u.Host, token: token, http: &http.Client{
+	return &Client{base: "https://" + host, token: token, http: &http.Client{
 		Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true, TLSHandshakeTimeout: readTimeout},
 		// A credential is not carried on to where an answer points.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -170,9 +170,11 @@ func TestPaceFollowsWhatIsAlive(t *testing.T) { //nolint:paralleltest // there i
 		}
 	}
 	(&pacer{now: time.Now, machine: 16 << 30}).collected()
-	eventually("fast with little alive", func() bool { return gogc() > 300 })
+	// Other tests may have left some ten MB, for which there is 64 MB of room.
+	const fast, slow = 150, 100
+	eventually("fast with little alive", func() bool { return gogc() > fast })
 	much := make([]byte, busyHeap)
-	eventually("slower with much alive", func() bool { return gogc() < 300 })
+	eventually("slower with much alive", func() bool { return gogc() < slow })
 	runtime.KeepAlive(much)
-	eventually("fast again", func() bool { return gogc() > 300 })
+	eventually("fast again", func() bool { return gogc() > fast })
 }

@@ -84,6 +84,7 @@ func TestFromTokenToMachine(t *testing.T) {
 	// normal mode without enrolling again.
 	agent.stop()
 	provisioner.stop()
+	noSecrets(t, agent, provisioner, impostor)
 	provisioner = start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
 	provisioner.waitFor("provisioner is serving")
 	agent = start(t, dir, append([]string{"server", "run"}, agentArgs("web1")...)...)
@@ -94,7 +95,7 @@ func TestFromTokenToMachine(t *testing.T) {
 	}
 	agent.stop()
 	provisioner.stop()
-	noSecrets(t, agent, provisioner, impostor)
+	noSecrets(t, agent, provisioner)
 }
 
 // TestDemoCommand runs `muster demo` and reads its result as a program would.

@@ -42,13 +42,13 @@ func addBackup(app *kingpin.Application, all verbs) {
 	c := app.Command("backup", "Back the provisioner's store up while it runs.").HelpLong(backupHelp)
 	c.Arg("file", "File to write, or with --check to read.").Required().StringVar(&v.file)
 	c.Flag("check", "Read a backup and see that it is whole; no provisioner is asked.").BoolVar(&v.check)
-	v.add(c, all)
+	v.addFlags(c)
 	v.addWhy(c)
 	all.Check(c, func() error {
 		if v.check {
-			return nil // whoever sets MUSTER_URL has no reason to give
+			return nil // nobody is asked
 		}
-		return v.saysWhy()
+		return errors.Join(v.checkURL(), v.saysWhy())
 	})
 	all[c.FullCommand()] = v.run
 }

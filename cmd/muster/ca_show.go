@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"time"
 
@@ -13,10 +12,7 @@ import (
 )
 
 // showCAVerb is "muster ca show".
-type showCAVerb struct {
-	config string
-	json   bool
-}
+type showCAVerb struct{ setup }
 
 const showCAHelp = `Prints the certificates that the configuration names: the present authority's and
 those of the ones before it. No key is read. Whether one before is still needed,
@@ -28,8 +24,7 @@ the log of the running provisioner says.
 func addCAShow(parent *kingpin.CmdClause, all verbs) {
 	v := &showCAVerb{}
 	c := parent.Command("show", "Show roots, issuing certificates and their ends.").HelpLong(showCAHelp)
-	c.Flag("config", "Configuration file.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
-	c.Flag("json", "Print a list of objects.").BoolVar(&v.json)
+	v.addSetup(c, "Configuration file of the provisioner.")
 	all[c.FullCommand()] = v.run
 }
 
@@ -38,11 +33,11 @@ func (v *showCAVerb) run(context.Context) error {
 	if err != nil {
 		return orNoSetup(v.config, err)
 	}
-	if v.json {
-		e := json.NewEncoder(os.Stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(authorities)
-	}
+	return v.print(authorities, func() error { return writeAuthorities(authorities) })
+}
+
+// writeAuthorities tells a person which certificates there are.
+func writeAuthorities(authorities []daemon.AuthorityInfo) error {
 	var t cli.Table
 	t.Add("", "certificate", "valid until", "sha256")
 	now := time.Now()
@@ -60,6 +55,6 @@ func (v *showCAVerb) run(context.Context) error {
 			which = ""
 		}
 	}
-	_, err = t.WriteTo(os.Stdout)
+	_, err := t.WriteTo(os.Stdout)
 	return err
 }

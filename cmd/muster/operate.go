@@ -17,34 +17,58 @@ import (
 	"muster/provisioner/httpapi"
 )
 
+// urlVariable is the environment variable that stands for --url.
+const urlVariable = "MUSTER_URL"
+
+// setup is what the verbs that need a provisioner's configuration, and print what
+// programs can read, have in common. None of them need ask anybody.
+type setup struct {
+	config string
+	json   bool
+}
+
+// addSetup adds their flags.
+func (s *setup) addSetup(c *kingpin.CmdClause, config string) {
+	c.Flag("config", config).Default(defaultConfig).PlaceHolder("FILE").StringVar(&s.config)
+	c.Flag("json", "Print JSON for programs.").BoolVar(&s.json)
+}
+
 // operator is what the verbs that ask the running provisioner have in common.
 type operator struct {
-	config     string
+	setup
 	url        string
 	credential string
 	tokenFile  string
-	json       bool
 	why        string
 }
 
-// add adds the flags of a verb that only looks.
+// add adds the flags of a verb that only looks, and always asks.
 func (o *operator) add(c *kingpin.CmdClause, all verbs) {
-	c.Flag("config", "Configuration file of the running provisioner.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&o.config)
-	c.Flag("url", "Provisioner to ask over HTTPS, https://host:port, in place of the one on this machine.").Envar("MUSTER_URL").PlaceHolder("URL").StringVar(&o.url)
-	c.Flag("credential", "With --url: file with your key and certificate, as 'muster operator add' writes it, or with the roots to trust.").
-		Envar("MUSTER_CREDENTIAL").PlaceHolder("FILE").StringVar(&o.credential)
-	c.Flag("token-file", "With --url: file with a token of 'muster operator token', in place of the certificate.").Envar("MUSTER_TOKEN_FILE").PlaceHolder("FILE").StringVar(&o.tokenFile)
-	c.Flag("json", "Print JSON for programs.").BoolVar(&o.json)
+	o.addFlags(c)
 	all.Check(c, o.checkURL)
 }
 
-// checkURL reports an --url that is none.
+// addFlags adds the flags of a verb that does not always ask, and checks them itself.
+func (o *operator) addFlags(c *kingpin.CmdClause) {
+	o.addSetup(c, "Configuration file of the running provisioner.")
+	c.Flag("url", "Provisioner to ask over HTTPS, https://host:port, in place of the one on this machine.").Envar(urlVariable).PlaceHolder("URL").StringVar(&o.url)
+	c.Flag("credential", "With --url: file with your key and certificate, as 'muster operator add' writes it, or with the roots to trust.").
+		Envar("MUSTER_CREDENTIAL").PlaceHolder("FILE").StringVar(&o.credential)
+	c.Flag("token-file", "With --url: file with a token of 'muster operator token', in place of the certificate.").Envar("MUSTER_TOKEN_FILE").PlaceHolder("FILE").StringVar(&o.tokenFile)
+}
+
+// checkURL reports an --url that is none, which whoever asks nobody is not told:
+// they may have set MUSTER_URL once and for all.
 func (o *operator) checkURL() error {
 	if o.url == "" {
 		return nil
 	}
+	from := "--url"
+	if o.url == os.Getenv(urlVariable) {
+		from = urlVariable
+	}
 	if err := httpapi.CheckURL(o.url); err != nil {
-		return fmt.Errorf("--url: %w", err)
+		return fmt.Errorf("%s: %w", from, err)
 	}
 	return nil
 }
@@ -133,8 +157,8 @@ func (o *operator) token() (string, error) {
 }
 
 // print writes an answer: as JSON, or as text by what is given.
-func (o *operator) print(answer any, text func() error) error {
-	if !o.json {
+func (s *setup) print(answer any, text func() error) error {
+	if !s.json {
 		return text()
 	}
 	e := json.NewEncoder(os.Stdout)
@@ -143,8 +167,8 @@ func (o *operator) print(answer any, text func() error) error {
 }
 
 // say tells a person what was done; programs have the JSON.
-func (o *operator) say(format string, args ...any) {
-	if !o.json {
+func (s *setup) say(format string, args ...any) {
+	if !s.json {
 		cli.Say(os.Stderr, program, format, args...)
 	}
 }

@@ -47,7 +47,7 @@ func addPolicyEval(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("node", "Name of a machine that has asked.").StringVar(&v.node)
 	c.Flag("since", "With --node: how far back to look, as 12h or 7d.").Default("7d").StringVar(&v.since)
 	c.Flag("values", "Also show the values of the configuration; what is called like a secret is not shown.").BoolVar(&v.values)
-	v.add(c, all)
+	v.addFlags(c)
 	all.Check(c, func() error { _, err := v.check(); return err })
 	all[c.FullCommand()] = v.run
 }
@@ -60,7 +60,7 @@ func (v *policyEvalVerb) check() (time.Duration, error) {
 	}
 	if v.node != "" {
 		_, err := wire.ParseIdentity(v.node)
-		mistakes = append(mistakes, err)
+		mistakes = append(mistakes, err, v.checkURL())
 	}
 	age, err := cli.ParseDuration(v.since)
 	if err != nil || age == 0 {

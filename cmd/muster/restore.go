@@ -14,7 +14,7 @@ import (
 
 // restoreVerb is "muster restore".
 type restoreVerb struct {
-	operator
+	setup
 	keys    keyFlags
 	restore daemon.Restore
 }
@@ -39,7 +39,7 @@ func addRestore(app *kingpin.Application, all verbs) {
 	c.Arg("file", "The backup.").Required().StringVar(&v.restore.File)
 	c.Flag("journal", "Journal of another provisioner on the same store; can be repeated.").PlaceHolder("FILE").StringsVar(&v.restore.Journals)
 	c.Flag("accept-lost-since", "Go on without all that came after the backup, of which this is the time, and freeze limited tokens.").PlaceHolder("TIME").SetValue((*instantValue)(&v.restore.AcceptLostSince))
-	v.add(c, all)
+	v.addSetup(c, "Configuration file of the provisioner.")
 	v.keys.add(c)
 	all[c.FullCommand()] = v.run
 }

@@ -81,7 +81,6 @@ func TestSecretsAreAskedOnTheTerminal(t *testing.T) {
 	person, stream := openTerminal(t)
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = stream, &stderr
-	cmd.Env = append(os.Environ(), "MUSTER_PASSPHRASE=")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +117,6 @@ func TestThreeWrongPassphrases(t *testing.T) {
 	person, stream := openTerminal(t)
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = stream, &stderr
-	cmd.Env = append(os.Environ(), "MUSTER_PASSPHRASE=")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +142,6 @@ func TestInterruptAtThePromptRestoresTheTerminal(t *testing.T) {
 	_, stream := openTerminal(t)
 	var stderr bytes.Buffer
 	cmd.Stdin, cmd.Stderr = stream, &stderr
-	cmd.Env = append(os.Environ(), "MUSTER_PASSPHRASE=")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

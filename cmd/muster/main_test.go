@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -13,6 +14,12 @@ import (
 // TestMain makes the test binary stand in for muster: the scripts, and the
 // tests that call command, run the real main in processes of its own.
 func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) != program {
+		// The tests: what the shell has for its own muster is none of theirs.
+		for _, name := range []string{urlVariable, "MUSTER_CREDENTIAL", "MUSTER_TOKEN_FILE", "MUSTER_PASSPHRASE"} {
+			_ = os.Unsetenv(name) // it cannot fail for these names
+		}
+	}
 	testscript.Main(m, map[string]func(){program: main})
 }
 

@@ -51,6 +51,8 @@ func notWritten(path string, err error) error {
 		return fmt.Errorf("%s: directory %s does not exist (%w); make it first", path, dir, err)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: directory %s is not writable for you (%w); use another or change its permissions", path, dir, err)
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%s: directory %s cannot be written by anybody (%w); use another or mount it for writing", path, dir, err)
 	case errors.Is(err, syscall.ENOTDIR):
 		return fmt.Errorf("%s: %s is %w", path, dir, err)
 	default:

@@ -60,14 +60,15 @@ func watchedClock(t *testing.T, s *marks) (*Clock, *time.Duration) {
 	return c, moved
 }
 
-// pass lets time pass, second by second.
+// pass lets time pass, second by second. The test must be in a bubble of synctest:
+// nobody waits, the bubble's clock is what moves.
 func pass(t *testing.T, d time.Duration, clocks ...*Clock) {
 	t.Helper()
 	for range int(d / clockTick) {
 		for _, c := range clocks {
 			c.look(t.Context())
 		}
-		time.Sleep(clockTick) //nolint:forbidigo // in a bubble of synctest
+		time.Sleep(clockTick) //nolint:forbidigo // moves the bubble's clock
 	}
 }
 

@@ -56,6 +56,17 @@ func newKept(t *testing.T) *kept {
 	return k
 }
 
+// pass has the keeper look so many times, each as long after the one before as
+// [keeper.run] has it. The test must be in a bubble of synctest: nobody waits, the
+// bubble's clock is what moves.
+func (k *kept) pass(t *testing.T, looks int, refused bool) {
+	t.Helper()
+	for range looks {
+		k.look(t.Context(), refused)
+		time.Sleep(keepEvery) //nolint:forbidigo // moves the bubble's clock
+	}
+}
+
 // stands is the cause of the alarm about the store.
 func (k *kept) stands() string {
 	if err := k.alarms.Stands(wire.CodeStoreUnavailable); err != nil {
@@ -150,10 +161,7 @@ func TestRestartsThatDoNotHelp(t *testing.T) {
 				k.probeErr = errors.New("silence")
 				edit(k)
 				k.writeFailed(errors.New("stream is broken"))
-				for range 600 {
-					k.look(t.Context(), false)
-					time.Sleep(keepEvery) //nolint:forbidigo // in a bubble of synctest
-				}
+				k.pass(t, 600, false)
 				if k.restarts < 8 || k.restarts > 20 {
 					t.Errorf("%d restarts in ten minutes, want them to become rare and not to end", k.restarts)
 				}
@@ -161,10 +169,7 @@ func TestRestartsThatDoNotHelp(t *testing.T) {
 					t.Error("no alarm")
 				}
 				k.probeErr, k.restartErr, k.reopenErr = nil, nil, nil
-				for range 120 {
-					k.look(t.Context(), false)
-					time.Sleep(keepEvery) //nolint:forbidigo // in a bubble of synctest
-				}
+				k.pass(t, 120, false)
 				if k.stands() != "" {
 					t.Errorf("alarm %q although everything works again", k.stands())
 				}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -45,10 +44,7 @@ func TestAFullStoreIsRestartedForMoreRoomOnly(t *testing.T) {
 					if refused {
 						k.probeErr = fmt.Errorf("probe: %w", provisioner.ErrStoreFull)
 					}
-					for range 120 {
-						k.look(t.Context(), refused)
-						time.Sleep(keepEvery) //nolint:forbidigo // in a bubble of synctest
-					}
+					k.pass(t, 120, refused)
 					low := k.alarms.Stands(wire.CodeStorageLow)
 					if k.restarts != tt.restarts || (low != nil) != (tt.restarts == 0) || k.stands() != "" {
 						t.Errorf("%d restarts, storage_low %v, store_unavailable %q, want %d restarts and an alarm without one", k.restarts, low, k.stands(), tt.restarts)

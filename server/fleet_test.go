@@ -2,13 +2,11 @@ package server_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/ed25519"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -411,88 +409,6 @@ func (f *fleet) node(identity string) server.Config {
 	}
 	writeToken(f.tb, cfg.TokenFile, f.claims())
 	return cfg
-}
-
-// An agent is a running agent.
-type agent struct {
-	tb   testing.TB
-	log  *lockedBuffer
-	stop func() error // ends it and returns what Run returned
-	end  func() error // waits until it ends by itself, and returns that
-	done chan struct{}
-
-	mu      sync.Mutex // guards what follows
-	events  []server.Event
-	changed chan struct{}
-}
-
-// run starts an agent, which ends with the test at the latest.
-func (f *fleet) run(cfg server.Config) *agent {
-	f.tb.Helper()
-	a := &agent{tb: f.tb, log: f.log, changed: make(chan struct{}), done: make(chan struct{})}
-	cfg.Observe = func(e server.Event) {
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		a.events = append(a.events, e)
-		close(a.changed)
-		a.changed = make(chan struct{})
-	}
-	s, err := server.New(cfg)
-	if err != nil {
-		f.tb.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var failed error
-	go func() {
-		defer close(a.done)
-		failed = s.Run(ctx)
-	}()
-	a.stop = func() error {
-		cancel()
-		return a.wait(&failed)
-	}
-	a.end = func() error { return a.wait(&failed) }
-	f.tb.Cleanup(func() {
-		if err := a.stop(); err != nil && !errors.Is(err, server.ErrMode) && !errors.Is(err, server.ErrRestart) {
-			f.tb.Errorf("Run = %v", err)
-		}
-	})
-	return a
-}
-
-func (a *agent) wait(failed *error) error {
-	select {
-	case <-a.done:
-		return *failed
-	case <-time.After(patience):
-		a.tb.Fatalf("Run does not return; log:\n%s", a.log.String())
-		return nil
-	}
-}
-
-// await waits for the n-th event of a kind and returns it.
-func (a *agent) await(kind server.EventKind, n int) server.Event {
-	a.tb.Helper()
-	deadline := time.NewTimer(patience)
-	defer deadline.Stop()
-	for {
-		a.mu.Lock()
-		seen, changed := 0, a.changed
-		for _, e := range a.events {
-			if e.Kind == kind {
-				if seen++; seen == n {
-					a.mu.Unlock()
-					return e
-				}
-			}
-		}
-		a.mu.Unlock()
-		select {
-		case <-changed:
-		case <-deadline.C:
-			a.tb.Fatalf("waited %v for event %s, number %d; log:\n%s", patience, kind, n, a.log.String())
-		}
-	}
 }
 
 // cloudEvent is what the tests look at of a lifecycle event.

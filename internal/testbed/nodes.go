@@ -1,0 +1,142 @@
+package testbed
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/seal"
+	"muster/internal/simnode"
+	"muster/internal/wire"
+)
+
+// SealedNode returns a simulated node with a good token that asks for sealed
+// enrollment.
+func (f *Fleet) SealedNode(identity string) *simnode.Node {
+	f.t.Helper()
+	n, err := simnode.New(identity, f.Token(f.Seal))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return n
+}
+
+// Session returns a sealed session that has no connection yet.
+func (f *Fleet) Session() *seal.Session {
+	f.t.Helper()
+	s, err := seal.NewSession(f.SealKey(), wire.Secret(f.Token(f.Seal)))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return s
+}
+
+// Node returns a simulated node with a good token.
+func (f *Fleet) Node(identity string) *simnode.Node {
+	f.t.Helper()
+	n, err := simnode.New(identity, f.Token(nil))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	n.Facts = json.RawMessage(`{"private":"` + Fact + `"}`)
+	return n
+}
+
+// Nodes returns so many simulated nodes, which share a good token.
+func (f *Fleet) Nodes(n int) []*simnode.Node {
+	f.t.Helper()
+	token := f.Token(nil)
+	nodes := make([]*simnode.Node, n)
+	for i := range nodes {
+		var err error
+		if nodes[i], err = simnode.New(fmt.Sprintf("node%d.example.net", i), token); err != nil {
+			f.t.Fatal(err)
+		}
+	}
+	return nodes
+}
+
+// Dial connects as a node with this token and closes when the test ends.
+func (f *Fleet) Dial(token string) *nats.Conn {
+	f.t.Helper()
+	nc, err := simnode.Dial(f.URL(), token)
+	if err != nil {
+		f.t.Fatalf("connect: %v", err)
+	}
+	f.t.Cleanup(nc.Close)
+	return nc
+}
+
+// Ask sends a node's enroll request over a connection of its own and returns
+// the reply.
+func (f *Fleet) Ask(n *simnode.Node) *wire.Reply {
+	f.t.Helper()
+	nc := f.Dial(n.Token)
+	defer nc.Close()
+	r, err := simnode.Enroll(f.Context(), nc, n.Request())
+	if err != nil {
+		f.t.Fatalf("enroll %s: %v", n.Identity, err)
+	}
+	return r
+}
+
+// Enroll enrolls a node and fails the test if it is refused.
+func (f *Fleet) Enroll(n *simnode.Node) *wire.Enrolled {
+	f.t.Helper()
+	r := f.Ask(n)
+	if r.Refusal != nil {
+		f.t.Fatalf("enroll %s: refused: %s: %s", n.Identity, r.Refusal.Code, f.Cause(n.Identity))
+	}
+	return r.Enrolled
+}
+
+// Refused sends a node's enroll request and returns the true code under which
+// it was refused, or fails the test if it was not.
+func (f *Fleet) Refused(n *simnode.Node) wire.Code {
+	f.t.Helper()
+	before := len(f.Events())
+	r := f.Ask(n)
+	if r.Refusal == nil {
+		f.t.Fatalf("enroll %s: not refused", n.Identity)
+	}
+	for _, e := range f.Events()[before:] {
+		if e.Code != "" && e.Node == n.Identity || e.Node == "" && e.Code == r.Refusal.Code {
+			if e.Code.ToldAs() != r.Refusal.Code {
+				f.t.Errorf("refusal %s is told as %s, want %s", e.Code, r.Refusal.Code, e.Code.ToldAs())
+			}
+			return e.Code
+		}
+	}
+	for _, e := range slices.Backward(f.Events()[:before]) { // who waits on is told of once in a while
+		waits := e.Code == wire.CodeApprovalPending || e.Code == wire.CodeDeferred || e.Code == wire.CodeIdentityTaken
+		if e.Node == n.Identity && waits && e.Code.ToldAs() == r.Refusal.Code {
+			return e.Code
+		}
+	}
+	f.t.Fatalf("refusal of %s with %s has no event", n.Identity, r.Refusal.Code)
+	return ""
+}
+
+// Apply confirms what a node was given and returns the reply.
+func (f *Fleet) Apply(n *simnode.Node, e *wire.Enrolled) *wire.Reply {
+	f.t.Helper()
+	a, err := n.Confirm(e)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return f.Send(n, a)
+}
+
+// Send sends a confirmation as it is and returns the reply.
+func (f *Fleet) Send(n *simnode.Node, a *wire.Applied) *wire.Reply {
+	f.t.Helper()
+	nc := f.Dial(n.Token)
+	defer nc.Close()
+	r, err := simnode.Apply(f.Context(), nc, a)
+	if err != nil {
+		f.t.Fatalf("applied %s: %v", n.Identity, err)
+	}
+	return r
+}

@@ -1,0 +1,64 @@
+package provisioner_test
+
+import (
+	"testing"
+
+	"muster/internal/daemon"
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// TestReservedNames are nobody's, whoever asks and however.
+func TestReservedNames(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Reserved = []string{"*.privileged.example.net"} }})
+	urls := func(c *jwt.Claims) { c.Brokers = "nats://nats.example.net:4222," + c.Brokers }
+	for name, tt := range map[string]struct {
+		identity string
+		token    func(*jwt.Claims)
+		want     wire.Code // empty: let in
+	}{
+		"the provisioner":               {"broker.fleet.test", nil, wire.CodeIdentityReserved},
+		"the broker":                    {"localhost", nil, wire.CodeIdentityReserved},
+		"a broker in its token":         {"nats.example.net", urls, wire.CodeIdentityReserved},
+		"a pattern of the operator's":   {"db.privileged.example.net", nil, wire.CodeIdentityReserved},
+		"below a broker's name":         {"x.broker.fleet.test", nil, ""},
+		"above a broker's name":         {"fleet.test", nil, ""},
+		"beside a broker in its token":  {"nats2.example.net", urls, ""},
+		"the domain of the pattern":     {"privileged.example.net", nil, ""},
+		"a broker in a token of others": {"nats.example.net", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n, err := simnode.New(tt.identity, f.Token(tt.token))
+			if err != nil {
+				t.Fatal(err)
+			}
+			reply := f.Ask(n)
+			if got := refusalCode(reply); got != tt.want {
+				t.Errorf("refused as %q, want %q", got, tt.want)
+			}
+		})
+	}
+	f.Check()
+}
+
+// TestAReservationStopsNoRenewal reserves a name that a node has: it keeps it,
+// since a reservation is about who gets the name.
+func TestAReservationStopsNoRenewal(t *testing.T) {
+	t.Parallel()
+	var reserved []string
+	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Reserved = reserved }})
+	n, e := provisioned(f, web1)
+	reserved = []string{web1}
+	f.Stop()
+	f.Start()
+	if got := refusalCode(f.AskRenew(n, e, f.Successor(n))); got != "" {
+		t.Errorf("renewal refused as %q", got)
+	}
+	if !f.Admits(web1, e.Serial) {
+		t.Error("the certificate that it has is not admitted")
+	}
+	f.Check()
+}

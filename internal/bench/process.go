@@ -4,11 +4,32 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
+	"runtime"
 	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
 )
+
+// startYielding starts cmd as a process that takes no core from another when
+// something arrives for it, but waits for its turn (SCHED_BATCH, sched(7)). Drivers
+// stand for machines elsewhere, which interrupt nobody: without it each reply
+// woke one in the middle of what the serving process did, 120,000 switches in a wave of
+// 20,000 new connections in place of 38,000, for 4 % of the serving CPU and a quarter
+// more of the drivers' (measured). Where a sandbox forbids it, cmd runs as any other.
+func startYielding(cmd *exec.Cmd) error {
+	started := make(chan error)
+	go func() {
+		runtime.LockOSThread() // for good: the thread ends with this, and cmd inherits from it
+		if attr, err := unix.SchedGetAttr(0, 0); err == nil {
+			attr.Policy = unix.SCHED_BATCH
+			_ = unix.SchedSetAttr(0, attr, 0) // may be forbidden, see above
+		}
+		started <- cmd.Start()
+	}()
+	return <-started
+}
 
 // processCPU is what a process has used since its start, in nanoseconds, from
 // its CPU clock: /proc/PID/stat counts in hundredths of a second. The id of

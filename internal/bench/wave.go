@@ -223,7 +223,7 @@ func startDriver(cfg *Config, o *Order) (*process, error) {
 	if p.out, err = p.cmd.StdoutPipe(); err != nil {
 		return nil, err
 	}
-	if err := p.cmd.Start(); err != nil {
+	if err := startYielding(p.cmd); err != nil {
 		return nil, fmt.Errorf("start a driver: %w", err)
 	}
 	p.reports = json.NewDecoder(bufio.NewReader(p.out))

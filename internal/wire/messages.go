@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -381,21 +382,20 @@ func DecodeApplied(b []byte) (*Applied, error) {
 // and the files that go with it. Every text is preceded by its length, so no
 // two sets share an encoding.
 func Digest(certificate string, f Files) string {
-	h := sha256.New()
+	var room [4 << 10]byte // a chain of two certificates and a small configuration: none of it is garbage then
+	b := room[:0]
 	text := func(s string) {
-		var n [8]byte
-		binary.BigEndian.PutUint64(n[:], uint64(len(s)))
-		h.Write(n[:])
-		h.Write([]byte(s))
+		b = append(binary.BigEndian.AppendUint64(b, uint64(len(s))), s...)
 	}
 	text("muster digest v1")
 	text(certificate)
-	for _, m := range []map[string]string{f.Configuration, f.ActionPolicies, f.OPAPolicies} {
-		text(fmt.Sprint(len(m)))
+	for _, m := range [...]map[string]string{f.Configuration, f.ActionPolicies, f.OPAPolicies} {
+		text(strconv.Itoa(len(m)))
 		for _, k := range slices.Sorted(maps.Keys(m)) {
 			text(k)
 			text(m[k])
 		}
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	sum := sha256.Sum256(b)
+	return hex.EncodeToString(sum[:])
 }

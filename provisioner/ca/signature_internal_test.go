@@ -158,3 +158,34 @@ func BenchmarkSign(b *testing.B) {
 		})
 	}
 }
+
+// TestSignaturesOfAKeyInMemoryAreDeterministic signs as in RFC 6979, appendix A.2.5
+// (P-256, SHA-256, message "sample").
+func TestSignaturesOfAKeyInMemoryAreDeterministic(t *testing.T) {
+	t.Parallel()
+	number := func(digits string) *big.Int {
+		n, ok := new(big.Int).SetString(digits, 16)
+		if !ok {
+			t.Fatal(digits)
+		}
+		return n
+	}
+	key, err := ecdsa.ParseRawPrivateKey(elliptic.P256(), number("C9AFA9D845BA75166B5C215767B1D6934E50C3DB36E89B127B8A622B120F6721").Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := newP256Signer(key, &key.PublicKey).sign([]byte("sample"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, s, ok := parseSignature(signature)
+	if !ok {
+		t.Fatalf("signature %x cannot be read", signature)
+	}
+	if want := number("EFD48B2AACB6A8FD1140DD9CD45E81D69D2C877B56AAF991C34D0EA84EAF3716"); r.Cmp(want) != 0 {
+		t.Errorf("r = %X, want %X", r, want)
+	}
+	if want := number("F7CB1C942D657C41D436C7A1B6E29F65F3E900DBB9AFF4064DC4AB2F843ACDA8"); s.Cmp(want) != 0 {
+		t.Errorf("s = %X, want %X", s, want)
+	}
+}

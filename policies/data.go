@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/util"
 
 	"muster/internal/wire"
@@ -33,7 +34,7 @@ func data(all []source) (map[string]any, error) {
 		}
 		object, ok := document.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%s: is %s, want an object", s.path, kind(document))
+			return nil, fmt.Errorf("%s: is %s, want an object", s.path, kind(ast.MustInterfaceToValue(document)))
 		}
 		if dir := path.Dir(s.name); dir != "." {
 			elements := strings.Split(dir, "/")

@@ -1,12 +1,9 @@
 package policies
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/open-policy-agent/opa/v1/ast"
@@ -26,6 +23,21 @@ var decided = map[string][]string{
 	"configuration": {"object"},
 }
 
+// decoders are what [newDecision] reads, in the order in which it looks for mistakes.
+var decoders = [...]struct {
+	name   *ast.Term
+	decode func(*Decision, ast.Value) error
+}{
+	{ast.StringTerm("allow"), func(d *Decision, v ast.Value) error { return boolean(&d.Allow, v) }},
+	{ast.StringTerm("deny"), func(d *Decision, v ast.Value) error { return reasons(&d.Deny, v) }},
+	{ast.StringTerm("defer"), func(d *Decision, v ast.Value) error { return boolean(&d.Defer, v) }},
+	{ast.StringTerm("approval"), func(d *Decision, v ast.Value) error { return boolean(&d.Approval, v) }},
+	{ast.StringTerm("shutdown"), func(d *Decision, v ast.Value) error { return boolean(&d.Shutdown, v) }},
+	{ast.StringTerm("reasons"), func(d *Decision, v ast.Value) error { return reasons(&d.Reasons, v) }},
+	{ast.StringTerm("certificate"), func(d *Decision, v ast.Value) error { return d.Certificate.decode(v) }},
+	{ast.StringTerm("configuration"), (*Decision).decodeConfiguration},
+}
+
 // newDecision makes a decision from what the policy gave: per member an array
 // that is empty if the rule is undefined and else holds its value.
 func newDecision(result ast.Value) (*Decision, error) {
@@ -33,93 +45,81 @@ func newDecision(result ast.Value) (*Decision, error) {
 	if !ok {
 		return nil, fmt.Errorf("result is %T, want an object", result)
 	}
-	given := make(map[string]any, object.Len())
-	err := object.Iter(func(name, list *ast.Term) error {
-		array, _ := list.Value.(*ast.Array)
-		if array == nil || array.Len() == 0 {
-			return nil
-		}
-		if array.Len() > 1 {
-			return fmt.Errorf("%s has %d values, want 1", name, array.Len())
-		}
-		v, err := ast.JSON(array.Elem(0).Value)
-		given[string(name.Value.(ast.String))] = v
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	if _, ok := given["allow"]; !ok {
-		return nil, errors.New("allow is undefined: add `default allow := false`")
-	}
 	var d Decision
-	for _, m := range []struct {
-		name   string
-		decode func(any) error
-	}{
-		{"allow", boolean(&d.Allow)},
-		{"deny", reasons(&d.Deny)},
-		{"defer", boolean(&d.Defer)},
-		{"approval", boolean(&d.Approval)},
-		{"shutdown", boolean(&d.Shutdown)},
-		{"reasons", reasons(&d.Reasons)},
-		{"certificate", d.Certificate.decode},
-		{"configuration", d.decodeConfiguration},
-	} {
-		v, ok := given[m.name]
-		if !ok {
+	for i, m := range decoders {
+		v, err := given(object, m.name)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("%s %w", string(m.name.Value.(ast.String)), err)
+		case v == nil && i == 0:
+			return nil, errors.New("allow is undefined: add `default allow := false`")
+		case v == nil:
 			continue
 		}
-		if err := m.decode(v); err != nil {
-			return nil, fmt.Errorf("%s %w", m.name, err)
+		if err := m.decode(&d, v); err != nil {
+			return nil, fmt.Errorf("%s %w", string(m.name.Value.(ast.String)), err)
 		}
 	}
 	return &d, nil
 }
 
-func boolean(dst *bool) func(any) error {
-	return func(v any) error {
-		b, ok := v.(bool)
-		if !ok {
-			return fmt.Errorf("is %s, want a boolean", kind(v))
-		}
-		*dst = b
-		return nil
+// given returns the value of a member, nil if its rule is undefined.
+func given(object ast.Object, name *ast.Term) (ast.Value, error) {
+	list := object.Get(name)
+	if list == nil {
+		return nil, nil
 	}
+	array, _ := list.Value.(*ast.Array)
+	switch {
+	case array == nil || array.Len() == 0:
+		return nil, nil
+	case array.Len() > 1:
+		return nil, fmt.Errorf("has %d values, want 1", array.Len())
+	}
+	return array.Elem(0).Value, nil
 }
 
-func texts(dst *[]string) func(any) error {
-	return func(v any) error {
-		list, ok := v.([]any)
-		if !ok {
-			return fmt.Errorf("is %s, want a set or an array of strings", kind(v))
-		}
-		for _, e := range list {
-			s, ok := e.(string)
-			if !ok {
-				return fmt.Errorf("holds %s, want strings only", kind(e))
-			}
-			*dst = append(*dst, s)
-		}
-		slices.Sort(*dst)
-		*dst = slices.Compact(*dst)
-		return nil
+func boolean(dst *bool, v ast.Value) error {
+	b, ok := v.(ast.Boolean)
+	if !ok {
+		return fmt.Errorf("is %s, want a boolean", kind(v))
 	}
+	*dst = bool(b)
+	return nil
 }
 
-func reasons(dst *[]string) func(any) error {
-	return func(v any) error {
-		if err := texts(dst)(v); err != nil {
-			return err
-		}
-		if more := len(*dst) - MaxReasons; more > 0 {
-			*dst = append((*dst)[:MaxReasons-1], fmt.Sprintf("and %d more", more+1))
-		}
-		for i, s := range *dst {
-			(*dst)[i] = cut(s, MaxReasonBytes)
-		}
-		return nil
+func texts(dst *[]string, v ast.Value) error {
+	list, ok := v.(interface{ Foreach(func(*ast.Term)) }) // a set or an array; objects have another one
+	if !ok {
+		return fmt.Errorf("is %s, want a set or an array of strings", kind(v))
 	}
+	var err error
+	list.Foreach(func(e *ast.Term) {
+		s, ok := e.Value.(ast.String)
+		if !ok && err == nil {
+			err = fmt.Errorf("holds %s, want strings only", kind(e.Value))
+		}
+		*dst = append(*dst, string(s))
+	})
+	if err != nil {
+		return err
+	}
+	slices.Sort(*dst)
+	*dst = slices.Compact(*dst)
+	return nil
+}
+
+func reasons(dst *[]string, v ast.Value) error {
+	if err := texts(dst, v); err != nil {
+		return err
+	}
+	if more := len(*dst) - MaxReasons; more > 0 {
+		*dst = append((*dst)[:MaxReasons-1], fmt.Sprintf("and %d more", more+1))
+	}
+	for i, s := range *dst {
+		(*dst)[i] = cut(s, MaxReasonBytes)
+	}
+	return nil
 }
 
 // cut returns s in at most n bytes, without half a character at its end.
@@ -138,63 +138,73 @@ func cut(s string, n int) string {
 	return s + mark
 }
 
-func (c *Certificate) decode(v any) error {
-	object, ok := v.(map[string]any)
+func (c *Certificate) decode(v ast.Value) error {
+	object, ok := v.(ast.Object)
 	if !ok {
 		return fmt.Errorf("is %s, want an object", kind(v))
 	}
-	for _, name := range slices.Sorted(maps.Keys(object)) {
+	return object.Iter(func(key, value *ast.Term) error { // in the order of the keys
 		var err error
-		switch v := object[name]; name {
+		name := keyText(key)
+		switch name {
 		case "ttl":
-			c.TTL, err = parseTTL(v)
+			c.TTL, err = parseTTL(value.Value)
 		case "dns_names":
-			err = texts(&c.DNSNames)(v)
+			err = texts(&c.DNSNames, value.Value)
 		case "server_auth":
-			err = boolean(&c.ServerAuth)(v)
+			err = boolean(&c.ServerAuth, value.Value)
 		default:
 			err = errors.New("is unknown, want ttl, dns_names or server_auth")
 		}
 		if err != nil {
 			return fmt.Errorf("member %q %w", name, err)
 		}
-	}
-	return nil
+		return nil
+	})
 }
 
-func (d *Decision) decodeConfiguration(v any) error {
-	object, ok := v.(map[string]any)
+func (d *Decision) decodeConfiguration(v ast.Value) error {
+	object, ok := v.(ast.Object)
 	if !ok {
 		return fmt.Errorf("is %s, want an object of strings", kind(v))
 	}
-	d.Configuration = make(map[string]string, len(object))
-	for _, key := range slices.Sorted(maps.Keys(object)) {
-		s, ok := object[key].(string)
+	d.Configuration = make(map[string]string, object.Len())
+	return object.Iter(func(key, value *ast.Term) error { // in the order of the keys
+		name := keyText(key)
+		s, ok := value.Value.(ast.String)
 		if !ok {
-			return fmt.Errorf("key %q is %s, want a string: server.conf is text", key, kind(object[key]))
+			return fmt.Errorf("key %q is %s, want a string: server.conf is text", name, kind(value.Value))
 		}
-		d.Configuration[key] = s
-	}
-	return nil
+		d.Configuration[name] = string(s)
+		return nil
+	})
 }
 
-// kind names the type of a decoded JSON value. It never shows the value, which
+// keyText returns an object's key as JSON has it: Rego's need not be texts.
+func keyText(key *ast.Term) string {
+	if s, ok := key.Value.(ast.String); ok {
+		return string(s)
+	}
+	return key.Value.String()
+}
+
+// kind names the type of a value. It never shows the value, which
 // may be a secret of the configuration.
-func kind(v any) string {
+func kind(v ast.Value) string {
 	switch v.(type) {
-	case nil:
+	case ast.Null:
 		return "null"
-	case bool:
+	case ast.Boolean:
 		return "a boolean"
-	case json.Number, float64, int:
+	case ast.Number:
 		return "a number"
-	case string:
+	case ast.String:
 		return "a string"
-	case []any:
+	case *ast.Array, ast.Set:
 		return "an array or a set"
-	case map[string]any:
+	case ast.Object:
 		return "an object"
 	default:
-		return strings.TrimPrefix(fmt.Sprintf("%T", v), "*")
+		return ast.ValueName(v)
 	}
 }

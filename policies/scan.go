@@ -145,37 +145,38 @@ func (sc *scanner) object(s *selection, depth int) (*ast.Term, error) {
 // computes its hash anew whenever one is replaced.
 type members struct {
 	list [][2]*ast.Term
-	at   map[string]int // where each name is, once they are many
+	at   map[ast.String]int // where each name is, once they are many
 }
 
 // fewMembers is up to where looking through names is faster than a map.
 const fewMembers = 8
 
 // set adds a member, or replaces the one of that name.
-func (m *members) set(name string, v *ast.Term) {
-	if i, ok := m.find(name); ok {
+func (m *members) set(name, v *ast.Term) {
+	text := name.Value.(ast.String)
+	if i, ok := m.find(text); ok {
 		m.list[i][1] = v
 		return
 	}
 	if m.at != nil {
-		m.at[name] = len(m.list)
+		m.at[text] = len(m.list)
 	}
-	m.list = append(m.list, [2]*ast.Term{ast.StringTerm(name), v})
+	m.list = append(m.list, [2]*ast.Term{name, v})
 }
 
-func (m *members) find(name string) (int, bool) {
+func (m *members) find(name ast.String) (int, bool) {
 	if m.at == nil && len(m.list) < fewMembers {
 		for i, member := range m.list {
-			if member[0].Value.(ast.String) == ast.String(name) {
+			if member[0].Value.(ast.String) == name {
 				return i, true
 			}
 		}
 		return 0, false
 	}
 	if m.at == nil {
-		m.at = make(map[string]int, 2*fewMembers)
+		m.at = make(map[ast.String]int, 2*fewMembers)
 		for i, member := range m.list {
-			m.at[string(member[0].Value.(ast.String))] = i
+			m.at[member[0].Value.(ast.String)] = i
 		}
 	}
 	i, ok := m.at[name]
@@ -184,22 +185,21 @@ func (m *members) find(name string) (int, bool) {
 
 // named returns the name in a member's quoted name, and what is selected of the
 // member. The name is left out where nothing is, since making it costs.
-func (s *selection) named(quoted []byte, plain bool) (string, *selection) {
+func (s *selection) named(quoted []byte, plain bool) (name *ast.Term, below *selection) {
 	switch {
 	case s == nil:
-		return "", nil
+		return nil, nil
 	case s.whole:
-		return unquote(quoted, plain), s
+		return ast.StringTerm(unquote(quoted, plain)), s
 	case plain:
-		below := s.members[string(quoted[1:len(quoted)-1])] // does not allocate
-		if below == nil {
-			return "", nil
-		}
-		return unquote(quoted, plain), below
+		below = s.members[string(quoted[1:len(quoted)-1])] // does not allocate
 	default:
-		name := unquote(quoted, plain)
-		return name, s.members[name]
+		below = s.members[unquote(quoted, plain)]
 	}
+	if below == nil {
+		return nil, nil
+	}
+	return below.name, below
 }
 
 // array passes over an array. It is selected whole or not at all: a path that

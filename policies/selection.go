@@ -13,6 +13,7 @@ import (
 type selection struct {
 	whole   bool
 	members map[string]*selection // of an object; a value of another type is taken whole
+	name    *ast.Term             // of the member that it selects, of an object of which not all is: made once
 }
 
 // selectInput finds out what of the input the compiled modules of c look at: what
@@ -61,7 +62,7 @@ func (s *selection) add(operands ast.Ref) {
 		}
 		below := s.members[string(name)]
 		if below == nil {
-			below = &selection{}
+			below = &selection{name: ast.StringTerm(string(name))}
 			s.members[string(name)] = below
 		}
 		s = below
@@ -75,4 +76,12 @@ func (s *selection) member(name string) *selection {
 		return s
 	}
 	return s.members[name]
+}
+
+// nameOf returns the name of a member of s of which below is selected.
+func (s *selection) nameOf(name string, below *selection) *ast.Term {
+	if s.whole {
+		return ast.StringTerm(name)
+	}
+	return below.name
 }

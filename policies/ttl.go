@@ -1,11 +1,12 @@
 package policies
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
 // maxTTL bounds a lifetime: beyond it, seconds added to a date would run past
@@ -16,22 +17,22 @@ const maxTTL = 100 * 365 * 24 * time.Hour
 // parseTTL reads a lifetime: a number of seconds, or text such as "90m",
 // "720h", "30d" or "1d12h". A day has 24 hours. It is at least a second, and
 // whole seconds, since certificates know no smaller unit.
-func parseTTL(v any) (time.Duration, error) {
+func parseTTL(v ast.Value) (time.Duration, error) {
 	const want = `want a duration such as "720h" or "30d", or a number of seconds`
 	var d time.Duration
 	switch v := v.(type) {
-	case json.Number:
-		n, err := strconv.ParseInt(v.String(), 10, 64)
+	case ast.Number:
+		n, err := strconv.ParseInt(string(v), 10, 64)
 		if err != nil || n > int64(maxTTL/time.Second) {
-			return 0, fmt.Errorf("is %.40q, %s", v.String(), want)
+			return 0, fmt.Errorf("is %.40q, %s", string(v), want)
 		}
 		d = time.Duration(max(n, 0)) * time.Second
-	case string:
-		text, days := v, 0
-		if before, after, found := strings.Cut(v, "d"); found {
+	case ast.String:
+		text, days := string(v), 0
+		if before, after, found := strings.Cut(text, "d"); found {
 			n, err := strconv.ParseUint(before, 10, 16)
 			if err != nil {
-				return 0, fmt.Errorf("is %.40q, %s", v, want)
+				return 0, fmt.Errorf("is %.40q, %s", string(v), want)
 			}
 			text, days = after, int(n)
 		}
@@ -39,7 +40,7 @@ func parseTTL(v any) (time.Duration, error) {
 			rest, err := time.ParseDuration(text)
 			// A sign belongs to the whole, and a lifetime has none.
 			if err != nil || strings.HasPrefix(text, "-") || strings.HasPrefix(text, "+") {
-				return 0, fmt.Errorf("is %.40q, %s", v, want)
+				return 0, fmt.Errorf("is %.40q, %s", string(v), want)
 			}
 			d = min(rest, maxTTL+1)
 		}

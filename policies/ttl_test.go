@@ -1,50 +1,51 @@
 package policies
 
 import (
-	"encoding/json"
 	"strconv"
 	"testing"
 	"time"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
 func TestParseTTL(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
-		in   any
+		in   ast.Value
 		want time.Duration // 0: refused
 	}{
-		"hours":                {"720h", 720 * time.Hour},
-		"days":                 {"30d", 720 * time.Hour},
-		"days and hours":       {"1d12h", 36 * time.Hour},
-		"no days and minutes":  {"0d5m", 5 * time.Minute},
-		"seconds as a number":  {json.Number("3600"), time.Hour},
-		"shortest":             {"1s", time.Second},
-		"longest":              {"36500d", maxTTL},
-		"longest, as a number": {json.Number("3153600000"), maxTTL},
-		"a second too long":    {"36500d1s", 0},
-		"too long a number":    {json.Number("3153600001"), 0},
-		"far too long":         {"2562047h", 0},
-		"beyond any number":    {json.Number("99999999999999999999"), 0},
-		"zero":                 {"0s", 0},
-		"zero days":            {"0d", 0},
-		"zero as a number":     {json.Number("0"), 0},
-		"negative":             {"-1h", 0},
-		"negative number":      {json.Number("-60"), 0},
-		"negative days":        {"-1d", 0},
-		"negative rest":        {"2d-1h", 0},
-		"signed":               {"1d+1h", 0},
-		"half a second":        {"500ms", 0},
-		"not whole":            {"1.5s", 0},
-		"fraction":             {json.Number("1.5"), 0},
-		"fraction of a day":    {"1.5d", 0},
-		"exponent":             {json.Number("1e3"), 0},
-		"no unit":              {"720", 0},
-		"weeks":                {"2w", 0},
-		"two days":             {"1d1d", 0},
-		"empty":                {"", 0},
-		"blank":                {" 1h", 0},
-		"boolean":              {true, 0},
-		"null":                 {nil, 0},
+		"hours":                {ast.String("720h"), 720 * time.Hour},
+		"days":                 {ast.String("30d"), 720 * time.Hour},
+		"days and hours":       {ast.String("1d12h"), 36 * time.Hour},
+		"no days and minutes":  {ast.String("0d5m"), 5 * time.Minute},
+		"seconds as a number":  {ast.Number("3600"), time.Hour},
+		"shortest":             {ast.String("1s"), time.Second},
+		"longest":              {ast.String("36500d"), maxTTL},
+		"longest, as a number": {ast.Number("3153600000"), maxTTL},
+		"a second too long":    {ast.String("36500d1s"), 0},
+		"too long a number":    {ast.Number("3153600001"), 0},
+		"far too long":         {ast.String("2562047h"), 0},
+		"beyond any number":    {ast.Number("99999999999999999999"), 0},
+		"zero":                 {ast.String("0s"), 0},
+		"zero days":            {ast.String("0d"), 0},
+		"zero as a number":     {ast.Number("0"), 0},
+		"negative":             {ast.String("-1h"), 0},
+		"negative number":      {ast.Number("-60"), 0},
+		"negative days":        {ast.String("-1d"), 0},
+		"negative rest":        {ast.String("2d-1h"), 0},
+		"signed":               {ast.String("1d+1h"), 0},
+		"half a second":        {ast.String("500ms"), 0},
+		"not whole":            {ast.String("1.5s"), 0},
+		"fraction":             {ast.Number("1.5"), 0},
+		"fraction of a day":    {ast.String("1.5d"), 0},
+		"exponent":             {ast.Number("1e3"), 0},
+		"no unit":              {ast.String("720"), 0},
+		"weeks":                {ast.String("2w"), 0},
+		"two days":             {ast.String("1d1d"), 0},
+		"empty":                {ast.String(""), 0},
+		"blank":                {ast.String(" 1h"), 0},
+		"boolean":              {ast.Boolean(true), 0},
+		"null":                 {ast.Null{}, 0},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -64,7 +65,7 @@ func FuzzParseTTL(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		d, err := parseTTL(s)
+		d, err := parseTTL(ast.String(s))
 		if err != nil {
 			if d != 0 {
 				t.Fatalf("%q: %v along with an error", s, d)
@@ -74,7 +75,7 @@ func FuzzParseTTL(f *testing.F) {
 		if d < time.Second || d > maxTTL || d%time.Second != 0 {
 			t.Fatalf("%q: %v, want 1s to %v in whole seconds", s, d, maxTTL)
 		}
-		again, err := parseTTL(json.Number(strconv.FormatInt(int64(d/time.Second), 10)))
+		again, err := parseTTL(ast.Number(strconv.FormatInt(int64(d/time.Second), 10)))
 		if err != nil || again != d {
 			t.Fatalf("%q is %v, as seconds %v, %v", s, d, again, err)
 		}

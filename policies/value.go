@@ -96,8 +96,8 @@ type object struct {
 	err     error // the first
 }
 
-func (o *object) add(name string, value *ast.Term) {
-	o.members = append(o.members, [2]*ast.Term{ast.StringTerm(name), value})
+func (o *object) add(name string, below *selection, value *ast.Term) {
+	o.members = append(o.members, [2]*ast.Term{o.s.nameOf(name, below), value})
 }
 
 // object adds the object that fill fills. Nothing in it that fails does so
@@ -106,7 +106,7 @@ func (o *object) object(name string, fill func(*object)) {
 	below := object{s: o.s.member(name)}
 	fill(&below)
 	if below.s != nil {
-		o.add(name, ast.NewTerm(ast.NewObject(below.members...)))
+		o.add(name, below.s, ast.NewTerm(ast.NewObject(below.members...)))
 	}
 	o.fail(name, below.err)
 }
@@ -118,32 +118,33 @@ func (o *object) fail(name string, err error) {
 }
 
 func (o *object) text(name, text string) {
-	if o.s.member(name) != nil {
-		o.add(name, ast.StringTerm(text))
+	if s := o.s.member(name); s != nil {
+		o.add(name, s, ast.StringTerm(text))
 	}
 }
 
 func (o *object) flag(name string, v bool) {
-	if o.s.member(name) != nil {
-		o.add(name, ast.InternedTerm(v))
+	if s := o.s.member(name); s != nil {
+		o.add(name, s, ast.InternedTerm(v))
 	}
 }
 
 func (o *object) number(name string, v int) {
-	if o.s.member(name) != nil {
-		o.add(name, ast.NumberTerm(json.Number(strconv.Itoa(v))))
+	if s := o.s.member(name); s != nil {
+		o.add(name, s, ast.NumberTerm(json.Number(strconv.Itoa(v))))
 	}
 }
 
 func (o *object) texts(name string, texts []string) {
-	if o.s.member(name) == nil {
+	selected := o.s.member(name)
+	if selected == nil {
 		return
 	}
 	terms := make([]*ast.Term, len(texts))
 	for i, s := range texts {
 		terms[i] = ast.StringTerm(s)
 	}
-	o.add(name, ast.ArrayTerm(terms...))
+	o.add(name, selected, ast.ArrayTerm(terms...))
 }
 
 func (o *object) time(name string, t time.Time) {
@@ -152,8 +153,8 @@ func (o *object) time(name string, t time.Time) {
 		o.fail(name, fmt.Errorf("year %d, want 0 to 9999", y))
 		return
 	}
-	if o.s.member(name) != nil {
-		o.add(name, ast.StringTerm(t.Format(time.RFC3339Nano)))
+	if s := o.s.member(name); s != nil {
+		o.add(name, s, ast.StringTerm(t.Format(time.RFC3339Nano)))
 	}
 }
 
@@ -170,14 +171,14 @@ func (o *object) json(name string, text json.RawMessage) {
 	s := o.s.member(name)
 	if len(text) == 0 {
 		if s != nil {
-			o.add(name, ast.InternedNullTerm)
+			o.add(name, s, ast.InternedNullTerm)
 		}
 		return
 	}
 	t, err := termOfJSON(text, s)
 	o.fail(name, err)
 	if t != nil {
-		o.add(name, t)
+		o.add(name, s, t)
 	}
 }
 

@@ -42,7 +42,7 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, be
 	if err := checkNext(r); err != nil {
 		return refuse(string(r.Identity), wire.CodeUnavailable, err)
 	}
-	wait := publishBackoff
+	wait, first := publishBackoff, true
 	for {
 		if err := p.writable(string(r.Identity)); err != nil {
 			return err
@@ -73,12 +73,15 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, be
 				return refuse(string(r.Identity), wire.CodeStoreUnavailable, err)
 			}
 			return p.writable(string(r.Identity))
-		case rerr == nil && revision != after, errors.Is(err, ErrConflict) && rerr == nil:
+		case rerr == nil && revision != after, errors.Is(err, ErrConflict) && (rerr == nil || first):
+			// If it cannot be read, a first write that meets another one is still no
+			// doubt: nothing of ours is under way. What begins again is refused then.
 			return errAgain
 		case errors.Is(err, ErrStoreFull):
 			// Room is made by people: the node comes back rather than wait for them.
 			return refuse(string(r.Identity), p.storeCode(err), err)
 		}
+		first = false
 		p.cfg.StoreTrouble()
 		p.cfg.Log.WarnContext(ctx, "record not acknowledged", "node", r.Identity, "revision", uint64(after), "err", err)
 		select {

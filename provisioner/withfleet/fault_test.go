@@ -143,6 +143,30 @@ func TestALostRaceForTheRecord(t *testing.T) {
 		}
 		f.Check()
 	})
+	t.Run("while nothing can be read: refused at once", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		n := f.Node(name)
+		other, err := f.Daemon().Provisioner(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+			if _, err := other.Enroll(ctx, n.Request(), provisioner.Source{}); err != nil {
+				t.Errorf("the other provisioner refuses: %v", err)
+			}
+			f.Faults.Unreadable(true)
+		})
+		if r := f.Ask(n); r.Refusal == nil || r.Refusal.Code != wire.CodeStoreUnavailable.ToldAs() {
+			t.Errorf("reply = %+v, want %s", r, wire.CodeStoreUnavailable)
+		}
+		if got := f.Faults.Puts(); got != 1 {
+			t.Errorf("%d writes were tried, want the one that met the other's", got)
+		}
+		f.Faults.Unreadable(false)
+		f.Apply(n, f.Enroll(n))
+		f.Check()
+	})
 	t.Run("of two confirmations", func(t *testing.T) {
 		t.Parallel()
 		f := testbed.New(t, testbed.Options{})

@@ -28,6 +28,14 @@ const calloutQueue = "muster-callout"
 const (
 	calloutWorkersPerCore = 16
 	maxCalloutsWaiting    = 4096
+
+	// maxCalloutWait is how long a question may have waited when its turn comes. When more
+	// is asked than can be answered, all who get their turn have waited that long. A broker
+	// gives a client up after 5 s, and has work of its own before and after: with 4 s nearly
+	// every answer came too late, so that all came again, and a storm of 20,000 nodes at
+	// three brokers on two slow cores never ended. With a second it takes two minutes
+	// (measured, make chaos).
+	maxCalloutWait = time.Second
 )
 
 // callout answers what brokers ask about connections, with the gate that an
@@ -52,7 +60,7 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	questions := make(chan question, maxCalloutsWaiting)
 	sub, err := nc.QueueSubscribe(server.AuthCalloutSubject, calloutQueue, func(m *nats.Msg) {
 		select {
-		case questions <- question{m, time.Now()}:
+		case questions <- question{m, c.gate.cfg.Now()}:
 		default: // whoever waits behind so many has given up before it is answered
 		}
 	})
@@ -89,11 +97,11 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 // twice is harmless, since a broker takes the first answer: so is not answering,
 // since the client comes back.
 func (c *callout) answer(ctx context.Context, q question) {
-	left := admitTimeout - time.Since(q.since)
-	if left <= 0 {
+	waited := c.gate.cfg.Now().Sub(q.since)
+	if waited > maxCalloutWait {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, left)
+	ctx, cancel := context.WithTimeout(ctx, admitTimeout-waited)
 	defer cancel()
 	broker := q.Header.Get(server.AuthRequestXKeyHeader)
 	request, err := c.open(q.Data, broker)

@@ -10,7 +10,8 @@ import (
 type phase int
 
 const (
-	phaseProve   phase = iota // token and certificate request: 50 to 100 µs; a token met for the first time, 100 more
+	phaseAdmit   phase = iota // connection to a broker outside of this process: 250 µs
+	phaseProve                // token and certificate request: 50 to 100 µs; a token met for the first time, 100 more
 	phaseDecide               // policy: 50 to 90 µs
 	phaseIssue                // certificate: 80 µs
 	phaseConfirm              // signature of a confirmation: 70 µs
@@ -23,7 +24,9 @@ const (
 // client) would wait behind each of them, each time anew; and of two requests half
 // done nobody has anything yet.
 //
-// Nobody waits for ever: those who go first have begun before, and end.
+// Nobody waits for ever: those who go first have begun before, and end. Only who is admitted
+// makes requests, so admissions get one turn of [admitShare] whatever else waits, and no more as
+// long as it does: as many as requests are done with.
 //
 // It is for work that blocks nowhere: who has a turn and waits for another would
 // stop everybody. The zero value lets nobody in; use newTurns. It is safe for
@@ -32,7 +35,12 @@ type turns struct {
 	mu      sync.Mutex
 	free    int
 	waiting [phases][]chan struct{} // each gets its turn by being closed; first come, first served
+	passed  int                     // turns since the last that was for an admission
 }
+
+// admitShare is one over the share of admissions. A node that is admitted needs four turns more,
+// of about as much time together.
+const admitShare = 5
 
 func newTurns() *turns { return &turns{free: runtime.GOMAXPROCS(0)} }
 
@@ -56,13 +64,35 @@ func (t *turns) take(f phase) (done func()) {
 func (t *turns) pass() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.passed++; t.passed >= admitShare && t.give(phaseAdmit) {
+		return
+	}
 	for f := phases - 1; f >= 0; f-- {
-		if q := t.waiting[f]; len(q) > 0 {
-			close(q[0])
-			q[0] = nil
-			t.waiting[f] = q[1:]
+		if t.give(f) {
 			return
 		}
 	}
 	t.free++
 }
+
+// give gives a turn to the first who waits in a phase, and reports whether anybody does.
+// The caller holds mu.
+func (t *turns) give(f phase) bool {
+	q := t.waiting[f]
+	if len(q) == 0 {
+		return false
+	}
+	close(q[0])
+	q[0] = nil
+	t.waiting[f] = q[1:]
+	if f == phaseAdmit {
+		t.passed = 0
+	}
+	return true
+}
+
+// AdmitTurn waits for a turn at computing, among those of requests, and returns what ends it:
+// for whoever decides over connections on behalf of brokers in other processes, which
+// would leave nothing for the requests of those that are connected. Nothing that waits
+// must be done in it. A second call of what it returns does nothing.
+func (p *Provisioner) AdmitTurn() (done func()) { return sync.OnceFunc(p.turns.take(phaseAdmit)) }

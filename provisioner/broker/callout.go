@@ -46,6 +46,7 @@ type callout struct {
 	xkey    nkeys.KeyPair
 	refused func(context.Context, Presented, *Denied)
 	log     *natsLog
+	turn    func() (done func())
 }
 
 // question is a request of a broker's that waits for its answer.
@@ -97,6 +98,8 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 // twice is harmless, since a broker takes the first answer: so is not answering,
 // since the client comes back.
 func (c *callout) answer(ctx context.Context, q question) {
+	done := c.turn()
+	defer done()
 	waited := c.gate.cfg.Now().Sub(q.since)
 	if waited > maxCalloutWait {
 		return
@@ -111,6 +114,9 @@ func (c *callout) answer(ctx context.Context, q question) {
 	}
 	p, err := presentedTo(request)
 	var user string
+	if len(p.Certificates) > 0 {
+		done() // the record is read: others may compute
+	}
 	if err == nil {
 		user, err = c.admit(ctx, request, p)
 	}

@@ -58,7 +58,7 @@ func TestWhoWaitedTooLongIsNotAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &callout{gate: gate, issuer: issuer, xkey: xkey, log: newNATSLog(slog.New(slog.DiscardHandler), nil)}
+	c := &callout{gate: gate, issuer: issuer, xkey: xkey, log: newNATSLog(slog.New(slog.DiscardHandler), nil), turn: func() func() { return func() {} }}
 	for waited, want := range map[time.Duration]int{0: 1, maxCalloutWait: 1, maxCalloutWait + 1: 0, admitTimeout - 1: 0} {
 		asked = 0
 		m := &nats.Msg{Data: sealed, Header: nats.Header{server.AuthRequestXKeyHeader: {theirs}}}

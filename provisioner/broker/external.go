@@ -57,6 +57,10 @@ type ExternalConfig struct {
 	// to be dropped meanwhile. It must not block. Optional.
 	Appeared func()
 
+	// Turn waits for a turn at computing and returns what ends it, which may be called
+	// twice: questions of brokers take it. Optional; by default nobody waits.
+	Turn func() (done func())
+
 	// Log receives refused connections. Optional; discards by default.
 	Log *slog.Logger
 }
@@ -92,7 +96,10 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	e := &External{log: cfg.Log, servers: make(map[string]time.Time)}
-	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil)}
+	if cfg.Turn == nil {
+		cfg.Turn = func() func() { return func() {} }
+	}
+	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), turn: cfg.Turn}
 	var err error
 	e.muster, err = login(cfg.Keys.Provisioner)
 	bad("credentials", err)

@@ -84,6 +84,9 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 
 // fileOptions reads a configuration file.
 func fileOptions(path string) (*server.Options, error) {
+	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: write it with `muster broker config`", err)
+	}
 	opts, err := server.ProcessConfigFile(path)
 	if err != nil {
 		return nil, err // names the file already

@@ -3,10 +3,14 @@ package broker_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"log/slog"
 	"net"
 	"net/url"
+	"os"
+	"path/filepath"
 	"regexp"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -67,4 +71,14 @@ func ask(address string) error {
 	}
 	_, err = conn.Write([]byte(`CONNECT {"auth_token":"` + goodToken + `","name":"AAAAAAAAAAAAAAAAAAAAAA","protocol":1}` + "\r\nPING\r\n"))
 	return err
+}
+
+// TestAFileThatIsNotThereIsToBeWritten expects to be told with what.
+func TestAFileThatIsNotThereIsToBeWritten(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "nats-server.conf")
+	err := broker.RunFile(t.Context(), path, slog.New(slog.DiscardHandler))
+	if !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "muster broker config") {
+		t.Errorf("RunFile = %v, want that %s is not there, and how it is made", err, path)
+	}
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"runtime"
 	"sync"
 	"time"
 
@@ -23,18 +22,21 @@ import (
 // ask.
 const calloutQueue = "muster-callout"
 
-// Work on questions of brokers; chosen. Most of an answer is arithmetic, the
-// rest is waiting for a record.
+// Work on questions of brokers; chosen.
 const (
-	calloutWorkersPerCore = 16
+	// calloutWorkersPerCore is how many answers are under way to brokers at once, for each
+	// worker has one (see taken). So it is what bounds them where a broker is far: at 50 ms,
+	// 300 a second with 16 and 1,030 with 64, of 1,220 with 128 (BenchmarkConnectThroughCalloutFar).
+	// 128 of them are 32 ms of a broker's work.
+	calloutWorkersPerCore = 64
 	maxCalloutsWaiting    = 4096
 
 	// maxCalloutWait is how long a question may have waited when its turn comes. When more
 	// is asked than can be answered, all who get their turn have waited that long. A broker
 	// gives a client up after 5 s, and has work of its own before and after: with 4 s nearly
 	// every answer came too late, so that all came again, and a storm of 20,000 nodes at
-	// three brokers on two slow cores never ended. With a second it takes two minutes
-	// (measured, make chaos).
+	// three brokers on two slow cores never ended. With a second, and nothing else, it took two
+	// minutes (measured, make chaos); see taken for the rest.
 	maxCalloutWait = time.Second
 )
 
@@ -47,6 +49,7 @@ type callout struct {
 	refused func(context.Context, Presented, *Denied)
 	log     *natsLog
 	turn    func() (done func())
+	workers int // how many answers are under way at once
 }
 
 // question is a request of a broker's that waits for its answer.
@@ -73,11 +76,12 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	}
 	work := context.WithoutCancel(ctx)
 	var workers sync.WaitGroup
-	for range calloutWorkersPerCore * runtime.GOMAXPROCS(0) {
+	for range c.workers {
 		workers.Go(func() {
 			for q := range questions {
-				c.answer(work, q)
-				taken(work, nc)
+				if c.answer(work, q) {
+					taken(work, nc)
+				}
 			}
 		})
 	}
@@ -106,15 +110,16 @@ func taken(ctx context.Context, nc *nats.Conn) {
 	_ = nc.FlushWithContext(ctx) // the error says that the broker has gone, and its clients with it
 }
 
-// answer answers one question, unless nobody waits for it any more. Answering
+// answer answers one question, unless nobody waits for it any more, and reports
+// whether it did. Answering
 // twice is harmless, since a broker takes the first answer: so is not answering,
 // since the client comes back.
-func (c *callout) answer(ctx context.Context, q question) {
+func (c *callout) answer(ctx context.Context, q question) bool {
 	done := c.turn()
 	defer done()
 	waited := time.Since(q.since) // not by the gate's clock, which may jump
 	if waited > maxCalloutWait {
-		return
+		return false
 	}
 	ctx, cancel := context.WithTimeout(ctx, admitTimeout-waited)
 	defer cancel()
@@ -122,7 +127,7 @@ func (c *callout) answer(ctx context.Context, q question) {
 	request, err := c.open(q.Data, broker)
 	if err != nil {
 		c.log.connection(ctx, "broker asks in a way that is not understood", slog.String("err", scrub(err.Error())))
-		return
+		return false
 	}
 	p, err := presentedTo(request)
 	var user string
@@ -146,7 +151,7 @@ func (c *callout) answer(ctx context.Context, q question) {
 	text, err := response.Encode(c.issuer)
 	if err != nil {
 		c.log.connection(ctx, "answer to a broker not signed", slog.String("err", scrub(err.Error())))
-		return
+		return false
 	}
 	sealed, err := c.xkey.Seal([]byte(text), broker)
 	if err == nil {
@@ -155,6 +160,7 @@ func (c *callout) answer(ctx context.Context, q question) {
 	if err != nil {
 		c.log.connection(ctx, "answer to a broker lost", slog.String("err", scrub(err.Error())))
 	}
+	return err == nil
 }
 
 // open returns the request in data, which broker has encrypted to us. One in

@@ -3,6 +3,9 @@ package broker
 import (
 	"context"
 	"log/slog"
+	"net"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,9 +28,24 @@ func TestWhoWaitedTooLongIsNotAskedFor(t *testing.T) {
 
 func testWaited(t *testing.T) {
 	asked := 0
+	c, sealed, header := asking(t, func() { asked++ })
+	for waited, want := range map[time.Duration]int{0: 1, maxCalloutWait: 1, maxCalloutWait + 1: 0, admitTimeout - 1: 0} {
+		asked = 0
+		m := &nats.Msg{Data: sealed, Header: header}
+		c.answer(t.Context(), question{m, time.Now().Add(-waited)})
+		if asked != want {
+			t.Errorf("after %v, limit %v: the gate was asked %d times, want %d", waited, maxCalloutWait, asked, want)
+		}
+	}
+}
+
+// asking returns a callout that calls asked for each question that it asks the gate, a
+// question, and what comes with it.
+func asking(t *testing.T, asked func()) (c *callout, sealed []byte, header nats.Header) {
+	t.Helper()
 	gate, err := NewGate(GateConfig{
 		TrustDomain: "example.net",
-		VerifyToken: func(Presented) (time.Time, error) { asked++; return time.Now().Add(time.Hour), nil },
+		VerifyToken: func(Presented) (time.Time, error) { asked(); return time.Now().Add(time.Hour), nil },
 		AdmitNode:   func(context.Context, wire.Identity, string) error { return nil },
 	})
 	if err != nil {
@@ -58,17 +76,114 @@ func testWaited(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealed, err := brokers.Seal([]byte(text), ours)
+	sealed, err = brokers.Seal([]byte(text), ours)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &callout{gate: gate, issuer: issuer, xkey: xkey, log: newNATSLog(slog.New(slog.DiscardHandler), nil), turn: func() func() { return func() {} }}
-	for waited, want := range map[time.Duration]int{0: 1, maxCalloutWait: 1, maxCalloutWait + 1: 0, admitTimeout - 1: 0} {
-		asked = 0
-		m := &nats.Msg{Data: sealed, Header: nats.Header{server.AuthRequestXKeyHeader: {theirs}}}
-		c.answer(t.Context(), question{m, time.Now().Add(-waited)})
-		if asked != want {
-			t.Errorf("after %v, limit %v: the gate was asked %d times, want %d", waited, maxCalloutWait, asked, want)
+	c = &callout{gate: gate, issuer: issuer, xkey: xkey, log: newNATSLog(slog.New(slog.DiscardHandler), nil), turn: func() func() { return func() {} }}
+	return c, sealed, nats.Header{server.AuthRequestXKeyHeader: {theirs}}
+}
+
+// TestAnswersAreTakenBeforeMoreIsAsked has a broker that asks, and reads no answer.
+// Those it would find when it reads again would be as old as they are many, and
+// nobody would have seen that they are too late.
+func TestAnswersAreTakenBeforeMoreIsAsked(t *testing.T) {
+	t.Parallel()
+	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker.Start()
+	t.Cleanup(broker.Shutdown)
+	if !broker.ReadyForConnections(10 * time.Second) {
+		t.Fatal("the broker does not start")
+	}
+	link := &slowWire{}
+	nc, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(link))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+
+	const most = 4 // few, so that a slow machine has answered all of them long before admitTimeout
+	var asked atomic.Int32
+	c, sealed, header := asking(t, func() { asked.Add(1) })
+	c.workers = most
+	ctx, cancel := context.WithCancel(t.Context())
+	ready, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- c.run(ctx, nc, func() { close(ready) }) }()
+	select {
+	case <-ready:
+	case err := <-ended:
+		t.Fatal(err)
+	}
+	link.hold()
+	asks, err := nats.Connect(broker.ClientURL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer asks.Close()
+	ask := func() {
+		t.Helper()
+		if err := asks.PublishMsg(&nats.Msg{Subject: server.AuthCalloutSubject, Reply: asks.NewInbox(), Data: sealed, Header: header}); err != nil {
+			t.Fatal(err)
+		}
+		if err := asks.Flush(); err != nil {
+			t.Fatal(err)
 		}
 	}
+	for asked.Load() < most { // in a loop, for a question that waited too long is dropped
+		ask()
+	}
+	for range most {
+		ask()
+	}
+	<-time.After(200 * time.Millisecond) // nothing is waited for: for so long the broker is stalled
+	if n := asked.Load(); n > most {
+		t.Errorf("%d answers are under way to a broker that reads none, want %d", n, most)
+	}
+	link.release()
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// A slowWire makes a connection whose far end, while it is held, reads nothing of what is
+// written to it.
+type slowWire struct {
+	net.Conn
+
+	mu   sync.Mutex
+	held bool
+	kept []byte
+}
+
+func (w *slowWire) Dial(network, address string) (net.Conn, error) {
+	c, err := net.Dial(network, address)
+	w.Conn = c
+	return w, err
+}
+
+func (w *slowWire) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.held {
+		w.kept = append(w.kept, b...)
+		return len(b), nil
+	}
+	return w.Conn.Write(b)
+}
+
+func (w *slowWire) hold() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = true
+}
+
+func (w *slowWire) release() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.held = false
+	_, _ = w.Conn.Write(w.kept)
 }

@@ -29,6 +29,14 @@ type outside struct {
 // used, if that is not nil.
 func newOutside(t testing.TB, edit func(string) string) *outside {
 	t.Helper()
+	o := newServer(t, edit)
+	o.external = o.provisioner(t, o.keys, o.server.ClientURL())
+	return o
+}
+
+// newServer starts the server, and nobody who answers it.
+func newServer(t testing.TB, edit func(string) string) *outside {
+	t.Helper()
 	keys, err := broker.NewKeys()
 	if err != nil {
 		t.Fatal(err)
@@ -48,7 +56,6 @@ func newOutside(t testing.TB, edit func(string) string) *outside {
 	if !o.server.ReadyForConnections(patience) {
 		t.Fatal("the server does not start")
 	}
-	o.external = o.provisioner(t, o.keys)
 	return o
 }
 
@@ -79,10 +86,10 @@ func serverFile(t testing.TB, keys broker.Keys, edit func(string) string) string
 }
 
 // provisioner answers the server's questions with these keys, until the test
-// ends.
-func (o *outside) provisioner(t testing.TB, keys broker.Keys) *broker.External {
+// ends. The server is at url.
+func (o *outside) provisioner(t testing.TB, keys broker.Keys, url string) *broker.External {
 	t.Helper()
-	e, err := broker.NewExternal(broker.ExternalConfig{URLs: o.server.ClientURL(), Keys: keys, Gate: o.config(t).Gate})
+	e, err := broker.NewExternal(broker.ExternalConfig{URLs: url, Keys: keys, Gate: o.config(t).Gate})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/url"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -99,7 +100,7 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	if cfg.Turn == nil {
 		cfg.Turn = func() func() { return func() {} }
 	}
-	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), turn: cfg.Turn}
+	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), turn: cfg.Turn, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0)}
 	var err error
 	e.muster, err = login(cfg.Keys.Provisioner)
 	bad("credentials", err)

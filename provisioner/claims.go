@@ -23,6 +23,10 @@ const (
 	maxSourceBytes = 64
 )
 
+// AnyRevision appends an entry whatever comes before it. It is for entries that
+// count nothing.
+const AnyRevision = ^Revision(0)
+
 // A ClaimLog keeps, for each limited token, an append-only log of who has
 // claimed a use of it and of what was given back. Nothing in it is ever
 // changed, deleted or forgotten by age: what is not in the log has not been
@@ -38,7 +42,8 @@ type ClaimLog interface {
 	Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error
 
 	// AppendClaims appends an entry, provided that the newest revision of the
-	// token's log is still after; 0 means that there is none. It returns nil
+	// token's log is still after; 0 means that there is none, and [AnyRevision]
+	// that it may be any. It returns nil
 	// once the entry is on disk and [ErrConflict] if it was not written. After
 	// any other error it may have been written or may yet be: read before
 	// deciding.
@@ -54,10 +59,12 @@ type ClaimLog interface {
 }
 
 // A ClaimEntry is one write to a token's log: what many requests of one process
-// claim and give back together. Its releases come before its claims.
+// claim and give back together. Its releases come before its claims. Or it asks
+// for a turn, and claims and gives back nothing.
 type ClaimEntry struct {
 	Schema   int            `json:"schema"`
 	Token    *TokenInfo     `json:"token,omitempty"` // in the first entry of a log only
+	Turn     string         `json:"turn,omitempty"`  // the process that asks to be the next to write; empty for none
 	Releases []TokenRelease `json:"releases,omitempty"`
 	Claims   []TokenClaim   `json:"claims,omitempty"`
 }

@@ -118,6 +118,9 @@ func (l *journaledLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *Cla
 	if err != nil {
 		return 0, err
 	}
+	if after == AnyRevision {
+		return at, nil // journaled when it is read, behind what comes before it
+	}
 	if err := l.journal.AppendClaims(&JournaledClaims{Token: tid, At: at, Entry: e}); err != nil {
 		return 0, fmt.Errorf("claims of token %s: journal: %w", tid, err)
 	}

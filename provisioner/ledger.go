@@ -47,6 +47,7 @@ func (p *posting) settle(err error) {
 type ledger struct {
 	log   ClaimLog
 	tid   jwt.TokenID
+	me    string // this process, as it asks for turns
 	slog  *slog.Logger
 	turn  chan struct{} // holds one token while nobody leads
 	users int           // guarded by ledgers.mu: those in post
@@ -56,10 +57,11 @@ type ledger struct {
 	queue []*posting // guarded by mu: first come, first served
 
 	book book // owned by whoever leads
+	line line // likewise
 }
 
-func newLedger(log ClaimLog, tid jwt.TokenID, l *slog.Logger) *ledger {
-	g := &ledger{log: log, tid: tid, slog: l, turn: make(chan struct{}, 1)}
+func newLedger(log ClaimLog, tid jwt.TokenID, me string, l *slog.Logger) *ledger {
+	g := &ledger{log: log, tid: tid, me: me, slog: l, turn: make(chan struct{}, 1)}
 	g.turn <- struct{}{}
 	return g
 }
@@ -140,6 +142,7 @@ func (l *ledger) lead(ctx context.Context) {
 // the store says that it could not write, it is not asked what it shows.
 func (l *ledger) write(ctx context.Context, batch []*posting) {
 	fresh := false // the book was complete at some moment since the batch was taken
+	lost := 0      // how often somebody else's entry came first
 	wait := publishBackoff
 	var unanswered error // of the write before, whose entry is not in the log
 	for {
@@ -168,13 +171,32 @@ func (l *ledger) write(ctx context.Context, batch []*posting) {
 			case <-time.After(wait):
 				wait = min(2*wait, publishBackoffMax)
 			}
+			unanswered = nil // said
+		}
+		if left := l.line.before(l.me, time.Now()); left > 0 {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(min(left, publishBackoff)):
+			}
+			if !l.read(ctx, batch) {
+				return
+			}
+			fresh = true
+			continue
 		}
 		before := l.book.at
 		at, err := l.log.AppendClaims(ctx, l.tid, entry, before)
-		unanswered = nil
+		if errors.Is(err, ErrConflict) {
+			if lost++; lost%turnAfter == 0 {
+				// Whether it is there shows in what is read next. A second one changes
+				// nothing, and one that comes late costs others some time.
+				_, _ = l.log.AppendClaims(ctx, l.tid, newTurn(l.me, time.Now()), AnyRevision)
+			}
+		}
 		switch {
 		case err == nil:
-			l.book.apply(entry, at)
+			l.apply(entry, at)
 			for _, p := range in {
 				p.settle(nil)
 			}
@@ -193,7 +215,7 @@ func (l *ledger) write(ctx context.Context, batch []*posting) {
 			// Nothing came after what the book goes up to, and that is not the
 			// newest: the store has lost it since it was read, as one does that
 			// could not sync it and was restarted. What is left is counted anew.
-			l.book = book{}
+			l.book, l.line = book{}, line{}
 			if !l.read(ctx, batch) {
 				return
 			}
@@ -209,7 +231,7 @@ func (l *ledger) write(ctx context.Context, batch []*posting) {
 // up, the batch stays as it is for the next.
 func (l *ledger) read(ctx context.Context, batch []*posting) bool {
 	err := l.log.Claims(ctx, l.tid, l.book.at, func(e *ClaimEntry, at Revision) error {
-		l.book.apply(e, at)
+		l.apply(e, at)
 		return nil
 	})
 	if err == nil {
@@ -221,6 +243,14 @@ func (l *ledger) read(ctx context.Context, batch []*posting) bool {
 		}
 	}
 	return false
+}
+
+// apply takes the entry at a revision into account.
+func (l *ledger) apply(e *ClaimEntry, at Revision) {
+	if at > l.book.at {
+		l.line.apply(e, time.Now())
+	}
+	l.book.apply(e, at)
 }
 
 // plan returns the entry that carries all of the batch for which there is room,

@@ -446,8 +446,11 @@ func (s *Store) publish(ctx context.Context, subject string, b []byte, after uin
 func publish(ctx context.Context, js jetstream.JetStream, subject string, b []byte, after uint64) (uint64, error) {
 	// Asynchronous: the broker has many writes in hand at once, each of which
 	// waits for its own acknowledgement here.
-	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, jetstream.WithExpectLastSequencePerSubject(after),
-		jetstream.WithRetryAttempts(0))
+	options := []jetstream.PublishOpt{jetstream.WithRetryAttempts(0)}
+	if after != uint64(provisioner.AnyRevision) {
+		options = append(options, jetstream.WithExpectLastSequencePerSubject(after))
+	}
+	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, options...)
 	if err != nil {
 		return 0, err
 	}

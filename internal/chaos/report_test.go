@@ -12,10 +12,29 @@ import (
 // line is a row for whoever watches.
 func (r result) line() string {
 	verdict := "ok  "
-	if r.failed {
+	switch {
+	case r.failed:
 		verdict = "FAIL"
+	case r.late():
+		verdict = "late"
 	}
-	return fmt.Sprintf("%s %-60s %6d nodes, first after %s, full rate after %s; %s", verdict, r.fault, r.nodes, rounded(r.first), rounded(r.full), r.seen)
+	return fmt.Sprintf("%s %-60s %6d nodes, first after %s, full rate after %s; %s", verdict, r.fault, r.nodes, rounded(r.first), r.rate(), r.seen)
+}
+
+// late reports whether a run at full size has not shown the full rate in the time that is its goal.
+// A wave that was over before has not.
+func (r result) late() bool { return *full && r.within > 0 && (r.full == 0 || r.full > r.within) }
+
+// rate returns after what time the full rate was back, and the goal.
+func (r result) rate() string {
+	switch {
+	case !*full || r.within == 0:
+		return rounded(r.full)
+	case r.late():
+		return fmt.Sprintf("**%s** (%.0f s)", rounded(r.full), r.within.Seconds())
+	default:
+		return fmt.Sprintf("%s (%.0f s)", rounded(r.full), r.within.Seconds())
+	}
 }
 
 // rounded returns a duration for people; none is a dash.
@@ -35,7 +54,7 @@ func table(results []result) string {
 		if r.failed {
 			seen = "**failed** " + seen
 		}
-		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s |\n", r.fault, r.nodes, r.provisioned, rounded(r.first), rounded(r.full), seen)
+		fmt.Fprintf(&b, "| %s | %d | %d | %s | %s | %s |\n", r.fault, r.nodes, r.provisioned, rounded(r.first), r.rate(), seen)
 	}
 	return b.String()
 }
@@ -47,11 +66,18 @@ const (
 )
 
 // report prints the table, and writes it to the page of documentation, if there
-// is one.
+// is one. A table with a time that is over its goal is written as well, and is a failure.
 func report(t *testing.T, results []result) {
 	t.Helper()
 	text := fmt.Sprintf("Seed %d, %d cores, %s.\n\n%s", *seed, runtime.NumCPU(), time.Now().UTC().Format(time.DateOnly), table(results))
 	_, _ = fmt.Fprintf(os.Stderr, "\n%s\n", text)
+	defer func() {
+		for _, r := range results {
+			if r.late() {
+				t.Errorf("%s: the full rate was back after %s, to reach: %v", r.fault, rounded(r.full), r.within)
+			}
+		}
+	}()
 	if *doc == "" || t.Failed() {
 		return
 	}

@@ -35,6 +35,7 @@ type result struct {
 	provisioned int           // nodes that are provisioned, by the checker
 	first       time.Duration // from the end of the fault to the first node provisioned after it
 	full        time.Duration // to a second as good as those before the fault; 0: the wave was over before
+	within      time.Duration // what full is to be, at full size; 0: no goal
 	seen        string        // by the checker
 	failed      bool
 }

@@ -99,6 +99,9 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 	if !errors.As(err, &r) {
 		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
 	}
+	if errors.Is(err, ErrNoRoom) {
+		return r // counted, as at the edge: who finds no room is told so, and comes back
+	}
 	told := p.wait(a, r)
 	e := RefusalEvent(r, p.moment(), a.source.Address)
 	e.Reason, e.Attempt = a.reason, a.id
@@ -187,6 +190,12 @@ func (p *Provisioner) prove(a *attempt) error {
 	}
 	if err := p.cfg.Reserved(id, token); err != nil {
 		return refuse(r.Identity, wire.CodeIdentityReserved, err)
+	}
+	if token.Limits.Uses > 0 {
+		// Sooner than it has to be: before the work that would be for nothing.
+		if err := p.claiming.full(); err != nil {
+			return refuse(r.Identity, wire.CodeBusy, err)
+		}
 	}
 	return p.proveKey(a)
 }

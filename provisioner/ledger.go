@@ -40,18 +40,18 @@ func (p *posting) settle(err error) {
 // takes one entry after the other, and 64 processes or goroutines that each
 // appended their own would mostly lose to each other.
 //
-// There is no goroutine to it. Of those who wait, whoever gets the turn writes
+// There is no goroutine to it. Of those who wait, whoever comes to lead writes
 // for all who are waiting then. Should its context end meanwhile, the rest go
 // back to the head of the queue and the next one leads: it reads the tail of
 // the log and finds what the first had written.
 type ledger struct {
-	log   ClaimLog
-	tid   jwt.TokenID
-	me    string // this process, as it asks for turns
-	slog  *slog.Logger
-	turn  chan struct{} // holds one token while nobody leads
-	users int           // guarded by ledgers.mu: those in post
-	used  time.Time     // guarded by ledgers.mu
+	log    ClaimLog
+	tid    jwt.TokenID
+	me     string // this process, as it asks for turns
+	slog   *slog.Logger
+	vacant chan struct{} // holds one token while nobody leads
+	users  int           // guarded by ledgers.mu: those in post
+	used   time.Time     // guarded by ledgers.mu
 
 	mu    sync.Mutex
 	queue []*posting // guarded by mu: first come, first served
@@ -61,8 +61,8 @@ type ledger struct {
 }
 
 func newLedger(log ClaimLog, tid jwt.TokenID, me string, l *slog.Logger) *ledger {
-	g := &ledger{log: log, tid: tid, me: me, slog: l, turn: make(chan struct{}, 1)}
-	g.turn <- struct{}{}
+	g := &ledger{log: log, tid: tid, me: me, slog: l, vacant: make(chan struct{}, 1)}
+	g.vacant <- struct{}{}
 	return g
 }
 
@@ -88,7 +88,7 @@ func (l *ledger) post(ctx context.Context, p *posting) error {
 		select {
 		case err := <-p.done:
 			return err
-		case <-l.turn:
+		case <-l.vacant:
 			l.lead(ctx)
 		case <-ctx.Done():
 		}
@@ -109,7 +109,7 @@ func (l *ledger) withdraw(p *posting) {
 	}
 }
 
-// lead writes one batch of those who wait and passes the turn on. What could not
+// lead writes one batch of those who wait and makes way for the next. What could not
 // be settled goes back to where it was in the queue.
 func (l *ledger) lead(ctx context.Context) {
 	l.mu.Lock()
@@ -127,7 +127,7 @@ func (l *ledger) lead(ctx context.Context) {
 		}
 		l.queue = append(back, l.queue...)
 		l.mu.Unlock()
-		l.turn <- struct{}{}
+		l.vacant <- struct{}{}
 	}()
 	l.write(ctx, batch)
 }

@@ -279,13 +279,13 @@ func TestWhatALeaderLeavesIsNotForgotten(t *testing.T) {
 		cancel()
 		return errors.New("no acknowledgement")
 	}
-	<-l.turn
+	<-l.vacant
 	l.lead(ctx)
 	if len(l.queue) != 2 || l.queue[0] != first || l.queue[1] != last {
 		t.Fatalf("%d are left in the queue, want the first and the last", len(l.queue))
 	}
 	m.append = nil
-	<-l.turn
+	<-l.vacant
 	l.lead(t.Context())
 	if err := errors.Join(<-first.done, <-last.done); err != nil || len(m.log) != 1 || len(m.log[0].Claims) != 2 {
 		t.Errorf("%d entries, %v, want one with both", len(m.log), err)

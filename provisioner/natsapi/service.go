@@ -249,7 +249,7 @@ func (s *Service) serve(ctx context.Context, m *nats.Msg) {
 	c := newCall(m)
 	reply := s.answer(ctx, c)
 	s.cfg.InHand.Add(-1)
-	if !s.isApplied(c) { // who finds no room comes back to begin; the confirmation is part of that
+	if !s.isApplied(c) && !sentAway(reply) { // who finds no room comes back to begin; the confirmation is part of that
 		s.spread.done(stalled(reply))
 	}
 	s.respond(ctx, c, reply)
@@ -259,6 +259,10 @@ func (s *Service) serve(ctx context.Context, m *nats.Msg) {
 func stalled(r *wire.Reply) bool {
 	return r.Refusal != nil && r.Refusal.Code == wire.CodeStoreUnavailable
 }
+
+// sentAway reports whether a request was told to come back before anything was done for
+// it. Were those counted, they would all be told to come back at the rate at which they are sent away.
+func sentAway(r *wire.Reply) bool { return r.Refusal != nil && r.Refusal.Code == wire.CodeBusy }
 
 // survive ends a panic over one message, which is logged. Defer it.
 func (s *Service) survive(ctx context.Context, m *nats.Msg) {
@@ -301,7 +305,12 @@ func (s *Service) enroll(ctx context.Context, c *call) *wire.Reply {
 	}
 	enrolled, err := s.cfg.Provisioner.Enroll(ctx, r, c.source)
 	if err != nil {
-		return &wire.Reply{ID: r.ID, Refusal: message(err)}
+		refusal := message(err)
+		if errors.Is(err, provisioner.ErrNoRoom) {
+			s.cfg.Busy()
+			refusal.RetryAfter = s.spread.next().Milliseconds()
+		}
+		return &wire.Reply{ID: r.ID, Refusal: refusal}
 	}
 	return &wire.Reply{ID: r.ID, Enrolled: enrolled}
 }

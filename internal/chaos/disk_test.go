@@ -42,7 +42,8 @@ func fullDisk(r *run) {
 }
 
 // readOnlyDisk has the kernel find an error on the provisioner's disk, whereupon
-// it makes it read-only; it is mounted again later.
+// it makes it read-only; it is mounted again later. In between, its place is an
+// empty directory, where the provisioner looks for its records.
 func readOnlyDisk(r *run) {
 	disk := r.ownDisk(size(150, 5000))
 	r.w.start()
@@ -50,7 +51,7 @@ func readOnlyDisk(r *run) {
 	disk.Fail()
 	r.d.p.waitFor("alarm raised")
 	hold(lasting(2*time.Second, 20*time.Second))
-	disk.Mend()
+	disk.MendAfter(func() { hold(lasting(time.Second, 5*time.Second)) })
 	r.recovers()
 	r.settle()
 }

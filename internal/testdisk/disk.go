@@ -128,9 +128,17 @@ func (d *Disk) Fail() {
 // Mend mounts the disk anew at the same place.
 func (d *Disk) Mend() {
 	d.t.Helper()
+	d.MendAfter(func() {})
+}
+
+// MendAfter is Mend with something that happens while the disk is not mounted, and
+// where it was is an empty directory.
+func (d *Disk) MendAfter(away func()) {
+	d.t.Helper()
 	if err := unix.Unmount(d.Dir, unix.MNT_DETACH); err != nil {
 		d.t.Fatal(err)
 	}
+	away()
 	d.mount()
 }
 

@@ -30,8 +30,12 @@ type natsLog struct {
 	// unsaid counts the lines left out since the last one about a client.
 	unsaid atomic.Int64
 
-	// writeFailed hears of streams that cannot be written any more. May be nil.
+	// writeFailed hears of streams that cannot be written any more, or whose blocks are
+	// gone. May be nil.
 	writeFailed func(error)
+
+	// trouble says that the server has had some with its files since its start.
+	trouble atomic.Bool
 
 	// failure takes the first error that keeps the server from starting.
 	failure chan error
@@ -45,6 +49,7 @@ func newNATSLog(log *slog.Logger, writeFailed func(error)) *natsLog {
 // starting begins another start.
 func (l *natsLog) starting() {
 	l.up.Store(false)
+	l.trouble.Store(false)
 	select {
 	case err := <-l.failure:
 		_ = err // of a start before, after whose failure another one came first
@@ -108,6 +113,7 @@ func (l *natsLog) Warnf(format string, v ...any) {
 		return
 	}
 	l.log.WarnContext(context.Background(), "nats server warned", "err", scrub(text))
+	l.files(text, blocksGone)
 }
 
 // Errorf implements [server.Logger].
@@ -118,16 +124,32 @@ func (l *natsLog) Errorf(format string, v ...any) {
 		return
 	}
 	l.log.ErrorContext(context.Background(), "nats server failed", "err", scrub(text))
-	if l.writeFailed != nil && strings.Contains(strings.ToLower(text), writeError) {
+	l.files(text, writeError)
+}
+
+// files takes in what the server says of its files.
+func (l *natsLog) files(text, failure string) {
+	failed := strings.Contains(strings.ToLower(text), failure)
+	if failed || strings.HasPrefix(text, ofFiles) {
+		l.trouble.Store(true)
+	}
+	if failed && l.writeFailed != nil {
 		l.writeFailed(errors.New(scrub(text)))
 	}
 }
+
+// ofFiles begins whatever the server has to say about the files of a stream.
+const ofFiles = "Filestore ["
 
 // writeError is in what the server says, in capitals or not, of a stream whose
 // file could not be written or, after a batch, not be synced: from then on it
 // refuses every write to that stream, and tells publishers nothing. It says so
 // before anybody can read what it could not write.
 const writeError = "critical write error"
+
+// blocksGone is in what the server says when a file with messages is not where it was,
+// as on a disk that is not mounted. From then on it believes that there are none.
+const blocksGone = "message block data missing"
 
 // Fatalf implements [server.Logger]. The server expects the process to end, and
 // returns if it does not.

@@ -3,6 +3,10 @@ package broker_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,4 +155,124 @@ func TestAStreamThatCannotBeWritten(t *testing.T) {
 	if err != nil || info.State.Msgs < uint64(n)+1 {
 		t.Errorf("%d messages (%v), want the %d that were acknowledged and one more", info.State.Msgs, err, n)
 	}
+}
+
+// TestADiskThatIsAwayForAMoment fails, is unmounted, and is mounted again where it was.
+// The server that had it sees no files in between: what it makes of that must not
+// count, whoever starts the next one.
+func TestADiskThatIsAwayForAMoment(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]func(t *testing.T, s *site, cfg broker.Config) jetstream.JetStream{
+		"restart": func(t *testing.T, s *site, _ broker.Config) jetstream.JetStream {
+			if err := s.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			return streams(t, s.Broker)
+		},
+		"another process": func(t *testing.T, s *site, cfg broker.Config) jetstream.JetStream {
+			stop(t, s.Broker)
+			return streams(t, start(t, cfg))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := testdisk.New(t, 128<<20)
+			failed := make(chan error, 100) // more than a test with one stream makes
+			var cfg broker.Config
+			s := newSite(t, func(c *broker.Config) {
+				c.StoreDir = filepath.Join(d.Dir, "data")
+				c.WriteFailed = func(err error) { failed <- err }
+				cfg = *c
+			})
+			js := streams(t, s.Broker)
+			if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"muster.node.*"}}); err != nil {
+				t.Fatal(err)
+			}
+			const records = 100
+			for i := range records {
+				if _, err := js.Publish(t.Context(), fmt.Sprintf("muster.node.web%d", i), make([]byte, 1024)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			// A write under compare-and-set has the server look for the message before.
+			write := func() error {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := js.Publish(ctx, "muster.node.web1", nil, jetstream.WithRetryAttempts(0), jetstream.WithExpectLastSequencePerSubject(2))
+				return err
+			}
+			d.Fail()
+			if err := write(); err == nil {
+				t.Error("a write to a disk that has failed was acknowledged")
+			}
+			d.MendAfter(func() {
+				if err := write(); err == nil {
+					t.Error("a write to a disk that is not there was acknowledged")
+				}
+				for !strings.Contains(receive(t, "word that there are no files", failed).Error(), "data missing") {
+				}
+			})
+			stream, err := next(t, s, cfg).Stream(t.Context(), "S")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != records {
+				t.Errorf("%d messages (%v), want the %d that were acknowledged", info.State.Msgs, err, records)
+			}
+		})
+	}
+}
+
+// TestIndexesCountIfTheServerEndedWell starts on a store whose last server did, and on one
+// whose last server was killed. Nothing is lost in either case.
+func TestIndexesCountIfTheServerEndedWell(t *testing.T) {
+	t.Parallel()
+	var cfg broker.Config
+	s := newSite(t, func(c *broker.Config) { cfg = *c })
+	b := s.Broker
+	js := streams(t, b)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"muster.node.*"}}); err != nil {
+		t.Fatal(err)
+	}
+	index := filepath.Join(cfg.StoreDir, "jetstream", broker.AccountMuster, "streams", "S", "msgs", "index.db")
+	for i, killed := range []bool{false, true, false} {
+		if _, err := streams(t, b).Publish(t.Context(), "muster.node.web1", nil); err != nil {
+			t.Fatal(err)
+		}
+		stop(t, b)
+		if _, err := os.Stat(index); err != nil {
+			t.Fatalf("%v: has nats-server another name for it now?", err)
+		}
+		if killed {
+			if err := os.Remove(filepath.Join(cfg.StoreDir, "ended-well")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b = start(t, cfg)
+		if _, err := os.Stat(index); killed != errors.Is(err, os.ErrNotExist) {
+			t.Errorf("killed %v: the index: %v", killed, err)
+		}
+		stream, err := streams(t, b).Stream(t.Context(), "S")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := stream.CachedInfo().State.Msgs; n != uint64(i+1) {
+			t.Errorf("killed %v: %d messages, want %d", killed, n, i+1)
+		}
+	}
+}
+
+// streams connects to the streams of a broker.
+func streams(t *testing.T, b *broker.Broker) jetstream.JetStream {
+	t.Helper()
+	nc, err := b.Connect("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
 }

@@ -69,6 +69,10 @@ func (b *Broker) start(ctx context.Context) error {
 func (b *Broker) launch(ctx context.Context) (*server.Server, context.CancelFunc, chan struct{}, error) {
 	gone := make(chan struct{})
 	b.log.starting()
+	if err := forgetIndexes(b.cfg.StoreDir); err != nil {
+		close(gone)
+		return nil, nil, gone, err
+	}
 	// The gate's work ends with the broker, not with the start.
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s, err := b.newServer(life)
@@ -163,6 +167,9 @@ func (b *Broker) Stop(ctx context.Context) error {
 				cancel()
 				b.staging.Wait()
 				shutdown(s)
+				if !b.log.trouble.Load() {
+					keepIndexes(b.cfg.StoreDir)
+				}
 			}
 			if gone != nil {
 				<-gone // a server that a restart has ended, or could not start

@@ -40,6 +40,11 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	if opts.JetStream {
+		if err := forgetIndexes(opts.StoreDir); err != nil {
+			return err
+		}
+	}
 	s, err := server.NewServer(opts)
 	if err != nil {
 		return fmt.Errorf("nats server: %w", err)
@@ -67,6 +72,10 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 			// Shutdown alone ends the process by a panic if a client asks for its
 			// authorization between two of its steps (nats-server 2.15.2, newRespInbox).
 			s.LameDuckShutdown()
+			s.WaitForShutdown()
+			if opts.JetStream && !l.trouble.Load() {
+				keepIndexes(opts.StoreDir)
+			}
 			return nil
 		case <-reload:
 		}

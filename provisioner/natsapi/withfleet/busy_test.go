@@ -68,11 +68,16 @@ func persist(ctx context.Context, conn *nats.Conn, subject string, message any, 
 		if err != nil {
 			return nil, longest, err
 		}
-		if r, err = decode(m.Data); err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeBusy {
+		r, err = decode(m.Data)
+		switch {
+		case err != nil || r.Refusal == nil:
 			return r, longest, err
+		case r.Refusal.Code == wire.CodeBusy:
+			busy.Add(1)
+			longest = max(longest, r.Refusal.RetryAfter)
+		case r.Refusal.Code != wire.CodeRevocationsUnknown: // which they are on a machine with much else to do
+			return r, longest, nil
 		}
-		busy.Add(1)
-		longest = max(longest, r.Refusal.RetryAfter)
 		select {
 		case <-time.After(r.Refusal.Wait()):
 		case <-ctx.Done():

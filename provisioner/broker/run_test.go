@@ -184,16 +184,7 @@ func TestRestartKeepsTheStore(t *testing.T) {
 // open returns what get gets from the broker's JetStream.
 func open(t *testing.T, b *broker.Broker, get func(jetstream.JetStream) (jetstream.Stream, error)) jetstream.Stream {
 	t.Helper()
-	nc, err := b.Connect("test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	stream, err := get(js)
+	stream, err := get(streams(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -92,8 +92,8 @@ type Config struct {
 	Batched string
 
 	// WriteFailed is called when a stream could not be written, and will not be
-	// again until [Broker.Restart]: a full or read-only disk. It must not
-	// block. Optional.
+	// again until [Broker.Restart]: a full or read-only disk, or one that is not
+	// there. It must not block. Optional.
 	WriteFailed func(error)
 
 	// Log receives refused connections, and warnings and errors of the NATS

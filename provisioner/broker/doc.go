@@ -33,5 +33,6 @@
 //
 // JetStream keeps its streams below [Config].StoreDir and syncs every write to
 // disk before it acknowledges it. A directory serves one broker at a time: a
-// lock file says so to the second. The broker never deletes state.
+// lock file says so to the second. The broker never deletes state; what nats-server
+// derives from it, it deletes where that may be wrong (index.go).
 package broker

@@ -98,6 +98,7 @@ func TestFailedHandshakeIsExplained(t *testing.T) {
 func TestFloodOfRefusalsIsBounded(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
+	begun := time.Now()
 	for range 300 {
 		s.dial(t, nil).hello(map[string]any{"auth_token": "wrong"})
 	}
@@ -106,9 +107,10 @@ func TestFloodOfRefusalsIsBounded(t *testing.T) {
 		defer s.mu.Unlock()
 		return len(s.refused) == 300
 	})
-	// 100 at once and 20 a second; the loop takes far less than 5 seconds.
-	if n := strings.Count(s.log.String(), "\n"); n < 100 || n > 250 {
-		t.Errorf("300 refused connections made %d lines", n)
+	// 100 at once and 20 a second; the loop takes a second, or ten where all else runs too.
+	n, took := strings.Count(s.log.String(), "\n"), time.Since(begun)
+	if limit := 100 + 20*took.Seconds(); n < 100 || float64(n) > limit {
+		t.Errorf("300 refused connections made %d lines in %v, want 100 to %.0f", n, took, limit)
 	}
 }
 

@@ -89,6 +89,8 @@ func (c *raw) say(lines ...string) []string {
 		case line == "PONG":
 			return got
 		case strings.HasPrefix(line, "INFO"):
+		case line == "PING": // which a server says after a second or two
+			_, _ = io.WriteString(c.conn, "PONG\r\n") // what is read next says whether the connection has ended
 		default:
 			got = append(got, line)
 		}
@@ -107,7 +109,9 @@ func (c *raw) last() string {
 		if err != nil {
 			return last
 		}
-		last = strings.TrimSpace(line)
+		if line = strings.TrimSpace(line); line != "PING" {
+			last = line
+		}
 	}
 }
 

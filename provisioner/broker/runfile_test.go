@@ -14,6 +14,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"muster/provisioner/broker"
 )
@@ -66,6 +67,9 @@ func ask(address string) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
+	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
 	if _, err := bufio.NewReader(conn).ReadString('\n'); err != nil { // INFO
 		return err
 	}

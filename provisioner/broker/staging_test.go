@@ -72,9 +72,7 @@ func (b *batched) begin(t *testing.T, n int) (finish func()) {
 // may be lost, and nobody would answer.
 func (b *batched) restart(t *testing.T) {
 	t.Helper()
-	if err := b.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	restart(t, b.Broker)
 	b.connect(t)
 }
 

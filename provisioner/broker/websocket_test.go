@@ -125,9 +125,7 @@ func TestWebSocketPort(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, byWebSocket(true))
 	before := s.WebSocketURL()
-	if err := s.Restart(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	restart(t, s.Broker)
 	if after := s.WebSocketURL(); after != before {
 		t.Errorf("after a restart it is %s, before %s", after, before)
 	}

@@ -193,9 +193,10 @@ type brokerRunVerb struct {
 const brokerRunHelp = `Runs the nats-server that is part of muster, with a configuration as 'muster
 broker config' prints it, until it is told to stop (SIGTERM, SIGUSR2, Ctrl-C). It
 then takes no more clients, hands over what it leads, and sends its clients to the
-other brokers over ten seconds (lame_duck_duration). SIGHUP has it read its
-configuration and certificates again. Other than nats-server, it asks clients for
-a certificate and does without: nodes may come over TLS before they have one.
+other brokers over ten seconds (lame_duck_duration); a second signal ends it at once.
+SIGHUP has it read its configuration and certificates again. Other than nats-server,
+it asks clients for a certificate and does without: nodes may come over TLS before
+they have one.
 
   muster broker run /etc/nats/nats-server.conf
   muster broker run n1/nats-server.conf --log-format json`

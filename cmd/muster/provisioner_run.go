@@ -30,9 +30,9 @@ type runVerb struct {
 }
 
 const runHelp = `Serves until it is told to stop (SIGTERM, or Ctrl-C): it then takes no further
-request, finishes those in hand, and stops its broker. All that can be set is in
-the configuration file; 'muster provisioner init' writes one with every key
-explained.
+request, finishes those in hand, and stops its broker; told again, it ends at once,
+which loses nothing that was acknowledged. All that can be set is in the configuration
+file; 'muster provisioner init' writes one with every key explained.
 
   muster provisioner run --config prov/provisioner.yaml
   muster provisioner run --check      is the configuration right?

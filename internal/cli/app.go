@@ -56,7 +56,8 @@ func (v Verbs) check(verb string) (all []error) {
 }
 
 // Run parses the arguments, runs the verb that add has put into its map, and
-// returns the exit status. The verb's context ends with SIGINT and SIGTERM.
+// returns the exit status. The verb's context ends with the first SIGINT or SIGTERM, and the
+// process with the second: whatever it does may end after any step.
 // What goes wrong is reported on standard error.
 func Run(program, help string, args []string, add func(*kingpin.Application, Verbs)) int {
 	app := kingpin.New(program, help)
@@ -77,6 +78,7 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, stop) // the next one finds nobody who listens
 	return Report(os.Stderr, program, interrupted(ctx, all[verb](ctx)))
 }
 

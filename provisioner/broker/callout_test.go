@@ -52,7 +52,15 @@ func newServer(t testing.TB, edit func(string) string) *outside {
 		t.Fatal(err)
 	}
 	o.server.Start()
-	t.Cleanup(func() { o.server.Shutdown(); o.server.WaitForShutdown() })
+	t.Cleanup(func() {
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			o.server.Shutdown()
+			o.server.WaitForShutdown()
+		}()
+		receive(t, "end of the server", ended)
+	})
 	if !o.server.ReadyForConnections(patience) {
 		t.Fatal("the server does not start")
 	}

@@ -172,7 +172,9 @@ func start(t testing.TB, cfg broker.Config) *broker.Broker {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Start(t.Context()); err != nil {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*patience)
+	defer cancel()
+	if err := b.Start(ctx); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { stop(t, b) })

@@ -23,15 +23,16 @@ const inChild = "MUSTER_TEST_CHILD"
 func TestTheSecondSignalEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(inChild) != "" {
-		os.Exit(cli.Run("child", "", []string{"work"}, func(app *kingpin.Application, verbs cli.Verbs) {
+		cli.Run("child", "", []string{"work"}, func(app *kingpin.Application, verbs cli.Verbs) {
 			verbs[app.Command("work", "").FullCommand()] = func(ctx context.Context) error {
-				fmt.Println("working")
+				fmt.Fprintln(os.Stdout, "working")
 				<-ctx.Done()
-				fmt.Println("ending")
+				fmt.Fprintln(os.Stdout, "ending")
 				<-time.After(time.Hour) // longer than anybody waits who asked twice
 				return nil
 			}
-		}))
+		})
+		return
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()

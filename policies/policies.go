@@ -70,7 +70,8 @@ type Config struct {
 	// TrustFirstUse makes Builtin the open variant.
 	TrustFirstUse bool
 
-	// Timeout bounds one evaluation. Optional; [DefaultTimeout].
+	// Timeout bounds one evaluation, while the process gets to compute: see
+	// [Engine.Decide]. Optional; [DefaultTimeout].
 	Timeout time.Duration
 
 	// Log receives a line per reload, and warnings about the policy. Optional;
@@ -142,7 +143,9 @@ func Test(ctx context.Context, cfg Config) ([]TestResult, error) {
 // value of in; what the
 // policy of the moment is does not change during one evaluation. It returns
 // within the time-out, or when ctx is done, but for a built-in function that
-// takes longer on its own.
+// takes longer on its own. Where the process hardly gets to compute, it returns within four times the time-out:
+// that others have the cores, or that it was suspended, is not the policy's fault, and
+// nobody is to be woken for it.
 func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error) {
 	p := e.current.Load()
 	defer func() {
@@ -161,7 +164,7 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 	}
 	// Not a context with a time-out: that would cost a goroutine per decision.
 	cancel := topdown.NewCancel()
-	defer time.AfterFunc(e.cfg.Timeout, cancel.Cancel).Stop()
+	defer endLate(cancel, e.cfg.Timeout, processTime)()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	results, err := p.query.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(in.Time), rego.EvalExternalCancel(cancel), rego.EvalMetrics(metrics.NoOp()))
 	if err != nil {

@@ -2,7 +2,6 @@ package chaos_test
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"time"
 
@@ -60,14 +59,10 @@ func readOnlyDisk(r *run) {
 // meanwhile is acknowledged when it goes on, if anybody still waits.
 func lateDisk(r *run) {
 	disk := r.ownDisk(size(150, 5000))
-	thaw := func() { _ = exec.Command("fsfreeze", "--unfreeze", disk.Dir).Run() }
-	r.Cleanup(thaw) // or its processes could not even be killed
 	r.w.start()
 	for i := range 3 {
 		r.somewhere(0.1+0.2*float64(i), 0.2+0.2*float64(i))
-		if out, err := exec.Command("fsfreeze", "--freeze", disk.Dir).CombinedOutput(); err != nil {
-			r.Fatalf("fsfreeze: %v: %s", err, out)
-		}
+		thaw := disk.Freeze()
 		// The last one is longer than any answer is waited for.
 		hold(lasting(700*time.Millisecond, time.Duration(i+1)*7*time.Second))
 		thaw()

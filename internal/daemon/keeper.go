@@ -28,6 +28,11 @@ const (
 
 	restartTimeout    = time.Minute
 	restartBackoffMax = time.Minute
+
+	// maxHung is how many restarts in a row may find that the server before has not ended,
+	// on a disk that can be written, until the process ends. Nothing is served then anyway; whoever
+	// looks after the process starts another one, and nothing acknowledged is lost.
+	maxHung = 3
 )
 
 // A keeper watches what the provisioner depends on, raises and clears the
@@ -60,6 +65,7 @@ type keeper struct {
 	silent     int        // probes in a row that failed
 	restarts   int        // in a row, without a good probe
 	restarted  time.Time
+	hung       int       // restarts in a row that found the server before still there
 	tight      error     // JetStream is near its limit, when it was looked at last
 	refused    error     // the store had no room for the last probe
 	grown      time.Time // when a larger limit was looked for
@@ -89,13 +95,17 @@ func (k *keeper) storeBroken() error {
 	return nil
 }
 
-// run watches until ctx is done. It returns nil.
+// run watches until ctx is done, and returns nil. The error says that only the end of
+// the process helps.
 func (k *keeper) run(ctx context.Context) error {
 	tick := time.NewTicker(keepEvery)
 	defer tick.Stop()
 	nudged := false
 	for {
 		k.look(ctx, nudged)
+		if k.hung >= maxHung {
+			return fmt.Errorf("the broker's %w, after %d times %v: the provisioner ends, to be started again", broker.ErrHangs, k.hung, restartTimeout)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -172,7 +182,13 @@ func (k *keeper) replace(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, restartTimeout)
 	defer cancel()
 	before := k.broken.Load()
-	if err := k.restart(bounded); err != nil {
+	err := k.restart(bounded)
+	if errors.Is(err, broker.ErrHangs) {
+		k.hung++
+	} else {
+		k.hung = 0
+	}
+	if err != nil {
 		if ctx.Err() == nil {
 			k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
 			k.writeFailed(err) // nothing runs: that needs no further proof

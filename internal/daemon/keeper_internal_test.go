@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/broker"
 )
 
 // kept is a keeper over a real directory, whose store and broker do as they are
@@ -176,6 +178,30 @@ func TestRestartsThatDoNotHelp(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAServerThatDoesNotEnd ends the process: a new one serves, and this one never will. Not so
+// while anything else is what keeps the broker away.
+func TestAServerThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(t)
+		restart := k.restart
+		k.restart = func(ctx context.Context) error {
+			k.restartErr = fmt.Errorf("restart broker: %w", broker.ErrHangs)
+			if k.restarts == maxHung-1 {
+				k.restartErr = errors.New("port in use")
+			}
+			return restart(ctx)
+		}
+		k.writeFailed(errors.New("stream is broken"))
+		if err := k.run(t.Context()); !errors.Is(err, broker.ErrHangs) {
+			t.Errorf("run = %v, want %v", err, broker.ErrHangs)
+		}
+		if want := 2 * maxHung; k.restarts != want {
+			t.Errorf("%d restarts, want %d: those before the port was in use do not count", k.restarts, want)
+		}
+	})
 }
 
 // TestADiskThatIsNotThere is waited for: a restart would gain nothing.

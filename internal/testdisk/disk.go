@@ -108,6 +108,16 @@ func (d *Disk) Free() {
 	d.full = nil
 }
 
+// Freeze has whoever writes to the disk wait until thaw is called: those cannot even
+// be killed. The end of the test thaws it; more than once is harmless.
+func (d *Disk) Freeze() (thaw func()) {
+	d.t.Helper()
+	d.run("fsfreeze", "--freeze", d.Dir)
+	thaw = func() { _ = exec.Command("fsfreeze", "--unfreeze", d.Dir).Run() } // fails if it is not frozen any more
+	d.t.Cleanup(thaw)
+	return thaw
+}
+
 // Fail has the kernel find an error on the disk: it makes the file system
 // read-only, also for those who have files on it open.
 //

@@ -31,6 +31,10 @@ var (
 	// with [New].
 	ErrStarted = errors.New("broker was started before")
 
+	// ErrHangs means that the NATS server before has been told to end, and has not.
+	// It may still; if that goes on, only the end of the process helps.
+	ErrHangs = errors.New("nats server does not end")
+
 	// ErrNoCertificate means that the broker has no certificate yet, so that no
 	// client gets TLS. Give it one with [Broker.SetCertificate].
 	ErrNoCertificate = errors.New("broker has no certificate")

@@ -14,7 +14,7 @@ import (
 //
 // After an error nothing runs, and Restart may be called again until it
 // succeeds. The error is [ErrNotRunning] if the broker was never started or has
-// been stopped. One call at a time, and none beside Start or Stop.
+// been stopped, and [ErrHangs] if the server before has not ended when ctx is done. One call at a time, and none beside Start or Stop.
 func (b *Broker) Restart(ctx context.Context) error {
 	b.mu.Lock()
 	lock, s, cancel := b.lock, b.server, b.cancel
@@ -38,7 +38,7 @@ func (b *Broker) Restart(ctx context.Context) error {
 		select {
 		case <-gone:
 		case <-ctx.Done():
-			return fmt.Errorf("restart broker: the server before does not end: %w", context.Cause(ctx))
+			return fmt.Errorf("restart broker: %w: %w", ErrHangs, context.Cause(ctx))
 		}
 	}
 	s, cancel, gone, err := b.launch(ctx)

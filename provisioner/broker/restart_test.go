@@ -94,6 +94,30 @@ func TestRestartThatFails(t *testing.T) {
 	start(t, cfg) // the store is free again
 }
 
+// TestAServerThatDoesNotEnd waits for a disk that takes nothing. Whoever restarts it is told so
+// for as long as it does, and can go on once it has ended.
+func TestAServerThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
+	d := testdisk.New(t, 128<<20)
+	s := newSite(t, func(c *broker.Config) { c.StoreDir = d.Dir })
+	if _, err := streams(t, s.Broker).CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"muster.node.*"}}); err != nil {
+		t.Fatal(err)
+	}
+	thaw := d.Freeze()
+	for range 2 {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		if err := s.Restart(ctx); !errors.Is(err, broker.ErrHangs) || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Restart = %v, want %v and %v", err, broker.ErrHangs, context.DeadlineExceeded)
+		}
+	}
+	thaw()
+	restart(t, s.Broker)
+	if _, err := streams(t, s.Broker).Stream(t.Context(), "S"); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestAStreamThatCannotBeWritten is told to whoever asked for it, and works
 // again after a restart: not before, whatever space there is.
 func TestAStreamThatCannotBeWritten(t *testing.T) {

@@ -17,9 +17,9 @@ import (
 
 var errDead = errors.New("the process is dead")
 
-// mortal is the store of a process that dies at one of its calls: before it, or
-// after it so that nobody hears the answer. Every call after that is of a dead
-// process and does nothing.
+// mortal is the store of a process that dies at one of its calls in the [foreground]: before
+// it, or after it so that nobody hears the answer. Every call after that is of a
+// dead process and does nothing.
 type mortal struct {
 	provisioner.Store
 	die   context.CancelFunc
@@ -27,20 +27,34 @@ type mortal struct {
 	after bool // the call is still made
 
 	mu    sync.Mutex
-	born  bool  // guarded by mu: calls are counted from then on
 	calls int   // guarded by mu
 	dead  bool  // guarded by mu
 	slow  error // guarded by mu: what a call met that has nothing to do with the death
 }
 
+// foreground is in the context of what a mortal is to die at. Of its other calls, such as
+// the look for new answers each second, nobody knows between which of these they come.
+type foreground struct{}
+
 // call makes a call unless the process is dead.
-func call[T any](m *mortal, do func() (T, error)) (T, error) {
+func call[T any](ctx context.Context, m *mortal, do func() (T, error)) (T, error) {
+	if ctx.Value(foreground{}) != nil {
+		return counted(m, do)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.dead {
+		var none T
+		return none, errDead
+	}
+	return do()
+}
+
+// counted makes a call that is counted, unless the process is dead.
+func counted[T any](m *mortal, do func() (T, error)) (T, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	var none T
-	if !m.born {
-		return do()
-	}
 	if m.dead {
 		return none, errDead
 	}
@@ -68,7 +82,7 @@ func (m *mortal) met(err error) {
 }
 
 func (m *mortal) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
-	r, err := call(m, func() (provisioner.Revised, error) {
+	r, err := call(ctx, m, func() (provisioner.Revised, error) {
 		r, revision, err := m.Store.Record(ctx, id)
 		return provisioner.Revised{Record: r, Revision: revision}, err
 	})
@@ -76,25 +90,25 @@ func (m *mortal) Record(ctx context.Context, id wire.Identity) (*provisioner.Rec
 }
 
 func (m *mortal) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
-	return call(m, func() (provisioner.Revision, error) { return m.Store.Put(ctx, r, after) })
+	return call(ctx, m, func() (provisioner.Revision, error) { return m.Store.Put(ctx, r, after) })
 }
 
 func (m *mortal) Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, error) {
-	return call(m, func() (*provisioner.Grant, error) { return m.Store.Grant(ctx, id) })
+	return call(ctx, m, func() (*provisioner.Grant, error) { return m.Store.Grant(ctx, id) })
 }
 
 func (m *mortal) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.Revision, each func(*provisioner.ClaimEntry, provisioner.Revision) error) error {
-	_, err := call(m, func() (struct{}, error) { return struct{}{}, m.Store.Claims(ctx, tid, after, each) })
+	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.Claims(ctx, tid, after, each) })
 	return err
 }
 
 func (m *mortal) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after provisioner.Revision) (provisioner.Revision, error) {
-	return call(m, func() (provisioner.Revision, error) { return m.Store.AppendClaims(ctx, tid, e, after) })
+	return call(ctx, m, func() (provisioner.Revision, error) { return m.Store.AppendClaims(ctx, tid, e, after) })
 }
 
 func (m *mortal) History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error) {
 	complete := false
-	h, err := call(m, func() (h []provisioner.Revised, err error) {
+	h, err := call(ctx, m, func() (h []provisioner.Revised, err error) {
 		h, complete, err = m.Store.History(ctx, id)
 		return h, err
 	})
@@ -190,10 +204,7 @@ func dyingIn(t *testing.T, f *testbed.Fleet, at int, after bool, what func(conte
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.mu.Lock()
-	m.born = true
-	m.mu.Unlock()
-	err = what(ctx, p)
+	err = what(context.WithValue(ctx, foreground{}, true), p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.calls, err
@@ -229,10 +240,7 @@ func TestADeathWhileAUseIsGivenBack(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m.mu.Lock()
-		m.born = true
-		m.mu.Unlock()
-		_, err = p.Enroll(ctx, n.Request(), provisioner.Source{})
+		_, err = p.Enroll(context.WithValue(ctx, foreground{}, true), n.Request(), provisioner.Source{})
 		if err == nil {
 			t.Errorf("death at call %d of %d: enrolled", step, m.calls)
 		}

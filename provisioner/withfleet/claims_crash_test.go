@@ -2,118 +2,15 @@ package provisioner_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/jwt"
 	"muster/provisioner"
 )
-
-var errDead = errors.New("the process is dead")
-
-// mortal is the store of a process that dies at one of its calls in the [foreground]: before
-// it, or after it so that nobody hears the answer. Every call after that is of a
-// dead process and does nothing.
-type mortal struct {
-	provisioner.Store
-	die   context.CancelFunc
-	at    int  // the call at which it dies, from 0
-	after bool // the call is still made
-
-	mu    sync.Mutex
-	calls int   // guarded by mu
-	dead  bool  // guarded by mu
-	slow  error // guarded by mu: what a call met that has nothing to do with the death
-}
-
-// foreground is in the context of what a mortal is to die at. Of its other calls, such as
-// the look for new answers each second, nobody knows between which of these they come.
-type foreground struct{}
-
-// call makes a call unless the process is dead.
-func call[T any](ctx context.Context, m *mortal, do func() (T, error)) (T, error) {
-	if ctx.Value(foreground{}) != nil {
-		return counted(m, do)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.dead {
-		var none T
-		return none, errDead
-	}
-	return do()
-}
-
-// counted makes a call that is counted, unless the process is dead.
-func counted[T any](m *mortal, do func() (T, error)) (T, error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	var none T
-	if m.dead {
-		return none, errDead
-	}
-	m.calls++
-	if m.calls-1 != m.at {
-		r, err := do()
-		m.met(err)
-		return r, err
-	}
-	if m.after {
-		_, err := do()
-		m.met(err)
-	}
-	m.dead = true
-	m.die()
-	return none, errDead
-}
-
-// met keeps an error that is no answer: on a machine with much else to do the store may
-// take longer than it is given. Then there were other calls than a test counts on. m.mu is held.
-func (m *mortal) met(err error) {
-	if err != nil && !errors.Is(err, provisioner.ErrConflict) {
-		m.slow = err
-	}
-}
-
-func (m *mortal) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
-	r, err := call(ctx, m, func() (provisioner.Revised, error) {
-		r, revision, err := m.Store.Record(ctx, id)
-		return provisioner.Revised{Record: r, Revision: revision}, err
-	})
-	return r.Record, r.Revision, err
-}
-
-func (m *mortal) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
-	return call(ctx, m, func() (provisioner.Revision, error) { return m.Store.Put(ctx, r, after) })
-}
-
-func (m *mortal) Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, error) {
-	return call(ctx, m, func() (*provisioner.Grant, error) { return m.Store.Grant(ctx, id) })
-}
-
-func (m *mortal) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.Revision, each func(*provisioner.ClaimEntry, provisioner.Revision) error) error {
-	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.Claims(ctx, tid, after, each) })
-	return err
-}
-
-func (m *mortal) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after provisioner.Revision) (provisioner.Revision, error) {
-	return call(ctx, m, func() (provisioner.Revision, error) { return m.Store.AppendClaims(ctx, tid, e, after) })
-}
-
-func (m *mortal) History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error) {
-	complete := false
-	h, err := call(ctx, m, func() (h []provisioner.Revised, err error) {
-		h, complete, err = m.Store.History(ctx, id)
-		return h, err
-	})
-	return h, complete, err
-}
 
 // TestADeathAtEveryStep lets the process die before and after every call to its
 // store while it enrolls a node with a one-time token. The node asks the next
@@ -182,32 +79,6 @@ func TestADeathAtEveryStep(t *testing.T) {
 		}
 	}
 	f.Check()
-}
-
-// dying has a new process enroll a node and die at this call. It returns how
-// many calls there were, and the node's answer.
-func dying(t *testing.T, f *testbed.Fleet, at int, after bool, n *simnode.Node) (calls int, err error) {
-	t.Helper()
-	return dyingIn(t, f, at, after, func(ctx context.Context, p *provisioner.Provisioner) error {
-		_, err := p.Enroll(ctx, n.Request(), provisioner.Source{Address: "192.0.2.1"})
-		return err
-	})
-}
-
-// dyingIn has a new process do what, and die at this call.
-func dyingIn(t *testing.T, f *testbed.Fleet, at int, after bool, what func(context.Context, *provisioner.Provisioner) error) (calls int, err error) {
-	t.Helper()
-	ctx, die := context.WithCancel(f.Context())
-	defer die()
-	m := &mortal{die: die, at: at, after: after}
-	p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store { m.Store = s; return m })
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = what(context.WithValue(ctx, foreground{}, true), p)
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.calls, err
 }
 
 // TestADeathWhileAUseIsGivenBack loses the identity to another key after the

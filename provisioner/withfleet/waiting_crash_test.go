@@ -17,68 +17,6 @@ import (
 	"muster/provisioner"
 )
 
-// found is what a read of the store returns, with where it was.
-type found[T any, At any] struct {
-	what T
-	at   At
-}
-
-func (m *mortal) Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, error) {
-	return call(ctx, m, func() (*provisioner.Answer, error) { return m.Store.Answer(ctx, id, keyHash) })
-}
-
-func (m *mortal) PutAnswer(ctx context.Context, a *provisioner.Answer) error {
-	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.PutAnswer(ctx, a) })
-	return err
-}
-
-func (m *mortal) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
-	r, err := call(ctx, m, func() (found[*provisioner.Answer, provisioner.Sequence], error) {
-		a, at, err := m.Store.NextAnswer(ctx, after)
-		return found[*provisioner.Answer, provisioner.Sequence]{a, at}, err
-	})
-	return r.what, r.at, err
-}
-
-func (m *mortal) Allowance(ctx context.Context, p wire.Pattern) (*provisioner.Allowance, provisioner.Revision, error) {
-	r, err := call(ctx, m, func() (found[*provisioner.Allowance, provisioner.Revision], error) {
-		a, at, err := m.Store.Allowance(ctx, p)
-		return found[*provisioner.Allowance, provisioner.Revision]{a, at}, err
-	})
-	return r.what, r.at, err
-}
-
-func (m *mortal) PutAllowance(ctx context.Context, a *provisioner.Allowance, after provisioner.Revision) error {
-	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.PutAllowance(ctx, a, after) })
-	return err
-}
-
-func (m *mortal) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, provisioner.Revision, error) {
-	r, err := call(ctx, m, func() (found[*provisioner.Waiter, provisioner.Revision], error) {
-		w, at, err := m.Store.Waiter(ctx, id, keyHash)
-		return found[*provisioner.Waiter, provisioner.Revision]{w, at}, err
-	})
-	return r.what, r.at, err
-}
-
-func (m *mortal) DropWaiter(ctx context.Context, id wire.Identity, keyHash string, upTo provisioner.Revision) error {
-	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.DropWaiter(ctx, id, keyHash, upTo) })
-	return err
-}
-
-func (m *mortal) Waiters(ctx context.Context, id wire.Identity, each func(*provisioner.Waiter, provisioner.Revision) error) error {
-	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.Waiters(ctx, id, each) })
-	return err
-}
-
-func (m *mortal) NoteToken(info *provisioner.TokenInfo) {
-	_, _ = counted(m, func() (struct{}, error) { m.Store.NoteToken(info); return struct{}{}, nil })
-}
-
-func (m *mortal) NotedToken(ctx context.Context, tid jwt.TokenID) (*provisioner.TokenInfo, error) {
-	return call(ctx, m, func() (*provisioner.TokenInfo, error) { return m.Store.NotedToken(ctx, tid) })
-}
-
 // eachDeath calls scene for a death before and after every call to the store,
 // until there is one call fewer than the step: that one has died nowhere.
 func eachDeath(t *testing.T, least int, scene func(step int, after bool) (calls int)) {

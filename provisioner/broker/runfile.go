@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 	"time"
 
@@ -98,7 +99,11 @@ func fileOptions(path string) (*server.Options, error) {
 	}
 	opts, err := server.ProcessConfigFile(path)
 	if err != nil {
-		return nil, err // names the file already
+		why := strings.TrimSpace(err.Error())
+		if !strings.Contains(why, path) { // as it is for some mistakes, one to a line
+			why = path + ": " + why
+		}
+		return nil, errors.New(why)
 	}
 	opts.NoSigs, opts.NoLog = true, true
 	opts.DisableJetStreamBanner = true

@@ -86,3 +86,18 @@ func TestAFileThatIsNotThereIsToBeWritten(t *testing.T) {
 		t.Errorf("RunFile = %v, want that %s is not there, and how it is made", err, path)
 	}
 }
+
+// TestAFileWithAMistakeIsNamed, whichever the mistake is: nats-server does so for some.
+func TestAFileWithAMistakeIsNamed(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"jetstream {", "lissten: 4222", "listen: nonsense:port:x"} {
+		path := filepath.Join(t.TempDir(), "nats-server.conf")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err := broker.RunFile(t.Context(), path, slog.New(slog.DiscardHandler))
+		if err == nil || strings.Count(err.Error(), path) != 1 || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: RunFile = %v, want one line that names %s once", text, err, path)
+		}
+	}
+}

@@ -128,8 +128,7 @@ func (d *Disk) Freeze() (thaw func()) {
 func (d *Disk) Fail() {
 	d.t.Helper()
 	device := d.run("findmnt", "-n", "-o", "SOURCE", d.Dir)
-	d.run("fsfreeze", "--freeze", d.Dir)
-	defer d.run("fsfreeze", "--unfreeze", d.Dir)
+	defer d.Freeze()()
 	if err := os.WriteFile(filepath.Join("/sys/fs/ext4", filepath.Base(strings.TrimSpace(device)), "trigger_fs_error"), []byte("1"), 0); err != nil {
 		d.t.Fatal(err)
 	}

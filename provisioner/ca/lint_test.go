@@ -14,7 +14,7 @@ import (
 var publicOnly = map[string][]string{
 	"nobody runs an OCSP responder or a log here, and a CRL is fetched from the provisioner": {
 		"e_missing_crl_distrib_point", "e_sub_ca_crl_distribution_points_missing", "e_sub_cert_aia_missing", "w_sub_ca_aia_missing",
-		"w_sub_cert_aia_does_not_contain_issuing_ca_url", "w_ct_sct_policy_count_unsatisfied", "n_ca_digital_signature_not_set",
+		"w_sub_cert_aia_does_not_contain_issuing_ca_url", "n_ct_sct_policy_count_unsatisfied", "n_ca_digital_signature_not_set",
 	},
 	"policies are for relying parties that do not know the authority": {
 		"e_invalid_ca_certificate_policies", "e_sub_ca_certificate_policies_missing", "e_sub_cert_cert_policy_empty",

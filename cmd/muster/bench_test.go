@@ -73,7 +73,7 @@ func TestBench(t *testing.T) {
 				}
 			}
 			for _, key := range []string{"nodes_per_minute", "provisioned_per_minute", "p50_ms", "p99_ms", "p999_ms", "serving_cpu_us_per_node",
-				"driver_cpu_us_per_node", "peak_memory_bytes", "fsync_p50_us"} {
+				"driver_cpu_us_per_node", "peak_memory_bytes", "fsync_p50_us", "machine_verify_us", "machine_read_ns", "machine_page_us", "machine_syscall_ns"} {
 				if got, ok := r[key].(float64); !ok || got <= 0 {
 					t.Errorf("%s is %v, want more than 0", key, r[key])
 				}
@@ -135,7 +135,7 @@ func TestBenchKeys(t *testing.T) {
 	dir := t.TempDir()
 	r := benchOf(t, "--dir", dir, "--no-applied")
 	want := []string{"broken", "crossed", "driver_cpu_us_per_node", "drivers", "durable_writes_per_node", "enrolled", "enrolled_share_percent", "failed", "fsync_p50_us", "idle", "idle_memory_bytes",
-		"listed_ms", "nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes", "provisioned", "provisioned_per_minute", "provisioned_share_percent", "refusals", "refused",
+		"listed_ms", "machine_page_us", "machine_read_ns", "machine_syscall_ns", "machine_verify_us", "nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes", "provisioned", "provisioned_per_minute", "provisioned_share_percent", "refusals", "refused",
 		"seconds", "serving_cpu_us_per_node", "start_memory_bytes", "start_ms", "stored", "unanswered", "why", "written_bytes_per_node"}
 	if got := slices.Sorted(maps.Keys(r)); !slices.Equal(got, want) {
 		t.Errorf("keys %q, want %q", got, want)

@@ -49,6 +49,8 @@ type Result struct {
 	Drivers          int       `json:"drivers"`
 	Why              []string  `json:"why"` // the first few causes of refusals and failures
 
+	Speed // of the machine, before the run
+
 	Kick *Kick `json:"kick,omitempty"` // nil without --kick; all else is of the fleet's first provisioning then
 }
 

@@ -26,6 +26,9 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	}
 	s := &serving{url: cfg.URL, pids: cfg.PIDs}
 	result = newResult(&cfg)
+	if result.Speed, err = speed(); err != nil {
+		return nil, err
+	}
 	if cfg.URL != "" {
 		b, err := os.ReadFile(cfg.TokenFile)
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -136,7 +137,7 @@ func (t *Table) Run(ctx context.Context) (string, error) {
 		if err := t.round(ctx); err != nil {
 			return "", err
 		}
-		page = machine(t.Dir, t.Nodes, len(t.rounds)) + "\n" + t.cases() + "\n" + t.goals()
+		page = machine(t.Dir, t.Nodes, len(t.rounds)) + t.speeds() + "\n" + t.cases() + "\n" + t.goals()
 		if t.Page != nil {
 			if err := t.Page(page); err != nil {
 				return "", err
@@ -199,6 +200,28 @@ func median(all []float64) float64 {
 
 // most returns the largest of some values; 0 of none.
 func most(all []float64) float64 { return slices.Max(append([]float64{0}, all...)) }
+
+// speeds says how fast the machine was before the rows, so that a table tells by itself
+// whether it can be compared with another; nothing if no row was run.
+func (t *Table) speeds() string {
+	var results []*Result
+	for _, round := range t.rounds {
+		results = slices.AppendSeq(results, maps.Values(round))
+	}
+	if len(results) == 0 {
+		return ""
+	}
+	each := func(of func(*Result) float64, format string) string {
+		var all []float64
+		for _, r := range results {
+			all = append(all, of(r))
+		}
+		return fmt.Sprintf(format+" ("+format+" to "+format+")", median(all), slices.Min(all), slices.Max(all))
+	}
+	return fmt.Sprintf("The machine before each row, the median and from the least to the most: checking a P-256 signature %s µs, a read in 8 MB %s ns, a new page %s µs, a system call %s ns.\n",
+		each(func(r *Result) float64 { return r.Verify }, "%.0f"), each(func(r *Result) float64 { return r.Read }, "%.0f"),
+		each(func(r *Result) float64 { return r.Page }, "%.1f"), each(func(r *Result) float64 { return r.Syscall }, "%.0f"))
+}
 
 // cases returns the table of the rows.
 func (t *Table) cases() string {

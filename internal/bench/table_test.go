@@ -57,7 +57,7 @@ func TestTableText(t *testing.T) {
 	}
 	table := &Table{Stored: 2000, rounds: []map[string]*Result{
 		{
-			"shared": {NodesPerMinute: 1000, ProvisionedPerMinute: 500, ServingCPU: 600, PeakMemory: 3e6},
+			"shared": {NodesPerMinute: 1000, ProvisionedPerMinute: 500, ServingCPU: 600, PeakMemory: 3e6, Speed: Speed{Verify: 50, Read: 17, Page: 1.5, Syscall: 90}},
 			"stored": {NodesPerMinute: 950, Stored: 2000, StartMS: 1500, EnrolledShare: []float64{95, 94.6}, ProvisionedShare: []float64{90, 91}},
 			"open":   {P99: 80},
 		},
@@ -79,6 +79,12 @@ func TestTableText(t *testing.T) {
 		if !strings.Contains(cases, want) {
 			t.Errorf("no %q in\n%s", want, cases)
 		}
+	}
+	if speeds, want := table.speeds(), "signature 0 (0 to 50) µs, a read in 8 MB 0 (0 to 17) ns, a new page 0.0 (0.0 to 1.5) µs, a system call 0 (0 to 90) ns."; !strings.Contains(speeds, want) {
+		t.Errorf("no %q in %q", want, speeds)
+	}
+	if speeds := (&Table{rounds: []map[string]*Result{{}}}).speeds(); speeds != "" {
+		t.Errorf("without a row: %q", speeds)
 	}
 	goals := table.goals()
 	for _, want := range []string{

@@ -257,6 +257,23 @@ func (f *Fleet) Stop() {
 // Daemon returns the running provisioner.
 func (f *Fleet) Daemon() *daemon.Daemon { return f.daemon }
 
+// Provisioner starts one more provisioner on the open store, as another process
+// would; wrap, if not nil, stands between it and the store. On a machine with much
+// else to do the store may not answer for as long as a start waits: then it is started
+// again, as a supervisor does.
+func (f *Fleet) Provisioner(wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
+	f.t.Helper()
+	var p *provisioner.Provisioner
+	f.Eventually("one more provisioner started", func() bool {
+		var err error
+		if p, err = f.daemon.Provisioner(wrap); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			f.t.Fatal(err)
+		}
+		return err == nil
+	})
+	return p
+}
+
 // URL is where the broker listens, also after a restart.
 func (f *Fleet) URL() string { return f.url }
 

@@ -36,10 +36,7 @@ func TestWhoMayNoLongerLookIsCutOff(t *testing.T) {
 	t.Parallel()
 	f := served(t)
 	begun := f.Clock.Now().Add(-time.Hour)
-	other, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := f.Provisioner(nil)
 	key, public := newKey(t)
 	cause := provisioner.Cause{By: "root"}
 	for _, name := range []string{"ben", "carl"} {
@@ -85,10 +82,7 @@ func TestWhoMayNoLongerLookIsCutOff(t *testing.T) {
 func TestTheFirstRequestAfterAChangeIsRefused(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	other, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := f.Provisioner(nil)
 	key, public := newKey(t)
 	_, another := newKey(t)
 	cause := provisioner.Cause{By: "root"}

@@ -155,10 +155,7 @@ func TestOperatorsComeInByCertificate(t *testing.T) {
 func TestAnotherProvisionerSeesOperators(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	other, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := f.Provisioner(nil)
 	key, public := newKey(t)
 	ctx, cause := f.Context(), provisioner.Cause{By: "root"}
 	added, err := other.AddOperator(ctx, provisioner.NewOperator{Name: "ben", Role: provisioner.RoleViewer, Public: public, Certificate: true}, cause)

@@ -26,10 +26,7 @@ func TestAllowanceLetsInExactlySoMany(t *testing.T) {
 	if _, err := p.AllowNames(f.Context(), "web*.example.net", 2*time.Hour, 5, false, operator); err != nil {
 		t.Fatal(err)
 	}
-	second, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	second := f.Provisioner(nil)
 	var nodes []*simnode.Node
 	for i := range 24 {
 		nodes = append(nodes, f.Node(fmt.Sprintf("web%d.example.net", i)))

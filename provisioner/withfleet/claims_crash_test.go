@@ -98,7 +98,7 @@ func TestADeathWhileAUseIsGivenBack(t *testing.T) {
 		ctx, die := context.WithCancel(f.Context())
 		defer die()
 		m := &mortal{die: die, at: step, after: after}
-		p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+		p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
 			m.Store = s
 			faults := &testbed.Faults{Store: m}
 			faults.Before(func(ctx context.Context, _ *provisioner.Record) {
@@ -108,10 +108,7 @@ func TestADeathWhileAUseIsGivenBack(t *testing.T) {
 			})
 			return faults
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = p.Enroll(context.WithValue(ctx, foreground{}, true), n.Request(), provisioner.Source{})
+		_, err := p.Enroll(context.WithValue(ctx, foreground{}, true), n.Request(), provisioner.Source{})
 		if err == nil {
 			t.Errorf("death at call %d of %d: enrolled", step, m.calls)
 		}
@@ -300,14 +297,11 @@ func TestARecordThatWasWrittenOverHasCostItsUse(t *testing.T) {
 		n := node(t, name+".example.net", token)
 		f.Enroll(f.Node(n.Identity)) // there has been somebody before
 		f.PutRecord(n.Identity, func(r *provisioner.Record) { r.State, r.Next = provisioner.StateRetired, nil })
-		p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+		p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
 			return &overwriting{Store: s, lags: lags, revoke: func() {
 				f.PutRecord(n.Identity, func(r *provisioner.Record) { r.State = provisioner.StateRevoked })
 			}}
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		if _, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeIdentityRevoked {
 			t.Fatalf("%s: enroll = %v, want %s", name, err, wire.CodeIdentityRevoked)
 		}
@@ -328,7 +322,7 @@ func TestAnUnknownRecordKeepsItsUse(t *testing.T) {
 	var late func()
 	ctx, cancel := context.WithCancel(f.Context())
 	defer cancel()
-	p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+	p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
 		return &slow{Store: s, put: func(r *provisioner.Record, after provisioner.Revision) {
 			late = func() {
 				if _, err := s.Put(f.Context(), r, after); err != nil {
@@ -338,9 +332,6 @@ func TestAnUnknownRecordKeepsItsUse(t *testing.T) {
 			cancel()
 		}}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if _, err := p.Enroll(ctx, n.Request(), provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
 		t.Fatalf("enroll = %v, want %s", err, wire.CodeStoreUnavailable)
 	}

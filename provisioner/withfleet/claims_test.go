@@ -42,10 +42,7 @@ func entries(t testing.TB, f *testbed.Fleet, token string) []*provisioner.ClaimE
 // report returns what operators are told of a token.
 func report(t testing.TB, f *testbed.Fleet, token string) *provisioner.TokenReport {
 	t.Helper()
-	p, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := f.Provisioner(nil)
 	r, err := p.Token(f.Context(), f.TokenID(token))
 	if errors.Is(err, provisioner.ErrUnknownToken) {
 		return &provisioner.TokenReport{}
@@ -61,10 +58,7 @@ func provisioners(t testing.TB, f *testbed.Fleet, n int) []*provisioner.Provisio
 	t.Helper()
 	var all []*provisioner.Provisioner
 	for range n {
-		p, err := f.Daemon().Provisioner(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := f.Provisioner(nil)
 		all = append(all, p)
 	}
 	return all
@@ -209,10 +203,7 @@ configuration := {"a": "b\nc = d"} if input.facts.role == "unwritable"
 	owner := f.Node("web9.example.net")
 	role("web")(owner)
 	f.Enroll(owner) // and takes the quota of its address
-	p, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := f.Provisioner(nil)
 	ask := func(n *simnode.Node, address string) (*wire.Enrolled, error) {
 		return p.Enroll(f.Context(), n.Request(), provisioner.Source{Address: address})
 	}

@@ -157,10 +157,7 @@ func TestClonesThatOnlyEnroll(t *testing.T) {
 func TestAnIdentityThatChangesHands(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Policy: refusesClones(t)})
-	p, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := f.Provisioner(nil)
 	id := wire.Identity("web1.example.net")
 	enroll := func(n *simnode.Node) *wire.Enrolled {
 		t.Helper()
@@ -212,10 +209,7 @@ func TestAnIdentityThatChangesHands(t *testing.T) {
 
 	// Another process has heard two machines of the owner before, and was not
 	// asked when the identity changed hands.
-	q, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	q := f.Provisioner(nil)
 	q.Heard(f.Context(), id, successor.Boot, offer.Serial)
 	q.Heard(f.Context(), id, "its-twin", offer.Serial)
 	f.Clock.Advance(time.Second)

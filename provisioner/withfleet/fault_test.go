@@ -95,10 +95,7 @@ func TestALostRaceForTheRecord(t *testing.T) {
 	// race has first and second, which may be one, enroll at two provisioners
 	// so that second's record is written first.
 	race := func(t *testing.T, f *testbed.Fleet, first, second *simnode.Node) (*wire.Reply, *wire.Enrolled) {
-		other, err := f.Daemon().Provisioner(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := f.Provisioner(nil)
 		won := make(chan *wire.Enrolled, 1)
 		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
 			winner, err := other.Enroll(ctx, second.Request(), provisioner.Source{})
@@ -147,10 +144,7 @@ func TestALostRaceForTheRecord(t *testing.T) {
 		t.Parallel()
 		f := testbed.New(t, testbed.Options{})
 		n := f.Node(name)
-		other, err := f.Daemon().Provisioner(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := f.Provisioner(nil)
 		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
 			if _, err := other.Enroll(ctx, n.Request(), provisioner.Source{}); err != nil {
 				t.Errorf("the other provisioner refuses: %v", err)
@@ -176,10 +170,7 @@ func TestALostRaceForTheRecord(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := f.Daemon().Provisioner(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := f.Provisioner(nil)
 		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
 			if err := other.Applied(ctx, a, provisioner.Source{}); err != nil {
 				t.Errorf("the other provisioner refuses: %v", err)
@@ -200,12 +191,9 @@ func TestALostRaceForTheRecord(t *testing.T) {
 func TestAnUnreachableStoreRefuses(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
-	p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store { return &broken{Store: s} })
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := f.Provisioner(func(s provisioner.Store) provisioner.Store { return &broken{Store: s} })
 	n := f.Node("web1.example.net")
-	_, err = p.Enroll(f.Context(), n.Request(), provisioner.Source{})
+	_, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{})
 	if err == nil || provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
 		t.Errorf("enroll = %v, want %s", err, wire.CodeStoreUnavailable)
 	}

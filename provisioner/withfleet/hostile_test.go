@@ -387,10 +387,7 @@ func TestHostileCertificateRequests(t *testing.T) {
 func TestAVouchingKeyIsBounded(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
-	p, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := f.Provisioner(nil)
 	p224, err := ecdsa.GenerateKey(elliptic.P224(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)

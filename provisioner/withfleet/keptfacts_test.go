@@ -139,10 +139,7 @@ func TestFactsWhoseWriteGoesWrong(t *testing.T) {
 	t.Run("lost to another provisioner", func(t *testing.T) {
 		t.Parallel()
 		f, n, e := changed(t)
-		other, err := f.Daemon().Provisioner(nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		other := f.Provisioner(nil)
 		f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
 			if _, err := other.Enroll(ctx, n.Request(), provisioner.Source{}); err != nil {
 				t.Errorf("the other provisioner refuses: %v", err)

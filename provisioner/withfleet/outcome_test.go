@@ -75,10 +75,7 @@ func TestALostWriteIsRepeatedUnchanged(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	left := 2
 	r := &recorder{lose: func() bool { left--; return left >= 0 }}
-	p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store { r.Store = s; return r })
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := f.Provisioner(func(s provisioner.Store) provisioner.Store { r.Store = s; return r })
 	n := f.Node("web1.example.net")
 	e, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{})
 	if err != nil {
@@ -99,12 +96,9 @@ func TestAnUnknownOutcomeIsNoSuccess(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	n := f.Node("web1.example.net")
 	var giveUp atomic.Pointer[context.CancelFunc]
-	p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+	p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
 		return &recorder{Store: s, lose: func() bool { (*giveUp.Load())(); return true }}
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, cancel := context.WithCancel(f.Context())
 	defer cancel()
 	giveUp.Store(&cancel)

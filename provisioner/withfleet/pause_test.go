@@ -92,10 +92,7 @@ func TestPauseOfRenewals(t *testing.T) {
 func TestPauseOfASite(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
-	other, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	other := f.Provisioner(nil)
 	p := f.Daemon().Operator()
 	if _, err := p.Pause(f.Context(), "ams1", false, operator); err != nil {
 		t.Fatal(err)

@@ -213,15 +213,11 @@ func TestAReleaseLosesToANodeThatIsBack(t *testing.T) {
 	n := node(t, "web1.example.net", token)
 	claimed(t, f, n)
 	f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
-	var p *provisioner.Provisioner
-	p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+	p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
 		faults := &testbed.Faults{Store: s}
 		faults.BeforeClaims(func(context.Context, *provisioner.ClaimEntry) { f.Enroll(n) })
 		return faults
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	if released, err := p.ReleaseClaim(f.Context(), f.TokenID(token), n.Identity, provisioner.Cause{By: "anna"}); !errors.Is(err, provisioner.ErrClaimYoung) {
 		t.Errorf("release = %v, %v, want %v", released, err, provisioner.ErrClaimYoung)
 	}
@@ -244,14 +240,11 @@ func TestReleasesThatGoWrong(t *testing.T) {
 		n := node(t, "web"+string(rune('0'+i))+".example.net", token)
 		claimed(t, f, n)
 		f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
-		p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+		p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
 			faults := &testbed.Faults{Store: s}
 			faults.InjectClaims(plan...)
 			return faults
 		})
-		if err != nil {
-			t.Fatal(err)
-		}
 		// A doubled write looks like a conflict with somebody else's: then the
 		// operator is told that there is nothing left to release.
 		released, err := p.ReleaseClaim(f.Context(), f.TokenID(token), n.Identity, provisioner.Cause{By: "anna"})

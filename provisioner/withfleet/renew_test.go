@@ -280,10 +280,7 @@ func TestARenewalNeedsTheFleet(t *testing.T) {
 	if m, err := nc.RequestWithContext(ctx, wire.SubjectRenew, b); err == nil {
 		t.Errorf("over a connection with a token: %s", m.Data)
 	}
-	p, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := f.Provisioner(nil)
 	if _, err := p.Renew(f.Context(), must(n.Renewal(next))(t), provisioner.Source{Address: "192.0.2.1"}); provisioner.CodeOf(err) != wire.CodeRenewSession {
 		t.Errorf("without a session: %v", err)
 	}

@@ -22,10 +22,7 @@ import (
 // would be: it has no connections to drop.
 func another(t *testing.T, f *testbed.Fleet, wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
 	t.Helper()
-	p, err := f.Daemon().Provisioner(wrap)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := f.Provisioner(wrap)
 	return p
 }
 

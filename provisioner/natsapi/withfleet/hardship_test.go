@@ -21,10 +21,7 @@ import (
 // stopped when the test ends.
 func service(t *testing.T, f *testbed.Fleet, prefix string, wrap func(provisioner.Store) provisioner.Store, edit func(*natsapi.Config)) *nats.Conn {
 	t.Helper()
-	p, err := f.Daemon().Provisioner(wrap)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := f.Provisioner(wrap)
 	conn, err := f.Daemon().Connect("another provisioner")
 	if err != nil {
 		t.Fatal(err)
@@ -184,10 +181,7 @@ func TestWhatNewRefuses(t *testing.T) {
 func TestRunSaysThatItCannotBegin(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
-	p, err := f.Daemon().Provisioner(nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := f.Provisioner(nil)
 	conn, err := f.Daemon().Connect("closed")
 	if err != nil {
 		t.Fatal(err)

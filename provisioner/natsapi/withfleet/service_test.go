@@ -68,14 +68,11 @@ func TestABusyProvisionerSaysWhenToComeBack(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	hold, held := make(chan struct{}), make(chan struct{})
 	var once sync.Once
-	p, err := f.Daemon().Provisioner(func(s provisioner.Store) provisioner.Store {
+	p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
 		slow := &testbed.Faults{Store: s}
 		slow.Before(func(context.Context, *provisioner.Record) { once.Do(func() { close(held) }); <-hold })
 		return slow
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
 	conn, err := f.Daemon().Connect("second provisioner")
 	if err != nil {
 		t.Fatal(err)

@@ -151,9 +151,14 @@ func (p *Provisioner) enforceAll(ctx context.Context) {
 	var failed error
 	for id := range touched {
 		if failed == nil {
-			bounded, cancel := context.WithTimeout(ctx, enforceTimeout)
+			failed = ctx.Err()
+		}
+		if failed == nil {
+			finishing, end := Finishing(ctx)
+			bounded, cancel := context.WithTimeout(finishing, enforceTimeout)
 			failed = p.enforce(bounded, id)
 			cancel()
+			end()
 			if failed != nil && !p.enforceFailed && ctx.Err() == nil {
 				p.cfg.Log.WarnContext(ctx, "revocations not yet on record, they are in force all the same", "node", id, "err", failed)
 			}

@@ -99,6 +99,10 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 			c.fail(w, r, login, err)
 			return
 		}
+		// Who goes to another page meanwhile has not taken it back.
+		finishing, end := provisioner.Finishing(r.Context())
+		defer end()
+		r = r.WithContext(finishing)
 	}
 	c.activity.wake()
 	if err := need.serve(c, &visit{w, r, login}); err != nil {

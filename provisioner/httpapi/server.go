@@ -155,13 +155,19 @@ func (u *unrouted) WriteHeader(status int) {
 func (u *unrouted) Write(b []byte) (int, error) { return len(b), nil }
 
 // route serves method and path with do: it gets the request's body, decoded
-// strictly, and returns what is to be answered, or an error for problemOf.
+// strictly, and returns what is to be answered, or an error for problemOf. A
+// change is finished also if who asked for it goes meanwhile.
 func route[Q, A any](s *Server, pattern string, do func(r *http.Request, q *Q) (A, error)) {
 	s.raw(pattern, exchange{asks: reflect.TypeFor[Q](), answers: reflect.TypeFor[A]()}, func(w http.ResponseWriter, r *http.Request) {
 		var q Q
 		a, err := *new(A), decode(w, r, &q)
 		if err == nil {
 			err = s.checkReason(r, pattern, &q)
+		}
+		if err == nil && Changes(pattern) {
+			finishing, end := provisioner.Finishing(r.Context())
+			defer end()
+			r = r.WithContext(finishing)
 		}
 		if err == nil {
 			a, err = do(r, &q)

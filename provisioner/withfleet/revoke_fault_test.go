@@ -148,6 +148,25 @@ func TestCrashesWhileRevoking(t *testing.T) {
 				t.Error("RevokeNode says that it is done")
 			}
 		}, true},
+		"the process is stopped while it writes the record": {func(t *testing.T, f *testbed.Fleet) {
+			ctx, die := context.WithCancel(f.Context())
+			f.Faults.AfterAppend(die)
+			stopped := make(chan struct{})
+			f.Faults.Inject(testbed.LostAnswer)
+			f.Faults.Before(func(ctx context.Context, _ *provisioner.Record) {
+				go func() { f.Stop(); close(stopped) }()
+				select { // with nothing else in hand, a stop is there at once
+				case <-ctx.Done():
+					t.Error("the write ends with its process's serving")
+				case <-time.After(100 * time.Millisecond):
+				}
+			})
+			if err := f.Daemon().Operator().RevokeNode(ctx, web1, testbed.Operator()); err == nil {
+				t.Error("RevokeNode says that it is done")
+			}
+			<-stopped
+			f.Start()
+		}, false},
 		"the record has it, and is not acknowledged": {func(_ *testing.T, f *testbed.Fleet) {
 			f.Faults.Inject(testbed.LostAnswer, testbed.Lost)
 			f.Revoke(web1)

@@ -164,6 +164,19 @@ func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, b
 // identity's form, the token, the certificate request's signature. The token
 // comes first after the form, so that a stranger without one learns nothing.
 func (p *Provisioner) prove(a *attempt) error {
+	if err := p.proveRequest(a); err != nil || a.renewal {
+		return err
+	}
+	// Without a turn: it may ask DNS for the token's brokers, and who waits for an
+	// answer with a turn in hand would stop everybody.
+	if err := p.cfg.Reserved(a.identity, a.token); err != nil {
+		return refuse(a.request.Identity, wire.CodeIdentityReserved, err)
+	}
+	return nil
+}
+
+// proveRequest is the part of prove that only computes.
+func (p *Provisioner) proveRequest(a *attempt) error {
 	defer p.turns.take(phaseProve)()
 	if a.renewal {
 		return p.proveRenewal(a)
@@ -187,9 +200,6 @@ func (p *Provisioner) prove(a *attempt) error {
 	}
 	if err := token.Admits(id, p.siteOf(a.source)); err != nil {
 		return refuse(r.Identity, TokenCode(err), err)
-	}
-	if err := p.cfg.Reserved(id, token); err != nil {
-		return refuse(r.Identity, wire.CodeIdentityReserved, err)
 	}
 	if token.Limits.Uses > 0 {
 		// Sooner than it has to be: before the work that would be for nothing.

@@ -116,7 +116,7 @@ func (p *Provisioner) unwritten(ctx context.Context, a *attempt) error {
 	switch {
 	case err != nil:
 		return err
-	case len(history) == 0 || history[len(history)-1].Revision == a.lastTry:
+	case len(history) == 0 || history[len(history)-1].Revision <= a.lastTry:
 		return errors.New("the record may yet be written")
 	case !complete && history[0].Revision > a.firstTry:
 		return errors.New("the record's history does not go back to the attempt")
@@ -133,9 +133,11 @@ func (p *Provisioner) trying(a *attempt) error {
 		return err
 	}
 	if !a.tried {
-		a.tried, a.firstTry = true, a.after
+		a.tried, a.firstTry, a.lastTry = true, a.after, a.after
 	}
-	a.lastTry = a.after
+	// A read from a member of a cluster that is behind makes a later try one over
+	// an older revision, while the write over the newer one is still on its way.
+	a.firstTry, a.lastTry = min(a.firstTry, a.after), max(a.lastTry, a.after)
 	return nil
 }
 

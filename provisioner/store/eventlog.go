@@ -74,6 +74,7 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 	if err != nil {
 		return fail(err)
 	}
+	defer s.drop(ctx, stream, consumer)
 	pending := consumer.CachedInfo().NumPending
 	begin := info.State.LastSeq
 	if q.After != nil {

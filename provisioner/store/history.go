@@ -39,6 +39,7 @@ func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*prov
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
+	defer s.drop(ctx, streamNodes, consumer)
 	messages, err := consumer.Messages()
 	if err != nil {
 		return fmt.Errorf("history: %w", err)

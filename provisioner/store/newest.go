@@ -29,6 +29,7 @@ func (s *Store) Newest(ctx context.Context, each func(*provisioner.Record) error
 	if err != nil {
 		return fmt.Errorf("records: %w", err)
 	}
+	defer s.drop(ctx, streamNodes, consumer)
 	messages, err := consumer.Messages()
 	if err != nil {
 		return fmt.Errorf("records: %w", err)

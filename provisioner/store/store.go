@@ -263,7 +263,11 @@ func (cfg Config) complete() Config {
 
 // jetStream returns the interface to the streams.
 func (cfg Config) jetStream() (jetstream.JetStream, error) {
-	return jetstream.New(cfg.Conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))
+	// Without the second, a write whose acknowledgement is lost would keep its place
+	// among those that are under way for as long as the connection lives, also when
+	// nobody waits for it any more; once all places were taken, nothing could be written.
+	return jetstream.New(cfg.Conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithPublishAsyncTimeout(max(cfg.Timeout, acknowledgedIn)),
+		jetstream.WithDefaultTimeout(cfg.Timeout))
 }
 
 // leastDuplicates is the shortest time for which JetStream remembers ids of messages

@@ -16,6 +16,9 @@ func (s *Store) Single() { s.gather = nil }
 // Patient makes writes wait for all that are in hand, however long it takes them.
 func (s *Store) Patient() { s.gather.wait = time.Hour }
 
+// Unacknowledged is how many writes by themselves are under way.
+func (s *Store) Unacknowledged() int { return s.js.PublishAsyncPending() }
+
 // FollowHastily is FollowRecords of a reader each of whose waits ends in the moment
 // in which a record comes, until all there were have come.
 func (s *Store) FollowHastily(ctx context.Context, each func(wire.Identity)) error {

@@ -123,7 +123,7 @@ type Config struct {
 	// written together. Optional; without it they gather behind a busy disk only.
 	InHand *atomic.Int64
 
-	// Timeout bounds the answer to one read. Optional; default 12 s, since a
+	// Timeout bounds the answer to one read, and to one write. Optional; default 12 s, since a
 	// cluster that lost its leader answers again after 4 to 9 s (measured).
 	Timeout time.Duration
 
@@ -186,7 +186,10 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, errors.New("store: no connection or no certificate authority given")
 	}
 	cfg = cfg.complete()
-	js, err := cfg.jetStream()
+	// A write whose acknowledgement is lost would keep its place among those under way
+	// for as long as the connection lives, also when nobody waits for it any more. Once
+	// all places were taken, nothing could be written, while all else looked well.
+	js, err := cfg.jetStream(jetstream.WithPublishAsyncTimeout(cfg.Timeout))
 	if err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
@@ -262,12 +265,8 @@ func (cfg Config) complete() Config {
 }
 
 // jetStream returns the interface to the streams.
-func (cfg Config) jetStream() (jetstream.JetStream, error) {
-	// Without the second, a write whose acknowledgement is lost would keep its place
-	// among those that are under way for as long as the connection lives, also when
-	// nobody waits for it any more; once all places were taken, nothing could be written.
-	return jetstream.New(cfg.Conn, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithPublishAsyncTimeout(max(cfg.Timeout, acknowledgedIn)),
-		jetstream.WithDefaultTimeout(cfg.Timeout))
+func (cfg Config) jetStream(more ...jetstream.JetStreamOpt) (jetstream.JetStream, error) {
+	return jetstream.New(cfg.Conn, append(more, jetstream.WithPublishAsyncMaxPending(maxPending), jetstream.WithDefaultTimeout(cfg.Timeout))...)
 }
 
 // leastDuplicates is the shortest time for which JetStream remembers ids of messages

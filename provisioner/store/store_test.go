@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/store"
 )
@@ -178,6 +179,83 @@ func TestAWriteWithoutAnAnswerIsAnError(t *testing.T) {
 	}
 	if r, _, err := st.Record(s.ctx, web2); err == nil {
 		t.Errorf("Record on a closed connection = %v", r)
+	}
+}
+
+// TestALostAcknowledgementGivesItsPlaceBack has writes that are never acknowledged,
+// whose writers go away. There is room for so many under way, and it must not be lost.
+func TestALostAcknowledgementGivesItsPlaceBack(t *testing.T) {
+	t.Parallel()
+	_, s := newStore(t)
+	st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours, Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := s.js.Stream(s.ctx, "MUSTER_CLAIMS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	silent := stream.CachedInfo().Config
+	silent.NoAck = true
+	if _, err := s.js.UpdateStream(s.ctx, silent); err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(s.ctx)
+	cancel()
+	entry := &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Claims: []provisioner.TokenClaim{{Key: "k", Identity: web1, Attempt: "a1", At: time.Now()}}}
+	for i := range 5 {
+		if _, err := st.AppendClaims(gone, jwt.TokenID(fmt.Sprintf("%032x", i)), entry, 0); !errors.Is(err, context.Canceled) {
+			t.Fatalf("AppendClaims = %v, want %v", err, context.Canceled)
+		}
+	}
+	if n := st.Unacknowledged(); n != 5 {
+		t.Fatalf("%d writes are under way, want 5", n)
+	}
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for st.Unacknowledged() > 0 {
+		select {
+		case <-tick.C:
+		case <-s.ctx.Done():
+			t.Fatalf("%d writes have kept their places", st.Unacknowledged())
+		}
+	}
+}
+
+// TestReadersLeaveNoConsumers reads in every way that takes a consumer: a broker has
+// room for a thousand in a stream, and keeps those that were left for minutes.
+func TestReadersLeaveNoConsumers(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	put(t, s, st, record(web1, "a1"), 0)
+	at := time.Now()
+	st.Emit(provisioner.Event{Type: provisioner.EventEnrolled, Time: at, Node: string(web1)})
+	st.Emit(provisioner.Event{Type: provisioner.EventRefused, Time: at, Node: string(web1)})
+	if err := s.conn.FlushWithContext(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	_, certificates := st.Certificates(s.ctx, web1)
+	_, _, history := st.History(s.ctx, web1)
+	for what, err := range map[string]error{
+		"certificates": certificates,
+		"history":      history,
+		"revisions":    st.Revisions(s.ctx, "", func(*provisioner.Record, provisioner.Revision) error { return nil }),
+		"newest":       st.Newest(s.ctx, func(*provisioner.Record) error { return nil }),
+		"events": st.Events(s.ctx, provisioner.EventQuery{Since: at.Add(-time.Hour), Once: true},
+			func(*provisioner.StoredEvent) error { return nil }),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	for _, name := range []string{"MUSTER_NODES", "MUSTER_EVENTS", "MUSTER_ATTEMPTS"} {
+		stream, err := s.js.Stream(s.ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := stream.CachedInfo().State.Consumers; n != 0 {
+			t.Errorf("%s has %d consumers left", name, n)
+		}
 	}
 }
 

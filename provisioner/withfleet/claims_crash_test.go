@@ -312,6 +312,67 @@ func TestARecordThatWasWrittenOverHasCostItsUse(t *testing.T) {
 	f.Check()
 }
 
+// TestAWriteUnderWayKeepsItsUseWhenReadsAreBehind has a record written over the newest
+// revision, unacknowledged, while a member that is behind answers all reads: each
+// further try is over the revision before, and loses. The first may yet be written.
+func TestAWriteUnderWayKeepsItsUseWhenReadsAreBehind(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
+	owner := f.Node("web1.example.net")
+	e := f.Enroll(owner)
+	old, at, err := f.Daemon().Store().Record(f.Context(), "web1.example.net")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Apply(owner, e)
+	s := &lagging{old: old, at: at}
+	p := f.Provisioner(func(in provisioner.Store) provisioner.Store { s.Store = in; return s })
+	if _, err := p.GrantNode(f.Context(), "web1.example.net", "", 0, provisioner.Cause{By: "op", Why: "a new machine"}); err != nil {
+		t.Fatal(err)
+	}
+	token := f.Token(testbed.Limited(1))
+	if _, err := p.Enroll(f.Context(), node(t, owner.Identity, token).Request(), provisioner.Source{}); err == nil {
+		t.Fatal("enrolled without a record")
+	}
+	if r := report(t, f, token); r.Used != 1 {
+		t.Errorf("report = %+v, want the use spent", r)
+	}
+	if err := s.late(); err != nil {
+		t.Fatalf("the write that was under way: %v", err)
+	}
+	if got := f.Refused(node(t, "web2.example.net", token)); got != wire.CodeTokenUsedUp {
+		t.Errorf("another node is refused as %s, want %s", got, wire.CodeTokenUsedUp)
+	}
+	f.Check()
+}
+
+// lagging is a store whose first write stays under way, and whose reads of records
+// come from a member that is behind from then on.
+type lagging struct {
+	provisioner.Store
+	old  *provisioner.Record
+	at   provisioner.Revision
+	late func() error // makes the first write
+}
+
+func (s *lagging) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
+	if s.late != nil {
+		return s.Store.Put(ctx, r, after)
+	}
+	s.late = func() error {
+		_, err := s.Store.Put(context.WithoutCancel(ctx), r, after)
+		return err
+	}
+	return 0, testbed.ErrInjected
+}
+
+func (s *lagging) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	if s.late != nil {
+		return s.old, s.at, nil
+	}
+	return s.Store.Record(ctx, id)
+}
+
 // TestAnUnknownRecordKeepsItsUse ends a request while its record is neither
 // acknowledged nor found. The record comes later.
 func TestAnUnknownRecordKeepsItsUse(t *testing.T) {

@@ -24,12 +24,13 @@ const urlVariable = "MUSTER_URL"
 // programs can read, have in common. None of them need ask anybody.
 type setup struct {
 	config string
+	named  bool // config is none that is looked for by default
 	json   bool
 }
 
 // addSetup adds their flags.
 func (s *setup) addSetup(c *kingpin.CmdClause, config string) {
-	c.Flag("config", config).Default(defaultConfig).PlaceHolder("FILE").StringVar(&s.config)
+	c.Flag("config", config).Default(defaultConfig).PlaceHolder("FILE").IsSetByUser(&s.named).StringVar(&s.config)
 	c.Flag("json", "Print JSON for programs.").BoolVar(&s.json)
 }
 
@@ -37,6 +38,7 @@ func (s *setup) addSetup(c *kingpin.CmdClause, config string) {
 type operator struct {
 	setup
 	url        string
+	asked      bool // url is not the environment's
 	credential string
 	tokenFile  string
 	why        string
@@ -51,10 +53,17 @@ func (o *operator) add(c *kingpin.CmdClause, all verbs) {
 // addFlags adds the flags of a verb that does not always ask, and checks them itself.
 func (o *operator) addFlags(c *kingpin.CmdClause) {
 	o.addSetup(c, "Configuration file of the running provisioner.")
-	c.Flag("url", "Provisioner to ask over HTTPS, https://host:port, in place of the one on this machine.").Envar(urlVariable).PlaceHolder("URL").StringVar(&o.url)
+	c.Flag("url", "Provisioner to ask over HTTPS, https://host:port, in place of the one on this machine.").Envar(urlVariable).PlaceHolder("URL").IsSetByUser(&o.asked).StringVar(&o.url)
 	c.Flag("credential", "With --url: file with your key and certificate, as 'muster operator add' writes it, or with the roots to trust.").
 		Envar("MUSTER_CREDENTIAL").PlaceHolder("FILE").StringVar(&o.credential)
 	c.Flag("token-file", "With --url: file with a token of 'muster operator token', in place of the certificate.").Envar("MUSTER_TOKEN_FILE").PlaceHolder("FILE").StringVar(&o.tokenFile)
+	c.Action(func(*kingpin.ParseContext) error {
+		// Who names a provisioner's file means that one, whatever was exported once.
+		if o.named && !o.asked {
+			o.url = ""
+		}
+		return nil
+	})
 }
 
 // checkURL reports an --url that is none, which whoever asks nobody is not told:

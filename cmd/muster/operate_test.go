@@ -90,3 +90,38 @@ func TestOperate(t *testing.T) {
 	provisioner.stop()
 	noSecrets(t, provisioner, agent)
 }
+
+// TestAFileThatIsNamedOverridesTheEnvironment asks the provisioner of --config, where
+// another one's URL was exported once; with --url as well, that is meant.
+func TestAFileThatIsNamedOverridesTheEnvironment(t *testing.T) {
+	t.Parallel()
+	const elsewhere = "https://127.0.0.1:9"
+	file := filepath.Join(t.TempDir(), "provisioner.yaml")
+	for name, tt := range map[string]struct {
+		args []string
+		want string
+	}{
+		"neither":     {nil, elsewhere},
+		"a file":      {[]string{"--config", file}, file},
+		"a file, URL": {[]string{"--config", file, "--url", "https://127.0.0.2:9"}, "https://127.0.0.2:9"},
+	} {
+		c := command(t, append([]string{"node", "list"}, tt.args...)...)
+		c.Env = append(c.Environ(), "MUSTER_URL="+elsewhere)
+		out, err := c.CombinedOutput()
+		if err == nil || !strings.Contains(string(out), tt.want) || tt.want != elsewhere && strings.Contains(string(out), elsewhere) {
+			t.Errorf("%s: %v: %s, want %s", name, err, out, tt.want)
+		}
+	}
+}
+
+// TestNamesOfAFileAreReadToItsEnd has a line that is longer than a reader of lines
+// takes by default, and more machines behind it.
+func TestNamesOfAFileAreReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "names")
+	write(t, file, "web1.example.net\n# "+strings.Repeat("x", 1<<17)+"\nweb2.example.net")
+	ids, err := identitiesOf(nil, file)
+	if err != nil || len(ids) != 2 || ids[1] != "web2.example.net" {
+		t.Errorf("names = %v, %v, want two", ids, err)
+	}
+}

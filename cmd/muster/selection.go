@@ -1,8 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -144,8 +142,8 @@ func identitiesOf(names []string, from string) ([]wire.Identity, error) {
 		if err != nil {
 			return nil, err
 		}
-		for s := bufio.NewScanner(bytes.NewReader(b)); s.Scan(); {
-			if line := strings.TrimSpace(s.Text()); line != "" && !strings.HasPrefix(line, "#") {
+		for line := range strings.Lines(string(b)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
 				names = append(names, line)
 			}
 		}

@@ -27,7 +27,8 @@ the store is in the empty cluster there, and no provisioner of it may run.
 Revocations, removed signers and spent uses of limited tokens that are newer than
 the backup come from the journals of all provisioners. If these are not known to
 have all of them, say with --accept-lost-since that you know: limited tokens are
-frozen then, until 'muster token thaw' or a new one.
+frozen then, until 'muster token thaw' or a new one, and what was revoked, retired
+or removed after the backup may be good again.
 
   muster restore /var/backups/muster-monday
   muster restore monday --journal prov2/revocations.journal --config prov/provisioner.yaml
@@ -62,6 +63,7 @@ func (v *restoreVerb) run(ctx context.Context) error {
 			out.Messages(), quoted(v.restore.File), out.Revocations, out.Signers, out.Claims, out.Takeovers)
 		if out.Lost != "" {
 			v.say("limited tokens signed until now are frozen: sign new ones, or see `muster token thaw`")
+			v.say("what was revoked, retired or removed after the backup may be good again: do it once more when the provisioner runs")
 		}
 		if len(v.restore.Journals) > 0 {
 			v.say("bring the other provisioners their journals back as they are now")

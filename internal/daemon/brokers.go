@@ -281,15 +281,9 @@ func (d *Daemon) openStore(ctx context.Context, cfg store.Config) (*store.Store,
 }
 
 // expected is the installation whose store has to be there: an empty cluster is no
-// new one for a provisioner that has written to another. Empty for none, and
-// where the store is ours: if its directory is gone, so is what a restore would
-// take for a store.
-func (d *Daemon) expected() string {
-	if d.external == nil {
-		return ""
-	}
-	return d.followers.Load().journal.Installation()
-}
+// new one for a provisioner that has written to another, nor is a directory that is
+// gone, whose tokens would have all of their uses again. Empty for none.
+func (d *Daemon) expected() string { return d.followers.Load().journal.Installation() }
 
 // storeDir is where our own broker keeps its streams.
 func (d *Daemon) storeDir() string { return filepath.Join(d.cfg.DataDir, "broker") }

@@ -255,6 +255,11 @@ func (d *Daemon) RootsPEM() string { return d.parts.authority.RootsPEM() }
 // not start or gave up. ready, if not nil, is called once requests are being
 // served.
 func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
+	if d.external == nil {
+		if err := halfRestored(d.cfg.DataDir); err != nil {
+			return err
+		}
+	}
 	if err := d.broker.Start(ctx); err != nil {
 		return startError(err)
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/x509"
 	"errors"
+	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -24,7 +26,10 @@ func (r *Restore) intoDirectory(ctx context.Context, cfg Config, since *since, o
 	if err := os.RemoveAll(staging); err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(staging) }() // the next one would, too
+	defer func() { _ = os.RemoveAll(staging) }()        // the next one would, too
+	if err := os.MkdirAll(staging, 0o700); err != nil { // from here on, no provisioner starts without a store
+		return err
+	}
 	r.Reached("cleared")
 	if err := r.fill(ctx, cfg, staging, since, out); err != nil {
 		return err
@@ -35,6 +40,23 @@ func (r *Restore) intoDirectory(ctx context.Context, cfg Config, since *since, o
 	}
 	r.Reached("placed")
 	return nil
+}
+
+// halfRestored returns [store.ErrHalfRestored] if a restore was cut short before the
+// store got its place: a provisioner that started would make an empty one, in which
+// nothing is frozen that the restore was to freeze.
+func halfRestored(dataDir string) error {
+	staging := filepath.Join(dataDir, restoringDir)
+	if _, err := os.Stat(staging); errors.Is(err, fs.ErrNotExist) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	_, err := os.Stat(filepath.Join(dataDir, "broker", jetStreamDir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s is what there is of it: restore once more, or remove that to begin with an empty store", store.ErrHalfRestored, staging)
+	}
+	return err
 }
 
 // fill makes the store in a directory of its own and brings it to the disk.

@@ -195,7 +195,7 @@ func (s *since) order() error {
 func (r *Restore) accepts(info *BackupInfo, why error) error {
 	from := info.StartedAt.UTC().Format(time.RFC3339)
 	if r.AcceptLostSince.IsZero() {
-		return fmt.Errorf("%w: %w\nbring the journal back; or, with --accept-lost-since %s, uses of limited tokens since then are forgotten and all of these tokens frozen",
+		return fmt.Errorf("%w: %w\nbring the journal back; or, with --accept-lost-since %s, revocations, retirements, removed signers, operators and allowances, and uses of limited tokens since then are forgotten, and all of these tokens frozen",
 			errLost, why, from)
 	}
 	if r.AcceptLostSince.After(info.StartedAt) {

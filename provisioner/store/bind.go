@@ -56,7 +56,7 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 func present(ctx context.Context, js jetstream.JetStream, id string) error {
 	_, err := lastEntry(ctx, js, subjectInstallation)
 	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
-		return fmt.Errorf("%w: that of installation %s, which revocations.journal is of: restore a backup, or move the journal away", ErrLost, id)
+		return fmt.Errorf("%w: that of installation %s, which revocations.journal is of: restore a backup; without one, all tokens have their uses again and nothing is revoked once the journal is moved away", ErrLost, id)
 	}
 	if err != nil {
 		return fmt.Errorf("read installation: %w", err)

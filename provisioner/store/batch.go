@@ -72,6 +72,9 @@ func (g *gatherer) send(batches []*batch) {
 
 // publish sends one batch.
 func (g *gatherer) publish(b *batch) error {
+	if !g.nc.IsConnected() {
+		return errAway
+	}
 	for i, w := range b.writes {
 		m := &nats.Msg{Subject: w.subject, Data: w.data, Header: nats.Header{
 			headerBatchID: {b.id}, headerBatchSequence: {strconv.Itoa(i + 1)},

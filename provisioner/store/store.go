@@ -445,6 +445,12 @@ func (s *Store) publish(ctx context.Context, subject string, b []byte, after uin
 	return publish(ctx, s.js, subject, b, after)
 }
 
+// errAway is said of a write that was not sent: nats.go would keep it until the
+// connection is back, hours later perhaps, when the attempt has been given up and an
+// operator may have given its claim to another. A connection that is lost right behind
+// the look at it keeps one that was sent in that microsecond.
+var errAway = errors.New("no connection to the broker, nothing was sent")
+
 // publish makes one write by itself.
 func publish(ctx context.Context, js jetstream.JetStream, subject string, b []byte, after uint64) (uint64, error) {
 	// Asynchronous: the broker has many writes in hand at once, each of which
@@ -452,6 +458,9 @@ func publish(ctx context.Context, js jetstream.JetStream, subject string, b []by
 	options := []jetstream.PublishOpt{jetstream.WithRetryAttempts(0)}
 	if after != uint64(provisioner.AnyRevision) {
 		options = append(options, jetstream.WithExpectLastSequencePerSubject(after))
+	}
+	if !js.Conn().IsConnected() {
+		return 0, errAway
 	}
 	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, options...)
 	if err != nil {

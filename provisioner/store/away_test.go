@@ -1,0 +1,89 @@
+package store_test
+
+import (
+	"errors"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"muster/provisioner/store"
+)
+
+// A cable carries a connection until it is cut.
+type cable struct {
+	mu   sync.Mutex
+	cut  bool
+	conn net.Conn
+}
+
+// Dial implements [nats.CustomDialer].
+func (c *cable) Dial(network, address string) (net.Conn, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return nil, errors.New("no route to host")
+	}
+	conn, err := net.Dial(network, address)
+	c.conn = conn
+	return conn, err
+}
+
+func (c *cable) set(cut bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut = cut; cut {
+		_ = c.conn.Close()
+	}
+}
+
+// TestAWriteThatWasGivenUpIsNotMadeLater has the network away while a record is
+// written. When it is back, hours later for all that anybody knows, the attempt has
+// ended, and its use of a token may be somebody else's: the record must not appear.
+func TestAWriteThatWasGivenUpIsNotMadeLater(t *testing.T) {
+	t.Parallel()
+	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker.Start()
+	t.Cleanup(func() {
+		broker.Shutdown()
+		broker.WaitForShutdown()
+	})
+	back := make(chan struct{})
+	c := &cable{}
+	conn, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(c), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond),
+		nats.ReconnectHandler(func(*nats.Conn) { close(back) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	st, err := store.Open(t.Context(), store.Config{Conn: conn, CAFingerprint: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := conn.StatusChanged(nats.RECONNECTING)
+	c.set(true)
+	<-lost
+	for _, single := range []bool{false, true} {
+		if single {
+			st.Single()
+		}
+		if _, err := st.Put(t.Context(), record(web1, "a1"), 0); err == nil {
+			t.Fatal("a record was written without a connection")
+		}
+	}
+	c.set(false)
+	<-back
+	// What was kept is sent before this, and written before it.
+	if _, err := st.Put(t.Context(), record(web2, "b1"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if r, revision, err := st.Record(t.Context(), web1); r != nil || err != nil {
+		t.Errorf("record = %+v at %d, %v, want none", r, revision, err)
+	}
+}

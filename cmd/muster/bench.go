@@ -96,6 +96,8 @@ func addBench(app *kingpin.Application, all verbs) {
 }
 
 func (v *benchVerb) run(ctx context.Context) error {
+	ctx, stop := cli.CleansUp(ctx)
+	defer stop()
 	self, err := os.Executable()
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -151,13 +152,24 @@ func TestBenchKeys(t *testing.T) {
 	}
 }
 
-// TestBenchInterrupted ends a bench in the middle of it, as Ctrl-C does: it
-// leaves neither files nor processes.
+// TestBenchInterrupted ends a bench in the middle of it, as Ctrl-C does, or a
+// terminal that is closed: it leaves neither files nor processes.
 func TestBenchInterrupted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
+	for by, says := range map[syscall.Signal]string{syscall.SIGINT: "muster: interrupted\n", syscall.SIGHUP: ""} {
+		t.Run(by.String(), func(t *testing.T) {
+			t.Parallel()
+			interruptBench(t, by, says)
+		})
+	}
+}
+
+// interruptBench ends a bench by a signal. It says at least this then.
+func interruptBench(t *testing.T, by syscall.Signal, says string) {
+	t.Helper()
 	dir := t.TempDir()
 	cmd := command(t, "bench", "--nodes", "1000000", "--token-key", "ed25519", "--dir", dir)
 	var stderr strings.Builder
@@ -179,13 +191,13 @@ func TestBenchInterrupted(t *testing.T) {
 	if len(started) < 2 {
 		t.Fatalf("children %q, want a provisioner and a driver: %s", started, stderr.String())
 	}
-	if err := cmd.Process.Signal(os.Interrupt); err != nil {
+	if err := cmd.Process.Signal(by); err != nil {
 		t.Fatal(err)
 	}
 	err := cmd.Wait()
 	var exit *exec.ExitError
-	if !errors.As(err, &exit) || exit.ExitCode() != 1 || stderr.String() != "muster: interrupted\n" {
-		t.Errorf("error %v, says %q, want status 1 and that it was interrupted", err, stderr.String())
+	if !errors.As(err, &exit) || exit.ExitCode() != 1 || says != "" && stderr.String() != says {
+		t.Errorf("error %v, says %q, want status 1 and %q", err, stderr.String(), says)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)

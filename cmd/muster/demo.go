@@ -62,6 +62,8 @@ func (v *demoVerb) check() error {
 }
 
 func (v *demoVerb) run(ctx context.Context) error {
+	ctx, stop := cli.CleansUp(ctx)
+	defer stop()
 	dir := v.keep
 	if dir == "" {
 		temporary, err := os.MkdirTemp("", "muster-demo-")

@@ -2,8 +2,10 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -101,5 +103,32 @@ func TestAFleetThatStays(t *testing.T) {
 	stay.stop()
 	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+// TestADemoWhoseReaderWentLeavesNothing has what it prints go nowhere, as behind a
+// `| head`: its keys do not stay.
+func TestADemoWhoseReaderWentLeavesNothing(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
+	t.Parallel()
+	temporary := t.TempDir()
+	cmd := command(t, "demo", "--nodes", "5")
+	cmd.Env = append(os.Environ(), "TMPDIR="+temporary)
+	reads, writes, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = reads.Close()
+	cmd.Stdout, cmd.Stderr = writes, writes
+	err = cmd.Run()
+	_ = writes.Close()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) || exit != nil && !exit.Exited() {
+		t.Errorf("demo ended with %v", err)
+	}
+	if left, err := os.ReadDir(temporary); err != nil || len(left) > 0 {
+		t.Errorf("left: %v, %v", left, err)
 	}
 }

@@ -82,6 +82,18 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 	return Report(os.Stderr, program, interrupted(ctx, all[verb](ctx)))
 }
 
+// CleansUp is for a verb that has things to take away at its end, keys among them: its
+// context then also ends when the terminal goes, unless the caller has that ignored
+// (nohup), and what it prints into a pipe that nobody reads is an error in place of
+// the end of the process. Call stop when the verb is over.
+func CleansUp(ctx context.Context) (ending context.Context, stop func()) {
+	signal.Ignore(syscall.SIGPIPE)
+	if signal.Ignored(syscall.SIGHUP) {
+		return ctx, func() {}
+	}
+	return signal.NotifyContext(ctx, syscall.SIGHUP)
+}
+
 // helpAsked writes "help COMMAND" as "COMMAND --help", so that a command that is
 // not there is a mistake like any other.
 func helpAsked(args []string) []string {

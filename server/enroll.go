@@ -209,6 +209,9 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 // that was saved, it is that time which was wrong.
 func (s *Server) check(ctx context.Context, e *wire.Enrolled, want expectation) (*set, *credentials, error) {
 	set, creds, err := checkReply(e, want)
+	if err == nil {
+		s.doubtClock(ctx, creds.leaf())
+	}
 	if !errors.Is(err, errExpired) {
 		return set, creds, err
 	}

@@ -46,24 +46,25 @@ type fleet struct {
 
 	subscriptions []*nats.Subscription // the provisioner's
 
-	mu       sync.Mutex // guards what follows
-	broker   *natsserver.Server
-	admit    func(token string, cert *x509.Certificate) bool
-	opener   *seal.Opener                          // nil: nothing is opened
-	sealers  map[*nats.Msg]*seal.ReplySealer       // of what was opened
-	inPlain  []*wire.Reply                         // sent before each sealed reply
-	connects []presented                           // what was presented
-	sessions []string                              // of enroll requests that were opened, in their order
-	enroll   func(*wire.EnrollRequest) *wire.Reply // nil reply: no answer
-	applied  func(*wire.Applied) *wire.Reply
-	renew    func(*wire.RenewRequest) *wire.Reply // nil reply: no answer
-	enrolls  []*wire.EnrollRequest
-	confirms []*wire.Applied
-	renews   []*wire.RenewRequest
-	given    map[string]*wire.Enrolled // by identity and certificate request
-	messages []*nats.Msg               // events and registration data
-	ttl      time.Duration
-	changed  chan struct{} // closed and replaced at each change of the above
+	mu          sync.Mutex // guards what follows
+	broker      *natsserver.Server
+	admit       func(token string, cert *x509.Certificate) bool
+	opener      *seal.Opener                          // nil: nothing is opened
+	sealers     map[*nats.Msg]*seal.ReplySealer       // of what was opened
+	inPlain     []*wire.Reply                         // sent before each sealed reply
+	connects    []presented                           // what was presented
+	sessions    []string                              // of enroll requests that were opened, in their order
+	enroll      func(*wire.EnrollRequest) *wire.Reply // nil reply: no answer
+	applied     func(*wire.Applied) *wire.Reply
+	renew       func(*wire.RenewRequest) *wire.Reply // nil reply: no answer
+	enrolls     []*wire.EnrollRequest
+	confirms    []*wire.Applied
+	renews      []*wire.RenewRequest
+	given       map[string]*wire.Enrolled // by identity and certificate request
+	renewedLife time.Duration             // of certificates renewed; 0: 80 days
+	messages    []*nats.Msg               // events and registration data
+	ttl         time.Duration
+	changed     chan struct{} // closed and replaced at each change of the above
 }
 
 // presented is what a connection has presented.

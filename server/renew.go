@@ -64,6 +64,33 @@ func lifeOf(leaf *x509.Certificate) (time.Time, time.Duration) {
 	return start, leaf.NotAfter.Sub(start)
 }
 
+// doubtClock looks at a certificate that was just given out. One that is due for its
+// renewal already says that the time by which it is is ahead: it would be renewed at
+// once, and so would be each that follows. If it is the time that was saved, that is
+// dropped. Else the next renewal waits, by a clock that nobody sets; a request repeated
+// after weeks, which gets what it was given then, does so too.
+func (s *Server) doubtClock(ctx context.Context, leaf *x509.Certificate) {
+	due, own := renewAt(leaf, 0), s.cfg.Now()
+	at := s.nowFor(leaf.NotBefore)
+	if at.Before(due) {
+		return
+	}
+	if own.Before(due) {
+		s.cfg.Log.WarnContext(ctx, "saved time dropped, it was ahead of a fresh certificate", "saved", s.seen)
+		s.setClock(ctx, own.UTC().Truncate(time.Second))
+		return
+	}
+	_, life := lifeOf(leaf)
+	wait := max(leaf.NotAfter.Sub(at)/2, life/mostRenewals)
+	s.renewNot = time.Now().Add(wait)
+	s.cfg.Log.WarnContext(ctx, "a certificate that was just given out is due for its renewal by this machine's clock", "until", leaf.NotAfter,
+		"retry_in", rounded(wait), "remedy", fmt.Sprintf("the clock says %s: set it, if it is ahead", own.UTC().Format(time.RFC3339)))
+}
+
+// mostRenewals is how many a machine whose clock is ahead makes in a certificate's
+// life at most; chosen, a provisioner refuses more than 64 that have not expired.
+const mostRenewals = 24
+
 // scheduleRenewal sets when the certificate in force is renewed: at once if an
 // agent before this one had begun to.
 func (n *duty) scheduleRenewal() {
@@ -72,6 +99,7 @@ func (n *duty) scheduleRenewal() {
 	n.renewal = renewal{at: renewAt(leaf, n.cfg.Rand()), wait: &backoff{
 		min: n.cfg.BackoffMin, max: max(n.cfg.BackoffMax, min(maxRenewalWait, life/72)), random: n.cfg.Rand,
 	}}
+	n.renewal.next = n.renewNot
 	if n.renewalBegun() {
 		n.renewal.at = time.Time{}
 	}

@@ -66,7 +66,9 @@ func (f *fleet) renewal(r *wire.RenewRequest) *wire.Enrolled {
 		return &again
 	}
 	e := f.enrolled(&wire.EnrollRequest{Identity: r.Identity, CSR: r.CSR}, func(c *ca.Request, e *wire.Enrolled) {
-		c.TTL = 80 * day
+		if c.TTL = 80 * day; f.renewedLife > 0 {
+			c.TTL = f.renewedLife
+		}
 		e.Files = wire.Files{
 			Configuration:  map[string]string{"generation": "new", "brokers": f.url()},
 			ActionPolicies: map[string]string{"new": "policy default deny\n"},
@@ -145,6 +147,42 @@ func TestACertificateIsRenewedAtTwoThirdsOfItsLife(t *testing.T) {
 	}
 	if n := len(f.renewals()); n != 1 {
 		t.Errorf("%d renewals, want no more: it has a life of 80 days", n)
+	}
+}
+
+// TestAClockAheadRenewsOnce has agents to which a certificate that they have just got
+// is due for its renewal already: by the machine's clock, or only by the time saved.
+// Neither must renew over and over.
+func TestAClockAheadRenewsOnce(t *testing.T) {
+	t.Parallel()
+	const ahead = life*2/3 + life/12
+	for name, tt := range map[string]struct {
+		clock, saved time.Duration
+		says         string
+	}{
+		"the machine's": {ahead, 0, "due for its renewal by this machine's clock"},
+		"the saved one": {0, ahead, "saved time dropped, it was ahead of a fresh certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.renewedLife = life
+			cfg := f.node("web1.example.net")
+			cfg.AliveInterval = 10 * time.Millisecond
+			at, _ := f.member(t, cfg)
+			if tt.saved > 0 {
+				writeFile(t, filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.clock"), time.Now().Add(tt.saved).UTC().Format(time.RFC3339)+"\n")
+			}
+			f.run(at(tt.clock)).await(server.EventConfirmed, 1)
+			alive := len(f.lifecycle("alive"))
+			f.await("a few rounds of duty", func() bool { return len(f.lifecycle("alive")) > alive+10 })
+			if n := len(f.renewals()); n != 1 {
+				t.Errorf("%d renewals, want one", n)
+			}
+			if n := f.countLog(tt.says); n != 1 {
+				t.Errorf("logged %d times that the clock is ahead, want once:\n%s", n, f.log.String())
+			}
+		})
 	}
 }
 

@@ -28,6 +28,7 @@ type Server struct {
 	started  bool      // the startup event is out
 	announce bool      // the provisioned event is due
 	begun    time.Time // when it began to enroll or renew; zero if it has not
+	renewNot time.Time // by the process's clock: no renewal before it; see doubtClock
 	again    error     // why the certificate on disk is no good; nil: it may be
 	orders   orders    // as on disk
 

@@ -240,15 +240,26 @@ func (n *duty) reconfigure(ctx context.Context, conn *connection) {
 }
 
 // givesUp reports whether an order to reprovision is over because a provisioner
-// refuses the node for good: it still has a certificate and a configuration, and
-// goes back to the fleet with them, where somebody can reach it.
-func (s *Server) givesUp(ctx context.Context, v *view, err error) bool {
-	var refused refusal
-	if !s.orders.doing(wire.VerbReprovision) || v.creds == nil || !errors.As(err, &refused) || wire.MeaningOf(refused.Code).Retry {
+// refuses the node for good, or because none has answered for as long as a broker may
+// refuse: its token has ended meanwhile, say, or leads nowhere. The node still has a
+// certificate and a configuration, and goes back to the fleet with them, where
+// somebody can reach it.
+func (s *Server) givesUp(ctx context.Context, v *view, err error, answered time.Time) bool {
+	if !s.orders.doing(wire.VerbReprovision) || v.creds == nil {
 		return false
 	}
-	s.cfg.Log.WarnContext(ctx, "node is not reprovisioned, and goes on with what it has", "node", v.identity, "code", refused.Code, "err", err)
-	s.observe(Event{Kind: EventRefused, Code: refused.Code, Elapsed: s.elapsed()})
+	e := Event{Kind: EventFailed, Err: err, Elapsed: s.elapsed()}
+	var refused refusal
+	if errors.As(err, &refused) {
+		if wire.MeaningOf(refused.Code).Retry {
+			return false
+		}
+		e.Kind, e.Code, e.Err = EventRefused, refused.Code, nil
+	} else if time.Since(answered) < s.cfg.RefusedLimit {
+		return false
+	}
+	s.cfg.Log.WarnContext(ctx, "node is not reprovisioned, and goes on with what it has", "node", v.identity, "code", e.Code, "err", err)
+	s.observe(e)
 	s.obeyed(ctx, wire.VerbReprovision)
 	return true
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -80,6 +81,34 @@ func wantRefused(t *testing.T, r *wire.CommandReply, code wire.Code) {
 	t.Helper()
 	if r.Refusal == nil || r.Refusal.Code != code {
 		t.Errorf("answer = %+v (%+v), want %s", r, r.Refusal, code)
+	}
+}
+
+// TestReprovisionWithATokenThatNoBrokerTakesEnds orders what cannot be done: the node
+// goes back to the fleet with what it has, and stays there after a restart.
+func TestReprovisionWithATokenThatNoBrokerTakesEnds(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.RefusedLimit = 100 * time.Millisecond
+	a := f.run(cfg)
+	serial := a.await(server.EventConnected, 1).Serial
+	a.await(server.EventConfirmed, 1)
+	nc := f.client(t, "provisioner")
+	f.await("startup", func() bool { return len(f.lifecycle("startup")) == 1 })
+	f.set(func() { f.admit = func(_ string, cert *x509.Certificate) bool { return cert != nil } })
+	_, r := f.order(t, nc, "first", wire.VerbReprovision)
+	wantAccepted(t, r, false)
+	if got := a.await(server.EventConnected, 2).Serial; got != serial {
+		t.Errorf("back with certificate %s, want %s", got, serial)
+	}
+	f.awaitLog("node is not reprovisioned")
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.run(cfg).await(server.EventConnected, 1)
+	if n := len(f.requests()); n != 1 {
+		t.Errorf("%d enroll requests, want the first alone", n)
 	}
 }
 

@@ -65,8 +65,9 @@ type Config struct {
 	WatchInterval time.Duration
 
 	// RefusedLimit is how long a broker may refuse this node's certificate
-	// before the node enrolls again, where it is allowed to. Optional; default
-	// 10m.
+	// before the node enrolls again, where it is allowed to, and for how long it
+	// tries to reprovision without an answer before it goes back to the fleet with
+	// what it has. Optional; default 10m.
 	RefusedLimit time.Duration
 
 	// Version is the agent's version, told to provisioners and in events.

@@ -31,6 +31,7 @@ func (s *Server) enroll(ctx context.Context, id wire.Identity) error {
 	s.begun = s.cfg.Now()
 	defer func() { s.awaited = "" }()
 	wait := s.newBackoff()
+	answered := time.Now() // by a provisioner, or it begins
 	for ctx.Err() == nil {
 		files := s.fingerprints() // before the look, so that no change is missed
 		v, err := s.look()
@@ -53,8 +54,11 @@ func (s *Server) enroll(ctx context.Context, id wire.Identity) error {
 				"err", refused.Error(), "remedy", refused.remedy())
 			s.observe(Event{Kind: EventRefused, Code: refused.Code})
 			return errStopped
-		case s.givesUp(ctx, v, err):
+		case s.givesUp(ctx, v, err, answered), s.admittedAgain(ctx, v):
 			return nil
+		}
+		if errors.As(err, &refused) {
+			answered = time.Now()
 		}
 		s.failed(ctx, id, err, wait, files)
 	}

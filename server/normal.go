@@ -137,6 +137,24 @@ func refusedByBroker(err error) bool {
 		strings.Contains(strings.ToLower(err.Error()), "authorization violation")
 }
 
+// admittedAgain reports whether brokers that had refused the certificate for long take
+// it again, as after an outage of what they ask: then the node need not enroll, which
+// its token may not be good for any more.
+func (s *Server) admittedAgain(ctx context.Context, v *view) bool {
+	if !errors.Is(s.again, errRefused) || v.creds == nil {
+		return false
+	}
+	conn, err := s.reach(ctx, v)
+	if err != nil {
+		return false
+	}
+	conn.Close()
+	<-conn.closed
+	s.again = nil
+	s.cfg.Log.InfoContext(ctx, "brokers take the certificate again", "node", v.identity, "broker", conn.broker, "serial", v.creds.serial)
+	return true
+}
+
 // mayEnroll reports whether the node may enroll again because of why; if so,
 // the next look leads to provisioning mode.
 func (s *Server) mayEnroll(why error) bool {

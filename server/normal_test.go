@@ -285,6 +285,27 @@ func TestLongRefusedByTheBrokerItEnrollsAgain(t *testing.T) {
 	a.await(server.EventConnected, 2)
 }
 
+// TestAFleetThatTakesTheCertificateAgainIsEnough has brokers refuse everything for
+// long, as while a store is away. The token is not good any more when that is over.
+func TestAFleetThatTakesTheCertificateAgainIsEnough(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.RefusedLimit = 100 * time.Millisecond
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+	f.set(func() { f.admit = func(string, *x509.Certificate) bool { return false } })
+	f.broker.DisconnectClientByID(f.fleetClient(t))
+	f.awaitLog("mode entered", "certificate is refused by the broker")
+	f.awaitLog("enrollment failed")
+	f.set(func() { f.admit = func(_ string, cert *x509.Certificate) bool { return cert != nil } })
+	a.await(server.EventConnected, 2)
+	if n := len(f.requests()); n != 1 {
+		t.Errorf("%d enroll requests, want the first alone", n)
+	}
+}
+
 func TestABrokerThatEndsTheHandshakeIsExplained(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -18,7 +18,12 @@ import (
 func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, err
+		// On a disk that has become read-only, a node that has its certificate works on.
+		reads, rerr := os.Open(path)
+		if rerr != nil {
+			return nil, err
+		}
+		f = reads
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()

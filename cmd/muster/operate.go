@@ -24,7 +24,7 @@ const urlVariable = "MUSTER_URL"
 // programs can read, have in common. None of them need ask anybody.
 type setup struct {
 	config string
-	named  bool // config is none that is looked for by default
+	named  bool // config was given
 	json   bool
 }
 
@@ -38,7 +38,7 @@ func (s *setup) addSetup(c *kingpin.CmdClause, config string) {
 type operator struct {
 	setup
 	url        string
-	asked      bool // url is not the environment's
+	asked      bool // url was given, and is not the environment's
 	credential string
 	tokenFile  string
 	why        string

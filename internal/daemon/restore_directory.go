@@ -52,9 +52,12 @@ func halfRestored(dataDir string) error {
 	} else if err != nil {
 		return err
 	}
-	_, err := os.Stat(filepath.Join(dataDir, "broker", jetStreamDir))
-	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s is what there is of it: restore once more, or remove that to begin with an empty store", store.ErrHalfRestored, staging)
+	err := checkEmpty(filepath.Join(dataDir, "broker"))
+	if errors.Is(err, store.ErrNotEmpty) {
+		return nil // it has its place, what is left is nobody's
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: %s is what there is of it: restore once more, or remove that to begin with an empty store", store.ErrHalfRestored, staging)
 	}
 	return err
 }

@@ -73,7 +73,7 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 	if err != nil {
 		return Report(os.Stderr, program, Usage(helpFor(app, args), mistakes(app, all, args, err)...))
 	}
-	if wrong := all.check(verb); wrong != nil {
+	if wrong := empty(app, args, all.check(verb)); wrong != nil {
 		return Report(os.Stderr, program, Usage(helpFor(app, args), wrong...))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

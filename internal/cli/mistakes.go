@@ -164,6 +164,27 @@ func values(parsed *kingpin.ParseContext) (all []error) {
 	return all
 }
 
+// empty adds flags that were given without a value to what is wrong already, but for
+// those of which that speaks: an unset variable of a shell must not pass for a flag
+// that was left out, which may mean all machines in place of some.
+func empty(app *kingpin.Application, args []string, wrong []error) []error {
+	parsed, err := app.ParseContext(args)
+	if err != nil {
+		return wrong
+	}
+	for _, e := range parsed.Elements {
+		clause, ok := e.Clause.(*kingpin.FlagClause)
+		if !ok || e.Value == nil || *e.Value != "" {
+			continue
+		}
+		name := "--" + clause.Model().Name
+		if !slices.ContainsFunc(wrong, func(w error) bool { return strings.Contains(w.Error(), name) }) {
+			wrong = append(wrong, fmt.Errorf("%s is empty: give it a value, or leave it out", name))
+		}
+	}
+	return wrong
+}
+
 // wrongValue says in our words what kingpin has against a value.
 func wrongValue(name, value string, err error) error {
 	if strings.HasPrefix(err.Error(), name) {

@@ -63,6 +63,22 @@ func (a *Allowance) Check() error {
 	return a.Cause.Check()
 }
 
+// Journaled returns the entry as a [Journal] has it: who has used it is the
+// store's to know.
+func (a *Allowance) Journaled() *Allowance {
+	j := *a
+	j.UsedBy = nil
+	return &j
+}
+
+// Restored returns what an entry of the journal is in a store that has forgotten
+// it: nobody knows how many uses of a limited one were taken, so it is removed.
+func (a *Allowance) Restored() *Allowance {
+	r := *a
+	r.Removed = a.Removed || a.Uses > 0
+	return &r
+}
+
 // usedBy reports whether the key has used it for the identity.
 func (a *Allowance) usedBy(h holder) bool {
 	return slices.ContainsFunc(a.UsedBy, func(u AllowanceUse) bool { return u.Identity == h.identity && u.KeyHash == h.key })

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -17,23 +18,78 @@ import (
 // allowances is the allow-list of the store as this process knows it. What of
 // it is limited is counted in the store, see takeAllowance.
 type allowances struct {
-	store AllowanceStore
+	store   AllowanceStore
+	journal Journal // nil if there is none
+	log     *slog.Logger
 
 	looking sync.Mutex
 	last    Sequence // guarded by looking
+	even    bool     // guarded by looking: the store has what the journal has
 
 	mu   sync.RWMutex
 	kept map[wire.Pattern]*Allowance // guarded by mu
 }
 
-func newAllowances(store AllowanceStore) *allowances {
-	return &allowances{store: store, kept: make(map[wire.Pattern]*Allowance)}
+func newAllowances(store AllowanceStore, journal Journal, log *slog.Logger) *allowances {
+	return &allowances{store: store, journal: journal, log: log, kept: make(map[wire.Pattern]*Allowance)}
 }
 
 // look reads what is new in the store.
 func (as *allowances) look(ctx context.Context) error {
 	as.looking.Lock()
 	defer as.looking.Unlock()
+	err := as.read(ctx)
+	if err == nil && !as.even {
+		err = as.putForgotten(ctx)
+		as.even = err == nil
+	}
+	return err
+}
+
+// putForgotten puts into the store what the journal has and the store has
+// forgotten. The caller holds looking.
+//
+// It may die at any step: what was put is not forgotten any more. Whom somebody
+// else's write comes before looks again.
+func (as *allowances) putForgotten(ctx context.Context) error {
+	if as.journal == nil {
+		return nil
+	}
+	for _, a := range as.journal.Allowances() {
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		err := as.putIfForgotten(bounded, a)
+		cancel()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// putIfForgotten does so with one entry of the journal.
+func (as *allowances) putIfForgotten(ctx context.Context, a *Allowance) error {
+	as.mu.RLock()
+	kept := as.kept[a.Pattern]
+	as.mu.RUnlock()
+	if kept == nil || !kept.moment().forgets(a.moment()) {
+		return nil // who is not on the list does not get on it by the journal
+	}
+	newest, after, err := as.store.Allowance(ctx, a.Pattern)
+	if err != nil || newest == nil || !newest.moment().forgets(a.moment()) {
+		return err
+	}
+	as.log.WarnContext(ctx, "store has forgotten what the journal says of names that are allowed, it is put there again",
+		"pattern", a.Pattern, "removed", a.Removed, "uses", a.Uses, "by", a.By, "why", a.Why)
+	restored := a.Restored()
+	if err := as.store.PutAllowance(ctx, restored, after); err != nil {
+		return err
+	}
+	as.apply(restored)
+	return nil
+}
+
+// read is look without its consequences. The caller holds looking.
+func (as *allowances) read(ctx context.Context) error {
 	for {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		a, at, err := as.store.NextAllowance(bounded, as.last)
@@ -177,7 +233,7 @@ func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires ti
 	if err != nil {
 		return nil, fmt.Errorf("allow %q: %w", pattern, err)
 	}
-	a := &Allowance{Schema: AllowanceSchema, ID: wire.NewID(), Pattern: parsed, Uses: uses, At: p.now(), Cause: c}
+	a := &Allowance{Schema: AllowanceSchema, ID: wire.NewID(), Pattern: parsed, Uses: uses, Cause: c}
 	if expires > 0 {
 		a.ExpiresAt = p.now().Add(expires)
 	}
@@ -213,7 +269,7 @@ func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c
 				return nil, ErrNotAllowed
 			}
 			gone := *newest
-			gone.Removed, gone.Cause, gone.At = true, c, p.now()
+			gone.Removed, gone.Cause = true, c
 			return &gone, nil
 		})
 	}
@@ -225,7 +281,9 @@ func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c
 	return nil
 }
 
-// putAllowance writes what make returns for the newest entry of a pattern.
+// putAllowance writes what next returns for the newest entry of a pattern. It gets
+// its time here, which is after that of the newest. The journal comes first: what
+// is in it alone is in force after a restore, as was asked.
 func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(*Allowance) (*Allowance, error)) error {
 	for range maxRounds {
 		newest, after, err := p.cfg.Store.Allowance(ctx, pattern)
@@ -235,6 +293,13 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 		a, err := next(newest)
 		if err != nil {
 			return err
+		}
+		a.At = newest.moment().next(p.now())
+		if p.cfg.Journal != nil {
+			// What is removed must not stay for want of a disk: the store has it.
+			if err := p.cfg.Journal.AppendAllowance(a); err != nil {
+				p.cfg.Log.ErrorContext(ctx, "allow-list entry not in the journal, a restored store would forget it", "pattern", a.Pattern, "err", err)
+			}
 		}
 		err = p.cfg.Store.PutAllowance(ctx, a, after)
 		if err == nil {

@@ -2,7 +2,7 @@ package provisioner
 
 import "time"
 
-// A trustMoment is when an entry about a signer or an operator was made, and
+// A trustMoment is when an entry about a signer, an operator or a pattern of the allow-list was made, and
 // whether it takes trust away. The zero value stands for no entry.
 type trustMoment struct {
 	at      time.Time
@@ -21,6 +21,13 @@ func (e *OperatorEntry) moment() trustMoment {
 		return trustMoment{}
 	}
 	return trustMoment{e.At, e.Removed}
+}
+
+func (a *Allowance) moment() trustMoment {
+	if a == nil {
+		return trustMoment{}
+	}
+	return trustMoment{a.At, a.Removed}
 }
 
 // next returns the time of an entry that follows this one: now, but after it in

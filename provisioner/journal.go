@@ -26,9 +26,14 @@ type Journal interface {
 	// AppendOperator writes an entry about an operator.
 	AppendOperator(e *OperatorEntry) error
 
-	// Signers and Operators return the newest entry about each, in no order.
+	// AppendAllowance writes an entry of the allow-list, without its uses.
+	AppendAllowance(a *Allowance) error
+
+	// Signers, Operators and Allowances return the newest entry about each, in no
+	// order.
 	Signers() []*SignerEntry
 	Operators() []*OperatorEntry
+	Allowances() []*Allowance
 
 	// AppendTakeover writes that a name is about to change hands.
 	AppendTakeover(t *Takeover) error

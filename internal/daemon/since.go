@@ -26,6 +26,7 @@ type since struct {
 	removed     []*provisioner.SignerEntry
 	signers     []*provisioner.SignerEntry     // after the backup
 	operators   []operatorLine                 // all there are: their times say which is the last
+	allowances  []allowanceLine                // as those
 	claims      []*provisioner.JournaledClaims // after those of the backup
 	takeovers   []*provisioner.Takeover        // after the backup
 	newest      time.Time                      // that any entry names
@@ -114,8 +115,11 @@ func (s *since) read(f *file) error {
 			s.removed = append(s.removed, l.Signer)
 			s.see(l.Signer.At)
 		case l.Operator != nil:
-			s.operators = append(s.operators, operatorLine{l.Operator, marked})
+			s.operators = append(s.operators, operatorLine{l.Operator, change{l.Operator.At, l.Operator.Removed, marked}})
 			s.see(l.Operator.At)
+		case l.Allowance != nil:
+			s.allowances = append(s.allowances, allowanceLine{l.Allowance, change{l.Allowance.At, l.Allowance.Removed, marked}})
+			s.see(l.Allowance.At)
 		case l.Takeover != nil && (marked || l.Takeover.At.After(s.info.StartedAt.Add(-inFlight))):
 			s.takeovers = append(s.takeovers, l.Takeover)
 			s.see(l.Takeover.At)
@@ -129,39 +133,52 @@ func (s *since) read(f *file) error {
 	return err
 }
 
-// An operatorLine is an entry about an operator, and whether it is known to have
-// come after the backup.
+// An operatorLine is an entry about an operator.
 type operatorLine struct {
 	*provisioner.OperatorEntry
+	change
+}
 
-	after bool
+// An allowanceLine is an entry of the allow-list.
+type allowanceLine struct {
+	*provisioner.Allowance
+	change
+}
+
+// A change is when an entry about a name was made, whether it takes trust away,
+// and whether it is known to have come after the backup. The zero value is no
+// entry.
+type change struct {
+	at             time.Time
+	removed, after bool
 }
 
 // compare orders entries of several journals. Of two that provisioners made in
 // the same second about one name, the removal is the last.
-func (o operatorLine) compare(other operatorLine) int {
+func (c change) compare(other change) int {
 	last := func(removed bool) int {
 		if removed {
 			return 1
 		}
 		return 0
 	}
-	return cmp.Or(o.At.Compare(other.At), cmp.Compare(last(o.Removed), last(other.Removed)))
+	return cmp.Or(c.at.Compare(other.at), cmp.Compare(last(c.removed), last(other.removed)))
 }
 
 // counts reports whether the entry comes after the newest one that is restored.
 // What may be of before the backup lets nobody in: it changes only who is an
-// operator by the backup, whose role or key may have been another one since.
-func (o operatorLine) counts(restored *provisioner.OperatorEntry) bool {
+// operator or allowed by the backup, whose role, key or limits may have been
+// others since.
+func (c change) counts(restored change) bool {
 	switch {
-	case restored == nil:
-		return o.after || o.Removed
-	case o.Removed:
-		return !o.At.Before(restored.At)
-	case restored.Removed:
-		return o.after && o.At.After(restored.At)
+	case restored.at.IsZero():
+		return c.after || c.removed
+	case c.removed:
+		return !c.at.Before(restored.at)
+	case restored.removed:
+		return c.after && c.at.After(restored.at)
 	}
-	return o.At.After(restored.At)
+	return c.at.After(restored.at)
 }
 
 func (s *since) see(at time.Time) {
@@ -174,7 +191,8 @@ func (s *since) see(at time.Time) {
 // the logs of claims that none of them has: what is missing there was spent, and
 // nobody knows by whom.
 func (s *since) order() error {
-	slices.SortStableFunc(s.operators, operatorLine.compare)
+	slices.SortStableFunc(s.operators, func(a, b operatorLine) int { return a.compare(b.change) })
+	slices.SortStableFunc(s.allowances, func(a, b allowanceLine) int { return a.compare(b.change) })
 	slices.SortStableFunc(s.signers, func(a, b *provisioner.SignerEntry) int { return a.At.Compare(b.At) })
 	if s.renumber {
 		return errors.New("a backup was restored before without all that came after it")
@@ -241,10 +259,26 @@ func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, ou
 	}
 	out.Signers = len(s.signers)
 	for _, o := range s.operators {
-		if !o.counts(into.Operator(o.Name)) {
+		var restored change
+		if e := into.Operator(o.Name); e != nil {
+			restored = change{at: e.At, removed: e.Removed}
+		}
+		if !o.counts(restored) {
 			continue
 		}
 		if err := into.AppendOperator(ctx, o.OperatorEntry); err != nil {
+			return err
+		}
+	}
+	for _, a := range s.allowances {
+		var restored change
+		if e := into.Allowance(a.Pattern); e != nil {
+			restored = change{at: e.At, removed: e.Removed}
+		}
+		if !a.counts(restored) {
+			continue
+		}
+		if err := into.AppendAllowance(ctx, a.Restored()); err != nil {
 			return err
 		}
 	}

@@ -4,27 +4,25 @@ import (
 	"slices"
 	"testing"
 	"time"
-
-	"muster/provisioner"
 )
 
-// TestWhichEntryAboutAnOperatorCounts holds entries of journals to what a backup
-// has.
-func TestWhichEntryAboutAnOperatorCounts(t *testing.T) {
+// TestWhichEntryCounts holds entries of journals about operators and the allow-list
+// to what a backup has.
+func TestWhichEntryCounts(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	entry := func(seconds int, removed bool) *provisioner.OperatorEntry {
-		return &provisioner.OperatorEntry{Name: "anna", At: at.Add(time.Duration(seconds) * time.Second), Removed: removed}
+	entry := func(seconds int, removed bool) change {
+		return change{at: at.Add(time.Duration(seconds) * time.Second), removed: removed}
 	}
 	added, removed := entry(0, false), entry(0, true)
 	for _, tt := range []struct {
-		restored *provisioner.OperatorEntry
-		line     *provisioner.OperatorEntry
+		restored change
+		line     change
 		marked   bool // counts if it is known to come after the backup
 		unmarked bool // counts if it may be older
 	}{
-		{nil, entry(1, false), true, false},
-		{nil, entry(1, true), true, true},
+		{change{}, entry(1, false), true, false},
+		{change{}, entry(1, true), true, true},
 		{added, entry(-1, false), false, false},
 		{added, entry(0, false), false, false}, // itself
 		{added, entry(1, false), true, true},   // another role, another key
@@ -36,14 +34,16 @@ func TestWhichEntryAboutAnOperatorCounts(t *testing.T) {
 		{removed, entry(1, true), true, true},
 	} {
 		for after, want := range map[bool]bool{true: tt.marked, false: tt.unmarked} {
-			if got := (operatorLine{tt.line, after}).counts(tt.restored); got != want {
+			line := tt.line
+			line.after = after
+			if got := line.counts(tt.restored); got != want {
 				t.Errorf("%+v, after the backup: %v: counts after %+v: %v, want %v", tt.line, after, tt.restored, got, want)
 			}
 		}
 	}
-	lines := []operatorLine{{removed, true}, {entry(1, false), true}, {added, true}}
-	slices.SortStableFunc(lines, operatorLine.compare)
-	if lines[0].Removed || !lines[1].Removed || lines[2].At.Equal(at) {
+	lines := []change{removed, entry(1, false), added}
+	slices.SortStableFunc(lines, change.compare)
+	if lines[0].removed || !lines[1].removed || lines[2].at.Equal(at) {
 		t.Errorf("in the order %+v, want the removal as the last of its second", lines)
 	}
 }

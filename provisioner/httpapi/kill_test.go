@@ -237,11 +237,25 @@ func TestKilledWhileNamesAreAllowed(t *testing.T) {
 		s.stays(where, second)
 		s.want(where, third, wire.CodeApprovalPending)
 		s.must("allow more", s.post("/v1/allow", httpapi.NewAllowance{Pattern: pattern, Uses: 3, Why: "a larger rack"}))
+		s.dies(where, remove) // the journal has it, also before
+		s.want(where+", removed", third, wire.CodeApprovalPending)
+	}
+	// What the journal has alone lets nobody in, and keeps out.
+	for i, where := range []string{"before AppendAllowance", "after AppendAllowance"} {
+		machine := func(n int) *simnode.Node { return f.Node(fmt.Sprintf("web%d.row%d.example.net", n, i)) }
+		pattern := fmt.Sprintf("web*.row%d.example.net", i)
+		add := s.post("/v1/allow", httpapi.NewAllowance{Pattern: pattern, Why: "a row"})
+		remove := s.post("/v1/allow/remove", httpapi.OldAllowance{Pattern: pattern, Why: "done"})
+		s.dies(where, add)
+		s.want(where, machine(1), wire.CodeApprovalPending)
+		s.must("allow again", add)
+		s.enrolled(where, machine(2))
 		s.dies(where, remove)
 		if i == 0 {
+			s.enrolled(where+" of the removal", machine(3))
 			s.must("remove again", remove)
 		}
-		s.want(where+", removed", third, wire.CodeApprovalPending)
+		s.want(where+", removed", machine(4), wire.CodeApprovalPending)
 	}
 	for _, where := range []string{"before NoteToken", "after NoteToken"} {
 		name := s.name("once")

@@ -118,6 +118,11 @@ func (j *deadlyJournal) AppendOperator(e *provisioner.OperatorEntry) error {
 	return err
 }
 
+func (j *deadlyJournal) AppendAllowance(a *provisioner.Allowance) error {
+	_, err := deadlyCall(j.d, "AppendAllowance", func() (int, error) { return 0, j.Journal.AppendAllowance(a) })
+	return err
+}
+
 // TestProvisionerThatIsKilled is the provisioner of the tests below. A line on its
 // standard input says where it dies.
 func TestProvisionerThatIsKilled(t *testing.T) { //nolint:paralleltest // it kills its process

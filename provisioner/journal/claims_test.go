@@ -92,9 +92,13 @@ func TestEverythingIsAnEntryOfItsOwn(t *testing.T) {
 	j := open(t, path)
 	takeover := &provisioner.Takeover{Identity: "web1.example.net", Key: "k", Reason: provisioner.ReasonGrant, At: noon}
 	signer := &provisioner.SignerEntry{Schema: provisioner.SignerSchema, ID: "0000000000000000000000000000000000000000000000000000000000000000", Removed: true, By: "operator", At: noon}
+	allowance := &provisioner.Allowance{
+		Schema: provisioner.AllowanceSchema, ID: "a", Pattern: "db*.net", Uses: 1, At: noon, Cause: provisioner.Cause{By: "operator"},
+		UsedBy: []provisioner.AllowanceUse{{Identity: "db1.net", KeyHash: "k", At: noon}},
+	}
 	own, other := journal.Joined{Provisioner: "p1", Journal: "j1", At: noon}, journal.Joined{Provisioner: "p2", Journal: "j2", At: noon}
 	err := errors.Join(j.Begin(journal.From{Installation: "i", At: noon}), j.Own(own), j.Join(other), j.Forget(journal.Alone{At: noon}),
-		j.Mark(journal.Backup{ID: "b", At: noon}), j.AppendSigner(signer), j.Append(entry("a")),
+		j.Mark(journal.Backup{ID: "b", At: noon}), j.AppendSigner(signer), j.AppendAllowance(allowance), j.Append(entry("a")),
 		j.AppendTakeover(takeover), j.AppendClaims(claim(1)))
 	if err != nil {
 		t.Fatal(err)
@@ -104,7 +108,7 @@ func TestEverythingIsAnEntryOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []journal.Line{
-		{From: &journal.From{Installation: "i", At: noon}}, {Owner: &own}, {Joined: &other}, {Alone: &journal.Alone{At: noon}}, {Backup: &journal.Backup{ID: "b", At: noon}}, {Signer: signer}, {Revocation: entry("a")},
+		{From: &journal.From{Installation: "i", At: noon}}, {Owner: &own}, {Joined: &other}, {Alone: &journal.Alone{At: noon}}, {Backup: &journal.Backup{ID: "b", At: noon}}, {Signer: signer}, {Allowance: allowance.Journaled()}, {Revocation: entry("a")},
 		{Takeover: takeover}, {Claims: claim(1)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -122,7 +126,7 @@ func TestEverythingIsAnEntryOfItsOwn(t *testing.T) {
 	for _, bad := range []string{
 		`{"owner":{"provisioner":"p1","at":"2026-03-01T12:00:00Z"}}`, `{"joined":{"journal":"j1","at":"2026-03-01T12:00:00Z"}}`,
 		`{"backup":{"id":"b","at":"2026-03-01T12:00:00Z"},"from":{"installation":"i","claims":0,"at":"2026-03-01T12:00:00Z"}}`,
-		`{"backup":{"at":"2026-03-01T12:00:00Z"}}`, `{"claims":{"tid":"x","at":0}}`, `{"takeover":{"identity":"WEB","key":"k"}}`, `{}`, `{"else":1}`,
+		`{"backup":{"at":"2026-03-01T12:00:00Z"}}`, `{"claims":{"tid":"x","at":0}}`, `{"allowance":{"schema":1,"id":"a","pattern":"["}}`, `{"takeover":{"identity":"WEB","key":"k"}}`, `{}`, `{"else":1}`,
 	} {
 		path := filepath.Join(t.TempDir(), "bad.journal")
 		if err := os.WriteFile(path, []byte(bad+"\n"), 0o600); err != nil {

@@ -1,6 +1,6 @@
 // Package journal keeps in a file outside the store what a store that is restored
-// from a backup must not have forgotten: revocations, removed signers, operators, spent
-// uses of limited tokens, and whom a name was taken from.
+// from a backup must not have forgotten: revocations, removed signers, operators and
+// allow-list entries, spent uses of limited tokens, and whom a name was taken from.
 //
 // The file is only ever appended to: a JSON object for each entry, a line each,
 // on disk before the call returns. Those who append at the same time share one
@@ -26,6 +26,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"muster/internal/wire"
 	"muster/provisioner"
 )
 
@@ -55,6 +56,8 @@ type Journal struct {
 
 	signers   map[string]*provisioner.SignerEntry   // guarded by known: the newest of each id
 	operators map[string]*provisioner.OperatorEntry // guarded by known: the newest of each name
+
+	allowances map[wire.Pattern]*provisioner.Allowance // guarded by known: the newest of each pattern
 }
 
 // A batch is what one write brings to the disk, for all who wait for it.
@@ -76,6 +79,7 @@ func Open(path string) (*Journal, error) {
 	j := &Journal{
 		path: path, file: f, ids: make(map[string]bool),
 		signers: make(map[string]*provisioner.SignerEntry), operators: make(map[string]*provisioner.OperatorEntry),
+		allowances: make(map[wire.Pattern]*provisioner.Allowance),
 	}
 	if err := j.open(); err != nil {
 		_ = f.Close()
@@ -193,6 +197,8 @@ func (j *Journal) note(l *Line) {
 		j.signers[string(l.Signer.ID)] = l.Signer
 	case l.Operator != nil:
 		j.operators[l.Operator.Name] = l.Operator
+	case l.Allowance != nil:
+		j.allowances[l.Allowance.Pattern] = l.Allowance
 	}
 }
 

@@ -39,6 +39,9 @@ type Line struct {
 	// Operator is an entry about an operator, on its way to the store.
 	Operator *provisioner.OperatorEntry `json:"operator,omitempty"`
 
+	// Allowance is an entry of the allow-list, on its way to the store.
+	Allowance *provisioner.Allowance `json:"allowance,omitempty"`
+
 	// Claims is an entry of a limited token's log, as the store has it.
 	Claims *provisioner.JournaledClaims `json:"claims,omitempty"`
 
@@ -107,6 +110,7 @@ func (l *Line) check() error {
 	is(l.Alone != nil, func() error { return nil })
 	is(l.Signer != nil, func() error { return l.Signer.Check() })
 	is(l.Operator != nil, func() error { return l.Operator.Check() })
+	is(l.Allowance != nil, func() error { return l.Allowance.Check() })
 	is(l.Claims != nil, func() error { return l.Claims.Check() })
 	is(l.Takeover != nil, func() error { return l.Takeover.Check() })
 	if n != 1 {

@@ -45,6 +45,11 @@ func (j *Journal) AppendOperator(e *provisioner.OperatorEntry) error {
 	return j.append([]*Line{{Operator: e}})
 }
 
+// AppendAllowance implements [provisioner.Journal].
+func (j *Journal) AppendAllowance(a *provisioner.Allowance) error {
+	return j.append([]*Line{{Allowance: a.Journaled()}})
+}
+
 // Signers implements [provisioner.Journal].
 func (j *Journal) Signers() []*provisioner.SignerEntry {
 	j.known.Lock()
@@ -57,6 +62,13 @@ func (j *Journal) Operators() []*provisioner.OperatorEntry {
 	j.known.Lock()
 	defer j.known.Unlock()
 	return slices.Collect(maps.Values(j.operators))
+}
+
+// Allowances implements [provisioner.Journal].
+func (j *Journal) Allowances() []*provisioner.Allowance {
+	j.known.Lock()
+	defer j.known.Unlock()
+	return slices.Collect(maps.Values(j.allowances))
 }
 
 // AppendTakeover implements [provisioner.Journal].

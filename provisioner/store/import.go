@@ -55,7 +55,8 @@ type Import struct {
 	filler       message           // the newest revocation, to keep places
 	revoked      map[string]bool   // ids of revocations
 	signers      map[jwt.SignerID]time.Time
-	operators    map[string]*provisioner.OperatorEntry // the newest of each name
+	operators    map[string]*provisioner.OperatorEntry   // the newest of each name
+	allowances   map[wire.Pattern]*provisioner.Allowance // the newest of each pattern
 	watched      map[wire.Identity]*provisioner.Record
 	acks         []jetstream.PubAckFuture // oldest first, of what is not known to be stored
 }
@@ -72,6 +73,7 @@ func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) 
 	i := &Import{
 		cfg: cfg, js: js, begun: restore{Backup: backup, At: cfg.Now().UTC().Truncate(time.Second)}, last: make(map[string]uint64),
 		revoked: make(map[string]bool), signers: make(map[jwt.SignerID]time.Time), operators: make(map[string]*provisioner.OperatorEntry),
+		allowances: make(map[wire.Pattern]*provisioner.Allowance),
 	}
 	if err := answers(ctx, js); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
@@ -252,11 +254,14 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 			return err
 		}
 	case strings.HasPrefix(subject, subjectAllowance):
-		// Nobody knows how many uses of a limited entry were taken since.
 		var a provisioner.Allowance
-		if err := json.Unmarshal(data, &a); err != nil || a.Uses > 0 {
+		if err := json.Unmarshal(data, &a); err != nil {
 			return err
 		}
+		if a.Uses > 0 {
+			return i.limitedAllowance(ctx, &a)
+		}
+		i.allowances[a.Pattern] = &a
 	case subject == subjectRestore:
 		var r restore
 		err := json.Unmarshal(data, &r)
@@ -285,6 +290,16 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		return i.revocation(ctx, sequence, subject, data)
 	}
 	return i.publish(ctx, stream, subject, data)
+}
+
+// limitedAllowance leaves a limited entry of the allow-list out: nobody knows how
+// many of its uses were taken since. The one without a limit that it has replaced
+// must not be the newest because of that.
+func (i *Import) limitedAllowance(ctx context.Context, a *provisioner.Allowance) error {
+	if before := i.allowances[a.Pattern]; before == nil || before.Removed {
+		return nil
+	}
+	return i.AppendAllowance(ctx, a.Restored())
 }
 
 // Watch has the newest record of an identity kept for [Import.Record].
@@ -471,6 +486,16 @@ func (i *Import) AppendOperator(ctx context.Context, e *provisioner.OperatorEntr
 // Operator returns the newest entry so far about an operator, nil if there is
 // none.
 func (i *Import) Operator(name string) *provisioner.OperatorEntry { return i.operators[name] }
+
+// AppendAllowance adds an entry of the journal about the allow-list. Of several
+// about one pattern, the last one counts.
+func (i *Import) AppendAllowance(ctx context.Context, a *provisioner.Allowance) error {
+	i.allowances[a.Pattern] = a
+	return i.append(ctx, streamEntries, subjectAllowance+provisioner.AllowanceID(a.Pattern), a)
+}
+
+// Allowance returns the newest entry so far about a pattern, nil if there is none.
+func (i *Import) Allowance(p wire.Pattern) *provisioner.Allowance { return i.allowances[p] }
 
 // Freeze freezes the limited tokens that were signed before.
 func (i *Import) Freeze(ctx context.Context, f *provisioner.Freeze) error {

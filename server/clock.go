@@ -53,11 +53,35 @@ func (s *Server) saveClock(ctx context.Context) {
 
 // setClock saves t, even if it is earlier than the one before: a clock that was
 // wrongly far ahead would otherwise let every certificate look expired for
-// ever. Only a fresh certificate is evidence enough for that; see checkReply.
+// ever. Only a fresh certificate is evidence enough for that, see check, or brokers
+// that take the one on disk, see withoutSaved.
 func (s *Server) setClock(ctx context.Context, t time.Time) {
 	s.seen = t
 	if err := writeUnsynced(s.at.clock, []byte(t.UTC().Format(time.RFC3339)+"\n"), 0o644); err != nil {
 		s.cfg.Log.DebugContext(ctx, "time not saved", "err", err)
 	}
 	s.step("clock saved")
+}
+
+// withoutSaved returns what a look finds by this machine's clock alone, if v found
+// the certificate to be over, by the saved time only, and the node could go on with
+// it. Else it returns nil. The saved time is dropped if good says so of the view, or is
+// nil, and stays what it was otherwise.
+//
+// Once the clock was far ahead for a moment, the certificate would be over until
+// another one is given out: for ever, if the token is not good any more.
+func (s *Server) withoutSaved(ctx context.Context, v *view, good func(*view) bool) *view {
+	saved := s.seen
+	if v == nil || !v.over || !saved.After(s.cfg.Now()) {
+		return nil
+	}
+	s.seen = time.Time{}
+	v, err := s.look()
+	if err != nil || v.mode != ModeNormal || good != nil && !good(v) {
+		s.seen = saved
+		return nil
+	}
+	s.cfg.Log.WarnContext(ctx, "saved time dropped, by it alone the certificate was over", "node", v.identity, "saved", saved, "serial", v.creds.serial)
+	s.setClock(ctx, s.cfg.Now().UTC().Truncate(time.Second))
+	return v
 }

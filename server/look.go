@@ -18,6 +18,7 @@ type view struct {
 
 	says    ProvisionWord // of server.conf, usable or not
 	damaged bool          // there is a server.conf, and it cannot be used
+	over    bool          // the certificate is over, and nothing else is wrong with it
 	foreign error         // key and certificate are another node's
 }
 
@@ -44,6 +45,7 @@ func (s *Server) look() (*view, error) {
 		v.foreign = s.foreign(v.identity)
 		sit.Foreign = v.foreign
 	}
+	v.over = errors.Is(sit.Credentials, errExpired)
 	if sit.Credentials == nil && s.again != nil {
 		sit.Credentials = s.again
 		sit.Pending = exists(s.at.in(appliedFile))

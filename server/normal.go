@@ -138,18 +138,28 @@ func refusedByBroker(err error) bool {
 }
 
 // admittedAgain reports whether brokers that had refused the certificate for long take
-// it again, as after an outage of what they ask: then the node need not enroll, which
-// its token may not be good for any more.
+// it again, as after an outage of what they ask, or take one that is over by the saved
+// time only: then the node need not enroll, which its token may not be good for any
+// more.
 func (s *Server) admittedAgain(ctx context.Context, v *view) bool {
-	if !errors.Is(s.again, errRefused) || v.creds == nil {
+	var conn *connection
+	reached := func(v *view) bool {
+		c, err := s.reach(ctx, v)
+		if err != nil {
+			return false
+		}
+		c.Close()
+		<-c.closed
+		conn = c
+		return true
+	}
+	switch {
+	case errors.Is(s.again, errRefused) && v.creds != nil && reached(v):
+	case s.withoutSaved(ctx, v, reached) != nil:
+		return true
+	default:
 		return false
 	}
-	conn, err := s.reach(ctx, v)
-	if err != nil {
-		return false
-	}
-	conn.Close()
-	<-conn.closed
 	s.again = nil
 	s.cfg.Log.InfoContext(ctx, "brokers take the certificate again", "node", v.identity, "broker", conn.broker, "serial", v.creds.serial)
 	return true

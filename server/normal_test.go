@@ -461,6 +461,47 @@ func TestATimeOnDiskIsNotUndone(t *testing.T) {
 	a.await(server.EventConnected, 1)
 }
 
+// A clock that was far ahead for a moment leaves its time on disk, and a token that
+// is good no more brings no certificate that shows it to be wrong: the brokers take
+// the one that the node has, as does the node itself where it has no token.
+func TestATimeOnDiskFarAheadKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	for name, breaks := range map[string]func(*testing.T, *fleet, server.Config){
+		"token refused": func(_ *testing.T, f *fleet, _ server.Config) {
+			f.set(func() { f.enroll = refuse(wire.CodeTokenExpired, time.Hour) })
+		},
+		"no token": func(t *testing.T, _ *fleet, cfg server.Config) {
+			t.Helper()
+			if err := os.Remove(cfg.TokenFile); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			a := f.run(cfg)
+			a.await(server.EventConfirmed, 1)
+			serial := a.await(server.EventConnected, 1).Serial
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+			saved := filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.clock")
+			writeFile(t, saved, "2099-01-01T00:00:00Z")
+			breaks(t, f, cfg)
+			a = f.run(cfg)
+			if got := a.await(server.EventConnected, 1).Serial; got != serial {
+				t.Errorf("back with certificate %s, want %s", got, serial)
+			}
+			f.awaitLog("saved time dropped")
+			if strings.HasPrefix(readFile(t, saved), "2099") {
+				t.Error("the time far ahead is still on disk")
+			}
+		})
+	}
+}
+
 // A testClock is a clock that a test moves.
 type testClock struct {
 	mu     sync.Mutex

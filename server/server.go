@@ -129,6 +129,11 @@ func (s *Server) supervise(ctx context.Context) error {
 	for ctx.Err() == nil {
 		files := s.fingerprints()
 		view, err := s.look()
+		if err != nil { // nothing else is left to it
+			if v := s.withoutSaved(ctx, view, nil); v != nil {
+				view, err = v, nil
+			}
+		}
 		switch {
 		case err != nil && mode == 0:
 			return advised(err)

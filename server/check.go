@@ -62,7 +62,8 @@ func checkReply(e *wire.Enrolled, want expectation) (*set, *credentials, error) 
 	if err != nil {
 		return nil, nil, err
 	}
-	return &set{files: append(files, setFile{appliedFile, b, 0o600}), pending: confirm}, creds, nil
+	files = append(files, setFile{untriedFile, []byte(untriedText), 0o600}, setFile{appliedFile, b, 0o600})
+	return &set{files: files, pending: confirm}, creds, nil
 }
 
 // checkIssued checks certificate, authority, serial and digest. It also returns

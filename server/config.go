@@ -67,7 +67,8 @@ type Config struct {
 	// RefusedLimit is how long a broker may refuse this node's certificate
 	// before the node enrolls again, where it is allowed to, and for how long it
 	// tries to reprovision without an answer before it goes back to the fleet with
-	// what it has. Optional; default 10m.
+	// what it has, or looks for brokers of a configuration that were never reached
+	// before it tries those of its token. Optional; default 10m.
 	RefusedLimit time.Duration
 
 	// Version is the agent's version, told to provisioners and in events.

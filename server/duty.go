@@ -26,6 +26,7 @@ type duty struct {
 	confirmWait       *backoff
 	renewal           renewal
 	commands          commanding
+	stray             time.Time // until when it stays with a broker of the token; zero: it is with its own
 }
 
 // schedule sets the times of the first of each: registration at once, alive
@@ -92,6 +93,9 @@ func (n *duty) hold(ctx context.Context, conn *connection) (again bool, err erro
 			}
 			if n.changed(ctx) {
 				return true, nil
+			}
+			if n.strayed() {
+				return false, nil
 			}
 			tick.Reset(n.cfg.WatchInterval)
 		}

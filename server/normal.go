@@ -34,9 +34,10 @@ func (s *Server) serve(ctx context.Context, v *view) error {
 	n.schedule()
 	wait := s.newBackoff()
 	var refusedSince time.Time
+	begun := time.Now()
 	for ctx.Err() == nil {
 		pause := wait.next()
-		conn, err := s.reach(ctx, v)
+		conn, err := n.reachAny(ctx, begun)
 		if err == nil {
 			refusedSince = time.Time{}
 			s.once.solved(msgUnreachable)
@@ -51,6 +52,10 @@ func (s *Server) serve(ctx context.Context, v *view) error {
 			}
 			if again || ctx.Err() != nil {
 				return nil
+			}
+			if n.strayed() {
+				wait.reset()
+				continue
 			}
 			if time.Since(since) > s.cfg.BackoffMax {
 				wait.reset()
@@ -76,11 +81,16 @@ func (s *Server) serve(ctx context.Context, v *view) error {
 
 // reach connects to the first broker that takes the node.
 func (s *Server) reach(ctx context.Context, v *view) (*connection, error) {
-	p := peer{normal: true, secure: true}
 	urls, srv := s.fleetBrokers(v)
 	if len(urls) == 0 && srv == "" {
 		return nil, &cause{what: errors.New("no brokers configured"), remedy: "set brokers in server.conf"}
 	}
+	return s.reachAt(ctx, v, urls, srv)
+}
+
+// reachAt connects to the first of these brokers that takes the node.
+func (s *Server) reachAt(ctx context.Context, v *view, urls []string, srv string) (*connection, error) {
+	p := peer{normal: true, secure: true}
 	brokers, err := s.brokers(ctx, urls, srv, true)
 	if err != nil {
 		return nil, explain(err, p)

@@ -15,6 +15,7 @@ const (
 	caFile          = "ca.pem"
 	confName        = "server.conf"
 	appliedFile     = "applied.json" // what is yet to be confirmed
+	untriedFile     = "untried"      // no broker of the configuration was reached yet; see stray.go
 	policyDir       = "policies"
 	regoDir         = "policies/rego"
 )

@@ -26,7 +26,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"muster/internal/wire"
 	"muster/provisioner"
 )
 
@@ -57,7 +56,7 @@ type Journal struct {
 	signers   map[string]*provisioner.SignerEntry   // guarded by known: the newest of each id
 	operators map[string]*provisioner.OperatorEntry // guarded by known: the newest of each name
 
-	allowances map[wire.Pattern]*provisioner.Allowance // guarded by known: the newest of each pattern
+	allowances map[string]*provisioner.Allowance // guarded by known: the newest of each pattern
 }
 
 // A batch is what one write brings to the disk, for all who wait for it.
@@ -79,7 +78,7 @@ func Open(path string) (*Journal, error) {
 	j := &Journal{
 		path: path, file: f, ids: make(map[string]bool),
 		signers: make(map[string]*provisioner.SignerEntry), operators: make(map[string]*provisioner.OperatorEntry),
-		allowances: make(map[wire.Pattern]*provisioner.Allowance),
+		allowances: make(map[string]*provisioner.Allowance),
 	}
 	if err := j.open(); err != nil {
 		_ = f.Close()
@@ -198,7 +197,7 @@ func (j *Journal) note(l *Line) {
 	case l.Operator != nil:
 		j.operators[l.Operator.Name] = l.Operator
 	case l.Allowance != nil:
-		j.allowances[l.Allowance.Pattern] = l.Allowance
+		j.allowances[string(l.Allowance.Pattern)] = l.Allowance
 	}
 }
 

@@ -13,6 +13,7 @@ type file struct {
 	journal *journal.Journal
 	owner   journal.Joined
 	ids     []string // of all journals that it has been
+	made    bool     // it was not there
 	listed  bool     // the backup says that it marked its owner's journal
 	marked  bool     // and it has the line, and no lossy restore after it
 	joined  bool     // it was begun after the backup, and somebody else's journal says so
@@ -89,7 +90,11 @@ func prove(info *BackupInfo, files []*file) (missing []error) {
 		}
 	}
 	for _, f := range files {
-		if !good(f) {
+		switch {
+		case good(f):
+		case f.made:
+			missing = append(missing, fmt.Errorf("%s is not there, the journal of the provisioner that the configuration describes: put it in its place", f.path))
+		default:
 			missing = append(missing, fmt.Errorf("%s does not say that backup %s was begun, so it may be new, or an older copy, or have lost its place", f.path, info.ID))
 		}
 		for _, p := range f.peers {

@@ -163,6 +163,9 @@ func (r *Restore) missing() error {
 		}
 	}
 	look("backup: %w", r.File)
+	if info, err := os.Stat(r.File); err == nil && !info.Mode().IsRegular() {
+		errs = append(errs, fmt.Errorf("backup: %s is no regular file, and is read twice: put what is in it into one", r.File))
+	}
 	look("configuration of the provisioner: %w: name it with --config; it has the authority that the backup is of", r.Config)
 	for _, path := range r.Journals {
 		look("--journal: %w", path)
@@ -255,6 +258,7 @@ func (r *Restore) copy(ctx context.Context, into *store.Import, since *since, ou
 		into.Watch(t.Identity)
 	}
 	r.Step("restoring", int(out.Messages()))
+	var unwritten error // what is no fault of the file
 	again, err := readBackup(f, func(m *backup.Message) error {
 		r.Each()
 		if noted, _ := store.ProvisionersOf(m.Subject, m.Data); noted != nil && since.lost != nil {
@@ -262,8 +266,12 @@ func (r *Restore) copy(ctx context.Context, into *store.Import, since *since, ou
 			// looks for them any more: older backups are never complete again.
 			return nil
 		}
-		return into.Message(ctx, m.Stream, m.Sequence, m.Subject, m.Data)
+		unwritten = into.Message(ctx, m.Stream, m.Sequence, m.Subject, m.Data)
+		return unwritten
 	})
+	if unwritten != nil {
+		return fmt.Errorf("restore: %w", unwritten)
+	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", r.File, err)
 	}

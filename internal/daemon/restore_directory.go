@@ -15,14 +15,15 @@ import (
 	"muster/provisioner/store"
 )
 
-// restoringDir is where a store is filled before it gets its place.
-const restoringDir = "broker.restoring"
+// restoringDir is where a store is filled before it gets its place: in the directory
+// of the broker, which may be on another disk than what is around it.
+const restoringDir = "restoring"
 
 // intoDirectory makes the store of a provisioner with a broker inside. It appears
 // with all of it or not at all: it is filled under another name, by a broker that
 // nobody can reach, brought to the disk, and then gets its place by one rename.
 func (r *Restore) intoDirectory(ctx context.Context, cfg Config, since *since, out *Restored) error {
-	staging := filepath.Join(cfg.DataDir, restoringDir)
+	staging := filepath.Join(cfg.DataDir, "broker", restoringDir)
 	if err := os.RemoveAll(staging); err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func (r *Restore) intoDirectory(ctx context.Context, cfg Config, since *since, o
 // store got its place: a provisioner that started would make an empty one, in which
 // nothing is frozen that the restore was to freeze.
 func halfRestored(dataDir string) error {
-	staging := filepath.Join(dataDir, restoringDir)
+	staging := filepath.Join(dataDir, "broker", restoringDir)
 	if _, err := os.Stat(staging); errors.Is(err, fs.ErrNotExist) {
 		return nil
 	} else if err != nil {
@@ -127,7 +128,11 @@ func (r *Restore) place(base, staging, final string) error {
 		return err
 	}
 	r.Reached("renamed")
-	if err := giveAllTo(final, base); err != nil {
+	real, err := filepath.EvalSymlinks(final)
+	if err != nil {
+		return err
+	}
+	if err := giveAllTo(real, base); err != nil {
 		return err
 	}
 	return errors.Join(syncDir(final), syncDir(base))

@@ -96,7 +96,7 @@ func TestARestoreIsKilledAtEveryStep(t *testing.T) {
 		if got := serveOnce(t, config, nil); got != installation {
 			t.Errorf("killed at %q: installation %s, want %s", step, got, installation)
 		}
-		if left, err := filepath.Glob(filepath.Join(dir, "data", "broker.restoring", "*")); err != nil || step != "renamed" && step != "placed" && len(left) > 0 {
+		if left, err := filepath.Glob(filepath.Join(dir, "data", "broker", "restoring", "*")); err != nil || step != "renamed" && step != "placed" && len(left) > 0 {
 			t.Errorf("killed at %q: %v, %v are left", step, left, err)
 		}
 	}

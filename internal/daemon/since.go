@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -28,7 +29,7 @@ type since struct {
 	operators   []operatorLine                 // all there are: their times say which is the last
 	allowances  []allowanceLine                // as those
 	claims      []*provisioner.JournaledClaims // after those of the backup
-	takeovers   []*provisioner.Takeover        // after the backup
+	takeovers   []*provisioner.Takeover        // after the backup, the last of each name
 	newest      time.Time                      // that any entry names
 
 	lost     error                // why this may not be all; nil if it is
@@ -45,7 +46,7 @@ var errLost = errors.New("the journal may not have all that came after the backu
 func (r *Restore) readJournals(cfg Config, info *BackupInfo) (*since, error) {
 	s := &since{info: info}
 	var files []*file
-	for _, path := range append([]string{cfg.journalPath()}, r.Journals...) {
+	for _, path := range apart(append([]string{cfg.journalPath()}, r.Journals...)) {
 		_, missing := os.Lstat(path)
 		j, err := journal.Open(path)
 		if err != nil {
@@ -62,6 +63,7 @@ func (r *Restore) readJournals(cfg Config, info *BackupInfo) (*since, error) {
 		if err != nil {
 			return s, err
 		}
+		f.made = errors.Is(missing, fs.ErrNotExist)
 		files = append(files, f)
 	}
 	lost := prove(info, files)
@@ -77,6 +79,23 @@ func (r *Restore) readJournals(cfg Config, info *BackupInfo) (*since, error) {
 	return s, nil
 }
 
+// apart leaves paths out that are those of a file before: the configuration's own
+// journal may be named once more.
+func apart(paths []string) (all []string) {
+	var seen []os.FileInfo
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err == nil && slices.ContainsFunc(seen, func(other os.FileInfo) bool { return os.SameFile(info, other) }) {
+			continue
+		}
+		if err == nil {
+			seen = append(seen, info)
+		}
+		all = append(all, path)
+	}
+	return all
+}
+
 // inFlight is how long before a backup a name may have been given to another key
 // in the journal, and not in the record that the backup has: the record follows
 // the line, and provisioners whose clocks are further apart issue nothing.
@@ -87,6 +106,7 @@ const inFlight = 5 * time.Minute
 func (s *since) read(f *file) error {
 	marked := f.joined
 	var claims []*provisioner.JournaledClaims
+	takeovers := make(map[wire.Identity]*provisioner.Takeover)
 	renumber := false
 	err := f.journal.Each(func(l *journal.Line) error {
 		switch {
@@ -121,13 +141,14 @@ func (s *since) read(f *file) error {
 			s.allowances = append(s.allowances, allowanceLine{l.Allowance, change{l.Allowance.At, l.Allowance.Removed, marked}})
 			s.see(l.Allowance.At)
 		case l.Takeover != nil && (marked || l.Takeover.At.After(s.info.StartedAt.Add(-inFlight))):
-			s.takeovers = append(s.takeovers, l.Takeover)
+			takeovers[l.Takeover.Identity] = l.Takeover
 			s.see(l.Takeover.At)
 		case l.Claims != nil && uint64(l.Claims.At) > s.info.Last(store.ClaimsStream):
 			claims = append(claims, l.Claims)
 		}
 		return nil
 	})
+	s.takeovers = slices.AppendSeq(s.takeovers, maps.Values(takeovers))
 	s.claims = append(s.claims, claims...)
 	s.renumber = s.renumber || renumber
 	return err
@@ -191,6 +212,7 @@ func (s *since) see(at time.Time) {
 // the logs of claims that none of them has: what is missing there was spent, and
 // nobody knows by whom.
 func (s *since) order() error {
+	s.takeovers = lastTakeovers(s.takeovers)
 	slices.SortStableFunc(s.operators, func(a, b operatorLine) int { return a.compare(b.change) })
 	slices.SortStableFunc(s.allowances, func(a, b allowanceLine) int { return a.compare(b.change) })
 	slices.SortStableFunc(s.signers, func(a, b *provisioner.SignerEntry) int { return a.At.Compare(b.At) })
@@ -207,6 +229,19 @@ func (s *since) order() error {
 		want++
 	}
 	return nil
+}
+
+// lastTakeovers leaves out those that another of the name came after: who has got it
+// then is what the record may have. Of two in one second in different journals both
+// stay, and a record has to know both keys.
+func lastTakeovers(all []*provisioner.Takeover) []*provisioner.Takeover {
+	newest := make(map[wire.Identity]time.Time)
+	for _, t := range all {
+		if t.At.After(newest[t.Identity]) {
+			newest[t.Identity] = t.At
+		}
+	}
+	return slices.DeleteFunc(all, func(t *provisioner.Takeover) bool { return t.At.Before(newest[t.Identity]) })
 }
 
 // accepts sees that the operator knows what may be lost.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"hash"
 	"io"
+	"io/fs"
 	"slices"
 
 	"github.com/klauspost/compress/zstd"
@@ -32,10 +33,13 @@ type Reader struct {
 func NewReader(r io.Reader) (*Reader, error) {
 	b := &Reader{tail: &tailed{r: bufio.NewReaderSize(r, 64<<10), sum: sha256.New()}}
 	first := make([]byte, len(magic))
-	if _, err := io.ReadFull(b.tail, first); err != nil || string(first) != magic {
+	_, err := io.ReadFull(b.tail, first)
+	if unread := (*fs.PathError)(nil); errors.As(err, &unread) {
+		return nil, err
+	}
+	if err != nil || string(first) != magic {
 		return nil, damaged("it does not begin with %q", magic)
 	}
-	var err error
 	// A writer's window is 4 MiB; one goroutine, so that the end of the input is
 	// read exactly when the end of the items is.
 	if b.packed, err = zstd.NewReader(b.tail, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(16<<20)); err != nil {
@@ -156,8 +160,13 @@ func (r *Reader) item() (kind byte, content []byte, err error) {
 }
 
 // cut is an error of reading an item: whatever the decompressor says of what it
-// got is damage.
-func cut(err error) error { return damaged("%w", err) }
+// got is damage, but a file that cannot be read is none.
+func cut(err error) error {
+	if unread := (*fs.PathError)(nil); errors.As(err, &unread) {
+		return err
+	}
+	return damaged("%w", err)
+}
 
 func strictJSON(b []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(b))

@@ -1,0 +1,113 @@
+package testbed_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/backup"
+)
+
+// TestARestoreOntoAnotherDisk has the broker's directory be on a file system of its
+// own, as what is to be fast and large may be.
+func TestARestoreOntoAnotherDisk(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("a.example.net")
+	f.Apply(n, f.Enroll(n))
+	file := backUp(t, f)
+	loseStore(t, f)
+	disk, err := os.MkdirTemp("/dev/shm", "muster-disk-")
+	if err != nil {
+		t.Skipf("no file system in memory: %v", err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(disk) })
+	if err := os.Symlink(disk, filepath.Join(f.Dir, "data", "broker")); err != nil {
+		t.Fatal(err)
+	}
+	r := restoring(f, file)
+	r.Journals = []string{journalOf(f)} // named once more, which says nothing new
+	if _, err := r.Run(f.Context()); err != nil {
+		t.Fatal(err)
+	}
+	entries, err := os.ReadDir(disk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		if e.Name() == "restoring" {
+			t.Error("the place where the store was filled is left behind")
+		}
+	}
+	f.Start()
+	if f.Record(n.Identity) == nil {
+		t.Error("the record is not there")
+	}
+	f.Check()
+}
+
+// TestWhatIsNoFileIsNotDamaged gives a restore what cannot be read as a file: it
+// says so, and does not call a backup damaged that is not.
+func TestWhatIsNoFileIsNotDamaged(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	loseStore(t, f)
+	dir := t.TempDir()
+	pipe := filepath.Join(dir, "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{dir, pipe} {
+		_, err := restoring(f, path).Run(f.Context())
+		if err == nil || errors.Is(err, backup.ErrDamaged) || !strings.Contains(err.Error(), "is no regular file") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// TestAJournalThatIsNotThereIsNamed has a restore say which journal is missing.
+func TestAJournalThatIsNotThereIsNamed(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	file := backUp(t, f)
+	loseStore(t, f)
+	if err := os.Remove(journalOf(f)); err != nil {
+		t.Fatal(err)
+	}
+	_, err := restoring(f, file).Run(f.Context())
+	if err == nil || !strings.Contains(err.Error(), journalOf(f)+" is not there") {
+		t.Errorf("without a journal: %v", err)
+	}
+}
+
+// TestANameThatChangedHandsTwiceBeforeTheBackup is whose it was last: the line about
+// who had it in between says nothing against that.
+func TestANameThatChangedHandsTwiceBeforeTheBackup(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	first := f.Node("a.example.net")
+	f.Apply(first, f.Enroll(first))
+	last := first
+	for range 2 {
+		last = f.Node(first.Identity)
+		if _, err := f.Daemon().Operator().GrantNode(f.Context(), wire.Identity(first.Identity), "", 0, provisioner.Cause{By: "tester"}); err != nil {
+			t.Fatal(err)
+		}
+		f.Apply(last, f.Enroll(last))
+		f.Clock.Advance(2 * time.Second)
+	}
+	file := backUp(t, f)
+	serial := f.Record(first.Identity).Current.Serial
+	restore(t, f, file, time.Time{})
+	if got := f.Enroll(last).Serial; got != serial {
+		t.Errorf("certificate %s, want %s", got, serial)
+	}
+	f.Check()
+}

@@ -50,6 +50,9 @@ func (d *driver) open(ctx context.Context, start time.Time) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for i, n := range d.nodes {
+		if d.order.Duration > 0 && float64(i)/d.order.Rate >= time.Duration(d.order.Duration).Seconds() {
+			return // that many nodes come in it
+		}
 		due := start.Add(time.Duration(d.order.Offset) + time.Duration(float64(i)/d.order.Rate*float64(time.Second)))
 		if wait := time.Until(due); wait > 0 {
 			timer.Reset(wait)

@@ -1,7 +1,9 @@
 package bench
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -36,5 +38,23 @@ func TestDriversYield(t *testing.T) {
 	_ = in.Close()
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestWhyAProcessEndedIsShownWhole reads logs of processes that ended.
+func TestWhyAProcessEndedIsShownWhole(t *testing.T) {
+	t.Parallel()
+	for log, want := range map[string]string{
+		"": "its log is empty",
+		"time=x level=INFO msg=a\ntime=y level=INFO msg=b\n":                                                                "time=y level=INFO msg=b",
+		"time=x level=INFO msg=a\nmuster: bad.rego:3: rego_parse_error\nmuster:     default allow := \nmuster:         ^\n": "bad.rego:3: rego_parse_error\n    default allow := \n        ^",
+	} {
+		path := filepath.Join(t.TempDir(), "log")
+		if err := os.WriteFile(path, []byte(log), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got := lastWords(path); got != want {
+			t.Errorf("%q: %q, want %q", log, got, want)
+		}
 	}
 }

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"crypto"
@@ -11,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -127,7 +127,7 @@ func (p *server) wait(ctx context.Context, ready *regexp.Regexp) (address string
 		}
 		select {
 		case <-p.ended:
-			return "", errors.New("it ended: " + lastLine(p.log))
+			return "", errors.New("it ended: " + lastWords(p.log))
 		case <-ctx.Done():
 			return "", fmt.Errorf("it does not serve: %w", ctx.Err())
 		case <-tick.C:
@@ -135,14 +135,31 @@ func (p *server) wait(ctx context.Context, ready *regexp.Regexp) (address string
 	}
 }
 
-// lastLine returns the last line of a log, for an error.
-func lastLine(log string) string {
+// mostWords is how many lines of why a process ended are shown: a mistake in a
+// policy has three.
+const mostWords = 12
+
+// lastWords returns why a process has ended by its log: what it said to people at
+// the end, or else its last line.
+func lastWords(log string) string {
 	b, _ := os.ReadFile(log) // an empty one says enough
-	last := "its log is empty"
-	for lines := bufio.NewScanner(bytes.NewReader(b)); lines.Scan(); {
-		last = lines.Text()
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	var said []string
+	for _, line := range slices.Backward(lines) {
+		text, ok := strings.CutPrefix(line, "muster: ")
+		if !ok {
+			break
+		}
+		said = append(said, text)
 	}
-	return last
+	slices.Reverse(said)
+	switch {
+	case len(said) > 0:
+		return strings.Join(said[:min(len(said), mostWords)], "\n")
+	case lines[len(lines)-1] == "":
+		return "its log is empty"
+	}
+	return lines[len(lines)-1]
 }
 
 // complete finds the log line that says how much was written.
@@ -157,7 +174,7 @@ func writes(log string) (int64, error) {
 	}
 	m := complete.FindSubmatch(b)
 	if m == nil {
-		return 0, fmt.Errorf("a provisioner did not stop as it should: %s", lastLine(log))
+		return 0, fmt.Errorf("a provisioner did not stop as it should: %s", lastWords(log))
 	}
 	return strconv.ParseInt(string(m[1]), 10, 64)
 }

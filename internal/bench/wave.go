@@ -132,7 +132,7 @@ func (s *serving) explain(ctx context.Context, err error) error {
 	for _, p := range s.servers {
 		select {
 		case <-p.ended:
-			return fmt.Errorf("%w; muster %s has ended: %s", err, strings.Join(p.cmd.Args[1:3], " "), lastLine(p.log))
+			return fmt.Errorf("%w; muster %s has ended: %s", err, strings.Join(p.cmd.Args[1:3], " "), lastWords(p.log))
 		default:
 		}
 	}

@@ -105,6 +105,9 @@ func fileOptions(path string) (*server.Options, error) {
 		}
 		return nil, errors.New(why)
 	}
+	if open(opts) {
+		return nil, fmt.Errorf("%s: names nobody who may connect, so anybody might do anything, as with an empty or half-written file: write it with `muster broker config`", path)
+	}
 	opts.NoSigs, opts.NoLog = true, true
 	opts.DisableJetStreamBanner = true
 	if opts.LameDuckDuration == 0 && opts.LameDuckGracePeriod == 0 {
@@ -115,4 +118,10 @@ func fileOptions(path string) (*server.Options, error) {
 		opts.TLSConfig.SessionTicketsDisabled = true
 	}
 	return opts, nil
+}
+
+// open reports whether a server with these options asks nobody who they are.
+func open(o *server.Options) bool {
+	return o.AuthCallout == nil && o.Username == "" && o.Authorization == "" && len(o.Users) == 0 && len(o.Nkeys) == 0 &&
+		len(o.TrustedOperators) == 0 && len(o.TrustedKeys) == 0 && !o.TLSVerify && !o.TLSMap
 }

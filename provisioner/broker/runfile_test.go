@@ -87,10 +87,11 @@ func TestAFileThatIsNotThereIsToBeWritten(t *testing.T) {
 	}
 }
 
-// TestAFileWithAMistakeIsNamed, whichever the mistake is: nats-server does so for some.
+// TestAFileWithAMistakeIsNamed, whichever the mistake is: nats-server does so for
+// some, and takes one that is empty for a broker that is open to all.
 func TestAFileWithAMistakeIsNamed(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"jetstream {", "lissten: 4222", "listen: nonsense:port:x"} {
+	for _, text := range []string{"jetstream {", "lissten: 4222", "listen: nonsense:port:x", "", "listen: 127.0.0.1:-1\n"} {
 		path := filepath.Join(t.TempDir(), "nats-server.conf")
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)

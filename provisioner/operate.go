@@ -209,6 +209,15 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause)
 	return nil
 }
 
+// CheckKeyHash reports whether a text is no SHA-256 of a public key, as records and
+// logs have it.
+func CheckKeyHash(text string) error {
+	if !isSHA256(text) {
+		return fmt.Errorf("key hash %.80q, want 64 lower-case hex digits", text)
+	}
+	return nil
+}
+
 // GrantNode lets one other key take the identity over, once, within ttl, which
 // is [DefaultGrantTTL] if 0 and [MaxGrantTTL] at most. A keyHash, 64 hex digits,
 // admits that key alone. It replaces an earlier grant for the identity. The
@@ -218,8 +227,8 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, keyHash s
 		ttl = DefaultGrantTTL
 	}
 	err := c.Check()
-	if keyHash != "" && !isSHA256(keyHash) {
-		err = errors.Join(err, fmt.Errorf("key hash %.80q, want 64 lower-case hex digits", keyHash))
+	if keyHash != "" {
+		err = errors.Join(err, CheckKeyHash(keyHash))
 	}
 	if ttl < time.Minute || ttl > MaxGrantTTL {
 		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, MaxGrantTTL))

@@ -230,7 +230,11 @@ func benchTable(r *bench.Result) *cli.Table {
 	if r.ServingCPU > 0 {
 		row("CPU per node", "%.0f µs serving, %.0f µs in %d drivers", r.ServingCPU, r.DriverCPU, r.Drivers)
 		row("peak memory", "%.0f MB serving", float64(r.PeakMemory)/1e6)
-		row("disk per node", "%.0f bytes, %.2f synced writes", r.WrittenPerNode, r.WritesPerNode)
+		if r.WritesPerNode > 0 {
+			row("disk per node", "%.0f bytes, %.2f synced writes", r.WrittenPerNode, r.WritesPerNode)
+		} else { // a provisioner of somebody else's counts them for itself
+			row("disk per node", "%.0f bytes", r.WrittenPerNode)
+		}
 	} else {
 		row("CPU per node", "%.0f µs in %d drivers; --pid says whose else is wanted", r.DriverCPU, r.Drivers)
 	}

@@ -21,14 +21,15 @@ import (
 
 // brokerConfigVerb is "muster broker config".
 type brokerConfigVerb struct {
-	config  string
-	server  daemon.BrokerServer
-	cluster broker.ClusterConfig
-	routes  []string
-	leaves  broker.LeavesConfig
-	hub     broker.HubConfig
-	write   bool
-	keys    keyFlags
+	config        string
+	server        daemon.BrokerServer
+	cluster       broker.ClusterConfig
+	routes        []string
+	leaves        broker.LeavesConfig
+	leafListenSet bool
+	hub           broker.HubConfig
+	write         bool
+	keys          keyFlags
 }
 
 const brokerConfigHelp = `Prints the configuration of one nats-server for the installation of
@@ -64,7 +65,7 @@ func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("cluster-listen", "Address for the other servers.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT").StringVar(&v.cluster.Listen)
 	c.Flag("route", "Where a server of the cluster is reached by the others (repeatable); none for a server that is alone.").PlaceHolder("HOST:PORT").StringsVar(&v.routes)
 	c.Flag("leaf", "Name of the broker of a site that is let in as a leaf (repeatable).").PlaceHolder("HOST").StringsVar(&v.leaves.Names)
-	c.Flag("leaf-listen", "Address for the brokers of sites.").Default("0.0.0.0:7422").PlaceHolder("HOST:PORT").StringVar(&v.leaves.Listen)
+	c.Flag("leaf-listen", "Address for the brokers of sites.").Default("0.0.0.0:7422").PlaceHolder("HOST:PORT").IsSetByUser(&v.leafListenSet).StringVar(&v.leaves.Listen)
 	c.Flag("site", "Site that this broker is at: it is a leaf of --hub then, and has no streams.").PlaceHolder("SITE").StringVar(&v.hub.Site)
 	c.Flag("hub", "Where a broker of the hub takes leaves (repeatable).").PlaceHolder("HOST:PORT").StringsVar(&v.hub.URLs)
 	c.Flag("write", "Make the directory, with a new key and a certificate.").BoolVar(&v.write)
@@ -97,6 +98,9 @@ func (v *brokerConfigVerb) check() error {
 	}
 	if v.server.MaxConnections < 0 {
 		all = append(all, fmt.Errorf("--max-connections is %d, want 0 or more", v.server.MaxConnections))
+	}
+	if v.leafListenSet && len(v.leaves.Names) == 0 {
+		all = append(all, errors.New("--leaf-listen without --leaf: which brokers of sites are let in?"))
 	}
 	hosts("name", v.server.Name)
 	hosts("leaf", v.leaves.Names...)

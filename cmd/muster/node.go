@@ -124,6 +124,11 @@ func (v *nodeGrantVerb) grant() (ttl time.Duration, err error) {
 	if names := slices.Compact(slices.Sorted(slices.Values(v.names))); v.key != "" && len(names) != 1 {
 		err = errors.Join(err, errors.New("--key is one machine's: name that"))
 	}
+	if v.key != "" {
+		if mistake := provisioner.CheckKeyHash(v.key); mistake != nil {
+			err = errors.Join(err, fmt.Errorf("--key: %w", mistake))
+		}
+	}
 	return ttl, err
 }
 

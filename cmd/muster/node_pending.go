@@ -85,6 +85,9 @@ func (v *nodePendingVerb) run(ctx context.Context) error {
 		switch {
 		case v.rejected:
 			return v.writeRejected(pending.Rejected)
+		case len(pending.Waiting) == 0 && len(v.Query()) > 0:
+			v.say("nobody of those waits")
+			return nil
 		case len(pending.Waiting) == 0:
 			v.say("nobody waits")
 			return nil

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/google/renameio/v2"
 
@@ -127,6 +128,11 @@ func (s BrokerServer) Renew(path, dir string) error {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
 			return err // another directory, most likely
 		}
+	}
+	// One that cannot be read is replaced, whoever's it was.
+	if old, err := readCertificates(filepath.Join(dir, serverCertificateFile)); err == nil && old[0].VerifyHostname(s.Name) != nil {
+		return fmt.Errorf("%s is the certificate of %s, not of %s: give the server's own name, or another directory",
+			filepath.Join(dir, serverCertificateFile), strings.Join(old[0].DNSNames, ", "), s.Name)
 	}
 	var errs []error
 	for name, content := range files {

@@ -53,11 +53,13 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	}
 	d := &doctor{Server: newServer(cfg, build, at)}
 	d.seen = loadClock(at.clock)
+	d.loadOrders(ctx)
 	d.checkMode()
 	d.checkEnrollment()
 	d.checkToken()
 	d.checkFacts()
 	d.checkFiles()
+	d.checkOrder()
 	d.checkWritable()
 	d.checkCertificate()
 	d.checkClock()
@@ -160,9 +162,16 @@ func (d *doctor) checkFiles() {
 	}
 	switch p, err := d.readPending(); {
 	case err != nil:
-		d.fail("confirmation", err, d.enrollAgain())
+		d.fail("confirmation", err, "start the agent, which asks for its configuration once more")
 	case p != nil:
 		d.say(StatusWarn, "confirmation", "nothing; the agent sends it when it is connected", "certificate %s is not confirmed yet", p.Serial)
+	}
+}
+
+// checkOrder says what the node was told and is yet to do.
+func (d *doctor) checkOrder() {
+	if o := d.orders.Doing; o != nil {
+		d.say(StatusWarn, "order", "nothing; the agent does it once it is connected", "the node was told to %s, and has not done it yet", o.Verb)
 	}
 }
 

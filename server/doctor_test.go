@@ -49,6 +49,9 @@ func TestDoctor(t *testing.T) {
 			c.ExpiresAt = time.Now().Add(-time.Minute)
 			writeToken(t, cfg.TokenFile, c)
 		}, want: map[string]server.Status{"token": "fail", "authority": "warn", "enrollment": "warn"}},
+		"told to reconfigure": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+			writeOrder(t, *cfg, "first", wire.VerbReconfigure)
+		}, want: map[string]server.Status{"order": "warn"}, says: []string{"order: the node was told to reconfigure, and has not done it yet"}},
 		"broker down": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) { f.stop() },
 			want: map[string]server.Status{"tcp": "fail"}},
 		"broker refuses": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) {

@@ -134,6 +134,9 @@ func (n *duty) due(ctx context.Context, conn *connection) error {
 // settle confirms what is pending, if anything is.
 func (n *duty) settle(ctx context.Context, conn *connection) error {
 	p, err := n.readPending()
+	if errors.Is(err, errPending) {
+		err = n.askAnew(ctx, err)
+	}
 	if err == nil && p == nil {
 		n.nextConfirm = time.Now().Add(maxInterval) // nothing makes one in this mode
 		return nil

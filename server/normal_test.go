@@ -502,6 +502,28 @@ func TestATimeOnDiskFarAheadKeepsNobodyOut(t *testing.T) {
 	}
 }
 
+// TestADamagedConfirmationIsMadeAnew has a disk damage what a node is to confirm: it
+// asks for its configuration once more, and confirms that.
+func TestADamagedConfirmationIsMadeAnew(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	f.member(t, cfg)
+	applied := filepath.Join(cfg.SSLDir, "applied.json")
+	writeFile(t, applied, `{"identity":"web1.exam`)
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if exists(applied) {
+		t.Error("still to be confirmed")
+	}
+	if !strings.Contains(readFile(t, cfg.ConfFile), "generation = new") {
+		t.Error("the configuration was not asked for")
+	}
+}
+
 // A testClock is a clock that a test moves.
 type testClock struct {
 	mu     sync.Mutex

@@ -27,9 +27,10 @@ type Log interface {
 	// FollowRecords calls each with the newest record of every identity, and
 	// current when that is all there is; then each with what others write, and own
 	// with what this process does, until ctx is done. Neither keeps the bytes. An
-	// older revision may come after a newer one.
+	// older revision may come after a newer one. It calls lost when the store has lost
+	// records, and then begins anew.
 	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
-		own func(*provisioner.Brief, provisioner.Revision), current func()) error
+		own func(*provisioner.Brief, provisioner.Revision), current, lost func()) error
 
 	// FollowSeen calls each with when nodes were last heard of, and then whenever
 	// one is, until ctx is done.
@@ -185,7 +186,7 @@ func (x *Index) Run(ctx context.Context) error {
 		})
 	}
 	g.Go(func() error {
-		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) }, x.put, current)
+		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) }, x.put, current, x.forget)
 	})
 	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw) })
 	return g.Wait()
@@ -235,6 +236,16 @@ func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
 	x.text(&e.facts, facts)
 	e.state, e.reason = number(states, r.State), number(reasons, r.Reason)
 	e.serial = packSerial(r.Serial)
+}
+
+// forget makes all that is known of records nothing, until they come again. When
+// nodes were heard of stays.
+func (x *Index) forget() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for e := range x.entries.all {
+		e.revision, e.flags = 0, 0
+	}
 }
 
 // saw takes in when a node was heard of.

@@ -26,16 +26,20 @@ type feed struct {
 	fleet.Log
 	records chan []byte // nil: that was all for now
 	own     chan owned
+	lost    chan struct{} // the store has lost all records
 	done    chan struct{}
 	seen    chan struct{} // closed: FollowSeen has said all that it says
 }
 
-func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), own func(*provisioner.Brief, provisioner.Revision), current func()) error {
+func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), own func(*provisioner.Brief, provisioner.Revision), current, lost func()) error {
 	revision := provisioner.Revision(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-f.lost:
+			revision = 0
+			lost()
 		case o := <-f.own:
 			own(&o.record, o.at)
 		case b := <-f.records:
@@ -84,7 +88,7 @@ func (f *feed) put(t testing.TB, records ...*provisioner.Record) {
 // index returns an index that follows a feed until the test ends, and keeps facts.
 func index(t testing.TB, facts ...string) (*fleet.Index, *feed) {
 	t.Helper()
-	f := &feed{records: make(chan []byte), own: make(chan owned), done: make(chan struct{}), seen: make(chan struct{})}
+	f := &feed{records: make(chan []byte), own: make(chan owned), lost: make(chan struct{}), done: make(chan struct{}), seen: make(chan struct{})}
 	x := fleet.NewIndex(f, nil, facts)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -326,4 +330,23 @@ func TestOlderRecordsChangeNothing(t *testing.T) {
 	is("own 9", 9)
 	f.own <- owned{agent("own 10").Brief(), 10}
 	is("own 10", 10)
+}
+
+// TestAStoreThatLostRecordsIsListedAsItIs has a disk lose records: those that are
+// there are listed as they are, though their revisions are older, and no others.
+func TestAStoreThatLostRecordsIsListedAsItIs(t *testing.T) {
+	t.Parallel()
+	x, f := index(t)
+	agent := func(id wire.Identity, a string) *provisioner.Record {
+		return record(string(id), func(r *provisioner.Record) { r.Agent = a })
+	}
+	f.put(t, agent("web1.example.net", "old"), agent("web2.example.net", "old"), agent("web1.example.net", "new"))
+	f.lost <- struct{}{}
+	f.put(t, agent("web1.example.net", "old"))
+	if n, ok := x.Find("web1.example.net"); !ok || n.Agent != "old" || n.Revision != 1 {
+		t.Errorf("%+v, want it as it is in the store", n)
+	}
+	if n, ok := x.Find("web2.example.net"); ok {
+		t.Errorf("%+v is listed, whose record is lost", n)
+	}
 }

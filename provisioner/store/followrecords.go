@@ -61,11 +61,13 @@ const (
 // may.
 //
 // A store that does not answer is asked again, from where it stopped, so a
-// broker that restarts, or a cluster that elects, is no end of it.
+// broker that restarts, or a cluster that elects, is no end of it. One that has lost
+// records is read anew from its beginning: lost is called before, and what came until
+// then counts for nothing, its revisions name other records now.
 func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
-	own func(*provisioner.Brief, provisioner.Revision), current func(),
+	own func(*provisioner.Brief, provisioner.Revision), current, lost func(),
 ) error {
-	f := &recordFollower{s: s, each: each, own: own, current: current, queue: s.handovers.open()}
+	f := &recordFollower{s: s, each: each, own: own, current: current, lost: lost, queue: s.handovers.open()}
 	defer s.handovers.close(f.queue)
 	for {
 		err := f.run(ctx)
@@ -94,6 +96,7 @@ type recordFollower struct {
 	each    func(wire.Identity, []byte, provisioner.Revision)
 	own     func(*provisioner.Brief, provisioner.Revision)
 	current func()
+	lost    func()
 	queue   *handover
 
 	began   time.Time // when the first beat was
@@ -235,5 +238,6 @@ func (f *recordFollower) restart(ctx context.Context, last uint64) {
 	}
 	f.s.log.WarnContext(ctx, "the store has lost records: they are read again", "stream", streamNodes, "revision", f.through, "last", last)
 	f.stop(ctx)
+	f.lost()
 	f.through, f.known, f.shorter, f.mine, f.held, f.ripe = 0, 0, 0, nil, nil, 0
 }

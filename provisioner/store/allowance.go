@@ -44,7 +44,7 @@ func (s *Store) PutAllowance(ctx context.Context, a *provisioner.Allowance, afte
 // NextAllowance implements [provisioner.AllowanceStore].
 func (s *Store) NextAllowance(ctx context.Context, after provisioner.Sequence) (*provisioner.Allowance, provisioner.Sequence, error) {
 	var a provisioner.Allowance
-	m, err := next(ctx, s.entries, subjectAllowance+"*", uint64(after), &a)
+	m, err := s.next(ctx, s.entries, subjectAllowance+"*", uint64(after), &a)
 	if err == nil && m != nil {
 		if err = a.Check(); err == nil && m.Subject != subjectAllowance+provisioner.AllowanceID(a.Pattern) {
 			err = fmt.Errorf("allow-list entry %q on %s", a.Pattern, m.Subject)

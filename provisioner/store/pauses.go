@@ -27,7 +27,7 @@ func pauseSubject(s *provisioner.Pause) string {
 // NextPause implements [provisioner.PauseStore].
 func (s *Store) NextPause(ctx context.Context, after provisioner.Sequence) (*provisioner.Pause, provisioner.Sequence, error) {
 	var found provisioner.Pause
-	m, err := next(ctx, s.entries, subjectPauses+"*", uint64(after), &found)
+	m, err := s.next(ctx, s.entries, subjectPauses+"*", uint64(after), &found)
 	if err == nil && m != nil {
 		if err = found.Check(); err == nil && m.Subject != pauseSubject(&found) {
 			err = fmt.Errorf("pause of site %q on %s", found.Site, m.Subject)

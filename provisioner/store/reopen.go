@@ -4,18 +4,55 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
+
+	"github.com/nats-io/nats.go/jetstream"
 )
 
 // ErrRestored means that a backup was restored under a store that was open: what
 // its provisioner remembers is of another one. Restart the provisioner.
 var ErrRestored = errors.New("a backup was restored while the store was open: restart the provisioner")
 
+// ErrShorter means that the end of a log is gone that the provisioner has read: it
+// would pass over what is written there next, a revocation perhaps. Restart the
+// provisioner, which reads all of it and appends what its journal has.
+var ErrShorter = errors.New("the store has lost entries that were read: restart the provisioner")
+
+// followed is up to where each log has been read that is followed by sequence, by
+// the name of its stream.
+type followed struct {
+	mu sync.Mutex
+	to map[string]uint64 // guarded by mu
+}
+
+// note takes in that all up to a sequence of the stream was read.
+func (f *followed) note(stream string, to uint64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.to == nil {
+		f.to = make(map[string]uint64)
+	}
+	f.to[stream] = max(f.to[stream], to)
+}
+
+// check returns [ErrShorter] if the stream ends before what was read of it.
+func (f *followed) check(stream jetstream.Stream) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	info := stream.CachedInfo()
+	if to := f.to[info.Config.Name]; info.State.LastSeq < to {
+		return fmt.Errorf("%w: stream %s ends at sequence %d, and had %d", ErrShorter, info.Config.Name, info.State.LastSeq, to)
+	}
+	return nil
+}
+
 // Reopen looks whether the store is still itself after its broker was
 // restarted: a disk that comes back may have lost what was never synced, or may
 // be another disk. Streams of reports that are gone are made anew; that the
 // records are there is only looked at, since an empty store in place of theirs
 // would free every identity. The error is [ErrInstallation] if it is another
-// store, [ErrRestored] or [ErrHalfRestored] if a backup is in its place, or says which stream is missing: nothing may be issued then.
+// store, [ErrRestored] or [ErrHalfRestored] if a backup is in its place, [ErrShorter] if the end of a log
+// is gone, or says which stream is missing: nothing may be issued then.
 func (s *Store) Reopen(ctx context.Context) error {
 	switch r, err := checkRestored(ctx, s.js); {
 	case err != nil:
@@ -25,7 +62,11 @@ func (s *Store) Reopen(ctx context.Context) error {
 	}
 	all := streams(s.replicas, s.capacity, s.inputBytes)
 	for _, c := range all {
-		if _, err := s.js.Stream(ctx, c.Name); err != nil && !reports(c.Name) {
+		stream, err := s.js.Stream(ctx, c.Name)
+		if err == nil {
+			err = s.followed.check(stream)
+		}
+		if err != nil && !reports(c.Name) {
 			return fmt.Errorf("store: stream %s: %w", c.Name, err)
 		}
 	}

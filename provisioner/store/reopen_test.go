@@ -32,6 +32,17 @@ func TestReopen(t *testing.T) {
 		"attempts": {lose("MUSTER_ATTEMPTS"), nil},
 		"records":  {lose("MUSTER_NODES"), jetstream.ErrStreamNotFound},
 		"entries":  {lose("MUSTER_ENTRIES"), jetstream.ErrStreamNotFound},
+		"the end of a log": {func(t *testing.T, s *site) {
+			stream, err := s.js.Stream(s.ctx, "MUSTER_REVOCATIONS")
+			if err != nil {
+				t.Fatal(err)
+			}
+			config := stream.CachedInfo().Config
+			lose(config.Name)(t, s)
+			if _, err := s.js.CreateStream(s.ctx, config); err != nil {
+				t.Fatal(err)
+			}
+		}, store.ErrShorter},
 		"another store": {func(t *testing.T, s *site) {
 			if _, err := s.js.Publish(s.ctx, "muster.entry.installation", []byte(`{"id":"another","ca":"`+ours+`"}`)); err != nil {
 				t.Fatal(err)
@@ -43,6 +54,13 @@ func TestReopen(t *testing.T) {
 			t.Parallel()
 			st, s := newStore(t)
 			revision := put(t, s, st, record(web1, "a"), 0)
+			at, err := st.AppendRevocation(s.ctx, &provisioner.Revocation{Schema: provisioner.RevocationSchema, ID: "r1", Kind: provisioner.RevokedNode, By: "x", Node: web1})
+			if err == nil {
+				_, _, err = st.NextRevocation(s.ctx, at) // whoever has read it asks for what comes after
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
 			tt.lost(t, s)
 			for range 2 { // looking again is harmless
 				if err := st.Reopen(s.ctx); !errors.Is(err, tt.want) {

@@ -153,6 +153,7 @@ type Store struct {
 	log          *slog.Logger
 	gather       *gatherer // nil where every write goes alone
 	handovers    handovers // to those who follow the records
+	followed     followed  // up to where logs were read
 
 	losses struct { // events that could not be published
 		sync.Mutex

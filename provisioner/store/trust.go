@@ -38,7 +38,7 @@ func revocationsStream(replicas int, direct bool) jetstream.StreamConfig {
 // NextRevocation implements [provisioner.RevocationStore].
 func (s *Store) NextRevocation(ctx context.Context, after provisioner.Sequence) (*provisioner.Revocation, provisioner.Sequence, error) {
 	var r provisioner.Revocation
-	m, err := next(ctx, s.revocations, subjectRevocation+">", uint64(after), &r)
+	m, err := s.next(ctx, s.revocations, subjectRevocation+">", uint64(after), &r)
 	if err == nil && m != nil {
 		if err = r.Check(); err == nil && m.Subject != revocationSubject(&r) {
 			err = fmt.Errorf("revocation of %s", m.Subject)
@@ -78,7 +78,7 @@ func revocationSubject(r *provisioner.Revocation) string {
 // NextSigner implements [provisioner.SignerStore].
 func (s *Store) NextSigner(ctx context.Context, after provisioner.Sequence) (*provisioner.SignerEntry, provisioner.Sequence, error) {
 	var e provisioner.SignerEntry
-	m, err := next(ctx, s.entries, subjectSigner+"*", uint64(after), &e)
+	m, err := s.next(ctx, s.entries, subjectSigner+"*", uint64(after), &e)
 	if err == nil && m != nil {
 		if err = e.Check(); err == nil && m.Subject != subjectSigner+string(e.ID) {
 			err = fmt.Errorf("signer %s on %s", e.ID, m.Subject)
@@ -108,7 +108,7 @@ func (s *Store) PutSigner(ctx context.Context, e *provisioner.SignerEntry) (prov
 // NextOperator implements [provisioner.OperatorStore].
 func (s *Store) NextOperator(ctx context.Context, after provisioner.Sequence) (*provisioner.OperatorEntry, provisioner.Sequence, error) {
 	var e provisioner.OperatorEntry
-	m, err := next(ctx, s.entries, subjectOperator+"*", uint64(after), &e)
+	m, err := s.next(ctx, s.entries, subjectOperator+"*", uint64(after), &e)
 	if err == nil && m != nil {
 		if err = e.Check(); err == nil && m.Subject != subjectOperator+e.Name {
 			err = fmt.Errorf("operator %s on %s", e.Name, m.Subject)
@@ -142,7 +142,7 @@ func (s *Store) CRL(ctx context.Context, issuer string, after provisioner.Revisi
 	defer cancel()
 	var c provisioner.CRL
 	if after > 0 {
-		if m, err := next(ctx, s.entries, subjectCRL+issuer, uint64(after), &c); err != nil || m == nil {
+		if m, err := s.next(ctx, s.entries, subjectCRL+issuer, uint64(after), &c); err != nil || m == nil {
 			return nil, 0, crlError(issuer, err)
 		}
 	}
@@ -193,7 +193,8 @@ func (s *Store) Certificates(ctx context.Context, id wire.Identity) ([]*provisio
 
 // next decodes the first message after a sequence that has the subject, which
 // may hold wildcards, into dst. There is none: nil.
-func next(ctx context.Context, stream jetstream.Stream, subject string, after uint64, dst any) (*jetstream.RawStreamMsg, error) {
+func (s *Store) next(ctx context.Context, stream jetstream.Stream, subject string, after uint64, dst any) (*jetstream.RawStreamMsg, error) {
+	s.followed.note(stream.CachedInfo().Config.Name, after)
 	m, err := stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil

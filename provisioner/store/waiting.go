@@ -148,7 +148,7 @@ func (s *Store) PutAnswer(ctx context.Context, a *provisioner.Answer) error {
 // NextAnswer implements [provisioner.AnswerStore].
 func (s *Store) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
 	var a provisioner.Answer
-	m, err := next(ctx, s.entries, subjectAnswer+"*.*", uint64(after), &a)
+	m, err := s.next(ctx, s.entries, subjectAnswer+"*.*", uint64(after), &a)
 	if err == nil && m != nil {
 		if err = a.Check(); err == nil && m.Subject != keySubject(subjectAnswer, a.Identity, a.KeyHash) {
 			err = fmt.Errorf("verdict about %q on %s", a.Identity, m.Subject)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"sync"
@@ -130,7 +131,14 @@ func (s *stay) switchOff(dir string) {
 // clone starts another machine from a copy of this one's disk.
 func (s *stay) clone(ctx context.Context, g *errgroup.Group, m *machine) error {
 	dir := s.dir(m) + "-copy"
-	if err := os.CopyFS(dir, os.DirFS(s.dir(m))); err != nil {
+	err := os.CopyFS(dir, os.DirFS(s.dir(m)))
+	for errors.Is(err, fs.ErrNotExist) && ctx.Err() == nil {
+		// A set that is new loses files: what was to be confirmed, and that it is untried.
+		if err = os.RemoveAll(dir); err == nil {
+			err = os.CopyFS(dir, os.DirFS(s.dir(m)))
+		}
+	}
+	if err != nil {
 		return err
 	}
 	for _, name := range []string{"private.pem", "server.conf"} { // which the copy made readable

@@ -1,6 +1,8 @@
 package testbed
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,9 +24,19 @@ func (f *Fleet) CopyAgent(a *Agent) *Agent {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	if err := os.CopyFS(b.Dir, os.DirFS(a.Dir)); err != nil {
-		f.t.Fatal(err)
-	}
+	// A set loses files soon after it is in force: what is to be confirmed, and that
+	// it is untried.
+	f.Eventually("a copy of the disk", func() bool {
+		err := os.CopyFS(b.Dir, os.DirFS(a.Dir))
+		if errors.Is(err, fs.ErrNotExist) {
+			_ = os.RemoveAll(b.Dir) // the next copy says so
+			return false
+		}
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		return true
+	})
 	for _, name := range []string{"private.pem", "server.conf"} {
 		if err := os.Chmod(filepath.Join(b.Dir, name), 0o600); err != nil {
 			f.t.Fatal(err)

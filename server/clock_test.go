@@ -1,0 +1,150 @@
+package server_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+	"muster/server"
+)
+
+func TestNoClockIsTrusted(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct {
+		ahead time.Duration // of the machine's clock
+		saved string        // time on disk
+	}{
+		"a clock at 1970":                    {-50 * 365 * 24 * time.Hour, ""},
+		"a clock at 1970 and a time on disk": {-50 * 365 * 24 * time.Hour, time.Now().UTC().Format(time.RFC3339)},
+		"a time on disk far ahead":           {0, "2099-01-01T00:00:00Z"},
+		"rubbish on disk":                    {0, "tomorrow"},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			clock := newClock()
+			clock.advance(tt.ahead)
+			cfg := f.node("web1.example.net")
+			cfg.Now = clock.now
+			saved := filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.clock")
+			if tt.saved != "" {
+				writeFile(t, saved, tt.saved)
+			}
+			a := f.run(cfg)
+			a.await(server.EventConfirmed, 1)
+			a.await(server.EventConnected, 1)
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if strings.HasPrefix(readFile(t, saved), "2099") {
+				t.Error("the time far ahead is still on disk")
+			}
+			a = f.run(cfg)
+			a.await(server.EventConnected, 1)
+		})
+	}
+}
+
+// A machine whose clock is ahead takes what it is given for over. It says so, and
+// goes on once the clock is right.
+func TestAClockAheadIsToBeSet(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	clock := newClock()
+	clock.advance(365 * 24 * time.Hour)
+	cfg := f.node("web1.example.net")
+	cfg.Now = clock.now
+	a := f.run(cfg)
+	a.await(server.EventFailed, 1)
+	f.awaitLog("certificate has expired", "set the clock that is wrong")
+	clock.advance(-365 * 24 * time.Hour)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+}
+
+// A machine whose clock has gone back knows all the same that time has passed.
+func TestATimeOnDiskIsNotUndone(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.set(func() { f.ttl = time.Hour })
+	cfg := f.node("web1.example.net")
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.set(func() { f.ttl = 24 * time.Hour })
+	writeFile(t, filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.clock"), time.Now().Add(2*time.Hour).UTC().Format(time.RFC3339))
+	a = f.run(cfg)
+	if e := a.await(server.EventMode, 1); e.Mode != server.ModeProvisioning {
+		t.Errorf("mode %v with a certificate that is over, want provisioning", e.Mode)
+	}
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+}
+
+// A clock that was far ahead for a moment leaves its time on disk, and a token that
+// is good no more brings no certificate that shows it to be wrong: the brokers take
+// the one that the node has, as does the node itself where it has no token.
+func TestATimeOnDiskFarAheadKeepsNobodyOut(t *testing.T) {
+	t.Parallel()
+	for name, breaks := range map[string]func(*testing.T, *fleet, server.Config){
+		"token refused": func(_ *testing.T, f *fleet, _ server.Config) {
+			f.set(func() { f.enroll = refuse(wire.CodeTokenExpired, time.Hour) })
+		},
+		"no token": func(t *testing.T, _ *fleet, cfg server.Config) {
+			t.Helper()
+			if err := os.Remove(cfg.TokenFile); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			a := f.run(cfg)
+			a.await(server.EventConfirmed, 1)
+			serial := a.await(server.EventConnected, 1).Serial
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+			saved := filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.clock")
+			writeFile(t, saved, "2099-01-01T00:00:00Z")
+			breaks(t, f, cfg)
+			a = f.run(cfg)
+			if got := a.await(server.EventConnected, 1).Serial; got != serial {
+				t.Errorf("back with certificate %s, want %s", got, serial)
+			}
+			f.awaitLog("saved time dropped")
+			if strings.HasPrefix(readFile(t, saved), "2099") {
+				t.Error("the time far ahead is still on disk")
+			}
+		})
+	}
+}
+
+// A testClock is a clock that a test moves.
+type testClock struct {
+	mu     sync.Mutex
+	offset time.Duration
+}
+
+func newClock() *testClock { return &testClock{} }
+
+func (c *testClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return time.Now().Add(c.offset)
+}
+
+func (c *testClock) advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.offset += d
+}

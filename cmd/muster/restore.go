@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -24,8 +25,8 @@ what is left of the old store first, and leave the journal where it is. The new
 store appears whole or not at all: after a failure, do it again. With broker.url,
 the store is in the empty cluster there, and no provisioner of it may run.
 
-Revocations, removed signers and spent uses of limited tokens that are newer than
-the backup come from the journals of all provisioners. If these are not known to
+Revocations, changes of signers, operators and the allow-list, and spent uses of
+limited tokens that are newer than the backup come from the journals of all provisioners. If these are not known to
 have all of them, say with --accept-lost-since that you know: limited tokens are
 frozen then, until 'muster token thaw' or a new one, and what was revoked, retired
 or removed after the backup may be good again.
@@ -59,11 +60,14 @@ func (v *restoreVerb) run(ctx context.Context) error {
 		return err
 	}
 	return v.print(out, func() error {
-		_, err := fmt.Fprintf(os.Stdout, "%d messages of %s restored; from the journal: %d revocations, %d of signers, %d of claims, %d names given to other keys\n",
-			out.Messages(), quoted(v.restore.File), out.Revocations, out.Signers, out.Claims, out.Takeovers)
+		_, err := fmt.Fprintf(os.Stdout, "%d messages of %s restored; from the journal: %d revocations, %d of signers, %d of operators, %d of the allow-list, %d of claims, %d names given to other keys\n",
+			out.Messages(), quoted(v.restore.File), out.Revocations, out.Signers, out.Operators, out.Allowances, out.Claims, out.Takeovers)
 		if out.Lost != "" {
 			v.say("limited tokens signed until now are frozen: sign new ones, or see `muster token thaw`")
 			v.say("what was revoked, retired or removed after the backup may be good again: do it once more when the provisioner runs")
+		}
+		if gone := out.AllowancesGone; len(gone) > 0 {
+			v.say("allowed for a number of names, of which nobody knows how many are left, so allowed no more: %s; give it again with `muster allow add`", strings.Join(gone, ", "))
 		}
 		if len(v.restore.Journals) > 0 {
 			v.say("bring the other provisioners their journals back as they are now")

@@ -61,6 +61,12 @@ type Restored struct {
 	Signers     int `json:"signers"`
 	Claims      int `json:"claims"` // entries
 	Takeovers   int `json:"takeovers"`
+	Operators   int `json:"operators"`
+	Allowances  int `json:"allowances"`
+
+	// AllowancesGone are what was allowed for a number of names: nobody knows how
+	// many are left, so an operator gives it again. Nil if there are none.
+	AllowancesGone []string `json:"allowances_gone,omitempty"`
 
 	// Lost says why the journals may not have all, empty if they do. Limited
 	// tokens are frozen then.

@@ -195,7 +195,7 @@ func (c change) counts(restored change) bool {
 	case restored.at.IsZero():
 		return c.after || c.removed
 	case c.removed:
-		return !c.at.Before(restored.at)
+		return c.at.After(restored.at) || c.at.Equal(restored.at) && !restored.removed
 	case restored.removed:
 		return c.after && c.at.After(restored.at)
 	}
@@ -304,6 +304,7 @@ func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, ou
 		if err := into.AppendOperator(ctx, o.OperatorEntry); err != nil {
 			return err
 		}
+		out.Operators++
 	}
 	for _, a := range s.allowances {
 		var restored change
@@ -313,10 +314,12 @@ func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, ou
 		if !a.counts(restored) {
 			continue
 		}
-		if err := into.AppendAllowance(ctx, a.Restored()); err != nil {
+		if err := into.AppendAllowance(ctx, a.Allowance); err != nil {
 			return err
 		}
+		out.Allowances++
 	}
+	out.AllowancesGone = into.AllowancesGone()
 	for _, c := range s.claims {
 		if err := into.AppendClaims(ctx, c.Token, c.Entry); err != nil {
 			return err

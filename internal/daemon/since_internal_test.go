@@ -30,6 +30,7 @@ func TestWhichEntryCounts(t *testing.T) {
 		{added, entry(0, true), true, true},
 		{added, entry(1, true), true, true},
 		{removed, entry(0, false), false, false},
+		{removed, entry(0, true), false, false}, // itself
 		{removed, entry(1, false), true, false},
 		{removed, entry(1, true), true, true},
 	} {

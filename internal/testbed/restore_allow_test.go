@@ -63,8 +63,15 @@ func TestTheAllowListAfterARestore(t *testing.T) {
 	allow(t, f, "brief*.net", 0)
 	disallow(t, f, "brief*.net")
 	loseStore(t, f)
-	if _, err := restoring(f, file).Run(f.Context()); err != nil {
+	out, err := restoring(f, file).Run(f.Context())
+	if err != nil {
 		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"few*.net", "limited*.net", "narrow*.net"}, out.AllowancesGone); diff != "" {
+		t.Errorf("gone (-want +got):\n%s", diff)
+	}
+	if want := 7; out.Allowances != want || out.Operators != 0 {
+		t.Errorf("%d of the allow-list and %d of operators from the journal, want %d and 0", out.Allowances, out.Operators, want)
 	}
 	f.Start()
 	if diff := cmp.Diff([]string{"added*.net", "back*.net", "kept*.net"}, allowed(t, f)); diff != "" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -57,6 +58,7 @@ type Import struct {
 	signers      map[jwt.SignerID]time.Time
 	operators    map[string]*provisioner.OperatorEntry   // the newest of each name
 	allowances   map[wire.Pattern]*provisioner.Allowance // the newest of each pattern
+	gone         map[string]bool                         // patterns of allowances that were good and are left out
 	watched      map[wire.Identity]*provisioner.Record
 	acks         []jetstream.PubAckFuture // oldest first, of what is not known to be stored
 }
@@ -73,7 +75,7 @@ func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) 
 	i := &Import{
 		cfg: cfg, js: js, begun: restore{Backup: backup, At: cfg.Now().UTC().Truncate(time.Second)}, last: make(map[string]uint64),
 		revoked: make(map[string]bool), signers: make(map[jwt.SignerID]time.Time), operators: make(map[string]*provisioner.OperatorEntry),
-		allowances: make(map[wire.Pattern]*provisioner.Allowance),
+		allowances: make(map[wire.Pattern]*provisioner.Allowance), gone: make(map[string]bool),
 	}
 	if err := answers(ctx, js); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
@@ -261,7 +263,7 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		if a.Uses > 0 {
 			return i.limitedAllowance(ctx, &a)
 		}
-		i.allowances[a.Pattern] = &a
+		i.newestAllowance(&a)
 	case subject == subjectRestore:
 		var r restore
 		err := json.Unmarshal(data, &r)
@@ -297,10 +299,28 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 // must not be the newest because of that.
 func (i *Import) limitedAllowance(ctx context.Context, a *provisioner.Allowance) error {
 	if before := i.allowances[a.Pattern]; before == nil || before.Removed {
+		i.newestAllowance(a)
 		return nil
 	}
-	return i.AppendAllowance(ctx, a.Restored())
+	return i.AppendAllowance(ctx, a)
 }
+
+// newestAllowance takes in the newest entry about a pattern, and returns it as it is
+// in the new store.
+func (i *Import) newestAllowance(a *provisioner.Allowance) *provisioner.Allowance {
+	restored := a.Restored()
+	i.allowances[a.Pattern] = restored
+	if restored.Removed && !a.Removed && (a.ExpiresAt.IsZero() || i.cfg.Now().Before(a.ExpiresAt)) {
+		i.gone[string(a.Pattern)] = true
+	} else {
+		delete(i.gone, string(a.Pattern))
+	}
+	return restored
+}
+
+// AllowancesGone returns the patterns that were allowed for a number of names and are
+// no more, in order.
+func (i *Import) AllowancesGone() []string { return slices.Sorted(maps.Keys(i.gone)) }
 
 // Watch has the newest record of an identity kept for [Import.Record].
 func (i *Import) Watch(id wire.Identity) {
@@ -487,11 +507,10 @@ func (i *Import) AppendOperator(ctx context.Context, e *provisioner.OperatorEntr
 // none.
 func (i *Import) Operator(name string) *provisioner.OperatorEntry { return i.operators[name] }
 
-// AppendAllowance adds an entry of the journal about the allow-list. Of several
-// about one pattern, the last one counts.
+// AppendAllowance adds an entry of the journal about the allow-list, as
+// [provisioner.Allowance.Restored]. Of several about one pattern, the last one counts.
 func (i *Import) AppendAllowance(ctx context.Context, a *provisioner.Allowance) error {
-	i.allowances[a.Pattern] = a
-	return i.append(ctx, streamEntries, subjectAllowance+provisioner.AllowanceID(a.Pattern), a)
+	return i.append(ctx, streamEntries, subjectAllowance+provisioner.AllowanceID(a.Pattern), i.newestAllowance(a))
 }
 
 // Allowance returns the newest entry so far about a pattern, nil if there is none.

@@ -26,10 +26,11 @@ store appears whole or not at all: after a failure, do it again. With broker.url
 the store is in the empty cluster there, and no provisioner of it may run.
 
 Revocations, changes of signers, operators and the allow-list, and spent uses of
-limited tokens that are newer than the backup come from the journals of all provisioners. If these are not known to
-have all of them, say with --accept-lost-since that you know: limited tokens are
-frozen then, until 'muster token thaw' or a new one, and what was revoked, retired
-or removed after the backup may be good again.
+limited tokens that are newer than the backup come from the journals of all
+provisioners. If these are not known to have all of them, say with
+--accept-lost-since that you know: limited tokens are frozen then, until 'muster
+token thaw' or a new one, and what was revoked, retired or removed
+after the backup may be good again.
 
   muster restore /var/backups/muster-monday
   muster restore monday --journal prov2/revocations.journal --config prov/provisioner.yaml

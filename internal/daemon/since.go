@@ -25,12 +25,12 @@ type since struct {
 
 	revocations []*provisioner.Revocation // all there are: the backup may lack any
 	removed     []*provisioner.SignerEntry
-	signers     []*provisioner.SignerEntry     // after the backup
-	operators   []operatorLine                 // all there are: their times say which is the last
-	allowances  []allowanceLine                // as those
-	claims      []*provisioner.JournaledClaims // after those of the backup
-	takeovers   []*provisioner.Takeover        // after the backup, the last of each name
-	newest      time.Time                      // that any entry names
+	signers     []*provisioner.SignerEntry         // after the backup
+	operators   []line[*provisioner.OperatorEntry] // all there are: their times say which is the last
+	allowances  []line[*provisioner.Allowance]     // as those
+	claims      []*provisioner.JournaledClaims     // after those of the backup
+	takeovers   []*provisioner.Takeover            // after the backup, the last of each name
+	newest      time.Time                          // that any entry names
 
 	lost     error                // why this may not be all; nil if it is
 	renumber bool                 // claims have other places than the journals say
@@ -135,10 +135,10 @@ func (s *since) read(f *file) error {
 			s.removed = append(s.removed, l.Signer)
 			s.see(l.Signer.At)
 		case l.Operator != nil:
-			s.operators = append(s.operators, operatorLine{l.Operator, change{l.Operator.At, l.Operator.Removed, marked}})
+			s.operators = append(s.operators, line[*provisioner.OperatorEntry]{l.Operator, change{l.Operator.At, l.Operator.Removed, marked}})
 			s.see(l.Operator.At)
 		case l.Allowance != nil:
-			s.allowances = append(s.allowances, allowanceLine{l.Allowance, change{l.Allowance.At, l.Allowance.Removed, marked}})
+			s.allowances = append(s.allowances, line[*provisioner.Allowance]{l.Allowance, change{l.Allowance.At, l.Allowance.Removed, marked}})
 			s.see(l.Allowance.At)
 		case l.Takeover != nil && (marked || l.Takeover.At.After(s.info.StartedAt.Add(-inFlight))):
 			takeovers[l.Takeover.Identity] = l.Takeover
@@ -154,16 +154,30 @@ func (s *since) read(f *file) error {
 	return err
 }
 
-// An operatorLine is an entry about an operator.
-type operatorLine struct {
-	*provisioner.OperatorEntry
+// A line is an entry about a name, of operators or the allow-list.
+type line[E any] struct {
+	entry E
 	change
 }
 
-// An allowanceLine is an entry of the allow-list.
-type allowanceLine struct {
-	*provisioner.Allowance
-	change
+// sortLines puts lines of several journals into one order.
+func sortLines[E any](all []line[E]) {
+	slices.SortStableFunc(all, func(a, b line[E]) int { return a.compare(b.change) })
+}
+
+// applyLines writes the entries that count after the newest one that is restored about
+// the same name, and returns how many these are.
+func applyLines[E any](all []line[E], restored func(E) change, write func(E) error) (n int, err error) {
+	for _, l := range all {
+		if !l.counts(restored(l.entry)) {
+			continue
+		}
+		if err := write(l.entry); err != nil {
+			return n, err
+		}
+		n++
+	}
+	return n, nil
 }
 
 // A change is when an entry about a name was made, whether it takes trust away,
@@ -213,8 +227,8 @@ func (s *since) see(at time.Time) {
 // nobody knows by whom.
 func (s *since) order() error {
 	s.takeovers = lastTakeovers(s.takeovers)
-	slices.SortStableFunc(s.operators, func(a, b operatorLine) int { return a.compare(b.change) })
-	slices.SortStableFunc(s.allowances, func(a, b allowanceLine) int { return a.compare(b.change) })
+	sortLines(s.operators)
+	sortLines(s.allowances)
 	slices.SortStableFunc(s.signers, func(a, b *provisioner.SignerEntry) int { return a.At.Compare(b.At) })
 	if s.renumber {
 		return errors.New("a backup was restored before without all that came after it")
@@ -293,31 +307,24 @@ func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, ou
 		}
 	}
 	out.Signers = len(s.signers)
-	for _, o := range s.operators {
-		var restored change
+	var err error
+	out.Operators, err = applyLines(s.operators, func(o *provisioner.OperatorEntry) change {
 		if e := into.Operator(o.Name); e != nil {
-			restored = change{at: e.At, removed: e.Removed}
+			return change{at: e.At, removed: e.Removed}
 		}
-		if !o.counts(restored) {
-			continue
-		}
-		if err := into.AppendOperator(ctx, o.OperatorEntry); err != nil {
-			return err
-		}
-		out.Operators++
+		return change{}
+	}, func(o *provisioner.OperatorEntry) error { return into.AppendOperator(ctx, o) })
+	if err != nil {
+		return err
 	}
-	for _, a := range s.allowances {
-		var restored change
+	out.Allowances, err = applyLines(s.allowances, func(a *provisioner.Allowance) change {
 		if e := into.Allowance(a.Pattern); e != nil {
-			restored = change{at: e.At, removed: e.Removed}
+			return change{at: e.At, removed: e.Removed}
 		}
-		if !a.counts(restored) {
-			continue
-		}
-		if err := into.AppendAllowance(ctx, a.Allowance); err != nil {
-			return err
-		}
-		out.Allowances++
+		return change{}
+	}, func(a *provisioner.Allowance) error { return into.AppendAllowance(ctx, a) })
+	if err != nil {
+		return err
 	}
 	out.AllowancesGone = into.AllowancesGone()
 	for _, c := range s.claims {

@@ -83,6 +83,14 @@ func (f *Fleet) Ask(n *simnode.Node) *wire.Reply {
 	return r
 }
 
+// Stood reports whether a node was refused because revocations had not been seen
+// for longer than they may, as on a machine that stood still for a moment: a node
+// asks again then, and so does a test that is about something else.
+func (f *Fleet) Stood(n *simnode.Node, r *wire.Reply) bool {
+	return r.Refusal != nil && r.Refusal.Code == wire.CodeRevocationsUnknown.ToldAs() &&
+		strings.HasPrefix(f.Cause(n.Identity), string(wire.CodeRevocationsUnknown)+":")
+}
+
 // Enroll enrolls a node and fails the test if it is refused. On a machine with much
 // else to do revocations may not have been seen for longer than they may: then
 // it asks again, as nodes do.
@@ -91,8 +99,7 @@ func (f *Fleet) Enroll(n *simnode.Node) *wire.Enrolled {
 	var r *wire.Reply
 	f.Eventually("revocations seen", func() bool {
 		r = f.Ask(n)
-		return r.Refusal == nil || r.Refusal.Code != wire.CodeRevocationsUnknown.ToldAs() ||
-			!strings.HasPrefix(f.Cause(n.Identity), string(wire.CodeRevocationsUnknown)+":")
+		return !f.Stood(n, r)
 	})
 	if r.Refusal != nil {
 		f.t.Fatalf("enroll %s: refused: %s: %s", n.Identity, r.Refusal.Code, f.Cause(n.Identity))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -99,9 +100,9 @@ func TestOneRequestDoesNotTakeOthersDown(t *testing.T) {
 		}
 	}
 	n := f.Node("web1.example.net")
-	r := ask(t, f, conn, "test."+wire.SubjectEnroll, n.Request())
-	if r.Enrolled == nil {
-		t.Fatalf("the next request: %+v", r.Refusal)
+	r, _, err := persist(f, conn, "test."+wire.SubjectEnroll, n, n.Request(), new(atomic.Int64))
+	if err != nil || r.Enrolled == nil {
+		t.Fatalf("the next request: %+v, %v", r, err)
 	}
 	a, err := n.Confirm(r.Enrolled)
 	if err != nil {
@@ -156,8 +157,8 @@ func TestProvisionersShareTheRequests(t *testing.T) {
 	service(t, f, "test.", nil, nil)
 	for i := range nodes {
 		n := f.Node(fmt.Sprintf("web%d.example.net", i))
-		if r := ask(t, f, conn, "test."+wire.SubjectEnroll, n.Request()); r.Enrolled == nil {
-			t.Fatalf("%s: %+v", n.Identity, r.Refusal)
+		if r, _, err := persist(f, conn, "test."+wire.SubjectEnroll, n, n.Request(), new(atomic.Int64)); err != nil || r.Enrolled == nil {
+			t.Fatalf("%s: %+v, %v", n.Identity, r, err)
 		}
 	}
 }

@@ -63,7 +63,7 @@ func TestADeathAtEveryStep(t *testing.T) {
 				if died := step < scene.steps; died != (err != nil) {
 					t.Errorf("%s: death at call %d of %d: %v", name, step, calls, err)
 				}
-				e, err := next.Enroll(f.Context(), n.Request(), provisioner.Source{})
+				e, err := patiently(f, next, n, provisioner.Source{})
 				if err != nil {
 					t.Errorf("%s: after a death at call %d, after it %v: %v", name, step, after, err)
 					continue
@@ -72,7 +72,7 @@ func TestADeathAtEveryStep(t *testing.T) {
 					t.Errorf("%s: confirmation: %+v", name, r.Refusal)
 				}
 				late := node(t, "late-"+identity, token)
-				if _, err := next.Enroll(f.Context(), late.Request(), provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeTokenUsedUp {
+				if _, err := patiently(f, next, late, provisioner.Source{}); err == nil || provisioner.CodeOf(err) != wire.CodeTokenUsedUp {
 					t.Errorf("%s: another node: %v, want %s", name, err, wire.CodeTokenUsedUp)
 				}
 			}

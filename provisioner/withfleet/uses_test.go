@@ -30,7 +30,7 @@ func TestTokensAreListedWhoeverSignedThem(t *testing.T) {
 		for _, token := range []string{limited, unlimited} {
 			n := node(t, fmt.Sprintf("web%d%d.example.net", i, len(token)), token)
 			for range 2 {
-				if _, err := p.Enroll(f.Context(), n.Request(), source); err != nil {
+				if _, err := patiently(f, p, n, source); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -125,7 +125,7 @@ func TestUsesCanBeStopped(t *testing.T) {
 	p := provisioners(t, f, 1)[0]
 	for name, token := range map[string]string{"limited": f.Token(testbed.Limited(5)), "unlimited": f.Token(nil)} {
 		for i := range 3 {
-			if _, err := p.Enroll(f.Context(), node(t, fmt.Sprintf("%s%d.example.net", name, i), token).Request(), provisioner.Source{}); err != nil {
+			if _, err := patiently(f, p, node(t, fmt.Sprintf("%s%d.example.net", name, i), token), provisioner.Source{}); err != nil {
 				t.Fatal(err)
 			}
 		}

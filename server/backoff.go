@@ -24,6 +24,16 @@ func (b *backoff) next() time.Duration {
 	return bound/2 + time.Duration(b.random()*float64(bound/2))
 }
 
+// told returns how long to wait where a provisioner has said so: up to a quarter
+// longer, so that nodes that were told the same do not come back together, and not
+// shorter than the shortest wait of our own, since anybody in between can put any
+// number into a refusal in plain. Afterwards waits begin anew.
+func (b *backoff) told(d time.Duration) time.Duration {
+	b.reset()
+	d = max(d, b.min/2)
+	return d + time.Duration(b.random()*float64(d/4))
+}
+
 // rounded returns a wait as it is told to people: whole seconds, below that
 // milliseconds.
 func rounded(d time.Duration) time.Duration {

@@ -225,3 +225,22 @@ func TestBackoffDoublesWithinItsBounds(t *testing.T) {
 		}
 	}
 }
+
+func TestAToldWaitIsSpreadAndNeverShorterThanOurs(t *testing.T) {
+	t.Parallel()
+	for told, want := range map[time.Duration][2]time.Duration{
+		time.Millisecond: {time.Second / 2, 5 * time.Second / 8},
+		time.Second:      {time.Second, 5 * time.Second / 4},
+		time.Hour:        {time.Hour, 75 * time.Minute},
+	} {
+		for i, random := range []float64{0, 0.999999} {
+			b := backoff{min: time.Second, max: time.Minute, random: func() float64 { return random }, tries: 6}
+			if d := b.told(told); d > want[i] || d < want[i]-time.Second/100 {
+				t.Errorf("told %v: waits %v, want %v", told, d, want[i])
+			}
+			if d := b.next(); d > time.Second {
+				t.Errorf("told %v: waits %v after the next failure", told, d)
+			}
+		}
+	}
+}

@@ -83,8 +83,7 @@ func (s *Server) failed(ctx context.Context, id wire.Identity, err error, wait *
 		return
 	}
 	if told := refused.Wait(); told > 0 {
-		pause = told
-		wait.reset()
+		pause = wait.told(told)
 	}
 	s.once.solved(msgFailed)
 	s.noteFailure(ctx, id, err, refused.Code)

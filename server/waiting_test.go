@@ -48,6 +48,7 @@ func TestANodeThatWaitsSaysSo(t *testing.T) {
 			f := newFleet(t)
 			f.set(func() { f.enroll = refuse(code, 10*time.Millisecond) })
 			cfg := f.node("web1.example.net")
+			cfg.Rand = func() float64 { return 0 }
 			a := f.run(cfg)
 			a.await(server.EventRefused, 4)
 			first := readLast(t, cfg)

@@ -133,7 +133,7 @@ func (n *node) refused(r *wire.Reply, pause time.Duration) (time.Duration, error
 	n.say(event{Kind: kindRefused, Node: n.sim.Identity, Text: string(r.Refusal.Code)})
 	if told := r.Refusal.Wait(); told > 0 {
 		pause = min(told, n.job.TellCap)
-		pause += time.Duration(mrand.Int64N(int64(pause)/10 + 1))
+		pause += time.Duration(mrand.Int64N(int64(pause)/4 + 1))
 	}
 	return pause, errors.New(string(r.Refusal.Code))
 }

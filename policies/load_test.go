@@ -101,6 +101,14 @@ func TestLoadRefuses(t *testing.T) {
 	}
 }
 
+// TestLoadReadsNoDevice is about what may have no end.
+func TestLoadReadsNoDevice(t *testing.T) {
+	t.Parallel()
+	if _, err := policies.Load(policies.Config{Paths: []string{"/dev/zero"}}); err == nil || !strings.Contains(err.Error(), "/dev/zero: is a device") {
+		t.Errorf("Load = %v", err)
+	}
+}
+
 func TestLoadConfig(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -107,6 +107,9 @@ func readPath(p string) ([]source, []string, error) {
 	if info.Size() > maxFileBytes {
 		return nil, nil, fmt.Errorf("%s: %d bytes, limit %d", p, info.Size(), maxFileBytes)
 	}
+	if info.Mode()&fs.ModeDevice != 0 { // and may have no end
+		return nil, nil, fmt.Errorf("%s: is a device, want a Rego file, or a directory of them", p)
+	}
 	b, err := os.ReadFile(p)
 	if err != nil {
 		return nil, nil, err

@@ -6,9 +6,9 @@ import (
 	"encoding/base64"
 	"encoding/pem"
 	"fmt"
-	"os"
 	"strings"
 
+	"muster/internal/conffile"
 	"muster/internal/seal"
 )
 
@@ -18,7 +18,7 @@ func readSealKey(given string) (seal.PublicKey, error) {
 	if key, err := seal.ParsePublicKey(given); err == nil {
 		return key, nil
 	}
-	b, err := os.ReadFile(given)
+	b, err := conffile.ReadFile(given)
 	if err != nil {
 		return seal.PublicKey{}, fmt.Errorf("--seal: %w", err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/conffile"
 	"muster/internal/seal"
 	"muster/jwt"
 )
@@ -149,7 +150,7 @@ func (v *jwtVerb) nothingToSign() []error {
 
 // certificatePin returns the SHA-256 of the one certificate in a file.
 func certificatePin(path string) (string, error) {
-	b, err := os.ReadFile(path)
+	b, err := conffile.ReadFile(path)
 	if err != nil {
 		return "", err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/conffile"
 	"muster/internal/seal"
 	"muster/jwt"
 )
@@ -65,7 +66,7 @@ func (v *jwtVerb) runView(context.Context) error {
 // verify verifies a token with the key file. If all is right but the token's
 // time, it returns the token and, as untimely, the reason.
 func (v *jwtVerb) verify(text string, u *jwt.Unverified) (verified *jwt.Verified, untimely, err error) {
-	b, err := os.ReadFile(v.key)
+	b, err := conffile.ReadFile(v.key)
 	if err != nil {
 		return nil, nil, err
 	}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -91,10 +89,13 @@ func (v *nodeCommandVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var token []byte
+	var token string
 	if v.token != "" {
-		if token, err = os.ReadFile(v.token); err != nil {
-			return err
+		if token, err = readTokenFile(v.token); err != nil {
+			return fmt.Errorf("--node-token: %w", err)
+		}
+		if token == "" {
+			return fmt.Errorf("--node-token: %s: empty, want the token that the machines have", v.token)
 		}
 	}
 	client, err := v.client()
@@ -112,7 +113,7 @@ func (v *nodeCommandVerb) run(ctx context.Context) error {
 		defer stop()
 		back = r
 	}
-	secret := wire.Secret(strings.TrimSpace(string(token)))
+	secret := wire.Secret(token)
 	choose := func(ctx context.Context) (*choice, error) { return v.choose(ctx, &v.operator, commanded) }
 	result, err := v.over(ctx, choose, func(ctx context.Context, p *campaign, t target) error {
 		tell := func(command string) (bool, error) {

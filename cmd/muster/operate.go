@@ -12,6 +12,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/jwt"
 	"muster/provisioner/httpapi"
@@ -137,7 +138,7 @@ func (o *operator) shown() (c httpapi.Credential, err error) {
 	if o.credential == "" {
 		return c, nil
 	}
-	text, err := os.ReadFile(o.credential)
+	text, err := conffile.ReadFile(o.credential)
 	if err != nil {
 		return c, fmt.Errorf("--credential: %w", err)
 	}
@@ -153,7 +154,7 @@ func (o *operator) token() (string, error) {
 	if o.tokenFile == "" {
 		return "", nil
 	}
-	text, err := os.ReadFile(o.tokenFile)
+	text, err := conffile.ReadFile(o.tokenFile)
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}

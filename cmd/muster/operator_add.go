@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/jwt"
 	"muster/provisioner"
@@ -103,7 +103,7 @@ func (v *operatorAddVerb) run(ctx context.Context) error {
 // publicKey reads an operator's public key. A private one is found out here: it is
 // sent nowhere.
 func publicKey(path string) ([]byte, error) {
-	text, err := os.ReadFile(path)
+	text, err := conffile.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("--key: %w", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/conffile"
 	"muster/internal/keyfile"
 	"muster/jwt"
 	"muster/provisioner"
@@ -51,7 +52,7 @@ func (v *operatorTokenVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := os.ReadFile(v.key)
+	text, err := conffile.ReadFile(v.key)
 	if err != nil {
 		return err
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/conffile"
 	"muster/internal/wire"
 	"muster/policies"
 )
@@ -95,13 +95,13 @@ func (v *policyEvalVerb) read(ctx context.Context, age time.Duration) (*policies
 	case "":
 		return v.recorded(ctx, age)
 	case "-":
-		b, err := io.ReadAll(io.LimitReader(os.Stdin, maxInputBytes))
+		b, err := conffile.Read(os.Stdin, "standard input")
 		if err != nil {
 			return nil, err
 		}
 		return policies.ParseInput(b)
 	}
-	b, err := os.ReadFile(v.input)
+	b, err := conffile.ReadFile(v.input)
 	if err != nil {
 		return nil, err
 	}
@@ -111,10 +111,6 @@ func (v *policyEvalVerb) read(ctx context.Context, age time.Duration) (*policies
 	}
 	return in, nil
 }
-
-// maxInputBytes bounds what is read from standard input: more than a request can
-// have.
-const maxInputBytes = 1 << 20
 
 // recorded returns the newest input of a node that the provisioner has.
 func (v *policyEvalVerb) recorded(ctx context.Context, age time.Duration) (*policies.Input, error) {

@@ -13,6 +13,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/conffile"
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
@@ -56,7 +57,7 @@ func addSignerAdd(parent *kingpin.CmdClause, all verbs) {
 }
 
 func (v *signerAddVerb) run(ctx context.Context) error {
-	b, err := os.ReadFile(v.file)
+	b, err := conffile.ReadFile(v.file)
 	if err != nil {
 		return err
 	}
@@ -206,7 +207,7 @@ func (v *signerRemoveVerb) id(ctx context.Context) (jwt.SignerID, error) {
 			return signers[i].ID, nil
 		}
 	}
-	b, err := os.ReadFile(v.signer)
+	b, err := conffile.ReadFile(v.signer)
 	if err != nil {
 		return "", fmt.Errorf("%q is neither the name or id of a signer nor the file of one: see `muster signer list`", v.signer)
 	}

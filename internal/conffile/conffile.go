@@ -22,19 +22,26 @@ const MaxFileBytes = 1 << 20
 // has one in every line.
 const maxMistakes = 16
 
-// readFile reads a file of at most [MaxFileBytes].
-func readFile(path string) ([]byte, error) {
+// ReadFile reads a file that somebody has named, such as a key, a certificate or a
+// token: one of at most [MaxFileBytes]. What has no end, like a device, is refused
+// as well. Errors name the path.
+func ReadFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err // names the path already
 	}
 	defer func() { _ = f.Close() }() // nothing was written
-	b, err := io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+	return Read(f, path)
+}
+
+// Read is [ReadFile] of what is open, such as standard input, by that name.
+func Read(r io.Reader, name string) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, MaxFileBytes+1))
 	if err != nil {
 		return nil, err
 	}
 	if len(b) > MaxFileBytes {
-		return nil, fmt.Errorf("%s: more than %d bytes", path, MaxFileBytes)
+		return nil, fmt.Errorf("%s: more than %d bytes, the limit: is it the right file?", name, MaxFileBytes)
 	}
 	return b, nil
 }

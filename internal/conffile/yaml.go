@@ -19,7 +19,7 @@ import (
 // path: those of the file's form and those that Validate found, which may join
 // several with [errors.Join]. After an error dst is unspecified.
 func LoadYAML(path string, dst interface{ Validate() error }) error {
-	b, err := readFile(path)
+	b, err := ReadFile(path)
 	if err != nil {
 		return err
 	}

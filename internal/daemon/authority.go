@@ -4,8 +4,8 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 
+	"muster/internal/conffile"
 	"muster/internal/keyfile"
 	"muster/internal/seal"
 	"muster/provisioner/ca"
@@ -82,7 +82,7 @@ func readCertificate(path string) (*x509.Certificate, error) {
 }
 
 func readCertificates(path string) ([]*x509.Certificate, error) {
-	b, err := os.ReadFile(path)
+	b, err := conffile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/conffile"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
@@ -186,7 +186,7 @@ func (d *Daemon) brokerTLS() (*tls.Config, error) {
 		config.VerifyConnection = d.verifyBroker
 		return config, nil
 	}
-	b, err := os.ReadFile(c.CA)
+	b, err := conffile.ReadFile(c.CA)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 
 	"muster/internal/conffile"
@@ -37,7 +36,7 @@ func TemplateFallback(path string) (*policies.Fallback, error) {
 
 // readTemplate reads and compiles a template.
 func readTemplate(path string) (templated, error) {
-	b, err := os.ReadFile(path)
+	b, err := conffile.ReadFile(path)
 	if err != nil {
 		return templated{}, err
 	}

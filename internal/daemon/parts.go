@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"muster/internal/conffile"
 	"muster/internal/keyfile"
 	"muster/internal/seal"
 	"muster/internal/wire"
@@ -155,7 +156,7 @@ func loadSigners(cfg Config, opts Options) ([]jwt.Signer, error) {
 		if c.File == "" {
 			continue // said already
 		}
-		b, err := os.ReadFile(c.File)
+		b, err := conffile.ReadFile(c.File)
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -119,7 +119,7 @@ func (r *Roll) read() (*Rolled, error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	text, err := os.ReadFile(path)
+	text, err := conffile.ReadFile(path)
 	if err != nil {
 		return nil, err
 	}

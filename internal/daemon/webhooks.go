@@ -5,10 +5,10 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
-	"os"
 	"regexp"
 	"time"
 
+	"muster/internal/conffile"
 	"muster/internal/keyfile"
 	"muster/provisioner/webhook"
 )
@@ -123,7 +123,7 @@ func loadWebhook(c *WebhookConfig, opts Options) (webhook.Config, error) {
 		add("secret", err)
 	}
 	if c.CA != "" {
-		b, err := os.ReadFile(c.CA)
+		b, err := conffile.ReadFile(c.CA)
 		cfg.Roots = x509.NewCertPool()
 		if err == nil && !cfg.Roots.AppendCertsFromPEM(b) {
 			err = fmt.Errorf("%s: no certificate in PEM", c.CA)

@@ -45,10 +45,14 @@ func addBackup(app *kingpin.Application, all verbs) {
 	v.addFlags(c)
 	v.addWhy(c)
 	all.Check(c, func() error {
-		if v.check {
-			return nil // nobody is asked
+		var file error
+		if v.file == "" || v.file == "-" { // which kingpin makes empty
+			file = errors.New("give the name of a file: a backup appears when it is whole, and is no stream (./- is a file of that name)")
 		}
-		return errors.Join(v.checkURL(), v.saysWhy())
+		if v.check {
+			return file // nobody is asked
+		}
+		return errors.Join(file, v.checkURL(), v.saysWhy())
 	})
 	all[c.FullCommand()] = v.run
 }

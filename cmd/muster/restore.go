@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -44,6 +45,12 @@ func addRestore(app *kingpin.Application, all verbs) {
 	c.Flag("accept-lost-since", "Go on without all that came after the backup, of which this is the time, and freeze limited tokens.").PlaceHolder("TIME").SetValue((*instantValue)(&v.restore.AcceptLostSince))
 	v.addSetup(c, "Configuration file of the provisioner.")
 	v.keys.add(c)
+	all.Check(c, func() error {
+		if v.restore.File == "" || v.restore.File == "-" { // which kingpin makes empty
+			return errors.New("give the name of a file: a backup is read twice, so it is no stream (./- is a file of that name)")
+		}
+		return nil
+	})
 	all[c.FullCommand()] = v.run
 }
 

@@ -302,4 +302,8 @@ func TestBenchElsewhere(t *testing.T) {
 		t.Errorf("result %s, %v, %v", out, err, jerr)
 	}
 	p.stop()
+	gone := command(t, "bench", "--nodes", "20", "--url", "nats://localhost:"+port, "--token", filepath.Join(dir, "provisioning.jwt"), "--pid", strconv.Itoa(os.Getpid()))
+	if out, err := gone.CombinedOutput(); err == nil || gone.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "--url: no broker is there") {
+		t.Errorf("a broker that is gone: %v: %s", err, out)
+	}
 }

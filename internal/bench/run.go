@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"net/url"
 	"os"
 	"time"
 
@@ -23,6 +25,9 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	}
 	if cfg.Progress == nil {
 		cfg.Progress = func(string, int) (func(int), func()) { return func(int) {}, func() {} }
+	}
+	if err := reachable(ctx, cfg.URL); err != nil {
+		return nil, err
 	}
 	s := &serving{url: cfg.URL, pids: cfg.PIDs}
 	result = newResult(&cfg)
@@ -59,6 +64,24 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 		}
 	}
 	return result, nil
+}
+
+// reachable reports whether a broker that was named is there before anything is
+// prepared: nodes would try for minutes, as they do in a storm.
+func reachable(ctx context.Context, broker string) error {
+	if broker == "" {
+		return nil
+	}
+	u, err := url.Parse(broker)
+	if err != nil {
+		return err
+	}
+	dialer := net.Dialer{Timeout: dialTimeout}
+	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
+	if err != nil {
+		return fmt.Errorf("--url: no broker is there: %w", err)
+	}
+	return conn.Close()
 }
 
 // turns is how often each wave with many records stored is played, by turns with the same at an

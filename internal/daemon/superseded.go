@@ -34,6 +34,7 @@ type superseded struct {
 	mu      sync.Mutex
 	waiting map[wire.Identity]bool      // guarded by mu
 	recent  map[wire.Identity]time.Time // guarded by mu: when a node was added last; nil if later is 0
+	full    int                         // guarded by mu: size of recent at which those of long ago are forgotten
 	wake    chan struct{}               // holds one signal while somebody waits
 }
 
@@ -56,24 +57,30 @@ func (s *superseded) add(ids ...wire.Identity) {
 	for _, id := range ids {
 		s.recent[id] = time.Now()
 	}
+	if len(s.recent) > s.full {
+		s.forget()
+		s.full = max(minRecent, 2*len(s.recent))
+	}
 }
 
 // remembered is for how long a broker may be away and then come back with
 // connections that were to be dropped: chosen, the network is mended by then.
 const remembered = 24 * time.Hour
 
+// minRecent is a number of nodes that is not worth forgetting any of; chosen.
+const minRecent = 1024
+
+// forget drops from recent who was added longer ago than counts. The caller holds mu.
+func (s *superseded) forget() {
+	maps.DeleteFunc(s.recent, func(_ wire.Identity, at time.Time) bool { return time.Since(at) > remembered })
+}
+
 // again has all nodes looked at that were added lately: a broker is there that
 // may not have been asked. It does not block.
 func (s *superseded) again() {
 	s.mu.Lock()
-	var ids []wire.Identity
-	for id, at := range s.recent {
-		if time.Since(at) > remembered {
-			delete(s.recent, id)
-		} else {
-			ids = append(ids, id)
-		}
-	}
+	s.forget()
+	ids := slices.Collect(maps.Keys(s.recent))
 	s.mu.Unlock()
 	if len(ids) > 0 {
 		s.queue(ids)

@@ -3,9 +3,11 @@ package daemon
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"muster/internal/wire"
@@ -49,6 +51,32 @@ func TestSupersededAreLookedAtTogether(t *testing.T) {
 	if len(looks) > 0 {
 		t.Errorf("one more look, at %v", <-looks)
 	}
+}
+
+// TestOnlyTheLatestAreRemembered adds many nodes on each of ten days, and expects
+// those of the last one to be remembered, and not many more.
+func TestOnlyTheLatestAreRemembered(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSuperseded(nil, slog.New(slog.DiscardHandler))
+		s.later = time.Minute
+		const daily = 5000
+		for day := range 10 {
+			for i := range daily {
+				s.add(wire.Identity(fmt.Sprintf("web%d-%d.example.net", day, i)))
+			}
+			if n := len(s.recent); n > 3*daily {
+				t.Fatalf("day %d: %d are remembered, want %d or little more", day, n, daily)
+			}
+			if day < 9 {
+				time.Sleep(remembered + time.Second)
+			}
+		}
+		s.again()
+		if n := len(s.recent); n != daily {
+			t.Errorf("%d are remembered, want %d", n, daily)
+		}
+	})
 }
 
 // TestABrokerThatComesBack has what was looked at lately looked at again.

@@ -59,6 +59,7 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	d.checkToken()
 	d.checkFacts()
 	d.checkFiles()
+	d.checkTried()
 	d.checkOrder()
 	d.checkWritable()
 	d.checkCertificate()
@@ -165,6 +166,14 @@ func (d *doctor) checkFiles() {
 		d.fail("confirmation", err, "start the agent, which asks for its configuration once more")
 	case p != nil:
 		d.say(StatusWarn, "confirmation", "nothing; the agent sends it when it is connected", "certificate %s is not confirmed yet", p.Serial)
+	}
+}
+
+// checkTried says where the agent goes besides while no broker of its configuration
+// has taken it.
+func (d *doctor) checkTried() {
+	if d.view.mode == ModeNormal && d.token != nil && exists(d.at.in(untriedFile)) {
+		d.say(StatusOK, "configuration", "", "no broker of it has taken this node yet: the agent tries those of its token as well, until one has")
 	}
 }
 

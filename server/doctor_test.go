@@ -52,6 +52,10 @@ func TestDoctor(t *testing.T) {
 		"told to reconfigure": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			writeOrder(t, *cfg, "first", wire.VerbReconfigure)
 		}, want: map[string]server.Status{"order": "warn"}, says: []string{"order: the node was told to reconfigure, and has not done it yet"}},
+		"no broker has taken it": {provisioned: true, prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
+			writeFile(t, filepath.Join(cfg.SSLDir, "untried"), "")
+			f.stop()
+		}, want: map[string]server.Status{"tcp": "fail"}, says: []string{"configuration: no broker of it has taken this node yet: the agent tries those of its token as well"}},
 		"broker down": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) { f.stop() },
 			want: map[string]server.Status{"tcp": "fail"}},
 		"broker refuses": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) {

@@ -128,6 +128,9 @@ func (r *Restore) Run(ctx context.Context) (out *Restored, err error) {
 			return nil, err // and whoever has the lock has made it
 		}
 		defer release()
+		if err := made.give(); err != nil {
+			return nil, errors.Join(err, made.remove())
+		}
 	}
 	r.Reached("locked")
 	out = &Restored{BackupInfo: info}

@@ -24,6 +24,16 @@ func absentBefore(dir string) (all absent) {
 	}
 }
 
+// give makes what was absent, and is there now, the owner's of the directory that it
+// is in, if we are root: a provisioner that runs as another user has to write there.
+func (a absent) give() error {
+	if len(a) == 0 {
+		return nil
+	}
+	top := a[len(a)-1]
+	return giveAllTo(top, filepath.Dir(top))
+}
+
 // remove takes away what a restore that has failed has made: empty files, and
 // directories with nothing in them. Whoever calls it holds the locks. A kill in it
 // leaves what is harmless.

@@ -2,6 +2,7 @@ package testbed_test
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -51,6 +52,48 @@ func TestARestoreOntoAnotherDisk(t *testing.T) {
 		t.Error("the record is not there")
 	}
 	f.Check()
+}
+
+// TestARestoreBelongsToWhoServes has root restore on a machine that has only the
+// configuration yet, which is another user's: so is what is restored.
+func TestARestoreBelongsToWhoServes(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can give files to others")
+	}
+	t.Parallel()
+	const uid, gid = 12345, 12346
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	file := backUp(t, f)
+	f.Stop()
+	data := filepath.Join(f.Dir, "data")
+	if err := errors.Join(os.RemoveAll(data), os.Chown(f.Dir, uid, gid)); err != nil {
+		t.Fatal(err)
+	}
+	r := restoring(f, file)
+	r.AcceptLostSince = f.Clock.Now().Add(-time.Hour)
+	if _, err := r.Run(f.Context()); err != nil {
+		t.Fatal(err)
+	}
+	files := 0
+	err := filepath.WalkDir(data, func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		info, err := e.Info()
+		if err != nil {
+			return err
+		}
+		if stat := info.Sys().(*syscall.Stat_t); stat.Uid != uid || stat.Gid != gid {
+			t.Errorf("%s belongs to %d:%d, want %d:%d", path, stat.Uid, stat.Gid, uid, gid)
+		}
+		files++
+		return nil
+	})
+	if err != nil || files < 10 {
+		t.Errorf("%d files, %v", files, err)
+	}
 }
 
 // TestWhatIsNoFileIsNotDamaged gives a restore what cannot be read as a file: it

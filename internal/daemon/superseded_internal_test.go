@@ -69,7 +69,7 @@ func TestOnlyTheLatestAreRemembered(t *testing.T) {
 				t.Fatalf("day %d: %d are remembered, want %d or little more", day, n, daily)
 			}
 			if day < 9 {
-				time.Sleep(remembered + time.Second)
+				<-time.After(remembered + time.Second) // of the bubble
 			}
 		}
 		s.again()

@@ -114,6 +114,9 @@ func (p *Provisioner) commandable(r *Record, o Order) error {
 	if by := p.revocations.Token(r.Token); by != nil {
 		return fmt.Errorf("%w: its token %s is revoked: give it another one first, and name that with --node-token", ErrState, r.Token)
 	}
+	if p.cfg.Signers != nil && p.cfg.Signers.removed(r.Signer) {
+		return fmt.Errorf("%w: its token %s is of signer %s, who was removed: give it another one first, and name that with --node-token", ErrState, r.Token, r.Signer)
+	}
 	token, err := r.recall()
 	if err != nil {
 		return err

@@ -110,6 +110,14 @@ func (s *Signers) VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, err
 	return nil, fmt.Errorf("%w: every signer has been removed", jwt.ErrUnknownSigner)
 }
 
+// removed reports whether a signer was removed, as far as this process knows.
+func (s *Signers) removed(id jwt.SignerID) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	e := s.entries[id]
+	return e != nil && e.Removed
+}
+
 // Fresh returns nil while this process knows every change of signers that was
 // in the store [MaxAge] ago, and an error that wraps [ErrRevocationsUnknown]
 // else.

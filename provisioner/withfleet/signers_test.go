@@ -4,6 +4,7 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -141,6 +142,9 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	}
 	if code := codeAt(f, f.Daemon().Operator(), stranger); code != wire.CodeTokenInvalid {
 		t.Errorf("where it was removed: %q", code)
+	}
+	if _, err := f.Daemon().Operator().CommandNode(f.Context(), web1, provisioner.Order{Verb: wire.VerbReprovision}, testbed.Operator()); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "who was removed") {
+		t.Errorf("a node of the fleet is sent to enroll with a token that is good no more: %v", err)
 	}
 	f.Eventually("the other provisioner refuses", func() bool {
 		_, err := other.AdmitToken(n.Token, "")

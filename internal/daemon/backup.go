@@ -86,17 +86,24 @@ type BackupInfo struct {
 	Provisioners []string `json:"provisioners"`
 
 	noted []store.NotedProvisioner
+	takes int64 // bytes on the disk, once it is a store; of a file that was checked
 }
+
+// besideMessage is what a store keeps with a message, in bytes: 22 in front of it, 8
+// behind, and what its index takes; the latter chosen.
+const besideMessage = 64
 
 // CheckBackup reads a backup to its end and checks that it is whole and that
 // this version of muster can restore it. each, if not nil, is called after every
 // message.
 func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
 	var noted []store.NotedProvisioner
+	var takes int64
 	info, err := readBackup(r, func(m *backup.Message) error {
 		if each != nil {
 			each()
 		}
+		takes += int64(len(m.Subject) + len(m.Data) + besideMessage)
 		found, all := store.ProvisionersOf(m.Subject, m.Data)
 		if all {
 			noted = nil
@@ -107,7 +114,7 @@ func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	info.noted = noted
+	info.noted, info.takes = noted, takes
 	for _, n := range noted {
 		info.Provisioners = append(info.Provisioners, n.Name)
 	}

@@ -122,6 +122,9 @@ func (r *Restore) Run(ctx context.Context) (out *Restored, err error) {
 	}
 	var made absent
 	if inside {
+		if err := hasRoom(dir, info.takes); err != nil {
+			return nil, err
+		}
 		made = absentBefore(dir)
 		release, err := lockEmpty(dir)
 		if err != nil {

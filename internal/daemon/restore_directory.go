@@ -33,7 +33,11 @@ func (r *Restore) intoDirectory(ctx context.Context, cfg Config, since *since, o
 	}
 	r.Reached("cleared")
 	if err := r.fill(ctx, cfg, staging, since, out); err != nil {
-		return err
+		full := hasRoom(staging, leastDisk)
+		if full != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
+			err = nil // by whileRoom
+		}
+		return errors.Join(full, err)
 	}
 	r.Reached("filled")
 	if err := r.place(cfg.DataDir, staging, filepath.Join(cfg.DataDir, "broker")); err != nil {
@@ -41,6 +45,41 @@ func (r *Restore) intoDirectory(ctx context.Context, cfg Config, since *since, o
 	}
 	r.Reached("placed")
 	return nil
+}
+
+// leastDisk is what a store needs beside its messages, for its files, a last part that
+// is not full, and the next day; chosen. A disk with less is why a restore failed, of
+// which the broker says as little as that it did not answer.
+const leastDisk = 4 << 20
+
+// whileRoom ends ctx once next to nothing is left of the disk of dir: a broker that
+// cannot write does not say so, and the answers that it owes would be waited for.
+func whileRoom(ctx context.Context, dir string) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				if s, err := spaceOf(dir); err == nil && s.free < leastDisk/4 {
+					cancel()
+				}
+			}
+		}
+	}()
+	return ctx, cancel
+}
+
+// hasRoom returns an error that says so if the disk of dir has not so many bytes.
+func hasRoom(dir string, needed int64) error {
+	s, err := spaceOf(dir)
+	if err == nil && s.free < max(needed, leastDisk) {
+		err = fmt.Errorf("%s: the disk has %s left, and a store takes %s or more: make room, or restore to another disk", dir, size(s.free).rough(), size(max(needed, leastDisk)).rough())
+	}
+	return err
 }
 
 // halfRestored returns [store.ErrHalfRestored] if a restore was cut short before the
@@ -79,7 +118,9 @@ func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since
 	}
 	if err = b.Start(ctx); err == nil {
 		r.Reached("broker started")
-		err = r.copyTo(ctx, b, dir, since, out)
+		copying, stop := whileRoom(ctx, dir)
+		err = r.copyTo(copying, b, dir, since, out)
+		stop()
 		r.Reached("copied")
 	}
 	// Also one whose start was interrupted: it writes to dir until it has ended.

@@ -5,12 +5,14 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"muster/internal/testbed"
+	"muster/internal/testdisk"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/backup"
@@ -51,6 +53,51 @@ func TestARestoreOntoAnotherDisk(t *testing.T) {
 	if f.Record(n.Identity) == nil {
 		t.Error("the record is not there")
 	}
+	f.Check()
+}
+
+// TestARestoreThatFindsNoRoom restores to a disk that is nearly full: nothing is left
+// of it, and it is done once there is room.
+func TestARestoreThatFindsNoRoom(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
+	t.Parallel()
+	disk := testdisk.New(t, 256<<20)
+	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0), Quiet: true})
+	nodes := f.Nodes(300)
+	for _, n := range nodes {
+		f.Apply(n, f.Enroll(n))
+	}
+	file := backUp(t, f)
+	loseStore(t, f)
+	if err := os.Symlink(disk.Dir, filepath.Join(f.Dir, "data", "broker")); err != nil {
+		t.Fatal(err)
+	}
+	for when, step := range map[string]string{"before it": "", "in the middle": "streams made"} {
+		r := restoring(f, file)
+		if step == "" {
+			disk.Fill(1 << 20)
+		}
+		r.Reached = func(reached string) {
+			if reached == step {
+				disk.Fill(256 << 10)
+			}
+		}
+		_, err := r.Run(f.Context())
+		t.Logf("%s: %v", when, err)
+		if err == nil || !strings.Contains(err.Error(), ": the disk has ") {
+			t.Errorf("a disk that is full %s: %v", when, err)
+		}
+		disk.Free()
+		if entries, err := os.ReadDir(disk.Dir); err != nil || slices.ContainsFunc(entries, func(e fs.DirEntry) bool { return e.Name() != "lost+found" && e.Name() != "broker.lock" }) {
+			t.Errorf("a disk that is full %s: left are %v, %v", when, entries, err)
+		}
+	}
+	if _, err := restoring(f, file).Run(f.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
 	f.Check()
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"io"
 	"os"
 	"slices"
 	"strings"
@@ -64,11 +65,26 @@ func setUsage(app *kingpin.Application, args []string) {
 		return a == "-h" || a == "help" || a == "--version" || strings.HasPrefix(a, "--help") || strings.HasPrefix(a, "--completion-")
 	})
 	if asked {
-		app.UsageWriter(os.Stdout)
+		app.UsageWriter(&printed{os.Stdout, app.Name})
 		return
 	}
 	app.UsageWriter(os.Stderr)
 	app.Terminate(func(int) { os.Exit(ExitUsage) }) //nolint:forbidigo // in kingpin's place, which would exit with 0
+}
+
+// printed is where help goes that was asked for. What cannot be written ends the
+// process with an error like any other: kingpin panics.
+type printed struct {
+	io.Writer
+	program string
+}
+
+func (p *printed) Write(b []byte) (int, error) {
+	n, err := p.Writer.Write(b)
+	if err != nil {
+		os.Exit(Report(os.Stderr, p.program, err)) //nolint:forbidigo // in kingpin's place
+	}
+	return n, nil
 }
 
 // helpFor returns the command whose --help is most likely of use: the one that

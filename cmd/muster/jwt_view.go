@@ -41,6 +41,9 @@ func (v *jwtVerb) checkView() error {
 // and fails afterwards.
 func (v *jwtVerb) runView(context.Context) error {
 	text, err := readTokenFile(v.file)
+	if errors.Is(err, errPEM) {
+		return fmt.Errorf("%w; the token comes first, then the key", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -109,7 +112,10 @@ func verifyAt(text string, signer jwt.Signer, at time.Time) (*jwt.Verified, erro
 	return verifier.Verify(text)
 }
 
-// readTokenFile returns the text of a token.
+// errPEM is of a key or a certificate that was given for a token.
+var errPEM = errors.New("PEM, not a token")
+
+// readTokenFile returns the text of a token. The error may wrap errPEM.
 func readTokenFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -122,7 +128,7 @@ func readTokenFile(path string) (string, error) {
 	}
 	text := jwt.FileText(b)
 	if strings.HasPrefix(string(b), "-----BEGIN ") {
-		return "", fmt.Errorf("%s: PEM, not a token; the token comes first, then the key", path)
+		return "", fmt.Errorf("%s: %w", path, errPEM)
 	}
 	if len(text) > jwt.MaxTokenBytes {
 		size := fmt.Sprintf("more than %d bytes", jwt.MaxTokenBytes)

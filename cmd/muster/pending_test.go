@@ -109,6 +109,7 @@ func TestPendingVerbs(t *testing.T) {
 		{"node pending --prefix nobody", "0", "nobody of those waits"},
 		{"node grant web9.example.net --key zz --why x", "2", "want 64 lower-case hex digits"},
 		{"node reconfigure web1.example.net --node-token /dev/null", "1", "--node-token: /dev/null: empty"},
+		{"node reconfigure web1.example.net --node-token prov/ca/root.pem", "1", "--node-token: prov/ca/root.pem: PEM, not a token\n"},
 		{"node reconfigure web1.example.net --node-token /dev/zero", "1", "so it is no token"},
 		{"operator add anna --role admin --key /dev/zero", "1", "--key: /dev/zero: more than 1048576 bytes, the limit"},
 		{"backup - --why x", "2", "no stream"},

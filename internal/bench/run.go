@@ -79,7 +79,7 @@ func reachable(ctx context.Context, broker string) error {
 	dialer := net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
 	if err != nil {
-		return fmt.Errorf("--url: no broker is there: %w", err)
+		return fmt.Errorf("--url: no broker is there: %w: start it, or leave --url out to have one started", err)
 	}
 	return conn.Close()
 }

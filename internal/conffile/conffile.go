@@ -4,7 +4,8 @@
 // Strict means that whatever the reader does not understand is an error that
 // names the line, all mistakes are reported together, and an error prints no
 // value of server.conf, where values can be passwords. Files are bounded at
-// [MaxFileBytes].
+// [MaxFileBytes], and so is every other that [ReadFile] reads: keys, certificates and
+// tokens that a person has named.
 package conffile
 
 import (
@@ -13,7 +14,7 @@ import (
 	"os"
 )
 
-// MaxFileBytes bounds a configuration file. The largest that a provisioner
+// MaxFileBytes bounds a configuration file, or another that is named. The largest that a provisioner
 // pushes is [muster/internal/wire.MaxFilesBytes]; chosen so that a file given
 // by mistake, such as a log, is refused rather than read.
 const MaxFileBytes = 1 << 20

@@ -122,7 +122,7 @@ func (r *Restore) Run(ctx context.Context) (out *Restored, err error) {
 	}
 	var made absent
 	if inside {
-		if err := hasRoom(dir, info.takes); err != nil {
+		if err := hasRoom(dir, info.takes+leastDisk); err != nil {
 			return nil, err
 		}
 		made = absentBefore(dir)

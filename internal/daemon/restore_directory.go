@@ -48,8 +48,8 @@ func (r *Restore) intoDirectory(ctx context.Context, cfg Config, since *since, o
 }
 
 // leastDisk is what a store needs beside its messages, for its files, a last part that
-// is not full, and the next day; chosen. A disk with less is why a restore failed, of
-// which the broker says as little as that it did not answer.
+// is not full, and the next day; chosen. A disk with less in the middle of a restore is
+// why that failed, of which the broker says as little as that it did not answer.
 const leastDisk = 4 << 20
 
 // whileRoom ends ctx once next to nothing is left of the disk of dir: a broker that
@@ -76,8 +76,8 @@ func whileRoom(ctx context.Context, dir string) (_ context.Context, stop func())
 // hasRoom returns an error that says so if the disk of dir has not so many bytes.
 func hasRoom(dir string, needed int64) error {
 	s, err := spaceOf(dir)
-	if err == nil && s.free < max(needed, leastDisk) {
-		err = fmt.Errorf("%s: the disk has %s left, and a store takes %s or more: make room, or restore to another disk", dir, size(s.free).rough(), size(max(needed, leastDisk)).rough())
+	if err == nil && s.free < needed {
+		err = fmt.Errorf("%s: the disk has %s left, and a store takes %s or more: make room, or restore to another disk", dir, size(s.free).rough(), size(needed).rough())
 	}
 	return err
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"muster/internal/simnode"
 	"muster/internal/testbed"
@@ -29,12 +30,16 @@ func node(t testing.TB, identity, token string) *simnode.Node {
 // revocations have not been seen for longer than they may, as on a machine that
 // stood still for a moment.
 func patiently(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node, source provisioner.Source) (e *wire.Enrolled, err error) {
-	for ctx := f.Context(); ctx.Err() == nil; {
+	for ctx := f.Context(); ; {
 		if e, err = p.Enroll(ctx, n.Request(), source); provisioner.CodeOf(err) != wire.CodeRevocationsUnknown {
-			break
+			return e, err
+		}
+		select {
+		case <-time.After(provisioner.LookEvery): // there is nothing to see before the next look
+		case <-ctx.Done():
+			return nil, err
 		}
 	}
-	return e, err
 }
 
 // entries returns the log of a token.

@@ -100,9 +100,10 @@ func TestOneRequestDoesNotTakeOthersDown(t *testing.T) {
 		}
 	}
 	n := f.Node("web1.example.net")
-	r, _, err := persist(f, conn, "test."+wire.SubjectEnroll, n, n.Request(), new(atomic.Int64))
-	if err != nil || r.Enrolled == nil {
-		t.Fatalf("the next request: %+v, %v", r, err)
+	var busy atomic.Int64
+	r, _, err := persist(f, conn, "test."+wire.SubjectEnroll, n, n.Request(), &busy)
+	if err != nil || r.Enrolled == nil || busy.Load() > 0 {
+		t.Fatalf("the next request: %s, %v, sent away %d times", f.Cause(n.Identity), err, busy.Load())
 	}
 	a, err := n.Confirm(r.Enrolled)
 	if err != nil {
@@ -155,10 +156,11 @@ func TestProvisionersShareTheRequests(t *testing.T) {
 	})
 	conn := service(t, f, "test.", nil, nil)
 	service(t, f, "test.", nil, nil)
+	var busy atomic.Int64
 	for i := range nodes {
 		n := f.Node(fmt.Sprintf("web%d.example.net", i))
-		if r, _, err := persist(f, conn, "test."+wire.SubjectEnroll, n, n.Request(), new(atomic.Int64)); err != nil || r.Enrolled == nil {
-			t.Fatalf("%s: %+v, %v", n.Identity, r, err)
+		if r, _, err := persist(f, conn, "test."+wire.SubjectEnroll, n, n.Request(), &busy); err != nil || r.Enrolled == nil || busy.Load() > 0 {
+			t.Fatalf("%s: %s, %v, sent away %d times", n.Identity, f.Cause(n.Identity), err, busy.Load())
 		}
 	}
 }

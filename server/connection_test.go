@@ -331,7 +331,7 @@ func TestWithoutAFactsFileNoneAreSent(t *testing.T) {
 		t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
 	}
 	writeFile(t, cfg.FactsFile, `{"site":"ams"}`)
-	f.await("facts", func() bool { return string(f.enrolls[len(f.enrolls)-1].Facts) == `{"site":"ams"}` })
+	f.await("facts", func() bool { r := f.requests(); return string(r[len(r)-1].Facts) == `{"site":"ams"}` })
 }
 
 func TestATokenForLaterIsExplained(t *testing.T) {

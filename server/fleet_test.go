@@ -209,16 +209,17 @@ func (f *fleet) note(change func()) {
 	f.changed = make(chan struct{})
 }
 
-// await waits until the fleet is as wanted.
+// await waits until the fleet is as wanted. It asks again at every change, and
+// not under the lock: what ok asks takes it.
 func (f *fleet) await(what string, ok func() bool) {
 	f.tb.Helper()
 	deadline := time.NewTimer(patience)
 	defer deadline.Stop()
 	for {
 		f.mu.Lock()
-		done, changed := ok(), f.changed
+		changed := f.changed // before ok looks: what changes afterwards closes it
 		f.mu.Unlock()
-		if done {
+		if ok() {
 			return
 		}
 		select {
@@ -276,6 +277,13 @@ func (f *fleet) confirmations() []*wire.Applied {
 }
 
 func (f *fleet) onMessage(m *nats.Msg) { f.note(func() { f.messages = append(f.messages, m) }) }
+
+// received returns the events and the registration data so far.
+func (f *fleet) received() []*nats.Msg {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.messages)
+}
 
 func (f *fleet) reply(m *nats.Msg, r *wire.Reply) {
 	if f.replySealed(m, r) || r == nil {
@@ -418,10 +426,10 @@ type cloudEvent struct {
 	Data                                                          struct{ Identity, Version, Boot, Mode, Serial, Expires string }
 }
 
-// lifecycle returns the fleet's lifecycle events of one type. Call it from await.
+// lifecycle returns the fleet's lifecycle events of one type, so far.
 func (f *fleet) lifecycle(typ string) []cloudEvent {
 	var list []cloudEvent
-	for _, m := range f.messages {
+	for _, m := range f.received() {
 		if strings.HasSuffix(m.Subject, "."+typ) {
 			var e cloudEvent
 			if err := json.Unmarshal(m.Data, &e); err != nil {
@@ -433,10 +441,10 @@ func (f *fleet) lifecycle(typ string) []cloudEvent {
 	return list
 }
 
-// registrations returns the registration data so far. Call it from await.
+// registrations returns the registration data so far.
 func (f *fleet) registrations() []*nats.Msg {
 	var list []*nats.Msg
-	for _, m := range f.messages {
+	for _, m := range f.received() {
 		if strings.HasPrefix(m.Subject, strings.TrimSuffix(wire.AllRegistration, "*")) {
 			list = append(list, m)
 		}

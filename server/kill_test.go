@@ -389,10 +389,9 @@ func (f *fleet) killAfter(t *testing.T, l layout, step string, occurrence int) {
 	}
 	f.checkNew(t, snapshot(t, cfg), !l.fresh)
 	f.checkTidy(t, cfg)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, r := range f.enrolls {
-		if !bytes.Equal(r.CSR, f.enrolls[0].CSR) {
+	requests := f.requests()
+	for _, r := range requests {
+		if !bytes.Equal(r.CSR, requests[0].CSR) {
 			t.Error("another key or certificate request after the restart")
 		}
 	}
@@ -435,7 +434,7 @@ func TestFullDiskKeepsTheOldSet(t *testing.T) {
 	before := snapshot(t, cfg)
 	j.MaxFileBytes = 16 << 10 // less than one of the policies
 	cmd, stderr := startChild(t, j)
-	f.await("three attempts", func() bool { return len(f.enrolls) >= 3 })
+	f.await("three attempts", func() bool { return len(f.requests()) >= 3 })
 	if err := cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}

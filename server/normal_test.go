@@ -36,8 +36,6 @@ func TestLifeInNormalMode(t *testing.T) {
 	}
 	f.await("shutdown event", func() bool { return len(f.lifecycle("shutdown")) == 1 })
 
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if n := len(f.lifecycle("startup")); n != 1 {
 		t.Errorf("%d startup events, want 1", n)
 	}
@@ -46,11 +44,12 @@ func TestLifeInNormalMode(t *testing.T) {
 			t.Errorf("registration data = %q, want the file as it is", m.Data)
 		}
 	}
-	last := f.messages[len(f.messages)-1]
+	received := f.received()
+	last := received[len(received)-1]
 	if last.Subject != wire.EventSubject("web1.example.net", "shutdown") || last.Header.Get("Content-Type") != "application/cloudevents+json" {
 		t.Errorf("last message on %s with %v", last.Subject, last.Header)
 	}
-	serial := f.confirms[0].Serial
+	serial := f.confirmations()[0].Serial
 	ids := map[string]bool{}
 	for _, typ := range []string{"startup", "provisioned", "alive", "shutdown"} {
 		for _, e := range f.lifecycle(typ) {
@@ -91,8 +90,6 @@ func TestTheFleetIsReachedAgainAfterItsBrokerRestarts(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.await("shutdown event", func() bool { return len(f.lifecycle("shutdown")) == 1 })
-	f.mu.Lock()
-	defer f.mu.Unlock()
 	if n := len(f.lifecycle("startup")); n != 1 {
 		t.Errorf("%d startup events of one start, want 1", n)
 	}
@@ -159,7 +156,7 @@ func TestAConfirmationIsSentUntilItIsAccepted(t *testing.T) {
 			a := f.run(cfg)
 			a.await(server.EventConnected, 1) // works all the same
 			asked := len(f.requests())        // more than once where an answer took longer than the timeout
-			f.await("many confirmations", func() bool { return len(f.confirms) >= 5 })
+			f.await("many confirmations", func() bool { return len(f.confirmations()) >= 5 })
 			if err := a.stop(); err != nil {
 				t.Fatal(err)
 			}

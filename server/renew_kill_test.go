@@ -95,14 +95,13 @@ func (f *fleet) killRenewal(t *testing.T, cfg server.Config, j job) {
 	}
 	f.checkNew(t, snapshot(t, cfg), false)
 	f.checkTidy(t, cfg)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for _, r := range f.renews {
-		if !bytes.Equal(r.CSR, f.renews[0].CSR) {
+	renewals := f.renewals()
+	for _, r := range renewals {
+		if !bytes.Equal(r.CSR, renewals[0].CSR) {
 			t.Error("another key or certificate request after the restart")
 		}
 	}
-	if len(f.enrolls) > 0 {
+	if len(f.requests()) > 0 {
 		t.Error("the node enrolled again")
 	}
 }

@@ -500,7 +500,7 @@ func TestACertificateThatEndsDuringItsRenewal(t *testing.T) {
 	old := readFile(t, filepath.Join(cfg.SSLDir, "private.pem"))
 	f.set(func() { f.renew = func(*wire.RenewRequest) *wire.Reply { return nil } })
 	a := f.run(at(life * 3 / 4))
-	f.await("a renewal", func() bool { return len(f.renews) > 0 })
+	f.await("a renewal", func() bool { return len(f.renewals()) > 0 })
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -553,7 +553,7 @@ func TestABegunRenewalIsGoneOnWithAtOnce(t *testing.T) {
 	early := at(life*2/3 + time.Hour)
 	early.Rand = func() float64 { return 0 }
 	a := f.run(early)
-	f.await("a renewal", func() bool { return len(f.renews) > 0 })
+	f.await("a renewal", func() bool { return len(f.renewals()) > 0 })
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}

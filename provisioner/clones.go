@@ -244,7 +244,7 @@ func (p *Provisioner) cloned(ctx context.Context, id wire.Identity, boot string,
 		}
 		next := *r
 		next.Cloned, next.Attempt, next.UpdatedAt = c, wire.NewID(), p.now()
-		next.keep(r, next.UpdatedAt)
+		next.keep(r, p.cfg.Clock.believed(next.UpdatedAt))
 		err = p.publish(ctx, &next, after, nil)
 		if errors.Is(err, errAgain) {
 			continue

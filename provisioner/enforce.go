@@ -60,7 +60,7 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if state == StateRetired {
 		next.Current, next.Next = nil, nil
 	}
-	next.keep(record, next.UpdatedAt)
+	next.keep(record, p.cfg.Clock.believed(next.UpdatedAt))
 	if err := p.publish(ctx, &next, after, nil); err != nil {
 		return err
 	}

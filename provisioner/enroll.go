@@ -436,7 +436,7 @@ func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
 	}
 	n.own(a.reason, now)
 	n.Next = offer
-	n.keep(a.record, now)
+	n.keep(a.record, p.cfg.Clock.believed(now))
 	n.remember(offer.KeyHash, a.vouching)
 	n.Attempt, n.UpdatedAt = a.id, now
 	n.Token, n.Signer, n.Site, n.Source = a.token.ID, a.token.Signer, a.token.Limits.Site, a.source.Address

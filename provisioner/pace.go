@@ -29,16 +29,18 @@ const (
 
 // keep takes over from the record before what must not be forgotten of its
 // certificates: those that are neither current nor next any more, until they
-// expire. Every write of a record that follows another goes through it, since
-// the revisions that named a certificate are kept only for so long.
-func (r *Record) keep(before *Record, now time.Time) {
+// expire by a time that is believed: what has expired only by a clock that went
+// ahead at once, and may be wrong, can still be presented when it is set right.
+// Every write of a record that follows another goes through it, since the
+// revisions that named a certificate are kept only for so long.
+func (r *Record) keep(before *Record, believed time.Time) {
 	if before == nil {
 		return
 	}
 	var kept []RevokedCertificate
 	drops := func(serial string, notAfter time.Time) bool {
 		same := func(i *Issued) bool { return i != nil && i.Serial == serial }
-		return same(r.Current) || same(r.Next) || !now.Before(notAfter) ||
+		return same(r.Current) || same(r.Next) || !believed.Before(notAfter) ||
 			slices.ContainsFunc(kept, func(c RevokedCertificate) bool { return c.Serial == serial })
 	}
 	for _, c := range before.Superseded {

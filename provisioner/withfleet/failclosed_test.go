@@ -346,6 +346,26 @@ func TestRevokedWhileTheClockIsAhead(t *testing.T) {
 	})
 }
 
+// TestProvisionedWhileTheClockIsAhead replaces a certificate that has expired by a
+// clock that is wrong: it is remembered, since it has not.
+func TestProvisionedWhileTheClockIsAhead(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	f := testbed.New(t, testbed.Options{})
+	n, e := inFleet(t, f, web1)
+	f.Clock.Advance(year)
+	f.WaitAlarm(provisioner.AlarmClockJumped)
+	n.Token = f.Token(nil) // its own has expired as well
+	if again := f.Enroll(n); again.Serial == e.Serial {
+		t.Fatalf("certificate %s was given again", e.Serial)
+	} else if r := f.Apply(n, again); r.Applied == nil {
+		t.Fatalf("confirmation: %+v", r.Refusal)
+	}
+	if kept := f.Record(web1).Superseded; len(kept) != 1 || kept[0].Serial != e.Serial {
+		t.Errorf("superseded are %+v, want %s", kept, e.Serial)
+	}
+}
+
 // TestAClockThatWasAhead has a mark that is wrong: the clock was a year ahead
 // when an operator accepted it, and is right now.
 func TestAClockThatWasAhead(t *testing.T) {

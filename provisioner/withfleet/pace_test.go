@@ -178,6 +178,7 @@ func TestARetiredNameOwesNothing(t *testing.T) {
 	heir, given = f.Renew(heir, given)
 	f.AppliedOverFleet(heir, given)
 	f.Clock.Advance(31 * 24 * time.Hour)
+	acceptClock(t, f)
 	heir.Token = f.Token(nil)
 	f.Enroll(heir)
 	if r := f.Record(web1); len(r.Superseded) != 0 {

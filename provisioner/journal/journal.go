@@ -292,15 +292,20 @@ func (j *Journal) takeOver(f *os.File) error {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		return fmt.Errorf("%s: lock again: %w", j.path, errors.Join(err, unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)))
 	}
-	now := &Journal{ids: make(map[string]bool)}
-	size, _, err := read(io.NewSectionReader(f, 0, j.size), j.path, func(l *Line) error { now.note(l); return nil })
+	ids := make(map[string]bool)
+	size, _, err := read(io.NewSectionReader(f, 0, j.size), j.path, func(l *Line) error {
+		if l.Revocation != nil {
+			ids[l.ID] = true
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
 	j.known.Lock()
 	defer j.known.Unlock()
 	for id := range j.ids {
-		if !now.ids[id] {
+		if !ids[id] {
 			size = 0
 		}
 	}

@@ -3,9 +3,11 @@ package journal
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
+	"muster/jwt"
 	"muster/provisioner"
 )
 
@@ -33,8 +35,19 @@ func TestAFileThatFailsForGoodIsOpenedAnew(t *testing.T) {
 		_ = j.file.Close()
 		j.file = f
 	}
-	if err := j.Append(entry("a")); err != nil {
-		t.Fatal(err)
+	at := time.Now().UTC().Truncate(time.Second)
+	removed := &provisioner.SignerEntry{Schema: provisioner.SignerSchema, ID: jwt.SignerID(strings.Repeat("0", 64)), Removed: true, By: "ops", At: at}
+	for _, err := range []error{ // what else is remembered is read again as well
+		j.Begin(From{Installation: "i", At: at}),
+		j.Own(Joined{Provisioner: "p", Journal: "j", At: at}),
+		j.AppendSigner(removed),
+		j.AppendOperator(&provisioner.OperatorEntry{Schema: provisioner.OperatorSchema, Name: "eve", Removed: true, By: "ops", At: at}),
+		j.AppendAllowance(&provisioner.Allowance{Schema: provisioner.AllowanceSchema, ID: "a", Pattern: "web1", Removed: true, At: at, Cause: provisioner.Cause{By: "ops"}}),
+		j.Append(entry("a")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	whole, err := os.ReadFile(path)
 	if err != nil {
@@ -81,6 +94,9 @@ func TestAFileThatFailsForGoodIsOpenedAnew(t *testing.T) {
 	}
 	if ids != "ac" && ids != "abc" {
 		t.Errorf("entries %q, want a, perhaps b, and c", ids)
+	}
+	if s := j.Signers(); len(s) != 1 || s[0].ID != removed.ID {
+		t.Errorf("signers %v, want the one that was removed", s)
 	}
 	if b, err := os.ReadFile(path); err != nil || string(b[:len(whole)]) != string(whole) {
 		t.Errorf("journal = %q, %v, want what it had first", b, err)

@@ -92,7 +92,17 @@ func (t *Takeover) Check() error {
 type journaledLog struct {
 	ClaimLog
 	journal Journal
+	behind  chan struct{} // has room for one: the journal lacks more than maxJournalGap
 }
+
+// maxJournalGap is how far the journal may be behind a claim of our own. Each of
+// ours beyond what others claimed is remembered, and a start reads from there on.
+// Chosen: some 200 kB of memory.
+const maxJournalGap = 4096
+
+// journalAtOnce is how many claims that were missing are journaled with one write.
+// Chosen: some 300 kB.
+const journalAtOnce = 1024
 
 // Claims implements [ClaimLog]. What others have written is journaled too, and
 // all that is new at once.
@@ -129,15 +139,69 @@ func (l *journaledLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *Cla
 	if err := l.journal.AppendClaims(&JournaledClaims{Token: tid, At: at, Entry: e}); err != nil {
 		return 0, fmt.Errorf("claims of token %s: journal: %w", tid, err)
 	}
+	if through, ok := l.journal.ClaimsThrough(); ok && at > through+maxJournalGap {
+		select {
+		case l.behind <- struct{}{}:
+		default: // somebody said so already
+		}
+	}
 	return at, nil
 }
 
-// claimLog is the store's, or that with a journal.
-func claimLog(s ClaimLog, j Journal) ClaimLog {
+// claimLog is the store's, or that with a journal, which says to behind that it
+// lacks many claims of other provisioners.
+func claimLog(s ClaimLog, j Journal, behind chan struct{}) ClaimLog {
 	if j == nil {
 		return s
 	}
-	return &journaledLog{s, j}
+	return &journaledLog{s, j, behind}
+}
+
+// fillJournal journals what other provisioners have claimed whenever much of it is
+// missing. They have journals of their own: this is so that memory, and what a
+// start has to read, do not grow with the time that this process has run.
+func (p *Provisioner) fillJournal(ctx context.Context) error {
+	filled := Revision(0) // up to here the store has been read
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-p.behind:
+		}
+		through, ok := p.cfg.Journal.ClaimsThrough()
+		last, err := p.cfg.Store.LastClaims(ctx)
+		// What the store does not have cannot be filled: a process that looked for
+		// it at each claim would do nothing else.
+		if err == nil && ok && last > max(through, filled)+maxJournalGap {
+			if err = p.journalAfter(ctx, through); err == nil {
+				filled = last
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			p.cfg.Log.WarnContext(ctx, "claims of other provisioners are not in the journal, they are read again later", "error", err)
+		}
+	}
+}
+
+// journalAfter journals what the store has after the revision. Journaling it
+// again is harmless.
+func (p *Provisioner) journalAfter(ctx context.Context, through Revision) error {
+	var missing []*JournaledClaims
+	write := func() error {
+		err := p.cfg.Journal.AppendClaims(missing...)
+		missing = missing[:0]
+		return err
+	}
+	err := p.cfg.Store.AllClaims(ctx, through, func(tid jwt.TokenID, e *ClaimEntry, at Revision) error {
+		if missing = append(missing, &JournaledClaims{Token: tid, At: at, Entry: e}); len(missing) == journalAtOnce {
+			return write()
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return write()
 }
 
 // evenClaims makes journal and store have the same claims: a process that died
@@ -161,17 +225,7 @@ func (p *Provisioner) evenClaims(ctx context.Context) error {
 	if last < through {
 		return p.appendForgotten(ctx, last)
 	}
-	var missing []*JournaledClaims
-	err = p.cfg.Store.AllClaims(ctx, func(tid jwt.TokenID, e *ClaimEntry, at Revision) error {
-		if at > through {
-			missing = append(missing, &JournaledClaims{Token: tid, At: at, Entry: e})
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return p.cfg.Journal.AppendClaims(missing...)
+	return p.journalAfter(ctx, through)
 }
 
 // appendForgotten appends to the store what the journal has beyond its last

@@ -183,7 +183,7 @@ func TestATurnIsJournaledInItsPlace(t *testing.T) {
 		{Schema: ClaimSchema, Claims: []TokenClaim{*claimOf(2, token).claim}},
 	}}
 	j := &recording{}
-	log := claimLog(m, j)
+	log := claimLog(m, j, nil)
 	if at, err := log.AppendClaims(t.Context(), "t", newTurn("us", time.Now()), AnyRevision); at != 3 || err != nil {
 		t.Fatalf("asked at %d, %v, want 3", at, err)
 	}

@@ -196,7 +196,8 @@ type Provisioner struct {
 	quotas   quotas
 	ledgers  *ledgers
 	claiming claiming
-	claims   ClaimLog // of Store, journaled
+	claims   ClaimLog      // of Store, journaled
+	behind   chan struct{} // for fillJournal
 	noted    noted
 	policy   policyHealth
 	boots    boots
@@ -292,9 +293,10 @@ func New(cfg Config) (*Provisioner, error) {
 	if cfg.Alarms == nil {
 		cfg.Alarms = NewAlarms(AlarmConfig{Log: cfg.Log, Now: cfg.Now})
 	}
-	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal)
+	behind := make(chan struct{}, 1)
+	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal, behind)
 	waiters := newWaiters(cfg.Store, cfg.Log)
-	return &Provisioner{cfg: cfg, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims,
+	return &Provisioner{cfg: cfg, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, behind: behind,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
 		waiters: waiters, answers: newAnswers(cfg.Store, cfg.Log, waiters.forget), allowances: newAllowances(cfg.Store, cfg.Journal, cfg.Log), pauses: newPauses(cfg.Store),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log)}, nil

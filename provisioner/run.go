@@ -51,7 +51,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 }
 
 // Run follows revocations, signers, operators, pauses and rejections, completes revocations, keeps
-// the CRLs and lists who waits, until ctx is done. It owns every goroutine of the package and returns nil.
+// the CRLs, lists who waits and journals what others have claimed, until ctx is done. It owns every goroutine of the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.follow(ctx) })
@@ -60,6 +60,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
 	g.Go(func() error { return every(ctx, answersEvery, p.followAnswers) })
 	g.Go(func() error { return p.waiters.run(ctx) })
+	g.Go(func() error { return p.fillJournal(ctx) })
 	return g.Wait()
 }
 

@@ -142,7 +142,7 @@ func (p *Provisioner) Tokens(ctx context.Context) ([]TokenSummary, error) {
 		book  book
 	}
 	logs := make(map[jwt.TokenID]*counted)
-	err := p.cfg.Store.AllClaims(ctx, func(tid jwt.TokenID, e *ClaimEntry, at Revision) error {
+	err := p.cfg.Store.AllClaims(ctx, 0, func(tid jwt.TokenID, e *ClaimEntry, at Revision) error {
 		l := logs[tid]
 		if l == nil {
 			l = &counted{token: e.Token}

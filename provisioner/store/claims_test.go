@@ -111,15 +111,18 @@ func TestClaimsAreAppendedInTurn(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("entry (-written +read):\n%s", diff)
 	}
-	var all []string
-	if err := st.AllClaims(s.ctx, func(tid jwt.TokenID, e *provisioner.ClaimEntry, at provisioner.Revision) error {
-		all = append(all, fmt.Sprint(tid, e.Claims[0].Attempt, at))
-		return nil
-	}); err != nil {
-		t.Fatal(err)
-	}
-	if want := []string{fmt.Sprint(token1, "a1", first), fmt.Sprint(token2, "b1", other), fmt.Sprint(token1, "a2", second), fmt.Sprint(token1, "a3", third)}; !slices.Equal(all, want) {
-		t.Errorf("AllClaims = %v, want %v", all, want)
+	all := []string{fmt.Sprint(token1, "a1", first), fmt.Sprint(token2, "b1", other), fmt.Sprint(token1, "a2", second), fmt.Sprint(token1, "a3", third)}
+	for after, want := range map[provisioner.Revision][]string{0: all, other: all[2:], third: nil} {
+		var got []string
+		if err := st.AllClaims(s.ctx, after, func(tid jwt.TokenID, e *provisioner.ClaimEntry, at provisioner.Revision) error {
+			got = append(got, fmt.Sprint(tid, e.Claims[0].Attempt, at))
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("AllClaims after %d = %v, want %v", after, got, want)
+		}
 	}
 }
 
@@ -166,7 +169,7 @@ func TestClaimsThatCannotBeAreErrors(t *testing.T) {
 			t.Errorf("%q reads as claims", data)
 		}
 	}
-	if err := st.AllClaims(s.ctx, func(jwt.TokenID, *provisioner.ClaimEntry, provisioner.Revision) error { return nil }); err == nil {
+	if err := st.AllClaims(s.ctx, 0, func(jwt.TokenID, *provisioner.ClaimEntry, provisioner.Revision) error { return nil }); err == nil {
 		t.Error("AllClaims passes over what it does not understand")
 	}
 	if at, err := st.AppendClaims(s.ctx, token1, &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema}, 0); err == nil || errors.Is(err, provisioner.ErrConflict) {

@@ -2,11 +2,15 @@ package provisioner_test
 
 import (
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sync/errgroup"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 )
 
@@ -62,4 +66,38 @@ func TestAUseThatIsNotJournaledIsNone(t *testing.T) {
 		t.Errorf("a second key: %q", code)
 	}
 	f.Check()
+}
+
+// TestWhatOthersClaimIsJournaledOnceItIsMuch has another provisioner of the store
+// claim uses of a token that this one never serves: each claim of our own beyond
+// them would be remembered until the next start.
+func TestWhatOthersClaimIsJournaledOnceItIsMuch(t *testing.T) {
+	t.Parallel()
+	var journal provisioner.Journal
+	f := testbed.New(t, testbed.Options{Journal: func(j provisioner.Journal) provisioner.Journal { journal = j; return j }})
+	log, others := f.Daemon().Store(), wire.NewID()
+	var g errgroup.Group
+	g.SetLimit(64)
+	for i := range 5000 {
+		g.Go(func() error {
+			_, err := log.AppendClaims(f.Context(), jwt.TokenID(others), &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Releases: []provisioner.TokenRelease{
+				{Key: fmt.Sprint(i), Identity: web1, Attempt: wire.NewID(), At: f.Clock.Now()},
+			}}, provisioner.AnyRevision)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	through := func() provisioner.Revision { at, _ := journal.ClaimsThrough(); return at }
+	if at := through(); at > 0 {
+		t.Fatalf("journaled up to %d already", at)
+	}
+	n := f.Node(web1)
+	n.Token = f.Token(testbed.Limited(1))
+	f.Apply(n, f.Enroll(n))
+	f.Eventually("the journal has what the store has", func() bool {
+		last, err := log.LastClaims(f.Context())
+		return err == nil && last > 5000 && through() == last
+	})
 }

@@ -1,12 +1,15 @@
 package policies_test
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/types"
+
+	"muster/policies"
 )
 
 // A built-in function with a bug, before any policy is compiled.
@@ -47,5 +50,28 @@ func TestErrorsHoldNoFacts(t *testing.T) {
 				t.Errorf("error = %q, want %s in it and no fact", text, want)
 			}
 		})
+	}
+}
+
+// TestWhatIsCalledASecretIsNotRecorded has facts of one name each, of which some have
+// a separator in their word: one beside others would be looked at for theirs.
+func TestWhatIsCalledASecretIsNotRecorded(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"password", "pass_word", "pass-phrase", "Pass Phrase", "PASS_WD", "Pass.word"} {
+		if !policies.IsSecretName(name) {
+			t.Errorf("%q is no secret's name", name)
+		}
+		facts, err := json.Marshal(map[string]string{name: "hunter2"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := policies.NewRecording(&policies.Input{Identity: "web1.example.net", Facts: facts}, &policies.Decision{Allow: true}, nil, "")
+		line, err := r.AppendLine(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(line), "hunter2") || !r.Redacted {
+			t.Errorf("%q is recorded: %s", name, r.Input.Facts)
+		}
 	}
 }

@@ -17,9 +17,10 @@ const Redacted = "(secret)"
 var secretWords = []string{"passw", "passphrase", "secret", "token", "privatekey", "credential", "apikey", "accesskey", "psk"}
 
 // secretMarks are what a text with a secret has in it, whatever its case: a word of
-// the above as it may be written, a JWT, a private key in PEM. It is only a quick
-// look: what has none of them is not taken apart. Each has three bytes or more.
-var secretMarks = []string{"passw", "passphrase", "secret", "token", "private", "credential", "api", "access", "psk", "eyj"}
+// the above as it may be written, or its part before a separator, a JWT, a private
+// key in PEM. It is only a quick look: what has none of them is not taken apart.
+// Each has three bytes or more.
+var secretMarks = []string{"pass", "secret", "token", "private", "credential", "api", "access", "psk", "eyj"}
 
 // escapes could spell any of them.
 var escapes = []byte(`\u`)

@@ -41,6 +41,9 @@ func CleanLifecycle(id wire.Identity, kind string, e *StoredEvent) (*StoredEvent
 	if MeaningOfEvent(t) == nil || e.Time.IsZero() {
 		return nil, errLifecycle
 	}
+	if y := e.Time.UTC().Year(); y < 0 || y > 9999 { // with its zone it was in range, and nobody could write it again
+		return nil, errLifecycle
+	}
 	var said Lifecycle
 	if err := json.Unmarshal(e.Data, &said); err != nil {
 		return nil, errLifecycle

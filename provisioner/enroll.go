@@ -362,9 +362,9 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 		return nil, false, err
 	}
 	now := p.now()
-	offered := a.record.Next
-	if !offered.live(now) || offered.KeyHash != a.csr.KeyHash {
-		offered = a.record.Current
+	offered := a.record.liveFor(a.csr.KeyHash, now)
+	if offered == nil {
+		return nil, false, errAgain // it has expired since the record was read
 	}
 	if by := p.revocations.Serial(offered.Serial); by != nil {
 		// The record is of before its entry, or of an older store.

@@ -19,7 +19,8 @@ import (
 // it is limited is counted in the store, see takeAllowance.
 type allowances struct {
 	store   AllowanceStore
-	journal Journal // nil if there is none
+	journal Journal      // nil if there is none
+	broken  func() error // see Config.StoreBroken
 	log     *slog.Logger
 
 	looking sync.Mutex
@@ -30,8 +31,8 @@ type allowances struct {
 	kept map[wire.Pattern]*Allowance // guarded by mu
 }
 
-func newAllowances(store AllowanceStore, journal Journal, log *slog.Logger) *allowances {
-	return &allowances{store: store, journal: journal, log: log, kept: make(map[wire.Pattern]*Allowance)}
+func newAllowances(store AllowanceStore, journal Journal, broken func() error, log *slog.Logger) *allowances {
+	return &allowances{store: store, journal: journal, broken: broken, log: log, kept: make(map[wire.Pattern]*Allowance)}
 }
 
 // look reads what is new in the store.
@@ -89,16 +90,25 @@ func (as *allowances) putIfForgotten(ctx context.Context, a *Allowance) error {
 }
 
 // read is look without its consequences. The caller holds looking.
+//
+// What a broken store shows may not be on its disk: as with signers, it has no
+// place until a restart shows it again, and only removals count meanwhile.
 func (as *allowances) read(ctx context.Context) error {
-	for {
+	for after := as.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		a, at, err := as.store.NextAllowance(bounded, as.last)
+		a, at, err := as.store.NextAllowance(bounded, after)
 		cancel()
 		if err != nil || a == nil {
 			return err
 		}
-		as.last = at
-		as.apply(a)
+		kept := as.broken() == nil && after == as.last
+		if kept || a.Removed {
+			as.apply(a)
+		}
+		if kept {
+			as.last = at
+		}
+		after = at
 	}
 }
 

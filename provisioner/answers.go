@@ -20,9 +20,10 @@ const answersEvery = time.Second
 // them: every request is compared with them, and a read for each would cost as
 // much as the record. Approvals are read from the store when they are needed.
 type answers struct {
-	store AnswerStore
-	log   *slog.Logger
-	read  func(holder) // called for the key of every verdict that is read
+	store  AnswerStore
+	broken func() error // see Config.StoreBroken
+	log    *slog.Logger
+	read   func(holder) // called for the key of every verdict that is read
 
 	looking sync.Mutex
 	last    Sequence // guarded by looking
@@ -32,24 +33,33 @@ type answers struct {
 	fail bool               // guarded by mu: the last look failed, and the log says so
 }
 
-func newAnswers(store AnswerStore, log *slog.Logger, read func(holder)) *answers {
-	return &answers{store: store, log: log, read: read, kept: make(map[holder]*Answer)}
+func newAnswers(store AnswerStore, broken func() error, log *slog.Logger, read func(holder)) *answers {
+	return &answers{store: store, broken: broken, log: log, read: read, kept: make(map[holder]*Answer)}
 }
 
 // look reads what is new in the store.
+//
+// What a broken store shows may not be on its disk: it has no place until a
+// restart shows it again, and only rejections count meanwhile.
 func (as *answers) look(ctx context.Context) error {
 	as.looking.Lock()
 	defer as.looking.Unlock()
-	for {
+	for after := as.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		a, at, err := as.store.NextAnswer(bounded, as.last)
+		a, at, err := as.store.NextAnswer(bounded, after)
 		cancel()
 		if err != nil || a == nil {
 			return err
 		}
-		as.last = at
-		as.apply(a)
-		as.read(holder{a.KeyHash, a.Identity})
+		kept := as.broken() == nil && after == as.last
+		if kept || a.Verdict == VerdictReject {
+			as.apply(a)
+			as.read(holder{a.KeyHash, a.Identity})
+		}
+		if kept {
+			as.last = at
+		}
+		after = at
 	}
 }
 

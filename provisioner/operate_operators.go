@@ -82,7 +82,7 @@ func (p *Provisioner) RemoveOperator(ctx context.Context, name string, c Cause) 
 		p.cfg.Log.WarnContext(ctx, "operators not read", "err", err)
 	} else if known := p.cfg.Operators.named(name); known == nil {
 		return fmt.Errorf("remove operator %q: %w", name, ErrNoOperator)
-	} else if known.Removed {
+	} else if known.Removed && p.cfg.Operators.stored(name) {
 		return nil
 	}
 	e := &OperatorEntry{Schema: OperatorSchema, Name: name, Removed: true, By: c.By, Why: c.Why}

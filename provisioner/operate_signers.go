@@ -56,12 +56,15 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 	if err := errors.Join(c.Check(), CheckSignerID(id)); err != nil {
 		return 0, fmt.Errorf("remove signer: %w", err)
 	}
+	// Somebody may have added it again where we have not looked: then it is
+	// written once more, which is harmless.
+	known := p.cfg.Signers.look(ctx) == nil
 	e := &SignerEntry{Schema: SignerSchema, ID: id, Removed: true, By: c.By, Why: c.Why}
 	for _, i := range p.cfg.Signers.List() {
 		if i.ID != id {
 			continue
 		}
-		if i.Removed {
+		if known && i.Removed && p.cfg.Signers.stored(id) {
 			return p.cfg.Signers.trusted(), nil
 		}
 		e.Name = i.Name

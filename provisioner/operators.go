@@ -50,6 +50,7 @@ type Operators struct {
 	mu      sync.RWMutex
 	age     age                       // guarded by mu
 	entries map[string]*OperatorEntry // guarded by mu: the newest of each name
+	shown   map[string]bool           // guarded by mu: its newest may not be on the store's disk
 }
 
 // NewOperators returns the operators, of whom none is known yet. It reads
@@ -64,7 +65,7 @@ func NewOperators(cfg OperatorsConfig) (*Operators, error) {
 	if cfg.StoreBroken == nil {
 		cfg.StoreBroken = func() error { return nil }
 	}
-	return &Operators{cfg: cfg, entries: make(map[string]*OperatorEntry)}, nil
+	return &Operators{cfg: cfg, entries: make(map[string]*OperatorEntry), shown: make(map[string]bool)}, nil
 }
 
 // Fresh returns nil while this process knows every change of operators that was
@@ -81,6 +82,13 @@ func (o *Operators) named(name string) *OperatorEntry {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.entries[name]
+}
+
+// stored reports whether what is known of a name is on the store's disk.
+func (o *Operators) stored(name string) bool {
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return !o.shown[name]
 }
 
 // list returns all that is known, by name.
@@ -149,7 +157,7 @@ func (o *Operators) read(ctx context.Context) error {
 		kept := o.cfg.StoreBroken() == nil && after == o.last
 		if kept || e.Removed {
 			o.mu.Lock()
-			o.entries[e.Name] = e
+			o.entries[e.Name], o.shown[e.Name] = e, !kept
 			o.mu.Unlock()
 		}
 		if kept {

@@ -14,7 +14,8 @@ import (
 
 // pauses are those of the store that are in force, as this process knows them.
 type pauses struct {
-	store PauseStore
+	store  PauseStore
+	broken func() error // see Config.StoreBroken
 
 	looking sync.Mutex
 	last    Sequence // guarded by looking
@@ -28,24 +29,33 @@ type pauses struct {
 	reports *rate.Limiter
 }
 
-func newPauses(store PauseStore) *pauses {
-	return &pauses{store: store, reports: rate.NewLimiter(reportsPerSecond, reportsAtOnce)}
+func newPauses(store PauseStore, broken func() error) *pauses {
+	return &pauses{store: store, broken: broken, reports: rate.NewLimiter(reportsPerSecond, reportsAtOnce)}
 }
 
 // look reads what is new in the store. While that does not answer, what is known
 // stays in force.
+//
+// What a broken store shows may not be on its disk: it has no place until a
+// restart shows it again, and nothing is resumed by it.
 func (ps *pauses) look(ctx context.Context) error {
 	ps.looking.Lock()
 	defer ps.looking.Unlock()
-	for {
+	for after := ps.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		s, at, err := ps.store.NextPause(bounded, ps.last)
+		s, at, err := ps.store.NextPause(bounded, after)
 		cancel()
 		if err != nil || s == nil {
 			return err
 		}
-		ps.last = at
-		ps.apply(s)
+		kept := ps.broken() == nil && after == ps.last
+		if kept || !s.Resumed {
+			ps.apply(s)
+		}
+		if kept {
+			ps.last = at
+		}
+		after = at
 	}
 }
 

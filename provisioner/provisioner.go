@@ -298,7 +298,7 @@ func New(cfg Config) (*Provisioner, error) {
 	waiters := newWaiters(cfg.Store, cfg.Log)
 	return &Provisioner{cfg: cfg, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, behind: behind,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
-		waiters: waiters, answers: newAnswers(cfg.Store, cfg.Log, waiters.forget), allowances: newAllowances(cfg.Store, cfg.Journal, cfg.Log), pauses: newPauses(cfg.Store),
+		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), allowances: newAllowances(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log), pauses: newPauses(cfg.Store, cfg.StoreBroken),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log)}, nil
 }
 

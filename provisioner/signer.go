@@ -111,6 +111,9 @@ func (n *NewSigner) entry() (*SignerEntry, error) {
 	if !utf8.ValidString(e.Name) || strings.ContainsFunc(e.Name, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		errs = append(errs, fmt.Errorf("name %.80q: want letters, digits, signs and spaces on one line", e.Name))
 	}
+	if !e.NotAfter.IsZero() && e.NotAfter.Before(e.NotBefore) { // no verifier takes it, and none would be left
+		errs = append(errs, fmt.Errorf("certificate ends %s, before it begins", e.NotAfter.Format(time.RFC3339)))
+	}
 	for _, text := range n.Sites {
 		site, err := jwt.ParseSite(text)
 		if err != nil {

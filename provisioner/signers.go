@@ -57,12 +57,14 @@ type Signers struct {
 	looking sync.Mutex // one look at a time
 	last    Sequence   // guarded by looking
 	even    bool       // guarded by looking: the store has what the journal has
+	behind  bool       // guarded by looking: what was read is not in the verifier yet
 
 	verifier atomic.Pointer[jwt.Verifier] // nil while nobody is trusted
 
 	mu      sync.RWMutex
 	age     age                           // guarded by mu
 	entries map[jwt.SignerID]*SignerEntry // guarded by mu: the newest of each
+	shown   map[jwt.SignerID]bool         // guarded by mu: its newest may not be on the store's disk
 }
 
 // NewSigners checks cfg and returns the signers, of which none is accepted yet.
@@ -85,7 +87,7 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 			return nil, err
 		}
 	}
-	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), entries: make(map[jwt.SignerID]*SignerEntry)}
+	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), entries: make(map[jwt.SignerID]*SignerEntry), shown: make(map[jwt.SignerID]bool)}
 	for _, f := range cfg.File {
 		id, err := jwt.Fingerprint(f.Key)
 		if err != nil {
@@ -145,8 +147,10 @@ func (s *Signers) lookLocked(ctx context.Context) error {
 		more, err = s.appendForgotten(ctx)
 		changed, s.even = changed || more, err == nil
 	}
-	if err == nil && (changed || s.verifier.Load() == nil) {
+	s.behind = s.behind || changed // also of a look that fails now: the next one reads only what follows
+	if err == nil && (s.behind || s.verifier.Load() == nil) {
 		err = s.trust()
+		s.behind = err != nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,7 +192,7 @@ func (s *Signers) read(ctx context.Context) (changed bool, err error) {
 		s.mu.Lock()
 		before := s.entries[e.ID]
 		if kept || e.Removed && (before == nil || !before.Removed) {
-			s.entries[e.ID], changed = e, true
+			s.entries[e.ID], s.shown[e.ID], changed = e, !kept, true
 		}
 		s.mu.Unlock()
 		if kept {
@@ -291,6 +295,13 @@ func (s *Signers) trusted() int {
 		}
 	}
 	return n
+}
+
+// stored reports whether what is known of a signer is on the store's disk.
+func (s *Signers) stored(id jwt.SignerID) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return !s.shown[id]
 }
 
 // entry returns the newest entry about a signer, nil if there is none.

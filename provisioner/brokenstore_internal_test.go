@@ -1,0 +1,268 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// ghostSigners is a log whose writes fail while it is broken, and show all the same, as
+// those of a disk that fails do until the broker is started again.
+type ghostSigners struct{ shownSigners }
+
+func (l *ghostSigners) PutSigner(_ context.Context, e *SignerEntry) (Sequence, error) {
+	l.entries = append(l.entries, e)
+	return Sequence(len(l.entries)), l.broken
+}
+
+// TestARemovalThatWasLostIsWrittenAgain removes a signer while the disk fails, and
+// again when the store is back without it.
+func TestARemovalThatWasLostIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	stolen, other := signerEntry(t, "stolen"), signerEntry(t, "other")
+	log := &ghostSigners{shownSigners{entries: []*SignerEntry{stolen, other}}}
+	s, err := NewSigners(SignersConfig{Store: log, StoreBroken: func() error { return log.broken }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Provisioner{cfg: Config{Signers: s, Now: time.Now, Emit: func(Event) {}, Log: slog.New(slog.DiscardHandler)}}
+	if err := s.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log.broken = errors.New("sync: input/output error")
+	if _, err := p.RemoveSigner(t.Context(), stolen.ID, Cause{By: "anna"}); err == nil {
+		t.Fatal("a removal that is not on disk is no error")
+	}
+	if err := s.look(t.Context()); err != nil { // Run does, five times a second
+		t.Fatal(err)
+	}
+	log.entries, log.broken = log.entries[:2:2], nil // restarted without it
+	if err := s.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.RemoveSigner(t.Context(), stolen.ID, Cause{By: "anna"}); err != nil {
+		t.Fatal(err)
+	}
+	if len(log.entries) != 3 {
+		t.Error("the removal was acknowledged and is not in the store: the next start trusts the signer again")
+	}
+}
+
+// ghostOperators is a log that shows what is written to it while that fails.
+type ghostOperators struct {
+	entries []*OperatorEntry
+	broken  error
+}
+
+func (l *ghostOperators) NextOperator(_ context.Context, after Sequence) (*OperatorEntry, Sequence, error) {
+	if int(after) >= len(l.entries) {
+		return nil, 0, nil
+	}
+	return l.entries[after], after + 1, nil
+}
+
+func (l *ghostOperators) PutOperator(_ context.Context, e *OperatorEntry) (Sequence, error) {
+	l.entries = append(l.entries, e)
+	return Sequence(len(l.entries)), l.broken
+}
+
+// TestAnOperatorsRemovalThatWasLostIsWrittenAgain is the same of an operator.
+func TestAnOperatorsRemovalThatWasLostIsWrittenAgain(t *testing.T) {
+	t.Parallel()
+	log := &ghostOperators{entries: []*OperatorEntry{{Schema: OperatorSchema, Name: "eve", By: "anna", At: time.Now()}}}
+	o, err := NewOperators(OperatorsConfig{Store: log, StoreBroken: func() error { return log.broken }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &Provisioner{cfg: Config{Operators: o, Now: time.Now, Emit: func(Event) {}, Log: slog.New(slog.DiscardHandler)}}
+	log.broken = errors.New("sync: input/output error")
+	if err := p.RemoveOperator(t.Context(), "eve", Cause{By: "anna"}); err == nil {
+		t.Fatal("a removal that is not on disk is no error")
+	}
+	if err := o.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	log.entries, log.broken = log.entries[:1:1], nil // restarted without it
+	for range 2 {
+		if err := p.RemoveOperator(t.Context(), "eve", Cause{By: "anna"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(log.entries) != 2 {
+		t.Errorf("%d entries, want the removal once: the next start lets them in again", len(log.entries)-1)
+	}
+}
+
+// ghostAllowances is an allow-list whose writes fail while it is broken, and show all the same.
+type ghostAllowances struct {
+	entries []*Allowance
+	broken  error
+}
+
+func (l *ghostAllowances) Allowance(_ context.Context, p wire.Pattern) (a *Allowance, at Revision, err error) {
+	for i, e := range l.entries {
+		if e.Pattern == p {
+			a, at = e, Revision(i+1)
+		}
+	}
+	return a, at, nil
+}
+
+func (l *ghostAllowances) PutAllowance(_ context.Context, a *Allowance, after Revision) error {
+	if _, at, _ := l.Allowance(context.Background(), a.Pattern); at != after {
+		return ErrConflict
+	}
+	l.entries = append(l.entries, a)
+	return l.broken
+}
+
+func (l *ghostAllowances) NextAllowance(_ context.Context, after Sequence) (*Allowance, Sequence, error) {
+	if int(after) >= len(l.entries) {
+		return nil, 0, nil
+	}
+	return l.entries[after], after + 1, nil
+}
+
+// allowStore is a store of nothing else.
+type allowStore struct {
+	Store
+	*ghostAllowances
+}
+
+func (s allowStore) Allowance(ctx context.Context, p wire.Pattern) (*Allowance, Revision, error) {
+	return s.ghostAllowances.Allowance(ctx, p)
+}
+
+func (s allowStore) PutAllowance(ctx context.Context, a *Allowance, after Revision) error {
+	return s.ghostAllowances.PutAllowance(ctx, a, after)
+}
+
+func (s allowStore) NextAllowance(ctx context.Context, after Sequence) (*Allowance, Sequence, error) {
+	return s.ghostAllowances.NextAllowance(ctx, after)
+}
+
+// TestNamesThatWereNotAllowedGetNobodyIn allows names while the disk fails, which is
+// an error; then the store is back without the entry.
+func TestNamesThatWereNotAllowedGetNobodyIn(t *testing.T) {
+	t.Parallel()
+	l := &ghostAllowances{}
+	log := slog.New(slog.DiscardHandler)
+	p := &Provisioner{cfg: Config{Store: allowStore{ghostAllowances: l}, Now: time.Now, Emit: func(Event) {}, Log: log, AllowsAll: func() bool { return false },
+		Alarms: NewAlarms(AlarmConfig{})}, allowances: newAllowances(l, nil, func() error { return l.broken }, log)}
+	l.broken = errors.New("sync: input/output error")
+	if _, err := p.AllowNames(t.Context(), "web*.example.net", 0, 0, false, Cause{By: "anna"}); err == nil {
+		t.Fatal("an entry that is not on disk is no error")
+	}
+	if err := p.allowances.look(t.Context()); err != nil { // Run does, every second
+		t.Fatal(err)
+	}
+	l.entries, l.broken = nil, nil // restarted without it
+	if err := p.allowances.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	err := p.DisallowNames(t.Context(), "web*.example.net", Cause{By: "anna"})
+	if e := p.allowances.match(holder{"k", "web1.example.net"}, time.Now()); e != nil {
+		t.Errorf("remove says %v, and the entry goes on letting names in", err)
+	}
+}
+
+// ghostPauses is a log of pauses.
+type ghostPauses struct {
+	entries []*Pause
+	broken  error
+}
+
+func (l *ghostPauses) NextPause(_ context.Context, after Sequence) (*Pause, Sequence, error) {
+	if int(after) >= len(l.entries) {
+		return nil, 0, nil
+	}
+	return l.entries[after], after + 1, nil
+}
+
+func (l *ghostPauses) PutPause(_ context.Context, s *Pause) error {
+	l.entries = append(l.entries, s)
+	return l.broken
+}
+
+// pauseStore is a store of nothing else.
+type pauseStore struct {
+	Store
+	*ghostPauses
+}
+
+func (s pauseStore) PutPause(ctx context.Context, e *Pause) error {
+	return s.ghostPauses.PutPause(ctx, e)
+}
+func (s pauseStore) NextPause(ctx context.Context, after Sequence) (*Pause, Sequence, error) {
+	return s.ghostPauses.NextPause(ctx, after)
+}
+
+// TestAPauseAfterAFailedDisk resumes while the disk fails, which is an error; the
+// store comes back paused, and whoever pauses then has it in force.
+func TestAPauseAfterAFailedDisk(t *testing.T) {
+	t.Parallel()
+	l := &ghostPauses{}
+	log := slog.New(slog.DiscardHandler)
+	p := &Provisioner{cfg: Config{Store: pauseStore{ghostPauses: l}, Now: time.Now, Emit: func(Event) {}, Log: log, Alarms: NewAlarms(AlarmConfig{})}, pauses: newPauses(l, func() error { return l.broken })}
+	if _, err := p.Pause(t.Context(), "", false, Cause{By: "anna"}); err != nil {
+		t.Fatal(err)
+	}
+	l.broken = errors.New("sync: input/output error")
+	if err := p.Resume(t.Context(), "", Cause{By: "anna"}); err == nil {
+		t.Fatal("a resumption that is not on disk is no error")
+	}
+	p.followPauses(t.Context()) // Run does, five times a second
+	l.entries, l.broken = l.entries[:1:1], nil
+	p.followPauses(t.Context())
+	if p.Paused() == nil {
+		t.Error("the store says that enrollment is paused, and nodes are let in")
+	}
+	if _, err := p.Pause(t.Context(), "", false, Cause{By: "anna"}); err != nil {
+		t.Fatal(err)
+	}
+	if p.Paused() == nil {
+		t.Error("paused again, and nodes are let in")
+	}
+}
+
+// ghostAnswers is a log of verdicts that shows what is not on its disk.
+type ghostAnswers struct {
+	AnswerStore
+	entries []*Answer
+}
+
+func (l *ghostAnswers) NextAnswer(_ context.Context, after Sequence) (*Answer, Sequence, error) {
+	if int(after) >= len(l.entries) {
+		return nil, 0, nil
+	}
+	return l.entries[after], after + 1, nil
+}
+
+// TestARejectionOutlivesAFailedDisk has a store show that a rejected key is forgotten,
+// and come back without that.
+func TestARejectionOutlivesAFailedDisk(t *testing.T) {
+	t.Parallel()
+	h := holder{"k", "web1.example.net"}
+	l := &ghostAnswers{entries: []*Answer{{KeyHash: h.key, Identity: h.identity, Verdict: VerdictReject}}}
+	var broken error
+	as := newAnswers(l, func() error { return broken }, slog.New(slog.DiscardHandler), func(holder) {})
+	look := func() {
+		t.Helper()
+		if err := as.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	broken = errors.New("sync: input/output error")
+	l.entries = append(l.entries, &Answer{KeyHash: h.key, Identity: h.identity, Verdict: VerdictNone})
+	look()
+	broken, l.entries = nil, l.entries[:1:1] // restarted without it
+	look()
+	if as.rejected(h) == nil {
+		t.Error("the store says that the key is rejected, and it is not")
+	}
+}

@@ -131,7 +131,9 @@ func onlyOurs(from, name string) (bool, error) {
 func link(a, b string, fi fs.FileInfo) error {
 	err := os.Link(a, b)
 	switch {
-	case err == nil, errors.Is(err, fs.ErrExist), errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrExist):
+		return replaceOlder(a, b, fi)
+	case err == nil, errors.Is(err, fs.ErrNotExist):
 		return nil
 	case errors.Is(err, syscall.EXDEV):
 		return mountedInside(a)
@@ -140,6 +142,23 @@ func link(a, b string, fi fs.FileInfo) error {
 	}
 	// No hard links on this file system, or none to files of others.
 	return copyFile(a, b, fi)
+}
+
+// replaceOlder puts a in the place of b if it was written later: somebody replaced it
+// after b had been linked.
+func replaceOlder(a, b string, fi fs.FileInfo) error {
+	is, err := os.Lstat(b)
+	if err != nil || is.IsDir() || os.SameFile(fi, is) || !fi.ModTime().After(is.ModTime()) {
+		return nil // removed since, or the newer one already
+	}
+	temp := tempName(b)
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := link(a, temp, fi); err != nil {
+		return err
+	}
+	return os.Rename(temp, b)
 }
 
 func copyFile(a, b string, fi fs.FileInfo) error {

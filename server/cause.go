@@ -172,9 +172,20 @@ func explainRefusal(err error, p peer) error {
 // joined makes one error, of one line, of the failures at several brokers, in an
 // order of its own: the brokers were tried in a random one.
 func joined(failures []error) error {
+	if len(failures) == 0 {
+		return nil
+	}
 	slices.SortFunc(failures, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
-	return oneLine(errors.Join(failures...))
+	return &brokersError{oneLine(errors.Join(failures...)), failures}
 }
+
+// A brokersError is what became of several brokers, each by itself.
+type brokersError struct {
+	error
+	each []error
+}
+
+func (e *brokersError) Unwrap() error { return e.error }
 
 // oneLine makes one line of a list of errors, for the log.
 func oneLine(err error) error {

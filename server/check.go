@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"muster/internal/conffile"
+	"muster/internal/discover"
 	"muster/internal/wire"
 )
 
@@ -25,6 +26,7 @@ type expectation struct {
 	pin      string              // hex SHA-256 of the authority, from the token; empty: any, or what known says
 	known    []*x509.Certificate // the roots in force, of a renewal without a pin; nil: any
 	now      func(notBefore time.Time) time.Time
+	token    *token // of the node; nil if it has none
 }
 
 // checkReply checks everything in e that can be checked, and returns the set
@@ -117,8 +119,17 @@ func confText(e *wire.Enrolled, id wire.Identity) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.provision != nil && *c.provision {
+	// As it will be read from the disk: in any case.
+	switch says := scanProvision(b); {
+	case says.Yes:
 		return nil, errors.New("provision is true, which would have the node enroll for ever")
+	case says.Other != "":
+		return nil, errors.New("provision is neither true nor false, with which the node would not start")
+	}
+	if len(c.brokers) > 0 || c.srvDomain != "" {
+		if _, err := discover.New(discover.Config{URLs: c.brokers, SRVDomain: c.srvDomain, Secure: true}); err != nil {
+			return nil, oneLine(err)
+		}
 	}
 	if c.identity != "" && c.identity != id {
 		return nil, fmt.Errorf("identity is %q, want %q", string(c.identity), string(id))

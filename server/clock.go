@@ -30,6 +30,14 @@ func (s *Server) nowFor(notBefore time.Time) time.Time {
 	return now
 }
 
+// ownTimeFor is nowFor without the time that was saved.
+func (s *Server) ownTimeFor(notBefore time.Time) time.Time {
+	if now := s.cfg.Now(); now.After(notBefore) {
+		return now
+	}
+	return notBefore
+}
+
 // loadClock reads the last time saved. Without a readable one there is none.
 func loadClock(path string) time.Time {
 	b, err := os.ReadFile(path)

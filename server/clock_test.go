@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/ca"
 	"muster/server"
 )
 
@@ -147,4 +148,56 @@ func (c *testClock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.offset += d
+}
+
+// TestASavedTimeFarAheadKeepsNoNewNodeOutOfTLS boots a machine whose clock is decades
+// ahead for a moment: every broker's certificate is over by the time that is saved. A
+// clock that is not set proves nothing against it: it is behind the token.
+func TestASavedTimeFarAheadKeepsNoNewNodeOutOfTLS(t *testing.T) {
+	t.Parallel()
+	const decades = 20 * 365 * 24 * time.Hour
+	f := newFleet(t)
+	clock := newClock()
+	clock.advance(decades)
+	cfg := f.node("web1.example.net")
+	cfg.Now = clock.now
+	c := f.claims()
+	c.Secure, c.Brokers, c.IssuedAt = true, "localhost:"+itoa(f.port), time.Now().Add(-time.Hour)
+	if err := c.SetLimits(limits(f.authority.Fingerprint(), "")); err != nil {
+		t.Fatal(err)
+	}
+	writeToken(t, cfg.TokenFile, c)
+	a := f.run(cfg)
+	a.await(server.EventFailed, 1)
+	clock.advance(-2 * decades) // its battery is empty
+	a.await(server.EventFailed, 3)
+	if n := len(f.requests()); n > 0 {
+		t.Fatalf("%d requests to a broker whose certificate is over by the time that was saved", n)
+	}
+	clock.advance(decades) // the time service
+	a.await(server.EventConfirmed, 1)
+}
+
+// TestABrokersNewerCertificateProvesTheTime has a node without a clock meet a broker
+// that has renewed its certificate since the node got its own.
+func TestABrokersNewerCertificateProvesTheTime(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	clock := newClock()
+	clock.advance(-50 * 365 * 24 * time.Hour)
+	cfg := f.node("web1.example.net")
+	cfg.Now = clock.now
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+	later, err := ca.New(ca.Config{Root: f.made.Root, Issuing: f.made.Issuing, Key: f.made.IssuingKey, TrustDomain: trustDomain,
+		Now: func() time.Time { return time.Now().Add(10 * 24 * time.Hour) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.stop()
+	f.authority = later
+	f.serverTLS = f.brokerTLS(wire.RoleBroker)
+	f.start()
+	a.await(server.EventConnected, 2)
 }

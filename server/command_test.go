@@ -328,3 +328,31 @@ func TestKilledWhileReconfiguring(t *testing.T) {
 		})
 	}
 }
+
+// TestASignalDuringARestartEndsTheAgent tells an agent to start anew and to end at the
+// same time: a signal that was taken does not come again.
+func TestASignalDuringARestartEndsTheAgent(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg.SetSteps(func(name string) {
+		if name == "order answered" {
+			cancel() // SIGTERM
+		}
+	})
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- s.Run(ctx) }()
+	nc := f.client(t, "provisioner")
+	f.await("startup", func() bool { return len(f.lifecycle("startup")) == 1 })
+	_, r := f.order(t, nc, "first", wire.VerbRestart)
+	wantAccepted(t, r, false)
+	if err := <-done; err != nil {
+		t.Errorf("Run = %v after its context has ended, want nil: it would be started again", err)
+	}
+}

@@ -151,11 +151,32 @@ func (s *Server) provisioningTLS(ctx context.Context, t *token, b discover.Broke
 		// brings. Choria's nodes do the same.
 		return []nats.Option{nats.Secure(&tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true})}
 	}
-	config := pinnedTLS(t.limits.CA, b.Host, s.nowFor)
-	if t.sealed() && strings.HasPrefix(b.URL, "wss:") {
-		config.VerifyConnection = orPublic(config.VerifyConnection, b.Host, nil, s.nowFor)
+	by := func(now func(time.Time) time.Time) *tls.Config {
+		config := pinnedTLS(t.limits.CA, b.Host, now)
+		if t.sealed() && strings.HasPrefix(b.URL, "wss:") {
+			config.VerifyConnection = orPublic(config.VerifyConnection, b.Host, nil, now)
+		}
+		return config
+	}
+	config := by(s.nowFor)
+	if own := s.cfg.Now(); s.seen.After(own) && t.signedBy(own) {
+		// The saved time may have been wrong, and a machine without a certificate would
+		// never find out: every broker's is over by it. A clock that is not set, though,
+		// is behind the token.
+		config.VerifyConnection = eitherTime(config.VerifyConnection, by(s.ownTimeFor).VerifyConnection)
 	}
 	return []nats.Option{nats.Secure(config)}
+}
+
+// eitherTime accepts what one of two accepts; the error is the first one's.
+func eitherTime(saved, own func(tls.ConnectionState) error) func(tls.ConnectionState) error {
+	return func(cs tls.ConnectionState) error {
+		err := saved(cs)
+		if err != nil && own(cs) == nil {
+			return nil
+		}
+		return err
+	}
 }
 
 // orPublic accepts, besides what pinned accepts, a certificate for host of an
@@ -244,20 +265,24 @@ func brokerRole(leaf *x509.Certificate, trustDomain string) error {
 
 // fleetTLS presents the node's certificate and accepts the fleet's brokers.
 func (s *Server) fleetTLS(c *credentials, host string) *tls.Config {
-	now := s.nowFor(c.leaf().NotBefore)
 	return &tls.Config{
 		// In TLS 1.3 a broker refuses a certificate after it has proven
 		// itself; see refused. Every broker of this fleet speaks it.
-		MinVersion:   tls.VersionTLS13,
-		Certificates: []tls.Certificate{c.tlsCertificate()},
-		RootCAs:      c.roots,
-		ServerName:   host,
-		Time:         func() time.Time { return now },
+		MinVersion:         tls.VersionTLS13,
+		Certificates:       []tls.Certificate{c.tlsCertificate()},
+		ServerName:         host,
+		InsecureSkipVerify: true, // VerifyConnection does it, by a time that the broker's certificate proves, too
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			if len(cs.VerifiedChains) == 0 {
-				return errors.New("broker is not verified")
+			if len(cs.PeerCertificates) == 0 {
+				return errors.New("broker presents no certificate")
 			}
-			return brokerRole(cs.PeerCertificates[0], c.trustDomain)
+			leaf := cs.PeerCertificates[0]
+			_, err := leaf.Verify(x509.VerifyOptions{Roots: c.roots, Intermediates: newPool(cs.PeerCertificates[1:]), DNSName: host,
+				CurrentTime: s.nowFor(latestStart(c.leaf(), leaf))})
+			if err != nil {
+				return &tls.CertificateVerificationError{UnverifiedCertificates: cs.PeerCertificates, Err: err}
+			}
+			return brokerRole(leaf, c.trustDomain)
 		},
 	}
 }

@@ -137,7 +137,7 @@ func TestDoctor(t *testing.T) {
 		}},
 		"directory of another node": {provisioned: true, prepare: func(_ *testing.T, _ *fleet, cfg *server.Config) { cfg.Identity = "db1.example.net" },
 			want: map[string]server.Status{"mode": "fail", "certificate": "fail", "authority": "warn"},
-			says: []string{"belongs to web1.example.net, and this node is db1.example.net", "give this node a directory of its own (--ssl-dir); or remove "}},
+			says: []string{"belongs to web1.example.net, and this node is db1.example.net", "give this node a directory and a configuration of its own (--ssl-dir, --config); or remove "}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -25,9 +25,9 @@ const (
 )
 
 // enroll tries to enroll until the node is provisioned, or until what is on
-// its disk asks for something else; both return nil, and the caller looks
-// again. The error is errStopped.
-func (s *Server) enroll(ctx context.Context, id wire.Identity) error {
+// its disk asks for something else; the caller looks again. The error is
+// errStopped.
+func (s *Server) enroll(ctx context.Context, id wire.Identity) (provisioned bool, err error) {
 	s.begun = s.cfg.Now()
 	defer func() { s.awaited = "" }()
 	wait := s.newBackoff()
@@ -36,7 +36,7 @@ func (s *Server) enroll(ctx context.Context, id wire.Identity) error {
 		files := s.fingerprints() // before the look, so that no change is missed
 		v, err := s.look()
 		if err != nil || v.mode != ModeProvisioning || v.identity != id {
-			return nil
+			return false, nil
 		}
 		err = s.attempt(ctx, v)
 		var refused refusal
@@ -45,24 +45,24 @@ func (s *Server) enroll(ctx context.Context, id wire.Identity) error {
 			s.once.solved(msgFailed)
 			s.once.solved(msgRefused)
 			s.once.solved(msgWaiting)
-			return nil
+			return true, nil
 		case ctx.Err() != nil:
-			return nil
+			return false, nil
 		case errors.As(err, &refused) && refused.Code == wire.CodeShutdown:
 			s.noteFailure(ctx, id, err, refused.Code)
 			s.cfg.Log.WarnContext(ctx, "agent ends, a policy asks for it", "node", id, "code", refused.Code,
 				"err", refused.Error(), "remedy", refused.remedy())
 			s.observe(Event{Kind: EventRefused, Code: refused.Code})
-			return errStopped
+			return false, errStopped
 		case s.givesUp(ctx, v, err, answered), s.admittedAgain(ctx, v):
-			return nil
+			return false, nil
 		}
 		if errors.As(err, &refused) {
 			answered = time.Now()
 		}
 		s.failed(ctx, id, err, wait, files)
 	}
-	return nil
+	return false, nil
 }
 
 // failed logs and records why an attempt led to no certificate, and waits: as
@@ -133,7 +133,7 @@ func (s *Server) attempt(ctx context.Context, v *view) error {
 			failures = append(failures, explain(err, p))
 			continue
 		}
-		answered, err := s.enrollAt(ctx, conn, request, stage, t.limits.CA)
+		answered, err := s.enrollAt(ctx, conn, request, stage, t)
 		conn.Close()
 		<-conn.closed
 		if answered {
@@ -162,7 +162,7 @@ func (s *Server) noteDates(ctx context.Context, t *token, id wire.Identity) {
 
 // enrollAt enrolls over one connection. It reports whether a provisioner
 // answered: another broker then leads to the same answer.
-func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.EnrollRequest, stage *stage, pin string) (answered bool, err error) {
+func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.EnrollRequest, stage *stage, t *token) (answered bool, err error) {
 	request.ID = wire.NewID()
 	if request.Continuity, err = s.continuity(&request, stage.key); err != nil {
 		return false, err
@@ -179,7 +179,7 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 	}
 	s.step("answered")
 	set, creds, err := s.check(ctx, reply.Enrolled, expectation{
-		identity: wire.Identity(request.Identity), key: stage.key, pin: pin, now: s.nowFor})
+		identity: wire.Identity(request.Identity), key: stage.key, pin: t.limits.CA, now: s.nowFor, token: t})
 	if err != nil {
 		return true, &cause{what: err, remedy: cmp.Or(remedyOf(err), "see the provisioner's log; if it says that all is well, somebody alters replies on the way")}
 	}
@@ -211,6 +211,9 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 // node's own request is fresh, so if its certificate is over only by the time
 // that was saved, it is that time which was wrong.
 func (s *Server) check(ctx context.Context, e *wire.Enrolled, want expectation) (*set, *credentials, error) {
+	if err := s.checkFactsFile(e, want.token); err != nil {
+		return nil, nil, fmt.Errorf("%w: configuration: %w", errReply, err)
+	}
 	set, creds, err := checkReply(e, want)
 	if err == nil {
 		s.doubtClock(ctx, creds.leaf())
@@ -232,6 +235,19 @@ func (s *Server) check(ctx context.Context, e *wire.Enrolled, want expectation) 
 	s.cfg.Log.WarnContext(ctx, "saved time dropped, it was ahead of a fresh certificate", "saved", saved)
 	s.setClock(ctx, s.cfg.Now().UTC().Truncate(time.Second))
 	return set, creds, nil
+}
+
+// checkFactsFile refuses a configuration that names facts which are there and cannot be
+// sent: under it the node would never ask again, not for a better one either.
+func (s *Server) checkFactsFile(e *wire.Enrolled, t *token) error {
+	file := s.factsFile(t, &conf{factsFile: e.Configuration[keyFacts[0]]})
+	if file == "" || file == s.factsFile(t, nil) {
+		return nil
+	}
+	if _, err := readFacts(file); err != nil && !errors.Is(err, ErrMissing) {
+		return fmt.Errorf("%s: facts cannot be sent: %w", keyFacts[0], err)
+	}
+	return nil
 }
 
 // brokers resolves where to connect, anew each time.

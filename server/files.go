@@ -56,10 +56,23 @@ func replaceFile(path string, b []byte, mode fs.FileMode, sync func(*os.File) er
 func rename(from, to string) error { return explainMount(os.Rename(from, to), from) }
 
 func explainMount(err error, path string) error {
-	if errors.Is(err, syscall.EBUSY) || errors.Is(err, syscall.EXDEV) {
+	switch {
+	case errors.Is(err, syscall.EXDEV) && sameDevice(path, filepath.Dir(path)):
+		return &cause{what: fmt.Errorf("%s is of the lower layer of an overlay file system, which cannot rename it: %w", path, err),
+			remedy: "make the directory anew (move what is in it away, remove and make it, and move it back), or choose an --ssl-dir that is not in the image"}
+	case errors.Is(err, syscall.EBUSY), errors.Is(err, syscall.EXDEV):
 		return mountError(path)
 	}
 	return err
+}
+
+func sameDevice(a, b string) bool {
+	x, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	y, err := os.Stat(b)
+	return err == nil && device(x) == device(y)
 }
 
 // syncDir makes the names in a directory durable.

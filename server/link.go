@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"muster/internal/wire"
 )
 
 // linkConf makes the configured server.conf a link to the one in the live
@@ -25,7 +27,7 @@ func (s *Server) linkConf(ctx context.Context) error {
 		err = s.dropLiveConf()
 	case err != nil:
 		return err
-	case fi.Mode().IsRegular():
+	case fi.Mode().IsRegular() && fi.Size() <= maxConfBytes:
 		err = s.adoptConf()
 	default:
 		if err = s.dropLiveConf(); err == nil {
@@ -72,6 +74,32 @@ func (s *Server) confLinked() bool {
 	}
 	dir, err := resolve(filepath.Dir(path))
 	return err == nil && filepath.Join(dir, filepath.Base(path)) == s.at.in(confName)
+}
+
+// checkConf refuses a server.conf that is a link into another node's set: the link
+// would be taken away from it.
+func (s *Server) checkConf(id wire.Identity) error {
+	to, err := os.Readlink(s.at.conf)
+	if err != nil || s.confLinked() {
+		return nil
+	}
+	if !filepath.IsAbs(to) {
+		to = filepath.Join(filepath.Dir(s.at.conf), to)
+	}
+	b, err := readBounded(filepath.Join(filepath.Dir(to), certificateFile), maxPEMBytes)
+	if err != nil {
+		return nil // it is in no set
+	}
+	chain, err := parseCertificates(string(b))
+	if err != nil {
+		return nil
+	}
+	owner := ownerOf(chain[0], id)
+	if owner == "" {
+		return nil
+	}
+	return &cause{what: fmt.Errorf("%s is a link to the configuration of %s, and this node is %s", s.at.conf, owner, id),
+		remedy: "give this node a configuration of its own (--config)"}
 }
 
 // adoptConf puts what server.conf holds into the live directory.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -139,7 +140,14 @@ func (s *Server) refused(err error, since time.Time) time.Time {
 // refused this node's certificate. During the handshake anybody in between can
 // put in an alert, so only what comes after it counts: else whoever sits there
 // could drive the node to present its token.
+//
+// Of several brokers one that refuses is enough: what keeps another from a handshake
+// says nothing of that one.
 func refusedByBroker(err error) bool {
+	var several *brokersError
+	if errors.As(err, &several) {
+		return slices.ContainsFunc(several.each, refusedByBroker)
+	}
 	if errors.Is(err, nats.ErrTLS) {
 		return false
 	}

@@ -403,3 +403,19 @@ func TestADamagedConfirmationIsMadeAnew(t *testing.T) {
 		t.Error("the configuration was not asked for")
 	}
 }
+
+// TestLongRefusedBesideABrokerWithoutTLS has one of two brokers refuse the certificate,
+// and the other fail in its handshake: the node enrolls again all the same.
+func TestLongRefusedBesideABrokerWithoutTLS(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	other := newFleet(t) // of another authority
+	f.pushes("brokers", other.url()+","+f.url())
+	cfg := f.node("web1.example.net")
+	cfg.RefusedLimit = 200 * time.Millisecond
+	a := f.run(cfg)
+	a.await(server.EventConnected, 1)
+	f.set(func() { f.admit = func(_ string, cert *x509.Certificate) bool { return cert == nil } })
+	f.broker.DisconnectClientByID(f.fleetClient(t))
+	a.await(server.EventApplied, 2)
+}

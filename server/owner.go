@@ -33,7 +33,7 @@ func (s *Server) foreign(id wire.Identity) error {
 	}
 	return &cause{
 		what: fmt.Errorf("%s belongs to %s, and this node is %s", s.at.live, owner, id),
-		remedy: fmt.Sprintf("give this node a directory of its own (--ssl-dir); or remove %s, if it came with a copied disk or %s is given up",
+		remedy: fmt.Sprintf("give this node a directory and a configuration of its own (--ssl-dir, --config); or remove %s, if it came with a copied disk or %s is given up",
 			s.at.live, owner),
 	}
 }

@@ -183,7 +183,7 @@ func (n *duty) renewOver(ctx context.Context, conn *connection, fresh bool) (ser
 		return "", fmt.Errorf("%w: a confirmation, want a certificate", errReply)
 	}
 	n.step("renewal answered")
-	want := expectation{identity: n.identity, key: stage.key, now: n.nowFor}
+	want := expectation{identity: n.identity, key: stage.key, now: n.nowFor, token: n.token}
 	if n.token != nil {
 		want.pin = n.token.limits.CA
 	}

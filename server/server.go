@@ -22,6 +22,7 @@ type Server struct {
 	build    compiledIn
 	boot     string // random per agent, so that restarts can be told apart
 	exchange func(a, b string) error
+	level    slog.Level // of Config.Level at first; set by New
 
 	// Only touched by the goroutine of Run.
 	seen     time.Time // latest time known to have passed
@@ -59,6 +60,9 @@ func newServer(cfg Config, build compiledIn, at places) *Server {
 	if cfg.exchange != nil {
 		s.exchange = cfg.exchange
 	}
+	if cfg.Level != nil {
+		s.level = cfg.Level.Level()
+	}
 	return s
 }
 
@@ -91,7 +95,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	said()
 	switch {
-	case errors.Is(err, ErrRestart):
+	case errors.Is(err, ErrRestart) && ctx.Err() == nil: // a signal that was taken does not come again
 		s.cfg.Log.InfoContext(ctx, "agent ends, to be started again")
 		return ErrRestart
 	case errors.Is(err, errStopped), ctx.Err() != nil:
@@ -124,8 +128,8 @@ func (s *Server) sayStopping(ctx context.Context) (said func()) {
 
 // supervise runs one mode after the other.
 func (s *Server) supervise(ctx context.Context) error {
-	wait := s.newBackoff()
-	mode := Mode(0)
+	wait, again := s.newBackoff(), s.newBackoff()
+	mode, enrolled := Mode(0), false // enrolled: just now
 	for ctx.Err() == nil {
 		files := s.fingerprints()
 		view, err := s.look()
@@ -144,8 +148,12 @@ func (s *Server) supervise(ctx context.Context) error {
 			continue
 		}
 		wait.reset()
-		if s.cfg.Level != nil && view.conf != nil && view.conf.logLevel != nil {
-			s.cfg.Level.Set(*view.conf.logLevel)
+		if s.cfg.Level != nil && view.conf != nil {
+			level := s.level
+			if view.conf.logLevel != nil {
+				level = *view.conf.logLevel
+			}
+			s.cfg.Level.Set(level)
 		}
 		if view.mode != mode {
 			mode = view.mode
@@ -156,9 +164,20 @@ func (s *Server) supervise(ctx context.Context) error {
 			s.cfg.Log.Log(ctx, level, "mode entered", "node", view.identity, "mode", mode.String(), "reason", view.reason)
 			s.observe(Event{Kind: EventMode, Mode: mode})
 		}
+		if mode == ModeProvisioning && enrolled {
+			// What was put in force says to enroll, which a reply that was checked does
+			// not. Whatever it is, it must not cost a certificate as often as can be.
+			pause := again.next()
+			s.once.problem(ctx, s.cfg.Log, slog.LevelError, "enrolled, and to be enrolled again", errors.New(view.reason), "node", view.identity, "retry_in", rounded(pause))
+			s.pause(ctx, pause, files)
+			enrolled = false
+			continue
+		}
 		if mode == ModeProvisioning {
-			err = s.enroll(ctx, view.identity)
+			enrolled, err = s.enroll(ctx, view.identity)
 		} else {
+			again.reset()
+			enrolled = false
 			s.forgetFailure(ctx)
 			err = s.serve(ctx, view)
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"muster/internal/keyfile"
 	"muster/internal/wire"
@@ -48,9 +49,15 @@ func (s *Server) stageFor(ctx context.Context, id wire.Identity, fresh bool) (*s
 	if err := s.checkMount(); err != nil {
 		return nil, err
 	}
+	if err := s.checkConf(id); err != nil {
+		return nil, err
+	}
 	key, err := readKey(s.at.inNext(keyFile))
 	if errors.Is(err, keyfile.ErrExposed) {
 		return nil, err // a provisioner may know it already: it is not for us to throw away
+	}
+	if cannotRead(err) {
+		return nil, &cause{what: err, remedy: "mend the disk; only if the file is lost for good remove " + s.at.next}
 	}
 	if err != nil {
 		key = nil // none, or none that can be used
@@ -88,6 +95,13 @@ func (s *Server) stageFor(ctx context.Context, id wire.Identity, fresh bool) (*s
 		return nil, err
 	}
 	return &stage{key: key, csr: csr}, nil
+}
+
+// cannotRead reports whether a file may be there, whole, and could not be read now: a
+// provisioner may know the key in it already.
+func cannotRead(err error) bool {
+	var path *fs.PathError
+	return errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EISDIR)
 }
 
 // beginStage makes the directory, its marker first, and a key in it: the one in

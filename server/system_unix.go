@@ -28,7 +28,7 @@ func lockFile(path string) (unlock func(), err error) {
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		_ = f.Close()
 		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, fmt.Errorf("%w: %s is held; stop the other agent, or give this one its own --ssl-dir", ErrLocked, path)
+			return nil, fmt.Errorf("%w: %s is held; stop the other agent, or give this one its own --ssl-dir and --config", ErrLocked, path)
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}

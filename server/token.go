@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 	"time"
 
 	"muster/internal/wire"
@@ -99,6 +100,16 @@ func (t *token) expired(now time.Time) bool { return !t.expires.IsZero() && !now
 // tries all the same, as above.
 func (t *token) early(now time.Time) bool { return now.Before(t.claims.NotBefore) }
 
+// signedBy reports whether a clock is not behind what the token says of its own
+// beginning, as one that is not set would be; false if it says nothing.
+func (t *token) signedBy(clock time.Time) bool {
+	begun := t.claims.IssuedAt
+	if t.claims.NotBefore.After(begun) {
+		begun = t.claims.NotBefore
+	}
+	return !begun.IsZero() && !clock.Before(begun)
+}
+
 // outOfDate says what to do about a token that is over, or not valid yet, by
 // this node's clock; nothing if it is neither. clock is what the machine's clock
 // says, which may be earlier than now: see Server.now.
@@ -118,9 +129,10 @@ func (t *token) outOfDate(now, clock time.Time) string {
 	return ""
 }
 
-// readBounded reads a regular file of at most limit bytes.
+// readBounded reads a regular file of at most limit bytes. It does not wait for
+// somebody to write to what is a pipe.
 func readBounded(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -50,5 +50,8 @@ func (v *runVerb) run(ctx context.Context) error {
 	if err := s.Run(ctx); !errors.Is(err, server.ErrRestart) {
 		return err
 	}
+	if ctx.Err() != nil {
+		return nil // a signal that was taken does not come again
+	}
 	return again()
 }

@@ -1,0 +1,172 @@
+package server_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+	"muster/server"
+)
+
+// TestARegistrationFileThatIsAPipe is not waited for: it would be for ever.
+func TestARegistrationFileThatIsAPipe(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	pipe := filepath.Join(t.TempDir(), "registration.json")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // whoever waits for a writer goes on
+		if w, err := os.OpenFile(pipe, os.O_RDWR, 0); err == nil {
+			_ = w.Close()
+		}
+	})
+	f.set(func() {
+		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
+			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+				e.Configuration["registration_file"] = pipe
+			})}
+		}
+	})
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	f.awaitLog(pipe, "not a file")
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAServerConfThatIsTooLarge is set aside like anything else that is no
+// configuration.
+func TestAServerConfThatIsTooLarge(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	writeFile(t, cfg.ConfFile, strings.Repeat("#", 1<<20+1))
+	f.run(cfg).await(server.EventConfirmed, 1)
+}
+
+// TestAStagedKeyThatCannotBeReadIsKept has the disk fail over the key that the
+// provisioner may know the node by already.
+func TestAStagedKeyThatCannotBeReadIsKept(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.set(func() { f.enroll = func(r *wire.EnrollRequest) *wire.Reply { f.issue(r); return nil } }) // issued, and the reply is lost
+	cfg := f.node("web1.example.net")
+	cfg.RequestTimeout = 100 * cfg.BackoffMin
+	a := f.run(cfg)
+	a.await(server.EventFailed, 1)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	first := f.requests()[0].CSR
+	staged := filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.next", "private.pem")
+	key := readFile(t, staged)
+	if err := os.Remove(staged); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("/proc/self/mem", staged); err != nil { // reading it is an input/output error
+		t.Fatal(err)
+	}
+	a = f.run(cfg)
+	f.awaitLog("enrollment failed", "input/output error", "mend the disk")
+	f.set(func() { f.enroll = nil })
+	writeFile(t, staged, key) // the disk can be read again
+	a.await(server.EventConfirmed, 1)
+	for _, r := range f.requests() {
+		if !slices.Equal(r.CSR, first) {
+			t.Fatal("the node asks with another key, which the provisioner refuses for a name that belongs to the first")
+		}
+	}
+}
+
+// TestASecondAgentTakesNoConfigurationAway starts a second node with a directory of
+// its own, and with the first one's configuration, as it is by default.
+func TestASecondAgentTakesNoConfigurationAway(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("")
+	cfg.SetMachineName("web1.example.net")
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+	second := cfg
+	second.Identity, second.SSLDir = "web2.example.net", filepath.Join(filepath.Dir(cfg.SSLDir), "ssl2")
+	b := f.run(second)
+	b.await(server.EventFailed, 1)
+	f.awaitLog("enrollment failed", "is a link to the configuration of web1.example.net", "--config")
+	if err := b.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	f.run(cfg).await(server.EventConnected, 1)
+}
+
+// TestAFileOfOthersReplacedDuringTheSwitch has somebody replace their file in the
+// directory after it was carried over.
+func TestAFileOfOthersReplacedDuringTheSwitch(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	theirs := filepath.Join(cfg.SSLDir, "theirs")
+	writeFile(t, theirs, "old")
+	cfg.SetSteps(func(name string) {
+		if name == "carried" {
+			writeFile(t, theirs, "new")
+		}
+	})
+	f.run(cfg).await(server.EventConfirmed, 1)
+	if got := readFile(t, theirs); got != "new" {
+		t.Errorf("the file is %q, want what was written last, new", got)
+	}
+}
+
+// TestADirectoryOfAnImageBelowAnOverlay has the directory be one that the file system
+// cannot rename: the node says so, loses nothing, and goes on once it was made anew.
+func TestADirectoryOfAnImageBelowAnOverlay(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("mounting takes root")
+	}
+	dir := t.TempDir()
+	at := func(name string) string { return filepath.Join(dir, name) }
+	for _, name := range []string{"upper", "work", "merged", "lower/etc/ssl"} {
+		if err := os.MkdirAll(at(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	writeFile(t, at("lower/etc/ssl/theirs"), "theirs")
+	err := unix.Mount("overlay", at("merged"), "overlay", 0, "lowerdir="+at("lower")+",upperdir="+at("upper")+",workdir="+at("work"))
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(at("merged"), unix.MNT_DETACH) })
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.ConfFile, cfg.SSLDir = at("merged/etc/server.conf"), at("merged/etc/ssl")
+	a := f.run(cfg)
+	f.awaitLog("enrollment failed", "lower layer of an overlay file system", "make the directory anew")
+	for _, step := range []error{
+		os.Mkdir(at("merged/etc/anew"), 0o755),
+		os.WriteFile(at("merged/etc/anew/theirs"), []byte(readFile(t, at("merged/etc/ssl/theirs"))), 0o600),
+		os.RemoveAll(at("merged/etc/ssl")),
+		os.Rename(at("merged/etc/anew"), at("merged/etc/ssl")),
+	} {
+		if step != nil {
+			t.Fatal(step)
+		}
+	}
+	a.await(server.EventConfirmed, 1)
+	if got := readFile(t, at("merged/etc/ssl/theirs")); got != "theirs" {
+		t.Errorf("their file is %q", got)
+	}
+}

@@ -1,0 +1,113 @@
+package server_test
+
+import (
+	"log/slog"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+	"muster/server"
+)
+
+// pushes has the fleet give out one setting more.
+func (f *fleet) pushes(key, value string) {
+	f.set(func() {
+		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
+			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+				if key == "srv_domain" {
+					delete(e.Configuration, "brokers")
+				}
+				e.Configuration[key] = value
+			})}
+		}
+	})
+}
+
+// TestASlipInAPolicyIsRefused has a provisioner push a setting with which the node
+// would never be told of another one: it asks again instead, until it is corrected.
+func TestASlipInAPolicyIsRefused(t *testing.T) {
+	t.Parallel()
+	many := strings.Repeat("b.example.net,", 65)
+	for name, slip := range map[string]struct{ key, value, says string }{
+		"provision, in another case": {"Provision", "true", "provision is true"},
+		"provision, with a prefix":   {"plugin.choria.server.PROVISION", "true", "provision is true"},
+		"provision, neither":         {"Provision", "maybe", "neither true nor false"},
+		"no name of a domain":        {"srv_domain", "example .net", "example .net"},
+		"too many brokers":           {"brokers", many, "brokers"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.pushes(slip.key, slip.value)
+			cfg := f.node("web1.example.net")
+			a := f.run(cfg)
+			a.await(server.EventFailed, 1)
+			f.awaitLog("enrollment failed", slip.says)
+			if exists(filepath.Join(cfg.SSLDir, "certificate.pem")) {
+				t.Errorf("in force; log:\n%s", f.log.String())
+			}
+			f.set(func() { f.enroll = nil })
+			a.await(server.EventConfirmed, 1)
+		})
+	}
+}
+
+// TestFactsThatCannotBeSentAreNotNamedByAConfiguration has a policy name facts that
+// are no JSON: the node would stop at them before each request, for a better
+// configuration too.
+func TestFactsThatCannotBeSentAreNotNamedByAConfiguration(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	facts := filepath.Join(t.TempDir(), "facts.yaml")
+	writeFile(t, facts, "site: ams\n")
+	f.pushes("facts_file", facts)
+	cfg := f.node("web1.example.net")
+	a := f.run(cfg)
+	f.awaitLog("enrollment failed", "facts_file: facts cannot be sent")
+	if exists(filepath.Join(cfg.SSLDir, "certificate.pem")) {
+		t.Error("in force")
+	}
+	f.set(func() { f.enroll = nil }) // the operator corrects the policy
+	a.await(server.EventConfirmed, 1)
+}
+
+// TestANodeThatIsToEnrollAgainWaits has somebody write into each configuration that
+// the node is to enroll: that costs a certificate each time, so not without a pause.
+func TestANodeThatIsToEnrollAgainWaits(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	conf := filepath.Join(cfg.SSLDir, "server.conf")
+	cfg.SetSteps(func(name string) {
+		if name == "marker removed" {
+			writeFile(t, conf, readFile(t, conf)+"provision = true\n")
+		}
+	})
+	a := f.run(cfg)
+	a.await(server.EventApplied, 3)
+	if n := f.countLog("enrolled, and to be enrolled again"); n == 0 {
+		t.Errorf("no word of it:\n%s", f.log.String())
+	}
+}
+
+// TestALogLevelThatIsTakenOut has a level pushed, and a configuration without it: the
+// one that the agent was started with is in force again.
+func TestALogLevelThatIsTakenOut(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.Level = new(slog.LevelVar)
+	f.pushes("loglevel", "debug")
+	a := f.run(cfg)
+	a.await(server.EventConnected, 1)
+	if got := cfg.Level.Level(); got != slog.LevelDebug {
+		t.Fatalf("level %v, want what was pushed", got)
+	}
+	writeFile(t, filepath.Join(cfg.SSLDir, "server.conf"), "brokers = "+f.url()+"\nidentity = web1.example.net\n")
+	a.await(server.EventConnected, 2)
+	if got := cfg.Level.Level(); got != slog.LevelInfo {
+		t.Errorf("level %v, want the one it began with", got)
+	}
+}

@@ -275,7 +275,8 @@ func (j *Journal) reopen() error {
 	}
 	if err := j.takeOver(f); err != nil {
 		_ = f.Close() // nothing was written
-		return err
+		// takeOver gives the old one's lock away, and f's has gone with f.
+		return errors.Join(err, unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB))
 	}
 	_ = j.file.Close() // of no use any more
 	j.file = f

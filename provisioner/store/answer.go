@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -76,8 +77,15 @@ func (s *Store) acknowledged(ctx context.Context) (context.Context, context.Canc
 	return context.WithCancel(ctx)
 }
 
+// resets is how often the library asks for an ordered consumer again that is gone. By
+// itself it never stops, and does not look at anybody's context meanwhile. Chosen: four
+// times take 7 s where the answer is that there is none, as long as an election takes, and
+// 47 s where there is no answer.
+const resets = 4
+
 // ordered makes a consumer for one look through a stream.
 func (s *Store) ordered(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
+	cfg.MaxResetAttempts = cmp.Or(cfg.MaxResetAttempts, resets)
 	return ask(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) { return s.js.OrderedConsumer(ctx, stream, cfg) })
 }
 

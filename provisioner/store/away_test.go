@@ -2,7 +2,9 @@ package store_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +12,8 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/wire"
+	"muster/provisioner"
 	"muster/provisioner/store"
 )
 
@@ -85,5 +89,48 @@ func TestAWriteThatWasGivenUpIsNotMadeLater(t *testing.T) {
 	}
 	if r, revision, err := st.Record(t.Context(), web1); r != nil || err != nil {
 		t.Errorf("record = %+v at %d, %v, want none", r, revision, err)
+	}
+}
+
+// TestAListThatIsCutOffIsNotTakenForWhole has the network away for two seconds while
+// those who wait are listed: some of them are not all, and who asks must know.
+func TestAListThatIsCutOffIsNotTakenForWhole(t *testing.T) {
+	t.Parallel()
+	broker, err := server.NewServer(&server.Options{Host: "127.0.0.1", Port: -1, JetStream: true, StoreDir: t.TempDir(), NoSigs: true, NoLog: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	broker.Start()
+	t.Cleanup(func() {
+		broker.Shutdown()
+		broker.WaitForShutdown()
+	})
+	c := &cable{}
+	conn, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(c), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	st, err := store.Open(t.Context(), store.Config{Conn: conn, CAFingerprint: ours})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const waiting = 1200 // more than the library asks for at once
+	for i := range waiting {
+		w := &provisioner.Waiter{Schema: provisioner.WaiterSchema, Identity: wire.Identity(fmt.Sprintf("web%d.example.net", i)), KeyHash: strings.Repeat("0", 64)}
+		if err := st.PutWaiter(t.Context(), w, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := 0
+	err = st.Waiters(t.Context(), "", func(*provisioner.Waiter, provisioner.Revision) error {
+		if n++; n == 1 {
+			c.set(true)
+			time.AfterFunc(2*time.Second, func() { c.set(false) })
+		}
+		return nil
+	})
+	if err == nil && n != waiting {
+		t.Errorf("%d of %d wait, and no error", n, waiting)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
@@ -94,8 +95,26 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 		return fail(err)
 	}
 	defer messages.Stop()
-	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+	for last := uint64(0); ; {
+		wait := jetstream.NextContext(ctx)
+		if pending > 0 {
+			wait = jetstream.NextMaxWait(gone) // what was to come may have had to make room
+		}
+		m, err := messages.Next(wait)
+		if errors.Is(err, nats.ErrTimeout) && ctx.Err() == nil {
+			if !exhausted(ctx, consumer, last) {
+				continue // it is on its way, or Next says what is wrong
+			}
+			pending = 0
+			if err := send(found{}); err != nil {
+				return err
+			}
+			if q.Once {
+				close(out)
+				return nil
+			}
+			continue
+		}
 		if err != nil {
 			return fail(err)
 		}
@@ -104,6 +123,7 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 			return fail(err)
 		}
 		f := found{event: storedEvent(m.Subject(), m.Data(), meta.Timestamp), stored: meta.Timestamp, place: meta.Sequence.Stream, pending: meta.NumPending}
+		pending, last = f.pending, meta.Sequence.Consumer
 		if f.event != nil && !q.Wants(f.event) {
 			f.event = nil
 		}

@@ -2,8 +2,11 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -192,6 +195,13 @@ func (f *recordFollower) beat(ctx context.Context) error {
 func (f *recordFollower) silent(ctx context.Context, last uint64) error {
 	if f.reading.pending > 0 {
 		return fmt.Errorf("nothing comes after %d of %d", f.through, last)
+	}
+	// That nothing is ahead was so when something last came.
+	switch _, err := f.s.nodes.GetMsg(ctx, f.through+1, jetstream.WithGetMsgSubject(subjectNode+"*")); {
+	case err == nil:
+		return fmt.Errorf("nothing comes after %d of %d", f.through, last)
+	case !errors.Is(err, jetstream.ErrMsgNotFound):
+		return err
 	}
 	f.through = last // it has been deleted
 	f.complete(ctx)

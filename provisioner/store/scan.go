@@ -54,8 +54,8 @@ func (s *Store) each(ctx context.Context, stream string, consumer jetstream.Cons
 		return fail(err)
 	}
 	defer messages.Stop()
-	for {
-		m, err := s.nextOf(ctx, stream, messages)
+	for last := uint64(0); ; {
+		m, err := s.nextOf(ctx, stream, consumer, last, messages)
 		if err != nil {
 			return fail(err)
 		}
@@ -66,6 +66,7 @@ func (s *Store) each(ctx context.Context, stream string, consumer jetstream.Cons
 		if err != nil {
 			return fail(err)
 		}
+		last = meta.Sequence.Consumer
 		if err := each(message{m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp}); err != nil {
 			return err
 		}
@@ -88,21 +89,36 @@ func (s *Store) drop(ctx context.Context, stream string, consumer jetstream.Cons
 // than a millisecond.
 const dropTimeout = time.Second
 
-// gone is after what silence a scan takes what it still waits for as removed
+// gone is after what silence it is looked whether what is waited for has been removed
 // meanwhile; chosen, a hundred times what a message takes.
 const gone = time.Second
 
+// exhausted reports whether nothing is to come of what a consumer had ahead of it: it has
+// been removed. last is the consumer's number of the message that came last, 0 for none.
+// What does not answer is not exhausted.
+func exhausted(ctx context.Context, consumer jetstream.Consumer, last uint64) bool {
+	info, err := consumer.Info(ctx)
+	// What was sent and has not come is lost, and comes from the next consumer.
+	return err == nil && info.NumPending == 0 && (info.Delivered.Consumer == 0 || info.Delivered.Consumer == last)
+}
+
 // nextOf returns the next message of a scan, or nil if those that were to come
 // have been removed, as only those of the nodes that wait are.
-func (s *Store) nextOf(ctx context.Context, stream string, messages jetstream.MessagesContext) (jetstream.Msg, error) {
+func (s *Store) nextOf(ctx context.Context, stream string, consumer jetstream.Consumer, last uint64, messages jetstream.MessagesContext) (jetstream.Msg, error) {
 	if stream != streamWaiting {
 		return messages.Next(jetstream.NextContext(ctx))
 	}
-	m, err := messages.Next(jetstream.NextMaxWait(gone))
-	if errors.Is(err, nats.ErrTimeout) {
-		return nil, ctx.Err()
+	for {
+		m, err := messages.Next(jetstream.NextMaxWait(gone))
+		switch {
+		case !errors.Is(err, nats.ErrTimeout):
+			return m, err
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case exhausted(ctx, consumer, last):
+			return nil, nil
+		}
 	}
-	return m, err
 }
 
 // decodeRecord decodes a record that was found on its subject.

@@ -1,0 +1,69 @@
+package store_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"muster/provisioner"
+	"muster/provisioner/store"
+)
+
+// TestEventsThatWentWhileNobodyTookThem has somebody read the events of a node slowly:
+// they miss those that had to make room, and not all that come after.
+func TestEventsThatWentWhileNobodyTookThem(t *testing.T) {
+	t.Parallel()
+	for _, once := range []bool{false, true} {
+		s, _ := start(t, t.TempDir())
+		st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours, Capacity: 8 << 20}) // 256 KiB of attempts
+		if err != nil {
+			t.Fatal(err)
+		}
+		written := uint64(0)
+		attempts := func(name string, n int) {
+			for range n {
+				st.Emit(provisioner.Event{Type: provisioner.EventAttempt, Node: name, Time: time.Now(), Cause: "signature"})
+			}
+			written += uint64(n)
+			for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
+				stream, err := s.js.Stream(s.ctx, "MUSTER_ATTEMPTS")
+				if err != nil {
+					t.Fatal(err)
+				}
+				if stream.CachedInfo().State.LastSeq >= written {
+					break
+				}
+			}
+		}
+		attempts("slow.example.net", 400)
+		ctx, cancel := context.WithTimeout(s.ctx, 15*time.Second)
+		defer cancel()
+		took, goOn, seen := make(chan bool, 1), make(chan bool), make(chan bool, 1)
+		ended := make(chan error, 1)
+		first := true
+		go func() {
+			ended <- st.Events(ctx, provisioner.EventQuery{Node: "slow.example.net", Since: time.Now().Add(-time.Hour), Once: once}, func(e *provisioner.StoredEvent) error {
+				if first {
+					first = false
+					took <- true
+					<-goOn // whoever looks has stopped the terminal
+				}
+				if e.Type == provisioner.EventEnrolled {
+					seen <- true
+				}
+				return nil
+			})
+		}()
+		<-took
+		attempts("other.example.net", 1200) // those of the first have to go
+		st.Emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: "slow.example.net", Time: time.Now()})
+		close(goOn)
+		select {
+		case <-seen:
+		case err := <-ended:
+			if err != nil || !once {
+				t.Errorf("once %v: Events = %v", once, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,109 @@
+package store
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/broker"
+)
+
+// hung are the messages of a server that hangs: nothing comes, and after two beats it is
+// missed.
+type hung struct {
+	jetstream.MessagesContext
+	asked int
+}
+
+func (h *hung) Next(...jetstream.NextOpt) (jetstream.Msg, error) {
+	if h.asked++; h.asked > 2 {
+		return nil, jetstream.ErrNoHeartbeat
+	}
+	<-time.After(followEvery) // it is what hangs
+	return nil, context.DeadlineExceeded
+}
+
+// TestWhatASilentServerHasIsNotPassedOver has the server from which the records are read
+// hang just when another provisioner writes, after some seconds in which nobody has
+// written. What it has not delivered comes from the next one.
+func TestWhatASilentServerHasIsNotPassedOver(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	t.Cleanup(cancel)
+	b, err := broker.New(broker.Config{
+		Listen: "127.0.0.1:0", StoreDir: t.TempDir(), ClientCAs: x509.NewCertPool(),
+		Gate: broker.GateConfig{
+			TrustDomain: "fleet.test",
+			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },
+			AdmitNode:   func(context.Context, wire.Identity, string) error { return errors.New("no nodes here") },
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Stop(ctx) })
+	open := func() *Store {
+		conn, err := b.Connect("silent test")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(conn.Close)
+		s, err := Open(ctx, Config{Conn: conn, CAFingerprint: "a"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	s, other := open(), open()
+	write := func(id string) {
+		if _, err := other.js.Publish(ctx, subjectNode+id, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var came []wire.Identity
+	f := &recordFollower{
+		s: s, queue: s.handovers.open(), current: func() {}, lost: func() {}, own: func(*provisioner.Brief, provisioner.Revision) {},
+		each: func(id wire.Identity, _ []byte, _ provisioner.Revision) { came = append(came, id) },
+	}
+	beats := func(n int) (err error) { // as run
+		for range n {
+			if err = f.beat(ctx); err == nil {
+				until, cancel := context.WithTimeout(ctx, followEvery)
+				err = f.read(until)
+				cancel()
+			}
+			if err != nil {
+				f.stop(ctx)
+				return err
+			}
+		}
+		return nil
+	}
+	write("first")
+	if err := beats(4); err != nil || !slices.Contains(came, "first") {
+		t.Fatalf("came %v, %v", came, err)
+	}
+	write("second") // by another: from now on the stream is read
+	if err := beats(4); err != nil || !slices.Contains(came, "second") || f.reading == nil {
+		t.Fatalf("came %v, %v", came, err)
+	}
+	f.came = f.came.Add(-silentAfter) // so long nobody has written
+	f.reading.messages = &hung{MessagesContext: f.reading.messages}
+	write("third")
+	if err := beats(3); err == nil {
+		t.Fatal("nobody misses the server")
+	}
+	if err := beats(4); err != nil || !slices.Contains(came, "third") {
+		t.Errorf("came %v, %v; want third, through %d", came, err, f.through)
+	}
+}

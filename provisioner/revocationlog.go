@@ -81,7 +81,6 @@ func (r *Revocations) lookLocked(ctx context.Context) error {
 	r.through = r.last
 	r.age.looked(began, err)
 	r.mu.Unlock()
-	r.write(ctx)
 	return err
 }
 
@@ -162,7 +161,11 @@ func (r *Revocations) pend(e *Revocation) {
 // write puts into the journal what it does not have yet. What cannot be written
 // is tried again with the next look: the entry is in the store, so only a
 // restored one would lack it.
+//
+// The disk may not answer at all, so nobody who looks waits for it.
 func (r *Revocations) write(ctx context.Context) {
+	r.writing.Lock()
+	defer r.writing.Unlock()
 	r.mu.Lock()
 	entries := r.unwritten
 	r.unwritten = nil
@@ -263,7 +266,11 @@ func (r *Revocations) restore(ctx context.Context) error {
 	if err := r.repeat(ctx, 0); err != nil {
 		return err
 	}
-	return r.look(ctx)
+	if err := r.look(ctx); err != nil {
+		return err
+	}
+	r.write(ctx)
+	return nil
 }
 
 // takeTouched returns the identities that have new entries and forgets that

@@ -22,6 +22,7 @@ type Revocations struct {
 	broken  func() error // see Config.StoreBroken
 
 	looking sync.Mutex // one look at a time
+	writing sync.Mutex // one write to the journal at a time
 	last    Sequence   // guarded by looking: the newest entry that was read
 
 	mu        sync.RWMutex                  // guards the rest

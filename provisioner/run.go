@@ -55,6 +55,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.follow(ctx) })
+	g.Go(func() error { return every(ctx, LookEvery, p.revocations.write) })
 	g.Go(func() error { return every(ctx, LookEvery, p.enforceAll) })
 	g.Go(func() error { return every(ctx, LookEvery, p.followPauses) })
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })

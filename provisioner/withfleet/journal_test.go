@@ -1,10 +1,14 @@
 package provisioner_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -100,4 +104,52 @@ func TestWhatOthersClaimIsJournaledOnceItIsMuch(t *testing.T) {
 		last, err := log.LastClaims(f.Context())
 		return err == nil && last > 5000 && through() == last
 	})
+}
+
+// stuck is a journal on a disk that does not answer.
+type stuck struct {
+	provisioner.Journal
+	is   atomic.Bool
+	free chan struct{}
+}
+
+func (j *stuck) Append(entries ...*provisioner.Revocation) error {
+	if j.is.Load() {
+		<-j.free
+	}
+	return j.Journal.Append(entries...)
+}
+
+// TestAStuckJournalIsWaitedForByNobody: another provisioner has revoked a node, and the
+// disk of the journal here does not answer. Who asks is answered within their time, and
+// operators hear of it if nobody is served.
+func TestAStuckJournalIsWaitedForByNobody(t *testing.T) {
+	t.Parallel()
+	j := &stuck{free: make(chan struct{})}
+	f := testbed.New(t, testbed.Options{Journal: func(real provisioner.Journal) provisioner.Journal { j.Journal = real; return j }})
+	free := sync.OnceFunc(func() { close(j.free) })
+	t.Cleanup(free)
+	j.is.Store(true)
+	if _, err := f.Daemon().Store().AppendRevocation(f.Context(), &provisioner.Revocation{
+		Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RevokedToken, At: f.Clock.Now().UTC().Truncate(time.Second),
+		By: "ann", Token: jwt.TokenID(strings.Repeat("ab", 16)),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for began := time.Now(); time.Since(began) < provisioner.MaxAge+time.Second; {
+		ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+		answered := make(chan error, 1)
+		go func() {
+			_, err := f.Daemon().Operator().Enroll(ctx, f.Node(web1).Request(), provisioner.Source{})
+			answered <- err
+		}()
+		select {
+		case <-answered:
+		case <-time.After(10 * time.Second):
+			t.Errorf("a request with a second's time is not answered after ten; alarms: %+v", f.Daemon().Alarms())
+			free()
+			<-answered
+		}
+		cancel()
+	}
 }

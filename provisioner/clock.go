@@ -84,6 +84,8 @@ type Clock struct {
 	baseMono time.Time // guarded by mu: the same instant by the monotonic clock
 	jumped   time.Time // guarded by mu: when it went ahead at once; zero if it is believed
 	started  bool      // guarded by mu: it was ahead of the stored mark when we began
+
+	ahead time.Duration // guarded by mu: of what was believed, when last looked at
 }
 
 // OpenClock reads the mark. An error is the store's: without a mark nobody knows
@@ -112,6 +114,7 @@ func OpenClock(ctx context.Context, cfg ClockConfig) (*Clock, error) {
 	if m != nil {
 		c.accepted, c.stored = m.Accepted, m.Time.Unix()
 		if c.base.Sub(m.Time) > maxJump {
+			c.ahead = c.base.Sub(m.Time)
 			c.base, c.jumped, c.started = m.Time.UTC(), c.baseMono, true
 		}
 	}
@@ -171,9 +174,10 @@ func (c *Clock) look(ctx context.Context) {
 	now, mono := c.wall(), time.Now()
 	expected := c.base.Add(mono.Sub(c.baseMono))
 	ahead := now.Sub(expected)
-	if ahead > maxBehind && c.jumped.IsZero() {
-		c.jumped = mono
+	if ahead > maxBehind && (c.jumped.IsZero() || ahead-c.ahead > maxBehind) {
+		c.jumped = mono // each jump has an hour of its own
 	}
+	c.ahead = ahead
 	right := maxBehind
 	if c.started {
 		right = maxJump // nobody was there to see how long it really was

@@ -248,3 +248,23 @@ func TestAClockAheadAtTheStart(t *testing.T) {
 		})
 	}
 }
+
+// TestASecondJumpHasAnHourOfItsOwn has a clock that is some minutes ahead, which
+// nobody is alarmed about, and goes a year ahead before that hour is over.
+func TestASecondJumpHasAnHourOfItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &marks{}
+		c, moved := watchedClock(t, s)
+		pass(t, 2*time.Minute, c)
+		*moved = 10 * time.Minute
+		pass(t, believeAfter-time.Minute, c)
+		*moved = 365 * 24 * time.Hour
+		pass(t, 3*time.Minute, c) // somebody sets it right after three minutes
+		*moved = 0
+		pass(t, 2*time.Minute, c)
+		if err := c.Check(); err != nil || s.mark.Time.After(time.Now().Add(maxBehind)) {
+			t.Errorf("mark %v, Check = %v: want a jump that was taken back within the hour to lock nobody out", s.mark.Time, err)
+		}
+	})
+}

@@ -239,7 +239,9 @@ func (p *Provisioner) cloned(ctx context.Context, id wire.Identity, boot string,
 		if c.Refused, err = p.refusesClones(ctx, r); err != nil {
 			// Without a word from the policy the machines stay as they are, and it is
 			// asked again when they speak again.
-			p.policy.failed(ctx, p.cfg.Alarms, digest, err)
+			if ctx.Err() == nil { // what was broken off has not failed
+				p.policy.failed(ctx, p.cfg.Alarms, digest, err)
+			}
 			return
 		}
 		next := *r

@@ -97,7 +97,7 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 		if err == nil {
 			return decided, nil
 		}
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || errors.Is(err, ErrStoreFull) || errors.Is(err, ErrNotStored) {
 			return nil, err
 		}
 		// Conflict or not acknowledged: look again.

@@ -1,6 +1,7 @@
 package provisioner_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -364,4 +365,41 @@ func TestClonesAreJudgedByTheSharedAllowList(t *testing.T) {
 		}
 	}
 	f.Check()
+}
+
+// cutOff ends a context right behind the next read of a record.
+type cutOff struct {
+	provisioner.Store
+	after func()
+}
+
+func (s *cutOff) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	r, at, err := s.Store.Record(ctx, id)
+	if s.after != nil {
+		s.after()
+	}
+	return r, at, err
+}
+
+// TestAPolicyThatWasBrokenOffHasNotFailed has the time for a look at clones be over
+// before the policy has been asked.
+func TestAPolicyThatWasBrokenOffHasNotFailed(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: "package muster.enroll\n\nallow if count([x | some x in numbers.range(1, 20000); x > 0]) > 0\n"})
+	s := &cutOff{}
+	p := f.Provisioner(func(records provisioner.Store) provisioner.Store { s.Store = records; return s })
+	n, e := provisioned(f, web1)
+	_ = n
+	ctx, cancel := context.WithCancel(f.Context())
+	defer cancel()
+	s.after = cancel
+	p.Heard(ctx, web1, "boot-one", e.Serial)
+	p.Heard(ctx, web1, "boot-two", e.Serial)
+	f.Clock.Advance(grace)
+	p.Heard(ctx, web1, "boot-one", e.Serial)
+	for _, a := range f.Daemon().Alarms() {
+		if a.Code == wire.CodePolicyFailed {
+			t.Errorf("alarm %+v, want none: the policy is well", a)
+		}
+	}
 }

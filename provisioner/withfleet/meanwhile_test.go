@@ -13,17 +13,20 @@ import (
 	"muster/internal/testbed"
 )
 
-// meanwhile is what happens while the policy of the one test decides that asks for it.
-var meanwhile atomic.Pointer[func()]
+// meanwhile and later are what happens while a policy decides that asks for it, once: each
+// is of one test.
+var meanwhile, later atomic.Pointer[func()]
 
 var _ = func() bool {
-	rego.RegisterBuiltin1(&rego.Function{Name: "muster.test.meanwhile", Decl: types.NewFunction(types.Args(types.S), types.B)},
-		func(rego.BuiltinContext, *ast.Term) (*ast.Term, error) {
-			if f := meanwhile.Swap(nil); f != nil {
-				(*f)()
-			}
-			return ast.InternedTerm(true), nil
-		})
+	for name, what := range map[string]*atomic.Pointer[func()]{"muster.test.meanwhile": &meanwhile, "muster.test.later": &later} {
+		rego.RegisterBuiltin1(&rego.Function{Name: name, Decl: types.NewFunction(types.Args(types.S), types.B)},
+			func(rego.BuiltinContext, *ast.Term) (*ast.Term, error) {
+				if f := what.Swap(nil); f != nil {
+					(*f)()
+				}
+				return ast.InternedTerm(true), nil
+			})
+	}
 	return true
 }()
 
@@ -51,5 +54,30 @@ configuration := {"a": "b"}
 	}
 	if r.Enrolled.Serial == e.Serial {
 		t.Error("got the certificate that has expired")
+	}
+}
+
+// TestACertificateThatExpiresMeanwhileIsNotReplacedByAnothers has a key's certificate expire
+// while the policy decides, and beside it on record is that of the key before.
+func TestACertificateThatExpiresMeanwhileIsNotReplacedByAnothers(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: `package muster.enroll
+allow := muster.test.later("x")
+certificate := {"ttl": "1h"}
+configuration := {"a": "b"}
+`})
+	n := f.Node("web1.example.net")
+	first := f.Enroll(n)
+	f.Apply(n, first)
+	f.Clock.Advance(45 * time.Minute)
+	next, _ := f.Renew(n, first)
+	f.Clock.Advance(time.Hour - 5*time.Second)
+	advance := func() { f.Clock.Advance(10 * time.Second) }
+	later.Store(&advance)
+	if r := f.Ask(next); r.Enrolled != nil && r.Enrolled.Serial == first.Serial {
+		t.Error("a key got the expired certificate of the one before")
+	}
+	if r := f.Record("web1.example.net"); r.Next != nil && r.Next.KeyHash != keyHash(t, next) {
+		t.Errorf("the record offers an expired certificate of the key before: %+v", r.Next)
 	}
 }

@@ -258,3 +258,29 @@ func TestReleasesThatGoWrong(t *testing.T) {
 	}
 	f.Check()
 }
+
+// fullLog is a store in which no entry of a token's log has room.
+type fullLog struct{ provisioner.Store }
+
+func (fullLog) AppendClaims(context.Context, jwt.TokenID, *provisioner.ClaimEntry, provisioner.Revision) (provisioner.Revision, error) {
+	return 0, provisioner.ErrStoreFull
+}
+
+// TestAReleaseWithoutRoomSaysSo expects an operator to hear that the store is full.
+func TestAReleaseWithoutRoomSaysSo(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(testbed.Limited(1))
+	entry := &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Claims: []provisioner.TokenClaim{{
+		Key: strings.Repeat("ab", 32), Identity: web1, Attempt: wire.NewID(), At: f.Clock.Now().UTC().Truncate(time.Second),
+	}}} // of a process that died behind it
+	if _, err := f.Daemon().Store().AppendClaims(f.Context(), f.TokenID(token), entry, 0); err != nil {
+		t.Fatal(err)
+	}
+	f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
+	p := f.Provisioner(func(s provisioner.Store) provisioner.Store { return fullLog{s} })
+	_, err := p.ReleaseClaim(f.Context(), f.TokenID(token), web1, operator)
+	if !errors.Is(err, provisioner.ErrStoreFull) {
+		t.Errorf("ReleaseClaim = %v, want that the store is full", err)
+	}
+}

@@ -112,6 +112,18 @@ func (as *allowances) read(ctx context.Context) error {
 	}
 }
 
+// put writes an entry and puts it in force in this process. No look comes in between:
+// one that read a later entry of somebody else would be undone here.
+func (as *allowances) put(ctx context.Context, a *Allowance, after Revision) error {
+	as.looking.Lock()
+	defer as.looking.Unlock()
+	if err := as.store.PutAllowance(ctx, a, after); err != nil {
+		return err
+	}
+	as.apply(a)
+	return nil
+}
+
 // apply puts an entry in force in this process.
 func (as *allowances) apply(a *Allowance) {
 	as.mu.Lock()
@@ -311,9 +323,7 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 				p.cfg.Log.ErrorContext(ctx, "allow-list entry not in the journal, a restored store would forget it", "pattern", a.Pattern, "err", err)
 			}
 		}
-		err = p.cfg.Store.PutAllowance(ctx, a, after)
-		if err == nil {
-			p.allowances.apply(a)
+		if err = p.allowances.put(ctx, a, after); err == nil {
 			p.watchAllowsAll(ctx)
 		}
 		if !errors.Is(err, ErrConflict) {

@@ -293,6 +293,15 @@ func (p *Provisioner) ForgetNode(ctx context.Context, id wire.Identity, key stri
 // taken off by whoever lists who waits.
 func (p *Provisioner) answer(ctx context.Context, v Verdict, w *Waiter, until time.Time, c Cause) (*Answer, error) {
 	a := &Answer{Schema: AnswerSchema, ID: wire.NewID(), Identity: w.Identity, KeyHash: w.KeyHash, Verdict: v, At: p.now(), ExpiresAt: until, Cause: c}
+	if v == VerdictApprove {
+		r, _, err := p.cfg.Store.Record(ctx, w.Identity)
+		if err != nil {
+			return nil, fmt.Errorf("%s %q: %w", v, w.Identity, err)
+		}
+		if r != nil && r.Approval != nil && !a.At.After(r.Approval.At) {
+			a.At = r.Approval.At.Add(time.Second) // by a clock that is ahead of ours, or was
+		}
+	}
 	var listed Revision
 	if v != VerdictApprove {
 		// As of before the verdict: a provisioner that has read that lists who asks.
@@ -301,10 +310,9 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *Waiter, until ti
 			return nil, fmt.Errorf("%s %q: %w", v, w.Identity, err)
 		}
 	}
-	if err := p.cfg.Store.PutAnswer(ctx, a); err != nil {
+	if err := p.answers.put(ctx, a); err != nil {
 		return nil, fmt.Errorf("%s %q: %w", v, w.Identity, err)
 	}
-	p.answers.apply(a)
 	p.waiters.forget(w.holder())
 	e := Event{Time: p.moment(), Node: string(a.Identity), Key: a.KeyHash, By: c.By, Why: c.Why}
 	switch v {

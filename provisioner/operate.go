@@ -250,7 +250,7 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, keyHash s
 	case keyHash != "" && p.revocations.Key(keyHash) != nil:
 		return nil, fmt.Errorf("grant %q: %w: the key: %w", id, ErrState, p.revocations.Key(keyHash).cause())
 	}
-	g := &Grant{ID: wire.NewID(), Identity: id, KeyHash: keyHash, At: p.now(), ExpiresAt: p.now().Add(ttl), By: c.By, Why: c.Why}
+	g := &Grant{ID: wire.NewID(), Identity: id, KeyHash: keyHash, At: p.now(), Owned: record.OwnedSince, ExpiresAt: p.now().Add(ttl), By: c.By, Why: c.Why}
 	if err := p.cfg.Store.PutGrant(ctx, g); err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}

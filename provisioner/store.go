@@ -61,6 +61,7 @@ type Grant struct {
 	Identity  wire.Identity `json:"identity"`
 	KeyHash   string        `json:"key_hash,omitempty"` // only this key; any if empty
 	At        time.Time     `json:"at"`                 // when it was given
+	Owned     time.Time     `json:"owned,omitzero"`     // since when the machine had the identity that it was given against
 	ExpiresAt time.Time     `json:"expires_at"`
 	By        string        `json:"by,omitempty"` // operator, for the history
 	Why       string        `json:"why,omitempty"`
@@ -69,6 +70,11 @@ type Grant struct {
 // admits reports whether the grant lets the key have the identity of r. One that
 // was given while the identity was another machine's is not for this one.
 func (g *Grant) admits(r *Record, keyHash string, now time.Time) bool {
-	return g != nil && g.ID != "" && g.ID != r.Grant && !g.At.Before(r.OwnedSince) && now.Before(g.ExpiresAt) &&
-		(g.KeyHash == "" || g.KeyHash == keyHash)
+	if g == nil || g.ID == "" || g.ID == r.Grant || !now.Before(g.ExpiresAt) || g.KeyHash != "" && g.KeyHash != keyHash {
+		return false
+	}
+	if g.Owned.IsZero() { // of before grants said so, or against a record that does not say
+		return !g.At.Before(r.OwnedSince)
+	}
+	return g.Owned.Equal(r.OwnedSince) // no clock has to agree with another one
 }

@@ -150,7 +150,7 @@ func TestBrokerRun(t *testing.T) {
 	}
 
 	other := command(t, "broker", "certificate", filepath.Join(dir, "n1"), "--config", filepath.Join(dir, "prov/provisioner.yaml"), "--name", "n2")
-	if out, err := other.CombinedOutput(); err == nil || !strings.Contains(string(out), "is the certificate of localhost, not of n2") {
+	if out, err := other.CombinedOutput(); err == nil || !strings.Contains(string(out), "is the certificate of n1, not of n2") {
 		t.Errorf("the certificate of another server is replaced: %v\n%s", err, out)
 	}
 
@@ -167,7 +167,7 @@ func TestBrokerRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	muster(t, dir, "broker", "certificate", "n1", "--config", "prov/provisioner.yaml", "--name", "localhost")
+	muster(t, dir, "broker", "certificate", "n1", "--config", "prov/provisioner.yaml", "--name", "n1")
 	after, err := os.ReadFile(filepath.Join(dir, "n1/certificate.pem"))
 	if err != nil || string(after) == string(before) {
 		t.Errorf("the certificate is not renewed: %v", err)

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/google/renameio/v2"
 
@@ -130,9 +129,12 @@ func (s BrokerServer) Renew(path, dir string) error {
 		}
 	}
 	// One that cannot be read is replaced, whoever's it was.
-	if old, err := readCertificates(filepath.Join(dir, serverCertificateFile)); err == nil && old[0].VerifyHostname(s.Name) != nil {
-		return fmt.Errorf("%s is the certificate of %s, not of %s: give the server's own name, or another directory",
-			filepath.Join(dir, serverCertificateFile), strings.Join(old[0].DNSNames, ", "), s.Name)
+	// Whose it is says its URI: all servers have the names under which nodes look for any.
+	if old, err := readCertificates(filepath.Join(dir, serverCertificateFile)); err == nil {
+		if _, name, err := wire.RoleOf(old[0], cfg.TrustDomain); err == nil && name != s.Name {
+			return fmt.Errorf("%s is the certificate of %s, not of %s: give the server's own name, or another directory",
+				filepath.Join(dir, serverCertificateFile), name, s.Name)
+		}
 	}
 	var errs []error
 	for name, content := range files {

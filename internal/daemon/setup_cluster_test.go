@@ -52,3 +52,46 @@ func TestInitForACluster(t *testing.T) {
 		t.Errorf("Load = %v, want the chmod to run", err)
 	}
 }
+
+// TestACertificateOfAnotherServerIsNotReplaced, though all have the names under which nodes
+// look for any of them.
+func TestACertificateOfAnotherServerIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "prov")
+	setup := daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://n1.example.net:4222,tls://n2.example.net:4222"}
+	if err := daemon.Init(dir, setup); err != nil {
+		t.Fatal(err)
+	}
+	path, files := filepath.Join(dir, "provisioner.yaml"), filepath.Join(t.TempDir(), "n1")
+	server := daemon.BrokerServer{Dir: files, ServerConfig: broker.ServerConfig{Name: "n1.example.net", Listen: ":4222", StoreDir: "/var/nats"}}
+	if err := server.Write(path, files); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Renew(path, files); err != nil {
+		t.Fatal(err)
+	}
+	server.Name = "n2.example.net"
+	if err := server.Renew(path, files); err == nil {
+		t.Error("n1's directory has the certificate of n2 now")
+	}
+}
+
+// TestTheCertificateOfAServerByAnotherNameIsRenewed renews that of a server which is
+// reached by address: its own name is not one that nodes look for.
+// TestTheCertificateOfAServerByAnotherNameIsRenewed has a cluster of addresses: no server's
+// name is in its certificate's names.
+func TestTheCertificateOfAServerByAnotherNameIsRenewed(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "prov")
+	if err := daemon.Init(dir, daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net", Cluster: "tls://192.0.2.7:4222"}); err != nil {
+		t.Fatal(err)
+	}
+	path, files := filepath.Join(dir, "provisioner.yaml"), filepath.Join(t.TempDir(), "n1")
+	server := daemon.BrokerServer{Dir: files, ServerConfig: broker.ServerConfig{Name: "n1", Listen: ":4222", StoreDir: "/var/nats"}}
+	if err := server.Write(path, files); err != nil {
+		t.Fatal(err)
+	}
+	if err := server.Renew(path, files); err != nil {
+		t.Error(err)
+	}
+}

@@ -37,6 +37,9 @@ type crlLoop struct {
 	known  map[string]*newestCRL  // by issuer; only touched by updateCRLs
 	all    atomic.Pointer[[]*CRL] // what known has of those that are signed now
 	failed bool                   // only touched by keepCRLs
+
+	// unlisted: who is to have all has not got them. Only touched by updateCRLs.
+	unlisted bool
 }
 
 // newestCRL is the newest CRL of one issuer.
@@ -104,8 +107,10 @@ func (p *Provisioner) updateCRLs(ctx context.Context) error {
 	}
 	// Only when there is one of each: whoever keeps them in one file has one in
 	// which none is missing, also after a start at which the store did not answer.
-	if now := p.CRLs(); len(now) == len(issuers) && !slices.Equal(before, now) {
-		p.cfg.Listed(ctx, now)
+	now := p.CRLs()
+	p.crls.unlisted = p.crls.unlisted || !slices.Equal(before, now)
+	if len(now) == len(issuers) && p.crls.unlisted {
+		p.crls.unlisted = !p.cfg.Listed(ctx, now)
 	}
 	return errors.Join(errs...)
 }

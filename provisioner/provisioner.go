@@ -93,8 +93,9 @@ type Config struct {
 
 	// Listed takes all CRLs, as [Provisioner.CRLs] returns them, whenever one of
 	// them is new; first before CatchUp returns. Calls come one at a time; those
-	// after the first hold up the next CRL while they last. Nil for none.
-	Listed func(context.Context, []*CRL)
+	// after the first hold up the next CRL while they last. False has it called again
+	// soon. Nil for none.
+	Listed func(context.Context, []*CRL) bool
 
 	// Configurator makes what the policy leaves open. Nil: only the policy
 	// configures nodes.
@@ -282,7 +283,7 @@ func New(cfg Config) (*Provisioner, error) {
 		cfg.CRLValidity = DefaultCRLValidity
 	}
 	if cfg.Listed == nil {
-		cfg.Listed = func(context.Context, []*CRL) {}
+		cfg.Listed = func(context.Context, []*CRL) bool { return true }
 	}
 	if cfg.StoreTrouble == nil {
 		cfg.StoreTrouble = func() {}

@@ -146,6 +146,8 @@ type Daemon struct {
 	factsDiffer atomic.Pointer[error]
 
 	eventsLost, inputsLost losses // only touched by the register
+
+	crlUnwritten bool // only touched by writeCRLs
 }
 
 // Load makes a Daemon from the configuration file at path. The error has a line

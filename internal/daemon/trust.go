@@ -106,14 +106,21 @@ func (d *Daemon) kick(ctx context.Context, ids ...wire.Identity) {
 }
 
 // writeCRLs puts the newest CRL of each issuer where brokers read it.
-func (d *Daemon) writeCRLs(ctx context.Context, all []*provisioner.CRL) {
+// It reports whether it did.
+func (d *Daemon) writeCRLs(ctx context.Context, all []*provisioner.CRL) bool {
 	var text []byte
 	for _, c := range all {
 		text = append(text, ca.EncodeCRL(c.DER)...)
 	}
-	if err := renameio.WriteFile(d.cfg.crlPath(), text, 0o644); err != nil {
-		d.opts.Log.ErrorContext(ctx, "CRL not written for others", "path", d.cfg.crlPath(), "err", err)
+	err := renameio.WriteFile(d.cfg.crlPath(), text, 0o644)
+	if failed := err != nil; failed != d.crlUnwritten {
+		if d.crlUnwritten = failed; failed { // once, and not with each try
+			d.opts.Log.ErrorContext(ctx, "CRL not written for others", "path", d.cfg.crlPath(), "err", err)
+		} else {
+			d.opts.Log.InfoContext(ctx, "CRL written for others again", "path", d.cfg.crlPath())
+		}
 	}
+	return err == nil
 }
 
 // CRL returns the newest CRL of the issuer that issues, or nil before the daemon

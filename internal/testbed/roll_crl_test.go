@@ -164,3 +164,29 @@ func TestTheCRLOfAnAuthorityThatHasExpired(t *testing.T) {
 	})
 	f.Check()
 }
+
+// TestTheCRLsFileFollowsOnceItCanBeWritten revokes a node while the file cannot be
+// written, as on a full disk: it is written soon after it can.
+func TestTheCRLsFileFollowsOnceItCanBeWritten(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n, e := member(t, f, "web1.example.net")
+	path := filepath.Join(f.Dir, "data/crl.pem")
+	f.Eventually("there is a file", func() bool { _, err := os.Stat(path); return err == nil })
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	f.Revoke(n.Identity)
+	f.Eventually("it is on the CRL", func() bool { return f.OnCRL(e.Serial) })
+	f.Eventually("the file could not be written", func() bool { return strings.Contains(f.Log(), "not written for others") })
+	if err := os.RemoveAll(path); err != nil {
+		t.Fatal(err)
+	}
+	f.Eventually("it is written", func() bool {
+		b, err := os.ReadFile(path)
+		return err == nil && bytes.Equal(b, crlFile(f))
+	})
+}

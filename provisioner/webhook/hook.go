@@ -24,6 +24,7 @@ type hook struct {
 
 	mu    sync.Mutex
 	state provisioner.Webhook // guarded by mu
+	lost  bool                // guarded by mu: an event was given up, and none delivered since
 }
 
 // subscription is what the hook wants of the log of events.
@@ -79,6 +80,7 @@ func (h *hook) delivered(ctx context.Context, d *provisioner.Delivery) {
 	h.mu.Lock()
 	since := h.state.FailingSince
 	h.state.Delivered++
+	h.lost = false
 	h.state.LastDelivery, h.state.FailingSince, h.state.Cause = h.cfg.Now().UTC(), time.Time{}, ""
 	h.state.Lag = h.age(d)
 	h.mu.Unlock()
@@ -98,6 +100,7 @@ func (h *hook) failed(ctx context.Context, d *provisioner.Delivery, cause string
 	}
 	if h.state.Failed++; givenUp {
 		h.state.GivenUp++
+		h.lost = true
 	}
 	h.state.Cause, h.state.Lag = cause, h.age(d)
 	since := h.state.FailingSince
@@ -118,12 +121,21 @@ func (h *hook) age(d *provisioner.Delivery) time.Duration {
 	return max(0, h.cfg.Now().Sub(d.Event.Time))
 }
 
-// waits takes in how many events are not settled.
-func (h *hook) waits(n uint64) {
+// waits takes in how many events are not settled. If none is, whatever failed here has
+// been delivered by another provisioner.
+func (h *hook) waits(ctx context.Context, n uint64) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.state.Waiting = n; n == 0 {
+	h.state.Waiting = n
+	over := n == 0 && !h.lost && !h.state.FailingSince.IsZero()
+	if n == 0 {
 		h.state.Lag = 0
+	}
+	if over {
+		h.state.FailingSince, h.state.Cause = time.Time{}, ""
+	}
+	h.mu.Unlock()
+	if over {
+		h.trouble(ctx, h, "")
 	}
 }
 

@@ -183,7 +183,7 @@ func (h *hook) look(ctx context.Context, log provisioner.Subscriptions) {
 	defer tick.Stop()
 	for {
 		if n, err := log.Waiting(ctx, h.subscription()); err == nil { // else whoever delivers says what ails the log
-			h.waits(n)
+			h.waits(ctx, n)
 		}
 		select {
 		case <-ctx.Done():

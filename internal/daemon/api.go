@@ -153,13 +153,17 @@ func (a *api) run(ctx context.Context) error {
 // usable returns why the listener cannot show a certificate that is good now, or
 // nil.
 func (a *api) usable(now time.Time) error {
-	c := a.shown.Load()
-	if c == nil {
-		return errNoCertificate
+	c, err := a.certificate(nil) // as whoever connects now would see it
+	if err != nil {
+		return err
 	}
 	leaf, err := x509.ParseCertificate(c.Certificate[0])
-	if err == nil && now.After(leaf.NotAfter) {
+	switch {
+	case err != nil:
+	case now.After(leaf.NotAfter):
 		err = fmt.Errorf("its certificate ended at %s", leaf.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(leaf.NotBefore):
+		err = fmt.Errorf("its certificate begins at %s", leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return err
 }

@@ -133,10 +133,10 @@ func (a *activity) count(t *told) {
 	}
 	at := t.Time.Unix() / 60
 	m := &a.minutes[at%int64(minutes)]
-	if m.at > at {
+	if m.at > at && m.at <= (a.now().Unix()+int64(maxAhead/time.Second))/60 {
 		return
 	}
-	if m.at != at {
+	if m.at != at { // of an earlier round, or of a clock that was ahead
 		*m = minute{at: at, codes: make(map[wire.Code]int)}
 	}
 	switch t.Type {

@@ -131,3 +131,24 @@ func TestCommandsBecomeLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestAChartGoesOnAfterAClockThatWasAhead has the clock be a day ahead for two hours,
+// and then be set right.
+func TestAChartGoesOnAfterAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	right := time.Date(2027, 1, 1, 12, 0, 30, 0, time.UTC)
+	now := right.Add(24 * time.Hour)
+	a := newActivity(nil, nil, func() time.Time { return now })
+	for range 2 * minutes {
+		a.take(&provisioner.StoredEvent{Type: provisioner.EventEnrolled, Time: now, Data: []byte(`{"node":"web1.example.net"}`)})
+		now = now.Add(time.Minute)
+	}
+	now = right.Add(2 * time.Hour)
+	for range minutes {
+		a.take(&provisioner.StoredEvent{Type: provisioner.EventEnrolled, Time: now, Data: []byte(`{"node":"web1.example.net"}`)})
+		now = now.Add(time.Minute)
+	}
+	if h := a.hour(); h.Let < minutes-1 {
+		t.Errorf("let in %d, want %d", h.Let, minutes-1)
+	}
+}

@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/http"
 	"net/url"
@@ -116,12 +117,14 @@ func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 		c.show(w, r, nil, statusOf(err), "login", "Sign in", loginPage{Next: "/", Problem: loginProblem(err)})
 		return
 	}
-	if r.Method == http.MethodPost || r.URL.Path == "/live" {
-		next := "/"
-		if r.Method == http.MethodPost { // where it is asked for again
-			next = local(r.URL.Path)
-		}
-		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", loginPage{Next: next, Problem: "Your session is over: nothing was done."})
+	if r.URL.Path == "/live" { // a browser would try again for ever, or give up and not say why
+		w.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(w, "event: out\ndata: \n\n") // the browser has gone
+		return
+	}
+	if r.Method == http.MethodPost {
+		// Next is where it is asked for again.
+		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", loginPage{Next: local(r.URL.Path), Problem: "Your session is over: nothing was done."})
 		return
 	}
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {

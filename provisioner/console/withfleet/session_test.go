@@ -167,3 +167,17 @@ func TestLiveEndsWithTheProvisioner(t *testing.T) {
 	f.Stop()
 	<-ended
 }
+
+// TestAPageWhoseSessionIsOverIsToldSo connects the stream of a page anew after the
+// token's end, as after a night: the browser's script leaves the page then, and
+// does not try for ever with what nobody takes.
+func TestAPageWhoseSessionIsOverIsToldSo(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	v := signedIn(t, f, "anna", provisioner.RoleViewer)
+	f.Clock.Advance(2 * time.Hour)
+	a := v.get("/live")
+	if a.status != http.StatusOK || a.header.Get("Content-Type") != "text/event-stream" || a.body != "event: out\ndata: \n\n" {
+		t.Errorf("%d %s: %.100q", a.status, a.header.Get("Content-Type"), a.body)
+	}
+}

@@ -152,6 +152,14 @@ func (c *Clock) believed(now time.Time) time.Time {
 	return now
 }
 
+// Doubted reports whether the clock was far ahead of the mark when we began, and is
+// not believed yet: what it says is over may not be.
+func (c *Clock) Doubted() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.started
+}
+
 // Run watches the clock until ctx is done. It returns nil.
 func (c *Clock) Run(ctx context.Context) error {
 	tick := time.NewTicker(clockTick)

@@ -88,13 +88,13 @@ func (a *activity) lately() *provisioner.Activity {
 	defer a.mu.Unlock()
 	sum := &provisioner.Activity{Refused: make(map[wire.Code]int)}
 	for _, s := range a.seconds {
-		if now-s.second < 60 {
+		if ago := now - s.second; ago >= 0 && ago < 60 { // not of a clock that was ahead
 			sum.Enrolled += s.enrolled
 			sum.Renewed += s.renewals
 		}
 	}
 	for i, codes := range a.minutes {
-		if now/60-a.minute[i] >= 60 {
+		if ago := now/60 - a.minute[i]; ago < 0 || ago >= 60 {
 			continue
 		}
 		for c, n := range codes {

@@ -89,11 +89,11 @@ func (l *allowList) load() error {
 	if err != nil {
 		return err
 	}
-	l.seen = info
 	var f allowFile
 	if err := conffile.LoadYAML(l.path, &f); err != nil {
-		return err
+		return err // it is read again: what kept it from being read may leave no trace in info
 	}
+	l.seen = info
 	a := &allowed{names: make(map[wire.Identity]policies.AllowEntry)}
 	for _, e := range f.Allow {
 		entry := policies.AllowEntry{Pattern: e.Pattern, Comment: e.Comment, ExpiresAt: e.Expires.UTC()}
@@ -118,7 +118,7 @@ func (l *allowList) run(ctx context.Context) error {
 	}
 	tick := time.NewTicker(allowCheck)
 	defer tick.Stop()
-	gone := false
+	said := "" // why it was not read
 	for {
 		select {
 		case <-ctx.Done():
@@ -126,25 +126,21 @@ func (l *allowList) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		info, err := os.Stat(l.path)
+		if err == nil && said == "" && os.SameFile(info, l.seen) && info.ModTime().Equal(l.seen.ModTime()) && info.Size() == l.seen.Size() {
+			continue
+		}
+		if err == nil {
+			err = l.load()
+		}
 		if err != nil {
-			if !gone {
+			l.unread.Store(&err)
+			if err.Error() != said { // once, not once a second
+				said = err.Error()
 				l.log.ErrorContext(ctx, "allow-list not read: the one before stays in force", "err", err)
 			}
-			gone = true
-			l.unread.Store(&err)
 			continue
 		}
-		if gone {
-			gone, l.seen = false, nil
-		}
-		if l.seen != nil && os.SameFile(info, l.seen) && info.ModTime().Equal(l.seen.ModTime()) && info.Size() == l.seen.Size() {
-			continue
-		}
-		if err := l.load(); err != nil {
-			l.unread.Store(&err)
-			l.log.ErrorContext(ctx, "allow-list not read: the one before stays in force", "err", err)
-			continue
-		}
+		said = ""
 		l.unread.Store(nil)
 		l.log.InfoContext(ctx, "allow-list read again")
 	}

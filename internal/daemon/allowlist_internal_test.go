@@ -2,12 +2,15 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestAnAllowListThatIsGoneStaysInForce takes the file away for longer than it
@@ -54,4 +57,61 @@ func TestAnAllowListThatIsGoneStaysInForce(t *testing.T) {
 			t.Errorf("run = %v", err)
 		}
 	})
+}
+
+// TestAnAllowListThatCouldNotBeReadIsReadOnceItCan puts a list in place that only root may
+// read, as mv of a file of root's does, and then lets the provisioner read it: nothing that
+// stat(2) looks at has changed.
+func TestAnAllowListThatCouldNotBeReadIsReadOnceItCan(t *testing.T) { // not parallel: it is somebody else meanwhile
+	if os.Geteuid() != 0 {
+		t.Skip("being somebody else takes root")
+	}
+	dir := t.TempDir()
+	for d := dir; d != filepath.Clean(os.TempDir()) && d != "/"; d = filepath.Dir(d) {
+		if err := os.Chmod(d, 0o755); err != nil { //nolint:gosec // others are to come by
+			t.Fatal(err)
+		}
+	}
+	path, next := filepath.Join(dir, "allow-list.yaml"), filepath.Join(dir, "next")
+	if err := errors.Join(os.WriteFile(path, []byte("allow: [{pattern: web1.example.net}]\n"), 0o644), //nolint:gosec // likewise
+		os.WriteFile(next, []byte("allow: [{pattern: web2.example.net}]\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := loadAllowList(path, Options{Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(next, path); err != nil {
+		t.Fatal(err)
+	}
+	as := func(user int) {
+		t.Helper()
+		if err := unix.Setresuid(-1, user, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	as(65534) // nobody
+	t.Cleanup(func() { as(0) })
+	go func() { _ = l.run(t.Context()) }()
+	until := func(what string, is func() bool) {
+		t.Helper()
+		deadline := time.After(30 * time.Second)
+		for tick := time.NewTicker(10 * time.Millisecond); !is(); {
+			select {
+			case <-tick.C:
+			case <-deadline:
+				t.Fatalf("not within 30s: %s", what)
+			}
+		}
+	}
+	until("it cannot be read", func() bool { return l.unread.Load() != nil })
+	as(0)
+	if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // likewise
+		t.Fatal(err)
+	}
+	as(65534)
+	until("it is read", func() bool { return l.unread.Load() == nil })
+	if l.match("web2.example.net") == nil || l.match("web1.example.net") != nil {
+		t.Error("the list before stays in force")
+	}
 }

@@ -27,6 +27,10 @@ const (
 	// again. A clock that is set right, which is the likely cause where
 	// nothing expires in earnest, should not be waited for longer.
 	certificateRetry = 10 * time.Second
+
+	// certificateLook is how often it is looked whether the certificate is valid by the
+	// clock as it is now; chosen. Until then no node of the fleet comes in.
+	certificateLook = time.Minute
 )
 
 // brokerCertificate is the certificate that the embedded broker shows, or that
@@ -43,6 +47,7 @@ type brokerCertificate struct {
 	ask  func(*Config) ca.Request // nil asks for the broker's
 
 	renew time.Time // when the last one is to be followed by another; see issue
+	from  time.Time // when the last one begins
 }
 
 // name says whose certificate it is.
@@ -84,7 +89,7 @@ func (c *brokerCertificate) issue() (tls.Certificate, error) {
 		certificate.Certificate = append(certificate.Certificate, block.Bytes)
 	}
 	// Where the authority ends soon, so does what it issues.
-	c.renew = c.now().Add(issued.NotAfter.Sub(c.now()) * 2 / 3)
+	c.renew, c.from = c.now().Add(issued.NotAfter.Sub(c.now())*2/3), issued.NotBefore
 	return certificate, nil
 }
 
@@ -112,8 +117,9 @@ func (c *brokerCertificate) run(ctx context.Context, show func(tls.Certificate) 
 			c.renew = c.now()
 		case <-next.C:
 		}
-		next.Reset(often)
-		if c.now().Before(c.renew) {
+		next.Reset(min(often, certificateLook))
+		// One that was issued while the clock was ahead is good for nobody once that is right.
+		if now := c.now(); now.Before(c.renew) && !now.Before(c.from) {
 			continue
 		}
 		certificate, err := c.issue()
@@ -128,7 +134,7 @@ func (c *brokerCertificate) run(ctx context.Context, show func(tls.Certificate) 
 		case errors.Is(err, ca.ErrAuthority):
 			next.Reset(min(often, certificateRetry))
 		default:
-			c.renew = c.now() // issued, and not shown
+			c.renew = c.now().Add(often) // issued, and not shown
 		}
 		if err.Error() != failure { // the same is not worth a line every ten seconds
 			failure = err.Error()

@@ -212,3 +212,42 @@ func TestABrokersAddressesAreAddresses(t *testing.T) {
 		t.Errorf("names %v", leaf.DNSNames)
 	}
 }
+
+// TestACertificateFromTheFutureIsReplaced starts while the clock is ahead by a week,
+// as before the time service has set it, and sets it right a minute later: the
+// broker shows a certificate that is valid soon after.
+func TestACertificateFromTheFutureIsReplaced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var right atomic.Bool
+		c, roots := newCertificateBy(t, 90*24*time.Hour, func() time.Time {
+			if right.Load() {
+				return time.Now()
+			}
+			return time.Now().AddDate(0, 0, 7)
+		})
+		if _, err := c.issue(); err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		shown := make(chan tls.Certificate)
+		go func() {
+			_ = c.run(ctx, func(c tls.Certificate) error {
+				select {
+				case shown <- c:
+				case <-ctx.Done():
+				}
+				return nil
+			})
+		}()
+		<-time.After(time.Minute)
+		right.Store(true)
+		select {
+		case next := <-shown:
+			leafOf(t, next, roots)
+		case <-time.After(6 * 24 * time.Hour):
+			t.Fatal("for six days, the broker shows a certificate that is not valid yet")
+		}
+	})
+}

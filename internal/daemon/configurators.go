@@ -152,7 +152,9 @@ func (t templated) render(in *policies.Input) (wire.Files, error) {
 		}
 	}
 	if len(in.Token.Extensions) > 0 {
-		if err := json.Unmarshal(in.Token.Extensions, &data.Extensions); err != nil {
+		d := json.NewDecoder(bytes.NewReader(in.Token.Extensions))
+		d.UseNumber() // as of facts: 12345678 is not 1.2345678e+07
+		if err := d.Decode(&data.Extensions); err != nil {
 			return wire.Files{}, fmt.Errorf("extensions: %w", err)
 		}
 	}

@@ -110,7 +110,7 @@ func (r *reserved) hosts(domain string) map[string]bool {
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if r.now().Before(t.again) {
+	if now := r.now(); now.Before(t.again) && t.again.Sub(now) <= targetsFresh { // else the clock was ahead
 		return t.hosts
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), targetsWait)

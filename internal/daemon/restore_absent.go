@@ -15,8 +15,11 @@ type absent []string
 
 // absentBefore returns what is not there of the directory of a broker, its lock and
 // the directories above it.
-func absentBefore(dir string) (all absent) {
-	for path := broker.LockFile(dir); ; path = filepath.Dir(path) {
+func absentBefore(dir string) absent { return absentUpTo(broker.LockFile(dir)) }
+
+// absentUpTo returns what is not there of a path and of the directories above it.
+func absentUpTo(path string) (all absent) {
+	for ; ; path = filepath.Dir(path) {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			return all
 		}

@@ -44,7 +44,10 @@ func (d *Daemon) watchAuthorities(ctx context.Context) error {
 	tick := time.NewTicker(d.opts.RolloverCheck)
 	defer tick.Stop()
 	for {
-		if err := r.check(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		// What has ended only by a clock that may not be set yet is needed.
+		if d.clock.Load().Doubted() {
+			d.opts.Log.InfoContext(ctx, "previous certificate authorities stay trusted while the clock is in doubt")
+		} else if err := r.check(ctx); err != nil && !errors.Is(err, context.Canceled) {
 			d.opts.Log.WarnContext(ctx, "live certificates not counted", "err", err)
 		}
 		select {

@@ -20,7 +20,7 @@ import (
 // since is what journals say that came after a backup.
 type since struct {
 	journals []*journal.Journal
-	made     absent // the journal that the configuration names, if it was not there
+	made     absent // the journal that the configuration names, and data_dir, of which it takes the owner, if they were not there
 	info     *BackupInfo
 
 	revocations []*provisioner.Revocation // all there are: the backup may lack any
@@ -44,7 +44,10 @@ var errLost = errors.New("the journal may not have all that came after the backu
 // Close what it returns, also with an error. They are locked meanwhile: no
 // provisioner writes them.
 func (r *Restore) readJournals(cfg Config, info *BackupInfo) (*since, error) {
-	s := &since{info: info}
+	s := &since{info: info, made: absentUpTo(cfg.DataDir)}
+	if err := errors.Join(os.MkdirAll(cfg.DataDir, 0o700), s.made.give()); err != nil {
+		return s, err
+	}
 	var files []*file
 	for _, path := range apart(append([]string{cfg.journalPath()}, r.Journals...)) {
 		_, missing := os.Lstat(path)
@@ -54,7 +57,7 @@ func (r *Restore) readJournals(cfg Config, info *BackupInfo) (*since, error) {
 		}
 		s.journals = append(s.journals, j)
 		if errors.Is(missing, fs.ErrNotExist) {
-			s.made = absent{path}
+			s.made = append(absent{path}, s.made...)
 		}
 		if err := giveAllTo(path, cfg.DataDir); err != nil {
 			return s, err

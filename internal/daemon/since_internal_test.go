@@ -1,6 +1,8 @@
 package daemon
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -46,5 +48,33 @@ func TestWhichEntryCounts(t *testing.T) {
 	slices.SortStableFunc(lines, change.compare)
 	if lines[0].removed || !lines[1].removed || lines[2].at.Equal(at) {
 		t.Errorf("in the order %+v, want the removal as the last of its second", lines)
+	}
+}
+
+// TestARestoreMakesTheDirectoryOfData restores into a cluster from a machine that is new.
+func TestARestoreMakesTheDirectoryOfData(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	cfg := DefaultConfig()
+	cfg.DataDir, cfg.Revocations.Journal = filepath.Join(dir, "data"), filepath.Join(dir, "other", "journal")
+	if err := os.Mkdir(filepath.Join(dir, "other"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	s, err := (&Restore{}).readJournals(cfg, &BackupInfo{})
+	defer s.close()
+	if err != nil {
+		t.Error(err)
+	}
+	if info, err := os.Stat(cfg.DataDir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("data_dir: %v, %v", info, err)
+	}
+	if err := s.made.remove(); err != nil { // as a restore does that fails
+		t.Error(err)
+	}
+	if left, err := filepath.Glob(filepath.Join(dir, "*", "*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
+	}
+	if _, err := os.Stat(cfg.DataDir); err == nil {
+		t.Error("data_dir is left")
 	}
 }

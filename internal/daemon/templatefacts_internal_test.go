@@ -60,3 +60,19 @@ func TestTemplatesSeeTheFactsThatTheyName(t *testing.T) {
 		}
 	}
 }
+
+// TestNumbersOfExtensionsArePrintedAsTheyAre, as those of facts are.
+func TestNumbersOfExtensionsArePrintedAsTheyAre(t *testing.T) {
+	t.Parallel()
+	c, err := newTemplate("asset = {{ with .Extensions.asset }}{{ . }}{{ end }}\nid = {{ .Facts.asset }}\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := c.render(&policies.Input{Identity: "web1.example.net", Facts: []byte(`{"asset": 12345678}`), Token: policies.Token{Extensions: []byte(`{"asset": 12345678}`)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.Configuration["asset"] != "12345678" || got.Configuration["id"] != "12345678" {
+		t.Errorf("configuration = %v", got.Configuration)
+	}
+}

@@ -1,0 +1,45 @@
+package daemon
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/provisioner"
+	"muster/provisioner/metrics"
+)
+
+// TestWhatWasAnsweredByAClockThatWasAheadIsNotLate has requests answered by a clock that
+// was a day ahead: they are not of the last minute once it is right.
+func TestWhatWasAnsweredByAClockThatWasAheadIsNotLate(t *testing.T) {
+	t.Parallel()
+	now := time.Now().Add(24 * time.Hour)
+	a := newActivity(metrics.New("test", nil))
+	a.now = func() time.Time { return now }
+	a.Done(provisioner.RequestEnroll, time.Millisecond, "")
+	a.Rejected("token_expired")
+	now = now.Add(-23 * time.Hour)
+	if got := a.lately(); got.Enrolled != 0 || len(got.Refused) != 0 {
+		t.Errorf("lately = %+v", got)
+	}
+}
+
+// TestSRVTargetsAreLookedUpAgainAfterAClockThatWasAhead has names not found by a clock
+// that was a year ahead: they are looked up again before that year is over.
+func TestSRVTargetsAreLookedUpAgainAfterAClockThatWasAhead(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	now := time.Now().AddDate(1, 0, 0)
+	r, err := newReserved(DefaultConfig(), Options{Resolvers: []string{"127.0.0.1:1"}, Log: slog.New(slog.NewTextHandler(&log, nil)), Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.hosts("fleet.test")
+	now = now.AddDate(-1, 0, 1)
+	r.hosts("fleet.test")
+	if n := strings.Count(log.String(), "names of brokers not known"); n != 2 {
+		t.Errorf("%d look-ups, want 2: there is no other for a year", n)
+	}
+}

@@ -78,6 +78,16 @@ func (c *Claims) URLs() []string {
 	return urls
 }
 
+// PublicURLs is URLs for whoever is to see or to keep them: without what stands before
+// the @ of each.
+func (c *Claims) PublicURLs() []string {
+	if !strings.Contains(c.Brokers, "@") { // nearly always, and asked with each request
+		return c.URLs()
+	}
+	shown := Claims{Brokers: withoutUsers(c.Brokers)}
+	return shown.URLs()
+}
+
 // Provisioning reports whether the claims are those of a provisioning token:
 // purpose or subject says so, since tokens of 2019 have no purpose.
 func (c *Claims) Provisioning() bool { return c.Purpose == Purpose || c.Subject == Purpose }
@@ -129,6 +139,7 @@ func (c *Claims) Check() error {
 // are refused: credentials have claims of their own.
 func CheckURL(s string) error {
 	text := s
+	s = withoutUsers(s) // what is wrong with it may be a password, which no log shall have
 	if !strings.Contains(text, "://") {
 		text = "nats://" + text
 	}
@@ -173,7 +184,7 @@ func (c Claims) LogValue() slog.Value {
 	if c.SRVDomain != "" {
 		attrs = append(attrs, slog.String("srv_domain", c.SRVDomain))
 	}
-	if urls := c.URLs(); urls != nil {
+	if urls := c.PublicURLs(); urls != nil {
 		attrs = append(attrs, slog.Any("urls", urls))
 	}
 	if t := c.Expiry(); !t.IsZero() {

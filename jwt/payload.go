@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"muster/internal/wire"
 )
@@ -102,6 +103,10 @@ func decodeClaims(b []byte) (Claims, error) {
 
 // encode returns the payload of a token.
 func (c *Claims) encode() ([]byte, error) {
+	// JSON would put U+FFFD in the place of each such byte: another secret than was given.
+	if !utf8.ValidString(string(c.Token)) || !utf8.ValidString(string(c.Password)) {
+		return nil, errors.New("the secret or the password is not UTF-8, which is all that a token can hold: make one as `openssl rand -hex 16` does")
+	}
 	p := payload{
 		Token: string(c.Token), Secure: c.Secure, Brokers: c.Brokers, SRVDomain: c.SRVDomain, Default: c.Default,
 		Registration: c.Registration, Facts: c.Facts, Username: c.Username, Password: string(c.Password),

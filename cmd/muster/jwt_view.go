@@ -177,7 +177,7 @@ func addClaims(l *cli.Labels, c *jwt.Claims) {
 	l.Add("Token", setOrNot(c.Token != ""))
 	l.Addf("Secure", "%t", c.Secure)
 	optional("SRV Domain", c.SRVDomain)
-	optional("URLS", strings.Join(c.URLs(), ", "))
+	optional("URLS", strings.Join(c.PublicURLs(), ", "))
 	l.Addf("Provisioning by default", "%t", c.Default)
 	optional("Provisioning Registration Data", c.Registration)
 	optional("Provisioning Facts", c.Facts)

@@ -60,7 +60,7 @@ func (v *jwtVerb) writeJSON(w io.Writer, u *jwt.Unverified, verified *jwt.Verifi
 		File: v.file, Verified: verified != nil, Algorithm: u.Algorithm,
 		Expired:  !u.Expiry().IsZero() && !now.Before(u.Expiry()),
 		TokenSet: c.Token != "", PasswordSet: c.Password != "",
-		Secure: c.Secure, URLs: c.URLs(), SRVDomain: c.SRVDomain, Default: c.Default, Registration: c.Registration,
+		Secure: c.Secure, URLs: c.PublicURLs(), SRVDomain: c.SRVDomain, Default: c.Default, Registration: c.Registration,
 		Facts: c.Facts, Username: c.Username, Organization: c.Organization, ProtocolV2: c.ProtocolV2,
 		AllowUpdate: c.AllowUpdate, Purpose: c.Purpose, Limits: u.Limits, Extensions: c.Extensions,
 		Issuer: c.Issuer, Subject: c.Subject, Audience: c.Audience, IssuedAt: timeOrNil(c.IssuedAt),

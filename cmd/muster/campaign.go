@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"muster/internal/wire"
 )
@@ -42,6 +43,9 @@ type campaign struct {
 	Why   string   `json:"why,omitempty"`
 	Nodes []target `json:"nodes"`
 
+	// SeenBefore is since when a node that was chosen by --unseen had not been heard of.
+	SeenBefore time.Time `json:"seen_before,omitzero"`
+
 	done map[target]bool
 }
 
@@ -58,7 +62,7 @@ func (p *campaign) left() []target {
 
 // readProgress reads what a verb before this one has left.
 func readProgress(path, verb string) (*campaign, error) {
-	b, err := os.ReadFile(path)
+	b, err := readNamesFile(path)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +101,7 @@ func (p *campaign) open(path string) (keep func(target) error, err error) {
 		}
 		_, err = f.Write(append(head, '\n'))
 		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-			return nil, err
+			return nil, errors.Join(err, os.Remove(path)) // half of it is of no use, and in the way
 		}
 	} else if err := endLine(path); err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ func (v *eventsVerb) query(now time.Time) (provisioner.EventQuery, error) {
 	var mistakes []error
 	if d, err := cli.ParseDuration(v.since); err == nil {
 		q.Since = now.Add(-d)
-	} else if q.Since, err = time.Parse(time.RFC3339, v.since); err != nil {
+	} else if q.Since, err = time.Parse(time.RFC3339, v.since); err != nil || q.Since.IsZero() { // which to us is no time
 		mistakes = append(mistakes, fmt.Errorf("--since: %q, want 1h, 7d or a time like %s", v.since, now.UTC().Format(time.RFC3339)))
 	} else if q.Since.After(now.Add(cli.Day)) { // clocks differ: it may be the time of an event
 		mistakes = append(mistakes, fmt.Errorf("--since: %s is yet to come, want what is over; --follow alone shows what comes", v.since))
@@ -99,6 +99,9 @@ func (v *eventsVerb) run(ctx context.Context) error {
 		}
 		return writeEvent(os.Stdout, e)
 	})
+	if err == nil && v.follow && ctx.Err() == nil {
+		return errors.New("the provisioner has ended the stream, as when it is stopped: run this again once it serves, or with --url at another")
+	}
 	if err == nil && none {
 		v.say("no such event since %s", instant(q.Since))
 	}

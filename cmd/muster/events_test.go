@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 // TestEvents follows a fleet with processes: what has happened is a line for a
@@ -43,6 +44,15 @@ func TestEvents(t *testing.T) {
 		t.Errorf("one event in JSON: %v: %s", err, out)
 	}
 	b, err := command(t, "events", "--since", "soon", "--type", "nonsense", "--node", "Web1", "--config", filepath.Join(dir, "prov/provisioner.yaml")).CombinedOutput()
+	provisioner.stop()
+	select {
+	case <-follow.done:
+	case <-time.After(patience):
+		t.Fatal("whoever follows does not end")
+	}
+	if code := follow.cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(follow.output(), "the provisioner has ended the stream") {
+		t.Errorf("whoever follows ends with %d when the provisioner does:\n%s", code, follow.output())
+	}
 	for _, flag := range []string{"--since", "--type", "--node"} {
 		if err == nil || !strings.Contains(string(b), flag+": ") {
 			t.Errorf("mistake in %s: %v: %s", flag, err, b)

@@ -8,6 +8,7 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 
@@ -55,11 +56,19 @@ func (v *jwtVerb) runKeys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := cli.WriteNew(v.file, private, 0o600, v.force); err != nil {
+	// The public key is on its disk before the private one is put in the place of
+	// another: all that can fail then is a name.
+	written := false
+	err = cli.WriteNewBy(v.key, 0o644, v.force, func(w io.Writer) error {
+		if _, err := w.Write(public); err != nil {
+			return fmt.Errorf("%s: %w", v.key, err)
+		}
+		err := cli.WriteNew(v.file, private, 0o600, v.force)
+		written = err == nil
 		return err
-	}
-	if err := cli.WriteNew(v.key, public, 0o644, v.force); err != nil {
-		if !v.force {
+	})
+	if err != nil {
+		if written && !v.force {
 			err = errors.Join(err, os.Remove(v.file)) // ours, made a moment ago
 		}
 		return err

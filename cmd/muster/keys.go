@@ -21,6 +21,15 @@ func (f *keyFlags) add(c *kingpin.CmdClause) {
 		PlaceHolder("FILE").StringVar(&f.passphraseFile)
 }
 
+// askPassphrase asks a person for the passphrase of a key.
+func askPassphrase(ctx context.Context, key string) ([]byte, error) {
+	secret, err := cli.AskSecret(ctx, os.Stdin, os.Stderr, "Passphrase for "+key+": ")
+	if errors.Is(err, cli.ErrNoTerminal) {
+		err = errors.New("a passphrase is needed: give --passphrase-file FILE, or answer on a terminal")
+	}
+	return secret, err
+}
+
 // ring returns what finds the passphrase: in the file, as systemd's credential,
 // or by asking, if anybody is there.
 func (f *keyFlags) ring(ctx context.Context) keyfile.Ring {

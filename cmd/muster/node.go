@@ -69,15 +69,9 @@ func (v *nodeChange) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A machine that is away is judged by when it was heard of: it may come back
-	// while somebody agrees.
-	filter, err := v.filter.parse(time.Now())
-	if err != nil {
-		return err
-	}
 	choose := func(ctx context.Context) (*choice, error) { return v.choose(ctx, &v.operator, v.states) }
-	result, err := v.over(ctx, choose, func(ctx context.Context, _ *campaign, t target) error {
-		if since := filter.SeenBefore; !since.IsZero() {
+	result, err := v.over(ctx, choose, func(ctx context.Context, p *campaign, t target) error {
+		if since := p.SeenBefore; !since.IsZero() {
 			var r fleet.Report
 			if err := client.Do(ctx, http.MethodGet, "/v1/nodes/"+string(t.Node), nil, &r); err != nil {
 				return err

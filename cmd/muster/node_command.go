@@ -74,11 +74,7 @@ func addNodeCommand(parent *kingpin.CmdClause, all verbs, verb wire.Verb, help, 
 
 // patience returns how long to wait for each machine.
 func (v *nodeCommandVerb) patience() (time.Duration, error) {
-	patience, err := cli.ParseDuration(v.waitFor)
-	if err != nil {
-		return 0, fmt.Errorf("--wait-for: %w", err)
-	}
-	return patience, nil
+	return cli.DurationOf("wait-for", v.waitFor, time.Second, cli.Year)
 }
 
 // commanded are the states of nodes that can have commands.

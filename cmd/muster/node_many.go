@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -83,8 +84,11 @@ func (v *nodeManyVerb) over(ctx context.Context, choose func(context.Context) (*
 		v.batch.file = v.resume
 		work, err = readProgress(v.resume, v.verb)
 	} else {
+		// A machine that is away is judged by when it was heard of: it may come back
+		// while somebody agrees, or before the rest is resumed.
+		filter, _ := v.filter.parse(time.Now()) // checked with the command line
 		c, err = choose(ctx)
-		work = &campaign{ID: wire.NewID(), Verb: v.verb, Why: v.why}
+		work = &campaign{ID: wire.NewID(), Verb: v.verb, Why: v.why, SeenBefore: filter.SeenBefore}
 		if c != nil {
 			work.Nodes = c.targets
 		}

@@ -130,6 +130,9 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	want(ask(1, append(going, "--resume", "kept")...), `1 machine failed and 1 were not tried`)
 
 	want(ask(0, "node", "retire", "--unseen", "30d"), `no machine fits`)
+	// Who was heard of since they were chosen is left alone by who goes on, too.
+	write(t, filepath.Join(dir, "unseen"), `{"id":"x","verb":"retire","nodes":["db1.example.net"],"seen_before":"2026-01-01T00:00:00Z"}`+"\n")
+	want(ask(1, "node", "retire", "--resume", "unseen", "--yes"), `db1\.example\.net: it was heard of at .*, after it was chosen: left alone`)
 	want(ask(0, "node", "revoke", "--prefix", "web", "--yes", "--why", "sold"), `2 of 2 machines: each is revoked`)
 	for !strings.Contains(ask(0, "node", "list", "--state", "revoked"), "2 machines") {
 	}

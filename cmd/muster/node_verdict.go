@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -147,7 +145,7 @@ func (v *nodeVerdictVerb) runAll(ctx context.Context, ttl time.Duration) error {
 	if len(meant) == 0 {
 		return v.print([]*provisioner.Answer{}, func() error { v.say("nobody waits who is meant"); return nil })
 	}
-	if err := v.confirm(meant); err != nil {
+	if err := v.confirm(ctx, meant); err != nil {
 		return err
 	}
 	done := make([]*provisioner.Answer, 0, len(meant))
@@ -168,7 +166,7 @@ func (v *nodeVerdictVerb) runAll(ctx context.Context, ttl time.Duration) error {
 }
 
 // confirm shows whom a verdict is about and asks, unless that was answered.
-func (v *nodeVerdictVerb) confirm(meant []*provisioner.Waiter) error {
+func (v *nodeVerdictVerb) confirm(ctx context.Context, meant []*provisioner.Waiter) error {
 	if v.yes {
 		return nil
 	}
@@ -179,10 +177,5 @@ func (v *nodeVerdictVerb) confirm(meant []*provisioner.Waiter) error {
 	if !cli.IsTerminal(os.Stdin) {
 		return fmt.Errorf("this would %s %s, and nobody can be asked here: give --yes", v.verb, counted(len(meant), "machine", "machines"))
 	}
-	fmt.Fprintf(os.Stderr, "%s %s? [y/N] ", v.verb, counted(len(meant), "machine", "machines"))
-	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
-	if a := strings.ToLower(strings.TrimSpace(line)); a != "y" && a != "yes" {
-		return errors.New("nothing was done")
-	}
-	return nil
+	return confirm(ctx, os.Stdin, os.Stderr, fmt.Sprintf("%s %s?", v.verb, counted(len(meant), "machine", "machines")))
 }

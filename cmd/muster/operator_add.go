@@ -7,6 +7,8 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"net/http"
 	"time"
 
@@ -82,7 +84,9 @@ func (v *operatorAddVerb) run(ctx context.Context) error {
 	if v.out == "" {
 		v.out = v.name + ".pem"
 	}
-	if err := cli.CheckNew(v.out, false); err != nil { // before anybody loses what they had
+	if err := cli.CheckNew(v.out, false); errors.Is(err, cli.ErrExists) { // before anybody loses what they had
+		return fmt.Errorf("%s: %w; a credential is never put in place of another file, give a new name with --out", v.out, fs.ErrExist)
+	} else if err != nil {
 		return err
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -121,13 +125,25 @@ func publicKey(path string) ([]byte, error) {
 func (v *operatorAddVerb) add(ctx context.Context, n provisioner.NewOperator, private []byte) error {
 	n.Name, n.Role = v.name, provisioner.OperatorRole(v.role)
 	var added provisioner.AddedOperator
-	if err := v.ask(ctx, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: n, Why: v.why}, &added); err != nil {
-		return err
+	ask := func() error {
+		return v.ask(ctx, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: n, Why: v.why}, &added)
 	}
-	if private != nil {
-		if err := cli.WriteNew(v.out, []byte(string(private)+added.Chain+added.Roots), 0o600, false); err != nil {
+	if private == nil {
+		if err := ask(); err != nil {
 			return err
 		}
+	} else if err := cli.WriteNewBy(v.out, 0o600, false, func(w io.Writer) error {
+		// The file is there, if without its name, before anybody loses what they had.
+		if _, err := w.Write(private); err != nil {
+			return fmt.Errorf("%s: %w", v.out, err)
+		}
+		if err := ask(); err != nil {
+			return err
+		}
+		_, err := io.WriteString(w, added.Chain+added.Roots)
+		return err
+	}); err != nil {
+		return err
 	}
 	return v.print(&added, func() error {
 		if private != nil {

@@ -47,12 +47,25 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	if out := muster(t, dir, append([]string{"operator", "list"}, url...)...); !regexp.MustCompile(`(?m)^anna +operator +\S+ +20\S+Z +added by `).MatchString(out) {
 		t.Errorf("list: %s", out)
 	}
+	// A credential that cannot be kept costs nobody the one that they have.
+	fails("/proc/anna.pem", "operator", "add", "anna", "--role", "viewer", "--certificate", "--out", "/proc/anna.pem", "--config", path)
+	fails("give a new name with --out", "operator", "add", "anna", "--role", "viewer", "--certificate", "--config", path)
+	if out := muster(t, dir, append([]string{"operator", "list"}, url...)...); !regexp.MustCompile(`(?m)^anna +operator +`).MatchString(out) {
+		t.Errorf("a credential was not written, and anna is: %s", out)
+	}
 	zero := strings.Repeat("0", 32)
 	fails("why: missing", append([]string{"token", "revoke", zero}, url...)...)
 	muster(t, dir, append([]string{"token", "revoke", zero, "--why", "leaked"}, url...)...)
 	fails("needs admin", append([]string{"operator", "remove", "anna", "--why", "x"}, url...)...)
 
 	write(t, filepath.Join(dir, "anna.jwt"), muster(t, dir, "operator", "token", "anna", "--key", "anna.pem", "--installation", installation[1]))
+	exposed := filepath.Join(dir, "exposed.pem")
+	if b, err := os.ReadFile(filepath.Join(dir, "anna.pem")); err != nil {
+		t.Fatal(err)
+	} else if err := os.WriteFile(exposed, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	fails("lets others in", "operator", "token", "anna", "--key", exposed, "--installation", installation[1])
 	byToken := append(url, "--token-file", filepath.Join(dir, "anna.jwt"))
 	muster(t, dir, append([]string{"token", "list"}, byToken...)...)
 	says := func(last bool, who string) {

@@ -10,7 +10,6 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
-	"muster/internal/conffile"
 	"muster/internal/keyfile"
 	"muster/jwt"
 	"muster/provisioner"
@@ -52,7 +51,7 @@ func (v *operatorTokenVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := conffile.ReadFile(v.key)
+	text, err := keyfile.ReadKey(v.key)
 	if err != nil {
 		return err
 	}
@@ -60,7 +59,7 @@ func (v *operatorTokenVerb) run(ctx context.Context) error {
 		if v.keys.passphraseFile != "" {
 			return keyfile.ReadLine(v.keys.passphraseFile)
 		}
-		return cli.AskSecret(ctx, os.Stdin, os.Stderr, "Passphrase for "+v.key+": ")
+		return askPassphrase(ctx, v.key)
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", v.key, err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"muster/internal/cli"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -79,7 +80,7 @@ type choice struct {
 // filter names states.
 func (s *selection) choose(ctx context.Context, o *operator, states []provisioner.State) (*choice, error) {
 	if !s.filtered() {
-		ids, err := identitiesOf(s.names, s.from)
+		ids, err := identitiesOf(ctx, s.names, s.from)
 		if err != nil {
 			return nil, err
 		}
@@ -136,9 +137,9 @@ func (c *choice) text(left []target) string {
 
 // identitiesOf returns the machines that are named, and those of a file, each once
 // and in order. The error lists every name that is none.
-func identitiesOf(names []string, from string) ([]wire.Identity, error) {
+func identitiesOf(ctx context.Context, names []string, from string) ([]wire.Identity, error) {
 	if from != "" {
-		b, err := readFileOrInput(from)
+		b, err := readFileOrInput(ctx, from)
 		if err != nil {
 			return nil, err
 		}
@@ -169,10 +170,31 @@ func identitiesOf(names []string, from string) ([]wire.Identity, error) {
 	return ids, nil
 }
 
-// readFileOrInput reads a file, or standard input for "-".
-func readFileOrInput(path string) ([]byte, error) {
+// maxNamesBytes bounds a file of machines: two million of the longest names that
+// anybody has. What has no end, like a device, is refused.
+const maxNamesBytes = 128 << 20
+
+// readFileOrInput reads a file of machines, or standard input for "-".
+func readFileOrInput(ctx context.Context, path string) ([]byte, error) {
 	if path == "-" {
-		return io.ReadAll(os.Stdin)
+		return readNames(cli.Input(ctx, os.Stdin), "standard input")
 	}
-	return os.ReadFile(path)
+	return readNamesFile(path)
+}
+
+func readNamesFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	return readNames(f, path)
+}
+
+func readNames(r io.Reader, name string) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, maxNamesBytes+1))
+	if err == nil && len(b) > maxNamesBytes {
+		err = fmt.Errorf("%s: more than %d bytes, the limit: is it the right file?", name, maxNamesBytes)
+	}
+	return b, err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -138,7 +137,7 @@ func (v *tokenIssueVerb) sign(ctx context.Context, c jwt.Claims, l jwt.Limits) (
 		if v.passphraseFile != "" {
 			return readSecretFile(v.passphraseFile)
 		}
-		return cli.AskSecret(ctx, os.Stdin, os.Stderr, "Passphrase for "+v.key+": ")
+		return askPassphrase(ctx, v.key)
 	})
 	if err != nil {
 		return "", fmt.Errorf("%s: %w", v.key, err)

@@ -81,7 +81,7 @@ func TestParseInstant(t *testing.T) {
 			t.Errorf("ParseInstant(%q) = %v, %v, want %v", in, got, err, want)
 		}
 	}
-	for _, in := range []string{"", "tomorrow", "2027-01-31", "-12h"} {
+	for _, in := range []string{"", "tomorrow", "2027-01-31", "-12h", "0001-01-01T00:00:00Z"} {
 		if got, err := cli.ParseInstant(in, now); err == nil || !got.IsZero() {
 			t.Errorf("ParseInstant(%q) = %v, %v, want an error", in, got, err)
 		}
@@ -240,6 +240,15 @@ func TestCheckNew(t *testing.T) {
 		}
 	}
 	leftOvers(t, dir, "file")
+	pipe, link := filepath.Join(dir, "pipe"), filepath.Join(dir, "link")
+	if err := errors.Join(syscall.Mkfifo(pipe, 0o600), os.Symlink(pipe, link)); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, link, "/dev/null"} {
+		if err := cli.CheckNew(path, true); err == nil || !strings.Contains(err.Error(), "never replaced") {
+			t.Errorf("%s: error %v, want that it is never replaced", path, err)
+		}
+	}
 }
 
 // TestWriteNewOnce lets many write the same new file: one wins, and its

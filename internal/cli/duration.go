@@ -113,6 +113,9 @@ func Span(d time.Duration) string {
 // [ParseDuration].
 func ParseInstant(s string, now time.Time) (time.Time, error) {
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
+		if t.IsZero() { // how programs write that there is none: nobody means it, and to us it is none
+			return time.Time{}, errors.New(strconv.Quote(s) + " is how programs write no time at all; want an instant such as 2027-01-31T12:00:00Z or a duration from now such as 12h")
+		}
 		return t.UTC(), nil
 	}
 	d, err := ParseDuration(s)

@@ -20,10 +20,15 @@ var ErrExists = fmt.Errorf("%w; nothing was written, use --force to replace it",
 // be told beforehand: so that nobody is asked for a passphrase in vain. The
 // error wraps [ErrExists] if there is something at path and force is not set.
 func CheckNew(path string, force bool) error {
-	info, err := os.Lstat(path)
+	if to, err := os.Stat(path); err == nil && !to.Mode().IsRegular() { // whatever a link leads to
+		if to.IsDir() {
+			return fmt.Errorf("%s: is a directory, want the name of a file", path)
+		}
+		// Such as /dev/stdout: a file would take its name, and whoever uses it would be cut off.
+		return fmt.Errorf("%s: is a device, a pipe or the like, and is never replaced; want the name of a file", path)
+	}
+	_, err := os.Lstat(path)
 	switch {
-	case err == nil && info.IsDir():
-		return fmt.Errorf("%s: is a directory, want the name of a file", path)
 	case err == nil && !force:
 		return fmt.Errorf("%s: %w", path, ErrExists)
 	case err == nil:

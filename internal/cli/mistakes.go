@@ -182,6 +182,14 @@ func empty(app *kingpin.Application, args []string, wrong []error) []error {
 			wrong = append(wrong, fmt.Errorf("%s is empty: give it a value, or leave it out", name))
 		}
 	}
+	if len(wrong) > 0 {
+		return wrong // who has named what is missing may have meant this
+	}
+	for _, e := range parsed.Elements {
+		if clause, ok := e.Clause.(*kingpin.ArgClause); ok && e.Value != nil && *e.Value == "" {
+			wrong = append(wrong, fmt.Errorf("<%s> is empty: %s", clause.Model().Name, clauseOf(clause.Model().Help)))
+		}
+	}
 	return wrong
 }
 

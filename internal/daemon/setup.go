@@ -75,7 +75,9 @@ func Init(dir string, s Setup) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	dir = filepath.Clean(dir)
+	if dir = filepath.Clean(dir); dir == "." {
+		return errors.New(".: is where you are, and the new setup takes its place: name it from the directory above")
+	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
 		return err
 	}

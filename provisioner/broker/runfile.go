@@ -94,8 +94,10 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 
 // fileOptions reads a configuration file.
 func fileOptions(path string) (*server.Options, error) {
-	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
+	if info, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: write it with `muster broker config`", err)
+	} else if err == nil && info.Mode()&os.ModeDevice != 0 { // which may have no end
+		return nil, fmt.Errorf("%s: is a device, want a configuration of nats-server's, as `muster broker config` prints it", path)
 	}
 	opts, err := server.ProcessConfigFile(path)
 	if err != nil {

@@ -219,6 +219,24 @@ type Provisioner struct {
 // New returns a Provisioner or an error naming all that cfg lacks. It starts
 // nothing.
 func New(cfg Config) (*Provisioner, error) {
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("provisioner: %w", err)
+	}
+	cfg.setDefaults()
+	behind := make(chan struct{}, 1)
+	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal, behind)
+	waiters := newWaiters(cfg.Store, cfg.Log)
+	return &Provisioner{
+		cfg: cfg, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, behind: behind,
+		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
+		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.StoreBroken),
+		allowances:  newAllowances(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),
+		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),
+	}, nil
+}
+
+// check returns all that is wrong with a configuration.
+func (cfg *Config) check() error {
 	var errs []error
 	missing := func(absent bool, what string) {
 		if absent {
@@ -240,9 +258,11 @@ func New(cfg Config) (*Provisioner, error) {
 	if cfg.CRLValidity != 0 && (cfg.CRLValidity < MinCRLValidity || cfg.CRLValidity > MaxCRLValidity) {
 		errs = append(errs, fmt.Errorf("CRL valid for %v, want %v to %v", cfg.CRLValidity, MinCRLValidity, MaxCRLValidity))
 	}
-	if len(errs) > 0 {
-		return nil, fmt.Errorf("provisioner: %w", errors.Join(errs...))
-	}
+	return errors.Join(errs...)
+}
+
+// setDefaults fills in what may be left out.
+func (cfg *Config) setDefaults() {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -294,13 +314,6 @@ func New(cfg Config) (*Provisioner, error) {
 	if cfg.Alarms == nil {
 		cfg.Alarms = NewAlarms(AlarmConfig{Log: cfg.Log, Now: cfg.Now})
 	}
-	behind := make(chan struct{}, 1)
-	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal, behind)
-	waiters := newWaiters(cfg.Store, cfg.Log)
-	return &Provisioner{cfg: cfg, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, behind: behind,
-		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
-		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), allowances: newAllowances(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log), pauses: newPauses(cfg.Store, cfg.StoreBroken),
-		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log)}, nil
 }
 
 // now is the clock as it crosses boundaries: UTC, to the second.

@@ -68,12 +68,12 @@ func TestAnAllowListThatCouldNotBeReadIsReadOnceItCan(t *testing.T) { // not par
 	}
 	dir := t.TempDir()
 	for d := dir; d != filepath.Clean(os.TempDir()) && d != "/"; d = filepath.Dir(d) {
-		if err := os.Chmod(d, 0o755); err != nil { //nolint:gosec // others are to come by
+		if err := os.Chmod(d, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	path, next := filepath.Join(dir, "allow-list.yaml"), filepath.Join(dir, "next")
-	if err := errors.Join(os.WriteFile(path, []byte("allow: [{pattern: web1.example.net}]\n"), 0o644), //nolint:gosec // likewise
+	if err := errors.Join(os.WriteFile(path, []byte("allow: [{pattern: web1.example.net}]\n"), 0o644),
 		os.WriteFile(next, []byte("allow: [{pattern: web2.example.net}]\n"), 0o600)); err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestAnAllowListThatCouldNotBeReadIsReadOnceItCan(t *testing.T) { // not par
 	}
 	until("it cannot be read", func() bool { return l.unread.Load() != nil })
 	as(0)
-	if err := os.Chmod(path, 0o644); err != nil { //nolint:gosec // likewise
+	if err := os.Chmod(path, 0o644); err != nil {
 		t.Fatal(err)
 	}
 	as(65534)

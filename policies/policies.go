@@ -33,6 +33,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/fsnotify/fsnotify"
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/rego"
@@ -92,6 +93,8 @@ type Engine struct {
 	current atomic.Pointer[policy]
 	refusal atomic.Pointer[error] // why the files are not in use; nil if they are
 
+	newWatcher func() (*fsnotify.Watcher, error) // other than fsnotify's in a test only
+
 	mu sync.Mutex // held while reloading
 
 	// The rest is guarded by mu.
@@ -116,7 +119,7 @@ func Load(cfg Config) (*Engine, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	e := &Engine{cfg: cfg}
+	e := &Engine{cfg: cfg, newWatcher: fsnotify.NewWatcher}
 	if err := e.Reload(context.Background()); err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package policies
 
 import (
 	"context"
-	"fmt"
 	"path/filepath"
 	"slices"
 	"time"
@@ -23,21 +22,24 @@ const (
 
 // Run watches the files of [Config].Paths until ctx is done and reloads the
 // policy when they change, as [Engine.Reload] does. A policy that is refused
-// is logged as an error, once, and the one in use stays. Run returns nil,
-// or at once an error if the system lets nobody watch. Without Paths it just
-// waits.
+// is logged as an error, once, and the one in use stays. If the system lets nobody
+// watch, it says so and looks every ten seconds. Run returns nil. Without Paths it
+// just waits.
 func (e *Engine) Run(ctx context.Context) error {
 	if len(e.cfg.Paths) == 0 {
 		<-ctx.Done()
 		return nil
 	}
-	w, err := fsnotify.NewWatcher()
-	if err != nil {
-		return fmt.Errorf("watch policy: %w", err)
+	f := follower{engine: e}
+	var told <-chan fsnotify.Event // nil if nobody tells
+	var stumbled <-chan error
+	if w, err := e.newWatcher(); err != nil {
+		e.cfg.Log.WarnContext(ctx, "policy is not watched, it is looked at again and again", "every", pollInterval, "err", err,
+			"remedy", "where too many files are open, raise fs.inotify.max_user_instances")
+	} else {
+		defer w.Close() //nolint:errcheck // nothing was written
+		f.watcher, told, stumbled = w, w.Events, w.Errors
 	}
-	defer w.Close() //nolint:errcheck // nothing was written
-
-	f := follower{engine: e, watcher: w}
 	f.follow(ctx) // what changed between Load and Run
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
@@ -46,13 +48,13 @@ func (e *Engine) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-w.Events:
+		case <-told:
 			// Whatever it was: links are swapped under names that are not ours. Reading
 			// the files says whether it matters.
 			if settled == nil {
 				settled = time.After(settle)
 			}
-		case err := <-w.Errors:
+		case err := <-stumbled:
 			// Most likely an overflow, so something has changed.
 			e.cfg.Log.WarnContext(ctx, "policy watch stumbled", "err", err)
 			if settled == nil {
@@ -71,9 +73,9 @@ func (e *Engine) Run(ctx context.Context) error {
 // goroutine of Run touches it.
 type follower struct {
 	engine  *Engine
-	watcher *fsnotify.Watcher
-	watched []string // directories
-	said    string   // the last failure that was logged, "" if none
+	watcher *fsnotify.Watcher // nil if the system has none
+	watched []string          // directories
+	said    string            // the last failure that was logged, "" if none
 }
 
 // follow reloads the policy if its files have changed. It watches before it
@@ -114,6 +116,9 @@ func (f *follower) follow(ctx context.Context) {
 // are watched anew each time: a name that was taken by another directory, as
 // when a link is swapped, would otherwise stay watched at its old place.
 func (f *follower) watch(dirs []string) {
+	if f.watcher == nil {
+		return
+	}
 	for _, d := range f.watched {
 		_ = f.watcher.Remove(d) // gone already, perhaps
 	}

@@ -247,8 +247,8 @@ const AdmissionInFlight = admitTimeout + time.Second
 // Recheck drops every live connection of these nodes that holds a certificate
 // which is not admitted any more, as [Broker.Recheck] does, on every server. The
 // call is to be repeated for the ids that are returned with an error: a server
-// that is known to live did not answer, or a node's certificates could not be
-// learned.
+// that is known to live did not answer, a node's certificates could not be
+// learned, or a server may not have been told.
 func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) (again []wire.Identity, err error) {
 	if e.gate.cfg.LiveNode == nil {
 		return nil, errors.New("recheck: the gate knows no list of live certificates")
@@ -274,9 +274,14 @@ func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) (again []w
 		}
 		for _, c := range list {
 			if len(c.TLSPeerCerts) == 0 || !slices.Contains(live, c.TLSPeerCerts[0].CertSha256) {
-				errs = append(errs, c.kick(nc))
+				if err := c.kick(nc); err != nil {
+					again, errs = append(again, id), append(errs, err)
+				}
 			}
 		}
 	}
-	return again, errors.Join(append(errs, nc.FlushTimeout(answerTimeout))...)
+	if err := nc.FlushTimeout(answerTimeout); err != nil { // what was sent may not have gone
+		again, errs = ids, append(errs, err)
+	}
+	return again, errors.Join(errs...)
 }

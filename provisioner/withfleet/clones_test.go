@@ -385,7 +385,7 @@ func (s *cutOff) Record(ctx context.Context, id wire.Identity) (*provisioner.Rec
 // before the policy has been asked.
 func TestAPolicyThatWasBrokenOffHasNotFailed(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{Policy: "package muster.enroll\n\nallow if count([x | some x in numbers.range(1, 20000); x > 0]) > 0\n"})
+	f := testbed.New(t, testbed.Options{Policy: "package muster.enroll\n\nallow if count([x | some x in numbers.range(1, 2000); x > 0]) > 0\n"})
 	s := &cutOff{}
 	p := f.Provisioner(func(records provisioner.Store) provisioner.Store { s.Store = records; return s })
 	n, e := provisioned(f, web1)

@@ -29,10 +29,12 @@ type allowances struct {
 
 	mu   sync.RWMutex
 	kept map[wire.Pattern]*Allowance // guarded by mu
+
+	unjournaled map[wire.Pattern]*Allowance // guarded by mu: the newest of each, which the journal may lack
 }
 
 func newAllowances(store AllowanceStore, journal Journal, broken func() error, log *slog.Logger) *allowances {
-	return &allowances{store: store, journal: journal, broken: broken, log: log, kept: make(map[wire.Pattern]*Allowance)}
+	return &allowances{store: store, journal: journal, broken: broken, log: log, kept: make(map[wire.Pattern]*Allowance), unjournaled: make(map[wire.Pattern]*Allowance)}
 }
 
 // look reads what is new in the store.
@@ -128,10 +130,41 @@ func (as *allowances) put(ctx context.Context, a *Allowance, after Revision) err
 func (as *allowances) apply(a *Allowance) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
+	if as.journal != nil {
+		as.unjournaled[a.Pattern] = a
+	}
 	if a.Removed {
 		delete(as.kept, a.Pattern)
 	} else {
 		as.kept[a.Pattern] = a
+	}
+}
+
+// write is that of [Signers].
+func (as *allowances) write(ctx context.Context) {
+	as.mu.Lock()
+	entries := as.unjournaled
+	as.unjournaled = make(map[wire.Pattern]*Allowance)
+	as.mu.Unlock()
+	if len(entries) == 0 {
+		return
+	}
+	journaled := make(map[wire.Pattern]*Allowance)
+	for _, a := range as.journal.Allowances() {
+		journaled[a.Pattern] = a
+	}
+	for pattern, a := range entries {
+		if !journaled[pattern].moment().lacks(a.moment()) {
+			continue
+		}
+		if err := as.journal.AppendAllowance(a); err != nil {
+			as.log.DebugContext(ctx, "allow-list entry still not in the journal", "pattern", pattern, "err", err)
+			as.mu.Lock()
+			if as.unjournaled[pattern] == nil {
+				as.unjournaled[pattern] = a
+			}
+			as.mu.Unlock()
+		}
 	}
 }
 

@@ -40,6 +40,12 @@ func (m trustMoment) next(now time.Time) time.Time {
 	return m.at.Add(time.Second)
 }
 
+// lacks reports whether a journal whose newest entry about somebody is this one has
+// not got one that the store has: its disk did not take it.
+func (m trustMoment) lacks(stored trustMoment) bool {
+	return m.at.IsZero() || stored.at.After(m.at) || stored.at.Equal(m.at) && stored.removed && !m.removed
+}
+
 // forgets reports whether a store whose newest entry about somebody is this one
 // has forgotten one that the journal has: its files were put back to what they
 // once were, or who wrote the journal died before the store had it. Of two of one

@@ -45,6 +45,9 @@ type Journal interface {
 	// claims; not ok before it is told of which store it is.
 	ClaimsThrough() (through Revision, ok bool)
 
+	// ClaimsNewest returns the newest entry that it has, which may be beyond a gap.
+	ClaimsNewest() Revision
+
 	// ClaimsAfter returns the entries after the revision, in the order of the
 	// store, each once.
 	ClaimsAfter(after Revision) ([]*JournaledClaims, error)
@@ -219,30 +222,56 @@ func (p *Provisioner) evenClaims(ctx context.Context) error {
 	// Claims are journaled once they are in the store: one that ends before its
 	// journal has forgotten the rest.
 	last, err := p.cfg.Store.LastClaims(ctx)
-	if err != nil || last == through {
-		return err
+	if newest := p.cfg.Journal.ClaimsNewest(); err == nil && last < newest {
+		if err = p.appendForgotten(ctx, last); err == nil {
+			last = newest
+		}
 	}
-	if last < through {
-		return p.appendForgotten(ctx, last)
+	if err != nil || last <= through {
+		return err
 	}
 	return p.journalAfter(ctx, through)
 }
 
 // appendForgotten appends to the store what the journal has beyond its last
-// entry.
+// entry, each at its place: what the journal does not have of those in between was no
+// use yet, and an entry that says nothing keeps its place. At any other the journal
+// would not go on from them.
 func (p *Provisioner) appendForgotten(ctx context.Context, last Revision) error {
 	forgotten, err := p.cfg.Journal.ClaimsAfter(last)
 	if err != nil {
 		return err
 	}
 	p.cfg.Log.WarnContext(ctx, "store has forgotten claims that the journal has, they are appended again", "revision", uint64(last), "entries", len(forgotten))
+	var before jwt.TokenID // whose log has the entry before
+	if last > 0 {
+		if err := p.cfg.Store.AllClaims(ctx, last-1, func(tid jwt.TokenID, _ *ClaimEntry, _ Revision) error { before = tid; return nil }); err != nil {
+			return err
+		}
+	}
 	for _, c := range forgotten {
+		entry := *c.Entry
+		for ; last+1 < c.At; last++ {
+			filler := newTurn("", p.now())
+			filler.Releases[0].Attempt = "nobody"
+			if before == "" { // there is no log
+				filler.Token, entry.Token, before = c.Entry.Token, nil, c.Token // the first one says which token it is
+			}
+			if _, err := p.cfg.Store.AppendClaims(ctx, before, filler, AnyRevision); err != nil {
+				return err
+			}
+		}
+		before, last = c.Token, c.At
 		tail := Revision(0)
 		if err := p.cfg.Store.Claims(ctx, c.Token, 0, func(_ *ClaimEntry, at Revision) error { tail = at; return nil }); err != nil {
 			return err
 		}
-		if _, err := p.cfg.Store.AppendClaims(ctx, c.Token, c.Entry, tail); err != nil {
+		at, err := p.cfg.Store.AppendClaims(ctx, c.Token, &entry, tail)
+		if err != nil {
 			return err
+		}
+		if at != c.At {
+			return fmt.Errorf("claims of token %s: appended again at %d, want %d: another provisioner writes", c.Token, at, c.At)
 		}
 	}
 	return nil

@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -42,6 +44,8 @@ type Operators struct {
 	cfg OperatorsConfig
 
 	putting sync.Mutex // one change at a time
+
+	unjournaled atomic.Bool // the journal may lack an entry that the store has
 
 	looking sync.Mutex // one look at a time
 	last    Sequence   // guarded by looking
@@ -158,6 +162,7 @@ func (o *Operators) read(ctx context.Context) error {
 		if kept || e.Removed {
 			o.mu.Lock()
 			o.entries[e.Name], o.shown[e.Name] = e, !kept
+			o.unjournaled.Store(true)
 			o.mu.Unlock()
 		}
 		if kept {
@@ -220,4 +225,29 @@ func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time) er
 		return err
 	}
 	return o.look(ctx)
+}
+
+// write is that of [Signers].
+func (o *Operators) write(ctx context.Context) {
+	if o.cfg.Journal == nil || !o.unjournaled.Swap(false) {
+		return
+	}
+	o.putting.Lock()
+	defer o.putting.Unlock()
+	journaled := make(map[string]*OperatorEntry)
+	for _, e := range o.cfg.Journal.Operators() {
+		journaled[e.Name] = e
+	}
+	o.mu.RLock()
+	entries := maps.Clone(o.entries)
+	o.mu.RUnlock()
+	for name, e := range entries {
+		if !journaled[name].moment().lacks(e.moment()) {
+			continue
+		}
+		if err := o.cfg.Journal.AppendOperator(e); err != nil {
+			o.unjournaled.Store(true)
+			o.cfg.Log.DebugContext(ctx, "operator still not in the journal", "operator", name, "err", err)
+		}
+	}
 }

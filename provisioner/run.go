@@ -56,6 +56,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.follow(ctx) })
 	g.Go(func() error { return every(ctx, LookEvery, p.revocations.write) })
+	g.Go(func() error { return every(ctx, LookEvery, p.journalTrust) })
 	g.Go(func() error { return every(ctx, LookEvery, p.enforceAll) })
 	g.Go(func() error { return every(ctx, LookEvery, p.followPauses) })
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
@@ -63,6 +64,18 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	g.Go(func() error { return p.waiters.run(ctx) })
 	g.Go(func() error { return p.fillJournal(ctx) })
 	return g.Wait()
+}
+
+// journalTrust journals what the store has of signers, operators and the allow-list, and
+// the journal did not take when that was put.
+func (p *Provisioner) journalTrust(ctx context.Context) {
+	p.allowances.write(ctx)
+	if p.cfg.Signers != nil {
+		p.cfg.Signers.write(ctx)
+	}
+	if p.cfg.Operators != nil {
+		p.cfg.Operators.write(ctx)
+	}
 }
 
 // every calls what again and again until ctx is done.

@@ -61,6 +61,8 @@ type Signers struct {
 
 	verifier atomic.Pointer[jwt.Verifier] // nil while nobody is trusted
 
+	unjournaled atomic.Bool // the journal may lack an entry that the store has
+
 	mu      sync.RWMutex
 	age     age                           // guarded by mu
 	entries map[jwt.SignerID]*SignerEntry // guarded by mu: the newest of each
@@ -193,6 +195,7 @@ func (s *Signers) read(ctx context.Context) (changed bool, err error) {
 		before := s.entries[e.ID]
 		if kept || e.Removed && (before == nil || !before.Removed) {
 			s.entries[e.ID], s.shown[e.ID], changed = e, !kept, true
+			s.unjournaled.Store(true)
 		}
 		s.mu.Unlock()
 		if kept {
@@ -359,4 +362,30 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error 
 		return err
 	}
 	return s.look(ctx)
+}
+
+// write journals what the store has and the journal has not: its disk was full when
+// that was put. What cannot be written is tried again.
+func (s *Signers) write(ctx context.Context) {
+	if s.cfg.Journal == nil || !s.unjournaled.Swap(false) {
+		return
+	}
+	s.putting.Lock() // or what is put now would be in the journal before what it follows
+	defer s.putting.Unlock()
+	journaled := make(map[jwt.SignerID]*SignerEntry)
+	for _, e := range s.cfg.Journal.Signers() {
+		journaled[e.ID] = e
+	}
+	s.mu.RLock()
+	entries := maps.Clone(s.entries)
+	s.mu.RUnlock()
+	for id, e := range entries {
+		if !journaled[id].moment().lacks(e.moment()) {
+			continue
+		}
+		if err := s.cfg.Journal.AppendSigner(e); err != nil {
+			s.unjournaled.Store(true)
+			s.cfg.Log.DebugContext(ctx, "signer still not in the journal", "signer", id, "err", err) // whoever put it said so
+		}
+	}
 }

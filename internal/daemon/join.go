@@ -21,11 +21,15 @@ import (
 func (d *Daemon) beginJournal(ctx context.Context, s *store.Store, conn *nats.Conn) error {
 	j := d.followers.Load().journal
 	now := d.opts.Now().UTC().Truncate(time.Second)
+	away, err := d.wasAway(ctx, s, j.Owner())
+	if err != nil {
+		return err
+	}
 	switch id := j.Installation(); {
 	case id != "" && id != s.Installation().ID:
 		return fmt.Errorf("revocations.journal: %s is of installation %s, the store of %s: name the journal that belongs to it, or move this one away",
 			d.cfg.journalPath(), id, s.Installation().ID)
-	case id == "" || j.Begun().Before(s.LostAt()):
+	case id == "" || away || j.Begun().Before(s.LostAt()):
 		// A restore with losses says so in the journals that it is given; this may
 		// be another one, or a copy from before.
 		last, err := s.LastClaims(ctx)
@@ -42,6 +46,26 @@ func (d *Daemon) beginJournal(ctx context.Context, s *store.Store, conn *nats.Co
 		}
 	}
 	return d.join(ctx, s, conn, j.Owner())
+}
+
+// wasAway reports whether another journal has been ours since this one: its disk was
+// not there at a start perhaps. What was done meanwhile is not in this one.
+func (d *Daemon) wasAway(ctx context.Context, s *store.Store, owner journal.Joined) (bool, error) {
+	if owner.Provisioner != d.cfg.Name {
+		return false, nil // it is new, or was somebody else's
+	}
+	list, _, err := s.Provisioners(ctx)
+	if err != nil {
+		return false, err
+	}
+	away := slices.ContainsFunc(list, func(n store.NotedProvisioner) bool {
+		return n.Name == owner.Provisioner && n.Journal != owner.Journal && !n.Since.Before(owner.At)
+	})
+	if away {
+		d.opts.Log.WarnContext(ctx, "another journal was in use since this one, and it lacks what was done meanwhile: backups from before are not complete with it; make a new one",
+			"path", d.cfg.journalPath())
+	}
+	return away, nil
 }
 
 // join has the store note this provisioner with its journal, before it serves.

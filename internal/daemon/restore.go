@@ -290,11 +290,8 @@ func (r *Restore) copy(ctx context.Context, into *store.Import, since *since, ou
 	if again.ID != out.ID {
 		return fmt.Errorf("%s: another file since it was checked", r.File)
 	}
-	if err := since.apply(ctx, into, r.Now().UTC().Truncate(time.Second), out); err != nil {
+	if err := since.apply(ctx, into, since.time(r.Now()), out); err != nil {
 		return err
-	}
-	if since.newest.Before(out.EndedAt) {
-		since.newest = out.EndedAt
 	}
 	r.Reached("written")
 	if err := into.Finish(ctx, since.newest); err != nil {

@@ -39,7 +39,7 @@ func (r *Restore) intoCluster(ctx context.Context, since *since, out *Restored) 
 		return err
 	}
 	r.Reached("connected")
-	into, err := r.begin(ctx, d, conn, out.ID)
+	into, err := r.begin(ctx, d, conn, out.ID, func() time.Time { return since.time(r.Now()) })
 	if err != nil {
 		return err
 	}
@@ -57,13 +57,13 @@ func (r *Restore) intoCluster(ctx context.Context, since *since, out *Restored) 
 
 // begin makes the streams. Servers that have just come up are asked again for a
 // while: beginning anew throws away what the try before has left.
-func (r *Restore) begin(ctx context.Context, d *Daemon, conn *nats.Conn, id string) (*store.Import, error) {
+func (r *Restore) begin(ctx context.Context, d *Daemon, conn *nats.Conn, id string, now func() time.Time) (*store.Import, error) {
 	ctx, cancel := context.WithTimeout(ctx, storeComesUp)
 	defer cancel()
 	again := time.NewTicker(time.Second)
 	defer again.Stop()
 	for {
-		into, err := store.NewImport(ctx, store.Config{Conn: conn, Replicas: d.cfg.Store.Replicas, Log: d.opts.Log, Now: d.opts.Now}, id)
+		into, err := store.NewImport(ctx, store.Config{Conn: conn, Replicas: d.cfg.Store.Replicas, Log: d.opts.Log, Now: now}, id)
 		if err == nil || errors.Is(err, store.ErrNotEmpty) || ctx.Err() != nil {
 			return into, err
 		}

@@ -149,7 +149,7 @@ func (r *Restore) copyTo(ctx context.Context, b *broker.Broker, dir string, sinc
 	if err != nil {
 		return err
 	}
-	into, err := store.NewImport(ctx, store.Config{Conn: conn, Capacity: most, Log: r.Log, Now: r.Now}, out.ID)
+	into, err := store.NewImport(ctx, store.Config{Conn: conn, Capacity: most, Log: r.Log, Now: func() time.Time { return since.time(r.Now()) }}, out.ID)
 	if err != nil {
 		return err
 	}

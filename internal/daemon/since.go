@@ -23,10 +23,9 @@ type since struct {
 	made     absent // the journal that the configuration names, and data_dir, of which it takes the owner, if they were not there
 	info     *BackupInfo
 
-	revocations []*provisioner.Revocation // all there are: the backup may lack any
-	removed     []*provisioner.SignerEntry
-	signers     []*provisioner.SignerEntry         // after the backup
-	operators   []line[*provisioner.OperatorEntry] // all there are: their times say which is the last
+	revocations []*provisioner.Revocation          // all there are: the backup may lack any
+	signers     []line[*provisioner.SignerEntry]   // all there are: their times say which is the last
+	operators   []line[*provisioner.OperatorEntry] // as those
 	allowances  []line[*provisioner.Allowance]     // as those
 	claims      []*provisioner.JournaledClaims     // after those of the backup
 	takeovers   []*provisioner.Takeover            // after the backup, the last of each name
@@ -78,6 +77,7 @@ func (r *Restore) readJournals(cfg Config, info *BackupInfo) (*since, error) {
 	if err := s.order(); err != nil {
 		lost = append(lost, err)
 	}
+	s.see(info.EndedAt)
 	s.lost = errors.Join(lost...)
 	return s, nil
 }
@@ -130,12 +130,12 @@ func (s *since) read(f *file) error {
 			s.see(l.Backup.At)
 		case l.Revocation != nil:
 			s.revocations = append(s.revocations, l.Revocation)
+			if t := takeovers[l.Node]; t != nil && l.Kind == provisioner.RetiredNode && !l.At.Before(t.At) {
+				delete(takeovers, l.Node) // free for any key since then
+			}
 			s.see(l.At)
-		case l.Signer != nil && marked:
-			s.signers = append(s.signers, l.Signer)
-			s.see(l.Signer.At)
-		case l.Signer != nil && l.Signer.Removed:
-			s.removed = append(s.removed, l.Signer)
+		case l.Signer != nil:
+			s.signers = append(s.signers, line[*provisioner.SignerEntry]{l.Signer, change{l.Signer.At, l.Signer.Removed, marked}})
 			s.see(l.Signer.At)
 		case l.Operator != nil:
 			s.operators = append(s.operators, line[*provisioner.OperatorEntry]{l.Operator, change{l.Operator.At, l.Operator.Removed, marked}})
@@ -225,14 +225,24 @@ func (s *since) see(at time.Time) {
 	}
 }
 
+// time is now, or the newest time on record if that is later: the clock of a machine
+// that is new may not be set yet, and what is frozen or lost by a time that is past
+// would be nothing.
+func (s *since) time(now time.Time) time.Time {
+	if s.newest.After(now) {
+		now = s.newest
+	}
+	return now.UTC().Truncate(time.Second)
+}
+
 // order puts what several journals have into one order, and reports a place of
 // the logs of claims that none of them has: what is missing there was spent, and
 // nobody knows by whom.
 func (s *since) order() error {
 	s.takeovers = lastTakeovers(s.takeovers)
+	sortLines(s.signers)
 	sortLines(s.operators)
 	sortLines(s.allowances)
-	slices.SortStableFunc(s.signers, func(a, b *provisioner.SignerEntry) int { return a.At.Compare(b.At) })
 	if s.renumber {
 		return errors.New("a backup was restored before without all that came after it")
 	}
@@ -294,23 +304,16 @@ func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, ou
 		}
 		out.Takeovers++
 	}
-	// Without a line to go on from, only what takes trust away counts, and only
-	// if nothing newer is known.
-	for _, e := range s.removed {
-		if e.At.Before(into.SignerAt(e.ID)) {
-			continue
-		}
-		if err := into.AppendSigner(ctx, e); err != nil {
-			return err
-		}
-	}
-	for _, e := range s.signers {
-		if err := into.AppendSigner(ctx, e); err != nil {
-			return err
-		}
-	}
-	out.Signers = len(s.signers)
 	var err error
+	out.Signers, err = applyLines(s.signers, func(e *provisioner.SignerEntry) change {
+		if e := into.Signer(e.ID); e != nil {
+			return change{at: e.At, removed: e.Removed}
+		}
+		return change{}
+	}, func(e *provisioner.SignerEntry) error { return into.AppendSigner(ctx, e) })
+	if err != nil {
+		return err
+	}
 	out.Operators, err = applyLines(s.operators, func(o *provisioner.OperatorEntry) change {
 		if e := into.Operator(o.Name); e != nil {
 			return change{at: e.At, removed: e.Removed}
@@ -373,7 +376,7 @@ func (s *since) end(now time.Time) error {
 		return nil
 	}
 	for _, j := range s.journals {
-		if err := j.Begin(journal.From{Installation: s.info.Installation, Claims: s.through, At: now.UTC().Truncate(time.Second), Lost: true}); err != nil {
+		if err := j.Begin(journal.From{Installation: s.info.Installation, Claims: s.through, At: s.time(now), Lost: true}); err != nil {
 			return fmt.Errorf("revocations.journal: %w", err)
 		}
 	}

@@ -52,13 +52,13 @@ type Import struct {
 
 	installation []byte // held back to the end
 	clock        *provisioner.ClockMark
-	last         map[string]uint64 // sequence that a stream has come to
-	filler       message           // the newest revocation, to keep places
-	revoked      map[string]bool   // ids of revocations
-	signers      map[jwt.SignerID]time.Time
-	operators    map[string]*provisioner.OperatorEntry   // the newest of each name
-	allowances   map[wire.Pattern]*provisioner.Allowance // the newest of each pattern
-	gone         map[string]bool                         // patterns of allowances that were good and are left out
+	last         map[string]uint64                         // sequence that a stream has come to
+	filler       message                                   // the newest revocation, to keep places
+	revoked      map[string]bool                           // ids of revocations
+	signers      map[jwt.SignerID]*provisioner.SignerEntry // the newest of each
+	operators    map[string]*provisioner.OperatorEntry     // the newest of each name
+	allowances   map[wire.Pattern]*provisioner.Allowance   // the newest of each pattern
+	gone         map[string]bool                           // patterns of allowances that were good and are left out
 	watched      map[wire.Identity]*provisioner.Record
 	acks         []jetstream.PubAckFuture // oldest first, of what is not known to be stored
 }
@@ -74,7 +74,7 @@ func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) 
 	}
 	i := &Import{
 		cfg: cfg, js: js, begun: restore{Backup: backup, At: cfg.Now().UTC().Truncate(time.Second)}, last: make(map[string]uint64),
-		revoked: make(map[string]bool), signers: make(map[jwt.SignerID]time.Time), operators: make(map[string]*provisioner.OperatorEntry),
+		revoked: make(map[string]bool), signers: make(map[jwt.SignerID]*provisioner.SignerEntry), operators: make(map[string]*provisioner.OperatorEntry),
 		allowances: make(map[wire.Pattern]*provisioner.Allowance), gone: make(map[string]bool),
 	}
 	if err := answers(ctx, js); err != nil {
@@ -279,7 +279,7 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		if err := json.Unmarshal(data, &e); err != nil {
 			return err
 		}
-		i.signers[e.ID] = e.At
+		i.signers[e.ID] = &e
 	case strings.HasPrefix(subject, subjectOperator):
 		var e provisioner.OperatorEntry
 		if err := json.Unmarshal(data, &e); err != nil {
@@ -492,7 +492,7 @@ func (i *Import) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provision
 // AppendSigner adds an entry of the journal about a signer. Of several about one
 // signer, the last one counts.
 func (i *Import) AppendSigner(ctx context.Context, e *provisioner.SignerEntry) error {
-	i.signers[e.ID] = e.At
+	i.signers[e.ID] = e
 	return i.append(ctx, streamEntries, subjectSigner+string(e.ID), e)
 }
 
@@ -524,9 +524,8 @@ func (i *Import) Freeze(ctx context.Context, f *provisioner.Freeze) error {
 // Claims returns the revision of the newest entry of all logs of claims so far.
 func (i *Import) Claims() provisioner.Revision { return provisioner.Revision(i.last[streamClaims]) }
 
-// SignerAt returns when the newest entry about a signer was made, the zero time
-// if there is none.
-func (i *Import) SignerAt(id jwt.SignerID) time.Time { return i.signers[id] }
+// Signer returns the newest entry so far about a signer, nil if there is none.
+func (i *Import) Signer(id jwt.SignerID) *provisioner.SignerEntry { return i.signers[id] }
 
 func (i *Import) append(ctx context.Context, stream, subject string, v any) error {
 	b, err := json.Marshal(v)

@@ -1,0 +1,325 @@
+package testbed_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/journal"
+)
+
+// aFullJournal is a journal whose disk is full while full says so.
+type aFullJournal struct {
+	provisioner.Journal
+	full bool
+}
+
+var errFull = errors.New("no space left on device")
+
+func (j *aFullJournal) AppendSigner(e *provisioner.SignerEntry) error {
+	if j.full {
+		return errFull
+	}
+	return j.Journal.AppendSigner(e)
+}
+
+func (j *aFullJournal) AppendOperator(e *provisioner.OperatorEntry) error {
+	if j.full {
+		return errFull
+	}
+	return j.Journal.AppendOperator(e)
+}
+
+func (j *aFullJournal) AppendAllowance(a *provisioner.Allowance) error {
+	if j.full {
+		return errFull
+	}
+	return j.Journal.AppendAllowance(a)
+}
+
+// TestARemovalThatTheJournalDidNotTake fills the journal's disk for a moment: what was
+// removed meanwhile is in it once there is room, and does not come back by a restore.
+func TestARemovalThatTheJournalDidNotTake(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]bool{"the process lives": false, "another start": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			j := &aFullJournal{}
+			f := testbed.New(t, testbed.Options{Journal: func(real provisioner.Journal) provisioner.Journal { j.Journal = real; return j }})
+			o := &operators{t, f}
+			o.add("anna", provisioner.RoleAdmin)
+			allow(t, f, "web*.net", 0)
+			signer, err := f.Daemon().Operator().AddSigner(f.Context(), provisioner.NewSigner{Name: "build", Public: o.key()}, testbed.Operator())
+			if err != nil {
+				t.Fatal(err)
+			}
+			file := backUp(t, f)
+			j.full = true
+			o.remove("anna")
+			disallow(t, f, "web*.net")
+			if _, err := f.Daemon().Operator().RemoveSigner(f.Context(), signer.ID, testbed.Operator()); err != nil {
+				t.Fatal(err)
+			}
+			j.full = false
+			if again {
+				f.Stop()
+				f.Start()
+			}
+			f.Eventually("the journal has them", func() bool {
+				gone := 0
+				for _, e := range j.Signers() {
+					if e.ID == signer.ID && e.Removed {
+						gone++
+					}
+				}
+				for _, e := range j.Operators() {
+					if e.Removed {
+						gone++
+					}
+				}
+				for _, a := range j.Allowances() {
+					if a.Removed {
+						gone++
+					}
+				}
+				return gone == 3
+			})
+			loseStore(t, f)
+			out, err := restoring(f, file).Run(f.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out.Lost != "" {
+				t.Errorf("lost: %s", out.Lost)
+			}
+			f.Start()
+			if got := o.are(); len(got) > 0 {
+				t.Errorf("operators %v", got)
+			}
+			if got := allowed(t, f); len(got) > 0 {
+				t.Errorf("allowed %v", got)
+			}
+			list, err := f.Daemon().Operator().ListSigners(f.Context())
+			if err != nil || !slices.ContainsFunc(list, func(s provisioner.SignerInfo) bool { return s.ID == signer.ID && s.Removed }) {
+				t.Errorf("a removed signer is good again: %+v, %v", list, err)
+			}
+		})
+	}
+}
+
+// TestARestoreByAClockThatIsBehindFreezesAll restores with losses on a machine whose clock
+// is not set: tokens that were signed until the backup are frozen all the same.
+func TestARestoreByAClockThatIsBehindFreezesAll(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	_, nodes := limitedNodes(t, f, 1, 2)
+	file := backUp(t, f)
+	f.Apply(nodes[0], f.Enroll(nodes[0]))
+	loseStore(t, f)
+	if err := os.Remove(journalOf(f)); err != nil {
+		t.Fatal(err)
+	}
+	r := restoring(f, file)
+	r.AcceptLostSince = time.Unix(1, 0)
+	r.Now = func() time.Time { return f.Clock.Now().Add(-365 * 24 * time.Hour) } // a machine that is new, before its clock is set
+	if _, err := r.Run(f.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	if code := f.Refused(nodes[1]); code != wire.CodeTokenFrozen {
+		t.Errorf("the only use of a token is given out a second time: %q", code)
+	}
+}
+
+// TestAJournalThatWasAwayForAStartIsNotAll starts once without the journal's disk: what was
+// done then is in another journal, and a backup from before is not complete with this one.
+func TestAJournalThatWasAwayForAStartIsNotAll(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	o := &operators{t, f}
+	o.add("anna", provisioner.RoleAdmin)
+	nodes := f.Nodes(1)
+	f.Apply(nodes[0], f.Enroll(nodes[0]))
+	file := backUp(t, f)
+	f.Stop()
+	away := journalOf(f) + ".away" // its disk is not mounted yet
+	if err := os.Rename(journalOf(f), away); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	o.remove("anna")
+	op := f.Daemon().Operator()
+	if _, err := op.GrantNode(f.Context(), wire.Identity(nodes[0].Identity), "", 0, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	other := f.Node(nodes[0].Identity)
+	f.Apply(other, f.Enroll(other))
+	f.Stop()
+	if err := os.Rename(away, journalOf(f)); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	f.Stop()
+	loseStore(t, f)
+	out, err := restoring(f, file).Run(f.Context())
+	if err != nil {
+		if !strings.Contains(err.Error(), "--accept-lost-since") {
+			t.Errorf("restored: %v, want that it is not complete", err)
+		}
+		return
+	}
+	f.Start()
+	t.Errorf("restored as complete (lost: %q); operators %v; first owner of the name: %q", out.Lost, o.are(), f.Refused(nodes[0]))
+}
+
+// TestASignerRemovedInAnotherJournalStaysRemoved restores with the journal of another
+// provisioner, in which a signer was removed that ours has added.
+func TestASignerRemovedInAnotherJournalStaysRemoved(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	o := &operators{t, f}
+	file := backUp(t, f)
+	signer, err := f.Daemon().Operator().AddSigner(f.Context(), provisioner.NewSigner{Name: "build", Public: o.key()}, testbed.Operator())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Stop()
+	// Another provisioner removes it, whose journal does not know of the backup.
+	path := filepath.Join(t.TempDir(), "journal")
+	j, err := journal.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := f.Clock.Now().Add(time.Minute).UTC().Truncate(time.Second)
+	gone := &provisioner.SignerEntry{Schema: provisioner.SignerSchema, ID: signer.ID, Name: "build", At: at, Removed: true, By: "tester"}
+	if err := errors.Join(j.Own(journal.Joined{Provisioner: "second.fleet.test", Journal: "j", At: at}), j.AppendSigner(gone), j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	loseStore(t, f)
+	r := restoring(f, file)
+	r.Journals, r.AcceptLostSince = []string{path}, time.Unix(1, 0)
+	if _, err := r.Run(f.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	list, err := f.Daemon().Operator().ListSigners(f.Context())
+	if err != nil || !slices.ContainsFunc(list, func(s provisioner.SignerInfo) bool { return s.ID == signer.ID && s.Removed }) {
+		t.Errorf("a removed signer is good again: %+v, %v", list, err)
+	}
+}
+
+// TestABackupWithoutAJournalInItsPlace takes the journal's file away: a backup that could
+// never be restored as complete is not made.
+func TestABackupWithoutAJournalInItsPlace(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	if err := os.Remove(journalOf(f)); err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	_, write, err := f.Daemon().Backup(f.Context(), "tester")
+	if err == nil {
+		err = write(&b)
+	}
+	if err == nil || !strings.Contains(err.Error(), "removed or replaced") {
+		t.Errorf("a backup that cannot be restored as complete: %v", err)
+	}
+}
+
+// TestANameThatWasRetiredAfterItChangedHandsIsFree restores a backup in which the name is
+// the first machine's: it was given to another one since, and then retired.
+func TestANameThatWasRetiredAfterItChangedHandsIsFree(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	file := backUp(t, f)
+	op := f.Daemon().Operator()
+	if _, err := op.GrantNode(f.Context(), "web1.example.net", "", 0, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	other := f.Node("web1.example.net")
+	f.Apply(other, f.Enroll(other))
+	if err := op.RetireNode(f.Context(), "web1.example.net", testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	loseStore(t, f)
+	out, err := restoring(f, file).Run(f.Context())
+	if err != nil || out.Takeovers != 0 {
+		t.Errorf("%+v, %v, want no name that changed hands", out, err)
+	}
+	f.Start()
+	f.Restored()
+	f.Eventually("retired on record", func() bool { return f.Record(n.Identity).State == provisioner.StateRetired })
+	third := f.Node("web1.example.net")
+	f.Apply(third, f.Enroll(third))
+	f.Check()
+}
+
+// TestClaimsBeyondAGapAreNotForgotten loses the store of a provisioner that was killed
+// when it had journaled a claim and not yet the one before, and puts older files of it
+// back. What is claimed after that is journaled as well.
+func TestClaimsBeyondAGapAreNotForgotten(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct{ older, lacks int }{
+		"the copy ends where the journal has all": {1, 2}, "the copy is older": {0, 2}, "the copy has what the journal lacks": {2, 2}, "the copy has nothing": {0, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			node := func(name, token string) *simnode.Node {
+				n := f.Node(name)
+				n.Token = token
+				return n
+			}
+			tokens := []string{f.Token(testbed.Limited(1)), f.Token(testbed.Limited(1)), f.Token(testbed.Limited(1)), f.Token(testbed.Limited(1))}
+			files, old := filepath.Join(f.Dir, "data", "broker"), filepath.Join(t.TempDir(), "broker")
+			for i, token := range tokens[:3] {
+				if i == tt.older {
+					f.Stop()
+					if err := os.CopyFS(old, os.DirFS(files)); err != nil {
+						t.Fatal(err)
+					}
+					f.Start()
+				}
+				n := node(fmt.Sprintf("web%d.example.net", i), token)
+				f.Apply(n, f.Enroll(n))
+			}
+			f.Stop()
+			text, err := os.ReadFile(journalOf(f))
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept := slices.DeleteFunc(strings.SplitAfter(string(text), "\n"), func(line string) bool {
+				return strings.HasPrefix(line, `{"claims"`) && strings.Contains(line, fmt.Sprintf(`"at":%d,`, tt.lacks))
+			})
+			err = errors.Join(os.WriteFile(journalOf(f), []byte(strings.Join(kept, "")), 0o600), os.RemoveAll(files), os.CopyFS(files, os.DirFS(old)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			f.Start()
+			f.Restored()
+			if code := f.Refused(node("thief.example.net", tokens[2])); code != wire.CodeTokenUsedUp {
+				t.Errorf("a use that the journal has: %q", code)
+			}
+			file := backUp(t, f)
+			n := node("web3.example.net", tokens[3])
+			f.Apply(n, f.Enroll(n))
+			restore(t, f, file, time.Time{})
+			if code := f.Refused(node("thief.example.net", tokens[3])); code != wire.CodeTokenUsedUp {
+				t.Errorf("a use of after the backup: %q", code)
+			}
+			f.Check()
+		})
+	}
+}

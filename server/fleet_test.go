@@ -125,6 +125,17 @@ func (f *fleet) start() {
 	}
 	opts := &natsserver.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, AuthTimeout: 5,
 		TLSConfig: f.serverTLS, TLSTimeout: 5, AllowNonTLS: f.plain, MaxControlLine: 16384, CustomClientAuthentication: f, AlwaysEnableNonce: true}
+	for began := time.Now(); f.port != 0; { // somebody's connection may leave from it meanwhile
+		l, err := net.Listen("tcp", f.url())
+		if err == nil {
+			_ = l.Close() // nobody has connected
+			break
+		}
+		if time.Since(began) > patience {
+			f.tb.Fatal(err)
+		}
+		<-time.After(10 * time.Millisecond)
+	}
 	ns, err := natsserver.NewServer(opts)
 	if err != nil {
 		f.tb.Fatal(err)
@@ -134,7 +145,7 @@ func (f *fleet) start() {
 		f.tb.Fatal("broker does not start")
 	}
 	f.port = ns.Addr().(*net.TCPAddr).Port
-	nc, err := nats.Connect("", nats.InProcessServer(ns), nats.Token("provisioner"), nats.Secure(&tls.Config{InsecureSkipVerify: true}))
+	nc, err := nats.Connect("", nats.InProcessServer(ns), nats.Token("provisioner"), nats.Timeout(patience), nats.Secure(&tls.Config{InsecureSkipVerify: true}))
 	if err != nil {
 		f.tb.Fatal(err)
 	}
@@ -347,7 +358,7 @@ func refuse(code wire.Code, after time.Duration) func(*wire.EnrollRequest) *wire
 // client returns a connection to the broker for the test itself.
 func (f *fleet) client(t *testing.T, token string) *nats.Conn {
 	t.Helper()
-	nc, err := nats.Connect(f.url(), nats.Token(token))
+	nc, err := nats.Connect(f.url(), nats.Token(token), nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -400,7 +411,8 @@ func readFile(tb testing.TB, path string) string {
 }
 
 // node returns the configuration of an agent with a token, in a directory of
-// its own. Its waits are short.
+// its own. Its waits are short, but for that for answers: one that is late where the
+// machine stands still would make it ask twice. Tests in which nobody answers shorten it.
 func (f *fleet) node(identity string) server.Config {
 	f.tb.Helper()
 	dir := f.tb.TempDir()
@@ -411,7 +423,7 @@ func (f *fleet) node(identity string) server.Config {
 		Identity:       identity,
 		BackoffMin:     5 * time.Millisecond,
 		BackoffMax:     50 * time.Millisecond,
-		RequestTimeout: 2 * time.Second,
+		RequestTimeout: patience,
 		WatchInterval:  20 * time.Millisecond,
 		Version:        "1.2.3",
 		Log:            slog.New(slog.NewTextHandler(f.log, &slog.HandlerOptions{Level: slog.LevelDebug})),

@@ -200,6 +200,7 @@ func TestADisownedNodeEnrollsAgain(t *testing.T) {
 				f.applied = disown
 			})
 			cfg := f.node("web1.example.net")
+			cfg.RequestTimeout = time.Second
 			a := f.run(cfg)
 			a.await(server.EventApplied, 3)
 			f.set(func() { f.applied = func(*wire.Applied) *wire.Reply { return nil } })

@@ -450,7 +450,6 @@ func TestALostReplyIsAskedForAgain(t *testing.T) {
 				t.Parallel()
 				f := newFleet(t)
 				cfg := f.node("web1.example.net")
-				cfg.RequestTimeout = 200 * time.Millisecond
 				at, first := f.member(t, cfg)
 				lost := 0
 				f.set(func() {
@@ -472,7 +471,9 @@ func TestALostReplyIsAskedForAgain(t *testing.T) {
 						return accept(a)
 					}
 				})
-				a := f.run(at(life * 3 / 4))
+				due := at(life * 3 / 4)
+				due.RequestTimeout = 200 * time.Millisecond
+				a := f.run(due)
 				if got := a.await(server.EventConfirmed, 1).Serial; got == first {
 					t.Error("the certificate is the one before")
 				}
@@ -495,11 +496,12 @@ func TestACertificateThatEndsDuringItsRenewal(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")
-	cfg.RequestTimeout = 50 * time.Millisecond
 	at, _ := f.member(t, cfg)
 	old := readFile(t, filepath.Join(cfg.SSLDir, "private.pem"))
 	f.set(func() { f.renew = func(*wire.RenewRequest) *wire.Reply { return nil } })
-	a := f.run(at(life * 3 / 4))
+	due := at(life * 3 / 4)
+	due.RequestTimeout = 50 * time.Millisecond
+	a := f.run(due)
 	f.await("a renewal", func() bool { return len(f.renewals()) > 0 })
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
@@ -547,11 +549,11 @@ func TestABegunRenewalIsGoneOnWithAtOnce(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")
-	cfg.RequestTimeout = 50 * time.Millisecond
 	at, _ := f.member(t, cfg)
 	f.set(func() { f.renew = func(*wire.RenewRequest) *wire.Reply { return nil } })
 	early := at(life*2/3 + time.Hour)
 	early.Rand = func() float64 { return 0 }
+	early.RequestTimeout = 50 * time.Millisecond
 	a := f.run(early)
 	f.await("a renewal", func() bool { return len(f.renewals()) > 0 })
 	if err := a.stop(); err != nil {
@@ -559,7 +561,7 @@ func TestABegunRenewalIsGoneOnWithAtOnce(t *testing.T) {
 	}
 	f.set(func() { f.renew = nil })
 	before := len(f.renewals())
-	early.Rand = func() float64 { return 0.99 }
+	early.Rand, early.RequestTimeout = func() float64 { return 0.99 }, patience
 	a = f.run(early)
 	a.await(server.EventConfirmed, 1)
 	if err := a.stop(); err != nil {

@@ -103,9 +103,10 @@ func TestSealedMode(t *testing.T) {
 			}
 			return f.issue(r)
 		}
-		f.applied = func(*wire.Applied) *wire.Reply { return nil } // until normal mode
+		f.applied = func(a *wire.Applied) *wire.Reply { // until normal mode
+			return &wire.Reply{ID: a.ID, Refusal: &wire.Refusal{Code: wire.CodeBusy, Message: "busy", RetryAfter: 10}}
+		}
 	})
-	cfg.RequestTimeout = 200 * time.Millisecond
 	a := f.run(cfg)
 	a.await(server.EventConnected, 1)
 	f.set(func() { f.applied = accept })

@@ -47,7 +47,7 @@ func readStore(t *testing.T, dir, scratch string) map[string][]stored {
 	if !s.ReadyForConnections(patience) {
 		t.Fatal("the copy of the store does not open")
 	}
-	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("checker", "checker"))
+	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("checker", "checker"), nats.Timeout(patience))
 	if err != nil {
 		t.Fatal(err)
 	}

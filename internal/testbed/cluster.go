@@ -3,7 +3,6 @@ package testbed
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -304,30 +303,17 @@ func (f *Fleet) AddProvisionerAt(name, site string) *Provisioner {
 
 func (f *Fleet) addProvisioner(name string, edit func(*daemon.Config)) *Provisioner {
 	f.t.Helper()
-	opts := daemon.Options{Version: "test", Log: f.log.logger().With("provisioner", name), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, Webhooks: f.opts.Webhooks, Compiled: &compiled}
-	d, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
-		if f.opts.Edit != nil {
-			f.opts.Edit(c)
-		}
-		c.Name, c.DataDir, c.Revocations.Journal = name, filepath.Join(f.Dir, "data-"+name), ""
-		edit(c)
+	d, stop, done := f.run("provisioner "+name, func() (*daemon.Daemon, error) {
+		opts := daemon.Options{Version: "test", Log: f.log.logger().With("provisioner", name), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, Webhooks: f.opts.Webhooks, Compiled: &compiled}
+		return daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
+			if f.opts.Edit != nil {
+				f.opts.Edit(c)
+			}
+			c.Name, c.DataDir, c.Revocations.Journal = name, filepath.Join(f.Dir, "data-"+name), ""
+			edit(c)
+		})
 	})
-	if err != nil {
-		f.t.Fatalf("start provisioner %s: %v", name, err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	p := &Provisioner{Daemon: d, f: f, stop: stop, done: make(chan error, 1)}
-	ready := make(chan struct{})
-	go func() { p.done <- d.Run(ctx, func() { close(ready) }) }()
-	select {
-	case <-ready:
-	case err := <-p.done:
-		stop()
-		f.t.Fatalf("provisioner %s ended: %v", name, errors.Join(err, errors.New(f.Log())))
-	case <-time.After(patience):
-		stop()
-		f.t.Fatalf("provisioner %s does not start: %s", name, f.Log())
-	}
+	p := &Provisioner{Daemon: d, f: f, stop: stop, done: done}
 	f.t.Cleanup(p.Stop)
 	return p
 }

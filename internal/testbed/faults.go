@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"time"
 
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -42,6 +43,52 @@ type Faults struct {
 	turn   sync.RWMutex // held while before runs, and for reading by writes
 	claims claimFaults
 	trust  trustFaults
+}
+
+// onceMore is how long a store may take for what is read anew after it was given up;
+// chosen, it takes some ms.
+const onceMore = time.Second
+
+// outlasting is a store that is asked once more for what is followed, where that was
+// given up: on a machine that stood still the time for it is over, and nobody would be
+// admitted until the next look, which tests that are about something else do not expect.
+// A store that does not answer is as silent as before.
+type outlasting struct{ provisioner.Store }
+
+// outlast reads, and reads once more if the time for it was over.
+func outlast[E any](ctx context.Context, after provisioner.Sequence, read func(context.Context, provisioner.Sequence) (E, provisioner.Sequence, error)) (E, provisioner.Sequence, error) {
+	e, at, err := read(ctx, after)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return e, at, err
+	}
+	again, cancel := context.WithTimeout(context.WithoutCancel(ctx), onceMore)
+	defer cancel()
+	return read(again, after)
+}
+
+// NextRevocation implements [provisioner.Store].
+func (s outlasting) NextRevocation(ctx context.Context, after provisioner.Sequence) (*provisioner.Revocation, provisioner.Sequence, error) {
+	return outlast(ctx, after, s.Store.NextRevocation)
+}
+
+// NextSigner implements [provisioner.Store].
+func (s outlasting) NextSigner(ctx context.Context, after provisioner.Sequence) (*provisioner.SignerEntry, provisioner.Sequence, error) {
+	return outlast(ctx, after, s.Store.NextSigner)
+}
+
+// NextAnswer implements [provisioner.Store].
+func (s outlasting) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
+	return outlast(ctx, after, s.Store.NextAnswer)
+}
+
+// NextAllowance implements [provisioner.Store].
+func (s outlasting) NextAllowance(ctx context.Context, after provisioner.Sequence) (*provisioner.Allowance, provisioner.Sequence, error) {
+	return outlast(ctx, after, s.Store.NextAllowance)
+}
+
+// NextPause implements [provisioner.Store].
+func (s outlasting) NextPause(ctx context.Context, after provisioner.Sequence) (*provisioner.Pause, provisioner.Sequence, error) {
+	return outlast(ctx, after, s.Store.NextPause)
 }
 
 // Inject makes the next writes go wrong, one fault each.

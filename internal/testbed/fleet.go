@@ -200,42 +200,59 @@ func (f *Fleet) Write(name, content string) {
 // keeps the port that it had.
 func (f *Fleet) Start() {
 	f.t.Helper()
-	opts := daemon.Options{
-		Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, RolloverCheck: f.opts.RolloverCheck, Compiled: &compiled,
-		StoreSize: f.opts.StoreSize, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
-		WrapStore: func(s provisioner.Store) provisioner.Store {
-			f.Faults = &Faults{Store: s}
-			return f.Faults
-		},
-	}
-	d, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
-		if f.cfg.Broker.Listen != "" {
-			c.Broker.Listen = f.cfg.Broker.Listen
+	f.daemon, f.stop, f.done = f.run("provisioner", func() (*daemon.Daemon, error) {
+		opts := daemon.Options{
+			Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, RolloverCheck: f.opts.RolloverCheck, Compiled: &compiled,
+			StoreSize: f.opts.StoreSize, WrapJournal: f.opts.Journal, Webhooks: f.opts.Webhooks,
+			WrapStore: func(s provisioner.Store) provisioner.Store {
+				f.Faults = &Faults{Store: outlasting{s}}
+				return f.Faults
+			},
 		}
-		if f.opts.Edit != nil {
-			f.opts.Edit(c)
-		}
-		f.cfg = *c
+		return daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
+			if f.cfg.Broker.Listen != "" {
+				c.Broker.Listen = f.cfg.Broker.Listen
+			}
+			if f.opts.Edit != nil {
+				f.opts.Edit(c)
+			}
+			f.cfg = *c
+		})
 	})
-	if err != nil {
-		f.t.Fatalf("start provisioner: %v", err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	ready, done := make(chan struct{}), make(chan error, 1)
-	go func() { done <- d.Run(ctx, func() { close(ready) }) }()
-	select {
-	case <-ready:
-	case err := <-done:
-		stop()
-		f.t.Fatalf("provisioner ended: %v", err)
-	case <-time.After(patience):
-		stop()
-		f.t.Fatalf("provisioner does not start: %s", f.Log())
-	}
-	f.daemon, f.stop, f.done = d, stop, done
 	if f.url == "" {
-		f.url = d.BrokerURL()
+		f.url = f.daemon.BrokerURL()
 		f.cfg.Broker.Listen = strings.TrimPrefix(f.url, "nats://")
+	}
+}
+
+// run loads a provisioner, runs it and returns when it serves. It is started again, as
+// a supervisor does, where the store did not answer for as long as a start waits, as on
+// a machine that stood still, and where its port, free since it stopped, is somebody
+// else's for a moment.
+func (f *Fleet) run(name string, load func() (*daemon.Daemon, error)) (d *daemon.Daemon, stop context.CancelFunc, done chan error) {
+	f.t.Helper()
+	for began := time.Now(); ; {
+		d, err := load()
+		if err != nil {
+			f.t.Fatalf("start %s: %v", name, err)
+		}
+		ctx, stop := context.WithCancel(context.Background())
+		ready, done := make(chan struct{}), make(chan error, 1)
+		go func() { done <- d.Run(ctx, func() { close(ready) }) }()
+		select {
+		case <-ready:
+			return d, stop, done
+		case err := <-done:
+			stop()
+			again := errors.Is(err, context.DeadlineExceeded) || err != nil && strings.Contains(err.Error(), "address already in use")
+			if !again || time.Since(began) > patience {
+				f.t.Fatalf("%s ended: %v; log:\n%s", name, err, f.log.last(lastLines))
+			}
+			<-time.After(100 * time.Millisecond)
+		case <-time.After(patience):
+			stop()
+			f.t.Fatalf("%s does not start: %s", name, f.Log())
+		}
 	}
 }
 
@@ -266,7 +283,12 @@ func (f *Fleet) Provisioner(wrap func(provisioner.Store) provisioner.Store) *pro
 	var p *provisioner.Provisioner
 	f.Eventually("one more provisioner started", func() bool {
 		var err error
-		if p, err = f.daemon.Provisioner(wrap); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		if p, err = f.daemon.Provisioner(func(s provisioner.Store) provisioner.Store {
+			if s = (outlasting{s}); wrap != nil {
+				s = wrap(s)
+			}
+			return s
+		}); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			f.t.Fatal(err)
 		}
 		return err == nil

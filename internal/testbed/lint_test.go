@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	zx509 "github.com/zmap/zcrypto/x509"
@@ -112,7 +113,7 @@ func TestEveryCertificateOfARun(t *testing.T) {
 func presented(t *testing.T, f *testbed.Fleet) []*x509.Certificate {
 	t.Helper()
 	var chain []*x509.Certificate
-	nc, err := nats.Connect(f.URL(), nats.Token(f.Token(nil)), nats.Name(wire.NewID()), nats.NoReconnect(), nats.Secure(&tls.Config{
+	nc, err := nats.Connect(f.URL(), nats.Token(f.Token(nil)), nats.Name(wire.NewID()), nats.NoReconnect(), nats.Timeout(time.Minute), nats.Secure(&tls.Config{
 		InsecureSkipVerify: true,
 		VerifyConnection:   func(cs tls.ConnectionState) error { chain = cs.PeerCertificates; return nil },
 	}))

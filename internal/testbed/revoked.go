@@ -49,7 +49,7 @@ func (c *checker) revocations() {
 // settled is how long revocations may take to be done before Check gives up, where
 // nobody has to be elected. It is far above the second that it should be: machines are
 // slow at times.
-const settled = 10 * time.Second
+const settled = 30 * time.Second
 
 // oneLook is how long one look at revocations may take before the next: in a cluster that
 // elects somebody, a question may never be answered. Chosen, some ms usually.

@@ -20,7 +20,8 @@ func TestAuthoritiesChangeWhileTheBrokerRuns(t *testing.T) {
 	admitted := func(cert tls.Certificate) bool {
 		t.Helper()
 		name := wire.NewID()
-		nc, err := nats.Connect(s.URL(), nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), s.mutual(cert))
+		nc, err := nats.Connect(s.URL(), nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(),
+			nats.Timeout(patience), s.mutual(cert))
 		if err == nil {
 			// In TLS 1.3 the client is done before the server has looked.
 			err = nc.Flush()
@@ -58,7 +59,7 @@ func TestABrokerWithoutACertificate(t *testing.T) {
 		t.Errorf("without TLS: %v", err)
 	}
 	roots := nats.Secure(&tls.Config{RootCAs: s.ca.pool(), ServerName: "127.0.0.1"})
-	if nc, err := nats.Connect(s.URL(), nats.Name(wire.NewID()), nats.NoReconnect(), nats.Token(goodToken), roots); err == nil {
+	if nc, err := nats.Connect(s.URL(), nats.Name(wire.NewID()), nats.NoReconnect(), nats.Token(goodToken), nats.Timeout(patience), roots); err == nil {
 		nc.Close()
 		t.Error("TLS without a certificate")
 	}

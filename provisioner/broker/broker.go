@@ -207,6 +207,7 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 		nats.InProcessServer(inProcess{b}),
 		nats.Name(name),
 		nats.UserInfo(serviceUser, string(b.password)),
+		nats.Timeout(dialTimeout), // the library's 2 s are over where the machine stands still for a moment
 		nats.MaxReconnects(-1),
 		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(0, 0),
 		complaints(b.cfg.Log),

@@ -99,7 +99,7 @@ func TestAnswersAreTakenBeforeMoreIsAsked(t *testing.T) {
 		t.Fatal("the broker does not start")
 	}
 	link := &slowWire{}
-	nc, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(link))
+	nc, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(link), nats.Timeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestAnswersAreTakenBeforeMoreIsAsked(t *testing.T) {
 		t.Fatal(err)
 	}
 	link.hold()
-	asks, err := nats.Connect(broker.ClientURL())
+	asks, err := nats.Connect(broker.ClientURL(), nats.Timeout(10*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ import (
 const (
 	trustDomain = "fleet.example.net"
 	goodToken   = "eyJhbGciOiJFZERTQSJ9.eyJjaHQiOiJzZWNyZXQifQ.c2lnbmF0dXJl"
-	patience    = 10 * time.Second // for what takes milliseconds
+	patience    = 30 * time.Second // for what takes milliseconds, unless the machine stands still
 )
 
 // errToken is what the site's token verifier says to every token but its own.
@@ -228,7 +228,7 @@ func (s *site) client(t testing.TB, opts ...nats.Option) (*nats.Conn, string) {
 	t.Helper()
 	name := wire.NewID()
 	nc, err := nats.Connect(s.URL(), append([]nats.Option{nats.Name(name),
-		nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect()}, opts...)...)
+		nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(patience)}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}

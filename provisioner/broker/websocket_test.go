@@ -22,7 +22,8 @@ func byWebSocket(plain bool) func(*broker.Config) {
 // web connects by WebSocket under a new name.
 func (s *site) web(opts ...nats.Option) (*nats.Conn, error) {
 	name := wire.NewID()
-	return nats.Connect(s.WebSocketURL(), append([]nats.Option{nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect()}, opts...)...)
+	return nats.Connect(s.WebSocketURL(), append([]nats.Option{nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)),
+		nats.NoReconnect(), nats.Timeout(patience)}, opts...)...)
 }
 
 // A machine with a token enrolls by WebSocket as it does without, and whatever

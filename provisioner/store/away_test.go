@@ -60,7 +60,7 @@ func TestAWriteThatWasGivenUpIsNotMadeLater(t *testing.T) {
 	})
 	back := make(chan struct{})
 	c := &cable{}
-	conn, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(c), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond),
+	conn, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(c), nats.Timeout(10*time.Second), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond),
 		nats.ReconnectHandler(func(*nats.Conn) { close(back) }))
 	if err != nil {
 		t.Fatal(err)
@@ -106,7 +106,7 @@ func TestAListThatIsCutOffIsNotTakenForWhole(t *testing.T) {
 		broker.WaitForShutdown()
 	})
 	c := &cable{}
-	conn, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(c), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	conn, err := nats.Connect(broker.ClientURL(), nats.SetCustomDialer(c), nats.Timeout(10*time.Second), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
 	if err != nil {
 		t.Fatal(err)
 	}

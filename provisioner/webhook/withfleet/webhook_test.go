@@ -54,7 +54,9 @@ func alarm(f *testbed.Fleet) string {
 func TestRefusalsAreDelivered(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, http.StatusNoContent, nil)
-	f := newFleet(t, soon, r.config("pager"))
+	pager := r.config("pager")
+	pager.Timeout = answered // so that no delivery fails
+	f := newFleet(t, soon, pager)
 	web1 := f.Node("web1.example.net")
 	f.Apply(web1, f.Enroll(web1))
 	if code := f.Refused(f.Node("web1.example.net")); code != wire.CodeIdentityTaken {
@@ -62,8 +64,11 @@ func TestRefusalsAreDelivered(t *testing.T) {
 	}
 	rogue(t, f, "web2.example.net")
 	types := map[provisioner.EventType]message{}
-	for range 2 {
+	for len(types) < 2 {
 		m := r.next(t)
+		if m.event.Type == provisioner.EventAlarmRaised || m.event.Type == provisioner.EventAlarmCleared {
+			continue // of a machine that stood still
+		}
 		types[m.event.Type] = m
 		if err := eventcheck.Check(m.body); err != nil {
 			t.Errorf("delivered %s: %v", m.body, err)
@@ -79,7 +84,7 @@ func TestRefusalsAreDelivered(t *testing.T) {
 	}
 	f.Eventually("all is delivered, and nothing waits", func() bool {
 		h := hooks(t, f)[0]
-		return h.Delivered == 2 && h.Failed == 0 && h.Waiting == 0 && !h.LastDelivery.IsZero() && h.Endpoint == r.URL
+		return h.Delivered >= 2 && h.Failed == 0 && h.Waiting == 0 && !h.LastDelivery.IsZero() && h.Endpoint == r.URL
 	})
 	f.Check()
 }
@@ -113,7 +118,9 @@ func TestAHangingEndpointHoldsUpNobody(t *testing.T) {
 	change.AlarmAfter = time.Nanosecond
 	stuck := hangs.config("stuck")
 	stuck.Timeout = time.Second
-	f := newFleet(t, change, stuck, works.config("pager"))
+	pager := works.config("pager")
+	pager.Timeout = answered // or the alarm would be of its failure, on a machine that stood still
+	f := newFleet(t, change, stuck, pager)
 	const rogues = 20 // more than are delivered at once
 	for range rogues {
 		rogue(t, f, "web2.example.net")
@@ -170,7 +177,7 @@ func TestGivenUpAfterItsTime(t *testing.T) {
 func TestGoesOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := newReceiver(t, http.StatusBadGateway, nil)
-	f := newFleet(t, soon, r.config("pager"))
+	f := newFleet(t, soon, r.config("pager", "attempt"))
 	rogue(t, f, "web2.example.net")
 	first := r.next(t)
 	f.Stop()

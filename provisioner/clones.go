@@ -186,11 +186,17 @@ func (p *Provisioner) Heard(ctx context.Context, id wire.Identity, boot, serial 
 	p.cloned(ctx, id, boot, other, owner)
 }
 
-// heard takes in that an attempt was granted: its key is the identity's. The
-// caller holds the identity's lock.
+// heard takes in that an attempt was granted: its key is the identity's, and it is
+// no recorded one, unless it came in plain. The caller holds the identity's lock.
 func (p *Provisioner) heard(ctx context.Context, a *attempt) {
 	if a.reason.changesHands() {
 		p.boots.forget(a.identity, "")
+	}
+	if !a.renewal && (!a.source.Sealed || a.token.Limits.Seal == "") {
+		// Whoever listened has the token and the certificate request, and can send
+		// them again with whatever boot instance: nothing in it proves the key anew. In
+		// the fleet the machine speaks for itself.
+		return
 	}
 	other, cloned := p.boots.see(a.identity, a.request.Boot, p.cfg.Now())
 	if cloned {

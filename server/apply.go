@@ -92,11 +92,11 @@ func (s *Server) apply(ctx context.Context, set *set) error {
 		return err
 	}
 	if live != nil {
-		if err := carry(s.at.live, s.at.next, ""); err != nil {
+		if err := carry(s.at.live, s.at.next); err != nil {
 			return err
 		}
 		s.step("carried")
-		if err := takeOver(s.at.next, live); err != nil {
+		if err := s.takeOverStage(live); err != nil {
 			return err
 		}
 		if err := syncDir(s.at.next); err != nil {
@@ -112,6 +112,15 @@ func (s *Server) apply(ctx context.Context, set *set) error {
 		s.cfg.Log.ErrorContext(ctx, "old files not cleared away", "err", err)
 	}
 	return nil
+}
+
+// takeOverStage gives the stage the owner and the mode of the live directory.
+func (s *Server) takeOverStage(live fs.FileInfo) error {
+	stage, err := os.Open(s.at.next)
+	if err != nil {
+		return err
+	}
+	return errors.Join(takeOver(stage, live), stage.Close())
 }
 
 // writeStage writes the set beside the staged key.
@@ -177,7 +186,7 @@ func (s *Server) finishSwitch() error {
 		if !exists(from) {
 			continue
 		}
-		if err := carry(from, s.at.live, ""); err != nil {
+		if err := carry(from, s.at.live); err != nil {
 			return err
 		}
 		s.step("carried again")

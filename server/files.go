@@ -81,12 +81,17 @@ func syncDir(path string) error {
 	if err != nil {
 		return err
 	}
-	err = d.Sync()
+	return errors.Join(syncOpen(d), d.Close())
+}
+
+// syncOpen is syncDir of a directory that is open.
+func syncOpen(d *os.File) error {
+	err := d.Sync()
 	// Some file systems cannot sync a directory, and need not.
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
-		err = nil
+		return nil
 	}
-	return errors.Join(err, d.Close())
+	return err
 }
 
 func mountError(path string) error {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -168,5 +169,47 @@ func TestADirectoryOfAnImageBelowAnOverlay(t *testing.T) {
 	a.await(server.EventConfirmed, 1)
 	if got := readFile(t, at("merged/etc/ssl/theirs")); got != "theirs" {
 		t.Errorf("their file is %q", got)
+	}
+}
+
+// TestNothingIsCarriedOutOfTheDirectory has whoever may write into the directory of a
+// node, which need not be the agent's user, turn a directory of theirs into a link to
+// somewhere else between the two times that files of others are carried over: the agent,
+// which is root, must not make anything there.
+func TestNothingIsCarriedOutOfTheDirectory(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	outside := t.TempDir()
+	passwd := filepath.Join(outside, "passwd")
+	writeFile(t, passwd, "root")
+	long := time.Now().Add(-time.Hour)
+	if err := os.Chtimes(passwd, long, long); err != nil {
+		t.Fatal(err)
+	}
+	theirs := filepath.Join(cfg.SSLDir, "theirs")
+	if err := os.MkdirAll(cfg.SSLDir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, theirs); err != nil {
+		t.Fatal(err)
+	}
+	cfg.SetSteps(func(name string) {
+		if name != "carried" {
+			return
+		}
+		// The link is in the next set by now.
+		if err := os.Remove(theirs); err != nil {
+			t.Error(err)
+		}
+		writeFile(t, filepath.Join(theirs, "evil"), "evil")
+		writeFile(t, filepath.Join(theirs, "passwd"), "evil")
+	})
+	f.run(cfg).await(server.EventConfirmed, 1)
+	if _, err := os.Lstat(filepath.Join(outside, "evil")); err == nil {
+		t.Error("the agent has made a file outside of its directory, through a link")
+	}
+	if got := readFile(t, passwd); got != "root" {
+		t.Errorf("the agent has replaced a file outside of its directory by theirs: %q", got)
 	}
 }

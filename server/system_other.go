@@ -5,6 +5,7 @@ package server
 import (
 	"io/fs"
 	"os"
+	"path/filepath"
 )
 
 // lockFile does nothing where there is no flock: running one agent per
@@ -13,5 +14,10 @@ func lockFile(string) (unlock func(), err error) { return func() {}, nil }
 
 func device(fs.FileInfo) uint64 { return 0 }
 
-// takeOver gives path the mode of like.
-func takeOver(path string, like fs.FileInfo) error { return os.Chmod(path, like.Mode().Perm()) }
+// takeOver gives f the mode of like.
+func takeOver(f *os.File, like fs.FileInfo) error { return f.Chmod(like.Mode().Perm()) }
+
+// linkBetween links a file of one directory into another.
+func linkBetween(from, to *os.File, name, as string) error {
+	return os.Link(filepath.Join(from.Name(), name), filepath.Join(to.Name(), as))
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -49,13 +50,22 @@ func device(fi fs.FileInfo) uint64 {
 	return uint64(st.Dev) //nolint:unconvert // its width differs between systems
 }
 
-// takeOver gives path the owner and the mode of like. Only root can give a file
+// takeOver gives f the owner and the mode of like. Only root can give a file
 // away; anybody else's agent owns what it makes already.
-func takeOver(path string, like fs.FileInfo) error {
+func takeOver(f *os.File, like fs.FileInfo) error {
 	if st, ok := like.Sys().(*syscall.Stat_t); ok {
-		if err := os.Chown(path, int(st.Uid), int(st.Gid)); err != nil && !errors.Is(err, os.ErrPermission) {
+		if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil && !errors.Is(err, os.ErrPermission) {
 			return err
 		}
 	}
-	return os.Chmod(path, like.Mode().Perm()|like.Mode()&fs.ModeSetgid)
+	return f.Chmod(like.Mode().Perm() | like.Mode()&fs.ModeSetgid)
+}
+
+// linkBetween links a file of one directory into another, whatever has their paths by
+// now. A symbolic link is linked, and not what it leads to.
+func linkBetween(from, to *os.File, name, as string) error {
+	if err := unix.Linkat(int(from.Fd()), name, int(to.Fd()), as, 0); err != nil {
+		return &os.LinkError{Op: "link", Old: filepath.Join(from.Name(), name), New: filepath.Join(to.Name(), as), Err: err}
+	}
+	return nil
 }

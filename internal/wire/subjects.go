@@ -36,8 +36,12 @@ const (
 	AllRegistration = subjectRegistration + "*"
 )
 
-// EventSubject is where the node publishes lifecycle events of one type:
-// startup, alive, provisioned or shutdown.
+// EventTypes are the types of lifecycle events, each the last part of a subject.
+// A node may publish no others: the store keeps every subject in memory.
+var EventTypes = []string{"startup", "alive", "provisioned", "shutdown"}
+
+// EventSubject is where the node publishes lifecycle events of one of the
+// [EventTypes].
 func EventSubject(id Identity, typ string) string {
 	return subjectEvent + id.SubjectToken() + "." + typ
 }

@@ -117,6 +117,10 @@ func New(cfg Config) (*Broker, error) {
 		bad(fmt.Errorf("%d provisioning connections, want 0 (default) to %d, the limit on all", n, cfg.MaxConnections))
 	}
 	cfg.MaxProvisioning = cmp.Or(cfg.MaxProvisioning, max(1, cfg.MaxConnections*2/3))
+	if cfg.MaxPerNode < 0 {
+		bad(fmt.Errorf("%d connections of one node, want 0 (default) or more", cfg.MaxPerNode))
+	}
+	cfg.MaxPerNode = cmp.Or(cfg.MaxPerNode, DefaultMaxPerNode)
 	cfg.Handshake = cmp.Or(cfg.Handshake, DefaultHandshake)
 	if h := cfg.Handshake; h < 10*time.Millisecond || h > time.Minute {
 		bad(fmt.Errorf("handshake in %v, want 10ms to 1m", h))

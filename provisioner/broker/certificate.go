@@ -52,10 +52,14 @@ func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time
 		d := deny(wire.CodeDenied, err)
 		return nil, &Denied{d.Code, fmt.Errorf("node %q, certificate %s: %w", id, serial, d.Err)}
 	}
+	publish := []string{wire.RegistrationSubject(id), wire.SubjectApplied, wire.SubjectRenew}
+	for _, t := range wire.EventTypes {
+		publish = append(publish, wire.EventSubject(id, t))
+	}
 	return &Admission{
 		Account:     AccountFleet,
 		User:        string(id),
-		Publish:     []string{wire.EventSubject(id, "*"), wire.RegistrationSubject(id), wire.SubjectApplied, wire.SubjectRenew},
+		Publish:     publish,
 		Subscribe:   []string{wire.CommandSubject(id), wire.InboxPrefix(p.Name) + ".>"},
 		Responses:   commandResponses,
 		ResponseTTL: commandResponseTTL,

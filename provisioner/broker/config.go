@@ -23,6 +23,10 @@ const (
 	// limit of 20,000 file descriptors.
 	DefaultMaxConnections = 18_000
 
+	// DefaultMaxPerNode is chosen: an agent has one connection, two for a moment when
+	// it renews, and leaves dead ones behind where the network fails, for three minutes.
+	DefaultMaxPerNode = 16
+
 	// DefaultHandshake is how long a client may take for TLS, and again for
 	// CONNECT. Short, since each silent connection holds a place; long enough
 	// for 5,000 clients to come back at once, which takes 4.6 s on two cores.
@@ -78,6 +82,11 @@ type Config struct {
 	// they cannot keep out the fleet. Optional; defaults to two thirds of
 	// MaxConnections.
 	MaxProvisioning int
+
+	// MaxPerNode bounds the connections of one node of the fleet, so that it cannot
+	// keep out the others: with one more its oldest ends. Optional; defaults to
+	// [DefaultMaxPerNode].
+	MaxPerNode int
 
 	// Handshake bounds TLS, and again CONNECT, 10ms to 1m. Optional; defaults
 	// to [DefaultHandshake].

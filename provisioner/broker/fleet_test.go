@@ -337,3 +337,19 @@ func TestProvisionerFromOutside(t *testing.T) {
 		t.Errorf("request = %v, %v, want it answered from outside", got, err)
 	}
 }
+
+// TestANodeTakesNotAllPlaces has one node of the fleet come as often as it gets in: the
+// others must still get in.
+func TestANodeTakesNotAllPlaces(t *testing.T) {
+	t.Parallel()
+	const places = 40
+	s := newSite(t, func(c *broker.Config) { c.MaxConnections, c.MaxProvisioning = places, 10 })
+	hostile := s.ca.issue(t, wire.RoleNode, "hostile.example.net")
+	for range places {
+		if got := s.dial(t, s.tlsConfig(hostile)).hello(nil); len(got) > 0 {
+			break
+		}
+	}
+	s.dial(t, s.tlsConfig(s.ca.issue(t, wire.RoleNode, "web1.example.net"))).mustHello(nil)
+	s.dial(t, nil).mustHello(map[string]any{"auth_token": goodToken})
+}

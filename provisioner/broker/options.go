@@ -44,6 +44,7 @@ func (b *Broker) newServer(life context.Context) (*server.Server, error) {
 	auth.sessions = newSessions(
 		func(number uint64) bool { return s.GetClient(number) != nil },
 		func(number uint64) { _ = s.DisconnectClientByID(number) }, // the error says that it has gone
+		b.cfg.MaxPerNode,
 	)
 	b.sessions.Store(auth.sessions)
 	auth.accounts = make(map[string]*server.Account)

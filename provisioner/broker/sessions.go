@@ -23,6 +23,7 @@ type sessions struct {
 	// Set by newSessions, then read-only.
 	alive func(number uint64) bool
 	end   func(number uint64) // harmless for one that has gone by itself
+	most  int                 // connections of one node
 
 	mu    sync.Mutex
 	nodes map[wire.Identity][]session // guarded by mu; no entry is empty
@@ -40,26 +41,40 @@ type session struct {
 // whether they are still there; chosen, that takes some 100 µs.
 const minSweep = 1024
 
-func newSessions(alive func(number uint64) bool, end func(number uint64)) *sessions {
-	return &sessions{alive: alive, end: end, nodes: make(map[wire.Identity][]session), sweep: minSweep}
+func newSessions(alive func(number uint64) bool, end func(number uint64), most int) *sessions {
+	return &sessions{alive: alive, end: end, most: most, nodes: make(map[wire.Identity][]session), sweep: minSweep}
 }
 
-// add makes a connection known. Adding it again is harmless.
+// add makes a connection known. Adding it again is harmless. If its node has too
+// many with it, the oldest ends: it may be one of which only we do not know that it is
+// dead.
 func (s *sessions) add(id wire.Identity, added session) {
+	if oldest, over := s.enter(id, added); over {
+		s.end(oldest.number)
+	}
+}
+
+// enter does the work of add, but for what ends.
+func (s *sessions) enter(id wire.Identity, added session) (oldest session, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(id)
 	if list := s.nodes[id]; !slices.Contains(list, added) {
+		if over = len(list) >= s.most; over {
+			oldest, list = list[0], slices.Delete(list, 0, 1)
+			s.known--
+		}
 		s.nodes[id] = append(list, added)
 		s.known++
 	}
 	if s.known < s.sweep {
-		return
+		return oldest, over
 	}
 	for other := range s.nodes {
 		s.forget(other)
 	}
 	s.sweep = max(minSweep, 2*s.known)
+	return oldest, over
 }
 
 // of returns the connections that a node has.

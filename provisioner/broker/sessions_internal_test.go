@@ -13,7 +13,7 @@ func TestSessionsThatAreGoneAreForgotten(t *testing.T) {
 	t.Parallel()
 	const stay = 300
 	alive := func(number uint64) bool { return number < stay }
-	s := newSessions(alive, nil)
+	s := newSessions(alive, nil, 2)
 	for i := range uint64(100_000) {
 		s.add(wire.Identity(fmt.Sprintf("web%d.example.net", i)), session{number: i})
 		if s.known > max(minSweep, 2*stay) {
@@ -36,7 +36,7 @@ func TestSessionsThatAreGoneAreForgotten(t *testing.T) {
 func TestOneSessionIsKnownOnce(t *testing.T) {
 	t.Parallel()
 	gone := map[uint64]bool{}
-	s := newSessions(func(number uint64) bool { return !gone[number] }, nil)
+	s := newSessions(func(number uint64) bool { return !gone[number] }, nil, 2)
 	for _, number := range []uint64{1, 2, 2} {
 		s.add("web1.example.net", session{number: number})
 	}

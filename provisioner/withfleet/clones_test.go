@@ -2,6 +2,7 @@ package provisioner_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -132,7 +133,7 @@ func TestRebootsAreNoClones(t *testing.T) {
 func TestClonesThatOnlyEnroll(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
-	one := f.Node("web1.example.net")
+	one := f.SealedNode("web1.example.net")
 	two := *one
 	two.Boot = wire.NewID()
 	f.Enroll(one)
@@ -162,7 +163,7 @@ func TestAnIdentityThatChangesHands(t *testing.T) {
 	id := wire.Identity("web1.example.net")
 	enroll := func(n *simnode.Node) *wire.Enrolled {
 		t.Helper()
-		e, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{})
+		e, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{Sealed: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -174,7 +175,7 @@ func TestAnIdentityThatChangesHands(t *testing.T) {
 			t.Errorf("%s: %d reports of clones, want %d", when, n, want)
 		}
 	}
-	old := f.Node(string(id))
+	old := f.SealedNode(string(id))
 	twin := *old
 	twin.Boot = wire.NewID()
 	e := enroll(old)
@@ -185,11 +186,11 @@ func TestAnIdentityThatChangesHands(t *testing.T) {
 	if r := f.Record(old.Identity); r.Cloned == nil || !r.Cloned.Refused {
 		t.Fatalf("record = %+v, want clones that are refused", r.Cloned)
 	}
-	if _, err := p.Enroll(f.Context(), old.Request(), provisioner.Source{}); provisioner.CodeOf(err) != wire.CodeIdentityCloned {
+	if _, err := p.Enroll(f.Context(), old.Request(), provisioner.Source{Sealed: true}); provisioner.CodeOf(err) != wire.CodeIdentityCloned {
 		t.Errorf("enroll = %v, want %s", err, wire.CodeIdentityCloned)
 	}
 
-	successor := f.Node(old.Identity)
+	successor := f.SealedNode(old.Identity)
 	grant := &provisioner.Grant{ID: wire.NewID(), Identity: id, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}
 	if err := f.Daemon().Store().PutGrant(f.Context(), grant); err != nil {
 		t.Fatal(err)
@@ -219,7 +220,7 @@ func TestAnIdentityThatChangesHands(t *testing.T) {
 	f.Clock.Advance(grace)
 	p.Heard(f.Context(), id, successor.Boot, offer.Serial)
 	reports("retired", 1)
-	again := f.Node(old.Identity)
+	again := f.SealedNode(old.Identity)
 	again.Boot = successor.Boot
 	anew := enroll(again)
 	f.Clock.Advance(grace)
@@ -242,7 +243,7 @@ func TestAnIdentityThatChangesHands(t *testing.T) {
 func TestAPolicyThatForgivesClones(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Policy: refusesClones(t)})
-	one := f.Node("web1.example.net")
+	one := f.SealedNode("web1.example.net")
 	two := *one
 	two.Boot = wire.NewID()
 	e := f.Enroll(one)
@@ -401,5 +402,60 @@ func TestAPolicyThatWasBrokenOffHasNotFailed(t *testing.T) {
 		if a.Code == wire.CodePolicyFailed {
 			t.Errorf("alarm %+v, want none: the policy is well", a)
 		}
+	}
+}
+
+// TestARecordedRequestMakesNoClone has a listener of plain mode send the request again
+// with which a node was enrolled, after that was started anew: it knows the token, and no
+// key. The node is no clone for it, and stays in the fleet.
+func TestARecordedRequestMakesNoClone(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: refusesClones(t)})
+	n := f.Node("web1.example.net")
+	recorded, err := wire.Encode(n.Request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask := func() *wire.Reply {
+		m, err := f.Dial(n.Token).RequestWithContext(f.Context(), wire.SubjectEnroll, recorded)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := wire.DecodeReply(m.Data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	e := ask().Enrolled
+	f.Apply(n, e)
+	conn := f.DialFleet(n, e)
+	said, err := json.Marshal(map[string]any{"data": map[string]string{"boot": wire.NewID(), "serial": e.Serial}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Clock.Advance(time.Second)
+	if err := conn.Publish(wire.EventSubject("web1.example.net", "startup"), said); err != nil {
+		t.Fatal(err)
+	}
+	// Another request on the same connection is answered after the event was taken.
+	f.AppliedOverFleet(n, e)
+	if err := conn.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		f.Clock.Advance(grace)
+		if r := ask(); r.Refusal != nil {
+			t.Errorf("asked again, it is refused: %s", r.Refusal.Code)
+		}
+	}
+	if c := f.Record("web1.example.net").Cloned; c != nil {
+		t.Errorf("the node is cloned for a recorded request: %+v", c)
+	}
+	if !f.Admits("web1.example.net", e.Serial) {
+		t.Error("the node is kept out of the fleet")
+	}
+	if conn.IsClosed() {
+		t.Error("the node was dropped")
 	}
 }

@@ -1,0 +1,57 @@
+package natsapi_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+)
+
+// eventSubjects returns the subjects of the stream of events that match, with how many
+// events are stored under each.
+func eventSubjects(t *testing.T, f *testbed.Fleet, filter string) map[string]uint64 {
+	t.Helper()
+	conn, err := f.Daemon().Connect("witness")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	js, err := conn.JetStream()
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := js.StreamInfo("MUSTER_EVENTS", &nats.StreamInfoRequest{SubjectsFilter: filter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.State.Subjects
+}
+
+// TestANodeMakesUpNoSubjects has a node of the fleet publish events of types that there
+// are none of: the broker keeps each subject in memory for as long as it has an event
+// under it, 200 bytes of which the stream counts 72.
+func TestANodeMakesUpNoSubjects(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("hostile.example.net")
+	e := f.Enroll(n)
+	f.Apply(n, e)
+	node := f.DialFleet(n, e)
+	for i := range 100 {
+		if err := node.Publish(wire.EventSubject("hostile.example.net", fmt.Sprint("made-up-", i)), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// What comes after it on the same connection is there after it.
+	last := wire.EventSubject("hostile.example.net", "shutdown")
+	if err := node.Publish(last, nil); err != nil {
+		t.Fatal(err)
+	}
+	f.Eventually("what came last is stored", func() bool { return eventSubjects(t, f, last)[last] == 1 })
+	if n := len(eventSubjects(t, f, wire.AllNodeEvents)); n != 1 {
+		t.Errorf("the node has made %d subjects, want the 1 of a type that there is", n)
+	}
+}

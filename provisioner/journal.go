@@ -181,7 +181,7 @@ func (p *Provisioner) fillJournal(ctx context.Context) error {
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			p.cfg.Log.WarnContext(ctx, "claims of other provisioners are not in the journal, they are read again later", "error", err)
+			p.cfg.Log.WarnContext(ctx, "claims of other provisioners are not in the journal, they are read again later", "err", err)
 		}
 	}
 }

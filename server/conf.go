@@ -55,7 +55,7 @@ type conf struct {
 }
 
 // Keys of server.conf, ours first, then Choria's name for the same. The
-// documentation lists them from here.
+// table in docs/operations.md names the same.
 var (
 	keyProvision    = []string{"provision", "plugin.choria.server.provision"}
 	keyIdentity     = []string{"identity"}

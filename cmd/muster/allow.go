@@ -92,7 +92,7 @@ func (v *allowAddVerb) run(ctx context.Context) error {
 	}
 	return v.print(&a, func() error {
 		if provisioner.AnyName(a.Pattern) {
-			v.say("warning: %v; it is an alarm until 'muster allow remove %s'", provisioner.ErrEverything, a.Pattern)
+			v.say("warning: %v; it is an alarm until `muster allow remove '%s'`", provisioner.ErrEverything, a.Pattern)
 		}
 		if a.Uses > 0 {
 			v.say("%s may enroll, %s", a.Pattern, allowanceUses(&a))

@@ -34,7 +34,10 @@ With --follow it goes on with what happens from then on, until it is interrupted
 
   muster events --since 1d --type node.refused
   muster events --follow --node web1.example.net
-  muster events --since 2026-03-01T02:00:00Z --code denied --json`
+  muster events --since 2026-03-01T02:00:00Z --code denied --json
+
+Exits with 0 if that is done, 1 if it failed, or with --follow once it is interrupted, 2
+if the command line makes no sense.`
 
 // addEvents adds "muster events".
 func addEvents(app *kingpin.Application, all verbs) {

@@ -93,8 +93,8 @@ type nodeGrantVerb struct {
 }
 
 const nodeGrantHelp = `Lets another key take the name over, once: for a machine that was reinstalled and
-has lost its key. With --key only the key with this hash may; the provisioner's log
-prints it where the machine is refused. The machine that has the name now is
+has lost its key. With --key only the key with this hash may; 'muster node
+pending --details' prints it while the machine waits. The machine that has the name now is
 out as soon as the new one has confirmed.
 
   muster node grant web1.example.net --why 'reinstalled, ticket 17'

@@ -26,7 +26,9 @@ provisioner of one installation. No provisioner is asked. It is a secret.
 
   muster operator token anna --key anna-key.pem --installation ID > anna.jwt
   muster node revoke web1.example.net --why stolen \
-    --url https://prov1:8443 --token-file anna.jwt`
+    --url https://prov1:8443 --token-file anna.jwt --credential roots.pem
+
+roots.pem has the installation's roots, as /v1/ca.pem gives them.`
 
 func addOperatorToken(parent *kingpin.CmdClause, all verbs) {
 	v := &operatorTokenVerb{}

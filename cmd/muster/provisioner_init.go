@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -87,6 +88,16 @@ func (v *initVerb) run(ctx context.Context) error {
 	return v.next(os.Stdout)
 }
 
+// firstHost returns the host of the first of some brokers, host:port each.
+func firstHost(brokers string) string {
+	first, _, _ := strings.Cut(brokers, ",")
+	host, _, err := net.SplitHostPort(first)
+	if err != nil {
+		return first
+	}
+	return host
+}
+
 // next prints how to go on.
 func (v *initVerb) next(w io.Writer) error {
 	names := v.setup
@@ -108,9 +119,9 @@ present it. The third is such a node, in a directory of its own; on a real one, 
 	if err == nil && v.setup.Cluster != "" {
 		_, err = fmt.Fprintf(w, `Before that, configure the servers, each with its own name; see "Several machines" in docs/operations.md:
 
-  muster broker config --config %s --name n1.%s --route ... --dir n1 --write
+  muster broker config --config %[1]s --name %[2]s --route ... --dir %[2]s --write
 
-`, path("provisioner.yaml"), v.setup.TrustDomain)
+`, path("provisioner.yaml"), firstHost(names.BrokerURLs()))
 	}
 	if err == nil && !v.setup.TrustFirstUse {
 		_, err = fmt.Fprintf(w, `Its name was never seen, so it waits until you approve it:

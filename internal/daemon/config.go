@@ -376,6 +376,9 @@ func (c *Config) Validate() error {
 	for _, err := range provisioner.CheckKeptFacts(c.Fleet.Facts) {
 		v.check("fleet.facts", err)
 	}
+	if n := len(c.Waiting.Facts); n > provisioner.MaxShownFacts {
+		v.bad("waiting.facts", "has %d, limit %d", n, provisioner.MaxShownFacts)
+	}
 	if c.Configuration.Template != "" && c.Configuration.Helper != "" {
 		v.bad("configuration.helper", "set together with configuration.template: only one can make the configuration")
 	}

@@ -14,9 +14,9 @@ import (
 // those of a disk that fails do until the broker is started again.
 type ghostSigners struct{ shownSigners }
 
-func (l *ghostSigners) PutSigner(_ context.Context, e *SignerEntry) (Sequence, error) {
+func (l *ghostSigners) PutSigner(_ context.Context, e *SignerEntry, _ Revision) (Revision, error) {
 	l.entries = append(l.entries, e)
-	return Sequence(len(l.entries)), l.broken
+	return Revision(len(l.entries)), l.broken
 }
 
 // TestARemovalThatWasLostIsWrittenAgain removes a signer while the disk fails, and
@@ -65,9 +65,9 @@ func (l *ghostOperators) NextOperator(_ context.Context, after Sequence) (*Opera
 	return l.entries[after], after + 1, nil
 }
 
-func (l *ghostOperators) PutOperator(_ context.Context, e *OperatorEntry) (Sequence, error) {
+func (l *ghostOperators) PutOperator(_ context.Context, e *OperatorEntry, _ Revision) (Revision, error) {
 	l.entries = append(l.entries, e)
-	return Sequence(len(l.entries)), l.broken
+	return Revision(len(l.entries)), l.broken
 }
 
 // TestAnOperatorsRemovalThatWasLostIsWrittenAgain is the same of an operator.

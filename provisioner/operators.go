@@ -19,9 +19,10 @@ type OperatorStore interface {
 	// [OperatorEntry.Check].
 	NextOperator(ctx context.Context, after Sequence) (*OperatorEntry, Sequence, error)
 
-	// PutOperator writes an entry and returns its place once it is on disk. After
-	// an error it may be written or may yet be.
-	PutOperator(ctx context.Context, e *OperatorEntry) (Sequence, error)
+	// PutOperator writes an entry if the newest about its name is still at after, which
+	// may be [AnyRevision], and returns its place once it is on disk. It returns
+	// [ErrConflict] if it is not; after any other error it may be written or may yet be.
+	PutOperator(ctx context.Context, e *OperatorEntry, after Revision) (Revision, error)
 }
 
 // OperatorsConfig configures [NewOperators].
@@ -54,6 +55,7 @@ type Operators struct {
 	mu      sync.RWMutex
 	age     age                       // guarded by mu
 	entries map[string]*OperatorEntry // guarded by mu: the newest of each name
+	places  map[string]Revision       // guarded by mu: where in the store that is
 	shown   map[string]bool           // guarded by mu: its newest may not be on the store's disk
 }
 
@@ -69,7 +71,7 @@ func NewOperators(cfg OperatorsConfig) (*Operators, error) {
 	if cfg.StoreBroken == nil {
 		cfg.StoreBroken = func() error { return nil }
 	}
-	return &Operators{cfg: cfg, entries: make(map[string]*OperatorEntry), shown: make(map[string]bool)}, nil
+	return &Operators{cfg: cfg, entries: make(map[string]*OperatorEntry), places: make(map[string]Revision), shown: make(map[string]bool)}, nil
 }
 
 // Fresh returns nil while this process knows every change of operators that was
@@ -163,6 +165,9 @@ func (o *Operators) read(ctx context.Context) error {
 			o.mu.Lock()
 			o.entries[e.Name], o.shown[e.Name] = e, !kept
 			o.unjournaled.Store(true)
+			if kept {
+				o.places[e.Name] = Revision(at)
+			}
 			o.mu.Unlock()
 		}
 		if kept {
@@ -189,7 +194,7 @@ func (o *Operators) appendForgotten(ctx context.Context) error {
 		o.cfg.Log.WarnContext(ctx, "store has forgotten what the journal says of an operator, it is appended again",
 			"operator", e.Name, "role", e.Role, "removed", e.Removed, "by", e.By, "why", e.Why)
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		_, err := o.cfg.Store.PutOperator(bounded, e)
+		_, err := o.cfg.Store.PutOperator(bounded, e, o.after(e))
 		cancel()
 		if err != nil {
 			return err
@@ -211,6 +216,7 @@ func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time) er
 	if err := o.look(ctx); err != nil && !e.Removed {
 		return err
 	}
+	after := o.after(e)
 	e.At = o.named(e.Name).moment().next(now)
 	if err := e.Check(); err != nil {
 		return err
@@ -221,8 +227,8 @@ func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time) er
 			o.cfg.Log.ErrorContext(ctx, "operator not in the journal, a restored store would forget it", "operator", e.Name, "err", err)
 		}
 	}
-	if _, err := o.cfg.Store.PutOperator(ctx, e); err != nil {
-		return err
+	if _, err := o.cfg.Store.PutOperator(ctx, e, after); err != nil {
+		return changedMeanwhile(err)
 	}
 	return o.look(ctx)
 }
@@ -250,4 +256,16 @@ func (o *Operators) write(ctx context.Context) {
 			o.cfg.Log.DebugContext(ctx, "operator still not in the journal", "operator", name, "err", err)
 		}
 	}
+}
+
+// after is the place behind which an entry may be written. A removal counts whatever
+// others have written; who gives trust must know of every removal, or a process that was
+// stopped on the way would undo it.
+func (o *Operators) after(e *OperatorEntry) Revision {
+	if e.Removed {
+		return AnyRevision
+	}
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	return o.places[e.Name]
 }

@@ -66,6 +66,7 @@ type Signers struct {
 	mu      sync.RWMutex
 	age     age                           // guarded by mu
 	entries map[jwt.SignerID]*SignerEntry // guarded by mu: the newest of each
+	places  map[jwt.SignerID]Revision     // guarded by mu: where in the store that is
 	shown   map[jwt.SignerID]bool         // guarded by mu: its newest may not be on the store's disk
 }
 
@@ -89,7 +90,7 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 			return nil, err
 		}
 	}
-	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), entries: make(map[jwt.SignerID]*SignerEntry), shown: make(map[jwt.SignerID]bool)}
+	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), entries: make(map[jwt.SignerID]*SignerEntry), places: make(map[jwt.SignerID]Revision), shown: make(map[jwt.SignerID]bool)}
 	for _, f := range cfg.File {
 		id, err := jwt.Fingerprint(f.Key)
 		if err != nil {
@@ -196,6 +197,9 @@ func (s *Signers) read(ctx context.Context) (changed bool, err error) {
 		if kept || e.Removed && (before == nil || !before.Removed) {
 			s.entries[e.ID], s.shown[e.ID], changed = e, !kept, true
 			s.unjournaled.Store(true)
+		}
+		if kept {
+			s.places[e.ID] = Revision(at) // what may not be on disk is in nobody's way
 		}
 		s.mu.Unlock()
 		if kept {
@@ -326,7 +330,7 @@ func (s *Signers) appendForgotten(ctx context.Context) (changed bool, err error)
 		s.cfg.Log.WarnContext(ctx, "store has forgotten what the journal says of a signer, it is appended again",
 			"signer", e.ID, "name", e.Name, "removed", e.Removed, "by", e.By, "why", e.Why)
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		_, err := s.cfg.Store.PutSigner(bounded, e)
+		_, err := s.cfg.Store.PutSigner(bounded, e, s.after(e))
 		cancel()
 		if err != nil {
 			return changed, err
@@ -348,6 +352,7 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error 
 	if err := s.look(ctx); err != nil && !e.Removed {
 		return err
 	}
+	after := s.after(e)
 	e.At = s.entry(e.ID).moment().next(now)
 	if err := e.Check(); err != nil {
 		return err
@@ -358,8 +363,8 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error 
 			s.cfg.Log.ErrorContext(ctx, "signer not in the journal, a restored store would forget it", "signer", e.ID, "err", err)
 		}
 	}
-	if _, err := s.cfg.Store.PutSigner(ctx, e); err != nil {
-		return err
+	if _, err := s.cfg.Store.PutSigner(ctx, e, after); err != nil {
+		return changedMeanwhile(err)
 	}
 	return s.look(ctx)
 }
@@ -388,4 +393,22 @@ func (s *Signers) write(ctx context.Context) {
 			s.cfg.Log.DebugContext(ctx, "signer still not in the journal", "signer", id, "err", err) // whoever put it said so
 		}
 	}
+}
+
+// after is that of [Operators].
+func (s *Signers) after(e *SignerEntry) Revision {
+	if e.Removed {
+		return AnyRevision
+	}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.places[e.ID]
+}
+
+// changedMeanwhile says to an operator what a conflict means.
+func changedMeanwhile(err error) error {
+	if errors.Is(err, ErrConflict) {
+		return fmt.Errorf("%w: somebody else has changed it meanwhile: look at it, and ask again (%w)", ErrState, err)
+	}
+	return err
 }

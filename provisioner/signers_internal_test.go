@@ -31,7 +31,7 @@ func (l *shownSigners) NextSigner(_ context.Context, after Sequence) (*SignerEnt
 	return l.entries[after], after + 1, nil
 }
 
-func (l *shownSigners) PutSigner(context.Context, *SignerEntry) (Sequence, error) {
+func (l *shownSigners) PutSigner(context.Context, *SignerEntry, Revision) (Revision, error) {
 	return 0, errors.New("not needed")
 }
 
@@ -155,9 +155,9 @@ func TestASignerIsRemovedByALookThatBreaksOff(t *testing.T) {
 // keptSigners is a log of signers that takes all.
 type keptSigners struct{ shownSigners }
 
-func (l *keptSigners) PutSigner(_ context.Context, e *SignerEntry) (Sequence, error) {
+func (l *keptSigners) PutSigner(_ context.Context, e *SignerEntry, _ Revision) (Revision, error) {
 	l.entries = append(l.entries, e)
-	return Sequence(len(l.entries)), nil
+	return Revision(len(l.entries)), nil
 }
 
 // TestASignerThatNeverBegins adds the certificate of a signer that ends before it

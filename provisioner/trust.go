@@ -45,9 +45,10 @@ type SignerStore interface {
 	// [SignerEntry.Check].
 	NextSigner(ctx context.Context, after Sequence) (*SignerEntry, Sequence, error)
 
-	// PutSigner writes an entry and returns its place once it is on disk. After
-	// an error it may be written or may yet be.
-	PutSigner(ctx context.Context, e *SignerEntry) (Sequence, error)
+	// PutSigner writes an entry if the newest about its signer is still at after, which
+	// may be [AnyRevision], and returns its place once it is on disk. It returns
+	// [ErrConflict] if it is not; after any other error it may be written or may yet be.
+	PutSigner(ctx context.Context, e *SignerEntry, after Revision) (Revision, error)
 }
 
 // A CRLStore keeps the newest CRL of each issuer.

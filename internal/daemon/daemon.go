@@ -218,7 +218,7 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 		return d.broker.Recheck(ctx, ids...)
 	}, opts.Log)
 	if d.external != nil {
-		d.sessions.later = broker.AdmissionInFlight
+		d.sessions.later, d.sessions.everybody = broker.AdmissionInFlight, d.external.RecheckAll
 	}
 	return d, nil
 }

@@ -27,12 +27,18 @@ type superseded struct {
 	recheck func(ctx context.Context, ids ...wire.Identity) (again []wire.Identity, err error)
 	log     *slog.Logger
 
+	// everybody looks at all connections there are: those of brokers that outlive this
+	// process may be of certificates that were revoked or superseded when nobody
+	// looked. nil for a broker that ends with us.
+	everybody func(ctx context.Context) error
+
 	// later is when to look once more, because a connection may appear so long
 	// after it was admitted. 0 for brokers that show it at once.
 	later time.Duration
 
 	mu      sync.Mutex
 	waiting map[wire.Identity]bool      // guarded by mu
+	all     bool                        // guarded by mu: everybody is to be looked at
 	recent  map[wire.Identity]time.Time // guarded by mu: when a node was added last; nil if later is 0
 	full    int                         // guarded by mu: size of recent at which those of long ago are forgotten
 	wake    chan struct{}               // holds one signal while somebody waits
@@ -76,13 +82,16 @@ func (s *superseded) forget() {
 }
 
 // again has all nodes looked at that were added lately: a broker is there that
-// may not have been asked. It does not block.
+// may not have been asked. What was revoked or superseded before this process began is
+// among no such nodes, so who can looks at everybody. It does not block.
 func (s *superseded) again() {
 	s.mu.Lock()
 	s.forget()
 	ids := slices.Collect(maps.Keys(s.recent))
+	s.all = s.everybody != nil
+	all := s.all
 	s.mu.Unlock()
-	if len(ids) > 0 {
+	if len(ids) > 0 || all {
 		s.queue(ids)
 	}
 }
@@ -100,25 +109,37 @@ func (s *superseded) queue(ids []wire.Identity) {
 	}
 }
 
-// run looks until ctx is done. What is then still waiting needs no look: the
-// broker ends with this process, and its connections with it.
+// run looks until ctx is done. What is then still waiting needs no look if the
+// broker ends with this process, and its connections with it. Other brokers go on, so
+// that is looked at before the end.
 func (s *superseded) run(ctx context.Context) error {
 	pause := gatherTime
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return s.last(ctx)
 		case <-s.wake:
 		}
 		select {
 		case <-ctx.Done():
-			return nil
+			return s.last(ctx)
 		case <-time.After(pause):
 		}
 		s.mu.Lock()
-		ids := slices.Collect(maps.Keys(s.waiting))
+		ids, all := slices.Collect(maps.Keys(s.waiting)), s.all
 		clear(s.waiting)
+		s.all = false
 		s.mu.Unlock()
+		if all {
+			if err := s.everybody(ctx); err != nil && ctx.Err() == nil {
+				s.log.WarnContext(ctx, "connections not all looked at, trying again", "err", err)
+				time.AfterFunc(lookAgain, s.again)
+			}
+		}
+		if len(ids) == 0 {
+			pause = gatherTime
+			continue
+		}
 		again, err := s.recheck(ctx, ids...)
 		pause = gatherTime
 		if err != nil && ctx.Err() == nil {
@@ -127,6 +148,30 @@ func (s *superseded) run(ctx context.Context) error {
 			pause = max(pause, time.Second)
 		}
 	}
+}
+
+// lookAgain is when everybody is looked at once more where that failed; chosen, each look
+// lists the fleet.
+const lookAgain = 5 * time.Second
+
+// lastLook bounds the look at the end; chosen, a broker that does not answer holds up no
+// stop.
+const lastLook = 3 * time.Second
+
+// last looks at what is waiting when ctx is done.
+func (s *superseded) last(ctx context.Context) error {
+	s.mu.Lock()
+	ids := slices.Collect(maps.Keys(s.waiting))
+	s.mu.Unlock()
+	if s.later == 0 || len(ids) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastLook)
+	defer cancel()
+	if _, err := s.recheck(ctx, ids...); err != nil {
+		s.log.WarnContext(ctx, "connections of superseded certificates not all dropped", "err", err)
+	}
+	return nil
 }
 
 // liveNode lets the broker ask which certificates of a node it would admit.

@@ -108,6 +108,24 @@ func TestASupersededCertificateIsDroppedEverywhere(t *testing.T) {
 	f.Check()
 }
 
+// TestAProvisionerThatStopsDropsTheSuperseded stops a provisioner right after a renewal
+// was confirmed to it: the servers go on, so it drops the former certificate's
+// connection before it ends.
+func TestAProvisionerThatStopsDropsTheSuperseded(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	n := f.Node("web1.example.net")
+	given := f.Enroll(n)
+	f.Apply(n, given)
+	before := dialFleet(t, f.Servers()[0], n, given)
+	next, newer := f.Renew(n, given)
+	if r := f.AppliedOverFleet(next, newer); r.Applied == nil {
+		t.Fatalf("renewal not confirmed: %+v", r)
+	}
+	f.Stop()
+	f.Eventually("the connection is dropped", before.IsClosed)
+}
+
 // TestALimitedTokenAtTwoProvisioners has more nodes than a token has uses ask
 // two provisioners at once.
 func TestALimitedTokenAtTwoProvisioners(t *testing.T) {

@@ -6,6 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -70,6 +73,41 @@ func TestARevokedNodeIsDroppedAtItsSite(t *testing.T) {
 	if nc, err := n.DialFleet(f.Site("ams1").URL(), given); err == nil {
 		nc.Close()
 		t.Error("the revoked node connects again")
+	}
+	f.Check()
+}
+
+// TestWhoeverWasRevokedWithoutTheSiteIsDropped has the hub revoke a node, and another
+// node renew, while none of the site's provisioners runs: connections that the site's
+// broker has kept meanwhile are dropped by the next one that starts there.
+func TestWhoeverWasRevokedWithoutTheSiteIsDropped(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
+	local := f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
+	revoked, renewed, other := f.Node("web1.example.net"), f.Node("web2.example.net"), f.Node("web3.example.net")
+	var conns []*nats.Conn
+	var given []*wire.Enrolled
+	for _, n := range []*simnode.Node{revoked, renewed, other} {
+		e := f.Enroll(n)
+		f.Apply(n, e)
+		given, conns = append(given, e), append(conns, dialFleet(t, f.Site("ams1"), n, e))
+	}
+	local.Stop()
+	f.Revoke(revoked.Identity)
+	next, newer := f.Renew(renewed, given[1])
+	if r := f.AppliedOverFleet(next, newer); r.Applied == nil {
+		t.Fatalf("renewal not confirmed: %+v", r)
+	}
+	for i, nc := range conns {
+		if err := nc.Flush(); err != nil {
+			t.Fatalf("connection %d at a site without a provisioner: %v", i, err)
+		}
+	}
+	f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
+	f.Eventually("the revoked node's connection at the site is dropped", conns[0].IsClosed)
+	f.Eventually("the superseded certificate's connection at the site is dropped", conns[1].IsClosed)
+	if err := conns[2].Flush(); err != nil {
+		t.Errorf("another node's connection: %v", err)
 	}
 	f.Check()
 }

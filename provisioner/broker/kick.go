@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -186,7 +187,8 @@ func (c *connection) kick(nc *nats.Conn) error {
 	return nc.PublishRequest(fmt.Sprintf(orderKick, c.server), nc.NewInbox(), body)
 }
 
-// connections returns the connections of these nodes on all servers, by node.
+// connections returns the connections of these nodes on all servers, by node; of all
+// nodes that have any if ids is nil.
 // For more nodes than one, servers list the whole fleet: about 1 KB each.
 // What is returned beside an error is what the servers said that did answer.
 func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Identity) (map[wire.Identity][]connection, error) {
@@ -196,7 +198,7 @@ func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Id
 	}
 	take := func(id string, r reported[server.Connz]) {
 		for _, c := range r.Data.Conns {
-			if list, ok := held[wire.Identity(c.AuthorizedUser)]; ok && c.Account == AccountFleet {
+			if list, ok := held[wire.Identity(c.AuthorizedUser)]; (ok || ids == nil) && c.Account == AccountFleet {
 				held[wire.Identity(c.AuthorizedUser)] = append(list, connection{id, c})
 			}
 		}
@@ -226,7 +228,7 @@ func (e *External) running() (*nats.Conn, error) {
 // no error.
 func (e *External) Disconnect(ids ...wire.Identity) error {
 	nc, err := e.running()
-	if err != nil {
+	if err != nil || len(ids) == 0 {
 		return err
 	}
 	held, err := e.connections(context.Background(), nc, ids) // bounded by gather
@@ -254,7 +256,7 @@ func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) (again []w
 		return nil, errors.New("recheck: the gate knows no list of live certificates")
 	}
 	nc, err := e.running()
-	if err != nil {
+	if err != nil || len(ids) == 0 {
 		return ids, err
 	}
 	// The connections are listed before the records are read; see Broker.Recheck.
@@ -262,6 +264,27 @@ func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) (again []w
 	if err != nil {
 		again = ids
 	}
+	return e.recheck(ctx, nc, held, again, err)
+}
+
+// RecheckAll is Recheck for every node that has a connection. It reads the record of
+// each: who was revoked, or has renewed, while nobody could look is found by nothing else.
+func (e *External) RecheckAll(ctx context.Context) error {
+	if e.gate.cfg.LiveNode == nil {
+		return errors.New("recheck: the gate knows no list of live certificates")
+	}
+	nc, err := e.running()
+	if err != nil {
+		return err
+	}
+	held, err := e.connections(ctx, nc, nil)
+	_, err = e.recheck(ctx, nc, held, nil, err)
+	return err
+}
+
+// recheck does the work of Recheck on connections that were listed, with an error or
+// not.
+func (e *External) recheck(ctx context.Context, nc *nats.Conn, held map[wire.Identity][]connection, again []wire.Identity, err error) ([]wire.Identity, error) {
 	errs := []error{err}
 	for id, list := range held {
 		if len(list) == 0 {
@@ -281,7 +304,7 @@ func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) (again []w
 		}
 	}
 	if err := nc.FlushTimeout(answerTimeout); err != nil { // what was sent may not have gone
-		again, errs = ids, append(errs, err)
+		again, errs = slices.AppendSeq(again, maps.Keys(held)), append(errs, err)
 	}
 	return again, errors.Join(errs...)
 }

@@ -96,8 +96,8 @@ func (s *deadlyStore) PutAllowance(ctx context.Context, a *provisioner.Allowance
 	return err
 }
 
-func (s *deadlyStore) PutOperator(ctx context.Context, e *provisioner.OperatorEntry) (provisioner.Sequence, error) {
-	return deadlyCall(s.d, "PutOperator", func() (provisioner.Sequence, error) { return s.Store.PutOperator(ctx, e) })
+func (s *deadlyStore) PutOperator(ctx context.Context, e *provisioner.OperatorEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	return deadlyCall(s.d, "PutOperator", func() (provisioner.Revision, error) { return s.Store.PutOperator(ctx, e, after) })
 }
 
 func (s *deadlyStore) NoteToken(info *provisioner.TokenInfo) {

@@ -97,12 +97,12 @@ func (s *Store) NextSigner(ctx context.Context, after provisioner.Sequence) (*pr
 }
 
 // PutSigner implements [provisioner.SignerStore].
-func (s *Store) PutSigner(ctx context.Context, e *provisioner.SignerEntry) (provisioner.Sequence, error) {
-	sequence, err := s.append(ctx, subjectSigner+string(e.ID), e, wire.NewID())
+func (s *Store) PutSigner(ctx context.Context, e *provisioner.SignerEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	sequence, err := s.appendAfter(ctx, subjectSigner+string(e.ID), e, wire.NewID(), after)
 	if err != nil {
 		return 0, fmt.Errorf("write signer %s: %w", e.ID, err)
 	}
-	return provisioner.Sequence(sequence), nil
+	return provisioner.Revision(sequence), nil
 }
 
 // NextOperator implements [provisioner.OperatorStore].
@@ -127,12 +127,12 @@ func (s *Store) NextOperator(ctx context.Context, after provisioner.Sequence) (*
 }
 
 // PutOperator implements [provisioner.OperatorStore].
-func (s *Store) PutOperator(ctx context.Context, e *provisioner.OperatorEntry) (provisioner.Sequence, error) {
-	sequence, err := s.append(ctx, subjectOperator+e.Name, e, wire.NewID())
+func (s *Store) PutOperator(ctx context.Context, e *provisioner.OperatorEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	sequence, err := s.appendAfter(ctx, subjectOperator+e.Name, e, wire.NewID(), after)
 	if err != nil {
 		return 0, fmt.Errorf("write operator %s: %w", e.Name, err)
 	}
-	return provisioner.Sequence(sequence), nil
+	return provisioner.Revision(sequence), nil
 }
 
 // CRL implements [provisioner.CRLStore].
@@ -211,13 +211,26 @@ func (s *Store) next(ctx context.Context, stream jetstream.Stream, subject strin
 // append writes one message under an id that makes a repetition harmless, and
 // returns its sequence once it is on disk.
 func (s *Store) append(ctx context.Context, subject string, v any, id string) (uint64, error) {
+	return s.appendAfter(ctx, subject, v, id, provisioner.AnyRevision)
+}
+
+// appendAfter is append if the subject's last sequence is still after, and returns
+// [provisioner.ErrConflict] if it is not.
+func (s *Store) appendAfter(ctx context.Context, subject string, v any, id string, after provisioner.Revision) (uint64, error) {
 	b, err := json.Marshal(v)
 	if err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	ack, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: b}, jetstream.WithMsgID(id))
+	options := []jetstream.PublishOpt{jetstream.WithMsgID(id)}
+	if after != provisioner.AnyRevision {
+		options = append(options, jetstream.WithExpectLastSequencePerSubject(uint64(after)))
+	}
+	ack, err := s.js.PublishMsg(ctx, &nats.Msg{Subject: subject, Data: b}, options...)
+	if conflict(err) {
+		return 0, fmt.Errorf("%w (%w)", provisioner.ErrConflict, err)
+	}
 	if err != nil {
 		return 0, full(err)
 	}

@@ -155,7 +155,7 @@ func TestSignersAreFollowed(t *testing.T) {
 	removed := &provisioner.SignerEntry{Schema: provisioner.SignerSchema, ID: one.ID, Removed: true, By: "operator", At: one.At}
 	want := []*provisioner.SignerEntry{one, two, removed}
 	for i, e := range want {
-		if _, err := st.PutSigner(s.ctx, e); err != nil {
+		if _, err := st.PutSigner(s.ctx, e, provisioner.AnyRevision); err != nil {
 			t.Fatal(err)
 		}
 		// What else is in the stream is passed over.
@@ -179,10 +179,10 @@ func TestSignersAreFollowed(t *testing.T) {
 	}
 	foreign := signerEntry(t, "three")
 	foreign.Key = one.Key
-	if _, err := st.PutSigner(s.ctx, foreign); err != nil {
+	if _, err := st.PutSigner(s.ctx, foreign, provisioner.AnyRevision); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := st.PutSigner(s.ctx, two); err != nil {
+	if _, err := st.PutSigner(s.ctx, two, provisioner.AnyRevision); err != nil {
 		t.Fatal(err)
 	}
 	for at := provisioner.Sequence(0); ; {

@@ -1,9 +1,11 @@
 package provisioner_test
 
 import (
+	"context"
 	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -192,5 +194,80 @@ func TestSignersUnknownRefuseEverybody(t *testing.T) {
 	}
 	if err := s.Fresh(); !errors.Is(err, provisioner.ErrRevocationsUnknown) {
 		t.Errorf("Fresh = %v", err)
+	}
+}
+
+// slowTrust is a store in which a process is stopped right before it adds a signer or an
+// operator, until it is told to go on.
+type slowTrust struct {
+	provisioner.Store
+	stopped, goOn chan struct{}
+}
+
+func (s *slowTrust) PutSigner(ctx context.Context, e *provisioner.SignerEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	s.stopped <- struct{}{}
+	<-s.goOn
+	return s.Store.PutSigner(ctx, e, after)
+}
+
+func (s *slowTrust) PutOperator(ctx context.Context, e *provisioner.OperatorEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	s.stopped <- struct{}{}
+	<-s.goOn
+	return s.Store.PutOperator(ctx, e, after)
+}
+
+// TestARemovalIsNotUndoneByWhoWasStopped has a process stopped between its look at the
+// signers and its write of one, and another process remove that signer meanwhile: when the
+// first goes on, the signer stays removed, and who asked for it is told. Operators likewise.
+func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	p := f.Daemon().Operator()
+	slow := &slowTrust{stopped: make(chan struct{}), goOn: make(chan struct{})}
+	other := another(t, f, func(s provisioner.Store) provisioner.Store { slow.Store = s; return slow })
+	key, public, id := newSigner(t)
+	if _, err := p.AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "racks"}, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.AddOperator(f.Context(), provisioner.NewOperator{Name: "anna", Role: provisioner.RoleViewer, Public: public}, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]struct{ add, remove func() error }{
+		"signer": {
+			add: func() error {
+				_, err := other.AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "racks", Sites: []string{"ams1"}}, testbed.Operator())
+				return err
+			},
+			remove: func() error { _, err := p.RemoveSigner(f.Context(), id, testbed.Operator()); return err },
+		},
+		"operator": {
+			add: func() error {
+				_, err := other.AddOperator(f.Context(), provisioner.NewOperator{Name: "anna", Role: provisioner.RoleAdmin, Public: public}, testbed.Operator())
+				return err
+			},
+			remove: func() error { return p.RemoveOperator(f.Context(), "anna", testbed.Operator()) },
+		},
+	} {
+		added := make(chan error, 1)
+		go func() { added <- change.add() }()
+		<-slow.stopped
+		if err := change.remove(); err != nil {
+			t.Fatalf("%s: removed: %v", what, err)
+		}
+		slow.goOn <- struct{}{}
+		if err := <-added; !errors.Is(err, provisioner.ErrState) {
+			t.Errorf("%s: added by who knew nothing of the removal: %v, want %v", what, err, provisioner.ErrState)
+		}
+	}
+	signers, err := p.ListSigners(f.Context())
+	if err != nil || !slices.ContainsFunc(signers, func(s provisioner.SignerInfo) bool { return s.ID == id && s.Removed }) {
+		t.Errorf("the removed signer is trusted again: %+v, %v", signers, err)
+	}
+	operators, err := p.ListOperators(f.Context())
+	if err != nil || len(operators) != 1 || !operators[0].Removed {
+		t.Errorf("the removed operator is one again: %+v, %v", operators, err)
+	}
+	if code := codeAt(f, p, signedBy(t, f, key, web1)); code != wire.CodeTokenInvalid {
+		t.Errorf("a token of the removed signer: %q", code)
 	}
 }

@@ -24,7 +24,7 @@ const (
 	crlEvery = 400 * time.Millisecond
 
 	// MaxCRLBytes bounds a CRL: JSON and base64 make 7.4 MB of it, and the broker
-	// takes 8. It is room for 140,000 revoked certificates that have not expired.
+	// takes 8. It is room for 116,000 retired or 160,000 revoked certificates that have not expired.
 	MaxCRLBytes = 11 << 19
 
 	// crlSkew is how far two provisioners' clocks may be apart before the CRL of
@@ -46,7 +46,16 @@ type crlLoop struct {
 type newestCRL struct {
 	crl      *CRL // nil if none is known yet
 	revision Revision
+
+	// again is when the next one may be signed, and failed why the last one was not. A
+	// long list takes seconds of a core, and it would be signed for every change of it.
+	again  time.Time // monotonic
+	failed error
 }
+
+// crlShare is one over the part of a core that signing the CRLs of one issuer may take;
+// chosen. What is revoked is listed within a second while that many take less than a tenth.
+const crlShare = 10
 
 // CRL returns the newest CRL of the issuer that issues, nil before
 // [Provisioner.CatchUp], or if there was none and the clock is behind. It is
@@ -150,6 +159,9 @@ func (p *Provisioner) updateCRL(ctx context.Context, issuer string) error {
 		if !p.crlDue(issuer) {
 			return nil
 		}
+		if time.Now().Before(known.again) {
+			return known.failed
+		}
 		if err := p.cfg.Clock.Check(); err != nil {
 			return err
 		}
@@ -161,7 +173,9 @@ func (p *Provisioner) updateCRL(ctx context.Context, issuer string) error {
 		if !p.crlDue(issuer) {
 			return nil
 		}
+		began := time.Now()
 		next, err := p.signCRL(issuer)
+		known.again, known.failed = time.Now().Add(crlShare*time.Since(began)), err
 		if err != nil {
 			return err
 		}
@@ -170,8 +184,11 @@ func (p *Provisioner) updateCRL(ctx context.Context, issuer string) error {
 		case err == nil:
 			p.list(ctx, known, next, revision)
 			return nil
-		case !errors.Is(err, ErrConflict):
+		case errors.Is(err, ErrConflict):
+			known.again = time.Time{} // what is to be followed now is another's
+		default:
 			// It may be written or not. The next round finds it or signs again.
+			known.failed = err
 			return err
 		}
 	}

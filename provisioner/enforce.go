@@ -134,12 +134,12 @@ func (p *Provisioner) entryWith(kind RevocationKind, r *Record, history []*Issue
 }
 
 // enforceAll drops the connections of every identity with new entries to this
-// process's broker, and brings each to its end. If the store does not let it, it
-// goes on with the next call.
+// process's broker, and brings each to its end, as many as it can until the next look. If
+// the store does not let it, or there are more, it goes on with the next call.
 func (p *Provisioner) enforceAll(ctx context.Context) {
-	touched := p.revocations.takeTouched()
 	var kick []wire.Identity
-	for id, d := range touched {
+	for id, d := range p.revocations.takeTouched() {
+		p.unenforced = append(p.unenforced, id)
 		if d.kick {
 			kick = append(kick, id)
 		}
@@ -148,23 +148,26 @@ func (p *Provisioner) enforceAll(ctx context.Context) {
 		// The gate knows the entries already, so nobody comes back.
 		p.cfg.Kick(ctx, kick...)
 	}
+	// A process that has just started has all that there ever were before it: who is
+	// revoked meanwhile is dropped all the same.
 	var failed error
-	for id := range touched {
-		if failed == nil {
-			failed = ctx.Err()
+	for began := time.Now(); len(p.unenforced) > 0 && time.Since(began) < LookEvery; {
+		id := p.unenforced[0]
+		if failed = ctx.Err(); failed != nil {
+			break
 		}
-		if failed == nil {
-			finishing, end := Finishing(ctx)
-			bounded, cancel := context.WithTimeout(finishing, enforceTimeout)
-			failed = p.enforce(bounded, id)
-			cancel()
-			end()
-			if failed != nil && !p.enforceFailed && ctx.Err() == nil {
+		finishing, end := Finishing(ctx)
+		bounded, cancel := context.WithTimeout(finishing, enforceTimeout)
+		failed = p.enforce(bounded, id)
+		cancel()
+		end()
+		p.unenforced = p.unenforced[1:]
+		if failed != nil {
+			p.unenforced = append(p.unenforced, id) // behind the others: it may be only this one
+			if !p.enforceFailed && ctx.Err() == nil {
 				p.cfg.Log.WarnContext(ctx, "revocations not yet on record, they are in force all the same", "node", id, "err", failed)
 			}
-		}
-		if failed != nil {
-			p.revocations.touch(id, disposition{})
+			break
 		}
 	}
 	p.enforceFailed = failed != nil

@@ -107,26 +107,37 @@ const maxJournalGap = 4096
 // Chosen: some 300 kB.
 const journalAtOnce = 1024
 
+// claimsAtOnce is how many entries of a token's log are handed on together. Whoever
+// reads a long log from afar may have no time for all of it, and the next one goes on from
+// what was handed on. Chosen: at 100 ms each, 6 s of the 30 that a request has.
+const claimsAtOnce = 64
+
 // Claims implements [ClaimLog]. What others have written is journaled too, and
-// all that is new at once.
+// much of what is new at once.
 func (l *journaledLog) Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error {
 	var read []*JournaledClaims
+	handOn := func() error {
+		if err := l.journal.AppendClaims(read...); err != nil {
+			return fmt.Errorf("claims of token %s: journal: %w", tid, err)
+		}
+		for _, c := range read {
+			if err := each(c.Entry, c.At); err != nil {
+				return err
+			}
+		}
+		read = nil
+		return nil
+	}
 	err := l.ClaimLog.Claims(ctx, tid, after, func(e *ClaimEntry, at Revision) error {
-		read = append(read, &JournaledClaims{Token: tid, At: at, Entry: e})
+		if read = append(read, &JournaledClaims{Token: tid, At: at, Entry: e}); len(read) == claimsAtOnce {
+			return handOn()
+		}
 		return nil
 	})
 	if err != nil {
 		return err
 	}
-	if err := l.journal.AppendClaims(read...); err != nil {
-		return fmt.Errorf("claims of token %s: journal: %w", tid, err)
-	}
-	for _, c := range read {
-		if err := each(c.Entry, c.At); err != nil {
-			return err
-		}
-	}
-	return nil
+	return handOn()
 }
 
 // AppendClaims implements [ClaimLog]. After the journal's error the entry is in

@@ -211,7 +211,8 @@ type Provisioner struct {
 	allowances    *allowances
 	pauses        *pauses
 	revocations   *Revocations
-	enforceFailed bool // only touched by enforceAll
+	enforceFailed bool            // only touched by enforceAll
+	unenforced    []wire.Identity // likewise: whose records may have to follow entries yet
 	crls          crlLoop
 	freeze        atomic.Pointer[Freeze] // nil if there is none
 }

@@ -136,14 +136,29 @@ func (r *Revocations) see(e placed) {
 	if known && before != pendingSequence {
 		return
 	}
-	r.pending = slices.DeleteFunc(r.pending, func(p pendingEntry) bool { return p.ID == e.ID })
-	if !known {
+	if known {
+		r.waitsNoMore(e.ID)
+	} else {
 		r.unwritten = append(r.unwritten, e.Revocation)
 	}
 	r.apply(e)
 	if e.Node != "" {
 		// Nobody was connected to a process that has not looked yet.
 		r.touched[e.Node] = disposition{kick: r.touched[e.Node].kick || !r.age.began.IsZero()}
+	}
+}
+
+// waitsNoMore takes an entry off those that wait for their place. They get it in the order in
+// which they began to wait, mostly: after a store was put back, thousands of them. The
+// caller holds mu.
+func (r *Revocations) waitsNoMore(id string) {
+	switch i := slices.IndexFunc(r.pending, func(p pendingEntry) bool { return p.ID == id }); i {
+	case -1:
+	case 0:
+		r.pending[0] = pendingEntry{}
+		r.pending = r.pending[1:]
+	default:
+		r.pending = slices.Delete(r.pending, i, i+1)
 	}
 }
 
@@ -250,6 +265,7 @@ func (r *Revocations) repeat(ctx context.Context, grace time.Duration) error {
 // restore reads the log and then appends to it what the journal has and it has
 // not: a store that was restored from a backup has forgotten that.
 func (r *Revocations) restore(ctx context.Context) error {
+	r.readAll(ctx)
 	if err := r.look(ctx); err != nil {
 		return err
 	}
@@ -271,6 +287,22 @@ func (r *Revocations) restore(ctx context.Context) error {
 	}
 	r.write(ctx)
 	return nil
+}
+
+// readAll reads what the log has, all at once: one question for each entry takes as long as
+// the way to the store, hundreds of thousands of times. What it misses the next look reads,
+// which also says what went wrong.
+func (r *Revocations) readAll(ctx context.Context) {
+	r.looking.Lock()
+	defer r.looking.Unlock()
+	_ = r.store.Revocations(ctx, r.last, func(e *Revocation, at Sequence) error {
+		if err := r.broken(); err != nil {
+			return err // it may not be on disk: see read
+		}
+		r.see(placed{e, at})
+		r.last = at
+		return nil
+	})
 }
 
 // takeTouched returns the identities that have new entries and forgets that

@@ -25,18 +25,18 @@ type Revocations struct {
 	writing sync.Mutex // one write to the journal at a time
 	last    Sequence   // guarded by looking: the newest entry that was read
 
-	mu        sync.RWMutex                  // guards the rest
-	age       age                           // of the last look
-	through   Sequence                      // last, for readers
-	known     map[string]Sequence           // place of every entry, by id
-	tokens    map[jwt.TokenID]*Revocation   // the first entry about each
-	serials   map[string]placed             // likewise
-	keys      map[string][]*Revocation      // by key hash, until lifted
-	nodes     map[wire.Identity][]placed    // since the identity was last free, pending ones last
-	revoked   []placedCertificate           // in the order of the log, each certificate once
-	pending   []pendingEntry                // in force here, not in the store yet
-	unwritten []*Revocation                 // not in the journal yet
-	touched   map[wire.Identity]disposition // have new entries
+	mu        sync.RWMutex                   // guards the rest
+	age       age                            // of the last look
+	through   Sequence                       // last, for readers
+	known     map[string]Sequence            // place of every entry, by id
+	tokens    map[jwt.TokenID]*Revocation    // the first entry about each
+	serials   map[string]placed              // likewise
+	keys      map[string][]*Revocation       // by key hash, until lifted
+	nodes     map[wire.Identity][]placed     // since the identity was last free, pending ones last
+	revoked   map[string][]placedCertificate // by issuer, in the order of the log, each certificate once; only added to
+	pending   []pendingEntry                 // in force here, not in the store yet
+	unwritten []*Revocation                  // not in the journal yet
+	touched   map[wire.Identity]disposition  // have new entries
 }
 
 // placed is an entry at its place in the log, pendingSequence as long as the
@@ -67,7 +67,7 @@ func newRevocations(store RevocationStore, journal Journal, broken func() error,
 	return &Revocations{
 		store: store, journal: journal, broken: broken, log: log, known: make(map[string]Sequence), tokens: make(map[jwt.TokenID]*Revocation),
 		serials: make(map[string]placed), keys: make(map[string][]*Revocation), nodes: make(map[wire.Identity][]placed),
-		touched: make(map[wire.Identity]disposition),
+		touched: make(map[wire.Identity]disposition), revoked: make(map[string][]placedCertificate),
 	}
 }
 
@@ -182,12 +182,8 @@ func (r *Revocations) lacks(want *Revocation) bool {
 func (r *Revocations) certificates(issuer string) (list []placedCertificate, through Sequence) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for _, c := range r.revoked {
-		if c.Issuer == issuer {
-			list = append(list, c)
-		}
-	}
-	return list, r.through
+	// What is there is never changed, so nobody waits for a copy.
+	return slices.Clip(r.revoked[issuer]), r.through
 }
 
 // newestOf returns the place of the newest entry that names a certificate of
@@ -195,10 +191,8 @@ func (r *Revocations) certificates(issuer string) (list []placedCertificate, thr
 func (r *Revocations) newestOf(issuer string) (newest, through Sequence) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for _, c := range slices.Backward(r.revoked) {
-		if c.Issuer == issuer {
-			return c.by.at, r.through
-		}
+	if list := r.revoked[issuer]; len(list) > 0 {
+		return list[len(list)-1].by.at, r.through
 	}
 	return 0, r.through
 }
@@ -221,7 +215,7 @@ func (r *Revocations) apply(e placed) {
 		}
 		r.serials[c.Serial] = e
 		if e.at != pendingSequence {
-			r.revoked = append(r.revoked, placedCertificate{c, e})
+			r.revoked[c.Issuer] = append(r.revoked[c.Issuer], placedCertificate{c, e})
 		}
 	}
 	entries := slices.DeleteFunc(slices.Clone(r.nodes[e.Node]), func(p placed) bool { return p.ID == e.ID })

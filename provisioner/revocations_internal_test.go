@@ -131,6 +131,15 @@ func (s *shownLog) NextRevocation(_ context.Context, after Sequence) (*Revocatio
 	return s.entries[after], after + 1, nil
 }
 
+func (s *shownLog) Revocations(_ context.Context, after Sequence, each func(*Revocation, Sequence) error) error {
+	for i, e := range s.entries[after:] {
+		if err := each(e, after+Sequence(i)+1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func (s *shownLog) AppendRevocation(_ context.Context, e *Revocation) (Sequence, error) {
 	s.entries = append(s.entries, e)
 	return Sequence(len(s.entries)), nil

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -28,23 +29,32 @@ func (l *soundLog) Claims(ctx context.Context, tid jwt.TokenID, after Revision, 
 		at    Revision
 	}
 	var read []entry
+	handOn := func() error {
+		switch broken := l.broken(); {
+		case broken != nil:
+			return broken
+		case well.Err() != nil:
+			return context.Cause(well)
+		}
+		for _, e := range read {
+			if err := each(e.entry, e.at); err != nil {
+				return err
+			}
+		}
+		read = read[:0]
+		return nil
+	}
 	err := l.ClaimLog.Claims(well, tid, after, func(e *ClaimEntry, at Revision) error {
-		read = append(read, entry{e, at})
+		if read = append(read, entry{e, at}); len(read) == claimsAtOnce {
+			return handOn()
+		}
 		return nil
 	})
-	switch broken := l.broken(); {
-	case broken != nil:
-		err = broken
-	case well.Err() != nil:
-		err = context.Cause(well)
+	if err == nil || l.broken() != nil || well.Err() != nil {
+		err = cmp.Or(handOn(), err)
 	}
 	if err != nil {
 		return fmt.Errorf("claims of token %s: %w", tid, err)
-	}
-	for _, e := range read {
-		if err := each(e.entry, e.at); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -31,6 +31,11 @@ type RevocationStore interface {
 	// returns has passed [Revocation.Check].
 	NextRevocation(ctx context.Context, after Sequence) (*Revocation, Sequence, error)
 
+	// Revocations calls each for the entries after the given place, in their order, and
+	// stops at the first error of each, which it returns. It may miss the newest ones,
+	// and none before one that it has called each for. They have passed [Revocation.Check].
+	Revocations(ctx context.Context, after Sequence, each func(*Revocation, Sequence) error) error
+
 	// AppendRevocation writes an entry and returns its place once it is on disk.
 	// After an error it may be written or may yet be; writing it again is
 	// harmless.

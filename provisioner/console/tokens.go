@@ -38,11 +38,13 @@ func (c *Console) tokens(v *visit) error {
 		return err
 	}
 	page := &tokensPage{Frozen: p.Frozen(), Now: c.cfg.Now()}
+	listed := make(map[jwt.TokenID]bool, len(used))
 	for _, t := range used {
 		page.Tokens = append(page.Tokens, c.tokenRow(t))
+		listed[t.ID] = true
 	}
 	for _, r := range p.Revocations().Tokens() {
-		if !slices.ContainsFunc(used, func(t provisioner.TokenSummary) bool { return t.ID == r.Token }) {
+		if !listed[r.Token] {
 			page.Tokens = append(page.Tokens, c.tokenRow(provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: r.Token, FirstSeen: r.At}}))
 		}
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 
@@ -245,12 +244,13 @@ func (s *Server) tokens(ctx context.Context) ([]Token, error) {
 	if err != nil {
 		return nil, err
 	}
-	tokens := make([]Token, 0, len(used))
+	tokens, listed := make([]Token, 0, len(used)), make(map[jwt.TokenID]bool, len(used))
 	for _, t := range used {
 		tokens = append(tokens, Token{TokenSummary: t, Revoked: s.cfg.Provisioner.Revocations().Token(t.ID)})
+		listed[t.ID] = true
 	}
 	for _, r := range s.cfg.Provisioner.Revocations().Tokens() {
-		if !slices.ContainsFunc(used, func(t provisioner.TokenSummary) bool { return t.ID == r.Token }) {
+		if !listed[r.Token] {
 			tokens = append(tokens, Token{TokenSummary: provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: r.Token}}, Revoked: r})
 		}
 	}

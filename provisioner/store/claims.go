@@ -17,7 +17,13 @@ import (
 // other: the tail is mostly one or two long, and what answers is the leader of
 // the stream.
 func (s *Store) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.Revision, each func(*provisioner.ClaimEntry, provisioner.Revision) error) error {
-	for next := uint64(after) + 1; ; next++ {
+	for next, n := uint64(after)+1, 0; ; next, n = next+1, n+1 {
+		if n == longTail {
+			var err error
+			if next, err = s.manyClaims(ctx, tid, next, each); err != nil {
+				return fmt.Errorf("read claims of token %s: %w", tid, err)
+			}
+		}
 		m, err := s.nextClaims(ctx, tid, next)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			return nil
@@ -34,6 +40,28 @@ func (s *Store) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.R
 			return err
 		}
 	}
+}
+
+// longTail is after how many entries the rest is not asked for one by one; chosen.
+const longTail = 16
+
+// manyClaims is Claims from a sequence on, for a log that is long: a restart, or ten
+// minutes in which nobody claims, has all of it read again, and one question for each
+// entry takes as long as the way to the leader, thousands of times. It returns from where
+// to go on: who answers here may be behind the leader.
+func (s *Store) manyClaims(ctx context.Context, tid jwt.TokenID, next uint64, each func(*provisioner.ClaimEntry, provisioner.Revision) error) (uint64, error) {
+	from := jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{subjectClaims + string(tid)}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
+	}
+	err := s.scanWith(ctx, streamClaims, from, func(m message) error {
+		e, err := decodeClaims(m.data)
+		if err != nil {
+			return fmt.Errorf("sequence %d: %w", m.sequence, err)
+		}
+		next = m.sequence + 1
+		return each(e, provisioner.Revision(m.sequence))
+	})
+	return next, err
 }
 
 // nextClaims returns the first entry of the token at the sequence or after it,

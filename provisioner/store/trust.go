@@ -56,6 +56,26 @@ func (s *Store) NextRevocation(ctx context.Context, after provisioner.Sequence) 
 	return &r, provisioner.Sequence(m.Sequence), nil
 }
 
+// Revocations implements [provisioner.RevocationStore].
+func (s *Store) Revocations(ctx context.Context, after provisioner.Sequence, each func(*provisioner.Revocation, provisioner.Sequence) error) error {
+	from := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subjectRevocation + ">"}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(after) + 1}
+	return s.scanWith(ctx, streamRevocations, from, func(m message) error {
+		var r provisioner.Revocation
+		err := json.Unmarshal(m.data, &r)
+		if err == nil {
+			err = r.Check()
+		}
+		if err == nil && m.subject != revocationSubject(&r) {
+			err = fmt.Errorf("revocation of %s", m.subject)
+		}
+		if err != nil {
+			return fmt.Errorf("read revocations: sequence %d: %w", m.sequence, err)
+		}
+		s.followed.note(streamRevocations, m.sequence)
+		return each(&r, provisioner.Sequence(m.sequence))
+	})
+}
+
 // AppendRevocation implements [provisioner.RevocationStore].
 func (s *Store) AppendRevocation(ctx context.Context, r *provisioner.Revocation) (provisioner.Sequence, error) {
 	// The broker drops what it had within two minutes under the same id. After

@@ -1,0 +1,61 @@
+package store_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// TestALongLogTakesFewQuestions counts what is sent to the store: one question for each
+// entry takes as long as the way there, thousands of times.
+func TestALongLogTakesFewQuestions(t *testing.T) {
+	t.Parallel()
+	s, _ := startFor(t, t.TempDir(), true)
+	st := s.open(t, ours)
+	const entries, few = 2000, 200
+	const tid = jwt.TokenID("0f1e2d3c4b5a69780f1e2d3c4b5a6978")
+	for i := range entries {
+		e := &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Claims: []provisioner.TokenClaim{
+			{Key: "k", Identity: wire.Identity(fmt.Sprintf("web%d.example.net", i)), Attempt: wire.NewID(), At: time.Unix(1, 0)},
+		}}
+		if _, err := st.AppendClaims(s.ctx, tid, e, provisioner.AnyRevision); err != nil {
+			t.Fatal(err)
+		}
+		r := &provisioner.Revocation{Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RetiredNode, By: "operator", Node: wire.Identity(fmt.Sprintf("web%d.example.net", i))}
+		if _, err := st.AppendRevocation(s.ctx, r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before := s.conn.Stats().OutMsgs
+	last, n := provisioner.Revision(0), 0
+	err := st.Claims(s.ctx, tid, 0, func(_ *provisioner.ClaimEntry, at provisioner.Revision) error {
+		if at <= last {
+			t.Fatalf("entry %d after %d", at, last)
+		}
+		last, n = at, n+1
+		return nil
+	})
+	if err != nil || n != entries {
+		t.Errorf("%d claims, %v, want %d", n, err, entries)
+	}
+	if sent := s.conn.Stats().OutMsgs - before; sent > few {
+		t.Errorf("%d questions for %d claims, want %d at most", sent, entries, few)
+	}
+	before, n = s.conn.Stats().OutMsgs, 0
+	err = st.Revocations(s.ctx, 0, func(_ *provisioner.Revocation, at provisioner.Sequence) error {
+		if n++; at != provisioner.Sequence(n) {
+			t.Fatalf("entry %d at place %d", n, at)
+		}
+		return nil
+	})
+	if err != nil || n != entries {
+		t.Errorf("%d revocations, %v, want %d", n, err, entries)
+	}
+	if sent := s.conn.Stats().OutMsgs - before; sent > few {
+		t.Errorf("%d questions for %d revocations, want %d at most", sent, entries, few)
+	}
+}

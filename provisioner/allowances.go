@@ -153,17 +153,16 @@ func (as *allowances) write(ctx context.Context) {
 	for _, a := range as.journal.Allowances() {
 		journaled[a.Pattern] = a
 	}
-	for pattern, a := range entries {
-		if !journaled[pattern].moment().lacks(a.moment()) {
-			continue
-		}
-		if err := as.journal.AppendAllowance(a); err != nil {
-			as.log.DebugContext(ctx, "allow-list entry still not in the journal", "pattern", pattern, "err", err)
-			as.mu.Lock()
-			if as.unjournaled[pattern] == nil {
-				as.unjournaled[pattern] = a
-			}
-			as.mu.Unlock()
+	missed, err := journalLacking(entries, journaled, as.journal.AppendAllowance)
+	if len(missed) == 0 {
+		return
+	}
+	as.log.DebugContext(ctx, "entries of the allow-list still not in the journal", "entries", len(missed), "err", err)
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	for pattern, a := range missed {
+		if as.unjournaled[pattern] == nil { // else somebody has written a newer one
+			as.unjournaled[pattern] = a
 		}
 	}
 }

@@ -46,6 +46,21 @@ func (m trustMoment) lacks(stored trustMoment) bool {
 	return m.at.IsZero() || stored.at.After(m.at) || stored.at.Equal(m.at) && stored.removed && !m.removed
 }
 
+// journalLacking journals those entries of a store that a journal lacks, and returns
+// those that it did not take, with the last reason.
+func journalLacking[K comparable, E interface{ moment() trustMoment }](entries, journaled map[K]E, put func(E) error) (missed map[K]E, last error) {
+	missed = make(map[K]E)
+	for k, e := range entries {
+		if !journaled[k].moment().lacks(e.moment()) {
+			continue
+		}
+		if err := put(e); err != nil {
+			missed[k], last = e, err
+		}
+	}
+	return missed, last
+}
+
 // forgets reports whether a store whose newest entry about somebody is this one
 // has forgotten one that the journal has: its files were put back to what they
 // once were, or who wrote the journal died before the store had it. Of two of one

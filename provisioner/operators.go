@@ -247,14 +247,9 @@ func (o *Operators) write(ctx context.Context) {
 	o.mu.RLock()
 	entries := maps.Clone(o.entries)
 	o.mu.RUnlock()
-	for name, e := range entries {
-		if !journaled[name].moment().lacks(e.moment()) {
-			continue
-		}
-		if err := o.cfg.Journal.AppendOperator(e); err != nil {
-			o.unjournaled.Store(true)
-			o.cfg.Log.DebugContext(ctx, "operator still not in the journal", "operator", name, "err", err)
-		}
+	if missed, err := journalLacking(entries, journaled, o.cfg.Journal.AppendOperator); len(missed) > 0 {
+		o.unjournaled.Store(true)
+		o.cfg.Log.DebugContext(ctx, "operators still not in the journal", "entries", len(missed), "err", err)
 	}
 }
 

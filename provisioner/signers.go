@@ -384,14 +384,9 @@ func (s *Signers) write(ctx context.Context) {
 	s.mu.RLock()
 	entries := maps.Clone(s.entries)
 	s.mu.RUnlock()
-	for id, e := range entries {
-		if !journaled[id].moment().lacks(e.moment()) {
-			continue
-		}
-		if err := s.cfg.Journal.AppendSigner(e); err != nil {
-			s.unjournaled.Store(true)
-			s.cfg.Log.DebugContext(ctx, "signer still not in the journal", "signer", id, "err", err) // whoever put it said so
-		}
+	if missed, err := journalLacking(entries, journaled, s.cfg.Journal.AppendSigner); len(missed) > 0 {
+		s.unjournaled.Store(true)
+		s.cfg.Log.DebugContext(ctx, "signers still not in the journal", "entries", len(missed), "err", err) // whoever put them said so
 	}
 }
 

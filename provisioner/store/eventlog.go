@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"golang.org/x/sync/errgroup"
 
@@ -71,70 +70,38 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 	if err != nil {
 		return fail(err)
 	}
-	consumer, err := s.ordered(ctx, stream, eventConsumer(stream, q, info.State.LastSeq))
+	l, err := s.look(ctx, stream, eventConsumer(stream, q, info.State.LastSeq), jetstream.PullMaxMessages(eventsAhead), jetstream.PullThresholdMessages(eventsAhead/2))
 	if err != nil {
 		return fail(err)
 	}
-	defer s.drop(ctx, stream, consumer)
-	pending := consumer.CachedInfo().NumPending
+	defer l.close(ctx)
 	begin := info.State.LastSeq
 	if q.After != nil {
 		begin = after(stream, *q.After)
-	} else if pending > 0 {
+	} else if l.pending > 0 {
 		begin = 0 // the first event says where it is
 	}
-	if err := send(found{place: begin, pending: pending}); err != nil {
+	if err := send(found{place: begin, pending: l.pending}); err != nil {
 		return err
 	}
-	if q.Once && pending == 0 {
-		close(out)
-		return nil
-	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(eventsAhead), jetstream.PullThresholdMessages(eventsAhead/2))
-	if err != nil {
-		return fail(err)
-	}
-	defer messages.Stop()
-	for last := uint64(0); ; {
-		wait := jetstream.NextContext(ctx)
-		if pending > 0 {
-			wait = jetstream.NextMaxWait(gone) // what was to come may have had to make room
-		}
-		m, err := messages.Next(wait)
-		if errors.Is(err, nats.ErrTimeout) && ctx.Err() == nil {
-			if !exhausted(ctx, consumer, last) {
-				continue // it is on its way, or Next says what is wrong
-			}
-			pending = 0
-			if err := send(found{}); err != nil {
-				return err
-			}
-			if q.Once {
-				close(out)
-				return nil
-			}
-			continue
-		}
+	for !q.Once || l.pending > 0 {
+		m, meta, err := l.next(ctx)
 		if err != nil {
 			return fail(err)
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return fail(err)
+		f := found{} // what was to come has had to make room
+		if m != nil {
+			f = found{event: storedEvent(m.Subject(), m.Data(), meta.Timestamp), stored: meta.Timestamp, place: meta.Sequence.Stream, pending: meta.NumPending}
 		}
-		f := found{event: storedEvent(m.Subject(), m.Data(), meta.Timestamp), stored: meta.Timestamp, place: meta.Sequence.Stream, pending: meta.NumPending}
-		pending, last = f.pending, meta.Sequence.Consumer
 		if f.event != nil && !q.Wants(f.event) {
 			f.event = nil
 		}
 		if err := send(f); err != nil {
 			return err
 		}
-		if q.Once && f.pending == 0 {
-			close(out)
-			return nil
-		}
 	}
+	close(out)
+	return nil
 }
 
 // after is the part of a place that is about the stream.

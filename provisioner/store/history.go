@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -35,37 +33,11 @@ func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*prov
 		}
 		return nil
 	}
-	consumer, err := s.ordered(ctx, streamNodes, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}})
-	if err != nil {
-		return fmt.Errorf("history: %w", err)
-	}
-	defer s.drop(ctx, streamNodes, consumer)
-	messages, err := consumer.Messages()
-	if err != nil {
-		return fmt.Errorf("history: %w", err)
-	}
-	defer messages.Stop()
-	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+	return s.scan(ctx, streamNodes, filter, jetstream.DeliverAllPolicy, func(m message) error {
+		r, err := decodeRecord(m)
 		if err != nil {
 			return fmt.Errorf("history: %w", err)
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return fmt.Errorf("history: %w", err)
-		}
-		var r provisioner.Record
-		if err := errors.Join(json.Unmarshal(m.Data(), &r), r.Check()); err != nil {
-			return fmt.Errorf("history: sequence %d: %w", meta.Sequence.Stream, err)
-		}
-		if m.Subject() != subjectNode+r.Identity.SubjectToken() {
-			return fmt.Errorf("history: sequence %d: record of %q on %s", meta.Sequence.Stream, r.Identity, m.Subject())
-		}
-		if err := each(&r, provisioner.Revision(meta.Sequence.Stream)); err != nil {
-			return err
-		}
-		if meta.NumPending == 0 {
-			return nil
-		}
-	}
+		return each(r, provisioner.Revision(m.sequence))
+	})
 }

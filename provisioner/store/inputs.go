@@ -195,14 +195,14 @@ func (r *Recorder) write(s *Store, batch []byte) error {
 // clock and to the second.
 func (s *Store) Inputs(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error {
 	since := time.Now().Add(-age - batchWait).UTC()
-	consumer, err := s.ordered(ctx, streamInputs, jetstream.OrderedConsumerConfig{
+	l, err := s.look(ctx, streamInputs, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{subjectInputs}, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since,
 	})
 	if err != nil {
 		return fmt.Errorf("inputs: %w", err)
 	}
-	pending := consumer.CachedInfo().NumPending
-	if started(pending); pending == 0 {
+	defer l.close(ctx)
+	if started(l.pending); l.pending == 0 {
 		return nil
 	}
 	packed, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(8*batchBytes))
@@ -211,7 +211,7 @@ func (s *Store) Inputs(ctx context.Context, age time.Duration, started func(batc
 	}
 	defer packed.Close()
 	var batch []byte
-	return s.each(ctx, streamInputs, consumer, func(m message) error {
+	return l.each(ctx, func(m message) error {
 		if batch, err = packed.DecodeAll(m.data, batch[:0]); err != nil {
 			return fmt.Errorf("inputs: sequence %d: %w", m.sequence, err)
 		}

@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -23,39 +22,24 @@ func (s *Store) Newest(ctx context.Context, each func(*provisioner.Record) error
 	if info.State.Msgs == 0 {
 		return nil
 	}
-	consumer, err := s.ordered(ctx, streamNodes, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{subjectNode + "*"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-	})
-	if err != nil {
-		return fmt.Errorf("records: %w", err)
-	}
-	defer s.drop(ctx, streamNodes, consumer)
-	messages, err := consumer.Messages()
-	if err != nil {
-		return fmt.Errorf("records: %w", err)
-	}
-	defer messages.Stop()
-	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+	err = s.scan(ctx, streamNodes, subjectNode+"*", jetstream.DeliverLastPerSubjectPolicy, func(m message) error {
+		r, err := decodeRecord(m)
 		if err != nil {
 			return fmt.Errorf("records: %w", err)
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return fmt.Errorf("records: %w", err)
-		}
-		var r provisioner.Record
-		if err := errors.Join(json.Unmarshal(m.Data(), &r), r.Check()); err != nil {
-			return fmt.Errorf("records: sequence %d: %w", meta.Sequence.Stream, err)
-		}
-		if err := each(&r); err != nil {
+		if err := each(r); err != nil {
 			return err
 		}
 		// What was the last message at the start is the newest of its subject,
 		// so it comes, unless it was followed by another that comes in its
 		// place: nobody waits here for ever.
-		if meta.NumPending == 0 || meta.Sequence.Stream >= info.State.LastSeq {
-			return nil
+		if m.sequence >= info.State.LastSeq {
+			return errEnded
 		}
+		return nil
+	})
+	if errors.Is(err, errEnded) {
+		return nil
 	}
+	return err
 }

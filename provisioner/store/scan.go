@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -32,48 +31,29 @@ func (s *Store) scan(ctx context.Context, stream, filter string, which jetstream
 
 // scanWith is scan for what a consumer of that configuration gets.
 func (s *Store) scanWith(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
-	fail := func(err error) error { return fmt.Errorf("scan of %s: %w", stream, err) }
-	consumer, err := s.ordered(ctx, stream, cfg)
+	l, err := s.look(ctx, stream, cfg)
 	if err != nil {
-		return fail(err)
+		return fmt.Errorf("scan of %s: %w", stream, err)
 	}
-	return s.each(ctx, stream, consumer, each)
+	defer l.close(ctx)
+	return l.each(ctx, each)
 }
 
-// each calls each for every message that the consumer has ahead of it, and drops
-// the consumer; see scan.
-func (s *Store) each(ctx context.Context, stream string, consumer jetstream.Consumer, each func(message) error) error {
-	fail := func(err error) error { return fmt.Errorf("scan of %s: %w", stream, err) }
-	defer s.drop(ctx, stream, consumer)
-	// Of an empty set nothing would ever be delivered.
-	if consumer.CachedInfo().NumPending == 0 {
-		return nil
-	}
-	messages, err := consumer.Messages()
-	if err != nil {
-		return fail(err)
-	}
-	defer messages.Stop()
-	for last := uint64(0); ; {
-		m, err := s.nextOf(ctx, stream, consumer, last, messages)
+// each calls each for every message that is ahead of the look; see scan.
+func (l *look) each(ctx context.Context, each func(message) error) error {
+	for l.pending > 0 { // of an empty set nothing would ever be delivered
+		m, meta, err := l.next(ctx)
 		if err != nil {
-			return fail(err)
+			return fmt.Errorf("scan of %s: %w", l.stream, err)
 		}
 		if m == nil {
 			return nil
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return fail(err)
-		}
-		last = meta.Sequence.Consumer
 		if err := each(message{m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp}); err != nil {
 			return err
 		}
-		if meta.NumPending == 0 {
-			return nil
-		}
 	}
+	return nil
 }
 
 // drop takes a consumer away that is not needed any more. The broker would do it
@@ -88,38 +68,6 @@ func (s *Store) drop(ctx context.Context, stream string, consumer jetstream.Cons
 // dropTimeout bounds the wait for a consumer to be gone; chosen, it takes less
 // than a millisecond.
 const dropTimeout = time.Second
-
-// gone is after what silence it is looked whether what is waited for has been removed
-// meanwhile; chosen, a hundred times what a message takes.
-const gone = time.Second
-
-// exhausted reports whether nothing is to come of what a consumer had ahead of it: it has
-// been removed. last is the consumer's number of the message that came last, 0 for none.
-// What does not answer is not exhausted.
-func exhausted(ctx context.Context, consumer jetstream.Consumer, last uint64) bool {
-	info, err := consumer.Info(ctx)
-	// What was sent and has not come is lost, and comes from the next consumer.
-	return err == nil && info.NumPending == 0 && (info.Delivered.Consumer == 0 || info.Delivered.Consumer == last)
-}
-
-// nextOf returns the next message of a scan, or nil if those that were to come
-// have been removed, as only those of the nodes that wait are.
-func (s *Store) nextOf(ctx context.Context, stream string, consumer jetstream.Consumer, last uint64, messages jetstream.MessagesContext) (jetstream.Msg, error) {
-	if stream != streamWaiting {
-		return messages.Next(jetstream.NextContext(ctx))
-	}
-	for {
-		m, err := messages.Next(jetstream.NextMaxWait(gone))
-		switch {
-		case !errors.Is(err, nats.ErrTimeout):
-			return m, err
-		case ctx.Err() != nil:
-			return nil, ctx.Err()
-		case exhausted(ctx, consumer, last):
-			return nil, nil
-		}
-	}
-}
 
 // decodeRecord decodes a record that was found on its subject.
 func decodeRecord(m message) (*provisioner.Record, error) {

@@ -5,9 +5,11 @@ import (
 	"crypto/x509"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -30,11 +32,9 @@ func (h *hung) Next(...jetstream.NextOpt) (jetstream.Msg, error) {
 	return nil, context.DeadlineExceeded
 }
 
-// TestWhatASilentServerHasIsNotPassedOver has the server from which the records are read
-// hang just when another provisioner writes, after some seconds in which nobody has
-// written. What it has not delivered comes from the next one.
-func TestWhatASilentServerHasIsNotPassedOver(t *testing.T) {
-	t.Parallel()
+// stores starts a broker, and returns what opens a store on it.
+func stores(t *testing.T) (context.Context, func() *Store) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
 	b, err := broker.New(broker.Config{
@@ -52,7 +52,7 @@ func TestWhatASilentServerHasIsNotPassedOver(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.Stop(ctx) })
-	open := func() *Store {
+	return ctx, func() *Store {
 		conn, err := b.Connect("silent test")
 		if err != nil {
 			t.Fatal(err)
@@ -64,6 +64,14 @@ func TestWhatASilentServerHasIsNotPassedOver(t *testing.T) {
 		}
 		return s
 	}
+}
+
+// TestWhatASilentServerHasIsNotPassedOver has the server from which the records are read
+// hang just when another provisioner writes, after some seconds in which nobody has
+// written. What it has not delivered comes from the next one.
+func TestWhatASilentServerHasIsNotPassedOver(t *testing.T) {
+	t.Parallel()
+	ctx, open := stores(t)
 	s, other := open(), open()
 	write := func(id string) {
 		if _, err := other.js.Publish(ctx, subjectNode+id, []byte("{}")); err != nil {
@@ -107,5 +115,63 @@ func TestWhatASilentServerHasIsNotPassedOver(t *testing.T) {
 	}
 	if err := beats(4); err != nil || !slices.Contains(came, "third") {
 		t.Errorf("came %v, %v; want third, through %d", came, err, f.through)
+	}
+}
+
+// unheard are the messages of somebody whose requests are lost on their way: nothing comes.
+type unheard struct{ jetstream.MessagesContext }
+
+func (unheard) Next(...jetstream.NextOpt) (jetstream.Msg, error) { return nil, nats.ErrTimeout }
+func (unheard) Stop()                                            {}
+
+// TestAsksAgainIfTheBrokerKnowsOfNoRequest has the first request for the messages of a stream
+// lost, as happens in a cluster whose servers have not all heard of the consumer.
+func TestAsksAgainIfTheBrokerKnowsOfNoRequest(t *testing.T) {
+	t.Parallel()
+	ctx, open := stores(t)
+	s := open()
+	for _, id := range []string{"first", "second"} {
+		if _, err := s.js.Publish(ctx, subjectNode+id, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := s.look(ctx, streamNodes, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close(ctx)
+	l.messages = unheard{}
+	var came []string
+	err = l.each(ctx, func(m message) error {
+		came = append(came, strings.TrimPrefix(m.subject, subjectNode))
+		return nil
+	})
+	if err != nil || !slices.Equal(came, []string{"first", "second"}) {
+		t.Errorf("came %v, %v", came, err)
+	}
+}
+
+// TestWaitsNoLongerForWhatIsRemoved has what is ahead of a look removed.
+func TestWaitsNoLongerForWhatIsRemoved(t *testing.T) {
+	t.Parallel()
+	ctx, open := stores(t)
+	s := open()
+	if _, err := s.js.Publish(ctx, subjectWaiting+"first", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	l, err := s.look(ctx, streamWaiting, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close(ctx)
+	stream, err := s.js.Stream(ctx, streamWaiting)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := stream.Purge(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if m, _, err := l.next(ctx); m != nil || err != nil || l.pending != 0 {
+		t.Errorf("got %v, %v; %d are ahead", m, err, l.pending)
 	}
 }

@@ -107,8 +107,9 @@ func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerCo
 	if err != nil {
 		return err
 	}
-	// One ahead and no more: what is here cannot be taken by others.
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(1))
+	// One ahead and no more: what is here cannot be taken by others. A server that is gone
+	// is missed as by who follows, not after the library's half a minute.
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(1), jetstream.PullExpiry(followAsk), jetstream.PullHeartbeat(followBeat))
 	if err != nil {
 		return err
 	}

@@ -106,7 +106,9 @@ type AllowanceStore interface {
 	PutAllowance(ctx context.Context, a *Allowance, after Revision) error
 
 	// NextAllowance returns the first entry after the given place, or nil and 0. Of
-	// several about one pattern, the last one counts.
+	// several about one pattern, the last one counts. One that cannot be read comes as
+	// one that is removed, with an error that wraps [ErrUnread]; its ID is then the
+	// [AllowanceID] of its pattern, which is not known.
 	NextAllowance(ctx context.Context, after Sequence) (*Allowance, Sequence, error)
 }
 

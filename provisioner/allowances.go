@@ -100,17 +100,36 @@ func (as *allowances) read(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		a, at, err := as.store.NextAllowance(bounded, after)
 		cancel()
-		if err != nil || a == nil {
+		unread := errors.Is(err, ErrUnread)
+		if err != nil && !unread || a == nil {
 			return err
 		}
 		kept := as.broken() == nil && after == as.last
-		if kept || a.Removed {
+		switch {
+		case unread:
+			as.close(ctx, a.ID, kept, err)
+		case kept || a.Removed:
 			as.apply(a)
 		}
 		if kept {
 			as.last = at
 		}
 		after = at
+	}
+}
+
+// close ends what the entry of this [AllowanceID] lets in: the newest one cannot be read,
+// which the log says if it is new.
+func (as *allowances) close(ctx context.Context, id string, isNew bool, err error) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	for pattern := range as.kept {
+		if AllowanceID(pattern) == id {
+			delete(as.kept, pattern)
+		}
+	}
+	if isNew {
+		as.log.WarnContext(ctx, "entry of the allow-list not read, it lets nobody in", "err", err)
 	}
 }
 

@@ -110,7 +110,8 @@ type AnswerStore interface {
 	PutAnswer(ctx context.Context, a *Answer) error
 
 	// NextAnswer returns the first verdict after the given place that is still the
-	// newest of the last few about its key, or nil and 0.
+	// newest of the last few about its key, or nil and 0. One that cannot be read
+	// comes as a rejection, with an error that wraps [ErrUnread].
 	NextAnswer(ctx context.Context, after Sequence) (*Answer, Sequence, error)
 }
 

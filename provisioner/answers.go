@@ -48,10 +48,14 @@ func (as *answers) look(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		a, at, err := as.store.NextAnswer(bounded, after)
 		cancel()
-		if err != nil || a == nil {
+		unread := errors.Is(err, ErrUnread)
+		if err != nil && !unread || a == nil {
 			return err
 		}
 		kept := as.broken() == nil && after == as.last
+		if unread && kept {
+			as.log.WarnContext(ctx, "verdict not read, its key is rejected", "node", a.Identity, "err", err)
+		}
 		if kept || a.Verdict == VerdictReject {
 			as.apply(a)
 			as.read(holder{a.KeyHash, a.Identity})

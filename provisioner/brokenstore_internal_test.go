@@ -207,7 +207,7 @@ func TestAPauseAfterAFailedDisk(t *testing.T) {
 	t.Parallel()
 	l := &ghostPauses{}
 	log := slog.New(slog.DiscardHandler)
-	p := &Provisioner{cfg: Config{Store: pauseStore{ghostPauses: l}, Now: time.Now, Emit: func(Event) {}, Log: log, Alarms: NewAlarms(AlarmConfig{})}, pauses: newPauses(l, func() error { return l.broken })}
+	p := &Provisioner{cfg: Config{Store: pauseStore{ghostPauses: l}, Now: time.Now, Emit: func(Event) {}, Log: log, Alarms: NewAlarms(AlarmConfig{})}, pauses: newPauses(l, func() error { return l.broken }, log)}
 	if _, err := p.Pause(t.Context(), "", false, Cause{By: "anna"}); err != nil {
 		t.Fatal(err)
 	}

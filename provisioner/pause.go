@@ -71,7 +71,8 @@ func (s *Pause) Because() error {
 // A PauseStore keeps pauses. All provisioners share it, and a backup has them.
 type PauseStore interface {
 	// NextPause returns the first entry after the given place, or nil and 0 if there
-	// is none. What it returns has passed [Pause.Check].
+	// is none. What it returns has passed [Pause.Check]. One that cannot be read comes as
+	// a pause, with an error that wraps [ErrUnread].
 	NextPause(ctx context.Context, after Sequence) (*Pause, Sequence, error)
 
 	// PutPause writes an entry and returns once it is on disk. After an error it may

@@ -3,6 +3,8 @@ package provisioner
 import (
 	"cmp"
 	"context"
+	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 type pauses struct {
 	store  PauseStore
 	broken func() error // see Config.StoreBroken
+	log    *slog.Logger
 
 	looking sync.Mutex
 	last    Sequence // guarded by looking
@@ -29,8 +32,8 @@ type pauses struct {
 	reports *rate.Limiter
 }
 
-func newPauses(store PauseStore, broken func() error) *pauses {
-	return &pauses{store: store, broken: broken, reports: rate.NewLimiter(reportsPerSecond, reportsAtOnce)}
+func newPauses(store PauseStore, broken func() error, log *slog.Logger) *pauses {
+	return &pauses{store: store, broken: broken, log: log, reports: rate.NewLimiter(reportsPerSecond, reportsAtOnce)}
 }
 
 // look reads what is new in the store. While that does not answer, what is known
@@ -45,10 +48,14 @@ func (ps *pauses) look(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		s, at, err := ps.store.NextPause(bounded, after)
 		cancel()
-		if err != nil || s == nil {
+		unread := errors.Is(err, ErrUnread)
+		if err != nil && !unread || s == nil {
 			return err
 		}
 		kept := ps.broken() == nil && after == ps.last
+		if unread && kept {
+			ps.log.WarnContext(ctx, "pause not read, nobody enrolls where it is about", "site", s.Site, "err", err)
+		}
 		if kept || !s.Resumed {
 			ps.apply(s)
 		}

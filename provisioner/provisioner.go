@@ -230,7 +230,7 @@ func New(cfg Config) (*Provisioner, error) {
 	return &Provisioner{
 		cfg: cfg, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, behind: behind,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
-		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.StoreBroken),
+		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.StoreBroken, cfg.Log),
 		allowances:  newAllowances(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),
 	}, nil

@@ -16,6 +16,14 @@ var ErrConflict = errors.New("record has changed")
 // not of this version: the store answers, and the one identity needs a person.
 var ErrRecord = errors.New("record cannot be read")
 
+// ErrUnread means that an entry of a log is none that this version of muster can read:
+// another version wrote it. What it is about is known by its place, so that it lets nobody
+// in while what comes behind it is read. A newer entry about the same thing ends that.
+var ErrUnread = errors.New("entry cannot be read")
+
+// CauseUnread is the cause of what is kept out by an entry that cannot be read.
+var CauseUnread = Cause{By: "another version of muster", Why: "this one cannot read it, and lets nobody in until it is said anew"}
+
 // ErrStoreFull means that a write was not made for lack of room, and that
 // nothing but more room helps: the store itself is well.
 var ErrStoreFull = errors.New("store has no room left")

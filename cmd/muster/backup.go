@@ -87,7 +87,11 @@ func (v *backupVerb) make(ctx context.Context) (*daemon.BackupInfo, error) {
 		defer bar.Done()
 		// Read as a restore reads it, before it gets its name.
 		if info, err = daemon.CheckBackup(io.TeeReader(body, w), func() { bar.Add(1) }); err != nil {
-			return fmt.Errorf("%s: not written: %w; the provisioner's log says why", v.file, err)
+			what := "the provisioner's log says why"
+			if errors.Is(err, daemon.ErrUnknown) {
+				what = "make the backup with the version of muster that wrote it"
+			}
+			return fmt.Errorf("%s: not written: %w; %s", v.file, err, what)
 		}
 		return nil
 	})

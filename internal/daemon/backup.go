@@ -93,9 +93,13 @@ type BackupInfo struct {
 // behind, and what its index takes; the latter chosen.
 const besideMessage = 64
 
-// CheckBackup reads a backup to its end and checks that it is whole and that
-// this version of muster can restore it. each, if not nil, is called after every
-// message.
+// ErrUnknown means that something in a backup is none of this version of muster, and so
+// cannot be restored by it. Another version has written it; one that is as new can.
+var ErrUnknown = errors.New("this version of muster cannot read what is in it")
+
+// CheckBackup reads a backup to its end and checks that it is whole, or the error wraps
+// [backup.ErrDamaged], and that this version of muster can restore it, or it wraps
+// [ErrUnknown]. each, if not nil, is called after every message.
 func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
 	var noted []store.NotedProvisioner
 	var takes int64
@@ -109,7 +113,10 @@ func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
 			noted = nil
 		}
 		noted = append(noted, found...)
-		return store.CheckKept(m.Stream, m.Sequence, m.Subject, m.Data)
+		if err := store.CheckKept(m.Stream, m.Sequence, m.Subject, m.Data); err != nil {
+			return fmt.Errorf("%w: %w", ErrUnknown, err)
+		}
+		return nil
 	})
 	if err != nil {
 		return nil, err

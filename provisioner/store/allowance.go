@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -44,20 +45,15 @@ func (s *Store) PutAllowance(ctx context.Context, a *provisioner.Allowance, afte
 // NextAllowance implements [provisioner.AllowanceStore].
 func (s *Store) NextAllowance(ctx context.Context, after provisioner.Sequence) (*provisioner.Allowance, provisioner.Sequence, error) {
 	var a provisioner.Allowance
-	m, err := s.next(ctx, s.entries, subjectAllowance+"*", uint64(after), &a)
-	if err == nil && m != nil {
-		if err = a.Check(); err == nil && m.Subject != subjectAllowance+provisioner.AllowanceID(a.Pattern) {
-			err = fmt.Errorf("allow-list entry %q on %s", a.Pattern, m.Subject)
-		}
-		if err != nil {
-			err = fmt.Errorf("sequence %d: %w", m.Sequence, err)
-		}
-	}
+	m, err := s.nextEntry(ctx, subjectAllowance+"*", after, &a, func() string { return subjectAllowance + provisioner.AllowanceID(a.Pattern) })
 	if err != nil {
-		return nil, 0, fmt.Errorf("read allow-list: %w", err)
+		err = fmt.Errorf("read allow-list: %w", err)
 	}
 	if m == nil {
-		return nil, 0, nil
+		return nil, 0, err
 	}
-	return &a, provisioner.Sequence(m.Sequence), nil
+	if err != nil {
+		a = provisioner.Allowance{ID: strings.TrimPrefix(m.Subject, subjectAllowance), Removed: true}
+	}
+	return &a, provisioner.Sequence(m.Sequence), err
 }

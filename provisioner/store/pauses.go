@@ -4,8 +4,11 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"strings"
+	"time"
 
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 )
 
@@ -26,23 +29,22 @@ func pauseSubject(s *provisioner.Pause) string {
 
 // NextPause implements [provisioner.PauseStore].
 func (s *Store) NextPause(ctx context.Context, after provisioner.Sequence) (*provisioner.Pause, provisioner.Sequence, error) {
-	var found provisioner.Pause
-	m, err := s.next(ctx, s.entries, subjectPauses+"*", uint64(after), &found)
-	if err == nil && m != nil {
-		if err = found.Check(); err == nil && m.Subject != pauseSubject(&found) {
-			err = fmt.Errorf("pause of site %q on %s", found.Site, m.Subject)
-		}
-		if err != nil {
-			err = fmt.Errorf("sequence %d: %w", m.Sequence, err)
-		}
-	}
+	var p provisioner.Pause
+	m, err := s.nextEntry(ctx, subjectPauses+"*", after, &p, func() string { return pauseSubject(&p) })
 	if err != nil {
-		return nil, 0, fmt.Errorf("read pauses: %w", err)
+		err = fmt.Errorf("read pauses: %w", err)
 	}
 	if m == nil {
-		return nil, 0, nil
+		return nil, 0, err
 	}
-	return &found, provisioner.Sequence(m.Sequence), nil
+	if err != nil {
+		p = provisioner.Pause{Schema: provisioner.PauseSchema, At: m.Time.UTC().Truncate(time.Second), Cause: provisioner.CauseUnread}
+		if coded, ok := strings.CutPrefix(m.Subject, subjectPausedAtSite); ok {
+			site, _ := hex.DecodeString(coded) // else it is on no site's subject, and everything is paused
+			p.Site = jwt.Site(site)
+		}
+	}
+	return &p, provisioner.Sequence(m.Sequence), err
 }
 
 // PutPause implements [provisioner.PauseStore].

@@ -214,16 +214,39 @@ func (s *Store) Certificates(ctx context.Context, id wire.Identity) ([]*provisio
 // next decodes the first message after a sequence that has the subject, which
 // may hold wildcards, into dst. There is none: nil.
 func (s *Store) next(ctx context.Context, stream jetstream.Stream, subject string, after uint64, dst any) (*jetstream.RawStreamMsg, error) {
+	m, err := s.nextRaw(ctx, stream, subject, after)
+	if err != nil || m == nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(m.Data, dst); err != nil {
+		return nil, fmt.Errorf("sequence %d: %w", m.Sequence, err)
+	}
+	return m, nil
+}
+
+// nextRaw is next without the decoding.
+func (s *Store) nextRaw(ctx context.Context, stream jetstream.Stream, subject string, after uint64) (*jetstream.RawStreamMsg, error) {
 	s.followed.note(stream.CachedInfo().Config.Name, after)
 	m, err := stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}
-	if err != nil {
+	return m, err
+}
+
+// nextEntry is next among the entries, for those that say what each of them is about by
+// its subject: one that cannot be read is returned too, with an error that wraps
+// [provisioner.ErrUnread]. subject is where what was decoded belongs.
+func (s *Store) nextEntry(ctx context.Context, filter string, after provisioner.Sequence, dst checked, subject func() string) (*jetstream.RawStreamMsg, error) {
+	m, err := s.nextRaw(ctx, s.entries, filter, uint64(after))
+	if err != nil || m == nil {
 		return nil, err
 	}
-	if err := json.Unmarshal(m.Data, dst); err != nil {
-		return nil, fmt.Errorf("sequence %d: %w", m.Sequence, err)
+	if err = decode(m.Data, dst); err == nil && m.Subject != subject() {
+		err = fmt.Errorf("it belongs on %s", subject())
+	}
+	if err != nil {
+		return m, fmt.Errorf("%w: sequence %d on %s: %w", provisioner.ErrUnread, m.Sequence, m.Subject, err)
 	}
 	return m, nil
 }

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -148,22 +150,20 @@ func (s *Store) PutAnswer(ctx context.Context, a *provisioner.Answer) error {
 // NextAnswer implements [provisioner.AnswerStore].
 func (s *Store) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
 	var a provisioner.Answer
-	m, err := s.next(ctx, s.entries, subjectAnswer+"*.*", uint64(after), &a)
-	if err == nil && m != nil {
-		if err = a.Check(); err == nil && m.Subject != keySubject(subjectAnswer, a.Identity, a.KeyHash) {
-			err = fmt.Errorf("verdict about %q on %s", a.Identity, m.Subject)
-		}
-		if err != nil {
-			err = fmt.Errorf("sequence %d: %w", m.Sequence, err)
-		}
-	}
+	m, err := s.nextEntry(ctx, subjectAnswer+"*.*", after, &a, func() string { return keySubject(subjectAnswer, a.Identity, a.KeyHash) })
 	if err != nil {
-		return nil, 0, fmt.Errorf("read verdicts: %w", err)
+		err = fmt.Errorf("read verdicts: %w", err)
 	}
 	if m == nil {
-		return nil, 0, nil
+		return nil, 0, err
 	}
-	return &a, provisioner.Sequence(m.Sequence), nil
+	if err == nil {
+		return &a, provisioner.Sequence(m.Sequence), nil
+	}
+	token, key, _ := strings.Cut(strings.TrimPrefix(m.Subject, subjectAnswer), ".")
+	id, _ := wire.ParseSubjectToken(token) // else it is about nobody
+	return &provisioner.Answer{Identity: id, KeyHash: key, Verdict: provisioner.VerdictReject, At: m.Time.UTC().Truncate(time.Second), Cause: provisioner.CauseUnread},
+		provisioner.Sequence(m.Sequence), err
 }
 
 // checked is what can be decoded and then looked at.

@@ -1,0 +1,41 @@
+package daemon
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/provisioner/backup"
+)
+
+// TestWhatAnotherVersionWroteIsToldFromWhatIsCut has a backup whose record this version
+// cannot read, which no other try mends, and one that was broken off.
+func TestWhatAnotherVersionWroteIsToldFromWhatIsCut(t *testing.T) {
+	t.Parallel()
+	var file bytes.Buffer
+	now := time.Now().UTC().Truncate(time.Second)
+	w, err := backup.NewWriter(&file, backup.Header{ID: "b1", Installation: "i1", CAFingerprint: strings.Repeat("a", 64), StartedAt: now, By: "root"})
+	if err == nil {
+		err = w.Stream("MUSTER_NODES")
+	}
+	if err == nil {
+		err = w.Message(7, "muster.node.web1", []byte(`{"version":99}`))
+	}
+	if err == nil {
+		_, err = w.Close(now)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := file.Bytes()
+	_, err = CheckBackup(bytes.NewReader(whole), nil)
+	if !errors.Is(err, ErrUnknown) || !strings.Contains(err.Error(), "stream MUSTER_NODES: sequence 7: ") {
+		t.Errorf("of another version: %v", err)
+	}
+	_, err = CheckBackup(bytes.NewReader(whole[:len(whole)-40]), nil)
+	if !errors.Is(err, backup.ErrDamaged) || errors.Is(err, ErrUnknown) {
+		t.Errorf("cut: %v", err)
+	}
+}

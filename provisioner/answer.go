@@ -125,7 +125,10 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 	if err != nil {
 		return refuse(node, p.storeCode(err), err)
 	}
-	if answer.admits(a.record, a.reason, p.now()) {
+	// What was said before the name was taken away was of the machine that had it, also
+	// if that got in by other means and never spent it.
+	out := p.revocations.standing(a.identity)
+	if answer.admits(a.record, a.reason, p.now()) && (out.Revocation == nil || answer.At.After(out.At)) {
 		a.approval = answer
 		return nil
 	}
@@ -301,6 +304,9 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *Waiter, until ti
 		}
 		if r != nil && r.Approval != nil && !a.At.After(r.Approval.At) {
 			a.At = r.Approval.At.Add(time.Second) // by a clock that is ahead of ours, or was
+		}
+		if out := p.revocations.standing(w.Identity); out.Revocation != nil && !a.At.After(out.At) {
+			a.At = out.At.Add(time.Second)
 		}
 	}
 	var listed Revision

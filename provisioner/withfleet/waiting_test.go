@@ -213,6 +213,35 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Error("a spent approval let a retired machine in again")
 	}
 
+	// One that was never spent, since the allow-list let its machine in, is over as well.
+	listed := f.Node("web3.example.net")
+	f.Refused(listed)
+	f.Eventually("it is listed", func() bool {
+		list, err := p.Waiting(f.Context(), "web3.example.net")
+		return err == nil && len(list) == 1
+	})
+	if _, err := p.ApproveNode(f.Context(), "web3.example.net", "", time.Hour, operator); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.AllowNames(f.Context(), "web3.example.net", 0, 0, false, operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Apply(listed, f.Enroll(listed))
+	if err := p.DisallowNames(f.Context(), "web3.example.net", operator); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.RetireNode(f.Context(), "web3.example.net", operator); err != nil {
+		t.Fatal(err)
+	}
+	if code := f.Refused(listed); code != wire.CodeApprovalPending {
+		t.Errorf("an approval from before the machine was retired: %q", code)
+	}
+	f.Eventually("it waits again", func() bool {
+		_, err := p.ApproveNode(f.Context(), "web3.example.net", "", time.Hour, operator)
+		return err == nil
+	})
+	f.Apply(listed, f.Enroll(listed))
+
 	late := f.Node("web2.example.net")
 	f.Refused(late)
 	f.Eventually("it is listed", func() bool {

@@ -73,6 +73,7 @@ var owners = map[string][]string{
 	"golang.org/x/net":                {"server"},
 	"github.com/google/jsonschema":    {"provisioner/httpapi"},
 	"github.com/santhosh-tekuri":      {"internal/eventcheck"},
+	"github.com/KimMachineGun":        {"internal/daemon"},
 	"github.com/chromedp":             {},
 	"github.com/zmap":                 {},
 	"github.com/google/go-cmp":        {},

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -9,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"golang.org/x/sys/unix"
 )
 
@@ -80,20 +82,30 @@ const (
 	// machineShare is the part of the machine's memory that is not taken for
 	// speed's sake: one over this.
 	machineShare = 4
+
+	// cageSpare is the part that stays free, one over this, of the memory that a group of
+	// processes may have (cgroups: a container, or MemoryMax of systemd): who takes all of
+	// it is killed. Chosen, as others do; what Go does not count is in it.
+	cageSpare = 10
 )
 
 // MakeHeapRoom sets the pace of the collector of garbage until ctx is done. The heap
 // of a process that becomes busy grows a little with each collection, up to [busyHeap], and
 // further if it has many records or much else that is alive; the collector comes sooner
 // where that keeps the process below [memoryGoal]. One at rest has [leastRoom], so that
-// the system gets back what it does not need.
+// the system gets back what it does not need. Where the process may have less memory than
+// the machine has, in a container for one, the collector comes as often as it must to stay
+// below that.
 // It is for main to call, once: there is one collector. Who has set GOGC or
 // GOMEMLIMIT keeps both.
 func MakeHeapRoom(ctx context.Context) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	p := &pacer{now: time.Now, machine: machineMemory()}
+	p := &pacer{now: time.Now, machine: machineMemory(), cage: cageMemory()}
+	if p.cage > 0 {
+		p.machine = min(p.machine, p.cage)
+	}
 	p.collected()
 	go p.run(ctx)
 }
@@ -102,6 +114,7 @@ func MakeHeapRoom(ctx context.Context) {
 type pacer struct {
 	now     func() time.Time
 	machine uint64 // bytes of memory
+	cage    uint64 // those that the process may have before it is killed; 0: no bound
 
 	mu      sync.Mutex
 	last    time.Time // of the last collection, zero before the first
@@ -149,7 +162,7 @@ func (p *pacer) due() bool {
 func (p *pacer) collected() {
 	a := lives()
 	debug.SetGCPercent(p.pace(a, p.noted()))
-	debug.SetMemoryLimit(limit(a, p.machine))
+	debug.SetMemoryLimit(limit(a, p.machine, p.cage))
 	// Nothing refers to the mark, so that the next collection finds it.
 	mark := &struct{ next *byte }{}
 	runtime.AddCleanup(mark, func(struct{}) { p.collected() }, struct{}{})
@@ -214,11 +227,25 @@ func (p *pacer) grown(a alive) uint64 {
 }
 
 // limit returns the memory that the process is to stay below, on a machine with
-// this much.
-func limit(a alive, machine uint64) int64 {
+// this much, where it may have as much as cage says; 0 is no bound.
+func limit(a alive, machine, cage uint64) int64 {
 	all := a.heap + a.stacks
 	fast := min(notHeap+all+a.forRecords(), machine/machineShare)
-	return int64(max(memoryGoal, fast, all/100*(100+goalShare)))
+	most := max(memoryGoal, fast, all/100*(100+goalShare))
+	if cage > 0 {
+		most = min(most, cage-cage/cageSpare)
+	}
+	return int64(most)
+}
+
+// cageMemory returns how many bytes of memory the process may have by its control group,
+// 0 if there is no bound.
+func cageMemory() uint64 {
+	most, err := memlimit.FromCgroup()
+	if err != nil || most > math.MaxInt64 { // no bound is an error, or more than there can be
+		return 0
+	}
+	return most
 }
 
 // machineMemory returns how many bytes of memory the machine has, 0 if it does

@@ -135,17 +135,20 @@ func TestMemoryLimit(t *testing.T) {
 		what    string
 		alive   alive
 		machine uint64
+		cage    uint64
 		want    int64
 	}{
-		{"nothing alive", alive{}, 16 * gib, memoryGoal},
-		{"connections only", connections, 16 * gib, memoryGoal},
-		{"more connections than the goal has room for", more, 16 * gib, 1170 * mib},
-		{"a million records", records, 16 * gib, (70 + 287 + 800) * mib},
-		{"a million records on a small machine", records, 3 * gib, 768 * mib},
-		{"a million records on a tiny machine", records, 1 * gib, memoryGoal},
-		{"the machine does not say", records, 0, memoryGoal},
+		{"nothing alive", alive{}, 16 * gib, 0, memoryGoal},
+		{"connections only", connections, 16 * gib, 0, memoryGoal},
+		{"more connections than the goal has room for", more, 16 * gib, 0, 1170 * mib},
+		{"a million records", records, 16 * gib, 0, (70 + 287 + 800) * mib},
+		{"a million records on a small machine", records, 3 * gib, 0, 768 * mib},
+		{"a million records on a tiny machine", records, 1 * gib, 0, memoryGoal},
+		{"the machine does not say", records, 0, 0, memoryGoal},
+		{"in a small container", connections, 400 * mib, 400 * mib, 360 * mib},
+		{"in a container with room", connections, 2 * gib, 2 * gib, memoryGoal},
 	} {
-		if got := limit(test.alive, test.machine); got < test.want-100 || got > test.want+100 {
+		if got := limit(test.alive, test.machine, test.cage); got < test.want-100 || got > test.want+100 {
 			t.Errorf("%s: limit %d MiB, want %d", test.what, got>>20, test.want>>20)
 		}
 	}

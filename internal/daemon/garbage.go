@@ -83,10 +83,10 @@ const (
 	// speed's sake: one over this.
 	machineShare = 4
 
-	// cageSpare is the part that stays free, one over this, of the memory that a group of
+	// cgroupSpare is the part that stays free, one over this, of the memory that a group of
 	// processes may have (cgroups: a container, or MemoryMax of systemd): who takes all of
 	// it is killed. Chosen, as others do; what Go does not count is in it.
-	cageSpare = 10
+	cgroupSpare = 10
 )
 
 // MakeHeapRoom sets the pace of the collector of garbage until ctx is done. The heap
@@ -102,9 +102,9 @@ func MakeHeapRoom(ctx context.Context) {
 	if os.Getenv("GOGC") != "" || os.Getenv("GOMEMLIMIT") != "" {
 		return
 	}
-	p := &pacer{now: time.Now, machine: machineMemory(), cage: cageMemory()}
-	if p.cage > 0 {
-		p.machine = min(p.machine, p.cage)
+	p := &pacer{now: time.Now, machine: machineMemory(), cgroup: cgroupMemory()}
+	if p.cgroup > 0 {
+		p.machine = min(p.machine, p.cgroup)
 	}
 	p.collected()
 	go p.run(ctx)
@@ -114,7 +114,7 @@ func MakeHeapRoom(ctx context.Context) {
 type pacer struct {
 	now     func() time.Time
 	machine uint64 // bytes of memory
-	cage    uint64 // those that the process may have before it is killed; 0: no bound
+	cgroup  uint64 // those that the process may have before it is killed; 0: no bound
 
 	mu      sync.Mutex
 	last    time.Time // of the last collection, zero before the first
@@ -162,7 +162,7 @@ func (p *pacer) due() bool {
 func (p *pacer) collected() {
 	a := lives()
 	debug.SetGCPercent(p.pace(a, p.noted()))
-	debug.SetMemoryLimit(limit(a, p.machine, p.cage))
+	debug.SetMemoryLimit(limit(a, p.machine, p.cgroup))
 	// Nothing refers to the mark, so that the next collection finds it.
 	mark := &struct{ next *byte }{}
 	runtime.AddCleanup(mark, func(struct{}) { p.collected() }, struct{}{})
@@ -227,20 +227,20 @@ func (p *pacer) grown(a alive) uint64 {
 }
 
 // limit returns the memory that the process is to stay below, on a machine with
-// this much, where it may have as much as cage says; 0 is no bound.
-func limit(a alive, machine, cage uint64) int64 {
+// this much, where it may have as much as cgroup says; 0 is no bound.
+func limit(a alive, machine, cgroup uint64) int64 {
 	all := a.heap + a.stacks
 	fast := min(notHeap+all+a.forRecords(), machine/machineShare)
 	most := max(memoryGoal, fast, all/100*(100+goalShare))
-	if cage > 0 {
-		most = min(most, cage-cage/cageSpare)
+	if cgroup > 0 {
+		most = min(most, cgroup-cgroup/cgroupSpare)
 	}
 	return int64(most)
 }
 
-// cageMemory returns how many bytes of memory the process may have by its control group,
+// cgroupMemory returns how many bytes of memory the process may have by its control group,
 // 0 if there is no bound.
-func cageMemory() uint64 {
+func cgroupMemory() uint64 {
 	most, err := memlimit.FromCgroup()
 	if err != nil || most > math.MaxInt64 { // no bound is an error, or more than there can be
 		return 0

@@ -135,7 +135,7 @@ func TestMemoryLimit(t *testing.T) {
 		what    string
 		alive   alive
 		machine uint64
-		cage    uint64
+		cgroup  uint64
 		want    int64
 	}{
 		{"nothing alive", alive{}, 16 * gib, 0, memoryGoal},
@@ -148,7 +148,7 @@ func TestMemoryLimit(t *testing.T) {
 		{"in a small container", connections, 400 * mib, 400 * mib, 360 * mib},
 		{"in a container with room", connections, 2 * gib, 2 * gib, memoryGoal},
 	} {
-		if got := limit(test.alive, test.machine, test.cage); got < test.want-100 || got > test.want+100 {
+		if got := limit(test.alive, test.machine, test.cgroup); got < test.want-100 || got > test.want+100 {
 			t.Errorf("%s: limit %d MiB, want %d", test.what, got>>20, test.want>>20)
 		}
 	}

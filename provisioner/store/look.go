@@ -13,7 +13,7 @@ import (
 // of that. All chosen.
 const (
 	// lookFirst is for the first message: a message takes a millisecond, and a cluster
-	// loses the first request of one look in a hundred (measured), each of which costs
+	// loses the first request of 11 looks in 1,500 (measured), each of which costs
 	// this much.
 	lookFirst = 200 * time.Millisecond
 

@@ -34,6 +34,7 @@ type look struct {
 	ask      []jetstream.PullMessagesOpt
 	consumer jetstream.Consumer
 	messages jetstream.MessagesContext // nil until the first next
+	known    bool                      // the broker knows that messages are waited for
 	pending  uint64                    // messages ahead of it, as the broker last said
 	last     uint64                    // the consumer's number of the message that came last, 0 for none
 }
@@ -67,7 +68,7 @@ func (l *look) close(ctx context.Context) {
 }
 
 // next returns the next message. While some are ahead, it returns nil if they turn out to
-// have been removed; else it waits until one comes or ctx is done.
+// have been removed; else it waits until one is written or ctx is done.
 func (l *look) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata, error) {
 	patience, first := lookNext, lookFirst
 	if l.last == 0 {
@@ -81,43 +82,43 @@ func (l *look) next(ctx context.Context) (jetstream.Msg, *jetstream.MsgMetadata,
 			}
 			l.messages = messages
 		}
-		wait := jetstream.NextContext(ctx)
-		if l.pending > 0 {
-			wait = jetstream.NextMaxWait(patience)
+		wait, cancel := ctx, context.CancelFunc(func() {})
+		if l.pending > 0 || !l.known {
+			wait, cancel = context.WithTimeout(ctx, patience)
 		}
-		m, err := l.messages.Next(wait)
+		m, err := l.messages.Next(jetstream.NextContext(wait))
+		cancel()
 		switch {
 		case err == nil:
 			meta, err := m.Metadata()
 			if err != nil {
 				return nil, nil, err
 			}
-			l.pending, l.last = meta.NumPending, meta.Sequence.Consumer
+			l.pending, l.last, l.known = meta.NumPending, meta.Sequence.Consumer, true
 			return m, meta, nil
 		case ctx.Err() != nil:
 			return nil, nil, ctx.Err()
-		case !errors.Is(err, nats.ErrTimeout):
+		case !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, nats.ErrTimeout):
 			return nil, nil, err
 		}
-		switch become, err := l.become(ctx); {
-		case become == removed:
-			l.pending = 0
-			return nil, nil, nil
-		case become == unasked:
+		were := l.pending
+		switch l.become(ctx) {
+		case unasked:
 			// Reading begins anew, with more patience each time.
 			l.close(ctx)
-			if err = l.open(ctx); err != nil {
+			if err := l.open(ctx); err != nil {
 				return nil, nil, err
 			}
 			first *= 2
 			patience = first
-			if l.pending == 0 {
-				return nil, nil, nil
-			}
-		case err != nil:
-			patience = lookNext // it is asked again
-		default:
+		case removed:
+			l.pending, l.known = 0, true
+		case late:
+			l.known = true
 			patience = lookAgain
+		}
+		if were > 0 && l.pending == 0 {
+			return nil, nil, nil
 		}
 	}
 }
@@ -127,28 +128,26 @@ type become int
 
 const (
 	late    become = iota // on their way, or the library will say what is wrong
-	removed               // not there any more
+	removed               // not there any more, or none is ahead
 	unasked               // the broker does not know that anybody waits for them
 )
 
-// become asks what has become of what was to come. The error says that there was no
-// answer.
-func (l *look) become(ctx context.Context) (become, error) {
+// become asks what has become of what was to come.
+func (l *look) become(ctx context.Context) become {
 	ctx, cancel := context.WithTimeout(ctx, l.s.timeout)
 	defer cancel()
 	info, err := l.consumer.Info(ctx)
-	if err != nil {
-		return late, err
-	}
-	// What was sent and has not come is lost, and comes from the library's next consumer.
-	all := info.Delivered.Consumer == 0 || info.Delivered.Consumer == l.last
 	switch {
-	case all && info.NumPending == 0:
-		return removed, nil
+	case l.last == 0 && (errors.Is(err, jetstream.ErrConsumerNotFound) || errors.Is(err, jetstream.ErrStreamNotFound)):
+		return unasked // gone before it was asked for anything; whoever makes another is told why
+	case err != nil:
+		return late // the library will notice as well that nobody answers
 	case l.last == 0 && info.Delivered.Consumer == 0 && info.NumWaiting == 0:
 		// In a cluster the first request may come to a server that has not yet heard where
 		// the new consumer is. The library does not ask again before 30 s.
-		return unasked, nil
+		return unasked
+	case info.NumPending == 0 && (info.Delivered.Consumer == 0 || info.Delivered.Consumer == l.last):
+		return removed
 	}
-	return late, nil
+	return late // what was sent and has not come is lost, and comes from the library's next consumer
 }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -118,11 +117,24 @@ func TestWhatASilentServerHasIsNotPassedOver(t *testing.T) {
 	}
 }
 
-// unheard are the messages of somebody whose requests are lost on their way: nothing comes.
-type unheard struct{ jetstream.MessagesContext }
-
-func (unheard) Next(...jetstream.NextOpt) (jetstream.Msg, error) { return nil, nats.ErrTimeout }
-func (unheard) Stop()                                            {}
+// unheard begins a look whose first request is lost on its way: what it waits for are the
+// messages of another consumer, which never has any.
+func unheard(ctx context.Context, t *testing.T, s *Store) *look {
+	t.Helper()
+	l, err := s.look(ctx, streamNodes, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.close(ctx) })
+	other, err := s.js.OrderedConsumer(ctx, streamNodes, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subjectNode + "nobody"}})
+	if err == nil {
+		l.messages, err = other.Messages()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
 
 // TestAsksAgainIfTheBrokerKnowsOfNoRequest has the first request for the messages of a stream
 // lost, as happens in a cluster whose servers have not all heard of the consumer.
@@ -135,19 +147,45 @@ func TestAsksAgainIfTheBrokerKnowsOfNoRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l, err := s.look(ctx, streamNodes, jetstream.OrderedConsumerConfig{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.close(ctx)
-	l.messages = unheard{}
+	l := unheard(ctx, t, s)
 	var came []string
-	err = l.each(ctx, func(m message) error {
+	err := l.each(ctx, func(m message) error {
 		came = append(came, strings.TrimPrefix(m.subject, subjectNode))
 		return nil
 	})
 	if err != nil || !slices.Equal(came, []string{"first", "second"}) {
 		t.Errorf("came %v, %v", came, err)
+	}
+}
+
+// TestAsksAgainWhereNothingIsYet has the first request of who waits for what is still to be
+// written lost.
+func TestAsksAgainWhereNothingIsYet(t *testing.T) {
+	t.Parallel()
+	ctx, open := stores(t)
+	s := open()
+	l := unheard(ctx, t, s)
+	time.AfterFunc(3*lookFirst, func() { _, _ = s.js.Publish(ctx, subjectNode+"first", []byte("{}")) })
+	if m, _, err := l.next(ctx); err != nil || m == nil || m.Subject() != subjectNode+"first" {
+		t.Errorf("came %v, %v", m, err)
+	}
+}
+
+// TestWhoWaitsForAStreamCanStop ends who waits for what a server that stands still has.
+func TestWhoWaitsForAStreamCanStop(t *testing.T) {
+	t.Parallel()
+	ctx, open := stores(t)
+	s := open()
+	if _, err := s.js.Publish(ctx, subjectNode+"first", []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	l := unheard(ctx, t, s)
+	l.last = 1 // so it is for the library to notice
+	reading, cancel := context.WithCancel(ctx)
+	time.AfterFunc(2*lookNext, cancel)
+	began := time.Now()
+	if m, _, err := l.next(reading); !errors.Is(err, context.Canceled) || time.Since(began) > lookAgain/2 {
+		t.Errorf("came %v, %v after %v", m, err, time.Since(began))
 	}
 }
 

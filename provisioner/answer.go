@@ -180,7 +180,7 @@ func (p *Provisioner) waiterNamed(ctx context.Context, id wire.Identity, key str
 		if rejected := p.answers.rejectedKeys(id); key == "" && len(rejected) > 0 {
 			return nil, fmt.Errorf("%w; a key of it was rejected, which is meant by --key %s", ErrNotWaiting, strings.Join(rejected, " or "))
 		}
-		return nil, ErrNotWaiting
+		return nil, fmt.Errorf("%w: `muster node pending` lists who does", ErrNotWaiting)
 	case len(found) == 0:
 		return nil, fmt.Errorf("%w with key %s; waiting with %s", ErrNotWaiting, key, strings.Join(keys, ", "))
 	case len(found) > 1:

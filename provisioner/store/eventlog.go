@@ -183,7 +183,7 @@ type merger struct {
 	place   provisioner.Place
 }
 
-// errEnded ends a merge of which both streams are read to their ends.
+// errEnded ends what reads a stream, or merges both, and has all that it wants.
 var errEnded = errors.New("ended")
 
 // run merges until both streams have ended, or ctx is done.

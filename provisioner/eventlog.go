@@ -32,27 +32,33 @@ type StoredEvent struct {
 }
 
 // A Place is a position in the log of events, just behind an event. The log is
-// two streams, what strangers cause and all else. The zero value is its
-// beginning.
-type Place struct{ Events, Attempts uint64 }
+// three streams: what provisioners say, what strangers cause, and what nodes say of
+// their life. The zero value is its beginning.
+type Place struct{ Events, Attempts, Lifecycle uint64 }
 
 // String returns the form that [ParsePlace] reads.
-func (p Place) String() string {
-	return strconv.FormatUint(p.Events, 10) + "-" + strconv.FormatUint(p.Attempts, 10)
-}
+func (p Place) String() string { return fmt.Sprintf("%d-%d-%d", p.Events, p.Attempts, p.Lifecycle) }
 
 // errPlace says what a place looks like.
-var errPlace = errors.New("want two numbers with a dash between, as in the id of an event of the stream")
+var errPlace = errors.New("want three numbers with dashes between, as in the id of an event of the stream")
 
-// ParsePlace reads a place.
+// ParsePlace reads a place. Its last number may be missing, as it was in those from
+// before there was the third stream, whose beginning it then is.
 func ParsePlace(s string) (Place, error) {
-	events, attempts, ok := strings.Cut(s, "-")
-	e, err := strconv.ParseUint(events, 10, 64)
-	a, aerr := strconv.ParseUint(attempts, 10, 64)
-	if !ok || err != nil || aerr != nil {
+	fields := strings.Split(s, "-")
+	var p Place
+	parts := []*uint64{&p.Events, &p.Attempts, &p.Lifecycle}
+	if len(fields) != 2 && len(fields) != len(parts) {
 		return Place{}, fmt.Errorf("place %.64q: %w", s, errPlace)
 	}
-	return Place{Events: e, Attempts: a}, nil
+	for i, field := range fields {
+		n, err := strconv.ParseUint(field, 10, 64)
+		if err != nil {
+			return Place{}, fmt.Errorf("place %.64q: %w", s, errPlace)
+		}
+		*parts[i] = n
+	}
+	return p, nil
 }
 
 // An EventQuery says which events are wanted. The zero value wants all that will

@@ -18,7 +18,7 @@ type Subscription struct {
 	Types []EventType
 
 	// AtOnce bounds the deliveries that one process has in hand of each of the
-	// log's two streams: what strangers cause does not keep all else waiting.
+	// log's streams: what strangers cause does not keep all else waiting.
 	// Required.
 	AtOnce int
 

@@ -27,20 +27,34 @@ type found struct {
 	pending uint64 // behind it
 }
 
-// Events implements [provisioner.EventLog]. The two streams are merged by the
+// logStreams are the streams of which the log of events consists.
+var logStreams = [...]string{streamEvents, streamAttempts, streamLifecycle}
+
+// placeIn is the part of a place that is about one of them.
+func placeIn(p *provisioner.Place, stream string) *uint64 {
+	switch stream {
+	case streamAttempts:
+		return &p.Attempts
+	case streamLifecycle:
+		return &p.Lifecycle
+	}
+	return &p.Events
+}
+
+// Events implements [provisioner.EventLog]. The streams are merged by the
 // time at which the broker stored each event.
 func (s *Store) Events(ctx context.Context, q provisioner.EventQuery, each func(*provisioner.StoredEvent) error) error {
 	g, running := errgroup.WithContext(ctx)
-	events, attempts := make(chan found), make(chan found)
-	g.Go(func() error { return s.readEvents(running, streamEvents, q, events) })
-	g.Go(func() error { return s.readEvents(running, streamAttempts, q, attempts) })
-	g.Go(func() error {
-		m := merger{each: each, sources: [2]source{{in: events, behind: true}, {in: attempts, behind: true}}}
-		if q.After != nil {
-			m.place = *q.After
-		}
-		return m.run(running)
-	})
+	m := merger{each: each}
+	if q.After != nil {
+		m.place = *q.After
+	}
+	for i, stream := range logStreams {
+		in := make(chan found)
+		m.sources[i] = source{stream: stream, in: in, behind: true}
+		g.Go(func() error { return s.readEvents(running, stream, q, in) })
+	}
+	g.Go(func() error { return m.run(running) })
 	err := g.Wait()
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -77,7 +91,7 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 	defer l.close(ctx)
 	begin := info.State.LastSeq
 	if q.After != nil {
-		begin = after(stream, *q.After)
+		begin = *placeIn(q.After, stream)
 	} else if l.pending > 0 {
 		begin = 0 // the first event says where it is
 	}
@@ -104,14 +118,6 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 	return nil
 }
 
-// after is the part of a place that is about the stream.
-func after(stream string, p provisioner.Place) uint64 {
-	if stream == streamAttempts {
-		return p.Attempts
-	}
-	return p.Events
-}
-
 // eventConsumer says where in a stream q begins, and what of it the broker need
 // not send.
 func eventConsumer(stream string, q provisioner.EventQuery, last uint64) jetstream.OrderedConsumerConfig {
@@ -119,7 +125,7 @@ func eventConsumer(stream string, q provisioner.EventQuery, last uint64) jetstre
 	switch {
 	case q.After != nil:
 		// Of a log that was lost since, all is new.
-		if place := after(stream, *q.After); place <= last {
+		if place := *placeIn(q.After, stream); place <= last {
 			c.OptStartSeq = place + 1
 		} else {
 			c.OptStartSeq = 1
@@ -131,11 +137,14 @@ func eventConsumer(stream string, q provisioner.EventQuery, last uint64) jetstre
 		return c
 	}
 	node := q.Node.SubjectToken()
-	if stream == streamAttempts {
+	switch stream {
+	case streamAttempts:
 		c.FilterSubjects = []string{subjectAttempt + "*." + node}
-		return c
+	case streamLifecycle:
+		c.FilterSubjects = []string{strings.Replace(wire.AllNodeEvents, "*", node, 1)}
+	default:
+		c.FilterSubjects = []string{subjectEvent + "*.*." + node}
 	}
-	c.FilterSubjects = []string{subjectEvent + "*.*." + node, strings.Replace(wire.AllNodeEvents, "*", node, 1)}
 	return c
 }
 
@@ -170,23 +179,24 @@ func storedEvent(subject string, data []byte, recorded time.Time) *provisioner.S
 
 // source is one stream of a merge.
 type source struct {
+	stream string
 	in     <-chan found
 	head   *found
 	behind bool // more is there and on its way
 	ended  bool
 }
 
-// merger hands on what two streams have.
+// merger hands on what the streams have.
 type merger struct {
 	each    func(*provisioner.StoredEvent) error
-	sources [2]source // events, attempts
+	sources [len(logStreams)]source
 	place   provisioner.Place
 }
 
-// errEnded ends what reads a stream, or merges both, and has all that it wants.
+// errEnded ends what reads a stream, or merges all, and has all that it wants.
 var errEnded = errors.New("ended")
 
-// run merges until both streams have ended, or ctx is done.
+// run merges until all streams have ended, or ctx is done.
 func (m *merger) run(ctx context.Context) error {
 	for {
 		if err := m.fill(ctx); err != nil {
@@ -205,19 +215,31 @@ func (m *merger) run(ctx context.Context) error {
 // has none for now.
 func (m *merger) fill(ctx context.Context) error {
 	for {
-		a, b := &m.sources[0], &m.sources[1]
-		if a.ended && b.ended && a.head == nil && b.head == nil {
+		heads, waits, ended := 0, 0, 0
+		for i := range m.sources {
+			switch s := &m.sources[i]; {
+			case s.head != nil:
+				heads++
+			case s.ended:
+				ended++
+			case s.behind:
+				waits++
+			}
+		}
+		if ended == len(m.sources) {
 			return errEnded
 		}
-		waits := func(s *source) bool { return s.head == nil && s.behind && !s.ended }
-		if (a.head != nil || b.head != nil) && !waits(a) && !waits(b) {
+		if heads > 0 && waits == 0 {
 			return nil
 		}
+		a, b, c := &m.sources[0], &m.sources[1], &m.sources[2]
 		select {
 		case f, ok := <-a.open():
 			a.take(f, ok)
 		case f, ok := <-b.open():
 			b.take(f, ok)
+		case f, ok := <-c.open():
+			c.take(f, ok)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -242,18 +264,24 @@ func (s *source) take(f found, ok bool) {
 	s.head, s.behind = &f, f.pending > 0
 }
 
-// emit hands on the older head.
+// emit hands on the oldest head.
 func (m *merger) emit() error {
-	i := 0
-	if a, b := m.sources[0].head, m.sources[1].head; a == nil || b != nil && b.stored.Before(a.stored) {
-		i = 1
+	var oldest *source
+	for i := range m.sources {
+		if s := &m.sources[i]; s.head != nil && (oldest == nil || s.head.stored.Before(oldest.head.stored)) {
+			oldest = s
+		}
 	}
-	f, other := m.sources[i].head, m.sources[1-i].head
-	m.sources[i].head = nil
-	places := [2]*uint64{&m.place.Events, &m.place.Attempts}
-	if *places[i] = max(*places[i], f.place); other != nil && other.place > 0 {
-		// Nothing before it is wanted: whoever goes on from here need not look.
-		*places[1-i] = max(*places[1-i], other.place-1)
+	f := oldest.head
+	oldest.head = nil
+	place := placeIn(&m.place, oldest.stream)
+	*place = max(*place, f.place)
+	for _, other := range m.sources {
+		if other.head != nil && other.head.place > 0 {
+			// Nothing before it is wanted: whoever goes on from here need not look.
+			place := placeIn(&m.place, other.stream)
+			*place = max(*place, other.head.place-1)
+		}
 	}
 	if f.event == nil {
 		return nil

@@ -27,7 +27,7 @@ const (
 // their own connections, and then whenever one is, until ctx is done; it then
 // returns nil. That a node speaks is the broker's word, and so is the time.
 func (s *Store) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time)) error {
-	return s.follow(ctx, streamEvents, wire.AllNodeEvents, func(m message) {
+	return s.follow(ctx, streamLifecycle, wire.AllNodeEvents, func(m message) {
 		if id, _, ok := nodeEvent(m.subject); ok {
 			each(id, m.at)
 		}

@@ -70,9 +70,9 @@ func (s *Store) NodeEvents(ctx context.Context, id wire.Identity) (events []prov
 		err = errors.Join(err, read(streamEvents, subjectEvent+strings.TrimPrefix(string(t), "io.muster.")+"."+token, MaxNodeEvents))
 	}
 	for _, t := range lifecycleTypes {
-		err = errors.Join(err, read(streamEvents, wire.EventSubject(id, t), MaxNodeEvents))
+		err = errors.Join(err, read(streamLifecycle, wire.EventSubject(id, t), MaxNodeEvents))
 	}
-	alive, lastErr := s.lastOf(ctx, streamEvents, wire.EventSubject(id, "alive"))
+	alive, lastErr := s.lastOf(ctx, streamLifecycle, wire.EventSubject(id, "alive"))
 	if e, ok := decodeEvent(alive); ok {
 		events = append(events, e)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -91,5 +92,5 @@ func (s *Store) Reopen(ctx context.Context) error {
 
 // reports tells the streams of reports from those of records.
 func reports(name string) bool {
-	return name == streamEvents || name == streamAttempts || name == streamInputs || name == streamWaiting || name == streamComponents
+	return slices.Contains([]string{streamEvents, streamAttempts, streamLifecycle, streamInputs, streamWaiting, streamComponents}, name)
 }

@@ -27,11 +27,12 @@ func TestReopen(t *testing.T) {
 		lost func(*testing.T, *site)
 		want error
 	}{
-		"nothing":  {func(*testing.T, *site) {}, nil},
-		"events":   {lose("MUSTER_EVENTS"), nil},
-		"attempts": {lose("MUSTER_ATTEMPTS"), nil},
-		"records":  {lose("MUSTER_NODES"), jetstream.ErrStreamNotFound},
-		"entries":  {lose("MUSTER_ENTRIES"), jetstream.ErrStreamNotFound},
+		"nothing":   {func(*testing.T, *site) {}, nil},
+		"events":    {lose("MUSTER_EVENTS"), nil},
+		"attempts":  {lose("MUSTER_ATTEMPTS"), nil},
+		"lifecycle": {lose("MUSTER_LIFECYCLE"), nil},
+		"records":   {lose("MUSTER_NODES"), jetstream.ErrStreamNotFound},
+		"entries":   {lose("MUSTER_ENTRIES"), jetstream.ErrStreamNotFound},
 		"the end of a log": {func(t *testing.T, s *site) {
 			stream, err := s.js.Stream(s.ctx, "MUSTER_REVOCATIONS")
 			if err != nil {

@@ -51,6 +51,9 @@ const (
 	streamAttempts = "MUSTER_ATTEMPTS"
 	streamInputs   = "MUSTER_INPUTS"
 
+	// streamLifecycle is written by nodes themselves, as much as they like.
+	streamLifecycle = "MUSTER_LIFECYCLE"
+
 	subjectNode         = "muster.node."
 	subjectClaims       = "muster.claims."
 	subjectEntries      = "muster.entry.>"
@@ -69,8 +72,16 @@ const History = 64
 // Bounds of the event streams on a disk that has room; the oldest go first. An event is about 500
 // bytes.
 const (
-	maxEventBytes   = 1 << 30
-	maxAttemptBytes = 64 << 20
+	maxEventBytes     = 1 << 30
+	maxAttemptBytes   = 64 << 20
+	maxLifecycleBytes = 256 << 20
+
+	// maxLifecycle bounds the events of one type that a node can have there, as
+	// maxLifecycleEvent does each of them: so it has 3 MiB at most, about a hundredth,
+	// and takes room from nobody else. One more than is read of a node, so that it is
+	// seen that there were more. Ours have 450 bytes.
+	maxLifecycle      = MaxNodeEvents + 1
+	maxLifecycleEvent = 4 << 10
 )
 
 // maxPending bounds writes that are sent and not yet acknowledged. It is above
@@ -225,7 +236,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			s.entries = stream
 		case streamRevocations:
 			s.revocations = stream
-		case streamEvents, streamAttempts:
+		case streamEvents, streamAttempts, streamLifecycle:
 			s.reports[c.Name] = stream
 		case streamWaiting:
 			s.waiting = stream
@@ -292,10 +303,11 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 	// A node that publishes an event chooses where the acknowledgement would go,
 	// and that is a subject of this account: another's record, or JetStream's
 	// API. So reports are not acknowledged; nobody waits for it.
-	eventBytes, attemptBytes := int64(maxEventBytes), int64(maxAttemptBytes)
+	eventBytes, attemptBytes, lifecycleBytes := int64(maxEventBytes), int64(maxAttemptBytes), int64(maxLifecycleBytes)
 	inputBytes = cmp.Or(inputBytes, DefaultInputBytes)
 	if capacity > 0 {
 		eventBytes, attemptBytes, inputBytes = min(eventBytes, capacity/8), min(attemptBytes, capacity/32), min(inputBytes, capacity/8)
+		lifecycleBytes = min(lifecycleBytes, capacity/32)
 	}
 	return []jetstream.StreamConfig{
 		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true, Duplicates: leastDuplicates,
@@ -309,10 +321,14 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		revocationsStream(replicas, direct),
 		waitingStream(replicas, direct, capacity),
 		componentsStream(replicas, direct, capacity),
-		{Name: streamEvents, Subjects: []string{subjectEvent + ">", wire.AllNodeEvents}, MaxBytes: eventBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
-			Description: "CloudEvents of provisioners and nodes"},
+		{Name: streamEvents, Subjects: []string{subjectEvent + ">"}, MaxBytes: eventBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+			Description: "CloudEvents of provisioners"},
 		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "attempts that failed authentication"},
+		// After the events, among which these were once: no two streams have a subject.
+		{Name: streamLifecycle, Subjects: []string{wire.AllNodeEvents}, MaxBytes: lifecycleBytes, MaxMsgsPerSubject: maxLifecycle, MaxMsgSize: maxLifecycleEvent,
+			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+			Description: "CloudEvents of nodes: one subject per node and type"},
 		{Name: streamInputs, Subjects: []string{subjectInputs}, MaxBytes: inputBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "what decisions saw, in batches"},
 	}

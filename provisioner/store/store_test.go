@@ -248,7 +248,7 @@ func TestReadersLeaveNoConsumers(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for _, name := range []string{"MUSTER_NODES", "MUSTER_EVENTS", "MUSTER_ATTEMPTS"} {
+	for _, name := range []string{"MUSTER_NODES", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE"} {
 		stream, err := s.js.Stream(s.ctx, name)
 		if err != nil {
 			t.Fatal(err)
@@ -443,7 +443,7 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		names = append(names, info.Config.Name)
 		infos[info.Config.Name] = info
 	}
-	if want := []string{"MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_COMPONENTS", "MUSTER_ENTRIES", "MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_NODES", "MUSTER_REVOCATIONS", "MUSTER_WAITING"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
+	if want := []string{"MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_COMPONENTS", "MUSTER_ENTRIES", "MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_LIFECYCLE", "MUSTER_NODES", "MUSTER_REVOCATIONS", "MUSTER_WAITING"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
 		t.Fatalf("streams %v, want %v", names, want)
 	}
 	for name, info := range infos {
@@ -451,14 +451,14 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		// What must not be forgotten is synced; reports need not be.
 		// And nodes write some of them, who would choose where the
 		// acknowledgement goes.
-		persist, reports := jetstream.DefaultPersistMode, name == "MUSTER_EVENTS" || name == "MUSTER_ATTEMPTS" || name == "MUSTER_INPUTS"
+		persist, reports := jetstream.DefaultPersistMode, slices.Contains([]string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_INPUTS"}, name)
 		if reports {
 			persist = jetstream.AsyncPersistMode
 		}
 		if c.MaxAge != 0 || c.Storage != jetstream.FileStorage || c.NoAck != reports || c.PersistMode != persist || c.Retention != jetstream.LimitsPolicy || c.Discard != jetstream.DiscardOld {
 			t.Errorf("%s: age %v, storage %v, no acknowledgement %v, retention %v, discards %v", name, c.MaxAge, c.Storage, c.NoAck, c.Retention, c.Discard)
 		}
-		bounded := slices.Contains([]string{"MUSTER_INPUTS", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_WAITING", "MUSTER_COMPONENTS"}, name)
+		bounded := slices.Contains([]string{"MUSTER_INPUTS", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_WAITING", "MUSTER_COMPONENTS"}, name)
 		// A claim that is gone would be a use that is back, and a revocation that
 		// is gone would let in who must stay out.
 		claims := name == "MUSTER_CLAIMS" || name == "MUSTER_REVOCATIONS"

@@ -78,7 +78,7 @@ func subjectsOf(types []provisioner.EventType) map[string][]string {
 	for _, t := range types {
 		stream, subject := streamEvents, subjectEvent+strings.TrimPrefix(string(t), "io.muster.")+".*"
 		if kind, ok := strings.CutPrefix(string(t), provisioner.EventOfServer); ok {
-			subject = strings.TrimSuffix(wire.AllNodeEvents, "*") + kind
+			stream, subject = streamLifecycle, strings.TrimSuffix(wire.AllNodeEvents, "*")+kind
 		}
 		if t == provisioner.EventAttempt {
 			stream, subject = streamAttempts, subjectAttempt+"refused.*"
@@ -146,10 +146,7 @@ func (s *Store) deliver(ctx context.Context, stream string, m jetstream.Msg, eac
 		_ = m.Term() // no event, and never will be; untold it only comes again
 		return
 	}
-	e.Place = provisioner.Place{Events: meta.Sequence.Stream}
-	if stream == streamAttempts {
-		e.Place = provisioner.Place{Attempts: meta.Sequence.Stream}
-	}
+	*placeIn(&e.Place, stream) = meta.Sequence.Stream
 	done := each(ctx, &provisioner.Delivery{Event: e, Tries: int(meta.NumDelivered), ID: s.deliveryID(stream, meta)})
 	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()

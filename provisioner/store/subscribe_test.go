@@ -27,12 +27,17 @@ type follower struct {
 
 func subscribed(t *testing.T, s *store.Store, settle func(*provisioner.Delivery) provisioner.Settlement) *follower {
 	t.Helper()
+	return subscribedTo(t, s, wanted, settle)
+}
+
+func subscribedTo(t *testing.T, s *store.Store, sub provisioner.Subscription, settle func(*provisioner.Delivery) provisioner.Settlement) *follower {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	f := &follower{got: make(chan provisioner.Delivery, 1000)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.Subscribe(ctx, wanted, func(_ context.Context, d *provisioner.Delivery) provisioner.Settlement {
+		s.Subscribe(ctx, sub, func(_ context.Context, d *provisioner.Delivery) provisioner.Settlement {
 			f.got <- *d
 			return settle(d)
 		})
@@ -61,9 +66,14 @@ func settled(*provisioner.Delivery) provisioner.Settlement {
 // placed waits until a subscription has its place in both streams.
 func placed(t *testing.T, s *site) {
 	t.Helper()
-	for _, stream := range []string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS"} {
+	placedIn(t, s, wanted, "MUSTER_EVENTS", "MUSTER_ATTEMPTS")
+}
+
+func placedIn(t *testing.T, s *site, sub provisioner.Subscription, streams ...string) {
+	t.Helper()
+	for _, stream := range streams {
 		for {
-			_, err := s.js.Consumer(s.ctx, stream, wanted.Name)
+			_, err := s.js.Consumer(s.ctx, stream, sub.Name)
 			if err == nil {
 				break
 			}

@@ -53,13 +53,11 @@ func TestAStoreAtItsLimit(t *testing.T) {
 	}
 
 	fill := filler(f)
-	// Reports may take 5 MiB of the 12; half a MiB is left, less than a twentieth
+	// Reports may take 5.4 MiB of the 12; half a MiB is left, less than a twentieth
 	// and more than what is held back.
-	for range 13 {
-		for range 16 {
-			if err := fill(32 << 10); err != nil {
-				t.Fatal(err)
-			}
+	for range 196 {
+		if err := fill(32 << 10); err != nil {
+			t.Fatal(err)
 		}
 	}
 	if cause := f.WaitAlarm(wire.CodeStorageLow); !strings.Contains(cause, "the store has") {

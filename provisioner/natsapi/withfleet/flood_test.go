@@ -23,7 +23,7 @@ func eventSubjects(t *testing.T, f *testbed.Fleet, filter string) map[string]uin
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := js.StreamInfo("MUSTER_EVENTS", &nats.StreamInfoRequest{SubjectsFilter: filter})
+	info, err := js.StreamInfo("MUSTER_LIFECYCLE", &nats.StreamInfoRequest{SubjectsFilter: filter})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,7 +123,7 @@ func stored(t *testing.T, conn *nats.Conn) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	info, err := js.StreamInfo("MUSTER_EVENTS", &nats.StreamInfoRequest{SubjectsFilter: wire.AllNodeEvents})
+	info, err := js.StreamInfo("MUSTER_LIFECYCLE", &nats.StreamInfoRequest{SubjectsFilter: wire.AllNodeEvents})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -383,25 +383,43 @@ func TestAVanishedCertificateLeadsBackToProvisioning(t *testing.T) {
 	f.checkTidy(t, cfg)
 }
 
-// TestADamagedConfirmationIsMadeAnew has a disk damage what a node is to confirm: it
-// asks for its configuration once more, and confirms that.
+// TestADamagedConfirmationIsMadeAnew has a disk damage what a node is to confirm, or
+// something else lie in its place: it asks for its configuration once more, and
+// confirms that.
 func TestADamagedConfirmationIsMadeAnew(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	f.member(t, cfg)
-	applied := filepath.Join(cfg.SSLDir, "applied.json")
-	writeFile(t, applied, `{"identity":"web1.exam`)
-	a := f.run(cfg)
-	a.await(server.EventConfirmed, 1)
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
-	if exists(applied) {
-		t.Error("still to be confirmed")
-	}
-	if !strings.Contains(readFile(t, cfg.ConfFile), "generation = new") {
-		t.Error("the configuration was not asked for")
+	for name, damage := range map[string]func(t *testing.T, applied string){
+		"cut short":   func(t *testing.T, applied string) { writeFile(t, applied, `{"identity":"web1.exam`) },
+		"too large":   func(t *testing.T, applied string) { writeFile(t, applied, strings.Repeat(" ", 4<<10+1)) },
+		"a directory": func(t *testing.T, applied string) { writeFile(t, filepath.Join(applied, "theirs"), "theirs") },
+		"cannot be read": func(t *testing.T, applied string) {
+			if err := os.Symlink("/proc/self/mem", applied); err != nil { // reading it is an input/output error
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			f.member(t, cfg)
+			applied := filepath.Join(cfg.SSLDir, "applied.json")
+			damage(t, applied)
+			a := f.run(cfg)
+			a.await(server.EventConfirmed, 1)
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if exists(applied) {
+				t.Error("still to be confirmed")
+			}
+			if !strings.Contains(readFile(t, cfg.ConfFile), "generation = new") {
+				t.Error("the configuration was not asked for")
+			}
+			if n := f.countLog("confirmation is damaged", applied); n != 1 || f.countLog("confirmation not accepted") > 0 {
+				t.Errorf("said %d times what is damaged, want once and nothing else:\n%s", n, f.log.String())
+			}
+		})
 	}
 }
 

@@ -40,11 +40,8 @@ func decodePending(b []byte) (*pending, error) {
 	return &p, nil
 }
 
-// errPending means that what is yet to be confirmed cannot be read any more.
-var errPending = errors.New("what was applied is not known any more")
-
 // readPending returns what is yet to be confirmed, or nil if there is nothing. The
-// error wraps errPending if that is damaged.
+// error, which names the file, means that it is not known any more.
 func (s *Server) readPending() (*pending, error) {
 	b, err := readBounded(s.at.in(appliedFile), 4<<10)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -55,29 +52,33 @@ func (s *Server) readPending() (*pending, error) {
 	}
 	p, err := decodePending(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w: %w", s.at.in(appliedFile), errPending, err)
+		return nil, fmt.Errorf("%s: %w", s.at.in(appliedFile), err)
 	}
 	return p, nil
 }
 
-// askAnew replaces a damaged file by an order to have the configuration decided once
-// more, which brings another file: else the node would neither confirm nor renew for
-// as long as it is there. Killed in between, the next agent does it again.
+// askAnew replaces what cannot be read, or is no file at all, by an order to have the
+// configuration decided once more, which brings another file: else the node would
+// neither confirm nor renew for as long as it is there. Unlike a key it is not worth
+// waiting for. Killed in between, the next agent does it again.
 func (n *duty) askAnew(ctx context.Context, err error) error {
 	if !n.orders.doing(wire.VerbReconfigure) {
 		if err := n.accept(order{ID: wire.NewID(), Verb: wire.VerbReconfigure}); err != nil {
 			return err
 		}
 	}
+	if err := n.dropPending(); err != nil {
+		return err
+	}
 	n.cfg.Log.WarnContext(ctx, "confirmation is damaged, the configuration is asked for once more", "node", n.identity, "err", err)
-	return n.dropPending()
+	return nil
 }
 
 // dropPending records that there is nothing left to confirm. It is not synced:
 // a power failure that brings the file back costs one confirmation more, which
 // is acknowledged like the first.
 func (s *Server) dropPending() error {
-	if err := os.Remove(s.at.in(appliedFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.RemoveAll(s.at.in(appliedFile)); err != nil {
 		return err
 	}
 	s.step("confirmed")

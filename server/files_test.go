@@ -1,6 +1,11 @@
 package server_test
 
 import (
+	"cmp"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
 	"os"
 	"path/filepath"
 	"slices"
@@ -86,6 +91,65 @@ func TestAStagedKeyThatCannotBeReadIsKept(t *testing.T) {
 			t.Fatal("the node asks with another key, which the provisioner refuses for a name that belongs to the first")
 		}
 	}
+}
+
+// TestAStagedKeyOutlivesItsRequest has a disk damage the request beside a key that the
+// provisioner may know the node by already, or something else lie in its place: another
+// one is made for the same key. Only a key that has asked for another name goes.
+func TestAStagedKeyOutlivesItsRequest(t *testing.T) {
+	t.Parallel()
+	const id = "web1.example.net"
+	for name, tt := range map[string]struct {
+		damage   func(t *testing.T, csr string)
+		identity string // of the agent after it; the same if empty
+		says     string // in the log
+		other    bool   // another key is made
+	}{
+		"gone":                 {damage: remove},
+		"empty":                {damage: func(t *testing.T, csr string) { writeFile(t, csr, "") }, says: "staged request is damaged"},
+		"cut short":            {damage: func(t *testing.T, csr string) { writeFile(t, csr, readFile(t, csr)[:100]) }, says: "staged request is damaged"},
+		"too large":            {damage: func(t *testing.T, csr string) { writeFile(t, csr, strings.Repeat("x", wire.MaxCSRBytes+1)) }, says: "staged request is damaged"},
+		"another key's":        {damage: func(t *testing.T, csr string) { writeFile(t, csr, newCSR(t, id)) }, says: "staged request is damaged"},
+		"a directory":          {damage: func(t *testing.T, csr string) { remove(t, csr); writeFile(t, filepath.Join(csr, "x"), "x") }, says: "staged request is damaged"},
+		"for another identity": {damage: func(*testing.T, string) {}, identity: "web2.example.net", says: "staged key dropped", other: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, time.Hour) })
+			cfg := f.node(id)
+			attempt(t, f, cfg, server.EventRefused)
+			next := filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.next")
+			key := readFile(t, filepath.Join(next, "private.pem"))
+			tt.damage(t, filepath.Join(next, "request.csr"))
+			f.set(func() { f.enroll = nil })
+			cfg.Identity = cmp.Or(tt.identity, id)
+			attempt(t, f, cfg, server.EventConfirmed)
+			if got := readFile(t, filepath.Join(cfg.SSLDir, "private.pem")); (got != key) != tt.other {
+				t.Errorf("another key: %v, want %v", got != key, tt.other)
+			}
+			f.checkTidy(t, cfg)
+			for _, line := range []string{"staged request is damaged", "staged key dropped"} {
+				if got := f.countLog(line); got > 1 || (got == 1) != (line == tt.says) {
+					t.Errorf("logged %q %d times:\n%s", line, got, f.log.String())
+				}
+			}
+		})
+	}
+}
+
+// newCSR returns a certificate request for a name by a key of its own.
+func newCSR(t *testing.T, name string) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	csr, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{DNSNames: []string{name}}, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(csr)
 }
 
 // TestASecondAgentTakesNoConfigurationAway starts a second node with a directory of

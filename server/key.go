@@ -104,17 +104,22 @@ func newCSR(key crypto.Signer, id wire.Identity) ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, &template, key)
 }
 
-// csrFits reports whether csr is a request for id by key.
-func csrFits(csr []byte, key crypto.Signer, id wire.Identity) bool {
+// requestedIdentity returns the identity that csr asks a certificate for; it is only
+// to be compared with a parsed one. The error means that csr is no whole request by key.
+func requestedIdentity(csr []byte, key crypto.Signer) (wire.Identity, error) {
 	r, err := x509.ParseCertificateRequest(csr)
-	return err == nil && r.CheckSignature() == nil && samePublicKey(r.PublicKey, key.Public()) && csrIdentity(r) == id
-}
-
-func csrIdentity(r *x509.CertificateRequest) wire.Identity {
-	if len(r.DNSNames) != 1 {
-		return ""
+	if err == nil {
+		err = r.CheckSignature()
 	}
-	return wire.Identity(r.DNSNames[0]) // compared with a parsed one only
+	switch {
+	case err != nil:
+		return "", err
+	case !samePublicKey(r.PublicKey, key.Public()):
+		return "", errors.New("a certificate request by another key")
+	case len(r.DNSNames) != 1:
+		return "", fmt.Errorf("a certificate request for %d names, want one", len(r.DNSNames))
+	}
+	return wire.Identity(r.DNSNames[0]), nil
 }
 
 // samePublicKey compares two public keys of the kinds that parseKey accepts.

@@ -35,7 +35,9 @@ type stage struct {
 //
 // A stage for another identity is thrown away, key and all: it came with a
 // copied disk, and two nodes must not share a key. No certificate for it was
-// ever in force here; a set that is in force is another matter, see foreign.
+// ever in force here; a set that is in force is another matter, see foreign. A
+// request that is damaged says nothing of the sort: another one is made for the
+// key, by which a provisioner may know the node already.
 func (s *Server) openStage(ctx context.Context, id wire.Identity) (*stage, error) {
 	return s.stageFor(ctx, id, false)
 }
@@ -66,12 +68,18 @@ func (s *Server) stageFor(ctx context.Context, id wire.Identity, fresh bool) (*s
 		key = nil // staged by an enrollment that was called off
 	}
 	if key != nil {
-		if csr, err := os.ReadFile(s.at.inNext(csrFile)); err == nil {
-			if csrFits(csr, key, id) {
-				return &stage{key: key, csr: csr}, nil
-			}
+		csr, asked, err := s.readRequest(key)
+		switch {
+		case err == nil && asked == id:
+			return &stage{key: key, csr: csr}, nil
+		case err == nil:
 			s.cfg.Log.WarnContext(ctx, "staged key dropped, it is for another identity", "node", id)
 			key = nil
+		case !errors.Is(err, fs.ErrNotExist):
+			s.cfg.Log.WarnContext(ctx, "staged request is damaged, another one is made for its key", "node", id, "err", err)
+			if err := os.RemoveAll(s.at.inNext(csrFile)); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if key == nil {
@@ -95,6 +103,19 @@ func (s *Server) stageFor(ctx context.Context, id wire.Identity, fresh bool) (*s
 		return nil, err
 	}
 	return &stage{key: key, csr: csr}, nil
+}
+
+// readRequest returns the staged request, which key has signed, and the identity that it
+// is for. After any error the key is good still: the request can be made anew.
+func (s *Server) readRequest(key crypto.Signer) (csr []byte, asked wire.Identity, err error) {
+	path := s.at.inNext(csrFile)
+	if csr, err = readBounded(path, wire.MaxCSRBytes); err != nil {
+		return nil, "", err
+	}
+	if asked, err = requestedIdentity(csr, key); err != nil {
+		return nil, "", fmt.Errorf("%s: %w", path, err)
+	}
+	return csr, asked, nil
 }
 
 // cannotRead reports whether a file may be there, whole, and could not be read now: a

@@ -139,10 +139,8 @@ func (n *duty) take(c *wire.Command) (repeated bool, err error) {
 	if n.orders.has(c.ID) {
 		return true, nil
 	}
-	if c.Verb == wire.VerbReprovision {
-		if err := n.reprovisionable(); err != nil {
-			return false, refuse(wire.CodeCommandImpossible, "%w", oneLine(err))
-		}
+	if err := n.impossible(c.Verb); err != nil {
+		return false, refuse(wire.CodeCommandImpossible, "%w", oneLine(err))
 	}
 	if err := n.accept(order{ID: c.ID, Verb: c.Verb}); err != nil {
 		return false, refuse(wire.CodeCommandImpossible, "write %s: %w", n.at.orders, err)
@@ -150,18 +148,24 @@ func (n *duty) take(c *wire.Command) (repeated bool, err error) {
 	return false, nil
 }
 
-// reprovisionable says why the node would not come back from provisioning mode,
-// or would not even enter it.
-func (n *duty) reprovisionable() error {
-	switch t := n.token; {
-	case n.says.No:
-		return errors.New("server.conf says provision = false")
-	case t.usable() != nil:
-		return t.usable()
-	case t.expired(n.now()):
-		return fmt.Errorf("token %s expired at %s", t.file, t.expires.Format(time.RFC3339))
+// impossible says why an order would not be done, so that whoever gives it is told, and
+// does not wait for it: the node would not come back from provisioning mode, would not
+// even enter it, or would not ask at all.
+func (n *duty) impossible(verb wire.Verb) error {
+	if verb != wire.VerbReprovision && verb != wire.VerbReconfigure {
+		return nil
 	}
-	return nil
+	if verb == wire.VerbReprovision {
+		switch t := n.token; {
+		case n.says.No:
+			return errors.New("server.conf says provision = false")
+		case t.usable() != nil:
+			return t.usable()
+		case t.expired(n.now()):
+			return fmt.Errorf("token %s expired at %s", t.file, t.expires.Format(time.RFC3339))
+		}
+	}
+	return unsendable(n.factsFile(n.token, n.conf))
 }
 
 // reply answers a command. An answer that is lost is asked for again.

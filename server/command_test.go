@@ -241,6 +241,39 @@ func TestANodeThatWouldNotComeBackStays(t *testing.T) {
 	}
 }
 
+// TestAnOrderThatFactsStandInTheWayOfIsRefused has the facts file of a node go bad after
+// the node was provisioned: it does not ask with facts that are not its own, and whoever
+// gives an order for which it would have to is told so, in place of waiting for it.
+func TestAnOrderThatFactsStandInTheWayOfIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	facts := filepath.Join(t.TempDir(), "facts.json")
+	writeFile(t, facts, `{"site":"ams"}`)
+	f.pushes("facts_file", facts)
+	cfg, a, nc := f.fleetNode(t)
+	writeFile(t, facts, `{"site":"a`)
+	for _, verb := range []wire.Verb{wire.VerbReconfigure, wire.VerbReprovision} {
+		_, r := f.order(t, nc, "bad-"+string(verb), verb)
+		wantRefused(t, r, wire.CodeCommandImpossible)
+		if r.Refusal != nil && !strings.Contains(r.Refusal.Message, "facts cannot be sent: "+facts) {
+			t.Errorf("%s is refused with %q, which does not say why", verb, r.Refusal.Message)
+		}
+	}
+	if n := f.countLog("command refused", "facts cannot be sent: "+facts); n != 2 {
+		t.Errorf("%d lines about it, want one for each order", n)
+	}
+	writeFile(t, facts, `{"site":"ams"}`) // mended
+	_, r := f.order(t, nc, "good", wire.VerbReconfigure)
+	wantAccepted(t, r, false)
+	a.await(server.EventConfirmed, 2)
+	if !strings.Contains(readFile(t, cfg.ConfFile), "generation = new") {
+		t.Error("the configuration was not asked for")
+	}
+	if asked, renewed := f.requests(), f.renewals(); len(asked) != 1 || len(renewed) != 1 || string(renewed[0].Facts) != `{"site":"ams"}` {
+		t.Errorf("%d enrollments and %d renewals, want one each, with facts", len(asked), len(renewed))
+	}
+}
+
 func TestRefusedForGoodItGoesBackToTheFleet(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -241,11 +241,11 @@ func (s *Server) check(ctx context.Context, e *wire.Enrolled, want expectation) 
 // sent: under it the node would never ask again, not for a better one either.
 func (s *Server) checkFactsFile(e *wire.Enrolled, t *token) error {
 	file := s.factsFile(t, &conf{factsFile: e.Configuration[keyFacts[0]]})
-	if file == "" || file == s.factsFile(t, nil) {
+	if file == s.factsFile(t, nil) {
 		return nil
 	}
-	if _, err := readFacts(file); err != nil && !errors.Is(err, ErrMissing) {
-		return fmt.Errorf("%s: facts cannot be sent: %w", keyFacts[0], err)
+	if err := unsendable(file); err != nil {
+		return fmt.Errorf("%s: %w", keyFacts[0], err)
 	}
 	return nil
 }

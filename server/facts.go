@@ -50,11 +50,25 @@ func (s *Server) facts(ctx context.Context, t *token, c *conf) (json.RawMessage,
 		return nil, nil
 	case err != nil:
 		s.awaited, s.awaitedPrint = file, before
-		return nil, fmt.Errorf("facts cannot be sent: %w", err)
+		return nil, factsError(err)
 	}
 	s.once.solved(message)
 	return b, nil
 }
+
+// unsendable says what keeps a node from sending the facts in file, and so from asking.
+// It is nil if nothing does: also if file is missing, or empty for none.
+func unsendable(file string) error {
+	if file == "" {
+		return nil
+	}
+	if _, err := readFacts(file); err != nil && !errors.Is(err, ErrMissing) {
+		return factsError(err)
+	}
+	return nil
+}
+
+func factsError(err error) error { return fmt.Errorf("facts cannot be sent: %w", err) }
 
 // readFacts reads a JSON object that an enroll request can hold. The error
 // names the file and has a remedy; it wraps [ErrMissing] if there is no file.

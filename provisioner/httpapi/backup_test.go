@@ -63,13 +63,15 @@ func TestABackupIsCutOff(t *testing.T) {
 	}
 }
 
-// serve serves what cfg has until the test ends, on a socket and a provisioner of
-// its own.
+// serve serves what cfg has until the test ends, with a provisioner of its own, and on
+// a socket of its own if cfg names none.
 func serve(t *testing.T, cfg httpapi.Config) *httpapi.Client {
 	t.Helper()
 	f := testbed.New(t, testbed.Options{})
-	socket := filepath.Join(t.TempDir(), "control")
-	cfg.Socket, cfg.Provisioner = socket, f.Daemon().Operator()
+	if cfg.Socket == "" {
+		cfg.Socket = filepath.Join(t.TempDir(), "control")
+	}
+	cfg.Provisioner = f.Daemon().Operator()
 	s, err := httpapi.New(cfg)
 	if err == nil {
 		err = s.Open()
@@ -86,5 +88,5 @@ func serve(t *testing.T, cfg httpapi.Config) *httpapi.Client {
 			t.Error(err)
 		}
 	})
-	return observed(httpapi.NewClient(socket))
+	return observed(httpapi.NewClient(cfg.Socket))
 }

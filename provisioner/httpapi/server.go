@@ -34,7 +34,7 @@ type Server struct {
 	cfg    Config
 	mux    *http.ServeMux
 	served map[string]exchange // what the handler of each pattern speaks
-	socket *net.UnixListener   // set by Open
+	socket *socket             // set by Open
 	https  net.Listener        // set by Open if there is to be one
 
 	stopping context.Context // ends streams when Run is to return
@@ -51,7 +51,7 @@ func (s *Server) Open() (err error) {
 			return err
 		}
 	}
-	if s.socket, err = listen(s.cfg.Socket); err != nil && s.https != nil {
+	if s.socket, err = openSocket(s.cfg.Socket, s.cfg.Log); err != nil && s.https != nil {
 		return errors.Join(err, s.https.Close())
 	}
 	return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -251,8 +252,8 @@ func TestCheckNew(t *testing.T) {
 	}
 }
 
-// TestWriteNewOnce lets many write the same new file: one wins, and its
-// content is whole.
+// TestWriteNewOnce lets many write the same new file, by a file without a name and by
+// one with a temporary name: one wins, and its content is whole.
 func TestWriteNewOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -261,7 +262,14 @@ func TestWriteNewOnce(t *testing.T) {
 	won := make([]bool, 16)
 	for i := range won {
 		wg.Go(func() {
-			err := cli.WriteNew(path, bytes.Repeat([]byte{byte('a' + i)}, 1000), 0o600, false)
+			write := cli.WriteNewBy
+			if i%2 == 1 {
+				write = cli.WriteNamed
+			}
+			err := write(path, 0o600, false, func(w io.Writer) error {
+				_, err := w.Write(bytes.Repeat([]byte{byte('a' + i)}, 1000))
+				return err
+			})
 			if won[i] = err == nil; err != nil && !errors.Is(err, cli.ErrExists) {
 				t.Errorf("error %v, want %v", err, cli.ErrExists)
 			}

@@ -79,45 +79,71 @@ func WriteNew(path string, data []byte, mode fs.FileMode, force bool) error {
 }
 
 // WriteNewBy is [WriteNew] for what does not fit into memory: fill writes it,
-// and nothing appears if it returns an error, which is returned as it is.
-func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) error) (err error) {
+// and nothing appears if it returns an error, which is returned as it is. What
+// a killed process had written goes with it, if force is not set and the file
+// system can; else a temporary file stays.
+func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) error) error {
 	if err := CheckNew(path, force); err != nil {
 		return err
 	}
-	dir := filepath.Dir(path)
-	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(dir), renameio.WithStaticPermissions(mode))
+	if !force { // no link takes the place of another file
+		if f := openUnnamed(path); f != nil {
+			return fillNew(path, f, mode, fill)
+		}
+	}
+	return fillNamed(path, mode, force, fill)
+}
+
+// fillNew is the rest of WriteNewBy for a file that has no name yet.
+func fillNew(path string, f *os.File, mode fs.FileMode, fill func(io.Writer) error) error {
+	defer func() { _ = f.Close() }() // it was synced
+	if err := f.Chmod(mode); err != nil {
+		return notWritten(path, err)
+	}
+	if err := fill(f); err != nil {
+		return err
+	}
+	return placed(path, linkNew(f, path, func() error { return linkUnnamed(f, path) }))
+}
+
+// fillNamed is the rest of WriteNewBy with a temporary name.
+func fillNamed(path string, mode fs.FileMode, force bool, fill func(io.Writer) error) error {
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
 	if err != nil {
 		return notWritten(path, err)
 	}
-	defer func() { _ = f.Cleanup() }() // nothing left to do after a rename; else the cause is in err
+	defer func() { _ = f.Cleanup() }() // nothing left to do after a rename; else the cause is in the error
 	if err := fill(f); err != nil {
 		return err
 	}
 	if force {
-		err = f.CloseAtomicallyReplace()
-	} else {
-		err = linkNew(f, path)
+		return placed(path, f.CloseAtomicallyReplace())
 	}
+	return placed(path, linkNew(f.File, path, func() error { return os.Link(f.Name(), path) }))
+}
+
+// linkNew gives a finished file its name with link. Unlike a rename, a link
+// fails if somebody else took the name meanwhile.
+func linkNew(f *os.File, path string, link func() error) error {
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	err := link()
+	if errors.Is(err, fs.ErrExist) {
+		return fmt.Errorf("%s: %w", path, ErrExists)
+	}
+	return err
+}
+
+// placed ends the writing of a file that was to get its name, or was not for err.
+func placed(path string, err error) error {
 	if errors.Is(err, ErrExists) {
 		return err
 	}
 	if err != nil {
 		return notWritten(path, err)
 	}
-	return syncDir(dir)
-}
-
-// linkNew gives the finished temporary file its name. Unlike a rename, a link
-// fails if somebody else took the name meanwhile.
-func linkNew(f *renameio.PendingFile, path string) error {
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	err := os.Link(f.Name(), path)
-	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s: %w", path, ErrExists)
-	}
-	return err
+	return syncDir(filepath.Dir(path))
 }
 
 // syncDir makes a new name in dir survive a power cut.

@@ -16,7 +16,7 @@ import (
 	"muster/internal/cli"
 )
 
-// inChild says that the process is one that TestTheSecondSignalEndsTheProcess started.
+// inChild says that the process is one that a test has started, and may say for what.
 const inChild = "MUSTER_TEST_CHILD"
 
 // TestTheSecondSignalEndsTheProcess, whatever it still has to do after the first.

@@ -54,9 +54,9 @@ func TestDoctor(t *testing.T) {
 		}, want: map[string]server.Status{"order": "warn"}, says: []string{"order: the node was told to reconfigure, and has not done it yet"}},
 		"no broker has taken it": {provisioned: true, prepare: func(t *testing.T, f *fleet, cfg *server.Config) {
 			writeFile(t, filepath.Join(cfg.SSLDir, "untried"), "")
-			f.stop()
+			f.stopForGood()
 		}, want: map[string]server.Status{"tcp": "fail"}, says: []string{"configuration: no broker of it has taken this node yet: the agent tries those of its token as well"}},
-		"broker down": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) { f.stop() },
+		"broker down": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) { f.stopForGood() },
 			want: map[string]server.Status{"tcp": "fail"}},
 		"broker refuses": {provisioned: true, prepare: func(_ *testing.T, f *fleet, _ *server.Config) {
 			f.set(func() { f.admit = func(string, *x509.Certificate) bool { return false } })

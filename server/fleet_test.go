@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -19,6 +20,7 @@ import (
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
+	"golang.org/x/sys/unix"
 
 	"muster/internal/seal"
 	"muster/internal/wire"
@@ -177,6 +179,26 @@ func (f *fleet) stop() {
 	f.mu.Unlock()
 	ns.Shutdown()
 	ns.WaitForShutdown()
+}
+
+// stopForGood is stop, and keeps the port from the brokers of other tests, so that
+// nobody is there until the test ends.
+func (f *fleet) stopForGood() {
+	f.tb.Helper()
+	f.stop()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+	if err != nil {
+		f.tb.Fatal(err)
+	}
+	f.tb.Cleanup(func() { _ = unix.Close(fd) })
+	// Connections that have ended may still have the port, which is no reason for us to
+	// do without it; but it is for whoever looks for a free one.
+	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
+		unix.Bind(fd, &unix.SockaddrInet4{Port: f.port, Addr: [4]byte{127, 0, 0, 1}}),
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0))
+	if err != nil {
+		f.tb.Fatal(err)
+	}
 }
 
 func (f *fleet) url() string {

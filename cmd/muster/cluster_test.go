@@ -172,7 +172,7 @@ func TestBrokerRun(t *testing.T) {
 	if err != nil || string(after) == string(before) {
 		t.Errorf("the certificate is not renewed: %v", err)
 	}
-	// nats-server 2.15.2 reads its options without their lock for a direct read
+	// nats-server 2.15.3 reads its options without their lock for a direct read
 	// (getDirectRequest), which the race detector tells: so nobody reads meanwhile.
 	provisioner.stop()
 	if err := server.cmd.Process.Signal(syscall.SIGHUP); err != nil {

@@ -21,7 +21,7 @@ import (
 // So an index counts only if the server that wrote it ended well. Without, all is
 // read from the blocks, which are what was synced.
 const (
-	indexFile = "index.db" // v2.15.2, streamStreamStateFile
+	indexFile = "index.db" // v2.15.3, streamStreamStateFile
 	blocksDir = "msgs"     // where it is, of a stream and of a Raft log
 
 	// endedWell is the file in a store directory that says that the last server on it

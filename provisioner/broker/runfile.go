@@ -70,8 +70,8 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 		select {
 		case <-ctx.Done():
 			log.InfoContext(ctx, "broker stopping: it takes no more clients, and sends those that it has to other brokers")
-			// Shutdown alone ends the process by a panic if a client asks for its
-			// authorization between two of its steps (nats-server 2.15.2, newRespInbox).
+			// Shutdown alone drops clients without a word, and ended the process by a panic if
+			// one asked for its authorization between two of its steps (before nats-server 2.15.3).
 			s.LameDuckShutdown()
 			s.WaitForShutdown()
 			if opts.JetStream && !l.trouble.Load() {

@@ -19,7 +19,7 @@ const (
 	sharedMemory = "/dev/shm"
 
 	// nats-server keeps a stream in StoreDir/jetstream/<account>/streams/<name>, and stages its
-	// batches in "batches" there (v2.15.2, getBatchStoreDir). A test notices if they move.
+	// batches in "batches" there (v2.15.3, getBatchStoreDir). A test notices if they move.
 	stagedDir = "batches"
 
 	// stageEvery is how often the place is looked after: a handful of system calls. Chosen.

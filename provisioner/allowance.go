@@ -98,7 +98,8 @@ func (a *Allowance) admits(h holder, now time.Time) bool {
 
 // An AllowanceStore keeps the allow-list that all provisioners share.
 type AllowanceStore interface {
-	// Allowance returns the newest entry of a pattern, or nil and 0.
+	// Allowance returns the newest entry of a pattern, or nil and 0. The error wraps
+	// [ErrUnread] if that cannot be read; its revision is returned all the same.
 	Allowance(ctx context.Context, p wire.Pattern) (*Allowance, Revision, error)
 
 	// PutAllowance writes an entry under compare-and-set, or returns [ErrConflict].

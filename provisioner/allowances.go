@@ -360,6 +360,11 @@ func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c
 func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(*Allowance) (*Allowance, error)) error {
 	for range maxRounds {
 		newest, after, err := p.cfg.Store.Allowance(ctx, pattern)
+		if errors.Is(err, ErrUnread) {
+			// It lets nobody in here, and others in where it can be read. What is said anew
+			// replaces it, whatever it says.
+			newest, err = &Allowance{Schema: AllowanceSchema, ID: wire.NewID(), Pattern: pattern}, nil
+		}
 		if err != nil {
 			return err
 		}

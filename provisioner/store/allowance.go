@@ -22,11 +22,18 @@ func (s *Store) Allowance(ctx context.Context, p wire.Pattern) (*provisioner.All
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, 0, nil
 	}
+	unread := errors.Is(err, provisioner.ErrRecord)
 	if err == nil {
-		err = a.Check()
+		if err = a.Check(); err == nil && a.Pattern != p {
+			err = fmt.Errorf("it is about %q", a.Pattern)
+		}
+		unread = err != nil
+	}
+	if unread {
+		err = fmt.Errorf("%w: %w", provisioner.ErrUnread, err)
 	}
 	if err != nil {
-		return nil, 0, fmt.Errorf("read allow-list entry %q: %w", p, err)
+		return nil, provisioner.Revision(revision), fmt.Errorf("read allow-list entry %q: %w", p, err)
 	}
 	return &a, provisioner.Revision(revision), nil
 }

@@ -415,7 +415,7 @@ func (s *Store) last(ctx context.Context, stream jetstream.Stream, subject strin
 		return 0, err
 	}
 	if err := json.Unmarshal(m.Data, dst); err != nil {
-		return 0, fmt.Errorf("%w: sequence %d: %w", provisioner.ErrRecord, m.Sequence, err)
+		return m.Sequence, fmt.Errorf("%w: sequence %d: %w", provisioner.ErrRecord, m.Sequence, err)
 	}
 	return m.Sequence, nil
 }

@@ -49,6 +49,15 @@ func TestWhatAnotherVersionSaysLetsNobodyIn(t *testing.T) {
 	newcomers("the list lets its names in", "", "db")
 	toCome("allow." + provisioner.AllowanceID("db*.example.net"))
 	newcomers("an entry that cannot be read lets nobody in", wire.CodeApprovalPending, "db")
+	if _, err := p.AllowNames(f.Context(), "db*.example.net", 0, 0, false, operator); err != nil {
+		t.Fatal(err)
+	}
+	newcomers("until it is said anew", "", "db")
+	toCome("allow." + provisioner.AllowanceID("db*.example.net"))
+	if err := p.DisallowNames(f.Context(), "db*.example.net", operator); err != nil {
+		t.Fatal(err)
+	}
+	newcomers("or taken away", wire.CodeApprovalPending, "db")
 
 	unread, later := f.Node(web1), f.Node("web2.example.net")
 	if c := codeAt(f, p, unread); c != wire.CodeApprovalPending {

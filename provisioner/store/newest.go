@@ -13,7 +13,7 @@ import (
 // Newest calls each for the newest record of every identity, in the order in
 // which they were written. It stops at the first error of each and returns it.
 // Of records that are written meanwhile, either revision may be among them, or
-// both.
+// both. If it returns nil, no identity was left out.
 func (s *Store) Newest(ctx context.Context, each func(*provisioner.Record) error) error {
 	info, err := ask(ctx, s, func(ctx context.Context) (*jetstream.StreamInfo, error) { return s.nodes.Info(ctx) })
 	if err != nil {
@@ -22,6 +22,7 @@ func (s *Store) Newest(ctx context.Context, each func(*provisioner.Record) error
 	if info.State.Msgs == 0 {
 		return nil
 	}
+	last := uint64(0)
 	err = s.scan(ctx, streamNodes, subjectNode+"*", jetstream.DeliverLastPerSubjectPolicy, func(m message) error {
 		r, err := decodeRecord(m)
 		if err != nil {
@@ -30,6 +31,7 @@ func (s *Store) Newest(ctx context.Context, each func(*provisioner.Record) error
 		if err := each(r); err != nil {
 			return err
 		}
+		last = m.sequence
 		// What was the last message at the start is the newest of its subject,
 		// so it comes, unless it was followed by another that comes in its
 		// place: nobody waits here for ever.
@@ -38,8 +40,12 @@ func (s *Store) Newest(ctx context.Context, each func(*provisioner.Record) error
 		}
 		return nil
 	})
-	if errors.Is(err, errEnded) {
+	switch {
+	case errors.Is(err, errEnded):
 		return nil
+	case err != nil:
+		return err
 	}
-	return err
+	// In a cluster, who was read from may be behind who said where the stream ends.
+	return fmt.Errorf("records: read to sequence %d of %d: try again", last, info.State.LastSeq)
 }

@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -44,6 +45,9 @@ func (s *Store) follow(ctx context.Context, stream, filter string, each func(mes
 			return nil
 		}
 		s.log.WarnContext(ctx, "store is followed again", "stream", stream, "revision", last, "err", err)
+		if errors.Is(err, errShortened) {
+			last = 0 // it has others than those that were had, from its beginning
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -64,25 +68,19 @@ func (s *Store) followFrom(ctx context.Context, stream, filter string, last *uin
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, *last+1
 	}
 	bounded, cancel := context.WithTimeout(ctx, s.timeout)
-	consumer, err := s.ordered(bounded, stream, cfg)
+	l, err := s.look(bounded, stream, cfg, jetstream.PullExpiry(followAsk), jetstream.PullHeartbeat(followBeat))
 	cancel()
 	if err != nil {
 		return fmt.Errorf("follow %s: %w", stream, err)
 	}
-	defer s.drop(ctx, stream, consumer)
-	messages, err := consumer.Messages(jetstream.PullExpiry(followAsk), jetstream.PullHeartbeat(followBeat))
-	if err != nil {
-		return fmt.Errorf("follow %s: %w", stream, err)
-	}
-	defer messages.Stop()
+	defer l.close(ctx)
 	for {
-		m, err := messages.Next(jetstream.NextContext(ctx))
+		m, meta, err := l.next(ctx)
 		if err != nil {
 			return fmt.Errorf("follow %s: %w", stream, err)
 		}
-		meta, err := m.Metadata()
-		if err != nil {
-			return fmt.Errorf("follow %s: %w", stream, err)
+		if m == nil {
+			continue // what was to come has had to make room
 		}
 		each(message{subject: m.Subject(), data: m.Data(), sequence: meta.Sequence.Stream, at: meta.Timestamp})
 		*last = meta.Sequence.Stream

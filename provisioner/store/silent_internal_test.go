@@ -171,6 +171,56 @@ func TestAsksAgainWhereNothingIsYet(t *testing.T) {
 	}
 }
 
+// deaf are messages of which none is delivered, while the server says that it is there.
+type deaf struct{ jetstream.MessagesContext }
+
+func (deaf) Next(...jetstream.NextOpt) (jetstream.Msg, error) { return nil, context.DeadlineExceeded }
+
+// TestWhatIsLostOnItsWayComesAgain has messages lost that the broker has delivered, as those
+// are for which a reader that stood still had no room: some that were ahead, or the newest.
+func TestWhatIsLostOnItsWayComesAgain(t *testing.T) {
+	t.Parallel()
+	for _, before := range []int{1, 2} {
+		ctx, open := stores(t)
+		s := open()
+		write := func(id string) {
+			if _, err := s.js.Publish(ctx, subjectNode+id, []byte("{}")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l, err := s.look(ctx, streamNodes, jetstream.OrderedConsumerConfig{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.close(ctx)
+		next := func(want string) {
+			t.Helper()
+			if m, _, err := l.next(ctx); err != nil || m == nil || m.Subject() != subjectNode+want {
+				t.Errorf("came %v, %v, want %s", m, err, want)
+			}
+		}
+		write("first")
+		next("first")
+		for _, id := range []string{"second", "third"}[:before] {
+			write(id)
+		}
+		l.pending = uint64(before - 1)
+		for delivered := uint64(0); delivered < uint64(before+1); { // to nobody
+			info, err := l.consumer.Info(ctx)
+			if err != nil {
+				t.Fatal(err)
+			}
+			delivered = info.Delivered.Consumer
+		}
+		l.messages.Stop()
+		l.messages = deaf{l.messages}
+		next("second")
+		if before == 2 {
+			next("third")
+		}
+	}
+}
+
 // TestWhoWaitsForAStreamCanStop ends who waits for what a server that stands still has.
 func TestWhoWaitsForAStreamCanStop(t *testing.T) {
 	t.Parallel()
@@ -180,7 +230,7 @@ func TestWhoWaitsForAStreamCanStop(t *testing.T) {
 		t.Fatal(err)
 	}
 	l := unheard(ctx, t, s)
-	l.last = 1 // so it is for the library to notice
+	l.of, l.last = l.consumer.CachedInfo().Name, 1 // so it is on its way, for all that is known
 	reading, cancel := context.WithCancel(ctx)
 	time.AfterFunc(2*lookNext, cancel)
 	began := time.Now()

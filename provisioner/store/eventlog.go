@@ -46,9 +46,6 @@ func placeIn(p *provisioner.Place, stream string) *uint64 {
 func (s *Store) Events(ctx context.Context, q provisioner.EventQuery, each func(*provisioner.StoredEvent) error) error {
 	g, running := errgroup.WithContext(ctx)
 	m := merger{each: each}
-	if q.After != nil {
-		m.place = *q.After
-	}
 	for i, stream := range logStreams {
 		in := make(chan found)
 		m.sources[i] = source{stream: stream, in: in, behind: true}
@@ -91,7 +88,7 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 	defer l.close(ctx)
 	begin := info.State.LastSeq
 	if q.After != nil {
-		begin = *placeIn(q.After, stream)
+		begin = behind(stream, *q.After, info.State.LastSeq)
 	} else if l.pending > 0 {
 		begin = 0 // the first event says where it is
 	}
@@ -118,18 +115,22 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 	return nil
 }
 
+// behind is where a place is in a stream that ends at last: of a log that was lost since,
+// all is new.
+func behind(stream string, p provisioner.Place, last uint64) uint64 {
+	if place := *placeIn(&p, stream); place <= last {
+		return place
+	}
+	return 0
+}
+
 // eventConsumer says where in a stream q begins, and what of it the broker need
 // not send.
 func eventConsumer(stream string, q provisioner.EventQuery, last uint64) jetstream.OrderedConsumerConfig {
 	c := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: last + 1}
 	switch {
 	case q.After != nil:
-		// Of a log that was lost since, all is new.
-		if place := *placeIn(q.After, stream); place <= last {
-			c.OptStartSeq = place + 1
-		} else {
-			c.OptStartSeq = 1
-		}
+		c.OptStartSeq = behind(stream, *q.After, last) + 1
 	case !q.Since.IsZero():
 		c.DeliverPolicy, c.OptStartSeq, c.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &q.Since
 	}

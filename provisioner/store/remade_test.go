@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/wire"
+	"muster/provisioner"
 	"muster/provisioner/store"
 )
 
@@ -63,4 +64,61 @@ func TestNodesAreSeenInAStreamThatWasMadeAnew(t *testing.T) {
 	alive(web1, 500)
 	s.remade(t, st)
 	alive(web2, 1)
+}
+
+// TestEventsOfALogThatWasLost has somebody follow events while they are lost, and go on
+// behind the last one that they had: all that are new come, once.
+func TestEventsOfALogThatWasLost(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	write := func(id wire.Identity, n int) {
+		for range n {
+			st.Emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: string(id), Time: time.Now()})
+		}
+	}
+	read := func(ctx context.Context, q provisioner.EventQuery, n int) (last provisioner.Place, err error) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		came := 0
+		err = st.Events(ctx, q, func(e *provisioner.StoredEvent) error {
+			last = e.Place
+			if came++; came == n {
+				cancel()
+			}
+			return nil
+		})
+		if came != n {
+			t.Errorf("%d events came, want %d: %v", came, n, err)
+		}
+		return last, err
+	}
+	write(web1, 50)
+	place, _ := read(s.ctx, provisioner.EventQuery{Since: time.Now().Add(-time.Hour)}, 50)
+
+	ended := make(chan error, 1)
+	began := make(chan bool, 1)
+	go func() {
+		ended <- st.Events(s.ctx, provisioner.EventQuery{After: &provisioner.Place{Events: place.Events - 1}}, func(*provisioner.StoredEvent) error {
+			began <- true
+			return nil
+		})
+	}()
+	<-began
+	s.remade(t, st)
+	write(web2, 10)
+	if err := <-ended; err == nil || s.ctx.Err() != nil {
+		t.Errorf("whoever follows a log that was lost is told %v", err)
+	}
+
+	next, _ := read(s.ctx, provisioner.EventQuery{After: &place}, 10)
+	write(web2, 70)
+	stream, err := s.js.Stream(s.ctx, "MUSTER_EVENTS")
+	for tick := time.NewTicker(5 * time.Millisecond); err == nil && stream.CachedInfo().State.LastSeq < 80; <-tick.C {
+		_, err = stream.Info(s.ctx)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = read(s.ctx, provisioner.EventQuery{After: &next}, 70)
 }

@@ -83,9 +83,14 @@ func (s *Store) acknowledged(ctx context.Context) (context.Context, context.Canc
 // 47 s where there is no answer.
 const resets = 4
 
+// forsaken is how long the broker keeps a consumer that nobody asks for anything: whoever
+// goes before it is made does not drop it. Chosen, far above the milliseconds that a look
+// takes to begin; a reader that stands still for longer is given another.
+const forsaken = 10 * time.Second
+
 // ordered makes a consumer for one look through a stream.
 func (s *Store) ordered(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
-	cfg.MaxResetAttempts = cmp.Or(cfg.MaxResetAttempts, resets)
+	cfg.MaxResetAttempts, cfg.InactiveThreshold = cmp.Or(cfg.MaxResetAttempts, resets), forsaken
 	return ask(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) { return s.js.OrderedConsumer(ctx, stream, cfg) })
 }
 

@@ -67,3 +67,25 @@ func TestEventsThatWentWhileNobodyTookThem(t *testing.T) {
 		}
 	}
 }
+
+// TestWhoGoesLeavesNothingBehind has many who read events go before they have begun. The
+// broker has no room for what they would leave, which it keeps for minutes.
+func TestWhoGoesLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	for i := range 100 {
+		ctx, cancel := context.WithTimeout(s.ctx, time.Duration(i%20)*200*time.Microsecond)
+		_ = st.Events(ctx, provisioner.EventQuery{}, func(*provisioner.StoredEvent) error { return nil })
+		cancel()
+	}
+	for _, name := range []string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS"} {
+		left := -1
+		for tick := time.NewTicker(50 * time.Millisecond); left != 0; <-tick.C {
+			stream, err := s.js.Stream(s.ctx, name)
+			if err != nil {
+				t.Fatalf("%d consumers of %s are left: %v", left, name, err)
+			}
+			left = stream.CachedInfo().State.Consumers
+		}
+	}
+}

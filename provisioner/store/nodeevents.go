@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -32,10 +31,6 @@ const (
 	// enough is how many times more messages than are wanted are read, rather than
 	// looked for where they begin; chosen, reading 1,000 takes a few milliseconds.
 	enough = 5
-
-	// tailIdle is how long the broker keeps what a tail was read by; chosen, far
-	// above the milliseconds of one read.
-	tailIdle = 10 * time.Second
 
 	lifecyclePrefix = "io.muster.server."
 )
@@ -151,11 +146,10 @@ func (s *Store) tailStart(ctx context.Context, stream, subject string, last uint
 	}
 }
 
-// tailConfig is a consumer of the messages of a subject from a sequence on. It is
-// gone soon after it was used.
+// tailConfig is a consumer of the messages of a subject from a sequence on.
 func tailConfig(subject string, from uint64) jetstream.OrderedConsumerConfig {
 	return jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from, InactiveThreshold: tailIdle,
+		FilterSubjects: []string{subject}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
 	}
 }
 

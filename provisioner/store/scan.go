@@ -57,7 +57,7 @@ func (l *look) each(ctx context.Context, each func(message) error) error {
 }
 
 // drop takes a consumer away that is not needed any more. The broker would do it
-// by itself after minutes, but it has room for so many only, and who asks often
+// by itself after a while, but it has room for so many only, and who asks often
 // must not take them from those who need one. What fails is left to it.
 func (s *Store) drop(ctx context.Context, stream string, consumer jetstream.Consumer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)

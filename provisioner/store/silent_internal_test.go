@@ -221,6 +221,32 @@ func TestWhatIsLostOnItsWayComesAgain(t *testing.T) {
 	}
 }
 
+// TestWhoStoodStillGoesOn has the consumer of a look gone since nobody asked it for anything.
+func TestWhoStoodStillGoesOn(t *testing.T) {
+	t.Parallel()
+	ctx, open := stores(t)
+	s := open()
+	names := []string{"first", "second", "third"}
+	for _, id := range names {
+		if _, err := s.js.Publish(ctx, subjectNode+id, []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l, err := s.look(ctx, streamNodes, jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}, jetstream.PullMaxMessages(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.close(ctx)
+	var came []string
+	err = l.each(ctx, func(m message) error {
+		came = append(came, strings.TrimPrefix(m.subject, subjectNode))
+		return s.js.DeleteConsumer(ctx, streamNodes, l.consumer.CachedInfo().Name)
+	})
+	if err != nil || !slices.Equal(came, names) {
+		t.Errorf("came %v, %v, want %v", came, err, names)
+	}
+}
+
 // TestWhoWaitsForAStreamCanStop ends who waits for what a server that stands still has.
 func TestWhoWaitsForAStreamCanStop(t *testing.T) {
 	t.Parallel()

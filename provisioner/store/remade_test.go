@@ -12,10 +12,10 @@ import (
 	"muster/provisioner/store"
 )
 
-// remade has the events lost, as with a disk, and their stream made anew.
-func (s *site) remade(t *testing.T, st *store.Store) {
+// remade has the events of a stream lost, as with a disk, and the stream made anew.
+func (s *site) remade(t *testing.T, st *store.Store, stream string) {
 	t.Helper()
-	if err := s.js.DeleteStream(s.ctx, "MUSTER_EVENTS"); err != nil {
+	if err := s.js.DeleteStream(s.ctx, stream); err != nil {
 		t.Fatal(err)
 	}
 	if err := st.Reopen(s.ctx); err != nil {
@@ -61,8 +61,8 @@ func TestNodesAreSeenInAStreamThatWasMadeAnew(t *testing.T) {
 			}
 		}
 	}
-	alive(web1, 500)
-	s.remade(t, st)
+	alive(web1, 150)
+	s.remade(t, st, "MUSTER_LIFECYCLE")
 	alive(web2, 1)
 }
 
@@ -105,7 +105,7 @@ func TestEventsOfALogThatWasLost(t *testing.T) {
 		})
 	}()
 	<-began
-	s.remade(t, st)
+	s.remade(t, st, "MUSTER_EVENTS")
 	write(web2, 10)
 	if err := <-ended; err == nil || s.ctx.Err() != nil {
 		t.Errorf("whoever follows a log that was lost is told %v", err)

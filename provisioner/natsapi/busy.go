@@ -51,7 +51,7 @@ func (s *Service) busy(ctx context.Context, m *nats.Msg) {
 		_ = json.Unmarshal(data, &peek) // what is malformed is told so when there is room
 	}
 	after := s.spread.next
-	if s.isApplied(c) {
+	if s.isApplied(c.Msg) {
 		after = s.spread.soon
 	}
 	refusal := (&provisioner.Refusal{Code: wire.CodeBusy, After: after()}).Message()

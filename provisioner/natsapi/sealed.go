@@ -48,7 +48,7 @@ func (s *Service) open(c *call) ([]byte, error) {
 		return nil, errBudget
 	}
 	open := s.cfg.Opener.OpenRequest
-	if s.isApplied(c) {
+	if s.isApplied(c.Msg) {
 		open = s.cfg.Opener.OpenApplied
 	}
 	message, sealer, err := open(e)

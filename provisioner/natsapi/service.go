@@ -60,9 +60,9 @@ type Config struct {
 	// Optional; default 256.
 	Workers int
 
-	// Queue is how many more may wait. Optional; default 2048: at the slowest
-	// disk measured (1 ms a write) those are served in two seconds, well within
-	// the time that a node waits for its reply.
+	// Queue is how many more may wait, confirmations and others each. Optional; default
+	// 2048: at the slowest disk measured (1 ms a write) those are served in two seconds,
+	// well within the time that a node waits for its reply.
 	Queue int
 
 	// InHand counts the requests that are being worked on, for the store to know
@@ -142,7 +142,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	// Requests in hand are finished while stopping: a node whose request was
 	// taken gets its reply.
 	work := context.WithoutCancel(ctx)
-	requests := make(chan *nats.Msg, s.cfg.Queue)
+	waiting := newBacklog(s.cfg.Queue)
 	excess := make(chan *nats.Msg, maxExcess)
 	take := func(m *nats.Msg) {
 		if m.Reply == "" {
@@ -150,14 +150,18 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 			// requester has aimed at us: answering those would go on forever.
 			return
 		}
+		room := waiting.others
+		if s.isApplied(m) {
+			room = waiting.confirmations
+		}
 		select {
-		case requests <- m:
+		case room <- m:
 			return
 		default:
 		}
 		// See busy.go for what happens when neither has room.
 		select {
-		case requests <- m:
+		case room <- m:
 		case excess <- m:
 		}
 	}
@@ -182,11 +186,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	var g errgroup.Group
 	for range s.cfg.Workers {
 		g.Go(func() error {
-			withStack(func() {
-				for m := range requests {
-					s.serve(work, m)
-				}
-			})
+			withStack(func() { waiting.each(func(m *nats.Msg) { s.serve(work, m) }) })
 			return nil
 		})
 	}
@@ -210,9 +210,9 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 		ready()
 	}
 	<-ctx.Done()
-	s.cfg.Log.InfoContext(work, "provisioner stopping, requests in hand are finished first", "requests", s.cfg.InHand.Load()+int64(len(requests)))
+	s.cfg.Log.InfoContext(work, "provisioner stopping, requests in hand are finished first", "requests", s.cfg.InHand.Load()+int64(waiting.len()))
 	err = drain(subs)
-	close(requests) // after drain nobody calls take
+	waiting.close() // after drain nobody calls take
 	close(events.queue)
 	close(excess)
 	if werr := g.Wait(); werr != nil {
@@ -249,7 +249,7 @@ func (s *Service) serve(ctx context.Context, m *nats.Msg) {
 	c := newCall(m)
 	reply := s.answer(ctx, c)
 	s.cfg.InHand.Add(-1)
-	if !s.isApplied(c) && !sentAway(reply) { // who finds no room comes back to begin; the confirmation is part of that
+	if !s.isApplied(c.Msg) && !sentAway(reply) { // who finds no room comes back to begin; the confirmation is part of that
 		s.spread.done(stalled(reply))
 	}
 	s.respond(ctx, c, reply)
@@ -293,7 +293,7 @@ func (s *Service) answer(ctx context.Context, c *call) (reply *wire.Reply) {
 	return s.enroll(ctx, c)
 }
 
-func (s *Service) isApplied(c *call) bool { return c.Subject == s.cfg.Prefix+wire.SubjectApplied }
+func (s *Service) isApplied(m *nats.Msg) bool { return m.Subject == s.cfg.Prefix+wire.SubjectApplied }
 
 func (s *Service) enroll(ctx context.Context, c *call) *wire.Reply {
 	r, err := decode(s, c, wire.DecodeEnroll)

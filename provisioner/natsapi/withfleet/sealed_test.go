@@ -409,6 +409,7 @@ func TestABusyProvisionerSaysSoSealed(t *testing.T) {
 	working, o1, _ := send("web1.example.net", f.SealKey(), true)
 	<-held
 	waiting, o2, _ := send("web2.example.net", f.SealKey(), true)
+	_, _, _ = send("web5.example.net", f.SealKey(), false) // there is room for one confirmation, too
 	for i := range 20 {
 		sub, o, id := send("web3.example.net", f.SealKey(), i%2 == 0)
 		r, err := o.DecodeReply(reply(sub))

@@ -53,9 +53,10 @@ func (f *followed) check(stream jetstream.Stream) error {
 // records are there is only looked at, since an empty store in place of theirs
 // would free every identity. The error is [ErrInstallation] if it is another
 // store, [ErrRestored] or [ErrHalfRestored] if a backup is in its place, [ErrShorter] if the end of a log
-// is gone, or says which stream is missing: nothing may be issued then.
+// is gone, or says which stream is missing: nothing may be issued then. A cluster that
+// has no leader for one of them yet is an error within seconds: try again.
 func (s *Store) Reopen(ctx context.Context) error {
-	switch r, err := checkRestored(ctx, s.js); {
+	switch r, err := once(ctx, s, func(ctx context.Context) (restore, error) { return checkRestored(ctx, s.js) }); {
 	case err != nil:
 		return fmt.Errorf("store: %w", err)
 	case r != s.restored && r != (restore{}):
@@ -63,7 +64,7 @@ func (s *Store) Reopen(ctx context.Context) error {
 	}
 	all := streams(s.replicas, s.capacity, s.inputBytes)
 	for _, c := range all {
-		stream, err := s.js.Stream(ctx, c.Name)
+		stream, err := once(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, c.Name) })
 		if err == nil {
 			err = s.followed.check(stream)
 		}
@@ -72,7 +73,7 @@ func (s *Store) Reopen(ctx context.Context) error {
 		}
 	}
 	var i Installation
-	if _, err := s.last(ctx, s.entries, subjectInstallation, &i); err != nil {
+	if _, err := once(ctx, s, func(ctx context.Context) (uint64, error) { return s.last(ctx, s.entries, subjectInstallation, &i) }); err != nil {
 		return fmt.Errorf("store: read installation: %w", err)
 	}
 	if i.ID != s.installation.ID {
@@ -83,11 +84,20 @@ func (s *Store) Reopen(ctx context.Context) error {
 		if !reports(c.Name) {
 			continue
 		}
-		if _, err := s.js.CreateOrUpdateStream(ctx, c); err != nil {
+		if _, err := once(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.CreateOrUpdateStream(ctx, c) }); err != nil {
 			return fmt.Errorf("store: stream %s: %w", c.Name, full(err))
 		}
 	}
 	return nil
+}
+
+// once asks a cluster for as long as it may take to answer. Without a leader it does not
+// answer later what it was asked meanwhile; a provisioner waited twelve seconds for that, and
+// refused everybody, when all the others served again (a storm, its leader killed in it).
+func once[T any](ctx context.Context, s *Store, question func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := s.acknowledged(ctx)
+	defer cancel()
+	return question(ctx)
 }
 
 // reports tells the streams of reports from those of records.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -21,27 +22,27 @@ import (
 // aFullJournal is a journal whose disk is full while full says so.
 type aFullJournal struct {
 	provisioner.Journal
-	full bool
+	full atomic.Bool
 }
 
 var errFull = errors.New("no space left on device")
 
 func (j *aFullJournal) AppendSigner(e *provisioner.SignerEntry) error {
-	if j.full {
+	if j.full.Load() {
 		return errFull
 	}
 	return j.Journal.AppendSigner(e)
 }
 
 func (j *aFullJournal) AppendOperator(e *provisioner.OperatorEntry) error {
-	if j.full {
+	if j.full.Load() {
 		return errFull
 	}
 	return j.Journal.AppendOperator(e)
 }
 
 func (j *aFullJournal) AppendAllowance(a *provisioner.Allowance) error {
-	if j.full {
+	if j.full.Load() {
 		return errFull
 	}
 	return j.Journal.AppendAllowance(a)
@@ -64,13 +65,13 @@ func TestARemovalThatTheJournalDidNotTake(t *testing.T) {
 				t.Fatal(err)
 			}
 			file := backUp(t, f)
-			j.full = true
+			j.full.Store(true)
 			o.remove("anna")
 			disallow(t, f, "web*.net")
 			if _, err := f.Daemon().Operator().RemoveSigner(f.Context(), signer.ID, testbed.Operator()); err != nil {
 				t.Fatal(err)
 			}
-			j.full = false
+			j.full.Store(false)
 			if again {
 				f.Stop()
 				f.Start()

@@ -59,8 +59,7 @@ const reported = 2 * time.Minute
 // Report publishes an event and returns nil once the store has it. Reporting an
 // event again, known by its Attempt, adds nothing within [reported].
 //
-// The stream of events acknowledges nothing, since nodes write to it as well
-// (see streams). So the event is looked for instead; if another one of its kind
+// Streams of reports acknowledge nothing (see streams). So the event is looked for instead; if another one of its kind
 // came right behind it, it is not found, and reporting it again is harmless.
 func (s *Store) Report(ctx context.Context, e provisioner.Event) error {
 	b, err := s.cloudEvent(e)

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -13,23 +14,28 @@ import (
 func TestWhoLooksCanStop(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
-	asked, err := s.conn.SubscribeSync("$JS.API.CONSUMER.CREATE.MUSTER_ATTEMPTS.>") // with each consumer
-	if err != nil {
-		t.Fatal(err)
-	}
-	asks := func() {
+	requests := func(subject string) func() {
 		t.Helper()
-		if _, err := asked.NextMsg(30 * time.Second); err != nil {
-			t.Fatalf("nobody asks for a consumer: %v", err)
+		sub, err := s.conn.SubscribeSync("$JS.API.CONSUMER." + subject)
+		if err := errors.Join(err, s.conn.Flush()); err != nil {
+			t.Fatal(err)
+		}
+		return func() {
+			t.Helper()
+			if _, err := sub.NextMsg(30 * time.Second); err != nil {
+				t.Fatalf("no request comes to %s: %v", sub.Subject, err)
+			}
 		}
 	}
+	pulls := requests("MSG.NEXT.MUSTER_ATTEMPTS.>") // of a consumer that is made: who has none yet is told that the stream is gone
 	reading, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
 		ended <- st.Events(reading, provisioner.EventQuery{}, func(*provisioner.StoredEvent) error { return nil })
 	}()
-	asks()
+	pulls()
+	asks := requests("CREATE.MUSTER_ATTEMPTS.>")
 	if err := s.js.DeleteStream(s.ctx, "MUSTER_ATTEMPTS"); err != nil {
 		t.Fatal(err)
 	}

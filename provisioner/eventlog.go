@@ -32,22 +32,24 @@ type StoredEvent struct {
 }
 
 // A Place is a position in the log of events, just behind an event. The log is
-// three streams: what provisioners say, what strangers cause, and what nodes say of
-// their life. The zero value is its beginning.
-type Place struct{ Events, Attempts, Lifecycle uint64 }
+// four streams: what provisioners say, what strangers cause, what nodes say of their
+// life, and that they live. The zero value is its beginning.
+type Place struct{ Events, Attempts, Lifecycle, Alive uint64 }
 
 // String returns the form that [ParsePlace] reads.
-func (p Place) String() string { return fmt.Sprintf("%d-%d-%d", p.Events, p.Attempts, p.Lifecycle) }
+func (p Place) String() string {
+	return fmt.Sprintf("%d-%d-%d-%d", p.Events, p.Attempts, p.Lifecycle, p.Alive)
+}
 
 // errPlace says what a place looks like.
-var errPlace = errors.New("want three numbers with dashes between, as in the id of an event of the stream")
+var errPlace = errors.New("want four numbers with dashes between, as in the id of an event of the stream")
 
-// ParsePlace reads a place. Its last number may be missing, as it was in those from
-// before there was the third stream, whose beginning it then is.
+// ParsePlace reads a place. Its last two numbers may be missing, as they were in those
+// from before nodes had streams, whose beginning they then are.
 func ParsePlace(s string) (Place, error) {
 	fields := strings.Split(s, "-")
 	var p Place
-	parts := []*uint64{&p.Events, &p.Attempts, &p.Lifecycle}
+	parts := []*uint64{&p.Events, &p.Attempts, &p.Lifecycle, &p.Alive}
 	if len(fields) != 2 && len(fields) != len(parts) {
 		return Place{}, fmt.Errorf("place %.64q: %w", s, errPlace)
 	}

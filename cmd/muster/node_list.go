@@ -141,7 +141,7 @@ func (v *nodeListVerb) pages(ctx context.Context, q fleet.Query) (*fleet.Page, e
 			return nil, err
 		}
 		list.Nodes = append(list.Nodes, p.Nodes...)
-		list.Next, list.Total, list.States = p.Next, p.Total, p.States
+		list.Next, list.Total, list.States, list.Unknown, list.HeardSince = p.Next, p.Total, p.States, p.Unknown, p.HeardSince
 		if q.Cursor = p.Next; q.Cursor == "" || len(list.Nodes) == v.limit {
 			return list, nil
 		}
@@ -149,6 +149,7 @@ func (v *nodeListVerb) pages(ctx context.Context, q fleet.Query) (*fleet.Page, e
 }
 
 func (v *nodeListVerb) write(p *fleet.Page) error {
+	v.sayUnknown(p)
 	if p.Total == 0 {
 		v.say("no machine fits")
 		return nil

@@ -103,6 +103,9 @@ func (s *selection) choose(ctx context.Context, o *operator, states []provisione
 		if err := o.ask(ctx, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(), nil, &p); err != nil {
 			return nil, err
 		}
+		if q.Cursor == "" {
+			o.sayUnknown(&p)
+		}
 		for i := range p.Nodes {
 			c.targets = append(c.targets, target{Node: p.Nodes[i].Identity})
 			c.states[string(p.Nodes[i].State)]++
@@ -110,6 +113,14 @@ func (s *selection) choose(ctx context.Context, o *operator, states []provisione
 		if q.Cursor = p.Next; q.Cursor == "" {
 			return c, nil
 		}
+	}
+}
+
+// sayUnknown says of whom nobody knows whether they are among those that are asked for.
+func (o *operator) sayUnknown(p *fleet.Page) {
+	if p.Unknown > 0 {
+		o.say("left out: %s not heard of since %s, when the store began to keep that; nobody knows whether they were before",
+			counted(p.Unknown, "machine", "machines"), instant(p.HeardSince))
 	}
 }
 

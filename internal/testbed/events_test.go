@@ -26,9 +26,9 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 const eventsHead = `# Events
 
 What happens in a fleet is told as [CloudEvents 1.0](https://cloudevents.io): in the stream ` + "`MUSTER_EVENTS`" + `, what nodes say of their own life in
-` + "`MUSTER_LIFECYCLE`" + `, and what proves nothing about its sender in ` + "`MUSTER_ATTEMPTS`" + `; to people by ` + "`muster events`" + `; to programs by ` + "`muster events --json`" + ` and ` + "`GET /v1/events`" + ` on the control
+` + "`MUSTER_LIFECYCLE`" + `, that they are alive in ` + "`MUSTER_ALIVE`" + `, and what proves nothing about its sender in ` + "`MUSTER_ATTEMPTS`" + `; to people by ` + "`muster events`" + `; to programs by ` + "`muster events --json`" + ` and ` + "`GET /v1/events`" + ` on the control
 socket. Events are reports, the truth is in the records: a power failure may take the last moment of them, and the oldest go when their stream
-is full (1 GiB, 256 MiB for lifecycles with 201 of a type for each node, 64 MiB for attempts). They hold no secret. Types and members keep their names and meanings; new ones may come, so ignore what
+is full (1 GiB, 256 MiB for lifecycles with 201 of a type for each node, 64 MiB for attempts); that a node is alive is kept once, as of when it was last heard of. They hold no secret. Types and members keep their names and meanings; new ones may come, so ignore what
 you do not know. ` + "`time`" + ` is of the provisioner's clock, or of the node's in what that says of itself (` + "`io.muster.server.*`" + `); ` + "`recordedtime`" + ` is
 when the broker stored the event.
 

@@ -32,9 +32,10 @@ type Log interface {
 	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
 		own func(*provisioner.Brief, provisioner.Revision), current, lost func()) error
 
-	// FollowSeen calls each with when nodes were last heard of, and then whenever
-	// one is, until ctx is done.
-	FollowSeen(ctx context.Context, each func(wire.Identity, time.Time)) error
+	// FollowSeen calls each with when nodes were heard of, and then whenever one is,
+	// until ctx is done. Once it has named all that are known it calls current, with
+	// since when that is known. The calls may be from several goroutines.
+	FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error
 
 	// Record returns the newest record of id, or nil if there is none.
 	Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error)
@@ -153,6 +154,7 @@ type Index struct {
 
 	current chan struct{} // closed once all records have been read
 	once    sync.Once     // closes it
+	heard   chan struct{} // closed once it is known who was heard of when
 
 	mu      sync.RWMutex
 	entries pieces            // guarded by mu
@@ -160,6 +162,7 @@ type Index struct {
 	texts   []text            // guarded by mu: what many nodes share; 0 is ""
 	textNo  map[string]uint32 // guarded by mu
 	free    []uint32          // guarded by mu: numbers of texts that nobody has any more
+	since   time.Time         // guarded by mu: since when it is known, once heard is closed
 }
 
 // NewIndex returns an empty index of log. logger is told of records that cannot
@@ -170,7 +173,7 @@ func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	return &Index{
-		log: log, logger: logger, facts: slices.Compact(slices.Sorted(slices.Values(facts))), seed: maphash.MakeSeed(), current: make(chan struct{}),
+		log: log, logger: logger, facts: slices.Compact(slices.Sorted(slices.Values(facts))), seed: maphash.MakeSeed(), current: make(chan struct{}), heard: make(chan struct{}),
 		byHash: make(map[uint64]uint32), texts: make([]text, 1), textNo: map[string]uint32{"": 0},
 	}
 }
@@ -188,7 +191,7 @@ func (x *Index) Run(ctx context.Context) error {
 	g.Go(func() error {
 		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) }, x.put, current, x.forget)
 	})
-	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw) })
+	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw, x.sawAll) })
 	return g.Wait()
 }
 
@@ -254,6 +257,14 @@ func (x *Index) saw(id wire.Identity, at time.Time) {
 	defer x.mu.Unlock()
 	e := x.entry(string(id))
 	e.seen = max(e.seen, seconds(at))
+}
+
+// sawAll takes in that it is known who was heard of since then. FollowSeen calls it once.
+func (x *Index) sawAll(since time.Time) {
+	x.mu.Lock()
+	x.since = since
+	x.mu.Unlock()
+	close(x.heard)
 }
 
 // entry returns the entry of a name, which is made if there is none. The caller

@@ -29,6 +29,8 @@ type feed struct {
 	lost    chan struct{} // the store has lost all records
 	done    chan struct{}
 	seen    chan struct{} // closed: FollowSeen has said all that it says
+	hold    chan struct{} // closed: it may; nil: at once
+	since   time.Time     // since when it knows
 }
 
 func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), own func(*provisioner.Brief, provisioner.Revision), current, lost func()) error {
@@ -56,9 +58,13 @@ func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byt
 	}
 }
 
-func (f *feed) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time)) error {
+func (f *feed) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(time.Time)) error {
 	each("db1.example.net", noon.Add(time.Hour))
 	each("never.example.net", noon) // without a record
+	if f.hold != nil {
+		<-f.hold
+	}
+	current(f.since)
 	close(f.seen)
 	<-ctx.Done()
 	return nil
@@ -88,7 +94,14 @@ func (f *feed) put(t testing.TB, records ...*provisioner.Record) {
 // index returns an index that follows a feed until the test ends, and keeps facts.
 func index(t testing.TB, facts ...string) (*fleet.Index, *feed) {
 	t.Helper()
-	f := &feed{records: make(chan []byte), own: make(chan owned), lost: make(chan struct{}), done: make(chan struct{}), seen: make(chan struct{})}
+	f := &feed{}
+	return f.index(t, facts...), f
+}
+
+// index does the work of index for a feed of which no more than hold and since are set.
+func (f *feed) index(t testing.TB, facts ...string) *fleet.Index {
+	t.Helper()
+	f.records, f.own, f.lost, f.done, f.seen = make(chan []byte), make(chan owned), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	x := fleet.NewIndex(f, nil, facts)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -99,7 +112,7 @@ func index(t testing.TB, facts ...string) (*fleet.Index, *feed) {
 			t.Error(err)
 		}
 	})
-	return x, f
+	return x
 }
 
 // record returns the record of a node that is part of the fleet.
@@ -198,6 +211,43 @@ func TestFilters(t *testing.T) {
 	}
 	if _, ok := x.Find("never.example.net"); ok {
 		t.Error("found a node that has no record")
+	}
+}
+
+// TestNobodyIsUnseenForWantOfMemory asks who was not heard of while that is still being
+// read, and then since a time of which nobody knows who was.
+func TestNobodyIsUnseenForWantOfMemory(t *testing.T) {
+	t.Parallel()
+	f := &feed{hold: make(chan struct{}), since: noon.Add(time.Minute)}
+	x := f.index(t)
+	go func() {
+		f.records <- nil
+		<-f.done
+	}()
+	over, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := x.List(over, fleet.Query{Filter: fleet.Filter{SeenBefore: noon}}); !errors.Is(err, fleet.ErrReading) {
+		t.Errorf("while it is read: %v, want ErrReading", err)
+	}
+	if _, err := x.List(context.Background(), fleet.Query{}); err != nil {
+		t.Errorf("a list of all, meanwhile: %v", err)
+	}
+	close(f.hold)
+	f.put(t, record("db1.example.net", nil), record("web1.example.net", nil), record("web2.example.net", nil))
+	for before, want := range map[time.Time]fleet.Page{
+		noon:                        {}, // all have enrolled then
+		noon.Add(time.Second):       {Unknown: 2, HeardSince: f.since},
+		f.since:                     {Unknown: 2, HeardSince: f.since},
+		f.since.Add(time.Second):    {Total: 2},
+		f.since.Add(24 * time.Hour): {Total: 3}, // db1 was heard of, an hour after noon
+	} {
+		p, err := x.List(context.Background(), fleet.Query{Limit: 1, Filter: fleet.Filter{SeenBefore: before}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Unknown != want.Unknown || !p.HeardSince.Equal(want.HeardSince) || p.Total != want.Total {
+			t.Errorf("not heard of since %v: %d, and of %d nobody knows before %v; want %d and %d", before, p.Total, p.Unknown, p.HeardSince, want.Total, want.Unknown)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ type Filter struct {
 	Prefix        string       // of the name
 	Match         wire.Pattern // the name
 	ExpiresBefore time.Time    // has a certificate that ends before
-	SeenBefore    time.Time    // not heard of since, or never
+	SeenBefore    time.Time    // not heard of since, or never; see [Page] for those of whom nobody knows
 	Token         jwt.TokenID
 	Policy        string // the digest, or how it begins
 
@@ -64,6 +64,12 @@ type Page struct {
 	// Total and States count all that the filter selects, on whatever page.
 	Total  int                       `json:"total"`
 	States map[provisioner.State]int `json:"states"`
+
+	// Unknown counts nodes that are in no page though they were not heard of since
+	// SeenBefore: that is before HeardSince, when the store began to keep it, so that
+	// nobody knows. It has begun anew if it was lost, or restored from a backup.
+	Unknown    int       `json:"unknown,omitempty"`
+	HeardSince time.Time `json:"heard_since,omitzero"` // set if there are any
 }
 
 // Check reports everything that is wrong with the query.
@@ -95,8 +101,8 @@ func (q *Query) Check() error {
 	return errors.Join(errs...)
 }
 
-// List returns a page, once the records have been read. The error is [ErrReading]
-// if they are not when ctx is done, [ErrCursor], [ErrFact], or what is wrong with
+// List returns a page, once the records have been read and, if it asks for that, when
+// nodes were heard of. The error is [ErrReading] if they are not when ctx is done, [ErrCursor], [ErrFact], or what is wrong with
 // the query.
 func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if err := q.Check(); err != nil {
@@ -121,13 +127,25 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	case <-ctx.Done():
 		return nil, ErrReading
 	}
+	if !q.SeenBefore.IsZero() {
+		select {
+		case <-x.heard:
+		case <-ctx.Done():
+			return nil, ErrReading
+		}
+	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	s := x.selection(&q.Filter, facts)
 	first := newFirst(x, q.Sort, q.Limit)
 	counts := make([]int, len(states))
+	unheard, unknown := !q.SeenBefore.IsZero() && !q.SeenBefore.After(x.since), 0
 	for e := range x.entries.all {
 		if !s.selects(e) {
+			continue
+		}
+		if unheard {
+			unknown++
 			continue
 		}
 		counts[e.state]++
@@ -135,7 +153,11 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 			first.offer(key, e)
 		}
 	}
-	return x.page(&q, first, counts), nil
+	p := x.page(&q, first, counts)
+	if p.Unknown = unknown; unknown > 0 {
+		p.HeardSince = x.since
+	}
+	return p, nil
 }
 
 // page makes the page of what was found. The caller holds mu.

@@ -18,6 +18,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/backup"
+	"muster/provisioner/broker"
 	"muster/provisioner/store"
 )
 
@@ -263,7 +264,7 @@ func BenchmarkBackup(b *testing.B) {
 		records = 10_000
 	}
 	ctx := context.Background()
-	s, stop := startFor(b, b.TempDir(), true)
+	s, stop := startWith(b, broker.Config{StoreDir: b.TempDir(), Unsynced: true})
 	defer stop()
 	s.ctx = ctx
 	i := begin(b, s)

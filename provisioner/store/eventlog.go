@@ -28,7 +28,7 @@ type found struct {
 }
 
 // logStreams are the streams of which the log of events consists.
-var logStreams = [...]string{streamEvents, streamAttempts, streamLifecycle}
+var logStreams = [...]string{streamEvents, streamAttempts, streamLifecycle, streamAlive}
 
 // placeIn is the part of a place that is about one of them.
 func placeIn(p *provisioner.Place, stream string) *uint64 {
@@ -37,6 +37,8 @@ func placeIn(p *provisioner.Place, stream string) *uint64 {
 		return &p.Attempts
 	case streamLifecycle:
 		return &p.Lifecycle
+	case streamAlive:
+		return &p.Alive
 	}
 	return &p.Events
 }
@@ -141,10 +143,10 @@ func eventConsumer(stream string, q provisioner.EventQuery, last uint64) jetstre
 	switch stream {
 	case streamAttempts:
 		c.FilterSubjects = []string{subjectAttempt + "*." + node}
-	case streamLifecycle:
+	case streamLifecycle, streamAlive:
 		c.FilterSubjects = []string{strings.Replace(wire.AllNodeEvents, "*", node, 1)}
-	default:
-		c.FilterSubjects = []string{subjectEvent + "*.*." + node}
+	default: // what nodes said is there as well, from before they had streams
+		c.FilterSubjects = []string{subjectEvent + "*.*." + node, strings.Replace(wire.AllNodeEvents, "*", node, 1)}
 	}
 	return c
 }
@@ -233,7 +235,7 @@ func (m *merger) fill(ctx context.Context) error {
 		if heads > 0 && waits == 0 {
 			return nil
 		}
-		a, b, c := &m.sources[0], &m.sources[1], &m.sources[2]
+		a, b, c, d := &m.sources[0], &m.sources[1], &m.sources[2], &m.sources[3]
 		select {
 		case f, ok := <-a.open():
 			a.take(f, ok)
@@ -241,6 +243,8 @@ func (m *merger) fill(ctx context.Context) error {
 			b.take(f, ok)
 		case f, ok := <-c.open():
 			c.take(f, ok)
+		case f, ok := <-d.open():
+			d.take(f, ok)
 		case <-ctx.Done():
 			return ctx.Err()
 		}

@@ -78,7 +78,7 @@ func TestWhoGoesLeavesNothingBehind(t *testing.T) {
 		_ = st.Events(ctx, provisioner.EventQuery{}, func(*provisioner.StoredEvent) error { return nil })
 		cancel()
 	}
-	for _, name := range []string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS"} {
+	for _, name := range []string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_ALIVE"} {
 		left := -1
 		for tick := time.NewTicker(50 * time.Millisecond); left != 0; <-tick.C {
 			stream, err := s.js.Stream(s.ctx, name)

@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/broker"
 	"muster/provisioner/fleet"
 )
 
@@ -19,7 +20,7 @@ const fleetNodes = 100_000
 // refused for weeks. The first page, history and explain are to take less than
 // 100 ms. filled is how long it takes to read all records at start.
 func BenchmarkFleet(b *testing.B) {
-	s, _ := startFor(b, b.TempDir(), true)
+	s, _ := startWith(b, broker.Config{StoreDir: b.TempDir(), Unsynced: true})
 	st := s.open(b, ours)
 	s.fill(b, fleetNodes)
 	noisy := node(fleetNodes / 2)

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 
 	"muster/internal/wire"
 )
@@ -24,23 +26,71 @@ const (
 	followAsk  = 5 * time.Second
 )
 
-// FollowSeen calls each with when nodes of the fleet were last heard of over
-// their own connections, and then whenever one is, until ctx is done; it then
-// returns nil. That a node speaks is the broker's word, and so is the time.
-func (s *Store) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time)) error {
-	return s.follow(ctx, streamLifecycle, wire.AllNodeEvents, func(m message) {
-		if id, _, ok := nodeEvent(m.subject); ok {
-			each(id, m.at)
-		}
-	})
+// FollowSeen calls each with when nodes of the fleet were heard of over their own
+// connections, and then whenever one is, until ctx is done; it then returns nil. That a
+// node speaks is the broker's word, and so is the time. Once it has said of every node
+// that is kept when it was heard of, it calls current with since when that is kept: of
+// whoever it has not named nobody knows whether it was heard of before. The calls
+// are from several goroutines, and of one node not in the order of its times.
+func (s *Store) FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error {
+	var mu sync.Mutex
+	read := map[string]uint64{} // guarded by mu: up to where each stream was
+	// What was said before nodes had streams counts: who waits for his next "alive" is not
+	// to be taken for unheard of, and retired.
+	all := []string{streamEvents, streamLifecycle, streamAlive}
+	g, following := errgroup.WithContext(ctx)
+	for _, stream := range all {
+		g.Go(func() error {
+			return s.follow(following, stream, wire.AllNodeEvents, func(m message) {
+				if id, _, ok := nodeEvent(m.subject); ok {
+					each(id, m.at)
+				}
+			}, func(last uint64) error {
+				mu.Lock()
+				defer mu.Unlock()
+				if read[stream] = last; len(read) < len(all) || current == nil {
+					return nil
+				}
+				since, err := s.heardSince(following, read[streamEvents] > 0)
+				if err != nil {
+					return err
+				}
+				current(since)
+				current = nil
+				return nil
+			})
+		})
+	}
+	return g.Wait()
+}
+
+// heardSince returns since when it is kept that nodes were heard of: as long as there is
+// the stream for that or, if some of it is still among the events, as these reach back.
+func (s *Store) heardSince(ctx context.Context, amongEvents bool) (time.Time, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	name := streamAlive
+	if amongEvents {
+		name = streamEvents
+	}
+	stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, name) })
+	if err != nil {
+		return time.Time{}, fmt.Errorf("stream %s: %w", name, err)
+	}
+	info := stream.CachedInfo()
+	if info.State.FirstSeq > 1 && amongEvents { // it has lost its beginning
+		return info.State.FirstTime, nil
+	}
+	return info.Created, nil
 }
 
 // follow calls each for the last message of each subject, and for all that come
-// after.
-func (s *Store) follow(ctx context.Context, stream, filter string, each func(message)) error {
+// after. Whenever these are all for now it calls current with the sequence of the last of
+// them, 0 if there was none; an error of that is as one of the store.
+func (s *Store) follow(ctx context.Context, stream, filter string, each func(message), current func(last uint64) error) error {
 	last := uint64(0)
 	for {
-		err := s.followFrom(ctx, stream, filter, &last, each)
+		err := s.followFrom(ctx, stream, filter, &last, each, current)
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -61,7 +111,7 @@ func (s *Store) follow(ctx context.Context, stream, filter string, each func(mes
 //
 // Going on after it loses nothing: messages come in their order, so the last one
 // of each subject has either been had or is still to come.
-func (s *Store) followFrom(ctx context.Context, stream, filter string, last *uint64, each func(message)) error {
+func (s *Store) followFrom(ctx context.Context, stream, filter string, last *uint64, each func(message), current func(uint64) error) error {
 	// One try: follow has more patience than the library, and less time.
 	cfg := jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy, MaxResetAttempts: 1}
 	if *last > 0 {
@@ -75,6 +125,11 @@ func (s *Store) followFrom(ctx context.Context, stream, filter string, last *uin
 	}
 	defer l.close(ctx)
 	for {
+		if l.pending == 0 {
+			if err := current(*last); err != nil {
+				return fmt.Errorf("follow %s: %w", stream, err)
+			}
+		}
 		m, meta, err := l.next(ctx)
 		if err != nil {
 			return fmt.Errorf("follow %s: %w", stream, err)

@@ -172,7 +172,7 @@ func TestNodeEvents(t *testing.T) {
 		t.Errorf("granted: %+v, want %+v", e, last)
 	}
 	// The broker has room for so many consumers only.
-	for _, name := range []string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE"} {
+	for _, name := range []string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_ALIVE"} {
 		stream, err := s.js.Stream(s.ctx, name)
 		if err != nil {
 			t.Fatal(err)

@@ -43,7 +43,7 @@ func TestARestoreUnderAnOpenStore(t *testing.T) {
 	t.Parallel()
 	st, s := filled(t)
 	out := export(t, s, st)
-	for _, stream := range append(store.KeptStreams(), "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE") {
+	for _, stream := range append(store.KeptStreams(), "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_ALIVE") {
 		if err := s.js.DeleteStream(s.ctx, stream); err != nil {
 			t.Fatal(err)
 		}

@@ -1,9 +1,12 @@
 package store_test
 
 import (
+	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,6 +14,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/broker"
 	"muster/provisioner/store"
 )
 
@@ -69,8 +73,11 @@ func TestANodeTakesNoRoomFromOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(info.State.Subjects) != len(wire.EventTypes) {
-		t.Errorf("the node has subjects %v, want one for each of %v", info.State.Subjects, wire.EventTypes)
+	if len(info.State.Subjects) != len(wire.EventTypes)-1 {
+		t.Errorf("the node has subjects %v, want one for each of %v but for alive", info.State.Subjects, wire.EventTypes)
+	}
+	if last, err := s.js.Stream(s.ctx, "MUSTER_ALIVE"); err != nil || last.CachedInfo().State.Msgs != 1 {
+		t.Errorf("of the node being alive there is not the one last message: %v, %v", last, err)
 	}
 	for subject, n := range info.State.Subjects {
 		if n != store.MaxNodeEvents+1 {
@@ -96,10 +103,10 @@ func TestANodeTakesNoRoomFromOthers(t *testing.T) {
 	}
 }
 
-// TestAStoreFromBeforeNodesHadAStream opens one in which what nodes say is among the
-// provisioners' events, with a webhook that waits for it: that goes on, and what is
-// there is still read.
-func TestAStoreFromBeforeNodesHadAStream(t *testing.T) {
+// TestAStoreFromBeforeNodesHadStreams opens one in which what nodes say is among the
+// provisioners' events, with a webhook that waits for it: that gets it, the log has it, and
+// who was heard of then was heard of.
+func TestAStoreFromBeforeNodesHadStreams(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	_, err := s.js.CreateStream(s.ctx, jetstream.StreamConfig{Name: "MUSTER_EVENTS", Subjects: []string{"muster.event.>", wire.AllNodeEvents}, MaxBytes: 1 << 30,
@@ -115,7 +122,9 @@ func TestAStoreFromBeforeNodesHadAStream(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.said(t, web1, "startup", 0)
-	if err := s.conn.FlushWithContext(s.ctx); err != nil {
+	s.said(t, web1, "alive", 0)
+	before, err := s.js.Stream(s.ctx, "MUSTER_EVENTS") // asked on the connection that they came by, so after them
+	if err != nil {
 		t.Fatal(err)
 	}
 
@@ -124,18 +133,101 @@ func TestAStoreFromBeforeNodesHadAStream(t *testing.T) {
 	placedIn(t, s, hook, "MUSTER_EVENTS", "MUSTER_LIFECYCLE")
 	s.said(t, web2, "startup", 0)
 	st.Emit(provisioner.Event{Type: provisioner.EventRefused, Time: time.Now(), Node: string(web2), Code: wire.CodeDenied})
-	want := map[provisioner.EventType]bool{"io.muster.server.startup": true, provisioner.EventRefused: true}
-	for range want {
-		if d := f.next(t); d.Event.Subject != string(web2) || !want[d.Event.Type] {
-			t.Errorf("delivered %s of %s", d.Event.Type, d.Event.Subject)
-		}
-	}
 	var got []string
+	for range 3 {
+		d := f.next(t)
+		got = append(got, fmt.Sprint(d.Event.Subject, " ", d.Event.Type))
+	}
+	slices.Sort(got)
+	if want := []string{"web1.example.net io.muster.server.startup", "web2.example.net io.muster.node.refused", "web2.example.net io.muster.server.startup"}; !slices.Equal(got, want) {
+		t.Errorf("delivered %q, want %q", got, want)
+	}
+	got = nil
 	err = st.Events(s.ctx, provisioner.EventQuery{After: &provisioner.Place{}, Type: provisioner.EventOfServer, Once: true}, func(e *provisioner.StoredEvent) error {
-		got = append(got, fmt.Sprint(e.Subject, " ", e.Place))
+		got = append(got, fmt.Sprint(e.Subject, " ", e.Type))
 		return nil
 	})
-	if want := []string{"web1.example.net 1-0-0", "web2.example.net 1-0-1"}; err != nil || !slices.Equal(got, want) {
+	if want := []string{"web1.example.net io.muster.server.startup", "web1.example.net io.muster.server.alive", "web2.example.net io.muster.server.startup"}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("the log has %q, %v; want %q", got, err, want)
 	}
+	got = nil
+	err = st.Events(s.ctx, provisioner.EventQuery{After: &provisioner.Place{}, Node: web1, Once: true}, func(e *provisioner.StoredEvent) error {
+		got = append(got, fmt.Sprint(e.Type, " ", e.Place))
+		return nil
+	})
+	if want := []string{"io.muster.server.startup 1-0-0-0", "io.muster.server.alive 2-0-0-0"}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("of the node the log has %q, %v; want %q", got, err, want)
+	}
+	if types, complete := s.lives(t, st, web1, "io.muster.server.alive"); !complete || len(types) != 2 {
+		t.Errorf("the node has said %q, all of it: %v", types, complete)
+	}
+	heard, since := s.heard(t, st)
+	if want := before.CachedInfo().Created; !slices.Equal(heard, []wire.Identity{web1, web2}) || !since.Equal(want) {
+		t.Errorf("heard of %q since %v, want both since %v", heard, since, want)
+	}
+}
+
+// heard returns who was heard of, and since when that is kept.
+func (s *site) heard(t *testing.T, st *store.Store) ([]wire.Identity, time.Time) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	var mu sync.Mutex
+	seen := map[wire.Identity]time.Time{} // guarded by mu
+	var since time.Time
+	err := st.FollowSeen(ctx, func(id wire.Identity, at time.Time) {
+		mu.Lock()
+		defer mu.Unlock()
+		seen[id] = at
+	}, func(at time.Time) { since = at; cancel() })
+	if err != nil || since.IsZero() {
+		t.Fatalf("FollowSeen = %v, heard of since %v", err, since)
+	}
+	return slices.Sorted(maps.Keys(seen)), since
+}
+
+// TestEveryNodeWasHeardOf has more nodes than there is room for all that they say: each
+// one's last word is kept, and what tells when it came up is not pushed out by that it lives.
+func TestEveryNodeWasHeardOf(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours, Capacity: 8 << 20}) // a quarter of a MiB for lifecycles
+	if err != nil {
+		t.Fatal(err)
+	}
+	var nodes []wire.Identity
+	for i := range 100 {
+		nodes = append(nodes, wire.Identity(fmt.Sprintf("n%02d.example.net", i)))
+		s.said(t, nodes[i], "startup", 0)
+	}
+	for range 20 {
+		for _, id := range nodes {
+			s.said(t, id, "alive", 1000)
+		}
+	}
+	s.said(t, web1, "shutdown", 0)
+	s.lives(t, st, web1, "io.muster.server.shutdown") // it came last
+	heard, since := s.heard(t, st)
+	if want := append(slices.Clone(nodes), web1); !slices.Equal(heard, want) {
+		t.Errorf("heard of %q, want %d nodes", heard, len(want))
+	}
+	if stream, err := s.js.Stream(s.ctx, "MUSTER_ALIVE"); err != nil || !since.Equal(stream.CachedInfo().Created) {
+		t.Errorf("since %v, %v; want since there is the stream", since, err)
+	}
+	if types, complete := s.lives(t, st, nodes[0], "io.muster.server.startup"); !complete || len(types) != 2 {
+		t.Errorf("the first node has said %q, all of it: %v", types, complete)
+	}
+}
+
+// TestAStoreOpensWhereReportsHaveLittleRoom gives it servers on which most of the disk is
+// taken: it keeps fewer reports.
+func TestAStoreOpensWhereReportsHaveLittleRoom(t *testing.T) {
+	t.Parallel()
+	s, _ := startWith(t, broker.Config{StoreDir: t.TempDir(), MaxStoreBytes: 1400 << 20}) // all reports want 1.7 GiB together
+	st := open(t, s)
+	s.said(t, web1, "startup", 0)
+	s.said(t, web1, "alive", 0)
+	s.lives(t, st, web1, "io.muster.server.alive")
+	s.lives(t, st, web1, "io.muster.server.startup")
+	open(t, s) // and again
 }

@@ -8,13 +8,14 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/broker"
 )
 
 // TestALongLogTakesFewQuestions counts what is sent to the store: one question for each
 // entry takes as long as the way there, thousands of times.
 func TestALongLogTakesFewQuestions(t *testing.T) {
 	t.Parallel()
-	s, _ := startFor(t, t.TempDir(), true)
+	s, _ := startWith(t, broker.Config{StoreDir: t.TempDir(), Unsynced: true})
 	st := s.open(t, ours)
 	const entries, few = 2000, 200
 	const tid = jwt.TokenID("0f1e2d3c4b5a69780f1e2d3c4b5a6978")

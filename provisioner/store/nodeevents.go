@@ -36,8 +36,18 @@ const (
 )
 
 // lifecycleTypes are the last parts of the subjects of what nodes say themselves, but for
-// the one that they repeat.
+// aliveType, which they repeat.
 var lifecycleTypes = []string{"startup", "provisioned", "shutdown"}
+
+const aliveType = "alive"
+
+// subjectsOfNodes are those of all nodes' own events of some types.
+func subjectsOfNodes(types ...string) (subjects []string) {
+	for _, t := range types {
+		subjects = append(subjects, strings.TrimSuffix(wire.AllNodeEvents, "*")+t)
+	}
+	return subjects
+}
 
 // NodeEvents returns the events about id that are kept, the oldest first: of
 // each type the newest [MaxNodeEvents], of "alive" the newest alone. complete is
@@ -65,9 +75,14 @@ func (s *Store) NodeEvents(ctx context.Context, id wire.Identity) (events []prov
 		err = errors.Join(err, read(streamEvents, subjectEvent+strings.TrimPrefix(string(t), "io.muster.")+"."+token, MaxNodeEvents))
 	}
 	for _, t := range lifecycleTypes {
-		err = errors.Join(err, read(streamLifecycle, wire.EventSubject(id, t), MaxNodeEvents))
+		for _, stream := range []string{streamEvents, streamLifecycle} {
+			err = errors.Join(err, read(stream, wire.EventSubject(id, t), MaxNodeEvents))
+		}
 	}
-	alive, lastErr := s.lastOf(ctx, streamLifecycle, wire.EventSubject(id, "alive"))
+	alive, lastErr := s.lastOf(ctx, streamAlive, wire.EventSubject(id, aliveType))
+	if lastErr == nil && alive.sequence == 0 {
+		alive, lastErr = s.lastOf(ctx, streamEvents, wire.EventSubject(id, aliveType))
+	}
 	if e, ok := decodeEvent(alive); ok {
 		events = append(events, e)
 	}

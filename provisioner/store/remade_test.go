@@ -31,7 +31,9 @@ func TestNodesAreSeenInAStreamThatWasMadeAnew(t *testing.T) {
 	seen := make(chan wire.Identity, 1000)
 	ctx, cancel := context.WithCancel(s.ctx)
 	ended := make(chan error, 1)
-	go func() { ended <- st.FollowSeen(ctx, func(id wire.Identity, _ time.Time) { seen <- id }) }()
+	go func() {
+		ended <- st.FollowSeen(ctx, func(id wire.Identity, _ time.Time) { seen <- id }, func(time.Time) {})
+	}()
 	defer func() {
 		cancel()
 		if err := <-ended; err != nil {
@@ -62,7 +64,7 @@ func TestNodesAreSeenInAStreamThatWasMadeAnew(t *testing.T) {
 		}
 	}
 	alive(web1, 150)
-	s.remade(t, st, "MUSTER_LIFECYCLE")
+	s.remade(t, st, "MUSTER_ALIVE")
 	alive(web2, 1)
 }
 

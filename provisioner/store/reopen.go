@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
 )
 
 // ErrRestored means that a backup was restored under a store that was open: what
@@ -64,11 +65,14 @@ func (s *Store) Reopen(ctx context.Context) error {
 	}
 	all := streams(s.replicas, s.capacity, s.inputBytes)
 	for _, c := range all {
+		if reports(c.Name) {
+			continue
+		}
 		stream, err := once(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, c.Name) })
 		if err == nil {
 			err = s.followed.check(stream)
 		}
-		if err != nil && !reports(c.Name) {
+		if err != nil {
 			return fmt.Errorf("store: stream %s: %w", c.Name, err)
 		}
 	}
@@ -79,16 +83,27 @@ func (s *Store) Reopen(ctx context.Context) error {
 	if i.ID != s.installation.ID {
 		return fmt.Errorf("store: %w: it is %s, ours is %s: give the provisioner its own data directory back", ErrInstallation, i.ID, s.installation.ID)
 	}
-	// Last: where the records are not, these would be in the way of a restore.
+	// Last: where the records are not, these would be in the way of a restore. At once:
+	// those of a cluster that have no leader yet would be waited for one after the other.
+	g, asking := errgroup.WithContext(ctx)
 	for _, c := range all {
 		if !reports(c.Name) {
 			continue
 		}
-		if _, err := once(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.CreateOrUpdateStream(ctx, c) }); err != nil {
-			return fmt.Errorf("store: stream %s: %w", c.Name, full(err))
-		}
+		g.Go(func() error {
+			_, err := once(asking, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.CreateOrUpdateStream(ctx, c) })
+			if s.cluster() && unanswered(err) && asking.Err() == nil {
+				// There it is for as long as the records are, which are on as many servers.
+				s.log.WarnContext(ctx, "a stream of reports does not answer yet", "stream", c.Name)
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("store: stream %s: %w", c.Name, full(err))
+			}
+			return nil
+		})
 	}
-	return nil
+	return g.Wait()
 }
 
 // once asks a cluster for as long as it may take to answer. Without a leader it does not
@@ -102,5 +117,5 @@ func once[T any](ctx context.Context, s *Store, question func(context.Context) (
 
 // reports tells the streams of reports from those of records.
 func reports(name string) bool {
-	return slices.Contains([]string{streamEvents, streamAttempts, streamLifecycle, streamInputs, streamWaiting, streamComponents}, name)
+	return slices.Contains([]string{streamEvents, streamAttempts, streamLifecycle, streamAlive, streamInputs, streamWaiting, streamComponents}, name)
 }

@@ -31,6 +31,7 @@ func TestReopen(t *testing.T) {
 		"events":    {lose("MUSTER_EVENTS"), nil},
 		"attempts":  {lose("MUSTER_ATTEMPTS"), nil},
 		"lifecycle": {lose("MUSTER_LIFECYCLE"), nil},
+		"alive":     {lose("MUSTER_ALIVE"), nil},
 		"records":   {lose("MUSTER_NODES"), jetstream.ErrStreamNotFound},
 		"entries":   {lose("MUSTER_ENTRIES"), jetstream.ErrStreamNotFound},
 		"the end of a log": {func(t *testing.T, s *site) {

@@ -3,6 +3,7 @@ package store
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -14,7 +15,14 @@ import (
 const (
 	errCodeResources jetstream.ErrorCode = 10023
 	errCodeStorage   jetstream.ErrorCode = 10047
+	errCodeNoPeers   jetstream.ErrorCode = 10005 // or for want of servers
 )
+
+// noRoom reports whether a stream was not made for want of room, perhaps.
+func noRoom(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && slices.Contains([]jetstream.ErrorCode{errCodeResources, errCodeStorage, errCodeNoPeers}, api.ErrorCode)
+}
 
 // messageOverhead is more than what JetStream adds to a message of ours.
 const messageOverhead = 256

@@ -34,25 +34,25 @@ type site struct {
 // start starts a broker on a directory. stop ends it before the test does.
 func start(t testing.TB, dir string) (s *site, stop func()) {
 	t.Helper()
-	return startFor(t, dir, false)
+	return startWith(t, broker.Config{StoreDir: dir})
 }
 
-// startFor is start for benchmarks, too; unsynced as a restore has it.
-func startFor(t testing.TB, dir string, unsynced bool) (s *site, stop func()) {
+// startWith is start for benchmarks, too, with a directory and more of cfg: unsynced as a
+// restore has it, or with so much room.
+func startWith(t testing.TB, cfg broker.Config) (s *site, stop func()) {
 	t.Helper()
 	limit := time.Minute
 	if _, ok := t.(*testing.B); ok {
 		limit = time.Hour // a large store takes its time to fill
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	b, err := broker.New(broker.Config{
-		Listen: "127.0.0.1:0", StoreDir: dir, Unsynced: unsynced, Batched: store.Batched, Certificate: certificate(t), ClientCAs: x509.NewCertPool(),
-		Gate: broker.GateConfig{
-			TrustDomain: "fleet.test",
-			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },
-			AdmitNode:   func(context.Context, wire.Identity, string) error { return errors.New("no nodes here") },
-		},
-	})
+	cfg.Listen, cfg.Batched, cfg.Certificate, cfg.ClientCAs = "127.0.0.1:0", store.Batched, certificate(t), x509.NewCertPool()
+	cfg.Gate = broker.GateConfig{
+		TrustDomain: "fleet.test",
+		VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },
+		AdmitNode:   func(context.Context, wire.Identity, string) error { return errors.New("no nodes here") },
+	}
+	b, err := broker.New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

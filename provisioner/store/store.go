@@ -51,8 +51,10 @@ const (
 	streamAttempts = "MUSTER_ATTEMPTS"
 	streamInputs   = "MUSTER_INPUTS"
 
-	// streamLifecycle is written by nodes themselves, as much as they like.
+	// These are written by nodes themselves, as much as they like. Once what they say was
+	// among the events, where it still is read.
 	streamLifecycle = "MUSTER_LIFECYCLE"
+	streamAlive     = "MUSTER_ALIVE" // when each was last heard of: of that only the last counts
 
 	subjectNode         = "muster.node."
 	subjectClaims       = "muster.claims."
@@ -76,12 +78,15 @@ const (
 	maxAttemptBytes   = 64 << 20
 	maxLifecycleBytes = 256 << 20
 
+	// leastReportBytes is the least that is worth a stream: 2,000 events. Chosen.
+	leastReportBytes = 1 << 20
+
 	// maxLifecycle bounds the events of one type that a node can have there, as
-	// maxLifecycleEvent does each of them: so it has 3 MiB at most, about a hundredth,
+	// maxNodeEvent does each of them: so it has 2.4 MiB at most, about a hundredth,
 	// and takes room from nobody else. One more than is read of a node, so that it is
 	// seen that there were more. Ours have 450 bytes.
-	maxLifecycle      = MaxNodeEvents + 1
-	maxLifecycleEvent = 4 << 10
+	maxLifecycle = MaxNodeEvents + 1
+	maxNodeEvent = 4 << 10
 )
 
 // maxPending bounds writes that are sent and not yet acknowledged. It is above
@@ -223,7 +228,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	for _, c := range streams(s.replicas, cfg.Capacity, cfg.InputBytes) {
-		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return js.CreateOrUpdateStream(ctx, c) })
+		stream, err := s.make(ctx, c)
 		if err != nil {
 			return nil, fmt.Errorf("store: stream %s: %w", c.Name, err)
 		}
@@ -236,7 +241,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 			s.entries = stream
 		case streamRevocations:
 			s.revocations = stream
-		case streamEvents, streamAttempts, streamLifecycle:
+		case streamEvents, streamAttempts, streamLifecycle, streamAlive:
 			s.reports[c.Name] = stream
 		case streamWaiting:
 			s.waiting = stream
@@ -257,6 +262,22 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	return s, nil
+}
+
+// make makes a stream, or changes it to c. Servers set aside what a new one may take at
+// most: where they have less, of reports less is kept, since a provisioner that cannot start
+// for the sake of reports is the worse of the two.
+func (s *Store) make(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
+	for want := c.MaxBytes; ; c.MaxBytes /= 2 {
+		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.CreateOrUpdateStream(ctx, c) })
+		switch {
+		case noRoom(err) && reports(c.Name) && c.MaxBytes >= 2*leastReportBytes:
+			continue
+		case err == nil && c.MaxBytes < want:
+			s.log.WarnContext(ctx, "the servers have no room for all reports that are to be kept: give them more", "stream", c.Name, "bytes", c.MaxBytes, "want", want)
+		}
+		return stream, err
+	}
 }
 
 // complete returns cfg with defaults for what is not set.
@@ -326,9 +347,14 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		{Name: streamAttempts, Subjects: []string{subjectAttempt + ">"}, MaxBytes: attemptBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "attempts that failed authentication"},
 		// After the events, among which these were once: no two streams have a subject.
-		{Name: streamLifecycle, Subjects: []string{wire.AllNodeEvents}, MaxBytes: lifecycleBytes, MaxMsgsPerSubject: maxLifecycle, MaxMsgSize: maxLifecycleEvent,
+		{Name: streamLifecycle, Subjects: subjectsOfNodes(lifecycleTypes...), MaxBytes: lifecycleBytes, MaxMsgsPerSubject: maxLifecycle, MaxMsgSize: maxNodeEvent,
 			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "CloudEvents of nodes: one subject per node and type"},
+		// One for each node, however many there are: a bound on all of them would have
+		// nodes that live count as unheard of, in a fleet that is large enough.
+		{Name: streamAlive, Subjects: subjectsOfNodes(aliveType), MaxMsgsPerSubject: 1, MaxMsgSize: maxNodeEvent,
+			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+			Description: "one subject per node; when it was last heard of"},
 		{Name: streamInputs, Subjects: []string{subjectInputs}, MaxBytes: inputBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "what decisions saw, in batches"},
 	}

@@ -248,7 +248,7 @@ func TestReadersLeaveNoConsumers(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for _, name := range []string{"MUSTER_NODES", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE"} {
+	for _, name := range []string{"MUSTER_NODES", "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_ALIVE"} {
 		stream, err := s.js.Stream(s.ctx, name)
 		if err != nil {
 			t.Fatal(err)
@@ -443,7 +443,7 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		names = append(names, info.Config.Name)
 		infos[info.Config.Name] = info
 	}
-	if want := []string{"MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_COMPONENTS", "MUSTER_ENTRIES", "MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_LIFECYCLE", "MUSTER_NODES", "MUSTER_REVOCATIONS", "MUSTER_WAITING"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
+	if want := []string{"MUSTER_ALIVE", "MUSTER_ATTEMPTS", "MUSTER_CLAIMS", "MUSTER_COMPONENTS", "MUSTER_ENTRIES", "MUSTER_EVENTS", "MUSTER_INPUTS", "MUSTER_LIFECYCLE", "MUSTER_NODES", "MUSTER_REVOCATIONS", "MUSTER_WAITING"}; !slices.Equal(slices.Sorted(slices.Values(names)), want) {
 		t.Fatalf("streams %v, want %v", names, want)
 	}
 	for name, info := range infos {
@@ -451,7 +451,7 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		// What must not be forgotten is synced; reports need not be.
 		// And nodes write some of them, who would choose where the
 		// acknowledgement goes.
-		persist, reports := jetstream.DefaultPersistMode, slices.Contains([]string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_INPUTS"}, name)
+		persist, reports := jetstream.DefaultPersistMode, slices.Contains([]string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_ALIVE", "MUSTER_INPUTS"}, name)
 		if reports {
 			persist = jetstream.AsyncPersistMode
 		}
@@ -465,10 +465,14 @@ func TestStreamsKeepWhatMustBeKept(t *testing.T) {
 		if claims != c.DenyPurge || claims && c.MaxMsgsPerSubject != -1 {
 			t.Errorf("%s: can be purged: %v, %d messages a subject", name, !c.DenyPurge, c.MaxMsgsPerSubject)
 		}
-		if bounded != (c.MaxBytes > 0) || !claims && bounded == (c.MaxMsgsPerSubject == store.History) || c.MaxMsgs > 0 {
+		alive := name == "MUSTER_ALIVE" // one of each node, of so many bytes
+		if alive != (c.MaxMsgsPerSubject == 1 && c.MaxMsgSize == 4096) {
+			t.Errorf("%s: %d messages a subject, of %d bytes each at most", name, c.MaxMsgsPerSubject, c.MaxMsgSize)
+		}
+		if bounded != (c.MaxBytes > 0) || !claims && !alive && bounded == (c.MaxMsgsPerSubject == store.History) || c.MaxMsgs > 0 {
 			t.Errorf("%s: at most %d bytes, %d messages, %d a subject", name, c.MaxBytes, c.MaxMsgs, c.MaxMsgsPerSubject)
 		}
-		if !bounded && !c.DenyDelete {
+		if !bounded && !alive && !c.DenyDelete {
 			t.Errorf("%s: messages can be deleted", name)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"muster/internal/wire"
 	"muster/provisioner"
 )
 
@@ -76,14 +75,20 @@ func (s *Store) Waiting(ctx context.Context, sub provisioner.Subscription) (uint
 func subjectsOf(types []provisioner.EventType) map[string][]string {
 	all := map[string][]string{}
 	for _, t := range types {
-		stream, subject := streamEvents, subjectEvent+strings.TrimPrefix(string(t), "io.muster.")+".*"
-		if kind, ok := strings.CutPrefix(string(t), provisioner.EventOfServer); ok {
-			stream, subject = streamLifecycle, strings.TrimSuffix(wire.AllNodeEvents, "*")+kind
+		kind, ofNode := strings.CutPrefix(string(t), provisioner.EventOfServer)
+		stream, subjects := streamEvents, []string{subjectEvent + strings.TrimPrefix(string(t), "io.muster.") + ".*"}
+		switch {
+		case t == provisioner.EventAttempt:
+			stream, subjects = streamAttempts, []string{subjectAttempt + "refused.*"}
+		case ofNode:
+			stream, subjects = streamLifecycle, subjectsOfNodes(kind)
+			if kind == aliveType {
+				stream = streamAlive
+			}
+			// What waited for its receiver when nodes got streams is to come as well.
+			all[streamEvents] = append(all[streamEvents], subjects...)
 		}
-		if t == provisioner.EventAttempt {
-			stream, subject = streamAttempts, subjectAttempt+"refused.*"
-		}
-		all[stream] = append(all[stream], subject)
+		all[stream] = append(all[stream], subjects...)
 	}
 	return all
 }

@@ -1,6 +1,7 @@
 package natsapi_test
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -63,7 +64,7 @@ func TestRepliesReachNothingOfTheProvisioners(t *testing.T) {
 		"a thief's confirmation":  {thief, wire.SubjectApplied, confirmation},
 		"a node's confirmation":   {node, wire.SubjectApplied, confirmation},
 		"a node's renewal":        {node, wire.SubjectRenew, renewal},
-		"a node's event":          {node, wire.EventSubject("web1.example.net", "alive"), confirmation},
+		"a node's event":          {node, wire.EventSubject("web1.example.net", "startup"), confirmation},
 		"a node's registration":   {node, wire.RegistrationSubject("web1.example.net"), confirmation},
 		"a thief's empty request": {thief, wire.SubjectEnroll, struct{}{}},
 	}
@@ -107,9 +108,15 @@ func TestRepliesReachNothingOfTheProvisioners(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Eventually("what the node said last is stored", func() bool { return eventSubjects(t, f, last)[last] == 1 })
-	alive := wire.EventSubject("web1.example.net", "alive")
-	if n := eventSubjects(t, f, alive)[alive]; n == 0 || n > uint64(len(aims)) {
-		t.Errorf("%d of %d events of the node are stored", n, len(aims))
+	want := uint64(0)
+	for _, aim := range aims {
+		if !strings.HasPrefix(aim, "$JS.") {
+			want++
+		}
+	}
+	startup := wire.EventSubject("web1.example.net", "startup")
+	if n := eventSubjects(t, f, startup)[startup]; n != want {
+		t.Errorf("%d of %d events of the node are stored, want %d", n, len(aims), want)
 	}
 	if err := conn.Flush(); err != nil {
 		t.Fatal(err)

@@ -142,9 +142,12 @@ func (s *superseded) run(ctx context.Context) error {
 		}
 		again, err := s.recheck(ctx, ids...)
 		pause = gatherTime
-		if err != nil && ctx.Err() == nil {
+		if err == nil {
+			continue
+		}
+		s.queue(again) // for the last look as well, if this one was cut off by the end
+		if ctx.Err() == nil {
 			s.log.WarnContext(ctx, "connections of superseded certificates not all dropped, trying again", "err", err)
-			s.queue(again)
 			pause = max(pause, time.Second)
 		}
 	}

@@ -104,3 +104,36 @@ func TestABrokerThatComesBack(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestALookCutOffByTheEndIsRepeated stops while somebody is looked at, whose connection is
+// with a broker that goes on.
+func TestALookCutOffByTheEndIsRepeated(t *testing.T) {
+	t.Parallel()
+	looks := make(chan []wire.Identity)
+	s := newSuperseded(func(ctx context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
+		looks <- ids
+		if _, last := ctx.Deadline(); last {
+			return nil, nil
+		}
+		<-ctx.Done()
+		return ids, ctx.Err()
+	}, slog.New(slog.DiscardHandler))
+	s.later = time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.run(ctx) }()
+	s.add("web1.example.net")
+	<-looks
+	cancel()
+	select {
+	case ids := <-looks:
+		if len(ids) != 1 || ids[0] != "web1.example.net" {
+			t.Errorf("looked at %v before the end", ids)
+		}
+	case err := <-done:
+		t.Fatalf("it ended without having looked: %v", err)
+	}
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -290,7 +290,8 @@ var ErrEverything = errors.New("this pattern lets every name in: whoever has a t
 // anew. A lone * is for labs: it is refused with [ErrEverything] unless
 // all is true, and is an alarm for as long as it stands. It is in force on
 // every provisioner within a second or two. The error is [ErrState] if more have
-// used the entry than uses.
+// used the entry than uses, or another version has written it, so that nobody knows
+// here how many have.
 func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires time.Duration, uses int, all bool, c Cause) (*Allowance, error) {
 	parsed, err := wire.ParsePattern(pattern)
 	err = errors.Join(err, c.Check())
@@ -310,8 +311,11 @@ func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires ti
 	if expires > 0 {
 		a.ExpiresAt = p.now().Add(expires)
 	}
-	err = p.putAllowance(ctx, parsed, func(newest *Allowance) (*Allowance, error) {
+	err = p.putAllowance(ctx, parsed, func(newest *Allowance, unread bool) (*Allowance, error) {
 		a.UsedBy = nil
+		if unread && uses > 0 {
+			return nil, fmt.Errorf("%w: another version has written this entry, how many have got in by it is not known here: use that version, or remove it first to count anew", ErrState)
+		}
 		if newest == nil || newest.over(p.now()) || uses == 0 {
 			return a, nil
 		}
@@ -337,7 +341,7 @@ var ErrNotAllowed = errors.New("no such entry in the allow-list of the store")
 func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c Cause) error {
 	err := c.Check()
 	if err == nil {
-		err = p.putAllowance(ctx, pattern, func(newest *Allowance) (*Allowance, error) {
+		err = p.putAllowance(ctx, pattern, func(newest *Allowance, _ bool) (*Allowance, error) {
 			if newest == nil || newest.Removed {
 				return nil, ErrNotAllowed
 			}
@@ -354,13 +358,15 @@ func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c
 	return nil
 }
 
-// putAllowance writes what next returns for the newest entry of a pattern. It gets
+// putAllowance writes what next returns for the newest entry of a pattern, of which no
+// more than the pattern is known if it is unread. It gets
 // its time here, which is after that of the newest. The journal comes first: what
 // is in it alone is in force after a restore, as was asked.
-func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(*Allowance) (*Allowance, error)) error {
+func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(newest *Allowance, unread bool) (*Allowance, error)) error {
 	for range maxRounds {
 		newest, after, err := p.cfg.Store.Allowance(ctx, pattern)
-		if errors.Is(err, ErrUnread) {
+		unread := errors.Is(err, ErrUnread)
+		if unread {
 			// It lets nobody in here, and others in where it can be read. What is said anew
 			// replaces it, whatever it says.
 			newest, err = &Allowance{Schema: AllowanceSchema, ID: wire.NewID(), Pattern: pattern}, nil
@@ -368,7 +374,7 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 		if err != nil {
 			return err
 		}
-		a, err := next(newest)
+		a, err := next(newest, unread)
 		if err != nil {
 			return err
 		}

@@ -134,7 +134,7 @@ func (n *duty) due(ctx context.Context, conn *connection) error {
 // settle confirms what is pending, if anything is.
 func (n *duty) settle(ctx context.Context, conn *connection) error {
 	p, err := n.readPending()
-	if err != nil {
+	if err != nil && !passing(err) {
 		err = n.askAnew(ctx, err)
 	}
 	if err == nil && p == nil {

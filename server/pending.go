@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
+	"syscall"
 
 	"muster/internal/wire"
 )
@@ -55,6 +57,11 @@ func (s *Server) readPending() (*pending, error) {
 		return nil, fmt.Errorf("%s: %w", s.at.in(appliedFile), err)
 	}
 	return p, nil
+}
+
+// passing tells what ends by itself, as other processes do, from what is wrong with a file.
+func passing(err error) bool {
+	return slices.ContainsFunc([]error{syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.EAGAIN}, func(e error) bool { return errors.Is(err, e) })
 }
 
 // askAnew replaces what cannot be read, or is no file at all, by an order to have the

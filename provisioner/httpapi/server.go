@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"os"
 	"reflect"
 	"strings"
 	"time"
@@ -78,7 +77,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return withLogin(ctx, login{by: peerName(c), role: provisioner.RoleAdmin})
 		}
 		err := serve(ctx, srv, s.socket)
-		_ = os.Remove(s.cfg.Socket) // a stale one says the same: nobody answers
+		s.socket.remove()
 		if err != nil {
 			return fmt.Errorf("control socket: %w", err)
 		}

@@ -39,6 +39,7 @@ type socket struct {
 	mu       sync.Mutex
 	listener *net.UnixListener // guarded by mu
 	closed   bool              // guarded by mu
+	made     fs.FileInfo       // guarded by mu: the socket's file
 }
 
 func openSocket(path string, log *slog.Logger) (*socket, error) {
@@ -46,7 +47,22 @@ func openSocket(path string, log *slog.Logger) (*socket, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &socket{path: path, log: log, listener: l}, nil
+	s := &socket{path: path, log: log, listener: l}
+	s.made, err = os.Lstat(path)
+	if err != nil { // somebody was quicker than that
+		return nil, errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
+	}
+	return s, nil
+}
+
+// remove removes the file, if it is still the socket's. If that fails a stale one says
+// the same: nobody answers.
+func (s *socket) remove() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if fi, err := os.Lstat(s.path); err == nil && os.SameFile(fi, s.made) {
+		_ = os.Remove(s.path)
+	}
 }
 
 // Accept implements [net.Listener], for one goroutine. It is where the socket is looked
@@ -83,6 +99,11 @@ func (s *socket) look() {
 		return
 	}
 	l, err := listen(s.path)
+	if err == nil {
+		if s.made, err = os.Lstat(s.path); err != nil {
+			_ = l.Close()
+		}
+	}
 	if err != nil {
 		if !s.lost {
 			s.log.Error("control socket is gone, and cannot be made again", "path", s.path, "err", err)

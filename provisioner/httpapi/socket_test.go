@@ -72,6 +72,21 @@ func TestASocketThatCannotBeMadeAgain(t *testing.T) {
 	said.next(t, "control socket was gone, and is made again")
 }
 
+// TestWhatIsInTheSocketsPlaceStays puts a file of one's own there, also for the end.
+func TestWhatIsInTheSocketsPlaceStays(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	path := filepath.Join(f.Dir, "data", httpapi.SocketName)
+	own := filepath.Join(f.Dir, "own")
+	if err := errors.Join(os.WriteFile(own, []byte("mine"), 0o600), os.Rename(own, path)); err != nil {
+		t.Fatal(err)
+	}
+	f.Stop()
+	if b, err := os.ReadFile(path); err != nil || string(b) != "mine" {
+		t.Errorf("in its place there is %q, %v", b, err)
+	}
+}
+
 // lines are those of a log.
 type lines chan string
 

@@ -1,6 +1,7 @@
 package provisioner_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -53,6 +54,10 @@ func TestWhatAnotherVersionSaysLetsNobodyIn(t *testing.T) {
 		t.Fatal(err)
 	}
 	newcomers("until it is said anew", "", "db")
+	toCome("allow." + provisioner.AllowanceID("db*.example.net"))
+	if _, err := p.AllowNames(f.Context(), "db*.example.net", 0, 3, false, operator); !errors.Is(err, provisioner.ErrState) {
+		t.Errorf("an entry of which nobody knows who has used it is limited: %v", err)
+	}
 	toCome("allow." + provisioner.AllowanceID("db*.example.net"))
 	if err := p.DisallowNames(f.Context(), "db*.example.net", operator); err != nil {
 		t.Fatal(err)

@@ -61,8 +61,8 @@ type Config struct {
 	Workers int
 
 	// Queue is how many more may wait, confirmations and others each. Optional; default
-	// 2048: at the slowest disk measured (1 ms a write) those are served in two seconds,
-	// well within the time that a node waits for its reply.
+	// 2048: at the slowest disk measured (1 ms a write) both are served in four seconds,
+	// well within the 15 for which a node waits for its reply.
 	Queue int
 
 	// InHand counts the requests that are being worked on, for the store to know

@@ -118,7 +118,8 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 }
 
 // behind is where a place is in a stream that ends at last: of a log that was lost since,
-// all is new.
+// all is new. One that has got as long again meanwhile cannot be told from it: what came
+// before the place is passed over then.
 func behind(stream string, p provisioner.Place, last uint64) uint64 {
 	if place := *placeIn(&p, stream); place <= last {
 		return place

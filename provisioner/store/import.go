@@ -238,7 +238,8 @@ func (i *Import) say(ctx context.Context, r restore, after uint64) error {
 // The data is kept until the write is acknowledged.
 //
 // Grants and approvals are left out: one that was spent after the backup would
-// be good again, and none lives longer than a few days. The rest is written as it is. Revocations
+// be good again, and none lives longer than a few days. That an approval has lifted a
+// rejection stays. The rest is written as it is. Revocations
 // keep their places, which records and CRLs name: a place that has none any more
 // gets the entry before it once again, which says nothing new.
 func (i *Import) Message(ctx context.Context, stream string, sequence uint64, subject string, data []byte) error {
@@ -252,8 +253,16 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		// An approval that was spent after the backup would be good again. What
 		// keeps somebody out stays, also if it was lifted since.
 		var a provisioner.Answer
-		if err := json.Unmarshal(data, &a); err != nil || a.Verdict == provisioner.VerdictApprove {
+		if err := json.Unmarshal(data, &a); err != nil {
 			return err
+		}
+		if a.Verdict == provisioner.VerdictApprove {
+			// Without a word of it a rejection before would be the newest again.
+			a.Verdict, a.ExpiresAt = provisioner.VerdictNone, time.Time{}
+			var err error
+			if data, err = json.Marshal(&a); err != nil {
+				return err
+			}
 		}
 	case strings.HasPrefix(subject, subjectAllowance):
 		var a provisioner.Allowance

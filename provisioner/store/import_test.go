@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/wire"
+	"muster/provisioner"
 	"muster/provisioner/store"
 )
 
@@ -35,6 +37,37 @@ func TestAStoreIsOpenOnlyOnceItIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	into.open(t, ours)
+}
+
+// TestAnApprovalThatLiftedARejection restores both: the key is neither let in nor kept out.
+func TestAnApprovalThatLiftedARejection(t *testing.T) {
+	t.Parallel()
+	st, s := filled(t)
+	say := func(id wire.Identity, verdicts ...provisioner.Verdict) {
+		t.Helper()
+		for _, v := range verdicts {
+			a := &provisioner.Answer{Schema: provisioner.AnswerSchema, ID: wire.NewID(), Identity: id, KeyHash: strings.Repeat("ab", 32), Verdict: v, At: time.Now(), Cause: provisioner.Cause{By: "me"}}
+			if err := st.PutAnswer(s.ctx, a); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	say(web1, provisioner.VerdictReject, provisioner.VerdictApprove)
+	say(web2, provisioner.VerdictApprove, provisioner.VerdictReject)
+	out := export(t, s, st)
+	into, stop := start(t, t.TempDir())
+	defer stop()
+	i := begin(t, into)
+	write(t, into, i, out.messages)
+	if err := errors.Join(i.Finish(into.ctx, time.Now()), i.Done(into.ctx, false)); err != nil {
+		t.Fatal(err)
+	}
+	restored := into.open(t, ours)
+	for id, want := range map[wire.Identity]provisioner.Verdict{web1: provisioner.VerdictNone, web2: provisioner.VerdictReject} {
+		if a, err := restored.Answer(into.ctx, id, strings.Repeat("ab", 32)); err != nil || a == nil || a.Verdict != want || !a.ExpiresAt.IsZero() {
+			t.Errorf("about %s: %+v, %v; want %s", id, a, err, want)
+		}
+	}
 }
 
 // TestARestoreUnderAnOpenStore loses the streams of a store that is open, as a

@@ -132,8 +132,14 @@ func (p *Provisioner) takeAllowance(ctx context.Context, a *attempt) error {
 		if err != nil {
 			return refuse(string(a.identity), p.storeCode(err), err)
 		}
-		if newest != nil {
-			p.allowances.apply(newest)
+		if newest == nil || newest.ID != a.allowance.ID {
+			// Replaced or removed: in the order in which that happened it is read by who
+			// looks. What is read here may have been removed since.
+			if err := p.allowances.look(ctx); err != nil {
+				return refuse(string(a.identity), p.storeCode(err), err)
+			}
+		} else {
+			p.allowances.used(newest)
 		}
 		if newest == nil || newest.ID != a.allowance.ID || !newest.admits(h, p.now()) {
 			return fmt.Errorf("%w: %w", errAgain, errAllowanceOver) // decided anew, without it
@@ -151,7 +157,7 @@ func (p *Provisioner) takeAllowance(ctx context.Context, a *attempt) error {
 			// It may be written: the same key finds itself there with its next try.
 			return refuse(string(a.identity), p.storeCode(err), err)
 		}
-		p.allowances.apply(&next)
+		p.allowances.used(&next)
 		return nil
 	}
 	return refuse(string(a.identity), wire.CodeBusy, ErrConflict)

@@ -159,6 +159,15 @@ func (as *allowances) apply(a *Allowance) {
 	}
 }
 
+// used takes in who has used an entry, if that is still the one in force.
+func (as *allowances) used(a *Allowance) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if kept := as.kept[a.Pattern]; kept != nil && kept.ID == a.ID && len(kept.UsedBy) <= len(a.UsedBy) {
+		as.kept[a.Pattern] = a
+	}
+}
+
 // write is that of [Signers].
 func (as *allowances) write(ctx context.Context) {
 	as.mu.Lock()

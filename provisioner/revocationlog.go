@@ -277,6 +277,10 @@ func (r *Revocations) restore(ctx context.Context) error {
 		return err
 	}
 	for _, e := range entries {
+		if r.overtaken(e) {
+			r.log.WarnContext(ctx, "retirement left out: others have decided about the name since", "node", e.Node, "by", e.By, "why", e.Why)
+			continue
+		}
 		r.pend(e)
 	}
 	if err := r.repeat(ctx, 0); err != nil {
@@ -287,6 +291,19 @@ func (r *Revocations) restore(ctx context.Context) error {
 	}
 	r.write(ctx)
 	return nil
+}
+
+// overtaken reports whether a retirement that is in the journal alone is older than the
+// newest entry about its name: this process ended before the store had it, and appended now
+// it would lift a revocation that came after it, or put out who has got the name since.
+func (r *Revocations) overtaken(e *Revocation) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if _, known := r.known[e.ID]; known || e.Kind != RetiredNode {
+		return false
+	}
+	newest := newestPlaced(r.nodes[e.Node])
+	return newest.Revocation != nil && e.At.Before(newest.At)
 }
 
 // readAll reads what the log has, all at once: one question for each entry takes as long as

@@ -20,6 +20,47 @@ func nodeEntry(id string, kind RevocationKind, serial, key string) *Revocation {
 	return e
 }
 
+// lateJournal is one that has entries which the log lacks.
+type lateJournal struct {
+	Journal
+	entries []*Revocation
+}
+
+func (j *lateJournal) Entries() ([]*Revocation, error) { return j.entries, nil }
+func (j *lateJournal) Append(...*Revocation) error     { return nil }
+
+// TestARetirementThatComesLate starts a provisioner that ended before the store had one,
+// which is in its journal: what others have decided since about the name stays.
+func TestARetirementThatComesLate(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := func(e *Revocation, minutes int) *Revocation {
+		e.At = noon.Add(time.Duration(minutes) * time.Minute)
+		return e
+	}
+	for name, tt := range map[string]struct {
+		log, journal []*Revocation
+		revoked      bool
+	}{
+		"revoked since":    {[]*Revocation{at(nodeEntry("r", RevokedNode, "1", "k1"), 2)}, []*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 1)}, true},
+		"revoked before":   {[]*Revocation{at(nodeEntry("r", RevokedNode, "1", "k1"), 1)}, []*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 2)}, false},
+		"nothing there":    {nil, []*Revocation{at(nodeEntry("r", RevokedNode, "1", "k1"), 1), at(nodeEntry("t", RetiredNode, "3", ""), 2)}, false},
+		"known to the log": {[]*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 1), at(nodeEntry("r", RevokedNode, "1", "k1"), 2)}, []*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 1)}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			log := &shownLog{entries: tt.log}
+			r := newRevocations(log, &lateJournal{entries: tt.journal}, func() error { return nil }, slog.New(slog.DiscardHandler))
+			if err := r.restore(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if e := r.Key("k1"); (e != nil) != tt.revoked {
+				t.Errorf("the key is revoked by %v, the log has %d entries", e, len(log.entries))
+			}
+		})
+	}
+}
+
 // TestWhatTheLogSays goes through sequences of entries, in the store at their
 // place or, with place 0, only in this process, and looks at what is in force.
 func TestWhatTheLogSays(t *testing.T) {

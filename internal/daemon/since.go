@@ -23,7 +23,7 @@ type since struct {
 	made     absent // the journal that the configuration names, and data_dir, of which it takes the owner, if they were not there
 	info     *BackupInfo
 
-	revocations []*provisioner.Revocation          // all there are: the backup may lack any
+	revocations []ordered                          // all there are: the backup may lack any
 	signers     []line[*provisioner.SignerEntry]   // all there are: their times say which is the last
 	operators   []line[*provisioner.OperatorEntry] // as those
 	allowances  []line[*provisioner.Allowance]     // as those
@@ -111,6 +111,7 @@ func (s *since) read(f *file) error {
 	var claims []*provisioner.JournaledClaims
 	takeovers := make(map[wire.Identity]*provisioner.Takeover)
 	renumber := false
+	var revoked ordered // the last one
 	err := f.journal.Each(func(l *journal.Line) error {
 		switch {
 		case l.From != nil && l.From.Installation != s.info.Installation:
@@ -129,7 +130,13 @@ func (s *since) read(f *file) error {
 		case l.Backup != nil:
 			s.see(l.Backup.At)
 		case l.Revocation != nil:
-			s.revocations = append(s.revocations, l.Revocation)
+			// A journal's own order is what happened, whatever clocks did.
+			if revoked.at.After(l.At) {
+				revoked = ordered{l.Revocation, revoked.at}
+			} else {
+				revoked = ordered{l.Revocation, l.At}
+			}
+			s.revocations = append(s.revocations, revoked)
 			if t := takeovers[l.Node]; t != nil && l.Kind == provisioner.RetiredNode && !l.At.Before(t.At) {
 				delete(takeovers, l.Node) // free for any key since then
 			}
@@ -155,6 +162,13 @@ func (s *since) read(f *file) error {
 	s.claims = append(s.claims, claims...)
 	s.renumber = s.renumber || renumber
 	return err
+}
+
+// ordered is a revocation or retirement with when it was, or the one before it in its
+// journal if that says later.
+type ordered struct {
+	*provisioner.Revocation
+	at time.Time
 }
 
 // A line is an entry about a name, of operators or the allow-list.
@@ -240,6 +254,7 @@ func (s *since) time(now time.Time) time.Time {
 // nobody knows by whom.
 func (s *since) order() error {
 	s.takeovers = lastTakeovers(s.takeovers)
+	slices.SortStableFunc(s.revocations, func(a, b ordered) int { return a.at.Compare(b.at) }) // a retirement lifts what comes before it
 	sortLines(s.signers)
 	sortLines(s.operators)
 	sortLines(s.allowances)
@@ -289,7 +304,7 @@ func (r *Restore) accepts(info *BackupInfo, why error) error {
 func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, out *Restored) error {
 	before := into.Revocations()
 	for _, e := range s.revocations {
-		if err := into.AppendRevocation(ctx, e); err != nil {
+		if err := into.AppendRevocation(ctx, e.Revocation); err != nil {
 			return err
 		}
 	}

@@ -1,11 +1,16 @@
 package daemon
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
+
+	"muster/provisioner"
+	"muster/provisioner/backup"
+	"muster/provisioner/journal"
 )
 
 // TestWhichEntryCounts holds entries of journals about operators and the allow-list
@@ -48,6 +53,43 @@ func TestWhichEntryCounts(t *testing.T) {
 	slices.SortStableFunc(lines, change.compare)
 	if lines[0].removed || !lines[1].removed || lines[2].at.Equal(at) {
 		t.Errorf("in the order %+v, want the removal as the last of its second", lines)
+	}
+}
+
+// TestRevocationsOfSeveralJournals come in the order in which they were said, each
+// journal's own order whatever its clock did.
+func TestRevocationsOfSeveralJournals(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	entry := func(id string, kind provisioner.RevocationKind, minutes int) *provisioner.Revocation {
+		return &provisioner.Revocation{Schema: provisioner.RevocationSchema, ID: id, Kind: kind, At: at.Add(time.Duration(minutes) * time.Minute), By: "me", Node: "web1.example.net"}
+	}
+	s := &since{info: &BackupInfo{Header: backup.Header{Installation: "i"}}}
+	for name, entries := range map[string][]*provisioner.Revocation{
+		"1": {entry("retired first", provisioner.RetiredNode, 1), entry("retired by a clock ahead", provisioner.RetiredNode, 60), entry("revoked when it was right", provisioner.RevokedNode, 4)},
+		"2": {entry("revoked second", provisioner.RevokedNode, 2)},
+	} {
+		j, err := journal.Open(filepath.Join(dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := j.Append(entries...); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.read(&file{path: name, journal: j}), j.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.order(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range s.revocations {
+		got = append(got, e.ID)
+	}
+	if want := []string{"retired first", "revoked second", "retired by a clock ahead", "revoked when it was right"}; !slices.Equal(got, want) {
+		t.Errorf("in the order %q, want %q", got, want)
 	}
 }
 

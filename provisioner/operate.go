@@ -1,10 +1,12 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"muster/internal/wire"
@@ -205,6 +207,27 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause)
 	if unknown {
 		p.cfg.Emit(Event{Type: EventRetired, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why})
 		p.cfg.Log.InfoContext(ctx, "node retired", "node", id, "by", c.By, "why", c.Why)
+	}
+	return nil
+}
+
+// StillIn returns [ErrState] if a node is in none of these states: whoever was chosen for
+// one may have left it since. A revocation counts as soon as it is in the log, also before
+// it is on the record.
+func (p *Provisioner) StillIn(ctx context.Context, id wire.Identity, states ...State) error {
+	if err := p.revocations.look(ctx); err != nil { // another provisioner's, of this moment
+		return fmt.Errorf("state of %q: %w", id, err)
+	}
+	record, _, err := p.cfg.Store.Record(ctx, id)
+	if err != nil {
+		return fmt.Errorf("state of %q: %w", id, err)
+	}
+	state := record.state()
+	if e := p.revocations.outstanding(id, record); e != nil && e.Kind == RevokedNode {
+		state = StateRevoked
+	}
+	if !slices.Contains(states, state) {
+		return fmt.Errorf("%w: %q is %s by now", ErrState, id, cmp.Or(state, "without a record"))
 	}
 	return nil
 }

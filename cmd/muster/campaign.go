@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner"
 )
 
 // A target is a machine that a verb touches.
@@ -45,6 +46,9 @@ type campaign struct {
 
 	// SeenBefore is since when a node that was chosen by --unseen had not been heard of.
 	SeenBefore time.Time `json:"seen_before,omitzero"`
+
+	// States are those of which nodes that a filter chose were any; nil if names were given.
+	States []provisioner.State `json:"states,omitempty"`
 
 	done map[target]bool
 }

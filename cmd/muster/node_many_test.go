@@ -132,8 +132,11 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	want(ask(0, "node", "retire", "--unseen", "30d"), `no machine fits`)
 	// Who was heard of since they were chosen is left alone by who goes on, too.
 	write(t, filepath.Join(dir, "unseen"), `{"id":"x","verb":"retire","nodes":["db1.example.net"],"seen_before":"2026-01-01T00:00:00Z"}`+"\n")
-	want(ask(1, "node", "retire", "--resume", "unseen", "--yes"), `db1\.example\.net: it was heard of at .*, after it was chosen: left alone`)
+	want(ask(1, "node", "retire", "--resume", "unseen", "--yes"), `db1\.example\.net: left alone: .* "db1\.example\.net" was heard of at `)
 	want(ask(0, "node", "revoke", "--prefix", "web", "--yes", "--why", "sold"), `2 of 2 machines: each is revoked`)
+	// Who was revoked since they were chosen is not freed by who goes on.
+	write(t, filepath.Join(dir, "chosen"), `{"id":"y","verb":"retire","nodes":["web1.example.net"],"states":["enrolled","provisioned"]}`+"\n")
+	want(ask(1, "node", "retire", "--resume", "chosen", "--yes"), `web1\.example\.net: left alone: .* is revoked by now`)
 	for !strings.Contains(ask(0, "node", "list", "--state", "revoked"), "2 machines") {
 	}
 	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run"), `no machine fits|would revoke 0`)

@@ -27,6 +27,9 @@ type selection struct {
 	from   string
 	all    bool
 	filter nodeFilter
+
+	// unheard is the shortest span of --unseen; 0: any.
+	unheard time.Duration
 }
 
 func (s *selection) add(c *kingpin.CmdClause) {
@@ -65,6 +68,9 @@ func (s *selection) check() error {
 	if q := (fleet.Query{Filter: filter}); err == nil {
 		err = q.Check()
 	}
+	if before := filter.SeenBefore; s.unheard > 0 && !before.IsZero() && time.Since(before) < s.unheard {
+		errs = append(errs, fmt.Errorf("--unseen: %s is less than %v ago: machines say every half hour that they are alive, so that ones that are would fit; m is minutes, M months", instant(before), s.unheard))
+	}
 	return errors.Join(append(errs, err)...)
 }
 
@@ -72,7 +78,8 @@ func (s *selection) check() error {
 // comes or goes.
 type choice struct {
 	targets []target
-	states  map[string]int // how many there are of each; nil if that is not known
+	states  map[string]int      // how many there are of each; nil if that is not known
+	of      []provisioner.State // those that were asked for; nil if machines were named
 }
 
 // choose returns the machines that are meant, by name. Of those that a filter
@@ -97,7 +104,7 @@ func (s *selection) choose(ctx context.Context, o *operator, states []provisione
 	if len(filter.States) == 0 {
 		filter.States = states
 	}
-	c := &choice{states: map[string]int{}}
+	c := &choice{states: map[string]int{}, of: filter.States}
 	for q := (fleet.Query{Filter: filter, Limit: fleet.MaxLimit}); ; {
 		var p fleet.Page
 		if err := o.ask(ctx, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(), nil, &p); err != nil {

@@ -130,7 +130,9 @@ func (c *Console) confirmNode(v *visit) error {
 	if state := report.Record.State; !slices.Contains(a.states, state) { // changed since the button was shown
 		return fmt.Errorf("%s: %w: the node is %s by now", strings.ToLower(a.Label), provisioner.ErrState, state)
 	}
-	return c.page(v, "confirm", a.Label+": "+string(id), nodeConfirmation(id, a, v.r.URL.Query().Get("key")))
+	p := nodeConfirmation(id, a, v.r.URL.Query().Get("key"))
+	p.Fields["state"] = string(report.Record.State) // what is agreed to is for that alone
+	return c.page(v, "confirm", a.Label+": "+string(id), p)
 }
 
 // nodeConfirmation says what an action will touch. key is of a grant, the hash of
@@ -159,6 +161,7 @@ func (c *Console) actOnNode(v *visit) error {
 	}
 	if err := reason(v); err != nil {
 		p := nodeConfirmation(id, a, v.r.PostForm.Get("key"))
+		p.Fields["state"] = v.r.PostForm.Get("state")
 		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
 		c.show(v.w, v.r, v.login, statusOf(err), "confirm", a.Label+": "+string(id), p)
 		return nil
@@ -179,7 +182,10 @@ func (c *Console) do(v *visit, id wire.Identity, a *nodeAction) (err error) {
 	case a.Name == "grant":
 		_, err = p.GrantNode(ctx, id, form.Get("key"), provisioner.DefaultGrantTTL, v.cause())
 	case a.Name == "retire":
-		err = p.RetireNode(ctx, id, v.cause())
+		// Retired, whoever has stolen one that was revoked meanwhile could enroll with it.
+		if err = p.StillIn(ctx, id, provisioner.State(form.Get("state")), provisioner.StateRetired); err == nil {
+			err = p.RetireNode(ctx, id, v.cause())
+		}
 	default:
 		err = p.RevokeNode(ctx, id, v.cause())
 	}

@@ -53,6 +53,37 @@ func (x *Index) Report(ctx context.Context, id wire.Identity) (*Report, error) {
 	return &Report{Record: &shown, Revision: revision, Grant: grant, Seen: node.Seen}, nil
 }
 
+// Unheard returns an error if a node was heard of since then, or nobody knows: the error
+// is [provisioner.ErrState] then, and [ErrReading] while it is being read when nodes were
+// heard of.
+func (x *Index) Unheard(ctx context.Context, id wire.Identity, since time.Time) error {
+	select {
+	case <-x.heard:
+	case <-ctx.Done():
+		return ErrReading
+	}
+	record, _, err := x.log.Record(ctx, id)
+	if err != nil {
+		return err
+	}
+	var e entry
+	if record != nil {
+		e = entry{state: number(states, record.State), first: record.FirstEnrolledAt.UnixNano(), updated: record.UpdatedAt.UnixNano()}
+	}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	if seen := x.find(id); seen != nil {
+		e.seen = seen.seen
+	}
+	switch last := instant(e.lastSeen(), 0); {
+	case !last.Before(since):
+		return fmt.Errorf("%w: %q was heard of at %s", provisioner.ErrState, id, last.Format(time.RFC3339))
+	case !since.After(x.since):
+		return fmt.Errorf("%w: nobody knows whether %q was heard of before %s, when the store began to keep that", provisioner.ErrState, id, x.since.Format(time.RFC3339))
+	}
+	return nil
+}
+
 // Explain says how a node stands at now. The error is [provisioner.ErrNoRecord] if
 // nothing is known under this name.
 func (x *Index) Explain(ctx context.Context, id wire.Identity, now time.Time) (*Explanation, error) {

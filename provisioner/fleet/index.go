@@ -270,16 +270,11 @@ func (x *Index) sawAll(since time.Time) {
 // entry returns the entry of a name, which is made if there is none. The caller
 // holds mu.
 func (x *Index) entry(name string) *entry {
-	hash := maphash.String(x.seed, name)
-	first := x.byHash[hash]
-	for n := first; n != 0; {
-		e := x.entries.at(n - 1)
-		if string(x.name(e)) == name {
-			return e
-		}
-		n = e.next
+	if e := x.find(wire.Identity(name)); e != nil {
+		return e
 	}
-	e := x.entries.add(name, first)
+	hash := maphash.String(x.seed, name)
+	e := x.entries.add(name, x.byHash[hash])
 	x.byHash[hash] = x.entries.count
 	return e
 }
@@ -326,14 +321,22 @@ func (x *Index) text(number *uint32, s string) {
 func (x *Index) Find(id wire.Identity) (Node, bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	if e := x.find(id); e != nil && e.is(flagKnown) {
+		return x.node(e), true
+	}
+	return Node{}, false
+}
+
+// find returns the entry of a name, nil if there is none. The caller holds mu.
+func (x *Index) find(id wire.Identity) *entry {
 	for n := x.byHash[maphash.String(x.seed, string(id))]; n != 0; {
 		e := x.entries.at(n - 1)
-		if e.is(flagKnown) && string(x.name(e)) == string(id) {
-			return x.node(e), true
+		if string(x.name(e)) == string(id) {
+			return e
 		}
 		n = e.next
 	}
-	return Node{}, false
+	return nil
 }
 
 // node returns an entry as it is shown. The caller holds mu.

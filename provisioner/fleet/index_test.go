@@ -31,6 +31,7 @@ type feed struct {
 	seen    chan struct{} // closed: FollowSeen has said all that it says
 	hold    chan struct{} // closed: it may; nil: at once
 	since   time.Time     // since when it knows
+	newest  map[wire.Identity]*provisioner.Record
 }
 
 func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), own func(*provisioner.Brief, provisioner.Revision), current, lost func()) error {
@@ -68,6 +69,10 @@ func (f *feed) FollowSeen(ctx context.Context, each func(wire.Identity, time.Tim
 	close(f.seen)
 	<-ctx.Done()
 	return nil
+}
+
+func (f *feed) Record(_ context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	return f.newest[id], 1, nil
 }
 
 // owned is a record that this process is said to have written.
@@ -247,6 +252,38 @@ func TestNobodyIsUnseenForWantOfMemory(t *testing.T) {
 		}
 		if p.Unknown != want.Unknown || !p.HeardSince.Equal(want.HeardSince) || p.Total != want.Total {
 			t.Errorf("not heard of since %v: %d, and of %d nobody knows before %v; want %d and %d", before, p.Total, p.Unknown, p.HeardSince, want.Total, want.Unknown)
+		}
+	}
+}
+
+// TestWhoWasHeardOfSinceIsLeftAlone asks about one node before the records have been read,
+// before it is known who was heard of, and then.
+func TestWhoWasHeardOfSinceIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	newest := map[wire.Identity]*provisioner.Record{}
+	for _, r := range []*provisioner.Record{
+		record("db1.example.net", nil), record("web1.example.net", nil), record("web2.example.net", func(r *provisioner.Record) { r.UpdatedAt = noon.Add(2 * time.Hour) }),
+		record("old.example.net", func(r *provisioner.Record) { r.State, r.UpdatedAt = provisioner.StateRevoked, noon.Add(2*time.Hour) }),
+	} {
+		newest[r.Identity] = r
+	}
+	f := &feed{hold: make(chan struct{}), since: noon.Add(time.Minute), newest: newest}
+	x := f.index(t)
+	over, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+	defer cancel()
+	if err := x.Unheard(over, "db1.example.net", noon.Add(24*time.Hour)); !errors.Is(err, fleet.ErrReading) {
+		t.Errorf("while it is read: %v, want ErrReading", err)
+	}
+	close(f.hold)
+	<-f.seen
+	// No record has been read yet.
+	for id, heard := range map[wire.Identity]time.Time{
+		"db1.example.net": noon.Add(time.Hour), "web1.example.net": noon, "web2.example.net": noon.Add(2 * time.Hour), "old.example.net": noon,
+	} {
+		for before, unheard := range map[time.Time]bool{heard: false, heard.Add(time.Second): heard.After(f.since), f.since: false, f.since.Add(time.Second): heard.Equal(noon), noon.Add(3 * time.Hour): true} {
+			if err := x.Unheard(context.Background(), id, before); unheard && err != nil || !unheard && !errors.Is(err, provisioner.ErrState) {
+				t.Errorf("%s, heard of at %v, not since %v: %v", id, heard, before, err)
+			}
 		}
 	}
 }

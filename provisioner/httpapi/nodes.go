@@ -21,6 +21,10 @@ import (
 // it to have read all records; chosen, 100,000 take about two seconds.
 const readingTimeout = 5 * time.Second
 
+// clockSlack is how far an operator's clock may be ahead; chosen, more than clocks differ
+// that anybody sets.
+const clockSlack = 10 * time.Minute
+
 // errNoFleet means that this provisioner was made without an index of nodes.
 var errNoFleet = &Problem{Detail: "this provisioner lists no nodes", Status: http.StatusNotFound}
 
@@ -34,6 +38,9 @@ func (s *Server) fleetRoutes() {
 		q, err := parseNodeQuery(r.URL.Query())
 		if err == nil {
 			err = q.Check()
+		}
+		if now := s.cfg.Now(); err == nil && q.SeenBefore.After(now.Add(clockSlack)) {
+			err = fmt.Errorf("seen_before: %s is to come, it is %s here: by then nobody was heard of, and all would fit", utc(q.SeenBefore), utc(now))
 		}
 		if err != nil {
 			return nil, badRequest(err)

@@ -290,6 +290,39 @@ type NewGrant struct {
 // reason implements reasoned.
 func (c NodeCommand) reason() string { return c.Why }
 
+// A Change keeps a machine out, or frees its name. With States or SeenBefore that is for
+// one that was chosen by them: one that is in none of the states any more, or was heard of
+// since, is left alone, with [provisioner.ErrState].
+type Change struct {
+	Why        string              `json:"why,omitempty"`
+	States     []provisioner.State `json:"states,omitempty"`     // any if there are none
+	SeenBefore time.Time           `json:"seen_before,omitzero"` // zero: whenever it was heard of
+}
+
+// reason implements reasoned.
+func (c Change) reason() string { return c.Why }
+
+// stillMeant returns an error if a machine is not any more what it was chosen for.
+func (s *Server) stillMeant(ctx context.Context, id wire.Identity, q *Change) error {
+	if len(q.States) > 0 {
+		if err := s.cfg.Provisioner.StillIn(ctx, id, q.States...); err != nil {
+			return fmt.Errorf("left alone: %w", err)
+		}
+	}
+	if q.SeenBefore.IsZero() {
+		return nil
+	}
+	if s.cfg.Fleet == nil {
+		return errNoFleet
+	}
+	ctx, cancel := context.WithTimeout(ctx, readingTimeout)
+	defer cancel()
+	if err := s.cfg.Fleet.Unheard(ctx, id, q.SeenBefore); err != nil {
+		return fmt.Errorf("left alone: %w", err)
+	}
+	return nil
+}
+
 // A NodeCommand has a node do something.
 type NodeCommand struct {
 	ID    string      `json:"id,omitempty"`    // of the command, when it is repeated
@@ -309,8 +342,11 @@ func identity(r *http.Request) (wire.Identity, error) {
 func (s *Server) nodeRoutes() {
 	p := s.cfg.Provisioner
 	change := func(what string, do func(context.Context, wire.Identity, provisioner.Cause) error) {
-		route(s, "POST /v1/nodes/{identity}/"+what, func(r *http.Request, q *Reason) (*none, error) {
+		route(s, "POST /v1/nodes/{identity}/"+what, func(r *http.Request, q *Change) (*none, error) {
 			id, err := identity(r)
+			if err == nil {
+				err = s.stillMeant(r.Context(), id, q)
+			}
 			if err != nil {
 				return nil, err
 			}

@@ -26,6 +26,34 @@ func another(t *testing.T, f *testbed.Fleet, wrap func(provisioner.Store) provis
 	return p
 }
 
+// TestWhoeverWasRevokedIsNotWhoWasChosen asks whether nodes are still what they were
+// chosen for, right after another provisioner has revoked one, which its record does not
+// say yet.
+func TestWhoeverWasRevokedIsNotWhoWasChosen(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	inFleet(t, f, "web1.example.net")
+	inFleet(t, f, "web2.example.net")
+	p, ctx := f.Daemon().Operator(), f.Context()
+	var blind *testbed.Faults
+	other := another(t, f, func(s provisioner.Store) provisioner.Store {
+		blind = &testbed.Faults{Store: s}
+		return blind
+	})
+	blind.Unreadable(true)
+	if err := other.RevokeNode(ctx, "web1.example.net", operator); !errors.Is(err, provisioner.ErrPending) {
+		t.Fatal(err)
+	}
+	for id, want := range map[wire.Identity]provisioner.State{"web1.example.net": provisioner.StateRevoked, "web2.example.net": provisioner.StateProvisioned, "never.example.net": provisioner.StateNone} {
+		for _, state := range []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked} {
+			err := p.StillIn(ctx, id, provisioner.StateRetired, state)
+			if state == want && err != nil || state != want && !errors.Is(err, provisioner.ErrState) {
+				t.Errorf("%s is chosen for being %s: %v; it is %q", id, state, err, want)
+			}
+		}
+	}
+}
+
 // tokenID returns the id of a token, as anybody who has it and knows the signer
 // can tell.
 func tokenID(t *testing.T, f *testbed.Fleet, text string) jwt.TokenID {

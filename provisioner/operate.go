@@ -241,17 +241,29 @@ func CheckKeyHash(text string) error {
 	return nil
 }
 
-// GrantNode lets one other key take the identity over, once, within ttl, which
-// is [DefaultGrantTTL] if 0 and [MaxGrantTTL] at most. A keyHash, 64 hex digits,
-// admits that key alone. It replaces an earlier grant for the identity. The
+// A GrantOrder is what a grant is to be.
+type GrantOrder struct {
+	// ID is the grant's: who repeats an order keeps it. Empty makes a new one.
+	ID      string
+	KeyHash string        // 64 hex digits: that key alone; any if empty
+	TTL     time.Duration // [MaxGrantTTL] at most; 0 is [DefaultGrantTTL]
+}
+
+// maxGrantID bounds an id that somebody else has made; ours have 22 letters.
+const maxGrantID = 64
+
+// GrantNode lets one other key take the identity over, once. It replaces an earlier grant
+// for the identity; one with the same id, spent or not, is the answer: asked again since
+// the answer was lost, nobody else gets the name from the machine that has it by then. The
 // error is [ErrNoRecord], or [ErrState] if the identity is free or revoked.
-func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, keyHash string, ttl time.Duration, c Cause) (*Grant, error) {
-	if ttl == 0 {
-		ttl = DefaultGrantTTL
-	}
+func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOrder, c Cause) (*Grant, error) {
+	keyHash, ttl := o.KeyHash, cmp.Or(o.TTL, DefaultGrantTTL)
 	err := c.Check()
 	if keyHash != "" {
 		err = errors.Join(err, CheckKeyHash(keyHash))
+	}
+	if len(o.ID) > maxGrantID {
+		err = errors.Join(err, fmt.Errorf("an id of %d bytes, limit %d", len(o.ID), maxGrantID))
 	}
 	if ttl < time.Minute || ttl > MaxGrantTTL {
 		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, MaxGrantTTL))
@@ -273,7 +285,18 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, keyHash s
 	case keyHash != "" && p.revocations.Key(keyHash) != nil:
 		return nil, fmt.Errorf("grant %q: %w: the key: %w", id, ErrState, p.revocations.Key(keyHash).cause())
 	}
-	g := &Grant{ID: wire.NewID(), Identity: id, KeyHash: keyHash, At: p.now(), Owned: record.OwnedSince, ExpiresAt: p.now().Add(ttl), By: c.By, Why: c.Why}
+	if o.ID != "" {
+		newest, err := p.cfg.Store.Grant(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("grant %q: %w", id, err)
+		}
+		if newest != nil && newest.ID == o.ID {
+			return newest, nil
+		}
+	} else {
+		o.ID = wire.NewID()
+	}
+	g := &Grant{ID: o.ID, Identity: id, KeyHash: keyHash, At: p.now(), Owned: record.OwnedSince, ExpiresAt: p.now().Add(ttl), By: c.By, Why: c.Why}
 	if err := p.cfg.Store.PutGrant(ctx, g); err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}

@@ -289,7 +289,7 @@ func TestWhatTookTrustAwayAfterTheBackup(t *testing.T) {
 	unused := f.Token(nil)
 	grant := func() {
 		t.Helper()
-		if _, err := f.Daemon().Operator().GrantNode(f.Context(), wire.Identity(handed.Identity), "", 0, cause); err != nil {
+		if _, err := f.Daemon().Operator().GrantNode(f.Context(), wire.Identity(handed.Identity), provisioner.GrantOrder{}, cause); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -375,7 +375,7 @@ func TestANodeThatRenewedAfterTheBackupComesBack(t *testing.T) {
 			t.Errorf("without a grant: %q", code)
 		}
 	}
-	if _, err := f.Daemon().Operator().GrantNode(f.Context(), "web1.example.net", keyHash(t, second), 0, provisioner.Cause{By: "tester"}); err != nil {
+	if _, err := f.Daemon().Operator().GrantNode(f.Context(), "web1.example.net", provisioner.GrantOrder{KeyHash: keyHash(t, second)}, provisioner.Cause{By: "tester"}); err != nil {
 		t.Fatal(err)
 	}
 	if code := f.Refused(stranger); code != wire.CodeIdentityTaken {

@@ -187,7 +187,7 @@ func TestANameThatChangedHandsTwiceBeforeTheBackup(t *testing.T) {
 	last := first
 	for range 2 {
 		last = f.Node(first.Identity)
-		if _, err := f.Daemon().Operator().GrantNode(f.Context(), wire.Identity(first.Identity), "", 0, provisioner.Cause{By: "tester"}); err != nil {
+		if _, err := f.Daemon().Operator().GrantNode(f.Context(), wire.Identity(first.Identity), provisioner.GrantOrder{}, provisioner.Cause{By: "tester"}); err != nil {
 			t.Fatal(err)
 		}
 		f.Apply(last, f.Enroll(last))

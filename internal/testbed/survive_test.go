@@ -160,7 +160,7 @@ func TestAJournalThatWasAwayForAStartIsNotAll(t *testing.T) {
 	f.Start()
 	o.remove("anna")
 	op := f.Daemon().Operator()
-	if _, err := op.GrantNode(f.Context(), wire.Identity(nodes[0].Identity), "", 0, testbed.Operator()); err != nil {
+	if _, err := op.GrantNode(f.Context(), wire.Identity(nodes[0].Identity), provisioner.GrantOrder{}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	other := f.Node(nodes[0].Identity)
@@ -246,7 +246,7 @@ func TestANameThatWasRetiredAfterItChangedHandsIsFree(t *testing.T) {
 	f.Apply(n, f.Enroll(n))
 	file := backUp(t, f)
 	op := f.Daemon().Operator()
-	if _, err := op.GrantNode(f.Context(), "web1.example.net", "", 0, testbed.Operator()); err != nil {
+	if _, err := op.GrantNode(f.Context(), "web1.example.net", provisioner.GrantOrder{}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	other := f.Node("web1.example.net")

@@ -142,7 +142,7 @@ func nodeConfirmation(id wire.Identity, a *nodeAction, key string) *confirmation
 		Title: a.Label, To: "/nodes/" + string(id) + "/do/" + a.Name, Back: "/nodes/" + string(id), Button: a.Label, Grave: a.Grave, Touches: a.Touches,
 		On: []string{string(id)}, Fields: map[string]string{},
 	}
-	if a.command != "" {
+	if a.command != "" || a.Name == "grant" {
 		// Sent twice, it is done once.
 		p.Fields["command"] = wire.NewID()
 	}
@@ -180,7 +180,7 @@ func (c *Console) do(v *visit, id wire.Identity, a *nodeAction) (err error) {
 	case a.command != "":
 		_, err = p.CommandNode(ctx, id, provisioner.Order{ID: form.Get("command"), Verb: a.command}, v.cause())
 	case a.Name == "grant":
-		_, err = p.GrantNode(ctx, id, form.Get("key"), provisioner.DefaultGrantTTL, v.cause())
+		_, err = p.GrantNode(ctx, id, provisioner.GrantOrder{ID: form.Get("command"), KeyHash: form.Get("key")}, v.cause())
 	case a.Name == "retire":
 		// Retired, whoever has stolen one that was revoked meanwhile could enroll with it.
 		if err = p.StillIn(ctx, id, provisioner.State(form.Get("state")), provisioner.StateRetired); err == nil {

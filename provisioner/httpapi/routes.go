@@ -282,6 +282,7 @@ func (s *Server) signerRoutes() {
 
 // A NewGrant lets another key take an identity over, once.
 type NewGrant struct {
+	ID      string        `json:"id,omitempty"` // of the grant, when the order is repeated
 	KeyHash string        `json:"key_hash,omitempty"`
 	TTL     time.Duration `json:"ttl_ns,omitempty"`
 	Why     string        `json:"why,omitempty"`
@@ -369,7 +370,7 @@ func (s *Server) nodeRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		return p.GrantNode(r.Context(), id, q.KeyHash, q.TTL, cause(r, q.Why))
+		return p.GrantNode(r.Context(), id, provisioner.GrantOrder{ID: q.ID, KeyHash: q.KeyHash, TTL: q.TTL}, cause(r, q.Why))
 	})
 }
 

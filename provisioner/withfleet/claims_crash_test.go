@@ -327,7 +327,7 @@ func TestAWriteUnderWayKeepsItsUseWhenReadsAreBehind(t *testing.T) {
 	f.Apply(owner, e)
 	s := &lagging{old: old, at: at}
 	p := f.Provisioner(func(in provisioner.Store) provisioner.Store { s.Store = in; return s })
-	if _, err := p.GrantNode(f.Context(), "web1.example.net", "", 0, provisioner.Cause{By: "op", Why: "a new machine"}); err != nil {
+	if _, err := p.GrantNode(f.Context(), "web1.example.net", provisioner.GrantOrder{}, provisioner.Cause{By: "op", Why: "a new machine"}); err != nil {
 		t.Fatal(err)
 	}
 	token := f.Token(testbed.Limited(1))

@@ -6,6 +6,7 @@ import (
 
 	"muster/internal/testbed"
 	"muster/jwt"
+	"muster/provisioner"
 )
 
 // TestAnApprovalAfterAClockThatWentBackALittle has a machine let in by an approval, and the
@@ -46,7 +47,7 @@ func TestAGrantAfterAClockThatWentBackALittle(t *testing.T) {
 	f.Clock.Advance(-3 * time.Minute)
 	other := f.Node(web1)
 	other.Token = n.Token
-	if _, err := f.Daemon().Operator().GrantNode(f.Context(), web1, keyHash(t, other), 0, operator); err != nil {
+	if _, err := f.Daemon().Operator().GrantNode(f.Context(), web1, provisioner.GrantOrder{KeyHash: keyHash(t, other)}, operator); err != nil {
 		t.Fatal(err)
 	}
 	if r := f.Ask(other); r.Enrolled == nil {

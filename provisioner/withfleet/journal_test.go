@@ -57,7 +57,7 @@ func TestAUseThatIsNotJournaledIsNone(t *testing.T) {
 		}
 	}
 	f.Apply(open, f.Enroll(open))
-	if _, err := f.Daemon().Operator().GrantNode(f.Context(), "web3.example.net", "", 0, provisioner.Cause{By: "tester"}); err != nil {
+	if _, err := f.Daemon().Operator().GrantNode(f.Context(), "web3.example.net", provisioner.GrantOrder{}, provisioner.Cause{By: "tester"}); err != nil {
 		t.Fatal(err)
 	}
 	if code := f.Refused(f.Node("web3.example.net")); code != wire.CodeStoreUnavailable {

@@ -320,7 +320,7 @@ func TestRevocationRaces(t *testing.T) {
 		f := testbed.New(t, testbed.Options{})
 		_, e := inFleet(t, f, web1)
 		second := f.Node(web1)
-		if _, err := f.Daemon().Operator().GrantNode(f.Context(), web1, "", 0, testbed.Operator()); err != nil {
+		if _, err := f.Daemon().Operator().GrantNode(f.Context(), web1, provisioner.GrantOrder{}, testbed.Operator()); err != nil {
 			t.Fatal(err)
 		}
 		var got *wire.Enrolled

@@ -390,7 +390,7 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 	f.Retire("retired.example.net")
 	hash := strings.Repeat("0a", 32)
 	grant := func(name, key string, ttl time.Duration, c provisioner.Cause) error {
-		_, err := p.GrantNode(ctx, wire.Identity(name), key, ttl, c)
+		_, err := p.GrantNode(ctx, wire.Identity(name), provisioner.GrantOrder{KeyHash: key, TTL: ttl}, c)
 		return err
 	}
 	remove := func(id jwt.SignerID, c provisioner.Cause) error { _, err := p.RemoveSigner(ctx, id, c); return err }
@@ -436,6 +436,34 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 	f.Check()
 }
 
+// TestAGrantThatIsAskedForAgain repeats an order whose answer was lost, after the machine
+// that it was for has come: nobody else may take the name from that.
+func TestAGrantThatIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	inFleet(t, f, web1)
+	p, order := f.Daemon().Operator(), provisioner.GrantOrder{ID: wire.NewID()}
+	first, err := p.GrantNode(f.Context(), web1, order, testbed.Operator())
+	if err != nil {
+		t.Fatal(err)
+	}
+	reinstalled, other := f.Node(web1), f.Node(web1)
+	f.Apply(reinstalled, f.Enroll(reinstalled))
+	if g, err := p.GrantNode(f.Context(), web1, order, testbed.Operator()); err != nil || g.ID != first.ID || !g.At.Equal(first.At) {
+		t.Errorf("asked for again: %+v, %v; want %+v", g, err, first)
+	}
+	if code := f.Refused(other); code != wire.CodeIdentityTaken {
+		t.Errorf("one more machine: %q", code)
+	}
+	if got := events(f, provisioner.EventGranted); len(got) != 1 {
+		t.Errorf("events %+v", got)
+	}
+	order.ID = strings.Repeat("x", 65)
+	if _, err := p.GrantNode(f.Context(), web1, order, testbed.Operator()); err == nil {
+		t.Error("an id of any length is taken")
+	}
+}
+
 // TestAGrantIsForOneKey grants a takeover to one key and to any.
 func TestAGrantIsForOneKey(t *testing.T) {
 	t.Parallel()
@@ -443,7 +471,7 @@ func TestAGrantIsForOneKey(t *testing.T) {
 	inFleet(t, f, web1)
 	p := f.Daemon().Operator()
 	right, wrong := f.Node(web1), f.Node(web1)
-	g, err := p.GrantNode(f.Context(), web1, keyHash(t, right), 0, testbed.Operator())
+	g, err := p.GrantNode(f.Context(), web1, provisioner.GrantOrder{KeyHash: keyHash(t, right)}, testbed.Operator())
 	if err != nil || !g.ExpiresAt.After(f.Clock.Now().Add(50*time.Minute)) || g.ExpiresAt.After(f.Clock.Now().Add(time.Hour)) {
 		t.Fatalf("grant %+v, %v, want an hour", g, err)
 	}
@@ -454,7 +482,7 @@ func TestAGrantIsForOneKey(t *testing.T) {
 	if code := f.Refused(wrong); code != wire.CodeIdentityTaken {
 		t.Errorf("another key afterwards: %q", code)
 	}
-	if _, err := p.GrantNode(f.Context(), web1, "", time.Minute, testbed.Operator()); err != nil {
+	if _, err := p.GrantNode(f.Context(), web1, provisioner.GrantOrder{TTL: time.Minute}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Clock.Advance(2 * time.Minute)

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/google/renameio/v2"
 
@@ -123,8 +124,9 @@ func (s BrokerServer) Renew(path, dir string) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{serverKeyFile, serverCertificateFile} {
-		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+	var of fs.FileInfo
+	for _, name := range []string{serverCertificateFile, serverKeyFile} {
+		if of, err = os.Stat(filepath.Join(dir, name)); err != nil {
 			return err // another directory, most likely
 		}
 	}
@@ -138,9 +140,28 @@ func (s BrokerServer) Renew(path, dir string) error {
 	}
 	var errs []error
 	for name, content := range files {
-		errs = append(errs, renameio.WriteFile(filepath.Join(dir, name), content, 0o600))
+		errs = append(errs, replaceFile(filepath.Join(dir, name), content, of))
 	}
 	return errors.Join(errs...)
+}
+
+// replaceFile puts content in the place of a file, for the owner of another one if we are
+// root: the server need not be.
+func replaceFile(path string, content []byte, of fs.FileInfo) error {
+	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(0o600))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Cleanup() }() // nothing left to do after a rename; else the cause is in the error
+	if stat, ok := of.Sys().(*syscall.Stat_t); ok && os.Geteuid() == 0 {
+		if err := f.Chown(int(stat.Uid), int(stat.Gid)); err != nil {
+			return err
+		}
+	}
+	if _, err := f.Write(content); err != nil {
+		return err
+	}
+	return f.CloseAtomicallyReplace()
 }
 
 // certificate issues the server's certificate and returns it with all that goes

@@ -1,9 +1,11 @@
 package daemon_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"muster/internal/daemon"
@@ -67,8 +69,26 @@ func TestACertificateOfAnotherServerIsNotReplaced(t *testing.T) {
 	if err := server.Write(path, files); err != nil {
 		t.Fatal(err)
 	}
+	key := filepath.Join(files, "key.pem")
+	const nobody = 65534
+	if os.Geteuid() == 0 {
+		if err := os.Chown(key, nobody, nobody); err != nil {
+			t.Fatal(err)
+		}
+	}
+	before, err := os.ReadFile(key)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := server.Renew(path, files); err != nil {
 		t.Fatal(err)
+	}
+	after, err := os.ReadFile(key)
+	if err != nil || bytes.Equal(before, after) {
+		t.Errorf("the key is the one of before: %v", err)
+	}
+	if info, err := os.Stat(key); err != nil || info.Mode() != 0o600 || os.Geteuid() == 0 && info.Sys().(*syscall.Stat_t).Uid != nobody {
+		t.Errorf("the new key: %v, %v; want it to be of the server's user", info, err)
 	}
 	server.Name = "n2.example.net"
 	if err := server.Renew(path, files); err == nil {
@@ -76,8 +96,6 @@ func TestACertificateOfAnotherServerIsNotReplaced(t *testing.T) {
 	}
 }
 
-// TestTheCertificateOfAServerByAnotherNameIsRenewed renews that of a server which is
-// reached by address: its own name is not one that nodes look for.
 // TestTheCertificateOfAServerByAnotherNameIsRenewed has a cluster of addresses: no server's
 // name is in its certificate's names.
 func TestTheCertificateOfAServerByAnotherNameIsRenewed(t *testing.T) {

@@ -125,8 +125,10 @@ func (as *answers) rejectedKeys(id wire.Identity) (keys []string) {
 // rejectedOnly returns the rejection of an identity's key whose hash begins with
 // key, which may be empty; nil if there is none, or several.
 func (as *answers) rejectedOnly(id wire.Identity, key string) *Answer {
+	as.mu.RLock()
+	defer as.mu.RUnlock()
 	var found *Answer
-	for _, a := range as.list() {
+	for _, a := range as.kept { // in no order: whoever approves thousands does not sort thousands for each
 		if a.Identity != id || !strings.HasPrefix(a.KeyHash, key) {
 			continue
 		}

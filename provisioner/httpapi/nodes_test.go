@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -137,6 +139,52 @@ func TestNodeQueriesOverTheSocket(t *testing.T) {
 			t.Errorf("no name%s: %+v", what, p)
 		}
 	}
+}
+
+// TestNobodyIsRetiredForWantOfMemory loses what nodes have said of themselves, as a restore
+// does: who was not heard of before that is in no list of such nodes, which says so, and no
+// order for such nodes touches them.
+func TestNobodyIsRetiredForWantOfMemory(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	conn, err := f.Daemon().Connect("a disk that was lost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lost := time.Now().Add(time.Second).Truncate(time.Second) // queries are in whole seconds
+	f.Eventually("the second is over", func() bool { return time.Now().After(lost) })
+	if err := js.DeleteStream(f.Context(), "MUSTER_ALIVE"); err != nil {
+		t.Fatal(err)
+	}
+	conn.Close()
+	f.Stop()
+	f.Start()
+	var p fleet.Page
+	q := fleet.Query{Filter: fleet.Filter{SeenBefore: lost}}
+	f.Eventually("it was heard of before that", func() bool {
+		p = fleet.Page{}
+		call(t, f, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(), nil, &p)
+		return p.Unknown == 1
+	})
+	if p.Total != 0 || len(p.Nodes) != 0 || p.HeardSince.Before(lost) {
+		t.Errorf("%+v, want the node left out since %v", p, lost)
+	}
+	for _, verb := range []string{"retire", "revoke"} {
+		problem := refused(t, f, http.MethodPost, "/v1/nodes/web1.example.net/"+verb, httpapi.Change{Why: "gone", SeenBefore: lost})
+		if problem.Status != http.StatusConflict || !strings.Contains(problem.Detail, "left alone: ") || !strings.Contains(problem.Detail, "nobody knows") {
+			t.Errorf("%s: %+v", verb, problem)
+		}
+	}
+	if s := f.Record("web1.example.net").State; s != provisioner.StateProvisioned {
+		t.Errorf("it is %s", s)
+	}
+	f.Check()
 }
 
 // TestNodesByFact asks for nodes by what they have said of themselves, one page at a

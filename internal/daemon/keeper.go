@@ -29,9 +29,10 @@ const (
 	restartTimeout    = time.Minute
 	restartBackoffMax = time.Minute
 
-	// maxHung is how many restarts in a row may find that the server before has not ended,
-	// on a disk that can be written, until the process ends. Nothing is served then anyway; whoever
-	// looks after the process starts another one, and nothing acknowledged is lost.
+	// maxHung is how many restarts in a row may find that the server before has not ended, or
+	// that the new one does not come up, on a disk that can be written, until the process
+	// ends. Nothing is served then anyway; whoever looks after the process starts another
+	// one, and nothing acknowledged is lost.
 	maxHung = 3
 )
 
@@ -65,7 +66,7 @@ type keeper struct {
 	silent     int        // probes in a row that failed
 	restarts   int        // in a row, without a good probe
 	restarted  time.Time
-	hung       int       // restarts in a row that found the server before still there
+	hung       int       // restarts in a row that found a server that hangs
 	tight      error     // JetStream is near its limit, when it was looked at last
 	refused    error     // the store had no room for the last probe
 	grown      time.Time // when a larger limit was looked for

@@ -31,9 +31,9 @@ var (
 	// with [New].
 	ErrStarted = errors.New("broker was started before")
 
-	// ErrHangs means that the NATS server before has been told to end, and has not.
-	// It may still; if that goes on, only the end of the process helps.
-	ErrHangs = errors.New("nats server does not end")
+	// ErrHangs means that a NATS server has been told to end, and has not, or that a new one
+	// has not come up for long. It may still; if that goes on, only the end of the process helps.
+	ErrHangs = errors.New("nats server hangs")
 
 	// ErrNoCertificate means that the broker has no certificate yet, so that no
 	// client gets TLS. Give it one with [Broker.SetCertificate].
@@ -74,13 +74,14 @@ type Broker struct {
 	// sessions are those of the server that runs, or was started last.
 	sessions atomic.Pointer[sessions]
 
-	mu      sync.Mutex // guards the rest
-	started bool
-	server  *server.Server     // nil unless running
-	cancel  context.CancelFunc // ends what the gate still waits for
-	lock    *os.File           // held from Start to Stop
-	gone    chan struct{}      // closed when the server before has ended; nil if there is none
-	stopped chan struct{}      // closed when the server has ended and the lock is free
+	mu       sync.Mutex // guards the rest
+	started  bool
+	server   *server.Server     // nil unless running
+	cancel   context.CancelFunc // ends what the gate still waits for
+	lock     *os.File           // held from Start to Stop
+	gone     chan struct{}      // closed when the server before has ended; nil if there is none
+	launched *launch            // by a Restart that has not waited for it to the end; nil if there is none
+	stopped  chan struct{}      // closed when the server has ended and the lock is free
 
 	staging sync.WaitGroup // on stage.run, for the server that runs
 }

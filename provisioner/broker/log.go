@@ -34,6 +34,9 @@ type natsLog struct {
 	// gone. May be nil.
 	writeFailed func(error)
 
+	// unwritten is what writeFailed heard last since the start; nil if nothing.
+	unwritten atomic.Pointer[error]
+
 	// trouble says that the server has had some with its files since its start.
 	trouble atomic.Bool
 
@@ -50,6 +53,7 @@ func newNATSLog(log *slog.Logger, writeFailed func(error)) *natsLog {
 func (l *natsLog) starting() {
 	l.up.Store(false)
 	l.trouble.Store(false)
+	l.unwritten.Store(nil)
 	select {
 	case err := <-l.failure:
 		_ = err // of a start before, after whose failure another one came first
@@ -134,7 +138,17 @@ func (l *natsLog) files(text, failure string) {
 		l.trouble.Store(true)
 	}
 	if failed && l.writeFailed != nil {
-		l.writeFailed(errors.New(scrub(text)))
+		err := errors.New(scrub(text))
+		l.unwritten.Store(&err)
+		l.writeFailed(err)
+	}
+}
+
+// repeat tells again of a write that failed since the start. The server says so once, and
+// who heard it before the server was of use may have taken it for the last word of another.
+func (l *natsLog) repeat() {
+	if err := l.unwritten.Load(); err != nil {
+		l.writeFailed(*err)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -92,6 +93,77 @@ func TestRestartThatFails(t *testing.T) {
 		t.Errorf("Restart after Stop = %v, want %v", err, broker.ErrNotRunning)
 	}
 	start(t, cfg) // the store is free again
+}
+
+// TestAStoreThatTakesLonger than whoever restarts the broker waits is there in the end:
+// what has begun is not begun anew.
+func TestAStoreThatTakesLonger(t *testing.T) {
+	t.Parallel()
+	var waits atomic.Pointer[context.Context] // of the call that restarts
+	var begun atomic.Int64
+	s := newSite(t, func(c *broker.Config) {
+		c.StoreLimit = func() (int64, error) {
+			if ctx := waits.Load(); ctx != nil {
+				begun.Add(1)
+				<-(*ctx).Done()
+			}
+			return 1 << 30, nil
+		}
+	})
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		waits.Store(&ctx)
+		err := s.Restart(ctx)
+		cancel()
+		if err == nil {
+			break
+		}
+		if strings.Contains(err.Error(), "address already in use") { // see restart
+			begun.Store(0)
+			continue
+		}
+		if n := begun.Load(); n > 1 || !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("Restart = %v after %d beginnings, want %v and one", err, n, context.DeadlineExceeded)
+		}
+		if url := s.URL(); url != "" {
+			t.Errorf("URL = %q while it starts, want none", url)
+		}
+	}
+	streams(t, s.Broker)
+}
+
+// TestAStopWhileAServerStarts leaves nothing of it, and gives the store free.
+func TestAStopWhileAServerStarts(t *testing.T) {
+	t.Parallel()
+	var cfg broker.Config
+	var slow atomic.Bool
+	began, goOn := make(chan struct{}), make(chan struct{})
+	s := newSite(t, func(c *broker.Config) {
+		c.StoreLimit = func() (int64, error) {
+			if slow.Load() {
+				close(began)
+				<-goOn
+			}
+			return 1 << 30, nil
+		}
+		cfg = *c
+	})
+	slow.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		<-began
+		cancel()
+	}()
+	if err := s.Restart(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Restart = %v, want %v", err, context.Canceled)
+	}
+	if err := s.Stop(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("Stop = %v while a server starts, want %v", err, context.Canceled)
+	}
+	slow.Store(false)
+	close(goOn)
+	stop(t, s.Broker)
+	start(t, cfg)
 }
 
 // TestAServerThatDoesNotEnd waits for a disk that takes nothing. Whoever restarts it is told so

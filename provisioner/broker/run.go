@@ -44,73 +44,40 @@ func (b *Broker) start(ctx context.Context) error {
 		close(b.stopped)
 		return err
 	}
-	s, cancel, gone, err := b.launch(ctx)
-	if err != nil {
-		end := func() {
-			defer close(b.stopped)
-			<-gone
-			unlock(lock)
-		}
-		if ctx.Err() != nil {
-			go end()
-		} else {
-			end()
-		}
+	l := b.launch(ctx)
+	end := func() {
+		defer close(b.stopped)
+		l.abandon()
+		unlock(lock)
+	}
+	if err := l.wait(ctx); err != nil {
+		go end()
 		return err
 	}
+	if l.err != nil {
+		end()
+		return l.err
+	}
 	b.mu.Lock()
-	b.server, b.cancel, b.lock = s, cancel, lock
+	b.lock = lock
 	b.mu.Unlock()
+	b.take(l)
 	return nil
 }
 
-// launch starts a server and returns it once it is of use, with what ends the
-// gate's work for it. After an error, gone is closed when nothing of it is left.
-func (b *Broker) launch(ctx context.Context) (*server.Server, context.CancelFunc, chan struct{}, error) {
-	gone := make(chan struct{})
-	b.log.starting()
-	if err := forgetIndexes(b.cfg.StoreDir); err != nil {
-		close(gone)
-		return nil, nil, gone, err
-	}
-	// The gate's work ends with the broker, not with the start.
-	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s, err := b.newServer(life)
-	if err != nil {
-		cancel()
-		close(gone)
-		return nil, nil, gone, err
-	}
-	returned := make(chan struct{})
-	go func() {
-		defer close(returned)
-		s.Start()
-	}()
-	abandon := func() {
-		defer close(gone)
-		cancel()
-		<-returned // Shutdown must not overtake it
-		shutdown(s)
-	}
-	select {
-	case <-returned:
-	case <-ctx.Done():
-		go abandon()
-		return nil, nil, gone, fmt.Errorf("nats server is not ready: %w", context.Cause(ctx))
-	}
-	if err := b.ready(s); err != nil {
-		abandon()
-		return nil, nil, gone, err
-	}
-	if addr, ok := s.Addr().(*net.TCPAddr); ok {
+// take has the broker run the server of a launch that is over and went well.
+func (b *Broker) take(l *launch) {
+	if addr, ok := l.server.Addr().(*net.TCPAddr); ok {
 		b.port = addr.Port // a port that was any is this one from now on
 	}
-	if u, err := url.Parse(s.WebsocketURL()); err == nil && b.cfg.WebSocket.Listen != "" {
+	if u, err := url.Parse(l.server.WebsocketURL()); err == nil && b.cfg.WebSocket.Listen != "" {
 		b.webPort, _ = strconv.Atoi(u.Port()) // likewise
 	}
 	b.stage.set() // before the first batch
-	b.staging.Go(func() { b.stage.run(life) })
-	return s, cancel, nil, nil
+	b.staging.Go(func() { b.stage.run(l.life) })
+	b.mu.Lock()
+	b.server, b.cancel = l.server, l.cancel
+	b.mu.Unlock()
 }
 
 // ready reports why s, whose Start has returned, is of no use. The server tells
@@ -154,7 +121,7 @@ func (b *Broker) Run(ctx context.Context) error {
 // Restart is at work: end its ctx.
 func (b *Broker) Stop(ctx context.Context) error {
 	b.mu.Lock()
-	started, s, cancel, lock, gone := b.started, b.server, b.cancel, b.lock, b.gone
+	started, s, cancel, lock, gone, l := b.started, b.server, b.cancel, b.lock, b.gone, b.launched
 	b.server, b.lock = nil, nil
 	b.mu.Unlock()
 	if !started {
@@ -172,7 +139,10 @@ func (b *Broker) Stop(ctx context.Context) error {
 				}
 			}
 			if gone != nil {
-				<-gone // a server that a restart has ended, or could not start
+				<-gone // a server that a restart has ended
+			}
+			if l != nil {
+				l.abandon() // one that a restart has begun to start
 			}
 			b.stage.clear()
 			unlock(lock)

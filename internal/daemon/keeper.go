@@ -51,20 +51,27 @@ type keeper struct {
 	restart  func(context.Context) error  // nil if the broker is not ours
 	reopen   func(context.Context) error  // whether the store is still ours after a restart
 	watched  map[wire.Code]func() error   // states that are looked at each second
-	usage    func() (broker.Usage, error) // of JetStream; nil if there is none to look at
+	usage    func() (broker.Usage, error) // of JetStream; nil if there is none to look at. It blocks while the disk hangs
 	limit    func() (int64, error)        // what a restart would make JetStream's limit
 	setRoom  func(int64)                  // of the store
 
 	nudged chan struct{}         // of one: somebody had trouble with the store
 	broken atomic.Pointer[error] // what the broker said of a write that failed; nil if none did
 
+	used atomic.Pointer[broker.Usage] // what JetStream had stored when it said so last; nil if it does not run
+
 	// Only touched by the goroutine of run.
-	writing    chan error // a disk check that has not come back
-	looked     time.Time  // when the space was looked at
-	probed     time.Time  // when the store was probed
-	unreported bool       // events of alarms are left over, and the log says so
-	silent     int        // probes in a row that failed
-	restarts   int        // in a row, without a good probe
+	writing    diskCall[struct{}] // a disk check
+	probing    diskCall[struct{}]
+	delivering diskCall[struct{}]
+	measuring  diskCall[broker.Usage]
+	weighing   diskCall[space] // of the disk
+	limiting   diskCall[int64]
+	looked     time.Time // when the space was looked at
+	probed     time.Time // when the store was probed
+	unreported bool      // events of alarms are left over, and the log says so
+	silent     int       // probes in a row that failed
+	restarts   int       // in a row, without a good probe
 	restarted  time.Time
 	hung       int       // restarts in a row that found a server that hangs
 	tight      error     // JetStream is near its limit, when it was looked at last
@@ -120,17 +127,16 @@ func (k *keeper) run(ctx context.Context) error {
 
 // look looks at everything that is due.
 func (k *keeper) look(ctx context.Context, nudged bool) {
-	now := time.Now()
-	if now.Sub(k.looked) >= storageEvery {
-		k.looked = now
-		k.lookAtSpace(ctx)
-	}
 	for code, state := range k.watched {
 		k.alarms.Set(ctx, code, state())
 	}
-	if nudged || k.broken.Load() != nil || k.silent > 0 || now.Sub(k.probed) >= probeEvery {
+	if nudged || k.broken.Load() != nil || k.silent > 0 || time.Since(k.probed) >= probeEvery {
 		k.keepStore(ctx)
 		k.probed = time.Now()
+	}
+	if time.Since(k.looked) >= storageEvery {
+		k.looked = time.Now()
+		k.lookAtSpace(ctx)
 	}
 	if k.alarms.Stands(wire.CodeStoreUnavailable) == nil {
 		k.deliver(ctx)
@@ -212,7 +218,7 @@ func (k *keeper) ask(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	if err := k.probe(ctx); err != nil {
+	if err := run(ctx, &k.probing, k.probe); err != nil {
 		return fmt.Errorf("no answer to a write: %w", err)
 	}
 	return nil
@@ -223,7 +229,7 @@ func (k *keeper) ask(ctx context.Context) error {
 func (k *keeper) deliver(ctx context.Context) {
 	bounded, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	err := k.alarms.Deliver(bounded, k.report)
+	err := run(bounded, &k.delivering, func(ctx context.Context) error { return k.alarms.Deliver(ctx, k.report) })
 	if failed := err != nil && ctx.Err() == nil; failed != k.unreported {
 		k.unreported = failed
 		if failed {

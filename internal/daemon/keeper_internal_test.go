@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -25,7 +26,7 @@ type kept struct {
 	mends                bool // a restart mends the store
 	reported             []provisioner.Event
 	reportErr            error
-	silent               bool // the store does not answer
+	silent               atomic.Bool // the store does not answer
 	room                 int64
 }
 
@@ -36,7 +37,7 @@ func newKept(t *testing.T) *kept {
 		dir: t.TempDir(), alarms: provisioner.NewAlarms(provisioner.AlarmConfig{}), log: slog.New(slog.DiscardHandler), nudged: make(chan struct{}, 1),
 		probe: func(ctx context.Context) error {
 			k.probes++
-			if k.silent {
+			if k.silent.Load() {
 				<-ctx.Done()
 				return ctx.Err()
 			}
@@ -49,7 +50,8 @@ func newKept(t *testing.T) *kept {
 		restart: func(context.Context) error {
 			k.restarts++
 			if k.restartErr == nil && k.mends {
-				k.probeErr, k.silent = nil, false
+				k.probeErr = nil
+				k.silent.Store(false)
 			}
 			return k.restartErr
 		},
@@ -124,19 +126,20 @@ func TestAStoreThatOnlyTakesItsTime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		k := newKept(t)
-		k.silent = true
+		k.silent.Store(true)
 		for range maxSilent - 1 {
 			k.look(t.Context(), true)
 		}
 		if k.restarts != 0 || !strings.Contains(k.stands(), "no answer") {
 			t.Errorf("%d restarts, alarm %q, want none yet", k.restarts, k.stands())
 		}
-		k.silent = false
+		k.silent.Store(false)
 		k.look(t.Context(), false)
 		if k.stands() != "" || k.silentProbes() != 0 {
 			t.Errorf("alarm %q, want none", k.stands())
 		}
-		k.silent, k.mends = true, true
+		k.silent.Store(true)
+		k.mends = true
 		for range maxSilent {
 			k.look(t.Context(), true)
 		}
@@ -200,6 +203,53 @@ func TestAServerThatDoesNotEnd(t *testing.T) {
 		}
 		if want := 2 * maxHung; k.restarts != want {
 			t.Errorf("%d restarts, want %d: those before the port was in use do not count", k.restarts, want)
+		}
+	})
+}
+
+// TestADiskThatHangs has JetStream answer nothing, not even what it has stored, and holds
+// whoever asks. That raises the alarm and keeps nobody from stopping; all is well when it answers.
+func TestADiskThatHangs(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(t)
+		thawed := make(chan struct{})
+		var asked, probed atomic.Int64
+		k.usage = func() (broker.Usage, error) {
+			asked.Add(1)
+			<-thawed
+			return broker.Usage{Limit: 1 << 30}, nil
+		}
+		k.probe = func(ctx context.Context) error {
+			probed.Add(1)
+			<-thawed
+			return ctx.Err()
+		}
+		k.setRoom = func(bytes int64) { k.room = bytes }
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- k.run(ctx) }()
+		time.Sleep(2 * probeEvery) //nolint:forbidigo // moves the bubble's clock
+		if k.stands() == "" {
+			t.Error("no alarm")
+		}
+		stop()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("run = %v", err)
+			}
+		default:
+			t.Error("the keeper does not end")
+		}
+		if n, m := asked.Load(), probed.Load(); n != 1 || m != 1 {
+			t.Errorf("asked %d times what is stored and probed %d times, want no more while the first is not answered", n, m)
+		}
+		close(thawed)
+		k.pass(t, 5, false)
+		if k.room == 0 || k.stands() != "" {
+			t.Errorf("room for %d, alarm %q, want to know and none", k.room, k.stands())
 		}
 	})
 }
@@ -275,16 +325,16 @@ func TestStorageAlarmHasTwoMarks(t *testing.T) {
 		t.Fatal(err)
 	}
 	mark := size(s.free / 11 * 10) // a tenth more than this is free, a quarter more is not
-	if err := checkStorage(dir, mark, false); err != nil {
+	if err := checkStorage(dir, s, mark, false); err != nil {
 		t.Errorf("above the mark: %v", err)
 	}
-	if err := checkStorage(dir, mark, true); err == nil {
+	if err := checkStorage(dir, s, mark, true); err == nil {
 		t.Error("an alarm ends although less than a quarter above the mark is free")
 	}
-	if err := checkStorage(dir, mark/2, true); err != nil {
+	if err := checkStorage(dir, s, mark/2, true); err != nil {
 		t.Errorf("far above the mark: %v", err)
 	}
-	if err := checkStorage(dir, mark*2, false); err == nil {
+	if err := checkStorage(dir, s, mark*2, false); err == nil {
 		t.Error("below the mark: no alarm")
 	}
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -23,6 +24,10 @@ const maxReserve = 64 << 20
 // growEvery is how often a larger limit is looked for while the one in force is
 // near: it takes a walk through the store's directory. Chosen.
 const growEvery = 10 * time.Second
+
+// measureTimeout is how long a look at what is stored, or free, may take: milliseconds
+// unless the disk hangs, and what was measured too late is there for the next look. Chosen.
+const measureTimeout = time.Second
 
 // reserve is what of JetStream's limit is held back for revocations.
 func reserve(limit int64) int64 { return min(maxReserve, limit/64) }
@@ -54,10 +59,19 @@ func checkLimit(u broker.Usage, configured size, low bool) error {
 }
 
 // lookAtSpace keeps the alarm about space, and tells the store how much it may
-// write.
+// write. While the disk does not answer, both stay as they are.
 func (k *keeper) lookAtSpace(ctx context.Context) {
 	k.lookAtLimit(ctx)
-	cause := checkStorage(k.dir, k.lowWater, k.alarms.Stands(wire.CodeStorageLow) != nil)
+	bounded, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	s, err := k.weighing.do(bounded, func() (space, error) { return spaceOf(k.dir) })
+	if errors.Is(err, errLate) {
+		return
+	}
+	var cause error
+	if err == nil { // else the disk's own trouble has an alarm of its own, see checkDisk
+		cause = checkStorage(k.dir, s, k.lowWater, k.alarms.Stands(wire.CodeStorageLow) != nil)
+	}
 	for _, err := range []error{k.tight, k.refused} {
 		switch {
 		case err == nil:
@@ -70,20 +84,38 @@ func (k *keeper) lookAtSpace(ctx context.Context) {
 	k.alarms.Set(ctx, wire.CodeStorageLow, cause)
 }
 
+// measure asks JetStream what it has stored. It waits for every write in hand, so that
+// on a disk that hangs there is no answer; then what is known stays.
+func (k *keeper) measure(ctx context.Context) (broker.Usage, error) {
+	bounded, cancel := context.WithTimeout(ctx, measureTimeout)
+	defer cancel()
+	u, err := k.measuring.do(bounded, k.usage)
+	switch {
+	case err == nil:
+		k.used.Store(&u)
+	case !errors.Is(err, errLate):
+		k.used.Store(nil)
+	}
+	return u, err
+}
+
 // lookAtLimit finds out how near JetStream's limit is, and has it raised if the
 // disk has more by now. A broker that does not run says nothing new.
 func (k *keeper) lookAtLimit(ctx context.Context) {
 	if k.usage == nil {
 		return
 	}
-	u, err := k.usage()
+	u, err := k.measure(ctx)
+	if errors.Is(err, errLate) {
+		k.trouble() // a write may be what it waits for
+	}
 	if err != nil {
 		return
 	}
 	k.tight = checkLimit(u, k.lowWater, k.tight != nil)
 	// A store that is away is restarted for that, which looks at the disk anew.
 	if k.tight != nil && k.alarms.Stands(wire.CodeStoreUnavailable) == nil && k.grow(ctx) {
-		if u, err = k.usage(); err != nil {
+		if u, err = k.measure(ctx); err != nil {
 			return
 		}
 		k.tight = checkLimit(u, k.lowWater, true)
@@ -100,11 +132,13 @@ func (k *keeper) grow(ctx context.Context) bool {
 		return false
 	}
 	k.grown = time.Now()
-	u, err := k.usage()
+	u, err := k.measure(ctx)
 	if err != nil {
 		return false
 	}
-	limit, err := k.limit()
+	bounded, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	limit, err := k.limiting.do(bounded, k.limit)
 	if err != nil || limit-u.Limit < 4*limitMark(k.lowWater, u.Limit) {
 		return false
 	}

@@ -87,14 +87,10 @@ func lowWater(configured size, s space) int64 {
 	return min(maxLowWater, s.total/20)
 }
 
-// checkStorage returns why the file system of dir has too little left, or nil.
-// low says that it was so before: then it takes a quarter more than the mark to
-// be enough, or one file would turn the alarm on and off.
-func checkStorage(dir string, configured size, low bool) error {
-	s, err := spaceOf(dir)
-	if err != nil {
-		return nil //nolint:nilerr // the disk's own trouble has an alarm of its own, see checkDisk
-	}
+// checkStorage returns why the file system of dir, which has s, has too little left,
+// or nil. low says that it was so before: then it takes a quarter more than the mark
+// to be enough, or one file would turn the alarm on and off.
+func checkStorage(dir string, s space, configured size, low bool) error {
 	mark := lowWater(configured, s)
 	want := mark
 	if low {
@@ -177,21 +173,13 @@ const diskProbe = 64 << 10
 
 // checkDisk reports why dir could not take a write just now: it makes a file,
 // syncs it and takes it away. It blocks for as long as the disk does, but not
-// longer than ctx: then the attempt is left to itself, and the next call waits
-// for it rather than adding another.
+// longer than ctx.
 func (k *keeper) checkDisk(ctx context.Context) error {
-	if k.writing == nil {
-		done := make(chan error, 1)
-		k.writing = done
-		go func() { done <- tryDisk(k.dir) }()
-	}
-	select {
-	case err := <-k.writing:
-		k.writing = nil
-		return err
-	case <-ctx.Done():
+	err := run(ctx, &k.writing, func(context.Context) error { return tryDisk(k.dir) })
+	if errors.Is(err, errLate) {
 		return fmt.Errorf("%s: the disk does not answer", k.dir)
 	}
+	return err
 }
 
 func tryDisk(dir string) error {

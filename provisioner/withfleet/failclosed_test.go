@@ -1,6 +1,7 @@
 package provisioner_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,11 +13,13 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"muster/internal/daemon"
+	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/testdisk"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/httpapi"
 )
 
 // on puts a fleet's store on a disk.
@@ -179,6 +182,51 @@ func TestADiskThatFails(t *testing.T) {
 			f.Check()
 		})
 	}
+}
+
+// TestADiskThatHangs has whoever writes to it wait. Who watches the provisioner is
+// told so, and one that is stopped then ends as soon as the disk goes on.
+func TestADiskThatHangs(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
+	t.Parallel()
+	d := testdisk.New(t, 512<<20)
+	f := testbed.New(t, testbed.Options{Edit: on(d)})
+	n := f.Node("web1.example.net")
+	thaw := d.Freeze()
+	ctx, cancel := context.WithTimeout(f.Context(), time.Second)
+	defer cancel()
+	if r, err := simnode.Enroll(ctx, f.Dial(n.Token), n.Request()); err == nil { // the server holds on to its stream from here on
+		t.Errorf("enroll = %v, want no answer", r)
+	}
+	if cause := f.WaitAlarm(wire.CodeStoreUnavailable); !strings.Contains(cause, "does not answer") {
+		t.Errorf("alarm says %q, want that the disk does not answer", cause)
+	}
+	operator := httpapi.NewClient(filepath.Join(d.Dir, httpapi.SocketName))
+	if err := operator.Do(f.Context(), "GET", "/metrics", nil, nil); err != nil {
+		t.Errorf("metrics: %v", err)
+	}
+	if err := operator.Do(f.Context(), "GET", "/readyz", nil, nil); err == nil || !strings.Contains(err.Error(), "store") {
+		t.Errorf("ready: %v, want the store", err)
+	}
+	thaw()
+	f.WaitNoAlarm(wire.CodeStoreUnavailable)
+	e := f.Enroll(n)
+	thaw = d.Freeze()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		f.Stop()
+	}()
+	f.Eventually("the provisioner stops", func() bool { return strings.Contains(f.Log(), `"msg":"provisioner stopping`) })
+	thaw()
+	<-stopped
+	f.Start()
+	if again := f.Enroll(n); again.Serial != e.Serial {
+		t.Errorf("replay = %s, want %s", again.Serial, e.Serial)
+	}
+	f.Check()
 }
 
 // TestARestartOnANearlyFullDisk: whoever needs the space most can start.

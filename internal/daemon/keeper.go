@@ -11,6 +11,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/store"
 )
 
 // Times of the keeper; chosen, but for what is said.
@@ -50,6 +51,7 @@ type keeper struct {
 	report   func(context.Context, provisioner.Event) error
 	restart  func(context.Context) error  // nil if the broker is not ours
 	reopen   func(context.Context) error  // whether the store is still ours after a restart
+	returns  func() uint64                // how often the connection to others' brokers has come back; nil if the broker is ours
 	watched  map[wire.Code]func() error   // states that are looked at each second
 	usage    func() (broker.Usage, error) // of JetStream; nil if there is none to look at. It blocks while the disk hangs
 	limit    func() (int64, error)        // what a restart would make JetStream's limit
@@ -73,6 +75,8 @@ type keeper struct {
 	silent     int       // probes in a row that failed
 	restarts   int       // in a row, without a good probe
 	restarted  time.Time
+	returned   uint64    // returns, when the store was found to be still ours
+	over       error     // why only another process helps
 	hung       int       // restarts in a row that found a server that hangs
 	tight      error     // JetStream is near its limit, when it was looked at last
 	refused    error     // the store had no room for the last probe
@@ -114,6 +118,9 @@ func (k *keeper) run(ctx context.Context) error {
 		if k.hung >= maxHung {
 			return fmt.Errorf("the broker's %w, after %d times %v: the provisioner ends, to be started again", broker.ErrHangs, k.hung, restartTimeout)
 		}
+		if k.over != nil {
+			return fmt.Errorf("%w: the provisioner ends, to be started again", k.over)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -147,12 +154,15 @@ func (k *keeper) look(ctx context.Context, nudged bool) {
 // done if not. Every step may be the last: the next look begins at the first.
 func (k *keeper) keepStore(ctx context.Context) {
 	err := k.ask(ctx)
-	if err == nil && k.restart == nil && k.silent > 0 {
-		// What was away may have come back as another, or empty.
-		if err = k.reopen(ctx); err != nil {
+	if returned := k.hasReturned(); err == nil && k.restart == nil && (k.silent > 0 || returned != k.returned) {
+		// What was away may have come back as another, or empty, or without its end; if that
+		// took no longer than a probe waits, no probe has failed.
+		if err = k.open(ctx); err != nil {
 			k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
+			k.silent = max(k.silent, 1) // looked at again at once, and not with the next probe that is due
 			return
 		}
+		k.returned = returned
 	}
 	if err == nil {
 		k.silent, k.restarts, k.refused = 0, 0, nil
@@ -203,11 +213,29 @@ func (k *keeper) replace(ctx context.Context) {
 		return
 	}
 	k.broken.CompareAndSwap(before, nil) // what the new server cannot write it says once, perhaps by now
-	if err := k.reopen(bounded); err != nil {
+	if err := k.open(bounded); err != nil {
 		k.writeFailed(err)
 		return
 	}
 	k.trouble()
+}
+
+// open looks whether the store is still ours. Where what it has lost is in our journal, the
+// next start puts that back, and nothing else does.
+func (k *keeper) open(ctx context.Context) error {
+	err := k.reopen(ctx)
+	if errors.Is(err, store.ErrShorter) {
+		k.over = err
+	}
+	return err
+}
+
+// hasReturned is how often the connection has come back, 0 if that is of no interest.
+func (k *keeper) hasReturned() uint64 {
+	if k.returns == nil {
+		return 0
+	}
+	return k.returns()
 }
 
 // ask returns why the store cannot be written: what the broker said, or else

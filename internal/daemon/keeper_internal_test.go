@@ -14,6 +14,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/store"
 )
 
 // kept is a keeper over a real directory, whose store and broker do as they are
@@ -203,6 +204,62 @@ func TestAServerThatDoesNotEnd(t *testing.T) {
 		}
 		if want := 2 * maxHung; k.restarts != want {
 			t.Errorf("%d restarts, want %d: those before the port was in use do not count", k.restarts, want)
+		}
+	})
+}
+
+// TestAStoreWithoutItsEnd ends the process: only the next start puts back what is in the
+// journal. Who is well otherwise stays, whatever else the store is.
+func TestAStoreWithoutItsEnd(t *testing.T) {
+	t.Parallel()
+	lost := fmt.Errorf("store: %w", store.ErrShorter)
+	for name, tt := range map[string]struct {
+		edit func(*kept)
+		ends bool
+	}{
+		"after a restart": {func(k *kept) { k.reopenErr, k.mends = lost, true; k.writeFailed(errors.New("stream is broken")) }, true},
+		"another's, after a probe failed": {func(k *kept) {
+			k.restart, k.reopenErr, k.keeper.silent = nil, lost, 1
+		}, true},
+		"another's, that was away for less than a probe": {func(k *kept) {
+			k.restart, k.reopenErr, k.returns = nil, lost, func() uint64 { return 1 }
+		}, true},
+		"another's, that was not away": {func(k *kept) {
+			k.restart, k.reopenErr, k.returns = nil, lost, func() uint64 { return 0 }
+		}, false},
+		"another installation": {func(k *kept) {
+			k.restart, k.reopenErr, k.returns = nil, store.ErrInstallation, func() uint64 { return 1 }
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				k := newKept(t)
+				tt.edit(k)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if err := k.run(ctx); errors.Is(err, store.ErrShorter) != tt.ends {
+					t.Errorf("run = %v, want it to end for that: %v", err, tt.ends)
+				}
+			})
+		})
+	}
+}
+
+// TestAStoreThatIsNotOpenAgainAtOnce is asked again at the next look.
+func TestAStoreThatIsNotOpenAgainAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(t)
+		k.restart, k.returns, k.reopenErr = nil, func() uint64 { return 1 }, errors.New("no leader yet")
+		k.pass(t, 1, false)
+		if k.stands() == "" {
+			t.Error("no alarm while nobody knows whether the store is ours")
+		}
+		k.reopenErr = nil
+		k.pass(t, 2, false)
+		if k.stands() != "" {
+			t.Errorf("the alarm stands: %s", k.stands())
 		}
 	})
 }

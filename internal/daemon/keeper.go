@@ -35,6 +35,10 @@ const (
 	// ends. Nothing is served then anyway; whoever looks after the process starts another
 	// one, and nothing acknowledged is lost.
 	maxHung = 3
+
+	// maxShorter is how many looks in a row must find a log shorter than it was until that
+	// counts: a cluster's new leader may be behind for a moment. Chosen, seconds.
+	maxShorter = 3
 )
 
 // A keeper watches what the provisioner depends on, raises and clears the
@@ -76,6 +80,7 @@ type keeper struct {
 	restarts   int       // in a row, without a good probe
 	restarted  time.Time
 	returned   uint64    // returns, when the store was found to be still ours
+	shorter    int       // times in a row that the store had lost the end of a log
 	over       error     // why only another process helps
 	hung       int       // restarts in a row that found a server that hangs
 	tight      error     // JetStream is near its limit, when it was looked at last
@@ -224,7 +229,9 @@ func (k *keeper) replace(ctx context.Context) {
 // next start puts that back, and nothing else does.
 func (k *keeper) open(ctx context.Context) error {
 	err := k.reopen(ctx)
-	if errors.Is(err, store.ErrShorter) {
+	if !errors.Is(err, store.ErrShorter) {
+		k.shorter = 0
+	} else if k.shorter++; k.shorter == maxShorter {
 		k.over = err
 	}
 	return err

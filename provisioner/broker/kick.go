@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -187,27 +187,31 @@ func (c *connection) kick(nc *nats.Conn) error {
 	return nc.PublishRequest(fmt.Sprintf(orderKick, c.server), nc.NewInbox(), body)
 }
 
-// connections returns the connections of these nodes on all servers, by node; of all
-// nodes that have any if ids is nil.
-// For more nodes than one, servers list the whole fleet: about 1 KB each.
-// What is returned beside an error is what the servers said that did answer.
-func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Identity) (map[wire.Identity][]connection, error) {
-	held := make(map[wire.Identity][]connection, len(ids))
+// connections asks all servers for the connections of these nodes, of all nodes if ids is
+// nil, and calls each with those on one server, by node, as soon as that has answered: one
+// that is silent holds up nothing on the others. No other answer is taken until each
+// returns. For more nodes than one, servers list the whole fleet: about 1 KB each. The
+// error says which servers are known to live and did not answer.
+func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Identity, each func(held map[wire.Identity][]connection)) error {
+	wanted := make(map[wire.Identity]bool, len(ids))
 	for _, id := range ids {
-		held[id] = nil
-	}
-	take := func(id string, r reported[server.Connz]) {
-		for _, c := range r.Data.Conns {
-			if list, ok := held[wire.Identity(c.AuthorizedUser)]; (ok || ids == nil) && c.Account == AccountFleet {
-				held[wire.Identity(c.AuthorizedUser)] = append(list, connection{id, c})
-			}
-		}
+		wanted[id] = true
 	}
 	options := server.ConnzOptions{Account: AccountFleet, Username: true, Limit: allConnections}
 	if len(ids) == 1 {
 		options.User = string(ids[0])
 	}
-	return held, gather(ctx, e, nc, askConnections, options, take)
+	return gather(ctx, e, nc, askConnections, options, func(id string, r reported[server.Connz]) {
+		held := make(map[wire.Identity][]connection)
+		for _, c := range r.Data.Conns {
+			if node := wire.Identity(c.AuthorizedUser); c.Account == AccountFleet && (ids == nil || wanted[node]) {
+				held[node] = append(held[node], connection{id, c})
+			}
+		}
+		if len(held) > 0 {
+			each(held)
+		}
+	})
 }
 
 // running returns the connection to the servers' own account, or [ErrNotRunning].
@@ -221,7 +225,7 @@ func (e *External) running() (*nats.Conn, error) {
 }
 
 // Disconnect drops every live connection of these nodes on every server that
-// answers: revoke first, then disconnect. The error says which servers are alive
+// answers, as soon as it does: revoke first, then disconnect. The error says which servers are alive
 // and did not answer; their connections stay. A connection that is being admitted
 // at this moment, by this provisioner or another, is not found: look again with
 // [External.Recheck] after [AdmissionInFlight]. A node without a connection is
@@ -231,14 +235,15 @@ func (e *External) Disconnect(ids ...wire.Identity) error {
 	if err != nil || len(ids) == 0 {
 		return err
 	}
-	held, err := e.connections(context.Background(), nc, ids) // bounded by gather
-	errs := []error{err}
-	for _, list := range held {
-		for _, c := range list {
-			errs = append(errs, c.kick(nc))
+	var errs []error
+	err = e.connections(context.Background(), nc, ids, func(held map[wire.Identity][]connection) { // bounded by gather
+		for _, list := range held {
+			for _, c := range list {
+				errs = append(errs, c.kick(nc))
+			}
 		}
-	}
-	return errors.Join(append(errs, nc.FlushTimeout(answerTimeout))...)
+	})
+	return errors.Join(append(errs, err, nc.FlushTimeout(answerTimeout))...)
 }
 
 // AdmissionInFlight is how long after a decision of some gate the connection may
@@ -259,12 +264,11 @@ func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) (again []w
 	if err != nil || len(ids) == 0 {
 		return ids, err
 	}
-	// The connections are listed before the records are read; see Broker.Recheck.
-	held, err := e.connections(ctx, nc, ids)
-	if err != nil {
+	again, whole, err := e.recheck(ctx, nc, ids)
+	if !whole {
 		again = ids
 	}
-	return e.recheck(ctx, nc, held, again, err)
+	return again, err
 }
 
 // RecheckAll is Recheck for every node that has a connection. It reads the record of
@@ -277,34 +281,47 @@ func (e *External) RecheckAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	held, err := e.connections(ctx, nc, nil)
-	_, err = e.recheck(ctx, nc, held, nil, err)
+	_, _, err = e.recheck(ctx, nc, nil)
 	return err
 }
 
-// recheck does the work of Recheck on connections that were listed, with an error or
-// not.
-func (e *External) recheck(ctx context.Context, nc *nats.Conn, held map[wire.Identity][]connection, again []wire.Identity, err error) ([]wire.Identity, error) {
-	errs := []error{err}
+// recheck does the work of RecheckAll, for these nodes alone unless ids is nil.
+func (e *External) recheck(ctx context.Context, nc *nats.Conn, ids []wire.Identity) (again []wire.Identity, whole bool, err error) {
+	// The connections are listed before the records are read; see Broker.Recheck. That takes
+	// as long as the way to the store for each node, so answers are not kept waiting by it.
+	var looks sync.WaitGroup
+	var left unsettled
+	err = e.connections(ctx, nc, ids, func(held map[wire.Identity][]connection) {
+		looks.Go(func() { e.dropDead(ctx, nc, held, &left) })
+	})
+	looks.Wait()
+	return left.ids, err == nil, errors.Join(err, left.err())
+}
+
+// dropDead drops those of the connections, on one server, whose certificates are not
+// admitted any more.
+func (e *External) dropDead(ctx context.Context, nc *nats.Conn, held map[wire.Identity][]connection, left *unsettled) {
+	var told []wire.Identity
 	for id, list := range held {
-		if len(list) == 0 {
-			continue
-		}
 		live, err := e.gate.cfg.LiveNode(ctx, id)
 		if err != nil {
-			again, errs = append(again, id), append(errs, fmt.Errorf("recheck %q: %w", id, err))
+			left.add(err, id)
 			continue
 		}
 		for _, c := range list {
-			if len(c.TLSPeerCerts) == 0 || !slices.Contains(live, c.TLSPeerCerts[0].CertSha256) {
-				if err := c.kick(nc); err != nil {
-					again, errs = append(again, id), append(errs, err)
-				}
+			if len(c.TLSPeerCerts) > 0 && slices.Contains(live, c.TLSPeerCerts[0].CertSha256) {
+				continue
+			}
+			told = append(told, id)
+			if err := c.kick(nc); err != nil {
+				left.add(err, id)
 			}
 		}
 	}
-	if err := nc.FlushTimeout(answerTimeout); err != nil { // what was sent may not have gone
-		again, errs = slices.AppendSeq(again, maps.Keys(held)), append(errs, err)
+	if len(told) == 0 {
+		return
 	}
-	return again, errors.Join(errs...)
+	if err := nc.FlushTimeout(answerTimeout); err != nil { // what was sent may not have gone
+		left.add(err, told...)
+	}
 }

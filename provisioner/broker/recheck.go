@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 
 	"muster/internal/wire"
 )
@@ -27,7 +28,7 @@ func (b *Broker) Recheck(ctx context.Context, ids ...wire.Identity) (again []wir
 	}
 	b.kicks.Add(1) // as in Disconnect
 	sessions := b.sessions.Load()
-	var errs []error
+	var left unsettled
 	for _, id := range ids {
 		// The connections are listed before the record is read: what was live when
 		// one on the list was admitted, and is not on its record now, has ceased to
@@ -38,7 +39,7 @@ func (b *Broker) Recheck(ctx context.Context, ids ...wire.Identity) (again []wir
 		}
 		live, err := b.cfg.Gate.LiveNode(ctx, id)
 		if err != nil {
-			again, errs = append(again, id), append(errs, fmt.Errorf("recheck %q: %w", id, err))
+			left.add(err, id)
 			continue
 		}
 		for _, c := range list {
@@ -47,5 +48,37 @@ func (b *Broker) Recheck(ctx context.Context, ids ...wire.Identity) (again []wir
 			}
 		}
 	}
-	return again, errors.Join(errs...)
+	return left.ids, left.err()
+}
+
+// maxSaid is for how many nodes an error says what ails them: chosen, it is one and the same
+// mostly, and of ten thousand nodes nobody reads more.
+const maxSaid = 3
+
+// unsettled are the nodes about whose connections something could not be done. The zero
+// value is ready.
+type unsettled struct {
+	mu   sync.Mutex
+	ids  []wire.Identity // guarded by mu; some may be there twice
+	errs []error         // guarded by mu: why, of the first
+}
+
+// add adds nodes, and why.
+func (u *unsettled) add(err error, ids ...wire.Identity) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.errs) < maxSaid {
+		u.errs = append(u.errs, fmt.Errorf("recheck %q: %w", ids[0], err))
+	}
+	u.ids = append(u.ids, ids...)
+}
+
+// err returns what ails the first, and how many there are, or nil if there are none.
+func (u *unsettled) err() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if len(u.ids) > len(u.errs) {
+		return fmt.Errorf("%d nodes: %w", len(u.ids), errors.Join(u.errs...))
+	}
+	return errors.Join(u.errs...)
 }

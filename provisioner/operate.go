@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"muster/internal/wire"
@@ -142,8 +143,10 @@ func (p *Provisioner) revokeUnread(ctx context.Context, id wire.Identity, c Caus
 	var err error
 	if e := p.revocations.outstanding(id, nil); e != nil {
 		// Asked again, it is in force already.
-		kick()
+		var beside sync.WaitGroup // as in add
+		beside.Go(kick)
 		err = p.revocations.repeat(ctx, 0)
+		beside.Wait()
 	} else {
 		err = p.revocations.add(ctx, &Revocation{
 			Schema: RevocationSchema, ID: wire.NewID(), Kind: RevokedNode, At: p.now(), By: c.By, Why: c.Why, Node: id,

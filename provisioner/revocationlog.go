@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"muster/internal/wire"
@@ -196,9 +197,10 @@ func (r *Revocations) write(ctx context.Context) {
 	}
 }
 
-// add puts an entry in force in this process, calls inForce, which may be nil,
-// writes the entry to the journal and appends it to the log. Disk and store may
-// be slow, or not answer; what is in force waits for neither.
+// add puts an entry in force in this process, writes it to the journal, appends it to the
+// log, and meanwhile calls inForce, which may be nil. Disk and store may be slow, or not
+// answer, and so may a broker that inForce asks: none of the two waits for the other. add
+// returns after both, so that whoever is told that it is done knows both.
 //
 // Every step may be the last. What is in the journal is appended to the log by
 // the next start, what is in force and not acknowledged by the next look that
@@ -209,7 +211,9 @@ func (r *Revocations) add(ctx context.Context, e *Revocation, inForce func()) er
 	}
 	r.pend(e)
 	if inForce != nil {
-		inForce()
+		var beside sync.WaitGroup
+		beside.Go(inForce)
+		defer beside.Wait()
 	}
 	journaled := error(nil)
 	if r.journal != nil {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"muster/internal/wire"
@@ -213,4 +214,60 @@ func TestARevocationThatWasOnlyShown(t *testing.T) {
 	if n := len(s.entries); n != 3 || s.entries[n-1].ID != "b" || !revoked("web2.example.net") {
 		t.Errorf("%d entries in the log, web2 %v, want the one that was lost appended, and nothing else", n, revoked("web2.example.net"))
 	}
+}
+
+// notedJournal is a journal of revocations alone, each of which it tells of.
+type notedJournal struct {
+	Journal
+	written chan []*Revocation
+}
+
+func (j *notedJournal) Append(entries ...*Revocation) error {
+	j.written <- entries
+	return nil
+}
+
+// notedLog is a log that tells of what was appended.
+type notedLog struct {
+	shownLog
+	appended chan *Revocation
+}
+
+func (n *notedLog) AppendRevocation(ctx context.Context, e *Revocation) (Sequence, error) {
+	at, err := n.shownLog.AppendRevocation(ctx, e)
+	n.appended <- e
+	return at, err
+}
+
+// TestARevocationIsWrittenWhileConnectionsAreDropped revokes where the broker that is told
+// to drop connections does not answer: were this the end of the process, the order would not
+// be lost. Who ordered it waits for both.
+func TestARevocationIsWrittenWhileConnectionsAreDropped(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		j, s := &notedJournal{written: make(chan []*Revocation, 1)}, &notedLog{appended: make(chan *Revocation, 1)}
+		r := newRevocations(s, j, func() error { return nil }, slog.New(slog.DiscardHandler))
+		answers, done := make(chan struct{}), make(chan error, 1)
+		go func() {
+			done <- r.add(t.Context(), nodeEntry("r", RevokedNode, "1", "k1"), func() {
+				if r.Key("k1") == nil {
+					t.Error("connections are dropped before the entry is in force")
+				}
+				<-answers
+			})
+		}()
+		synctest.Wait() // until nothing moves any more
+		if len(j.written) != 1 || len(s.appended) != 1 {
+			t.Errorf("while connections are dropped the journal has %d entries and the store %d, want 1 and 1", len(j.written), len(s.appended))
+		}
+		select {
+		case err := <-done:
+			t.Errorf("add = %v before the connections were dropped", err)
+		default:
+		}
+		close(answers)
+		if err := <-done; err != nil {
+			t.Errorf("add = %v", err)
+		}
+	})
 }

@@ -80,9 +80,9 @@ type External struct {
 	callout *callout
 	log     *slog.Logger
 
-	mu      sync.Mutex           // guards the rest
-	control *nats.Conn           // to AccountSystem; nil unless started
-	servers map[string]time.Time // by id: when a server was last heard of
+	mu      sync.Mutex      // guards the rest
+	control *nats.Conn      // to AccountSystem; nil unless started
+	servers map[string]sign // by id: when a server was last heard of
 }
 
 // NewExternal returns an External that has no connection yet, or an error naming
@@ -96,7 +96,7 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	}
 	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	e := &External{log: cfg.Log, servers: make(map[string]time.Time)}
+	e := &External{log: cfg.Log, servers: make(map[string]sign)}
 	if cfg.Turn == nil {
 		cfg.Turn = func() func() { return func() {} }
 	}

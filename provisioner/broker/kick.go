@@ -74,30 +74,50 @@ func serverOf(subject string) string {
 	return parts[2] // of a pattern with as many
 }
 
+// A sign is the last sign of life of a server.
+type sign struct {
+	at time.Time
+
+	// unheeded is that it has not answered in time since. A server that hangs is waited for
+	// once and not with each question: others would be late by that each time.
+	unheeded bool
+}
+
 // alive notes that a server lives.
 func (e *External) alive(id string) {
 	e.mu.Lock()
 	last, known := e.servers[id]
-	e.servers[id] = time.Now()
+	e.servers[id] = sign{at: time.Now()}
 	e.mu.Unlock()
-	if (!known || time.Since(last) > forgetServer) && e.cfg.Appeared != nil {
+	if (!known || time.Since(last.at) > forgetServer) && e.cfg.Appeared != nil {
 		e.cfg.Appeared()
 	}
 }
 
-// silent returns the servers that are known and not among those that answered.
-func (e *External) silent(answered map[string]bool) []string {
+// silent returns the servers that are known and not among those that answered, and whether
+// one of them is worth waiting for.
+func (e *External) silent(answered map[string]bool) (ids []string, wait bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	var ids []string
 	for id, last := range e.servers {
-		if time.Since(last) > forgetServer {
+		if time.Since(last.at) > forgetServer {
 			delete(e.servers, id)
 		} else if !answered[id] {
-			ids = append(ids, id)
+			ids, wait = append(ids, id), wait || !last.unheeded
 		}
 	}
-	return ids
+	return ids, wait
+}
+
+// giveUp notes that servers have been waited for in vain since then.
+func (e *External) giveUp(ids []string, since time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range ids {
+		if last, known := e.servers[id]; known && last.at.Before(since) {
+			e.servers[id] = sign{last.at, true}
+		}
+	}
 }
 
 // checkSync reports [ErrNotSynced] if a server says that it acknowledges before
@@ -143,13 +163,14 @@ func gather[T any](ctx context.Context, e *External, nc *nats.Conn, subject stri
 	if err := nc.PublishRequest(subject, inbox, body); err != nil {
 		return fmt.Errorf("ask %s: %w", subject, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	began := time.Now()
+	waiting, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	answered := make(map[string]bool)
 	for {
-		wait, stop := ctx, context.CancelFunc(func() {})
-		if len(answered) > 0 && len(e.silent(answered)) == 0 {
-			wait, stop = context.WithTimeout(ctx, quiet)
+		wait, stop := waiting, context.CancelFunc(func() {})
+		if _, worth := e.silent(answered); len(answered) > 0 && !worth {
+			wait, stop = context.WithTimeout(waiting, quiet)
 		}
 		m, err := sub.NextMsgWithContext(wait)
 		stop()
@@ -164,7 +185,11 @@ func gather[T any](ctx context.Context, e *External, nc *nats.Conn, subject stri
 		e.alive(r.Server.ID)
 		each(r.Server.ID, r)
 	}
-	if missing := e.silent(answered); len(missing) > 0 || len(answered) == 0 {
+	missing, _ := e.silent(answered)
+	if waiting.Err() != nil && ctx.Err() == nil {
+		e.giveUp(missing, began)
+	}
+	if len(missing) > 0 || len(answered) == 0 {
 		return fmt.Errorf("ask %s: %d servers answered, none came from %s", subject, len(answered), strings.Join(missing, ", "))
 	}
 	return nil

@@ -108,3 +108,30 @@ func TestAnErrorAboutManyNodesIsShort(t *testing.T) {
 		t.Errorf("%d are left, the error says %q; want how many there are and what ails some", len(u.ids), text)
 	}
 }
+
+// TestASilentServerIsWaitedForOnce asks again and again while a server is silent, and once
+// more after a sign of life.
+func TestASilentServerIsWaitedForOnce(t *testing.T) {
+	t.Parallel()
+	e, _ := kicking(t)
+	e.alive("silent")
+	for i, waits := range []bool{true, false, false} {
+		began := time.Now()
+		if err := e.Disconnect(kickedNode); err == nil {
+			t.Errorf("call %d: no error, want one that says who is silent", i+1)
+		}
+		if took := time.Since(began); took >= answerTimeout != waits {
+			t.Errorf("call %d took %v, and a server is waited for for %v", i+1, took, answerTimeout)
+		}
+	}
+	answered := make(map[string]bool)
+	e.mu.Lock()
+	for id := range e.servers {
+		answered[id] = id != "silent"
+	}
+	e.mu.Unlock()
+	e.alive("silent")
+	if ids, wait := e.silent(answered); !wait || len(ids) != 1 {
+		t.Errorf("after a sign of life %v are silent, waited for: %v", ids, wait)
+	}
+}

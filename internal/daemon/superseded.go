@@ -29,8 +29,9 @@ type superseded struct {
 
 	// everybody looks at all connections there are: those of brokers that outlive this
 	// process may be of certificates that were revoked or superseded when nobody
-	// looked. nil for a broker that ends with us.
-	everybody func(ctx context.Context) error
+	// looked. Again are those who are to be looked at once more, by recheck; not whole
+	// is a look at which a server is missing. nil for a broker that ends with us.
+	everybody func(ctx context.Context) (again []wire.Identity, whole bool, err error)
 
 	// later is when to look once more, because a connection may appear so long
 	// after it was admitted. 0 for brokers that show it at once.
@@ -38,14 +39,14 @@ type superseded struct {
 
 	mu      sync.Mutex
 	waiting map[wire.Identity]bool      // guarded by mu
-	all     bool                        // guarded by mu: everybody is to be looked at
 	recent  map[wire.Identity]time.Time // guarded by mu: when a node was added last; nil if later is 0
 	full    int                         // guarded by mu: size of recent at which those of long ago are forgotten
 	wake    chan struct{}               // holds one signal while somebody waits
+	wakeAll chan struct{}               // holds one signal while everybody is to be looked at
 }
 
 func newSuperseded(recheck func(context.Context, ...wire.Identity) ([]wire.Identity, error), log *slog.Logger) *superseded {
-	return &superseded{recheck: recheck, log: log, waiting: make(map[wire.Identity]bool), wake: make(chan struct{}, 1)}
+	return &superseded{recheck: recheck, log: log, waiting: make(map[wire.Identity]bool), wake: make(chan struct{}, 1), wakeAll: make(chan struct{}, 1)}
 }
 
 // add has the connections of a node looked at soon. It does not block.
@@ -88,11 +89,12 @@ func (s *superseded) again() {
 	s.mu.Lock()
 	s.forget()
 	ids := slices.Collect(maps.Keys(s.recent))
-	s.all = s.everybody != nil
-	all := s.all
 	s.mu.Unlock()
-	if len(ids) > 0 || all {
+	if len(ids) > 0 {
 		s.queue(ids)
+	}
+	if s.everybody != nil {
+		signal(s.wakeAll)
 	}
 }
 
@@ -103,16 +105,32 @@ func (s *superseded) queue(ids []wire.Identity) {
 	for _, id := range ids {
 		s.waiting[id] = true
 	}
+	signal(s.wake)
+}
+
+// signal wakes who receives from c, now or when it is done with what it does.
+func signal(c chan<- struct{}) {
 	select {
-	case s.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
 
-// run looks until ctx is done. What is then still waiting needs no look if the
+// run looks until ctx is done. A look at everybody takes minutes where the store is far
+// and nodes are many, so nobody else waits for it.
+func (s *superseded) run(ctx context.Context) error {
+	var all sync.WaitGroup
+	if s.everybody != nil {
+		all.Go(func() { s.lookAtAll(ctx) })
+	}
+	defer all.Wait()
+	return s.looks(ctx)
+}
+
+// looks looks at those who are waiting until ctx is done. What is then still waiting needs no look if the
 // broker ends with this process, and its connections with it. Other brokers go on, so
 // that is looked at before the end.
-func (s *superseded) run(ctx context.Context) error {
+func (s *superseded) looks(ctx context.Context) error {
 	pause := gatherTime
 	for {
 		select {
@@ -126,22 +144,14 @@ func (s *superseded) run(ctx context.Context) error {
 		case <-time.After(pause):
 		}
 		s.mu.Lock()
-		ids, all := slices.Collect(maps.Keys(s.waiting)), s.all
+		ids := slices.Collect(maps.Keys(s.waiting))
 		clear(s.waiting)
-		s.all = false
 		s.mu.Unlock()
-		if all {
-			if err := s.everybody(ctx); err != nil && ctx.Err() == nil {
-				s.log.WarnContext(ctx, "connections not all looked at, trying again", "err", err)
-				time.AfterFunc(lookAgain, s.again)
-			}
-		}
+		pause = gatherTime
 		if len(ids) == 0 {
-			pause = gatherTime
 			continue
 		}
 		again, err := s.recheck(ctx, ids...)
-		pause = gatherTime
 		if err == nil {
 			continue
 		}
@@ -153,8 +163,40 @@ func (s *superseded) run(ctx context.Context) error {
 	}
 }
 
-// lookAgain is when everybody is looked at once more where that failed; chosen, each look
-// lists the fleet.
+// lookAtAll looks at everybody whenever that is wanted, one look after the other, until ctx
+// is done. It lists everybody once more only where a server was missing: who could not be
+// looked at for another reason is queued. What the end cuts off is left to the next start.
+func (s *superseded) lookAtAll(ctx context.Context) {
+	var again <-chan time.Time
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wakeAll:
+		case <-again:
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(gatherTime): // servers appear together
+		}
+		ids, whole, err := s.everybody(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil {
+			s.log.WarnContext(ctx, "connections not all looked at, trying again", "err", err)
+		}
+		s.queue(ids)
+		again = nil
+		if !whole {
+			again = time.After(lookAgain)
+		}
+	}
+}
+
+// lookAgain is when everybody is looked at once more where a server was missing; chosen, each
+// look lists the fleet.
 const lookAgain = 5 * time.Second
 
 // lastLook bounds the look at the end; chosen, a broker that does not answer holds up no

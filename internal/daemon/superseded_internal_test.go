@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -136,4 +137,66 @@ func TestALookCutOffByTheEndIsRepeated(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
+}
+
+// TestNobodyWaitsForALookAtEverybody has looks at everybody take an hour each: two servers
+// appear, the first look leaves a node over, at the second a server is missing.
+func TestNobodyWaitsForALookAtEverybody(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		looked := make(chan []wire.Identity, 8) // more than there are looks
+		s := newSuperseded(func(_ context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
+			looked <- ids
+			return nil, nil
+		}, slog.New(slog.DiscardHandler))
+		var began, running atomic.Int32
+		s.everybody = func(ctx context.Context) ([]wire.Identity, bool, error) {
+			if n := running.Add(1); n > 1 {
+				t.Errorf("%d looks at everybody at once", n)
+			}
+			defer running.Add(-1)
+			n := began.Add(1)
+			select {
+			case <-ctx.Done():
+				return nil, false, ctx.Err()
+			case <-time.After(time.Hour):
+			}
+			switch n {
+			case 1:
+				return []wire.Identity{"web2.example.net"}, true, errors.New("record cannot be read")
+			case 2:
+				return nil, false, errors.New("a server is silent")
+			}
+			return nil, true, nil
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.run(ctx) }()
+		s.again()
+		<-time.After(time.Minute)
+		s.again()
+		next := func(want wire.Identity, within time.Duration) {
+			t.Helper()
+			asked := time.Now()
+			if ids := <-looked; !slices.Equal(ids, []wire.Identity{want}) || time.Since(asked) > within {
+				t.Errorf("looked at %v after %v, want %s within %v", ids, time.Since(asked), want, within)
+			}
+		}
+		s.add("web1.example.net")
+		next("web1.example.net", time.Second)
+		next("web2.example.net", time.Hour) // and not with another look at everybody
+		<-time.After(24 * time.Hour)
+		if n := began.Load(); n != 3 {
+			t.Errorf("%d looks at everybody, want one for each time that servers appeared, and one for the server that was missing", n)
+		}
+		s.again()
+		<-time.After(time.Minute)
+		cancel()
+		if err := <-done; err != nil || running.Load() != 0 || began.Load() != 4 {
+			t.Errorf("run = %v, %d looks at everybody begun and %d not ended, want 4 and none", err, began.Load(), running.Load())
+		}
+		if len(looked) > 0 {
+			t.Errorf("one more look, at %v", <-looked)
+		}
+	})
 }

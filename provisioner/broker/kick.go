@@ -298,16 +298,17 @@ func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) (again []w
 
 // RecheckAll is Recheck for every node that has a connection. It reads the record of
 // each: who was revoked, or has renewed, while nobody could look is found by nothing else.
-func (e *External) RecheckAll(ctx context.Context) error {
+// Unless every server that is known to live has answered, which whole says, the call is to
+// be repeated; else Recheck for the ids that are returned is enough.
+func (e *External) RecheckAll(ctx context.Context) (again []wire.Identity, whole bool, err error) {
 	if e.gate.cfg.LiveNode == nil {
-		return errors.New("recheck: the gate knows no list of live certificates")
+		return nil, false, errors.New("recheck: the gate knows no list of live certificates")
 	}
 	nc, err := e.running()
 	if err != nil {
-		return err
+		return nil, false, err
 	}
-	_, _, err = e.recheck(ctx, nc, nil)
-	return err
+	return e.recheck(ctx, nc, nil)
 }
 
 // recheck does the work of RecheckAll, for these nodes alone unless ids is nil.

@@ -74,7 +74,13 @@ func TestASilentServerHoldsUpNoOther(t *testing.T) {
 			}
 			return err
 		},
-		"looked at with everybody": func(e *External) error { return e.RecheckAll(context.Background()) },
+		"looked at with everybody": func(e *External) error {
+			again, whole, err := e.RecheckAll(context.Background())
+			if whole || len(again) > 0 {
+				t.Errorf("RecheckAll = %v, %v, %v, want not all to be looked at, and nobody else to be repeated", again, whole, err)
+			}
+			return err
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -203,9 +203,15 @@ const lookAgain = 5 * time.Second
 // stop.
 const lastLook = 3 * time.Second
 
-// last looks at what is waiting when ctx is done.
+// last looks at what is waiting when ctx is done, and at those whose second look is due after
+// that: it looks too early for some connections perhaps, and for none that is there by now.
 func (s *superseded) last(ctx context.Context) error {
 	s.mu.Lock()
+	for id, at := range s.recent {
+		if time.Since(at) < s.later {
+			s.waiting[id] = true
+		}
+	}
 	ids := slices.Collect(maps.Keys(s.waiting))
 	s.mu.Unlock()
 	if s.later == 0 || len(ids) == 0 {

@@ -200,3 +200,37 @@ func TestNobodyWaitsForALookAtEverybody(t *testing.T) {
 		}
 	})
 }
+
+// TestTheSecondLookIsNotLostAtAStop stops while the second look at a node is due, whose
+// connection may have appeared since the first. Who was looked at twice is left alone.
+func TestTheSecondLookIsNotLostAtAStop(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		looked := make(chan []wire.Identity, 8) // more than there are looks
+		s := newSuperseded(func(_ context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
+			looked <- ids
+			return nil, nil
+		}, slog.New(slog.DiscardHandler))
+		s.later = time.Minute
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.run(ctx) }()
+		s.add("web1.example.net")
+		<-looked
+		<-looked
+		s.add("web2.example.net")
+		<-looked
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		select {
+		case ids := <-looked:
+			if !slices.Equal(ids, []wire.Identity{"web2.example.net"}) {
+				t.Errorf("before the end it looked at %v, want web2 alone", ids)
+			}
+		default:
+			t.Error("it ended without the second look")
+		}
+	})
+}

@@ -201,8 +201,12 @@ func TestNodeActions(t *testing.T) {
 	if r := f.Record("web1.example.net"); r.State != provisioner.StateRevoked || r.Operator.By != "operator:anna" || r.Operator.Why != "stolen from the rack" {
 		t.Errorf("record: %s %+v", r.State, r.Operator)
 	}
-	v.see("/nodes/web1.example.net/do/retire")
-	if a := v.post("/nodes/web1.example.net/do/retire", "why", "sold"); a.status != http.StatusSeeOther {
+	// What was agreed to before it was revoked frees no thief's name.
+	if a := v.post("/nodes/web1.example.net/do/retire", "why", "scaled down", "state", "provisioned"); a.status != http.StatusConflict {
+		t.Errorf("retire, of a page from before it was revoked: %d", a.status)
+	}
+	says(t, v.see("/nodes/web1.example.net/do/retire"), `name="state" value="revoked"`)
+	if a := v.post("/nodes/web1.example.net/do/retire", "why", "sold", "state", "revoked"); a.status != http.StatusSeeOther {
 		t.Errorf("retire: %d %s", a.status, a.body)
 	}
 	if a := v.post("/nodes/web1.example.net/do/revoke", "why", "late"); a.status != http.StatusConflict {

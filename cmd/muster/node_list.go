@@ -100,6 +100,8 @@ func (f *nodeFilter) parse(now time.Time) (fleet.Filter, error) {
 			unseen = fmt.Errorf("--unseen: %w", unseen)
 		} else if d, err := cli.ParseDuration(f.unseen); err == nil {
 			filter.SeenBefore = now.Add(-d)
+		} else if filter.SeenBefore.After(now) {
+			unseen = fmt.Errorf("--unseen: %s is to come: want a time that has passed, every machine would fit", instant(filter.SeenBefore))
 		}
 	}
 	return filter, errors.Join(expires, unseen)

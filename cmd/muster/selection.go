@@ -68,8 +68,8 @@ func (s *selection) check() error {
 	if q := (fleet.Query{Filter: filter}); err == nil {
 		err = q.Check()
 	}
-	if before := filter.SeenBefore; s.unheard > 0 && !before.IsZero() && time.Since(before) < s.unheard {
-		errs = append(errs, fmt.Errorf("--unseen: %s is less than %v ago: machines say every half hour that they are alive, so that ones that are would fit; m is minutes, M months", instant(before), s.unheard))
+	if before := filter.SeenBefore; err == nil && s.unheard > 0 && !before.IsZero() && time.Since(before) < s.unheard {
+		errs = append(errs, fmt.Errorf("--unseen: %s is less than %s ago: machines that run say so every half hour only, and would fit; want 1h or more (m is minutes, M months)", instant(before), cli.Span(s.unheard)))
 	}
 	return errors.Join(append(errs, err)...)
 }

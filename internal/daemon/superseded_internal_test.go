@@ -139,16 +139,21 @@ func TestALookCutOffByTheEndIsRepeated(t *testing.T) {
 	}
 }
 
+// lookedAt returns one whose looks all go well, and who is looked at.
+func lookedAt() (*superseded, <-chan []wire.Identity) {
+	looked := make(chan []wire.Identity, 8) // more than there are looks
+	return newSuperseded(func(_ context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
+		looked <- ids
+		return nil, nil
+	}, slog.New(slog.DiscardHandler)), looked
+}
+
 // TestNobodyWaitsForALookAtEverybody has looks at everybody take an hour each: two servers
 // appear, the first look leaves a node over, at the second a server is missing.
 func TestNobodyWaitsForALookAtEverybody(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		looked := make(chan []wire.Identity, 8) // more than there are looks
-		s := newSuperseded(func(_ context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
-			looked <- ids
-			return nil, nil
-		}, slog.New(slog.DiscardHandler))
+		s, looked := lookedAt()
 		var began, running atomic.Int32
 		s.everybody = func(ctx context.Context) ([]wire.Identity, bool, error) {
 			if n := running.Add(1); n > 1 {
@@ -206,11 +211,7 @@ func TestNobodyWaitsForALookAtEverybody(t *testing.T) {
 func TestTheSecondLookIsNotLostAtAStop(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		looked := make(chan []wire.Identity, 8) // more than there are looks
-		s := newSuperseded(func(_ context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
-			looked <- ids
-			return nil, nil
-		}, slog.New(slog.DiscardHandler))
+		s, looked := lookedAt()
 		s.later = time.Minute
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error, 1)

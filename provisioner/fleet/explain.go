@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -53,9 +54,11 @@ func (x *Index) Report(ctx context.Context, id wire.Identity) (*Report, error) {
 	return &Report{Record: &shown, Revision: revision, Grant: grant, Seen: node.Seen}, nil
 }
 
-// Unheard returns an error if a node was heard of since then, or nobody knows: the error
-// is [provisioner.ErrState] then, and [ErrReading] while it is being read when nodes were
-// heard of.
+// ErrHeard means that a node was heard of since then, or that nobody knows.
+var ErrHeard = errors.New("not known to be away")
+
+// Unheard returns [ErrHeard] if a node was heard of since then, or nobody knows, and
+// [ErrReading] while it is being read when nodes were heard of.
 func (x *Index) Unheard(ctx context.Context, id wire.Identity, since time.Time) error {
 	select {
 	case <-x.heard:
@@ -77,9 +80,9 @@ func (x *Index) Unheard(ctx context.Context, id wire.Identity, since time.Time) 
 	}
 	switch last := instant(e.lastSeen(), 0); {
 	case !last.Before(since):
-		return fmt.Errorf("%w: %q was heard of at %s", provisioner.ErrState, id, last.Format(time.RFC3339))
+		return fmt.Errorf("%w: it was heard of at %s", ErrHeard, last.Format(time.RFC3339))
 	case !since.After(x.since):
-		return fmt.Errorf("%w: nobody knows whether %q was heard of before %s, when the store began to keep that", provisioner.ErrState, id, x.since.Format(time.RFC3339))
+		return fmt.Errorf("%w: nobody knows whether it was heard of before %s, when the store began to keep that", ErrHeard, x.since.Format(time.RFC3339))
 	}
 	return nil
 }

@@ -281,7 +281,7 @@ func TestWhoWasHeardOfSinceIsLeftAlone(t *testing.T) {
 		"db1.example.net": noon.Add(time.Hour), "web1.example.net": noon, "web2.example.net": noon.Add(2 * time.Hour), "old.example.net": noon,
 	} {
 		for before, unheard := range map[time.Time]bool{heard: false, heard.Add(time.Second): heard.After(f.since), f.since: false, f.since.Add(time.Second): heard.Equal(noon), noon.Add(3 * time.Hour): true} {
-			if err := x.Unheard(context.Background(), id, before); unheard && err != nil || !unheard && !errors.Is(err, provisioner.ErrState) {
+			if err := x.Unheard(context.Background(), id, before); unheard && err != nil || !unheard && !errors.Is(err, fleet.ErrHeard) {
 				t.Errorf("%s, heard of at %v, not since %v: %v", id, heard, before, err)
 			}
 		}

@@ -62,7 +62,7 @@ func problemOf(err error) *Problem {
 	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed, provisioner.ErrUnknownWebhook,
 		errNoCRL, errNoInputs, errNoBackup):
 		return &Problem{Detail: err.Error(), Status: http.StatusNotFound}
-	case isAny(err, provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled):
+	case isAny(err, provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, fleet.ErrHeard):
 		return &Problem{Detail: err.Error(), Status: http.StatusConflict}
 	case isAny(err, policies.ErrInvalid):
 		return &Problem{Detail: err.Error(), Status: http.StatusUnprocessableEntity}

@@ -292,8 +292,8 @@ type NewGrant struct {
 func (c NodeCommand) reason() string { return c.Why }
 
 // A Change keeps a machine out, or frees its name. With States or SeenBefore that is for
-// one that was chosen by them: one that is in none of the states any more, or was heard of
-// since, is left alone, with [provisioner.ErrState].
+// one that was chosen by them: one that is in none of the states any more is left alone,
+// with [provisioner.ErrState], and one that was heard of since with [fleet.ErrHeard].
 type Change struct {
 	Why        string              `json:"why,omitempty"`
 	States     []provisioner.State `json:"states,omitempty"`     // any if there are none

@@ -91,7 +91,7 @@ func (s *Store) Reopen(ctx context.Context) error {
 			continue
 		}
 		g.Go(func() error {
-			_, err := once(asking, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.CreateOrUpdateStream(ctx, c) })
+			_, err := once(asking, s, func(ctx context.Context) (jetstream.Stream, error) { return s.make(ctx, c) })
 			if s.cluster() && unanswered(err) && asking.Err() == nil {
 				// There it is for as long as the records are, which are on as many servers.
 				s.log.WarnContext(ctx, "a stream of reports does not answer yet", "stream", c.Name)

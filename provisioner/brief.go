@@ -23,6 +23,10 @@ type Brief struct {
 	Cloned   bool // two live machines speak for it
 	Offered  bool // the newest certificate is not confirmed yet
 
+	// Superseded is that there are certificates that were live, are not any more, and may not
+	// have expired.
+	Superseded bool
+
 	// Serial and Expires are of the certificate in use: the one that the node has
 	// confirmed, else the one that it was offered. Empty and zero if there is none.
 	Serial  string
@@ -36,7 +40,8 @@ type Brief struct {
 func (r *Record) Brief() Brief {
 	b := Brief{
 		Identity: r.Identity, State: r.State, Site: r.Site, Token: r.Token, Policy: r.Decision.Policy, Reason: r.Decision.Reason,
-		Agent: r.Agent, Facts: r.Facts, Cloned: r.Cloned != nil, Offered: r.Next != nil, FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
+		Agent: r.Agent, Facts: r.Facts, Cloned: r.Cloned != nil, Offered: r.Next != nil, Superseded: len(r.Superseded) > 0,
+		FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
 	}
 	if i := cmp.Or(r.Current, r.Next); i != nil {
 		b.Serial, b.Expires = i.Serial, i.NotAfter
@@ -52,6 +57,7 @@ type brief struct {
 	Current  *briefIssued  `json:"current"`
 	Next     *briefIssued  `json:"next"`
 	Cloned   *struct{}     `json:"cloned"`
+	Before   []struct{}    `json:"superseded"`
 	Token    jwt.TokenID   `json:"tid"`
 	Site     jwt.Site      `json:"site"`
 	Agent    string        `json:"agent"`
@@ -86,7 +92,8 @@ func DecodeBrief(record []byte) (Brief, error) {
 	}
 	b := Brief{
 		Identity: r.Identity, State: r.State, Site: r.Site, Token: r.Token, Policy: r.Decision.Policy, Reason: r.Decision.Reason,
-		Agent: r.Agent, Facts: r.Facts, Cloned: r.Cloned != nil, Offered: r.Next != nil, FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
+		Agent: r.Agent, Facts: r.Facts, Cloned: r.Cloned != nil, Offered: r.Next != nil, Superseded: len(r.Before) > 0,
+		FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
 	}
 	for _, i := range []*briefIssued{r.Current, r.Next} {
 		if i != nil && b.Serial == "" {

@@ -26,6 +26,8 @@ func scanBrief(record []byte) (r brief, ok bool) {
 			s.issued(&r.Current)
 		case "next":
 			s.issued(&r.Next)
+		case "superseded":
+			s.before(&r)
 		case "tid":
 			r.Token = jwt.TokenID(s.text())
 		case "site":
@@ -162,6 +164,23 @@ func (s *briefScanner) issued(i **briefIssued) {
 			s.bad = true
 		}
 	})
+}
+
+// before reads how many superseded certificates there are; they are there once.
+func (s *briefScanner) before(r *brief) {
+	if r.Before != nil {
+		s.bad = true
+		return
+	}
+	s.want('[')
+	for first := true; !s.bad && (first || s.peek() == ','); first = false {
+		if !first {
+			s.i++
+		}
+		s.object(func(string) { s.skip() })
+		r.Before = append(r.Before, struct{}{})
+	}
+	s.want(']')
 }
 
 // facts reads facts as they are written: some, in the order of their names.

@@ -39,6 +39,7 @@ func TestBriefsAreRead(t *testing.T) {
 		"full":        {func(r *Record) { r.Terms = json.RawMessage(`{"a":[1,{"b":null}],"c":{},"d":[],"e":true}`) }, true},
 		"offer":       {func(r *Record) { r.Current, r.State, r.Terms = nil, StateEnrolled, nil }, true},
 		"no facts":    {func(r *Record) { r.Facts, r.Terms = nil, nil }, true},
+		"superseded":  {func(r *Record) { r.Superseded, r.Terms = []RevokedCertificate{{Serial: "1a"}, {Serial: "2b"}}, nil }, true},
 		"odd fact":    {func(r *Record) { r.Facts, r.Terms = Facts{{"city", "Zürich"}}, nil }, false},
 		"small":       {func(r *Record) { *r = Record{Schema: RecordSchema, State: StateRetired, Lineage: []string{}} }, true},
 		"escape":      {func(r *Record) { r.Agent, r.Terms = `a "b"`, nil }, false},
@@ -69,12 +70,13 @@ func TestBriefsAreRead(t *testing.T) {
 func TestBriefsOfBrokenRecords(t *testing.T) {
 	t.Parallel()
 	r := fullRecord()
+	r.Superseded = []RevokedCertificate{{Serial: "1a"}}
 	r.Terms, r.Current.DER, r.Next.DER = json.RawMessage(`{"a":[1,{"b":null}],"c":{},"d":[],"e":true}`), []byte{1}, []byte{1}
 	whole, err := r.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
-	bits := []string{`"`, `{`, `}`, `[`, `]`, `,`, `:`, `0`, `-`, `.`, `\`, ` `, "\n", "null", `"State":"x",`, `"state":"x",`, `"a":{},`, `"facts":{},`, `"facts":{"b":"1","a":"2"},`, `"facts":null,`, "\xff", "é", `01`, `1e3`}
+	bits := []string{`"`, `{`, `}`, `[`, `]`, `,`, `:`, `0`, `-`, `.`, `\`, ` `, "\n", "null", `"State":"x",`, `"state":"x",`, `"a":{},`, `"facts":{},`, `"facts":{"b":"1","a":"2"},`, `"facts":null,`, `"superseded":[],`, `"superseded":[{}],`, `"superseded":null,`, "\xff", "é", `01`, `1e3`}
 	taken, tries := 0, 50_000
 	if testing.Short() {
 		tries = 10_000

@@ -151,6 +151,7 @@ type Index struct {
 	logger *slog.Logger
 	facts  []string // names of those that are kept, in order
 	seed   maphash.Seed
+	follow Followers
 
 	current chan struct{} // closed once all records have been read
 	once    sync.Once     // closes it
@@ -178,6 +179,19 @@ func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 	}
 }
 
+// Followers are told what an [Index] sees others write. They must not block.
+type Followers struct {
+	// Superseded is told of each node of which another process has written that a
+	// certificate which was live before is not any more, or may not be: after Listed.
+	Superseded func(wire.Identity)
+
+	// Listed is told, once, that all records that there were have been read.
+	Listed func()
+}
+
+// Follow has f told from now on. Call it before Run.
+func (x *Index) Follow(f Followers) { x.follow = f }
+
 // Run keeps the index up to date until ctx is done, and returns nil then.
 func (x *Index) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -186,13 +200,27 @@ func (x *Index) Run(ctx context.Context) error {
 		x.once.Do(func() {
 			close(x.current)
 			x.logger.InfoContext(ctx, "nodes are listed", "nodes", x.known(), "elapsed", time.Since(began).Round(time.Millisecond))
+			if x.follow.Listed != nil {
+				x.follow.Listed()
+			}
 		})
 	}
 	g.Go(func() error {
-		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) }, x.put, current, x.forget)
+		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) },
+			func(r *provisioner.Brief, at provisioner.Revision) { x.put(r, at) }, current, x.forget)
 	})
 	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw, x.sawAll) })
 	return g.Wait()
+}
+
+// listed reports whether all records have been read.
+func (x *Index) listed() bool {
+	select {
+	case <-x.current:
+		return true
+	default:
+		return false
+	}
 }
 
 // known returns how many nodes have a record.
@@ -218,18 +246,24 @@ func (x *Index) take(ctx context.Context, id wire.Identity, b []byte, at provisi
 		x.logger.WarnContext(ctx, "record left out of the list of nodes", "node", id, "revision", uint64(at), "err", err)
 		return
 	}
-	x.put(&r, at)
+	if x.put(&r, at) && x.follow.Superseded != nil {
+		x.follow.Superseded(id)
+	}
 }
 
-// put takes a record in.
-func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
+// put takes a record in, and reports whether a certificate that was live may have ceased to
+// be, after all were listed: the one in use is another one, or what was offered. Of a name that
+// is new there may have been some before, since only the newest revision is read.
+func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) (superseded bool) {
 	facts := x.packFacts(r.Facts)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.entry(string(r.Identity))
 	if at < e.revision {
-		return // read again, or handed over late
+		return false // read again, or handed over late
 	}
+	serial := packSerial(r.Serial)
+	superseded = r.Superseded && x.listed() && e.revision != at && (e.serial != serial || e.is(flagOffered))
 	e.revision, e.flags = at, flagKnown|flagIf(r.Cloned, flagCloned)|flagIf(r.Offered, flagOffered)
 	e.updated, e.first, e.expires = nanos(r.Updated), nanos(r.FirstEnrolled), seconds(r.Expires)
 	x.text(&e.site, string(r.Site))
@@ -238,7 +272,8 @@ func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
 	x.text(&e.agent, r.Agent)
 	x.text(&e.facts, facts)
 	e.state, e.reason = number(states, r.State), number(reasons, r.Reason)
-	e.serial = packSerial(r.Serial)
+	e.serial = serial
+	return superseded
 }
 
 // forget makes all that is known of records nothing, until they come again. When

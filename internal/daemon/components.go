@@ -27,15 +27,15 @@ type register struct {
 	all      func(context.Context) ([]*provisioner.HeardComponent, error)
 	heard    func() time.Time
 	lately   func() *provisioner.Activity
-	compare  func(context.Context, []*provisioner.HeardComponent)
-	saidAt   time.Time              // only touched by run
-	lastSaid *provisioner.Component // only touched by run
+	others   func(context.Context, []*provisioner.HeardComponent) // told of all that there are
+	saidAt   time.Time                                            // only touched by run
+	lastSaid *provisioner.Component                               // only touched by run
 }
 
 // newRegister returns the daemon's register. The store is open.
 func (d *Daemon) newRegister(ctx context.Context) *register {
 	since := d.opts.Now().UTC().Truncate(time.Second)
-	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now, lately: d.activity.lately, compare: d.compareFacts}
+	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now, lately: d.activity.lately, others: d.seeOthers}
 	r.look = func(ctx context.Context) *provisioner.Component {
 		return &provisioner.Component{
 			Schema: provisioner.ComponentSchema, Name: d.cfg.Name, Process: d.id, Version: d.opts.Version, Site: d.parts.site, URL: d.APIURL(), Since: since,
@@ -85,7 +85,7 @@ func (r *register) say(ctx context.Context, c *provisioner.Component) {
 	}
 	if all, err := r.all(ctx); err == nil { // else it is looked up with the next word
 		provisioner.MarkGone(all)
-		r.compare(ctx, all)
+		r.others(ctx, all)
 	}
 }
 

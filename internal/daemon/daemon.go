@@ -112,6 +112,7 @@ type Daemon struct {
 	budget   *provisioner.Budget // of the gate and of every provisioner
 	attempts *provisioner.Attempts
 	sessions *superseded
+	others   *elsewhere // nil unless brokers are others'
 	alarms   *provisioner.Alarms
 	keeper   *keeper
 	recorder *store.Recorder // nil if inputs are not recorded
@@ -219,6 +220,8 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	}, opts.Log)
 	if d.external != nil {
 		d.sessions.later, d.sessions.everybody = broker.AdmissionInFlight, d.external.RecheckAll
+		d.others = newElsewhere(d.parts.site, broker.AdmissionInFlight, opts.Log)
+		d.others.recheck, d.others.everybody = d.external.Recheck, d.sessions.lookAtEverybody
 	}
 	return d, nil
 }
@@ -298,6 +301,9 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log, d.cfg.Fleet.Facts)
+	if d.others != nil {
+		nodes.Follow(fleet.Followers{Superseded: d.others.add, Listed: d.others.listed})
+	}
 	d.nodes.Store(nodes)
 	register := d.newRegister(ctx)
 	pages, err := d.console(nodes, register)
@@ -314,7 +320,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	}
 	for name, run := range map[string]func(context.Context) error{
 		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "superseded certificates": d.sessions.run,
-		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
+		"certificates superseded elsewhere": d.lookElsewhere,
+		"roll-over":                         d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
 		"list of nodes":      nodes.Run,
 		"components":         register.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },

@@ -93,6 +93,11 @@ func (s *superseded) again() {
 	if len(ids) > 0 {
 		s.queue(ids)
 	}
+	s.lookAtEverybody()
+}
+
+// lookAtEverybody has everybody looked at once more. It does not block.
+func (s *superseded) lookAtEverybody() {
 	if s.everybody != nil {
 		signal(s.wakeAll)
 	}

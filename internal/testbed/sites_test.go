@@ -1,6 +1,7 @@
 package testbed_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -108,6 +109,51 @@ func TestWhoeverWasRevokedWithoutTheSiteIsDropped(t *testing.T) {
 	f.Eventually("the superseded certificate's connection at the site is dropped", conns[1].IsClosed)
 	if err := conns[2].Flush(); err != nil {
 		t.Errorf("another node's connection: %v", err)
+	}
+	f.Check()
+}
+
+// TestASupersededCertificateIsDroppedAtOtherSites has connections of certificates at a site,
+// at another one and at the hub, and renewals confirmed where they are not: each place's own
+// provisioner drops them.
+func TestASupersededCertificateIsDroppedAtOtherSites(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1", "fra1"}})
+	hub, ams1, fra1 := f.Servers()[0], f.Site("ams1"), f.Site("fra1")
+	f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
+	f.AddProvisionerAt("provisioner.fra1.fleet.test", "fra1")
+	type place struct{ stays, renews *testbed.Server }
+	former := make(map[place]*nats.Conn)
+	for i, at := range []place{{ams1, hub}, {fra1, ams1}, {hub, fra1}} {
+		n := f.Node(fmt.Sprintf("web%d.example.net", i+1))
+		given := f.Enroll(n)
+		f.Apply(n, given)
+		former[at] = dialFleet(t, at.stays, n, given)
+		next := f.Successor(n)
+		request, err := n.Renewal(next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := simnode.Renew(f.Context(), dialFleet(t, at.renews, n, given), request)
+		if err != nil || r.Enrolled == nil {
+			t.Fatalf("renewal at %s: %+v, %v", at.renews.Name, r, err)
+		}
+		applied, err := next.Confirm(r.Enrolled)
+		if err != nil {
+			t.Fatal(err)
+		}
+		live := dialFleet(t, at.stays, next, r.Enrolled)
+		if r, err := simnode.Apply(f.Context(), dialFleet(t, at.renews, next, r.Enrolled), applied); err != nil || r.Applied == nil {
+			t.Fatalf("confirmation at %s: %+v, %v", at.renews.Name, r, err)
+		}
+		defer func() {
+			if err := live.Flush(); err != nil {
+				t.Errorf("the connection of the new certificate at %s: %v", at.stays.Name, err)
+			}
+		}()
+	}
+	for at, nc := range former {
+		f.Eventually(fmt.Sprintf("the connection at %s of what was superseded at %s is dropped", at.stays.Name, at.renews.Name), nc.IsClosed)
 	}
 	f.Check()
 }

@@ -39,7 +39,7 @@ Server-sent events, or JSON lines with ` + "`Accept: application/x-ndjson`" + `.
 | parameter | what |
 |---|---|
 | ` + "`since`" + ` | begin at this time, RFC 3339 |
-| ` + "`Last-Event-ID`" + ` (header), ` + "`after`" + ` | go on behind the event with this ` + "`id`" + ` of the stream; what ` + "`since`" + ` says is not looked at then |
+| ` + "`Last-Event-ID`" + ` (header), ` + "`after`" + ` | go on behind the event with this ` + "`id`" + ` of the stream; what ` + "`since`" + ` says is not looked at then. If the log was lost since and begun anew, all of the new one comes |
 | | without either, only what happens from now on |
 | ` + "`type`" + `, ` + "`node`" + `, ` + "`code`" + ` | only events whose type begins so, of this node, with this code |
 | ` + "`once=true`" + ` | end with the newest event |

@@ -90,6 +90,9 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 	defer l.close(ctx)
 	begin := info.State.LastSeq
 	if q.After != nil {
+		if place := *placeIn(q.After, stream); place > 0 && place+1 < info.Config.FirstSeq {
+			s.log.WarnContext(ctx, "events are read from the beginning of their log: the place to go on at is in one that was lost", "stream", stream, "revision", place)
+		}
 		begin = behind(stream, *q.After, info.State.LastSeq)
 	} else if l.pending > 0 {
 		begin = 0 // the first event says where it is
@@ -118,8 +121,9 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 }
 
 // behind is where a place is in a stream that ends at last: of a log that was lost since,
-// all is new. One that has got as long again meanwhile cannot be told from it: what came
-// before the place is passed over then.
+// all is new. That one begins behind the place (see [Store.createOrUpdate]), unless it was made by a
+// provisioner that did not yet see to it, or has only lost its end: once such a one is as
+// long again, what came before the place is passed over.
 func behind(stream string, p provisioner.Place, last uint64) uint64 {
 	if place := *placeIn(&p, stream); place <= last {
 		return place

@@ -78,7 +78,7 @@ func (s *Store) heardSince(ctx context.Context, amongEvents bool) (time.Time, er
 		return time.Time{}, fmt.Errorf("stream %s: %w", name, err)
 	}
 	info := stream.CachedInfo()
-	if info.State.FirstSeq > 1 && amongEvents { // it has lost its beginning
+	if info.State.FirstSeq > max(1, info.Config.FirstSeq) && amongEvents { // it has lost its beginning
 		return info.State.FirstTime, nil
 	}
 	return info.Created, nil

@@ -98,8 +98,8 @@ func TestANodeTakesNoRoomFromOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := events.CachedInfo().State.LastSeq; n != 0 {
-		t.Errorf("%d events are where the provisioners' are", n)
+	if info := events.CachedInfo(); info.State.LastSeq+1 != info.Config.FirstSeq {
+		t.Errorf("%d events are where the provisioners' are", info.State.LastSeq+1-info.Config.FirstSeq)
 	}
 }
 

@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -68,8 +69,9 @@ func TestNodesAreSeenInAStreamThatWasMadeAnew(t *testing.T) {
 	alive(web2, 1)
 }
 
-// TestEventsOfALogThatWasLost has somebody follow events while they are lost, and go on
-// behind the last one that they had: all that are new come, once.
+// TestEventsOfALogThatWasLost has somebody follow events while they are lost, and others go
+// on behind the last one that they had, before the new log is as long and after it: all that
+// are new come, once.
 func TestEventsOfALogThatWasLost(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
@@ -78,49 +80,90 @@ func TestEventsOfALogThatWasLost(t *testing.T) {
 			st.Emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: string(id), Time: time.Now()})
 		}
 	}
-	read := func(ctx context.Context, q provisioner.EventQuery, n int) (last provisioner.Place, err error) {
+	// written waits until the log has so many.
+	written := func(n uint64) {
 		t.Helper()
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		came := 0
-		err = st.Events(ctx, q, func(e *provisioner.StoredEvent) error {
-			last = e.Place
-			if came++; came == n {
-				cancel()
+		for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
+			stream, err := s.js.Stream(s.ctx, "MUSTER_EVENTS")
+			if err != nil {
+				t.Fatal(err)
 			}
+			if stream.CachedInfo().State.Msgs == n {
+				return
+			}
+		}
+	}
+	read := func(q provisioner.EventQuery, want int) (last provisioner.Place) {
+		t.Helper()
+		q.Once = true
+		came := 0
+		err := st.Events(s.ctx, q, func(e *provisioner.StoredEvent) error {
+			last = e.Place
+			came++
 			return nil
 		})
-		if came != n {
-			t.Errorf("%d events came, want %d: %v", came, n, err)
+		if came != want || err != nil {
+			t.Errorf("%d events come, %v; want %d", came, err, want)
 		}
-		return last, err
+		return last
 	}
 	write(web1, 50)
-	place, _ := read(s.ctx, provisioner.EventQuery{Since: time.Now().Add(-time.Hour)}, 50)
+	written(50)
+	place := read(provisioner.EventQuery{Since: time.Now().Add(-time.Hour)}, 50)
 
-	ended := make(chan error, 1)
-	began := make(chan bool, 1)
+	began, went := make(chan bool, 1), make(chan int, 1)
 	go func() {
-		ended <- st.Events(s.ctx, provisioner.EventQuery{After: &provisioner.Place{Events: place.Events - 1}}, func(*provisioner.StoredEvent) error {
-			began <- true
-			return nil
-		})
+		// As whoever follows does: cut off, go on behind what came last.
+		after, came := provisioner.Place{Events: place.Events - 1}, 0
+		ended := errors.New("all have come")
+		for came < 11 && s.ctx.Err() == nil {
+			_ = st.Events(s.ctx, provisioner.EventQuery{After: &after}, func(e *provisioner.StoredEvent) error {
+				after = e.Place
+				if came++; came == 1 {
+					began <- true
+				}
+				if came == 11 {
+					return ended
+				}
+				return nil
+			})
+		}
+		went <- came
 	}()
 	<-began
 	s.remade(t, st, "MUSTER_EVENTS")
 	write(web2, 10)
-	if err := <-ended; err == nil || s.ctx.Err() != nil {
-		t.Errorf("whoever follows a log that was lost is told %v", err)
+	written(10)
+	if came := <-went; came != 11 {
+		t.Errorf("to whoever follows a log that is lost %d events come, want its last one and 10", came)
 	}
 
-	next, _ := read(s.ctx, provisioner.EventQuery{After: &place}, 10)
+	next := read(provisioner.EventQuery{After: &place}, 10)
 	write(web2, 70)
-	stream, err := s.js.Stream(s.ctx, "MUSTER_EVENTS")
-	for tick := time.NewTicker(5 * time.Millisecond); err == nil && stream.CachedInfo().State.LastSeq < 80; <-tick.C {
-		_, err = stream.Info(s.ctx)
-	}
+	written(80)
+	read(provisioner.EventQuery{After: &next}, 70)
+	read(provisioner.EventQuery{After: &place}, 80) // of one that was away all the time
+}
+
+// TestALogOfEventsBeginsWhereItBegan opens the store again, as one is that is upgraded or
+// gets replicas: its logs keep their events, and their places.
+func TestALogOfEventsBeginsWhereItBegan(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	s.said(t, web1, "startup", 0)
+	s.lives(t, st, web1, "io.muster.server.startup")
+	before, err := s.js.Stream(s.ctx, "MUSTER_LIFECYCLE")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = read(s.ctx, provisioner.EventQuery{After: &next}, 70)
+	open(t, s)
+	after, err := s.js.Stream(s.ctx, "MUSTER_LIFECYCLE")
+	if err != nil {
+		t.Fatal(err)
+	}
+	was, is := before.CachedInfo(), after.CachedInfo()
+	if is.State.Msgs != 1 || is.State.FirstSeq != was.State.FirstSeq || is.Config.FirstSeq != was.Config.FirstSeq || was.Config.FirstSeq == 0 {
+		t.Errorf("it begins at %d, by its configuration at %d, with %d events; want %d, %d and 1",
+			is.State.FirstSeq, is.Config.FirstSeq, is.State.Msgs, was.State.FirstSeq, was.Config.FirstSeq)
+	}
 }

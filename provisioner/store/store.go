@@ -27,6 +27,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -269,7 +270,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // for the sake of reports is the worse of the two.
 func (s *Store) make(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
 	for want := c.MaxBytes; ; c.MaxBytes /= 2 {
-		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.CreateOrUpdateStream(ctx, c) })
+		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.createOrUpdate(ctx, c) })
 		switch {
 		case noRoom(err) && reports(c.Name) && c.MaxBytes >= 2*leastReportBytes:
 			continue
@@ -278,6 +279,30 @@ func (s *Store) make(ctx context.Context, c jetstream.StreamConfig) (jetstream.S
 		}
 		return stream, err
 	}
+}
+
+// createOrUpdate makes a stream, or changes it to c. A log of events that is made begins at the
+// microseconds since 1970: whoever goes on at a place in one that was lost has a place
+// before all of it, and gets all of it, however long it has become. None takes more than an
+// event a microsecond.
+func (s *Store) createOrUpdate(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
+	if !slices.Contains(logStreams[:], c.Name) {
+		return s.js.CreateOrUpdateStream(ctx, c)
+	}
+	stream, err := s.js.Stream(ctx, c.Name)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		c.FirstSeq = uint64(max(0, time.Now().UnixMicro()))
+		if stream, err = s.js.CreateStream(ctx, c); !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+			return stream, err
+		}
+		stream, err = s.js.Stream(ctx, c.Name) // another provisioner was first
+	}
+	if err != nil {
+		return nil, err
+	}
+	// For good: told of a later beginning, the broker would take away what comes before it.
+	c.FirstSeq = stream.CachedInfo().Config.FirstSeq
+	return s.js.UpdateStream(ctx, c)
 }
 
 // complete returns cfg with defaults for what is not set.

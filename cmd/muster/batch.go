@@ -57,6 +57,30 @@ type batchResult struct {
 	Resume string         `json:"resume,omitempty"` // file to go on with
 }
 
+// text says how many are done, done being what each of them is now. One at least is.
+func (r *batchResult) text(done string) string {
+	of := counted(r.Chosen, "machine", "machines")
+	switch {
+	case r.Chosen == 1:
+		return of + " " + done
+	case r.Done == 1:
+		return fmt.Sprintf("1 of %s %s", of, done)
+	}
+	return fmt.Sprintf("%d of %s: each %s", r.Done, of, done)
+}
+
+// missing says how many are not done, and why. One at least is not.
+func (r *batchResult) missing() string {
+	switch failed := counted(len(r.Failed), "machine failed", "machines failed"); {
+	case r.Left == 0:
+		return failed
+	case len(r.Failed) == 0:
+		return counted(r.Left, "machine was not tried", "machines were not tried")
+	default:
+		return failed + " and " + counted(r.Left, "was not tried", "were not tried")
+	}
+}
+
 // A batchFailure is a machine with which something has failed.
 type batchFailure struct {
 	Node  wire.Identity `json:"node"`
@@ -154,7 +178,7 @@ func (b *batch) close(r *batchResult) error {
 	if b.file == "" {
 		return errors.New("not done")
 	}
-	return fmt.Errorf("%s failed and %d were not tried: go on with --resume %s", counted(len(r.Failed), "machine", "machines"), r.Left, b.file)
+	return fmt.Errorf("%s: go on with --resume %s", r.missing(), b.file)
 }
 
 // sleep waits, and reports false if ctx ended before.

@@ -106,7 +106,7 @@ func (v *nodeManyVerb) over(ctx context.Context, choose func(context.Context) (*
 	case v.dryRun:
 		return nil, v.show(c, left)
 	case len(left) == 0:
-		return nil, v.print(&batchResult{ID: work.ID, Verb: work.Verb}, func() error { v.say("no machine fits: nothing to do"); return nil })
+		return nil, v.print(&batchResult{ID: work.ID, Verb: work.Verb}, v.none)
 	}
 	if err := v.agreed(ctx, c, left); err != nil {
 		return nil, err
@@ -128,6 +128,9 @@ type dryRun struct {
 
 // show prints what the verb would touch: names that --from takes.
 func (v *nodeManyVerb) show(c *choice, left []target) error {
+	if len(left) == 0 {
+		return v.print(&dryRun{Verb: v.verb, Nodes: []target{}}, v.none)
+	}
 	return v.print(&dryRun{Verb: v.verb, Chosen: len(left), States: c.states, Nodes: left}, func() error {
 		for _, t := range left {
 			if _, err := fmt.Println(t.Node); err != nil {
@@ -137,6 +140,12 @@ func (v *nodeManyVerb) show(c *choice, left []target) error {
 		v.say("would %s %s", v.verb, c.text(left))
 		return nil
 	})
+}
+
+// none says that nobody was chosen.
+func (v *nodeManyVerb) none() error {
+	v.say("no machine fits: nothing to do")
+	return nil
 }
 
 // agreed shows what the verb will touch and asks, unless it is one machine that was
@@ -163,7 +172,7 @@ func (v *nodeManyVerb) tell(r *batchResult, err error, done string) error {
 		case r.Chosen == 1 && r.Done == 1 && len(v.names) == 1:
 			v.say("%s %s", v.names[0], done)
 		case r.Done > 0:
-			v.say("%d of %s: each %s", r.Done, counted(r.Chosen, "machine", "machines"), done)
+			v.say("%s", r.text(done))
 		}
 		return nil
 	}))

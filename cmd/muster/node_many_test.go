@@ -119,15 +119,15 @@ func TestVerbsOnManyMachines(t *testing.T) {
 		}
 	}
 
-	want(ask(0, "node", "restart", "--prefix", "db", "--wait", "--yes"), `1 of 1 machine: each is in the fleet again`)
+	want(ask(0, "node", "restart", "--prefix", "db", "--wait", "--yes"), `muster: 1 machine is in the fleet again\n`)
 	// A bad change stops at the first machine: of that the operator hears, and no
 	// other is begun.
 	policy("default allow := false\n\ndeny contains \"no more of you\"\n")
 	going := []string{"node", "reprovision", "--wait", "--batch", "1", "--max-failures", "0", "--yes"}
 	out := ask(1, append(going, "--match", "web*.example.net", "--progress", "kept")...)
 	want(out, `web1\.example\.net: it has taken the command, and was refused: denied: policy: no more of you`)
-	want(out, `1 machine failed and 1 were not tried: go on with --resume kept`)
-	want(ask(1, append(going, "--resume", "kept")...), `1 machine failed and 1 were not tried`)
+	want(out, `1 machine failed and 1 was not tried: go on with --resume kept`)
+	want(ask(1, append(going, "--resume", "kept")...), `1 machine failed and 1 was not tried`)
 
 	want(ask(0, "node", "retire", "--unseen", "30d"), `no machine fits`)
 	// Who was heard of since they were chosen is left alone by who goes on, too.
@@ -139,11 +139,33 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	want(ask(1, "node", "retire", "--resume", "chosen", "--yes"), `web1\.example\.net: left alone: .* is revoked by now`)
 	for !strings.Contains(ask(0, "node", "list", "--state", "revoked"), "2 machines") {
 	}
-	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run"), `no machine fits|would revoke 0`)
-	want(ask(0, "node", "retire", "--prefix", "web", "--dry-run"), `no machine fits|would retire 0`) // a thief's is free only for who means it
+	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run"), `\Amuster: no machine fits: nothing to do\n\z`)
+	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run", "--json"), `"chosen": 0,\s+"nodes": \[\]`)
+	want(ask(0, "node", "retire", "--prefix", "web", "--dry-run"), `\Amuster: no machine fits: nothing to do\n\z`) // a thief's is free only for who means it
 	want(ask(0, "node", "retire", "--state", "revoked", "--yes"), `2 of 2 machines: each is retired`)
 	write(t, filepath.Join(dir, "names"), "db1.example.net\n# those of tomorrow\ndb2.example.net\n")
 	want(ask(1, "node", "grant", "--from", "names", "--yes"), `db2\.example\.net: .*no such node`)
+}
+
+// TestHowManyMachines says how it went with one machine and with many, all of them or some.
+func TestHowManyMachines(t *testing.T) {
+	t.Parallel()
+	failed := make([]batchFailure, 2)
+	for want, got := range map[string]string{
+		"1 machine is revoked":                   (&batchResult{Chosen: 1, Done: 1}).text("is revoked"),
+		"1 of 3 machines is revoked":             (&batchResult{Chosen: 3, Done: 1}).text("is revoked"),
+		"3 of 3 machines: each is revoked":       (&batchResult{Chosen: 3, Done: 3}).text("is revoked"),
+		"1 machine failed":                       (&batchResult{Failed: failed[:1]}).missing(),
+		"2 machines failed":                      (&batchResult{Failed: failed}).missing(),
+		"2 machines failed and 1 was not tried":  (&batchResult{Failed: failed, Left: 1}).missing(),
+		"1 machine failed and 20 were not tried": (&batchResult{Failed: failed[:1], Left: 20}).missing(),
+		"1 machine was not tried":                (&batchResult{Left: 1}).missing(),
+		"20 machines were not tried":             (&batchResult{Left: 20}).missing(),
+	} {
+		if got != want {
+			t.Errorf("it says %q, want %q", got, want)
+		}
+	}
 }
 
 // TestABrokenLineOfProgressIsNobody kills a verb while it writes down what is done.

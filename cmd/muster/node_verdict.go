@@ -161,7 +161,12 @@ func (v *nodeVerdictVerb) runAll(ctx context.Context, ttl time.Duration) error {
 		done = append(done, answer)
 	}
 	bar.Done()
-	errs = append(errs, v.print(done, func() error { v.say("%s %s", counted(len(done), "machine is", "machines are"), v.done); return nil }))
+	errs = append(errs, v.print(done, func() error {
+		if len(done) > 0 { // else it is said what was in the way of each
+			v.say("%s %s", counted(len(done), "machine is", "machines are"), v.done)
+		}
+		return nil
+	}))
 	return errors.Join(errs...)
 }
 

@@ -72,10 +72,10 @@ var verdicts = map[string]struct {
 	label, done string
 	touches     []string
 }{
-	"approve": {"Approve", "Approved: the machines get their certificates when they ask again, within seconds to minutes.", []string{
+	"approve": {"Approve", "Approved: each machine gets its certificate when it asks again, within seconds to minutes.", []string{
 		"%s may have its name, once, within a day.", "The machine gets a certificate and a configuration when it asks again. It becomes part of the fleet.",
 	}},
-	"reject": {"Reject", "Rejected: the machines are denied from now on.", []string{
+	"reject": {"Reject", "Rejected: each machine is denied from now on.", []string{
 		"%s is denied from now on, without asking the policy.", "Another key with the same name is not touched.", "It can be approved after all later: rejected keys are listed below those that wait.",
 	}},
 	"forget": {"Forget", "Forgotten: if a machine asks again, it waits again.", []string{

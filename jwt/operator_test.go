@@ -106,32 +106,36 @@ func TestOperatorTokensThatAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{
-		"nothing":              "",
-		"none":                 part(`{"alg":"none"}`) + "." + part(good) + ".",
-		"none, signed":         signed(`{"alg":"none"}`, good),
-		"HS256 with the key":   hs256 + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)),
-		"another algorithm":    signed(`{"alg":"EdDSA"}`, good),
-		"a key of its own":     signed(`{"alg":"ES256","jwk":{}}`, good),
-		"critical extensions":  signed(`{"alg":"ES256","crit":["x"]}`, good),
-		"a provisioning token": provisioning,
-		"another purpose":      edit("muster_operator", "choria_provisioning"),
-		"another audience":     edit(`"installation"`, `"other"`),
-		"two audiences":        edit(`"installation"`, `["installation","other"]`),
-		"no audience":          edit(`"aud":"installation",`, ``),
-		"no jti":               edit(`"jti":"1",`, ``),
-		"a long jti":           edit(`"jti":"1"`, `"jti":"`+strings.Repeat("1", 65)+`"`),
-		"no exp":               edit(fmt.Sprintf(`,"exp":%d`, now+3600), ``),
-		"two hours":            edit(fmt.Sprint(now+3600), fmt.Sprint(now+7200)),
-		"no iat":               edit(fmt.Sprintf(`"iat":%d,`, now), ``),
-		"from the future":      edit(fmt.Sprintf(`"iat":%d`, now), fmt.Sprintf(`"iat":%d`, now+600)),
-		"not yet":              edit(`"sub"`, fmt.Sprintf(`"nbf":%d,"sub"`, now+600)),
-		"two names":            edit(`"sub"`, `"sub":"ben","sub"`),
-		"changed":              strings.Replace(signed(es256, good), part(good), part(strings.Replace(good, "anna", "root", 1)), 1),
-		"huge":                 strings.Repeat("a", jwt.MaxTokenBytes+1),
+	for name, tt := range map[string]struct {
+		text  string
+		kind  error
+		words string
+	}{
+		"nothing":              {"", jwt.ErrMalformed, ""},
+		"none":                 {part(`{"alg":"none"}`) + "." + part(good) + ".", jwt.ErrUnsupported, "algorithm \"none\""},
+		"none, signed":         {signed(`{"alg":"none"}`, good), jwt.ErrUnsupported, "algorithm \"none\""},
+		"HS256 with the key":   {hs256 + "." + base64.RawURLEncoding.EncodeToString(mac.Sum(nil)), jwt.ErrUnsupported, "algorithm \"HS256\""},
+		"another algorithm":    {signed(`{"alg":"EdDSA"}`, good), jwt.ErrUnsupported, "algorithm \"EdDSA\" with a key"},
+		"a key of its own":     {signed(`{"alg":"ES256","jwk":{}}`, good), jwt.ErrUnsupported, "\"jwk\""},
+		"critical extensions":  {signed(`{"alg":"ES256","crit":["x"]}`, good), jwt.ErrUnsupported, "\"crit\""},
+		"a provisioning token": {provisioning, jwt.ErrOperatorToken, "purpose"},
+		"another purpose":      {edit("muster_operator", "choria_provisioning"), jwt.ErrOperatorToken, "purpose"},
+		"another audience":     {edit(`"installation"`, `"other"`), jwt.ErrOperatorToken, "aud is \"other\""},
+		"two audiences":        {edit(`"installation"`, `["installation","other"]`), jwt.ErrMalformed, "aud: want one name"},
+		"no audience":          {edit(`"aud":"installation",`, ``), jwt.ErrOperatorToken, "aud is \"\""},
+		"no jti":               {edit(`"jti":"1",`, ``), jwt.ErrOperatorToken, "jti of 0 bytes"},
+		"a long jti":           {edit(`"jti":"1"`, `"jti":"`+strings.Repeat("1", 65)+`"`), jwt.ErrOperatorToken, "jti of 65 bytes"},
+		"no exp":               {edit(fmt.Sprintf(`,"exp":%d`, now+3600), ``), jwt.ErrOperatorTime, "it ended"},
+		"two hours":            {edit(fmt.Sprint(now+3600), fmt.Sprint(now+7200)), jwt.ErrOperatorTime, "want 1h0m0s at most"},
+		"no iat":               {edit(fmt.Sprintf(`"iat":%d,`, now), ``), jwt.ErrOperatorToken, "iat 0"},
+		"from the future":      {edit(fmt.Sprintf(`"iat":%d`, now), fmt.Sprintf(`"iat":%d`, now+600)), jwt.ErrOperatorTime, "it begins"},
+		"not yet":              {edit(`"sub"`, fmt.Sprintf(`"nbf":%d,"sub"`, now+600)), jwt.ErrOperatorTime, "it begins"},
+		"two names":            {edit(`"sub"`, `"sub":"ben","sub"`), jwt.ErrMalformed, "\"sub\" appears twice"},
+		"changed":              {strings.Replace(signed(es256, good), part(good), part(strings.Replace(good, "anna", "root", 1)), 1), jwt.ErrSignature, ""},
+		"huge":                 {strings.Repeat("a", jwt.MaxTokenBytes+1), jwt.ErrMalformed, "8193 bytes"},
 	} {
-		if c, err := verifyOperator(text, key.Public(), at); err == nil {
-			t.Errorf("%s: %+v was taken", name, c)
+		if c, err := verifyOperator(tt.text, key.Public(), at); !errors.Is(err, tt.kind) || !strings.Contains(err.Error(), tt.words) {
+			t.Errorf("%s: %+v, %v; want %v, %s", name, c, err, tt.kind, tt.words)
 		}
 	}
 }

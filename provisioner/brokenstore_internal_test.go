@@ -34,8 +34,8 @@ func TestARemovalThatWasLostIsWrittenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	log.broken = errors.New("sync: input/output error")
-	if _, err := p.RemoveSigner(t.Context(), stolen.ID, Cause{By: "anna"}); err == nil {
-		t.Fatal("a removal that is not on disk is no error")
+	if _, err := p.RemoveSigner(t.Context(), stolen.ID, Cause{By: "anna"}); !errors.Is(err, log.broken) {
+		t.Fatalf("a removal that is not on disk: %v, want %v", err, log.broken)
 	}
 	if err := s.look(t.Context()); err != nil { // Run does, five times a second
 		t.Fatal(err)
@@ -79,9 +79,12 @@ func TestAnOperatorsRemovalThatWasLostIsWrittenAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &Provisioner{cfg: Config{Operators: o, Now: time.Now, Emit: func(Event) {}, Log: slog.New(slog.DiscardHandler)}}
+	if err := o.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	log.broken = errors.New("sync: input/output error")
-	if err := p.RemoveOperator(t.Context(), "eve", Cause{By: "anna"}); err == nil {
-		t.Fatal("a removal that is not on disk is no error")
+	if err := p.RemoveOperator(t.Context(), "eve", Cause{By: "anna"}); !errors.Is(err, log.broken) {
+		t.Fatalf("a removal that is not on disk: %v, want %v", err, log.broken)
 	}
 	if err := o.look(t.Context()); err != nil {
 		t.Fatal(err)
@@ -154,8 +157,8 @@ func TestNamesThatWereNotAllowedGetNobodyIn(t *testing.T) {
 	p := &Provisioner{cfg: Config{Store: allowStore{ghostAllowances: l}, Now: time.Now, Emit: func(Event) {}, Log: log, AllowsAll: func() bool { return false },
 		Alarms: NewAlarms(AlarmConfig{})}, allowances: newAllowances(l, nil, func() error { return l.broken }, log)}
 	l.broken = errors.New("sync: input/output error")
-	if _, err := p.AllowNames(t.Context(), "web*.example.net", 0, 0, false, Cause{By: "anna"}); err == nil {
-		t.Fatal("an entry that is not on disk is no error")
+	if _, err := p.AllowNames(t.Context(), "web*.example.net", 0, 0, false, Cause{By: "anna"}); !errors.Is(err, l.broken) {
+		t.Fatalf("an entry that is not on disk: %v, want %v", err, l.broken)
 	}
 	if err := p.allowances.look(t.Context()); err != nil { // Run does, every second
 		t.Fatal(err)
@@ -212,8 +215,8 @@ func TestAPauseAfterAFailedDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.broken = errors.New("sync: input/output error")
-	if err := p.Resume(t.Context(), "", Cause{By: "anna"}); err == nil {
-		t.Fatal("a resumption that is not on disk is no error")
+	if err := p.Resume(t.Context(), "", Cause{By: "anna"}); !errors.Is(err, l.broken) {
+		t.Fatalf("a resumption that is not on disk: %v, want %v", err, l.broken)
 	}
 	p.followPauses(t.Context()) // Run does, five times a second
 	l.entries, l.broken = l.entries[:1:1], nil

@@ -217,8 +217,8 @@ func TestCertificateIsRenewedWhileRunning(t *testing.T) {
 		return c.conn.(*tls.Conn).ConnectionState().PeerCertificates[0]
 	}
 	before := shown()
-	if err := s.SetCertificate(s.ca.issue(t, wire.RoleNode, "web1.example.net")); err == nil {
-		t.Error("a node's certificate is accepted as the broker's")
+	if err := s.SetCertificate(s.ca.issue(t, wire.RoleNode, "web1.example.net")); err == nil || !strings.Contains(err.Error(), `role "node", want "broker"`) {
+		t.Errorf("a node's certificate as the broker's: %v", err)
 	}
 	if got := shown(); !got.Equal(before) {
 		t.Error("after a refused certificate another one is shown")

@@ -362,7 +362,7 @@ func TestRollConstraints(t *testing.T) {
 	if r, err := ca.Roll(ca.RollConfig{Root: narrow, RootKey: key, TrustDomain: trustDomain, Now: func() time.Time { return noon }}); r != nil || err == nil || !strings.Contains(err.Error(), "path length") {
 		t.Errorf("Roll of a root of path length 1 = %v, %v", r, err)
 	}
-	if r, err := ca.Roll(ca.RollConfig{Root: root, RootKey: newEC(t, elliptic.P256()), TrustDomain: trustDomain}); r != nil || err == nil {
+	if r, err := ca.Roll(ca.RollConfig{Root: root, RootKey: newEC(t, elliptic.P256()), TrustDomain: trustDomain}); r != nil || err == nil || !strings.Contains(err.Error(), "the key is not the root certificate's") {
 		t.Errorf("Roll with another key = %v, %v", r, err)
 	}
 }

@@ -238,17 +238,18 @@ func TestMessagesThatNoStoreHasAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, m := range map[string]backup.Message{
-		"another stream":      {Stream: "MUSTER_EVENTS", Subject: "muster.event.x", Data: []byte("{}")},
-		"a record of another": {Stream: "MUSTER_NODES", Subject: "muster.node.web2", Data: good},
-		"no record":           {Stream: "MUSTER_NODES", Subject: "muster.node.web1_example_net", Data: []byte("{}")},
-		"claims":              {Stream: "MUSTER_CLAIMS", Subject: "muster.claims.x", Data: []byte("{}")},
-		"a revocation":        {Stream: "MUSTER_REVOCATIONS", Subject: "muster.revocation.token.x", Data: []byte("{}")},
-		"an entry elsewhere":  {Stream: "MUSTER_ENTRIES", Subject: "muster.node.web1_example_net", Data: []byte("{}")},
-		"no entry":            {Stream: "MUSTER_ENTRIES", Subject: "muster.entry.x", Data: []byte("{")},
+	for name, m := range map[string]struct{ stream, subject, data, want string }{
+		"another stream":      {"MUSTER_EVENTS", "muster.event.x", "{}", "none that is kept"},
+		"a record of another": {"MUSTER_NODES", "muster.node.web2", string(good), `record of "web1.example.net" on muster.node.web2`},
+		"no record":           {"MUSTER_NODES", "muster.node.web1_example_net", "{}", "schema 0, want 1"},
+		"claims":              {"MUSTER_CLAIMS", "muster.claims.x", "{}", "schema 0, want 1"},
+		"claims elsewhere":    {"MUSTER_CLAIMS", "muster.claims.", "{}", `message on "muster.claims."`},
+		"a revocation":        {"MUSTER_REVOCATIONS", "muster.revocation.token.x", "{}", "schema 0, want 1"},
+		"an entry elsewhere":  {"MUSTER_ENTRIES", "muster.node.web1_example_net", "{}", `message on "muster.node.web1_example_net"`},
+		"no entry":            {"MUSTER_ENTRIES", "muster.entry.x", "{", "no JSON"},
 	} {
-		if err := store.CheckKept(m.Stream, 1, m.Subject, m.Data); err == nil {
-			t.Errorf("%s is accepted", name)
+		if err := store.CheckKept(m.stream, 1, m.subject, []byte(m.data)); err == nil || !strings.Contains(err.Error(), m.want) {
+			t.Errorf("%s: %v, want %s", name, err, m.want)
 		}
 	}
 	if err := store.CheckKept("MUSTER_NODES", 1, "muster.node.web1_example_net", good); err != nil {

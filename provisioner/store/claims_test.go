@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -159,25 +160,31 @@ func TestNoClaimIsEverForgotten(t *testing.T) {
 func TestClaimsThatCannotBeAreErrors(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
-	for i, data := range []string{"", "null", "hello", `{"schema":2,"claims":[{"key":"k","identity":"web1","attempt":"a","at":"2026-03-01T12:00:00Z"}]}`, `{"schema":1}`,
-		`{"schema":1,"claims":[{"key":"k","identity":"web1","at":"2026-03-01T12:00:00Z"}]}`} {
+	for i, c := range []struct{ data, want string }{
+		{"", "end of JSON"},
+		{"null", "schema 0, want 1"},
+		{"hello", "invalid character 'h'"},
+		{`{"schema":2,"claims":[{"key":"k","identity":"web1","attempt":"a","at":"2026-03-01T12:00:00Z"}]}`, "schema 2, want 1"},
+		{`{"schema":1}`, "neither a claim nor a release"},
+		{`{"schema":1,"claims":[{"key":"k","identity":"web1","at":"2026-03-01T12:00:00Z"}]}`, "is incomplete"},
+	} {
 		tid := jwt.TokenID(fmt.Sprintf("%032x", i))
-		if _, err := s.js.Publish(s.ctx, "muster.claims."+string(tid), []byte(data)); err != nil {
+		if _, err := s.js.Publish(s.ctx, "muster.claims."+string(tid), []byte(c.data)); err != nil {
 			t.Fatal(err)
 		}
-		if err := st.Claims(s.ctx, tid, 0, func(*provisioner.ClaimEntry, provisioner.Revision) error { return nil }); err == nil {
-			t.Errorf("%q reads as claims", data)
+		if err := st.Claims(s.ctx, tid, 0, func(*provisioner.ClaimEntry, provisioner.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%q reads as claims: %v, want %s", c.data, err, c.want)
 		}
 	}
-	if err := st.AllClaims(s.ctx, 0, func(jwt.TokenID, *provisioner.ClaimEntry, provisioner.Revision) error { return nil }); err == nil {
-		t.Error("AllClaims passes over what it does not understand")
+	if err := st.AllClaims(s.ctx, 0, func(jwt.TokenID, *provisioner.ClaimEntry, provisioner.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), "sequence 1: ") {
+		t.Errorf("AllClaims passes over what it does not understand: %v", err)
 	}
 	if at, err := st.AppendClaims(s.ctx, token1, &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema}, 0); err == nil || errors.Is(err, provisioner.ErrConflict) {
 		t.Errorf("an empty entry is written at %d, %v", at, err)
 	}
 	s.conn.Close()
-	if err := st.Claims(s.ctx, token1, 0, func(*provisioner.ClaimEntry, provisioner.Revision) error { return nil }); err == nil {
-		t.Error("Claims on a closed connection are none")
+	if err := st.Claims(s.ctx, token1, 0, func(*provisioner.ClaimEntry, provisioner.Revision) error { return nil }); !errors.Is(err, nats.ErrConnectionClosed) {
+		t.Errorf("Claims on a closed connection are none: %v, want %v", err, nats.ErrConnectionClosed)
 	}
 }
 
@@ -221,11 +228,11 @@ func TestRecordsAndHistory(t *testing.T) {
 	if _, err := s.js.Publish(s.ctx, "muster.node."+web2.SubjectToken(), []byte("hello")); err != nil {
 		t.Fatal(err)
 	}
-	if h, _, err := st.History(s.ctx, web2); err == nil {
-		t.Errorf("a history with something else in it: %v", h)
+	if h, _, err := st.History(s.ctx, web2); err == nil || !strings.Contains(err.Error(), "invalid character 'h'") {
+		t.Errorf("a history with something else in it: %v, %v", h, err)
 	}
-	if err := st.Records(s.ctx, func(*provisioner.Record, provisioner.Revision) error { return nil }); err == nil {
-		t.Error("records with something else among them are no error")
+	if err := st.Records(s.ctx, func(*provisioner.Record, provisioner.Revision) error { return nil }); err == nil || !strings.Contains(err.Error(), "invalid character 'h'") {
+		t.Errorf("records with something else among them: %v", err)
 	}
 }
 

@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -17,8 +18,8 @@ func TestWritten(t *testing.T) {
 	}
 	first := put(t, s, st, record(web1, "a1"), 0)
 	put(t, s, st, record(web1, "a2"), first)
-	if _, err := st.Put(s.ctx, record(web1, "a3"), first); err == nil {
-		t.Fatal("a record was written on an old revision")
+	if _, err := st.Put(s.ctx, record(web1, "a3"), first); !errors.Is(err, provisioner.ErrConflict) {
+		t.Fatalf("a record is written on an old revision: %v, want %v", err, provisioner.ErrConflict)
 	}
 	st.Emit(provisioner.Event{Type: provisioner.EventAttempt, Time: time.Now()})
 	if after, err := st.Written(s.ctx); err != nil || after != before+2 {

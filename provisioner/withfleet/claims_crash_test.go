@@ -331,8 +331,8 @@ func TestAWriteUnderWayKeepsItsUseWhenReadsAreBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	token := f.Token(testbed.Limited(1))
-	if _, err := p.Enroll(f.Context(), node(t, owner.Identity, token).Request(), provisioner.Source{}); err == nil {
-		t.Fatal("enrolled without a record")
+	if _, err := p.Enroll(f.Context(), node(t, owner.Identity, token).Request(), provisioner.Source{}); provisioner.CodeOf(err) != wire.CodeBusy {
+		t.Fatalf("without a record: %v, want %s", err, wire.CodeBusy)
 	}
 	if r := report(t, f, token); r.Used != 1 {
 		t.Errorf("report = %+v, want the use spent", r)

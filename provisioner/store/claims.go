@@ -115,8 +115,12 @@ func (s *Store) LastClaims(ctx context.Context) (provisioner.Revision, error) {
 
 // AllClaims implements [provisioner.ClaimLog].
 func (s *Store) AllClaims(ctx context.Context, after provisioner.Revision, each func(jwt.TokenID, *provisioner.ClaimEntry, provisioner.Revision) error) error {
+	end, err := s.LastClaims(ctx)
+	if err != nil || end <= after {
+		return err
+	}
 	from := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subjectClaims + "*"}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(after) + 1}
-	return s.scanWith(ctx, streamClaims, from, func(m message) error {
+	return s.scanThrough(ctx, streamClaims, uint64(end), from, func(m message) error {
 		e, err := decodeClaims(m.data)
 		if err != nil {
 			return fmt.Errorf("sequence %d: %w", m.sequence, err)

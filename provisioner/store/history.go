@@ -13,7 +13,8 @@ import (
 // Revisions calls each for every revision that is kept of the record of id, or
 // of all records if id is empty, in the order in which they were written. It
 // stops at the first error of each and returns it. Records that are written
-// meanwhile may or may not be among them.
+// meanwhile may or may not be among them. If it returns nil, none was left out that was
+// there before.
 func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*provisioner.Record, provisioner.Revision) error) error {
 	filter := subjectNode + "*"
 	if id != "" {
@@ -33,7 +34,13 @@ func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*prov
 		}
 		return nil
 	}
-	return s.scan(ctx, streamNodes, filter, jetstream.DeliverAllPolicy, func(m message) error {
+	end := info.State.LastSeq
+	if id != "" {
+		if end, err = endOf(ctx, s, s.nodes, filter); err != nil {
+			return fmt.Errorf("history: %w", err)
+		}
+	}
+	return s.scanThrough(ctx, streamNodes, end, jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}}, func(m message) error {
 		r, err := decodeRecord(m)
 		if err != nil {
 			return fmt.Errorf("history: %w", err)

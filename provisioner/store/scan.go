@@ -31,29 +31,75 @@ func (s *Store) scan(ctx context.Context, stream, filter string, which jetstream
 
 // scanWith is scan for what a consumer of that configuration gets.
 func (s *Store) scanWith(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
+	return s.scanThrough(ctx, stream, 0, cfg, each)
+}
+
+// scanThrough is scanWith that does not end before the sequence. In a cluster the broker has
+// any of the servers that have the stream read it, which may lack its end: what its leader
+// has (see [endOf]) is waited for, no longer than for an answer. Then the error says how far
+// it came: try again.
+func (s *Store) scanThrough(ctx context.Context, stream string, through uint64, cfg jetstream.OrderedConsumerConfig, each func(message) error) error {
 	l, err := s.look(ctx, stream, cfg)
 	if err != nil {
 		return fmt.Errorf("scan of %s: %w", stream, err)
 	}
 	defer l.close(ctx)
-	return l.each(ctx, each)
+	return l.eachThrough(ctx, through, each)
 }
 
 // each calls each for every message that is ahead of the look; see scan.
 func (l *look) each(ctx context.Context, each func(message) error) error {
-	for l.pending > 0 { // of an empty set nothing would ever be delivered
-		m, meta, err := l.next(ctx)
-		if err != nil {
-			return fmt.Errorf("scan of %s: %w", l.stream, err)
+	return l.eachThrough(ctx, 0, each)
+}
+
+// eachThrough is each, for those up to the sequence, too, that are not there yet; see
+// scanThrough.
+func (l *look) eachThrough(ctx context.Context, through uint64, each func(message) error) error {
+	for read := uint64(0); l.pending > 0 || read < through; { // of an empty set nothing would ever be delivered
+		wait, cancel := ctx, context.CancelFunc(func() {})
+		if l.pending == 0 {
+			wait, cancel = context.WithTimeout(ctx, l.s.timeout)
 		}
-		if m == nil {
-			return nil
+		m, meta, err := l.next(wait)
+		cancel()
+		switch {
+		case err != nil && l.pending == 0 && wait.Err() != nil && ctx.Err() == nil:
+			return fmt.Errorf("scan of %s: read to sequence %d of %d: try again", l.stream, read, through)
+		case err != nil:
+			return fmt.Errorf("scan of %s: %w", l.stream, err)
+		case m == nil:
+			continue // what was ahead has been removed
 		}
 		if err := each(message{m.Subject(), m.Data(), meta.Sequence.Stream, meta.Timestamp}); err != nil {
 			return err
 		}
+		read = meta.Sequence.Stream
 	}
 	return nil
+}
+
+// endOf returns the sequence of the last message that the leader of the stream has, or has
+// of one subject if that is not empty; 0 if there is none.
+func endOf(ctx context.Context, s *Store, stream jetstream.Stream, subject string) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	if subject == "" {
+		info, err := ask(ctx, s, func(ctx context.Context) (*jetstream.StreamInfo, error) { return stream.Info(ctx) })
+		if err != nil {
+			return 0, err
+		}
+		return info.State.LastSeq, nil
+	}
+	m, err := ask(ctx, s, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return stream.GetLastMsgForSubject(ctx, subject)
+	})
+	switch {
+	case errors.Is(err, jetstream.ErrMsgNotFound):
+		return 0, nil
+	case err != nil:
+		return 0, err
+	}
+	return m.Sequence, nil
 }
 
 // drop takes a consumer away that is not needed any more. The broker would do it
@@ -83,7 +129,13 @@ func decodeRecord(m message) (*provisioner.Record, error) {
 
 // Records implements [provisioner.TokenNotes].
 func (s *Store) Records(ctx context.Context, each func(*provisioner.Record, provisioner.Revision) error) error {
-	return s.scan(ctx, streamNodes, subjectNode+"*", jetstream.DeliverLastPerSubjectPolicy, func(m message) error {
+	end, err := endOf(ctx, s, s.nodes, "")
+	if err != nil {
+		return fmt.Errorf("records: %w", err)
+	}
+	// The last message is the newest of its subject: it comes, or a later one in its place.
+	newest := jetstream.OrderedConsumerConfig{FilterSubjects: []string{subjectNode + "*"}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy}
+	return s.scanThrough(ctx, streamNodes, end, newest, func(m message) error {
 		r, err := decodeRecord(m)
 		if err != nil {
 			return err
@@ -95,7 +147,12 @@ func (s *Store) Records(ctx context.Context, each func(*provisioner.Record, prov
 // History implements [provisioner.TokenNotes].
 func (s *Store) History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error) {
 	var history []provisioner.Revised
-	err := s.scan(ctx, streamNodes, subjectNode+id.SubjectToken(), jetstream.DeliverAllPolicy, func(m message) error {
+	subject := subjectNode + id.SubjectToken()
+	end, err := endOf(ctx, s, s.nodes, subject)
+	if err != nil {
+		return nil, false, fmt.Errorf("history of %q: %w", id, err)
+	}
+	err = s.scanThrough(ctx, streamNodes, end, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}}, func(m message) error {
 		r, err := decodeRecord(m)
 		if err == nil {
 			history = append(history, provisioner.Revised{Record: r, Revision: provisioner.Revision(m.sequence)})

@@ -1,0 +1,121 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// GetLastMsgForSubject says that there is one more than the server has that is read from.
+func (a ahead) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	m, err := a.Stream.GetLastMsgForSubject(ctx, subject)
+	if err == nil {
+		m.Sequence++
+	}
+	return m, err
+}
+
+// TestWhatAServerLacksIsWaitedFor reads from a server of a cluster that lacks the last entry:
+// who releases a use would not see that a record was written with it, and a journal would
+// not see who has claimed one.
+func TestWhatAServerLacksIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	const web1, token = "web1.example.net", jwt.TokenID("00112233445566778899aabbccddeeff")
+	record := func(attempt string) *provisioner.Record {
+		return &provisioner.Record{Schema: provisioner.RecordSchema, Identity: web1, State: provisioner.StateRetired, Attempt: attempt, UpdatedAt: time.Now()}
+	}
+	claim := func(attempt string) *provisioner.ClaimEntry {
+		return &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Claims: []provisioner.TokenClaim{{Key: "k", Identity: web1, Attempt: attempt, At: time.Now()}}}
+	}
+	for name, tt := range map[string]struct {
+		write func(ctx context.Context, s *Store, attempt string, after provisioner.Revision) (provisioner.Revision, error)
+		read  func(ctx context.Context, s *Store, came func(attempt string)) error
+	}{
+		"records": {
+			func(ctx context.Context, s *Store, attempt string, after provisioner.Revision) (provisioner.Revision, error) {
+				return s.Put(ctx, record(attempt), after)
+			},
+			func(ctx context.Context, s *Store, came func(string)) error {
+				return s.Records(ctx, func(r *provisioner.Record, _ provisioner.Revision) error { came(r.Attempt); return nil })
+			},
+		},
+		"revisions": {
+			func(ctx context.Context, s *Store, attempt string, after provisioner.Revision) (provisioner.Revision, error) {
+				return s.Put(ctx, record(attempt), after)
+			},
+			func(ctx context.Context, s *Store, came func(string)) error {
+				return s.Revisions(ctx, "", func(r *provisioner.Record, _ provisioner.Revision) error { came(r.Attempt); return nil })
+			},
+		},
+		"revisions of one": {
+			func(ctx context.Context, s *Store, attempt string, after provisioner.Revision) (provisioner.Revision, error) {
+				return s.Put(ctx, record(attempt), after)
+			},
+			func(ctx context.Context, s *Store, came func(string)) error {
+				return s.Revisions(ctx, web1, func(r *provisioner.Record, _ provisioner.Revision) error { came(r.Attempt); return nil })
+			},
+		},
+		"claims": {
+			func(ctx context.Context, s *Store, attempt string, after provisioner.Revision) (provisioner.Revision, error) {
+				return s.AppendClaims(ctx, token, claim(attempt), after)
+			},
+			func(ctx context.Context, s *Store, came func(string)) error {
+				return s.AllClaims(ctx, 0, func(_ jwt.TokenID, e *provisioner.ClaimEntry, _ provisioner.Revision) error {
+					came(e.Claims[0].Attempt)
+					return nil
+				})
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, open := stores(t)
+			writer, s := open(), open()
+			first, err := tt.write(ctx, writer, "first", 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.nodes, s.claims = ahead{s.nodes}, ahead{s.claims}
+			s.timeout = time.Second
+			if err := tt.read(ctx, s, func(string) {}); err == nil || !strings.Contains(err.Error(), "read to sequence 1 of 2: try again") {
+				t.Errorf("from a server that stays behind: %v", err)
+			}
+			s.timeout = 12 * time.Second
+			var all []string
+			err = tt.read(ctx, s, func(attempt string) {
+				if all = append(all, attempt); attempt == "first" {
+					if _, err := tt.write(ctx, writer, "last", first); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+			if err != nil || strings.Join(all, " ") != "first last" {
+				t.Errorf("it reads %q, %v; want the first and the last", all, err)
+			}
+		})
+	}
+}
+
+// TestAHistoryThatIsCutShortIsNone reads what a server has of an identity that lacks its end.
+func TestAHistoryThatIsCutShortIsNone(t *testing.T) {
+	t.Parallel()
+	ctx, open := stores(t)
+	s := open()
+	if h, complete, err := s.History(ctx, "web1.example.net"); h != nil || !complete || err != nil {
+		t.Errorf("history of nobody: %v, %v, %v", h, complete, err)
+	}
+	r := &provisioner.Record{Schema: provisioner.RecordSchema, Identity: "web1.example.net", State: provisioner.StateRetired, Attempt: "a", UpdatedAt: time.Now()}
+	if _, err := s.Put(ctx, r, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.nodes, s.timeout = ahead{s.nodes}, time.Second
+	if h, complete, err := s.History(ctx, "web1.example.net"); h != nil || complete || err == nil || !strings.Contains(err.Error(), "read to sequence 1 of 2") {
+		t.Errorf("history from a server that is behind: %v, complete %v, %v", h, complete, err)
+	}
+}

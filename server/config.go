@@ -68,7 +68,8 @@ type Config struct {
 	// before the node enrolls again, where it is allowed to, and for how long it
 	// tries to reprovision without an answer before it goes back to the fleet with
 	// what it has, or looks for brokers of a configuration that were never reached
-	// before it tries those of its token. Optional; default 10m.
+	// before it tries those of its token, or cannot enroll after a provisioner has
+	// disowned its certificate before it tries that all the same. Optional; default 10m.
 	RefusedLimit time.Duration
 
 	// Version is the agent's version, told to provisioners and in events.

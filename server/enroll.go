@@ -194,7 +194,7 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 	s.observe(Event{Kind: EventApplied, Serial: creds.serial, Broker: conn.broker, Elapsed: s.elapsed()})
 	err = s.confirmSoon(ctx, conn, stage, set.pending)
 	if errors.Is(err, errDisowned) {
-		s.again = err
+		s.again, s.told = err, time.Now()
 		return true, err
 	}
 	if err != nil {

@@ -158,7 +158,9 @@ func refusedByBroker(err error) bool {
 // admittedAgain reports whether brokers that had refused the certificate for long take
 // it again, as after an outage of what they ask, or take one that is over by the saved
 // time only: then the node need not enroll, which its token may not be good for any
-// more.
+// more. So it is where a provisioner has disowned the certificate, as one does whose store
+// had lost the record; that is asked no sooner than [Config.RefusedLimit] after it was said,
+// since brokers may take what provisioners go on to disown.
 func (s *Server) admittedAgain(ctx context.Context, v *view) bool {
 	var conn *connection
 	reached := func(v *view) bool {
@@ -173,6 +175,7 @@ func (s *Server) admittedAgain(ctx context.Context, v *view) bool {
 	}
 	switch {
 	case errors.Is(s.again, errRefused) && v.creds != nil && reached(v):
+	case errors.Is(s.again, errDisowned) && time.Since(s.told) >= s.cfg.RefusedLimit && v.creds != nil && reached(v):
 	case s.withoutSaved(ctx, v, reached) != nil:
 		return true
 	default:
@@ -189,6 +192,7 @@ func (s *Server) mayEnroll(why error) bool {
 	before := s.again
 	s.again = why
 	if v, err := s.look(); err == nil && v.mode == ModeProvisioning {
+		s.told = time.Now()
 		return true
 	}
 	s.again = before

@@ -31,6 +31,7 @@ type Server struct {
 	begun    time.Time // when it began to enroll or renew; zero if it has not
 	renewNot time.Time // by the process's clock: no renewal before it; see doubtClock
 	again    error     // why the certificate on disk is no good; nil: it may be
+	told     time.Time // by the process's clock: when again was set
 	orders   orders    // as on disk
 
 	// The file that the last attempt failed for, and how it was then; a change

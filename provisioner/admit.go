@@ -37,6 +37,16 @@ func (p *Provisioner) ensureFresh(ctx context.Context) error {
 	return p.cfg.Signers.ensure(ctx)
 }
 
+// AdmitsNobody returns why this process, whoever asks it, admits nobody now and issues
+// nothing, where others may: its clock is behind, or it does not know the revocations. Nil
+// if it may admit somebody. It takes no store.
+func (p *Provisioner) AdmitsNobody() error {
+	if err := p.cfg.Clock.Check(); err != nil {
+		return err
+	}
+	return p.Fresh()
+}
+
 // AdmitToken returns the token, or a *[Refusal] if it is not good or revoked.
 // The broker asks it for every connection that presents one, and requests are
 // proven again. What it costs to refuse is on the budget of source, an address.

@@ -125,7 +125,7 @@ func (d *Daemon) makeExternal(gate broker.GateConfig) error {
 	}
 	e, err := broker.NewExternal(broker.ExternalConfig{
 		URLs: d.cfg.Broker.URL, TLS: config, Keys: d.parts.brokerKeys, Gate: gate, Refused: d.connectionRefused, Log: d.opts.Log,
-		Appeared: func() { d.sessions.again() }, Turn: d.turn,
+		Appeared: func() { d.sessions.again() }, Turn: d.turn, Place: d.place.now,
 	})
 	if err != nil {
 		return err

@@ -120,6 +120,7 @@ type Daemon struct {
 	metrics  *metrics.Metrics
 	webhooks *webhook.Set
 	activity *activity
+	place    *place
 	inHand   *atomic.Int64 // requests that are being worked on
 
 	// shown is the certificate that brokers of others are shown; see show.
@@ -139,6 +140,9 @@ type Daemon struct {
 	clock       atomic.Pointer[provisioner.Clock]
 	apiURL      atomic.Value // of string
 	conn        atomic.Pointer[nats.Conn]
+
+	// serving is whether requests are taken, by us or by who does so in our place.
+	serving atomic.Bool
 
 	// unasked is why brokers of others do not ask, nil once they do.
 	unasked atomic.Pointer[error]
@@ -211,6 +215,7 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	}
 	d.metrics = metrics.New(opts.Version, d.state)
 	d.activity = newActivity(d.metrics)
+	d.place = newPlace(d.admitsNobody, d.anotherServes, opts.Log)
 	d.shown.Store(&d.parts.shown)
 	if err := d.makeBroker(); err != nil {
 		return nil, err
@@ -325,7 +330,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		"list of nodes":      nodes.Run,
 		"components":         register.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
-		"connections":        d.authenticate, "webhooks": d.deliverEvents,
+		"connections":        d.authenticate, "place": d.place.run, "webhooks": d.deliverEvents,
 		"API certificate": d.parts.api.run, "console": pages.Run,
 	} {
 		g.Go(func() error {
@@ -344,6 +349,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 				return
 			}
 		}
+		d.serving.Store(true)
+		context.AfterFunc(serving, func() { d.serving.Store(false) }) // now, if that is over already
 		d.opts.Log.InfoContext(ctx, "provisioner is serving", "broker", d.BrokerURL(), "installation", d.Store().Installation().ID,
 			"policy", d.parts.policy.Digest())
 		if ready != nil {
@@ -432,12 +439,13 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	}
 	service, err := natsapi.New(natsapi.Config{
 		Conn: conn, Provisioner: p, Installation: s.Installation().ID, Opener: d.parts.opener, Budget: d.budget,
-		InHand: d.inHand, Busy: d.metrics.Busy, Log: d.opts.Log, Now: d.opts.Now,
+		InHand: d.inHand, Place: d.place.now, Busy: d.metrics.Busy, Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err != nil {
 		return nil, err
 	}
 	d.provisioner.Store(p)
+	d.place.look(ctx) // before the first request is taken
 	return service, nil
 }
 

@@ -29,6 +29,7 @@ type question struct {
 	From   string          `json:"from,omitempty"`   // the process that asks
 	Backup *journal.Backup `json:"backup,omitempty"` // is about to be made
 	Joined *journal.Joined `json:"joined,omitempty"` // has begun its journal
+	Serves bool            `json:"serves,omitempty"` // who takes requests of nodes and can admit them
 }
 
 // An answer says that what was asked about is in the journal of the one who
@@ -36,6 +37,10 @@ type question struct {
 type answer struct {
 	Name string `json:"name"`
 	Err  string `json:"err,omitempty"` // why it is not
+
+	// Serves says that requests of nodes are taken and can be served. One from before that
+	// was asked never says so.
+	Serves bool `json:"serves,omitempty"`
 }
 
 // names returns those who have answered, for people.
@@ -99,7 +104,7 @@ func (d *Daemon) answerPeers(conn *nats.Conn) error {
 		if json.Unmarshal(m.Data, &q) != nil || q.From == d.id {
 			return
 		}
-		a := answer{Name: d.cfg.Name}
+		a := answer{Name: d.cfg.Name, Serves: q.Serves && d.serves()}
 		if err := d.heed(&q); err != nil {
 			a.Err = err.Error()
 		}

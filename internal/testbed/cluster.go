@@ -275,6 +275,7 @@ func (f *Fleet) Servers() []*Server { return f.cluster.servers }
 // keys.
 type Provisioner struct {
 	Daemon *daemon.Daemon
+	Clock  *Clock // of its machine: the fleet's, and what it is moved by itself
 
 	f    *Fleet
 	stop context.CancelFunc
@@ -285,7 +286,16 @@ type Provisioner struct {
 // stopped when the test ends, or by Stop.
 func (f *Fleet) AddProvisioner(name string) *Provisioner {
 	f.t.Helper()
-	return f.addProvisioner(name, func(*daemon.Config) {})
+	return f.addProvisioner(name, &Clock{base: f.Clock}, func(*daemon.Config) {})
+}
+
+// AddProvisionerBehind starts a provisioner, as [Fleet.AddProvisioner] does, on a machine
+// whose clock differs from the fleet's by d.
+func (f *Fleet) AddProvisionerBehind(name string, d time.Duration) *Provisioner {
+	f.t.Helper()
+	clock := &Clock{base: f.Clock}
+	clock.Advance(d)
+	return f.addProvisioner(name, clock, func(*daemon.Config) {})
 }
 
 // Site returns the server of one of [Options].Sites.
@@ -295,16 +305,16 @@ func (f *Fleet) Site(site string) *Server { return f.cluster.sites[site] }
 // the site's server is the only one that it knows.
 func (f *Fleet) AddProvisionerAt(name, site string) *Provisioner {
 	f.t.Helper()
-	return f.addProvisioner(name, func(c *daemon.Config) {
+	return f.addProvisioner(name, &Clock{base: f.Clock}, func(c *daemon.Config) {
 		s := f.Site(site)
 		c.Site, c.Broker.URL = site, "tls://"+net.JoinHostPort(s.Address, s.Port)
 	})
 }
 
-func (f *Fleet) addProvisioner(name string, edit func(*daemon.Config)) *Provisioner {
+func (f *Fleet) addProvisioner(name string, clock *Clock, edit func(*daemon.Config)) *Provisioner {
 	f.t.Helper()
 	d, stop, done := f.run("provisioner "+name, func() (*daemon.Daemon, error) {
-		opts := daemon.Options{Version: "test", Log: f.log.logger().With("provisioner", name), Now: f.Clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, Webhooks: f.opts.Webhooks, Compiled: &compiled}
+		opts := daemon.Options{Version: "test", Log: f.log.logger().With("provisioner", name), Now: clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, Webhooks: f.opts.Webhooks, Compiled: &compiled}
 		return daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
 			if f.opts.Edit != nil {
 				f.opts.Edit(c)
@@ -313,7 +323,7 @@ func (f *Fleet) addProvisioner(name string, edit func(*daemon.Config)) *Provisio
 			edit(c)
 		})
 	})
-	p := &Provisioner{Daemon: d, f: f, stop: stop, done: done}
+	p := &Provisioner{Daemon: d, Clock: clock, f: f, stop: stop, done: done}
 	f.t.Cleanup(p.Stop)
 	return p
 }

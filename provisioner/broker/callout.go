@@ -49,6 +49,7 @@ type callout struct {
 	refused func(context.Context, Presented, *Denied)
 	log     *natsLog
 	turn    func() (done func())
+	place   func() (aside bool, changed <-chan struct{})
 	workers int // how many answers are under way at once
 }
 
@@ -62,17 +63,11 @@ type question struct {
 // last answer has left, or the error for which it cannot ask for questions.
 func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	questions := make(chan question, maxCalloutsWaiting)
-	sub, err := nc.QueueSubscribe(server.AuthCalloutSubject, calloutQueue, func(m *nats.Msg) {
+	put := func(m *nats.Msg) {
 		select {
 		case questions <- question{m, time.Now()}:
 		default: // whoever waits behind so many has given up before it is answered
 		}
-	})
-	if err == nil {
-		err = nc.Flush()
-	}
-	if err != nil {
-		return fmt.Errorf("subscribe %s: %w", server.AuthCalloutSubject, err)
 	}
 	work := context.WithoutCancel(ctx)
 	var workers sync.WaitGroup
@@ -85,18 +80,68 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 			}
 		})
 	}
-	if ready != nil {
-		ready()
-	}
-	<-ctx.Done()
-	ended := make(chan struct{})
-	sub.SetClosedHandler(func(string) { close(ended) })
-	if err := sub.Drain(); err == nil {
-		<-ended
-	}
+	err := c.keepPlace(ctx, nc, put, ready)
 	close(questions)
 	workers.Wait()
-	return nc.FlushTimeout(admitTimeout)
+	return errors.Join(err, nc.FlushTimeout(admitTimeout))
+}
+
+// keepPlace takes questions, with those who share them, until ctx is done, except while
+// another provisioner does so in our place. It keeps the connection: who stands aside since
+// its clock is behind may take no broker's certificate for valid, and could not come back.
+// It returns once no more questions come.
+func (c *callout) keepPlace(ctx context.Context, nc *nats.Conn, put nats.MsgHandler, ready func()) error {
+	var sub *nats.Subscription
+	for begun := false; ; begun = true {
+		aside, changed := c.place()
+		var err error
+		switch {
+		case aside && sub != nil:
+			err, sub = leave(nc, sub), nil
+		case !aside && sub == nil:
+			if sub, err = nc.QueueSubscribe(server.AuthCalloutSubject, calloutQueue, put); err == nil && !begun {
+				err = nc.Flush() // later the broker may be away, and hears of it when it is back
+			}
+		}
+		if err != nil {
+			nc.Close() // or questions might still come
+			return fmt.Errorf("subscribe %s: %w", server.AuthCalloutSubject, err)
+		}
+		if ready != nil && !begun {
+			ready()
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			if sub != nil {
+				_ = drain(sub) // the error says that the connection has gone, and with it the questions
+			}
+			return nil
+		}
+	}
+}
+
+// leave ends the subscription as drain does, on a connection that goes on.
+func leave(nc *nats.Conn, sub *nats.Subscription) error {
+	connected, before := nc.IsConnected(), nc.Stats().Reconnects
+	if err := drain(sub); err != nil || connected && nc.Stats().Reconnects == before {
+		return err
+	}
+	// On a connection made meanwhile, nats.go may have subscribed once more what was about to
+	// end, and not have ended that: see package natsapi.
+	return nc.ForceReconnect()
+}
+
+// drain ends the subscription and returns when the last question that the broker had
+// already sent has been taken.
+func drain(sub *nats.Subscription) error {
+	ended := make(chan struct{})
+	sub.SetClosedHandler(func(string) { close(ended) })
+	if err := sub.Drain(); err != nil {
+		return err
+	}
+	<-ended
+	return nil
 }
 
 // taken waits until the broker has taken what was sent to it. It reads answers one after

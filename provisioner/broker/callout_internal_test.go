@@ -80,7 +80,8 @@ func asking(t *testing.T, asked func()) (c *callout, sealed []byte, header nats.
 	if err != nil {
 		t.Fatal(err)
 	}
-	c = &callout{gate: gate, issuer: issuer, xkey: xkey, log: newNATSLog(slog.New(slog.DiscardHandler), nil), turn: func() func() { return func() {} }}
+	c = &callout{gate: gate, issuer: issuer, xkey: xkey, log: newNATSLog(slog.New(slog.DiscardHandler), nil), turn: func() func() { return func() {} },
+		place: func() (bool, <-chan struct{}) { return false, nil }}
 	return c, sealed, nats.Header{server.AuthRequestXKeyHeader: {theirs}}
 }
 

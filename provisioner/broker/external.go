@@ -62,6 +62,11 @@ type ExternalConfig struct {
 	// twice: questions of brokers take it. Optional; by default nobody waits.
 	Turn func() (done func())
 
+	// Place says whether another provisioner answers questions of brokers in our place, and
+	// returns a channel that is closed when that may have changed. It must not block.
+	// Optional; by default they are answered here.
+	Place func() (aside bool, changed <-chan struct{})
+
 	// Log receives refused connections. Optional; discards by default.
 	Log *slog.Logger
 }
@@ -100,7 +105,10 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	if cfg.Turn == nil {
 		cfg.Turn = func() func() { return func() {} }
 	}
-	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), turn: cfg.Turn, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0)}
+	if cfg.Place == nil {
+		cfg.Place = func() (bool, <-chan struct{}) { return false, nil }
+	}
+	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), turn: cfg.Turn, place: cfg.Place, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0)}
 	var err error
 	e.muster, err = login(cfg.Keys.Provisioner)
 	bad("credentials", err)
@@ -229,7 +237,7 @@ func (e *External) connect(ctx context.Context, name string, opts ...nats.Option
 // is done, over a connection of its own. It then takes no further question,
 // answers those in hand and returns nil. Start it once the gate has what it asks
 // for: of several provisioners any one is asked. ready, if not nil, is called
-// once questions are taken.
+// once questions are taken, here or by the provisioner in our place.
 func (e *External) Authenticate(ctx context.Context, ready func()) error {
 	nc, err := e.connect(ctx, "provisioner callout")
 	if err != nil {

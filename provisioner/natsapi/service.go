@@ -69,6 +69,11 @@ type Config struct {
 	// how many writes are on their way. Optional; several services may share one.
 	InHand *atomic.Int64
 
+	// Place says whether another provisioner takes the requests in our place, and returns a
+	// channel that is closed when that may have changed. It must not block. Optional; by
+	// default they are taken here.
+	Place func() (aside bool, changed <-chan struct{})
+
 	// Busy is called for each request that finds no room. It must not block.
 	// Optional.
 	Busy func()
@@ -117,6 +122,9 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
 	}
+	if cfg.Place == nil {
+		cfg.Place = func() (bool, <-chan struct{}) { return false, nil }
+	}
 	if cfg.Busy == nil {
 		cfg.Busy = func() {}
 	}
@@ -134,10 +142,10 @@ func New(cfg Config) (*Service, error) {
 
 // Run serves until ctx is done. It then takes no further request, finishes all
 // that it has taken, flushes the replies and returns nil. Any other return
-// means that it could not begin or could not drain.
+// means that it could not begin, could not drain, or could not take its place again.
 //
 // Run owns every goroutine of the package. ready, if not nil, is called once
-// requests are being taken.
+// requests are being taken, here or by the provisioner in our place.
 func (s *Service) Run(ctx context.Context, ready func()) error {
 	// Requests in hand are finished while stopping: a node whose request was
 	// taken gets its reply.
@@ -165,24 +173,14 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 		case excess <- m:
 		}
 	}
-	var subs []*nats.Subscription
-	for _, subject := range []string{wire.SubjectEnroll, wire.SubjectApplied, wire.SubjectRenew} {
-		sub, err := s.cfg.Conn.QueueSubscribe(s.cfg.Prefix+subject, wire.QueueProvisioners, take)
-		if err != nil {
-			return errors.Join(fmt.Errorf("nats edge: subscribe %s: %w", subject, err), drain(subs))
-		}
-		subs = append(subs, sub)
-	}
 	// Without a queue group: every process hears every node.
 	events := newEvents()
-	sub, err := s.cfg.Conn.Subscribe(wire.AllNodeEvents, events.put)
+	heard, err := s.cfg.Conn.Subscribe(wire.AllNodeEvents, events.put)
 	if err != nil {
-		return errors.Join(fmt.Errorf("nats edge: subscribe %s: %w", wire.AllNodeEvents, err), drain(subs))
+		return fmt.Errorf("nats edge: subscribe %s: %w", wire.AllNodeEvents, err)
 	}
-	subs = append(subs, sub)
-	if err := s.cfg.Conn.Flush(); err != nil {
-		return errors.Join(fmt.Errorf("nats edge: %w", err), drain(subs))
-	}
+	spreading, stopSpreading := context.WithCancel(ctx)
+	defer stopSpreading()
 	var g errgroup.Group
 	for range s.cfg.Workers {
 		g.Go(func() error {
@@ -205,13 +203,11 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 		}
 		return nil
 	})
-	g.Go(func() error { s.spread.run(ctx); return nil })
-	if ready != nil {
-		ready()
-	}
-	<-ctx.Done()
+	g.Go(func() error { s.spread.run(spreading); return nil })
+	subs, err := s.keepPlace(ctx, take, ready)
+	stopSpreading()
 	s.cfg.Log.InfoContext(work, "provisioner stopping, requests in hand are finished first", "requests", s.cfg.InHand.Load()+int64(waiting.len()))
-	err = drain(subs)
+	err = errors.Join(err, drain(append(subs, heard)))
 	waiting.close() // after drain nobody calls take
 	close(events.queue)
 	close(excess)
@@ -222,6 +218,67 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 		err = errors.Join(err, fmt.Errorf("nats edge: flush replies: %w", ferr))
 	}
 	return err
+}
+
+// keepPlace takes requests, with those who share them, except while another provisioner
+// does so in our place: who leaves finishes what it was sent before. It returns the
+// subscriptions that there are when ctx is done or one could not be made or ended.
+func (s *Service) keepPlace(ctx context.Context, take nats.MsgHandler, ready func()) (subs []*nats.Subscription, err error) {
+	for begun := false; ; begun = true {
+		aside, changed := s.cfg.Place()
+		switch {
+		case aside && subs != nil:
+			err, subs = s.leave(subs), nil
+		case !aside && subs == nil:
+			subs, err = s.subscribe(take)
+		}
+		if err == nil && !begun { // later the broker may be away, and hears of it when it is back
+			err = s.cfg.Conn.Flush()
+		}
+		if err != nil {
+			return subs, fmt.Errorf("nats edge: %w", err)
+		}
+		if ready != nil && !begun {
+			ready()
+		}
+		select {
+		case <-ctx.Done():
+			return subs, nil
+		case <-changed:
+		}
+	}
+}
+
+// leave ends the subscriptions as drain does, on a connection that goes on.
+func (s *Service) leave(subs []*nats.Subscription) error {
+	nc := s.cfg.Conn
+	connected, before := nc.IsConnected(), nc.Stats().Reconnects
+	if err := drain(subs); err != nil {
+		return err
+	}
+	if connected && nc.Stats().Reconnects == before {
+		return nil
+	}
+	// On a connection made meanwhile, nats.go may have subscribed once more what was about to
+	// end, and not have ended that: the broker would go on sending us our share of the
+	// requests, and nobody would get to see them. The next connection knows nothing of it.
+	if err := nc.ForceReconnect(); err != nil {
+		return fmt.Errorf("connect anew: %w", err)
+	}
+	return nil
+}
+
+// subscribe takes a place among those who share the requests. With an error come the
+// subscriptions that were made.
+func (s *Service) subscribe(take nats.MsgHandler) (subs []*nats.Subscription, err error) {
+	for _, subject := range []string{wire.SubjectEnroll, wire.SubjectApplied, wire.SubjectRenew} {
+		sub, err := s.cfg.Conn.QueueSubscribe(s.cfg.Prefix+subject, wire.QueueProvisioners, take)
+		if err != nil {
+			return subs, fmt.Errorf("subscribe %s: %w", subject, err)
+		}
+		subs = append(subs, sub)
+	}
+	return subs, nil
 }
 
 // drain ends the subscriptions and returns when the last message that the

@@ -1,0 +1,202 @@
+package testbed_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// behind is by how much a clock goes back: more than it may.
+const behind = -10 * time.Minute
+
+// ofYesterday makes a token one that is valid by a clock that is behind, too.
+func ofYesterday(c *jwt.Claims) { c.IssuedAt, c.NotBefore = time.Time{}, time.Now().Add(-24*time.Hour) }
+
+// TestAProvisionerThatCanAdmitNobodyStandsAside sets back the clock of one of two
+// provisioners: the other one serves everybody. When neither can admit anybody both
+// answer, so that nodes hear of it; so does the last one that is left. Whose clock is
+// right again serves.
+func TestAProvisionerThatCanAdmitNobodyStandsAside(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	second := f.AddProvisioner("second.fleet.test")
+	member := f.Node("member.example.net")
+	given := f.Enroll(member)
+	f.Apply(member, given)
+	a := &askers{t: t, f: f, url: f.URL(), token: f.Token(ofYesterday)}
+
+	second.Clock.Advance(behind)
+	a.allEnrolledBy("")
+	for range 10 { // and the servers ask only who can tell
+		dialFleet(t, f.Servers()[0], member, given).Close()
+	}
+
+	f.Clock.Advance(behind) // for both of them
+	a.allTold(wire.CodeClockBehind.ToldAs())
+
+	second.Clock.Advance(-2 * behind)
+	a.allEnrolledBy("second.fleet.test")
+
+	second.Stop()
+	a.allTold(wire.CodeClockBehind.ToldAs())
+
+	f.Clock.Advance(-behind)
+	a.allEnrolledBy("")
+	f.Check()
+}
+
+// TestASiteIsServedWhileItsOwnCannot sets back the clock of a site's only provisioner:
+// its nodes are served by the hub's, although NATS prefers the site's.
+func TestASiteIsServedWhileItsOwnCannot(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
+	local := f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
+	a := &askers{t: t, f: f, url: f.Site("ams1").URL(), token: f.Token(func(c *jwt.Claims) {
+		ofYesterday(c)
+		if err := c.SetLimits(jwt.Limits{Site: "ams1"}); err != nil {
+			t.Fatal(err)
+		}
+	})}
+	a.allEnrolledBy("provisioner.ams1.fleet.test")
+	local.Clock.Advance(behind)
+	a.allEnrolledBy("")
+	local.Clock.Advance(-behind)
+	a.allEnrolledBy("provisioner.ams1.fleet.test")
+	f.Check()
+}
+
+// TestAProvisionerStartsAside starts a provisioner whose clock is behind beside one that
+// serves: it never answers a node, and is ready all the same.
+func TestAProvisionerStartsAside(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	a := &askers{t: t, f: f, url: f.URL(), token: f.Token(ofYesterday)}
+	// The other clock is the real one, by which the servers' certificates are valid.
+	f.Clock.Advance(-behind)
+	s := f.Daemon().Store()
+	f.Eventually("the fleet's clock is on record", func() bool {
+		mark, after, err := s.ClockMark(f.Context())
+		if err != nil || mark == nil {
+			return false // the provisioner has just begun
+		}
+		mark.Time = f.Clock.Now()
+		_, err = s.PutClockMark(f.Context(), mark, after)
+		return err == nil
+	})
+	f.AddProvisionerBehind("second.fleet.test", behind)
+	for range inARow {
+		told := a.ask()
+		stood := strings.HasPrefix(f.Cause(a.last), string(wire.CodeRevocationsUnknown)) // the first one, for a moment
+		if told != "enrolled" && !stood {
+			t.Fatalf("a node is told %q, want that the first provisioner serves it", told)
+		}
+	}
+	f.Check()
+}
+
+// TestAnOlderProvisionerIsNotLeftAlone has a provisioner of before, which answers what it
+// was not asked in its days as if it had been asked who is there: whether it serves
+// nobody knows, so the one whose clock is behind goes on to answer nodes.
+func TestAnOlderProvisionerIsNotLeftAlone(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	nc, err := f.Daemon().Connect("an older provisioner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	asked := make(chan struct{}, 1000)
+	if _, err := nc.Subscribe("muster.provisioners", func(m *nats.Msg) {
+		_ = m.Respond([]byte(`{"name":"older.fleet.test"}`)) // who asks may have gone
+		asked <- struct{}{}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	a := &askers{t: t, f: f, url: f.URL(), token: f.Token(ofYesterday)}
+	f.Clock.Advance(behind)
+	for range 3 {
+		select {
+		case <-asked:
+		case <-f.Context().Done():
+			t.Fatal("others are not asked")
+		}
+		if told := a.ask(); told != string(wire.CodeClockBehind.ToldAs()) {
+			t.Errorf("a node is told %q, want %q", told, wire.CodeClockBehind.ToldAs())
+		}
+	}
+	f.Clock.Advance(-behind)
+	f.Check()
+}
+
+// inARow is how many nodes must meet the same, one after the other: with two that take
+// turns by chance, that happens once in a thousand million.
+const inARow = 30
+
+// askers are nodes that were never seen and ask once each.
+type askers struct {
+	t          *testing.T
+	f          *testbed.Fleet
+	url, token string
+	asked      int
+	last       string // identity
+}
+
+// ask has one more node connect and enroll, and returns "enrolled", the code of the
+// refusal, or what went wrong on the way.
+func (a *askers) ask() string {
+	a.t.Helper()
+	a.asked++
+	n, err := simnode.New(fmt.Sprintf("node%d.example.net", a.asked), a.token)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	a.last = n.Identity
+	nc, err := simnode.Dial(a.url, n.Token)
+	if err != nil {
+		return err.Error()
+	}
+	defer nc.Close()
+	r, err := simnode.Enroll(a.f.Context(), nc, n.Request())
+	switch {
+	case err != nil:
+		return err.Error()
+	case r.Refusal != nil:
+		return string(r.Refusal.Code)
+	}
+	return "enrolled"
+}
+
+// allEnrolledBy waits until nodes are enrolled at their first request, by the provisioner
+// of this name, many in a row.
+func (a *askers) allEnrolledBy(name string) {
+	a.t.Helper()
+	a.inARow(fmt.Sprintf("all nodes are enrolled by %q at once", name), func() bool {
+		return a.ask() == "enrolled" && a.f.EnrolledBy(a.last) == name
+	})
+}
+
+// allTold waits until nodes are told this, many in a row.
+func (a *askers) allTold(code wire.Code) {
+	a.t.Helper()
+	a.inARow("all nodes are told "+string(code), func() bool { return a.ask() == string(code) })
+}
+
+func (a *askers) inARow(what string, one func() bool) {
+	a.t.Helper()
+	a.f.Eventually(what, func() bool {
+		for range inARow {
+			if !one() {
+				return false
+			}
+		}
+		return true
+	})
+}

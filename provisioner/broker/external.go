@@ -85,6 +85,8 @@ type External struct {
 	callout *callout
 	log     *slog.Logger
 
+	firstPage, page int // see the constants; tests have smaller ones
+
 	mu      sync.Mutex      // guards the rest
 	control *nats.Conn      // to AccountSystem; nil unless started
 	servers map[string]sign // by id: when a server was last heard of
@@ -101,7 +103,7 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	}
 	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	e := &External{log: cfg.Log, servers: make(map[string]sign)}
+	e := &External{log: cfg.Log, firstPage: firstPage, page: page, servers: make(map[string]sign)}
 	if cfg.Turn == nil {
 		cfg.Turn = func() func() { return func() {} }
 	}

@@ -20,6 +20,7 @@ import (
 // themselves.
 const (
 	askConnections = "$SYS.REQ.SERVER.PING.CONNZ"
+	askMore        = "$SYS.REQ.SERVER.%s.CONNZ"
 	askJetStream   = "$SYS.REQ.SERVER.PING.JSZ"
 	orderKick      = "$SYS.REQ.SERVER.%s.KICK"
 	heardAlive     = "$SYS.SERVER.*.STATSZ" // every 10 s from each
@@ -39,8 +40,16 @@ const (
 	answerTimeout = 2 * time.Second
 	quiet         = 100 * time.Millisecond
 
-	// allConnections is a limit that no server comes near.
-	allConnections = 1 << 20
+	// A connection of a node is 1.1 KB of an answer (measured). A server drops us where more
+	// than its max_pending of 64 MiB waits for us, which is an answer about 60,000, and nats.go
+	// what waits for us beyond as much. So servers, which answer all at once, are asked about firstPage first,
+	// 9 MiB each, and where there are more for a page at a time, one server after the other,
+	// 36 MiB: each page costs a server as much as all would.
+	firstPage = 8 << 10
+	page      = 32 << 10
+
+	// pagesTimeout bounds what is asked page by page; chosen, four questions for 100,000.
+	pagesTimeout = 30 * time.Second
 )
 
 // reported is what a server says of itself.
@@ -195,15 +204,17 @@ func gather[T any](ctx context.Context, e *External, nc *nats.Conn, subject stri
 	return nil
 }
 
-// connection is one of a node's, on some server.
+// connection is one of a node's, on some server. It keeps no more of what the server has
+// said than is needed, since a look may have those of a whole fleet in hand.
 type connection struct {
-	server string
-	*server.ConnInfo
+	server      string
+	number      uint64
+	certificate string // SHA-256, hex; empty if the server knows none
 }
 
 // kick drops a connection. One that has gone by itself is no error.
 func (c *connection) kick(nc *nats.Conn) error {
-	body, err := json.Marshal(server.KickClientReq{CID: c.Cid})
+	body, err := json.Marshal(server.KickClientReq{CID: c.number})
 	if err != nil {
 		return err
 	}
@@ -214,29 +225,126 @@ func (c *connection) kick(nc *nats.Conn) error {
 
 // connections asks all servers for the connections of these nodes, of all nodes if ids is
 // nil, and calls each with those on one server, by node, as soon as that has answered: one
-// that is silent holds up nothing on the others. No other answer is taken until each
-// returns. For more nodes than one, servers list the whole fleet: about 1 KB each. The
-// error says which servers are known to live and did not answer.
+// that is silent holds up nothing on the others. It is called once at a time, and more often for a server with
+// many. For more nodes than one, servers list the whole fleet. The
+// error says which servers are known to live and did not answer, or not to the end.
 func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Identity, each func(held map[wire.Identity][]connection)) error {
 	wanted := make(map[wire.Identity]bool, len(ids))
 	for _, id := range ids {
 		wanted[id] = true
 	}
-	options := server.ConnzOptions{Account: AccountFleet, Username: true, Limit: allConnections}
+	options := server.ConnzOptions{Account: AccountFleet, Username: true, Limit: e.firstPage}
 	if len(ids) == 1 {
 		options.User = string(ids[0])
 	}
-	return gather(ctx, e, nc, askConnections, options, func(id string, r reported[server.Connz]) {
+	var calling sync.Mutex // each
+	take := func(id string, conns []*server.ConnInfo) {
 		held := make(map[wire.Identity][]connection)
-		for _, c := range r.Data.Conns {
+		for _, c := range conns {
 			if node := wire.Identity(c.AuthorizedUser); c.Account == AccountFleet && (ids == nil || wanted[node]) {
-				held[node] = append(held[node], connection{id, c})
+				held[node] = append(held[node], connectionOf(id, c))
 			}
 		}
 		if len(held) > 0 {
+			calling.Lock()
+			defer calling.Unlock()
 			each(held)
 		}
+	}
+	paging, cancel := context.WithTimeout(ctx, pagesTimeout)
+	defer cancel()
+	var more sync.WaitGroup
+	var oneByOne, failing sync.Mutex
+	var failed []error // guarded by failing
+	err := gather(ctx, e, nc, askConnections, options, func(id string, r reported[server.Connz]) {
+		conns := r.Data.Conns
+		take(id, conns)
+		if len(conns) == 0 || len(conns) >= r.Data.Total {
+			return
+		}
+		seen, last := len(conns), conns[len(conns)-1].Cid
+		more.Go(func() {
+			oneByOne.Lock()
+			defer oneByOne.Unlock()
+			if err := e.nextPages(paging, nc, id, options, seen, last, take); err != nil {
+				failing.Lock()
+				defer failing.Unlock()
+				failed = append(failed, err)
+			}
+		})
 	})
+	more.Wait()
+	return errors.Join(append(failed, err)...)
+}
+
+// connectionOf is what a server says of one of its connections.
+func connectionOf(id string, c *server.ConnInfo) connection {
+	held := connection{server: id, number: c.Cid}
+	if len(c.TLSPeerCerts) > 0 {
+		held.certificate = c.TLSPeerCerts[0].CertSha256
+	}
+	return held
+}
+
+// nextPages asks a server for what comes after the connection of number last, of which it
+// has listed as many as were seen, and calls take with each page. A server lists by
+// number, which grow with each that connects; and a page begins at a place in the list as it is
+// by then. Whoever has gone since has let those behind him move up, some of them to before
+// the page. So a page counts only if it begins no later than where the one before has
+// ended; else it is asked for from further in front.
+func (e *External) nextPages(ctx context.Context, nc *nats.Conn, id string, options server.ConnzOptions, seen int, last uint64, take func(string, []*server.ConnInfo)) error {
+	options.Limit = e.page
+	options.Offset = seen - 1
+	for {
+		r, err := e.onePage(ctx, nc, id, options)
+		if err != nil {
+			return err
+		}
+		conns := r.Conns
+		if options.Offset > 0 && (len(conns) == 0 || conns[0].Cid > last) {
+			options.Offset = max(0, min(options.Offset, r.Total)-options.Limit)
+			continue
+		}
+		known := 0
+		for known < len(conns) && conns[known].Cid <= last {
+			known++
+		}
+		take(id, conns[known:])
+		if options.Offset+len(conns) >= r.Total || len(conns) < options.Limit {
+			return nil
+		}
+		last = max(last, conns[len(conns)-1].Cid)
+		options.Offset += len(conns) - 1
+	}
+}
+
+// onePage asks one server for a page of its connections.
+func (e *External) onePage(ctx context.Context, nc *nats.Conn, id string, options server.ConnzOptions) (*server.Connz, error) {
+	subject := fmt.Sprintf(askMore, id)
+	body, err := json.Marshal(options)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s: %w", subject, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	m, err := nc.RequestWithContext(ctx, subject, body)
+	if err != nil {
+		return nil, fmt.Errorf("ask %s from place %d: %w", subject, options.Offset, err)
+	}
+	var r struct {
+		Data  *server.Connz    `json:"data"`
+		Error *server.ApiError `json:"error"`
+	}
+	switch err := json.Unmarshal(m.Data, &r); {
+	case err != nil:
+		return nil, fmt.Errorf("ask %s: %w", subject, err)
+	case r.Error != nil:
+		return nil, fmt.Errorf("ask %s: %w", subject, r.Error)
+	case r.Data == nil:
+		return nil, fmt.Errorf("ask %s: no data in the answer", subject)
+	}
+	e.alive(id)
+	return r.Data, nil
 }
 
 // running returns the connection to the servers' own account, or [ErrNotRunning].
@@ -261,7 +369,7 @@ func (e *External) Disconnect(ids ...wire.Identity) error {
 		return err
 	}
 	var errs []error
-	err = e.connections(context.Background(), nc, ids, func(held map[wire.Identity][]connection) { // bounded by gather
+	err = e.connections(context.Background(), nc, ids, func(held map[wire.Identity][]connection) { // which bounds itself
 		for _, list := range held {
 			for _, c := range list {
 				errs = append(errs, c.kick(nc))
@@ -335,7 +443,7 @@ func (e *External) dropDead(ctx context.Context, nc *nats.Conn, held map[wire.Id
 			continue
 		}
 		for _, c := range list {
-			if len(c.TLSPeerCerts) > 0 && slices.Contains(live, c.TLSPeerCerts[0].CertSha256) {
+			if c.certificate != "" && slices.Contains(live, c.certificate) {
 				continue
 			}
 			told = append(told, id)

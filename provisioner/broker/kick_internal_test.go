@@ -3,6 +3,7 @@ package broker
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,27 @@ const kickedNode wire.Identity = "web1.example.net"
 // connection of kickedNode to that. What it closes is closed when the connection is.
 func kicking(t *testing.T) (e *External, closed chan struct{}) {
 	t.Helper()
+	e, s := watching(t, 0)
+	closed = make(chan struct{})
+	connected(t, s, nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	return e, closed
+}
+
+// connected returns a connection of kickedNode.
+func connected(t *testing.T, s *server.Server, opts ...nats.Option) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(s.ClientURL(), append(opts, nats.UserInfo(string(kickedNode), "secret"), nats.NoReconnect())...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// watching returns an External of one server, and the server, which drops whom more waits for
+// than pending, in bytes, if that is not 0.
+func watching(t *testing.T, pending int64) (*External, *server.Server) {
+	t.Helper()
 	keys, err := NewKeys()
 	if err != nil {
 		t.Fatal(err)
@@ -26,7 +48,7 @@ func kicking(t *testing.T) (e *External, closed chan struct{}) {
 	keys.System = "control:secret"
 	fleet, system := server.NewAccount(AccountFleet), server.NewAccount(AccountSystem)
 	s, err := server.NewServer(&server.Options{
-		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, SystemAccount: AccountSystem, Accounts: []*server.Account{fleet, system},
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, SystemAccount: AccountSystem, Accounts: []*server.Account{fleet, system}, MaxPending: pending, MaxPayload: 1 << 16,
 		Users: []*server.User{{Username: string(kickedNode), Password: "secret", Account: fleet}, {Username: "control", Password: "secret", Account: system}},
 	})
 	if err != nil {
@@ -37,7 +59,7 @@ func kicking(t *testing.T) (e *External, closed chan struct{}) {
 	if !s.ReadyForConnections(30 * time.Second) {
 		t.Fatal("the server does not start")
 	}
-	e, err = NewExternal(ExternalConfig{URLs: s.ClientURL(), Keys: keys, Gate: GateConfig{
+	e, err := NewExternal(ExternalConfig{URLs: s.ClientURL(), Keys: keys, Gate: GateConfig{
 		TrustDomain: "example.net",
 		VerifyToken: func(Presented) (time.Time, error) { return time.Time{}, nil },
 		AdmitNode:   func(context.Context, wire.Identity, string) error { return nil },
@@ -52,13 +74,155 @@ func kicking(t *testing.T) (e *External, closed chan struct{}) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = e.Stop(context.Background()) })
-	closed = make(chan struct{})
-	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo(string(kickedNode), "secret"), nats.NoReconnect(), nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	return e, s
+}
+
+// TestManyConnectionsAreListedInPages has more connections than the server may say of at
+// once, and those that come and go while they are listed: each that was there before and
+// after is listed, and once.
+func TestManyConnectionsAreListedInPages(t *testing.T) {
+	t.Parallel()
+	const connections, pages = 300, 20
+	for name, gone := range map[string]struct{ first, each int }{
+		"all stay":                         {0, 0},
+		"some go, the oldest first":        {0, 3},
+		"more than a page go":              {0, 2 * pages},
+		"some go, of those not yet listed": {connections / 2, 3},
+		"nearly all that are not listed":   {pages, connections - 2*pages},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, s := watching(t, connections*250) // each is 350 bytes or more
+			e.firstPage, e.page = pages, pages
+			there := make(map[uint64]*nats.Conn)
+			var order []uint64 // oldest first
+			join := func() {
+				nc := connected(t, s)
+				number, err := nc.GetClientID()
+				if err != nil {
+					t.Fatal(err)
+				}
+				there[number], order = nc, append(order, number)
+			}
+			for range connections {
+				join()
+			}
+			before := slices.Clone(order)
+			listed := make(map[uint64]int)
+			err := e.connections(t.Context(), control(t, e), nil, func(held map[wire.Identity][]connection) {
+				for _, c := range held[kickedNode] {
+					listed[c.number]++
+				}
+				to := min(gone.first+gone.each, len(order))
+				from := min(gone.first, to)
+				for _, number := range order[from:to] {
+					there[number].Close()
+					delete(there, number)
+				}
+				order = slices.Delete(order, from, to)
+				join()
+				settled(t, s, len(there)+1) // and ours
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, number := range before {
+				if n := listed[number]; n > 1 || n == 0 && there[number] != nil {
+					t.Errorf("connection %d was listed %d times, and is there: %v", number, n, there[number] != nil)
+				}
+			}
+		})
+	}
+}
+
+// TestFewConnectionsAreOneQuestion counts what a server is asked, which has as many
+// connections as it says of at once.
+func TestFewConnectionsAreOneQuestion(t *testing.T) {
+	t.Parallel()
+	e, s := watching(t, 0)
+	e.firstPage = 3
+	for range e.firstPage {
+		connected(t, s)
+	}
+	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("control", "secret"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(nc.Close)
-	return e, closed
+	asked, err := nc.SubscribeSync("$SYS.REQ.SERVER.>")
+	if err == nil {
+		err = nc.Flush()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func() int {
+		listed := 0
+		if err := e.connections(t.Context(), control(t, e), nil, func(held map[wire.Identity][]connection) { listed += len(held[kickedNode]) }); err != nil {
+			t.Fatal(err)
+		}
+		if err := nc.Flush(); err != nil { // what was asked is here by now
+			t.Fatal(err)
+		}
+		questions, _, err := asked.Pending()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range questions {
+			if _, err := asked.NextMsg(time.Second); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if want := s.NumClients() - 2; listed != want { // but for the two of the control
+			t.Errorf("%d connections are listed, want %d", listed, want)
+		}
+		return questions
+	}
+	if n := count(); n != 1 {
+		t.Errorf("%d questions for as many as are listed at once, want 1", n)
+	}
+	connected(t, s)
+	if n := count(); n != 2 {
+		t.Errorf("%d questions for one more, want 2", n)
+	}
+}
+
+// TestWhoStopsListingIsNamed has a server that answers the first question, and is gone
+// before the second.
+func TestWhoStopsListingIsNamed(t *testing.T) {
+	t.Parallel()
+	e, s := watching(t, 0)
+	e.firstPage = 1
+	connected(t, s)
+	connected(t, s)
+	err := e.connections(t.Context(), control(t, e), nil, func(map[wire.Identity][]connection) { s.Shutdown() })
+	if err == nil || !strings.Contains(err.Error(), s.ID()) {
+		t.Errorf("error = %v, want one that names the server %s", err, s.ID())
+	}
+}
+
+// control returns the connection to the servers' own account.
+func control(t *testing.T, e *External) *nats.Conn {
+	t.Helper()
+	nc, err := e.running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return nc
+}
+
+// settled waits until the server has so many connections.
+func settled(t *testing.T, s *server.Server, connections int) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for s.NumClients() != connections {
+		select {
+		case <-t.Context().Done():
+			t.Fatal("the connections do not settle")
+		case <-tick.C:
+		}
+	}
 }
 
 // TestASilentServerHoldsUpNoOther knows a server that does not answer: what is connected

@@ -33,13 +33,25 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if err != nil {
 		return err
 	}
+	if p.untold.open(id) && record != nil {
+		// What a broken store shows may not be on its disk.
+		if err := p.writable(string(id)); err != nil {
+			return err
+		}
+		if p.untold.wrote(record) {
+			p.tellKeptOut(ctx, record)
+		}
+	}
 	entry := p.revocations.standing(id)
 	if !p.applies(entry, record) {
+		if record.state() == StateRevoked || record.state() == StateRetired {
+			p.untold.forget(id) // another process has done it, and tells
+		}
 		return nil
 	}
-	state, event := StateRevoked, EventRevoked
+	state := StateRevoked
 	if entry.Kind == RetiredNode {
-		state, event = StateRetired, EventRetired
+		state = StateRetired
 	}
 	// A certificate may have been issued since the entry was written, and a
 	// restored record may be of before it: the entries must name all that this
@@ -61,11 +73,15 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 		next.Current, next.Next = nil, nil
 	}
 	next.keep(record, p.cfg.Clock.believed(next.UpdatedAt))
-	if err := p.publish(ctx, &next, after, nil); err != nil {
+	written := false // or may be
+	err = p.publish(ctx, &next, after, func() error { written = true; return nil })
+	if written && err != nil && !errors.Is(err, errAgain) {
+		p.untold.record(id, next.Attempt)
+	}
+	if err != nil {
 		return err
 	}
-	p.cfg.Emit(Event{Type: event, Time: p.moment(), Node: string(id), By: entry.By, Why: entry.Why, Attempt: next.Attempt})
-	p.cfg.Log.InfoContext(ctx, "node kept out", "node", id, "state", state, "by", entry.By, "why", entry.Why, "revision", uint64(entry.at))
+	p.tellKeptOut(ctx, &next)
 	return nil
 }
 

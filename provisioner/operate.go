@@ -52,14 +52,15 @@ func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) 
 		}
 		return nil
 	}
-	err := p.revocations.add(ctx, &Revocation{
-		Schema: RevocationSchema, ID: wire.NewID(), Kind: RevokedToken, At: p.now(), By: c.By, Why: c.Why, Token: id,
-	}, nil)
-	if err != nil {
+	entry := &Revocation{Schema: RevocationSchema, ID: wire.NewID(), Kind: RevokedToken, At: p.now(), By: c.By, Why: c.Why, Token: id}
+	told := Event{Type: EventTokenRevoked, Time: p.moment(), Token: id, By: c.By, Why: c.Why}
+	if err := p.revocations.add(ctx, entry, nil); err != nil {
+		if errors.Is(err, ErrPending) {
+			p.untold.entry(entry.ID, told)
+		}
 		return fmt.Errorf("revoke token %s: %w", id, err)
 	}
-	p.cfg.Emit(Event{Type: EventTokenRevoked, Time: p.moment(), Token: id, By: c.By, Why: c.Why})
-	p.cfg.Log.InfoContext(ctx, "token revoked", "token_id", id, "by", c.By, "why", c.Why)
+	p.tellRevoked(ctx, told)
 	return nil
 }
 
@@ -196,9 +197,13 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause)
 		// Revoked, and its record lost with what a restored store has forgotten.
 		record = &Record{Identity: id}
 	}
+	told := Event{Type: EventRetired, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
 	entry, err := p.entryAbout(ctx, RetiredNode, record, c)
 	if err == nil {
 		err = p.revocations.add(ctx, entry, p.kicker(ctx, id))
+		if unknown && errors.Is(err, ErrPending) { // else the record says it
+			p.untold.entry(entry.ID, told)
+		}
 	}
 	if err == nil {
 		err = p.enforce(ctx, id)
@@ -208,8 +213,7 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause)
 		return fmt.Errorf("retire %q: %w", id, err)
 	}
 	if unknown {
-		p.cfg.Emit(Event{Type: EventRetired, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why})
-		p.cfg.Log.InfoContext(ctx, "node retired", "node", id, "by", c.By, "why", c.Why)
+		p.tellRevoked(ctx, told)
 	}
 	return nil
 }

@@ -211,6 +211,7 @@ type Provisioner struct {
 	allowances    *allowances
 	pauses        *pauses
 	revocations   *Revocations
+	untold        untold
 	enforceFailed bool            // only touched by enforceAll
 	unenforced    []wire.Identity // likewise: whose records may have to follow entries yet
 	crls          crlLoop

@@ -86,6 +86,14 @@ func (r *Revocations) Token(id jwt.TokenID) *Revocation {
 	return r.tokens[id]
 }
 
+// stored reports whether the entry of this id has its place in the log.
+func (r *Revocations) stored(id string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	at, known := r.known[id]
+	return known && at != pendingSequence
+}
+
 // Tokens returns the entries that revoke tokens, the oldest first.
 func (r *Revocations) Tokens() []*Revocation {
 	r.mu.RLock()

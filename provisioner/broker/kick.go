@@ -20,13 +20,19 @@ import (
 // themselves.
 const (
 	askConnections = "$SYS.REQ.SERVER.PING.CONNZ"
-	askMore        = "$SYS.REQ.SERVER.%s.CONNZ"
 	askJetStream   = "$SYS.REQ.SERVER.PING.JSZ"
 	orderKick      = "$SYS.REQ.SERVER.%s.KICK"
 	heardAlive     = "$SYS.SERVER.*.STATSZ" // every 10 s from each
 	heardShutdown  = "$SYS.SERVER.*.SHUTDOWN"
 
 	controlInbox = "_INBOX.muster" // where the answers go
+)
+
+// What servers permit us there, by the configuration that they have. They keep the one that
+// they were given, so what is not among this today may not be permitted.
+var (
+	controlSays  = [...]string{askConnections, askJetStream, fmt.Sprintf(orderKick, "*")}
+	controlHears = [...]string{controlInbox + ".>", heardAlive, heardShutdown}
 )
 
 const (
@@ -262,11 +268,11 @@ func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Id
 		if len(conns) == 0 || len(conns) >= r.Data.Total {
 			return
 		}
-		seen, last := len(conns), conns[len(conns)-1].Cid
+		seen, last, name := len(conns), conns[len(conns)-1].Cid, r.Server.Name
 		more.Go(func() {
 			oneByOne.Lock()
 			defer oneByOne.Unlock()
-			if err := e.nextPages(paging, nc, id, options, seen, last, take); err != nil {
+			if err := e.nextPages(paging, nc, id, name, options, seen, last, take); err != nil {
 				failing.Lock()
 				defer failing.Unlock()
 				failed = append(failed, err)
@@ -286,17 +292,17 @@ func connectionOf(id string, c *server.ConnInfo) connection {
 	return held
 }
 
-// nextPages asks a server for what comes after the connection of number last, of which it
+// nextPages asks the server of a name for what comes after the connection of number last, of which it
 // has listed as many as were seen, and calls take with each page. A server lists by
 // number, which grow with each that connects; and a page begins at a place in the list as it is
 // by then. Whoever has gone since has let those behind him move up, some of them to before
 // the page. So a page counts only if it begins no later than where the one before has
 // ended; else it is asked for from further in front.
-func (e *External) nextPages(ctx context.Context, nc *nats.Conn, id string, options server.ConnzOptions, seen int, last uint64, take func(string, []*server.ConnInfo)) error {
+func (e *External) nextPages(ctx context.Context, nc *nats.Conn, id, name string, options server.ConnzOptions, seen int, last uint64, take func(string, []*server.ConnInfo)) error {
 	options.Limit = e.page
 	options.Offset = seen - 1
 	for {
-		r, err := e.onePage(ctx, nc, id, options)
+		r, err := e.onePage(ctx, nc, id, name, options)
 		if err != nil {
 			return err
 		}
@@ -318,30 +324,33 @@ func (e *External) nextPages(ctx context.Context, nc *nats.Conn, id string, opti
 	}
 }
 
-// onePage asks one server for a page of its connections.
-func (e *External) onePage(ctx context.Context, nc *nats.Conn, id string, options server.ConnzOptions) (*server.Connz, error) {
-	subject := fmt.Sprintf(askMore, id)
-	body, err := json.Marshal(options)
+// onePage asks one server for a page of its connections. It asks as all are asked, in a way
+// that only the one of that name answers: servers permit us no question to one alone.
+func (e *External) onePage(ctx context.Context, nc *nats.Conn, id, name string, options server.ConnzOptions) (*server.Connz, error) {
+	body, err := json.Marshal(server.ConnzEventOptions{ConnzOptions: options, EventFilterOptions: server.EventFilterOptions{Name: name, ExactMatch: true}})
 	if err != nil {
-		return nil, fmt.Errorf("ask %s: %w", subject, err)
+		return nil, fmt.Errorf("ask %s: %w", askConnections, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
-	m, err := nc.RequestWithContext(ctx, subject, body)
+	m, err := nc.RequestWithContext(ctx, askConnections, body)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s from place %d: %w", subject, options.Offset, err)
+		return nil, fmt.Errorf("ask %s of server %s from place %d: %w", askConnections, id, options.Offset, err)
 	}
 	var r struct {
-		Data  *server.Connz    `json:"data"`
-		Error *server.ApiError `json:"error"`
+		Server server.ServerInfo `json:"server"`
+		Data   *server.Connz     `json:"data"`
+		Error  *server.ApiError  `json:"error"`
 	}
 	switch err := json.Unmarshal(m.Data, &r); {
 	case err != nil:
-		return nil, fmt.Errorf("ask %s: %w", subject, err)
+		return nil, fmt.Errorf("ask %s of server %s: %w", askConnections, id, err)
 	case r.Error != nil:
-		return nil, fmt.Errorf("ask %s: %w", subject, r.Error)
+		return nil, fmt.Errorf("ask %s of server %s: %w", askConnections, id, r.Error)
+	case r.Server.ID != id:
+		return nil, fmt.Errorf("ask %s of server %s: another one, %s, has its name %q: give each its own", askConnections, id, r.Server.ID, name)
 	case r.Data == nil:
-		return nil, fmt.Errorf("ask %s: no data in the answer", subject)
+		return nil, fmt.Errorf("ask %s of server %s: no data in the answer", askConnections, id)
 	}
 	e.alive(id)
 	return r.Data, nil

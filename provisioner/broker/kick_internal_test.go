@@ -49,7 +49,9 @@ func watching(t *testing.T, pending int64) (*External, *server.Server) {
 	fleet, system := server.NewAccount(AccountFleet), server.NewAccount(AccountSystem)
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true, SystemAccount: AccountSystem, Accounts: []*server.Account{fleet, system}, MaxPending: pending, MaxPayload: 1 << 16,
-		Users: []*server.User{{Username: string(kickedNode), Password: "secret", Account: fleet}, {Username: "control", Password: "secret", Account: system}},
+		Users: []*server.User{{Username: string(kickedNode), Password: "secret", Account: fleet}, {Username: "control", Password: "secret", Account: system, Permissions: &server.Permissions{
+			Publish: &server.SubjectPermission{Allow: controlSays[:]}, Subscribe: &server.SubjectPermission{Allow: controlHears[:]},
+		}}, {Username: "listener", Password: "secret", Account: system}},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -144,7 +146,7 @@ func TestFewConnectionsAreOneQuestion(t *testing.T) {
 	for range e.firstPage {
 		connected(t, s)
 	}
-	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("control", "secret"))
+	nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("listener", "secret"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +175,7 @@ func TestFewConnectionsAreOneQuestion(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if want := s.NumClients() - 2; listed != want { // but for the two of the control
+		if want := s.NumClients() - 2; listed != want { // but for those of the control and of the listener
 			t.Errorf("%d connections are listed, want %d", listed, want)
 		}
 		return questions

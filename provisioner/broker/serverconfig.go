@@ -101,7 +101,7 @@ func (c ServerConfig) Text() (string, error) {
 	b.WriteString(c.leafText())
 	b.WriteString(accountsConfig(c.MaxProvisioning, c.Hub == nil, map[string]string{
 		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", provisioner),
-		AccountSystem: fmt.Sprintf(systemUser, system, askConnections, askJetStream, fmt.Sprintf(orderKick, "*"), controlInbox+".>", heardAlive, heardShutdown),
+		AccountSystem: fmt.Sprintf(systemUser, system, controlSays[0], controlSays[1], controlSays[2], controlHears[0], controlHears[1], controlHears[2]),
 	}))
 	return b.String(), nil
 }

@@ -152,6 +152,19 @@ func (c *Clock) believed(now time.Time) time.Time {
 	return now
 }
 
+// undoubted returns now, or the newest time that was believed if the clock is ahead of
+// it by so much that there is an alarm: [AlarmClockJumped]. A nil Clock doubts nothing.
+func (c *Clock) undoubted(now time.Time) time.Time {
+	if believed := c.believed(now); now.Sub(believed) > maxJump {
+		return believed
+	}
+	return now
+}
+
+// toCome reports whether a stored time is later than now by more than two clocks may
+// differ: that of who wrote it was ahead, and what happened then is over by now.
+func toCome(stored, now time.Time) bool { return stored.Sub(now) > maxBehind }
+
 // Doubted reports whether the clock was far ahead of the mark when we began, and is
 // not believed yet: what it says is over may not be.
 func (c *Clock) Doubted() bool {

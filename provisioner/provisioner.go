@@ -191,20 +191,21 @@ type Config struct {
 // the policy, issues the certificate and keeps the record. It is safe for
 // concurrent use; requests for one identity are taken one at a time.
 type Provisioner struct {
-	cfg      Config // set by New, then read-only
-	locks    identityLocks
-	turns    *turns
-	quotas   quotas
-	ledgers  *ledgers
-	claiming claiming
-	claims   ClaimLog      // of Store, journaled
-	behind   chan struct{} // for fillJournal
-	noted    noted
-	policy   policyHealth
-	boots    boots
-	recent   recent
-	shown    *factFinder // of Config.ShownFacts
-	kept     *factFinder // of Config.KeptFacts
+	cfg       Config // set by New, then read-only
+	locks     identityLocks
+	turns     *turns
+	quotas    quotas
+	ledgers   *ledgers
+	claiming  claiming
+	claims    ClaimLog // of Store, journaled
+	claimAges claimAges
+	behind    chan struct{} // for fillJournal
+	noted     noted
+	policy    policyHealth
+	boots     boots
+	recent    recent
+	shown     *factFinder // of Config.ShownFacts
+	kept      *factFinder // of Config.KeptFacts
 
 	waiters       *waiters
 	answers       *answers

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"muster/internal/wire"
@@ -13,7 +14,8 @@ import (
 
 // ReleaseAge is how old a claim must be before an operator may release it. No
 // attempt lives longer than two minutes, so the one that made the claim is
-// dead; the rest is for clocks of provisioners that differ.
+// dead; the rest is for clocks of provisioners that differ. It is as old as its date says
+// by a clock that is not in doubt, or as long as this process has known it: see [claimAges].
 const ReleaseAge = 10 * time.Minute
 
 // Reasons why a claim is not released. Each is wrapped with the details.
@@ -26,7 +28,7 @@ var (
 	ErrNoClaim = errors.New("no use of the token is held")
 
 	// ErrClaimYoung means that the claim's attempt may still be alive: try
-	// again after [ReleaseAge].
+	// again after [ReleaseAge], at the same provisioner if a clock was ahead.
 	ErrClaimYoung = errors.New("the claim is too young")
 
 	// ErrClaimEnrolled means that the key has had a certificate: the use is
@@ -108,8 +110,8 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 
 // releasable returns why a use cannot be released, or nil.
 func (p *Provisioner) releasable(ctx context.Context, u *use, now time.Time) error {
-	if age := now.Sub(u.latest); age < ReleaseAge {
-		return fmt.Errorf("%w: key %s for %q claimed %v ago, want %v: its attempt may still be under way", ErrClaimYoung, u.Key, u.Identity, age.Truncate(time.Second), ReleaseAge)
+	if err := p.young(u, now); err != nil {
+		return err
 	}
 	newest, revision, err := p.cfg.Store.Record(ctx, u.Identity)
 	if err != nil {
@@ -130,10 +132,55 @@ func (p *Provisioner) releasable(ctx context.Context, u *use, now time.Time) err
 			return fmt.Errorf("%w: key %s is on the record of %q at revision %d", ErrClaimEnrolled, u.Key, u.Identity, r.Revision)
 		}
 	}
-	if !complete && history[0].Record.UpdatedAt.After(u.At.Add(-ReleaseAge)) {
+	if !complete && (toCome(u.At, now) || history[0].Record.UpdatedAt.After(u.At.Add(-ReleaseAge))) {
 		return fmt.Errorf("%w, perhaps: the history of %q does not go back to its claim at %s", ErrClaimEnrolled, u.Identity, u.At.Format(time.RFC3339))
 	}
 	return nil
+}
+
+// young returns why one of the claims of a use may be of an attempt that is still alive, or
+// nil.
+func (p *Provisioner) young(u *use, now time.Time) error {
+	var young error
+	for _, c := range u.claims { // all of them, so that all are known from now on
+		known := p.claimAges.of(c.attempt, p.cfg.Now())
+		age := max(p.cfg.Clock.undoubted(now).Sub(c.at), known)
+		switch {
+		case age >= ReleaseAge:
+		case toCome(c.at, now):
+			young = fmt.Errorf("%w: key %s for %q claimed at %s, which is to come: known here for %v, want %v: its attempt may still be under way",
+				ErrClaimYoung, u.Key, u.Identity, c.at.Format(time.RFC3339), known.Truncate(time.Second), ReleaseAge)
+		default:
+			young = fmt.Errorf("%w: key %s for %q claimed %v ago, want %v: its attempt may still be under way", ErrClaimYoung, u.Key, u.Identity, max(age, 0).Truncate(time.Second), ReleaseAge)
+		}
+	}
+	return young
+}
+
+// claimAges is since when this process knows claims that somebody would release. What a
+// claim says of its time is worth nothing where the clock of who wrote it was ahead: it is
+// to come for as long, and nobody else says when it was written. That it was no later than
+// when somebody has read it is certain, whatever clocks say. So who asks once for such a
+// use, and once more after [ReleaseAge], has it released; a process that was restarted
+// meanwhile begins anew. The zero value is ready, and safe for concurrent use.
+type claimAges struct {
+	mu    sync.Mutex
+	known map[string]time.Time // guarded by mu, by attempt; with the monotonic clock
+}
+
+// of returns how long the claim of the attempt has been known at now: nothing at the first
+// call. No clock that is set moves it.
+func (a *claimAges) of(attempt string, now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	since, ok := a.known[attempt]
+	if !ok {
+		if a.known == nil || len(a.known) >= maxSeen {
+			a.known = make(map[string]time.Time)
+		}
+		a.known[attempt], since = now, now
+	}
+	return now.Sub(since)
 }
 
 // mentions reports whether the key has, or has had, a certificate of the record.

@@ -71,7 +71,8 @@ func (p *Provisioner) checkClaim(a *attempt) error {
 	if a.claim == nil {
 		return nil
 	}
-	if age := p.now().Sub(a.claim.At); age > maxAttempt {
+	// A clock that has gone back does not say how long that was.
+	if age := p.now().Sub(a.claim.At); age.Abs() > maxAttempt {
 		return refuse(string(a.identity), wire.CodeUnavailable, fmt.Errorf("%w: claimed %v ago, limit %v", errStale, age.Truncate(time.Second), maxAttempt))
 	}
 	return nil

@@ -62,8 +62,14 @@ const MaxTokenUses = 10_000
 // use is a [TokenUse] with its attempts.
 type use struct {
 	TokenUse
-	attempts []string  // not released
-	latest   time.Time // claim of any attempt
+	attempts []string // not released
+	claims   []claimed
+}
+
+// claimed is one of the claims of a use, released or not.
+type claimed struct {
+	attempt string
+	at      time.Time
 }
 
 func (u *use) held() bool { return len(u.attempts) > 0 }
@@ -105,9 +111,7 @@ func (l *useLog) apply(e *ClaimEntry, at Revision) {
 		}
 		u.State, u.ReleasedAt, u.ReleasedBy, u.Why = UseClaimed, time.Time{}, "", ""
 		u.attempts = append(u.attempts, c.Attempt)
-		if c.At.After(u.latest) {
-			u.latest = c.At
-		}
+		u.claims = append(u.claims, claimed{c.Attempt, c.At})
 	}
 }
 

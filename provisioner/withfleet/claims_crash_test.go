@@ -9,6 +9,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 )
 
@@ -432,6 +433,25 @@ func TestASuspendedProcessDoesNotWriteOnAnOldClaim(t *testing.T) {
 	}
 	if r := f.Record(n.Identity); r != nil {
 		t.Errorf("record = %+v", r)
+	}
+	if got := report(t, f, token).Used; got != 0 {
+		t.Errorf("%d uses are held: nothing was written, and nothing will be", got)
+	}
+	f.Enroll(n)
+	f.Check()
+}
+
+// TestASuspendedProcessDoesNotWriteOnAClaimToCome is the same by a clock that was ahead
+// and is set right meanwhile: it does not say how much time that took.
+func TestASuspendedProcessDoesNotWriteOnAClaimToCome(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(func(c *jwt.Claims) { testbed.Limited(1)(c); lasting(c) })
+	n := node(t, "web1.example.net", token)
+	f.Clock.Advance(jump)
+	f.Faults.BeforeClaims(func(context.Context, *provisioner.ClaimEntry) { f.Clock.Advance(15*time.Minute - jump) })
+	if got := f.Refused(n); got != wire.CodeUnavailable {
+		t.Errorf("refused as %s, want %s", got, wire.CodeUnavailable)
 	}
 	if got := report(t, f, token).Used; got != 0 {
 		t.Errorf("%d uses are held: nothing was written, and nothing will be", got)

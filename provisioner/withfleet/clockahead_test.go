@@ -1,0 +1,96 @@
+package provisioner_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// jump is how far the clocks of these tests are ahead for a while: by less than a
+// certificate lives, so that what was made by them is all to come and not over.
+const jump = 20 * 24 * time.Hour
+
+// ahead does something while the clock is ahead, and sets it right.
+func ahead(f *testbed.Fleet, do func()) {
+	f.Clock.Advance(jump)
+	do()
+	f.Clock.Advance(-jump)
+}
+
+// lasting is a good token, also while the clock is ahead.
+func lasting(c *jwt.Claims) { c.ExpiresAt = c.ExpiresAt.Add(2 * jump) }
+
+// TestAUseThatIsHeldByATimeToCome has a node die after its claim while the clock is
+// ahead: an operator releases it as late as any other, once somebody has seen for so long
+// that nothing comes of it.
+func TestAUseThatIsHeldByATimeToCome(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	token := f.Token(func(c *jwt.Claims) { testbed.Limited(1)(c); lasting(c) })
+	dead := node(t, "web1.example.net", token)
+	ahead(f, func() {
+		claimed(t, f, dead)
+		claimed(t, f, dead) // it tried again
+	})
+	p, other := provisioners(t, f, 1)[0], provisioners(t, f, 1)[0]
+	young := func(p *provisioner.Provisioner) {
+		t.Helper()
+		if _, err := p.ReleaseClaim(f.Context(), f.TokenID(token), dead.Identity, operator); !errors.Is(err, provisioner.ErrClaimYoung) {
+			t.Errorf("release = %v, want %v", err, provisioner.ErrClaimYoung)
+		}
+	}
+	young(p)
+	f.Clock.Advance(provisioner.ReleaseAge / 2)
+	young(p)
+	f.Clock.Advance(provisioner.ReleaseAge/2 + time.Second)
+	young(other) // which sees it for the first time
+	if released, err := p.ReleaseClaim(f.Context(), f.TokenID(token), dead.Identity, operator); err != nil || len(released) != 1 {
+		t.Fatalf("release = %+v, %v", released, err)
+	}
+	ahead(f, func() { claimed(t, f, dead) }) // it is back: nobody has seen that one
+	young(p)
+	f.Clock.Advance(provisioner.ReleaseAge + time.Second)
+	if _, err := p.ReleaseClaim(f.Context(), f.TokenID(token), dead.Identity, operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Enroll(node(t, "web2.example.net", token))
+	f.Check()
+}
+
+// TestAUseOfATimeToComeWithALongHistory is not released: nobody knows whether what is gone of
+// the name's history names the key.
+func TestAUseOfATimeToComeWithALongHistory(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := node(t, web1, f.Token(func(c *jwt.Claims) { testbed.Limited(1)(c); lasting(c) }))
+	ahead(f, func() { claimed(t, f, n) })
+	flap(f, web1)
+	p := provisioners(t, f, 1)[0]
+	for _, want := range []error{provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled} {
+		if _, err := p.ReleaseClaim(f.Context(), f.TokenID(n.Token), web1, operator); !errors.Is(err, want) {
+			t.Errorf("release = %v, want %v", err, want)
+		}
+		f.Clock.Advance(provisioner.ReleaseAge + time.Second)
+	}
+}
+
+// TestAUseIsNotReleasedByATimeToCome asks for a release while the clock is ahead: the node
+// has claimed its use just now, and may be about to enroll.
+func TestAUseIsNotReleasedByATimeToCome(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := node(t, "web1.example.net", f.Token(func(c *jwt.Claims) { testbed.Limited(1)(c); lasting(c) }))
+	claimed(t, f, n)
+	ahead(f, func() {
+		if _, err := release(t, f, n.Token, n.Identity); !errors.Is(err, provisioner.ErrClaimYoung) {
+			t.Errorf("release = %v, want %v", err, provisioner.ErrClaimYoung)
+		}
+	})
+	f.Enroll(n)
+	f.Check()
+}

@@ -65,7 +65,7 @@ func classify(r *Record, c claim) (Reason, error) {
 		// A key that a grant has replaced is none of the lineage's any more: its
 		// certificate is live until the new one is confirmed, and nothing is
 		// offered to it.
-		if i.live(c.requested) && i.KeyHash == c.keyHash && slices.Contains(r.Lineage, c.keyHash) {
+		if i.begun(c.requested) && i.KeyHash == c.keyHash && slices.Contains(r.Lineage, c.keyHash) {
 			return ReasonReplay, nil
 		}
 	}
@@ -95,6 +95,10 @@ func classify(r *Record, c claim) (Reason, error) {
 //
 // Another key cannot use the same token again: it is spent, and its use by the
 // first key has made a certificate that is newer than the token.
+//
+// A certificate that was offered at a time to come was offered before the record was
+// written for the last time. If that was at a time to come as well, nobody knows when,
+// and no token is newer: there a grant is for.
 func namesAnew(t *jwt.Verified, r *Record, now time.Time) bool {
 	if t == nil || t.Limits.Uses != 1 || len(t.Limits.Identities) != 1 || string(t.Limits.Identities[0]) != string(r.Identity) {
 		return false
@@ -104,7 +108,14 @@ func namesAnew(t *jwt.Verified, r *Record, now time.Time) bool {
 	}
 	issued := t.IssuedAt.Truncate(time.Second)
 	for _, i := range []*Issued{r.Current, r.Next} {
-		if i != nil && !issued.After(i.OfferedAt) {
+		if i == nil {
+			continue
+		}
+		offered := i.OfferedAt
+		if toCome(offered, now) && r.UpdatedAt.Before(offered) {
+			offered = r.UpdatedAt
+		}
+		if !issued.After(offered) {
 			return false
 		}
 	}

@@ -362,7 +362,7 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 		return nil, false, err
 	}
 	now := p.now()
-	offered := a.record.liveFor(a.csr.KeyHash, now)
+	offered := a.record.begunFor(a.csr.KeyHash, now)
 	if offered == nil {
 		return nil, false, errAgain // it has expired since the record was read
 	}

@@ -120,8 +120,8 @@ func classifyRenewal(r *Record, c claim) (Reason, error) {
 		// certificate is live until that one has confirmed, and not a day longer.
 		return "", errTaken
 	}
-	if live := r.liveFor(c.keyHash, now); live != nil && slices.Contains(r.Lineage, c.keyHash) &&
-		(c.vouching != c.keyHash || now.Before(live.renewable())) {
+	if begun := r.begunFor(c.keyHash, now); begun != nil && slices.Contains(r.Lineage, c.keyHash) &&
+		(c.vouching != c.keyHash || now.Before(begun.renewable())) {
 		return ReasonReplay, nil
 	}
 	if r.twoLiveFor(c.vouching, now) {
@@ -144,11 +144,23 @@ func (r *Record) liveFor(keyHash string, now time.Time) *Issued {
 	return nil
 }
 
+// begunFor returns the newest certificate for the key that has begun at now, see
+// [Issued.begun], or nil.
+func (r *Record) begunFor(keyHash string, now time.Time) *Issued {
+	for _, i := range []*Issued{r.Next, r.Current} {
+		if i.begun(now) && i.KeyHash == keyHash {
+			return i
+		}
+	}
+	return nil
+}
+
 // twoLiveFor reports whether the current and the next certificate are live, are
 // two, and are both for the key. One certificate that is offered again with
-// another configuration is not two.
+// another configuration is not two; neither is one that has not begun, since no broker
+// has taken it.
 func (r *Record) twoLiveFor(keyHash string, now time.Time) bool {
-	return r.Current.live(now) && r.Next.live(now) && r.Current.Serial != r.Next.Serial &&
+	return r.Current.begun(now) && r.Next.begun(now) && r.Current.Serial != r.Next.Serial &&
 		r.Current.KeyHash == keyHash && r.Next.KeyHash == keyHash
 }
 

@@ -26,7 +26,8 @@ import (
 //     is its identity's alone, names nothing else, is good for clients only and
 //     belongs to the key that the record names;
 //   - no serial belongs to two identities, and a key has never had two live
-//     certificates: a retry gets the same one;
+//     certificates: a retry gets the same one, unless a clock that was ahead has it
+//     begin later;
 //   - a record names at most a current and a next certificate, and the current
 //     one was the next one before; no other certificate is admitted to the
 //     fleet;
@@ -143,7 +144,7 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 				continue
 			}
 			for _, live := range []*provisioner.Issued{of.Current, of.Next} {
-				if live != nil && live.Serial == s && live.NotAfter.After(i.OfferedAt) && !renewable(live, i.OfferedAt) {
+				if live != nil && live.Serial == s && live.NotAfter.After(i.OfferedAt) && !toCome(live, i.OfferedAt) && !renewable(live, i.OfferedAt) {
 					c.bad("%s: one key has two live certificates, %s and %s", r.Identity, s, i.Serial)
 				}
 			}

@@ -19,6 +19,10 @@ func renewable(i *provisioner.Issued, at time.Time) bool {
 	return !at.Before(start.Add(i.NotAfter.Sub(start) * 2 / 3))
 }
 
+// toCome reports whether the certificate begins later than two clocks may differ: no
+// broker takes it, and its key may have another one.
+func toCome(i *provisioner.Issued, at time.Time) bool { return i.NotBefore.Sub(at) > ca.Backdate }
+
 // renewal checks a revision that was written by a renewal.
 func (c *checker) renewal(before, r *provisioner.Record, revision provisioner.Revision) {
 	offered := r.Next != nil && (before == nil || before.Next == nil || before.Next.Serial != r.Next.Serial)

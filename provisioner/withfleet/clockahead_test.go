@@ -94,3 +94,64 @@ func TestAUseIsNotReleasedByATimeToCome(t *testing.T) {
 	f.Enroll(n)
 	f.Check()
 }
+
+// TestANodeGetsNoCertificateToCome has a node enroll while the clock is ahead: no
+// broker takes its certificate once that is set right, so it gets another one.
+func TestANodeGetsNoCertificateToCome(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node(web1)
+	n.Token = f.Token(lasting)
+	ahead(f, func() { f.Apply(n, f.Enroll(n)) })
+	e := f.Enroll(n)
+	f.Apply(n, e)
+	f.DialFleet(n, e)
+	if again := f.Enroll(n); again.Serial != e.Serial {
+		t.Error("asking again gets another certificate")
+	}
+	f.Check()
+}
+
+// TestARenewalGetsNoCertificateToCome is the same for a renewal for the same key, of which the
+// answer was lost.
+func TestARenewalGetsNoCertificateToCome(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n, first := provisioned(f, web1)
+	late := 25 * 24 * time.Hour // of 30 days
+	f.Clock.Advance(late)
+	if _, refused := renewOver(t, f, n, n); refused != nil {
+		t.Fatal(refused)
+	}
+	f.Clock.Advance(-late)
+	f.Clock.Advance(22 * 24 * time.Hour) // due, by the right clock
+	e := f.AskRenew(n, first, n).Enrolled
+	if e == nil {
+		t.Fatalf("refused: %s", f.Cause(web1))
+	}
+	f.DialFleet(n, e)
+}
+
+// TestAOneTimeTokenAfterACertificateToCome gives a name away by a token that was signed
+// after a certificate which a clock dates later: that was before the node has confirmed it.
+func TestAOneTimeTokenAfterACertificateToCome(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node(web1)
+	n.Token = f.Token(lasting)
+	once := testbed.Limited(1, web1)
+	before := node(t, web1, f.Token(func(c *jwt.Claims) { once(c); lasting(c) }))
+	var e *wire.Enrolled
+	ahead(f, func() { e = f.Enroll(n) })
+	f.Clock.Advance(time.Minute)
+	f.Apply(n, e)
+	if code := f.Refused(before); code != wire.CodeIdentityTaken {
+		t.Errorf("by a token of before: %s, want %s", code, wire.CodeIdentityTaken)
+	}
+	f.Clock.Advance(time.Minute)
+	after := node(t, web1, f.Token(once))
+	if r := f.Ask(after); r.Enrolled == nil {
+		t.Fatalf("by a token of after: refused: %s", f.Cause(web1))
+	}
+	f.Check()
+}

@@ -96,7 +96,13 @@ func (a *Answer) admits(r *Record, reason Reason, now time.Time) bool {
 			return false
 		}
 	}
-	return now.Before(a.ExpiresAt)
+	return a.Open(now)
+}
+
+// Open reports whether the time of an approval is not over at now. One that would be open
+// for longer than any may be was given by a clock that was ahead: it lets nobody in.
+func (a *Answer) Open(now time.Time) bool {
+	return now.Before(a.ExpiresAt) && !toCome(a.ExpiresAt.Add(-MaxApprovalTTL), now)
 }
 
 // An AnswerStore keeps operators' verdicts.

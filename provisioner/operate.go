@@ -261,7 +261,8 @@ const maxGrantID = 64
 
 // GrantNode lets one other key take the identity over, once. It replaces an earlier grant
 // for the identity; one with the same id, spent or not, is the answer: asked again since
-// the answer was lost, nobody else gets the name from the machine that has it by then. The
+// the answer was lost, nobody else gets the name from the machine that has it by then. One
+// that is not spent and was given by a clock that was ahead is given anew. The
 // error is [ErrNoRecord], or [ErrState] if the identity is free or revoked.
 func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOrder, c Cause) (*Grant, error) {
 	keyHash, ttl := o.KeyHash, cmp.Or(o.TTL, DefaultGrantTTL)
@@ -297,7 +298,7 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 		if err != nil {
 			return nil, fmt.Errorf("grant %q: %w", id, err)
 		}
-		if newest != nil && newest.ID == o.ID {
+		if newest != nil && newest.ID == o.ID && (record.Grant == o.ID || !toCome(newest.At, p.now())) {
 			return newest, nil
 		}
 	} else {

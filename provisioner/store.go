@@ -75,10 +75,15 @@ type Grant struct {
 	Why       string        `json:"why,omitempty"`
 }
 
+// Open reports whether the time of the grant is not over at now. One that was given at a
+// time to come was given by a clock that was ahead, and would be open for as long as that
+// was: it lets nobody in.
+func (g *Grant) Open(now time.Time) bool { return now.Before(g.ExpiresAt) && !toCome(g.At, now) }
+
 // admits reports whether the grant lets the key have the identity of r. One that
 // was given while the identity was another machine's is not for this one.
 func (g *Grant) admits(r *Record, keyHash string, now time.Time) bool {
-	if g == nil || g.ID == "" || g.ID == r.Grant || !now.Before(g.ExpiresAt) || g.KeyHash != "" && g.KeyHash != keyHash {
+	if g == nil || g.ID == "" || g.ID == r.Grant || !g.Open(now) || g.KeyHash != "" && g.KeyHash != keyHash {
 		return false
 	}
 	if g.Owned.IsZero() { // of before grants said so, or against a record that does not say

@@ -161,7 +161,12 @@ func explain(read *found, now time.Time) *Explanation {
 		e.do("find the copy, then muster node retire %s, so that one of them may enroll anew", id)
 	}
 	if grant != nil && now.Before(grant.ExpiresAt) && (r == nil || r.Grant != grant.ID) {
-		e.say("Another key may take the name over, once, until %s: granted by %s%s.", stamp(grant.ExpiresAt), grant.By, because(grant.Why))
+		if grant.Open(now) {
+			e.say("Another key may take the name over, once, until %s: granted by %s%s.", stamp(grant.ExpiresAt), grant.By, because(grant.Why))
+		} else {
+			e.say("A grant by %s is of %s, which is to come, so a clock was ahead: it lets nobody in.", grant.By, stamp(grant.At))
+			e.do("muster node grant %s: give it again", id)
+		}
 	}
 	e.refusals()
 	return e.Explanation

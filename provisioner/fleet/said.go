@@ -170,8 +170,11 @@ func (e *explainer) verdicts(r *provisioner.Record, verdicts []*provisioner.Answ
 			e.do("muster node forget %s --key %s: have the rejected key wait again", e.Identity, key)
 		case a.Verdict != provisioner.VerdictApprove, in(a.KeyHash), spent != nil && !a.At.After(spent.At):
 			// Taken back, used, or given before another key came in.
-		case e.now.Before(a.ExpiresAt):
+		case a.Open(e.now):
 			e.say("The key %s was approved at %s by %s%s: it gets in with its next try, until %s.", key, stamp(a.At), a.By, because(a.Why), stamp(a.ExpiresAt))
+		case e.now.Before(a.ExpiresAt):
+			e.say("The key %s was approved at %s, which is to come, by %s%s, so a clock was ahead: that lets nobody in.", key, stamp(a.At), a.By, because(a.Why))
+			e.do("muster node approve %s --key %s: approve it again", e.Identity, key)
 		default:
 			e.say("The key %s was approved at %s by %s%s, and did not come before that ended at %s.", key, stamp(a.At), a.By, because(a.Why), stamp(a.ExpiresAt))
 			e.do("muster node approve %s --key %s: approve it again, once it waits", e.Identity, key)

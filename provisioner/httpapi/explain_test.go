@@ -12,6 +12,7 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
@@ -79,6 +80,33 @@ func TestVerdictsAreExplained(t *testing.T) {
 	explains(t, f, "late.example.net", "gets in with its next try")
 	f.Clock.Advance(2 * time.Minute)
 	explains(t, f, "late.example.net", "and did not come before that ended", "approve it again, once it waits")
+}
+
+// TestWhatAClockThatWasAheadHasOpenedIsExplained approves one machine and grants another
+// one's name while the clock is ahead.
+func TestWhatAClockThatWasAheadHasOpenedIsExplained(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	n := f.Node("web1.example.net")
+	n.Token = f.Token(func(c *jwt.Claims) { c.ExpiresAt = c.ExpiresAt.Add(60 * 24 * time.Hour) })
+	approve := func() {
+		t.Helper()
+		f.Refused(n)
+		f.Eventually("it waits", func() bool {
+			return client(f).Do(f.Context(), http.MethodPost, "/v1/nodes/web1.example.net/approve", httpapi.NewVerdict{}, nil) == nil
+		})
+	}
+	const ahead = 20 * 24 * time.Hour
+	f.Clock.Advance(ahead)
+	approve()
+	f.Clock.Advance(-ahead)
+	explains(t, f, "web1.example.net", "which is to come", "that lets nobody in", "muster node approve web1.example.net")
+	approve()
+	f.Enroll(n)
+	f.Clock.Advance(ahead)
+	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/grant", httpapi.NewGrant{}, nil)
+	f.Clock.Advance(-ahead)
+	explains(t, f, "web1.example.net", "which is to come", "it lets nobody in", "muster node grant web1.example.net: give it again")
 }
 
 // TestCommandsAreExplained gives a real agent commands.

@@ -155,3 +155,53 @@ func TestAOneTimeTokenAfterACertificateToCome(t *testing.T) {
 	}
 	f.Check()
 }
+
+// TestAGrantByATimeToComeIsOver has an operator open a door for an hour while the clock is
+// ahead: it is not open for as long as the clock was ahead.
+func TestAGrantByATimeToComeIsOver(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node(web1)
+	n.Token = f.Token(lasting)
+	f.Apply(n, f.Enroll(n))
+	grant := func() {
+		t.Helper()
+		if _, err := f.Daemon().Operator().GrantNode(f.Context(), web1, provisioner.GrantOrder{ID: "repeated"}, operator); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ahead(f, grant)
+	f.Clock.Advance(2 * time.Hour)
+	other := f.Node(web1)
+	other.Token = n.Token
+	if code := f.Refused(other); code != wire.CodeIdentityTaken {
+		t.Errorf("two hours after a grant for one: %s, want %s", code, wire.CodeIdentityTaken)
+	}
+	grant()
+	f.Enroll(other)
+	f.Check()
+}
+
+// TestAnApprovalByATimeToComeIsOver is the same for approvals.
+func TestAnApprovalByATimeToComeIsOver(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	n := f.Node(web1)
+	n.Token = f.Token(lasting)
+	approve := func() {
+		t.Helper()
+		f.Refused(n)
+		waiting(t, f, n)
+		if _, err := f.Daemon().Operator().ApproveNode(f.Context(), web1, "", 0, operator); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ahead(f, approve)
+	f.Clock.Advance(2 * 24 * time.Hour)
+	if code := f.Refused(n); code != wire.CodeApprovalPending {
+		t.Errorf("two days after an approval for one: %s, want %s", code, wire.CodeApprovalPending)
+	}
+	approve()
+	f.Enroll(n)
+	f.Check()
+}

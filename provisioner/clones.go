@@ -227,7 +227,8 @@ func (p *Provisioner) cloned(ctx context.Context, id wire.Identity, boot string,
 			p.boots.forget(id, boot)
 			return
 		}
-		if other.last.Before(r.OwnedSince) {
+		// A time to come says nothing of who had it then.
+		if other.last.Before(r.OwnedSince) && !toCome(r.OwnedSince, p.now()) {
 			p.boots.forget(id, other.boot) // of an owner before
 			return
 		}

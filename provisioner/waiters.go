@@ -159,9 +159,12 @@ func (ws *waiters) write(ctx context.Context, n waiterNote) error {
 			return err
 		}
 		if before != nil {
-			w.Since = before.Since
+			now := w.LastAsked
+			if !toCome(before.Since, now) {
+				w.Since = before.Since
+			}
 			w.Asked += before.Asked
-			if before.LastAsked.After(w.LastAsked) {
+			if before.LastAsked.After(now) && !toCome(before.LastAsked, now) {
 				w.LastAsked = before.LastAsked
 			}
 		}
@@ -199,7 +202,7 @@ func (p *Provisioner) Waiting(ctx context.Context, id wire.Identity) ([]*Waiter,
 			p.waiters.remove(w.holder(), w.at)
 			continue
 		}
-		if now.Sub(w.LastAsked) >= staleWaiter {
+		if now.Sub(w.LastAsked).Abs() >= staleWaiter { // or a clock that was ahead has written it
 			r, _, err := p.cfg.Store.Record(ctx, w.Identity)
 			if err != nil {
 				return nil, err

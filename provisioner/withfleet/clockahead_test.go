@@ -156,6 +156,25 @@ func TestAOneTimeTokenAfterACertificateToCome(t *testing.T) {
 	f.Check()
 }
 
+// TestClonesOfANodeThatEnrolledByATimeToCome are noticed once the clock is right.
+func TestClonesOfANodeThatEnrolledByATimeToCome(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	one := f.SealedNode(web1)
+	one.Token = f.Token(func(c *jwt.Claims) { f.Seal(c); lasting(c) })
+	two := *one
+	ahead(f, func() { f.Enroll(one) })
+	two.Boot = wire.NewID()
+	f.Enroll(one)
+	f.Enroll(&two)
+	f.Clock.Advance(grace)
+	f.Enroll(one)
+	if f.Record(web1).Cloned == nil {
+		t.Error("two machines with one key are not noticed")
+	}
+	f.Check()
+}
+
 // TestAGrantByATimeToComeIsOver has an operator open a door for an hour while the clock is
 // ahead: it is not open for as long as the clock was ahead.
 func TestAGrantByATimeToComeIsOver(t *testing.T) {
@@ -204,4 +223,27 @@ func TestAnApprovalByATimeToComeIsOver(t *testing.T) {
 	approve()
 	f.Enroll(n)
 	f.Check()
+}
+
+// TestWhoWaitedByATimeToComeIsTakenOffTheList has a node that waits get in over a
+// provisioner which does not know that it is listed.
+func TestWhoWaitedByATimeToComeIsTakenOffTheList(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	n := f.Node(web1)
+	n.Token = f.Token(lasting)
+	ahead(f, func() {
+		f.Refused(n)
+		waiting(t, f, n)
+	})
+	if _, err := f.Daemon().Operator().AllowNames(f.Context(), web1, 0, 0, false, operator); err != nil {
+		t.Fatal(err)
+	}
+	other := provisioners(t, f, 1)[0]
+	if _, err := other.Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"}); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := other.Waiting(f.Context(), ""); err != nil || len(list) != 0 {
+		t.Errorf("it has got in and is listed: %+v, %v", list, err)
+	}
 }

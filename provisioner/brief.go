@@ -33,6 +33,7 @@ type Brief struct {
 	Expires time.Time
 
 	FirstEnrolled time.Time
+	Owned         time.Time // see [Record.Owned]
 	Updated       time.Time // when the record was written
 }
 
@@ -41,7 +42,7 @@ func (r *Record) Brief() Brief {
 	b := Brief{
 		Identity: r.Identity, State: r.State, Site: r.Site, Token: r.Token, Policy: r.Decision.Policy, Reason: r.Decision.Reason,
 		Agent: r.Agent, Facts: r.Facts, Cloned: r.Cloned != nil, Offered: r.Next != nil, Superseded: len(r.Superseded) > 0,
-		FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
+		FirstEnrolled: r.FirstEnrolledAt, Owned: r.Owned(), Updated: r.UpdatedAt,
 	}
 	if i := cmp.Or(r.Current, r.Next); i != nil {
 		b.Serial, b.Expires = i.Serial, i.NotAfter
@@ -66,6 +67,7 @@ type brief struct {
 		Reason Reason `json:"reason"`
 		Policy string `json:"policy"`
 	} `json:"decision"`
+	OwnedSince      time.Time `json:"owned_since"`
 	FirstEnrolledAt time.Time `json:"first_enrolled_at"`
 	UpdatedAt       time.Time `json:"updated_at"`
 }
@@ -93,7 +95,7 @@ func DecodeBrief(record []byte) (Brief, error) {
 	b := Brief{
 		Identity: r.Identity, State: r.State, Site: r.Site, Token: r.Token, Policy: r.Decision.Policy, Reason: r.Decision.Reason,
 		Agent: r.Agent, Facts: r.Facts, Cloned: r.Cloned != nil, Offered: r.Next != nil, Superseded: len(r.Before) > 0,
-		FirstEnrolled: r.FirstEnrolledAt, Updated: r.UpdatedAt,
+		FirstEnrolled: r.FirstEnrolledAt, Owned: owned(r.OwnedSince, r.FirstEnrolledAt), Updated: r.UpdatedAt,
 	}
 	for _, i := range []*briefIssued{r.Current, r.Next} {
 		if i != nil && b.Serial == "" {

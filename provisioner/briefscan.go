@@ -49,11 +49,13 @@ func scanBrief(record []byte) (r brief, ok bool) {
 					s.bad = true
 				}
 			})
+		case "owned_since":
+			r.OwnedSince = s.time()
 		case "first_enrolled_at":
 			r.FirstEnrolledAt = s.time()
 		case "updated_at":
 			r.UpdatedAt = s.time()
-		case "lineage", "attempt", "grant", "revoked_through", "owned_since", "signer", "source", "terms", "boot", "provisioned_at":
+		case "lineage", "attempt", "grant", "revoked_through", "signer", "source", "terms", "boot", "provisioned_at":
 			s.skip()
 		default:
 			s.bad = true // encoding/json may take it for one of these: it does not tell case

@@ -239,6 +239,22 @@ func (p *Provisioner) StillIn(ctx context.Context, id wire.Identity, states ...S
 	return nil
 }
 
+// StillOwned returns [ErrState] if a name has changed hands since a node was chosen, of which
+// [Record.Owned] was this, to the second: it was retired and enrolled anew, or given to
+// another machine, and that one is not meant.
+func (p *Provisioner) StillOwned(ctx context.Context, id wire.Identity, since time.Time) error {
+	record, _, err := p.cfg.Store.Record(ctx, id)
+	switch {
+	case err != nil:
+		return fmt.Errorf("owner of %q: %w", id, err)
+	case record == nil:
+		return fmt.Errorf("%w: %q is without a record by now", ErrState, id)
+	case record.Owned().Unix() != since.Unix():
+		return fmt.Errorf("%w: %q has changed hands: another machine has the name since %s", ErrState, id, record.Owned().Format(time.RFC3339))
+	}
+	return nil
+}
+
 // CheckKeyHash reports whether a text is no SHA-256 of a public key, as records and
 // logs have it.
 func CheckKeyHash(text string) error {

@@ -133,6 +133,17 @@ type Record struct {
 	UpdatedAt       time.Time `json:"updated_at"`
 }
 
+// Owned is since when the machine that has the identity has it, or had it last. Records of
+// before they said so begin with when the identity was first enrolled.
+func (r *Record) Owned() time.Time { return owned(r.OwnedSince, r.FirstEnrolledAt) }
+
+func owned(since, first time.Time) time.Time {
+	if since.IsZero() {
+		return first
+	}
+	return since
+}
+
 // Decided says why the last revision is as it is.
 type Decided struct {
 	Reason  Reason   `json:"reason"`

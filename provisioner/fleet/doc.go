@@ -10,8 +10,8 @@
 //
 // # What it costs
 //
-// About 150 bytes a node, in a few large pieces without pointers, since the garbage
-// collector looks at pointers again and again: 100,000 nodes are 15 MB (measured,
+// About 160 bytes a node, in a few large pieces without pointers, since the garbage
+// collector looks at pointers again and again: 100,000 nodes are 16 MB (measured,
 // BenchmarkIndex). The facts that are kept of a node are one text that nodes share: 5
 // bytes a node with six facts in 4,000 combinations, and 120 more with one that differs
 // with each node, as a serial number does (BenchmarkIndexFacts). A page is one look at

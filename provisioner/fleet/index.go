@@ -61,6 +61,7 @@ type entry struct {
 	revision provisioner.Revision
 	updated  int64 // Unix, ns
 	first    int64 // Unix, ns
+	owned    int64 // Unix, s
 	expires  int64 // Unix, s; 0: no certificate
 	seen     int64 // Unix, s; 0: never heard of in the fleet
 	name     uint32
@@ -265,7 +266,7 @@ func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) (superseded b
 	serial := packSerial(r.Serial)
 	superseded = r.Superseded && x.listed() && e.revision != at && (e.serial != serial || e.is(flagOffered))
 	e.revision, e.flags = at, flagKnown|flagIf(r.Cloned, flagCloned)|flagIf(r.Offered, flagOffered)
-	e.updated, e.first, e.expires = nanos(r.Updated), nanos(r.FirstEnrolled), seconds(r.Expires)
+	e.updated, e.first, e.owned, e.expires = nanos(r.Updated), nanos(r.FirstEnrolled), seconds(r.Owned), seconds(r.Expires)
 	x.text(&e.site, string(r.Site))
 	x.text(&e.token, string(r.Token))
 	x.text(&e.policy, r.Policy)
@@ -380,7 +381,7 @@ func (x *Index) node(e *entry) Node {
 		Identity: wire.Identity(x.name(e)), State: states[e.state], Site: jwt.Site(x.texts[e.site].s), Serial: unpackSerial(e.serial),
 		Expires: instant(e.expires, 0), Offered: e.is(flagOffered), Cloned: e.is(flagCloned), Token: jwt.TokenID(x.texts[e.token].s), Policy: x.texts[e.policy].s,
 		Reason: reasons[e.reason], Agent: x.texts[e.agent].s, Facts: x.unpackFacts(x.texts[e.facts].s), FirstEnrolled: instant(0, e.first), Changed: instant(0, e.updated),
-		Seen: instant(e.lastSeen(), 0), Revision: e.revision,
+		OwnedSince: instant(e.owned, 0), Seen: instant(e.lastSeen(), 0), Revision: e.revision,
 	}
 }
 

@@ -211,7 +211,7 @@ func TestFilters(t *testing.T) {
 	want := fleet.Node{
 		Identity: "db1.example.net", State: provisioner.StateProvisioned, Site: "ams1", Serial: "f1e2d3c4b5a69780f1e2d3c4b5a6978", Expires: noon.Add(time.Hour),
 		Token: jwt.TokenID("0f1e2d3c4b5a69780f1e2d3c4b5a6978"), Policy: "p1p1", Reason: provisioner.ReasonNew, Agent: "1.0",
-		FirstEnrolled: noon, Changed: noon.Add(time.Minute), Seen: noon.Add(time.Hour), Revision: 3,
+		FirstEnrolled: noon, Changed: noon.Add(time.Minute), OwnedSince: noon, Seen: noon.Add(time.Hour), Revision: 3,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || !ok {
 		t.Errorf("found %v, -want +got\n%s", ok, diff)

@@ -29,6 +29,10 @@ type Node struct {
 	FirstEnrolled time.Time `json:"first_enrolled,omitzero"`
 	Changed       time.Time `json:"changed"` // when the record was last written
 
+	// OwnedSince is since when this machine has the name, to the second: see
+	// [provisioner.Record.Owned]. Another one has another.
+	OwnedSince time.Time `json:"owned_since,omitzero"`
+
 	// Seen is when the node last asked for something that was written, or said in
 	// the fleet that it is there, to the second.
 	Seen time.Time `json:"seen,omitzero"`

@@ -291,13 +291,15 @@ type NewGrant struct {
 // reason implements reasoned.
 func (c NodeCommand) reason() string { return c.Why }
 
-// A Change keeps a machine out, or frees its name. With States or SeenBefore that is for
-// one that was chosen by them: one that is in none of the states any more is left alone,
-// with [provisioner.ErrState], and one that was heard of since with [fleet.ErrHeard].
+// A Change keeps a machine out, or frees its name. With States, SeenBefore or OwnedSince that
+// is for one that was chosen by them: one that is in none of the states any more, or has got
+// the name since, is left alone with [provisioner.ErrState], and one that was heard of since
+// with [fleet.ErrHeard].
 type Change struct {
 	Why        string              `json:"why,omitempty"`
 	States     []provisioner.State `json:"states,omitempty"`     // any if there are none
 	SeenBefore time.Time           `json:"seen_before,omitzero"` // zero: whenever it was heard of
+	OwnedSince time.Time           `json:"owned_since,omitzero"` // as the list of nodes has it; zero: whoever has the name
 }
 
 // reason implements reasoned.
@@ -307,6 +309,11 @@ func (c Change) reason() string { return c.Why }
 func (s *Server) stillMeant(ctx context.Context, id wire.Identity, q *Change) error {
 	if len(q.States) > 0 {
 		if err := s.cfg.Provisioner.StillIn(ctx, id, q.States...); err != nil {
+			return fmt.Errorf("left alone: %w", err)
+		}
+	}
+	if !q.OwnedSince.IsZero() {
+		if err := s.cfg.Provisioner.StillOwned(ctx, id, q.OwnedSince); err != nil {
 			return fmt.Errorf("left alone: %w", err)
 		}
 	}

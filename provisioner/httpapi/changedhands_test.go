@@ -1,0 +1,65 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+	"muster/provisioner/httpapi"
+)
+
+// TestWhoeverHasGotTheNameSinceIsLeftAlone chooses machines from the list, and has names
+// change hands before what was ordered reaches them.
+func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	const retired, granted, renewed = "web1.example.net", "web2.example.net", "web3.example.net"
+	for _, name := range []string{retired, granted} {
+		n := f.Node(name)
+		f.Apply(n, f.Enroll(n))
+	}
+	same := f.Node(renewed)
+	first := f.Enroll(same)
+	f.Apply(same, first)
+	owned := make(map[string]time.Time)
+	f.Eventually("all are listed", func() bool {
+		var p fleet.Page
+		call(t, f, http.MethodGet, "/v1/nodes", nil, &p)
+		for _, n := range p.Nodes {
+			owned[string(n.Identity)] = n.OwnedSince
+		}
+		return len(p.Nodes) == 3
+	})
+	f.Clock.Advance(time.Minute)
+	change := func(name string) httpapi.Change { return httpapi.Change{Why: "chosen", OwnedSince: owned[name]} }
+	call(t, f, http.MethodPost, "/v1/nodes/"+retired+"/retire", change(retired), nil)
+	call(t, f, http.MethodPost, "/v1/nodes/"+retired+"/retire", change(retired), nil) // again: it is done
+	if s := f.Record(retired).State; s != provisioner.StateRetired {
+		t.Fatalf("who was chosen is %s", s)
+	}
+	call(t, f, http.MethodPost, "/v1/nodes/"+granted+"/grant", httpapi.NewGrant{}, nil)
+	for _, name := range []string{retired, granted} {
+		n := f.Node(name)
+		f.Apply(n, f.Enroll(n))
+	}
+	next, e := f.Renew(same, first)
+	f.AppliedOverFleet(next, e)
+	for _, name := range []string{retired, granted} {
+		for _, verb := range []string{"retire", "revoke"} {
+			problem := refused(t, f, http.MethodPost, "/v1/nodes/"+name+"/"+verb, change(name))
+			if problem.Status != http.StatusConflict || !strings.Contains(problem.Detail, "left alone: ") || !strings.Contains(problem.Detail, "changed hands") {
+				t.Errorf("%s %s: %+v", verb, name, problem)
+			}
+		}
+		if s := f.Record(name).State; s != provisioner.StateProvisioned {
+			t.Errorf("another machine has the name %s, and is %s", name, s)
+		}
+	}
+	call(t, f, http.MethodPost, "/v1/nodes/"+renewed+"/revoke", change(renewed), nil)
+	call(t, f, http.MethodPost, "/v1/nodes/"+granted+"/retire", httpapi.Change{Why: "whoever has the name"}, nil)
+	f.Check()
+}

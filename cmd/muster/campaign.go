@@ -50,6 +50,10 @@ type campaign struct {
 	// States are those of which nodes that a filter chose were any; nil if names were given.
 	States []provisioner.State `json:"states,omitempty"`
 
+	// OwnedSince is since when nodes that a filter chose have had their names: whoever got
+	// one later is not meant. One that is not in it is whoever has the name.
+	OwnedSince map[wire.Identity]time.Time `json:"owned_since,omitempty"`
+
 	done map[target]bool
 }
 

@@ -72,7 +72,7 @@ func (v *nodeChange) run(ctx context.Context) error {
 	}
 	choose := func(ctx context.Context) (*choice, error) { return v.choose(ctx, &v.operator, v.states) }
 	result, err := v.over(ctx, choose, func(ctx context.Context, p *campaign, t target) error {
-		change := httpapi.Change{Why: v.why, SeenBefore: p.SeenBefore}
+		change := httpapi.Change{Why: v.why, SeenBefore: p.SeenBefore, OwnedSince: p.OwnedSince[t.Node]}
 		if len(p.States) > 0 {
 			// It may have changed since it was chosen: a thief's name is free only for who
 			// means it. One that is done already is done.

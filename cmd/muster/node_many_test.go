@@ -133,6 +133,14 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	// Who was heard of since they were chosen is left alone by who goes on, too.
 	write(t, filepath.Join(dir, "unseen"), `{"id":"x","verb":"retire","nodes":["db1.example.net"],"seen_before":"2026-01-01T00:00:00Z"}`+"\n")
 	want(ask(1, "node", "retire", "--resume", "unseen", "--yes"), `db1\.example\.net: left alone: not known to be away: it was heard of at `)
+	// So is who has got the name since. A filter keeps who had it.
+	write(t, filepath.Join(dir, "owned"), `{"id":"z","verb":"retire","nodes":["db1.example.net"],"owned_since":{"db1.example.net":"2026-01-01T00:00:00Z"}}`+"\n")
+	want(ask(1, "node", "retire", "--resume", "owned", "--yes"), `db1\.example\.net: left alone: .* has changed hands: another machine has the name since `)
+	kept, err := os.ReadFile(filepath.Join(dir, "kept"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want(string(kept), `"owned_since":\{"web1\.example\.net":"\d+-[^"]+Z","web2\.example\.net":"[^"]+Z"\}`)
 	want(ask(0, "node", "revoke", "--prefix", "web", "--yes", "--why", "sold"), `2 of 2 machines: each is revoked`)
 	// Who was revoked since they were chosen is not freed by who goes on.
 	write(t, filepath.Join(dir, "chosen"), `{"id":"y","verb":"retire","nodes":["web1.example.net"],"states":["enrolled","provisioned"]}`+"\n")

@@ -107,13 +107,15 @@ func (a *Answer) Open(now time.Time) bool {
 
 // An AnswerStore keeps operators' verdicts.
 type AnswerStore interface {
-	// Answer returns the newest verdict about a key, or nil. What it returns has
-	// passed [Answer.Check].
-	Answer(ctx context.Context, id wire.Identity, keyHash string) (*Answer, error)
+	// Answer returns the newest verdict about a key and its revision, or nil and 0.
+	// What it returns has passed [Answer.Check]. One that is there and cannot be read is
+	// [ErrUnread], with its revision.
+	Answer(ctx context.Context, id wire.Identity, keyHash string) (*Answer, Revision, error)
 
-	// PutAnswer writes a verdict. After an error it may be written or may yet be;
-	// writing it again is harmless.
-	PutAnswer(ctx context.Context, a *Answer) error
+	// PutAnswer writes a verdict under compare-and-set, or returns [ErrConflict]; any
+	// verdict is good as the one before if after is [AnyRevision]. After any other error
+	// it may be written or may yet be; writing it again is harmless.
+	PutAnswer(ctx context.Context, a *Answer, after Revision) error
 
 	// NextAnswer returns the first verdict after the given place that is still the
 	// newest of the last few about its key, or nil and 0. One that cannot be read
@@ -127,7 +129,7 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
 		return nil
 	}
-	answer, err := p.cfg.Store.Answer(ctx, a.identity, a.csr.KeyHash)
+	answer, _, err := p.cfg.Store.Answer(ctx, a.identity, a.csr.KeyHash)
 	if err != nil {
 		return refuse(node, p.storeCode(err), err)
 	}
@@ -216,27 +218,33 @@ func (p *Provisioner) ApproveNode(ctx context.Context, id wire.Identity, key str
 	if err != nil {
 		return nil, fmt.Errorf("approve %q: %w", id, err)
 	}
-	// A rejected key is on no list any more, and is approved by its hash. Another
-	// provisioner may have rejected it just now.
-	if err := p.answers.look(ctx); err != nil {
+	a, err := p.verdict(ctx, VerdictApprove, p.now().Add(ttl), c, func() (*Waiter, error) { return p.approvable(ctx, id, key) })
+	if err != nil {
 		return nil, fmt.Errorf("approve %q: %w", id, err)
 	}
+	return a, nil
+}
+
+// approvable returns the key that is meant, if an approval is what it waits for.
+func (p *Provisioner) approvable(ctx context.Context, id wire.Identity, key string) (*Waiter, error) {
+	// A rejected key is on no list any more, and is approved by its hash.
 	w := p.answers.rejectedNamed(id, key)
 	if w == nil {
+		var err error
 		if w, err = p.waiterNamed(ctx, id, key); err != nil {
-			return nil, fmt.Errorf("approve %q: %w", id, err)
+			return nil, err
 		}
 	}
 	switch w.Code {
 	case wire.CodeIdentityTaken:
-		return nil, fmt.Errorf("approve %q: %w: the name belongs to another key; if this machine is to have it, `muster node grant %s --key %s`", id, ErrState, id, w.KeyHash)
+		return nil, fmt.Errorf("%w: the name belongs to another key; if this machine is to have it, `muster node grant %s --key %s`", ErrState, id, w.KeyHash)
 	case wire.CodeDeferred:
-		return nil, fmt.Errorf("approve %q: %w: the policy puts it off, and asks nobody: %s", id, ErrState, strings.Join(w.Reasons, "; "))
+		return nil, fmt.Errorf("%w: the policy puts it off, and asks nobody: %s", ErrState, strings.Join(w.Reasons, "; "))
 	}
 	if by := p.revocations.Key(w.KeyHash); by != nil {
-		return nil, fmt.Errorf("approve %q: %w: the key: %w", id, ErrState, by.cause())
+		return nil, fmt.Errorf("%w: the key: %w", ErrState, by.cause())
 	}
-	return p.answer(ctx, VerdictApprove, w, p.now().Add(ttl), c)
+	return w, nil
 }
 
 // RejectNode keeps the key that waits for the identity out, whatever policy,
@@ -250,20 +258,21 @@ func (p *Provisioner) RejectNode(ctx context.Context, id wire.Identity, key stri
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("reject %q: %w", id, err)
 	}
-	// Another process may have written what is asked for again.
-	if err := p.answers.look(ctx); err != nil {
-		return nil, fmt.Errorf("reject %q: %w", id, err)
-	}
-	w, err := p.waiterNamed(ctx, id, key)
-	if errors.Is(err, ErrNotWaiting) {
-		if before := p.answers.rejectedOnly(id, key); before != nil {
-			return before, nil
+	var before *Answer // which was asked for again, or by somebody else as well
+	a, err := p.verdict(ctx, VerdictReject, time.Time{}, c, func() (*Waiter, error) {
+		w, err := p.waiterNamed(ctx, id, key)
+		if errors.Is(err, ErrNotWaiting) {
+			before = p.answers.rejectedOnly(id, key)
 		}
+		return w, err
+	})
+	if before != nil {
+		return before, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reject %q: %w", id, err)
 	}
-	return p.answer(ctx, VerdictReject, w, time.Time{}, c)
+	return a, nil
 }
 
 // ForgetNode takes the key that waits for the identity off the list, and what
@@ -279,34 +288,60 @@ func (p *Provisioner) ForgetNode(ctx context.Context, id wire.Identity, key stri
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("forget %q: %w", id, err)
 	}
-	// Another provisioner may have rejected what is meant.
-	if err := p.answers.look(ctx); err != nil {
+	a, err := p.verdict(ctx, VerdictNone, time.Time{}, c, func() (*Waiter, error) {
+		if w := p.answers.rejectedNamed(id, key); w != nil {
+			return w, nil
+		}
+		w, err := p.waiterNamed(ctx, id, key)
+		if only := p.answers.rejectedOnly(id, ""); errors.Is(err, ErrNotWaiting) && key == "" && only != nil {
+			return &Waiter{Identity: id, KeyHash: only.KeyHash, Code: wire.CodeRejected}, nil
+		}
+		return w, err
+	})
+	if err != nil {
 		return nil, fmt.Errorf("forget %q: %w", id, err)
 	}
-	w := p.answers.rejectedNamed(id, key)
-	if w == nil {
-		var err error
-		w, err = p.waiterNamed(ctx, id, key)
-		if only := p.answers.rejectedOnly(id, ""); errors.Is(err, ErrNotWaiting) && key == "" && only != nil {
-			w, err = &Waiter{Identity: id, KeyHash: only.KeyHash, Code: wire.CodeRejected}, nil
+	return a, nil
+}
+
+// verdict says v about the key that choose returns by what was said so far, and chooses
+// again if somebody else says something of the key meanwhile: nobody lifts a rejection that
+// they do not know of.
+func (p *Provisioner) verdict(ctx context.Context, v Verdict, until time.Time, c Cause, choose func() (*Waiter, error)) (*Answer, error) {
+	for range maxRounds {
+		if err := p.answers.look(ctx); err != nil { // another provisioner's, of this moment
+			return nil, err
 		}
+		w, err := choose()
 		if err != nil {
-			return nil, fmt.Errorf("forget %q: %w", id, err)
+			return nil, err
+		}
+		if a, err := p.answer(ctx, v, w, until, c); !errors.Is(err, ErrConflict) {
+			return a, err
 		}
 	}
-	return p.answer(ctx, VerdictNone, w, time.Time{}, c)
+	return nil, fmt.Errorf("%w, %d times in a row", ErrConflict, maxRounds)
 }
 
 // answer writes a verdict, puts it in force in this process and reports it. Who
 // is forgotten is off the list when it returns nil. Every step may be the last:
 // what was not done is done when it is asked for again, and who is rejected is
-// taken off by whoever lists who waits.
+// taken off by whoever lists who waits. The error is [ErrConflict] if the key was not
+// rejected when it was chosen and is now, or if something else was said of it just now.
 func (p *Provisioner) answer(ctx context.Context, v Verdict, w *Waiter, until time.Time, c Cause) (*Answer, error) {
+	newest, after, err := p.cfg.Store.Answer(ctx, w.Identity, w.KeyHash)
+	unread := errors.Is(err, ErrUnread) // counts as a rejection, and is replaced by what is said anew
+	if err != nil && !unread {
+		return nil, err
+	}
+	if rejected := unread || newest != nil && newest.Verdict == VerdictReject; rejected && w.Code != wire.CodeRejected {
+		return nil, ErrConflict
+	}
 	a := &Answer{Schema: AnswerSchema, ID: wire.NewID(), Identity: w.Identity, KeyHash: w.KeyHash, Verdict: v, At: p.now(), ExpiresAt: until, Cause: c}
 	if v == VerdictApprove {
 		r, _, err := p.cfg.Store.Record(ctx, w.Identity)
 		if err != nil {
-			return nil, fmt.Errorf("%s %q: %w", v, w.Identity, err)
+			return nil, err
 		}
 		if r != nil && r.Approval != nil && !a.At.After(r.Approval.At) {
 			a.At = r.Approval.At.Add(time.Second) // by a clock that is ahead of ours, or was
@@ -318,13 +353,12 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *Waiter, until ti
 	var listed Revision
 	if v != VerdictApprove {
 		// As of before the verdict: a provisioner that has read that lists who asks.
-		var err error
 		if _, listed, err = p.cfg.Store.Waiter(ctx, w.Identity, w.KeyHash); err != nil && !errors.Is(err, ErrRecord) {
-			return nil, fmt.Errorf("%s %q: %w", v, w.Identity, err)
+			return nil, err
 		}
 	}
-	if err := p.answers.put(ctx, a); err != nil {
-		return nil, fmt.Errorf("%s %q: %w", v, w.Identity, err)
+	if err := p.answers.put(ctx, a, after); err != nil {
+		return nil, err
 	}
 	p.waiters.forget(w.holder())
 	e := Event{Time: p.moment(), Node: string(a.Identity), Key: a.KeyHash, By: c.By, Why: c.Why}
@@ -343,7 +377,7 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *Waiter, until ti
 	if listed > 0 {
 		if err := p.cfg.Store.DropWaiter(ctx, w.Identity, w.KeyHash, listed); err != nil {
 			if v == VerdictNone {
-				return nil, fmt.Errorf("forget %q: what was said of its key is forgotten, and it is still on the list: %w", w.Identity, err)
+				return nil, fmt.Errorf("what was said of its key is forgotten, and it is still on the list: %w", err)
 			}
 			p.cfg.Log.WarnContext(ctx, "rejected node still on the list", "node", a.Identity, "key", a.KeyHash, "err", err)
 		}

@@ -69,10 +69,10 @@ func (as *answers) look(ctx context.Context) error {
 
 // put writes a verdict and puts it in force in this process. No look comes in between:
 // one that read a later verdict of somebody else would be undone here.
-func (as *answers) put(ctx context.Context, a *Answer) error {
+func (as *answers) put(ctx context.Context, a *Answer, after Revision) error {
 	as.looking.Lock()
 	defer as.looking.Unlock()
-	if err := as.store.PutAnswer(ctx, a); err != nil {
+	if err := as.store.PutAnswer(ctx, a, after); err != nil {
 		return err
 	}
 	as.apply(a)

@@ -52,7 +52,7 @@ type Log interface {
 	Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, error)
 
 	// Answer returns the newest verdict of an operator about a key, or nil.
-	Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, error)
+	Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, provisioner.Revision, error)
 }
 
 // An entry is a node in the index. It has no pointers: texts that many nodes share

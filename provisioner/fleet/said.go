@@ -127,7 +127,7 @@ func (x *Index) verdicts(ctx context.Context, id wire.Identity, events []provisi
 	}
 	var all []*provisioner.Answer
 	for _, key := range keys {
-		a, err := x.log.Answer(ctx, id, key)
+		a, _, err := x.log.Answer(ctx, id, key)
 		if err != nil {
 			return nil, err
 		}

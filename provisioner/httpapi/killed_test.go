@@ -81,8 +81,8 @@ func (s *deadlyStore) Put(ctx context.Context, r *provisioner.Record, after prov
 	return deadlyCall(s.d, "Put", func() (provisioner.Revision, error) { return s.Store.Put(ctx, r, after) })
 }
 
-func (s *deadlyStore) PutAnswer(ctx context.Context, a *provisioner.Answer) error {
-	_, err := deadlyCall(s.d, "PutAnswer", func() (int, error) { return 0, s.Store.PutAnswer(ctx, a) })
+func (s *deadlyStore) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
+	_, err := deadlyCall(s.d, "PutAnswer", func() (int, error) { return 0, s.Store.PutAnswer(ctx, a, after) })
 	return err
 }
 

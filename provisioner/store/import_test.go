@@ -47,7 +47,7 @@ func TestAnApprovalThatLiftedARejection(t *testing.T) {
 		t.Helper()
 		for _, v := range verdicts {
 			a := &provisioner.Answer{Schema: provisioner.AnswerSchema, ID: wire.NewID(), Identity: id, KeyHash: strings.Repeat("ab", 32), Verdict: v, At: time.Now(), Cause: provisioner.Cause{By: "me"}}
-			if err := st.PutAnswer(s.ctx, a); err != nil {
+			if err := st.PutAnswer(s.ctx, a, provisioner.AnyRevision); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -64,7 +64,7 @@ func TestAnApprovalThatLiftedARejection(t *testing.T) {
 	}
 	restored := into.open(t, ours)
 	for id, want := range map[wire.Identity]provisioner.Verdict{web1: provisioner.VerdictNone, web2: provisioner.VerdictReject} {
-		if a, err := restored.Answer(into.ctx, id, strings.Repeat("ab", 32)); err != nil || a == nil || a.Verdict != want || !a.ExpiresAt.IsZero() {
+		if a, _, err := restored.Answer(into.ctx, id, strings.Repeat("ab", 32)); err != nil || a == nil || a.Verdict != want || !a.ExpiresAt.IsZero() {
 			t.Errorf("about %s: %+v, %v; want %s", id, a, err, want)
 		}
 	}

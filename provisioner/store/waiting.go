@@ -118,30 +118,34 @@ func (s *Store) Waiters(ctx context.Context, id wire.Identity, each func(*provis
 }
 
 // Answer implements [provisioner.AnswerStore].
-func (s *Store) Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, error) {
+func (s *Store) Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, provisioner.Revision, error) {
 	var a provisioner.Answer
-	_, err := s.last(ctx, s.entries, keySubject(subjectAnswer, id, keyHash), &a)
+	revision, err := s.last(ctx, s.entries, keySubject(subjectAnswer, id, keyHash), &a)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
+		return nil, 0, nil
 	}
+	unread := errors.Is(err, provisioner.ErrRecord)
 	if err == nil {
-		err = a.Check()
+		if err = a.Check(); err == nil && (a.Identity != id || a.KeyHash != keyHash) {
+			err = fmt.Errorf("%w: it is about %q and key %s", provisioner.ErrRecord, a.Identity, a.KeyHash)
+		}
+		unread = err != nil
 	}
-	if err == nil && (a.Identity != id || a.KeyHash != keyHash) {
-		err = fmt.Errorf("%w: it is about %q and key %s", provisioner.ErrRecord, a.Identity, a.KeyHash)
+	if unread {
+		err = fmt.Errorf("%w: %w", provisioner.ErrUnread, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read verdict about %q: %w", id, err)
+		return nil, provisioner.Revision(revision), fmt.Errorf("read verdict about %q: %w", id, err)
 	}
-	return &a, nil
+	return &a, provisioner.Revision(revision), nil
 }
 
 // PutAnswer implements [provisioner.AnswerStore].
-func (s *Store) PutAnswer(ctx context.Context, a *provisioner.Answer) error {
+func (s *Store) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
-	if _, err := s.append(ctx, keySubject(subjectAnswer, a.Identity, a.KeyHash), a, a.ID); err != nil {
+	if _, err := s.appendAfter(ctx, keySubject(subjectAnswer, a.Identity, a.KeyHash), a, a.ID, after); err != nil {
 		return fmt.Errorf("write verdict about %q: %w", a.Identity, err)
 	}
 	return nil

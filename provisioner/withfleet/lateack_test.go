@@ -16,8 +16,8 @@ type lateAnswers struct {
 	what func()
 }
 
-func (s *lateAnswers) PutAnswer(ctx context.Context, a *provisioner.Answer) error {
-	err := s.Store.PutAnswer(ctx, a)
+func (s *lateAnswers) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
+	err := s.Store.PutAnswer(ctx, a, after)
 	if s.what != nil {
 		s.what()
 	}

@@ -119,12 +119,16 @@ type found[T any, At any] struct {
 	at   At
 }
 
-func (m *mortal) Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, error) {
-	return call(ctx, m, func() (*provisioner.Answer, error) { return m.Store.Answer(ctx, id, keyHash) })
+func (m *mortal) Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, provisioner.Revision, error) {
+	r, err := call(ctx, m, func() (found[*provisioner.Answer, provisioner.Revision], error) {
+		a, at, err := m.Store.Answer(ctx, id, keyHash)
+		return found[*provisioner.Answer, provisioner.Revision]{a, at}, err
+	})
+	return r.what, r.at, err
 }
 
-func (m *mortal) PutAnswer(ctx context.Context, a *provisioner.Answer) error {
-	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.PutAnswer(ctx, a) })
+func (m *mortal) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
+	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.PutAnswer(ctx, a, after) })
 	return err
 }
 

@@ -1,0 +1,99 @@
+package provisioner_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// beforehand is a store before whose next verdict something happens: another
+// operator is quicker, at another provisioner.
+type beforehand struct {
+	provisioner.Store
+	what func()
+	read bool // before it is read what was said so far
+}
+
+func (s *beforehand) happens() {
+	if what := s.what; what != nil {
+		s.what = nil
+		what()
+	}
+}
+
+func (s *beforehand) Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, provisioner.Revision, error) {
+	if s.read {
+		s.happens()
+	}
+	return s.Store.Answer(ctx, id, keyHash)
+}
+
+func (s *beforehand) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
+	s.happens()
+	return s.Store.PutAnswer(ctx, a, after)
+}
+
+// TestAnApprovalLiftsNoRejectionOfThatMoment has one operator reject a key while another one
+// approves whoever waits under its name: who approves has not seen that, and is told.
+func TestAnApprovalLiftsNoRejectionOfThatMoment(t *testing.T) {
+	t.Parallel()
+	for name, read := range map[string]bool{"before it is looked what was said": true, "before the approval is written": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+			s := &beforehand{read: read}
+			p := f.Provisioner(func(store provisioner.Store) provisioner.Store { s.Store = store; return s })
+			other := f.Daemon().Operator()
+			n := f.Node(web1)
+			f.Refused(n)
+			waiting(t, f, n)
+			s.what = func() {
+				if _, err := other.RejectNode(f.Context(), web1, "", operator); err != nil {
+					t.Error(err)
+				}
+			}
+			if _, err := p.ApproveNode(f.Context(), web1, "", 0, operator); !errors.Is(err, provisioner.ErrNotWaiting) || !strings.Contains(err.Error(), keyHash(t, n)[:16]) {
+				t.Errorf("approve = %v, want %v, and the key that was rejected", err, provisioner.ErrNotWaiting)
+			}
+			if code := f.Refused(n); code != wire.CodeRejected {
+				t.Errorf("the rejected key is refused as %s, want %s", code, wire.CodeRejected)
+			}
+			// By its hash it is meant, as ever.
+			if _, err := p.ApproveNode(f.Context(), web1, keyHash(t, n), 0, operator); err != nil {
+				t.Fatal(err)
+			}
+			f.Eventually("it is approved everywhere", func() bool { return len(other.Rejected()) == 0 })
+			f.Enroll(n)
+			f.Check()
+		})
+	}
+}
+
+// TestTwoRejectAtOnce has two operators say the same: one verdict is enough, and both are told
+// that it stands.
+func TestTwoRejectAtOnce(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	s := &beforehand{}
+	p := f.Provisioner(func(store provisioner.Store) provisioner.Store { s.Store = store; return s })
+	n := f.Node(web1)
+	f.Refused(n)
+	waiting(t, f, n)
+	var first *provisioner.Answer
+	s.what = func() {
+		var err error
+		if first, err = f.Daemon().Operator().RejectNode(f.Context(), web1, "", operator); err != nil {
+			t.Error(err)
+		}
+	}
+	second, err := p.RejectNode(f.Context(), web1, "", operator)
+	if err != nil || second.ID != first.ID {
+		t.Errorf("rejected: %+v, %v, want %+v", second, err, first)
+	}
+	f.Check()
+}

@@ -186,7 +186,7 @@ func (l *ghostPauses) NextPause(_ context.Context, after Sequence) (*Pause, Sequ
 	return l.entries[after], after + 1, nil
 }
 
-func (l *ghostPauses) PutPause(_ context.Context, s *Pause) error {
+func (l *ghostPauses) PutPause(_ context.Context, s *Pause, _ Revision) error {
 	l.entries = append(l.entries, s)
 	return l.broken
 }
@@ -197,8 +197,8 @@ type pauseStore struct {
 	*ghostPauses
 }
 
-func (s pauseStore) PutPause(ctx context.Context, e *Pause) error {
-	return s.ghostPauses.PutPause(ctx, e)
+func (s pauseStore) PutPause(ctx context.Context, e *Pause, after Revision) error {
+	return s.ghostPauses.PutPause(ctx, e, after)
 }
 func (s pauseStore) NextPause(ctx context.Context, after Sequence) (*Pause, Sequence, error) {
 	return s.ghostPauses.NextPause(ctx, after)

@@ -75,9 +75,11 @@ type PauseStore interface {
 	// a pause, with an error that wraps [ErrUnread].
 	NextPause(ctx context.Context, after Sequence) (*Pause, Sequence, error)
 
-	// PutPause writes an entry and returns once it is on disk. After an error it may
-	// be written or may yet be; writing it again is harmless.
-	PutPause(ctx context.Context, s *Pause) error
+	// PutPause writes an entry, provided that the newest about its site is still after,
+	// or whatever that is if after is [AnyRevision], and returns once it is on disk. It
+	// returns [ErrConflict] if it was not written; after any other error it may be
+	// written or may yet be, and writing it again is harmless.
+	PutPause(ctx context.Context, s *Pause, after Revision) error
 }
 
 // ErrPauses means that a pause cannot be as it is asked for. The text says why.
@@ -96,13 +98,13 @@ var ErrNotPaused = errors.New("not paused")
 func (p *Provisioner) Pause(ctx context.Context, site jwt.Site, renewals bool, c Cause) (*Pause, error) {
 	s := &Pause{Schema: PauseSchema, Site: site, Renewals: renewals, At: p.now(), Cause: c}
 	err := errors.Join(c.Check(), s.Check())
-	if n := len(p.Pauses()); n >= MaxPauses && p.pauses.of(site) == nil {
+	if n := len(p.Pauses()); n >= MaxPauses && p.pauses.of(site).Pause == nil {
 		err = errors.Join(err, fmt.Errorf("%d sites are paused, limit %d: pause the whole installation", n, MaxPauses))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPauses, err)
 	}
-	if err := p.putPause(ctx, s); err != nil {
+	if err := p.putPause(ctx, s, AnyRevision); err != nil {
 		return nil, fmt.Errorf("pause %s: %w", s.scope(), err)
 	}
 	p.cfg.Emit(Event{Type: EventPaused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why})
@@ -111,7 +113,8 @@ func (p *Provisioner) Pause(ctx context.Context, site jwt.Site, renewals bool, c
 }
 
 // Resume ends the pause of a site, or the installation's if that is empty: each
-// ends by its own word. The error is [ErrNotPaused] if there is none; after any other
+// ends by its own word. The error is [ErrNotPaused] if there is none, and [ErrState] if
+// somebody else pauses anew meanwhile: that was not meant. After any other
 // it may have happened, and asking again is harmless.
 func (p *Provisioner) Resume(ctx context.Context, site jwt.Site, c Cause) error {
 	if err := c.Check(); err != nil {
@@ -121,11 +124,24 @@ func (p *Provisioner) Resume(ctx context.Context, site jwt.Site, c Cause) error 
 		return fmt.Errorf("resume: %w", err)
 	}
 	s := p.pauses.of(site)
-	if s == nil {
+	if s.Pause == nil {
 		return fmt.Errorf("resume %s: %w", (&Pause{Site: site}).scope(), ErrNotPaused)
 	}
 	over := &Pause{Schema: PauseSchema, Site: site, Resumed: true, At: p.now(), Cause: c}
-	if err := p.putPause(ctx, over); err != nil {
+	err := p.putPause(ctx, over, Revision(s.at))
+	if errors.Is(err, ErrConflict) {
+		if err = p.pauses.look(ctx); err == nil {
+			switch now := p.pauses.of(site); {
+			case now.Pause == nil:
+				err = ErrNotPaused // by now
+			case now.at != s.at:
+				err = fmt.Errorf("%w: it was paused anew meanwhile: %w: resume again if that is to end as well", ErrState, now.Because())
+			default: // an entry that cannot be read, and is no site's
+				err = p.putPause(ctx, over, AnyRevision)
+			}
+		}
+	}
+	if err != nil {
 		return fmt.Errorf("resume %s: %w", s.scope(), err)
 	}
 	p.cfg.Emit(Event{Type: EventResumed, Time: p.moment(), Site: site, Elapsed: p.now().Sub(s.At), By: c.By, Why: c.Why})
@@ -135,8 +151,8 @@ func (p *Provisioner) Resume(ctx context.Context, site jwt.Site, c Cause) error 
 
 // putPause writes an entry and puts it in force in this process. What counts
 // here is what the store says, so that all provisioners agree on who was last.
-func (p *Provisioner) putPause(ctx context.Context, s *Pause) error {
-	if err := p.cfg.Store.PutPause(ctx, s); err != nil {
+func (p *Provisioner) putPause(ctx context.Context, s *Pause, after Revision) error {
+	if err := p.cfg.Store.PutPause(ctx, s, after); err != nil {
 		return err
 	}
 	return p.pauses.look(ctx)

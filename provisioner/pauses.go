@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -25,11 +26,17 @@ type pauses struct {
 
 	// kept is replaced and never changed, so that a request costs one load; nil
 	// while nothing is paused.
-	kept atomic.Pointer[map[jwt.Site]*Pause]
+	kept atomic.Pointer[map[jwt.Site]placedPause]
 
 	// reports bounds what is written of the refusals: a fleet that waits for the
 	// end would push its own history out of the events. The metrics count them all.
 	reports *rate.Limiter
+}
+
+// A placedPause is a pause and its place in the store.
+type placedPause struct {
+	*Pause
+	at Sequence
 }
 
 func newPauses(store PauseStore, broken func() error, log *slog.Logger) *pauses {
@@ -57,7 +64,7 @@ func (ps *pauses) look(ctx context.Context) error {
 			ps.log.WarnContext(ctx, "pause not read, nobody enrolls where it is about", "site", s.Site, "err", err)
 		}
 		if kept || !s.Resumed {
-			ps.apply(s)
+			ps.apply(placedPause{s, at})
 		}
 		if kept {
 			ps.last = at
@@ -71,10 +78,10 @@ func (ps *pauses) look(ctx context.Context) error {
 func (p *Provisioner) followPauses(ctx context.Context) { _ = p.pauses.look(ctx) }
 
 // apply puts an entry in force. The caller holds looking.
-func (ps *pauses) apply(s *Pause) {
-	next := make(map[jwt.Site]*Pause)
-	for _, have := range ps.list() {
-		next[have.Site] = have
+func (ps *pauses) apply(s placedPause) {
+	next := make(map[jwt.Site]placedPause)
+	if kept := ps.kept.Load(); kept != nil {
+		maps.Copy(next, *kept)
 	}
 	next[s.Site] = s
 	if s.Resumed {
@@ -95,19 +102,19 @@ func (ps *pauses) about(renewal bool, sites ...jwt.Site) *Pause {
 		return nil
 	}
 	for _, site := range append([]jwt.Site{""}, sites...) {
-		if s := (*kept)[site]; s != nil && (s.Renewals || !renewal) {
-			return s
+		if s := (*kept)[site]; s.Pause != nil && (s.Renewals || !renewal) {
+			return s.Pause
 		}
 	}
 	return nil
 }
 
-// of returns the pause of exactly this site, "" for the installation's, or nil.
-func (ps *pauses) of(site jwt.Site) *Pause {
+// of returns the pause of exactly this site, "" for the installation's, or none.
+func (ps *pauses) of(site jwt.Site) placedPause {
 	if kept := ps.kept.Load(); kept != nil {
 		return (*kept)[site]
 	}
-	return nil
+	return placedPause{}
 }
 
 // list returns what is paused, by site.
@@ -115,7 +122,7 @@ func (ps *pauses) list() []*Pause {
 	list := []*Pause{}
 	if kept := ps.kept.Load(); kept != nil {
 		for _, s := range *kept {
-			list = append(list, s)
+			list = append(list, s.Pause)
 		}
 	}
 	slices.SortFunc(list, func(a, b *Pause) int { return cmp.Compare(a.Site, b.Site) })

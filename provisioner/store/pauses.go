@@ -48,8 +48,8 @@ func (s *Store) NextPause(ctx context.Context, after provisioner.Sequence) (*pro
 }
 
 // PutPause implements [provisioner.PauseStore].
-func (s *Store) PutPause(ctx context.Context, p *provisioner.Pause) error {
-	if _, err := s.append(ctx, pauseSubject(p), p, wire.NewID()); err != nil {
+func (s *Store) PutPause(ctx context.Context, p *provisioner.Pause, after provisioner.Revision) error {
+	if _, err := s.appendAfter(ctx, pauseSubject(p), p, wire.NewID(), after); err != nil {
 		return fmt.Errorf("write pause: %w", err)
 	}
 	return nil

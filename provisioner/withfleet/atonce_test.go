@@ -11,7 +11,7 @@ import (
 	"muster/provisioner"
 )
 
-// beforehand is a store before whose next verdict something happens: another
+// beforehand is a store before whose next verdict or pause something happens: another
 // operator is quicker, at another provisioner.
 type beforehand struct {
 	provisioner.Store
@@ -36,6 +36,11 @@ func (s *beforehand) Answer(ctx context.Context, id wire.Identity, keyHash strin
 func (s *beforehand) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
 	s.happens()
 	return s.Store.PutAnswer(ctx, a, after)
+}
+
+func (s *beforehand) PutPause(ctx context.Context, p *provisioner.Pause, after provisioner.Revision) error {
+	s.happens()
+	return s.Store.PutPause(ctx, p, after)
 }
 
 // TestAnApprovalLiftsNoRejectionOfThatMoment has one operator reject a key while another one
@@ -95,5 +100,41 @@ func TestTwoRejectAtOnce(t *testing.T) {
 	if err != nil || second.ID != first.ID {
 		t.Errorf("rejected: %+v, %v, want %+v", second, err, first)
 	}
+	f.Check()
+}
+
+// TestAResumeEndsNoPauseOfThatMoment has one operator pause anew, renewals too, while another
+// one resumes: who resumes has not seen that, and is told.
+func TestAResumeEndsNoPauseOfThatMoment(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	s := &beforehand{}
+	p := f.Provisioner(func(store provisioner.Store) provisioner.Store { s.Store = store; return s })
+	other := f.Daemon().Operator()
+	if _, err := other.Pause(f.Context(), "", false, operator); err != nil {
+		t.Fatal(err)
+	}
+	s.what = func() {
+		if _, err := other.Pause(f.Context(), "", true, provisioner.Cause{By: "ben", Why: "we are broken into"}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := p.Resume(f.Context(), "", operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "ben") {
+		t.Errorf("resume = %v, want %v and who has paused", err, provisioner.ErrState)
+	}
+	for name, p := range map[string]*provisioner.Provisioner{"one": p, "the other": other} {
+		if list := p.Pauses(); len(list) != 1 || !list[0].Renewals {
+			t.Errorf("pauses of %s: %+v, want the newer one", name, list)
+		}
+	}
+	s.what = func() {
+		if err := other.Resume(f.Context(), "", operator); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := p.Resume(f.Context(), "", operator); !errors.Is(err, provisioner.ErrNotPaused) {
+		t.Errorf("resume = %v, want %v: somebody else has", err, provisioner.ErrNotPaused)
+	}
+	f.Enroll(f.Node(web1))
 	f.Check()
 }

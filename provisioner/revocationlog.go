@@ -255,6 +255,11 @@ func (r *Revocations) repeat(ctx context.Context, grace time.Duration) error {
 		if time.Since(e.since) < grace {
 			continue
 		}
+		if r.outdated(e.Revocation) {
+			r.drop(e.Revocation)
+			r.log.WarnContext(ctx, msgLeftOut, "node", e.Node, "by", e.By, "why", e.Why)
+			continue
+		}
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		at, err := r.store.AppendRevocation(bounded, e.Revocation)
 		cancel()
@@ -282,7 +287,7 @@ func (r *Revocations) restore(ctx context.Context) error {
 	}
 	for _, e := range entries {
 		if r.overtaken(e) {
-			r.log.WarnContext(ctx, "retirement left out: others have decided about the name since", "node", e.Node, "by", e.By, "why", e.Why)
+			r.log.WarnContext(ctx, msgLeftOut, "node", e.Node, "by", e.By, "why", e.Why)
 			continue
 		}
 		r.pend(e)
@@ -297,17 +302,40 @@ func (r *Revocations) restore(ctx context.Context) error {
 	return nil
 }
 
-// overtaken reports whether a retirement that is in the journal alone is older than the
-// newest entry about its name: this process ended before the store had it, and appended now
-// it would lift a revocation that came after it, or put out who has got the name since.
+// msgLeftOut is logged once for each retirement that nobody appends.
+const msgLeftOut = "retirement left out: others have decided about the name since"
+
+// overtaken reports whether a retirement that is in the journal alone is outdated: this
+// process ended before the store had it.
 func (r *Revocations) overtaken(e *Revocation) bool {
 	r.mu.RLock()
+	_, known := r.known[e.ID]
+	r.mu.RUnlock()
+	return !known && r.outdated(e)
+}
+
+// outdated reports whether a retirement is older than the newest entry about its name:
+// appended now it would lift a revocation that came after it, or put out who has got the
+// name since.
+func (r *Revocations) outdated(e *Revocation) bool {
+	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if _, known := r.known[e.ID]; known || e.Kind != RetiredNode {
-		return false
-	}
 	newest := newestPlaced(r.nodes[e.Node])
-	return newest.Revocation != nil && e.At.Before(newest.At)
+	return e.Kind == RetiredNode && newest.Revocation != nil && e.At.Before(newest.At)
+}
+
+// drop takes back a retirement that is to get no place. The certificates that it names are
+// for the entries since to name, and for who enforces those.
+func (r *Revocations) drop(e *Revocation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.waitsNoMore(e.ID)
+	r.nodes[e.Node] = slices.DeleteFunc(slices.Clone(r.nodes[e.Node]), func(p placed) bool { return p.ID == e.ID })
+	for _, c := range e.Certificates {
+		if by := r.serials[c.Serial]; by.Revocation != nil && by.ID == e.ID {
+			delete(r.serials, c.Serial)
+		}
+	}
 }
 
 // readAll reads what the log has, all at once: one question for each entry takes as long as

@@ -1,0 +1,75 @@
+package provisioner_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// TestARetirementThatComesLateUndoesNothing has one provisioner retire a name and lose
+// the store before it has the entry, and another one decide about the name
+// meanwhile.
+func TestARetirementThatComesLateUndoesNothing(t *testing.T) {
+	t.Parallel()
+	for what, decide := range map[string]func(t *testing.T, f *testbed.Fleet, other *provisioner.Provisioner){
+		"revoked since": func(t *testing.T, f *testbed.Fleet, other *provisioner.Provisioner) {
+			if err := other.RevokeNode(f.Context(), web1, provisioner.Cause{By: "ben", Why: "stolen"}); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"given to another machine since": func(t *testing.T, f *testbed.Fleet, other *provisioner.Provisioner) {
+			if err := other.RetireNode(f.Context(), web1, provisioner.Cause{By: "ben", Why: "reinstalled"}); err != nil {
+				t.Fatal(err)
+			}
+			n := f.Node(web1)
+			e, err := other.Enroll(f.Context(), n.Request(), provisioner.Source{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			confirmation, err := n.Confirm(e)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := other.Applied(f.Context(), confirmation, provisioner.Source{}); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			provisioned(f, web1)
+			other := f.Provisioner(nil)
+			f.Faults.Appends(testbed.Lost)
+			err := f.Daemon().Operator().RetireNode(f.Context(), web1, provisioner.Cause{By: "anna", Why: "gone"})
+			if !errors.Is(err, provisioner.ErrPending) {
+				t.Fatalf("retire = %v, want %v", err, provisioner.ErrPending)
+			}
+			f.Faults.Blind(true)
+			f.Clock.Advance(10 * time.Second)
+			decide(t, f, other)
+			before := f.Record(web1)
+			f.Faults.Blind(false)
+			f.Eventually("the one before is there again", func() bool {
+				return strings.Contains(f.Log(), "revocation appended again") || strings.Contains(f.Log(), "retirement left out")
+			})
+			if strings.Contains(f.Log(), "revocation appended again") {
+				t.Error("the retirement is in the log behind what was decided since")
+				f.Eventually("it is followed", func() bool { return f.Record(web1).State == provisioner.StateRetired })
+			}
+			if r := f.Record(web1); r.State != before.State {
+				t.Errorf("record is %s, %s before", r.State, before.State)
+			}
+			if before.State == provisioner.StateRevoked {
+				if code := f.Refused(f.Node(web1)); code != wire.CodeIdentityRevoked {
+					t.Errorf("another machine: %s", code)
+				}
+			}
+		})
+	}
+}

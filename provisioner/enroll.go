@@ -384,11 +384,16 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	// The configuration has changed since, or the policy lets a cloned node in
 	// again. The new digest must be on record
 	// before the node hears of it, or its confirmation would match nothing.
-	offer := *offered
-	offer.Digest, offer.OfferedAt = digest, now
-	if err := a.watch.took(StepPublish, p.publish(ctx, p.next(a, now, &offer), a.after, func() error { return p.trying(a) })); err != nil {
+	if err := p.young(a, now); err != nil {
 		return nil, false, err
 	}
+	offer := *offered
+	offer.Digest = digest // and it is as old as it was: see tooSoon and namesAnew
+	next := p.next(a, now, &offer)
+	if err := a.watch.took(StepPublish, p.publish(ctx, next, a.after, func() error { return p.trying(a) })); err != nil {
+		return nil, false, err
+	}
+	p.tellSuperseded(a.record, next)
 	return p.enrolled(&offer, chain, a.files), true, nil
 }
 

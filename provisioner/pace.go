@@ -99,10 +99,9 @@ func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) boo
 	now := c.requested
 	// Who renews with the key of an offer holds it, which is as good as its
 	// confirmation.
-	if n := r.Next; n.live(now) && n.KeyHash != c.keyHash && (reason != ReasonRenew || n.KeyHash != c.vouching) {
-		// Clocks of provisioners differ: an offer from the near future is as young.
-		if age := now.Sub(n.OfferedAt).Abs(); age < offerPace {
-			return offerPace - age, fmt.Errorf("certificate %s for another key was offered %v ago and is not confirmed, want %v", n.Serial, age, offerPace)
+	if reason != ReasonRenew || r.Next == nil || r.Next.KeyHash != c.vouching {
+		if wait, err := r.youngOffer(c.keyHash, now); err != nil {
+			return wait, err
 		}
 	}
 	if len(r.Live(now)) == 0 {
@@ -118,6 +117,40 @@ func (r *Record) tooSoon(reason Reason, c claim, revoked func(serial string) boo
 	}
 	if count >= maxSuperseded {
 		return wait, fmt.Errorf("%d superseded certificates have not expired, limit %d", count, maxSuperseded)
+	}
+	return 0, nil
+}
+
+// young refuses an attempt that would put an earlier certificate, with another
+// configuration, in the place of a young offer for another key: that is about to be
+// confirmed, and what came late, or was recorded, must not end it.
+func (p *Provisioner) young(a *attempt, now time.Time) error {
+	wait, err := a.record.youngOffer(a.csr.KeyHash, now)
+	if err != nil {
+		r := refuse(string(a.identity), wire.CodeBusy, err)
+		r.After = wait
+		return r
+	}
+	return nil
+}
+
+// youngOffer returns why what is on offer must not give way to something for the key
+// yet, and for how long, or nil. What was offered again since, with another
+// configuration, is as old as its certificate: who repeats a request with other facts
+// would keep the machine from its next certificate for ever. But the confirmed
+// certificate, offered again, is as young as the record.
+func (r *Record) youngOffer(keyHash string, now time.Time) (time.Duration, error) {
+	n := r.Next
+	if !n.live(now) || n.KeyHash == keyHash {
+		return 0, nil
+	}
+	offered := n.OfferedAt
+	if r.Current != nil && r.Current.Serial == n.Serial {
+		offered = r.UpdatedAt
+	}
+	// Clocks of provisioners differ: an offer from the near future is as young.
+	if age := now.Sub(offered).Abs(); age < offerPace {
+		return offerPace - age, fmt.Errorf("certificate %s for another key was offered %v ago and is not confirmed, want %v", n.Serial, age, offerPace)
 	}
 	return 0, nil
 }

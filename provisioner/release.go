@@ -110,7 +110,7 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 
 // releasable returns why a use cannot be released, or nil.
 func (p *Provisioner) releasable(ctx context.Context, u *use, now time.Time) error {
-	if err := p.young(u, now); err != nil {
+	if err := p.youngClaim(u, now); err != nil {
 		return err
 	}
 	newest, revision, err := p.cfg.Store.Record(ctx, u.Identity)
@@ -138,9 +138,9 @@ func (p *Provisioner) releasable(ctx context.Context, u *use, now time.Time) err
 	return nil
 }
 
-// young returns why one of the claims of a use may be of an attempt that is still alive, or
+// youngClaim returns why one of the claims of a use may be of an attempt that is still alive, or
 // nil.
-func (p *Provisioner) young(u *use, now time.Time) error {
+func (p *Provisioner) youngClaim(u *use, now time.Time) error {
 	var young error
 	for _, c := range u.claims { // all of them, so that all are known from now on
 		known := p.claimAges.of(c.attempt, p.cfg.Now())

@@ -56,6 +56,12 @@ func (a *attempt) cloned() bool {
 // hands with it.
 func (r *Record) own(reason Reason, now time.Time) {
 	if reason.changesHands() {
+		if r.clonesRefused() && r.Current != nil {
+			// It stays until the new machine has confirmed, and lets neither of the two in.
+			c := *r.Current
+			c.Barred = true
+			r.Current = &c
+		}
 		r.OwnedSince, r.Cloned = now, nil
 	}
 	if r.clonesRefused() {

@@ -118,8 +118,8 @@ func (w *recordWriter) issued(name string, i *Issued) {
 	if i == nil {
 		return
 	}
-	if i.DER == nil {
-		w.unusual = true // null
+	if i.DER == nil || i.Barred {
+		w.unusual = true // null, or seldom
 	}
 	w.b = append(w.b, name...)
 	w.text(`{"serial":`, i.Serial)

@@ -22,6 +22,9 @@ const maxRounds = 8
 // errAgain says that the record changed under a round: begin it again.
 var errAgain = errors.New("the record was written by somebody else")
 
+// errForeign says that a certificate cannot be given out again by this process.
+var errForeign = errors.New("the certificate on record is of an authority that this provisioner does not know: has it been rolled over since this one was started?")
+
 // An attempt is one enroll request on its way through the steps. Each step adds
 // what it has proven; what is not yet proven is in the request only.
 type attempt struct {
@@ -369,6 +372,11 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	if by := p.revocations.Serial(offered.Serial); by != nil {
 		// The record is of before its entry, or of an older store.
 		return nil, false, refuse(string(a.identity), wire.CodeIdentityRevoked, by.cause())
+	}
+	if p.cfg.Authority.IssuerOf(offered.DER) == "" {
+		// The authority was rolled over, and this process has not been restarted since. It
+		// would put its own issuing certificate behind one of another, on record too.
+		return nil, false, refuse(string(a.identity), wire.CodeUnavailable, errForeign)
 	}
 	chain := p.cfg.Authority.Chain(offered.DER)
 	digest := wire.Digest(chain, a.files)

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"time"
 
 	"muster/internal/wire"
 	"muster/provisioner/ca"
@@ -51,7 +52,7 @@ func (p *Provisioner) AddOperator(ctx context.Context, n NewOperator, c Cause) (
 		if err != nil {
 			return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
 		}
-		e.Serial, e.Ends, added.Chain = issued.Serial, issued.NotAfter, issued.Chain
+		e.Serial, e.Ends, e.Issuer, added.Chain = issued.Serial, issued.NotAfter, p.cfg.Authority.IssuerKeyID(), issued.Chain
 	}
 	if err := p.cfg.Operators.put(ctx, e, p.now()); err != nil {
 		return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
@@ -92,6 +93,16 @@ func (p *Provisioner) RemoveOperator(ctx context.Context, name string, c Cause) 
 	p.cfg.Emit(Event{Type: EventOperatorRemoved, Time: p.moment(), Operator: name, By: c.By, Why: c.Why})
 	p.cfg.Log.InfoContext(ctx, "operator removed", "operator", name, "by", c.By, "why", c.Why)
 	return nil
+}
+
+// OperatorIssuers returns how many certificates of operators are good at now, by the key
+// id of their issuer; those of before that was kept are under "". The error wraps
+// [ErrRevocationsUnknown] if the operators are not known.
+func (p *Provisioner) OperatorIssuers(now time.Time) (map[string]int, error) {
+	if p.cfg.Operators == nil {
+		return nil, nil
+	}
+	return p.cfg.Operators.issuers(now)
 }
 
 // ListOperators returns every operator that the store knows, by name, removed

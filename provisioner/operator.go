@@ -58,7 +58,8 @@ type OperatorEntry struct {
 	Role    OperatorRole `json:"role,omitempty"` // none in a removal
 	Key     []byte       `json:"key,omitempty"`  // SubjectPublicKeyInfo in DER; none in a removal
 	Serial  string       `json:"serial,omitempty"`
-	Ends    time.Time    `json:"ends,omitzero"` // of the certificate
+	Ends    time.Time    `json:"ends,omitzero"`    // of the certificate
+	Issuer  string       `json:"issuer,omitempty"` // of the certificate: [ca.Issuer].KeyID; none on entries of before it was kept
 	Removed bool         `json:"removed,omitempty"`
 	By      string       `json:"by"`
 	Why     string       `json:"why,omitempty"`

@@ -109,6 +109,22 @@ func (o *Operators) list() []OperatorInfo {
 	return list
 }
 
+// issuers returns who has issued the certificates that are good at now, and how many.
+func (o *Operators) issuers(now time.Time) (map[string]int, error) {
+	if err := o.Fresh(); err != nil {
+		return nil, err
+	}
+	o.mu.RLock()
+	defer o.mu.RUnlock()
+	by := make(map[string]int)
+	for _, e := range o.entries {
+		if !e.Removed && e.Serial != "" && now.Before(e.Ends) {
+			by[e.Issuer]++
+		}
+	}
+	return by, nil
+}
+
 // look reads what is new in the store. An entry that is not understood is an
 // error at every look: it could be the removal of anybody.
 func (o *Operators) look(ctx context.Context) error {

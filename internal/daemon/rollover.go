@@ -16,6 +16,7 @@ import (
 type rollover struct {
 	authority *ca.Authority
 	records   func(ctx context.Context, each func(*provisioner.Record) error) error // the newest of each identity
+	operators func() (map[string]int, error)                                        // certificates of operators, by issuer
 	changed   func()                                                                // trust has changed
 	now       func() time.Time
 	log       *slog.Logger
@@ -33,6 +34,7 @@ func (d *Daemon) watchAuthorities(ctx context.Context) error {
 		records: func(ctx context.Context, each func(*provisioner.Record) error) error {
 			return d.Store().Newest(ctx, each)
 		},
+		operators: func() (map[string]int, error) { return d.provisioner.Load().OperatorIssuers(d.opts.Now()) },
 		changed: func() {
 			if d.embedded != nil { // others read a file, and are told by an operator
 				d.embedded.SetClientCAs(d.parts.authority.Roots())
@@ -80,10 +82,21 @@ func (r *rollover) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// An operator has no other certificate to come with, and renews by another operator's
+	// hand. Of whom it is not known whose certificate they have, it may be any one's.
+	operators, err := r.operators()
+	if err != nil {
+		return err
+	}
+	for issuer, n := range operators {
+		if issuer != "" {
+			live[issuer] += n
+		}
+	}
 	before := r.authority.Issuers()
 	for _, i := range before {
 		if !i.Present {
-			r.authority.SetTrusted(i.KeyID, live[i.KeyID] > 0)
+			r.authority.SetTrusted(i.KeyID, live[i.KeyID]+operators[""] > 0)
 		}
 	}
 	changed := false

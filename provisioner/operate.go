@@ -279,7 +279,8 @@ const maxGrantID = 64
 // for the identity; one with the same id, spent or not, is the answer: asked again since
 // the answer was lost, nobody else gets the name from the machine that has it by then. One
 // that is not spent and was given by a clock that was ahead is given anew. The
-// error is [ErrNoRecord], or [ErrState] if the identity is free or revoked.
+// error is [ErrNoRecord], or [ErrState] if the identity is free or revoked, or if the grant
+// with this id was used and another one was given since.
 func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOrder, c Cause) (*Grant, error) {
 	keyHash, ttl := o.KeyHash, cmp.Or(o.TTL, DefaultGrantTTL)
 	err := c.Check()
@@ -316,6 +317,13 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 		}
 		if newest != nil && newest.ID == o.ID && (record.Grant == o.ID || !toCome(newest.At, p.now())) {
 			return newest, nil
+		}
+		history, _, err := p.cfg.Store.History(ctx, id)
+		if err != nil {
+			return nil, fmt.Errorf("grant %q: %w", id, err)
+		}
+		if slices.ContainsFunc(history, func(r Revised) bool { return r.Record.Grant == o.ID }) {
+			return nil, fmt.Errorf("grant %q: %w: this order was carried out and used, and another one was given since", id, ErrState)
 		}
 	} else {
 		o.ID = wire.NewID()

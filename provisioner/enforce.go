@@ -60,7 +60,11 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if err != nil {
 		return err
 	}
-	if p.revocations.lacks(want) {
+	lacks, stands := p.revocations.lacks(want, entry)
+	if !stands {
+		return errAgain // others have decided since: what it lacks is not to be said behind that
+	}
+	if lacks {
 		if err := p.revocations.add(ctx, want, nil); err != nil {
 			return err
 		}

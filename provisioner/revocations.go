@@ -165,24 +165,28 @@ func newestPlaced(entries []placed) placed {
 }
 
 // lacks reports whether the entries since the identity was last free miss a
-// certificate or a key of what a revocation of it has to name.
-func (r *Revocations) lacks(want *Revocation) bool {
+// certificate or a key of what a revocation of it has to name, and whether the entry
+// that it is made for is still the newest about the identity.
+func (r *Revocations) lacks(want *Revocation, of placed) (lacks, stands bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	if newestPlaced(r.nodes[want.Node]).at != of.at {
+		return false, false
+	}
 	said := func(names func(*Revocation) bool) bool {
 		return slices.ContainsFunc(r.nodes[want.Node], func(e placed) bool { return names(e.Revocation) })
 	}
 	for _, c := range want.Certificates {
 		if _, ok := r.serials[c.Serial]; !ok {
-			return true
+			return true, true
 		}
 	}
 	for _, k := range want.Keys {
 		if !said(func(e *Revocation) bool { return slices.Contains(e.Keys, k) }) {
-			return true
+			return true, true
 		}
 	}
-	return false
+	return false, true
 }
 
 // certificates returns the revoked certificates of an issuer in the order of

@@ -1,0 +1,61 @@
+package provisioner_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// slowHistory is a store in which something happens while the second history is read:
+// that of who brings a record to what its entry says.
+type slowHistory struct {
+	provisioner.Store
+	reads atomic.Int64
+	what  func()
+}
+
+func (s *slowHistory) Certificates(ctx context.Context, id wire.Identity) ([]*provisioner.Issued, error) {
+	list, err := s.Store.Certificates(ctx, id)
+	if s.reads.Add(1) == 2 {
+		s.what()
+	}
+	return list, err
+}
+
+// TestARevocationThatIsOverIsNotSaidAgain has one provisioner revoke a node and, before
+// the record says so, another one retire it and let another machine have the name.
+func TestARevocationThatIsOverIsNotSaidAgain(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	provisioned(f, web1)
+	s := &slowHistory{}
+	p := f.Provisioner(func(records provisioner.Store) provisioner.Store { s.Store = records; return s })
+	heir := f.Node(web1)
+	var given *wire.Enrolled
+	s.what = func() {
+		f.Retire(web1)
+		given = f.Enroll(heir)
+		f.Apply(heir, given)
+		_ = p.StillIn(f.Context(), web1) // it reads what is new
+	}
+	if err := p.RevokeNode(f.Context(), web1, operator); err != nil {
+		t.Fatal(err)
+	}
+	entries := 0
+	err := f.Daemon().Store().Revocations(f.Context(), 0, func(e *provisioner.Revocation, at provisioner.Sequence) error {
+		entries++
+		t.Logf("%d: %s of %s, %d keys", at, e.Kind, e.Node, len(e.Keys))
+		return nil
+	})
+	if err != nil || entries != 2 {
+		t.Errorf("%d entries, %v, want the revocation and the retirement", entries, err)
+	}
+	if r := f.Record(web1); r.State != provisioner.StateProvisioned || !f.Admits(web1, given.Serial) {
+		t.Errorf("the machine that has the name since is %s, admitted %v", r.State, f.Admits(web1, given.Serial))
+	}
+	f.Check()
+}

@@ -192,6 +192,12 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause)
 	case record.state() == StateRetired && newest == nil:
 		return nil
 	}
+	if p.revocations.pends(id) {
+		// What was said of it before comes before it, or it would undo this.
+		if err := p.revocations.repeat(ctx, 0); err != nil {
+			return fmt.Errorf("retire %q: %w", id, err)
+		}
+	}
 	unknown := record == nil
 	if unknown {
 		// Revoked, and its record lost with what a restored store has forgotten.

@@ -149,6 +149,13 @@ func (r *Revocations) see(e placed) {
 	}
 }
 
+// pends reports whether an entry about the identity waits for its place.
+func (r *Revocations) pends(id wire.Identity) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.ContainsFunc(r.nodes[id], func(e placed) bool { return e.at == pendingSequence })
+}
+
 // waitsNoMore takes an entry off those that wait for their place. They get it in the order in
 // which they began to wait, mostly: after a store was put back, thousands of them. The
 // caller holds mu.

@@ -20,17 +20,25 @@ func saying(n int) json.RawMessage {
 	return json.RawMessage(fmt.Sprintf(`{"registration_file":"/tmp/reg%d"}`, n))
 }
 
+// renewing returns a fleet with a machine in it, what it is and was given first, and the same
+// of its renewal, which it has not confirmed.
+func renewing(t *testing.T) (f *testbed.Fleet, n *simnode.Node, first *wire.Enrolled, next *simnode.Node, second *wire.Enrolled) {
+	t.Helper()
+	f = testbed.New(t, testbed.Options{Template: registering})
+	n = f.Node(web1)
+	n.Facts = saying(1)
+	first = f.Enroll(n)
+	f.Apply(n, first)
+	next, second = f.Renew(n, first)
+	return f, n, first, next, second
+}
+
 // TestAYoungOfferIsNotReplacedByTheKeyBefore renews, and has the old key ask again with
 // another configuration before the new certificate is confirmed, as a request that is
 // recorded or comes late does.
 func TestAYoungOfferIsNotReplacedByTheKeyBefore(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{Template: registering})
-	n := f.Node(web1)
-	n.Facts = saying(1)
-	first := f.Enroll(n)
-	f.Apply(n, first)
-	next, second := f.Renew(n, first)
+	f, n, first, next, second := renewing(t)
 	nc := f.DialFleet(next, second) // it has switched, and is about to confirm
 	n.Facts = saying(2)
 	if r := f.Ask(n); r.Refusal == nil || r.Refusal.Code != wire.CodeBusy || r.Refusal.Wait() > offerPace {
@@ -57,12 +65,7 @@ func TestAYoungOfferIsNotReplacedByTheKeyBefore(t *testing.T) {
 // has not been confirmed for long.
 func TestAnOldOfferThatIsReplacedIsDropped(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{Template: registering})
-	n := f.Node(web1)
-	n.Facts = saying(1)
-	first := f.Enroll(n)
-	f.Apply(n, first)
-	next, second := f.Renew(n, first)
+	f, n, _, next, second := renewing(t)
 	nc := f.DialFleet(next, second)
 	f.Clock.Advance(offerPace)
 	n.Facts = saying(2)
@@ -78,16 +81,11 @@ func TestAnOldOfferThatIsReplacedIsDropped(t *testing.T) {
 // what a machine sent when it enrolled.
 func TestNobodyKeepsANodeFromRenewing(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{Template: registering})
-	n := f.Node(web1)
-	n.Facts = saying(0)
-	first := f.Enroll(n)
-	f.Apply(n, first)
-	next, second := f.Renew(n, first)
+	f, n, _, next, second := renewing(t)
 	f.AppliedOverFleet(next, second)
 	recorded := *n
 	for i := range 20 {
-		recorded.Facts = saying(i + 1)
+		recorded.Facts = saying(i + 2)
 		f.Ask(&recorded)
 		f.Clock.Advance(offerPace / 2)
 		if _, refused := renewOver(t, f, next, f.Successor(next)); refused == nil {

@@ -14,6 +14,7 @@ import (
 
 	"muster/internal/cli"
 	"muster/internal/wire"
+	"muster/provisioner/httpapi"
 )
 
 // A batch says how a verb goes over many machines.
@@ -53,8 +54,9 @@ type batchResult struct {
 	Chosen int            `json:"chosen"` // machines that were to be done
 	Done   int            `json:"done"`
 	Failed []batchFailure `json:"failed,omitempty"`
-	Left   int            `json:"left,omitempty"`   // neither: it was stopped before
-	Resume string         `json:"resume,omitempty"` // file to go on with
+	Alone  []batchFailure `json:"left_alone,omitempty"` // not any more what they were chosen for: nothing is left to do
+	Left   int            `json:"left,omitempty"`       // neither: it was stopped before
+	Resume string         `json:"resume,omitempty"`     // file to go on with
 }
 
 // text says how many are done, done being what each of them is now. One at least is.
@@ -81,7 +83,7 @@ func (r *batchResult) missing() string {
 	}
 }
 
-// A batchFailure is a machine with which something has failed.
+// A batchFailure is a machine for which it was not done, and why.
 type batchFailure struct {
 	Node  wire.Identity `json:"node"`
 	Cause string        `json:"cause"`
@@ -158,6 +160,13 @@ func (w *worker) took(t target, err error, ctx context.Context) { //nolint:reviv
 	}
 	w.result.Left--
 	w.bar.Add(1)
+	var problem *httpapi.Problem
+	if errors.As(err, &problem) && problem.LeftAlone {
+		// For good: who goes on later must not come by it, and fail, each time.
+		w.result.Alone = append(w.result.Alone, batchFailure{t.Node, err.Error()})
+		w.err = errors.Join(w.err, w.keep(t))
+		return
+	}
 	if err != nil {
 		w.result.Failed = append(w.result.Failed, batchFailure{t.Node, err.Error()})
 		return
@@ -168,7 +177,7 @@ func (w *worker) took(t target, err error, ctx context.Context) { //nolint:reviv
 
 // close ends the progress: with no file if all is done.
 func (b *batch) close(r *batchResult) error {
-	if r.Done == r.Chosen {
+	if r.Done+len(r.Alone) == r.Chosen {
 		if b.file == "" {
 			return nil
 		}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,11 +35,12 @@ Of several machines - named here, in a file with --from, or chosen from the flee
 --all and filters as of 'muster node list' - --batch are in hand at once, and the verb
 stops once more than --max-failures have failed. It shows first how many machines it is
 about, and asks unless --yes; --dry-run shows all of them and does nothing. Which
-machines they are is settled then. What is done is kept in a file until all are, and
---resume goes on from there.
+machines they are is settled then: one that is not any more what it was chosen for is
+left alone, and named. What is done is kept in a file until all are, and --resume goes
+on from there.
 
-Exits with 0 if all machines are done, 1 if one has failed, is left, or nobody
-agreed, 2 if the command line makes no sense.`
+Exits with 0 if all machines are done or left alone, 1 if one has failed, is left, or
+nobody agreed, 2 if the command line makes no sense.`
 
 // addMany adds the arguments and flags, with what is checked of them.
 func (v *nodeManyVerb) addMany(c *kingpin.CmdClause, all verbs) {
@@ -112,7 +114,7 @@ func (v *nodeManyVerb) over(ctx context.Context, choose func(context.Context) (*
 		return nil, err
 	}
 	result, err := v.batch.run(ctx, work, func(ctx context.Context, t target) error { return one(ctx, work, t) })
-	for _, f := range result.Failed {
+	for _, f := range slices.Concat(result.Alone, result.Failed) {
 		v.say("%s: %s", f.Node, f.Cause)
 	}
 	return result, err
@@ -173,6 +175,9 @@ func (v *nodeManyVerb) tell(r *batchResult, err error, done string) error {
 			v.say("%s %s", v.names[0], done)
 		case r.Done > 0:
 			v.say("%s", r.text(done))
+		}
+		if n := len(r.Alone); n > 0 {
+			v.say("%s left alone", counted(n, "machine", "machines"))
 		}
 		return nil
 	}))

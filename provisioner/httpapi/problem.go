@@ -27,6 +27,10 @@ type Problem struct {
 	Detail string    `json:"detail"`           // what went wrong, in one line
 	Code   wire.Code `json:"code,omitempty"`   // where the table of codes has one
 	Remedy string    `json:"remedy,omitempty"` // what to do about it
+
+	// LeftAlone is that a condition of the order does not hold: what it is about is not any
+	// more what it was chosen for, and to repeat the order is of no use. See [Change].
+	LeftAlone bool `json:"left_alone,omitempty"`
 }
 
 // Types of problems.
@@ -63,7 +67,7 @@ func problemOf(err error) *Problem {
 		errNoCRL, errNoInputs, errNoBackup):
 		return &Problem{Detail: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, fleet.ErrHeard):
-		return &Problem{Detail: err.Error(), Status: http.StatusConflict}
+		return &Problem{Detail: err.Error(), Status: http.StatusConflict, LeftAlone: isAny(err, errLeftAlone)}
 	case isAny(err, policies.ErrInvalid):
 		return &Problem{Detail: err.Error(), Status: http.StatusUnprocessableEntity}
 	case isAny(err, fleet.ErrReading):

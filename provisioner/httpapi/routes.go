@@ -305,16 +305,20 @@ type Change struct {
 // reason implements reasoned.
 func (c Change) reason() string { return c.Why }
 
+// errLeftAlone means that a machine is not any more what it was chosen for, or that it is not
+// known whether it is, which the error beside it says.
+var errLeftAlone = errors.New("left alone")
+
 // stillMeant returns an error if a machine is not any more what it was chosen for.
 func (s *Server) stillMeant(ctx context.Context, id wire.Identity, q *Change) error {
 	if len(q.States) > 0 {
 		if err := s.cfg.Provisioner.StillIn(ctx, id, q.States...); err != nil {
-			return fmt.Errorf("left alone: %w", err)
+			return fmt.Errorf("%w: %w", errLeftAlone, err)
 		}
 	}
 	if !q.OwnedSince.IsZero() {
 		if err := s.cfg.Provisioner.StillOwned(ctx, id, q.OwnedSince); err != nil {
-			return fmt.Errorf("left alone: %w", err)
+			return fmt.Errorf("%w: %w", errLeftAlone, err)
 		}
 	}
 	if q.SeenBefore.IsZero() {
@@ -326,7 +330,7 @@ func (s *Server) stillMeant(ctx context.Context, id wire.Identity, q *Change) er
 	ctx, cancel := context.WithTimeout(ctx, readingTimeout)
 	defer cancel()
 	if err := s.cfg.Fleet.Unheard(ctx, id, q.SeenBefore); err != nil {
-		return fmt.Errorf("left alone: %w", err)
+		return fmt.Errorf("%w: %w", errLeftAlone, err)
 	}
 	return nil
 }

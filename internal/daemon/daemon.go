@@ -225,7 +225,7 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	}, opts.Log)
 	if d.external != nil {
 		d.sessions.later, d.sessions.everybody = broker.AdmissionInFlight, d.external.RecheckAll
-		d.others = newElsewhere(d.parts.site, broker.AdmissionInFlight, opts.Log)
+		d.others = newElsewhere(d.parts.site, elsewhereEvery, opts.Log)
 		d.others.recheck, d.others.everybody = d.external.Recheck, d.sessions.lookAtEverybody
 	}
 	return d, nil

@@ -26,8 +26,8 @@ type elsewhere struct {
 	everybody func()
 
 	// every is between two looks, each of which may list all connections: others may write
-	// thousands of records a second. Nobody is late by more. It is also how long a connection
-	// may take to appear after it was admitted, so everybody is looked at twice.
+	// thousands of records a second. Nobody is late by more. A connection takes less to appear
+	// after it was admitted, so everybody is looked at twice.
 	every time.Duration
 
 	log *slog.Logger
@@ -38,6 +38,11 @@ type elsewhere struct {
 	told  map[wire.Identity]time.Time // guarded by mu: since when a node is to be looked at
 	wake  chan struct{}               // holds one signal while there is something to do
 }
+
+// elsewhereEvery is between two looks of an elsewhere; chosen, more than
+// broker.AdmissionInFlight. A list has 1.1 KB for each connection, and where there are many,
+// somebody renews all the time.
+const elsewhereEvery = 15 * time.Second
 
 // newElsewhere returns one for a provisioner of site, which is "" at the hub.
 func newElsewhere(site jwt.Site, every time.Duration, log *slog.Logger) *elsewhere {

@@ -265,7 +265,7 @@ func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Id
 	err := gather(ctx, e, nc, askConnections, options, func(id string, r reported[server.Connz]) {
 		conns := r.Data.Conns
 		take(id, conns)
-		if len(conns) == 0 || len(conns) >= r.Data.Total {
+		if len(conns) < options.Limit || len(conns) >= r.Data.Total { // or it is all that there is
 			return
 		}
 		seen, last, name := len(conns), conns[len(conns)-1].Cid, r.Server.Name

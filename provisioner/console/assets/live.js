@@ -12,7 +12,7 @@
   const note = document.getElementById("live-note");
   if (!button || !window.EventSource || !document.querySelector("[data-live]")) return;
 
-  let paused = false, fetching = false, again = false, source = null;
+  let paused = false, fetching = false, again = false, source = null, pressed = null;
 
   const label = (text, state) => {
     if (button.dataset.state === state) return;
@@ -20,10 +20,11 @@
     button.dataset.state = state;
   };
 
-  // In use: the focus is in it, something is ticked, or text of it is selected.
+  // In use: a button of the mouse is down in it (what is put in its place gets no click), the
+  // focus is in it, something is ticked, or text of it is selected.
   const inUse = (part) => {
     const picked = window.getSelection();
-    return part.contains(document.activeElement) || part.querySelector("input:checked, details[open]") !== null ||
+    return part.contains(pressed) || part.contains(document.activeElement) || part.querySelector("input:checked, details[open]") !== null ||
       (picked && !picked.isCollapsed && part.contains(picked.anchorNode));
   };
 
@@ -78,6 +79,8 @@
       listen();
     }
   });
+  window.addEventListener("pointerdown", (event) => { pressed = event.target; });
+  for (const ended of ["pointerup", "pointercancel", "blur"]) window.addEventListener(ended, () => { pressed = null; });
   document.addEventListener("visibilitychange", () => { if (!document.hidden && again) refresh(); });
   window.addEventListener("pagehide", () => source.close());
   listen();

@@ -27,7 +27,7 @@ import (
 //     belongs to the key that the record names;
 //   - no serial belongs to two identities, and a key has never had two live
 //     certificates: a retry gets the same one, unless a clock that was ahead has it
-//     begin later;
+//     begin later: the record names that one on;
 //   - a record names at most a current and a next certificate, and the current
 //     one was the next one before; no other certificate is admitted to the
 //     fleet;
@@ -135,6 +135,17 @@ func (c *checker) owned(id wire.Identity, serial string) {
 	c.owner[serial] = id
 }
 
+// names reports whether a record names the certificate of a serial, so that a revocation of
+// its node does.
+func names(r *provisioner.Record, serial string) bool {
+	for _, i := range []*provisioner.Issued{r.Current, r.Next} {
+		if i != nil && i.Serial == serial {
+			return true
+		}
+	}
+	return slices.ContainsFunc(r.Superseded, func(s provisioner.RevokedCertificate) bool { return s.Serial == serial })
+}
+
 func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 	c.owned(r.Identity, i.Serial)
 	key := string(r.Identity) + " " + i.KeyHash
@@ -144,8 +155,13 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 				continue
 			}
 			for _, live := range []*provisioner.Issued{of.Current, of.Next} {
-				if live != nil && live.Serial == s && live.NotAfter.After(i.OfferedAt) && !toCome(live, i.OfferedAt) && !renewable(live, i.OfferedAt) {
+				if live == nil || live.Serial != s || !live.NotAfter.After(i.OfferedAt) || renewable(live, i.OfferedAt) {
+					continue
+				}
+				if !toCome(live, i.OfferedAt) {
 					c.bad("%s: one key has two live certificates, %s and %s", r.Identity, s, i.Serial)
+				} else if !names(r, s) {
+					c.bad("%s: certificate %s, which begins later than %s was offered, is named no more: a revocation would miss it", r.Identity, s, i.Serial)
 				}
 			}
 		}

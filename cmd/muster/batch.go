@@ -54,7 +54,7 @@ type batchResult struct {
 	Chosen int            `json:"chosen"` // machines that were to be done
 	Done   int            `json:"done"`
 	Failed []batchFailure `json:"failed,omitempty"`
-	Alone  []batchFailure `json:"left_alone,omitempty"` // not any more what they were chosen for: nothing is left to do
+	Alone  []batchFailure `json:"left_alone,omitempty"` // not any more what they were chosen for: they are not tried again
 	Left   int            `json:"left,omitempty"`       // neither: it was stopped before
 	Resume string         `json:"resume,omitempty"`     // file to go on with
 }
@@ -175,13 +175,18 @@ func (w *worker) took(t target, err error, ctx context.Context) { //nolint:reviv
 	w.err = errors.Join(w.err, w.keep(t))
 }
 
-// close ends the progress: with no file if all is done.
+// close ends the progress: with no file if nothing is left to do. Who was left alone is not
+// what was ordered, so the error says it.
 func (b *batch) close(r *batchResult) error {
-	if r.Done+len(r.Alone) == r.Chosen {
-		if b.file == "" {
-			return nil
+	if n := len(r.Alone); r.Done+n == r.Chosen {
+		var errs []error
+		if b.file != "" {
+			errs = append(errs, os.Remove(b.file))
 		}
-		return os.Remove(b.file)
+		if n > 0 {
+			errs = append(errs, fmt.Errorf("%s left alone", counted(n, "machine", "machines")))
+		}
+		return errors.Join(errs...)
 	}
 	r.Resume = b.file
 	if b.file == "" {

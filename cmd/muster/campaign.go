@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"time"
@@ -71,6 +72,9 @@ func (p *campaign) left() []target {
 // readProgress reads what a verb before this one has left.
 func readProgress(path, verb string) (*campaign, error) {
 	b, err := readNamesFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: no such file: give the one that an order named when it ended; there is none of an order of which nothing is left", path)
+	}
 	if err != nil {
 		return nil, err
 	}

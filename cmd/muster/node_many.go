@@ -39,7 +39,7 @@ machines they are is settled then: one that is not any more what it was chosen f
 left alone, and named. What is done is kept in a file until all are, and --resume goes
 on from there.
 
-Exits with 0 if all machines are done or left alone, 1 if one has failed, is left, or
+Exits with 0 if all machines are done, 1 if one has failed, is left or left alone, or
 nobody agreed, 2 if the command line makes no sense.`
 
 // addMany adds the arguments and flags, with what is checked of them.
@@ -175,9 +175,6 @@ func (v *nodeManyVerb) tell(r *batchResult, err error, done string) error {
 			v.say("%s %s", v.names[0], done)
 		case r.Done > 0:
 			v.say("%s", r.text(done))
-		}
-		if n := len(r.Alone); n > 0 {
-			v.say("%s left alone", counted(n, "machine", "machines"))
 		}
 		return nil
 	}))

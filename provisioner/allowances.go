@@ -133,11 +133,16 @@ func (as *allowances) close(ctx context.Context, id string, isNew bool, err erro
 	}
 }
 
-// put writes an entry and puts it in force in this process. No look comes in between:
-// one that read a later entry of somebody else would be undone here.
+// put writes an entry and puts it in force in this process. What came before it is read
+// first: a look that came to that later would have it in force until it came to this
+// one. And no look comes in between: one that read a later entry of somebody else would
+// be undone here.
 func (as *allowances) put(ctx context.Context, a *Allowance, after Revision) error {
 	as.looking.Lock()
 	defer as.looking.Unlock()
+	if err := as.read(ctx); err != nil && !a.Removed {
+		return err
+	}
 	if err := as.store.PutAllowance(ctx, a, after); err != nil {
 		return err
 	}
@@ -145,10 +150,14 @@ func (as *allowances) put(ctx context.Context, a *Allowance, after Revision) err
 	return nil
 }
 
-// apply puts an entry in force in this process.
+// apply puts an entry in force in this process, unless it is the one in force as it was
+// before a use that is known already.
 func (as *allowances) apply(a *Allowance) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
+	if kept := as.kept[a.Pattern]; kept != nil && kept.ID == a.ID && !a.Removed && len(a.UsedBy) < len(kept.UsedBy) {
+		return
+	}
 	if as.journal != nil {
 		as.unjournaled[a.Pattern] = a
 	}

@@ -1,9 +1,12 @@
 package provisioner
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
+
+	"muster/internal/wire"
 )
 
 // TestWhatWasReadBeforeItWasRemoved has a request take in who has used an entry of the
@@ -34,4 +37,98 @@ func TestWhatWasReadBeforeItWasRemoved(t *testing.T) {
 	if kept := as.kept["web*"]; kept != nil {
 		t.Errorf("kept %+v after it was removed", kept)
 	}
+}
+
+// watchedAllowances is an allow-list that calls step between any two steps of a look.
+type watchedAllowances struct {
+	ghostAllowances
+	step func()
+}
+
+func (l *watchedAllowances) NextAllowance(ctx context.Context, after Sequence) (*Allowance, Sequence, error) {
+	if l.step != nil {
+		l.step()
+	}
+	return l.ghostAllowances.NextAllowance(ctx, after)
+}
+
+// TestALookShowsNothingThatIsOver has names allowed and not allowed any more, and an entry
+// used up, between two looks: the next one comes to what is over before it comes to what
+// ended it, and nobody gets in meanwhile.
+func TestALookShowsNothingThatIsOver(t *testing.T) {
+	t.Parallel()
+	l := &watchedAllowances{}
+	as := newAllowances(l, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+	put := func(a *Allowance) {
+		t.Helper()
+		_, after, err := l.Allowance(t.Context(), a.Pattern)
+		if err == nil {
+			err = as.put(t.Context(), a, after)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(&Allowance{ID: "1", Pattern: "gone", At: time.Unix(1, 0)})
+	put(&Allowance{ID: "1", Pattern: "gone", At: time.Unix(2, 0), Removed: true})
+	put(&Allowance{ID: "2", Pattern: "once*", Uses: 1, At: time.Unix(1, 0)})
+	used := &Allowance{ID: "2", Pattern: "once*", Uses: 1, At: time.Unix(1, 0), UsedBy: []AllowanceUse{{Identity: "once1", KeyHash: "k"}}}
+	l.entries = append(l.entries, used) // as an attempt does that has just got in
+	as.used(used)
+	looked := false
+	l.step = func() {
+		looked = true
+		for _, name := range []wire.Identity{"gone", "once2"} {
+			if a := as.match(holder{"other", name}, time.Unix(3, 0)); a != nil {
+				t.Errorf("a look lets %s in by %+v", name, a)
+			}
+		}
+	}
+	if err := as.look(t.Context()); err != nil || !looked {
+		t.Fatalf("look = %v, in steps %v", err, looked)
+	}
+	l.step()
+}
+
+// watchedAnswers is a log of verdicts that calls step between any two steps of a look.
+type watchedAnswers struct {
+	ghostAnswers
+	step func()
+}
+
+func (l *watchedAnswers) NextAnswer(ctx context.Context, after Sequence) (*Answer, Sequence, error) {
+	if l.step != nil {
+		l.step()
+	}
+	return l.ghostAnswers.NextAnswer(ctx, after)
+}
+
+func (l *watchedAnswers) PutAnswer(_ context.Context, a *Answer, _ Revision) error {
+	l.entries = append(l.entries, a)
+	return nil
+}
+
+// TestALookLiftsNoRejection has a rejected key forgotten and rejected again between two
+// looks: it is rejected all the time that the next one takes.
+func TestALookLiftsNoRejection(t *testing.T) {
+	t.Parallel()
+	h := holder{"k", "web1.example.net"}
+	l := &watchedAnswers{}
+	as := newAnswers(l, func() error { return nil }, slog.New(slog.DiscardHandler), func(holder) {})
+	for _, v := range []Verdict{VerdictReject, VerdictNone, VerdictReject} {
+		if err := as.put(t.Context(), &Answer{KeyHash: h.key, Identity: h.identity, Verdict: v}, 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	looked := false
+	l.step = func() {
+		looked = true
+		if as.rejected(h) == nil {
+			t.Error("a look lets a rejected key in")
+		}
+	}
+	if err := as.look(t.Context()); err != nil || !looked {
+		t.Fatalf("look = %v, in steps %v", err, looked)
+	}
+	l.step()
 }

@@ -38,12 +38,17 @@ func newAnswers(store AnswerStore, broken func() error, log *slog.Logger, read f
 }
 
 // look reads what is new in the store.
-//
-// What a broken store shows may not be on its disk: it has no place until a
-// restart shows it again, and only rejections count meanwhile.
 func (as *answers) look(ctx context.Context) error {
 	as.looking.Lock()
 	defer as.looking.Unlock()
+	return as.lookLocked(ctx)
+}
+
+// lookLocked is look for callers that hold looking.
+//
+// What a broken store shows may not be on its disk: it has no place until a
+// restart shows it again, and only rejections count meanwhile.
+func (as *answers) lookLocked(ctx context.Context) error {
 	for after := as.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		a, at, err := as.store.NextAnswer(bounded, after)
@@ -67,11 +72,16 @@ func (as *answers) look(ctx context.Context) error {
 	}
 }
 
-// put writes a verdict and puts it in force in this process. No look comes in between:
-// one that read a later verdict of somebody else would be undone here.
+// put writes a verdict and puts it in force in this process. What came before it is
+// read first: a look that came to that later would have it in force until it came to this
+// one. And no look comes in between: one that read a later verdict of somebody else would
+// be undone here.
 func (as *answers) put(ctx context.Context, a *Answer, after Revision) error {
 	as.looking.Lock()
 	defer as.looking.Unlock()
+	if err := as.lookLocked(ctx); err != nil {
+		return err
+	}
 	if err := as.store.PutAnswer(ctx, a, after); err != nil {
 		return err
 	}
@@ -79,8 +89,7 @@ func (as *answers) put(ctx context.Context, a *Answer, after Revision) error {
 	return nil
 }
 
-// apply puts a verdict in force in this process. One that is read after a newer
-// one of ours is corrected by that, which comes next in the store.
+// apply puts a verdict in force in this process.
 func (as *answers) apply(a *Answer) {
 	as.mu.Lock()
 	defer as.mu.Unlock()

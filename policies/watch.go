@@ -10,13 +10,14 @@ import (
 )
 
 const (
-	// settle is how long to wait after the first of several changes: writing
-	// a file, or unpacking several, is many events. Half a file does no harm,
-	// since it would have to compile and pass, only a line in the log.
+	// settle is how long nothing may have changed before the files are read: writing
+	// a file, or unpacking several, is many events. Half a policy may compile and pass,
+	// without the denials that come at its end.
 	settle = 200 * time.Millisecond
 
 	// pollInterval is how often to look without having been told: network file
-	// systems tell nothing, nor does a change behind a link to somewhere else.
+	// systems tell nothing, nor does a change behind a link to somewhere else. It is
+	// also the longest that changes which never end are waited for, up to twice that.
 	pollInterval = 10 * time.Second
 )
 
@@ -41,30 +42,41 @@ func (e *Engine) Run(ctx context.Context) error {
 		f.watcher, told, stumbled = w, w.Events, w.Errors
 	}
 	f.follow(ctx) // what changed between Load and Run
+	whenSettled(ctx, told, stumbled, f.follow, func(err error) {
+		e.cfg.Log.WarnContext(ctx, "policy watch stumbled", "err", err)
+	})
+	return nil
+}
+
+// whenSettled calls follow once nothing has been told for a while after something was, and
+// now and then without that, until ctx is done. What stumbled tells is also said.
+func whenSettled(ctx context.Context, told <-chan fsnotify.Event, stumbled <-chan error, follow func(context.Context), say func(error)) {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	var settled <-chan time.Time // nil while nothing has changed
+	settled := time.NewTimer(settle)
+	settled.Stop()
+	changing, waited := false, false // since the poll before
 	for {
 		select {
 		case <-ctx.Done():
-			return nil
+			return
 		case <-told:
 			// Whatever it was: links are swapped under names that are not ours. Reading
 			// the files says whether it matters.
-			if settled == nil {
-				settled = time.After(settle)
-			}
+			changing = true
+			settled.Reset(settle)
 		case err := <-stumbled:
-			// Most likely an overflow, so something has changed.
-			e.cfg.Log.WarnContext(ctx, "policy watch stumbled", "err", err)
-			if settled == nil {
-				settled = time.After(settle)
-			}
-		case <-settled:
-			settled = nil
-			f.follow(ctx)
+			say(err) // most likely an overflow, so something has changed
+			changing = true
+			settled.Reset(settle)
+		case <-settled.C:
+			changing, waited = false, false
+			follow(ctx)
 		case <-poll.C:
-			f.follow(ctx)
+			if !changing || waited {
+				follow(ctx)
+			}
+			waited = changing
 		}
 	}
 }

@@ -17,9 +17,11 @@ import (
 	"muster/provisioner"
 )
 
-// allowCheck is how often the allow-list is looked at for changes: an operator
-// who approves a machine sees it come up with the machine's next try.
-const allowCheck = time.Second
+// allowCheck is how often the allow-list is looked at for changes, and how long it has to
+// rest before it counts: an operator who approves a machine sees it come up with the
+// machine's next try. A list that is read while it is written may lack its end, and still
+// be one: of nobody, or with a name that covers more than was meant.
+const allowCheck = 500 * time.Millisecond
 
 // allowFile is the allow-list as it is written.
 type allowFile struct {
@@ -69,7 +71,7 @@ type allowList struct {
 	// unread is why the file as it is now is not in force, nil if it is.
 	unread atomic.Pointer[error]
 
-	seen os.FileInfo // only touched by load and run
+	seen os.FileInfo // what list was read from; only touched by run
 }
 
 // loadAllowList reads the list for the first time, when a mistake in it is an
@@ -80,20 +82,25 @@ func loadAllowList(path string, opts Options) (*allowList, error) {
 	if path == "" {
 		return l, nil
 	}
-	return l, l.load()
-}
-
-// load reads the file and puts it in place of what was read before.
-func (l *allowList) load() error {
-	info, err := os.Stat(l.path)
+	info, err := os.Stat(path)
 	if err != nil {
-		return err
+		return l, err
 	}
-	var f allowFile
-	if err := conffile.LoadYAML(l.path, &f); err != nil {
-		return err // it is read again: what kept it from being read may leave no trace in info
+	a, err := l.read()
+	if err != nil {
+		return l, err
 	}
 	l.seen = info
+	l.list.Store(a)
+	return l, nil
+}
+
+// read reads the file.
+func (l *allowList) read() (*allowed, error) {
+	var f allowFile
+	if err := conffile.LoadYAML(l.path, &f); err != nil {
+		return nil, err
+	}
 	a := &allowed{names: make(map[wire.Identity]policies.AllowEntry)}
 	for _, e := range f.Allow {
 		entry := policies.AllowEntry{Pattern: e.Pattern, Comment: e.Comment, ExpiresAt: e.Expires.UTC()}
@@ -106,19 +113,19 @@ func (l *allowList) load() error {
 		}
 		a.patterns = append(a.patterns, entry)
 	}
-	l.list.Store(a)
-	return nil
+	return a, nil
 }
 
-// run reads the list again whenever the file changes. A list with a mistake
-// leaves the one before it in force.
+// run reads the list again whenever the file has changed, and rests. A list with a
+// mistake leaves the one before it in force.
 func (l *allowList) run(ctx context.Context) error {
 	if l.path == "" {
 		return nil
 	}
 	tick := time.NewTicker(allowCheck)
 	defer tick.Stop()
-	said := "" // why it was not read
+	said := ""           // why it was not read
+	var last os.FileInfo // what the look before found, nil if that was no file
 	for {
 		select {
 		case <-ctx.Done():
@@ -126,11 +133,17 @@ func (l *allowList) run(ctx context.Context) error {
 		case <-tick.C:
 		}
 		info, err := os.Stat(l.path)
-		if err == nil && said == "" && os.SameFile(info, l.seen) && info.ModTime().Equal(l.seen.ModTime()) && info.Size() == l.seen.Size() {
+		rests := err == nil && unchanged(last, info)
+		last = info
+		if err == nil && (!rests || said == "" && unchanged(l.seen, info)) {
 			continue
 		}
+		var list *allowed
 		if err == nil {
-			err = l.load()
+			list, err = l.read() // also one with a mistake: what kept it from being read may leave no trace in info
+			if now, gone := os.Stat(l.path); gone == nil && !unchanged(info, now) {
+				continue // somebody writes it
+			}
 		}
 		if err != nil {
 			l.unread.Store(&err)
@@ -140,10 +153,18 @@ func (l *allowList) run(ctx context.Context) error {
 			}
 			continue
 		}
+		l.seen = info
+		l.list.Store(list)
 		said = ""
 		l.unread.Store(nil)
 		l.log.InfoContext(ctx, "allow-list read again")
 	}
+}
+
+// unchanged reports whether a file is the one that was there before, with what was in it;
+// before is nil if there was none.
+func unchanged(before, info os.FileInfo) bool {
+	return before != nil && os.SameFile(info, before) && info.ModTime().Equal(before.ModTime()) && info.Size() == before.Size()
 }
 
 // match returns the entry that covers id and has not expired, or nil.

@@ -59,6 +59,49 @@ func TestAnAllowListThatIsGoneStaysInForce(t *testing.T) {
 	})
 }
 
+// TestAnAllowListThatIsBeingWrittenIsNotInForce has an editor empty the file and write it
+// anew, bit by bit: what is there meanwhile is a list as well, of nobody, or of names that
+// nobody meant.
+func TestAnAllowListThatIsBeingWrittenIsNotInForce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "allow-list.yaml")
+		write := func(text string) {
+			t.Helper()
+			if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		write("allow: [{pattern: web1.example.net}]\n")
+		l, err := loadAllowList(path, Options{Now: time.Now, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- l.run(ctx) }()
+		const list = "allow:\n- pattern: web1.example.net\n- pattern: '**.lab.example.net'\n- pattern: web2.example.net\n"
+		for n := range list {
+			write(list[:n])
+			<-time.After(allowCheck - time.Millisecond)
+			synctest.Wait()
+			if l.match("web1.example.net") == nil || l.match("a.lab.example.net") != nil || l.unread.Load() != nil {
+				t.Fatalf("in force, or said to be wrong, while it is written: %q", list[:n])
+			}
+		}
+		write(list)
+		<-time.After(2 * allowCheck)
+		synctest.Wait()
+		if l.match("a.lab.example.net") == nil || l.match("web2.example.net") == nil {
+			t.Error("the list that was written is not in force")
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("run = %v", err)
+		}
+	})
+}
+
 // TestAnAllowListThatCouldNotBeReadIsReadOnceItCan puts a list in place that only root may
 // read, as mv of a file of root's does, and then lets the provisioner read it: nothing that
 // stat(2) looks at has changed.

@@ -24,7 +24,7 @@ type expectation struct {
 	identity wire.Identity
 	key      crypto.Signer
 	pin      string              // hex SHA-256 of the authority, from the token; empty: any, or what known says
-	known    []*x509.Certificate // the roots in force, of a renewal without a pin; nil: any
+	known    []*x509.Certificate // the roots in force, of a renewal; nil: any, or what pin says
 	now      func(notBefore time.Time) time.Time
 	token    *token // of the node; nil if it has none
 }
@@ -84,12 +84,7 @@ func checkIssued(e *wire.Enrolled, want expectation) (*credentials, []*x509.Cert
 		// is changed to.
 		others := slices.Concat(creds.chain[1:], cross)
 		at := want.now(latestStart(slices.Concat(creds.chain[:1], roots, others)...))
-		if want.pin != "" {
-			err = checkPin(want.pin, roots, others, at)
-		} else {
-			err = checkKnown(want.known, roots, others, at)
-		}
-		if err != nil {
+		if err := checkAuthority(want, roots, others, at); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -101,6 +96,21 @@ func checkIssued(e *wire.Enrolled, want expectation) (*credentials, []*x509.Cert
 		return nil, nil, fmt.Errorf("digest %.80q, and what came has %q", e.Digest, digest)
 	}
 	return creds, roots, nil
+}
+
+// checkAuthority checks that the roots are those that want allows. Of a renewal the
+// roots in force count as much as the pin: they came here by its word, or by that of a
+// token before, and the token that lies on the node may pin an authority that the fleet
+// has left behind since, whose words are gone by now.
+func checkAuthority(want expectation, roots, others []*x509.Certificate, at time.Time) error {
+	if want.pin == "" {
+		return checkKnown(want.known, roots, others, at)
+	}
+	err := checkPin(want.pin, roots, others, at)
+	if err != nil && want.known != nil && checkKnown(want.known, roots, others, at) == nil {
+		return nil
+	}
+	return err
 }
 
 // confText returns the server.conf that e's configuration makes, after a look

@@ -183,12 +183,9 @@ func (n *duty) renewOver(ctx context.Context, conn *connection, fresh bool) (ser
 		return "", fmt.Errorf("%w: a confirmation, want a certificate", errReply)
 	}
 	n.step("renewal answered")
-	want := expectation{identity: n.identity, key: stage.key, now: n.nowFor, token: n.token}
+	want := expectation{identity: n.identity, key: stage.key, known: n.creds.trusted, now: n.nowFor, token: n.token}
 	if n.token != nil {
 		want.pin = n.token.limits.CA
-	}
-	if want.pin == "" {
-		want.known = n.creds.trusted
 	}
 	set, creds, err := n.check(ctx, reply.Enrolled, want)
 	if err != nil {

@@ -419,6 +419,66 @@ func TestARenewalBringsARolledRoot(t *testing.T) {
 	}
 }
 
+// TestATokenOfAFormerAuthorityStopsNoRenewal rolls the authority over, and takes the
+// former one out of the configuration: the token that lies on the node pins it for
+// ever, and nothing that the fleet still has is by its word.
+func TestATokenOfAFormerAuthorityStopsNoRenewal(t *testing.T) {
+	t.Parallel()
+	for name, twice := range map[string]bool{"rolled over once": false, "rolled over twice": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			c := f.claims()
+			if err := c.SetLimits(limits(f.authority.Fingerprint(), "")); err != nil {
+				t.Fatal(err)
+			}
+			writeToken(t, cfg.TokenFile, c)
+			second := f.roll(t, f.made)
+			at, _ := f.member(t, cfg)
+			if twice {
+				f.roll(t, second)
+			} else {
+				f.moveTo(t, second)
+			}
+			a := f.run(at(life * 3 / 4))
+			a.await(server.EventConfirmed, 1)
+			a.await(server.EventConnected, 2)
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if got := readFile(t, filepath.Join(cfg.SSLDir, "ca.pem")); got != f.authority.RootsPEM() {
+				t.Errorf("roots = %s, want those of the authority", got)
+			}
+		})
+	}
+}
+
+// roll rolls an authority over, and has the fleet move to the new one, which knows the
+// former.
+func (f *fleet) roll(t *testing.T, from *ca.Generated) *ca.Generated {
+	t.Helper()
+	rolled, err := ca.Roll(ca.RollConfig{Root: from.Root, RootKey: from.RootKey, TrustDomain: trustDomain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.moveTo(t, rolled.Generated, ca.Previous{Root: from.Root, Issuing: from.Issuing, Cross: rolled.Cross})
+	return rolled.Generated
+}
+
+// moveTo has the fleet issue by another authority, its broker's certificate as well.
+func (f *fleet) moveTo(t *testing.T, made *ca.Generated, previous ...ca.Previous) {
+	t.Helper()
+	authority, err := ca.New(ca.Config{Root: made.Root, Issuing: made.Issuing, Key: made.IssuingKey, TrustDomain: trustDomain, Previous: previous})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.stop()
+	f.authority = authority
+	f.serverTLS = f.brokerTLS(wire.RoleBroker)
+	f.start()
+}
+
 // encodePEM returns certificates in PEM.
 func encodePEM(certs ...*x509.Certificate) string {
 	var b strings.Builder

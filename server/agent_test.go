@@ -23,11 +23,16 @@ type agent struct {
 	changed chan struct{}
 }
 
-// run starts an agent, which ends with the test at the latest.
+// run starts an agent, which ends with the test at the latest. Observe of cfg is told
+// of each event first.
 func (f *fleet) run(cfg server.Config) *agent {
 	f.tb.Helper()
 	a := &agent{tb: f.tb, log: f.log, changed: make(chan struct{}), done: make(chan struct{})}
+	observe := cfg.Observe
 	cfg.Observe = func(e server.Event) {
+		if observe != nil {
+			observe(e)
+		}
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		a.events = append(a.events, e)

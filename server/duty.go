@@ -15,7 +15,6 @@ import (
 type duty struct {
 	*Server
 	*view
-	files string // fingerprints of the files of view
 
 	registrationFile  string
 	registrationEvery time.Duration // 0: never

@@ -20,12 +20,13 @@ type view struct {
 	damaged bool          // there is a server.conf, and it cannot be used
 	over    bool          // the certificate is over, and nothing else is wrong with it
 	foreign error         // key and certificate are another node's
+	files   string        // fingerprints of all that was read, from before it was
 }
 
 // look reads everything that decides the mode, and decides. The error wraps
 // [ErrMode], beside a view, or is about the identity, and then there is none.
 func (s *Server) look() (*view, error) {
-	v := &view{}
+	v := &view{files: s.setFingerprints()}
 	var sit Situation
 	v.conf, sit.Provision, sit.Conf = readConf(s.at.conf)
 	sit.Conf = oneLine(sit.Conf)

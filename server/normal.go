@@ -31,7 +31,7 @@ var errRefused = errors.New("certificate is refused by the broker")
 // disk asks for another look, and returns nil. The error is of a command:
 // [ErrRestart] or errStopped.
 func (s *Server) serve(ctx context.Context, v *view) error {
-	n := &duty{Server: s, view: v, files: s.setFingerprints()}
+	n := &duty{Server: s, view: v}
 	n.schedule()
 	wait := s.newBackoff()
 	var refusedSince time.Time

@@ -73,6 +73,23 @@ func TestLifeInNormalMode(t *testing.T) {
 	}
 }
 
+// TestAChangeBetweenALookAndTheWorkIsNotMissed changes server.conf once the agent has
+// read it and before it does what that says.
+func TestAChangeBetweenALookAndTheWorkIsNotMissed(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	f.member(t, cfg)
+	data := filepath.Join(t.TempDir(), "registration.json")
+	writeFile(t, data, "{}\n")
+	cfg.Observe = func(e server.Event) {
+		if e.Kind == server.EventMode {
+			writeFile(t, cfg.ConfFile, readFile(t, cfg.ConfFile)+"registration_file = "+data+"\n")
+		}
+	}
+	f.run(cfg).await(server.EventRegistered, 1)
+}
+
 func TestTheFleetIsReachedAgainAfterItsBrokerRestarts(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -90,6 +90,36 @@ func TestAChangeBetweenALookAndTheWorkIsNotMissed(t *testing.T) {
 	f.run(cfg).await(server.EventRegistered, 1)
 }
 
+// TestATokenOfTheSameSizeAndTimeIsAnother replaces the token by one that what lays out
+// the image has given the same time.
+func TestATokenOfTheSameSizeAndTimeIsAnother(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	f.member(t, cfg)
+	at := time.Unix(1, 0)
+	lay := func(path string, secret wire.Secret) int {
+		c := f.claims()
+		c.Token = secret
+		text := writeToken(t, path, c)
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+		return len(text)
+	}
+	before := lay(cfg.TokenFile, "secret1")
+	a := f.run(cfg)
+	a.await(server.EventConnected, 1)
+	another := cfg.TokenFile + ".another"
+	if after := lay(another, "secret2"); after != before {
+		t.Fatalf("tokens of %d and %d bytes", before, after)
+	}
+	if err := os.Rename(another, cfg.TokenFile); err != nil {
+		t.Fatal(err)
+	}
+	a.await(server.EventConnected, 2) // with what the other one says
+}
+
 func TestTheFleetIsReachedAgainAfterItsBrokerRestarts(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

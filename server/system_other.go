@@ -14,6 +14,8 @@ func lockFile(string) (unlock func(), err error) { return func() {}, nil }
 
 func device(fs.FileInfo) uint64 { return 0 }
 
+func inode(fs.FileInfo) uint64 { return 0 }
+
 // takeOver gives f the mode of like.
 func takeOver(f *os.File, like fs.FileInfo) error { return f.Chmod(like.Mode().Perm()) }
 

@@ -50,6 +50,15 @@ func device(fi fs.FileInfo) uint64 {
 	return uint64(st.Dev) //nolint:unconvert // its width differs between systems
 }
 
+// inode returns the number of a file on its device.
+func inode(fi fs.FileInfo) uint64 {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return 0
+	}
+	return uint64(st.Ino) //nolint:unconvert // its width differs between systems
+}
+
 // takeOver gives f the owner and the mode of like. Only root can give a file
 // away; anybody else's agent owns what it makes already.
 func takeOver(f *os.File, like fs.FileInfo) error {

@@ -26,14 +26,7 @@ func TestARegistrationFileThatIsAPipe(t *testing.T) {
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")
 	pipe := filepath.Join(t.TempDir(), "registration.json")
-	if err := unix.Mkfifo(pipe, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // whoever waits for a writer goes on
-		if w, err := os.OpenFile(pipe, os.O_RDWR, 0); err == nil {
-			_ = w.Close()
-		}
-	})
+	makePipe(t, pipe)
 	f.set(func() {
 		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
 			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
@@ -46,6 +39,48 @@ func TestARegistrationFileThatIsAPipe(t *testing.T) {
 	f.awaitLog(pipe, "not a file")
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// makePipe makes a pipe to which nobody writes.
+func makePipe(t *testing.T, path string) {
+	t.Helper()
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { // whoever waits for a writer goes on
+		if w, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0); err == nil {
+			_ = w.Close()
+		}
+	})
+}
+
+// TestAKeyThatIsAPipe is no key, in the set in force and in the one being made: the
+// agent makes another, and does not wait for somebody to write to it, not even at a
+// signal. The directory may be another user's.
+func TestAKeyThatIsAPipe(t *testing.T) {
+	t.Parallel()
+	for _, dir := range []string{"ssl", ".ssl.next"} {
+		t.Run(dir, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			if dir == "ssl" {
+				f.member(t, cfg)
+			} else {
+				f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, 0) })
+				attempt(t, f, cfg, server.EventRefused)
+				f.set(func() { f.enroll = nil })
+			}
+			key := filepath.Join(filepath.Dir(cfg.SSLDir), dir, "private.pem")
+			if err := os.Remove(key); err != nil {
+				t.Fatal(err)
+			}
+			makePipe(t, key)
+			a := f.run(cfg)
+			a.await(server.EventConfirmed, 1)
+			a.await(server.EventConnected, 1)
+		})
 	}
 }
 

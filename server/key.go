@@ -39,9 +39,10 @@ func encodeKey(key crypto.Signer) ([]byte, error) {
 
 // readKey reads a private key, in PKCS #8, SEC 1 or PKCS #1, of the kinds that
 // provisioners certify. One that others may read is refused: the error wraps
-// [keyfile.ErrExposed]. No error says anything of the key.
+// [keyfile.ErrExposed]. What is no file is not waited for. No error says anything of
+// the key.
 func readKey(path string) (crypto.Signer, error) {
-	b, err := keyfile.ReadSecret(path)
+	b, err := keyfile.ReadFile(path)
 	if errors.Is(err, keyfile.ErrExposed) {
 		return nil, &cause{what: err, remedy: remedyExposed}
 	}

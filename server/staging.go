@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"muster/internal/keyfile"
 	"muster/internal/wire"
@@ -122,7 +121,7 @@ func (s *Server) readRequest(key crypto.Signer) (csr []byte, asked wire.Identity
 // provisioner may know the key in it already.
 func cannotRead(err error) bool {
 	var path *fs.PathError
-	return errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, syscall.EISDIR)
+	return errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist)
 }
 
 // beginStage makes the directory, its marker first, and a key in it: the one in

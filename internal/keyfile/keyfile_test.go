@@ -19,6 +19,8 @@ import (
 	"sync"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"muster/internal/keyfile"
 )
 
@@ -170,6 +172,30 @@ func TestReadSecret(t *testing.T) {
 	}
 	if _, err := keyfile.ReadSecret(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("no file: %v", err)
+	}
+}
+
+// TestReadFile takes a file like ReadSecret, and does not wait for what is none.
+func TestReadFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if got, err := keyfile.ReadFile(write(t, dir, "file", []byte("hush\n"), 0o600)); err != nil || string(got) != "hush\n" {
+		t.Errorf("a file: %q, %v", got, err)
+	}
+	if _, err := keyfile.ReadFile(write(t, dir, "open", []byte("hush\n"), 0o640)); !errors.Is(err, keyfile.ErrExposed) {
+		t.Errorf("an open file: %v, want %v", err, keyfile.ErrExposed)
+	}
+	if _, err := keyfile.ReadFile(filepath.Join(dir, "none")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("no file: %v", err)
+	}
+	pipe := filepath.Join(dir, "pipe")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, dir} {
+		if _, err := keyfile.ReadFile(path); err == nil || err.Error() != path+": not a file" {
+			t.Errorf("%s: %v, want that it is not a file", path, err)
+		}
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"strings"
+	"syscall"
 )
 
 // Bounds of secret files, chosen far beyond what anybody has: a file that was
@@ -27,6 +28,24 @@ var ErrExposed = errors.New("lets others in")
 // path meanwhile. Links are followed. Of a pipe, such as /dev/fd/3, no
 // permissions are asked.
 func ReadSecret(path string) ([]byte, error) { return read(path, maxKeyBytes, true) }
+
+// ReadFile is [ReadSecret] for what has to be a regular file: everything else is an error.
+// It does not wait for somebody to write to a pipe, which may be for ever.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err // names the path already
+	}
+	defer func() { _ = f.Close() }() // nothing was written
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s: not a file", path)
+	}
+	return readOpen(f, info, path, maxKeyBytes, true)
+}
 
 // ReadKey is [ReadSecret] for a private key. Of a file that is open to others
 // because it is no secret, such as a public key given by mistake, it says so:
@@ -65,6 +84,10 @@ func read(path string, limit int64, private bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	return readOpen(f, info, path, limit, private)
+}
+
+func readOpen(f *os.File, info fs.FileInfo, path string, limit int64, private bool) ([]byte, error) {
 	if private {
 		if err := exposed(path, info); err != nil {
 			return nil, err

@@ -62,6 +62,14 @@ func TestBrokersFromDNS(t *testing.T) {
 			zone: []string{choriaName + " 60 IN SRV 0 5 4222 a.example.net.", choriaName + " 60 IN SRV 0 6 4222 A.example.net."},
 			want: []string{"nats://a.example.net:4222"},
 		},
+		"one listed twice counts by its best priority": { // name servers rotate records
+			zone: []string{
+				choriaName + " 60 IN SRV 30 0 4222 a.example.net.",
+				choriaName + " 60 IN SRV 20 0 4222 b.example.net.",
+				choriaName + " 60 IN SRV 10 0 4222 a.example.net.",
+			},
+			want: []string{"nats://a.example.net:4222", "nats://b.example.net:4222"},
+		},
 		"only our own name": {
 			zone: []string{musterName + " 60 IN SRV 0 0 4222 m.example.net."},
 			want: []string{"nats://m.example.net:4222"},

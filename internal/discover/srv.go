@@ -68,7 +68,7 @@ func newAnswer(name, server string, m *dns.Msg) answer {
 func (a answer) usable() ([]srv, error) {
 	var records []srv
 	root, first := 0, ""
-	for _, r := range a.found {
+	for _, r := range slices.SortedStableFunc(slices.Values(a.found), func(x, y *dns.SRV) int { return cmp.Compare(x.Priority, y.Priority) }) {
 		if r.Target == "." {
 			root++
 			continue
@@ -82,8 +82,8 @@ func (a answer) usable() ([]srv, error) {
 			continue
 		}
 		s := srv{target: string(target), port: r.Port, priority: r.Priority, weight: r.Weight}
-		// One place listed twice is one place: a second weight would only
-		// favor it by accident.
+		// One place listed twice is one place, of its best priority: a second weight
+		// would only favor it by accident.
 		if !slices.ContainsFunc(records, func(o srv) bool { return o.target == s.target && o.port == s.port }) {
 			records = append(records, s)
 		}
@@ -99,7 +99,6 @@ func (a answer) usable() ([]srv, error) {
 	default:
 		return nil, fmt.Errorf("%w: no target of %s can be used: %s", ErrNoBrokers, a.name, first)
 	}
-	slices.SortStableFunc(records, func(x, y srv) int { return cmp.Compare(x.priority, y.priority) })
 	return records[:min(len(records), maxRecords)], nil
 }
 

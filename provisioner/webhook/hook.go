@@ -19,12 +19,13 @@ type hook struct {
 	endpoint *endpoint
 	log      *slog.Logger
 
-	// trouble is told what ails it, or nil when it delivers again.
-	trouble func(ctx context.Context, h *hook, cause string)
+	// trouble is called when what ails it may have changed, without mu.
+	trouble func(context.Context)
 
 	mu    sync.Mutex
 	state provisioner.Webhook // guarded by mu
 	lost  bool                // guarded by mu: an event was given up, and none delivered since
+	alarm string              // guarded by mu: what is worth an alarm; "" if nothing is
 }
 
 // subscription is what the hook wants of the log of events.
@@ -80,14 +81,14 @@ func (h *hook) delivered(ctx context.Context, d *provisioner.Delivery) {
 	h.mu.Lock()
 	since := h.state.FailingSince
 	h.state.Delivered++
-	h.lost = false
+	h.lost, h.alarm = false, ""
 	h.state.LastDelivery, h.state.FailingSince, h.state.Cause = h.cfg.Now().UTC(), time.Time{}, ""
 	h.state.Lag = h.age(d)
 	h.mu.Unlock()
 	if !since.IsZero() {
 		h.log.InfoContext(ctx, "webhook delivers again", "name", h.cfg.Name, "elapsed", h.cfg.Now().Sub(since))
 	}
-	h.trouble(ctx, h, "")
+	h.trouble(ctx)
 }
 
 // failed takes in that it has not. That goes to the log when it begins.
@@ -103,7 +104,10 @@ func (h *hook) failed(ctx context.Context, d *provisioner.Delivery, cause string
 		h.lost = true
 	}
 	h.state.Cause, h.state.Lag = cause, h.age(d)
-	since := h.state.FailingSince
+	serious := givenUp || now.Sub(h.state.FailingSince) >= h.cfg.AlarmAfter
+	if serious {
+		h.alarm = cause
+	}
 	h.mu.Unlock()
 	if first {
 		h.log.WarnContext(ctx, "webhook failed", "name", h.cfg.Name, "endpoint", h.endpoint.shown(), "err", cause)
@@ -111,8 +115,8 @@ func (h *hook) failed(ctx context.Context, d *provisioner.Delivery, cause string
 	if givenUp {
 		h.log.ErrorContext(ctx, "event given up", "name", h.cfg.Name, "endpoint", h.endpoint.shown(), "subject", d.Event.Type, "id", d.ID, "err", cause)
 	}
-	if givenUp || now.Sub(since) >= h.cfg.AlarmAfter {
-		h.trouble(ctx, h, cause)
+	if serious {
+		h.trouble(ctx)
 	}
 }
 
@@ -131,12 +135,19 @@ func (h *hook) waits(ctx context.Context, n uint64) {
 		h.state.Lag = 0
 	}
 	if over {
-		h.state.FailingSince, h.state.Cause = time.Time{}, ""
+		h.state.FailingSince, h.state.Cause, h.alarm = time.Time{}, "", ""
 	}
 	h.mu.Unlock()
 	if over {
-		h.trouble(ctx, h, "")
+		h.trouble(ctx)
 	}
+}
+
+// ails returns what is worth an alarm, "" if nothing is.
+func (h *hook) ails() string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.alarm
 }
 
 // shown returns what is known of it.

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"log/slog"
 	"testing"
 	"time"
@@ -29,5 +30,45 @@ func TestWhatAnotherProvisionerHasDeliveredIsOver(t *testing.T) {
 	}
 	if w := s.List()[0]; !w.FailingSince.IsZero() || w.Cause != "" {
 		t.Errorf("failing since %v: %s", w.FailingSince, w.Cause)
+	}
+}
+
+// duringLog is a log that calls meanwhile, once, when it is told that an event was given up.
+type duringLog struct {
+	slog.Handler
+	meanwhile func()
+}
+
+func (l *duringLog) Handle(_ context.Context, r slog.Record) error {
+	if f := l.meanwhile; f != nil && r.Message == "event given up" {
+		l.meanwhile = nil
+		f()
+	}
+	return nil
+}
+
+func (l *duringLog) Enabled(context.Context, slog.Level) bool { return true }
+
+// TestAnAlarmIsOfHowItIsNow has an event delivered between the moment in which another one
+// was given up and the alarm about that: there is none, since no event may come for days
+// that would clear it.
+func TestAnAlarmIsOfHowItIsNow(t *testing.T) {
+	t.Parallel()
+	alarms := provisioner.NewAlarms(provisioner.AlarmConfig{Name: "prov1.fleet.test"})
+	log := &duringLog{Handler: slog.DiscardHandler}
+	s, err := New([]Config{{Name: "pager", URL: "https://pager.test/", Log: slog.New(log)}}, alarms)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := s.hooks[0]
+	d := &provisioner.Delivery{ID: "1", Tries: 1, Event: &provisioner.StoredEvent{Type: provisioner.EventRefused, Time: time.Now()}}
+	log.meanwhile = func() { h.delivered(t.Context(), d) }
+	h.failed(t.Context(), d, "status 500", true)
+	if log.meanwhile != nil {
+		t.Fatal("nothing was given up")
+	}
+	h.waits(t.Context(), 0)
+	if err := alarms.Stands(provisioner.AlarmWebhookFailed); err != nil {
+		t.Errorf("the endpoint has taken the last event, and the alarm stands: %v", err)
 	}
 }

@@ -121,14 +121,13 @@ type Set struct {
 	hooks  []*hook
 	alarms *provisioner.Alarms
 
-	mu      sync.Mutex
-	failing map[string]string // guarded by mu: causes by title
+	raising sync.Mutex // held from a look at the hooks until the alarm says the same
 }
 
 // New returns the webhooks, which do nothing until Run. Their trouble goes to
 // alarms.
 func New(configs []Config, alarms *provisioner.Alarms) (*Set, error) {
-	s := &Set{alarms: alarms, failing: map[string]string{}}
+	s := &Set{alarms: alarms}
 	for _, cfg := range configs {
 		cfg = cfg.complete()
 		e, err := newEndpoint(&cfg)
@@ -140,18 +139,15 @@ func New(configs []Config, alarms *provisioner.Alarms) (*Set, error) {
 	return s, nil
 }
 
-// trouble raises the alarm while any webhook fails, and clears it when none does.
-func (s *Set) trouble(ctx context.Context, h *hook, cause string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if cause == "" {
-		delete(s.failing, h.title())
-	} else {
-		s.failing[h.title()] = cause
-	}
+// trouble raises the alarm while any webhook fails, and clears it when none does. Hooks
+// call it when that may have changed, several at once: so it goes by how they are now, and
+// not by what each has met.
+func (s *Set) trouble(ctx context.Context) {
+	s.raising.Lock()
+	defer s.raising.Unlock()
 	var causes []string
 	for _, h := range s.hooks {
-		if c := s.failing[h.title()]; c != "" {
+		if c := h.ails(); c != "" {
 			causes = append(causes, h.title()+": "+c)
 		}
 	}

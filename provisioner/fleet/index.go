@@ -261,7 +261,9 @@ func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) (superseded b
 	defer x.mu.Unlock()
 	e := x.entry(string(r.Identity))
 	if at < e.revision {
-		return false // read again, or handed over late
+		// Read again, or handed over late. What was live before it is not known any more, if
+		// we have written since without having read it.
+		return r.Superseded && x.listed()
 	}
 	serial := packSerial(r.Serial)
 	superseded = r.Superseded && x.listed() && e.revision != at && (e.serial != serial || e.is(flagOffered))

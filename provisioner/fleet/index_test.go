@@ -487,6 +487,32 @@ func TestFollowersHearOfWhatOthersSupersede(t *testing.T) {
 	}
 }
 
+// TestFollowersHearOfWhatOthersSupersededBeforeOurOwn has another process supersede a
+// certificate, and our own write of something else be known before that is read.
+func TestFollowersHearOfWhatOthersSupersededBeforeOurOwn(t *testing.T) {
+	t.Parallel()
+	told := "" // by the goroutine of the feed, which put waits for
+	f := &feed{told: fleet.Followers{Superseded: func(id wire.Identity) { told += string(id) }}}
+	x := f.index(t)
+	issued := func(r *provisioner.Record, serial string) *provisioner.Issued {
+		i := *r.Current
+		i.Serial = serial
+		return &i
+	}
+	confirmed := func(r *provisioner.Record) {
+		r.Current, r.Superseded = issued(r, "2b"), []provisioner.RevokedCertificate{{Serial: "1a"}}
+	}
+	f.put(t, record("web1.example.net", func(r *provisioner.Record) { r.Current = issued(r, "1a") }))
+	f.own <- owned{record("web1.example.net", func(r *provisioner.Record) { confirmed(r); r.Next = issued(r, "3c") }).Brief(), 3}
+	f.put(t, record("web1.example.net", confirmed)) // at 2
+	if told != "web1.example.net" {
+		t.Errorf("told of %q, want the node whose certificate was superseded by another process", told)
+	}
+	if n, ok := x.Find("web1.example.net"); !ok || !n.Offered || n.Revision != 3 {
+		t.Errorf("found %+v, want what we have written", n)
+	}
+}
+
 // TestAStoreThatLostRecordsIsListedAsItIs has a disk lose records: those that are
 // there are listed as they are, though their revisions are older, and no others.
 func TestAStoreThatLostRecordsIsListedAsItIs(t *testing.T) {

@@ -245,9 +245,20 @@ func (p *Provisioner) StillIn(ctx context.Context, id wire.Identity, states ...S
 	return nil
 }
 
-// StillOwned returns [ErrState] if a name has changed hands since a node was chosen, of which
-// [Record.Owned] was this, to the second: it was retired and enrolled anew, or given to
-// another machine, and that one is not meant.
+// A ChangedHandsError says that another machine has a name than the one that was meant.
+type ChangedHandsError struct {
+	Identity wire.Identity
+	Since    time.Time // when the other one got the name: its [Record.Owned]
+}
+
+// Error implements error.
+func (e *ChangedHandsError) Error() string {
+	return fmt.Sprintf("%q has changed hands: another machine has the name since %s", e.Identity, e.Since.Format(time.RFC3339))
+}
+
+// StillOwned returns [ErrState], with a [ChangedHandsError], if a name has changed hands since
+// a node was chosen, of which [Record.Owned] was this, to the second: it was retired and
+// enrolled anew, or given to another machine, and that one is not meant.
 func (p *Provisioner) StillOwned(ctx context.Context, id wire.Identity, since time.Time) error {
 	record, _, err := p.cfg.Store.Record(ctx, id)
 	switch {
@@ -256,7 +267,7 @@ func (p *Provisioner) StillOwned(ctx context.Context, id wire.Identity, since ti
 	case record == nil:
 		return fmt.Errorf("%w: %q is without a record by now", ErrState, id)
 	case record.Owned().Unix() != since.Unix():
-		return fmt.Errorf("%w: %q has changed hands: another machine has the name since %s", ErrState, id, record.Owned().Format(time.RFC3339))
+		return fmt.Errorf("%w: %w", ErrState, &ChangedHandsError{Identity: id, Since: record.Owned()})
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package browsertest
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
@@ -53,7 +54,7 @@ func TestByKeyboardAlone(t *testing.T) {
 	b.tabTo(`a[href="/nodes/web1.example.net"]`)
 	b.press(kb.Enter)
 	b.eventually("its page", `document.querySelector("h1")?.innerText?.startsWith("web1.example.net")`)
-	b.tabTo(`a[href$="/do/revoke"]`)
+	b.tabTo(`a[href*="/do/revoke?"]`)
 	b.press(kb.Enter)
 	b.eventually("asked first", `document.querySelector("h1")?.innerText === "Revoke?"`)
 	b.tabTo("#why")
@@ -170,4 +171,35 @@ func TestALinkFromElsewhere(t *testing.T) {
 		chromedp.Click("a", chromedp.ByQuery),
 	)
 	stranger.eventually("who has no session is asked to sign in", `location.pathname === "/login" && document.querySelector("[name=next]")?.value === "/nodes/web1.example.net"`)
+}
+
+// TestAPageStaysWithItsMachine has the name of the machine on a page change hands: the page
+// does not become another machine's under who looks at it, and what it has to press does
+// nothing to that one.
+func TestAPageStaysWithItsMachine(t *testing.T) {
+	t.Parallel()
+	f := fleet(t, 6)
+	b := signIn(t, f, "anna", provisioner.RoleOperator)
+	b.visit("/nodes/web1.example.net")
+	b.eventually("the stream is open", `document.querySelector("#live")?.dataset.state === "on"`)
+	f.Clock.Advance(time.Minute)
+	f.Retire("web1.example.net")
+	b.eventually("its end is told", `document.querySelector("#explain").innerText.includes("Its name is free")`)
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	b.eventually("it is told that there is another one", `document.querySelector("#live-note").innerText.includes("Another machine has this name by now")`)
+	if !evaluate[bool](b, `document.querySelector("#explain").innerText.includes("Its name is free")`) {
+		t.Error("the page has become that of another machine")
+	}
+	b.picture("changed-hands-note")
+	b.do(chromedp.Click(`a.button[href*="/do/retire?"]`, chromedp.ByQuery))
+	b.eventually("nothing is done", `document.querySelector("[role=alert]")?.innerText?.includes("another machine has the name web1.example.net than the one on your page")`)
+	b.picture("changed-hands")
+	b.do(chromedp.Click("main a", chromedp.ByQuery))
+	b.eventually("the page is that of the other one", `document.querySelector("#explain")?.innerText?.includes("It is part of the fleet")`)
+	b.picture("changed-hands-back")
+	b.do(chromedp.Click(`a.button[href*="/do/revoke?"]`, chromedp.ByQuery))
+	b.eventually("it is asked", `document.querySelector("h1")?.innerText === "Revoke?"`)
+	b.picture("changed-hands-confirm")
+	b.sound("a name that changes hands")
 }

@@ -1,10 +1,14 @@
 package console
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -85,6 +89,7 @@ type confirmation struct {
 	Danger  bool // it can
 	Touches []string
 	On      []string          // what it is about, by name
+	Since   time.Time         // when a machine that it is about got its name; zero if it is about none
 	Fields  map[string]string // what the form carries
 	Each    []string          // values of the field "each"
 	Problem string            // what was missing when it was sent
@@ -130,17 +135,37 @@ func (c *Console) confirmNode(v *visit) error {
 	if state := report.Record.State; !slices.Contains(a.states, state) { // changed since the button was shown
 		return fmt.Errorf("%s: %w: the node is %s by now", strings.ToLower(a.Label), provisioner.ErrState, state)
 	}
-	p := nodeConfirmation(id, a, v.r.URL.Query().Get("key"))
+	owned := report.Record.Owned()
+	if shown := v.r.URL.Query().Get("owned"); shown != "" && shown != ownedText(owned) { // on the page that had the button
+		return fmt.Errorf("%w: %w", provisioner.ErrState, &provisioner.ChangedHandsError{Identity: id, Since: owned})
+	}
+	p := nodeConfirmation(id, a, owned, v.r.URL.Query().Get("key"))
 	p.Fields["state"] = string(report.Record.State) // what is agreed to is for that alone
 	return c.page(v, "confirm", a.Label+": "+string(id), p)
 }
 
-// nodeConfirmation says what an action will touch. key is of a grant, the hash of
-// the only key that it is for, and may be empty.
-func nodeConfirmation(id wire.Identity, a *nodeAction, key string) *confirmation {
+// ownedText writes since when a machine has its name, to the second, for links and forms:
+// what is ordered on a page is for the machine that the page showed.
+func ownedText(owned time.Time) string { return strconv.FormatInt(owned.Unix(), 10) }
+
+// errNoOwner means that a form does not say since when the machine has its name.
+var errNoOwner = errors.New("the form does not say which machine is meant: open the machine's page again")
+
+// ownedOf reads since when the machine that a form is about has its name.
+func ownedOf(v *visit) (time.Time, error) {
+	seconds, err := strconv.ParseInt(v.r.PostForm.Get("owned"), 10, 64)
+	if err != nil {
+		return time.Time{}, &formError{errNoOwner}
+	}
+	return time.Unix(seconds, 0).UTC(), nil
+}
+
+// nodeConfirmation says what an action will touch: the machine that has the name since
+// owned. key is of a grant, the hash of the only key that it is for, and may be empty.
+func nodeConfirmation(id wire.Identity, a *nodeAction, owned time.Time, key string) *confirmation {
 	p := &confirmation{
 		Title: a.Label, To: "/nodes/" + string(id) + "/do/" + a.Name, Back: "/nodes/" + string(id), Button: a.Label, Grave: a.Grave, Touches: a.Touches,
-		On: []string{string(id)}, Fields: map[string]string{},
+		On: []string{string(id)}, Since: owned, Fields: map[string]string{"owned": ownedText(owned)},
 	}
 	if a.command != "" || a.Name == "grant" {
 		// Sent twice, it is done once.
@@ -159,17 +184,43 @@ func (c *Console) actOnNode(v *visit) error {
 	if err != nil {
 		return err
 	}
+	owned, err := ownedOf(v)
+	if err != nil {
+		return err
+	}
 	if err := reason(v); err != nil {
-		p := nodeConfirmation(id, a, v.r.PostForm.Get("key"))
+		p := nodeConfirmation(id, a, owned, v.r.PostForm.Get("key"))
 		p.Fields["state"] = v.r.PostForm.Get("state")
 		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
 		c.show(v.w, v.r, v.login, statusOf(err), "confirm", a.Label+": "+string(id), p)
 		return nil
 	}
+	if err := c.stillOwned(v, id, a, owned); err != nil {
+		return err
+	}
 	if err := c.do(v, id, a); err != nil {
 		return err
 	}
 	http.Redirect(v.w, v.r, "/nodes/"+string(id)+"?done="+a.Name, http.StatusSeeOther)
+	return nil
+}
+
+// ownerTimeout is how long who revokes waits to know who has the name. Chosen: the machine is
+// to be out within a second or two.
+const ownerTimeout = time.Second
+
+// stillOwned returns an error if another machine has the name than the form is about. Who
+// revokes does not wait for a store that does not answer: nobody gets a name meanwhile, and
+// [provisioner.Provisioner.RevokeNode] keeps out what it cannot read as well.
+func (c *Console) stillOwned(v *visit, id wire.Identity, a *nodeAction, owned time.Time) error {
+	if a.Name != "revoke" {
+		return c.cfg.Provisioner.StillOwned(v.r.Context(), id, owned)
+	}
+	ctx, cancel := context.WithTimeout(v.r.Context(), ownerTimeout)
+	defer cancel()
+	if err := c.cfg.Provisioner.StillOwned(ctx, id, owned); errors.Is(err, provisioner.ErrState) {
+		return err
+	}
 	return nil
 }
 

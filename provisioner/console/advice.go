@@ -97,7 +97,7 @@ func (p *nodePage) linked(text string) []piece {
 	case a != nil && slices.Contains(p.Actions, a):
 		link = piece{Text: strings.ToLower(a.Label[:1]) + a.Label[1:]}
 		if p.may {
-			link.Link = "/nodes/" + string(p.Identity) + "/do/" + a.Name
+			link.Link = p.Link(a)
 		}
 	default:
 		link = piece{Text: strings.Trim(text[at[0]:at[1]], "`"), Code: true}

@@ -71,6 +71,23 @@ func (c *Console) node(v *visit) error {
 	return c.page(v, "node", string(id), p)
 }
 
+// Owned is since when the machine on the page has its name, and empty if there is no record.
+func (p *nodePage) Owned() string {
+	if p.Report == nil {
+		return ""
+	}
+	return ownedText(p.Report.Record.Owned())
+}
+
+// Link is where an action is asked for, with the machine that it is for: the page's.
+func (p *nodePage) Link(a *nodeAction) string {
+	link := "/nodes/" + string(p.Identity) + "/do/" + a.Name
+	if owned := p.Owned(); owned != "" {
+		link += "?owned=" + owned
+	}
+	return link
+}
+
 // momentTones says how moments are to be taken. What is not here is calm.
 var momentTones = map[fleet.Kind]string{
 	fleet.Applied: "good", fleet.Issued: "good", fleet.Renewed: "good", fleet.Connected: "good",

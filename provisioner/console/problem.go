@@ -3,8 +3,10 @@ package console
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
+	"time"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -106,6 +108,10 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *provisione
 		by = login.By()
 	}
 	c.cfg.Log.InfoContext(r.Context(), "operator's request failed", "subject", r.Method+" "+r.URL.Path, "by", by, "err", err)
-	what := cmp.Or(failures[status], http.StatusText(status))
-	c.show(w, r, login, status, "problem", what, failPage{What: err.Error(), Do: remedies[status], Back: backFrom(r, status)})
+	what, said := cmp.Or(failures[status], http.StatusText(status)), err.Error()
+	var other *provisioner.ChangedHandsError
+	if errors.As(err, &other) {
+		said = fmt.Sprintf("nothing was done: since %s another machine has the name %s than the one on your page", other.Since.UTC().Format(time.RFC3339), other.Identity)
+	}
+	c.show(w, r, login, status, "problem", what, failPage{What: said, Do: remedies[status], Back: backFrom(r, status)})
 }

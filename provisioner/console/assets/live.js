@@ -28,7 +28,14 @@
       (picked && !picked.isCollapsed && part.contains(picked.anchorNode));
   };
 
+  // A page about a machine does not become one about another machine that has got its name:
+  // whoever looks at it might not see that, and means the one before.
+  const owner = (page) => page.querySelector("[data-owned]")?.dataset.owned;
   const put = (fresh) => {
+    if (owner(document) && owner(fresh) && owner(fresh) !== owner(document)) {
+      note.textContent = "Another machine has this name by now. Load the page again to see that one.";
+      return;
+    }
     for (const part of document.querySelectorAll("[data-live]")) {
       const next = fresh.getElementById(part.id);
       if (!next || inUse(part) || next.outerHTML === part.outerHTML) continue;

@@ -26,7 +26,7 @@ func TestAdvice(t *testing.T) {
 	unsaid(t, page, "ask an operator")
 	says(t, v.see("/events?code=token_used_up"), "<code>muster token show</code>")
 	page = v.see("/nodes/web1.example.net")
-	says(t, page, `<a href="/nodes/web1.example.net/do/revoke">Revoke</a>: keep it out`)
+	says(t, page, `<a href="/nodes/web1.example.net/do/revoke?owned=`, `">Revoke</a>: keep it out`)
 	unsaid(t, page, "muster node")
 	page = viewer.see("/nodes/web1.example.net")
 	says(t, page, "What an operator can do", "Revoke: keep it out")

@@ -187,13 +187,15 @@ func TestNodeActions(t *testing.T) {
 	v := signedIn(t, f, "anna", provisioner.RoleOperator)
 	f.Eventually("it is listed", func() bool { return strings.Contains(v.see("/nodes?q=web"), `href="/nodes/web1.example.net"`) })
 	says(t, v.see("/nodes/web1.example.net"), "/nodes/web1.example.net/do/revoke", "It is part of the fleet")
+	form := meant(t, v.see("/nodes/web1.example.net/do/revoke"))
 	says(t, v.see("/nodes/web1.example.net/do/revoke"), "This cannot be taken back", "revocation list")
-	a := v.post("/nodes/web1.example.net/do/revoke", "why", "  ")
+	a := v.confirmed("/nodes/web1.example.net/do/revoke", "  ")
 	if a.status != http.StatusBadRequest {
 		t.Errorf("without a reason: %d", a.status)
 	}
 	says(t, a.body, "say why")
-	a = v.post("/nodes/web1.example.net/do/revoke", "why", "stolen from the rack")
+	scaledDown := meant(t, v.see("/nodes/web1.example.net/do/retire"))
+	a = v.confirmed("/nodes/web1.example.net/do/revoke", "stolen from the rack")
 	if a.status != http.StatusSeeOther {
 		t.Fatalf("revoke: %d %s", a.status, a.body)
 	}
@@ -202,14 +204,14 @@ func TestNodeActions(t *testing.T) {
 		t.Errorf("record: %s %+v", r.State, r.Operator)
 	}
 	// What was agreed to before it was revoked frees no thief's name.
-	if a := v.post("/nodes/web1.example.net/do/retire", "why", "scaled down", "state", "provisioned"); a.status != http.StatusConflict {
+	if a := v.post("/nodes/web1.example.net/do/retire", append(scaledDown, "why", "scaled down")...); a.status != http.StatusConflict {
 		t.Errorf("retire, of a page from before it was revoked: %d", a.status)
 	}
 	says(t, v.see("/nodes/web1.example.net/do/retire"), `name="state" value="revoked"`)
-	if a := v.post("/nodes/web1.example.net/do/retire", "why", "sold", "state", "revoked"); a.status != http.StatusSeeOther {
+	if a := v.confirmed("/nodes/web1.example.net/do/retire", "sold"); a.status != http.StatusSeeOther {
 		t.Errorf("retire: %d %s", a.status, a.body)
 	}
-	if a := v.post("/nodes/web1.example.net/do/revoke", "why", "late"); a.status != http.StatusConflict {
+	if a := v.post("/nodes/web1.example.net/do/revoke", append(form, "why", "late")...); a.status != http.StatusConflict {
 		t.Errorf("revoke what is retired: %d", a.status)
 	}
 	if a := v.post("/nodes/web1.example.net/do/explode", "why", "late"); a.status != http.StatusNotFound {
@@ -272,7 +274,7 @@ func TestATakenName(t *testing.T) {
 	}
 	says(t, a.body, "1 of 2 are done", "belongs to another key")
 	says(t, v.see(link[0]), link[1])
-	if a := v.post("/nodes/web1.example.net/do/grant", "why", "reinstalled", "key", link[1]); a.status != http.StatusSeeOther {
+	if a := v.confirmed(link[0], "reinstalled"); a.status != http.StatusSeeOther {
 		t.Fatalf("grant: %d %s", a.status, a.body)
 	}
 	f.Enroll(another)
@@ -286,7 +288,7 @@ func TestCommandsToWhoIsAway(t *testing.T) {
 	f.Apply(n, f.Enroll(n))
 	v := signedIn(t, f, "anna", provisioner.RoleOperator)
 	says(t, v.see("/nodes/web1.example.net/do/restart"), `name="command" value="`)
-	a := v.post("/nodes/web1.example.net/do/restart", "why", "stuck", "command", wire.NewID())
+	a := v.confirmed("/nodes/web1.example.net/do/restart", "stuck")
 	if a.status != http.StatusConflict {
 		t.Errorf("a node that is off: %d", a.status)
 	}
@@ -302,9 +304,9 @@ func TestAgentsObey(t *testing.T) {
 	v := signedIn(t, f, "anna", provisioner.RoleOperator)
 	command := ""
 	f.Eventually("the agent takes the order", func() bool {
-		m := regexp.MustCompile(`name="command" value="([^"]+)"`).FindStringSubmatch(v.see("/nodes/web1.example.net/do/reconfigure"))
-		command = m[1]
-		return v.post("/nodes/web1.example.net/do/reconfigure", "why", "new policy", "command", command).status == http.StatusSeeOther
+		page := v.see("/nodes/web1.example.net/do/reconfigure")
+		command = regexp.MustCompile(`name="command" value="([^"]+)"`).FindStringSubmatch(page)[1]
+		return v.post("/nodes/web1.example.net/do/reconfigure", append(meant(t, page), "why", "new policy")...).status == http.StatusSeeOther
 	})
 	f.Eventually("it is an event with who and why", func() bool {
 		for _, e := range f.Events() {

@@ -310,6 +310,40 @@ func TestRestartAndShutdown(t *testing.T) {
 	}
 }
 
+// TestARestartForgetsNoOrderToReconfigure restarts an agent that was told to come back
+// later with what it was ordered before.
+func TestARestartForgetsNoOrderToReconfigure(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg, a, nc := f.fleetNode(t)
+	f.set(func() {
+		f.renew = func(r *wire.RenewRequest) *wire.Reply {
+			return refuse(wire.CodeBusy, time.Hour)(&wire.EnrollRequest{ID: r.ID})
+		}
+	})
+	_, r := f.order(t, nc, "first", wire.VerbReconfigure)
+	wantAccepted(t, r, false)
+	a.await(server.EventRefused, 1)
+	_, r = f.order(t, nc, "second", wire.VerbRestart)
+	wantAccepted(t, r, false)
+	if err := a.end(); !errors.Is(err, server.ErrRestart) {
+		t.Fatalf("the agent ended with %v, want %v", err, server.ErrRestart)
+	}
+	f.set(func() { f.renew = nil })
+	next := f.run(cfg)
+	next.await(server.EventConfirmed, 1)
+	next.await(server.EventConnected, 2)
+	if !strings.Contains(readFile(t, cfg.ConfFile), "generation = new") {
+		t.Error("the configuration is the one before")
+	}
+	for _, id := range []string{"first", "second"} {
+		f.insist(t, nc, id, wire.VerbRestart)
+	}
+	if err := next.stop(); err != nil {
+		t.Errorf("the agent ended with %v: it did again what it had done", err)
+	}
+}
+
 // TestAShutdownThatWasAcceptedHappens has an agent be killed between accepting a
 // shutdown and obeying it, and started again by whoever looks after it.
 func TestAShutdownThatWasAcceptedHappens(t *testing.T) {

@@ -38,7 +38,7 @@ type order struct {
 // orders is what the file holds. The zero value is a node that was never
 // commanded, and has no file.
 type orders struct {
-	Doing *order   `json:"doing,omitempty"` // nil for none; a later one takes its place
+	Doing *order   `json:"doing,omitempty"` // nil for none; a later one takes its place, but for a restart
 	Done  []string `json:"done,omitempty"`  // ids of others, the newest last
 }
 
@@ -57,6 +57,12 @@ func (o *orders) after(next *order) orders {
 		done = append(done, o.Doing.ID)
 	}
 	return orders{Doing: next, Done: done[max(0, len(done)-maxDone):]}
+}
+
+// beside returns the orders with another one done, beside the one that is to do.
+func (o *orders) beside(id string) orders {
+	done := append(slices.Clone(o.Done), id)
+	return orders{Doing: o.Doing, Done: done[max(0, len(done)-maxDone):]}
 }
 
 // loadOrders reads the orders. A file that cannot be read is none: what it held
@@ -90,9 +96,15 @@ func (s *Server) writeOrders(o orders) error {
 	return syncDir(filepath.Dir(s.at.orders))
 }
 
-// accept puts an order on disk, in place of one that is not done yet.
+// accept puts an order on disk, in place of one that is not done yet. A restart takes
+// nothing's place: however the agent ends from here on, it is done by the time that the
+// next one goes on with the other.
 func (s *Server) accept(o order) error {
-	if err := s.writeOrders(s.orders.after(&o)); err != nil {
+	next := s.orders.after(&o)
+	if o.Verb == wire.VerbRestart && s.orders.doing(wire.VerbReconfigure) {
+		next = s.orders.beside(o.ID)
+	}
+	if err := s.writeOrders(next); err != nil {
 		return err
 	}
 	s.step("ordered")

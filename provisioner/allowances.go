@@ -256,6 +256,14 @@ func (as *allowances) match(h holder, now time.Time) *Allowance {
 	return best
 }
 
+// stands reports whether the entry is still the one in force, and admits the key's identity.
+func (as *allowances) stands(a *Allowance, h holder, now time.Time) bool {
+	as.mu.RLock()
+	defer as.mu.RUnlock()
+	kept := as.kept[a.Pattern]
+	return kept != nil && kept.ID == a.ID && kept.admits(h, now)
+}
+
 // before orders entries that cover one identity: one that it has used already
 // comes first, then those without a limit, then by pattern.
 func before(a, b *Allowance, h holder) bool {

@@ -47,6 +47,42 @@ func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	}
 }
 
+// errTakenBack says that an operator has taken back what an attempt was decided on.
+var errTakenBack = errors.New("what it was let in by was taken back meanwhile")
+
+// checkLetIn begins a round anew if what the attempt was let in by has been taken back
+// since: an entry of the allow-list, an approval or a grant. It is asked right before the
+// record is written, as [Provisioner.checkRevocations] is: a helper may have taken minutes
+// since. Approvals and grants are few, so each is worth a second read.
+func (p *Provisioner) checkLetIn(ctx context.Context, a *attempt) error {
+	stands := true
+	switch {
+	case a.allowance != nil:
+		stands = p.allowances.stands(a.allowance, holder{a.csr.KeyHash, a.identity}, p.now())
+	case a.entry != nil:
+		entry := p.cfg.Allow(a.identity)
+		stands = entry != nil && entry.Pattern == a.entry.Pattern
+	}
+	if stands && a.approval != nil && a.approval.Identity != "" { // else nobody has written it
+		answer, _, err := p.cfg.Store.Answer(ctx, a.identity, a.csr.KeyHash)
+		if err != nil {
+			return refuse(string(a.identity), p.storeCode(err), err)
+		}
+		stands = answer != nil && answer.ID == a.approval.ID
+	}
+	if stands && a.reason == ReasonGrant {
+		grant, err := p.cfg.Store.Grant(ctx, a.identity)
+		if err != nil {
+			return refuse(string(a.identity), p.storeCode(err), err)
+		}
+		stands = grant != nil && grant.ID == a.grant.ID
+	}
+	if !stands {
+		return fmt.Errorf("%w: %w", errAgain, errTakenBack)
+	}
+	return nil
+}
+
 // judge evaluates the policy.
 func (p *Provisioner) judge(ctx context.Context, a *attempt) (*policies.Input, *policies.Decision, error) {
 	defer p.turns.take(phaseDecide)()

@@ -302,6 +302,9 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if err := p.checkRevocations(ctx, a); err != nil {
 		return nil, false, err
 	}
+	if err := p.checkLetIn(ctx, a); err != nil {
+		return nil, false, err
+	}
 	if err := p.journalTakeover(a); err != nil {
 		return nil, false, err
 	}

@@ -1,0 +1,100 @@
+package provisioner_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+// duringClaim is a store that calls meanwhile, once, between the decision over an attempt
+// and its record.
+type duringClaim struct {
+	provisioner.Store
+	meanwhile func()
+}
+
+func (s *duringClaim) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	if f := s.meanwhile; f != nil {
+		s.meanwhile = nil
+		f()
+	}
+	return s.Store.AppendClaims(ctx, tid, e, after)
+}
+
+// TestWhatIsTakenBackMeanwhileLetsNobodyIn has an operator take back what a machine was let
+// in by while its request is in hand: it is as if it had come a moment later, and its use
+// of the token is given back.
+func TestWhatIsTakenBackMeanwhileLetsNobodyIn(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: owned*.example.net\n"})
+	store := &duringClaim{}
+	p := f.Provisioner(func(s provisioner.Store) provisioner.Store { store.Store = s; return store })
+	token := f.Token(testbed.Limited(5))
+	ctx := f.Context()
+	ask := func(n *simnode.Node, meanwhile func() error) wire.Code {
+		t.Helper()
+		store.meanwhile = func() {
+			if err := meanwhile(); err != nil {
+				t.Error(err)
+			}
+		}
+		_, err := p.Enroll(ctx, n.Request(), provisioner.Source{Address: "192.0.2.1"})
+		if store.meanwhile != nil {
+			t.Errorf("%s: no use of its token was claimed: %v", n.Identity, err)
+		}
+		return provisioner.CodeOf(err)
+	}
+	node := func(identity string) *simnode.Node {
+		n := f.Node(identity)
+		n.Token = token
+		return n
+	}
+
+	listed := node("listed.example.net")
+	if _, err := p.AllowNames(ctx, "listed.example.net", 0, 0, false, operator); err != nil {
+		t.Fatal(err)
+	}
+	if code := ask(listed, func() error { return p.DisallowNames(ctx, "listed.example.net", operator) }); code != wire.CodeApprovalPending {
+		t.Errorf("its entry of the allow-list was removed: %q", code)
+	}
+
+	approved := node("approved.example.net")
+	f.Refused(approved)
+	key := keyHash(t, approved)
+	f.Eventually("it can be approved", func() bool {
+		_, err := p.ApproveNode(ctx, "approved.example.net", key, 0, operator)
+		return err == nil
+	})
+	forget := func() error {
+		_, err := p.ForgetNode(ctx, "approved.example.net", key, operator)
+		return err
+	}
+	if code := ask(approved, forget); code != wire.CodeApprovalPending {
+		t.Errorf("its approval was forgotten: %q", code)
+	}
+
+	provisioned(f, "owned.example.net")
+	thief := node("owned.example.net")
+	grant := func(o provisioner.GrantOrder) error {
+		_, err := p.GrantNode(ctx, "owned.example.net", o, operator)
+		return err
+	}
+	if err := grant(provisioner.GrantOrder{}); err != nil {
+		t.Fatal(err)
+	}
+	if code := ask(thief, func() error { return grant(provisioner.GrantOrder{KeyHash: strings.Repeat("0", 64)}) }); code != wire.CodeIdentityTaken {
+		t.Errorf("its grant was replaced by one for another key: %q", code)
+	}
+
+	report, err := p.Token(ctx, f.TokenID(token))
+	if err != nil || report.Used != 0 {
+		t.Errorf("token = %+v, %v, want no use of it held", report, err)
+	}
+	f.Check()
+}

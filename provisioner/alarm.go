@@ -59,9 +59,12 @@ const maxUnwritten = 1000
 
 // Alarms are the alarms of one process. They outlive the store: its events are
 // kept for it until [Alarms.Deliver]. Each code has one owner, who raises and
-// clears it. Safe for concurrent use.
+// clears it; where several goroutines do so, they use [Alarms.Keep]. Safe for concurrent use.
 type Alarms struct {
 	cfg AlarmConfig // set by NewAlarms, then read-only
+
+	// keeping holds one token, which whoever looks at a state has until the alarm says so.
+	keeping chan struct{}
 
 	mu        sync.RWMutex
 	standing  map[wire.Code]*standing // guarded by mu
@@ -90,7 +93,18 @@ func NewAlarms(cfg AlarmConfig) *Alarms {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Alarms{cfg: cfg, standing: make(map[wire.Code]*standing), waiting: make(map[*waiter]struct{})}
+	a := &Alarms{cfg: cfg, keeping: make(chan struct{}, 1), standing: make(map[wire.Code]*standing), waiting: make(map[*waiter]struct{})}
+	a.keeping <- struct{}{}
+	return a
+}
+
+// Keep has the alarm say what state returns, as Set does. Nobody else who calls it comes
+// in between: one that had looked before something was over would raise the alarm after
+// whoever ended it had cleared it. state must not block, nor call Keep.
+func (a *Alarms) Keep(ctx context.Context, code wire.Code, state func() error) {
+	<-a.keeping
+	defer func() { a.keeping <- struct{}{} }()
+	a.Set(ctx, code, state())
 }
 
 // Set raises the alarm if err is not nil, and clears it if it is: what whoever

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -169,4 +170,22 @@ func TestEveryAlarmHasARemedy(t *testing.T) {
 	if got := provisioner.AlarmRemedy(wire.CodeTokenExpired); got != wire.MeaningOf(wire.CodeTokenExpired).Remedy {
 		t.Errorf("of a refusal: %q", got)
 	}
+}
+
+// TestAnAlarmIsNotRaisedByWhatIsOver has a cause end, and whoever ends it say so, while
+// somebody else has looked at it and not yet raised the alarm.
+func TestAnAlarmIsNotRaisedByWhatIsOver(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		a := provisioner.NewAlarms(provisioner.AlarmConfig{})
+		a.Keep(t.Context(), provisioner.AlarmAllowsAll, func() error {
+			go a.Keep(t.Context(), provisioner.AlarmAllowsAll, func() error { return nil })
+			synctest.Wait() // it has said so, or waits for us
+			return errors.New("an entry that was removed just now")
+		})
+		synctest.Wait()
+		if err := a.Stands(provisioner.AlarmAllowsAll); err != nil {
+			t.Errorf("the alarm stands by %v", err)
+		}
+	})
 }

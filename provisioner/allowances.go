@@ -219,17 +219,18 @@ func (as *allowances) all(now time.Time) *Allowance {
 // watchAllowsAll keeps the alarm about an allow-list that lets every name in, be
 // it the store's or this provisioner's own.
 func (p *Provisioner) watchAllowsAll(ctx context.Context) {
-	var err error
-	switch a := p.allowances.all(p.now()); {
-	case a != nil && a.ExpiresAt.IsZero():
-		err = fmt.Errorf("%w: `muster allow remove '%s'` ends it, which %s added at %s", errAllowsAll, a.Pattern, a.By, a.At.Format(time.RFC3339))
-	case a != nil:
-		err = fmt.Errorf("%w: `muster allow remove '%s'` ends it, or %s; %s added it at %s",
-			errAllowsAll, a.Pattern, a.ExpiresAt.Format(time.RFC3339), a.By, a.At.Format(time.RFC3339))
-	case p.cfg.AllowsAll():
-		err = fmt.Errorf("%w: by the allow_list file of this provisioner", errAllowsAll)
-	}
-	p.cfg.Alarms.Set(ctx, AlarmAllowsAll, err)
+	p.cfg.Alarms.Keep(ctx, AlarmAllowsAll, func() error {
+		switch a := p.allowances.all(p.now()); {
+		case a != nil && a.ExpiresAt.IsZero():
+			return fmt.Errorf("%w: `muster allow remove '%s'` ends it, which %s added at %s", errAllowsAll, a.Pattern, a.By, a.At.Format(time.RFC3339))
+		case a != nil:
+			return fmt.Errorf("%w: `muster allow remove '%s'` ends it, or %s; %s added it at %s",
+				errAllowsAll, a.Pattern, a.ExpiresAt.Format(time.RFC3339), a.By, a.At.Format(time.RFC3339))
+		case p.cfg.AllowsAll():
+			return fmt.Errorf("%w: by the allow_list file of this provisioner", errAllowsAll)
+		}
+		return nil
+	})
 }
 
 // AnyName reports whether a pattern covers names without naming anything of

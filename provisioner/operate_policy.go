@@ -31,7 +31,7 @@ func (p *Provisioner) ReloadPolicy(ctx context.Context, why Cause) (*PolicyInUse
 	if ctx.Err() != nil && err != nil {
 		return nil, err // nobody waits, and nothing is known of the files
 	}
-	p.cfg.Alarms.Set(ctx, AlarmPolicyRefused, err)
+	p.cfg.Alarms.Keep(ctx, AlarmPolicyRefused, p.cfg.Policy.Refused)
 	e := Event{Type: EventPolicyReloaded, Time: p.moment(), Policy: p.cfg.Policy.Digest(), By: why.By, Why: why.Why}
 	if err != nil {
 		e.Type, e.Cause = EventPolicyRefused, scrubbed(err)

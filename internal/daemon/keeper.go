@@ -140,7 +140,7 @@ func (k *keeper) run(ctx context.Context) error {
 // look looks at everything that is due.
 func (k *keeper) look(ctx context.Context, nudged bool) {
 	for code, state := range k.watched {
-		k.alarms.Set(ctx, code, state())
+		k.alarms.Keep(ctx, code, state)
 	}
 	if nudged || k.broken.Load() != nil || k.silent > 0 || time.Since(k.probed) >= probeEvery {
 		k.keepStore(ctx)

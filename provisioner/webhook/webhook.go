@@ -120,8 +120,6 @@ func Types(names []string) ([]provisioner.EventType, error) {
 type Set struct {
 	hooks  []*hook
 	alarms *provisioner.Alarms
-
-	raising sync.Mutex // held from a look at the hooks until the alarm says the same
 }
 
 // New returns the webhooks, which do nothing until Run. Their trouble goes to
@@ -143,19 +141,18 @@ func New(configs []Config, alarms *provisioner.Alarms) (*Set, error) {
 // call it when that may have changed, several at once: so it goes by how they are now, and
 // not by what each has met.
 func (s *Set) trouble(ctx context.Context) {
-	s.raising.Lock()
-	defer s.raising.Unlock()
-	var causes []string
-	for _, h := range s.hooks {
-		if c := h.ails(); c != "" {
-			causes = append(causes, h.title()+": "+c)
+	s.alarms.Keep(ctx, provisioner.AlarmWebhookFailed, func() error {
+		var causes []string
+		for _, h := range s.hooks {
+			if c := h.ails(); c != "" {
+				causes = append(causes, h.title()+": "+c)
+			}
 		}
-	}
-	if len(causes) == 0 {
-		s.alarms.Clear(ctx, provisioner.AlarmWebhookFailed)
-		return
-	}
-	s.alarms.Raise(ctx, provisioner.AlarmWebhookFailed, errors.New(strings.Join(causes, "; ")))
+		if len(causes) == 0 {
+			return nil
+		}
+		return errors.New(strings.Join(causes, "; "))
+	})
 }
 
 // Run delivers events from the log until ctx is done, and returns nil once all

@@ -248,8 +248,11 @@ func (p *Provisioner) cloned(ctx context.Context, id wire.Identity, boot string,
 		if known {
 			*c = *r.Cloned
 		}
-		c.Policy = digest
-		if c.Refused, err = p.refusesClones(ctx, r); err != nil {
+		c.Refused, c.Policy, err = p.refusesClones(ctx, r)
+		if errors.Is(err, errAgain) {
+			continue
+		}
+		if err != nil {
 			// Without a word from the policy the machines stay as they are, and it is
 			// asked again when they speak again.
 			if ctx.Err() == nil { // what was broken off has not failed
@@ -299,8 +302,9 @@ func (p *Provisioner) dropClones(ctx context.Context, id wire.Identity, r *Recor
 
 // refusesClones asks the policy about what is on record, without facts: once as
 // it is, and once as a cloned node. It wants neither machine if being cloned
-// gives it a reason to deny that it would not have otherwise.
-func (p *Provisioner) refusesClones(ctx context.Context, r *Record) (bool, error) {
+// gives it a reason to deny that it would not have otherwise. The error is errAgain if
+// another policy was loaded in between: what the two say tells nothing.
+func (p *Provisioner) refusesClones(ctx context.Context, r *Record) (refused bool, policy string, err error) {
 	h := holder{identity: r.Identity}
 	if r.Current != nil {
 		h.key = r.Current.KeyHash
@@ -319,16 +323,17 @@ func (p *Provisioner) refusesClones(ctx context.Context, r *Record) (bool, error
 	}
 	before, err := p.cfg.Policy.Decide(ctx, in)
 	if err != nil {
-		return false, err
+		return false, "", err
 	}
 	in.Node.Cloned = true
 	after, err := p.cfg.Policy.Decide(ctx, in)
 	if err != nil {
-		return false, err
+		return false, "", err
 	}
-	if after.Verdict() != policies.VerdictDeny {
-		return false, nil
+	if before.Digest != after.Digest {
+		return false, "", errAgain
 	}
-	return before.Verdict() != policies.VerdictDeny ||
-		slices.ContainsFunc(after.Deny, func(why string) bool { return !slices.Contains(before.Deny, why) }), nil
+	refused = after.Verdict() == policies.VerdictDeny && (before.Verdict() != policies.VerdictDeny ||
+		slices.ContainsFunc(after.Deny, func(why string) bool { return !slices.Contains(before.Deny, why) }))
+	return refused, after.Digest, nil
 }

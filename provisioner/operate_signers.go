@@ -24,9 +24,6 @@ func (p *Provisioner) AddSigner(ctx context.Context, n NewSigner, c Cause) (*Sig
 	if err = errors.Join(c.Check(), err); err != nil {
 		return nil, fmt.Errorf("add signer: %w", err)
 	}
-	if other := p.cfg.Signers.named(e.Name, e.ID); other != nil {
-		return nil, fmt.Errorf("add signer %q: %w: signer %s has that name", e.Name, ErrState, other.ID)
-	}
 	e.By, e.Why = c.By, c.Why
 	if err := p.cfg.Signers.put(ctx, e, p.now()); err != nil {
 		return nil, fmt.Errorf("add signer %q: %w", e.Name, err)

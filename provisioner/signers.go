@@ -345,12 +345,16 @@ func (s *Signers) appendForgotten(ctx context.Context) (changed bool, err error)
 
 // put writes an entry and puts it in force in this process. It gets its time
 // here, as that of [Operators]. The journal comes first: what is in it alone is
-// in force after a restore, as was asked.
+// in force after a restore, as was asked. The error is [ErrState] if another signer has
+// the name, of all that are in the store by now.
 func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error {
 	s.putting.Lock()
 	defer s.putting.Unlock()
 	if err := s.look(ctx); err != nil && !e.Removed {
 		return err
+	}
+	if other := s.named(e.Name, e.ID); other != nil && !e.Removed {
+		return fmt.Errorf("%w: signer %s has that name", ErrState, other.ID)
 	}
 	after := s.after(e)
 	e.At = s.entry(e.ID).moment().next(now)

@@ -191,3 +191,39 @@ func TestASignerThatNeverBegins(t *testing.T) {
 		t.Errorf("nobody is trusted any more, on any provisioner, and after any start: %v", err)
 	}
 }
+
+// TestTwoSignersOfOneName has another provisioner give a signer the name that is asked for
+// here, a moment before and since the last look: policies could not tell the two apart.
+func TestTwoSignersOfOneName(t *testing.T) {
+	t.Parallel()
+	log := &keptSigners{shownSigners{entries: []*SignerEntry{signerEntry(t, "site ams1")}}}
+	s, err := NewSigners(SignersConfig{Store: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	p := &Provisioner{cfg: Config{Signers: s, Now: time.Now, Emit: func(Event) {}, Log: slog.New(slog.DiscardHandler)}}
+	add := func(name string) error {
+		public, _, err := ed25519.GenerateKey(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := jwt.MarshalPublicKey(public)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = p.AddSigner(t.Context(), NewSigner{Public: b, Name: name}, Cause{By: "anna"})
+		return err
+	}
+	log.entries = append(log.entries, signerEntry(t, "site fra1")) // by another provisioner
+	for _, name := range []string{"site ams1", "site fra1"} {
+		if err := add(name); !errors.Is(err, ErrState) {
+			t.Errorf("a second signer %q: %v, want %v", name, err, ErrState)
+		}
+	}
+	if err := add("site lhr1"); err != nil || len(log.entries) != 3 {
+		t.Errorf("one with a name of its own: %v; %d entries, want 3", err, len(log.entries))
+	}
+}

@@ -30,11 +30,16 @@ type allowances struct {
 	mu   sync.RWMutex
 	kept map[wire.Pattern]*Allowance // guarded by mu
 
+	// ahead are removals that are in force and that no look has come to: what it comes to
+	// before them is over. Guarded by mu.
+	ahead map[wire.Pattern]*Allowance
+
 	unjournaled map[wire.Pattern]*Allowance // guarded by mu: the newest of each, which the journal may lack
 }
 
 func newAllowances(store AllowanceStore, journal Journal, broken func() error, log *slog.Logger) *allowances {
-	return &allowances{store: store, journal: journal, broken: broken, log: log, kept: make(map[wire.Pattern]*Allowance), unjournaled: make(map[wire.Pattern]*Allowance)}
+	return &allowances{store: store, journal: journal, broken: broken, log: log,
+		kept: make(map[wire.Pattern]*Allowance), ahead: make(map[wire.Pattern]*Allowance), unjournaled: make(map[wire.Pattern]*Allowance)}
 }
 
 // look reads what is new in the store.
@@ -136,25 +141,37 @@ func (as *allowances) close(ctx context.Context, id string, isNew bool, err erro
 // put writes an entry and puts it in force in this process. What came before it is read
 // first: a look that came to that later would have it in force until it came to this
 // one. And no look comes in between: one that read a later entry of somebody else would
-// be undone here.
+// be undone here. What is removed is removed also if nothing can be read.
 func (as *allowances) put(ctx context.Context, a *Allowance, after Revision) error {
 	as.looking.Lock()
 	defer as.looking.Unlock()
-	if err := as.read(ctx); err != nil && !a.Removed {
-		return err
+	unread := as.read(ctx)
+	if unread != nil && !a.Removed {
+		return unread
 	}
 	if err := as.store.PutAllowance(ctx, a, after); err != nil {
 		return err
 	}
 	as.apply(a)
+	if unread != nil {
+		as.mu.Lock()
+		defer as.mu.Unlock()
+		as.ahead[a.Pattern] = a
+	}
 	return nil
 }
 
 // apply puts an entry in force in this process, unless it is the one in force as it was
-// before a use that is known already.
+// before a use that is known already, or comes before its removal.
 func (as *allowances) apply(a *Allowance) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
+	if removal := as.ahead[a.Pattern]; removal != nil {
+		if a.At.Before(removal.At) {
+			return
+		}
+		delete(as.ahead, a.Pattern)
+	}
 	if kept := as.kept[a.Pattern]; kept != nil && kept.ID == a.ID && !a.Removed && len(a.UsedBy) < len(kept.UsedBy) {
 		return
 	}

@@ -42,10 +42,14 @@ func TestWhatWasReadBeforeItWasRemoved(t *testing.T) {
 // watchedAllowances is an allow-list that calls step between any two steps of a look.
 type watchedAllowances struct {
 	ghostAllowances
-	step func()
+	step   func()
+	silent error // what a look meets, if it is not nil
 }
 
 func (l *watchedAllowances) NextAllowance(ctx context.Context, after Sequence) (*Allowance, Sequence, error) {
+	if l.silent != nil {
+		return nil, 0, l.silent
+	}
 	if l.step != nil {
 		l.step()
 	}
@@ -88,6 +92,36 @@ func TestALookShowsNothingThatIsOver(t *testing.T) {
 		t.Fatalf("look = %v, in steps %v", err, looked)
 	}
 	l.step()
+}
+
+// TestWhatIsRemovedUnreadStaysRemoved has another provisioner allow names, and they are
+// removed here before that is read, while nothing can be: the next look comes to the entry
+// first. What is added after the removal counts.
+func TestWhatIsRemovedUnreadStaysRemoved(t *testing.T) {
+	t.Parallel()
+	l := &watchedAllowances{}
+	as := newAllowances(l, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+	l.entries = append(l.entries, &Allowance{ID: "1", Pattern: "web*", At: time.Unix(1, 0)})
+	l.silent = context.DeadlineExceeded
+	if err := as.put(t.Context(), &Allowance{ID: "2", Pattern: "web*", At: time.Unix(2, 0), Removed: true}, 1); err != nil {
+		t.Fatal(err)
+	}
+	l.silent = nil
+	match := func() *Allowance { return as.match(holder{"k", "web1"}, time.Unix(9, 0)) }
+	l.step = func() {
+		if a := match(); a != nil {
+			t.Errorf("a look lets a name in by %+v, which was removed", a)
+		}
+	}
+	if err := as.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	l.step()
+	l.step = nil
+	l.entries = append(l.entries, &Allowance{ID: "3", Pattern: "web*", At: time.Unix(2, 1)})
+	if err := as.look(t.Context()); err != nil || match() == nil {
+		t.Errorf("look = %v, and what was added since lets nobody in", err)
+	}
 }
 
 // watchedAnswers is a log of verdicts that calls step between any two steps of a look.

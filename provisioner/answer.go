@@ -197,6 +197,54 @@ func (p *Provisioner) waiterNamed(ctx context.Context, id wire.Identity, key str
 	return found[0], nil
 }
 
+// A ShownKey is a key as it was shown to somebody who says a verdict about it: waiting, or
+// rejected by the verdict that was shown.
+type ShownKey struct {
+	Identity wire.Identity
+	KeyHash  string // 64 hex digits
+
+	Rejected  bool   // it was shown as rejected
+	Rejection string // with it: [Answer.ID] of that; empty is of one that could not be read
+}
+
+// meant is the key that a verdict is about, and the rejection that is known to be lifted by
+// it: nil if it is not rejected.
+type meant struct {
+	*Waiter
+	rejection *Answer
+}
+
+// rejectedKey is a key that is on no list any more.
+func rejectedKey(by *Answer) *meant {
+	return &meant{&Waiter{Identity: by.Identity, KeyHash: by.KeyHash, Code: wire.CodeRejected}, by}
+}
+
+// named returns the key of an identity that is named by its hash, rejected or waiting, or
+// the one that waits.
+func (p *Provisioner) named(ctx context.Context, id wire.Identity, key string) (*meant, error) {
+	if a := p.answers.rejectedNamed(id, key); a != nil {
+		return rejectedKey(a), nil
+	}
+	w, err := p.waiterNamed(ctx, id, key)
+	return &meant{Waiter: w}, err
+}
+
+// asShown returns a key, unless it was rejected since it was shown.
+func (p *Provisioner) asShown(ctx context.Context, k ShownKey) (*meant, error) {
+	if err := CheckKeyHash(k.KeyHash); err != nil {
+		return nil, err
+	}
+	by := p.answers.rejected(holder{k.KeyHash, k.Identity})
+	switch {
+	case by == nil:
+		w, err := p.waiterNamed(ctx, k.Identity, k.KeyHash)
+		return &meant{Waiter: w}, err
+	case !k.Rejected || k.Rejection != by.ID:
+		return nil, fmt.Errorf("%w: its key was rejected since it was shown to you, %s", ErrState, by.rejection())
+	}
+	return rejectedKey(by), nil
+}
+
 // ApproveNode lets the key that waits for the identity in, once, within ttl,
 // which is [DefaultApprovalTTL] if 0 and [MaxApprovalTTL] at most. key is the
 // hash of that key or its beginning, and may be empty if only one waits. The
@@ -211,6 +259,20 @@ func (p *Provisioner) ApproveNode(ctx context.Context, id wire.Identity, key str
 	if ttl == 0 {
 		ttl = DefaultApprovalTTL
 	}
+	return p.approve(ctx, id, ttl, c, func() (*meant, error) { return p.named(ctx, id, key) })
+}
+
+// ApproveShown is [Provisioner.ApproveNode] about a key as it was shown. A rejection that
+// was not shown stays, and is [ErrState].
+func (p *Provisioner) ApproveShown(ctx context.Context, k ShownKey, ttl time.Duration, c Cause) (*Answer, error) {
+	if ttl == 0 {
+		ttl = DefaultApprovalTTL
+	}
+	return p.approve(ctx, k.Identity, ttl, c, func() (*meant, error) { return p.asShown(ctx, k) })
+}
+
+// approve lets the key in that choose returns, if an approval is what that waits for.
+func (p *Provisioner) approve(ctx context.Context, id wire.Identity, ttl time.Duration, c Cause, choose func() (*meant, error)) (*Answer, error) {
 	err := c.Check()
 	if ttl < time.Minute || ttl > MaxApprovalTTL {
 		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, MaxApprovalTTL))
@@ -218,33 +280,31 @@ func (p *Provisioner) ApproveNode(ctx context.Context, id wire.Identity, key str
 	if err != nil {
 		return nil, fmt.Errorf("approve %q: %w", id, err)
 	}
-	a, err := p.verdict(ctx, VerdictApprove, p.now().Add(ttl), c, func() (*Waiter, error) { return p.approvable(ctx, id, key) })
+	a, err := p.verdict(ctx, VerdictApprove, p.now().Add(ttl), c, func() (*meant, error) {
+		m, err := choose()
+		if err == nil {
+			err = p.approvable(m.Waiter)
+		}
+		return m, err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("approve %q: %w", id, err)
 	}
 	return a, nil
 }
 
-// approvable returns the key that is meant, if an approval is what it waits for.
-func (p *Provisioner) approvable(ctx context.Context, id wire.Identity, key string) (*Waiter, error) {
-	// A rejected key is on no list any more, and is approved by its hash.
-	w := p.answers.rejectedNamed(id, key)
-	if w == nil {
-		var err error
-		if w, err = p.waiterNamed(ctx, id, key); err != nil {
-			return nil, err
-		}
-	}
+// approvable returns an error if an approval is not what the key waits for.
+func (p *Provisioner) approvable(w *Waiter) error {
 	switch w.Code {
 	case wire.CodeIdentityTaken:
-		return nil, fmt.Errorf("%w: the name belongs to another key; if this machine is to have it, `muster node grant %s --key %s`", ErrState, id, w.KeyHash)
+		return fmt.Errorf("%w: the name belongs to another key; if this machine is to have it, `muster node grant %s --key %s`", ErrState, w.Identity, w.KeyHash)
 	case wire.CodeDeferred:
-		return nil, fmt.Errorf("%w: the policy puts it off, and asks nobody: %s", ErrState, strings.Join(w.Reasons, "; "))
+		return fmt.Errorf("%w: the policy puts it off, and asks nobody: %s", ErrState, strings.Join(w.Reasons, "; "))
 	}
 	if by := p.revocations.Key(w.KeyHash); by != nil {
-		return nil, fmt.Errorf("%w: the key: %w", ErrState, by.cause())
+		return fmt.Errorf("%w: the key: %w", ErrState, by.cause())
 	}
-	return w, nil
+	return nil
 }
 
 // RejectNode keeps the key that waits for the identity out, whatever policy,
@@ -259,12 +319,12 @@ func (p *Provisioner) RejectNode(ctx context.Context, id wire.Identity, key stri
 		return nil, fmt.Errorf("reject %q: %w", id, err)
 	}
 	var before *Answer // which was asked for again, or by somebody else as well
-	a, err := p.verdict(ctx, VerdictReject, time.Time{}, c, func() (*Waiter, error) {
+	a, err := p.verdict(ctx, VerdictReject, time.Time{}, c, func() (*meant, error) {
 		w, err := p.waiterNamed(ctx, id, key)
 		if errors.Is(err, ErrNotWaiting) {
 			before = p.answers.rejectedOnly(id, key)
 		}
-		return w, err
+		return &meant{Waiter: w}, err
 	})
 	if before != nil {
 		return before, nil
@@ -285,19 +345,27 @@ func (p *Provisioner) RejectNode(ctx context.Context, id wire.Identity, key stri
 // The process may die at any step, and asking again is harmless: what was said of
 // the key goes first, since one that is on the list can be named again.
 func (p *Provisioner) ForgetNode(ctx context.Context, id wire.Identity, key string, c Cause) (*Answer, error) {
+	return p.forget(ctx, id, c, func() (*meant, error) {
+		m, err := p.named(ctx, id, key)
+		if only := p.answers.rejectedOnly(id, ""); errors.Is(err, ErrNotWaiting) && key == "" && only != nil {
+			return rejectedKey(only), nil
+		}
+		return m, err
+	})
+}
+
+// ForgetShown is [Provisioner.ForgetNode] about a key as it was shown. A rejection that was
+// not shown stays, and is [ErrState].
+func (p *Provisioner) ForgetShown(ctx context.Context, k ShownKey, c Cause) (*Answer, error) {
+	return p.forget(ctx, k.Identity, c, func() (*meant, error) { return p.asShown(ctx, k) })
+}
+
+// forget has nothing said of the key that choose returns.
+func (p *Provisioner) forget(ctx context.Context, id wire.Identity, c Cause, choose func() (*meant, error)) (*Answer, error) {
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("forget %q: %w", id, err)
 	}
-	a, err := p.verdict(ctx, VerdictNone, time.Time{}, c, func() (*Waiter, error) {
-		if w := p.answers.rejectedNamed(id, key); w != nil {
-			return w, nil
-		}
-		w, err := p.waiterNamed(ctx, id, key)
-		if only := p.answers.rejectedOnly(id, ""); errors.Is(err, ErrNotWaiting) && key == "" && only != nil {
-			return &Waiter{Identity: id, KeyHash: only.KeyHash, Code: wire.CodeRejected}, nil
-		}
-		return w, err
-	})
+	a, err := p.verdict(ctx, VerdictNone, time.Time{}, c, choose)
 	if err != nil {
 		return nil, fmt.Errorf("forget %q: %w", id, err)
 	}
@@ -307,16 +375,16 @@ func (p *Provisioner) ForgetNode(ctx context.Context, id wire.Identity, key stri
 // verdict says v about the key that choose returns by what was said so far, and chooses
 // again if somebody else says something of the key meanwhile: nobody lifts a rejection that
 // they do not know of.
-func (p *Provisioner) verdict(ctx context.Context, v Verdict, until time.Time, c Cause, choose func() (*Waiter, error)) (*Answer, error) {
+func (p *Provisioner) verdict(ctx context.Context, v Verdict, until time.Time, c Cause, choose func() (*meant, error)) (*Answer, error) {
 	for range maxRounds {
 		if err := p.answers.look(ctx); err != nil { // another provisioner's, of this moment
 			return nil, err
 		}
-		w, err := choose()
+		m, err := choose()
 		if err != nil {
 			return nil, err
 		}
-		if a, err := p.answer(ctx, v, w, until, c); !errors.Is(err, ErrConflict) {
+		if a, err := p.answer(ctx, v, m, until, c); !errors.Is(err, ErrConflict) {
 			return a, err
 		}
 	}
@@ -326,15 +394,18 @@ func (p *Provisioner) verdict(ctx context.Context, v Verdict, until time.Time, c
 // answer writes a verdict, puts it in force in this process and reports it. Who
 // is forgotten is off the list when it returns nil. Every step may be the last:
 // what was not done is done when it is asked for again, and who is rejected is
-// taken off by whoever lists who waits. The error is [ErrConflict] if the key was not
-// rejected when it was chosen and is now, or if something else was said of it just now.
-func (p *Provisioner) answer(ctx context.Context, v Verdict, w *Waiter, until time.Time, c Cause) (*Answer, error) {
+// taken off by whoever lists who waits. The error is [ErrConflict] if the key is rejected
+// by another verdict than when it was chosen, or if something else was said of it just now.
+func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, until time.Time, c Cause) (*Answer, error) {
 	newest, after, err := p.cfg.Store.Answer(ctx, w.Identity, w.KeyHash)
 	unread := errors.Is(err, ErrUnread) // counts as a rejection, and is replaced by what is said anew
 	if err != nil && !unread {
 		return nil, err
 	}
-	if rejected := unread || newest != nil && newest.Verdict == VerdictReject; rejected && w.Code != wire.CodeRejected {
+	if unread {
+		newest = &Answer{Verdict: VerdictReject} // as those who follow know it
+	}
+	if newest != nil && newest.Verdict == VerdictReject && (w.rejection == nil || w.rejection.ID != newest.ID) {
 		return nil, ErrConflict
 	}
 	a := &Answer{Schema: AnswerSchema, ID: wire.NewID(), Identity: w.Identity, KeyHash: w.KeyHash, Verdict: v, At: p.now(), ExpiresAt: until, Cause: c}

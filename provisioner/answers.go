@@ -108,16 +108,13 @@ func (as *answers) rejected(h holder) *Answer {
 	return as.kept[h]
 }
 
-// rejectedNamed returns the one rejected key of an identity whose hash begins
-// with key, which must be given, in the form of a waiter; nil if there is none.
-func (as *answers) rejectedNamed(id wire.Identity, key string) *Waiter {
+// rejectedNamed returns the rejection of the one key of an identity whose hash begins
+// with key, which must be given; nil if there is none.
+func (as *answers) rejectedNamed(id wire.Identity, key string) *Answer {
 	if len(key) < minKeyPrefix {
 		return nil
 	}
-	if a := as.rejectedOnly(id, key); a != nil {
-		return &Waiter{Identity: id, KeyHash: a.KeyHash, Code: wire.CodeRejected}
-	}
-	return nil
+	return as.rejectedOnly(id, key)
 }
 
 // rejectedKeys returns the beginnings of the rejected keys of an identity, the
@@ -196,9 +193,14 @@ func (p *Provisioner) checkRejected(a *attempt) error {
 	if by == nil {
 		return nil
 	}
-	why := by.Why
+	return refuse(string(a.identity), wire.CodeRejected, fmt.Errorf("rejected %s", by.rejection()))
+}
+
+// rejection says who has rejected a key, when and why.
+func (a *Answer) rejection() string {
+	why := a.Why
 	if why != "" {
 		why = ": " + why
 	}
-	return refuse(string(a.identity), wire.CodeRejected, fmt.Errorf("rejected by %s at %s%s", by.By, by.At.Format(time.RFC3339), why))
+	return fmt.Sprintf("by %s at %s%s", a.By, a.At.Format(time.RFC3339), why)
 }

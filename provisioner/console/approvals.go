@@ -129,17 +129,26 @@ func (c *Console) approved() map[string]*told {
 	return newest
 }
 
-// chosen is a key that was ticked.
-type chosen struct {
-	id  wire.Identity
-	key string
-}
-
 // errNoneChosen means that nothing was ticked.
 var errNoneChosen = errors.New("nothing is ticked: go back and tick the machines that are meant")
 
-// readChosen reads what was ticked, as identity/key.
-func readChosen(v *visit) ([]chosen, error) {
+// eachShown writes a key as a box to tick has it: identity/key, and for one that is shown as
+// rejected identity/key/rejection.
+func eachShown(k provisioner.ShownKey) string {
+	text := string(k.Identity) + "/" + k.KeyHash
+	if k.Rejected {
+		text += "/" + k.Rejection
+	}
+	return text
+}
+
+// Box is what a box to tick a rejected key has: whoever lifts the rejection was shown it.
+func (*approvalsPage) Box(a *provisioner.Answer) string {
+	return eachShown(provisioner.ShownKey{Identity: a.Identity, KeyHash: a.KeyHash, Rejected: true, Rejection: a.ID})
+}
+
+// readChosen reads what was ticked, as eachShown writes it.
+func readChosen(v *visit) ([]provisioner.ShownKey, error) {
 	each := v.r.PostForm["each"]
 	if len(each) == 0 {
 		return nil, &formError{errNoneChosen}
@@ -147,20 +156,21 @@ func readChosen(v *visit) ([]chosen, error) {
 	if len(each) > maxWaiting {
 		return nil, &formError{fmt.Errorf("%d machines, limit %d at once", len(each), maxWaiting)}
 	}
-	var all []chosen
+	var all []provisioner.ShownKey
 	for _, text := range each {
-		name, key, _ := strings.Cut(text, "/")
+		name, rest, _ := strings.Cut(text, "/")
+		key, rejection, rejected := strings.Cut(rest, "/")
 		id, err := wire.ParseIdentity(name)
 		if err != nil || key == "" {
 			return nil, &formError{fmt.Errorf("%.80q: want a name, a slash and the hash of a key", text)}
 		}
-		all = append(all, chosen{id, key})
+		all = append(all, provisioner.ShownKey{Identity: id, KeyHash: key, Rejected: rejected, Rejection: rejection})
 	}
 	return all, nil
 }
 
 // verdictConfirmation says what a verdict will touch.
-func verdictConfirmation(name string, all []chosen) *confirmation {
+func verdictConfirmation(name string, all []provisioner.ShownKey) *confirmation {
 	said := verdicts[name]
 	p := &confirmation{
 		Title: said.label, To: "/approvals/decide", Back: "/approvals", Button: said.label, Danger: name == "reject",
@@ -174,8 +184,11 @@ func verdictConfirmation(name string, all []chosen) *confirmation {
 		p.Touches = append(p.Touches, strings.Replace(text, "%s", who, 1))
 	}
 	for _, one := range all {
-		p.On = append(p.On, fmt.Sprintf("%s, key %s", one.id, short(one.key)))
-		p.Each = append(p.Each, string(one.id)+"/"+one.key)
+		on := fmt.Sprintf("%s, key %s", one.Identity, short(one.KeyHash))
+		if one.Rejected {
+			on += ", which is rejected"
+		}
+		p.On, p.Each = append(p.On, on), append(p.Each, eachShown(one))
 	}
 	return p
 }
@@ -219,11 +232,11 @@ func (c *Console) decide(v *visit) error {
 	for _, one := range all {
 		switch name {
 		case "approve":
-			_, err = c.cfg.Provisioner.ApproveNode(v.r.Context(), one.id, one.key, 0, v.cause())
+			_, err = c.cfg.Provisioner.ApproveShown(v.r.Context(), one, 0, v.cause())
 		case "reject":
-			_, err = c.cfg.Provisioner.RejectNode(v.r.Context(), one.id, one.key, v.cause())
+			_, err = c.cfg.Provisioner.RejectNode(v.r.Context(), one.Identity, one.KeyHash, v.cause())
 		default:
-			_, err = c.cfg.Provisioner.ForgetNode(v.r.Context(), one.id, one.key, v.cause())
+			_, err = c.cfg.Provisioner.ForgetShown(v.r.Context(), one, v.cause())
 		}
 		errs = append(errs, err)
 	}

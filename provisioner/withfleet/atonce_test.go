@@ -79,6 +79,78 @@ func TestAnApprovalLiftsNoRejectionOfThatMoment(t *testing.T) {
 	}
 }
 
+// TestAVerdictAboutAShownKeyLiftsNoOtherRejection has a key rejected, or rejected anew, while
+// somebody decides about it who was shown it as it was: who decides is told.
+func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
+	t.Parallel()
+	verdicts := map[string]func(context.Context, *provisioner.Provisioner, provisioner.ShownKey) error{
+		"approve": func(ctx context.Context, p *provisioner.Provisioner, k provisioner.ShownKey) error {
+			_, err := p.ApproveShown(ctx, k, 0, operator)
+			return err
+		},
+		"forget": func(ctx context.Context, p *provisioner.Provisioner, k provisioner.ShownKey) error {
+			_, err := p.ForgetShown(ctx, k, operator)
+			return err
+		},
+	}
+	for name, read := range map[string]bool{"before it is looked what was said": true, "before the verdict is written": false} {
+		for verdict, say := range verdicts {
+			t.Run(verdict+" "+name, func(t *testing.T) {
+				t.Parallel()
+				f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+				s := &beforehand{read: read}
+				p := f.Provisioner(func(store provisioner.Store) provisioner.Store { s.Store = store; return s })
+				other := f.Daemon().Operator()
+				n := f.Node(web1)
+				ask := func() {
+					t.Helper()
+					if code := f.Refused(n); code != wire.CodeApprovalPending {
+						t.Fatalf("it does not wait: %s", code)
+					}
+					waiting(t, f, n)
+				}
+				reject := func() *provisioner.Answer {
+					t.Helper()
+					a, err := other.RejectNode(f.Context(), web1, "", operator)
+					if err != nil {
+						t.Error(err)
+					}
+					return a
+				}
+				kept := func(k provisioner.ShownKey) {
+					t.Helper()
+					if err := say(f.Context(), p, k); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "rejected since it was shown") {
+						t.Errorf("%s = %v, want %v, and that it was rejected", verdict, err, provisioner.ErrState)
+					}
+					if code := f.Refused(n); code != wire.CodeRejected {
+						t.Errorf("the rejected key is refused as %s, want %s", code, wire.CodeRejected)
+					}
+				}
+				k := provisioner.ShownKey{Identity: web1, KeyHash: keyHash(t, n)}
+				ask()
+				var first *provisioner.Answer
+				s.what = func() { first = reject() }
+				kept(k)
+				k.Rejected, k.Rejection = true, first.ID
+				s.what = func() {
+					if _, err := other.ForgetNode(f.Context(), web1, "", operator); err != nil {
+						t.Error(err)
+					}
+					ask()
+					first = reject()
+				}
+				kept(k)
+				k.Rejection = first.ID
+				if err := say(f.Context(), p, k); err != nil {
+					t.Fatal(err)
+				}
+				f.Eventually("it is rejected nowhere", func() bool { return len(other.Rejected()) == 0 })
+				f.Check()
+			})
+		}
+	}
+}
+
 // TestTwoRejectAtOnce has two operators say the same: one verdict is enough, and both are told
 // that it stands.
 func TestTwoRejectAtOnce(t *testing.T) {

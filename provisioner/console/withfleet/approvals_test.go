@@ -1,10 +1,12 @@
 package console_test
 
 import (
+	"net/http"
 	"regexp"
 	"strings"
 	"testing"
 
+	"muster/internal/wire"
 	"muster/provisioner"
 )
 
@@ -40,4 +42,78 @@ func TestAnApprovedMachineIsToldApart(t *testing.T) {
 		page := v.see("/approvals")
 		return strings.Contains(page, "2 waiting") && !strings.Contains(page, "of them approved")
 	})
+}
+
+// box returns what the box of a machine on the page has, waiting or rejected.
+func box(t *testing.T, page, identity string) string {
+	t.Helper()
+	m := regexp.MustCompile(`name="each" value="(`+regexp.QuoteMeta(identity)+`/[^"]*)"`).FindAllStringSubmatch(page, -1)
+	if len(m) != 1 {
+		t.Fatalf("%d boxes of %s:\n%s", len(m), identity, main(page))
+	}
+	return m[0][1]
+}
+
+// TestAVerdictLiftsNoRejectionThatThePageDoesNotShow has another operator reject machines
+// between the page and the button: they stay rejected until somebody approves or forgets
+// them who was shown that.
+func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	for _, id := range []string{"db1.example.net", "db2.example.net"} {
+		waits(t, f, id)
+	}
+	n := f.Node("db3.example.net")
+	f.Refused(n)
+	v, other := signedIn(t, f, "anna", provisioner.RoleOperator), f.Daemon().Operator()
+	f.Eventually("all wait", func() bool { return strings.Contains(v.see("/approvals"), "3 waiting") })
+	page := v.see("/approvals")
+	db1, db2, db3 := box(t, page, "db1.example.net"), box(t, page, "db2.example.net"), box(t, page, "db3.example.net")
+	reject := func(id wire.Identity, why string) {
+		t.Helper()
+		if _, err := other.RejectNode(f.Context(), id, "", provisioner.Cause{By: "operator:ben", Why: why}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reject("db2.example.net", "never bought")
+	reject("db3.example.net", "not ours")
+	says(t, v.post("/approvals/confirm", "verdict", "approve", "each", db1, "each", db3).body, "2 machines")
+	for verdict, boxes := range map[string][]string{"approve": {"each", db1, "each", db3}, "forget": {"each", db2}} {
+		a := v.post("/approvals/decide", append(boxes, "verdict", verdict, "why", "racked today")...)
+		if a.status != http.StatusConflict {
+			t.Errorf("%s: %d", verdict, a.status)
+		}
+		says(t, a.body, "was rejected since it was shown to you, by operator:ben at ")
+		if verdict == "approve" {
+			says(t, a.body, "1 of 2 are done", "not ours")
+		}
+	}
+	if code := f.Refused(n); code != wire.CodeRejected {
+		t.Errorf("a rejection that was not shown is lifted: %s", code)
+	}
+	if len(other.Rejected()) != 2 {
+		t.Errorf("%d are rejected, want 2", len(other.Rejected()))
+	}
+
+	// Who was shown a rejection lifts that one, and no other.
+	shown := box(t, v.see("/approvals"), "db3.example.net")
+	says(t, v.post("/approvals/confirm", "verdict", "approve", "each", shown).body, "db3.example.net, key ", ", which is rejected")
+	if a := v.post("/approvals/decide", "verdict", "forget", "why", "a mistake", "each", shown); a.status != http.StatusSeeOther {
+		t.Fatalf("forget: %d %s", a.status, a.body)
+	}
+	if code := f.Refused(n); code != wire.CodeApprovalPending {
+		t.Fatalf("it does not wait again: %s", code)
+	}
+	f.Eventually("it is listed", func() bool { w, err := other.Waiting(f.Context(), "db3.example.net"); return err == nil && len(w) == 1 })
+	reject("db3.example.net", "stolen")
+	a := v.post("/approvals/decide", "verdict", "approve", "why", "a mistake", "each", shown)
+	if a.status != http.StatusConflict {
+		t.Errorf("approve what was rejected anew: %d", a.status)
+	}
+	says(t, a.body, "stolen")
+	if a := v.post("/approvals/decide", "verdict", "approve", "why", "found again", "each", box(t, v.see("/approvals"), "db3.example.net")); a.status != http.StatusSeeOther {
+		t.Errorf("approve after all: %d %s", a.status, a.body)
+	}
+	f.Enroll(n)
+	f.Check()
 }

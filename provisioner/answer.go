@@ -129,14 +129,11 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
 		return nil
 	}
-	answer, _, err := p.cfg.Store.Answer(ctx, a.identity, a.csr.KeyHash)
+	answer, err := p.approval(ctx, a.identity, a.csr.KeyHash, a.record, a.reason)
 	if err != nil {
 		return refuse(node, p.storeCode(err), err)
 	}
-	// What was said before the name was taken away was of the machine that had it, also
-	// if that got in by other means and never spent it.
-	out := p.revocations.standing(a.identity)
-	if answer.admits(a.record, a.reason, p.now()) && (out.Revocation == nil || answer.At.After(out.At)) {
+	if answer != nil {
 		a.approval = answer
 		return nil
 	}
@@ -148,6 +145,39 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 	}
 	a.approval = &Answer{ID: wire.NewID(), Cause: Cause{By: AutosignBy}}
 	return nil
+}
+
+// approval returns the approval that lets a key have the identity of r, which may be nil, on
+// the ground of reason; nil if there is none.
+func (p *Provisioner) approval(ctx context.Context, id wire.Identity, keyHash string, r *Record, reason Reason) (*Answer, error) {
+	answer, _, err := p.cfg.Store.Answer(ctx, id, keyHash)
+	if err != nil {
+		return nil, err
+	}
+	// What was said before the name was taken away was of the machine that had it, also
+	// if that got in by other means and never spent it.
+	out := p.revocations.standing(id)
+	if answer.admits(r, reason, p.now()) && (out.Revocation == nil || answer.At.After(out.At)) {
+		return answer, nil
+	}
+	return nil, nil
+}
+
+// Approval returns the approval that answers for a key which waits for one when it asks again;
+// nil if there is none that counts. It reads the store twice.
+func (p *Provisioner) Approval(ctx context.Context, w *Waiter) (*Answer, error) {
+	if w.Code != wire.CodeApprovalPending {
+		return nil, nil
+	}
+	record, _, err := p.cfg.Store.Record(ctx, w.Identity)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := p.approval(ctx, w.Identity, w.KeyHash, record, "") // who asks again for what it has does not wait
+	if errors.Is(err, ErrUnread) {                                    // counts as a rejection
+		return nil, nil
+	}
+	return answer, err
 }
 
 // AutosignBy is who approved what the operators' command did.

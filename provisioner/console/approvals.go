@@ -3,7 +3,6 @@ package console
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -27,7 +26,7 @@ type approvalsPage struct {
 	Done     string
 	Problem  string // with what was sent
 
-	approved map[string]*told // by key and identity: who has not come back since
+	approved map[string]*provisioner.Answer // by key and identity: who has not come back since
 }
 
 // All is how many wait.
@@ -35,7 +34,7 @@ func (p *approvalsPage) All() int { return len(p.Waiting) + p.More }
 
 // Approved is the approval of a key that has not come back since, nil if there is
 // none.
-func (p *approvalsPage) Approved(w *provisioner.Waiter) *told {
+func (p *approvalsPage) Approved(w *provisioner.Waiter) *provisioner.Answer {
 	return p.approved[w.KeyHash+string(w.Identity)]
 }
 
@@ -84,7 +83,7 @@ var verdicts = map[string]struct {
 }
 
 func (c *Console) approvals(v *visit) error {
-	p := &approvalsPage{Prefix: strings.ToLower(strings.TrimSpace(v.r.URL.Query().Get("q"))), Done: verdicts[v.r.URL.Query().Get("done")].done, Tick: v.r.URL.Query().Has("tick"), approved: c.approved()}
+	p := &approvalsPage{Prefix: strings.ToLower(strings.TrimSpace(v.r.URL.Query().Get("q"))), Done: verdicts[v.r.URL.Query().Get("done")].done, Tick: v.r.URL.Query().Has("tick"), approved: make(map[string]*provisioner.Answer)}
 	if v.r.URL.Query().Has("none") {
 		p.Problem = "Nothing was ticked: tick the machines that are meant."
 	}
@@ -99,14 +98,18 @@ func (c *Console) approvals(v *visit) error {
 			p.Rejected = append(p.Rejected, a)
 		}
 	}
+	said := c.approved()
 	for _, w := range waiting {
 		switch {
 		case !strings.HasPrefix(string(w.Identity), p.Prefix), rejected[string(w.Identity)+"/"+w.KeyHash]:
 		case len(p.Waiting) == maxWaiting:
 			p.More++
 		default:
-			if said := p.Approved(w); said != nil && said.Time.Before(w.Since) { // it waits for another one
-				delete(p.approved, w.KeyHash+string(w.Identity))
+			if key := w.KeyHash + string(w.Identity); said[key] {
+				// It may be over, or of a time to come.
+				if p.approved[key], err = c.cfg.Provisioner.Approval(v.r.Context(), w); err != nil {
+					return err
+				}
 			}
 			p.Waiting = append(p.Waiting, w)
 		}
@@ -114,9 +117,9 @@ func (c *Console) approvals(v *visit) error {
 	return c.page(v, "approvals", "Approvals", p)
 }
 
-// approved returns the approvals of late that nothing was said after, by key and
-// identity.
-func (c *Console) approved() map[string]*told {
+// approved returns whom of late an approval was the last that was said of, by key and
+// identity: of nobody else an approval is read.
+func (c *Console) approved() map[string]bool {
 	newest := make(map[string]*told)
 	for _, t := range c.activity.newest(maxKept, func(t *told) bool {
 		return t.Type == provisioner.EventApproved || t.Type == provisioner.EventRejected || t.Type == provisioner.EventForgotten
@@ -125,8 +128,13 @@ func (c *Console) approved() map[string]*told {
 			newest[key] = t
 		}
 	}
-	maps.DeleteFunc(newest, func(_ string, t *told) bool { return t.Type != provisioner.EventApproved })
-	return newest
+	approved := make(map[string]bool)
+	for key, t := range newest {
+		if t.Type == provisioner.EventApproved {
+			approved[key] = true
+		}
+	}
+	return approved
 }
 
 // errNoneChosen means that nothing was ticked.

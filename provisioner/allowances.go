@@ -23,6 +23,8 @@ type allowances struct {
 	broken  func() error // see Config.StoreBroken
 	log     *slog.Logger
 
+	putting sync.Mutex // one change at a time
+
 	looking sync.Mutex
 	last    Sequence // guarded by looking
 	even    bool     // guarded by looking: the store has what the journal has
@@ -196,13 +198,18 @@ func (as *allowances) used(a *Allowance) {
 
 // write is that of [Signers].
 func (as *allowances) write(ctx context.Context) {
+	as.mu.RLock()
+	n := len(as.unjournaled)
+	as.mu.RUnlock()
+	if n == 0 {
+		return
+	}
+	as.putting.Lock()
+	defer as.putting.Unlock()
 	as.mu.Lock()
 	entries := as.unjournaled
 	as.unjournaled = make(map[wire.Pattern]*Allowance)
 	as.mu.Unlock()
-	if len(entries) == 0 {
-		return
-	}
 	journaled := make(map[wire.Pattern]*Allowance)
 	for _, a := range as.journal.Allowances() {
 		journaled[a.Pattern] = a
@@ -407,6 +414,8 @@ func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c
 // its time here, which is after that of the newest. The journal comes first: what
 // is in it alone is in force after a restore, as was asked.
 func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(newest *Allowance, unread bool) (*Allowance, error)) error {
+	p.allowances.putting.Lock() // one at a time, and none while write is at it
+	defer p.allowances.putting.Unlock()
 	for range maxRounds {
 		newest, after, err := p.cfg.Store.Allowance(ctx, pattern)
 		unread := errors.Is(err, ErrUnread)

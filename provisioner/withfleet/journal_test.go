@@ -160,3 +160,56 @@ func TestAStuckJournalIsWaitedForByNobody(t *testing.T) {
 		cancel()
 	}
 }
+
+// lateWriter is a journal whose disk is full for the first entry of the allow-list, and
+// which does something else before it takes that one.
+type lateWriter struct {
+	provisioner.Journal
+	full    atomic.Bool
+	before  func()
+	removed chan struct{} // has room for what is told of removals that are in the journal
+}
+
+func (j *lateWriter) AppendAllowance(a *provisioner.Allowance) error {
+	if j.full.CompareAndSwap(true, false) {
+		return errJournalDisk
+	}
+	if !a.Removed {
+		j.before()
+	}
+	err := j.Journal.AppendAllowance(a)
+	if a.Removed {
+		j.removed <- struct{}{}
+	}
+	return err
+}
+
+// TestARemovalIsTheLastThatTheJournalHas has names that are no more allowed just while the
+// journal gets that they were, which it did not take at first: who dies then finds the
+// removal as the last word at the next start.
+func TestARemovalIsTheLastThatTheJournalHas(t *testing.T) {
+	t.Parallel()
+	j := &lateWriter{removed: make(chan struct{}, 8)}
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Journal: func(real provisioner.Journal) provisioner.Journal { j.Journal = real; return j }})
+	p := f.Daemon().Operator()
+	gone := make(chan error, 1)
+	j.before = func() {
+		go func() { gone <- p.DisallowNames(f.Context(), "web*.example.net", operator) }()
+		select {
+		case <-j.removed:
+			t.Error("the journal has the removal before what was removed")
+		case <-time.After(time.Second): // it waits for us, as it is to; else it took milliseconds
+		}
+	}
+	j.full.Store(true)
+	if _, err := p.AllowNames(f.Context(), "web*.example.net", 0, 0, false, operator); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-gone; err != nil {
+		t.Fatal(err)
+	}
+	if last := j.Allowances(); len(last) != 1 || !last[0].Removed {
+		t.Errorf("the journal says last %+v", last)
+	}
+	f.Check()
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -37,11 +38,14 @@ type allowances struct {
 	ahead map[wire.Pattern]*Allowance
 
 	unjournaled map[wire.Pattern]*Allowance // guarded by mu: the newest of each, which the journal may lack
+	refused     map[wire.Pattern]bool       // guarded by mu: the store did not take what the journal has last
 }
 
 func newAllowances(store AllowanceStore, journal Journal, broken func() error, log *slog.Logger) *allowances {
-	return &allowances{store: store, journal: journal, broken: broken, log: log,
-		kept: make(map[wire.Pattern]*Allowance), ahead: make(map[wire.Pattern]*Allowance), unjournaled: make(map[wire.Pattern]*Allowance)}
+	return &allowances{
+		store: store, journal: journal, broken: broken, log: log, kept: make(map[wire.Pattern]*Allowance), ahead: make(map[wire.Pattern]*Allowance),
+		unjournaled: make(map[wire.Pattern]*Allowance), refused: make(map[wire.Pattern]bool),
+	}
 }
 
 // look reads what is new in the store.
@@ -207,24 +211,38 @@ func (as *allowances) write(ctx context.Context) {
 	as.putting.Lock()
 	defer as.putting.Unlock()
 	as.mu.Lock()
-	entries := as.unjournaled
+	entries, refused := as.unjournaled, maps.Clone(as.refused)
 	as.unjournaled = make(map[wire.Pattern]*Allowance)
 	as.mu.Unlock()
 	journaled := make(map[wire.Pattern]*Allowance)
 	for _, a := range as.journal.Allowances() {
-		journaled[a.Pattern] = a
+		if !refused[a.Pattern] {
+			journaled[a.Pattern] = a
+		}
 	}
 	missed, err := journalLacking(entries, journaled, as.journal.AppendAllowance)
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	maps.DeleteFunc(as.refused, func(k wire.Pattern, _ bool) bool { return entries[k] != nil && missed[k] == nil })
 	if len(missed) == 0 {
 		return
 	}
 	as.log.DebugContext(ctx, "entries of the allow-list still not in the journal", "entries", len(missed), "err", err)
-	as.mu.Lock()
-	defer as.mu.Unlock()
 	for pattern, a := range missed {
 		if as.unjournaled[pattern] == nil { // else somebody has written a newer one
 			as.unjournaled[pattern] = a
 		}
+	}
+}
+
+// wasRefused notes, or takes back, that the store has not taken the entry that the journal
+// has last: somebody else was first. What a look finds there is journaled behind it; see
+// that of [Signers].
+func (as *allowances) wasRefused(pattern wire.Pattern, refused bool) {
+	as.mu.Lock()
+	defer as.mu.Unlock()
+	if delete(as.refused, pattern); refused {
+		as.refused[pattern] = true
 	}
 }
 
@@ -441,7 +459,11 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 		if err = p.allowances.put(ctx, a, after); err == nil {
 			p.watchAllowsAll(ctx)
 		}
-		if !errors.Is(err, ErrConflict) {
+		refused := errors.Is(err, ErrConflict)
+		if !a.Removed { // a removal stands, and asks for no more than what others say
+			p.allowances.wasRefused(pattern, refused)
+		}
+		if !refused {
 			return err
 		}
 	}

@@ -56,6 +56,7 @@ type Operators struct {
 	age     age                       // guarded by mu
 	entries map[string]*OperatorEntry // guarded by mu: the newest of each name
 	places  map[string]Revision       // guarded by mu: where in the store that is
+	refused map[string]bool           // guarded by mu: the store did not take what the journal has last
 	shown   map[string]bool           // guarded by mu: its newest may not be on the store's disk
 }
 
@@ -71,7 +72,7 @@ func NewOperators(cfg OperatorsConfig) (*Operators, error) {
 	if cfg.StoreBroken == nil {
 		cfg.StoreBroken = func() error { return nil }
 	}
-	return &Operators{cfg: cfg, entries: make(map[string]*OperatorEntry), places: make(map[string]Revision), shown: make(map[string]bool)}, nil
+	return &Operators{cfg: cfg, entries: make(map[string]*OperatorEntry), places: make(map[string]Revision), refused: make(map[string]bool), shown: make(map[string]bool)}, nil
 }
 
 // Fresh returns nil while this process knows every change of operators that was
@@ -244,9 +245,26 @@ func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time) er
 		}
 	}
 	if _, err := o.cfg.Store.PutOperator(ctx, e, after); err != nil {
+		if errors.Is(err, ErrConflict) {
+			o.wasRefused(ctx, e.Name)
+		}
 		return changedMeanwhile(err)
 	}
 	return o.look(ctx)
+}
+
+// wasRefused is that of [Signers].
+func (o *Operators) wasRefused(ctx context.Context, name string) {
+	if o.cfg.Journal == nil {
+		return
+	}
+	o.mu.Lock()
+	o.refused[name] = true
+	o.mu.Unlock()
+	o.unjournaled.Store(true)
+	if o.look(ctx) == nil {
+		o.writeLocked(ctx)
+	}
 }
 
 // write is that of [Signers].
@@ -256,14 +274,24 @@ func (o *Operators) write(ctx context.Context) {
 	}
 	o.putting.Lock()
 	defer o.putting.Unlock()
+	o.writeLocked(ctx)
+}
+
+// writeLocked is write for callers that hold putting.
+func (o *Operators) writeLocked(ctx context.Context) {
 	journaled := make(map[string]*OperatorEntry)
 	for _, e := range o.cfg.Journal.Operators() {
 		journaled[e.Name] = e
 	}
 	o.mu.RLock()
 	entries := maps.Clone(o.entries)
+	maps.DeleteFunc(journaled, func(k string, _ *OperatorEntry) bool { return o.refused[k] })
 	o.mu.RUnlock()
-	if missed, err := journalLacking(entries, journaled, o.cfg.Journal.AppendOperator); len(missed) > 0 {
+	missed, err := journalLacking(entries, journaled, o.cfg.Journal.AppendOperator)
+	o.mu.Lock()
+	maps.DeleteFunc(o.refused, func(k string, _ bool) bool { return entries[k] != nil && missed[k] == nil })
+	o.mu.Unlock()
+	if len(missed) > 0 {
 		o.unjournaled.Store(true)
 		o.cfg.Log.DebugContext(ctx, "operators still not in the journal", "entries", len(missed), "err", err)
 	}

@@ -67,6 +67,7 @@ type Signers struct {
 	age     age                           // guarded by mu
 	entries map[jwt.SignerID]*SignerEntry // guarded by mu: the newest of each
 	places  map[jwt.SignerID]Revision     // guarded by mu: where in the store that is
+	refused map[jwt.SignerID]bool         // guarded by mu: the store did not take what the journal has last
 	shown   map[jwt.SignerID]bool         // guarded by mu: its newest may not be on the store's disk
 }
 
@@ -90,7 +91,7 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 			return nil, err
 		}
 	}
-	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), entries: make(map[jwt.SignerID]*SignerEntry), places: make(map[jwt.SignerID]Revision), shown: make(map[jwt.SignerID]bool)}
+	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), entries: make(map[jwt.SignerID]*SignerEntry), places: make(map[jwt.SignerID]Revision), refused: make(map[jwt.SignerID]bool), shown: make(map[jwt.SignerID]bool)}
 	for _, f := range cfg.File {
 		id, err := jwt.Fingerprint(f.Key)
 		if err != nil {
@@ -368,9 +369,29 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error 
 		}
 	}
 	if _, err := s.cfg.Store.PutSigner(ctx, e, after); err != nil {
+		if errors.Is(err, ErrConflict) {
+			s.wasRefused(ctx, e.ID)
+		}
 		return changedMeanwhile(err)
 	}
 	return s.look(ctx)
+}
+
+// wasRefused journals what the store has about a signer behind the entry that it has not
+// taken: somebody else was first, and who asked is told so. Else a restore, or the next
+// start, would put the refused one in force over theirs. What cannot be written now is left
+// to write. The caller holds putting.
+func (s *Signers) wasRefused(ctx context.Context, id jwt.SignerID) {
+	if s.cfg.Journal == nil {
+		return
+	}
+	s.mu.Lock()
+	s.refused[id] = true
+	s.mu.Unlock()
+	s.unjournaled.Store(true)
+	if s.look(ctx) == nil {
+		s.writeLocked(ctx)
+	}
 }
 
 // write journals what the store has and the journal has not: its disk was full when
@@ -381,14 +402,24 @@ func (s *Signers) write(ctx context.Context) {
 	}
 	s.putting.Lock() // or what is put now would be in the journal before what it follows
 	defer s.putting.Unlock()
+	s.writeLocked(ctx)
+}
+
+// writeLocked is write for callers that hold putting.
+func (s *Signers) writeLocked(ctx context.Context) {
 	journaled := make(map[jwt.SignerID]*SignerEntry)
 	for _, e := range s.cfg.Journal.Signers() {
 		journaled[e.ID] = e
 	}
 	s.mu.RLock()
 	entries := maps.Clone(s.entries)
+	maps.DeleteFunc(journaled, func(k jwt.SignerID, _ *SignerEntry) bool { return s.refused[k] })
 	s.mu.RUnlock()
-	if missed, err := journalLacking(entries, journaled, s.cfg.Journal.AppendSigner); len(missed) > 0 {
+	missed, err := journalLacking(entries, journaled, s.cfg.Journal.AppendSigner)
+	s.mu.Lock()
+	maps.DeleteFunc(s.refused, func(k jwt.SignerID, _ bool) bool { return entries[k] != nil && missed[k] == nil })
+	s.mu.Unlock()
+	if len(missed) > 0 {
 		s.unjournaled.Store(true)
 		s.cfg.Log.DebugContext(ctx, "signers still not in the journal", "entries", len(missed), "err", err) // whoever put them said so
 	}

@@ -112,6 +112,9 @@ func (s *since) read(f *file) error {
 	takeovers := make(map[wire.Identity]*provisioner.Takeover)
 	renumber := false
 	var revoked ordered // the last one
+	var signers sayings[*provisioner.SignerEntry]
+	var operators sayings[*provisioner.OperatorEntry]
+	var allowances sayings[*provisioner.Allowance]
 	err := f.journal.Each(func(l *journal.Line) error {
 		switch {
 		case l.From != nil && l.From.Installation != s.info.Installation:
@@ -142,13 +145,13 @@ func (s *since) read(f *file) error {
 			}
 			s.see(l.At)
 		case l.Signer != nil:
-			s.signers = append(s.signers, line[*provisioner.SignerEntry]{l.Signer, change{l.Signer.At, l.Signer.Removed, marked}})
+			signers.add(string(l.Signer.ID), line[*provisioner.SignerEntry]{l.Signer, change{l.Signer.At, l.Signer.Removed, marked}})
 			s.see(l.Signer.At)
 		case l.Operator != nil:
-			s.operators = append(s.operators, line[*provisioner.OperatorEntry]{l.Operator, change{l.Operator.At, l.Operator.Removed, marked}})
+			operators.add(l.Operator.Name, line[*provisioner.OperatorEntry]{l.Operator, change{l.Operator.At, l.Operator.Removed, marked}})
 			s.see(l.Operator.At)
 		case l.Allowance != nil:
-			s.allowances = append(s.allowances, line[*provisioner.Allowance]{l.Allowance, change{l.Allowance.At, l.Allowance.Removed, marked}})
+			allowances.add(string(l.Allowance.Pattern), line[*provisioner.Allowance]{l.Allowance, change{l.Allowance.At, l.Allowance.Removed, marked}})
 			s.see(l.Allowance.At)
 		case l.Takeover != nil && (marked || l.Takeover.At.After(s.info.StartedAt.Add(-inFlight))):
 			takeovers[l.Takeover.Identity] = l.Takeover
@@ -158,6 +161,7 @@ func (s *since) read(f *file) error {
 		}
 		return nil
 	})
+	s.signers, s.operators, s.allowances = append(s.signers, signers.taken()...), append(s.operators, operators.taken()...), append(s.allowances, allowances.taken()...)
 	s.takeovers = slices.AppendSeq(s.takeovers, maps.Values(takeovers))
 	s.claims = append(s.claims, claims...)
 	s.renumber = s.renumber || renumber
@@ -175,6 +179,47 @@ type ordered struct {
 type line[E any] struct {
 	entry E
 	change
+}
+
+// sayings are what one journal says of signers, operators or the allow-list. The zero
+// value is nothing.
+type sayings[E any] struct {
+	lines []line[E]
+	about map[string][]int // places of those that count and take nothing away, by what they are about
+	void  map[int]bool     // places of those that were refused
+}
+
+// add takes in the next line of the journal, which is about a name.
+//
+// Its entry is on its way to the store, which may not have taken it, since somebody else
+// was first. Then the journal has that one's entry next (see [provisioner.Signers]), which is no
+// newer: whoever writes an entry knows of all that the store has, and gives it a time
+// after those. So what an older one follows was refused, but for removals, which are
+// never.
+func (s *sayings[E]) add(name string, l line[E]) {
+	if s.about == nil {
+		s.about, s.void = make(map[string][]int), make(map[int]bool)
+	}
+	added := s.about[name]
+	for len(added) > 0 && !l.at.After(s.lines[added[len(added)-1]].at) {
+		s.void[added[len(added)-1]] = true
+		added = added[:len(added)-1]
+	}
+	if !l.removed {
+		added = append(added, len(s.lines))
+	}
+	s.about[name] = added
+	s.lines = append(s.lines, l)
+}
+
+// taken returns the lines that were not refused, in their order.
+func (s *sayings[E]) taken() (lines []line[E]) {
+	for i, l := range s.lines {
+		if !s.void[i] {
+			lines = append(lines, l)
+		}
+	}
+	return lines
 }
 
 // sortLines puts lines of several journals into one order.

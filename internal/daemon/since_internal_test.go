@@ -1,13 +1,19 @@
 package daemon
 
 import (
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"time"
 
+	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/backup"
 	"muster/provisioner/journal"
@@ -118,5 +124,120 @@ func TestARestoreMakesTheDirectoryOfData(t *testing.T) {
 	}
 	if _, err := os.Stat(cfg.DataDir); err == nil {
 		t.Error("data_dir is left")
+	}
+}
+
+// journaled returns what journals with these lines say that came after a backup.
+func journaled(t *testing.T, info *BackupInfo, journals ...[]journal.Line) *since {
+	t.Helper()
+	s := &since{info: info}
+	for _, lines := range journals {
+		var text []byte
+		for _, l := range lines {
+			b, err := json.Marshal(&l)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text = append(append(text, b...), '\n')
+		}
+		path := filepath.Join(t.TempDir(), "journal")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, err := journal.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(s.read(&file{path: path, journal: j, listed: true}), j.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// TestWhatAStoreHasRefusedIsNotRestored has a journal with changes that its provisioner was
+// refused, since another one was first, whose clock was behind: what that one has said
+// comes in force with the backup, and a removal whatever follows it.
+func TestWhatAStoreHasRefusedIsNotRestored(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	at := func(seconds int) time.Time { return noon.Add(time.Duration(seconds) * time.Second) }
+	public, _, err := ed25519.GenerateKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	key, err := x509.MarshalPKIXPublicKey(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := jwt.Fingerprint(public)
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := func(seconds int, role provisioner.OperatorRole) journal.Line {
+		return journal.Line{Operator: &provisioner.OperatorEntry{Schema: provisioner.OperatorSchema, Name: "anna", Key: key, Role: role, By: "ben", At: at(seconds)}}
+	}
+	signer := func(seconds int, sites ...jwt.Site) journal.Line {
+		return journal.Line{Signer: &provisioner.SignerEntry{Schema: provisioner.SignerSchema, ID: id, Key: key, Name: "racks", Sites: sites, By: "ben", At: at(seconds)}}
+	}
+	gone := func(l journal.Line) journal.Line {
+		if l.Signer != nil {
+			l.Signer.Removed = true
+		} else {
+			l.Operator.Removed = true
+		}
+		return l
+	}
+	begun := journal.Line{Backup: &journal.Backup{ID: "b", At: noon}}
+	viewer, admin, operator := provisioner.RoleViewer, provisioner.RoleAdmin, provisioner.RoleOperator
+	info := &BackupInfo{Header: backup.Header{ID: "b", StartedAt: noon}}
+	for name, tt := range map[string]struct {
+		ours, theirs []journal.Line
+		want         string
+	}{
+		"refused": {
+			ours:   []journal.Line{begun, role(60, admin), role(5, viewer)},
+			theirs: []journal.Line{begun, role(5, viewer)}, want: "viewer",
+		},
+		"and changed once more, of which ours has not heard": {
+			ours:   []journal.Line{begun, role(60, admin), role(5, viewer)},
+			theirs: []journal.Line{begun, role(5, viewer), role(9, operator)}, want: "operator",
+		},
+		"refused twice": {ours: []journal.Line{begun, role(60, admin), role(61, admin), role(5, viewer)}, want: "viewer"},
+		"removed since": {ours: []journal.Line{begun, role(60, admin), gone(role(5, admin))}, want: "removed"},
+		"a removal is older than what comes behind it": {ours: []journal.Line{begun, gone(role(60, admin)), role(5, admin)}, want: "removed"},
+		"the same line twice":                          {ours: []journal.Line{begun, role(5, viewer), role(5, viewer)}, want: "viewer"},
+		"nobody refused":                               {ours: []journal.Line{begun, role(5, viewer), role(6, admin)}, want: "admin"},
+		"a signer, removed since":                      {ours: []journal.Line{begun, signer(60), gone(signer(5))}, want: "removed"},
+		"a signer, with fewer sites":                   {ours: []journal.Line{begun, signer(60), signer(5, "ams1")}, want: "[ams1]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := journaled(t, info, tt.ours, tt.theirs)
+			if err := s.order(); err != nil {
+				t.Fatal(err)
+			}
+			got := "nothing"
+			var last change
+			if _, err := applyLines(s.operators, func(*provisioner.OperatorEntry) change { return last }, func(e *provisioner.OperatorEntry) error {
+				if got, last = string(e.Role), (change{at: e.At, removed: e.Removed}); e.Removed {
+					got = "removed"
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := applyLines(s.signers, func(*provisioner.SignerEntry) change { return last }, func(e *provisioner.SignerEntry) error {
+				if got, last = fmt.Sprint(e.Sites), (change{at: e.At, removed: e.Removed}); e.Removed {
+					got = "removed"
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if got != tt.want {
+				t.Errorf("restored as %s, want %s", got, tt.want)
+			}
+		})
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,6 +20,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/journal"
 )
 
 // newSigner returns a key and its public half as an operator has it.
@@ -197,8 +201,8 @@ func TestSignersUnknownRefuseEverybody(t *testing.T) {
 	}
 }
 
-// slowTrust is a store in which a process is stopped right before it adds a signer or an
-// operator, until it is told to go on.
+// slowTrust is a store in which a process is stopped right before it adds a signer, an
+// operator or an entry of the allow-list, until it is told to go on.
 type slowTrust struct {
 	provisioner.Store
 	stopped, goOn chan struct{}
@@ -208,6 +212,12 @@ func (s *slowTrust) PutSigner(ctx context.Context, e *provisioner.SignerEntry, a
 	s.stopped <- struct{}{}
 	<-s.goOn
 	return s.Store.PutSigner(ctx, e, after)
+}
+
+func (s *slowTrust) PutAllowance(ctx context.Context, a *provisioner.Allowance, after provisioner.Revision) error {
+	s.stopped <- struct{}{}
+	<-s.goOn
+	return s.Store.PutAllowance(ctx, a, after)
 }
 
 func (s *slowTrust) PutOperator(ctx context.Context, e *provisioner.OperatorEntry, after provisioner.Revision) (provisioner.Revision, error) {
@@ -270,4 +280,85 @@ func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
 	if code := codeAt(f, p, signedBy(t, f, key, web1)); code != wire.CodeTokenInvalid {
 		t.Errorf("a token of the removed signer: %q", code)
 	}
+}
+
+// TestWhatWasRefusedIsNotInForceAfterAnotherStart has two provisioners change a signer, an
+// operator and an entry of the allow-list at once, of which one is told that the other was
+// first. The clock of the one that is told is ahead by a minute. When it is started again,
+// all is as the other one has said.
+func TestWhatWasRefusedIsNotInForceAfterAnotherStart(t *testing.T) {
+	t.Parallel()
+	path, started := filepath.Join(t.TempDir(), "journal"), 0
+	theirs, err := journal.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = theirs.Close() })
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Journal: func(real provisioner.Journal) provisioner.Journal {
+		if started++; started > 1 { // each process has a journal of its own
+			return theirs
+		}
+		return real
+	}})
+	p := f.Daemon().Operator()
+	slow := &slowTrust{stopped: make(chan struct{}), goOn: make(chan struct{})}
+	other := another(t, f, func(s provisioner.Store) provisioner.Store { slow.Store = s; return slow })
+	_, public, id := newSigner(t)
+	addSigner := func(p *provisioner.Provisioner, sites ...string) error {
+		_, err := p.AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "racks", Sites: sites}, testbed.Operator())
+		return err
+	}
+	addOperator := func(p *provisioner.Provisioner, role provisioner.OperatorRole) error {
+		_, err := p.AddOperator(f.Context(), provisioner.NewOperator{Name: "anna", Role: role, Public: public}, testbed.Operator())
+		return err
+	}
+	allowNames := func(p *provisioner.Provisioner, uses int) error {
+		_, err := p.AllowNames(f.Context(), "db*.example.net", 0, uses, false, testbed.Operator())
+		return err
+	}
+	if err := errors.Join(addSigner(p, "ams1", "ams2"), addOperator(p, provisioner.RoleOperator), allowNames(p, 2)); err != nil {
+		t.Fatal(err)
+	}
+	for what, change := range map[string]struct{ refused, first func() error }{
+		"signer":   {func() error { return addSigner(other) }, func() error { return addSigner(p, "ams1") }},
+		"operator": {func() error { return addOperator(other, provisioner.RoleAdmin) }, func() error { return addOperator(p, provisioner.RoleViewer) }},
+		"allow-list": {func() error { return allowNames(other, 1) }, func() error {
+			for i := range 2 {
+				n := f.Node(fmt.Sprintf("db%d.example.net", i))
+				f.Apply(n, f.Enroll(n))
+			}
+			return nil
+		}},
+	} {
+		told := make(chan error, 1)
+		f.Clock.Advance(time.Minute)
+		go func() { told <- change.refused() }()
+		<-slow.stopped
+		f.Clock.Advance(-time.Minute)
+		if err := change.first(); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		slow.goOn <- struct{}{}
+		if err := <-told; !errors.Is(err, provisioner.ErrState) {
+			t.Errorf("%s: changed by who knew nothing of the other change: %v, want %v", what, err, provisioner.ErrState)
+		}
+	}
+	f.Eventually("their journal says what the store says", func() bool {
+		signers, operators, allowed := theirs.Signers(), theirs.Operators(), theirs.Allowances()
+		return len(signers) == 1 && len(signers[0].Sites) == 1 && len(operators) == 1 && operators[0].Role == provisioner.RoleViewer && len(allowed) == 1 && allowed[0].Uses == 2
+	})
+	again := another(t, f, nil)
+	signers, err := again.ListSigners(f.Context())
+	if err != nil || !slices.ContainsFunc(signers, func(s provisioner.SignerInfo) bool { return s.ID == id && len(s.Sites) == 1 && s.Sites[0] == "ams1" }) {
+		t.Errorf("the signer has other sites after another start: %+v, %v", signers, err)
+	}
+	operators, err := again.ListOperators(f.Context())
+	if err != nil || len(operators) != 1 || operators[0].Role != provisioner.RoleViewer {
+		t.Errorf("the operator has another role after another start: %+v, %v", operators, err)
+	}
+	allowed, err := again.Allowances(f.Context())
+	if err != nil || len(allowed) != 1 || allowed[0].Uses != 2 {
+		t.Errorf("another allow-list after another start: %+v, %v", allowed, err)
+	}
+	f.Check()
 }

@@ -111,7 +111,13 @@ func (s *since) read(f *file) error {
 	var claims []*provisioner.JournaledClaims
 	takeovers := make(map[wire.Identity]*provisioner.Takeover)
 	renumber := false
-	var revoked ordered // the last one
+	var revoked ordered  // the last one
+	var newest time.Time // that a line names, of those that may be of after the backup
+	see := func(at time.Time) {
+		if at.After(newest) {
+			newest = at
+		}
+	}
 	var signers sayings[*provisioner.SignerEntry]
 	var operators sayings[*provisioner.OperatorEntry]
 	var allowances sayings[*provisioner.Allowance]
@@ -125,13 +131,15 @@ func (s *since) read(f *file) error {
 			// place; whether it is all is not known.
 			marked = marked && !l.From.Lost
 			renumber = renumber || l.From.Lost
-			s.see(l.From.At)
+			see(l.From.At)
 		case l.Backup != nil && l.Backup.ID == s.info.ID && f.listed:
 			// Places from here on are those of the backup.
 			marked, renumber, claims = true, false, nil
-			s.see(l.Backup.At)
+			// What a line before names and the backup's end is not past is of a clock that was
+			// ahead: by it the restored store's clocks would all be behind, for as long.
+			newest = l.Backup.At
 		case l.Backup != nil:
-			s.see(l.Backup.At)
+			see(l.Backup.At)
 		case l.Revocation != nil:
 			// A journal's own order is what happened, whatever clocks did.
 			if revoked.at.After(l.At) {
@@ -143,24 +151,25 @@ func (s *since) read(f *file) error {
 			if t := takeovers[l.Node]; t != nil && l.Kind == provisioner.RetiredNode && !l.At.Before(t.At) {
 				delete(takeovers, l.Node) // free for any key since then
 			}
-			s.see(l.At)
+			see(l.At)
 		case l.Signer != nil:
 			signers.add(string(l.Signer.ID), line[*provisioner.SignerEntry]{l.Signer, change{l.Signer.At, l.Signer.Removed, marked}})
-			s.see(l.Signer.At)
+			see(l.Signer.At)
 		case l.Operator != nil:
 			operators.add(l.Operator.Name, line[*provisioner.OperatorEntry]{l.Operator, change{l.Operator.At, l.Operator.Removed, marked}})
-			s.see(l.Operator.At)
+			see(l.Operator.At)
 		case l.Allowance != nil:
 			allowances.add(string(l.Allowance.Pattern), line[*provisioner.Allowance]{l.Allowance, change{l.Allowance.At, l.Allowance.Removed, marked}})
-			s.see(l.Allowance.At)
+			see(l.Allowance.At)
 		case l.Takeover != nil && (marked || l.Takeover.At.After(s.info.StartedAt.Add(-inFlight))):
 			takeovers[l.Takeover.Identity] = l.Takeover
-			s.see(l.Takeover.At)
+			see(l.Takeover.At)
 		case l.Claims != nil && uint64(l.Claims.At) > s.info.Last(store.ClaimsStream):
 			claims = append(claims, l.Claims)
 		}
 		return nil
 	})
+	s.see(newest)
 	s.signers, s.operators, s.allowances = append(s.signers, signers.taken()...), append(s.operators, operators.taken()...), append(s.allowances, allowances.taken()...)
 	s.takeovers = slices.AppendSeq(s.takeovers, maps.Values(takeovers))
 	s.claims = append(s.claims, claims...)

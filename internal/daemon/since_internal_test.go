@@ -241,3 +241,33 @@ func TestWhatAStoreHasRefusedIsNotRestored(t *testing.T) {
 		})
 	}
 }
+
+// TestAClockThatWasAheadOnceIsNotRestored has a journal with an entry of a time to come,
+// from before the backup: the restored store's clock is not that, or all clocks would be
+// behind it. What comes after the backup counts.
+func TestAClockThatWasAheadOnceIsNotRestored(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	revoked := func(at time.Time) journal.Line {
+		return journal.Line{Revocation: &provisioner.Revocation{Schema: provisioner.RevocationSchema, ID: at.String(), Kind: provisioner.RevokedNode, At: at, By: "me", Node: "web1.example.net"}}
+	}
+	begun := journal.Line{Backup: &journal.Backup{ID: "b", At: noon}}
+	info := &BackupInfo{Header: backup.Header{ID: "b", StartedAt: noon}}
+	years := noon.AddDate(10, 0, 0)
+	for name, tt := range map[string]struct {
+		lines []journal.Line
+		want  time.Time
+	}{
+		"before the backup":     {[]journal.Line{revoked(years), begun, revoked(noon.Add(time.Hour))}, noon.Add(time.Hour)},
+		"after it":              {[]journal.Line{begun, revoked(years)}, years},
+		"of an unknown journal": {[]journal.Line{revoked(years)}, years},
+	} {
+		s := journaled(t, info, tt.lines)
+		if !s.newest.Equal(tt.want) {
+			t.Errorf("%s: the newest time is %s, want %s", name, s.newest, tt.want)
+		}
+		if len(s.revocations) == 0 {
+			t.Errorf("%s: the revocation is lost", name)
+		}
+	}
+}

@@ -3,6 +3,8 @@ package daemon
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -313,18 +315,42 @@ func (s *since) order() error {
 	sortLines(s.operators)
 	sortLines(s.allowances)
 	if s.renumber {
+		// Places say nothing. Written twice, a claim would be held again that was released
+		// in between, and an operator's release take back what was claimed after it.
+		s.claims = distinct(s.claims, false)
 		return errors.New("a backup was restored before without all that came after it")
 	}
+	// A store that was put back has given a place to another entry since: both were made.
+	s.claims = distinct(s.claims, true)
 	slices.SortStableFunc(s.claims, func(a, b *provisioner.JournaledClaims) int { return cmp.Compare(a.At, b.At) })
-	s.claims = slices.CompactFunc(s.claims, func(a, b *provisioner.JournaledClaims) bool { return a.At == b.At })
-	want := provisioner.Revision(s.info.Last(store.ClaimsStream)) + 1
+	through := provisioner.Revision(s.info.Last(store.ClaimsStream))
 	for _, c := range s.claims {
-		if c.At != want {
-			return fmt.Errorf("claims %d to %d are in no journal: give those of all provisioners of this store with --journal", want, c.At-1)
+		if c.At > through+1 {
+			return fmt.Errorf("claims %d to %d are in no journal: give those of all provisioners of this store with --journal", through+1, c.At-1)
 		}
-		want++
+		through = c.At
 	}
 	return nil
+}
+
+// distinct leaves out entries that were there before, in the order in which they are: at
+// the same place, or wherever that is.
+func distinct(all []*provisioner.JournaledClaims, placed bool) (claims []*provisioner.JournaledClaims) {
+	seen := make(map[[sha256.Size]byte]bool, len(all))
+	for _, c := range all {
+		key := *c
+		if !placed {
+			key.At = 0
+		}
+		b, err := json.Marshal(key)
+		sum := sha256.Sum256(b)
+		if err == nil && seen[sum] { // it was JSON when it was read
+			continue
+		}
+		seen[sum] = true
+		claims = append(claims, c)
+	}
+	return claims
 }
 
 // lastTakeovers leaves out those that another of the name came after: who has got it

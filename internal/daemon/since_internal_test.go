@@ -271,3 +271,60 @@ func TestAClockThatWasAheadOnceIsNotRestored(t *testing.T) {
 		}
 	}
 }
+
+// TestClaimsOfSeveralJournalsCountOnce has two provisioners with the same claims in their
+// journals: each is restored once, in its order, and none that another journal has at the
+// same place is passed over.
+func TestClaimsOfSeveralJournalsCountOnce(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	line := func(at provisioner.Revision, e provisioner.ClaimEntry) journal.Line {
+		e.Schema = provisioner.ClaimSchema
+		return journal.Line{Claims: &provisioner.JournaledClaims{Token: "00112233445566778899aabbccddeeff", At: at, Entry: &e}}
+	}
+	claim := func(at provisioner.Revision, attempt string) journal.Line {
+		return line(at, provisioner.ClaimEntry{Claims: []provisioner.TokenClaim{{Key: "k", Identity: "web1.example.net", Attempt: attempt, At: noon}}})
+	}
+	release := func(at provisioner.Revision) journal.Line {
+		return line(at, provisioner.ClaimEntry{Releases: []provisioner.TokenRelease{{Key: "k", Identity: "web1.example.net", All: true, At: noon, By: "ben"}}})
+	}
+	begun := journal.Line{Backup: &journal.Backup{ID: "b", At: noon}}
+	lost := journal.Line{From: &journal.From{Installation: "i", Claims: 0, At: noon, Lost: true}}
+	for name, tt := range map[string]struct {
+		ours, theirs []journal.Line
+		want         []string // attempts, "" for the release
+		complete     bool
+	}{
+		"one store": {
+			[]journal.Line{begun, claim(1, "a"), release(2), claim(3, "b")}, []journal.Line{begun, claim(1, "a"), release(2)}, []string{"a", "", "b"}, true,
+		},
+		"a store that was put back": {
+			[]journal.Line{begun, claim(1, "a"), claim(2, "mine")}, []journal.Line{begun, claim(1, "a"), claim(2, "theirs")}, []string{"a", "mine", "theirs"}, true,
+		},
+		"a place that nobody has": {
+			[]journal.Line{begun, claim(1, "a"), claim(4, "d")}, []journal.Line{begun, claim(2, "b")}, []string{"a", "b", "d"}, false,
+		},
+		"after another restore of the same backup": {
+			[]journal.Line{begun, claim(1, "a"), release(2), claim(3, "b"), lost}, []journal.Line{begun, claim(1, "a"), release(2), lost}, []string{"a", "", "b"}, false,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := journaled(t, &BackupInfo{Header: backup.Header{ID: "b", Installation: "i", StartedAt: noon}}, tt.ours, tt.theirs)
+			if err := s.order(); (err == nil) != tt.complete {
+				t.Errorf("order = %v, want complete: %v", err, tt.complete)
+			}
+			var got []string
+			for _, c := range s.claims {
+				attempt := ""
+				if len(c.Entry.Claims) > 0 {
+					attempt = c.Entry.Claims[0].Attempt
+				}
+				got = append(got, attempt)
+			}
+			if !slices.Equal(got, tt.want) {
+				t.Errorf("claims %q, want %q", got, tt.want)
+			}
+		})
+	}
+}

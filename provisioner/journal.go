@@ -48,6 +48,10 @@ type Journal interface {
 	// ClaimsNewest returns the newest entry that it has, which may be beyond a gap.
 	ClaimsNewest() Revision
 
+	// ClaimsLately returns the newest entries that it has, a few dozen, in the order of
+	// the store. It reads no file.
+	ClaimsLately() []*JournaledClaims
+
 	// ClaimsAfter returns the entries after the revision, in the order of the
 	// store, each once.
 	ClaimsAfter(after Revision) ([]*JournaledClaims, error)
@@ -220,8 +224,9 @@ func (p *Provisioner) journalAfter(ctx context.Context, through Revision) error 
 
 // evenClaims makes journal and store have the same claims: a process that died
 // has appended some that it did not journal, and a store whose files were put
-// back has forgotten some that the journal has. It must be called before any
-// claim is made. Calling it again changes nothing.
+// back has forgotten some that the journal has, or has what others claimed since in
+// their places. It must be called before any claim is made. Calling it again changes
+// nothing.
 func (p *Provisioner) evenClaims(ctx context.Context) error {
 	if p.cfg.Journal == nil {
 		return nil
@@ -233,9 +238,18 @@ func (p *Provisioner) evenClaims(ctx context.Context) error {
 	// Claims are journaled once they are in the store: one that ends before its
 	// journal has forgotten the rest.
 	last, err := p.cfg.Store.LastClaims(ctx)
-	if newest := p.cfg.Journal.ClaimsNewest(); err == nil && last < newest {
-		if err = p.appendForgotten(ctx, last); err == nil {
-			last = newest
+	if err != nil {
+		return err
+	}
+	back := last < p.cfg.Journal.ClaimsNewest()
+	if back {
+		err = p.appendForgotten(ctx, last)
+	} else {
+		back, err = p.overwritten(ctx)
+	}
+	if err == nil && back {
+		if err = p.appendDisplaced(ctx); err == nil {
+			last, err = p.cfg.Store.LastClaims(ctx)
 		}
 	}
 	if err != nil || last <= through {

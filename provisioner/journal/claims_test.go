@@ -84,6 +84,42 @@ func TestClaimsAreKeptFromWhereTheyBegin(t *testing.T) {
 	}
 }
 
+// TestTheNewestClaimsAreRemembered asks for the newest ones, which came in any order, also
+// of a journal that is opened again.
+func TestTheNewestClaimsAreRemembered(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "revocations.journal")
+	j := open(t, path)
+	if err := errors.Join(j.AppendClaims(claim(1)), j.Begin(journal.From{Installation: "i", Claims: 5, At: noon})); err != nil {
+		t.Fatal(err)
+	}
+	if got := j.ClaimsLately(); len(got) > 0 {
+		t.Errorf("%d claims of no store", len(got))
+	}
+	const all, most = 200, 64
+	for at := provisioner.Revision(all); at > 5; at-- { // the newest first
+		if err := j.AppendClaims(claim(at)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 {
+		got := j.ClaimsLately()
+		if len(got) != most || got[0].At != all-most+1 || got[most-1].At != all {
+			t.Errorf("%d claims, want the last %d of %d", len(got), most, all)
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		j = open(t, path)
+	}
+	if err := j.Begin(journal.From{Installation: "i", Claims: all, At: noon, Lost: true}); err != nil {
+		t.Fatal(err)
+	}
+	if got := j.ClaimsLately(); len(got) > 0 {
+		t.Errorf("%d claims of other places, after a restore", len(got))
+	}
+}
+
 // TestEverythingIsAnEntryOfItsOwn writes one line of each kind, and reads them in
 // their order; revocations are those only.
 func TestEverythingIsAnEntryOfItsOwn(t *testing.T) {

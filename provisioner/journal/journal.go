@@ -53,6 +53,8 @@ type Journal struct {
 	at    position        // guarded by known: claims that are in the file
 	owner Joined          // guarded by known
 
+	lately []*provisioner.JournaledClaims // guarded by known: the newest, in no order, and up to as many older ones
+
 	signers   map[string]*provisioner.SignerEntry   // guarded by known: the newest of each id
 	operators map[string]*provisioner.OperatorEntry // guarded by known: the newest of each name
 
@@ -188,10 +190,14 @@ func (j *Journal) note(l *Line) {
 		j.ids[l.ID] = true
 	case l.From != nil:
 		j.at.begin(l.From)
+		j.lately = nil
 	case l.Owner != nil:
 		j.owner = *l.Owner
 	case l.Claims != nil:
 		j.at.add(l.Claims.At)
+		if j.lately = append(j.lately, l.Claims); len(j.lately) == 2*lately {
+			j.lately = newest(j.lately)
+		}
 	case l.Signer != nil:
 		j.signers[string(l.Signer.ID)] = l.Signer
 	case l.Operator != nil:

@@ -1,6 +1,7 @@
 package journal
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -152,6 +153,29 @@ func (j *Journal) ClaimsNewest() provisioner.Revision {
 	return newest
 }
 
+// lately is how many claims are remembered; chosen, some 20 kB, and what a store may well
+// have lost at its end.
+const lately = 64
+
+// ClaimsLately implements [provisioner.Journal]. It returns 64, or all if there are fewer.
+func (j *Journal) ClaimsLately() []*provisioner.JournaledClaims {
+	j.known.Lock()
+	defer j.known.Unlock()
+	return newest(j.lately)
+}
+
+// newest returns the newest of the claims in their order, each once.
+func newest(claims []*provisioner.JournaledClaims) []*provisioner.JournaledClaims {
+	claims = inOrder(slices.Clone(claims))
+	return slices.Clone(claims[max(0, len(claims)-lately):])
+}
+
+// inOrder puts claims into the order of the store, each once.
+func inOrder(claims []*provisioner.JournaledClaims) []*provisioner.JournaledClaims {
+	slices.SortFunc(claims, func(a, b *provisioner.JournaledClaims) int { return cmp.Compare(a.At, b.At) })
+	return slices.CompactFunc(claims, func(a, b *provisioner.JournaledClaims) bool { return a.At == b.At })
+}
+
 // ClaimsAfter implements [provisioner.Journal]. It reads the file, and keeps in
 // memory what it returns.
 func (j *Journal) ClaimsAfter(after provisioner.Revision) ([]*provisioner.JournaledClaims, error) {
@@ -165,6 +189,5 @@ func (j *Journal) ClaimsAfter(after provisioner.Revision) ([]*provisioner.Journa
 		}
 		return nil
 	})
-	slices.SortFunc(claims, func(a, b *provisioner.JournaledClaims) int { return int(a.At) - int(b.At) })
-	return slices.CompactFunc(claims, func(a, b *provisioner.JournaledClaims) bool { return a.At == b.At }), err
+	return inOrder(claims), err
 }

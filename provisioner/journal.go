@@ -53,7 +53,8 @@ type Journal interface {
 	ClaimsLately() []*JournaledClaims
 
 	// ClaimsAfter returns the entries after the revision, in the order of the
-	// store, each once.
+	// store, each once. A place that the store has given twice, since it had lost its end,
+	// has two.
 	ClaimsAfter(after Revision) ([]*JournaledClaims, error)
 }
 
@@ -275,6 +276,9 @@ func (p *Provisioner) appendForgotten(ctx context.Context, last Revision) error 
 		}
 	}
 	for _, c := range forgotten {
+		if c.At <= last {
+			continue // another one has its place: appendDisplaced finds it another
+		}
 		entry := *c.Entry
 		for ; last+1 < c.At; last++ {
 			filler := newTurn("", p.now())

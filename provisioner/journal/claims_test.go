@@ -84,6 +84,40 @@ func TestClaimsAreKeptFromWhereTheyBegin(t *testing.T) {
 	}
 }
 
+// TestAPlaceThatWasGivenTwice has a store lose its end, and give the places there to others:
+// they are journaled as well, each once.
+func TestAPlaceThatWasGivenTwice(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "revocations.journal")
+	j := open(t, path)
+	other := claim(2)
+	other.Entry.Claims[0].Identity = "web2.example.net"
+	if err := j.Begin(journal.From{Installation: "i", At: noon}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := j.AppendClaims(claim(1), claim(2), claim(3)); err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(j.AppendClaims(other), j.AppendClaims(other), j.AppendClaims(claim(2))); err != nil {
+			t.Fatal(err)
+		}
+		through(t, j, 3)
+		claims, err := j.ClaimsAfter(0)
+		if diff := cmp.Diff([]*provisioner.JournaledClaims{claim(1), claim(2), other, claim(3)}, claims); diff != "" || err != nil {
+			t.Errorf("claims, %v (-want +got):\n%s", err, diff)
+		}
+		lines := 0
+		if err := j.Each(func(*journal.Line) error { lines++; return nil }); err != nil || lines != 5 {
+			t.Errorf("%d lines, %v, want one for each", lines, err)
+		}
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		j = open(t, path)
+	}
+}
+
 // TestTheNewestClaimsAreRemembered asks for the newest ones, which came in any order, also
 // of a journal that is opened again.
 func TestTheNewestClaimsAreRemembered(t *testing.T) {

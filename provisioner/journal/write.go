@@ -1,7 +1,10 @@
 package journal
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -112,12 +115,34 @@ func (j *Journal) AppendClaims(claims ...*provisioner.JournaledClaims) error {
 	var lines []*Line
 	j.known.Lock()
 	for _, c := range claims {
-		if j.at.installation != "" && !j.at.has(c.At) {
+		if j.at.installation != "" && (!j.at.has(c.At) || j.overwrites(c)) {
 			lines = append(lines, &Line{Claims: c})
 		}
 	}
 	j.known.Unlock()
 	return j.append(lines)
+}
+
+// overwrites reports whether the entry has got the place of another one: the store has lost
+// its end since, and given the places there anew. The caller holds known.
+func (j *Journal) overwrites(c *provisioner.JournaledClaims) bool {
+	other := false
+	for _, l := range j.lately {
+		if l.At == c.At {
+			if same(l, c) {
+				return false
+			}
+			other = true
+		}
+	}
+	return other
+}
+
+// same reports whether two entries of one place are the same one.
+func same(a, b *provisioner.JournaledClaims) bool {
+	first, err := json.Marshal(a)
+	second, err2 := json.Marshal(b)
+	return errors.Join(err, err2) == nil && bytes.Equal(first, second)
 }
 
 // Installation returns of which installation the journal is, empty if it does
@@ -172,8 +197,8 @@ func newest(claims []*provisioner.JournaledClaims) []*provisioner.JournaledClaim
 
 // inOrder puts claims into the order of the store, each once.
 func inOrder(claims []*provisioner.JournaledClaims) []*provisioner.JournaledClaims {
-	slices.SortFunc(claims, func(a, b *provisioner.JournaledClaims) int { return cmp.Compare(a.At, b.At) })
-	return slices.CompactFunc(claims, func(a, b *provisioner.JournaledClaims) bool { return a.At == b.At })
+	slices.SortStableFunc(claims, func(a, b *provisioner.JournaledClaims) int { return cmp.Compare(a.At, b.At) })
+	return slices.CompactFunc(claims, func(a, b *provisioner.JournaledClaims) bool { return a.At == b.At && same(a, b) })
 }
 
 // ClaimsAfter implements [provisioner.Journal]. It reads the file, and keeps in

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"muster/internal/simnode"
@@ -107,4 +108,70 @@ func TestWhatTwoJournalsHaveIsAppendedAgain(t *testing.T) {
 	if again, err := f.Daemon().Store().LastClaims(f.Context()); err != nil || again != last {
 		t.Errorf("%d claims after another start, want %d (%v)", again, last, err)
 	}
+}
+
+// TestAPlaceOfTheJournalThatWasGivenTwice puts a store back whose end had been lost before,
+// while its provisioner went on: what was claimed before and since is spent.
+func TestAPlaceOfTheJournalThatWasGivenTwice(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	files, old := filepath.Join(f.Dir, "data", "broker"), filepath.Join(t.TempDir(), "broker")
+	path := filepath.Join(f.Dir, "data", "revocations.journal")
+	putBack := func() {
+		t.Helper()
+		if err := errors.Join(os.RemoveAll(files), os.CopyFS(files, os.DirFS(old))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	text := func() string {
+		t.Helper()
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	f.Stop()
+	if err := os.CopyFS(old, os.DirFS(files)); err != nil {
+		t.Fatal(err)
+	}
+	before := text()
+	tokens := []string{f.Token(testbed.Limited(1)), f.Token(testbed.Limited(1))}
+	journaled := before
+	for i, token := range tokens { // both at the first place
+		if err := os.WriteFile(path, []byte(before), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f.Start()
+		n := f.Node(fmt.Sprintf("web%d.example.net", i))
+		n.Token = token
+		f.Apply(n, f.Enroll(n))
+		f.Stop()
+		journaled += strings.TrimPrefix(text(), before)
+		putBack()
+	}
+	if n := strings.Count(journaled, `"at":1,`); n != 2 {
+		t.Fatalf("%d claims at the first place", n)
+	}
+	if err := os.WriteFile(path, []byte(journaled), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second start finds what the first has appended
+		f.Start()
+		f.Restored()
+		for i, token := range tokens {
+			n := f.Node(fmt.Sprintf("thief%d.example.net", i))
+			n.Token = token
+			if code := f.Refused(n); code != wire.CodeTokenUsedUp {
+				t.Errorf("the use of token %d, which the journal has: %q", i, code)
+			}
+		}
+		last, err := f.Daemon().Store().LastClaims(f.Context())
+		if err != nil || last != 2 {
+			t.Errorf("%d claims in the store, want 2 (%v)", last, err)
+		}
+		f.Stop()
+	}
+	f.Start()
+	f.Check()
 }

@@ -129,6 +129,11 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 	if r := a.record; a.reason == ReasonReplay && r.Approval != nil && r.Approval.KeyHash == a.csr.KeyHash {
 		return nil
 	}
+	if a.record != nil { // which may say that the name was taken away before we have seen by what
+		if err := p.revocations.upTo(ctx, a.record.RevokedThrough); err != nil {
+			return refuse(node, wire.CodeRevocationsUnknown, err)
+		}
+	}
 	answer, err := p.approval(ctx, a.identity, a.csr.KeyHash, a.record, a.reason)
 	if err != nil {
 		return refuse(node, p.storeCode(err), err)

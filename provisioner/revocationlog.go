@@ -74,6 +74,18 @@ func (r *Revocations) look(ctx context.Context) error {
 	return r.lookLocked(ctx)
 }
 
+// upTo looks if the entry at a place has not been read, which a record follows already. A
+// log that was made anew from journals may not come to that place for long.
+func (r *Revocations) upTo(ctx context.Context, at Sequence) error {
+	r.mu.RLock()
+	seen := r.through >= at
+	r.mu.RUnlock()
+	if seen {
+		return nil
+	}
+	return r.look(ctx)
+}
+
 // lookLocked is look for callers that hold looking.
 func (r *Revocations) lookLocked(ctx context.Context) error {
 	began := time.Now()

@@ -94,8 +94,12 @@ func writeNode(report *fleet.Report) error {
 	l.Add("Provisioned", instant(r.ProvisionedAt))
 	l.Add("Changed", instant(r.UpdatedAt))
 	l.Add("Last heard of", instant(report.Seen))
-	if g := report.Grant; g != nil && g.ID != r.Grant {
-		l.Addf("Granted", "to another key until %s, by %s%s", instant(g.ExpiresAt), g.By, because(g.Why))
+	if g := report.Granted(); g != nil {
+		lets := ""
+		if report.GrantToCome {
+			lets = fmt.Sprintf("\nit is of %s, which is to come, so a clock was ahead: it lets nobody in", instant(g.At))
+		}
+		l.Addf("Granted", "to another key until %s, by %s%s%s", instant(g.ExpiresAt), g.By, because(g.Why), lets)
 	}
 	_, err := l.WriteTo(os.Stdout)
 	return err

@@ -34,7 +34,7 @@ func (c *Console) node(v *visit) error {
 	}
 	p := &nodePage{Identity: id, may: v.login.Role.Covers(provisioner.RoleOperator), paused: len(c.cfg.Provisioner.Pauses()) > 0}
 	ctx, x := v.r.Context(), c.cfg.Fleet
-	p.Report, err = x.Report(ctx, id)
+	p.Report, err = x.Report(ctx, id, c.cfg.Now().UTC())
 	if err != nil && !errors.Is(err, provisioner.ErrNoRecord) {
 		return err
 	}

@@ -32,11 +32,23 @@ type Report struct {
 	Revision provisioner.Revision `json:"revision"`
 	Grant    *provisioner.Grant   `json:"grant,omitempty"` // the newest, used or not
 	Seen     time.Time            `json:"seen,omitzero"`   // see [Node]
+
+	// GrantToCome is that the grant is of a time to come, since a clock was ahead: it lets
+	// nobody in, see [provisioner.Grant.Open].
+	GrantToCome bool `json:"grant_to_come,omitempty"`
 }
 
-// Report returns what is on record of a node. The error is
+// Granted is the grant if it waits for its key, nil if there is none or if it was used.
+func (r *Report) Granted() *provisioner.Grant {
+	if r.Grant == nil || r.Grant.ID == r.Record.Grant {
+		return nil
+	}
+	return r.Grant
+}
+
+// Report returns what is on record of a node at now. The error is
 // [provisioner.ErrNoRecord] if nothing is.
-func (x *Index) Report(ctx context.Context, id wire.Identity) (*Report, error) {
+func (x *Index) Report(ctx context.Context, id wire.Identity, now time.Time) (*Report, error) {
 	record, revision, err := x.log.Record(ctx, id)
 	if err != nil {
 		return nil, err
@@ -51,7 +63,13 @@ func (x *Index) Report(ctx context.Context, id wire.Identity) (*Report, error) {
 	shown := *record
 	shown.CommandKey = nil // who may look is not who may command
 	node, _ := x.Find(id)  // zero if the index is not there yet
-	return &Report{Record: &shown, Revision: revision, Grant: grant, Seen: node.Seen}, nil
+	return &Report{Record: &shown, Revision: revision, Grant: grant, Seen: node.Seen, GrantToCome: toCome(grant, now)}, nil
+}
+
+// toCome reports whether a grant, which may be nil, is of a time to come: it is not open, and
+// not over either.
+func toCome(g *provisioner.Grant, now time.Time) bool {
+	return g != nil && now.Before(g.ExpiresAt) && !g.Open(now)
 }
 
 // ErrHeard means that a node was heard of since then, or that nobody knows.
@@ -161,11 +179,11 @@ func explain(read *found, now time.Time) *Explanation {
 		e.do("find the copy, then muster node retire %s, so that one of them may enroll anew", id)
 	}
 	if grant != nil && now.Before(grant.ExpiresAt) && (r == nil || r.Grant != grant.ID) {
-		if grant.Open(now) {
-			e.say("Another key may take the name over, once, until %s: granted by %s%s.", stamp(grant.ExpiresAt), grant.By, because(grant.Why))
-		} else {
+		if toCome(grant, now) {
 			e.say("A grant by %s is of %s, which is to come, so a clock was ahead: it lets nobody in.", grant.By, stamp(grant.At))
 			e.do("muster node grant %s: give it again", id)
+		} else {
+			e.say("Another key may take the name over, once, until %s: granted by %s%s.", stamp(grant.ExpiresAt), grant.By, because(grant.Why))
 		}
 	}
 	e.refusals()

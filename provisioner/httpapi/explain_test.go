@@ -107,6 +107,17 @@ func TestWhatAClockThatWasAheadHasOpenedIsExplained(t *testing.T) {
 	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/grant", httpapi.NewGrant{}, nil)
 	f.Clock.Advance(-ahead)
 	explains(t, f, "web1.example.net", "which is to come", "it lets nobody in", "muster node grant web1.example.net: give it again")
+	var report fleet.Report
+	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net", nil, &report)
+	if report.Granted() == nil || !report.GrantToCome {
+		t.Errorf("the grant on record is %+v, to come: %t", report.Granted(), report.GrantToCome)
+	}
+	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/grant", httpapi.NewGrant{}, nil)
+	var again fleet.Report
+	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net", nil, &again)
+	if again.Granted() == nil || again.GrantToCome {
+		t.Errorf("given again it is %+v, to come: %t", again.Granted(), again.GrantToCome)
+	}
 }
 
 // TestCommandsAreExplained gives a real agent commands.

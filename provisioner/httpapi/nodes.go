@@ -49,7 +49,9 @@ func (s *Server) fleetRoutes() {
 		defer cancel()
 		return x.List(ctx, q)
 	})
-	about(s, "", func(r *http.Request, id wire.Identity) (*fleet.Report, error) { return x.Report(r.Context(), id) })
+	about(s, "", func(r *http.Request, id wire.Identity) (*fleet.Report, error) {
+		return x.Report(r.Context(), id, s.cfg.Now().UTC())
+	})
 	about(s, "/history", func(r *http.Request, id wire.Identity) (*fleet.Past, error) { return x.Past(r.Context(), id) })
 	about(s, "/explain", func(r *http.Request, id wire.Identity) (*fleet.Explanation, error) {
 		return x.Explain(r.Context(), id, s.cfg.Now().UTC())

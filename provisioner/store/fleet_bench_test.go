@@ -57,7 +57,7 @@ func BenchmarkFleet(b *testing.B) {
 	filled := time.Since(began)
 	for name, ask := range map[string]func(i int) error{
 		"first page": func(int) error { _, err := x.List(s.ctx, fleet.Query{}); return err },
-		"show":       func(i int) error { _, err := x.Report(s.ctx, node(i)); return err },
+		"show":       func(i int) error { _, err := x.Report(s.ctx, node(i), time.Now()); return err },
 		"history":    func(i int) error { _, err := x.Past(s.ctx, node(i)); return err },
 		"explain":    func(i int) error { _, err := x.Explain(s.ctx, node(i), at); return err },
 		"noisy":      func(int) error { _, err := x.Explain(s.ctx, noisy, at); return err },

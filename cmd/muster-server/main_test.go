@@ -1,13 +1,17 @@
 package main
 
 import (
+	"bufio"
+	"context"
 	"crypto/ed25519"
 	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -64,11 +68,69 @@ func exits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 }
 
+// TestALogThatNobodyReadsEndsNoAgent has the program that reads the agent's log end:
+// the agent goes on, and ends well when it is told to.
+func TestALogThatNobodyReadsEndsNoAgent(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	token := filepath.Join(dir, "provisioning.jwt")
+	write := func(text string) {
+		if err := errors.Join(os.WriteFile(token+".new", []byte(text), 0o600), os.Rename(token+".new", token)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(sign(t))
+	log, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	agent := exec.CommandContext(ctx, os.Args[0])
+	agent.Args = []string{program, "run", "--config", filepath.Join(dir, "server.conf"), "--token", token,
+		"--ssl-dir", filepath.Join(dir, "ssl"), "--identity", "web1.example.net"}
+	agent.Stderr = w
+	if err := errors.Join(agent.Start(), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(log)
+	for lines.Scan() && !strings.Contains(lines.Text(), "enrollment failed") {
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	broker, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = broker.Close() })
+	defer stop()
+	write(signFor(t, broker.Addr().String()))
+	for range 2 { // between the two it says why the first has failed
+		conn, err := broker.Accept()
+		if err != nil {
+			t.Fatalf("the agent does not come (again): %v", errors.Join(err, agent.Wait()))
+		}
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := errors.Join(agent.Process.Signal(syscall.SIGTERM), agent.Wait()); err != nil {
+		t.Errorf("the agent ended with %v, want status 0", err)
+	}
+}
+
 // sign returns a token for a broker that nobody runs: port 9 is discard.
 func sign(t *testing.T) string {
 	t.Helper()
+	return signFor(t, "127.0.0.1:9")
+}
+
+func signFor(t *testing.T, brokers string) string {
+	t.Helper()
 	key := ed25519.NewKeyFromSeed([]byte(strings.Repeat("s", ed25519.SeedSize)))
-	text, err := jwt.Sign(key, jwt.Claims{Token: "toomanysecrets", Brokers: "127.0.0.1:9", Default: true, Purpose: jwt.Purpose})
+	text, err := jwt.Sign(key, jwt.Claims{Token: "toomanysecrets", Brokers: brokers, Default: true, Purpose: jwt.Purpose})
 	if err != nil {
 		t.Fatal(err)
 	}

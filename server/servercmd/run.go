@@ -41,6 +41,9 @@ func AddRun(to Parent, all Verbs) {
 }
 
 func (v *runVerb) run(ctx context.Context) error {
+	// What reads the log may end, and the agent goes on.
+	ctx, stop := cli.CleansUp(ctx)
+	defer stop()
 	v.cfg.Log, v.cfg.Level = v.log.New(os.Stderr)
 	v.cfg.Version = cli.Version()
 	s, err := server.New(v.cfg)

@@ -173,9 +173,6 @@ func (p *Provisioner) look(ctx context.Context) {
 			p.cfg.Log.WarnContext(ctx, "revocation still not in the store", "err", err)
 		}
 	}
-	for _, e := range p.untold.take(p.revocations.stored) {
-		p.tellRevoked(ctx, e)
-	}
 	if p.cfg.Signers != nil {
 		_ = p.cfg.Signers.look(ctx)
 	}

@@ -24,6 +24,7 @@ type allowances struct {
 	broken  func() error // see Config.StoreBroken
 	log     *slog.Logger
 
+	untold  untold
 	putting sync.Mutex // one change at a time
 
 	looking sync.Mutex
@@ -124,6 +125,7 @@ func (as *allowances) read(ctx context.Context) error {
 		}
 		if kept {
 			as.last = at
+			as.untold.thereEntry(a)
 		}
 		after = at
 	}
@@ -144,27 +146,29 @@ func (as *allowances) close(ctx context.Context, id string, isNew bool, err erro
 	}
 }
 
-// put writes an entry and puts it in force in this process. What came before it is read
+// put writes an entry, puts it in force in this process and tells of it. What came before it is read
 // first: a look that came to that later would have it in force until it came to this
 // one. And no look comes in between: one that read a later entry of somebody else would
 // be undone here. What is removed is removed also if nothing can be read.
-func (as *allowances) put(ctx context.Context, a *Allowance, after Revision) error {
+func (as *allowances) put(ctx context.Context, a *Allowance, after Revision, tell func()) error {
 	as.looking.Lock()
 	defer as.looking.Unlock()
 	unread := as.read(ctx)
 	if unread != nil && !a.Removed {
 		return unread
 	}
-	if err := as.store.PutAllowance(ctx, a, after); err != nil {
-		return err
-	}
-	as.apply(a)
-	if unread != nil {
-		as.mu.Lock()
-		defer as.mu.Unlock()
-		as.ahead[a.Pattern] = a
-	}
-	return nil
+	return as.untold.writeEntry(a, tell, func() error {
+		if err := as.store.PutAllowance(ctx, a, after); err != nil {
+			return err
+		}
+		as.apply(a)
+		if unread != nil {
+			as.mu.Lock()
+			defer as.mu.Unlock()
+			as.ahead[a.Pattern] = a
+		}
+		return nil
+	})
 }
 
 // apply puts an entry in force in this process, unless it is the one in force as it was
@@ -380,6 +384,7 @@ func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires ti
 	if expires > 0 {
 		a.ExpiresAt = p.now().Add(expires)
 	}
+	told := Event{Type: EventAllowed, Time: p.moment(), Pattern: a.Pattern, By: c.By, Why: c.Why}
 	err = p.putAllowance(ctx, parsed, func(newest *Allowance, unread bool) (*Allowance, error) {
 		a.UsedBy = nil
 		if unread && uses > 0 {
@@ -393,12 +398,13 @@ func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires ti
 		}
 		a.UsedBy = newest.UsedBy
 		return a, nil
+	}, func() {
+		p.cfg.Emit(told)
+		p.cfg.Log.InfoContext(ctx, "names allowed", "pattern", a.Pattern, "uses", uses, "until", a.ExpiresAt, "by", c.By, "why", c.Why)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("allow %q: %w", pattern, err)
 	}
-	p.cfg.Emit(Event{Type: EventAllowed, Time: p.moment(), Pattern: a.Pattern, By: c.By, Why: c.Why})
-	p.cfg.Log.InfoContext(ctx, "names allowed", "pattern", a.Pattern, "uses", uses, "until", a.ExpiresAt, "by", c.By, "why", c.Why)
 	return a, nil
 }
 
@@ -408,6 +414,7 @@ var ErrNotAllowed = errors.New("no such entry in the allow-list of the store")
 // DisallowNames removes the entry of a pattern. Nodes that it has let in stay.
 // The error is [ErrNotAllowed] if there is none.
 func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c Cause) error {
+	told := Event{Type: EventDisallowed, Time: p.moment(), Pattern: pattern, By: c.By, Why: c.Why}
 	err := c.Check()
 	if err == nil {
 		err = p.putAllowance(ctx, pattern, func(newest *Allowance, _ bool) (*Allowance, error) {
@@ -417,21 +424,22 @@ func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c
 			gone := *newest
 			gone.Removed, gone.Cause = true, c
 			return &gone, nil
+		}, func() {
+			p.cfg.Emit(told)
+			p.cfg.Log.InfoContext(ctx, "names no longer allowed", "pattern", pattern, "by", c.By, "why", c.Why)
 		})
 	}
 	if err != nil {
 		return fmt.Errorf("disallow %.80q: %w", pattern, err)
 	}
-	p.cfg.Emit(Event{Type: EventDisallowed, Time: p.moment(), Pattern: pattern, By: c.By, Why: c.Why})
-	p.cfg.Log.InfoContext(ctx, "names no longer allowed", "pattern", pattern, "by", c.By, "why", c.Why)
 	return nil
 }
 
 // putAllowance writes what next returns for the newest entry of a pattern, of which no
-// more than the pattern is known if it is unread. It gets
+// more than the pattern is known if it is unread, and tells of it. It gets
 // its time here, which is after that of the newest. The journal comes first: what
 // is in it alone is in force after a restore, as was asked.
-func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(newest *Allowance, unread bool) (*Allowance, error)) error {
+func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(newest *Allowance, unread bool) (*Allowance, error), tell func()) error {
 	p.allowances.putting.Lock() // one at a time, and none while write is at it
 	defer p.allowances.putting.Unlock()
 	for range maxRounds {
@@ -456,7 +464,7 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 				p.cfg.Log.ErrorContext(ctx, "allow-list entry not in the journal, a restored store would forget it", "pattern", a.Pattern, "err", err)
 			}
 		}
-		if err = p.allowances.put(ctx, a, after); err == nil {
+		if err = p.allowances.put(ctx, a, after, tell); err == nil {
 			p.watchAllowsAll(ctx)
 		}
 		refused := errors.Is(err, ErrConflict)

@@ -67,7 +67,7 @@ func TestALookShowsNothingThatIsOver(t *testing.T) {
 		t.Helper()
 		_, after, err := l.Allowance(t.Context(), a.Pattern)
 		if err == nil {
-			err = as.put(t.Context(), a, after)
+			err = as.put(t.Context(), a, after, func() {})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -103,7 +103,7 @@ func TestWhatIsRemovedUnreadStaysRemoved(t *testing.T) {
 	as := newAllowances(l, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
 	l.entries = append(l.entries, &Allowance{ID: "1", Pattern: "web*", At: time.Unix(1, 0)})
 	l.silent = context.DeadlineExceeded
-	if err := as.put(t.Context(), &Allowance{ID: "2", Pattern: "web*", At: time.Unix(2, 0), Removed: true}, 1); err != nil {
+	if err := as.put(t.Context(), &Allowance{ID: "2", Pattern: "web*", At: time.Unix(2, 0), Removed: true}, 1, func() {}); err != nil {
 		t.Fatal(err)
 	}
 	l.silent = nil
@@ -150,7 +150,7 @@ func TestALookLiftsNoRejection(t *testing.T) {
 	l := &watchedAnswers{}
 	as := newAnswers(l, func() error { return nil }, slog.New(slog.DiscardHandler), func(holder) {})
 	for _, v := range []Verdict{VerdictReject, VerdictNone, VerdictReject} {
-		if err := as.put(t.Context(), &Answer{KeyHash: h.key, Identity: h.identity, Verdict: v}, 0); err != nil {
+		if err := as.put(t.Context(), &Answer{KeyHash: h.key, Identity: h.identity, Verdict: v}, 0, func() {}); err != nil {
 			t.Fatal(err)
 		}
 	}

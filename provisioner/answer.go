@@ -463,23 +463,11 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, until tim
 			return nil, err
 		}
 	}
-	if err := p.answers.put(ctx, a, after); err != nil {
+	said := p.moment()
+	if err := p.answers.put(ctx, a, after, func() { p.tellAnswer(ctx, a, said) }); err != nil {
 		return nil, err
 	}
 	p.waiters.forget(w.holder())
-	e := Event{Time: p.moment(), Node: string(a.Identity), Key: a.KeyHash, By: c.By, Why: c.Why}
-	switch v {
-	case VerdictApprove:
-		e.Type = EventApproved
-		p.cfg.Log.InfoContext(ctx, "node approved", "node", a.Identity, "key", a.KeyHash, "by", c.By, "why", c.Why, "until", until)
-	case VerdictReject:
-		e.Type = EventRejected
-		p.cfg.Log.InfoContext(ctx, "node rejected", "node", a.Identity, "key", a.KeyHash, "by", c.By, "why", c.Why)
-	case VerdictNone:
-		e.Type = EventForgotten
-		p.cfg.Log.InfoContext(ctx, "node forgotten", "node", a.Identity, "key", a.KeyHash, "by", c.By, "why", c.Why)
-	}
-	p.cfg.Emit(e)
 	if listed > 0 {
 		if err := p.cfg.Store.DropWaiter(ctx, w.Identity, w.KeyHash, listed); err != nil {
 			if v == VerdictNone {
@@ -489,4 +477,21 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, until tim
 		}
 	}
 	return a, nil
+}
+
+// tellAnswer emits the event of a verdict that is in the store.
+func (p *Provisioner) tellAnswer(ctx context.Context, a *Answer, said time.Time) {
+	e := Event{Time: said, Node: string(a.Identity), Key: a.KeyHash, By: a.By, Why: a.Why}
+	switch a.Verdict {
+	case VerdictApprove:
+		e.Type = EventApproved
+		p.cfg.Log.InfoContext(ctx, "node approved", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why, "until", a.ExpiresAt)
+	case VerdictReject:
+		e.Type = EventRejected
+		p.cfg.Log.InfoContext(ctx, "node rejected", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why)
+	case VerdictNone:
+		e.Type = EventForgotten
+		p.cfg.Log.InfoContext(ctx, "node forgotten", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why)
+	}
+	p.cfg.Emit(e)
 }

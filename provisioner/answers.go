@@ -25,6 +25,8 @@ type answers struct {
 	log    *slog.Logger
 	read   func(holder) // called for the key of every verdict that is read
 
+	untold untold
+
 	looking sync.Mutex
 	last    Sequence // guarded by looking
 
@@ -67,26 +69,29 @@ func (as *answers) lookLocked(ctx context.Context) error {
 		}
 		if kept {
 			as.last = at
+			as.untold.thereEntry(a)
 		}
 		after = at
 	}
 }
 
-// put writes a verdict and puts it in force in this process. What came before it is
+// put writes a verdict, puts it in force in this process and tells of it. What came before it is
 // read first: a look that came to that later would have it in force until it came to this
 // one. And no look comes in between: one that read a later verdict of somebody else would
 // be undone here.
-func (as *answers) put(ctx context.Context, a *Answer, after Revision) error {
+func (as *answers) put(ctx context.Context, a *Answer, after Revision, tell func()) error {
 	as.looking.Lock()
 	defer as.looking.Unlock()
 	if err := as.lookLocked(ctx); err != nil {
 		return err
 	}
-	if err := as.store.PutAnswer(ctx, a, after); err != nil {
-		return err
-	}
-	as.apply(a)
-	return nil
+	return as.untold.writeEntry(a, tell, func() error {
+		if err := as.store.PutAnswer(ctx, a, after); err != nil {
+			return err
+		}
+		as.apply(a)
+		return nil
+	})
 }
 
 // apply puts a verdict in force in this process.

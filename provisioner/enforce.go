@@ -33,19 +33,19 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if err != nil {
 		return err
 	}
-	if p.untold.open(id) && record != nil {
+	if p.untoldRecords.about(id) && record != nil {
 		// What a broken store shows may not be on its disk.
 		if err := p.writable(string(id)); err != nil {
 			return err
 		}
-		if p.untold.wrote(record) {
+		if p.untoldRecords.wrote(record) {
 			p.tellKeptOut(ctx, record)
 		}
 	}
 	entry := p.revocations.standing(id)
 	if !p.applies(entry, record) {
 		if record.state() == StateRevoked || record.state() == StateRetired {
-			p.untold.forget(id) // another process has done it, and tells
+			p.untoldRecords.forget(id) // another process has done it, and tells
 		}
 		return nil
 	}
@@ -80,7 +80,7 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 	written := false // or may be
 	err = p.publish(ctx, &next, after, func() error { written = true; return nil })
 	if written && err != nil && !errors.Is(err, errAgain) {
-		p.untold.record(id, next.Attempt)
+		p.untoldRecords.add(id, next.Attempt)
 	}
 	if err != nil {
 		return err

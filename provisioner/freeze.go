@@ -111,10 +111,17 @@ func (p *Provisioner) ThawToken(ctx context.Context, tid jwt.TokenID, c Cause) e
 	if f == nil {
 		return fmt.Errorf("thaw token %s: %w: no store with lost uses was restored, so no token is frozen", tid, ErrState)
 	}
-	if err := p.cfg.Store.PutThaw(ctx, &Thaw{Freeze: f.ID, Token: tid, At: p.now(), Cause: c}); err != nil {
+	told := Event{Type: EventTokenThawed, Time: p.moment(), Token: tid, By: c.By, Why: c.Why}
+	t := &Thaw{Freeze: f.ID, Token: tid, At: p.now(), Cause: c}
+	err := p.untold.write(fmt.Sprintf("thaw %s %s", f.ID, tid), func() {
+		p.cfg.Emit(told)
+		p.cfg.Log.InfoContext(ctx, "token thawed", "token_id", tid, "by", c.By, "why", c.Why)
+	}, func(ctx context.Context) (bool, error) {
+		newest, err := p.cfg.Store.Thaw(ctx, tid)
+		return newest != nil && entryKey(newest) == entryKey(t), err
+	}, func() error { return p.cfg.Store.PutThaw(ctx, t) })
+	if err != nil {
 		return fmt.Errorf("thaw token %s: %w", tid, err)
 	}
-	p.cfg.Emit(Event{Type: EventTokenThawed, Time: p.moment(), Token: tid, By: c.By, Why: c.Why})
-	p.cfg.Log.InfoContext(ctx, "token thawed", "token_id", tid, "by", c.By, "why", c.Why)
 	return nil
 }

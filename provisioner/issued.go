@@ -56,11 +56,17 @@ func (p *Provisioner) IssueToken(ctx context.Context, text string, c Cause) (*To
 	}
 	info := tokenInfo(token, p.now())
 	info.IssuedBy = c.By
-	if err := p.noteIssued(ctx, info); err != nil {
+	told := Event{Type: EventTokenIssued, Time: p.moment(), Node: string(id), Token: info.ID, Signer: info.Signer, By: c.By, Why: c.Why}
+	err = p.untold.write(fmt.Sprintf("issue %s", info.ID), func() {
+		p.cfg.Emit(told)
+		p.cfg.Log.InfoContext(ctx, "token issued", "node", id, "token_id", info.ID, "by", c.By, "why", c.Why, "until", info.ExpiresAt)
+	}, func(ctx context.Context) (bool, error) {
+		noted, err := p.cfg.Store.NotedToken(ctx, info.ID)
+		return noted != nil, err
+	}, func() error { return p.noteIssued(ctx, info) })
+	if err != nil {
 		return nil, fmt.Errorf("issue token %s: %w", info.ID, err)
 	}
-	p.cfg.Emit(Event{Type: EventTokenIssued, Time: p.moment(), Node: string(id), Token: info.ID, Signer: info.Signer, By: c.By, Why: c.Why})
-	p.cfg.Log.InfoContext(ctx, "token issued", "node", id, "token_id", info.ID, "by", c.By, "why", c.Why, "until", info.ExpiresAt)
 	return info, nil
 }
 

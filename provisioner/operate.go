@@ -56,7 +56,7 @@ func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) 
 	told := Event{Type: EventTokenRevoked, Time: p.moment(), Token: id, By: c.By, Why: c.Why}
 	if err := p.revocations.add(ctx, entry, nil); err != nil {
 		if errors.Is(err, ErrPending) {
-			p.untold.entry(entry.ID, told)
+			p.rememberRevocation(entry, func() { p.tellRevoked(ctx, told) })
 		}
 		return fmt.Errorf("revoke token %s: %w", id, err)
 	}
@@ -208,7 +208,7 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause)
 	if err == nil {
 		err = p.revocations.add(ctx, entry, p.kicker(ctx, id))
 		if unknown && errors.Is(err, ErrPending) { // else the record says it
-			p.untold.entry(entry.ID, told)
+			p.rememberRevocation(entry, func() { p.tellRevoked(ctx, told) })
 		}
 	}
 	if err == nil {
@@ -346,11 +346,17 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 		o.ID = wire.NewID()
 	}
 	g := &Grant{ID: o.ID, Identity: id, KeyHash: keyHash, At: p.now(), Owned: record.OwnedSince, ExpiresAt: p.now().Add(ttl), By: c.By, Why: c.Why}
-	if err := p.cfg.Store.PutGrant(ctx, g); err != nil {
+	told := Event{Type: EventGranted, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
+	err = p.untold.write(fmt.Sprintf("grant %s %s", id, g.ID), func() {
+		p.cfg.Emit(told)
+		p.cfg.Log.InfoContext(ctx, "takeover granted", "node", id, "by", c.By, "why", c.Why, "until", g.ExpiresAt)
+	}, func(ctx context.Context) (bool, error) {
+		newest, err := p.cfg.Store.Grant(ctx, id)
+		return newest != nil && entryKey(newest) == entryKey(g), err
+	}, func() error { return p.cfg.Store.PutGrant(ctx, g) })
+	if err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}
-	p.cfg.Emit(Event{Type: EventGranted, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why})
-	p.cfg.Log.InfoContext(ctx, "takeover granted", "node", id, "by", c.By, "why", c.Why, "until", g.ExpiresAt)
 	return g, nil
 }
 

@@ -47,6 +47,7 @@ type Operators struct {
 	putting sync.Mutex // one change at a time
 
 	unjournaled atomic.Bool // the journal may lack an entry that the store has
+	untold      untold
 
 	looking sync.Mutex // one look at a time
 	last    Sequence   // guarded by looking
@@ -189,6 +190,7 @@ func (o *Operators) read(ctx context.Context) error {
 		}
 		if kept {
 			o.last = at
+			o.untold.thereEntry(e)
 		}
 		after = at
 	}
@@ -224,10 +226,10 @@ func (o *Operators) appendForgotten(ctx context.Context) error {
 	return o.read(ctx)
 }
 
-// put writes an entry and puts it in force in this process. It gets its time
+// put writes an entry, puts it in force in this process and tells of it. It gets its time
 // here, which is after those of all that are known about the name. The journal
 // comes first: what is in it alone is in force after a restore, as was asked.
-func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time) error {
+func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time, tell func()) error {
 	o.putting.Lock()
 	defer o.putting.Unlock()
 	if err := o.look(ctx); err != nil && !e.Removed {
@@ -244,13 +246,15 @@ func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time) er
 			o.cfg.Log.ErrorContext(ctx, "operator not in the journal, a restored store would forget it", "operator", e.Name, "err", err)
 		}
 	}
-	if _, err := o.cfg.Store.PutOperator(ctx, e, after); err != nil {
-		if errors.Is(err, ErrConflict) {
-			o.wasRefused(ctx, e.Name)
+	return changedMeanwhile(o.untold.writeEntry(e, tell, func() error {
+		if _, err := o.cfg.Store.PutOperator(ctx, e, after); err != nil {
+			if errors.Is(err, ErrConflict) {
+				o.wasRefused(ctx, e.Name)
+			}
+			return err
 		}
-		return changedMeanwhile(err)
-	}
-	return o.look(ctx)
+		return o.look(ctx)
+	}))
 }
 
 // wasRefused is that of [Signers].

@@ -104,11 +104,14 @@ func (p *Provisioner) Pause(ctx context.Context, site jwt.Site, renewals bool, c
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPauses, err)
 	}
-	if err := p.putPause(ctx, s, AnyRevision); err != nil {
+	told := Event{Type: EventPaused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why}
+	err = p.putPause(ctx, s, AnyRevision, func() {
+		p.cfg.Emit(told)
+		p.cfg.Log.WarnContext(ctx, "enrollment paused", "site", site, "renewals", renewals, "by", c.By, "why", c.Why)
+	})
+	if err != nil {
 		return nil, fmt.Errorf("pause %s: %w", s.scope(), err)
 	}
-	p.cfg.Emit(Event{Type: EventPaused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why})
-	p.cfg.Log.WarnContext(ctx, "enrollment paused", "site", site, "renewals", renewals, "by", c.By, "why", c.Why)
 	return s, nil
 }
 
@@ -128,7 +131,12 @@ func (p *Provisioner) Resume(ctx context.Context, site jwt.Site, c Cause) error 
 		return fmt.Errorf("resume %s: %w", (&Pause{Site: site}).scope(), ErrNotPaused)
 	}
 	over := &Pause{Schema: PauseSchema, Site: site, Resumed: true, At: p.now(), Cause: c}
-	err := p.putPause(ctx, over, Revision(s.at))
+	told := Event{Type: EventResumed, Time: p.moment(), Site: site, Elapsed: over.At.Sub(s.At), By: c.By, Why: c.Why}
+	tell := func() {
+		p.cfg.Emit(told)
+		p.cfg.Log.InfoContext(ctx, "enrollment resumed", "site", site, "elapsed", told.Elapsed, "by", c.By, "why", c.Why)
+	}
+	err := p.putPause(ctx, over, Revision(s.at), tell)
 	if errors.Is(err, ErrConflict) {
 		if err = p.pauses.look(ctx); err == nil {
 			switch now := p.pauses.of(site); {
@@ -137,25 +145,25 @@ func (p *Provisioner) Resume(ctx context.Context, site jwt.Site, c Cause) error 
 			case now.at != s.at:
 				err = fmt.Errorf("%w: it was paused anew meanwhile: %w: resume again if that is to end as well", ErrState, now.Because())
 			default: // an entry that cannot be read, and is no site's
-				err = p.putPause(ctx, over, AnyRevision)
+				err = p.putPause(ctx, over, AnyRevision, tell)
 			}
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", s.scope(), err)
 	}
-	p.cfg.Emit(Event{Type: EventResumed, Time: p.moment(), Site: site, Elapsed: p.now().Sub(s.At), By: c.By, Why: c.Why})
-	p.cfg.Log.InfoContext(ctx, "enrollment resumed", "site", site, "elapsed", p.now().Sub(s.At), "by", c.By, "why", c.Why)
 	return nil
 }
 
-// putPause writes an entry and puts it in force in this process. What counts
+// putPause writes an entry, puts it in force in this process and tells of it. What counts
 // here is what the store says, so that all provisioners agree on who was last.
-func (p *Provisioner) putPause(ctx context.Context, s *Pause, after Revision) error {
-	if err := p.cfg.Store.PutPause(ctx, s, after); err != nil {
-		return err
-	}
-	return p.pauses.look(ctx)
+func (p *Provisioner) putPause(ctx context.Context, s *Pause, after Revision, tell func()) error {
+	return p.pauses.untold.writeEntry(s, tell, func() error {
+		if err := p.cfg.Store.PutPause(ctx, s, after); err != nil {
+			return err
+		}
+		return p.pauses.look(ctx)
+	})
 }
 
 // Pauses returns what is paused, the installation first and then sites by name.

@@ -21,6 +21,8 @@ type pauses struct {
 	broken func() error // see Config.StoreBroken
 	log    *slog.Logger
 
+	untold untold
+
 	looking sync.Mutex
 	last    Sequence // guarded by looking
 
@@ -68,6 +70,7 @@ func (ps *pauses) look(ctx context.Context) error {
 		}
 		if kept {
 			ps.last = at
+			ps.untold.thereEntry(s)
 		}
 		after = at
 	}

@@ -212,7 +212,8 @@ type Provisioner struct {
 	allowances    *allowances
 	pauses        *pauses
 	revocations   *Revocations
-	untold        untold
+	untold        untold // orders that no log of the others has
+	untoldRecords untoldRecords
 	enforceFailed bool            // only touched by enforceAll
 	unenforced    []wire.Identity // likewise: whose records may have to follow entries yet
 	crls          crlLoop

@@ -57,21 +57,26 @@ func (p *Provisioner) ReleaseClaim(ctx context.Context, tid jwt.TokenID, who str
 	if err != nil {
 		return nil, fmt.Errorf("release claim of %.300q on token %s: %w", who, tid, err)
 	}
+	return released, nil
+}
+
+// tellReleased emits the events of uses that the log has as given back.
+func (p *Provisioner) tellReleased(ctx context.Context, tid jwt.TokenID, released []TokenUse, at time.Time, cause Cause) {
 	for _, u := range released {
-		p.cfg.Emit(Event{Type: EventTokenReleased, Time: p.moment(), Node: string(u.Identity), Token: tid, Source: u.Source, By: cause.By, Why: cause.Why})
+		p.cfg.Emit(Event{Type: EventTokenReleased, Time: at, Node: string(u.Identity), Token: tid, Source: u.Source, By: cause.By, Why: cause.Why})
 		p.cfg.Log.InfoContext(ctx, "token use released", "token_id", tid, "node", u.Identity, "by", cause.By, "why", cause.Why)
 	}
-	return released, nil
 }
 
 // EventTokenReleased says that an operator gave a token's use back.
 const EventTokenReleased EventType = "io.muster.token.released"
 
-// release decides and writes, again and again until nothing came in between.
+// release decides, writes and tells, again and again until nothing came in between.
 // It reads the log itself and not through the ledger, which keeps no times.
 func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, cause Cause) ([]TokenUse, error) {
 	var decided []TokenUse
 	unsure := false // decided may have been written
+	told, key := p.moment(), fmt.Sprintf("release %s %s", tid, who)
 	for range maxRounds {
 		l, err := readUses(ctx, p.claims, tid)
 		if err != nil {
@@ -80,6 +85,7 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 		held := slices.DeleteFunc(l.uses, func(u *use) bool { return !u.held() || u.Key != who && string(u.Identity) != who })
 		if len(held) == 0 {
 			if unsure {
+				p.untold.there(key)
 				return decided, nil // written by a round before, whose acknowledgement was lost
 			}
 			return nil, ErrNoClaim
@@ -97,7 +103,13 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 		}
 		_, err = p.claims.AppendClaims(ctx, tid, e, l.at)
 		if err == nil {
+			p.untold.forget(key)
+			p.tellReleased(ctx, tid, decided, told, cause)
 			return decided, nil
+		}
+		if unknown := !errors.Is(err, ErrConflict) && !errors.Is(err, ErrStoreFull) && !errors.Is(err, ErrNotStored); unknown {
+			these := decided
+			p.untold.remember(key, func() { p.tellReleased(ctx, tid, these, told, cause) }, p.released(tid, e, l.at))
 		}
 		if ctx.Err() != nil || errors.Is(err, ErrStoreFull) || errors.Is(err, ErrNotStored) {
 			return nil, err
@@ -106,6 +118,17 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 		unsure = unsure || !errors.Is(err, ErrConflict)
 	}
 	return nil, fmt.Errorf("%w, %d times in a row", ErrConflict, maxRounds)
+}
+
+// released returns what says whether the log has an entry, as [untold] asks it.
+func (p *Provisioner) released(tid jwt.TokenID, e *ClaimEntry, after Revision) func(context.Context) (bool, error) {
+	return func(ctx context.Context) (found bool, err error) {
+		err = p.claims.Claims(ctx, tid, after, func(read *ClaimEntry, _ Revision) error {
+			found = found || entryKey(read) == entryKey(e)
+			return nil
+		})
+		return found, err
+	}
 }
 
 // releasable returns why a use cannot be released, or nil.

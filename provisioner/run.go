@@ -61,6 +61,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	g.Go(func() error { return every(ctx, LookEvery, p.followPauses) })
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
 	g.Go(func() error { return every(ctx, answersEvery, p.followAnswers) })
+	g.Go(func() error { return every(ctx, LookEvery, p.askUntold) })
 	g.Go(func() error { return p.waiters.run(ctx) })
 	g.Go(func() error { return p.fillJournal(ctx) })
 	return g.Wait()

@@ -62,6 +62,7 @@ type Signers struct {
 	verifier atomic.Pointer[jwt.Verifier] // nil while nobody is trusted
 
 	unjournaled atomic.Bool // the journal may lack an entry that the store has
+	untold      untold
 
 	mu      sync.RWMutex
 	age     age                           // guarded by mu
@@ -205,6 +206,7 @@ func (s *Signers) read(ctx context.Context) (changed bool, err error) {
 		s.mu.Unlock()
 		if kept {
 			s.last = at
+			s.untold.thereEntry(e)
 		}
 		after = at
 	}
@@ -344,11 +346,11 @@ func (s *Signers) appendForgotten(ctx context.Context) (changed bool, err error)
 	return s.read(ctx)
 }
 
-// put writes an entry and puts it in force in this process. It gets its time
+// put writes an entry, puts it in force in this process and tells of it. It gets its time
 // here, as that of [Operators]. The journal comes first: what is in it alone is
 // in force after a restore, as was asked. The error is [ErrState] if another signer has
 // the name, of all that are in the store by now.
-func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error {
+func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time, tell func()) error {
 	s.putting.Lock()
 	defer s.putting.Unlock()
 	if err := s.look(ctx); err != nil && !e.Removed {
@@ -368,13 +370,15 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error 
 			s.cfg.Log.ErrorContext(ctx, "signer not in the journal, a restored store would forget it", "signer", e.ID, "err", err)
 		}
 	}
-	if _, err := s.cfg.Store.PutSigner(ctx, e, after); err != nil {
-		if errors.Is(err, ErrConflict) {
-			s.wasRefused(ctx, e.ID)
+	return changedMeanwhile(s.untold.writeEntry(e, tell, func() error {
+		if _, err := s.cfg.Store.PutSigner(ctx, e, after); err != nil {
+			if errors.Is(err, ErrConflict) {
+				s.wasRefused(ctx, e.ID)
+			}
+			return err
 		}
-		return changedMeanwhile(err)
-	}
-	return s.look(ctx)
+		return s.look(ctx)
+	}))
 }
 
 // wasRefused journals what the store has about a signer behind the entry that it has not
@@ -435,7 +439,7 @@ func (s *Signers) after(e *SignerEntry) Revision {
 	return s.places[e.ID]
 }
 
-// changedMeanwhile says to an operator what a conflict means.
+// changedMeanwhile says to an operator what a conflict means; nil stays nil.
 func changedMeanwhile(err error) error {
 	if errors.Is(err, ErrConflict) {
 		return fmt.Errorf("%w: somebody else has changed it meanwhile: look at it, and ask again (%w)", ErrState, err)

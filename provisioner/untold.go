@@ -2,81 +2,184 @@ package provisioner
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"maps"
 	"slices"
 	"sync"
+	"time"
 
 	"muster/internal/wire"
 )
 
-// An untold remembers what this process has asked the store to write, was not told that it
-// did, and has to tell of if it did: nobody else does, and who asks again finds that nothing
-// is left to do. What it remembers ends with the process, as events that wait for the store
-// do. The zero value is ready. Safe for concurrent use.
+// An untold remembers what operators have ordered and of which nobody has told yet, since it
+// is not known whether the store has it: who asks again finds that nothing is left to do, and
+// no other process tells of it. What it remembers ends with the process, as events that wait
+// for the store do. The zero value is ready. Safe for concurrent use.
 type untold struct {
-	mu      sync.Mutex
-	records map[wire.Identity][]string // guarded by mu: attempts that may have written the record
-	entries map[string]Event           // guarded by mu: by the id of an entry of the log of revocations
+	mu   sync.Mutex
+	open map[string]unknownOrder // guarded by mu: by what would be written
 }
 
-// record takes in that an attempt may have written the record of an identity.
-func (u *untold) record(id wire.Identity, attempt string) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.records == nil {
-		u.records = make(map[wire.Identity][]string)
+// An unknownOrder may be in the store, or may yet be.
+type unknownOrder struct {
+	tell    func()
+	written func(context.Context) (bool, error) // nil where somebody follows what is written
+	since   time.Time                           // monotonic
+}
+
+// untoldFor is how long an order that is not in the store may come to be there after all:
+// what it was waiting in is given up by then. Chosen. Only orders that somebody has to ask
+// for end by it.
+const untoldFor = 5 * time.Minute
+
+// write has put write what key says, and tells of it once it is in the store: now, or if put
+// does not know that, when there is called, or written says that it is. After
+// [ErrConflict] it is not.
+func (u *untold) write(key string, tell func(), written func(context.Context) (bool, error), put func() error) error {
+	u.remember(key, tell, written)
+	err := put()
+	switch {
+	case err == nil:
+		u.there(key)
+	case errors.Is(err, ErrConflict):
+		u.forget(key)
 	}
-	u.records[id] = append(u.records[id], attempt)
+	return err
 }
 
-// open reports whether some attempt may have written the record.
-func (u *untold) open(id wire.Identity) bool {
+// writeEntry is write of an entry of a log whose followers call thereEntry.
+func (u *untold) writeEntry(entry any, tell func(), put func() error) error {
+	return u.write(entryKey(entry), tell, nil, put)
+}
+
+// remember takes in what there is to tell once key is in the store.
+func (u *untold) remember(key string, tell func(), written func(context.Context) (bool, error)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	return len(u.records[id]) > 0
+	if u.open == nil {
+		u.open = make(map[string]unknownOrder)
+	}
+	u.open[key] = unknownOrder{tell: tell, written: written, since: time.Now()}
+}
+
+// forget takes in that there is nothing to tell.
+func (u *untold) forget(key string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.open, key)
+}
+
+// there takes in that something is on the store's disk, and tells of it if it is one of the
+// orders and nobody has yet.
+func (u *untold) there(key string) {
+	u.mu.Lock()
+	o, open := u.open[key]
+	delete(u.open, key)
+	u.mu.Unlock()
+	if open {
+		o.tell()
+	}
+}
+
+// thereEntry is there for what writeEntry has written. Nearly always it is nobody's here.
+func (u *untold) thereEntry(entry any) {
+	u.mu.Lock()
+	none := len(u.open) == 0
+	u.mu.Unlock()
+	if !none {
+		u.there(entryKey(entry))
+	}
+}
+
+// entryKey is an entry as the store has it: two of one second that say the same are one.
+func entryKey(entry any) string {
+	b, _ := json.Marshal(entry) // entries are plain data
+	return string(b)
+}
+
+// ask asks for the orders that nobody follows.
+func (u *untold) ask(ctx context.Context) {
+	u.mu.Lock()
+	open := maps.Clone(u.open)
+	u.mu.Unlock()
+	for key, o := range open {
+		if o.written == nil {
+			continue
+		}
+		asked := time.Now()
+		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
+		written, err := o.written(bounded)
+		cancel()
+		switch {
+		case err != nil: // nobody knows yet
+		case written:
+			u.there(key)
+		case asked.Sub(o.since) > untoldFor:
+			u.forget(key)
+		}
+	}
+}
+
+// askUntold tells of what is in the store by now. What a broken one shows may not be on its
+// disk.
+func (p *Provisioner) askUntold(ctx context.Context) {
+	if p.cfg.StoreBroken() == nil {
+		p.untold.ask(ctx)
+	}
+}
+
+// rememberRevocation takes in that an entry may be in the log of revocations, or will be.
+func (p *Provisioner) rememberRevocation(e *Revocation, tell func()) {
+	p.untold.remember(e.ID, tell, func(context.Context) (bool, error) {
+		if !p.revocations.stored(e.ID) {
+			return false, ErrPending // however long it takes
+		}
+		return true, nil
+	})
+}
+
+// untoldRecords are the attempts to keep a node out of which this process was not told that
+// they have written its record: as [untold]. The zero value is ready. Safe for concurrent use.
+type untoldRecords struct {
+	mu   sync.Mutex
+	open map[wire.Identity][]string // guarded by mu: attempts that may have written the record
+}
+
+// add takes in that an attempt may have written the record of an identity.
+func (u *untoldRecords) add(id wire.Identity, attempt string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.open == nil {
+		u.open = make(map[wire.Identity][]string)
+	}
+	u.open[id] = append(u.open[id], attempt)
+}
+
+// about reports whether some attempt may have written the record.
+func (u *untoldRecords) about(id wire.Identity) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return len(u.open[id]) > 0
 }
 
 // wrote reports whether the record, which is on disk, is by one of these attempts. It says so
 // once. None of the others can have written it then, or will.
-func (u *untold) wrote(r *Record) bool {
+func (u *untoldRecords) wrote(r *Record) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	ours := slices.Contains(u.records[r.Identity], r.Attempt)
+	ours := slices.Contains(u.open[r.Identity], r.Attempt)
 	if ours {
-		delete(u.records, r.Identity)
+		delete(u.open, r.Identity)
 	}
 	return ours
 }
 
 // forget takes in that none of these attempts has written the record, or will.
-func (u *untold) forget(id wire.Identity) {
+func (u *untoldRecords) forget(id wire.Identity) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	delete(u.records, id)
-}
-
-// entry takes in that an entry may be in the log of revocations, or will be, and what
-// there is to tell of it then.
-func (u *untold) entry(id string, e Event) {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	if u.entries == nil {
-		u.entries = make(map[string]Event)
-	}
-	u.entries[id] = e
-}
-
-// take returns the events of the entries that are in the log by now, each once.
-func (u *untold) take(stored func(id string) bool) []Event {
-	u.mu.Lock()
-	defer u.mu.Unlock()
-	var events []Event
-	for id, e := range u.entries {
-		if stored(id) {
-			events = append(events, e)
-			delete(u.entries, id)
-		}
-	}
-	return events
+	delete(u.open, id)
 }
 
 // tellRevoked emits the event of an entry that is in the log of revocations.

@@ -32,6 +32,9 @@ is full (1 GiB, 256 MiB for lifecycles with 201 of a type for each node, 64 MiB 
 you do not know. ` + "`time`" + ` is of the provisioner's clock, or of the node's in what that says of itself (` + "`io.muster.server.*`" + `); ` + "`recordedtime`" + ` is
 when the broker stored the event.
 
+What operators order is told once it is in the store, by the provisioner that was asked. Where that does not hear from the store whether it is, the operator gets an
+error, and the event comes as soon as the provisioner sees what is there, whether the operator asks again or not. If it ends before, nobody tells.
+
 ## GET /v1/events
 
 Server-sent events, or JSON lines with ` + "`Accept: application/x-ndjson`" + `. It goes on with what happens, until either side ends it.

@@ -14,6 +14,7 @@ type trustFaults struct {
 	appends   []Fault               // guarded by mu: for the next entries, in order
 	appended  func()                // guarded by mu: once, after the next entry is written and before anybody is told
 	blind     bool                  // guarded by mu: nothing of the log or the signers can be read
+	entries   []Fault               // guarded by mu: for the next entries of operators' orders, in order
 	beforeCRL func(context.Context) // guarded by mu: once, before the next CRL is written
 	crls      []Fault               // guarded by mu: for the next CRLs
 }
@@ -24,6 +25,15 @@ func (f *Faults) Appends(plan ...Fault) {
 	f.trust.mu.Lock()
 	defer f.trust.mu.Unlock()
 	f.trust.appends = append(f.trust.appends, plan...)
+}
+
+// Entries makes the next writes of what operators order go wrong, one fault each:
+// signers, operators, pauses, verdicts, the allow-list, grants and thaws. Lost and
+// LostAnswer are known there.
+func (f *Faults) Entries(plan ...Fault) {
+	f.trust.mu.Lock()
+	defer f.trust.mu.Unlock()
+	f.trust.entries = append(f.trust.entries, plan...)
 }
 
 // AfterAppend runs what once, when the next entry is in the log and nobody has
@@ -128,4 +138,62 @@ func (f *Faults) PutCRL(ctx context.Context, c *provisioner.CRL, after provision
 		return 0, ErrInjected
 	}
 	return revision, err
+}
+
+// putEntry has an entry written as the plan of [Faults.Entries] says.
+func (f *Faults) putEntry(put func() error) error {
+	f.trust.mu.Lock()
+	fault := Fault(0)
+	if len(f.trust.entries) > 0 {
+		fault, f.trust.entries = f.trust.entries[0], f.trust.entries[1:]
+	}
+	f.trust.mu.Unlock()
+	if fault == Lost {
+		return ErrInjected
+	}
+	if err := put(); err != nil || fault != LostAnswer {
+		return err
+	}
+	return ErrInjected
+}
+
+// putPlaced is putEntry of what has a place.
+func (f *Faults) putPlaced(put func() (provisioner.Revision, error)) (at provisioner.Revision, err error) {
+	err = f.putEntry(func() error { at, err = put(); return err })
+	return at, err
+}
+
+// PutSigner implements [provisioner.Store].
+func (f *Faults) PutSigner(ctx context.Context, e *provisioner.SignerEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	return f.putPlaced(func() (provisioner.Revision, error) { return f.Store.PutSigner(ctx, e, after) })
+}
+
+// PutOperator implements [provisioner.Store].
+func (f *Faults) PutOperator(ctx context.Context, e *provisioner.OperatorEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	return f.putPlaced(func() (provisioner.Revision, error) { return f.Store.PutOperator(ctx, e, after) })
+}
+
+// PutPause implements [provisioner.Store].
+func (f *Faults) PutPause(ctx context.Context, s *provisioner.Pause, after provisioner.Revision) error {
+	return f.putEntry(func() error { return f.Store.PutPause(ctx, s, after) })
+}
+
+// PutAnswer implements [provisioner.Store].
+func (f *Faults) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
+	return f.putEntry(func() error { return f.Store.PutAnswer(ctx, a, after) })
+}
+
+// PutAllowance implements [provisioner.Store].
+func (f *Faults) PutAllowance(ctx context.Context, a *provisioner.Allowance, after provisioner.Revision) error {
+	return f.putEntry(func() error { return f.Store.PutAllowance(ctx, a, after) })
+}
+
+// PutGrant implements [provisioner.Store].
+func (f *Faults) PutGrant(ctx context.Context, g *provisioner.Grant) error {
+	return f.putEntry(func() error { return f.Store.PutGrant(ctx, g) })
+}
+
+// PutThaw implements [provisioner.Store].
+func (f *Faults) PutThaw(ctx context.Context, t *provisioner.Thaw) error {
+	return f.putEntry(func() error { return f.Store.PutThaw(ctx, t) })
 }

@@ -16,9 +16,10 @@ const (
 	// revocations are looked for.
 	placeEvery = provisioner.LookEvery
 
-	// othersEvery is how often others are asked whether they serve, while we cannot, and how long
-	// they may take. An answer takes milliseconds; and for as long nobody may be
-	// there at all, once the one that served in our place was killed.
+	// othersEvery is how often others are asked whether they serve, while we cannot and are there
+	// all the same, and how long they may take. An answer takes milliseconds. While we
+	// stand aside they are asked at each look: nobody is there from when the one that served in
+	// our place was killed until it has been missed.
 	othersEvery = time.Second
 )
 
@@ -74,7 +75,7 @@ func (p *place) look(ctx context.Context) {
 		p.stand(ctx, false, nil)
 		return
 	}
-	if time.Since(p.asked) < othersEvery {
+	if aside, _ := p.now(); !aside && time.Since(p.asked) < othersEvery {
 		return
 	}
 	p.asked = time.Now()

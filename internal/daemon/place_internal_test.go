@@ -59,10 +59,19 @@ func testPlace(t *testing.T) {
 	default:
 		t.Error("who waits for a change does not hear of it")
 	}
-	silent = true
-	look("the other one was killed", 2*othersEvery+placeEvery, false)
-	silent = false
-	look("it is back", othersEvery, true)
+	for i := range othersEvery / placeEvery { // whenever it was asked last
+		silent = true
+		killed := time.Now()
+		for aside := true; aside; aside, _ = p.now() {
+			time.Sleep(placeEvery) //nolint:forbidigo // moves the bubble's clock
+			p.look(t.Context())
+		}
+		if took := time.Since(killed); took > placeEvery+othersEvery {
+			t.Errorf("the other one was killed: nobody is there for %v, want %v at most", took, placeEvery+othersEvery)
+		}
+		silent = false
+		look("it is back", othersEvery+i*placeEvery, true)
+	}
 	why = nil
 	look("it can admit again", placeEvery, false)
 	why = behind

@@ -18,7 +18,7 @@ import (
 )
 
 // ErrReading means that the records have not all been read yet since the
-// provisioner was started: ask again in a few seconds.
+// provisioner was started, or since the store lost some: ask again in a few seconds.
 var ErrReading = errors.New("the records are still being read")
 
 // A Log is the part of the store that an [Index] follows and a node's past is read
@@ -28,7 +28,7 @@ type Log interface {
 	// current when that is all there is; then each with what others write, and own
 	// with what this process does, until ctx is done. Neither keeps the bytes. An
 	// older revision may come after a newer one. It calls lost when the store has lost
-	// records, and then begins anew.
+	// records, and then begins anew, as far as to calling current again.
 	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
 		own func(*provisioner.Brief, provisioner.Revision), current, lost func()) error
 
@@ -154,11 +154,10 @@ type Index struct {
 	seed   maphash.Seed
 	follow Followers
 
-	current chan struct{} // closed once all records have been read
-	once    sync.Once     // closes it
-	heard   chan struct{} // closed once it is known who was heard of when
+	heard chan struct{} // closed once it is known who was heard of when
 
 	mu      sync.RWMutex
+	current chan struct{}     // guarded by mu: closed once all records have been read; another one when they are read again
 	entries pieces            // guarded by mu
 	byHash  map[uint64]uint32 // guarded by mu: hash of the name to number+1
 	texts   []text            // guarded by mu: what many nodes share; 0 is ""
@@ -186,7 +185,8 @@ type Followers struct {
 	// certificate which was live before is not any more, or may not be: after Listed.
 	Superseded func(wire.Identity)
 
-	// Listed is told, once, that all records that there were have been read.
+	// Listed is told that all records that there were have been read: once, and again if
+	// the store has lost some and they were all read anew.
 	Listed func()
 }
 
@@ -198,23 +198,56 @@ func (x *Index) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	began := time.Now()
 	current := func() {
-		x.once.Do(func() {
-			close(x.current)
-			x.logger.InfoContext(ctx, "nodes are listed", "nodes", x.known(), "elapsed", time.Since(began).Round(time.Millisecond))
-			if x.follow.Listed != nil {
-				x.follow.Listed()
-			}
-		})
+		if !x.complete() {
+			return
+		}
+		x.logger.InfoContext(ctx, "nodes are listed", "nodes", x.known(), "elapsed", time.Since(began).Round(time.Millisecond))
+		if x.follow.Listed != nil {
+			x.follow.Listed()
+		}
+	}
+	lost := func() {
+		began = time.Now()
+		x.forget()
 	}
 	g.Go(func() error {
 		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) },
-			func(r *provisioner.Brief, at provisioner.Revision) { x.put(r, at) }, current, x.forget)
+			func(r *provisioner.Brief, at provisioner.Revision) { x.put(r, at) }, current, lost)
 	})
 	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw, x.sawAll) })
 	return g.Wait()
 }
 
-// listed reports whether all records have been read.
+// complete takes in that all records have been read, and reports whether that is new.
+func (x *Index) complete() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.listed() {
+		return false
+	}
+	close(x.current)
+	return true
+}
+
+// lockListed holds mu for reading once all records have been read. The error is [ErrReading],
+// and mu is not held, if they are not when ctx is done.
+func (x *Index) lockListed(ctx context.Context) error {
+	for {
+		x.mu.RLock()
+		if x.listed() {
+			return nil
+		}
+		current := x.current
+		x.mu.RUnlock()
+		select {
+		case <-current:
+		case <-ctx.Done():
+			return ErrReading
+		}
+	}
+}
+
+// listed reports whether all records have been read. The caller holds mu.
 func (x *Index) listed() bool {
 	select {
 	case <-x.current:
@@ -279,11 +312,15 @@ func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) (superseded b
 	return superseded
 }
 
-// forget makes all that is known of records nothing, until they come again. When
+// forget makes all that is known of records nothing, until they come again: who asks for a
+// list waits for that, or would take what there is so far for all. When
 // nodes were heard of stays.
 func (x *Index) forget() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
+	if x.listed() {
+		x.current = make(chan struct{})
+	}
 	for e := range x.entries.all {
 		e.revision, e.flags = 0, 0
 	}

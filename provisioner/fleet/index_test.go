@@ -531,3 +531,31 @@ func TestAStoreThatLostRecordsIsListedAsItIs(t *testing.T) {
 		t.Errorf("%+v is listed, whose record is lost", n)
 	}
 }
+
+// TestNobodyTakesPartOfTheNodesForAll asks for the nodes while they are read anew after a
+// disk has lost records: whoever picks those to revoke must not miss any.
+func TestNobodyTakesPartOfTheNodesForAll(t *testing.T) {
+	t.Parallel()
+	listed := 0 // by the goroutine of the feed, which put waits for
+	f := &feed{told: fleet.Followers{Listed: func() { listed++ }}}
+	x := f.index(t)
+	f.put(t, record("web1.example.net", nil), record("web2.example.net", nil))
+	f.lost <- struct{}{}
+	b, err := record("web1.example.net", nil).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.records <- b
+	now, cancel := context.WithCancel(t.Context())
+	cancel()
+	if p, err := x.List(now, fleet.Query{}); !errors.Is(err, fleet.ErrReading) {
+		t.Errorf("while they are read: %+v, %v, want %v", p, err, fleet.ErrReading)
+	}
+	if s, err := x.Summary(noon); !errors.Is(err, fleet.ErrReading) {
+		t.Errorf("summary while they are read: %+v, %v, want %v", s, err, fleet.ErrReading)
+	}
+	f.put(t, record("web2.example.net", nil))
+	if names, _ := list(t, x, fleet.Query{}); len(names) != 2 || listed != 2 {
+		t.Errorf("then %v are listed, and that was told %d times, want both nodes, and twice", names, listed)
+	}
+}

@@ -122,11 +122,6 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case <-x.current:
-	case <-ctx.Done():
-		return nil, ErrReading
-	}
 	if !q.SeenBefore.IsZero() {
 		select {
 		case <-x.heard:
@@ -134,7 +129,9 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 			return nil, ErrReading
 		}
 	}
-	x.mu.RLock()
+	if err := x.lockListed(ctx); err != nil {
+		return nil, err
+	}
 	defer x.mu.RUnlock()
 	s := x.selection(&q.Filter, facts)
 	first := newFirst(x, q.Sort, q.Limit)

@@ -20,13 +20,11 @@ type Summary struct {
 // Summary counts, in one pass over the index. The error is [ErrReading] while the
 // records are being read.
 func (x *Index) Summary(now time.Time) (*Summary, error) {
-	select {
-	case <-x.current:
-	default:
-		return nil, ErrReading
-	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
+	if !x.listed() {
+		return nil, ErrReading
+	}
 	s := &Summary{States: make(map[provisioner.State]int)}
 	counts := make([]int, len(states))
 	today, day, week := now.Unix(), now.Add(24*time.Hour).Unix(), now.Add(7*24*time.Hour).Unix()

@@ -66,7 +66,8 @@ const (
 // A store that does not answer is asked again, from where it stopped, so a
 // broker that restarts, or a cluster that elects, is no end of it. One that has lost
 // records is read anew from its beginning: lost is called before, and what came until
-// then counts for nothing, its revisions name other records now.
+// then counts for nothing, its revisions name other records now. Once all that there is
+// has come, current is called again.
 func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
 	own func(*provisioner.Brief, provisioner.Revision), current, lost func(),
 ) error {
@@ -105,7 +106,7 @@ type recordFollower struct {
 	began   time.Time // when the first beat was
 	calm    time.Time // when this process became less than busy
 	busy    bool      // this process wrote many records in the last beat
-	whole   bool      // current was called
+	whole   bool      // current was called, since lost was
 	through uint64    // all up to this sequence has come or is ours
 	known   uint64    // last sequence of the stream, a beat ago
 	shorter int       // beats for which the stream was shorter than through
@@ -249,5 +250,5 @@ func (f *recordFollower) restart(ctx context.Context, last uint64) {
 	f.s.log.WarnContext(ctx, "the store has lost records: they are read again", "stream", streamNodes, "revision", f.through, "last", last)
 	f.stop(ctx)
 	f.lost()
-	f.through, f.known, f.shorter, f.mine, f.held, f.ripe = 0, 0, 0, nil, nil, 0
+	f.through, f.known, f.shorter, f.mine, f.held, f.ripe, f.whole = 0, 0, 0, nil, nil, 0, false
 }

@@ -288,7 +288,8 @@ type Enrolled struct {
 	// by which the roots vouch for each other (see [Vouches]). A node whose
 	// token pins one of the roots takes each other one only if that vouches
 	// for it, directly or by way of others; then the pinned one may also be
-	// in Certificate alone, where it vouches and is not trusted. Only roots,
+	// in Certificate alone, where it vouches and is not trusted. At a renewal the
+	// roots that the node has in force count like the pinned one. Only roots,
 	// certificates signed by themselves, are ever kept as such.
 	CA string `json:"ca"`
 	Files

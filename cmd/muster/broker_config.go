@@ -218,5 +218,6 @@ func (v *brokerRunVerb) run(ctx context.Context) error {
 	if strings.HasSuffix(v.file, ".yaml") {
 		return errors.New(v.file + ": want a configuration of nats-server's, as 'muster broker config' prints it")
 	}
+	cli.IgnoreBrokenPipe() // what reads the log may end, and the broker goes on
 	return broker.RunFile(ctx, v.file, log)
 }

@@ -64,6 +64,9 @@ func (v *runVerb) run(ctx context.Context) error {
 	if v.check {
 		return d.Usable()
 	}
+	// What reads the log may end, and the provisioner goes on.
+	ctx, stop := cli.CleansUp(ctx)
+	defer stop()
 	daemon.MakeHeapRoom(ctx)
 	return profiled(v.profile, func() error { return d.Run(ctx, nil) })
 }

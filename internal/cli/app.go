@@ -87,12 +87,16 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 // (nohup), and what it prints into a pipe that nobody reads is an error in place of
 // the end of the process. Call stop when the verb is over.
 func CleansUp(ctx context.Context) (ending context.Context, stop func()) {
-	signal.Ignore(syscall.SIGPIPE)
+	IgnoreBrokenPipe()
 	if signal.Ignored(syscall.SIGHUP) {
 		return ctx, func() {}
 	}
 	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
+
+// IgnoreBrokenPipe is for a verb that goes on when nobody reads its log any more: what it
+// writes there is an error in place of the end of the process.
+func IgnoreBrokenPipe() { signal.Ignore(syscall.SIGPIPE) }
 
 // helpAsked writes "help COMMAND" as "COMMAND --help", so that a command that is
 // not there is a mistake like any other.

@@ -25,6 +25,20 @@ type order struct {
 	asIs bool
 }
 
+// unanswered gives an order to a fleet whose store does not say whether it has taken it,
+// and returns how often one like it was told of before.
+func (o *order) unanswered(t *testing.T, fault testbed.Fault) (f *testbed.Fleet, before int) {
+	t.Helper()
+	f = testbed.New(t, testbed.Options{DefaultPolicy: true})
+	o.before(t, f)
+	before = ordersTold(f, o.event)
+	f.Faults.Entries(fault)
+	if err := o.give(f.Context(), f.Daemon().Operator(), f); !errors.Is(err, testbed.ErrInjected) {
+		t.Fatalf("the order: %v, want %v", err, testbed.ErrInjected)
+	}
+	return f, before
+}
+
 // theirs is a public key of somebody, and whose signer's it is.
 func theirs(t *testing.T) ([]byte, jwt.SignerID) {
 	t.Helper()
@@ -186,13 +200,7 @@ func TestAnOrderOfUnknownOutcomeIsTold(t *testing.T) {
 	for name, o := range orders(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := testbed.New(t, testbed.Options{DefaultPolicy: true})
-			o.before(t, f)
-			before := ordersTold(f, o.event)
-			f.Faults.Entries(testbed.LostAnswer)
-			if err := o.give(f.Context(), f.Daemon().Operator(), f); !errors.Is(err, testbed.ErrInjected) {
-				t.Fatalf("the order: %v, want %v", err, testbed.ErrInjected)
-			}
+			f, before := o.unanswered(t, testbed.LostAnswer)
 			f.Eventually("it is told", func() bool { return ordersTold(f, o.event) > before })
 			want := before + 1
 			if err := o.give(f.Context(), f.Daemon().Operator(), f); !errors.Is(err, o.over) {
@@ -216,13 +224,7 @@ func TestAnOrderThatWasLostIsNotTold(t *testing.T) {
 	for name, o := range orders(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := testbed.New(t, testbed.Options{DefaultPolicy: true})
-			o.before(t, f)
-			before := ordersTold(f, o.event)
-			f.Faults.Entries(testbed.Lost)
-			if err := o.give(f.Context(), f.Daemon().Operator(), f); !errors.Is(err, testbed.ErrInjected) {
-				t.Fatalf("the order: %v, want %v", err, testbed.ErrInjected)
-			}
+			f, before := o.unanswered(t, testbed.Lost)
 			if n := ordersTold(f, o.event); n != before {
 				t.Errorf("told %d times before it is so", n-before)
 			}

@@ -1,0 +1,181 @@
+package server_test
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+	"muster/server"
+)
+
+// TestARenewalBringsNoForeignRoot answers nodes whose token is gone, or pins
+// nothing, with roots that they do not have yet: what may come is what those in
+// force vouch for.
+func TestARenewalBringsNoForeignRoot(t *testing.T) {
+	t.Parallel()
+	other := newFleet(t)
+	rolled, err := ca.Roll(ca.RollConfig{Root: other.made.Root, RootKey: other.made.RootKey, TrustDomain: trustDomain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := map[string]func(f *fleet, e *wire.Enrolled, r *wire.RenewRequest) *wire.Enrolled{
+		"alone": func(_ *fleet, _ *wire.Enrolled, r *wire.RenewRequest) *wire.Enrolled { return other.renewal(r) },
+		"beside the one in force": func(f *fleet, e *wire.Enrolled, _ *wire.RenewRequest) *wire.Enrolled {
+			e.CA += other.authority.RootsPEM()
+			return e
+		},
+		"with words of its own": func(f *fleet, e *wire.Enrolled, _ *wire.RenewRequest) *wire.Enrolled {
+			e.CA = encodePEM(rolled.Root, other.made.Root, rolled.Cross[0], rolled.Cross[1]) + f.authority.RootsPEM()
+			return e
+		},
+	}
+	for name, foreign := range tests {
+		for _, gone := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, token gone %t", name, gone), func(t *testing.T) {
+				t.Parallel()
+				f := newFleet(t)
+				cfg := f.node("web1.example.net")
+				at, _ := f.member(t, cfg)
+				if gone {
+					if err := os.Remove(cfg.TokenFile); err != nil {
+						t.Fatal(err)
+					}
+				}
+				before := snapshot(t, cfg)
+				f.set(func() {
+					f.renew = func(r *wire.RenewRequest) *wire.Reply {
+						return &wire.Reply{ID: r.ID, Enrolled: foreign(f, f.renewal(r), r)}
+					}
+				})
+				a := f.run(at(life * 3 / 4))
+				a.await(server.EventFailed, 2)
+				if n := f.countLog("certificate not renewed", "is none that the node trusts"); n != 1 {
+					t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+				}
+				if err := a.stop(); err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(before, snapshot(t, cfg)); diff != "" {
+					t.Errorf("files have changed (-was +is):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// TestARenewalBringsARolledRoot answers a node whose token is gone with a root
+// that the one in force vouches for.
+func TestARenewalBringsARolledRoot(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	rolled, err := ca.Roll(ca.RollConfig{Root: f.made.Root, RootKey: f.made.RootKey, TrustDomain: trustDomain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := ca.New(ca.Config{Root: rolled.Root, Issuing: rolled.Issuing, Key: rolled.IssuingKey, TrustDomain: trustDomain,
+		Previous: []ca.Previous{{Root: f.made.Root, Issuing: f.made.Issuing, Cross: rolled.Cross}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := f.node("web1.example.net")
+	at, _ := f.member(t, cfg)
+	if err := os.Remove(cfg.TokenFile); err != nil {
+		t.Fatal(err)
+	}
+	f.stop()
+	f.serverTLS.ClientCAs = next.Roots()
+	f.authority = next
+	f.start()
+	f.set(func() {
+		f.renew = func(r *wire.RenewRequest) *wire.Reply {
+			e := f.renewal(r)
+			e.CA = next.TrustPEM()
+			return &wire.Reply{ID: r.ID, Enrolled: e}
+		}
+	})
+	a := f.run(at(life * 3 / 4))
+	a.await(server.EventConfirmed, 1)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := readFile(t, filepath.Join(cfg.SSLDir, "ca.pem")); got != next.RootsPEM() {
+		t.Errorf("roots = %s, want both", got)
+	}
+}
+
+// TestATokenOfAFormerAuthorityStopsNoRenewal rolls the authority over, and takes the
+// former one out of the configuration: the token that lies on the node pins it for
+// ever, and nothing that the fleet still has is by its word.
+func TestATokenOfAFormerAuthorityStopsNoRenewal(t *testing.T) {
+	t.Parallel()
+	for name, twice := range map[string]bool{"rolled over once": false, "rolled over twice": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			c := f.claims()
+			if err := c.SetLimits(limits(f.authority.Fingerprint(), "")); err != nil {
+				t.Fatal(err)
+			}
+			writeToken(t, cfg.TokenFile, c)
+			second := f.roll(t, f.made)
+			at, _ := f.member(t, cfg)
+			if twice {
+				f.roll(t, second)
+			} else {
+				f.moveTo(t, second)
+			}
+			a := f.run(at(life * 3 / 4))
+			a.await(server.EventConfirmed, 1)
+			a.await(server.EventConnected, 2)
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+			if got := readFile(t, filepath.Join(cfg.SSLDir, "ca.pem")); got != f.authority.RootsPEM() {
+				t.Errorf("roots = %s, want those of the authority", got)
+			}
+		})
+	}
+}
+
+// roll rolls an authority over, and has the fleet move to the new one, which knows the
+// former.
+func (f *fleet) roll(t *testing.T, from *ca.Generated) *ca.Generated {
+	t.Helper()
+	rolled, err := ca.Roll(ca.RollConfig{Root: from.Root, RootKey: from.RootKey, TrustDomain: trustDomain})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.moveTo(t, rolled.Generated, ca.Previous{Root: from.Root, Issuing: from.Issuing, Cross: rolled.Cross})
+	return rolled.Generated
+}
+
+// moveTo has the fleet issue by another authority, its broker's certificate as well.
+func (f *fleet) moveTo(t *testing.T, made *ca.Generated, previous ...ca.Previous) {
+	t.Helper()
+	authority, err := ca.New(ca.Config{Root: made.Root, Issuing: made.Issuing, Key: made.IssuingKey, TrustDomain: trustDomain, Previous: previous})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.stop()
+	f.authority = authority
+	f.serverTLS = f.brokerTLS(wire.RoleBroker)
+	f.start()
+}
+
+// encodePEM returns certificates in PEM.
+func encodePEM(certs ...*x509.Certificate) string {
+	var b strings.Builder
+	for _, c := range certs {
+		_ = pem.Encode(&b, &pem.Block{Type: "CERTIFICATE", Bytes: c.Raw}) // a Builder takes everything
+	}
+	return b.String()
+}

@@ -51,7 +51,8 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 }
 
 // Run follows revocations, signers, operators, pauses and rejections, completes revocations, keeps
-// the CRLs, lists who waits and journals what others have claimed, until ctx is done. It owns every goroutine of the package and returns nil.
+// the CRLs, lists who waits, journals what others have claimed and tells of orders that the store
+// did not answer, until ctx is done. It owns every goroutine of the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.follow(ctx) })

@@ -16,9 +16,6 @@ func (b *Broker) Server() *server.Server {
 	return s
 }
 
-// AccountsConfig is what the accounts are made from.
-func AccountsConfig() string { return accountsConfig(1, true, nil) }
-
 // AllCommands covers every node's command subject.
 const AllCommands = allCommands
 

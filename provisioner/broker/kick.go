@@ -61,7 +61,20 @@ const (
 // reported is what a server says of itself.
 type reported[T any] struct {
 	Server server.ServerInfo `json:"server"`
-	Data   T                 `json:"data"`
+	Data   *T                `json:"data"`
+	Error  *server.ApiError  `json:"error"` // instead of the data
+}
+
+// check returns what a server that was asked says instead of an answer: nothing that it has
+// can be concluded from that.
+func (r *reported[T]) check(subject string) error {
+	switch {
+	case r.Error != nil:
+		return fmt.Errorf("ask %s of server %s: refused: %q (%d)", subject, r.Server.ID, r.Error.Description, r.Error.Code)
+	case r.Data == nil:
+		return fmt.Errorf("ask %s of server %s: no data in the answer", subject, r.Server.ID)
+	}
+	return nil
 }
 
 // follow learns which servers there are, from what they say and do not say.
@@ -162,8 +175,8 @@ func (e *External) checkSync(ctx context.Context, nc *nats.Conn) error {
 	}
 }
 
-// gather asks all servers and calls each with every answer. The error says
-// which servers are known to live and did not answer.
+// gather asks all servers and calls each with every answer that has data. The error says
+// which servers are known to live and did not answer, and which refused to.
 func gather[T any](ctx context.Context, e *External, nc *nats.Conn, subject string, request any, each func(id string, r reported[T])) error {
 	body, err := json.Marshal(request)
 	if err != nil {
@@ -182,6 +195,7 @@ func gather[T any](ctx context.Context, e *External, nc *nats.Conn, subject stri
 	waiting, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	answered := make(map[string]bool)
+	var refused []error
 	for {
 		wait, stop := waiting, context.CancelFunc(func() {})
 		if _, worth := e.silent(answered); len(answered) > 0 && !worth {
@@ -198,6 +212,10 @@ func gather[T any](ctx context.Context, e *External, nc *nats.Conn, subject stri
 		}
 		answered[r.Server.ID] = true
 		e.alive(r.Server.ID)
+		if err := r.check(subject); err != nil {
+			refused = append(refused, err)
+			continue
+		}
 		each(r.Server.ID, r)
 	}
 	missing, _ := e.silent(answered)
@@ -205,9 +223,9 @@ func gather[T any](ctx context.Context, e *External, nc *nats.Conn, subject stri
 		e.giveUp(missing, began)
 	}
 	if len(missing) > 0 || len(answered) == 0 {
-		return fmt.Errorf("ask %s: %d servers answered, none came from %s", subject, len(answered), strings.Join(missing, ", "))
+		refused = append(refused, fmt.Errorf("ask %s: %d servers answered, none came from %s", subject, len(answered), strings.Join(missing, ", ")))
 	}
-	return nil
+	return errors.Join(refused...)
 }
 
 // connection is one of a node's, on some server. It keeps no more of what the server has
@@ -233,7 +251,7 @@ func (c *connection) kick(nc *nats.Conn) error {
 // nil, and calls each with those on one server, by node, as soon as that has answered: one
 // that is silent holds up nothing on the others. It is called once at a time, and more often for a server with
 // many. For more nodes than one, servers list the whole fleet. The
-// error says which servers are known to live and did not answer, or not to the end.
+// error says which servers are known to live and did not answer, refused to, or did not to the end.
 func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Identity, each func(held map[wire.Identity][]connection)) error {
 	wanted := make(map[wire.Identity]bool, len(ids))
 	for _, id := range ids {
@@ -337,20 +355,15 @@ func (e *External) onePage(ctx context.Context, nc *nats.Conn, id, name string, 
 	if err != nil {
 		return nil, fmt.Errorf("ask %s of server %s from place %d: %w", askConnections, id, options.Offset, err)
 	}
-	var r struct {
-		Server server.ServerInfo `json:"server"`
-		Data   *server.Connz     `json:"data"`
-		Error  *server.ApiError  `json:"error"`
-	}
+	var r reported[server.Connz]
 	switch err := json.Unmarshal(m.Data, &r); {
 	case err != nil:
 		return nil, fmt.Errorf("ask %s of server %s: %w", askConnections, id, err)
-	case r.Error != nil:
-		return nil, fmt.Errorf("ask %s of server %s: %w", askConnections, id, r.Error)
 	case r.Server.ID != id:
 		return nil, fmt.Errorf("ask %s of server %s: another one, %s, has its name %q: give each its own", askConnections, id, r.Server.ID, name)
-	case r.Data == nil:
-		return nil, fmt.Errorf("ask %s of server %s: no data in the answer", askConnections, id)
+	}
+	if err := r.check(askConnections); err != nil {
+		return nil, err
 	}
 	e.alive(id)
 	return r.Data, nil
@@ -368,7 +381,7 @@ func (e *External) running() (*nats.Conn, error) {
 
 // Disconnect drops every live connection of these nodes on every server that
 // answers, as soon as it does: revoke first, then disconnect. The error says which servers are alive
-// and did not answer; their connections stay. A connection that is being admitted
+// and did not answer, or answered that they will not say; their connections stay. A connection that is being admitted
 // at this moment, by this provisioner or another, is not found: look again with
 // [External.Recheck] after [AdmissionInFlight]. A node without a connection is
 // no error.
@@ -396,7 +409,7 @@ const AdmissionInFlight = admitTimeout + time.Second
 // Recheck drops every live connection of these nodes that holds a certificate
 // which is not admitted any more, as [Broker.Recheck] does, on every server. The
 // call is to be repeated for the ids that are returned with an error: a server
-// that is known to live did not answer, a node's certificates could not be
+// that is known to live did not answer or refused to, a node's certificates could not be
 // learned, or a server may not have been told.
 func (e *External) Recheck(ctx context.Context, ids ...wire.Identity) (again []wire.Identity, err error) {
 	if e.gate.cfg.LiveNode == nil {

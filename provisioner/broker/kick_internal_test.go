@@ -269,6 +269,79 @@ func TestASilentServerHoldsUpNoOther(t *testing.T) {
 	}
 }
 
+// TestAServerThatRefusesHasNoEmptyList asks a server what it does not understand: that it says
+// so does not mean that it has no connections, nor that it acknowledges before it syncs.
+func TestAServerThatRefusesHasNoEmptyList(t *testing.T) {
+	t.Parallel()
+	e, s := watching(t, 0)
+	connected(t, s)
+	err := gather(t.Context(), e, control(t, e), askConnections, server.ConnzOptions{Sort: "by nothing"}, func(id string, _ reported[server.Connz]) {
+		t.Errorf("server %s has answered, want it to refuse", id)
+	})
+	if err == nil || !strings.Contains(err.Error(), s.ID()) || !strings.Contains(err.Error(), "invalid sorting option") {
+		t.Errorf("error = %v, want one that names the server %s and what it says", err, s.ID())
+	}
+	e.mu.Lock()
+	_, known := e.servers[s.ID()]
+	e.mu.Unlock()
+	if !known {
+		t.Error("a server that refuses is not known to live")
+	}
+}
+
+// TestWhoRefusesIsAskedAgain has one of two servers answer that it may not say: what is connected to the
+// other is dropped, and the look is to be repeated.
+func TestWhoRefusesIsAskedAgain(t *testing.T) {
+	t.Parallel()
+	for name, says := range map[string]string{
+		"an error": `"error":{"code":403,"description":"not authorized"}`,
+		"nothing":  `"data":null`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, s := watching(t, 0)
+			nc, err := nats.Connect(s.ClientURL(), nats.UserInfo("listener", "secret"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(nc.Close)
+			_, err = nc.Subscribe("$SYS.REQ.SERVER.PING.>", func(m *nats.Msg) {
+				_ = m.Respond([]byte(`{"server":{"name":"other","id":"OTHER"},` + says + `}`))
+			})
+			if err == nil {
+				err = nc.Flush()
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			e.alive("OTHER")
+			refused := func(err error) {
+				t.Helper()
+				if err == nil || !strings.Contains(err.Error(), "of server OTHER: ") || strings.Contains(err.Error(), "none came from") {
+					t.Errorf("error = %v, want one that says who refuses, and not that it is silent", err)
+				}
+			}
+			closed := make(chan struct{})
+			connected(t, s, nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+			refused(e.Disconnect(kickedNode))
+			<-closed
+			again, err := e.Recheck(t.Context(), kickedNode)
+			refused(err)
+			if len(again) != 1 {
+				t.Errorf("Recheck leaves %v, want to be asked again", again)
+			}
+			_, whole, err := e.RecheckAll(t.Context())
+			refused(err)
+			if whole {
+				t.Error("RecheckAll says that all have been looked at")
+			}
+			if err := e.checkSync(t.Context(), control(t, e)); err != nil { // by the one that answers
+				t.Errorf("checkSync = %v, want nothing concluded from who refuses", err)
+			}
+		})
+	}
+}
+
 // TestAnErrorAboutManyNodesIsShort has a store that answers about none of a thousand.
 func TestAnErrorAboutManyNodesIsShort(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,7 +56,8 @@ func (p *Provisioner) keptFacts(a *attempt) Facts { return keptFacts(a.request.F
 
 // keepFacts writes the facts of a node that gets what it has, if they are others
 // than those on record. It may be the last step: the node asks again, and with the
-// same facts nothing is written.
+// same facts nothing is written. Facts are for operators: what the node gets is on record
+// as it is, so a store without room for others is no reason to refuse it.
 func (p *Provisioner) keepFacts(ctx context.Context, a *attempt) error {
 	facts := p.keptFacts(a)
 	if p.kept == nil || slices.Equal(facts, a.record.Facts) {
@@ -64,7 +66,11 @@ func (p *Provisioner) keepFacts(ctx context.Context, a *attempt) error {
 	next := *a.record
 	next.Facts, next.Attempt, next.UpdatedAt = facts, a.id, p.now()
 	next.keep(a.record, p.cfg.Clock.believed(next.UpdatedAt))
-	return a.watch.took(StepPublish, p.publish(ctx, &next, a.after, func() error { return p.trying(a) }))
+	err := a.watch.took(StepPublish, p.publish(ctx, &next, a.after, func() error { return p.trying(a) }))
+	if errors.Is(err, ErrStoreFull) {
+		return nil // nothing was written; they come with the node's next answer
+	}
+	return err
 }
 
 // keptFacts returns those of the facts that are looked for and can be kept: whole,

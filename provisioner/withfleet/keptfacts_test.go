@@ -2,6 +2,7 @@ package provisioner_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -147,4 +148,43 @@ func TestFactsWhoseWriteGoesWrong(t *testing.T) {
 		})
 		is(t, f, n, e)
 	})
+}
+
+// fullOfRecords is a store in which no record has room.
+type fullOfRecords struct{ provisioner.Store }
+
+func (fullOfRecords) Put(context.Context, *provisioner.Record, provisioner.Revision) (provisioner.Revision, error) {
+	return 0, provisioner.ErrStoreFull
+}
+
+// TestFactsThatHaveNoRoom has nodes ask for what they have while the store takes no record:
+// they get it, with the facts of before and with others, and those are on record once there
+// is room. What needs a write is refused.
+func TestFactsThatHaveNoRoom(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node(web1)
+	n.Facts = testbed.Facts(t, map[string]string{"role": "web"})
+	e := f.Enroll(n)
+	f.Apply(n, e)
+	full := f.Provisioner(func(s provisioner.Store) provisioner.Store { return fullOfRecords{s} })
+	for _, role := range []string{"web", "db"} {
+		n.Facts = testbed.Facts(t, map[string]string{"role": role})
+		again, err := full.Enroll(f.Context(), n.Request(), provisioner.Source{})
+		if err != nil || again.Serial != e.Serial || again.Digest != e.Digest {
+			t.Errorf("as %s: given %v, %v, want what it has", role, again, err)
+		}
+	}
+	if got := f.Record(web1).Facts.Value("role"); got != "web" || f.Revisions(web1) != 2 {
+		t.Errorf("role %q at revision %d, want what was on record", got, f.Revisions(web1))
+	}
+	var r *provisioner.Refusal
+	if _, err := full.Enroll(f.Context(), f.Node("web2.example.net").Request(), provisioner.Source{}); !errors.As(err, &r) || !errors.Is(err, provisioner.ErrStoreFull) {
+		t.Errorf("a new node: %v, want it refused for want of room", err)
+	}
+	f.Enroll(n)
+	if got := f.Record(web1).Facts.Value("role"); got != "db" {
+		t.Errorf("role %q once there is room, want db", got)
+	}
+	f.Check()
 }

@@ -108,11 +108,15 @@ func (as *allowances) putIfForgotten(ctx context.Context, a *Allowance) error {
 // What a broken store shows may not be on its disk: as with signers, it has no
 // place until a restart shows it again, and only removals count meanwhile.
 func (as *allowances) read(ctx context.Context) error {
+	began := time.Now()
 	for after := as.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		a, at, err := as.store.NextAllowance(bounded, after)
 		cancel()
 		unread := errors.Is(err, ErrUnread)
+		if err == nil && a == nil && as.even && as.broken() == nil && after == as.last {
+			as.untold.read(began)
+		}
 		if err != nil && !unread || a == nil {
 			return err
 		}

@@ -51,11 +51,15 @@ func (as *answers) look(ctx context.Context) error {
 // What a broken store shows may not be on its disk: it has no place until a
 // restart shows it again, and only rejections count meanwhile.
 func (as *answers) lookLocked(ctx context.Context) error {
+	began := time.Now()
 	for after := as.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		a, at, err := as.store.NextAnswer(bounded, after)
 		cancel()
 		unread := errors.Is(err, ErrUnread)
+		if err == nil && a == nil && as.broken() == nil && after == as.last {
+			as.untold.read(began)
+		}
 		if err != nil && !unread || a == nil {
 			return err
 		}

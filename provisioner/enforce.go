@@ -29,6 +29,7 @@ func (p *Provisioner) enforce(ctx context.Context, id wire.Identity) error {
 }
 
 func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
+	asked := time.Now()
 	record, after, err := p.cfg.Store.Record(ctx, id)
 	if err != nil {
 		return err
@@ -38,7 +39,7 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 		if err := p.writable(string(id)); err != nil {
 			return err
 		}
-		if p.untoldRecords.wrote(record) {
+		if p.untoldRecords.wrote(record, asked) {
 			p.tellKeptOut(ctx, record)
 		}
 	}

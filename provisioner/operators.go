@@ -171,10 +171,14 @@ func (o *Operators) ensure(ctx context.Context) error {
 // What a broken store shows may not be on its disk: as with signers, it has no
 // place until a restart shows it again, and only removals count meanwhile.
 func (o *Operators) read(ctx context.Context) error {
+	began := time.Now()
 	for after := o.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		e, at, err := o.cfg.Store.NextOperator(bounded, after)
 		cancel()
+		if err == nil && e == nil && o.even && o.cfg.StoreBroken() == nil && after == o.last {
+			o.untold.read(began)
+		}
 		if err != nil || e == nil {
 			return err
 		}

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"golang.org/x/time/rate"
 
@@ -53,11 +54,15 @@ func newPauses(store PauseStore, broken func() error, log *slog.Logger) *pauses 
 func (ps *pauses) look(ctx context.Context) error {
 	ps.looking.Lock()
 	defer ps.looking.Unlock()
+	began := time.Now()
 	for after := ps.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		s, at, err := ps.store.NextPause(bounded, after)
 		cancel()
 		unread := errors.Is(err, ErrUnread)
+		if err == nil && s == nil && ps.broken() == nil && after == ps.last {
+			ps.untold.read(began)
+		}
 		if err != nil && !unread || s == nil {
 			return err
 		}

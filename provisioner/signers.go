@@ -186,10 +186,14 @@ func (s *Signers) ensure(ctx context.Context) error {
 // restart shows it again, or who comes to its place would not be seen. A removal
 // is in force all the same, and nobody is trusted for it.
 func (s *Signers) read(ctx context.Context) (changed bool, err error) {
+	began := time.Now()
 	for after := s.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		e, at, err := s.cfg.Store.NextSigner(bounded, after)
 		cancel()
+		if err == nil && e == nil && s.even && s.cfg.StoreBroken() == nil && after == s.last {
+			s.untold.read(began)
+		}
 		if err != nil || e == nil {
 			return changed, err
 		}

@@ -25,25 +25,34 @@ type untold struct {
 type unknownOrder struct {
 	tell    func()
 	written func(context.Context) (bool, error) // nil where somebody follows what is written
-	since   time.Time                           // monotonic
+	since   time.Time                           // when the write was given up; monotonic. Zero while it is made
 }
 
 // untoldFor is how long an order that is not in the store may come to be there after all:
-// what it was waiting in is given up by then. Chosen. Only orders that somebody has to ask
-// for end by it.
+// what it was waiting in is given up by then. Chosen. An order ends by it once a well store
+// was read later than that, and did not have it. So this bounds what is remembered, 500 bytes each: the
+// orders that were not acknowledged in so long, or since the store could last be read.
 const untoldFor = 5 * time.Minute
+
+// over reports whether an order that a store does not have which was read at that time, or
+// later, will not be there.
+func (o *unknownOrder) over(read time.Time) bool {
+	return !o.since.IsZero() && read.Sub(o.since) > untoldFor
+}
 
 // write has put write what key says, and tells of it once it is in the store: now, or if put
 // does not know that, when there is called, or written says that it is. After
-// [ErrConflict] it is not.
+// [ErrConflict] or [ErrStoreFull] it is not.
 func (u *untold) write(key string, tell func(), written func(context.Context) (bool, error), put func() error) error {
-	u.remember(key, tell, written)
+	u.take(key, unknownOrder{tell: tell, written: written})
 	err := put()
 	switch {
 	case err == nil:
 		u.there(key)
-	case errors.Is(err, ErrConflict):
+	case errors.Is(err, ErrConflict), errors.Is(err, ErrStoreFull):
 		u.forget(key)
+	default:
+		u.unknown(key)
 	}
 	return err
 }
@@ -53,14 +62,38 @@ func (u *untold) writeEntry(entry any, tell func(), put func() error) error {
 	return u.write(entryKey(entry), tell, nil, put)
 }
 
-// remember takes in what there is to tell once key is in the store.
+// remember takes in what there is to tell once key is in the store, which has not said so.
 func (u *untold) remember(key string, tell func(), written func(context.Context) (bool, error)) {
+	u.take(key, unknownOrder{tell: tell, written: written, since: time.Now()})
+}
+
+// take takes in an order.
+func (u *untold) take(key string, o unknownOrder) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.open == nil {
 		u.open = make(map[string]unknownOrder)
 	}
-	u.open[key] = unknownOrder{tell: tell, written: written, since: time.Now()}
+	u.open[key] = o
+}
+
+// unknown takes in that the store has not said whether it has an order, which somebody who
+// follows it may have met and told of.
+func (u *untold) unknown(key string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if o, open := u.open[key]; open {
+		o.since = time.Now()
+		u.open[key] = o
+	}
+}
+
+// read takes in that who follows a well store has read all that it had to its end, and began
+// then: orders that were not met and are old are not there.
+func (u *untold) read(began time.Time) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	maps.DeleteFunc(u.open, func(_ string, o unknownOrder) bool { return o.written == nil && o.over(began) })
 }
 
 // forget takes in that there is nothing to tell.
@@ -115,7 +148,7 @@ func (u *untold) ask(ctx context.Context) {
 		case err != nil: // nobody knows yet
 		case written:
 			u.there(key)
-		case asked.Sub(o.since) > untoldFor:
+		case o.over(asked):
 			u.forget(key)
 		}
 	}
@@ -143,7 +176,13 @@ func (p *Provisioner) rememberRevocation(e *Revocation, tell func()) {
 // they have written its record: as [untold]. The zero value is ready. Safe for concurrent use.
 type untoldRecords struct {
 	mu   sync.Mutex
-	open map[wire.Identity][]string // guarded by mu: attempts that may have written the record
+	open map[wire.Identity][]unknownAttempt // guarded by mu: those that may have written the record, the oldest first
+}
+
+// An unknownAttempt is one, and since when it is over.
+type unknownAttempt struct {
+	id    string
+	since time.Time // monotonic
 }
 
 // add takes in that an attempt may have written the record of an identity.
@@ -151,9 +190,9 @@ func (u *untoldRecords) add(id wire.Identity, attempt string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.open == nil {
-		u.open = make(map[wire.Identity][]string)
+		u.open = make(map[wire.Identity][]unknownAttempt)
 	}
-	u.open[id] = append(u.open[id], attempt)
+	u.open[id] = append(u.open[id], unknownAttempt{attempt, time.Now()})
 }
 
 // about reports whether some attempt may have written the record.
@@ -163,14 +202,19 @@ func (u *untoldRecords) about(id wire.Identity) bool {
 	return len(u.open[id]) > 0
 }
 
-// wrote reports whether the record, which is on disk, is by one of these attempts. It says so
-// once. None of the others can have written it then, or will.
-func (u *untoldRecords) wrote(r *Record) bool {
+// wrote reports whether the record, which is on disk and was read then or later, is by one of
+// these attempts. It says so once. None of the others can have written it then, or will; nor
+// will those that have been over for [untoldFor], if it is by none.
+func (u *untoldRecords) wrote(r *Record, read time.Time) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	ours := slices.Contains(u.open[r.Identity], r.Attempt)
-	if ours {
+	open := u.open[r.Identity]
+	ours := slices.ContainsFunc(open, func(a unknownAttempt) bool { return a.id == r.Attempt })
+	open = slices.DeleteFunc(open, func(a unknownAttempt) bool { return ours || read.Sub(a.since) > untoldFor })
+	if len(open) == 0 {
 		delete(u.open, r.Identity)
+	} else {
+		u.open[r.Identity] = open
 	}
 	return ours
 }

@@ -26,7 +26,7 @@ import (
 //     server.conf holds, which nothing reads there yet, or loses its own if
 //     there is no server.conf; so the link shows what the file showed;
 //  4. files in the live directory that are not ours are linked into the stage;
-//  5. the exchange, and a sync of the directory above.
+//  5. the exchange, and a sync of the directory above (names.go).
 //
 // The steps after it only clear away: (6) files that appeared in the old
 // directory since 4 are linked over, the old directory is removed, and at last
@@ -99,15 +99,16 @@ func (s *Server) apply(ctx context.Context, set *set) error {
 		if err := s.takeOverStage(live); err != nil {
 			return err
 		}
-		if err := syncDir(s.at.next); err != nil {
+		if err := s.sync(s.at.next); err != nil {
 			return err
 		}
 	}
+	s.renamedIn(s.at.parent)
 	if err := s.switchSets(ctx, live != nil); err != nil {
 		return err
 	}
 	s.step("switched")
-	if err := errors.Join(syncDir(s.at.parent), s.finishSwitch()); err != nil {
+	if err := s.finishSwitch(); err != nil {
 		// The new set is in force; recover tries the rest again.
 		s.cfg.Log.ErrorContext(ctx, "old files not cleared away", "err", err)
 	}
@@ -143,7 +144,7 @@ func (s *Server) writeStage(set *set) error {
 		s.step("wrote " + f.name)
 	}
 	for _, dir := range append(dirs, s.at.next) {
-		if err := syncDir(dir); err != nil {
+		if err := s.sync(dir); err != nil {
 			return err
 		}
 	}
@@ -181,12 +182,18 @@ func (s *Server) switchSets(ctx context.Context, hasLive bool) error {
 // power failure undoes of it is done again; only the old set must be gone for
 // good before the marker is, or it would be taken for a stage's leftovers.
 func (s *Server) finishSwitch() error {
+	if err := s.syncNames(); err != nil { // until then a power cut may bring the old set back, whole
+		return err
+	}
 	removed := false
 	for _, from := range []string{s.at.next, s.at.old} {
 		if !exists(from) {
 			continue
 		}
 		if err := carry(from, s.at.live); err != nil {
+			return err
+		}
+		if err := s.sync(s.at.live); err != nil {
 			return err
 		}
 		s.step("carried again")
@@ -197,7 +204,7 @@ func (s *Server) finishSwitch() error {
 		removed = true
 	}
 	if removed {
-		if err := syncDir(s.at.parent); err != nil {
+		if err := s.sync(s.at.parent); err != nil {
 			return err
 		}
 	}

@@ -35,6 +35,9 @@ func (s *Server) confirmSoon(ctx context.Context, conn *connection, stage *stage
 // is then acknowledged again. The duration is how long to wait with the next
 // try, if the provisioner said so. The error may wrap errDisowned.
 func (s *Server) confirm(ctx context.Context, conn *connection, key crypto.Signer, p pending) (time.Duration, error) {
+	if err := s.syncNames(); err != nil { // or a power cut would bring back the set before
+		return 0, fmt.Errorf("put the set on disk: %w", err)
+	}
 	signature, err := wire.Sign(key, wire.AppliedDigest(p.Identity, p.Serial, p.Digest))
 	if err != nil {
 		return 0, err

@@ -17,6 +17,12 @@ func (cfg *Config) WithoutExchange() {
 	cfg.exchange = func(string, string) error { return errNoExchange }
 }
 
+// SetSync has f called in place of what makes the names in a directory durable.
+func (cfg *Config) SetSync(f func(dir string) error) { cfg.sync = f }
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error { return syncDir(dir) }
+
 // SetBuild sets what is compiled in.
 func (cfg *Config) SetBuild(tokenFile, brokers, srvDomain string, byDefault, secure bool) {
 	cfg.build = &compiledIn{tokenFile: tokenFile, brokers: splitList(brokers), srvDomain: srvDomain, byDefault: byDefault, secure: secure}

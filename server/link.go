@@ -37,6 +37,9 @@ func (s *Server) linkConf(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.syncNames(); err != nil { // the link leads there
+		return err
+	}
 	s.step("conf adopted")
 	temp := filepath.Join(filepath.Dir(s.at.conf), "."+filepath.Base(s.at.conf)+".link")
 	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -50,7 +53,8 @@ func (s *Server) linkConf(ctx context.Context) error {
 		return err
 	}
 	s.step("conf linked")
-	return syncDir(filepath.Dir(s.at.conf))
+	s.renamedIn(filepath.Dir(s.at.conf))
+	return s.syncNames()
 }
 
 // linkTarget is what the link says: a relative path where the two are close,
@@ -120,7 +124,7 @@ func (s *Server) adoptConf() error {
 	if err := rename(temp, s.at.in(confName)); err != nil {
 		return err
 	}
-	return syncDir(s.at.live)
+	return s.sync(s.at.live)
 }
 
 // dropLiveConf removes a server.conf in the live directory that the configured
@@ -132,11 +136,12 @@ func (s *Server) dropLiveConf() error {
 	if err := os.Remove(s.at.in(confName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return syncDir(s.at.live)
+	return s.sync(s.at.live)
 }
 
 func (s *Server) makeLive() error {
 	err := os.Mkdir(s.at.live, 0o700)
+	s.renamedIn(s.at.parent)
 	if errors.Is(err, fs.ErrExist) {
 		return nil
 	}

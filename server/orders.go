@@ -93,7 +93,7 @@ func (s *Server) writeOrders(o orders) error {
 		return err
 	}
 	s.orders = o
-	return syncDir(filepath.Dir(s.at.orders))
+	return s.sync(filepath.Dir(s.at.orders))
 }
 
 // accept puts an order on disk, in place of one that is not done yet. A restart takes

@@ -22,7 +22,8 @@ type Server struct {
 	build    compiledIn
 	boot     string // random per agent, so that restarts can be told apart
 	exchange func(a, b string) error
-	level    slog.Level // of Config.Level at first; set by New
+	sync     func(dir string) error // makes the names in a directory durable
+	level    slog.Level             // of Config.Level at first; set by New
 
 	// Only touched by the goroutine of Run.
 	seen     time.Time // latest time known to have passed
@@ -33,6 +34,7 @@ type Server struct {
 	again    error     // why the certificate on disk is no good; nil: it may be
 	told     time.Time // by the process's clock: when again was set
 	orders   orders    // as on disk
+	unsynced []string  // directories with names that are perhaps not on disk; see names.go
 
 	// The file that the last attempt failed for, and how it was then; a change
 	// of it ends a wait. Empty if it failed for something else.
@@ -57,9 +59,12 @@ func New(cfg Config) (*Server, error) {
 }
 
 func newServer(cfg Config, build compiledIn, at places) *Server {
-	s := &Server{cfg: cfg, at: at, build: build, boot: wire.NewID(), exchange: exchange}
+	s := &Server{cfg: cfg, at: at, build: build, boot: wire.NewID(), exchange: exchange, sync: syncDir}
 	if cfg.exchange != nil {
 		s.exchange = cfg.exchange
+	}
+	if cfg.sync != nil {
+		s.sync = cfg.sync
 	}
 	if cfg.Level != nil {
 		s.level = cfg.Level.Level()
@@ -84,6 +89,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	defer unlock()
 	said := s.sayStopping(ctx)
+	s.unsynced = s.at.holders()
 	s.seen = loadClock(s.at.clock)
 	s.saveClock(ctx)
 	defer s.saveClock(context.WithoutCancel(ctx))

@@ -70,6 +70,9 @@ func (s *Server) stageFor(ctx context.Context, id wire.Identity, fresh bool) (*s
 		csr, asked, err := s.readRequest(key)
 		switch {
 		case err == nil && asked == id:
+			if err := s.syncNames(); err != nil { // an agent that was killed may have left it to us
+				return nil, err
+			}
 			return &stage{key: key, csr: csr}, nil
 		case err == nil:
 			s.cfg.Log.WarnContext(ctx, "staged key dropped, it is for another identity", "node", id)
@@ -98,7 +101,9 @@ func (s *Server) stageFor(ctx context.Context, id wire.Identity, fresh bool) (*s
 		return nil, err
 	}
 	s.step("csr written")
-	if err := errors.Join(syncDir(s.at.next), syncDir(s.at.parent)); err != nil {
+	s.renamedIn(s.at.next)
+	s.renamedIn(s.at.parent)
+	if err := s.syncNames(); err != nil {
 		return nil, err
 	}
 	return &stage{key: key, csr: csr}, nil
@@ -185,7 +190,7 @@ func (s *Server) recover() error {
 		if err := rename(s.at.old, s.at.live); err != nil {
 			return err
 		}
-		if err := syncDir(s.at.parent); err != nil {
+		if err := s.sync(s.at.parent); err != nil {
 			return err
 		}
 	}

@@ -456,3 +456,42 @@ func TestASignalDuringARestartEndsTheAgent(t *testing.T) {
 		t.Errorf("Run = %v after its context has ended, want nil: it would be started again", err)
 	}
 }
+
+// TestAnOrderThatIsNotOnDiskIsNotDone has a disk fail when an order's name is to be
+// synced: whoever gave it is told so, and neither this agent does it nor the next.
+func TestAnOrderThatIsNotOnDiskIsNotDone(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.AliveInterval = 20 * time.Millisecond
+	var l ledger
+	cfg.SetSync(l.sync)
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+	nc := f.client(t, "provisioner")
+	f.await("startup", func() bool { return len(f.lifecycle("startup")) == 1 })
+	l.failBy(func(dir string) error { return &os.PathError{Op: "sync", Path: dir, Err: syscall.EIO} })
+	for _, verb := range []wire.Verb{wire.VerbShutdown, wire.VerbReconfigure} {
+		_, r := f.order(t, nc, "lost-"+string(verb), verb)
+		wantRefused(t, r, wire.CodeCommandImpossible)
+	}
+	alive := len(f.lifecycle("alive"))
+	f.await("many turns", func() bool { return len(f.lifecycle("alive")) > alive+3 })
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	a = f.run(cfg)
+	a.await(server.EventConnected, 1)
+	alive = len(f.lifecycle("alive"))
+	f.await("many turns", func() bool { return len(f.lifecycle("alive")) > alive+3 })
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.renewals()); n > 0 {
+		t.Errorf("%d requests for an order that was refused", n)
+	}
+	if n := f.countLog("command found"); n > 0 {
+		t.Errorf("the next agent has found a command that was refused:\n%s", f.log.String())
+	}
+}

@@ -4,9 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"slices"
 
 	"muster/internal/wire"
@@ -83,17 +83,30 @@ func (s *Server) loadOrders(ctx context.Context) {
 }
 
 // writeOrders puts orders on disk, and then in force. After an error those
-// before are in force.
+// before are in force, and in the file as well, or the error says that they are not.
 func (s *Server) writeOrders(o orders) error {
+	if err := s.replaceOrders(o); err != nil {
+		return err
+	}
+	if err := s.sync(s.at.parent); err != nil {
+		// The file is the new one, whether it outlives a power cut or not: the next
+		// agent would do what was refused.
+		if bad := s.replaceOrders(s.orders); bad != nil {
+			err = fmt.Errorf("%w, and the next agent may do it: %w", err, bad)
+		}
+		return err
+	}
+	s.orders = o
+	return nil
+}
+
+// replaceOrders writes the file, and leaves it as it was after an error.
+func (s *Server) replaceOrders(o orders) error {
 	b, err := json.Marshal(o)
 	if err != nil {
 		return err
 	}
-	if err := writeFile(s.at.orders, append(b, '\n'), 0o600); err != nil {
-		return err
-	}
-	s.orders = o
-	return s.sync(filepath.Dir(s.at.orders))
+	return writeFile(s.at.orders, append(b, '\n'), 0o600)
 }
 
 // accept puts an order on disk, in place of one that is not done yet. A restart takes

@@ -159,17 +159,14 @@ func (p *Provisioner) approval(ctx context.Context, id wire.Identity, keyHash st
 	if err != nil {
 		return nil, err
 	}
-	// What was said before the name was taken away was of the machine that had it, also
-	// if that got in by other means and never spent it.
-	out := p.revocations.standing(id)
-	if answer.admits(r, reason, p.now()) && (out.Revocation == nil || answer.At.After(out.At)) {
+	if p.counts(answer, r, reason) {
 		return answer, nil
 	}
 	return nil, nil
 }
 
 // Approval returns the approval that answers for a key which waits for one when it asks again;
-// nil if there is none that counts. It reads the store twice.
+// nil if there is none that counts, see [Provisioner.Foresee]. It reads the store a few times.
 func (p *Provisioner) Approval(ctx context.Context, w *Waiter) (*Answer, error) {
 	if w.Code != wire.CodeApprovalPending {
 		return nil, nil
@@ -182,7 +179,18 @@ func (p *Provisioner) Approval(ctx context.Context, w *Waiter) (*Answer, error) 
 	if errors.Is(err, ErrUnread) {                                    // counts as a rejection
 		return nil, nil
 	}
-	return answer, err
+	if err != nil || answer == nil {
+		return nil, err
+	}
+	grant, err := p.cfg.Store.Grant(ctx, w.Identity)
+	if err != nil {
+		return nil, err
+	}
+	switch p.Foresee(ctx, answer, record, grant) {
+	case wire.CodeIdentityRevoked, wire.CodeIdentityTaken:
+		return nil, nil
+	}
+	return answer, nil
 }
 
 // AutosignBy is who approved what the operators' command did.

@@ -23,7 +23,7 @@ type Explanation struct {
 	State    provisioner.State `json:"state"`
 	Says     []string          `json:"says"`               // sentences
 	Refusals []Moment          `json:"refusals,omitempty"` // the last ones since it was last let in, the newest first
-	Do       []string          `json:"do"`                 // what an operator can do now
+	Do       []string          `json:"do"`                 // what an operator can do now, empty if nothing is to be done
 }
 
 // A Report is all that is on record of a node.
@@ -32,6 +32,10 @@ type Report struct {
 	Revision provisioner.Revision `json:"revision"`
 	Grant    *provisioner.Grant   `json:"grant,omitempty"` // the newest, used or not
 	Seen     time.Time            `json:"seen,omitzero"`   // see [Node]
+
+	// GrantOver is that the grant, whose time is not over, lets nobody in any more, since the
+	// machine that it was given against has lost the name: see [provisioner.Grant.Stands].
+	GrantOver bool `json:"grant_over,omitempty"`
 
 	// GrantToCome is that the grant is of a time to come, since a clock was ahead: it lets
 	// nobody in, see [provisioner.Grant.Open].
@@ -63,7 +67,13 @@ func (x *Index) Report(ctx context.Context, id wire.Identity, now time.Time) (*R
 	shown := *record
 	shown.CommandKey = nil // who may look is not who may command
 	node, _ := x.Find(id)  // zero if the index is not there yet
-	return &Report{Record: &shown, Revision: revision, Grant: grant, Seen: node.Seen, GrantToCome: toCome(grant, now)}, nil
+	return &Report{Record: &shown, Revision: revision, Grant: grant, Seen: node.Seen, GrantOver: over(grant, record, now), GrantToCome: toCome(grant, now)}, nil
+}
+
+// over reports whether a grant, which may be nil, would be open, not spent and no use: the
+// machine that it was given against has not the name of r any more.
+func over(g *provisioner.Grant, r *provisioner.Record, now time.Time) bool {
+	return g != nil && g.Open(now) && (r == nil || r.Grant != g.ID) && !g.Stands(r, now)
 }
 
 // toCome reports whether a grant, which may be nil, is of a time to come: it is not open, and
@@ -105,9 +115,13 @@ func (x *Index) Unheard(ctx context.Context, id wire.Identity, since time.Time) 
 	return nil
 }
 
-// Explain says how a node stands at now. The error is [provisioner.ErrNoRecord] if
-// nothing is known under this name.
-func (x *Index) Explain(ctx context.Context, id wire.Identity, now time.Time) (*Explanation, error) {
+// A Foresee says what the key of an open approval is told when it asks next: see
+// [provisioner.Provisioner.Foresee].
+type Foresee func(context.Context, *provisioner.Answer, *provisioner.Record, *provisioner.Grant) wire.Code
+
+// Explain says how a node stands at now, and what comes of approvals as foresee has it. The
+// error is [provisioner.ErrNoRecord] if nothing is known under this name.
+func (x *Index) Explain(ctx context.Context, id wire.Identity, now time.Time, foresee Foresee) (*Explanation, error) {
 	record, _, err := x.log.Record(ctx, id)
 	if err != nil {
 		return nil, err
@@ -125,7 +139,13 @@ func (x *Index) Explain(ctx context.Context, id wire.Identity, now time.Time) (*
 		return nil, err
 	}
 	node, _ := x.Find(id)
-	return explain(&found{id, record, grant, past, events, verdicts, node.Seen}, now), nil
+	read := &found{id, record, grant, past, events, verdicts, node.Seen, make(map[string]wire.Code)}
+	for _, a := range verdicts {
+		if a.Verdict == provisioner.VerdictApprove && a.Open(now) {
+			read.foreseen[a.ID] = foresee(ctx, a, record, grant)
+		}
+	}
+	return explain(read, now), nil
 }
 
 // found is what is read to explain a node.
@@ -137,6 +157,7 @@ type found struct {
 	events   []provisioner.Event // that past is made of, the oldest first
 	verdicts []*provisioner.Answer
 	seen     time.Time
+	foreseen map[string]wire.Code // by the id of each approval that is open
 }
 
 // An explainer puts an explanation together.
@@ -153,7 +174,7 @@ func (e *explainer) do(format string, args ...any) { e.Do = append(e.Do, fmt.Spr
 // explain explains what was read.
 func explain(read *found, now time.Time) *Explanation {
 	id, r, grant := read.id, read.record, read.grant
-	e := &explainer{&Explanation{Identity: id, State: provisioner.StateNone}, now}
+	e := &explainer{&Explanation{Identity: id, State: provisioner.StateNone, Do: []string{}}, now}
 	if r != nil {
 		e.State = r.State
 	}
@@ -173,16 +194,19 @@ func explain(read *found, now time.Time) *Explanation {
 	default:
 		e.say("It has never been enrolled.")
 	}
-	e.verdicts(r, read.verdicts)
+	e.verdicts(r, read.verdicts, read.foreseen)
 	if r != nil && r.Cloned != nil {
 		e.say("Two live machines use its key; that was noticed at %s.", stamp(r.Cloned.At))
 		e.do("find the copy, then muster node retire %s, so that one of them may enroll anew", id)
 	}
 	if grant != nil && now.Before(grant.ExpiresAt) && (r == nil || r.Grant != grant.ID) {
-		if toCome(grant, now) {
+		switch {
+		case toCome(grant, now):
 			e.say("A grant by %s is of %s, which is to come, so a clock was ahead: it lets nobody in.", grant.By, stamp(grant.At))
 			e.do("muster node grant %s: give it again", id)
-		} else {
+		case over(grant, r, now):
+			e.say("The grant by %s of %s%s lets nobody in any more: the machine that it was given against has lost the name since.", grant.By, stamp(grant.At), because(grant.Why))
+		default:
 			e.say("Another key may take the name over, once, until %s: granted by %s%s.", stamp(grant.ExpiresAt), grant.By, because(grant.Why))
 		}
 	}

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -139,8 +140,8 @@ func (x *Index) verdicts(ctx context.Context, id wire.Identity, events []provisi
 }
 
 // verdicts explains what operators have said of keys, r being nil if there is no
-// record.
-func (e *explainer) verdicts(r *provisioner.Record, verdicts []*provisioner.Answer) {
+// record, and foreseen what comes of each approval that is open.
+func (e *explainer) verdicts(r *provisioner.Record, verdicts []*provisioner.Answer, foreseen map[string]wire.Code) {
 	var spent *provisioner.SpentApproval
 	var keys []string // that are in
 	if r != nil {
@@ -171,7 +172,7 @@ func (e *explainer) verdicts(r *provisioner.Record, verdicts []*provisioner.Answ
 		case a.Verdict != provisioner.VerdictApprove, in(a.KeyHash), spent != nil && !a.At.After(spent.At):
 			// Taken back, used, or given before another key came in.
 		case a.Open(e.now):
-			e.say("The key %s was approved at %s by %s%s: it gets in with its next try, until %s.", key, stamp(a.At), a.By, because(a.Why), stamp(a.ExpiresAt))
+			e.open(a, foreseen[a.ID])
 		case e.now.Before(a.ExpiresAt):
 			e.say("The key %s was approved at %s, which is to come, by %s%s, so a clock was ahead: that lets nobody in.", key, stamp(a.At), a.By, because(a.Why))
 			e.do("muster node approve %s --key %s: approve it again", e.Identity, key)
@@ -179,6 +180,28 @@ func (e *explainer) verdicts(r *provisioner.Record, verdicts []*provisioner.Answ
 			e.say("The key %s was approved at %s by %s%s, and did not come before that ended at %s.", key, stamp(a.At), a.By, because(a.Why), stamp(a.ExpiresAt))
 			e.do("muster node approve %s --key %s: approve it again, once it waits", e.Identity, key)
 		}
+	}
+}
+
+// open explains an approval whose time is not over, by the code that its key is told next.
+func (e *explainer) open(a *provisioner.Answer, next wire.Code) {
+	key := a.KeyHash[:shownKey]
+	said := fmt.Sprintf("The key %s was approved at %s by %s%s", key, stamp(a.At), a.By, because(a.Why))
+	switch next {
+	case "":
+		e.say("%s: it gets in with its next try, until %s.", said, stamp(a.ExpiresAt))
+	case wire.CodePaused:
+		e.say("%s: it gets in with its next try once enrollment is resumed, until %s.", said, stamp(a.ExpiresAt))
+	case wire.CodeApprovalPending:
+		e.say("%s, for the machine that has lost the name since: that lets nobody in any more.", said)
+		e.do("muster node approve %s --key %s: approve it again, once it waits", e.Identity, key)
+	case wire.CodeIdentityTaken:
+		e.say("%s, and the name belongs to another key: that lets nobody in.", said)
+		e.do("muster node grant %s --key %s: let the approved key have the name instead", e.Identity, key)
+	case wire.CodeIdentityRevoked:
+		e.say("%s, and the name or the key is revoked: that lets nobody in.", said)
+	default:
+		e.say("%s. Whether it gets in cannot be said now: %s.", said, next)
 	}
 }
 

@@ -10,10 +10,12 @@ import (
 	"time"
 
 	"muster/internal/daemon"
+	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/ca"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
@@ -164,4 +166,186 @@ func TestAutosignIsExplained(t *testing.T) {
 	if i := slices.Index(kinds(&p), fleet.Decided); i < 0 || p.Moments[i].By != provisioner.AutosignBy {
 		t.Errorf("history %+v", p.Moments)
 	}
+}
+
+// TestOfApprovalsIsSaidWhatEnrollmentDoes follows keys that were approved and whose names
+// were taken away or given away before they came: what is said is what they then get.
+func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p := f.Daemon().Operator()
+	approve := func(n *simnode.Node) {
+		t.Helper()
+		f.Eventually(n.Identity+" can be approved", func() bool {
+			_, err := p.ApproveNode(f.Context(), wire.Identity(n.Identity), keyOf(t, n), 0, testbed.Operator())
+			return err == nil
+		})
+	}
+	node := func(identity string) *simnode.Node {
+		t.Helper()
+		n := f.Node(identity)
+		if code := f.Refused(n); code != wire.CodeApprovalPending {
+			t.Fatalf("%s: %s", identity, code)
+		}
+		return n
+	}
+	// is waits until the last key of a node is explained with the text, and then has it ask.
+	is := func(n *simnode.Node, text string, code wire.Code) {
+		t.Helper()
+		said := explains(t, f, n.Identity, "The key "+keyOf(t, n)[:16]+" was approved at ", text)
+		if strings.Contains(said, "with its next try") != (code == "") {
+			t.Errorf("%s: what it gets is %q, and it is said:\n%s", n.Identity, code, said)
+		}
+		if code == "" {
+			f.Enroll(n)
+		} else if got := f.Refused(n); got != code {
+			t.Errorf("%s gets %s, want %s after what was said:\n%s", n.Identity, got, code, said)
+		}
+	}
+	letIn := func(n *simnode.Node) { // by other means, so that the approval is not spent
+		t.Helper()
+		if _, err := p.AllowNames(f.Context(), n.Identity, 0, 0, false, testbed.Operator()); err != nil {
+			t.Fatal(err)
+		}
+		f.Apply(n, f.Enroll(n))
+		if err := p.DisallowNames(f.Context(), wire.Pattern(n.Identity), testbed.Operator()); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	retired := node("retired.example.net")
+	approve(retired)
+	explains(t, f, "retired.example.net", "it gets in with its next try")
+	letIn(retired)
+	f.Retire("retired.example.net")
+	is(retired, "for the machine that has lost the name since: that lets nobody in any more", wire.CodeApprovalPending)
+	approve(retired)
+	is(retired, "it gets in with its next try, until ", "")
+
+	other := node("revoked.example.net")
+	first := f.Node("revoked.example.net")
+	approve(other)
+	letIn(first)
+	explains(t, f, "revoked.example.net", "and the name belongs to another key: that lets nobody in", "muster node grant revoked.example.net --key "+keyOf(t, other)[:16])
+	f.Revoke("revoked.example.net")
+	is(other, "and the name or the key is revoked: that lets nobody in", wire.CodeIdentityRevoked)
+
+	other = node("taken.example.net")
+	letIn(f.Node("taken.example.net"))
+	approve(other)
+	is(other, "and the name belongs to another key: that lets nobody in", wire.CodeIdentityTaken)
+
+	paused := node("paused.example.net")
+	approve(paused)
+	if _, err := p.Pause(f.Context(), "", false, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	explains(t, f, "paused.example.net", "it gets in with its next try once enrollment is resumed, until ")
+	if got := f.Refused(paused); got != wire.CodePaused {
+		t.Errorf("while enrollment is paused: %s", got)
+	}
+	if err := p.Resume(f.Context(), "", testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	is(paused, "it gets in with its next try, until ", "")
+	f.Check()
+}
+
+// TestAnApprovedRenewalIsExplained has a policy that wants a person for renewals, too: the
+// key that renews is another one than the record's, and gets in all the same.
+func TestAnApprovedRenewalIsExplained(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Policy: renewalsWait})
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	f.Clock.Advance(24 * time.Hour)
+	next := f.Successor(n)
+	renew := func() error {
+		t.Helper()
+		r, err := n.Renewal(next)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = f.Daemon().Operator().Renew(f.Context(), r, provisioner.Source{Node: "web1.example.net"})
+		return err
+	}
+	if code := provisioner.CodeOf(renew()); code != wire.CodeApprovalPending {
+		t.Fatalf("the renewal: %s", code)
+	}
+	f.Eventually("it can be approved", func() bool {
+		_, err := f.Daemon().Operator().ApproveNode(f.Context(), "web1.example.net", "", 0, testbed.Operator())
+		return err == nil
+	})
+	explains(t, f, "web1.example.net", "The key "+keyOf(t, next)[:16]+" was approved at ", "it gets in with its next try")
+	if err := renew(); err != nil {
+		t.Errorf("the renewal that was approved: %v", err)
+	}
+}
+
+// TestOfGrantsIsSaidWhatEnrollmentDoes gives a name away, and then takes it from the machine
+// that the grant was given against.
+func TestOfGrantsIsSaidWhatEnrollmentDoes(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	grant := func() {
+		t.Helper()
+		call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/grant", httpapi.NewGrant{}, nil)
+	}
+	over := func() bool {
+		t.Helper()
+		var report fleet.Report
+		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net", nil, &report)
+		return report.GrantOver
+	}
+	const stands, lost = "Another key may take the name over, once, until ", "lets nobody in any more: the machine that it was given against has lost the name since"
+	grant()
+	explains(t, f, "web1.example.net", stands)
+	if over() {
+		t.Error("a grant that stands is over on record")
+	}
+	f.Clock.Advance(time.Minute)
+	f.Retire("web1.example.net")
+	if said := explains(t, f, "web1.example.net", lost); strings.Contains(said, stands) || !over() {
+		t.Errorf("over on record: %t, and it is said:\n%s", over(), said)
+	}
+	f.Enroll(f.Node("web1.example.net"))
+	if said := explains(t, f, "web1.example.net", lost); strings.Contains(said, stands) || !over() {
+		t.Errorf("over on record: %t, and it is said:\n%s", over(), said)
+	}
+	if code := f.Refused(f.Node("web1.example.net")); code != wire.CodeIdentityTaken {
+		t.Errorf("another key gets %s", code)
+	}
+	grant()
+	explains(t, f, "web1.example.net", stands)
+	f.Revoke("web1.example.net")
+	if said := explains(t, f, "web1.example.net", lost); strings.Contains(said, stands) {
+		t.Errorf("of a revoked node it is said:\n%s", said)
+	}
+	if code := f.Refused(f.Node("web1.example.net")); code != wire.CodeIdentityRevoked {
+		t.Errorf("another key gets %s", code)
+	}
+}
+
+// renewalsWait lets everybody in, and asks a person about renewals.
+const renewalsWait = `package muster.enroll
+
+default allow := false
+
+allow if input.node.reason != "renew"
+
+approval if input.node.reason == "renew"
+
+certificate := {"ttl": "720h"}
+`
+
+// keyOf returns the hash of a node's key.
+func keyOf(t *testing.T, n *simnode.Node) string {
+	t.Helper()
+	hash, err := ca.KeyHash(n.Key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return hash
 }

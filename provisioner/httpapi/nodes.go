@@ -54,7 +54,7 @@ func (s *Server) fleetRoutes() {
 	})
 	about(s, "/history", func(r *http.Request, id wire.Identity) (*fleet.Past, error) { return x.Past(r.Context(), id) })
 	about(s, "/explain", func(r *http.Request, id wire.Identity) (*fleet.Explanation, error) {
-		return x.Explain(r.Context(), id, s.cfg.Now().UTC())
+		return x.Explain(r.Context(), id, s.cfg.Now().UTC(), s.cfg.Provisioner.Foresee)
 	})
 }
 

@@ -55,12 +55,13 @@ func BenchmarkFleet(b *testing.B) {
 		b.Fatalf("list: %+v, %v", p, err)
 	}
 	filled := time.Since(began)
+	var nobody fleet.Foresee // is approved
 	for name, ask := range map[string]func(i int) error{
 		"first page": func(int) error { _, err := x.List(s.ctx, fleet.Query{}); return err },
 		"show":       func(i int) error { _, err := x.Report(s.ctx, node(i), time.Now()); return err },
 		"history":    func(i int) error { _, err := x.Past(s.ctx, node(i)); return err },
-		"explain":    func(i int) error { _, err := x.Explain(s.ctx, node(i), at); return err },
-		"noisy":      func(int) error { _, err := x.Explain(s.ctx, noisy, at); return err },
+		"explain":    func(i int) error { _, err := x.Explain(s.ctx, node(i), at, nobody); return err },
+		"noisy":      func(int) error { _, err := x.Explain(s.ctx, noisy, at, nobody); return err },
 		"unknown": func(i int) error {
 			if _, err := x.Past(s.ctx, wire.Identity(fmt.Sprintf("nobody%d.example.net", i))); err == nil {
 				return fmt.Errorf("node %d is known", i)

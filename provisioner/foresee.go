@@ -1,0 +1,68 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// Foresee says what the key of an approval is told when it asks next, as far as its name, its
+// key and what operators have said decide that: the code it is refused with, or "" if it gets
+// in. The policy and the machine's token still have their say. r is the record of the identity
+// and g the newest grant for it; each may be nil. Whether a is open is for [Answer.Open].
+//
+// It asks what enrollment asks, so that nobody is promised what does not come:
+//   - [wire.CodeIdentityRevoked]: the name is revoked, or the key is
+//   - [wire.CodeIdentityTaken]: the name belongs to another key
+//   - [wire.CodeApprovalPending]: the approval is none any more, since the name was taken
+//     away from the machine that had it, or another approval was spent
+//   - [wire.CodePaused]: it counts, and enrollment is paused everywhere
+//   - any other: that cannot be said now, for this reason
+func (p *Provisioner) Foresee(ctx context.Context, a *Answer, r *Record, g *Grant) wire.Code {
+	if p.ensureFresh(ctx) != nil || r != nil && p.revocations.upTo(ctx, r.RevokedThrough) != nil {
+		return wire.CodeRevocationsUnknown
+	}
+	if p.revocations.Key(a.KeyHash) != nil || p.revocations.outstanding(a.Identity, r) != nil || r.state() == StateRevoked {
+		return wire.CodeIdentityRevoked
+	}
+	reason, err := classify(r, claim{identity: a.Identity, keyHash: a.KeyHash, grant: g, requested: p.now()})
+	if err != nil {
+		// It may be vouched for, as in a renewal: then it has come as far as to wait for an
+		// approval since the name has its owner.
+		w, _, err := p.cfg.Store.Waiter(ctx, a.Identity, a.KeyHash)
+		switch {
+		case err != nil && !errors.Is(err, ErrRecord):
+			return p.storeCode(err)
+		case err != nil, w == nil, w.Code != wire.CodeApprovalPending, !w.LastAsked.After(r.Owned()):
+			return wire.CodeIdentityTaken
+		}
+	}
+	switch {
+	case !p.counts(a, r, reason):
+		return wire.CodeApprovalPending
+	case p.pauses.about(false, "", "") != nil:
+		return wire.CodePaused
+	}
+	return ""
+}
+
+// counts reports whether the approval, which may be nil, lets its key have the identity of r,
+// which may be nil, on the ground of reason. What was said before the name was taken away
+// was of the machine that had it, also if that got in by other means and never spent it.
+func (p *Provisioner) counts(a *Answer, r *Record, reason Reason) bool {
+	if !a.admits(r, reason, p.now()) {
+		return false
+	}
+	out := p.revocations.standing(a.Identity)
+	return out.Revocation == nil || a.At.After(out.At)
+}
+
+// Stands reports whether the grant lets its key, or the next other key if it is for any, have
+// the identity of r, which may be nil: its time is not over, it is not spent, and the machine
+// that it was given against still has the name.
+func (g *Grant) Stands(r *Record, now time.Time) bool {
+	return slices.Contains([]State{StateEnrolled, StateProvisioned}, r.state()) && g.admits(r, g.KeyHash, now)
+}

@@ -34,12 +34,19 @@ const (
 	maxFleetSubscriptions        = 16
 )
 
+// eventThreshold is how long a broker remembers where an answer to an event or to
+// registration data would go. There is none; and for two minutes, as it would by default,
+// a node that asks for one over and over could have it remember millions. Chosen.
+const eventThreshold = "100ms"
+
 // accountsConfig returns the accounts in nats-server's configuration language.
 //
 // Requests are services: the reply finds its way back over the boundary, and
 // share makes the server tell the responder who asks. That goes for commands
 // too, from MUSTER to FLEET: over an exported stream a node's answer would stay
-// in FLEET. Events and registration data are streams, since nobody answers.
+// in FLEET. So are events and registration data, which nobody is to answer: over
+// a stream the sender's choice of where an answer goes would be a subject of
+// MUSTER, a record of another node's say, and JetStream answers when it is overrun.
 //
 // Of the members of each account, users has more; nil for none. Without store the
 // streams are on other servers.
@@ -54,10 +61,10 @@ accounts {
       {service: %[5]q, accounts: [%[1]s]}
       {service: %[6]q, accounts: [%[1]s, %[2]s]}
       {service: %[14]q, accounts: [%[2]s]}
+      {service: %[7]q, accounts: [%[2]s], response_threshold: %[18]q}
+      {service: %[8]q, accounts: [%[2]s], response_threshold: %[18]q}
     ]
     imports: [
-      {stream: {account: %[2]s, subject: %[7]q}}
-      {stream: {account: %[2]s, subject: %[8]q}}
       {service: {account: %[2]s, subject: %[9]q}}
     ]
   }
@@ -70,13 +77,13 @@ accounts {
   }
   %[2]s {
     exports: [
-      {stream: %[7]q, accounts: [%[3]s]}
-      {stream: %[8]q, accounts: [%[3]s]}
       {service: %[9]q, accounts: [%[3]s]}
     ]
     imports: [
       {service: {account: %[3]s, subject: %[6]q}, share: true}
       {service: {account: %[3]s, subject: %[14]q}, share: true}
+      {service: {account: %[3]s, subject: %[7]q}}
+      {service: {account: %[3]s, subject: %[8]q}}
     ]
     limits {max_payload: %[10]d, max_subscriptions: %[12]d}
   }
@@ -86,5 +93,5 @@ accounts {
 		wire.AllNodeEvents, wire.AllRegistration, allCommands, // 7 to 9
 		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions, maxProvisioning,
 		wire.SubjectRenew, users[AccountMuster], users[AccountSystem], // 14 to 16
-		map[bool]string{true: "enabled", false: "disabled"}[store])
+		map[bool]string{true: "enabled", false: "disabled"}[store], eventThreshold) // 17, 18
 }

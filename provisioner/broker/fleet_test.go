@@ -90,6 +90,64 @@ func TestNodeSpeaksToProvisioners(t *testing.T) {
 	}
 }
 
+// TestAnswersToWhatANodeSaysAreNotTheProvisioners has somebody answer what a node says,
+// as JetStream does when it is overrun, whatever the stream is told of acknowledgements.
+// The node has chosen where: at the record of another one.
+func TestAnswersToWhatANodeSaysAreNotTheProvisioners(t *testing.T) {
+	t.Parallel()
+	s := newSite(t)
+	const id, other = wire.Identity("web1.example.net"), wire.Identity("web2.example.net")
+	aims := []string{"muster.node." + other.SubjectToken(), "muster.entry.installation", wire.EventSubject(other, "alive"), wire.RegistrationSubject(other)}
+	muster := s.muster(t)
+	answered := make(chan string, 16) // one per message below, and room to notice more
+	for _, subject := range []string{wire.AllNodeEvents, wire.AllRegistration} {
+		_, err := muster.Subscribe(subject, func(m *nats.Msg) {
+			if err := m.Respond([]byte("too many requests")); err != nil {
+				t.Error(err)
+			}
+			answered <- m.Subject
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	var seen []*nats.Subscription
+	for _, aim := range aims[:2] {
+		sub, err := muster.SubscribeSync(aim)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = append(seen, sub)
+	}
+	if err := muster.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	node, _ := s.client(t, s.mutual(s.ca.issue(t, wire.RoleNode, string(id))))
+	for _, subject := range []string{wire.EventSubject(id, "startup"), wire.RegistrationSubject(id)} {
+		for _, aim := range aims {
+			if err := node.PublishRequest(subject, aim, []byte("{}")); err != nil {
+				t.Fatal(err)
+			}
+			if got := receive(t, "message", answered); got != subject {
+				t.Errorf("provisioners heard %q, want %q", got, subject)
+			}
+		}
+	}
+	if err := muster.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	for _, sub := range seen {
+		if m, err := sub.NextMsg(0); err == nil {
+			t.Errorf("a node had %q sent to %s", m.Data, m.Subject)
+		}
+	}
+	select {
+	case subject := <-answered:
+		t.Errorf("provisioners heard one message more, on %s", subject)
+	default:
+	}
+}
+
 func TestCommandIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

@@ -347,8 +347,9 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		mode = jetstream.AsyncPersistMode
 	}
 	// A node that publishes an event chooses where the acknowledgement would go,
-	// and that is a subject of this account: another's record, or JetStream's
-	// API. So reports are not acknowledged; nobody waits for it.
+	// and that is a subject of this account, another's record say, at a broker that
+	// was configured before events were services. So reports are not acknowledged;
+	// nobody waits for it.
 	eventBytes, attemptBytes, lifecycleBytes := int64(maxEventBytes), int64(maxAttemptBytes), int64(maxLifecycleBytes)
 	inputBytes = cmp.Or(inputBytes, DefaultInputBytes)
 	if capacity > 0 {

@@ -310,37 +310,68 @@ func TestRestartAndShutdown(t *testing.T) {
 	}
 }
 
-// TestARestartForgetsNoOrderToReconfigure restarts an agent that was told to come back
-// later with what it was ordered before.
-func TestARestartForgetsNoOrderToReconfigure(t *testing.T) {
+// TestNoEndForgetsAnOrderToReconfigure ends an agent, by an order or by a signal, that was
+// told to come back later with what it was ordered before: the next one does it.
+func TestNoEndForgetsAnOrderToReconfigure(t *testing.T) {
+	t.Parallel()
+	for verb, want := range map[wire.Verb]error{wire.VerbRestart: server.ErrRestart, wire.VerbShutdown: nil, "signal": nil} {
+		t.Run(string(verb), func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg, a, nc := f.fleetNode(t)
+			f.set(func() {
+				f.renew = func(r *wire.RenewRequest) *wire.Reply {
+					return refuse(wire.CodeBusy, time.Hour)(&wire.EnrollRequest{ID: r.ID})
+				}
+			})
+			_, r := f.order(t, nc, "first", wire.VerbReconfigure)
+			wantAccepted(t, r, false)
+			a.await(server.EventRefused, 1)
+			end, known := a.stop, []string{"first"}
+			if verb != "signal" {
+				_, r = f.order(t, nc, "second", verb)
+				wantAccepted(t, r, false)
+				end, known = a.end, []string{"first", "second"}
+			}
+			if err := end(); !errors.Is(err, want) {
+				t.Fatalf("the agent ended with %v, want %v", err, want)
+			}
+			f.set(func() { f.renew = nil })
+			next := f.run(cfg)
+			next.await(server.EventConfirmed, 1)
+			next.await(server.EventConnected, 2)
+			if !strings.Contains(readFile(t, cfg.ConfFile), "generation = new") {
+				t.Error("the configuration is the one before")
+			}
+			for _, id := range known {
+				f.insist(t, nc, id, wire.VerbRestart)
+			}
+			if err := next.stop(); err != nil {
+				t.Errorf("the agent ended with %v: it did again what it had done", err)
+			}
+		})
+	}
+}
+
+// TestAKilledShutdownForgetsNoOrderToReconfigure has an agent be killed between accepting
+// a shutdown and obeying it, with an order to reconfigure put off: the one that comes next
+// ends, and the one after it reconfigures.
+func TestAKilledShutdownForgetsNoOrderToReconfigure(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
-	cfg, a, nc := f.fleetNode(t)
-	f.set(func() {
-		f.renew = func(r *wire.RenewRequest) *wire.Reply {
-			return refuse(wire.CodeBusy, time.Hour)(&wire.EnrollRequest{ID: r.ID})
-		}
-	})
-	_, r := f.order(t, nc, "first", wire.VerbReconfigure)
-	wantAccepted(t, r, false)
-	a.await(server.EventRefused, 1)
-	_, r = f.order(t, nc, "second", wire.VerbRestart)
-	wantAccepted(t, r, false)
-	if err := a.end(); !errors.Is(err, server.ErrRestart) {
-		t.Fatalf("the agent ended with %v, want %v", err, server.ErrRestart)
+	cfg := f.node("web1.example.net")
+	f.member(t, cfg)
+	writeOrders(t, cfg, map[string]any{
+		"doing": map[string]any{"id": "second", "verb": wire.VerbShutdown}, "then": map[string]any{"id": "first", "verb": wire.VerbReconfigure}})
+	if err := f.run(cfg).end(); err != nil {
+		t.Errorf("the agent ended with %v, want nil", err)
 	}
-	f.set(func() { f.renew = nil })
-	next := f.run(cfg)
-	next.await(server.EventConfirmed, 1)
-	next.await(server.EventConnected, 2)
+	if n := len(f.renewals()); n > 0 {
+		t.Errorf("%d requests before it ended", n)
+	}
+	f.run(cfg).await(server.EventConfirmed, 1)
 	if !strings.Contains(readFile(t, cfg.ConfFile), "generation = new") {
 		t.Error("the configuration is the one before")
-	}
-	for _, id := range []string{"first", "second"} {
-		f.insist(t, nc, id, wire.VerbRestart)
-	}
-	if err := next.stop(); err != nil {
-		t.Errorf("the agent ended with %v: it did again what it had done", err)
 	}
 }
 
@@ -362,7 +393,12 @@ func TestAShutdownThatWasAcceptedHappens(t *testing.T) {
 
 func writeOrder(t *testing.T, cfg server.Config, id string, verb wire.Verb) {
 	t.Helper()
-	b, err := json.Marshal(map[string]any{"doing": map[string]any{"id": id, "verb": verb}})
+	writeOrders(t, cfg, map[string]any{"doing": map[string]any{"id": id, "verb": verb}})
+}
+
+func writeOrders(t *testing.T, cfg server.Config, orders map[string]any) {
+	t.Helper()
+	b, err := json.Marshal(orders)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,7 +19,8 @@ import (
 // one goes on with it: an order to reprovision leads to provisioning mode until
 // another set is in force, one to reconfigure is asked for until it is, a restart
 // has happened by then, and a shutdown happens then. The order goes when it is
-// done, and its id stays, so that a command that comes again is not done again.
+// done, and its id stays, so that a command that comes again is not done again. A restart
+// and a shutdown put one to reconfigure off, to the agent that is started after them.
 //
 // Every step may be the last. An agent that is killed after the switch and
 // before the order is gone does it once more, which brings the same certificate
@@ -38,7 +39,8 @@ type order struct {
 // orders is what the file holds. The zero value is a node that was never
 // commanded, and has no file.
 type orders struct {
-	Doing *order   `json:"doing,omitempty"` // nil for none; a later one takes its place, but for a restart
+	Doing *order   `json:"doing,omitempty"` // nil for none; a later one takes its place
+	Then  *order   `json:"then,omitempty"`  // nil for none; was to do when a restart or a shutdown came
 	Done  []string `json:"done,omitempty"`  // ids of others, the newest last
 }
 
@@ -47,22 +49,25 @@ func (o *orders) doing(verb wire.Verb) bool { return o.Doing != nil && o.Doing.V
 
 // has reports whether a command is known.
 func (o *orders) has(id string) bool {
-	return o.Doing != nil && o.Doing.ID == id || slices.Contains(o.Done, id)
+	return o.Doing != nil && o.Doing.ID == id || o.Then != nil && o.Then.ID == id || slices.Contains(o.Done, id)
 }
 
-// after returns the orders with another one to do, or none if next is nil.
+// after returns the orders with another one to do, or the one that was put off, if any,
+// if next is nil. None is put off but behind one with which the agent ends.
 func (o *orders) after(next *order) orders {
 	done := slices.Clone(o.Done)
 	if o.Doing != nil {
 		done = append(done, o.Doing.ID)
 	}
+	if next == nil {
+		next = o.Then
+	}
 	return orders{Doing: next, Done: done[max(0, len(done)-maxDone):]}
 }
 
-// beside returns the orders with another one done, beside the one that is to do.
-func (o *orders) beside(id string) orders {
-	done := append(slices.Clone(o.Done), id)
-	return orders{Doing: o.Doing, Done: done[max(0, len(done)-maxDone):]}
+// before returns the orders with another one to do first.
+func (o *orders) before(first *order) orders {
+	return orders{Doing: first, Then: o.Doing, Done: o.Done}
 }
 
 // loadOrders reads the orders. A file that cannot be read is none: what it held
@@ -109,13 +114,12 @@ func (s *Server) replaceOrders(o orders) error {
 	return writeFile(s.at.orders, append(b, '\n'), 0o600)
 }
 
-// accept puts an order on disk, in place of one that is not done yet. A restart takes
-// nothing's place: however the agent ends from here on, it is done by the time that the
-// next one goes on with the other.
+// accept puts an order on disk, in place of one that is not done yet. One with which the
+// agent ends only comes before the other: the next agent goes on with that.
 func (s *Server) accept(o order) error {
 	next := s.orders.after(&o)
-	if o.Verb == wire.VerbRestart && s.orders.doing(wire.VerbReconfigure) {
-		next = s.orders.beside(o.ID)
+	if (o.Verb == wire.VerbRestart || o.Verb == wire.VerbShutdown) && s.orders.doing(wire.VerbReconfigure) {
+		next = s.orders.before(&o)
 	}
 	if err := s.writeOrders(next); err != nil {
 		return err

@@ -107,6 +107,7 @@ func (s *Server) apply(ctx context.Context, set *set) error {
 	if err := s.switchSets(ctx, live != nil); err != nil {
 		return err
 	}
+	s.stays = nil
 	s.step("switched")
 	if err := s.finishSwitch(); err != nil {
 		// The new set is in force; recover tries the rest again.

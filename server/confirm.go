@@ -31,9 +31,10 @@ func (s *Server) confirmSoon(ctx context.Context, conn *connection, stage *stage
 }
 
 // confirm tells the provisioner that the set is in force, and drops what is
-// pending once that is on record. It may be on record after an error too, and
-// is then acknowledged again. The duration is how long to wait with the next
-// try, if the provisioner said so. The error may wrap errDisowned.
+// pending once that is on record; what cannot be dropped, this agent does not confirm
+// again. It may be on record after an error too, and is then acknowledged again. The
+// duration is how long to wait with the next try, if the provisioner said so. The
+// error may wrap errDisowned.
 func (s *Server) confirm(ctx context.Context, conn *connection, key crypto.Signer, p pending) (time.Duration, error) {
 	if err := s.syncNames(); err != nil { // or a power cut would bring back the set before
 		return 0, fmt.Errorf("put the set on disk: %w", err)
@@ -57,5 +58,10 @@ func (s *Server) confirm(ctx context.Context, conn *connection, key crypto.Signe
 		return 0, fmt.Errorf("%w: not an answer to a confirmation", errReply)
 	}
 	s.announce = true
-	return 0, s.dropPending()
+	if err := s.dropPending(); err != nil {
+		s.stays = &p
+		s.cfg.Log.WarnContext(ctx, "confirmation is accepted, and stays on disk: the next agent confirms once more", "node", p.Identity, "serial", p.Serial,
+			"err", err, "remedy", remedyOf(explain(err, peer{})))
+	}
+	return 0, nil
 }

@@ -136,7 +136,7 @@ func (n *duty) settle(ctx context.Context, conn *connection) error {
 	if err != nil && !passing(err) {
 		err = n.askAnew(ctx, err)
 	}
-	if err == nil && p == nil {
+	if err == nil && (p == nil || n.stays != nil && *p == *n.stays) {
 		n.nextConfirm = time.Now().Add(maxInterval) // nothing makes one in this mode
 		return nil
 	}

@@ -49,7 +49,7 @@ func (s *Server) look() (*view, error) {
 	v.over = errors.Is(sit.Credentials, errExpired)
 	if sit.Credentials == nil && s.again != nil {
 		sit.Credentials = s.again
-		sit.Pending = exists(s.at.in(appliedFile))
+		sit.Pending = exists(s.at.in(appliedFile)) && s.stays == nil
 	}
 	sit.Ordered = s.orders.doing(wire.VerbReprovision)
 	v.mode, v.reason, err = sit.Decide()

@@ -8,7 +8,9 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
+	"muster/internal/testdisk"
 	"muster/internal/wire"
 	"muster/server"
 )
@@ -220,4 +222,40 @@ func TestASwitchThatIsNotOnDiskIsNotConfirmed(t *testing.T) {
 	}
 	l.failBy(nil)
 	a.await(server.EventConfirmed, 1)
+}
+
+// TestAConfirmationThatStaysOnDiskIsSentOnce has the disk become read-only between the
+// confirmation and its answer: the provisioner knows, and is not told again and again.
+func TestAConfirmationThatStaysOnDiskIsSentOnce(t *testing.T) {
+	t.Parallel()
+	disk := testdisk.New(t, 32<<20)
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.ConfFile, cfg.SSLDir = filepath.Join(disk.Dir, "etc", "server.conf"), filepath.Join(disk.Dir, "etc", "ssl")
+	cfg.AliveInterval = 20 * time.Millisecond
+	sent := false
+	cfg.SetSteps(func(step string) {
+		if step == "sent "+wire.SubjectApplied && !sent {
+			sent = true
+			disk.Fail()
+		}
+	})
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+	f.await("many turns", func() bool { return len(f.lifecycle("alive")) > 10 })
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(f.confirmations()); n != 1 {
+		t.Errorf("%d confirmations, want the one that was accepted", n)
+	}
+	if n := f.countLog("confirmation is accepted, and stays on disk", "read-only"); n != 1 {
+		t.Errorf("said %d times, want once; log:\n%s", n, f.log.String())
+	}
+	disk.Mend()
+	f.run(cfg).await(server.EventConfirmed, 1)
+	if exists(filepath.Join(cfg.SSLDir, "applied.json")) {
+		t.Error("still to be confirmed")
+	}
 }

@@ -34,6 +34,7 @@ type Server struct {
 	again    error     // why the certificate on disk is no good; nil: it may be
 	told     time.Time // by the process's clock: when again was set
 	orders   orders    // as on disk
+	stays    *pending  // is confirmed, and could not be removed from the set in force; nil for none
 	unsynced []string  // directories with names that are perhaps not on disk; see names.go
 
 	// The file that the last attempt failed for, and how it was then; a change

@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"muster/internal/testdisk"
 	"muster/internal/wire"
 	"muster/provisioner/ca"
 	"muster/server"
@@ -311,4 +312,27 @@ func TestNothingIsCarriedOutOfTheDirectory(t *testing.T) {
 	if got := readFile(t, passwd); got != "root" {
 		t.Errorf("the agent has replaced a file outside of its directory by theirs: %q", got)
 	}
+}
+
+// TestAConfigurationThatCannotBeReplacedIsNotAskedFor has server.conf lie where nobody can
+// write: what the node would get it could not put in force, and each time that it asked
+// would cost the provisioner a request, and a token a use.
+func TestAConfigurationThatCannotBeReplacedIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	disk := testdisk.New(t, 32<<20)
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.ConfFile = filepath.Join(disk.Dir, "etc", "server.conf")
+	writeFile(t, cfg.ConfFile, "provision = true\n")
+	if err := unix.Mount("", disk.Dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	a := f.run(cfg)
+	a.await(server.EventFailed, 3)
+	f.awaitLog("enrollment failed", cfg.ConfFile, "read-only", "remedy=")
+	if n := len(f.requests()); n > 0 {
+		t.Errorf("asked %d times for what it cannot put in force", n)
+	}
+	disk.Mend()
+	a.await(server.EventConfirmed, 1)
 }

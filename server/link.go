@@ -41,11 +41,8 @@ func (s *Server) linkConf(ctx context.Context) error {
 		return err
 	}
 	s.step("conf adopted")
-	temp := filepath.Join(filepath.Dir(s.at.conf), "."+filepath.Base(s.at.conf)+".link")
-	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Symlink(s.linkTarget(), temp); err != nil {
+	temp, err := s.makeLink()
+	if err != nil {
 		return err
 	}
 	s.step("link made")
@@ -55,6 +52,31 @@ func (s *Server) linkConf(ctx context.Context) error {
 	s.step("conf linked")
 	s.renamedIn(filepath.Dir(s.at.conf))
 	return s.syncNames()
+}
+
+// makeLink makes the link beside server.conf, which is to be renamed over it.
+func (s *Server) makeLink() (temp string, err error) {
+	temp = filepath.Join(filepath.Dir(s.at.conf), "."+filepath.Base(s.at.conf)+".link")
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return temp, os.Symlink(s.linkTarget(), temp)
+}
+
+// tryLink reports why server.conf could not become a link, before any request asks for
+// something to put there: a disk that is read-only, say, or that has no links.
+func (s *Server) tryLink() error {
+	if s.confLinked() {
+		return nil
+	}
+	temp, err := s.makeLink()
+	if err == nil {
+		err = os.Remove(temp)
+	}
+	if err != nil {
+		return fmt.Errorf("make %s a link into %s: %w", s.at.conf, s.at.live, err)
+	}
+	return nil
 }
 
 // linkTarget is what the link says: a relative path where the two are close,

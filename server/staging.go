@@ -53,6 +53,9 @@ func (s *Server) stageFor(ctx context.Context, id wire.Identity, fresh bool) (*s
 	if err := s.checkConf(id); err != nil {
 		return nil, err
 	}
+	if err := s.tryLink(); err != nil {
+		return nil, err
+	}
 	key, err := readKey(s.at.inNext(keyFile))
 	if errors.Is(err, keyfile.ErrExposed) {
 		return nil, err // a provisioner may know it already: it is not for us to throw away

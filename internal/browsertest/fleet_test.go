@@ -117,7 +117,13 @@ func signIn(t *testing.T, f *testbed.Fleet, name string, role provisioner.Operat
 	t.Helper()
 	token := operator(t, f, name, role)
 	b := open(t, f.Daemon().APIURL())
+	b.enter(token)
+	return b
+}
+
+// enter signs in with a token.
+func (b *tab) enter(token string) {
+	b.t.Helper()
 	b.visit("/login")
 	b.do(chromedp.SetValue("#token", token, chromedp.ByQuery), chromedp.Click("main button", chromedp.ByQuery), chromedp.WaitVisible(".tiles", chromedp.ByQuery))
-	return b
 }

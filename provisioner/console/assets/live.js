@@ -12,13 +12,20 @@
   const note = document.getElementById("live-note");
   if (!button || !window.EventSource || !document.querySelector("[data-live]")) return;
 
-  let paused = false, fetching = false, again = false, source = null, pressed = null;
+  let paused = false, fetching = false, again = false, source = null, pressed = null, heard = 0, retry = 0;
+
+  // The server says something each 20 s at least. A connection that was cut without a word, or
+  // that slept with the machine, is silent, and the browser takes it for a good one.
+  const silent = 35000;
 
   const label = (text, state) => {
     if (button.dataset.state === state) return;
     button.textContent = text;
     button.dataset.state = state;
   };
+
+  // Once: it is read aloud.
+  const tell = (text) => { if (note.textContent !== text) note.textContent = text; };
 
   // In use: a button of the mouse is down in it (what is put in its place gets no click), the
   // focus is in it, something is ticked, or text of it is selected.
@@ -33,9 +40,10 @@
   const owner = (page) => page.querySelector("[data-owned]")?.dataset.owned;
   const put = (fresh) => {
     if (owner(document) && owner(fresh) && owner(fresh) !== owner(document)) {
-      note.textContent = "Another machine has this name by now. Load the page again to see that one.";
+      tell("Another machine has this name by now. Load the page again to see that one.");
       return;
     }
+    tell("");
     for (const part of document.querySelectorAll("[data-live]")) {
       const next = fresh.getElementById(part.id);
       if (!next || inUse(part) || next.outerHTML === part.outerHTML) continue;
@@ -47,6 +55,8 @@
     }
   };
 
+  const stale = (text) => { label("Not live", "off"); tell(text); };
+
   // A document over XMLHttpRequest runs no script of it and is no text that
   // becomes HTML here.
   const refresh = () => {
@@ -57,19 +67,35 @@
     const ask = new XMLHttpRequest();
     ask.open("GET", location.href);
     ask.responseType = "document";
-    ask.onload = () => { if (ask.status === 200 && ask.response) put(ask.response); };
-    ask.onloadend = () => { fetching = false; if (again) refresh(); };
+    ask.timeout = 20000;
+    let fresh = false;
+    ask.onload = () => {
+      if (ask.status !== 200 || !ask.response) return;
+      fresh = true;
+      label("Live", "on");
+      put(ask.response);
+    };
+    ask.onloadend = () => {
+      fetching = false;
+      if (paused) return;
+      if (!fresh && source.readyState === EventSource.OPEN) {
+        stale("The provisioner could not make this page anew. What is here is not up to date; it is tried again.");
+        clearTimeout(retry);
+        retry = setTimeout(refresh, 5000);
+      } else if (again) refresh();
+    };
     ask.send();
   };
 
+  const lost = "The connection to the provisioner is lost. This page is not up to date.";
   const listen = () => {
+    heard = Date.now();
     source = new EventSource("/live");
-    source.onopen = () => { label("Live", "on"); note.textContent = ""; refresh(); };
-    source.addEventListener("changed", refresh);
+    source.onopen = () => { heard = Date.now(); refresh(); };
+    source.addEventListener("changed", () => { heard = Date.now(); refresh(); });
     source.addEventListener("out", () => { source.close(); location.reload(); });
     source.onerror = () => {
-      label("Not live", "off");
-      note.textContent = "The connection to the provisioner is lost. This page is not up to date.";
+      stale(lost);
       if (source.readyState === EventSource.CLOSED && !paused) setTimeout(() => { if (!paused) listen(); }, 5000);
     };
   };
@@ -89,6 +115,12 @@
   window.addEventListener("pointerdown", (event) => { pressed = event.target; });
   for (const ended of ["pointerup", "pointercancel", "blur"]) window.addEventListener(ended, () => { pressed = null; });
   document.addEventListener("visibilitychange", () => { if (!document.hidden && again) refresh(); });
+  setInterval(() => {
+    if (paused || source.readyState === EventSource.CLOSED || Date.now() - heard < silent) return;
+    stale(lost);
+    source.close();
+    listen();
+  }, 5000);
   window.addEventListener("pagehide", () => source.close());
   listen();
 })();

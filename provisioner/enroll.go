@@ -46,7 +46,12 @@ type attempt struct {
 	tried             bool        // a write of the record
 	firstTry, lastTry Revision    // the revisions that the tries were bound to
 
-	// Set by each round anew.
+	findings
+}
+
+// findings are what one round of an attempt finds and decides. The next one begins without:
+// somebody else has written the record, and what was found before may be about nobody any more.
+type findings struct {
 	record    *Record  // the newest, nil if none
 	doubt     error    // a refusal if the record may not be on disk: good for a write only
 	after     Revision // its revision
@@ -58,7 +63,6 @@ type attempt struct {
 	decision  *policies.Decision
 	entry     *policies.AllowEntry
 	files     wire.Files
-
 	confirmed *Issued // of a renewal: the offer that it confirms by the way, if any
 }
 
@@ -255,6 +259,7 @@ func TokenCode(err error) wire.Code {
 // begun again when somebody else wrote in between: nothing of it has left the
 // process then. The bool reports whether a write was made.
 func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
+	a.findings = findings{}
 	if err := a.watch.took(StepClassify, p.classify(ctx, a)); err != nil {
 		return nil, false, err
 	}

@@ -82,7 +82,7 @@ func TestClassifyRenewal(t *testing.T) {
 			}
 			// Whatever the node holds that vouches stays live, also if it never hears
 			// of the new certificate.
-			a := &attempt{reason: got, record: tt.record, vouching: tt.vouching, renewal: true, token: &jwt.Verified{}, decision: &policies.Decision{}, request: &wire.EnrollRequest{}}
+			a := &attempt{vouching: tt.vouching, renewal: true, token: &jwt.Verified{}, request: &wire.EnrollRequest{}, findings: findings{reason: got, record: tt.record, decision: &policies.Decision{}}}
 			after := new(Provisioner).next(a, now, &Issued{Serial: "new", KeyHash: tt.asks, NotAfter: now.Add(life)})
 			for _, i := range []*Issued{tt.record.Current, tt.record.Next} {
 				held := i.live(now) && i.KeyHash == tt.vouching

@@ -103,7 +103,9 @@ func (ws *waiters) gone(h holder, sure bool) {
 // remove takes off the list what was on it at the revision upTo, or whatever is
 // there if that is 0. What is lost of it, a listing finds again.
 func (ws *waiters) remove(h holder, upTo Revision) {
-	ws.forget(h)
+	ws.mu.Lock()
+	delete(ws.seen, h)
+	ws.mu.Unlock()
 	select {
 	case ws.queue <- waiterNote{waiter: &Waiter{Identity: h.identity, KeyHash: h.key}, gone: true, upTo: upTo}:
 	default:
@@ -111,11 +113,14 @@ func (ws *waiters) remove(h holder, upTo Revision) {
 }
 
 // forget lets the next ask of a key be written at once: it may not be on the list
-// any more, whichever provisioner has taken it off.
+// any more, whichever provisioner has taken it off. It may be, too, so that gone
+// still looks: who was approved may get in by something else, and spends nothing.
 func (ws *waiters) forget(h holder) {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
-	delete(ws.seen, h)
+	if s := ws.seen[h]; s != nil {
+		*s = waitSeen{}
+	}
 }
 
 // run writes until ctx is done. It returns nil.

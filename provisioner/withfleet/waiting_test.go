@@ -139,6 +139,34 @@ func TestWaitingIsNoNoise(t *testing.T) {
 	})
 }
 
+// TestApprovedAndAllowed has a machine that was approved get in by an entry of the
+// allow-list that came before its next try: it waits no longer, and its name is on no
+// list of those who wait once the machine is gone.
+func TestApprovedAndAllowed(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p := f.Daemon().Operator()
+	n := f.Node("web1.example.net")
+	f.Refused(n)
+	waiting(t, f, n)
+	if _, err := p.ApproveNode(f.Context(), "web1.example.net", "", 0, operator); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.AllowNames(f.Context(), "web1.example.net", 0, 0, false, operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Apply(n, f.Enroll(n))
+	if f.Record("web1.example.net").Approval != nil {
+		t.Error("an approval was spent where the allow-list was enough")
+	}
+	waiting(t, f)
+	if err := p.RetireNode(f.Context(), "web1.example.net", operator); err != nil {
+		t.Fatal(err)
+	}
+	waiting(t, f)
+	f.Check()
+}
+
 // TestApprovalIsForOneKey has two machines wait with one name: the one that was
 // approved gets it, the other one waits on, now for a name that is taken.
 func TestApprovalIsForOneKey(t *testing.T) {

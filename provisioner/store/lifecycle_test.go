@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
@@ -100,6 +101,33 @@ func TestANodeTakesNoRoomFromOthers(t *testing.T) {
 	}
 	if info := events.CachedInfo(); info.State.LastSeq+1 != info.Config.FirstSeq {
 		t.Errorf("%d events are where the provisioners' are", info.State.LastSeq+1-info.Config.FirstSeq)
+	}
+}
+
+// TestIDsOfNodesAreNotRemembered has two nodes give their events an id, the same one. A
+// broker that remembered it would pass over what the second says, and keep in memory
+// whatever a node puts there: a few kilobytes for each event, of which it has no bound.
+func TestIDsOfNodesAreNotRemembered(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	for _, kind := range []string{"startup", "alive"} {
+		for _, id := range []wire.Identity{web1, web2} {
+			for tick := time.NewTicker(20 * time.Millisecond); ; <-tick.C {
+				m := nats.NewMsg(wire.EventSubject(id, kind))
+				m.Header.Set(jetstream.MsgIDHeader, "mine")
+				m.Data = lived(kind, 0)
+				if err := s.conn.PublishMsg(m); err != nil {
+					t.Fatal(err)
+				}
+				events, _, err := st.NodeEvents(s.ctx, id)
+				if err != nil {
+					t.Fatalf("%s of %s is not heard: %v", kind, id, err)
+				}
+				if slices.ContainsFunc(events, func(e provisioner.Event) bool { return e.Type == provisioner.EventType("io.muster.server."+kind) }) {
+					break
+				}
+			}
+		}
 	}
 }
 

@@ -331,6 +331,8 @@ func (cfg Config) jetStream(more ...jetstream.JetStreamOpt) (jetstream.JetStream
 // (its own minimum). Records have none, since their revision is what makes a doubled write
 // harmless. But a broker that starts reads all messages of that time, two minutes by default:
 // after a storm a million of them, whose subjects it then keeps in memory a second time.
+// What nodes say has none either, and a node that gave its events some of 4 KiB each had
+// the broker remember 2.6 GB of them after 15 s.
 const leastDuplicates = 100 * time.Millisecond
 
 // streams are the configurations of all streams. None has a maximum age: a
@@ -374,12 +376,12 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 			Description: "attempts that failed authentication"},
 		// After the events, among which these were once: no two streams have a subject.
 		{Name: streamLifecycle, Subjects: subjectsOfNodes(lifecycleTypes...), MaxBytes: lifecycleBytes, MaxMsgsPerSubject: maxLifecycle, MaxMsgSize: maxNodeEvent,
-			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "CloudEvents of nodes: one subject per node and type"},
 		// One for each node, however many there are: a bound on all of them would have
 		// nodes that live count as unheard of, in a fleet that is large enough.
 		{Name: streamAlive, Subjects: subjectsOfNodes(aliveType), MaxMsgsPerSubject: 1, MaxMsgSize: maxNodeEvent,
-			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
+			Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: leastDuplicates,
 			Description: "one subject per node; when it was last heard of"},
 		{Name: streamInputs, Subjects: []string{subjectInputs}, MaxBytes: inputBytes, Replicas: replicas, AllowDirect: true, PersistMode: mode, NoAck: true, Duplicates: reported,
 			Description: "what decisions saw, in batches"},

@@ -20,13 +20,21 @@ import (
 //
 // When they have no room either, the subscription waits for whichever comes
 // first, and what arrives meanwhile piles up in the connection's buffer: up to
-// 65,536 messages or 64 MiB in nats.go, which then drops the newest. A node that
-// is not even told `busy` waits out its time for an answer and comes back with
-// its own backoff.
+// maxUntaken messages or maxUntakenBytes of each kind, beyond which nats.go drops the
+// newest. A node that is not even told `busy` waits out its time for an answer and comes
+// back with its own backoff.
 
 // maxExcess is how many requests wait to be told `busy`: those of a tenth of a
 // second at the slowest rate of telling measured, 10,000 a second.
 const maxExcess = 1024
+
+// What nats.go keeps of each subscription. Its own bounds are 64 MiB as well, and 500,000
+// messages, of which each takes a kilobyte however short it is, for what the broker says of
+// its sender: one connection had 600 MB kept within seconds. Chosen: 6 s at the rate of telling.
+const (
+	maxUntaken      = 1 << 16
+	maxUntakenBytes = 64 << 20
+)
 
 // busyWorkers is how many goroutines say `busy`.
 func busyWorkers() int { return max(1, runtime.GOMAXPROCS(0)/2) }

@@ -277,6 +277,9 @@ func (s *Service) subscribe(take nats.MsgHandler) (subs []*nats.Subscription, er
 			return subs, fmt.Errorf("subscribe %s: %w", subject, err)
 		}
 		subs = append(subs, sub)
+		if err := sub.SetPendingLimits(maxUntaken, maxUntakenBytes); err != nil {
+			return subs, fmt.Errorf("subscribe %s: %w", subject, err)
+		}
 	}
 	return subs, nil
 }

@@ -34,10 +34,16 @@ const (
 	maxFleetSubscriptions        = 16
 )
 
-// eventThreshold is how long a broker remembers where an answer to an event or to
-// registration data would go. There is none; and for two minutes, as it would by default,
-// a node that asks for one over and over could have it remember millions. Chosen.
-const eventThreshold = "100ms"
+// How long a broker remembers where an answer would go. It is what can be had of it by who
+// asks over and over and is not answered: 350 bytes for each of 50,000 requests a second from one
+// connection (measured), for two minutes by default.
+const (
+	// requestThreshold is how long a provisioner works on a request at most
+	// (natsapi.Config.Timeout), twice as long as a node waits.
+	requestThreshold = "30s"
+	// eventThreshold is that of events and registration data, which nobody answers. Chosen.
+	eventThreshold = "100ms"
+)
 
 // accountsConfig returns the accounts in nats-server's configuration language.
 //
@@ -58,9 +64,9 @@ accounts {
   %[3]s {%[15]s
     jetstream: %[17]s
     exports: [
-      {service: %[5]q, accounts: [%[1]s]}
-      {service: %[6]q, accounts: [%[1]s, %[2]s]}
-      {service: %[14]q, accounts: [%[2]s]}
+      {service: %[5]q, accounts: [%[1]s], response_threshold: %[19]q}
+      {service: %[6]q, accounts: [%[1]s, %[2]s], response_threshold: %[19]q}
+      {service: %[14]q, accounts: [%[2]s], response_threshold: %[19]q}
       {service: %[7]q, accounts: [%[2]s], response_threshold: %[18]q}
       {service: %[8]q, accounts: [%[2]s], response_threshold: %[18]q}
     ]
@@ -93,5 +99,5 @@ accounts {
 		wire.AllNodeEvents, wire.AllRegistration, allCommands, // 7 to 9
 		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions, maxProvisioning,
 		wire.SubjectRenew, users[AccountMuster], users[AccountSystem], // 14 to 16
-		map[bool]string{true: "enabled", false: "disabled"}[store], eventThreshold) // 17, 18
+		map[bool]string{true: "enabled", false: "disabled"}[store], eventThreshold, requestThreshold) // 17 to 19
 }

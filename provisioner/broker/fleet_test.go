@@ -148,6 +148,24 @@ func TestAnswersToWhatANodeSaysAreNotTheProvisioners(t *testing.T) {
 	}
 }
 
+// TestWhereAnswersGoIsForgotten looks at the broker's own word: what it keeps of requests
+// that nobody has answered is kept no longer than somebody could.
+func TestWhereAnswersGoIsForgotten(t *testing.T) {
+	t.Parallel()
+	account, err := newSite(t).Server().LookupAccount(broker.AccountMuster)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for subject, want := range map[string]time.Duration{
+		wire.SubjectEnroll: 30 * time.Second, wire.SubjectApplied: 30 * time.Second, wire.SubjectRenew: 30 * time.Second,
+		wire.AllNodeEvents: 100 * time.Millisecond, wire.AllRegistration: 100 * time.Millisecond,
+	} {
+		if got, err := account.ServiceExportResponseThreshold(subject); err != nil || got != want {
+			t.Errorf("%s: %v, %v; want %v", subject, got, err, want)
+		}
+	}
+}
+
 func TestCommandIsAnsweredOnce(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)

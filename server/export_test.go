@@ -30,7 +30,7 @@ func (cfg *Config) SetBuild(tokenFile, brokers, srvDomain string, byDefault, sec
 
 // SetMachineName sets what the machine is called.
 func (cfg *Config) SetMachineName(name string) {
-	cfg.identity = func() (wire.Identity, error) { return wire.ParseIdentity(name) }
+	cfg.identity = func() (wire.Identity, error) { return machineIdentity(name) }
 }
 
 // RenewAt is when a certificate is renewed.

@@ -32,6 +32,13 @@ func ownIdentity() (wire.Identity, error) {
 	if err != nil {
 		return "", err
 	}
+	return machineIdentity(name)
+}
+
+// machineIdentity is the identity of a machine with this host name. What every machine
+// is called before it has a name, at its first boot say, is none: the first to enroll by
+// it would be locked out by its own key once it has one.
+func machineIdentity(name string) (wire.Identity, error) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if !strings.Contains(name, ".") {
 		if b, err := os.ReadFile(hostsFile); err == nil {
@@ -39,6 +46,9 @@ func ownIdentity() (wire.Identity, error) {
 		}
 	}
 	id, err := wire.ParseIdentity(name)
+	if err == nil && (name == "localhost" || strings.HasPrefix(name, "localhost.")) {
+		err = fmt.Errorf("%q, as of a machine that has no name yet", name)
+	}
 	if err != nil {
 		return "", fmt.Errorf("host name: %w: set `identity` in server.conf or use --identity", err)
 	}

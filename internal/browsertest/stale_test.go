@@ -7,7 +7,8 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/fetch"
+	"github.com/chromedp/chromedp"
 
 	"muster/provisioner"
 )
@@ -20,11 +21,16 @@ func TestAPageThatIsNotUpToDateSaysSo(t *testing.T) {
 	b := signIn(t, f, "anna", provisioner.RoleOperator)
 	b.visit("/nodes/web1.example.net")
 	b.eventually("the stream is open", streamOpen)
-	b.do(network.SetBlockedURLs().WithURLPatterns([]*network.BlockPattern{{URLPattern: b.url + "/nodes/*", Block: true}}))
+	chromedp.ListenTarget(b.ctx, func(e any) {
+		if asked, ok := e.(*fetch.EventRequestPaused); ok { // in a goroutine of the listener's, which must not wait
+			go func() { _ = chromedp.Run(b.ctx, fetch.FulfillRequest(asked.RequestID, 503)) }()
+		}
+	})
+	b.do(fetch.Enable().WithPatterns([]*fetch.RequestPattern{{URLPattern: b.url + "/nodes/*"}}))
 	f.Revoke("web1.example.net")
-	b.eventually("it could not be made anew", `document.querySelector("#live").innerText === "Not live" && document.querySelector("#live-note").innerText.includes("not up to date")`)
+	b.eventually("it could not be made anew", `document.querySelector("#live").innerText === "Not live" && document.querySelector("#live-note").innerText.includes("could not make this page anew")`)
 	b.picture("not-made-anew")
-	b.do(network.SetBlockedURLs())
+	b.do(fetch.Disable())
 	b.eventually("it is live again", streamOpen+` && document.querySelector("#live-note").innerText === "" && `+chip+` === "revoked"`)
 
 	line := newCut(t, f.Daemon().APIURL())

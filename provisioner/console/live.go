@@ -32,6 +32,9 @@ const (
 func (c *Console) live(v *visit) error {
 	control := http.NewResponseController(v.w)
 	v.w.Header().Set("Content-Type", "text/event-stream")
+	if v.r.Method == http.MethodHead { // whose answer has an end: there is nothing to come
+		return nil
+	}
 	if err := errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Now().Add(liveStall)), control.Flush()); err != nil {
 		return err
 	}

@@ -53,7 +53,7 @@ func (s *Server) backupRoute() {
 		control := http.NewResponseController(w)
 		err = control.Flush()
 		if err == nil {
-			err = write(&unhurried{w, control})
+			err = write(s.unhurried(w, r, pattern))
 		}
 		if err != nil {
 			s.cfg.Log.ErrorContext(r.Context(), "backup not made", "by", by(r.Context()), "err", err)
@@ -62,14 +62,28 @@ func (s *Server) backupRoute() {
 	})
 }
 
-// unhurried is an answer that may take as long as it goes on.
+// unhurried is an answer that may take as long as it goes on, and as who takes it may.
 type unhurried struct {
 	w       io.Writer
 	control *http.ResponseController
+
+	mayStill func() error
+	looked   time.Time // when mayStill was last asked
+}
+
+// unhurried returns the answer to a request for the stream of a route.
+func (s *Server) unhurried(w http.ResponseWriter, r *http.Request, pattern string) *unhurried {
+	return &unhurried{w: w, control: http.NewResponseController(w), mayStill: func() error { return s.mayStill(r, pattern) }, looked: time.Now()}
 }
 
 // Write implements [io.Writer].
 func (u *unhurried) Write(p []byte) (int, error) {
+	if time.Since(u.looked) >= eventCheck {
+		if err := u.mayStill(); err != nil {
+			return 0, err
+		}
+		u.looked = time.Now()
+	}
 	if err := u.control.SetWriteDeadline(time.Now().Add(stallTimeout)); err != nil {
 		return 0, err
 	}

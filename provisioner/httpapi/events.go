@@ -61,6 +61,9 @@ func (s *Server) eventRoute() {
 			w.Header().Set("Content-Type", typeNDJSON)
 		}
 		w.Header().Set("Cache-Control", "no-store")
+		if r.Method == http.MethodHead { // whose answer has an end: there is nothing to come
+			return
+		}
 		// The request was read within its time; there is no end to the answer.
 		if err := errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Now().Add(eventStall)), control.Flush()); err != nil {
 			s.cfg.Log.WarnContext(r.Context(), "events not streamed", "by", by(r.Context()), "err", err)
@@ -71,7 +74,7 @@ func (s *Server) eventRoute() {
 		defer context.AfterFunc(s.stopping, cancel)() //nolint:contextcheck // the server's end ends its streams
 		out := &eventWriter{w: w, control: control, lines: lines}
 		// A write that nobody takes ends the request's context as well.
-		if err := s.stream(ctx, q, out, func() error { return s.mayStill(r) }); err != nil && (ctx.Err() == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+		if err := s.stream(ctx, q, out, func() error { return s.mayStill(r, "GET /v1/events") }); err != nil && (ctx.Err() == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
 			s.cfg.Log.WarnContext(r.Context(), "events cut off", "by", by(r.Context()), "err", err)
 			panic(http.ErrAbortHandler) // all that can still be said: this is not the end
 		}
@@ -120,10 +123,10 @@ func eventQuery(lastID string, v url.Values) (q provisioner.EventQuery, err erro
 	return q, errors.Join(errs...)
 }
 
-// mayStill returns why whoever follows events may no longer: they were removed,
+// mayStill returns why whoever gets the stream of a route may no longer: they were removed,
 // have another role, or their credential has ended. While that is not known they
-// may: there are no events from a store that does not answer.
-func (s *Server) mayStill(r *http.Request) error {
+// may: there is nothing to stream from a store that does not answer.
+func (s *Server) mayStill(r *http.Request, pattern string) error {
 	if l, _ := loginOf(r.Context()); !l.remote {
 		return nil
 	}
@@ -131,7 +134,7 @@ func (s *Server) mayStill(r *http.Request) error {
 	switch {
 	case errors.Is(err, provisioner.ErrLogin):
 		return err
-	case err == nil && !l.role.Covers(RoleOf("GET /v1/events")):
+	case err == nil && !l.role.Covers(RoleOf(pattern)):
 		return fmt.Errorf("%s is %s now", l.by, l.role)
 	}
 	return nil

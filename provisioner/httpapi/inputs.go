@@ -21,7 +21,8 @@ var errNoInputs = errors.New("this provisioner records no inputs")
 // inputsRoute serves what decisions saw, newline-delimited JSON, as a stream:
 // what goes wrong after its beginning cuts it off.
 func (s *Server) inputsRoute() {
-	s.raw("GET /v1/inputs", exchange{asks: reflect.TypeFor[none](), media: []string{typeNDJSON}}, func(w http.ResponseWriter, r *http.Request) {
+	const pattern = "GET /v1/inputs"
+	s.raw(pattern, exchange{asks: reflect.TypeFor[none](), media: []string{typeNDJSON}}, func(w http.ResponseWriter, r *http.Request) {
 		age, err := time.ParseDuration(r.URL.Query().Get("age"))
 		if err == nil && age <= 0 {
 			err = fmt.Errorf("is %v, want more than 0", age)
@@ -33,6 +34,9 @@ func (s *Server) inputsRoute() {
 		case err != nil:
 			badRequest(fmt.Errorf("age: %w", err)).write(w)
 			return
+		case r.Method == http.MethodHead: // nothing is read for an answer that has no body
+			w.Header().Set("Content-Type", typeNDJSON)
+			return
 		}
 		begun := false
 		err = s.cfg.Inputs(r.Context(), age, func(batches uint64) {
@@ -40,7 +44,7 @@ func (s *Server) inputsRoute() {
 			w.Header().Set("Content-Type", typeNDJSON)
 			w.Header().Set(headerBatches, strconv.FormatUint(batches, 10))
 			w.WriteHeader(http.StatusOK)
-		}, &unhurried{w, http.NewResponseController(w)})
+		}, s.unhurried(w, r, pattern))
 		switch {
 		case err == nil:
 		case !begun:

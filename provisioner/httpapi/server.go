@@ -147,7 +147,7 @@ type unrouted struct {
 
 // WriteHeader implements [http.ResponseWriter].
 func (u *unrouted) WriteHeader(status int) {
-	(&Problem{Detail: fmt.Sprintf("there is no %s %.200s", u.r.Method, u.r.URL.Path), Status: status}).write(u.ResponseWriter)
+	(&Problem{Detail: fmt.Sprintf("there is no %s %.200s", u.r.Method, u.r.URL.Path), Status: status, Remedy: "/openapi.json says what there is"}).write(u.ResponseWriter)
 }
 
 // Write implements [http.ResponseWriter].
@@ -193,6 +193,10 @@ type none struct{}
 // decode reads the body of a request into q. No body is an empty object.
 func decode(w http.ResponseWriter, r *http.Request, q any) error {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
+	var large *http.MaxBytesError
+	if errors.As(err, &large) {
+		return badRequest(fmt.Errorf("request body: too large, limit %d bytes", large.Limit))
+	}
 	if err != nil {
 		return badRequest(fmt.Errorf("request body: %w", err))
 	}

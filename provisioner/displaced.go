@@ -7,9 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"muster/jwt"
 )
+
+// place is where an entry of a journal was in the store.
+func (c *JournaledClaims) place() Revision { return c.At }
 
 // same reports whether an entry of a journal is the one that the store has at its place.
 func (c *JournaledClaims) same(tid jwt.TokenID, e *ClaimEntry, at Revision) bool {
@@ -21,14 +25,27 @@ func (c *JournaledClaims) same(tid jwt.TokenID, e *ClaimEntry, at Revision) bool
 	return errors.Join(err, err2) == nil && bytes.Equal(journaled, stored)
 }
 
+func (s ClaimSum) place() Revision { return s.At }
+
+// same is that of the entry that s stands for.
+func (s ClaimSum) same(tid jwt.TokenID, e *ClaimEntry, at Revision) bool {
+	return s == (&JournaledClaims{Token: tid, At: at, Entry: e}).Sum()
+}
+
+// A journaled is an entry of a journal, or what stands for it.
+type journaled interface {
+	place() Revision
+	same(tid jwt.TokenID, e *ClaimEntry, at Revision) bool
+}
+
 // displaced calls each for the entries, which are in the order of the store, that are not
 // at their places there, and stops at the first error of each.
-func displaced(ctx context.Context, log ClaimLog, entries []*JournaledClaims, each func(*JournaledClaims) error) error {
+func displaced[E journaled](ctx context.Context, log ClaimLog, entries []E, each func(E) error) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	err := log.AllClaims(ctx, entries[0].At-1, func(tid jwt.TokenID, e *ClaimEntry, at Revision) error {
-		for len(entries) > 0 && entries[0].At <= at {
+	err := log.AllClaims(ctx, entries[0].place()-1, func(tid jwt.TokenID, e *ClaimEntry, at Revision) error {
+		for len(entries) > 0 && entries[0].place() <= at {
 			c := entries[0]
 			if entries = entries[1:]; c.same(tid, e, at) {
 				continue
@@ -54,15 +71,54 @@ func displaced(ctx context.Context, log ClaimLog, entries []*JournaledClaims, ea
 }
 
 // overwritten reports whether the store has something else where the newest entries of the
-// journal were: it was put back, and others have written to it since. Older ones are not
-// looked at, since a start is to read no more than it has to.
+// journal were: it was put back, and others have written to it since. Older ones are
+// looked at by [Provisioner.evenOlderClaims], since a start is to read no more than it has to.
 func (p *Provisioner) overwritten(ctx context.Context) (bool, error) {
-	err := displaced(ctx, p.cfg.Store, p.cfg.Journal.ClaimsLately(), func(*JournaledClaims) error { return errOverwritten })
+	return anyDisplaced(ctx, p.cfg.Store, p.cfg.Journal.ClaimsLately())
+}
+
+// anyDisplaced reports whether there are entries for which displaced would call each.
+func anyDisplaced[E journaled](ctx context.Context, log ClaimLog, entries []E) (bool, error) {
+	err := displaced(ctx, log, entries, func(E) error { return errOverwritten })
 	if errors.Is(err, errOverwritten) {
 		return true, nil
 	}
 	return false, err
 }
+
+// evenOlderClaims appends what is displaced of all that the journal had at the start, once,
+// while others are served: that the newest are in their places says nothing of those before.
+// Whoever put them there had them in a journal, too, and nothing of what only
+// we had. So has a store that was put back while we ran, and has had many claims since.
+//
+// To read a million claims takes ten seconds; the memory of what stands for them goes then.
+func (p *Provisioner) evenOlderClaims(ctx context.Context) error {
+	if p.cfg.Journal == nil {
+		return nil
+	}
+	sums := p.cfg.Journal.ClaimSums()
+	if len(sums) <= len(p.cfg.Journal.ClaimsLately()) {
+		return nil // all of them were looked at
+	}
+	for {
+		missed, err := anyDisplaced(ctx, p.cfg.Store, sums)
+		if err == nil && missed {
+			err = p.appendDisplaced(ctx)
+		}
+		if err == nil || ctx.Err() != nil {
+			return nil
+		}
+		p.cfg.Log.WarnContext(ctx, "claims of the journal and the store not compared yet", "err", err)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(evenOlderAgain):
+		}
+	}
+}
+
+// evenOlderAgain is when claims are compared again that could not be; chosen.
+const evenOlderAgain = 30 * time.Second
 
 var errOverwritten = errors.New("the store has other claims than the journal")
 

@@ -2,6 +2,9 @@ package provisioner
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -52,6 +55,10 @@ type Journal interface {
 	// the store. It reads no file.
 	ClaimsLately() []*JournaledClaims
 
+	// ClaimSums returns what stands for the entries that it had when it was opened, in the order of
+	// the store: once, and nil from then on. It reads no file.
+	ClaimSums() []ClaimSum
+
 	// ClaimsAfter returns the entries after the revision, in the order of the
 	// store, each once. A place that the store has given twice, since it had lost its end,
 	// has two.
@@ -63,6 +70,19 @@ type JournaledClaims struct {
 	Token jwt.TokenID `json:"tid"`
 	At    Revision    `json:"at"`
 	Entry *ClaimEntry `json:"entry"`
+}
+
+// A ClaimSum stands for an entry with its place: 16 bytes.
+type ClaimSum struct {
+	At  Revision
+	sum uint64 // of the log and the entry; of a cryptographic hash, so that no two are taken for one
+}
+
+// Sum returns what stands for the entry.
+func (c *JournaledClaims) Sum() ClaimSum {
+	b, _ := json.Marshal(c) // entries are plain data
+	sum := sha256.Sum256(b)
+	return ClaimSum{c.At, binary.BigEndian.Uint64(sum[:])}
 }
 
 // Check reports what of it cannot be.

@@ -51,8 +51,8 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 }
 
 // Run follows revocations, signers, operators, pauses and rejections, completes revocations, keeps
-// the CRLs, lists who waits, journals what others have claimed and tells of orders that the store
-// did not answer, until ctx is done. It owns every goroutine of the package and returns nil.
+// the CRLs, lists who waits, journals what others have claimed, looks once for claims that a store
+// has lost which was put back, and tells of orders that the store did not answer, until ctx is done. It owns every goroutine of the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.follow(ctx) })
@@ -65,6 +65,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	g.Go(func() error { return every(ctx, LookEvery, p.askUntold) })
 	g.Go(func() error { return p.waiters.run(ctx) })
 	g.Go(func() error { return p.fillJournal(ctx) })
+	g.Go(func() error { return p.evenOlderClaims(ctx) })
 	return g.Wait()
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -151,6 +152,37 @@ func TestTheNewestClaimsAreRemembered(t *testing.T) {
 	}
 	if got := j.ClaimsLately(); len(got) > 0 {
 		t.Errorf("%d claims of other places, after a restore", len(got))
+	}
+}
+
+// TestWhatStandsForClaimsIsKeptOnce asks a journal for what stands for its entries: of all that
+// it had when it was opened and that are of the present count, in the order of the store, once.
+func TestWhatStandsForClaimsIsKeptOnce(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "revocations.journal")
+	j := open(t, path)
+	if got := j.ClaimSums(); len(got) > 0 {
+		t.Errorf("%d of an empty journal", len(got))
+	}
+	other := claim(7)
+	other.Entry.Claims[0].Attempt = "another"
+	if err := errors.Join(j.Begin(journal.From{Installation: "i", At: noon}), j.AppendClaims(claim(1)), j.Begin(journal.From{Installation: "i", Claims: 5, At: noon}),
+		j.AppendClaims(claim(8)), j.AppendClaims(claim(6)), j.AppendClaims(claim(7)), j.AppendClaims(other)); err != nil {
+		t.Fatal(err)
+	}
+	if got := j.ClaimSums(); len(got) > 0 {
+		t.Errorf("%d of what was written since", len(got))
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	j = open(t, path)
+	want := []provisioner.ClaimSum{claim(6).Sum(), claim(7).Sum(), other.Sum(), claim(8).Sum()}
+	if got := j.ClaimSums(); !slices.Equal(got, want) {
+		t.Errorf("sums %v, want %v", got, want)
+	}
+	if got := j.ClaimSums(); len(got) > 0 {
+		t.Errorf("%d, asked again", len(got))
 	}
 }
 

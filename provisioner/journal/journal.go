@@ -54,6 +54,7 @@ type Journal struct {
 	owner Joined          // guarded by known
 
 	lately []*provisioner.JournaledClaims // guarded by known: the newest, in no order, and up to as many older ones
+	sums   []provisioner.ClaimSum         // guarded by known: of all that there were at Open, until somebody has them
 
 	signers   map[string]*provisioner.SignerEntry   // guarded by known: the newest of each id
 	operators map[string]*provisioner.OperatorEntry // guarded by known: the newest of each name
@@ -104,7 +105,13 @@ func (j *Journal) open() error {
 	if there, gone := os.Stat(j.path); err != nil || gone != nil || !os.SameFile(mine, there) {
 		return fmt.Errorf("%s: %w, or was until a moment ago", j.path, ErrInUse)
 	}
-	size, torn, err := read(j.file, j.path, func(l *Line) error { j.note(l); return nil })
+	size, torn, err := read(j.file, j.path, func(l *Line) error {
+		j.note(l)
+		if l.Claims != nil {
+			j.sums = append(j.sums, l.Claims.Sum())
+		}
+		return nil
+	})
 	if err != nil {
 		return err
 	}
@@ -190,7 +197,7 @@ func (j *Journal) note(l *Line) {
 		j.ids[l.ID] = true
 	case l.From != nil:
 		j.at.begin(l.From)
-		j.lately = nil
+		j.lately, j.sums = nil, nil
 	case l.Owner != nil:
 		j.owner = *l.Owner
 	case l.Claims != nil:

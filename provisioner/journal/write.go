@@ -189,6 +189,16 @@ func (j *Journal) ClaimsLately() []*provisioner.JournaledClaims {
 	return newest(j.lately)
 }
 
+// ClaimSums implements [provisioner.Journal].
+func (j *Journal) ClaimSums() []provisioner.ClaimSum {
+	j.known.Lock()
+	defer j.known.Unlock()
+	sums := j.sums
+	j.sums = nil
+	slices.SortStableFunc(sums, func(a, b provisioner.ClaimSum) int { return cmp.Compare(a.At, b.At) })
+	return slices.Compact(sums)
+}
+
 // newest returns the newest of the claims in their order, each once.
 func newest(claims []*provisioner.JournaledClaims) []*provisioner.JournaledClaims {
 	claims = inOrder(slices.Clone(claims))

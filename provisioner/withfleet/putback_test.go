@@ -110,6 +110,105 @@ func TestWhatTwoJournalsHaveIsAppendedAgain(t *testing.T) {
 	}
 }
 
+// TestWhatIsOlderThanTheNewestIsAppendedAgain puts older files of the store back, since which
+// one of two provisioners has claimed uses that only it knows of, and then both many others. The
+// first to start puts the newest of those into their places, so that the second finds nothing wrong
+// with what it has lately. Nothing that has been spent is good again, nor is it taken twice.
+func TestWhatIsOlderThanTheNewestIsAppendedAgain(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "journal")
+	var ours, theirs provisioner.Journal
+	second := false
+	f := testbed.New(t, testbed.Options{Journal: func(real provisioner.Journal) provisioner.Journal {
+		if second {
+			return theirs
+		}
+		ours = real
+		return real
+	}})
+	files, old := filepath.Join(f.Dir, "data", "broker"), filepath.Join(t.TempDir(), "broker")
+	f.Stop()
+	if err := os.CopyFS(old, os.DirFS(files)); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	open := func() *journal.Journal {
+		t.Helper()
+		j, err := journal.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		theirs = j
+		return j
+	}
+	j := open()
+	if err := j.Begin(journal.From{Installation: f.Daemon().Store().Installation().ID, At: f.Clock.Now()}); err != nil {
+		t.Fatal(err)
+	}
+	claimed := func(token string, i int, info *provisioner.TokenInfo) *provisioner.JournaledClaims {
+		t.Helper()
+		e := &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Token: info, Claims: []provisioner.TokenClaim{{
+			Key: fmt.Sprintf("key%d", i), Identity: wire.Identity(fmt.Sprintf("web%d.example.net", i)), Attempt: wire.NewID(), At: f.Clock.Now().UTC(),
+		}}}
+		at, err := f.Daemon().Store().AppendClaims(f.Context(), f.TokenID(token), e, provisioner.AnyRevision)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return &provisioner.JournaledClaims{Token: f.TokenID(token), At: at, Entry: e}
+	}
+	only, shared := f.Token(testbed.Limited(1)), f.Token(testbed.Limited(200))
+	if err := j.AppendClaims(claimed(only, 0, &provisioner.TokenInfo{ID: f.TokenID(only), Uses: 1, FirstSeen: f.Clock.Now().UTC()})); err != nil {
+		t.Fatal(err)
+	}
+	info := &provisioner.TokenInfo{ID: f.TokenID(shared), Uses: 200, FirstSeen: f.Clock.Now().UTC()}
+	for i := range 100 {
+		c := claimed(shared, i+1, info)
+		info = nil // which the first one says
+		if err := errors.Join(j.AppendClaims(c), ours.AppendClaims(c)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Stop()
+	if err := errors.Join(os.RemoveAll(files), os.CopyFS(files, os.DirFS(old))); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	f.Restored()
+	log := f.Daemon().Store()
+	entries := func() (n int) {
+		t.Helper()
+		err := log.Claims(f.Context(), f.TokenID(only), 0, func(e *provisioner.ClaimEntry, _ provisioner.Revision) error { n += len(e.Claims); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	for start := range 2 {
+		if err := j.Close(); err != nil {
+			t.Fatal(err)
+		}
+		j = open()
+		second = true
+		p := another(t, f, nil)
+		second = false
+		if start == 0 {
+			f.Eventually("what only they have is appended again", func() bool { return entries() > 0 })
+		}
+		thief := f.Node("thief.example.net")
+		thief.Token = only
+		if code := codeAt(f, p, thief); code != wire.CodeTokenUsedUp {
+			t.Errorf("the use that their journal has: %q", code)
+		}
+		if n := entries(); n != 1 {
+			t.Errorf("%d claims of one use", n)
+		}
+	}
+	if err := j.Close(); err != nil {
+		t.Error(err)
+	}
+	f.Check()
+}
+
 // TestAPlaceOfTheJournalThatWasGivenTwice puts a store back whose end had been lost before,
 // while its provisioner went on: what was claimed before and since is spent.
 func TestAPlaceOfTheJournalThatWasGivenTwice(t *testing.T) {

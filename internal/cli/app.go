@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"os/signal"
 	"slices"
@@ -70,6 +71,9 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 	add(app, all)
 	args = joinNegatives(app.Model(), args)
 	verb, err := app.Parse(args)
+	if write := (*fs.PathError)(nil); errors.As(err, &write) && write.Op == "write" {
+		return Report(os.Stderr, program, write) // of what a flag such as --help-man prints, and no mistake
+	}
 	if err != nil {
 		return Report(os.Stderr, program, Usage(helpFor(app, args), mistakes(app, all, args, err)...))
 	}

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"muster/internal/cli"
+	"muster/internal/testdisk"
 )
 
 func TestParseDuration(t *testing.T) {
@@ -214,6 +215,27 @@ func TestWriteNewNames(t *testing.T) {
 				t.Errorf("error %v\nwant  %s", err, want)
 			}
 		})
+	}
+}
+
+// TestWriteNewBySaysWhatTheDiskSaid, although who fills the file takes the error of a write for
+// one of their own, as whoever copies from elsewhere may.
+func TestWriteNewBySaysWhatTheDiskSaid(t *testing.T) {
+	t.Parallel()
+	disk := testdisk.New(t, 8<<20)
+	disk.Fill(0)
+	for _, force := range []bool{false, true} {
+		path := filepath.Join(disk.Dir, "new")
+		err := cli.WriteNewBy(path, 0o600, force, func(w io.Writer) error {
+			_, err := w.Write(make([]byte, 1<<20))
+			return fmt.Errorf("what was copied is no good: %w", err)
+		})
+		if err == nil || err.Error() != path+": no space left on device" {
+			t.Errorf("force %v: %v", force, err)
+		}
+		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("force %v: %v, want no file", force, err)
+		}
 	}
 }
 

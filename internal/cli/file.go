@@ -71,19 +71,27 @@ func notWritten(path string, err error) error {
 // directory; else it stays and the error wraps [ErrExists].
 func WriteNew(path string, data []byte, mode fs.FileMode, force bool) error {
 	return WriteNewBy(path, mode, force, func(w io.Writer) error {
-		if _, err := w.Write(data); err != nil {
-			return notWritten(path, err)
-		}
-		return nil
+		_, err := w.Write(data)
+		return err
 	})
 }
 
 // WriteNewBy is [WriteNew] for what does not fit into memory: fill writes it,
-// and nothing appears if it returns an error, which is returned as it is. What
+// and nothing appears if it returns an error, which is returned as it is, unless it
+// is that of a write: that names path and says what to do, however it is wrapped. What
 // a killed process had written goes with it, if force is not set and the file
 // system can; else a temporary file stays.
 func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) error) error {
 	if err := CheckNew(path, force); err != nil {
+		return err
+	}
+	written := fill
+	fill = func(w io.Writer) error {
+		to := &destination{path: path, to: w}
+		err := written(to)
+		if to.err != nil {
+			return to.err
+		}
 		return err
 	}
 	if !force { // no link takes the place of another file
@@ -92,6 +100,24 @@ func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) 
 		}
 	}
 	return fillNamed(path, mode, force, fill)
+}
+
+// A destination is what [WriteNewBy] has filled. It keeps the error of a write, which whoever
+// fills it may take for one of their own.
+type destination struct {
+	path string
+	to   io.Writer
+	err  error
+}
+
+// Write implements [io.Writer].
+func (d *destination) Write(p []byte) (int, error) {
+	n, err := d.to.Write(p)
+	if err != nil {
+		d.err = notWritten(d.path, err)
+		return n, d.err
+	}
+	return n, nil
 }
 
 // fillNew is the rest of WriteNewBy for a file that has no name yet.

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"time"
 
+	"muster/internal/keyfile"
 	"muster/internal/wire"
 )
 
@@ -87,7 +88,7 @@ func CheckOperatorKey(pub crypto.PublicKey) error {
 	case *ecdsa.PublicKey, ed25519.PublicKey:
 		return checkSigner(pub)
 	default:
-		return fmt.Errorf("%w: %T, want P-256 or Ed25519 for an operator", ErrKey, pub)
+		return fmt.Errorf("%w: %s, want P-256 or Ed25519 for an operator", ErrKey, keyfile.Kind(pub))
 	}
 }
 

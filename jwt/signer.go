@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"muster/internal/keyfile"
 	"muster/internal/wire"
 )
 
@@ -161,7 +162,7 @@ func checkPublic(pub crypto.PublicKey) error {
 	case nil:
 		return fmt.Errorf("%w: no key", ErrKey)
 	default:
-		return fmt.Errorf("%w: %T, want RSA, P-256 or Ed25519", ErrKey, pub)
+		return fmt.Errorf("%w: %s, want RSA, P-256 or Ed25519", ErrKey, keyfile.Kind(pub))
 	}
 	return nil
 }

@@ -17,6 +17,10 @@ package keyfile
 
 import (
 	"crypto"
+	"crypto/ecdh"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -176,4 +180,25 @@ func Marshal(key crypto.PrivateKey, passphrase []byte) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %w", ErrKey, err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: typ, Bytes: der}), nil
+}
+
+// Kind says of what kind a private or public key is, as crypto/x509 returns them, in the
+// words of errors: "RSA", "P-384", "Ed25519", "X25519".
+func Kind(key any) string {
+	switch k := key.(type) {
+	case *rsa.PrivateKey, *rsa.PublicKey:
+		return "RSA"
+	case *ecdsa.PrivateKey:
+		return k.Curve.Params().Name
+	case *ecdsa.PublicKey:
+		return k.Curve.Params().Name
+	case ed25519.PrivateKey, ed25519.PublicKey:
+		return "Ed25519"
+	case *ecdh.PrivateKey:
+		return fmt.Sprint(k.Curve())
+	case *ecdh.PublicKey:
+		return fmt.Sprint(k.Curve())
+	default:
+		return fmt.Sprintf("%T", key)
+	}
 }

@@ -50,7 +50,7 @@ func (r *Ring) Signer(path string) (crypto.Signer, error) {
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, fmt.Errorf("%s: %w: %T cannot sign", path, ErrKey, key)
+		return nil, fmt.Errorf("%s: %w: %s cannot sign, want an RSA, P-256 or Ed25519 key", path, ErrKey, Kind(key))
 	}
 	return signer, nil
 }
@@ -63,7 +63,7 @@ func (r *Ring) X25519(path string) (*ecdh.PrivateKey, error) {
 	}
 	x, ok := key.(*ecdh.PrivateKey)
 	if !ok || x.Curve() != ecdh.X25519() {
-		return nil, fmt.Errorf("%s: %w: %T, want X25519", path, ErrKey, key)
+		return nil, fmt.Errorf("%s: %w: %s, want X25519", path, ErrKey, Kind(key))
 	}
 	return x, nil
 }

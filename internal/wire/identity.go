@@ -56,7 +56,7 @@ func checkLabel(label string) error {
 	case label[0] == '-' || label[len(label)-1] == '-':
 		return fmt.Errorf("label %q begins or ends with a hyphen", label)
 	}
-	for _, c := range []byte(label) {
+	for _, c := range label {
 		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' {
 			return fmt.Errorf("label %q has %q, want a-z, 0-9 and -", label, c)
 		}

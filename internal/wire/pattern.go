@@ -34,7 +34,7 @@ func ParsePattern(s string) (Pattern, error) {
 		if strings.Contains(label, "**") && (label != "**" || i > 0 || s == "**") {
 			return "", fmt.Errorf("%w: %q: ** stands only as the whole first label, before others", ErrPattern, s)
 		}
-		for _, c := range []byte(label) {
+		for _, c := range label {
 			if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && c != '*' && c != '?' {
 				return "", fmt.Errorf("%w: %q has %q, want a-z, 0-9, -, * and ?", ErrPattern, s, c)
 			}

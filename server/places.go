@@ -38,10 +38,22 @@ type places struct {
 // newPlaces returns the places for a server.conf and a directory, which need not
 // exist. It creates the directories above them with mode 0755.
 func newPlaces(confFile, sslDir string) (places, error) {
-	if err := errors.Join(makeParent(confFile), makeParent(sslDir)); err != nil {
-		return places{}, err
+	err, another := makeParent(confFile), makeParent(sslDir)
+	if another != nil && (err == nil || another.Error() != err.Error()) { // mostly they are in one directory
+		err = errors.Join(err, another)
+	}
+	if err != nil {
+		return places{}, mayNot(err)
 	}
 	return findPlaces(confFile, sslDir)
+}
+
+// mayNot says with err who may, if it is about permissions.
+func mayNot(err error) error {
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("%w: run the agent as root, or give it a --config and an --ssl-dir in directories that its user may write", err)
+	}
+	return err
 }
 
 func makeParent(path string) error {

@@ -86,7 +86,7 @@ func newServer(cfg Config, build compiledIn, at places) *Server {
 func (s *Server) Run(ctx context.Context) error {
 	unlock, err := lockFile(s.at.lock)
 	if err != nil {
-		return fmt.Errorf("server: %w", err)
+		return fmt.Errorf("server: %w", mayNot(err))
 	}
 	defer unlock()
 	said := s.sayStopping(ctx)

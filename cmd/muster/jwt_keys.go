@@ -61,7 +61,7 @@ func (v *jwtVerb) runKeys(ctx context.Context) error {
 	written := false
 	err = cli.WriteNewBy(v.key, 0o644, v.force, func(w io.Writer) error {
 		if _, err := w.Write(public); err != nil {
-			return fmt.Errorf("%s: %w", v.key, err)
+			return err
 		}
 		err := cli.WriteNew(v.file, private, 0o600, v.force)
 		written = err == nil

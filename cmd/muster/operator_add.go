@@ -135,7 +135,7 @@ func (v *operatorAddVerb) add(ctx context.Context, n provisioner.NewOperator, pr
 	} else if err := cli.WriteNewBy(v.out, 0o600, false, func(w io.Writer) error {
 		// The file is there, if without its name, before anybody loses what they had.
 		if _, err := w.Write(private); err != nil {
-			return fmt.Errorf("%s: %w", v.out, err)
+			return err
 		}
 		if err := ask(); err != nil {
 			return err

@@ -79,11 +79,11 @@ func Init(dir string, s Setup) error {
 		return errors.New(".: is where you are, and the new setup takes its place: name it from the directory above")
 	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
+		return notMade(dir, "", err)
 	}
 	staging, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".init-")
 	if err != nil {
-		return err
+		return notMade(dir, "", err)
 	}
 	if s.Dir, err = filepath.Abs(dir); err != nil {
 		return err
@@ -93,7 +93,7 @@ func Init(dir string, s Setup) error {
 		return err
 	}
 	if err := s.write(staging); err != nil {
-		return err
+		return notMade(dir, staging, err)
 	}
 	if err := os.Chmod(staging, 0o755); err != nil { //nolint:gosec // a directory; the keys in it are 0600
 		return err
@@ -104,6 +104,19 @@ func Init(dir string, s Setup) error {
 		return err
 	}
 	return os.Rename(staging, dir)
+}
+
+// notMade says that dir could not be made because of err, if that is about a file below staging:
+// it has a name that nobody gave, and is gone.
+func notMade(dir, staging string, err error) error {
+	e := (*fs.PathError)(nil)
+	if !errors.As(err, &e) || !strings.HasPrefix(e.Path, staging) {
+		return err
+	}
+	if errors.Is(e.Err, fs.ErrPermission) {
+		return fmt.Errorf("%s: cannot be made (%w): run this as somebody who may, such as root, or give another directory", dir, e.Err)
+	}
+	return fmt.Errorf("%s: cannot be made: %w", dir, e.Err)
 }
 
 // Check reports everything wrong with s at once, each line naming the flag of

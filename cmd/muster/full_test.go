@@ -1,0 +1,79 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"muster/internal/testdisk"
+)
+
+// TestNoSpace has verbs write to a disk that is full: each says which file it could not
+// write, by the name that it was given, and once; and leaves nothing behind.
+func TestNoSpace(t *testing.T) {
+	t.Parallel()
+	prov := t.TempDir() + "/prov"
+	if out, err := command(t, "provisioner", "init", prov, "--name", "localhost", "--trust-domain", "example.net").CombinedOutput(); err != nil {
+		t.Fatalf("init: %v\n%s", err, out)
+	}
+	disk := testdisk.New(t, 8<<20)
+	disk.Fill(0)
+	before := list(t, disk.Dir)
+	at := func(name string) string { return filepath.Join(disk.Dir, name) }
+	for _, tt := range []struct {
+		args []string
+		says string
+	}{
+		{[]string{"jwt", "sign", at("x.jwt"), prov + "/signer-key.pem", "--token", "a", "--srv", "example.net"}, at("x.jwt") + ": no space left on device"},
+		{[]string{"jwt", "sign", at("x.jwt"), prov + "/signer-key.pem", "--token", "a", "--srv", "example.net", "--force"}, at("x.jwt") + ": no space left on device"},
+		{[]string{"jwt", "keys", at("private.pem"), at("public.pem")}, at("public.pem") + ": no space left on device"},
+		{[]string{"provisioner", "init", at("prov"), "--name", "localhost", "--trust-domain", "example.net"}, at("prov") + ": cannot be made: no space left on device"},
+	} {
+		cmd := command(t, tt.args...)
+		out, _ := cmd.CombinedOutput()
+		if cmd.ProcessState.ExitCode() != 1 || string(out) != "muster: "+tt.says+"\n" {
+			t.Errorf("muster %q: exit %d, want 1:\n%s want %s", tt.args, cmd.ProcessState.ExitCode(), out, tt.says)
+		}
+		if after := list(t, disk.Dir); after != before {
+			t.Errorf("muster %q leaves %s, before were %s", tt.args, after, before)
+		}
+	}
+}
+
+// TestNoPermission has a set-up made where nobody may make any.
+func TestNoPermission(t *testing.T) {
+	t.Parallel()
+	closed := filepath.Join(t.TempDir(), "closed")
+	if err := os.Mkdir(closed, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	if os.Geteuid() == 0 {
+		closed = "/sys" // closed to root as well
+	}
+	for _, dir := range []string{closed + "/prov", closed + "/none/prov"} {
+		cmd := command(t, "provisioner", "init", dir, "--name", "localhost", "--trust-domain", "example.net")
+		out, _ := cmd.CombinedOutput()
+		if strings.Contains(string(out), "read-only") {
+			t.Skip("/sys cannot be written by anybody")
+		}
+		want := "): run this as somebody who may, such as root, or give another directory\n"
+		if said := string(out); cmd.ProcessState.ExitCode() != 1 || !strings.HasPrefix(said, "muster: "+dir+": cannot be made (") || !strings.HasSuffix(said, want) {
+			t.Errorf("init in a closed directory: exit %d: %s", cmd.ProcessState.ExitCode(), out)
+		}
+	}
+}
+
+// list returns the names in a directory.
+func list(t *testing.T, dir string) string {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := make([]string, 0, len(entries))
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return strings.Join(names, " ")
+}

@@ -26,7 +26,7 @@ web=$address:$((port + 2)) proxy=$address:$((port + 3))
 # Waits until a log has a line; 60 s are far more than it takes.
 await() {
   tries=0
-  until grep -q -e "$2" "$work/$1.log"; do
+  until grep -sq -e "$2" "$work/$1.log"; do
     tries=$((tries + 1))
     if [ "$tries" -gt 600 ]; then
       echo "no \"$2\" in $1.log" >&2

@@ -40,7 +40,7 @@ command line makes no sense.
 func addAttempts(app *kingpin.Application, all verbs) {
 	v := &attemptsVerb{}
 	c := app.Command("attempts", "Show who fails most: addresses and tokens, with how often and why.").HelpLong(attemptsHelp)
-	cli.Int(c.Flag("top", "List so many addresses, and so many tokens.").Default("20").PlaceHolder("N"), &v.top)
+	cli.Int(c.Flag("top", "List so many addresses, and so many tokens. Default: 20.").Default("20").PlaceHolder("N"), &v.top)
 	v.add(c, all)
 	all.Check(c, func() error {
 		if v.top < 1 {

@@ -66,7 +66,7 @@ func addBench(app *kingpin.Application, all verbs) {
 	c := app.Command("bench", "Measure: enroll simulated nodes as fast as it goes.").HelpLong(benchHelp)
 	cli.Int(c.Flag("nodes", "How many nodes, in each wave.").Default("20000").IsSetByUser(&v.nodesSet), &v.cfg.Nodes)
 	cli.Int(c.Flag("concurrency", "How many nodes are in hand at a time.").Default("256"), &v.cfg.Concurrency)
-	c.Flag("connections", "A TCP connection per node, or 16 for all nodes of a driver.").Default("shared").PlaceHolder("per-node|shared").EnumVar(&v.connections, "per-node", "shared")
+	c.Flag("connections", "A TCP connection per node, or 16 for all nodes of a driver. Default: shared.").Default("shared").PlaceHolder("per-node|shared").EnumVar(&v.connections, "per-node", "shared")
 	c.Flag("tls", "Nodes connect over TLS.").BoolVar(&v.cfg.TLS)
 	c.Flag("sealed", "The token asks for sealing.").BoolVar(&v.sealed)
 	c.Flag("plain", "It does not: the default.").BoolVar(&v.plain)

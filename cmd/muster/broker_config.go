@@ -54,18 +54,18 @@ It holds secrets: the cluster's password, and with --write the server's key.
 func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 	v := &brokerConfigVerb{}
 	c := parent.Command("config", "Print or write the configuration of a nats-server.").HelpLong(brokerConfigHelp)
-	c.Flag("config", "Configuration file of a provisioner, made by 'provisioner init --cluster'.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
+	c.Flag("config", "Configuration file of a provisioner, made by 'provisioner init --cluster'."+configHelp).Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
 	c.Flag("name", "Name of the server: a host name, unique in the cluster.").Required().PlaceHolder("HOST").StringVar(&v.server.Name)
-	c.Flag("listen", "Address for nodes and provisioners.").Default("0.0.0.0:4222").PlaceHolder("HOST:PORT").StringVar(&v.server.Listen)
+	c.Flag("listen", "Address for nodes and provisioners. Default: 0.0.0.0:4222.").Default("0.0.0.0:4222").PlaceHolder("HOST:PORT").StringVar(&v.server.Listen)
 	c.Flag("dir", "Directory of the server's files on its machine.").Default("/etc/nats").StringVar(&v.server.Dir)
 	c.Flag("store-dir", "Directory of its streams; 'store' in the directory if not given.").PlaceHolder("DIR").StringVar(&v.server.StoreDir)
 	cli.Int(c.Flag("max-store-bytes", "Bytes that its streams may take; three quarters of what is free if not given.").PlaceHolder("N"), &v.server.MaxStoreBytes)
 	cli.Int(c.Flag("max-connections", "Connections of this server.").PlaceHolder("N"), &v.server.MaxConnections)
-	c.Flag("cluster", "Name of the cluster.").Default("muster").PlaceHolder("NAME").StringVar(&v.cluster.Name)
-	c.Flag("cluster-listen", "Address for the other servers.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT").StringVar(&v.cluster.Listen)
+	c.Flag("cluster", "Name of the cluster. Default: muster.").Default("muster").PlaceHolder("NAME").StringVar(&v.cluster.Name)
+	c.Flag("cluster-listen", "Address for the other servers. Default: 0.0.0.0:6222.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT").StringVar(&v.cluster.Listen)
 	c.Flag("route", "Where a server of the cluster is reached by the others (repeatable); none for a server that is alone.").PlaceHolder("HOST:PORT").StringsVar(&v.routes)
 	c.Flag("leaf", "Name of the broker of a site that is let in as a leaf (repeatable).").PlaceHolder("HOST").StringsVar(&v.leaves.Names)
-	c.Flag("leaf-listen", "Address for the brokers of sites.").Default("0.0.0.0:7422").PlaceHolder("HOST:PORT").IsSetByUser(&v.leafListenSet).StringVar(&v.leaves.Listen)
+	c.Flag("leaf-listen", "Address for the brokers of sites. Default: 0.0.0.0:7422.").Default("0.0.0.0:7422").PlaceHolder("HOST:PORT").IsSetByUser(&v.leafListenSet).StringVar(&v.leaves.Listen)
 	c.Flag("site", "Site that this broker is at: it is a leaf of --hub then, and has no streams.").PlaceHolder("SITE").StringVar(&v.hub.Site)
 	c.Flag("hub", "Where a broker of the hub takes leaves (repeatable).").PlaceHolder("HOST:PORT").StringsVar(&v.hub.URLs)
 	c.Flag("write", "Make the directory, with a new key and a certificate.").BoolVar(&v.write)
@@ -173,7 +173,7 @@ func addBrokerCertificate(parent *kingpin.CmdClause, all verbs) {
 	v := &brokerCertificateVerb{}
 	c := parent.Command("certificate", "Renew the certificate of a nats-server.").HelpLong(brokerCertificateHelp)
 	c.Arg("dir", "Directory with its files.").Required().StringVar(&v.server.Dir)
-	c.Flag("config", "Configuration file of a provisioner.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
+	c.Flag("config", "Configuration file of a provisioner."+configHelp).Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
 	c.Flag("name", "Name of the server.").Required().PlaceHolder("HOST").StringVar(&v.server.Name)
 	v.keys.add(c)
 	all[c.FullCommand()] = v.run

@@ -39,7 +39,7 @@ provisioner.yaml is changed makes nothing new.
 func addCARoll(parent *kingpin.CmdClause, all verbs) {
 	v := &rollVerb{}
 	c := parent.Command("roll", "Make a new certificate authority that takes over from the old one.").HelpLong(rollHelp)
-	c.Flag("config", "Configuration file.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.roll.Config)
+	c.Flag("config", "Configuration file."+configHelp).Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.roll.Config)
 	c.Flag("root-key", "Key of the old root; root-key.pem beside its certificate if not given.").PlaceHolder("FILE").StringVar(&v.roll.RootKey)
 	c.Flag("dir", "Directory to make; ca-2 and so on beside the configuration if not given.").PlaceHolder("DIR").StringVar(&v.roll.Dir)
 	c.Flag("encrypt-keys", "Encrypt the new keys also if the old ones are not.").BoolVar(&v.encrypt)

@@ -34,6 +34,12 @@ func TestHelpHasExamplesThatParse(t *testing.T) {
 				t.Errorf("the help of %s has a line of %d characters, more than %d: %s", c.FullCommand, len(line), helpWidth, line)
 			}
 		}
+		for _, f := range c.Flags {
+			// Where there is no place holder, kingpin shows the default itself.
+			if said := strings.Join(f.Default, ","); f.PlaceHolder != "" && said != "" && !f.Hidden && !f.IsBoolFlag() && !strings.Contains(f.Help, said) {
+				t.Errorf("the help of %s does not say that --%s is %q if it is not given: %s", c.FullCommand, f.Name, said, f.Help)
+			}
+		}
 		lines, own := examples(c.HelpLong), 0
 		for _, line := range lines {
 			words := shellWords(t, line)
@@ -133,7 +139,7 @@ func TestHelpThatCannotBeWritten(t *testing.T) {
 		t.Skip(err)
 	}
 	t.Cleanup(func() { _ = full.Close() })
-	for _, args := range [][]string{{"--help"}, {"node", "list", "--help"}, {"help", "jwt"}, {"--version"}} {
+	for _, args := range [][]string{{"--help"}, {"node", "list", "--help"}, {"help", "jwt"}, {"--version"}, {"--help-man"}, {"--completion-script-bash"}, {"--completion-script-fish"}} {
 		var said strings.Builder
 		cmd := command(t, args...)
 		cmd.Stdout, cmd.Stderr = full, &said

@@ -5,11 +5,13 @@ import (
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"strings"
 
 	"muster/internal/conffile"
 	"muster/internal/seal"
+	"muster/jwt"
 )
 
 // readSealKey returns the key that --seal gives: its text, or a file with that,
@@ -25,16 +27,32 @@ func readSealKey(given string) (seal.PublicKey, error) {
 	text := strings.TrimSpace(string(b))
 	if block, _ := pem.Decode(b); block != nil {
 		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
-			return seal.PublicKey{}, fmt.Errorf("%s: is a private key, which only provisioners need; give the public one, such as the seal.pub that init made", given)
+			return seal.PublicKey{}, fmt.Errorf("--seal: %s: is a private key, which only provisioners need; give the public one, such as the seal.pub that init made", given)
 		}
-		// Not an X25519 key, or none at all: the text that is empty then is refused below.
-		text = x25519Text(block.Bytes)
+		if text = x25519Text(block.Bytes); text == "" {
+			return seal.PublicKey{}, fmt.Errorf("--seal: %s: is no X25519 key; give the public half of the provisioner's seal key, such as the seal.pub that init made", given)
+		}
 	}
 	key, err := seal.ParsePublicKey(text)
 	if err != nil {
-		return seal.PublicKey{}, fmt.Errorf("%s: %w", given, err)
+		return seal.PublicKey{}, fmt.Errorf("--seal: %s: %w", given, err)
 	}
 	return key, nil
+}
+
+// pinned reads what --ca and --seal name, if they name anything, into l. The error has
+// what is wrong with both.
+func pinned(l *jwt.Limits, ca, sealTo string) error {
+	var errs []error
+	if ca != "" {
+		pin, err := certificatePin(ca)
+		l.CA, errs = pin, append(errs, err)
+	}
+	if sealTo != "" {
+		key, err := readSealKey(sealTo)
+		l.Seal, errs = key.String(), append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 // x25519Text returns the key in a SubjectPublicKeyInfo (RFC 8410) in the form of

@@ -88,19 +88,8 @@ func (v *jwtVerb) runSign(ctx context.Context) error {
 	if sameFile(v.file, v.key) {
 		return fmt.Errorf("%s: is both the token to write and the key to sign with", v.file)
 	}
-	if v.ca != "" {
-		pin, err := certificatePin(v.ca)
-		if err != nil {
-			return err
-		}
-		limits.CA = pin
-	}
-	if v.seal != "" {
-		key, err := readSealKey(v.seal)
-		if err != nil {
-			return err
-		}
-		limits.Seal = key.String()
+	if err := pinned(&limits, v.ca, v.seal); err != nil {
+		return err
 	}
 	if err := v.setLimits(&claims, limits); err != nil {
 		return err
@@ -148,25 +137,25 @@ func (v *jwtVerb) nothingToSign() []error {
 		"if sign, provisioning, prov or p was meant as a file, write ./ in front of it", v.file, v.key)}
 }
 
-// certificatePin returns the SHA-256 of the one certificate in a file.
+// certificatePin returns the SHA-256 of the one certificate in a file that --ca names.
 func certificatePin(path string) (string, error) {
 	b, err := conffile.ReadFile(path)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("--ca: %w", err)
 	}
 	block, rest := pem.Decode(b)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return "", fmt.Errorf("%s: no certificate in PEM", path)
+		return "", fmt.Errorf("--ca: %s: no certificate in PEM", path)
 	}
 	if another, _ := pem.Decode(rest); another != nil {
-		return "", fmt.Errorf("%s: several PEM blocks, want the authority's certificate alone", path)
+		return "", fmt.Errorf("--ca: %s: several PEM blocks, want the authority's certificate alone", path)
 	}
 	cert, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
+		return "", fmt.Errorf("--ca: %s: %w", path, err)
 	}
 	if !cert.IsCA {
-		return "", fmt.Errorf("%s: certificate of %q is not one of an authority", path, cert.Subject.CommonName)
+		return "", fmt.Errorf("--ca: %s: certificate of %q is not one of an authority", path, cert.Subject.CommonName)
 	}
 	sum := sha256.Sum256(cert.Raw)
 	return hex.EncodeToString(sum[:]), nil

@@ -11,6 +11,7 @@ import (
 
 	"muster/internal/cli"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
@@ -92,6 +93,9 @@ func (v *nodeCommandVerb) run(ctx context.Context) error {
 		}
 		if token == "" {
 			return fmt.Errorf("--node-token: %s: empty, want the token that the machines have", v.token)
+		}
+		if _, err := jwt.Peek(token); err != nil { // before any machine is told anything
+			return fmt.Errorf("--node-token: %s: %w", v.token, err)
 		}
 	}
 	client, err := v.client()

@@ -82,7 +82,8 @@ func (f *nodeFilter) empty() bool {
 	return len(f.states)+len(f.facts) == 0 && f.site+f.prefix+f.match+f.expiresBefore+f.unseen+f.token+f.policy == ""
 }
 
-// parse returns the filter, unchecked; the error names the times that are wrong.
+// parse returns the filter; the error has what is wrong with it that a provisioner would not
+// say, since it looks for it and finds nothing. The rest is [checkQuery]'s.
 func (f *nodeFilter) parse(now time.Time) (fleet.Filter, error) {
 	filter := fleet.Filter{Site: jwt.Site(f.site), Prefix: f.prefix, Match: wire.Pattern(f.match), Token: jwt.TokenID(f.token), Policy: f.policy, Facts: f.facts}
 	for _, s := range f.states {
@@ -104,16 +105,50 @@ func (f *nodeFilter) parse(now time.Time) (fleet.Filter, error) {
 			unseen = fmt.Errorf("--unseen: %s is to come: want a time that has passed, every machine would fit", instant(filter.SeenBefore))
 		}
 	}
-	return filter, errors.Join(expires, unseen)
+	return filter, errors.Join(expires, unseen, f.fitsNone())
+}
+
+// digits are those of a digest.
+const digits = "0123456789abcdef"
+
+// fitsNone reports values that no machine can have: an empty list would say that there are none.
+func (f *nodeFilter) fitsNone() error {
+	var errs []error
+	if f.site != "" {
+		if _, err := jwt.ParseSite(f.site); err != nil {
+			errs = append(errs, fmt.Errorf("--site: %w", err))
+		}
+	}
+	if strings.Trim(f.prefix, "abcdefghijklmnopqrstuvwxyz0123456789-.") != "" {
+		errs = append(errs, fmt.Errorf("--prefix is %.80q, and names are of a-z, 0-9, - and dots", f.prefix))
+	}
+	if strings.Trim(f.policy, digits) != "" || len(f.policy) > 64 {
+		errs = append(errs, fmt.Errorf("--policy is %.80q, want 1 to 64 lower-case hex digits, as `muster node show` prints them", f.policy))
+	}
+	return errors.Join(errs...)
+}
+
+// checkQuery reports what a provisioner would have against q, as of the flags, which are
+// called as its parameters are.
+func checkQuery(q *fleet.Query) error {
+	err := q.Check()
+	if err == nil {
+		return nil
+	}
+	var errs []error
+	for line := range strings.Lines(err.Error()) {
+		errs = append(errs, errors.New("--"+strings.TrimRight(line, "\n")))
+	}
+	return errors.Join(errs...)
 }
 
 // query returns what is asked for, or all that is wrong with it.
 func (v *nodeListVerb) query() (fleet.Query, error) {
 	filter, err := v.filter.parse(time.Now())
 	q := fleet.Query{Filter: filter, Sort: fleet.Order(v.sort), Cursor: v.cursor}
-	err = errors.Join(err, q.Check())
+	err = errors.Join(err, checkQuery(&q))
 	if v.limit < 0 {
-		err = errors.Join(err, fmt.Errorf("--limit: %d, want 0 or more", v.limit))
+		err = errors.Join(err, fmt.Errorf("--limit is %d, want 0 or more", v.limit))
 	}
 	return q, err
 }

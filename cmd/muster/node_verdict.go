@@ -180,7 +180,7 @@ func (v *nodeVerdictVerb) confirm(ctx context.Context, meant []*provisioner.Wait
 		return err
 	}
 	if !cli.IsTerminal(os.Stdin) {
-		return fmt.Errorf("this would %s %s, and nobody can be asked here: give --yes", v.verb, counted(len(meant), "machine", "machines"))
+		return cli.Usage(program+" node "+v.verb, fmt.Errorf("%s %s? Nobody is there to ask: say --yes", v.verb, counted(len(meant), "machine", "machines")))
 	}
 	return confirm(ctx, os.Stdin, os.Stderr, fmt.Sprintf("%s %s?", v.verb, counted(len(meant), "machine", "machines")))
 }

@@ -31,7 +31,7 @@ type setup struct {
 
 // addSetup adds their flags.
 func (s *setup) addSetup(c *kingpin.CmdClause, config string) {
-	c.Flag("config", config).Default(defaultConfig).PlaceHolder("FILE").IsSetByUser(&s.named).StringVar(&s.config)
+	c.Flag("config", config+configHelp).Default(defaultConfig).PlaceHolder("FILE").IsSetByUser(&s.named).StringVar(&s.config)
 	c.Flag("json", "Print JSON for programs.").BoolVar(&s.json)
 }
 

@@ -67,7 +67,7 @@ func TestPendingVerbs(t *testing.T) {
 	}
 	cmd := command(t, append([]string{"node", "approve", "--match", "web*.example.net"}, config...)...)
 	cmd.Dir = dir
-	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 || !regexp.MustCompile(`(?ms)^web1\.example\.net .*this would approve 1 machine, .*--yes`).Match(out) {
+	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 2 || !regexp.MustCompile(`(?ms)^web1\.example\.net .*^muster: approve 1 machine\? Nobody is there to ask: say --yes$`).Match(out) {
 		t.Errorf("approve by filter without --yes: exit %d:\n%s", cmd.ProcessState.ExitCode(), out)
 	}
 	var approved []struct {
@@ -110,6 +110,7 @@ func TestPendingVerbs(t *testing.T) {
 		{"node grant web9.example.net --key zz --why x", "2", "want 64 lower-case hex digits"},
 		{"node reconfigure web1.example.net --node-token /dev/null", "1", "--node-token: /dev/null: empty"},
 		{"node reconfigure web1.example.net --node-token prov/ca/root.pem", "1", "--node-token: prov/ca/root.pem: PEM, not a token\n"},
+		{"node reconfigure web1.example.net --node-token prov/seal.pub", "1", "muster: --node-token: prov/seal.pub: malformed token: "},
 		{"node reconfigure web1.example.net --node-token /dev/zero", "1", "so it is no token"},
 		{"operator add anna --role admin --key /dev/zero", "1", "--key: /dev/zero: more than 1048576 bytes, the limit"},
 		{"backup - --why x", "2", "no stream"},

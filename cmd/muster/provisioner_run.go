@@ -19,6 +19,9 @@ import (
 // defaultConfig is where the configuration of a provisioner lies.
 const defaultConfig = "/etc/muster/provisioner/provisioner.yaml"
 
+// configHelp ends the help of every --config of a provisioner.
+const configHelp = " Default: " + defaultConfig + "."
+
 // runVerb is "muster provisioner run".
 type runVerb struct {
 	config  string
@@ -43,7 +46,7 @@ the command line makes no sense.`
 func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
 	v := &runVerb{}
 	c := parent.Command("run", "Run the provisioner with its broker.").HelpLong(runHelp)
-	c.Flag("config", "Configuration file.").Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
+	c.Flag("config", "Configuration file."+configHelp).Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
 	c.Flag("check", "Load and check everything, start nothing, print nothing.").BoolVar(&v.check)
 	c.Flag("alone", "Forget the other provisioners at these brokers, since none of them will ever run again.").BoolVar(&v.alone)
 	c.Flag("cpuprofile", "Write a CPU profile of all that it does, until it stops.").Hidden().PlaceHolder("FILE").StringVar(&v.profile)

@@ -65,9 +65,7 @@ func (s *selection) check() error {
 		errs = append(errs, err)
 	}
 	filter, err := s.filter.parse(time.Now())
-	if q := (fleet.Query{Filter: filter}); err == nil {
-		err = q.Check()
-	}
+	err = errors.Join(err, checkQuery(&fleet.Query{Filter: filter}))
 	if before := filter.SeenBefore; err == nil && s.unheard > 0 && !before.IsZero() && time.Since(before) < s.unheard {
 		errs = append(errs, fmt.Errorf("--unseen: %s is less than %s ago: machines that run say so every half hour only, and would fit; want 1h or more (m is minutes, M months)", instant(before), cli.Span(s.unheard)))
 	}
@@ -159,38 +157,59 @@ func (c *choice) text(left []target) string {
 }
 
 // identitiesOf returns the machines that are named, and those of a file, each once
-// and in order. The error lists every name that is none.
+// and in order. The error lists the names that are none, those of a file with its lines, the first
+// of them: a file of another kind has nothing else.
 func identitiesOf(ctx context.Context, names []string, from string) ([]wire.Identity, error) {
-	if from != "" {
-		b, err := readFileOrInput(ctx, from)
-		if err != nil {
-			return nil, err
-		}
-		for line := range strings.Lines(string(b)) {
-			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
-				names = append(names, line)
-			}
-		}
-	}
 	var ids []wire.Identity
 	var errs []error
 	seen := map[wire.Identity]bool{}
-	for _, name := range names {
+	add := func(name, where string) {
 		id, err := wire.ParseIdentity(name)
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("%s%w", where, err))
 		} else if !seen[id] {
 			seen[id] = true
 			ids = append(ids, id)
 		}
 	}
+	for _, name := range names {
+		add(name, "")
+	}
+	if from != "" {
+		file := nameOf(from)
+		b, err := readFileOrInput(ctx, from)
+		if err != nil {
+			return nil, err
+		}
+		n := 0
+		for line := range strings.Lines(string(b)) {
+			n++
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				add(line, fmt.Sprintf("%s: line %d: ", file, n))
+			}
+		}
+		if len(ids)+len(errs) == 0 {
+			return nil, fmt.Errorf("%s has no names", file)
+		}
+	}
+	if more := len(errs) - maxBadNames; more > 0 {
+		errs = append(errs[:maxBadNames], fmt.Errorf("and %d more: is it the right file?", more))
+	}
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	if len(ids) == 0 {
-		return nil, fmt.Errorf("%s has no names", from)
-	}
 	return ids, nil
+}
+
+// maxBadNames is how many names that are none are said, chosen.
+const maxBadNames = 10
+
+// nameOf is what a file of machines is called, also if it is standard input.
+func nameOf(path string) string {
+	if path == "-" {
+		return "standard input"
+	}
+	return path
 }
 
 // maxNamesBytes bounds a file of machines: two million of the longest names that
@@ -200,7 +219,7 @@ const maxNamesBytes = 128 << 20
 // readFileOrInput reads a file of machines, or standard input for "-".
 func readFileOrInput(ctx context.Context, path string) ([]byte, error) {
 	if path == "-" {
-		return readNames(cli.Input(ctx, os.Stdin), "standard input")
+		return readNames(cli.Input(ctx, os.Stdin), nameOf(path))
 	}
 	return readNamesFile(path)
 }

@@ -105,18 +105,8 @@ func (v *tokenIssueVerb) claims(now time.Time) (jwt.Claims, jwt.Limits, []error)
 
 // sign reads what the flags name and signs.
 func (v *tokenIssueVerb) sign(ctx context.Context, c jwt.Claims, l jwt.Limits) (string, error) {
-	var err error
-	if v.ca != "" {
-		if l.CA, err = certificatePin(v.ca); err != nil {
-			return "", err
-		}
-	}
-	if v.seal != "" {
-		key, err := readSealKey(v.seal)
-		if err != nil {
-			return "", err
-		}
-		l.Seal = key.String()
+	if err := pinned(&l, v.ca, v.seal); err != nil {
+		return "", err
 	}
 	c.Token = wire.Secret(rand.Text())
 	if v.secretFile != "" {

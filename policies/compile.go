@@ -29,6 +29,7 @@ type policy struct {
 	tests   map[string]*ast.Module       // modules and tests, parsed
 	check   func([]string) (bool, error) // no rule hides data
 	unused  []string                     // rules that nothing uses, perhaps misspelled members
+	strange []string                     // packages that nothing uses, perhaps misspelled
 	untried bool                         // there are no tests
 }
 
@@ -80,10 +81,13 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 	if !slices.Contains(defined, "allow") {
 		return nil, invalid([]error{fmt.Errorf("no rule %s.allow", packagePath)})
 	}
+	if errs := decidingTests(all, p.tests); len(errs) > 0 {
+		return nil, invalid(errs)
+	}
 	if errs := checkTypes(c, defined); len(errs) > 0 {
 		return nil, invalid(errs)
 	}
-	p.unused, p.input = unusedRules(c), selectInput(c)
+	p.unused, p.strange, p.input = unusedRules(c), unusedPackages(c), selectInput(c)
 
 	p.query, err = rego.New(
 		rego.Query(decisionQuery(defined)),
@@ -139,6 +143,33 @@ func definedMembers(c *ast.Compiler) []string {
 	return defined
 }
 
+// decidingTests refuses members of the decision that are in files of tests: the policy's
+// tests would see them, and no decision would. A load_test.rego may be about machines for
+// load tests.
+func decidingTests(all []source, modules map[string]*ast.Module) []error {
+	var errs []error
+	for _, s := range all {
+		m := modules[s.path]
+		if !s.isTest() || m.Package.Path.String() != packagePath {
+			continue
+		}
+		for _, r := range m.Rules {
+			if name := ruleName(r); decided[name] != nil {
+				errs = append(errs, fmt.Errorf("%s:%d: %s decides nothing here: files called *_test.rego are for tests", s.path, r.Loc().Row, name))
+			}
+		}
+	}
+	return errs
+}
+
+// ruleName returns the name of a rule, of one with a longer head its first part.
+func ruleName(r *ast.Rule) string {
+	if name := string(r.Head.Name); name != "" || len(r.Head.Ref()) == 0 {
+		return name
+	}
+	return strings.Trim(r.Head.Ref()[0].Value.String(), `"`)
+}
+
 // checkTypes refuses members whose rules can only be of another type than
 // they must, where the compiler can tell. What it cannot tell is checked on every
 // decision.
@@ -192,10 +223,7 @@ func unusedRules(c *ast.Compiler) []string {
 			continue
 		}
 		for _, r := range m.Rules {
-			rule := string(r.Head.Name)
-			if rule == "" && len(r.Head.Ref()) > 0 {
-				rule = strings.Trim(r.Head.Ref()[0].Value.String(), `"`)
-			}
+			rule := ruleName(r)
 			if _, ok := decided[rule]; ok || used(c.Graph, r) {
 				continue
 			}
@@ -212,6 +240,36 @@ func used(g *ast.Graph, r *ast.Rule) bool {
 	for by := range g.Dependents(util.T(r)) {
 		if by != util.T(r) {
 			return true
+		}
+	}
+	return false
+}
+
+// unusedPackages returns the packages other than the decision's of which no rule is used
+// outside, as "file:line: name": some of them are the decision's, misspelled.
+func unusedPackages(c *ast.Compiler) []string {
+	var unused []string
+	for _, name := range slices.Sorted(maps.Keys(c.Modules)) {
+		p := c.Modules[name].Package
+		if p.Path.String() != packagePath && !usedOutside(c, p.Path) {
+			unused = append(unused, fmt.Sprintf("%s:%d: %s", p.Loc().File, p.Loc().Row, strings.TrimPrefix(p.Path.String(), "data.")))
+		}
+	}
+	return unused
+}
+
+// usedOutside reports whether a rule of any other package depends on one of this.
+func usedOutside(c *ast.Compiler, path ast.Ref) bool {
+	for _, m := range c.Modules {
+		if !m.Package.Path.Equal(path) {
+			continue
+		}
+		for _, r := range m.Rules {
+			for by := range c.Graph.Dependents(util.T(r)) {
+				if rule, ok := by.(*ast.Rule); ok && !rule.Module.Package.Path.Equal(path) {
+					return true
+				}
+			}
 		}
 	}
 	return false

@@ -72,6 +72,10 @@ func TestLoadRefuses(t *testing.T) {
 			"p.rego":      allowAll,
 			"p_test.rego": "package muster.enroll_test\n\ntest_x if http.send({\"method\": \"GET\", \"url\": \"http://localhost\"})\n",
 		}, []string{"p_test.rego:3", "http.send"}},
+		"denial among tests": {map[string]string{
+			"p.rego":         allowAll,
+			"load_test.rego": "package muster.enroll\n\ndeny contains \"no machines for load tests\" if input.facts.load\n",
+		}, []string{"load_test.rego:3", "deny", "*_test.rego"}},
 		"data no JSON":          {map[string]string{"p.rego": allowAll, "data.json": "{"}, []string{"data.json"}},
 		"data an array":         {map[string]string{"p.rego": allowAll, "data.json": "[]"}, []string{"data.json", "object"}},
 		"data says it twice":    {map[string]string{"p.rego": allowAll, "data.json": `{"a":1,"a":2}`}, []string{"data.json", `"a"`}},
@@ -238,6 +242,28 @@ func TestLoadWarns(t *testing.T) {
 	}
 	if n := strings.Count(b.String(), "\n"); n != 3 {
 		t.Errorf("%d warnings, want 3:\n%s", n, &b)
+	}
+}
+
+// A package that is misspelled is one that no decision looks at.
+func TestLoadWarnsOfPackages(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	_, err := policies.Load(policies.Config{
+		Log: slog.New(slog.NewTextHandler(&b, nil)),
+		FS: fstest.MapFS{
+			"p.rego":      {Data: []byte("package muster.enroll\n\ndefault allow := false\n\nallow if data.lib.good(input.identity)\n")},
+			"lib.rego":    {Data: []byte("package lib\n\ngood(x) if x == data.base.name\n\nunused(x) if x == 2\n")},
+			"base.rego":   {Data: []byte("package base\n\nname := \"web1\"\n")},
+			"deny.rego":   {Data: []byte("# Whom we keep out.\npackage muster.enrol\n\nbad if input.facts.bad\n\ndeny contains \"x\" if bad\n")},
+			"p_test.rego": {Data: []byte("package muster.enroll_test\n\ntest_x if not data.muster.enroll.allow\n")},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := b.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "package") || !strings.Contains(got, "deny.rego:2: muster.enrol") {
+		t.Errorf("want one warning about deny.rego:2, got\n%s", got)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/util"
 
+	"muster/internal/conffile"
 	"muster/internal/wire"
 )
 
@@ -23,10 +24,13 @@ func data(all []source) (map[string]any, error) {
 		if !s.isData() {
 			continue
 		}
+		// Of a name that is given twice, of those to keep out say, only the last would count.
+		strict := conffile.CheckYAML
 		if strings.HasSuffix(s.name, ".json") {
-			if err := wire.CheckStrict(s.content, nil); err != nil {
-				return nil, fmt.Errorf("%s: %w", s.path, err)
-			}
+			strict = func(b []byte) error { return wire.CheckStrict(b, nil) }
+		}
+		if err := strict(s.content); err != nil {
+			return nil, fmt.Errorf("%s: %w", s.path, err)
 		}
 		var document any
 		if err := util.Unmarshal(s.content, &document); err != nil {

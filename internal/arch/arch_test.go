@@ -23,7 +23,7 @@ var graph = map[string][]string{
 	"internal/cli":        {},
 	"internal/keyfile":    {},
 	"jwt":                 {"internal/wire", "internal/keyfile"},
-	"policies":            {"internal/wire"},
+	"policies":            {"internal/wire", "internal/conffile"},
 	"provisioner/ca":      {"internal/wire"},
 	"provisioner":         {"internal/wire", "jwt", "policies", "provisioner/ca"},
 	"provisioner/store":   {"internal/wire", "jwt", "policies", "provisioner"},

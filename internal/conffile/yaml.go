@@ -35,6 +35,16 @@ func LoadYAML(path string, dst interface{ Validate() error }) error {
 	return errors.Join(errs...)
 }
 
+// CheckYAML reports what a reader of the text b that is less strict would pass over in
+// silence: a key that is given twice, of which the last one counts, and what comes after
+// the first document. The error has a line for each mistake, without a path; a text that
+// is no YAML is a mistake too, and an empty one is none.
+func CheckYAML(b []byte) error {
+	var anything any
+	errs, _ := decodeYAML(b, &anything)
+	return errors.Join(errs...)
+}
+
 // decodeYAML decodes the one document in b into dst. It returns the mistakes
 // and whether they kept it from being read at all.
 func decodeYAML(b []byte, dst any) (errs []error, fatal bool) {

@@ -181,3 +181,23 @@ func FuzzLoadYAML(f *testing.F) {
 		}
 	})
 }
+
+func TestCheckYAML(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"":                                  "",
+		"# nothing\n":                       "",
+		"a: 1\nb: [x, {c: 2}]":              "",
+		"---\na: 1\n":                       "",
+		"a: &x {b: 1}\nc: {<<: *x, b: 2}\n": "",
+		"a: 1\na: 2\n":                      `line 2: key "a" is given twice, first in line 1`,
+		"a: {b: 1, b: 2}\n":                 `line 1: key "b" is given twice, first in line 1`,
+		"a: 1\n---\nb: 2\n":                 "more than one document, want one",
+		"a: [\n":                            "not YAML: ",
+	} {
+		err := conffile.CheckYAML([]byte(text))
+		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
+			t.Errorf("CheckYAML(%q) = %v, want %q", text, err, want)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -335,4 +336,41 @@ func TestAConfigurationThatCannotBeReplacedIsNotAskedFor(t *testing.T) {
 	}
 	disk.Mend()
 	a.await(server.EventConfirmed, 1)
+}
+
+// TestWhatIsMountedIsNotAskedFor has server.conf, or the directory of the set, be a mount
+// point of its own, as containers have it: neither can be renamed, which the node is to
+// know before it asks, since a certificate that it cannot put in force costs one all the
+// same, and a token a use.
+func TestWhatIsMountedIsNotAskedFor(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("mounting takes root")
+	}
+	for name, path := range map[string]func(server.Config) string{
+		"server.conf":   func(cfg server.Config) string { return cfg.ConfFile },
+		"the directory": func(cfg server.Config) string { return cfg.SSLDir },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			writeFile(t, cfg.ConfFile, "provision = true\n")
+			writeFile(t, filepath.Join(cfg.SSLDir, "mine"), "mine")
+			mounted := path(cfg)
+			if err := unix.Mount(mounted, mounted, "", unix.MS_BIND, ""); err != nil {
+				t.Fatal(err)
+			}
+			unmount := sync.OnceFunc(func() { _ = unix.Unmount(mounted, unix.MNT_DETACH) })
+			t.Cleanup(unmount)
+			a := f.run(cfg)
+			a.await(server.EventFailed, 3)
+			f.awaitLog("enrollment failed", mounted+" is a mount point", "remedy=")
+			if n := len(f.requests()); n > 0 {
+				t.Errorf("asked %d times for what it cannot put in force", n)
+			}
+			unmount()
+			a.await(server.EventConfirmed, 1)
+		})
+	}
 }

@@ -69,6 +69,10 @@ func (s *Server) tryLink() error {
 	if s.confLinked() {
 		return nil
 	}
+	if mountedAt(s.at.conf) {
+		return &cause{what: fmt.Errorf("%s is a mount point, which cannot become a link", s.at.conf),
+			remedy: "mount the directory above it, or choose a --config that is not mounted"}
+	}
 	temp, err := s.makeLink()
 	if err == nil {
 		err = os.Remove(temp)

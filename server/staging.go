@@ -222,7 +222,7 @@ func (s *Server) checkMount() error {
 	if err != nil {
 		return err
 	}
-	if device(live) != device(parent) {
+	if device(live) != device(parent) || mountedAt(s.at.live) {
 		return mountError(s.at.live)
 	}
 	return nil

@@ -5,6 +5,7 @@ package servercmd
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"syscall"
 )
 
@@ -12,7 +13,12 @@ import (
 // by now, with the same arguments. It returns only if that is not possible; whoever
 // looks after the process then sees it fail.
 func again() error {
-	path, err := os.Executable()
+	// The path that it was started by, as a service manager gives it: it may be a link,
+	// which leads to another version by now.
+	path, err := os.Args[0], error(nil)
+	if !filepath.IsAbs(path) {
+		path, err = os.Executable()
+	}
 	if err == nil {
 		err = syscall.Exec(path, os.Args, os.Environ()) //nolint:gosec // this program itself
 	}

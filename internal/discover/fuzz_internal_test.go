@@ -50,7 +50,7 @@ func FuzzAnswer(f *testing.F) {
 			return
 		}
 		ordered := order(records, func(n int64) int64 { return n - 1 })
-		if len(ordered) != len(records) || len(records) < 1 || len(records) > maxRecords {
+		if len(ordered) != min(len(records), maxRecords) || len(records) < 1 {
 			t.Fatalf("%d of %d records", len(ordered), len(records))
 		}
 		for i, r := range ordered {

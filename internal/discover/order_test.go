@@ -1,6 +1,7 @@
 package discover_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -90,6 +91,30 @@ func TestEqualWeightsOfZeroAreSpread(t *testing.T) {
 	}
 	if got := s.count("udp", choriaName); got != 2 {
 		t.Errorf("asked %d times, want once per resolver: each draw is out of the cache", got)
+	}
+}
+
+// TestEachOfManyBrokersIsTried has more brokers of one priority than a node tries: those
+// that it tries first may all be away, and the others must get their share.
+func TestEachOfManyBrokersIsTried(t *testing.T) {
+	t.Parallel()
+	var records []string
+	for i := range 200 {
+		records = append(records, fmt.Sprintf("%s 60 IN SRV 0 1 4222 broker-%d.example.net.", choriaName, i))
+	}
+	r := resolver(t, withRand(rand.New(rand.NewPCG(7, 8)).Int64N), zone(t, records...))
+	tried := make(map[string]bool)
+	for range 50 { // 200 times (1-64/200)^50 are left out: one of a million such tests
+		got := urls(t, r)
+		if len(got) != 64 {
+			t.Fatalf("%d brokers, want 64", len(got))
+		}
+		for _, u := range got {
+			tried[u] = true
+		}
+	}
+	if len(tried) != len(records) {
+		t.Errorf("%d brokers are tried of %d", len(tried), len(records))
 	}
 }
 

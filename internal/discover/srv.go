@@ -12,7 +12,8 @@ import (
 	"muster/internal/wire"
 )
 
-// maxRecords bounds the records used of one answer, the best by priority. A
+// maxRecords bounds the records used of one answer, the best by priority, and among
+// equals those that are drawn: a cut before that would leave the same out each time. A
 // node that has tried this many brokers in vain gains nothing by more.
 const maxRecords = 64
 
@@ -59,8 +60,7 @@ func newAnswer(name, server string, m *dns.Msg) answer {
 	return a
 }
 
-// usable returns the records to try, best priority first and at most
-// [maxRecords]. It is [ErrNotOffered] if the only target is ".", and
+// usable returns the records that can be tried, best priority first. It is [ErrNotOffered] if the only target is ".", and
 // [ErrNoBrokers] if there is none that names a host and a port.
 //
 // RFC 2782 forbids targets that are aliases. Whether one is shows only when it
@@ -99,7 +99,7 @@ func (a answer) usable() ([]srv, error) {
 	default:
 		return nil, fmt.Errorf("%w: no target of %s can be used: %s", ErrNoBrokers, a.name, first)
 	}
-	return records[:min(len(records), maxRecords)], nil
+	return records, nil
 }
 
 // ttl returns how long the answer may be kept: the shortest TTL of its records.
@@ -111,7 +111,7 @@ func (a answer) ttl() time.Duration {
 	return max(shortest, minTTL)
 }
 
-// order returns records in the order to try, by the algorithm of RFC 2782, page
+// order returns at most [maxRecords] in the order to try, by the algorithm of RFC 2782, page
 // 4: lower priorities first, and among equals a weighted draw without
 // replacement. Records is sorted by priority and is left as it is.
 func order(records []srv, random func(n int64) int64) []srv {
@@ -124,7 +124,7 @@ func order(records []srv, random func(n int64) int64) []srv {
 		ordered = append(ordered, draw(rest[:n], random)...)
 		rest = rest[n:]
 	}
-	return ordered
+	return ordered[:min(len(ordered), maxRecords)]
 }
 
 // draw orders records of one priority in place. The RFC lets them be in any

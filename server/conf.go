@@ -106,7 +106,7 @@ type ProvisionWord struct {
 // scanProvision looks at nothing but the lines that set provision.
 func scanProvision(b []byte) ProvisionWord {
 	var says ProvisionWord
-	for line := range strings.Lines(string(b)) {
+	for line := range strings.Lines(strings.TrimPrefix(string(b), "\ufeff")) { // some editors put that in front
 		key, value, ok := strings.Cut(line, "=")
 		key = strings.ToLower(strings.TrimSpace(key))
 		if !ok || key != keyProvision[0] && key != keyProvision[1] {

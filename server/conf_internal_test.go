@@ -104,6 +104,7 @@ func TestReadConfTellsMissingFromUnusable(t *testing.T) {
 		"too large":                {file("large", strings.Repeat("# x\n", 300_000)), ErrUnusable, ProvisionWord{}},
 		"broken, but says no":      {file("no", "provision = false\nrubbish\n"), ErrUnusable, ProvisionWord{No: true}},
 		"broken, says no, indents": {file("no2", "\x00\x01\n  Provision=OFF\r\nrubbish"), ErrUnusable, ProvisionWord{No: true}},
+		"says no behind a mark":    {file("mark", "\ufeffprovision = false\n"), ErrUnusable, ProvisionWord{No: true}},
 		"says yes and no":          {file("both", "provision = yes\nplugin.choria.server.provision = 0\n"), ErrUnusable, ProvisionWord{Yes: true, No: true}},
 		"says something else":      {file("other", "provision = fals"), ErrUnusable, ProvisionWord{Other: "fals"}},
 		"says it in a comment":     {file("comment", "# provision = false\n"), ErrUnusable, ProvisionWord{}},

@@ -6,6 +6,7 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -372,5 +373,33 @@ func TestWhatIsMountedIsNotAskedFor(t *testing.T) {
 			unmount()
 			a.await(server.EventConfirmed, 1)
 		})
+	}
+}
+
+// TestAConfigurationThatCannotBeReadIsNotReplaced has server.conf be there and not be
+// readable, as on a disk that fails: it may say that the node must not be provisioned.
+func TestAConfigurationThatCannotBeReadIsNotReplaced(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	writeFile(t, cfg.ConfFile, "provision = false\n")
+	aside := cfg.ConfFile + ".aside"
+	if err := os.Rename(cfg.ConfFile, aside); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(cfg.ConfFile, cfg.ConfFile); err != nil { // cannot be opened by root either
+		t.Fatal(err)
+	}
+	if err := f.run(cfg).end(); !errors.Is(err, server.ErrMode) || !strings.Contains(err.Error(), cfg.ConfFile) {
+		t.Errorf("Run = %v, want %v, and which file", err, server.ErrMode)
+	}
+	if n := len(f.requests()); n > 0 {
+		t.Errorf("asked %d times", n)
+	}
+	if err := os.Rename(aside, cfg.ConfFile); err != nil { // it can be read again
+		t.Fatal(err)
+	}
+	if err := f.run(cfg).end(); !errors.Is(err, server.ErrMode) {
+		t.Errorf("Run = %v, want %v: provision = false", err, server.ErrMode)
 	}
 }

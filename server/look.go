@@ -30,6 +30,9 @@ func (s *Server) look() (*view, error) {
 	var sit Situation
 	v.conf, sit.Provision, sit.Conf = readConf(s.at.conf)
 	sit.Conf = oneLine(sit.Conf)
+	if cannotRead(sit.Conf) {
+		sit.Unread = sit.Conf
+	}
 	v.says, v.damaged = sit.Provision, errors.Is(sit.Conf, ErrUnusable)
 	v.token, sit.Token = readToken(s.tokenFiles(), s.build)
 	sit.Token = oneLine(sit.Token)

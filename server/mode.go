@@ -63,6 +63,10 @@ type Situation struct {
 	// is needed.
 	Exposed error
 
+	// Unread says that there is a server.conf that cannot be read now, so that nobody
+	// knows what it says: it may forbid to provision, or be in good order.
+	Unread error
+
 	// Foreign says that key and certificate on the disk are another node's.
 	// Provisioning would replace them, and a node has no second key.
 	Foreign error
@@ -77,6 +81,7 @@ type Situation struct {
 //	provision   configuration   certificate   token          mode
 //	any         any             exposed       any            error
 //	any         any             foreign       any            error
+//	any         cannot be read                any            error
 //	false       usable          usable        any            normal
 //	false       otherwise                     any            error
 //	any         usable          disowned      any            provisioning, if the set was never confirmed
@@ -105,6 +110,8 @@ func (s Situation) Decide() (Mode, string, error) {
 		return impossible(remedyOf(s.Exposed), "%w", s.Exposed)
 	case s.Foreign != nil:
 		return impossible(remedyOf(s.Foreign), "%w", s.Foreign)
+	case s.Unread != nil:
+		return impossible("let the agent read the file: check its owner and mode, and the disk", "what server.conf says is not known: %w", s.Unread)
 	case s.Pending && s.Conf == nil && s.Credentials != nil && s.Token == nil:
 		return ModeProvisioning, s.Credentials.Error(), nil
 	case says.No && configured:

@@ -25,6 +25,7 @@ func TestDecide(t *testing.T) {
 		pending   bool
 		foreign   error
 		exposed   error
+		unread    error
 		want      server.Mode // 0: an error
 	}{
 		"configured":                                {want: server.ModeNormal},
@@ -63,13 +64,15 @@ func TestDecide(t *testing.T) {
 		"key open to others, says true":             {creds: bad, says: yes, exposed: bad},
 		"key open to others, says false":            {creds: bad, says: no, exposed: bad},
 		"key open to others, unconfirmed":           {creds: bad, pending: true, exposed: bad},
+		"unreadable configuration, by default":      {conf: broken, unread: bad, byDefault: true},
+		"unreadable configuration, unconfirmed":     {conf: broken, unread: bad, creds: bad, pending: true, byDefault: true},
 		"unconfirmed, in good order":                {pending: true, says: no, want: server.ModeNormal},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := server.Situation{Conf: tt.conf, Provision: tt.says, Token: tt.token, ByDefault: tt.byDefault,
-				Credentials: tt.creds, Pending: tt.pending, Foreign: tt.foreign, Exposed: tt.exposed}
+				Credentials: tt.creds, Pending: tt.pending, Foreign: tt.foreign, Exposed: tt.exposed, Unread: tt.unread}
 			mode, reason, err := s.Decide()
 			switch {
 			case mode != tt.want:

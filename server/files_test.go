@@ -403,3 +403,33 @@ func TestAConfigurationThatCannotBeReadIsNotReplaced(t *testing.T) {
 		t.Errorf("Run = %v, want %v: provision = false", err, server.ErrMode)
 	}
 }
+
+// TestAKeyInForceThatCannotBeReadIsKept has a disk fail to read the key of a node that is
+// provisioned: the node asks for nothing with another key, to which its name is taken, and
+// goes on once it can be read.
+func TestAKeyInForceThatCannotBeReadIsKept(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	_, serial := f.member(t, cfg)
+	asked := len(f.requests())
+	key := filepath.Join(cfg.SSLDir, "private.pem")
+	if err := os.Rename(key, key+".aside"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(key, key); err != nil { // cannot be opened by root either
+		t.Fatal(err)
+	}
+	a := f.run(cfg)
+	a.await(server.EventFailed, 3)
+	f.awaitLog("enrollment failed", key, "mend the disk")
+	if n := len(f.requests()); n > asked {
+		t.Errorf("asked %d times with another key", n-asked)
+	}
+	if err := os.Rename(key+".aside", key); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.await(server.EventConnected, 1).Serial; got != serial {
+		t.Errorf("back with certificate %s, want %s", got, serial)
+	}
+}

@@ -203,7 +203,10 @@ func (n *duty) renewOver(ctx context.Context, conn *connection, fresh bool) (ser
 // key, nil if there is no such key, or it is the same: a node that was about to
 // change its key when its certificate ended proves that it is still itself.
 func (s *Server) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.Continuity, error) {
-	held := s.keyInForce(wire.Identity(r.Identity))
+	held, err := s.keyInForce(wire.Identity(r.Identity))
+	if err != nil {
+		return nil, fmt.Errorf("continuity: %w", err)
+	}
 	if held == nil || samePublicKey(held.Public(), key.Public()) {
 		return nil, nil
 	}

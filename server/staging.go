@@ -66,7 +66,11 @@ func (s *Server) stageFor(ctx context.Context, id wire.Identity, fresh bool) (*s
 	if err != nil {
 		key = nil // none, or none that can be used
 	}
-	if held := s.keyInForce(id); fresh && key != nil && held != nil && samePublicKey(key.Public(), held.Public()) {
+	held, err := s.keyInForce(id)
+	if err != nil {
+		return nil, err
+	}
+	if fresh && key != nil && held != nil && samePublicKey(key.Public(), held.Public()) {
 		key = nil // staged by an enrollment that was called off
 	}
 	if key != nil {
@@ -91,8 +95,10 @@ func (s *Server) stageFor(ctx context.Context, id wire.Identity, fresh bool) (*s
 		if err := os.RemoveAll(s.at.next); err != nil {
 			return nil, err
 		}
-		var err error
-		if key, err = s.beginStage(id, fresh); err != nil {
+		if fresh {
+			held = nil
+		}
+		if key, err = s.beginStage(held); err != nil {
 			return nil, err
 		}
 	}
@@ -132,10 +138,9 @@ func cannotRead(err error) bool {
 	return errors.As(err, &path) && !errors.Is(err, fs.ErrNotExist)
 }
 
-// beginStage makes the directory, its marker first, and a key in it: the one in
-// force if that is this identity's, so that the provisioner knows the node
-// again, else, or if fresh is set, a new one.
-func (s *Server) beginStage(id wire.Identity, fresh bool) (crypto.Signer, error) {
+// beginStage makes the directory, its marker first, and a key in it: the one given, by
+// which the provisioner knows the node again, or a new one if that is nil.
+func (s *Server) beginStage(key crypto.Signer) (crypto.Signer, error) {
 	if err := os.Mkdir(s.at.next, 0o700); err != nil {
 		return nil, err
 	}
@@ -145,8 +150,7 @@ func (s *Server) beginStage(id wire.Identity, fresh bool) (crypto.Signer, error)
 		return nil, err
 	}
 	s.step("stage marked")
-	key := s.keyInForce(id)
-	if key == nil || fresh {
+	if key == nil {
 		var err error
 		if key, err = newKey(); err != nil {
 			return nil, err
@@ -165,22 +169,26 @@ func (s *Server) beginStage(id wire.Identity, fresh bool) (crypto.Signer, error)
 
 // keyInForce returns the key in the live directory, or nil if there is none
 // that can be used again: a certificate beside it for another machine means
-// that the directory was copied.
-func (s *Server) keyInForce(id wire.Identity) crypto.Signer {
+// that the directory was copied. One that cannot be read now is an error: the
+// name is its own, and another key would be told that it is taken.
+func (s *Server) keyInForce(id wire.Identity) (crypto.Signer, error) {
 	key, err := readKey(s.at.in(keyFile))
+	if cannotRead(err) {
+		return nil, &cause{what: err, remedy: "mend the disk; only if the file is lost for good remove " + s.at.in(keyFile)}
+	}
 	if err != nil {
-		return nil
+		return nil, nil
 	}
 	b, err := readBounded(s.at.in(certificateFile), maxPEMBytes)
 	if err != nil {
-		return key
+		return key, nil
 	}
 	if chain, err := parseCertificates(string(b)); err == nil {
 		if _, err := checkNames(chain[0], id); err != nil {
-			return nil
+			return nil, nil
 		}
 	}
-	return key
+	return key, nil
 }
 
 // recover finishes or clears away what an agent that ended in the middle left

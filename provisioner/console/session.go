@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -71,7 +72,7 @@ var errForeignForm = errors.New("this form is not one of the console's, or is to
 func readForm(w http.ResponseWriter, r *http.Request) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
 	if err := r.ParseForm(); err != nil {
-		return err
+		return &formError{fmt.Errorf("the form: %w", err)}
 	}
 	had, err := r.Cookie(cookieForm)
 	if err != nil || len(had.Value) != formSecret || subtle.ConstantTimeCompare([]byte(had.Value), []byte(r.PostForm.Get(fieldForm))) != 1 {

@@ -182,7 +182,7 @@ func (p *Provisioner) Approval(ctx context.Context, w *Waiter) (*Answer, error) 
 	if err != nil || answer == nil {
 		return nil, err
 	}
-	grant, err := p.cfg.Store.Grant(ctx, w.Identity)
+	grant, _, err := p.cfg.Store.Grant(ctx, w.Identity)
 	if err != nil {
 		return nil, err
 	}

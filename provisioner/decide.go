@@ -71,7 +71,7 @@ func (p *Provisioner) checkLetIn(ctx context.Context, a *attempt) error {
 		stands = answer != nil && answer.ID == a.approval.ID
 	}
 	if stands && a.reason == ReasonGrant {
-		grant, err := p.cfg.Store.Grant(ctx, a.identity)
+		grant, _, err := p.cfg.Store.Grant(ctx, a.identity)
 		if err != nil {
 			return refuse(string(a.identity), p.storeCode(err), err)
 		}

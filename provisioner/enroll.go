@@ -350,7 +350,7 @@ func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
 	a.reason, err = classify(a.record, c)
 	if errors.Is(err, errTaken) {
 		// Only here is a grant worth a read.
-		if c.grant, err = p.cfg.Store.Grant(ctx, a.identity); err != nil {
+		if c.grant, _, err = p.cfg.Store.Grant(ctx, a.identity); err != nil {
 			return refuse(node, p.storeCode(err), err)
 		}
 		a.grant = c.grant

@@ -293,11 +293,13 @@ type GrantOrder struct {
 const maxGrantID = 64
 
 // GrantNode lets one other key take the identity over, once. It replaces an earlier grant
-// for the identity; one with the same id, spent or not, is the answer: asked again since
+// for the identity, and is written over that one alone: an order that comes late does not take
+// back what was ordered since. One with the same id, spent or not, is the answer: asked again since
 // the answer was lost, nobody else gets the name from the machine that has it by then. One
 // that is not spent and was given by a clock that was ahead is given anew. The
-// error is [ErrNoRecord], or [ErrState] if the identity is free or revoked, or if the grant
-// with this id was used and another one was given since.
+// error is [ErrNoRecord], or [ErrState] if the identity is free or revoked, if the grant
+// with this id was used and another one was given since, or if somebody else gives one
+// meanwhile. After any other it may have happened, and asking again is harmless.
 func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOrder, c Cause) (*Grant, error) {
 	keyHash, ttl := o.KeyHash, cmp.Or(o.TTL, DefaultGrantTTL)
 	err := c.Check()
@@ -327,11 +329,11 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 	case keyHash != "" && p.revocations.Key(keyHash) != nil:
 		return nil, fmt.Errorf("grant %q: %w: the key: %w", id, ErrState, p.revocations.Key(keyHash).cause())
 	}
+	newest, after, err := p.cfg.Store.Grant(ctx, id)
+	if err != nil && (o.ID != "" || !errors.Is(err, ErrRecord)) { // one that cannot be read is replaced
+		return nil, fmt.Errorf("grant %q: %w", id, err)
+	}
 	if o.ID != "" {
-		newest, err := p.cfg.Store.Grant(ctx, id)
-		if err != nil {
-			return nil, fmt.Errorf("grant %q: %w", id, err)
-		}
 		if newest != nil && newest.ID == o.ID && (record.Grant == o.ID || !toCome(newest.At, p.now())) {
 			return newest, nil
 		}
@@ -351,9 +353,10 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 		p.cfg.Emit(told)
 		p.cfg.Log.InfoContext(ctx, "takeover granted", "node", id, "by", c.By, "why", c.Why, "until", g.ExpiresAt)
 	}, func(ctx context.Context) (bool, error) {
-		newest, err := p.cfg.Store.Grant(ctx, id)
+		newest, _, err := p.cfg.Store.Grant(ctx, id)
 		return newest != nil && entryKey(newest) == entryKey(g), err
-	}, func() error { return p.cfg.Store.PutGrant(ctx, g) })
+	}, func() error { return p.cfg.Store.PutGrant(ctx, g, after) })
+	err = changedMeanwhile(err)
 	if err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}

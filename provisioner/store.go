@@ -48,8 +48,9 @@ type Store interface {
 	// write may have happened or may yet happen: read before deciding.
 	Put(ctx context.Context, r *Record, after Revision) (Revision, error)
 
-	// Grant returns the newest grant for id, or nil if there is none.
-	Grant(ctx context.Context, id wire.Identity) (*Grant, error)
+	// Grant returns the newest grant for id and its revision, or nil and 0 if there is
+	// none. One that is there and cannot be read is [ErrRecord], with its revision.
+	Grant(ctx context.Context, id wire.Identity) (*Grant, Revision, error)
 
 	ClaimLog
 	TokenNotes

@@ -20,9 +20,11 @@ type TrustStore interface {
 	// of id names, each once.
 	Certificates(ctx context.Context, id wire.Identity) ([]*Issued, error)
 
-	// PutGrant writes a grant; it replaces an earlier one for the identity. After
-	// an error it may be written or not.
-	PutGrant(ctx context.Context, g *Grant) error
+	// PutGrant writes a grant, provided that the newest one for the identity is still after,
+	// or whatever that is if after is [AnyRevision]: it replaces that one. It returns
+	// [ErrConflict] or [ErrStoreFull] if it was not written; after any other error it may be
+	// written or may yet be.
+	PutGrant(ctx context.Context, g *Grant, after Revision) error
 }
 
 // A RevocationStore is a log of revocations that only grows.

@@ -189,8 +189,8 @@ func (f *Faults) PutAllowance(ctx context.Context, a *provisioner.Allowance, aft
 }
 
 // PutGrant implements [provisioner.Store].
-func (f *Faults) PutGrant(ctx context.Context, g *provisioner.Grant) error {
-	return f.putEntry(func() error { return f.Store.PutGrant(ctx, g) })
+func (f *Faults) PutGrant(ctx context.Context, g *provisioner.Grant, after provisioner.Revision) error {
+	return f.putEntry(func() error { return f.Store.PutGrant(ctx, g, after) })
 }
 
 // PutThaw implements [provisioner.Store].

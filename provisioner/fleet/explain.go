@@ -60,7 +60,7 @@ func (x *Index) Report(ctx context.Context, id wire.Identity, now time.Time) (*R
 	if record == nil {
 		return nil, fmt.Errorf("%q: %w: `muster node explain` says whether it has tried", id, provisioner.ErrNoRecord)
 	}
-	grant, err := x.log.Grant(ctx, id)
+	grant, _, err := x.log.Grant(ctx, id)
 	if err != nil {
 		return nil, err
 	}
@@ -126,7 +126,7 @@ func (x *Index) Explain(ctx context.Context, id wire.Identity, now time.Time, fo
 	if err != nil {
 		return nil, err
 	}
-	grant, err := x.log.Grant(ctx, id)
+	grant, _, err := x.log.Grant(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -49,7 +49,7 @@ type Log interface {
 	NodeEvents(ctx context.Context, id wire.Identity) ([]provisioner.Event, bool, error)
 
 	// Grant returns the newest grant for id, or nil if there is none.
-	Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, error)
+	Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, provisioner.Revision, error)
 
 	// Answer returns the newest verdict of an operator about a key, or nil.
 	Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, provisioner.Revision, error)

@@ -93,7 +93,7 @@ func filled(t *testing.T) (*store.Store, *site) {
 	_, err3 := st.AppendRevocation(s.ctx, revocation("r2", ofToken))
 	_, err4 := st.PutClockMark(s.ctx, &provisioner.ClockMark{Time: at}, 0)
 	_, err5 := st.PutSigner(s.ctx, signerEntry(t, "web"), provisioner.AnyRevision)
-	err6 := st.PutGrant(s.ctx, &provisioner.Grant{ID: "g", Identity: web1, At: at, ExpiresAt: at.Add(time.Hour)})
+	err6 := st.PutGrant(s.ctx, &provisioner.Grant{ID: "g", Identity: web1, At: at, ExpiresAt: at.Add(time.Hour)}, provisioner.AnyRevision)
 	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		t.Fatal(err)
 	}

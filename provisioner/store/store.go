@@ -429,20 +429,20 @@ func (s *Store) Put(ctx context.Context, r *provisioner.Record, after provisione
 }
 
 // Grant implements [provisioner.Store].
-func (s *Store) Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, error) {
+func (s *Store) Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, provisioner.Revision, error) {
 	var g provisioner.Grant
-	_, err := s.last(ctx, s.entries, subjectGrant+id.SubjectToken(), &g)
+	revision, err := s.last(ctx, s.entries, subjectGrant+id.SubjectToken(), &g)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
+		return nil, 0, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read grant for %q: %w", id, err)
+		return nil, provisioner.Revision(revision), fmt.Errorf("read grant for %q: %w", id, err)
 	}
-	return &g, nil
+	return &g, provisioner.Revision(revision), nil
 }
 
-// PutGrant writes a grant; it replaces an earlier one for the same identity.
-func (s *Store) PutGrant(ctx context.Context, g *provisioner.Grant) error {
+// PutGrant implements [provisioner.TrustStore].
+func (s *Store) PutGrant(ctx context.Context, g *provisioner.Grant, after provisioner.Revision) error {
 	b, err := json.Marshal(g)
 	if err != nil {
 		return fmt.Errorf("write grant for %q: %w", g.Identity, err)
@@ -451,8 +451,8 @@ func (s *Store) PutGrant(ctx context.Context, g *provisioner.Grant) error {
 	if err := s.take(subject, b); err != nil {
 		return fmt.Errorf("write grant for %q: %w", g.Identity, err)
 	}
-	if _, err := s.js.Publish(ctx, subject, b); err != nil {
-		return fmt.Errorf("write grant for %q: %w", g.Identity, full(err))
+	if _, err := s.appendAfter(ctx, subject, g, wire.NewID(), after); err != nil {
+		return fmt.Errorf("write grant for %q: %w", g.Identity, err)
 	}
 	return nil
 }

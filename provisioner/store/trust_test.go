@@ -159,7 +159,7 @@ func TestSignersAreFollowed(t *testing.T) {
 			t.Fatal(err)
 		}
 		// What else is in the stream is passed over.
-		if err := st.PutGrant(s.ctx, &provisioner.Grant{ID: fmt.Sprint(i), Identity: web1}); err != nil {
+		if err := st.PutGrant(s.ctx, &provisioner.Grant{ID: fmt.Sprint(i), Identity: web1}, provisioner.AnyRevision); err != nil {
 			t.Fatal(err)
 		}
 	}

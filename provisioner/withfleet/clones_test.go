@@ -192,7 +192,7 @@ func TestAnIdentityThatChangesHands(t *testing.T) {
 
 	successor := f.SealedNode(old.Identity)
 	grant := &provisioner.Grant{ID: wire.NewID(), Identity: id, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}
-	if err := f.Daemon().Store().PutGrant(f.Context(), grant); err != nil {
+	if err := f.Daemon().Store().PutGrant(f.Context(), grant, provisioner.AnyRevision); err != nil {
 		t.Fatal(err)
 	}
 	offer := enroll(successor)

@@ -211,7 +211,7 @@ func TestIdentityBelongsToItsKeys(t *testing.T) {
 	}
 	grant := func(t *testing.T, f *testbed.Fleet, g provisioner.Grant) {
 		g.ID, g.Identity = wire.NewID(), name
-		if err := f.Daemon().Store().PutGrant(f.Context(), &g); err != nil {
+		if err := f.Daemon().Store().PutGrant(f.Context(), &g, provisioner.AnyRevision); err != nil {
 			t.Fatal(err)
 		}
 	}

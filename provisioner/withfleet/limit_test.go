@@ -21,7 +21,7 @@ func filler(f *testbed.Fleet) func(bytes int) error {
 		n++
 		return f.Daemon().Store().PutGrant(f.Context(), &provisioner.Grant{
 			ID: wire.NewID(), Identity: wire.Identity(fmt.Sprintf("filler%d.example.net", n)), Why: strings.Repeat("x", bytes), ExpiresAt: f.Clock.Now(),
-		})
+		}, provisioner.AnyRevision)
 	}
 }
 

@@ -91,8 +91,9 @@ func (m *mortal) Put(ctx context.Context, r *provisioner.Record, after provision
 	return call(ctx, m, func() (provisioner.Revision, error) { return m.Store.Put(ctx, r, after) })
 }
 
-func (m *mortal) Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, error) {
-	return call(ctx, m, func() (*provisioner.Grant, error) { return m.Store.Grant(ctx, id) })
+func (m *mortal) Grant(ctx context.Context, id wire.Identity) (g *provisioner.Grant, at provisioner.Revision, err error) {
+	g, err = call(ctx, m, func() (g *provisioner.Grant, err error) { g, at, err = m.Store.Grant(ctx, id); return g, err })
+	return g, at, err
 }
 
 func (m *mortal) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.Revision, each func(*provisioner.ClaimEntry, provisioner.Revision) error) error {

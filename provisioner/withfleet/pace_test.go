@@ -73,7 +73,7 @@ func TestWhatIsNotPaced(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	n, first := provisioned(f, web1)
 	_, lost := f.Renew(n, first)
-	if err := f.Daemon().Store().PutGrant(f.Context(), &provisioner.Grant{ID: wire.NewID(), Identity: web1, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}); err != nil {
+	if err := f.Daemon().Store().PutGrant(f.Context(), &provisioner.Grant{ID: wire.NewID(), Identity: web1, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}, provisioner.AnyRevision); err != nil {
 		t.Fatal(err)
 	}
 	taker := f.Node(web1)

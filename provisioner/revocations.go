@@ -94,6 +94,13 @@ func (r *Revocations) stored(id string) bool {
 	return known && at != pendingSequence
 }
 
+// waits reports whether the entry of this id is in force here and is yet to get its place.
+func (r *Revocations) waits(id string) bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.ContainsFunc(r.pending, func(e pendingEntry) bool { return e.ID == id })
+}
+
 // Tokens returns the entries that revoke tokens, the oldest first.
 func (r *Revocations) Tokens() []*Revocation {
 	r.mu.RLock()

@@ -165,10 +165,10 @@ func (p *Provisioner) askUntold(ctx context.Context) {
 // rememberRevocation takes in that an entry may be in the log of revocations, or will be.
 func (p *Provisioner) rememberRevocation(e *Revocation, tell func()) {
 	p.untold.remember(e.ID, tell, func(context.Context) (bool, error) {
-		if !p.revocations.stored(e.ID) {
+		if p.revocations.waits(e.ID) {
 			return false, ErrPending // however long it takes
 		}
-		return true, nil
+		return p.revocations.stored(e.ID), nil // or it was left out
 	})
 }
 

@@ -163,6 +163,31 @@ func TestAnOrderWithoutRoomIsForgotten(t *testing.T) {
 	}
 }
 
+// TestARetirementThatIsLeftOutIsForgotten has a retirement wait for the store for hours, and then
+// be left out since others have decided about the name.
+func TestARetirementThatIsLeftOutIsForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		r := newRevocations(nil, nil, func() error { return nil }, log)
+		p := &Provisioner{revocations: r}
+		e := &Revocation{ID: wire.NewID(), Kind: RetiredNode, Node: "web1.example.net"}
+		r.pend(e)
+		p.rememberRevocation(e, func() { t.Error("told") })
+		asked := func(when string, remembered int) {
+			t.Helper()
+			p.untold.ask(t.Context())
+			if n := len(p.untold.open); n != remembered {
+				t.Errorf("%s: %d remembered, want %d", when, n, remembered)
+			}
+		}
+		time.Sleep(3 * time.Hour)
+		asked("as it waits", 1)
+		r.drop(e)
+		asked("as it is left out", 0)
+	})
+}
+
 // TestAttemptsAtARecordAreForgotten tries again and again to keep a node out at a store that
 // does not answer its record's writes: those that may be made are remembered, and what is
 // made is told once.

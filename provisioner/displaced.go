@@ -91,7 +91,9 @@ func anyDisplaced[E journaled](ctx context.Context, log ClaimLog, entries []E) (
 // Whoever put them there had them in a journal, too, and nothing of what only
 // we had. So has a store that was put back while we ran, and has had many claims since.
 //
-// To read a million claims takes ten seconds; the memory of what stands for them goes then.
+// An entry takes 13 µs (measured, on a busy machine): 13 s for a million, which have 16 MB until
+// then. Once a store was put back, that is found at each start, and all that the journal has is in memory
+// for a moment; nothing is appended twice.
 func (p *Provisioner) evenOlderClaims(ctx context.Context) error {
 	if p.cfg.Journal == nil {
 		return nil

@@ -108,7 +108,7 @@ func TestAnOrderThatNeverComesIsForgotten(t *testing.T) {
 					come := o.lose()
 					look()
 					is("as it is given", 1, 0)
-					time.Sleep(untoldFor - time.Second)
+					<-time.After(untoldFor - time.Second)
 					if comes > 0 {
 						come()
 						look()
@@ -117,7 +117,7 @@ func TestAnOrderThatNeverComesIsForgotten(t *testing.T) {
 					}
 					look()
 					is("as it may be there yet", 1, 0)
-					time.Sleep(2 * time.Second)
+					<-time.After(2 * time.Second)
 					*o.broken = errors.New("sync: input/output error")
 					look()
 					is("as the store may come back with it", 1, 0)
@@ -141,7 +141,7 @@ func TestAnOrderThatTakesLongIsTold(t *testing.T) {
 		} {
 			u, told := &untold{}, 0
 			err := u.write("an order", func() { told++ }, written, func() error {
-				time.Sleep(2 * untoldFor)
+				<-time.After(2 * untoldFor)
 				u.read(time.Now())
 				u.ask(t.Context())
 				return nil
@@ -181,7 +181,7 @@ func TestARetirementThatIsLeftOutIsForgotten(t *testing.T) {
 				t.Errorf("%s: %d remembered, want %d", when, n, remembered)
 			}
 		}
-		time.Sleep(3 * time.Hour)
+		<-time.After(3 * time.Hour)
 		asked("as it waits", 1)
 		r.drop(e)
 		asked("as it is left out", 0)
@@ -204,7 +204,7 @@ func TestAttemptsAtARecordAreForgotten(t *testing.T) {
 			attempt := wire.NewID()
 			u.add(id, attempt)
 			attempts = append(attempts, attempt)
-			time.Sleep(every)
+			<-time.After(every)
 		}
 		if n, most := len(u.open[id]), int(untoldFor/every)+1; n > most {
 			t.Errorf("%d attempts are remembered, want %d at most", n, most)

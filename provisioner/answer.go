@@ -323,7 +323,7 @@ func (p *Provisioner) approve(ctx context.Context, id wire.Identity, ttl time.Du
 	if err != nil {
 		return nil, fmt.Errorf("approve %q: %w", id, err)
 	}
-	a, err := p.verdict(ctx, VerdictApprove, p.now().Add(ttl), c, func() (*meant, error) {
+	a, err := p.verdict(ctx, VerdictApprove, ttl, c, func() (*meant, error) {
 		m, err := choose()
 		if err == nil {
 			err = p.approvable(m.Waiter)
@@ -362,7 +362,7 @@ func (p *Provisioner) RejectNode(ctx context.Context, id wire.Identity, key stri
 		return nil, fmt.Errorf("reject %q: %w", id, err)
 	}
 	var before *Answer // which was asked for again, or by somebody else as well
-	a, err := p.verdict(ctx, VerdictReject, time.Time{}, c, func() (*meant, error) {
+	a, err := p.verdict(ctx, VerdictReject, 0, c, func() (*meant, error) {
 		w, err := p.waiterNamed(ctx, id, key)
 		if errors.Is(err, ErrNotWaiting) {
 			before = p.answers.rejectedOnly(id, key)
@@ -408,7 +408,7 @@ func (p *Provisioner) forget(ctx context.Context, id wire.Identity, c Cause, cho
 	if err := c.Check(); err != nil {
 		return nil, fmt.Errorf("forget %q: %w", id, err)
 	}
-	a, err := p.verdict(ctx, VerdictNone, time.Time{}, c, choose)
+	a, err := p.verdict(ctx, VerdictNone, 0, c, choose)
 	if err != nil {
 		return nil, fmt.Errorf("forget %q: %w", id, err)
 	}
@@ -418,7 +418,7 @@ func (p *Provisioner) forget(ctx context.Context, id wire.Identity, c Cause, cho
 // verdict says v about the key that choose returns by what was said so far, and chooses
 // again if somebody else says something of the key meanwhile: nobody lifts a rejection that
 // they do not know of.
-func (p *Provisioner) verdict(ctx context.Context, v Verdict, until time.Time, c Cause, choose func() (*meant, error)) (*Answer, error) {
+func (p *Provisioner) verdict(ctx context.Context, v Verdict, ttl time.Duration, c Cause, choose func() (*meant, error)) (*Answer, error) {
 	for range maxRounds {
 		if err := p.answers.look(ctx); err != nil { // another provisioner's, of this moment
 			return nil, err
@@ -427,7 +427,7 @@ func (p *Provisioner) verdict(ctx context.Context, v Verdict, until time.Time, c
 		if err != nil {
 			return nil, err
 		}
-		if a, err := p.answer(ctx, v, m, until, c); !errors.Is(err, ErrConflict) {
+		if a, err := p.answer(ctx, v, m, ttl, c); !errors.Is(err, ErrConflict) {
 			return a, err
 		}
 	}
@@ -439,7 +439,7 @@ func (p *Provisioner) verdict(ctx context.Context, v Verdict, until time.Time, c
 // what was not done is done when it is asked for again, and who is rejected is
 // taken off by whoever lists who waits. The error is [ErrConflict] if the key is rejected
 // by another verdict than when it was chosen, or if something else was said of it just now.
-func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, until time.Time, c Cause) (*Answer, error) {
+func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, ttl time.Duration, c Cause) (*Answer, error) {
 	newest, after, err := p.cfg.Store.Answer(ctx, w.Identity, w.KeyHash)
 	unread := errors.Is(err, ErrUnread) // counts as a rejection, and is replaced by what is said anew
 	if err != nil && !unread {
@@ -451,8 +451,9 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, until tim
 	if newest != nil && newest.Verdict == VerdictReject && (w.rejection == nil || w.rejection.ID != newest.ID) {
 		return nil, ErrConflict
 	}
-	a := &Answer{Schema: AnswerSchema, ID: wire.NewID(), Identity: w.Identity, KeyHash: w.KeyHash, Verdict: v, At: p.now(), ExpiresAt: until, Cause: c}
+	a := &Answer{Schema: AnswerSchema, ID: wire.NewID(), Identity: w.Identity, KeyHash: w.KeyHash, Verdict: v, At: p.now(), Cause: c}
 	if v == VerdictApprove {
+		a.ExpiresAt = a.At.Add(ttl)
 		r, _, err := p.cfg.Store.Record(ctx, w.Identity)
 		if err != nil {
 			return nil, err

@@ -347,7 +347,8 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 	} else {
 		o.ID = wire.NewID()
 	}
-	g := &Grant{ID: o.ID, Identity: id, KeyHash: keyHash, At: p.now(), Owned: record.OwnedSince, ExpiresAt: p.now().Add(ttl), By: c.By, Why: c.Why}
+	now := p.now()
+	g := &Grant{ID: o.ID, Identity: id, KeyHash: keyHash, At: now, Owned: record.OwnedSince, ExpiresAt: now.Add(ttl), By: c.By, Why: c.Why}
 	told := Event{Type: EventGranted, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
 	err = p.untold.write(fmt.Sprintf("grant %s %s", id, g.ID), func() {
 		p.cfg.Emit(told)

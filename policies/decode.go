@@ -157,7 +157,7 @@ func (c *Certificate) decode(v ast.Value) error {
 			err = errors.New("is unknown, want ttl, dns_names or server_auth")
 		}
 		if err != nil {
-			return fmt.Errorf("member %q %w", name, err)
+			return fmt.Errorf("member %.80q %w", name, err)
 		}
 		return nil
 	})
@@ -173,7 +173,7 @@ func (d *Decision) decodeConfiguration(v ast.Value) error {
 		name := keyText(key)
 		s, ok := value.Value.(ast.String)
 		if !ok {
-			return fmt.Errorf("key %q is %s, want a string: server.conf is text", name, kind(value.Value))
+			return fmt.Errorf("key %.80q is %s, want a string: server.conf is text", name, kind(value.Value))
 		}
 		d.Configuration[name] = string(s)
 		return nil

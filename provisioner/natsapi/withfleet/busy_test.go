@@ -1,7 +1,6 @@
 package natsapi_test
 
 import (
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -54,46 +53,6 @@ func TestAllWhoAreSentAwayGetIn(t *testing.T) {
 		t.Error("nobody was sent away")
 	}
 	f.Check()
-}
-
-// TestWhatIsNotTakenIsBounded sends more than is taken: what waits outside of the queues
-// is dropped before it is a good part of the memory.
-func TestWhatIsNotTakenIsBounded(t *testing.T) {
-	t.Parallel()
-	const most = 1 << 16
-	f := testbed.New(t, testbed.Options{Quiet: true})
-	dropped := make(chan *nats.Subscription, 1)
-	conn := service(t, f, "test.", nil, func(c *natsapi.Config) { c.Workers, c.Queue = 1, 1 })
-	conn.SetErrorHandler(func(_ *nats.Conn, s *nats.Subscription, err error) {
-		if errors.Is(err, nats.ErrSlowConsumer) {
-			select {
-			case dropped <- s:
-			default:
-			}
-		}
-	})
-	from, err := f.Daemon().Connect("somebody")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(from.Close)
-	for deadline := f.Context(); ; {
-		for range 1000 {
-			if err := from.PublishRequest("test."+wire.SubjectEnroll, "nobody", nil); err != nil {
-				t.Fatal(err)
-			}
-		}
-		select {
-		case s := <-dropped:
-			if n, _, err := s.MaxPending(); err != nil || n > most+1 { // the one that was dropped was counted
-				t.Errorf("%d requests waited (%v), want %d at most", n, err, most)
-			}
-			return
-		case <-deadline.Done():
-			t.Fatal("nothing is dropped")
-		default:
-		}
-	}
 }
 
 // persist asks again for as long as it is sent away, when it is told to, and

@@ -158,8 +158,10 @@ func (d *doctor) checkFiles() {
 	if fi, err := os.Stat(d.at.in(keyFile)); err == nil && fi.Mode().Perm()&0o077 != 0 {
 		d.say(StatusFail, "key", "chmod 0600 "+d.at.in(keyFile), "%s can be read by others (mode %04o)", d.at.in(keyFile), fi.Mode().Perm())
 	}
-	if err := d.checkMount(); err != nil {
-		d.fail(what, err, "")
+	for _, err := range []error{d.checkMount(), d.checkConfMount()} {
+		if err != nil {
+			d.fail(what, err, "")
+		}
 	}
 	switch p, err := d.readPending(); {
 	case err != nil:

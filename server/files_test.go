@@ -370,6 +370,15 @@ func TestWhatIsMountedIsNotAskedFor(t *testing.T) {
 			if n := len(f.requests()); n > 0 {
 				t.Errorf("asked %d times for what it cannot put in force", n)
 			}
+			findings, err := server.Doctor(t.Context(), cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.ContainsFunc(findings, func(fi server.Finding) bool {
+				return fi.Status == server.StatusFail && fi.What == "files" && strings.HasPrefix(fi.Detail, mounted+" is a mount point")
+			}) {
+				t.Errorf("the doctor does not say so: %+v", findings)
+			}
 			unmount()
 			a.await(server.EventConfirmed, 1)
 		})

@@ -63,15 +63,23 @@ func (s *Server) makeLink() (temp string, err error) {
 	return temp, os.Symlink(s.linkTarget(), temp)
 }
 
+// checkConfMount refuses a server.conf that nothing can be renamed over.
+func (s *Server) checkConfMount() error {
+	if s.confLinked() || !mountedAt(s.at.conf) {
+		return nil
+	}
+	return &cause{what: fmt.Errorf("%s is a mount point, which cannot become a link", s.at.conf),
+		remedy: "mount the directory above it, or choose a --config that is not mounted"}
+}
+
 // tryLink reports why server.conf could not become a link, before any request asks for
 // something to put there: a disk that is read-only, say, or that has no links.
 func (s *Server) tryLink() error {
 	if s.confLinked() {
 		return nil
 	}
-	if mountedAt(s.at.conf) {
-		return &cause{what: fmt.Errorf("%s is a mount point, which cannot become a link", s.at.conf),
-			remedy: "mount the directory above it, or choose a --config that is not mounted"}
+	if err := s.checkConfMount(); err != nil {
+		return err
 	}
 	temp, err := s.makeLink()
 	if err == nil {

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"crypto/x509"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -354,3 +355,44 @@ func TestATokenForLaterIsExplained(t *testing.T) {
 	a.await(server.EventFailed, 1)
 	f.awaitLog("enrollment failed", "Authorization Violation", remedy, "retry_in=")
 }
+
+// TestWhatIsNoBrokerIsNotReadForLong has something answer in a broker's place that sends
+// without end, and never a line: a small machine has no memory for all of it.
+func TestWhatIsNoBrokerIsNotReadForLong(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	taken := make(chan int64, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		n, _ := io.Copy(conn, zeros{}) // until the agent has enough
+		_ = conn.Close()
+		taken <- n
+	}()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	c := f.claims()
+	c.Brokers = l.Addr().String()
+	writeToken(t, cfg.TokenFile, c)
+	f.run(cfg)
+	select {
+	case n := <-taken:
+		if limit := int64(16 << 20); n > limit { // most of it is what the kernel holds
+			t.Errorf("%d bytes were read, want less than %d", n, limit)
+		}
+	case <-time.After(patience):
+		t.Fatal("the agent reads on")
+	}
+	f.awaitLog("enrollment failed", "no broker sends that", "something else answers there")
+}
+
+// zeros never ends.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }

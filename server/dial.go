@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -80,6 +81,34 @@ func (s *Server) connect(ctx context.Context, c *conf, b discover.Broker, option
 	return &connection{Conn: nc, broker: b.URL, inbox: wire.InboxPrefix(name), closed: closed}, nil
 }
 
+// maxGreeting bounds what is read of a connection until it is admitted; chosen, far above the
+// longest list of a cluster's servers with TLS and WebSocket around it.
+const maxGreeting = 1 << 20
+
+// errGreeting means that what answers is no broker.
+var errGreeting = &cause{what: fmt.Errorf("more than %d bytes before it has admitted anybody: no broker sends that", maxGreeting),
+	remedy: "something else answers there: check address and port"}
+
+// A greeting is a connection of which little is read until it is admitted: nats.go reads
+// a line however long it is, and anybody may sit where a broker is looked for.
+type greeting struct {
+	net.Conn
+	left     int64 // only touched by whoever reads
+	admitted atomic.Bool
+}
+
+// Read implements [net.Conn].
+func (g *greeting) Read(b []byte) (int, error) {
+	n, err := g.Conn.Read(b)
+	if g.admitted.Load() {
+		return n, err
+	}
+	if g.left -= int64(n); g.left < 0 {
+		return 0, errGreeting
+	}
+	return n, err
+}
+
 // dialer dials for nats.go, which takes no context, and ends a handshake when
 // the context does.
 type dialer struct {
@@ -89,6 +118,7 @@ type dialer struct {
 	mu   sync.Mutex // guards what follows
 	err  error
 	stop func() bool
+	conn *greeting
 }
 
 // Dial implements [nats.CustomDialer].
@@ -97,7 +127,11 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.err, d.stop = err, stop
-	return conn, err
+	if err != nil {
+		return nil, err
+	}
+	d.conn = &greeting{Conn: conn, left: maxGreeting}
+	return d.conn, nil
 }
 
 // dial dials address, and ends the connection with the context until stop is
@@ -136,6 +170,9 @@ func (d *dialer) failure() error {
 func (d *dialer) done() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.conn != nil {
+		d.conn.admitted.Store(true)
+	}
 	return d.stop == nil || d.stop()
 }
 

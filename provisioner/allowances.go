@@ -404,12 +404,24 @@ func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires ti
 		return a, nil
 	}, func() {
 		p.cfg.Emit(told)
-		p.cfg.Log.InfoContext(ctx, "names allowed", "pattern", a.Pattern, "uses", uses, "until", a.ExpiresAt, "by", c.By, "why", c.Why)
+		p.cfg.Log.InfoContext(ctx, "names allowed", append(limits(a), "pattern", a.Pattern, "by", c.By, "why", c.Why)...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("allow %q: %w", pattern, err)
 	}
 	return a, nil
+}
+
+// limits are how many an entry lets in, and until when, as attributes of a log: no more than
+// it has.
+func limits(a *Allowance) (attrs []any) {
+	if a.Uses > 0 {
+		attrs = append(attrs, "uses", a.Uses)
+	}
+	if !a.ExpiresAt.IsZero() {
+		attrs = append(attrs, "until", a.ExpiresAt)
+	}
+	return attrs
 }
 
 // ErrNotAllowed means that the store's allow-list has no such entry.

@@ -156,6 +156,9 @@ func TestApprovedAndAllowed(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Apply(n, f.Enroll(n))
+	if log := f.Log(); !strings.Contains(log, `"msg":"names allowed","pattern":"web1.example.net","by":"ann"`) {
+		t.Errorf("an entry without end and number is not told of as one: %s", log)
+	}
 	if f.Record("web1.example.net").Approval != nil {
 		t.Error("an approval was spent where the allow-list was enough")
 	}

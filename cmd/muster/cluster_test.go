@@ -154,6 +154,11 @@ func TestBrokerRun(t *testing.T) {
 		t.Errorf("the certificate of another server is replaced: %v\n%s", err, out)
 	}
 
+	nobodys := command(t, "broker", "certificate", t.TempDir(), "--config", filepath.Join(dir, "prov/provisioner.yaml"), "--name", "n1")
+	if out, err := nobodys.CombinedOutput(); err == nil || !strings.Contains(string(out), "certificate.pem: no such file or directory: want the directory that `muster broker config --write` made\n") {
+		t.Errorf("the certificate in an empty directory is replaced: %v\n%s", err, out)
+	}
+
 	server := start(t, dir, "broker", "run", "n1/nats-server.conf")
 	server.waitFor("broker is running")
 	provisioner := start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")

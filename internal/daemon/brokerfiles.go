@@ -127,7 +127,7 @@ func (s BrokerServer) Renew(path, dir string) error {
 	var of fs.FileInfo
 	for _, name := range []string{serverCertificateFile, serverKeyFile} {
 		if of, err = os.Stat(filepath.Join(dir, name)); err != nil {
-			return err // another directory, most likely
+			return fmt.Errorf("%w: want the directory that `muster broker config --write` made", err)
 		}
 	}
 	// One that cannot be read is replaced, whoever's it was.

@@ -18,8 +18,21 @@ import (
 	"muster/provisioner/httpapi"
 )
 
-// urlVariable is the environment variable that stands for --url.
-const urlVariable = "MUSTER_URL"
+// The environment variables that stand for --url, --credential and --token-file.
+const (
+	urlVariable        = "MUSTER_URL"
+	credentialVariable = "MUSTER_CREDENTIAL" //nolint:gosec // the name of a variable, and no credential
+	tokenVariable      = "MUSTER_TOKEN_FILE" //nolint:gosec // likewise
+)
+
+// given returns what somebody has written to give value: the flag, or the environment
+// variable that stands for it.
+func given(flag, variable, value string) string {
+	if value == os.Getenv(variable) {
+		return variable
+	}
+	return flag
+}
 
 // setup is what the verbs that need a provisioner's configuration, and print what
 // programs can read, have in common. None of them need ask anybody.
@@ -56,8 +69,8 @@ func (o *operator) addFlags(c *kingpin.CmdClause) {
 	o.addSetup(c, "Configuration file of the running provisioner.")
 	c.Flag("url", "Provisioner to ask over HTTPS, https://host:port, in place of the one on this machine.").Envar(urlVariable).PlaceHolder("URL").IsSetByUser(&o.asked).StringVar(&o.url)
 	c.Flag("credential", "With --url: file with your key and certificate, as 'muster operator add' writes it, or with the roots to trust.").
-		Envar("MUSTER_CREDENTIAL").PlaceHolder("FILE").StringVar(&o.credential)
-	c.Flag("token-file", "With --url: file with a token of 'muster operator token', in place of the certificate.").Envar("MUSTER_TOKEN_FILE").PlaceHolder("FILE").StringVar(&o.tokenFile)
+		Envar(credentialVariable).PlaceHolder("FILE").StringVar(&o.credential)
+	c.Flag("token-file", "With --url: file with a token of 'muster operator token', in place of the certificate.").Envar(tokenVariable).PlaceHolder("FILE").StringVar(&o.tokenFile)
 	c.Action(func(*kingpin.ParseContext) error {
 		// Who names a provisioner's file means that one, whatever was exported once.
 		if o.named && !o.asked {
@@ -73,12 +86,8 @@ func (o *operator) checkURL() error {
 	if o.url == "" {
 		return nil
 	}
-	from := "--url"
-	if o.url == os.Getenv(urlVariable) {
-		from = urlVariable
-	}
 	if err := httpapi.CheckURL(o.url); err != nil {
-		return fmt.Errorf("%s: %w", from, err)
+		return fmt.Errorf("%s: %w", given("--url", urlVariable, o.url), err)
 	}
 	return nil
 }
@@ -138,13 +147,14 @@ func (o *operator) shown() (c httpapi.Credential, err error) {
 	if o.credential == "" {
 		return c, nil
 	}
+	from := given("--credential", credentialVariable, o.credential)
 	text, err := conffile.ReadFile(o.credential)
 	if err != nil {
-		return c, fmt.Errorf("--credential: %w", err)
+		return c, fmt.Errorf("%s: %w", from, err)
 	}
 	read, err := httpapi.ParseCredential(text)
 	if err != nil {
-		return c, fmt.Errorf("--credential: %s: %w", o.credential, err)
+		return c, fmt.Errorf("%s: %s: %w", from, o.credential, err)
 	}
 	return *read, nil
 }
@@ -154,14 +164,15 @@ func (o *operator) token() (string, error) {
 	if o.tokenFile == "" {
 		return "", nil
 	}
+	from := given("--token-file", tokenVariable, o.tokenFile)
 	text, err := conffile.ReadFile(o.tokenFile)
 	if err != nil {
-		return "", fmt.Errorf("--token-file: %w", err)
+		return "", fmt.Errorf("%s: %w", from, err)
 	}
 	const chars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_."
 	token := strings.TrimSpace(string(text))
 	if len(token) > jwt.MaxTokenBytes || strings.Count(token, ".") != 2 || strings.Trim(token, chars) != "" {
-		return "", fmt.Errorf("--token-file: %s: no token as `muster operator token` prints it", o.tokenFile)
+		return "", fmt.Errorf("%s: %s: no token as `muster operator token` prints it", from, o.tokenFile)
 	}
 	return token, nil
 }

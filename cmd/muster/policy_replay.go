@@ -242,8 +242,8 @@ func writeReplay(r *policies.ReplayReport, rate float64) error {
 	if _, err := t.WriteTo(os.Stdout); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(os.Stdout, "%d decisions about %d machines replayed, %.0f a second: %d machines flip, %d would get something else\n",
-		r.Decisions, r.Nodes, rate, r.Flipped, r.Changed)
+	_, err := fmt.Fprintf(os.Stdout, "%s about %s replayed, %.0f a second: %s would flip, %d would get something else\n",
+		counted(r.Decisions, "decision", "decisions"), counted(r.Nodes, "machine", "machines"), rate, counted(r.Flipped, "machine", "machines"), r.Changed)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"muster/internal/cli"
 	"muster/internal/conffile"
+	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
@@ -53,7 +55,27 @@ func addSignerAdd(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("site", "Its tokens are good at this site only (repeatable).").PlaceHolder("NAME").StringsVar(&v.sites)
 	c.Flag("identity", "Its tokens are good for these machines only, as 'web*.example.net' (repeatable).").PlaceHolder("GLOB").StringsVar(&v.identities)
 	v.addChange(c, all)
+	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
+}
+
+// check returns all that is wrong with the flags.
+func (v *signerAddVerb) check() error {
+	var errs []error
+	if len(v.name) > provisioner.MaxSignerNameBytes {
+		errs = append(errs, fmt.Errorf("--name has %d bytes, want 1 to %d", len(v.name), provisioner.MaxSignerNameBytes))
+	}
+	for _, s := range v.sites {
+		if _, err := jwt.ParseSite(s); err != nil {
+			errs = append(errs, fmt.Errorf("--site: %w", err))
+		}
+	}
+	for _, s := range v.identities {
+		if _, err := wire.ParsePattern(s); err != nil {
+			errs = append(errs, fmt.Errorf("--identity: %w", err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (v *signerAddVerb) run(ctx context.Context) error {

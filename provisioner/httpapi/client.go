@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/json"
@@ -25,11 +26,12 @@ type Client struct {
 	base   string // scheme and host of URLs
 	token  string // in place of a certificate
 	http   *http.Client
+	quiet  time.Duration // quietTime, but for tests
 }
 
 // NewClient returns a client for the socket at path. It opens nothing.
 func NewClient(path string) *Client {
-	return &Client{socket: path, base: "http://provisioner", http: &http.Client{Transport: &http.Transport{
+	return &Client{socket: path, base: "http://provisioner", quiet: quietTime, http: &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path) },
 	}}}
 }
@@ -44,7 +46,7 @@ func (c *Client) Observe(wrap func(http.RoundTripper) http.RoundTripper) *Client
 
 // Do sends one request with in as its body, nil for none, and decodes the
 // answer into out, nil to drop it. The error is a *[Problem] if the provisioner
-// refused, [ErrNotServing] if there is none.
+// refused, [ErrNotServing] if there is none, [ErrSilent] if it says nothing any more.
 func (c *Client) Do(ctx context.Context, method, path string, in, out any) error {
 	var body bytes.Buffer
 	if in != nil {
@@ -80,8 +82,10 @@ func (c *Client) Clock(ctx context.Context) (time.Time, error) {
 // send sends a request as whoever the client is, for an answer of the given
 // type, "" for the usual one. Errors are those of Do. Close the answer's body.
 func (c *Client) send(ctx context.Context, method, path, accept string, body io.Reader) (*http.Response, error) {
+	ctx, watch := c.watch(ctx)
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
+		watch.end(nil)
 		return nil, err
 	}
 	if accept != "" {
@@ -92,8 +96,13 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
+		if errors.Is(context.Cause(ctx), ErrSilent) {
+			err = ErrSilent
+		}
+		watch.end(nil)
 		return nil, c.explain(err)
 	}
+	resp.Body = &watched{resp.Body, ctx, watch}
 	if resp.StatusCode < http.StatusBadRequest {
 		return resp, nil
 	}
@@ -111,6 +120,9 @@ func (c *Client) explain(err error) error {
 	var unknown x509.UnknownAuthorityError
 	var failed *url.Error
 	switch {
+	case errors.Is(err, ErrSilent):
+		return fmt.Errorf("%s: %w, for %v: its process hangs or is stopped (`ps` says T), or its machine is gone; see its log. What it was asked for may have happened",
+			cmp.Or(c.socket, c.base), ErrSilent, 2*c.quiet)
 	case c.socket == "" && errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w at %s: see api.listen of its provisioner.yaml", ErrNotServing, c.base)
 	case c.socket == "" && errors.As(err, &invalid) && invalid.Reason == x509.Expired:

@@ -257,7 +257,7 @@ func (c *Client) Events(ctx context.Context, q provisioner.EventQuery, each func
 		}
 	}
 	err = lines.Err()
-	if err == nil || ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil || errors.Is(err, ErrSilent) {
 		return err
 	}
 	// Who may no longer look is cut off, and told why when they ask.

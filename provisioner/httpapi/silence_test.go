@@ -1,4 +1,4 @@
-package httpapi
+package httpapi_test
 
 import (
 	"errors"
@@ -9,23 +9,23 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"muster/provisioner/httpapi"
 )
 
 // asks returns a client of who is served at a socket by handle.
-func asks(t *testing.T, handle http.HandlerFunc) *Client {
+func asks(t *testing.T, handle http.HandlerFunc) *httpapi.Client {
 	t.Helper()
 	l := listenAt(t)
 	server := &http.Server{Handler: handle, ReadHeaderTimeout: time.Minute}
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(func() { _ = server.Close() })
-	c := NewClient(l.Addr().String())
-	c.quiet = 2 * time.Second // who is there, on a busy machine, answers in less
-	return c
+	return httpapi.NewClient(l.Addr().String()).Hurry() // to 2 s: who is there, on a busy machine, answers in less
 }
 
 func listenAt(t *testing.T) net.Listener {
 	t.Helper()
-	l, err := net.Listen("unix", filepath.Join(t.TempDir(), SocketName))
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), httpapi.SocketName))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,14 +38,13 @@ func listenAt(t *testing.T) net.Listener {
 func TestWhoTakesConnectionsAndSaysNothing(t *testing.T) {
 	t.Parallel()
 	l := listenAt(t)
-	c := NewClient(l.Addr().String())
-	c.quiet = 200 * time.Millisecond
+	c := httpapi.NewClient(l.Addr().String()).Hurry().Hurry()
 	err := c.Do(t.Context(), http.MethodGet, "/v1/nodes", nil, nil)
-	if !errors.Is(err, ErrSilent) || !strings.HasPrefix(err.Error(), l.Addr().String()+": ") || !strings.Contains(err.Error(), "may have happened") {
+	if !errors.Is(err, httpapi.ErrSilent) || !strings.HasPrefix(err.Error(), l.Addr().String()+": ") || !strings.Contains(err.Error(), "may have happened") {
 		t.Errorf("error = %v, want that nobody speaks at %s", err, l.Addr())
 	}
-	if _, _, err := c.Backup(t.Context(), ""); !errors.Is(err, ErrSilent) {
-		t.Errorf("backup: %v, want %v", err, ErrSilent)
+	if _, _, err := c.Backup(t.Context(), ""); !errors.Is(err, httpapi.ErrSilent) {
+		t.Errorf("backup: %v, want %v", err, httpapi.ErrSilent)
 	}
 }
 
@@ -99,8 +98,8 @@ func TestWhoFallsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	all, err := io.ReadAll(body)
-	if !errors.Is(err, ErrSilent) || string(all) != "half" {
-		t.Errorf("answer %q, %v, want half of it and %v", all, err, ErrSilent)
+	if !errors.Is(err, httpapi.ErrSilent) || string(all) != "half" {
+		t.Errorf("answer %q, %v, want half of it and %v", all, err, httpapi.ErrSilent)
 	}
 	if err := body.Close(); err != nil {
 		t.Error(err)

@@ -73,10 +73,17 @@ func serve(t *testing.T, cfg httpapi.Config) *httpapi.Client {
 	}
 	cfg.Provisioner = f.Daemon().Operator()
 	s, err := httpapi.New(cfg)
-	if err == nil {
-		err = s.Open()
-	}
 	if err != nil {
+		t.Fatal(err)
+	}
+	running(t, s)
+	return observed(httpapi.NewClient(cfg.Socket))
+}
+
+// running opens a server and runs it until the test ends.
+func running(t *testing.T, s *httpapi.Server) {
+	t.Helper()
+	if err := s.Open(); err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -88,5 +95,4 @@ func serve(t *testing.T, cfg httpapi.Config) *httpapi.Client {
 			t.Error(err)
 		}
 	})
-	return observed(httpapi.NewClient(cfg.Socket))
 }

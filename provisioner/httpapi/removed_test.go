@@ -53,21 +53,10 @@ func TestWhoIsRemovedGetsNoMoreOfAStream(t *testing.T) {
 			return endless(ctx, w)
 		},
 	})
-	if err == nil {
-		err = s.Open()
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, stop := context.WithCancel(f.Context())
-	ended := make(chan error, 1)
-	go func() { ended <- s.Run(ctx) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	})
+	running(t, s)
 	pool := x509.NewCertPool()
 	pool.AddCert(borrowed.Certificate())
 	key, public := newKey(t)

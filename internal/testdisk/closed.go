@@ -1,0 +1,32 @@
+package testdisk
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Closed returns a directory in which the test may make nothing, nor may root if that is who
+// runs it: then it is sysfs, and where that is mounted read-only, as in some containers, which is
+// another mistake, the test is skipped.
+func Closed(t testing.TB) string {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		dir := filepath.Join(t.TempDir(), "closed")
+		if err := os.Mkdir(dir, 0o500); err != nil {
+			t.Fatal(err)
+		}
+		return dir
+	}
+	const sysfs = "/sys"
+	var fs unix.Statfs_t
+	if err := unix.Statfs(sysfs, &fs); err != nil {
+		t.Fatal(err)
+	}
+	if fs.Flags&unix.ST_RDONLY != 0 {
+		t.Skip(sysfs + " is mounted read-only")
+	}
+	return sysfs
+}

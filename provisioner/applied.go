@@ -105,9 +105,6 @@ func (p *Provisioner) confirm(r *Record, m *wire.Applied) (*Issued, bool, error)
 // the current one already. A stranger learns only that it was not what was
 // issued.
 func confirmed(r *Record, m *wire.Applied) (*Issued, bool, error) {
-	if r.state() == StateRevoked {
-		return nil, false, refuse(m.Identity, wire.CodeIdentityRevoked, errRevoked)
-	}
 	if r == nil || r.State == StateRetired {
 		return nil, false, refuse(m.Identity, wire.CodeNotIssued, fmt.Errorf("no certificate of %q is live", m.Identity))
 	}
@@ -121,6 +118,9 @@ func confirmed(r *Record, m *wire.Applied) (*Issued, bool, error) {
 		}
 		if err := wire.CheckSignature(key, wire.AppliedDigest(m.Identity, m.Serial, m.Digest), m.Signature); err != nil {
 			return nil, false, refuse(m.Identity, wire.CodeAppliedSignature, err)
+		}
+		if r.State == StateRevoked { // the node's own to know, by its key
+			return nil, false, refuse(m.Identity, wire.CodeIdentityRevoked, errRevoked)
 		}
 		return i, i == r.Current, nil
 	}

@@ -261,7 +261,7 @@ func TokenCode(err error) wire.Code {
 func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {
 	a.findings = findings{}
 	if err := a.watch.took(StepClassify, p.classify(ctx, a)); err != nil {
-		return nil, false, err
+		return nil, false, p.asUnseen(ctx, a, err)
 	}
 	if err := p.checkPaused(a); err != nil {
 		return nil, false, err

@@ -19,7 +19,8 @@ import (
 // the sender did not know.
 type Refusal struct {
 	Node  string    // identity as claimed, perhaps no identity at all
-	Code  wire.Code // the true code; [wire.Code.ToldAs] is what the node hears
+	Code  wire.Code // the true code
+	As    wire.Code // refuse as if it were this one, in every respect but the operator's; empty is Code
 	After time.Duration
 	Err   error // cause; may be nil
 }
@@ -40,14 +41,17 @@ func (r *Refusal) Error() string {
 // Unwrap returns the cause.
 func (r *Refusal) Unwrap() error { return r.Err }
 
+// as is the code that the node is refused with, before [wire.Code.ToldAs].
+func (r *Refusal) as() wire.Code { return cmp.Or(r.As, r.Code) }
+
 // Message returns what the node is told.
 func (r *Refusal) Message() *wire.Refusal {
-	told := wire.MeaningOf(r.Code.ToldAs())
+	told := wire.MeaningOf(r.as().ToldAs())
 	return &wire.Refusal{
 		Code:       told.Code,
 		Message:    told.Public,
 		Remedy:     told.Remedy,
-		RetryAfter: cmp.Or(r.After, retryAfter(r.Code)).Milliseconds(),
+		RetryAfter: cmp.Or(r.After, retryAfter(r.as())).Milliseconds(),
 	}
 }
 

@@ -105,7 +105,9 @@ type WaiterStore interface {
 
 // wait notes that the attempt was told to wait, if its code says so, and sets
 // when it is to ask again if it waits for an operator. A name that is taken is
-// told as an approval that is pending, and must take as long.
+// told as an approval that is pending, and must take as long; so must a revoked
+// one that is told so (see asUnseen), for which nobody is listed: no answer about a
+// key lets it have that.
 //
 // It reports whether that was an event lately and is not to be one again: one who
 // waits asks every few seconds, for days, and events of that would push all others
@@ -114,6 +116,10 @@ type WaiterStore interface {
 func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
+	case wire.CodeIdentityRevoked:
+		if r.As == "" {
+			return false
+		}
 	default:
 		return false
 	}
@@ -135,7 +141,7 @@ func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
 	}
 	now := p.now()
 	again, said := p.waiters.note(w, now, func() { w.Facts = shownFacts(a.request.Facts, p.shown) })
-	if r.After == 0 && r.Code != wire.CodeDeferred {
+	if as := r.as(); r.After == 0 && (as == wire.CodeApprovalPending || as == wire.CodeIdentityTaken) {
 		r.After = again
 	}
 	return said

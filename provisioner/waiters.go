@@ -56,8 +56,8 @@ func newWaiters(store WaiterStore, log *slog.Logger) *waiters {
 	return &waiters{store: store, log: log, queue: make(chan waiterNote, waiterQueue), seen: make(map[holder]*waitSeen)}
 }
 
-// note takes in that a key asked and waits. finish completes the entry if it is
-// to be written. It does not block, and returns when to ask again, and whether it
+// note takes in that a key asked and waits, or is told so: for a revoked name nobody is
+// listed. finish completes the entry if it is to be written. It does not block, and returns when to ask again, and whether it
 // was an event lately that the key waits for this.
 func (ws *waiters) note(w *Waiter, now time.Time, finish func()) (again time.Duration, said bool) {
 	ws.mu.Lock()
@@ -75,6 +75,9 @@ func (ws *waiters) note(w *Waiter, now time.Time, finish func()) (again time.Dur
 		s.said, s.as = now, w.Code
 	}
 	again = ws.crowd.count(s, now)
+	if w.Code == wire.CodeIdentityRevoked {
+		return again, said
+	}
 	if s.listed != nil && s.listed.Code == w.Code && s.listed.Token == w.Token && s.listed.Source == w.Source &&
 		s.listed.FactsBytes == w.FactsBytes && now.Sub(s.noted) < waiterEvery && !now.Before(s.noted) {
 		return again, said

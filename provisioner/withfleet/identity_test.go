@@ -2,7 +2,11 @@ package provisioner_test
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -363,16 +367,50 @@ func refusalCode(r *wire.Reply) wire.Code {
 }
 
 // TestARefusalTellsNothingOfWhatExists asks, under the default policy, for a name
-// that nobody has, and for one that somebody has.
+// that is another's, for a revoked one and for a free one, in each way in which a
+// free one is refused: who has a token must not tell them apart, by what is said or by
+// when to come back.
 func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web1.example.net\n    expires: " +
+	const revoked, free = "web2.example.net", "web3.example.net"
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web*.example.net\n    expires: " +
 		time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + "\n"})
 	provisioned(f, web1)
+	provisioned(f, revoked)
 	f.Clock.Advance(2 * time.Hour)
-	free, taken := f.Ask(f.Node("web2.example.net")), f.Ask(f.Node(web1))
-	if diff := cmp.Diff(free.Refusal, taken.Refusal); diff != "" || free.Refusal == nil {
-		t.Errorf("refusals differ (-of a free name +of a taken one):\n%s", diff)
+	f.Revoke(revoked)
+	same := func(how string, want wire.Code, ask func(name string) *wire.Reply) {
+		t.Helper()
+		of := ask(free).Refusal
+		if of == nil || of.Code != want {
+			t.Errorf("%s: a free name is told %+v, want %s", how, of, want)
+		}
+		for _, name := range []string{web1, revoked} {
+			if diff := cmp.Diff(of, ask(name).Refusal); diff != "" {
+				t.Errorf("%s: refusals differ (-of a free name +of %s):\n%s", how, name, diff)
+			}
+		}
+	}
+	same("as an honest machine does", wire.CodeApprovalPending, func(name string) *wire.Reply { return f.Ask(f.Node(name)) })
+	same("with what the policy denies", wire.CodeDenied, func(name string) *wire.Reply {
+		n := f.Node(name)
+		n.CSR = must(x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+			Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(192, 0, 2, 1)},
+		}, n.Key))(t)
+		return f.Ask(n)
+	})
+	same("by a confirmation", wire.CodeNotIssued, func(name string) *wire.Reply {
+		n := f.Node(name)
+		return f.Send(n, must(n.Confirm(&wire.Enrolled{Serial: "01"}))(t))
+	})
+	if _, err := f.Daemon().Operator().Pause(f.Context(), "", false, testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	same("while enrollment is paused", wire.CodePaused, func(name string) *wire.Reply { return f.Ask(f.Node(name)) })
+	for name, code := range map[string]wire.Code{web1: wire.CodeIdentityTaken, revoked: wire.CodeIdentityRevoked} {
+		if !slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool { return e.Node == name && e.Code == code }) {
+			t.Errorf("no event says %s of %s", code, name)
+		}
 	}
 	f.Check()
 }

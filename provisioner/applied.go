@@ -35,7 +35,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		return r
 	}
 	p.cfg.Emit(Event{Type: EventProvisioned, Time: p.moment(), Node: m.Identity, Serial: m.Serial, Digest: m.Digest, Reason: record.Decision.Reason,
-		Token: record.Token, Signer: record.Signer, Site: record.Site, Source: source.Address, Attempt: attempt, Policy: record.Decision.Policy, Repeated: repeated})
+		Token: record.Token, Signer: record.Signer, Site: record.Site, Source: source.Address, Sealed: source.Sealed, Attempt: attempt, Policy: record.Decision.Policy, Repeated: repeated})
 	p.cfg.Log.InfoContext(ctx, "node provisioned", "node", m.Identity, "serial", m.Serial, "source", source.Address, "repeated", repeated)
 	return nil
 }

@@ -113,7 +113,7 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 	e := RefusalEvent(r, p.moment(), a.source.Address)
 	e.Reason, e.Attempt = a.reason, a.id
 	if a.token != nil {
-		e.Token, e.Signer = a.token.ID, a.token.Signer
+		e.Token, e.Signer, e.Site = a.token.ID, a.token.Signer, a.token.Limits.Site
 	}
 	if a.decision != nil {
 		e.Policy = a.decision.Digest

@@ -88,7 +88,7 @@ type Event struct {
 	Signer   jwt.SignerID  `json:"signer,omitempty"`
 	Site     jwt.Site      `json:"site,omitempty"`
 	Source   string        `json:"source,omitempty"`
-	Sealed   bool          `json:"sealed,omitempty"` // enrolled: the request came sealed
+	Sealed   bool          `json:"sealed,omitempty"` // of a machine that enrolls: the request, or the confirmation, came sealed
 	Attempt  string        `json:"attempt,omitempty"`
 	Policy   string        `json:"policy,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns,omitempty"`

@@ -273,6 +273,9 @@ func TestTheRequestsOwnTokenDecides(t *testing.T) {
 		if e.Type != want {
 			t.Errorf("the event of %s is %s, want %s", e.Code, e.Type, want)
 		}
+		if e.Code == wire.CodeTokenSite && e.Site != "fra1" {
+			t.Errorf("the event of %s says that the token is of site %q", e.Code, e.Site)
+		}
 	}
 	f.Check()
 }

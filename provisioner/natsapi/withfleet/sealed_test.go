@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -241,6 +242,11 @@ func TestAnyProvisionerOpensWhatIsOfASession(t *testing.T) {
 	}
 	if r := ask("three.", wire.SubjectApplied, func() ([]byte, *seal.ReplyOpener, error) { return session.EncodeApplied(a) }); r.Applied == nil {
 		t.Errorf("confirmation: %+v", r)
+	}
+	for _, want := range []provisioner.EventType{provisioner.EventEnrolled, provisioner.EventProvisioned} {
+		if !slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool { return e.Type == want && e.Sealed }) {
+			t.Errorf("no event %s says that it came sealed", want)
+		}
 	}
 	f.Check()
 }

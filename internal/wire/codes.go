@@ -180,7 +180,7 @@ var Codes = []Meaning{
 	{Code: CodeStoreUnavailable, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
 		Remedy: "the store does not answer: see the provisioner's log for disk and broker; it goes on by itself when they are mended", Retry: true},
 	{Code: CodeStorageLow, Told: CodeUnavailable, Public: "the provisioner cannot decide now",
-		Remedy: "the store's disk is nearly full: free space; renewals and revocations go on meanwhile", Retry: true},
+		Remedy: "the store's disk is nearly full, or the store has taken nearly all it may: free space; renewals and revocations go on meanwhile", Retry: true},
 
 	{Code: CodeNotIssued, Public: "the confirmation is for something that was not issued",
 		Remedy: "let the node enroll again"},

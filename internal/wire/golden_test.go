@@ -123,7 +123,7 @@ func TestGoldenMessages(t *testing.T) {
 }
 
 // TestProtocolDocument holds docs/protocol.md to the golden files: each of its
-// examples is one of them, and none is missing.
+// examples is one of them, and none is missing; and its codes to the one table of them.
 func TestProtocolDocument(t *testing.T) {
 	t.Parallel()
 	doc, err := os.ReadFile("../../docs/protocol.md")
@@ -139,10 +139,22 @@ func TestProtocolDocument(t *testing.T) {
 			t.Errorf("docs/protocol.md does not show %s as it is", name)
 		}
 	}
+	var want, got []string
 	for _, m := range wire.Codes {
-		if !strings.Contains(string(doc), "`"+string(m.Code)+"`") {
-			t.Errorf("docs/protocol.md does not list the code %s", m.Code)
+		told := ""
+		if m.Told != "" {
+			told = " (the node is told `" + string(m.Told) + "`)"
 		}
+		want = append(want, "| `"+string(m.Code)+"` | "+m.Public+" | "+m.Remedy+told+" |")
+	}
+	_, table, _ := strings.Cut(string(doc), "## Refusal codes\n")
+	for line := range strings.Lines(table) {
+		if strings.HasPrefix(line, "| `") {
+			got = append(got, strings.TrimSuffix(line, "\n"))
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("codes of docs/protocol.md (-table of codes +document):\n%s", diff)
 	}
 }
 

@@ -1,6 +1,11 @@
 package store
 
-import "testing"
+import (
+	"os"
+	"regexp"
+	"slices"
+	"testing"
+)
 
 // TestSeveralReplicasAreReadFromTheLeader keeps reads on which something is
 // decided from the replicas that lag.
@@ -15,5 +20,27 @@ func TestSeveralReplicasAreReadFromTheLeader(t *testing.T) {
 				t.Errorf("%s of %d replicas: %d, direct reads %v", c.Name, replicas, c.Replicas, c.AllowDirect)
 			}
 		}
+	}
+}
+
+// TestStreamsAreDocumented finds every stream in the table of docs/architecture.md of what
+// is on disk, and no other one.
+func TestStreamsAreDocumented(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/architecture.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var documented, made []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `(MUSTER_\\w+)`").FindAllStringSubmatch(string(doc), -1) {
+		documented = append(documented, row[1])
+	}
+	for _, c := range streams(1, 0, 0) {
+		made = append(made, c.Name)
+	}
+	slices.Sort(documented)
+	slices.Sort(made)
+	if !slices.Equal(documented, made) {
+		t.Errorf("docs/architecture.md has %v, the store %v", documented, made)
 	}
 }

@@ -161,7 +161,7 @@ func onlyHere(urls string) bool {
 
 // Start connects and returns when some server has answered and all that did sync
 // their writes, or when ctx is done: a server may be about to come up. The error
-// wraps ctx's or [ErrNotSynced].
+// wraps ctx's or [ErrNotSynced]. Servers whose accounts are from before are warned of.
 func (e *External) Start(ctx context.Context) error {
 	if e.cfg.TLS == nil && !onlyHere(e.cfg.URLs) {
 		e.log.WarnContext(ctx, "brokers are spoken to without TLS: who listens reads what nodes are given in plain mode; say tls:// in broker.url", "subject", e.cfg.URLs)
@@ -177,6 +177,7 @@ func (e *External) Start(ctx context.Context) error {
 		control.Close()
 		return err
 	}
+	e.checkAccounts(ctx)
 	e.mu.Lock()
 	e.control = control
 	e.mu.Unlock()

@@ -21,6 +21,7 @@ import (
 const (
 	askConnections = "$SYS.REQ.SERVER.PING.CONNZ"
 	askJetStream   = "$SYS.REQ.SERVER.PING.JSZ"
+	askAccounts    = "$SYS.REQ.SERVER.PING.ACCOUNTZ"
 	orderKick      = "$SYS.REQ.SERVER.%s.KICK"
 	heardAlive     = "$SYS.SERVER.*.STATSZ" // every 10 s from each
 	heardShutdown  = "$SYS.SERVER.*.SHUTDOWN"
@@ -31,7 +32,7 @@ const (
 // What servers permit us there, by the configuration that they have. They keep the one that
 // they were given, so what is not among this today may not be permitted.
 var (
-	controlSays  = [...]string{askConnections, askJetStream, fmt.Sprintf(orderKick, "*")}
+	controlSays  = [...]string{askConnections, askJetStream, fmt.Sprintf(orderKick, "*"), askAccounts}
 	controlHears = [...]string{controlInbox + ".>", heardAlive, heardShutdown}
 )
 

@@ -101,7 +101,7 @@ func (c ServerConfig) Text() (string, error) {
 	b.WriteString(c.leafText())
 	b.WriteString(accountsConfig(c.MaxProvisioning, c.Hub == nil, map[string]string{
 		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", provisioner),
-		AccountSystem: fmt.Sprintf(systemUser, system, controlSays[0], controlSays[1], controlSays[2], controlHears[0], controlHears[1], controlHears[2]),
+		AccountSystem: fmt.Sprintf(systemUser, system, controlSays[0], controlSays[1], controlSays[2], controlSays[3], controlHears[0], controlHears[1], controlHears[2]),
 	}))
 	return b.String(), nil
 }
@@ -143,11 +143,11 @@ authorization {
 `
 
 // systemUser is what provisioners do in the servers' own account: list
-// connections and drop them.
+// connections and drop them, and look at how the servers are configured.
 const systemUser = `
     users: [{nkey: %[1]s, permissions: {
-      publish: [%[2]q, %[3]q, %[4]q]
-      subscribe: [%[5]q, %[6]q, %[7]q]
+      publish: [%[2]q, %[3]q, %[4]q, %[5]q]
+      subscribe: [%[6]q, %[7]q, %[8]q]
     }}]
   `
 

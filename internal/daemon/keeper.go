@@ -37,7 +37,8 @@ const (
 	maxHung = 3
 
 	// maxShorter is how many looks in a row must find a log shorter than it was until that
-	// counts: a cluster's new leader may be behind for a moment. Chosen, seconds.
+	// counts: a cluster's new leader may be behind for a moment. Chosen, seconds. As many must
+	// miss a stream of records.
 	maxShorter = 3
 )
 
@@ -55,6 +56,7 @@ type keeper struct {
 	report   func(context.Context, provisioner.Event) error
 	restart  func(context.Context) error  // nil if the broker is not ours
 	reopen   func(context.Context) error  // whether the store is still ours after a restart
+	whole    func(context.Context) error  // whether all streams of records are there; nil if nobody else could delete one
 	returns  func() uint64                // how often the connection to others' brokers has come back; nil if the broker is ours
 	watched  map[wire.Code]func() error   // states that are looked at each second
 	usage    func() (broker.Usage, error) // of JetStream; nil if there is none to look at. It blocks while the disk hangs
@@ -81,6 +83,7 @@ type keeper struct {
 	restarted  time.Time
 	returned   uint64    // returns, when the store was found to be still ours
 	shorter    int       // times in a row that the store had lost the end of a log
+	missing    int       // times in a row that a stream of records was gone
 	over       error     // why only another process helps
 	hung       int       // restarts in a row that found a server that hangs
 	tight      error     // JetStream is near its limit, when it was looked at last
@@ -142,7 +145,7 @@ func (k *keeper) look(ctx context.Context, nudged bool) {
 	for code, state := range k.watched {
 		k.alarms.Keep(ctx, code, state)
 	}
-	if nudged || k.broken.Load() != nil || k.silent > 0 || time.Since(k.probed) >= probeEvery {
+	if nudged || k.broken.Load() != nil || k.silent > 0 || k.missing > 0 || time.Since(k.probed) >= probeEvery {
 		k.keepStore(ctx)
 		k.probed = time.Now()
 	}
@@ -159,6 +162,9 @@ func (k *keeper) look(ctx context.Context, nudged bool) {
 // done if not. Every step may be the last: the next look begins at the first.
 func (k *keeper) keepStore(ctx context.Context) {
 	err := k.ask(ctx)
+	if gone := k.gone(ctx); gone != nil {
+		err = gone // a write to a stream that is gone is one without an answer
+	}
 	if returned := k.hasReturned(); err == nil && k.restart == nil && (k.silent > 0 || returned != k.returned) {
 		// What was away may have come back as another, or empty, or without its end; if that
 		// took no longer than a probe waits, no probe has failed.
@@ -235,6 +241,24 @@ func (k *keeper) open(ctx context.Context) error {
 		k.over = err
 	}
 	return err
+}
+
+// gone returns which stream of records is gone, once several looks in a row have missed it. A probe
+// writes to one of them only, and who lacks another one is refused for a reason that would be told
+// to nobody else.
+func (k *keeper) gone(ctx context.Context) error {
+	if k.whole == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	err := k.whole(ctx)
+	if err == nil {
+		k.missing = 0
+	} else if k.missing++; k.missing >= maxShorter {
+		return err
+	}
+	return nil
 }
 
 // hasReturned is how often the connection has come back, 0 if that is of no interest.

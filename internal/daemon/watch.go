@@ -28,6 +28,7 @@ func (d *Daemon) newKeeper() *keeper {
 		// The disks are others', and so is what they do when one is full. Ours
 		// holds the journal of revocations.
 		k.dir = d.cfg.DataDir
+		k.whole = func(ctx context.Context) error { return d.Store().Whole(ctx) }
 		k.returns = func() uint64 { return d.conn.Load().Stats().Reconnects }
 		return k
 	}

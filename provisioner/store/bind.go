@@ -51,17 +51,47 @@ func (s *Store) bind(ctx context.Context, fingerprint string, former []string, n
 	return errors.New("installation: written and not found")
 }
 
-// present returns [ErrLost] if no installation is in the store. Which one it is
-// is for bind.
-func present(ctx context.Context, js jetstream.JetStream, id string) error {
+// whole returns [ErrLost] if a part of a store is gone without the rest: no installation
+// is in it although id, of the one that is known to be here, is not empty, or although there
+// are records; or a stream of records is not there that an installation has. Made
+// anew it would be empty: every name would be free, every use of a token there again, or
+// nobody revoked. Which installation it is is for bind.
+//
+// A new store has its streams before its installation, so one that was made by half has
+// neither installation nor records.
+func whole(ctx context.Context, js jetstream.JetStream, id string) error {
 	_, err := lastEntry(ctx, js, subjectInstallation)
-	if errors.Is(err, jetstream.ErrStreamNotFound) || errors.Is(err, jetstream.ErrMsgNotFound) {
+	installed := err == nil
+	switch {
+	case !installed && !errors.Is(err, jetstream.ErrStreamNotFound) && !errors.Is(err, jetstream.ErrMsgNotFound):
+		return fmt.Errorf("read installation: %w", err)
+	case !installed && id != "":
 		return fmt.Errorf("%w: that of installation %s, which revocations.journal is of: restore a backup; without one, all tokens have their uses again and nothing is revoked once the journal is moved away", ErrLost, id)
 	}
-	if err != nil {
-		return fmt.Errorf("read installation: %w", err)
+	for _, name := range kept {
+		info, err := insist(ctx, func(ctx context.Context) (*jetstream.StreamInfo, error) {
+			stream, err := js.Stream(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			return stream.CachedInfo(), nil
+		})
+		switch {
+		case errors.Is(err, jetstream.ErrStreamNotFound) && installed:
+			return lost(name)
+		case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
+			return fmt.Errorf("stream %s: %w", name, err)
+		case err == nil && !installed && name != streamEntries && info.State.Msgs > 0:
+			return lost(streamEntries)
+		}
 	}
 	return nil
+}
+
+// lost says what is to be done about a stream of records that is gone.
+func lost(stream string) error {
+	return fmt.Errorf("%w: stream %s is not there, and others of the store are: it was deleted, or its disk is another one: "+
+		"give the servers the disks back that have it, or restore a backup into an empty store", ErrLost, stream)
 }
 
 // refuse says why an authority does not get this installation's store.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -110,5 +111,28 @@ func TestNewest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// TestAPartOfAStoreIsNotOpened takes a stream of records away: none is made anew in its place.
+func TestAPartOfAStoreIsNotOpened(t *testing.T) {
+	t.Parallel()
+	for _, name := range store.KeptStreams() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st, s := newStore(t)
+			put(t, s, st, record(web1, "a"), 0)
+			if err := s.js.DeleteStream(s.ctx, name); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if _, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours}); !errors.Is(err, store.ErrLost) || !strings.Contains(err.Error(), name) {
+					t.Errorf("Open without %s = %v, want %v", name, err, store.ErrLost)
+				}
+			}
+			if _, err := s.js.Stream(s.ctx, name); !errors.Is(err, jetstream.ErrStreamNotFound) {
+				t.Errorf("stream %s: %v, want that it is not made", name, err)
+			}
+		})
 	}
 }

@@ -54,7 +54,7 @@ func (f *followed) check(stream jetstream.Stream) error {
 // records are there is only looked at, since an empty store in place of theirs
 // would free every identity. The error is [ErrInstallation] if it is another
 // store, [ErrRestored] or [ErrHalfRestored] if a backup is in its place, [ErrShorter] if the end of a log
-// is gone, or says which stream is missing: nothing may be issued then. A cluster that
+// is gone, or [ErrLost], which says what stream is missing: nothing may be issued then. A cluster that
 // has no leader for one of them yet is an error within seconds: try again.
 func (s *Store) Reopen(ctx context.Context) error {
 	switch r, err := once(ctx, s, func(ctx context.Context) (restore, error) { return checkRestored(ctx, s.js) }); {
@@ -69,6 +69,9 @@ func (s *Store) Reopen(ctx context.Context) error {
 			continue
 		}
 		stream, err := once(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, c.Name) })
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("store: %w", lost(c.Name))
+		}
 		if err == nil {
 			err = s.followed.check(stream)
 		}
@@ -104,6 +107,27 @@ func (s *Store) Reopen(ctx context.Context) error {
 		})
 	}
 	return g.Wait()
+}
+
+// Whole returns [ErrLost] if a stream of records is gone from under the open store, as one that
+// somebody deletes at servers that are others'. It makes none. The error is nil as well where
+// nobody answers, which is for [Store.Probe] to tell. A server of a cluster that has just become its
+// leader may not know all streams for a moment: ask again.
+func (s *Store) Whole(ctx context.Context) error {
+	there := make(map[string]bool)
+	names := s.js.StreamNames(ctx)
+	for name := range names.Name() {
+		there[name] = true
+	}
+	if names.Err() != nil {
+		return nil
+	}
+	for _, name := range kept {
+		if !there[name] {
+			return fmt.Errorf("store: %w", lost(name))
+		}
+	}
+	return nil
 }
 
 // once asks a cluster for as long as it may take to answer. Without a leader it does not

@@ -6,8 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/store"
@@ -32,8 +30,8 @@ func TestReopen(t *testing.T) {
 		"attempts":  {lose("MUSTER_ATTEMPTS"), nil},
 		"lifecycle": {lose("MUSTER_LIFECYCLE"), nil},
 		"alive":     {lose("MUSTER_ALIVE"), nil},
-		"records":   {lose("MUSTER_NODES"), jetstream.ErrStreamNotFound},
-		"entries":   {lose("MUSTER_ENTRIES"), jetstream.ErrStreamNotFound},
+		"records":   {lose("MUSTER_NODES"), store.ErrLost},
+		"entries":   {lose("MUSTER_ENTRIES"), store.ErrLost},
 		"the end of a log": {func(t *testing.T, s *site) {
 			stream, err := s.js.Stream(s.ctx, "MUSTER_REVOCATIONS")
 			if err != nil {

@@ -99,7 +99,7 @@ const maxPending = 4096
 // made with another certificate authority.
 var ErrInstallation = errors.New("store belongs to another installation")
 
-// ErrLost means that a store that must be there is not. Restore a backup.
+// ErrLost means that a store that must be there is not, or a part of it. Restore a backup.
 var ErrLost = errors.New("the store is gone")
 
 // Config configures [Open].
@@ -197,7 +197,7 @@ type Installation struct {
 // waits for a cluster that has no leader yet until ctx is done. It returns
 // [ErrInstallation] if they belong to another certificate authority, and
 // [ErrHalfRestored] if a restore is under way or was cut short, and [ErrLost] if
-// there is nothing where an installation is known to be.
+// there is nothing where an installation is known to be, or only a part of one.
 // After any error there is nothing to close.
 func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if cfg.Conn == nil || cfg.CAFingerprint == "" {
@@ -217,10 +217,8 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if _, err := checkRestored(ctx, js); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	if cfg.Installation != "" {
-		if err := present(ctx, js, cfg.Installation); err != nil {
-			return nil, fmt.Errorf("store: %w", err)
-		}
+	if err := whole(ctx, js, cfg.Installation); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
 	}
 	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, inputBytes: cfg.InputBytes, timeout: cfg.Timeout, log: cfg.Log,
 		reports: make(map[string]jetstream.Stream)}
@@ -359,13 +357,13 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		lifecycleBytes = min(lifecycleBytes, capacity/32)
 	}
 	return []jetstream.StreamConfig{
-		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true, Duplicates: leastDuplicates,
+		{Name: streamNodes, Subjects: []string{subjectNode + "*"}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct, AllowAtomicPublish: true, Duplicates: leastDuplicates,
 			Description: "one subject per identity; its revisions are the node's history"},
 		// A message that is gone would be a use that is back: never a key-value
 		// bucket, whose history ends at 64.
 		{Name: streamClaims, Subjects: []string{subjectClaims + "*"}, MaxMsgsPerSubject: -1, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct,
 			Description: "one subject per limited token; what is spent of it"},
-		{Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, Replicas: replicas, AllowDirect: direct,
+		{Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct,
 			Description: "installation, grants, tokens seen, signers, CRLs, the clock's mark"},
 		revocationsStream(replicas, direct),
 		waitingStream(replicas, direct, capacity),

@@ -1,0 +1,97 @@
+package testbed_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner/store"
+)
+
+// careless returns JetStream as somebody has it who has the provisioners' login.
+func careless(t *testing.T, f *testbed.Fleet) jetstream.JetStream {
+	t.Helper()
+	conn, err := f.Daemon().Connect("careless")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(conn.Close)
+	js, err := jetstream.New(conn)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}
+
+// letIn reports whether a node gets a certificate, asked once.
+func letIn(f *testbed.Fleet, n *simnode.Node) bool {
+	nc, err := simnode.Dial(f.URL(), n.Token)
+	if err != nil {
+		return false
+	}
+	defer nc.Close()
+	r, err := simnode.Enroll(f.Context(), nc, n.Request())
+	return err == nil && r.Refusal == nil
+}
+
+// TestAStreamThatIsDeleted deletes each stream of records from under a provisioner: nobody
+// is let in, an alarm says what is gone, and no start makes it anew, neither of the
+// provisioner nor of one that was never there, since all names would be free.
+func TestAStreamThatIsDeleted(t *testing.T) {
+	t.Parallel()
+	for _, stream := range store.KeptStreams() {
+		t.Run(stream, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{Servers: 1})
+			first := f.Node("web1.example.net")
+			f.Apply(first, f.Enroll(first))
+			limited := f.Node("web3.example.net")
+			limited.Token = f.Token(testbed.Limited(1))
+			f.Apply(limited, f.Enroll(limited))
+			js := careless(t, f)
+			if err := js.DeleteStream(f.Context(), stream); err != nil {
+				t.Fatal(err)
+			}
+			f.Eventually("an alarm names it", func() bool { return strings.Contains(f.WaitAlarm(wire.CodeStoreUnavailable), stream) })
+			for _, n := range []string{first.Identity, "web2.example.net"} {
+				if letIn(f, f.Node(n)) {
+					t.Errorf("%s is let in", n)
+				}
+			}
+			f.Stop()
+			refuses(t, f, store.ErrLost)
+			joins := try(t, f, "second.fleet.test", true)
+			f.Eventually("one that was never there says so too", func() bool { return joins.said(store.ErrLost.Error()) || joins.serves() })
+			if joins.serves() {
+				t.Error("one that was never there serves")
+			}
+			_ = joins.end()
+		})
+	}
+}
+
+// TestNoRecordsArePurged purges streams of records from under a provisioner.
+func TestNoRecordsArePurged(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	js := careless(t, f)
+	for _, name := range store.KeptStreams() {
+		stream, err := js.Stream(f.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Purge(f.Context()); err == nil {
+			t.Errorf("%s is purged", name)
+		}
+	}
+	if code := f.Refused(f.Node(n.Identity)); code != wire.CodeIdentityTaken {
+		t.Errorf("another machine of that name: %q", code)
+	}
+	f.Check()
+}

@@ -95,6 +95,7 @@ type Config struct {
 	steps    func(name string)             // tests: called after each step on disk
 	exchange func(a, b string) error       // tests: in place of the system's
 	sync     func(dir string) error        // tests: in place of the system's
+	ping     time.Duration                 // tests: in place of pingEvery
 	build    *compiledIn                   // tests: in place of the linker's
 	identity func() (wire.Identity, error) // tests: in place of the machine's
 }

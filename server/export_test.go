@@ -23,6 +23,9 @@ func (cfg *Config) SetSync(f func(dir string) error) { cfg.sync = f }
 // SyncDir makes the names in a directory durable.
 func SyncDir(dir string) error { return syncDir(dir) }
 
+// SetPing sets how often a broker is asked whether it is there.
+func (cfg *Config) SetPing(every time.Duration) { cfg.ping = every }
+
 // SetBuild sets what is compiled in.
 func (cfg *Config) SetBuild(tokenFile, brokers, srvDomain string, byDefault, secure bool) {
 	cfg.build = &compiledIn{tokenFile: tokenFile, brokers: splitList(brokers), srvDomain: srvDomain, byDefault: byDefault, secure: secure}

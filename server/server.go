@@ -41,7 +41,8 @@ type Server struct {
 	// of it ends a wait. Empty if it failed for something else.
 	awaited, awaitedPrint string
 
-	once notices
+	once    notices
+	contact contact
 }
 
 // New returns an agent that is not yet running, or an error that lists what is

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"time"
 
 	"muster/internal/wire"
@@ -96,6 +97,7 @@ type Config struct {
 	exchange func(a, b string) error       // tests: in place of the system's
 	sync     func(dir string) error        // tests: in place of the system's
 	ping     time.Duration                 // tests: in place of pingEvery
+	resolver *net.Resolver                 // tests: in place of the system's
 	build    *compiledIn                   // tests: in place of the linker's
 	identity func() (wire.Identity, error) // tests: in place of the machine's
 }
@@ -151,6 +153,7 @@ func (cfg Config) complete() (Config, compiledIn, error) {
 	if cfg.Rand == nil {
 		cfg.Rand = randomFloat
 	}
+	cfg.resolver = cmp.Or(cfg.resolver, net.DefaultResolver)
 	if cfg.identity == nil {
 		cfg.identity = ownIdentity
 	}

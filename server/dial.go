@@ -31,8 +31,8 @@ const connectTimeout = 5 * time.Second
 // nats.go's own figures it is 4 to 6 minutes, in which the node hears no command. The
 // kernel's keepalive sees it no sooner, since it pauses while something that was sent is not
 // acknowledged, and a proxy in between answers it. Two pings may be out: a broker that
-// stands still for a minute, as in a storm, keeps its nodes, whose handshakes would cost it
-// more than a day of pings each. 100,000 nodes send 3,300 a second, of 32 µs of CPU at both
+// stands still for a minute, as in a storm, keeps its nodes, each of whose handshakes
+// would cost it a quarter of an hour of pings. 100,000 nodes send 3,300 a second, of 32 µs of CPU at both
 // ends together (measured, TLS): a twentieth of a core of a broker that has them all, which
 // spares its own pings to those that it hears. Chosen.
 const (
@@ -59,11 +59,11 @@ func (s *Server) connect(ctx context.Context, c *conf, b discover.Broker, option
 	if err != nil {
 		return nil, fmt.Errorf("broker %s: %w", b.URL, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second) // nats.go's own comes first
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	name := wire.NewID()
 	closed := make(chan struct{})
-	d := &dialer{ctx: ctx, proxy: proxy}
+	d := &dialer{ctx: ctx, resolver: s.cfg.resolver, proxy: proxy}
 	options = append([]nats.Option{
 		nats.Name(name),
 		nats.CustomInboxPrefix(wire.InboxPrefix(name)),
@@ -86,14 +86,14 @@ func (s *Server) connect(ctx context.Context, c *conf, b discover.Broker, option
 		if errors.Is(err, nats.ErrNoServers) && d.failure() != nil {
 			err = d.failure()
 		}
-		if ctx.Err() != nil && !errors.Is(err, ctx.Err()) {
-			err = fmt.Errorf("%w: %w", ctx.Err(), err)
+		if over := d.over(); over != nil && !errors.Is(err, over) {
+			err = fmt.Errorf("%w: %w", over, err)
 		}
 		return nil, fmt.Errorf("broker %s: %w", b.URL, err)
 	}
 	if !d.done() {
 		nc.Close()
-		return nil, fmt.Errorf("broker %s: %w", b.URL, ctx.Err())
+		return nil, fmt.Errorf("broker %s: %w", b.URL, d.over())
 	}
 	return &connection{Conn: nc, broker: b.URL, inbox: wire.InboxPrefix(name), closed: closed}, nil
 }
@@ -129,18 +129,20 @@ func (g *greeting) Read(b []byte) (int, error) {
 // dialer dials for nats.go, which takes no context, and ends a handshake when
 // the context does.
 type dialer struct {
-	ctx   context.Context
-	proxy *url.URL // nil for none
+	ctx      context.Context
+	resolver *net.Resolver
+	proxy    *url.URL // nil for none
 
-	mu   sync.Mutex // guards what follows
-	err  error
-	stop func() bool
-	conn *greeting
+	mu    sync.Mutex // guards what follows
+	err   error
+	stop  func() bool
+	conn  *greeting
+	bound context.Context // of the connection; nil if there is none
 }
 
 // Dial implements [nats.CustomDialer].
-func (d *dialer) Dial(network, address string) (net.Conn, error) {
-	conn, stop, err := d.dial(network, address)
+func (d *dialer) Dial(_, address string) (net.Conn, error) {
+	conn, stop, err := d.dial(address)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.err, d.stop = err, stop
@@ -151,29 +153,54 @@ func (d *dialer) Dial(network, address string) (net.Conn, error) {
 	return d.conn, nil
 }
 
-// dial dials address, and ends the connection with the context until stop is
-// called.
-func (d *dialer) dial(network, address string) (conn net.Conn, stop func() bool, err error) {
+// dial dials address, and ends the connection with the context, or when it has taken too
+// long, until stop is called.
+func (d *dialer) dial(address string) (conn net.Conn, stop func() bool, err error) {
 	to := address
 	if d.proxy != nil {
 		to = d.proxy.Host
 	}
-	if conn, err = new(net.Dialer).DialContext(d.ctx, network, to); err != nil {
+	hosts, port, err := d.lookup(to)
+	ctx, cancel := context.WithTimeout(d.ctx, connectTimeout+time.Second) // nats.go's own comes first
+	if err == nil {
+		conn, err = dialAny(ctx, hosts, port)
+	}
+	if err != nil {
+		cancel()
 		if d.proxy != nil {
 			err = fmt.Errorf("proxy: %w", err)
 		}
 		return nil, nil, err
 	}
-	stop = context.AfterFunc(d.ctx, func() { _ = conn.Close() })
-	if d.proxy == nil {
-		return conn, stop, nil
+	let := context.AfterFunc(ctx, func() { _ = conn.Close() })
+	stop = func() bool {
+		defer cancel()
+		return let()
 	}
-	if err := tunnel(d.ctx, conn, d.proxy, address); err != nil {
-		stop()
-		_ = conn.Close()
-		return nil, nil, err
+	if d.proxy != nil {
+		if err := tunnel(ctx, conn, d.proxy, address); err != nil {
+			if ctx.Err() != nil {
+				err = fmt.Errorf("%w: %w", ctx.Err(), err)
+			}
+			stop()
+			_ = conn.Close()
+			return nil, nil, err
+		}
 	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bound = ctx
 	return conn, stop, nil
+}
+
+// over says why the connection has ended by itself, if it has.
+func (d *dialer) over() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.bound != nil {
+		return d.bound.Err()
+	}
+	return d.ctx.Err()
 }
 
 func (d *dialer) failure() error {

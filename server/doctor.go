@@ -35,9 +35,6 @@ type Finding struct {
 	Remedy string `json:"remedy,omitempty"` // what to do; empty if nothing is to be done
 }
 
-// doctorDial bounds one TCP connection of the doctor's.
-const doctorDial = 3 * time.Second
-
 // Doctor checks everything that an agent with the configuration cfg needs, in
 // the order in which it needs it, and really connects. It leaves nothing on
 // disk and may run beside the agent. Nothing is enrolled. The error is about
@@ -278,20 +275,19 @@ func (d *doctor) where() (urls []string, srv string, secure bool) {
 
 func (d *doctor) checkTCP(ctx context.Context, b discover.Broker) bool {
 	const what = "tcp"
-	ctx, cancel := context.WithTimeout(ctx, doctorDial)
-	defer cancel()
 	proxy, err := d.proxyFor(d.view.conf, b)
 	if err != nil {
 		d.fail(what, explain(err, peer{broker: b.URL}), "")
 		return false
 	}
 	address := net.JoinHostPort(b.Host, strconv.Itoa(b.Port))
-	conn, _, err := (&dialer{ctx: ctx, proxy: proxy}).dial("tcp", address)
+	conn, stop, err := (&dialer{ctx: ctx, resolver: d.cfg.resolver, proxy: proxy}).dial(address)
 	if err != nil {
 		d.fail(what, explain(err, peer{broker: b.URL}), "check the network between here and the broker")
 		return false
 	}
 	to := conn.RemoteAddr().String()
+	stop()
 	_ = conn.Close() // nothing was sent
 	if proxy != nil {
 		to = "through proxy " + proxy.Host

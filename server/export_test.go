@@ -2,6 +2,7 @@ package server
 
 import (
 	"crypto/x509"
+	"net"
 	"time"
 
 	"muster/internal/wire"
@@ -25,6 +26,9 @@ func SyncDir(dir string) error { return syncDir(dir) }
 
 // SetPing sets how often a broker is asked whether it is there.
 func (cfg *Config) SetPing(every time.Duration) { cfg.ping = every }
+
+// SetResolver sets what looks up the names of brokers.
+func (cfg *Config) SetResolver(r *net.Resolver) { cfg.resolver = r }
 
 // SetBuild sets what is compiled in.
 func (cfg *Config) SetBuild(tokenFile, brokers, srvDomain string, byDefault, secure bool) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -66,11 +67,16 @@ func (c client) servers() []string {
 	return servers
 }
 
-// lookup asks for the SRV records of name until a name server has answered,
+// from returns the servers in their order, beginning with first.
+func from(servers []string, first string) []string {
+	i := slices.Index(servers, first)
+	return slices.Concat(servers[i:], servers[:i])
+}
+
+// lookup asks for the SRV records of name until one of the servers has answered,
 // with records or by saying that there are none. The error wraps [ErrLookup] and
 // says what each server did.
-func (c client) lookup(ctx context.Context, name string) (answer, error) {
-	servers := c.servers()
+func (c client) lookup(ctx context.Context, name string, servers []string) (answer, error) {
 	failures := make(map[string]error, len(servers))
 	for range rounds {
 		for _, server := range servers {

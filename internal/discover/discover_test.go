@@ -201,6 +201,21 @@ func TestNextResolverIsAsked(t *testing.T) {
 	}
 }
 
+// TestADeadResolverIsWaitedForOnce has the first resolver be dead, and the domain have
+// the second name only.
+func TestADeadResolverIsWaitedForOnce(t *testing.T) {
+	t.Parallel()
+	silent := serve(t, func(string, *dns.Msg) bool { return false })
+	good := zone(t, musterName+" 60 IN SRV 0 0 4222 a.example.net.")
+	r := resolver(t, func(c *discover.Config) { c.Timeout = 500 * time.Millisecond }, silent, good)
+	if got := urls(t, r); len(got) != 1 || got[0] != "nats://a.example.net:4222" {
+		t.Errorf("Brokers = %q, want those of the second resolver", got)
+	}
+	if first, second := silent.count("udp", choriaName), silent.count("udp", musterName); first != 1 || second != 0 {
+		t.Errorf("the dead one was asked for %d and %d names, want the first alone", first, second)
+	}
+}
+
 func TestNobodyAnswers(t *testing.T) {
 	t.Parallel()
 	silent := serve(t, func(string, *dns.Msg) bool { return false })

@@ -66,12 +66,14 @@ func (r *Resolver) records(ctx context.Context) (string, []srv, error) {
 		return c.name, c.records, nil
 	}
 	var none []string
+	servers := r.dns.servers()
 	for _, service := range services {
 		name := service + "." + r.domain
-		answer, err := r.dns.lookup(ctx, name)
+		answer, err := r.dns.lookup(ctx, name, servers)
 		if err != nil {
 			return "", nil, err
 		}
+		servers = from(servers, answer.server) // a dead one is not waited for again
 		usable, err := answer.usable()
 		if errors.Is(err, ErrNoBrokers) {
 			none = append(none, err.Error())

@@ -82,7 +82,14 @@ func whole(ctx context.Context, js jetstream.JetStream, id string) error {
 		case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return fmt.Errorf("stream %s: %w", name, err)
 		case err == nil && !installed && name != streamEntries && info.State.Msgs > 0:
-			return lost(streamEntries)
+			// Another provisioner may have made the store since it was looked at.
+			switch _, err := lastEntry(ctx, js, subjectInstallation); {
+			case errors.Is(err, jetstream.ErrStreamNotFound), errors.Is(err, jetstream.ErrMsgNotFound):
+				return lost(streamEntries)
+			case err != nil:
+				return fmt.Errorf("read installation: %w", err)
+			}
+			return nil
 		}
 	}
 	return nil

@@ -30,7 +30,7 @@ var EventTypes = []EventMeaning{
 		[]string{"node", "reason", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"elapsed_ns", "repeated"})},
 	{EventProvisioned, "A node has confirmed that certificate and configuration are on its disk.",
 		[]string{"node", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"reason", "sealed", "repeated"})},
-	{EventRefused, "A node whose token, or certificate, is good was refused. A token may be good for many names: the node is what the request says. That one waits, for an operator, the policy, or a name that is another's, is an event again after ten minutes; `muster node pending` counts how often it asked. Of those who hear that enrollment is paused ten a second are, of those for whom there is no room none: the metrics count them all.",
+	{EventRefused, "A node whose token, or certificate, is good was refused. A token may be good for many names: the node is what the request says. That one waits, for an operator, the policy, or a name that is another's, or is told so of a revoked one, is an event again after ten minutes; `muster node pending` counts how often it asked, but for the revoked one. Of those who hear that enrollment is paused ten a second are, of those for whom there is no room none: the metrics count them all.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt", "of_source"}, fromToken)},
 	{EventAttempt, "A request that proves nothing was refused, or a connection, whatever it presents. The node is whoever it claims to be.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt", "left_out", "of_source"}, fromToken)},

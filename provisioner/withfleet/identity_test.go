@@ -415,6 +415,36 @@ func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
 	f.Check()
 }
 
+// TestWhoAsksForARevokedNameIsNoFlood has a machine ask again and again for a revoked name,
+// as often as one that waits: it is told of once, and nobody is asked to approve it.
+func TestWhoAsksForARevokedNameIsNoFlood(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: " + web1 + "\n    expires: " +
+		time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + "\n"})
+	provisioned(f, web1)
+	f.Clock.Advance(2 * time.Hour)
+	f.Revoke(web1)
+	n := f.Node(web1)
+	for range 5 {
+		if r := f.Ask(n); refusalCode(r) != wire.CodeApprovalPending {
+			t.Fatalf("told %+v, want %s", r, wire.CodeApprovalPending)
+		}
+	}
+	told := 0
+	for _, e := range f.Events() {
+		if e.Node == web1 && e.Code == wire.CodeIdentityRevoked {
+			told++
+		}
+	}
+	if told != 1 {
+		t.Errorf("%d events, want one", told)
+	}
+	if waiting, err := f.Daemon().Operator().Waiting(f.Context(), web1); err != nil || len(waiting) > 0 {
+		t.Errorf("waiting: %+v, %v", waiting, err)
+	}
+	f.Check()
+}
+
 // TestASmallNameGivesNothingOnALargeOne has the node web try for web.example.net
 // with everything that it has.
 func TestASmallNameGivesNothingOnALargeOne(t *testing.T) {

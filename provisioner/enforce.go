@@ -66,6 +66,14 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 		return errAgain // others have decided since: what it lacks is not to be said behind that
 	}
 	if lacks {
+		// The history was read after the record. Had somebody written meanwhile, it might name
+		// a certificate of the machine that has the name since.
+		switch _, newest, err := p.cfg.Store.Record(ctx, id); {
+		case err != nil:
+			return err
+		case newest != after:
+			return errAgain
+		}
 		if err := p.revocations.add(ctx, want, nil); err != nil {
 			return err
 		}

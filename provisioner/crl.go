@@ -28,7 +28,9 @@ const (
 	MaxCRLBytes = 11 << 19
 
 	// crlSkew is how far two provisioners' clocks may be apart before the CRL of
-	// one is taken by the other for one from before its clock went back.
+	// one is taken by the other for one from before its clock went back. Lists are dated
+	// back by as much, as certificates are: who reads one that is not valid yet, as nginx
+	// does, refuses everybody.
 	crlSkew = 5 * time.Minute
 )
 
@@ -237,7 +239,7 @@ func (p *Provisioner) signCRL(issuer string) (*CRL, error) {
 	if before != nil {
 		next.Number = max(next.Number, before.Number+1)
 	}
-	request := ca.CRLRequest{Number: next.Number, ThisUpdate: next.ThisUpdate, NextUpdate: next.NextUpdate}
+	request := ca.CRLRequest{Number: next.Number, ThisUpdate: next.ThisUpdate.Add(-crlSkew), NextUpdate: next.NextUpdate}
 	for _, c := range certificates {
 		if c.NotAfter.Before(since) {
 			continue

@@ -80,7 +80,7 @@ type CRL struct {
 	Issuer     string    `json:"issuer"` // key identifier, lower-case hex
 	Number     uint64    `json:"number"`
 	DER        []byte    `json:"der"`
-	ThisUpdate time.Time `json:"this_update"`
+	ThisUpdate time.Time `json:"this_update"` // when it was signed; the list itself says crlSkew earlier
 	NextUpdate time.Time `json:"next_update"`
 	Through    Sequence  `json:"through"` // the revocations up to this one are covered
 }

@@ -213,10 +213,22 @@ func TestTheCRLOutlivesItsProvisioner(t *testing.T) {
 }
 
 // TestTheCRLIsThereForOthers has openssl judge certificates by the file beside
-// the store.
+// the store, of a provisioner whose clock is right and of one whose is ahead.
 func TestTheCRLIsThereForOthers(t *testing.T) {
 	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
+	for name, ahead := range map[string]time.Duration{"right": 0, "three minutes ahead": 3 * time.Minute} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			f.Clock.Advance(ahead)
+			listedForOthers(t, f)
+		})
+	}
+}
+
+// listedForOthers is what openssl is to say of a fleet's nodes.
+func listedForOthers(t *testing.T, f *testbed.Fleet) {
+	t.Helper()
 	_, revoked := inFleet(t, f, web1)
 	_, retired := inFleet(t, f, "web2.example.net")
 	_, good := inFleet(t, f, "web3.example.net")

@@ -135,6 +135,9 @@ func (p *Provisioner) entryAbout(ctx context.Context, kind RevocationKind, r *Re
 func (p *Provisioner) entryWith(kind RevocationKind, r *Record, history []*Issued, c Cause) (*Revocation, error) {
 	e := &Revocation{Schema: RevocationSchema, ID: wire.NewID(), Kind: kind, At: p.now(), By: c.By, Why: c.Why, Node: r.Identity}
 	now := p.cfg.Clock.believed(e.At)
+	if before := p.revocations.standing(r.Identity); before.Revocation != nil && e.At.Before(before.At) {
+		e.At = before.At // by a clock that is ahead of ours, or was: this one comes behind it
+	}
 	for _, c := range r.Superseded {
 		if now.Before(c.NotAfter) {
 			e.Certificates = append(e.Certificates, c)

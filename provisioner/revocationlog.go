@@ -153,6 +153,11 @@ func (r *Revocations) see(e placed) {
 		r.waitsNoMore(e.ID)
 	} else {
 		r.unwritten = append(r.unwritten, e.Revocation)
+		for i := range r.pending {
+			if p := &r.pending[i]; e.Node != "" && p.Node == e.Node {
+				p.overtaken = true
+			}
+		}
 	}
 	r.apply(e)
 	if e.Node != "" {
@@ -189,7 +194,7 @@ func (r *Revocations) pend(e *Revocation) {
 	if _, known := r.known[e.ID]; known {
 		return
 	}
-	r.pending = append(r.pending, pendingEntry{e, time.Now()})
+	r.pending = append(r.pending, pendingEntry{Revocation: e, since: time.Now()})
 	r.apply(placed{e, pendingSequence})
 }
 
@@ -274,7 +279,7 @@ func (r *Revocations) repeat(ctx context.Context, grace time.Duration) error {
 		if time.Since(e.since) < grace {
 			continue
 		}
-		if r.outdated(e.Revocation) {
+		if e.Kind == RetiredNode && e.overtaken {
 			r.drop(e.Revocation)
 			r.log.WarnContext(ctx, msgLeftOut, "node", e.Node, "by", e.By, "why", e.Why)
 			continue
@@ -325,22 +330,17 @@ func (r *Revocations) restore(ctx context.Context) error {
 const msgLeftOut = "retirement left out: others have decided about the name since"
 
 // overtaken reports whether a retirement that is in the journal alone is outdated: this
-// process ended before the store had it.
+// process ended before the store had it. It is if it is older than the newest entry about
+// its name: appended now it would lift a revocation that came after it, or put out who has
+// got the name since. While a process lives, it knows what came since without asking clocks,
+// see [pendingEntry]; and an entry is no older than those that were known to who made
+// it, see entryWith.
 func (r *Revocations) overtaken(e *Revocation) bool {
 	r.mu.RLock()
-	_, known := r.known[e.ID]
-	r.mu.RUnlock()
-	return !known && r.outdated(e)
-}
-
-// outdated reports whether a retirement is older than the newest entry about its name:
-// appended now it would lift a revocation that came after it, or put out who has got the
-// name since.
-func (r *Revocations) outdated(e *Revocation) bool {
-	r.mu.RLock()
 	defer r.mu.RUnlock()
+	_, known := r.known[e.ID]
 	newest := newestPlaced(r.nodes[e.Node])
-	return e.Kind == RetiredNode && newest.Revocation != nil && e.At.Before(newest.At)
+	return !known && e.Kind == RetiredNode && newest.Revocation != nil && e.At.Before(newest.At)
 }
 
 // drop takes back a retirement that is to get no place. The certificates that it names are

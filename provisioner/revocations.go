@@ -56,6 +56,10 @@ type placedCertificate struct {
 type pendingEntry struct {
 	*Revocation
 	since time.Time // monotonic
+
+	// overtaken is whether somebody else has decided about the name since: the log has an
+	// entry about it of which nothing was known when this one came.
+	overtaken bool
 }
 
 // disposition says what is still to be done about an identity.

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -224,10 +225,20 @@ func (v *signerRemoveVerb) id(ctx context.Context) (jwt.SignerID, error) {
 	if err := v.ask(ctx, http.MethodGet, "/v1/signers", nil, &signers); err != nil {
 		return "", err
 	}
-	for i := range signers {
-		if signers[i].Name == v.signer {
-			return signers[i].ID, nil
+	named := slices.DeleteFunc(signers, func(s provisioner.SignerInfo) bool { return s.Name != v.signer })
+	// A name is free once its signer is removed: whoever has it by now is meant.
+	good := slices.DeleteFunc(slices.Clone(named), func(s provisioner.SignerInfo) bool { return s.Removed })
+	switch {
+	case len(good) == 1:
+		return good[0].ID, nil
+	case len(good) > 1: // added at the same time, or in a provisioner.yaml as well
+		var ids []string
+		for i := range good {
+			ids = append(ids, string(good[i].ID))
 		}
+		return "", fmt.Errorf("%d signers have the name %q, say which by its id: %s", len(good), v.signer, strings.Join(ids, ", "))
+	case len(named) > 0: // all are removed
+		return named[0].ID, nil
 	}
 	b, err := conffile.ReadFile(v.signer)
 	if err != nil {

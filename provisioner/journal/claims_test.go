@@ -119,6 +119,47 @@ func TestAPlaceThatWasGivenTwice(t *testing.T) {
 	}
 }
 
+// TestAPlaceThatIsGivenAnewLongAfterIsKept has a store lose hundreds of claims at its end, and
+// give their places to others: each of those is journaled as well, once, whether the journal
+// stays open meanwhile or is opened again.
+func TestAPlaceThatIsGivenAnewLongAfterIsKept(t *testing.T) {
+	t.Parallel()
+	for _, reopened := range []bool{false, true} {
+		path := filepath.Join(t.TempDir(), "revocations.journal")
+		j := open(t, path)
+		if err := j.Begin(journal.From{Installation: "i", At: noon}); err != nil {
+			t.Fatal(err)
+		}
+		const all, kept = 400, 100
+		for at := provisioner.Revision(1); at <= all; at++ {
+			if err := j.AppendClaims(claim(at)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if reopened {
+			if err := j.Close(); err != nil {
+				t.Fatal(err)
+			}
+			j = open(t, path)
+		}
+		var want []*provisioner.JournaledClaims
+		for at := provisioner.Revision(1); at <= all; at++ {
+			if want = append(want, claim(at)); at > kept {
+				other := claim(at)
+				other.Entry.Claims[0].Attempt = "another"
+				if err := errors.Join(j.AppendClaims(other), j.AppendClaims(other)); err != nil {
+					t.Fatal(err)
+				}
+				want = append(want, other)
+			}
+		}
+		claims, err := j.ClaimsAfter(0)
+		if diff := cmp.Diff(want, claims); diff != "" || err != nil {
+			t.Errorf("claims of a journal, opened again %v: %v (-want +got):\n%s", reopened, err, diff)
+		}
+	}
+}
+
 // TestTheNewestClaimsAreRemembered asks for the newest ones, which came in any order, also
 // of a journal that is opened again.
 func TestTheNewestClaimsAreRemembered(t *testing.T) {

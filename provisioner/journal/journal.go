@@ -54,6 +54,7 @@ type Journal struct {
 	owner Joined          // guarded by known
 
 	lately []*provisioner.JournaledClaims // guarded by known: the newest, in no order, and up to as many older ones
+	places []provisioner.ClaimSum         // guarded by known: of the newest, by place modulo its length; nil before the first
 	sums   []provisioner.ClaimSum         // guarded by known: of all that there were at Open, until somebody has them
 
 	signers   map[string]*provisioner.SignerEntry   // guarded by known: the newest of each id
@@ -108,7 +109,7 @@ func (j *Journal) open() error {
 	size, torn, err := read(j.file, j.path, func(l *Line) error {
 		j.note(l)
 		if l.Claims != nil {
-			j.sums = append(j.sums, l.Claims.Sum())
+			j.sums = append(j.sums, j.places[l.Claims.At%places]) // as noted just now
 		}
 		return nil
 	})
@@ -197,11 +198,12 @@ func (j *Journal) note(l *Line) {
 		j.ids[l.ID] = true
 	case l.From != nil:
 		j.at.begin(l.From)
-		j.lately, j.sums = nil, nil
+		j.lately, j.places, j.sums = nil, nil, nil
 	case l.Owner != nil:
 		j.owner = *l.Owner
 	case l.Claims != nil:
 		j.at.add(l.Claims.At)
+		j.place(l.Claims)
 		if j.lately = append(j.lately, l.Claims); len(j.lately) == 2*lately {
 			j.lately = newest(j.lately)
 		}

@@ -364,9 +364,14 @@ func TestHealthNeedsNoCredential(t *testing.T) {
 	if err := nobody.Do(f.Context(), http.MethodGet, "/v1/ca", nil, &ca); err != nil || ca.Roots != f.Daemon().RootsPEM() || ca.Installation != f.Daemon().Store().Installation().ID {
 		t.Errorf("CA: %+v, %v", ca, err)
 	}
+	var p *httpapi.Problem
+	for _, path := range []string{"/healthz", "/readyz", "/metrics", "/features", "/openapi.json"} {
+		if err := nobody.Do(f.Context(), http.MethodDelete, path, nil, nil); !errors.As(err, &p) || p.Status != http.StatusMethodNotAllowed || p.Detail != "there is no DELETE "+path {
+			t.Errorf("DELETE %s: %v, want a problem of one line, and no page", path, err)
+		}
+	}
 	f.Clock.Advance(-24 * time.Hour)
 	err := nobody.Do(f.Context(), http.MethodGet, "/readyz", nil, nil)
-	var p *httpapi.Problem
 	if !errors.As(err, &p) || p.Status != http.StatusServiceUnavailable || !strings.Contains(p.Detail, "clock") {
 		t.Errorf("with the clock behind: %v", err)
 	}

@@ -126,16 +126,29 @@ func serve(ctx context.Context, srv *http.Server, l net.Listener) (err error) {
 }
 
 // serveRoute serves a request. One for which there is no route is the console's,
-// or is answered by a problem document as well.
+// or is answered by a problem document as well: below /v1/, and where there is a route for
+// another method.
 func (s *Server) serveRoute(w http.ResponseWriter, r *http.Request) {
 	if _, pattern := s.mux.Handler(r); pattern == "" {
-		if s.cfg.Console != nil && r.TLS != nil && !strings.HasPrefix(r.URL.Path, "/v1/") {
+		if s.cfg.Console != nil && r.TLS != nil && !strings.HasPrefix(r.URL.Path, "/v1/") && !s.hasPath(r) {
 			s.cfg.Console.ServeHTTP(w, r)
 			return
 		}
 		w = &unrouted{w, r}
 	}
 	s.mux.ServeHTTP(w, r)
+}
+
+// hasPath reports whether there is a route for the path of a request, by whatever method.
+func (s *Server) hasPath(r *http.Request) bool {
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		other := *r
+		other.Method = method
+		if _, pattern := s.mux.Handler(&other); pattern != "" {
+			return true
+		}
+	}
+	return false
 }
 
 // unrouted puts a problem in the place of what [http.ServeMux] says of a request

@@ -4,7 +4,9 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
+	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -79,6 +81,44 @@ func TestARejectionIsForgottenByItsName(t *testing.T) {
 	if _, err := other.ForgetNode(f.Context(), "web1.example.net", "", operator); !errors.Is(err, provisioner.ErrNotWaiting) ||
 		!strings.Contains(err.Error(), keyHash(t, n)[:16]) || !strings.Contains(err.Error(), keyHash(t, second)[:16]) {
 		t.Errorf("of two one is forgotten: %v, want both keys named", err)
+	}
+	f.Check()
+}
+
+// TestWhoGotInElsewhereIsOffTheList has a machine wait at one provisioner and get in by the
+// allow-list at another one, which has not seen it wait: who lists who waits sees that it is
+// in.
+func TestWhoGotInElsewhereIsOffTheList(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p, other := f.Daemon().Operator(), f.Provisioner(nil)
+	n, second := f.Node("web1.example.net"), f.Node("web2.example.net")
+	for _, n := range []*simnode.Node{n, second} {
+		f.Refused(n)
+	}
+	waiting(t, f, n, second)
+	if _, err := p.ApproveNode(f.Context(), "web1.example.net", "", 0, operator); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.AllowNames(f.Context(), "web1.example.net", 0, 0, false, operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Clock.Advance(2 * time.Second)
+	f.Eventually("the other one knows the entry", func() bool {
+		list, err := other.Allowances(f.Context())
+		return err == nil && len(list) == 1
+	})
+	if _, err := patiently(f, other, n, provisioner.Source{Address: "192.0.2.1"}); err != nil {
+		t.Fatalf("asked once, of the other one: %v", err)
+	}
+	for _, asked := range []*provisioner.Provisioner{p, other} {
+		list, err := asked.Waiting(f.Context(), "")
+		if err != nil || len(list) != 1 || list[0].Identity != "web2.example.net" {
+			t.Errorf("listed after web1 got in: %+v, %v", list, err)
+		}
+	}
+	if _, err := p.ApproveNode(f.Context(), "web1.example.net", keyHash(t, n), 0, operator); !errors.Is(err, provisioner.ErrNotWaiting) {
+		t.Errorf("approved though it is in: %v", err)
 	}
 	f.Check()
 }

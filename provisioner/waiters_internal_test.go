@@ -1,0 +1,35 @@
+package provisioner
+
+import (
+	"testing"
+	"time"
+)
+
+// TestWhoIsInDoesNotWait says of whom a list of those who wait is rid at once: of keys that
+// were offered a certificate since they asked. One with a certificate may wait again.
+func TestWhoIsInDoesNotWait(t *testing.T) {
+	t.Parallel()
+	asked := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	offered := func(key string, after time.Duration) *Issued {
+		return &Issued{KeyHash: key, OfferedAt: asked.Add(after)}
+	}
+	for name, tt := range map[string]struct {
+		record       *Record
+		in, inSilent bool // as of who has asked of late, and of who is silent
+	}{
+		"never seen":                {nil, false, false},
+		"offered since":             {&Record{State: StateEnrolled, Next: offered("a", time.Second), Lineage: []string{"a"}}, true, true},
+		"confirmed since":           {&Record{State: StateProvisioned, Current: offered("a", time.Second), Lineage: []string{"a"}}, true, true},
+		"offered before":            {&Record{State: StateProvisioned, Current: offered("a", -time.Second), Lineage: []string{"a"}}, false, true},
+		"another key since":         {&Record{State: StateEnrolled, Next: offered("b", time.Second), Lineage: []string{"b"}}, false, false},
+		"renewed by another key":    {&Record{State: StateProvisioned, Current: offered("a", -time.Second), Next: offered("b", time.Second), Lineage: []string{"a", "b"}}, false, true},
+		"lost to a grant":           {&Record{State: StateProvisioned, Current: offered("a", time.Second), Next: offered("b", time.Minute), Lineage: []string{"b"}}, false, false},
+		"revoked since":             {&Record{State: StateRevoked, Current: offered("a", time.Second), Lineage: []string{"a"}}, false, false},
+		"retired, as a new machine": {&Record{State: StateRetired, Lineage: []string{"a"}}, false, false},
+	} {
+		w := &Waiter{KeyHash: "a", LastAsked: asked}
+		if in, silent := w.isIn(tt.record, false), w.isIn(tt.record, true); in != tt.in || silent != tt.inSilent {
+			t.Errorf("%s: in %v, and %v of who is silent; want %v and %v", name, in, silent, tt.in, tt.inSilent)
+		}
+	}
+}

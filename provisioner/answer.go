@@ -182,15 +182,37 @@ func (p *Provisioner) Approval(ctx context.Context, w *Waiter) (*Answer, error) 
 	if err != nil || answer == nil {
 		return nil, err
 	}
-	grant, _, err := p.cfg.Store.Grant(ctx, w.Identity)
-	if err != nil {
+	if err := p.letsIn(ctx, answer, record); errors.Is(err, ErrState) {
+		return nil, nil
+	} else if err != nil {
 		return nil, err
 	}
-	switch p.Foresee(ctx, answer, record, grant) {
-	case wire.CodeIdentityRevoked, wire.CodeIdentityTaken:
-		return nil, nil
-	}
 	return answer, nil
+}
+
+// letsIn returns [ErrState] if an approval lets nobody in, since the name of r, which may be
+// nil, or the key is revoked, or another key has the name: see [Provisioner.Foresee]. What
+// cannot be said now may come.
+func (p *Provisioner) letsIn(ctx context.Context, a *Answer, r *Record) error {
+	if by := p.revocations.Key(a.KeyHash); by != nil {
+		return fmt.Errorf("%w: the key: %w", ErrState, by.cause())
+	}
+	grant, _, err := p.cfg.Store.Grant(ctx, a.Identity)
+	if err != nil {
+		return err
+	}
+	switch p.Foresee(ctx, a, r, grant) {
+	case wire.CodeIdentityRevoked:
+		return fmt.Errorf("%w: the name is revoked; if this machine is to have it, `muster node retire %s` first, which frees the name", ErrState, a.Identity)
+	case wire.CodeIdentityTaken:
+		return errKeepsName(a.Identity, a.KeyHash)
+	}
+	return nil
+}
+
+// errKeepsName says that an approval gives nobody a name that another key has.
+func errKeepsName(id wire.Identity, keyHash string) error {
+	return fmt.Errorf("%w: the name belongs to another key; if this machine is to have it, `muster node grant %s --key %s`", ErrState, id, keyHash)
 }
 
 // AutosignBy is who approved what the operators' command did.
@@ -296,8 +318,8 @@ func (p *Provisioner) asShown(ctx context.Context, k ShownKey) (*meant, error) {
 //
 // The process may die after the write: the node gets in with its next try.
 // Asking again replaces the approval by another one, and of two only one can be
-// spent. The error is [ErrNotWaiting], or [ErrState] if another key has the name
-// or several wait.
+// spent. The error is [ErrNotWaiting], or [ErrState] if another key has the name, if name or key
+// is revoked, or if several wait.
 func (p *Provisioner) ApproveNode(ctx context.Context, id wire.Identity, key string, ttl time.Duration, c Cause) (*Answer, error) {
 	if ttl == 0 {
 		ttl = DefaultApprovalTTL
@@ -326,7 +348,7 @@ func (p *Provisioner) approve(ctx context.Context, id wire.Identity, ttl time.Du
 	a, err := p.verdict(ctx, VerdictApprove, ttl, c, func() (*meant, error) {
 		m, err := choose()
 		if err == nil {
-			err = p.approvable(m.Waiter)
+			err = approvable(m.Waiter)
 		}
 		return m, err
 	})
@@ -337,15 +359,12 @@ func (p *Provisioner) approve(ctx context.Context, id wire.Identity, ttl time.Du
 }
 
 // approvable returns an error if an approval is not what the key waits for.
-func (p *Provisioner) approvable(w *Waiter) error {
+func approvable(w *Waiter) error {
 	switch w.Code {
 	case wire.CodeIdentityTaken:
-		return fmt.Errorf("%w: the name belongs to another key; if this machine is to have it, `muster node grant %s --key %s`", ErrState, w.Identity, w.KeyHash)
+		return errKeepsName(w.Identity, w.KeyHash)
 	case wire.CodeDeferred:
 		return fmt.Errorf("%w: the policy puts it off, and asks nobody: %s", ErrState, strings.Join(w.Reasons, "; "))
-	}
-	if by := p.revocations.Key(w.KeyHash); by != nil {
-		return fmt.Errorf("%w: the key: %w", ErrState, by.cause())
 	}
 	return nil
 }
@@ -463,6 +482,13 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, ttl time.
 		}
 		if out := p.revocations.standing(w.Identity); out.Revocation != nil && !a.At.After(out.At) {
 			a.At = out.At.Add(time.Second)
+		}
+		err = p.letsIn(ctx, a, r)
+		if errors.Is(err, ErrState) && w.rejection != nil {
+			err = fmt.Errorf("%w; and its key stays rejected, until `muster node forget %s --key %s`", err, w.Identity, w.KeyHash)
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
 	var listed Revision

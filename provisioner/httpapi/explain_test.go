@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -174,6 +175,14 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	p := f.Daemon().Operator()
+	// refused waits until an approval is refused with the text: it would let nobody in.
+	refused := func(n *simnode.Node, text string) {
+		t.Helper()
+		f.Eventually(n.Identity+" is not approved: "+text, func() bool {
+			_, err := p.ApproveNode(f.Context(), wire.Identity(n.Identity), keyOf(t, n), 0, testbed.Operator())
+			return errors.Is(err, provisioner.ErrState) && strings.Contains(err.Error(), text)
+		})
+	}
 	approve := func(n *simnode.Node) {
 		t.Helper()
 		f.Eventually(n.Identity+" can be approved", func() bool {
@@ -229,11 +238,20 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	explains(t, f, "revoked.example.net", "and the name belongs to another key: that lets nobody in", "muster node grant revoked.example.net --key "+keyOf(t, other)[:16])
 	f.Revoke("revoked.example.net")
 	is(other, "and the name or the key is revoked: that lets nobody in", wire.CodeIdentityRevoked)
+	refused(other, "the name is revoked; if this machine is to have it, `muster node retire revoked.example.net` first")
 
 	other = node("taken.example.net")
-	letIn(f.Node("taken.example.net"))
 	approve(other)
+	letIn(f.Node("taken.example.net"))
+	refused(other, "`muster node grant taken.example.net --key "+keyOf(t, other)+"`")
 	is(other, "and the name belongs to another key: that lets nobody in", wire.CodeIdentityTaken)
+	if _, err := p.RejectNode(f.Context(), "taken.example.net", keyOf(t, other), testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	refused(other, "its key stays rejected, until `muster node forget taken.example.net --key "+keyOf(t, other)+"`")
+	if code := f.Refused(other); code != wire.CodeRejected {
+		t.Errorf("a rejected key whose approval was refused gets %s", code)
+	}
 
 	paused := node("paused.example.net")
 	approve(paused)

@@ -29,7 +29,9 @@ const (
 	nodeApproveHelp = `Lets the machine in that waits under this name: with its next try, a few seconds
 later, once, and with the key that waits. Another machine with that name is not
 approved. With --all, or with any of the flags that say who is meant, all who wait for an
-approval and are meant: it shows whom, and asks unless --yes.
+approval and are meant: it shows whom, and asks unless --yes. Who was rejected meanwhile
+stays so. Where an approval would let nobody in, since the name is revoked or another
+key's, it is refused.
 
   muster node approve web1.example.net --why 'rack 4, ticket 17'
   muster node approve --match 'web*.example.net' --from 192.0.2.0/24 --fact rack=r4`
@@ -77,7 +79,7 @@ func (v *nodeVerdictVerb) run(ctx context.Context) error {
 	if v.many() {
 		return v.runAll(ctx, ttl)
 	}
-	answer, err := v.say1(ctx, wire.Identity(v.identity), v.key, ttl)
+	answer, err := v.say1(ctx, wire.Identity(v.identity), httpapi.NewVerdict{Key: v.key, TTL: ttl, Why: v.why})
 	if err != nil {
 		return err
 	}
@@ -122,15 +124,15 @@ func (v *nodeVerdictVerb) check() (ttl time.Duration, mistakes []error) {
 }
 
 // say1 gives the verdict about one key.
-func (v *nodeVerdictVerb) say1(ctx context.Context, id wire.Identity, key string, ttl time.Duration) (*provisioner.Answer, error) {
+func (v *nodeVerdictVerb) say1(ctx context.Context, id wire.Identity, verdict httpapi.NewVerdict) (*provisioner.Answer, error) {
 	var answer provisioner.Answer
-	return &answer, v.ask(ctx, http.MethodPost, "/v1/nodes/"+string(id)+"/"+v.verb, httpapi.NewVerdict{Key: key, TTL: ttl, Why: v.why}, &answer)
+	return &answer, v.ask(ctx, http.MethodPost, "/v1/nodes/"+string(id)+"/"+v.verb, verdict, &answer)
 }
 
 // runAll gives the verdict about all that are meant, by the keys that were
-// shown: a machine that comes meanwhile is not among them. It goes on after a
-// failure and exits with 1 then. To run it again is harmless: who is in or
-// rejected no longer waits.
+// shown: a machine that comes meanwhile is not among them, nor is a rejection of
+// meanwhile lifted. It goes on after a failure and exits with 1 then. To run it
+// again is harmless: who is in or rejected no longer waits.
 func (v *nodeVerdictVerb) runAll(ctx context.Context, ttl time.Duration) error {
 	pending, err := v.list(ctx, &v.operator)
 	if err != nil {
@@ -152,8 +154,13 @@ func (v *nodeVerdictVerb) runAll(ctx context.Context, ttl time.Duration) error {
 	var errs []error
 	bar := cli.NewProgress(os.Stderr, v.verb, len(meant))
 	for _, w := range meant {
-		answer, err := v.say1(ctx, w.Identity, w.KeyHash, ttl)
+		// A rejection lifts nothing, and is understood by provisioners of any version.
+		answer, err := v.say1(ctx, w.Identity, httpapi.NewVerdict{Key: w.KeyHash, TTL: ttl, Why: v.why, Waiting: v.verb != "reject"})
 		bar.Add(1)
+		if p := (*httpapi.Problem)(nil); errors.As(err, &p) && p.Status == http.StatusBadRequest {
+			errs = append(errs, fmt.Errorf("%w: if the provisioner is of an earlier version than this command, ask with its own, or name the machines one by one", err))
+			break // whatever it takes exception to, it would each time
+		}
 		if err != nil {
 			errs = append(errs, err)
 			continue

@@ -20,6 +20,15 @@ type NewVerdict struct {
 	Key string        `json:"key,omitempty"`    // hash of the key or its first 8 digits or more; needed where several wait
 	TTL time.Duration `json:"ttl_ns,omitempty"` // of an approval; 0 is 24 h
 	Why string        `json:"why,omitempty"`
+
+	// Waiting is for a key, given by its whole hash, that was on the list of those who wait: a
+	// rejection since then stays, and is an error. A provisioner that does not know it refuses.
+	Waiting bool `json:"waiting,omitempty"`
+}
+
+// shown is the key that is meant, if it is meant as it was on the list.
+func (v NewVerdict) shown(id wire.Identity) provisioner.ShownKey {
+	return provisioner.ShownKey{Identity: id, KeyHash: v.Key}
 }
 
 // reason implements reasoned.
@@ -66,12 +75,18 @@ func (s *Server) waitingRoutes() {
 		})
 	}
 	verdict("approve", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
+		if q.Waiting {
+			return p.ApproveShown(ctx, q.shown(id), q.TTL, c)
+		}
 		return p.ApproveNode(ctx, id, q.Key, q.TTL, c)
 	})
 	verdict("reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
-		return p.RejectNode(ctx, id, q.Key, c)
+		return p.RejectNode(ctx, id, q.Key, c) // which lifts nothing
 	})
 	verdict("forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
+		if q.Waiting {
+			return p.ForgetShown(ctx, q.shown(id), c)
+		}
 		return p.ForgetNode(ctx, id, q.Key, c)
 	})
 }

@@ -1,0 +1,104 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"muster/internal/simnode"
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+// TestARejectionWhileTheCommandAsksStays has a machine be rejected after the command has
+// shown it as waiting, and before somebody agrees: neither is it approved, nor is the
+// rejection forgotten. The other machine is.
+func TestARejectionWhileTheCommandAsksStays(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	for _, verb := range []string{"approve", "forget"} {
+		t.Run(verb, func(t *testing.T) { //nolint:paralleltest // one fleet
+			good, bad := f.Node(verb+"-good.example.net"), f.Node(verb+"-bad.example.net")
+			p := f.Daemon().Operator()
+			for _, n := range []*simnode.Node{good, bad} {
+				f.Refused(n)
+				f.Eventually(n.Identity+" waits", func() bool {
+					list, err := p.Waiting(f.Context(), wire.Identity(n.Identity))
+					return err == nil && len(list) == 1
+				})
+			}
+			cmd := command(t, "node", verb, "--prefix", verb, "--config", filepath.Join(f.Dir, "provisioner.yaml"))
+			person, stream := openTerminal(t)
+			cmd.Stdin = stream
+			asks := startCommand(t, cmd)
+			asks.waitFor(verb + ` 2 machines\? \[y/N\] `)
+			if _, err := p.RejectNode(f.Context(), wire.Identity(bad.Identity), "", provisioner.Cause{By: "ben", Why: "not ours"}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(person, "y\n"); err != nil {
+				t.Fatal(err)
+			}
+			<-asks.done
+			if out := asks.output(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(out, `"`+bad.Identity+`": `) ||
+				!strings.Contains(out, "its key was rejected since it was shown to you, by ben at ") || !strings.Contains(out, "1 machine is ") {
+				t.Errorf("exit %d:\n%s", cmd.ProcessState.ExitCode(), out)
+			}
+			if code := f.Refused(bad); code != wire.CodeRejected {
+				t.Errorf("a machine that was rejected meanwhile gets %s", code)
+			}
+			if verb == "approve" {
+				f.Enroll(good)
+			}
+		})
+	}
+	f.Check()
+}
+
+// TestAVerdictThatIsNotUnderstoodIsAskedForOnce asks a provisioner that knows no verdicts
+// about who still waits, as one of before: it refuses, and would each time.
+func TestAVerdictThatIsNotUnderstoodIsAskedForOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "provisioner.yaml"), "data_dir: .\n")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, httpapi.SocketName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	earlier := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			waiting := []*provisioner.Waiter{{Identity: "web1.example.net", Code: wire.CodeApprovalPending}, {Identity: "web2.example.net", Code: wire.CodeApprovalPending}}
+			_ = json.NewEncoder(w).Encode(httpapi.Pending{Waiting: waiting})
+			return
+		}
+		asked.Add(1)
+		var known struct {
+			Key string        `json:"key"`
+			TTL time.Duration `json:"ttl_ns"`
+			Why string        `json:"why"`
+		}
+		strict := json.NewDecoder(r.Body)
+		strict.DisallowUnknownFields()
+		if err := strict.Decode(&known); err == nil {
+			t.Error("it takes the verdict for one about any key")
+		}
+		w.WriteHeader(http.StatusBadRequest)
+		_ = json.NewEncoder(w).Encode(httpapi.Problem{Detail: `request body: unknown member "waiting"`, Status: http.StatusBadRequest})
+	})}
+	go func() { _ = earlier.Serve(l) }() // ends when it is closed
+	t.Cleanup(func() { _ = earlier.Close() })
+	cmd := command(t, "node", "approve", "--all", "--yes", "--config", filepath.Join(dir, "provisioner.yaml"))
+	out, _ := cmd.CombinedOutput()
+	const want = `request body: unknown member "waiting": if the provisioner is of an earlier version than this command, ask with its own`
+	if cmd.ProcessState.ExitCode() != 1 || asked.Load() != 1 || !strings.Contains(string(out), want) {
+		t.Errorf("exit %d, asked %d times, want once:\n%s", cmd.ProcessState.ExitCode(), asked.Load(), out)
+	}
+}

@@ -339,8 +339,8 @@ func TestAConfigurationThatCannotBeReplacedIsNotAskedFor(t *testing.T) {
 	a.await(server.EventConfirmed, 1)
 }
 
-// TestWhatIsMountedIsNotAskedFor has server.conf, or the directory of the set, be a mount
-// point of its own, as containers have it: neither can be renamed, which the node is to
+// TestWhatIsMountedIsNotAskedFor has server.conf, or the directory of the set, or something
+// in it, be a mount point of its own, as containers have it: none can be switched, which the node is to
 // know before it asks, since a certificate that it cannot put in force costs one all the
 // same, and a token a use.
 func TestWhatIsMountedIsNotAskedFor(t *testing.T) {
@@ -348,9 +348,14 @@ func TestWhatIsMountedIsNotAskedFor(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("mounting takes root")
 	}
-	for name, path := range map[string]func(server.Config) string{
-		"server.conf":   func(cfg server.Config) string { return cfg.ConfFile },
-		"the directory": func(cfg server.Config) string { return cfg.SSLDir },
+	for name, tt := range map[string]struct {
+		path func(server.Config) string
+		says string
+	}{
+		"server.conf":             {func(cfg server.Config) string { return cfg.ConfFile }, " is a mount point"},
+		"the directory":           {func(cfg server.Config) string { return cfg.SSLDir }, " is a mount point"},
+		"a file in the directory": {func(cfg server.Config) string { return filepath.Join(cfg.SSLDir, "mine") }, " is mounted inside the directory that is switched"},
+		"a directory in it":       {func(cfg server.Config) string { return filepath.Join(cfg.SSLDir, "ours", "yours") }, " is mounted inside the directory that is switched"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -358,7 +363,8 @@ func TestWhatIsMountedIsNotAskedFor(t *testing.T) {
 			cfg := f.node("web1.example.net")
 			writeFile(t, cfg.ConfFile, "provision = true\n")
 			writeFile(t, filepath.Join(cfg.SSLDir, "mine"), "mine")
-			mounted := path(cfg)
+			writeFile(t, filepath.Join(cfg.SSLDir, "ours", "yours", "theirs"), "theirs")
+			mounted := tt.path(cfg)
 			if err := unix.Mount(mounted, mounted, "", unix.MS_BIND, ""); err != nil {
 				t.Fatal(err)
 			}
@@ -366,7 +372,7 @@ func TestWhatIsMountedIsNotAskedFor(t *testing.T) {
 			t.Cleanup(unmount)
 			a := f.run(cfg)
 			a.await(server.EventFailed, 3)
-			f.awaitLog("enrollment failed", mounted+" is a mount point", "remedy=")
+			f.awaitLog("enrollment failed", mounted+tt.says, "remedy=")
 			if n := len(f.requests()); n > 0 {
 				t.Errorf("asked %d times for what it cannot put in force", n)
 			}
@@ -375,7 +381,7 @@ func TestWhatIsMountedIsNotAskedFor(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !slices.ContainsFunc(findings, func(fi server.Finding) bool {
-				return fi.Status == server.StatusFail && fi.What == "files" && strings.HasPrefix(fi.Detail, mounted+" is a mount point")
+				return fi.Status == server.StatusFail && fi.What == "files" && strings.HasPrefix(fi.Detail, mounted+tt.says)
 			}) {
 				t.Errorf("the doctor does not say so: %+v", findings)
 			}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 
 	"muster/internal/keyfile"
 	"muster/internal/wire"
@@ -216,8 +217,8 @@ func (s *Server) recover() error {
 	return os.RemoveAll(s.at.old)
 }
 
-// checkMount refuses a live directory that cannot be renamed, before any
-// request asks for something to put there.
+// checkMount refuses a live directory that cannot be renamed, or has something mounted in
+// it, before any request asks for something to put there.
 func (s *Server) checkMount() error {
 	live, err := os.Stat(s.at.live)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -233,7 +234,25 @@ func (s *Server) checkMount() error {
 	if device(live) != device(parent) || mountedAt(s.at.live) {
 		return mountError(s.at.live)
 	}
-	return nil
+	return s.checkMountedInside()
+}
+
+// checkMountedInside refuses what is mounted in the live directory: it can neither be
+// carried nor be cleared away with the set before.
+func (s *Server) checkMountedInside() error {
+	n := 0
+	return filepath.WalkDir(s.at.live, func(path string, e fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return nil // it may be gone, or is not for us to look into: carry says so
+		case path != s.at.live && mountedAt(path):
+			return mountedInside(path)
+		case n >= maxForeign && e.IsDir():
+			return fs.SkipDir // carry says so
+		}
+		n++
+		return nil
+	})
 }
 
 // tidyStage removes everything from the stage but marker, key and request:

@@ -9,16 +9,29 @@ import (
 
 // No clock on a node is trusted: one without a battery starts in 1970, or at
 // the time of the last shutdown. A time that was seen once is not undone by
-// that, so the latest one is kept on disk.
+// that, so the latest one is kept on disk. It goes on by the process's clock, which
+// nobody sets: else it stood still on a machine whose own clock stays behind, whose
+// certificate would then end before it is due for its renewal.
 
-// now returns the later of this machine's clock and the last time saved.
+// now returns the later of this machine's clock and the last time seen, as it is by now.
 func (s *Server) now() time.Time {
 	now := s.cfg.Now()
-	if s.seen.After(now) {
-		return s.seen
+	if passed := s.passed(); passed.After(now) {
+		return passed
 	}
 	return now
 }
+
+// passed returns the last time seen, as it is by now; zero if none was.
+func (s *Server) passed() time.Time {
+	if s.seen.IsZero() {
+		return time.Time{}
+	}
+	return s.seen.Add(time.Since(s.seenAt))
+}
+
+// saw notes a time that is known to have passed.
+func (s *Server) saw(t time.Time) { s.seen, s.seenAt = t, time.Now() }
 
 // nowFor returns the time by which a certificate that starts at notBefore is
 // judged: such a certificate proves that its start has passed.
@@ -51,10 +64,10 @@ func loadClock(path string) time.Time {
 	return t
 }
 
-// saveClock saves this machine's time if it is later than the last one saved.
-// A time that cannot be saved costs only its protection.
+// saveClock saves the time if it is later than the last one saved. A time that cannot be
+// saved costs only its protection.
 func (s *Server) saveClock(ctx context.Context) {
-	if now := s.cfg.Now().UTC().Truncate(time.Second); now.After(s.seen) {
+	if now := s.now().UTC(); now.Truncate(time.Second).After(s.saved) {
 		s.setClock(ctx, now)
 	}
 }
@@ -64,7 +77,8 @@ func (s *Server) saveClock(ctx context.Context) {
 // ever. Only a fresh certificate is evidence enough for that, see check, or brokers
 // that take the one on disk, see withoutSaved.
 func (s *Server) setClock(ctx context.Context, t time.Time) {
-	s.seen = t
+	s.saw(t)
+	s.saved = t
 	if err := writeUnsynced(s.at.clock, []byte(t.UTC().Format(time.RFC3339)+"\n"), 0o644); err != nil {
 		s.cfg.Log.DebugContext(ctx, "time not saved", "err", err)
 	}
@@ -80,7 +94,7 @@ func (s *Server) setClock(ctx context.Context, t time.Time) {
 // another one is given out: for ever, if the token is not good any more.
 func (s *Server) withoutSaved(ctx context.Context, v *view, good func(*view) bool) *view {
 	saved := s.seen
-	if v == nil || !v.over || !saved.After(s.cfg.Now()) {
+	if v == nil || !v.over || !s.passed().After(s.cfg.Now()) {
 		return nil
 	}
 	s.seen = time.Time{}

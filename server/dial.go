@@ -240,7 +240,7 @@ func (s *Server) provisioningTLS(ctx context.Context, t *token, b discover.Broke
 		return config
 	}
 	config := by(s.nowFor)
-	if own := s.cfg.Now(); s.seen.After(own) && t.signedBy(own) {
+	if own := s.cfg.Now(); s.passed().After(own) && t.signedBy(own) {
 		// The saved time may have been wrong, and a machine without a certificate would
 		// never find out: every broker's is over by it. A clock that is not set, though,
 		// is behind the token.

@@ -49,7 +49,7 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 		return nil, fmt.Errorf("server: %w", err)
 	}
 	d := &doctor{Server: newServer(cfg, build, at)}
-	d.seen = loadClock(at.clock)
+	d.saw(loadClock(at.clock))
 	d.loadOrders(ctx)
 	d.checkMode()
 	d.checkEnrollment()

@@ -221,7 +221,7 @@ func (s *Server) check(ctx context.Context, e *wire.Enrolled, want expectation) 
 	if !errors.Is(err, errExpired) {
 		return set, creds, err
 	}
-	if own := s.cfg.Now(); !s.seen.After(own) {
+	if own := s.cfg.Now(); !s.passed().After(own) {
 		return nil, nil, &cause{what: err, remedy: fmt.Sprintf(
 			"this machine's clock says %s, and by it a certificate is over that a provisioner has just given out: set the clock that is wrong", own.UTC().Format(time.RFC3339))}
 	}

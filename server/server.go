@@ -26,7 +26,9 @@ type Server struct {
 	level    slog.Level             // of Config.Level at first; set by New
 
 	// Only touched by the goroutine of Run.
-	seen     time.Time // latest time known to have passed
+	seen     time.Time // latest time known to have passed, zero for none; see passed
+	seenAt   time.Time // by the process's clock: when that was
+	saved    time.Time // what is on disk, zero for nothing
 	started  bool      // the startup event is out
 	announce bool      // the provisioned event is due
 	begun    time.Time // when it began to enroll or renew; zero if it has not
@@ -92,7 +94,8 @@ func (s *Server) Run(ctx context.Context) error {
 	defer unlock()
 	said := s.sayStopping(ctx)
 	s.unsynced = s.at.holders()
-	s.seen = loadClock(s.at.clock)
+	s.saved = loadClock(s.at.clock)
+	s.saw(s.saved)
 	s.saveClock(ctx)
 	defer s.saveClock(context.WithoutCancel(ctx))
 	if err := s.recover(); err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"slices"
@@ -125,10 +126,16 @@ func explain(err error, p peer) error {
 		remedy = "nothing listens there: start the broker, or check address and port"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
 		remedy = "there is no route: check this machine's network"
+	case errors.Is(err, nats.ErrNoInfoReceived), strings.Contains(text, "invalid websocket connection"):
+		remedy = "something else answers there: check address and port, and whether this network wants somebody to log in first"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF):
+		remedy = "whoever answers there ends the connection at once: check address and port, the broker's log, and firewalls in between"
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		remedy = "no answer in time: check the network and firewalls between here and the broker, and the broker's load"
 	case errors.Is(err, syscall.ENOSPC):
 		remedy = "free some space"
+	case errors.Is(err, syscall.EDQUOT):
+		remedy = "free some space, or have the quota raised"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, os.ErrPermission):
 		remedy = "the agent needs to write there: check owner, mode and mount options"
 	}

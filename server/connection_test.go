@@ -396,3 +396,59 @@ func TestWhatIsNoBrokerIsNotReadForLong(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// stranger is something that is no broker: what answers the n-th connection is what it
+// is told, and nil ends it with a reset.
+func stranger(t *testing.T, answer func(n int) []byte) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for n := 0; ; n++ {
+			conn, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			if b := answer(n); b == nil {
+				_ = conn.(*net.TCPConn).SetLinger(0)
+			} else {
+				_, _ = conn.Write(b)
+			}
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = l.Close()
+		<-done
+	})
+	return l.Addr().String()
+}
+
+// TestTroublesThatTakeTurnsAreLoggedOnceEach has something in the broker's place end every
+// other connection, and say on the rest, as a network does that wants a login, that it is
+// a web server.
+func TestTroublesThatTakeTurnsAreLoggedOnceEach(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	c := f.claims()
+	c.Brokers = stranger(t, func(n int) []byte {
+		if n%2 == 0 {
+			return nil
+		}
+		return []byte("HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+	})
+	writeToken(t, cfg.TokenFile, c)
+	f.run(cfg).await(server.EventFailed, 8)
+	if n := f.countLog("enrollment failed", "INFO not received", "wants somebody to log in"); n != 1 {
+		t.Errorf("said %d times that something else answers, want once:\n%s", n, f.log.String())
+	}
+	ends := f.countLog("enrollment failed", "ends the connection at once")
+	if all := f.countLog("enrollment failed"); ends == 0 || ends > 3 || all != ends+1 { // the reset may come in one of three steps
+		t.Errorf("%d lines, of which %d of what ends connections:\n%s", all, ends, f.log.String())
+	}
+}

@@ -7,30 +7,53 @@ import (
 	"time"
 )
 
-// notices remembers what was logged last, so that a failure that repeats every
-// minute for a week is one line.
+// notices remembers what was logged, so that a failure that repeats every
+// minute for a week is one line, and two that take turns are two lines an hour.
 type notices struct {
-	last     map[string]string // by message: the gist of what was logged
-	insecure string            // broker for which the missing pin was logged
+	last     map[string]string               // by message: the gist of what was the matter last
+	told     map[string]map[string]time.Time // by message and gist: when it was logged, by the process's clock
+	insecure string                          // broker for which the missing pin was logged
 }
 
+// toldAgain is after how long what was logged is logged again if something else was the
+// matter in between; mostNotices how many texts of one message are remembered. Chosen.
+const (
+	toldAgain   = time.Hour
+	mostNotices = 16
+)
+
 // problem logs err with its remedy, unless the message was last logged for
-// the same. It reports whether it did.
+// the same, or was within the hour. It reports whether it did.
 func (n *notices) problem(ctx context.Context, log *slog.Logger, level slog.Level, message string, err error, attrs ...any) bool {
 	text := err.Error()
-	if n.last[message] == gist(text) {
+	if !n.news(message, gist(text)) {
 		log.DebugContext(ctx, message, append(attrs, "err", text)...) //nolint:sloglint // callers pass literals
 		return false
 	}
-	if n.last == nil {
-		n.last = make(map[string]string)
-	}
-	n.last[message] = gist(text)
 	attrs = append(attrs, "err", text)
 	if remedy := remedyOf(err); remedy != "" {
 		attrs = append(attrs, "remedy", remedy)
 	}
 	log.Log(ctx, level, message, attrs...) //nolint:sloglint // callers pass literals
+	return true
+}
+
+// news reports whether to log a message for what text says, and notes that.
+func (n *notices) news(message, text string) bool {
+	if n.last[message] == text {
+		return false
+	}
+	if n.last == nil {
+		n.last, n.told = make(map[string]string), make(map[string]map[string]time.Time)
+	}
+	n.last[message] = text
+	if at, ok := n.told[message][text]; ok && time.Since(at) < toldAgain {
+		return false
+	}
+	if n.told[message] == nil || len(n.told[message]) == mostNotices {
+		n.told[message] = make(map[string]time.Time)
+	}
+	n.told[message][text] = time.Now()
 	return true
 }
 
@@ -55,6 +78,7 @@ func gist(text string) string {
 func (n *notices) solved(message string) bool {
 	_, was := n.last[message]
 	delete(n.last, message)
+	delete(n.told, message)
 	return was
 }
 

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"os"
 	"strings"
 	"time"
 )
@@ -53,7 +52,7 @@ func (s *Server) ownTimeFor(notBefore time.Time) time.Time {
 
 // loadClock reads the last time saved. Without a readable one there is none.
 func loadClock(path string) time.Time {
-	b, err := os.ReadFile(path)
+	b, err := readBounded(path, 64) // a time has 20
 	if err != nil {
 		return time.Time{}
 	}

@@ -1,12 +1,15 @@
 package server_test
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"muster/internal/wire"
 	"muster/provisioner/ca"
@@ -23,6 +26,7 @@ func TestNoClockIsTrusted(t *testing.T) {
 		"a clock at 1970 and a time on disk": {-50 * 365 * 24 * time.Hour, time.Now().UTC().Format(time.RFC3339)},
 		"a time on disk far ahead":           {0, "2099-01-01T00:00:00Z"},
 		"rubbish on disk":                    {0, "tomorrow"},
+		"a pipe that nobody writes to":       {0, "pipe"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +37,13 @@ func TestNoClockIsTrusted(t *testing.T) {
 			cfg := f.node("web1.example.net")
 			cfg.Now = clock.now
 			saved := filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.clock")
-			if tt.saved != "" {
+			switch tt.saved {
+			case "":
+			case "pipe":
+				if err := errors.Join(os.MkdirAll(filepath.Dir(saved), 0o755), unix.Mkfifo(saved, 0o600)); err != nil {
+					t.Fatal(err)
+				}
+			default:
 				writeFile(t, saved, tt.saved)
 			}
 			a := f.run(cfg)

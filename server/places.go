@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Names in the live directory.
@@ -48,10 +49,14 @@ func newPlaces(confFile, sslDir string) (places, error) {
 	return findPlaces(confFile, sslDir)
 }
 
-// mayNot says with err who may, if it is about permissions.
+// mayNot says with err what to do, if it is about permissions or a disk that is read-only.
 func mayNot(err error) error {
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: run the agent as root, or give it a --config and an --ssl-dir in directories that its user may write", err)
+	const elsewhere = "give it a --config and an --ssl-dir in directories that "
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: run the agent as root, or "+elsewhere+"its user may write", err)
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w: have the agent write there, or "+elsewhere+"can be written and outlast a restart", err)
 	}
 	return err
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"muster/internal/testdisk"
 	"muster/server"
 )
@@ -19,5 +21,36 @@ func TestADirectoryThatNobodyMayMake(t *testing.T) {
 	if err == nil || !errors.Is(err, os.ErrPermission) || strings.Count(err.Error(), closed+"/muster") != 1 ||
 		!strings.HasSuffix(err.Error(), "run the agent as root, or give it a --config and an --ssl-dir in directories that its user may write") {
 		t.Errorf("New = %v", err)
+	}
+}
+
+// TestADiskThatIsReadOnlyIsToldSo has the directory for the agent's files be on a disk that
+// is read-only, as of an image that cannot be changed.
+func TestADiskThatIsReadOnlyIsToldSo(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("mounting takes root")
+	}
+	const remedy = "give it a --config and an --ssl-dir in directories that can be written and outlast a restart"
+	disk := t.TempDir()
+	if err := unix.Mount("none", disk, "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Unmount(disk, unix.MNT_DETACH) })
+	if err := os.Mkdir(disk+"/etc", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mount("none", disk, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.New(server.Config{ConfFile: disk + "/muster/server.conf", SSLDir: disk + "/muster/ssl"}); err == nil || !strings.HasSuffix(err.Error(), remedy) {
+		t.Errorf("New = %v", err)
+	}
+	s, err := server.New(server.Config{ConfFile: disk + "/etc/server.conf", SSLDir: disk + "/etc/ssl"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Run(t.Context()); err == nil || !strings.HasSuffix(err.Error(), remedy) {
+		t.Errorf("Run = %v", err)
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/testdisk"
 	"muster/internal/wire"
 	"muster/server"
 )
@@ -530,4 +531,22 @@ func TestAnOrderThatIsNotOnDiskIsNotDone(t *testing.T) {
 	if n := f.countLog("command found"); n > 0 {
 		t.Errorf("the next agent has found a command that was refused:\n%s", f.log.String())
 	}
+}
+
+// TestAShutdownOnAFullDiskIsDoneOnce has the disk be full when the order is to be taken
+// off it: the agent that is started again must not end for it over and over.
+func TestAShutdownOnAFullDiskIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	disk := testdisk.New(t, 32<<20)
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.ConfFile, cfg.SSLDir = filepath.Join(disk.Dir, "etc", "server.conf"), filepath.Join(disk.Dir, "etc", "ssl")
+	f.member(t, cfg)
+	writeOrders(t, cfg, map[string]any{"doing": map[string]any{"id": "first", "verb": wire.VerbShutdown}})
+	disk.Fill(0)
+	a := f.run(cfg)
+	if err := a.end(); err != nil {
+		t.Errorf("Run = %v, want nil: it was told to stop", err)
+	}
+	f.run(cfg).await(server.EventConnected, 1)
 }

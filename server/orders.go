@@ -128,18 +128,25 @@ func (s *Server) accept(o order) error {
 	return nil
 }
 
-// obeyed says that orders with these verbs are done, or not to be done any more.
-// An order that cannot be taken off the disk is done again by the next agent.
+// obeyed says that orders with these verbs are done, or not to be done any more. On a
+// full disk the file goes, with the ids of what was done: they are worth less than a node
+// that would shut down at each start. An order that cannot be taken off the disk is done
+// again by the next agent.
 func (s *Server) obeyed(ctx context.Context, verbs ...wire.Verb) {
 	if s.orders.Doing == nil || !slices.Contains(verbs, s.orders.Doing.Verb) {
 		return
 	}
 	o := s.orders.after(nil)
-	if err := s.writeOrders(o); err != nil {
+	err := s.writeOrders(o)
+	if err != nil && o.Doing == nil && os.Remove(s.at.orders) == nil {
+		err = s.sync(s.at.parent)
+	}
+	if err != nil {
 		s.orders = o
 		s.cfg.Log.WarnContext(ctx, "order stays on disk", "path", s.at.orders, "err", err)
 		return
 	}
+	s.orders = o
 	s.step("order done")
 }
 

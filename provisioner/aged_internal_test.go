@@ -256,3 +256,53 @@ func TestALongCRLTakesNoCore(t *testing.T) {
 		}
 	})
 }
+
+// patientKey takes three times as long as slowKey: longer than a store may.
+type patientKey struct{ slowKey }
+
+func (k patientKey) Sign(r io.Reader, digest []byte, opts crypto.SignerOpts) ([]byte, error) {
+	for range 2 {
+		if _, err := k.slowKey.Sign(r, digest, opts); err != nil {
+			return nil, err
+		}
+	}
+	return k.slowKey.Sign(r, digest, opts)
+}
+
+// mortalCRLs is a store that writes nothing for who has given up.
+type mortalCRLs struct{ crlStore }
+
+func (s *mortalCRLs) PutCRL(ctx context.Context, c *CRL, after Revision) (Revision, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err
+	}
+	return s.crlStore.PutCRL(ctx, c, after)
+}
+
+// TestACRLThatTakesLongIsWritten signs one for nine seconds, as one of a million certificates is.
+func TestACRLThatTakesLongIsWritten(t *testing.T) {
+	t.Parallel()
+	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: "fleet.test", Name: "fleet.test"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := patientKey{slowKey{g.IssuingKey, new(atomic.Int64)}}
+	synctest.Test(t, func(t *testing.T) {
+		year := func() time.Time {
+			return g.Issuing.NotBefore.Add(time.Since(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)))
+		}
+		a, err := ca.New(ca.Config{Root: g.Root, Issuing: g.Issuing, Key: key, TrustDomain: "fleet.test", Now: year})
+		if err != nil {
+			t.Fatal(err)
+		}
+		log := slog.New(slog.DiscardHandler)
+		p := &Provisioner{revocations: newRevocations(&shownLog{}, nil, func() error { return nil }, log), cfg: Config{
+			Store: &mortalCRLs{}, Authority: a, Now: year, CRLValidity: 24 * time.Hour, Alarms: NewAlarms(AlarmConfig{}), Log: log,
+			Listed: func(context.Context, []*CRL) bool { return true },
+		}}
+		p.keepCRLs(t.Context())
+		if p.CRL() == nil {
+			t.Error("no CRL")
+		}
+	})
+}

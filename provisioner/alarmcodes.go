@@ -10,11 +10,15 @@ import (
 // events. It refuses nothing.
 const AlarmWebhookFailed wire.Code = "webhook_failed"
 
+// AlarmCRLTooLong is the code of the alarm that so many certificates are revoked and have
+// not ended that no CRL has room for them. It refuses nothing.
+const AlarmCRLTooLong wire.Code = "crl_too_long"
+
 // AlarmCodes are the codes of all alarms; docs/operations.md says of each what
 // to do.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind, AlarmClockJumped,
-	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed, wire.CodePaused,
+	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed, AlarmCRLTooLong, wire.CodePaused,
 }
 
 // alarmRemedies are for alarms whose codes refuse nobody.
@@ -23,6 +27,7 @@ var alarmRemedies = map[wire.Code]string{
 	AlarmPolicyRefused: "mend the policy's files, or put those before back: `muster policy test` says what is wrong with them",
 	AlarmAllowsAll:     "`muster allow remove '*'`, or take it out of the allow-list's file: until then whoever has a token gets in under any free name",
 	AlarmWebhookFailed: "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",
+	AlarmCRLTooLong:    "have those who read the CRL do without until certificates on it have ended; a shorter `certificates.lifetime` has them end sooner from now on",
 }
 
 // EventCodes returns the codes that events have: of refusals, and of alarms.

@@ -1,6 +1,7 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,9 +24,14 @@ const (
 	// revoked between two looks shares one.
 	crlEvery = 400 * time.Millisecond
 
-	// MaxCRLBytes bounds a CRL: JSON and base64 make 7.4 MB of it, and the broker
-	// takes 8. It is room for 116,000 retired or 160,000 revoked certificates that have not expired.
-	MaxCRLBytes = 11 << 19
+	// MaxCRLBytes bounds a CRL, which is signed, kept and handed out in one piece. It is room
+	// for 1.35 million retired or 1.8 million revoked certificates that have not expired.
+	MaxCRLBytes = 64 << 20
+
+	// maxListed is how long a list may be that the store gets as a whole, of 1,300 retired
+	// certificates. Of a longer one it gets the signature: the broker takes no message above
+	// 8 MB and keeps 64 of them, in the room that is held back for revocations.
+	maxListed = 64 << 10
 
 	// crlSkew is how far two provisioners' clocks may be apart before the CRL of
 	// one is taken by the other for one from before its clock went back. Lists are dated
@@ -46,7 +52,8 @@ type crlLoop struct {
 
 // newestCRL is the newest CRL of one issuer.
 type newestCRL struct {
-	crl      *CRL // nil if none is known yet
+	crl      *CRL // the store's; nil if none is known yet, without DER if the log does not make it
+	served   *CRL // the newest with DER: crl, but where that has none
 	revision Revision
 
 	// again is when the next one may be signed, and failed why the last one was not. A
@@ -82,14 +89,18 @@ func (p *Provisioner) CRLs() []*CRL {
 
 // keepCRLs is updateCRLs for Run.
 func (p *Provisioner) keepCRLs(ctx context.Context) {
-	bounded, cancel := context.WithTimeout(ctx, enforceTimeout)
-	defer cancel()
-	err := p.updateCRLs(bounded)
+	err := p.updateCRLs(ctx)
 	if ctx.Err() != nil {
 		return
 	}
 	if err != nil && !p.crls.failed {
 		p.cfg.Log.ErrorContext(ctx, "CRL not brought up to date, the one before stays in use until it lapses", "err", err)
+	}
+	switch {
+	case err == nil:
+		p.cfg.Alarms.Clear(ctx, AlarmCRLTooLong)
+	case errors.Is(err, errCRLTooLong):
+		p.cfg.Alarms.Raise(ctx, AlarmCRLTooLong, err)
 	}
 	if err == nil && p.crls.failed {
 		p.cfg.Log.InfoContext(ctx, "CRL is up to date again", "number", p.CRL().Number)
@@ -130,8 +141,8 @@ func (p *Provisioner) updateCRLs(ctx context.Context) error {
 func (p *Provisioner) showCRLs(issuers []string) {
 	var all []*CRL
 	for _, issuer := range issuers {
-		if k := p.crls.known[issuer]; k != nil && k.crl != nil {
-			all = append(all, k.crl)
+		if k := p.crls.known[issuer]; k != nil && k.served != nil {
+			all = append(all, k.served)
 		}
 	}
 	p.crls.all.Store(&all)
@@ -151,11 +162,14 @@ func (p *Provisioner) showCRLs(issuers []string) {
 func (p *Provisioner) updateCRL(ctx context.Context, issuer string) error {
 	known := p.crls.known[issuer]
 	for range maxRounds {
-		newest, revision, err := p.cfg.Store.CRL(ctx, issuer, known.revision)
+		newest, revision, err := p.readCRL(ctx, issuer, known.revision)
 		if err != nil {
 			return err
 		}
 		if newest != nil {
+			if err := p.rebuildCRL(ctx, newest); err != nil {
+				return err
+			}
 			p.list(ctx, known, newest, revision)
 		}
 		if !p.crlDue(issuer) {
@@ -169,7 +183,7 @@ func (p *Provisioner) updateCRL(ctx context.Context, issuer string) error {
 		}
 		// The log is read after the CRL that is to be followed: nothing that one
 		// covers is missing then, unless it is missing from the log.
-		if err := p.revocations.look(ctx); err != nil {
+		if err := p.lookForCRL(ctx); err != nil {
 			return err
 		}
 		if !p.crlDue(issuer) {
@@ -181,7 +195,7 @@ func (p *Provisioner) updateCRL(ctx context.Context, issuer string) error {
 		if err != nil {
 			return err
 		}
-		revision, err = p.cfg.Store.PutCRL(ctx, next, known.revision)
+		revision, err = p.putCRL(ctx, next, known.revision)
 		switch {
 		case err == nil:
 			p.list(ctx, known, next, revision)
@@ -197,16 +211,40 @@ func (p *Provisioner) updateCRL(ctx context.Context, issuer string) error {
 	return errAgain
 }
 
+// readCRL, putCRL and lookForCRL bound what a store may take that does not answer, each by
+// itself: between them a long list is signed, which takes longer than that.
+func (p *Provisioner) readCRL(ctx context.Context, issuer string, after Revision) (*CRL, Revision, error) {
+	bounded, cancel := context.WithTimeout(ctx, enforceTimeout)
+	defer cancel()
+	return p.cfg.Store.CRL(bounded, issuer, after)
+}
+
+func (p *Provisioner) putCRL(ctx context.Context, c *CRL, after Revision) (Revision, error) {
+	bounded, cancel := context.WithTimeout(ctx, enforceTimeout)
+	defer cancel()
+	return p.cfg.Store.PutCRL(bounded, c.stored(), after)
+}
+
+func (p *Provisioner) lookForCRL(ctx context.Context) error {
+	bounded, cancel := context.WithTimeout(ctx, enforceTimeout)
+	defer cancel()
+	return p.revocations.look(bounded)
+}
+
 // list makes a CRL that the store has the newest of its issuer's here.
 func (p *Provisioner) list(ctx context.Context, known *newestCRL, c *CRL, revision Revision) {
 	known.crl, known.revision = c, revision
+	if c.DER == nil {
+		return
+	}
+	known.served = c
 	p.cfg.Log.InfoContext(ctx, "CRL listed", "issuer", c.Issuer, "number", c.Number, "revision", uint64(c.Through), "until", c.NextUpdate)
 }
 
 // crlDue reports whether the issuer's newest CRL must be followed by another.
 func (p *Provisioner) crlDue(issuer string) bool {
 	c, now := p.crls.known[issuer].crl, p.now()
-	if c == nil {
+	if c == nil || c.DER == nil {
 		return true
 	}
 	// A log that ends before what the CRL covers was made anew, from journals;
@@ -222,7 +260,7 @@ func (p *Provisioner) crlDue(issuer string) bool {
 // signCRL signs the CRL after the issuer's newest.
 func (p *Provisioner) signCRL(issuer string) (*CRL, error) {
 	before, now := p.crls.known[issuer].crl, p.now()
-	certificates, through := p.revocations.certificates(issuer)
+	_, through := p.revocations.newestOf(issuer)
 	// An entry stays until a CRL was issued beyond its certificate's validity
 	// with it (RFC 5280 section 3.3), so that nobody who checks an old signature
 	// misses it. All that is over by the last issue has been on one.
@@ -239,25 +277,79 @@ func (p *Provisioner) signCRL(issuer string) (*CRL, error) {
 	if before != nil {
 		next.Number = max(next.Number, before.Number+1)
 	}
-	request := ca.CRLRequest{Number: next.Number, ThisUpdate: next.ThisUpdate.Add(-crlSkew), NextUpdate: next.NextUpdate}
-	for _, c := range certificates {
-		if c.NotAfter.Before(since) {
+	n, most := 0, cmp.Or(p.cfg.MaxCRL, MaxCRLBytes)
+	var err error
+	if next.DER, n, err = p.signSince(next, since); err != nil {
+		return nil, err
+	}
+	if len(next.DER) > most && since.Before(now) {
+		// Better without those that have ended than never another one: they would stay until
+		// there is one, however many they are.
+		since = now
+		if next.DER, n, err = p.signSince(next, since); err != nil {
+			return nil, err
+		}
+	}
+	if len(next.DER) > most {
+		return nil, fmt.Errorf("%w: %d bytes with %d certificates that have not ended, limit %d", errCRLTooLong, len(next.DER), n, most)
+	}
+	if len(next.DER) > maxListed {
+		next.Schema, next.Since = CRLSchemaUnlisted, since
+		if next.Signature, err = ca.CRLSignature(next.DER); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
+// signSince returns the signed list of a CRL, and how many certificates are on it.
+func (p *Provisioner) signSince(c *CRL, since time.Time) (der []byte, n int, err error) {
+	request := p.crlRequest(c, since)
+	der, err = p.cfg.Authority.SignCRL(c.Issuer, request)
+	return der, len(request.Revoked), err
+}
+
+// errCRLTooLong means that there is no next CRL before certificates on it have ended.
+var errCRLTooLong = errors.New("CRL is too long")
+
+// crlRequest asks for what a CRL has: all certificates of its issuer that the log says are
+// revoked, up to the place that the CRL covers, but for those that had ended before since.
+// Nothing else may have a part in it: others make the same of the same log (rebuildCRL).
+func (p *Provisioner) crlRequest(c *CRL, since time.Time) ca.CRLRequest {
+	request := ca.CRLRequest{Number: c.Number, ThisUpdate: c.ThisUpdate.Add(-crlSkew), NextUpdate: c.NextUpdate}
+	for _, r := range p.revocations.certificates(c.Issuer) {
+		if r.by.at > c.Through {
+			break // the log is being read
+		}
+		if r.NotAfter.Before(since) {
 			continue
 		}
-		revoked := ca.Revoked{Serial: c.Serial, At: c.by.At}
-		if c.by.Kind == RetiredNode {
+		revoked := ca.Revoked{Serial: r.Serial, At: r.by.At}
+		if r.by.Kind == RetiredNode {
 			revoked.Reason = ca.ReasonCessation
 		}
 		request.Revoked = append(request.Revoked, revoked)
 	}
-	der, err := p.cfg.Authority.SignCRL(issuer, request)
+	return request
+}
+
+// rebuildCRL makes the list of a CRL of which the store has the signature. Where the log does
+// not make it, since it was made anew from journals, say, or another version of muster lists
+// otherwise, the CRL stays without: it is followed by another one at once.
+func (p *Provisioner) rebuildCRL(ctx context.Context, c *CRL) error {
+	if c.Schema == CRLSchema {
+		return nil
+	}
+	if _, through := p.revocations.newestOf(c.Issuer); through < c.Through {
+		if err := p.lookForCRL(ctx); err != nil {
+			return err
+		}
+	}
+	der, err := p.cfg.Authority.RebuildCRL(c.Issuer, p.crlRequest(c, c.Since), c.Signature)
 	if err != nil {
-		return nil, err
+		p.cfg.Log.WarnContext(ctx, "CRL cannot be made from the revocations: another one follows", "issuer", c.Issuer, "number", c.Number, "err", err)
+		return nil
 	}
-	if len(der) > MaxCRLBytes {
-		return nil, fmt.Errorf("CRL of %d bytes with %d certificates, limit %d: shorten `certificates.lifetime`, so that fewer are listed",
-			len(der), len(request.Revoked), MaxCRLBytes)
-	}
-	next.DER = der
-	return next, nil
+	c.DER = der
+	return nil
 }

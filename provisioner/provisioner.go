@@ -91,6 +91,9 @@ type Config struct {
 	// has passed. Optional; default 24 h.
 	CRLValidity time.Duration
 
+	// MaxCRL is how many bytes a CRL may have. Optional; default [MaxCRLBytes].
+	MaxCRL int
+
 	// Listed takes all CRLs, as [Provisioner.CRLs] returns them, whenever one of
 	// them is new; first before CatchUp returns. Calls come one at a time; those
 	// after the first hold up the next CRL while they last. False has it called again

@@ -201,12 +201,12 @@ func (r *Revocations) lacks(want *Revocation, of placed) (lacks, stands bool) {
 }
 
 // certificates returns the revoked certificates of an issuer in the order of
-// the log, and up to where the log was read.
-func (r *Revocations) certificates(issuer string) (list []placedCertificate, through Sequence) {
+// the log.
+func (r *Revocations) certificates(issuer string) []placedCertificate {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	// What is there is never changed, so nobody waits for a copy.
-	return slices.Clip(r.revoked[issuer]), r.through
+	return slices.Clip(r.revoked[issuer])
 }
 
 // newestOf returns the place of the newest entry that names a certificate of

@@ -130,7 +130,7 @@ func TestWhatTheLogSays(t *testing.T) {
 			if got := r.standing(id).at; got != tt.through {
 				t.Errorf("newest at %d, want %d", got, tt.through)
 			}
-			if list, _ := r.certificates("aa"); len(list) != tt.listed {
+			if list := r.certificates("aa"); len(list) != tt.listed {
 				t.Errorf("%d certificates for the CRL, want %d", len(list), tt.listed)
 			}
 		})

@@ -12,7 +12,7 @@ import (
 // CatchUp reads what must be known before anybody is served: revocations, of
 // which those in the journal that the store lacks are appended to it again,
 // claims likewise, signers, and CRLs, of which there is an unexpired one of each issuer when it
-// returns, unless the clock is behind: they stay until it is right. It may be
+// returns, unless one is too long, or the clock is behind: they stay until it is right. It may be
 // called again after an error. Until then, and without Run after [MaxAge],
 // everybody is refused.
 func (p *Provisioner) CatchUp(ctx context.Context) error {
@@ -43,8 +43,9 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if p.cfg.Operators != nil {
 		_ = p.cfg.Operators.look(ctx) // nodes do not need them, and Fresh says so
 	}
-	// An operator must reach us while the clock is behind, to accept it.
-	if err := p.updateCRLs(ctx); err != nil && !errors.Is(err, ErrClock) {
+	// An operator must reach us while the clock is behind, to accept it. And nodes need no
+	// CRL: where one is too long, those who read it have none soon, and the fleet goes on.
+	if err := p.updateCRLs(ctx); err != nil && !errors.Is(err, ErrClock) && !errors.Is(err, errCRLTooLong) {
 		return fmt.Errorf("CRL: %w", err)
 	}
 	return nil

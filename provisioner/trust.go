@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"muster/internal/wire"
@@ -61,17 +62,20 @@ type SignerStore interface {
 // A CRLStore keeps the newest CRL of each issuer.
 type CRLStore interface {
 	// CRL returns the newest CRL of the issuer if its revision is later than
-	// after, else nil and 0.
+	// after, else nil and 0. It has passed [CRL.Check].
 	CRL(ctx context.Context, issuer string, after Revision) (*CRL, Revision, error)
 
-	// PutCRL writes a CRL, provided that the newest revision of its issuer's is
+	// PutCRL writes a CRL as it is, provided that the newest revision of its issuer's is
 	// still after. It returns nil once the write is on disk and [ErrConflict] if
 	// it was not made. After any other error it may be written or may yet be.
 	PutCRL(ctx context.Context, c *CRL, after Revision) (Revision, error)
 }
 
-// CRLSchema is the version of a CRL entry's JSON form.
-const CRLSchema = 1
+// The versions of a CRL entry's JSON form: with the list, and with its signature alone.
+const (
+	CRLSchema         = 1
+	CRLSchemaUnlisted = 2
+)
 
 // A CRL is a signed list of revoked certificates, with what is needed to make
 // the next one.
@@ -79,8 +83,32 @@ type CRL struct {
 	Schema     int       `json:"schema"`
 	Issuer     string    `json:"issuer"` // key identifier, lower-case hex
 	Number     uint64    `json:"number"`
-	DER        []byte    `json:"der"`
-	ThisUpdate time.Time `json:"this_update"` // when it was signed; the list itself says crlSkew earlier
+	DER        []byte    `json:"der,omitempty"` // of schema 2 the store has none
+	ThisUpdate time.Time `json:"this_update"`   // when it was signed; the list itself says crlSkew earlier
 	NextUpdate time.Time `json:"next_update"`
 	Through    Sequence  `json:"through"` // the revocations up to this one are covered
+
+	// Of schema 2: certificates that had ended before Since are not listed, and what is
+	// signed. With the log of revocations that makes the list.
+	Since     time.Time `json:"since,omitzero"`
+	Signature []byte    `json:"signature,omitempty"`
+}
+
+// Check reports what about a CRL of the store cannot be.
+func (c *CRL) Check() error {
+	switch {
+	case c.Schema == CRLSchema && len(c.DER) > 0, c.Schema == CRLSchemaUnlisted && len(c.Signature) > 0 && len(c.DER) == 0:
+		return nil
+	}
+	return fmt.Errorf("CRL of schema %d with a list of %d bytes and a signature of %d", c.Schema, len(c.DER), len(c.Signature))
+}
+
+// stored is the form of a CRL that the store gets.
+func (c *CRL) stored() *CRL {
+	if c.Schema == CRLSchema {
+		return c
+	}
+	s := *c
+	s.DER = nil
+	return &s
 }

@@ -62,6 +62,10 @@ type Options struct {
 	// Nil asks the file system.
 	StoreSize func(dir string) (limit, capacity int64, err error)
 
+	// MaxCRL is how many bytes a CRL may have, for tests without a million certificates.
+	// Optional; default [provisioner.MaxCRLBytes].
+	MaxCRL int
+
 	// Compiled shares policies with other daemons that have it, for tests with many of
 	// them. Nil for none.
 	Compiled *policies.Cache
@@ -431,7 +435,7 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	if err != nil {
 		return nil, err
 	}
-	cfg.Listed = d.writeCRLs
+	cfg.Listed, cfg.MaxCRL = d.writeCRLs, d.opts.MaxCRL
 	cfg.Command = natsapi.NewCommander(conn).Command
 	p, err := d.provisionerOn(ctx, cfg)
 	if err != nil {

@@ -32,6 +32,9 @@ func (d *Daemon) state() metrics.State {
 	if p := d.provisioner.Load(); p != nil {
 		now.Frozen, now.Paused = p.Frozen(), len(p.Pauses())
 	}
+	for _, c := range d.CRLs() {
+		now.CRLBytes = max(now.CRLBytes, len(c.DER))
+	}
 	if u := d.keeper.used.Load(); u != nil { // else the broker is others', or the alarm says what ails it
 		now.Stored = &metrics.Stored{Used: u.Stored, Limit: u.Limit}
 	}

@@ -15,7 +15,7 @@ import (
 // Settings of the server that nobody needs to change.
 const (
 	maxControlLine = 16 << 10    // a sealed token of 11 KiB in CONNECT, whose other members take 314 bytes
-	maxPayload     = 8 << 20     // what provisioners may publish; a CRL of provisioner.MaxCRLBytes fits. Nodes' accounts have limits of their own
+	maxPayload     = 8 << 20     // what provisioners may publish. Nodes' accounts have limits of their own
 	maxMemoryBytes = 64 << 20    // JetStream's streams in memory; we have none
 	pingInterval   = time.Minute // with maxPingsOut, a dead peer holds its place for three minutes
 	maxPingsOut    = 2

@@ -276,3 +276,43 @@ func TestZlintTakesTheCRL(t *testing.T) {
 		})
 	}
 }
+
+// TestACRLIsMadeAgain makes a CRL from its signature, and none from one
+// of another list.
+func TestACRLIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	a := authority(t, nil)
+	r := crlRequest(ca.Revoked{Serial: serialA, At: noon.Add(-time.Hour)}, ca.Revoked{Serial: serialB, At: noon, Reason: ca.ReasonCessation})
+	der, err := a.SignCRL(a.IssuerKeyID(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	signature, err := ca.CRLSignature(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	slices.Reverse(r.Revoked)
+	if again, err := a.RebuildCRL(a.IssuerKeyID(), r, signature); err != nil || !bytes.Equal(again, der) {
+		t.Errorf("RebuildCRL = %x, %v, want %x", again, err, der)
+	}
+	for name, edit := range map[string]func(*ca.CRLRequest){
+		"a certificate fewer": func(r *ca.CRLRequest) { r.Revoked = r.Revoked[1:] },
+		"another number":      func(r *ca.CRLRequest) { r.Number++ },
+		"another time":        func(r *ca.CRLRequest) { r.ThisUpdate = r.ThisUpdate.Add(time.Second) },
+		"another reason": func(r *ca.CRLRequest) {
+			r.Revoked = []ca.Revoked{{Serial: serialA, At: noon.Add(-time.Hour)}, {Serial: serialB, At: noon}}
+		},
+	} {
+		other := r
+		edit(&other)
+		if got, err := a.RebuildCRL(a.IssuerKeyID(), other, signature); err == nil || got != nil {
+			t.Errorf("%s: RebuildCRL = %d bytes, %v", name, len(got), err)
+		}
+	}
+	if _, err := a.RebuildCRL("another", r, signature); err == nil {
+		t.Error("made for an issuer that is not here")
+	}
+	if _, err := ca.CRLSignature(append(der, 0)); err == nil {
+		t.Error("the signature of a CRL with something behind it")
+	}
+}

@@ -78,18 +78,18 @@ func TestLooksUpStateAtTheScrape(t *testing.T) {
 	state := make(chan metrics.State, 1)
 	m := metrics.New("v1", func() metrics.State { return <-state })
 	state <- metrics.State{}
-	if got := scrape(t, m); strings.Contains(got, "muster_certificates") || strings.Contains(got, "muster_store_used") || strings.Contains(got, "not_after") {
+	if got := scrape(t, m); strings.Contains(got, "muster_certificates") || strings.Contains(got, "muster_store_used") || strings.Contains(got, "muster_crl") || strings.Contains(got, "not_after") {
 		t.Errorf("what is not known is exported:\n%s", got)
 	}
 	c := metrics.Certificates{Live: 3, Day: 1, Week: 2, Expired: 2}
 	state <- metrics.State{
 		InHand: 3, Sources: 2, StoreUp: true, EventsDropped: 7, Frozen: true, Paused: 2, AuthorityEnds: now,
-		Alarms: []provisioner.Alarm{{Code: wire.CodeStorageLow}}, Stored: &metrics.Stored{Used: 5, Limit: 9}, Certificates: &c,
+		Alarms: []provisioner.Alarm{{Code: wire.CodeStorageLow}}, Stored: &metrics.Stored{Used: 5, Limit: 9}, Certificates: &c, CRLBytes: 8,
 	}
 	want(t, scrape(t, m),
 		"muster_requests_in_hand 3", "muster_attempt_sources 2", "muster_store_up 1", "muster_events_dropped_total 7", "muster_tokens_frozen 1", "muster_enrollment_paused 2",
 		"muster_authority_not_after_timestamp_seconds 1.8e+09", `muster_alarm_standing{code="storage_low"} 1`, `muster_alarm_standing{code="clock_behind"} 0`,
-		"muster_store_used_bytes 5", "muster_store_limit_bytes 9", "muster_certificates_live 3", "muster_certificates_expired 2",
+		"muster_store_used_bytes 5", "muster_store_limit_bytes 9", "muster_crl_bytes 8", "muster_crl_limit_bytes 6.7108864e+07", "muster_certificates_live 3", "muster_certificates_expired 2",
 		`muster_certificates_expiring{within="1d"} 1`, `muster_certificates_expiring{within="7d"} 2`)
 }
 
@@ -97,7 +97,7 @@ func TestLooksUpStateAtTheScrape(t *testing.T) {
 func TestKeepsPrometheusConventions(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1", func() metrics.State {
-		return metrics.State{Stored: &metrics.Stored{}, Certificates: &metrics.Certificates{}, AuthorityEnds: time.Now()}
+		return metrics.State{Stored: &metrics.Stored{}, Certificates: &metrics.Certificates{}, AuthorityEnds: time.Now(), CRLBytes: 1}
 	})
 	problems, err := promlint.New(strings.NewReader(scrape(t, m))).Lint()
 	if err != nil {

@@ -31,7 +31,7 @@ func read(t *testing.T, name string) string {
 func TestExamplesNameWhatIsExported(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1", func() metrics.State {
-		return metrics.State{Stored: &metrics.Stored{}, Certificates: &metrics.Certificates{}, AuthorityEnds: time.Now(),
+		return metrics.State{Stored: &metrics.Stored{}, Certificates: &metrics.Certificates{}, AuthorityEnds: time.Now(), CRLBytes: 1,
 			Webhooks: []provisioner.Webhook{{Name: "pager"}}}
 	})
 	exported := map[string]bool{}

@@ -25,6 +25,7 @@ type State struct {
 	Stored        *Stored
 	Certificates  *Certificates
 	Webhooks      []provisioner.Webhook
+	CRLBytes      int // of the longest CRL; zero is unknown
 }
 
 // Stored is how full the embedded broker's store is, in bytes.
@@ -64,13 +65,15 @@ var (
 	descWebhook = gauge("muster_webhook_deliveries_total", "Attempts to deliver events to a webhook: delivered or failed; given_up counts events that are not tried any more.", "webhook", "result")
 	descWaiting = gauge("muster_webhook_waiting_events", "Events that a webhook's endpoint has not taken, of all provisioners; looked up every ten seconds.", "webhook")
 	descLag     = gauge("muster_webhook_lag_seconds", "Age of the event whose delivery was tried last; 0 if none waits.", "webhook")
+	descCRL     = gauge("muster_crl_bytes", "Size of the longest list of revoked certificates.")
+	descCRLMost = gauge("muster_crl_limit_bytes", "Size above which none is signed.")
 	descExpired = gauge("muster_certificates_expired", "Nodes on record, neither revoked nor retired, whose certificate has ended.")
 )
 
 // Describe implements [prometheus.Collector].
 func (s stateCollector) Describe(c chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{descInHand, descSources, descTop, descAlarm, descStoreUp, descDropped, descFrozen, descPaused, descEnds, descUsed, descLimit,
-		descLive, descSoon, descExpired, descWebhook, descWaiting, descLag} {
+		descLive, descSoon, descExpired, descWebhook, descWaiting, descLag, descCRL, descCRLMost} {
 		c <- d
 	}
 }
@@ -105,6 +108,10 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	if u := now.Stored; u != nil {
 		set(descUsed, float64(u.Used))
 		set(descLimit, float64(u.Limit))
+	}
+	if now.CRLBytes > 0 {
+		set(descCRL, float64(now.CRLBytes))
+		set(descCRLMost, provisioner.MaxCRLBytes)
 	}
 	if k := now.Certificates; k != nil {
 		set(descLive, float64(k.Live))

@@ -160,18 +160,23 @@ func (s *Store) CRL(ctx context.Context, issuer string, after provisioner.Revisi
 	// To see that there is nothing new takes no transfer of what is known.
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	var c provisioner.CRL
 	if after > 0 {
-		if m, err := s.next(ctx, s.entries, subjectCRL+issuer, uint64(after), &c); err != nil || m == nil {
+		if m, err := s.nextRaw(ctx, s.entries, subjectCRL+issuer, uint64(after)); err != nil || m == nil {
 			return nil, 0, crlError(issuer, err)
 		}
 	}
+	var c provisioner.CRL
 	sequence, err := s.last(ctx, s.entries, subjectCRL+issuer, &c)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, 0, nil
 	}
-	if err == nil && (c.Schema != provisioner.CRLSchema || c.Issuer != issuer) {
-		err = fmt.Errorf("sequence %d: schema %d of issuer %q", sequence, c.Schema, c.Issuer)
+	if err == nil {
+		if err = c.Check(); err == nil && c.Issuer != issuer {
+			err = fmt.Errorf("CRL of issuer %q", c.Issuer)
+		}
+		if err != nil {
+			err = fmt.Errorf("sequence %d: %w", sequence, err)
+		}
 	}
 	if err != nil {
 		return nil, 0, crlError(issuer, err)

@@ -23,6 +23,10 @@ const (
 	// away: 4,096 writes in hand take four seconds on the slowest disk measured.
 	probeTimeout = 5 * time.Second
 
+	// wholeTimeout is how long a list of streams may take: it is asked for beside each probe, which
+	// tells if nobody answers. Chosen, it takes milliseconds.
+	wholeTimeout = time.Second
+
 	// maxSilent is how many probes in a row stay unanswered before the broker is
 	// restarted although nothing else says that it is broken.
 	maxSilent = 3
@@ -250,7 +254,7 @@ func (k *keeper) gone(ctx context.Context) error {
 	if k.whole == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, wholeTimeout)
 	defer cancel()
 	err := k.whole(ctx)
 	if err == nil {

@@ -136,3 +136,22 @@ func TestAPartOfAStoreIsNotOpened(t *testing.T) {
 		})
 	}
 }
+
+// TestAStoreOfBeforeIsNotPurged opens a store whose records could be purged.
+func TestAStoreOfBeforeIsNotPurged(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	before := jetstream.StreamConfig{Name: "MUSTER_NODES", Subjects: []string{"muster.node.*"}, MaxMsgsPerSubject: store.History, DenyDelete: true, AllowDirect: true, AllowAtomicPublish: true}
+	nodes, err := s.js.CreateStream(s.ctx, before)
+	if err != nil {
+		t.Fatal(err)
+	}
+	st := s.open(t, ours)
+	put(t, s, st, record(web1, "a"), 0)
+	if err := nodes.Purge(s.ctx); err == nil {
+		t.Error("the records are purged")
+	}
+	if r, _, err := st.Record(s.ctx, web1); r == nil || err != nil {
+		t.Errorf("record %v, %v", r, err)
+	}
+}

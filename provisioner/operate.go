@@ -330,6 +330,9 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 		return nil, fmt.Errorf("grant %q: %w: the key: %w", id, ErrState, p.revocations.Key(keyHash).cause())
 	}
 	newest, after, err := p.cfg.Store.Grant(ctx, id)
+	if newest != nil && p.cfg.StoreBroken() == nil {
+		p.untold.there(grantKey(newest)) // who asks for it later would not find it any more
+	}
 	if err != nil && (o.ID != "" || !errors.Is(err, ErrRecord)) { // one that cannot be read is replaced
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}
@@ -350,12 +353,12 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 	now := p.now()
 	g := &Grant{ID: o.ID, Identity: id, KeyHash: keyHash, At: now, Owned: record.OwnedSince, ExpiresAt: now.Add(ttl), By: c.By, Why: c.Why}
 	told := Event{Type: EventGranted, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
-	err = p.untold.write(fmt.Sprintf("grant %s %s", id, g.ID), func() {
+	err = p.untold.write(grantKey(g), func() {
 		p.cfg.Emit(told)
 		p.cfg.Log.InfoContext(ctx, "takeover granted", "node", id, "by", c.By, "why", c.Why, "until", g.ExpiresAt)
 	}, func(ctx context.Context) (bool, error) {
 		newest, _, err := p.cfg.Store.Grant(ctx, id)
-		return newest != nil && entryKey(newest) == entryKey(g), err
+		return newest != nil && grantKey(newest) == grantKey(g), err
 	}, func() error { return p.cfg.Store.PutGrant(ctx, g, after) })
 	err = changedMeanwhile(err)
 	if err != nil {
@@ -363,6 +366,9 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 	}
 	return g, nil
 }
+
+// grantKey is a grant as [untold] knows it.
+func grantKey(g *Grant) string { return "grant " + entryKey(g) }
 
 // isSHA256 reports whether s is 64 lower-case hex digits.
 func isSHA256(s string) bool {

@@ -239,6 +239,27 @@ func TestAnOrderThatWasLostIsNotTold(t *testing.T) {
 	}
 }
 
+// TestAGrantThatIsReplacedIsTold has the store write a grant and not say so, and an operator
+// give another one at once: both are told, though only the later one is there.
+func TestAGrantThatIsReplacedIsTold(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node(web1)
+	f.Apply(n, f.Enroll(n))
+	f.Faults.Entries(testbed.LostAnswer)
+	p := f.Daemon().Operator()
+	if _, err := p.GrantNode(f.Context(), web1, provisioner.GrantOrder{}, operator); !errors.Is(err, testbed.ErrInjected) {
+		t.Fatalf("grant = %v, want %v", err, testbed.ErrInjected)
+	}
+	if _, err := p.GrantNode(f.Context(), web1, provisioner.GrantOrder{}, operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Check()
+	if n := ordersTold(f, provisioner.EventGranted); n != 2 {
+		t.Errorf("told %d times, want twice", n)
+	}
+}
+
 // TestAReleaseOfUnknownOutcomeIsTold has an operator give up while the release of a use is on
 // its way to the log of its token: who asks again finds no use to release.
 func TestAReleaseOfUnknownOutcomeIsTold(t *testing.T) {

@@ -185,5 +185,9 @@ func (v *allowRemoveVerb) run(ctx context.Context) error {
 	if err := v.ask(ctx, http.MethodPost, "/v1/allow/remove", httpapi.OldAllowance{Pattern: v.pattern, Why: v.why}, nil); err != nil {
 		return err
 	}
-	return v.print(map[string]string{"removed": v.pattern}, func() error { v.say("%s may no longer enroll", v.pattern); return nil })
+	return v.print(map[string]string{"removed": v.pattern}, func() error {
+		// Other entries may cover the names, and so may the file of a provisioner, which nobody asks for here.
+		v.say("%s is off the store's allow-list", v.pattern)
+		return nil
+	})
 }

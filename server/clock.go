@@ -8,9 +8,11 @@ import (
 
 // No clock on a node is trusted: one without a battery starts in 1970, or at
 // the time of the last shutdown. A time that was seen once is not undone by
-// that, so the latest one is kept on disk. It goes on by the process's clock, which
-// nobody sets: else it stood still on a machine whose own clock stays behind, whose
-// certificate would then end before it is due for its renewal.
+// that, so the latest one is kept on disk. Where the machine's clock is behind the start
+// of the certificate in force, and so not set, that time goes on by the process's clock,
+// which nobody sets: else it stood still, and the certificate would end before it is due for
+// its renewal. Where the clock may be right, it does not: a time that was wrongly saved
+// would be ahead for ever.
 
 // now returns the later of this machine's clock and the last time seen, as it is by now.
 func (s *Server) now() time.Time {
@@ -23,8 +25,8 @@ func (s *Server) now() time.Time {
 
 // passed returns the last time seen, as it is by now; zero if none was.
 func (s *Server) passed() time.Time {
-	if s.seen.IsZero() {
-		return time.Time{}
+	if s.seen.IsZero() || !s.cfg.Now().Before(s.proven) {
+		return s.seen
 	}
 	return s.seen.Add(time.Since(s.seenAt))
 }

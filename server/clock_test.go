@@ -228,6 +228,28 @@ func TestACertificateIsRenewedWithoutAClock(t *testing.T) {
 	})
 }
 
+// TestATimeAheadOnDiskIsCaughtUpWith has a time on disk that is ahead of a clock that is
+// right: it stays what it is, so that the clock gets there.
+func TestATimeAheadOnDiskIsCaughtUpWith(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	f.member(t, cfg)
+	saved := filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.clock")
+	ahead := time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + "\n"
+	writeFile(t, saved, ahead)
+	cfg.AliveInterval = 20 * time.Millisecond // with each it is saved
+	a := f.run(cfg)
+	start := time.Now()
+	f.await("two seconds of alive events", func() bool { return time.Since(start) > 2*time.Second && len(f.lifecycle("alive")) > 1 })
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	if got := readFile(t, saved); got != ahead {
+		t.Errorf("the time on disk is %q, want %q still", got, ahead)
+	}
+}
+
 // TestABrokersNewerCertificateProvesTheTime has a node without a clock meet a broker
 // that has renewed its certificate since the node got its own.
 func TestABrokersNewerCertificateProvesTheTime(t *testing.T) {

@@ -142,7 +142,7 @@ type dialer struct {
 
 // Dial implements [nats.CustomDialer].
 func (d *dialer) Dial(_, address string) (net.Conn, error) {
-	conn, stop, err := d.dial(address)
+	conn, stop, err := d.dial(d.ctx, address)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.err, d.stop = err, stop
@@ -155,13 +155,13 @@ func (d *dialer) Dial(_, address string) (net.Conn, error) {
 
 // dial dials address, and ends the connection with the context, or when it has taken too
 // long, until stop is called.
-func (d *dialer) dial(address string) (conn net.Conn, stop func() bool, err error) {
+func (d *dialer) dial(ctx context.Context, address string) (conn net.Conn, stop func() bool, err error) {
 	to := address
 	if d.proxy != nil {
 		to = d.proxy.Host
 	}
-	hosts, port, err := d.lookup(to)
-	ctx, cancel := context.WithTimeout(d.ctx, connectTimeout+time.Second) // nats.go's own comes first
+	hosts, port, err := d.lookup(ctx, to)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second) // nats.go's own comes first
 	if err == nil {
 		conn, err = dialAny(ctx, hosts, port)
 	}

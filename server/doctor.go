@@ -281,7 +281,7 @@ func (d *doctor) checkTCP(ctx context.Context, b discover.Broker) bool {
 		return false
 	}
 	address := net.JoinHostPort(b.Host, strconv.Itoa(b.Port))
-	conn, stop, err := (&dialer{ctx: ctx, resolver: d.cfg.resolver, proxy: proxy}).dial(address)
+	conn, stop, err := (&dialer{ctx: ctx, resolver: d.cfg.resolver, proxy: proxy}).dial(ctx, address)
 	if err != nil {
 		d.fail(what, explain(err, peer{broker: b.URL}), "check the network between here and the broker")
 		return false

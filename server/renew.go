@@ -100,8 +100,8 @@ func (n *duty) scheduleRenewal() {
 		min: n.cfg.BackoffMin, max: max(n.cfg.BackoffMax, min(maxRenewalWait, life/72)), random: n.cfg.Rand,
 	}}
 	n.renewal.next = n.renewNot
-	if leaf.NotBefore.After(n.now()) {
-		n.saw(leaf.NotBefore) // and from now on time goes on from there
+	if n.proven = leaf.NotBefore; n.proven.After(n.now()) {
+		n.saw(n.proven) // and from now on time goes on from there
 	}
 	if n.renewalBegun() {
 		n.renewal.at = time.Time{}

@@ -29,6 +29,7 @@ type Server struct {
 	seen     time.Time // latest time known to have passed, zero for none; see passed
 	seenAt   time.Time // by the process's clock: when that was
 	saved    time.Time // what is on disk, zero for nothing
+	proven   time.Time // when the certificate in force begins, zero for none
 	started  bool      // the startup event is out
 	announce bool      // the provisioned event is due
 	begun    time.Time // when it began to enroll or renew; zero if it has not

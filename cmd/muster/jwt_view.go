@@ -39,8 +39,8 @@ func (v *jwtVerb) checkView() error {
 // runView prints a token, verified if there is a key. A token that does not
 // verify is not printed at all; one that is authentic but outside its time is,
 // and fails afterwards.
-func (v *jwtVerb) runView(context.Context) error {
-	text, err := readTokenFile(v.file)
+func (v *jwtVerb) runView(ctx context.Context) error {
+	text, err := readTokenFile(ctx, v.file)
 	if errors.Is(err, errPEM) {
 		return fmt.Errorf("%w; the token comes first, then the key", err)
 	}
@@ -116,13 +116,13 @@ func verifyAt(text string, signer jwt.Signer, at time.Time) (*jwt.Verified, erro
 var errPEM = errors.New("PEM, not a token")
 
 // readTokenFile returns the text of a token. The error may wrap errPEM.
-func readTokenFile(path string) (string, error) {
-	f, err := os.Open(path)
+func readTokenFile(ctx context.Context, path string) (string, error) {
+	f, err := cli.Open(ctx, path)
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = f.Close() }()                             // only read
-	b, err := io.ReadAll(io.LimitReader(f, jwt.MaxTokenBytes+3)) // a line end, and one byte too many
+	defer func() { _ = f.Close() }()                                             // only read
+	b, err := io.ReadAll(io.LimitReader(cli.Input(ctx, f), jwt.MaxTokenBytes+3)) // a line end, and one byte too many
 	if err != nil {
 		return "", err
 	}

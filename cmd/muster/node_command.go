@@ -88,7 +88,7 @@ func (v *nodeCommandVerb) run(ctx context.Context) error {
 	}
 	var token string
 	if v.token != "" {
-		if token, err = readTokenFile(v.token); err != nil {
+		if token, err = readTokenFile(ctx, v.token); err != nil {
 			return fmt.Errorf("--node-token: %w", err)
 		}
 		if token == "" {

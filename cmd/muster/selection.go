@@ -221,7 +221,12 @@ func readFileOrInput(ctx context.Context, path string) ([]byte, error) {
 	if path == "-" {
 		return readNames(cli.Input(ctx, os.Stdin), nameOf(path))
 	}
-	return readNamesFile(path)
+	f, err := cli.Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	return readNames(cli.Input(ctx, f), path)
 }
 
 func readNamesFile(path string) ([]byte, error) {

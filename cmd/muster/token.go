@@ -50,7 +50,7 @@ func (v *tokenVerb) id(ctx context.Context) (jwt.TokenID, error) {
 	if _, err := os.Stat(v.token); err != nil {
 		return "", fmt.Errorf("%q is neither the id of a token, 32 lower-case hex digits, nor a file with one", v.token)
 	}
-	text, err := readTokenFile(v.token)
+	text, err := readTokenFile(ctx, v.token)
 	if err != nil {
 		return "", err
 	}

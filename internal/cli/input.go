@@ -3,7 +3,28 @@ package cli
 import (
 	"context"
 	"io"
+	"os"
 )
+
+// Open opens a file to read it, with [Input], and waits for whoever writes to it if it is
+// a pipe: until ctx ends, whose error it then returns. The wait itself ends with the process.
+func Open(ctx context.Context, path string) (*os.File, error) {
+	type opened struct {
+		f   *os.File
+		err error
+	}
+	done := make(chan opened, 1) // nobody may ask any more
+	go func() {
+		f, err := os.Open(path)
+		done <- opened{f, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case o := <-done:
+		return o.f, o.err
+	}
+}
 
 // Input returns in as a reader that ends with ctx, with its error: whoever waits for
 // somebody to type, or for another program, ends at the first signal. What is read from

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"muster/internal/cli"
 )
@@ -28,4 +31,32 @@ func TestInputEndsWithItsContext(t *testing.T) {
 	if b, err := io.ReadAll(cli.Input(ctx, silent)); !errors.Is(err, context.Canceled) || len(b) > 0 {
 		t.Errorf("read %q, %v, want that it was interrupted", b, err)
 	}
+}
+
+// TestOpenEndsWithItsContext opens a file, and a pipe to which nobody writes.
+func TestOpenEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file, pipe := filepath.Join(dir, "file"), filepath.Join(dir, "pipe")
+	if err := errors.Join(os.WriteFile(file, []byte("text"), 0o600), unix.Mkfifo(pipe, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	f, err := cli.Open(t.Context(), file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := io.ReadAll(f); err != nil || string(b) != "text" {
+		t.Errorf("read %q, %v", b, err)
+	}
+	_ = f.Close()
+	ctx, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if f, err := cli.Open(ctx, pipe); !errors.Is(err, context.Canceled) || f != nil {
+		t.Errorf("Open = %v, %v, want that it was interrupted", f, err)
+	}
+	w, err := os.OpenFile(pipe, os.O_RDWR, 0) // so that the wait ends
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = w.Close()
 }

@@ -27,6 +27,9 @@ func (t target) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
 func (t *target) UnmarshalText(text []byte) error {
 	name, key, _ := strings.Cut(string(text), " ")
 	id, err := wire.ParseIdentity(name)
+	if err == nil && strings.Trim(key, "0123456789abcdef") != "" { // it is to be one line
+		err = fmt.Errorf("key hash %.80q, want lower-case hex", key)
+	}
 	*t = target{Node: id, Key: key}
 	return err
 }
@@ -139,7 +142,12 @@ func endLine(path string) error {
 	if err != nil {
 		return err
 	}
-	// Not the end alone: half a name could be another machine's.
-	_, err = f.WriteString("#\n")
+	// Not the end alone: half a name could be another machine's. The first line is whole,
+	// or it would not have been read.
+	end := "#\n"
+	if !bytes.Contains(b, []byte("\n")) {
+		end = "\n"
+	}
+	_, err = f.WriteString(end)
 	return errors.Join(err, f.Close())
 }

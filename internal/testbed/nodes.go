@@ -118,20 +118,32 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 	}
 	for _, e := range slices.Backward(f.Events()[before:]) { // the last, if it was asked several times
 		if e.Code != "" && e.Node == n.Identity || e.Node == "" && e.Code == r.Refusal.Code {
-			if e.Code.ToldAs() != r.Refusal.Code {
+			if !toldAs(e.Code, r.Refusal.Code) {
 				f.t.Errorf("refusal %s is told as %s, want %s", e.Code, r.Refusal.Code, e.Code.ToldAs())
 			}
 			return e.Code
 		}
 	}
 	for _, e := range slices.Backward(f.Events()[:before]) { // who waits on is told of once in a while
-		waits := e.Code == wire.CodeApprovalPending || e.Code == wire.CodeDeferred || e.Code == wire.CodeIdentityTaken
-		if e.Node == n.Identity && waits && e.Code.ToldAs() == r.Refusal.Code {
+		waits := e.Code.Waits() || ofAnother(e.Code)
+		if e.Node == n.Identity && waits && toldAs(e.Code, r.Refusal.Code) {
 			return e.Code
 		}
 	}
 	f.t.Fatalf("refusal of %s with %s has no event", n.Identity, r.Refusal.Code)
 	return ""
+}
+
+// toldAs reports whether a node may be told so of a code: as the table of codes says, or
+// for a name that is another's, or revoked, as the policy or a pause refuse a free one.
+func toldAs(c, told wire.Code) bool {
+	free := []wire.Code{wire.CodeApprovalPending, wire.CodeDenied, wire.CodeDeferred, wire.CodeShutdown, wire.CodePaused}
+	return told == c.ToldAs() || ofAnother(c) && slices.Contains(free, told)
+}
+
+// ofAnother reports whether a code is about a name that its owner, or nobody, is to have.
+func ofAnother(c wire.Code) bool {
+	return c == wire.CodeIdentityTaken || c == wire.CodeIdentityRevoked
 }
 
 // Apply confirms what a node was given and returns the reply.

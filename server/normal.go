@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -41,15 +40,7 @@ func (s *Server) serve(ctx context.Context, v *view) error {
 		conn, err := n.reachAny(ctx, begun)
 		if err == nil {
 			refusedSince = time.Time{}
-			level := slog.LevelInfo
-			if s.contact.unsaid {
-				level = slog.LevelDebug
-			}
-			if s.contact.telling() {
-				s.once.solved(msgUnreachable)
-			}
-			s.contact.unsaid = false
-			s.cfg.Log.Log(ctx, level, "connected to the fleet", "node", v.identity, "broker", conn.broker, "serial", v.creds.serial)
+			s.sayReached(ctx, v, conn)
 			s.observe(Event{Kind: EventConnected, Serial: v.creds.serial, Broker: conn.broker})
 			since := time.Now()
 			again, err := n.hold(ctx, conn)
@@ -69,19 +60,9 @@ func (s *Server) serve(ctx context.Context, v *view) error {
 				wait.reset()
 				pause = wait.next()
 			}
-			level = slog.LevelDebug
-			if s.contact.lose(time.Since(since)) {
-				level = slog.LevelWarn
-			}
-			s.cfg.Log.Log(ctx, level, "connection to the fleet lost", "node", v.identity, "broker", conn.broker,
-				"err", conn.LastError(), "losses", s.contact.losses, "retry_in", rounded(pause))
+			s.sayLost(ctx, v, conn, time.Since(since), pause)
 		} else if ctx.Err() == nil {
-			if s.contact.overdue(s.cfg.BackoffMax) {
-				s.once.solved(msgUnreachable)
-			}
-			if s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgUnreachable, err, "node", v.identity, "retry_in", rounded(pause)) {
-				s.contact.unsaid = false
-			}
+			s.sayUnreached(ctx, v, err, pause)
 			s.observe(Event{Kind: EventFailed, Err: err})
 			refusedSince = s.refused(err, refusedSince)
 			if !refusedSince.IsZero() && time.Since(refusedSince) >= s.cfg.RefusedLimit && s.mayEnroll(errRefused) {

@@ -253,6 +253,9 @@ func (p *Provisioner) waiterNamed(ctx context.Context, id wire.Identity, key str
 		if rejected := p.answers.rejectedKeys(id); key == "" && len(rejected) > 0 {
 			return nil, fmt.Errorf("%w; a key of it was rejected, which is meant by --key %s", ErrNotWaiting, strings.Join(rejected, " or "))
 		}
+		if p.revocations.outstanding(id, nil) != nil { // whoever asks for it may have been told to wait, as for a free one
+			return nil, fmt.Errorf("%w, for it is revoked; if a machine is to have it, `muster node retire %s` first, which frees the name", ErrNotWaiting, id)
+		}
 		return nil, fmt.Errorf("%w: `muster node pending` lists who does", ErrNotWaiting)
 	case len(found) == 0:
 		return nil, fmt.Errorf("%w with key %s; waiting with %s", ErrNotWaiting, key, strings.Join(keys, ", "))

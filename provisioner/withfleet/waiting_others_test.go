@@ -122,3 +122,30 @@ func TestWhoGotInElsewhereIsOffTheList(t *testing.T) {
 	}
 	f.Check()
 }
+
+// TestOfARevokedNameIsSaidWhyNobodyWaits has a machine ask for a revoked name, and be told to
+// wait as for a free one: nobody is listed, and whoever is asked to approve it hears why.
+func TestOfARevokedNameIsSaidWhyNobodyWaits(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p := f.Daemon().Operator()
+	if _, err := p.AllowNames(f.Context(), "web1.example.net", 0, 1, false, operator); err != nil {
+		t.Fatal(err)
+	}
+	provisioned(f, web1)
+	f.Revoke(web1)
+	n := f.Node(web1)
+	if r := f.Ask(n); r.Refusal == nil || r.Refusal.Code != wire.CodeApprovalPending {
+		t.Fatalf("another machine: %+v", r.Refusal)
+	}
+	if _, err := p.ApproveNode(f.Context(), web1, "", 0, operator); !errors.Is(err, provisioner.ErrNotWaiting) || !strings.Contains(err.Error(), "`muster node retire web1.example.net` first") {
+		t.Errorf("approved while the name is revoked: %v", err)
+	}
+	f.Retire(web1)
+	f.Refused(n)
+	waiting(t, f, n)
+	if _, err := p.ApproveNode(f.Context(), web1, "", 0, operator); err != nil {
+		t.Errorf("approved once the name is free: %v", err)
+	}
+	f.Check()
+}

@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
-	"errors"
 	"log/slog"
 	"net"
 	"os"
@@ -193,10 +192,22 @@ func (f *fleet) stopForGood() {
 	f.tb.Cleanup(func() { _ = unix.Close(fd) })
 	// Connections that have ended may still have the port, which is no reason for us to
 	// do without it; but it is for whoever looks for a free one.
-	err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-		unix.Bind(fd, &unix.SockaddrInet4{Port: f.port, Addr: [4]byte{127, 0, 0, 1}}),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0))
-	if err != nil {
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		f.tb.Fatal(err)
+	}
+	// Another test may have got it just now, for a connection or a while.
+	deadline := time.NewTimer(patience)
+	defer deadline.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for unix.Bind(fd, &unix.SockaddrInet4{Port: f.port, Addr: [4]byte{127, 0, 0, 1}}) != nil {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			f.tb.Fatalf("waited %v for port %d", patience, f.port)
+		}
+	}
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0); err != nil {
 		f.tb.Fatal(err)
 	}
 }

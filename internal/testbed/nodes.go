@@ -134,11 +134,10 @@ func (f *Fleet) Refused(n *simnode.Node) wire.Code {
 	return ""
 }
 
-// toldAs reports whether a node may be told so of a code: as the table of codes says, or
-// for a name that is another's, or revoked, as the policy or a pause refuse a free one.
+// toldAs reports whether a node may be told so of a code: as the table of codes says, or, of
+// a name that is another's, or revoked, to wait as for a free one.
 func toldAs(c, told wire.Code) bool {
-	free := []wire.Code{wire.CodeApprovalPending, wire.CodeDenied, wire.CodeDeferred, wire.CodeShutdown, wire.CodePaused}
-	return told == c.ToldAs() || ofAnother(c) && slices.Contains(free, told)
+	return told == c.ToldAs() || ofAnother(c) && told == wire.CodeApprovalPending
 }
 
 // ofAnother reports whether a code is about a name that its owner, or nobody, is to have.

@@ -19,7 +19,12 @@ const (
 	maxMemoryBytes = 64 << 20    // JetStream's streams in memory; we have none
 	pingInterval   = time.Minute // with maxPingsOut, a dead peer holds its place for three minutes
 	maxPingsOut    = 2
-	maxClosed      = 16 // connections that have ended and that nats-server tells about, which nobody asks; its default is 10,000 of 1.5 KB
+	// noShortFirstPing: nats-server sends each client a PING two seconds after it has read its CONNECT,
+	// admitted or not, and who gets one before the PONG gives up: nats.go, and most other clients.
+	// So who waited for longer was lost when it was let in, and came again: a storm of 20,000 nodes at
+	// three brokers on two slow cores never ended (make chaos). nats-server's own wait is [Config.Handshake].
+	noShortFirstPing = true
+	maxClosed        = 16 // connections that have ended and that nats-server tells about, which nobody asks; its default is 10,000 of 1.5 KB
 )
 
 // What does not fit keeps this from being compiled: the longest sealed token with
@@ -96,6 +101,7 @@ func (b *Broker) options(auth *authentication) (*server.Options, error) {
 	opts.MaxPayload = maxPayload
 	opts.PingInterval = pingInterval
 	opts.MaxPingsOut = maxPingsOut
+	opts.DisableShortFirstPing = noShortFirstPing
 	opts.MaxClosedClients = maxClosed
 	return opts, nil
 }

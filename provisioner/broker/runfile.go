@@ -112,6 +112,7 @@ func fileOptions(path string) (*server.Options, error) {
 	}
 	opts.NoSigs, opts.NoLog = true, true
 	opts.DisableJetStreamBanner = true
+	opts.DisableShortFirstPing = noShortFirstPing // which no file can say
 	if opts.LameDuckDuration == 0 && opts.LameDuckGracePeriod == 0 {
 		opts.LameDuckGracePeriod, opts.LameDuckDuration = stopGrace, stopDuration
 	}

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"muster/provisioner/broker"
 )
 
@@ -28,10 +30,35 @@ func TestABrokerStopsWhileNodesConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	path := serverFile(t, keys, nil)
+	address, stop := runFile(t, serverFile(t, keys, nil))
+
+	var nodes sync.WaitGroup
+	var asked atomic.Int64
+	for range 4 {
+		nodes.Go(func() {
+			for ask(address) == nil { // until it takes no more
+				asked.Add(1)
+			}
+		})
+	}
+	eventually(t, "node", func() bool { return asked.Load() > 100 })
+	stop()
+	nodes.Wait()
+}
+
+// runFile runs a broker as this file says, until stop is called or the test ends.
+func runFile(t *testing.T, path string) (address string, stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	log, done := &buffer{}, make(chan error, 1)
 	go func() { done <- broker.RunFile(ctx, path, slog.New(slog.NewTextHandler(log, nil))) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := receive(t, "end of the broker", done); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(stop)
 	var running []string
 	eventually(t, "broker", func() bool {
 		running = regexp.MustCompile(`msg="broker is running" broker=(\S+)`).FindStringSubmatch(log.String())
@@ -41,22 +68,38 @@ func TestABrokerStopsWhileNodesConnect(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return u.Host, stop
+}
 
-	var nodes sync.WaitGroup
-	var asked atomic.Int64
-	for range 4 {
-		nodes.Go(func() {
-			for ask(u.Host) == nil { // until it takes no more
-				asked.Add(1)
+// TestWhoIsAdmittedLateIsAdmitted has a gate that takes three seconds, less than what brokers
+// and nodes wait. nats-server would send the node a PING meanwhile, and clients take that for the
+// end: they look for the PONG to their own.
+func TestWhoIsAdmittedLateIsAdmitted(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(*testing.T, *outside) (url string){
+		"embedded": func(t *testing.T, o *outside) string { return start(t, o.config(t)).URL() },
+		"broker run": func(t *testing.T, o *outside) string {
+			address, _ := runFile(t, serverFile(t, o.keys, nil))
+			url := "nats://" + address
+			o.provisioner(t, o.keys, url)
+			return url
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			keys, err := broker.NewKeys()
+			if err != nil {
+				t.Fatal(err)
 			}
+			o := &outside{site: newSite(t), keys: keys}
+			o.takes = 3 * time.Second
+			nc, err := nats.Connect(begin(t, o), nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.Timeout(patience))
+			if err != nil {
+				t.Fatal(err)
+			}
+			nc.Close()
 		})
 	}
-	eventually(t, "node", func() bool { return asked.Load() > 100 })
-	cancel()
-	if err := receive(t, "end of the broker", done); err != nil {
-		t.Error(err)
-	}
-	nodes.Wait()
 }
 
 // ask connects to a broker as a node with a token, and does not wait for its

@@ -113,6 +113,8 @@ type site struct {
 	log  *buffer
 	seal *seal.PrivateKey // of benchmarks
 
+	takes time.Duration // how long the gate takes for a token; only set before config
+
 	mu      sync.Mutex
 	revoked map[string]error // serial to why
 	refused []*broker.Denied
@@ -142,6 +144,7 @@ func (s *site) config(t testing.TB) broker.Config {
 		Gate: broker.GateConfig{
 			TrustDomain: trustDomain,
 			VerifyToken: func(p broker.Presented) (time.Time, error) {
+				<-time.After(s.takes)
 				if p.Token != goodToken {
 					return time.Time{}, errToken
 				}

@@ -1,6 +1,16 @@
 package natsapi
 
-import "github.com/nats-io/nats.go"
+import (
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// A waiter is a request that waits for a worker.
+type waiter struct {
+	*nats.Msg
+	since time.Time
+}
 
 // A backlog is what waits for a worker: confirmations by themselves, and everything else.
 //
@@ -9,10 +19,10 @@ import "github.com/nats-io/nats.go"
 // everywhere, nobody would be through until all of those had begun. A node has to be begun
 // with to confirm, so of each two that a worker takes one is of either kind, if both wait:
 // neither can keep the other out, whatever somebody sends.
-type backlog struct{ confirmations, others chan *nats.Msg }
+type backlog struct{ confirmations, others chan waiter }
 
 func newBacklog(size int) *backlog {
-	return &backlog{confirmations: make(chan *nats.Msg, size), others: make(chan *nats.Msg, size)}
+	return &backlog{confirmations: make(chan waiter, size), others: make(chan waiter, size)}
 }
 
 // close ends what each returns once it is empty. Nobody may put anything in any more.
@@ -25,29 +35,29 @@ func (b *backlog) len() int { return len(b.confirmations) + len(b.others) }
 
 // each calls work for what waits and what comes, by turns, until it is closed and empty.
 // Any number of goroutines may call it.
-func (b *backlog) each(work func(*nats.Msg)) {
-	var first, second <-chan *nats.Msg = b.confirmations, b.others
+func (b *backlog) each(work func(waiter)) {
+	var first, second <-chan waiter = b.confirmations, b.others
 	for first != nil || second != nil {
-		var m *nats.Msg
+		var w waiter
 		select {
-		case m = <-first:
-			if m == nil {
+		case w = <-first:
+			if w.Msg == nil {
 				first = nil
 			}
 		default:
 			select {
-			case m = <-first:
-				if m == nil {
+			case w = <-first:
+				if w.Msg == nil {
 					first = nil
 				}
-			case m = <-second:
-				if m == nil {
+			case w = <-second:
+				if w.Msg == nil {
 					second = nil
 				}
 			}
 		}
-		if m != nil {
-			work(m)
+		if w.Msg != nil {
+			work(w)
 		}
 		first, second = second, first
 	}

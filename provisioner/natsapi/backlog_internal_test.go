@@ -19,17 +19,17 @@ func TestWhoWaitsIsServedByTurns(t *testing.T) {
 	for _, tt := range []struct{ confirmations, others int }{{many, 3}, {3, many}, {many, 0}, {0, many}} {
 		b := newBacklog(many)
 		for range tt.confirmations {
-			b.confirmations <- &nats.Msg{Subject: wire.SubjectApplied}
+			b.confirmations <- waiter{Msg: &nats.Msg{Subject: wire.SubjectApplied}}
 		}
 		for range tt.others {
-			b.others <- &nats.Msg{Subject: wire.SubjectEnroll}
+			b.others <- waiter{Msg: &nats.Msg{Subject: wire.SubjectEnroll}}
 		}
 		if n := b.len(); n != tt.confirmations+tt.others {
 			t.Errorf("%d wait, want %d", n, tt.confirmations+tt.others)
 		}
 		b.close()
 		var served []string
-		b.each(func(m *nats.Msg) { served = append(served, m.Subject) })
+		b.each(func(w waiter) { served = append(served, w.Subject) })
 		if len(served) != tt.confirmations+tt.others {
 			t.Errorf("%d are served, want %d", len(served), tt.confirmations+tt.others)
 		}
@@ -56,7 +56,7 @@ func TestWorkersTakeWhatComes(t *testing.T) {
 	took := make(chan *nats.Msg)
 	var workers sync.WaitGroup
 	for range 3 {
-		workers.Go(func() { b.each(func(m *nats.Msg) { took <- m }) })
+		workers.Go(func() { b.each(func(w waiter) { took <- w.Msg }) })
 	}
 	var sent, came []*nats.Msg
 	for i := range 20 {
@@ -66,7 +66,7 @@ func TestWorkersTakeWhatComes(t *testing.T) {
 			m.Subject, queue = wire.SubjectApplied, b.confirmations
 		}
 		sent = append(sent, m)
-		queue <- m
+		queue <- waiter{Msg: m}
 		select {
 		case m := <-took:
 			came = append(came, m)

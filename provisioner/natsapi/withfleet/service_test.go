@@ -142,6 +142,47 @@ func TestABusyProvisionerSaysWhenToComeBack(t *testing.T) {
 	f.Check()
 }
 
+// TestWhoHasWaitedTooLongIsSentAway gives a service so little time that whoever has waited, has
+// waited for too long.
+func TestWhoHasWaitedTooLongIsSentAway(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	conn, err := f.Daemon().Connect("second provisioner")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// Subjects of its own keep the fleet's first provisioner out of it.
+	service, err := natsapi.New(natsapi.Config{Conn: conn, Provisioner: f.Provisioner(nil), Installation: "x", MaxWait: 1, Prefix: "test."})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended, ready := make(chan error, 1), make(chan struct{})
+	go func() { ended <- service.Run(ctx, func() { close(ready) }) }()
+	<-ready
+	b, err := wire.Encode(f.Node("web1.example.net").Request())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := conn.RequestWithContext(f.Context(), "test."+wire.SubjectEnroll, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := wire.DecodeReply(m.Data)
+	if err != nil || r.Refusal == nil || r.Refusal.Code != wire.CodeBusy || r.Refusal.RetryAfter < 500 || r.ID == "" {
+		t.Errorf("%+v, %v; want busy, and when to come back", r, err)
+	}
+	stop()
+	if err := <-ended; err != nil {
+		t.Errorf("Run = %v", err)
+	}
+	if n := f.Revisions("web1.example.net"); n > 0 {
+		t.Errorf("%d revisions are on record", n)
+	}
+	f.Check()
+}
+
 // TestTheSourceIsTheBrokersWord sends a header that claims another address.
 func TestTheSourceIsTheBrokersWord(t *testing.T) {
 	t.Parallel()

@@ -109,7 +109,7 @@ func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since
 		ClientCAs: x509.NewCertPool(), MaxConnections: 16, Log: r.Log,
 		Gate: broker.GateConfig{
 			TrustDomain: cfg.TrustDomain, Now: r.Now,
-			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errRestoring },
+			VerifyToken: func(broker.Presented) (broker.Token, error) { return broker.Token{}, errRestoring },
 			AdmitNode:   func(context.Context, wire.Identity, string) error { return errRestoring },
 		},
 	})

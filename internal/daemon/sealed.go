@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"muster/internal/seal"
 	"muster/internal/wire"
@@ -27,14 +26,14 @@ func (d *Daemon) SealKey() string {
 // A token that is to be sealed is refused in plain: the network has seen it
 // then, and a node that was brought to show it must not go on as if nothing
 // were. Nodes of ours never do.
-func (d *Daemon) verifyToken(p broker.Presented) (time.Time, error) {
+func (d *Daemon) verifyToken(p broker.Presented) (broker.Token, error) {
 	operator := d.provisioner.Load()
 	if operator == nil {
-		return time.Time{}, &broker.Denied{Code: wire.CodeRevocationsUnknown, Err: errNotOpen}
+		return broker.Token{}, &broker.Denied{Code: wire.CodeRevocationsUnknown, Err: errNotOpen}
 	}
 	text, err := d.openToken(p)
 	if err != nil {
-		return time.Time{}, err
+		return broker.Token{}, err
 	}
 	v, err := operator.AdmitToken(string(text), p.Address)
 	if err == nil && seal.IsSealedToken(string(p.Token)) {
@@ -45,13 +44,13 @@ func (d *Daemon) verifyToken(p broker.Presented) (time.Time, error) {
 		if behind := d.clock.Load().Check(); behind != nil && refused.Code == wire.CodeTokenNotYetValid {
 			refused = &broker.Denied{Code: wire.CodeClockBehind, Err: fmt.Errorf("%w; %w", behind, refused.Err)} // it is ours that is wrong
 		}
-		return time.Time{}, refused
+		return broker.Token{}, refused
 	}
 	if v.Limits.Seal != "" && !seal.IsSealedToken(string(p.Token)) {
-		return time.Time{}, &broker.Denied{Code: wire.CodeSealedInvalid,
+		return broker.Token{}, &broker.Denied{Code: wire.CodeSealedInvalid,
 			Err: fmt.Errorf("token %s is to be sealed, and came in plain: whoever listens has it now; revoke it and sign another if that may be somebody", v.ID)}
 	}
-	return v.Expiry(), nil
+	return broker.Token{ID: string(v.ID), Expires: v.Expiry()}, nil
 }
 
 // openToken returns the token that a connection presents, out of its seal if it

@@ -194,18 +194,18 @@ func benchSite(b *testing.B) *site {
 	s := newSite(b, func(c *broker.Config) {
 		c.Log = nil
 		c.MaxPerNode = broker.DefaultMaxConnections // one certificate is enough
-		c.Gate.VerifyToken = func(p broker.Presented) (time.Time, error) {
+		c.Gate.VerifyToken = func(p broker.Presented) (broker.Token, error) {
 			text := p.Token
 			if seal.IsSealedToken(string(p.Token)) {
 				var err error
 				if text, err = opener.OpenToken(seal.Presented{Token: string(p.Token), Name: p.Nkey, Signature: p.Signature, Nonce: p.Nonce}); err != nil {
-					return time.Time{}, err
+					return broker.Token{}, err
 				}
 			}
 			if string(text) != fleetToken {
-				return time.Time{}, errToken
+				return broker.Token{}, errToken
 			}
-			return time.Time{}, nil
+			return broker.Token{}, nil
 		}
 		c.Gate.LiveNode = func(context.Context, wire.Identity) ([]string, error) { return nil, nil }
 	})

@@ -45,7 +45,7 @@ func asking(t *testing.T, asked func()) (c *callout, sealed []byte, header nats.
 	t.Helper()
 	gate, err := NewGate(GateConfig{
 		TrustDomain: "example.net",
-		VerifyToken: func(Presented) (time.Time, error) { asked(); return time.Now().Add(time.Hour), nil },
+		VerifyToken: func(Presented) (Token, error) { asked(); return Token{Expires: time.Now().Add(time.Hour)}, nil },
 		AdmitNode:   func(context.Context, wire.Identity, string) error { return nil },
 	})
 	if err != nil {

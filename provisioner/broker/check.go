@@ -23,6 +23,7 @@ type authentication struct {
 	life     context.Context            // ends with the broker
 	accounts map[string]*server.Account // set before the server starts, then read-only
 	sessions *sessions                  // of the server; set before it starts, then read-only
+	places   *places                    // likewise
 }
 
 // Check implements [server.Authentication]. The server calls it for every
@@ -53,6 +54,9 @@ func (a *authentication) admit(ctx context.Context, c server.ClientAuthenticatio
 	admission, err := a.b.gate.Authorize(ctx, p)
 	if err != nil {
 		return err
+	}
+	if number, ok := numberOf(c); ok && admission.Account == AccountProvisioning {
+		a.places.take(admission.Token, number)
 	}
 	a.register(c, admission)
 	if err := a.remember(c, admission, p); err != nil {

@@ -79,8 +79,8 @@ type Config struct {
 	MaxConnections int
 
 	// MaxProvisioning bounds the connections that hold a token only, so that
-	// they cannot keep out the fleet. Optional; defaults to two thirds of
-	// MaxConnections.
+	// they cannot keep out the fleet; nor does one token those with another, see
+	// [places]. Optional; defaults to two thirds of MaxConnections.
 	MaxProvisioning int
 
 	// MaxPerNode bounds the connections of one node of the fleet, so that it cannot

@@ -77,6 +77,9 @@ type Admission struct {
 	// user of each request.
 	User string
 
+	// Token is [Token].ID of the token that was presented, in [AccountProvisioning].
+	Token string
+
 	// Publish and Subscribe list the subjects allowed; nothing else is. An
 	// empty list allows nothing.
 	Publish   []string
@@ -91,21 +94,26 @@ type Admission struct {
 	Deadline time.Time
 }
 
+// Token is what a gate is told of a good one.
+type Token struct {
+	ID      string    // of all that are this token, whatever their text: connections are counted by it
+	Expires time.Time // the zero time if never
+}
+
 // GateConfig configures [NewGate].
 type GateConfig struct {
 	// TrustDomain is the trust domain of the installation's certificates.
 	// Required.
 	TrustDomain string
 
-	// VerifyToken verifies the token of a connection and returns when it
-	// expires, the zero time if never. Its size and the connection's name have been
+	// VerifyToken verifies the token of a connection. Its size and the connection's name have been
 	// checked. The token may be sealed (see [seal.IsSealedToken]); then there is a
 	// Nkey, which the broker reports as the user of each request, in place of
 	// [Admission.User]: it must not go unproven ([seal.Opener.OpenToken] sees to
 	// that). Otherwise there is none. An error refuses the connection, as [wire.CodeTokenInvalid]
 	// unless it wraps a *[Denied] with another code; it must not contain the
 	// token. Called concurrently. Required.
-	VerifyToken func(p Presented) (expires time.Time, err error)
+	VerifyToken func(p Presented) (Token, error)
 
 	// AdmitNode says whether the certificate with this serial, as [ca.Serial]
 	// writes it, is the current or the next one on record for
@@ -206,21 +214,22 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 		// Nothing would tie it to this connection: it may be a recorded one.
 		return nil, &Denied{wire.CodeSealedInvalid, fmt.Errorf("%w: sealed token without the name of its session", ErrNkey)}
 	}
-	expires, err := g.cfg.VerifyToken(p)
+	token, err := g.cfg.VerifyToken(p)
 	if err != nil {
 		return nil, deny(wire.CodeTokenInvalid, err)
 	}
 	now := g.cfg.Now()
 	deadline := now.Add(TokenConnection)
-	if !expires.IsZero() && expires.Before(deadline) {
-		deadline = expires
+	if !token.Expires.IsZero() && token.Expires.Before(deadline) {
+		deadline = token.Expires
 	}
 	if !deadline.After(now) {
-		return nil, &Denied{wire.CodeTokenExpired, fmt.Errorf("%w: expired at %s", ErrToken, expires.UTC().Format(time.RFC3339))}
+		return nil, &Denied{wire.CodeTokenExpired, fmt.Errorf("%w: expired at %s", ErrToken, token.Expires.UTC().Format(time.RFC3339))}
 	}
 	return &Admission{
 		Account:   AccountProvisioning,
 		User:      "provisioning",
+		Token:     token.ID,
 		Publish:   []string{wire.SubjectEnroll, wire.SubjectApplied},
 		Subscribe: []string{wire.InboxPrefix(p.Name) + ".>"},
 		Deadline:  deadline,

@@ -26,11 +26,11 @@ func gateAt(t testing.TB, now, expires time.Time, edits ...func(*broker.GateConf
 	t.Helper()
 	cfg := broker.GateConfig{
 		TrustDomain: trustDomain,
-		VerifyToken: func(p broker.Presented) (time.Time, error) {
+		VerifyToken: func(p broker.Presented) (broker.Token, error) {
 			if p.Token != goodToken {
-				return time.Time{}, errToken
+				return broker.Token{}, errToken
 			}
-			return expires, nil
+			return broker.Token{Expires: expires}, nil
 		},
 		AdmitNode:       func(context.Context, wire.Identity, string) error { return nil },
 		ServicePassword: "hunter2",
@@ -189,9 +189,9 @@ func TestAuthorizeDenies(t *testing.T) {
 	}
 	gate := gateAt(t, now, time.Time{}, func(cfg *broker.GateConfig) {
 		verify := cfg.VerifyToken
-		cfg.VerifyToken = func(p broker.Presented) (time.Time, error) {
+		cfg.VerifyToken = func(p broker.Presented) (broker.Token, error) {
 			if p.Token == "expired" {
-				return time.Time{}, &broker.Denied{Code: wire.CodeTokenExpired, Err: errToken}
+				return broker.Token{}, &broker.Denied{Code: wire.CodeTokenExpired, Err: errToken}
 			}
 			return verify(p)
 		}

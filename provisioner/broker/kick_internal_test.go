@@ -63,7 +63,7 @@ func watching(t *testing.T, pending int64) (*External, *server.Server) {
 	}
 	e, err := NewExternal(ExternalConfig{URLs: s.ClientURL(), Keys: keys, Gate: GateConfig{
 		TrustDomain: "example.net",
-		VerifyToken: func(Presented) (time.Time, error) { return time.Time{}, nil },
+		VerifyToken: func(Presented) (Token, error) { return Token{}, nil },
 		AdmitNode:   func(context.Context, wire.Identity, string) error { return nil },
 		LiveNode:    func(context.Context, wire.Identity) ([]string, error) { return nil, nil },
 	}})

@@ -143,12 +143,12 @@ func (s *site) config(t testing.TB) broker.Config {
 		ClientCAs:     s.ca.pool(),
 		Gate: broker.GateConfig{
 			TrustDomain: trustDomain,
-			VerifyToken: func(p broker.Presented) (time.Time, error) {
+			VerifyToken: func(p broker.Presented) (broker.Token, error) {
 				<-time.After(s.takes)
 				if p.Token != goodToken {
-					return time.Time{}, errToken
+					return broker.Token{}, errToken
 				}
-				return time.Now().Add(time.Minute), nil
+				return broker.Token{Expires: time.Now().Add(time.Minute)}, nil
 			},
 			AdmitNode: func(_ context.Context, _ wire.Identity, serial string) error {
 				s.mu.Lock()

@@ -218,6 +218,11 @@ func (as *allowances) write(ctx context.Context) {
 	}
 	as.putting.Lock()
 	defer as.putting.Unlock()
+	as.writeLocked(ctx)
+}
+
+// writeLocked is write for callers that hold putting.
+func (as *allowances) writeLocked(ctx context.Context) {
 	as.mu.Lock()
 	entries, refused := as.unjournaled, maps.Clone(as.refused)
 	as.unjournaled = make(map[wire.Pattern]*Allowance)
@@ -244,14 +249,29 @@ func (as *allowances) write(ctx context.Context) {
 }
 
 // wasRefused notes, or takes back, that the store has not taken the entry that the journal
-// has last: somebody else was first. What a look finds there is journaled behind it; see
-// that of [Signers].
+// has last: somebody else was first, or there is no room. What a look finds there is journaled
+// behind it; see that of [Signers].
 func (as *allowances) wasRefused(pattern wire.Pattern, refused bool) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	if delete(as.refused, pattern); refused {
 		as.refused[pattern] = true
 	}
+}
+
+// journalStored journals what the store has about a pattern behind the entry that it has not
+// taken, before anybody is told so. What cannot be written now is left to write. The caller
+// holds putting.
+func (as *allowances) journalStored(ctx context.Context, pattern wire.Pattern) {
+	if as.journal == nil || as.look(ctx) != nil {
+		return // a look that comes later finds the entry of who was first
+	}
+	as.mu.Lock()
+	if kept := as.kept[pattern]; kept != nil && as.unjournaled[pattern] == nil {
+		as.unjournaled[pattern] = kept
+	}
+	as.mu.Unlock()
+	as.writeLocked(ctx)
 }
 
 // all returns the entry that lets every name in at now, or nil.
@@ -458,6 +478,12 @@ func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c
 func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(newest *Allowance, unread bool) (*Allowance, error), tell func()) error {
 	p.allowances.putting.Lock() // one at a time, and none while write is at it
 	defer p.allowances.putting.Unlock()
+	refused := false // what the journal has last
+	defer func() {
+		if refused {
+			p.allowances.journalStored(ctx, pattern)
+		}
+	}()
 	for range maxRounds {
 		newest, after, err := p.cfg.Store.Allowance(ctx, pattern)
 		unread := errors.Is(err, ErrUnread)
@@ -483,11 +509,11 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 		if err = p.allowances.put(ctx, a, after, tell); err == nil {
 			p.watchAllowsAll(ctx)
 		}
-		refused := errors.Is(err, ErrConflict)
 		if !a.Removed { // a removal stands, and asks for no more than what others say
+			refused = notTaken(err)
 			p.allowances.wasRefused(pattern, refused)
 		}
-		if !refused {
+		if !errors.Is(err, ErrConflict) {
 			return err
 		}
 	}

@@ -252,7 +252,7 @@ func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time, te
 	}
 	return changedMeanwhile(o.untold.writeEntry(e, tell, func() error {
 		if _, err := o.cfg.Store.PutOperator(ctx, e, after); err != nil {
-			if errors.Is(err, ErrConflict) {
+			if notTaken(err) && !e.Removed { // a removal stands
 				o.wasRefused(ctx, e.Name)
 			}
 			return err

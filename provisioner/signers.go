@@ -376,7 +376,7 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time, tell f
 	}
 	return changedMeanwhile(s.untold.writeEntry(e, tell, func() error {
 		if _, err := s.cfg.Store.PutSigner(ctx, e, after); err != nil {
-			if errors.Is(err, ErrConflict) {
+			if notTaken(err) && !e.Removed { // a removal stands
 				s.wasRefused(ctx, e.ID)
 			}
 			return err
@@ -385,8 +385,12 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time, tell f
 	}))
 }
 
+// notTaken reports whether a store has certainly not made a write, and will not: who asked
+// for it is told no.
+func notTaken(err error) bool { return errors.Is(err, ErrConflict) || errors.Is(err, ErrStoreFull) }
+
 // wasRefused journals what the store has about a signer behind the entry that it has not
-// taken: somebody else was first, and who asked is told so. Else a restore, or the next
+// taken: somebody else was first, or there is no room, and who asked is told so. Else a restore, or the next
 // start, would put the refused one in force over theirs. What cannot be written now is left
 // to write. The caller holds putting.
 func (s *Signers) wasRefused(ctx context.Context, id jwt.SignerID) {

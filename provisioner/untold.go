@@ -49,7 +49,7 @@ func (u *untold) write(key string, tell func(), written func(context.Context) (b
 	switch {
 	case err == nil:
 		u.there(key)
-	case errors.Is(err, ErrConflict), errors.Is(err, ErrStoreFull):
+	case notTaken(err):
 		u.forget(key)
 	default:
 		u.unknown(key)

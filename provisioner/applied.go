@@ -34,10 +34,23 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		p.cfg.Log.WarnContext(ctx, "confirmation refused", "node", e.Node, "code", r.Code, "source", source.Address, "err", e.Cause)
 		return r
 	}
-	p.cfg.Emit(Event{Type: EventProvisioned, Time: p.moment(), Node: m.Identity, Serial: m.Serial, Digest: m.Digest, Reason: record.Decision.Reason,
-		Token: record.Token, Signer: record.Signer, Site: record.Site, Source: source.Address, Sealed: source.Sealed, Attempt: attempt, Policy: record.Decision.Policy, Repeated: repeated})
-	p.cfg.Log.InfoContext(ctx, "node provisioned", "node", m.Identity, "serial", m.Serial, "source", source.Address, "repeated", repeated)
+	e := p.provisionedEvent(record, attempt, source)
+	e.Repeated = repeated
+	p.tellProvisioned(ctx, e)
 	return nil
+}
+
+// provisionedEvent returns the event of a confirmation, for what the record that it is on
+// has as the current certificate.
+func (p *Provisioner) provisionedEvent(r *Record, attempt string, source Source) Event {
+	return Event{Type: EventProvisioned, Time: p.moment(), Node: string(r.Identity), Serial: r.Current.Serial, Digest: r.Current.Digest, Reason: r.Decision.Reason,
+		Token: r.Token, Signer: r.Signer, Site: r.Site, Source: source.Address, Sealed: source.Sealed, Attempt: attempt, Policy: r.Decision.Policy}
+}
+
+// tellProvisioned emits the event of a confirmation that is on record.
+func (p *Provisioner) tellProvisioned(ctx context.Context, e Event) {
+	p.cfg.Emit(e)
+	p.cfg.Log.InfoContext(ctx, "node provisioned", "node", e.Node, "serial", e.Serial, "source", e.Source, "repeated", e.Repeated)
 }
 
 // applied reports whether the confirmation was on record already.
@@ -84,9 +97,13 @@ func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.App
 		next.State, next.Current, next.Next = StateProvisioned, offer, nil
 		next.ProvisionedAt, next.UpdatedAt, next.Attempt = now, now, attempt
 		next.keep(record, p.cfg.Clock.believed(now))
-		err = watch.took(StepPublish, p.publish(ctx, &next, after, nil))
-		if err == nil {
+		written := false // or may be
+		err = watch.took(StepPublish, p.publish(ctx, &next, after, func() error { written = true; return nil }))
+		switch {
+		case err == nil:
 			p.tellSuperseded(record, &next)
+		case written && !errors.Is(err, errAgain):
+			p.rememberConfirmed(ctx, &next, p.provisionedEvent(&next, attempt, source))
 		}
 		if !errors.Is(err, errAgain) {
 			return &next, false, err

@@ -45,6 +45,7 @@ type attempt struct {
 	claim             *TokenClaim // of a limited token's use, known to be in its log; or nil
 	tried             bool        // a write of the record
 	firstTry, lastTry Revision    // the revisions that the tries were bound to
+	confirming        *Record     // of a renewal: the record that it last tried to write which confirms an offer by the way; or nil
 
 	findings
 }
@@ -454,6 +455,9 @@ func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
 	}
 	if a.reason == ReasonRenew {
 		a.confirmed = n.confirmBy(a.vouching, now)
+	}
+	if a.confirmed != nil {
+		a.confirming = n
 	}
 	n.own(a.reason, now)
 	n.Next = offer

@@ -47,12 +47,13 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	enrolled, written, err := p.enroll(ctx, a)
 	a.watch.done(RequestRenew, err)
 	if err != nil {
+		if a.tried && a.confirming != nil {
+			p.rememberConfirmed(ctx, a.confirming, p.provisionedEvent(a.confirming, a.id, a.source))
+		}
 		return nil, p.refused(ctx, a, err)
 	}
-	if c := a.confirmed; c != nil && written {
-		e := a.event(EventProvisioned, p.moment())
-		e.Serial, e.Digest = c.Serial, c.Digest
-		p.cfg.Emit(e)
+	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id { // which a member of a cluster that was behind did not show
+		p.tellProvisioned(ctx, p.provisionedEvent(a.confirming, a.id, a.source))
 	}
 	e := a.event(EventRenewed, p.moment())
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written

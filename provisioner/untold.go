@@ -145,6 +145,8 @@ func (u *untold) ask(ctx context.Context) {
 		written, err := o.written(bounded)
 		cancel()
 		switch {
+		case errors.Is(err, context.DeadlineExceeded):
+			return // nor will the others be answered now
 		case err != nil: // nobody knows yet
 		case written:
 			u.there(key)
@@ -170,6 +172,25 @@ func (p *Provisioner) rememberRevocation(e *Revocation, tell func()) {
 		}
 		return p.revocations.stored(e.ID), nil // or it was left out
 	})
+}
+
+// rememberConfirmed takes in that a record which confirms an offer may be in the store, or will
+// be. The node may never say so again: it goes on to the next certificate by what it has.
+func (p *Provisioner) rememberConfirmed(ctx context.Context, r *Record, e Event) {
+	p.untold.remember("confirmed "+r.Attempt, func() { p.tellProvisioned(ctx, e) }, func(ctx context.Context) (bool, error) {
+		newest, _, err := p.cfg.Store.Record(ctx, r.Identity)
+		return newest.confirmedBy(r), err
+	})
+}
+
+// confirmedBy reports whether what the record, which may be nil, has as its current certificate was
+// confirmed by that earlier revision: it is that one, or was written over it. When a certificate was
+// confirmed stays on the record until the next one is.
+func (r *Record) confirmedBy(earlier *Record) bool {
+	if r == nil || r.Current == nil || r.Current.Serial != earlier.Current.Serial || r.Current.Digest != earlier.Current.Digest {
+		return false
+	}
+	return r.ProvisionedAt.Equal(earlier.ProvisionedAt)
 }
 
 // untoldRecords are the attempts to keep a node out of which this process was not told that

@@ -43,16 +43,105 @@ func TestAConfirmationByTheWayIsToldByWhoWroteIt(t *testing.T) {
 	if r := f.Record(web1); f.Revisions(web1) != 5 || r.Current.Serial != e2.Serial || r.Next.Serial != e3.Serial || r.Next.Digest != e3.Digest {
 		t.Fatalf("%d revisions, the last of them %+v; want that both have written", f.Revisions(web1), r)
 	}
-	told := 0
-	for _, e := range f.Events() {
-		if e.Type == provisioner.EventProvisioned && e.Serial == e2.Serial {
-			told++
-		}
-	}
-	if told != 1 {
+	if told := confirmationsTold(f, e2.Serial); told != 1 {
 		t.Errorf("the confirmation is told %d times, want once", told)
 	}
 	f.Check()
+}
+
+// confirmationsTold counts the events that say that a certificate was confirmed, but for those of
+// repetitions.
+func confirmationsTold(f *testbed.Fleet, serial string) int {
+	told := 0
+	for _, e := range f.Events() {
+		if e.Type == provisioner.EventProvisioned && e.Serial == serial && !e.Repeated {
+			told++
+		}
+	}
+	return told
+}
+
+// TestAConfirmationByTheWayOfUnknownOutcomeIsTold renews by a certificate that was never
+// confirmed. The store has not said whether it has that when the request is over: when the node
+// asks again, all is on record.
+func TestAConfirmationByTheWayOfUnknownOutcomeIsTold(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n, first := provisioned(f, web1)
+	second, e2 := f.Renew(n, first)
+	f.Clock.Advance(offerPace)
+	third := f.Successor(second)
+	giveUp(t, f, func(ctx context.Context) error {
+		_, err := f.Daemon().Operator().Renew(ctx, must(second.Renewal(third))(t), provisioner.Source{Node: web1})
+		return err
+	})
+	if r := f.AskRenew(second, e2, third); r.Refusal != nil {
+		t.Errorf("asked again: %+v", r.Refusal)
+	}
+	if r := f.Record(web1); f.Revisions(web1) != 4 || r.Current.Serial != e2.Serial {
+		t.Fatalf("%d revisions, the last of them %+v; want certificate %s confirmed by the first request", f.Revisions(web1), r, e2.Serial)
+	}
+	f.Eventually("it is told", func() bool { return confirmationsTold(f, e2.Serial) > 0 })
+	f.Check()
+	if told := confirmationsTold(f, e2.Serial); told != 1 {
+		t.Errorf("the confirmation is told %d times, want once", told)
+	}
+}
+
+// giveUp has a request be over before the store has its record, which comes to be there before
+// the next one, and expects that nobody knows what came of it.
+func giveUp(t *testing.T, f *testbed.Fleet, request func(context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(f.Context())
+	defer cancel()
+	f.Faults.Before(func(context.Context, *provisioner.Record) { cancel() })
+	f.Faults.Inject(testbed.Late)
+	if err := request(ctx); provisioner.CodeOf(err) != wire.CodeStoreUnavailable {
+		t.Fatalf("request = %v, want %s", err, wire.CodeStoreUnavailable)
+	}
+}
+
+// TestAConfirmationByTheWayThatIsNotSeenIsTold is the same at a member of a cluster that is
+// behind: the attempt begins again, and finds what it has written.
+func TestAConfirmationByTheWayThatIsNotSeenIsTold(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n, first := provisioned(f, web1)
+	second, e2 := f.Renew(n, first)
+	f.Clock.Advance(offerPace)
+	f.Faults.Behind(2)
+	if _, err := f.Daemon().Operator().Renew(f.Context(), must(second.Renewal(f.Successor(second)))(t), provisioner.Source{Node: web1}); err != nil {
+		t.Fatal(err)
+	}
+	if r := f.Record(web1); r.Current.Serial != e2.Serial || r.Next == nil {
+		t.Fatalf("record = %+v, want certificate %s confirmed by the renewal", r, e2.Serial)
+	}
+	if told := confirmationsTold(f, e2.Serial); told != 1 {
+		t.Errorf("the confirmation is told %d times, want once", told)
+	}
+	f.Check()
+}
+
+// TestAConfirmationOfUnknownOutcomeIsTold has the store not say whether it has a confirmation, and
+// the node go on to the next certificate: it never confirms the one before again.
+func TestAConfirmationOfUnknownOutcomeIsTold(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n, first := provisioned(f, web1)
+	second, e2 := f.Renew(n, first)
+	f.Clock.Advance(offerPace)
+	confirmation := must(second.Confirm(e2))(t)
+	giveUp(t, f, func(ctx context.Context) error {
+		return f.Daemon().Operator().Applied(ctx, confirmation, provisioner.Source{Node: web1})
+	})
+	if _, e3 := f.Renew(second, e2); f.Record(web1).Next.Serial != e3.Serial {
+		t.Fatalf("record = %+v, want the next certificate offered", f.Record(web1))
+	}
+	f.Eventually("it is told", func() bool { return confirmationsTold(f, e2.Serial) > 0 })
+	f.Check()
+	if told := confirmationsTold(f, e2.Serial); told != 1 {
+		t.Errorf("the confirmation is told %d times, want once", told)
+	}
 }
 
 // TestARefusalSaysWhatItsRoundFound has a node revoked between a round and its write: it is

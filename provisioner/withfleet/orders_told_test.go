@@ -182,10 +182,13 @@ func freeze(t *testing.T, f *testbed.Fleet) {
 }
 
 // ordersTold counts the events of an order.
-func ordersTold(f *testbed.Fleet, event provisioner.EventType) int {
+func ordersTold(f *testbed.Fleet, event provisioner.EventType) int { return toldOf(f, event, operator) }
+
+// toldOf counts the events of an order that somebody has given.
+func toldOf(f *testbed.Fleet, event provisioner.EventType, by provisioner.Cause) int {
 	n := 0
 	for _, e := range f.Events() {
-		if e.Type == event && e.By == operator.By && e.Why == operator.Why {
+		if e.Type == event && e.By == by.By && e.Why == by.Why {
 			n++
 		}
 	}
@@ -258,6 +261,65 @@ func TestAGrantThatIsReplacedIsTold(t *testing.T) {
 	if n := ordersTold(f, provisioner.EventGranted); n != 2 {
 		t.Errorf("told %d times, want twice", n)
 	}
+}
+
+// TestAnOrderIsToldWhoeverRepeatsIt has the store write what an operator orders and not say so,
+// and somebody else order the same at once, which it takes, or does not: that there was a
+// first one is told, and of the second if it is so.
+func TestAnOrderIsToldWhoeverRepeatsIt(t *testing.T) {
+	t.Parallel()
+	const frozen = "0123456789abcdef0123456789abcdef"
+	ben := provisioner.Cause{By: "ben", Why: "nobody has answered ann"}
+	t.Run("a thaw, and one that is lost", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+		freeze(t, f)
+		f.Faults.Entries(testbed.LostAnswer, testbed.Lost)
+		for _, c := range []provisioner.Cause{operator, ben} {
+			if err := f.Daemon().Operator().ThawToken(f.Context(), frozen, c); !errors.Is(err, testbed.ErrInjected) {
+				t.Fatalf("thaw = %v, want %v", err, testbed.ErrInjected)
+			}
+		}
+		f.Eventually("it is told", func() bool { return ordersTold(f, provisioner.EventTokenThawed) == 1 })
+		f.Check()
+		if n := toldOf(f, provisioner.EventTokenThawed, ben); n != 0 {
+			t.Errorf("the one that is lost is told %d times", n)
+		}
+	})
+	t.Run("a thaw, and another one", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+		freeze(t, f)
+		f.Faults.Entries(testbed.LostAnswer)
+		if err := f.Daemon().Operator().ThawToken(f.Context(), frozen, operator); !errors.Is(err, testbed.ErrInjected) {
+			t.Fatalf("thaw = %v, want %v", err, testbed.ErrInjected)
+		}
+		if err := f.Daemon().Operator().ThawToken(f.Context(), frozen, ben); err != nil {
+			t.Fatal(err)
+		}
+		f.Check()
+		if first, second := ordersTold(f, provisioner.EventTokenThawed), toldOf(f, provisioner.EventTokenThawed, ben); first != 1 || second != 1 {
+			t.Errorf("told %d times and %d times, want each once", first, second)
+		}
+	})
+	t.Run("a token that is issued", func(t *testing.T) {
+		t.Parallel()
+		f := testbed.New(t, testbed.Options{})
+		ctx, giveUp := context.WithCancel(f.Context())
+		giveUp()
+		text := f.Token(testbed.Limited(1, web1))
+		if _, err := f.Daemon().Operator().IssueToken(ctx, text, operator); !errors.Is(err, context.Canceled) {
+			t.Fatalf("issue = %v, want %v", err, context.Canceled)
+		}
+		if _, err := f.Daemon().Operator().IssueToken(f.Context(), text, ben); err != nil {
+			t.Fatal(err)
+		}
+		f.Eventually("the first is told", func() bool { return ordersTold(f, provisioner.EventTokenIssued) == 1 })
+		f.Check()
+		if n := toldOf(f, provisioner.EventTokenIssued, ben); n != 1 {
+			t.Errorf("the second is told %d times, want once", n)
+		}
+	})
 }
 
 // TestAReleaseOfUnknownOutcomeIsTold has an operator give up while the release of a use is on

@@ -23,6 +23,7 @@ const (
 const (
 	EventRevoked       EventType = "io.muster.node.revoked"
 	EventRetired       EventType = "io.muster.node.retired"
+	EventRetireLeftOut EventType = "io.muster.node.retire_left_out" // it waited for the store, and others have decided about the name since
 	EventGranted       EventType = "io.muster.node.granted"
 	EventApproved      EventType = "io.muster.node.approved"  // of Key
 	EventRejected      EventType = "io.muster.node.rejected"  // of Key

@@ -38,6 +38,8 @@ var EventTypes = []EventMeaning{
 		[]string{"node", "attempt"}, byOperator},
 	{EventRetired, "An operator has freed a node's name for any key.",
 		[]string{"node"}, append([]string{"attempt"}, byOperator...)},
+	{EventRetireLeftOut, "An operator's retirement of a node, which waited for the store, was left out: others have decided about the name since, and that stands. Whoever still means it retires the node again.",
+		[]string{"node"}, byOperator},
 	{EventGranted, "An operator lets another key take a name over, once.",
 		[]string{"node"}, byOperator},
 	{EventApproved, "An operator, or the command that approves, lets a key that waits have its name.",

@@ -233,13 +233,17 @@ func New(cfg Config) (*Provisioner, error) {
 	behind := make(chan struct{}, 1)
 	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal, behind)
 	waiters := newWaiters(cfg.Store, cfg.Log)
-	return &Provisioner{
+	p := &Provisioner{
 		cfg: cfg, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, behind: behind,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
 		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.StoreBroken, cfg.Log),
 		allowances:  newAllowances(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),
-	}, nil
+	}
+	p.revocations.leftOut = func(e *Revocation) {
+		cfg.Emit(Event{Type: EventRetireLeftOut, Time: p.moment(), Node: string(e.Node), By: e.By, Why: e.Why})
+	}
+	return p, nil
 }
 
 // check returns all that is wrong with a configuration.

@@ -282,6 +282,7 @@ func (r *Revocations) repeat(ctx context.Context, grace time.Duration) error {
 		if e.Kind == RetiredNode && e.overtaken {
 			r.drop(e.Revocation)
 			r.log.WarnContext(ctx, msgLeftOut, "node", e.Node, "by", e.By, "why", e.Why)
+			r.leftOut(e.Revocation) // who was told that it would come hears that it does not
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)

@@ -19,7 +19,8 @@ type Revocations struct {
 	store   RevocationStore
 	journal Journal // nil without one
 	log     *slog.Logger
-	broken  func() error // see Config.StoreBroken
+	broken  func() error      // see Config.StoreBroken
+	leftOut func(*Revocation) // called with each retirement that waited here and is not appended; must not block
 
 	looking sync.Mutex // one look at a time
 	writing sync.Mutex // one write to the journal at a time
@@ -71,7 +72,7 @@ func newRevocations(store RevocationStore, journal Journal, broken func() error,
 	return &Revocations{
 		store: store, journal: journal, broken: broken, log: log, known: make(map[string]Sequence), tokens: make(map[jwt.TokenID]*Revocation),
 		serials: make(map[string]placed), keys: make(map[string][]*Revocation), nodes: make(map[wire.Identity][]placed),
-		touched: make(map[wire.Identity]disposition), revoked: make(map[string][]placedCertificate),
+		touched: make(map[wire.Identity]disposition), revoked: make(map[string][]placedCertificate), leftOut: func(*Revocation) {},
 	}
 }
 

@@ -12,7 +12,8 @@ var eventTones = map[provisioner.EventType]string{
 	provisioner.EventEnrolled: "good", provisioner.EventRenewed: "good", provisioner.EventProvisioned: "good", provisioner.EventAlarmCleared: "good",
 	provisioner.EventApproved: "good", provisioner.EventServerProvisioned: "good", provisioner.EventResumed: "good",
 	provisioner.EventRefused: "warn", provisioner.EventCommanded: "warn", provisioner.EventShadowDiffers: "warn", provisioner.EventTokenThawed: "warn", provisioner.EventPaused: "warn",
-	provisioner.EventAttempt: "bad", provisioner.EventLoginRefused: "bad", provisioner.EventAlarmRaised: "bad", provisioner.EventPolicyRefused: "bad",
+	provisioner.EventRetireLeftOut: "warn",
+	provisioner.EventAttempt:       "bad", provisioner.EventLoginRefused: "bad", provisioner.EventAlarmRaised: "bad", provisioner.EventPolicyRefused: "bad",
 	provisioner.EventCloned: "bad", provisioner.EventRevoked: "bad", provisioner.EventTokenRevoked: "bad", provisioner.EventRejected: "bad",
 }
 

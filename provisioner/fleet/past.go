@@ -34,6 +34,7 @@ const (
 	Commanded Kind = "commanded" // by an operator: Verb; with a Cause the node may not have taken it
 	Revoked   Kind = "revoked"   // by an operator
 	Retired   Kind = "retired"   // by an operator
+	LeftOut   Kind = "left_out"  // a retirement by an operator: others have decided about the name since
 	Cloned    Kind = "cloned"    // two live machines speak for it
 	Connected Kind = "connected" // the agent has started, with the certificate Serial
 	Alive     Kind = "alive"     // the agent said so last
@@ -197,7 +198,8 @@ var recorded = map[provisioner.EventType]Kind{
 var told = map[provisioner.EventType]Kind{
 	provisioner.EventRefused: Refused, provisioner.EventAttempt: Attempted, provisioner.EventGranted: Granted,
 	provisioner.EventApproved: Approved, provisioner.EventRejected: Rejected, provisioner.EventForgotten: Forgotten, provisioner.EventCommanded: Commanded,
-	"io.muster.server.startup": Connected, "io.muster.server.alive": Alive, "io.muster.server.shutdown": Stopped,
+	provisioner.EventRetireLeftOut: LeftOut,
+	"io.muster.server.startup":     Connected, "io.muster.server.alive": Alive, "io.muster.server.shutdown": Stopped,
 }
 
 // momentOf returns what an event adds to revisions that are kept since begins, the

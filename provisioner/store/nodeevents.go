@@ -23,7 +23,7 @@ const MaxNodeEvents = 200
 // through the subjects of all nodes.
 var nodeEventTypes = []provisioner.EventType{
 	provisioner.EventEnrolled, provisioner.EventRenewed, provisioner.EventProvisioned, provisioner.EventRefused,
-	provisioner.EventGranted, provisioner.EventRevoked, provisioner.EventRetired, provisioner.EventCloned,
+	provisioner.EventGranted, provisioner.EventRevoked, provisioner.EventRetired, provisioner.EventRetireLeftOut, provisioner.EventCloned,
 	provisioner.EventApproved, provisioner.EventRejected, provisioner.EventForgotten, provisioner.EventCommanded,
 }
 

@@ -63,6 +63,9 @@ func TestARetirementThatComesLateUndoesNothing(t *testing.T) {
 					t.Error("the retirement is in the log behind what was decided since")
 					f.Eventually("it is followed", func() bool { return f.Record(web1).State == provisioner.StateRetired })
 				}
+				f.Eventually("who ordered it can hear that it was left out", func() bool {
+					return toldOf(f, provisioner.EventRetireLeftOut, provisioner.Cause{By: "anna", Why: "gone"}) == 1
+				})
 				if r := f.Record(web1); r.State != before.State {
 					t.Errorf("record is %s, %s before", r.State, before.State)
 				}

@@ -13,7 +13,7 @@ import (
 
 // The codes of the alarms that refuse nothing.
 const (
-	// AlarmClockJumped: the clock went ahead by more than [maxJump] at once, or was
+	// AlarmClockJumped: others contradict the clock, or it went ahead by more than [maxJump] at once, or was
 	// when it was first looked at.
 	AlarmClockJumped wire.Code = "clock_jumped"
 

@@ -23,7 +23,7 @@ var AlarmCodes = []wire.Code{
 
 // alarmRemedies are for alarms whose codes refuse nobody.
 var alarmRemedies = map[wire.Code]string{
-	AlarmClockJumped:   "set the clock of the provisioner's machine right within the hour, or let it be",
+	AlarmClockJumped:   "set the clock of the provisioner's machine right within the hour, or let it be; if other provisioners contradict it, set right whichever clock is wrong",
 	AlarmPolicyRefused: "mend the policy's files, or put those before back: `muster policy test` says what is wrong with them",
 	AlarmAllowsAll:     "`muster allow remove '*'`, or take it out of the allow-list's file: until then whoever has a token gets in under any free name",
 	AlarmWebhookFailed: "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",

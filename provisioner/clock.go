@@ -28,15 +28,22 @@ const (
 	// after it.
 	believeAfter = time.Hour
 
+	// aloneAfter is how long after a start the clock stays off the record if it is ahead: by
+	// then others that serve have moved the mark. One that finds itself alone is believed.
+	aloneAfter = markEvery + 20*time.Second
+
 	clockTick    = time.Second
 	markEvery    = time.Minute      // between two writes of the mark
-	markLook     = 5 * time.Second  // between two looks at the stored one while the clock is behind
+	markLook     = 5 * time.Second  // between two looks at the stored one while the clock is behind, or off the record
 	clockTimeout = 10 * time.Second // for one read and write of the mark
 )
 
 // ErrClock means that the clock is behind the newest time on record: nothing
 // is issued until it is right again, or until [Clock.Accept].
 var ErrClock = errors.New("clock is behind")
+
+// ErrContradicted means that the clock is ahead of others', see [Clock.Contradicted].
+var ErrContradicted = errors.New("clock is ahead of others")
 
 // A ClockMark is the newest time that a provisioner of this store has seen. It
 // only ever grows, but for an operator who says that it was wrong.
@@ -76,13 +83,17 @@ type Clock struct {
 	cfg  ClockConfig  // set by OpenClock, then read-only
 	mark atomic.Int64 // newest time seen, Unix seconds
 
+	// contradicted says that others have moved the mark since the clock went ahead, and that
+	// it is still behind that: both cannot be right, and theirs did not go ahead at once.
+	contradicted atomic.Bool
+
 	mu       sync.Mutex
 	accepted int       // guarded by mu: of the stored mark that was last seen
 	stored   int64     // guarded by mu: its time; 0 if none was seen
 	looked   time.Time // guarded by mu: when we last read or wrote it; monotonic
 	base     time.Time // guarded by mu: the clock when it was last believed
 	baseMono time.Time // guarded by mu: the same instant by the monotonic clock
-	jumped   time.Time // guarded by mu: when it went ahead at once; zero if it is believed
+	jumped   time.Time // guarded by mu: when it went ahead at once, or was last contradicted; monotonic. Zero if it is believed
 	started  bool      // guarded by mu: it was ahead of the stored mark when we began
 
 	ahead time.Duration // guarded by mu: of what was believed, when last looked at
@@ -93,7 +104,8 @@ type Clock struct {
 //
 // A clock far ahead of the mark is one that is not set yet, or that of a store
 // that was not in use for long: nobody can tell, so it is treated as one that
-// has just jumped. Issuing goes on, and the mark stays where it is for an hour.
+// has just jumped. Issuing goes on, and the mark stays where it is for an hour. With less
+// than a day it stays for as long as others would take to move it.
 // A store without a mark takes the clock's word.
 func OpenClock(ctx context.Context, cfg ClockConfig) (*Clock, error) {
 	if cfg.Store == nil || cfg.Alarms == nil {
@@ -113,7 +125,7 @@ func OpenClock(ctx context.Context, cfg ClockConfig) (*Clock, error) {
 	c.base, c.baseMono = c.wall(), time.Now()
 	if m != nil {
 		c.accepted, c.stored = m.Accepted, m.Time.Unix()
-		if c.base.Sub(m.Time) > maxJump {
+		if c.base.Sub(m.Time) > maxBehind {
 			c.ahead = c.base.Sub(m.Time)
 			c.base, c.jumped, c.started = m.Time.UTC(), c.baseMono, true
 		}
@@ -165,12 +177,23 @@ func (c *Clock) undoubted(now time.Time) time.Time {
 // differ: that of who wrote it was ahead, and what happened then is over by now.
 func toCome(stored, now time.Time) bool { return stored.Sub(now) > maxBehind }
 
-// Doubted reports whether the clock was far ahead of the mark when we began, and is
-// not believed yet: what it says is over may not be.
+// Doubted reports whether the clock was far ahead of the mark when we began, or is
+// contradicted, and is not believed yet: what it says is over may not be.
 func (c *Clock) Doubted() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.started
+	return c.started && c.ahead > maxJump || c.contradicted.Load()
+}
+
+// Contradicted returns an error that wraps [ErrContradicted] while others that share the store are
+// more likely to have the right time than this clock. It reads no store. A nil Clock is never
+// contradicted.
+func (c *Clock) Contradicted() error {
+	if c == nil || !c.contradicted.Load() {
+		return nil
+	}
+	return fmt.Errorf("%w: it says %s, and they put %s on record", ErrContradicted,
+		c.wall().Format(time.RFC3339), time.Unix(c.mark.Load(), 0).UTC().Format(time.RFC3339))
 }
 
 // Run watches the clock until ctx is done. It returns nil.
@@ -197,16 +220,20 @@ func (c *Clock) look(ctx context.Context) {
 	ahead := now.Sub(expected)
 	if ahead > maxBehind && (c.jumped.IsZero() || ahead-c.ahead > maxBehind) {
 		c.jumped = mono // each jump has an hour of its own
+		c.contradicted.Store(false)
 	}
 	c.ahead = ahead
 	right := maxBehind
-	if c.started {
+	if c.started && !c.contradicted.Load() && mono.Sub(c.jumped) > aloneAfter {
 		right = maxJump // nobody was there to see how long it really was
 	}
 	switch {
 	case ahead <= right || mono.Sub(c.jumped) > believeAfter:
 		c.believe(ctx, now, mono)
-	case c.started:
+	case c.contradicted.Load():
+		c.cfg.Alarms.Raise(ctx, AlarmClockJumped, fmt.Errorf("the clock says %s, and others that share the store put %s on record; it is put on record once %v have passed without them, unless one of the clocks is set right",
+			now.Format(time.RFC3339), time.Unix(c.stored, 0).UTC().Format(time.RFC3339), believeAfter))
+	case c.started && ahead > maxJump:
 		c.cfg.Alarms.Raise(ctx, AlarmClockJumped, fmt.Errorf("the clock said %s when the newest time on record was %s; it is put on record %v after the start unless it is set right",
 			now.Format(time.RFC3339), time.Unix(c.stored, 0).UTC().Format(time.RFC3339), believeAfter))
 	case ahead > maxJump:
@@ -215,11 +242,17 @@ func (c *Clock) look(ctx context.Context) {
 	}
 	behind := c.Check()
 	c.cfg.Alarms.Set(ctx, wire.CodeClockBehind, behind)
-	since := mono.Sub(c.looked)
-	if c.mark.Load()-c.stored >= int64(markEvery/time.Second) && (c.looked.IsZero() || since >= markEvery) || behind != nil && since >= markLook {
+	since, doubted := mono.Sub(c.looked), !c.jumped.IsZero()
+	if c.mark.Load()-c.stored >= int64(markEvery/time.Second) && (c.looked.IsZero() || since >= markEvery) || (behind != nil || doubted) && since >= markLook {
+		first := c.looked.Before(c.jumped) // what is read now may be of before
 		c.looked = mono
-		if err := c.sync(ctx); err != nil && ctx.Err() == nil {
+		moved, err := c.sync(ctx)
+		if err != nil && ctx.Err() == nil {
 			c.cfg.Log.WarnContext(ctx, "clock mark not written", "err", err)
+		}
+		if doubted && moved && !first && now.Sub(time.Unix(c.stored, 0)) > maxBehind {
+			c.jumped = mono // the hour begins anew
+			c.contradicted.Store(true)
 		}
 		c.cfg.Alarms.Set(ctx, wire.CodeClockBehind, c.Check())
 	}
@@ -227,7 +260,11 @@ func (c *Clock) look(ctx context.Context) {
 
 // believe takes the clock's word for what time it is. The caller holds mu.
 func (c *Clock) believe(ctx context.Context, now, mono time.Time) {
+	if !c.jumped.IsZero() {
+		c.looked = time.Time{} // it is put on record at once
+	}
 	c.base, c.baseMono, c.jumped, c.started = now, mono, time.Time{}, false
+	c.contradicted.Store(false)
 	c.cfg.Alarms.Clear(ctx, AlarmClockJumped)
 	if t := now.Unix(); t > c.mark.Load() {
 		c.mark.Store(t)
@@ -235,39 +272,45 @@ func (c *Clock) believe(ctx context.Context, now, mono time.Time) {
 }
 
 // sync merges the stored mark and ours: the later one wins, unless an operator
-// has set the stored one back since we last saw it. The caller holds mu.
-func (c *Clock) sync(ctx context.Context) error {
+// has set the stored one back since we last saw it. It reports whether others have moved
+// the stored one since. While our clock is off the record nothing is written, or others
+// whose clocks are, too, would take it for the word of one that is right. The caller holds mu.
+func (c *Clock) sync(ctx context.Context) (moved bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, clockTimeout)
 	defer cancel()
 	for range 3 {
 		m, after, err := c.cfg.Store.ClockMark(ctx)
 		if err != nil {
-			return err
+			return moved, err
 		}
 		next := ClockMark{}
 		if m != nil {
 			next = *m
 			if m.Accepted != c.accepted {
+				// If ours is ahead of it, it is what was wrong: it has not gone on record by this.
 				c.mark.Store(m.Time.Unix())
+				c.base, c.baseMono = m.Time.UTC(), time.Now()
+			} else if m.Time.Unix() > c.stored {
+				moved = true
 			}
 			c.accepted, c.stored = m.Accepted, m.Time.Unix()
 		}
 		if c.stored > c.mark.Load() {
 			c.mark.Store(c.stored)
 		}
-		if c.stored >= c.mark.Load() {
-			return nil
+		if c.stored >= c.mark.Load() || !c.jumped.IsZero() {
+			return moved, nil
 		}
 		next.Time = time.Unix(c.mark.Load(), 0).UTC()
 		if _, err = c.cfg.Store.PutClockMark(ctx, &next, after); err == nil {
 			c.stored = next.Time.Unix()
-			return nil
+			return moved, nil
 		}
 		if !errors.Is(err, ErrConflict) {
-			return err
+			return moved, err
 		}
 	}
-	return ErrConflict
+	return moved, ErrConflict
 }
 
 // Accept takes the clock as it is for right and sets the mark to it: for a mark

@@ -51,7 +51,13 @@ func (s *marks) PutClockMark(_ context.Context, m *ClockMark, after Revision) (R
 // watches.
 func watchedClock(t *testing.T, s *marks) (*Clock, *time.Duration) {
 	t.Helper()
-	moved := new(time.Duration)
+	return clockAhead(t, s, 0)
+}
+
+// clockAhead is watchedClock for one that is ahead from the start.
+func clockAhead(t *testing.T, s *marks, by time.Duration) (*Clock, *time.Duration) {
+	t.Helper()
+	moved := &by
 	now := func() time.Time { return time.Now().Add(*moved) }
 	c, err := OpenClock(t.Context(), ClockConfig{Store: s, Alarms: NewAlarms(AlarmConfig{Now: now}), Now: now})
 	if err != nil {
@@ -247,6 +253,126 @@ func TestAClockAheadAtTheStart(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAClockThatIsAheadOfOthersLocksNobodyOut has one of two provisioners have a clock that is
+// ahead, from the start or since a jump, for longer than an hour. The other one goes on, and the
+// first knows that it should not. It is believed when it is set right, or is alone for an hour.
+func TestAClockThatIsAheadOfOthersLocksNobodyOut(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	for name, tt := range map[string]struct {
+		by      time.Duration
+		started bool
+	}{
+		"an hour, since a jump":     {time.Hour, false},
+		"a year, since a jump":      {year, false},
+		"an hour, from the start":   {time.Hour, true},
+		"six minutes, at the start": {6 * time.Minute, true},
+		"a year, from the start":    {year, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &marks{}
+				right, _ := watchedClock(t, s)
+				pass(t, 3*time.Minute+7*time.Second, right)
+				var wrong *Clock
+				var moved *time.Duration
+				if tt.started {
+					wrong, moved = clockAhead(t, s, tt.by)
+				} else {
+					wrong, moved = watchedClock(t, s)
+					pass(t, 3*time.Minute, right, wrong)
+					*moved = tt.by
+				}
+				for range 3 * 60 {
+					pass(t, time.Minute, right, wrong)
+					if err := right.Check(); err != nil || right.Contradicted() != nil {
+						t.Fatalf("the clock that is right: %v, %v", err, right.Contradicted())
+					}
+				}
+				if err := wrong.Contradicted(); !errors.Is(err, ErrContradicted) || wrong.cfg.Alarms.Stands(AlarmClockJumped) == nil {
+					t.Errorf("the one that is ahead: %v, alarms %v: want it known", err, wrong.cfg.Alarms.Standing())
+				}
+				*moved = 0
+				pass(t, 2*time.Minute, right, wrong)
+				if err := errors.Join(wrong.Contradicted(), wrong.cfg.Alarms.Stands(AlarmClockJumped), right.Check(), wrong.Check()); err != nil {
+					t.Errorf("right again: %v", err)
+				}
+				*moved = tt.by
+				pass(t, 2*believeAfter, right, wrong)
+				pass(t, believeAfter-2*time.Minute, wrong) // the other one has ended
+				if s.mark.Time.After(time.Now()) {
+					t.Errorf("mark %v at %v, want it left alone for an hour", s.mark.Time, time.Now())
+				}
+				pass(t, 4*time.Minute, wrong)
+				if off := time.Now().Add(tt.by).Sub(s.mark.Time); off > 2*markEvery || wrong.Contradicted() != nil || len(wrong.cfg.Alarms.Standing()) > 0 {
+					t.Errorf("after an hour alone the mark is %v off, alarms %v: want it believed", off, wrong.cfg.Alarms.Standing())
+				}
+			})
+		})
+	}
+}
+
+// TestClocksThatGoAheadTogetherAreBelieved has two provisioners suspended, or started after a
+// pause: neither takes what the other one wrote before for a contradiction.
+func TestClocksThatGoAheadTogetherAreBelieved(t *testing.T) {
+	t.Parallel()
+	for name, started := range map[string]bool{"suspended": false, "started": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := &marks{mark: &ClockMark{Time: time.Now()}, revision: 1}
+				by := time.Duration(0)
+				if started {
+					by = time.Hour
+				}
+				one, oneMoved := clockAhead(t, s, by)
+				pass(t, 17*time.Second, one)
+				two, twoMoved := clockAhead(t, s, by)
+				pass(t, 3*time.Minute, one, two)
+				*oneMoved, *twoMoved = time.Hour, time.Hour
+				for range 63 {
+					pass(t, time.Minute, one, two)
+					if err := errors.Join(one.Contradicted(), two.Contradicted(), one.Check(), two.Check()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if off := time.Now().Add(time.Hour).Sub(s.mark.Time); off > 2*markEvery {
+					t.Errorf("the mark is %v off, want both believed", off)
+				}
+			})
+		})
+	}
+}
+
+// TestWhatWasAcceptedStays accepts a clock that is right against one that is ahead, has been put on
+// record, and goes on: it does not put its time on record again.
+func TestWhatWasAcceptedStays(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &marks{}
+		wrong, _ := clockAhead(t, s, time.Hour)
+		pass(t, 2*time.Minute, wrong)
+		right, _ := watchedClock(t, s)
+		pass(t, time.Minute, wrong, right)
+		if right.Check() == nil {
+			t.Fatal("a clock an hour behind the mark is not noticed")
+		}
+		if err := right.Accept(t.Context(), Cause{By: "ops", Why: "it is right"}); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 * 60 {
+			pass(t, time.Minute, wrong, right)
+			if err := right.Check(); err != nil {
+				t.Fatalf("it was accepted: %v", err)
+			}
+		}
+		if wrong.Contradicted() == nil {
+			t.Error("the one that is ahead does not know")
+		}
+	})
 }
 
 // TestASecondJumpHasAnHourOfItsOwn has a clock that is some minutes ahead, which

@@ -219,7 +219,7 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	}
 	d.metrics = metrics.New(opts.Version, d.state)
 	d.activity = newActivity(d.metrics)
-	d.place = newPlace(d.admitsNobody, d.anotherServes, opts.Log)
+	d.place = newPlace(d.unfit, d.anotherServes, opts.Log)
 	d.shown.Store(&d.parts.shown)
 	if err := d.makeBroker(); err != nil {
 		return nil, err

@@ -31,7 +31,7 @@ const (
 // who says that it serves has a place and can admit, and asks anew before it leaves.
 type place struct {
 	// Set by newPlace, then read-only.
-	excluded func() error               // why we can admit nobody, nil if we can
+	excluded func() error               // why another one is to serve in our place, nil if none is
 	another  func(context.Context) bool // asks whether another provisioner serves
 	log      *slog.Logger
 
@@ -96,9 +96,9 @@ func (p *place) stand(ctx context.Context, aside bool, why error) {
 	p.changed = make(chan struct{})
 	switch {
 	case aside:
-		p.log.WarnContext(ctx, "requests left to other provisioners, since nobody can be admitted here", "err", why)
+		p.log.WarnContext(ctx, "requests left to other provisioners, which serve", "err", why)
 	case why != nil:
-		p.log.WarnContext(ctx, "requests taken again although nobody can be admitted here: no other provisioner serves", "err", why)
+		p.log.WarnContext(ctx, "requests taken again although others should: no other provisioner serves", "err", why)
 	default:
 		p.log.InfoContext(ctx, "requests taken again")
 	}
@@ -111,6 +111,15 @@ func (d *Daemon) admitsNobody() error {
 		return errNotOpen
 	}
 	return p.AdmitsNobody()
+}
+
+// unfit returns why another provisioner is to serve in our place, nil if none is: we can admit
+// nobody, or our clock is ahead of others', and what it certifies is not valid yet by theirs.
+func (d *Daemon) unfit() error {
+	if err := d.admitsNobody(); err != nil {
+		return err
+	}
+	return d.clock.Load().Contradicted()
 }
 
 // anotherServes asks whether another provisioner serves. A broker inside of the process
@@ -128,5 +137,5 @@ func (d *Daemon) anotherServes(ctx context.Context) bool {
 // serves reports whether we take requests and can serve them.
 func (d *Daemon) serves() bool {
 	aside, _ := d.place.now()
-	return d.serving.Load() && !aside && d.unasked.Load() == nil && d.admitsNobody() == nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil
+	return d.serving.Load() && !aside && d.unasked.Load() == nil && d.unfit() == nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil
 }

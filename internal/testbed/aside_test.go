@@ -81,16 +81,7 @@ func TestAProvisionerStartsAside(t *testing.T) {
 	a := &askers{t: t, f: f, url: f.URL(), token: f.Token(ofYesterday)}
 	// The other clock is the real one, by which the servers' certificates are valid.
 	f.Clock.Advance(-behind)
-	s := f.Daemon().Store()
-	f.Eventually("the fleet's clock is on record", func() bool {
-		mark, after, err := s.ClockMark(f.Context())
-		if err != nil || mark == nil {
-			return false // the provisioner has just begun
-		}
-		mark.Time = f.Clock.Now()
-		_, err = s.PutClockMark(f.Context(), mark, after)
-		return err == nil
-	})
+	f.Eventually("the fleet's clock is on record", func() bool { return onRecord(f) })
 	f.AddProvisionerBehind("second.fleet.test", behind)
 	for range inARow {
 		told := a.ask()
@@ -99,6 +90,51 @@ func TestAProvisionerStartsAside(t *testing.T) {
 			t.Fatalf("a node is told %q, want that the first provisioner serves it", told)
 		}
 	}
+	f.Check()
+}
+
+// onRecord puts the fleet's clock on record, as its provisioner does once a minute, and reports
+// whether it could.
+func onRecord(f *testbed.Fleet) bool {
+	s := f.Daemon().Store()
+	mark, after, err := s.ClockMark(f.Context())
+	if err != nil || mark == nil {
+		return false // the provisioner has just begun
+	}
+	mark.Time = f.Clock.Now()
+	_, err = s.PutClockMark(f.Context(), mark, after)
+	return err == nil
+}
+
+// TestAProvisionerWhoseClockIsAheadStandsAside starts a provisioner whose clock is ten minutes
+// ahead beside one that serves: the one that is right goes on, and serves everybody once the other
+// one has seen that it is contradicted. When its clock is set right it serves, too.
+func TestAProvisionerWhoseClockIsAheadStandsAside(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	a := &askers{t: t, f: f, url: f.URL(), token: f.Token(ofYesterday)}
+	// The other clock is the real one, by which the servers' certificates are valid.
+	f.Clock.Advance(behind)
+	f.Eventually("the fleet's clock is on record", func() bool {
+		return f.Daemon().Operator().AcceptClock(f.Context(), testbed.Operator()) == nil && onRecord(f)
+	})
+	second := f.AddProvisionerBehind("second.fleet.test", -behind)
+	served := func(name string) bool { return a.ask() == "enrolled" && f.EnrolledBy(a.last) == name }
+	f.Eventually("all nodes are enrolled by the one whose clock is right", func() bool {
+		onRecord(f) // or the other one was first
+		for range inARow {
+			if !served("") {
+				return false
+			}
+		}
+		return true
+	})
+	if mark, _, err := f.Daemon().Store().ClockMark(f.Context()); err != nil || mark.Time.Sub(f.Clock.Now()) > -behind/2 {
+		t.Errorf("the clock that is ahead is on record: %+v, %v", mark, err)
+	}
+	second.Clock.Advance(behind)
+	f.Eventually("it serves again", func() bool { return served("second.fleet.test") })
+	f.Clock.Advance(-behind)
 	f.Check()
 }
 

@@ -111,14 +111,18 @@ func (p *Provisioner) admits(id wire.Identity, r *Record) error {
 }
 
 // checkRevocations refuses an attempt whose token or keys are revoked, or that
-// comes while this process does not know what is. It is asked early, so that
+// comes while this process does not know what is, or what else operators have said. It is asked early, so that
 // nothing is done for who must not get it, and once more right before the record
 // is written: a helper may have taken minutes since.
 //
 // An attempt without a token, as a renewal is one, has no token to lose.
 func (p *Provisioner) checkRevocations(ctx context.Context, a *attempt) error {
 	node := a.request.Identity
-	if err := p.ensureFresh(ctx); err != nil {
+	err := p.ensureFresh(ctx)
+	if err == nil {
+		err = p.ensureOrders(ctx)
+	}
+	if err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	if a.request.Token != "" {

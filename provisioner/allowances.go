@@ -25,6 +25,7 @@ type allowances struct {
 	log     *slog.Logger
 
 	untold  untold
+	seen    seen
 	putting sync.Mutex // one change at a time
 
 	looking sync.Mutex
@@ -118,6 +119,7 @@ func (as *allowances) read(ctx context.Context) error {
 			as.untold.read(began)
 		}
 		if err != nil && !unread || a == nil {
+			as.seen.looked(began, err)
 			return err
 		}
 		kept := as.broken() == nil && after == as.last

@@ -26,6 +26,7 @@ type answers struct {
 	read   func(holder) // called for the key of every verdict that is read
 
 	untold untold
+	seen   seen
 
 	looking sync.Mutex
 	last    Sequence // guarded by looking
@@ -61,6 +62,7 @@ func (as *answers) lookLocked(ctx context.Context) error {
 			as.untold.read(began)
 		}
 		if err != nil && !unread || a == nil {
+			as.seen.looked(began, err)
 			return err
 		}
 		kept := as.broken() == nil && after == as.last

@@ -23,6 +23,7 @@ type pauses struct {
 	log    *slog.Logger
 
 	untold untold
+	seen   seen
 
 	looking sync.Mutex
 	last    Sequence // guarded by looking
@@ -54,6 +55,11 @@ func newPauses(store PauseStore, broken func() error, log *slog.Logger) *pauses 
 func (ps *pauses) look(ctx context.Context) error {
 	ps.looking.Lock()
 	defer ps.looking.Unlock()
+	return ps.lookLocked(ctx)
+}
+
+// lookLocked is look for callers that hold looking.
+func (ps *pauses) lookLocked(ctx context.Context) error {
 	began := time.Now()
 	for after := ps.last; ; {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -64,6 +70,7 @@ func (ps *pauses) look(ctx context.Context) error {
 			ps.untold.read(began)
 		}
 		if err != nil && !unread || s == nil {
+			ps.seen.looked(began, err)
 			return err
 		}
 		kept := ps.broken() == nil && after == ps.last

@@ -1,0 +1,112 @@
+package provisioner_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// A still store is that of a process which stands still: nobody in it reads what operators
+// say but who asks for a node.
+type still struct {
+	provisioner.Store
+	stands, away *atomic.Bool // away: nobody is answered
+}
+
+// asking marks the context of a request.
+type asking struct{}
+
+func (s still) check(ctx context.Context) error {
+	if s.away.Load() || s.stands.Load() && ctx.Value(asking{}) == nil {
+		return testbed.ErrInjected
+	}
+	return nil
+}
+
+func (s still) NextPause(ctx context.Context, after provisioner.Sequence) (*provisioner.Pause, provisioner.Sequence, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, 0, err
+	}
+	return s.Store.NextPause(ctx, after)
+}
+
+func (s still) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, 0, err
+	}
+	return s.Store.NextAnswer(ctx, after)
+}
+
+func (s still) NextAllowance(ctx context.Context, after provisioner.Sequence) (*provisioner.Allowance, provisioner.Sequence, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, 0, err
+	}
+	return s.Store.NextAllowance(ctx, after)
+}
+
+// TestWhoStoodStillKnowsWhatOperatorsSaid has operators pause, reject a key and take a name
+// off the allow-list while a provisioner stands still, as one does whose machine is suspended.
+// It goes on with requests that wait for it, before it looks at anything by
+// itself, and nobody is let in on what was so before.
+func TestWhoStoodStillKnowsWhatOperatorsSaid(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p := f.Daemon().Operator()
+	var stands, away atomic.Bool
+	other := another(t, f, func(s provisioner.Store) provisioner.Store { return still{s, &stands, &away} })
+	ask := func(r *wire.EnrollRequest) wire.Code {
+		t.Helper()
+		_, err := other.Enroll(context.WithValue(f.Context(), asking{}, true), r, provisioner.Source{Address: "192.0.2.1"})
+		return provisioner.CodeOf(err)
+	}
+	n := 0
+	newcomer := func(kind string) *wire.EnrollRequest {
+		n++
+		return f.Node(fmt.Sprintf("%s%d.example.net", kind, n)).Request()
+	}
+	for _, pattern := range []wire.Pattern{"web*.example.net", "db*.example.net"} {
+		if _, err := p.AllowNames(f.Context(), string(pattern), 0, 0, false, operator); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, kind := range []string{"web", "db"} {
+		f.Eventually("a name is allowed there, too", func() bool { return ask(newcomer(kind)) == "" })
+	}
+
+	stands.Store(true)
+	rejected := f.Node("key1.example.net")
+	if err := p.DisallowNames(f.Context(), "web*.example.net", operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Eventually("a name that is not allowed any more waits", func() bool { return ask(newcomer("web")) == wire.CodeApprovalPending })
+	if code := ask(newcomer("db")); code != "" {
+		t.Errorf("a name that is still allowed: %s", code)
+	}
+	if code := ask(rejected.Request()); code != wire.CodeApprovalPending {
+		t.Fatalf("a key that is to be rejected: %s", code)
+	}
+	f.Eventually("it is rejected", func() bool {
+		_, err := p.RejectNode(f.Context(), "key1.example.net", "", operator)
+		return err == nil // else it is not listed yet
+	})
+	f.Eventually("a rejected key is refused", func() bool { return ask(rejected.Request()) == wire.CodeRejected })
+	if _, err := p.Pause(f.Context(), "", false, operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Eventually("a pause is known", func() bool { return ask(newcomer("db")) == wire.CodePaused })
+	if err := p.Resume(f.Context(), "", operator); err != nil {
+		t.Fatal(err)
+	}
+	f.Eventually("its end is known", func() bool { return ask(newcomer("db")) == "" })
+
+	away.Store(true)
+	f.Eventually("who cannot look lets nobody in", func() bool { return ask(newcomer("db")) == wire.CodeRevocationsUnknown })
+	away.Store(false)
+	f.Eventually("who can does", func() bool { return ask(newcomer("db")) == "" })
+	f.Check()
+}

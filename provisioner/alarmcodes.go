@@ -14,20 +14,26 @@ const AlarmWebhookFailed wire.Code = "webhook_failed"
 // not ended that no CRL has room for them. It refuses nothing.
 const AlarmCRLTooLong wire.Code = "crl_too_long"
 
+// AlarmBrokersMisconfigured is the code of the alarm that brokers outside of the process do
+// not do what they have to, for lack of a permission, say, or by other keys than ours. It refuses nothing by itself.
+const AlarmBrokersMisconfigured wire.Code = "brokers_misconfigured"
+
 // AlarmCodes are the codes of all alarms; docs/operations.md says of each what
 // to do.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind, AlarmClockJumped,
-	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed, AlarmCRLTooLong, wire.CodePaused,
+	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed, AlarmCRLTooLong,
+	AlarmBrokersMisconfigured, wire.CodePaused,
 }
 
 // alarmRemedies are for alarms whose codes refuse nobody.
 var alarmRemedies = map[wire.Code]string{
-	AlarmClockJumped:   "set the clock of the provisioner's machine right within the hour, or let it be; if other provisioners contradict it, set right whichever clock is wrong",
-	AlarmPolicyRefused: "mend the policy's files, or put those before back: `muster policy test` says what is wrong with them",
-	AlarmAllowsAll:     "`muster allow remove '*'`, or take it out of the allow-list's file: until then whoever has a token gets in under any free name",
-	AlarmWebhookFailed: "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",
-	AlarmCRLTooLong:    "have those who read the CRL do without until certificates on it have ended; a shorter `certificates.lifetime` has them end sooner from now on",
+	AlarmClockJumped:          "set the clock of the provisioner's machine right within the hour, or let it be; if other provisioners contradict it, set right whichever clock is wrong",
+	AlarmPolicyRefused:        "mend the policy's files, or put those before back: `muster policy test` says what is wrong with them",
+	AlarmAllowsAll:            "`muster allow remove '*'`, or take it out of the allow-list's file: until then whoever has a token gets in under any free name",
+	AlarmWebhookFailed:        "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",
+	AlarmBrokersMisconfigured: "print the servers' configuration again with `muster broker config`, one server after the other, and give all provisioners the same files in `cluster`; the cause says what is wrong",
+	AlarmCRLTooLong:           "have those who read the CRL do without until certificates on it have ended; a shorter `certificates.lifetime` has them end sooner from now on",
 }
 
 // EventCodes returns the codes that events have: of refusals, and of alarms.

@@ -6,7 +6,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"muster/internal/conffile"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
+	"muster/provisioner"
 	"muster/provisioner/broker"
 	"muster/provisioner/store"
 )
@@ -247,6 +250,60 @@ func (d *Daemon) authenticate(ctx context.Context) error {
 		case <-again.C:
 		}
 	}
+}
+
+// misconfigured returns what about brokers of others is not as it has to be, or about what we share with
+// other provisioners to serve them; nil if nothing is known.
+func (d *Daemon) misconfigured() error {
+	if d.external == nil {
+		return nil
+	}
+	err, differ := d.external.Misconfigured(d.conn.Load()), d.keysDiffer.Load()
+	switch {
+	case differ == nil:
+		return err
+	case err == nil:
+		return *differ
+	}
+	return fmt.Errorf("%w; %w", err, *differ)
+}
+
+// watchBrokers looks at brokers of others until ctx is done.
+func (d *Daemon) watchBrokers(ctx context.Context) error {
+	if d.external == nil {
+		return nil
+	}
+	return d.external.Watch(ctx)
+}
+
+// compareKeys takes in whether other provisioners that are there answer brokers with other keys
+// than we do. It is only called by the register.
+func (d *Daemon) compareKeys(all []*provisioner.HeardComponent) {
+	if d.external == nil {
+		return
+	}
+	if err := keysDiffer(d.cfg.Name, d.external.PublicKeys(), all); err != nil {
+		d.keysDiffer.Store(&err)
+	} else {
+		d.keysDiffer.Store(nil)
+	}
+}
+
+// keysDiffer returns which other provisioner has other keys than the one of this name, nil if none has. One of
+// before does not say which it has.
+func keysDiffer(name string, ours map[string]string, all []*provisioner.HeardComponent) error {
+	for _, c := range all {
+		i := slices.IndexFunc(c.Features, func(f provisioner.Feature) bool { return f.Name == "callout" })
+		if c.Gone || c.Name == name || i < 0 {
+			continue
+		}
+		for _, what := range slices.Sorted(maps.Keys(ours)) {
+			if theirs := c.Features[i].Settings[what]; theirs != "" && theirs != ours[what] {
+				return fmt.Errorf("broker.callout.%s is the key %s here and %s at provisioner %q: brokers get along with one of the two only", what, ours[what], theirs, c.Name)
+			}
+		}
+	}
+	return nil
 }
 
 // storeComesUp is how long the store of a cluster may take to be of use after a

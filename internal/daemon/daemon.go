@@ -148,6 +148,9 @@ type Daemon struct {
 	// serving is whether requests are taken, by us or by who does so in our place.
 	serving atomic.Bool
 
+	// keysDiffer says which other provisioner answers brokers with other keys, nil if none does.
+	keysDiffer atomic.Pointer[error]
+
 	// unasked is why brokers of others do not ask, nil once they do.
 	unasked atomic.Pointer[error]
 
@@ -334,7 +337,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		"list of nodes":      nodes.Run,
 		"components":         register.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
-		"connections":        d.authenticate, "place": d.place.run, "webhooks": d.deliverEvents,
+		"connections":        d.authenticate, "brokers": d.watchBrokers, "place": d.place.run, "webhooks": d.deliverEvents,
 		"API certificate": d.parts.api.run, "console": pages.Run,
 	} {
 		g.Go(func() error {

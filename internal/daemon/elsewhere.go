@@ -154,6 +154,7 @@ func (d *Daemon) lookElsewhere(ctx context.Context) error {
 // seeOthers takes in which provisioners there are. It is only called by the register.
 func (d *Daemon) seeOthers(ctx context.Context, all []*provisioner.HeardComponent) {
 	d.compareFacts(ctx, all)
+	d.compareKeys(all)
 	if d.others != nil {
 		d.others.sees(all)
 	}

@@ -151,7 +151,10 @@ func (d *Daemon) brokerFeatures() []provisioner.Feature {
 	}
 	if cause := d.unasked.Load(); cause != nil {
 		callout = provisioner.NewFeature("callout", *cause)
+	} else if err := d.external.Unread(); err != nil {
+		callout = provisioner.NewFeature("callout", err)
 	}
+	callout.Settings = d.external.PublicKeys()
 	return []provisioner.Feature{f, callout, websocket}
 }
 

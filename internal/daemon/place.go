@@ -137,5 +137,5 @@ func (d *Daemon) anotherServes(ctx context.Context) bool {
 // serves reports whether we take requests and can serve them.
 func (d *Daemon) serves() bool {
 	aside, _ := d.place.now()
-	return d.serving.Load() && !aside && d.unasked.Load() == nil && d.unfit() == nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil
+	return d.serving.Load() && !aside && d.unasked.Load() == nil && (d.external == nil || d.external.Unread() == nil) && d.unfit() == nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil
 }

@@ -20,6 +20,8 @@ func (d *Daemon) newKeeper() *keeper {
 			wire.CodeAuthorityExpired:      d.parts.authority.Usable,
 			provisioner.AlarmPolicyRefused: d.parts.policy.Refused,
 			wire.CodePaused:                d.paused,
+
+			provisioner.AlarmBrokersMisconfigured: d.misconfigured,
 		},
 		setRoom: func(bytes int64) { d.Store().SetRoom(bytes) },
 		nudged:  make(chan struct{}, 1),

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -51,6 +52,14 @@ type callout struct {
 	turn    func() (done func())
 	place   func() (aside bool, changed <-chan struct{})
 	workers int // how many answers are under way at once
+
+	unread atomic.Pointer[unreadQuestion] // the last one; nil if there was none
+}
+
+// unreadQuestion is a question that could not be read.
+type unreadQuestion struct {
+	at  time.Time // monotonic
+	err error
 }
 
 // question is a request of a broker's that waits for its answer.
@@ -171,6 +180,7 @@ func (c *callout) answer(ctx context.Context, q question) bool {
 	broker := q.Header.Get(server.AuthRequestXKeyHeader)
 	request, err := c.open(q.Data, broker)
 	if err != nil {
+		c.unread.Store(&unreadQuestion{time.Now(), err})
 		c.log.connection(ctx, "broker asks in a way that is not understood", slog.String("err", scrub(err.Error())))
 		return false
 	}
@@ -217,7 +227,7 @@ func (c *callout) open(data []byte, broker string) (*jwt.AuthorizationRequestCla
 	}
 	text, err := c.xkey.Open(data, broker)
 	if err != nil {
-		return nil, errors.New("the request is encrypted to another xkey than broker.callout.xkey")
+		return nil, errors.New("the request is encrypted to another xkey than broker.callout.xkey: all provisioners have the same file, and all servers the same `auth_callout`")
 	}
 	request, err := jwt.DecodeAuthorizationRequestClaims(string(text))
 	if err != nil {

@@ -23,6 +23,7 @@ type outside struct {
 	keys     broker.Keys
 	server   *server.Server
 	external *broker.External
+	path     string // of the server's configuration
 }
 
 // newOutside starts both. The configuration is changed by edit before it is
@@ -41,9 +42,8 @@ func newServer(t testing.TB, edit func(string) string) *outside {
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := &outside{site: newSite(t), keys: keys}
-	path := serverFile(t, keys, edit)
-	opts, err := server.ProcessConfigFile(path)
+	o := &outside{site: newSite(t), keys: keys, path: serverFile(t, keys, edit)}
+	opts, err := server.ProcessConfigFile(o.path)
 	if err != nil {
 		t.Fatal(err)
 	}

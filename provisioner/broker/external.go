@@ -85,11 +85,15 @@ type External struct {
 	callout *callout
 	log     *slog.Logger
 
-	firstPage, page int // see the constants; tests have smaller ones
+	firstPage, page int           // see the constants; tests have smaller ones
+	watchEvery      time.Duration // as those
 
-	mu      sync.Mutex      // guards the rest
-	control *nats.Conn      // to AccountSystem; nil unless started
-	servers map[string]sign // by id: when a server was last heard of
+	heard []*nats.Subscription // what servers say of themselves; of Start, then only touched by Watch
+
+	mu      sync.Mutex           // guards the rest
+	control *nats.Conn           // to AccountSystem; nil unless started
+	servers map[string]sign      // by id: when a server was last heard of
+	faults  map[string]time.Time // what is wrong with servers: when it was found last
 }
 
 // NewExternal returns an External that has no connection yet, or an error naming
@@ -103,7 +107,7 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	}
 	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	e := &External{log: cfg.Log, firstPage: firstPage, page: page, servers: make(map[string]sign)}
+	e := &External{log: cfg.Log, firstPage: firstPage, page: page, watchEvery: watchEvery, servers: make(map[string]sign), faults: make(map[string]time.Time)}
 	if cfg.Turn == nil {
 		cfg.Turn = func() func() { return func() {} }
 	}
@@ -166,11 +170,11 @@ func (e *External) Start(ctx context.Context) error {
 	if e.cfg.TLS == nil && !onlyHere(e.cfg.URLs) {
 		e.log.WarnContext(ctx, "brokers are spoken to without TLS: who listens reads what nodes are given in plain mode; say tls:// in broker.url", "subject", e.cfg.URLs)
 	}
-	control, err := e.dial(ctx, "provisioner control", e.system, nats.CustomInboxPrefix(controlInbox))
+	control, err := e.dial(ctx, "provisioner control", e.system, nats.CustomInboxPrefix(controlInbox), nats.ErrorHandler(e.complained))
 	if err != nil {
 		return fmt.Errorf("connect to account %s of %s: %w", AccountSystem, e.cfg.URLs, err)
 	}
-	if err = e.follow(control); err == nil {
+	if e.heard, err = e.follow(ctx, control); err == nil {
 		err = e.checkSync(ctx, control)
 	}
 	if err != nil {
@@ -248,6 +252,18 @@ func (e *External) Authenticate(ctx context.Context, ready func()) error {
 	}
 	defer nc.Close()
 	return e.callout.run(ctx, nc, ready)
+}
+
+// PublicKeys returns the public halves of what all provisioners of an installation share to
+// answer servers, by their names in provisioner.yaml.
+func (e *External) PublicKeys() map[string]string {
+	keys := make(map[string]string)
+	for name, pair := range map[string]nkeys.KeyPair{"issuer": e.callout.issuer, "xkey": e.callout.xkey} {
+		if public, err := pair.PublicKey(); err == nil { // which it has
+			keys[name] = public
+		}
+	}
+	return keys
 }
 
 // URL returns where the servers are, as configured.

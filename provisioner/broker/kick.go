@@ -78,23 +78,29 @@ func (r *reported[T]) check(subject string) error {
 	return nil
 }
 
-// follow learns which servers there are, from what they say and do not say.
-func (e *External) follow(nc *nats.Conn) error {
-	_, err := nc.Subscribe(heardAlive, func(m *nats.Msg) { e.alive(serverOf(m.Subject)) })
-	if err == nil {
-		_, err = nc.Subscribe(heardShutdown, func(m *nats.Msg) {
+// follow learns which servers there are, from what they say and do not say, until the
+// subscriptions end that it returns, also with an error.
+func (e *External) follow(ctx context.Context, nc *nats.Conn) (heard []*nats.Subscription, err error) {
+	for subject, hear := range map[string]nats.MsgHandler{
+		heardAlive: func(m *nats.Msg) { e.alive(serverOf(m.Subject)); e.compareClocks(m.Data) },
+		heardShutdown: func(m *nats.Msg) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			delete(e.servers, serverOf(m.Subject))
-		})
+		},
+	} {
+		sub, err := nc.Subscribe(subject, hear)
+		if err != nil {
+			return heard, fmt.Errorf("subscribe in account %s: %w", AccountSystem, err)
+		}
+		heard = append(heard, sub)
 	}
-	if err == nil {
-		err = nc.Flush()
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	if err := nc.FlushWithContext(ctx); err != nil {
+		return heard, fmt.Errorf("subscribe in account %s: %w", AccountSystem, err)
 	}
-	if err != nil {
-		return fmt.Errorf("subscribe in account %s: %w", AccountSystem, err)
-	}
-	return nil
+	return heard, nil
 }
 
 // serverOf returns the id in the subject of an event.
@@ -154,16 +160,9 @@ func (e *External) giveUp(ids []string, since time.Time) {
 // being restarted there is always one. It asks until some server answers.
 func (e *External) checkSync(ctx context.Context, nc *nats.Conn) error {
 	for {
-		answers, lax := 0, []string(nil)
-		err := gather(ctx, e, nc, askJetStream, server.JSzOptions{Config: true}, func(_ string, r reported[server.JSInfo]) {
-			answers++
-			if !r.Data.Disabled && !r.Data.Config.SyncAlways {
-				lax = append(lax, r.Server.Name)
-			}
-		})
+		answers, lax, err := e.notSynced(ctx, nc)
 		switch {
 		case len(lax) > 0:
-			slices.Sort(lax)
 			return fmt.Errorf("%s: %w", strings.Join(lax, ", "), ErrNotSynced)
 		case answers > 0:
 			return nil
@@ -174,6 +173,19 @@ func (e *External) checkSync(ctx context.Context, nc *nats.Conn) error {
 		case <-time.After(quiet):
 		}
 	}
+}
+
+// notSynced returns which servers say that they acknowledge before they sync, of so many that
+// have answered. The error is that of gather.
+func (e *External) notSynced(ctx context.Context, nc *nats.Conn) (answers int, lax []string, err error) {
+	err = gather(ctx, e, nc, askJetStream, server.JSzOptions{Config: true}, func(_ string, r reported[server.JSInfo]) {
+		answers++
+		if !r.Data.Disabled && !r.Data.Config.SyncAlways {
+			lax = append(lax, r.Server.Name)
+		}
+	})
+	slices.Sort(lax)
+	return answers, lax, err
 }
 
 // gather asks all servers and calls each with every answer that has data. The error says

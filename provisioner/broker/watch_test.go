@@ -1,0 +1,186 @@
+package broker_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"muster/provisioner/broker"
+)
+
+// watched watches the server, and logs nothing of it.
+func (o *outside) watched(t *testing.T) *broker.External {
+	t.Helper()
+	e, err := broker.NewExternal(broker.ExternalConfig{URLs: o.server.ClientURL(), Keys: o.keys, Gate: o.config(t).Gate, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.WatchEvery(50 * time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := e.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	watching, stop := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- e.Watch(watching) }()
+	t.Cleanup(func() {
+		stop()
+		if err := receive(t, "end of the watch", done); err != nil {
+			t.Error(err)
+		}
+		if err := e.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return e
+}
+
+// becomes waits until what is wrong with the servers says want, or nothing if that is empty.
+func becomes(t *testing.T, e *broker.External, want string) {
+	t.Helper()
+	eventually(t, "it is said that "+want, func() bool {
+		err := e.Misconfigured()
+		if want == "" {
+			return err == nil
+		}
+		return errors.Is(err, broker.ErrMisconfigured) && strings.Contains(err.Error(), want)
+	})
+}
+
+// reload has the server read its configuration again, changed by edit.
+func (o *outside) reload(t *testing.T, edit func(string) string) {
+	t.Helper()
+	b, err := os.ReadFile(o.path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := edit(string(b))
+	if text == string(b) {
+		t.Fatal("nothing is changed")
+	}
+	if err := os.WriteFile(o.path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.server.Reload(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestAPermissionThatIsTakenAwayIsMissed takes from a provisioner, as it runs, each permission
+// that it needs to drop connections, and gives it back. Nothing else tells it: a server says nothing
+// to who asks what is not permitted.
+func TestAPermissionThatIsTakenAwayIsMissed(t *testing.T) {
+	t.Parallel()
+	for _, subject := range []string{"$SYS.REQ.SERVER.*.KICK", "$SYS.REQ.SERVER.PING.CONNZ", "$SYS.REQ.SERVER.PING.JSZ", "$SYS.SERVER.*.STATSZ", "$SYS.SERVER.*.SHUTDOWN", "_INBOX.muster.>"} {
+		t.Run(subject, func(t *testing.T) {
+			t.Parallel()
+			o := newServer(t, nil)
+			e := o.watched(t)
+			change := func(from, to string) {
+				o.reload(t, func(text string) string { return strings.Replace(text, `"`+from+`"`, `"`+to+`"`, 1) })
+			}
+			becomes(t, e, "")
+			change(subject, "nobody")
+			becomes(t, e, "not all is permitted")
+			if err := e.Misconfigured(); err != nil && !strings.Contains(err.Error(), "muster broker config") {
+				t.Errorf("%v: want what to do", err)
+			}
+			change("nobody", subject)
+			becomes(t, e, "")
+		})
+	}
+}
+
+// TestAPermissionThatWasNeverGivenIsMissed starts a provisioner at a server that permits it
+// less than it needs.
+func TestAPermissionThatWasNeverGivenIsMissed(t *testing.T) {
+	t.Parallel()
+	o := newServer(t, func(text string) string { return strings.Replace(text, `, "$SYS.REQ.SERVER.*.KICK"`, "", 1) })
+	becomes(t, o.watched(t), "KICK")
+}
+
+// TestAServerThatTakesNoLargeMessageIsMissed starts a provisioner where answers to nodes do
+// not fit.
+func TestAServerThatTakesNoLargeMessageIsMissed(t *testing.T) {
+	t.Parallel()
+	o := newServer(t, func(text string) string {
+		return strings.Replace(text, "max_payload: 8388608", "max_payload: 65536", 1)
+	})
+	becomes(t, o.watched(t), "max_payload is 65536")
+}
+
+// TestAClockThatIsOffIsMissed has a server of the cluster say by its signs of life that it is
+// another time there.
+func TestAClockThatIsOffIsMissed(t *testing.T) {
+	t.Parallel()
+	o := newServer(t, func(text string) string {
+		text = strings.Replace(text, "auth_users: [", "auth_users: [elsewhere, ", 1)
+		return regexp.MustCompile(`\{nkey: \S+, permissions`).ReplaceAllString(text, "{user: elsewhere, password: secret}, $0")
+	})
+	e := o.watched(t)
+	elsewhere, err := nats.Connect(o.server.ClientURL(), nats.UserInfo("elsewhere", "secret"), nats.Timeout(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(elsewhere.Close)
+	for _, tt := range []struct {
+		off  time.Duration
+		want string // in what is said; empty for nothing
+	}{{-24 * time.Hour, "24h0m0s"}, {time.Hour, "1h0m0s"}, {time.Minute, ""}} {
+		eventually(t, "word of a clock that is off by "+tt.off.String(), func() bool {
+			sign, err := json.Marshal(server.ServerStatsMsg{Server: server.ServerInfo{Name: "elsewhere", ID: "NELSEWHERE", Time: time.Now().Add(tt.off)}})
+			if err == nil {
+				err = errors.Join(elsewhere.Publish("$SYS.SERVER.NELSEWHERE.STATSZ", sign), elsewhere.Flush())
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			said := e.Misconfigured()
+			if tt.want == "" {
+				return said == nil
+			}
+			return said != nil && strings.Contains(said.Error(), `the clock of server "elsewhere" differs by `+tt.want)
+		})
+	}
+}
+
+// TestAQuestionThatCannotBeReadIsMissed gives one of two provisioners another xkey than the
+// server and the other one have.
+func TestAQuestionThatCannotBeReadIsMissed(t *testing.T) {
+	t.Parallel()
+	o := newServer(t, nil)
+	keys := o.keys
+	other, err := broker.NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys.XKey = other.XKey
+	wrong := o.provisioner(t, keys, o.server.ClientURL())
+	if err := wrong.Misconfigured(); err != nil {
+		t.Errorf("nobody has asked: %v", err)
+	}
+	nc, err := nats.Connect(o.server.ClientURL(), nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.NoReconnect(), nats.Timeout(patience))
+	if err == nil {
+		nc.Close()
+		t.Error("a node is let in by who cannot read what it presents")
+	}
+	becomes(t, wrong, "another xkey than broker.callout.xkey")
+	if wrong.Unread() == nil {
+		t.Error("it counts as one that serves")
+	}
+	right := o.provisioner(t, o.keys, o.server.ClientURL())
+	if public := right.PublicKeys(); public["xkey"] == wrong.PublicKeys()["xkey"] || public["issuer"] != wrong.PublicKeys()["issuer"] || !nkeys.IsValidPublicCurveKey(public["xkey"]) {
+		t.Errorf("keys %v and %v, want that only the xkey differs", public, wrong.PublicKeys())
+	}
+}

@@ -168,6 +168,9 @@ func (k *keeper) keepStore(ctx context.Context) {
 	err := k.ask(ctx)
 	if gone := k.gone(ctx); gone != nil {
 		err = gone // a write to a stream that is gone is one without an answer
+		if errors.Is(err, store.ErrShorter) {
+			k.over = err // as in open
+		}
 	}
 	if returned := k.hasReturned(); err == nil && k.restart == nil && (k.silent > 0 || returned != k.returned) {
 		// What was away may have come back as another, or empty, or without its end; if that

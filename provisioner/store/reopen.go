@@ -37,15 +37,11 @@ func (f *followed) note(stream string, to uint64) {
 	f.to[stream] = max(f.to[stream], to)
 }
 
-// check returns [ErrShorter] if the stream ends before what was read of it.
-func (f *followed) check(stream jetstream.Stream) error {
+// of returns up to where the stream was read.
+func (f *followed) of(stream string) uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	info := stream.CachedInfo()
-	if to := f.to[info.Config.Name]; info.State.LastSeq < to {
-		return fmt.Errorf("%w: stream %s ends at sequence %d, and had %d", ErrShorter, info.Config.Name, info.State.LastSeq, to)
-	}
-	return nil
+	return f.to[stream]
 }
 
 // Reopen looks whether the store is still itself after its broker was
@@ -68,12 +64,13 @@ func (s *Store) Reopen(ctx context.Context) error {
 		if reports(c.Name) {
 			continue
 		}
+		read := s.followed.of(c.Name) // before: meanwhile more is read
 		stream, err := once(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, c.Name) })
 		if errors.Is(err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("store: %w", lost(c.Name))
 		}
 		if err == nil {
-			err = s.followed.check(stream)
+			err = shorter(stream.CachedInfo(), read)
 		}
 		if err != nil {
 			return fmt.Errorf("store: stream %s: %w", c.Name, err)
@@ -107,27 +104,6 @@ func (s *Store) Reopen(ctx context.Context) error {
 		})
 	}
 	return g.Wait()
-}
-
-// Whole returns [ErrLost] if a stream of records is gone from under the open store, as one that
-// somebody deletes at servers that are others'. It makes none. The error is nil as well where
-// nobody answers, which is for [Store.Probe] to tell. A server of a cluster that has just become its
-// leader may not know all streams for a moment: ask again.
-func (s *Store) Whole(ctx context.Context) error {
-	there := make(map[string]bool)
-	names := s.js.StreamNames(ctx)
-	for name := range names.Name() {
-		there[name] = true
-	}
-	if names.Err() != nil {
-		return nil
-	}
-	for _, name := range kept {
-		if !there[name] {
-			return fmt.Errorf("store: %w", lost(name))
-		}
-	}
-	return nil
 }
 
 // once asks a cluster for as long as it may take to answer. Without a leader it does not

@@ -172,6 +172,8 @@ type Store struct {
 	handovers    handovers // to those who follow the records
 	followed     followed  // up to where logs were read
 
+	subjects map[string]uint64 // how many each stream of records had; only touched by Whole
+
 	losses struct { // events that could not be published
 		sync.Mutex
 		count int       // since the last warning
@@ -284,10 +286,15 @@ func (s *Store) make(ctx context.Context, c jetstream.StreamConfig) (jetstream.S
 // before all of it, and gets all of it, however long it has become. None takes more than an
 // event a microsecond.
 func (s *Store) createOrUpdate(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
+	stream, err := s.js.Stream(ctx, c.Name)
 	if !slices.Contains(logStreams[:], c.Name) {
+		if err == nil && !reports(c.Name) {
+			if less := lessThan(stream.CachedInfo().Config, c); len(less) > 0 {
+				s.changed(ctx, c.Name, less)
+			}
+		}
 		return s.js.CreateOrUpdateStream(ctx, c)
 	}
-	stream, err := s.js.Stream(ctx, c.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		c.FirstSeq = uint64(max(0, time.Now().UnixMicro()))
 		if stream, err = s.js.CreateStream(ctx, c); !errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {

@@ -1,0 +1,124 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// Whole returns an error if streams of records are not what they were under the open store,
+// as when somebody deletes or changes one at servers that are others': [ErrLost] if one is gone,
+// or some of what it must keep, and [ErrShorter] if the end of one is that was read. It makes
+// none. One that keeps or takes less than it has to is configured anew, which the log says; if the
+// servers refuse that, the error says what it is. The error is nil as well where
+// nobody answers, which is for [Store.Probe] to tell. A server of a cluster that has just become its
+// leader may not know all streams for a moment: ask again. One call at a time.
+func (s *Store) Whole(ctx context.Context) error {
+	for _, want := range streams(s.replicas, s.capacity, s.inputBytes) {
+		if reports(want.Name) {
+			continue
+		}
+		read := s.followed.of(want.Name) // before: meanwhile more is read
+		stream, err := s.js.Stream(ctx, want.Name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			return fmt.Errorf("store: %w", lost(want.Name))
+		}
+		if err != nil {
+			return nil
+		}
+		info := stream.CachedInfo()
+		if err := errors.Join(beginning(info), shorter(info, read), s.keepsAll(info)); err != nil {
+			return fmt.Errorf("store: %w", err)
+		}
+		less := lessThan(info.Config, want)
+		if len(less) == 0 {
+			continue
+		}
+		err = s.putBack(ctx, info.Config, want)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("store: stream %s was changed, and cannot be changed back: %s: %w", want.Name, strings.Join(less, ", "), err)
+		}
+		s.changed(ctx, want.Name, less)
+	}
+	return nil
+}
+
+// changed says that somebody has changed a stream, and that it is as it has to be again.
+func (s *Store) changed(ctx context.Context, stream string, less []string) {
+	s.log.WarnContext(ctx, "stream was changed by somebody else, it is changed back", "stream", stream, "err", errors.New(strings.Join(less, ", ")))
+}
+
+// putBack gives a stream what it is to have at least, and leaves it what it has beyond that.
+func (s *Store) putBack(ctx context.Context, have, want jetstream.StreamConfig) error {
+	want.Replicas = max(want.Replicas, have.Replicas)
+	_, err := s.js.UpdateStream(ctx, want)
+	return err
+}
+
+// lessThan says by what of its configuration a stream of records keeps less than is wanted of it, or
+// takes less: all else is not ours to judge, since another version may want it so.
+func lessThan(have, want jetstream.StreamConfig) (less []string) {
+	differs := func(is bool, what string, have, want any) {
+		if is {
+			less = append(less, fmt.Sprintf("%s is %v, want %v", what, have, want))
+		}
+	}
+	bounded := func(have, want int64) bool { return have > 0 && (want <= 0 || have < want) }
+	differs(bounded(have.MaxMsgs, want.MaxMsgs), "max_msgs", have.MaxMsgs, "none")
+	differs(bounded(have.MaxBytes, want.MaxBytes), "max_bytes", have.MaxBytes, "none")
+	differs(have.MaxAge > 0, "max_age", have.MaxAge, "none")
+	differs(bounded(int64(have.MaxMsgSize), int64(want.MaxMsgSize)), "max_msg_size", have.MaxMsgSize, "none")
+	differs(bounded(have.MaxMsgsPerSubject, want.MaxMsgsPerSubject), "max_msgs_per_subject", have.MaxMsgsPerSubject, want.MaxMsgsPerSubject)
+	differs(have.Replicas < want.Replicas, "replicas", have.Replicas, want.Replicas)
+	differs(have.Storage != want.Storage, "storage", have.Storage, want.Storage)
+	differs(have.Retention != want.Retention, "retention", have.Retention, want.Retention)
+	differs(have.Discard != want.Discard, "discard", have.Discard, want.Discard)
+	differs(have.PersistMode != want.PersistMode, "persist_mode", have.PersistMode, want.PersistMode)
+	differs(have.NoAck && !want.NoAck, "no_ack", have.NoAck, want.NoAck)
+	differs(have.Sealed, "sealed", have.Sealed, false)
+	differs(have.Mirror != nil || len(have.Sources) > 0, "what it mirrors", "another stream", "none")
+	differs(have.SubjectTransform != nil, "subject_transform", "there", "none")
+	for _, subject := range want.Subjects {
+		differs(!slices.Contains(have.Subjects, subject), "subjects", strings.Join(have.Subjects, " "), strings.Join(want.Subjects, " "))
+	}
+	return less
+}
+
+// beginning returns [ErrLost] if a log has lost its beginning of which nothing may go.
+func beginning(info *jetstream.StreamInfo) error {
+	if name := info.Config.Name; (name == streamClaims || name == streamRevocations) && info.State.FirstSeq > max(1, info.Config.FirstSeq) {
+		return fmt.Errorf("%w: stream %s begins at sequence %d: what came before it was removed, by a limit perhaps that somebody has set: "+
+			"restore a backup into an empty store", ErrLost, name, info.State.FirstSeq)
+	}
+	return nil
+}
+
+// keepsAll returns [ErrLost] if a stream has messages of fewer subjects than it had at the last call: the
+// last one of each stays.
+func (s *Store) keepsAll(info *jetstream.StreamInfo) error {
+	if s.subjects == nil {
+		s.subjects = make(map[string]uint64)
+	}
+	name, had, has := info.Config.Name, s.subjects[info.Config.Name], info.State.NumSubjects
+	if has < had {
+		return fmt.Errorf("%w: stream %s has something on %d subjects, and had on %d: it was removed, by a limit perhaps that somebody has set: "+
+			"restore a backup into an empty store", ErrLost, name, has, had)
+	}
+	s.subjects[name] = has
+	return nil
+}
+
+// shorter returns [ErrShorter] if a stream ends before what was read of it.
+func shorter(info *jetstream.StreamInfo, read uint64) error {
+	if info.State.LastSeq < read {
+		return fmt.Errorf("%w: stream %s ends at sequence %d, and had %d", ErrShorter, info.Config.Name, info.State.LastSeq, read)
+	}
+	return nil
+}

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -79,6 +80,12 @@ func TestParsePrivateKeyOfEveryForm(t *testing.T) {
 		"ciphertext cut short":           {ragged(t, file("default.pem")), "hunter2", jwt.ErrKey},
 		"a certificate":                  {file("cert.pem"), "", jwt.ErrKey},
 		"two keys":                       {append(file("rsa8.pem"), file("ed8.pem")...), "", jwt.ErrKey},
+		"lines of Windows":               {bytes.ReplaceAll(file("ed8.pem"), []byte("\n"), []byte("\r\n")), "", nil},
+		"blanks at the ends of lines":    {bytes.ReplaceAll(file("ed8.pem"), []byte("\n"), []byte(" \t\n")), "", nil},
+		"a comment in front":             {append([]byte("# of the build\n"), file("ed8.pem")...), "", nil},
+		"a byte order mark in front":     {append([]byte("\ufeff"), file("ed8.pem")...), "", jwt.ErrKey},
+		"two keys, the first one marked": {slices.Concat([]byte("\ufeff"), file("ed8.pem"), file("rsa8.pem")), "", jwt.ErrKey},
+		"two keys, the second one cut":   {append(file("ed8.pem"), file("rsa8.pem")[:200]...), "", jwt.ErrKey},
 		"RSA of 1024 bits":               {file("weak.pem"), "", jwt.ErrKey},
 		"P-384":                          {file("p384.pem"), "", jwt.ErrKey},
 		"a key that cannot sign":         {file("x25519.pem"), "", jwt.ErrKey},
@@ -220,22 +227,27 @@ func TestParseSignerRefuses(t *testing.T) {
 		return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})
 	}
 	cut, _ := pem.Decode(cert)
+	damaged := bytes.Replace(cert, []byte("\nM"), []byte("\n!M"), 1)
 	tests := map[string][]byte{
-		"private key":                 key,
-		"certificate and private key": append(bytes.Clone(cert), key...),
-		"two certificates":            append(bytes.Clone(cert), cert...),
-		"RSA of 1024 bits":            readFile(t, dir, "weak-cert.pem"),
-		"P-384":                       pkix(mustEC(elliptic.P384()).Public()),
-		"truncated":                   pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cut.Bytes[:100]}),
-		"another block":               pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: cut.Bytes}),
-		"all zeros":                   []byte(strings.Repeat("0", 64)),
-		"the neutral point":           []byte("01" + strings.Repeat("0", 62)),
-		"a point of order 2":          []byte("ec" + strings.Repeat("f", 60) + "7f"),
-		"a point of order 8":          []byte("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"),
-		"small order in PEM":          pkix(ed25519.PublicKey(make([]byte, 32))),
-		"two lines of hex":            []byte(hexText(edKey("a").Seed()) + "\n" + hexText(edKey("b").Seed())),
-		"a token":                     []byte("e30.e30.e30"),
-		"empty":                       nil,
+		"after a damaged certificate":  append(bytes.Clone(damaged), pkix(edKey("a").Public())...),
+		"before a damaged one":         append(pkix(edKey("a").Public()), damaged...),
+		"after a byte order mark":      append([]byte("\ufeff"), pkix(edKey("a").Public())...),
+		"the second, the first marked": slices.Concat([]byte("\ufeff"), pkix(edKey("a").Public()), pkix(edKey("b").Public())),
+		"private key":                  key,
+		"certificate and private key":  append(bytes.Clone(cert), key...),
+		"two certificates":             append(bytes.Clone(cert), cert...),
+		"RSA of 1024 bits":             readFile(t, dir, "weak-cert.pem"),
+		"P-384":                        pkix(mustEC(elliptic.P384()).Public()),
+		"truncated":                    pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cut.Bytes[:100]}),
+		"another block":                pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: cut.Bytes}),
+		"all zeros":                    []byte(strings.Repeat("0", 64)),
+		"the neutral point":            []byte("01" + strings.Repeat("0", 62)),
+		"a point of order 2":           []byte("ec" + strings.Repeat("f", 60) + "7f"),
+		"a point of order 8":           []byte("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"),
+		"small order in PEM":           pkix(ed25519.PublicKey(make([]byte, 32))),
+		"two lines of hex":             []byte(hexText(edKey("a").Seed()) + "\n" + hexText(edKey("b").Seed())),
+		"a token":                      []byte("e30.e30.e30"),
+		"empty":                        nil,
 	}
 	for name, b := range tests {
 		t.Run(name, func(t *testing.T) {

@@ -58,7 +58,7 @@ const (
 // whose validity then bounds the signer and whose chain is not looked at, a
 // public key in PEM (PKIX or PKCS #1), or an Ed25519 key as 64 hex digits with
 // an optional line end, as in Choria. More than one PEM block is refused,
-// since there would be a choice. The error wraps [ErrKey] and holds nothing of
+// since there would be a choice, also if one of them cannot be read. The error wraps [ErrKey] and holds nothing of
 // a private key that was given by mistake.
 //
 // Choria writes the seed of an Ed25519 key in the same form as the public
@@ -71,17 +71,18 @@ func ParseSigner(b []byte) (Signer, error) {
 		}
 		return s, nil
 	}
-	block, rest := pem.Decode(b)
-	if block == nil {
+	blocks, err := keyfile.Blocks(b)
+	switch {
+	case err != nil:
+		return Signer{}, fmt.Errorf("%w: %w", ErrKey, err)
+	case len(blocks) == 0:
 		return Signer{}, fmt.Errorf("%w: neither PEM nor 64 hex digits, want a certificate or a public key", ErrKey)
-	}
-	if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+	case strings.HasSuffix(blocks[0].Type, "PRIVATE KEY"):
 		return Signer{}, fmt.Errorf("%w: a private key, want the certificate or public key made with it", ErrKey)
-	}
-	if another, _ := pem.Decode(rest); another != nil {
+	case len(blocks) > 1:
 		return Signer{}, fmt.Errorf("%w: several PEM blocks, want one certificate or public key", ErrKey)
 	}
-	s, err := parseSignerBlock(block)
+	s, err := parseSignerBlock(blocks[0])
 	if err != nil {
 		return Signer{}, err
 	}

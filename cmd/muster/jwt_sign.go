@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/x509"
 	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +14,7 @@ import (
 
 	"muster/internal/cli"
 	"muster/internal/conffile"
+	"muster/internal/keyfile"
 	"muster/internal/seal"
 	"muster/jwt"
 )
@@ -143,14 +143,17 @@ func certificatePin(path string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--ca: %w", err)
 	}
-	block, rest := pem.Decode(b)
-	if block == nil || block.Type != "CERTIFICATE" {
+	blocks, err := keyfile.Blocks(b)
+	if err != nil {
+		return "", fmt.Errorf("--ca: %s: %w", path, err)
+	}
+	if len(blocks) == 0 || blocks[0].Type != "CERTIFICATE" {
 		return "", fmt.Errorf("--ca: %s: no certificate in PEM", path)
 	}
-	if another, _ := pem.Decode(rest); another != nil {
+	if len(blocks) > 1 {
 		return "", fmt.Errorf("--ca: %s: several PEM blocks, want the authority's certificate alone", path)
 	}
-	cert, err := x509.ParseCertificate(block.Bytes)
+	cert, err := x509.ParseCertificate(blocks[0].Bytes)
 	if err != nil {
 		return "", fmt.Errorf("--ca: %s: %w", path, err)
 	}

@@ -16,6 +16,7 @@
 package keyfile
 
 import (
+	"bytes"
 	"crypto"
 	"crypto/ecdh"
 	"crypto/ecdsa"
@@ -75,15 +76,34 @@ const (
 	typeEncrypted = "ENCRYPTED PRIVATE KEY"
 )
 
-// privateBlock finds the one private key in PEM.
-func privateBlock(b []byte) (*pem.Block, error) {
-	var found *pem.Block
-	var other string
+// Blocks returns the PEM blocks in b in their order, none if there are none. Text
+// outside of them is passed over. One that cannot be read is an error: the decoder of
+// encoding/pem goes on to the next, which would be taken for the one that was meant.
+func Blocks(b []byte) ([]*pem.Block, error) {
+	begun := bytes.Count(b, []byte("-----BEGIN "))
+	var blocks []*pem.Block
 	for {
 		var block *pem.Block
 		if block, b = pem.Decode(b); block == nil {
 			break
 		}
+		blocks = append(blocks, block)
+	}
+	if len(blocks) < begun {
+		return nil, fmt.Errorf("%d of %d PEM blocks cannot be read: cut short, altered, or with something in front of a line, be it a blank or a byte order mark", begun-len(blocks), begun)
+	}
+	return blocks, nil
+}
+
+// privateBlock finds the one private key in PEM.
+func privateBlock(b []byte) (*pem.Block, error) {
+	blocks, err := Blocks(b)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrKey, err)
+	}
+	var found *pem.Block
+	var other string
+	for _, block := range blocks {
 		switch {
 		case !strings.HasSuffix(block.Type, typePlain):
 			other = block.Type

@@ -210,9 +210,11 @@ func TestReadKeyOfNoSecret(t *testing.T) {
 	if b, err := keyfile.ReadKey(public); b != nil || !errors.Is(err, keyfile.ErrKey) || !strings.Contains(err.Error(), "public key only") {
 		t.Errorf("ReadKey of a public key = %q, %v", b, err)
 	}
+	// One that is a secret is exposed, whatever else is wrong with it.
+	cut := write(t, dir, "cut.pem", marshal(t, key, "")[:60], 0o644)
 	both := write(t, dir, "both.pem", append([]byte(openssl(t, "pkey", "-in", private, "-pubout")), marshal(t, key, "")...), 0o644)
 	seed := write(t, dir, "seed.hex", bytes.Repeat([]byte("a1"), 32), 0o644)
-	for _, path := range []string{both, seed} {
+	for _, path := range []string{both, seed, cut} {
 		if b, err := keyfile.ReadKey(path); b != nil || !errors.Is(err, keyfile.ErrExposed) {
 			t.Errorf("ReadKey of %s = %q, %v, want %v", path, b, err, keyfile.ErrExposed)
 		}
@@ -249,5 +251,25 @@ func TestReadLine(t *testing.T) {
 	defer r.Close()
 	if got, err := keyfile.ReadLine(fmt.Sprintf("/proc/self/fd/%d", r.Fd())); err != nil || string(got) != "hush" {
 		t.Errorf("ReadLine of a pipe = %q, %v", got, err)
+	}
+}
+
+// TestABlockThatCannotBeReadIsNotPassedOver: the key behind it is not the one that was meant.
+func TestABlockThatCannotBeReadIsNotPassedOver(t *testing.T) {
+	t.Parallel()
+	all := keys(t)
+	first, second := marshal(t, all["Ed25519"], ""), marshal(t, all["P-256"], "")
+	for name, text := range map[string][]byte{
+		"marked":   append([]byte("\ufeff"), first...),
+		"indented": append([]byte("  "), first...),
+		"altered":  bytes.Replace(first, []byte("\nM"), []byte("\n!M"), 1),
+		"cut":      append(bytes.Clone(first[:60]), '\n'),
+	} {
+		for _, b := range [][]byte{text, append(bytes.Clone(text), second...)} {
+			key, err := keyfile.Parse(b, nil)
+			if key != nil || !errors.Is(err, keyfile.ErrKey) || !strings.Contains(err.Error(), fmt.Sprintf("1 of %d PEM blocks cannot be read", bytes.Count(b, []byte("BEGIN")))) {
+				t.Errorf("%s: Parse = %T, %v", name, key, err)
+			}
+		}
 	}
 }

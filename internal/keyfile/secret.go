@@ -57,7 +57,8 @@ func ReadKey(path string) ([]byte, error) {
 	}
 	if b, failed := read(path, maxKeyBytes, false); failed == nil {
 		defer clear(b)
-		if _, failed := privateBlock(b); failed != nil && bytes.Contains(b, []byte("-----BEGIN ")) {
+		secret := bytes.Contains(b, []byte(typePlain+"-----")) // perhaps in a block that cannot be read
+		if _, failed := privateBlock(b); failed != nil && !secret && bytes.Contains(b, []byte("-----BEGIN ")) {
 			return nil, fmt.Errorf("%s: %w", path, failed)
 		}
 	}

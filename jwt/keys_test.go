@@ -260,6 +260,18 @@ func TestParseSignerRefuses(t *testing.T) {
 	}
 }
 
+// TestACertificateOfAnotherKindOfKey has a key in it, and no error says that there is none.
+func TestACertificateOfAnotherKindOfKey(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	openssl(t, dir, nil, "genpkey", "-algorithm", "ed448", "-out", "key.pem")
+	openssl(t, dir, nil, "req", "-x509", "-new", "-key", "key.pem", "-out", "cert.pem", "-subj", "/CN=prov")
+	s, err := jwt.ParseSigner(readFile(t, dir, "cert.pem"))
+	if s.Key != nil || !errors.Is(err, jwt.ErrKey) || !strings.Contains(err.Error(), "certificate of another kind of key, want RSA, P-256 or Ed25519") {
+		t.Errorf("ParseSigner = %+v, %v", s, err)
+	}
+}
+
 // TestNobodyElseCanSign shows that each key that is refused for its small order is one
 // under which anybody can sign, whatever its sign bit, and that another is not.
 func TestNobodyElseCanSign(t *testing.T) {

@@ -99,6 +99,9 @@ func parseSignerBlock(block *pem.Block) (Signer, error) {
 		if err != nil {
 			return Signer{}, fmt.Errorf("%w: certificate: %w", ErrKey, err)
 		}
+		if cert.PublicKey == nil { // crypto/x509 knows no such kind
+			return Signer{}, fmt.Errorf("%w: certificate of another kind of key, want RSA, P-256 or Ed25519", ErrKey)
+		}
 		return Signer{
 			Name: cert.Subject.CommonName, Key: cert.PublicKey,
 			NotBefore: cert.NotBefore.UTC(), NotAfter: cert.NotAfter.UTC(),

@@ -212,6 +212,21 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// TestLimitsOfAnotherSpelling has limits stand under a name that nobody would look for: they
+// are no free-form extension, by which the token would be good for everybody.
+func TestLimitsOfAnotherSpelling(t *testing.T) {
+	t.Parallel()
+	c := goodClaims()
+	c.JTI, c.Extensions = "t1", map[string]json.RawMessage{"muster": json.RawMessage(`{"uses":2}`), "Muster": json.RawMessage(`{"uses":1}`)}
+	if text, err := jwt.Sign(edKey("signer"), c); text != "" || !errors.Is(err, jwt.ErrMalformed) {
+		t.Errorf("Sign = %q, %v, want %v", text, err, jwt.ErrMalformed)
+	}
+	text := craft(edHeader, strings.TrimSuffix(goodBody, "}")+`,"jti":"t1","extensions":{"MUSTER":{"uses":1}}}`, withEd(edKey("signer")))
+	if v, err := verifier(t, jwt.Signer{Key: edKey("signer").Public()}).Verify(text); v != nil || !errors.Is(err, jwt.ErrMalformed) || sentinels(err) != 1 {
+		t.Errorf("Verify = %v, %v, want %v", v, err, jwt.ErrMalformed)
+	}
+}
+
 func TestUsesNeedJTI(t *testing.T) {
 	t.Parallel()
 	c := goodClaims()

@@ -125,6 +125,11 @@ func (c *Claims) SetLimits(l Limits) error {
 // Limits returns the limits in the extensions of c. The error wraps [ErrLimit]
 // if there is one that this version does not know, else [ErrMalformed].
 func (c *Claims) Limits() (Limits, error) {
+	for _, name := range slices.Sorted(maps.Keys(c.Extensions)) {
+		if name != limitsMember && strings.EqualFold(name, limitsMember) { // a limit that nobody would keep
+			return Limits{}, fmt.Errorf("%w: extensions: member %q, want it spelled %q", ErrMalformed, name, limitsMember)
+		}
+	}
 	raw, ok := c.Extensions[limitsMember]
 	if !ok {
 		return Limits{}, nil

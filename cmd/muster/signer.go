@@ -99,7 +99,16 @@ func (v *signerAddVerb) run(ctx context.Context) error {
 		return err
 	}
 	return v.print(&added, func() error {
-		v.say("tokens signed by %s are good for %s", added.Name, signerLimits(&added))
+		switch now, limits := time.Now(), signerLimits(&added); {
+		case !added.NotAfter.IsZero() && now.After(added.NotAfter):
+			v.say("signer %s is added, but its certificate ended %s: none of its tokens is good, add one that has not ended", added.Name, instant(added.NotAfter))
+		case now.Before(added.NotBefore):
+			v.say("tokens signed by %s are good for %s from %s on", added.Name, limits, instant(added.NotBefore))
+		case !added.NotAfter.IsZero():
+			v.say("tokens signed by %s are good for %s until %s, when its certificate ends", added.Name, limits, instant(added.NotAfter))
+		default:
+			v.say("tokens signed by %s are good for %s", added.Name, limits)
+		}
 		return nil
 	})
 }

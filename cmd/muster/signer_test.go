@@ -5,11 +5,16 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"encoding/pem"
+	"math/big"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"muster/internal/testbed"
 	"muster/jwt"
@@ -58,9 +63,40 @@ func TestASignerIsRemovedByANameThatAnotherOneHad(t *testing.T) {
 			}
 		}
 	}
+	// The tokens of one whose certificate is not of today are not good.
+	for name, tt := range map[string]struct {
+		from, to int // days from now
+		says     string
+	}{
+		"ended":  {-3, -1, "signer ended is added, but its certificate ended "},
+		"coming": {1, 3, "tokens signed by coming are good for any machine from "},
+		"good":   {-1, 3, "tokens signed by good are good for any machine until "},
+	} {
+		write(t, filepath.Join(f.Dir, name+".crt"), signerCertificate(t, name, tt.from, tt.to))
+		cmd := command(t, "signer", "add", filepath.Join(f.Dir, name+".crt"), "--config", config)
+		if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 0 || !strings.HasPrefix(string(out), "muster: "+tt.says) {
+			t.Errorf("a certificate that is %s: exit %d: %s", name, cmd.ProcessState.ExitCode(), out)
+		}
+	}
 	cmd := command(t, "signer", "remove", "builds", "--config", config)
 	if out, _ := cmd.CombinedOutput(); cmd.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "neither the name or id of a signer") {
 		t.Errorf("a name that nobody has had: exit %d: %s", cmd.ProcessState.ExitCode(), out)
 	}
 	f.Check()
+}
+
+// signerCertificate returns a signer's certificate, good for some days around today.
+func signerCertificate(t *testing.T, name string, from, to int) string {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: now.AddDate(0, 0, from), NotAfter: now.AddDate(0, 0, to)}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }

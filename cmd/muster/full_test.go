@@ -14,7 +14,7 @@ import (
 func TestNoSpace(t *testing.T) {
 	t.Parallel()
 	prov := t.TempDir() + "/prov"
-	if out, err := command(t, "provisioner", "init", prov, "--name", "localhost", "--trust-domain", "example.net").CombinedOutput(); err != nil {
+	if out, err := command(t, "provisioner", "init", prov, "--name", "localhost", "--trust-domain", "example.net", "--cluster", "tls://localhost:4222").CombinedOutput(); err != nil {
 		t.Fatalf("init: %v\n%s", err, out)
 	}
 	disk := testdisk.New(t, 8<<20)
@@ -29,6 +29,8 @@ func TestNoSpace(t *testing.T) {
 		{[]string{"jwt", "sign", at("x.jwt"), prov + "/signer-key.pem", "--token", "a", "--srv", "example.net", "--force"}, at("x.jwt") + ": no space left on device"},
 		{[]string{"jwt", "keys", at("private.pem"), at("public.pem")}, at("public.pem") + ": no space left on device"},
 		{[]string{"provisioner", "init", at("prov"), "--name", "localhost", "--trust-domain", "example.net"}, at("prov") + ": cannot be made: no space left on device"},
+		{[]string{"broker", "config", "--config", prov + "/provisioner.yaml", "--name", "localhost", "--write", "--dir", at("n1")}, at("n1") + ": cannot be made: no space left on device"},
+		{[]string{"ca", "roll", "--config", prov + "/provisioner.yaml", "--dir", at("ca-2")}, at("ca-2") + ": cannot be made: no space left on device"},
 	} {
 		cmd := command(t, tt.args...)
 		out, _ := cmd.CombinedOutput()
@@ -52,6 +54,44 @@ func TestNoPermission(t *testing.T) {
 		if said := string(out); cmd.ProcessState.ExitCode() != 1 || !strings.HasPrefix(said, "muster: "+dir+": cannot be made (") || !strings.HasSuffix(said, want) {
 			t.Errorf("init in a closed directory: exit %d: %s", cmd.ProcessState.ExitCode(), out)
 		}
+	}
+}
+
+// TestADirectoryThatCannotGiveWay has a set-up made where a disk is mounted, as a volume of a
+// container is, and where a link leads to another disk.
+func TestADirectoryThatCannotGiveWay(t *testing.T) {
+	t.Parallel()
+	disk := testdisk.New(t, 8<<20)
+	if err := os.Remove(filepath.Join(disk.Dir, "lost+found")); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	init := func(dir string) (status int, says string) {
+		cmd := command(t, "provisioner", "init", dir, "--name", "localhost", "--trust-domain", "example.net")
+		out, _ := cmd.CombinedOutput()
+		return cmd.ProcessState.ExitCode(), string(out)
+	}
+	want := "muster: " + disk.Dir + ": has a disk or a volume mounted on it, whose place nothing can take: give a directory in it, such as " + disk.Dir + "/provisioner\n"
+	if status, says := init(disk.Dir); status != 1 || says != want {
+		t.Errorf("init of a mount: exit %d: %s want %s", status, says, want)
+	}
+	if left := list(t, filepath.Dir(disk.Dir)); strings.Contains(left, ".new-") {
+		t.Errorf("init of a mount leaves %s", left)
+	}
+	if err := os.Symlink(filepath.Join(disk.Dir, "provisioner"), link); err != nil {
+		t.Fatal(err)
+	}
+	if status, says := init(link); status != 1 || says != "muster: "+link+": leads nowhere: make the directory that it leads to, or take the link away\n" {
+		t.Errorf("init of a link to nothing: exit %d: %s", status, says)
+	}
+	if err := os.Mkdir(filepath.Join(disk.Dir, "provisioner"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if status, says := init(link); status != 0 {
+		t.Errorf("init of a link: exit %d: %s", status, says)
+	}
+	if to, err := os.Readlink(link); err != nil || !strings.Contains(list(t, to), "provisioner.yaml") {
+		t.Errorf("after init of it, the link leads to %q, %v", to, err)
 	}
 }
 

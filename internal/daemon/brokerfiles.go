@@ -79,9 +79,8 @@ func (s BrokerServer) text(cfg Config, path string) (string, error) {
 }
 
 // Write makes dir with all that the server needs: its configuration, a key, a
-// certificate of the installation's authority, and the authority's roots. It
-// must be missing: nothing is ever overwritten. What an error leaves behind is
-// no complete setup, and is to be removed.
+// certificate of the installation's authority, and the authority's roots: all of it,
+// or nothing. It must be missing: nothing is ever overwritten.
 func (s BrokerServer) Write(path, dir string) error {
 	cfg, err := readConfig(path)
 	if err != nil {
@@ -95,20 +94,27 @@ func (s BrokerServer) Write(path, dir string) error {
 	if err != nil {
 		return err
 	}
+	dir = filepath.Clean(dir)
+	if _, err := os.Lstat(dir); err == nil {
+		return fmt.Errorf("%s: %w: nothing is overwritten: give a new directory, or see `muster broker certificate`", dir, fs.ErrExist)
+	}
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return notMade(dir, "", err)
+	}
+	staging, err := newStaging(dir)
+	if err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o700); errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%w: nothing is overwritten: give a new directory, or see `muster broker certificate`", err)
-	} else if err != nil {
-		return err
-	}
-	w := &writer{dir: dir}
+	defer staging.remove()
+	w := &writer{dir: staging.dir}
 	for name, content := range files {
 		w.file(name, 0o600, content)
 	}
 	w.file(serverConfigFile, 0o600, []byte(text))
-	return w.err
+	if w.err != nil {
+		return staging.notMade(w.err)
+	}
+	return staging.place(0o700)
 }
 
 // Renew puts a new key and certificate, and the authority's roots as they are

@@ -49,6 +49,10 @@ type Roll struct {
 
 	// Now is the clock. Optional; defaults to [time.Now].
 	Now func() time.Time
+
+	// Reached is told of each step that is done, for tests that kill it there.
+	// Optional.
+	Reached func(string)
 }
 
 // A Rolled authority is on disk, and provisioner.yaml does not name it yet.
@@ -63,6 +67,8 @@ type Rolled struct {
 	before Config // what that means
 	after  Config
 	keys   *keyfile.Ring
+
+	reached func(string) // of each step that is done
 }
 
 // Make puts the new authority on disk: all of it, or nothing. Nothing is ever
@@ -75,6 +81,9 @@ func (r *Roll) Make() (*Rolled, error) {
 	}
 	if r.Keys == nil {
 		r.Keys = &keyfile.Ring{}
+	}
+	if r.Reached == nil {
+		r.Reached = func(string) {}
 	}
 	out, err := r.read()
 	if err != nil {
@@ -106,6 +115,7 @@ func (r *Roll) Make() (*Rolled, error) {
 		if err := r.make(out, old); err != nil {
 			return nil, err
 		}
+		r.Reached("made")
 	}
 	return out, out.check(r.Now)
 }
@@ -133,7 +143,7 @@ func (r *Roll) read() (*Rolled, error) {
 	if r.Keys.File == "" {
 		r.Keys.File = cfg.Keys.PassphraseFile
 	}
-	return &Rolled{config: path, text: text, before: cfg, keys: r.Keys}, nil
+	return &Rolled{config: path, text: text, before: cfg, keys: r.Keys, reached: r.Reached}, nil
 }
 
 // readConfig reads a configuration file and checks it. Paths in it are made
@@ -189,12 +199,13 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 	if err != nil {
 		return err
 	}
-	return writeDir(out.Dir, owner, func(w *writer) {
+	return writeDir(out.Dir, owner, r.Reached, func(w *writer) {
 		w.file(rootFile, 0o644, []byte(next.RootPEM))
 		w.file(issuingFile, 0o644, []byte(next.IssuingPEM))
 		w.file(crossFile, 0o644, []byte(next.CrossPEM))
 		w.passphrase = rootPass
 		w.key(rootKeyFile, next.RootKey)
+		r.Reached("root written")
 		w.passphrase = issuingPass
 		w.key(issuingKeyFile, next.IssuingKey)
 	})
@@ -224,31 +235,23 @@ func (r *Roll) open(path string) (crypto.Signer, []byte, error) {
 // writeDir makes a directory with what fill writes: all of it, or nothing. As
 // far as we may, it is made the owner's of a file beside which it belongs: a
 // provisioner that runs as another user has to read it.
-func writeDir(dir string, owner fs.FileInfo, fill func(*writer)) error {
-	staging, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".new-")
+func writeDir(dir string, owner fs.FileInfo, reached func(string), fill func(*writer)) error {
+	staging, err := newStaging(dir)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(staging) }()     // nothing is left of it once it has its name
-	if err := os.Chmod(staging, 0o700); err != nil { //nolint:gosec // a directory, whatever the umask
-		return err
-	}
-	w := &writer{dir: staging}
+	defer staging.remove()
+	reached("staged")
+	w := &writer{dir: staging.dir}
 	fill(w)
 	if w.err != nil {
-		return w.err
+		return staging.notMade(w.err)
 	}
-	if err := giveTo(staging, owner); err != nil {
-		return err
+	if err := giveTo(staging.dir, owner); err != nil {
+		return staging.notMade(err)
 	}
-	if err := errors.Join(os.Chmod(staging, 0o755), syncDir(staging)); err != nil { //nolint:gosec // a directory; the keys in it are 0600
-		return err
-	}
-	// Not onto anything: an empty directory would give way to a rename.
-	if _, err := os.Lstat(dir); !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w", dir, fs.ErrExist)
-	}
-	return errors.Join(os.Rename(staging, dir), syncDir(filepath.Dir(dir)))
+	reached("written")
+	return staging.place(0o755) // the keys in it are 0600
 }
 
 // giveTo makes dir and the files in it the owner's of a file, if we are root.

@@ -77,6 +77,7 @@ func (r *Rolled) Write(opts Options) (kept string, err error) {
 		return "", err
 	}
 	defer func() { _ = os.Remove(next) }() // it has its name, or is not wanted
+	r.reached("edited")
 	if err := r.try(next, opts); err != nil {
 		return "", err
 	}
@@ -92,7 +93,12 @@ func (r *Rolled) Write(opts Options) (kept string, err error) {
 	} else if err != nil {
 		return "", err
 	}
-	return kept, errors.Join(os.Rename(next, r.config), syncDir(dir))
+	r.reached("kept")
+	if err := errors.Join(os.Rename(next, r.config), syncDir(dir)); err != nil {
+		return "", err
+	}
+	r.reached("changed")
+	return kept, nil
 }
 
 // try loads an edited file, and sees that it differs from the one before in

@@ -41,6 +41,7 @@ type Setup struct {
 	Passphrase    []byte   // encrypts all private keys; none leaves them plain
 	Dir           string   // set by Init: where it is, for the units
 	Now           func() time.Time
+	Reached       func(string) // told of each step that is done, for tests that kill it there; nil tells nobody
 }
 
 // BrokerURLs is what tokens and nodes are given: the broker's names with its
@@ -61,62 +62,72 @@ func (s Setup) BrokerURLs() string {
 }
 
 // Init writes a complete, working setup into dir, which must be missing or
-// empty: either all of it appears or nothing. Nothing is ever overwritten. The
-// error lists everything wrong with s.
+// empty: either all of it appears or nothing, and what a process that was killed has left
+// goes with the next one. Nothing is ever overwritten. The error lists everything wrong with s.
 func Init(dir string, s Setup) error {
 	if err := s.Check(); err != nil {
 		return err
 	}
 	s.complete()
-	if entries, err := os.ReadDir(dir); err == nil && len(entries) > 0 {
-		return fmt.Errorf("%s: not empty (%s, ...): keys are never overwritten, give a new directory", dir, entries[0].Name())
-	} else if errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("%s: is a file, or in one: give a new directory", dir)
-	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if dir = filepath.Clean(dir); dir == "." {
-		return errors.New(".: is where you are, and the new setup takes its place: name it from the directory above")
-	}
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return notMade(dir, "", err)
-	}
-	staging, err := os.MkdirTemp(filepath.Dir(dir), "."+filepath.Base(dir)+".init-")
+	dir, err := placeFor(dir)
 	if err != nil {
-		return notMade(dir, "", err)
+		return err
 	}
 	if s.Dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
-	defer func() { _ = os.RemoveAll(staging) }()     // nothing is left of it once it has its name
-	if err := os.Chmod(staging, 0o700); err != nil { //nolint:gosec // a directory, whatever the umask
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return notMade(dir, "", err)
+	}
+	staging, err := newStaging(dir)
+	if err != nil {
 		return err
 	}
-	if err := s.write(staging); err != nil {
-		return notMade(dir, staging, err)
+	defer staging.remove()
+	s.Reached("staged")
+	if err := s.write(staging.dir); err != nil {
+		return staging.notMade(err)
 	}
-	if err := os.Chmod(staging, 0o755); err != nil { //nolint:gosec // a directory; the keys in it are 0600
-		return err
-	}
+	s.Reached("written")
 	// An empty directory gives way. If somebody has filled it meanwhile, this
 	// fails and nothing is lost.
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Remove(dir); errors.Is(err, syscall.EBUSY) {
+		return fmt.Errorf("%s: has a disk or a volume mounted on it, whose place nothing can take: give a directory in it, such as %s", dir, filepath.Join(dir, "provisioner"))
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return os.Rename(staging, dir)
+	s.Reached("cleared")
+	if err := staging.place(0o755); err != nil { // the keys in it are 0600
+		return err
+	}
+	s.Reached("placed")
+	return nil
 }
 
-// notMade says that dir could not be made because of err, if that is about a file below staging:
-// it has a name that nobody gave, and is gone.
-func notMade(dir, staging string, err error) error {
-	e := (*fs.PathError)(nil)
-	if !errors.As(err, &e) || !strings.HasPrefix(e.Path, staging) {
-		return err
+// placeFor returns where a setup goes that is to be dir, which must be missing or empty:
+// a link stays, and leads to it.
+func placeFor(dir string) (string, error) {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case err == nil && len(entries) > 0:
+		return "", fmt.Errorf("%s: not empty (%s, ...): keys are never overwritten, give a new directory", dir, entries[0].Name())
+	case errors.Is(err, syscall.ENOTDIR):
+		return "", fmt.Errorf("%s: is a file, or in one: give a new directory", dir)
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return "", err
 	}
-	if errors.Is(e.Err, fs.ErrPermission) {
-		return fmt.Errorf("%s: cannot be made (%w): run this as somebody who may, such as root, or give another directory", dir, e.Err)
+	if dir = filepath.Clean(dir); dir == "." {
+		return "", errors.New(".: is where you are, and the new setup takes its place: name it from the directory above")
 	}
-	return fmt.Errorf("%s: cannot be made: %w", dir, e.Err)
+	info, err := os.Lstat(dir)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return dir, ignoreAbsent(err)
+	}
+	place, err := filepath.EvalSymlinks(dir)
+	if err != nil {
+		return "", fmt.Errorf("%s: leads nowhere: make the directory that it leads to, or take the link away", dir)
+	}
+	return place, nil
 }
 
 // Check reports everything wrong with s at once, each line naming the flag of
@@ -163,6 +174,9 @@ func (s *Setup) complete() {
 	}
 	if s.Now == nil {
 		s.Now = time.Now
+	}
+	if s.Reached == nil {
+		s.Reached = func(string) {}
 	}
 }
 
@@ -227,6 +241,7 @@ func (s *Setup) write(dir string) error {
 		return err
 	}
 	w.key("seal-key.pem", x)
+	s.Reached("keys written")
 	w.file("seal.pub", 0o644, []byte(sealKey.Public().String()+"\n"))
 
 	if s.Cluster != "" {

@@ -62,7 +62,7 @@ func (v *backupVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return v.print(info, func() error { return writeBackup(v.file, info) })
+	return unprinted(quoted(v.file)+" is whole", v.print(info, func() error { return writeBackup(v.file, info) }))
 }
 
 // make makes the backup, or reads the one that is there.

@@ -87,4 +87,23 @@ func TestBackupAndRestore(t *testing.T) {
 	provisioner.waitFor("node provisioned")
 	agent.stop()
 	provisioner.stop()
+
+	// Who has the answer in a full place is told that it is done.
+	lose("broker")
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, tt := range []struct{ verb, says string }{
+		{"restore store.backup --json --accept-lost-since 2020-01-01T00:00:00Z", "the store is restored"}, {"backup --check store.backup", "store.backup is whole"},
+	} {
+		cmd := command(t, append(strings.Fields(tt.verb), config...)...)
+		var said strings.Builder
+		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, full, &said
+		_ = cmd.Run() // its status is looked at
+		if want := "muster: " + tt.says + ", only the answer could not be written: write /dev/stdout: no space left on device\n"; cmd.ProcessState.ExitCode() != 1 || said.String() != want {
+			t.Errorf("muster %s: exit %d: %s want %s", tt.verb, cmd.ProcessState.ExitCode(), said.String(), want)
+		}
+	}
 }

@@ -152,7 +152,7 @@ func (v *brokerConfigVerb) run(ctx context.Context) error {
 		return orNoSetup(v.config, err)
 	}
 	_, err = fmt.Fprintf(os.Stdout, "%s is ready. On %s: nats-server -c %s\n", quoted(dir), v.server.Name, quoted(filepath.Join(dir, "nats-server.conf")))
-	return err
+	return unprinted(quoted(dir)+" is ready", err)
 }
 
 // brokerCertificateVerb is "muster broker certificate".

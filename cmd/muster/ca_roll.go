@@ -78,7 +78,7 @@ func (v *rollVerb) run(ctx context.Context) error {
 		return err
 	}
 	cli.Say(os.Stderr, program, "%s is changed, the file before is %s", v.roll.Config, kept)
-	return v.next(os.Stdout, rolled)
+	return unprinted(quoted(v.roll.Config)+" is changed", v.next(os.Stdout, rolled))
 }
 
 // paste prints the lines for provisioner.yaml.

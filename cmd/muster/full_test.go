@@ -95,6 +95,37 @@ func TestADirectoryThatCannotGiveWay(t *testing.T) {
 	}
 }
 
+// TestWhatWasDoneIsSaid has what verbs print go to a disk that is full: what they were to do is
+// done, and whoever looks at the status is told so.
+func TestWhatWasDoneIsSaid(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, tt := range []struct{ args, says string }{
+		{"provisioner init prov --name localhost --trust-domain example.net --cluster tls://localhost:4222", "prov is ready"},
+		{"ca roll --write --config prov/provisioner.yaml", "prov/provisioner.yaml is changed"},
+		{"broker config --config prov/provisioner.yaml --name localhost --write --dir " + dir + "/n1", dir + "/n1 is ready"},
+	} {
+		cmd := command(t, strings.Fields(tt.args)...)
+		var said strings.Builder
+		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, full, &said
+		_ = cmd.Run() // its status is looked at
+		want := "muster: " + tt.says + ", only the answer could not be written: write /dev/stdout: no space left on device\n"
+		if cmd.ProcessState.ExitCode() != 1 || !strings.HasSuffix(said.String(), want) {
+			t.Errorf("muster %s: exit %d: %s want %s", tt.args, cmd.ProcessState.ExitCode(), said.String(), want)
+		}
+	}
+	for _, made := range []string{"prov/ca-2/cross.pem", "prov/provisioner.yaml.before-ca-2", "n1/nats-server.conf"} {
+		if _, err := os.Stat(filepath.Join(dir, made)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // list returns the names in a directory.
 func list(t *testing.T, dir string) string {
 	t.Helper()

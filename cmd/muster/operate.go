@@ -187,6 +187,15 @@ func (s *setup) print(answer any, text func() error) error {
 	return e.Encode(answer)
 }
 
+// unprinted is why the answer of a verb could not be written, if it could not: what was
+// done stays done, and whoever did it again because of the status would be refused.
+func unprinted(done string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%s, only the answer could not be written: %w", done, err)
+}
+
 // say tells a person what was done; programs have the JSON.
 func (s *setup) say(format string, args ...any) {
 	if !s.json {

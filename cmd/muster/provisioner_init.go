@@ -85,7 +85,7 @@ func (v *initVerb) run(ctx context.Context) error {
 	if v.setup.OnlyHere() {
 		cli.Say(os.Stderr, program, "warning: the broker listens on this machine only: nodes elsewhere need --listen :4222, or broker.listen in provisioner.yaml")
 	}
-	return v.next(os.Stdout)
+	return unprinted(quoted(v.dir)+" is ready", v.next(os.Stdout))
 }
 
 // firstHost returns the host of the first of some brokers, host:port each.

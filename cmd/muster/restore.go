@@ -67,7 +67,7 @@ func (v *restoreVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return v.print(out, func() error {
+	return unprinted("the store is restored", v.print(out, func() error {
 		_, err := fmt.Fprintf(os.Stdout, "%d messages of %s restored; from the journal: %d revocations, %d of signers, %d of operators, %d of the allow-list, %d of claims, %d names given to other keys\n",
 			out.Messages(), quoted(v.restore.File), out.Revocations, out.Signers, out.Operators, out.Allowances, out.Claims, out.Takeovers)
 		if out.Lost != "" {
@@ -82,7 +82,7 @@ func (v *restoreVerb) run(ctx context.Context) error {
 		}
 		v.say("start the provisioner")
 		return err
-	})
+	}))
 }
 
 // instantValue is a point in time on a command line.

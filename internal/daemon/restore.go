@@ -247,7 +247,8 @@ func checkAuthority(cfg Config, info *BackupInfo) error {
 	if slices.ContainsFunc(known, func(c *x509.Certificate) bool { return fingerprintOf(c) == info.CAFingerprint }) {
 		return nil
 	}
-	return fmt.Errorf("%w: the backup is of installation %s with the CA certificate %s, ours is %s: name the configuration that belongs to it with --config",
+	return fmt.Errorf("%w: the backup is of installation %s with the CA certificate %s, ours is %s: name the configuration that belongs to it with --config; "+
+		"if ours was rolled over from it since, list that one under ca.previous again, as after the roll-over",
 		store.ErrInstallation, info.Installation, info.CAFingerprint, fingerprintOf(root))
 }
 

@@ -26,7 +26,10 @@ func ParseCredential(text []byte) (*Credential, error) {
 	c := &Credential{}
 	var chain []byte
 	keyed := false
-	for rest := text; ; {
+	// One that cannot be read is passed over: without the roots, those of the system would count.
+	begun := bytes.Count(text, []byte("-----BEGIN "))
+	unread := begun
+	for rest := text; ; unread-- {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
 			break
@@ -49,6 +52,8 @@ func ParseCredential(text []byte) (*Credential, error) {
 		chain = append(chain, pem.EncodeToMemory(block)...)
 	}
 	switch {
+	case unread > 0:
+		return nil, fmt.Errorf("credential: %d of %d PEM blocks cannot be read: cut short, altered, or with something in front of a line, be it a blank or a byte order mark", unread, begun)
 	case keyed && chain != nil:
 		pair, err := tls.X509KeyPair(chain, text)
 		if err != nil {

@@ -55,7 +55,7 @@ func TestARestoreIsKilledAtEveryStep(t *testing.T) {
 	dir := of.dir
 	config := filepath.Join(dir, "provisioner.yaml")
 	// Half of the time the journal is lost, too.
-	for i, step := range []string{"locked", "journal read", "cleared", "broker started", "streams made", "copied", "filled", "journal told", "place cleared", "renamed", "placed"} {
+	for i, step := range []string{"locked", "journal read", "cleared", "broker started", "streams made", "written", "finished", "copied", "filled", "journal told", "place cleared", "renamed", "placed"} {
 		if err := os.RemoveAll(filepath.Join(dir, "data", "broker")); err != nil {
 			t.Fatal(err)
 		}

@@ -53,6 +53,9 @@ func (r *Restore) readJournals(cfg Config, info *BackupInfo) (*since, error) {
 	for _, path := range apart(append([]string{cfg.journalPath()}, r.Journals...)) {
 		_, missing := os.Lstat(path)
 		j, err := journal.Open(path)
+		if errors.Is(err, journal.ErrInUse) {
+			return s, fmt.Errorf("revocations.journal: %w: stop the provisioner that has it", err)
+		}
 		if err != nil {
 			return s, fmt.Errorf("revocations.journal: %w", err)
 		}

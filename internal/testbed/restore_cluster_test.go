@@ -160,7 +160,7 @@ func TestAClusterIsRestored(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := restoring(f, file)
-	if _, err := r.Run(f.Context()); !errors.Is(err, journal.ErrInUse) {
+	if _, err := r.Run(f.Context()); !errors.Is(err, journal.ErrInUse) || !strings.HasSuffix(err.Error(), ": stop the provisioner that has it") {
 		t.Errorf("restored under its own provisioner: %v, want ErrInUse", err)
 	}
 	f.Stop()

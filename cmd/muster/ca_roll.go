@@ -95,13 +95,17 @@ func (v *rollVerb) paste(w io.Writer, rolled *daemon.Rolled) error {
 
 // next prints how to go on.
 func (v *rollVerb) next(w io.Writer, rolled *daemon.Rolled) error {
+	brokers := ""
+	if rolled.Brokers {
+		brokers = "  give each broker another certificate with `muster broker certificate`, and have it read that\n"
+	}
 	_, err := fmt.Fprintf(w, `Then:
 
   muster provisioner run --config %s --check
   restart the provisioner
-  sign new tokens with --ca %s; those that pin the old root are good as long as ca.previous names it
+%s  sign new tokens with --ca %s; those that pin the old root are good as long as ca.previous names it
 
 Keep %s somewhere off this machine.
-`, quoted(v.roll.Config), quoted(filepath.Join(rolled.Dir, "root.pem")), quoted(rolled.RootKey))
+`, quoted(v.roll.Config), brokers, quoted(filepath.Join(rolled.Dir, "root.pem")), quoted(rolled.RootKey))
 	return err
 }

@@ -61,6 +61,7 @@ type Rolled struct {
 	RootKey     string // path of its root's key, to be moved off the machine
 	Fingerprint string // of its root; see [ca.Authority.Fingerprint]
 	Found       bool   // it had been made before, by a run that was cut short
+	Brokers     bool   // they are outside, with certificates of their own to be renewed
 
 	config string // path of provisioner.yaml, without links
 	text   []byte // what it holds
@@ -143,7 +144,7 @@ func (r *Roll) read() (*Rolled, error) {
 	if r.Keys.File == "" {
 		r.Keys.File = cfg.Keys.PassphraseFile
 	}
-	return &Rolled{config: path, text: text, before: cfg, keys: r.Keys, reached: r.Reached}, nil
+	return &Rolled{Brokers: cfg.Broker.URL != "", config: path, text: text, before: cfg, keys: r.Keys, reached: r.Reached}, nil
 }
 
 // readConfig reads a configuration file and checks it. Paths in it are made

@@ -12,11 +12,12 @@ import (
 )
 
 // rollover trusts previous certificate authorities for as long as a live
-// certificate is of them.
+// certificate is of them, of a node, an operator or a broker of others.
 type rollover struct {
 	authority *ca.Authority
 	records   func(ctx context.Context, each func(*provisioner.Record) error) error // the newest of each identity
 	operators func() (map[string]int, error)                                        // certificates of operators, by issuer
+	brokers   func(ctx context.Context) (map[string][]byte, error)                  // what brokers of others show, by URL; nil if that is not of ours
 	changed   func()                                                                // trust has changed
 	now       func() time.Time
 	log       *slog.Logger
@@ -42,6 +43,9 @@ func (d *Daemon) watchAuthorities(ctx context.Context) error {
 			d.parts.certificate.wish()
 			d.parts.api.wish()
 		},
+	}
+	if d.external != nil && d.cfg.Broker.External.TLS.CA == "" {
+		r.brokers = d.external.Shown
 	}
 	tick := time.NewTicker(d.opts.RolloverCheck)
 	defer tick.Stop()
@@ -93,10 +97,11 @@ func (r *rollover) check(ctx context.Context) error {
 			live[issuer] += n
 		}
 	}
+	unknown := operators[""] + r.countBrokers(ctx, live)
 	before := r.authority.Issuers()
 	for _, i := range before {
 		if !i.Present {
-			r.authority.SetTrusted(i.KeyID, live[i.KeyID]+operators[""] > 0)
+			r.authority.SetTrusted(i.KeyID, live[i.KeyID]+unknown > 0)
 		}
 	}
 	changed := false
@@ -114,6 +119,31 @@ func (r *rollover) check(ctx context.Context) error {
 		r.changed()
 	}
 	return nil
+}
+
+// countBrokers adds the certificates of brokers of others to those that are live, by issuer, and
+// returns 1 if some did not show theirs, which may be of any authority: without one that is
+// trusted, neither provisioners nor nodes would connect to them any more.
+func (r *rollover) countBrokers(ctx context.Context, live map[string]int) (unknown int) {
+	if r.brokers == nil {
+		return 0
+	}
+	shown, err := r.brokers(ctx)
+	present := r.authority.Issuers()[0].KeyID
+	for url, der := range shown {
+		issuer := r.authority.IssuerOf(der)
+		if live[issuer]++; issuer != present {
+			r.log.WarnContext(ctx, "broker has a certificate of a previous authority", "broker", url, "issuer", issuer,
+				"remedy", "renew it with `muster broker certificate`, and have the server read it, before ca.previous goes")
+		}
+	}
+	if err == nil {
+		return 0
+	}
+	if ctx.Err() == nil {
+		r.log.WarnContext(ctx, "brokers did not all show their certificates: previous authorities stay trusted", "err", err)
+	}
+	return 1
 }
 
 func (r *rollover) report(ctx context.Context, i ca.Issuer, live int) {

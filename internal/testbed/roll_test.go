@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -22,6 +23,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/broker"
 	"muster/provisioner/ca"
 	"muster/provisioner/store"
 )
@@ -274,6 +276,50 @@ func TestTheOldAuthorityIsDropped(t *testing.T) {
 	if !admitted(moved, reply.Enrolled) {
 		t.Error("without the lines, the node that has moved is not admitted")
 	}
+	f.Check()
+}
+
+// TestTheAuthorityOfBrokersIsNotDropped replaces the authority of a fleet whose brokers are outside,
+// and which has no other certificate of the one before than theirs: it stays trusted until
+// they have others, and without them the provisioner says what is missing.
+func TestTheAuthorityOfBrokersIsNotDropped(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 3, RolloverCheck: 50 * time.Millisecond})
+	f.Roll()
+	f.Eventually("the brokers' certificates are found", func() bool {
+		return strings.Count(f.Log(), "broker has a certificate of a previous authority") >= 3
+	})
+	roots := func() int { return len(parse(t, f.Daemon().RootsPEM())) }
+	if n := roots(); n != 2 {
+		t.Errorf("%d roots are trusted, want that of the brokers' certificates as well", n)
+	}
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+
+	renew := func(s *testbed.Server) {
+		t.Helper()
+		server := daemon.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{Name: s.Name}}
+		if err := server.Renew(filepath.Join(f.Dir, "provisioner.yaml"), s.Dir); err != nil {
+			t.Fatal(err)
+		}
+		s.Signal(syscall.SIGHUP)
+	}
+	// One that does not answer may have any certificate.
+	away := f.Servers()[2]
+	away.Kill()
+	renew(f.Servers()[0])
+	renew(f.Servers()[1])
+	f.Eventually("the silence is noticed", func() bool { return strings.Contains(f.Log(), "brokers did not all show their certificates") })
+	if n := roots(); n != 2 {
+		t.Errorf("while a broker is silent %d roots are trusted, want 2", n)
+	}
+	renew(away)
+	away.Start()
+	f.Eventually("the authority before is dropped", func() bool { return roots() == 1 })
+	f.Apply(n, f.Enroll(n))
 	f.Check()
 }
 

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -209,6 +210,9 @@ func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (
 		}
 		if errors.Is(err, nats.ErrAuthorization) {
 			return nil, fmt.Errorf("%w: the servers do not know this login: give them the configuration that `muster broker config` prints", err)
+		}
+		if unknown := (x509.UnknownAuthorityError{}); errors.As(err, &unknown) {
+			err = fmt.Errorf("%w: it is of none that provisioner.yaml names under ca or ca.previous: make it another certificate with `muster broker certificate`, or put the lines of ca.previous back", err)
 		}
 		if err.Error() != said { // once, until it is something else
 			said = err.Error()

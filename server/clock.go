@@ -52,6 +52,22 @@ func (s *Server) ownTimeFor(notBefore time.Time) time.Time {
 	return notBefore
 }
 
+// A deadline is a time to come by two clocks, and has come by whichever is there first: the
+// process's, which nobody sets, but which stands still while the machine sleeps, and the
+// machine's, which goes on then, but may be set back. What a node puts off for an hour it
+// would else do after a day, if it sleeps between. The zero deadline has come.
+type deadline struct{ process, machine time.Time }
+
+// in returns the deadline that is d from now.
+func (s *Server) in(d time.Duration) deadline {
+	return deadline{process: time.Now().Add(d), machine: s.cfg.Now().Round(0).Add(d)}
+}
+
+// come reports whether a deadline has come.
+func (s *Server) come(d deadline) bool {
+	return !time.Now().Before(d.process) || !s.cfg.Now().Round(0).Before(d.machine) // rounded, it is the machine's
+}
+
 // loadClock reads the last time saved. Without a readable one there is none.
 func loadClock(path string) time.Time {
 	b, err := readBounded(path, 64) // a time has 20

@@ -273,3 +273,30 @@ func TestABrokersNewerCertificateProvesTheTime(t *testing.T) {
 	f.start()
 	a.await(server.EventConnected, 2)
 }
+
+// TestASleepCounts has a machine sleep for an hour: the process's clock stands still
+// meanwhile, and what was put off for an hour is due all the same.
+func TestASleepCounts(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.set(func() {
+		f.renew = func(r *wire.RenewRequest) *wire.Reply {
+			return refuse(wire.CodeBusy, time.Hour)(&wire.EnrollRequest{ID: r.ID})
+		}
+	})
+	clock := newClock()
+	cfg := f.node("web1.example.net")
+	cfg.Now = clock.now
+	cfg.AliveInterval = time.Hour
+	a := f.run(cfg)
+	a.await(server.EventConnected, 1)
+	clock.advance(life * 3 / 4)
+	a.await(server.EventRefused, 1)
+	f.await("an alive event", func() bool { return len(f.lifecycle("alive")) == 1 })
+	clock.advance(time.Hour)
+	a.await(server.EventRefused, 2)
+	f.await("another one", func() bool { return len(f.lifecycle("alive")) == 2 })
+	f.set(func() { f.renew = nil })
+	clock.advance(time.Hour)
+	a.await(server.EventConfirmed, 2)
+}

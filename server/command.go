@@ -37,7 +37,7 @@ type question struct {
 // commanding is what a node in normal mode knows of commands.
 type commanding struct {
 	questions []question // the oldest first
-	next      time.Time  // when to try again to reconfigure
+	next      deadline   // when to try again to reconfigure
 	wait      *backoff
 }
 
@@ -98,7 +98,7 @@ func (n *duty) command(ctx context.Context, conn *connection, m *nats.Msg) (agai
 	case wire.VerbReprovision:
 		return true, nil
 	case wire.VerbReconfigure:
-		n.commands.next = time.Time{}
+		n.commands.next = deadline{}
 		return false, nil
 	}
 	n.publishEvent(ctx, conn, lifecycleShutdown, n.view)
@@ -207,8 +207,8 @@ func malformedCommand(err error) *wire.Refusal {
 }
 
 // reconfigureDue reports whether it is time to ask for the configuration.
-func (n *duty) reconfigureDue(now time.Time) bool {
-	return n.orders.doing(wire.VerbReconfigure) && !now.Before(n.commands.next)
+func (n *duty) reconfigureDue() bool {
+	return n.orders.doing(wire.VerbReconfigure) && n.come(n.commands.next)
 }
 
 // reconfigure asks once for the configuration as it is decided now, with the key
@@ -238,7 +238,7 @@ func (n *duty) reconfigure(ctx context.Context, conn *connection) {
 	} else {
 		n.observe(Event{Kind: EventFailed, Err: err, Elapsed: n.elapsed()})
 	}
-	n.commands.next = time.Now().Add(wait)
+	n.commands.next = n.in(wait)
 	n.once.problem(ctx, n.cfg.Log, slog.LevelWarn, msgReconfigure, explain(err, peer{normal: true, broker: conn.broker}),
 		"node", n.identity, "serial", n.creds.serial, "retry_in", rounded(wait))
 }

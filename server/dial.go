@@ -38,6 +38,9 @@ const connectTimeout = 5 * time.Second
 const (
 	pingEvery   = 30 * time.Second
 	maxPingsOut = 2
+
+	// goneAfter is how long it takes at most until it is noticed.
+	goneAfter = (maxPingsOut + 1) * pingEvery
 )
 
 // connection is one connection to one broker. It is never reconnected by

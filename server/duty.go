@@ -19,9 +19,10 @@ type duty struct {
 	registrationFile  string
 	registrationEvery time.Duration // 0: never
 	aliveEvery        time.Duration
-	nextRegistration  time.Time
-	nextAlive         time.Time
-	nextConfirm       time.Time
+	nextRegistration  deadline
+	nextAlive         deadline
+	saidAlive         time.Time // by the process's clock
+	nextConfirm       deadline
 	confirmWait       *backoff
 	renewal           renewal
 	commands          commanding
@@ -47,10 +48,7 @@ func (n *duty) schedule() {
 	if n.registrationFile == "" {
 		n.registrationEvery = 0
 	}
-	now := time.Now()
-	n.nextRegistration = now
-	n.nextAlive = now.Add(time.Duration(n.cfg.Rand() * float64(n.aliveEvery)))
-	n.nextConfirm = now
+	n.nextAlive = n.in(time.Duration(n.cfg.Rand() * float64(n.aliveEvery)))
 	n.confirmWait = n.newBackoff()
 	n.scheduleRenewal()
 	n.commands.wait = n.newBackoff()
@@ -73,12 +71,15 @@ func (n *duty) hold(ctx context.Context, conn *connection) (again bool, err erro
 	for {
 		select {
 		case <-conn.closed:
+			if time.Since(n.saidAlive) < goneAfter {
+				n.nextAlive = deadline{} // perhaps nobody was there to hear it, as after a sleep
+			}
 			return false, nil
 		case m := <-commands:
 			if again, err := n.command(ctx, conn, m); again || err != nil {
 				return again, err
 			}
-			if n.reconfigureDue(time.Now()) {
+			if n.reconfigureDue() {
 				tick.Reset(0)
 			}
 		case <-ctx.Done():
@@ -104,26 +105,25 @@ func (n *duty) hold(ctx context.Context, conn *connection) (again bool, err erro
 // due does what is due.
 func (n *duty) due(ctx context.Context, conn *connection) error {
 	var failed error
-	now := time.Now()
-	if !now.Before(n.nextConfirm) {
+	if n.come(n.nextConfirm) {
 		failed = n.settle(ctx, conn)
 	}
-	if failed == nil && n.renewalDue(now) {
+	if failed == nil && n.renewalDue() {
 		n.renew(ctx, conn)
 	}
-	if failed == nil && n.reconfigureDue(now) {
+	if failed == nil && n.reconfigureDue() {
 		n.reconfigure(ctx, conn)
 	}
 	if n.announce {
 		n.announce = false
 		n.publishEvent(ctx, conn, lifecycleProvisioned, n.view)
 	}
-	if n.registrationEvery > 0 && !now.Before(n.nextRegistration) {
-		n.nextRegistration = now.Add(n.registrationEvery)
+	if n.registrationEvery > 0 && n.come(n.nextRegistration) {
+		n.nextRegistration = n.in(n.registrationEvery)
 		n.register(ctx, conn)
 	}
-	if !now.Before(n.nextAlive) {
-		n.nextAlive = now.Add(n.aliveEvery)
+	if n.come(n.nextAlive) {
+		n.nextAlive, n.saidAlive = n.in(n.aliveEvery), time.Now()
 		n.publishEvent(ctx, conn, lifecycleAlive, n.view)
 		n.saveClock(ctx)
 	}
@@ -137,7 +137,7 @@ func (n *duty) settle(ctx context.Context, conn *connection) error {
 		err = n.askAnew(ctx, err)
 	}
 	if err == nil && (p == nil || n.stays != nil && *p == *n.stays) {
-		n.nextConfirm = time.Now().Add(maxInterval) // nothing makes one in this mode
+		n.nextConfirm = n.in(maxInterval) // nothing makes one in this mode
 		return nil
 	}
 	after := time.Duration(0)
@@ -148,10 +148,10 @@ func (n *duty) settle(ctx context.Context, conn *connection) error {
 		n.once.solved(msgUnconfirmed)
 		n.cfg.Log.InfoContext(ctx, "node provisioned", "node", n.identity, "serial", n.creds.serial, "elapsed", n.elapsed())
 		n.observe(Event{Kind: EventConfirmed, Serial: n.creds.serial, Broker: conn.broker, Elapsed: n.elapsed()})
-		n.nextConfirm = time.Now().Add(maxInterval)
+		n.nextConfirm = n.in(maxInterval)
 		return nil
 	}
-	n.nextConfirm = time.Now().Add(max(after, n.confirmWait.next()))
+	n.nextConfirm = n.in(max(after, n.confirmWait.next()))
 	if ctx.Err() == nil {
 		n.once.problem(ctx, n.cfg.Log, slog.LevelWarn, msgUnconfirmed, explain(err, peer{normal: true, broker: conn.broker}), "node", n.identity)
 	}

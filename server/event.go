@@ -97,7 +97,8 @@ func (s *Server) lifecycleEvent(typ string, v *view) ([]byte, error) {
 }
 
 // publishEvent publishes a lifecycle event. An event that is lost with its
-// connection is lost: the next alive event says the same.
+// connection is lost: the next alive event says the same, and comes with the next
+// connection if it may have been one of those.
 func (s *Server) publishEvent(ctx context.Context, conn *connection, typ string, v *view) {
 	b, err := s.lifecycleEvent(typ, v)
 	if err == nil {

@@ -485,3 +485,19 @@ func TestLongRefusedBesideABrokerWithoutTLS(t *testing.T) {
 	f.broker.DisconnectClientByID(f.fleetClient(t))
 	a.await(server.EventApplied, 2)
 }
+
+// TestAnAliveEventThatMayBeLostIsSaidAgain cuts the connection over which a node has just
+// said that it lives, as that of a machine is that wakes up: it says so over the next one, or
+// the fleet would not have heard of it for as long as it is awake.
+func TestAnAliveEventThatMayBeLostIsSaidAgain(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.AliveInterval = time.Hour
+	cfg.Rand = func() float64 { return 0 } // the first is at once
+	a := f.run(cfg)
+	f.await("an alive event", func() bool { return len(f.lifecycle("alive")) == 1 })
+	f.broker.DisconnectClientByID(f.fleetClient(t))
+	a.await(server.EventConnected, 2)
+	f.await("another one", func() bool { return len(f.lifecycle("alive")) == 2 })
+}

@@ -43,7 +43,7 @@ const maxRenewalWait = time.Hour
 // A renewal is when to renew the certificate in force.
 type renewal struct {
 	at   time.Time // by the node's clock; see nowFor
-	next time.Time // by the process's; not before it
+	next deadline  // not before it
 	wait *backoff
 }
 
@@ -99,7 +99,6 @@ func (n *duty) scheduleRenewal() {
 	n.renewal = renewal{at: renewAt(leaf, n.cfg.Rand()), wait: &backoff{
 		min: n.cfg.BackoffMin, max: max(n.cfg.BackoffMax, min(maxRenewalWait, life/72)), random: n.cfg.Rand,
 	}}
-	n.renewal.next = n.renewNot
 	if n.proven = leaf.NotBefore; n.proven.After(n.now()) {
 		n.saw(n.proven) // and from now on time goes on from there
 	}
@@ -120,10 +119,10 @@ func (n *duty) renewalBegun() bool {
 
 // renewalDue reports whether it is time to try. A certificate that is over is
 // not renewed: it is another mode's turn.
-func (n *duty) renewalDue(now time.Time) bool {
+func (n *duty) renewalDue() bool {
 	leaf := n.creds.leaf()
 	at := n.nowFor(leaf.NotBefore)
-	return !at.Before(n.renewal.at) && at.Before(leaf.NotAfter) && !now.Before(n.renewal.next)
+	return !at.Before(n.renewal.at) && at.Before(leaf.NotAfter) && n.come(n.renewal.next) && !time.Now().Before(n.renewNot)
 }
 
 // renew tries to renew once. If that succeeds, the files in force are new ones,
@@ -132,6 +131,9 @@ func (n *duty) renewalDue(now time.Time) bool {
 func (n *duty) renew(ctx context.Context, conn *connection) {
 	serial, err := n.renewOver(ctx, conn, true)
 	if err == nil {
+		// Files that do not allow to go on with what they hold by now would have each look
+		// at them bring another certificate.
+		n.renewal.next = n.in(n.renewal.wait.max)
 		n.once.solved(msgRenewal)
 		n.cfg.Log.InfoContext(ctx, "certificate renewed", "node", n.identity, "serial", serial, "elapsed", n.elapsed())
 		n.observe(Event{Kind: EventApplied, Serial: serial, Broker: conn.broker, Elapsed: n.elapsed()})
@@ -148,7 +150,7 @@ func (n *duty) renew(ctx context.Context, conn *connection) {
 	// However long it is told to wait, it asks again while that can help.
 	leaf := n.creds.leaf()
 	wait = min(wait, max(leaf.NotAfter.Sub(n.nowFor(leaf.NotBefore))/2, n.cfg.BackoffMin))
-	n.renewal.next = time.Now().Add(wait)
+	n.renewal.next = n.in(wait)
 	if ctx.Err() == nil {
 		n.once.problem(ctx, n.cfg.Log, slog.LevelWarn, msgRenewal, explain(err, peer{normal: true, broker: conn.broker}),
 			"node", n.identity, "serial", n.creds.serial, "retry_in", rounded(wait))

@@ -27,6 +27,7 @@ type expectation struct {
 	known    []*x509.Certificate // the roots in force, of a renewal; nil: any, or what pin says
 	now      func(notBefore time.Time) time.Time
 	token    *token // of the node; nil if it has none
+	named    bool   // the identity is that in server.conf; see confText
 }
 
 // checkReply checks everything in e that can be checked, and returns the set
@@ -40,7 +41,7 @@ func checkReply(e *wire.Enrolled, want expectation) (*set, *credentials, error) 
 		{certificateFile, []byte(e.Certificate), 0o644},
 		{caFile, []byte(encodeCertificates(roots)), 0o644}, // for other programs, too: roots and nothing else
 	}
-	server, err := confText(e, want.identity)
+	server, err := confText(e, want.identity, want.named)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: configuration: %w", errReply, err)
 	}
@@ -115,12 +116,19 @@ func checkAuthority(want expectation, roots, others []*x509.Certificate, at time
 
 // confText returns the server.conf that e's configuration makes, after a look
 // at what it would do to this node: one that sent it straight back into
-// provisioning would have it enroll for ever.
-func confText(e *wire.Enrolled, id wire.Identity) ([]byte, error) {
-	if len(e.Configuration) == 0 {
+// provisioning would have it enroll for ever. The name of a node that was named by its
+// server.conf stays there if the configuration gives none: without it the node would look for
+// another one's certificate from then on.
+func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
+	settings := e.Configuration
+	if len(settings) == 0 {
 		return nil, errors.New("empty")
 	}
-	b, err := conffile.FormatSettings(e.Configuration,
+	if _, is := settings[keyIdentity[0]]; named && !is {
+		settings = maps.Clone(settings)
+		settings[keyIdentity[0]] = string(id)
+	}
+	b, err := conffile.FormatSettings(settings,
 		"Written by muster-server for "+string(id)+", certificate "+e.Serial+".\nChanges are lost when this machine is provisioned again.")
 	if err != nil {
 		return nil, err

@@ -150,12 +150,14 @@ func (n *duty) take(c *wire.Command) (repeated bool, err error) {
 
 // impossible says why an order would not be done, so that whoever gives it is told, and
 // does not wait for it: the node would not come back from provisioning mode, would not
-// even enter it, or would not ask at all.
+// even enter it, would not ask at all, or the agent would end and no other one begin.
 func (n *duty) impossible(verb wire.Verb) error {
-	if verb != wire.VerbReprovision && verb != wire.VerbReconfigure {
+	switch verb {
+	case wire.VerbShutdown:
 		return nil
-	}
-	if verb == wire.VerbReprovision {
+	case wire.VerbRestart:
+		return n.startable()
+	case wire.VerbReprovision:
 		switch t := n.token; {
 		case n.says.No:
 			return errors.New("server.conf says provision = false")
@@ -166,6 +168,21 @@ func (n *duty) impossible(verb wire.Verb) error {
 		}
 	}
 	return unsendable(n.factsFile(n.token, n.conf))
+}
+
+// startable says why an agent that is started now would end at once: this one works on with
+// what it has read before.
+func (n *duty) startable() error {
+	v, err := n.look()
+	switch {
+	case passing(err):
+		return nil
+	case err != nil:
+		return advised(err)
+	case v.renamed != nil:
+		return advised(v.renamed)
+	}
+	return nil
 }
 
 // reply answers a command. An answer that is lost is asked for again.

@@ -311,6 +311,31 @@ func TestRestartAndShutdown(t *testing.T) {
 	}
 }
 
+// TestANodeThatWouldNotStartAgainIsNotRestarted orders a restart of a node whose files its
+// agent would not begin with: it works on with what it has read, and can be mended.
+func TestANodeThatWouldNotStartAgainIsNotRestarted(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg, a, nc := f.fleetNode(t)
+	key := filepath.Join(cfg.SSLDir, "private.pem")
+	if err := os.Chmod(key, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	_, r := f.order(t, nc, "open", wire.VerbRestart)
+	wantRefused(t, r, wire.CodeCommandImpossible)
+	if r.Refusal != nil && !strings.Contains(r.Refusal.Message, "chmod 600 "+key) {
+		t.Errorf("message = %q, want what to do", r.Refusal.Message)
+	}
+	if err := os.Chmod(key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, r = f.order(t, nc, "closed", wire.VerbRestart)
+	wantAccepted(t, r, false)
+	if err := a.end(); !errors.Is(err, server.ErrRestart) {
+		t.Errorf("Run = %v, want ErrRestart", err)
+	}
+}
+
 // TestNoEndForgetsAnOrderToReconfigure ends an agent, by an order or by a signal, that was
 // told to come back later with what it was ordered before: the next one does it.
 func TestNoEndForgetsAnOrderToReconfigure(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -69,10 +70,17 @@ var (
 	keyLogLevel     = []string{"log_level", "loglevel"}
 )
 
+// words are what a server.conf says that must not go unheard, read so leniently that
+// damage elsewhere in the file does not silence it: an operator's no, and the node's name.
+type words struct {
+	ProvisionWord
+	names []string // that identity is set to, each once; of a file that cannot be used, too
+}
+
 // readConf reads a server.conf. The error wraps [ErrMissing] or [ErrUnusable];
-// whatever it is, says is what the file says about provisioning, as far as
-// that can be made out.
-func readConf(path string) (c *conf, says ProvisionWord, err error) {
+// whatever it is, says is what the file says about provisioning and the node's name, as
+// far as that can be made out.
+func readConf(path string) (c *conf, says words, err error) {
 	fi, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -88,16 +96,19 @@ func readConf(path string) (c *conf, says ProvisionWord, err error) {
 	if err != nil {
 		return nil, says, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	says = scanProvision(b)
+	says = words{scanProvision(b), scanNames(b)}
 	c, err = parseConf(b)
 	if err != nil {
 		return nil, says, fmt.Errorf("%s: %w: %w", path, ErrUnusable, oneLine(sayOnce(err, conffile.ErrSettings)))
 	}
+	if says.names = nil; c.identity != "" {
+		says.names = []string{string(c.identity)}
+	}
 	return c, says, nil
 }
 
-// A ProvisionWord is what a server.conf says about provisioning, read so
-// leniently that damage elsewhere in the file does not silence an operator's no.
+// A ProvisionWord is what a server.conf says about provisioning, in a file that cannot be
+// used, too.
 type ProvisionWord struct {
 	Yes, No bool   // a line says so; both is a contradiction
 	Other   string // a value that is neither
@@ -106,22 +117,42 @@ type ProvisionWord struct {
 // scanProvision looks at nothing but the lines that set provision.
 func scanProvision(b []byte) ProvisionWord {
 	var says ProvisionWord
-	for line := range strings.Lines(strings.TrimPrefix(string(b), "\ufeff")) { // some editors put that in front
-		key, value, ok := strings.Cut(line, "=")
-		key = strings.ToLower(strings.TrimSpace(key))
-		if !ok || key != keyProvision[0] && key != keyProvision[1] {
-			continue
+	scan(b, func(key, value string, _ bool) {
+		if !slices.Contains(keyProvision, strings.ToLower(key)) {
+			return
 		}
-		switch yes, err := parseBool(strings.TrimSpace(value)); {
+		switch yes, err := parseBool(value); {
 		case err != nil:
-			says.Other = strings.TrimSpace(value)
+			says.Other = value
 		case yes:
 			says.Yes = true
 		default:
 			says.No = true
 		}
-	}
+	})
 	return says
+}
+
+// scanNames looks at nothing but the lines that set identity. The last line of a file that
+// was cut short may hold half a name, which may be another node's.
+func scanNames(b []byte) []string {
+	var names []string
+	scan(b, func(key, value string, whole bool) {
+		if key == keyIdentity[0] && value != "" && whole && !slices.Contains(names, value) {
+			names = append(names, value)
+		}
+	})
+	return names
+}
+
+// scan hands each setting to see that is in b, whatever else is. A line is whole if
+// it has an end.
+func scan(b []byte, see func(key, value string, whole bool)) {
+	for line := range strings.Lines(strings.TrimPrefix(string(b), "\ufeff")) { // some editors put that in front
+		if key, value, ok := strings.Cut(line, "="); ok {
+			see(strings.TrimSpace(key), strings.TrimSpace(value), strings.HasSuffix(line, "\n"))
+		}
+	}
 }
 
 // parseBool reads the spellings that Choria's configuration has.

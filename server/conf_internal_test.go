@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -117,8 +118,8 @@ func TestReadConfTellsMissingFromUnusable(t *testing.T) {
 			if !errors.Is(err, tt.want) || (c == nil) != (err != nil) {
 				t.Errorf("readConf = %+v, %v; want %v", c, err, tt.want)
 			}
-			if says != tt.says {
-				t.Errorf("says %+v, want %+v", says, tt.says)
+			if says.ProvisionWord != tt.says {
+				t.Errorf("says %+v, want %+v", says.ProvisionWord, tt.says)
 			}
 		})
 	}
@@ -132,6 +133,9 @@ func FuzzParseConf(f *testing.F) {
 		c, err := parseConf(b)
 		if (c == nil) == (err == nil) {
 			t.Fatalf("parseConf = %+v, %v", c, err)
+		}
+		if names := scanNames([]byte(string(b) + "\n")); c != nil && c.identity != "" && !slices.Equal(names, []string{string(c.identity)}) {
+			t.Fatalf("strict reading says %q, lenient %q", c.identity, names)
 		}
 		says := scanProvision(b)
 		if c != nil && c.provision != nil && (says.Yes != *c.provision || says.No == *c.provision) {

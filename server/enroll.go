@@ -133,7 +133,7 @@ func (s *Server) attempt(ctx context.Context, v *view) error {
 			failures = append(failures, explain(err, p))
 			continue
 		}
-		answered, err := s.enrollAt(ctx, conn, request, stage, t)
+		answered, err := s.enrollAt(ctx, conn, request, stage, v)
 		conn.Close()
 		<-conn.closed
 		if answered {
@@ -162,7 +162,7 @@ func (s *Server) noteDates(ctx context.Context, t *token, id wire.Identity) {
 
 // enrollAt enrolls over one connection. It reports whether a provisioner
 // answered: another broker then leads to the same answer.
-func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.EnrollRequest, stage *stage, t *token) (answered bool, err error) {
+func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.EnrollRequest, stage *stage, v *view) (answered bool, err error) {
 	request.ID = wire.NewID()
 	if request.Continuity, err = s.continuity(&request, stage.key); err != nil {
 		return false, err
@@ -179,7 +179,7 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 	}
 	s.step("answered")
 	set, creds, err := s.check(ctx, reply.Enrolled, expectation{
-		identity: wire.Identity(request.Identity), key: stage.key, pin: t.limits.CA, now: s.nowFor, token: t})
+		identity: v.identity, key: stage.key, pin: v.token.limits.CA, now: s.nowFor, token: v.token, named: v.named})
 	if err != nil {
 		return true, &cause{what: err, remedy: cmp.Or(remedyOf(err), "see the provisioner's log; if it says that all is well, somebody alters replies on the way")}
 	}

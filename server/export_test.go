@@ -36,8 +36,11 @@ func (cfg *Config) SetBuild(tokenFile, brokers, srvDomain string, byDefault, sec
 }
 
 // SetMachineName sets what the machine is called.
-func (cfg *Config) SetMachineName(name string) {
-	cfg.identity = func() (wire.Identity, error) { return machineIdentity(name) }
+func (cfg *Config) SetMachineName(name string) { cfg.NameMachineBy(func() string { return name }) }
+
+// NameMachineBy has the machine be called what name says each time.
+func (cfg *Config) NameMachineBy(name func() string) {
+	cfg.identity = func() (wire.Identity, error) { return machineIdentity(name()) }
 }
 
 // RenewAt is when a certificate is renewed.

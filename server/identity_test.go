@@ -2,9 +2,14 @@ package server_test
 
 import (
 	"context"
+	"errors"
+	"os"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"muster/internal/wire"
+	"muster/provisioner/ca"
 	"muster/server"
 )
 
@@ -33,4 +38,195 @@ func TestAMachineWithoutANameDoesNotEnroll(t *testing.T) {
 	}
 	cfg.SetMachineName("web1.example.net")
 	f.run(cfg).await(server.EventConfirmed, 1)
+}
+
+// pushesNoName has the fleet give out configurations that do not say what the node is
+// called, as its renewals do not either.
+func (f *fleet) pushesNoName() {
+	f.set(func() {
+		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
+			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+				delete(e.Configuration, "identity")
+			})}
+		}
+	})
+}
+
+// TestANodeKeepsItsNameWhileItRuns has a network call the machine otherwise, or nothing at
+// all, while its agent runs: that renews once, and works on under the name in its
+// certificate. The next agent, which may be on a copy of the disk, does not.
+func TestANodeKeepsItsNameWhileItRuns(t *testing.T) {
+	t.Parallel()
+	for later, ends := range map[string]string{
+		"db1.example.net": "belongs to web1.example.net, and this node is db1.example.net",
+		"localhost":       "no name yet",
+	} {
+		t.Run(later, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.pushesNoName()
+			var called atomic.Value
+			called.Store("web1.example.net")
+			clock := newClock()
+			cfg := f.node("")
+			cfg.Now = clock.now
+			cfg.NameMachineBy(func() string { return called.Load().(string) })
+			a := f.run(cfg)
+			first := a.await(server.EventConfirmed, 1).Serial
+			a.await(server.EventConnected, 1)
+
+			called.Store(later)
+			clock.advance(life * 3 / 4)
+			second := a.await(server.EventConfirmed, 2).Serial
+			if got := a.await(server.EventConnected, 2).Serial; got != second || second == first {
+				t.Errorf("connected with %s, confirmed %s, after %s", got, second, first)
+			}
+			f.awaitLog("machine has another name than its certificate", later, "works on as web1.example.net", "set identity = web1.example.net")
+			if n := len(f.renewals()); n != 1 {
+				t.Errorf("%d renewals, want one; log:\n%s", n, f.log.String())
+			}
+			_, r := f.order(t, f.client(t, "provisioner"), "again", wire.VerbRestart)
+			wantRefused(t, r, wire.CodeCommandImpossible)
+			if err := a.stop(); err != nil {
+				t.Fatal(err)
+			}
+
+			s, err := server.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			if err := s.Run(ctx); err == nil || !strings.Contains(err.Error(), ends) {
+				t.Errorf("Run of the next agent = %v, want %q", err, ends)
+			}
+		})
+	}
+}
+
+// TestARenamedMachineWithoutItsDirectoryIsAnotherNode has an operator rename a machine and
+// clear away what it had, beside its agent.
+func TestARenamedMachineWithoutItsDirectoryIsAnotherNode(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.pushesNoName()
+	var called atomic.Value
+	called.Store("web1.example.net")
+	cfg := f.node("")
+	cfg.NameMachineBy(func() string { return called.Load().(string) })
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+	called.Store("db1.example.net")
+	if err := os.RemoveAll(cfg.SSLDir); err != nil {
+		t.Fatal(err)
+	}
+	a.await(server.EventConfirmed, 2)
+	if got := f.requests()[1].Identity; got != "db1.example.net" {
+		t.Errorf("enrolled as %s", got)
+	}
+}
+
+// TestANameInServerConfStays has a node be named by its server.conf, as a machine is whose
+// own name is another one, and configurations take the place of that file that say
+// nothing of names.
+func TestANameInServerConfStays(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.pushesNoName()
+	clock := newClock()
+	cfg := f.node("")
+	cfg.Now = clock.now
+	cfg.SetMachineName("web1")
+	writeFile(t, cfg.ConfFile, "identity = web1.example.net\nprovision = true\n")
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+	clock.advance(life * 3 / 4)
+	a.await(server.EventConfirmed, 2)
+	a.await(server.EventConnected, 2)
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	text := readFile(t, cfg.ConfFile)
+	if !strings.Contains(text, "\nidentity = web1.example.net\n") || !strings.Contains(text, "generation = new") || strings.Contains(text, "provision =") {
+		t.Errorf("the configuration is:\n%s", text)
+	}
+	f.run(cfg).await(server.EventConnected, 1)
+}
+
+// TestAMistakeInServerConfTakesNoNameAway has a server.conf name a node, and have a mistake
+// besides: by the machine's own name it would enroll as another node, and replace the file.
+func TestAMistakeInServerConfTakesNoNameAway(t *testing.T) {
+	t.Parallel()
+	tests := map[string]struct{ text, as, says string }{
+		"in another line":        {"identity = db1.example.net\nprovision = true\nalive_interval = never\n", "db1.example.net", ""},
+		"no line at all":         {"identity = db1.example.net\n\x00\x00\x00", "db1.example.net", ""},
+		"in the name":            {"provision = true\nidentity = DB1.example.net\n", "", `"DB1.example.net"`},
+		"two names":              {"identity = db1.example.net\nidentity = db2.example.net\n", "", `"db1.example.net" and "db2.example.net"`},
+		"cut short in the name":  {"# muster settings, complete only with the line that ends them\nidentity = db", "web1.example.net", ""},
+		"of a key of somebody's": {"Identity = db1.example.net\nrubbish\n", "web1.example.net", ""},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("")
+			cfg.SetMachineName("web1.example.net")
+			writeFile(t, cfg.ConfFile, tt.text)
+			if tt.as != "" {
+				f.run(cfg).await(server.EventConfirmed, 1)
+				if got := f.requests()[0].Identity; got != tt.as {
+					t.Errorf("enrolled as %s, want %s", got, tt.as)
+				}
+				return
+			}
+			s, err := server.New(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			err = s.Run(ctx)
+			for _, want := range []string{cfg.ConfFile, tt.says, "identity"} {
+				if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") {
+					t.Errorf("Run = %v, want one line that says %q", err, want)
+				}
+			}
+			if n := len(f.requests()); n > 0 {
+				t.Errorf("%d requests, as %s", n, f.requests()[0].Identity)
+			}
+			if got := readFile(t, cfg.ConfFile); got != tt.text {
+				t.Errorf("server.conf is %q now", got)
+			}
+		})
+	}
+}
+
+// TestALostServerConfIsSaidBesideTheName has the file be lost that named a node: what its
+// directory holds is another node's by the machine's name, and that is not all to be said.
+func TestALostServerConfIsSaidBesideTheName(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("")
+	cfg.SetMachineName("web1")
+	writeFile(t, cfg.ConfFile, "identity = web1.example.net\nprovision = true\n")
+	attempt(t, f, cfg, server.EventConnected)
+	if err := os.Remove(cfg.ConfFile); err != nil {
+		t.Fatal(err)
+	}
+	s, err := server.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err = s.Run(ctx); !errors.Is(err, server.ErrMode) {
+		t.Fatalf("Run = %v, want ErrMode", err)
+	}
+	for _, want := range []string{"belongs to web1.example.net, and this node is web1", cfg.ConfFile + ": no such file", "if server.conf named this node before, put it back"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("Run = %v, want %q", err, want)
+		}
+	}
 }

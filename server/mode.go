@@ -108,6 +108,8 @@ func (s Situation) Decide() (Mode, string, error) {
 		return impossible("change it to one of these, or remove the line", "server.conf says provision = %.80q, want true or false", says.Other)
 	case s.Exposed != nil:
 		return impossible(remedyOf(s.Exposed), "%w", s.Exposed)
+	case s.Foreign != nil && s.Conf != nil:
+		return impossible("if server.conf named this node before, put it back; else "+remedyOf(s.Foreign), "%w; %w", s.Foreign, s.Conf)
 	case s.Foreign != nil:
 		return impossible(remedyOf(s.Foreign), "%w", s.Foreign)
 	case s.Unread != nil:

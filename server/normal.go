@@ -18,6 +18,7 @@ const (
 	msgUnconfirmed  = "confirmation not accepted"
 	msgRegistration = "registration data not published"
 	msgFiles        = "files do not allow to go on after a restart"
+	msgRenamed      = "machine has another name than its certificate"
 )
 
 // flushTimeout bounds how long a shutdown waits for the last events to leave.

@@ -16,18 +16,11 @@ import (
 // A directory that came along with a copied disk looks the same. Only a person
 // can tell the two apart, so a person removes it.
 func (s *Server) foreign(id wire.Identity) error {
-	if _, err := readKey(s.at.in(keyFile)); err != nil {
-		return nil // nothing that anybody could use
+	leaf := s.certified()
+	if leaf == nil {
+		return nil // nothing that anybody could use, or a key without a name: keyInForce takes it
 	}
-	b, err := readBounded(s.at.in(certificateFile), maxPEMBytes)
-	if err != nil {
-		return nil // a key without a name: keyInForce takes it
-	}
-	chain, err := parseCertificates(string(b))
-	if err != nil {
-		return nil // likewise
-	}
-	owner := ownerOf(chain[0], id)
+	owner := ownerOf(leaf, id)
 	if owner == "" {
 		return nil
 	}
@@ -36,6 +29,30 @@ func (s *Server) foreign(id wire.Identity) error {
 		remedy: fmt.Sprintf("give this node a directory and a configuration of its own (--ssl-dir, --config); or remove %s, if it came with a copied disk or %s is given up",
 			s.at.live, owner),
 	}
+}
+
+// holds reports whether the live directory holds a key that works and a certificate that
+// names id, valid or not.
+func (s *Server) holds(id wire.Identity) bool {
+	leaf := s.certified()
+	return leaf != nil && ownerOf(leaf, id) == ""
+}
+
+// certified returns the certificate in the live directory, valid or not, or nil if there
+// is none or no key that works beside it.
+func (s *Server) certified() *x509.Certificate {
+	if _, err := readKey(s.at.in(keyFile)); err != nil {
+		return nil
+	}
+	b, err := readBounded(s.at.in(certificateFile), maxPEMBytes)
+	if err != nil {
+		return nil
+	}
+	chain, err := parseCertificates(string(b))
+	if err != nil {
+		return nil
+	}
+	return chain[0]
 }
 
 // ownerOf returns whom a certificate names, or nothing if that is id.

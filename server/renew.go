@@ -188,7 +188,7 @@ func (n *duty) renewOver(ctx context.Context, conn *connection, fresh bool) (ser
 		return "", fmt.Errorf("%w: a confirmation, want a certificate", errReply)
 	}
 	n.step("renewal answered")
-	want := expectation{identity: n.identity, key: stage.key, known: n.creds.trusted, now: n.nowFor, token: n.token}
+	want := expectation{identity: n.identity, key: stage.key, known: n.creds.trusted, now: n.nowFor, token: n.token, named: n.named}
 	if n.token != nil {
 		want.pin = n.token.limits.CA
 	}

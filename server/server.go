@@ -26,19 +26,20 @@ type Server struct {
 	level    slog.Level             // of Config.Level at first; set by New
 
 	// Only touched by the goroutine of Run.
-	seen     time.Time // latest time known to have passed, zero for none; see passed
-	seenAt   time.Time // by the process's clock: when that was
-	saved    time.Time // what is on disk, zero for nothing
-	proven   time.Time // when the certificate in force begins, zero for none
-	started  bool      // the startup event is out
-	announce bool      // the provisioned event is due
-	begun    time.Time // when it began to enroll or renew; zero if it has not
-	renewNot time.Time // by the process's clock: no renewal before it; see doubtClock
-	again    error     // why the certificate on disk is no good; nil: it may be
-	told     time.Time // by the process's clock: when again was set
-	orders   orders    // as on disk
-	stays    *pending  // is confirmed, and could not be removed from the set in force; nil for none
-	unsynced []string  // directories with names that are perhaps not on disk; see names.go
+	seen     time.Time     // latest time known to have passed, zero for none; see passed
+	seenAt   time.Time     // by the process's clock: when that was
+	saved    time.Time     // what is on disk, zero for nothing
+	proven   time.Time     // when the certificate in force begins, zero for none
+	name     wire.Identity // of the set that was last found to be usable, empty for none; see nodeIdentity
+	started  bool          // the startup event is out
+	announce bool          // the provisioned event is due
+	begun    time.Time     // when it began to enroll or renew; zero if it has not
+	renewNot time.Time     // by the process's clock: no renewal before it; see doubtClock
+	again    error         // why the certificate on disk is no good; nil: it may be
+	told     time.Time     // by the process's clock: when again was set
+	orders   orders        // as on disk
+	stays    *pending      // is confirmed, and could not be removed from the set in force; nil for none
+	unsynced []string      // directories with names that are perhaps not on disk; see names.go
 
 	// The file that the last attempt failed for, and how it was then; a change
 	// of it ends a wait. Empty if it failed for something else.
@@ -161,6 +162,11 @@ func (s *Server) supervise(ctx context.Context) error {
 			continue
 		}
 		wait.reset()
+		if v := view.renamed; v != nil {
+			s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgRenamed, v, "node", view.identity)
+		} else {
+			s.once.solved(msgRenamed)
+		}
 		if s.cfg.Level != nil && view.conf != nil {
 			level := s.level
 			if view.conf.logLevel != nil {

@@ -66,7 +66,14 @@ func makeParent(path string) error {
 	if err != nil {
 		return err
 	}
-	return os.MkdirAll(filepath.Dir(abs), 0o755)
+	dir := filepath.Dir(abs)
+	err = os.MkdirAll(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) { // a link: /etc/muster into a /var that is new, say
+		if _, why := resolve(dir); why != nil {
+			return why
+		}
+	}
+	return err
 }
 
 // findPlaces is newPlaces for those who only look: it creates nothing.

@@ -3,6 +3,7 @@ package server_test
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -52,5 +53,21 @@ func TestADiskThatIsReadOnlyIsToldSo(t *testing.T) {
 	}
 	if err := s.Run(t.Context()); err == nil || !strings.HasSuffix(err.Error(), remedy) {
 		t.Errorf("Run = %v", err)
+	}
+}
+
+// TestALinkToNothingIsSaidToBeOne has the agent's directory be a link, as of an image that
+// cannot be changed into a disk that can, and is new.
+func TestALinkToNothingIsSaidToBeOne(t *testing.T) {
+	t.Parallel()
+	link := filepath.Join(t.TempDir(), "muster")
+	if err := os.Symlink("../var/lib/muster", link); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{link, link + "/web1"} {
+		_, err := server.New(server.Config{ConfFile: dir + "/server.conf", SSLDir: dir + "/ssl"})
+		if want := `"` + link + `" is a symbolic link to nothing: make the directory it points to`; err == nil || strings.Count(err.Error(), want) != 1 || strings.Contains(err.Error(), "exists") {
+			t.Errorf("New = %v, want %s", err, want)
+		}
 	}
 }

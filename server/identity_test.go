@@ -58,7 +58,7 @@ func (f *fleet) pushesNoName() {
 func TestANodeKeepsItsNameWhileItRuns(t *testing.T) {
 	t.Parallel()
 	for later, ends := range map[string]string{
-		"db1.example.net": "belongs to web1.example.net, and this node is db1.example.net",
+		"db1.example.net": "belongs to web1.example.net, and this node is db1.example.net: if this machine is called otherwise since, set identity = web1.example.net in server.conf",
 		"localhost":       "no name yet",
 	} {
 		t.Run(later, func(t *testing.T) {
@@ -224,7 +224,7 @@ func TestALostServerConfIsSaidBesideTheName(t *testing.T) {
 	if err = s.Run(ctx); !errors.Is(err, server.ErrMode) {
 		t.Fatalf("Run = %v, want ErrMode", err)
 	}
-	for _, want := range []string{"belongs to web1.example.net, and this node is web1", cfg.ConfFile + ": no such file", "if server.conf named this node before, put it back"} {
+	for _, want := range []string{"belongs to web1.example.net, and this node is web1", cfg.ConfFile + ": no such file", "if server.conf named this node before, put that back", "set identity = web1.example.net in server.conf"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("Run = %v, want %q", err, want)
 		}

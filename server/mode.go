@@ -109,7 +109,7 @@ func (s Situation) Decide() (Mode, string, error) {
 	case s.Exposed != nil:
 		return impossible(remedyOf(s.Exposed), "%w", s.Exposed)
 	case s.Foreign != nil && s.Conf != nil:
-		return impossible("if server.conf named this node before, put it back; else "+remedyOf(s.Foreign), "%w; %w", s.Foreign, s.Conf)
+		return impossible("if server.conf named this node before, put that back; "+remedyOf(s.Foreign), "%w; %w", s.Foreign, s.Conf)
 	case s.Foreign != nil:
 		return impossible(remedyOf(s.Foreign), "%w", s.Foreign)
 	case s.Unread != nil:

@@ -24,10 +24,14 @@ func (s *Server) foreign(id wire.Identity) error {
 	if owner == "" {
 		return nil
 	}
+	renamed := ""
+	if CheckIdentity(owner) == nil {
+		renamed = fmt.Sprintf("if this machine is called otherwise since, set identity = %s in server.conf; else ", owner)
+	}
 	return &cause{
 		what: fmt.Errorf("%s belongs to %s, and this node is %s", s.at.live, owner, id),
-		remedy: fmt.Sprintf("give this node a directory and a configuration of its own (--ssl-dir, --config); or remove %s, if it came with a copied disk or %s is given up",
-			s.at.live, owner),
+		remedy: fmt.Sprintf("%sgive this node a directory and a configuration of its own (--ssl-dir, --config); or remove %s, if it came with a copied disk or %s is given up",
+			renamed, s.at.live, owner),
 	}
 }
 

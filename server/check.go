@@ -19,6 +19,11 @@ import (
 // for. Nothing is written; the node asks again.
 var errReply = errors.New("reply refused")
 
+// remedyPushed is about a configuration that came as it was meant and that the node
+// cannot use: the provisioner's log says that all is well.
+const remedyPushed = "the policy, template or helper gives out what no node can use: correct it, and the node asks again by itself; " +
+	"if it does not give that out, somebody alters replies on the way"
+
 // An expectation is what a reply has to fit.
 type expectation struct {
 	identity wire.Identity
@@ -43,7 +48,7 @@ func checkReply(e *wire.Enrolled, want expectation) (*set, *credentials, error) 
 	}
 	server, err := confText(e, want.identity, want.named)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: configuration: %w", errReply, err)
+		return nil, nil, &cause{what: fmt.Errorf("%w: configuration: %w", errReply, err), remedy: remedyPushed}
 	}
 	files = append(files, setFile{confName, server, 0o600})
 	for _, p := range []struct {
@@ -55,7 +60,7 @@ func checkReply(e *wire.Enrolled, want expectation) (*set, *credentials, error) 
 	} {
 		for _, name := range slices.Sorted(maps.Keys(p.policies)) {
 			if err := checkFileName(name); err != nil {
-				return nil, nil, fmt.Errorf("%w: %w", errReply, err)
+				return nil, nil, &cause{what: fmt.Errorf("%w: %w", errReply, err), remedy: remedyPushed}
 			}
 			files = append(files, setFile{p.dir + "/" + name + p.ext, []byte(p.policies[name]), 0o600})
 		}

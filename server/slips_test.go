@@ -36,6 +36,7 @@ func TestASlipInAPolicyIsRefused(t *testing.T) {
 		"provision, neither":         {"Provision", "maybe", "neither true nor false"},
 		"no name of a domain":        {"srv_domain", "example .net", "example .net"},
 		"too many brokers":           {"brokers", many, "brokers"},
+		"an interval":                {"alive_interval", "100ms", "want 1s to 24h"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -44,7 +45,7 @@ func TestASlipInAPolicyIsRefused(t *testing.T) {
 			cfg := f.node("web1.example.net")
 			a := f.run(cfg)
 			a.await(server.EventFailed, 1)
-			f.awaitLog("enrollment failed", slip.says)
+			f.awaitLog("enrollment failed", slip.says, "policy, template or helper")
 			if exists(filepath.Join(cfg.SSLDir, "certificate.pem")) {
 				t.Errorf("in force; log:\n%s", f.log.String())
 			}

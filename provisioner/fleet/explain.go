@@ -224,7 +224,7 @@ func (e *explainer) enrolled(r *provisioner.Record) {
 		e.do("wait: a machine confirms within seconds, and tries again for as long as it takes")
 		return
 	}
-	e.do("run `muster server doctor` on the machine: it could not write its files, or has lost its connection")
+	e.do("run `muster server doctor` on the machine: it could not write its files, was given a configuration that it cannot use, or has lost its connection")
 	e.do("muster node retire %s: the machine is gone", e.Identity)
 }
 

@@ -53,7 +53,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	states(map[provisioner.State]int{provisioner.StateEnrolled: 1})
 	explained("web1.example.net", "has not confirmed it yet", "wait")
 	f.Clock.Advance(time.Hour)
-	explained("web1.example.net", "has not confirmed it yet", "doctor")
+	explained("web1.example.net", "has not confirmed it yet", "muster server doctor` on the machine: it could not write its files, was given a configuration that it cannot use")
 	f.Apply(node, e)
 	states(map[provisioner.State]int{provisioner.StateProvisioned: 1})
 	explained("web1.example.net", "part of the fleet (as a new machine)", "muster node grant web1.example.net")

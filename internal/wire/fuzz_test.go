@@ -37,7 +37,9 @@ func FuzzCheckStrict(f *testing.F) {
 	addGolden(f)
 	for _, s := range []string{
 		`{"a":1,"a":2}`, `{"a":1,"\u0061":2}`, `{"a":{"a":[{"a":1},{"a":2}]}}`, `[[],[{}],""]`, ` { } `, `{"\ud800":1,"\ud801":2}`,
-		strings.Repeat("[", 65) + strings.Repeat("]", 65), strings.Repeat("[", 66) + strings.Repeat("]", 66), "{\"\xff\":1}", `"\"\\"`, `1e9 `, `{} {}`,
+		strings.Repeat("[", 65) + strings.Repeat("]", 65), strings.Repeat("[", 66) + strings.Repeat("]", 66),
+		`{"` + strings.Repeat("\u0080", 500) + `":1}`, `{"agent":` + strings.Repeat("1", 1000) + `}`, `{"a":1,"` + strings.Repeat("a", 1000) + `":1,"` + strings.Repeat("a", 1000) + `":1}`,
+		"{\"\xff\":1}", `"\"\\"`, `1e9 `, `{} {}`,
 	} {
 		f.Add([]byte(s))
 	}
@@ -51,8 +53,14 @@ func FuzzCheckStrict(f *testing.F) {
 		}
 		// With a type it refuses more, and never less.
 		var r wire.EnrollRequest
-		if typed := wire.DecodeStrict(b, &r); typed == nil && err != nil {
+		typed := wire.DecodeStrict(b, &r)
+		if typed == nil && err != nil {
 			t.Fatalf("DecodeStrict(%q) accepts what CheckStrict refuses: %v", b, err)
+		}
+		for _, err := range []error{err, typed} {
+			if err != nil && (len(err.Error()) > 1000 || strings.ContainsAny(err.Error(), "\r\n")) {
+				t.Fatalf("%d bytes are refused in %d: %.200q", len(b), len(err.Error()), err)
+			}
 		}
 	})
 }

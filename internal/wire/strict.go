@@ -16,8 +16,22 @@ import (
 // grow a stack.
 const MaxDepth = 64
 
-// ErrJSON means that bytes are not the one strict JSON value that was wanted.
+// ErrJSON means that bytes are not the one strict JSON value that was wanted. The text around
+// it is one short line, whatever the bytes are: strangers send them, and it goes into logs.
 var ErrJSON = errors.New("not strict JSON")
+
+// maxSaid is how many bytes of what package json says are passed on; chosen. It quotes
+// numbers whole, of any length.
+const maxSaid = 200
+
+// notJSON is what package json says of bytes.
+func notJSON(err error) error {
+	said := err.Error()
+	if len(said) > maxSaid {
+		said = strings.ToValidUTF8(said[:maxSaid], "") + "…"
+	}
+	return fmt.Errorf("%w: %s", ErrJSON, said)
+}
 
 // DecodeStrict decodes the one JSON value in b into dst, a pointer. Beyond what
 // encoding/json asks for, it refuses invalid UTF-8, data after the value,
@@ -30,7 +44,7 @@ func DecodeStrict(b []byte, dst any) error {
 		return err
 	}
 	if err := json.Unmarshal(b, dst); err != nil {
-		return fmt.Errorf("%w: %w", ErrJSON, err)
+		return notJSON(err)
 	}
 	return nil
 }
@@ -45,7 +59,7 @@ func CheckStrict(b []byte, t reflect.Type) error {
 	// message is the decoder's, which names the offset.
 	if !json.Valid(b) {
 		var any json.RawMessage
-		return fmt.Errorf("%w: %w", ErrJSON, json.Unmarshal(b, &any))
+		return notJSON(json.Unmarshal(b, &any))
 	}
 	w := walker{b: b}
 	if err := w.value(t, 0); err != nil {
@@ -107,14 +121,14 @@ func (w *walker) object(t reflect.Type, depth int) error {
 		}
 		name := w.text()
 		if _, twice := seen[name]; twice {
-			return fmt.Errorf("member %q appears twice", name)
+			return fmt.Errorf("member %.80q appears twice", name)
 		}
 		seen[name] = struct{}{}
 		next := elem
 		if allowed != nil {
 			known := false
 			if next, known = allowed[name]; !known {
-				return fmt.Errorf("unknown member %q", name)
+				return fmt.Errorf("unknown member %.80q", name)
 			}
 		}
 		w.space()

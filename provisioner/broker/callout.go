@@ -233,6 +233,9 @@ func (c *callout) open(data []byte, broker string) (*jwt.AuthorizationRequestCla
 	if err != nil {
 		return nil, fmt.Errorf("request: %w", err)
 	}
+	if !nkeys.IsValidPublicUserKey(request.UserNkey) { // package jwt has no answer about nobody, nil instead of one
+		return nil, fmt.Errorf("request: about the user %.80q, want the public key of one", request.UserNkey)
+	}
 	return request, nil
 }
 

@@ -39,9 +39,22 @@ func testWaited(t *testing.T) {
 	}
 }
 
+// TestAQuestionAboutNobodyIsNotAnswered has a broker ask about a connection without saying which
+// user that is to be: there is no answer to that, and the next question has one.
+func TestAQuestionAboutNobodyIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	for _, user := range []string{"", "x", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
+		asked := 0
+		c, sealed, header := asking(t, func() { asked++ }, func(r *jwt.AuthorizationRequestClaims) { r.UserNkey = user })
+		if c.answer(t.Context(), question{&nats.Msg{Data: sealed, Header: header}, time.Now()}) || asked > 0 {
+			t.Errorf("a question about the user %q is answered; the gate was asked %d times", user, asked)
+		}
+	}
+}
+
 // asking returns a callout that calls asked for each question that it asks the gate, a
 // question, and what comes with it.
-func asking(t *testing.T, asked func()) (c *callout, sealed []byte, header nats.Header) {
+func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestClaims)) (c *callout, sealed []byte, header nats.Header) {
 	t.Helper()
 	gate, err := NewGate(GateConfig{
 		TrustDomain: "example.net",
@@ -72,6 +85,9 @@ func asking(t *testing.T, asked func()) (c *callout, sealed []byte, header nats.
 	request.UserNkey = user
 	request.ClientInformation.Kind, request.ClientInformation.Type = "Client", "nats"
 	request.ConnectOptions.Name, request.ConnectOptions.Token = "AAAAAAAAAAAAAAAAAAAAAA", "a token"
+	for _, edit := range edit {
+		edit(request)
+	}
 	text, err := request.Encode(signer)
 	if err != nil {
 		t.Fatal(err)

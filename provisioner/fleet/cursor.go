@@ -31,7 +31,7 @@ func (p *place) before(key int64, name []byte) bool {
 
 // list tells lists apart: by their filter and order.
 func (q *Query) list() string {
-	b, _ := json.Marshal(struct { // cannot fail: texts and times of RFC 3339's years
+	b, _ := json.Marshal(struct { // cannot fail: texts, and times that Check has seen
 		Filter Filter
 		Sort   Order
 	}{q.Filter, q.Sort})
@@ -60,6 +60,9 @@ func (q *Query) after() (*place, error) {
 	}
 	if p.List != q.list() {
 		return nil, fmt.Errorf("%w: filter or order have changed since the page before", ErrCursor)
+	}
+	if q.cursor(p.Key, p.Name) != q.Cursor { // there is one spelling
+		return nil, fmt.Errorf("%w: %.80q", ErrCursor, q.Cursor)
 	}
 	return p, nil
 }

@@ -403,8 +403,8 @@ func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires ti
 	if err == nil && AnyName(parsed) && !all {
 		err = errors.Join(err, ErrEverything)
 	}
-	if err != nil {
-		return nil, fmt.Errorf("allow %q: %w", pattern, err)
+	if err := wrong(err); err != nil {
+		return nil, fmt.Errorf("allow %.80q: %w", pattern, err)
 	}
 	a := &Allowance{Schema: AllowanceSchema, ID: wire.NewID(), Pattern: parsed, Uses: uses, Cause: c}
 	if expires > 0 {
@@ -453,7 +453,7 @@ var ErrNotAllowed = errors.New("no such entry in the allow-list of the store")
 // The error is [ErrNotAllowed] if there is none.
 func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c Cause) error {
 	told := Event{Type: EventDisallowed, Time: p.moment(), Pattern: pattern, By: c.By, Why: c.Why}
-	err := c.Check()
+	err := wrong(c.Check())
 	if err == nil {
 		err = p.putAllowance(ctx, pattern, func(newest *Allowance, _ bool) (*Allowance, error) {
 			if newest == nil || newest.Removed {

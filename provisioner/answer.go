@@ -233,7 +233,7 @@ func CheckKeyPrefix(key string) error {
 // waiterNamed returns the one key that waits for the identity and whose hash
 // begins with key, which may be empty.
 func (p *Provisioner) waiterNamed(ctx context.Context, id wire.Identity, key string) (*Waiter, error) {
-	if err := CheckKeyPrefix(key); err != nil {
+	if err := wrong(CheckKeyPrefix(key)); err != nil {
 		return nil, err
 	}
 	waiting, err := p.Waiting(ctx, id)
@@ -299,7 +299,7 @@ func (p *Provisioner) named(ctx context.Context, id wire.Identity, key string) (
 
 // asShown returns a key, unless it was rejected since it was shown.
 func (p *Provisioner) asShown(ctx context.Context, k ShownKey) (*meant, error) {
-	if err := CheckKeyHash(k.KeyHash); err != nil {
+	if err := wrong(CheckKeyHash(k.KeyHash)); err != nil {
 		return nil, err
 	}
 	by := p.answers.rejected(holder{k.KeyHash, k.Identity})
@@ -345,7 +345,7 @@ func (p *Provisioner) approve(ctx context.Context, id wire.Identity, ttl time.Du
 	if ttl < time.Minute || ttl > MaxApprovalTTL {
 		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, MaxApprovalTTL))
 	}
-	if err != nil {
+	if err := wrong(err); err != nil {
 		return nil, fmt.Errorf("approve %q: %w", id, err)
 	}
 	a, err := p.verdict(ctx, VerdictApprove, ttl, c, func() (*meant, error) {
@@ -380,7 +380,7 @@ func approvable(w *Waiter) error {
 // Asking again, since the answer was lost, is harmless: a key that is rejected
 // already stays so, and nothing is written.
 func (p *Provisioner) RejectNode(ctx context.Context, id wire.Identity, key string, c Cause) (*Answer, error) {
-	if err := c.Check(); err != nil {
+	if err := wrong(c.Check()); err != nil {
 		return nil, fmt.Errorf("reject %q: %w", id, err)
 	}
 	var before *Answer // which was asked for again, or by somebody else as well
@@ -427,7 +427,7 @@ func (p *Provisioner) ForgetShown(ctx context.Context, k ShownKey, c Cause) (*An
 
 // forget has nothing said of the key that choose returns.
 func (p *Provisioner) forget(ctx context.Context, id wire.Identity, c Cause, choose func() (*meant, error)) (*Answer, error) {
-	if err := c.Check(); err != nil {
+	if err := wrong(c.Check()); err != nil {
 		return nil, fmt.Errorf("forget %q: %w", id, err)
 	}
 	a, err := p.verdict(ctx, VerdictNone, 0, c, choose)

@@ -54,7 +54,7 @@ func (p *Provisioner) CommandNode(ctx context.Context, id wire.Identity, o Order
 	if !slices.Contains(wire.Verbs, o.Verb) {
 		err = errors.Join(err, fmt.Errorf("verb %.80q, want one of %q", string(o.Verb), wire.Verbs))
 	}
-	if err != nil {
+	if err := wrong(err, checkOrderID(o.ID)); err != nil {
 		return nil, fmt.Errorf("command %q: %w", id, err)
 	}
 	record, _, err := p.cfg.Store.Record(ctx, id)
@@ -68,7 +68,7 @@ func (p *Provisioner) CommandNode(ctx context.Context, id wire.Identity, o Order
 	if o.Token != "" {
 		token, err := p.cfg.Tokens.VerifyFrom(string(o.Token), nil)
 		if err != nil {
-			return nil, fmt.Errorf("%s %q: token: %w", o.Verb, id, err)
+			return nil, fmt.Errorf("%s %q: token: %w", o.Verb, id, wrong(err))
 		}
 		key = commandKey(token.Token, id)
 	}

@@ -2,7 +2,6 @@ package provisioner
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -104,7 +103,7 @@ func (p *Provisioner) checkFrozen(ctx context.Context, a *attempt) error {
 // nobody's record come on top. Asking again is harmless. The error is
 // [ErrTokenID], or [ErrState] if no token is frozen.
 func (p *Provisioner) ThawToken(ctx context.Context, tid jwt.TokenID, c Cause) error {
-	if err := errors.Join(c.Check(), CheckTokenID(tid)); err != nil {
+	if err := wrong(c.Check(), CheckTokenID(tid)); err != nil {
 		return fmt.Errorf("thaw token: %w", err)
 	}
 	f := p.freeze.Load()

@@ -31,7 +31,7 @@ const (
 // harmless. The error wraps [ErrNotOneTime], or is that of [jwt.Verifier.Verify]
 // if it would not be good here.
 func (p *Provisioner) IssueToken(ctx context.Context, text string, c Cause) (*TokenInfo, error) {
-	if err := c.Check(); err != nil {
+	if err := wrong(c.Check()); err != nil {
 		return nil, fmt.Errorf("issue token: %w", err)
 	}
 	token, err := p.cfg.Tokens.VerifyFrom(text, nil)

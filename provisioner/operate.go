@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"time"
+	"unicode/utf8"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -27,6 +28,24 @@ var ErrNoRecord = errors.New("no such node")
 // a node or a token is in. The text says which, and what to do.
 var ErrState = errors.New("not in this state")
 
+// An OrderError says all that is wrong with an order as it was given, whatever state things
+// are in: nothing was done, and given again it is refused again.
+type OrderError struct{ Err error }
+
+// Error implements error.
+func (e *OrderError) Error() string { return e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *OrderError) Unwrap() error { return e.Err }
+
+// wrong returns what is wrong with an order as an [OrderError], nil if nothing is.
+func wrong(errs ...error) error {
+	if err := errors.Join(errs...); err != nil {
+		return &OrderError{err}
+	}
+	return nil
+}
+
 // IdentifyToken returns the id of a token by its text, so that one that nobody
 // has used yet can be revoked. The error is that of [jwt.Verifier.Verify]: a
 // token that is over, or of no signer of ours, needs no revocation.
@@ -43,7 +62,7 @@ func (p *Provisioner) IdentifyToken(text string) (jwt.TokenID, error) {
 // elsewhere and never used. Nodes that enrolled with it stay. Asking again is
 // harmless. The error is [ErrPending] if the store did not answer.
 func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) error {
-	if err := errors.Join(c.Check(), CheckTokenID(id)); err != nil {
+	if err := wrong(c.Check(), CheckTokenID(id)); err != nil {
 		return fmt.Errorf("revoke token: %w", err)
 	}
 	if p.revocations.Token(id) != nil {
@@ -75,7 +94,7 @@ func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) 
 // also if its record could not be read. An identity that turns out never to have
 // enrolled is kept out then, too, until it is retired.
 func (p *Provisioner) RevokeNode(ctx context.Context, id wire.Identity, c Cause) error {
-	if err := c.Check(); err != nil {
+	if err := wrong(c.Check()); err != nil {
 		return fmt.Errorf("revoke %q: %w", id, err)
 	}
 	record, err := p.recordSoon(ctx, id)
@@ -179,7 +198,7 @@ func (p *Provisioner) kicker(ctx context.Context, id wire.Identity) func() {
 // machine, may enroll again. Asking again is harmless. The error is
 // [ErrNoRecord], or [ErrPending] if the store did not answer.
 func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause) error {
-	if err := c.Check(); err != nil {
+	if err := wrong(c.Check()); err != nil {
 		return fmt.Errorf("retire %q: %w", id, err)
 	}
 	record, _, err := p.cfg.Store.Record(ctx, id)
@@ -289,8 +308,16 @@ type GrantOrder struct {
 	TTL     time.Duration // [MaxGrantTTL] at most; 0 is [DefaultGrantTTL]
 }
 
-// maxGrantID bounds an id that somebody else has made; ours have 22 letters.
-const maxGrantID = 64
+// maxOrderID bounds an id that somebody else has made; ours have 22 letters.
+const maxOrderID = 64
+
+// checkOrderID reports what about the id of an order cannot be. Empty is none, and may be.
+func checkOrderID(id string) error {
+	if len(id) > maxOrderID || !utf8.ValidString(id) { // who repeats it would not be known by it
+		return fmt.Errorf("an id of %d bytes, want %d of UTF-8 at most", len(id), maxOrderID)
+	}
+	return nil
+}
 
 // GrantNode lets one other key take the identity over, once. It replaces an earlier grant
 // for the identity, and is written over that one alone: an order that comes late does not take
@@ -306,13 +333,11 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 	if keyHash != "" {
 		err = errors.Join(err, CheckKeyHash(keyHash))
 	}
-	if len(o.ID) > maxGrantID {
-		err = errors.Join(err, fmt.Errorf("an id of %d bytes, limit %d", len(o.ID), maxGrantID))
-	}
+	err = errors.Join(err, checkOrderID(o.ID))
 	if ttl < time.Minute || ttl > MaxGrantTTL {
 		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, MaxGrantTTL))
 	}
-	if err != nil {
+	if err := wrong(err); err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}
 	record, _, err := p.cfg.Store.Record(ctx, id)

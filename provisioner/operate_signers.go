@@ -21,7 +21,7 @@ func (p *Provisioner) AddSigner(ctx context.Context, n NewSigner, c Cause) (*Sig
 		return nil, fmt.Errorf("add signer: %w", errNoSigners)
 	}
 	e, err := n.entry()
-	if err = errors.Join(c.Check(), err); err != nil {
+	if err = wrong(c.Check(), err); err != nil {
 		return nil, fmt.Errorf("add signer: %w", err)
 	}
 	e.By, e.Why = c.By, c.Why
@@ -53,7 +53,7 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 	if p.cfg.Signers == nil {
 		return 0, fmt.Errorf("remove signer: %w", errNoSigners)
 	}
-	if err := errors.Join(c.Check(), CheckSignerID(id)); err != nil {
+	if err := wrong(c.Check(), CheckSignerID(id)); err != nil {
 		return 0, fmt.Errorf("remove signer: %w", err)
 	}
 	// Somebody may have added it again where we have not looked: then it is

@@ -50,7 +50,7 @@ var (
 // [ErrClaimEnrolled]; after any other one the release may have been written.
 // Repeating it is harmless: what is released is not held.
 func (p *Provisioner) ReleaseClaim(ctx context.Context, tid jwt.TokenID, who string, cause Cause) ([]TokenUse, error) {
-	if err := errors.Join(cause.Check(), CheckTokenID(tid)); err != nil {
+	if err := wrong(cause.Check(), CheckTokenID(tid)); err != nil {
 		return nil, fmt.Errorf("release claim: %w", err)
 	}
 	released, err := p.release(ctx, tid, who, cause)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -121,13 +122,17 @@ type Cause struct {
 // maxCauseBytes bounds each text of a cause; chosen, a sentence and a ticket.
 const maxCauseBytes = 200
 
-// Check reports what is wrong with the cause.
+// Check reports what is wrong with the cause. What passes reads the same, and passes again,
+// once it was written as JSON: an entry of the store whose cause does not pass counts for
+// nothing.
 func (c Cause) Check() error {
 	switch {
 	case c.By == "":
 		return errors.New("nobody is named as the one who asks")
 	case len(c.By) > maxCauseBytes || len(c.Why) > maxCauseBytes:
 		return fmt.Errorf("name of %d bytes and reason of %d, limit %d each", len(c.By), len(c.Why), maxCauseBytes)
+	case !utf8.ValidString(c.By) || !utf8.ValidString(c.Why): // JSON has three bytes for each that is not
+		return fmt.Errorf("name %.80q and reason %.80q, want both in UTF-8", c.By, c.Why)
 	}
 	return nil
 }

@@ -96,10 +96,14 @@ type confirmation struct {
 	Why     string            // that was given then
 }
 
-// reason returns the form's reason. Every change has one.
+// reason returns why a form is shown again rather than done: it came too late, or says no
+// reason. Every change has one.
 func reason(v *visit) error {
 	why := strings.TrimSpace(v.r.PostForm.Get("why"))
 	v.r.PostForm.Set("why", why)
+	if v.again != nil {
+		return v.again
+	}
 	if why == "" {
 		return errNoReason
 	}

@@ -66,7 +66,9 @@ func (c *Console) addAllowance(v *visit) error {
 	form := v.r.PostForm
 	p := &allowPage{Pattern: strings.ToLower(strings.TrimSpace(form.Get("pattern"))), For: form.Get("for"), Uses: strings.TrimSpace(form.Get("uses"))}
 	status, wrong := http.StatusBadRequest, reason(v)
-	p.Why = form.Get("why")
+	if p.Why = form.Get("why"); wrong != nil {
+		status = statusOf(wrong)
+	}
 	until, err := time.ParseDuration(p.For)
 	if err != nil || !slices.ContainsFunc(ends, func(e choice) bool { return e.Value == p.For }) {
 		wrong = errors.Join(wrong, fmt.Errorf("for %.40q: want one of the list", p.For))

@@ -3,6 +3,7 @@ package console
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -67,7 +68,11 @@ func (c *Console) nodes(v *visit) error {
 	}
 	if err != nil {
 		p.Problem = err.Error()
-		c.show(v.w, v.r, v.login, max(400, min(statusOf(&formError{err}), statusOf(err))), "nodes", "Nodes", p)
+		status := statusOf(err)
+		if status == http.StatusInternalServerError { // what else there is to say is about the filter
+			status = http.StatusBadRequest
+		}
+		c.show(v.w, v.r, v.login, status, "nodes", "Nodes", p)
 		return nil
 	}
 	if q.Cursor != "" {

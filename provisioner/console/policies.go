@@ -115,6 +115,8 @@ type policiesPage struct {
 	Shown     []*policies.NodeReplay
 	More      int // that differ as well
 	Done      string
+	Problem   string // with what was sent
+	Why       string // that was given then
 	Ages      []choice
 }
 
@@ -122,7 +124,16 @@ type policiesPage struct {
 var ages = []choice{{"1h", "the last hour"}, {"6h", "the last 6 hours"}, {"24h", "the last day"}}
 
 func (c *Console) policies(v *visit) error {
-	p := &policiesPage{InUse: c.cfg.Provisioner.Policy(), CanReplay: c.cfg.Replay != nil, Replay: c.replays.get(), Ages: ages}
+	p := &policiesPage{}
+	if v.r.URL.Query().Get("done") == "reload" {
+		p.Done = "The policy's files were read again."
+	}
+	return c.showPolicies(v, http.StatusOK, p)
+}
+
+// showPolicies fills the page in and shows it.
+func (c *Console) showPolicies(v *visit, status int, p *policiesPage) error {
+	p.InUse, p.CanReplay, p.Replay, p.Ages = c.cfg.Provisioner.Policy(), c.cfg.Replay != nil, c.replays.get(), ages
 	if c.cfg.Shadow != nil {
 		p.Shadow = c.cfg.Shadow()
 	}
@@ -134,16 +145,14 @@ func (c *Console) policies(v *visit) error {
 		p.Shown = r.Report.Differences[:min(maxDifferences, len(r.Report.Differences))]
 		p.More = len(r.Report.Differences) - len(p.Shown)
 	}
-	if v.r.URL.Query().Get("done") == "reload" {
-		p.Done = "The policy's files were read again."
-	}
-	return c.page(v, "policies", "Policies", p)
+	c.show(v.w, v.r, v.login, status, "policies", "Policies", p)
+	return nil
 }
 
 // reloadPolicy reads the policy's files now.
 func (c *Console) reloadPolicy(v *visit) error {
 	if err := reason(v); err != nil {
-		return err
+		return c.showPolicies(v, statusOf(err), &policiesPage{Problem: err.Error(), Why: v.r.PostForm.Get("why")})
 	}
 	if _, err := c.cfg.Provisioner.ReloadPolicy(v.r.Context(), v.cause()); err != nil {
 		return err

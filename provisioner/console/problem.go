@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
 	"time"
@@ -20,8 +21,9 @@ var statuses = []struct {
 	status int
 	errs   []error
 }{
+	{http.StatusOK, []error{errSignedIn}},
 	{http.StatusNotFound, []error{errNoPage, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed}},
-	{http.StatusForbidden, []error{errForeignForm}},
+	{http.StatusForbidden, []error{errForeignForm, errTooOld}},
 	{http.StatusBadRequest, []error{errNoReason, provisioner.ErrTokenID, provisioner.ErrPauses, fleet.ErrCursor}},
 	{http.StatusTooManyRequests, []error{provisioner.ErrLoginLimited}},
 	{http.StatusUnauthorized, []error{provisioner.ErrLogin}},
@@ -37,10 +39,11 @@ var statuses = []struct {
 func statusOf(err error) int {
 	var role *roleError
 	var form *formError
+	var order *provisioner.OrderError
 	switch {
 	case errors.As(err, &role):
 		return http.StatusForbidden
-	case errors.As(err, &form):
+	case errors.As(err, &form), errors.As(err, &order):
 		return http.StatusBadRequest
 	}
 	for _, s := range statuses {
@@ -100,14 +103,18 @@ var remedies = map[int]string{
 	http.StatusInternalServerError: "The provisioner's log has more.",
 }
 
-// fail answers with an error, and logs it. login is nil if nobody is known.
+// subject is what a request is about, for logs.
+func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Method, r.URL.Path) }
+
+// fail answers with an error, and logs it. login is nil if nobody is known: what strangers
+// are told is of no interest, and they would write as much of the log as they like.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *provisioner.Login, err error) {
 	status := statusOf(err)
-	by := ""
+	by, level := "", slog.LevelDebug
 	if login != nil {
-		by = login.By()
+		by, level = login.By(), slog.LevelInfo
 	}
-	c.cfg.Log.InfoContext(r.Context(), "operator's request failed", "subject", r.Method+" "+r.URL.Path, "by", by, "err", err)
+	c.cfg.Log.Log(r.Context(), level, "operator's request failed", "subject", subject(r), "by", by, "err", err)
 	what, said := cmp.Or(failures[status], http.StatusText(status)), err.Error()
 	var other *provisioner.ChangedHandsError
 	if errors.As(err, &other) {

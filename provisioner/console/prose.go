@@ -1,6 +1,7 @@
 package console
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"time"
@@ -21,6 +22,7 @@ var special = regexp.MustCompile("\\d{4}-\\d\\d-\\d\\dT\\d\\d:\\d\\d:\\d\\dZ|`[^
 
 // pieces takes a text apart that is written for terminals as well.
 func pieces(text string) []piece {
+	text = plain(text) // it quotes what strangers say
 	var all []piece
 	words := func(s string) {
 		if s != "" {
@@ -43,6 +45,24 @@ func pieces(text string) []piece {
 	}
 	words(text)
 	return all
+}
+
+// plain returns what strangers say of themselves as all of it can be seen: marks that turn
+// text around, or that nobody sees, are written as \u and their code, as on terminals.
+func plain(text string) string {
+	hidden := func(r rune) bool { return !unicode.IsPrint(r) && r != '\n' && r != '\t' }
+	if text = strings.ToValidUTF8(text, "\ufffd"); strings.IndexFunc(text, hidden) < 0 {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if hidden(r) {
+			fmt.Fprintf(&b, `\u%04x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // sentence makes of an error's words a sentence.

@@ -16,6 +16,7 @@ type visit struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	login *provisioner.Login
+	again error // why a form is shown again instead of what it asks for; nil if it is not
 }
 
 // cause returns who asks, and why.
@@ -27,34 +28,38 @@ func (v *visit) cause() provisioner.Cause {
 type route struct {
 	role  provisioner.OperatorRole // the least that may see it, or do it
 	serve func(*Console, *visit) error
+
+	// again: it asks [reason] before it does anything, and shows its form again, with all that
+	// was filled in, if that is an error. So nothing is lost of a form that came too late.
+	again bool
 }
 
 // table is every page for operators. What changes something is a POST, and
 // carries a form of ours.
 var table = map[string]route{
-	"GET /{$}":                           {provisioner.RoleViewer, (*Console).overview},
-	"GET /live":                          {provisioner.RoleViewer, (*Console).live},
-	"GET /nodes":                         {provisioner.RoleViewer, (*Console).nodes},
-	"GET /nodes/{identity}":              {provisioner.RoleViewer, (*Console).node},
-	"GET /nodes/{identity}/do/{action}":  {provisioner.RoleOperator, (*Console).confirmNode},
-	"POST /nodes/{identity}/do/{action}": {provisioner.RoleOperator, (*Console).actOnNode},
-	"GET /approvals":                     {provisioner.RoleViewer, (*Console).approvals},
-	"POST /approvals/confirm":            {provisioner.RoleOperator, (*Console).confirmVerdict},
-	"POST /approvals/decide":             {provisioner.RoleOperator, (*Console).decide},
-	"GET /allow":                         {provisioner.RoleViewer, (*Console).allow},
-	"POST /allow":                        {provisioner.RoleOperator, (*Console).addAllowance},
-	"GET /allow/remove":                  {provisioner.RoleOperator, (*Console).confirmRemoval},
-	"POST /allow/remove":                 {provisioner.RoleOperator, (*Console).removeAllowance},
-	"GET /tokens":                        {provisioner.RoleViewer, (*Console).tokens},
-	"GET /tokens/{tid}":                  {provisioner.RoleViewer, (*Console).token},
-	"GET /tokens/{tid}/do/{action}":      {provisioner.RoleOperator, (*Console).confirmToken},
-	"POST /tokens/{tid}/do/{action}":     {provisioner.RoleOperator, (*Console).actOnToken},
-	"GET /policies":                      {provisioner.RoleViewer, (*Console).policies},
-	"POST /policies/reload":              {provisioner.RoleOperator, (*Console).reloadPolicy},
-	"POST /policies/replay":              {provisioner.RoleOperator, (*Console).startReplay},
-	"GET /enrollment/{action}":           {provisioner.RoleOperator, (*Console).confirmPause},
-	"POST /enrollment/{action}":          {provisioner.RoleOperator, (*Console).pauseOrResume},
-	"GET /events":                        {provisioner.RoleViewer, (*Console).events},
+	"GET /{$}":                           {provisioner.RoleViewer, (*Console).overview, false},
+	"GET /live":                          {provisioner.RoleViewer, (*Console).live, false},
+	"GET /nodes":                         {provisioner.RoleViewer, (*Console).nodes, false},
+	"GET /nodes/{identity}":              {provisioner.RoleViewer, (*Console).node, false},
+	"GET /nodes/{identity}/do/{action}":  {provisioner.RoleOperator, (*Console).confirmNode, false},
+	"POST /nodes/{identity}/do/{action}": {provisioner.RoleOperator, (*Console).actOnNode, true},
+	"GET /approvals":                     {provisioner.RoleViewer, (*Console).approvals, false},
+	"POST /approvals/confirm":            {provisioner.RoleOperator, (*Console).confirmVerdict, true},
+	"POST /approvals/decide":             {provisioner.RoleOperator, (*Console).decide, true},
+	"GET /allow":                         {provisioner.RoleViewer, (*Console).allow, false},
+	"POST /allow":                        {provisioner.RoleOperator, (*Console).addAllowance, true},
+	"GET /allow/remove":                  {provisioner.RoleOperator, (*Console).confirmRemoval, false},
+	"POST /allow/remove":                 {provisioner.RoleOperator, (*Console).removeAllowance, true},
+	"GET /tokens":                        {provisioner.RoleViewer, (*Console).tokens, false},
+	"GET /tokens/{tid}":                  {provisioner.RoleViewer, (*Console).token, false},
+	"GET /tokens/{tid}/do/{action}":      {provisioner.RoleOperator, (*Console).confirmToken, false},
+	"POST /tokens/{tid}/do/{action}":     {provisioner.RoleOperator, (*Console).actOnToken, true},
+	"GET /policies":                      {provisioner.RoleViewer, (*Console).policies, false},
+	"POST /policies/reload":              {provisioner.RoleOperator, (*Console).reloadPolicy, true},
+	"POST /policies/replay":              {provisioner.RoleOperator, (*Console).startReplay, false},
+	"GET /enrollment/{action}":           {provisioner.RoleOperator, (*Console).confirmPause, false},
+	"POST /enrollment/{action}":          {provisioner.RoleOperator, (*Console).pauseOrResume, true},
+	"GET /events":                        {provisioner.RoleViewer, (*Console).events, false},
 }
 
 func (c *Console) routes() {
@@ -73,7 +78,11 @@ func (c *Console) routes() {
 		panic(err) // of a constant
 	}
 	static := http.StripPrefix("/assets/", http.FileServerFS(assets))
-	c.mux.HandleFunc("GET /assets/", func(w http.ResponseWriter, r *http.Request) {
+	c.mux.HandleFunc("GET /assets/{name}", func(w http.ResponseWriter, r *http.Request) {
+		if _, err := fs.Stat(assets, r.PathValue("name")); err != nil {
+			c.fail(w, r, nil, errNoPage)
+			return
+		}
 		w.Header().Set("Cache-Control", "no-cache") // they are of the program that runs
 		static.ServeHTTP(w, r)
 	})
@@ -85,34 +94,52 @@ func (c *Console) routes() {
 
 // visit serves a page to who may see it.
 func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
-	login, err := c.authenticate(r)
+	resumed, _ := r.Context().Value(resumedKey{}).(*provisioner.Login)
+	login, err := resumed, error(nil)
+	if resumed == nil {
+		login, err = c.authenticate(r)
+	}
 	if err != nil {
-		c.strange(w, r, err)
+		c.strange(w, r, need, err)
+		return
+	}
+	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil { // what cannot be read of it would be left out
+		c.fail(w, r, login, &formError{fmt.Errorf("the address: %w", err)})
 		return
 	}
 	if !login.Role.Covers(need.role) {
-		c.cfg.Log.WarnContext(r.Context(), "operator's request refused", "subject", r.Method+" "+r.URL.Path, "by", login.By(), "role", login.Role, "needs", need.role)
+		c.cfg.Log.WarnContext(r.Context(), "operator's request refused", "subject", subject(r), "by", login.By(), "role", login.Role, "needs", need.role)
 		c.fail(w, r, login, &roleError{login, need.role})
 		return
 	}
+	v := &visit{w: w, r: r, login: login}
 	if r.Method == http.MethodPost {
-		if err := readForm(w, r); err != nil {
+		err := readForm(w, r)
+		switch {
+		case resumed != nil:
+			v.again = errSignedIn
+		case errors.Is(err, errForeignForm) && need.again:
+			v.again = errTooOld
+		case err != nil:
 			c.fail(w, r, login, err)
 			return
 		}
 		// Who goes to another page meanwhile has not taken it back.
 		finishing, end := provisioner.Finishing(r.Context())
 		defer end()
-		r = r.WithContext(finishing)
+		v.r = r.WithContext(finishing)
 	}
 	c.activity.wake()
-	if err := need.serve(c, &visit{w, r, login}); err != nil {
+	if err := need.serve(c, v); err != nil {
+		if errors.Is(v.again, errTooOld) { // which is what is wrong first
+			err = errForeignForm
+		}
 		c.fail(w, r, login, err)
 	}
 }
 
 // strange answers who is not known: who wants a page is asked to sign in.
-func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
+func (c *Console) strange(w http.ResponseWriter, r *http.Request, need route, err error) {
 	if !errors.Is(err, provisioner.ErrLogin) {
 		c.show(w, r, nil, statusOf(err), "login", "Sign in", loginPage{Next: "/", Problem: loginProblem(err)})
 		return
@@ -124,7 +151,11 @@ func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if r.Method == http.MethodPost {
 		// Next is where it is asked for again.
-		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", loginPage{Next: local(r.URL.Path), Problem: "Your session is over: nothing was done."})
+		p := loginPage{Next: local(r.URL.Path), Problem: "Your session is over: nothing was done."}
+		if p.Kept = kept(w, r, need); p.Kept != "" {
+			p.Problem += " Sign in, and what you have filled in is there again."
+		}
+		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", p)
 		return
 	}
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {

@@ -55,6 +55,10 @@
     }
   };
 
+  // What somebody has filled in, and not sent: it is not to be lost.
+  const filled = () => [...document.querySelectorAll("main input")].some((field) =>
+    field.type === "checkbox" ? field.checked !== field.defaultChecked : field.type !== "hidden" && field.value !== field.defaultValue);
+
   const stale = (text) => { label("Not live", "off"); tell(text); };
 
   // A document over XMLHttpRequest runs no script of it and is no text that
@@ -93,7 +97,11 @@
     source = new EventSource("/live");
     source.onopen = () => { heard = Date.now(); refresh(); };
     source.addEventListener("changed", () => { heard = Date.now(); refresh(); });
-    source.addEventListener("out", () => { source.close(); location.reload(); });
+    source.addEventListener("out", () => {
+      source.close();
+      if (filled()) stale("Your session is over, and this page is not up to date. What you have filled in is not lost: you are asked to sign in when you send it.");
+      else location.reload();
+    });
     source.onerror = () => {
       stale(lost);
       if (source.readyState === EventSource.CLOSED && !paused) setTimeout(() => { if (!paused) listen(); }, 5000);

@@ -49,7 +49,7 @@ func TestAnApprovedMachineIsToldApart(t *testing.T) {
 }
 
 // box returns what the box of a machine on the page has, waiting or rejected.
-func box(t *testing.T, page, identity string) string {
+func box(t testing.TB, page, identity string) string {
 	t.Helper()
 	m := regexp.MustCompile(`name="each" value="(`+regexp.QuoteMeta(identity)+`/[^"]*)"`).FindAllStringSubmatch(page, -1)
 	if len(m) != 1 {

@@ -14,7 +14,7 @@ import (
 var hidden = regexp.MustCompile(`<input type="hidden" name="([^"]+)" value="([^"]*)">`)
 
 // meant returns what the form of a confirmation carries, as name, value, and so on.
-func meant(t *testing.T, page string) []string {
+func meant(t testing.TB, page string) []string {
 	t.Helper()
 	var fields []string
 	for _, f := range hidden.FindAllStringSubmatch(main(page), -1) {

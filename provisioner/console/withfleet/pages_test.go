@@ -17,7 +17,7 @@ import (
 const markup = `"><script>alert(1)</script><img src=x onerror=alert(2)>'{{7}}`
 
 // waits has a machine ask that waits for an operator, with hostile facts and names.
-func waits(t *testing.T, f *testbed.Fleet, identity string) {
+func waits(t testing.TB, f *testbed.Fleet, identity string) {
 	t.Helper()
 	n := f.Node(identity)
 	n.Facts = testbed.Facts(t, map[string]any{"role": markup, "serialnumber": markup})

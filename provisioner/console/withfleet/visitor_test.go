@@ -28,7 +28,7 @@ import (
 
 // served returns a fleet whose provisioner serves the console, where machines that
 // are called web have a token for it and all others wait for an operator.
-func served(t *testing.T) *testbed.Fleet {
+func served(t testing.TB) *testbed.Fleet {
 	t.Helper()
 	return testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web*.example.net\n", Edit: func(c *daemon.Config) {
 		c.API.Listen, c.API.Addresses = "127.0.0.1:0", []string{"127.0.0.1"}
@@ -37,14 +37,14 @@ func served(t *testing.T) *testbed.Fleet {
 
 // A visitor is a browser without a script.
 type visitor struct {
-	t    *testing.T
+	t    testing.TB
 	f    *testbed.Fleet
 	http *http.Client
 	form string // the secret of the last page
 }
 
 // stranger returns a visitor whom nobody knows. certificate may be nil.
-func stranger(t *testing.T, f *testbed.Fleet, certificate *tls.Certificate) *visitor {
+func stranger(t testing.TB, f *testbed.Fleet, certificate *tls.Certificate) *visitor {
 	t.Helper()
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(f.Daemon().RootsPEM()))
@@ -124,7 +124,7 @@ func (v *visitor) post(path string, fields ...string) answer {
 }
 
 // added adds an operator and returns their key, and a certificate if it is wanted.
-func added(t *testing.T, f *testbed.Fleet, name string, role provisioner.OperatorRole, certified bool) (crypto.Signer, *tls.Certificate) {
+func added(t testing.TB, f *testbed.Fleet, name string, role provisioner.OperatorRole, certified bool) (crypto.Signer, *tls.Certificate) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -149,7 +149,7 @@ func added(t *testing.T, f *testbed.Fleet, name string, role provisioner.Operato
 }
 
 // tokenOf returns a token that an operator signs for an hour.
-func tokenOf(t *testing.T, f *testbed.Fleet, name string, key crypto.Signer) string {
+func tokenOf(t testing.TB, f *testbed.Fleet, name string, key crypto.Signer) string {
 	t.Helper()
 	now := f.Clock.Now()
 	text, err := jwt.SignOperator(key, jwt.OperatorClaims{Operator: name, Audience: f.Daemon().Store().Installation().ID, ID: wire.NewID(), IssuedAt: now, ExpiresAt: now.Add(time.Hour)})
@@ -160,7 +160,7 @@ func tokenOf(t *testing.T, f *testbed.Fleet, name string, key crypto.Signer) str
 }
 
 // signedIn returns a visitor who has signed in with a token.
-func signedIn(t *testing.T, f *testbed.Fleet, name string, role provisioner.OperatorRole) *visitor {
+func signedIn(t testing.TB, f *testbed.Fleet, name string, role provisioner.OperatorRole) *visitor {
 	t.Helper()
 	key, _ := added(t, f, name, role, false)
 	v := stranger(t, f, nil)
@@ -202,4 +202,14 @@ func parsed(c *tls.Certificate) ([]*x509.Certificate, error) {
 		chain = append(chain, one)
 	}
 	return chain, nil
+}
+
+// signedAgain signs in and returns a page.
+func (v *visitor) signedAgain(key crypto.Signer, path string) string {
+	v.t.Helper()
+	v.see("/login")
+	if a := v.post("/login", "token", tokenOf(v.t, v.f, "anna", key)); a.status != http.StatusSeeOther {
+		v.t.Fatalf("sign in: %d %s", a.status, a.body)
+	}
+	return v.see(path)
 }

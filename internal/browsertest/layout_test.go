@@ -74,13 +74,17 @@ func TestTheLongestOfAllFits(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := signIn(t, f, strings.TrimPrefix(by.By, "operator:"), provisioner.RoleOperator)
-	for _, width := range []int64{1440, 1024, 768, 375} {
+	for _, width := range []int64{1440, 1280, 1024, 768, 360} {
 		b.look(width, 900, "light")
 		for _, page := range [][2]string{{"overview", "/"}, {"nodes", "/nodes"}, {"node", "/nodes/" + long}, {"approvals", "/approvals"}, {"allow", "/allow"}, {"events", "/events"}, {"resume", "/enrollment/resume?site="}} {
 			b.visit(page[1])
 			b.fits(fmt.Sprintf("%s at %d", page[0], width))
 			b.picture(fmt.Sprintf("longest-%s-%d", page[0], width))
 		}
+	}
+	b.visit("/nodes")
+	if torn := evaluate[string](b, `[...document.querySelectorAll("tbody .name a")].filter(a => a.getClientRects().length > 1 && a.innerText.length < 20).map(a => a.innerText).join()`); torn != "" {
+		t.Errorf("names of usual length are torn apart at 360: %s", torn)
 	}
 	b.sound("the longest")
 }
@@ -97,7 +101,7 @@ func TestNothingYet(t *testing.T) {
 		{"overview", "/", "Sign a token with muster jwt"}, {"nodes", "/nodes", "Sign a token with muster jwt"}, {"approvals", "/approvals", "Machines come here when"},
 		{"allow", "/allow", "Let names in"}, {"tokens", "/tokens", "Sign one with muster jwt"}, {"policies", "/policies", "Name a policy as shadow_policy"}, {"events", "/events", "Search"},
 	} {
-		for _, width := range []int64{1440, 375} {
+		for _, width := range []int64{1440, 360} {
 			b.look(width, 900, "dark")
 			b.visit(page[1])
 			b.fits(fmt.Sprintf("%s at %d", page[0], width))

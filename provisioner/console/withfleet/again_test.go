@@ -120,7 +120,7 @@ func TestAFormOfAnotherTabIsShownAgain(t *testing.T) {
 	if a.status != http.StatusForbidden || v.form == old {
 		t.Errorf("%d, the same secret: %v", a.status, v.form == old)
 	}
-	says(t, a.body, "this form is too old", "nothing was done", `value="stolen from the rack"`)
+	says(t, a.body, "This form is too old", "nothing was done", `value="stolen from the rack"`)
 	if got := f.Record("web1.example.net").State; got != provisioner.StateProvisioned {
 		t.Fatalf("the node is %s", got)
 	}

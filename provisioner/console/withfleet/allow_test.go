@@ -24,7 +24,7 @@ func TestAllowList(t *testing.T) {
 	if a.status != http.StatusBadRequest {
 		t.Errorf("all wrong: %d", a.status)
 	}
-	says(t, a.body, "lets every machine in", "one of the list", "want 1 to 1000", "say why", `value="many"`)
+	says(t, a.body, "lets every machine in", "one of the list", "want 1 to 1000", "Say why", `value="many"`)
 	if a := v.post("/allow", "pattern", "db*.example.net", "for", "24h", "uses", "50000", "why", "rack 4"); a.status != http.StatusBadRequest {
 		t.Errorf("too many: %d", a.status)
 	}

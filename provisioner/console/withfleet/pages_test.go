@@ -193,7 +193,7 @@ func TestNodeActions(t *testing.T) {
 	if a.status != http.StatusBadRequest {
 		t.Errorf("without a reason: %d", a.status)
 	}
-	says(t, a.body, "say why")
+	says(t, a.body, "Say why")
 	scaledDown := meant(t, v.see("/nodes/web1.example.net/do/retire"))
 	a = v.confirmed("/nodes/web1.example.net/do/revoke", "stolen from the rack")
 	if a.status != http.StatusSeeOther {

@@ -150,7 +150,7 @@ func (s *Server) raw(pattern string, over exchange, serve http.HandlerFunc) {
 			r = r.WithContext(withLogin(r.Context(), l))
 		}
 		if need.role != anybody && !l.role.Covers(need.role) {
-			s.cfg.Log.WarnContext(r.Context(), "operator's request refused", "subject", r.Method+" "+r.URL.Path, "by", l.by, "role", l.role, "needs", need.role)
+			s.cfg.Log.WarnContext(r.Context(), "operator's request refused", "subject", subject(r), "by", l.by, "role", l.role, "needs", need.role)
 			w.Header().Set("WWW-Authenticate", fmt.Sprintf(`Bearer realm="muster", error="insufficient_scope", scope=%q`, need.role))
 			(&Problem{Detail: fmt.Sprintf("%s is %s, and this needs %s", l.by, l.role, need.role), Status: http.StatusForbidden,
 				Remedy: "ask an admin: `muster operator add` changes a role"}).write(w)
@@ -194,15 +194,21 @@ type reasoned interface{ reason() string }
 // errNoReason means that a change over HTTPS came without one.
 var errNoReason = errors.New("why: missing: a change over HTTPS says why, for the history")
 
-// checkReason reports that a change lacks its reason. Those on the machine itself
-// may be in a hurry that leaves no time for one.
+// checkReason reports that a change lacks its reason, or has one that cannot be kept. Those
+// on the machine itself may be in a hurry that leaves no time for one.
 func (s *Server) checkReason(r *http.Request, pattern string, q any) error {
-	l, _ := loginOf(r.Context())
-	if !l.remote || !Changes(pattern) {
+	if !Changes(pattern) {
 		return nil
 	}
-	if w, ok := q.(reasoned); !ok || strings.TrimSpace(w.reason()) == "" {
+	why := ""
+	if w, ok := q.(reasoned); ok {
+		why = w.reason()
+	}
+	if l, _ := loginOf(r.Context()); l.remote && strings.TrimSpace(why) == "" {
 		return badRequest(errNoReason)
+	}
+	if err := cause(r, why).Check(); err != nil {
+		return badRequest(err)
 	}
 	return nil
 }

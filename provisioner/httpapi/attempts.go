@@ -21,9 +21,12 @@ type Attempts struct {
 // attemptRoute lists who fails most.
 func (s *Server) attemptRoute() {
 	route(s, "GET /v1/attempts", func(r *http.Request, _ *none) (*Attempts, error) {
+		v, err := parameters(r)
+		if err != nil {
+			return nil, badRequest(err)
+		}
 		n := attemptsShown
-		if top := r.URL.Query().Get("top"); top != "" {
-			var err error
+		if top := v.Get("top"); top != "" {
 			if n, err = strconv.Atoi(top); err != nil || n < 1 {
 				return nil, badRequest(fmt.Errorf("top: %.64q, want 1 or more", top))
 			}

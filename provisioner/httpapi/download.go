@@ -1,8 +1,13 @@
 package httpapi
 
 import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net/http"
 	"reflect"
 
@@ -21,38 +26,53 @@ var errNoIssuer = &Problem{Detail: "no issuer of CRLs has this key identifier", 
 // downloadRoutes serve files for programs that read no JSON: brokers, openssl,
 // curl. Nothing in them is secret.
 func (s *Server) downloadRoutes() {
-	file := func(pattern, form string, read func(*http.Request) ([]byte, error)) {
-		s.raw(pattern, exchange{asks: reflect.TypeFor[none](), media: []string{form}}, func(w http.ResponseWriter, r *http.Request) {
-			b, err := read(r)
+	// What write writes, it writes piece by piece: a CRL may have 64 MiB and anybody may ask
+	// for it, so whoever takes an answer slowly must not cost us as much again.
+	file := func(pattern, form string, over exchange, read func(*http.Request) (write func(io.Writer) error, err error)) {
+		s.raw(pattern, over, func(w http.ResponseWriter, r *http.Request) {
+			write, err := read(r)
 			if err != nil {
 				s.fail(w, r, err)
 				return
 			}
 			w.Header().Set("Content-Type", form)
-			_, _ = w.Write(b) // the client has gone
+			_ = write(w) // the client has gone
 		})
 	}
-	file("GET /v1/ca.pem", typePEM, func(*http.Request) ([]byte, error) {
-		return []byte(s.cfg.Provisioner.DescribeAuthority().Roots), nil
+	whole := func(form string) exchange { return exchange{asks: reflect.TypeFor[none](), media: []string{form}} }
+	file("GET /v1/ca.pem", typePEM, whole(typePEM), func(*http.Request) (func(io.Writer) error, error) {
+		return func(w io.Writer) error {
+			_, err := io.WriteString(w, s.cfg.Provisioner.DescribeAuthority().Roots)
+			return err
+		}, nil
 	})
-	file("GET /v1/crl.pem", typePEM, func(*http.Request) (all []byte, err error) {
+	file("GET /v1/crl", typeJSON, exchange{asks: reflect.TypeFor[none](), answers: reflect.TypeFor[[]*provisioner.CRL]()}, func(*http.Request) (func(io.Writer) error, error) {
 		crls, err := s.crls()
-		for _, c := range crls {
-			all = append(all, pem.EncodeToMemory(&pem.Block{Type: "X509 CRL", Bytes: c.DER})...)
-		}
-		return all, err
+		return func(w io.Writer) error { return writeCRLs(w, crls) }, err
 	})
-	file("GET /v1/crl.der", typeCRL, func(r *http.Request) ([]byte, error) {
-		v := r.URL.Query()
-		for name := range v {
-			if name != "issuer" {
-				return nil, badRequest(fmt.Errorf("%.40q: no such parameter, want issuer", name))
+	file("GET /v1/crl.pem", typePEM, whole(typePEM), func(*http.Request) (func(io.Writer) error, error) {
+		crls, err := s.crls()
+		return func(w io.Writer) error {
+			for _, c := range crls {
+				if err := pem.Encode(w, &pem.Block{Type: "X509 CRL", Bytes: c.DER}); err != nil {
+					return err
+				}
 			}
+			return nil
+		}, err
+	})
+	file("GET /v1/crl.der", typeCRL, whole(typeCRL), func(r *http.Request) (func(io.Writer) error, error) {
+		v, err := parameters(r)
+		if err != nil {
+			return nil, badRequest(err)
 		}
 		crls, err := s.crls()
 		for _, c := range crls {
 			if issuer := v.Get("issuer"); issuer == "" || issuer == c.Issuer {
-				return c.DER, nil
+				return func(w io.Writer) error {
+					_, err := w.Write(c.DER)
+					return err
+				}, nil
 			}
 		}
 		if err == nil {
@@ -60,6 +80,29 @@ func (s *Server) downloadRoutes() {
 		}
 		return nil, err
 	})
+}
+
+// writeCRLs writes CRLs as JSON, as package json would.
+func writeCRLs(w io.Writer, crls []*provisioner.CRL) error {
+	const here = `"der":"AA=="`
+	out, before := bufio.NewWriter(w), "[" // which keeps the first error
+	for _, c := range crls {
+		short := *c
+		short.DER = []byte{0} // here, and nowhere else: in a text there are no quotes
+		b, err := json.Marshal(&short)
+		if err != nil {
+			return err
+		}
+		head, tail, _ := bytes.Cut(b, []byte(here))
+		_, _ = fmt.Fprintf(out, `%s%s"der":"`, before, head)
+		text := base64.NewEncoder(base64.StdEncoding, out)
+		_, _ = text.Write(c.DER)
+		_ = text.Close()
+		_, _ = fmt.Fprintf(out, `"%s`, tail)
+		before = ","
+	}
+	_, _ = out.WriteString("]\n")
+	return out.Flush()
 }
 
 // crls returns the newest CRL of each issuer that signs one, the present one's

@@ -49,8 +49,9 @@ func (s *Server) eventRoute() {
 			(&Problem{Detail: errNoEvents.Error(), Status: http.StatusNotFound}).write(w)
 			return
 		}
-		q, err := eventQuery(r.Header.Get("Last-Event-ID"), r.URL.Query())
-		if err != nil {
+		v, wrong := parameters(r)
+		q, err := eventQuery(r.Header.Get("Last-Event-ID"), v)
+		if err = errors.Join(wrong, err); err != nil {
 			badRequest(err).write(w)
 			return
 		}
@@ -84,13 +85,6 @@ func (s *Server) eventRoute() {
 // eventQuery reads what is asked for, and says all that is wrong with it.
 func eventQuery(lastID string, v url.Values) (q provisioner.EventQuery, err error) {
 	var errs []error
-	for key := range v {
-		switch key {
-		case "after", "since", "type", "node", "code", "once":
-		default:
-			errs = append(errs, fmt.Errorf("%.64q: want after, since, type, node, code or once", key))
-		}
-	}
 	if lastID == "" {
 		lastID = v.Get("after")
 	}

@@ -5,3 +5,10 @@ func (c *Client) Hurry() *Client {
 	c.quiet /= 5
 	return c
 }
+
+// For fuzzing: what is read of queries.
+var (
+	ParseNodeQuery  = parseNodeQuery
+	ParseEventQuery = eventQuery
+	WaitingFilterOf = waitingFilterOf
+)

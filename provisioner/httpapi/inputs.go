@@ -23,16 +23,13 @@ var errNoInputs = errors.New("this provisioner records no inputs")
 func (s *Server) inputsRoute() {
 	const pattern = "GET /v1/inputs"
 	s.raw(pattern, exchange{asks: reflect.TypeFor[none](), media: []string{typeNDJSON}}, func(w http.ResponseWriter, r *http.Request) {
-		age, err := time.ParseDuration(r.URL.Query().Get("age"))
-		if err == nil && age <= 0 {
-			err = fmt.Errorf("is %v, want more than 0", age)
-		}
+		age, err := ageOf(r)
 		switch {
 		case s.cfg.Inputs == nil:
 			problemOf(errNoInputs).write(w)
 			return
 		case err != nil:
-			badRequest(fmt.Errorf("age: %w", err)).write(w)
+			problemOf(err).write(w)
 			return
 		case r.Method == http.MethodHead: // nothing is read for an answer that has no body
 			w.Header().Set("Content-Type", typeNDJSON)
@@ -55,6 +52,22 @@ func (s *Server) inputsRoute() {
 			panic(http.ErrAbortHandler) // all that can still be said: it is not whole
 		}
 	})
+}
+
+// ageOf returns how far back inputs are asked for.
+func ageOf(r *http.Request) (time.Duration, error) {
+	v, err := parameters(r)
+	if err != nil {
+		return 0, badRequest(err)
+	}
+	age, err := time.ParseDuration(v.Get("age"))
+	if err == nil && age <= 0 {
+		err = fmt.Errorf("is %v, want more than 0", age)
+	}
+	if err != nil {
+		return 0, badRequest(fmt.Errorf("age: %w", err))
+	}
+	return age, nil
 }
 
 // Inputs asks for what decisions saw in the last age, and returns it with the

@@ -35,8 +35,9 @@ func (s *Server) fleetRoutes() {
 		if x == nil {
 			return nil, errNoFleet
 		}
-		q, err := parseNodeQuery(r.URL.Query())
-		if err == nil {
+		v, wrong := parameters(r)
+		q, err := parseNodeQuery(v)
+		if err = errors.Join(wrong, err); err == nil {
 			err = q.Check()
 		}
 		if now := s.cfg.Now(); err == nil && q.SeenBefore.After(now.Add(clockSlack)) {
@@ -104,8 +105,8 @@ func NodeQuery(q fleet.Query) url.Values {
 	return v
 }
 
-// parseNodeQuery is the inverse of [NodeQuery]. The error names everything that
-// cannot be read; what the values are worth is for [fleet.Query.Check].
+// parseNodeQuery is the inverse of [NodeQuery], for what [parameters] returns. The error names
+// everything that cannot be read; what the values are worth is for [fleet.Query.Check].
 func parseNodeQuery(v url.Values) (q fleet.Query, err error) {
 	var errs []error
 	instant := func(name string, into *time.Time) func(string) {
@@ -137,17 +138,9 @@ func parseNodeQuery(v url.Values) (q fleet.Query, err error) {
 			q.Limit = n
 		},
 	}
-	for _, name := range slices.Sorted(maps.Keys(v)) {
-		values := v[name]
-		switch {
-		case read[name] == nil:
-			errs = append(errs, fmt.Errorf("%.40q: no such parameter", name))
-		case len(values) > 1 && name != "state" && name != "fact":
-			errs = append(errs, fmt.Errorf("%s: given %d times, want once", name, len(values)))
-		default:
-			for _, s := range values {
-				read[name](s)
-			}
+	for _, name := range slices.Sorted(maps.Keys(read)) {
+		for _, s := range v[name] {
+			read[name](s)
 		}
 	}
 	return q, errors.Join(errs...)

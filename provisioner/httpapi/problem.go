@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"slices"
+	"strings"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -52,9 +53,12 @@ func problemOf(err error) *Problem {
 	var p *Problem
 	var r *provisioner.Refusal
 	var untimely *provisioner.UntimelyError
+	var order *provisioner.OrderError
 	switch {
 	case errors.As(err, &p):
 		return p
+	case errors.As(err, &order):
+		return badRequest(err)
 	case isAny(err, provisioner.ErrLoginLimited):
 		return &Problem{Detail: provisioner.ErrLoginLimited.Error(), Status: http.StatusTooManyRequests, Remedy: "try again in a second"}
 	case errors.As(err, &untimely):
@@ -105,9 +109,17 @@ func isAny(err error, those ...error) bool {
 	return slices.ContainsFunc(those, func(target error) bool { return errors.Is(err, target) })
 }
 
-// badRequest says what is wrong with a request.
+// maxDetail is how much is said of a bad request; chosen. What is quoted of it may be as
+// large as it is itself.
+const maxDetail = 2000
+
+// badRequest says what is wrong with a request, all of it in one line.
 func badRequest(err error) *Problem {
-	return &Problem{Detail: err.Error(), Status: http.StatusBadRequest}
+	detail := strings.ReplaceAll(err.Error(), "\n", "; ")
+	if len(detail) > maxDetail {
+		detail = strings.ToValidUTF8(detail[:maxDetail], "") + "…"
+	}
+	return &Problem{Detail: detail, Status: http.StatusBadRequest}
 }
 
 // write sends the problem.

@@ -390,7 +390,6 @@ var errNoCRL = errors.New("no certificate revocation list has been signed yet")
 
 func (s *Server) installationRoutes() {
 	p := s.cfg.Provisioner
-	route(s, "GET /v1/crl", func(*http.Request, *none) ([]*provisioner.CRL, error) { return s.crls() })
 	route(s, "POST /v1/clock/accept", func(r *http.Request, q *Reason) (*none, error) {
 		return &none{}, p.AcceptClock(r.Context(), cause(r, q.Why))
 	})

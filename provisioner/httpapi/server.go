@@ -101,7 +101,7 @@ func (s *Server) server(ctx context.Context) *http.Server {
 	return &http.Server{
 		Handler: http.HandlerFunc(s.serveRoute), ReadTimeout: readTimeout, WriteTimeout: answerTimeout,
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelWarn),
+		ErrorLog:    slog.NewLogLogger(newSparing(s.cfg.Log.Handler()), slog.LevelWarn),
 	}
 }
 
@@ -160,7 +160,8 @@ type unrouted struct {
 
 // WriteHeader implements [http.ResponseWriter].
 func (u *unrouted) WriteHeader(status int) {
-	(&Problem{Detail: fmt.Sprintf("there is no %s %.200s", u.r.Method, u.r.URL.Path), Status: status, Remedy: "/openapi.json says what there is"}).write(u.ResponseWriter)
+	path := strings.Trim(fmt.Sprintf("%.200q", u.r.URL.Path), `"`)
+	(&Problem{Detail: fmt.Sprintf("there is no %.20s %s", u.r.Method, path), Status: status, Remedy: "/openapi.json says what there is"}).write(u.ResponseWriter)
 }
 
 // Write implements [http.ResponseWriter].
@@ -193,11 +194,19 @@ func route[Q, A any](s *Server, pattern string, do func(r *http.Request, q *Q) (
 	})
 }
 
-// fail answers with an error, and logs it.
+// fail answers with an error, and logs it. What strangers are told is of no interest, and they
+// would write as much of the log as they like.
 func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
-	s.cfg.Log.InfoContext(r.Context(), "operator's request failed", "subject", r.Method+" "+r.URL.Path, "by", by(r.Context()), "err", err)
+	level := slog.LevelInfo
+	if _, known := loginOf(r.Context()); !known {
+		level = slog.LevelDebug
+	}
+	s.cfg.Log.Log(r.Context(), level, "operator's request failed", "subject", subject(r), "by", by(r.Context()), "err", err)
 	problemOf(err).write(w)
 }
+
+// subject is what a request is about, for logs.
+func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Method, r.URL.Path) }
 
 // none is the body of requests that have none, and of answers that say only
 // that it is done.

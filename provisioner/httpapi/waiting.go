@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -39,12 +40,10 @@ func (v NewVerdict) reason() string { return v.Why }
 func (s *Server) waitingRoutes() {
 	p := s.cfg.Provisioner
 	route(s, "GET /v1/waiting", func(r *http.Request, _ *none) (*Pending, error) {
-		filter, err := waitingFilterOf(r.URL.Query())
-		if err != nil {
-			return nil, badRequest(err)
-		}
+		v, wrong := parameters(r)
+		filter := waitingFilterOf(v)
 		meant, err := filter.Compile()
-		if err != nil {
+		if err = errors.Join(wrong, err); err != nil {
 			return nil, badRequest(err)
 		}
 		waiting, err := p.Waiting(r.Context(), "")

@@ -40,15 +40,9 @@ func (f *WaitingFilter) Query() url.Values {
 	return q
 }
 
-// waitingFilterOf returns the filter in a query. One that names nothing that is
-// known is an error: who mistypes a filter must not get everybody.
-func waitingFilterOf(q url.Values) (*WaitingFilter, error) {
-	for key := range q {
-		if !slices.Contains([]string{"prefix", "name", "site", "token", "from", "fact"}, key) {
-			return nil, fmt.Errorf("no filter %.80q", key)
-		}
-	}
-	return &WaitingFilter{Prefix: q.Get("prefix"), Names: q["name"], Site: q.Get("site"), Token: q.Get("token"), From: q.Get("from"), Facts: q["fact"]}, nil
+// waitingFilterOf returns the filter in a query.
+func waitingFilterOf(q url.Values) *WaitingFilter {
+	return &WaitingFilter{Prefix: q.Get("prefix"), Names: q["name"], Site: q.Get("site"), Token: q.Get("token"), From: q.Get("from"), Facts: q["fact"]}
 }
 
 // matches reports whether the filter's names cover an identity.

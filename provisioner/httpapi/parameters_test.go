@@ -1,0 +1,134 @@
+package httpapi_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/testbed"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+// TestAMistypedFilterSelectsNobody gives filters that cannot be read, or of which only one
+// could count: whoever approves, or revokes, what the answer lists must not get everybody.
+func TestAMistypedFilterSelectsNobody(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	for path, says := range map[string]string{
+		"/v1/nodes?match=web%zz":                       "invalid URL escape",
+		"/v1/nodes?state=revoked;site=ams1":            "semicolon",
+		"/v1/nodes?site=ams1&site=fra1":                "site: given 2 times",
+		"/v1/waiting?fact=load=50%":                    "a % is written %25",
+		"/v1/waiting?token=01234567&token=89abcdef":    "token: given 2 times",
+		"/v1/waiting?site=ams1&prefix=web&tpye=x":      `"tpye": no such parameter`,
+		"/v1/events?once=true&node=web1.x&node=web2.x": "node: given 2 times",
+		"/v1/events?once=true&code=%":                  "invalid URL escape",
+		"/v1/attempts?tpo=1":                           `"tpo": no such parameter, want top`,
+		"/v1/attempts?top=1&top=2":                     "top: given 2 times",
+		"/v1/inputs?age=1h&age=2h":                     "age: given 2 times",
+		"/v1/crl.der?issuer=a&issuer=b":                "issuer: given 2 times",
+		"/v1/nodes?sort=size&state=gone&limit=0":       "limit",
+	} {
+		if p := refused(t, f, http.MethodGet, path, nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, says) || strings.Contains(p.Detail, "\n") {
+			t.Errorf("GET %s: %d %q, want 400 that says %q in one line", path, p.Status, p.Detail, says)
+		}
+	}
+}
+
+// TestARefusalIsOneShortLine sends what would be quoted in full: neither the answer nor the
+// log is as long as what somebody sends.
+func TestARefusalIsOneShortLine(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	long := strings.Repeat("\u0080", 25_000)
+	for name, send := range map[string]struct {
+		path string
+		body any
+	}{
+		"a member":           {"/v1/clock/accept", map[string]int{long: 1}},
+		"a number":           {"/v1/nodes/web1.example.net/grant", map[string]any{"ttl_ns": number(strings.Repeat("1", 50_000))}},
+		"a reason":           {"/v1/clock/accept", httpapi.Reason{Why: long}},
+		"a path of lines":    {"/v1/no%0asuch%0a" + strings.Repeat("%0a", 5_000), nil},
+		"a name that cannot": {"/v1/operators", map[string]string{"name": long, "role": long}},
+		"a pattern":          {"/v1/allow", httpapi.NewAllowance{Pattern: "web." + strings.Repeat("a", 50_000)}},
+		"a use":              {"/v1/tokens/0123456789abcdef0123456789abcdef/release", httpapi.Release{Of: strings.Repeat("a\n", 25_000)}},
+		"a site":             {"/v1/settings/pause", map[string]string{"site": strings.Repeat("a", 50_000)}},
+		"an order's id":      {"/v1/nodes/web1.example.net/restart", httpapi.NodeCommand{ID: strings.Repeat("a", 50_000)}},
+		"a webhook":          {"/v1/webhooks/" + strings.Repeat("%0a", 5_000) + "/test", nil},
+		"a token":            {"/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(strings.Repeat("a.", 25_000))}},
+	} {
+		p := refused(t, f, http.MethodPost, send.path, send.body)
+		if n := len(p.Detail); n > 2100 || strings.Contains(p.Detail, "\n") || p.Status >= http.StatusInternalServerError {
+			t.Errorf("%s: %d, %d bytes: %.100q", name, p.Status, n, p.Detail)
+		}
+	}
+	for line := range strings.Lines(f.Log()) {
+		if len(line) > 10_000 {
+			t.Errorf("a line of %d bytes in the log: %.300s", len(line), line)
+		}
+	}
+}
+
+// number is written in JSON as it is.
+type number string
+
+// MarshalJSON implements [json.Marshaler].
+func (n number) MarshalJSON() ([]byte, error) { return []byte(n), nil }
+
+// TestAnOrderThatNobodyCouldCarryOutIsAMistake gives orders that are wrong by themselves: the
+// answer is not that the provisioner has failed, which scripts take for a reason to try again.
+func TestAnOrderThatNobodyCouldCarryOutIsAMistake(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node("web1.example.net")
+	f.Apply(n, f.Enroll(n))
+	const node, token = "/v1/nodes/web1.example.net/", "/v1/tokens/0123456789abcdef0123456789abcdef/"
+	long := strings.Repeat("x", 201)
+	for _, order := range []struct {
+		path string
+		body any
+	}{
+		{node + "revoke", httpapi.Change{Why: long}},
+		{node + "retire", httpapi.Change{Why: long}},
+		{node + "grant", httpapi.NewGrant{Why: long}},
+		{node + "grant", httpapi.NewGrant{TTL: time.Second}},
+		{node + "grant", httpapi.NewGrant{KeyHash: "xyz"}},
+		{node + "grant", httpapi.NewGrant{ID: long}},
+		{node + "restart", httpapi.NodeCommand{Why: long}},
+		{node + "restart", httpapi.NodeCommand{ID: long}},
+		{node + "restart", httpapi.NodeCommand{Token: "xyz"}},
+		{node + "approve", httpapi.NewVerdict{Why: long}},
+		{node + "approve", httpapi.NewVerdict{TTL: time.Second}},
+		{node + "approve", httpapi.NewVerdict{Key: "xyz"}},
+		{node + "approve", httpapi.NewVerdict{Key: "01234567", Waiting: true}},
+		{node + "reject", httpapi.NewVerdict{Key: "xyz"}},
+		{node + "forget", httpapi.NewVerdict{Key: "xyz"}},
+		{token + "revoke", httpapi.Reason{Why: long}},
+		{token + "thaw", httpapi.Reason{Why: long}},
+		{token + "release", httpapi.Release{Why: long}},
+		{"/v1/tokens/issued", httpapi.IssuedToken{Why: long}},
+		{"/v1/signers", httpapi.AddSigner{NewSigner: provisioner.NewSigner{Public: []byte("none")}}},
+		{"/v1/signers/xyz/remove", httpapi.Reason{}},
+		{"/v1/operators", httpapi.AddOperator{}},
+		{"/v1/operators/ANNA/remove", httpapi.Reason{}},
+		{"/v1/allow", httpapi.NewAllowance{Pattern: "web*", Uses: -1}},
+		{"/v1/allow", httpapi.NewAllowance{Pattern: "web*", Expires: -time.Second}},
+		{"/v1/allow/remove", httpapi.OldAllowance{Pattern: "web*", Why: long}},
+		{"/v1/settings/pause", httpapi.NewPause{Site: "NO SITE"}},
+		{"/v1/settings/resume", httpapi.Resumption{Why: long}},
+		{"/v1/policy/reload", httpapi.Reason{Why: long}},
+		{"/v1/clock/accept", httpapi.Reason{Why: long}},
+		{"/v1/backup", httpapi.Reason{Why: long}},
+	} {
+		if p := refused(t, f, http.MethodPost, order.path, order.body); p.Status != http.StatusBadRequest {
+			t.Errorf("POST %s %+.80v: %d %q", order.path, order.body, p.Status, p.Detail)
+		}
+	}
+	if got := f.Record("web1.example.net").State; got != provisioner.StateProvisioned {
+		t.Errorf("the node is %s", got)
+	}
+	f.Check()
+}

@@ -21,10 +21,14 @@ import (
 	"muster/internal/wire"
 )
 
-// connectTimeout bounds one connection to one broker, handshakes included.
-// Choria's 2 s are short for a TLS handshake with a broker that a whole fleet
-// comes back to; chosen.
-const connectTimeout = 5 * time.Second
+// connectTimeout bounds one connection to one broker, handshakes included. Choria's 2 s are short
+// for a broker that a whole fleet comes back to: when 20,000 nodes came at once to three on two slow
+// cores, a third of those that were let in waited for more than 5 s, and few for more than 10
+// (make chaos).
+const connectTimeout = 10 * time.Second
+
+// dialTimeout bounds the way there: who is not there is not worth more. Chosen.
+const dialTimeout = 5 * time.Second
 
 // A connection whose other end is gone without a word, as of a machine without power or a
 // router that forgets, is noticed by pings that are not answered: after 60 to 90 s. By
@@ -166,7 +170,9 @@ func (d *dialer) dial(ctx context.Context, address string) (conn net.Conn, stop 
 	hosts, port, err := d.lookup(ctx, to)
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout+time.Second) // nats.go's own comes first
 	if err == nil {
-		conn, err = dialAny(ctx, hosts, port)
+		dialing, dialed := context.WithTimeout(ctx, dialTimeout)
+		conn, err = dialAny(dialing, hosts, port)
+		dialed()
 	}
 	if err != nil {
 		cancel()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -16,7 +17,7 @@ import (
 // none. One that keeps or takes less than it has to is configured anew, which the log says; if the
 // servers refuse that, the error says what it is. The error is nil as well where
 // nobody answers, which is for [Store.Probe] to tell. A server of a cluster that has just become its
-// leader may not know all streams for a moment: ask again. One call at a time.
+// leader may not know all streams for a moment: ask again.
 func (s *Store) Whole(ctx context.Context) error {
 	for _, want := range streams(s.replicas, s.capacity, s.inputBytes) {
 		if reports(want.Name) {
@@ -31,7 +32,7 @@ func (s *Store) Whole(ctx context.Context) error {
 			return nil
 		}
 		info := stream.CachedInfo()
-		if err := errors.Join(beginning(info), shorter(info, read), s.keepsAll(info)); err != nil {
+		if err := errors.Join(beginning(info), shorter(info, read), s.subjects.check(info)); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
 		less := lessThan(info.Config, want)
@@ -100,19 +101,36 @@ func beginning(info *jetstream.StreamInfo) error {
 	return nil
 }
 
-// keepsAll returns [ErrLost] if a stream has messages of fewer subjects than it had at the last call: the
+// subjects is on how many subjects each stream of records had something, when it was last looked
+// at. The zero value knows nothing.
+type subjects struct {
+	mu  sync.Mutex
+	had map[string]uint64 // guarded by mu
+}
+
+// check returns [ErrLost] if a stream has messages of fewer subjects than it had at the last call: the
 // last one of each stays.
-func (s *Store) keepsAll(info *jetstream.StreamInfo) error {
-	if s.subjects == nil {
-		s.subjects = make(map[string]uint64)
+func (s *subjects) check(info *jetstream.StreamInfo) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.had == nil {
+		s.had = make(map[string]uint64)
 	}
-	name, had, has := info.Config.Name, s.subjects[info.Config.Name], info.State.NumSubjects
+	name, had, has := info.Config.Name, s.had[info.Config.Name], info.State.NumSubjects
 	if has < had {
 		return fmt.Errorf("%w: stream %s has something on %d subjects, and had on %d: it was removed, by a limit perhaps that somebody has set: "+
 			"restore a backup into an empty store", ErrLost, name, has, had)
 	}
-	s.subjects[name] = has
+	s.had[name] = has
 	return nil
+}
+
+// forget begins anew, after a broker has come back: a disk that failed may have lost the
+// newest records, and that heals by itself (docs/operations.md).
+func (s *subjects) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.had = nil
 }
 
 // shorter returns [ErrShorter] if a stream ends before what was read of it.

@@ -76,6 +76,7 @@ func (s *Store) Reopen(ctx context.Context) error {
 			return fmt.Errorf("store: stream %s: %w", c.Name, err)
 		}
 	}
+	s.subjects.forget()
 	var i Installation
 	if _, err := once(ctx, s, func(ctx context.Context) (uint64, error) { return s.last(ctx, s.entries, subjectInstallation, &i) }); err != nil {
 		return fmt.Errorf("store: read installation: %w", err)

@@ -143,3 +143,36 @@ func TestAProbeIsAWrite(t *testing.T) {
 		t.Errorf("Probe without a stream = %v, want an error", err)
 	}
 }
+
+// TestFewerNamesThanBefore has records go from under an open store, which is a loss, and then a
+// broker come back, whose disk may have lost them: that heals by itself.
+func TestFewerNamesThanBefore(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	for _, id := range []wire.Identity{"web1.example.net", "web2.example.net"} {
+		put(t, s, st, record(id, "a"), 0)
+	}
+	if err := st.Whole(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := s.js.Stream(s.ctx, "MUSTER_NODES")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := stream.CachedInfo().Config
+	config.MaxMsgs = 1
+	if _, err := s.js.UpdateStream(s.ctx, config); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := st.Whole(s.ctx); !errors.Is(err, store.ErrLost) {
+			t.Errorf("Whole = %v, want %v", err, store.ErrLost)
+		}
+	}
+	if err := st.Reopen(s.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Whole(s.ctx); err != nil {
+		t.Errorf("after the broker came back: %v", err)
+	}
+}

@@ -172,7 +172,7 @@ type Store struct {
 	handovers    handovers // to those who follow the records
 	followed     followed  // up to where logs were read
 
-	subjects map[string]uint64 // how many each stream of records had; only touched by Whole
+	subjects subjects // how many each stream of records had
 
 	losses struct { // events that could not be published
 		sync.Mutex

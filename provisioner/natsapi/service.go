@@ -68,8 +68,8 @@ type Config struct {
 	// MaxWait is how long a request may have waited when its turn comes; one that is older is
 	// answered `busy`. Its node waits 15 s for the reply, and the work has its time besides: who is
 	// served later gets a reply that nobody hears any more, and asks for the same again. A cluster on
-	// two slow cores finished 100 a second, so that the last of a full queue waited for 20 s: of
-	// 10,036 that were served 3,250 had their certificate (a storm of 20,000, make chaos).
+	// two slow cores finished 100 a second, so that the last of a full queue waited for 20 s: when
+	// it had served 10,036, some 4,000 nodes had heard of theirs (a storm of 20,000, make chaos).
 	// Optional; default 5 s, a third of the node's time, chosen.
 	MaxWait time.Duration
 

@@ -1,9 +1,7 @@
 package testbed_test
 
 import (
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -11,33 +9,8 @@ import (
 	"time"
 
 	"muster/internal/testbed"
-	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/ca"
 )
-
-// retireMany writes to the log that a machine is gone which had so many certificates, and
-// returns the serial of the last of them.
-func retireMany(t *testing.T, f *testbed.Fleet, name string, certificates int) string {
-	t.Helper()
-	e := &provisioner.Revocation{
-		Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RetiredNode, At: f.Clock.Now().UTC().Truncate(time.Second),
-		By: "operator", Node: wire.Identity(name),
-	}
-	issuer, serial := f.Daemon().CRL().Issuer, make([]byte, 16)
-	for range certificates {
-		_, _ = rand.Read(serial)
-		serial[0] = serial[0]&0x7f | 0x40
-		e.Certificates = append(e.Certificates, provisioner.RevokedCertificate{
-			Serial: hex.EncodeToString(serial), NotAfter: e.At.Add(30 * 24 * time.Hour), Issuer: issuer,
-		})
-	}
-	f.Eventually("it is in the log", func() bool { // in it twice it is one, and a leader may have been killed
-		_, err := f.Daemon().Store().AppendRevocation(f.Context(), e)
-		return err == nil
-	})
-	return e.Certificates[certificates-1].Serial
-}
 
 // TestALongCRLAtACluster retires more than the store has room for in one message, at three
 // servers with two provisioners: one signs the list, the other makes the same of the log, while
@@ -54,7 +27,7 @@ func TestALongCRLAtACluster(t *testing.T) {
 	last := ""
 	const machines, each = 120, 1000 // 116,000 certificates were the end once
 	for i := range machines {
-		last = retireMany(t, f, fmt.Sprintf("gone%d.example.net", i), each)
+		last = f.RetireMany(fmt.Sprintf("gone%d.example.net", i), each, f.Clock.Now().Add(30*24*time.Hour))
 	}
 	// same waits until both have one list that names a certificate, and returns its number.
 	same := func(what, serial string) uint64 {
@@ -72,7 +45,7 @@ func TestALongCRLAtACluster(t *testing.T) {
 
 	killed := f.Servers()[2]
 	killed.Kill()
-	last = retireMany(t, f, "lost.example.net", 1)
+	last = f.RetireMany("lost.example.net", 1, f.Clock.Now().Add(30*24*time.Hour))
 	if n := same("both have the next one without a server", last); n <= first {
 		t.Errorf("CRL %d follows %d", n, first)
 	}
@@ -83,7 +56,7 @@ func TestALongCRLAtACluster(t *testing.T) {
 	f.Start()
 	same("so has the first", last)
 	killed.Start()
-	last = retireMany(t, f, "back.example.net", 1)
+	last = f.RetireMany("back.example.net", 1, f.Clock.Now().Add(30*24*time.Hour))
 	before := same("both have another one with all servers", last)
 	path := filepath.Join(f.Dir, "data", "crl.pem")
 	f.Eventually("the file has all of it", func() bool {

@@ -3,7 +3,9 @@ package testbed
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/x509"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
@@ -230,6 +232,27 @@ func (f *Fleet) Retire(identity string) {
 	if err := f.daemon.Operator().RetireNode(f.Context(), wire.Identity(identity), Operator()); err != nil {
 		f.t.Fatal(err)
 	}
+}
+
+// RetireMany writes to the log that a machine is gone which had so many certificates, good until
+// notAfter, and returns the serial of the last of them.
+func (f *Fleet) RetireMany(name string, certificates int, notAfter time.Time) string {
+	f.t.Helper()
+	e := &provisioner.Revocation{
+		Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RetiredNode, At: f.Clock.Now().UTC().Truncate(time.Second),
+		By: "operator", Node: wire.Identity(name),
+	}
+	issuer, serial := f.daemon.CRL().Issuer, make([]byte, 16)
+	for range certificates {
+		_, _ = rand.Read(serial)
+		serial[0] = serial[0]&0x7f | 0x40
+		e.Certificates = append(e.Certificates, provisioner.RevokedCertificate{Serial: hex.EncodeToString(serial), NotAfter: notAfter, Issuer: issuer})
+	}
+	f.Eventually("it is in the log", func() bool { // in it twice it is one, and a leader may have been killed
+		_, err := f.daemon.Store().AppendRevocation(f.Context(), e)
+		return err == nil
+	})
+	return e.Certificates[certificates-1].Serial
 }
 
 // Operator is who orders things in tests.

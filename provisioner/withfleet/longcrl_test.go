@@ -1,8 +1,6 @@
 package provisioner_test
 
 import (
-	"crypto/rand"
-	"encoding/hex"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -12,30 +10,9 @@ import (
 
 	"muster/internal/daemon"
 	"muster/internal/testbed"
-	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/ca"
 )
-
-// retire writes to the log that a machine is gone which had so many certificates, and
-// returns the last of them.
-func retire(t *testing.T, f *testbed.Fleet, name string, certificates int, notAfter time.Time) string {
-	t.Helper()
-	e := &provisioner.Revocation{
-		Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RetiredNode, At: f.Clock.Now().UTC().Truncate(time.Second),
-		By: "operator", Node: wire.Identity(name),
-	}
-	issuer, serial := f.Daemon().CRL().Issuer, make([]byte, 16)
-	for range certificates {
-		_, _ = rand.Read(serial)
-		serial[0] = serial[0]&0x7f | 0x40
-		e.Certificates = append(e.Certificates, provisioner.RevokedCertificate{Serial: hex.EncodeToString(serial), NotAfter: notAfter, Issuer: issuer})
-	}
-	if _, err := f.Daemon().Store().AppendRevocation(f.Context(), e); err != nil {
-		t.Fatal(err)
-	}
-	return e.Certificates[certificates-1].Serial
-}
 
 // TestALongCRLIsInTheLog retires so much that the store does not get the list. Every
 // provisioner has the same one all the same, whoever signed it, and after a restart.
@@ -49,7 +26,7 @@ func TestALongCRLIsInTheLog(t *testing.T) {
 	end := f.Clock.Now().Add(30 * 24 * time.Hour)
 	f.Faults.CRLs(testbed.LostAnswer, testbed.Lost)
 	for i := range 4 {
-		serial := retire(t, f, fmt.Sprintf("gone%d.example.net", i), 1000, end)
+		serial := f.RetireMany(fmt.Sprintf("gone%d.example.net", i), 1000, end)
 		f.Eventually("it is on the list", func() bool { return f.OnCRL(serial) })
 	}
 	f.Eventually("all have the same", same)
@@ -126,7 +103,7 @@ func TestACRLThatIsTooLong(t *testing.T) {
 	f := testbed.New(t, testbed.Options{MaxCRL: 100_000, Edit: func(c *daemon.Config) { c.CRL.Validity = 10 * time.Hour }})
 	end := f.Clock.Now().Add(30 * 24 * time.Hour)
 	for i := range 3 {
-		retire(t, f, fmt.Sprintf("gone%d.example.net", i), 1000, end)
+		f.RetireMany(fmt.Sprintf("gone%d.example.net", i), 1000, end)
 	}
 	if cause := f.WaitAlarm(provisioner.AlarmCRLTooLong); !strings.Contains(cause, "limit 100000") {
 		t.Errorf("the alarm says %q, not the limit", cause)

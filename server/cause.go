@@ -91,12 +91,10 @@ func explain(err error, p peer) error {
 		return err
 	case errors.Is(err, context.Canceled):
 		return err
-	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired), strings.Contains(strings.ToLower(text), "authorization violation"):
+	case isRefusal(err):
 		remedy = refusedRemedy(p)
 	case errors.Is(err, nats.ErrMaxConnectionsExceeded), strings.Contains(text, "connections exceeded"):
 		remedy = "the broker is full; it frees places as nodes finish, or raise its connection limits"
-	case strings.Contains(text, "expected 'PONG', got 'PING'"):
-		remedy = "the broker asks an authentication service that does not answer: start the provisioner that serves this broker"
 	case strings.Contains(strings.ToLower(text), "maximum control line"):
 		remedy = "the token is too long for the broker: raise its max_control_line to 16384, or sign a shorter token"
 	case errors.Is(err, nats.ErrNkeysNotSupported):
@@ -140,6 +138,11 @@ func explain(err error, p peer) error {
 		remedy = "the agent needs to write there: check owner, mode and mount options"
 	}
 	return &cause{what: err, remedy: remedy}
+}
+
+// isRefusal reports whether a broker has not admitted this node, or does not any more.
+func isRefusal(err error) bool {
+	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || strings.Contains(strings.ToLower(err.Error()), "authorization violation")
 }
 
 // isAlert reports whether the peer ended a TLS connection with an alert.

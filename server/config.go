@@ -97,6 +97,7 @@ type Config struct {
 	exchange func(a, b string) error       // tests: in place of the system's
 	sync     func(dir string) error        // tests: in place of the system's
 	ping     time.Duration                 // tests: in place of pingEvery
+	late     time.Duration                 // tests: in place of lateRefusal
 	resolver *net.Resolver                 // tests: in place of the system's
 	build    *compiledIn                   // tests: in place of the linker's
 	identity func() (wire.Identity, error) // tests: in place of the machine's

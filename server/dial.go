@@ -47,6 +47,14 @@ const (
 	goneAfter = (maxPingsOut + 1) * pingEvery
 )
 
+// lateRefusal is after how long a refusal is not the provisioners': they are quicker, or their answer
+// is not waited for. A broker that asks them does so for 5 s (`muster broker config`), and then refuses
+// in the same words. Chosen.
+const lateRefusal = 4 * time.Second
+
+// errUnanswered means that a broker has refused since nobody told it in time whom to admit.
+var errUnanswered = errors.New("nobody told the broker in time whether to admit this node")
+
 // connection is one connection to one broker. It is never reconnected by
 // nats.go: the agent resolves the brokers again and makes a new one.
 type connection struct {
@@ -87,11 +95,14 @@ func (s *Server) connect(ctx context.Context, c *conf, b discover.Broker, option
 			s.cfg.Log.WarnContext(ctx, "broker complained", "broker", b.URL, "err", err)
 		}),
 	}, options...)
-	nc, err := nats.Connect(b.URL, options...)
+	nc, err := nats.Connect(plain(b.URL), append(options, d.takeTLS(b))...)
 	if err != nil {
 		// nats.go keeps a refused connection to itself.
 		if errors.Is(err, nats.ErrNoServers) && d.failure() != nil {
 			err = d.failure()
+		}
+		if isRefusal(err) && d.since() >= cmp.Or(s.cfg.late, lateRefusal) {
+			err = &cause{what: fmt.Errorf("%w: %w", errUnanswered, err), remedy: "start the provisioner that serves this broker, or give it more cores"}
 		}
 		if over := d.over(); over != nil && !errors.Is(err, over) {
 			err = fmt.Errorf("%w: %w", over, err)
@@ -140,10 +151,13 @@ type dialer struct {
 	resolver *net.Resolver
 	proxy    *url.URL // nil for none
 
+	tls *tls.Config // nil for none, and where nats.go finds out that a broker wants it
+
 	mu    sync.Mutex // guards what follows
 	err   error
 	stop  func() bool
 	conn  *greeting
+	made  time.Time       // when conn was
 	bound context.Context // of the connection; nil if there is none
 }
 
@@ -156,8 +170,61 @@ func (d *dialer) Dial(_, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.conn = &greeting{Conn: conn, left: maxGreeting}
-	return d.conn, nil
+	d.conn, d.made = &greeting{Conn: conn, left: maxGreeting}, time.Now()
+	if d.tls == nil {
+		return wire.Admission(d.conn), nil
+	}
+	return wire.Admission(&secured{Conn: d.conn, config: d.tls}), nil
+}
+
+// takeTLS has the dialer make TLS in place of nats.go, as it is configured by the options
+// before this one. Over a WebSocket, nats.go is to know of none.
+func (d *dialer) takeTLS(b discover.Broker) nats.Option {
+	return func(o *nats.Options) error {
+		if !o.Secure {
+			return nil
+		}
+		d.tls = o.TLSConfig.Clone()
+		if d.tls.ServerName == "" {
+			d.tls.ServerName = b.Host
+		}
+		if plain(b.URL) != b.URL {
+			o.Secure, o.TLSConfig = false, nil
+		}
+		return nil
+	}
+}
+
+// plain returns the URL under which nats.go speaks over a WebSocket whose TLS is not its
+// business, and any other as it is.
+func plain(url string) string {
+	if rest, ok := strings.CutPrefix(url, "wss:"); ok {
+		return "ws:" + rest
+	}
+	return url
+}
+
+// SkipTLSHandshake says whether nats.go is to leave TLS to the dialer.
+func (d *dialer) SkipTLSHandshake() bool { return d.tls != nil }
+
+// secured is a connection that is TLS from the first that is written to it: with NATS that is
+// after the broker's INFO, with a WebSocket at once. nats.go would do the same, but
+// what it is told could not be looked at then; see [wire.Admission].
+type secured struct {
+	net.Conn
+	config *tls.Config // nil once it is TLS; only touched by whoever connects
+}
+
+// Write implements [net.Conn].
+func (s *secured) Write(b []byte) (int, error) {
+	if s.config != nil {
+		conn := tls.Client(s.Conn, s.config)
+		if err := conn.Handshake(); err != nil {
+			return 0, fmt.Errorf("%w: %w", nats.ErrTLS, err)
+		}
+		s.Conn, s.config = conn, nil
+	}
+	return s.Conn.Write(b)
 }
 
 // dial dials address, and ends the connection with the context, or when it has taken too
@@ -210,6 +277,16 @@ func (d *dialer) over() error {
 		return d.bound.Err()
 	}
 	return d.ctx.Err()
+}
+
+// since returns how long ago the broker was reached; zero if it was not.
+func (d *dialer) since() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.conn == nil {
+		return 0
+	}
+	return time.Since(d.made)
 }
 
 func (d *dialer) failure() error {

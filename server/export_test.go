@@ -27,6 +27,9 @@ func SyncDir(dir string) error { return syncDir(dir) }
 // SetPing sets how often a broker is asked whether it is there.
 func (cfg *Config) SetPing(every time.Duration) { cfg.ping = every }
 
+// SetLate has a refusal that comes after so long be nobody's word.
+func (cfg *Config) SetLate(after time.Duration) { cfg.late = after }
+
 // SetResolver sets what looks up the names of brokers.
 func (cfg *Config) SetResolver(r *net.Resolver) { cfg.resolver = r }
 

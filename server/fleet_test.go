@@ -44,6 +44,7 @@ type fleet struct {
 	port      int
 	plain     bool // whether the broker takes plain connections
 	log       *lockedBuffer
+	early     *earlyPings // nil: who connects is admitted before the broker sends a PING
 
 	subscriptions []*nats.Subscription // the provisioner's
 
@@ -126,6 +127,9 @@ func (f *fleet) start() {
 	}
 	opts := &natsserver.Options{Host: "127.0.0.1", Port: port, NoSigs: true, NoLog: true, AuthTimeout: 5,
 		TLSConfig: f.serverTLS, TLSTimeout: 5, AllowNonTLS: f.plain, MaxControlLine: 16384, CustomClientAuthentication: f, AlwaysEnableNonce: true}
+	if f.early != nil {
+		f.early.configure(opts, f.serverTLS)
+	}
 	for began := time.Now(); f.port != 0; { // somebody's connection may leave from it meanwhile
 		l, err := net.Listen("tcp", f.url())
 		if err == nil {
@@ -140,6 +144,9 @@ func (f *fleet) start() {
 	ns, err := natsserver.NewServer(opts)
 	if err != nil {
 		f.tb.Fatal(err)
+	}
+	if f.early != nil {
+		ns.SetLoggerV2(f.early, false, true, false)
 	}
 	ns.Start()
 	if !ns.ReadyForConnections(patience) {
@@ -225,6 +232,9 @@ func (f *fleet) Check(c natsserver.ClientAuthentication) bool {
 	o := *c.GetOpts()
 	p := seal.Presented{Token: o.Token, Name: o.Nkey, Signature: o.Sig, Nonce: string(c.GetNonce())}
 	f.set(func() { f.connects = append(f.connects, presented{o, p}) })
+	if f.early != nil {
+		f.early.wait(c.RemoteAddress().String())
+	}
 	var cert *x509.Certificate
 	if cs := c.GetTLSConnectionState(); cs != nil && len(cs.PeerCertificates) > 0 {
 		cert = cs.PeerCertificates[0]

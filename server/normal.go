@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -139,6 +138,8 @@ func (s *Server) refused(err error, since time.Time) time.Time {
 // put in an alert, so only what comes after it counts: else whoever sits there
 // could drive the node to present its token.
 //
+// What a broker does that hears of no provisioner says nothing of the certificate, either.
+//
 // Of several brokers one that refuses is enough: what keeps another from a handshake
 // says nothing of that one.
 func refusedByBroker(err error) bool {
@@ -146,11 +147,10 @@ func refusedByBroker(err error) bool {
 	if errors.As(err, &several) {
 		return slices.ContainsFunc(several.each, refusedByBroker)
 	}
-	if errors.Is(err, nats.ErrTLS) {
+	if errors.Is(err, nats.ErrTLS) || errors.Is(err, errUnanswered) {
 		return false
 	}
-	return errors.Is(err, nats.ErrAuthorization) || errors.Is(err, nats.ErrAuthExpired) || isAlert(err) ||
-		strings.Contains(strings.ToLower(err.Error()), "authorization violation")
+	return isRefusal(err) || isAlert(err)
 }
 
 // admittedAgain reports whether brokers that had refused the certificate for long take

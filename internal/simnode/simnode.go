@@ -19,6 +19,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -94,6 +95,7 @@ func Dial(url, token string, opts ...nats.Option) (*nats.Conn, error) {
 	name := wire.NewID()
 	return nats.Connect(url, append(append([]nats.Option{
 		nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(dialTimeout), nats.UseOldRequestStyle(), quiet,
+		nats.SetCustomDialer(&dialer{Dialer: net.Dialer{Timeout: dialTimeout}}),
 	}, credentials...), opts...)...)
 }
 

@@ -1,0 +1,100 @@
+package wire_test
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"muster/internal/wire"
+)
+
+// TestAPingThatComesTooEarlyIsAnswered has brokers say what they say until a client is
+// admitted, whole and byte by byte: nats.go would end the connection at a PING before the PONG.
+func TestAPingThatComesTooEarlyIsAnswered(t *testing.T) {
+	t.Parallel()
+	const (
+		connect = "CONNECT {}\r\n"
+		upgrade = "GET / HTTP/1.1\r\n\r\n"
+		frame   = "\x82\x06"                 // of six bytes, from a broker
+		masked  = "\x82\x8c\x00\x00\x00\x00" // of twelve, from a client
+		answer  = "\x82\x86\x00\x00\x00\x00PONG\r\n"
+	)
+	info := "INFO " + strings.Repeat("x", 371)
+	type exchange struct{ ask, told, read, answered string }
+	for name, exchanges := range map[string][]exchange{
+		"admitted at once":                  {{connect, "PONG\r\n", "PONG\r\n", ""}},
+		"refused at once":                   {{connect, "-ERR 'x'\r\n", "-ERR 'x'\r\n", ""}},
+		"pinged, then admitted":             {{connect, "PING\r\nPONG\r\n", "PONG\r\n", "PONG\r\n"}},
+		"pinged twice, then refused":        {{connect, "PING\r\nPING\r\n-ERR 'x'\r\n", "-ERR 'x'\r\n", "PONG\r\nPONG\r\n"}},
+		"something that begins like a PING": {{connect, "PINE\r\nPING\r\n", "PINE\r\nPING\r\n", ""}},
+		"pinged once it is admitted": {
+			{connect, "PING\r\nPONG\r\nPING\r\n", "PONG\r\nPING\r\n", "PONG\r\n"},
+			{"PONG\r\n", "PING\r\n", "PING\r\n", ""},
+		},
+		"a broker that speaks first": {{"", "PING\r\n", "PING\r\n", ""}, {connect, "PING\r\nPONG\r\n", "PONG\r\n", "PONG\r\n"}},
+		"a WebSocket, several lines in a frame": {
+			{upgrade, "HTTP/1.1 101 x\r\n\r\n", "HTTP/1.1 101 x\r\n\r\n", ""},
+			{masked + connect, "\x82\x12PING\r\nPING\r\nPONG\r\n", frame + "PONG\r\n", answer + answer},
+		},
+		"a WebSocket, a frame of 388 bytes": {
+			{upgrade, "HTTP/1.1 101 x\r\n\r\n", "HTTP/1.1 101 x\r\n\r\n", ""},
+			{masked + connect, "\x82\x7e\x01\x84PING\r\nPONG\r\n" + info, "\x82\x7e\x01\x7ePONG\r\n" + info, answer},
+		},
+		"a WebSocket, a frame of 130 bytes": {
+			{upgrade, "HTTP/1.1 101 x\r\n\r\n", "HTTP/1.1 101 x\r\n\r\n", ""},
+			{masked + connect, "\x82\x7e\x00\x82PING\r\nPONG\r\n" + info[:118], "\x82\x7cPONG\r\n" + info[:118], answer},
+		},
+		"a WebSocket": {
+			{upgrade, "HTTP/1.1 101 x\r\n\r\n" + frame + "PING\r\n", "HTTP/1.1 101 x\r\n\r\n" + frame + "PING\r\n", ""},
+			{masked + connect, frame + "PING\r\n" + frame + "PING\r\n" + frame + "PONG\r\n" + frame + "PING\r\n", frame + "PONG\r\n" + frame + "PING\r\n", answer + answer},
+		},
+	} {
+		for _, size := range []int{1, 1 << 10} {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				node, broker := net.Pipe()
+				t.Cleanup(func() { _, _ = node.Close(), broker.Close() })
+				conn := wire.Admission(node)
+				for _, e := range exchanges {
+					asked, answered, read := make([]byte, len(e.ask)), make([]byte, len(e.answered)), make([]byte, len(e.read))
+					var work errgroup.Group
+					work.Go(func() error {
+						if _, err := io.ReadFull(broker, asked); err != nil {
+							return err
+						}
+						work.Go(func() error {
+							_, err := io.ReadFull(broker, answered)
+							return err
+						})
+						for told := []byte(e.told); len(told) > 0; {
+							n := min(size, len(told))
+							if _, err := broker.Write(told[:n]); err != nil {
+								return err
+							}
+							told = told[n:]
+						}
+						return nil
+					})
+					if e.ask != "" {
+						if _, err := io.WriteString(conn, e.ask); err != nil {
+							t.Fatal(err)
+						}
+					}
+					if _, err := io.ReadFull(conn, read); err != nil {
+						t.Fatal(err)
+					}
+					if err := work.Wait(); err != nil {
+						t.Fatal(err)
+					}
+					if string(asked) != e.ask || string(read) != e.read || string(answered) != e.answered {
+						t.Errorf("told %q %d bytes at a time: asked %q, read %q, answered %q, want %q, %q, %q",
+							e.told, size, asked, read, answered, e.ask, e.read, e.answered)
+					}
+				}
+			})
+		}
+	}
+}

@@ -14,6 +14,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+
+	"muster/internal/testbed"
 )
 
 // servers is how many brokers a cluster has.
@@ -24,6 +26,7 @@ type member struct {
 	t      *testing.T
 	name   string
 	dir    string // where it is started
+	path   string // of the program; empty is muster
 	args   []string
 	prefix []string
 	p      *process
@@ -31,8 +34,11 @@ type member struct {
 
 func (m *member) start() {
 	m.t.Helper()
-	args := append(append([]string{}, m.prefix...), program(m.t, "muster", present))
-	m.p = start(m.t, m.dir, m.name, nil, append(args, m.args...)...)
+	path := m.path
+	if path == "" {
+		path = program(m.t, "muster", present)
+	}
+	m.p = start(m.t, m.dir, m.name, nil, slices.Concat(m.prefix, []string{path}, m.args)...)
 }
 
 // A cluster is three brokers, each a process with a store of its own, and two
@@ -78,6 +84,13 @@ func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
 	}
 	d.cluster.second = &member{t: t, name: "second", dir: dir, args: []string{"provisioner", "run", "--config", "prov2/provisioner.yaml"}}
 	return d
+}
+
+// stock has each broker be nats-server itself, with the file that `muster broker run` would have.
+func (c *cluster) stock() {
+	for _, b := range c.brokers {
+		b.path, b.args = testbed.NATSServer(b.t), []string{"-c", b.args[len(b.args)-1]}
+	}
 }
 
 // private takes what others may do from a file or directory: copies have lost

@@ -14,6 +14,14 @@ import (
 // clustered starts a cluster on loopback, and makes a wave of so many nodes.
 func (r *run) clustered(nodes int) {
 	r.Helper()
+	r.cluster()
+	r.d.serveAll()
+	r.enroll(nodes, r.d.address())
+}
+
+// cluster sets up a cluster on loopback.
+func (r *run) cluster() {
+	r.Helper()
 	// A network of this run's own, so that no port is taken between two starts.
 	a, b := 1+rand.IntN(250), 1+rand.IntN(250)
 	var hosts [servers]string
@@ -21,8 +29,6 @@ func (r *run) clustered(nodes int) {
 		hosts[i] = fmt.Sprintf("127.%d.%d.%d", a, b, i+1)
 	}
 	r.d = newCluster(r.T, r.dir, hosts)
-	r.d.serveAll()
-	r.enroll(nodes, r.d.address())
 }
 
 // killLeader kills the broker that leads the stream of records, and later starts
@@ -149,6 +155,21 @@ func restartCluster(r *run) {
 // stormCluster kills the leader in the middle of very many nodes.
 func stormCluster(r *run) {
 	r.clustered(size(300, 20_000))
+	r.stormLeader()
+}
+
+// stormStock does so where the brokers are nats-servers as they are, which ask whom they
+// have not admitted after two seconds whether he is still there.
+func stormStock(r *run) {
+	r.cluster()
+	r.d.cluster.stock()
+	r.d.serveAll()
+	r.enroll(size(300, 20_000), r.d.address())
+	r.stormLeader()
+}
+
+func (r *run) stormLeader() {
+	r.Helper()
 	r.w.job.Spread = 0
 	r.w.start()
 	r.somewhere(0.25, 0.35)

@@ -70,6 +70,7 @@ var rows = []row{
 	{name: "cluster: kill -9 of one of two provisioners, later back", fault: killOneProvisioner},
 	{name: "cluster: rolling restart of everything", fault: restartCluster},
 	{name: "cluster: storm of nodes, kill -9 of the leader in it", fault: stormCluster, within: 15 * time.Second},
+	{name: "cluster of nats-server: storm, kill -9 of the leader in it", fault: stormStock, within: 15 * time.Second},
 }
 
 func TestChaos(t *testing.T) {

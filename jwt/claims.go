@@ -108,7 +108,7 @@ func (c *Claims) Expiry() time.Time {
 func (c *Claims) Check() error {
 	var errs []error
 	if !c.Provisioning() {
-		errs = append(errs, fmt.Errorf("%w: purpose %q, subject %q, want %q", ErrPurpose, c.Purpose, c.Subject, Purpose))
+		errs = append(errs, fmt.Errorf("%w: purpose %.40q, subject %.40q, want %q", ErrPurpose, c.Purpose, c.Subject, Purpose))
 	}
 	if c.Token == "" {
 		errs = append(errs, errors.New("no token secret (cht)"))
@@ -127,7 +127,7 @@ func (c *Claims) Check() error {
 	}
 	if c.SRVDomain != "" {
 		if _, err := wire.ParseIdentity(strings.TrimSuffix(strings.ToLower(c.SRVDomain), ".")); err != nil {
-			errs = append(errs, fmt.Errorf("SRV domain %q is not a host name", c.SRVDomain))
+			errs = append(errs, fmt.Errorf("SRV domain %.100q is not a host name", c.SRVDomain))
 		}
 	}
 	return errors.Join(errs...)
@@ -145,28 +145,28 @@ func CheckURL(s string) error {
 	}
 	u, err := url.Parse(text)
 	if err != nil {
-		return fmt.Errorf("broker %q is not host:port", s)
+		return fmt.Errorf("broker %.100q is not host:port", s)
 	}
 	switch u.Scheme {
 	case "nats", "tls", "ws", "wss":
 	default:
-		return fmt.Errorf("broker %q has scheme %q, want nats, tls, ws or wss", s, u.Scheme)
+		return fmt.Errorf("broker %.100q has scheme %.100q, want nats, tls, ws or wss", s, u.Scheme)
 	}
 	if u.User != nil || u.Path != "" || u.RawQuery != "" || u.ForceQuery || u.Fragment != "" || u.Opaque != "" {
-		return fmt.Errorf("broker %q has more than host:port; user and password have claims of their own", s)
+		return fmt.Errorf("broker %.100q has more than host:port; user and password have claims of their own", s)
 	}
 	host, port, err := net.SplitHostPort(u.Host)
 	if err != nil || host == "" || port == "" {
-		return fmt.Errorf("broker %q is not host:port", s)
+		return fmt.Errorf("broker %.100q is not host:port", s)
 	}
 	if n, err := strconv.Atoi(port); err != nil || n < 1 || n > 65535 {
-		return fmt.Errorf("broker %q has port %q, want 1 to 65535", s, port)
+		return fmt.Errorf("broker %.100q has port %.100q, want 1 to 65535", s, port)
 	}
 	if _, err := netip.ParseAddr(host); err == nil {
 		return nil
 	}
 	if _, err := wire.ParseIdentity(strings.TrimSuffix(strings.ToLower(host), ".")); err != nil {
-		return fmt.Errorf("broker %q has host %q, want a name or an address", s, host)
+		return fmt.Errorf("broker %.100q has host %.100q, want a name or an address", s, host)
 	}
 	return nil
 }

@@ -113,7 +113,7 @@ func checkHeader(b []byte) (string, error) {
 	switch alg {
 	case algRS256, algRS384, algRS512, algES256, algEdDSA:
 	default:
-		return "", fmt.Errorf("%w: algorithm %q, want RS256, RS384, RS512, ES256 or EdDSA", ErrUnsupported, alg)
+		return "", fmt.Errorf("%w: algorithm %.40q, want RS256, RS384, RS512, ES256 or EdDSA", ErrUnsupported, alg)
 	}
 	if _, ok := members["typ"]; ok {
 		typ, err := textMember(members, "typ")
@@ -121,7 +121,7 @@ func checkHeader(b []byte) (string, error) {
 			return "", err
 		}
 		if !strings.EqualFold(typ, "JWT") {
-			return "", fmt.Errorf("%w: type %q, want JWT", ErrUnsupported, typ)
+			return "", fmt.Errorf("%w: type %.40q, want JWT", ErrUnsupported, typ)
 		}
 	}
 	return alg, nil

@@ -65,7 +65,19 @@ func (l Limits) IsZero() bool {
 	return l.Uses == 0 && len(l.Identities) == 0 && l.Site == "" && l.Seal == "" && l.CA == ""
 }
 
-// Check reports everything that is wrong with l at once. A count of uses is
+// named is how many of a list are named in what is said of it; chosen. Strangers' lists
+// are said to be wrong, too.
+const named = 3
+
+// first writes the first few of what a token, or a signer, is limited to.
+func first[T ~string](all []T) string {
+	if len(all) <= named {
+		return fmt.Sprintf("%q", all)
+	}
+	return fmt.Sprintf("%q and %d more", all[:named], len(all)-named)
+}
+
+// Check reports everything that is wrong with l at once, of many identities the first. A count of uses is
 // kept under the signer's id of the token, so it needs one: that is checked
 // where the token is decoded.
 func (l Limits) Check() error {
@@ -73,10 +85,18 @@ func (l Limits) Check() error {
 	if l.Uses < 0 {
 		errs = append(errs, fmt.Errorf("uses %d, want 1 or more", l.Uses))
 	}
+	wrong := 0
 	for _, p := range l.Identities {
-		if _, err := wire.ParsePattern(string(p)); err != nil {
+		_, err := wire.ParsePattern(string(p))
+		if err == nil {
+			continue
+		}
+		if wrong++; wrong <= named {
 			errs = append(errs, fmt.Errorf("identities: %w", err))
 		}
+	}
+	if wrong > named {
+		errs = append(errs, fmt.Errorf("identities: %d more like that", wrong-named))
 	}
 	if l.Site != "" {
 		if _, err := ParseSite(string(l.Site)); err != nil {
@@ -90,7 +110,7 @@ func (l Limits) Check() error {
 	}
 	if l.CA != "" {
 		if b, err := hex.DecodeString(l.CA); err != nil || len(b) != 32 || l.CA != strings.ToLower(l.CA) {
-			errs = append(errs, fmt.Errorf("ca %q is not a SHA-256, 64 lower-case hex digits", l.CA))
+			errs = append(errs, fmt.Errorf("ca %.80q is not a SHA-256, 64 lower-case hex digits", l.CA))
 		}
 	}
 	return errors.Join(errs...)
@@ -155,7 +175,7 @@ func decodeLimits(raw json.RawMessage) (Limits, error) {
 		switch name {
 		case "uses", "identities", "site", "seal", "ca":
 		default:
-			return Limits{}, fmt.Errorf("%w: %q", ErrLimit, name)
+			return Limits{}, fmt.Errorf("%w: %.80q", ErrLimit, name)
 		}
 		// Empty and absent would be told apart by some: an empty list of
 		// identities is everybody to one reader and nobody to another.

@@ -94,7 +94,7 @@ func decodeClaims(b []byte) (Claims, error) {
 	}
 	var p payload
 	if err := json.Unmarshal(b, &p); err != nil {
-		return Claims{}, fmt.Errorf("claims: %w", err)
+		return Claims{}, fmt.Errorf("claims: %.200s", err) // it quotes numbers whole
 	}
 	c := p.claims()
 	c.Extra = extra
@@ -170,10 +170,10 @@ func (d numericDate) MarshalJSON() ([]byte, error) {
 func (d *numericDate) UnmarshalJSON(b []byte) error {
 	f, err := strconv.ParseFloat(string(b), 64)
 	if err != nil {
-		return fmt.Errorf("%s is not a NumericDate", b)
+		return fmt.Errorf("%.40s is not a NumericDate", b)
 	}
 	if f = math.Floor(f); f < 1 || f > maxNumericDate {
-		return fmt.Errorf("NumericDate %s, want 1 to %d", b, int64(maxNumericDate))
+		return fmt.Errorf("NumericDate %.40s, want 1 to %d", b, int64(maxNumericDate))
 	}
 	*d = numericDate(time.Unix(int64(f), 0).UTC())
 	return nil

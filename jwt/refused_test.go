@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/wire"
 	"muster/jwt"
 )
 
@@ -162,6 +163,45 @@ func TestRefusedConstructions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestWhatIsSaidOfARefusedTokenIsShort refuses tokens that are wrong at length: strangers send
+// them, and what is wrong goes into logs.
+func TestWhatIsSaidOfARefusedTokenIsShort(t *testing.T) {
+	t.Parallel()
+	ed := edKey("signer")
+	v := verifier(t, jwt.Signer{Name: "ed", Key: ed.Public(), Identities: []wire.Pattern{"only.example.net"}})
+	long, digits := strings.Repeat("s3cret ", 600), strings.Repeat("9", 5000)
+	body := func(extra string) string { return strings.TrimSuffix(goodBody, "}") + "," + extra + "}" }
+	other := strings.Replace(goodBody, `"sub":"choria_provisioning"`, `"sub":"`+long+`"`, 1)
+	for name, text := range map[string]string{
+		"algorithm":       craft(`{"alg":"`+long+`"}`, goodBody, withEd(ed)),
+		"type":            craft(`{"alg":"EdDSA","typ":"`+long+`"}`, goodBody, withEd(ed)),
+		"subject":         craft(edHeader, other, withEd(ed)),
+		"time":            craft(edHeader, body(`"exp":`+digits), withEd(ed)),
+		"time of text":    craft(edHeader, body(`"exp":"`+long+`"`), withEd(ed)),
+		"number for text": craft(edHeader, body(`"jti":`+digits), withEd(ed)),
+		"authority":       craft(edHeader, body(`"extensions":{"muster":{"ca":"`+long+`"}}`), withEd(ed)),
+		"limit":           craft(edHeader, body(`"extensions":{"muster":{"`+long+`":1}}`), withEd(ed)),
+		"identities":      craft(edHeader, body(`"extensions":{"muster":{"identities":["`+strings.Repeat(`A","`, 900)+`A"]}}`), withEd(ed)),
+	} {
+		_, err := v.Verify(text)
+		if err == nil || len(err.Error()) > 600 {
+			t.Errorf("%s: %d bytes are said of a token of %d, want 600 at most: %.1000v", name, len(fmt.Sprint(err)), len(text), err)
+		}
+	}
+	var names []string
+	for i := range 200 {
+		names = append(names, fmt.Sprintf(`"web%d.example.net"`, i))
+	}
+	admitted, err := v.Verify(craft(edHeader, body(`"extensions":{"muster":{"identities":[`+strings.Join(names, ",")+`]}}`), withEd(ed)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = admitted.Admits("db1.example.net", "")
+	if want := `"db1.example.net", token is for ["web0.example.net" "web1.example.net" "web2.example.net"] and 197 more`; !errors.Is(err, jwt.ErrIdentity) || !strings.HasSuffix(err.Error(), want) {
+		t.Errorf("another name: %.1000v, want %s", err, want)
 	}
 }
 

@@ -96,7 +96,7 @@ func (v *Verified) checkTimes(now time.Time) error {
 // sender is the node: every machine that holds the token could say so.
 func (v *Verified) Admits(id wire.Identity, site Site) error {
 	if !covers(v.Limits.Identities, id) {
-		return fmt.Errorf("%w: %q, token is for %q", ErrIdentity, id, v.Limits.Identities)
+		return fmt.Errorf("%w: %q, token is for %s", ErrIdentity, id, first(v.Limits.Identities))
 	}
 	if v.Limits.Site != "" && v.Limits.Site != site {
 		return fmt.Errorf("%w: %q, token is for %q", ErrSite, site, v.Limits.Site)
@@ -105,10 +105,10 @@ func (v *Verified) Admits(id wire.Identity, site Site) error {
 		return nil
 	}
 	if !covers(v.by.Identities, id) {
-		return fmt.Errorf("%w: %q, signer %q may sign for %q", ErrIdentity, id, v.SignerName, v.by.Identities)
+		return fmt.Errorf("%w: %q, signer %q may sign for %s", ErrIdentity, id, v.SignerName, first(v.by.Identities))
 	}
 	if len(v.by.Sites) > 0 && !slices.Contains(v.by.Sites, site) {
-		return fmt.Errorf("%w: %q, signer %q may sign for %q", ErrSite, site, v.SignerName, v.by.Sites)
+		return fmt.Errorf("%w: %q, signer %q may sign for %s", ErrSite, site, v.SignerName, first(v.by.Sites))
 	}
 	return nil
 }

@@ -145,7 +145,7 @@ func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
 		return nil, err
 	}
 	if !c.claims.Provisioning() {
-		return nil, fmt.Errorf("%w: purpose %q, subject %q, want %q", ErrPurpose, c.claims.Purpose, c.claims.Subject, Purpose)
+		return nil, fmt.Errorf("%w: purpose %.40q, subject %.40q, want %q", ErrPurpose, c.claims.Purpose, c.claims.Subject, Purpose)
 	}
 	// Only here: what is authentic and no provisioning token is not remembered,
 	// and would be checked for nothing as often as it is sent.

@@ -2,6 +2,8 @@ package provisioner
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -47,13 +49,25 @@ func (p *Provisioner) AdmitsNobody() error {
 	return p.Fresh()
 }
 
+// authentic returns the token that a stranger presents, on the budget of source, an address. Of one
+// that nobody has signed whom we know, the error has a fingerprint, by which to find who holds it:
+// it has no id that could be believed.
+func (p *Provisioner) authentic(text, source string) (*jwt.Verified, error) {
+	token, err := p.cfg.Tokens.VerifyFrom(text, p.cfg.Budget.Of(source))
+	if errors.Is(err, jwt.ErrSignature) || errors.Is(err, jwt.ErrUnknownSigner) {
+		sum := sha256.Sum256([]byte(text))
+		return nil, fmt.Errorf("token with SHA-256 %x…: %w", sum[:8], err)
+	}
+	return token, err
+}
+
 // AdmitToken returns the token, or a *[Refusal] if it is not good or revoked.
 // The broker asks it for every connection that presents one, and requests are
 // proven again. What it costs to refuse is on the budget of source, an address.
 // It does not ask how old the revocations are: whoever is let in
 // here can only ask, and is then told to come back.
 func (p *Provisioner) AdmitToken(text, source string) (*jwt.Verified, error) {
-	token, err := p.cfg.Tokens.VerifyFrom(text, p.cfg.Budget.Of(source))
+	token, err := p.authentic(text, source)
 	if err != nil {
 		return nil, refuse("", TokenCode(err), err)
 	}
@@ -128,7 +142,7 @@ func (p *Provisioner) checkRevocations(ctx context.Context, a *attempt) error {
 	if a.request.Token != "" {
 		// A signer may have been removed, and a token may have expired. The
 		// verifier remembers tokens: this is a hash and a lookup.
-		token, err := p.cfg.Tokens.VerifyFrom(string(a.request.Token), p.cfg.Budget.Of(a.source.Address))
+		token, err := p.authentic(string(a.request.Token), a.source.Address)
 		if err != nil {
 			return refuse(node, TokenCode(err), err)
 		}

@@ -195,7 +195,7 @@ func (p *Provisioner) proveRequest(a *attempt) error {
 		return refuse(r.Identity, wire.CodeIdentityInvalid, err)
 	}
 	a.identity = id
-	token, err := p.cfg.Tokens.VerifyFrom(string(r.Token), p.cfg.Budget.Of(a.source.Address))
+	token, err := p.authentic(string(r.Token), a.source.Address)
 	if err != nil {
 		return refuse(r.Identity, TokenCode(err), err)
 	}

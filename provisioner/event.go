@@ -126,6 +126,6 @@ func RefusalEvent(r *Refusal, now time.Time, source string) Event {
 		// Dots at its end, or what is cut could be another node's name.
 		e.Node = e.Node[:wire.MaxIdentityBytes-3] + "..."
 	}
-	e.Node, e.Cause = scrub(e.Node), scrubbed(r.Err)
+	e.Node, e.Cause = scrub(e.Node), causeOf(r.Err)
 	return e
 }

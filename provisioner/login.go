@@ -173,7 +173,7 @@ func (p *Provisioner) loginRefused(ctx context.Context, name, source string, err
 	if len(name) > maxOperatorName {
 		name = name[:maxOperatorName]
 	}
-	e := Event{Type: EventLoginRefused, Time: p.moment(), Operator: scrub(name), Source: source, Cause: scrubbed(err), LeftOut: leftOut}
+	e := Event{Type: EventLoginRefused, Time: p.moment(), Operator: scrub(name), Source: source, Cause: causeOf(err), LeftOut: leftOut}
 	p.cfg.Emit(e)
 	p.cfg.Log.WarnContext(ctx, "login refused", "operator", e.Operator, "source", source, "err", e.Cause, "left_out", leftOut)
 }

@@ -1,13 +1,17 @@
 package provisioner_test
 
 import (
+	"crypto/sha256"
+	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"muster/internal/daemon"
+	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -108,6 +112,55 @@ allow if {
 			}
 		}
 	}
+}
+
+// TestARefusedTokenIsNotQuoted presents tokens that are wrong at length, in a request and when it
+// connects. What is said of them is short; of one that a stranger has signed, it is enough to
+// find who holds it.
+func TestARefusedTokenIsNotQuoted(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	const inside = "kept-in-the-token"
+	long := strings.Repeat(inside+" ", 200)
+	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	parts := strings.Split(f.Token(nil), ".")
+	foreign := parts[0] + "." + parts[1] + "." + part(strings.Repeat("x", 64))
+	sum := sha256.Sum256([]byte(foreign))
+	conn := f.Dial(f.Token(nil))
+	defer conn.Close()
+	for _, text := range []string{
+		part(`{"alg":"`+long+`"}`) + "." + parts[1] + "." + parts[2],
+		parts[0] + "." + part(`{"jti":`+strings.Repeat("7", 5000)+`}`) + "." + parts[2],
+		parts[0] + "." + part(`{"extensions":{"muster":{"identities":["`+strings.Repeat(`A","`, 1000)+`A"]}}}`) + "." + parts[2],
+		foreign,
+	} {
+		n := f.Node("web1.example.net")
+		n.Token = text
+		r, err := conn.RequestWithContext(f.Context(), wire.SubjectEnroll, encode(t, n.Request()))
+		if err != nil || !strings.Contains(string(r.Data), "token_invalid") {
+			t.Errorf("a request: %v, %v", r, err)
+		}
+		if nc, err := simnode.Dial(f.URL(), text); err == nil {
+			nc.Close()
+			t.Error("a connection is let in")
+		}
+	}
+	texts := map[string]string{}
+	for line := range strings.SplitSeq(f.Log(), "\n") {
+		texts["the log: "+line] = line
+	}
+	for _, m := range f.Stored() {
+		texts[m.Subject+": "+string(m.Data)] = string(m.Data)
+	}
+	for where, text := range texts {
+		if strings.Contains(text, "token_invalid") && (len(text) > 2048 || strings.Count(text, inside) > 3) {
+			t.Errorf("%d bytes in %.400s", len(text), where)
+		}
+	}
+	if want := fmt.Sprintf("token with SHA-256 %x", sum[:8]); strings.Count(f.Log(), want) < 2 {
+		t.Errorf("the log says nowhere twice %q", want)
+	}
+	f.Check()
 }
 
 // TestSecretsOfHelpersStayInside has a helper that fails in every way while it

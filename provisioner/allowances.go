@@ -475,8 +475,8 @@ func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c
 
 // putAllowance writes what next returns for the newest entry of a pattern, of which no
 // more than the pattern is known if it is unread, and tells of it. It gets
-// its time here, which is after that of the newest. The journal comes first: what
-// is in it alone is in force after a restore, as was asked.
+// its time here, which is after that of the newest. The journal comes first, but of a
+// pattern of which the store has nothing: see that of [Signers].
 func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(newest *Allowance, unread bool) (*Allowance, error), tell func()) error {
 	p.allowances.putting.Lock() // one at a time, and none while write is at it
 	defer p.allowances.putting.Unlock()
@@ -502,16 +502,17 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 			return err
 		}
 		a.At = newest.moment().next(p.now())
-		if p.cfg.Journal != nil {
-			// What is removed must not stay for want of a disk: the store has it.
-			if err := p.cfg.Journal.AppendAllowance(a); err != nil {
-				p.cfg.Log.ErrorContext(ctx, "allow-list entry not in the journal, a restored store would forget it", "pattern", a.Pattern, "err", err)
-			}
+		first := newest == nil && !a.Removed
+		if !first {
+			p.journalAllowance(ctx, a)
 		}
 		if err = p.allowances.put(ctx, a, after, tell); err == nil {
+			if first {
+				p.journalAllowance(ctx, a)
+			}
 			p.watchAllowsAll(ctx)
 		}
-		if !a.Removed { // a removal stands, and asks for no more than what others say
+		if !first && !a.Removed { // a removal stands, and asks for no more than what others say
 			refused = notTaken(err)
 			p.allowances.wasRefused(pattern, refused)
 		}
@@ -520,6 +521,17 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 		}
 	}
 	return ErrConflict
+}
+
+// journalAllowance journals an entry. What is removed must not stay for want of a disk: the
+// store has it.
+func (p *Provisioner) journalAllowance(ctx context.Context, a *Allowance) {
+	if p.cfg.Journal == nil {
+		return
+	}
+	if err := p.cfg.Journal.AppendAllowance(a); err != nil {
+		p.cfg.Log.ErrorContext(ctx, "allow-list entry not in the journal, a restored store would forget it", "pattern", a.Pattern, "err", err)
+	}
 }
 
 // Allowances returns the allow-list of the store, by pattern. Entries that have

@@ -232,7 +232,7 @@ func (o *Operators) appendForgotten(ctx context.Context) error {
 
 // put writes an entry, puts it in force in this process and tells of it. It gets its time
 // here, which is after those of all that are known about the name. The journal
-// comes first: what is in it alone is in force after a restore, as was asked.
+// comes first, but of a name of which the store has nothing: see that of [Signers].
 func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time, tell func()) error {
 	o.putting.Lock()
 	defer o.putting.Unlock()
@@ -244,21 +244,33 @@ func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time, te
 	if err := e.Check(); err != nil {
 		return err
 	}
-	if o.cfg.Journal != nil {
-		// Who is removed must not stay for want of a disk: the store has it.
-		if err := o.cfg.Journal.AppendOperator(e); err != nil {
-			o.cfg.Log.ErrorContext(ctx, "operator not in the journal, a restored store would forget it", "operator", e.Name, "err", err)
-		}
+	first := o.named(e.Name) == nil && !e.Removed
+	if !first {
+		o.journal(ctx, e)
 	}
 	return changedMeanwhile(o.untold.writeEntry(e, tell, func() error {
 		if _, err := o.cfg.Store.PutOperator(ctx, e, after); err != nil {
-			if notTaken(err) && !e.Removed { // a removal stands
+			if notTaken(err) && !first && !e.Removed { // a removal stands
 				o.wasRefused(ctx, e.Name)
 			}
 			return err
 		}
+		if first {
+			o.journal(ctx, e)
+		}
 		return o.look(ctx)
 	}))
+}
+
+// journal journals an entry. Who is removed must not stay for want of a disk: the store
+// has it.
+func (o *Operators) journal(ctx context.Context, e *OperatorEntry) {
+	if o.cfg.Journal == nil {
+		return
+	}
+	if err := o.cfg.Journal.AppendOperator(e); err != nil {
+		o.cfg.Log.ErrorContext(ctx, "operator not in the journal, a restored store would forget it", "operator", e.Name, "err", err)
+	}
 }
 
 // wasRefused is that of [Signers].

@@ -352,8 +352,10 @@ func (s *Signers) appendForgotten(ctx context.Context) (changed bool, err error)
 
 // put writes an entry, puts it in force in this process and tells of it. It gets its time
 // here, as that of [Operators]. The journal comes first: what is in it alone is
-// in force after a restore, as was asked. The error is [ErrState] if another signer has
-// the name, of all that are in the store by now.
+// in force after a restore, as was asked. But of a signer of whom the store has nothing it
+// comes second: nothing is taken away, and what the store has no room for is in no journal
+// then. If we die in between, the next start finds it in the store, and journals it. The
+// error is [ErrState] if another signer has the name, of all that are in the store by now.
 func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time, tell func()) error {
 	s.putting.Lock()
 	defer s.putting.Unlock()
@@ -368,21 +370,33 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time, tell f
 	if err := e.Check(); err != nil {
 		return err
 	}
-	if s.cfg.Journal != nil {
-		// A stolen key must not go on working for want of a disk: the store has it.
-		if err := s.cfg.Journal.AppendSigner(e); err != nil {
-			s.cfg.Log.ErrorContext(ctx, "signer not in the journal, a restored store would forget it", "signer", e.ID, "err", err)
-		}
+	first := s.entry(e.ID) == nil && !e.Removed
+	if !first {
+		s.journal(ctx, e)
 	}
 	return changedMeanwhile(s.untold.writeEntry(e, tell, func() error {
 		if _, err := s.cfg.Store.PutSigner(ctx, e, after); err != nil {
-			if notTaken(err) && !e.Removed { // a removal stands
+			if notTaken(err) && !first && !e.Removed { // a removal stands
 				s.wasRefused(ctx, e.ID)
 			}
 			return err
 		}
+		if first {
+			s.journal(ctx, e)
+		}
 		return s.look(ctx)
 	}))
+}
+
+// journal journals an entry. A stolen key must not go on working for want of a disk: the
+// store has it.
+func (s *Signers) journal(ctx context.Context, e *SignerEntry) {
+	if s.cfg.Journal == nil {
+		return
+	}
+	if err := s.cfg.Journal.AppendSigner(e); err != nil {
+		s.cfg.Log.ErrorContext(ctx, "signer not in the journal, a restored store would forget it", "signer", e.ID, "err", err)
+	}
 }
 
 // notTaken reports whether a store has certainly not made a write, and will not: who asked

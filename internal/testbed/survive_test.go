@@ -2,6 +2,7 @@ package testbed_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -116,6 +117,67 @@ func TestARemovalThatTheJournalDidNotTake(t *testing.T) {
 			}
 		})
 	}
+}
+
+// aFullStore has no room for what operators order.
+type aFullStore struct{ provisioner.Store }
+
+func (aFullStore) PutSigner(context.Context, *provisioner.SignerEntry, provisioner.Revision) (provisioner.Revision, error) {
+	return 0, provisioner.ErrStoreFull
+}
+
+func (aFullStore) PutOperator(context.Context, *provisioner.OperatorEntry, provisioner.Revision) (provisioner.Revision, error) {
+	return 0, provisioner.ErrStoreFull
+}
+
+func (aFullStore) PutAllowance(context.Context, *provisioner.Allowance, provisioner.Revision) error {
+	return provisioner.ErrStoreFull
+}
+
+// TestWhatIsNewAndHasNoRoomIsNotRestored adds a signer, an operator and an entry of the
+// allow-list after a backup, while the store has no room: whoever asks is told so, and they are not in
+// force after a restore. What was added when there was room is.
+func TestWhatIsNewAndHasNoRoomIsNotRestored(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	o := &operators{t, f}
+	add := func(p *provisioner.Provisioner, name string) (errs []error) {
+		_, err := p.AddSigner(f.Context(), provisioner.NewSigner{Name: name, Public: o.key()}, testbed.Operator())
+		errs = append(errs, err)
+		_, err = p.AddOperator(f.Context(), provisioner.NewOperator{Name: name, Role: provisioner.RoleAdmin, Public: o.key()}, testbed.Operator())
+		errs = append(errs, err)
+		_, err = p.AllowNames(f.Context(), name+"*.example.net", 0, 0, false, testbed.Operator())
+		return append(errs, err)
+	}
+	full := f.Provisioner(func(s provisioner.Store) provisioner.Store { return aFullStore{s} })
+	file := backUp(t, f)
+	for _, err := range add(full, "refused") {
+		if !errors.Is(err, provisioner.ErrStoreFull) {
+			t.Errorf("added without room: %v, want %v", err, provisioner.ErrStoreFull)
+		}
+	}
+	if err := errors.Join(add(f.Daemon().Operator(), "taken")...); err != nil {
+		t.Fatal(err)
+	}
+	loseStore(t, f)
+	if out, err := restoring(f, file).Run(f.Context()); err != nil || out.Lost != "" {
+		t.Fatalf("restore: %+v, %v", out, err)
+	}
+	f.Start()
+	signers, err := f.Daemon().Operator().ListSigners(f.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, s := range signers {
+		if s.Source == provisioner.SignerOfStore {
+			names = append(names, s.Name)
+		}
+	}
+	if got := fmt.Sprint(names, o.are(), allowed(t, f)); got != "[taken] map[taken:admin] [taken*.example.net]" {
+		t.Errorf("in force after a restore: signers, operators, names %s", got)
+	}
+	f.Check()
 }
 
 // TestARestoreByAClockThatIsBehindFreezesAll restores with losses on a machine whose clock

@@ -1,6 +1,7 @@
 package console
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -77,19 +78,40 @@ func (c *Console) routes() {
 	if err != nil {
 		panic(err) // of a constant
 	}
+	tags := entityTags(assets)
 	static := http.StripPrefix("/assets/", http.FileServerFS(assets))
 	c.mux.HandleFunc("GET /assets/{name}", func(w http.ResponseWriter, r *http.Request) {
-		if _, err := fs.Stat(assets, r.PathValue("name")); err != nil {
+		tag, there := tags[r.PathValue("name")]
+		if !there {
 			c.fail(w, r, nil, errNoPage)
 			return
 		}
-		w.Header().Set("Cache-Control", "no-cache") // they are of the program that runs
+		// They are of the program that runs: a browser asks each time, and gets none that it has.
+		w.Header().Set("Cache-Control", "no-cache")
+		w.Header().Set("ETag", tag)
 		static.ServeHTTP(w, r)
 	})
 	c.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		login, _ := c.authenticate(r)
 		c.fail(w, r, login, errNoPage)
 	})
+}
+
+// entityTags returns, for each file by its name, a tag that is another one for other content
+// (RFC 9110 section 8.8.3): files in the program have no time by which to tell.
+func entityTags(assets fs.FS) map[string]string {
+	tags := make(map[string]string)
+	names, err := fs.Glob(assets, "*")
+	for _, name := range names {
+		b, readErr := fs.ReadFile(assets, name)
+		err = errors.Join(err, readErr)
+		sum := sha256.Sum256(b)
+		tags[name] = fmt.Sprintf(`"%x"`, sum[:16])
+	}
+	if err != nil {
+		panic(err) // they are in the program
+	}
+	return tags
 }
 
 // visit serves a page to who may see it.

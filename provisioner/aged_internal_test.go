@@ -130,10 +130,12 @@ func TestWhoIsRevokedRightAfterAStartIsDropped(t *testing.T) {
 type countedLog struct {
 	shownLog
 	asked int
+	way   time.Duration // to the store and back
 }
 
 func (c *countedLog) NextRevocation(ctx context.Context, after Sequence) (*Revocation, Sequence, error) {
 	c.asked++
+	<-time.After(c.way)
 	return c.shownLog.NextRevocation(ctx, after)
 }
 
@@ -148,6 +150,27 @@ func TestAStartAsksForAllAtOnce(t *testing.T) {
 	if c.asked > 2 {
 		t.Errorf("%d questions for 1000 entries", c.asked)
 	}
+}
+
+// TestAWaveIsReadAtOnce has another provisioner revoke many, while the way to the store takes
+// 50 ms: this one goes on admitting those who are not among them.
+func TestAWaveIsReadAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		c := &countedLog{way: 50 * time.Millisecond}
+		r := newRevocations(c, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+		if err := r.restore(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c.entries, c.asked = retirements(10_000), 0
+		if err := r.look(t.Context()); err != nil || r.Serial("2710") == nil || r.Fresh() != nil {
+			t.Errorf("look = %v, the last one %v, fresh %v, after %d questions", err, r.Serial("2710"), r.Fresh(), c.asked)
+		}
+		c.entries, c.asked = append(c.entries, nodeEntry("one", RevokedNode, "ff", "k")), 0
+		if err := r.look(t.Context()); err != nil || r.Serial("ff") == nil || c.asked > 2 {
+			t.Errorf("look = %v with %d questions for one entry: %v", err, c.asked, r.Serial("ff"))
+		}
+	})
 }
 
 // TestNobodyWaitsForACopyOfAllThatIsRevoked: who asks holds up those who look.

@@ -23,6 +23,11 @@ const (
 	// is still worth knowing. Who waits for a look waits no longer than that.
 	lookTimeout = MaxAge
 
+	// lookOneByOne is how many entries a look asks for one by one, before it has the rest read
+	// all at once. Chosen: usually there is one, for which nothing else is needed; and at
+	// 50 ms to the store it is less than a second.
+	lookOneByOne = 16
+
 	// pendingGrace is how long an entry that is in force here has to get its
 	// place in the store before it is written once more.
 	pendingGrace = 2 * time.Second
@@ -103,7 +108,11 @@ func (r *Revocations) lookLocked(ctx context.Context) error {
 // place until a restart shows it again. Else it would be nobody's to append, and
 // who comes to its place would not be seen.
 func (r *Revocations) read(ctx context.Context) error {
-	for after := r.last; ; {
+	for after, n := r.last, 1; ; n++ {
+		if n%lookOneByOne == 0 && after == r.last {
+			r.readMany(ctx)
+			after = r.last
+		}
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		e, at, err := r.store.NextRevocation(bounded, after)
 		cancel()
@@ -364,6 +373,22 @@ func (r *Revocations) drop(e *Revocation) {
 func (r *Revocations) readAll(ctx context.Context) {
 	r.looking.Lock()
 	defer r.looking.Unlock()
+	r.scan(ctx)
+}
+
+// readMany is readAll for a look that has come to a wave, as when a rack is revoked: with a
+// question for each it would be out of date before its end where the store is far, and
+// nobody be admitted meanwhile. What it has read when its time is over stays read. The
+// caller holds looking.
+func (r *Revocations) readMany(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	r.scan(ctx)
+}
+
+// scan reads what comes after what was read, until something goes wrong. The caller holds
+// looking.
+func (r *Revocations) scan(ctx context.Context) {
 	_ = r.store.Revocations(ctx, r.last, func(e *Revocation, at Sequence) error {
 		if err := r.broken(); err != nil {
 			return err // it may not be on disk: see read

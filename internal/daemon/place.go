@@ -114,10 +114,16 @@ func (d *Daemon) admitsNobody() error {
 }
 
 // unfit returns why another provisioner is to serve in our place, nil if none is: we can admit
-// nobody, or our clock is ahead of others', and what it certifies is not valid yet by theirs.
+// nobody, or cannot read what brokers ask, so that those are let in nowhere of whom we are asked;
+// or our clock is ahead of others', and what it certifies is not valid yet by theirs.
 func (d *Daemon) unfit() error {
 	if err := d.admitsNobody(); err != nil {
 		return err
+	}
+	if d.external != nil {
+		if err := d.external.Unread(); err != nil {
+			return err
+		}
 	}
 	return d.clock.Load().Contradicted()
 }
@@ -137,5 +143,5 @@ func (d *Daemon) anotherServes(ctx context.Context) bool {
 // serves reports whether we take requests and can serve them.
 func (d *Daemon) serves() bool {
 	aside, _ := d.place.now()
-	return d.serving.Load() && !aside && d.unasked.Load() == nil && (d.external == nil || d.external.Unread() == nil) && d.unfit() == nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil
+	return d.serving.Load() && !aside && d.unasked.Load() == nil && d.unfit() == nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil
 }

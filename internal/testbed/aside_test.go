@@ -2,16 +2,20 @@ package testbed_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/broker"
 )
 
 // behind is by how much a clock goes back: more than it may.
@@ -49,6 +53,39 @@ func TestAProvisionerThatCanAdmitNobodyStandsAside(t *testing.T) {
 	a.allTold(wire.CodeClockBehind.ToldAs())
 
 	f.Clock.Advance(-behind)
+	a.allEnrolledBy("")
+	f.Check()
+}
+
+// TestAProvisionerThatCannotReadQuestionsStandsAside gives one of two provisioners another xkey
+// than the servers have: as soon as it has got a question, the other one is asked about all nodes. When that
+// one has gone, it is there again, and says what is wrong.
+func TestAProvisionerThatCannotReadQuestionsStandsAside(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{Servers: 1})
+	keys, err := broker.NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	xkey := filepath.Join(t.TempDir(), "xkey")
+	if err := os.WriteFile(xkey, []byte(string(keys.XKey)+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	second := f.AddProvisionerWith("second.fleet.test", func(c *daemon.Config) { c.Broker.External.Callout.XKey = xkey })
+	a := &askers{t: t, f: f, url: f.URL(), token: f.Token(nil)}
+	f.Eventually("the second one leaves its place", func() bool {
+		a.ask() // it may be asked about this one, who waits in vain
+		return strings.Contains(f.Log(), "requests left to other provisioners")
+	})
+	a.allEnrolledBy("")
+	if !strings.Contains(f.Log(), "another xkey than broker.callout.xkey") {
+		t.Error("the log does not say why")
+	}
+	f.Stop()
+	f.Eventually("it takes its place again", func() bool { return strings.Contains(f.Log(), "no other provisioner serves") })
+	f.Start()
+	a.allEnrolledBy("")
+	second.Stop()
 	a.allEnrolledBy("")
 	f.Check()
 }

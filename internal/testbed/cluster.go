@@ -289,6 +289,13 @@ func (f *Fleet) AddProvisioner(name string) *Provisioner {
 	return f.addProvisioner(name, &Clock{base: f.Clock}, func(*daemon.Config) {})
 }
 
+// AddProvisionerWith starts a provisioner, as [Fleet.AddProvisioner] does, whose configuration
+// was edited.
+func (f *Fleet) AddProvisionerWith(name string, edit func(*daemon.Config)) *Provisioner {
+	f.t.Helper()
+	return f.addProvisioner(name, &Clock{base: f.Clock}, edit)
+}
+
 // AddProvisionerBehind starts a provisioner, as [Fleet.AddProvisioner] does, on a machine
 // whose clock differs from the fleet's by d.
 func (f *Fleet) AddProvisionerBehind(name string, d time.Duration) *Provisioner {

@@ -192,16 +192,7 @@ func (e *External) Start(ctx context.Context) error {
 // dial connects, over and over until ctx is done. What is wrong with the
 // credentials is said at once.
 func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (*nats.Conn, error) {
-	all := append([]nats.Option{
-		nats.Name(name), nats.Timeout(dialTimeout), nats.MaxReconnects(-1),
-		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
-		nats.PingInterval(serverPing), nats.MaxPingsOutstanding(serverPingsOut),
-		nats.IgnoreAuthErrorAbort(), // a server that is starting may refuse, and be right a moment later
-		complaints(e.log),
-	}, opts...)
-	if e.cfg.TLS != nil {
-		all = append(all, nats.Secure(e.cfg.TLS))
-	}
+	all := append(e.options(name), opts...)
 	said := ""
 	for {
 		nc, err := nats.Connect(e.cfg.URLs, all...)
@@ -224,6 +215,21 @@ func (e *External) dial(ctx context.Context, name string, opts ...nats.Option) (
 		case <-time.After(reconnectWait):
 		}
 	}
+}
+
+// options are those of every connection, but for the login.
+func (e *External) options(name string) []nats.Option {
+	all := []nats.Option{
+		nats.Name(name), nats.Timeout(dialTimeout), nats.MaxReconnects(-1),
+		nats.ReconnectWait(reconnectWait), nats.ReconnectJitter(reconnectWait, reconnectWait),
+		nats.PingInterval(serverPing), nats.MaxPingsOutstanding(serverPingsOut),
+		nats.IgnoreAuthErrorAbort(), // a server that is starting may refuse, and be right a moment later
+		complaints(e.log),
+	}
+	if e.cfg.TLS != nil {
+		all = append(all, nats.Secure(e.cfg.TLS))
+	}
+	return all
 }
 
 // Connect returns a connection into [AccountMuster], where it may do everything.

@@ -59,8 +59,7 @@ func (e *External) Watch(ctx context.Context) error {
 // Misconfigured returns an error that wraps [ErrMisconfigured] and says what about the servers
 // is not as it has to be, nil if nothing is known. Of what they permit, it is about the one that
 // we are connected to. It is over half a minute after it was mended; questions that cannot be
-// read count for ten. others are connections of ours that are looked at as well: of a limit that was changed
-// since it was made, a connection hears when it has broken it and is made anew.
+// read count for ten. others are connections of ours that are looked at as well.
 func (e *External) Misconfigured(others ...*nats.Conn) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -69,15 +68,25 @@ func (e *External) Misconfigured(others ...*nats.Conn) error {
 		wrong = append(wrong, err.Error())
 	}
 	for _, nc := range append(others, e.control) {
-		if nc != nil && nc.MaxPayload() < int64(seal.MaxReplyBytes) {
-			wrong = append(wrong, fmt.Sprintf("max_payload is %d, and what nodes are answered may have %d bytes", nc.MaxPayload(), seal.MaxReplyBytes))
-			break
+		if nc == nil {
+			continue
+		}
+		if small := tooSmall(nc.MaxPayload()); small != "" && !slices.Contains(wrong, small) {
+			wrong = append(wrong, small)
 		}
 	}
 	if len(wrong) == 0 {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrMisconfigured, strings.Join(wrong, "; "))
+}
+
+// tooSmall says what is wrong with a limit on the size of messages, "" if nothing is.
+func tooSmall(maxPayload int64) string {
+	if maxPayload >= int64(seal.MaxReplyBytes) {
+		return ""
+	}
+	return fmt.Sprintf("max_payload is %d, and what nodes are answered may have %d bytes", maxPayload, seal.MaxReplyBytes)
 }
 
 // Unread returns why questions of servers about connections could not be read lately, nil if
@@ -119,6 +128,13 @@ func (e *External) try(ctx context.Context) {
 	if sub, err := nc.SubscribeSync(controlInbox + ".nobody"); err == nil {
 		_ = sub.Unsubscribe()
 	}
+	// Who is connected is not told of another limit: it loses the connection when it breaks it.
+	if fresh, err := e.connectAnew(nc); err == nil {
+		if small := tooSmall(fresh.MaxPayload()); small != "" {
+			e.fault(small)
+		}
+		fresh.Close()
+	}
 	before := e.heard
 	if e.heard, err = e.follow(ctx, nc); err != nil {
 		e.heard = append(before, e.heard...)
@@ -131,6 +147,11 @@ func (e *External) try(ctx context.Context) {
 	if _, lax, _ := e.notSynced(ctx, nc); len(lax) > 0 {
 		e.fault(fmt.Sprintf("%s: %v", strings.Join(lax, ", "), ErrNotSynced))
 	}
+}
+
+// connectAnew makes another connection to the server that nc is connected to, for the moment.
+func (e *External) connectAnew(nc *nats.Conn) (*nats.Conn, error) {
+	return nats.Connect(nc.ConnectedUrl(), append(e.options("provisioner control, looking"), e.system, nats.NoReconnect())...)
 }
 
 // complained takes what nats.go meets on the connection to the servers' own account.

@@ -120,6 +120,23 @@ func TestAServerThatTakesNoLargeMessageIsMissed(t *testing.T) {
 	becomes(t, o.watched(t), "max_payload is 65536")
 }
 
+// TestALimitThatIsChangedUnderAConnectionIsMissed lowers what a server takes while a
+// provisioner is connected, whom it does not tell, and gives it back.
+func TestALimitThatIsChangedUnderAConnectionIsMissed(t *testing.T) {
+	t.Parallel()
+	o := newServer(t, nil)
+	e := o.watched(t)
+	becomes(t, e, "")
+	o.reload(t, func(text string) string {
+		return strings.Replace(text, "max_payload: 8388608", "max_payload: 65536", 1)
+	})
+	becomes(t, e, "max_payload is 65536")
+	o.reload(t, func(text string) string {
+		return strings.Replace(text, "max_payload: 65536", "max_payload: 8388608", 1)
+	})
+	becomes(t, e, "")
+}
+
 // TestAClockThatIsOffIsMissed has a server of the cluster say by its signs of life that it is
 // another time there.
 func TestAClockThatIsOffIsMissed(t *testing.T) {

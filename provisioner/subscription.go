@@ -8,7 +8,8 @@ import (
 // A Subscription is a standing wish for events, which the log keeps under its
 // name: whoever asks for it goes on where it stands, from any process and after
 // any kill. Several may take from one at a time; each event goes to one of them.
-// A new one begins with the events that come from then on.
+// A new one begins with the events that come from then on; one that is removed from under
+// those who take from it goes on where it stood, and some of what was settled comes again.
 type Subscription struct {
 	// Name is made of letters, digits and dashes. Required.
 	Name string

@@ -171,6 +171,7 @@ type Store struct {
 	gather       *gatherer // nil where every write goes alone
 	handovers    handovers // to those who follow the records
 	followed     followed  // up to where logs were read
+	settled      settled   // up to where subscriptions were settled
 
 	subjects subjects // how many each stream of records had
 

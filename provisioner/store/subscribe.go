@@ -66,6 +66,7 @@ func (s *Store) Waiting(ctx context.Context, sub provisioner.Subscription) (uint
 			return 0, fmt.Errorf("consumer %s of %s: %w", sub.Name, stream, err)
 		}
 		info := c.CachedInfo()
+		s.settled.note(stream, info)
 		n += info.NumPending + uint64(info.NumAckPending)
 	}
 	return n, nil
@@ -105,10 +106,7 @@ func consumerOf(sub provisioner.Subscription, subjects []string) jetstream.Consu
 // serve delivers what a stream has for a subscription, until that fails or ctx is
 // done. It returns once what is in hand is settled.
 func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *provisioner.Delivery) provisioner.Settlement) error {
-	// Asking twice makes nothing twice: it is known by its name.
-	consumer, err := ask(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) {
-		return s.js.CreateOrUpdateConsumer(ctx, stream, c)
-	})
+	consumer, err := ask(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) { return s.subscriber(ctx, stream, c) })
 	if err != nil {
 		return err
 	}
@@ -137,6 +135,72 @@ func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerCo
 			s.deliver(ctx, stream, m, each)
 		})
 	}
+}
+
+// subscriber returns the consumer of a subscription, which it makes if there is none: where
+// it was settled when we saw it last, if somebody has removed it since, or the server did while
+// we were cut off from it for long. What had been settled behind that comes once more. Asking twice
+// makes nothing twice: it is known by its name.
+func (s *Store) subscriber(ctx context.Context, stream string, c jetstream.ConsumerConfig) (jetstream.Consumer, error) {
+	through, known := s.settled.of(stream, c.Durable)
+	there, err := s.js.Consumer(ctx, stream, c.Durable)
+	switch {
+	case err == nil: // it begins where it began
+		was := there.CachedInfo().Config
+		c.DeliverPolicy, c.OptStartSeq = was.DeliverPolicy, was.OptStartSeq
+	case !errors.Is(err, jetstream.ErrConsumerNotFound):
+		return nil, err
+	case known:
+		if through, err = s.within(ctx, stream, through); err != nil {
+			return nil, err
+		}
+		c.DeliverPolicy, c.OptStartSeq = jetstream.DeliverByStartSequencePolicy, through+1
+		s.log.WarnContext(ctx, "subscription was removed by somebody else, it goes on from where it was", "subject", stream, "name", c.Durable, "revision", through)
+	}
+	consumer, err := s.js.CreateOrUpdateConsumer(ctx, stream, c)
+	if err != nil {
+		return nil, err
+	}
+	s.settled.note(stream, consumer.CachedInfo())
+	return consumer, nil
+}
+
+// within returns the sequence, or 0 if the stream is shorter: it was made anew, and all that
+// it has is new.
+func (s *Store) within(ctx context.Context, stream string, through uint64) (uint64, error) {
+	now, err := s.js.Stream(ctx, stream)
+	if err != nil {
+		return 0, err
+	}
+	if now.CachedInfo().State.LastSeq < through {
+		return 0, nil
+	}
+	return through, nil
+}
+
+// settled is up to where the consumers of subscriptions were settled when we saw them last. The
+// zero value knows none.
+type settled struct {
+	mu      sync.Mutex
+	through map[[2]string]uint64 // guarded by mu: sequence, by stream and name
+}
+
+// note takes in what a consumer is said to have settled.
+func (p *settled) note(stream string, info *jetstream.ConsumerInfo) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.through == nil {
+		p.through = make(map[[2]string]uint64)
+	}
+	p.through[[2]string{stream, info.Config.Durable}] = info.AckFloor.Stream
+}
+
+// of returns up to where a consumer was settled, not known if it was not seen yet.
+func (p *settled) of(stream, name string) (through uint64, known bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	through, known = p.through[[2]string{stream, name}]
+	return through, known
 }
 
 // deliver delivers one message, and tells the broker what has become of it. If

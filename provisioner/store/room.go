@@ -10,9 +10,10 @@ import (
 	"muster/provisioner"
 )
 
-// Errors of JetStream at its limit, which nats.go has no names for: of a write,
-// and of a stream that is to be made.
+// Errors of JetStream at its limit, which nats.go has no names for: of a write, at the limit
+// of the server or of our account, and of a stream that is to be made.
 const (
+	errCodeAccount   jetstream.ErrorCode = 10002
 	errCodeResources jetstream.ErrorCode = 10023
 	errCodeStorage   jetstream.ErrorCode = 10047
 	errCodeNoPeers   jetstream.ErrorCode = 10005 // or for want of servers
@@ -21,7 +22,7 @@ const (
 // noRoom reports whether a stream was not made for want of room, perhaps.
 func noRoom(err error) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) && slices.Contains([]jetstream.ErrorCode{errCodeResources, errCodeStorage, errCodeNoPeers}, api.ErrorCode)
+	return errors.As(err, &api) && slices.Contains([]jetstream.ErrorCode{errCodeAccount, errCodeResources, errCodeStorage, errCodeNoPeers}, api.ErrorCode)
 }
 
 // messageOverhead is more than what JetStream adds to a message of ours.
@@ -52,7 +53,7 @@ func full(err error) error {
 	switch {
 	case !errors.As(err, &api):
 		return err
-	case api.ErrorCode == errCodeResources || api.ErrorCode == errCodeStorage:
+	case slices.Contains([]jetstream.ErrorCode{errCodeAccount, errCodeResources, errCodeStorage}, api.ErrorCode):
 		return fmt.Errorf("%w: %w", provisioner.ErrStoreFull, err)
 	default:
 		return fmt.Errorf("%w: %w", provisioner.ErrNotStored, err)

@@ -88,13 +88,17 @@ func (s *Store) heardSince(ctx context.Context, amongEvents bool) (time.Time, er
 // after. Whenever these are all for now it calls current with the sequence of the last of
 // them, 0 if there was none; an error of that is as one of the store.
 func (s *Store) follow(ctx context.Context, stream, filter string, each func(message), current func(last uint64) error) error {
-	last := uint64(0)
+	last, said := uint64(0), ""
+	reached := func(last uint64) error { said = ""; return current(last) }
 	for {
-		err := s.followFrom(ctx, stream, filter, &last, each, current)
+		err := s.followFrom(ctx, stream, filter, &last, each, reached)
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.log.WarnContext(ctx, "store is followed again", "stream", stream, "revision", last, "err", err)
+		if said != err.Error() { // once, not at each try
+			said = err.Error()
+			s.log.WarnContext(ctx, "store is followed again", "stream", stream, "revision", last, "err", err)
+		}
 		if errors.Is(err, errShortened) {
 			last = 0 // it has others than those that were had, from its beginning
 		}

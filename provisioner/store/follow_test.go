@@ -2,8 +2,11 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -212,4 +215,60 @@ func TestAStoreThatLostRecordsIsFollowedAnew(t *testing.T) {
 	}
 	s.enroll(t, s.open(t, ours), 2)
 	f.wait(t, "what is there comes anew", func() bool { return f.lost == 1 && len(f.newest) == 2 })
+}
+
+// lines counts what is logged.
+type lines struct{ n atomic.Int64 }
+
+func (*lines) Enabled(context.Context, slog.Level) bool    { return true }
+func (l *lines) Handle(context.Context, slog.Record) error { l.n.Add(1); return nil }
+func (l *lines) WithAttrs([]slog.Attr) slog.Handler        { return l }
+func (l *lines) WithGroup(string) slog.Handler             { return l }
+
+// TestWhatCannotBeFollowedIsSaidOnce takes away what is followed, for ten tries of each.
+func TestWhatCannotBeFollowedIsSaidOnce(t *testing.T) {
+	t.Parallel()
+	s, _ := start(t, t.TempDir())
+	log := &lines{}
+	st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours, Log: slog.New(log)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := log.n.Load()
+	records, seen := make(chan *nats.Msg, 100), make(chan *nats.Msg, 100)
+	_, err = s.conn.ChanSubscribe("$JS.API.STREAM.INFO.MUSTER_NODES", records)
+	_, err2 := s.conn.ChanSubscribe("$JS.API.CONSUMER.CREATE.MUSTER_ALIVE.>", seen)
+	if err := errors.Join(err, err2); err != nil {
+		t.Fatal(err)
+	}
+	f := follow(t, st)
+	ctx, cancel := context.WithCancel(s.ctx)
+	defer cancel()
+	current, ended := make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- st.FollowSeen(ctx, func(wire.Identity, time.Time) {}, func(time.Time) { close(current) })
+	}()
+	f.wait(t, "it is current", func() bool { return f.currents > 0 })
+	<-current
+	if err := errors.Join(s.js.DeleteStream(s.ctx, "MUSTER_NODES"), s.js.DeleteStream(s.ctx, "MUSTER_ALIVE")); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 20 {
+		tries := records
+		if n%2 == 0 {
+			tries = seen
+		}
+		select {
+		case <-tries:
+		case <-s.ctx.Done():
+			t.Fatalf("%d tries", n)
+		}
+	}
+	if n := log.n.Load() - before; n < 2 || n > 6 { // of each that it has gone, and that it is not there
+		t.Errorf("%d lines are logged, want 2 to 6", n)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
 }

@@ -78,7 +78,10 @@ func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []by
 		if ctx.Err() != nil {
 			return nil
 		}
-		s.log.WarnContext(ctx, "store is followed again", "stream", streamNodes, "revision", f.through, "err", err)
+		if f.said != err.Error() { // once, not at each try
+			f.said = err.Error()
+			s.log.WarnContext(ctx, "store is followed again", "stream", streamNodes, "revision", f.through, "err", err)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -102,6 +105,7 @@ type recordFollower struct {
 	current func()
 	lost    func()
 	queue   *handover
+	said    string // what went wrong since it last went well
 
 	began   time.Time // when the first beat was
 	calm    time.Time // when this process became less than busy
@@ -150,6 +154,7 @@ func (f *recordFollower) run(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("follow %s: %w", streamNodes, err)
 		}
+		f.said = ""
 	}
 }
 

@@ -383,7 +383,11 @@ func read(r io.Reader, path string, each func(*Line) error) (size, torn int64, e
 		}
 		l, err := parseLine(text)
 		if err != nil {
-			return 0, 0, fmt.Errorf("%s: line %d: no entry: %w: put a good copy in its place; to go on without what the line said, remove it", path, n, err)
+			later := ""
+			if json.Valid(text) { // a line that was damaged seldom is
+				later = "if a later version of muster has written it, run that one; else "
+			}
+			return 0, 0, fmt.Errorf("%s: line %d: no entry: %w: %sput a good copy in its place; to go on without what the line said, remove it", path, n, err, later)
 		}
 		size += int64(len(text))
 		if err := each(l); err != nil {

@@ -2,6 +2,7 @@ package journal_test
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -171,6 +172,10 @@ func TestDamageIsNamed(t *testing.T) {
 			for what, err := range map[string]error{"Open": func() error { _, err := journal.Open(path); return err }(), "Check": journal.Check(path)} {
 				if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "line 2") {
 					t.Errorf("%s = %v, want the file and line 2", what, err)
+				}
+				// Who goes back to an older version is not to remove what it does not know.
+				if later := json.Valid([]byte(lines[1])); err != nil && strings.Contains(err.Error(), "a later version of muster") != later {
+					t.Errorf("%s = %v, want a later version of muster in it: %t", what, err, later)
 				}
 			}
 			if got, err := os.ReadFile(path); err != nil || string(got) != want {

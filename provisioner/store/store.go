@@ -275,6 +275,8 @@ func (s *Store) make(ctx context.Context, c jetstream.StreamConfig) (jetstream.S
 		switch {
 		case noRoom(err) && reports(c.Name) && c.MaxBytes >= 2*leastReportBytes:
 			continue
+		case otherwise(err):
+			return nil, fmt.Errorf("%w: if a later version of muster had the store, start that one; docs/operations.md, Another version, says how to go back", err)
 		case err == nil && c.MaxBytes < want:
 			s.log.WarnContext(ctx, "the servers have no room for all reports that are to be kept: give them more", "stream", c.Name, "bytes", c.MaxBytes, "want", want)
 		}

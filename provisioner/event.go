@@ -16,7 +16,7 @@ const (
 	EventRenewed     EventType = "io.muster.node.renewed"     // a certificate in place of a live one is on record and on its way
 	EventProvisioned EventType = "io.muster.node.provisioned" // the node has confirmed it
 	EventRefused     EventType = "io.muster.node.refused"     // authenticated, and refused
-	EventAttempt     EventType = "io.muster.attempt.refused"  // not authenticated: the identity is a stranger's word
+	EventAttempt     EventType = "io.muster.attempt.refused"  // not authenticated: the identity is a stranger's word, without a Serial
 )
 
 // The events of what operators order. They say who and why.

@@ -155,7 +155,7 @@ func isAlert(err error) bool {
 func refusedRemedy(p peer) string {
 	switch {
 	case p.normal:
-		return "the broker does not admit this node's certificate: it may be revoked or superseded; an operator sees which with `muster node explain` and this node's name"
+		return "the broker does not admit this node's certificate: it may be revoked, superseded, or of after a backup that was restored; an operator sees which with `muster node explain` and this node's name"
 	case p.dates != "":
 		return p.dates
 	case p.sealed:

@@ -532,6 +532,9 @@ func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied
 	d.activity.ConnectionRefused(denied.Code)
 	e := provisioner.RefusalEvent(&provisioner.Refusal{Code: denied.Code, Err: denied.Err}, d.opts.Now().UTC(), p.Address)
 	e.Type = provisioner.EventAttempt
+	if n := (*broker.NotAdmitted)(nil); errors.As(denied.Err, &n) {
+		e.Node, e.Serial = string(n.Node), n.Serial // whoever asks about that node finds it
+	}
 	e.OfSource = d.attempts.Count(&e)
 	var ok bool
 	if e.LeftOut, ok = d.budget.Report(p.Address); !ok {

@@ -50,7 +50,7 @@ func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time
 	serial := ca.Serial(p.Certificates[0])
 	if err := g.cfg.AdmitNode(ctx, id, serial); err != nil {
 		d := deny(wire.CodeDenied, err)
-		return nil, &Denied{d.Code, fmt.Errorf("node %q, certificate %s: %w", id, serial, d.Err)}
+		return nil, &Denied{d.Code, &NotAdmitted{id, serial, d.Err}}
 	}
 	publish := []string{wire.RegistrationSubject(id), wire.SubjectApplied, wire.SubjectRenew}
 	for _, t := range wire.EventTypes {

@@ -44,6 +44,20 @@ func (d *Denied) Error() string { return fmt.Sprintf("connection denied: %s: %v"
 
 func (d *Denied) Unwrap() error { return d.Err }
 
+// NotAdmitted is the cause where a node of the fleet is refused that has proven that
+// the certificate is its own.
+type NotAdmitted struct {
+	Node   wire.Identity
+	Serial string // of its certificate; see [ca.Serial]
+	Err    error
+}
+
+func (n *NotAdmitted) Error() string {
+	return fmt.Sprintf("node %q, certificate %s: %v", n.Node, n.Serial, n.Err)
+}
+
+func (n *NotAdmitted) Unwrap() error { return n.Err }
+
 // deny returns err as a *Denied: as the one it wraps if there is one, so that
 // functions of [GateConfig] can choose the code, else under code.
 func deny(code wire.Code, err error) *Denied {

@@ -75,8 +75,11 @@ func (l *natsLog) startFailure() error {
 
 // refused says why the gate refused a connection.
 func (l *natsLog) refused(ctx context.Context, p Presented, d *Denied) {
-	l.connection(ctx, "connection not admitted", slog.String("address", p.Address),
-		slog.String("code", string(d.Code)), slog.String("err", scrub(d.Err.Error())))
+	attrs := []slog.Attr{slog.String("address", p.Address), slog.String("code", string(d.Code)), slog.String("err", scrub(d.Err.Error()))}
+	if n := (*NotAdmitted)(nil); errors.As(d.Err, &n) {
+		attrs = append([]slog.Attr{slog.String("node", string(n.Node))}, attrs...)
+	}
+	l.connection(ctx, "connection not admitted", attrs...)
 }
 
 // connection writes a line that a client caused.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"muster/internal/wire"
@@ -192,7 +193,7 @@ func explain(read *found, now time.Time) *Explanation {
 	case provisioner.StateRetired:
 		e.say("Its name is free: retired%s. The next machine that comes with it is treated as new.", ordered(r))
 	default:
-		e.say("It has never been enrolled.")
+		e.unrecorded()
 	}
 	e.verdicts(r, read.verdicts, read.foreseen)
 	if r != nil && r.Cloned != nil {
@@ -212,6 +213,17 @@ func explain(read *found, now time.Time) *Explanation {
 	}
 	e.refusals()
 	return e.Explanation
+}
+
+// unrecorded explains a node without a record.
+func (e *explainer) unrecorded() {
+	i := slices.IndexFunc(e.Refusals, func(m Moment) bool { return m.Kind == KeptOut })
+	if i < 0 {
+		e.say("It has never been enrolled.")
+		return
+	}
+	e.say("Certificate %s was issued to it, and is on no record: the store is one of before, as when a backup was restored.", e.Refusals[i].Serial)
+	e.do("wait: once brokers have refused it for ten minutes it enrolls again by itself, if its token is still good")
 }
 
 // enrolled explains a node that has not confirmed its first certificate.
@@ -254,8 +266,11 @@ func (e *explainer) refusals() {
 	}
 	last := e.Refusals[0]
 	what := "A machine under this name"
-	if last.Kind == Attempted {
+	switch last.Kind {
+	case Attempted:
 		what = "Somebody who has proven nothing, and uses this name,"
+	case KeptOut:
+		what = "Who has its certificate " + last.Serial
 	}
 	since := ""
 	if e.State != provisioner.StateNone {
@@ -272,17 +287,21 @@ func (e *explainer) refusals() {
 }
 
 // lastRefusals returns the refusals since a node was last let in, the newest
-// first, and of each code only the newest.
+// first, and of each kind and code only the newest.
 func lastRefusals(all []Moment) []Moment {
 	var found []Moment
-	codes := make(map[wire.Code]bool)
+	type of struct { // anybody can have an attempt refused, and it stands for none with a certificate
+		kind Kind
+		code wire.Code
+	}
+	codes := make(map[of]bool)
 	for i := len(all) - 1; i >= 0 && len(found) < maxRefusals; i-- {
 		switch m := all[i]; m.Kind {
 		case Issued, Renewed, Applied:
 			return found
-		case Refused, Attempted:
-			if !codes[m.Code] {
-				codes[m.Code] = true
+		case Refused, Attempted, KeptOut:
+			if !codes[of{m.Kind, m.Code}] {
+				codes[of{m.Kind, m.Code}] = true
 				found = append(found, m)
 			}
 		}

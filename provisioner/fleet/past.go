@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,7 @@ const (
 	Applied   Kind = "applied"   // the node has both on disk, and said so
 	Refused   Kind = "refused"   // Code, Cause, Remedy
 	Attempted Kind = "attempted" // refused, with nothing proven: anybody may have used this name
+	KeptOut   Kind = "kept_out"  // of the fleet, with the certificate Serial of its own: Code, Cause, Remedy
 	Repeated  Kind = "repeated"  // it got its answer again
 	Confirmed Kind = "confirmed" // it has said again that it has both on disk
 	Approved  Kind = "approved"  // by an operator, or the command that approves: Key gets in
@@ -219,9 +221,16 @@ func momentOf(e *provisioner.Event, begins time.Time) (Moment, bool) {
 			return Moment{}, false
 		}
 	}
+	source := e.Source
+	if kind == Attempted && e.Serial != "" {
+		kind = KeptOut
+		if host, _, err := net.SplitHostPort(source); err == nil {
+			source = host // it comes by another port each time, and that is one moment
+		}
+	}
 	m := Moment{
 		At: e.Time, Kind: kind, Reason: e.Reason, Code: e.Code, Cause: e.Cause, Serial: e.Serial, Digest: e.Digest, Policy: e.Policy,
-		Token: e.Token, Source: e.Source, By: e.By, Why: e.Why, Key: e.Key, Verb: e.Verb,
+		Token: e.Token, Source: source, By: e.By, Why: e.Why, Key: e.Key, Verb: e.Verb,
 	}
 	if m.Code != "" {
 		m.Remedy = wire.MeaningOf(m.Code).Remedy

@@ -367,3 +367,67 @@ func keyOf(t *testing.T, n *simnode.Node) string {
 	}
 	return hash
 }
+
+// TestWhoIsNotAdmittedIsExplained restores a backup of before a machine enrolled, and revokes
+// another one: whoever asks about either is told that it keeps trying, and what comes of it.
+func TestWhoIsNotAdmittedIsExplained(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	web, db := f.Node("web1.example.net"), f.Node("db1.example.net")
+	kept := f.Enroll(db)
+	f.Apply(db, kept)
+	file := filepath.Join(t.TempDir(), "backup")
+	w, err := os.Create(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, write, err := f.Daemon().Backup(f.Context(), "tester")
+	if err == nil {
+		err = write(w)
+	}
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	lost := f.Enroll(web)
+	f.Apply(web, lost)
+	f.Stop()
+	if err := os.RemoveAll(filepath.Join(f.Dir, "data", "broker")); err != nil {
+		t.Fatal(err)
+	}
+	r := &daemon.Restore{Config: filepath.Join(f.Dir, "provisioner.yaml"), File: file, Now: f.Clock.Now}
+	if _, err := r.Run(f.Context()); err != nil {
+		t.Fatal(err)
+	}
+	f.Start()
+	f.Restored()
+
+	for range 2 {
+		if nc, err := web.DialFleet(f.URL(), lost); err == nil {
+			nc.Close()
+			t.Fatal("a certificate of after the backup is admitted")
+		}
+	}
+	said := explains(t, f, "web1.example.net", "Certificate "+lost.Serial+" was issued to it, and is on no record",
+		"Who has its certificate "+lost.Serial+" was refused, last at ", "it enrolls again by itself")
+	if strings.Contains(said, "never been enrolled") || strings.Contains(said, "proven nothing") {
+		t.Errorf("a machine with a certificate of ours is explained as a stranger: %s", said)
+	}
+	f.Eventually("two tries from one address are one moment of its past", func() bool {
+		var p fleet.Past
+		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
+		last := p.Moments[len(p.Moments)-1]
+		return last.Kind == fleet.KeptOut && last.Times == 2 && last.Serial == lost.Serial && last.Source == "127.0.0.1"
+	})
+	if !strings.Contains(f.Log(), `"msg":"connection not admitted","node":"web1.example.net"`) {
+		t.Error("whoever looks for the name in the log does not find it")
+	}
+
+	f.Revoke("db1.example.net")
+	if nc, err := db.DialFleet(f.URL(), kept); err == nil {
+		nc.Close()
+		t.Fatal("a revoked certificate is admitted")
+	}
+	explains(t, f, "db1.example.net", "It is kept out: revoked", "Who has its certificate "+kept.Serial+" was refused since, last at ")
+	f.Enroll(web)
+	f.Check()
+}

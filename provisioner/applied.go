@@ -15,7 +15,9 @@ import (
 //
 // A confirmation is worth its signature only: it comes over a connection that
 // anybody with a token can have. One for what is already current is
-// acknowledged without a write, so a lost acknowledgement costs nothing.
+// acknowledged without a write, so a lost acknowledgement costs nothing. A node
+// that cannot use an offer says so likewise (see [wire.Unusable]): nothing is
+// written, and the refusal with [wire.CodeOfferUnusable] tells whoever watches.
 func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Source) error {
 	attempt := wire.NewID()
 	watch := p.watch()
@@ -120,13 +122,18 @@ func (p *Provisioner) confirm(r *Record, m *wire.Applied) (*Issued, bool, error)
 
 // confirmed returns the offer on the record that m confirms, and whether it is
 // the current one already. A stranger learns only that it was not what was
-// issued.
+// issued. A node's word that it cannot use the offer is a refusal with
+// [wire.CodeOfferUnusable]: of what the node was given, and the node's own.
 func confirmed(r *Record, m *wire.Applied) (*Issued, bool, error) {
 	if r == nil || r.State == StateRetired {
 		return nil, false, refuse(m.Identity, wire.CodeNotIssued, fmt.Errorf("no certificate of %q is live", m.Identity))
 	}
+	digest, why, unusable := m.Unusable()
+	if !unusable {
+		digest = m.Digest
+	}
 	for _, i := range []*Issued{r.Next, r.Current} {
-		if i == nil || i.Serial != m.Serial || i.Digest != m.Digest {
+		if i == nil || i.Serial != m.Serial || i.Digest != digest {
 			continue
 		}
 		key, err := ca.PublicKey(i.DER)
@@ -138,6 +145,9 @@ func confirmed(r *Record, m *wire.Applied) (*Issued, bool, error) {
 		}
 		if r.State == StateRevoked { // the node's own to know, by its key
 			return nil, false, refuse(m.Identity, wire.CodeIdentityRevoked, errRevoked)
+		}
+		if unusable {
+			return nil, false, refuse(m.Identity, wire.CodeOfferUnusable, errors.New(why))
 		}
 		return i, i == r.Current, nil
 	}

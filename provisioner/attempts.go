@@ -25,6 +25,7 @@ var ours = map[wire.Code]bool{
 	wire.CodeHelperFailed: true, wire.CodeHelperTimeout: true, wire.CodeConfigurationFailed: true, wire.CodeCertificateFailed: true,
 	wire.CodeBusy: true, wire.CodeUnavailable: true, wire.CodeClockBehind: true, wire.CodeAuthorityExpired: true,
 	wire.CodeRevocationsUnknown: true, wire.CodeStoreUnavailable: true, wire.CodeStorageLow: true,
+	wire.CodeOfferUnusable: true, // it is the node that has refused
 }
 
 // FailedAttempts are those of one source, or with one token.

@@ -57,6 +57,7 @@ const (
 
 	CodeNotIssued        Code = "not_issued"
 	CodeAppliedSignature Code = "applied_signature"
+	CodeOfferUnusable    Code = "offer_unusable"
 	CodeRenewSession     Code = "renew_session"
 
 	// What a node answers to a command.
@@ -186,6 +187,8 @@ var Codes = []Meaning{
 		Remedy: "let the node enroll again"},
 	{Code: CodeAppliedSignature, Public: "the confirmation is not signed by the certificate's key",
 		Remedy: "let the node enroll again; if it persists, somebody forges confirmations"},
+	{Code: CodeOfferUnusable, Public: "the node cannot use what it was offered",
+		Remedy: "correct the policy, template or helper that gives it out, or mend what the cause names on the machine; it asks again by itself, or for `muster node reconfigure`"},
 	{Code: CodeRenewSession, Public: "the renewal does not come from the certificate's own connection",
 		Remedy: "let the node connect again with its certificate; if that is no longer live, it enrolls anew by itself"},
 

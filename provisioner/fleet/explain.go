@@ -276,7 +276,11 @@ func (e *explainer) refusals() {
 	if e.State != provisioner.StateNone {
 		since = " since"
 	}
-	e.say("%s was refused%s, last at %s: %s.", what, since, stamp(lastOf(last)), last.Code)
+	if last.Code == wire.CodeOfferUnusable {
+		e.say("It has said, last at %s, that it cannot use what it was offered: %s.", stamp(lastOf(last)), last.Cause)
+	} else {
+		e.say("%s was refused%s, last at %s: %s.", what, since, stamp(lastOf(last)), last.Code)
+	}
 	said := make(map[string]bool)
 	for _, m := range e.Refusals {
 		if !said[m.Remedy] {
@@ -287,7 +291,8 @@ func (e *explainer) refusals() {
 }
 
 // lastRefusals returns the refusals since a node was last let in, the newest
-// first, and of each kind and code only the newest.
+// first, and of each kind and code only the newest. Who has confirmed again uses what
+// it was offered.
 func lastRefusals(all []Moment) []Moment {
 	var found []Moment
 	type of struct { // anybody can have an attempt refused, and it stands for none with a certificate
@@ -299,6 +304,8 @@ func lastRefusals(all []Moment) []Moment {
 		switch m := all[i]; m.Kind {
 		case Issued, Renewed, Applied:
 			return found
+		case Confirmed:
+			codes[of{Refused, wire.CodeOfferUnusable}] = true
 		case Refused, Attempted, KeptOut:
 			if !codes[of{m.Kind, m.Code}] {
 				codes[of{m.Kind, m.Code}] = true

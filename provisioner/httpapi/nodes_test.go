@@ -54,6 +54,26 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	explained("web1.example.net", "has not confirmed it yet", "wait")
 	f.Clock.Advance(time.Hour)
 	explained("web1.example.net", "has not confirmed it yet", "muster server doctor` on the machine: it could not write its files, was given a configuration that it cannot use")
+
+	// It cannot use what it was given, and says so.
+	complaint, err := node.Confirm(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	complaint.Digest = wire.Unusable(e.Digest, `alive_interval: is "100ms", want 1s to 24h`)
+	if complaint.Signature, err = wire.Sign(node.Key, wire.AppliedDigest(complaint.Identity, complaint.Serial, complaint.Digest)); err != nil {
+		t.Fatal(err)
+	}
+	if r := f.Send(node, complaint); r.Refusal == nil || r.Refusal.Code != wire.CodeOfferUnusable {
+		t.Errorf("complaint: %+v", r)
+	}
+	f.Eventually("the complaint is in the history", func() bool {
+		var p fleet.Past
+		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
+		return slices.Contains(kinds(&p), fleet.Refused)
+	})
+	explained("web1.example.net", "it cannot use what it was offered: alive_interval: is \"…\", want 1s to 24h.", "correct the policy, template or helper")
+	f.Clock.Advance(time.Minute) // moments of one second come in any order
 	f.Apply(node, e)
 	states(map[provisioner.State]int{provisioner.StateProvisioned: 1})
 	explained("web1.example.net", "part of the fleet (as a new machine)", "muster node grant web1.example.net")
@@ -63,15 +83,15 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	var p fleet.Past
 	f.Eventually("the refusal is in the history", func() bool {
 		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
-		return slices.Contains(kinds(&p), fleet.Refused)
+		return slices.Contains(kinds(&p), fleet.Applied) && kinds(&p)[len(kinds(&p))-1] == fleet.Refused
 	})
-	if want := []fleet.Kind{fleet.Presented, fleet.Decided, fleet.Issued, fleet.Applied, fleet.Refused}; !slices.Equal(kinds(&p), want) || !p.Complete {
+	if want := []fleet.Kind{fleet.Presented, fleet.Decided, fleet.Issued, fleet.Refused, fleet.Applied, fleet.Refused}; !slices.Equal(kinds(&p), want) || !p.Complete {
 		t.Errorf("history %v, complete %v, want %v", kinds(&p), p.Complete, want)
 	}
-	if m := p.Moments[4]; m.Code != wire.CodeIdentityTaken || m.Cause == "" || m.Remedy == "" {
+	if m := p.Moments[5]; m.Code != wire.CodeIdentityTaken || m.Cause == "" || m.Remedy == "" {
 		t.Errorf("refused: %+v", m)
 	}
-	if m := p.Moments[2]; m.Serial == "" || p.Moments[3].Serial != m.Serial || p.Moments[0].Token == "" || p.Moments[1].Reason != provisioner.ReasonNew || p.Moments[1].Policy == "" {
+	if m := p.Moments[2]; m.Serial == "" || p.Moments[4].Serial != m.Serial || p.Moments[0].Token == "" || p.Moments[1].Reason != provisioner.ReasonNew || p.Moments[1].Policy == "" {
 		t.Errorf("issued: %+v", p.Moments)
 	}
 	explained("web1.example.net", "identity_taken", "grant this machine a one-shot takeover")

@@ -28,7 +28,9 @@ func (s *Server) passed() time.Time {
 	if s.seen.IsZero() || !s.cfg.Now().Before(s.proven) {
 		return s.seen
 	}
-	return s.seen.Add(time.Since(s.seenAt))
+	// Rounded, it is the machine's time: else the process's clock, which goes on whatever the
+	// machine's is set to, would be asked which of the two is later, and find the other one.
+	return s.seen.Round(0).Add(time.Since(s.seenAt))
 }
 
 // saw notes a time that is known to have passed.

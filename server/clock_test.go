@@ -274,6 +274,26 @@ func TestABrokersNewerCertificateProvesTheTime(t *testing.T) {
 	a.await(server.EventConnected, 2)
 }
 
+// TestARenewalIsDueWhereTheClockIsSetBack has the clock of a node that works be set back by
+// days, shortly before it renews: the process knows when that was to be.
+func TestARenewalIsDueWhereTheClockIsSetBack(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	cfg.Rand = func() float64 { return 0 }
+	f.member(t, cfg)
+	clock := newClock()
+	clock.advance(life*2/3 - 2*time.Second)
+	cfg.Now = clock.now
+	a := f.run(cfg)
+	a.await(server.EventConnected, 1)
+	clock.advance(-10 * day)
+	a.await(server.EventConfirmed, 1)
+	if n := len(f.renewals()); n != 1 {
+		t.Errorf("%d renewals", n)
+	}
+}
+
 // TestASleepCounts has a machine sleep for an hour: the process's clock stands still
 // meanwhile, and what was put off for an hour is due all the same.
 func TestASleepCounts(t *testing.T) {

@@ -43,6 +43,7 @@ const maxRenewalWait = time.Hour
 // A renewal is when to renew the certificate in force.
 type renewal struct {
 	at   time.Time // by the node's clock; see nowFor
+	due  time.Time // by the process's clock, or then: a machine's clock may be set back by weeks
 	next deadline  // not before it
 	wait *backoff
 }
@@ -102,6 +103,7 @@ func (n *duty) scheduleRenewal() {
 	if n.proven = leaf.NotBefore; n.proven.After(n.now()) {
 		n.saw(n.proven) // and from now on time goes on from there
 	}
+	n.renewal.due = time.Now().Add(n.renewal.at.Sub(n.nowFor(leaf.NotBefore)))
 	if n.renewalBegun() {
 		n.renewal.at = time.Time{}
 	}
@@ -122,7 +124,8 @@ func (n *duty) renewalBegun() bool {
 func (n *duty) renewalDue() bool {
 	leaf := n.creds.leaf()
 	at := n.nowFor(leaf.NotBefore)
-	return !at.Before(n.renewal.at) && at.Before(leaf.NotAfter) && n.come(n.renewal.next) && !time.Now().Before(n.renewNot)
+	due := !at.Before(n.renewal.at) || !time.Now().Before(n.renewal.due)
+	return due && at.Before(leaf.NotAfter) && n.come(n.renewal.next) && !time.Now().Before(n.renewNot)
 }
 
 // renew tries to renew once. If that succeeds, the files in force are new ones,

@@ -294,6 +294,32 @@ func TestARenewalIsDueWhereTheClockIsSetBack(t *testing.T) {
 	}
 }
 
+// TestASleepCountsWhileItEnrolls has a machine sleep for an hour that was told to come back
+// after one.
+func TestASleepCountsWhileItEnrolls(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.set(func() { f.enroll = refuse(wire.CodeBusy, time.Hour) })
+	clock := newClock()
+	cfg := f.node("web1.example.net")
+	cfg.Now = clock.now
+	a := f.run(cfg)
+	a.await(server.EventRefused, 1)
+	f.set(func() { f.enroll = nil })
+	deadline := time.After(patience)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for len(f.requests()) < 2 { // it may not have begun to wait yet
+		select {
+		case <-tick.C:
+			clock.advance(2 * time.Hour) // up to a quarter more than was told
+		case <-deadline:
+			t.Fatalf("it sleeps on; log:\n%s", f.log.String())
+		}
+	}
+	a.await(server.EventConfirmed, 1)
+}
+
 // TestASleepCounts has a machine sleep for an hour: the process's clock stands still
 // meanwhile, and what was put off for an hour is due all the same.
 func TestASleepCounts(t *testing.T) {

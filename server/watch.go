@@ -19,10 +19,11 @@ func (s *Server) tokenFiles() []string {
 	return defaultTokenFiles
 }
 
-// pause waits for d, or until ctx is done, or until the fingerprints of the
-// files that make another attempt worth while are no longer those given, or the
-// file that an attempt waits for has changed.
+// pause waits for d, of which the machine may sleep through a part, or until ctx is
+// done, or until the fingerprints of the files that make another attempt worth while are
+// no longer those given, or the file that an attempt waits for has changed.
 func (s *Server) pause(ctx context.Context, d time.Duration, files string) {
+	due := s.in(d)
 	end := time.NewTimer(d)
 	defer end.Stop()
 	watch := time.NewTicker(s.cfg.WatchInterval)
@@ -34,7 +35,7 @@ func (s *Server) pause(ctx context.Context, d time.Duration, files string) {
 		case <-end.C:
 			return
 		case <-watch.C:
-			if s.fingerprints() != files || s.awaited != "" && fileFingerprint(s.awaited) != s.awaitedPrint {
+			if s.come(due) || s.fingerprints() != files || s.awaited != "" && fileFingerprint(s.awaited) != s.awaitedPrint {
 				return
 			}
 		}

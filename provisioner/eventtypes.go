@@ -28,7 +28,7 @@ var EventTypes = []EventMeaning{
 		[]string{"node", "reason", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"sealed", "elapsed_ns", "repeated"})},
 	{EventRenewed, "A node has renewed: a certificate in place of its live one is on record and on its way.",
 		[]string{"node", "reason", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"elapsed_ns", "repeated"})},
-	{EventProvisioned, "A node has confirmed that certificate and configuration are on its disk.",
+	{EventProvisioned, "A node has confirmed that certificate and configuration are on its disk. With repeated it had done so before: each agent does so once more, and one that goes on each week.",
 		[]string{"node", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"reason", "sealed", "repeated"})},
 	{EventRefused, "A node whose token, or certificate, is good was refused. A token may be good for many names: the node is what the request says. That one waits, for an operator, the policy, or a name that is another's, or is told so of a revoked one, is an event again after ten minutes; `muster node pending` counts how often it asked, but for the revoked one. Of those who hear that enrollment is paused ten a second are, of those for whom there is no room none: the metrics count them all. With code offer_unusable it is the node that has refused: it cannot use what it was offered, the cause is its word, and it says so again each hour.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt", "of_source"}, fromToken)},

@@ -19,7 +19,7 @@ const maxForeign = 10_000
 // comes from the set or not at all.
 func ours(name string) bool {
 	switch name {
-	case keyFile, certificateFile, caFile, confName, appliedFile, untriedFile, markerFile, csrFile:
+	case keyFile, certificateFile, caFile, confName, appliedFile, confirmedFile, untriedFile, markerFile, csrFile:
 		return true
 	}
 	switch path.Dir(name) {

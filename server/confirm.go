@@ -39,12 +39,21 @@ func (s *Server) confirm(ctx context.Context, conn *connection, key crypto.Signe
 	if err := s.syncNames(); err != nil { // or a power cut would bring back the set before
 		return 0, fmt.Errorf("put the set on disk: %w", err)
 	}
-	signature, err := wire.Sign(key, wire.AppliedDigest(p.Identity, p.Serial, p.Digest))
-	if err != nil {
-		return 0, err
+	if wait, err := s.sendConfirmation(ctx, conn, key, p); err != nil {
+		return wait, err
 	}
-	applied := wire.Applied{ID: wire.NewID(), Identity: p.Identity, Serial: p.Serial, Digest: p.Digest, Signature: signature}
-	reply, err := s.request(ctx, conn, wire.SubjectApplied, applied.ID, &applied)
+	s.announce, s.nextRecheck = true, s.in(recheckEvery)
+	if err := s.keepConfirmed(); err != nil {
+		s.stays = &p
+		s.cfg.Log.WarnContext(ctx, "confirmation is accepted, and stays on disk: the next agent confirms once more", "node", p.Identity, "serial", p.Serial,
+			"err", err, "remedy", remedyOf(explain(err, peer{})))
+	}
+	return 0, nil
+}
+
+// sendConfirmation is the part of confirm that leaves the disk alone.
+func (s *Server) sendConfirmation(ctx context.Context, conn *connection, key crypto.Signer, p pending) (time.Duration, error) {
+	reply, err := s.tellApplied(ctx, conn, key, p)
 	switch {
 	case err != nil:
 		return slowedBy(err), err
@@ -57,11 +66,15 @@ func (s *Server) confirm(ctx context.Context, conn *connection, key crypto.Signe
 	case reply.Applied == nil || reply.Applied.Serial != p.Serial:
 		return 0, fmt.Errorf("%w: not an answer to a confirmation", errReply)
 	}
-	s.announce = true
-	if err := s.dropPending(); err != nil {
-		s.stays = &p
-		s.cfg.Log.WarnContext(ctx, "confirmation is accepted, and stays on disk: the next agent confirms once more", "node", p.Identity, "serial", p.Serial,
-			"err", err, "remedy", remedyOf(explain(err, peer{})))
-	}
 	return 0, nil
+}
+
+// tellApplied sends p, signed by the key that it is about.
+func (s *Server) tellApplied(ctx context.Context, conn *connection, key crypto.Signer, p pending) (*wire.Reply, error) {
+	signature, err := wire.Sign(key, wire.AppliedDigest(p.Identity, p.Serial, p.Digest))
+	if err != nil {
+		return nil, err
+	}
+	applied := wire.Applied{ID: wire.NewID(), Identity: p.Identity, Serial: p.Serial, Digest: p.Digest, Signature: signature}
+	return s.request(ctx, conn, wire.SubjectApplied, applied.ID, &applied)
 }

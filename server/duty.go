@@ -49,6 +49,9 @@ func (n *duty) schedule() {
 		n.registrationEvery = 0
 	}
 	n.nextAlive = n.in(time.Duration(n.cfg.Rand() * float64(n.aliveEvery)))
+	if n.nextRecheck == (deadline{}) {
+		n.nextRecheck = n.in(time.Duration(n.cfg.Rand() * float64(n.aliveEvery)))
+	}
 	n.confirmWait = n.newBackoff()
 	n.scheduleRenewal()
 	n.commands.wait = n.newBackoff()
@@ -107,6 +110,9 @@ func (n *duty) due(ctx context.Context, conn *connection) error {
 	var failed error
 	if n.come(n.nextConfirm) {
 		failed = n.settle(ctx, conn)
+	}
+	if failed == nil && n.come(n.nextRecheck) {
+		n.recheck(ctx, conn)
 	}
 	if failed == nil && n.renewalDue() {
 		n.renew(ctx, conn)

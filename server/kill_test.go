@@ -237,7 +237,7 @@ func snapshot(t *testing.T, cfg server.Config) map[string]string {
 // Files that are not part of what a reader relies on.
 func withoutTraces(shows map[string]string) map[string]string {
 	shows = maps.Clone(shows)
-	for _, name := range []string{"staged", "request.csr", "applied.json"} {
+	for _, name := range []string{"staged", "request.csr", "applied.json", "confirmed.json"} {
 		delete(shows, name)
 	}
 	return shows

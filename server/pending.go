@@ -14,7 +14,7 @@ import (
 )
 
 // pending is what the node has applied and is yet to confirm. It is switched
-// with the set, as applied.json, and removed when the confirmation is on
+// with the set, as applied.json, and renamed when the confirmation is on
 // record; an agent that dies in between leaves it to the next one.
 type pending struct {
 	Identity string `json:"identity"`
@@ -44,8 +44,11 @@ func decodePending(b []byte) (*pending, error) {
 
 // readPending returns what is yet to be confirmed, or nil if there is nothing. The
 // error, which names the file, means that it is not known any more.
-func (s *Server) readPending() (*pending, error) {
-	b, err := readBounded(s.at.in(appliedFile), 4<<10)
+func (s *Server) readPending() (*pending, error) { return s.readConfirmation(appliedFile) }
+
+// readConfirmation is readPending of a file by its name.
+func (s *Server) readConfirmation(name string) (*pending, error) {
+	b, err := readBounded(s.at.in(name), 4<<10)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
@@ -54,7 +57,7 @@ func (s *Server) readPending() (*pending, error) {
 	}
 	p, err := decodePending(b)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", s.at.in(appliedFile), err)
+		return nil, fmt.Errorf("%s: %w", s.at.in(name), err)
 	}
 	return p, nil
 }
@@ -81,9 +84,8 @@ func (n *duty) askAnew(ctx context.Context, err error) error {
 	return nil
 }
 
-// dropPending records that there is nothing left to confirm. It is not synced:
-// a power failure that brings the file back costs one confirmation more, which
-// is acknowledged like the first.
+// dropPending removes what is to be confirmed. It is not synced: a power failure that
+// brings the file back costs one confirmation more, which is acknowledged like the first.
 func (s *Server) dropPending() error {
 	if err := os.RemoveAll(s.at.in(appliedFile)); err != nil {
 		return err

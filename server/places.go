@@ -15,8 +15,9 @@ const (
 	certificateFile = "certificate.pem"
 	caFile          = "ca.pem"
 	confName        = "server.conf"
-	appliedFile     = "applied.json" // what is yet to be confirmed
-	untriedFile     = "untried"      // no broker of the configuration was reached yet; see stray.go
+	appliedFile     = "applied.json"   // what is yet to be confirmed
+	confirmedFile   = "confirmed.json" // the same, once it is; see recheck.go
+	untriedFile     = "untried"        // no broker of the configuration was reached yet; see stray.go
 	policyDir       = "policies"
 	regoDir         = "policies/rego"
 )

@@ -65,13 +65,18 @@ func checkReply(e *wire.Enrolled, want expectation) (*set, *credentials, error) 
 			files = append(files, setFile{p.dir + "/" + name + p.ext, []byte(p.policies[name]), 0o600})
 		}
 	}
-	confirm := pending{Identity: string(want.identity), Serial: e.Serial, Digest: e.Digest}
+	confirm := wordOn(want.identity, e)
 	b, err := confirm.encode()
 	if err != nil {
 		return nil, nil, err
 	}
 	files = append(files, setFile{untriedFile, []byte(untriedText), 0o600}, setFile{appliedFile, b, 0o600})
 	return &set{files: files, pending: confirm}, creds, nil
+}
+
+// wordOn is what a node says of an offer: that it has applied it, or cannot use it.
+func wordOn(id wire.Identity, e *wire.Enrolled) pending {
+	return pending{Identity: string(id), Serial: e.Serial, Digest: e.Digest}
 }
 
 // checkIssued checks certificate, authority, serial and digest. It also returns

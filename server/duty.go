@@ -27,6 +27,7 @@ type duty struct {
 	renewal           renewal
 	commands          commanding
 	stray             time.Time // until when it stays with a broker of the token; zero: it is with its own
+	astray            error     // why it is there; nil: it is with its own
 }
 
 // schedule sets the times of the first of each: registration at once, alive
@@ -110,6 +111,9 @@ func (n *duty) due(ctx context.Context, conn *connection) error {
 	var failed error
 	if n.come(n.nextConfirm) {
 		failed = n.settle(ctx, conn)
+	}
+	if failed == nil && n.astray != nil {
+		n.saysAstray(ctx, conn)
 	}
 	if failed == nil && n.come(n.nextRecheck) {
 		n.recheck(ctx, conn)

@@ -61,6 +61,8 @@ type fleet struct {
 	renew       func(*wire.RenewRequest) *wire.Reply // nil reply: no answer
 	enrolls     []*wire.EnrollRequest
 	confirms    []*wire.Applied
+	hears       func(*wire.Applied) *wire.Reply // a complaint
+	complaints  []*wire.Applied
 	renews      []*wire.RenewRequest
 	given       map[string]*wire.Enrolled // by identity and certificate request
 	renewedLife time.Duration             // of certificates renewed; 0: 80 days
@@ -304,6 +306,10 @@ func (f *fleet) onApplied(m *nats.Msg) {
 	a, err := wire.DecodeApplied(f.opened(m))
 	if err != nil {
 		f.tb.Errorf("applied: %v", err)
+		return
+	}
+	if _, _, unusable := a.Unusable(); unusable {
+		f.onComplaint(m, a)
 		return
 	}
 	f.mu.Lock()

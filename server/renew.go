@@ -197,9 +197,11 @@ func (n *duty) renewOver(ctx context.Context, conn *connection, fresh bool) (ser
 	}
 	set, creds, err := n.check(ctx, reply.Enrolled, want)
 	if err != nil {
+		n.complain(ctx, conn, stage.key, wordOn(n.identity, reply.Enrolled), err)
 		return "", &cause{what: err, remedy: cmp.Or(remedyOf(err), "see the provisioner's log for this node")}
 	}
 	if err := n.apply(ctx, set); err != nil {
+		n.complain(ctx, conn, stage.key, set.pending, err)
 		return "", fmt.Errorf("apply: %w", err)
 	}
 	n.obeyed(ctx, wire.VerbReconfigure)

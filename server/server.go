@@ -41,7 +41,8 @@ type Server struct {
 	stays    *pending      // is confirmed, and could not be removed from the set in force; nil for none
 	unsynced []string      // directories with names that are perhaps not on disk; see names.go
 
-	nextRecheck deadline // see recheck.go; zero: not chosen yet
+	nextRecheck deadline  // see recheck.go; zero: not chosen yet
+	complained  complaint // zero for none
 
 	// The file that the last attempt failed for, and how it was then; a change
 	// of it ends a wait. Empty if it failed for something else.

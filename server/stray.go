@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -28,7 +29,7 @@ const msgStray = "no broker of the configuration was ever reached, one of the to
 // reachAny connects to a broker of the configuration, or else to one of the token's
 // where that is in order; then n.stray says until when.
 func (n *duty) reachAny(ctx context.Context, begun time.Time) (*connection, error) {
-	n.stray = time.Time{}
+	n.stray, n.astray = time.Time{}, nil
 	conn, err := n.reach(ctx, n.view)
 	if err == nil {
 		n.once.solved(msgStray)
@@ -42,7 +43,7 @@ func (n *duty) reachAny(ctx context.Context, begun time.Time) (*connection, erro
 	if other == nil {
 		return nil, err
 	}
-	n.stray = time.Now().Add(n.cfg.RefusedLimit)
+	n.stray, n.astray = time.Now().Add(n.cfg.RefusedLimit), err
 	n.observe(Event{Kind: EventFailed, Err: err})
 	n.once.problem(ctx, n.cfg.Log, slog.LevelWarn, msgStray,
 		&cause{what: err, remedy: "have the policy name brokers that are there, then `muster node reconfigure " + string(n.identity) + "`"}, "node", n.identity, "broker", other.broker)
@@ -52,6 +53,14 @@ func (n *duty) reachAny(ctx context.Context, begun time.Time) (*connection, erro
 // strayed reports whether the node has been with a broker of the token for long
 // enough to look for its own again.
 func (n *duty) strayed() bool { return !n.stray.IsZero() && !time.Now().Before(n.stray) }
+
+// saysAstray tells the provisioner why the node is not where its configuration says. Until
+// that is confirmed there is nothing to say it of.
+func (n *duty) saysAstray(ctx context.Context, conn *connection) {
+	if p, err := n.readConfirmation(confirmedFile); err == nil && p != nil {
+		n.complain(ctx, conn, n.creds.key, *p, fmt.Errorf("no broker of the configuration was ever reached: %w", n.astray))
+	}
+}
 
 // reachToken connects to a broker of the token, or returns nil if none takes the
 // node, or they are those of the configuration.

@@ -3,6 +3,7 @@ package testbed_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,5 +52,22 @@ func TestAMachineThatWasPutBack(t *testing.T) {
 	if r := f.Record(a.Identity); r.Current.Serial != before.Serial || r.Current.Digest != after.Digest {
 		t.Errorf("certificate %s with %s, want %s with %s", r.Current.Serial, r.Current.Digest, before.Serial, after.Digest)
 	}
+	f.Check()
+}
+
+// TestAFleetHearsOfASlip has a policy give out what no node can use: whoever watches is told
+// what it is, and once it is corrected the node goes on by itself.
+func TestAFleetHearsOfASlip(t *testing.T) {
+	t.Parallel()
+	slip := strings.Replace(generation("one"), `"generation"`, `"alive_interval": "100ms", "generation"`, 1)
+	f := testbed.New(t, testbed.Options{Policy: slip})
+	a := f.AgentWith("web1.example.net", f.Token(nil), testbed.Watchful)
+	f.Eventually("the node's complaint", func() bool {
+		return slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool {
+			return e.Type == provisioner.EventRefused && e.Code == wire.CodeOfferUnusable && strings.Contains(e.Cause, "alive_interval")
+		})
+	})
+	f.Write("policy/policy.rego", generation("two"))
+	f.WaitProvisioned(a)
 	f.Check()
 }

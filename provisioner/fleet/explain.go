@@ -232,6 +232,8 @@ func (e *explainer) enrolled(r *provisioner.Record) {
 	switch {
 	case !e.now.Before(r.Next.NotAfter):
 		e.say("That certificate has ended at %s; the same key gets another one when it asks.", stamp(r.Next.NotAfter))
+	case len(e.Refusals) > 0 && e.Refusals[0].Code == wire.CodeOfferUnusable:
+		return // it has said what keeps it
 	case e.now.Sub(r.Next.OfferedAt) < slowToConfirm:
 		e.do("wait: a machine confirms within seconds, and tries again for as long as it takes")
 		return
@@ -291,8 +293,8 @@ func (e *explainer) refusals() {
 }
 
 // lastRefusals returns the refusals since a node was last let in, the newest
-// first, and of each kind and code only the newest. Who has confirmed again uses what
-// it was offered.
+// first, and of each kind and code only the newest. Who has confirmed again uses what it
+// was offered, and has what is on record.
 func lastRefusals(all []Moment) []Moment {
 	var found []Moment
 	type of struct { // anybody can have an attempt refused, and it stands for none with a certificate
@@ -305,7 +307,7 @@ func lastRefusals(all []Moment) []Moment {
 		case Issued, Renewed, Applied:
 			return found
 		case Confirmed:
-			codes[of{Refused, wire.CodeOfferUnusable}] = true
+			codes[of{Refused, wire.CodeOfferUnusable}], codes[of{Attempted, wire.CodeNotIssued}] = true, true
 		case Refused, Attempted, KeptOut:
 			if !codes[of{m.Kind, m.Code}] {
 				codes[of{m.Kind, m.Code}] = true

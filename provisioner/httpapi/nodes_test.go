@@ -73,8 +73,29 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		return slices.Contains(kinds(&p), fleet.Refused)
 	})
 	explained("web1.example.net", "it cannot use what it was offered: alive_interval: is \"…\", want 1s to 24h.", "correct the policy, template or helper")
+	var said fleet.Explanation
+	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/explain", nil, &said)
+	if do := strings.Join(said.Do, " "); strings.Contains(do, "doctor") {
+		t.Errorf("do %q: it is known what keeps it", do)
+	}
 	f.Clock.Advance(time.Minute) // moments of one second come in any order
 	f.Apply(node, e)
+
+	// It goes on with that, and says so, once it has refused another one.
+	f.Send(node, complaint)
+	f.Eventually("the complaint is in the history", func() bool {
+		var p fleet.Past
+		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
+		return kinds(&p)[len(kinds(&p))-1] == fleet.Refused
+	})
+	explained("web1.example.net", "it cannot use what it was offered", "correct the policy, template or helper")
+	f.Clock.Advance(time.Minute)
+	f.Apply(node, e)
+	f.Eventually("it is over", func() bool {
+		var e fleet.Explanation
+		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/explain", nil, &e)
+		return len(e.Refusals) == 0
+	})
 	states(map[provisioner.State]int{provisioner.StateProvisioned: 1})
 	explained("web1.example.net", "part of the fleet (as a new machine)", "muster node grant web1.example.net")
 
@@ -83,12 +104,12 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	var p fleet.Past
 	f.Eventually("the refusal is in the history", func() bool {
 		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
-		return slices.Contains(kinds(&p), fleet.Applied) && kinds(&p)[len(kinds(&p))-1] == fleet.Refused
+		return kinds(&p)[len(kinds(&p))-1] == fleet.Refused
 	})
-	if want := []fleet.Kind{fleet.Presented, fleet.Decided, fleet.Issued, fleet.Refused, fleet.Applied, fleet.Refused}; !slices.Equal(kinds(&p), want) || !p.Complete {
+	if want := []fleet.Kind{fleet.Presented, fleet.Decided, fleet.Issued, fleet.Refused, fleet.Applied, fleet.Refused, fleet.Confirmed, fleet.Refused}; !slices.Equal(kinds(&p), want) || !p.Complete {
 		t.Errorf("history %v, complete %v, want %v", kinds(&p), p.Complete, want)
 	}
-	if m := p.Moments[5]; m.Code != wire.CodeIdentityTaken || m.Cause == "" || m.Remedy == "" {
+	if m := p.Moments[7]; m.Code != wire.CodeIdentityTaken || m.Cause == "" || m.Remedy == "" {
 		t.Errorf("refused: %+v", m)
 	}
 	if m := p.Moments[2]; m.Serial == "" || p.Moments[4].Serial != m.Serial || p.Moments[0].Token == "" || p.Moments[1].Reason != provisioner.ReasonNew || p.Moments[1].Policy == "" {

@@ -182,6 +182,10 @@ func TestRequestsThatAreRefused(t *testing.T) {
 		if p.Status != tt.status || p.Detail == "" || strings.Contains(p.Detail, secret[20:40]) || strings.Contains(p.Detail, "\n") {
 			t.Errorf("%s: %+v, want %d", name, p, tt.status)
 		}
+		// As who asks with a later version than is asked would meet.
+		if unknown := name == "unknown members"; strings.Contains(p.Remedy, "a later version of muster") != unknown {
+			t.Errorf("%s: %+v, want a word about later versions: %t", name, p, unknown)
+		}
 	}
 	f.Check()
 }

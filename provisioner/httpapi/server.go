@@ -226,7 +226,11 @@ func decode(w http.ResponseWriter, r *http.Request, q any) error {
 		return nil
 	}
 	if err := wire.DecodeStrict(b, q); err != nil {
-		return badRequest(fmt.Errorf("request body: %w", err))
+		p := badRequest(fmt.Errorf("request body: %w", err))
+		if json.Valid(b) { // it may say something that came later
+			p.Remedy = "/openapi.json says what is taken; if a later version of muster asks, use the one that this provisioner has, or ask a provisioner of that version"
+		}
+		return p
 	}
 	return nil
 }

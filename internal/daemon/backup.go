@@ -128,18 +128,34 @@ func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
 	return info, nil
 }
 
-// CheckBackupFile is [CheckBackup] of the file at path.
-func CheckBackupFile(path string, each func()) (*BackupInfo, error) {
+// CheckBackupFile is [CheckBackup] of the file at path, until ctx ends, whose error it then
+// returns.
+func CheckBackupFile(ctx context.Context, path string, each func()) (*BackupInfo, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
-	info, err := CheckBackup(f, each)
+	info, err := CheckBackup(&ending{ctx, f}, each)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return info, nil
+}
+
+// An ending reader fails with the error of ctx once that is done: a backup may have
+// gigabytes, and whoever has it read may think better of it.
+type ending struct {
+	ctx context.Context //nolint:containedctx // a Reader has no other place for it
+	r   io.Reader
+}
+
+// Read implements [io.Reader].
+func (e *ending) Read(p []byte) (int, error) {
+	if err := e.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return e.r.Read(p)
 }
 
 // readBackup calls each for every message of a backup, and returns what it is

@@ -113,7 +113,7 @@ func (r *Restore) Run(ctx context.Context) (out *Restored, err error) {
 	}
 	// The whole file first: nothing is begun with one that is damaged.
 	r.Step("checking", -1)
-	info, err := CheckBackupFile(r.File, r.Each)
+	info, err := CheckBackupFile(ctx, r.File, r.Each)
 	if err != nil {
 		return nil, err
 	}

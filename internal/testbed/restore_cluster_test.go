@@ -148,7 +148,7 @@ func TestAClusterIsRestored(t *testing.T) {
 	w.reached(3)
 	file := backUp(t, f)
 	w.Wait()
-	info, err := daemon.CheckBackupFile(file, nil)
+	info, err := daemon.CheckBackupFile(f.Context(), file, nil)
 	if err != nil || len(info.Provisioners) != 2 || len(info.Marked) != 2 {
 		t.Fatalf("backup by %v, marked by %v: %v", info.Provisioners, info.Marked, err)
 	}

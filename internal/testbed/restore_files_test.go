@@ -1,6 +1,7 @@
 package testbed_test
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"os"
@@ -159,6 +160,23 @@ func TestWhatIsNoFileIsNotDamaged(t *testing.T) {
 		if err == nil || errors.Is(err, backup.ErrDamaged) || !strings.Contains(err.Error(), "is no regular file") {
 			t.Errorf("%s: %v", path, err)
 		}
+	}
+}
+
+// TestACheckOfABackupEnds has somebody think better of a restore while the backup is read: it
+// ends there, and does not call the backup damaged.
+func TestACheckOfABackupEnds(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	file := backUp(t, f)
+	loseStore(t, f)
+	ctx, cancel := context.WithCancel(f.Context())
+	r := restoring(f, file)
+	r.Step = func(string, int) { cancel() }
+	reached := ""
+	r.Reached = func(step string) { reached = step }
+	if _, err := r.Run(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, backup.ErrDamaged) || reached != "" {
+		t.Errorf("it has gone on to %q, and ends with %v", reached, err)
 	}
 }
 

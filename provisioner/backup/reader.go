@@ -3,6 +3,7 @@ package backup
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/binary"
@@ -34,7 +35,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 	b := &Reader{tail: &tailed{r: bufio.NewReaderSize(r, 64<<10), sum: sha256.New()}}
 	first := make([]byte, len(magic))
 	_, err := io.ReadFull(b.tail, first)
-	if unread := (*fs.PathError)(nil); errors.As(err, &unread) {
+	if unread(err) {
 		return nil, err
 	}
 	if err != nil || string(first) != magic {
@@ -162,10 +163,16 @@ func (r *Reader) item() (kind byte, content []byte, err error) {
 // cut is an error of reading an item: whatever the decompressor says of what it
 // got is damage, but a file that cannot be read is none.
 func cut(err error) error {
-	if unread := (*fs.PathError)(nil); errors.As(err, &unread) {
+	if unread(err) {
 		return err
 	}
 	return damaged("%w", err)
+}
+
+// unread reports whether err is of a file that cannot be read, or of a reader who was told to end.
+func unread(err error) bool {
+	var file *fs.PathError
+	return errors.As(err, &file) || errors.Is(err, context.Canceled)
 }
 
 func strictJSON(b []byte, v any) error {

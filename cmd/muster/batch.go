@@ -189,7 +189,10 @@ func (b *batch) close(r *batchResult) error {
 		return errors.Join(errs...)
 	}
 	r.Resume = b.file
-	if b.file == "" {
+	if b.file == "" { // of one machine, of which there is nothing to go on with
+		if len(r.Failed) == 1 {
+			return fmt.Errorf("%s: %s", r.Failed[0].Node, r.Failed[0].Cause)
+		}
 		return errors.New("not done")
 	}
 	return fmt.Errorf("%s: go on with --resume %s", r.missing(), b.file)

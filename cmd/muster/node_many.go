@@ -114,7 +114,11 @@ func (v *nodeManyVerb) over(ctx context.Context, choose func(context.Context) (*
 		return nil, err
 	}
 	result, err := v.batch.run(ctx, work, func(ctx context.Context, t target) error { return one(ctx, work, t) })
-	for _, f := range slices.Concat(result.Alone, result.Failed) {
+	said := result.Alone
+	if v.batch.file != "" { // else the error says it: of a revocation that waits for the store, that is more than "not done"
+		said = slices.Concat(said, result.Failed)
+	}
+	for _, f := range said {
 		v.say("%s: %s", f.Node, f.Cause)
 	}
 	return result, err

@@ -77,6 +77,7 @@ func TestNodeQuestions(t *testing.T) {
 	want("node explain db1.example.net", `^db1\.example\.net is not known here\.$`, 0)
 	want("node explain db1.example.net", `token_identity: sign a token whose --identity patterns cover`, 0)
 	want("node explain web9.example.net", `no such node`, 1)
+	want("node revoke web9.example.net", `\Amuster: web9\.example\.net: revoke "web9\.example\.net": no such node\n\z`, 1)
 	good.stop()
 	bad.stop()
 	provisioner.stop()

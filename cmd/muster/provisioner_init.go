@@ -18,10 +18,12 @@ import (
 
 // initVerb is "muster provisioner init": a complete setup in a new directory.
 type initVerb struct {
-	dir     string
-	setup   daemon.Setup
-	encrypt bool
-	keys    keyFlags
+	dir        string
+	setup      daemon.Setup
+	listens    bool // --listen was given
+	replicated bool // --replicas was given
+	encrypt    bool
+	keys       keyFlags
 }
 
 const initHelp = `Everything that a provisioner needs appears in DIR at once, or nothing does: a
@@ -39,11 +41,11 @@ func addProvisionerInit(parent *kingpin.CmdClause, all verbs) {
 	c.Arg("dir", "Directory to make, such as /etc/muster/provisioner.").Required().StringVar(&v.dir)
 	c.Flag("name", "Host name of provisioner and broker; this machine's if not given.").PlaceHolder("HOST").StringVar(&v.setup.Name)
 	c.Flag("trust-domain", "First part of every certificate's SPIFFE ID; the name's domain if not given.").PlaceHolder("DOMAIN").StringVar(&v.setup.TrustDomain)
-	c.Flag("listen", "Address of the broker; only this machine reaches the default.").Default("127.0.0.1:4222").StringVar(&v.setup.Listen)
+	c.Flag("listen", "Address of the broker; only this machine reaches the default.").Default("127.0.0.1:4222").IsSetByUser(&v.listens).StringVar(&v.setup.Listen)
 	c.Flag("broker-name", "Host name under which nodes reach the broker (repeatable); the name if not given.").PlaceHolder("HOST").StringsVar(&v.setup.BrokerNames)
 	c.Flag("broker-address", "IP address under which nodes reach the broker (repeatable).").PlaceHolder("IP").StringsVar(&v.setup.Addresses)
 	c.Flag("cluster", "Servers of a NATS cluster to use in place of a broker of its own, like tls://n1:4222,tls://n2:4222. 'muster broker config' then configures them.").PlaceHolder("URLS").StringVar(&v.setup.Cluster)
-	cli.Int(c.Flag("replicas", "On how many of these servers each record is.").Default("3"), &v.setup.Replicas)
+	cli.Int(c.Flag("replicas", "On how many of these servers each record is.").Default("3").IsSetByUser(&v.replicated), &v.setup.Replicas)
 	c.Flag("site", "Where this provisioner stands.").PlaceHolder("NAME").StringVar(&v.setup.Site)
 	c.Flag("trust-first-use", "For labs: let in every name that was never seen.").BoolVar(&v.setup.TrustFirstUse)
 	c.Flag("encrypt-keys", "Encrypt all private keys with a passphrase.").BoolVar(&v.encrypt)
@@ -63,6 +65,12 @@ func (v *initVerb) check() error {
 	mistakes := v.setup.Check()
 	if v.keys.passphraseFile != "" && !v.encrypt {
 		mistakes = errors.Join(mistakes, errors.New("--passphrase-file without --encrypt-keys"))
+	}
+	switch { // what would be left out, and missed only where nodes do not reach a broker
+	case v.listens && v.setup.Cluster != "":
+		mistakes = errors.Join(mistakes, errors.New("--listen and --cluster: only one can be; the servers of a cluster listen as 'muster broker config' says"))
+	case v.replicated && v.setup.Cluster == "":
+		mistakes = errors.Join(mistakes, errors.New("--replicas without --cluster: a broker of its own has one copy"))
 	}
 	return mistakes
 }

@@ -440,7 +440,7 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 	}
 	cfg.Listed, cfg.MaxCRL = d.writeCRLs, d.opts.MaxCRL
 	cfg.Command = natsapi.NewCommander(conn).Command
-	p, err := d.provisionerOn(ctx, cfg)
+	p, err := d.provisionerOn(ctx, context.WithoutCancel(ctx), cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -457,15 +457,16 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 }
 
 // Provisioner makes one more provisioner on the open store, as another process
-// would be; wrap, if not nil, stands between it and the store.
-func (d *Daemon) Provisioner(wrap func(provisioner.Store) provisioner.Store) (*provisioner.Provisioner, error) {
+// would be, and runs it until life is done or this one stops; wrap, if not nil, stands
+// between it and the store.
+func (d *Daemon) Provisioner(life context.Context, wrap func(provisioner.Store) provisioner.Store) (*provisioner.Provisioner, error) {
 	cfg, err := d.provisionerConfig(wrap)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
-	return d.provisionerOn(ctx, cfg)
+	return d.provisionerOn(ctx, life, cfg)
 }
 
 // provisionerConfig is all of a provisioner's configuration but for whom it

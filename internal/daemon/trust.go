@@ -60,8 +60,8 @@ func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err err
 }
 
 // provisionerOn makes a provisioner on a store, reads what it must know of
-// revocations and signers, and has it followed until the daemon stops.
-func (d *Daemon) provisionerOn(ctx context.Context, cfg provisioner.Config) (*provisioner.Provisioner, error) {
+// revocations and signers, and has it followed until life is done or the daemon stops.
+func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config) (*provisioner.Provisioner, error) {
 	f := d.followers.Load()
 	if f == nil {
 		return nil, errors.New("the store is not open")
@@ -89,7 +89,12 @@ func (d *Daemon) provisionerOn(ctx context.Context, cfg provisioner.Config) (*pr
 	if err := p.CatchUp(ctx); err != nil {
 		return nil, err
 	}
-	f.group.Go(func() error { return p.Run(f.ctx) })
+	f.group.Go(func() error {
+		running, end := context.WithCancel(f.ctx)
+		defer context.AfterFunc(life, end)()
+		defer end()
+		return p.Run(running)
+	})
 	return p, nil
 }
 

@@ -283,10 +283,17 @@ func (f *Fleet) Daemon() *daemon.Daemon { return f.daemon }
 // again, as a supervisor does.
 func (f *Fleet) Provisioner(wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
 	f.t.Helper()
+	return f.ProvisionerFor(context.Background(), wrap)
+}
+
+// ProvisionerFor is Provisioner for one that runs until life is done: each asks the store two
+// dozen times a second, and a test that starts many is to end those that it is done with.
+func (f *Fleet) ProvisionerFor(life context.Context, wrap func(provisioner.Store) provisioner.Store) *provisioner.Provisioner {
+	f.t.Helper()
 	var p *provisioner.Provisioner
 	f.Eventually("one more provisioner started", func() bool {
 		var err error
-		if p, err = f.daemon.Provisioner(func(s provisioner.Store) provisioner.Store {
+		if p, err = f.daemon.Provisioner(life, func(s provisioner.Store) provisioner.Store {
 			if s = (outlasting{s}); wrap != nil {
 				s = wrap(s)
 			}

@@ -196,7 +196,7 @@ func dyingIn(t *testing.T, f *testbed.Fleet, at int, after bool, what func(conte
 	ctx, die := context.WithCancel(f.Context())
 	defer die()
 	m := &mortal{die: die, at: at, after: after}
-	p := f.Provisioner(func(s provisioner.Store) provisioner.Store { m.Store = s; return m })
+	p := f.ProvisionerFor(ctx, func(s provisioner.Store) provisioner.Store { m.Store = s; return m })
 	err = what(context.WithValue(ctx, foreground{}, true), p)
 	m.mu.Lock()
 	defer m.mu.Unlock()

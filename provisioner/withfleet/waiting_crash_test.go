@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,13 +19,16 @@ import (
 )
 
 // eachDeath calls scene for a death before and after every call to the store,
-// until there is one call fewer than the step: that one has died nowhere.
-func eachDeath(t *testing.T, least int, scene func(step int, after bool) (calls int)) {
+// until there is one call fewer than the step: that one has died nowhere. Its other processes
+// live until life is done.
+func eachDeath(t *testing.T, least int, scene func(life context.Context, step int, after bool) (calls int)) {
 	t.Helper()
 	for step := 0; ; step++ {
 		calls := 0
 		for _, after := range []bool{false, true} {
-			calls = scene(step, after)
+			life, over := context.WithCancel(t.Context())
+			calls = scene(life, step, after)
+			over()
 		}
 		if calls <= step {
 			if step < least {
@@ -45,10 +49,25 @@ func listed(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	})
 }
 
-// asks has a process decide about a machine.
-func asks(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) (*wire.Enrolled, wire.Code) {
-	e, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"})
-	return e, provisioner.CodeOf(err)
+// asks has a process decide about a machine, which asks again as nodes do where the store did
+// not answer in time: on a machine with much else to do that says nothing about either.
+func asks(f *testbed.Fleet, p *provisioner.Provisioner, n *simnode.Node) (e *wire.Enrolled, code wire.Code) {
+	f.Eventually("an answer to "+n.Identity, func() bool {
+		var err error
+		e, err = p.Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"})
+		code = provisioner.CodeOf(err)
+		return !slices.Contains([]wire.Code{wire.CodeRevocationsUnknown, wire.CodeStoreUnavailable, wire.CodeBusy}, code)
+	})
+	return e, code
+}
+
+// insist gives an order, and gives it again where the store did not answer in time.
+func insist(f *testbed.Fleet, p *provisioner.Provisioner, order func(context.Context, *provisioner.Provisioner) error) (err error) {
+	f.Eventually("an answer to an order", func() bool {
+		err = order(f.Context(), p)
+		return !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, provisioner.ErrRevocationsUnknown)
+	})
+	return err
 }
 
 // TestADeathAtEveryStepOfAnApproval lets the operator's process die before and
@@ -67,9 +86,9 @@ func TestADeathAtEveryStepOfAnApproval(t *testing.T) {
 			return err
 		}
 	}
-	in := func(what string, n *simnode.Node) {
+	in := func(life context.Context, what string, n *simnode.Node) {
 		t.Helper()
-		next, id := provisioners(t, f, 1)[0], wire.Identity(n.Identity)
+		next, id := f.ProvisionerFor(life, nil), wire.Identity(n.Identity)
 		first, code := asks(f, next, n)
 		again, _ := asks(f, next, n)
 		if first == nil || again == nil || first.Serial != again.Serial || f.Revisions(n.Identity) != 1 {
@@ -89,27 +108,27 @@ func TestADeathAtEveryStepOfAnApproval(t *testing.T) {
 	name := func(what string, step int, after bool) string {
 		return fmt.Sprintf("%s%d-%v.example.net", what, step, after)
 	}
-	eachDeath(t, 2, func(step int, after bool) int {
+	eachDeath(t, 2, func(life context.Context, step int, after bool) int {
 		n := f.Node(name("said", step, after))
 		listed(t, f, n)
 		calls, err := dyingIn(t, f, step, after, approves(n))
 		if (err != nil) != (step < calls) {
 			t.Errorf("death at call %d of %d: %v", step, calls, err)
 		}
-		if err := approves(n)(f.Context(), provisioners(t, f, 1)[0]); err != nil {
+		if err := insist(f, f.ProvisionerFor(life, nil), approves(n)); err != nil {
 			t.Fatalf("approved again after a death at call %d: %v", step, err)
 		}
-		in(n.Identity, n)
+		in(life, n.Identity, n)
 		return calls
 	})
-	eachDeath(t, 3, func(step int, after bool) int {
+	eachDeath(t, 3, func(life context.Context, step int, after bool) int {
 		n := f.Node(name("used", step, after))
 		listed(t, f, n)
-		if err := approves(n)(f.Context(), provisioners(t, f, 1)[0]); err != nil {
+		if err := insist(f, f.ProvisionerFor(life, nil), approves(n)); err != nil {
 			t.Fatal(err)
 		}
 		calls, _ := dying(t, f, step, after, n)
-		in(n.Identity, n)
+		in(life, n.Identity, n)
 		return calls
 	})
 	f.Check()
@@ -123,7 +142,7 @@ func TestADeathAtEveryStepOfARejection(t *testing.T) {
 	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: testbed.Quotas(0, 0)})
-	eachDeath(t, 3, func(step int, after bool) int {
+	eachDeath(t, 3, func(life context.Context, step int, after bool) int {
 		n := f.Node(fmt.Sprintf("web%d-%v.example.net", step, after))
 		id, key := wire.Identity(n.Identity), keyHash(t, n)
 		listed(t, f, n)
@@ -135,10 +154,10 @@ func TestADeathAtEveryStepOfARejection(t *testing.T) {
 			return err
 		}
 		calls, _ := dyingIn(t, f, step, after, rejects)
-		if err := rejects(f.Context(), provisioners(t, f, 1)[0]); err != nil {
+		if err := insist(f, f.ProvisionerFor(life, nil), rejects); err != nil {
 			t.Fatalf("rejected again after a death at call %d, after it %v: %v", step, after, err)
 		}
-		if _, code := asks(f, provisioners(t, f, 1)[0], n); code != wire.CodeRejected {
+		if _, code := asks(f, f.ProvisionerFor(life, nil), n); code != wire.CodeRejected {
 			t.Errorf("after a death at call %d, rejected again: %q", step, code)
 		}
 		forgets := func(ctx context.Context, p *provisioner.Provisioner) error {
@@ -146,10 +165,10 @@ func TestADeathAtEveryStepOfARejection(t *testing.T) {
 			return err
 		}
 		_, _ = dyingIn(t, f, step, after, forgets)
-		if err := forgets(f.Context(), provisioners(t, f, 1)[0]); err != nil && !errors.Is(err, provisioner.ErrNotWaiting) {
+		if err := insist(f, f.ProvisionerFor(life, nil), forgets); err != nil && !errors.Is(err, provisioner.ErrNotWaiting) {
 			t.Fatalf("forgotten again after a death at call %d: %v", step, err)
 		}
-		if _, code := asks(f, provisioners(t, f, 1)[0], n); code != wire.CodeApprovalPending {
+		if _, code := asks(f, f.ProvisionerFor(life, nil), n); code != wire.CodeApprovalPending {
 			t.Errorf("after a death at call %d, forgotten again: %q", step, code)
 		}
 		return calls
@@ -167,7 +186,7 @@ func TestADeathAtEveryStepOfAnAllowance(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: testbed.Quotas(0, 0)})
 	scene := 0
-	both := func(step int, after bool, died func(added, used bool) bool) (calls int) {
+	both := func(life context.Context, step int, after bool, died func(added, used bool) bool) (calls int) {
 		scene++
 		rack := fmt.Sprintf("rack%d", scene)
 		name := func(n int) string { return fmt.Sprintf("web%d.%s.example.net", n, rack) }
@@ -180,16 +199,16 @@ func TestADeathAtEveryStepOfAnAllowance(t *testing.T) {
 		if died(true, false) {
 			calls, _ = dyingIn(t, f, step, after, allows(2))
 		}
-		next := provisioners(t, f, 1)[0]
+		next := f.ProvisionerFor(life, nil)
 		first, second, third := f.Node(name(1)), f.Node(name(2)), f.Node(name(3))
 		// The entry of a lost answer may be there, and in use already.
 		early, _ := asks(f, next, first)
-		if err := allows(2)(f.Context(), next); err != nil {
+		if err := insist(f, next, allows(2)); err != nil {
 			t.Fatalf("%s: added again after a death at call %d: %v", rack, step, err)
 		}
 		if died(false, true) {
 			calls, _ = dying(t, f, step, after, second)
-			next = provisioners(t, f, 1)[0]
+			next = f.ProvisionerFor(life, nil)
 		}
 		for _, n := range []*simnode.Node{first, second, first} {
 			e, code := asks(f, next, n)
@@ -201,7 +220,7 @@ func TestADeathAtEveryStepOfAnAllowance(t *testing.T) {
 			}
 		}
 		// Adding it once more lets nobody in beyond the two.
-		if err := allows(2)(f.Context(), next); err != nil {
+		if err := insist(f, next, allows(2)); err != nil {
 			t.Fatal(err)
 		}
 		if _, code := asks(f, next, third); code != wire.CodeApprovalPending {
@@ -216,18 +235,18 @@ func TestADeathAtEveryStepOfAnAllowance(t *testing.T) {
 				t.Errorf("%s: %d uses are counted, want 2: %+v", rack, len(a.UsedBy), a.UsedBy)
 			}
 		}
-		if err := allows(1)(f.Context(), next); !errors.Is(err, provisioner.ErrState) {
+		if err := insist(f, next, allows(1)); !errors.Is(err, provisioner.ErrState) {
 			t.Errorf("%s: fewer uses than have been made: %v", rack, err)
 		}
-		if err := allows(3)(f.Context(), next); err != nil {
+		if err := insist(f, next, allows(3)); err != nil {
 			t.Fatal(err)
 		}
 		removes := func(ctx context.Context, p *provisioner.Provisioner) error {
 			return p.DisallowNames(ctx, wire.Pattern("web*."+rack+".example.net"), operator)
 		}
 		_, _ = dyingIn(t, f, step, after, removes)
-		next = provisioners(t, f, 1)[0]
-		if err := removes(f.Context(), next); err != nil && !errors.Is(err, provisioner.ErrNotAllowed) {
+		next = f.ProvisionerFor(life, nil)
+		if err := insist(f, next, removes); err != nil && !errors.Is(err, provisioner.ErrNotAllowed) {
 			t.Fatalf("%s: removed again after a death at call %d: %v", rack, step, err)
 		}
 		if _, code := asks(f, next, third); code != wire.CodeApprovalPending {
@@ -235,11 +254,11 @@ func TestADeathAtEveryStepOfAnAllowance(t *testing.T) {
 		}
 		return calls
 	}
-	eachDeath(t, 2, func(step int, after bool) int {
-		return both(step, after, func(added, _ bool) bool { return added })
+	eachDeath(t, 2, func(life context.Context, step int, after bool) int {
+		return both(life, step, after, func(added, _ bool) bool { return added })
 	})
-	eachDeath(t, 4, func(step int, after bool) int { // record, entry, use, record
-		return both(step, after, func(_, used bool) bool { return used })
+	eachDeath(t, 4, func(life context.Context, step int, after bool) int { // record, entry, use, record
+		return both(life, step, after, func(_, used bool) bool { return used })
 	})
 	f.Check()
 }
@@ -253,7 +272,7 @@ func TestADeathAtEveryStepOfAnIssuedToken(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: testbed.Quotas(0, 0)})
 	scene := 0
-	both := func(step int, after, issuing bool) (calls int) {
+	both := func(life context.Context, step int, after, issuing bool) (calls int) {
 		scene++
 		name := fmt.Sprintf("web%d.example.net", scene)
 		text := f.Token(func(c *jwt.Claims) {
@@ -264,11 +283,11 @@ func TestADeathAtEveryStepOfAnIssuedToken(t *testing.T) {
 			_, err := p.IssueToken(ctx, text, operator)
 			return err
 		}
-		next := provisioners(t, f, 1)[0]
+		next := f.ProvisionerFor(life, nil)
 		if issuing {
 			calls, _ = dyingIn(t, f, step, after, issues)
 		}
-		if err := issues(f.Context(), next); err != nil {
+		if err := insist(f, next, issues); err != nil {
 			t.Fatalf("%s: issued again after a death at call %d: %v", name, step, err)
 		}
 		n := node(t, name, text)
@@ -302,8 +321,12 @@ func TestADeathAtEveryStepOfAnIssuedToken(t *testing.T) {
 		}
 		return calls
 	}
-	eachDeath(t, 2, func(step int, after bool) int { return both(step, after, true) })
-	eachDeath(t, 3, func(step int, after bool) int { return both(step, after, false) })
+	eachDeath(t, 2, func(life context.Context, step int, after bool) int {
+		return both(life, step, after, true)
+	})
+	eachDeath(t, 3, func(life context.Context, step int, after bool) int {
+		return both(life, step, after, false)
+	})
 	f.Check()
 }
 
@@ -319,10 +342,10 @@ func TestADeathAtEveryStepBesideAutosign(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: func(c *daemon.Config) { c.Waiting.Autosign.Command = script }})
-	eachDeath(t, 3, func(step int, after bool) int { // record, answer, record
+	eachDeath(t, 3, func(life context.Context, step int, after bool) int { // record, answer, record
 		n := f.Node(fmt.Sprintf("web%d-%v.example.net", step, after))
 		calls, _ := dying(t, f, step, after, n)
-		next := provisioners(t, f, 1)[0]
+		next := f.ProvisionerFor(life, nil)
 		first, code := asks(f, next, n)
 		if first == nil {
 			t.Fatalf("after a death at call %d, after it %v: %q", step, after, code)

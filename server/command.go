@@ -94,6 +94,7 @@ func (n *duty) command(ctx context.Context, conn *connection, m *nats.Msg) (agai
 	if repeated {
 		return false, nil
 	}
+	n.complained = complaint{} // whoever gives an order hears what stands in its way
 	switch c.Verb {
 	case wire.VerbReprovision:
 		return true, nil
@@ -244,7 +245,7 @@ func (n *duty) reconfigure(ctx context.Context, conn *connection) {
 	if ctx.Err() != nil {
 		return
 	}
-	wait := n.commands.wait.next()
+	wait := max(n.commands.wait.next(), slowedBy(err))
 	var refused refusal
 	if errors.As(err, &refused) {
 		wait = cmp.Or(refused.Wait(), wait)

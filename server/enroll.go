@@ -181,11 +181,11 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 	set, creds, err := s.check(ctx, reply.Enrolled, expectation{
 		identity: v.identity, key: stage.key, pin: v.token.limits.CA, now: s.nowFor, token: v.token, named: v.named})
 	if err != nil {
-		s.complain(ctx, conn, stage.key, wordOn(v.identity, reply.Enrolled), err)
+		err = s.complain(ctx, conn, stage.key, wordOn(v.identity, reply.Enrolled), err)
 		return true, &cause{what: err, remedy: cmp.Or(remedyOf(err), "see the provisioner's log; if it says that all is well, somebody alters replies on the way")}
 	}
 	if err := s.apply(ctx, set); err != nil {
-		s.complain(ctx, conn, stage.key, set.pending, err)
+		_ = s.complain(ctx, conn, stage.key, set.pending, err) // it is this node's own to mend
 		return true, fmt.Errorf("apply: %w", err)
 	}
 	s.again = nil

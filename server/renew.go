@@ -142,7 +142,7 @@ func (n *duty) renew(ctx context.Context, conn *connection) {
 		n.observe(Event{Kind: EventApplied, Serial: serial, Broker: conn.broker, Elapsed: n.elapsed()})
 		return
 	}
-	wait := n.renewal.wait.next()
+	wait := max(n.renewal.wait.next(), slowedBy(err))
 	var refused refusal
 	if errors.As(err, &refused) {
 		wait = max(wait, refused.Wait())
@@ -197,11 +197,11 @@ func (n *duty) renewOver(ctx context.Context, conn *connection, fresh bool) (ser
 	}
 	set, creds, err := n.check(ctx, reply.Enrolled, want)
 	if err != nil {
-		n.complain(ctx, conn, stage.key, wordOn(n.identity, reply.Enrolled), err)
+		err = n.complain(ctx, conn, stage.key, wordOn(n.identity, reply.Enrolled), err)
 		return "", &cause{what: err, remedy: cmp.Or(remedyOf(err), "see the provisioner's log for this node")}
 	}
 	if err := n.apply(ctx, set); err != nil {
-		n.complain(ctx, conn, stage.key, set.pending, err)
+		_ = n.complain(ctx, conn, stage.key, set.pending, err) // it is this node's own to mend
 		return "", fmt.Errorf("apply: %w", err)
 	}
 	n.obeyed(ctx, wire.VerbReconfigure)

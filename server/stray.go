@@ -58,7 +58,7 @@ func (n *duty) strayed() bool { return !n.stray.IsZero() && !time.Now().Before(n
 // that is confirmed there is nothing to say it of.
 func (n *duty) saysAstray(ctx context.Context, conn *connection) {
 	if p, err := n.readConfirmation(confirmedFile); err == nil && p != nil {
-		n.complain(ctx, conn, n.creds.key, *p, fmt.Errorf("no broker of the configuration was ever reached: %w", n.astray))
+		_ = n.complain(ctx, conn, n.creds.key, *p, fmt.Errorf("no broker of the configuration was ever reached: %w", n.astray))
 	}
 }
 

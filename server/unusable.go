@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto"
 	"fmt"
+	"time"
 
 	"muster/internal/wire"
 )
@@ -22,43 +23,52 @@ const maxOffered = 64
 // A complaint is the last one that was heard.
 type complaint struct {
 	about string
-	again deadline // when to repeat it
+	again deadline      // when to repeat it
+	wait  time.Duration // before whoever complains asks again, as the provisioner said; 0: it did not
 }
 
 // complain says that an offer cannot be used: over the connection that it came on, signed by
-// the key that it is for. The same is said again after an hour, since whoever was told may
-// have died of it, and alarms of hours end. What nobody hears is said with the next attempt.
-func (s *Server) complain(ctx context.Context, conn *connection, key crypto.Signer, offer pending, why error) {
+// the key that it is for. The same is said again after an hour, since a process that was told
+// may have told nobody, and alarms look back for hours. What nobody hears is said with the
+// next attempt.
+//
+// It returns why, and with it how long to wait, see slowedBy: people are to correct what the
+// provisioner gives out, for all nodes mostly.
+func (s *Server) complain(ctx context.Context, conn *connection, key crypto.Signer, offer pending, why error) error {
 	if len(offer.Serial) > maxOffered || len(offer.Digest) > maxOffered {
-		return // nobody has offered that
+		return why // nobody has offered that
 	}
 	digest := wire.Unusable(offer.Digest, why.Error())
 	about := offer.Serial + " " + gist(digest)
-	if s.complained.about == about && !s.come(s.complained.again) {
-		return
+	if s.complained.about != about || s.come(s.complained.again) {
+		wait, err := s.sayUnusable(ctx, conn, key, offer, digest)
+		if err != nil {
+			s.cfg.Log.DebugContext(ctx, "complaint not heard", "node", offer.Identity, "err", err)
+			return why
+		}
+		s.complained = complaint{about: about, again: s.in(toldAgain), wait: wait}
 	}
-	err := s.sayUnusable(ctx, conn, key, offer, digest)
-	if err != nil {
-		s.cfg.Log.DebugContext(ctx, "complaint not heard", "node", offer.Identity, "err", err)
-		return
+	if s.complained.wait == 0 {
+		return why
 	}
-	s.complained = complaint{about: about, again: s.in(toldAgain)}
+	return &slowed{why, s.newBackoff().told(s.complained.wait)}
 }
 
-func (s *Server) sayUnusable(ctx context.Context, conn *connection, key crypto.Signer, offer pending, digest string) error {
+func (s *Server) sayUnusable(ctx context.Context, conn *connection, key crypto.Signer, offer pending, digest string) (wait time.Duration, err error) {
 	offer.Digest = digest
 	reply, err := s.tellApplied(ctx, conn, key, offer)
 	switch {
 	case err != nil:
-		return err
+		return 0, err
 	case reply.Refusal == nil:
-		return fmt.Errorf("%w: not an answer to a complaint", errReply)
+		return 0, fmt.Errorf("%w: not an answer to a complaint", errReply)
 	}
 	switch r := (refusal{reply.Refusal}); r.Code {
 	case wire.CodeOfferUnusable:
+		return r.Wait(), nil
 	case wire.CodeNotIssued: // of a provisioner of before, which takes it for a confirmation of something else
+		return 0, nil
 	default:
-		return r
+		return 0, r
 	}
-	return nil
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/pem"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -110,6 +111,86 @@ func TestAComplaintThatNobodyHearsIsRepeated(t *testing.T) {
 	f.pushes("provision", "true")
 	f.run(f.node("web1.example.net"))
 	f.await("complaints", func() bool { return len(f.complained()) >= 3 })
+}
+
+// TestWhoCannotUseAnOfferAsksWhenItIsTold has the provisioner say when to come back: a fleet
+// that comes every minute would bury whatever else happens.
+func TestWhoCannotUseAnOfferAsksWhenItIsTold(t *testing.T) {
+	t.Parallel()
+	for _, renewal := range []bool{false, true} {
+		t.Run(fmt.Sprintf("renewal: %v", renewal), func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			f.set(func() {
+				f.hears = func(a *wire.Applied) *wire.Reply {
+					return refuse(wire.CodeOfferUnusable, time.Hour)(&wire.EnrollRequest{ID: a.ID})
+				}
+			})
+			clock := newClock()
+			cfg := f.node("web1.example.net")
+			looks := make(chan struct{}) // at the clock, by an agent that waits
+			cfg.Now = func() time.Time {
+				select {
+				case looks <- struct{}{}:
+				default:
+				}
+				return clock.now()
+			}
+			asked := func() int { return len(f.requests()) }
+			if renewal {
+				f.member(t, cfg)
+				writeOrder(t, cfg, wire.NewID(), wire.VerbReconfigure)
+				asked = func() int { return len(f.renewals()) }
+				f.set(func() {
+					f.renew = func(r *wire.RenewRequest) *wire.Reply {
+						e := f.renewal(r)
+						e.Configuration = map[string]string{"brokers": f.url(), "alive_interval": "100ms"}
+						e.Digest = wire.Digest(e.Certificate, e.Files)
+						return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: e}
+					}
+				})
+			} else {
+				f.pushes("alive_interval", "100ms")
+			}
+			a := f.run(cfg)
+			f.await("a complaint", func() bool { return len(f.complained()) == 1 })
+			a.await(server.EventFailed, 1)
+			for range 100 {
+				<-looks
+			}
+			if n := asked(); n != 1 {
+				t.Errorf("it has asked %d times", n)
+			}
+			f.set(func() { f.enroll, f.renew = nil, nil })
+			clock.advance(2 * time.Hour)
+			a.await(server.EventConfirmed, 1)
+		})
+	}
+}
+
+// TestWhoGivesAnOrderHearsTheComplaint has an operator order a node to reconfigure once more,
+// with the same slip.
+func TestWhoGivesAnOrderHearsTheComplaint(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	_, a, nc := f.fleetNode(t)
+	var given *wire.Enrolled // touched by the provisioner's goroutine only
+	f.set(func() {
+		f.renew = func(r *wire.RenewRequest) *wire.Reply {
+			if given == nil {
+				given = f.renewal(r)
+				given.Configuration = map[string]string{"brokers": f.url(), "alive_interval": "100ms"}
+				given.Digest = wire.Digest(given.Certificate, given.Files)
+			}
+			again := *given
+			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: &again}
+		}
+	})
+	for i, id := range []string{"first", "second"} {
+		f.insist(t, nc, id, wire.VerbReconfigure)
+		f.await("a complaint", func() bool { return len(f.complained()) == i+1 })
+		a.await(server.EventFailed, 2*i+2)
+	}
 }
 
 // TestAComplaintIsRepeatedWithTheHours has nobody mend anything: what was said once may be

@@ -68,6 +68,10 @@ func TestAFleetHearsOfASlip(t *testing.T) {
 		})
 	})
 	f.Write("policy/policy.rego", generation("two"))
-	f.WaitProvisioned(a)
+	f.Eventually("the policy is in use", func() bool { return strings.Contains(f.Log(), `"msg":"policy reloaded"`) })
+	f.Eventually("it is provisioned when it asks again", func() bool {
+		f.Clock.Advance(time.Minute) // it was told to wait, and may not have begun to
+		return a.Provisioned()
+	})
 	f.Check()
 }

@@ -227,6 +227,22 @@ func TestCommandsThatProveNothing(t *testing.T) {
 	}
 }
 
+// TestANonceIsOfOneConnection proves a command that the node was asked about on the connection
+// before, as who kept it back would while the machine slept.
+func TestANonceIsOfOneConnection(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	_, a, nc := f.fleetNode(t)
+	c := wire.Command{ID: "kept-back", Identity: "web1.example.net", Verb: wire.VerbShutdown}
+	c.Nonce = f.tell(t, nc, c).Nonce
+	c.Proof = wire.CommandProof(wire.CommandKey(secret, "web1.example.net"), &c)
+	if err := f.broker.DisconnectClientByID(f.fleetClient(t)); err != nil {
+		t.Fatal(err)
+	}
+	a.await(server.EventConnected, 2)
+	wantRefused(t, f.tell(t, nc, c), wire.CodeCommandStale)
+}
+
 func TestANodeThatWouldNotComeBackStays(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)

@@ -62,6 +62,7 @@ func (n *duty) schedule() {
 // connection is lost, when ctx is done, or, with true, when the files ask for
 // another look. The error is of a command: [ErrRestart] or errStopped.
 func (n *duty) hold(ctx context.Context, conn *connection) (again bool, err error) {
+	n.commands.questions = nil // nonces are of one connection: the process's clock, by which they end, may have stood still since
 	commands := make(chan *nats.Msg, commandBacklog)
 	if _, err := conn.ChanSubscribe(wire.CommandSubject(n.identity), commands); err != nil {
 		n.cfg.Log.WarnContext(ctx, "no commands are taken on this connection", "node", n.identity, "err", err)

@@ -88,7 +88,7 @@ func (v *jwtVerb) makeKeys(ctx context.Context) (private, public []byte, id jwt.
 	}
 	var key crypto.Signer
 	if v.keyType == "rsa" {
-		key, err = rsa.GenerateKey(rand.Reader, v.bits)
+		key, err = makeRSA(ctx, v.bits)
 	} else {
 		_, key, err = ed25519.GenerateKey(rand.Reader)
 	}
@@ -103,4 +103,24 @@ func (v *jwtVerb) makeKeys(ctx context.Context) (private, public []byte, id jwt.
 	}
 	id, err = jwt.Fingerprint(key.Public())
 	return private, public, id, err
+}
+
+// makeRSA makes an RSA key, which may take a minute, until ctx ends, whose error it then
+// returns. The work itself ends with the process.
+func makeRSA(ctx context.Context, bits int) (crypto.Signer, error) {
+	type made struct {
+		key *rsa.PrivateKey
+		err error
+	}
+	done := make(chan made, 1) // nobody may want it any more
+	go func() {
+		key, err := rsa.GenerateKey(rand.Reader, bits)
+		done <- made{key, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case m := <-done:
+		return m.key, m.err
+	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -165,6 +167,18 @@ func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
 				t.Errorf("exit status %d (%v), and it says %q, want 1 and that it was interrupted", cmd.ProcessState.ExitCode(), err, stderr.String())
 			}
 		})
+	}
+}
+
+// TestAKeyIsNotWaitedForAfterASignal has somebody think better of a key that takes a minute to
+// make.
+func TestAKeyIsNotWaitedForAfterASignal(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	v := &jwtVerb{keyType: "rsa", bits: 4096}
+	if _, _, _, err := v.makeKeys(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("makeKeys = %v, want %v", err, context.Canceled)
 	}
 }
 

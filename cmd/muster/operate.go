@@ -14,6 +14,7 @@ import (
 	"muster/internal/cli"
 	"muster/internal/conffile"
 	"muster/internal/daemon"
+	"muster/internal/keyfile"
 	"muster/jwt"
 	"muster/provisioner/httpapi"
 )
@@ -155,6 +156,11 @@ func (o *operator) shown() (c httpapi.Credential, err error) {
 	read, err := httpapi.ParseCredential(text)
 	if err != nil {
 		return c, fmt.Errorf("%s: %s: %w", from, o.credential, err)
+	}
+	if read.Certificate != nil { // and its key, with which anybody is this operator
+		if err := keyfile.CheckPrivate(o.credential); err != nil {
+			return c, fmt.Errorf("%s: %w", from, err)
+		}
 	}
 	return *read, nil
 }

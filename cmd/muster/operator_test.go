@@ -37,6 +37,15 @@ func TestOperatorsOverHTTPS(t *testing.T) {
 	}
 
 	out := socket("operator", "add", "anna", "--role", "operator", "--certificate", "--json")
+	// Whoever reads its key is anna; roots are no secret.
+	credential := filepath.Join(dir, "anna.pem")
+	if err := os.Chmod(credential, 0o640); err != nil {
+		t.Fatal(err)
+	}
+	fails("muster: --credential: "+credential+": mode 0640 lets others in: chmod 600 "+credential+"\n", append([]string{"status"}, url...)...)
+	if err := os.Chmod(credential, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	installation := regexp.MustCompile(`"installation": "([^"]+)"`).FindStringSubmatch(out)
 	if installation == nil {
 		t.Fatalf("added: %s", out)

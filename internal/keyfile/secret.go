@@ -104,6 +104,16 @@ func readOpen(f *os.File, info fs.FileInfo, path string, limit int64, private bo
 	return b, nil
 }
 
+// CheckPrivate returns [ErrExposed] if path is a regular file that is open to others: for what may
+// hold a secret, which only who has read it knows.
+func CheckPrivate(path string) error {
+	info, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	return exposed(path, info)
+}
+
 // exposed reports whether a regular file is open to others.
 func exposed(path string, info fs.FileInfo) error {
 	if mode := info.Mode().Perm(); info.Mode().IsRegular() && mode&0o077 != 0 {

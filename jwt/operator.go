@@ -141,7 +141,7 @@ func ParseOperator(text string) (*OperatorToken, error) {
 		return nil, fmt.Errorf("%w: claims: %w", ErrMalformed, err)
 	}
 	if err := json.Unmarshal(body, &t.claims); err != nil {
-		return nil, fmt.Errorf("%w: claims: %.200s", ErrMalformed, err) // it quotes numbers whole
+		return nil, fmt.Errorf("%w: claims: %.200s", ErrMalformed, err.Error()) // it quotes numbers whole
 	}
 	if t.claims.Purpose != OperatorPurpose {
 		return nil, fmt.Errorf("%w: purpose %.40q, want %q", ErrOperatorToken, t.claims.Purpose, OperatorPurpose)

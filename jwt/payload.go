@@ -94,7 +94,7 @@ func decodeClaims(b []byte) (Claims, error) {
 	}
 	var p payload
 	if err := json.Unmarshal(b, &p); err != nil {
-		return Claims{}, fmt.Errorf("claims: %.200s", err) // it quotes numbers whole
+		return Claims{}, fmt.Errorf("claims: %.200s", err.Error()) // it quotes numbers whole
 	}
 	c := p.claims()
 	c.Extra = extra

@@ -90,9 +90,9 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 		return nil, err
 	}
 	f.group.Go(func() error {
-		running, end := context.WithCancel(f.ctx)
-		defer context.AfterFunc(life, end)()
+		running, end := context.WithCancel(life)
 		defer end()
+		defer context.AfterFunc(f.ctx, end)() //nolint:contextcheck // the other life that it has: the daemon's
 		return p.Run(running)
 	})
 	return p, nil

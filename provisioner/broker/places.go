@@ -22,10 +22,11 @@ type places struct {
 	end   func(number uint64) // harmless for one that has gone by itself
 
 	mu    sync.Mutex
-	token map[uint64]string // guarded by mu: with which each connection came, by its number
-	held  map[string]int    // guarded by mu: how many are known of each token; no entry is 0
-	added int               // guarded by mu: since all were last looked at
-	sweep int               // guarded by mu: how many may be, before they are looked at although there are places
+	token map[uint64]string   // guarded by mu: with which each connection came, by its number
+	late  map[uint64]struct{} // guarded by mu: of these, those that came when there was no place
+	held  map[string]int      // guarded by mu: how many are known of each token; no entry is 0
+	added int                 // guarded by mu: since all were last looked at
+	sweep int                 // guarded by mu: how many may be, before they are looked at although there are places
 
 	// Of the token that had most when all were last looked at.
 	ranked   bool     // guarded by mu: it is known
@@ -34,7 +35,8 @@ type places struct {
 }
 
 func newPlaces(full func() bool, alive func(number uint64) bool, end func(number uint64)) *places {
-	return &places{full: full, alive: alive, end: end, token: make(map[uint64]string), held: make(map[string]int), sweep: minSweep}
+	return &places{full: full, alive: alive, end: end,
+		token: make(map[uint64]string), late: make(map[uint64]struct{}), held: make(map[string]int), sweep: minSweep}
 }
 
 // take makes known with which token a connection comes, before the server gives it a
@@ -42,18 +44,20 @@ func newPlaces(full func() bool, alive func(number uint64) bool, end func(number
 // may not, the server refuses it. Taking again is harmless; with another token it replaces
 // the first.
 func (p *places) take(token string, number uint64) {
-	if other, found := p.enter(token, number, p.full()); found {
+	for _, other := range p.enter(token, number, p.full()) {
 		p.end(other)
 	}
 }
 
-// enter does the work of take, but for what ends.
-func (p *places) enter(token string, number uint64, full bool) (other uint64, found bool) {
+// enter does the work of take, but for what ends: one that has a place and, before it, those that
+// have come since and most likely have none. The server refuses these, but they are there until it
+// has got to that.
+func (p *places) enter(token string, number uint64, full bool) (others []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if before, known := p.token[number]; known {
 		if before == token {
-			return 0, false // it has its place
+			return nil // it has its place
 		}
 		p.forget(before, number)
 	}
@@ -71,16 +75,24 @@ func (p *places) enter(token string, number uint64, full bool) (other uint64, fo
 	}
 	for full && p.held[p.most] > 2*p.held[token] && len(p.yielding) > 0 {
 		last := len(p.yielding) - 1
-		other, p.yielding = p.yielding[last], p.yielding[:last]
+		other := p.yielding[last]
+		p.yielding = p.yielding[:last]
 		if p.token[other] != p.most {
 			continue
 		}
+		_, late := p.late[other]
 		p.forget(p.most, other)
-		if p.alive(other) {
-			return other, true
+		if !p.alive(other) {
+			continue
+		}
+		if others = append(others, other); !late {
+			return others
 		}
 	}
-	return 0, false
+	if full {
+		p.late[number] = struct{}{}
+	}
+	return others
 }
 
 // look forgets the connections that have gone. The caller holds mu.
@@ -112,6 +124,7 @@ func (p *places) rank() {
 // forget drops what is known of a connection. The caller holds mu.
 func (p *places) forget(token string, number uint64) {
 	delete(p.token, number)
+	delete(p.late, number)
 	if p.held[token]--; p.held[token] == 0 {
 		delete(p.held, token)
 	}

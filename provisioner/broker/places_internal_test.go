@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"slices"
 	"strconv"
 	"testing"
 )
@@ -61,6 +62,28 @@ func TestPlacesCostLittle(t *testing.T) {
 		if known != len(p.token) {
 			t.Errorf("%s: %d connections known by token, %d by number", what.name, known, len(p.token))
 		}
+	}
+}
+
+// TestWhoIsRefusedHasNoPlaceToGive has a token take all places and ask for one more, which the server is
+// about to refuse: to end that one makes room for nobody.
+func TestWhoIsRefusedHasNoPlaceToGive(t *testing.T) {
+	t.Parallel()
+	const most = 6
+	full := false
+	var ended []uint64
+	p := newPlaces(func() bool { return full }, func(uint64) bool { return true }, func(n uint64) { ended = append(ended, n) })
+	for n := range uint64(most) {
+		p.take("first", n)
+	}
+	full = true
+	p.take("first", most)
+	if len(ended) > 0 {
+		t.Fatalf("ended %v, want nobody who gives way to his own token", ended)
+	}
+	p.take("second", most+1)
+	if !slices.Contains(ended, most-1) || slices.Contains(ended, most-2) {
+		t.Errorf("ended %v, want of those with a place the newest", ended)
 	}
 }
 

@@ -57,6 +57,27 @@ func (f *fleet) wantComplaint(n int, e *wire.Enrolled, why string) {
 	}
 }
 
+// offersAlways offers a node the same each time that it asks, with that setting. The offer
+// comes on the channel once it is made.
+func (f *fleet) offersAlways(key, value string) <-chan *wire.Enrolled {
+	given := make(chan *wire.Enrolled, 1)
+	f.set(func() {
+		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
+			f.mu.Lock()
+			e := f.given[r.Identity]
+			f.mu.Unlock()
+			if e == nil {
+				e = f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) { e.Configuration[key] = value })
+				f.set(func() { f.given[r.Identity] = e })
+				given <- e
+			}
+			again := *e
+			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: &again}
+		}
+	})
+	return given
+}
+
 // TestWhatANodeCannotUseIsSaid has a policy slip: the node says so once, however often it
 // asks, without the value, and goes on when that is corrected.
 func TestWhatANodeCannotUseIsSaid(t *testing.T) {
@@ -70,22 +91,8 @@ func TestWhatANodeCannotUseIsSaid(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
-			given := make(chan *wire.Enrolled, 1)
-			f.set(func() {
-				f.hears = answer
-				f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-					f.mu.Lock()
-					e := f.given[r.Identity]
-					f.mu.Unlock()
-					if e == nil {
-						e = f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) { e.Configuration["alive_interval"] = "1s3cret" })
-						f.set(func() { f.given[r.Identity] = e })
-						given <- e
-					}
-					again := *e
-					return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: &again}
-				}
-			})
+			f.set(func() { f.hears = answer })
+			given := f.offersAlways("alive_interval", "1s3cret")
 			a := f.run(f.node("web1.example.net"))
 			f.wantComplaint(1, <-given, "alive_interval: is \"…\"")
 			a.await(server.EventFailed, 4)
@@ -201,19 +208,7 @@ func TestAComplaintIsRepeatedWithTheHours(t *testing.T) {
 	clock := newClock()
 	cfg := f.node("web1.example.net")
 	cfg.Now = clock.now
-	f.set(func() {
-		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-			f.mu.Lock()
-			e := f.given[r.Identity]
-			f.mu.Unlock()
-			if e == nil {
-				e = f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) { e.Configuration["provision"] = "true" })
-				f.set(func() { f.given[r.Identity] = e })
-			}
-			again := *e
-			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: &again}
-		}
-	})
+	f.offersAlways("provision", "true")
 	a := f.run(cfg)
 	a.await(server.EventFailed, 2)
 	if n := len(f.complained()); n != 1 {

@@ -105,7 +105,7 @@ func fileOptions(path string) (*server.Options, error) {
 		if !strings.Contains(why, path) { // as it is for some mistakes, one to a line
 			why = path + ": " + why
 		}
-		return nil, errors.New(why)
+		return nil, fmt.Errorf("%s: correct it there, or print the file again with `muster broker config`", why)
 	}
 	if open(opts) {
 		return nil, fmt.Errorf("%s: names nobody who may connect, so anybody might do anything, as with an empty or half-written file: write it with `muster broker config`", path)

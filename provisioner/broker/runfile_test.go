@@ -140,8 +140,8 @@ func TestAFileWithAMistakeIsNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := broker.RunFile(t.Context(), path, slog.New(slog.DiscardHandler))
-		if err == nil || strings.Count(err.Error(), path) != 1 || strings.Contains(err.Error(), "\n") {
-			t.Errorf("%s: RunFile = %v, want one line that names %s once", text, err, path)
+		if err == nil || strings.Count(err.Error(), path) != 1 || strings.Contains(err.Error(), "\n") || !strings.Contains(err.Error(), "muster broker config") {
+			t.Errorf("%s: RunFile = %v, want one line that names %s once, and what to do", text, err, path)
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"muster/internal/testbed"
+	"muster/internal/testproc"
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -30,7 +31,7 @@ func TestTheClusterExample(t *testing.T) {
 	t.Parallel()
 	cmd := exec.CommandContext(t.Context(), "../../examples/cluster/run.sh")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it has processes to end
-	cmd.Env = append(os.Environ(), "NODES=40", "PROVISIONERS=2", "PORT=4220", "MUSTER="+binary(t), "NATS_SERVER="+testbed.NATSServer(t),
+	cmd.Env = append(os.Environ(), "NODES=40", "PROVISIONERS=2", "PORT=4220", "MUSTER="+binary(t), "NATS_SERVER="+testproc.NATSServer(t),
 		fmt.Sprintf("ADDRESS=127.%d.%d.1", 1+rand.IntN(250), 1+rand.IntN(250)), "TMPDIR="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	if err != nil {

@@ -45,7 +45,7 @@ var graph = map[string][]string{
 	"internal/daemon": {"internal/wire", "internal/conffile", "internal/discover", "internal/keyfile", "internal/seal", "jwt", "policies", "provisioner",
 		"provisioner/ca", "provisioner/backup", "provisioner/broker", "provisioner/console", "provisioner/fleet", "provisioner/helper", "provisioner/httpapi", "provisioner/journal", "provisioner/metrics", "provisioner/natsapi",
 		"provisioner/store", "provisioner/webhook"},
-	"internal/testbed": {"internal/seal", "internal/wire", "internal/conffile", "internal/daemon", "internal/simnode", "jwt", "policies", "provisioner",
+	"internal/testbed": {"internal/seal", "internal/wire", "internal/conffile", "internal/daemon", "internal/simnode", "internal/testproc", "jwt", "policies", "provisioner",
 		"provisioner/ca", "server", "provisioner/broker", "provisioner/webhook"},
 	"internal/eventcheck":      {"internal/testbed", "provisioner"},
 	"examples/cluster/wave":    {"internal/simnode"},

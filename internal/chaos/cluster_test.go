@@ -15,7 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
-	"muster/internal/testbed"
+	"muster/internal/testproc"
 )
 
 // servers is how many brokers a cluster has.
@@ -89,7 +89,7 @@ func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
 // stock has each broker be nats-server itself, with the file that `muster broker run` would have.
 func (c *cluster) stock() {
 	for _, b := range c.brokers {
-		b.path, b.args = testbed.NATSServer(b.t), []string{"-c", b.args[len(b.args)-1]}
+		b.path, b.args = testproc.NATSServer(b.t), []string{"-c", b.args[len(b.args)-1]}
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/internal/testbed"
+	"muster/internal/testproc"
 )
 
 // patience bounds every wait for something that must come; at full size it is
@@ -62,7 +62,7 @@ func start(t *testing.T, dir, name string, env []string, args ...string) *proces
 	p.cmd.Dir, p.cmd.Env = dir, append(os.Environ(), env...)
 	w := &tee{p: p, log: log}
 	p.cmd.Stdout, p.cmd.Stderr = w, w
-	if err := testbed.StartChild(p.cmd); err != nil {
+	if err := testproc.Start(p.cmd); err != nil {
 		t.Fatal(err)
 	}
 	go func() {

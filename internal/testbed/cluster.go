@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"muster/internal/daemon"
+	"muster/internal/testproc"
 	"muster/provisioner/broker"
 )
 
@@ -165,7 +166,7 @@ func (s *Server) URL() string { return "nats://" + net.JoinHostPort(s.Address, s
 // Start starts the server, and returns when it listens.
 func (s *Server) Start() {
 	s.t.Helper()
-	binary := NATSServer(s.t)
+	binary := testproc.NATSServer(s.t)
 	log, err := os.OpenFile(filepath.Join(s.Dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		s.t.Fatal(err)
@@ -173,7 +174,7 @@ func (s *Server) Start() {
 	defer func() { _ = log.Close() }() // the process has its own
 	cmd := exec.Command(binary, "-c", filepath.Join(s.Dir, "nats-server.conf"))
 	cmd.Stdout, cmd.Stderr = log, log
-	if err := StartChild(cmd); err != nil {
+	if err := testproc.Start(cmd); err != nil {
 		s.t.Fatal(err)
 	}
 	done := make(chan struct{})
@@ -229,42 +230,6 @@ func (s *Server) Kill() {
 	<-s.done
 	s.cmd = nil
 }
-
-// NATSServer returns the path of a nats-server that was built from the module in
-// go.mod. It is kept in the user's cache between runs.
-func NATSServer(t testing.TB) string {
-	t.Helper()
-	path, err := builtServer()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// builtServer builds once for all tests of the process.
-var builtServer = sync.OnceValues(func() (string, error) {
-	const module = "github.com/nats-io/nats-server/v2"
-	version, err := exec.Command("go", "list", "-m", "-f", "{{.Version}}", module).Output()
-	if err != nil {
-		return "", fmt.Errorf("version of %s: %w", module, err)
-	}
-	cache, err := os.UserCacheDir()
-	if err != nil {
-		return "", err
-	}
-	path := filepath.Join(cache, "muster-test", "nats-server-"+strings.TrimSpace(string(version)))
-	if _, err := os.Stat(path); err == nil {
-		return path, nil
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return "", err
-	}
-	building := fmt.Sprintf("%s.%d", path, os.Getpid())
-	if out, err := exec.Command("go", "build", "-o", building, module).CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build %s: %w: %s", module, err, out)
-	}
-	return path, os.Rename(building, path) // another process may have been as fast
-})
 
 // Servers are the nats-servers of a fleet with [Options].Servers, in the order
 // of [Fleet.URL].

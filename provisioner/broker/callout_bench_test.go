@@ -26,7 +26,7 @@ func BenchmarkConnectThroughCalloutFar(b *testing.B) {
 
 func connects(b *testing.B, o *outside) {
 	b.Helper()
-	url := o.server.ClientURL()
+	url := o.url
 	b.ReportAllocs()
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {

@@ -21,7 +21,8 @@ import (
 type outside struct {
 	*site
 	keys     broker.Keys
-	server   *server.Server
+	server   *server.Server // nil if it is a process, see newProcess
+	url      string         // where clients connect
 	external *broker.External
 	path     string // of the server's configuration
 }
@@ -31,7 +32,7 @@ type outside struct {
 func newOutside(t testing.TB, edit func(string) string) *outside {
 	t.Helper()
 	o := newServer(t, edit)
-	o.external = o.provisioner(t, o.keys, o.server.ClientURL())
+	o.external = o.provisioner(t, o.keys, o.url)
 	return o
 }
 
@@ -64,6 +65,7 @@ func newServer(t testing.TB, edit func(string) string) *outside {
 	if !o.server.ReadyForConnections(patience) {
 		t.Fatal("the server does not start")
 	}
+	o.url = o.server.ClientURL()
 	return o
 }
 
@@ -136,7 +138,7 @@ func TestAQuestionInClearIsNotAnswered(t *testing.T) {
 	} {
 		o := newOutside(t, edit)
 		connect := func() (*nats.Conn, error) {
-			return nats.Connect(o.server.ClientURL(), nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.Timeout(10*time.Second))
+			return nats.Connect(o.url, nats.Token(goodToken), nats.Name(strings.Repeat("A", 22)), nats.Timeout(10*time.Second))
 		}
 		nc, err := connect()
 		// The server pings who is admitted only after seconds, and nats.go does not expect that.

@@ -61,7 +61,7 @@ func TestAccountsFromBeforeAreWarnedOf(t *testing.T) {
 			o := newServer(t, func(text string) string { return tt.edit(t, text) })
 			var log bytes.Buffer
 			e, err := broker.NewExternal(broker.ExternalConfig{
-				URLs: o.server.ClientURL(), Keys: o.keys, Gate: o.config(t).Gate, Log: slog.New(slog.NewTextHandler(&log, nil)),
+				URLs: o.url, Keys: o.keys, Gate: o.config(t).Gate, Log: slog.New(slog.NewTextHandler(&log, nil)),
 			})
 			if err != nil {
 				t.Fatal(err)

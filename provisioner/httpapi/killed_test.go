@@ -15,6 +15,7 @@ import (
 
 	"muster/internal/daemon"
 	"muster/internal/testbed"
+	"muster/internal/testproc"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -187,7 +188,7 @@ func (v *victim) start() {
 		v.t.Fatal(err)
 	}
 	v.cmd.Stdin, v.cmd.Stderr, v.in, v.out = theirs, os.Stderr, ours, bufio.NewScanner(out)
-	if err := testbed.StartChild(v.cmd); err != nil {
+	if err := testproc.Start(v.cmd); err != nil {
 		v.t.Fatal(err)
 	}
 	_ = theirs.Close()

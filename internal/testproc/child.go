@@ -1,4 +1,5 @@
-package testbed
+// Package testproc starts processes for tests, and has the programs that they run.
+package testproc
 
 import (
 	"os/exec"
@@ -19,14 +20,14 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return starts
 })
 
-// StartChild starts cmd so that it is killed when this process ends, in whatever
+// Start starts cmd so that it is killed when this process ends, in whatever
 // way: a test that panics cleans up nothing.
 //
 // Linux does so when the thread ends that has started the child. Threads of Go's
 // end before the process does, those with a goroutine that has locked them (in
 // package chaos, to go to another network). So all children are started by one
 // thread that never ends.
-func StartChild(cmd *exec.Cmd) error {
+func Start(cmd *exec.Cmd) error {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
 	}

@@ -1,4 +1,4 @@
-package testbed_test
+package testproc_test
 
 import (
 	"bufio"
@@ -7,7 +7,7 @@ import (
 	"sync"
 	"testing"
 
-	"muster/internal/testbed"
+	"muster/internal/testproc"
 )
 
 // TestChildrenOutliveThreads starts children from goroutines whose threads end.
@@ -27,7 +27,7 @@ func TestChildrenOutliveThreads(t *testing.T) {
 		}
 		all.Go(func() {
 			runtime.LockOSThread() // and never unlocked: the thread ends with the goroutine
-			if err := testbed.StartChild(cmd); err != nil {
+			if err := testproc.Start(cmd); err != nil {
 				t.Error(err)
 			}
 		})

@@ -1,6 +1,8 @@
 package server
 
 import (
+	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -101,7 +103,7 @@ func (s *Server) connect(ctx context.Context, c *conf, b discover.Broker, option
 		if errors.Is(err, nats.ErrNoServers) && d.failure() != nil {
 			err = d.failure()
 		}
-		if isRefusal(err) && d.since() >= cmp.Or(s.cfg.late, lateRefusal) {
+		if isRefusal(err) && d.asked() >= cmp.Or(s.cfg.late, lateRefusal) {
 			err = &cause{what: fmt.Errorf("%w: %w", errUnanswered, err), remedy: "start the provisioner that serves this broker, or give it more cores"}
 		}
 		if over := d.over(); over != nil && !errors.Is(err, over) {
@@ -153,12 +155,12 @@ type dialer struct {
 
 	tls *tls.Config // nil for none, and where nats.go finds out that a broker wants it
 
-	mu    sync.Mutex // guards what follows
-	err   error
-	stop  func() bool
-	conn  *greeting
-	made  time.Time       // when conn was
-	bound context.Context // of the connection; nil if there is none
+	mu        sync.Mutex // guards what follows
+	err       error
+	stop      func() bool
+	conn      *greeting
+	admission *wire.Admission // over conn
+	bound     context.Context // of the connection; nil if there is none
 }
 
 // Dial implements [nats.CustomDialer].
@@ -170,11 +172,12 @@ func (d *dialer) Dial(_, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	d.conn, d.made = &greeting{Conn: conn, left: maxGreeting}, time.Now()
-	if d.tls == nil {
-		return wire.Admission(d.conn), nil
+	d.conn = &greeting{Conn: conn, left: maxGreeting}
+	d.admission = wire.NewAdmission(d.conn)
+	if d.tls != nil {
+		d.admission = wire.NewAdmission(newSecured(d.conn, d.tls))
 	}
-	return wire.Admission(&secured{Conn: d.conn, config: d.tls}), nil
+	return d.admission, nil
 }
 
 // takeTLS has the dialer make TLS in place of nats.go, as it is configured by the options
@@ -207,22 +210,53 @@ func plain(url string) string {
 // SkipTLSHandshake says whether nats.go is to leave TLS to the dialer.
 func (d *dialer) SkipTLSHandshake() bool { return d.tls != nil }
 
+// errInClear is about a broker that goes on in clear where it is to wait for a handshake.
+var errInClear = &cause{what: fmt.Errorf("%w: more in clear than a broker begins with", nats.ErrTLS),
+	remedy: "the broker is full, or is just being stopped; or something on the way speaks in its place"}
+
 // secured is a connection that is TLS from the first that is written to it: with NATS that is
 // after the broker's INFO, with a WebSocket at once. nats.go would do the same, but
 // what it is told could not be looked at then; see [wire.Admission].
+//
+// What nats.go has read by then it keeps, and takes for said over TLS. So it gets no more
+// than the one line: what else somebody on the way puts behind that, such as a refusal, would be the
+// word of a broker that has proven itself.
 type secured struct {
-	net.Conn
-	config *tls.Config // nil once it is TLS; only touched by whoever connects
+	net.Conn               // only touched by whoever connects, until it is TLS
+	config   *tls.Config   // nil once it is TLS; likewise
+	clear    *bufio.Reader // of what comes before
+}
+
+func newSecured(conn net.Conn, config *tls.Config) *secured {
+	return &secured{Conn: conn, config: config, clear: bufio.NewReader(conn)}
+}
+
+// Read implements [net.Conn].
+func (s *secured) Read(b []byte) (int, error) {
+	if s.config == nil {
+		return s.Conn.Read(b)
+	}
+	if _, err := s.clear.Peek(1); err != nil {
+		return 0, err
+	}
+	line, _ := s.clear.Peek(s.clear.Buffered()) // all of it is there
+	if end := bytes.IndexByte(line, '\n'); end >= 0 {
+		line = line[:end+1]
+	}
+	return s.clear.Read(b[:min(len(b), len(line))])
 }
 
 // Write implements [net.Conn].
 func (s *secured) Write(b []byte) (int, error) {
 	if s.config != nil {
+		if s.clear.Buffered() > 0 {
+			return 0, errInClear
+		}
 		conn := tls.Client(s.Conn, s.config)
 		if err := conn.Handshake(); err != nil {
 			return 0, fmt.Errorf("%w: %w", nats.ErrTLS, err)
 		}
-		s.Conn, s.config = conn, nil
+		s.Conn, s.config, s.clear = conn, nil, nil
 	}
 	return s.Conn.Write(b)
 }
@@ -279,14 +313,15 @@ func (d *dialer) over() error {
 	return d.ctx.Err()
 }
 
-// since returns how long ago the broker was reached; zero if it was not.
-func (d *dialer) since() time.Duration {
+// asked returns for how long a broker has known who wants to be admitted; zero if none does. What
+// came before, as a handshake with one that is busy, says nothing of those whom it asks.
+func (d *dialer) asked() time.Duration {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.conn == nil {
+	if d.admission == nil {
 		return 0
 	}
-	return time.Since(d.made)
+	return d.admission.Asked()
 }
 
 func (d *dialer) failure() error {

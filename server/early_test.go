@@ -83,6 +83,30 @@ func TestARefusalForWantOfAProvisionerIsNobodysWord(t *testing.T) {
 	}
 }
 
+// TestWhatIsSaidInClearIsNoBrokersWord has somebody on the way put a refusal behind what a broker says before TLS,
+// and pass on all else: the node must not take it for the word of who has proven itself then, and
+// present its token.
+func TestWhatIsSaidInClearIsNoBrokersWord(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	forger := newForgedRoad(t, f.url(), "-ERR 'Authorization Violation'\r\n")
+	f.set(func() {
+		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
+			return &wire.Reply{ID: r.ID, Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
+				e.Configuration["brokers"] = forger.Addr().String()
+			})}
+		}
+	})
+	cfg := f.node("web1.example.net")
+	cfg.RefusedLimit = time.Nanosecond
+	a := f.run(cfg)
+	a.await(server.EventFailed, 5)
+	f.awaitLog("ever reached", "more in clear than a broker begins with")
+	if n := len(f.requests()); n != 1 {
+		t.Errorf("%d enroll requests, want 1", n)
+	}
+}
+
 // earlyPings is a broker that admits nobody before it has sent him a PING. As its log it sees them.
 type earlyPings struct {
 	secure bool // its WebSockets are TLS

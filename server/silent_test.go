@@ -22,7 +22,10 @@ type road struct {
 	wg    sync.WaitGroup
 }
 
-func newRoad(t *testing.T, to string) *road {
+func newRoad(t *testing.T, to string) *road { return newForgedRoad(t, to, "") }
+
+// newForgedRoad is newRoad where somebody puts something behind the first that the broker says.
+func newForgedRoad(t *testing.T, to, forged string) *road {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -43,8 +46,8 @@ func newRoad(t *testing.T, to string) *road {
 			r.mu.Lock()
 			r.conns = append(r.conns, node)
 			r.mu.Unlock()
-			r.pass(node, broker)
-			r.pass(broker, node)
+			r.pass(node, broker, "")
+			r.pass(broker, node, forged)
 		}
 	})
 	t.Cleanup(func() {
@@ -55,8 +58,8 @@ func newRoad(t *testing.T, to string) *road {
 	return r
 }
 
-// pass passes on what comes from one end, until it ends.
-func (r *road) pass(from, to net.Conn) {
+// pass passes on what comes from one end, until it ends; behind the first comes something forged.
+func (r *road) pass(from, to net.Conn, forged string) {
 	r.wg.Go(func() {
 		defer func() { _, _ = from.Close(), to.Close() }()
 		b := make([]byte, 32<<10)
@@ -69,9 +72,10 @@ func (r *road) pass(from, to net.Conn) {
 				_, _ = io.Copy(io.Discard, from)
 				return
 			}
-			if _, err := to.Write(b[:n]); err != nil {
+			if _, err := to.Write(append(b[:n:n], forged...)); err != nil {
 				return
 			}
+			forged = ""
 		}
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"io"
 	"net"
+	"time"
 )
 
 // What a broker may say before it has said whether it admits a client, and what answers it.
@@ -18,7 +19,7 @@ const frame, longFrame = 0x82, 126
 // framedPong is the answer in a frame of a client's, which has a mask: zeros are one.
 const framedPong = "\x82\x86\x00\x00\x00\x00" + earlyPong
 
-// Admission returns conn as package nats.go can wait on it to be admitted, however long that
+// An Admission is a connection on which package nats.go can wait to be admitted, however long that
 // takes. A nats-server sends a client a PING some two seconds after it has read its CONNECT,
 // be the client admitted or not, and nats.go ends a connection that gets one before the PONG that
 // it waits for. Where provisioners take longer than that, as over a fleet that comes back
@@ -28,35 +29,55 @@ const framedPong = "\x82\x86\x00\x00\x00\x00" + earlyPong
 // It is for what nats.go speaks over TLS, not for TLS itself. The first that is written
 // is a CONNECT, or the request for a WebSocket. Once a client has been told anything else
 // than a PING, everything is passed on as it is. One may read while another writes, as with
-// any [net.Conn].
-func Admission(conn net.Conn) net.Conn { return &admission{Conn: conn} }
-
-type admission struct {
+// any [net.Conn]. Make one with [NewAdmission].
+type Admission struct {
 	net.Conn
-	begun bool // something has been written
-	asked bool // so has the CONNECT; no field changes after that but by who reads
-	told  bool // no PING is too early any more
-	in    *bufio.Reader
+	begun bool          // something has been written
+	asked time.Time     // when the CONNECT was, zero if it was not; no field changes after that but by who reads
+	told  bool          // no PING is too early any more
+	in    *bufio.Reader // nil before there may be one, and once all that it has was read
+	rest  int           // bytes of a frame that are still to come, of which the head and PINGs were taken
+	head  []byte        // of what comes next, in place of one that was taken
+}
+
+// NewAdmission returns an Admission over conn, on which nothing was written yet.
+func NewAdmission(conn net.Conn) *Admission { return &Admission{Conn: conn} }
+
+// Asked returns how long ago the CONNECT was written, zero if it was not. It must not be
+// called while the first two writes are going on.
+func (a *Admission) Asked() time.Duration {
+	if a.asked.IsZero() {
+		return 0
+	}
+	return time.Since(a.asked)
 }
 
 // Write implements [net.Conn].
-func (a *admission) Write(b []byte) (int, error) {
-	if !a.asked {
-		a.asked = a.begun || !bytes.HasPrefix(b, []byte("GET "))
+func (a *Admission) Write(b []byte) (int, error) {
+	n, err := a.Conn.Write(b)
+	if a.asked.IsZero() {
+		if a.begun || !bytes.HasPrefix(b, []byte("GET ")) {
+			a.asked = time.Now() // now: a handshake may have come first
+		}
 		a.begun = true
 	}
-	return a.Conn.Write(b)
+	return n, err
 }
 
 // Read implements [net.Conn].
-func (a *admission) Read(b []byte) (int, error) {
-	if a.asked && !a.told {
+func (a *Admission) Read(b []byte) (int, error) {
+	if !a.asked.IsZero() && !a.told {
 		if a.in == nil {
 			a.in = bufio.NewReader(a.Conn)
 		}
 		if err := a.answer(); err != nil {
 			return 0, err
 		}
+	}
+	if len(a.head) > 0 {
+		n := copy(b, a.head)
+		a.head = a.head[n:]
+		return n, nil
 	}
 	if a.told && a.in != nil && a.in.Buffered() == 0 {
 		a.in = nil
@@ -68,21 +89,15 @@ func (a *admission) Read(b []byte) (int, error) {
 }
 
 // answer answers each PING until something else comes.
-func (a *admission) answer() error {
+func (a *Admission) answer() error {
 	for {
-		first, err := a.in.Peek(1)
-		if err != nil {
+		if _, err := a.in.Peek(1); err != nil {
 			return err
 		}
-		answer := ""
-		switch {
-		case first[0] != frame && a.next("", earlyPing):
-			answer = earlyPong
-			_, _ = a.in.Discard(len(earlyPing)) // all of it is there
-		case first[0] == frame && a.unframe():
-			answer = framedPong
-		default:
+		answer := a.ping()
+		if answer == "" {
 			a.told = true
+			a.reframe()
 			return nil
 		}
 		if _, err := io.WriteString(a.Conn, answer); err != nil {
@@ -91,44 +106,62 @@ func (a *admission) answer() error {
 	}
 }
 
-// unframe takes a PING out of the frame that comes next, if that begins with one. A broker puts all
-// lines that it has to say into one.
-func (a *admission) unframe() bool {
-	head, err := a.in.Peek(2)
-	if err != nil {
-		return false
+// ping takes the PING that comes next, and returns what answers it; empty if none comes. Of a
+// frame it takes the head as well: a broker puts all lines that it has to say into one.
+func (a *Admission) ping() (answer string) {
+	head, length, framed := 0, a.rest, a.rest > 0
+	if !framed {
+		head, length, framed = a.begins()
 	}
-	length := int(head[1])
-	if length == longFrame {
-		if head, err = a.in.Peek(4); err != nil {
-			return false
-		}
-		length = int(binary.BigEndian.Uint16(head[2:]))
+	if length < len(earlyPing) || !a.next(head, earlyPing) {
+		return ""
 	}
-	rest := length - len(earlyPing)
-	if head[1] > longFrame || rest < 0 || !a.next(string(head), earlyPing) {
-		return false
+	_, _ = a.in.Discard(head + len(earlyPing)) // all of it is there
+	if !framed {
+		return earlyPong
 	}
-	_, _ = a.in.Discard(len(head) + len(earlyPing)) // all of it is there
+	a.rest = length - len(earlyPing)
+	return framedPong
+}
+
+// begins returns how long the head of the frame is that comes next, and how many bytes follow. What is
+// no frame has no head, and may be a PING; the length of a frame that is not looked into is 0.
+func (a *Admission) begins() (head, length int, framed bool) {
+	b, err := a.in.Peek(1)
+	if err != nil || b[0] != frame {
+		return 0, len(earlyPing), false
+	}
+	if b, err = a.in.Peek(2); err != nil { // which comes again when it is read
+		return 0, 0, true
+	}
+	switch length := int(b[1]); {
+	case length < longFrame:
+		return 2, length, true
+	case length > longFrame:
+		return 0, 0, true
+	}
+	if b, err = a.in.Peek(4); err != nil {
+		return 0, 0, true
+	}
+	return 4, int(binary.BigEndian.Uint16(b[2:])), true
+}
+
+// reframe gives what is left of a frame a head of its own.
+func (a *Admission) reframe() {
 	switch {
-	case rest >= longFrame:
-		a.prepend(binary.BigEndian.AppendUint16([]byte{frame, longFrame}, uint16(rest)))
-	case rest > 0:
-		a.prepend([]byte{frame, byte(rest)})
+	case a.rest >= longFrame:
+		a.head = binary.BigEndian.AppendUint16([]byte{frame, longFrame}, uint16(a.rest))
+	case a.rest > 0:
+		a.head = []byte{frame, byte(a.rest)}
 	}
-	return true
+	a.rest = 0
 }
 
-// prepend has head be what comes next.
-func (a *admission) prepend(head []byte) {
-	a.in = bufio.NewReader(io.MultiReader(bytes.NewReader(head), a.in))
-}
-
-// next reports whether line comes next, after head. It waits for no byte more than it takes to see
+// next reports whether line comes next, after so many bytes. It waits for no byte more than it takes to see
 // that it does not: there may be none.
-func (a *admission) next(head, line string) bool {
-	for i := len(head); i < len(head)+len(line); i++ {
-		if got, err := a.in.Peek(i + 1); err != nil || got[i] != line[i-len(head)] {
+func (a *Admission) next(after int, line string) bool {
+	for i := range len(line) {
+		if got, err := a.in.Peek(after + i + 1); err != nil || got[after+i] != line[i] {
 			return false // an error comes again when it is read
 		}
 	}

@@ -28,6 +28,7 @@ type duty struct {
 	commands          commanding
 	stray             time.Time // until when it stays with a broker of the token; zero: it is with its own
 	astray            error     // why it is there; nil: it is with its own
+	nextAstray        deadline  // when to say so
 }
 
 // schedule sets the times of the first of each: registration at once, alive

@@ -57,8 +57,12 @@ func (n *duty) strayed() bool { return !n.stray.IsZero() && !time.Now().Before(n
 // saysAstray tells the provisioner why the node is not where its configuration says. Until
 // that is confirmed there is nothing to say it of.
 func (n *duty) saysAstray(ctx context.Context, conn *connection) {
+	if !n.come(n.nextAstray) {
+		return
+	}
 	if p, err := n.readConfirmation(confirmedFile); err == nil && p != nil {
-		_ = n.complain(ctx, conn, n.creds.key, *p, fmt.Errorf("no broker of the configuration was ever reached: %w", n.astray))
+		err := n.complain(ctx, conn, n.creds.key, *p, fmt.Errorf("no broker of the configuration was ever reached: %w", n.astray))
+		n.nextAstray = n.in(max(n.cfg.BackoffMax, slowedBy(err))) // the whole fleet may say so, to who is busy with it
 	}
 }
 

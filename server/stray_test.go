@@ -17,6 +17,12 @@ import (
 // address only.
 func (f *fleet) strayNode(t *testing.T, address string) (server.Config, *agent) {
 	t.Helper()
+	return f.strayNodeWith(t, address, func(*server.Config) {})
+}
+
+// strayNodeWith is strayNode, of an agent that is configured otherwise.
+func (f *fleet) strayNodeWith(t *testing.T, address string, edit func(*server.Config)) (server.Config, *agent) {
+	t.Helper()
 	f.set(func() {
 		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
 			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
@@ -26,6 +32,7 @@ func (f *fleet) strayNode(t *testing.T, address string) (server.Config, *agent) 
 	})
 	cfg := f.node("web1.example.net")
 	cfg.RefusedLimit = 100 * time.Millisecond
+	edit(&cfg)
 	a := f.run(cfg)
 	a.await(server.EventConfirmed, 1)
 	return cfg, a

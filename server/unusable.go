@@ -44,6 +44,9 @@ func (s *Server) complain(ctx context.Context, conn *connection, key crypto.Sign
 		wait, err := s.sayUnusable(ctx, conn, key, offer, digest)
 		if err != nil {
 			s.cfg.Log.DebugContext(ctx, "complaint not heard", "node", offer.Identity, "err", err)
+			if wait := slowedBy(err); wait > 0 {
+				return &slowed{why, wait}
+			}
 			return why
 		}
 		s.complained = complaint{about: about, again: s.in(toldAgain), wait: wait}
@@ -69,6 +72,9 @@ func (s *Server) sayUnusable(ctx context.Context, conn *connection, key crypto.S
 	case wire.CodeNotIssued: // of a provisioner of before, which takes it for a confirmation of something else
 		return 0, nil
 	default:
-		return 0, r
+		if r.Wait() == 0 {
+			return 0, r
+		}
+		return 0, &slowed{r, s.newBackoff().told(r.Wait())}
 	}
 }

@@ -285,3 +285,37 @@ func TestANodeThatIsAstraySaysSo(t *testing.T) {
 		t.Errorf("%d complaints about one thing", n)
 	}
 }
+
+// TestWhoIsAstrayWaitsForWhoIsBusy has a provisioner be busy when a node says that it is astray: the whole
+// fleet may say so at once, and would keep it busy.
+func TestWhoIsAstrayWaitsForWhoIsBusy(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	f.set(func() {
+		f.hears = func(a *wire.Applied) *wire.Reply {
+			return refuse(wire.CodeBusy, time.Hour)(&wire.EnrollRequest{ID: a.ID})
+		}
+	})
+	l, _ := nowhere(t)
+	clock := newClock()
+	looks := make(chan struct{}) // at the clock, by an agent that does its duties
+	_, a := f.strayNodeWith(t, l.Addr().String(), func(cfg *server.Config) {
+		cfg.Now = func() time.Time {
+			select {
+			case looks <- struct{}{}:
+			default:
+			}
+			return clock.now()
+		}
+	})
+	a.await(server.EventConnected, 1)
+	f.await("a complaint", func() bool { return len(f.complained()) == 1 })
+	for range 100 {
+		<-looks
+	}
+	if n := len(f.complained()); n != 1 {
+		t.Errorf("%d complaints to who is busy for an hour", n)
+	}
+	clock.advance(2 * time.Hour)
+	f.await("another complaint", func() bool { return len(f.complained()) > 1 })
+}

@@ -83,7 +83,7 @@ func (v *backupVerb) make(ctx context.Context) (*daemon.BackupInfo, error) {
 	}
 	var info *daemon.BackupInfo
 	err := cli.WriteNewBy(v.file, 0o600, false, func(w io.Writer) error {
-		client, err := v.client()
+		client, err := v.client(ctx)
 		if err != nil {
 			return err
 		}

@@ -89,7 +89,7 @@ func (v *eventsVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := v.client()
+	client, err := v.client(ctx)
 	if err != nil {
 		return err
 	}

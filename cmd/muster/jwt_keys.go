@@ -106,21 +106,7 @@ func (v *jwtVerb) makeKeys(ctx context.Context) (private, public []byte, id jwt.
 }
 
 // makeRSA makes an RSA key, which may take a minute, until ctx ends, whose error it then
-// returns. The work itself ends with the process.
+// returns; see [cli.Await].
 func makeRSA(ctx context.Context, bits int) (crypto.Signer, error) {
-	type made struct {
-		key *rsa.PrivateKey
-		err error
-	}
-	done := make(chan made, 1) // nobody may want it any more
-	go func() {
-		key, err := rsa.GenerateKey(rand.Reader, bits)
-		done <- made{key, err}
-	}()
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case m := <-done:
-		return m.key, m.err
-	}
+	return cli.Await(ctx, func() (crypto.Signer, error) { return rsa.GenerateKey(rand.Reader, bits) })
 }

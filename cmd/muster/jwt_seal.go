@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto/ecdh"
 	"crypto/x509"
 	"encoding/base64"
@@ -9,18 +10,17 @@ import (
 	"fmt"
 	"strings"
 
-	"muster/internal/conffile"
 	"muster/internal/seal"
 	"muster/jwt"
 )
 
 // readSealKey returns the key that --seal gives: its text, or a file with that,
 // as init writes it, or with a public key in PEM, as openssl does.
-func readSealKey(given string) (seal.PublicKey, error) {
+func readSealKey(ctx context.Context, given string) (seal.PublicKey, error) {
 	if key, err := seal.ParsePublicKey(given); err == nil {
 		return key, nil
 	}
-	b, err := conffile.ReadFile(given)
+	b, err := readFile(ctx, given)
 	if err != nil {
 		return seal.PublicKey{}, fmt.Errorf("--seal: %w", err)
 	}
@@ -42,14 +42,14 @@ func readSealKey(given string) (seal.PublicKey, error) {
 
 // pinned reads what --ca and --seal name, if they name anything, into l. The error has
 // what is wrong with both.
-func pinned(l *jwt.Limits, ca, sealTo string) error {
+func pinned(ctx context.Context, l *jwt.Limits, ca, sealTo string) error {
 	var errs []error
 	if ca != "" {
-		pin, err := certificatePin(ca)
+		pin, err := certificatePin(ctx, ca)
 		l.CA, errs = pin, append(errs, err)
 	}
 	if sealTo != "" {
-		key, err := readSealKey(sealTo)
+		key, err := readSealKey(ctx, sealTo)
 		l.Seal, errs = key.String(), append(errs, err)
 	}
 	return errors.Join(errs...)

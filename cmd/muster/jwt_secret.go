@@ -9,7 +9,6 @@ import (
 	"os"
 
 	"muster/internal/cli"
-	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/jwt"
 )
@@ -20,21 +19,18 @@ func (v *jwtVerb) readToken(ctx context.Context) (wire.Secret, error) {
 	case v.given("token"):
 		return wire.Secret(v.token), nil
 	case v.given("token-file"):
-		b, err := readSecretFile(v.tokenFile)
+		b, err := readLine(ctx, v.tokenFile)
 		return wire.Secret(b), err
 	}
 	b, err := cli.AskSecretTwice(ctx, os.Stdin, os.Stderr, "Secret for the token: ")
 	return wire.Secret(b), err
 }
 
-// readSecretFile reads a secret that nobody else may read.
-func readSecretFile(path string) ([]byte, error) { return keyfile.ReadLine(path) }
-
 // readPrivateKey reads a private key that nobody else may read, and its
 // passphrase from where the flags say if it is encrypted. A person gets three
 // tries.
 func (v *jwtVerb) readPrivateKey(ctx context.Context, path string) (crypto.Signer, error) {
-	b, err := keyfile.ReadKey(path)
+	b, err := readKey(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -65,7 +61,7 @@ type asker func(ctx context.Context, in *os.File, out io.Writer, prompt string) 
 // passphrase returns the passphrase of a key, and whether a person gave it.
 func (v *jwtVerb) passphrase(ctx context.Context, prompt string, ask asker) (secret []byte, asked bool, err error) {
 	if v.passphraseFile != "" {
-		secret, err = readSecretFile(v.passphraseFile)
+		secret, err = readLine(ctx, v.passphraseFile)
 		return secret, false, err
 	}
 	if env := os.Getenv("MUSTER_PASSPHRASE"); env != "" {

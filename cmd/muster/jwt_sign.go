@@ -13,7 +13,6 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
-	"muster/internal/conffile"
 	"muster/internal/keyfile"
 	"muster/internal/seal"
 	"muster/jwt"
@@ -88,7 +87,7 @@ func (v *jwtVerb) runSign(ctx context.Context) error {
 	if sameFile(v.file, v.key) {
 		return fmt.Errorf("%s: is both the token to write and the key to sign with", v.file)
 	}
-	if err := pinned(&limits, v.ca, v.seal); err != nil {
+	if err := pinned(ctx, &limits, v.ca, v.seal); err != nil {
 		return err
 	}
 	if err := v.setLimits(&claims, limits); err != nil {
@@ -138,8 +137,8 @@ func (v *jwtVerb) nothingToSign() []error {
 }
 
 // certificatePin returns the SHA-256 of the one certificate in a file that --ca names.
-func certificatePin(path string) (string, error) {
-	b, err := conffile.ReadFile(path)
+func certificatePin(ctx context.Context, path string) (string, error) {
+	b, err := readFile(ctx, path)
 	if err != nil {
 		return "", fmt.Errorf("--ca: %w", err)
 	}

@@ -137,39 +137,6 @@ func TestThreeWrongPassphrases(t *testing.T) {
 	}
 }
 
-// TestAPipeIsNotWaitedForAfterASignal has nobody write to a pipe in the place of a file.
-func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
-	t.Parallel()
-	for _, args := range [][]string{{"jwt", "pipe"}, {"backup", "pipe", "--check"}} {
-		t.Run(args[0], func(t *testing.T) {
-			t.Parallel()
-			cmd := command(t, args...)
-			pipe := filepath.Join(cmd.Dir, "pipe")
-			if err := unix.Mkfifo(pipe, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			var stderr bytes.Buffer
-			cmd.Stderr = &stderr
-			if err := cmd.Start(); err != nil {
-				t.Fatal(err)
-			}
-			await(t, "somebody who reads", func() bool {
-				w, err := os.OpenFile(pipe, os.O_WRONLY|syscall.O_NONBLOCK, 0)
-				if err == nil {
-					t.Cleanup(func() { _ = w.Close() })
-				}
-				return err == nil
-			})
-			if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-				t.Fatal(err)
-			}
-			if err := cmd.Wait(); cmd.ProcessState.ExitCode() != 1 || stderr.String() != "muster: interrupted\n" {
-				t.Errorf("exit status %d (%v), and it says %q, want 1 and that it was interrupted", cmd.ProcessState.ExitCode(), err, stderr.String())
-			}
-		})
-	}
-}
-
 // TestAKeyIsNotWaitedForAfterASignal has somebody think better of a key that takes a minute to
 // make.
 func TestAKeyIsNotWaitedForAfterASignal(t *testing.T) {

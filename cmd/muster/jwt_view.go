@@ -14,7 +14,6 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
-	"muster/internal/conffile"
 	"muster/internal/seal"
 	"muster/jwt"
 )
@@ -54,7 +53,7 @@ func (v *jwtVerb) runView(ctx context.Context) error {
 	var verified *jwt.Verified
 	var untimely error
 	if v.key != "" {
-		if verified, untimely, err = v.verify(text, unverified); err != nil {
+		if verified, untimely, err = v.verify(ctx, text, unverified); err != nil {
 			return err
 		}
 	}
@@ -68,8 +67,8 @@ func (v *jwtVerb) runView(ctx context.Context) error {
 
 // verify verifies a token with the key file. If all is right but the token's
 // time, it returns the token and, as untimely, the reason.
-func (v *jwtVerb) verify(text string, u *jwt.Unverified) (verified *jwt.Verified, untimely, err error) {
-	b, err := conffile.ReadFile(v.key)
+func (v *jwtVerb) verify(ctx context.Context, text string, u *jwt.Unverified) (verified *jwt.Verified, untimely, err error) {
+	b, err := readFile(ctx, v.key)
 	if err != nil {
 		return nil, nil, err
 	}

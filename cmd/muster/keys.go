@@ -43,7 +43,7 @@ func (f *keyFlags) ring(ctx context.Context) keyfile.Ring {
 // choose returns the passphrase for new keys: from the file, or asked for twice.
 func (f *keyFlags) choose(ctx context.Context) ([]byte, error) {
 	if f.passphraseFile != "" {
-		return keyfile.ReadLine(f.passphraseFile)
+		return readLine(ctx, f.passphraseFile)
 	}
 	secret, err := cli.AskSecretTwice(ctx, os.Stdin, os.Stderr, "Passphrase for the new keys: ")
 	if errors.Is(err, cli.ErrNoTerminal) {

@@ -66,7 +66,7 @@ func addNodeChange(parent *kingpin.CmdClause, all verbs, verb, help, long, done 
 }
 
 func (v *nodeChange) run(ctx context.Context) error {
-	client, err := v.client()
+	client, err := v.client(ctx)
 	if err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func (v *nodeGrantVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	client, err := v.client()
+	client, err := v.client(ctx)
 	if err != nil {
 		return err
 	}

@@ -98,7 +98,7 @@ func (v *nodeCommandVerb) run(ctx context.Context) error {
 			return fmt.Errorf("--node-token: %s: %w", v.token, err)
 		}
 	}
-	client, err := v.client()
+	client, err := v.client(ctx)
 	if err != nil {
 		return err
 	}

@@ -115,15 +115,21 @@ func (o *operator) saysWhy() error {
 
 // ask sends one request to the provisioner; see [httpapi.Client.Do].
 func (o *operator) ask(ctx context.Context, method, path string, in, out any) error {
-	client, err := o.client()
+	client, err := o.client(ctx)
 	if err != nil {
 		return err
 	}
 	return client.Do(ctx, method, path, in, out)
 }
 
-// client returns what asks the provisioner: over the socket, or over HTTPS.
-func (o *operator) client() (*httpapi.Client, error) {
+// client returns what asks the provisioner: over the socket, or over HTTPS. It waits for the
+// files that are named no longer than ctx.
+func (o *operator) client(ctx context.Context) (*httpapi.Client, error) {
+	return cli.Await(ctx, o.reach)
+}
+
+// reach is client without an end.
+func (o *operator) reach() (*httpapi.Client, error) {
 	if o.url == "" {
 		socket, err := daemon.SocketOf(o.config)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -15,7 +15,6 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
-	"muster/internal/conffile"
 	"muster/internal/daemon"
 	"muster/jwt"
 	"muster/provisioner"
@@ -75,7 +74,7 @@ func (v *operatorAddVerb) run(ctx context.Context) error {
 		return err
 	}
 	if !v.certificate {
-		public, err := publicKey(v.key)
+		public, err := publicKey(ctx, v.key)
 		if err != nil {
 			return err
 		}
@@ -106,8 +105,8 @@ func (v *operatorAddVerb) run(ctx context.Context) error {
 
 // publicKey reads an operator's public key. A private one is found out here: it is
 // sent nowhere.
-func publicKey(path string) ([]byte, error) {
-	text, err := conffile.ReadFile(path)
+func publicKey(ctx context.Context, path string) ([]byte, error) {
+	text, err := readFile(ctx, path)
 	if err != nil {
 		return nil, fmt.Errorf("--key: %w", err)
 	}

@@ -10,7 +10,6 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
-	"muster/internal/keyfile"
 	"muster/jwt"
 	"muster/provisioner"
 )
@@ -53,13 +52,13 @@ func (v *operatorTokenVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	text, err := keyfile.ReadKey(v.key)
+	text, err := readKey(ctx, v.key)
 	if err != nil {
 		return err
 	}
 	key, err := jwt.ParsePrivateKey(text, func() ([]byte, error) {
 		if v.keys.passphraseFile != "" {
-			return keyfile.ReadLine(v.keys.passphraseFile)
+			return readLine(ctx, v.keys.passphraseFile)
 		}
 		return askPassphrase(ctx, v.key)
 	})

@@ -74,7 +74,7 @@ func (v *policyEvalVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	engine, err := policies.Load(policies.Config{Paths: []string{v.policy}}) //nolint:contextcheck // it takes none: tests of policies are bounded
+	engine, err := loadPolicy(ctx, v.policy)
 	if err != nil && v.node != "" {
 		return err // nobody is asked in vain
 	}
@@ -101,7 +101,7 @@ func (v *policyEvalVerb) read(ctx context.Context, age time.Duration) (*policies
 		}
 		return policies.ParseInput(b)
 	}
-	b, err := conffile.ReadFile(v.input)
+	b, err := readFile(ctx, v.input)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (v *policyEvalVerb) read(ctx context.Context, age time.Duration) (*policies
 
 // recorded returns the newest input of a node that the provisioner has.
 func (v *policyEvalVerb) recorded(ctx context.Context, age time.Duration) (*policies.Input, error) {
-	client, err := v.client()
+	client, err := v.client(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -83,13 +83,13 @@ func (v *policyReplayVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	next, unusable := policies.Load(policies.Config{Paths: []string{v.policy}}) //nolint:contextcheck // it takes none: tests of policies are bounded
-	client, nobody := v.client()
+	next, unusable := loadPolicy(ctx, v.policy)
+	client, nobody := v.client(ctx)
 	tried, unfit := v.tried()
 	if err := errors.Join(unusable, unfit, nobody); err != nil {
 		return err
 	}
-	live, err := v.live() //nolint:contextcheck // as above
+	live, err := v.live() //nolint:contextcheck // it takes none: tests of policies are bounded
 	if err != nil && !v.elsewhere(err) {
 		v.say("the keys of configurations cannot be compared: %v", err)
 	}

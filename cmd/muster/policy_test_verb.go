@@ -50,7 +50,9 @@ type testJSON struct {
 }
 
 func (v *policyTestVerb) run(ctx context.Context) error {
-	results, err := policies.Test(ctx, policies.Config{Paths: v.paths})
+	results, err := cli.Await(ctx, func() ([]policies.TestResult, error) {
+		return policies.Test(ctx, policies.Config{Paths: v.paths})
+	})
 	if err != nil {
 		return err
 	}

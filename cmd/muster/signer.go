@@ -15,7 +15,6 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
-	"muster/internal/conffile"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -80,7 +79,7 @@ func (v *signerAddVerb) check() error {
 }
 
 func (v *signerAddVerb) run(ctx context.Context) error {
-	b, err := conffile.ReadFile(v.file)
+	b, err := readFile(ctx, v.file)
 	if err != nil {
 		return err
 	}
@@ -249,7 +248,10 @@ func (v *signerRemoveVerb) id(ctx context.Context) (jwt.SignerID, error) {
 	case len(named) > 0: // all are removed
 		return named[0].ID, nil
 	}
-	b, err := conffile.ReadFile(v.signer)
+	b, err := readFile(ctx, v.signer)
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
 	if err != nil {
 		return "", fmt.Errorf("%q is neither the name or id of a signer nor the file of one: see `muster signer list`", v.signer)
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
-	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
@@ -105,12 +104,12 @@ func (v *tokenIssueVerb) claims(now time.Time) (jwt.Claims, jwt.Limits, []error)
 
 // sign reads what the flags name and signs.
 func (v *tokenIssueVerb) sign(ctx context.Context, c jwt.Claims, l jwt.Limits) (string, error) {
-	if err := pinned(&l, v.ca, v.seal); err != nil {
+	if err := pinned(ctx, &l, v.ca, v.seal); err != nil {
 		return "", err
 	}
 	c.Token = wire.Secret(rand.Text())
 	if v.secretFile != "" {
-		secret, err := readSecretFile(v.secretFile)
+		secret, err := readLine(ctx, v.secretFile)
 		if err != nil {
 			return "", err
 		}
@@ -119,13 +118,13 @@ func (v *tokenIssueVerb) sign(ctx context.Context, c jwt.Claims, l jwt.Limits) (
 	if err := c.SetLimits(l); err != nil {
 		return "", err
 	}
-	b, err := keyfile.ReadKey(v.key)
+	b, err := readKey(ctx, v.key)
 	if err != nil {
 		return "", err
 	}
 	key, err := jwt.ParsePrivateKey(b, func() ([]byte, error) {
 		if v.passphraseFile != "" {
-			return readSecretFile(v.passphraseFile)
+			return readLine(ctx, v.passphraseFile)
 		}
 		return askPassphrase(ctx, v.key)
 	})

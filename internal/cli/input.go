@@ -6,24 +6,32 @@ import (
 	"os"
 )
 
-// Open opens a file to read it, with [Input], and waits for whoever writes to it if it is
-// a pipe: until ctx ends, whose error it then returns. The wait itself ends with the process.
-func Open(ctx context.Context, path string) (*os.File, error) {
-	type opened struct {
-		f   *os.File
-		err error
+// Await returns what f does: one that may wait for long, such as for whoever writes to a pipe, and
+// that changes nothing. When ctx ends, it returns the error of that in place of it; f itself
+// then ends with the process, and nobody sees what came of it.
+func Await[T any](ctx context.Context, f func() (T, error)) (T, error) {
+	type result struct {
+		value T
+		err   error
 	}
-	done := make(chan opened, 1) // nobody may ask any more
+	done := make(chan result, 1) // nobody may ask any more
 	go func() {
-		f, err := os.Open(path)
-		done <- opened{f, err}
+		value, err := f()
+		done <- result{value, err}
 	}()
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err()
-	case o := <-done:
-		return o.f, o.err
+		var none T
+		return none, ctx.Err()
+	case r := <-done:
+		return r.value, r.err
 	}
+}
+
+// Open opens a file to read it, with [Input], and waits for whoever writes to it if it is
+// a pipe: until ctx ends, whose error it then returns; see [Await].
+func Open(ctx context.Context, path string) (*os.File, error) {
+	return Await(ctx, func() (*os.File, error) { return os.Open(path) })
 }
 
 // Input returns in as a reader that ends with ctx, with its error: whoever waits for
@@ -39,20 +47,10 @@ type input struct {
 
 // Read implements [io.Reader].
 func (i *input) Read(p []byte) (int, error) {
-	type read struct {
-		b   []byte
-		err error
-	}
-	done := make(chan read, 1)
-	go func() {
+	b, err := Await(i.ctx, func() ([]byte, error) {
 		b := make([]byte, len(p)) // of its own: p is the caller's again after ctx
 		n, err := i.in.Read(b)
-		done <- read{b[:n], err}
-	}()
-	select {
-	case <-i.ctx.Done():
-		return 0, i.ctx.Err()
-	case r := <-done:
-		return copy(p, r.b), r.err
-	}
+		return b[:n], err
+	})
+	return copy(p, b), err
 }

@@ -90,14 +90,12 @@ func addBench(app *kingpin.Application, all verbs) {
 	c.Flag("driver-cpuprofile", "Write a CPU profile of the first driver.").PlaceHolder("FILE").StringVar(&v.cfg.DriverProfile)
 	c.Flag("json", "Print the result for programs.").BoolVar(&v.json)
 	all.Check(c, func() error { return errors.Join(v.complete(), v.cfg.Check()) })
-	all[c.FullCommand()] = v.run
+	all[c.FullCommand()] = cli.CleansUp(v.run)
 	drive := app.Command(bench.DriveVerb, "Play nodes, as told on standard input.").Hidden()
 	all[drive.FullCommand()] = func(ctx context.Context) error { return bench.Drive(ctx, os.Stdin, os.Stdout) }
 }
 
 func (v *benchVerb) run(ctx context.Context) error {
-	ctx, stop := cli.CleansUp(ctx)
-	defer stop()
 	self, err := os.Executable()
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ func addBenchTable(app *kingpin.Application, all verbs) {
 	c.Flag("doc", "Page to write the table into as well, after each round.").PlaceHolder("FILE").StringVar(&v.doc)
 	c.Flag("dir", "Where temporary directories are made: the disk that is measured. Default: $TMPDIR or /tmp.").PlaceHolder("DIR").StringVar(&v.table.Dir)
 	all.Check(c, v.check)
-	all[c.FullCommand()] = v.run
+	all[c.FullCommand()] = cli.CleansUp(v.run)
 }
 
 // check returns what is wrong with the command line.

@@ -71,7 +71,7 @@ func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("write", "Make the directory, with a new key and a certificate.").BoolVar(&v.write)
 	v.keys.add(c)
 	all.Check(c, v.check)
-	all[c.FullCommand()] = v.run
+	all[c.FullCommand()] = cli.CleansUp(v.run)
 }
 
 // check returns all that is wrong with the command line.
@@ -176,7 +176,7 @@ func addBrokerCertificate(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("config", "Configuration file of a provisioner."+configHelp).Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
 	c.Flag("name", "Name of the server.").Required().PlaceHolder("HOST").StringVar(&v.server.Name)
 	v.keys.add(c)
-	all[c.FullCommand()] = v.run
+	all[c.FullCommand()] = cli.CleansUp(v.run)
 }
 
 func (v *brokerCertificateVerb) run(ctx context.Context) error {

@@ -45,7 +45,7 @@ func addCARoll(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("encrypt-keys", "Encrypt the new keys also if the old ones are not.").BoolVar(&v.encrypt)
 	c.Flag("write", "Change provisioner.yaml, and keep the file before.").BoolVar(&v.write)
 	v.keys.add(c)
-	all[c.FullCommand()] = v.run
+	all[c.FullCommand()] = cli.CleansUp(v.run)
 }
 
 func (v *rollVerb) run(ctx context.Context) error {

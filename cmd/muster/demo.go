@@ -46,7 +46,7 @@ func addDemo(app *kingpin.Application, all verbs) {
 	c.Flag("stay", "Keep a fleet to operate until Ctrl-C; then nothing of it is left, without --keep.").BoolVar(&v.stay)
 	c.Flag("json", "Print the result for programs.").BoolVar(&v.json)
 	all.Check(c, v.check)
-	all[c.FullCommand()] = v.run
+	all[c.FullCommand()] = cli.CleansUp(v.run)
 }
 
 // check reports a fleet that is too small or too large.
@@ -62,8 +62,6 @@ func (v *demoVerb) check() error {
 }
 
 func (v *demoVerb) run(ctx context.Context) error {
-	ctx, stop := cli.CleansUp(ctx)
-	defer stop()
 	dir := v.keep
 	if dir == "" {
 		temporary, err := os.MkdirTemp("", "muster-demo-")

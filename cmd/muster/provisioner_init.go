@@ -51,7 +51,7 @@ func addProvisionerInit(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("encrypt-keys", "Encrypt all private keys with a passphrase.").BoolVar(&v.encrypt)
 	c.Flag("passphrase-file", "File with the passphrase; asked for on the terminal if not given.").PlaceHolder("FILE").StringVar(&v.keys.passphraseFile)
 	all.Check(c, v.check)
-	all[c.FullCommand()] = v.run
+	all[c.FullCommand()] = cli.CleansUp(v.run)
 }
 
 // check completes the setup, and reports all that is wrong with it.

@@ -52,7 +52,7 @@ func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("cpuprofile", "Write a CPU profile of all that it does, until it stops.").Hidden().PlaceHolder("FILE").StringVar(&v.profile)
 	v.keys.add(c)
 	v.log.Add(c, "info")
-	all[c.FullCommand()] = v.run
+	all[c.FullCommand()] = cli.CleansUp(v.run) // what reads the log may end, and the provisioner goes on
 }
 
 func (v *runVerb) run(ctx context.Context) error {
@@ -67,9 +67,6 @@ func (v *runVerb) run(ctx context.Context) error {
 	if v.check {
 		return d.Usable()
 	}
-	// What reads the log may end, and the provisioner goes on.
-	ctx, stop := cli.CleansUp(ctx)
-	defer stop()
 	daemon.MakeHeapRoom(ctx)
 	return profiled(v.profile, func() error { return d.Run(ctx, nil) })
 }

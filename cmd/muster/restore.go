@@ -51,7 +51,7 @@ func addRestore(app *kingpin.Application, all verbs) {
 		}
 		return nil
 	})
-	all[c.FullCommand()] = v.run
+	all[c.FullCommand()] = cli.CleansUp(v.run)
 }
 
 func (v *restoreVerb) run(ctx context.Context) error {

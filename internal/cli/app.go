@@ -89,13 +89,18 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 // CleansUp is for a verb that has things to take away at its end, keys among them: its
 // context then also ends when the terminal goes, unless the caller has that ignored
 // (nohup), and what it prints into a pipe that nobody reads is an error in place of
-// the end of the process. Call stop when the verb is over.
-func CleansUp(ctx context.Context) (ending context.Context, stop func()) {
-	IgnoreBrokenPipe()
-	if signal.Ignored(syscall.SIGHUP) {
-		return ctx, func() {}
+// the end of the process.
+func CleansUp(verb func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		IgnoreBrokenPipe()
+		if signal.Ignored(syscall.SIGHUP) {
+			return verb(ctx)
+		}
+		// Not for the first signal alone: a terminal that goes often sends two, of which one is the shell's.
+		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
+		defer stop()
+		return interrupted(ctx, verb(ctx))
 	}
-	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
 
 // IgnoreBrokenPipe is for a verb that goes on when nobody reads its log any more: what it

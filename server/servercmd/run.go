@@ -37,13 +37,10 @@ func AddRun(to Parent, all Verbs) {
 	c.HelpLong(fmt.Sprintf(runHelp, called(to, "run")))
 	v.add(c)
 	v.log.Add(c, "`log_level` of the configuration, else info")
-	all[c.FullCommand()] = v.run
+	all[c.FullCommand()] = cli.CleansUp(v.run) // what reads the log may end, and the agent goes on
 }
 
 func (v *runVerb) run(ctx context.Context) error {
-	// What reads the log may end, and the agent goes on.
-	ctx, stop := cli.CleansUp(ctx)
-	defer stop()
 	v.cfg.Log, v.cfg.Level = v.log.New(os.Stderr)
 	v.cfg.Version = cli.Version()
 	s, err := server.New(v.cfg)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"slices"
@@ -100,6 +101,9 @@ func nodePath(flag, path string) []error {
 
 // parseExtensions parses the one JSON object in text.
 func parseExtensions(text string) (map[string]json.RawMessage, error) {
+	if mistake := noJSON(text); mistake != "" {
+		return nil, fmt.Errorf(`%s, want a JSON object such as {"rack": "b4"}; of a file give what it holds: "$(cat FILE)"`, mistake)
+	}
 	if err := wire.CheckStrict([]byte(text), nil); err != nil {
 		return nil, err
 	}
@@ -108,6 +112,21 @@ func parseExtensions(text string) (map[string]json.RawMessage, error) {
 		return nil, errors.New(`not a JSON object such as {"rack": "b4"}`)
 	}
 	return m, nil
+}
+
+// noJSON says where text is no JSON, which a person has typed, in other words than those of
+// the decoder, which are about characters alone; "" if it is.
+func noJSON(text string) string {
+	var value json.RawMessage
+	var syntax *json.SyntaxError
+	if !errors.As(json.Unmarshal([]byte(text), &value), &syntax) {
+		return ""
+	}
+	if err := json.NewDecoder(strings.NewReader(text)).Decode(&value); errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return "the JSON ends too early"
+	}
+	at := int(max(syntax.Offset, 1)) // of the byte that does not fit, from 1
+	return fmt.Sprintf("no JSON from byte %d on, %.20q", at, strings.ToValidUTF8(text[at-1:], "\ufffd"))
 }
 
 // brokers sets where the brokers are.

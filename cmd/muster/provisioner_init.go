@@ -141,6 +141,9 @@ present it. The third is such a node, in a directory of its own; on a real one, 
 	if err == nil && v.encrypt {
 		_, err = fmt.Fprint(w, "The first two ask for the passphrase on a terminal, or take --passphrase-file FILE; for a unit see LoadCredentialEncrypted in systemd/.\n")
 	}
+	if setting, hidden := daemon.HiddenFromUnits(v.dir); err == nil && hidden != "" {
+		_, err = fmt.Fprintf(w, "The units in %s see nothing below %s (%s): for a service make the setup elsewhere, such as in /etc/muster/provisioner.\n", path("systemd"), hidden, setting)
+	}
 	if err == nil {
 		_, err = fmt.Fprintf(w, "Keep %s somewhere off this machine.\n", path("ca", "root-key.pem"))
 	}

@@ -209,6 +209,31 @@ func (s *Setup) OnlyHere() bool {
 		slices.ContainsFunc(append([]string{s.Name}, s.BrokerNames...), func(n string) bool { return n != "localhost" })
 }
 
+// HiddenFromUnits returns what keeps the systemd units that [Init] writes from seeing dir, and
+// which directory it hides from them: "" twice if they see it. Links are followed, and are
+// in the way themselves.
+func HiddenFromUnits(dir string) (setting, hidden string) {
+	abs, err := filepath.Abs(dir)
+	if err != nil {
+		return "", "" // of a directory that is where nobody knows
+	}
+	resolved, err := filepath.EvalSymlinks(abs)
+	if err != nil {
+		resolved = abs
+	}
+	for _, h := range []struct{ setting, dir string }{
+		{"ProtectHome=yes", "/home"}, {"ProtectHome=yes", "/root"}, {"ProtectHome=yes", "/run/user"},
+		{"PrivateTmp=yes", "/tmp"}, {"PrivateTmp=yes", "/var/tmp"},
+	} {
+		for _, path := range []string{abs, resolved} {
+			if path == h.dir || strings.HasPrefix(path, h.dir+"/") {
+				return h.setting, h.dir
+			}
+		}
+	}
+	return "", ""
+}
+
 // write makes all files below dir.
 func (s *Setup) write(dir string) error {
 	w := &writer{dir: dir, passphrase: s.Passphrase}

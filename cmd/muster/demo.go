@@ -32,7 +32,7 @@ operators of each role, an API and a console, machines that wait for approval, a
 refused, are copied, and one that tries what it must not. It prints what to try.
 
   muster demo
-  muster demo --nodes 1000 --keep demo      look at logs and files afterwards
+  muster demo --nodes 1000 --keep demo  # look at logs and files afterwards
   muster demo --stay --nodes 2000
 
 Exits with 0 if all is as it must be, 1 if anything is missing, 2 if the command line

@@ -39,7 +39,7 @@ that are gone, and for a revoked one that may come back: filters choose revoked
 machines with --state revoked only, since whoever has stolen one gets in again.
 
   muster node retire web1.example.net --why scrapped
-  muster node retire --unseen 30d      what was scaled down a month ago`,
+  muster node retire --unseen 30d  # what was scaled down a month ago`,
 		"is retired: the name is free",
 		provisioner.StateRetired, provisioner.StateEnrolled, provisioner.StateProvisioned)
 	addNodeGrant(c, all)

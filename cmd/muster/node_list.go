@@ -43,11 +43,11 @@ are given must fit. The last line counts all that fit, by state, on stderr.
 Times are an instant such as 2027-01-31T12:00:00Z or a span: --expires-before 7d is
 "within the next seven days", --unseen 30d "not heard of for thirty days".
 
-  muster node list --state enrolled              let in, and has not confirmed it
+  muster node list --state enrolled        # let in, and has not confirmed it
   muster node list --expires-before 3d --sort expires
   muster node list --match 'web*.example.net' --site ams1 --json
   muster node list --fact os.name=Debian --fact 'role=db*'
-  muster node list --unseen 30d --limit 0        every one of them
+  muster node list --unseen 30d --limit 0  # every one of them
 
 Facts are the machine's own word, as of when it last enrolled, renewed or was
 reconfigured. Those that are kept are named in fleet.facts of provisioner.yaml; --json

@@ -38,7 +38,7 @@ which loses nothing that was acknowledged. All that can be set is in the configu
 file; 'muster provisioner init' writes one with every key explained.
 
   muster provisioner run --config prov/provisioner.yaml
-  muster provisioner run --check      is the configuration right?
+  muster provisioner run --check  # is the configuration right?
 
 Exits with 0 when it was told to stop, or with --check if all is right, 1 if not, 2 if
 the command line makes no sense.`

@@ -40,8 +40,8 @@ func (v Verbs) Check(c *kingpin.CmdClause, f func() error) {
 // name that begins so.
 const checkOf = "check "
 
-// check returns what is wrong with the command line of a verb, a line each.
-func (v Verbs) check(verb string) (all []error) {
+// Mistakes returns what a verb has against its command line, which was parsed, a line each.
+func (v Verbs) Mistakes(verb string) (all []error) {
 	f := v[checkOf+verb]
 	if f == nil {
 		return nil
@@ -77,7 +77,7 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 	if err != nil {
 		return Report(os.Stderr, program, Usage(helpFor(app, args), mistakes(app, all, args, err)...))
 	}
-	if wrong := empty(app, args, all.check(verb)); wrong != nil {
+	if wrong := empty(app, args, all.Mistakes(verb)); wrong != nil {
 		return Report(os.Stderr, program, Usage(helpFor(app, args), wrong...))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

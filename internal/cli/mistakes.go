@@ -40,7 +40,7 @@ func mistakes(app *kingpin.Application, verbs Verbs, args []string, refused erro
 	if err == nil && !guessed {
 		all = append(all, missing(app, parsed)...)
 		if c := parsed.SelectedCommand; c != nil {
-			all = append(all, further(all, verbs.check(c.FullCommand()))...)
+			all = append(all, further(all, verbs.Mistakes(c.FullCommand()))...)
 		}
 	}
 	if len(all) == 0 {

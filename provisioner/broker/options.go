@@ -46,6 +46,7 @@ func (b *Broker) newServer(life context.Context) (*server.Server, error) {
 		return nil, fmt.Errorf("nats server: %w", err)
 	}
 	s.SetLoggerV2(b.log, false, false, false)
+	b.log.drops(s)
 	alive := func(number uint64) bool { return s.GetClient(number) != nil }
 	end := func(number uint64) { _ = s.DisconnectClientByID(number) } // the error says that it has gone
 	auth.sessions = newSessions(alive, end, b.cfg.MaxPerNode)

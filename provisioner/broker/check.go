@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -56,7 +57,7 @@ func (a *authentication) admit(ctx context.Context, c server.ClientAuthenticatio
 		return err
 	}
 	if number, ok := numberOf(c); ok && admission.Account == AccountProvisioning {
-		a.places.take(admission.Token, number)
+		a.places.take(origin{admission.Token, sourceOf(hostOf(p.Address))}, number)
 	}
 	a.register(c, admission)
 	if err := a.remember(c, admission, p); err != nil {
@@ -69,6 +70,15 @@ func (a *authentication) admit(ctx context.Context, c server.ClientAuthenticatio
 		_, err = a.b.gate.Authorize(ctx, p)
 	}
 	return err
+}
+
+// hostOf returns the host of an address, host:port.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
 }
 
 // remember makes a connection of the fleet known to [Broker.Disconnect] and

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -406,5 +407,30 @@ func TestDeadlineOfAToken(t *testing.T) {
 	c := s.dial(t, nil).mustHello(map[string]any{"auth_token": goodToken})
 	if got := c.last(); !strings.Contains(got, "User Authentication Expired") {
 		t.Errorf("the connection ended with %q, want it expired", got)
+	}
+}
+
+// TestAnAddressTakesNotAllPlacesOfItsToken has who has a fleet's only token take every place of
+// an embedded broker from one address: machines elsewhere get in all the same.
+func TestAnAddressTakesNotAllPlacesOfItsToken(t *testing.T) {
+	t.Parallel()
+	const most = 12
+	s := newSite(t, byToken, func(c *broker.Config) { c.MaxProvisioning = most })
+	for range most {
+		if _, said := come(t, s.URL(), "fleet's", "127.0.0.1"); said != "" {
+			t.Fatalf("the thief is told %q before all places are taken", said)
+		}
+	}
+	for i := range most / 3 {
+		m, said := come(t, s.URL(), "fleet's", fmt.Sprintf("127.0.0.%d", 2+i))
+		if said != "" {
+			t.Fatalf("the %dth machine from elsewhere is told %q", i+1, said)
+		}
+		if !m.stays() {
+			t.Errorf("the %dth machine from elsewhere is thrown out", i+1)
+		}
+	}
+	if _, said := come(t, s.URL(), "fleet's", "127.0.0.1"); said == "" {
+		t.Error("the address that has most gets a place of others")
 	}
 }

@@ -476,7 +476,7 @@ func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c
 // putAllowance writes what next returns for the newest entry of a pattern, of which no
 // more than the pattern is known if it is unread, and tells of it. It gets
 // its time here, which is after that of the newest. The journal comes first, but of a
-// pattern of which the store has nothing: see that of [Signers].
+// pattern that the store does not have, or as removed: see that of [Signers].
 func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(newest *Allowance, unread bool) (*Allowance, error), tell func()) error {
 	p.allowances.putting.Lock() // one at a time, and none while write is at it
 	defer p.allowances.putting.Unlock()
@@ -502,17 +502,17 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 			return err
 		}
 		a.At = newest.moment().next(p.now())
-		first := newest == nil && !a.Removed
-		if !first {
+		added := !a.Removed && (newest == nil || newest.Removed)
+		if !added {
 			p.journalAllowance(ctx, a)
 		}
 		if err = p.allowances.put(ctx, a, after, tell); err == nil {
-			if first {
+			if added {
 				p.journalAllowance(ctx, a)
 			}
 			p.watchAllowsAll(ctx)
 		}
-		if !first && !a.Removed { // a removal stands, and asks for no more than what others say
+		if !added && !a.Removed { // a removal stands, and asks for no more than what others say
 			refused = notTaken(err)
 			p.allowances.wasRefused(pattern, refused)
 		}

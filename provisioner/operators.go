@@ -232,7 +232,7 @@ func (o *Operators) appendForgotten(ctx context.Context) error {
 
 // put writes an entry, puts it in force in this process and tells of it. It gets its time
 // here, which is after those of all that are known about the name. The journal
-// comes first, but of a name of which the store has nothing: see that of [Signers].
+// comes first, but of a name that the store does not have, or as removed: see that of [Signers].
 func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time, tell func()) error {
 	o.putting.Lock()
 	defer o.putting.Unlock()
@@ -244,18 +244,19 @@ func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time, te
 	if err := e.Check(); err != nil {
 		return err
 	}
-	first := o.named(e.Name) == nil && !e.Removed
-	if !first {
+	before := o.named(e.Name)
+	added := !e.Removed && (before == nil || before.Removed)
+	if !added {
 		o.journal(ctx, e)
 	}
 	return changedMeanwhile(o.untold.writeEntry(e, tell, func() error {
 		if _, err := o.cfg.Store.PutOperator(ctx, e, after); err != nil {
-			if notTaken(err) && !first && !e.Removed { // a removal stands
+			if notTaken(err) && !added && !e.Removed { // a removal stands
 				o.wasRefused(ctx, e.Name)
 			}
 			return err
 		}
-		if first {
+		if added {
 			o.journal(ctx, e)
 		}
 		return o.look(ctx)

@@ -352,9 +352,10 @@ func (s *Signers) appendForgotten(ctx context.Context) (changed bool, err error)
 
 // put writes an entry, puts it in force in this process and tells of it. It gets its time
 // here, as that of [Operators]. The journal comes first: what is in it alone is
-// in force after a restore, as was asked. But of a signer of whom the store has nothing it
-// comes second: nothing is taken away, and what the store has no room for is in no journal
-// then. If we die in between, the next start finds it in the store, and journals it. The
+// in force after a restore, as was asked. But of a signer whom the store does not have, or
+// as removed, it comes second: nothing is taken away, and what the store has no room for is in no journal
+// then. Nor is it before the mark of a backup that does not have it: a restore takes nobody
+// in by that. If we die in between, the next start finds it in the store, and journals it. The
 // error is [ErrState] if another signer has the name, of all that are in the store by now.
 func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time, tell func()) error {
 	s.putting.Lock()
@@ -370,18 +371,19 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time, tell f
 	if err := e.Check(); err != nil {
 		return err
 	}
-	first := s.entry(e.ID) == nil && !e.Removed
-	if !first {
+	before := s.entry(e.ID)
+	added := !e.Removed && (before == nil || before.Removed)
+	if !added {
 		s.journal(ctx, e)
 	}
 	return changedMeanwhile(s.untold.writeEntry(e, tell, func() error {
 		if _, err := s.cfg.Store.PutSigner(ctx, e, after); err != nil {
-			if notTaken(err) && !first && !e.Removed { // a removal stands
+			if notTaken(err) && !added && !e.Removed { // a removal stands
 				s.wasRefused(ctx, e.ID)
 			}
 			return err
 		}
-		if first {
+		if added {
 			s.journal(ctx, e)
 		}
 		return s.look(ctx)

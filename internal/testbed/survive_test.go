@@ -164,20 +164,125 @@ func TestWhatIsNewAndHasNoRoomIsNotRestored(t *testing.T) {
 		t.Fatalf("restore: %+v, %v", out, err)
 	}
 	f.Start()
+	if got := fmt.Sprint(storedSigners(t, f), o.are(), allowed(t, f)); got != "[taken] map[taken:admin] [taken*.example.net]" {
+		t.Errorf("in force after a restore: signers, operators, names %s", got)
+	}
+	f.Check()
+}
+
+// aStoreBackedUp calls backUp before each write that operators order.
+type aStoreBackedUp struct {
+	provisioner.Store
+	backUp func()
+}
+
+func (s aStoreBackedUp) PutSigner(ctx context.Context, e *provisioner.SignerEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	s.backUp()
+	return s.Store.PutSigner(ctx, e, after)
+}
+
+func (s aStoreBackedUp) PutOperator(ctx context.Context, e *provisioner.OperatorEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	s.backUp()
+	return s.Store.PutOperator(ctx, e, after)
+}
+
+func (s aStoreBackedUp) PutAllowance(ctx context.Context, a *provisioner.Allowance, after provisioner.Revision) error {
+	s.backUp()
+	return s.Store.PutAllowance(ctx, a, after)
+}
+
+// TestWhatIsOrderedWhileABackupBeginsIsRestored has a backup made when an order is on its way into the
+// store, and is not there yet. Whoever gave it is told that it is done, so it is in force after a restore.
+func TestWhatIsOrderedWhileABackupBeginsIsRestored(t *testing.T) {
+	t.Parallel()
+	type order = func(context.Context, *provisioner.Provisioner) error
+	type orders = []order
+	const signer, operator, pattern = "other", "anna", "web*.example.net"
+	key := (&operators{t: t}).key()
+	addSigner := func(ctx context.Context, p *provisioner.Provisioner) error {
+		_, err := p.AddSigner(ctx, provisioner.NewSigner{Name: signer, Public: key}, testbed.Operator())
+		return err
+	}
+	removeSigner := func(ctx context.Context, p *provisioner.Provisioner) error {
+		signers, err := p.ListSigners(ctx)
+		for _, s := range signers {
+			if s.Name == signer {
+				_, err = p.RemoveSigner(ctx, s.ID, testbed.Operator())
+			}
+		}
+		return err
+	}
+	addOperator := func(role provisioner.OperatorRole) order {
+		return func(ctx context.Context, p *provisioner.Provisioner) error {
+			_, err := p.AddOperator(ctx, provisioner.NewOperator{Name: operator, Role: role, Public: key}, testbed.Operator())
+			return err
+		}
+	}
+	removeOperator := func(ctx context.Context, p *provisioner.Provisioner) error {
+		return p.RemoveOperator(ctx, operator, testbed.Operator())
+	}
+	allow := func(ctx context.Context, p *provisioner.Provisioner) error {
+		_, err := p.AllowNames(ctx, pattern, 0, 0, false, testbed.Operator())
+		return err
+	}
+	disallow := func(ctx context.Context, p *provisioner.Provisioner) error {
+		return p.DisallowNames(ctx, pattern, testbed.Operator())
+	}
+	viewer, admin := addOperator(provisioner.RoleViewer), addOperator(provisioner.RoleAdmin)
+	for name, tt := range map[string]struct {
+		before orders
+		order  order
+		want   string // signers, operators, names
+	}{
+		"a signer is new":            {nil, addSigner, "[other] map[] []"},
+		"a signer is removed":        {orders{addSigner}, removeSigner, "[] map[] []"},
+		"a signer is added again":    {orders{addSigner, removeSigner}, addSigner, "[other] map[] []"},
+		"an operator is new":         {nil, viewer, "[] map[anna:viewer] []"},
+		"an operator is changed":     {orders{viewer}, admin, "[] map[anna:admin] []"},
+		"an operator is added again": {orders{viewer, removeOperator}, viewer, "[] map[anna:viewer] []"},
+		"a name is new":              {nil, allow, "[] map[] [web*.example.net]"},
+		"a name is allowed again":    {orders{allow, disallow}, allow, "[] map[] [web*.example.net]"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+			for _, order := range tt.before {
+				if err := order(f.Context(), f.Daemon().Operator()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			file := ""
+			if err := tt.order(f.Context(), f.Provisioner(func(s provisioner.Store) provisioner.Store {
+				return aStoreBackedUp{s, func() { file = backUp(t, f) }}
+			})); err != nil {
+				t.Fatal(err)
+			}
+			loseStore(t, f)
+			if out, err := restoring(f, file).Run(f.Context()); err != nil || out.Lost != "" {
+				t.Fatalf("restore: %+v, %v", out, err)
+			}
+			f.Start()
+			if got := fmt.Sprint(storedSigners(t, f), (&operators{t, f}).are(), allowed(t, f)); got != tt.want {
+				t.Errorf("in force after a restore: signers, operators, names %s, want %s", got, tt.want)
+			}
+			f.Check()
+		})
+	}
+}
+
+// storedSigners returns the names of the signers of the store that count.
+func storedSigners(t *testing.T, f *testbed.Fleet) (names []string) {
+	t.Helper()
 	signers, err := f.Daemon().Operator().ListSigners(f.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var names []string
 	for _, s := range signers {
-		if s.Source == provisioner.SignerOfStore {
+		if s.Source == provisioner.SignerOfStore && !s.Removed {
 			names = append(names, s.Name)
 		}
 	}
-	if got := fmt.Sprint(names, o.are(), allowed(t, f)); got != "[taken] map[taken:admin] [taken*.example.net]" {
-		t.Errorf("in force after a restore: signers, operators, names %s", got)
-	}
-	f.Check()
+	return names
 }
 
 // TestARestoreByAClockThatIsBehindFreezesAll restores with losses on a machine whose clock

@@ -29,16 +29,21 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 			r = refuse(m.Identity, wire.CodeUnavailable, err)
 		}
 		e := RefusalEvent(r, p.moment(), source.Address)
-		if !p.reported(ctx, &e) {
+		if !p.reported(ctx, &e) || r.Code == wire.CodeOfferUnusable && !p.words.say(&e, e.Time) {
 			return r
 		}
 		p.cfg.Emit(e)
-		p.cfg.Log.WarnContext(ctx, "confirmation refused", "node", e.Node, "code", r.Code, "source", source.Address, "err", e.Cause)
+		msg := "confirmation refused"
+		if r.Code == wire.CodeOfferUnusable { // which is what it says
+			msg = "offer refused by its node"
+		}
+		p.cfg.Log.WarnContext(ctx, msg, "node", e.Node, "code", r.Code, "source", source.Address, "err", e.Cause) //nolint:sloglint // one of two literals
 		return r
 	}
 	e := p.provisionedEvent(record, attempt, source)
-	e.Repeated = repeated
-	p.tellProvisioned(ctx, e)
+	if e.Repeated = repeated; !repeated || p.words.say(&e, e.Time) {
+		p.tellProvisioned(ctx, e)
+	}
 	return nil
 }
 

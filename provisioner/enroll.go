@@ -90,18 +90,21 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	}
 	e := a.event(EventEnrolled, p.moment())
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
-	p.cfg.Emit(e)
 	p.note(a.token)
-	if written {
+	switch {
+	case written:
 		p.waiters.gone(holder{a.csr.KeyHash, a.identity}, a.approval != nil)
+	case !p.answered.say(&e, e.Time):
+		return enrolled, nil
 	}
+	p.cfg.Emit(e)
 	p.cfg.Log.InfoContext(ctx, "node enrolled", "node", a.identity, "serial", enrolled.Serial, "reason", a.reason,
 		"token_id", a.token.ID, "site", p.cfg.Site, "source", source.Address, "repeated", !written, "elapsed", e.Elapsed)
 	return enrolled, nil
 }
 
 // refused logs and emits a refusal, once for every request, but for those of keys
-// that wait and have been told so lately.
+// that wait and have been told so lately, and of nodes that have shown their certificate and are refused too often.
 func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error {
 	var r *Refusal
 	if !errors.As(err, &r) {
@@ -119,7 +122,11 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 	if a.decision != nil {
 		e.Policy = a.decision.Digest
 	}
-	if !p.reported(ctx, &e) || told {
+	if told {
+		p.cfg.Attempts.Count(&e)
+		return r
+	}
+	if !p.reported(ctx, &e) || a.ofNode() && !p.words.say(&e, e.Time) {
 		return r
 	}
 	p.cfg.Emit(e)
@@ -134,6 +141,12 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 	p.cfg.Log.Log(ctx, level, msg, "node", e.Node, "code", r.Code, //nolint:sloglint // one of two literals
 		"source", a.source.Address, "token_id", e.Token, "err", e.Cause)
 	return r
+}
+
+// ofNode reports whether the attempt is of the node that it names: of another, nobody is to have
+// anything left out.
+func (a *attempt) ofNode() bool {
+	return a.source.Node != "" && string(a.source.Node) == a.request.Identity
 }
 
 func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, bool, error) {

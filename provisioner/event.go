@@ -93,7 +93,7 @@ type Event struct {
 	Attempt  string        `json:"attempt,omitempty"`
 	Policy   string        `json:"policy,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns,omitempty"`
-	LeftOut  int64         `json:"left_out,omitempty"`  // in attempts: how many before it, from anywhere, were not reported
+	LeftOut  int64         `json:"left_out,omitempty"`  // in attempts: how many before it, from anywhere, were not reported; else of its node
 	OfSource int64         `json:"of_source,omitempty"` // in refusals: how many its source has made, with this one
 	Operator string        `json:"operator,omitempty"`  // who is added, removed or not let in
 	Role     OperatorRole  `json:"role,omitempty"`      // of who is added

@@ -211,6 +211,8 @@ type Provisioner struct {
 	kept      *factFinder // of Config.KeptFacts
 
 	waiters       *waiters
+	answered      *repeats // once more, with a certificate
+	words         *repeats // what nodes confirm again, or cannot use, and renewals that are refused
 	answers       *answers
 	allowances    *allowances
 	pauses        *pauses
@@ -236,6 +238,7 @@ func New(cfg Config) (*Provisioner, error) {
 	p := &Provisioner{
 		cfg: cfg, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, behind: behind,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
+		answered: newRepeats(answeredAtOnce, answeredEvery), words: newRepeats(wordsAtOnce, wordsEvery),
 		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.StoreBroken, cfg.Log),
 		allowances:  newAllowances(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),

@@ -57,6 +57,9 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	}
 	e := a.event(EventRenewed, p.moment())
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
+	if !written && !p.answered.say(&e, e.Time) {
+		return enrolled, nil
+	}
 	p.cfg.Emit(e)
 	p.cfg.Log.InfoContext(ctx, "certificate renewed", "node", a.identity, "serial", enrolled.Serial, "reason", a.reason,
 		"token_id", a.token.ID, "site", p.cfg.Site, "source", source.Address, "repeated", !written, "elapsed", e.Elapsed)

@@ -81,7 +81,7 @@ func New(version string, state func() State) *Metrics {
 	m.refusals = m.codes("muster_refusals_total", "Requests that were refused although somebody is behind them: their token or certificate is good.")
 	m.attempts = m.codes("muster_attempts_refused_total", "Requests that were refused and prove nothing about their sender.")
 	m.connections = m.codes("muster_connections_refused_total", "Connections that this provisioner did not admit to the broker.")
-	m.unreported = m.counter("muster_attempts_unreported_total", "Attempts without an event or a line in the log, since their source makes too many.")
+	m.unreported = m.counter("muster_attempts_unreported_total", "Attempts without an event or a line in the log, since their source or node makes too many.")
 	m.cloned = m.counter("muster_nodes_cloned_total", "Identities of which two live machines were seen to use one key.")
 	m.busy = m.counter("muster_busy_total", "Requests that found no room and were told when to come back.")
 	m.trouble = m.counter("muster_store_trouble_total", "Reads and writes that the store did not answer as it should.")
@@ -166,19 +166,19 @@ func (m *Metrics) Event(e provisioner.Event) {
 	switch e.Type {
 	case provisioner.EventEnrolled:
 		if e.Repeated {
-			m.repeated[provisioner.RequestEnroll].Inc()
+			m.repeated[provisioner.RequestEnroll].Add(float64(1 + e.LeftOut))
 			return
 		}
 		count(m.enrollments, e.Reason)
 	case provisioner.EventRenewed:
 		if e.Repeated {
-			m.repeated[provisioner.RequestRenew].Inc()
+			m.repeated[provisioner.RequestRenew].Add(float64(1 + e.LeftOut))
 			return
 		}
 		m.renewals.Inc()
 	case provisioner.EventProvisioned:
 		if e.Repeated {
-			m.repeated[provisioner.RequestConfirm].Inc()
+			m.repeated[provisioner.RequestConfirm].Add(float64(1 + e.LeftOut))
 			return
 		}
 		m.confirmations.Inc()

@@ -94,7 +94,7 @@ func (n *duty) command(ctx context.Context, conn *connection, m *nats.Msg) (agai
 	if repeated {
 		return false, nil
 	}
-	n.complained = complaint{} // whoever gives an order hears what stands in its way
+	n.complained, n.nextAstray = complaint{}, deadline{} // whoever gives an order hears what stands in its way
 	switch c.Verb {
 	case wire.VerbReprovision:
 		return true, nil

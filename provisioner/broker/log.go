@@ -71,6 +71,11 @@ func (l *natsLog) starting() {
 // once for each start, when it is over.
 func (l *natsLog) startFailure() error {
 	l.up.Store(true)
+	return l.failed()
+}
+
+// failed returns why the server cannot start, or nil, during the start. It says so once.
+func (l *natsLog) failed() error {
 	select {
 	case err := <-l.failure:
 		return err

@@ -18,6 +18,9 @@ import (
 // fileReady bounds the start of a server; chosen, a large store takes seconds.
 const fileReady = time.Minute
 
+// listenTry is how often it is looked whether a server cannot start; chosen.
+const listenTry = 50 * time.Millisecond
+
 // How a broker that is told to stop sends its clients away, unless its file says
 // otherwise (lame_duck_grace_period, lame_duck_duration). Chosen: both together
 // are well within the 30 s that Kubernetes, and the 90 s that systemd grant.
@@ -60,11 +63,8 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	defer stop()
 	s.Start()
 	defer shutdown(s)
-	if err := l.startFailure(); err != nil {
-		return fmt.Errorf("nats server: %w", err)
-	}
-	if !s.ReadyForConnections(fileReady) {
-		return errors.New("nats server: not listening")
+	if err := listening(ctx, s, l); err != nil {
+		return err
 	}
 	log.InfoContext(ctx, "broker is running", "broker", s.ClientURL(), "path", path)
 	for {
@@ -91,6 +91,27 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 			log.InfoContext(ctx, "configuration read again", "path", path)
 		}
 	}
+}
+
+// listening waits until s, whose Start has returned, listens on every port that its file
+// names, or ctx is done. Some of them it opens later, and tells its logger alone that one is
+// taken: it would wait for that for ever, and nobody would be let in meanwhile.
+func listening(ctx context.Context, s *server.Server, l *natsLog) error {
+	for end := time.Now().Add(fileReady); ; {
+		if err := l.failed(); err != nil {
+			return fmt.Errorf("nats server: %w", err)
+		}
+		if s.ReadyForConnections(listenTry) || ctx.Err() != nil {
+			break
+		}
+		if time.Now().After(end) {
+			return errors.New("nats server: not listening")
+		}
+	}
+	if err := l.startFailure(); err != nil {
+		return fmt.Errorf("nats server: %w", err)
+	}
+	return nil
 }
 
 // fileOptions reads a configuration file.

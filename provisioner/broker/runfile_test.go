@@ -145,3 +145,25 @@ func TestAFileWithAMistakeIsNamed(t *testing.T) {
 		}
 	}
 }
+
+// TestAPortForRoutesThatIsTakenIsSaid, at once: nats-server itself ends then, and within another
+// process waits for it without end.
+func TestAPortForRoutesThatIsTakenIsSaid(t *testing.T) {
+	t.Parallel()
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = taken.Close() })
+	path := filepath.Join(t.TempDir(), "nats-server.conf")
+	text := "listen: 127.0.0.1:-1\nauthorization { user: a, password: bcdefghijklmnopq }\n" +
+		"cluster { name: muster, listen: \"" + taken.Addr().String() + "\", routes: [\"nats://127.0.0.1:1\"] }\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // less than what a start may take
+	defer cancel()
+	if err := broker.RunFile(ctx, path, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("RunFile = %v, want that the port is taken", err)
+	}
+}

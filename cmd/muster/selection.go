@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -180,6 +181,9 @@ func identitiesOf(ctx context.Context, names []string, from string) ([]wire.Iden
 		b, err := readFileOrInput(ctx, from)
 		if err != nil {
 			return nil, err
+		}
+		if bytes.Contains(b, []byte("-----BEGIN ")) { // perhaps a private key, of which no line is to be shown
+			return nil, fmt.Errorf("%s: PEM, want names of machines, one a line", file)
 		}
 		n := 0
 		for line := range strings.Lines(string(b)) {

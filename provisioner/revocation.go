@@ -129,8 +129,10 @@ func (c Cause) Check() error {
 	switch {
 	case c.By == "":
 		return errors.New("nobody is named as the one who asks")
-	case len(c.By) > maxCauseBytes || len(c.Why) > maxCauseBytes:
-		return fmt.Errorf("name of %d bytes and reason of %d, limit %d each", len(c.By), len(c.Why), maxCauseBytes)
+	case len(c.By) > maxCauseBytes:
+		return fmt.Errorf("the name of the one who asks has %d bytes, limit %d", len(c.By), maxCauseBytes)
+	case len(c.Why) > maxCauseBytes:
+		return fmt.Errorf("the reason has %d bytes, limit %d", len(c.Why), maxCauseBytes)
 	case !utf8.ValidString(c.By) || !utf8.ValidString(c.Why): // JSON has three bytes for each that is not
 		return fmt.Errorf("name %.80q and reason %.80q, want both in UTF-8", c.By, c.Why)
 	}

@@ -111,6 +111,9 @@ func (p *campaign) open(path string) (keep func(target) error, err error) {
 			return nil, err
 		}
 		f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+		if errors.Is(err, fs.ErrExist) {
+			return nil, fmt.Errorf("--progress: %s: %w: give a new file, or go on with what it keeps by --resume", path, fs.ErrExist)
+		}
 		if err != nil {
 			return nil, err
 		}

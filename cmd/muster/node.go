@@ -145,7 +145,11 @@ func (v *nodeGrantVerb) run(ctx context.Context) error {
 	})
 	done := "has no grant"
 	if end := until.Load(); end != nil {
-		done = "may be taken over by the next machine that asks for the name with a key of its own, until " + instant(*end)
+		whom := "next machine that asks for the name with a key of its own"
+		if v.key != "" {
+			whom = "machine with the key " + v.key[:16]
+		}
+		done = "may be taken over by the " + whom + ", until " + instant(*end)
 	}
 	return v.tell(result, err, done)
 }

@@ -109,6 +109,9 @@ func (r *Roll) Make() (*Rolled, error) {
 	out.name(base)
 	switch _, err := os.Lstat(out.Dir); {
 	case err == nil:
+		if _, err := os.Stat(filepath.Join(out.Dir, rootFile)); err != nil { // what is made here appears whole
+			return nil, fmt.Errorf("%s is there and cannot be used: it has no authority that a roll-over made; give another directory with --dir, or take it away", out.Dir)
+		}
 		out.Found = true
 	case !errors.Is(err, fs.ErrNotExist):
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -102,6 +103,9 @@ func (v *brokerConfigVerb) check() error {
 	if v.leafListenSet && len(v.leaves.Names) == 0 {
 		all = append(all, errors.New("--leaf-listen without --leaf: which brokers of sites are let in?"))
 	}
+	if strings.ContainsFunc(v.cluster.Name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+		all = append(all, fmt.Errorf("--cluster is %q, want a name without blanks", v.cluster.Name)) // nats-server takes no other
+	}
 	hosts("name", v.server.Name)
 	hosts("leaf", v.leaves.Names...)
 	addresses("listen", true, v.server.Listen)
@@ -109,6 +113,7 @@ func (v *brokerConfigVerb) check() error {
 	addresses("leaf-listen", true, v.leaves.Listen)
 	addresses("route", false, v.routes...)
 	addresses("hub", false, v.hub.URLs...)
+	all = append(all, v.ports()...)
 	if v.hub.Site != "" || len(v.hub.URLs) > 0 {
 		if _, err := jwt.ParseSite(v.hub.Site); err != nil {
 			all = append(all, fmt.Errorf("--site: %w", err))
@@ -121,6 +126,26 @@ func (v *brokerConfigVerb) check() error {
 		}
 	}
 	return errors.Join(all...)
+}
+
+// ports reports listeners of the server that could not have their port, which it would say
+// only when it is run.
+func (v *brokerConfigVerb) ports() (all []error) {
+	listeners := [][2]string{{"--listen", v.server.Listen}}
+	if len(v.routes) > 0 {
+		listeners = append(listeners, [2]string{"--cluster-listen", v.cluster.Listen})
+	}
+	if len(v.leaves.Names) > 0 {
+		listeners = append(listeners, [2]string{"--leaf-listen", v.leaves.Listen})
+	}
+	for i, l := range listeners {
+		for _, other := range listeners[:i] {
+			if _, port, err := net.SplitHostPort(l[1]); err == nil && strings.HasSuffix(other[1], ":"+port) {
+				all = append(all, fmt.Errorf("%s and %s: both are port %s, want one each", other[0], l[0], port))
+			}
+		}
+	}
+	return all
 }
 
 func (v *brokerConfigVerb) run(ctx context.Context) error {
@@ -176,6 +201,12 @@ func addBrokerCertificate(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("config", "Configuration file of a provisioner."+configHelp).Default(defaultConfig).PlaceHolder("FILE").StringVar(&v.config)
 	c.Flag("name", "Name of the server.").Required().PlaceHolder("HOST").StringVar(&v.server.Name)
 	v.keys.add(c)
+	all.Check(c, func() error {
+		if _, err := wire.ParseIdentity(v.server.Name); err != nil {
+			return fmt.Errorf("--name: %w", err)
+		}
+		return nil
+	})
 	all[c.FullCommand()] = cli.CleansUp(v.run)
 }
 

@@ -69,6 +69,8 @@ func (v *initVerb) check() error {
 	switch { // what would be left out, and missed only where nodes do not reach a broker
 	case v.listens && v.setup.Cluster != "":
 		mistakes = errors.Join(mistakes, errors.New("--listen and --cluster: only one can be; the servers of a cluster listen as 'muster broker config' says"))
+	case v.replicated && v.setup.Cluster != "" && v.setup.Replicas == 0: // as if it had not been given
+		mistakes = errors.Join(mistakes, errors.New("--replicas: is 0, want 1 or more"))
 	case v.replicated && v.setup.Cluster == "":
 		mistakes = errors.Join(mistakes, errors.New("--replicas without --cluster: a broker of its own has one copy"))
 	}

@@ -1,0 +1,32 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// TestWhoMayNotReadIsToRemoveNothing has somebody begin a roll-over again who may not read what
+// it has made, its keys among it.
+func TestWhoMayNotReadIsToRemoveNothing(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net")
+	muster(t, dir, "ca", "roll", "--config", "prov/provisioner.yaml")
+	key := filepath.Join(dir, "prov", "ca-2", "issuing-key.pem")
+	if err := os.Chmod(key, 0); err != nil {
+		t.Fatal(err)
+	}
+	if f, err := os.Open(key); err == nil {
+		_ = f.Close()
+		t.Skip("this user may read everything")
+	}
+	cmd := command(t, "ca", "roll", "--config", "prov/provisioner.yaml")
+	cmd.Dir = dir
+	out, _ := cmd.CombinedOutput()
+	want := regexp.MustCompile(`\Amuster: open .*/issuing-key\.pem: permission denied: run this as root or as the provisioner's user\n\z`)
+	if cmd.ProcessState.ExitCode() != 1 || !want.Match(out) {
+		t.Errorf("exit %d: %s", cmd.ProcessState.ExitCode(), out)
+	}
+}

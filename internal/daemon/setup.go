@@ -16,6 +16,7 @@ import (
 	"strings"
 	"syscall"
 	"time"
+	"unicode"
 
 	"muster/internal/seal"
 	"muster/jwt"
@@ -107,6 +108,9 @@ func Init(dir string, s Setup) error {
 // placeFor returns where a setup goes that is to be dir, which must be missing or empty:
 // a link stays, and leads to it.
 func placeFor(dir string) (string, error) {
+	if strings.ContainsFunc(dir, unicode.IsControl) { // units and what init prints have it in a line
+		return "", fmt.Errorf("%q: has a control character in its name: give another directory", dir)
+	}
 	entries, err := os.ReadDir(dir)
 	switch {
 	case err == nil && len(entries) > 0:

@@ -1,7 +1,9 @@
 package daemon_test
 
 import (
+	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -37,5 +39,46 @@ func TestUnitsSayWhatTheyDoNotSee(t *testing.T) {
 	}
 	if _, hidden := daemon.HiddenFromUnits(link); hidden != "/tmp" {
 		t.Errorf("a link to /tmp: %q is hidden", hidden)
+	}
+}
+
+// TestUnitsTakeAnyDirectory has systemd itself read the unit of a setup whose path has what is
+// special to it.
+func TestUnitsTakeAnyDirectory(t *testing.T) {
+	t.Parallel()
+	verify, err := exec.LookPath("systemd-analyze")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := filepath.Join(t.TempDir(), "a b;c", `50%o "$HOME" 'x\y`)
+	if err := daemon.Init(dir, daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net"}); err != nil {
+		t.Fatal(err)
+	}
+	unit := filepath.Join(dir, "systemd", "muster-provisioner.service")
+	text, err := os.ReadFile(unit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// systemd-analyze wants a path of its own, and a program that is there.
+	text = bytes.Replace(text, []byte("/usr/bin/muster provisioner run"), []byte("/bin/echo"), 1)
+	copied := filepath.Join(t.TempDir(), "muster-provisioner.service")
+	if err := os.WriteFile(copied, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), verify, "verify", "--man=no", copied).CombinedOutput()
+	if err != nil || strings.Contains(string(out), "muster-provisioner.service") {
+		t.Errorf("%v\n%s%s", err, out, text)
+	}
+	for _, want := range []string{
+		`--config "` + filepath.Dir(dir) + `/50%%o \"$$HOME\" 'x\\y/provisioner.yaml"` + "\n",
+		`ReadWritePaths="` + filepath.Dir(dir) + `/50%%o \"$HOME\" 'x\\y/data"` + "\n",
+	} {
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the unit lacks %s:\n%s", want, text)
+		}
+	}
+
+	if err := daemon.Init(dir+"\nx", daemon.Setup{Name: "prov1.example.net", TrustDomain: "example.net"}); err == nil || !strings.Contains(err.Error(), "control character") {
+		t.Errorf("Init of a name of two lines: %v", err)
 	}
 }

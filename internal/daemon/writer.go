@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"text/template"
 
 	"muster/internal/keyfile"
@@ -88,11 +89,29 @@ func (w *writer) brokerKeys() {
 	}
 }
 
+// unitFuncs write a path into a unit of systemd: as a word of a list, or as an argument of a
+// command, where $ is special as well; see systemd.syntax(7) and systemd.service(5).
+var unitFuncs = template.FuncMap{
+	"word": func(dir, file string) string { return unitWord(dir + file) },
+	"argument": func(dir, file string) string {
+		return strings.ReplaceAll(unitWord(dir+file), "$", "$$")
+	},
+}
+
+// unitWord writes a path so that systemd takes it for one word, and nothing in it for a specifier.
+func unitWord(path string) string {
+	path = strings.ReplaceAll(path, "%", "%%")
+	if !strings.ContainsAny(path, " \"'\\;") {
+		return path
+	}
+	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(path) + `"`
+}
+
 func (w *writer) template(name string, data any) {
 	if w.err != nil {
 		return
 	}
-	t, err := template.ParseFS(setupFiles, "setup/"+name+".tmpl")
+	t, err := template.New(filepath.Base(name)+".tmpl").Funcs(unitFuncs).ParseFS(setupFiles, "setup/"+name+".tmpl")
 	if err != nil {
 		w.err = err
 		return

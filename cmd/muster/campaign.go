@@ -115,7 +115,7 @@ func (p *campaign) open(path string) (keep func(target) error, err error) {
 			return nil, fmt.Errorf("--progress: %s: %w: give a new file, or go on with what it keeps by --resume", path, fs.ErrExist)
 		}
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("%w: the progress is kept there, name another file with --progress", err)
 		}
 		_, err = f.Write(append(head, '\n'))
 		if err = errors.Join(err, f.Sync(), f.Close()); err != nil {

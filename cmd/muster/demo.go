@@ -66,7 +66,7 @@ func (v *demoVerb) run(ctx context.Context) error {
 	if dir == "" {
 		temporary, err := os.MkdirTemp("", "muster-demo-")
 		if err != nil {
-			return err
+			return fmt.Errorf("%w: set TMPDIR to a directory for it, or give one with --keep", err)
 		}
 		defer func() { _ = os.RemoveAll(temporary) }() // the worst is a directory too many in /tmp
 		dir = filepath.Join(temporary, "demo")

@@ -81,6 +81,7 @@ func TestNodeQuestions(t *testing.T) {
 	want("node grant web1.example.net", `may be taken over by the next machine that asks for the name with a key of its own, until 20`, 0)
 	want("pause --why "+strings.Repeat("a", 201), `\Amuster: the reason has 201 bytes, limit 200\n\z`, 1)
 	want("node revoke web8.example.net web9.example.net --yes --progress prov/provisioner.yaml", `\Amuster: --progress: prov/provisioner\.yaml: file already exists: give a new file, or go on with what it keeps by --resume\n\z`, 1)
+	want("node revoke web8.example.net web9.example.net --yes --progress none/p", `\Amuster: open none/p: no such file or directory: the progress is kept there, name another file with --progress\n\z`, 1)
 	want("node revoke web9.example.net", `\Amuster: web9\.example\.net: revoke "web9\.example\.net": no such node\n\z`, 1)
 	good.stop()
 	bad.stop()

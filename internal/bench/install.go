@@ -41,7 +41,7 @@ func signerKey(kind string) (crypto.Signer, error) {
 func install(cfg *Config) (_ *serving, err error) {
 	s := &serving{}
 	if s.dir, err = os.MkdirTemp(cfg.Dir, "muster-bench-"); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: give a directory for it with --dir", err)
 	}
 	defer func() {
 		if err != nil {

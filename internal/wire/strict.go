@@ -2,12 +2,14 @@ package wire
 
 import (
 	"bytes"
+	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 	"unicode/utf8"
 )
 
@@ -24,13 +26,48 @@ var ErrJSON = errors.New("not strict JSON")
 // numbers whole, of any length.
 const maxSaid = 200
 
-// notJSON is what package json says of bytes.
+// notJSON is what package json says of bytes: where, and of a value of another type than ours
+// in other words than those of Go.
 func notJSON(err error) error {
 	said := err.Error()
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	var instant *time.ParseError
+	switch {
+	case errors.As(err, &syntax):
+		said = fmt.Sprintf("%s, at byte %d", said, syntax.Offset)
+	case errors.As(err, &kind) && kind.Field != "":
+		said = fmt.Sprintf("member %.80q is of the type %.20s, want %s", kind.Field, kind.Value, typeOf(kind.Type))
+	case errors.As(err, &kind):
+		said = fmt.Sprintf("it is of the type %.20s, want %s", kind.Value, typeOf(kind.Type))
+	case errors.As(err, &instant):
+		said = fmt.Sprintf("%.40q is no time such as 2026-03-01T12:00:00Z", instant.Value)
+	}
 	if len(said) > maxSaid {
 		said = strings.ToValidUTF8(said[:maxSaid], "") + "…"
 	}
 	return fmt.Errorf("%w: %s", ErrJSON, said)
+}
+
+// typeOf is what JSON calls what becomes a t.
+func typeOf(t reflect.Type) string {
+	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
+		return "string"
+	}
+	switch t.Kind() { //nolint:exhaustive // the others are numbers
+	case reflect.String:
+		return "string"
+	case reflect.Bool:
+		return "bool"
+	case reflect.Slice, reflect.Array:
+		return "array"
+	case reflect.Struct, reflect.Map:
+		return "object"
+	case reflect.Pointer:
+		return typeOf(t.Elem())
+	default:
+		return "number"
+	}
 }
 
 // DecodeStrict decodes the one JSON value in b into dst, a pointer. Beyond what

@@ -104,12 +104,12 @@ func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.App
 		next.State, next.Current, next.Next = StateProvisioned, offer, nil
 		next.ProvisionedAt, next.UpdatedAt, next.Attempt = now, now, attempt
 		next.keep(record, p.cfg.Clock.believed(now))
-		written := false // or may be
-		err = watch.took(StepPublish, p.publish(ctx, &next, after, func() error { written = true; return nil }))
+		tries := 0
+		err = watch.took(StepPublish, p.publish(ctx, &next, after, func() error { tries++; return nil }))
 		switch {
 		case err == nil:
 			p.tellSuperseded(record, &next)
-		case written && !errors.Is(err, errAgain):
+		case mayBeWritten(tries, err) && !errors.Is(err, errAgain):
 			p.rememberConfirmed(ctx, &next, p.provisionedEvent(&next, attempt, source))
 		}
 		if !errors.Is(err, errAgain) {

@@ -43,7 +43,7 @@ type attempt struct {
 	// Kept from round to round.
 	counted           bool        // in the quotas
 	claim             *TokenClaim // of a limited token's use, known to be in its log; or nil
-	tried             bool        // a write of the record
+	tries             int         // to write the record
 	firstTry, lastTry Revision    // the revisions that the tries were bound to
 	confirming        *Record     // of a renewal: the record that it last tried to write which confirms an offer by the way; or nil
 

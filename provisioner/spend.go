@@ -110,7 +110,7 @@ func (p *Provisioner) undo(ctx context.Context, a *attempt) {
 // whose acknowledgement was lost, and which somebody else has written over, is
 // found in the history.
 func (p *Provisioner) unwritten(ctx context.Context, a *attempt) error {
-	if !a.tried {
+	if a.tries == 0 {
 		return nil
 	}
 	history, complete, err := p.cfg.Store.History(ctx, a.identity)
@@ -133,9 +133,10 @@ func (p *Provisioner) trying(a *attempt) error {
 	if err := p.checkClaim(a); err != nil {
 		return err
 	}
-	if !a.tried {
-		a.tried, a.firstTry, a.lastTry = true, a.after, a.after
+	if a.tries == 0 {
+		a.firstTry, a.lastTry = a.after, a.after
 	}
+	a.tries++
 	// A read from a member of a cluster that is behind makes a later try one over
 	// an older revision, while the write over the newer one is still on its way.
 	a.firstTry, a.lastTry = min(a.firstTry, a.after), max(a.lastTry, a.after)

@@ -174,6 +174,13 @@ func (p *Provisioner) rememberRevocation(e *Revocation, tell func()) {
 	})
 }
 
+// mayBeWritten reports whether a record may be in the store, or will be, after so many tries of which
+// the last ended with err. A store that has no room says so to each node that asks, for
+// as long as it has none: there is nothing to remember of that.
+func mayBeWritten(tries int, err error) bool {
+	return tries > 1 || tries == 1 && !notTaken(err)
+}
+
 // rememberConfirmed takes in that a record which confirms an offer may be in the store, or will
 // be. The node may never say so again: it goes on to the next certificate by what it has.
 func (p *Provisioner) rememberConfirmed(ctx context.Context, r *Record, e Event) {

@@ -3,6 +3,7 @@ package provisioner_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 
 	"muster/internal/testbed"
@@ -166,5 +167,45 @@ func TestARefusalSaysWhatItsRoundFound(t *testing.T) {
 			t.Errorf("refused on ground %q by policy %q: %+v", e.Reason, e.Policy, e)
 		}
 	}
+	f.Check()
+}
+
+// countedReads is a store in which no record has room, and which counts who reads one and how often
+// it is looked for revocations.
+type countedReads struct {
+	fullOfRecords
+	reads, looks *atomic.Int64
+}
+
+func (s countedReads) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
+	s.reads.Add(1)
+	return s.fullOfRecords.Record(ctx, id)
+}
+
+func (s countedReads) NextRevocation(ctx context.Context, after provisioner.Sequence) (*provisioner.Revocation, provisioner.Sequence, error) {
+	s.looks.Add(1)
+	return s.fullOfRecords.NextRevocation(ctx, after)
+}
+
+// TestAConfirmationWithoutRoomIsNotRemembered has a node confirm to a store that has no room, which it
+// says: nothing is in doubt then, and nothing is remembered of each try, and looked for, until there is room.
+func TestAConfirmationWithoutRoomIsNotRemembered(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	n := f.Node(web1)
+	e := f.Enroll(n)
+	var reads, looks atomic.Int64
+	full := f.Provisioner(func(s provisioner.Store) provisioner.Store { return countedReads{fullOfRecords{s}, &reads, &looks} })
+	for range 3 {
+		if err := full.Applied(f.Context(), must(n.Confirm(e))(t), provisioner.Source{}); !errors.Is(err, provisioner.ErrStoreFull) {
+			t.Fatalf("confirmed: %v, want %v", err, provisioner.ErrStoreFull)
+		}
+	}
+	before, from := reads.Load(), looks.Load()
+	f.Eventually("it has looked for what others did", func() bool { return looks.Load() > from+10 }) // as often as for what it remembers
+	if n := reads.Load() - before; n > 0 {
+		t.Errorf("records were read %d times for confirmations that had no room", n)
+	}
+	f.Apply(n, e)
 	f.Check()
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -112,6 +113,8 @@ func explain(err error, p peer) error {
 		remedy = "the broker's certificate is of another authority: something else answers there, or the authority has changed"
 	case errors.As(err, &host):
 		remedy = "the broker's certificate is for another name: use the name in it, or issue it one with this name"
+	case errors.As(err, new(tls.RecordHeaderError)):
+		remedy = remedyInClear
 	case isAlert(err):
 		remedy = "the broker refused the TLS handshake: see its log; an expired or disowned node certificate is the usual cause"
 	case errors.As(err, &dns):
@@ -126,8 +129,8 @@ func explain(err error, p peer) error {
 		remedy = "there is no route: check this machine's network"
 	case errors.Is(err, nats.ErrNoInfoReceived), strings.Contains(text, "invalid websocket connection"):
 		remedy = "something else answers there: check address and port, and whether this network wants somebody to log in first"
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF):
-		remedy = "whoever answers there ends the connection at once: check address and port, the broker's log, and firewalls in between"
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF):
+		remedy = "whoever answers there ends the connection at once: check address and port, the broker's log, as it may be full, and firewalls in between"
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		remedy = "no answer in time: check the network and firewalls between here and the broker, and the broker's load"
 	case errors.Is(err, syscall.ENOSPC):

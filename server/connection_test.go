@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
+	natsserver "github.com/nats-io/nats-server/v2/server"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -224,6 +225,37 @@ func TestTLSThatTheTokenDoesNotAskForIsExplained(t *testing.T) {
 	a.await(server.EventFailed, 2)
 	if n := f.countLog("enrollment failed", "the broker insists on TLS, which the token does not ask for"); n != 1 {
 		t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
+	}
+}
+
+// TestAFullBrokerIsExplained has a broker that has no place: it says so in clear and hangs up, and a node
+// that is about to begin TLS, or to write, may not come to read it.
+func TestAFullBrokerIsExplained(t *testing.T) {
+	t.Parallel()
+	for _, scheme := range []string{"nats", "tls"} {
+		t.Run(scheme, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			full, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true,
+				TLSConfig: f.serverTLS, TLSTimeout: 5, AllowNonTLS: true, MaxConn: -1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			full.Start()
+			t.Cleanup(func() { full.Shutdown(); full.WaitForShutdown() })
+			if !full.ReadyForConnections(patience) {
+				t.Fatal("broker does not start")
+			}
+			cfg := f.node("web1.example.net")
+			c := f.claims()
+			c.Brokers = scheme + "://" + full.Addr().String()
+			writeToken(t, cfg.TokenFile, c)
+			a := f.run(cfg)
+			a.await(server.EventFailed, 5)
+			if n, all := f.countLog("enrollment failed", "full"), f.countLog("enrollment failed"); n != all {
+				t.Errorf("%d of %d lines say that it may be full:\n%s", n, all, f.log.String())
+			}
+		})
 	}
 }
 

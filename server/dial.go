@@ -210,9 +210,12 @@ func plain(url string) string {
 // SkipTLSHandshake says whether nats.go is to leave TLS to the dialer.
 func (d *dialer) SkipTLSHandshake() bool { return d.tls != nil }
 
-// errInClear is about a broker that goes on in clear where it is to wait for a handshake.
-var errInClear = &cause{what: fmt.Errorf("%w: more in clear than a broker begins with", nats.ErrTLS),
-	remedy: "the broker is full, or is just being stopped; or something on the way speaks in its place"}
+// errInClear means that a broker goes on in clear where it is to wait for a handshake.
+var errInClear = &cause{what: fmt.Errorf("%w: more in clear than a broker begins with", nats.ErrTLS), remedy: remedyInClear}
+
+// remedyInClear is about what speaks in clear in place of a handshake. A nats-server
+// says so that it is full.
+const remedyInClear = "the broker is full, or is just being stopped; or what answers there, or on the way, speaks no TLS"
 
 // secured is a connection that is TLS from the first that is written to it: with NATS that is
 // after the broker's INFO, with a WebSocket at once. nats.go would do the same, but

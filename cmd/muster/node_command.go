@@ -24,6 +24,7 @@ type nodeCommandVerb struct {
 	token   string
 	wait    bool
 	waitFor string
+	patient bool // --wait-for was given
 }
 
 const nodeCommandLong = `
@@ -66,10 +67,16 @@ func addNodeCommand(parent *kingpin.CmdClause, all verbs, verb wire.Verb, help, 
 	v.verb = string(verb)
 	c := parent.Command(v.verb, help).HelpLong(long + fmt.Sprintf(nodeCommandLong, "it "+after) + nodeManyHelp)
 	c.Flag("wait", "Wait until each machine "+after+".").BoolVar(&v.wait)
-	c.Flag("wait-for", "How long for each, as 90s or 5m.").Default("2m").StringVar(&v.waitFor)
+	c.Flag("wait-for", "How long for each, as 90s or 5m.").Default("2m").IsSetByUser(&v.patient).StringVar(&v.waitFor)
 	c.Flag("node-token", "Token that the machines have, if it is not the one they enrolled with.").PlaceHolder("FILE").StringVar(&v.token)
 	v.addMany(c, all)
-	all.Check(c, func() error { _, err := v.patience(); return err })
+	all.Check(c, func() error {
+		_, err := v.patience()
+		if v.patient && !v.wait { // who believes that they have waited goes on too early
+			err = errors.Join(err, errors.New("--wait-for without --wait: nothing would be waited for"))
+		}
+		return err
+	})
 	all[c.FullCommand()] = v.run
 }
 

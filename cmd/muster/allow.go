@@ -90,7 +90,7 @@ func (v *allowAddVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return v.print(&a, func() error {
+	return v.printDone(&a, func() error {
 		if provisioner.AnyName(a.Pattern) {
 			v.say("warning: %v; it is an alarm until `muster allow remove '%s'`", provisioner.ErrEverything, a.Pattern)
 		}
@@ -185,7 +185,7 @@ func (v *allowRemoveVerb) run(ctx context.Context) error {
 	if err := v.ask(ctx, http.MethodPost, "/v1/allow/remove", httpapi.OldAllowance{Pattern: v.pattern, Why: v.why}, nil); err != nil {
 		return err
 	}
-	return v.print(map[string]string{"removed": v.pattern}, func() error {
+	return v.printDone(map[string]string{"removed": v.pattern}, func() error {
 		// Other entries may cover the names, and so may the file of a provisioner, which nobody asks for here.
 		v.say("%s is off the store's allow-list", v.pattern)
 		return nil

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -81,6 +82,22 @@ func TestNodeQuestions(t *testing.T) {
 	want("node grant web1.example.net", `may be taken over by the next machine that asks for the name with a key of its own, until 20`, 0)
 	want("pause --why "+strings.Repeat("a", 201), `\Amuster: the reason has 201 bytes, limit 200\n\z`, 1)
 	want("node revoke web8.example.net web9.example.net --yes --progress prov/provisioner.yaml", `\Amuster: --progress: prov/provisioner\.yaml: file already exists: give a new file, or go on with what it keeps by --resume\n\z`, 1)
+
+	// What was done stays done, and whoever cannot be told how learns that much.
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, args := range []string{"pause --json", "resume --json", "allow add x.example.net --json", "signer remove signer --json", "signer add prov/signer.pem --json", "operator add anna --role viewer --certificate --json"} {
+		cmd := command(t, append(strings.Fields(args), config...)...)
+		var said strings.Builder
+		cmd.Dir, cmd.Stdout, cmd.Stderr = dir, full, &said
+		_ = cmd.Run() // its status is looked at
+		if says := "muster: it is done, only the answer could not be written: write /dev/stdout: no space left on device\n"; cmd.ProcessState.ExitCode() != 1 || said.String() != says {
+			t.Errorf("muster %s: exit %d: %s", args, cmd.ProcessState.ExitCode(), said.String())
+		}
+	}
 	want("node revoke web8.example.net web9.example.net --yes --progress none/p", `\Amuster: open none/p: no such file or directory: the progress is kept there, name another file with --progress\n\z`, 1)
 	want("node revoke web9.example.net", `\Amuster: web9\.example\.net: revoke "web9\.example\.net": no such node\n\z`, 1)
 	good.stop()

@@ -199,6 +199,11 @@ func (s *setup) print(answer any, text func() error) error {
 	return e.Encode(answer)
 }
 
+// printDone is print for a verb that has changed something.
+func (s *setup) printDone(answer any, text func() error) error {
+	return unprinted("it is done", s.print(answer, text))
+}
+
 // unprinted is why the answer of a verb could not be written, if it could not: what was
 // done stays done, and whoever did it again because of the status would be refused.
 func unprinted(done string, err error) error {

@@ -144,7 +144,7 @@ func (v *operatorAddVerb) add(ctx context.Context, n provisioner.NewOperator, pr
 	}); err != nil {
 		return err
 	}
-	return v.print(&added, func() error {
+	return v.printDone(&added, func() error {
 		if private != nil {
 			v.say("%s is %s until %s: give them %s, and keep no copy", added.Name, added.Role, instant(added.Ends), quoted(v.out))
 			return nil

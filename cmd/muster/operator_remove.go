@@ -38,7 +38,7 @@ func (v *operatorRemoveVerb) run(ctx context.Context) error {
 	if err := v.ask(ctx, http.MethodPost, "/v1/operators/"+url.PathEscape(v.name)+"/remove", httpapi.Reason{Why: v.why}, nil); err != nil {
 		return err
 	}
-	return v.print(map[string]string{"operator": v.name, "done": "remove"}, func() error {
+	return v.printDone(map[string]string{"operator": v.name, "done": "remove"}, func() error {
 		v.say("%s is removed", v.name)
 		if last {
 			v.say("no admin is left: 'muster operator add' on a provisioner's machine makes one")

@@ -43,7 +43,7 @@ func (v *pauseVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return v.print(&s, func() error {
+	return v.printDone(&s, func() error {
 		v.say("enrollment is paused %s, until muster resume%s", scopeOf(v.site), flagOf(v.site))
 		return nil
 	})
@@ -76,7 +76,7 @@ func (v *resumeVerb) run(ctx context.Context) error {
 	if err := v.ask(ctx, http.MethodPost, "/v1/settings/resume", httpapi.Resumption{Site: jwt.Site(v.site), Why: v.why}, &s); err != nil {
 		return err
 	}
-	return v.print(&s, func() error {
+	return v.printDone(&s, func() error {
 		v.say("enrollment goes on %s", scopeOf(v.site))
 		for _, left := range s.Pauses {
 			v.say("still paused %s, by %s: %s", scopeOf(string(left.Site)), left.By, left.Why)

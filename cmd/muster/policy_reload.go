@@ -33,7 +33,7 @@ func (v *policyReloadVerb) run(ctx context.Context) error {
 	if err := v.ask(ctx, http.MethodPost, "/v1/policy/reload", httpapi.Reason{Why: v.why}, &in); err != nil {
 		return err
 	}
-	return v.print(&in, func() error {
+	return v.printDone(&in, func() error {
 		if in.Before == in.Digest {
 			v.say("policy %.12s is in use, as before", in.Digest)
 		} else {

@@ -31,5 +31,5 @@ func (v *acceptClockVerb) run(ctx context.Context) error {
 	if err := v.ask(ctx, http.MethodPost, "/v1/clock/accept", httpapi.Reason{Why: v.why}, nil); err != nil {
 		return err
 	}
-	return v.print(map[string]bool{"accepted": true}, func() error { v.say("the clock is taken for right"); return nil })
+	return v.printDone(map[string]bool{"accepted": true}, func() error { v.say("the clock is taken for right"); return nil })
 }

@@ -97,7 +97,7 @@ func (v *signerAddVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return v.print(&added, func() error {
+	return v.printDone(&added, func() error {
 		switch now, limits := time.Now(), signerLimits(&added); {
 		case !added.NotAfter.IsZero() && now.After(added.NotAfter):
 			v.say("signer %s is added, but its certificate ended %s: none of its tokens is good, add one that has not ended", added.Name, instant(added.NotAfter))
@@ -214,7 +214,7 @@ func (v *signerRemoveVerb) run(ctx context.Context) error {
 	if err := v.ask(ctx, http.MethodPost, "/v1/signers/"+string(id)+"/remove", httpapi.Reason{Why: v.why}, &removed); err != nil {
 		return err
 	}
-	return v.print(&removed, func() error {
+	return v.printDone(&removed, func() error {
 		if removed.Left == 0 {
 			v.say("signer %s is removed; none is left, so nobody enrolls until one is added", v.signer)
 			return nil

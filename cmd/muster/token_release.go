@@ -42,7 +42,7 @@ func (v *tokenReleaseVerb) run(ctx context.Context) error {
 	if err := v.ask(ctx, http.MethodPost, "/v1/tokens/"+string(id)+"/release", httpapi.Release{Of: v.of, Why: v.why}, &released); err != nil {
 		return err
 	}
-	return v.print(released, func() error {
+	return v.printDone(released, func() error {
 		v.say("%s of token %s given back", counted(len(released), "use", "uses"), id)
 		return writeUses(released)
 	})

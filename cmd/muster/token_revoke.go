@@ -38,7 +38,7 @@ func (v *tokenRevokeVerb) run(ctx context.Context) error {
 	if err := v.ask(ctx, http.MethodPost, "/v1/tokens/"+string(id)+"/revoke", httpapi.Reason{Why: v.why}, &report); err != nil {
 		return err
 	}
-	return v.print(&report, func() error {
+	return v.printDone(&report, func() error {
 		enrolled := 0
 		for _, u := range report.UsedBy {
 			if u.State == provisioner.UseEnrolled {

@@ -35,5 +35,5 @@ func (v *tokenThawVerb) run(ctx context.Context) error {
 	if err := v.ask(ctx, http.MethodPost, "/v1/tokens/"+string(id)+"/thaw", httpapi.Reason{Why: v.why}, nil); err != nil {
 		return err
 	}
-	return v.print(map[string]string{"thawed": string(id)}, func() error { v.say("token %s is good again", id); return nil })
+	return v.printDone(map[string]string{"thawed": string(id)}, func() error { v.say("token %s is good again", id); return nil })
 }

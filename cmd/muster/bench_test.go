@@ -95,11 +95,17 @@ func TestBenchKicks(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
-	for name, args := range map[string][]string{"shared": nil, "per node, sealed": {"--connections", "per-node", "--sealed"}} {
+	for name, tt := range map[string]struct {
+		nodes int
+		args  []string
+	}{
+		"shared": {300, nil}, "per node, sealed": {300, []string{"--connections", "per-node", "--sealed"}},
+		"there before it is listed": {20, nil},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			out, err := command(t, append([]string{"bench", "--json", "--kick", "300", "--drivers", "2", "--token-key", "ed25519", "--dir", dir}, args...)...).Output()
+			out, err := command(t, append([]string{"bench", "--json", "--kick", strconv.Itoa(tt.nodes), "--drivers", "2", "--token-key", "ed25519", "--dir", dir}, tt.args...)...).Output()
 			if err != nil {
 				var exit *exec.ExitError
 				if errors.As(err, &exit) {
@@ -118,8 +124,8 @@ func TestBenchKicks(t *testing.T) {
 			if err := json.Unmarshal(out, &r); err != nil {
 				t.Fatalf("%v in %s", err, out)
 			}
-			if r.Kick.Nodes != 300 || r.Kick.Provisioned != 300 || r.Kick.Seconds <= 0 || r.Kick.InFleet <= 0 || r.Failed+r.Refused != 0 {
-				t.Errorf("%s, want 300 provisioned again and in the fleet", out)
+			if r.Kick.Nodes != tt.nodes || r.Kick.Provisioned != tt.nodes || r.Kick.Seconds <= 0 || r.Kick.InFleet <= 0 || r.Failed+r.Refused != 0 {
+				t.Errorf("%s, want %d provisioned again and in the fleet", out, tt.nodes)
 			}
 			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 				t.Errorf("left: %v, %v", left, err)

@@ -43,6 +43,9 @@ func (s *serving) kick(ctx context.Context, cfg *Config, result *Result) error {
 	}
 	defer drivers.end()
 	result.add(WaveApplied, w)
+	if err := s.allListed(ctx, cfg); err != nil {
+		return err
+	}
 	before, err := usageOf(s.pids)
 	if err != nil {
 		return err
@@ -89,6 +92,40 @@ func (s *serving) kick(ctx context.Context, cfg *Config, result *Result) error {
 	result.Kick = k
 	_, err = s.halt()
 	return err
+}
+
+// listEvery is how often it is asked whether all nodes are listed; chosen.
+const listEvery = 100 * time.Millisecond
+
+// allListed waits until the provisioner lists the whole fleet, from which --all chooses: lists
+// follow the records within a second, and a small fleet is there sooner.
+func (s *serving) allListed(ctx context.Context, cfg *Config) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	again := time.NewTicker(listEvery)
+	defer again.Stop()
+	for {
+		cmd := cfg.Program("node", "list", "--limit", "1", "--json", "--config", filepath.Join(s.home(), "provisioner.yaml"))
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours
+		out, err := cmd.Output()
+		if err != nil {
+			return fmt.Errorf("muster node list: %w", err)
+		}
+		var list struct {
+			Total int `json:"total"`
+		}
+		if err := json.Unmarshal(out, &list); err != nil {
+			return fmt.Errorf("muster node list: %w", err)
+		}
+		if list.Total >= cfg.Kick {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the list of nodes, %d of %d: %w", list.Total, cfg.Kick, ctx.Err())
+		case <-again.C:
+		}
+	}
 }
 
 // reprovision runs the command, which shows its own progress.

@@ -17,7 +17,7 @@ const (
 	// maxViolations is how many a connection may have in violationTime. Chosen: together they fit into what the
 	// system keeps for a connection, and a provisioner that tries what it is not permitted any more, every
 	// ten seconds, has some 25; see [External.Watch].
-	maxViolations = 32
+	maxViolations = 64
 	violationTime = time.Minute
 )
 

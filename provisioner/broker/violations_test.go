@@ -43,9 +43,9 @@ func TestWhoSaysMuchInVainIsDropped(t *testing.T) {
 				times int
 				stays bool
 			}{
-				"a few short lines":       {"PUB muster.v1.other 2\r\n{}\r\n", 20, true},
-				"many short lines":        {"PUB muster.v1.other 2\r\n{}\r\n", 40, false},
-				"many subscriptions":      {"SUB muster.v1.other 1\r\n", 40, false},
+				"a few short lines":       {"PUB muster.v1.other 2\r\n{}\r\n", 40, true},
+				"many short lines":        {"PUB muster.v1.other 2\r\n{}\r\n", 80, false},
+				"many subscriptions":      {"SUB muster.v1.other 1\r\n", 80, false},
 				"a long subject":          {"PUB " + long + " 2\r\n{}\r\n", 1, false},
 				"a long subscription":     {"SUB " + long + " 1\r\n", 1, false},
 				"a long queue":            {"SUB muster.v1.other " + long + " 1\r\n", 1, false},

@@ -44,14 +44,17 @@ const (
 // callout answers what brokers ask about connections, with the gate that an
 // embedded broker asks.
 type callout struct {
-	gate    *Gate
-	issuer  nkeys.KeyPair
-	xkey    nkeys.KeyPair
-	refused func(context.Context, Presented, *Denied)
-	log     *natsLog
-	turn    func() (done func())
-	place   func() (aside bool, changed <-chan struct{})
-	workers int // how many answers are under way at once
+	gate     *Gate
+	issuer   nkeys.KeyPair
+	xkey     nkeys.KeyPair
+	refused  func(context.Context, Presented, *Denied)
+	log      *natsLog
+	turn     func() (done func())
+	place    func() (aside bool, changed <-chan struct{})
+	workers  int // how many answers are under way at once
+	shares   *shares
+	arrivals *arrivals
+	counted  func(server string) bool // whether we hear who is connected there
 
 	unread atomic.Pointer[unreadQuestion] // the last one; nil if there was none
 }
@@ -196,11 +199,7 @@ func (c *callout) answer(ctx context.Context, q question) bool {
 	response.Audience, response.Jwt = request.Server.ID, user
 	if err != nil {
 		d := deny(wire.CodeDenied, err)
-		p = p.withoutSecrets()
-		c.log.refused(ctx, p, d)
-		if c.refused != nil {
-			c.refused(ctx, p, d)
-		}
+		c.refuse(ctx, p, d)
 		response.Jwt, response.Error = "", string(d.Code) // for the broker's log
 	}
 	text, err := response.Encode(c.issuer)
@@ -216,6 +215,15 @@ func (c *callout) answer(ctx context.Context, q question) bool {
 		c.log.connection(ctx, "answer to a broker lost", slog.String("err", scrub(err.Error())))
 	}
 	return err == nil
+}
+
+// refuse tells who has to know of it that a connection is refused.
+func (c *callout) refuse(ctx context.Context, p Presented, d *Denied) {
+	p = p.withoutSecrets()
+	c.log.refused(ctx, p, d)
+	if c.refused != nil {
+		c.refused(ctx, p, d)
+	}
 }
 
 // open returns the request in data, which broker has encrypted to us. One in
@@ -248,6 +256,18 @@ func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestCl
 	}
 	u := jwt.NewUserClaims(request.UserNkey)
 	u.Audience = admission.Account
+	switch admission.Account {
+	case AccountFleet:
+		c.arrivals.add(wire.Identity(admission.User))
+	case AccountProvisioning:
+		u.Tags = jwt.TagList{tokenTag + admission.Token}
+		if c.counted(request.Server.ID) && !c.shares.take(request.Server.Tags, admission.Token, p.Address) {
+			// In an account without any place the client is told what it would be told if there was none
+			// in its own. A refusal is "Authorization Violation", and machines would take it for their token's.
+			u.Audience = AccountFull
+			c.refuse(ctx, p, &Denied{wire.CodeBusy, ErrShare})
+		}
+	}
 	// The broker reports this as the user of each request, as an embedded one
 	// does: the name of a sealed session, if the gate has seen it proven.
 	u.Name = admission.User

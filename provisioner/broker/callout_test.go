@@ -99,7 +99,13 @@ func serverFile(t testing.TB, keys broker.Keys, edit func(string) string) string
 // ends. The server is at url.
 func (o *outside) provisioner(t testing.TB, keys broker.Keys, url string) *broker.External {
 	t.Helper()
-	e, err := broker.NewExternal(broker.ExternalConfig{URLs: url, Keys: keys, Gate: o.config(t).Gate})
+	return o.provisionerWith(t, broker.ExternalConfig{URLs: url, Keys: keys, Gate: o.config(t).Gate})
+}
+
+// provisionerWith is provisioner with a configuration.
+func (o *outside) provisionerWith(t testing.TB, cfg broker.ExternalConfig) *broker.External {
+	t.Helper()
+	e, err := broker.NewExternal(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -115,7 +115,7 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	if cfg.Place == nil {
 		cfg.Place = func() (bool, <-chan struct{}) { return false, nil }
 	}
-	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), turn: cfg.Turn, place: cfg.Place, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0)}
+	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), turn: cfg.Turn, place: cfg.Place, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0), shares: newShares(), arrivals: newArrivals()}
 	var err error
 	e.muster, err = login(cfg.Keys.Provisioner)
 	bad("credentials", err)
@@ -132,7 +132,7 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 		return nil, fmt.Errorf("broker: %w", errors.Join(errs...))
 	}
 	cfg.Gate = e.gate.cfg // with defaults
-	c.gate, e.callout, e.cfg = e.gate, c, cfg
+	c.gate, c.counted, e.callout, e.cfg = e.gate, e.known, c, cfg
 	return e, nil
 }
 
@@ -261,6 +261,12 @@ func (e *External) Authenticate(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer nc.Close()
+	looking, stop := context.WithCancel(ctx)
+	var looks sync.WaitGroup
+	looks.Go(func() { e.keepShares(looking) })
+	looks.Go(func() { e.keepFew(looking) })
+	defer looks.Wait()
+	defer stop()
 	return e.callout.run(ctx, nc, ready)
 }
 

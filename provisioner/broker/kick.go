@@ -129,6 +129,15 @@ func (e *External) alive(id string) {
 	}
 }
 
+// known reports whether a server answers us in [AccountSystem]. That of a site does not answer
+// the provisioners of the hub, who are asked by it while the site has none.
+func (e *External) known(id string) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	_, known := e.servers[id]
+	return known
+}
+
 // silent returns the servers that are known and not among those that answered, and whether
 // one of them is worth waiting for.
 func (e *External) silent(answered map[string]bool) (ids []string, wait bool) {
@@ -246,7 +255,8 @@ func gather[T any](ctx context.Context, e *External, nc *nats.Conn, subject stri
 type connection struct {
 	server      string
 	number      uint64
-	certificate string // SHA-256, hex; empty if the server knows none
+	certificate string    // SHA-256, hex; empty if the server knows none
+	start       time.Time // by the server's clock
 }
 
 // kick drops a connection. One that has gone by itself is no error.
@@ -275,7 +285,7 @@ func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Id
 		options.User = string(ids[0])
 	}
 	var calling sync.Mutex // each
-	take := func(id string, conns []*server.ConnInfo) {
+	return e.list(ctx, nc, options, func(id string, conns []*server.ConnInfo) {
 		held := make(map[wire.Identity][]connection)
 		for _, c := range conns {
 			if node := wire.Identity(c.AuthorizedUser); c.Account == AccountFleet && (ids == nil || wanted[node]) {
@@ -287,7 +297,13 @@ func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Id
 			defer calling.Unlock()
 			each(held)
 		}
-	}
+	})
+}
+
+// list asks all servers for connections, of which options has how many of each first, and calls take
+// with those on one server as soon as it has answered, and more often for a server with many. It may be
+// called several times at once. The error is as that of connections.
+func (e *External) list(ctx context.Context, nc *nats.Conn, options server.ConnzOptions, take func(id string, conns []*server.ConnInfo)) error {
 	paging, cancel := context.WithTimeout(ctx, pagesTimeout)
 	defer cancel()
 	var more sync.WaitGroup
@@ -316,7 +332,7 @@ func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Id
 
 // connectionOf is what a server says of one of its connections.
 func connectionOf(id string, c *server.ConnInfo) connection {
-	held := connection{server: id, number: c.Cid}
+	held := connection{server: id, number: c.Cid, start: c.Start}
 	if len(c.TLSPeerCerts) > 0 {
 		held.certificate = c.TLSPeerCerts[0].CertSha256
 	}

@@ -380,3 +380,52 @@ func TestASilentServerIsWaitedForOnce(t *testing.T) {
 		t.Errorf("after a sign of life %v are silent, waited for: %v", ids, wait)
 	}
 }
+
+// TestANodeHasFewConnectionsToAServer has a node connect over and over to a server outside of the process:
+// its oldest connections end, until it has as many as it may.
+func TestANodeHasFewConnectionsToAServer(t *testing.T) {
+	t.Parallel()
+	const many = 3 * DefaultMaxPerNode
+	e, s := watching(t, 0)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); e.keepFew(ctx) }()
+	defer func() { stop(); <-ended }()
+	var all []*nats.Conn
+	for range many {
+		all = append(all, connected(t, s))
+	}
+	settled(t, s, many+1)
+	for range many {
+		e.callout.arrivals.add(kickedNode)
+	}
+	settled(t, s, DefaultMaxPerNode+1) // and ours
+	for i, nc := range all {
+		if stays := nc.Flush() == nil; stays != (i >= many-DefaultMaxPerNode) {
+			t.Errorf("of %d connections the %dth is there: %v; want the newest %d", many, i+1, stays, DefaultMaxPerNode)
+		}
+	}
+}
+
+// TestWhoConnectsSeldomIsNotLookedAt has nodes come as often as an agent does.
+func TestWhoConnectsSeldomIsNotLookedAt(t *testing.T) {
+	t.Parallel()
+	a := newArrivals()
+	for range DefaultMaxPerNode {
+		a.add(kickedNode)
+		a.add("web2.example.net")
+	}
+	select {
+	case <-a.due:
+		t.Errorf("%v are looked at after %d connections", a.take(), DefaultMaxPerNode)
+	default:
+	}
+	a.add(kickedNode)
+	<-a.due
+	if ids := a.take(); !slices.Equal(ids, []wire.Identity{kickedNode}) {
+		t.Errorf("after one more %v are looked at, want %s", ids, kickedNode)
+	}
+	if a.add(kickedNode); len(a.take()) > 0 {
+		t.Error("who has been looked at is looked at again at once")
+	}
+}

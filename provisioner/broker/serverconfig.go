@@ -94,7 +94,7 @@ func (c ServerConfig) Text() (string, error) {
 		c.Certificate, c.Key, c.CA, // 5 to 7
 		c.MaxConnections, maxControlLine, maxPayload, // 8 to 10
 		issuer, AccountMuster, provisioner, system, xkey, // 11 to 15
-		int(DefaultHandshake.Seconds()), pingInterval, maxPingsOut) // 16 to 18
+		int(DefaultHandshake.Seconds()), pingInterval, maxPingsOut, taggedPlaces(c.MaxProvisioning)) // 16 to 19
 	if c.Cluster != nil {
 		b.WriteString(c.clusterText())
 	}
@@ -111,6 +111,8 @@ const serverText = `# A broker of muster's, as 'muster broker config' printed it
 # may speak to whom are muster's protocol; change names, addresses and limits.
 server_name: %[1]q
 listen: %[2]q
+# How many connections account PROVISIONING has: provisioners know it from here.
+server_tags: [%[19]q]
 max_connections: %[8]d
 max_control_line: %[9]d
 max_payload: %[10]d

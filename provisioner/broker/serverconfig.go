@@ -42,7 +42,7 @@ type ServerConfig struct {
 	MaxConnections int
 
 	// MaxProvisioning bounds the connections of all servers that hold a token
-	// only. Optional; defaults to two thirds of MaxConnections on each.
+	// only; see [shares] for who has them. Optional; defaults to two thirds of MaxConnections on each.
 	MaxProvisioning int
 
 	// Cluster is nil for a server that is alone.

@@ -38,7 +38,7 @@ lint: ## gofmt, and golangci-lint with all of go vet in it
 
 # A machine whose npm is not Debian's cannot have that as well, so only what is missing is asked for.
 deps: ## install the programs that the tests run, where they are missing
-	@for p in openssl=openssl setsid=util-linux ip=iproute2 fsfreeze=util-linux mkfs.ext4=e2fsprogs promtool=prometheus systemd-analyze=systemd chromium=chromium npm=npm; do \
+	@for p in openssl=openssl setsid=util-linux setpriv=util-linux ip=iproute2 fsfreeze=util-linux mkfs.ext4=e2fsprogs promtool=prometheus systemd-analyze=systemd chromium=chromium npm=npm; do \
 		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \
 	done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends $$missing; }
 

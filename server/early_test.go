@@ -90,16 +90,7 @@ func TestWhatIsSaidInClearIsNoBrokersWord(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	forger := newForgedRoad(t, f.url(), "-ERR 'Authorization Violation'\r\n")
-	f.set(func() {
-		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-			return &wire.Reply{ID: r.ID, Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
-				e.Configuration["brokers"] = forger.Addr().String()
-			})}
-		}
-	})
-	cfg := f.node("web1.example.net")
-	cfg.RefusedLimit = time.Nanosecond
-	a := f.run(cfg)
+	_, a := f.strayNodeWith(t, forger.Addr().String(), func(cfg *server.Config) { cfg.RefusedLimit = time.Nanosecond })
 	a.await(server.EventFailed, 5)
 	f.awaitLog("ever reached", "more in clear than a broker begins with")
 	if n := len(f.requests()); n != 1 {

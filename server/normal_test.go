@@ -398,16 +398,7 @@ func TestAForgedAlertDoesNotLeadToProvisioning(t *testing.T) {
 			_ = conn.Close()
 		}
 	}()
-	f.set(func() {
-		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-			return &wire.Reply{ID: r.ID, Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
-				e.Configuration["brokers"] = forger.Addr().String()
-			})}
-		}
-	})
-	cfg := f.node("web1.example.net")
-	cfg.RefusedLimit = time.Nanosecond
-	a := f.run(cfg)
+	_, a := f.strayNodeWith(t, forger.Addr().String(), func(cfg *server.Config) { cfg.RefusedLimit = time.Nanosecond })
 	a.await(server.EventFailed, 5)
 	f.awaitLog("ever reached", "remote error: tls")
 	if n := len(f.requests()); n != 1 {

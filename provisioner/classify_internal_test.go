@@ -262,3 +262,36 @@ func TestLineageKeepsTheNewestKeys(t *testing.T) {
 		t.Error("a key remembered by a copy changed the record that it was made of")
 	}
 }
+
+// TestGrantStands asks a grant for anybody, one that is over and none at all about every kind
+// of record.
+func TestGrantStands(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	open, over := &Grant{ID: "g", ExpiresAt: now.Add(1)}, &Grant{ID: "g", ExpiresAt: now}
+	owned := &Record{State: StateProvisioned}
+	tests := map[string]struct {
+		grant  *Grant
+		record *Record
+		want   bool
+	}{
+		"a name that somebody has":    {open, owned, true},
+		"enrolled":                    {open, &Record{State: StateEnrolled}, true},
+		"spent":                       {open, &Record{State: StateProvisioned, Grant: "g"}, false},
+		"of another machine":          {open, &Record{State: StateProvisioned, OwnedSince: now}, false},
+		"at its end":                  {over, owned, false},
+		"revoked":                     {open, &Record{State: StateRevoked}, false},
+		"a name that nobody has":      {open, &Record{State: StateRetired}, false},
+		"a name that nobody ever had": {open, nil, false},
+		"no grant":                    {nil, owned, false},
+		"neither":                     {nil, nil, false},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if got := tt.grant.Stands(tt.record, now); got != tt.want {
+				t.Errorf("Stands = %v, want %v", got, tt.want)
+			}
+		})
+	}
+}

@@ -62,7 +62,7 @@ func (p *Provisioner) counts(a *Answer, r *Record, reason Reason) bool {
 
 // Stands reports whether the grant lets its key, or the next other key if it is for any, have
 // the identity of r, which may be nil: its time is not over, it is not spent, and the machine
-// that it was given against still has the name.
+// that it was given against still has the name. A nil grant lets nobody.
 func (g *Grant) Stands(r *Record, now time.Time) bool {
-	return slices.Contains([]State{StateEnrolled, StateProvisioned}, r.state()) && g.admits(r, g.KeyHash, now)
+	return g != nil && slices.Contains([]State{StateEnrolled, StateProvisioned}, r.state()) && g.admits(r, g.KeyHash, now)
 }

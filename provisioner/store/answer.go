@@ -35,9 +35,14 @@ func (s *Store) Replicas() int { return s.replicas }
 // cluster reports whether the streams are on more than one server.
 func (s *Store) cluster() bool { return s.replicas > 1 }
 
-// ask asks until there is an answer or ctx is done, if the streams are a
-// cluster's. What is asked must be harmless to ask twice: reads, and consumers of
-// our own.
+// besides is after what time a cluster is asked a second time while it may yet answer the
+// first, and so on: what was asked right before it had a leader is never answered, and what a
+// busy one takes long for is not asked in vain. Chosen, above the tenths of a second that an
+// answer takes when both cores have more than they can do (measured in a storm of nodes).
+const besides = time.Second
+
+// ask asks until there is an answer or ctx is done, if the streams are a cluster's. Several
+// questions may be in hand at once, so it is one that only reads.
 func ask[T any](ctx context.Context, s *Store, question func(context.Context) (T, error)) (T, error) {
 	if !s.cluster() {
 		return question(ctx)
@@ -45,8 +50,52 @@ func ask[T any](ctx context.Context, s *Store, question func(context.Context) (T
 	return insist(ctx, question)
 }
 
-// insist does the work of ask.
+// insist does the work of ask. Each question has [askAgain]; the first answer counts.
 func insist[T any](ctx context.Context, question func(context.Context) (T, error)) (T, error) {
+	type answer struct {
+		what T
+		err  error
+	}
+	asking, cancel := context.WithCancel(ctx)
+	defer cancel()
+	answers, inHand := make(chan answer), 0
+	put := func() {
+		one, cancel := context.WithTimeout(asking, askAgain)
+		defer cancel()
+		what, err := question(one)
+		select {
+		case answers <- answer{what, err}:
+		case <-asking.Done():
+		}
+	}
+	next := time.NewTimer(0)
+	defer next.Stop()
+	for {
+		select {
+		case <-next.C:
+			inHand++
+			go put()
+			next.Reset(besides)
+		case a := <-answers:
+			if a.err == nil || ctx.Err() != nil || !unanswered(a.err) {
+				return a.what, a.err
+			}
+			if inHand--; inHand == 0 {
+				next.Reset(leaderless) // it may have said at once that it has no leader
+			}
+		case <-ctx.Done():
+			var none T
+			return none, ctx.Err()
+		}
+	}
+}
+
+// askInTurn is ask for what makes something: one question at a time, which is harmless to
+// ask again.
+func askInTurn[T any](ctx context.Context, s *Store, question func(context.Context) (T, error)) (T, error) {
+	if !s.cluster() {
+		return question(ctx)
+	}
 	for {
 		one, cancel := context.WithTimeout(ctx, askAgain)
 		answer, err := question(one)
@@ -91,7 +140,7 @@ const forsaken = 10 * time.Second
 // ordered makes a consumer for one look through a stream.
 func (s *Store) ordered(ctx context.Context, stream string, cfg jetstream.OrderedConsumerConfig) (jetstream.Consumer, error) {
 	cfg.MaxResetAttempts, cfg.InactiveThreshold = cmp.Or(cfg.MaxResetAttempts, resets), forsaken
-	return ask(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) { return s.js.OrderedConsumer(ctx, stream, cfg) })
+	return askInTurn(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) { return s.js.OrderedConsumer(ctx, stream, cfg) })
 }
 
 // answers waits until JetStream answers, or ctx is done. The error is that of

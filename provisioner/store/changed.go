@@ -19,27 +19,22 @@ import (
 // nobody answers, which is for [Store.Probe] to tell. A server of a cluster that has just become its
 // leader may not know all streams for a moment: ask again.
 func (s *Store) Whole(ctx context.Context) error {
-	for _, want := range streams(s.replicas, s.capacity, s.inputBytes) {
-		if reports(want.Name) {
-			continue
-		}
-		read := s.followed.of(want.Name) // before: meanwhile more is read
-		stream, err := s.js.Stream(ctx, want.Name)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
+	for _, f := range s.find(ctx, func(name string) bool { return !reports(name) }) {
+		info, want := f.info, f.StreamConfig
+		if errors.Is(f.err, jetstream.ErrStreamNotFound) {
 			return fmt.Errorf("store: %w", lost(want.Name))
 		}
-		if err != nil {
-			return nil
+		if f.err != nil {
+			continue
 		}
-		info := stream.CachedInfo()
-		if err := errors.Join(beginning(info), shorter(info, read), s.subjects.check(info)); err != nil {
+		if err := errors.Join(beginning(info), shorter(info, f.read), s.subjects.check(info)); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
 		less := lessThan(info.Config, want)
 		if len(less) == 0 {
 			continue
 		}
-		err = s.putBack(ctx, info.Config, want)
+		err := s.putBack(ctx, info.Config, want)
 		switch {
 		case ctx.Err() != nil:
 			return nil

@@ -53,53 +53,73 @@ func (f *followed) of(stream string) uint64 {
 // is gone, or [ErrLost], which says what stream is missing: nothing may be issued then. A cluster that
 // has no leader for one of them yet is an error within seconds: try again.
 func (s *Store) Reopen(ctx context.Context) error {
-	switch r, err := once(ctx, s, func(ctx context.Context) (restore, error) { return checkRestored(ctx, s.js) }); {
-	case err != nil:
-		return fmt.Errorf("store: %w", err)
-	case r != s.restored && r != (restore{}):
+	// All at once: a busy cluster took two seconds to answer one after the other, and nobody is
+	// let in before (a storm, its leader killed in it).
+	bounded, cancel := s.acknowledged(ctx)
+	defer cancel()
+	var (
+		all       []present
+		restored  restore
+		i         Installation
+		asked     sync.WaitGroup
+		half, err error
+	)
+	asked.Go(func() { restored, half = checkRestored(bounded, s.js) })
+	asked.Go(func() { _, err = s.last(bounded, s.entries, subjectInstallation, &i) })
+	all = s.find(bounded, func(string) bool { return true })
+	asked.Wait()
+	switch {
+	case half != nil:
+		return fmt.Errorf("store: %w", half)
+	case restored != s.restored && restored != (restore{}):
 		return fmt.Errorf("store: %w", ErrRestored)
 	}
-	all := streams(s.replicas, s.capacity, s.inputBytes)
-	for _, c := range all {
-		if reports(c.Name) {
+	for _, f := range all {
+		if reports(f.Name) {
 			continue
 		}
-		read := s.followed.of(c.Name) // before: meanwhile more is read
-		stream, err := once(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, c.Name) })
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			return fmt.Errorf("store: %w", lost(c.Name))
+		if f.err == nil {
+			f.err = shorter(f.info, f.read)
 		}
-		if err == nil {
-			err = shorter(stream.CachedInfo(), read)
-		}
-		if err != nil {
-			return fmt.Errorf("store: stream %s: %w", c.Name, err)
+		switch {
+		case errors.Is(f.err, jetstream.ErrStreamNotFound):
+			return fmt.Errorf("store: %w", lost(f.Name))
+		case f.err != nil:
+			return fmt.Errorf("store: stream %s: %w", f.Name, f.err)
 		}
 	}
 	s.subjects.forget()
-	var i Installation
-	if _, err := once(ctx, s, func(ctx context.Context) (uint64, error) { return s.last(ctx, s.entries, subjectInstallation, &i) }); err != nil {
+	switch {
+	case err != nil:
 		return fmt.Errorf("store: read installation: %w", err)
-	}
-	if i.ID != s.installation.ID {
+	case i.ID != s.installation.ID:
 		return fmt.Errorf("store: %w: it is %s, ours is %s: give the provisioner its own data directory back", ErrInstallation, i.ID, s.installation.ID)
 	}
-	// Last: where the records are not, these would be in the way of a restore. At once:
-	// those of a cluster that have no leader yet would be waited for one after the other.
-	g, asking := errgroup.WithContext(ctx)
-	for _, c := range all {
-		if !reports(c.Name) {
+	return s.remake(ctx, all)
+}
+
+// remake makes the streams of reports anew that are gone. Where the records are not, these
+// would be in the way of a restore: so they come last.
+func (s *Store) remake(ctx context.Context, all []present) error {
+	ctx, cancel := s.acknowledged(ctx)
+	defer cancel()
+	g, ctx := errgroup.WithContext(ctx)
+	for _, f := range all {
+		if !reports(f.Name) {
 			continue
 		}
 		g.Go(func() error {
-			_, err := once(asking, s, func(ctx context.Context) (jetstream.Stream, error) { return s.make(ctx, c) })
-			if s.cluster() && unanswered(err) && asking.Err() == nil {
+			err := f.err
+			if errors.Is(err, jetstream.ErrStreamNotFound) {
+				_, err = s.make(ctx, f.StreamConfig)
+			}
+			if s.cluster() && unanswered(err) {
 				// There it is for as long as the records are, which are on as many servers.
-				s.log.WarnContext(ctx, "a stream of reports does not answer yet", "stream", c.Name)
+				s.log.WarnContext(ctx, "a stream of reports does not answer yet", "stream", f.Name)
 				return nil
 			}
 			if err != nil {
-				return fmt.Errorf("store: stream %s: %w", c.Name, full(err))
+				return fmt.Errorf("store: stream %s: %w", f.Name, full(err))
 			}
 			return nil
 		})
@@ -107,13 +127,43 @@ func (s *Store) Reopen(ctx context.Context) error {
 	return g.Wait()
 }
 
-// once asks a cluster for as long as it may take to answer. Without a leader it does not
-// answer later what it was asked meanwhile; a provisioner waited twelve seconds for that, and
-// refused everybody, when all the others served again (a storm, its leader killed in it).
-func once[T any](ctx context.Context, s *Store, question func(context.Context) (T, error)) (T, error) {
-	ctx, cancel := s.acknowledged(ctx)
-	defer cancel()
-	return question(ctx)
+// A present is what there is of a stream.
+type present struct {
+	jetstream.StreamConfig // as it is to be
+
+	read uint64                // up to where it had been read when it was asked for
+	info *jetstream.StreamInfo // nil with an error
+	err  error
+}
+
+// find asks for the streams that are wanted, in the order of streams. It asks for all of them at
+// once, since each has a leader of its own, and does not wait as long for a stream of reports as
+// for one of records.
+func (s *Store) find(ctx context.Context, wanted func(name string) bool) []present {
+	var all []present
+	for _, c := range streams(s.replicas, s.capacity, s.inputBytes) {
+		if wanted(c.Name) {
+			all = append(all, present{StreamConfig: c, read: s.followed.of(c.Name)})
+		}
+	}
+	var asked sync.WaitGroup
+	for i := range all {
+		f := &all[i]
+		asked.Go(func() {
+			ctx := ctx
+			if reports(f.Name) && s.cluster() {
+				bounded, cancel := context.WithTimeout(ctx, besides)
+				defer cancel()
+				ctx = bounded
+			}
+			stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, f.Name) })
+			if f.err = err; err == nil {
+				f.info = stream.CachedInfo()
+			}
+		})
+	}
+	asked.Wait()
+	return all
 }
 
 // reports tells the streams of reports from those of records.

@@ -271,7 +271,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 // for the sake of reports is the worse of the two.
 func (s *Store) make(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
 	for want := c.MaxBytes; ; c.MaxBytes /= 2 {
-		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.createOrUpdate(ctx, c) })
+		stream, err := askInTurn(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.createOrUpdate(ctx, c) })
 		switch {
 		case noRoom(err) && reports(c.Name) && c.MaxBytes >= 2*leastReportBytes:
 			continue

@@ -106,7 +106,7 @@ func consumerOf(sub provisioner.Subscription, subjects []string) jetstream.Consu
 // serve delivers what a stream has for a subscription, until that fails or ctx is
 // done. It returns once what is in hand is settled.
 func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *provisioner.Delivery) provisioner.Settlement) error {
-	consumer, err := ask(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) { return s.subscriber(ctx, stream, c) })
+	consumer, err := askInTurn(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) { return s.subscriber(ctx, stream, c) })
 	if err != nil {
 		return err
 	}

@@ -232,7 +232,9 @@ func (s *Store) next(ctx context.Context, stream jetstream.Stream, subject strin
 // nextRaw is next without the decoding.
 func (s *Store) nextRaw(ctx context.Context, stream jetstream.Stream, subject string, after uint64) (*jetstream.RawStreamMsg, error) {
 	s.followed.note(stream.CachedInfo().Config.Name, after)
-	m, err := stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject))
+	m, err := ask(ctx, s, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
+		return stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject))
+	})
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil
 	}

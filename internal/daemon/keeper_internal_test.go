@@ -28,6 +28,7 @@ type kept struct {
 	reported             []provisioner.Event
 	reportErr            error
 	silent               atomic.Bool // the store does not answer
+	others               atomic.Bool // but for the writes of nodes, which it acknowledges
 	room                 int64
 }
 
@@ -44,6 +45,7 @@ func newKept(t *testing.T) *kept {
 			}
 			return k.probeErr
 		},
+		wrote: k.others.Load,
 		report: func(_ context.Context, e provisioner.Event) error {
 			k.reported = append(k.reported, e)
 			return k.reportErr
@@ -78,6 +80,40 @@ func (k *kept) stands() string {
 		return err.Error()
 	}
 	return ""
+}
+
+// TestASlowStoreIsNotAway has no answer to the keeper's write for a minute, while the store
+// acknowledges those of nodes: nobody is refused for it, and no broker restarted. When it
+// acknowledges none of them either, it is away.
+func TestASlowStoreIsNotAway(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		k := newKept(t)
+		k.silent.Store(true)
+		k.others.Store(true)
+		k.pass(t, 10, true)
+		if k.restarts > 0 || k.stands() != "" {
+			t.Errorf("%d restarts, alarm %q, want neither", k.restarts, k.stands())
+		}
+		k.others.Store(false)
+		k.pass(t, maxSilent, true)
+		if k.restarts == 0 || k.stands() == "" {
+			t.Errorf("%d restarts, alarm %q, want both", k.restarts, k.stands())
+		}
+	})
+}
+
+// TestAFullStoreIsFull has no room for the keeper's write beside acknowledged ones, which
+// went before it.
+func TestAFullStoreIsFull(t *testing.T) {
+	t.Parallel()
+	k := newKept(t)
+	k.others.Store(true)
+	k.probeErr = fmt.Errorf("probe: %w", provisioner.ErrStoreFull)
+	k.look(t.Context(), true)
+	if k.alarms.Stands(wire.CodeStorageLow) == nil {
+		t.Error("a store without room raises no alarm")
+	}
 }
 
 func TestAStreamThatFailedIsRestartedAtOnce(t *testing.T) {

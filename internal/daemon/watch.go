@@ -14,6 +14,7 @@ func (d *Daemon) newKeeper() *keeper {
 	k := &keeper{
 		dir: d.storeDir(), lowWater: lowWater, alarms: d.alarms, log: d.opts.Log,
 		probe:  func(ctx context.Context) error { return d.Store().Probe(ctx) },
+		wrote:  func() bool { return d.Store().Wrote() },
 		report: func(ctx context.Context, e provisioner.Event) error { return d.Store().Report(ctx, e) },
 		reopen: func(ctx context.Context) error { return d.Store().Reopen(ctx) },
 		watched: map[wire.Code]func() error{

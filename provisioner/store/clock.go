@@ -52,6 +52,17 @@ func (s *Store) Probe(ctx context.Context) error {
 	return nil
 }
 
+// justNow is how long ago the last acknowledgement of a store may be that has writes in hand.
+// Chosen: in a storm there are hundreds in that time.
+const justNow = time.Second
+
+// Wrote reports whether a write of a record or a claim was acknowledged just now: a store that
+// leaves [Store.Probe] without an answer is slow then, and not away. It does not block.
+func (s *Store) Wrote() bool {
+	at := s.acked.Load()
+	return at > 0 && time.Since(s.opened)-time.Duration(at) < justNow
+}
+
 // reported is how long the store remembers the ids of events, so that one
 // reported twice is kept once. It is what JetStream does by default.
 const reported = 2 * time.Minute

@@ -175,6 +175,9 @@ type Store struct {
 
 	subjects subjects // how many each stream of records had
 
+	opened time.Time    // before anything was written
+	acked  atomic.Int64 // how long after that a write was acknowledged last; 0 for none
+
 	losses struct { // events that could not be published
 		sync.Mutex
 		count int       // since the last warning
@@ -223,7 +226,7 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := whole(ctx, js, cfg.Installation); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, inputBytes: cfg.InputBytes, timeout: cfg.Timeout, log: cfg.Log,
+	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, inputBytes: cfg.InputBytes, timeout: cfg.Timeout, log: cfg.Log, opened: time.Now(),
 		reports: make(map[string]jetstream.Stream)}
 	s.room.Store(math.MaxInt64)
 	if s.replicas, err = s.atLeast(ctx); err != nil {
@@ -518,10 +521,17 @@ func encode(v any) ([]byte, error) {
 func (s *Store) publish(ctx context.Context, subject string, b []byte, after uint64) (uint64, error) {
 	ctx, cancel := s.acknowledged(ctx)
 	defer cancel()
+	var revision uint64
+	var err error
 	if s.gather != nil && strings.HasPrefix(subject, subjectNode) {
-		return s.gather.put(ctx, subject, b, after)
+		revision, err = s.gather.put(ctx, subject, b, after)
+	} else {
+		revision, err = publish(ctx, s.js, subject, b, after)
 	}
-	return publish(ctx, s.js, subject, b, after)
+	if err == nil {
+		s.acked.Store(int64(time.Since(s.opened)))
+	}
+	return revision, err
 }
 
 // errAway is said of a write that was not sent: nats.go would keep it until the

@@ -98,8 +98,9 @@ func (s *Store) Reopen(ctx context.Context) error {
 	return s.remake(ctx, all)
 }
 
-// remake makes the streams of reports anew that are gone. Where the records are not, these
-// would be in the way of a restore: so they come last.
+// remake makes the streams of reports anew that are gone, and has those of one broker keep as
+// much as it has room for by now. Where the records are not, these would be in the way of a
+// restore: so they come last.
 func (s *Store) remake(ctx context.Context, all []present) error {
 	ctx, cancel := s.acknowledged(ctx)
 	defer cancel()
@@ -110,7 +111,7 @@ func (s *Store) remake(ctx context.Context, all []present) error {
 		}
 		g.Go(func() error {
 			err := f.err
-			if errors.Is(err, jetstream.ErrStreamNotFound) {
+			if errors.Is(err, jetstream.ErrStreamNotFound) || !s.cluster() {
 				_, err = s.make(ctx, f.StreamConfig)
 			}
 			if s.cluster() && unanswered(err) {

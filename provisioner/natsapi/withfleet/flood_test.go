@@ -39,18 +39,23 @@ func TestANodeMakesUpNoSubjects(t *testing.T) {
 	n := f.Node("hostile.example.net")
 	e := f.Enroll(n)
 	f.Apply(n, e)
-	node := f.DialFleet(n, e)
-	for i := range 100 {
-		if err := node.Publish(wire.EventSubject("hostile.example.net", fmt.Sprint("made-up-", i)), nil); err != nil {
+	last := wire.EventSubject("hostile.example.net", "shutdown")
+	for some := range 2 { // with 65 it would be dropped, and what is on its way lost
+		node := f.DialFleet(n, e)
+		for i := range 50 {
+			if err := node.Publish(wire.EventSubject("hostile.example.net", fmt.Sprintf("made-up-%d-%d", some, i)), nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// What comes after it on the same connection is there after it.
+		if err := node.Publish(last, fmt.Append(nil, some)); err != nil {
+			t.Fatal(err)
+		}
+		if err := node.Flush(); err != nil {
 			t.Fatal(err)
 		}
 	}
-	// What comes after it on the same connection is there after it.
-	last := wire.EventSubject("hostile.example.net", "shutdown")
-	if err := node.Publish(last, nil); err != nil {
-		t.Fatal(err)
-	}
-	f.Eventually("what came last is stored", func() bool { return eventSubjects(t, f, last)[last] == 1 })
+	f.Eventually("what came last is stored", func() bool { return eventSubjects(t, f, last)[last] == 2 })
 	if n := len(eventSubjects(t, f, wire.AllNodeEvents)); n != 1 {
 		t.Errorf("the node has made %d subjects, want the 1 of a type that there is", n)
 	}

@@ -9,34 +9,62 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// unreported is a JetStream whose streams of reports do not answer.
-type unreported struct{ jetstream.JetStream }
+// clustered opens a store that waits as a cluster's does, with what it asks in the place of
+// its JetStream.
+func clustered(t *testing.T, instead func(jetstream.JetStream) jetstream.JetStream) (context.Context, *Store) {
+	t.Helper()
+	ctx, open := stores(t)
+	s := open()
+	s.js = instead(s.js)
+	s.replicas = 3 // as far as waiting goes
+	return ctx, s
+}
 
-func (d unreported) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
-	if reports(name) {
+// mute is a JetStream that has no answer about some streams.
+type mute struct {
+	jetstream.JetStream
+	about func(stream string) bool
+}
+
+func (m mute) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
+	if m.about(name) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return d.JetStream.Stream(ctx, name)
+	return m.JetStream.Stream(ctx, name)
 }
 
-func (d unreported) CreateOrUpdateStream(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
-	<-ctx.Done()
-	return nil, ctx.Err()
+func (m mute) CreateOrUpdateStream(ctx context.Context, c jetstream.StreamConfig) (jetstream.Stream, error) {
+	if m.about(c.Name) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return m.JetStream.CreateOrUpdateStream(ctx, c)
 }
 
 // TestReportsAreNotWaitedFor opens a cluster's store again when no stream of reports has a
 // leader yet: nodes are served by then.
 func TestReportsAreNotWaitedFor(t *testing.T) {
 	t.Parallel()
-	ctx, open := stores(t)
-	s := open()
-	s.js = unreported{s.js}
-	s.replicas = 3 // as far as waiting goes
+	ctx, s := clustered(t, func(js jetstream.JetStream) jetstream.JetStream { return mute{js, reports} })
 	soon, cancel := context.WithTimeout(ctx, 3*askAgain)
 	defer cancel()
 	if err := s.Reopen(soon); err != nil {
 		t.Errorf("Reopen waits for reports: %v", err)
+	}
+}
+
+// TestNobodyAnswers opens the store of a cluster that has no leader for its records: that is
+// an error while there is time to try once more.
+func TestNobodyAnswers(t *testing.T) {
+	t.Parallel()
+	ctx, s := clustered(t, func(js jetstream.JetStream) jetstream.JetStream {
+		return mute{js, func(stream string) bool { return stream == streamNodes }}
+	})
+	soon, cancel := context.WithTimeout(ctx, 3*askAgain)
+	defer cancel()
+	if err := s.Reopen(soon); !errors.Is(err, context.DeadlineExceeded) || soon.Err() != nil {
+		t.Errorf("Reopen = %v, want %v before its time is over", err, context.DeadlineExceeded)
 	}
 }
 
@@ -63,10 +91,7 @@ func TestWhatHasNoLeaderYetIsAskedAgain(t *testing.T) {
 	for _, stream := range []string{streamEntries, streamNodes} {
 		t.Run(stream, func(t *testing.T) {
 			t.Parallel()
-			ctx, open := stores(t)
-			s := open()
-			s.js = &deafTo{JetStream: s.js, stream: stream}
-			s.replicas = 3 // as far as waiting goes
+			ctx, s := clustered(t, func(js jetstream.JetStream) jetstream.JetStream { return &deafTo{JetStream: js, stream: stream} })
 			// Once: who waits for the first answer has none when it has been waited for.
 			if err := s.Reopen(ctx); err != nil {
 				t.Error(err)
@@ -89,8 +114,11 @@ func (l *slow) Stream(ctx context.Context, name string) (jetstream.Stream, error
 	}
 	switch l.asked.Add(1) {
 	case 1:
-		<-l.again
-		return l.JetStream.Stream(ctx, name)
+		select {
+		case <-l.again:
+			return l.JetStream.Stream(ctx, name)
+		case <-ctx.Done():
+		}
 	case 2:
 		close(l.again)
 	}
@@ -102,37 +130,37 @@ func (l *slow) Stream(ctx context.Context, name string) (jetstream.Stream, error
 // until it is asked again.
 func TestALateAnswerCounts(t *testing.T) {
 	t.Parallel()
-	ctx, open := stores(t)
-	s := open()
-	s.js = &slow{JetStream: s.js, again: make(chan struct{})}
-	s.replicas = 3 // as far as waiting goes
+	ctx, s := clustered(t, func(js jetstream.JetStream) jetstream.JetStream {
+		return &slow{JetStream: js, again: make(chan struct{})}
+	})
 	if err := s.Reopen(ctx); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestNobodyAnswers opens the store of a cluster that has no leader for its records: that is
-// an error while there is time to try once more.
-func TestNobodyAnswers(t *testing.T) {
-	t.Parallel()
-	ctx, open := stores(t)
-	s := open()
-	s.js = mute{s.js}
-	s.replicas = 3 // as far as waiting goes
-	soon, cancel := context.WithTimeout(ctx, 3*askAgain)
-	defer cancel()
-	if err := s.Reopen(soon); !errors.Is(err, context.DeadlineExceeded) || soon.Err() != nil {
-		t.Errorf("Reopen = %v, want %v before its time is over", err, context.DeadlineExceeded)
-	}
+// deafOnce is a stream that does not answer until it is asked for a message again.
+type deafOnce struct {
+	jetstream.Stream
+	asked atomic.Int32
 }
 
-// mute is a JetStream that has no answer about records.
-type mute struct{ jetstream.JetStream }
-
-func (m mute) Stream(ctx context.Context, name string) (jetstream.Stream, error) {
-	if name == streamNodes {
+func (d *deafOnce) GetMsg(ctx context.Context, sequence uint64, options ...jetstream.GetMsgOpt) (*jetstream.RawStreamMsg, error) {
+	if d.asked.Add(1) == 1 {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
-	return m.JetStream.Stream(ctx, name)
+	return d.Stream.GetMsg(ctx, sequence, options...)
+}
+
+// TestALogIsLookedAtAgain looks for revocations right before a cluster has a leader for
+// them: nobody is let in until that is answered.
+func TestALogIsLookedAtAgain(t *testing.T) {
+	t.Parallel()
+	ctx, s := clustered(t, func(js jetstream.JetStream) jetstream.JetStream { return js })
+	s.revocations = &deafOnce{Stream: s.revocations}
+	soon, cancel := context.WithTimeout(ctx, askAgain)
+	defer cancel()
+	if r, _, err := s.NextRevocation(soon, 0); r != nil || err != nil {
+		t.Errorf("NextRevocation = %+v, %v, want none", r, err)
+	}
 }

@@ -528,8 +528,9 @@ func denied(err error) *broker.Denied {
 	return &broker.Denied{Code: provisioner.CodeOf(err), Err: err}
 }
 
-// connectionRefused reports a connection that the broker did not admit.
-func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) {
+// connectionRefused reports a connection that the broker did not admit. Late is who comes so often, by
+// what he is or has, that it is not written down any more.
+func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) (late bool) {
 	d.activity.ConnectionRefused(denied.Code)
 	e := provisioner.RefusalEvent(&provisioner.Refusal{Code: denied.Code, Err: denied.Err}, d.opts.Now().UTC(), p.Address)
 	e.Type = provisioner.EventAttempt
@@ -539,12 +540,13 @@ func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied
 	e.OfSource = d.attempts.Count(&e)
 	var ok bool
 	if e.LeftOut, ok = d.budget.Report(p.Address); !ok {
-		return // the broker's own lines are limited likewise
+		return e.OfSource > 0 // the broker's own lines are limited likewise
 	}
 	if s := d.Store(); s != nil {
 		s.Emit(e)
 	}
 	d.observe(e)
+	return false
 }
 
 // Connect returns one more connection to the account of provisioners. Close it

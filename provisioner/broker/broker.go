@@ -60,6 +60,7 @@ type Broker struct {
 	gate     *Gate
 	password wire.Secret // of in-process connections
 	log      *natsLog
+	held     held
 	stage    *stage
 
 	// certificate is what new connections are shown; see SetCertificate.
@@ -147,6 +148,7 @@ func New(cfg Config) (*Broker, error) {
 		cfg: cfg, host: host, port: port, webHost: webHost, webPort: webPort, gate: gate,
 		password: cfg.Gate.ServicePassword,
 		log:      newNATSLog(cfg.Log, cfg.WriteFailed),
+		held:     newHeld(cfg.MaxConnections / 4),
 		stage:    newStage(cfg.StoreDir, cfg.Batched),
 		stopped:  make(chan struct{}),
 	}

@@ -47,13 +47,14 @@ type callout struct {
 	gate     *Gate
 	issuer   nkeys.KeyPair
 	xkey     nkeys.KeyPair
-	refused  func(context.Context, Presented, *Denied)
+	refused  func(context.Context, Presented, *Denied) (late bool)
 	log      *natsLog
 	turn     func() (done func())
 	place    func() (aside bool, changed <-chan struct{})
 	workers  int // how many answers are under way at once
 	shares   *shares
 	arrivals *arrivals
+	held     held
 	counted  func(server string) bool // whether we hear who is connected there
 
 	unread atomic.Pointer[unreadQuestion] // the last one; nil if there was none
@@ -83,10 +84,16 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	}
 	work := context.WithoutCancel(ctx)
 	var workers sync.WaitGroup
+	later := func(send func()) {
+		workers.Go(func() { // who calls it is one of them
+			c.held.wait(ctx)
+			send()
+		})
+	}
 	for range c.workers {
 		workers.Go(func() {
 			for q := range questions {
-				if c.answer(work, q) {
+				if c.answer(work, q, later) {
 					taken(work, nc)
 				}
 			}
@@ -168,10 +175,10 @@ func taken(ctx context.Context, nc *nats.Conn) {
 }
 
 // answer answers one question, unless nobody waits for it any more, and reports
-// whether it did. Answering
+// whether it did; who is to hear of a refusal late is answered by what it gives to later. Answering
 // twice is harmless, since a broker takes the first answer: so is not answering,
 // since the client comes back.
-func (c *callout) answer(ctx context.Context, q question) bool {
+func (c *callout) answer(ctx context.Context, q question, later func(send func())) bool {
 	done := c.turn()
 	defer done()
 	waited := time.Since(q.since) // not by the gate's clock, which may jump
@@ -197,9 +204,10 @@ func (c *callout) answer(ctx context.Context, q question) bool {
 	}
 	response := jwt.NewAuthorizationResponseClaims(request.UserNkey)
 	response.Audience, response.Jwt = request.Server.ID, user
+	late := false
 	if err != nil {
 		d := deny(wire.CodeDenied, err)
-		c.refuse(ctx, p, d)
+		late = c.refuse(ctx, p, d)
 		response.Jwt, response.Error = "", string(d.Code) // for the broker's log
 	}
 	text, err := response.Encode(c.issuer)
@@ -208,22 +216,30 @@ func (c *callout) answer(ctx context.Context, q question) bool {
 		return false
 	}
 	sealed, err := c.xkey.Seal([]byte(text), broker)
+	if late && err == nil {
+		later(func() { c.lost(ctx, q.Respond(sealed)) })
+		return false
+	}
 	if err == nil {
 		err = q.Respond(sealed)
 	}
-	if err != nil {
-		c.log.connection(ctx, "answer to a broker lost", slog.String("err", scrub(err.Error())))
-	}
+	c.lost(ctx, err)
 	return err == nil
 }
 
-// refuse tells who has to know of it that a connection is refused.
-func (c *callout) refuse(ctx context.Context, p Presented, d *Denied) {
+// lost says so if an answer did not leave.
+func (c *callout) lost(ctx context.Context, err error) {
+	if err != nil {
+		c.log.connection(ctx, "answer to a broker lost", slog.String("err", scrub(err.Error())))
+	}
+}
+
+// refuse tells who has to know of it that a connection is refused, and reports whether that one is to
+// hear of it late.
+func (c *callout) refuse(ctx context.Context, p Presented, d *Denied) (late bool) {
 	p = p.withoutSecrets()
 	c.log.refused(ctx, p, d)
-	if c.refused != nil {
-		c.refused(ctx, p, d)
-	}
+	return c.refused != nil && c.refused(ctx, p, d)
 }
 
 // open returns the request in data, which broker has encrypted to us. One in

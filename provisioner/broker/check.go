@@ -43,8 +43,8 @@ func (a *authentication) Check(c server.ClientAuthentication) bool {
 	d := deny(wire.CodeDenied, err)
 	p = p.withoutSecrets()
 	a.b.log.refused(ctx, p, d)
-	if a.b.cfg.Refused != nil {
-		a.b.cfg.Refused(ctx, p, d)
+	if a.b.cfg.Refused != nil && a.b.cfg.Refused(ctx, p, d) {
+		a.b.held.wait(a.life)
 	}
 	return false
 }

@@ -93,8 +93,9 @@ type Config struct {
 	Handshake time.Duration
 
 	// Refused is called for each connection that the gate refuses, with what
-	// it presented but for the secrets. It must not block. Optional.
-	Refused func(ctx context.Context, p Presented, d *Denied)
+	// it presented but for the secrets. It reports whether whoever that is comes too often, and is
+	// to hear of it late. It must not block. Optional.
+	Refused func(ctx context.Context, p Presented, d *Denied) (late bool)
 
 	// Batched is the stream of [AccountMuster] that is written in atomic batches, if there
 	// is one: what there is of a batch is kept in memory until it is complete. Optional.

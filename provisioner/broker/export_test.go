@@ -20,6 +20,9 @@ func (b *Broker) Server() *server.Server {
 // WatchEvery has [External.Watch] look so often. Call it before that.
 func (e *External) WatchEvery(d time.Duration) { e.watchEvery = d }
 
+// RefusalPause is how long who comes too often waits to hear that he is refused.
+const RefusalPause = refusalPause
+
 // AllCommands covers every node's command subject.
 const AllCommands = allCommands
 

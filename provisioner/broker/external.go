@@ -51,8 +51,9 @@ type ExternalConfig struct {
 	Gate GateConfig
 
 	// Refused is called for each connection that the gate refuses, with what
-	// it presented but for the secrets. It must not block. Optional.
-	Refused func(ctx context.Context, p Presented, d *Denied)
+	// it presented but for the secrets. It reports whether whoever that is comes too often, and is
+	// to hear of it late. It must not block. Optional.
+	Refused func(ctx context.Context, p Presented, d *Denied) (late bool)
 
 	// Appeared is called when a server is heard of that was not there, or was
 	// silent for so long that it was forgotten: it may have connections that were
@@ -115,7 +116,7 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	if cfg.Place == nil {
 		cfg.Place = func() (bool, <-chan struct{}) { return false, nil }
 	}
-	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), turn: cfg.Turn, place: cfg.Place, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0), shares: newShares(), arrivals: newArrivals()}
+	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), turn: cfg.Turn, place: cfg.Place, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0), shares: newShares(), arrivals: newArrivals(), held: newHeld(maxHeld)}
 	var err error
 	e.muster, err = login(cfg.Keys.Provisioner)
 	bad("credentials", err)

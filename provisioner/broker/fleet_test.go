@@ -227,7 +227,7 @@ func TestCertificatesAtTheDoor(t *testing.T) {
 			c.NotAfter = now.Add(-time.Second)
 		}), false, ""},
 		"not yet valid": {s.ca.issue(t, wire.RoleNode, "web1.example.net", func(c *x509.Certificate) {
-			c.NotBefore = now.Add(time.Minute)
+			c.NotBefore, c.NotAfter = now.Add(24*time.Hour), now.Add(48*time.Hour) // its turn may come minutes later
 		}), false, ""},
 		"for servers": {s.ca.issue(t, wire.RoleNode, "web1.example.net", func(c *x509.Certificate) {
 			c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}

@@ -118,6 +118,7 @@ type site struct {
 	mu      sync.Mutex
 	revoked map[string]error // serial to why
 	refused []*broker.Denied
+	late    bool // what the broker is told of whoever it refuses
 }
 
 // newSite starts a broker. Edits change its configuration before.
@@ -156,13 +157,14 @@ func (s *site) config(t testing.TB) broker.Config {
 				return s.revoked[serial]
 			},
 		},
-		Refused: func(_ context.Context, p broker.Presented, d *broker.Denied) {
+		Refused: func(_ context.Context, p broker.Presented, d *broker.Denied) (late bool) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if p.Token != "" || p.Password != "" {
 				t.Error("Refused got a secret")
 			}
 			s.refused = append(s.refused, d)
+			return s.late
 		},
 		Log: slog.New(slog.NewTextHandler(s.log, nil)),
 	}

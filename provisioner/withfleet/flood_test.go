@@ -1,8 +1,10 @@
 package provisioner_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -123,6 +125,48 @@ func TestForgeriesAreOnABudget(t *testing.T) {
 	f.Check()
 }
 
+// refusedAt connects with a token that nobody is admitted with.
+func refusedAt(f *testbed.Fleet, token string) error {
+	c, err := simnode.Dial(f.URL(), token)
+	switch {
+	case err == nil:
+		c.Close()
+		return errors.New("a forged token connects")
+	case !errors.Is(err, nats.ErrAuthorization):
+		return err
+	}
+	return nil
+}
+
+// TestWhoConnectsWithForgeriesIsHeldUp has an address connect with a forged token over and over: the first
+// are refused at once, all hear in the end, and a good token from the same address is admitted.
+func TestWhoConnectsWithForgeriesIsHeldUp(t *testing.T) {
+	t.Parallel()
+	const pause, many = 2 * time.Second, 150
+	f := testbed.New(t, testbed.Options{})
+	good := f.Token(nil)
+	f.Dial(good)
+	forged := forge(good)
+	f.Eventually("forgeries from one address are held up", func() bool {
+		var late atomic.Int64
+		var dials errgroup.Group
+		for range many {
+			dials.Go(func() error {
+				begun := time.Now()
+				err := refusedAt(f, forged)
+				if time.Since(begun) >= pause {
+					late.Add(1)
+				}
+				return err
+			})
+		}
+		f.Dial(good)
+		err := dials.Wait()
+		return err == nil && late.Load() > 0
+	})
+	f.Check()
+}
+
 // TestAFloodIsReportedInBounds makes 1,000 attempts, one after the other, and
 // counts the events and the lines about them.
 func TestAFloodIsReportedInBounds(t *testing.T) {
@@ -138,6 +182,8 @@ func TestAFloodIsReportedInBounds(t *testing.T) {
 	}
 	const times = 250
 	start := f.Clock.Now()
+	var dials errgroup.Group // most hear late that they are refused
+	dials.SetLimit(64)
 	for range times {
 		if _, err := simnode.Enroll(f.Context(), nc, forged.Request()); err != nil {
 			t.Fatal(err)
@@ -148,10 +194,10 @@ func TestAFloodIsReportedInBounds(t *testing.T) {
 		if _, err := nc.RequestWithContext(f.Context(), wire.SubjectEnroll, []byte("rubbish")); err != nil {
 			t.Fatal(err)
 		}
-		if c, err := simnode.Dial(f.URL(), forged.Token); err == nil {
-			c.Close()
-			t.Fatal("a forged token connects")
-		}
+		dials.Go(func() error { return refusedAt(f, forged.Token) })
+	}
+	if err := dials.Wait(); err != nil {
+		t.Fatal(err)
 	}
 	most := 100 + 10*int(f.Clock.Now().Sub(start)/time.Second+1)
 	f.Clock.Advance(time.Minute)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,10 @@ type Source struct {
 	// names. What a transport charged for the request it gives back then.
 	Proven func()
 }
+
+// Key is what the sender is counted under: its address, or in IPv6, where a machine has as many as it
+// likes, the /64 of that. Whoever has no address has one in common, the zero value.
+func (s Source) Key() netip.Prefix { return sourceKey(s.Address) }
 
 // Config configures [New].
 type Config struct {

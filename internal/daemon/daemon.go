@@ -292,6 +292,13 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	}
 	defer conn.Close()
 	d.conn.Store(conn)
+	// What machines send, without a bound on how much, waits at the broker in the order in which it came, and
+	// on one connection the store's acknowledgements would wait behind it.
+	requests, err := d.broker.Connect("provisioner requests")
+	if err != nil {
+		return err
+	}
+	defer requests.Close()
 	stopFollowers, err := d.startFollowers(ctx)
 	if err != nil {
 		return err
@@ -301,7 +308,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	if err := d.answerPeers(conn); err != nil {
 		return err
 	}
-	service, err := d.assemble(ctx, conn)
+	service, err := d.assemble(ctx, conn, requests)
 	if err != nil {
 		return err
 	}
@@ -405,9 +412,9 @@ func (d *Daemon) warnOfStrangers(ctx context.Context) {
 	}
 }
 
-// assemble opens the store over the connection and returns the service that
-// answers requests with it.
-func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Service, error) {
+// assemble opens the store over a connection and returns the service that answers, with it, what
+// comes in over the other one.
+func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*natsapi.Service, error) {
 	most, err := d.storeCapacity()
 	if err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
@@ -445,7 +452,7 @@ func (d *Daemon) assemble(ctx context.Context, conn *nats.Conn) (*natsapi.Servic
 		return nil, err
 	}
 	service, err := natsapi.New(natsapi.Config{
-		Conn: conn, Provisioner: p, Installation: s.Installation().ID, Opener: d.parts.opener, Budget: d.budget,
+		Conn: requests, Provisioner: p, Installation: s.Installation().ID, Opener: d.parts.opener, Budget: d.budget,
 		InHand: d.inHand, Place: d.place.now, Busy: d.metrics.Busy, Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err != nil {

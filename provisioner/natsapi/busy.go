@@ -6,8 +6,6 @@ import (
 	"encoding/json"
 	"runtime"
 
-	"github.com/nats-io/nats.go"
-
 	"muster/internal/wire"
 	"muster/provisioner"
 )
@@ -18,17 +16,19 @@ import (
 // done by a few goroutines of its own and never by the subscription's, and at
 // most by half of the cores, so that refusing does not keep from serving.
 //
-// When they have no room either, the subscription waits for whichever comes
-// first, and what arrives meanwhile piles up in the connection's buffer: up to
-// maxUntaken messages or maxUntakenBytes of each kind, beyond which nats.go drops the
-// newest. A node that is not even told `busy` waits out its time for an answer and comes
-// back with its own backoff.
+// Those who wait to be told share the room for it as those do who wait to be served (see
+// [backlog]). Who finds no room there either is not told: its node waits out its time for an
+// answer and comes back with its own backoff. So nobody who sends more than can even be refused
+// keeps others from hearing.
 
-// maxExcess is how many requests wait to be told `busy`: those of a tenth of a
-// second at the slowest rate of telling measured, 10,000 a second.
-const maxExcess = 1024
+// What waits to be told, half of it from one address at most: 8,000 machines with 2 KB of facts. Chosen.
+// Each takes a kilobyte however short it is.
+const (
+	maxExcessBytes = 64 << 20
+	excessPlace    = 1 << 10
+)
 
-// What nats.go keeps of each subscription. Its own bounds are 64 MiB as well, and 500,000
+// What nats.go keeps of each subscription, while nothing is taken from it. Its own bounds are 64 MiB as well, and 500,000
 // messages, of which each takes a kilobyte however short it is, for what the broker says of
 // its sender: one connection had 600 MB kept within seconds. Chosen: 6 s at the rate of telling.
 const (
@@ -41,10 +41,9 @@ func busyWorkers() int { return max(1, runtime.GOMAXPROCS(0)/2) }
 
 // busy answers a request that there is no room for. One that does not open is
 // answered in plain: that slows the node as long as it may, no more.
-func (s *Service) busy(ctx context.Context, m *nats.Msg) {
-	defer s.survive(ctx, m)
+func (s *Service) busy(ctx context.Context, c *call) {
+	defer s.survive(ctx, c.Msg)
 	s.cfg.Busy()
-	c := newCall(m)
 	data := c.Data
 	if s.cfg.Opener != nil && bytes.HasPrefix(data, sealedPrefix) {
 		data, _ = s.open(c) // the reason is told when there is room

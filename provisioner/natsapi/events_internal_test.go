@@ -22,7 +22,7 @@ func TestAPanicEndsOneMessage(t *testing.T) {
 	event.Data = []byte(`{"data":{"boot":"one","serial":"1"}}`)
 	for name, take := range map[string]func(*Service){
 		"event": func(s *Service) { s.hear(t.Context(), event) },
-		"busy":  func(s *Service) { s.busy(t.Context(), nats.NewMsg(wire.SubjectEnroll)) },
+		"busy":  func(s *Service) { s.busy(t.Context(), newCall(nats.NewMsg(wire.SubjectEnroll))) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

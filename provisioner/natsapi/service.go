@@ -33,6 +33,22 @@ import (
 	"muster/provisioner"
 )
 
+// What waits for a worker does so in one of two lines.
+//
+// In one, who has its certificate would wait behind all who have nothing yet, a second
+// time as long as the first; and when a store that was away is back, with full queues
+// everywhere, nobody would be through until all of those had begun. A node has to be begun
+// with to confirm, so both are taken from by turns: neither can keep the other out, whatever
+// somebody sends.
+const (
+	lineConfirmations = iota
+	lineOthers
+)
+
+// placeBytes is how large a request may be that takes one place of [Config.Queue]: a machine with 2 KB of
+// facts sends 4. Chosen.
+const placeBytes = 8 << 10
+
 // flushTimeout bounds, at the stop, the way of the last replies to the broker,
 // which may be a slow one: what is not there then is asked for again. Chosen.
 const flushTimeout = 30 * time.Second
@@ -60,9 +76,10 @@ type Config struct {
 	// Optional; default 256.
 	Workers int
 
-	// Queue is how many more may wait, confirmations and others each. Optional; default
-	// 2048: at the slowest disk measured (1 ms a write) both are served in four seconds,
-	// well within the 15 for which a node waits for its reply.
+	// Queue is how many more may wait, confirmations and others each, if all come from one address
+	// ([provisioner.Source.Key]), and twice as many if they come from several; one of more than
+	// [placeBytes] counts as several. Optional; default 2048: at the slowest disk measured (1 ms a write)
+	// both are served in four seconds, well within the 15 for which a node waits for its reply.
 	Queue int
 
 	// MaxWait is how long a request may have waited when its turn comes; one that is older is
@@ -161,28 +178,21 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	// Requests in hand are finished while stopping: a node whose request was
 	// taken gets its reply.
 	work := context.WithoutCancel(ctx)
-	waiting := newBacklog(s.cfg.Queue)
-	excess := make(chan *nats.Msg, maxExcess)
+	waiting := newBacklog(2, 2*s.cfg.Queue, placeBytes)
+	excess := newBacklog(1, maxExcessBytes/excessPlace, excessPlace)
 	take := func(m *nats.Msg) {
 		if m.Reply == "" {
 			// Nobody waits for the answer, or it is one of our own that a
 			// requester has aimed at us: answering those would go on forever.
 			return
 		}
-		room := waiting.others
+		line := lineOthers
 		if s.isApplied(m) {
-			room = waiting.confirmations
+			line = lineConfirmations
 		}
-		w := waiter{m, time.Now()}
-		select {
-		case room <- w:
-			return
-		default:
-		}
-		// See busy.go for what happens when neither has room.
-		select {
-		case room <- w:
-		case excess <- m:
+		w := waiter{newCall(m), time.Now()}
+		if !waiting.put(line, w) && !excess.put(0, w) {
+			s.cfg.Busy() // see busy.go
 		}
 	}
 	// Without a queue group: every process hears every node.
@@ -202,9 +212,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	}
 	for range busyWorkers() {
 		g.Go(func() error {
-			for m := range excess {
-				s.busy(work, m)
-			}
+			excess.each(func(w waiter) { s.busy(work, w.call) })
 			return nil
 		})
 	}
@@ -222,7 +230,7 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	err = errors.Join(err, drain(append(subs, heard)))
 	waiting.close() // after drain nobody calls take
 	close(events.queue)
-	close(excess)
+	excess.close()
 	if werr := g.Wait(); werr != nil {
 		err = errors.Join(err, werr)
 	}
@@ -317,18 +325,17 @@ func drain(subs []*nats.Subscription) error {
 // back, as if there had been no room: so no more is begun than can be done in time.
 func (s *Service) turn(ctx context.Context, w waiter) {
 	if time.Since(w.since) > s.cfg.MaxWait { // not by the service's clock, which may jump
-		s.busy(ctx, w.Msg)
+		s.busy(ctx, w.call)
 		return
 	}
-	s.serve(ctx, w.Msg)
+	s.serve(ctx, w.call)
 }
 
 // serve answers one request.
-func (s *Service) serve(ctx context.Context, m *nats.Msg) {
+func (s *Service) serve(ctx context.Context, c *call) {
 	ctx, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
 	defer cancel()
 	s.cfg.InHand.Add(1)
-	c := newCall(m)
 	reply := s.answer(ctx, c)
 	s.cfg.InHand.Add(-1)
 	if !s.isApplied(c.Msg) && !sentAway(reply) { // who finds no room comes back to begin; the confirmation is part of that

@@ -42,9 +42,12 @@ func opener(t *testing.T, f *testbed.Fleet) *seal.Opener {
 
 // of returns a request as the header has it that the broker adds: from the
 // connection of that name.
-func of(subject, name string, data []byte) *nats.Msg {
+func of(subject, name string, data []byte) *nats.Msg { return from("192.0.2.1", subject, name, data) }
+
+// from is of, from some address.
+func from(host, subject, name string, data []byte) *nats.Msg {
 	m := nats.NewMsg(subject)
-	b, _ := json.Marshal(map[string]string{"host": "192.0.2.1", "user": name})
+	b, _ := json.Marshal(map[string]string{"host": host, "user": name})
 	m.Header.Set("Nats-Request-Info", string(b))
 	m.Data = data
 	return m

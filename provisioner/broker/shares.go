@@ -124,7 +124,7 @@ func (s *shares) end(listed []place) (excess []place) {
 		known.add(p.token, p.source)
 	}
 	s.mu.Lock()
-	s.known, s.since = known, s.later
+	s.known, s.since, s.later = known, s.later, newTally() // or both were one, and each counted twice
 	places := s.places
 	s.mu.Unlock()
 	return excessOf(places, known, listed)

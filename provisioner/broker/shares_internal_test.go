@@ -100,6 +100,23 @@ func TestWhoIsAdmittedCounts(t *testing.T) {
 	}
 }
 
+// TestWhoIsAdmittedCountsOnce takes what is left for who has few, between two looks.
+func TestWhoIsAdmittedCountsOnce(t *testing.T) {
+	t.Parallel()
+	var c crowd
+	c.join(48, "a", "192.0.2.1")
+	s := newShares()
+	s.begin()
+	s.end(c.listed)
+	n := 0
+	for s.take(jwt.TagList{taggedPlaces(64)}, "b", "192.0.2.2") {
+		n++
+	}
+	if n != 4 {
+		t.Errorf("another token gets %d places after a look, want 4", n)
+	}
+}
+
 // TestWhoHasTooManyGoes has more connections than provisioners that know of each other's would
 // have admitted.
 func TestWhoHasTooManyGoes(t *testing.T) {

@@ -33,6 +33,11 @@ const (
 	// that with 12,000 of them, where there is no place any more, a look is a seventh of a second.
 	lookAfter = 5 * time.Second
 	lookPause = time.Second
+
+	// maxMissed is how many looks in a row no server may answer until nobody is turned away: who was
+	// admitted since counts until he is known to have gone, and after as many as there are places that would be
+	// everybody. Chosen: one is missed by servers that have more to do than they can.
+	maxMissed = 2
 )
 
 // shares sees to it that no token, and of a token no address, has all the places of machines
@@ -54,6 +59,7 @@ type shares struct {
 	mu     sync.Mutex
 	places int       // guarded by mu: as the server said that asked last; 0 is unknown
 	looked time.Time // guarded by mu: when the last look began, monotonic
+	missed int       // guarded by mu: looks in a row that no server has answered
 	known  tally     // guarded by mu: what the servers have said, when they were last looked at
 	since  tally     // guarded by mu: those admitted here since that look began
 	later  tally     // guarded by mu: those admitted here since the present one began
@@ -95,6 +101,9 @@ func (s *shares) take(tags jwt.TagList, token, host string) bool {
 		default: // it is known
 		}
 	}
+	if s.missed >= maxMissed {
+		return true
+	}
 	few := max(1, places/16)
 	ofToken := s.known.token[token] + s.known.token[""] + s.since.token[token]
 	ofSource := s.known.address[source] + s.since.address[source]
@@ -116,15 +125,23 @@ func (s *shares) begin() {
 	s.looked, s.later = time.Now(), newTally()
 }
 
+// miss is called in place of end when no server has answered a look. More are counted than there are
+// then, until one does.
+func (s *shares) miss() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.missed++
+}
+
 // end is called when a look has ended, with all that were listed. It returns those that have to
-// go. A look that did not end is harmless: more are counted than there are, until the next one.
+// go.
 func (s *shares) end(listed []place) (excess []place) {
 	known := newTally()
 	for _, p := range listed {
 		known.add(p.token, p.source)
 	}
 	s.mu.Lock()
-	s.known, s.since, s.later = known, s.later, newTally() // or both were one, and each counted twice
+	s.known, s.since, s.later, s.missed = known, s.later, newTally(), 0 // one of its own, or each would count twice
 	places := s.places
 	s.mu.Unlock()
 	return excessOf(places, known, listed)
@@ -230,26 +247,31 @@ func (e *External) keepShares(ctx context.Context) {
 // lookAtPlaces learns from the servers who has the places of machines without a certificate, and
 // drops whom others have to have one of. What a server that does not answer has is not counted.
 func (e *External) lookAtPlaces(ctx context.Context) error {
+	shares := e.callout.shares
 	nc, err := e.running()
 	if err != nil {
+		shares.miss()
 		return err
 	}
-	e.callout.shares.begin()
+	shares.begin()
 	var mu sync.Mutex
 	var listed []place // guarded by mu
+	answered := false  // guarded by mu
 	options := server.ConnzOptions{Account: AccountProvisioning, Username: true, Limit: e.firstPage}
 	err = e.list(ctx, nc, options, func(id string, conns []*server.ConnInfo) {
 		mu.Lock()
 		defer mu.Unlock()
+		answered = true
 		for _, c := range conns {
 			listed = append(listed, placeOf(id, c))
 		}
 	})
-	if len(listed) == 0 && err != nil {
-		return err // nobody has said anything
+	if !answered {
+		shares.miss()
+		return err
 	}
 	errs := []error{err}
-	for _, p := range e.callout.shares.end(listed) {
+	for _, p := range shares.end(listed) {
 		errs = append(errs, p.kick(nc))
 	}
 	return errors.Join(errs...)

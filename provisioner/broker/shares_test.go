@@ -66,3 +66,20 @@ func TestATokenTakesNotAllPlacesOfAServer(t *testing.T) {
 		t.Error("who had few places has lost one")
 	}
 }
+
+// TestWhoCannotLookTurnsNobodyAway has machines come and go at a server that does not tell a provisioner
+// who is connected: they are more than there are places, and never at once.
+func TestWhoCannotLookTurnsNobodyAway(t *testing.T) {
+	t.Parallel()
+	o := newOutside(t, func(text string) string {
+		return strings.Replace(few(text), `"$SYS.REQ.SERVER.PING.CONNZ", `, "", 1)
+	})
+	for i := range 64 {
+		var m *machine
+		eventually(t, fmt.Sprintf("place for machine %d", i), func() bool {
+			m, _ = come(t, o.url, goodToken, "127.0.0.1")
+			return m != nil
+		})
+		_ = m.conn.Close()
+	}
+}

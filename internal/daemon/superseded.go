@@ -132,19 +132,29 @@ func (s *superseded) run(ctx context.Context) error {
 	return s.looks(ctx)
 }
 
-// looks looks at those who are waiting until ctx is done. What is then still waiting needs no look if the
+// looks looks at those who are waiting until ctx is done. Who has to be looked at once more is so ever
+// later, up to [lookAgain]: a server that is gone for good is missed for half a minute, and a look at several nodes
+// lists the fleet, 12 µs of CPU and 1.1 KB for each connection. Nobody else waits for that. What is then still waiting needs no look if the
 // broker ends with this process, and its connections with it. Other brokers go on, so
 // that is looked at before the end.
 func (s *superseded) looks(ctx context.Context) error {
-	pause := gatherTime
+	var left []wire.Identity // to be looked at once more
+	var due <-chan time.Time // when; nil if nobody is left
+	pause, wait := gatherTime, time.Duration(0)
 	for {
 		select {
 		case <-ctx.Done():
+			s.queue(left)
 			return s.last(ctx)
+		case <-due:
+			s.queue(left)
+			left, due, pause = nil, nil, gatherTime
+			continue
 		case <-s.wake:
 		}
 		select {
 		case <-ctx.Done():
+			s.queue(left)
 			return s.last(ctx)
 		case <-time.After(pause):
 		}
@@ -158,12 +168,20 @@ func (s *superseded) looks(ctx context.Context) error {
 		}
 		again, err := s.recheck(ctx, ids...)
 		if err == nil {
+			if due == nil {
+				wait = 0
+			}
 			continue
 		}
-		s.queue(again) // for the last look as well, if this one was cut off by the end
-		if ctx.Err() == nil {
-			s.log.WarnContext(ctx, "connections of superseded certificates not all dropped, trying again", "err", err)
-			pause = max(pause, time.Second)
+		left = append(left, again...) // for the last look as well, if this one was cut off by the end
+		if ctx.Err() != nil {
+			continue
+		}
+		s.log.WarnContext(ctx, "connections of superseded certificates not all dropped, trying again", "err", err)
+		pause = lookFirst
+		if due == nil {
+			wait = min(max(2*wait, lookFirst), lookAgain)
+			due = time.After(wait)
 		}
 	}
 }
@@ -200,9 +218,12 @@ func (s *superseded) lookAtAll(ctx context.Context) {
 	}
 }
 
-// lookAgain is when everybody is looked at once more where a server was missing; chosen, each
-// look lists the fleet.
-const lookAgain = 5 * time.Second
+// lookFirst is when nodes are looked at once more for the first time, where a server was missing or a record
+// could not be read, and lookAgain is when everybody is; chosen, each look lists the fleet.
+const (
+	lookFirst = time.Second
+	lookAgain = 5 * time.Second
+)
 
 // lastLook bounds the look at the end; chosen, a broker that does not answer holds up no
 // stop.

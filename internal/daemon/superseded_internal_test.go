@@ -54,6 +54,58 @@ func TestSupersededAreLookedAtTogether(t *testing.T) {
 	}
 }
 
+// TestAServerThatIsGoneForGoodIsAskedForEverMoreSeldom misses a server for half a minute. Who is added
+// meanwhile is looked at all the same, and the others soon once it is missed no more.
+func TestAServerThatIsGoneForGoodIsAskedForEverMoreSeldom(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const old, fresh = "web1.example.net", "web2.example.net"
+		var gone atomic.Bool
+		gone.Store(true)
+		looked := map[wire.Identity]*atomic.Int32{old: {}, fresh: {}}
+		s := newSuperseded(func(_ context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
+			for _, id := range ids {
+				looked[id].Add(1)
+			}
+			if gone.Load() {
+				return ids, errors.New("a server is silent")
+			}
+			return nil, nil
+		}, slog.New(slog.DiscardHandler))
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.run(ctx) }()
+		pass := func(d time.Duration) {
+			<-time.After(d) // of the bubble
+			synctest.Wait()
+		}
+		s.add(old)
+		pass(30*time.Second + 50*time.Millisecond)
+		if n := looked[old].Load(); n < 6 || n > 9 {
+			t.Errorf("%d looks in half a minute, want 6 to 9", n)
+		}
+		s.add(fresh)
+		pass(lookFirst + gatherTime)
+		if looked[fresh].Load() == 0 {
+			t.Error("who is added meanwhile waits for who is looked at once more")
+		}
+		gone.Store(false)
+		before := looked[old].Load()
+		pass(lookAgain + lookFirst)
+		if n := looked[old].Load() - before; n != 1 {
+			t.Errorf("%d looks once the server is missed no more, want one", n)
+		}
+		pass(time.Hour)
+		if looked[old].Load() != before+1 {
+			t.Error("there are looks at who needs none")
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOnlyTheLatestAreRemembered adds many nodes on each of ten days, and expects
 // those of the last one to be remembered, and not many more.
 func TestOnlyTheLatestAreRemembered(t *testing.T) {

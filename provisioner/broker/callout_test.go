@@ -44,29 +44,37 @@ func newServer(t testing.TB, edit func(string) string) *outside {
 		t.Fatal(err)
 	}
 	o := &outside{site: newSite(t), keys: keys, path: serverFile(t, keys, edit)}
-	opts, err := server.ProcessConfigFile(o.path)
+	o.server = startServer(t, o.path)
+	o.url = o.server.ClientURL()
+	return o
+}
+
+// startServer starts a server with a configuration, until the test ends.
+func startServer(t testing.TB, path string) *server.Server {
+	t.Helper()
+	opts, err := server.ProcessConfigFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	opts.NoSigs, opts.NoLog = true, true
-	if o.server, err = server.NewServer(opts); err != nil {
+	s, err := server.NewServer(opts)
+	if err != nil {
 		t.Fatal(err)
 	}
-	o.server.Start()
+	s.Start()
 	t.Cleanup(func() {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			o.server.Shutdown()
-			o.server.WaitForShutdown()
+			s.Shutdown()
+			s.WaitForShutdown()
 		}()
 		receive(t, "end of the server", ended)
 	})
-	if !o.server.ReadyForConnections(patience) {
+	if !s.ReadyForConnections(patience) {
 		t.Fatal("the server does not start")
 	}
-	o.url = o.server.ClientURL()
-	return o
+	return s
 }
 
 // serverFile writes the configuration of a server on a free port, changed by edit

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -149,9 +150,16 @@ func (e *External) try(ctx context.Context) {
 	}
 }
 
-// connectAnew makes another connection to the server that nc is connected to, for the moment.
+// connectAnew makes another connection to the server that nc is connected to, for the moment. Of a server whose
+// address another one has told, the certificate is to name what that of the other one did, as on nc.
 func (e *External) connectAnew(nc *nats.Conn) (*nats.Conn, error) {
-	return nats.Connect(nc.ConnectedUrl(), append(e.options("provisioner control, looking"), e.system, nats.NoReconnect())...)
+	options := append(e.options("provisioner control, looking"), e.system, nats.NoReconnect())
+	if state, err := nc.TLSConnectionState(); err == nil && e.cfg.TLS != nil {
+		config := e.cfg.TLS.Clone()
+		config.ServerName = cmp.Or(config.ServerName, state.ServerName) // empty for an address: nats.go takes that of the URL
+		options = append(options, nats.Secure(config))
+	}
+	return nats.Connect(nc.ConnectedUrl(), options...)
 }
 
 // complained takes what nats.go meets on the connection to the servers' own account.

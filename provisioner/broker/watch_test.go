@@ -2,7 +2,10 @@ package broker_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -20,13 +23,20 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"muster/internal/testproc"
+	"muster/internal/wire"
 	"muster/provisioner/broker"
 )
 
 // watched watches the server, and logs nothing of it.
 func (o *outside) watched(t *testing.T) *broker.External {
 	t.Helper()
-	e, err := broker.NewExternal(broker.ExternalConfig{URLs: o.url, Keys: o.keys, Gate: o.config(t).Gate, Log: slog.New(slog.DiscardHandler)})
+	return o.watchedOver(t, nil)
+}
+
+// watchedOver is watched over TLS, if config is not nil.
+func (o *outside) watchedOver(t *testing.T, config *tls.Config) *broker.External {
+	t.Helper()
+	e, err := broker.NewExternal(broker.ExternalConfig{URLs: o.url, TLS: config, Keys: o.keys, Gate: o.config(t).Gate, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,11 +89,14 @@ func newProcess(t *testing.T) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return startProcess(t, &outside{site: newSite(t), keys: keys, path: serverFile(t, keys, nil)})
+}
+
+// startProcess starts the server of o with its configuration, until the test ends.
+func startProcess(t *testing.T, o *outside) *process {
+	t.Helper()
 	ports, log := t.TempDir(), filepath.Join(t.TempDir(), "log")
-	o := &outside{site: newSite(t), keys: keys, path: serverFile(t, keys, func(text string) string {
-		return text + fmt.Sprintf("ports_file_dir: %q\nlog_file: %q\n", ports, log)
-	})}
-	p := &process{o, exec.Command(testproc.NATSServer(t), "-c", o.path)}
+	p := &process{o, exec.Command(testproc.NATSServer(t), "-c", o.path, "--ports_file_dir", ports, "--log", log)}
 	if err := testproc.Start(p.cmd); err != nil {
 		t.Fatal(err)
 	}
@@ -184,6 +197,61 @@ func TestALimitThatIsChangedUnderAConnectionIsMissed(t *testing.T) {
 		return strings.Replace(text, "max_payload: 65536", "max_payload: 8388608", 1)
 	})
 	becomes(t, e, "")
+}
+
+// member writes the configuration of a server of a cluster, whose certificate names localhost and nothing else.
+func (o *outside) member(t *testing.T, name, route string) (path string) {
+	t.Helper()
+	dir := t.TempDir()
+	in := func(name string) string { return filepath.Join(dir, name) }
+	leaf := o.ca.issue(t, wire.RoleBroker, name, func(c *x509.Certificate) { c.DNSNames, c.IPAddresses = []string{"localhost"}, nil })
+	key, err := x509.MarshalPKCS8PrivateKey(leaf.PrivateKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := broker.ServerConfig{
+		Name: name, Listen: "127.0.0.1:-1", StoreDir: in("store"), Certificate: in("certificate.pem"), Key: in("key.pem"), CA: in("ca.pem"), Keys: o.keys,
+		Cluster: &broker.ClusterConfig{Name: "c1", Listen: "127.0.0.1:-1", Routes: []string{route}},
+	}.Text()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, b := range map[string][]byte{
+		"certificate.pem":  pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Certificate[0]}),
+		"key.pem":          pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key}),
+		"ca.pem":           pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.ca.cert.Raw}),
+		"nats-server.conf": []byte(text),
+	} {
+		if err := os.WriteFile(in(name), b, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return in("nats-server.conf")
+}
+
+// TestALimitIsMissedWhereAServerIsKnownByItsAddress has a provisioner at a server of whose address it has
+// heard from another one of the cluster, which has gone. The certificates name no address.
+func TestALimitIsMissedWhereAServerIsKnownByItsAddress(t *testing.T) {
+	t.Parallel()
+	o := &outside{site: newSite(t)}
+	var err error
+	if o.keys, err = broker.NewKeys(); err != nil {
+		t.Fatal(err)
+	}
+	first := startServer(t, o.member(t, "n1", "localhost:1")) // where nobody is
+	second := startProcess(t, &outside{path: o.member(t, "n2", fmt.Sprintf("localhost:%d", first.ClusterAddr().Port))})
+	eventually(t, "cluster", func() bool { return first.NumRoutes() > 0 })
+
+	o.url = strings.Replace(first.ClientURL(), "127.0.0.1", "localhost", 1)
+	e := o.watchedOver(t, &tls.Config{RootCAs: o.ca.pool(), Certificates: []tls.Certificate{o.ca.issue(t, wire.RoleProvisioner, "p1")}, MinVersion: tls.VersionTLS13})
+	becomes(t, e, "")
+	first.Shutdown()
+	_, address, _ := strings.Cut(second.url, "//")
+	eventually(t, "provisioner at the other server", func() bool { return e.ConnectedTo() == "tls://"+address })
+	second.reload(t, func(text string) string {
+		return strings.Replace(text, "max_payload: 8388608", "max_payload: 65536", 1)
+	})
+	becomes(t, e, "max_payload is 65536")
 }
 
 // TestAClockThatIsOffIsMissed has a server of the cluster say by its signs of life that it is

@@ -166,7 +166,11 @@ func (s *superseded) looks(ctx context.Context) error {
 		if len(ids) == 0 {
 			continue
 		}
+		began := time.Now()
 		again, err := s.recheck(ctx, ids...)
+		if s.later > 0 { // of brokers that list
+			pause = min(max(gatherTime, lookRest*time.Since(began)), lookAgain)
+		}
 		if err == nil {
 			if due == nil {
 				wait = 0
@@ -178,7 +182,7 @@ func (s *superseded) looks(ctx context.Context) error {
 			continue
 		}
 		s.log.WarnContext(ctx, "connections of superseded certificates not all dropped, trying again", "err", err)
-		pause = lookFirst
+		pause = max(pause, lookFirst)
 		if due == nil {
 			wait = min(max(2*wait, lookFirst), lookAgain)
 			due = time.After(wait)
@@ -224,6 +228,11 @@ const (
 	lookFirst = time.Second
 	lookAgain = 5 * time.Second
 )
+
+// lookRest is how many times as long as a look took nobody is looked at then, up to [lookAgain]: nodes that
+// renew, or confirm once more, one after the other would otherwise have the fleet listed all the time, by servers
+// and provisioner a core each. Chosen: it is a fifth of that.
+const lookRest = 4
 
 // lastLook bounds the look at the end; chosen, a broker that does not answer holds up no
 // stop.

@@ -106,6 +106,36 @@ func TestAServerThatIsGoneForGoodIsAskedForEverMoreSeldom(t *testing.T) {
 	})
 }
 
+// TestWhoIsAddedOneAfterTheOther adds nodes all the time at brokers where a look takes half a second: they
+// are looked at together, and most of the time nobody is.
+func TestWhoIsAddedOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const took = 500 * time.Millisecond
+		var looks atomic.Int32
+		s := newSuperseded(func(context.Context, ...wire.Identity) ([]wire.Identity, error) {
+			looks.Add(1)
+			<-time.After(took)
+			return nil, nil
+		}, slog.New(slog.DiscardHandler))
+		s.later = time.Second
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- s.run(ctx) }()
+		for i := range 600 {
+			s.add(wire.Identity(fmt.Sprintf("web%d.example.net", i)))
+			<-time.After(100 * time.Millisecond) // of the bubble
+		}
+		if n := looks.Load(); n < 20 || n > 30 {
+			t.Errorf("%d looks in a minute, want 20 to 30", n)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // TestOnlyTheLatestAreRemembered adds many nodes on each of ten days, and expects
 // those of the last one to be remembered, and not many more.
 func TestOnlyTheLatestAreRemembered(t *testing.T) {

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,7 +14,8 @@ import (
 
 // Whole returns an error if streams of records are not what they were under the open store,
 // as when somebody deletes or changes one at servers that are others': [ErrLost] if one is gone,
-// or some of what it must keep, and [ErrShorter] if the end of one is that was read. It makes
+// or some of what it must keep, and [ErrShorter] if the end of one is that was read: whoever reads it goes on
+// behind that, and only another process does not. It makes
 // none. One that keeps or takes less than it has to is configured anew, which the log says; if the
 // servers refuse that, the error says what it is. The error is nil as well where
 // nobody answers, which is for [Store.Probe] to tell. A server of a cluster that has just become its
@@ -27,7 +29,7 @@ func (s *Store) Whole(ctx context.Context) error {
 		if f.err != nil {
 			continue
 		}
-		if err := errors.Join(beginning(info), shorter(info, f.read), s.subjects.check(info)); err != nil {
+		if err := cmp.Or(beginning(info), shorter(info, f.read), s.extents.check(info)); err != nil {
 			return fmt.Errorf("store: %w", err)
 		}
 		less := lessThan(info.Config, want)
@@ -96,25 +98,32 @@ func beginning(info *jetstream.StreamInfo) error {
 	return nil
 }
 
-// subjects is on how many subjects each stream of records had something, when it was last looked
-// at. The zero value knows nothing.
-type subjects struct {
+// extents is how far each stream of records went, when it was last looked at. The zero value knows
+// nothing.
+type extents struct {
 	mu  sync.Mutex
-	had map[string]uint64 // guarded by mu
+	had map[string]extent // guarded by mu
 }
 
-// check returns [ErrLost] if a stream has messages of fewer subjects than it had at the last call: the
-// last one of each stays.
-func (s *subjects) check(info *jetstream.StreamInfo) error {
+// An extent is on how many subjects a stream has something, and the last sequence that it has given.
+type extent struct{ subjects, last uint64 }
+
+// check returns [ErrLost] if a stream has messages of fewer subjects than it had at the last call, of each of which the
+// last one stays, or ends before where it did.
+func (s *extents) check(info *jetstream.StreamInfo) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.had == nil {
-		s.had = make(map[string]uint64)
+		s.had = make(map[string]extent)
 	}
-	name, had, has := info.Config.Name, s.had[info.Config.Name], info.State.NumSubjects
-	if has < had {
+	name, has := info.Config.Name, extent{info.State.NumSubjects, info.State.LastSeq}
+	switch had := s.had[name]; {
+	case has.subjects < had.subjects:
 		return fmt.Errorf("%w: stream %s has something on %d subjects, and had on %d: it was removed, by a limit perhaps that somebody has set: "+
-			"restore a backup into an empty store", ErrLost, name, has, had)
+			"restore a backup into an empty store", ErrLost, name, has.subjects, had.subjects)
+	case has.last < had.last:
+		return fmt.Errorf("%w: stream %s ends at sequence %d, and had %d: it was made anew, with what it had before perhaps: "+
+			"restore a backup into an empty store", ErrLost, name, has.last, had.last)
 	}
 	s.had[name] = has
 	return nil
@@ -122,7 +131,7 @@ func (s *subjects) check(info *jetstream.StreamInfo) error {
 
 // forget begins anew, after a broker has come back: a disk that failed may have lost the
 // newest records, and that heals by itself (docs/operations.md).
-func (s *subjects) forget() {
+func (s *extents) forget() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.had = nil

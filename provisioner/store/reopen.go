@@ -88,7 +88,7 @@ func (s *Store) Reopen(ctx context.Context) error {
 			return fmt.Errorf("store: stream %s: %w", f.Name, f.err)
 		}
 	}
-	s.subjects.forget()
+	s.extents.forget()
 	switch {
 	case err != nil:
 		return fmt.Errorf("store: read installation: %w", err)

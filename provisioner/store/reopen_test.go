@@ -176,3 +176,50 @@ func TestFewerNamesThanBefore(t *testing.T) {
 		t.Errorf("after the broker came back: %v", err)
 	}
 }
+
+// TestAStreamThatIsPutBack has streams of records deleted and made anew with what they had a while ago, as who restores
+// one by the means of its server does: what was on as many subjects is not what it was.
+func TestAStreamThatIsPutBack(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"MUSTER_NODES", "MUSTER_CLAIMS"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st, s := newStore(t)
+			const token = "00112233445566778899aabbccddeeff"
+			revision := put(t, s, st, record(web1, "a"), 0)
+			at, err := st.AppendClaims(s.ctx, token, claims("a1"), 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			stream, err := s.js.Stream(s.ctx, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			before, err := stream.GetMsg(s.ctx, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			put(t, s, st, record(web1, "b"), revision)
+			if _, err := st.AppendClaims(s.ctx, token, claims("a2"), at); err != nil {
+				t.Fatal(err)
+			}
+			if err := st.Whole(s.ctx); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.js.DeleteStream(s.ctx, name); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.js.CreateStream(s.ctx, stream.CachedInfo().Config); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := s.js.Publish(s.ctx, before.Subject, before.Data); err != nil {
+				t.Fatal(err)
+			}
+			for range 2 {
+				if err := st.Whole(s.ctx); !errors.Is(err, store.ErrLost) {
+					t.Errorf("Whole = %v, want %v", err, store.ErrLost)
+				}
+			}
+		})
+	}
+}

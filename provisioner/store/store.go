@@ -173,7 +173,7 @@ type Store struct {
 	followed     followed  // up to where logs were read
 	settled      settled   // up to where subscriptions were settled
 
-	subjects subjects // how many each stream of records had
+	extents extents // of each stream of records
 
 	opened time.Time    // before anything was written
 	acked  atomic.Int64 // how long after that a write was acknowledged last; 0 for none

@@ -94,8 +94,7 @@ func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.App
 			if err := p.writable(m.Identity); err != nil {
 				return nil, false, err
 			}
-			// A process that ended between the write and this told nobody.
-			p.cfg.Superseded(id)
+			p.tellFormer(record)
 			return record, true, nil
 		}
 		now := p.now()

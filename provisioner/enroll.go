@@ -409,6 +409,7 @@ func (p *Provisioner) replay(ctx context.Context, a *attempt) (*wire.Enrolled, b
 		if err := p.keepFacts(ctx, a); err != nil {
 			return nil, false, err
 		}
+		p.tellFormer(a.record)
 		return p.enrolled(offered, chain, a.files), false, nil
 	}
 	// The configuration has changed since, or the policy lets a cloned node in

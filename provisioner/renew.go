@@ -209,6 +209,14 @@ func (p *Provisioner) tellSuperseded(before, after *Record) {
 	}
 }
 
+// tellFormer is tellSuperseded for a record that was found as it is to be: whoever wrote it may have ended
+// before it told, or may not know that it has written it.
+func (p *Provisioner) tellFormer(r *Record) {
+	if len(r.Superseded) > 0 {
+		p.cfg.Superseded(r.Identity)
+	}
+}
+
 // LiveCertificates returns the certificates of id that [Provisioner.AdmitNode]
 // admits now, as DER; none is no error. Any error means that it is not known.
 func (p *Provisioner) LiveCertificates(ctx context.Context, id wire.Identity) ([][]byte, error) {

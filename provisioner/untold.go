@@ -184,7 +184,11 @@ func mayBeWritten(tries int, err error) bool {
 // rememberConfirmed takes in that a record which confirms an offer may be in the store, or will
 // be. The node may never say so again: it goes on to the next certificate by what it has.
 func (p *Provisioner) rememberConfirmed(ctx context.Context, r *Record, e Event) {
-	p.untold.remember("confirmed "+r.Attempt, func() { p.tellProvisioned(ctx, e) }, func(ctx context.Context) (bool, error) {
+	tell := func() {
+		p.tellFormer(r)
+		p.tellProvisioned(ctx, e)
+	}
+	p.untold.remember("confirmed "+r.Attempt, tell, func(ctx context.Context) (bool, error) {
 		newest, _, err := p.cfg.Store.Record(ctx, r.Identity)
 		return newest.confirmedBy(r), err
 	})

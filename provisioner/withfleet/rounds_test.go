@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -86,6 +87,43 @@ func TestAConfirmationByTheWayOfUnknownOutcomeIsTold(t *testing.T) {
 	f.Check()
 	if told := confirmationsTold(f, e2.Serial); told != 1 {
 		t.Errorf("the confirmation is told %d times, want once", told)
+	}
+}
+
+// TestWhoIsSupersededWithoutWordOfItIsDropped has the store not say whether it has what supersedes a
+// certificate, as a renewal that confirms another by the way does, or the confirmation of one. The node asks again, and is told
+// what is on record; or it goes on to the next certificate. Either way the connection of the former one ends.
+func TestWhoIsSupersededWithoutWordOfItIsDropped(t *testing.T) {
+	t.Parallel()
+	for name, asks := range map[string]func(*testing.T, *testbed.Fleet, *simnode.Node, *wire.Enrolled){
+		"a renewal, asked for again": func(t *testing.T, f *testbed.Fleet, second *simnode.Node, e2 *wire.Enrolled) {
+			third := f.Successor(second)
+			giveUp(t, f, func(ctx context.Context) error {
+				_, err := f.Daemon().Operator().Renew(ctx, must(second.Renewal(third))(t), provisioner.Source{Node: web1})
+				return err
+			})
+			if r := f.AskRenew(second, e2, third); r.Refusal != nil {
+				t.Errorf("asked again: %+v", r.Refusal)
+			}
+		},
+		"a confirmation, never made again": func(t *testing.T, f *testbed.Fleet, second *simnode.Node, e2 *wire.Enrolled) {
+			giveUp(t, f, func(ctx context.Context) error {
+				return f.Daemon().Operator().Applied(ctx, must(second.Confirm(e2))(t), provisioner.Source{Node: web1})
+			})
+			f.Renew(second, e2)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			n, first := provisioned(f, web1)
+			former := f.DialFleet(n, first)
+			second, e2 := f.Renew(n, first)
+			f.Clock.Advance(offerPace)
+			asks(t, f, second, e2)
+			f.Eventually("the former certificate's connection is dropped", former.IsClosed)
+			f.Check()
+		})
 	}
 }
 

@@ -22,6 +22,7 @@ func (e *External) WatchEvery(d time.Duration) { e.watchEvery = d }
 
 // RefusalPause is how long who comes too often waits to hear that he is refused.
 const RefusalPause = refusalPause
+
 // ConnectedTo is the server that says who is connected, empty for none at the moment.
 func (e *External) ConnectedTo() string {
 	nc, err := e.running()

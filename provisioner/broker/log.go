@@ -220,9 +220,9 @@ func (l *natsLog) Fatalf(format string, v ...any) {
 	l.log.ErrorContext(context.Background(), "nats server cannot go on", "err", err)
 }
 
-// clientLine is how the server begins a line about a connection: address,
+// clientLine is how the server begins a line about a connection, by WebSocket or not: address,
 // number, and what the client says of itself, quoted.
-var clientLine = regexp.MustCompile(`^(\S+) - cid:(\d+)(?: - "(?:[^"\\]|\\.)*")* - `)
+var clientLine = regexp.MustCompile(`^(\S+) - [cw]id:(\d+)(?: - "(?:[^"\\]|\\.)*")* - `)
 
 // render returns what the server has to say. If that is about a client, it
 // returns the client's address and leaves out everything the server writes
@@ -256,7 +256,8 @@ var mishaps = []struct {
 	begin, msg string
 	cause      bool
 }{
-	{"authentication error", "", false}, // the gate has said so, and why
+	{"authentication error", "", false},             // the gate has said so, and why
+	{"read error: authentication error", "", false}, // likewise, by WebSocket
 	{"TLS handshake error: ", "tls handshake failed", true},
 	{"Publish Violation - ", "publishing refused", true},
 	{"Subscription Violation - ", "subscription refused", true},

@@ -61,16 +61,27 @@ func TestTokenStaysOutOfTheLog(t *testing.T) {
 	}
 }
 
+// ways are how clients come to a site that is made with byWebSocket(true).
+var ways = map[string]func(*site, *testing.T) *raw{
+	"over TCP":     func(s *site, t *testing.T) *raw { t.Helper(); return s.dial(t, nil) },
+	"by WebSocket": (*site).dialWeb,
+}
+
 func TestRefusalIsLoggedOnceInOurWords(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	s.dial(t, nil).hello(map[string]any{"auth_token": "wrong"})
-	eventually(t, "log line", func() bool { return s.log.String() != "" })
-	stop(t, s.Broker) // nothing can be written after this
-	got := strings.Split(strings.TrimSpace(s.log.String()), "\n")
-	if len(got) != 1 || !strings.Contains(got[0], `msg="connection not admitted"`) || !strings.Contains(got[0], "address=127.0.0.1:") ||
-		!strings.Contains(got[0], "code=token_invalid") || !strings.Contains(got[0], errToken.Error()) {
-		t.Errorf("log = %q", got)
+	for name, dial := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, byWebSocket(true))
+			dial(s, t).hello(map[string]any{"auth_token": "wrong"})
+			eventually(t, "log line", func() bool { return strings.Contains(s.log.String(), "not admitted") })
+			stop(t, s.Broker)                                                 // nothing can be written after this
+			got := strings.Split(strings.TrimSpace(s.log.String()), "\n")[1:] // behind that there is no TLS
+			if len(got) != 1 || !strings.Contains(got[0], `msg="connection not admitted"`) || !strings.Contains(got[0], "address=127.0.0.1:") ||
+				!strings.Contains(got[0], "code=token_invalid") || !strings.Contains(got[0], errToken.Error()) {
+				t.Errorf("log = %q", got)
+			}
+		})
 	}
 }
 
@@ -117,18 +128,46 @@ func TestFloodOfRefusalsIsBounded(t *testing.T) {
 // The server makes what a client says of itself part of a format string.
 func TestClientCannotFormatTheLog(t *testing.T) {
 	t.Parallel()
-	s := newSite(t)
-	c := s.dial(t, nil).mustHello(map[string]any{"auth_token": goodToken, "lang": strings.Repeat("%[1]900000s", 200) + ` \" - `})
-	if got := c.say(publish("not.allowed")); !refusal(got) {
-		t.Fatalf("answer = %q, want a permissions violation", got)
+	for name, dial := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, byWebSocket(true))
+			c := dial(s, t).mustHello(map[string]any{"auth_token": goodToken, "lang": strings.Repeat("%[1]900000s", 200) + ` \" - `})
+			if got := c.say(publish("not.allowed")); !refusal(got) {
+				t.Fatalf("answer = %q, want a permissions violation", got)
+			}
+			if got := c.say(subscribe("not.allowed.%[1]900000d")); !refusal(got) {
+				t.Fatalf("answer = %q, want a permissions violation", got)
+			}
+			eventually(t, "log lines", func() bool { return strings.Count(s.log.String(), "\n") >= 2 })
+			got := s.log.String()
+			if len(got) > 4096 || !strings.Contains(got, "not.allowed") || strings.Contains(got, "900000s") {
+				t.Errorf("log of %d bytes: %.1000s", len(got), got)
+			}
+		})
 	}
-	if got := c.say(subscribe("not.allowed.%[1]900000d")); !refusal(got) {
-		t.Fatalf("answer = %q, want a permissions violation", got)
-	}
-	eventually(t, "log lines", func() bool { return strings.Count(s.log.String(), "\n") >= 2 })
-	got := s.log.String()
-	if len(got) > 4096 || !strings.Contains(got, "not.allowed") || strings.Contains(got, "900000s") {
-		t.Errorf("log of %d bytes: %.1000s", len(got), got)
+}
+
+// TestNobodyCanSayThatTheDiskFails has a stranger, and a machine with a token, call themselves what the server says of a stream
+// that it cannot write: the broker would be restarted for it.
+func TestNobodyCanSayThatTheDiskFails(t *testing.T) {
+	t.Parallel()
+	for name, dial := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			failed := make(chan error, 100)
+			s := newSite(t, byWebSocket(true), func(c *broker.Config) { c.WriteFailed = func(err error) { failed <- err } })
+			const lang = "critical write error"
+			dial(s, t).hello(map[string]any{"auth_token": "wrong", "lang": lang})
+			c := dial(s, t).mustHello(map[string]any{"auth_token": goodToken, "lang": lang})
+			if got := c.say(publish("not.allowed." + strings.ReplaceAll(lang, " ", "."))); !refusal(got) {
+				t.Errorf("answer = %q, want a permissions violation", got)
+			}
+			stop(t, s.Broker) // nothing can be said after this
+			if len(failed) > 0 {
+				t.Errorf("the store is said to be broken, %d times: %v", len(failed), <-failed)
+			}
+		})
 	}
 }
 
@@ -144,6 +183,7 @@ func TestRender(t *testing.T) {
 		"new client":         {"127.0.0.1:1 - cid:7 - TLS handshake error: %s", "TLS handshake error: arg", "127.0.0.1:1", 1},
 		"known client":       {`127.0.0.1:1 - cid:7 - "v1:go" - "A/B" - Subject %s`, "Subject arg", "127.0.0.1:1", 1},
 		"hostile client":     {`127.0.0.1:1 - cid:7 - "%[1]s%[1]s%[1]s \" - " - "A" - Subject %s`, "Subject arg", "127.0.0.1:1", 1},
+		"by WebSocket":       {`192.0.2.1/127.0.0.1:1 - wid:7 - "%[1]s" - Subject %s`, "Subject arg", "192.0.2.1/127.0.0.1:1", 1},
 		"client as argument": {"%s", "arg", "", 1},
 	}
 	for name, tt := range tests {

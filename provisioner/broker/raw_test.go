@@ -3,11 +3,13 @@ package broker_test
 import (
 	"bufio"
 	"crypto/tls"
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -37,6 +39,74 @@ func (s *site) dial(t *testing.T, config *tls.Config) *raw {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c := begin(t, conn)
+	if config != nil {
+		c.conn = tls.Client(conn, config)
+		c.r = bufio.NewReader(c.conn)
+	}
+	return c
+}
+
+// dialWeb connects by WebSocket, without TLS. It reads INFO and says nothing.
+func (s *site) dialWeb(t *testing.T) *raw {
+	t.Helper()
+	address := strings.TrimPrefix(s.WebSocketURL(), "ws://")
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := "GET / HTTP/1.1\r\nHost: " + address + "\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+	if _, err := io.WriteString(conn, request); err != nil {
+		t.Fatal(err)
+	}
+	w := &framed{Conn: conn, r: bufio.NewReader(conn)}
+	response, err := http.ReadResponse(w.r, nil)
+	if err != nil || response.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("response = %v, %v", response, err)
+	}
+	return begin(t, w)
+}
+
+// framed is a connection by WebSocket.
+type framed struct {
+	net.Conn
+	r    *bufio.Reader
+	left uint64 // of the frame that is read
+}
+
+// Read implements [net.Conn].
+func (f *framed) Read(b []byte) (int, error) {
+	for f.left == 0 {
+		head := make([]byte, 2)
+		if _, err := io.ReadFull(f.r, head); err != nil {
+			return 0, err
+		}
+		long := map[byte]int{126: 2, 127: 8}[head[1]]
+		length := make([]byte, 8)
+		if _, err := io.ReadFull(f.r, length[8-long:]); err != nil {
+			return 0, err
+		}
+		if f.left = uint64(head[1]); long > 0 {
+			f.left = binary.BigEndian.Uint64(length)
+		}
+	}
+	n, err := f.r.Read(b[:min(uint64(len(b)), f.left)])
+	f.left -= uint64(n)
+	return n, err
+}
+
+// Write implements [net.Conn]. The mask is zeros.
+func (f *framed) Write(b []byte) (int, error) {
+	head := binary.BigEndian.AppendUint64([]byte{0x82, 0x80 | 127}, uint64(len(b)))
+	if _, err := f.Conn.Write(append(append(head, 0, 0, 0, 0), b...)); err != nil {
+		return 0, err
+	}
+	return len(b), nil
+}
+
+// begin reads INFO from a connection, which ends with the test.
+func begin(t *testing.T, conn net.Conn) *raw {
+	t.Helper()
 	t.Cleanup(func() { conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		t.Fatal(err)
@@ -48,10 +118,6 @@ func (s *site) dial(t *testing.T, config *tls.Config) *raw {
 	}
 	if err := json.Unmarshal([]byte(strings.TrimPrefix(line, "INFO ")), &c.info); err != nil {
 		t.Fatal(err)
-	}
-	if config != nil {
-		c.conn = tls.Client(conn, config)
-		c.r = bufio.NewReader(c.conn)
 	}
 	return c
 }

@@ -2,6 +2,8 @@ package broker_test
 
 import (
 	"fmt"
+	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -75,4 +77,15 @@ func TestWhoSaysMuchInVainIsDropped(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWhoSaysMuchInVainByWebSocketIsDropped is the same for one who comes by WebSocket.
+func TestWhoSaysMuchInVainByWebSocketIsDropped(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, byWebSocket(true))
+	c := s.dialWeb(t).mustHello(map[string]any{"auth_token": goodToken})
+	for range 80 {
+		_, _ = io.WriteString(c.conn, "PUB muster.v1.other 2\r\n{}\r\n") // it may have been dropped already
+	}
+	eventually(t, "end of the connection", func() bool { return slices.Contains(c.say(), "EOF") })
 }

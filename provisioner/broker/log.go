@@ -224,7 +224,11 @@ func (l *natsLog) Fatalf(format string, v ...any) {
 // number, and what the client says of itself, quoted.
 var clientLine = regexp.MustCompile(`^(\S+) - [cw]id:(\d+)(?: - "(?:[^"\\]|\\.)*")* - `)
 
-// render returns what the server has to say. If that is about a client, it
+// strangerLine is what the server says of who asks for a WebSocket and has none yet: perhaps the address, and
+// what is wrong with it, in words of the stranger's own in part.
+var strangerLine = regexp.MustCompile(`(?s)^(?:(\S+) - )?(websocket handshake error: .*|websocket: .*|Not configured to accept leaf node connections)$`)
+
+// render returns what the server has to say. If that is about a client, or a stranger, it
 // returns the client's address and leaves out everything the server writes
 // before the message. That must happen before formatting, because the server
 // makes what a client says of itself part of the format: a client could have
@@ -244,6 +248,9 @@ func render(format string, v []any) (text, address string, client bool) {
 	if m := clientLine.FindStringSubmatchIndex(text); m != nil {
 		return text[m[1]:], text[m[2]:m[3]], true
 	}
+	if m := strangerLine.FindStringSubmatch(text); m != nil {
+		return m[2], m[1], true
+	}
 	return text, "", false
 }
 
@@ -259,6 +266,8 @@ var mishaps = []struct {
 	{"authentication error", "", false},             // the gate has said so, and why
 	{"read error: authentication error", "", false}, // likewise, by WebSocket
 	{"TLS handshake error: ", "tls handshake failed", true},
+	{"websocket handshake error: ", "websocket refused", true},
+	{"websocket: ", "websocket refused", true},
 	{"Publish Violation - ", "publishing refused", true},
 	{"Subscription Violation - ", "subscription refused", true},
 	{"maximum control line exceeded", "client sent too long a line", false},

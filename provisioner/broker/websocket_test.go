@@ -3,10 +3,13 @@ package broker_test
 import (
 	"crypto/x509"
 	"errors"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -145,5 +148,56 @@ func TestWebSocketPort(t *testing.T) {
 	}
 	if got := newSite(t).WebSocketURL(); got != "" {
 		t.Errorf("without WebSocket there is %q", got)
+	}
+}
+
+// TestStrangersAtTheWebSocketPort has strangers ask for what they do not get, and say what the server says of a disk that
+// fails: nobody is called for that, the lines are bounded, and no broker is restarted.
+func TestStrangersAtTheWebSocketPort(t *testing.T) {
+	t.Parallel()
+	const failure = "critical write error"
+	web := func(path, origin string) func(string) string {
+		return func(address string) string {
+			return "GET " + path + " HTTP/1.1\r\nHost: " + address + "\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Version: 13\r\n" +
+				"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nOrigin: " + origin + "\r\n\r\n"
+		}
+	}
+	for name, tt := range map[string]struct {
+		plain bool
+		text  func(address string) string
+	}{
+		"of another origin": {true, web("/", failure)},
+		"a leaf":            {true, web("/leafnode", "")},
+		"no WebSocket":      {true, func(address string) string { return "GET / HTTP/1.1\r\nHost: " + address + "\r\n\r\n" }},
+		"no TLS":            {false, func(string) string { return failure + "\r\n\r\n" }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			failed := make(chan error, 1000)
+			s := newSite(t, byWebSocket(tt.plain), func(c *broker.Config) { c.WriteFailed = func(err error) { failed <- err } })
+			u, err := url.Parse(s.WebSocketURL())
+			if err != nil {
+				t.Fatal(err)
+			}
+			begun := time.Now()
+			for range 150 {
+				conn, err := net.Dial("tcp", u.Host)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, _ = io.WriteString(conn, tt.text(u.Host))
+				_ = conn.SetDeadline(time.Now().Add(patience))
+				_, _ = conn.Read(make([]byte, 1))
+				_ = conn.Close()
+			}
+			stop(t, s.Broker) // nothing can be said after this
+			if len(failed) > 0 {
+				t.Errorf("the store is said to be broken: %v", <-failed)
+			}
+			log := s.log.String()
+			if n, limit := strings.Count(log, "\n"), 105+20*time.Since(begun).Seconds(); n < 2 || float64(n) > limit || strings.Contains(log, "level=ERROR") {
+				t.Errorf("%d lines, want 2 to %.0f and no error: %.1000s", n, limit, log)
+			}
+		})
 	}
 }

@@ -140,7 +140,8 @@ func (s *superseded) run(ctx context.Context) error {
 func (s *superseded) looks(ctx context.Context) error {
 	var left []wire.Identity // to be looked at once more
 	var due <-chan time.Time // when; nil if nobody is left
-	pause, wait := gatherTime, time.Duration(0)
+	var wait time.Duration   // until then
+	var rest time.Time       // until when nobody is looked at
 	for {
 		select {
 		case <-ctx.Done():
@@ -148,7 +149,7 @@ func (s *superseded) looks(ctx context.Context) error {
 			return s.last(ctx)
 		case <-due:
 			s.queue(left)
-			left, due, pause = nil, nil, gatherTime
+			left, due, rest = nil, nil, time.Time{}
 			continue
 		case <-s.wake:
 		}
@@ -156,20 +157,19 @@ func (s *superseded) looks(ctx context.Context) error {
 		case <-ctx.Done():
 			s.queue(left)
 			return s.last(ctx)
-		case <-time.After(pause):
+		case <-time.After(max(gatherTime, time.Until(rest))):
 		}
 		s.mu.Lock()
 		ids := slices.Collect(maps.Keys(s.waiting))
 		clear(s.waiting)
 		s.mu.Unlock()
-		pause = gatherTime
 		if len(ids) == 0 {
 			continue
 		}
 		began := time.Now()
 		again, err := s.recheck(ctx, ids...)
-		if s.later > 0 { // of brokers that list
-			pause = min(max(gatherTime, lookRest*time.Since(began)), lookAgain)
+		if ended := time.Now(); s.later > 0 { // of brokers that list
+			rest = ended.Add(min(lookRest*ended.Sub(began), lookAgain))
 		}
 		if err == nil {
 			if due == nil {
@@ -182,7 +182,9 @@ func (s *superseded) looks(ctx context.Context) error {
 			continue
 		}
 		s.log.WarnContext(ctx, "connections of superseded certificates not all dropped, trying again", "err", err)
-		pause = max(pause, lookFirst)
+		if first := time.Now().Add(lookFirst); rest.Before(first) {
+			rest = first
+		}
 		if due == nil {
 			wait = min(max(2*wait, lookFirst), lookAgain)
 			due = time.After(wait)
@@ -229,7 +231,7 @@ const (
 	lookAgain = 5 * time.Second
 )
 
-// lookRest is how many times as long as a look took nobody is looked at then, up to [lookAgain]: nodes that
+// lookRest is how many times as long as a look took nobody is looked at behind it, up to [lookAgain]: nodes that
 // renew, or confirm once more, one after the other would otherwise have the fleet listed all the time, by servers
 // and provisioner a core each. Chosen: it is a fifth of that.
 const lookRest = 4

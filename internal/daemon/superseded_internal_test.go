@@ -129,6 +129,15 @@ func TestWhoIsAddedOneAfterTheOther(t *testing.T) {
 		if n := looks.Load(); n < 20 || n > 30 {
 			t.Errorf("%d looks in a minute, want 20 to 30", n)
 		}
+		for range 2 {
+			<-time.After(time.Minute)
+			before := looks.Load()
+			s.add("web1.example.net")
+			<-time.After(2 * gatherTime)
+			if looks.Load() == before {
+				t.Error("who is added when nobody was looked at for long is not looked at at once")
+			}
+		}
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)

@@ -5,20 +5,35 @@ import (
 	"time"
 )
 
-// A Clock is the real one, moved by what tests say. It is safe for concurrent
+// A Clock is the real one, moved by what tests say, or held. It is safe for concurrent
 // use.
 type Clock struct {
 	offset atomic.Int64
-	base   *Clock // what it is moved from; nil for the real one
+	held   atomic.Pointer[time.Time] // what it goes no further than; nil while it goes
+	base   *Clock                    // what it is moved from; nil for the real one
 }
 
 // Now returns the moved time.
 func (c *Clock) Now() time.Time {
-	now := time.Now()
-	if c.base != nil {
-		now = c.base.Now()
+	return c.unmoved().Add(time.Duration(c.offset.Load()))
+}
+
+// unmoved returns the time that the clock is moved from.
+func (c *Clock) unmoved() time.Time {
+	switch at := c.held.Load(); {
+	case at != nil:
+		return *at
+	case c.base != nil:
+		return c.base.Now()
 	}
-	return now.Add(time.Duration(c.offset.Load()))
+	return time.Now()
+}
+
+// Hold stops the clock, so that nothing but Advance moves it: however long a slow machine
+// takes, what comes back with time does not come back meanwhile.
+func (c *Clock) Hold() {
+	now := c.unmoved()
+	c.held.Store(&now)
 }
 
 // Advance moves the clock by d, which may be negative.

@@ -99,7 +99,7 @@ func TestADeathWhileAUseIsGivenBack(t *testing.T) {
 		ctx, die := context.WithCancel(f.Context())
 		defer die()
 		m := &mortal{die: die, at: step, after: after}
-		p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
+		p := f.ProvisionerFor(ctx, func(s provisioner.Store) provisioner.Store {
 			m.Store = s
 			faults := &testbed.Faults{Store: m}
 			faults.Before(func(ctx context.Context, _ *provisioner.Record) {
@@ -109,7 +109,7 @@ func TestADeathWhileAUseIsGivenBack(t *testing.T) {
 			})
 			return faults
 		})
-		_, err := p.Enroll(context.WithValue(ctx, foreground{}, true), n.Request(), provisioner.Source{})
+		_, err := p.Enroll(context.WithValue(ctx, foreground{}, ofANode), n.Request(), provisioner.Source{})
 		if err == nil {
 			t.Errorf("death at call %d of %d: enrolled", step, m.calls)
 		}

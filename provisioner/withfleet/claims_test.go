@@ -59,7 +59,9 @@ func entries(t testing.TB, f *testbed.Fleet, token string) []*provisioner.ClaimE
 // report returns what operators are told of a token.
 func report(t testing.TB, f *testbed.Fleet, token string) *provisioner.TokenReport {
 	t.Helper()
-	p := f.Provisioner(nil)
+	life, over := context.WithCancel(t.Context())
+	defer over()
+	p := f.ProvisionerFor(life, nil)
 	r, err := p.Token(f.Context(), f.TokenID(token))
 	if errors.Is(err, provisioner.ErrUnknownToken) {
 		return &provisioner.TokenReport{}

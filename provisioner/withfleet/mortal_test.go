@@ -34,6 +34,12 @@ type mortal struct {
 // the look for new answers each second, nobody knows between which of these they come.
 type foreground struct{}
 
+// What there is in the foreground.
+const (
+	ofAnOperator = "an operator's order"
+	ofANode      = "a node's request" // which looks for new answers only where the last look was too long ago
+)
+
 // call makes a call unless the process is dead.
 func call[T any](ctx context.Context, m *mortal, do func() (T, error)) (T, error) {
 	if ctx.Value(foreground{}) != nil {
@@ -134,6 +140,9 @@ func (m *mortal) PutAnswer(ctx context.Context, a *provisioner.Answer, after pro
 }
 
 func (m *mortal) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
+	if ctx.Value(foreground{}) == ofANode { // of these nobody knows either
+		ctx = context.WithValue(ctx, foreground{}, nil)
+	}
 	r, err := call(ctx, m, func() (found[*provisioner.Answer, provisioner.Sequence], error) {
 		a, at, err := m.Store.NextAnswer(ctx, after)
 		return found[*provisioner.Answer, provisioner.Sequence]{a, at}, err
@@ -185,7 +194,7 @@ func (m *mortal) NotedToken(ctx context.Context, tid jwt.TokenID) (*provisioner.
 func dying(t *testing.T, f *testbed.Fleet, at int, after bool, n *simnode.Node) (calls int, err error) {
 	t.Helper()
 	return dyingIn(t, f, at, after, func(ctx context.Context, p *provisioner.Provisioner) error {
-		_, err := p.Enroll(ctx, n.Request(), provisioner.Source{Address: "192.0.2.1"})
+		_, err := p.Enroll(context.WithValue(ctx, foreground{}, ofANode), n.Request(), provisioner.Source{Address: "192.0.2.1"})
 		return err
 	})
 }
@@ -197,7 +206,7 @@ func dyingIn(t *testing.T, f *testbed.Fleet, at int, after bool, what func(conte
 	defer die()
 	m := &mortal{die: die, at: at, after: after}
 	p := f.ProvisionerFor(ctx, func(s provisioner.Store) provisioner.Store { m.Store = s; return m })
-	err = what(context.WithValue(ctx, foreground{}, true), p)
+	err = what(context.WithValue(ctx, foreground{}, ofAnOperator), p)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.calls, err

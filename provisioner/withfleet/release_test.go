@@ -19,18 +19,25 @@ import (
 // the two, whatever it reads before.
 func claimed(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	t.Helper()
-	before := len(entries(t, f, n.Token))
-	for step := 2; len(entries(t, f, n.Token)) == before; step++ {
-		if _, err := dying(t, f, step, false, n); err == nil {
+	step, before := 2, len(entries(t, f, n.Token))
+	f.Eventually("a claim of "+n.Identity, func() bool {
+		calls, err := dying(t, f, step, false, n)
+		switch {
+		case err == nil:
 			t.Fatalf("%s enrolled before its process could die", n.Identity)
+		case calls > step: // it died; or it was refused sooner, on a machine with much else to do
+			step++
 		}
-	}
+		return len(entries(t, f, n.Token)) > before
+	})
 }
 
 // release has an operator release a claim.
 func release(t *testing.T, f *testbed.Fleet, token, who string) ([]provisioner.TokenUse, error) {
 	t.Helper()
-	return provisioners(t, f, 1)[0].ReleaseClaim(f.Context(), f.TokenID(token), who, provisioner.Cause{By: "anna", Why: "the disk died"})
+	life, over := context.WithCancel(t.Context())
+	defer over()
+	return f.ProvisionerFor(life, nil).ReleaseClaim(f.Context(), f.TokenID(token), who, provisioner.Cause{By: "anna", Why: "the disk died"})
 }
 
 // TestADeadNodesUseIsReleased releases the claim of a node that died before its

@@ -1,12 +1,10 @@
 package httpapi_test
 
 import (
-	"context"
 	"crypto/tls"
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
@@ -23,14 +21,12 @@ func TestHeadIsAnsweredAtOnce(t *testing.T) {
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: admin.Roots, Certificates: []tls.Certificate{*admin.Certificate}, MinVersion: tls.VersionTLS13}, ForceAttemptHTTP2: true}
 	t.Cleanup(transport.CloseIdleConnections)
 	fill := strings.NewReplacer("{identity}", "web1.example.net", "{tid}", string(f.Record("web1.example.net").Token))
-	ctx, cancel := context.WithTimeout(f.Context(), 10*time.Second) // for all of them; an event stream's first sign of life takes longer
-	defer cancel()
 	for _, pattern := range httpapi.Routes() {
 		path, ok := strings.CutPrefix(pattern, "GET ")
 		if !ok {
 			continue
 		}
-		r, err := http.NewRequestWithContext(ctx, http.MethodHead, f.Daemon().APIURL()+fill.Replace(path), nil)
+		r, err := http.NewRequestWithContext(f.Context(), http.MethodHead, f.Daemon().APIURL()+fill.Replace(path), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,7 +51,7 @@ func TestHeadIsAnsweredAtOnce(t *testing.T) {
 	one.TLSClientConfig.NextProtos = []string{"http/1.1"}
 	t.Cleanup(one.CloseIdleConnections)
 	for range 2 {
-		r, err := http.NewRequestWithContext(ctx, http.MethodHead, f.Daemon().APIURL()+"/v1/events", nil)
+		r, err := http.NewRequestWithContext(f.Context(), http.MethodHead, f.Daemon().APIURL()+"/v1/events", nil)
 		if err != nil {
 			t.Fatal(err)
 		}

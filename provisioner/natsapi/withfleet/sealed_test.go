@@ -373,7 +373,10 @@ func TestABusyProvisionerSaysSoSealed(t *testing.T) {
 		slow := &testbed.Faults{Store: s}
 		slow.Before(func(context.Context, *provisioner.Record) { once.Do(func() { close(held) }); <-hold })
 		return slow
-	}, func(c *natsapi.Config) { c.Workers, c.Queue, c.Opener = 1, 1, opener(t, f) })
+	}, func(c *natsapi.Config) {
+		c.Workers, c.Queue, c.Opener = 1, 1, opener(t, f)
+		c.MaxWait, c.Timeout = time.Minute, time.Minute // as long as it takes to send all that follow
+	})
 	release := sync.OnceFunc(func() { close(hold) })
 	t.Cleanup(release) // before the service ends
 	send := func(identity string, key seal.PublicKey, request bool) (*nats.Subscription, *seal.ReplyOpener, string) {
@@ -416,7 +419,17 @@ func TestABusyProvisionerSaysSoSealed(t *testing.T) {
 		return m.Data
 	}
 	working, o1, _ := send("web1.example.net", f.SealKey(), true)
-	<-held
+	f.Eventually("the worker is held", func() bool {
+		if refused, _, _ := working.Pending(); refused > 0 { // on a machine that stood still
+			working, o1, _ = send("web1.example.net", f.SealKey(), true)
+		}
+		select {
+		case <-held:
+			return true
+		default:
+			return false
+		}
+	})
 	waiting, o2, _ := send("web2.example.net", f.SealKey(), true)
 	_, _, _ = send("web5.example.net", f.SealKey(), false) // there is room for one confirmation, too
 	for i := range 20 {
@@ -435,9 +448,10 @@ func TestABusyProvisionerSaysSoSealed(t *testing.T) {
 		t.Errorf("what does not open is told %s, want %s", got, wire.CodeBusy)
 	}
 	release()
-	for sub, o := range map[*nats.Subscription]*seal.ReplyOpener{working: o1, waiting: o2} {
-		if r, err := o.DecodeReply(reply(sub)); err != nil || r.Enrolled == nil {
-			t.Errorf("a request that was taken: %+v, %v", r, err)
+	for identity, sub := range map[string]*nats.Subscription{"web1.example.net": working, "web2.example.net": waiting} {
+		o := map[*nats.Subscription]*seal.ReplyOpener{working: o1, waiting: o2}[sub]
+		if r, err := o.DecodeReply(reply(sub)); err != nil || r.Enrolled == nil && !f.Stood(&simnode.Node{Identity: identity}, r) {
+			t.Errorf("%s, whose request was taken: %+v, %v, refused for %s", identity, r, err, f.Cause(identity))
 		}
 	}
 	f.Check()

@@ -90,6 +90,8 @@ type External struct {
 	firstPage, page int           // see the constants; tests have smaller ones
 	watchEvery      time.Duration // as those
 
+	answerTimeout, pagesTimeout time.Duration // see the constants; tests have longer ones
+
 	heard []*nats.Subscription // what servers say of themselves; of Start, then only touched by Watch
 
 	mu      sync.Mutex           // guards the rest
@@ -109,7 +111,7 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	}
 	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	e := &External{log: cfg.Log, firstPage: firstPage, page: page, watchEvery: watchEvery, servers: make(map[string]sign), faults: make(map[string]time.Time)}
+	e := &External{log: cfg.Log, firstPage: firstPage, page: page, watchEvery: watchEvery, answerTimeout: answerTimeout, pagesTimeout: pagesTimeout, servers: make(map[string]sign), faults: make(map[string]time.Time)}
 	if cfg.Turn == nil {
 		cfg.Turn = func() func() { return func() {} }
 	}

@@ -95,7 +95,7 @@ func (e *External) follow(ctx context.Context, nc *nats.Conn) (heard []*nats.Sub
 		}
 		heard = append(heard, sub)
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.answerTimeout)
 	defer cancel()
 	if err := nc.FlushWithContext(ctx); err != nil {
 		return heard, fmt.Errorf("subscribe in account %s: %w", AccountSystem, err)
@@ -214,7 +214,7 @@ func gather[T any](ctx context.Context, e *External, nc *nats.Conn, subject stri
 		return fmt.Errorf("ask %s: %w", subject, err)
 	}
 	began := time.Now()
-	waiting, cancel := context.WithTimeout(ctx, answerTimeout)
+	waiting, cancel := context.WithTimeout(ctx, e.answerTimeout)
 	defer cancel()
 	answered := make(map[string]bool)
 	var refused []error
@@ -304,7 +304,7 @@ func (e *External) connections(ctx context.Context, nc *nats.Conn, ids []wire.Id
 // with those on one server as soon as it has answered, and more often for a server with many. It may be
 // called several times at once. The error is as that of connections.
 func (e *External) list(ctx context.Context, nc *nats.Conn, options server.ConnzOptions, take func(id string, conns []*server.ConnInfo)) error {
-	paging, cancel := context.WithTimeout(ctx, pagesTimeout)
+	paging, cancel := context.WithTimeout(ctx, e.pagesTimeout)
 	defer cancel()
 	var more sync.WaitGroup
 	var oneByOne, failing sync.Mutex
@@ -378,7 +378,7 @@ func (e *External) onePage(ctx context.Context, nc *nats.Conn, id, name string, 
 	if err != nil {
 		return nil, fmt.Errorf("ask %s: %w", askConnections, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	ctx, cancel := context.WithTimeout(ctx, e.answerTimeout)
 	defer cancel()
 	m, err := nc.RequestWithContext(ctx, askConnections, body)
 	if err != nil {
@@ -427,7 +427,7 @@ func (e *External) Disconnect(ids ...wire.Identity) error {
 			}
 		}
 	})
-	return errors.Join(append(errs, err, nc.FlushTimeout(answerTimeout))...)
+	return errors.Join(append(errs, err, nc.FlushTimeout(e.answerTimeout))...)
 }
 
 // AdmissionInFlight is how long after a decision of some gate the connection may
@@ -506,7 +506,7 @@ func (e *External) dropDead(ctx context.Context, nc *nats.Conn, held map[wire.Id
 	if len(told) == 0 {
 		return
 	}
-	if err := nc.FlushTimeout(answerTimeout); err != nil { // what was sent may not have gone
+	if err := nc.FlushTimeout(e.answerTimeout); err != nil { // what was sent may not have gone
 		left.add(err, told...)
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"muster/internal/testproc"
 )
 
 // patience bounds every wait.
@@ -189,21 +190,9 @@ func edit(t *testing.T, path, old, replacement string) {
 	write(t, path, strings.Replace(string(b), old, replacement, 1))
 }
 
-// freePort returns a port of loopback that was free a moment ago: a restarted
-// provisioner must come back on the one that its tokens name.
-func freePort(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return port
-}
+// freePort returns a port of loopback that nobody uses: a restarted provisioner must
+// come back on the one that its tokens name.
+func freePort(t *testing.T) string { t.Helper(); return testproc.FreePort(t) }
 
 // process is a verb that runs until it is stopped.
 type process struct {

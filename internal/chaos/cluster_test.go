@@ -57,9 +57,9 @@ func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
 	var urls, routes []string
 	init := []string{"provisioner", "init", "prov", "--name", "one.chaos.test", "--broker-name", "localhost", "--trust-domain", "chaos.test", "--trust-first-use"}
 	for _, host := range hosts {
-		d.addresses = append(d.addresses, net.JoinHostPort(host, freePort(t)))
+		d.addresses = append(d.addresses, net.JoinHostPort(host, testproc.FreePort(t)))
 		urls = append(urls, "tls://"+d.addresses[len(d.addresses)-1])
-		routes = append(routes, net.JoinHostPort(host, freePort(t)))
+		routes = append(routes, net.JoinHostPort(host, testproc.FreePort(t)))
 		init = append(init, "--broker-address", host)
 	}
 	d.muster(append(init, "--cluster", strings.Join(urls, ","))...)

@@ -1,14 +1,14 @@
 package chaos_test
 
 import (
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
+
+	"muster/internal/testproc"
 )
 
 // A deployment is what nodes enroll at: processes that can be killed, and a store
@@ -30,7 +30,7 @@ type deployment struct {
 // dir/prov. It is not started.
 func newEmbedded(t *testing.T, dir, host string) *deployment {
 	t.Helper()
-	address := net.JoinHostPort(host, freePort(t))
+	address := net.JoinHostPort(host, testproc.FreePort(t))
 	d := &deployment{t: t, dir: dir, data: filepath.Join(dir, "prov/data"), addresses: []string{address}, v: present, clock: newClock(t, filepath.Join(dir, "provisioner.clock"))}
 	d.muster("provisioner", "init", "prov", "--name", "broker.chaos.test", "--trust-domain", "chaos.test",
 		"--broker-name", "localhost", "--broker-address", host, "--listen", address, "--trust-first-use")
@@ -121,24 +121,3 @@ func (d *deployment) read() map[string][]stored {
 
 // storeDir is where the broker of the provisioner keeps its streams.
 func (d *deployment) storeDir() string { return filepath.Join(d.data, "broker") }
-
-// given are the ports that freePort has returned.
-var given sync.Map
-
-// freePort returns a port of loopback that was free a moment ago, and never the
-// same one twice: a restarted provisioner must come back on the one that its
-// tokens name.
-func freePort(t *testing.T) string {
-	t.Helper()
-	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		port := l.Addr().(*net.TCPAddr).Port
-		_ = l.Close() // nobody has connected
-		if _, taken := given.LoadOrStore(port, true); !taken {
-			return fmt.Sprint(port)
-		}
-	}
-}

@@ -52,18 +52,27 @@ while [ "$i" -le "$provisioners" ]; do
   sed "s/^name: p1/name: p$i/" "$work/p1/provisioner.yaml" > "$work/p$i/provisioner.yaml"
   i=$((i + 1))
 done
+# As systemd runs them: one that finds no store of use within a minute ends, and is started again.
+supervise() {
+  trap 'kill "$child" 2>/dev/null; wait "$child"; exit' TERM
+  while :; do
+    "$muster" provisioner run --config "$work/$1/provisioner.yaml" --log-level warn >> "$work/$1.log" 2>&1 &
+    child=$!
+    if wait "$child"; then exit; fi
+    sleep 1
+  done
+}
 i=1
 while [ "$i" -le "$provisioners" ]; do
-  "$muster" provisioner run --config "$work/p$i/provisioner.yaml" --log-level warn > "$work/p$i.log" 2>&1 &
+  supervise "p$i" &
   pids="$pids $!"
   i=$((i + 1))
 done
 
-
 # Each answers its operators once it serves.
 i=1
 while [ "$i" -le "$provisioners" ]; do
-  left=240
+  left=1200
   until "$muster" token list --config "$work/p$i/provisioner.yaml" > /dev/null 2>&1; do
     left=$((left - 1))
     if [ "$left" -eq 0 ]; then

@@ -229,7 +229,7 @@ func settled(t *testing.T, s *server.Server, connections int) {
 }
 
 // TestASilentServerHoldsUpNoOther knows a server that does not answer: what is connected
-// to another one is dropped before the silent one is given up, which is said.
+// to another one is dropped long before the silent one is given up, which is said.
 func TestASilentServerHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	for name, drop := range map[string]func(*External) error{
@@ -261,7 +261,7 @@ func TestASilentServerHoldsUpNoOther(t *testing.T) {
 			case <-time.After(30 * time.Second):
 				t.Fatal("the connection to the server that answers is not dropped")
 			}
-			if took := time.Since(began); took >= e.answerTimeout {
+			if took := time.Since(began); took > e.answerTimeout/2 {
 				t.Errorf("dropped after %v, and the silent server is given up after %v", took, e.answerTimeout)
 			}
 			if err := <-done; err == nil || !strings.Contains(err.Error(), "none came from silent") {

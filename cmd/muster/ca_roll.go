@@ -59,6 +59,7 @@ func (v *rollVerb) run(ctx context.Context) error {
 		}
 		defer clear(secret)
 		v.roll.Passphrase = secret
+		ring.Remember(secret) // the new keys are read again, and --passphrase-file may be a pipe
 	}
 	rolled, err := v.roll.Make()
 	if err != nil {

@@ -1,12 +1,54 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
 )
+
+// TestARootKeyFromAPipeIsFollowedByItsLike has the old root's key, and the passphrase, come from
+// another program: the new root's key is encrypted as the old one is, although nobody can look at
+// that twice.
+func TestARootKeyFromAPipeIsFollowedByItsLike(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a larger test: `make ci` runs it")
+	}
+	t.Parallel()
+	dir := t.TempDir()
+	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net")
+	root := filepath.Join(dir, "prov", "ca", "root-key.pem")
+	write(t, filepath.Join(dir, "passphrase"), "hunter2\n")
+	roll := func(args string) {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), "bash", "-c", `exec muster ca roll --config prov/provisioner.yaml `+args)
+		cmd.Dir = dir
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("ca roll %s: %v: %s", args, err, out)
+		}
+	}
+	opens := func(key string) {
+		t.Helper()
+		b, err := os.ReadFile(filepath.Join(dir, "prov", key))
+		if err != nil || !bytes.HasPrefix(b, []byte("-----BEGIN ENCRYPTED PRIVATE KEY-----\n")) {
+			t.Errorf("%s: %v, begins with %.40q, want it encrypted", key, err, b)
+		}
+		openssl(t, filepath.Join(dir, "prov"), "pkey", "-in", key, "-passin", "pass:hunter2", "-noout")
+	}
+	// New keys that are encrypted at last: they are read again, the passphrase is not.
+	roll("--encrypt-keys --passphrase-file <(cat passphrase) --dir prov/first")
+	opens("first/root-key.pem")
+	opens("first/issuing-key.pem")
+
+	encrypt(t, root, "hunter2")
+	if err := os.Rename(root, filepath.Join(dir, "stick.pem")); err != nil {
+		t.Fatal(err)
+	}
+	roll("--passphrase-file <(cat passphrase) --root-key <(cat stick.pem) --dir prov/second")
+	opens("second/root-key.pem")
+}
 
 // TestWhoMayNotReadIsToRemoveNothing has somebody begin a roll-over again who may not read what
 // it has made, its keys among it.

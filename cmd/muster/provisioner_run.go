@@ -58,7 +58,7 @@ func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
 func (v *runVerb) run(ctx context.Context) error {
 	log, _ := v.log.New(os.Stderr)
 	d, err := daemon.Load(v.config, daemon.Options{Version: cli.Version(), Log: log, Alone: v.alone, Keys: v.keys.ring(ctx)}) //nolint:contextcheck // bounded by the time-out of the policy's tests
-	if errors.Is(err, keyfile.ErrPassphrase) {
+	if errors.Is(err, keyfile.ErrPassphrase) || errors.Is(err, context.Canceled) {
 		return err // the configuration may well be right
 	}
 	if err != nil {

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -10,6 +11,16 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// encrypt has openssl encrypt a key where it lies, with few rounds, which makes tests quick.
+func encrypt(t *testing.T, path, passphrase string) {
+	t.Helper()
+	out, err := exec.CommandContext(t.Context(), "openssl", "pkcs8", "-topk8", "-in", path, "-passout", "pass:"+passphrase, "-iter", "100").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, string(out))
+}
 
 // TestAPipeIsNotWaitedForAfterASignal has nobody write to a pipe in the place of a file.
 func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
@@ -19,6 +30,11 @@ func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
 	key := filepath.Join(keys, "key.pem")
 	policy := filepath.Join(keys, "policy.rego")
 	write(t, policy, "package muster.enroll\n\nallow if true\n")
+	muster(t, keys, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net")
+	config := filepath.Join(keys, "prov", "provisioner.yaml")
+	for _, key := range []string{"root-key.pem", "issuing-key.pem"} {
+		encrypt(t, filepath.Join(keys, "prov", "ca", key), "hunter2")
+	}
 	const elsewhere = "https://127.0.0.1:1"
 	for _, args := range []string{
 		"jwt pipe",
@@ -35,6 +51,10 @@ func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
 		"signer add pipe",
 		"operator add anna --role viewer --key pipe",
 		"operator token anna --key pipe --installation x",
+		"ca roll --config " + config + " --root-key pipe",
+		"ca roll --config " + config + " --passphrase-file pipe",
+		"provisioner run --config " + config + " --passphrase-file pipe",
+		"provisioner run --config " + config + " --passphrase-file pipe --check",
 		"status --url " + elsewhere + " --credential pipe",
 		"status --url " + elsewhere + " --token-file pipe",
 		"status --config pipe",

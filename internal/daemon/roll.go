@@ -218,22 +218,12 @@ func (r *Roll) make(out *Rolled, old *x509.Certificate) error {
 // open reads an old key, and returns with it what the key that follows is to be
 // encrypted with.
 func (r *Roll) open(path string) (crypto.Signer, []byte, error) {
-	key, err := r.Keys.Signer(path)
-	if err != nil {
-		return nil, nil, err
+	key, passphrase, err := r.Keys.SignerAndPassphrase(path)
+	if err != nil || len(r.Passphrase) == 0 {
+		return key, passphrase, err
 	}
-	if len(r.Passphrase) > 0 {
-		return key, bytes.Clone(r.Passphrase), nil
-	}
-	b, err := keyfile.ReadSecret(path)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer clear(b)
-	if keyfile.Encrypted(b) {
-		return key, r.Keys.Passphrase(), nil
-	}
-	return key, nil, nil
+	clear(passphrase)
+	return key, bytes.Clone(r.Passphrase), nil
 }
 
 // writeDir makes a directory with what fill writes: all of it, or nothing. As

@@ -37,6 +37,11 @@ type Ring struct {
 	// there.
 	Ask func(prompt string) ([]byte, error)
 
+	// Wait runs each read of a file, which may be a pipe to which nobody ever
+	// writes, and returns what that does, or an error of its own without waiting
+	// for it any longer. Optional: nil waits.
+	Wait func(read func() ([]byte, error)) ([]byte, error)
+
 	secret []byte // found, and not yet forgotten
 }
 
@@ -44,20 +49,38 @@ type Ring struct {
 // wraps [ErrExposed], [ErrKey] or [ErrPassphrase] and names the file; nobody is
 // asked unless the key is encrypted.
 func (r *Ring) Signer(path string) (crypto.Signer, error) {
-	key, err := r.key(path)
+	key, _, err := r.signer(path)
+	return key, err
+}
+
+// SignerAndPassphrase is [Ring.Signer], and returns with the key the passphrase
+// with which it is encrypted, for another that is to be encrypted like it; nil if
+// it is not. That is a copy and the caller's to clear. The file is read once: a
+// pipe has nothing for whoever looks again.
+func (r *Ring) SignerAndPassphrase(path string) (crypto.Signer, []byte, error) {
+	key, encrypted, err := r.signer(path)
+	if err != nil || !encrypted {
+		return key, nil, err
+	}
+	return key, bytes.Clone(r.secret), nil
+}
+
+// signer is Signer, and reports whether the key is encrypted.
+func (r *Ring) signer(path string) (crypto.Signer, bool, error) {
+	key, encrypted, err := r.key(path)
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	signer, ok := key.(crypto.Signer)
 	if !ok {
-		return nil, fmt.Errorf("%s: %w: %s cannot sign, want an RSA, P-256 or Ed25519 key", path, ErrKey, Kind(key))
+		return nil, false, fmt.Errorf("%s: %w: %s cannot sign, want an RSA, P-256 or Ed25519 key", path, ErrKey, Kind(key))
 	}
-	return signer, nil
+	return signer, encrypted, nil
 }
 
 // X25519 is [Ring.Signer] for a key that others seal to.
 func (r *Ring) X25519(path string) (*ecdh.PrivateKey, error) {
-	key, err := r.key(path)
+	key, _, err := r.key(path)
 	if err != nil {
 		return nil, err
 	}
@@ -68,10 +91,12 @@ func (r *Ring) X25519(path string) (*ecdh.PrivateKey, error) {
 	return x, nil
 }
 
-// Passphrase returns the passphrase that the ring has used so far, for keys
-// that are to be encrypted like those it has read; nil if no key was encrypted.
-// It is a copy and the caller's to clear.
-func (r *Ring) Passphrase() []byte { return bytes.Clone(r.secret) }
+// Remember has the ring try a passphrase before it looks for another, as if it
+// had read a key with it. It keeps a copy.
+func (r *Ring) Remember(passphrase []byte) {
+	r.Forget()
+	r.secret = bytes.Clone(passphrase)
+}
 
 // Clone returns a ring that knows as much and forgets by itself.
 func (r *Ring) Clone() *Ring {
@@ -86,40 +111,49 @@ func (r *Ring) Forget() {
 	r.secret = nil
 }
 
-func (r *Ring) key(path string) (crypto.PrivateKey, error) {
-	b, err := ReadKey(path)
+// key returns the key in the file, and whether it is encrypted.
+func (r *Ring) key(path string) (key crypto.PrivateKey, encrypted bool, err error) {
+	b, err := r.wait(func() ([]byte, error) { return ReadKey(path) })
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	defer clear(b)
 	if !Encrypted(b) {
 		key, err := Parse(b, nil)
-		return named(path, key, err)
+		return named(path, key, false, err)
 	}
 	if r.secret != nil {
 		key, err := r.open(b, r.secret)
-		if err == nil || !errors.Is(err, ErrPassphrase) || !r.asks() {
-			return named(path, key, err)
+		if err == nil || !errors.Is(err, ErrPassphrase) || r.File != "" {
+			return named(path, key, true, err)
 		}
 	}
 	prompt := "Passphrase for " + path + ": "
 	for try := 1; ; try++ {
 		secret, err := r.find(path, prompt)
 		if err != nil {
-			return nil, err
+			return nil, false, err
 		}
 		key, err := r.open(b, secret)
 		if err == nil {
 			r.Forget()
 			r.secret = secret
-			return key, nil
+			return key, true, nil
 		}
 		clear(secret)
 		if try == tries || !errors.Is(err, ErrPassphrase) || !r.asks() {
-			return nil, fmt.Errorf("%s: %w", path, err)
+			return nil, false, fmt.Errorf("%s: %w", path, err)
 		}
 		prompt = "Wrong. Passphrase for " + path + ": "
 	}
+}
+
+// wait reads a file as Wait says.
+func (r *Ring) wait(read func() ([]byte, error)) ([]byte, error) {
+	if r.Wait == nil {
+		return read()
+	}
+	return r.Wait(read)
 }
 
 // open decrypts a key with a copy of the secret, since Parse clears what it is
@@ -140,7 +174,7 @@ func (r *Ring) asks() bool {
 // find returns the passphrase from the first source that there is.
 func (r *Ring) find(path, prompt string) ([]byte, error) {
 	if r.File != "" {
-		return ReadLine(r.File)
+		return r.wait(func() ([]byte, error) { return ReadLine(r.File) })
 	}
 	secret, err := r.credential()
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -168,9 +202,9 @@ func (r *Ring) credential() ([]byte, error) {
 }
 
 // named puts the file's name in front of an error.
-func named(path string, key crypto.PrivateKey, err error) (crypto.PrivateKey, error) {
+func named(path string, key crypto.PrivateKey, encrypted bool, err error) (crypto.PrivateKey, bool, error) {
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, false, fmt.Errorf("%s: %w", path, err)
 	}
-	return key, nil
+	return key, encrypted, nil
 }

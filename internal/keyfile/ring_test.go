@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"muster/internal/keyfile"
 )
 
@@ -125,15 +127,53 @@ func TestRingAsksOnce(t *testing.T) {
 	if err != nil || !equal(all["X25519"], x) {
 		t.Fatalf("X25519 = %v, %v", x, err)
 	}
-	if got := string(ring.Passphrase()); len(asked) != 1 || got != "one" {
-		t.Errorf("asked %q, passphrase %q; want one question and %q", asked, got, "one")
+	if _, got, err := ring.SignerAndPassphrase(first); err != nil || len(asked) != 1 || string(got) != "one" {
+		t.Errorf("asked %q, passphrase %q, %v; want one question and %q", asked, got, err, "one")
 	}
 	if _, err := ring.Signer(third); err != nil || len(asked) != 2 {
 		t.Errorf("the third key: %v after %q", err, asked)
 	}
 	ring.Forget()
-	if got := ring.Passphrase(); len(got) > 0 {
-		t.Errorf("the ring remembers %q", got)
+	ring.Ask = nil
+	if _, _, err := ring.SignerAndPassphrase(third); !errors.Is(err, keyfile.ErrPassphrase) {
+		t.Errorf("a ring that has forgotten: %v, want %v", err, keyfile.ErrPassphrase)
+	}
+	ring.Remember([]byte("two"))
+	if _, got, err := ring.SignerAndPassphrase(third); err != nil || string(got) != "two" {
+		t.Errorf("a ring that was told: %q, %v", got, err)
+	}
+}
+
+// TestRingReadsPipesOnce has a key and its passphrase come from pipes, of which nobody gets a
+// second look: the passphrase that is returned is that of the key all the same.
+func TestRingReadsPipesOnce(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	key := keys(t)["P-256"]
+	pipe := func(name string, text []byte) string {
+		path := filepath.Join(dir, name)
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		go func() { _ = os.WriteFile(path, text, 0) }() // one that is not read ends with the test
+		return path
+	}
+	// Whoever looks again would find nothing and wait, so the second is told off.
+	errAgain := errors.New("read again")
+	reads := 0
+	ring := keyfile.Ring{File: pipe("passphrase", []byte("one\n"))}
+	ring.Wait = func(f func() ([]byte, error)) ([]byte, error) {
+		if reads++; reads > 2 {
+			return nil, errAgain
+		}
+		return f()
+	}
+	got, passphrase, err := ring.SignerAndPassphrase(pipe("key", encrypt(t, key, "one")))
+	if err != nil || !equal(key, got) || string(passphrase) != "one" {
+		t.Errorf("SignerAndPassphrase = %T, %q, %v, want the key and its passphrase", got, passphrase, err)
+	}
+	if _, err := ring.Signer(filepath.Join(dir, "key")); !errors.Is(err, errAgain) {
+		t.Errorf("read again: %v, want what Wait returns", err)
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"muster/internal/bench"
 	"muster/internal/cli"
+	"muster/jwt"
 )
 
 // benchVerb is "muster bench".
@@ -104,6 +105,9 @@ func (v *benchVerb) run(ctx context.Context) error {
 	if cli.IsTerminal(os.Stderr) {
 		v.cfg.Terminal = os.Stderr
 	}
+	if err := v.read(ctx); err != nil {
+		return err
+	}
 	r, err := bench.Run(ctx, v.cfg)
 	if err != nil {
 		return err
@@ -113,6 +117,25 @@ func (v *benchVerb) run(ctx context.Context) error {
 	}
 	if n := r.Missing(); n > 0 {
 		return fmt.Errorf("%d nodes did not get through, the first: %s", n, r.Why[0])
+	}
+	return nil
+}
+
+// read reads the files that the flags name, before anything is started.
+func (v *benchVerb) read(ctx context.Context) (err error) {
+	if v.cfg.Policy != "" {
+		if v.cfg.Rego, err = readFile(ctx, v.cfg.Policy); err != nil {
+			return fmt.Errorf("--policy: %w", err)
+		}
+	}
+	if v.cfg.TokenFile == "" {
+		return nil
+	}
+	if v.cfg.Token, err = readTokenFile(ctx, v.cfg.TokenFile); err != nil {
+		return fmt.Errorf("--token: %w", err)
+	}
+	if _, err = jwt.Peek(v.cfg.Token); err != nil {
+		return fmt.Errorf("--token: %s: %w", v.cfg.TokenFile, err)
 	}
 	return nil
 }

@@ -51,6 +51,8 @@ func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
 		"signer add pipe",
 		"operator add anna --role viewer --key pipe",
 		"operator token anna --key pipe --installation x",
+		"bench --policy pipe",
+		"bench --url nats://127.0.0.1:1 --token pipe",
 		"ca roll --config " + config + " --root-key pipe",
 		"ca roll --config " + config + " --passphrase-file pipe",
 		"provisioner run --config " + config + " --passphrase-file pipe",

@@ -41,7 +41,8 @@ type Config struct {
 	TokenKey    string // "rsa4096" or "ed25519"
 	Uses        int    // of the token; 0 is unlimited
 	FactsBytes  int
-	Policy      string // file; empty is the built-in one of about 30 lines
+	Policy      string // file that --policy names; empty is the built-in one of about 30 lines
+	Rego        []byte // what is in it
 	Waves       []Wave // one after the other, Nodes each
 	Rate        float64
 	Duration    time.Duration
@@ -55,7 +56,8 @@ type Config struct {
 	Provisioners int
 
 	URL       string // of a running broker; empty starts a provisioner
-	TokenFile string // for URL
+	TokenFile string // that --token names, for URL
+	Token     string // what is in it
 	PIDs      []int  // serving processes, for URL
 
 	Dir           string // for the temporary directory; empty is the system's

@@ -72,7 +72,7 @@ func install(cfg *Config) (_ *serving, err error) {
 	if err := os.WriteFile(filepath.Join(home, "signer.pem"), public, 0o644); err != nil {
 		return nil, err
 	}
-	if err := s.installPolicy(home, cfg.Policy); err != nil {
+	if err := s.installPolicy(home, cfg.Rego); err != nil {
 		return nil, err
 	}
 	text, err := os.ReadFile(filepath.Join(home, "provisioner.yaml"))
@@ -99,14 +99,11 @@ func install(cfg *Config) (_ *serving, err error) {
 	return s, err
 }
 
-// installPolicy puts the policy in place of the one of init, with its tests.
-func (s *serving) installPolicy(home, file string) error {
-	text := policy
-	if file != "" {
-		var err error
-		if text, err = os.ReadFile(file); err != nil {
-			return fmt.Errorf("--policy: %w", err)
-		}
+// installPolicy puts the policy in place of the one of init, with its tests; nil is the
+// built-in one.
+func (s *serving) installPolicy(home string, text []byte) error {
+	if text == nil {
+		text = policy
 	}
 	dir := filepath.Join(home, "policy")
 	if err := os.RemoveAll(dir); err != nil {

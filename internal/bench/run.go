@@ -6,10 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"os"
 	"time"
-
-	"muster/jwt"
 )
 
 // Run measures what cfg says and returns the result. Whatever it started or
@@ -35,12 +32,8 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 		return nil, err
 	}
 	if cfg.URL != "" {
-		b, err := os.ReadFile(cfg.TokenFile)
-		if err != nil {
-			return nil, fmt.Errorf("--token: %w", err)
-		}
 		for _, kind := range cfg.Waves {
-			w, err := s.wave(ctx, &cfg, cfg.played(kind), jwt.FileText(b))
+			w, err := s.wave(ctx, &cfg, cfg.played(kind), cfg.Token)
 			if err != nil {
 				return nil, err
 			}

@@ -30,7 +30,7 @@ func (v *jwtVerb) readToken(ctx context.Context) (wire.Secret, error) {
 // passphrase from where the flags say if it is encrypted. A person gets three
 // tries.
 func (v *jwtVerb) readPrivateKey(ctx context.Context, path string) (crypto.Signer, error) {
-	b, err := readKey(ctx, path)
+	b, err := readSigningKey(ctx, path)
 	if err != nil {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func (v *jwtVerb) runView(ctx context.Context) error {
 func (v *jwtVerb) verify(ctx context.Context, text string, u *jwt.Unverified) (verified *jwt.Verified, untimely, err error) {
 	b, err := readFile(ctx, v.key)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, orMissing(err, "give the certificate or public key of whoever signed it, as the signer.pem that `"+program+" provisioner init` made")
 	}
 	signer, err := jwt.ParseSigner(b)
 	if err != nil {
@@ -118,7 +118,7 @@ var errPEM = errors.New("PEM, not a token")
 func readTokenFile(ctx context.Context, path string) (string, error) {
 	f, err := cli.Open(ctx, path)
 	if err != nil {
-		return "", err
+		return "", orMissing(err, "give the file that `"+program+" jwt sign` wrote")
 	}
 	defer func() { _ = f.Close() }()                                             // only read
 	b, err := io.ReadAll(io.LimitReader(cli.Input(ctx, f), jwt.MaxTokenBytes+3)) // a line end, and one byte too many

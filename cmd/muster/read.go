@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
 
 	"muster/internal/cli"
 	"muster/internal/conffile"
@@ -25,6 +28,22 @@ func readKey(ctx context.Context, path string) ([]byte, error) {
 // readLine is [keyfile.ReadLine] until ctx ends.
 func readLine(ctx context.Context, path string) ([]byte, error) {
 	return cli.Await(ctx, func() ([]byte, error) { return keyfile.ReadLine(path) })
+}
+
+// readSigningKey is readKey of a private key to sign provisioning tokens with, and says
+// where there is one if there is no such file.
+func readSigningKey(ctx context.Context, path string) ([]byte, error) {
+	b, err := readKey(ctx, path)
+	return b, orMissing(err, "give the signer-key.pem that `muster provisioner init` made, or make a pair of keys with `muster jwt keys`")
+}
+
+// orMissing returns err, and if what it failed at is that a file is not there, what to do
+// about that. Of nil it returns nil.
+func orMissing(err error, remedy string) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", err, remedy)
+	}
+	return err
 }
 
 // loadPolicy loads a policy and runs its tests until ctx ends.

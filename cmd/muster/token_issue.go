@@ -118,7 +118,7 @@ func (v *tokenIssueVerb) sign(ctx context.Context, c jwt.Claims, l jwt.Limits) (
 	if err := c.SetLimits(l); err != nil {
 		return "", err
 	}
-	b, err := readKey(ctx, v.key)
+	b, err := readSigningKey(ctx, v.key)
 	if err != nil {
 		return "", err
 	}

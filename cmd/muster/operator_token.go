@@ -10,6 +10,7 @@ import (
 	"github.com/alecthomas/kingpin/v2"
 
 	"muster/internal/cli"
+	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
 )
@@ -23,7 +24,8 @@ type operatorTokenVerb struct {
 const operatorSignHelp = `Prints a token by which you are the operator NAME over HTTPS, for a while, on every
 provisioner of one installation. No provisioner is asked. It is a secret.
 
-  muster operator token anna --key anna-key.pem --installation ID > anna.jwt
+  muster operator token anna --key anna-key.pem \
+    --installation h0Jc4YzqC1bQm6tVgX9wKd > anna.jwt
   muster node revoke web1.example.net --why stolen \
     --url https://prov1:8443 --token-file anna.jwt --credential roots.pem
 
@@ -34,7 +36,7 @@ func addOperatorToken(parent *kingpin.CmdClause, all verbs) {
 	c := parent.Command("token", "Sign a token to operate with.").HelpLong(operatorSignHelp)
 	c.Arg("name", "The operator's name.").Required().StringVar(&v.name)
 	c.Flag("key", "The operator's private key; the file of --credential will do.").Required().PlaceHolder("FILE").StringVar(&v.key)
-	c.Flag("installation", "Id of the installation, as 'muster operator add' and /v1/ca say it.").Required().PlaceHolder("ID").StringVar(&v.installation)
+	c.Flag("installation", "Id of the installation, as 'muster operator add', 'muster status' and /v1/ca say it.").Required().PlaceHolder("ID").StringVar(&v.installation)
 	c.Flag("ttl", "How long it is good, as 15m; 1h at most.").Default("15m").StringVar(&v.ttl)
 	v.keys.add(c)
 	all.Check(c, func() error { _, err := v.check(); return err })
@@ -44,6 +46,9 @@ func addOperatorToken(parent *kingpin.CmdClause, all verbs) {
 // check returns the life of the token, or all that is wrong with the flags.
 func (v *operatorTokenVerb) check() (time.Duration, error) {
 	ttl, err := cli.DurationOf("ttl", v.ttl, time.Second, jwt.MaxOperatorTTL)
+	if !wire.ValidConnectionName(v.installation) { // of the same form, see [wire.NewID]; a token for another name is refused everywhere
+		err = errors.Join(err, fmt.Errorf("--installation is %.80q, want the id of %d characters that `muster operator add`, `muster status` and /v1/ca say", v.installation, wire.ConnectionNameChars))
+	}
 	return ttl, errors.Join(err, provisioner.CheckOperatorName(v.name))
 }
 
@@ -54,7 +59,7 @@ func (v *operatorTokenVerb) run(ctx context.Context) error {
 	}
 	text, err := readKey(ctx, v.key)
 	if err != nil {
-		return err
+		return orMissing(err, "give the key of which `muster operator add --key` has the public half, or the file that `muster operator add --certificate` wrote")
 	}
 	key, err := jwt.ParsePrivateKey(text, func() ([]byte, error) {
 		if v.keys.passphraseFile != "" {

@@ -50,7 +50,7 @@ func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
 		"policy test pipe",
 		"signer add pipe",
 		"operator add anna --role viewer --key pipe",
-		"operator token anna --key pipe --installation x",
+		"operator token anna --key pipe --installation h0Jc4YzqC1bQm6tVgX9wKd",
 		"bench --policy pipe",
 		"bench --url nats://127.0.0.1:1 --token pipe",
 		"ca roll --config " + config + " --root-key pipe",

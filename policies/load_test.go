@@ -12,6 +12,7 @@ import (
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
 
 	"muster/policies"
 )
@@ -113,6 +114,24 @@ func TestLoadReadsNoDevice(t *testing.T) {
 	t.Parallel()
 	if _, err := policies.Load(policies.Config{Paths: []string{"/dev/zero"}}); err == nil || !strings.Contains(err.Error(), "/dev/zero: is a device") {
 		t.Errorf("Load = %v", err)
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "p.rego"), allowAll)
+	if err := os.Symlink(os.DevNull, filepath.Join(dir, "odd.rego")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := policies.Load(policies.Config{Paths: []string{dir}}); err == nil || !strings.Contains(err.Error(), "odd.rego: is a device, a pipe or the like, want a file") {
+		t.Errorf("Load of a directory with one = %v", err)
+	}
+
+	// Of a pipe nobody knows before how much comes.
+	pipe := filepath.Join(dir, "pipe.rego")
+	if err := unix.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = os.WriteFile(pipe, make([]byte, 33<<20), 0) }() // nobody reads the last of it
+	if _, err := policies.Load(policies.Config{Paths: []string{pipe}}); err == nil || !strings.HasSuffix(err.Error(), "pipe.rego: more than 33554432 bytes, the limit") {
+		t.Errorf("Load of a pipe = %v", err)
 	}
 }
 

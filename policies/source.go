@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -110,9 +111,17 @@ func readPath(p string) ([]source, []string, error) {
 	if info.Mode()&fs.ModeDevice != 0 { // and may have no end
 		return nil, nil, fmt.Errorf("%s: is a device, want a Rego file, or a directory of them", p)
 	}
-	b, err := os.ReadFile(p)
+	f, err := os.Open(p)
 	if err != nil {
 		return nil, nil, err
+	}
+	defer func() { _ = f.Close() }()                        // only read
+	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1)) // a pipe has no size, and may have no end
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(b) > maxFileBytes {
+		return nil, nil, fmt.Errorf("%s: more than %d bytes, the limit", p, maxFileBytes)
 	}
 	return []source{{path: p, name: filepath.Base(p), content: b}}, nil, nil
 }
@@ -140,6 +149,9 @@ func readTree(fsys fs.FS, root string) ([]source, []string, error) {
 		}
 		if info.IsDir() { // a link to one
 			return nil
+		}
+		if !info.Mode().IsRegular() { // nobody may ever write to a pipe, and a device may have no end
+			return fmt.Errorf("%s: is a device, a pipe or the like, want a file", name)
 		}
 		if info.Size() > maxFileBytes {
 			return fmt.Errorf("%s: %d bytes, limit %d", name, info.Size(), maxFileBytes)

@@ -43,7 +43,7 @@ func capabilities() *ast.Capabilities {
 
 // explain adds to a compiler's error why a function is unknown, if it is one
 // that we refuse.
-func explain(e *ast.Error) error {
+func explain(e *ast.Error) *ast.Error {
 	name, ok := strings.CutPrefix(e.Message, "undefined function ")
 	if reason, no := refused[name]; ok && no {
 		with := *e

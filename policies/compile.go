@@ -283,13 +283,20 @@ func compileErrors(err error) []error {
 	}
 	var errs []error
 	for _, e := range list {
-		errs = append(errs, explain(e))
+		errs = append(errs, brief(explain(e)))
 	}
 	return errs
 }
 
+// mostErrors is how many errors are told of a policy; chosen, a screen or two. An alarm and an
+// event have them as well.
+const mostErrors = 64
+
 // invalid joins errs under [ErrInvalid], one a line.
 func invalid(errs []error) error {
+	if more := len(errs) - mostErrors; more > 0 {
+		errs = append(errs[:mostErrors:mostErrors], fmt.Errorf("and %d more", more))
+	}
 	if len(errs) == 1 {
 		return fmt.Errorf("%w: %w", ErrInvalid, errs[0])
 	}

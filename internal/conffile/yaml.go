@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"regexp"
 	"strconv"
 	"strings"
@@ -14,10 +15,11 @@ import (
 
 // LoadYAML fills dst, a pointer to a struct that already holds the defaults,
 // from the YAML file at path, and then validates it. Keys that dst has no field
-// for, keys given twice and a second document are errors; an empty file leaves
-// the defaults. The error has a line for each mistake, each beginning with
-// path: those of the file's form and those that Validate found, which may join
-// several with [errors.Join]. After an error dst is unspecified.
+// for, keys given twice, a second document and limits that hold nothing (see
+// [limitTag]) are errors; an empty file leaves the defaults. The error has a line
+// for each mistake, each beginning with path: those of the file's form and those
+// that Validate found, which may join several with [errors.Join]. After an error
+// dst is unspecified.
 func LoadYAML(path string, dst interface{ Validate() error }) error {
 	b, err := ReadFile(path)
 	if err != nil {
@@ -25,6 +27,11 @@ func LoadYAML(path string, dst interface{ Validate() error }) error {
 	}
 	errs, fatal := decodeYAML(b, dst)
 	if !fatal {
+		var document yaml.Node
+		if err := yaml.Unmarshal(b, &document); err != nil {
+			return fmt.Errorf("%s: not YAML: %s", path, plain(trimYAML(err.Error()), b))
+		}
+		errs = append(errs, emptyLimits(&document, reflect.TypeOf(dst), "")...)
 		// What was read may be wrong in other ways too; the fields that could
 		// not be read keep their defaults.
 		errs = append(errs, leaves(dst.Validate())...)

@@ -28,6 +28,11 @@ type fleet struct {
 	Open     bool              `yaml:"open"`
 	Sites    []string          `yaml:"sites"`
 	Labels   map[string]string `yaml:"labels"`
+	Signers  []struct {
+		Name  string   `yaml:"name"`
+		Sites []string `yaml:"sites" conffile:"limit"`
+	} `yaml:"signers"`
+	Ends time.Time `yaml:"ends" conffile:"limit"`
 }
 
 func (f *fleet) Validate() error {
@@ -81,6 +86,8 @@ func TestLoadYAML(t *testing.T) {
 	}
 }
 
+const noLimit = "is empty, which would be no limit: give it a value, or take the line out"
+
 func TestLoadYAMLRefuses(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -105,7 +112,13 @@ func TestLoadYAMLRefuses(t *testing.T) {
 		"rubbish behind it":   {"name: red\n--- [\n", []string{`more than one document, want one`}},
 		"all at once": {"naem: red\nlifetime: soon\nname: ''\n", []string{`line 1: unknown key "naem"`,
 			`line 2: lifetime is "soon", want a duration such as 90s or 24h`, `name: missing`}},
-		"what Validate finds": {"name: ''\nlifetime: 1m\n", []string{`name: missing`, `lifetime: is 1m0s, want 1h or more`}},
+		"a limit without a value":       {"signers:\n  - name: a\n    sites:\n    # - ams\n", []string{`line 3: signers[0].sites: ` + noLimit}},
+		"a limit that is an empty list": {"signers: [{sites: [ams]}, {sites: []}]\n", []string{`line 1: signers[1].sites: ` + noLimit}},
+		"a limit with nothing in it":    {"signers:\n  - sites:\n      - ams\n      - # b\n      - ~\n", []string{`line 4: signers[0].sites[1]: ` + noLimit, `line 5: signers[0].sites[2]: ` + noLimit}},
+		"a limit that is no list":       {"ends:\n", []string{`line 1: ends: ` + noLimit}},
+		"a limit elsewhere":             {"labels: &l {}\nsigners:\n  - &s {sites: }\n  - <<: *s\n    name: b\n", []string{`line 3: signers[0].sites: ` + noLimit, `line 3: signers[1].sites: ` + noLimit}},
+		"a limit and more":              {"naem: red\nends: ~\nlifetime: 1m\n", []string{`line 1: unknown key "naem"`, `line 2: ends: ` + noLimit, `lifetime: is 1m0s, want 1h or more`}},
+		"what Validate finds":           {"name: ''\nlifetime: 1m\n", []string{`name: missing`, `lifetime: is 1m0s, want 1h or more`}},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {

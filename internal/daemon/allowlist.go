@@ -38,8 +38,8 @@ type allowEntry struct {
 	// Comment is for people. Optional.
 	Comment string `yaml:"comment"`
 
-	// Expires ends the entry, in RFC 3339. Optional.
-	Expires time.Time `yaml:"expires"`
+	// Expires ends the entry, in RFC 3339. Optional; if it is there, it has a value.
+	Expires time.Time `yaml:"expires" conffile:"limit"`
 }
 
 // Validate reports everything wrong with the list.

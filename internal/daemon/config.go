@@ -295,9 +295,10 @@ type SignerConfig struct {
 	Name string `yaml:"name"`
 
 	// Sites and Identities limit what the signer's tokens are good for, whatever
-	// the tokens themselves say. Empty is no limit.
-	Sites      []string `yaml:"sites"`
-	Identities []string `yaml:"identities"`
+	// the tokens themselves say. Absent is no limit, and a list that is there
+	// has something in it.
+	Sites      []string `yaml:"sites" conffile:"limit"`
+	Identities []string `yaml:"identities" conffile:"limit"`
 }
 
 // minInputBytes is a few batches of inputs.

@@ -208,6 +208,14 @@ tokens: {signers: [{file: no-signer.pem}]}
 ca: {root: r, certificate: c, key: k}
 policy: p
 `, []string{"store.replicas: is 3, and without broker.url there is one server"}},
+		"a signer of whom no limit is left": {`
+tokens:
+  signers:
+    - file: build.pem
+      identities:
+      # - web*.example.net
+    - {file: other.pem, sites: []}
+`, []string{"tokens.signers[0].identities: is empty, which would be no limit", "tokens.signers[1].sites: is empty, which would be no limit"}},
 		"files that are not there": {`
 name: prov1.example.net
 trust_domain: example.net

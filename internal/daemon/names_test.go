@@ -393,7 +393,7 @@ func TestExpiredEntriesDoNotCount(t *testing.T) {
 // TestABrokenAllowListAtTheStart is an error, and so is one that cannot be read.
 func TestABrokenAllowListAtTheStart(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"allow: [{pattern: ", "allow: [{pattern: \"a..b\"}]\n"} {
+	for _, text := range []string{"allow: [{pattern: \"app*.example.net\", expires: }]\n", "allow: [{pattern: ", "allow: [{pattern: \"a..b\"}]\n"} {
 		dir := setup(t, nil)
 		if err := os.WriteFile(filepath.Join(dir, "allow-list.yaml"), []byte(text), 0o644); err != nil {
 			t.Fatal(err)

@@ -89,7 +89,8 @@ type NewSigner struct {
 	// bytes. Defaults to a certificate's common name.
 	Name string `json:"name,omitempty"`
 
-	// Sites and Identities limit what its tokens are good for. Empty is no limit.
+	// Sites and Identities limit what its tokens are good for. Absent is no limit;
+	// an empty list is a mistake: everybody to one reader, nobody to another.
 	Sites      []string `json:"sites,omitempty"`
 	Identities []string `json:"identities,omitempty"`
 }
@@ -113,6 +114,13 @@ func (n *NewSigner) entry() (*SignerEntry, error) {
 	}
 	if !e.NotAfter.IsZero() && e.NotAfter.Before(e.NotBefore) { // no verifier takes it, and none would be left
 		errs = append(errs, fmt.Errorf("certificate ends %s, before it begins", e.NotAfter.Format(time.RFC3339)))
+	}
+	const empty = "an empty list, which would be no limit: name what is good, or leave it out"
+	if n.Sites != nil && len(n.Sites) == 0 {
+		errs = append(errs, errors.New("sites: "+empty))
+	}
+	if n.Identities != nil && len(n.Identities) == 0 {
+		errs = append(errs, errors.New("identities: "+empty))
 	}
 	for _, text := range n.Sites {
 		site, err := jwt.ParseSite(text)

@@ -31,6 +31,13 @@ func TestAMistypedFilterSelectsNobody(t *testing.T) {
 		"/v1/inputs?age=1h&age=2h":                     "age: given 2 times",
 		"/v1/crl.der?issuer=a&issuer=b":                "issuer: given 2 times",
 		"/v1/nodes?sort=size&state=gone&limit=0":       "limit",
+		"/v1/nodes?site=&state=provisioned":            "site: is empty: give it a value, or leave it out",
+		"/v1/nodes?match=":                             "match: is empty",
+		"/v1/waiting?from=&name=":                      "from: is empty",
+		"/v1/waiting?name=web*&name=":                  "name: is empty",
+		"/v1/events?once=true&node=":                   "node: is empty",
+		"/v1/inputs?age=":                              "age: is empty",
+		"/v1/crl.der?issuer=":                          "issuer: is empty",
 	} {
 		if p := refused(t, f, http.MethodGet, path, nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, says) || strings.Contains(p.Detail, "\n") {
 			t.Errorf("GET %s: %d %q, want 400 that says %q in one line", path, p.Status, p.Detail, says)

@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/http"
 	"os"
@@ -120,13 +121,22 @@ func (a *api) load() error {
 	if a.shown.Load() != nil && info.ModTime().Equal(a.modified) {
 		return nil
 	}
-	c, err := tls.LoadX509KeyPair(a.path, a.key)
+	c, err := keyPair(a.path, a.key)
 	if err != nil {
 		return err
 	}
 	a.modified = info.ModTime()
 	a.shown.Store(&c)
 	return nil
+}
+
+// keyPair reads a certificate and its key. The error names the files.
+func keyPair(certificate, key string) (tls.Certificate, error) {
+	c, err := tls.LoadX509KeyPair(certificate, key)
+	if named := (*fs.PathError)(nil); err != nil && !errors.As(err, &named) {
+		return c, fmt.Errorf("%s and %s: %w", certificate, key, err)
+	}
+	return c, err
 }
 
 // certificate returns what to show. A file that cannot be read, or is of another

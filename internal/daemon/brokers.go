@@ -176,7 +176,7 @@ func (d *Daemon) brokerTLS() (*tls.Config, error) {
 	if c.Certificate != "" {
 		// Read for each connection, so that it can be renewed while we run.
 		read := func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			certificate, err := tls.LoadX509KeyPair(c.Certificate, c.Key)
+			certificate, err := keyPair(c.Certificate, c.Key)
 			return &certificate, err
 		}
 		if _, err := read(nil); err != nil {

@@ -290,6 +290,26 @@ func TestSecretsThatOthersCanReadAreRefused(t *testing.T) {
 	}
 }
 
+// TestACertificateForItsKeyIsNamed has the operators' listener show a certificate with what is no
+// key of it: of the two files the mistake may be in either.
+func TestACertificateForItsKeyIsNamed(t *testing.T) {
+	t.Parallel()
+	dir := setup(t, nil)
+	path := filepath.Join(dir, "provisioner.yaml")
+	for key, want := range map[string]string{
+		"ca/issuing.pem":  "ca/issuing.pem and " + dir + "/ca/issuing.pem: tls: ",
+		"seal-key.pem":    "ca/issuing.pem and " + dir + "/seal-key.pem: tls: ",
+		"nowhere-key.pem": "open " + dir + "/nowhere-key.pem: no such file",
+	} {
+		text := strings.Replace(readText(t, path), "\napi:\n", "\napi:\n  listen: 127.0.0.1:0\n  certificate: ca/issuing.pem\n  key: "+key+"\n", 1)
+		edited := filepath.Join(dir, "edited.yaml")
+		writeText(t, edited, text)
+		if _, err := daemon.Load(edited, daemon.Options{Compiled: &compiled}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("Load with key %s = %v, want %q in it", key, err, want)
+		}
+	}
+}
+
 // TestAWrongKeyIsRefused gives the authority somebody else's key.
 func TestAWrongKeyIsRefused(t *testing.T) {
 	t.Parallel()

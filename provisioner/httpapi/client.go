@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 )
@@ -118,6 +121,8 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 func (c *Client) explain(err error) error {
 	var invalid x509.CertificateInvalidError
 	var unknown x509.UnknownAuthorityError
+	var other x509.HostnameError
+	var plain tls.RecordHeaderError
 	var failed *url.Error
 	switch {
 	case errors.Is(err, ErrSilent):
@@ -130,6 +135,10 @@ func (c *Client) explain(err error) error {
 			utc(invalid.Cert.NotBefore), utc(invalid.Cert.NotAfter), utc(time.Now()))
 	case c.socket == "" && errors.As(err, &unknown):
 		return fmt.Errorf("the certificate of %s is of an authority that is not known here: --credential names a file with its roots, such as `muster operator add` writes", c.base)
+	case c.socket == "" && errors.As(err, &other):
+		return fmt.Errorf("the certificate of %s is for %s only: use such a name in --url, or add this one to api.names or api.addresses of its provisioner.yaml", c.base, certified(other.Certificate))
+	case c.socket == "" && errors.As(err, &plain):
+		return fmt.Errorf("%s does not speak TLS: is it the port of api.listen in its provisioner.yaml?", c.base)
 	case c.socket == "" && errors.As(err, &failed):
 		return fmt.Errorf("%s: %w", c.base, failed.Err) // without method and path
 	case c.socket == "":
@@ -140,6 +149,19 @@ func (c *Client) explain(err error) error {
 		return fmt.Errorf("%w at %s: start it with `muster provisioner run`, or name its configuration with --config", ErrNotServing, c.socket)
 	}
 	return err
+}
+
+// certified returns for whom a certificate of a listener is, for a person.
+func certified(c *x509.Certificate) string {
+	names := slices.Clone(c.DNSNames)
+	for _, ip := range c.IPAddresses {
+		names = append(names, ip.String())
+	}
+	const most = 5
+	if len(names) > most {
+		names = append(names[:most], "others")
+	}
+	return cmp.Or(fmt.Sprintf("%.200s", strings.Join(names, ", ")), "nobody") // nobody has verified them
 }
 
 // utc writes a time for a person.

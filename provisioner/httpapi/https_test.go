@@ -224,6 +224,18 @@ func TestAnUnknownAuthorityIsNamed(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "an authority that is not known here: --credential names a file with its roots") {
 		t.Errorf("without roots: %v", err)
 	}
+	for url, says := range map[string]string{
+		strings.Replace(f.Daemon().APIURL(), "127.0.0.1", "localhost", 1): " is for 127.0.0.1 only: use such a name in --url, or add this one to api.names or api.addresses",
+		"https://" + strings.TrimPrefix(f.URL(), "nats://"):               " does not speak TLS: is it the port of api.listen",
+	} {
+		elsewhere, err := httpapi.NewRemote(url, roots(t, f), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := elsewhere.Do(f.Context(), http.MethodGet, "/v1/status", nil, nil); err == nil || !strings.Contains(err.Error(), url+says) {
+			t.Errorf("%s: %v, want %q", url, err, says)
+		}
+	}
 	nowhere, err := httpapi.NewRemote("https://nothing.invalid:1", roots(t, f), "")
 	if err != nil {
 		t.Fatal(err)

@@ -110,14 +110,11 @@ func (d *doctor) checkToken() {
 	case errors.Is(err, ErrMissing) && normal:
 		d.say(StatusOK, what, "", "none, and none is needed in normal mode")
 		return
-	case errors.Is(err, ErrMissing):
-		d.fail(what, err, "put a provisioning token there, see `muster jwt`")
-		return
 	case err != nil && normal:
-		d.say(StatusWarn, what, "replace the file; it is needed when the node has to enroll again", "%v", err)
+		d.say(StatusWarn, what, tokenRemedy(err)+"; it is needed when the node has to enroll again", "%v", err)
 		return
 	case err != nil:
-		d.fail(what, err, "replace the file by a provisioning token, see `muster jwt`")
+		d.fail(what, err, tokenRemedy(err))
 		return
 	}
 	d.token = t

@@ -38,6 +38,13 @@ func TestDoctor(t *testing.T) {
 		"provisioned":         {provisioned: true, prepare: func(*testing.T, *fleet, *server.Config) {}},
 		"no token": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) { remove(t, cfg.TokenFile) },
 			want: map[string]server.Status{"mode": "fail", "token": "fail", "brokers": "fail"}},
+		"a token that cannot be read": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+			remove(t, cfg.TokenFile)
+			if err := os.Symlink(cfg.TokenFile, cfg.TokenFile); err != nil { // root would read what is merely closed
+				t.Fatal(err)
+			}
+		}, want: map[string]server.Status{"mode": "fail", "token": "fail", "brokers": "fail"}, not: "replace the file",
+			says: []string{"mode: neither ", "too many levels of symbolic links -> let the agent read the file: check its owner and mode, and the disk"}},
 		"no token, provisioned": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) { remove(t, cfg.TokenFile) }},
 		"token for everybody's eyes": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			if err := os.Chmod(cfg.TokenFile, 0o644); err != nil {

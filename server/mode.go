@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 )
 
 // A Mode is what the agent does.
@@ -123,15 +124,15 @@ func (s Situation) Decide() (Mode, string, error) {
 	case s.Ordered && s.Token == nil:
 		return ModeProvisioning, "a command asks for it", nil
 	case says.Yes && s.Token != nil:
-		return impossible(s.tokenRemedy(), "server.conf says provision = true, but %w", s.Token)
+		return impossible(tokenRemedy(s.Token), "server.conf says provision = true, but %w", s.Token)
 	case says.Yes:
 		return ModeProvisioning, "server.conf says provision = true", nil
 	case configured:
 		return ModeNormal, "configured", nil
 	case errors.Is(s.Token, ErrMissing):
-		return impossible(s.tokenRemedy()+", or a configuration and a certificate", "%w, and there is no token (%w)", s.lacking(), s.Token)
+		return impossible(tokenRemedy(s.Token)+", or a configuration and a certificate", "%w, and there is no token (%w)", s.lacking(), s.Token)
 	case s.Token != nil:
-		return impossible(s.tokenRemedy(), "%w, and the token cannot be used: %w", s.lacking(), s.Token)
+		return impossible(tokenRemedy(s.Token), "%w, and the token cannot be used: %w", s.lacking(), s.Token)
 	case s.ByDefault:
 		return ModeProvisioning, s.lacking().Error(), nil
 	}
@@ -151,10 +152,15 @@ func impossible(remedy, format string, args ...any) (Mode, string, error) {
 	return 0, "", &cause{what: fmt.Errorf("%w: %w", ErrMode, fmt.Errorf(format, args...)), remedy: remedy}
 }
 
-// tokenRemedy is what to do about a token that is not there or no token.
-func (s Situation) tokenRemedy() string {
-	if errors.Is(s.Token, ErrMissing) {
+// tokenRemedy is what to do about a token that is not there, cannot be read, or is none:
+// one that cannot be read may be good.
+func tokenRemedy(err error) string {
+	var unread *fs.PathError
+	switch {
+	case errors.Is(err, ErrMissing):
 		return "put a provisioning token there, see `muster jwt`"
+	case errors.As(err, &unread):
+		return "let the agent read the file: check its owner and mode, and the disk"
 	}
 	return "replace the file by a provisioning token, see `muster jwt`"
 }

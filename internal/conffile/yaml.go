@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -62,7 +63,10 @@ func decodeYAML(b []byte, dst any) (errs []error, fatal bool) {
 		return nil, false
 	}
 	var mistakes *yaml.TypeError
+	var when *time.ParseError
 	switch {
+	case errors.As(err, &when):
+		return []error{fmt.Errorf("%s%.40q is no time such as 2027-01-31T12:00:00Z", placeOf(b, when.Value), when.Value)}, true
 	case errors.As(err, &mistakes):
 		for _, text := range mistakes.Errors {
 			if len(errs) == maxMistakes {
@@ -161,6 +165,37 @@ func keyAt(b []byte, line, value string) string {
 		return ""
 	}
 	return keys[0]
+}
+
+// placeOf returns the line of the first value like this one, and its key with those that it is
+// below, as they begin a mistake; "" if there is none.
+func placeOf(b []byte, value string) string {
+	var document yaml.Node
+	if err := yaml.Unmarshal(b, &document); err != nil {
+		return ""
+	}
+	var find func(n *yaml.Node, path string) string
+	find = func(n *yaml.Node, path string) string {
+		if n.Kind == yaml.ScalarNode && n.Value == value {
+			return fmt.Sprintf("line %d: %s: ", n.Line, strings.TrimPrefix(path, "."))
+		}
+		for i, c := range n.Content {
+			below := path
+			switch {
+			case n.Kind == yaml.SequenceNode:
+				below = fmt.Sprintf("%s[%d]", path, i)
+			case n.Kind == yaml.MappingNode && i%2 == 0:
+				continue // a key
+			case n.Kind == yaml.MappingNode:
+				below = path + "." + n.Content[i-1].Value
+			}
+			if place := find(c, below); place != "" {
+				return place
+			}
+		}
+		return ""
+	}
+	return find(&document, "")
 }
 
 // trimYAML removes the library's name from the front of a message.

@@ -45,6 +45,31 @@ func TestAMistypedFilterSelectsNobody(t *testing.T) {
 	}
 }
 
+// TestAnOrderForNoKeyIsForNobody sends orders about one key, or about some states, of which the
+// variable was not set: whoever has any other key must not get the name.
+func TestAnOrderForNoKeyIsForNobody(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	node := f.Node("web1.example.net")
+	f.Apply(node, f.Enroll(node))
+	for path, body := range map[string]map[string]any{
+		"/v1/nodes/web1.example.net/grant":   {"key_hash": "", "why": "reinstalled"},
+		"/v1/nodes/web1.example.net/approve": {"key": ""},
+		"/v1/nodes/web1.example.net/reject":  {"key": ""},
+		"/v1/nodes/web1.example.net/revoke":  {"states": []string{}},
+	} {
+		if p := refused(t, f, http.MethodPost, path, body); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "is empty: give it a value, or leave it out") {
+			t.Errorf("POST %s %v: %d %q, want 400 that says what is empty", path, body, p.Status, p.Detail)
+		}
+	}
+	if r := f.Record(node.Identity); r.State != provisioner.StateProvisioned {
+		t.Errorf("it is %s now", r.State)
+	}
+	if err := client(f).Do(f.Context(), http.MethodPost, "/v1/nodes/web1.example.net/grant", map[string]string{"why": "reinstalled"}, nil); err != nil {
+		t.Errorf("a grant for any key: %v", err)
+	}
+}
+
 // TestARefusalIsOneShortLine sends what would be quoted in full: neither the answer nor the
 // log is as long as what somebody sends.
 func TestARefusalIsOneShortLine(t *testing.T) {

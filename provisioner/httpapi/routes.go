@@ -283,7 +283,7 @@ func (s *Server) signerRoutes() {
 // A NewGrant lets another key take an identity over, once.
 type NewGrant struct {
 	ID      string        `json:"id,omitempty"` // of the grant, when the order is repeated
-	KeyHash string        `json:"key_hash,omitempty"`
+	KeyHash string        `json:"key_hash,omitempty" httpapi:"limit"`
 	TTL     time.Duration `json:"ttl_ns,omitempty"`
 	Why     string        `json:"why,omitempty"`
 }
@@ -297,9 +297,9 @@ func (c NodeCommand) reason() string { return c.Why }
 // with [fleet.ErrHeard].
 type Change struct {
 	Why        string              `json:"why,omitempty"`
-	States     []provisioner.State `json:"states,omitempty"`     // any if there are none
-	SeenBefore time.Time           `json:"seen_before,omitzero"` // zero: whenever it was heard of
-	OwnedSince time.Time           `json:"owned_since,omitzero"` // as the list of nodes has it; zero: whoever has the name
+	States     []provisioner.State `json:"states,omitempty" httpapi:"limit"` // any if there are none
+	SeenBefore time.Time           `json:"seen_before,omitzero"`             // zero: whenever it was heard of
+	OwnedSince time.Time           `json:"owned_since,omitzero"`             // as the list of nodes has it; zero: whoever has the name
 }
 
 // reason implements reasoned.

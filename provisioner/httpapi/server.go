@@ -212,7 +212,7 @@ func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Meth
 // that it is done.
 type none struct{}
 
-// decode reads the body of a request into q. No body is an empty object.
+// decode reads the body of a request into q, which is a pointer. No body is an empty object.
 func decode(w http.ResponseWriter, r *http.Request, q any) error {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
 	var large *http.MaxBytesError
@@ -231,6 +231,9 @@ func decode(w http.ResponseWriter, r *http.Request, q any) error {
 			p.Remedy = "/openapi.json says what is taken; if a later version of muster asks, use the one that this provisioner has, or ask a provisioner of that version"
 		}
 		return p
+	}
+	if err := emptyLimits(b, reflect.TypeOf(q).Elem()); err != nil {
+		return badRequest(err)
 	}
 	return nil
 }

@@ -18,8 +18,8 @@ type Pending struct {
 
 // A NewVerdict is an operator's verdict about a key that waits.
 type NewVerdict struct {
-	Key string        `json:"key,omitempty"`    // hash of the key or its first 8 digits or more; needed where several wait
-	TTL time.Duration `json:"ttl_ns,omitempty"` // of an approval; 0 is 24 h
+	Key string        `json:"key,omitempty" httpapi:"limit"` // hash of the key or its first 8 digits or more; needed where several wait
+	TTL time.Duration `json:"ttl_ns,omitempty"`              // of an approval; 0 is 24 h
 	Why string        `json:"why,omitempty"`
 
 	// Waiting is for a key, given by its whole hash, that was on the list of those who wait: a

@@ -144,6 +144,7 @@ type Daemon struct {
 	clock       atomic.Pointer[provisioner.Clock]
 	apiURL      atomic.Value // of string
 	conn        atomic.Pointer[nats.Conn]
+	requests    atomic.Pointer[nats.Conn] // by which machines' requests come
 
 	// serving is whether requests are taken, by us or by who does so in our place.
 	serving atomic.Bool
@@ -299,6 +300,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		return err
 	}
 	defer requests.Close()
+	d.requests.Store(requests)
 	stopFollowers, err := d.startFollowers(ctx)
 	if err != nil {
 		return err
@@ -554,6 +556,16 @@ func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied
 	}
 	d.observe(e)
 	return false
+}
+
+// connected reports whether the connections of the store and of requests are there.
+func (d *Daemon) connected() bool {
+	for _, c := range []*nats.Conn{d.conn.Load(), d.requests.Load()} {
+		if c == nil || !c.IsConnected() {
+			return false
+		}
+	}
+	return true
 }
 
 // Connect returns one more connection to the account of provisioners. Close it

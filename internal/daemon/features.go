@@ -124,12 +124,12 @@ func (d *Daemon) crlFeature() provisioner.Feature {
 	return f
 }
 
-// errNotConnected says that we have no connection to the broker.
+// errNotConnected says that a connection of ours to the broker is not there.
 var errNotConnected = errors.New("not connected to the broker")
 
 func (d *Daemon) brokerFeatures() []provisioner.Feature {
 	var err error
-	if c := d.conn.Load(); c == nil || !c.IsConnected() {
+	if !d.connected() {
 		err = errNotConnected
 	}
 	f := provisioner.NewFeature("broker", err)

@@ -12,7 +12,7 @@ type waiter struct {
 	since time.Time // monotonic
 }
 
-// A backlog is what waits for a few goroutines, in one line or several: of each two that one takes,
+// A backlog is what waits for a few goroutines, in one line or several: of those that are taken one after the other,
 // no two are from the same line while somebody waits in another.
 //
 // It is shared by where requests come from, so that whoever sends more than can be served, and there

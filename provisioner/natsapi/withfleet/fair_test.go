@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -28,7 +29,10 @@ func TestAnAddressTakesNotAllOfTheQueue(t *testing.T) {
 		slow := &testbed.Faults{Store: s}
 		slow.Before(func(context.Context, *provisioner.Record) { once.Do(func() { close(held) }); <-hold })
 		return slow
-	}, func(c *natsapi.Config) { c.Workers, c.Queue = 1, queue })
+	}, func(c *natsapi.Config) {
+		c.Workers, c.Queue = 1, queue
+		c.MaxWait, c.Timeout = time.Minute, time.Minute // who waits does so for all that follow
+	})
 	release := sync.OnceFunc(func() { close(hold) })
 	t.Cleanup(release) // before the service ends
 	send := func(identity, host string) *nats.Subscription {
@@ -47,17 +51,7 @@ func TestAnAddressTakesNotAllOfTheQueue(t *testing.T) {
 		}
 		return sub
 	}
-	reply := func(sub *nats.Subscription) *wire.Reply {
-		m, err := sub.NextMsgWithContext(f.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := wire.DecodeReply(m.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
+	reply := func(sub *nats.Subscription) *wire.Reply { return next(t, f, sub) }
 	const greedy = "192.0.2.1"
 	working := send("greedy.example.net", greedy)
 	<-held

@@ -67,6 +67,20 @@ func ask(t *testing.T, f *testbed.Fleet, conn *nats.Conn, subject string, messag
 	return r
 }
 
+// next returns the next reply that comes.
+func next(t *testing.T, f *testbed.Fleet, sub *nats.Subscription) *wire.Reply {
+	t.Helper()
+	m, err := sub.NextMsgWithContext(f.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := wire.DecodeReply(m.Data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
 // faulty is a store whose reads do what it says.
 type faulty struct {
 	provisioner.Store

@@ -103,17 +103,7 @@ func TestABusyProvisionerSaysWhenToComeBack(t *testing.T) {
 		}
 		return sub
 	}
-	reply := func(sub *nats.Subscription) *wire.Reply {
-		m, err := sub.NextMsgWithContext(f.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := wire.DecodeReply(m.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
+	reply := func(sub *nats.Subscription) *wire.Reply { return next(t, f, sub) }
 	working := send("web1.example.net")
 	<-held
 	waiting := send("web2.example.net")

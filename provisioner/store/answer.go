@@ -90,6 +90,11 @@ func insist[T any](ctx context.Context, question func(context.Context) (T, error
 	}
 }
 
+// info asks the leader of the stream how it is.
+func (s *Store) info(ctx context.Context, stream jetstream.Stream, options ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	return ask(ctx, s, func(ctx context.Context) (*jetstream.StreamInfo, error) { return stream.Info(ctx, options...) })
+}
+
 // askInTurn is ask for what makes something: one question at a time, which is harmless to
 // ask again.
 func askInTurn[T any](ctx context.Context, s *Store, question func(context.Context) (T, error)) (T, error) {

@@ -106,7 +106,7 @@ func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisione
 func (s *Store) LastClaims(ctx context.Context) (provisioner.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	info, err := s.claims.Info(ctx)
+	info, err := s.info(ctx, s.claims)
 	if err != nil {
 		return 0, fmt.Errorf("read claims: %w", err)
 	}

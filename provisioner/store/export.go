@@ -56,7 +56,7 @@ func (s *Store) Export(ctx context.Context, to Sink) error {
 }
 
 func (s *Store) export(ctx context.Context, name string, to Sink) error {
-	stream := map[string]jetstream.Stream{streamNodes: s.nodes, streamClaims: s.claims, streamEntries: s.entries, streamRevocations: s.revocations}[name]
+	stream := s.handle(name)
 	// What its leader has must come: a scan that stopped early would free whoever comes
 	// after. In a cluster the one that is read from may be some milliseconds behind, which
 	// must not be the end of a long backup.
@@ -72,11 +72,16 @@ func (s *Store) export(ctx context.Context, name string, to Sink) error {
 // Pending returns how many messages an export would read now, for progress.
 func (s *Store) Pending(ctx context.Context) (n uint64, err error) {
 	for _, name := range kept {
-		stream, err := s.js.Stream(ctx, name)
+		info, err := s.info(ctx, s.handle(name))
 		if err != nil {
 			return 0, fmt.Errorf("stream %s: %w", name, err)
 		}
-		n += stream.CachedInfo().State.Msgs
+		n += info.State.Msgs
 	}
 	return n, nil
+}
+
+// handle returns the handle of one of the streams that are kept.
+func (s *Store) handle(name string) jetstream.Stream {
+	return map[string]jetstream.Stream{streamNodes: s.nodes, streamClaims: s.claims, streamEntries: s.entries, streamRevocations: s.revocations}[name]
 }

@@ -20,9 +20,7 @@ func (s *Store) Revisions(ctx context.Context, id wire.Identity, each func(*prov
 	if id != "" {
 		filter = subjectNode + id.SubjectToken()
 	}
-	info, err := ask(ctx, s, func(ctx context.Context) (*jetstream.StreamInfo, error) {
-		return s.nodes.Info(ctx, jetstream.WithSubjectFilter(filter))
-	})
+	info, err := s.info(ctx, s.nodes, jetstream.WithSubjectFilter(filter))
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}

@@ -15,7 +15,7 @@ import (
 // Of records that are written meanwhile, either revision may be among them, or
 // both. If it returns nil, no identity was left out.
 func (s *Store) Newest(ctx context.Context, each func(*provisioner.Record) error) error {
-	info, err := ask(ctx, s, func(ctx context.Context) (*jetstream.StreamInfo, error) { return s.nodes.Info(ctx) })
+	info, err := s.info(ctx, s.nodes)
 	if err != nil {
 		return fmt.Errorf("records: %w", err)
 	}

@@ -84,7 +84,7 @@ func endOf(ctx context.Context, s *Store, stream jetstream.Stream, subject strin
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if subject == "" {
-		info, err := ask(ctx, s, func(ctx context.Context) (*jetstream.StreamInfo, error) { return stream.Info(ctx) })
+		info, err := s.info(ctx, stream)
 		if err != nil {
 			return 0, err
 		}

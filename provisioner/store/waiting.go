@@ -71,7 +71,7 @@ func (s *Store) PutWaiter(ctx context.Context, w *provisioner.Waiter, after prov
 		return err
 	}
 	if after == 0 {
-		info, err := s.waiting.Info(ctx, jetstream.WithSubjectFilter(subjectWaiting+w.Identity.SubjectToken()+".*"))
+		info, err := s.info(ctx, s.waiting, jetstream.WithSubjectFilter(subjectWaiting+w.Identity.SubjectToken()+".*"))
 		if err != nil {
 			return fmt.Errorf("count waiters %q: %w", w.Identity, err)
 		}
@@ -92,8 +92,11 @@ func (s *Store) DropWaiter(ctx context.Context, id wire.Identity, keyHash string
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	// The broker purges what is before a sequence.
-	err := s.waiting.Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
+	// The broker purges what is before a sequence: what is gone stays gone if it is asked
+	// again, and what came since stays.
+	_, err := askInTurn(ctx, s, func(ctx context.Context) (struct{}, error) {
+		return struct{}{}, s.waiting.Purge(ctx, jetstream.WithPurgeSubject(keySubject(subjectWaiting, id, keyHash)), jetstream.WithPurgeSequence(uint64(upTo)+1))
+	})
 	if err != nil {
 		return fmt.Errorf("remove waiter %q: %w", id, err)
 	}
@@ -185,7 +188,7 @@ func decode(data []byte, dst checked) error {
 func (s *Store) CountWaiters(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	info, err := s.waiting.Info(ctx)
+	info, err := s.info(ctx, s.waiting)
 	if err != nil {
 		return 0, fmt.Errorf("count who waits: %w", err)
 	}

@@ -3,8 +3,6 @@ package store
 import (
 	"context"
 	"fmt"
-
-	"github.com/nats-io/nats.go/jetstream"
 )
 
 // Written returns how many messages the streams have ever taken of what is
@@ -12,8 +10,8 @@ import (
 // Events are not counted.
 func (s *Store) Written(ctx context.Context) (uint64, error) {
 	var all uint64
-	for _, stream := range []jetstream.Stream{s.nodes, s.claims, s.revocations, s.entries} {
-		info, err := stream.Info(ctx)
+	for _, name := range kept {
+		info, err := s.info(ctx, s.handle(name))
 		if err != nil {
 			return 0, fmt.Errorf("writes: %w", err)
 		}

@@ -1,0 +1,69 @@
+package store
+
+import (
+	"context"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/provisioner"
+)
+
+// lateLeader is a stream that does not answer until it is asked again, as one that had no leader.
+type lateLeader struct {
+	jetstream.Stream
+	asked *atomic.Int32
+}
+
+func (l lateLeader) first(ctx context.Context) error {
+	if l.asked.Add(1) == 1 {
+		<-ctx.Done()
+	}
+	return ctx.Err()
+}
+
+func (l lateLeader) Info(ctx context.Context, options ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	if err := l.first(ctx); err != nil {
+		return nil, err
+	}
+	return l.Stream.Info(ctx, options...)
+}
+
+func (l lateLeader) Purge(ctx context.Context, options ...jetstream.StreamPurgeOpt) error {
+	if err := l.first(ctx); err != nil {
+		return err
+	}
+	return l.Stream.Purge(ctx, options...)
+}
+
+// TestAStreamThatGetsItsLeaderLate asks streams of a cluster that have no leader when they are
+// asked: what is asked then is never answered, so it is asked again.
+func TestAStreamThatGetsItsLeaderLate(t *testing.T) {
+	t.Parallel()
+	w := &provisioner.Waiter{Schema: provisioner.WaiterSchema, Identity: "web1.example.net", KeyHash: strings.Repeat("0", 64)}
+	for name, question := range map[string]func(context.Context, *Store) error{
+		"the end of the claims":   func(ctx context.Context, s *Store) error { _, err := s.LastClaims(ctx); return err },
+		"how many wait":           func(ctx context.Context, s *Store) error { _, err := s.CountWaiters(ctx); return err },
+		"whether one more waits":  func(ctx context.Context, s *Store) error { return s.PutWaiter(ctx, w, 0) },
+		"to drop who waits":       func(ctx context.Context, s *Store) error { return s.DropWaiter(ctx, w.Identity, w.KeyHash, 1) },
+		"how much is written":     func(ctx context.Context, s *Store) error { _, err := s.Written(ctx); return err },
+		"how much there is":       func(ctx context.Context, s *Store) error { _, err := s.Pending(ctx); return err },
+		"the newest of all nodes": func(ctx context.Context, s *Store) error { return s.Newest(ctx, nil) },
+		"the history of a node":   func(ctx context.Context, s *Store) error { return s.Revisions(ctx, w.Identity, nil) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx, s := clustered(t, func(js jetstream.JetStream) jetstream.JetStream { return js })
+			asked := &atomic.Int32{}
+			s.nodes, s.claims, s.waiting = lateLeader{s.nodes, asked}, lateLeader{s.claims, asked}, lateLeader{s.waiting, asked}
+			if err := question(ctx, s); err != nil {
+				t.Error(err)
+			}
+			if asked.Load() < 2 {
+				t.Errorf("asked %d times: this does not show anything", asked.Load())
+			}
+		})
+	}
+}

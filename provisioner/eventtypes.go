@@ -113,6 +113,11 @@ func MeaningOfEvent(t EventType) *EventMeaning {
 	return &EventTypes[i]
 }
 
+// EventTypeBegins reports whether a type of event begins with this; every one does with "".
+func EventTypeBegins(beginning string) bool {
+	return slices.ContainsFunc(EventTypes, func(m EventMeaning) bool { return strings.HasPrefix(string(m.Type), beginning) })
+}
+
 // An EventMember is a member of events' data.
 type EventMember struct {
 	Name string

@@ -67,8 +67,7 @@ func (v *eventsVerb) query(now time.Time) (provisioner.EventQuery, error) {
 	if v.typ != "" && !strings.HasPrefix(v.typ, "io.") {
 		q.Type = "io.muster." + v.typ
 	}
-	known := func(m provisioner.EventMeaning) bool { return strings.HasPrefix(string(m.Type), q.Type) }
-	if !slices.ContainsFunc(provisioner.EventTypes, known) {
+	if !provisioner.EventTypeBegins(q.Type) {
 		mistakes = append(mistakes, fmt.Errorf("--type: no type begins with %q", q.Type))
 	}
 	if codes := provisioner.EventCodes(); v.code != "" && !slices.Contains(codes, q.Code) {

@@ -111,6 +111,9 @@ func eventQuery(lastID string, v url.Values) (q provisioner.EventQuery, err erro
 		errs = append(errs, fmt.Errorf("once: %.64q, want true or false", once))
 	}
 	q.Type, q.Code = v.Get("type"), wire.Code(v.Get("code"))
+	if !provisioner.EventTypeBegins(q.Type) {
+		errs = append(errs, fmt.Errorf("type: no type of event begins with %.64q, want one as in io.muster.node.", q.Type))
+	}
 	if q.Code != "" && !slices.Contains(provisioner.EventCodes(), q.Code) {
 		errs = append(errs, fmt.Errorf("code: no refusal and no alarm has the code %.64q", q.Code))
 	}

@@ -36,6 +36,7 @@ func TestAMistypedFilterSelectsNobody(t *testing.T) {
 		"/v1/waiting?from=&name=":                      "from: is empty",
 		"/v1/waiting?name=web*&name=":                  "name: is empty",
 		"/v1/events?once=true&node=":                   "node: is empty",
+		"/v1/events?once=true&type=node.enrolled":      "type: no type of event begins with \"node.enrolled\"",
 		"/v1/inputs?age=":                              "age: is empty",
 		"/v1/crl.der?issuer=":                          "issuer: is empty",
 	} {

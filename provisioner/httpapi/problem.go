@@ -25,7 +25,7 @@ type Problem struct {
 	Title string `json:"title"`
 
 	Status int       `json:"status"`           // HTTP status
-	Detail string    `json:"detail"`           // what went wrong, in one line
+	Detail string    `json:"detail"`           // what went wrong, in one line; of a policy each mistake in one
 	Code   wire.Code `json:"code,omitempty"`   // where the table of codes has one
 	Remedy string    `json:"remedy,omitempty"` // what to do about it
 
@@ -113,9 +113,9 @@ func isAny(err error, those ...error) bool {
 // large as it is itself.
 const maxDetail = 2000
 
-// badRequest says what is wrong with a request, all of it in one line.
+// badRequest says what is wrong with a request, all of it.
 func badRequest(err error) *Problem {
-	detail := strings.ReplaceAll(err.Error(), "\n", "; ")
+	detail := err.Error()
 	if len(detail) > maxDetail {
 		detail = strings.ToValidUTF8(detail[:maxDetail], "") + "…"
 	}
@@ -125,6 +125,9 @@ func badRequest(err error) *Problem {
 // write sends the problem.
 func (p *Problem) write(w http.ResponseWriter) {
 	sent := *p // errors are shared
+	if p.Status != http.StatusUnprocessableEntity {
+		sent.Detail = strings.ReplaceAll(p.Detail, "\n", "; ") // errors that were joined have a line each
+	}
 	sent.Type, sent.Title = problemBlank, http.StatusText(p.Status)
 	if p.Code != "" {
 		sent.Type, sent.Title = problemType+string(p.Code), wire.MeaningOf(p.Code).Public

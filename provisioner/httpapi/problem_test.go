@@ -1,12 +1,17 @@
 package httpapi_test
 
 import (
+	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"testing"
 	"time"
 
 	"muster/internal/testbed"
 	"muster/internal/wire"
+	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
@@ -28,5 +33,29 @@ func TestProblemsSayOfWhichKindTheyAre(t *testing.T) {
 	p := refused(t, f, http.MethodPost, "/v1/operators", httpapi.AddOperator{NewOperator: provisioner.NewOperator{Name: "anna", Role: provisioner.RoleViewer, Public: public, Certificate: true}})
 	if p.Code == "" || p.Type != "urn:muster:problem:"+string(p.Code) || p.Title != wire.MeaningOf(p.Code).Public || p.Remedy == "" {
 		t.Errorf("with a code: %+v", *p)
+	}
+}
+
+// TestOneLineSaysAllThatWentWrong answers errors that were joined: a script that reads lines gets
+// one for each order, but for mistakes in a policy, which are listed.
+func TestOneLineSaysAllThatWentWrong(t *testing.T) {
+	t.Parallel()
+	both := errors.Join(errors.New("one"), errors.New("another"))
+	for _, c := range []struct {
+		err    error
+		status int
+		want   string
+	}{
+		{both, http.StatusInternalServerError, "one; another"},
+		{errors.Join(provisioner.ErrPending, errors.New("another")), http.StatusServiceUnavailable, provisioner.ErrPending.Error() + "; another"},
+		{errors.Join(provisioner.ErrEverything, errors.New("another")), http.StatusBadRequest, provisioner.ErrEverything.Error() + "; another"},
+		{fmt.Errorf("%w:\n%w", policies.ErrInvalid, both), http.StatusUnprocessableEntity, policies.ErrInvalid.Error() + ":\none\nanother"},
+	} {
+		w := httptest.NewRecorder()
+		httpapi.Answer(w, c.err)
+		var p httpapi.Problem
+		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != c.status || p.Detail != c.want {
+			t.Errorf("%q: %d %q (%v), want %d %q", c.err, w.Code, p.Detail, err, c.status, c.want)
+		}
 	}
 }

@@ -11,39 +11,35 @@ import (
 	"muster/provisioner"
 )
 
-// A still store is that of a process which stands still: nobody in it reads what operators
-// say but who asks for a node.
-type still struct {
+// An away store is one that answers nobody who asks what operators said, while it is set.
+type away struct {
 	provisioner.Store
-	stands, away *atomic.Bool // away: nobody is answered
+	away *atomic.Bool
 }
 
-// asking marks the context of a request.
-type asking struct{}
-
-func (s still) check(ctx context.Context) error {
-	if s.away.Load() || s.stands.Load() && ctx.Value(asking{}) == nil {
+func (s away) check() error {
+	if s.away.Load() {
 		return testbed.ErrInjected
 	}
 	return nil
 }
 
-func (s still) NextPause(ctx context.Context, after provisioner.Sequence) (*provisioner.Pause, provisioner.Sequence, error) {
-	if err := s.check(ctx); err != nil {
+func (s away) NextPause(ctx context.Context, after provisioner.Sequence) (*provisioner.Pause, provisioner.Sequence, error) {
+	if err := s.check(); err != nil {
 		return nil, 0, err
 	}
 	return s.Store.NextPause(ctx, after)
 }
 
-func (s still) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
-	if err := s.check(ctx); err != nil {
+func (s away) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
+	if err := s.check(); err != nil {
 		return nil, 0, err
 	}
 	return s.Store.NextAnswer(ctx, after)
 }
 
-func (s still) NextAllowance(ctx context.Context, after provisioner.Sequence) (*provisioner.Allowance, provisioner.Sequence, error) {
-	if err := s.check(ctx); err != nil {
+func (s away) NextAllowance(ctx context.Context, after provisioner.Sequence) (*provisioner.Allowance, provisioner.Sequence, error) {
+	if err := s.check(); err != nil {
 		return nil, 0, err
 	}
 	return s.Store.NextAllowance(ctx, after)
@@ -57,13 +53,15 @@ func TestWhoStoodStillKnowsWhatOperatorsSaid(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	p := f.Daemon().Operator()
-	var stands, away atomic.Bool
-	other := another(t, f, func(s provisioner.Store) provisioner.Store { return still{s, &stands, &away} })
-	ask := func(r *wire.EnrollRequest) wire.Code {
+	var gone atomic.Bool
+	life, stand := context.WithCancel(f.Context())
+	other := f.ProvisionerFor(life, func(s provisioner.Store) provisioner.Store { return away{s, &gone} })
+	asking := func(p *provisioner.Provisioner, r *wire.EnrollRequest) wire.Code {
 		t.Helper()
-		_, err := other.Enroll(context.WithValue(f.Context(), asking{}, true), r, provisioner.Source{Address: "192.0.2.1"})
+		_, err := p.Enroll(f.Context(), r, provisioner.Source{Address: "192.0.2.1"})
 		return provisioner.CodeOf(err)
 	}
+	ask := func(r *wire.EnrollRequest) wire.Code { t.Helper(); return asking(other, r) }
 	n := 0
 	newcomer := func(kind string) *wire.EnrollRequest {
 		n++
@@ -78,7 +76,7 @@ func TestWhoStoodStillKnowsWhatOperatorsSaid(t *testing.T) {
 		f.Eventually("a name is allowed there, too", func() bool { return ask(newcomer(kind)) == "" })
 	}
 
-	stands.Store(true)
+	stand() // what it does by itself ends; it is asked all the same
 	rejected := f.Node("key1.example.net")
 	if err := p.DisallowNames(f.Context(), "web*.example.net", operator); err != nil {
 		t.Fatal(err)
@@ -88,6 +86,9 @@ func TestWhoStoodStillKnowsWhatOperatorsSaid(t *testing.T) {
 		t.Errorf("a name that is still allowed: %s", code)
 	}
 	if code := ask(rejected.Request()); code != wire.CodeApprovalPending {
+		t.Fatalf("a key that is to be rejected: %s", code)
+	}
+	if code := asking(p, rejected.Request()); code != wire.CodeApprovalPending { // who stands still lists nobody
 		t.Fatalf("a key that is to be rejected: %s", code)
 	}
 	f.Eventually("it is rejected", func() bool {
@@ -104,9 +105,9 @@ func TestWhoStoodStillKnowsWhatOperatorsSaid(t *testing.T) {
 	}
 	f.Eventually("its end is known", func() bool { return ask(newcomer("db")) == "" })
 
-	away.Store(true)
+	gone.Store(true)
 	f.Eventually("who cannot look lets nobody in", func() bool { return ask(newcomer("db")) == wire.CodeRevocationsUnknown })
-	away.Store(false)
+	gone.Store(false)
 	f.Eventually("who can does", func() bool { return ask(newcomer("db")) == "" })
 	f.Check()
 }

@@ -250,7 +250,7 @@ func (p *Provisioner) waiterNamed(ctx context.Context, id wire.Identity, key str
 	}
 	switch {
 	case len(waiting) == 0:
-		if rejected := p.answers.rejectedKeys(id); key == "" && len(rejected) > 0 {
+		if rejected := p.answers.rejectedKeys(id); len(rejected) > 0 {
 			return nil, fmt.Errorf("%w; a key of it was rejected, which is meant by --key %s", ErrNotWaiting, strings.Join(rejected, " or "))
 		}
 		if p.revocations.outstanding(id, nil) != nil { // whoever asks for it may have been told to wait, as for a free one

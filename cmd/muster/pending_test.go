@@ -47,10 +47,12 @@ func TestPendingVerbs(t *testing.T) {
 	want(ask("node", "pending", "--prefix", "db"), `\A\z`)
 	ask("node", "reject", "web1.example.net", "--why", "who is that")
 	want(ask("node", "pending", "--rejected"), `^web1\.example\.net  [0-9a-f]{16}  20\S+Z  \S+ +who is that$`)
-	refuses := command(t, append([]string{"node", "approve", "web1.example.net"}, config...)...)
-	refuses.Dir = dir
-	if out, _ := refuses.CombinedOutput(); refuses.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "was rejected, which is meant by --key "+pending.Waiting[0].Key[:16]) {
-		t.Errorf("approve a key that was rejected: exit %d: %s", refuses.ProcessState.ExitCode(), out)
+	for _, order := range [][]string{{"node", "approve", "web1.example.net"}, {"node", "forget", "web1.example.net", "--key", "0123456789abcdef"}} {
+		refuses := command(t, append(order, config...)...)
+		refuses.Dir = dir
+		if out, _ := refuses.CombinedOutput(); refuses.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "was rejected, which is meant by --key "+pending.Waiting[0].Key[:16]) {
+			t.Errorf("%v, of a name of which a key was rejected: exit %d: %s", order, refuses.ProcessState.ExitCode(), out)
+		}
 	}
 	ask("node", "forget", "web1.example.net") // the only key of it that was rejected
 	agent.stop()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -12,9 +13,9 @@ import (
 //
 //	Identities []string `yaml:"identities" conffile:"limit"`
 //
-// A limit that is written without a value, or with an empty one in its list, is a mistake. YAML
-// would pass over it, and whoever has put a # in front of the last name that is good would have
-// made all of them good.
+// A limit that is written without a value, or with an empty one in its list, is a mistake, as is
+// a time that counts as none. YAML would pass over it, and whoever has put a # in front of the
+// last name that is good would have made all of them good.
 const limitTag = "limit"
 
 // emptyLimits returns a mistake for each limit in n, which is decoded into a t, that limits
@@ -67,6 +68,10 @@ func emptyLimit(n *yaml.Node, line int, path string) (errs []error) {
 		return []error{fmt.Errorf("line %d: %s: is empty, which would be no limit: give it a value, or take the line out", line, path)}
 	}
 	if n.Kind != yaml.SequenceNode {
+		var at time.Time
+		if err := n.Decode(&at); err == nil && at.IsZero() { // any other text is no time
+			return []error{fmt.Errorf("line %d: %s: is %s, which would be no limit: give it another time, or take the line out", line, path, n.Value)}
+		}
 		return nil
 	}
 	for i, c := range n.Content {

@@ -119,6 +119,8 @@ func TestLoadYAMLRefuses(t *testing.T) {
 		"a limit that is an empty list": {"signers: [{sites: [ams]}, {sites: []}]\n", []string{`line 1: signers[1].sites: ` + noLimit}},
 		"a limit with nothing in it":    {"signers:\n  - sites:\n      - ams\n      - # b\n      - ~\n", []string{`line 4: signers[0].sites[1]: ` + noLimit, `line 5: signers[0].sites[2]: ` + noLimit}},
 		"a limit that is no list":       {"ends:\n", []string{`line 1: ends: ` + noLimit}},
+		"a time that is none":           {"ends: 0001-01-01T00:00:00Z\n", []string{`line 1: ends: is 0001-01-01T00:00:00Z, which would be no limit: give it another time, or take the line out`}},
+		"a time that is none, quoted":   {"ends: \"0001-01-01T00:00:00Z\"\n", []string{`line 1: ends: is 0001-01-01T00:00:00Z, which would be no limit: give it another time, or take the line out`}},
 		"a limit elsewhere":             {"labels: &l {}\nsigners:\n  - &s {sites: }\n  - <<: *s\n    name: b\n", []string{`line 3: signers[0].sites: ` + noLimit, `line 3: signers[1].sites: ` + noLimit}},
 		"a limit and more":              {"naem: red\nends: ~\nlifetime: 1m\n", []string{`line 1: unknown key "naem"`, `line 2: ends: ` + noLimit, `lifetime: is 1m0s, want 1h or more`}},
 		"what Validate finds":           {"name: ''\nlifetime: 1m\n", []string{`name: missing`, `lifetime: is 1m0s, want 1h or more`}},

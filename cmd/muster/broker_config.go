@@ -61,7 +61,7 @@ func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("dir", "Directory of the server's files on its machine.").Default("/etc/nats").StringVar(&v.server.Dir)
 	c.Flag("store-dir", "Directory of its streams; 'store' in the directory if not given.").PlaceHolder("DIR").StringVar(&v.server.StoreDir)
 	cli.Int(c.Flag("max-store-bytes", "Bytes that its streams may take; three quarters of what is free if not given.").PlaceHolder("N"), &v.server.MaxStoreBytes)
-	cli.Int(c.Flag("max-connections", "Connections of this server.").PlaceHolder("N"), &v.server.MaxConnections)
+	cli.Int(c.Flag("max-connections", fmt.Sprintf("Connections of this server; %d if not given.", broker.DefaultMaxConnections)).PlaceHolder("N"), &v.server.MaxConnections)
 	c.Flag("cluster", "Name of the cluster. Default: muster.").Default("muster").PlaceHolder("NAME").StringVar(&v.cluster.Name)
 	c.Flag("cluster-listen", "Address for the other servers. Default: 0.0.0.0:6222.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT").StringVar(&v.cluster.Listen)
 	c.Flag("route", "Where a server of the cluster is reached by the others (repeatable); none for a server that is alone.").PlaceHolder("HOST:PORT").StringsVar(&v.routes)

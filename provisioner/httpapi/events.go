@@ -112,7 +112,7 @@ func eventQuery(lastID string, v url.Values) (q provisioner.EventQuery, err erro
 	}
 	q.Type, q.Code = v.Get("type"), wire.Code(v.Get("code"))
 	if !provisioner.EventTypeBegins(q.Type) {
-		errs = append(errs, fmt.Errorf("type: no type of event begins with %.64q, want one as in io.muster.node.", q.Type))
+		errs = append(errs, fmt.Errorf("type: no type of event begins with %.64q, want one such as io.muster.node.enrolled, or how some begin", q.Type))
 	}
 	if q.Code != "" && !slices.Contains(provisioner.EventCodes(), q.Code) {
 		errs = append(errs, fmt.Errorf("code: no refusal and no alarm has the code %.64q", q.Code))

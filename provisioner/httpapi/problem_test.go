@@ -52,7 +52,7 @@ func TestOneLineSaysAllThatWentWrong(t *testing.T) {
 		{fmt.Errorf("%w:\n%w", policies.ErrInvalid, both), http.StatusUnprocessableEntity, policies.ErrInvalid.Error() + ":\none\nanother"},
 	} {
 		w := httptest.NewRecorder()
-		httpapi.Answer(w, c.err)
+		httpapi.Write(httpapi.ProblemOf(c.err), w)
 		var p httpapi.Problem
 		if err := json.Unmarshal(w.Body.Bytes(), &p); err != nil || w.Code != c.status || p.Detail != c.want {
 			t.Errorf("%q: %d %q (%v), want %d %q", c.err, w.Code, p.Detail, err, c.status, c.want)

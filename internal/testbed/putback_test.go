@@ -1,6 +1,8 @@
 package testbed_test
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -23,7 +25,11 @@ func TestAMachineThatWasPutBack(t *testing.T) {
 	f.WaitProvisioned(a)
 	before := f.Record(a.Identity).Current
 	confirmed := filepath.Join(a.Dir, "confirmed.json")
-	f.Eventually("the node knows that", func() bool { _, err := os.Stat(confirmed); return err == nil })
+	f.Eventually("the node knows that, and that its brokers can be reached: its files rest", func() bool {
+		_, err := os.Stat(confirmed)
+		_, untried := os.Stat(filepath.Join(a.Dir, "untried"))
+		return err == nil && errors.Is(untried, fs.ErrNotExist)
+	})
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	if err := os.CopyFS(snapshot, os.DirFS(a.Dir)); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package broker
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"encoding/pem"
@@ -276,7 +277,6 @@ func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestCl
 	case AccountFleet:
 		c.arrivals.add(wire.Identity(admission.User))
 	case AccountProvisioning:
-		u.Tags = jwt.TagList{tokenTag + admission.Token}
 		if c.counted(request.Server.ID) && !c.shares.take(request.Server.Tags, admission.Token, p.Address) {
 			// In an account without any place the client is told what it would be told if there was none
 			// in its own. A refusal is "Authorization Violation", and machines would take it for their token's.
@@ -285,10 +285,11 @@ func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestCl
 		}
 	}
 	// The broker reports this as the user of each request, as an embedded one
-	// does: the name of a sealed session, if the gate has seen it proven.
-	u.Name = admission.User
-	if p.Nkey != "" {
-		u.Name = p.Nkey
+	// does: the name of a sealed session, if the gate has seen it proven. Behind it
+	// is what connections are counted by.
+	u.Name = cmp.Or(p.Nkey, admission.User)
+	if admission.Account == AccountProvisioning {
+		u.Name = wire.UserWithToken(u.Name, admission.Token)
 	}
 	u.Permissions = userPermissions(admission)
 	if !admission.Deadline.IsZero() {

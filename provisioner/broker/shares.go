@@ -15,6 +15,8 @@ import (
 
 	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
+
+	"muster/internal/wire"
 )
 
 const (
@@ -22,11 +24,6 @@ const (
 	// them have together: a tag of each, with the number behind it. They tell nobody the limits
 	// of an account. One from before that was printed says nothing, and nobody is turned away there.
 	placesTag = "muster_places:"
-
-	// tokenTag is how connections are known by their token: a tag of each, which the server that has
-	// the connection says of it, whoever has admitted it. nats-server before 2.15.3 does not keep it, and
-	// all tokens count as one there.
-	tokenTag = "muster_token:"
 
 	// lookAfter is how old what is known of connections may be when one is admitted, and lookPause is
 	// between two looks. Chosen: a connection takes 12 µs of a look, here and at the server, so
@@ -68,7 +65,7 @@ type shares struct {
 // A tally is how many connections there are.
 type tally struct {
 	all     int
-	token   map[string]int // by the id of the token; "" for those of which the server does not say it
+	token   map[string]int // by the id of the token; "" for those of which whoever admitted them has not said it
 	address map[string]int // by source
 }
 
@@ -151,19 +148,14 @@ func (s *shares) end(listed []place) (excess []place) {
 type place struct {
 	connection
 
-	token  string // its id, "" if the server does not say it
+	token  string // its id, "" if whoever admitted it has not said it
 	source string
 }
 
 // placeOf is what a server says of a connection of a machine without a certificate.
 func placeOf(id string, c *server.ConnInfo) place {
-	p := place{connection: connectionOf(id, c), source: sourceOf(c.IP)}
-	for _, tag := range c.Tags {
-		if token, ok := strings.CutPrefix(tag, tokenTag); ok {
-			p.token = token
-		}
-	}
-	return p
+	_, token := wire.SplitUser(c.AuthorizedUser)
+	return place{connection: connectionOf(id, c), source: sourceOf(c.IP), token: token}
 }
 
 // excessOf returns which connections have to go, so that an eighth of the places is left, or a quarter where one

@@ -44,7 +44,7 @@ func TestTheLastPlacesAreForWhoHasFew(t *testing.T) {
 		"another token, of the last eighth":         {func(c *crowd) { c.join(56, "a", thief) }, "b", thief, nil, true},
 		"another token that has its share":          {func(c *crowd) { c.join(56, "a", thief); c.join(4, "b", thief) }, "b", thief, nil, false},
 		"a third token then":                        {func(c *crowd) { c.join(56, "a", thief); c.join(4, "b", thief) }, "c", thief, nil, true},
-		"servers that do not say the token":         {func(c *crowd) { c.join(48, "", thief) }, "b", thief, nil, false},
+		"provisioners that did not say the token":   {func(c *crowd) { c.join(48, "", thief) }, "b", thief, nil, false},
 		"another address, and no token said":        {func(c *crowd) { c.join(48, "", thief) }, "b", other, nil, true},
 		"many addresses of one network of the last": {func(c *crowd) { c.join(48, "a", sourceOf("2001:db8::1")) }, "a", "2001:db8::2", nil, false},
 	}
@@ -134,7 +134,7 @@ func TestWhoHasTooManyGoes(t *testing.T) {
 		"two tokens have a half each":                {func(c *crowd) { c.join(32, "a", "x"); c.join(32, "b", "x") }, nil},
 		"each has its own token":                     {func(c *crowd) { each(c, 64, func(i string) (string, string) { return i, "x" }) }, nil},
 		"each has its own address":                   {func(c *crowd) { each(c, 64, func(i string) (string, string) { return "a", i }) }, map[string]int{"": 8}},
-		"servers that do not say the token":          {func(c *crowd) { c.join(40, "", "x"); c.join(24, "", "y") }, map[string]int{" x": 16}},
+		"provisioners that did not say the token":    {func(c *crowd) { c.join(40, "", "x"); c.join(24, "", "y") }, map[string]int{" x": 16}},
 		"one address, in all less than an eighth is": {func(c *crowd) { c.join(57, "a", "x") }, map[string]int{"a x": 9}},
 	}
 	for name, tt := range tests {

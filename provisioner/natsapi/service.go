@@ -516,9 +516,10 @@ func newCall(m *nats.Msg) *call {
 		return &call{Msg: m, forged: true}
 	}
 	info := parseInfo(said[0]) // an empty address is "unknown"
-	c := &call{Msg: m, source: provisioner.Source{Address: info.Host, Server: info.Server}, user: info.User}
+	c := &call{Msg: m, source: provisioner.Source{Address: info.Host, Server: info.Server}}
+	c.user, _ = wire.SplitUser(info.User)
 	if info.Account == accountFleet {
-		c.source.Node = wire.Identity(info.User) // the gate has parsed it
+		c.source.Node = wire.Identity(c.user) // the gate has parsed it
 	}
 	return c
 }

@@ -16,7 +16,7 @@ import (
 // answer goes, to a record of another node's say. Nothing that a connection in that account
 // sees tells the one from the other, so servers are asked what they import. One with a file from
 // before that was asked does not permit it, and may be of either kind: the remedy is
-// the same. A server that does not answer now is not looked at, as in [External.checkSync],
+// the same. So it is for one that does not say how many places it has (see [shares]). A server that does not answer now is not looked at, as in [External.checkSync],
 // and nobody is kept from starting: the nodes are there, and the provisioner that was there
 // before has served them no worse.
 func (e *External) checkAccounts(ctx context.Context) {
@@ -35,17 +35,25 @@ func (e *External) checkAccounts(ctx context.Context) {
 			"print it again with `muster broker config`, one server after the other", "subject", e.cfg.URLs)
 		return
 	}
-	var former []string
+	var former, silent []string
 	_ = gather(ctx, e, nc, askAccounts, server.AccountzOptions{Account: AccountMuster}, func(_ string, r reported[server.Accountz]) {
 		if r.Data.Account != nil && slices.ContainsFunc(r.Data.Account.Imports, func(i server.ExtImport) bool {
 			return i.Type == jwt.Stream && i.Account == AccountFleet
 		}) {
 			former = append(former, r.Server.Name)
 		}
+		if placesOf(r.Server.Tags) == 0 {
+			silent = append(silent, r.Server.Name)
+		}
 	})
+	slices.Sort(former)
+	slices.Sort(silent)
 	if len(former) > 0 {
-		slices.Sort(former)
 		e.log.WarnContext(ctx, "brokers have a configuration of a version before, by which any node of the fleet can write over records of others: "+
 			"print it again with `muster broker config`, one server after the other", "subject", strings.Join(former, ", "))
+	}
+	if len(silent) > 0 {
+		e.log.WarnContext(ctx, "brokers do not say how many places they have for machines without a certificate, so that any token can take all of them: "+
+			"print their configuration again with `muster broker config`, one server after the other, or see to server_tags (muster_places)", "subject", strings.Join(silent, ", "))
 	}
 }

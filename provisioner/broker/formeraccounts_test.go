@@ -43,8 +43,18 @@ func unasked(text string) string {
 	return strings.Replace(text, `, "$SYS.REQ.SERVER.PING.ACCOUNTZ"`, "", 1)
 }
 
+// untagged makes of a server's configuration one that does not say how many places there are.
+func untagged(t *testing.T, text string) string {
+	t.Helper()
+	bare := strings.ReplaceAll(text, "muster_places:", "rack:")
+	if bare == text {
+		t.Fatalf("no places in:\n%s", text)
+	}
+	return bare
+}
+
 // TestAccountsFromBeforeAreWarnedOf starts a provisioner at servers that were configured by
-// several versions: it says which let nodes of the fleet write over records, and what to do.
+// several versions: it says which let nodes of the fleet write over records, or one token take all places, and what to do.
 func TestAccountsFromBeforeAreWarnedOf(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -55,6 +65,7 @@ func TestAccountsFromBeforeAreWarnedOf(t *testing.T) {
 		"streams":                     {asStreams, "can write over records of others"},
 		"streams, and not to be seen": {func(t *testing.T, text string) string { return unasked(asStreams(t, text)) }, "may be able to write over records of others"},
 		"not to be seen":              {func(_ *testing.T, text string) string { return unasked(text) }, "may be able to write over records of others"},
+		"without places":              {untagged, "any token can take all of them"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -25,6 +25,10 @@ const (
 	// resubscribe is how long to wait before a stream is asked again that did not
 	// give its events. Chosen.
 	resubscribe = time.Second
+
+	// leaving is how long to wait for what is on its way when we leave. Chosen, far above the
+	// milliseconds that it takes, and so short that nobody who stops waits for a broker that is away.
+	leaving = time.Second
 )
 
 // Subscribe implements [provisioner.Subscriptions], with a durable consumer on
@@ -116,9 +120,9 @@ func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerCo
 	if err != nil {
 		return err
 	}
-	defer messages.Stop()
 	var g sync.WaitGroup
 	defer g.Wait()
+	defer giveBack(ctx, messages)
 	slots := make(chan struct{}, atOnce)
 	for {
 		select {
@@ -134,6 +138,22 @@ func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerCo
 			defer func() { <-slots }()
 			s.deliver(ctx, stream, m, each)
 		})
+	}
+}
+
+// giveBack ends messages, and gives back what was on its way to us when we left, so that it comes to
+// whoever is there, or to us, at once: unsaid, the broker waits for us as long as an event may be in hand.
+// If that is lost, or we are killed before, it does.
+func giveBack(ctx context.Context, messages jetstream.MessagesContext) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaving)
+	defer cancel()
+	messages.Drain()
+	for {
+		m, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return
+		}
+		_ = m.Nak()
 	}
 }
 

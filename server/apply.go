@@ -8,6 +8,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"time"
 )
 
 // Applying a set, all or nothing.
@@ -108,6 +109,7 @@ func (s *Server) apply(ctx context.Context, set *set) error {
 		return err
 	}
 	s.stays = nil
+	s.unreached, s.refused = time.Time{}, time.Time{} // what was so of the set before
 	s.step("switched")
 	if err := s.finishSwitch(); err != nil {
 		// The new set is in force; recover tries the rest again.

@@ -33,13 +33,11 @@ func (s *Server) serve(ctx context.Context, v *view) error {
 	n := &duty{Server: s, view: v}
 	n.schedule()
 	wait := s.newBackoff()
-	var refusedSince time.Time
-	begun := time.Now()
 	for ctx.Err() == nil {
 		pause := wait.next()
-		conn, err := n.reachAny(ctx, begun)
+		conn, err := n.reachAny(ctx)
 		if err == nil {
-			refusedSince = time.Time{}
+			s.refused = time.Time{}
 			s.sayReached(ctx, v, conn)
 			s.observe(Event{Kind: EventConnected, Serial: v.creds.serial, Broker: conn.broker})
 			since := time.Now()
@@ -64,8 +62,8 @@ func (s *Server) serve(ctx context.Context, v *view) error {
 		} else if ctx.Err() == nil {
 			s.sayUnreached(ctx, v, err, pause)
 			s.observe(Event{Kind: EventFailed, Err: err})
-			refusedSince = s.refused(err, refusedSince)
-			if !refusedSince.IsZero() && time.Since(refusedSince) >= s.cfg.RefusedLimit && s.mayEnroll(errRefused) {
+			if s.longRefused(err) && s.mayEnroll(errRefused) {
+				s.refused = time.Time{} // if it comes back, they are asked for as long again
 				return nil
 			}
 		}
@@ -121,16 +119,18 @@ func (s *Server) fleetOptions(v *view, b discover.Broker) []nats.Option {
 	return []nats.Option{nats.Secure(s.fleetTLS(v.creds, b.Host))}
 }
 
-// refused returns since when every failure was the broker's refusal of this
-// node's certificate: zero if this one was not.
-func (s *Server) refused(err error, since time.Time) time.Time {
+// longRefused notes why no broker was reached, and reports whether each failure for so
+// long was a refusal of this node's certificate.
+func (s *Server) longRefused(err error) bool {
 	switch {
 	case !refusedByBroker(err):
-		return time.Time{}
-	case since.IsZero():
-		return time.Now()
+		s.refused = time.Time{}
+	case s.refused.IsZero():
+		s.refused = time.Now()
+	default:
+		return time.Since(s.refused) >= s.cfg.RefusedLimit
 	}
-	return since
+	return false
 }
 
 // refusedByBroker reports whether a broker, having proven that it is one,

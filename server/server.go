@@ -37,9 +37,14 @@ type Server struct {
 	renewNot time.Time     // by the process's clock: no renewal before it; see doubtClock
 	again    error         // why the certificate on disk is no good; nil: it may be
 	told     time.Time     // by the process's clock: when again was set
-	orders   orders        // as on disk
-	stays    *pending      // is confirmed, and could not be removed from the set in force; nil for none
-	unsynced []string      // directories with names that are perhaps not on disk; see names.go
+	// By the process's clock, and zero for neither: since when no broker of the
+	// configuration takes the node, and since when each attempt ends with its certificate refused. A
+	// file that changes meanwhile has the node look again, and is no reason to begin anew:
+	// what renews tokens may do so more often than either lasts.
+	unreached, refused time.Time
+	orders             orders   // as on disk
+	stays              *pending // is confirmed, and could not be removed from the set in force; nil for none
+	unsynced           []string // directories with names that are perhaps not on disk; see names.go
 
 	nextRecheck deadline  // see recheck.go; zero: not chosen yet
 	complained  complaint // zero for none

@@ -28,15 +28,19 @@ const msgStray = "no broker of the configuration was ever reached, one of the to
 
 // reachAny connects to a broker of the configuration, or else to one of the token's
 // where that is in order; then n.stray says until when.
-func (n *duty) reachAny(ctx context.Context, begun time.Time) (*connection, error) {
+func (n *duty) reachAny(ctx context.Context) (*connection, error) {
 	n.stray, n.astray = time.Time{}, nil
+	if n.unreached.IsZero() {
+		n.unreached = time.Now()
+	}
 	conn, err := n.reach(ctx, n.view)
 	if err == nil {
+		n.unreached = time.Time{}
 		n.once.solved(msgStray)
 		n.tried(ctx)
 		return conn, nil
 	}
-	if time.Since(begun) < n.cfg.RefusedLimit || refusedByBroker(err) || !exists(n.at.in(untriedFile)) {
+	if time.Since(n.unreached) < n.cfg.RefusedLimit || refusedByBroker(err) || !exists(n.at.in(untriedFile)) {
 		return nil, err
 	}
 	other := n.reachToken(ctx)

@@ -1,8 +1,10 @@
 package server_test
 
 import (
+	"crypto/x509"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"sync/atomic"
 	"testing"
@@ -153,4 +155,41 @@ func TestBrokersThatWereReachedAreWaitedFor(t *testing.T) {
 	if n := calls.Load(); n > 0 {
 		t.Errorf("%d connections to the token's brokers", n)
 	}
+}
+
+// TestATokenThatIsRenewedPutsNothingOff has whoever looks after the token write it anew
+// more often than the node's patience lasts, as what fetches tokens of a short life does.
+func TestATokenThatIsRenewedPutsNothingOff(t *testing.T) {
+	t.Parallel()
+	renewed := func(cfg *server.Config) {
+		cfg.Observe = func(e server.Event) {
+			if e.Kind == server.EventFailed {
+				now := time.Now()
+				if err := os.Chtimes(cfg.TokenFile, now, now); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	t.Run("brokers that were never reached", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t)
+		l, _ := nowhere(t)
+		_, a := f.strayNodeWith(t, l.Addr().String(), renewed)
+		a.await(server.EventConnected, 1)
+	})
+	t.Run("a certificate that is refused", func(t *testing.T) {
+		t.Parallel()
+		f := newFleet(t)
+		cfg := f.node("web1.example.net")
+		cfg.RefusedLimit = 100 * time.Millisecond
+		renewed(&cfg)
+		a := f.run(cfg)
+		a.await(server.EventConnected, 1)
+		f.set(func() { f.admit = func(_ string, cert *x509.Certificate) bool { return cert == nil } })
+		f.broker.DisconnectClientByID(f.fleetClient(t))
+		a.await(server.EventApplied, 2)
+		f.set(func() { f.admit = nil })
+		a.await(server.EventConnected, 2)
+	})
 }

@@ -10,7 +10,13 @@ import (
 
 // lockFile does nothing where there is no flock: running one agent per
 // directory is then the service manager's to ensure.
-func lockFile(string) (unlock func(), err error) { return func() {}, nil }
+func lockFile(path string) (*lock, error) { return &lock{path}, nil }
+
+type lock struct{ path string }
+
+func (l *lock) holds() bool { return exists(filepath.Dir(l.path)) }
+
+func (l *lock) release() {}
 
 func device(fs.FileInfo) uint64 { return 0 }
 

@@ -13,10 +13,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// A lock is a file that is locked.
+type lock struct {
+	path string
+	file *os.File
+}
+
 // lockFile takes an exclusive flock on path, which it creates. The kernel
 // releases it when the process ends, however it ends. The file stays: removing
 // it would let two processes lock two files of one name.
-func lockFile(path string) (unlock func(), err error) {
+func lockFile(path string) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		// On a disk that has become read-only, a node that has its certificate works on.
@@ -33,12 +39,28 @@ func lockFile(path string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	return func() {
-		// Before closing: a child process that is being started has the file open,
-		// too, until it runs its program.
-		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
-		_ = f.Close()
-	}, nil
+	return &lock{path, f}, nil
+}
+
+// holds reports whether the lock keeps others out: not if its file is gone, or another one
+// is in its place.
+func (l *lock) holds() bool {
+	ours, err := l.file.Stat()
+	if err != nil {
+		return true // nothing is known
+	}
+	is, err := os.Stat(l.path)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist)
+	}
+	return os.SameFile(ours, is)
+}
+
+func (l *lock) release() {
+	// Before closing: a child process that is being started has the file open,
+	// too, until it runs its program.
+	_ = unix.Flock(int(l.file.Fd()), unix.LOCK_UN)
+	_ = l.file.Close()
 }
 
 // device returns the device that a file is on.

@@ -1,0 +1,61 @@
+package server_test
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"muster/server"
+)
+
+// TestADirectoryThatIsTakenAway has somebody remove all of an agent's files beside it, to
+// have the machine begin anew: while it is in the fleet, and while it waits to be let in.
+// Whoever makes the directory at once does not make it the agent's: another one could begin
+// in it.
+func TestADirectoryThatIsTakenAway(t *testing.T) {
+	t.Parallel()
+	for name, again := range map[string]bool{"gone": false, "made anew": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			remove := func() {
+				t.Helper()
+				dir := filepath.Dir(cfg.SSLDir)
+				if err := os.Rename(dir, dir+".old"); err != nil {
+					t.Fatal(err)
+				}
+				if again {
+					if err := os.Mkdir(dir, 0o755); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := os.RemoveAll(dir + ".old"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			ends := func(a *agent) {
+				t.Helper()
+				if err := a.end(); !errors.Is(err, server.ErrRestart) {
+					t.Fatalf("Run = %v, want %v", err, server.ErrRestart)
+				}
+			}
+
+			a := f.run(cfg)
+			a.await(server.EventConnected, 1)
+			remove()
+			ends(a)
+
+			f.set(func() { f.enroll = refuse("approval_pending", 0) })
+			a = f.run(cfg)
+			a.await(server.EventRefused, 1)
+			remove()
+			ends(a)
+			f.awaitLog("files were taken away", "path="+filepath.Dir(cfg.SSLDir))
+
+			f.set(func() { f.enroll = nil })
+			f.run(cfg).await(server.EventConnected, 1)
+		})
+	}
+}

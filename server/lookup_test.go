@@ -21,14 +21,26 @@ func names(t *testing.T, cfg *server.Config, silences int, slow time.Duration, a
 	t.Helper()
 	var mu sync.Mutex
 	asked := map[string]int{}
+	nameServer(t, cfg, slow, addresses, func(q dns.Question) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		asked[q.String()]++
+		return asked[q.String()]%(silences+1) == 0
+	})
+}
+
+// namesBut is names, of a name server that never answers questions of a type.
+func namesBut(t *testing.T, cfg *server.Config, qtype uint16, addresses ...string) {
+	t.Helper()
+	nameServer(t, cfg, 0, addresses, func(q dns.Question) bool { return q.Qtype != qtype })
+}
+
+func nameServer(t *testing.T, cfg *server.Config, slow time.Duration, addresses []string, answers func(dns.Question) bool) {
+	t.Helper()
 	answer := func(w dns.ResponseWriter, q *dns.Msg) {
 		m := new(dns.Msg).SetReply(q)
 		question := q.Question[0]
-		mu.Lock()
-		asked[question.String()]++
-		n := asked[question.String()]
-		mu.Unlock()
-		if n%(silences+1) != 0 {
+		if !answers(question) {
 			return
 		}
 		if question.Qtype == dns.TypeA && strings.HasPrefix(question.Name, "broker1.") {
@@ -73,36 +85,82 @@ func TestADeadNameServerLeavesTimeToConnect(t *testing.T) {
 	}
 }
 
-// TestADeadAddressOfABrokerIsPassedOver has a broker's name lead to two addresses, of
-// which nobody answers at the first.
-func TestADeadAddressOfABrokerIsPassedOver(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
+// deadAddress has nobody answer at 127.0.0.n.
+func deadAddress(t *testing.T, n byte, port int) (address string) {
+	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = unix.Close(fd) })
-	dead := &unix.SockaddrInet4{Port: f.port, Addr: [4]byte{127, 0, 0, 2}}
+	dead := &unix.SockaddrInet4{Port: port, Addr: [4]byte{127, 0, 0, n}}
 	if err := unix.Bind(fd, dead); err != nil {
 		t.Skip(err) // somebody else has the port at that address
 	}
 	if err := unix.Listen(fd, 0); err != nil {
 		t.Fatal(err)
 	}
+	address = net.IP(dead.Addr[:]).String()
 	for full := false; !full; { // then the kernel drops whoever comes
-		conn, err := net.DialTimeout("tcp", net.JoinHostPort("127.0.0.2", itoa(f.port)), 500*time.Millisecond)
+		conn, err := net.DialTimeout("tcp", net.JoinHostPort(address, itoa(port)), 500*time.Millisecond)
 		if full = err != nil; !full {
 			t.Cleanup(func() { _ = conn.Close() })
 		}
 	}
+	return address
+}
+
+// TestADeadAddressOfABrokerIsPassedOver has a broker's name lead to two addresses, of
+// which nobody answers at the first.
+func TestADeadAddressOfABrokerIsPassedOver(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	dead := deadAddress(t, 2, f.port)
 	c := f.claims()
 	c.Brokers = "broker1.example.net:" + itoa(f.port)
 	writeToken(t, cfg.TokenFile, c)
-	names(t, &cfg, 0, 0, "127.0.0.2", "127.0.0.1")
+	names(t, &cfg, 0, 0, dead, "127.0.0.1")
 	f.run(cfg).await(server.EventConfirmed, 1)
 	if n := f.countLog("enrollment failed"); n > 0 {
 		t.Errorf("failed before:\n%s", f.log.String())
+	}
+}
+
+// TestManyDeadAddressesOfABrokerArePassedOver has a broker's name lead to six addresses at
+// which nobody answers before the one that does, as to those of a cluster by IPv6 on a
+// network that has none: they are always the first.
+func TestManyDeadAddressesOfABrokerArePassedOver(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	var addresses []string
+	for n := byte(2); n < 8; n++ {
+		addresses = append(addresses, deadAddress(t, n, f.port))
+	}
+	c := f.claims()
+	c.Brokers = "broker1.example.net:" + itoa(f.port)
+	writeToken(t, cfg.TokenFile, c)
+	names(t, &cfg, 0, 0, append(addresses, "127.0.0.1")...)
+	f.run(cfg).await(server.EventConfirmed, 1)
+	if n := f.countLog("enrollment failed"); n > 0 {
+		t.Errorf("failed before:\n%s", f.log.String())
+	}
+}
+
+// TestANameServerThatPassesOverAKindOfAddress has the machine's name servers never answer
+// questions for addresses of IPv6, as some do, and some firewalls. Each would be waited for
+// twice, for 5 s: with two of them until nothing is left of the time for a lookup.
+func TestANameServerThatPassesOverAKindOfAddress(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t)
+	cfg := f.node("web1.example.net")
+	c := f.claims()
+	c.Brokers = "broker1.example.net:" + itoa(f.port)
+	writeToken(t, cfg.TokenFile, c)
+	namesBut(t, &cfg, dns.TypeAAAA, "127.0.0.1")
+	e := f.run(cfg).await(server.EventConfirmed, 1)
+	if n := f.countLog("enrollment failed"); n > 0 || e.Elapsed >= 10*time.Second {
+		t.Errorf("it took %v, and %d attempts:\n%s", e.Elapsed, n+1, f.log.String())
 	}
 }

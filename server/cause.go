@@ -126,7 +126,9 @@ func explain(err error, p peer) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		remedy = "nothing listens there: start the broker, or check address and port"
 	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		remedy = "there is no route: check this machine's network"
+		remedy = "there is no route, or a firewall says so: check this machine's network, and firewalls between here and the broker"
+	case errors.As(err, new(*net.OpError)) && errors.Is(err, os.ErrPermission):
+		remedy = "a firewall or a route forbids the connection, or what confines the agent, as SELinux and systemd do: allow it"
 	case errors.Is(err, nats.ErrNoInfoReceived), strings.Contains(text, "invalid websocket connection"):
 		remedy = "something else answers there: check address and port, and whether this network wants somebody to log in first"
 	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF):

@@ -116,12 +116,19 @@ func runChild(text string) {
 // startChild starts a child process on a job.
 func startChild(t *testing.T, j job) (*exec.Cmd, *lockedBuffer) {
 	t.Helper()
+	return startChildBy(t, j)
+}
+
+// startChildBy is startChild, by a program that starts another.
+func startChildBy(t *testing.T, j job, by ...string) (*exec.Cmd, *lockedBuffer) {
+	t.Helper()
 	b, err := json.Marshal(j)
 	if err != nil {
 		t.Fatal(err)
 	}
 	stderr := &lockedBuffer{}
-	cmd := exec.CommandContext(t.Context(), os.Args[0])
+	args := append(by, os.Args[0])
+	cmd := exec.CommandContext(t.Context(), args[0], args[1:]...)
 	cmd.Env = append(os.Environ(), childEnv+"="+string(b))
 	cmd.Stderr = stderr
 	if err := cmd.Start(); err != nil {

@@ -61,7 +61,7 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if err != nil {
 		return err
 	}
-	lacks, stands := p.revocations.lacks(want, entry)
+	lacks, stands, tail := p.revocations.lacks(want, entry)
 	if !stands {
 		return errAgain // others have decided since: what it lacks is not to be said behind that
 	}
@@ -74,7 +74,7 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 		case newest != after:
 			return errAgain
 		}
-		if err := p.revocations.add(ctx, want, nil); err != nil {
+		if err := p.revocations.supplement(ctx, want, tail); err != nil {
 			return err
 		}
 		return errAgain

@@ -154,6 +154,9 @@ func (r *Revocations) ensure(ctx context.Context) error {
 func (r *Revocations) see(e placed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if e.Node != "" {
+		r.tails[e.Node] = e.at
+	}
 	before, known := r.known[e.ID]
 	if known && before != pendingSequence {
 		return
@@ -265,6 +268,34 @@ func (r *Revocations) add(ctx context.Context, e *Revocation, inForce func()) er
 	}
 	// Its place it gets like everything else, in the order of the log. Should
 	// that fail, the next look does it.
+	if err := r.look(ctx); err != nil {
+		r.log.WarnContext(ctx, "revocation is in the store and was not read back", "err", err)
+	}
+	return nil
+}
+
+// supplement appends an entry with what an entry about the same node lacks, see lacks. It
+// returns errAgain if something is in the log about the node behind tail: others have decided
+// since, perhaps, and the machine that has the name by now must not be hit by what was to be
+// said of the one before.
+//
+// So it is in the log or it is nothing: it is not in force before, and not in the journal,
+// of which the next start would append it whatever has come since. Whoever dies on the way leaves
+// the entry that it is for, which others complete. After an error it may be written or may yet
+// be, and making another one is harmless.
+func (r *Revocations) supplement(ctx context.Context, e *Revocation, tail Sequence) error {
+	if err := e.Check(); err != nil {
+		return err
+	}
+	switch _, err := r.store.SupplementRevocation(ctx, e, tail); {
+	case errors.Is(err, ErrConflict):
+		if err := r.look(ctx); err != nil {
+			return err
+		}
+		return errAgain
+	case err != nil:
+		return fmt.Errorf("%w: %w", ErrPending, err)
+	}
 	if err := r.look(ctx); err != nil {
 		r.log.WarnContext(ctx, "revocation is in the store and was not read back", "err", err)
 	}

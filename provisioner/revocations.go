@@ -38,6 +38,7 @@ type Revocations struct {
 	pending   []pendingEntry                 // in force here, not in the store yet
 	unwritten []*Revocation                  // not in the journal yet
 	touched   map[wire.Identity]disposition  // have new entries
+	tails     map[wire.Identity]Sequence     // of what the log has about each, entries that are in it twice too
 }
 
 // placed is an entry at its place in the log, pendingSequence as long as the
@@ -72,7 +73,7 @@ func newRevocations(store RevocationStore, journal Journal, broken func() error,
 	return &Revocations{
 		store: store, journal: journal, broken: broken, log: log, known: make(map[string]Sequence), tokens: make(map[jwt.TokenID]*Revocation),
 		serials: make(map[string]placed), keys: make(map[string][]*Revocation), nodes: make(map[wire.Identity][]placed),
-		touched: make(map[wire.Identity]disposition), revoked: make(map[string][]placedCertificate), leftOut: func(*Revocation) {},
+		touched: make(map[wire.Identity]disposition), tails: make(map[wire.Identity]Sequence), revoked: make(map[string][]placedCertificate), leftOut: func(*Revocation) {},
 	}
 }
 
@@ -178,27 +179,29 @@ func newestPlaced(entries []placed) placed {
 
 // lacks reports whether the entries since the identity was last free miss a
 // certificate or a key of what a revocation of it has to name, and whether the entry
-// that it is made for is still the newest about the identity.
-func (r *Revocations) lacks(want *Revocation, of placed) (lacks, stands bool) {
+// that it is made for is still the newest about the identity. What is lacking may be
+// said as long as nothing is in the log about the identity behind tail.
+func (r *Revocations) lacks(want *Revocation, of placed) (lacks, stands bool, tail Sequence) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
+	tail = r.tails[want.Node]
 	if newestPlaced(r.nodes[want.Node]).at != of.at {
-		return false, false
+		return false, false, tail
 	}
 	said := func(names func(*Revocation) bool) bool {
 		return slices.ContainsFunc(r.nodes[want.Node], func(e placed) bool { return names(e.Revocation) })
 	}
 	for _, c := range want.Certificates {
 		if _, ok := r.serials[c.Serial]; !ok {
-			return true, true
+			return true, true, tail
 		}
 	}
 	for _, k := range want.Keys {
 		if !said(func(e *Revocation) bool { return slices.Contains(e.Keys, k) }) {
-			return true, true
+			return true, true, tail
 		}
 	}
-	return false, true
+	return false, true, tail
 }
 
 // certificates returns the revoked certificates of an issuer in the order of

@@ -187,6 +187,10 @@ func (s *shownLog) AppendRevocation(_ context.Context, e *Revocation) (Sequence,
 	return Sequence(len(s.entries)), nil
 }
 
+func (s *shownLog) SupplementRevocation(ctx context.Context, e *Revocation, _ Sequence) (Sequence, error) {
+	return s.AppendRevocation(ctx, e)
+}
+
 // TestARevocationThatWasOnlyShown is of a store that could not sync an entry,
 // and was restarted without it. Another one has its place then.
 func TestARevocationThatWasOnlyShown(t *testing.T) {
@@ -213,6 +217,21 @@ func TestARevocationThatWasOnlyShown(t *testing.T) {
 	}
 	if n := len(s.entries); n != 3 || s.entries[n-1].ID != "b" || !revoked("web2.example.net") {
 		t.Errorf("%d entries in the log, web2 %v, want the one that was lost appended, and nothing else", n, revoked("web2.example.net"))
+	}
+}
+
+// TestAnEntryThatIsInTheLogTwice is of a log of which a restore has kept a place with the entry
+// before: what the entry lacks comes behind both.
+func TestAnEntryThatIsInTheLogTwice(t *testing.T) {
+	t.Parallel()
+	e := &Revocation{Schema: RevocationSchema, ID: "a", Kind: RetiredNode, Node: "web1.example.net", By: "operator"}
+	r := newRevocations(&shownLog{entries: []*Revocation{e, e}}, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+	if err := r.look(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	want := &Revocation{Node: e.Node, Certificates: []RevokedCertificate{{Serial: "1f"}}}
+	if lacks, stands, tail := r.lacks(want, r.standing(e.Node)); !lacks || !stands || tail != 2 {
+		t.Errorf("lacks %v, stands %v, tail %d, want 2", lacks, stands, tail)
 	}
 }
 

@@ -43,6 +43,11 @@ type RevocationStore interface {
 	// After an error it may be written or may yet be; writing it again is
 	// harmless.
 	AppendRevocation(ctx context.Context, r *Revocation) (Sequence, error)
+
+	// SupplementRevocation is AppendRevocation for an entry about a node, if the newest
+	// message about that is still at after: else it writes nothing and returns [ErrConflict],
+	// also if it comes late.
+	SupplementRevocation(ctx context.Context, r *Revocation, after Sequence) (Sequence, error)
 }
 
 // A SignerStore keeps who may sign tokens, besides provisioners' own

@@ -90,6 +90,16 @@ func (f *Faults) NextSigner(ctx context.Context, after provisioner.Sequence) (*p
 
 // AppendRevocation implements [provisioner.Store].
 func (f *Faults) AppendRevocation(ctx context.Context, r *provisioner.Revocation) (provisioner.Sequence, error) {
+	return f.appendRevocation(ctx, func() (provisioner.Sequence, error) { return f.Store.AppendRevocation(ctx, r) })
+}
+
+// SupplementRevocation implements [provisioner.Store].
+func (f *Faults) SupplementRevocation(ctx context.Context, r *provisioner.Revocation, after provisioner.Sequence) (provisioner.Sequence, error) {
+	return f.appendRevocation(ctx, func() (provisioner.Sequence, error) { return f.Store.SupplementRevocation(ctx, r, after) })
+}
+
+// appendRevocation does what goes wrong with a write to the log of revocations.
+func (f *Faults) appendRevocation(ctx context.Context, write func() (provisioner.Sequence, error)) (provisioner.Sequence, error) {
 	f.trust.mu.Lock()
 	fault := Fault(0)
 	if len(f.trust.appends) > 0 {
@@ -107,7 +117,7 @@ func (f *Faults) AppendRevocation(ctx context.Context, r *provisioner.Revocation
 	case Lost, Late:
 		return 0, ErrInjected
 	}
-	at, err := f.Store.AppendRevocation(ctx, r)
+	at, err := write()
 	if appended != nil {
 		appended()
 	}

@@ -87,6 +87,15 @@ func (s *Store) AppendRevocation(ctx context.Context, r *provisioner.Revocation)
 	return provisioner.Sequence(sequence), nil
 }
 
+// SupplementRevocation implements [provisioner.RevocationStore].
+func (s *Store) SupplementRevocation(ctx context.Context, r *provisioner.Revocation, after provisioner.Sequence) (provisioner.Sequence, error) {
+	sequence, err := s.appendAfter(ctx, revocationSubject(r), r, r.ID, provisioner.Revision(after))
+	if err != nil {
+		return 0, fmt.Errorf("write revocation %s: %w", r.ID, err)
+	}
+	return provisioner.Sequence(sequence), nil
+}
+
 // revocationSubject is where an entry goes.
 func revocationSubject(r *provisioner.Revocation) string {
 	if r.Kind == provisioner.RevokedToken {

@@ -15,8 +15,9 @@ import (
 
 // A lock is a file that is locked.
 type lock struct {
-	path string
-	file *os.File
+	path   string
+	file   *os.File
+	strict bool // another file at path can be told from ours
 }
 
 // lockFile takes an exclusive flock on path, which it creates. The kernel
@@ -39,7 +40,9 @@ func lockFile(path string) (*lock, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	return &lock{path, f}, nil
+	l := &lock{path: path, file: f, strict: true}
+	l.strict = l.holds() // not on a file system that gives one file two numbers
+	return l, nil
 }
 
 // holds reports whether the lock keeps others out: not if its file is gone, or another one
@@ -53,7 +56,7 @@ func (l *lock) holds() bool {
 	if err != nil {
 		return !errors.Is(err, fs.ErrNotExist)
 	}
-	return os.SameFile(ours, is)
+	return !l.strict || os.SameFile(ours, is)
 }
 
 func (l *lock) release() {

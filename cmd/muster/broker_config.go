@@ -28,6 +28,8 @@ type brokerConfigVerb struct {
 	routes        []string
 	leaves        broker.LeavesConfig
 	leafListenSet bool
+	storeSet      bool // --max-store-bytes was given
+	connsSet      bool // --max-connections was given
 	hub           broker.HubConfig
 	write         bool
 	keys          keyFlags
@@ -60,8 +62,8 @@ func addBrokerConfig(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("listen", "Address for nodes and provisioners. Default: 0.0.0.0:4222.").Default("0.0.0.0:4222").PlaceHolder("HOST:PORT").StringVar(&v.server.Listen)
 	c.Flag("dir", "Directory of the server's files on its machine.").Default("/etc/nats").StringVar(&v.server.Dir)
 	c.Flag("store-dir", "Directory of its streams; 'store' in the directory if not given.").PlaceHolder("DIR").StringVar(&v.server.StoreDir)
-	cli.Int(c.Flag("max-store-bytes", "Bytes that its streams may take; three quarters of what is free if not given.").PlaceHolder("N"), &v.server.MaxStoreBytes)
-	cli.Int(c.Flag("max-connections", fmt.Sprintf("Connections of this server; %d if not given.", broker.DefaultMaxConnections)).PlaceHolder("N"), &v.server.MaxConnections)
+	cli.Int(c.Flag("max-store-bytes", "Bytes that its streams may take; three quarters of what is free if not given.").PlaceHolder("N").IsSetByUser(&v.storeSet), &v.server.MaxStoreBytes)
+	cli.Int(c.Flag("max-connections", fmt.Sprintf("Connections of this server; %d if not given.", broker.DefaultMaxConnections)).PlaceHolder("N").IsSetByUser(&v.connsSet), &v.server.MaxConnections)
 	c.Flag("cluster", "Name of the cluster. Default: muster.").Default("muster").PlaceHolder("NAME").StringVar(&v.cluster.Name)
 	c.Flag("cluster-listen", "Address for the other servers. Default: 0.0.0.0:6222.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT").StringVar(&v.cluster.Listen)
 	c.Flag("route", "Where a server of the cluster is reached by the others (repeatable); none for a server that is alone.").PlaceHolder("HOST:PORT").StringsVar(&v.routes)
@@ -94,11 +96,12 @@ func (v *brokerConfigVerb) check() error {
 			}
 		}
 	}
-	if v.server.MaxStoreBytes < 0 {
-		all = append(all, fmt.Errorf("--max-store-bytes is %d, want 0 or more", v.server.MaxStoreBytes))
+	// 0 would be as if it had not been given.
+	if v.storeSet && v.server.MaxStoreBytes < 1 {
+		all = append(all, fmt.Errorf("--max-store-bytes is %d, want 1 or more", v.server.MaxStoreBytes))
 	}
-	if v.server.MaxConnections < 0 {
-		all = append(all, fmt.Errorf("--max-connections is %d, want 0 or more", v.server.MaxConnections))
+	if v.connsSet && v.server.MaxConnections < 1 {
+		all = append(all, fmt.Errorf("--max-connections is %d, want 1 or more", v.server.MaxConnections))
 	}
 	if v.leafListenSet && len(v.leaves.Names) == 0 {
 		all = append(all, errors.New("--leaf-listen without --leaf: which brokers of sites are let in?"))

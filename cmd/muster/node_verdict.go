@@ -83,7 +83,7 @@ func (v *nodeVerdictVerb) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return v.print(answer, func() error {
+	return v.printDone(answer, func() error {
 		next := ""
 		if v.verb == "approve" {
 			next = ", and gets in with its next try, until " + instant(answer.ExpiresAt)
@@ -131,8 +131,9 @@ func (v *nodeVerdictVerb) say1(ctx context.Context, id wire.Identity, verdict ht
 
 // runAll gives the verdict about all that are meant, by the keys that were
 // shown: a machine that comes meanwhile is not among them, nor is a rejection of
-// meanwhile lifted. It goes on after a failure and exits with 1 then. To run it
-// again is harmless: who is in or rejected no longer waits.
+// meanwhile lifted. It goes on where a machine is what is in the way, and ends where
+// each of the others would meet the same: nobody answers, say. It exits with 1 then. To
+// run it again is harmless: who is in or rejected no longer waits.
 func (v *nodeVerdictVerb) runAll(ctx context.Context, ttl time.Duration) error {
 	pending, err := v.list(ctx, &v.operator)
 	if err != nil {
@@ -152,29 +153,56 @@ func (v *nodeVerdictVerb) runAll(ctx context.Context, ttl time.Duration) error {
 	}
 	done := make([]*provisioner.Answer, 0, len(meant))
 	var errs []error
+	failing := 0
 	bar := cli.NewProgress(os.Stderr, v.verb, len(meant))
-	for _, w := range meant {
+	for i, w := range meant {
 		// A rejection lifts nothing, and is understood by provisioners of any version.
 		answer, err := v.say1(ctx, w.Identity, httpapi.NewVerdict{Key: w.KeyHash, TTL: ttl, Why: v.why, Waiting: v.verb != "reject"})
 		bar.Add(1)
-		if p := (*httpapi.Problem)(nil); errors.As(err, &p) && p.Status == http.StatusBadRequest {
-			errs = append(errs, fmt.Errorf("%w: if the provisioner is of an earlier version than this command, ask with its own, or name the machines one by one", err))
-			break // whatever it takes exception to, it would each time
-		}
-		if err != nil {
-			errs = append(errs, err)
+		if err == nil {
+			done = append(done, answer)
 			continue
 		}
-		done = append(done, answer)
+		status := statusOf(err)
+		if status == http.StatusBadRequest {
+			err = fmt.Errorf("%w: if the provisioner is of an earlier version than this command, ask with its own, or name the machines one by one", err)
+		}
+		errs = append(errs, err)
+		if status >= http.StatusInternalServerError {
+			failing++ // perhaps it cannot read what it has of this machine, perhaps it has no store
+		}
+		if left := len(meant) - i - 1; failing > maxFailing || status < http.StatusInternalServerError && status != http.StatusNotFound && status != http.StatusConflict {
+			if left > 0 {
+				errs = append(errs, fmt.Errorf("%s: run this again", counted(left, "machine was not tried", "machines were not tried")))
+			}
+			break
+		}
 	}
 	bar.Done()
-	errs = append(errs, v.print(done, func() error {
+	tell := v.print
+	if len(done) > 0 {
+		tell = v.printDone
+	}
+	errs = append(errs, tell(done, func() error {
 		if len(done) > 0 { // else it is said what was in the way of each
 			v.say("%s %s", counted(len(done), "machine is", "machines are"), v.done)
 		}
 		return nil
 	}))
 	return errors.Join(errs...)
+}
+
+// maxFailing is for how many machines a provisioner may fail that answers; chosen, as
+// --max-failures of other orders.
+const maxFailing = 10
+
+// statusOf returns the status of an answer, 0 if there was none: nobody is there, whoever is
+// says nothing, or somebody has interrupted it.
+func statusOf(err error) int {
+	if p := (*httpapi.Problem)(nil); errors.As(err, &p) {
+		return p.Status
+	}
+	return 0
 }
 
 // confirm shows whom a verdict is about and asks, unless that was answered.

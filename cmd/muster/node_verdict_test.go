@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -101,4 +102,73 @@ func TestAVerdictThatIsNotUnderstoodIsAskedForOnce(t *testing.T) {
 	if cmd.ProcessState.ExitCode() != 1 || asked.Load() != 1 || !strings.Contains(string(out), want) {
 		t.Errorf("exit %d, asked %d times, want once:\n%s", cmd.ProcessState.ExitCode(), asked.Load(), out)
 	}
+}
+
+// TestAVerdictOfManyEndsWithItsProvisioner has the provisioner go after the command has shown
+// who waits, and be gone when somebody agrees: it is asked once, and not for each machine, which
+// takes twenty seconds each where it hangs.
+func TestAVerdictOfManyEndsWithItsProvisioner(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	for _, name := range []string{"web1.example.net", "web2.example.net", "web3.example.net"} {
+		f.Refused(f.Node(name))
+	}
+	f.Eventually("all wait", func() bool {
+		list, err := f.Daemon().Operator().Waiting(f.Context(), "")
+		return err == nil && len(list) == 3
+	})
+	var asking []*process
+	var person []*os.File
+	for _, verb := range []string{"approve", "reject", "forget"} {
+		cmd := command(t, "node", verb, "--all", "--config", filepath.Join(f.Dir, "provisioner.yaml"))
+		p, stream := openTerminal(t)
+		cmd.Stdin = stream
+		asks := startCommand(t, cmd)
+		asks.waitFor(verb + ` 3 machines\? \[y/N\] `)
+		asking, person = append(asking, asks), append(person, p)
+	}
+	f.Stop()
+	for i, asks := range asking {
+		if _, err := io.WriteString(person[i], "y\n"); err != nil {
+			t.Fatal(err)
+		}
+		<-asks.done
+		out := asks.output()
+		if asks.cmd.ProcessState.ExitCode() != 1 || strings.Count(out, "no provisioner answers") != 1 || !strings.HasSuffix(out, "\nmuster: 2 machines were not tried: run this again\n") {
+			t.Errorf("exit %d:\n%s", asks.cmd.ProcessState.ExitCode(), out)
+		}
+	}
+	f.Start()
+	list, err := f.Daemon().Operator().Waiting(f.Context(), "")
+	if err != nil || len(list) != 3 {
+		t.Errorf("%d wait, %v; want all three", len(list), err)
+	}
+}
+
+// TestAVerdictIsDoneThoughItsAnswerIsLost has the answer of verdicts go to a disk that is full.
+func TestAVerdictIsDoneThoughItsAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	n := f.Node("web1.example.net")
+	f.Refused(n)
+	f.Eventually("it waits", func() bool {
+		list, err := f.Daemon().Operator().Waiting(f.Context(), "")
+		return err == nil && len(list) == 1
+	})
+	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer full.Close()
+	for _, who := range []string{"--all --yes", n.Identity} {
+		cmd := command(t, append(strings.Fields("node approve --json "+who), "--config", filepath.Join(f.Dir, "provisioner.yaml"))...)
+		var said strings.Builder
+		cmd.Stdout, cmd.Stderr = full, &said
+		_ = cmd.Run() // its status is looked at
+		if says := "muster: it is done, only the answer could not be written: write /dev/stdout: no space left on device\n"; cmd.ProcessState.ExitCode() != 1 || said.String() != says {
+			t.Errorf("approve %s: exit %d: %s", who, cmd.ProcessState.ExitCode(), said.String())
+		}
+	}
+	f.Enroll(n)
+	f.Check()
 }

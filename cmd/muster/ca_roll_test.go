@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"os/user"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 )
 
@@ -48,6 +50,37 @@ func TestARootKeyFromAPipeIsFollowedByItsLike(t *testing.T) {
 	}
 	roll("--passphrase-file <(cat passphrase) --root-key <(cat stick.pem) --dir prov/second")
 	opens("second/root-key.pem")
+}
+
+// TestWhoMayNotReadIsToldWhoMay has somebody check a configuration who may not read a key that it
+// names, nor the directory with all of it.
+func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net")
+	self, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, closed := range []struct{ path, says string }{{"prov/seal-key.pem", "prov/seal-key.pem"}, {"prov", "prov"}} {
+		path := filepath.Join(dir, closed.path)
+		if err := os.Chmod(path, 0); err != nil {
+			t.Fatal(err)
+		}
+		cmd := command(t, "provisioner", "run", "--check", "--config", "prov/provisioner.yaml")
+		if os.Geteuid() == 0 { // who may read everything, but for one without that right
+			cmd = exec.CommandContext(t.Context(), "setpriv", append([]string{"--bounding-set", "-dac_override,-dac_read_search", binary(t)}, cmd.Args[1:]...)...)
+		}
+		cmd.Dir = dir
+		out, _ := cmd.CombinedOutput()
+		want := ": permission denied\nmuster: " + closed.says + " belongs to " + self.Username + ": run this as root or as the provisioner's user\n"
+		if cmd.ProcessState.ExitCode() != 1 || !strings.HasSuffix(string(out), want) {
+			t.Errorf("%s is closed: exit %d: %s want %s", closed.path, cmd.ProcessState.ExitCode(), out, want)
+		}
+		if err := os.Chmod(path, 0o700); err != nil { // it is to be removed
+			t.Fatal(err)
+		}
+	}
 }
 
 // TestWhoMayNotReadIsToRemoveNothing has somebody begin a roll-over again who may not read what

@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"os/user"
+	"path/filepath"
 	"runtime/pprof"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -62,7 +66,7 @@ func (v *runVerb) run(ctx context.Context) error {
 		return err // the configuration may well be right
 	}
 	if err != nil {
-		return orNoSetup(v.config, fmt.Errorf("configuration of the provisioner:\n%w", err))
+		return orNotYours(orNoSetup(v.config, fmt.Errorf("configuration of the provisioner:\n%w", err)))
 	}
 	if v.check {
 		return d.Usable()
@@ -81,6 +85,33 @@ func orNoSetup(config string, err error) error {
 		return fmt.Errorf("configuration of the provisioner: %w: make one with `muster provisioner init`, or name it with --config", missing)
 	}
 	return err
+}
+
+// orNotYours returns err, and, if what it failed at is that a file may not be read, whom that
+// belongs to. Of nil it returns nil.
+func orNotYours(err error) error {
+	var file *fs.PathError
+	if !errors.As(err, &file) || !errors.Is(file, fs.ErrPermission) {
+		return err
+	}
+	path := file.Path
+	info, closed := os.Stat(path)
+	for closed != nil && filepath.Dir(path) != path { // the directory is closed as well
+		path = filepath.Dir(path)
+		info, closed = os.Stat(path)
+	}
+	if closed != nil {
+		return err
+	}
+	of, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return err
+	}
+	name := "user " + strconv.FormatUint(uint64(of.Uid), 10)
+	if account, err := user.LookupId(strconv.FormatUint(uint64(of.Uid), 10)); err == nil {
+		name = account.Username
+	}
+	return fmt.Errorf("%w\n%s belongs to %s: run this as root or as the provisioner's user", err, path, name)
 }
 
 // profiled writes a CPU profile of run, if there is a file for it.

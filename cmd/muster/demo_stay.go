@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"muster/internal/cli"
 	"muster/internal/demo"
@@ -52,7 +53,7 @@ func (v *demoVerb) show(w io.Writer, p *demo.Place) error {
 	}
 	o := p.Operators[0]
 	_, err := fmt.Fprintf(w, toTry, filepath.Dir(o.Credential), p.URL, o.TokenFile, p.URL, o.Credential,
-		example(p, "waiting"), example(p, "members"), example(p, "denied"))
+		example(p, "waiting"), example(p, "members"), example(p, "denied"), likeIt(example(p, "members")))
 	return err
 }
 
@@ -71,12 +72,19 @@ In another terminal:
   muster node approve %s --why 'rack 4'
   muster node history %s
   muster node explain %s
-  muster node reprovision --match 'cache*.ams1.example.net' --why 'new configuration'
+  muster node reprovision --match '%s' --why 'new configuration'
   muster token list
   muster events --follow
 
 Ctrl-C ends it.
 `
+
+// likeIt returns the pattern of the machines that are called like one, but for a number: a
+// small fleet has not every kind.
+func likeIt(name string) string {
+	host, domain, _ := strings.Cut(name, ".")
+	return strings.TrimRight(host, "0123456789") + "*." + domain
+}
 
 // example returns the name of a node of a part of the fleet.
 func example(p *demo.Place, part string) string {

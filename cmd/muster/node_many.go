@@ -173,7 +173,11 @@ func (v *nodeManyVerb) tell(r *batchResult, err error, done string) error {
 	if r == nil {
 		return err
 	}
-	return errors.Join(err, v.print(r, func() error {
+	tell := v.print
+	if err == nil {
+		tell = v.printDone
+	}
+	return errors.Join(err, tell(r, func() error {
 		switch {
 		case r.Chosen == 1 && r.Done == 1 && len(v.names) == 1:
 			v.say("%s %s", v.names[0], done)

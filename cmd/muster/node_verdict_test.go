@@ -145,8 +145,8 @@ func TestAVerdictOfManyEndsWithItsProvisioner(t *testing.T) {
 	}
 }
 
-// TestAVerdictIsDoneThoughItsAnswerIsLost has the answer of verdicts go to a disk that is full.
-func TestAVerdictIsDoneThoughItsAnswerIsLost(t *testing.T) {
+// TestAnOrderIsDoneThoughItsAnswerIsLost has the answers of verdicts and orders go to a disk that is full.
+func TestAnOrderIsDoneThoughItsAnswerIsLost(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	n := f.Node("web1.example.net")
@@ -160,15 +160,17 @@ func TestAVerdictIsDoneThoughItsAnswerIsLost(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer full.Close()
-	for _, who := range []string{"--all --yes", n.Identity} {
-		cmd := command(t, append(strings.Fields("node approve --json "+who), "--config", filepath.Join(f.Dir, "provisioner.yaml"))...)
+	for _, order := range []string{"approve --all --yes", "approve web1.example.net", "revoke web1.example.net"} {
+		if order == "revoke web1.example.net" {
+			f.Enroll(n)
+		}
+		cmd := command(t, append(strings.Fields("node "+order), "--json", "--config", filepath.Join(f.Dir, "provisioner.yaml"))...)
 		var said strings.Builder
 		cmd.Stdout, cmd.Stderr = full, &said
 		_ = cmd.Run() // its status is looked at
 		if says := "muster: it is done, only the answer could not be written: write /dev/stdout: no space left on device\n"; cmd.ProcessState.ExitCode() != 1 || said.String() != says {
-			t.Errorf("approve %s: exit %d: %s", who, cmd.ProcessState.ExitCode(), said.String())
+			t.Errorf("%s: exit %d: %s", order, cmd.ProcessState.ExitCode(), said.String())
 		}
 	}
-	f.Enroll(n)
 	f.Check()
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"path/filepath"
 	"time"
 
 	"muster/internal/wire"
@@ -27,7 +26,6 @@ type Server struct {
 	level    slog.Level             // of Config.Level at first; set by New
 
 	// Only touched by the goroutine of Run.
-	lock     *lock
 	seen     time.Time     // latest time known to have passed, zero for none; see passed
 	seenAt   time.Time     // by the process's clock: when that was
 	saved    time.Time     // what is on disk, zero for nothing
@@ -99,12 +97,11 @@ func newServer(cfg Config, build compiledIn, at places) *Server {
 //
 // Run owns every goroutine of the package: none outlives it.
 func (s *Server) Run(ctx context.Context) error {
-	held, err := lockFile(s.at.lock)
+	unlock, err := lockFile(s.at.lock)
 	if err != nil {
 		return fmt.Errorf("server: %w", mayNot(err))
 	}
-	defer held.release()
-	s.lock = held
+	defer unlock()
 	said := s.sayStopping(ctx)
 	s.unsynced = s.at.holders()
 	s.saved = loadClock(s.at.clock)
@@ -158,10 +155,6 @@ func (s *Server) supervise(ctx context.Context) error {
 	for ctx.Err() == nil {
 		files := s.fingerprints()
 		view, err := s.look()
-		if err == nil && view.mode == ModeProvisioning && s.uprooted() {
-			s.cfg.Log.WarnContext(ctx, "agent's files were taken away, another one begins anew", "node", view.identity, "path", s.at.parent)
-			return ErrRestart
-		}
 		if err != nil { // nothing else is left to it
 			if v := s.withoutSaved(ctx, view, nil); v != nil {
 				view, err = v, nil
@@ -220,14 +213,6 @@ func (s *Server) supervise(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
-}
-
-// uprooted reports whether the directories of the agent's files are not those that it began
-// with, as where somebody has removed all to have the machine begin anew. Then it can make
-// nothing in them and keeps no other agent out; and where a service manager gives it the
-// one that it may write to, a new process alone gets another.
-func (s *Server) uprooted() bool {
-	return !s.lock.holds() || !exists(filepath.Dir(s.at.conf))
 }
 
 func (s *Server) newBackoff() *backoff {

@@ -13,17 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A lock is a file that is locked.
-type lock struct {
-	path   string
-	file   *os.File
-	strict bool // another file at path can be told from ours
-}
-
 // lockFile takes an exclusive flock on path, which it creates. The kernel
 // releases it when the process ends, however it ends. The file stays: removing
 // it would let two processes lock two files of one name.
-func lockFile(path string) (*lock, error) {
+func lockFile(path string) (unlock func(), err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		// On a disk that has become read-only, a node that has its certificate works on.
@@ -40,30 +33,12 @@ func lockFile(path string) (*lock, error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	l := &lock{path: path, file: f, strict: true}
-	l.strict = l.holds() // not on a file system that gives one file two numbers
-	return l, nil
-}
-
-// holds reports whether the lock keeps others out: not if its file is gone, or another one
-// is in its place.
-func (l *lock) holds() bool {
-	ours, err := l.file.Stat()
-	if err != nil {
-		return true // nothing is known
-	}
-	is, err := os.Stat(l.path)
-	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
-	}
-	return !l.strict || os.SameFile(ours, is)
-}
-
-func (l *lock) release() {
-	// Before closing: a child process that is being started has the file open,
-	// too, until it runs its program.
-	_ = unix.Flock(int(l.file.Fd()), unix.LOCK_UN)
-	_ = l.file.Close()
+	return func() {
+		// Before closing: a child process that is being started has the file open,
+		// too, until it runs its program.
+		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
+		_ = f.Close()
+	}, nil
 }
 
 // device returns the device that a file is on.

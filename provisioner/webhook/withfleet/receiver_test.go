@@ -53,6 +53,7 @@ func newReceiver(t *testing.T, status int, hangs chan struct{}) *receiver {
 		if problem != "" {
 			t.Errorf("request that does not verify: %s: %v", problem, q.Header)
 		}
+		status := int(r.status.Load()) // whoever takes m may change what comes next
 		r.got <- m
 		if r.hangs != nil {
 			select {
@@ -60,7 +61,7 @@ func newReceiver(t *testing.T, status int, hangs chan struct{}) *receiver {
 			case <-q.Context().Done():
 			}
 		}
-		w.WriteHeader(int(r.status.Load()))
+		w.WriteHeader(status)
 		_, _ = io.WriteString(w, "thank you")
 	}))
 	t.Cleanup(r.Close)

@@ -110,41 +110,29 @@ func deadAddress(t *testing.T, n byte, port int) (address string) {
 	return address
 }
 
-// TestADeadAddressOfABrokerIsPassedOver has a broker's name lead to two addresses, of
-// which nobody answers at the first.
-func TestADeadAddressOfABrokerIsPassedOver(t *testing.T) {
+// TestDeadAddressesOfABrokerArePassedOver has a broker's name lead to addresses at which
+// nobody answers before the one that does: to one, and to six, as those of a cluster by IPv6
+// on a network that has none, which are always the first.
+func TestDeadAddressesOfABrokerArePassedOver(t *testing.T) {
 	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	dead := deadAddress(t, 2, f.port)
-	c := f.claims()
-	c.Brokers = "broker1.example.net:" + itoa(f.port)
-	writeToken(t, cfg.TokenFile, c)
-	names(t, &cfg, 0, 0, dead, "127.0.0.1")
-	f.run(cfg).await(server.EventConfirmed, 1)
-	if n := f.countLog("enrollment failed"); n > 0 {
-		t.Errorf("failed before:\n%s", f.log.String())
-	}
-}
-
-// TestManyDeadAddressesOfABrokerArePassedOver has a broker's name lead to six addresses at
-// which nobody answers before the one that does, as to those of a cluster by IPv6 on a
-// network that has none: they are always the first.
-func TestManyDeadAddressesOfABrokerArePassedOver(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	var addresses []string
-	for n := byte(2); n < 8; n++ {
-		addresses = append(addresses, deadAddress(t, n, f.port))
-	}
-	c := f.claims()
-	c.Brokers = "broker1.example.net:" + itoa(f.port)
-	writeToken(t, cfg.TokenFile, c)
-	names(t, &cfg, 0, 0, append(addresses, "127.0.0.1")...)
-	f.run(cfg).await(server.EventConfirmed, 1)
-	if n := f.countLog("enrollment failed"); n > 0 {
-		t.Errorf("failed before:\n%s", f.log.String())
+	for name, dead := range map[string]byte{"one": 1, "six": 6} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t)
+			cfg := f.node("web1.example.net")
+			var addresses []string
+			for n := range dead {
+				addresses = append(addresses, deadAddress(t, 2+n, f.port))
+			}
+			c := f.claims()
+			c.Brokers = "broker1.example.net:" + itoa(f.port)
+			writeToken(t, cfg.TokenFile, c)
+			names(t, &cfg, 0, 0, append(addresses, "127.0.0.1")...)
+			f.run(cfg).await(server.EventConfirmed, 1)
+			if n := f.countLog("enrollment failed"); n > 0 {
+				t.Errorf("failed before:\n%s", f.log.String())
+			}
+		})
 	}
 }
 

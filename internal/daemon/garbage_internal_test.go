@@ -23,6 +23,8 @@ func TestRoomUntilTheFirstCollection(t *testing.T) {
 		{"much that the broker has just written", alive{heap: 600 * mib, pointers: 40 * mib, stacks: 10 * mib}, 16 * gib, heapRoom},
 		{"10,000 connections", alive{heap: 360 * mib, pointers: 230 * mib, stacks: 136 * mib}, 16 * gib, heapRoom},
 		{"a million records", alive{heap: 280 * mib, pointers: 146 * mib, stacks: 7 * mib}, 16 * gib, 400 * mib},
+		{"a million records before they are listed", alive{heap: 165 * mib, pointers: 75 * mib, stacks: 5 * mib}, 16 * gib, fewRecordsRoom / 2},
+		{"a hundred thousand records", alive{heap: 80 * mib, pointers: 48 * mib, stacks: 5 * mib}, 16 * gib, heapRoom},
 		{"the machine does not say", alive{}, 0, startRoom},
 	} {
 		got := room(&pacer{machine: test.machine}, test.alive)
@@ -40,6 +42,7 @@ func TestHeapGrowsWithEachCollectionOfABusyTime(t *testing.T) {
 	const mib, gib = 1 << 20, 1 << 30
 	few := alive{heap: 45 * mib, pointers: 20 * mib, stacks: 5 * mib}
 	many := alive{heap: 280 * mib, pointers: 146 * mib, stacks: 7 * mib}
+	unlisted := alive{heap: 165 * mib, pointers: 75 * mib, stacks: 5 * mib}
 	for _, test := range []struct {
 		what    string
 		alive   alive
@@ -49,6 +52,7 @@ func TestHeapGrowsWithEachCollectionOfABusyTime(t *testing.T) {
 		{"a small fleet", few, 16 * gib, busyHeap},
 		{"a small fleet on a tiny machine", few, 1 * gib, 256 * mib},
 		{"a million records", many, 16 * gib, (287 + 800) * mib},
+		{"a million records before they are listed", unlisted, 16 * gib, 170*mib + fewRecordsRoom},
 	} {
 		p := &pacer{machine: test.machine}
 		begun := room(p, test.alive)

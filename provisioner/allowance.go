@@ -126,6 +126,12 @@ func (p *Provisioner) takeAllowance(ctx context.Context, a *attempt) error {
 	if a.allowance == nil || a.allowance.Uses == 0 || a.reason != ReasonNew {
 		return nil
 	}
+	// The other provisioners' uses are the only ones that can come between.
+	unlock, err := p.allowances.using.lock(ctx, a.allowance.Pattern)
+	if err != nil {
+		return refuse(string(a.identity), wire.CodeBusy, err)
+	}
+	defer unlock()
 	h := holder{a.csr.KeyHash, a.identity}
 	for range maxRounds {
 		newest, after, err := p.cfg.Store.Allowance(ctx, a.allowance.Pattern)

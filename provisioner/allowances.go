@@ -28,6 +28,11 @@ type allowances struct {
 	seen    seen
 	putting sync.Mutex // one change at a time
 
+	// using has the uses of one entry written one after the other. Each is written over the
+	// one before, so that of many at once all but one would begin again, and most of a rack
+	// that boots would be told that we are busy.
+	using keyLocks[wire.Pattern]
+
 	looking sync.Mutex
 	last    Sequence // guarded by looking
 	even    bool     // guarded by looking: the store has what the journal has

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-
-	"muster/internal/wire"
 )
 
 // maxWaiting is how many requests for one identity may wait for the one in
@@ -13,36 +11,38 @@ import (
 // somebody who wants our workers to wait.
 const maxWaiting = 8
 
-// errCrowded says that too many requests for one identity are waiting.
+// errCrowded says that too many requests for one key, an identity, are waiting.
 var errCrowded = errors.New("too many requests for this identity at once")
 
-// identityLocks lets one request per identity through at a time. It spares work
-// and keeps retries from racing each other within the process; between
-// processes, compare-and-set decides. The zero value is ready.
-type identityLocks struct {
+// keyLocks lets one request per key through at a time: an identity, or a pattern of the
+// allow-list. It spares work and keeps requests from racing each other within the process;
+// between processes, compare-and-set decides. The zero value is ready.
+type keyLocks[K comparable] struct {
+	most int // how many may wait for one key; 0: as many as there are
+
 	mu   sync.Mutex
-	held map[wire.Identity]*identityLock // guarded by mu; only identities with requests in hand
+	held map[K]*keyLock // guarded by mu; only keys with requests in hand
 }
 
-type identityLock struct {
+type keyLock struct {
 	turn  chan struct{} // holds one token while nobody has the lock
-	users int           // guarded by identityLocks.mu: the holder and those who wait
+	users int           // guarded by keyLocks.mu: the holder and those who wait
 }
 
-// lock waits for the identity's turn and returns what gives it up. It fails
+// lock waits for the key's turn and returns what gives it up. It fails
 // with errCrowded, or with the context's error.
-func (l *identityLocks) lock(ctx context.Context, id wire.Identity) (unlock func(), err error) {
+func (l *keyLocks[K]) lock(ctx context.Context, key K) (unlock func(), err error) {
 	l.mu.Lock()
 	if l.held == nil {
-		l.held = make(map[wire.Identity]*identityLock)
+		l.held = make(map[K]*keyLock)
 	}
-	k := l.held[id]
+	k := l.held[key]
 	if k == nil {
-		k = &identityLock{turn: make(chan struct{}, 1)}
+		k = &keyLock{turn: make(chan struct{}, 1)}
 		k.turn <- struct{}{}
-		l.held[id] = k
+		l.held[key] = k
 	}
-	if k.users > maxWaiting {
+	if l.most > 0 && k.users > l.most {
 		l.mu.Unlock()
 		return nil, errCrowded
 	}
@@ -53,7 +53,7 @@ func (l *identityLocks) lock(ctx context.Context, id wire.Identity) (unlock func
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		if k.users--; k.users == 0 {
-			delete(l.held, id)
+			delete(l.held, key)
 		}
 	}
 	select {

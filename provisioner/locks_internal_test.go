@@ -18,7 +18,7 @@ const web1, web2 wire.Identity = "web1.example.net", "web2.example.net"
 func TestOneRequestPerIdentityAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var l identityLocks
+		l := keyLocks[wire.Identity]{most: maxWaiting}
 		unlock, err := l.lock(t.Context(), web1)
 		if err != nil {
 			t.Fatal(err)
@@ -65,7 +65,7 @@ func TestOneRequestPerIdentityAtATime(t *testing.T) {
 func TestWhoGivesUpWaitingLeavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var l identityLocks
+		l := keyLocks[wire.Identity]{most: maxWaiting}
 		unlock, err := l.lock(t.Context(), web1)
 		if err != nil {
 			t.Fatal(err)

@@ -200,7 +200,7 @@ type Config struct {
 // concurrent use; requests for one identity are taken one at a time.
 type Provisioner struct {
 	cfg       Config // set by New, then read-only
-	locks     identityLocks
+	locks     keyLocks[wire.Identity]
 	turns     *turns
 	quotas    quotas
 	ledgers   *ledgers
@@ -241,7 +241,7 @@ func New(cfg Config) (*Provisioner, error) {
 	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal, behind)
 	waiters := newWaiters(cfg.Store, cfg.Log)
 	p := &Provisioner{
-		cfg: cfg, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, behind: behind,
+		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, behind: behind,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
 		answered: newRepeats(answeredAtOnce, answeredEvery), words: newRepeats(wordsAtOnce, wordsEvery),
 		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.StoreBroken, cfg.Log),

@@ -72,6 +72,34 @@ func TestAllowanceLetsInExactlySoMany(t *testing.T) {
 	f.Check()
 }
 
+// TestARackThatBootsByOneAllowance has 48 machines ask at once under an entry for as many:
+// none is told that the provisioner is busy, as who loses a race for the entry would be.
+func TestARackThatBootsByOneAllowance(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: testbed.Quotas(0, 0)})
+	const rack = 48
+	if _, err := f.Daemon().Operator().AllowNames(f.Context(), "web*.example.net", 2*time.Hour, rack, false, operator); err != nil {
+		t.Fatal(err)
+	}
+	var nodes []*simnode.Node
+	for i := range rack {
+		nodes = append(nodes, f.Node(fmt.Sprintf("web%d.example.net", i)))
+	}
+	var g sync.WaitGroup
+	for _, n := range nodes {
+		g.Go(func() {
+			if _, err := f.Daemon().Operator().Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"}); err != nil {
+				t.Errorf("%s: %v", n.Identity, err)
+			}
+		})
+	}
+	g.Wait()
+	if code := f.Refused(f.Node("web99.example.net")); code != wire.CodeApprovalPending {
+		t.Errorf("one more than may: %s", code)
+	}
+	f.Check()
+}
+
 // TestAllowanceEnds has entries that expire, are removed, or cover everything.
 func TestAllowanceEnds(t *testing.T) {
 	t.Parallel()

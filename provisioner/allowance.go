@@ -126,7 +126,7 @@ func (p *Provisioner) takeAllowance(ctx context.Context, a *attempt) error {
 	if a.allowance == nil || a.allowance.Uses == 0 || a.reason != ReasonNew {
 		return nil
 	}
-	// The other provisioners' uses are the only ones that can come between.
+	// What comes between now is a use at another provisioner, or an operator's change.
 	unlock, err := p.allowances.using.lock(ctx, a.allowance.Pattern)
 	if err != nil {
 		return refuse(string(a.identity), wire.CodeBusy, err)

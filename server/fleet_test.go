@@ -132,25 +132,25 @@ func (f *fleet) start() {
 	if f.early != nil {
 		f.early.configure(opts, f.serverTLS)
 	}
-	for began := time.Now(); f.port != 0; { // somebody's connection may leave from it meanwhile
-		l, err := net.Listen("tcp", f.url())
-		if err == nil {
-			_ = l.Close() // nobody has connected
+	var ns *natsserver.Server
+	for began := time.Now(); ; { // somebody's connection may leave from our port meanwhile
+		var err error
+		if ns, err = natsserver.NewServer(opts.Clone()); err != nil {
+			f.tb.Fatal(err)
+		}
+		if f.early != nil {
+			ns.SetLoggerV2(f.early, false, true, false)
+		}
+		ns.Start()
+		if ns.Addr() != nil {
 			break
 		}
+		ns.Shutdown()
 		if time.Since(began) > patience {
-			f.tb.Fatal(err)
+			f.tb.Fatalf("port %d stays taken", port)
 		}
 		<-time.After(10 * time.Millisecond)
 	}
-	ns, err := natsserver.NewServer(opts)
-	if err != nil {
-		f.tb.Fatal(err)
-	}
-	if f.early != nil {
-		ns.SetLoggerV2(f.early, false, true, false)
-	}
-	ns.Start()
 	if !ns.ReadyForConnections(patience) {
 		f.tb.Fatal("broker does not start")
 	}

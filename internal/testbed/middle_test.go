@@ -19,6 +19,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner"
 	"muster/server"
 )
 
@@ -411,7 +412,8 @@ func TestAnotherProvisionerGetsNoNode(t *testing.T) {
 			p.Target(evil.URL())
 			sealed := name == "sealed"
 			identity := map[bool]string{true: "web1.example.net", false: "web2.example.net"}[sealed]
-			a := f.Agent(identity, f.Token(func(c *jwt.Claims) { c.Brokers = p.URL(); token(c) }))
+			again := func() string { return f.Token(func(c *jwt.Claims) { c.Brokers = p.URL(); token(c) }) }
+			a := f.Agent(identity, again())
 			if sealed {
 				f.Eventually("the agent has tried it twice", func() bool {
 					return len(p.Frames(func(fr Frame) bool { return fr.Op == "-ERR" })) >= 2
@@ -420,7 +422,14 @@ func TestAnotherProvisionerGetsNoNode(t *testing.T) {
 					t.Errorf("the other provisioner has it on record: %+v", r)
 				}
 			} else {
-				f.Eventually("the other provisioner has issued it a certificate", func() bool { return evil.Record(identity) != nil })
+				f.Eventually("the other provisioner hears that its certificate is of no use", func() bool {
+					return slices.ContainsFunc(evil.Events(), func(e provisioner.Event) bool {
+						return e.Node == identity && e.Type == provisioner.EventRefused && e.Code == wire.CodeOfferUnusable
+					})
+				})
+				if r := evil.Record(identity); r == nil || r.Current != nil {
+					t.Errorf("the other provisioner has on record: %+v", r)
+				}
 			}
 			if _, err := os.Stat(a.Dir); !os.IsNotExist(err) {
 				entries, _ := os.ReadDir(a.Dir)
@@ -430,6 +439,11 @@ func TestAnotherProvisionerGetsNoNode(t *testing.T) {
 			}
 			p.Target(f.URL())
 			p.Cut()
+			// It waits as the other provisioner said, as it would for anybody it talks to in
+			// plain, until whoever corrects it replaces the file.
+			if err := os.WriteFile(a.Token, []byte(again()), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			f.WaitProvisioned(a)
 		})
 	}

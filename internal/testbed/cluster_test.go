@@ -201,6 +201,11 @@ type nodesAt struct {
 // wave has nodes enroll and confirm, over and over until they are provisioned,
 // or refused in a way that is final.
 func wave(t *testing.T, f *testbed.Fleet, token string, nodes int, final func(*wire.Refusal) bool) *nodesAt {
+	return waveAs(t, f, token, nodes, final, func(int) bool { return true })
+}
+
+// waveAs is a wave of which the node with this index does nothing before it may.
+func waveAs(t *testing.T, f *testbed.Fleet, token string, nodes int, final func(*wire.Refusal) bool, may func(int) bool) *nodesAt {
 	w := &nodesAt{f: f, done: map[string]bool{}, last: map[string]*wire.Code{}, told: map[string]string{}}
 	ctx := f.Context()
 	for i := range nodes {
@@ -211,7 +216,7 @@ func wave(t *testing.T, f *testbed.Fleet, token string, nodes int, final func(*w
 		w.Go(func() {
 			again := time.NewTicker(50 * time.Millisecond)
 			defer again.Stop()
-			for !w.try(ctx, t, n, final) {
+			for !may(i) || !w.try(ctx, t, n, final) {
 				select {
 				case <-ctx.Done():
 					t.Errorf("%s is not provisioned: %v", n.Identity, ctx.Err())

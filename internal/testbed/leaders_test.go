@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,8 +17,8 @@ import (
 
 // stepDown has the leader of one stream after the other step down, again and again, and
 // takes away the consumers that provisioners read with, until the test calls the function
-// that it returns.
-func stepDown(t *testing.T, f *testbed.Fleet, streams []string) (end func()) {
+// that it returns; downs is how many have.
+func stepDown(t *testing.T, f *testbed.Fleet, streams []string) (downs *atomic.Int64, end func()) {
 	t.Helper()
 	conn, err := f.Daemon().Connect("careless")
 	if err != nil {
@@ -28,15 +29,15 @@ func stepDown(t *testing.T, f *testbed.Fleet, streams []string) (end func()) {
 			_ = json.Unmarshal(m.Data, dst)
 		}
 	}
-	ended, done := make(chan struct{}), make(chan int)
+	ended, done := make(chan struct{}), make(chan struct{})
+	downs = &atomic.Int64{}
 	go func() {
-		downs := 0
+		defer close(done)
 		tick := time.NewTicker(200 * time.Millisecond)
 		defer tick.Stop()
 		for i := 0; ; i++ {
 			select {
 			case <-ended:
-				done <- downs
 				return
 			case <-tick.C:
 			}
@@ -48,15 +49,15 @@ func stepDown(t *testing.T, f *testbed.Fleet, streams []string) (end func()) {
 			}
 			var stepped struct{ Success bool }
 			if ask(&stepped, "$JS.API.STREAM.LEADER.STEPDOWN.%s", stream); stepped.Success {
-				downs++
+				downs.Add(1)
 			}
 		}
 	}()
-	return func() {
+	return downs, func() {
 		t.Helper()
 		close(ended)
-		if downs := <-done; downs < 5 {
-			t.Errorf("%d leaders stepped down, too few to mean anything", downs)
+		if <-done; downs.Load() < 5 {
+			t.Errorf("%d leaders stepped down, too few to mean anything", downs.Load())
 		}
 		conn.Close()
 	}
@@ -81,10 +82,10 @@ func TestLeadersStepDown(t *testing.T) {
 	const nodes, uses = 60, 40
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	second := f.AddProvisioner("second.fleet.test")
-	end := stepDown(t, f, append(store.KeptStreams(), "MUSTER_NODES", "MUSTER_EVENTS"))
-	w := wave(t, f, f.Token(testbed.Limited(uses)), nodes, func(r *wire.Refusal) bool {
+	downs, end := stepDown(t, f, append(store.KeptStreams(), "MUSTER_NODES", "MUSTER_EVENTS"))
+	w := waveAs(t, f, f.Token(testbed.Limited(uses)), nodes, func(r *wire.Refusal) bool {
 		return r.Code == wire.CodeTokenUsedUp.ToldAs() || r.Code == wire.CodeIdentityRevoked.ToldAs()
-	})
+	}, func(i int) bool { return downs.Load() >= int64(i/10) }) // on a quick machine all would be done before the second
 	w.reached(4)
 	revoked := w.provisioned()[:4]
 	for i, id := range revoked {
@@ -112,7 +113,7 @@ func TestOrdersWhileLeadersStepDown(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 3})
 	second := f.AddProvisionerBehind("second.fleet.test", -3*time.Minute)
-	end := stepDown(t, f, []string{"MUSTER_ENTRIES", "MUSTER_REVOCATIONS", "MUSTER_NODES"})
+	_, end := stepDown(t, f, []string{"MUSTER_ENTRIES", "MUSTER_REVOCATIONS", "MUSTER_NODES"})
 	ops := []*provisioner.Provisioner{f.Daemon().Operator(), second.Daemon.Operator()}
 	o := &operators{t, f}
 	// order gives an order until it is acknowledged, or turns out to have been carried out

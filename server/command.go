@@ -14,7 +14,8 @@ import (
 	"muster/internal/wire"
 )
 
-// ErrRestart means that a command asks for another agent in place of this one.
+// ErrRestart means that another agent is to run in place of this one: a command asks for it,
+// or somebody has removed the agent's files, and the next one makes its directories.
 var ErrRestart = errors.New("a command asks for a restart")
 
 // Bounds on what is asked and not yet answered; chosen. A provisioner answers a

@@ -35,7 +35,7 @@ func (s *Server) enroll(ctx context.Context, id wire.Identity) (provisioned bool
 	for ctx.Err() == nil {
 		files := s.fingerprints() // before the look, so that no change is missed
 		v, err := s.look()
-		if err != nil || v.mode != ModeProvisioning || v.identity != id {
+		if err != nil || v.mode != ModeProvisioning || v.identity != id || s.lock.removed() {
 			return false, nil
 		}
 		err = s.attempt(ctx, v)

@@ -20,16 +20,16 @@ func TestALockThatCannotBeWrittenIsOne(t *testing.T) {
 		_ = f.Close()
 		t.Fatalf("%s can be written", self)
 	}
-	unlock, err := lockFile(self)
+	held, err := lockFile(self)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := lockFile(self); !errors.Is(err, ErrLocked) {
 		t.Errorf("the second lock: %v, want %v", err, ErrLocked)
 	}
-	unlock()
-	if unlock, err = lockFile(self); err != nil {
+	held.release()
+	if held, err = lockFile(self); err != nil {
 		t.Fatal(err)
 	}
-	unlock()
+	held.release()
 }

@@ -26,6 +26,7 @@ type Server struct {
 	level    slog.Level             // of Config.Level at first; set by New
 
 	// Only touched by the goroutine of Run.
+	lock     *lock
 	seen     time.Time     // latest time known to have passed, zero for none; see passed
 	seenAt   time.Time     // by the process's clock: when that was
 	saved    time.Time     // what is on disk, zero for nothing
@@ -97,11 +98,12 @@ func newServer(cfg Config, build compiledIn, at places) *Server {
 //
 // Run owns every goroutine of the package: none outlives it.
 func (s *Server) Run(ctx context.Context) error {
-	unlock, err := lockFile(s.at.lock)
+	held, err := lockFile(s.at.lock)
 	if err != nil {
 		return fmt.Errorf("server: %w", mayNot(err))
 	}
-	defer unlock()
+	defer held.release()
+	s.lock = held
 	said := s.sayStopping(ctx)
 	s.unsynced = s.at.holders()
 	s.saved = loadClock(s.at.clock)
@@ -155,6 +157,13 @@ func (s *Server) supervise(ctx context.Context) error {
 	for ctx.Err() == nil {
 		files := s.fingerprints()
 		view, err := s.look()
+		if err == nil && view.mode == ModeProvisioning && s.lock.removed() {
+			// It could make nothing in a directory that is gone, and keeps no other agent out of one that
+			// was made anew; and where a service manager gives it the one it may write to, only a new process
+			// gets another. Not so with a disk that is away for a moment.
+			s.cfg.Log.WarnContext(ctx, "agent's files were removed, another one begins anew", "node", view.identity, "path", s.at.parent)
+			return ErrRestart
+		}
 		if err != nil { // nothing else is left to it
 			if v := s.withoutSaved(ctx, view, nil); v != nil {
 				view, err = v, nil

@@ -10,7 +10,13 @@ import (
 
 // lockFile does nothing where there is no flock: running one agent per
 // directory is then the service manager's to ensure.
-func lockFile(string) (unlock func(), err error) { return func() {}, nil }
+func lockFile(string) (*lock, error) { return &lock{}, nil }
+
+type lock struct{}
+
+func (*lock) removed() bool { return false }
+
+func (*lock) release() {}
 
 func device(fs.FileInfo) uint64 { return 0 }
 

@@ -13,10 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// A lock is a file that is locked.
+type lock struct{ file *os.File }
+
 // lockFile takes an exclusive flock on path, which it creates. The kernel
 // releases it when the process ends, however it ends. The file stays: removing
 // it would let two processes lock two files of one name.
-func lockFile(path string) (unlock func(), err error) {
+func lockFile(path string) (*lock, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		// On a disk that has become read-only, a node that has its certificate works on.
@@ -33,12 +36,25 @@ func lockFile(path string) (unlock func(), err error) {
 		}
 		return nil, fmt.Errorf("lock %s: %w", path, err)
 	}
-	return func() {
-		// Before closing: a child process that is being started has the file open,
-		// too, until it runs its program.
-		_ = unix.Flock(int(f.Fd()), unix.LOCK_UN)
-		_ = f.Close()
-	}, nil
+	return &lock{f}, nil
+}
+
+// removed reports whether somebody has removed the file, so that it keeps nobody out. A file
+// on a disk that was unmounted has its name still.
+func (l *lock) removed() bool {
+	fi, err := l.file.Stat()
+	if err != nil {
+		return false // nothing is known
+	}
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	return ok && st.Nlink == 0
+}
+
+func (l *lock) release() {
+	// Before closing: a child process that is being started has the file open,
+	// too, until it runs its program.
+	_ = unix.Flock(int(l.file.Fd()), unix.LOCK_UN)
+	_ = l.file.Close()
 }
 
 // device returns the device that a file is on.

@@ -44,8 +44,9 @@ file; 'muster provisioner init' writes one with every key explained.
   muster provisioner run --config prov/provisioner.yaml
   muster provisioner run --check  # is the configuration right?
 
-Exits with 0 when it was told to stop, or with --check if all is right, 1 if not, 2 if
-the command line makes no sense.`
+Exits with 0 when it was told to stop, or with --check if all is right, 1 if not, and
+after SIGHUP, for a service manager to start it again with the configuration as it is
+by then, 2 if the command line makes no sense.`
 
 func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
 	v := &runVerb{}
@@ -56,7 +57,7 @@ func addProvisionerRun(parent *kingpin.CmdClause, all verbs) {
 	c.Flag("cpuprofile", "Write a CPU profile of all that it does, until it stops.").Hidden().PlaceHolder("FILE").StringVar(&v.profile)
 	v.keys.add(c)
 	v.log.Add(c, "info")
-	all[c.FullCommand()] = cli.CleansUp(v.run) // what reads the log may end, and the provisioner goes on
+	all[c.FullCommand()] = cli.Serves(v.run) // what reads the log may end, and the provisioner goes on
 }
 
 func (v *runVerb) run(ctx context.Context) error {

@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"errors"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 // TestALogThatNobodyReadsEndsNobody has the program that reads a log end, as when it is
@@ -48,5 +50,39 @@ func TestALogThatNobodyReadsEndsNobody(t *testing.T) {
 				t.Errorf("it ended with %v, want status 0", err)
 			}
 		})
+	}
+}
+
+// TestAHangupEndsNobodyForGood sends SIGHUP to who serves, as one does to other daemons after a
+// change of their files, or has a tool send it that turns logs over: a service manager that
+// starts again what fails does so then, and leaves alone what was told to stop.
+func TestAHangupEndsNobodyForGood(t *testing.T) {
+	t.Parallel()
+	// What a process ignores, as under nohup, whom it starts ignores as well; what it listens
+	// for is the default there.
+	heard := make(chan os.Signal, 1)
+	signal.Notify(heard, syscall.SIGHUP)
+	defer signal.Stop(heard)
+	dir := t.TempDir()
+	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net", "--listen", "127.0.0.1:"+freePort(t))
+	write(t, filepath.Join(dir, "secret"), "toomanysecrets\n")
+	muster(t, dir, "jwt", "sign", "provisioning.jwt", "prov/signer-key.pem", "--default", "--token-file", "secret", "--urls", "127.0.0.1:1")
+	for serving, args := range map[string][]string{
+		"provisioner is serving": {"provisioner", "run", "--config", "prov/provisioner.yaml"},
+		"enrollment failed":      {"server", "run", "--token", "provisioning.jwt", "--ssl-dir", "node", "--config", "node/server.conf", "--identity", "web1.example.net"},
+	} {
+		p := start(t, dir, args...)
+		p.waitFor(serving)
+		if err := p.cmd.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case <-p.done:
+		case <-time.After(patience):
+			t.Fatalf("%s does not end", args)
+		}
+		if code := p.cmd.ProcessState.ExitCode(); code != 1 || !strings.HasSuffix(p.output(), "ended by SIGHUP, to be started again: by SIGTERM it ends for good\n") {
+			t.Errorf("%s ended with %d:\n%s", args, code, p.output())
+		}
 	}
 }

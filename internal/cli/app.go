@@ -103,6 +103,25 @@ func CleansUp(verb func(context.Context) error) func(context.Context) error {
 	}
 }
 
+// Serves is for a verb that goes on until it is told to stop. It is CleansUp, but to end because
+// of a SIGHUP is an error then: who sends one to have files read again, as one does to other
+// daemons, did not ask for an end, and a service manager takes status 0 for one and leaves it
+// at that.
+func Serves(verb func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		hung := false
+		err := CleansUp(func(inner context.Context) error {
+			err := verb(inner)
+			hung = inner.Err() != nil && ctx.Err() == nil
+			return err
+		})(ctx)
+		if err == nil && hung {
+			return errors.New("ended by SIGHUP, to be started again: by SIGTERM it ends for good")
+		}
+		return err
+	}
+}
+
 // IgnoreBrokenPipe is for a verb that goes on when nobody reads its log any more: what it
 // writes there is an error in place of the end of the process.
 func IgnoreBrokenPipe() { signal.Ignore(syscall.SIGPIPE) }

@@ -27,8 +27,11 @@ the key and certificate of another node is not provisioned over.
   %[1]s --token provisioning.jwt --identity web1.example.net \
     --ssl-dir web1 --config web1/server.conf
 
+Files that change it reads by itself.
+
 Exits with 0 when it was told to stop, by SIGTERM or an operator, 1 if it cannot
-go on, 2 if the command line makes no sense.`
+go on, and after SIGHUP, for a service manager to start it again, 2 if the
+command line makes no sense.`
 
 // AddRun adds the verb run: the agent itself.
 func AddRun(to Parent, all Verbs) {
@@ -37,7 +40,7 @@ func AddRun(to Parent, all Verbs) {
 	c.HelpLong(fmt.Sprintf(runHelp, called(to, "run")))
 	v.add(c)
 	v.log.Add(c, "`log_level` of the configuration, else info")
-	all[c.FullCommand()] = cli.CleansUp(v.run) // what reads the log may end, and the agent goes on
+	all[c.FullCommand()] = cli.Serves(v.run) // what reads the log may end, and the agent goes on
 }
 
 func (v *runVerb) run(ctx context.Context) error {

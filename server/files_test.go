@@ -258,14 +258,16 @@ func TestADirectoryOfAnImageBelowAnOverlay(t *testing.T) {
 	cfg.ConfFile, cfg.SSLDir = at("merged/etc/server.conf"), at("merged/etc/ssl")
 	a := f.run(cfg)
 	f.awaitLog("enrollment failed", "lower layer of an overlay file system", "make the directory anew")
-	for _, step := range []error{
-		os.Mkdir(at("merged/etc/anew"), 0o755),
-		os.WriteFile(at("merged/etc/anew/theirs"), []byte(readFile(t, at("merged/etc/ssl/theirs"))), 0o600),
-		os.RemoveAll(at("merged/etc/ssl")),
-		os.Rename(at("merged/etc/anew"), at("merged/etc/ssl")),
+	// Step by step, as the remedy says. The agent goes on as soon as it can, which may be
+	// before the last one.
+	writeFile(t, at("merged/theirs"), readFile(t, at("merged/etc/ssl/theirs")))
+	for _, step := range []func() error{
+		func() error { return os.RemoveAll(at("merged/etc/ssl")) },
+		func() error { return os.MkdirAll(at("merged/etc/ssl"), 0o755) },
+		func() error { return os.Rename(at("merged/theirs"), at("merged/etc/ssl/theirs")) },
 	} {
-		if step != nil {
-			t.Fatal(step)
+		if err := step(); err != nil {
+			t.Fatal(err)
 		}
 	}
 	a.await(server.EventConfirmed, 1)

@@ -16,7 +16,7 @@ import (
 
 // ErrRestart means that another agent is to run in place of this one: a command asks for it,
 // or somebody has removed the agent's files, and the next one makes its directories.
-var ErrRestart = errors.New("a command asks for a restart")
+var ErrRestart = errors.New("another agent is to be started")
 
 // Bounds on what is asked and not yet answered; chosen. A provisioner answers a
 // nonce at once.

@@ -33,6 +33,11 @@ func EditYAML(text []byte, key string, values map[string]string, lines []string)
 		return nil, fmt.Errorf("%w: %s is no mapping with a line for each key", ErrEdit, key)
 	}
 	file := bytes.SplitAfter(text, []byte("\n"))
+	last := lastLine(block)
+	// A lone CR, NEL, LS and PS end lines of YAML as well, and it may be UTF-16.
+	if last > len(file) || bytes.ContainsAny(bytes.ReplaceAll(text, []byte("\r\n"), nil), "\r\u0085\u2028\u2029") {
+		return nil, fmt.Errorf("%w: it has lines that end in another way than with LF or CRLF, or is not UTF-8", ErrEdit)
+	}
 	for name, value := range values {
 		n := member(block, name)
 		if n == nil || n.Kind != yaml.ScalarNode || n.Anchor != "" {
@@ -44,7 +49,6 @@ func EditYAML(text []byte, key string, values map[string]string, lines []string)
 		}
 		file[n.Line-1] = line
 	}
-	last := lastLine(block)
 	if !bytes.HasSuffix(file[last-1], []byte("\n")) {
 		file[last-1] = append(file[last-1], '\n')
 	}
@@ -94,7 +98,7 @@ func replaceScalar(line []byte, n *yaml.Node, value string) ([]byte, error) {
 			return nil, fmt.Errorf("%w: not ASCII before it", ErrEdit)
 		}
 	}
-	if start > len(line) {
+	if start >= len(line) {
 		return nil, fmt.Errorf("%w: it is not where it should be", ErrEdit)
 	}
 	rest := line[start:]

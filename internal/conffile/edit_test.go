@@ -1,11 +1,13 @@
 package conffile_test
 
 import (
+	"encoding/binary"
 	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -73,6 +75,10 @@ func TestEditYAMLDoesNotDare(t *testing.T) {
 		"after other script": "ca: {}\nç: x\n",
 		"a sequence":         "- a\n",
 		"nothing":            "",
+		"lines of CR":        "ca:\r root: a",
+		"CR, and lines":      "ca:\r root: 'a'\n\n",
+		"NEL, LS and PS":     "# \u0085 \u2028 \u2029\nca:\n  root: a\n",
+		"UTF-16":             utf16LE("ca:\u2028 root: a"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -84,6 +90,15 @@ func TestEditYAMLDoesNotDare(t *testing.T) {
 	if got, err := conffile.EditYAML([]byte("a: [\n"), "ca", nil, nil); got != nil || err == nil {
 		t.Errorf("EditYAML of what is no YAML = %q, %v", got, err)
 	}
+}
+
+// utf16LE returns a text in UTF-16, with the mark that says so.
+func utf16LE(s string) string {
+	b := []byte{0xff, 0xfe}
+	for _, u := range utf16.Encode([]rune(s)) {
+		b = binary.LittleEndian.AppendUint16(b, u)
+	}
+	return string(b)
 }
 
 // rooted is the file of FuzzEditYAML.
@@ -108,6 +123,8 @@ func load(t *testing.T, text string, dst *rooted) error {
 func FuzzEditYAML(f *testing.F) {
 	f.Add("ca:\n  root: a\n", "b/c")
 	f.Add("# x\nca: # y\n  root: 'a' # z\nb: c\n", "with \"quotes\"\n")
+	f.Add("ca:\r\n  root: a\r\n", "b/c")
+	f.Add("ca:\r root:", "")
 	f.Add("ca:\n  root: \"a\"\n  other:\n    - x\n", "ä")
 	f.Fuzz(func(t *testing.T, text, value string) {
 		if !strings.Contains(text, "root") || strings.ToValidUTF8(value, "") != value {

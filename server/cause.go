@@ -135,6 +135,12 @@ func explain(err error, p peer) error {
 		remedy = "whoever answers there ends the connection at once: check address and port, the broker's log, as it may be full, and firewalls in between"
 	case errors.Is(err, nats.ErrTimeout), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		remedy = "no answer in time: check the network and firewalls between here and the broker, and the broker's load"
+	case errors.Is(err, syscall.EMFILE):
+		remedy = "the agent may open no more files: raise its limit, as LimitNOFILE= of its unit or ulimit -n; it needs a few dozen"
+	case errors.Is(err, syscall.ENFILE):
+		remedy = "this machine has as many files open as it can: see what has opened them"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		remedy = "this machine has no address, or no port left, to connect from: check its network, and what has many connections open"
 	case errors.Is(err, syscall.ENOSPC):
 		remedy = "free some space"
 	case errors.Is(err, syscall.EDQUOT):

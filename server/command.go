@@ -82,7 +82,7 @@ func (n *duty) command(ctx context.Context, conn *connection, m *nats.Msg) (agai
 		n.reply(ctx, m, &wire.CommandReply{ID: c.ID, Nonce: n.commands.ask(c.ID, time.Now())})
 		return false, nil
 	}
-	repeated, err := n.take(c)
+	repeated, err := n.take(ctx, c)
 	if err != nil {
 		r := commandRefusal(err)
 		n.cfg.Log.WarnContext(ctx, "command refused", "node", n.identity, "verb", string(c.Verb), "command", c.ID, "code", r.Code, "err", err)
@@ -121,7 +121,7 @@ type commandError struct {
 func (e *commandError) Error() string { return e.err.Error() }
 
 // take proves a command and puts it on disk, unless it is there already.
-func (n *duty) take(c *wire.Command) (repeated bool, err error) {
+func (n *duty) take(ctx context.Context, c *wire.Command) (repeated bool, err error) {
 	refuse := func(code wire.Code, format string, args ...any) error {
 		return &commandError{code, fmt.Errorf(format, args...)}
 	}
@@ -141,7 +141,7 @@ func (n *duty) take(c *wire.Command) (repeated bool, err error) {
 	if n.orders.has(c.ID) {
 		return true, nil
 	}
-	if err := n.impossible(c.Verb); err != nil {
+	if err := n.impossible(ctx, c.Verb); err != nil {
 		return false, refuse(wire.CodeCommandImpossible, "%w", oneLine(err))
 	}
 	if err := n.accept(order{ID: c.ID, Verb: c.Verb}); err != nil {
@@ -153,7 +153,7 @@ func (n *duty) take(c *wire.Command) (repeated bool, err error) {
 // impossible says why an order would not be done, so that whoever gives it is told, and
 // does not wait for it: the node would not come back from provisioning mode, would not
 // even enter it, would not ask at all, or the agent would end and no other one begin.
-func (n *duty) impossible(verb wire.Verb) error {
+func (n *duty) impossible(ctx context.Context, verb wire.Verb) error {
 	switch verb {
 	case wire.VerbShutdown:
 		return nil
@@ -169,7 +169,7 @@ func (n *duty) impossible(verb wire.Verb) error {
 			return fmt.Errorf("token %s expired at %s", t.file, t.expires.Format(time.RFC3339))
 		}
 	}
-	return unsendable(n.factsFile(n.token, n.conf))
+	return n.unsendable(ctx, n.factsFile(n.token, n.conf))
 }
 
 // startable says why an agent that is started now would end at once: this one works on with

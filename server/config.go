@@ -98,6 +98,7 @@ type Config struct {
 	sync     func(dir string) error        // tests: in place of the system's
 	ping     time.Duration                 // tests: in place of pingEvery
 	late     time.Duration                 // tests: in place of lateRefusal
+	lookFor  time.Duration                 // tests: in place of lookTimeout
 	resolver *net.Resolver                 // tests: in place of the system's
 	build    *compiledIn                   // tests: in place of the linker's
 	identity func() (wire.Identity, error) // tests: in place of the machine's

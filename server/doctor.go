@@ -54,7 +54,7 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	d.checkMode()
 	d.checkEnrollment()
 	d.checkToken()
-	d.checkFacts()
+	d.checkFacts(ctx)
 	d.checkFiles()
 	d.checkTried()
 	d.checkOrder()

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -128,20 +129,20 @@ func patterns(list []wire.Pattern) string {
 	return strings.Join(texts, ", ")
 }
 
-func (d *doctor) checkFacts() {
+func (d *doctor) checkFacts(ctx context.Context) {
 	const what = "facts"
 	file := d.factsFile(d.token, d.view.conf)
 	if file == "" {
 		return
 	}
-	b, err := readFacts(file)
+	found, err := d.lookAtFacts(ctx, file)
 	switch {
 	case errors.Is(err, ErrMissing), err != nil && d.view.mode == ModeNormal:
 		d.say(StatusWarn, what, remedyOf(err), "%v", err)
 	case err != nil:
 		d.fail(what, fmt.Errorf("the node does not ask without them: %w", err), "")
 	default:
-		d.say(StatusOK, what, "", "%s, %d bytes, limit %d", file, len(b), wire.MaxFactsBytes)
+		d.say(StatusOK, what, "", "%s, %d bytes, limit %d", file, len(found.json), wire.MaxFactsBytes)
 	}
 }
 

@@ -190,7 +190,7 @@ func (n *duty) changed(ctx context.Context) bool {
 
 // register publishes registration data: the content of a file, as it is.
 func (n *duty) register(ctx context.Context, conn *connection) {
-	b, err := readRegistration(n.registrationFile)
+	b, err := outside(ctx, n.Server, "registration", n.registrationFile, readRegistration)
 	if err == nil {
 		err = conn.Publish(wire.RegistrationSubject(n.identity), b)
 	}

@@ -213,7 +213,7 @@ func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.En
 // node's own request is fresh, so if its certificate is over only by the time
 // that was saved, it is that time which was wrong.
 func (s *Server) check(ctx context.Context, e *wire.Enrolled, want expectation) (*set, *credentials, error) {
-	if err := s.checkFactsFile(e, want.token); err != nil {
+	if err := s.checkFactsFile(ctx, e, want.token); err != nil {
 		return nil, nil, fmt.Errorf("%w: configuration: %w", errReply, err)
 	}
 	set, creds, err := checkReply(e, want)
@@ -241,12 +241,12 @@ func (s *Server) check(ctx context.Context, e *wire.Enrolled, want expectation) 
 
 // checkFactsFile refuses a configuration that names facts which are there and cannot be
 // sent: under it the node would never ask again, not for a better one either.
-func (s *Server) checkFactsFile(e *wire.Enrolled, t *token) error {
+func (s *Server) checkFactsFile(ctx context.Context, e *wire.Enrolled, t *token) error {
 	file := s.factsFile(t, &conf{factsFile: e.Configuration[keyFacts[0]]})
 	if file == s.factsFile(t, nil) {
 		return nil
 	}
-	if err := unsendable(file); err != nil {
+	if err := s.unsendable(ctx, file); err != nil {
 		return fmt.Errorf("%s: %w", keyFacts[0], err)
 	}
 	return nil

@@ -30,6 +30,9 @@ func (cfg *Config) SetPing(every time.Duration) { cfg.ping = every }
 // SetLate has a refusal that comes after so long be nobody's word.
 func (cfg *Config) SetLate(after time.Duration) { cfg.late = after }
 
+// SetLookTimeout bounds a look at a file that token or configuration name.
+func (cfg *Config) SetLookTimeout(d time.Duration) { cfg.lookFor = d }
+
 // SetResolver sets what looks up the names of brokers.
 func (cfg *Config) SetResolver(r *net.Resolver) { cfg.resolver = r }
 

@@ -42,27 +42,42 @@ func (s *Server) facts(ctx context.Context, t *token, c *conf) (json.RawMessage,
 		s.once.solved(message)
 		return nil, nil
 	}
-	before := fileFingerprint(file) // before it is read, so that no change is missed
-	b, err := readFacts(file)
+	found, err := s.lookAtFacts(ctx, file)
 	switch {
 	case errors.Is(err, ErrMissing):
 		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, message, err)
 		return nil, nil
+	case errors.Is(err, errSilent):
+		return nil, factsError(err)
 	case err != nil:
-		s.awaited, s.awaitedPrint = file, before
+		s.awaited, s.awaitedPrint = file, found.print
 		return nil, factsError(err)
 	}
 	s.once.solved(message)
-	return b, nil
+	return found.json, nil
+}
+
+// foundFacts are facts as they were found, or the print of a file that has none to send.
+type foundFacts struct {
+	json  json.RawMessage
+	print string // see [fileFingerprint]; taken before the file is read, so that no change is missed
+}
+
+func (s *Server) lookAtFacts(ctx context.Context, file string) (foundFacts, error) {
+	return outside(ctx, s, "facts", file, func(file string) (foundFacts, error) {
+		before := fileFingerprint(file)
+		b, err := readFacts(file)
+		return foundFacts{json: b, print: before}, err
+	})
 }
 
 // unsendable says what keeps a node from sending the facts in file, and so from asking.
 // It is nil if nothing does: also if file is missing, or empty for none.
-func unsendable(file string) error {
+func (s *Server) unsendable(ctx context.Context, file string) error {
 	if file == "" {
 		return nil
 	}
-	if _, err := readFacts(file); err != nil && !errors.Is(err, ErrMissing) {
+	if _, err := s.lookAtFacts(ctx, file); err != nil && !errors.Is(err, ErrMissing) {
 		return factsError(err)
 	}
 	return nil

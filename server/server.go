@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"golang.org/x/sync/singleflight"
+
 	"muster/internal/wire"
 )
 
@@ -56,6 +58,7 @@ type Server struct {
 
 	once    notices
 	contact contact
+	looks   singleflight.Group // see outside
 }
 
 // New returns an agent that is not yet running, or an error that lists what is
@@ -96,7 +99,8 @@ func newServer(cfg Config, build compiledIn, at places) *Server {
 // the node's files allow no mode ([ErrMode]): those need a person. Once it
 // works, such things are logged, and it waits for them to be mended.
 //
-// Run owns every goroutine of the package: none outlives it.
+// Run owns every goroutine of the package. One can outlive it: who looks at a file
+// whose file system does not answer.
 func (s *Server) Run(ctx context.Context) error {
 	held, err := lockFile(s.at.lock)
 	if err != nil {

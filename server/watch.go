@@ -35,11 +35,21 @@ func (s *Server) pause(ctx context.Context, d time.Duration, files string) {
 		case <-end.C:
 			return
 		case <-watch.C:
-			if s.come(due) || s.fingerprints() != files || s.awaited != "" && fileFingerprint(s.awaited) != s.awaitedPrint {
+			if s.come(due) || s.fingerprints() != files || s.awaitedChanged(ctx) {
 				return
 			}
 		}
 	}
+}
+
+// awaitedChanged is whether the file that an attempt waits for has changed. It has not if
+// nobody can tell.
+func (s *Server) awaitedChanged(ctx context.Context) bool {
+	if s.awaited == "" {
+		return false
+	}
+	now, err := outside(ctx, s, "print", s.awaited, func(file string) (string, error) { return fileFingerprint(file), nil })
+	return err == nil && now != s.awaitedPrint
 }
 
 // fingerprints tells one version of the node's files from another by what

@@ -53,33 +53,41 @@ func TestARootKeyFromAPipeIsFollowedByItsLike(t *testing.T) {
 }
 
 // TestWhoMayNotReadIsToldWhoMay has somebody check a configuration who may not read a key that it
-// names, nor the directory with all of it.
+// names, nor the directory with all of it, and do what needs no key.
 func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net")
 	self, err := user.Current()
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, closed := range []struct{ path, says string }{{"prov/seal-key.pem", "prov/seal-key.pem"}, {"prov", "prov"}} {
-		path := filepath.Join(dir, closed.path)
-		if err := os.Chmod(path, 0); err != nil {
-			t.Fatal(err)
-		}
-		cmd := command(t, "provisioner", "run", "--check", "--config", "prov/provisioner.yaml")
-		if os.Geteuid() == 0 { // who may read everything, but for one without that right
-			cmd = exec.CommandContext(t.Context(), "setpriv", append([]string{"--bounding-set", "-dac_override,-dac_read_search", binary(t)}, cmd.Args[1:]...)...)
-		}
-		cmd.Dir = dir
-		out, _ := cmd.CombinedOutput()
-		want := ": permission denied\nmuster: " + closed.says + " belongs to " + self.Username + ": run this as root or as the provisioner's user\n"
-		if cmd.ProcessState.ExitCode() != 1 || !strings.HasSuffix(string(out), want) {
-			t.Errorf("%s is closed: exit %d: %s want %s", closed.path, cmd.ProcessState.ExitCode(), out, want)
-		}
-		if err := os.Chmod(path, 0o700); err != nil { // it is to be removed
-			t.Fatal(err)
-		}
+	for _, tt := range []struct{ closed, args string }{
+		{"prov/seal-key.pem", "provisioner run --check"},
+		{"prov", "provisioner run --check"},
+		{"prov", "ca show"},
+		{"prov/ca", "ca show"},
+		{"prov", "broker config --name n1.example.net"},
+		{"prov", "broker certificate n1 --name n1.example.net"},
+	} {
+		t.Run(tt.args+" "+tt.closed, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net")
+			path := filepath.Join(dir, tt.closed)
+			if err := os.Chmod(path, 0); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = os.Chmod(path, 0o700) }) // it is to be removed
+			cmd := command(t, append(strings.Fields(tt.args), "--config", "prov/provisioner.yaml")...)
+			if os.Geteuid() == 0 { // who may read everything, but for one without that right
+				cmd = exec.CommandContext(t.Context(), "setpriv", append([]string{"--bounding-set", "-dac_override,-dac_read_search", binary(t)}, cmd.Args[1:]...)...)
+			}
+			cmd.Dir = dir
+			out, _ := cmd.CombinedOutput()
+			want := ": permission denied\nmuster: " + tt.closed + " belongs to " + self.Username + ": run this as root or as the provisioner's user\n"
+			if cmd.ProcessState.ExitCode() != 1 || !strings.HasSuffix(string(out), want) {
+				t.Errorf("exit %d: %s want %s", cmd.ProcessState.ExitCode(), out, want)
+			}
+		})
 	}
 }
 
@@ -101,7 +109,7 @@ func TestWhoMayNotReadIsToRemoveNothing(t *testing.T) {
 	}
 	cmd.Dir = dir
 	out, _ := cmd.CombinedOutput()
-	want := regexp.MustCompile(`\Amuster: open .*/issuing-key\.pem: permission denied: run this as root or as the provisioner's user\n\z`)
+	want := regexp.MustCompile(`\Amuster: open .*/issuing-key\.pem: permission denied\nmuster: .*/issuing-key\.pem belongs to \S+: run this as root or as the provisioner's user\n\z`)
 	if cmd.ProcessState.ExitCode() != 1 || !want.Match(out) {
 		t.Errorf("exit %d: %s", cmd.ProcessState.ExitCode(), out)
 	}

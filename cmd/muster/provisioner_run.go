@@ -67,7 +67,7 @@ func (v *runVerb) run(ctx context.Context) error {
 		return err // the configuration may well be right
 	}
 	if err != nil {
-		return orNotYours(orNoSetup(v.config, fmt.Errorf("configuration of the provisioner:\n%w", err)))
+		return orNoSetup(v.config, fmt.Errorf("configuration of the provisioner:\n%w", err))
 	}
 	if v.check {
 		return d.Usable()
@@ -76,8 +76,8 @@ func (v *runVerb) run(ctx context.Context) error {
 	return profiled(v.profile, func() error { return d.Run(ctx, nil) })
 }
 
-// orNoSetup returns err, or, if what it failed at is that there is no configuration, what
-// to do about that. Of nil it returns nil.
+// orNoSetup returns err, or, if what it failed at is that there is no configuration, or that
+// a file may not be read, what to do about that. Of nil it returns nil.
 func orNoSetup(config string, err error) error {
 	if err == nil {
 		return nil
@@ -85,7 +85,7 @@ func orNoSetup(config string, err error) error {
 	if _, missing := os.Stat(config); errors.Is(missing, fs.ErrNotExist) {
 		return fmt.Errorf("configuration of the provisioner: %w: make one with `muster provisioner init`, or name it with --config", missing)
 	}
-	return err
+	return orNotYours(err)
 }
 
 // orNotYours returns err, and, if what it failed at is that a file may not be read, whom that

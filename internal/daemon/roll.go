@@ -279,7 +279,7 @@ func syncDir(dir string) error {
 func (r *Rolled) check(now func() time.Time) error {
 	authority, err := loadAuthority(r.after, Options{Now: now}, r.keys)
 	if errors.Is(err, fs.ErrPermission) { // nobody is to remove it for that
-		return fmt.Errorf("%w: run this as root or as the provisioner's user", err)
+		return err
 	}
 	if err != nil && r.Found {
 		return fmt.Errorf("%s is there and cannot be used; it may be of another authority (remove it if no roll-over was begun with it): %w", r.Dir, err)

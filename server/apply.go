@@ -113,7 +113,7 @@ func (s *Server) apply(ctx context.Context, set *set) error {
 	s.step("switched")
 	if err := s.finishSwitch(); err != nil {
 		// The new set is in force; recover tries the rest again.
-		s.cfg.Log.ErrorContext(ctx, "old files not cleared away", "err", err)
+		s.cfg.Log.ErrorContext(ctx, "old files not cleared away", "err", err, "remedy", remedyOf(explain(err, peer{})))
 	}
 	return nil
 }

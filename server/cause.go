@@ -145,6 +145,8 @@ func explain(err error, p peer) error {
 		remedy = "free some space"
 	case errors.Is(err, syscall.EDQUOT):
 		remedy = "free some space, or have the quota raised"
+	case errors.Is(err, syscall.EPERM): // what root is told of a file that may not be changed
+		remedy = "the agent needs to write there: check attributes (lsattr; chattr -ia takes away what protects a file), owner and mode"
 	case errors.Is(err, syscall.EROFS), errors.Is(err, os.ErrPermission):
 		remedy = "the agent needs to write there: check owner, mode and mount options"
 	}

@@ -30,6 +30,7 @@ func TestWhatTheKernelSaysIsNotMixedUp(t *testing.T) {
 		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.ENFILE)}, "this machine has as many files open"},
 		{&os.PathError{Op: "open", Path: "/etc/muster/.ssl.next", Err: syscall.EACCES}, "write there"},
 		{&os.PathError{Op: "open", Path: "/etc/muster/.ssl.next", Err: syscall.EROFS}, "write there"},
+		{&os.PathError{Op: "unlinkat", Path: "/etc/muster/.ssl.next", Err: syscall.EPERM}, "chattr -ia"},
 	} {
 		if got := remedyOf(explain(fmt.Errorf("broker: %w", tt.err), peer{})); !strings.Contains(got, tt.want) {
 			t.Errorf("%v: remedy %q, want one about %q", tt.err, got, tt.want)

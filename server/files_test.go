@@ -8,6 +8,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -316,6 +317,38 @@ func TestNothingIsCarriedOutOfTheDirectory(t *testing.T) {
 	if got := readFile(t, passwd); got != "root" {
 		t.Errorf("the agent has replaced a file outside of its directory by theirs: %q", got)
 	}
+}
+
+// TestAFileThatIsProtectedIsToldOf has somebody protect the certificate of a node. Its set
+// cannot be cleared away when another takes its place, and the renewal after that waits for it:
+// both say what helps.
+func TestAFileThatIsProtectedIsToldOf(t *testing.T) {
+	t.Parallel()
+	disk := testdisk.New(t, 32<<20)
+	f := newFleet(t)
+	f.set(func() { f.renewedLife = 34 * day })
+	clock := newClock()
+	cfg := f.node("web1.example.net")
+	cfg.Now = clock.now
+	cfg.ConfFile, cfg.SSLDir = filepath.Join(disk.Dir, "etc", "server.conf"), filepath.Join(disk.Dir, "etc", "ssl")
+	a := f.run(cfg)
+	a.await(server.EventConfirmed, 1)
+	a.await(server.EventConnected, 1)
+	chattr := func(flag, name string) {
+		t.Helper()
+		if out, err := exec.CommandContext(t.Context(), "chattr", flag, filepath.Join(disk.Dir, "etc", name, "certificate.pem")).CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	chattr("+i", "ssl")
+	clock.advance(life * 3 / 4)
+	a.await(server.EventConfirmed, 2)
+	a.await(server.EventConnected, 2)
+	f.awaitLog("old files not cleared away", "certificate.pem", "chattr -ia")
+	clock.advance(life / 8) // three quarters of the second's life are over, too
+	f.awaitLog("certificate not renewed", "certificate.pem", "chattr -ia")
+	chattr("-i", ".ssl.next")
+	a.await(server.EventConfirmed, 3)
 }
 
 // TestAConfigurationThatCannotBeReplacedIsNotAskedFor has server.conf lie where nobody can

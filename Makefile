@@ -13,17 +13,21 @@ TEST      = $(GO) test -race -shuffle=on -vet=off
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
 
-.PHONY: check build test ci browser lint deps fuzz fuzz-short vuln cover golden demo chaos bench help
+.PHONY: check build cross test ci browser lint deps fuzz fuzz-short vuln cover golden demo chaos bench help
 
 check: lint test ## lint and test (the default)
 
 build: ## build bin/muster and bin/muster-server
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
+cross: ## what operators run on machines of their own builds there, too
+	GOOS=darwin $(GO) build -o /dev/null ./cmd/...
+	GOOS=freebsd $(GO) build -o /dev/null ./cmd/...
+
 test: deps ## the tests that need no cluster, no fleet of processes and no browser, with the race detector, shuffled
 	$(TEST) -short -parallel 4 $(SMALL)
 
-ci: deps browser ## the larger tests as well: clusters, processes, faults, and the console in Chromium
+ci: deps cross browser ## the larger tests as well: clusters, processes, faults, and the console in Chromium
 	$(TEST) -timeout 20m $(LARGE)
 
 browser: deps ## the tests of the console in Chromium; pictures of its pages go to screenshots/

@@ -48,26 +48,6 @@ func kernel() string {
 	return unix.ByteSliceToString(u.Release[:])
 }
 
-// fileSystem names the kind of file system of dir, if it is a usual one.
-func fileSystem(dir string) string {
-	var s unix.Statfs_t
-	if err := unix.Statfs(dir, &s); err != nil {
-		return "an unknown file system"
-	}
-	switch int64(s.Type) {
-	case unix.EXT4_SUPER_MAGIC:
-		return "ext4"
-	case unix.XFS_SUPER_MAGIC:
-		return "XFS"
-	case unix.BTRFS_SUPER_MAGIC:
-		return "btrfs"
-	case unix.TMPFS_MAGIC:
-		return "tmpfs, which syncs nothing,"
-	default:
-		return fmt.Sprintf("file system %#x", s.Type)
-	}
-}
-
 // module returns the version of a module that is linked in.
 func module(path string) string {
 	if info, ok := debug.ReadBuildInfo(); ok {

@@ -22,10 +22,7 @@ func startYielding(cmd *exec.Cmd) error {
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread() // for good: the thread ends with this, and cmd inherits from it
-		if attr, err := unix.SchedGetAttr(0, 0); err == nil {
-			attr.Policy = unix.SCHED_BATCH
-			_ = unix.SchedSetAttr(0, attr, 0) // may be forbidden, see above
-		}
+		yield()
 		started <- cmd.Start()
 	}()
 	return <-started

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/url"
+	"runtime"
 	"time"
 )
 
@@ -14,6 +15,9 @@ import (
 // the measuring itself could not be done; nodes that did not get through are in
 // the result.
 func Run(ctx context.Context, cfg Config) (result *Result, err error) {
+	if runtime.GOOS != "linux" {
+		return nil, errors.New("processes are measured by what Linux counts of them (/proc): run it on Linux")
+	}
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}

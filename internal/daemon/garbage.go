@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/KimMachineGun/automemlimit/memlimit"
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -252,14 +251,4 @@ func cgroupMemory() uint64 {
 		return 0
 	}
 	return most
-}
-
-// machineMemory returns how many bytes of memory the machine has, 0 if it does
-// not say.
-func machineMemory() uint64 {
-	var s unix.Sysinfo_t
-	if err := unix.Sysinfo(&s); err != nil {
-		return 0
-	}
-	return uint64(s.Totalram) * uint64(s.Unit) //nolint:unconvert // 32 bits on some machines
 }

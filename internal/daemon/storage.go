@@ -75,7 +75,8 @@ func spaceOf(dir string) (space, error) {
 		if err != nil {
 			return space{}, fmt.Errorf("%s: %w", dir, err)
 		}
-		return space{total: int64(s.Blocks) * s.Bsize, free: int64(s.Bavail) * s.Bsize}, nil
+		block := int64(s.Bsize)                                                          //nolint:unconvert // of another type elsewhere
+		return space{total: int64(s.Blocks) * block, free: int64(s.Bavail) * block}, nil //nolint:unconvert // as above
 	}
 }
 
@@ -152,7 +153,7 @@ func syncFiles(dir string) error {
 	if err != nil {
 		return err
 	}
-	if err := unix.Syncfs(int(f.Fd())); err != nil {
+	if err := syncFileSystem(f); err != nil {
 		err = fmt.Errorf("sync %s: %w", dir, err)
 		return errors.Join(err, f.Close())
 	}

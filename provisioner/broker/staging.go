@@ -15,9 +15,6 @@ import (
 )
 
 const (
-	// sharedMemory is the file system in memory that every Linux has.
-	sharedMemory = "/dev/shm"
-
 	// nats-server keeps a stream in StoreDir/jetstream/<account>/streams/<name>, and stages its
 	// batches in "batches" there (v2.15.3, getBatchStoreDir). A test notices if they move.
 	stagedDir = "batches"
@@ -117,8 +114,7 @@ func (s *stage) clear() {
 // usable makes the place in memory, and reports whether it is one, ours, and closed to
 // others: anybody may write where it is. s.mu is held.
 func (s *stage) usable() bool {
-	var f unix.Statfs_t
-	if unix.Statfs(sharedMemory, &f) != nil || f.Type != unix.TMPFS_MAGIC {
+	if !hasMemory() {
 		return false
 	}
 	if err := os.Mkdir(s.dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -21,8 +21,8 @@ import (
 const SocketName = "control.sock"
 
 // maxSocketPath is what fits into sockaddr_un (unix(7): 108 bytes with the
-// closing zero).
-const maxSocketPath = 107
+// closing zero; elsewhere 104).
+const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
 // socketLook is how often it is looked whether the socket is still there; chosen, a look
 // is one stat(2).
@@ -190,12 +190,12 @@ func peerName(c net.Conn) string {
 	if err != nil {
 		return "unknown"
 	}
-	var cred *unix.Ucred
-	cerr := raw.Control(func(fd uintptr) { cred, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	var peer uint32
+	cerr := raw.Control(func(fd uintptr) { peer, err = peerUID(int(fd)) })
 	if cerr != nil || err != nil {
 		return "unknown"
 	}
-	uid := strconv.FormatUint(uint64(cred.Uid), 10)
+	uid := strconv.FormatUint(uint64(peer), 10)
 	if account, err := user.LookupId(uid); err == nil {
 		return account.Username
 	}

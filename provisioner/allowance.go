@@ -113,8 +113,9 @@ type AllowanceStore interface {
 	NextAllowance(ctx context.Context, after Sequence) (*Allowance, Sequence, error)
 }
 
-// errAllowanceOver says that an allow-list entry is not good for a use any more.
-var errAllowanceOver = errors.New("the allow-list entry is used up, removed or over")
+// errUsedAgain says that an allow-list entry is not good for a use any more: it is decided
+// anew, without it.
+var errUsedAgain = fmt.Errorf("%w: the allow-list entry is used up, removed or over", errAgain)
 
 // takeAllowance has the attempt use the limited allowance that let it in, before
 // its record is written: of any number of attempts on any number of
@@ -126,45 +127,32 @@ func (p *Provisioner) takeAllowance(ctx context.Context, a *attempt) error {
 	if a.allowance == nil || a.allowance.Uses == 0 || a.reason != ReasonNew {
 		return nil
 	}
-	// What comes between now is a use at another provisioner, or an operator's change.
-	unlock, err := p.allowances.using.lock(ctx, a.allowance.Pattern)
+	busy := func(err error) error { return refuse(string(a.identity), wire.CodeBusy, err) }
+	// As many may wait as for claims, and together with them: else nobody would be served.
+	if err := p.claiming.enter(); err != nil {
+		return busy(err)
+	}
+	defer p.claiming.leave()
+	us, pattern := &p.allowances.uses, a.allowance.Pattern
+	u := &pendingUse{AllowanceUse: AllowanceUse{Identity: a.identity, KeyHash: a.csr.KeyHash, At: p.now()}, entry: a.allowance.ID}
+	us.join(pattern, u)
+	defer us.leave(pattern, u)
+	unlock, err := us.turns.lock(ctx, pattern)
 	if err != nil {
-		return refuse(string(a.identity), wire.CodeBusy, err)
+		return busy(err)
 	}
 	defer unlock()
-	h := holder{a.csr.KeyHash, a.identity}
-	for range maxRounds {
-		newest, after, err := p.cfg.Store.Allowance(ctx, a.allowance.Pattern)
-		if err != nil {
-			return refuse(string(a.identity), p.storeCode(err), err)
-		}
-		if newest == nil || newest.ID != a.allowance.ID {
-			// Replaced or removed: in the order in which that happened it is read by who
-			// looks. What is read here may have been removed since.
-			if err := p.allowances.look(ctx); err != nil {
-				return refuse(string(a.identity), p.storeCode(err), err)
-			}
-		} else {
-			p.allowances.used(newest)
-		}
-		if newest == nil || newest.ID != a.allowance.ID || !newest.admits(h, p.now()) {
-			return fmt.Errorf("%w: %w", errAgain, errAllowanceOver) // decided anew, without it
-		}
-		if newest.usedBy(h) {
-			return nil
-		}
-		next := *newest
-		next.UsedBy = append(slices.Clone(newest.UsedBy), AllowanceUse{Identity: a.identity, KeyHash: a.csr.KeyHash, At: p.now()})
-		err = p.cfg.Store.PutAllowance(ctx, &next, after)
-		if errors.Is(err, ErrConflict) {
-			continue
-		}
-		if err != nil {
-			// It may be written: the same key finds itself there with its next try.
-			return refuse(string(a.identity), p.storeCode(err), err)
-		}
-		p.allowances.used(&next)
-		return nil
+	if !u.settled { // by who had the turn before
+		err = p.writeUses(ctx, pattern)
 	}
-	return refuse(string(a.identity), wire.CodeBusy, ErrConflict)
+	if u.settled {
+		err = u.err
+	}
+	switch {
+	case err == nil, errors.Is(err, errAgain):
+		return err
+	case errors.Is(err, ErrConflict):
+		return busy(err)
+	}
+	return refuse(string(a.identity), p.storeCode(err), err)
 }

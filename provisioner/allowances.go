@@ -28,10 +28,7 @@ type allowances struct {
 	seen    seen
 	putting sync.Mutex // one change at a time
 
-	// using has the uses of one entry written one after the other. Each is written over the
-	// one before, so that of many at once all but one would begin again, and most of a rack
-	// that boots would be told that we are busy.
-	using keyLocks[wire.Pattern]
+	uses pendingUses // on their way into the store
 
 	looking sync.Mutex
 	last    Sequence // guarded by looking
@@ -491,6 +488,12 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 			p.allowances.journalStored(ctx, pattern)
 		}
 	}()
+	// Not amid the uses of a rack that boots, which would come first each time.
+	unlock, err := p.allowances.uses.turns.lock(ctx, pattern)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	for range maxRounds {
 		newest, after, err := p.cfg.Store.Allowance(ctx, pattern)
 		unread := errors.Is(err, ErrUnread)

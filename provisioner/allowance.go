@@ -137,7 +137,7 @@ func (p *Provisioner) takeAllowance(ctx context.Context, a *attempt) error {
 	u := &pendingUse{AllowanceUse: AllowanceUse{Identity: a.identity, KeyHash: a.csr.KeyHash, At: p.now()}, entry: a.allowance.ID}
 	us.join(pattern, u)
 	defer us.leave(pattern, u)
-	unlock, err := us.turns.lock(ctx, pattern)
+	unlock, err := us.turns.lock(ctx, pattern, nil)
 	if err != nil {
 		return busy(err)
 	}

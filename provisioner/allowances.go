@@ -489,7 +489,7 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 		}
 	}()
 	// Not amid the uses of a rack that boots, which would come first each time.
-	unlock, err := p.allowances.uses.turns.lock(ctx, pattern)
+	unlock, err := p.allowances.uses.turns.lock(ctx, pattern, nil)
 	if err != nil {
 		return err
 	}

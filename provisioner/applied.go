@@ -66,8 +66,11 @@ func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.App
 	if err != nil {
 		return nil, false, refuse(m.Identity, wire.CodeIdentityInvalid, err)
 	}
-	unlock, err := p.locks.lock(ctx, id)
+	unlock, err := p.locks.lock(ctx, id, func() error { return p.unprovenBy(ctx, id, m) })
 	if watch.took(StepWait, err) != nil {
+		if r := (*Refusal)(nil); errors.As(err, &r) {
+			return nil, false, r
+		}
 		return nil, false, refuse(m.Identity, wire.CodeBusy, err)
 	}
 	defer unlock()
@@ -117,6 +120,17 @@ func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.App
 		record = nil
 	}
 	return nil, false, refuse(m.Identity, wire.CodeBusy, errAgain)
+}
+
+// unprovenBy returns a refusal if m is of nothing that is on record, before it waits for its turn:
+// anybody may send one about any node, which would find no place to wait in.
+func (p *Provisioner) unprovenBy(ctx context.Context, id wire.Identity, m *wire.Applied) error {
+	record, _, err := p.cfg.Store.Record(ctx, id)
+	if err != nil {
+		return refuse(m.Identity, p.storeCode(err), err)
+	}
+	_, _, err = p.confirm(record, m)
+	return err
 }
 
 func (p *Provisioner) confirm(r *Record, m *wire.Applied) (*Issued, bool, error) {

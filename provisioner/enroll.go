@@ -160,8 +160,11 @@ func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	if err := p.checkRevocations(ctx, a); err != nil {
 		return nil, false, err
 	}
-	unlock, err := p.locks.lock(ctx, a.identity)
+	unlock, err := p.locks.lock(ctx, a.identity, func() error { return p.estranged(ctx, a) })
 	if a.watch.took(StepWait, err) != nil {
+		if r := (*Refusal)(nil); errors.As(err, &r) {
+			return nil, false, r
+		}
 		return nil, false, refuse(string(a.identity), wire.CodeBusy, err)
 	}
 	defer unlock()
@@ -179,6 +182,18 @@ func (p *Provisioner) enroll(ctx context.Context, a *attempt) (*wire.Enrolled, b
 	}
 	p.undo(ctx, a)
 	return nil, false, refuse(string(a.identity), wire.CodeBusy, fmt.Errorf("%w, %d times in a row", errAgain, maxRounds))
+}
+
+// estranged returns a refusal if the name is another's, or nobody's any more, before the attempt
+// waits for its turn: whoever has a token could have the machine whose name it is find
+// no place to wait in. What it lets through is decided in the attempt's turn.
+func (p *Provisioner) estranged(ctx context.Context, a *attempt) error {
+	err := p.classify(ctx, a)
+	switch CodeOf(err) {
+	case wire.CodeIdentityTaken, wire.CodeIdentityRevoked:
+		return p.asUnseen(ctx, a, err)
+	}
+	return nil
 }
 
 // prove checks all that can be checked without looking at the store: the

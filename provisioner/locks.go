@@ -31,8 +31,18 @@ type keyLock struct {
 
 // lock waits for the key's turn and returns what gives it up. It fails
 // with errCrowded, or with the context's error.
-func (l *keyLocks[K]) lock(ctx context.Context, key K) (unlock func(), err error) {
+//
+// Before it waits for somebody else, it asks worth, and fails with its error: who would be
+// refused in any case must not fill the places of those who would not. Nil is always.
+func (l *keyLocks[K]) lock(ctx context.Context, key K, worth func() error) (unlock func(), err error) {
 	l.mu.Lock()
+	if l.held[key] != nil && worth != nil {
+		l.mu.Unlock()
+		if err := worth(); err != nil {
+			return nil, err
+		}
+		l.mu.Lock()
+	}
 	if l.held == nil {
 		l.held = make(map[K]*keyLock)
 	}

@@ -19,14 +19,14 @@ func TestOneRequestPerIdentityAtATime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := keyLocks[wire.Identity]{most: maxWaiting}
-		unlock, err := l.lock(t.Context(), web1)
+		unlock, err := l.lock(t.Context(), web1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		passed := make(chan func(), maxWaiting)
 		for range maxWaiting {
 			go func() {
-				next, err := l.lock(t.Context(), web1)
+				next, err := l.lock(t.Context(), web1, nil)
 				if err != nil {
 					t.Error(err)
 				}
@@ -37,10 +37,10 @@ func TestOneRequestPerIdentityAtATime(t *testing.T) {
 		if len(passed) != 0 {
 			t.Fatalf("%d passed while the first had the lock", len(passed))
 		}
-		if _, err := l.lock(t.Context(), web1); !errors.Is(err, errCrowded) {
+		if _, err := l.lock(t.Context(), web1, nil); !errors.Is(err, errCrowded) {
 			t.Errorf("one more than may wait: %v, want %v", err, errCrowded)
 		}
-		other, err := l.lock(t.Context(), web2)
+		other, err := l.lock(t.Context(), web2, nil)
 		if err != nil {
 			t.Errorf("another identity: %v", err)
 		}
@@ -66,25 +66,57 @@ func TestWhoGivesUpWaitingLeavesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := keyLocks[wire.Identity]{most: maxWaiting}
-		unlock, err := l.lock(t.Context(), web1)
+		unlock, err := l.lock(t.Context(), web1, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 3 * maxWaiting { // more than may wait at once: who has left does not count
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			if _, err := l.lock(ctx, web1); !errors.Is(err, context.DeadlineExceeded) {
+			if _, err := l.lock(ctx, web1, nil); !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("waited and got %v", err)
 			}
 			cancel()
 		}
 		unlock()
-		if again, err := l.lock(t.Context(), web1); err != nil {
+		if again, err := l.lock(t.Context(), web1, nil); err != nil {
 			t.Error(err)
 		} else {
 			again()
 		}
 		if len(l.held) != 0 {
 			t.Errorf("%d identities are held by nobody", len(l.held))
+		}
+	})
+}
+
+// TestWhoHasNothingToWaitForDoesNot asks before it waits for somebody, and only then.
+func TestWhoHasNothingToWaitForDoesNot(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		l := keyLocks[wire.Identity]{most: 1}
+		nothing := errors.New("nothing to wait for")
+		worthless := func() error { return nothing }
+		unlock, err := l.lock(t.Context(), web1, worthless)
+		if err != nil {
+			t.Fatalf("a key that nobody has: %v", err)
+		}
+		for range 3 {
+			if _, err := l.lock(t.Context(), web1, worthless); !errors.Is(err, nothing) {
+				t.Errorf("while it is held: %v, want %v", err, nothing)
+			}
+		}
+		done := make(chan error)
+		go func() {
+			unlock, err := l.lock(t.Context(), web1, func() error { return nil })
+			if err == nil {
+				unlock()
+			}
+			done <- err
+		}()
+		synctest.Wait()
+		unlock()
+		if err := <-done; err != nil {
+			t.Errorf("who has: %v, want a turn", err)
 		}
 	})
 }

@@ -87,6 +87,9 @@ func findPlaces(confFile, sslDir string) (places, error) {
 	if err != nil {
 		return places{}, err
 	}
+	if err := checkConfName(conf, live); err != nil {
+		return places{}, err
+	}
 	parent, base := filepath.Dir(live), filepath.Base(live)
 	if parent == live {
 		return places{}, fmt.Errorf("ssl directory %q is the root of a file system, want a directory in one", live)
@@ -105,6 +108,26 @@ func findPlaces(confFile, sslDir string) (places, error) {
 	return p, nil
 }
 
+// checkConfName refuses a directory where the name of server.conf is wanted, which is a slip: it
+// would be set aside with all that is in it, the node's own files among it, and a link put in
+// its place. Only what is called like a file of configuration is one that something else has
+// made of it; see linkConf.
+func checkConfName(conf, live string) error {
+	fi, err := os.Stat(conf)
+	if err != nil || !fi.IsDir() {
+		return nil // what is wrong with it is said when it is read
+	}
+	real, err := resolve(conf)
+	if err != nil {
+		return err
+	}
+	inside, err := filepath.Rel(real, live)
+	if err == nil && !filepath.IsLocal(inside) && filepath.Ext(conf) == filepath.Ext(DefaultConfFile) {
+		return nil
+	}
+	return fmt.Errorf("configuration file %q is a directory, want the name of a file, such as %s", conf, filepath.Join(conf, filepath.Base(DefaultConfFile)))
+}
+
 // resolve returns path without symbolic links, as far as it exists.
 func resolve(path string) (string, error) {
 	abs, err := filepath.Abs(path)
@@ -116,6 +139,9 @@ func resolve(path string) (string, error) {
 		return real, nil
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
+		if !errors.As(err, new(*fs.PathError)) { // links that lead to each other
+			err = fmt.Errorf("%q: %w: see where its links lead", abs, err)
+		}
 		return "", err
 	}
 	if _, err := os.Lstat(abs); err == nil {

@@ -71,3 +71,59 @@ func TestALinkToNothingIsSaidToBeOne(t *testing.T) {
 		}
 	}
 }
+
+// TestADirectoryIsNoConfiguration has somebody leave the file's name out: nothing of theirs is moved
+// away, not the directory that the node's own files are in either.
+func TestADirectoryIsNoConfiguration(t *testing.T) {
+	t.Parallel()
+	for name, dir := range map[string]struct{ conf, ssl string }{
+		"that of the set":           {"web1", "web1"},
+		"that around it":            {"etc", "etc/ssl"},
+		"that around it, by a link": {"link", "etc/ssl"},
+		"another one":               {"home", "web1"},
+		"one called like a file":    {"muster.conf", "muster.conf/ssl"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			top := t.TempDir()
+			cfg := server.Config{ConfFile: filepath.Join(top, dir.conf), SSLDir: filepath.Join(top, dir.ssl)}
+			theirs := filepath.Join(top, filepath.Base(dir.conf), "theirs")
+			if dir.conf == "link" {
+				theirs = filepath.Join(top, "etc", "theirs")
+			}
+			writeFile(t, theirs, "theirs")
+			if err := os.MkdirAll(cfg.SSLDir, 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if dir.conf == "link" {
+				if err := os.Symlink("etc", cfg.ConfFile); err != nil {
+					t.Fatal(err)
+				}
+			}
+			_, err := server.New(cfg)
+			_, doctor := server.Doctor(t.Context(), cfg)
+			for _, err := range []error{err, doctor} {
+				if err == nil || !strings.Contains(err.Error(), cfg.ConfFile+`" is a directory, want the name of a file, such as `+cfg.ConfFile+"/server.conf") {
+					t.Errorf("got %v, want that it is a directory, and what is wanted", err)
+				}
+			}
+			if got := readFile(t, theirs); got != "theirs" {
+				t.Errorf("their file is %q", got)
+			}
+		})
+	}
+}
+
+// TestALinkToItselfIsNamed has the directory of the set be a link that leads nowhere.
+func TestALinkToItselfIsNamed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	loop := filepath.Join(dir, "web1")
+	if err := os.Symlink("web1", loop); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := server.New(server.Config{ConfFile: filepath.Join(dir, "server.conf"), SSLDir: loop}); err == nil ||
+		!strings.Contains(err.Error(), loop) || !strings.Contains(err.Error(), "see where its links lead") {
+		t.Errorf("New = %v, want which it is, and what to do", err)
+	}
+}

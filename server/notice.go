@@ -8,17 +8,27 @@ import (
 )
 
 // notices remembers what was logged, so that a failure that repeats every
-// minute for a week is one line, and two that take turns are two lines an hour.
+// minute for a week is one line, and two that take turns are two lines an hour. What has
+// come back and stays is said again all the same, or the last line of the log would be about something else.
 type notices struct {
-	last     map[string]string               // by message: the gist of what was the matter last
+	last     map[string]matter               // by message
 	told     map[string]map[string]time.Time // by message and gist: when it was logged, by the process's clock
 	insecure string                          // broker for which the missing pin was logged
 }
 
+// A matter is what was the matter last, by its gist.
+type matter struct {
+	gist   string
+	since  time.Time // by the process's clock
+	logged string    // what was logged last
+}
+
 // toldAgain is after how long what was logged is logged again if something else was the
-// matter in between; mostNotices how many texts of one message are remembered. Chosen.
+// matter in between; stays after how long without a change, which is more than a wait between two
+// attempts; mostNotices how many texts of one message are remembered. Chosen.
 const (
 	toldAgain   = time.Hour
+	stays       = 3 * time.Minute
 	mostNotices = 16
 )
 
@@ -40,16 +50,22 @@ func (n *notices) problem(ctx context.Context, log *slog.Logger, level slog.Leve
 
 // news reports whether to log a message for what text says, and notes that.
 func (n *notices) news(message, text string) bool {
-	if n.last[message] == text {
-		return false
-	}
 	if n.last == nil {
-		n.last, n.told = make(map[string]string), make(map[string]map[string]time.Time)
+		n.last, n.told = make(map[string]matter), make(map[string]map[string]time.Time)
 	}
-	n.last[message] = text
-	if at, ok := n.told[message][text]; ok && time.Since(at) < toldAgain {
+	m, known := n.last[message]
+	if changed := !known || m.gist != text; changed {
+		m.gist, m.since = text, time.Now()
+		n.last[message] = m
+	}
+	if m.logged == text {
 		return false
 	}
+	if at, ok := n.told[message][text]; ok && time.Since(at) < toldAgain && time.Since(m.since) < stays {
+		return false
+	}
+	m.logged = text
+	n.last[message] = m
 	if n.told[message] == nil || len(n.told[message]) == mostNotices {
 		n.told[message] = make(map[string]time.Time)
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"strconv"
@@ -100,6 +101,10 @@ func (d *doctor) checkMode() {
 	default:
 		d.say(StatusOK, "mode", "", "%s: %s", v.mode, v.reason)
 	}
+	if v != nil && v.damaged && err == nil { // else that was the error
+		_, _, damage := readConf(d.at.conf)
+		d.say(StatusWarn, "configuration", "mend the file; provisioning puts another one in its place", "%v", oneLine(damage))
+	}
 }
 
 func (d *doctor) checkToken() {
@@ -192,11 +197,17 @@ func (d *doctor) checkCertificate() {
 		return
 	}
 	if err != nil {
-		status := StatusFail
-		if d.view.mode == ModeProvisioning {
+		status, remedy := StatusFail, d.enrollAgain()
+		switch {
+		case errors.Is(err, fs.ErrPermission):
+			remedy = "let the agent's user read it: check its owner and mode, or run this check as that user"
+		case d.view.mode == ModeProvisioning:
 			status = StatusWarn // provisioning replaces it
+			if exists(d.at.in(keyFile)) {
+				remedy = fmt.Sprintf("nothing, if the name is still free; else an operator lets the node's new key in with `muster node grant %s`", d.view.identity)
+			}
 		}
-		d.say(status, what, d.enrollAgain(), "%v", err)
+		d.say(status, what, remedy, "%v", err)
 		return
 	}
 	end := c.leaf().NotAfter
@@ -239,7 +250,11 @@ func (d *doctor) checkDNS(ctx context.Context) []discover.Broker {
 		what = "dns"
 	}
 	if len(urls) == 0 && srv == "" {
-		d.say(StatusFail, what, "name them in the token (--urls or --srv) or in server.conf (brokers)", "none known")
+		remedy := "name them in the token (--urls or --srv) or in server.conf (brokers)"
+		if d.view.conf == nil && d.view.damaged {
+			remedy = "see to server.conf first, which cannot be used"
+		}
+		d.say(StatusFail, what, remedy, "none known")
 		return nil
 	}
 	brokers, err := d.brokers(ctx, urls, srv, secure)

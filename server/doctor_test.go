@@ -45,6 +45,15 @@ func TestDoctor(t *testing.T) {
 			}
 		}, want: map[string]server.Status{"mode": "fail", "token": "fail", "brokers": "fail"}, not: "replace the file",
 			says: []string{"mode: neither ", "too many levels of symbolic links -> let the agent read the file: check its owner and mode, and the disk"}},
+		"a server.conf with mistakes": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+			writeFile(t, cfg.ConfFile, "alive_interval = soon\n")
+		},
+			want: map[string]server.Status{"configuration": "warn", "authority": "warn", "enrollment": "warn"},
+			says: []string{"alive_interval", "-> mend the file; provisioning puts another one in its place"}},
+		"a key cut short": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
+			writeFile(t, filepath.Join(cfg.SSLDir, "private.pem"), "-----BEGIN")
+		}, want: map[string]server.Status{"certificate": "warn", "authority": "warn", "enrollment": "warn"},
+			says: []string{"private.pem", "`muster node grant web1.example.net`"}},
 		"no token, provisioned": {provisioned: true, prepare: func(t *testing.T, _ *fleet, cfg *server.Config) { remove(t, cfg.TokenFile) }},
 		"token for everybody's eyes": {prepare: func(t *testing.T, _ *fleet, cfg *server.Config) {
 			if err := os.Chmod(cfg.TokenFile, 0o644); err != nil {

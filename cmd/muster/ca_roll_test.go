@@ -91,6 +91,31 @@ func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
 	}
 }
 
+// TestADoctorWhoMayNotReadTheKey has somebody else than the agent's user look after a node: it is not
+// to be enrolled again for that.
+func TestADoctorWhoMayNotReadTheKey(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "ssl"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for name, mode := range map[string]os.FileMode{"certificate.pem": 0o644, "private.pem": 0} {
+		if err := os.WriteFile(filepath.Join(dir, "ssl", name), []byte("text"), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := command(t, "server", "doctor", "--token", "none.jwt", "--ssl-dir", "ssl", "--config", "server.conf", "--identity", "web1.example.net")
+	if os.Geteuid() == 0 { // who may read everything, but for one without that right
+		cmd = exec.CommandContext(t.Context(), "setpriv", append([]string{"--bounding-set", "-dac_override,-dac_read_search", binary(t)}, cmd.Args[1:]...)...)
+	}
+	cmd.Dir = dir
+	out, _ := cmd.CombinedOutput()
+	want := regexp.MustCompile(`(?s)fail +certificate .*/private\.pem: permission denied.*let the agent's user read it: check its owner and mode, or run this check as that user`)
+	if cmd.ProcessState.ExitCode() != 1 || !want.Match(out) {
+		t.Errorf("exit %d: %s", cmd.ProcessState.ExitCode(), out)
+	}
+}
+
 // TestWhoMayNotReadIsToRemoveNothing has somebody begin a roll-over again who may not read what
 // it has made, its keys among it.
 func TestWhoMayNotReadIsToRemoveNothing(t *testing.T) {

@@ -30,7 +30,7 @@ type allowances struct {
 
 	uses pendingUses // on their way into the store
 
-	looking sync.Mutex
+	looking lookLock
 	last    Sequence // guarded by looking
 	even    bool     // guarded by looking: the store has what the journal has
 
@@ -47,15 +47,17 @@ type allowances struct {
 
 func newAllowances(store AllowanceStore, journal Journal, broken func() error, log *slog.Logger) *allowances {
 	return &allowances{
-		store: store, journal: journal, broken: broken, log: log, kept: make(map[wire.Pattern]*Allowance), ahead: make(map[wire.Pattern]*Allowance),
+		store: store, journal: journal, broken: broken, log: log, looking: newLookLock(), kept: make(map[wire.Pattern]*Allowance), ahead: make(map[wire.Pattern]*Allowance),
 		unjournaled: make(map[wire.Pattern]*Allowance), refused: make(map[wire.Pattern]bool),
 	}
 }
 
 // look reads what is new in the store.
 func (as *allowances) look(ctx context.Context) error {
-	as.looking.Lock()
-	defer as.looking.Unlock()
+	if err := as.looking.lock(ctx); err != nil {
+		return err
+	}
+	defer as.looking.unlock()
 	err := as.read(ctx)
 	if err == nil && !as.even {
 		err = as.putForgotten(ctx)
@@ -159,8 +161,10 @@ func (as *allowances) close(ctx context.Context, id string, isNew bool, err erro
 // one. And no look comes in between: one that read a later entry of somebody else would
 // be undone here. What is removed is removed also if nothing can be read.
 func (as *allowances) put(ctx context.Context, a *Allowance, after Revision, tell func()) error {
-	as.looking.Lock()
-	defer as.looking.Unlock()
+	if err := as.looking.lock(ctx); err != nil {
+		return err
+	}
+	defer as.looking.unlock()
 	unread := as.read(ctx)
 	if unread != nil && !a.Removed {
 		return unread

@@ -28,7 +28,7 @@ type answers struct {
 	untold untold
 	seen   seen
 
-	looking sync.Mutex
+	looking lookLock
 	last    Sequence // guarded by looking
 
 	mu   sync.RWMutex
@@ -37,13 +37,15 @@ type answers struct {
 }
 
 func newAnswers(store AnswerStore, broken func() error, log *slog.Logger, read func(holder)) *answers {
-	return &answers{store: store, broken: broken, log: log, read: read, kept: make(map[holder]*Answer)}
+	return &answers{store: store, broken: broken, log: log, read: read, looking: newLookLock(), kept: make(map[holder]*Answer)}
 }
 
 // look reads what is new in the store.
 func (as *answers) look(ctx context.Context) error {
-	as.looking.Lock()
-	defer as.looking.Unlock()
+	if err := as.looking.lock(ctx); err != nil {
+		return err
+	}
+	defer as.looking.unlock()
 	return as.lookLocked(ctx)
 }
 
@@ -86,8 +88,10 @@ func (as *answers) lookLocked(ctx context.Context) error {
 // one. And no look comes in between: one that read a later verdict of somebody else would
 // be undone here.
 func (as *answers) put(ctx context.Context, a *Answer, after Revision, tell func()) error {
-	as.looking.Lock()
-	defer as.looking.Unlock()
+	if err := as.looking.lock(ctx); err != nil {
+		return err
+	}
+	defer as.looking.unlock()
 	if err := as.lookLocked(ctx); err != nil {
 		return err
 	}

@@ -130,6 +130,21 @@ func (l *ghostAllowances) NextAllowance(_ context.Context, after Sequence) (*All
 	return l.entries[after], after + 1, nil
 }
 
+func (l *ghostAllowances) Allowances(_ context.Context, after Sequence, each func(*Allowance, Sequence, error) error) error {
+	return scanned(l.entries, after, each)
+}
+
+// scanned calls each for the entries after a place, as a store does.
+func scanned[E any](entries []E, after Sequence, each func(E, Sequence, error) error) error {
+	for int(after) < len(entries) {
+		after++
+		if err := each(entries[after-1], after, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // allowStore is a store of nothing else.
 type allowStore struct {
 	Store
@@ -146,6 +161,10 @@ func (s allowStore) PutAllowance(ctx context.Context, a *Allowance, after Revisi
 
 func (s allowStore) NextAllowance(ctx context.Context, after Sequence) (*Allowance, Sequence, error) {
 	return s.ghostAllowances.NextAllowance(ctx, after)
+}
+
+func (s allowStore) Allowances(ctx context.Context, after Sequence, each func(*Allowance, Sequence, error) error) error {
+	return s.ghostAllowances.Allowances(ctx, after, each)
 }
 
 // TestNamesThatWereNotAllowedGetNobodyIn allows names while the disk fails, which is
@@ -191,6 +210,10 @@ func (l *ghostPauses) PutPause(_ context.Context, s *Pause, _ Revision) error {
 	return l.broken
 }
 
+func (l *ghostPauses) Pauses(_ context.Context, after Sequence, each func(*Pause, Sequence, error) error) error {
+	return scanned(l.entries, after, each)
+}
+
 // pauseStore is a store of nothing else.
 type pauseStore struct {
 	Store
@@ -202,6 +225,10 @@ func (s pauseStore) PutPause(ctx context.Context, e *Pause, after Revision) erro
 }
 func (s pauseStore) NextPause(ctx context.Context, after Sequence) (*Pause, Sequence, error) {
 	return s.ghostPauses.NextPause(ctx, after)
+}
+
+func (s pauseStore) Pauses(ctx context.Context, after Sequence, each func(*Pause, Sequence, error) error) error {
+	return s.ghostPauses.Pauses(ctx, after, each)
 }
 
 // TestAPauseAfterAFailedDisk resumes while the disk fails, which is an error; the
@@ -243,6 +270,10 @@ func (l *ghostAnswers) NextAnswer(_ context.Context, after Sequence) (*Answer, S
 		return nil, 0, nil
 	}
 	return l.entries[after], after + 1, nil
+}
+
+func (l *ghostAnswers) Answers(_ context.Context, after Sequence, each func(*Answer, Sequence, error) error) error {
+	return scanned(l.entries, after, each)
 }
 
 // TestARejectionOutlivesAFailedDisk has a store show that a rejected key is forgotten,

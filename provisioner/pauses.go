@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -25,7 +24,7 @@ type pauses struct {
 	untold untold
 	seen   seen
 
-	looking sync.Mutex
+	looking lookLock
 	last    Sequence // guarded by looking
 
 	// kept is replaced and never changed, so that a request costs one load; nil
@@ -44,7 +43,7 @@ type placedPause struct {
 }
 
 func newPauses(store PauseStore, broken func() error, log *slog.Logger) *pauses {
-	return &pauses{store: store, broken: broken, log: log, reports: rate.NewLimiter(reportsPerSecond, reportsAtOnce)}
+	return &pauses{store: store, broken: broken, log: log, looking: newLookLock(), reports: rate.NewLimiter(reportsPerSecond, reportsAtOnce)}
 }
 
 // look reads what is new in the store. While that does not answer, what is known
@@ -53,8 +52,10 @@ func newPauses(store PauseStore, broken func() error, log *slog.Logger) *pauses 
 // What a broken store shows may not be on its disk: it has no place until a
 // restart shows it again, and nothing is resumed by it.
 func (ps *pauses) look(ctx context.Context) error {
-	ps.looking.Lock()
-	defer ps.looking.Unlock()
+	if err := ps.looking.lock(ctx); err != nil {
+		return err
+	}
+	defer ps.looking.unlock()
 	return ps.lookLocked(ctx)
 }
 

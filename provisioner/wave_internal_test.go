@@ -1,0 +1,139 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// orderLogs is a store of what operators have said, which counts how it is asked.
+type orderLogs struct {
+	Store
+	pauses     ghostPauses
+	answers    ghostAnswers
+	allowances ghostAllowances
+	broken     error
+
+	asked, scanned int
+	held           string        // what it does not answer about, whatever the context says
+	hold           chan struct{} // until this is closed
+}
+
+func (l *orderLogs) ask(what string) {
+	l.asked++
+	if what == l.held {
+		<-l.hold
+	}
+}
+
+func (l *orderLogs) NextPause(ctx context.Context, after Sequence) (*Pause, Sequence, error) {
+	l.ask("pauses")
+	return l.pauses.NextPause(ctx, after)
+}
+
+func (l *orderLogs) Pauses(ctx context.Context, after Sequence, each func(*Pause, Sequence, error) error) error {
+	l.scanned++
+	return l.pauses.Pauses(ctx, after, each)
+}
+
+func (l *orderLogs) NextAnswer(ctx context.Context, after Sequence) (*Answer, Sequence, error) {
+	l.ask("verdicts")
+	return l.answers.NextAnswer(ctx, after)
+}
+
+func (l *orderLogs) Answers(ctx context.Context, after Sequence, each func(*Answer, Sequence, error) error) error {
+	l.scanned++
+	return l.answers.Answers(ctx, after, each)
+}
+
+func (l *orderLogs) NextAllowance(ctx context.Context, after Sequence) (*Allowance, Sequence, error) {
+	l.ask("allow-list")
+	return l.allowances.NextAllowance(ctx, after)
+}
+
+func (l *orderLogs) Allowances(ctx context.Context, after Sequence, each func(*Allowance, Sequence, error) error) error {
+	l.scanned++
+	return l.allowances.Allowances(ctx, after, each)
+}
+
+// follower returns a provisioner that follows the logs, and a look at each of them.
+func (l *orderLogs) follower() (p *Provisioner, looks map[string]func(context.Context) error) {
+	log, broken := slog.New(slog.DiscardHandler), func() error { return l.broken }
+	p = &Provisioner{pauses: newPauses(l, broken, log), answers: newAnswers(l, broken, log, func(holder) {}), allowances: newAllowances(l, nil, broken, log)}
+	return p, map[string]func(context.Context) error{"pauses": p.pauses.look, "verdicts": p.answers.look, "allow-list": p.allowances.look}
+}
+
+// TestWhoWaitsForALookGivesUp has a look at what operators said take for ever, as one does
+// at a store that is far: a request that needs what it reads is told so, by its own end or
+// else in time, and the next one gets in once the store answers.
+func TestWhoWaitsForALookGivesUp(t *testing.T) {
+	t.Parallel()
+	for _, what := range []string{"pauses", "verdicts", "allow-list"} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				l := &orderLogs{held: what, hold: make(chan struct{})}
+				p, looks := l.follower()
+				go func() { _ = looks[what](t.Context()) }()
+				synctest.Wait()
+				if err := p.ensureOrders(t.Context()); !errors.Is(err, ErrRevocationsUnknown) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a request while somebody looks: %v, want %v", err, ErrRevocationsUnknown)
+				}
+				over, cancel := context.WithCancel(t.Context())
+				cancel()
+				if err := p.ensureOrders(over); !errors.Is(err, ErrRevocationsUnknown) || !errors.Is(err, context.Canceled) {
+					t.Errorf("a request that is over: %v, want %v", err, ErrRevocationsUnknown)
+				}
+				close(l.hold)
+				synctest.Wait()
+				if err := p.ensureOrders(t.Context()); err != nil {
+					t.Errorf("a request once the store answers: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// endless is a log of verdicts that grows as fast as it is read, one at a time.
+type endless struct{ ghostAnswers }
+
+func (*endless) NextAnswer(ctx context.Context, after Sequence) (*Answer, Sequence, error) {
+	select {
+	case <-ctx.Done():
+		return nil, 0, ctx.Err()
+	case <-time.After(50 * time.Millisecond): // the way to the store and back
+		return &Answer{Identity: web1, Verdict: VerdictApprove}, after + 1, nil
+	}
+}
+
+func (*endless) Answers(ctx context.Context, _ Sequence, _ func(*Answer, Sequence, error) error) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// TestALookForARequestEnds has a request look at a log of which there is no end. What it has
+// read by then is not read again.
+func TestALookForARequestEnds(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := (&orderLogs{}).follower()
+		p.answers = newAnswers(&endless{}, func() error { return nil }, slog.New(slog.DiscardHandler), func(holder) {})
+		last := Sequence(0)
+		for range 2 {
+			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // as the service gives it
+			err := p.ensureOrders(ctx)
+			if !errors.Is(err, ErrRevocationsUnknown) || ctx.Err() != nil {
+				t.Errorf("ensureOrders = %v, and of the request's time: %v; want %v before it is over", err, ctx.Err(), ErrRevocationsUnknown)
+			}
+			cancel()
+			if p.answers.last <= last {
+				t.Errorf("read to %d, and then to %d", last, p.answers.last)
+			}
+			last = p.answers.last
+			<-time.After(LookEvery) // a look that failed is not repeated at once
+		}
+	})
+}

@@ -111,6 +111,9 @@ type AllowanceStore interface {
 	// one that is removed, with an error that wraps [ErrUnread]; its ID is then the
 	// [AllowanceID] of its pattern, which is not known.
 	NextAllowance(ctx context.Context, after Sequence) (*Allowance, Sequence, error)
+
+	// Allowances calls each for what NextAllowance would return, as [AnswerStore].Answers does.
+	Allowances(ctx context.Context, after Sequence, each func(a *Allowance, at Sequence, unread error) error) error
 }
 
 // errUsedAgain says that an allow-list entry is not good for a use any more: it is decided

@@ -114,7 +114,11 @@ func (as *allowances) putIfForgotten(ctx context.Context, a *Allowance) error {
 // place until a restart shows it again, and only removals count meanwhile.
 func (as *allowances) read(ctx context.Context) error {
 	began := time.Now()
-	for after := as.last; ; {
+	for after, n := as.last, 1; ; n++ {
+		if n%lookOneByOne == 0 && after == as.last {
+			as.readMany(ctx)
+			after = as.last
+		}
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		a, at, err := as.store.NextAllowance(bounded, after)
 		cancel()
@@ -126,33 +130,66 @@ func (as *allowances) read(ctx context.Context) error {
 			as.seen.looked(began, err)
 			return err
 		}
-		kept := as.broken() == nil && after == as.last
 		switch {
+		case as.broken() == nil && after == as.last:
+			as.keep(ctx, a, at, err)
 		case unread:
-			as.close(ctx, a.ID, kept, err)
-		case kept || a.Removed:
+			as.close(a.ID)
+		case a.Removed:
 			as.apply(a)
-		}
-		if kept {
-			as.last = at
-			as.untold.thereEntry(a)
 		}
 		after = at
 	}
 }
 
-// close ends what the entry of this [AllowanceID] lets in: the newest one cannot be read,
-// which the log says if it is new.
-func (as *allowances) close(ctx context.Context, id string, isNew bool, err error) {
+// readAll is that of [Revocations].
+func (as *allowances) readAll(ctx context.Context) {
+	if as.looking.lock(ctx) == nil {
+		defer as.looking.unlock()
+		as.scan(ctx)
+	}
+}
+
+// readMany is that of [Revocations], as when a rack is allowed name by name, or boots by one
+// entry that names who has used it. The caller holds looking.
+func (as *allowances) readMany(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	as.scan(ctx)
+}
+
+// scan reads what comes after what was read, until something goes wrong. The caller holds
+// looking.
+func (as *allowances) scan(ctx context.Context) {
+	_ = as.store.Allowances(ctx, as.last, func(a *Allowance, at Sequence, unread error) error {
+		if err := as.broken(); err != nil {
+			return err // it may not be on disk: see read
+		}
+		as.keep(ctx, a, at, unread)
+		return nil
+	})
+}
+
+// keep takes in what comes behind what was read, at its place. The caller holds looking.
+func (as *allowances) keep(ctx context.Context, a *Allowance, at Sequence, unread error) {
+	if unread != nil {
+		as.log.WarnContext(ctx, "entry of the allow-list not read, it lets nobody in", "err", unread)
+		as.close(a.ID)
+	} else {
+		as.apply(a)
+	}
+	as.last = at
+	as.untold.thereEntry(a)
+}
+
+// close ends what the entry of this [AllowanceID] lets in: the newest one cannot be read.
+func (as *allowances) close(id string) {
 	as.mu.Lock()
 	defer as.mu.Unlock()
 	for pattern := range as.kept {
 		if AllowanceID(pattern) == id {
 			delete(as.kept, pattern)
 		}
-	}
-	if isNew {
-		as.log.WarnContext(ctx, "entry of the allow-list not read, it lets nobody in", "err", err)
 	}
 }
 

@@ -121,6 +121,12 @@ type AnswerStore interface {
 	// newest of the last few about its key, or nil and 0. One that cannot be read
 	// comes as a rejection, with an error that wraps [ErrUnread].
 	NextAnswer(ctx context.Context, after Sequence) (*Answer, Sequence, error)
+
+	// Answers calls each for what NextAnswer would return after the given place, in the order
+	// of the places, with its error if that wraps [ErrUnread]. It stops at the first error of
+	// each, which it returns. It may miss the newest ones, and none before one that it has
+	// called each for.
+	Answers(ctx context.Context, after Sequence, each func(a *Answer, at Sequence, unread error) error) error
 }
 
 // approved answers the policy's question for a person.

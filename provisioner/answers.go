@@ -55,7 +55,11 @@ func (as *answers) look(ctx context.Context) error {
 // restart shows it again, and only rejections count meanwhile.
 func (as *answers) lookLocked(ctx context.Context) error {
 	began := time.Now()
-	for after := as.last; ; {
+	for after, n := as.last, 1; ; n++ {
+		if n%lookOneByOne == 0 && after == as.last {
+			as.readMany(ctx)
+			after = as.last
+		}
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		a, at, err := as.store.NextAnswer(bounded, after)
 		cancel()
@@ -67,20 +71,57 @@ func (as *answers) lookLocked(ctx context.Context) error {
 			as.seen.looked(began, err)
 			return err
 		}
-		kept := as.broken() == nil && after == as.last
-		if unread && kept {
-			as.log.WarnContext(ctx, "verdict not read, its key is rejected", "node", a.Identity, "err", err)
-		}
-		if kept || a.Verdict == VerdictReject {
-			as.apply(a)
-			as.read(holder{a.KeyHash, a.Identity})
-		}
-		if kept {
-			as.last = at
-			as.untold.thereEntry(a)
+		switch {
+		case as.broken() == nil && after == as.last:
+			as.keep(ctx, a, at, err)
+		case a.Verdict == VerdictReject:
+			as.takeIn(a)
 		}
 		after = at
 	}
+}
+
+// readAll is that of [Revocations]: the store has a verdict about everybody who ever waited.
+func (as *answers) readAll(ctx context.Context) {
+	if as.looking.lock(ctx) == nil {
+		defer as.looking.unlock()
+		as.scan(ctx)
+	}
+}
+
+// readMany is that of [Revocations], as when a rack is approved. The caller holds looking.
+func (as *answers) readMany(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	as.scan(ctx)
+}
+
+// scan reads what comes after what was read, until something goes wrong. The caller holds
+// looking.
+func (as *answers) scan(ctx context.Context) {
+	_ = as.store.Answers(ctx, as.last, func(a *Answer, at Sequence, unread error) error {
+		if err := as.broken(); err != nil {
+			return err // it may not be on disk: see lookLocked
+		}
+		as.keep(ctx, a, at, unread)
+		return nil
+	})
+}
+
+// keep takes in what comes behind what was read, at its place. The caller holds looking.
+func (as *answers) keep(ctx context.Context, a *Answer, at Sequence, unread error) {
+	if unread != nil {
+		as.log.WarnContext(ctx, "verdict not read, its key is rejected", "node", a.Identity, "err", unread)
+	}
+	as.takeIn(a)
+	as.last = at
+	as.untold.thereEntry(a)
+}
+
+// takeIn puts in force what was read.
+func (as *answers) takeIn(a *Answer) {
+	as.apply(a)
+	as.read(holder{a.KeyHash, a.Identity})
 }
 
 // put writes a verdict, puts it in force in this process and tells of it. What came before it is

@@ -75,6 +75,9 @@ type PauseStore interface {
 	// a pause, with an error that wraps [ErrUnread].
 	NextPause(ctx context.Context, after Sequence) (*Pause, Sequence, error)
 
+	// Pauses calls each for what NextPause would return, as [AnswerStore].Answers does.
+	Pauses(ctx context.Context, after Sequence, each func(s *Pause, at Sequence, unread error) error) error
+
 	// PutPause writes an entry, provided that the newest about its site is still after,
 	// or whatever that is if after is [AnyRevision], and returns once it is on disk. It
 	// returns [ErrConflict] if it was not written; after any other error it may be

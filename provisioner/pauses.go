@@ -62,7 +62,11 @@ func (ps *pauses) look(ctx context.Context) error {
 // lookLocked is look for callers that hold looking.
 func (ps *pauses) lookLocked(ctx context.Context) error {
 	began := time.Now()
-	for after := ps.last; ; {
+	for after, n := ps.last, 1; ; n++ {
+		if n%lookOneByOne == 0 && after == ps.last {
+			ps.readMany(ctx)
+			after = ps.last
+		}
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		s, at, err := ps.store.NextPause(bounded, after)
 		cancel()
@@ -74,19 +78,51 @@ func (ps *pauses) lookLocked(ctx context.Context) error {
 			ps.seen.looked(began, err)
 			return err
 		}
-		kept := ps.broken() == nil && after == ps.last
-		if unread && kept {
-			ps.log.WarnContext(ctx, "pause not read, nobody enrolls where it is about", "site", s.Site, "err", err)
-		}
-		if kept || !s.Resumed {
+		switch {
+		case ps.broken() == nil && after == ps.last:
+			ps.keep(ctx, placedPause{s, at}, err)
+		case !s.Resumed:
 			ps.apply(placedPause{s, at})
-		}
-		if kept {
-			ps.last = at
-			ps.untold.thereEntry(s)
 		}
 		after = at
 	}
+}
+
+// readAll is that of [Revocations].
+func (ps *pauses) readAll(ctx context.Context) {
+	if ps.looking.lock(ctx) == nil {
+		defer ps.looking.unlock()
+		ps.scan(ctx)
+	}
+}
+
+// readMany is that of [Revocations]. The caller holds looking.
+func (ps *pauses) readMany(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	ps.scan(ctx)
+}
+
+// scan reads what comes after what was read, until something goes wrong. The caller holds
+// looking.
+func (ps *pauses) scan(ctx context.Context) {
+	_ = ps.store.Pauses(ctx, ps.last, func(s *Pause, at Sequence, unread error) error {
+		if err := ps.broken(); err != nil {
+			return err // it may not be on disk: see look
+		}
+		ps.keep(ctx, placedPause{s, at}, unread)
+		return nil
+	})
+}
+
+// keep takes in what comes behind what was read, at its place. The caller holds looking.
+func (ps *pauses) keep(ctx context.Context, s placedPause, unread error) {
+	if unread != nil {
+		ps.log.WarnContext(ctx, "pause not read, nobody enrolls where it is about", "site", s.Site, "err", unread)
+	}
+	ps.apply(s)
+	ps.last = s.at
+	ps.untold.thereEntry(s.Pause)
 }
 
 // followPauses looks for what other provisioners have paused or resumed. While the

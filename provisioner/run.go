@@ -25,13 +25,16 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.readFreeze(ctx); err != nil {
 		return err
 	}
+	p.answers.readAll(ctx)
 	if err := p.answers.look(ctx); err != nil {
 		return fmt.Errorf("read rejections: %w", err)
 	}
+	p.allowances.readAll(ctx)
 	if err := p.allowances.look(ctx); err != nil {
 		return fmt.Errorf("read allow-list: %w", err)
 	}
 	p.watchAllowsAll(ctx)
+	p.pauses.readAll(ctx)
 	if err := p.pauses.look(ctx); err != nil {
 		return err
 	}

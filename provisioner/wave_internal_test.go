@@ -3,10 +3,14 @@ package provisioner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
 )
 
 // orderLogs is a store of what operators have said, which counts how it is asked.
@@ -64,6 +68,94 @@ func (l *orderLogs) follower() (p *Provisioner, looks map[string]func(context.Co
 	log, broken := slog.New(slog.DiscardHandler), func() error { return l.broken }
 	p = &Provisioner{pauses: newPauses(l, broken, log), answers: newAnswers(l, broken, log, func(holder) {}), allowances: newAllowances(l, nil, broken, log)}
 	return p, map[string]func(context.Context) error{"pauses": p.pauses.look, "verdicts": p.answers.look, "allow-list": p.allowances.look}
+}
+
+// say adds an entry of each kind about one site, key and name.
+func (l *orderLogs) say(i int) {
+	name := wire.Identity(fmt.Sprintf("web%d.example.net", i))
+	l.pauses.entries = append(l.pauses.entries, &Pause{Site: jwt.Site(fmt.Sprint("site", i))})
+	l.answers.entries = append(l.answers.entries, &Answer{Identity: name, KeyHash: "k", Verdict: VerdictReject})
+	l.allowances.entries = append(l.allowances.entries, &Allowance{ID: "1", Pattern: wire.Pattern(name)})
+}
+
+// unsay ends what say has said.
+func (l *orderLogs) unsay(i int) {
+	name := wire.Identity(fmt.Sprintf("web%d.example.net", i))
+	l.pauses.entries = append(l.pauses.entries, &Pause{Site: jwt.Site(fmt.Sprint("site", i)), Resumed: true})
+	l.answers.entries = append(l.answers.entries, &Answer{Identity: name, KeyHash: "k", Verdict: VerdictNone})
+	l.allowances.entries = append(l.allowances.entries, &Allowance{ID: "1", Pattern: wire.Pattern(name), Removed: true})
+}
+
+// known is how many of each kind are in force.
+func known(p *Provisioner) [3]int {
+	return [3]int{len(p.pauses.list()), len(p.answers.list()), len(p.allowances.list())}
+}
+
+// TestAWaveOfOrdersIsReadAtOnce has another provisioner reject, allow and pause many, and take
+// one of each back: with a question for each, at a store that is far, who looks would be out
+// of date before its end, and nobody be admitted meanwhile.
+func TestAWaveOfOrdersIsReadAtOnce(t *testing.T) {
+	t.Parallel()
+	l := &orderLogs{}
+	p, looks := l.follower()
+	const wave = 500
+	for i := range wave {
+		l.say(i)
+	}
+	l.unsay(0)
+	for what, look := range looks {
+		l.asked = 0
+		if err := look(t.Context()); err != nil || l.asked > lookOneByOne {
+			t.Errorf("%s: look = %v with %d questions for %d entries", what, err, l.asked, wave+1)
+		}
+	}
+	if got, want := known(p), [3]int{wave - 1, wave - 1, wave - 1}; got != want {
+		t.Errorf("%v pauses, rejections and names are in force, want %v", got, want)
+	}
+	l.say(wave)
+	l.scanned = 0
+	for what, look := range looks {
+		l.asked = 0
+		if err := look(t.Context()); err != nil || l.asked > 2 {
+			t.Errorf("%s: look = %v with %d questions for one entry", what, err, l.asked)
+		}
+	}
+	if got, want := known(p), [3]int{wave, wave, wave}; got != want || l.scanned > 0 {
+		t.Errorf("%v are in force, want %v; all read %d times for one entry", got, want, l.scanned)
+	}
+}
+
+// TestAStartTakesInNothingThatMayNotBeOnDisk reads what operators said, all at once, from a
+// store that is broken, and that comes back without it.
+func TestAStartTakesInNothingThatMayNotBeOnDisk(t *testing.T) {
+	t.Parallel()
+	l := &orderLogs{broken: errors.New("sync: input/output error")}
+	p, looks := l.follower()
+	const lost = 2 * lookOneByOne
+	for i := range lost {
+		l.say(i)
+	}
+	for _, readAll := range []func(context.Context){p.pauses.readAll, p.answers.readAll, p.allowances.readAll} {
+		readAll(t.Context())
+	}
+	lookAll := func() {
+		t.Helper()
+		for what, look := range looks {
+			if err := look(t.Context()); err != nil {
+				t.Errorf("%s: %v", what, err)
+			}
+		}
+	}
+	lookAll()
+	if got, want := known(p), [3]int{lost, lost, 0}; got != want {
+		t.Errorf("%v pauses, rejections and names are in force, want what lets nobody in: %v", got, want)
+	}
+	l.broken, l.pauses.entries, l.answers.entries, l.allowances.entries = nil, nil, nil, nil
+	l.say(lost)
+	lookAll()
+	if got, want := known(p), [3]int{lost + 1, lost + 1, 1}; got != want {
+		t.Errorf("%v are in force once there is something in their places, want %v", got, want)
+	}
 }
 
 // TestWhoWaitsForALookGivesUp has a look at what operators said take for ever, as one does

@@ -51,16 +51,32 @@ func (s *Store) PutAllowance(ctx context.Context, a *provisioner.Allowance, afte
 
 // NextAllowance implements [provisioner.AllowanceStore].
 func (s *Store) NextAllowance(ctx context.Context, after provisioner.Sequence) (*provisioner.Allowance, provisioner.Sequence, error) {
+	m, err := s.nextEntry(ctx, subjectAllowance+"*", after)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read allow-list: %w", err)
+	}
+	if m.sequence == 0 {
+		return nil, 0, nil
+	}
+	a, err := decodeAllowance(m)
+	return a, provisioner.Sequence(m.sequence), err
+}
+
+// Allowances implements [provisioner.AllowanceStore].
+func (s *Store) Allowances(ctx context.Context, after provisioner.Sequence, each func(*provisioner.Allowance, provisioner.Sequence, error) error) error {
+	return s.entriesAfter(ctx, subjectAllowance+"*", after, func(m message) error {
+		a, unread := decodeAllowance(m)
+		return each(a, provisioner.Sequence(m.sequence), unread)
+	})
+}
+
+// decodeAllowance returns the entry of the allow-list that a message is. One that cannot be
+// read is removed, with an error that wraps [provisioner.ErrUnread].
+func decodeAllowance(m message) (*provisioner.Allowance, error) {
 	var a provisioner.Allowance
-	m, err := s.nextEntry(ctx, subjectAllowance+"*", after, &a, func() string { return subjectAllowance + provisioner.AllowanceID(a.Pattern) })
+	err := decodeEntry(m, &a, func() string { return subjectAllowance + provisioner.AllowanceID(a.Pattern) })
 	if err != nil {
-		err = fmt.Errorf("read allow-list: %w", err)
+		return &provisioner.Allowance{ID: strings.TrimPrefix(m.subject, subjectAllowance), Removed: true}, fmt.Errorf("read allow-list: %w", err)
 	}
-	if m == nil {
-		return nil, 0, err
-	}
-	if err != nil {
-		a = provisioner.Allowance{ID: strings.TrimPrefix(m.Subject, subjectAllowance), Removed: true}
-	}
-	return &a, provisioner.Sequence(m.Sequence), err
+	return &a, nil
 }

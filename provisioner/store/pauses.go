@@ -29,22 +29,39 @@ func pauseSubject(s *provisioner.Pause) string {
 
 // NextPause implements [provisioner.PauseStore].
 func (s *Store) NextPause(ctx context.Context, after provisioner.Sequence) (*provisioner.Pause, provisioner.Sequence, error) {
+	m, err := s.nextEntry(ctx, subjectPauses+"*", after)
+	if err != nil {
+		return nil, 0, fmt.Errorf("read pauses: %w", err)
+	}
+	if m.sequence == 0 {
+		return nil, 0, nil
+	}
+	p, err := decodePause(m)
+	return p, provisioner.Sequence(m.sequence), err
+}
+
+// Pauses implements [provisioner.PauseStore].
+func (s *Store) Pauses(ctx context.Context, after provisioner.Sequence, each func(*provisioner.Pause, provisioner.Sequence, error) error) error {
+	return s.entriesAfter(ctx, subjectPauses+"*", after, func(m message) error {
+		p, unread := decodePause(m)
+		return each(p, provisioner.Sequence(m.sequence), unread)
+	})
+}
+
+// decodePause returns the pause that a message is. One that cannot be read is a pause where it
+// is about, with an error that wraps [provisioner.ErrUnread].
+func decodePause(m message) (*provisioner.Pause, error) {
 	var p provisioner.Pause
-	m, err := s.nextEntry(ctx, subjectPauses+"*", after, &p, func() string { return pauseSubject(&p) })
-	if err != nil {
-		err = fmt.Errorf("read pauses: %w", err)
+	err := decodeEntry(m, &p, func() string { return pauseSubject(&p) })
+	if err == nil {
+		return &p, nil
 	}
-	if m == nil {
-		return nil, 0, err
+	p = provisioner.Pause{Schema: provisioner.PauseSchema, At: m.at.UTC().Truncate(time.Second), Cause: provisioner.CauseUnread}
+	if coded, ok := strings.CutPrefix(m.subject, subjectPausedAtSite); ok {
+		site, _ := hex.DecodeString(coded) // else it is on no site's subject, and everything is paused
+		p.Site = jwt.Site(site)
 	}
-	if err != nil {
-		p = provisioner.Pause{Schema: provisioner.PauseSchema, At: m.Time.UTC().Truncate(time.Second), Cause: provisioner.CauseUnread}
-		if coded, ok := strings.CutPrefix(m.Subject, subjectPausedAtSite); ok {
-			site, _ := hex.DecodeString(coded) // else it is on no site's subject, and everything is paused
-			p.Site = jwt.Site(site)
-		}
-	}
-	return &p, provisioner.Sequence(m.Sequence), err
+	return &p, fmt.Errorf("read pauses: %w", err)
 }
 
 // PutPause implements [provisioner.PauseStore].

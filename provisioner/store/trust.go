@@ -250,21 +250,37 @@ func (s *Store) nextRaw(ctx context.Context, stream jetstream.Stream, subject st
 	return m, err
 }
 
-// nextEntry is next among the entries, for those that say what each of them is about by
-// its subject: one that cannot be read is returned too, with an error that wraps
-// [provisioner.ErrUnread]. subject is where what was decoded belongs.
-func (s *Store) nextEntry(ctx context.Context, filter string, after provisioner.Sequence, dst checked, subject func() string) (*jetstream.RawStreamMsg, error) {
+// nextEntry returns the first message after a place among the entries that the filter covers.
+// There is none: one without a sequence.
+func (s *Store) nextEntry(ctx context.Context, filter string, after provisioner.Sequence) (message, error) {
 	m, err := s.nextRaw(ctx, s.entries, filter, uint64(after))
 	if err != nil || m == nil {
-		return nil, err
+		return message{}, err
 	}
-	if err = decode(m.Data, dst); err == nil && m.Subject != subject() {
+	return message{m.Subject, m.Data, m.Sequence, m.Time}, nil
+}
+
+// entriesAfter calls each for the messages after a place among the entries that the filter
+// covers, in their order, as [Store.Revocations] does.
+func (s *Store) entriesAfter(ctx context.Context, filter string, after provisioner.Sequence, each func(message) error) error {
+	from := jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(after) + 1}
+	return s.scanWith(ctx, streamEntries, from, func(m message) error {
+		s.followed.note(streamEntries, m.sequence)
+		return each(m)
+	})
+}
+
+// decodeEntry decodes and checks an entry of those that say what each of them is about by its
+// subject, which is where what was decoded belongs. The error wraps [provisioner.ErrUnread].
+func decodeEntry(m message, dst checked, subject func() string) error {
+	err := decode(m.data, dst)
+	if err == nil && m.subject != subject() {
 		err = fmt.Errorf("it belongs on %s", subject())
 	}
 	if err != nil {
-		return m, fmt.Errorf("%w: sequence %d on %s: %w", provisioner.ErrUnread, m.Sequence, m.Subject, err)
+		return fmt.Errorf("%w: sequence %d on %s: %w", provisioner.ErrUnread, m.sequence, m.subject, err)
 	}
-	return m, nil
+	return nil
 }
 
 // append writes one message under an id that makes a repetition harmless, and

@@ -156,21 +156,37 @@ func (s *Store) PutAnswer(ctx context.Context, a *provisioner.Answer, after prov
 
 // NextAnswer implements [provisioner.AnswerStore].
 func (s *Store) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
-	var a provisioner.Answer
-	m, err := s.nextEntry(ctx, subjectAnswer+"*.*", after, &a, func() string { return keySubject(subjectAnswer, a.Identity, a.KeyHash) })
+	m, err := s.nextEntry(ctx, subjectAnswer+"*.*", after)
 	if err != nil {
-		err = fmt.Errorf("read verdicts: %w", err)
+		return nil, 0, fmt.Errorf("read verdicts: %w", err)
 	}
-	if m == nil {
-		return nil, 0, err
+	if m.sequence == 0 {
+		return nil, 0, nil
 	}
+	a, err := decodeAnswer(m)
+	return a, provisioner.Sequence(m.sequence), err
+}
+
+// Answers implements [provisioner.AnswerStore].
+func (s *Store) Answers(ctx context.Context, after provisioner.Sequence, each func(*provisioner.Answer, provisioner.Sequence, error) error) error {
+	return s.entriesAfter(ctx, subjectAnswer+"*.*", after, func(m message) error {
+		a, unread := decodeAnswer(m)
+		return each(a, provisioner.Sequence(m.sequence), unread)
+	})
+}
+
+// decodeAnswer returns the verdict that a message is. One that cannot be read is a rejection,
+// with an error that wraps [provisioner.ErrUnread].
+func decodeAnswer(m message) (*provisioner.Answer, error) {
+	var a provisioner.Answer
+	err := decodeEntry(m, &a, func() string { return keySubject(subjectAnswer, a.Identity, a.KeyHash) })
 	if err == nil {
-		return &a, provisioner.Sequence(m.Sequence), nil
+		return &a, nil
 	}
-	token, key, _ := strings.Cut(strings.TrimPrefix(m.Subject, subjectAnswer), ".")
+	token, key, _ := strings.Cut(strings.TrimPrefix(m.subject, subjectAnswer), ".")
 	id, _ := wire.ParseSubjectToken(token) // else it is about nobody
-	return &provisioner.Answer{Identity: id, KeyHash: key, Verdict: provisioner.VerdictReject, At: m.Time.UTC().Truncate(time.Second), Cause: provisioner.CauseUnread},
-		provisioner.Sequence(m.Sequence), err
+	return &provisioner.Answer{Identity: id, KeyHash: key, Verdict: provisioner.VerdictReject, At: m.at.UTC().Truncate(time.Second), Cause: provisioner.CauseUnread},
+		fmt.Errorf("read verdicts: %w", err)
 }
 
 // checked is what can be decoded and then looked at.

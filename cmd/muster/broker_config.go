@@ -118,7 +118,9 @@ func (v *brokerConfigVerb) check() error {
 	addresses("hub", false, v.hub.URLs...)
 	all = append(all, v.ports()...)
 	if v.hub.Site != "" || len(v.hub.URLs) > 0 {
-		if _, err := jwt.ParseSite(v.hub.Site); err != nil {
+		if v.hub.Site == "" {
+			all = append(all, errors.New("--site is missing: --hub is for the broker of a site, give the site that it is at"))
+		} else if _, err := jwt.ParseSite(v.hub.Site); err != nil {
 			all = append(all, fmt.Errorf("--site: %w", err))
 		}
 		if len(v.hub.URLs) == 0 {

@@ -12,6 +12,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"muster/internal/wire"
@@ -201,7 +202,7 @@ func (d *Daemon) operators(nodes *fleet.Index, register *register, pages http.Ha
 	}
 	s, err := httpapi.New(cfg)
 	if err == nil {
-		err = s.Open()
+		err = listenError(s.Open())
 	}
 	if err != nil {
 		return nil, err
@@ -211,6 +212,20 @@ func (d *Daemon) operators(nodes *fleet.Index, register *register, pages http.Ha
 		d.opts.Log.Info("operators are served", "url", s.URL())
 	}
 	return s, nil
+}
+
+// listenError adds what to do if operators cannot be listened to at api.listen. Of nil it
+// returns nil.
+func listenError(err error) error {
+	var op *net.OpError
+	switch {
+	case !errors.As(err, &op) || op.Op != "listen" || op.Net != "tcp": // the control socket's
+		return err
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("%w: stop what listens there, or change api.listen", err)
+	default: // an address that is not the machine's, or a port that is not ours to take
+		return fmt.Errorf("%w: change api.listen", err)
+	}
 }
 
 // APIURL is where operators reach the daemon over HTTPS, empty before Run serves

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -272,6 +273,34 @@ func TestAnotherInstallationsStoreIsRefused(t *testing.T) {
 	}
 	if err := start(one, data); err != nil {
 		t.Errorf("the first one again: %v", err)
+	}
+}
+
+// TestAPortThatIsTakenIsNamedByItsKey starts where somebody else listens already.
+func TestAPortThatIsTakenIsNamedByItsKey(t *testing.T) {
+	t.Parallel()
+	dir := setup(t, nil)
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = busy.Close() }()
+	for key, edit := range map[string]func(*daemon.Config){
+		"broker.listen": func(c *daemon.Config) { c.Broker.Listen = busy.Addr().String() },
+		"api.listen": func(c *daemon.Config) {
+			c.API.Listen, c.API.Names = busy.Addr().String(), []string{"prov1.example.net"}
+		},
+	} {
+		d, err := daemon.LoadWith(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}, edit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		err = d.Run(ctx, cancel)
+		cancel()
+		if want := ": stop what listens there, or change " + key; err == nil || !strings.Contains(err.Error(), "address already in use") || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("Run = %v, want the address in use%s", err, want)
+		}
 	}
 }
 

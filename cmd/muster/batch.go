@@ -27,10 +27,29 @@ type batch struct {
 
 func (b *batch) add(c *kingpin.CmdClause) {
 	cli.Int(c.Flag("batch", "How many machines are in hand at once.").Default("50"), &b.size)
-	c.Flag("pause-between", "Wait so long after each batch, as 10s.").Default("0s").DurationVar(&b.pause)
+	c.Flag("pause-between", "Wait so long after each batch, as 10s.").Default("0s").SetValue((*pauseValue)(&b.pause))
 	cli.Int(c.Flag("max-failures", "Stop once more machines than this have failed.").Default("10"), &b.maxFailures)
 	c.Flag("progress", "File that keeps what is done; default a new one here for more than one machine.").PlaceHolder("FILE").StringVar(&b.file)
 }
+
+// pauseValue is a pause on a command line: a duration as everywhere, or less than a second
+// as Go writes it, 500ms.
+type pauseValue time.Duration
+
+// Set implements [kingpin.Value]. What is below zero is for [batch.check] to refuse.
+func (v *pauseValue) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		if d, err = cli.ParseDuration(text); err != nil {
+			return fmt.Errorf("--pause-between: %w; want 0s or more", err)
+		}
+	}
+	*v = pauseValue(d)
+	return nil
+}
+
+// String implements [kingpin.Value].
+func (v *pauseValue) String() string { return time.Duration(*v).String() }
 
 // check reports values that make no sense.
 func (b *batch) check() error {

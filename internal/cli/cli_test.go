@@ -42,7 +42,8 @@ func TestDurationOf(t *testing.T) {
 	for in, want := range map[string]string{
 		"1m": "", "30d": "", "1M": "", "59s": `--ttl is "59s", want 1m to 30d`, "0s": `--ttl is "0s", want 1m to 30d`,
 		"30d1s": `--ttl is "30d1s", want 1m to 30d`, "100000d": `--ttl is "100000d", want 1m to 30d`,
-		"300y": `--ttl: "300y" is longer than 292 years; want 1m to 30d`, "-1d": `--ttl: "-1d" is not a duration such as 1y, 30d, 12h or 1d12h; want 1m to 30d`,
+		"300y": `--ttl: "300y" is longer than 292 years; want 1m to 30d`, "99999999999999999999s": `--ttl: "99999999999999999999s" is longer than 292 years; want 1m to 30d`,
+		"99999999999999999999x": `--ttl: "99999999999999999999x" is not a duration such as 1y, 30d, 12h or 1d12h; want 1m to 30d`, "-1d": `--ttl: "-1d" is not a duration such as 1y, 30d, 12h or 1d12h; want 1m to 30d`,
 	} {
 		got, err := cli.DurationOf("ttl", in, time.Minute, 30*cli.Day)
 		if err == nil && want == "" {
@@ -87,6 +88,9 @@ func TestParseInstant(t *testing.T) {
 		if got, err := cli.ParseInstant(in, now); err == nil || !got.IsZero() {
 			t.Errorf("ParseInstant(%q) = %v, %v, want an error", in, got, err)
 		}
+	}
+	if _, err := cli.ParseInstant("99999999999d", now); err == nil || err.Error() != `"99999999999d" is longer than 292 years` {
+		t.Errorf("ParseInstant of 99999999999d = %v, want that it is too long", err)
 	}
 }
 

@@ -26,6 +26,9 @@ var units = []struct {
 	{"yY", Year}, {"M", Month}, {"wW", Week}, {"dD", Day}, {"hH", time.Hour}, {"m", time.Minute}, {"sS", time.Second},
 }
 
+// errTooLong means that a duration is one, and longer than a [time.Duration] can be.
+var errTooLong = errors.New("longer than 292 years")
+
 // ParseDuration parses durations such as 1y, 30d, 12h or 1d12h: whole numbers
 // with the units y, M (month), w, d, h, m (minute) and s. There is no sign and
 // no fraction.
@@ -40,16 +43,13 @@ func ParseDuration(s string) (time.Duration, error) {
 		if digits == 0 || digits == len(rest) {
 			return 0, bad
 		}
-		n, err := strconv.ParseInt(rest[:digits], 10, 64)
-		if err != nil {
-			return 0, bad
-		}
 		span := spanOf(rest[digits])
 		if span == 0 {
 			return 0, bad
 		}
-		if n > int64((1<<63-1-sum)/span) {
-			return 0, fmt.Errorf("%q is longer than 292 years", s)
+		n, err := strconv.ParseInt(rest[:digits], 10, 64) // of digits only, so err means that they are too many
+		if err != nil || n > int64((1<<63-1-sum)/span) {
+			return 0, fmt.Errorf("%q is %w", s, errTooLong)
 		}
 		sum += time.Duration(n) * span
 		rest = rest[digits+1:]
@@ -119,6 +119,9 @@ func ParseInstant(s string, now time.Time) (time.Time, error) {
 		return t.UTC(), nil
 	}
 	d, err := ParseDuration(s)
+	if errors.Is(err, errTooLong) {
+		return time.Time{}, err
+	}
 	if err != nil {
 		return time.Time{}, errors.New(strconv.Quote(s) + " is neither an instant such as 2027-01-31T12:00:00Z nor a duration from now such as 12h")
 	}

@@ -53,7 +53,10 @@ func loadAuthority(cfg Config, opts Options, keys *keyfile.Ring) (*ca.Authority,
 		MaxTTL: cfg.Certificates.MaxLifetime, DefaultTTL: cfg.Certificates.Lifetime, Now: opts.Now,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%s, %s and %s: %w", cfg.CA.Root, cfg.CA.Certificate, cfg.CA.Key, err)
+		for _, err := range leaves(err) {
+			note(fmt.Errorf("%s, %s and %s: %w", cfg.CA.Root, cfg.CA.Certificate, cfg.CA.Key, err))
+		}
+		return nil, errors.Join(errs...)
 	}
 	return authority, nil
 }

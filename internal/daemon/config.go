@@ -360,12 +360,7 @@ func (c *Config) Validate() error {
 	for i, k := range c.Seal.Keys {
 		v.required(fmt.Sprintf("seal.keys[%d]", i), k)
 	}
-	if l := c.Certificates.MaxLifetime; l < ca.MinTTL || l > LongestLifetime {
-		v.bad("certificates.max_lifetime", "is %v, want %v to %v", l, ca.MinTTL, LongestLifetime)
-	}
-	if l := c.Certificates.Lifetime; l < ca.MinTTL || l > c.Certificates.MaxLifetime {
-		v.bad("certificates.lifetime", "is %v, want %v to certificates.max_lifetime, %v", l, ca.MinTTL, c.Certificates.MaxLifetime)
-	}
+	c.validateLifetimes(v)
 	if l := c.CRL.Validity; l < provisioner.MinCRLValidity || l > provisioner.MaxCRLValidity {
 		v.bad("crl.validity", "is %v, want %v to %v", l, provisioner.MinCRLValidity, provisioner.MaxCRLValidity)
 	}
@@ -397,6 +392,37 @@ func (c *Config) Validate() error {
 	v.patterns("reserved", c.Reserved)
 	c.validateWebhooks(v)
 	return errors.Join(v.errs...)
+}
+
+func (c *Config) validateLifetimes(v *validation) {
+	if l := c.Certificates.MaxLifetime; l < ca.MinTTL || l > LongestLifetime {
+		v.bad("certificates.max_lifetime", "is %v, want %v to %v", l, ca.MinTTL, LongestLifetime)
+	}
+	if l := c.Certificates.Lifetime; l < ca.MinTTL || l > c.Certificates.MaxLifetime {
+		v.bad("certificates.lifetime", "is %v, want %v to certificates.max_lifetime, %v", l, ca.MinTTL, c.Certificates.MaxLifetime)
+	}
+}
+
+// otherwise returns c with values in the place of those of which the authority would say once
+// more what [Config.Validate] has said of them.
+func (c *Config) otherwise() Config {
+	const name, domain = "provisioner.invalid", "invalid"
+	sound := *c
+	bad := func(check func(*validation)) bool {
+		v := &validation{}
+		check(v)
+		return len(v.errs) > 0
+	}
+	if bad(c.validateLifetimes) {
+		sound.Certificates = DefaultConfig().Certificates
+	}
+	if bad(func(v *validation) { v.name("name", c.Name) }) {
+		sound.Name = name
+	}
+	if bad(func(v *validation) { v.name("trust_domain", c.TrustDomain) }) {
+		sound.TrustDomain = domain
+	}
+	return sound
 }
 
 func (c *Config) validateBroker(v *validation) {

@@ -185,7 +185,7 @@ func LoadWith(path string, opts Options, edit func(*Config)) (*Daemon, error) {
 			errs = append(errs, fmt.Errorf("%s: %s", path, strings.TrimSuffix(line, "\n")))
 		}
 		// What the values that are there lead to is worth knowing, too.
-		_, err := loadParts(cfg, opts.complete())
+		_, err := loadParts(cfg.otherwise(), opts.complete())
 		return nil, errors.Join(append(errs, err)...)
 	}
 	return New(cfg, opts)

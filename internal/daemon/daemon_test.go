@@ -343,6 +343,7 @@ func TestACertificateForItsKeyIsNamed(t *testing.T) {
 func TestAWrongKeyIsRefused(t *testing.T) {
 	t.Parallel()
 	dir, other := setup(t, nil), setup(t, nil)
+	right := readText(t, filepath.Join(dir, "ca/issuing-key.pem"))
 	b, err := os.ReadFile(filepath.Join(other, "ca/issuing-key.pem"))
 	if err != nil {
 		t.Fatal(err)
@@ -352,6 +353,37 @@ func TestAWrongKeyIsRefused(t *testing.T) {
 	}
 	if _, err := daemon.Load(filepath.Join(dir, "provisioner.yaml"), daemon.Options{Compiled: &compiled}); err == nil {
 		t.Error("accepted")
+	}
+	// Beside other mistakes, each is said once, with its file.
+	path := filepath.Join(dir, "provisioner.yaml")
+	for _, edit := range [][2]string{
+		{"\nname: prov1.example.net", "\nname: Prov1"}, {"\ntrust_domain: example.net", "\ntrust_domain: Net"}, {"\n  # lifetime: 720h", "\n  lifetime: 5s"},
+	} {
+		text := strings.Replace(readText(t, path), edit[0], edit[1], 1)
+		if !strings.Contains(text, edit[1]) {
+			t.Fatalf("provisioner.yaml has no %q", edit[0])
+		}
+		writeText(t, path, text)
+	}
+	for key, last := range map[string]string{
+		"ca/issuing-key.pem": `ca: DIR/ca/root.pem, DIR/ca/issuing.pem and DIR/ca/issuing-key.pem: certificate authority: key does not belong to the issuing certificate`,
+		"right-key.pem":      "",
+	} {
+		if last == "" {
+			writeText(t, filepath.Join(dir, key), right)
+			if err := os.Chmod(filepath.Join(dir, key), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		edited := filepath.Join(dir, "edited.yaml")
+		writeText(t, edited, strings.Replace(readText(t, path), "key: ca/issuing-key.pem", "key: "+key, 1))
+		want := strings.TrimSpace(`DIR/edited.yaml: name: not a valid identity: "Prov1": label "Prov1" has 'P', want a-z, 0-9 and -
+DIR/edited.yaml: trust_domain: not a valid identity: "Net": label "Net" has 'N', want a-z, 0-9 and -
+DIR/edited.yaml: certificates.lifetime: is 5s, want 1m0s to certificates.max_lifetime, 2160h0m0s
+` + last)
+		if _, err := daemon.Load(edited, daemon.Options{Compiled: &compiled}); err == nil || strings.ReplaceAll(err.Error(), dir, "DIR") != want {
+			t.Errorf("Load with %s = %v, want\n%s", key, err, want)
+		}
 	}
 	// And a token signer that is a private key is named as such.
 	pem, err := os.ReadFile(filepath.Join(dir, "signer-key.pem"))

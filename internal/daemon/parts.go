@@ -68,7 +68,9 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	}
 	if cfg.CA.Root != "" && cfg.CA.Certificate != "" && cfg.CA.Key != "" {
 		p.authority, err = loadAuthority(cfg, opts, keys)
-		add("ca", err)
+		for _, err := range leaves(err) {
+			add("ca", err)
+		}
 	}
 	if p.authority != nil && len(cfg.Broker.Names) > 0 {
 		p.certificate = &brokerCertificate{cfg: cfg, authority: p.authority, now: opts.Now, log: opts.Log, again: make(chan struct{}, 1)}

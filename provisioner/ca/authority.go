@@ -120,8 +120,11 @@ func New(cfg Config) (*Authority, error) {
 		errs = append(errs, errors.New("key does not belong to the issuing certificate"))
 	}
 	errs = append(errs, cfg.checkPrevious()...)
+	for i, err := range errs {
+		errs[i] = fmt.Errorf("certificate authority: %w", err)
+	}
 	if len(errs) > 0 {
-		return nil, fmt.Errorf("certificate authority: %w", errors.Join(errs...))
+		return nil, errors.Join(errs...)
 	}
 
 	a := &Authority{

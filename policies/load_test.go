@@ -171,6 +171,24 @@ func TestLoadQuotesALittle(t *testing.T) {
 	}
 }
 
+// TestPathsWithoutAPolicyAreNamed names them as they were given.
+func TestPathsWithoutAPolicyAreNamed(t *testing.T) {
+	t.Parallel()
+	one, two := t.TempDir(), filepath.Join(t.TempDir(), "p_test.rego")
+	write(t, two, allowAll)
+	for want, paths := range map[string][]string{
+		"policy cannot be used: no policy (*.rego) in " + one + ": want a Rego file that is no test, or a directory with one":              {one},
+		"policy cannot be used: no policy (*.rego) in " + one + ", " + two + ": want a Rego file that is no test, or a directory with one": {one, two},
+	} {
+		if _, err := policies.Load(policies.Config{Paths: paths}); err == nil || err.Error() != want {
+			t.Errorf("Load(%q) = %v, want %s", paths, err, want)
+		}
+	}
+	if _, err := policies.Load(policies.Config{FS: fstest.MapFS{}}); err == nil || err.Error() != "policy cannot be used: no policy (*.rego)" {
+		t.Errorf("Load of no file = %v", err)
+	}
+}
+
 func TestLoadConfig(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

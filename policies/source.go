@@ -84,7 +84,10 @@ func read(cfg *Config) ([]source, []string, error) {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.path, b.path))
 	})
 	if !slices.ContainsFunc(all, func(s source) bool { return !s.isTest() && !s.isData() }) {
-		return nil, nil, fmt.Errorf("%w: no policy (*.rego) in %q", ErrInvalid, cfg.Paths)
+		if len(cfg.Paths) == 0 {
+			return nil, nil, fmt.Errorf("%w: no policy (*.rego)", ErrInvalid)
+		}
+		return nil, nil, fmt.Errorf("%w: no policy (*.rego) in %s: want a Rego file that is no test, or a directory with one", ErrInvalid, strings.Join(cfg.Paths, ", "))
 	}
 	seen := make(map[string]struct{}, len(all))
 	for _, s := range all {

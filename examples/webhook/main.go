@@ -21,6 +21,11 @@ import (
 const (
 	maxBodyBytes = 1 << 20
 	tolerance    = 5 * time.Minute // as Standard Webhooks' libraries have it
+
+	// Bounds of a secret, those of Standard Webhooks and of muster. Anybody can sign with
+	// an empty one.
+	minSecretBytes = 24
+	maxSecretBytes = 64
 )
 
 func main() {
@@ -40,9 +45,9 @@ func serve(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(strings.TrimSpace(string(text)), "whsec_"))
+	key, err := secret(string(text))
 	if err != nil {
-		return errors.New("secret: want whsec_ and base64")
+		return fmt.Errorf("%s: %w", args[3], err)
 	}
 	s := &http.Server{Addr: args[0], ReadTimeout: tolerance, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
@@ -58,6 +63,18 @@ func serve(args []string, out io.Writer) error {
 		_, _ = fmt.Fprintf(out, "%s %s\n", r.Header.Get("webhook-id"), body)
 	})}
 	return s.ListenAndServeTLS(args[1], args[2])
+}
+
+// secret reads the one that signs.
+func secret(text string) ([]byte, error) {
+	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(strings.TrimSpace(text), "whsec_"))
+	if err != nil {
+		return nil, errors.New("want whsec_ and base64")
+	}
+	if len(key) < minSecretBytes || len(key) > maxSecretBytes {
+		return nil, fmt.Errorf("secret of %d bytes, want whsec_ and %d to %d random bytes in base64: the file that secret in provisioner.yaml names", len(key), minSecretBytes, maxSecretBytes)
+	}
+	return key, nil
 }
 
 // verify says what is wrong with a request: nothing in it counts before.

@@ -43,11 +43,24 @@ type TokenUse struct {
 type TokenSummary struct {
 	TokenInfo
 	Used int `json:"used"` // of a limited token: uses that are held, by enrolled nodes and claims
-	Left int `json:"left"` // of a limited token; an unlimited one has 0 here and in Uses
+
+	// Left is how many uses are not taken, nil of an unlimited token.
+	Left *int `json:"left,omitempty"`
 
 	// Frozen: a restore has lost uses of it, and no operator has said since that it is good.
 	Frozen bool `json:"frozen"`
 }
+
+// Remaining returns how many uses are left of a limited token, 0 of an unlimited one.
+func (t TokenSummary) Remaining() int {
+	if t.Left == nil {
+		return 0
+	}
+	return *t.Left
+}
+
+// UsedUp reports whether no use is left of a limited token.
+func (t TokenSummary) UsedUp() bool { return t.Uses > 0 && t.Remaining() == 0 }
 
 // A TokenReport is a token with who used it.
 type TokenReport struct {
@@ -121,7 +134,10 @@ func summarize(tid jwt.TokenID, info *TokenInfo, held int) TokenSummary {
 	if info != nil {
 		s.TokenInfo = *info
 	}
-	s.Left = max(s.Uses-held, 0)
+	if s.Uses > 0 {
+		left := max(s.Uses-held, 0)
+		s.Left = &left
+	}
 	return s
 }
 

@@ -56,6 +56,9 @@ func TestOperate(t *testing.T) {
 	want(ask("token", "show", tokens[0].ID), `State: revoked\n +Revoked: 20\S+Z by \S+: leaked$`)
 	ask("token", "revoke", "unused.jwt")
 	want(ask("token", "list"), `^[0-9a-f]{32}  revoked +- `)
+	if listed := ask("token", "list", "--json"); strings.Count(listed, `"left": 1`) != 1 || strings.Count(listed, `"left"`) != 1 || strings.Count(listed, `"first_seen"`) != 1 || strings.Contains(listed, "0001-") {
+		t.Errorf("of a token that nobody has used: %s", listed)
+	}
 
 	ask("node", "revoke", "web1.example.net", "--why", "stolen laptop")
 	provisioner.waitFor("code=identity_revoked")

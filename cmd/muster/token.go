@@ -69,7 +69,7 @@ func usesText(t *httpapi.Token) string {
 	if t.Uses == 0 {
 		return "unlimited"
 	}
-	return fmt.Sprintf("%d of %d left", t.Left, t.Uses)
+	return fmt.Sprintf("%d of %d left", t.Remaining(), t.Uses)
 }
 
 // tokenState says in a word what a token is good for.
@@ -79,7 +79,7 @@ func tokenState(t *httpapi.Token, now time.Time) string {
 		return "revoked"
 	case !t.ExpiresAt.IsZero() && !now.Before(t.ExpiresAt):
 		return "expired"
-	case t.Uses > 0 && t.Left == 0:
+	case t.UsedUp():
 		return "used up"
 	case t.Frozen:
 		return "frozen"

@@ -90,7 +90,7 @@ func TestUsesSpentAfterTheBackupStaySpent(t *testing.T) {
 		f.Apply(n, f.Enroll(n))
 	}
 	report, err := f.Daemon().Operator().Token(f.Context(), f.TokenID(token))
-	if err != nil || report.Used != 3 || report.Left != 0 {
+	if err != nil || report.Used != 3 || report.Left == nil || *report.Left != 0 {
 		t.Errorf("token: %+v, %v", report, err)
 	}
 	f.Check()

@@ -3,11 +3,13 @@ package httpapi_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"os"
 	"os/user"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -59,7 +61,7 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 	call(t, f, http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(limited.Token)}, &named)
 	var report httpapi.TokenReport
 	call(t, f, http.MethodGet, "/v1/tokens/"+string(named.ID), nil, &report)
-	if report.Uses != 2 || report.Left != 1 || len(report.UsedBy) != 1 || report.UsedBy[0].Identity != "web1.example.net" || report.UsedBy[0].State != provisioner.UseEnrolled || report.Revoked != nil {
+	if report.Uses != 2 || report.Left == nil || *report.Left != 1 || len(report.UsedBy) != 1 || report.UsedBy[0].Identity != "web1.example.net" || report.UsedBy[0].State != provisioner.UseEnrolled || report.Revoked != nil {
 		t.Errorf("limited token: %+v", report)
 	}
 	if p := refused(t, f, http.MethodPost, "/v1/tokens/"+string(named.ID)+"/release", httpapi.Release{Of: "web1.example.net"}); p.Status != http.StatusConflict {
@@ -96,6 +98,26 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 	call(t, f, http.MethodGet, "/v1/tokens", nil, &tokens)
 	if len(tokens) != 3 {
 		t.Errorf("%d tokens, want the two that were used and the one that was revoked", len(tokens))
+	}
+
+	// What there is not of a token is no number and no time.
+	var members []map[string]any
+	call(t, f, http.MethodGet, "/v1/tokens", nil, &members)
+	var had []string
+	for _, m := range members {
+		_, seen := m["first_seen"]
+		had = append(had, fmt.Sprintf("uses %v left %v seen %t", m["uses"], m["left"], seen))
+	}
+	slices.Sort(had)
+	if want := []string{"uses 2 left 1 seen true", "uses <nil> left <nil> seen false", "uses <nil> left <nil> seen true"}; !slices.Equal(had, want) {
+		t.Errorf("tokens = %q, want %q", had, want)
+	}
+	var shown map[string]any
+	call(t, f, http.MethodGet, "/v1/tokens/"+string(named.ID), nil, &shown)
+	for _, name := range []string{"left", "first_seen"} {
+		if value, is := shown[name]; is || shown["tid"] != string(named.ID) {
+			t.Errorf("a revoked token that nobody has used: %s is %v", name, value)
+		}
 	}
 	f.Check()
 }

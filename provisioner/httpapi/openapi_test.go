@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net/http"
 	"os"
+	"slices"
 	"testing"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
@@ -46,6 +47,18 @@ func TestTheDocumentIsOpenAPI(t *testing.T) {
 	for name := range schemas {
 		if _, err := c.Compile("document.json#/components/schemas/" + name); err != nil {
 			t.Errorf("schema of %s: %v", name, err)
+		}
+	}
+	// A token without a limit has no uses left, and one that was revoked before was never seen.
+	for _, name := range []string{"Token", "TokenReport"} {
+		token := schemas[name].(map[string]any)
+		for member, want := range map[string]string{"left": "integer", "first_seen": "string"} {
+			if got := token["properties"].(map[string]any)[member].(map[string]any)["type"]; got != want || slices.Contains(token["required"].([]any), any(member)) {
+				t.Errorf("schema of %s: %s is of the type %v, required %v; want %s, and that it may be missing", name, member, got, token["required"], want)
+			}
+		}
+		if !slices.Contains(token["required"].([]any), any("used")) {
+			t.Errorf("schema of %s: used may be missing", name)
 		}
 	}
 	var paths int

@@ -29,7 +29,10 @@ func TestIssuedTokens(t *testing.T) {
 		}
 		left := map[jwt.TokenID]int{}
 		for _, token := range tokens {
-			left[token.ID] = token.Left
+			if token.Left == nil {
+				t.Errorf("token %s: no uses that are left", token.ID)
+			}
+			left[token.ID] = token.Remaining()
 		}
 		return left
 	}

@@ -185,7 +185,7 @@ func TestAnAgentWithAOneTimeTokenRestartsInTheMiddle(t *testing.T) {
 	f.Start()
 	a.Start()
 	f.WaitProvisioned(a)
-	if r := report(t, f, token); r.Used != 1 || r.Left != 0 || len(r.UsedBy) != 1 || r.UsedBy[0].State != provisioner.UseEnrolled {
+	if r := report(t, f, token); r.Used != 1 || r.Left == nil || *r.Left != 0 || len(r.UsedBy) != 1 || r.UsedBy[0].State != provisioner.UseEnrolled {
 		t.Errorf("report = %+v", r)
 	}
 	if got := f.Refused(node(t, "web1.example.net", token)); got != wire.CodeIdentityTaken {

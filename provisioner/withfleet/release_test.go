@@ -68,7 +68,7 @@ func TestADeadNodesUseIsReleased(t *testing.T) {
 			t.Errorf("by %s: release again = %v, want %v", by, err, provisioner.ErrNoClaim)
 		}
 		r := report(t, f, token)
-		if len(r.UsedBy) != 1 || r.UsedBy[0].ReleasedBy != "anna" || r.UsedBy[0].Why != "the disk died" || r.UsedBy[0].ReleasedAt.IsZero() || r.Used != 0 || r.Left != 1 {
+		if len(r.UsedBy) != 1 || r.UsedBy[0].ReleasedBy != "anna" || r.UsedBy[0].Why != "the disk died" || r.UsedBy[0].ReleasedAt.IsZero() || r.Used != 0 || r.Left == nil || *r.Left != 1 {
 			t.Errorf("by %s: report = %+v", by, r)
 		}
 		f.Enroll(node(t, "db-"+by+".example.net", token))

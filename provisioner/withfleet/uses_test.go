@@ -52,18 +52,21 @@ func TestTokensAreListedWhoeverSignedThem(t *testing.T) {
 		for _, got := range tokens {
 			want := provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: f.TokenID(unlimited)}}
 			if got.ID == f.TokenID(limited) {
-				want = provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: f.TokenID(limited), Uses: 3}, Used: 3}
+				want = provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: f.TokenID(limited), Uses: 3}, Used: 3, Left: new(int)}
 				if got.JTI != strings.Repeat("j", 128) || len(got.Identities) != 1 || got.Identities[0] != "web*.example.net" {
 					t.Errorf("limited token = %+v", got)
 				}
 			}
-			if got.ID != want.ID || got.Uses != want.Uses || got.Used != want.Used || got.Left != want.Left || got.SignerName == "" || got.Signer == "" ||
+			if got.ID != want.ID || got.Uses != want.Uses || got.Used != want.Used || (got.Left == nil) != (want.Left == nil) || got.Remaining() != want.Remaining() || got.SignerName == "" || got.Signer == "" ||
 				got.IssuedAt.IsZero() || got.ExpiresAt.IsZero() || f.Clock.Now().Sub(got.FirstSeen) < 2*time.Hour {
 				t.Errorf("token = %+v, want %+v", got, want)
 			}
 			b, err := json.Marshal(got)
 			if err != nil || strings.Contains(string(b), testbed.Secret) || !strings.Contains(string(b), `"tid":`) {
 				t.Errorf("as JSON: %s, %v", b, err)
+			}
+			if left := strings.Contains(string(b), `"left":0`); left != (got.Uses > 0) || left != strings.Contains(string(b), `"left"`) {
+				t.Errorf("as JSON: %s, want left of the limited token only", b)
 			}
 		}
 	}
@@ -85,7 +88,7 @@ func TestTokensAreListedWhoeverSignedThem(t *testing.T) {
 		t.Errorf("uses = %q, want %q", states, want)
 	}
 	got := report(t, f, unlimited)
-	if len(got.UsedBy) != 3 || got.Uses != 0 || got.Left != 0 || got.More || got.UsedBy[0].State != provisioner.UseEnrolled || got.UsedBy[0].Key == "" {
+	if len(got.UsedBy) != 3 || got.Uses != 0 || got.Left != nil || got.More || got.UsedBy[0].State != provisioner.UseEnrolled || got.UsedBy[0].Key == "" {
 		t.Errorf("unlimited token = %+v", got)
 	}
 	if _, err := provisioners(t, f, 1)[0].Token(f.Context(), f.TokenID(unused)); !errors.Is(err, provisioner.ErrUnknownToken) {

@@ -491,3 +491,34 @@ func TestClaimsBeyondAGapAreNotForgotten(t *testing.T) {
 		})
 	}
 }
+
+// TestAJournalThatWasCopiedIntoItsPlaceIsRestoredFrom gives a copy of the journal its name while
+// the provisioner runs, as an editor or rsync does: what is spent and revoked from then on
+// is so after a restore.
+func TestAJournalThatWasCopiedIntoItsPlaceIsRestoredFrom(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	_, nodes := limitedNodes(t, f, 1, 2)
+	gone := f.Node("web1.example.net")
+	f.Apply(gone, f.Enroll(gone))
+	file := backUp(t, f)
+	b, err := os.ReadFile(journalOf(f))
+	if err == nil {
+		err = errors.Join(os.WriteFile(journalOf(f)+".new", b, 0o600), os.Rename(journalOf(f)+".new", journalOf(f)))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Apply(nodes[0], f.Enroll(nodes[0]))
+	if err := f.Daemon().Operator().RevokeNode(f.Context(), wire.Identity(gone.Identity), testbed.Operator()); err != nil {
+		t.Fatal(err)
+	}
+	restore(t, f, file, time.Time{})
+	if code := f.Refused(nodes[1]); code != wire.CodeTokenUsedUp {
+		t.Errorf("a second node of a token of one use: %q", code)
+	}
+	if code := f.Refused(gone); code != wire.CodeIdentityRevoked {
+		t.Errorf("a revoked node: %q", code)
+	}
+	f.Check()
+}

@@ -31,7 +31,7 @@ func TestTheLockOutlivesAFailedTakeover(t *testing.T) {
 		}
 	}
 	write(append([]byte("x"), whole[1:]...)) // as a disk may give it back
-	if err := j.reopen(); err == nil {
+	if err := j.reopen(nil); err == nil {
 		t.Fatal("damage was taken for the journal")
 	}
 	write(whole) // the disk is well again, and we go on with the file that we have

@@ -5,9 +5,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"time"
 
@@ -20,34 +18,7 @@ func (j *Journal) Begin(f From) error { return j.append([]*Line{{From: &f}}) }
 
 // Mark says that a backup is begun. What is read from the store after it returns
 // is in the backup, and what is written after that in the journal.
-//
-// A file that has not its name any more would be missed by a restore: it is an error.
-func (j *Journal) Mark(b Backup) error {
-	if err := j.inPlace(); err != nil {
-		return err
-	}
-	return j.append([]*Line{{Backup: &b}})
-}
-
-// inPlace sees that the open file is the one of its name.
-func (j *Journal) inPlace() error {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.file == nil {
-		return nil // append says so
-	}
-	mine, err := j.file.Stat()
-	if err != nil {
-		return err
-	}
-	if there, err := os.Stat(j.path); err == nil && os.SameFile(mine, there) {
-		return nil
-	}
-	if err := j.reopen(); err != nil { // a whole copy will do
-		return fmt.Errorf("%s: removed or replaced while it is in use, so what is written to it is lost: restart the provisioner: %w", j.path, err)
-	}
-	return nil
-}
+func (j *Journal) Mark(b Backup) error { return j.append([]*Line{{Backup: &b}}) }
 
 // Own says whose journal it is. The newest such line counts.
 func (j *Journal) Own(o Joined) error { return j.append([]*Line{{Owner: &o}}) }

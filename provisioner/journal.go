@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"muster/internal/wire"
@@ -120,8 +121,28 @@ func (t *Takeover) Check() error {
 type journaledLog struct {
 	ClaimLog
 	journal Journal
-	behind  chan struct{} // has room for one: the journal lacks more than maxJournalGap
+	lacks   *lacking
 }
+
+// lacking is what is known of claims that the store has and the journal has not.
+type lacking struct {
+	look   chan struct{} // has room for one: fillJournal is to see what there is
+	missed atomic.Bool   // some of ours may be among them, which are in no other journal either
+}
+
+func newLacking() *lacking { return &lacking{look: make(chan struct{}, 1)} }
+
+// tell has fillJournal look.
+func (l *lacking) tell() {
+	select {
+	case l.look <- struct{}{}:
+	default: // somebody said so already
+	}
+}
+
+// fillAgain is when claims are journaled that could not be, if no other claim is before that.
+// Chosen: while the disk is full, each time reads up to journalAtOnce claims in vain.
+const fillAgain = 10 * time.Second
 
 // maxJournalGap is how far the journal may be behind a claim of our own. Each of
 // ours beyond what others claimed is remembered, and a start reads from there on.
@@ -142,7 +163,7 @@ const claimsAtOnce = 64
 func (l *journaledLog) Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error {
 	var read []*JournaledClaims
 	handOn := func() error {
-		if err := l.journal.AppendClaims(read...); err != nil {
+		if err := l.write(read...); err != nil {
 			return fmt.Errorf("claims of token %s: journal: %w", tid, err)
 		}
 		for _, c := range read {
@@ -165,59 +186,80 @@ func (l *journaledLog) Claims(ctx context.Context, tid jwt.TokenID, after Revisi
 	return handOn()
 }
 
+// write journals claims that are in the log. After an error they may be a hole in front of
+// those that are journaled next, which a restore cannot tell from uses that were had: it
+// is filled as soon as one of those is.
+func (l *journaledLog) write(claims ...*JournaledClaims) error {
+	err := l.journal.AppendClaims(claims...)
+	if err != nil {
+		l.lacks.missed.Store(true)
+	}
+	return err
+}
+
 // AppendClaims implements [ClaimLog]. After the journal's error the entry is in
 // the log, which whoever reads it finds out.
 func (l *journaledLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error) {
 	at, err := l.ClaimLog.AppendClaims(ctx, tid, e, after)
 	if err != nil {
+		if !notTaken(err) && !errors.Is(err, ErrNotStored) {
+			l.lacks.missed.Store(true) // it may be in the log, and perhaps nobody reads it
+		}
 		return 0, err
 	}
 	if after == AnyRevision {
 		return at, nil // journaled when it is read, behind what comes before it
 	}
-	if err := l.journal.AppendClaims(&JournaledClaims{Token: tid, At: at, Entry: e}); err != nil {
+	if err := l.write(&JournaledClaims{Token: tid, At: at, Entry: e}); err != nil {
 		return 0, fmt.Errorf("claims of token %s: journal: %w", tid, err)
 	}
-	if through, ok := l.journal.ClaimsThrough(); ok && at > through+maxJournalGap {
-		select {
-		case l.behind <- struct{}{}:
-		default: // somebody said so already
-		}
+	if through, ok := l.journal.ClaimsThrough(); ok && (at > through+maxJournalGap || l.lacks.missed.Load()) {
+		l.lacks.tell()
 	}
 	return at, nil
 }
 
-// claimLog is the store's, or that with a journal, which says to behind that it
-// lacks many claims of other provisioners.
-func claimLog(s ClaimLog, j Journal, behind chan struct{}) ClaimLog {
+// claimLog is the store's, or that with a journal, which says what that lacks.
+func claimLog(s ClaimLog, j Journal, lacks *lacking) ClaimLog {
 	if j == nil {
 		return s
 	}
-	return &journaledLog{s, j, behind}
+	return &journaledLog{s, j, lacks}
 }
 
 // fillJournal journals what other provisioners have claimed whenever much of it is
 // missing. They have journals of their own: this is so that memory, and what a
-// start has to read, do not grow with the time that this process has run.
+// start has to read, do not grow with the time that this process has run. And it journals
+// all that is missing once some of ours is: that is in no other journal.
 func (p *Provisioner) fillJournal(ctx context.Context) error {
 	filled := Revision(0) // up to here the store has been read
+	again := time.NewTicker(fillAgain)
+	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-p.behind:
+		case <-p.lacks.look:
+		case <-again.C:
+			if !p.lacks.missed.Load() {
+				continue
+			}
 		}
+		missed := p.lacks.missed.Swap(false)
 		through, ok := p.cfg.Journal.ClaimsThrough()
 		last, err := p.cfg.Store.LastClaims(ctx)
 		// What the store does not have cannot be filled: a process that looked for
 		// it at each claim would do nothing else.
-		if err == nil && ok && last > max(through, filled)+maxJournalGap {
+		if err == nil && ok && (missed && last > through || last > max(through, filled)+maxJournalGap) {
 			if err = p.journalAfter(ctx, through); err == nil {
 				filled = last
 			}
 		}
+		if err != nil && missed {
+			p.lacks.missed.Store(true)
+		}
 		if err != nil && ctx.Err() == nil {
-			p.cfg.Log.WarnContext(ctx, "claims of other provisioners are not in the journal, they are read again later", "err", err)
+			p.cfg.Log.WarnContext(ctx, "claims of the store are not in the journal, they are read again later", "err", err)
 		}
 	}
 }

@@ -207,7 +207,7 @@ type Provisioner struct {
 	claiming  claiming
 	claims    ClaimLog // of Store, journaled
 	claimAges claimAges
-	behind    chan struct{} // for fillJournal
+	lacks     *lacking // what fillJournal is to journal
 	noted     noted
 	policy    policyHealth
 	boots     boots
@@ -237,11 +237,11 @@ func New(cfg Config) (*Provisioner, error) {
 		return nil, fmt.Errorf("provisioner: %w", err)
 	}
 	cfg.setDefaults()
-	behind := make(chan struct{}, 1)
-	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal, behind)
+	lacks := newLacking()
+	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal, lacks)
 	waiters := newWaiters(cfg.Store, cfg.Log)
 	p := &Provisioner{
-		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, behind: behind,
+		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, lacks: lacks,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
 		answered: newRepeats(answeredAtOnce, answeredEvery), words: newRepeats(wordsAtOnce, wordsEvery),
 		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.StoreBroken, cfg.Log),

@@ -55,7 +55,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 }
 
 // Run follows revocations, signers, operators, pauses and rejections, completes revocations, keeps
-// the CRLs, lists who waits, journals what others have claimed, looks once for claims that a store
+// the CRLs, lists who waits, journals what others have claimed and what could not be journaled, looks once for claims that a store
 // has lost which was put back, and tells of orders that the store did not answer, until ctx is done. It owns every goroutine of the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group

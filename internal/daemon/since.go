@@ -329,7 +329,7 @@ func (s *since) order() error {
 	through := provisioner.Revision(s.info.Last(store.ClaimsStream))
 	for _, c := range s.claims {
 		if c.At > through+1 {
-			return fmt.Errorf("claims %d to %d are in no journal: give those of all provisioners of this store with --journal", through+1, c.At-1)
+			return fmt.Errorf("claims %d to %d are in no journal: give those of all provisioners of this store with --journal; if you have, one could not be written then", through+1, c.At-1)
 		}
 		through = c.At
 	}

@@ -71,6 +71,29 @@ func TestAUseThatIsNotJournaledIsNone(t *testing.T) {
 	f.Check()
 }
 
+// TestAClaimThatCouldNotBeJournaledIsNoHole takes the journal's disk away for one claim, whose
+// node never comes back: the next one, of another token, would come behind a hole, which
+// a restore cannot tell from uses that somebody has had.
+func TestAClaimThatCouldNotBeJournaledIsNoHole(t *testing.T) {
+	t.Parallel()
+	broken := &brokenJournal{}
+	f := testbed.New(t, testbed.Options{Journal: func(j provisioner.Journal) provisioner.Journal { broken.Journal = j; return broken }})
+	first, second := f.Node("web1.example.net"), f.Node("web2.example.net")
+	first.Token, second.Token = f.Token(testbed.Limited(1)), f.Token(testbed.Limited(1))
+	broken.broken.Store(true)
+	if code := f.Refused(first); code != wire.CodeStoreUnavailable {
+		t.Errorf("without a journal: %q", code)
+	}
+	broken.broken.Store(false)
+	f.Apply(second, f.Enroll(second))
+	f.Eventually("the journal has what the store has", func() bool {
+		last, err := f.Daemon().Store().LastClaims(f.Context())
+		through, ok := broken.ClaimsThrough()
+		return err == nil && ok && last > 1 && through == last
+	})
+	f.Check()
+}
+
 // TestWhatOthersClaimIsJournaledOnceItIsMuch has another provisioner of the store
 // claim uses of a token that this one never serves: each claim of our own beyond
 // them would be remembered until the next start.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -298,5 +299,74 @@ func TestARejectionOutlivesAFailedDisk(t *testing.T) {
 	look()
 	if as.rejected(h) == nil {
 		t.Error("the store says that the key is rejected, and it is not")
+	}
+}
+
+// ghostRevocations is a log of revocations of a provisioner that looks at it, and at which
+// others append.
+type ghostRevocations struct {
+	shownLog
+	broken error
+}
+
+// revocationsOf returns what follows the log, and a function that does it once.
+func revocationsOf(t *testing.T, l *ghostRevocations, j Journal) (r *Revocations, look func()) {
+	t.Helper()
+	r = newRevocations(l, j, func() error { return l.broken }, slog.New(slog.DiscardHandler))
+	return r, func() { // Run does, five times a second
+		t.Helper()
+		if err := r.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.repeat(t.Context(), 0); err != nil {
+			t.Fatal(err)
+		}
+		r.write(t.Context())
+	}
+}
+
+// idJournal is a journal of revocations that leaves out what it has.
+type idJournal struct {
+	Journal
+	ids []string
+}
+
+func (j *idJournal) Append(entries ...*Revocation) error {
+	for _, e := range entries {
+		if !slices.Contains(j.ids, e.ID) {
+			j.ids = append(j.ids, e.ID)
+		}
+	}
+	return nil
+}
+
+// TestARevocationThatABrokenStoreShows reads what another provisioner has revoked while some
+// stream is broken, and has the broker restarted, with the entry or without it.
+func TestARevocationThatABrokenStoreShows(t *testing.T) {
+	t.Parallel()
+	for name, kept := range map[string]int{"is kept": 2, "is lost": 1} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, j := &ghostRevocations{}, &idJournal{}
+			r, look := revocationsOf(t, l, j)
+			l.entries = append(l.entries, nodeEntry("before", RevokedNode, "1", "k1"))
+			look()
+			l.broken = errors.New("sync: input/output error")
+			l.entries = append(l.entries, nodeEntry("meanwhile", RevokedNode, "2", "k2"))
+			look()
+			if r.Key("k2") == nil {
+				t.Error("not in force")
+			}
+			l.entries, l.broken = l.entries[:kept:kept], nil // restarted
+			for range 3 {
+				look()
+			}
+			if !r.stored("meanwhile") {
+				t.Error("has no place")
+			}
+			if !slices.Equal(j.ids, []string{"before", "meanwhile"}) {
+				t.Errorf("the journal has %q: a restored store would forget the other", j.ids)
+			}
+		})
 	}
 }

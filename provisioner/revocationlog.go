@@ -149,8 +149,8 @@ func (r *Revocations) ensure(ctx context.Context) error {
 }
 
 // see puts an entry of the log in force. It may be already, since who revokes
-// does not wait for the log. An entry that is in the log twice counts where it
-// comes first.
+// does not wait for the log, and a broken store may have shown it. An entry that is in
+// the log twice counts where it comes first.
 func (r *Revocations) see(e placed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -164,13 +164,13 @@ func (r *Revocations) see(e placed) {
 	if known {
 		r.waitsNoMore(e.ID)
 	} else {
-		r.unwritten = append(r.unwritten, e.Revocation)
 		for i := range r.pending {
 			if p := &r.pending[i]; e.Node != "" && p.Node == e.Node {
 				p.overtaken = true
 			}
 		}
 	}
+	r.unwritten = append(r.unwritten, e.Revocation) // also what waited: the journal leaves out what it has
 	r.apply(e)
 	if e.Node != "" {
 		// Nobody was connected to a process that has not looked yet.

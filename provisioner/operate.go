@@ -65,8 +65,8 @@ func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) 
 	if err := wrong(c.Check(), CheckTokenID(id)); err != nil {
 		return fmt.Errorf("revoke token: %w", err)
 	}
-	if p.revocations.Token(id) != nil {
-		if err := p.revocations.repeat(ctx, 0); err != nil {
+	if by := p.revocations.Token(id); by != nil {
+		if err := p.revocations.repeat(ctx, 0, by); err != nil {
 			return fmt.Errorf("revoke token %s: %w: %w", id, ErrPending, err)
 		}
 		return nil
@@ -161,11 +161,11 @@ func (p *Provisioner) recordSoon(ctx context.Context, id wire.Identity) (*Record
 func (p *Provisioner) revokeUnread(ctx context.Context, id wire.Identity, c Cause, unread error) error {
 	kick := p.kicker(ctx, id)
 	var err error
-	if e := p.revocations.outstanding(id, nil); e != nil {
+	if p.revocations.outstanding(id, nil) != nil {
 		// Asked again, it is in force already.
 		var beside sync.WaitGroup // as in add
 		beside.Go(kick)
-		err = p.revocations.repeat(ctx, 0)
+		err = p.revocations.repeat(ctx, 0, p.revocations.pends(id)...)
 		beside.Wait()
 	} else {
 		err = p.revocations.add(ctx, &Revocation{
@@ -211,9 +211,9 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause)
 	case record.state() == StateRetired && newest == nil:
 		return nil
 	}
-	if p.revocations.pends(id) {
+	if waiting := p.revocations.pends(id); len(waiting) > 0 {
 		// What was said of it before comes before it, or it would undo this.
-		if err := p.revocations.repeat(ctx, 0); err != nil {
+		if err := p.revocations.repeat(ctx, 0, waiting...); err != nil {
 			return fmt.Errorf("retire %q: %w", id, err)
 		}
 	}

@@ -106,8 +106,10 @@ func (r *Revocations) lookLocked(ctx context.Context) error {
 //
 // What a broken store shows may not be on its disk: it is in force, and has no
 // place until a restart shows it again. Else it would be nobody's to append, and
-// who comes to its place would not be seen.
+// who comes to its place would not be seen. What of that the log still shows at the end
+// is nobody's to append yet, what it does not show is lost.
 func (r *Revocations) read(ctx context.Context) error {
+	shown := make(map[string]bool) // without a place, by id
 	for after, n := r.last, 1; ; n++ {
 		if n%lookOneByOne == 0 && after == r.last {
 			r.readMany(ctx)
@@ -116,11 +118,16 @@ func (r *Revocations) read(ctx context.Context) error {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
 		e, at, err := r.store.NextRevocation(bounded, after)
 		cancel()
-		if err != nil || e == nil {
+		if err != nil {
 			return err
 		}
+		if e == nil {
+			r.shows(shown)
+			return nil
+		}
 		if r.broken() != nil || after != r.last {
-			r.pend(e)
+			r.pendShown(e)
+			shown[e.ID] = true
 		} else {
 			r.see(placed{e, at})
 			r.last = at
@@ -178,11 +185,17 @@ func (r *Revocations) see(e placed) {
 	}
 }
 
-// pends reports whether an entry about the identity waits for its place.
-func (r *Revocations) pends(id wire.Identity) bool {
+// pends returns the entries about the identity that wait for their place.
+func (r *Revocations) pends(id wire.Identity) []*Revocation {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return slices.ContainsFunc(r.nodes[id], func(e placed) bool { return e.at == pendingSequence })
+	var waiting []*Revocation
+	for _, e := range r.nodes[id] {
+		if e.at == pendingSequence {
+			waiting = append(waiting, e.Revocation)
+		}
+	}
+	return waiting
 }
 
 // waitsNoMore takes an entry off those that wait for their place. They get it in the order in
@@ -208,6 +221,28 @@ func (r *Revocations) pend(e *Revocation) {
 	}
 	r.pending = append(r.pending, pendingEntry{Revocation: e, since: time.Now()})
 	r.apply(placed{e, pendingSequence})
+}
+
+// pendShown is pend for an entry that others have made, as far as is known here, and that
+// the log shows, perhaps not for good.
+func (r *Revocations) pendShown(e *Revocation) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, known := r.known[e.ID]; known {
+		return
+	}
+	r.pending = append(r.pending, pendingEntry{Revocation: e, since: time.Now(), shown: true})
+	r.apply(placed{e, pendingSequence})
+}
+
+// shows notes which of the entries that wait for their place the log has shown to a look
+// that came to its end: whatever else waits is not in it.
+func (r *Revocations) shows(ids map[string]bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.pending {
+		r.pending[i].shown = ids[r.pending[i].ID]
+	}
 }
 
 // write puts into the journal what it does not have yet. What cannot be written
@@ -311,15 +346,26 @@ var ErrPending = errors.New("revoked here, not yet everywhere")
 // the write was lost, or its acknowledgement, or the store is older than the
 // journal. Entries younger than grace are left alone, whoever made them may be
 // waiting for the answer.
-func (r *Revocations) repeat(ctx context.Context, grace time.Duration) error {
+//
+// So are those that a broken store shows, until a look finds out which of them it has kept,
+// and what is behind them about the same name: it must not come before them. Not so what is
+// asked for: who orders that again, or something that has to come behind it, goes by the
+// acknowledgement.
+func (r *Revocations) repeat(ctx context.Context, grace time.Duration, asked ...*Revocation) error {
 	r.mu.RLock()
 	pending := slices.Clone(r.pending)
 	r.mu.RUnlock()
+	left := make(map[wire.Identity]bool)
 	for _, e := range pending {
 		if time.Since(e.since) < grace {
 			continue
 		}
-		if e.Kind == RetiredNode && e.overtaken {
+		outdated := e.Kind == RetiredNode && e.overtaken
+		if (e.shown || left[e.Node]) && (outdated || !slices.Contains(asked, e.Revocation)) {
+			left[e.Node] = e.Node != ""
+			continue
+		}
+		if outdated {
 			r.drop(e.Revocation)
 			r.log.WarnContext(ctx, msgLeftOut, "node", e.Node, "by", e.By, "why", e.Why)
 			r.leftOut(e.Revocation) // who was told that it would come hears that it does not
@@ -331,7 +377,7 @@ func (r *Revocations) repeat(ctx context.Context, grace time.Duration) error {
 		if err != nil {
 			return fmt.Errorf("append revocation %s again: %w", e.ID, err)
 		}
-		r.log.WarnContext(ctx, "revocation appended again, the store did not have it", "node", e.Node, "token_id", e.Token, "revision", uint64(at))
+		r.log.WarnContext(ctx, "revocation appended again, the store is not known to have it", "node", e.Node, "token_id", e.Token, "revision", uint64(at))
 	}
 	return nil
 }

@@ -62,6 +62,10 @@ type pendingEntry struct {
 	// overtaken is whether somebody else has decided about the name since: the log has an
 	// entry about it of which nothing was known when this one came.
 	overtaken bool
+
+	// shown is whether the log had the entry when it was last read, while the store was
+	// broken: whether it is on disk a look finds out after the restart.
+	shown bool
 }
 
 // disposition says what is still to be done about an identity.

@@ -428,15 +428,18 @@ func TestWhatABrokenStoreShowsIsNotAcknowledged(t *testing.T) {
 }
 
 // TestARetirementAroundWhatABrokenStoreShows retires a name here, which the store does not
-// take, after it shows that another provisioner has revoked it.
+// take, before or after it shows that another provisioner has revoked it.
 func TestARetirementAroundWhatABrokenStoreShows(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		kept       int // entries, over the restart
+		before     bool // the retirement
+		kept       int  // entries, over the restart
 		open, want string
 	}{
-		"after, is kept": {1, "r", "r t"}, // the revocation does not come behind it
-		"after, is lost": {0, "r", "r t"},
+		"before, is kept": {true, 1, "r", "r"}, // what others have decided since stays
+		"before, is lost": {true, 0, "r", "r"},
+		"after, is kept":  {false, 1, "r", "r t"}, // the revocation does not come behind it
+		"after, is lost":  {false, 0, "r", "r t"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -449,9 +452,14 @@ func TestARetirementAroundWhatABrokenStoreShows(t *testing.T) {
 				}
 				l.deaf = nil
 			}
+			if tt.before {
+				retire()
+			}
 			l.entries = append(l.entries, nodeEntry("r", RevokedNode, "1", "k1"))
 			look()
-			retire()
+			if !tt.before {
+				retire()
+			}
 			look()
 			if l.ids() != tt.open {
 				t.Errorf("the log has %q while it is broken, want %q", l.ids(), tt.open)

@@ -171,17 +171,23 @@ func (r *Revocations) see(e placed) {
 	if known {
 		r.waitsNoMore(e.ID)
 	} else {
-		for i := range r.pending {
-			if p := &r.pending[i]; e.Node != "" && p.Node == e.Node {
-				p.overtaken = true
-			}
-		}
+		r.overtake(e.Revocation)
 	}
 	r.unwritten = append(r.unwritten, e.Revocation) // also what waited: the journal leaves out what it has
 	r.apply(e)
 	if e.Node != "" {
 		// Nobody was connected to a process that has not looked yet.
 		r.touched[e.Node] = disposition{kick: r.touched[e.Node].kick || !r.age.began.IsZero()}
+	}
+}
+
+// overtake notes what an entry of the log of which nothing was known overtakes. The caller
+// holds mu.
+func (r *Revocations) overtake(by *Revocation) {
+	for i := range r.pending {
+		if p := &r.pending[i]; by.Node != "" && p.Node == by.Node {
+			p.overtaken = true
+		}
 	}
 }
 
@@ -231,6 +237,7 @@ func (r *Revocations) pendShown(e *Revocation) {
 	if _, known := r.known[e.ID]; known {
 		return
 	}
+	r.overtake(e)
 	r.pending = append(r.pending, pendingEntry{Revocation: e, since: time.Now(), shown: true})
 	r.apply(placed{e, pendingSequence})
 }

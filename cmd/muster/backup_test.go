@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"os"
+	"os/exec"
+	"os/user"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -70,6 +72,7 @@ func TestBackupAndRestore(t *testing.T) {
 		}
 	}
 	lose("broker")
+	whoMayNotWriteIsTold(t, dir)
 	run(1, `(?m)^muster: store: the store is gone: that of installation \S+, which revocations\.journal is of: restore a backup; .*$`, "provisioner", "run")
 	run(1, "not a whole backup", "restore", "cut.backup")
 	run(0, `^\d+ messages of store\.backup restored; from the journal: 0 revocations, 0 of signers, 0 of operators, 0 of the allow-list, 0 of claims, 0 names given to other keys\nmuster: start the provisioner\n$`, "restore", "store.backup")
@@ -105,5 +108,30 @@ func TestBackupAndRestore(t *testing.T) {
 		if want := "muster: " + tt.says + ", only the answer could not be written: write /dev/stdout: no space left on device\n"; cmd.ProcessState.ExitCode() != 1 || said.String() != want {
 			t.Errorf("muster %s: exit %d: %s want %s", tt.verb, cmd.ProcessState.ExitCode(), said.String(), want)
 		}
+	}
+}
+
+// whoMayNotWriteIsTold has somebody restore who may not write where the store is to be, and
+// expects whom that belongs to.
+func whoMayNotWriteIsTold(t *testing.T, dir string) {
+	t.Helper()
+	self, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := filepath.Join(dir, "prov/data")
+	if err := os.Chmod(data, 0o500); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = os.Chmod(data, 0o700) }() // the others write there
+	cmd := command(t, "restore", "store.backup", "--config", "prov/provisioner.yaml")
+	if os.Geteuid() == 0 { // who may write everywhere, but for one without that right
+		cmd = exec.CommandContext(t.Context(), "setpriv", append([]string{"--bounding-set", "-dac_override,-dac_read_search", binary(t)}, cmd.Args[1:]...)...)
+	}
+	cmd.Dir = dir
+	out, _ := cmd.CombinedOutput()
+	want := "muster: store directory: mkdir prov/data/broker: permission denied\nmuster: prov/data belongs to " + self.Username + ": run this as root or as the provisioner's user\n"
+	if cmd.ProcessState.ExitCode() != 1 || string(out) != want {
+		t.Errorf("exit %d: %s, want %s", cmd.ProcessState.ExitCode(), out, want)
 	}
 }

@@ -65,7 +65,7 @@ func (v *restoreVerb) run(ctx context.Context) error {
 	out, err := v.restore.Run(ctx)
 	bar.Done()
 	if err != nil {
-		return err
+		return orNotYours(err)
 	}
 	return unprinted("the store is restored", v.print(out, func() error {
 		_, err := fmt.Fprintf(os.Stdout, "%d messages of %s restored; from the journal: %d revocations, %d of signers, %d of operators, %d of the allow-list, %d of claims, %d names given to other keys\n",

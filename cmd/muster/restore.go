@@ -31,7 +31,8 @@ limited tokens that are newer than the backup come from the journals of all
 provisioners. If these are not known to have all of them, say with
 --accept-lost-since that you know: limited tokens are frozen then, until 'muster
 token thaw' or a new one, and what was revoked, retired or removed
-after the backup may be good again.
+after the backup may be good again. Say so, too, if a journal is a copy: nobody can
+see that it goes on elsewhere. The time up to which each goes is printed.
 
   muster restore /var/backups/muster-monday
   muster restore monday --journal prov2/revocations.journal --config prov/provisioner.yaml
@@ -70,6 +71,14 @@ func (v *restoreVerb) run(ctx context.Context) error {
 	return unprinted("the store is restored", v.print(out, func() error {
 		_, err := fmt.Fprintf(os.Stdout, "%d messages of %s restored; from the journal: %d revocations, %d of signers, %d of operators, %d of the allow-list, %d of claims, %d names given to other keys\n",
 			out.Messages(), quoted(v.restore.File), out.Revocations, out.Signers, out.Operators, out.Allowances, out.Claims, out.Takeovers)
+		for _, j := range out.Journals {
+			if !j.At.IsZero() {
+				v.say("%s goes up to %s: what came later is not restored", quoted(j.File), instant(j.At))
+			}
+		}
+		if len(out.LeftOut) > 0 {
+			v.say("retirements left out, since others have decided about these names after them: %s", strings.Join(out.LeftOut, ", "))
+		}
 		if out.Lost != "" {
 			v.say("limited tokens signed until now are frozen: sign new ones, or see `muster token thaw`")
 			v.say("what was revoked, retired or removed after the backup may be good again: do it once more when the provisioner runs")

@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"muster/provisioner/journal"
 )
@@ -12,11 +13,12 @@ type file struct {
 	path    string
 	journal *journal.Journal
 	owner   journal.Joined
-	ids     []string // of all journals that it has been
-	made    bool     // it was not there
-	listed  bool     // the backup says that it marked its owner's journal
-	marked  bool     // and it has the line, and no lossy restore after it
-	joined  bool     // it was begun after the backup, and somebody else's journal says so
+	ids     []string  // of all journals that it has been
+	made    bool      // it was not there
+	listed  bool      // the backup says that it marked its owner's journal
+	marked  bool      // and it has the line, and no lossy restore after it
+	joined  bool      // it was begun after the backup, and somebody else's journal says so
+	ends    time.Time // see [JournalEnd]
 
 	peers []*journal.Joined // others that may have joined after the backup
 }

@@ -32,9 +32,9 @@ type Restore struct {
 	Journals []string
 
 	// AcceptLostSince says that the operator knows that what was spent of limited
-	// tokens since then may be lost: at or before the backup's StartedAt. It is
-	// needed where the journals do not have all that came after the backup, and
-	// then all limited tokens are frozen.
+	// tokens since then may be lost: at or before the backup's StartedAt. All limited tokens
+	// are frozen then. It is needed where the journals do not have all that came after the
+	// backup, and wanted where one of them is a copy that was made before the end.
 	AcceptLostSince time.Time
 
 	// Step is told what is being done, and of how many messages, once before
@@ -64,6 +64,13 @@ type Restored struct {
 	Operators   int `json:"operators"`
 	Allowances  int `json:"allowances"`
 
+	// LeftOut are the names of nodes with a retirement that never got into the store, in a
+	// journal alone, and that others have decided about since. Nil if there are none.
+	LeftOut []string `json:"retirements_left_out,omitempty"`
+
+	// Journals are what was read, in the order given, the configuration's own first.
+	Journals []JournalEnd `json:"journals"`
+
 	// AllowancesGone are what was allowed for a number of names: nobody knows how
 	// many are left, so an operator gives it again. Nil if there are none.
 	AllowancesGone []string `json:"allowances_gone,omitempty"`
@@ -72,6 +79,16 @@ type Restored struct {
 	// tokens are frozen then.
 	Lost string `json:"lost,omitempty"`
 }
+
+// A JournalEnd says up to when a journal goes: whether it goes on, in a newer copy, nobody can
+// see of it.
+type JournalEnd struct {
+	File string    `json:"file"`
+	At   time.Time `json:"at,omitzero"` // the newest that a line of it names; zero: there is none
+}
+
+// errSaidSo is why something may be lost where the journals look complete.
+var errSaidSo = errors.New("--accept-lost-since says that they end too soon")
 
 // jetStreamDir is the directory in its StoreDir in which a broker keeps streams.
 const jetStreamDir = "jetstream"
@@ -148,6 +165,10 @@ func (r *Restore) Run(ctx context.Context) (out *Restored, err error) {
 		return nil, err
 	}
 	r.Reached("journal read")
+	out.Journals = since.ends
+	if since.lost == nil && !r.AcceptLostSince.IsZero() {
+		since.lost = errSaidSo // who has put a copy in place knows that
+	}
 	if since.lost != nil {
 		if err := r.accepts(info, since.lost); err != nil {
 			return nil, err

@@ -32,6 +32,7 @@ type since struct {
 	claims      []*provisioner.JournaledClaims     // after those of the backup
 	takeovers   []*provisioner.Takeover            // after the backup, the last of each name
 	newest      time.Time                          // that any entry names
+	ends        []JournalEnd
 
 	lost     error                // why this may not be all; nil if it is
 	renumber bool                 // claims have other places than the journals say
@@ -78,6 +79,7 @@ func (r *Restore) readJournals(cfg Config, info *BackupInfo) (*since, error) {
 		if err := s.read(f); err != nil {
 			return s, err
 		}
+		s.ends = append(s.ends, JournalEnd{File: f.path, At: f.ends})
 	}
 	if err := s.order(); err != nil {
 		lost = append(lost, err)
@@ -127,6 +129,9 @@ func (s *since) read(f *file) error {
 	var operators sayings[*provisioner.OperatorEntry]
 	var allowances sayings[*provisioner.Allowance]
 	err := f.journal.Each(func(l *journal.Line) error {
+		if at := l.Time(); at.After(f.ends) {
+			f.ends = at
+		}
 		switch {
 		case l.From != nil && l.From.Installation != s.info.Installation:
 			return fmt.Errorf("%s is of installation %s, the backup of %s: name the journal that belongs to it, or move this one away",
@@ -387,6 +392,10 @@ func (r *Restore) accepts(info *BackupInfo, why error) error {
 func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, out *Restored) error {
 	before := into.Revocations()
 	for _, e := range s.revocations {
+		if into.Overtaken(e.Revocation) {
+			out.LeftOut = append(out.LeftOut, string(e.Node))
+			continue
+		}
 		if err := into.AppendRevocation(ctx, e.Revocation); err != nil {
 			return err
 		}

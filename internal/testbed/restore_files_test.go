@@ -17,6 +17,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/backup"
+	"muster/provisioner/journal"
 )
 
 // TestARestoreOntoAnotherDisk has the broker's directory be on a file system of its
@@ -216,6 +217,83 @@ func TestANameThatChangedHandsTwiceBeforeTheBackup(t *testing.T) {
 	restore(t, f, file, time.Time{})
 	if got := f.Enroll(last).Serial; got != serial {
 		t.Errorf("certificate %s, want %s", got, serial)
+	}
+	f.Check()
+}
+
+// TestACopyOfTheJournalLooksComplete puts a copy of the journal in place that was made before a
+// use of a limited token: the restore says up to when it goes, and whoever knows that it went on has tokens frozen.
+func TestACopyOfTheJournalLooksComplete(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	_, nodes := limitedNodes(t, f, 1, 2)
+	began := f.Clock.Now()
+	file := backUp(t, f)
+	copied, err := os.ReadFile(journalOf(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Clock.Advance(time.Hour)
+	used := f.Clock.Now()
+	f.Apply(nodes[0], f.Enroll(nodes[0]))
+	loseStore(t, f)
+	if err := os.WriteFile(journalOf(f), copied, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r := restoring(f, file)
+	r.AcceptLostSince = began.Add(-time.Minute)
+	out, err := r.Run(f.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(out.Journals) != 1 || out.Journals[0].File != journalOf(f) || out.Journals[0].At.Before(began.Truncate(time.Second)) || !out.Journals[0].At.Before(used) {
+		t.Errorf("journals %+v, want one that goes up to between %v and %v", out.Journals, began, used)
+	}
+	if out.Lost == "" {
+		t.Error("nothing is lost, whatever the operator says")
+	}
+	f.Start()
+	f.Restored()
+	if code := f.Refused(nodes[1]); code != wire.CodeTokenFrozen {
+		t.Errorf("the second use of one: %q, want %s", code, wire.CodeTokenFrozen)
+	}
+}
+
+// TestARestoreLiftsNoRevocation has a retirement in a journal alone, since its provisioner ended before the
+// store had it, and a revocation of the node that came after it. A start would leave it out.
+func TestARestoreLiftsNoRevocation(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	stolen := f.Node("stolen.example.net")
+	enrolled := f.Enroll(stolen)
+	f.Apply(stolen, enrolled)
+	retired := f.Clock.Now()
+	f.Clock.Advance(time.Minute)
+	if err := f.Daemon().Operator().RevokeNode(f.Context(), wire.Identity(stolen.Identity), provisioner.Cause{By: "tester", Why: "stolen"}); err != nil {
+		t.Fatal(err)
+	}
+	file := backUp(t, f)
+	loseStore(t, f)
+	j, err := journal.Open(journalOf(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = j.Append(&provisioner.Revocation{Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RetiredNode, At: retired, By: "another",
+		Node: wire.Identity(stolen.Identity), Certificates: []provisioner.RevokedCertificate{{Serial: enrolled.Serial, Issuer: "aa", NotAfter: retired.Add(time.Hour)}}})
+	if err = errors.Join(err, j.Close()); err != nil {
+		t.Fatal(err)
+	}
+	out, err := restoring(f, file).Run(f.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(out.LeftOut, []string{stolen.Identity}) || out.Revocations != 0 {
+		t.Errorf("left out %v, %d from the journal; want the retirement left out", out.LeftOut, out.Revocations)
+	}
+	f.Start()
+	f.Restored()
+	if code := f.Refused(f.Node(stolen.Identity)); code != wire.CodeIdentityRevoked {
+		t.Errorf("the name of who was revoked: %q, want %s", code, wire.CodeIdentityRevoked)
 	}
 	f.Check()
 }

@@ -49,6 +49,48 @@ type Line struct {
 	Takeover *provisioner.Takeover `json:"takeover,omitempty"`
 }
 
+// Time returns when that was of which the line says it, by the clock of whoever did it; of
+// several claims, the last. It is zero for a line that names no time.
+func (l *Line) Time() (at time.Time) {
+	switch {
+	case l.Revocation != nil:
+		return l.At
+	case l.From != nil:
+		return l.From.At
+	case l.Backup != nil:
+		return l.Backup.At
+	case l.Owner != nil:
+		return l.Owner.At
+	case l.Joined != nil:
+		return l.Joined.At
+	case l.Alone != nil:
+		return l.Alone.At
+	case l.Signer != nil:
+		return l.Signer.At
+	case l.Operator != nil:
+		return l.Operator.At
+	case l.Allowance != nil:
+		return l.Allowance.At
+	case l.Takeover != nil:
+		return l.Takeover.At
+	case l.Claims != nil && l.Claims.Entry != nil:
+		for _, c := range l.Claims.Entry.Claims {
+			at = later(at, c.At)
+		}
+		for _, r := range l.Claims.Entry.Releases {
+			at = later(at, r.At)
+		}
+	}
+	return at
+}
+
+func later(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
 // From says from where on a journal has all claims.
 type From struct {
 	Installation string               `json:"installation"`

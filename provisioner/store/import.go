@@ -55,6 +55,7 @@ type Import struct {
 	last         map[string]uint64                         // sequence that a stream has come to
 	filler       message                                   // the newest revocation, to keep places
 	revoked      map[string]bool                           // ids of revocations
+	decided      map[wire.Identity]time.Time               // when the last of them about a name was
 	signers      map[jwt.SignerID]*provisioner.SignerEntry // the newest of each
 	operators    map[string]*provisioner.OperatorEntry     // the newest of each name
 	allowances   map[wire.Pattern]*provisioner.Allowance   // the newest of each pattern
@@ -74,7 +75,7 @@ func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) 
 	}
 	i := &Import{
 		cfg: cfg, js: js, begun: restore{Backup: backup, At: cfg.Now().UTC().Truncate(time.Second)}, last: make(map[string]uint64),
-		revoked: make(map[string]bool), signers: make(map[jwt.SignerID]*provisioner.SignerEntry), operators: make(map[string]*provisioner.OperatorEntry),
+		revoked: make(map[string]bool), decided: make(map[wire.Identity]time.Time), signers: make(map[jwt.SignerID]*provisioner.SignerEntry), operators: make(map[string]*provisioner.OperatorEntry),
 		allowances: make(map[wire.Pattern]*provisioner.Allowance), gone: make(map[string]bool),
 	}
 	if err := answers(ctx, js); err != nil {
@@ -363,7 +364,7 @@ func (i *Import) revocation(ctx context.Context, sequence uint64, subject string
 	if err := json.Unmarshal(data, &r); err != nil {
 		return err
 	}
-	i.revoked[r.ID] = true
+	i.note(&r)
 	m := message{subject: subject, data: slices.Clone(data)}
 	if i.filler.data == nil {
 		i.filler = m
@@ -480,13 +481,28 @@ func (i *Import) checkPlaces(ctx context.Context) error {
 	return nil
 }
 
+// note takes in a revocation that is written.
+func (i *Import) note(r *provisioner.Revocation) {
+	i.revoked[r.ID] = true
+	if r.Node != "" {
+		i.decided[r.Node] = r.At
+	}
+}
+
+// Overtaken reports whether r is a retirement that is not to be appended: it is not there,
+// and older than what is about its name. It never got into the store, and would lift a
+// revocation that came after it. A provisioner that starts leaves it out likewise.
+func (i *Import) Overtaken(r *provisioner.Revocation) bool {
+	return !i.revoked[r.ID] && r.Kind == provisioner.RetiredNode && r.At.Before(i.decided[r.Node])
+}
+
 // AppendRevocation adds a revocation of the journal that the backup does not
 // have.
 func (i *Import) AppendRevocation(ctx context.Context, r *provisioner.Revocation) error {
 	if i.revoked[r.ID] {
 		return nil
 	}
-	i.revoked[r.ID] = true
+	i.note(r)
 	return i.append(ctx, streamRevocations, revocationSubject(r), r)
 }
 

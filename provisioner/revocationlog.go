@@ -267,12 +267,26 @@ func (r *Revocations) write(ctx context.Context) {
 	if len(entries) == 0 || r.journal == nil {
 		return
 	}
-	if err := r.journal.Append(entries...); err != nil {
-		r.log.ErrorContext(ctx, "revocations not in the journal, a restored store would forget them", "err", err)
-		r.mu.Lock()
+	err := r.journal.Append(entries...)
+	r.mu.Lock()
+	said := r.behind != nil // as often as it is tried nobody wants to read it
+	if r.behind = err; err != nil {
 		r.unwritten = append(entries, r.unwritten...)
-		r.mu.Unlock()
 	}
+	r.mu.Unlock()
+	if err != nil && !said {
+		r.log.ErrorContext(ctx, "revocations not in the journal, a restored store would forget them", "err", err)
+	}
+}
+
+// unjournaled returns why the journal lacks revocations that are in force, nil if it has all.
+func (r *Revocations) unjournaled() error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if r.behind == nil || len(r.unwritten) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d revocations are not in the journal: %w", len(r.unwritten), r.behind)
 }
 
 // add puts an entry in force in this process, writes it to the journal, appends it to the
@@ -302,6 +316,7 @@ func (r *Revocations) add(ctx context.Context, e *Revocation, inForce func()) er
 	}
 	if journaled != nil {
 		r.mu.Lock()
+		r.behind = journaled
 		r.unwritten = append(r.unwritten, e)
 		r.mu.Unlock()
 	}

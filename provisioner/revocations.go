@@ -37,6 +37,7 @@ type Revocations struct {
 	revoked   map[string][]placedCertificate // by issuer, in the order of the log, each certificate once; only added to
 	pending   []pendingEntry                 // in force here, not in the store yet
 	unwritten []*Revocation                  // not in the journal yet
+	behind    error                          // why some of these are not; nil if nothing went wrong
 	touched   map[wire.Identity]disposition  // have new entries
 	tails     map[wire.Identity]Sequence     // of what the log has about each, entries that are in it twice too
 }

@@ -60,7 +60,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.follow(ctx) })
-	g.Go(func() error { return every(ctx, LookEvery, p.revocations.write) })
+	g.Go(func() error { return every(ctx, LookEvery, p.journalRevocations) })
 	g.Go(func() error { return every(ctx, LookEvery, p.journalTrust) })
 	g.Go(func() error { return every(ctx, LookEvery, p.enforceAll) })
 	g.Go(func() error { return every(ctx, LookEvery, p.followPauses) })
@@ -71,6 +71,13 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	g.Go(func() error { return p.fillJournal(ctx) })
 	g.Go(func() error { return p.evenOlderClaims(ctx) })
 	return g.Wait()
+}
+
+// journalRevocations journals what the journal lacks of revocations, and keeps the alarm about
+// that.
+func (p *Provisioner) journalRevocations(ctx context.Context) {
+	p.revocations.write(ctx)
+	p.cfg.Alarms.Set(ctx, AlarmJournalBehind, p.revocations.unjournaled())
 }
 
 // journalTrust journals what the store has of signers, operators and the allow-list, and

@@ -138,6 +138,9 @@ func (p *Provisioner) entryWith(kind RevocationKind, r *Record, history []*Issue
 	if before := p.revocations.standing(r.Identity); before.Revocation != nil && e.At.Before(before.At) {
 		e.At = before.At // by a clock that is ahead of ours, or was: this one comes behind it
 	}
+	if owned := r.Owned(); kind == RetiredNode && e.At.Before(owned) {
+		e.At = owned // likewise: it means who has the name now
+	}
 	for _, c := range r.Superseded {
 		if now.Before(c.NotAfter) {
 			e.Certificates = append(e.Certificates, c)

@@ -251,6 +251,13 @@ func New(cfg Config) (*Provisioner, error) {
 	p.revocations.leftOut = func(e *Revocation) {
 		cfg.Emit(Event{Type: EventRetireLeftOut, Time: p.moment(), Node: string(e.Node), By: e.By, Why: e.Why})
 	}
+	p.revocations.owned = func(ctx context.Context, id wire.Identity) (time.Time, error) {
+		record, _, err := cfg.Store.Record(ctx, id)
+		if err != nil || record == nil {
+			return time.Time{}, err
+		}
+		return record.Owned(), nil
+	}
 	return p, nil
 }
 

@@ -419,7 +419,11 @@ func (r *Revocations) restore(ctx context.Context) error {
 		return err
 	}
 	for _, e := range entries {
-		if r.overtaken(e) {
+		overtaken, err := r.overtaken(ctx, e)
+		if err != nil {
+			return err
+		}
+		if overtaken {
 			r.log.WarnContext(ctx, msgLeftOut, "node", e.Node, "by", e.By, "why", e.Why)
 			continue
 		}
@@ -441,15 +445,23 @@ const msgLeftOut = "retirement left out: others have decided about the name sinc
 // overtaken reports whether a retirement that is in the journal alone is outdated: this
 // process ended before the store had it. It is if it is older than the newest entry about
 // its name: appended now it would lift a revocation that came after it, or put out who has
-// got the name since. While a process lives, it knows what came since without asking clocks,
+// got the name since. Who got it by a grant or a token for that name has no entry, so it also is
+// if the machine that has the name has it since then. While a process lives, it knows what came since without asking clocks,
 // see [pendingEntry]; and an entry is no older than those that were known to who made
-// it, see entryWith.
-func (r *Revocations) overtaken(e *Revocation) bool {
+// it, and a retirement no older than who had the name, see entryWith. A restore decides likewise.
+func (r *Revocations) overtaken(ctx context.Context, e *Revocation) (bool, error) {
 	r.mu.RLock()
-	defer r.mu.RUnlock()
 	_, known := r.known[e.ID]
 	newest := newestPlaced(r.nodes[e.Node])
-	return !known && e.Kind == RetiredNode && newest.Revocation != nil && e.At.Before(newest.At)
+	r.mu.RUnlock()
+	if known || e.Kind != RetiredNode {
+		return false, nil
+	}
+	if newest.Revocation != nil && e.At.Before(newest.At) {
+		return true, nil
+	}
+	since, err := r.owned(ctx, e.Node)
+	return err == nil && e.At.Before(since), err
 }
 
 // drop takes back a retirement that is to get no place. The certificates that it names are

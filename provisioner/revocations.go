@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"cmp"
+	"context"
 	"log/slog"
 	"maps"
 	"slices"
@@ -19,8 +20,9 @@ type Revocations struct {
 	store   RevocationStore
 	journal Journal // nil without one
 	log     *slog.Logger
-	broken  func() error      // see Config.StoreBroken
-	leftOut func(*Revocation) // called with each retirement that waited here and is not appended; must not block
+	broken  func() error                                            // see Config.StoreBroken
+	leftOut func(*Revocation)                                       // called with each retirement that waited here and is not appended; must not block
+	owned   func(context.Context, wire.Identity) (time.Time, error) // [Record.Owned]; zero without a record
 
 	looking sync.Mutex // one look at a time
 	writing sync.Mutex // one write to the journal at a time
@@ -79,6 +81,7 @@ func newRevocations(store RevocationStore, journal Journal, broken func() error,
 		store: store, journal: journal, broken: broken, log: log, known: make(map[string]Sequence), tokens: make(map[jwt.TokenID]*Revocation),
 		serials: make(map[string]placed), keys: make(map[string][]*Revocation), nodes: make(map[wire.Identity][]placed),
 		touched: make(map[wire.Identity]disposition), tails: make(map[wire.Identity]Sequence), revoked: make(map[string][]placedCertificate), leftOut: func(*Revocation) {},
+		owned: func(context.Context, wire.Identity) (time.Time, error) { return time.Time{}, nil },
 	}
 }
 

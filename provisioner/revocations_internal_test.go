@@ -41,17 +41,25 @@ func TestARetirementThatComesLate(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		log, journal []*Revocation
+		owned        int // since when who has the name has it, in minutes; 0 without a record
 		revoked      bool
 	}{
-		"revoked since":    {[]*Revocation{at(nodeEntry("r", RevokedNode, "1", "k1"), 2)}, []*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 1)}, true},
-		"revoked before":   {[]*Revocation{at(nodeEntry("r", RevokedNode, "1", "k1"), 1)}, []*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 2)}, false},
-		"nothing there":    {nil, []*Revocation{at(nodeEntry("r", RevokedNode, "1", "k1"), 1), at(nodeEntry("t", RetiredNode, "3", ""), 2)}, false},
-		"known to the log": {[]*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 1), at(nodeEntry("r", RevokedNode, "1", "k1"), 2)}, []*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 1)}, true},
+		"revoked since":                  {[]*Revocation{at(nodeEntry("r", RevokedNode, "1", "k1"), 2)}, []*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 1)}, 0, true},
+		"revoked before":                 {[]*Revocation{at(nodeEntry("r", RevokedNode, "1", "k1"), 1)}, []*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 2)}, 0, false},
+		"nothing there":                  {nil, []*Revocation{at(nodeEntry("r", RevokedNode, "1", "k1"), 1), at(nodeEntry("t", RetiredNode, "3", ""), 2)}, 0, false},
+		"known to the log":               {[]*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 1), at(nodeEntry("r", RevokedNode, "1", "k1"), 2)}, []*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 1)}, 0, true},
+		"given to another machine since": {[]*Revocation{at(nodeEntry("r", RevokedNode, "1", "k1"), 1)}, []*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 2)}, 3, true},
+		"of who has it in that second":   {[]*Revocation{at(nodeEntry("r", RevokedNode, "1", "k1"), 1)}, []*Revocation{at(nodeEntry("t", RetiredNode, "3", ""), 2)}, 2, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			log := &shownLog{entries: tt.log}
 			r := newRevocations(log, &lateJournal{entries: tt.journal}, func() error { return nil }, slog.New(slog.DiscardHandler))
+			if tt.owned > 0 {
+				r.owned = func(context.Context, wire.Identity) (time.Time, error) {
+					return noon.Add(time.Duration(tt.owned) * time.Minute), nil
+				}
+			}
 			if err := r.restore(t.Context()); err != nil {
 				t.Fatal(err)
 			}

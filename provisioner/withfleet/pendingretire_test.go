@@ -101,3 +101,27 @@ func TestARetirementByAClockThatIsBehindIsNotLost(t *testing.T) {
 	}
 	f.Check()
 }
+
+// TestARetirementByAClockThatIsBehindIsNotLostByAStart retires a name that a machine has got by a
+// clock three minutes ahead, and ends before the store has the entry: the start appends it.
+func TestARetirementByAClockThatIsBehindIsNotLostByAStart(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{})
+	f.Clock.Advance(3 * time.Minute)
+	provisioned(f, web1)
+	f.Clock.Advance(-3 * time.Minute)
+	f.Faults.Appends(testbed.Lost)
+	err := f.Daemon().Operator().RetireNode(f.Context(), web1, provisioner.Cause{By: "anna", Why: "gone"})
+	if !errors.Is(err, provisioner.ErrPending) {
+		t.Fatalf("retire = %v, want %v", err, provisioner.ErrPending)
+	}
+	f.Stop()
+	f.Start()
+	f.Eventually("it is decided", func() bool {
+		return strings.Contains(f.Log(), "retirement left out") || f.Record(web1).State == provisioner.StateRetired
+	})
+	if strings.Contains(f.Log(), "retirement left out") {
+		t.Error("the retirement is left out, and nobody has got the name since")
+	}
+	f.Check()
+}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"muster/internal/keyfile"
+	"muster/provisioner"
 	"muster/provisioner/backup"
 	"muster/provisioner/broker"
 	"muster/provisioner/store"
@@ -290,6 +291,11 @@ func (r *Restore) copy(ctx context.Context, into *store.Import, since *since, ou
 	defer func() { _ = f.Close() }() // only read
 	for _, t := range since.takeovers {
 		into.Watch(t.Identity)
+	}
+	for _, e := range since.revocations {
+		if e.Kind == provisioner.RetiredNode {
+			into.WatchOwner(e.Node)
+		}
 	}
 	r.Step("restoring", int(out.Messages()))
 	var unwritten error // what is no fault of the file

@@ -259,6 +259,20 @@ func TestACopyOfTheJournalLooksComplete(t *testing.T) {
 	}
 }
 
+// retiredInJournalAlone is a retirement of a provisioner that ended before the store had it.
+func retiredInJournalAlone(t *testing.T, f *testbed.Fleet, id wire.Identity, serial string, at time.Time) {
+	t.Helper()
+	j, err := journal.Open(journalOf(f))
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = j.Append(&provisioner.Revocation{Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RetiredNode, At: at, By: "another",
+		Node: id, Certificates: []provisioner.RevokedCertificate{{Serial: serial, Issuer: "aa", NotAfter: at.Add(time.Hour)}}})
+	if err = errors.Join(err, j.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestARestoreLiftsNoRevocation has a retirement in a journal alone, since its provisioner ended before the
 // store had it, and a revocation of the node that came after it. A start would leave it out.
 func TestARestoreLiftsNoRevocation(t *testing.T) {
@@ -274,15 +288,7 @@ func TestARestoreLiftsNoRevocation(t *testing.T) {
 	}
 	file := backUp(t, f)
 	loseStore(t, f)
-	j, err := journal.Open(journalOf(f))
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = j.Append(&provisioner.Revocation{Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RetiredNode, At: retired, By: "another",
-		Node: wire.Identity(stolen.Identity), Certificates: []provisioner.RevokedCertificate{{Serial: enrolled.Serial, Issuer: "aa", NotAfter: retired.Add(time.Hour)}}})
-	if err = errors.Join(err, j.Close()); err != nil {
-		t.Fatal(err)
-	}
+	retiredInJournalAlone(t, f, wire.Identity(stolen.Identity), enrolled.Serial, retired)
 	out, err := restoring(f, file).Run(f.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -296,4 +302,56 @@ func TestARestoreLiftsNoRevocation(t *testing.T) {
 		t.Errorf("the name of who was revoked: %q, want %s", code, wire.CodeIdentityRevoked)
 	}
 	f.Check()
+}
+
+// TestARestorePutsNobodyOut has a retirement in a journal alone, of a name that another machine
+// has got since. A start would leave it out.
+func TestARestorePutsNobodyOut(t *testing.T) {
+	t.Parallel()
+	const handed wire.Identity = "handed.example.net"
+	for what, give := range map[string]func(f *testbed.Fleet) error{
+		"retired and enrolled": func(f *testbed.Fleet) error {
+			return f.Daemon().Operator().RetireNode(f.Context(), handed, provisioner.Cause{By: "tester", Why: "reinstalled"})
+		},
+		"granted": func(f *testbed.Fleet) error {
+			_, err := f.Daemon().Operator().GrantNode(f.Context(), handed, provisioner.GrantOrder{}, provisioner.Cause{By: "tester"})
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			f := testbed.New(t, testbed.Options{})
+			before := f.Node(string(handed))
+			enrolled := f.Enroll(before)
+			f.Apply(before, enrolled)
+			retired := f.Clock.Now()
+			f.Clock.Advance(time.Minute)
+			if err := give(f); err != nil {
+				t.Fatal(err)
+			}
+			holder := f.Node(string(handed))
+			f.Apply(holder, f.Enroll(holder))
+			serial := f.Record(string(handed)).Current.Serial
+			f.Clock.Advance(time.Hour)
+			file := backUp(t, f)
+			loseStore(t, f)
+			retiredInJournalAlone(t, f, handed, enrolled.Serial, retired)
+			out, err := restoring(f, file).Run(f.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(out.LeftOut, []string{string(handed)}) || out.Revocations != 0 {
+				t.Errorf("left out %v, %d from the journal; want the retirement left out", out.LeftOut, out.Revocations)
+			}
+			f.Start()
+			f.Restored()
+			if r := f.Record(string(handed)); r.State != provisioner.StateProvisioned {
+				t.Errorf("who has the name is %s", r.State)
+			}
+			if got := f.Enroll(holder).Serial; got != serial {
+				t.Errorf("certificate %s, want %s", got, serial)
+			}
+			f.Check()
+		})
+	}
 }

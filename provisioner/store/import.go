@@ -61,7 +61,8 @@ type Import struct {
 	allowances   map[wire.Pattern]*provisioner.Allowance   // the newest of each pattern
 	gone         map[string]bool                           // patterns of allowances that were good and are left out
 	watched      map[wire.Identity]*provisioner.Record
-	acks         []jetstream.PubAckFuture // oldest first, of what is not known to be stored
+	owned        map[wire.Identity]time.Time // since when who has the name has it, of names of WatchOwner
+	acks         []jetstream.PubAckFuture    // oldest first, of what is not known to be stored
 }
 
 // NewImport prepares an empty store for the backup with this id. It returns
@@ -297,7 +298,7 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		}
 		i.operators[e.Name] = &e
 	case stream == streamNodes:
-		i.look(data)
+		i.look(subject, data)
 	case stream == streamRevocations:
 		return i.revocation(ctx, sequence, subject, data)
 	}
@@ -344,17 +345,34 @@ func (i *Import) Watch(id wire.Identity) {
 // it has none.
 func (i *Import) Record(id wire.Identity) *provisioner.Record { return i.watched[id] }
 
-// look keeps a record of an identity that is watched. It was checked before.
-func (i *Import) look(data []byte) {
-	if len(i.watched) == 0 {
+// WatchOwner has [Import.Overtaken] know since when who has the name has it.
+func (i *Import) WatchOwner(id wire.Identity) {
+	if i.owned == nil {
+		i.owned = make(map[wire.Identity]time.Time)
+	}
+	i.owned[id] = time.Time{}
+}
+
+// look keeps what is to be known of a record. It was checked before.
+func (i *Import) look(subject string, data []byte) {
+	id, err := wire.ParseSubjectToken(strings.TrimPrefix(subject, subjectNode))
+	if err != nil {
+		return
+	}
+	_, watched := i.watched[id]
+	_, owned := i.owned[id]
+	if !watched && !owned {
 		return
 	}
 	var r provisioner.Record
 	if err := json.Unmarshal(data, &r); err != nil {
 		return
 	}
-	if _, ok := i.watched[r.Identity]; ok {
-		i.watched[r.Identity] = &r
+	if watched {
+		i.watched[id] = &r
+	}
+	if owned {
+		i.owned[id] = r.Owned()
 	}
 }
 
@@ -481,8 +499,11 @@ func (i *Import) checkPlaces(ctx context.Context) error {
 	return nil
 }
 
-// note takes in a revocation that is written.
+// note takes in a revocation that is written. One that is there twice counts where it comes first.
 func (i *Import) note(r *provisioner.Revocation) {
+	if i.revoked[r.ID] {
+		return
+	}
 	i.revoked[r.ID] = true
 	if r.Node != "" {
 		i.decided[r.Node] = r.At
@@ -490,10 +511,11 @@ func (i *Import) note(r *provisioner.Revocation) {
 }
 
 // Overtaken reports whether r is a retirement that is not to be appended: it is not there,
-// and older than what is about its name. It never got into the store, and would lift a
-// revocation that came after it. A provisioner that starts leaves it out likewise.
+// and older than what is about its name, or than since when who has the name has it (see
+// [Import.WatchOwner]). It never got into the store, and would lift a revocation that came after it, or put that
+// machine out. A provisioner that starts leaves it out likewise.
 func (i *Import) Overtaken(r *provisioner.Revocation) bool {
-	return !i.revoked[r.ID] && r.Kind == provisioner.RetiredNode && r.At.Before(i.decided[r.Node])
+	return !i.revoked[r.ID] && r.Kind == provisioner.RetiredNode && (r.At.Before(i.decided[r.Node]) || r.At.Before(i.owned[r.Node]))
 }
 
 // AppendRevocation adds a revocation of the journal that the backup does not

@@ -70,6 +70,59 @@ func TestAnApprovalThatLiftedARejection(t *testing.T) {
 	}
 }
 
+// TestARetirementThatARestoreLeavesOut is asked about what was decided about the name since.
+func TestARetirementThatARestoreLeavesOut(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	entry := func(id string, kind provisioner.RevocationKind, minutes int) *provisioner.Revocation {
+		return revocation(id, func(r *provisioner.Revocation) {
+			r.Kind, r.At = kind, noon.Add(time.Duration(minutes)*time.Minute)
+			if kind == provisioner.RetiredNode {
+				r.Keys = nil
+			}
+		})
+	}
+	first, second := entry("first", provisioner.RevokedNode, 1), entry("second", provisioner.RevokedNode, 3)
+	for name, tt := range map[string]struct {
+		log   []*provisioner.Revocation
+		owned int // since when who has the name has it, in minutes; 0 without a record
+		want  bool
+	}{
+		"nothing there":                 {nil, 0, false},
+		"revoked before":                {[]*provisioner.Revocation{first}, 0, false},
+		"revoked since":                 {[]*provisioner.Revocation{second}, 0, true},
+		"known":                         {[]*provisioner.Revocation{entry("retired", provisioner.RetiredNode, 2), second}, 0, false},
+		"one of before is there again":  {[]*provisioner.Revocation{first, second, first}, 0, true}, // and counts where it comes first
+		"given to another key since":    {[]*provisioner.Revocation{first}, 3, true},
+		"of who has it in that second":  {nil, 2, false},
+		"of who has had it for a while": {nil, 1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			st, s := newStore(t)
+			if tt.owned > 0 {
+				r := record(web1, "a1")
+				r.OwnedSince = noon.Add(time.Duration(tt.owned) * time.Minute)
+				put(t, s, st, r, 0)
+			}
+			for _, e := range tt.log {
+				if _, err := st.AppendRevocation(s.ctx, e); err != nil {
+					t.Fatal(err)
+				}
+			}
+			out := export(t, s, st)
+			into, stop := start(t, t.TempDir())
+			defer stop()
+			i := begin(t, into)
+			i.WatchOwner(web1)
+			write(t, into, i, out.messages)
+			if got := i.Overtaken(entry("retired", provisioner.RetiredNode, 2)); got != tt.want {
+				t.Errorf("overtaken is %t, want %t", got, tt.want)
+			}
+		})
+	}
+}
+
 // TestARestoreUnderAnOpenStore loses the streams of a store that is open, as a
 // cluster does whose provisioners run on, and restores them.
 func TestARestoreUnderAnOpenStore(t *testing.T) {

@@ -31,8 +31,9 @@ limited tokens that are newer than the backup come from the journals of all
 provisioners. If these are not known to have all of them, say with
 --accept-lost-since that you know: limited tokens are frozen then, until 'muster
 token thaw' or a new one, and what was revoked, retired or removed
-after the backup may be good again. Say so, too, if a journal is a copy: nobody can
-see that it goes on elsewhere. The time up to which each goes is printed.
+after the backup may be good again. Say so, too, if a journal is a copy, with the
+time of that: nobody can see that it goes on elsewhere. The time of the newest
+entry of each is printed.
 
   muster restore /var/backups/muster-monday
   muster restore monday --journal prov2/revocations.journal --config prov/provisioner.yaml
@@ -43,7 +44,7 @@ func addRestore(app *kingpin.Application, all verbs) {
 	c := app.Command("restore", "Put a backup into the provisioner's empty store.").HelpLong(restoreHelp)
 	c.Arg("file", "The backup.").Required().StringVar(&v.restore.File)
 	c.Flag("journal", "Journal of another provisioner on the same store; can be repeated.").PlaceHolder("FILE").StringsVar(&v.restore.Journals)
-	c.Flag("accept-lost-since", "Go on without all that came after the backup, of which this is the time, and freeze limited tokens.").PlaceHolder("TIME").SetValue((*instantValue)(&v.restore.AcceptLostSince))
+	c.Flag("accept-lost-since", "Go on without what came after this time, the backup's or that of a copy of a journal, and freeze limited tokens.").PlaceHolder("TIME").SetValue((*instantValue)(&v.restore.AcceptLostSince))
 	v.addSetup(c, "Configuration file of the provisioner.")
 	v.keys.add(c)
 	all.Check(c, func() error {
@@ -72,9 +73,11 @@ func (v *restoreVerb) run(ctx context.Context) error {
 		_, err := fmt.Fprintf(os.Stdout, "%d messages of %s restored; from the journal: %d revocations, %d of signers, %d of operators, %d of the allow-list, %d of claims, %d names given to other keys\n",
 			out.Messages(), quoted(v.restore.File), out.Revocations, out.Signers, out.Operators, out.Allowances, out.Claims, out.Takeovers)
 		for _, j := range out.Journals {
-			if !j.At.IsZero() {
-				v.say("%s goes up to %s: what came later is not restored", quoted(j.File), instant(j.At))
+			if j.At.IsZero() {
+				v.say("%s has no entry that says when it was made", quoted(j.File))
+				continue
 			}
+			v.say("%s goes up to %s: what came later is not restored", quoted(j.File), instant(j.At))
 		}
 		if len(out.LeftOut) > 0 {
 			v.say("retirements left out, since others have decided about these names after them: %s", strings.Join(out.LeftOut, ", "))

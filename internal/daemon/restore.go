@@ -33,9 +33,10 @@ type Restore struct {
 	Journals []string
 
 	// AcceptLostSince says that the operator knows that what was spent of limited
-	// tokens since then may be lost: at or before the backup's StartedAt. All limited tokens
-	// are frozen then. It is needed where the journals do not have all that came after the
-	// backup, and wanted where one of them is a copy that was made before the end.
+	// tokens since then may be lost. All limited tokens are frozen then. It is needed where the
+	// journals do not have all that came after the backup, and then at or before its StartedAt.
+	// It is wanted where they look complete and one of them is a copy that was made before
+	// the end, and may be the time of that.
 	AcceptLostSince time.Time
 
 	// Step is told what is being done, and of how many messages, once before
@@ -167,13 +168,10 @@ func (r *Restore) Run(ctx context.Context) (out *Restored, err error) {
 	}
 	r.Reached("journal read")
 	out.Journals = since.ends
-	if since.lost == nil && !r.AcceptLostSince.IsZero() {
-		since.lost = errSaidSo // who has put a copy in place knows that
+	if err := r.accepts(since); err != nil {
+		return nil, err
 	}
 	if since.lost != nil {
-		if err := r.accepts(info, since.lost); err != nil {
-			return nil, err
-		}
 		out.Lost = since.lost.Error()
 	}
 	if cfg.Broker.URL != "" {

@@ -35,6 +35,7 @@ type since struct {
 	ends        []JournalEnd
 
 	lost     error                // why this may not be all; nil if it is
+	from     time.Time            // when what may be lost begins, if lost is not nil
 	renumber bool                 // claims have other places than the journals say
 	through  provisioner.Revision // of the restored claims
 }
@@ -374,14 +375,26 @@ func lastTakeovers(all []*provisioner.Takeover) []*provisioner.Takeover {
 	return slices.DeleteFunc(all, func(t *provisioner.Takeover) bool { return t.At.Before(newest[t.Identity]) })
 }
 
-// accepts sees that the operator knows what may be lost.
-func (r *Restore) accepts(info *BackupInfo, why error) error {
-	from := info.StartedAt.UTC().Format(time.RFC3339)
+// accepts sees that the operator knows what may be lost, or that something may be that looks
+// complete: whoever has put a copy in place knows that.
+func (r *Restore) accepts(s *since) error {
+	s.from = s.info.StartedAt
+	from := s.from.UTC().Format(time.RFC3339)
+	if s.lost == nil {
+		if r.AcceptLostSince.IsZero() {
+			return nil
+		}
+		s.lost = errSaidSo
+		if r.AcceptLostSince.After(s.from) {
+			s.from = r.AcceptLostSince
+		}
+		return nil
+	}
 	if r.AcceptLostSince.IsZero() {
 		return fmt.Errorf("%w: %w\nbring the journal back; or, with --accept-lost-since %s, revocations, retirements, removed signers, operators and allowances, and uses of limited tokens since then are forgotten, and all of these tokens frozen",
-			errLost, why, from)
+			errLost, s.lost, from)
 	}
-	if r.AcceptLostSince.After(info.StartedAt) {
+	if r.AcceptLostSince.After(s.from) {
 		return fmt.Errorf("--accept-lost-since %s: the backup is older, what may be lost begins at %s", r.AcceptLostSince.UTC().Format(time.RFC3339), from)
 	}
 	return nil
@@ -393,7 +406,9 @@ func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, ou
 	before := into.Revocations()
 	for _, e := range s.revocations {
 		if into.Overtaken(e.Revocation) {
-			out.LeftOut = append(out.LeftOut, string(e.Node))
+			if !slices.Contains(out.LeftOut, string(e.Node)) {
+				out.LeftOut = append(out.LeftOut, string(e.Node))
+			}
 			continue
 		}
 		if err := into.AppendRevocation(ctx, e.Revocation); err != nil {
@@ -459,7 +474,7 @@ func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, ou
 	if s.lost == nil {
 		return nil
 	}
-	return into.Freeze(ctx, &provisioner.Freeze{ID: wire.NewID(), At: now, Since: s.info.StartedAt})
+	return into.Freeze(ctx, &provisioner.Freeze{ID: wire.NewID(), At: now, Since: s.from})
 }
 
 // takenOver returns the entry that keeps a name out which the backup's record

@@ -222,9 +222,22 @@ func TestANameThatChangedHandsTwiceBeforeTheBackup(t *testing.T) {
 }
 
 // TestACopyOfTheJournalLooksComplete puts a copy of the journal in place that was made before a
-// use of a limited token: the restore says up to when it goes, and whoever knows that it went on has tokens frozen.
+// use of a limited token: the restore says up to when it goes, and whoever knows that it went on has tokens frozen,
+// with the time of the copy or one from before the backup.
 func TestACopyOfTheJournalLooksComplete(t *testing.T) {
 	t.Parallel()
+	for what, ago := range map[string]time.Duration{"before the backup": time.Minute, "of the copy": -time.Minute} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			copyLooksComplete(t, ago)
+		})
+	}
+}
+
+// copyLooksComplete restores with a copy of the journal that is said to lack what was since so
+// long before the backup.
+func copyLooksComplete(t *testing.T, ago time.Duration) {
+	t.Helper()
 	f := testbed.New(t, testbed.Options{})
 	_, nodes := limitedNodes(t, f, 1, 2)
 	began := f.Clock.Now()
@@ -241,7 +254,7 @@ func TestACopyOfTheJournalLooksComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := restoring(f, file)
-	r.AcceptLostSince = began.Add(-time.Minute)
+	r.AcceptLostSince = began.Add(-ago)
 	out, err := r.Run(f.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -256,6 +269,13 @@ func TestACopyOfTheJournalLooksComplete(t *testing.T) {
 	f.Restored()
 	if code := f.Refused(nodes[1]); code != wire.CodeTokenFrozen {
 		t.Errorf("the second use of one: %q, want %s", code, wire.CodeTokenFrozen)
+	}
+	lost := began // what the backup has is not
+	if ago < 0 {
+		lost = began.Add(-ago)
+	}
+	if since := "by which uses were lost since " + lost.UTC().Format("2006-01-02T15:04"); !strings.Contains(f.Log(), since) {
+		t.Errorf("the log does not say %q", since)
 	}
 }
 
@@ -288,7 +308,9 @@ func TestARestoreLiftsNoRevocation(t *testing.T) {
 	}
 	file := backUp(t, f)
 	loseStore(t, f)
-	retiredInJournalAlone(t, f, wire.Identity(stolen.Identity), enrolled.Serial, retired)
+	for range 2 { // and is named once
+		retiredInJournalAlone(t, f, wire.Identity(stolen.Identity), enrolled.Serial, retired)
+	}
 	out, err := restoring(f, file).Run(f.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -270,9 +270,9 @@ func copyLooksComplete(t *testing.T, ago time.Duration) {
 	if code := f.Refused(nodes[1]); code != wire.CodeTokenFrozen {
 		t.Errorf("the second use of one: %q, want %s", code, wire.CodeTokenFrozen)
 	}
-	lost := began // what the backup has is not
+	lost := out.StartedAt // what the backup has is not
 	if ago < 0 {
-		lost = began.Add(-ago)
+		lost = r.AcceptLostSince
 	}
 	if since := "by which uses were lost since " + lost.UTC().Format("2006-01-02T15:04"); !strings.Contains(f.Log(), since) {
 		t.Errorf("the log does not say %q", since)

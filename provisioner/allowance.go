@@ -16,7 +16,7 @@ import (
 const AllowanceSchema = 1
 
 // MaxAllowanceUses bounds the uses of one allowance, which is written whole with
-// each of them: 1,000 are 150 KB.
+// those that come together: 1,000 are 150 KB.
 const MaxAllowanceUses = 1000
 
 // An Allowance is an entry of the allow-list in the store: names that may enroll

@@ -130,19 +130,13 @@ func (p *Provisioner) takeAllowance(ctx context.Context, a *attempt) error {
 	if a.allowance == nil || a.allowance.Uses == 0 || a.reason != ReasonNew {
 		return nil
 	}
-	busy := func(err error) error { return refuse(string(a.identity), wire.CodeBusy, err) }
-	// As many may wait as for claims, and together with them: else nobody would be served.
-	if err := p.claiming.enter(); err != nil {
-		return busy(err)
-	}
-	defer p.claiming.leave()
 	us, pattern := &p.allowances.uses, a.allowance.Pattern
 	u := &pendingUse{AllowanceUse: AllowanceUse{Identity: a.identity, KeyHash: a.csr.KeyHash, At: p.now()}, entry: a.allowance.ID}
 	us.join(pattern, u)
 	defer us.leave(pattern, u)
 	unlock, err := us.turns.lock(ctx, pattern, nil)
 	if err != nil {
-		return busy(err)
+		return refuse(string(a.identity), wire.CodeBusy, err)
 	}
 	defer unlock()
 	if !u.settled { // by who had the turn before
@@ -155,7 +149,7 @@ func (p *Provisioner) takeAllowance(ctx context.Context, a *attempt) error {
 	case err == nil, errors.Is(err, errAgain):
 		return err
 	case errors.Is(err, ErrConflict):
-		return busy(err)
+		return refuse(string(a.identity), wire.CodeBusy, err)
 	}
 	return refuse(string(a.identity), p.storeCode(err), err)
 }

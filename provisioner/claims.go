@@ -59,12 +59,10 @@ type ClaimLog interface {
 }
 
 // A ClaimEntry is one write to a token's log: what many requests of one process
-// claim and give back together. Its releases come before its claims. Or it asks
-// for a turn, and claims and gives back nothing.
+// claim and give back together. Its releases come before its claims.
 type ClaimEntry struct {
 	Schema   int            `json:"schema"`
 	Token    *TokenInfo     `json:"token,omitempty"` // in the first entry of a log only
-	Turn     string         `json:"turn,omitempty"`  // the process that asks to be the next to write; empty for none
 	Releases []TokenRelease `json:"releases,omitempty"`
 	Claims   []TokenClaim   `json:"claims,omitempty"`
 }

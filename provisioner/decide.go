@@ -85,7 +85,6 @@ func (p *Provisioner) checkLetIn(ctx context.Context, a *attempt) error {
 
 // judge evaluates the policy.
 func (p *Provisioner) judge(ctx context.Context, a *attempt) (*policies.Input, *policies.Decision, error) {
-	defer p.turns.take(phaseDecide)()
 	in := p.input(a)
 	d, err := p.cfg.Policy.Decide(ctx, in)
 	return in, d, err

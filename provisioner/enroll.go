@@ -110,9 +110,6 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 	if !errors.As(err, &r) {
 		r = refuse(a.request.Identity, wire.CodeUnavailable, err)
 	}
-	if errors.Is(err, ErrNoRoom) {
-		return r // counted, as at the edge: who finds no room is told so, and comes back
-	}
 	told := p.wait(a, r)
 	e := RefusalEvent(r, p.moment(), a.source.Address)
 	e.Reason, e.Attempt = a.reason, a.id
@@ -213,7 +210,6 @@ func (p *Provisioner) prove(a *attempt) error {
 
 // proveRequest is the part of prove that only computes.
 func (p *Provisioner) proveRequest(a *attempt) error {
-	defer p.turns.take(phaseProve)()
 	if a.renewal {
 		return p.proveRenewal(a)
 	}
@@ -236,12 +232,6 @@ func (p *Provisioner) proveRequest(a *attempt) error {
 	}
 	if err := token.Admits(id, p.siteOf(a.source)); err != nil {
 		return refuse(r.Identity, TokenCode(err), err)
-	}
-	if token.Limits.Uses > 0 {
-		// Sooner than it has to be: before the work that would be for nothing.
-		if err := p.claiming.full(); err != nil {
-			return refuse(r.Identity, wire.CodeBusy, err)
-		}
 	}
 	return p.proveKey(a)
 }
@@ -352,7 +342,6 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 
 // issue signs the certificate that was decided on.
 func (p *Provisioner) issue(a *attempt) (*ca.Certificate, error) {
-	defer p.turns.take(phaseIssue)()
 	return p.cfg.Authority.Issue(ca.Request{
 		Role: wire.RoleNode, Name: string(a.identity), PublicKey: a.csr.PublicKey,
 		TTL: a.decision.Certificate.TTL, DNSNames: a.decision.Certificate.DNSNames, ServerAuth: a.decision.Certificate.ServerAuth,

@@ -343,8 +343,8 @@ func (p *Provisioner) appendForgotten(ctx context.Context, last Revision) error 
 		}
 		entry := *c.Entry
 		for ; last+1 < c.At; last++ {
-			filler := newTurn("", p.now())
-			filler.Releases[0].Attempt = "nobody"
+			// A release of a key that no hash is like: it gives back nothing.
+			filler := &ClaimEntry{Schema: ClaimSchema, Releases: []TokenRelease{{Key: "none", Identity: "none", Attempt: "none", At: p.now()}}}
 			if before == "" { // there is no log
 				filler.Token, entry.Token, before = c.Entry.Token, nil, c.Token // the first one says which token it is
 			}

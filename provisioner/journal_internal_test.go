@@ -102,3 +102,16 @@ func TestAHoleIsFilledWithoutAnotherClaim(t *testing.T) {
 		}
 	})
 }
+
+// recording is a journal that tells what was written to it.
+type recording struct {
+	Journal
+	at []Revision
+}
+
+func (r *recording) AppendClaims(claims ...*JournaledClaims) error {
+	for _, c := range claims {
+		r.at = append(r.at, c.At)
+	}
+	return nil
+}

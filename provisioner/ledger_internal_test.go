@@ -25,7 +25,7 @@ func TestTheCountIsKept(t *testing.T) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		uses := 1 + r.IntN(5)
 		var log []*ClaimEntry
-		ledgers := []*ledger{newLedger(nil, "t", "me", nil), newLedger(nil, "t", "me", nil), newLedger(nil, "t", "me", nil)}
+		ledgers := []*ledger{newLedger(nil, "t", nil), newLedger(nil, "t", nil), newLedger(nil, "t", nil)}
 		catchUp := func(l *ledger) {
 			for at := int(l.book.at); at < len(log); at++ {
 				l.book.apply(log[at], Revision(at+1))
@@ -269,7 +269,7 @@ func TestWhoLeadsCanLeave(t *testing.T) {
 func TestWhatALeaderLeavesIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	m := &memory{}
-	l := newLedger(m, "t", "me", slog.New(slog.DiscardHandler))
+	l := newLedger(m, "t", slog.New(slog.DiscardHandler))
 	token := &TokenInfo{ID: "t", Uses: 3}
 	first, gone, last := claimOf(1, token), claimOf(2, token), claimOf(3, token)
 	l.queue = []*posting{first, gone, last}

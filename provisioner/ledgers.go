@@ -2,7 +2,6 @@ package provisioner
 
 import (
 	"context"
-	"crypto/rand"
 	"log/slog"
 	"sync"
 	"time"
@@ -21,7 +20,6 @@ const (
 // ledgers are the ledgers of the tokens in use.
 type ledgers struct {
 	log  ClaimLog
-	me   string // this process, and no other before or after it
 	slog *slog.Logger
 	now  func() time.Time
 
@@ -31,7 +29,7 @@ type ledgers struct {
 }
 
 func newLedgers(log ClaimLog, l *slog.Logger, now func() time.Time) *ledgers {
-	return &ledgers{log: log, me: rand.Text(), slog: l, now: now, open: make(map[jwt.TokenID]*ledger)}
+	return &ledgers{log: log, slog: l, now: now, open: make(map[jwt.TokenID]*ledger)}
 }
 
 // post posts to the ledger of the token: see [ledger.post].
@@ -49,7 +47,7 @@ func (s *ledgers) enter(tid jwt.TokenID) *ledger {
 	s.sweep(now)
 	l := s.open[tid]
 	if l == nil {
-		l = newLedger(s.log, tid, s.me, s.slog)
+		l = newLedger(s.log, tid, s.slog)
 		s.open[tid] = l
 	}
 	l.users++

@@ -201,10 +201,8 @@ type Config struct {
 type Provisioner struct {
 	cfg       Config // set by New, then read-only
 	locks     keyLocks[wire.Identity]
-	turns     *turns
 	quotas    quotas
 	ledgers   *ledgers
-	claiming  claiming
 	claims    ClaimLog // of Store, journaled
 	claimAges claimAges
 	lacks     *lacking // what fillJournal is to journal
@@ -241,7 +239,7 @@ func New(cfg Config) (*Provisioner, error) {
 	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal, lacks)
 	waiters := newWaiters(cfg.Store, cfg.Log)
 	p := &Provisioner{
-		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, turns: newTurns(), quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, lacks: lacks,
+		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, lacks: lacks,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
 		answered: newRepeats(answeredAtOnce, answeredEvery), words: newRepeats(wordsAtOnce, wordsEvery),
 		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.StoreBroken, cfg.Log),

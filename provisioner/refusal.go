@@ -56,8 +56,8 @@ func (r *Refusal) Message() *wire.Refusal {
 }
 
 // retryAfter is when a refused node should ask again if nobody has computed a
-// better time. Nodes add jitter. How often those who wait for people ask depends on
-// how many they are (see crowd). What only a changed node or token can cure is asked about
+// better time. Nodes add jitter. Nodes that wait for a person
+// are told by askAgain. What only a changed node or token can cure is asked about
 // every five minutes, since people mend things without telling the node.
 func retryAfter(c wire.Code) time.Duration {
 	switch {

@@ -42,9 +42,7 @@ func (p *Provisioner) spend(ctx context.Context, a *attempt) error {
 		claim := &TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: p.now(), Source: cut(a.source.Address, maxSourceBytes)}
 		posting := newPosting(tokenInfo(a.token, claim.At))
 		posting.claim = claim
-		switch err := p.post(ctx, posting); {
-		case errors.Is(err, ErrNoRoom):
-			return refuse(node, wire.CodeBusy, err)
+		switch err := p.ledgers.post(ctx, posting); {
 		case errors.Is(err, errUsedUp):
 			return refuse(node, wire.CodeTokenUsedUp, err)
 		case err != nil:
@@ -53,15 +51,6 @@ func (p *Provisioner) spend(ctx context.Context, a *attempt) error {
 		a.claim = claim
 	}
 	return p.checkClaim(a)
-}
-
-// post posts a claim, if there is room for one more to wait: else it returns [ErrNoRoom].
-func (p *Provisioner) post(ctx context.Context, claim *posting) error {
-	if err := p.claiming.enter(); err != nil {
-		return err
-	}
-	defer p.claiming.leave()
-	return p.ledgers.post(ctx, claim)
 }
 
 // checkClaim refuses an attempt that has outlived its claim: a process that was

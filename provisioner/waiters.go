@@ -13,7 +13,7 @@ import (
 )
 
 // Bounds of the notes of who waits; chosen. A node that waits for a person asks
-// every 20 s or so.
+// every 3 to 20 s.
 const (
 	waiterEvery   = time.Minute // an entry is written again at most so often
 	waiterQueue   = 1024        // notes that wait to be written; more are dropped and come again
@@ -21,6 +21,20 @@ const (
 	waiterSaid    = 10 * time.Minute // that a key still waits is an event so often; its entry has every ask
 	maxSeen       = 100_000          // keys that a process remembers; then it begins anew
 )
+
+// Nodes that wait for an operator ask again after minWaitAgain, so that one that was approved comes up while the
+// operator watches. A request costs some 400 µs, so a process is asked askRate times a second in all, until the
+// interval reaches maxWaitAgain: 10,000 waiting nodes take a fifth of a core.
+const (
+	minWaitAgain = 3 * time.Second
+	maxWaitAgain = 20 * time.Second
+	askRate      = 100
+)
+
+// askAgain returns when one of so many waiting keys is to ask again.
+func askAgain(waiting int) time.Duration {
+	return min(max(time.Duration(waiting)*time.Second/askRate, minWaitAgain), maxWaitAgain)
+}
 
 // waiters writes down who waits, off the way of the requests: a store that is
 // slow keeps nobody waiting longer. What a killed process has not written comes
@@ -30,15 +44,13 @@ type waiters struct {
 	log   *slog.Logger
 	queue chan waiterNote
 
-	mu    sync.Mutex
-	seen  map[holder]*waitSeen // guarded by mu
-	crowd crowd                // guarded by mu
+	mu   sync.Mutex
+	seen map[holder]*waitSeen // guarded by mu
 }
 
 // A waitSeen is what this process remembers of a key that waits.
 type waitSeen struct {
 	asked  int       // since it was last written
-	window time.Time // of the crowd in which it was last counted
 	noted  time.Time // when it was last queued
 	listed *Waiter   // as it was then
 	said   time.Time // when it was last an event that it waits
@@ -74,7 +86,7 @@ func (ws *waiters) note(w *Waiter, now time.Time, finish func()) (again time.Dur
 	if said = s.as == w.Code && now.Sub(s.said) < waiterSaid && !now.Before(s.said); !said {
 		s.said, s.as = now, w.Code
 	}
-	again = ws.crowd.count(s, now)
+	again = askAgain(len(ws.seen))
 	if w.Code == wire.CodeIdentityRevoked {
 		return again, said
 	}

@@ -128,21 +128,13 @@ func (d *Daemon) makeExternal(gate broker.GateConfig) error {
 	}
 	e, err := broker.NewExternal(broker.ExternalConfig{
 		URLs: d.cfg.Broker.URL, TLS: config, Keys: d.parts.brokerKeys, Gate: gate, Refused: d.connectionRefused, Log: d.opts.Log,
-		Appeared: func() { d.sessions.again() }, Turn: d.turn, Place: d.place.now,
+		Appeared: func() { d.sessions.again() }, Place: d.place.now,
 	})
 	if err != nil {
 		return err
 	}
 	d.broker, d.external = e, e
 	return nil
-}
-
-// turn waits until a question of a broker may be computed on.
-func (d *Daemon) turn() (done func()) {
-	if p := d.provisioner.Load(); p != nil {
-		return p.AdmitTurn()
-	}
-	return func() {}
 }
 
 // loadBrokerKeys reads the secrets that provisioners share to serve brokers

@@ -5,9 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -28,7 +26,6 @@ type zone struct {
 	addr    string
 	targets atomic.Pointer[[]string]
 	asked   atomic.Int64
-	hold    atomic.Pointer[func()] // called before each answer, if there is one
 }
 
 func (z *zone) set(targets ...string) { z.targets.Store(&targets) }
@@ -45,9 +42,6 @@ func serveZone(t *testing.T, service string, targets ...string) *zone {
 	s := &dns.Server{PacketConn: packets, NotifyStartedFunc: func() { close(started) }}
 	s.Handler = dns.HandlerFunc(func(w dns.ResponseWriter, q *dns.Msg) {
 		z.asked.Add(1)
-		if hold := z.hold.Load(); hold != nil {
-			(*hold)()
-		}
 		m := new(dns.Msg).SetReply(q)
 		targets := *z.targets.Load()
 		switch {
@@ -114,26 +108,6 @@ func TestTargetsOfATokensDomainAreReserved(t *testing.T) {
 			}
 			f.Check()
 		})
-	}
-}
-
-// TestComputingGoesOnWhileDNSIsAsked takes all turns at computing while an enrollment
-// waits for DNS, as confirmations and answers to brokers would. Its name turns out to
-// be reserved: the answer came in time, so nobody waited for the question's end.
-func TestComputingGoesOnWhileDNSIsAsked(t *testing.T) {
-	t.Parallel()
-	z := serveZone(t, "_choria-provisioner._tcp.example.net", "nats1.example.net.")
-	f := testbed.New(t, testbed.Options{Resolvers: []string{z.addr}})
-	p := f.Provisioner(nil)
-	hold := sync.OnceFunc(func() {
-		for range runtime.GOMAXPROCS(0) {
-			defer p.AdmitTurn()()
-		}
-	})
-	z.hold.Store(&hold)
-	_, err := p.Enroll(f.Context(), named(t, f, "nats1.example.net", "example.net").Request(), provisioner.Source{})
-	if err == nil || provisioner.CodeOf(err) != wire.CodeIdentityReserved {
-		t.Errorf("enroll = %v, want %s", err, wire.CodeIdentityReserved)
 	}
 }
 

@@ -50,7 +50,6 @@ type callout struct {
 	xkey     nkeys.KeyPair
 	refused  func(context.Context, Presented, *Denied) (late bool)
 	log      *natsLog
-	turn     func() (done func())
 	place    func() (aside bool, changed <-chan struct{})
 	workers  int // how many answers are under way at once
 	shares   *shares
@@ -180,8 +179,6 @@ func taken(ctx context.Context, nc *nats.Conn) {
 // twice is harmless, since a broker takes the first answer: so is not answering,
 // since the client comes back.
 func (c *callout) answer(ctx context.Context, q question, later func(send func())) bool {
-	done := c.turn()
-	defer done()
 	waited := time.Since(q.since) // not by the gate's clock, which may jump
 	if waited > maxCalloutWait {
 		return false
@@ -197,9 +194,6 @@ func (c *callout) answer(ctx context.Context, q question, later func(send func()
 	}
 	p, err := presentedTo(request)
 	var user string
-	if len(p.Certificates) > 0 {
-		done() // the record is read: others may compute
-	}
 	if err == nil {
 		user, err = c.admit(ctx, request, p)
 	}

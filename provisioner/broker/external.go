@@ -60,10 +60,6 @@ type ExternalConfig struct {
 	// to be dropped meanwhile. It must not block. Optional.
 	Appeared func()
 
-	// Turn waits for a turn at computing and returns what ends it, which may be called
-	// twice: questions of brokers take it. Optional; by default nobody waits.
-	Turn func() (done func())
-
 	// Place says whether another provisioner answers questions of brokers in our place, and
 	// returns a channel that is closed when that may have changed. It must not block.
 	// Optional; by default they are answered here.
@@ -112,13 +108,10 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	e := &External{log: cfg.Log, firstPage: firstPage, page: page, watchEvery: watchEvery, answerTimeout: answerTimeout, pagesTimeout: pagesTimeout, servers: make(map[string]sign), faults: make(map[string]time.Time)}
-	if cfg.Turn == nil {
-		cfg.Turn = func() func() { return func() {} }
-	}
 	if cfg.Place == nil {
 		cfg.Place = func() (bool, <-chan struct{}) { return false, nil }
 	}
-	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), turn: cfg.Turn, place: cfg.Place, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0), shares: newShares(), arrivals: newArrivals(), held: newHeld(maxHeld)}
+	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), place: cfg.Place, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0), shares: newShares(), arrivals: newArrivals(), held: newHeld(maxHeld)}
 	var err error
 	e.muster, err = login(cfg.Keys.Provisioner)
 	bad("credentials", err)

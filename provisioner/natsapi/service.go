@@ -394,12 +394,7 @@ func (s *Service) enroll(ctx context.Context, c *call) *wire.Reply {
 	}
 	enrolled, err := s.cfg.Provisioner.Enroll(ctx, r, c.source)
 	if err != nil {
-		refusal := message(err)
-		if errors.Is(err, provisioner.ErrNoRoom) {
-			s.cfg.Busy()
-			refusal.RetryAfter = s.spread.next().Milliseconds()
-		}
-		return &wire.Reply{ID: r.ID, Refusal: refusal}
+		return &wire.Reply{ID: r.ID, Refusal: message(err)}
 	}
 	return &wire.Reply{ID: r.ID, Enrolled: enrolled}
 }

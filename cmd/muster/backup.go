@@ -68,14 +68,14 @@ func (v *backupVerb) run(ctx context.Context) error {
 // make makes the backup, or reads the one that is there.
 func (v *backupVerb) make(ctx context.Context) (*daemon.BackupInfo, error) {
 	if v.check {
-		f, err := cli.Open(ctx, v.file)
+		f, err := os.Open(v.file)
 		if err != nil {
 			return nil, err
 		}
 		defer func() { _ = f.Close() }() // only read
 		bar := cli.NewProgressOf(os.Stderr, "checking", "messages", -1)
 		defer bar.Done()
-		info, err := daemon.CheckBackup(cli.Input(ctx, f), func() { bar.Add(1) })
+		info, err := daemon.CheckBackup(f, func() { bar.Add(1) })
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", v.file, err)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"os"
 	"slices"
 	"strings"
 	"syscall"
@@ -137,22 +136,4 @@ func shellWords(t *testing.T, line string) (words []string) {
 		words = append(words, word.String())
 	}
 	return words
-}
-
-// TestHelpThatCannotBeWritten prints help to a disk that is full.
-func TestHelpThatCannotBeWritten(t *testing.T) {
-	t.Parallel()
-	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { _ = full.Close() })
-	for _, args := range [][]string{{"--help"}, {"node", "list", "--help"}, {"help", "jwt"}, {"--version"}, {"--help-man"}, {"--completion-script-bash"}, {"--completion-script-fish"}} {
-		var said strings.Builder
-		cmd := command(t, args...)
-		cmd.Stdout, cmd.Stderr = full, &said
-		if err := cmd.Run(); cmd.ProcessState.ExitCode() != 1 || said.String() != "muster: write /dev/stdout: no space left on device\n" {
-			t.Errorf("muster %q: %v: %s", args, err, said.String())
-		}
-	}
 }

@@ -106,7 +106,7 @@ func (v *jwtVerb) makeKeys(ctx context.Context) (private, public []byte, id jwt.
 }
 
 // makeRSA makes an RSA key, which may take a minute, until ctx ends, whose error it then
-// returns; see [cli.Await].
+// returns; see now.
 func makeRSA(ctx context.Context, bits int) (crypto.Signer, error) {
-	return cli.Await(ctx, func() (crypto.Signer, error) { return rsa.GenerateKey(rand.Reader, bits) })
+	return now(ctx, func() (crypto.Signer, error) { return rsa.GenerateKey(rand.Reader, bits) })
 }

@@ -116,12 +116,12 @@ var errPEM = errors.New("PEM, not a token")
 
 // readTokenFile returns the text of a token. The error may wrap errPEM.
 func readTokenFile(ctx context.Context, path string) (string, error) {
-	f, err := cli.Open(ctx, path)
+	f, err := os.Open(path)
 	if err != nil {
 		return "", orMissing(err, "give the file that `"+program+" jwt sign` wrote")
 	}
-	defer func() { _ = f.Close() }()                                             // only read
-	b, err := io.ReadAll(io.LimitReader(cli.Input(ctx, f), jwt.MaxTokenBytes+3)) // a line end, and one byte too many
+	defer func() { _ = f.Close() }()                             // only read
+	b, err := io.ReadAll(io.LimitReader(f, jwt.MaxTokenBytes+3)) // a line end, and one byte too many
 	if err != nil {
 		return "", err
 	}

@@ -34,7 +34,7 @@ func askPassphrase(ctx context.Context, key string) ([]byte, error) {
 // as systemd's credential, or by asking, if anybody is there.
 func (f *keyFlags) ring(ctx context.Context) keyfile.Ring {
 	r := keyfile.Ring{File: f.passphraseFile, Credentials: os.Getenv("CREDENTIALS_DIRECTORY")}
-	r.Wait = func(read func() ([]byte, error)) ([]byte, error) { return cli.Await(ctx, read) }
+	r.Wait = func(read func() ([]byte, error)) ([]byte, error) { return now(ctx, read) }
 	if cli.IsTerminal(os.Stdin) {
 		r.Ask = func(prompt string) ([]byte, error) { return cli.AskSecret(ctx, os.Stdin, os.Stderr, prompt) }
 	}

@@ -41,28 +41,8 @@ func TestShellsCompleteVerbs(t *testing.T) {
 			t.Errorf("muster %s and Tab: %q, %v; want %s", typed, out, err, want)
 		}
 	}
-	for shell, want := range map[string]string{"zsh": "#compdef muster", "fish": "complete -c muster"} {
-		if out, err := command(t, "--completion-script-"+shell).Output(); err != nil || !strings.Contains(string(out), want) {
-			t.Errorf("script for %s: %v: %s", shell, err, out)
-		}
-	}
-}
-
-// TestTheManualPageIsAPage looks for the verbs in what --help-man prints.
-func TestTheManualPageIsAPage(t *testing.T) {
-	t.Parallel()
-	page, err := command(t, "--help-man").Output()
-	if err != nil || !strings.HasPrefix(string(page), ".TH muster 1") {
-		t.Fatalf("%v: %.80q", err, page)
-	}
-	for _, text := range []string{
-		"operator add", "node explain", "token issue", "allow list", "MUSTER_URL", "EXIT STATUS",
-		`muster node retire \-\-unseen 30d`, `\-\-why \(aqrack 4\(aq`, // as it is typed
-		`\fB\-\-seal=`, // of muster jwt, which has commands below it
-	} {
-		if !strings.Contains(string(page), text) {
-			t.Errorf("the manual page lacks %q", text)
-		}
+	if out, err := command(t, "--completion-script-zsh").Output(); err != nil || !strings.Contains(string(out), "#compdef muster") {
+		t.Errorf("script for zsh: %v: %s", err, out)
 	}
 }
 

@@ -125,7 +125,7 @@ func (o *operator) ask(ctx context.Context, method, path string, in, out any) er
 // client returns what asks the provisioner: over the socket, or over HTTPS. It waits for the
 // files that are named no longer than ctx.
 func (o *operator) client(ctx context.Context) (*httpapi.Client, error) {
-	return cli.Await(ctx, o.reach)
+	return now(ctx, o.reach)
 }
 
 // reach is client without an end.

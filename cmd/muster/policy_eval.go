@@ -95,7 +95,7 @@ func (v *policyEvalVerb) read(ctx context.Context, age time.Duration) (*policies
 	case "":
 		return v.recorded(ctx, age)
 	case "-":
-		b, err := conffile.Read(cli.Input(ctx, os.Stdin), "standard input")
+		b, err := conffile.Read(os.Stdin, "standard input")
 		if err != nil {
 			return nil, err
 		}

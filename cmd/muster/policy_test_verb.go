@@ -50,7 +50,7 @@ type testJSON struct {
 }
 
 func (v *policyTestVerb) run(ctx context.Context) error {
-	results, err := cli.Await(ctx, func() ([]policies.TestResult, error) {
+	results, err := now(ctx, func() ([]policies.TestResult, error) {
 		return policies.Test(ctx, policies.Config{Paths: v.paths})
 	})
 	if err != nil {

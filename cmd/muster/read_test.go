@@ -30,11 +30,6 @@ func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
 	key := filepath.Join(keys, "key.pem")
 	policy := filepath.Join(keys, "policy.rego")
 	write(t, policy, "package muster.enroll\n\nallow if true\n")
-	muster(t, keys, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "example.net")
-	config := filepath.Join(keys, "prov", "provisioner.yaml")
-	for _, key := range []string{"root-key.pem", "issuing-key.pem"} {
-		encrypt(t, filepath.Join(keys, "prov", "ca", key), "hunter2")
-	}
 	const elsewhere = "https://127.0.0.1:1"
 	for _, args := range []string{
 		"jwt pipe",
@@ -51,12 +46,6 @@ func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {
 		"signer add pipe",
 		"operator add anna --role viewer --key pipe",
 		"operator token anna --key pipe --installation h0Jc4YzqC1bQm6tVgX9wKd",
-		"bench --policy pipe",
-		"bench --url nats://127.0.0.1:1 --token pipe",
-		"ca roll --config " + config + " --root-key pipe",
-		"ca roll --config " + config + " --passphrase-file pipe",
-		"provisioner run --config " + config + " --passphrase-file pipe",
-		"provisioner run --config " + config + " --passphrase-file pipe --check",
 		"status --url " + elsewhere + " --credential pipe",
 		"status --url " + elsewhere + " --token-file pipe",
 		"status --config pipe",

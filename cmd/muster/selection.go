@@ -223,14 +223,14 @@ const maxNamesBytes = 128 << 20
 // readFileOrInput reads a file of machines, or standard input for "-".
 func readFileOrInput(ctx context.Context, path string) ([]byte, error) {
 	if path == "-" {
-		return readNames(cli.Input(ctx, os.Stdin), nameOf(path))
+		return readNames(os.Stdin, nameOf(path))
 	}
-	f, err := cli.Open(ctx, path)
+	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // only read
-	return readNames(cli.Input(ctx, f), path)
+	return readNames(f, path)
 }
 
 func readNamesFile(path string) ([]byte, error) {

@@ -3,12 +3,13 @@ package cli
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"os"
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 )
@@ -42,14 +43,18 @@ const checkOf = "check "
 
 // Mistakes returns what a verb has against its command line, which was parsed, a line each.
 func (v Verbs) Mistakes(verb string) (all []error) {
-	f := v[checkOf+verb]
-	if f == nil {
+	check := v[checkOf+verb]
+	if check == nil {
 		return nil
 	}
-	err := f(context.Background())
-	if err == nil {
-		return nil
+	if err := check(context.Background()); err != nil {
+		return lines(err)
 	}
+	return nil
+}
+
+// lines returns an error for each line of err.
+func lines(err error) (all []error) {
 	for line := range strings.Lines(err.Error()) {
 		all = append(all, errors.New(strings.TrimRight(line, "\n")))
 	}
@@ -65,15 +70,11 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 	app.Version(Version())
 	args = helpAsked(args)
 	setUsage(app, args)
-	addFish(app)
 
 	all := Verbs{}
 	add(app, all)
 	args = joinNegatives(app.Model(), args)
 	verb, err := app.Parse(args)
-	if write := (*fs.PathError)(nil); errors.As(err, &write) && write.Op == "write" {
-		return Report(os.Stderr, program, write) // of what a flag such as --help-man prints, and no mistake
-	}
 	if err != nil {
 		return Report(os.Stderr, program, Usage(helpFor(app, args), mistakes(app, all, args, err)...))
 	}
@@ -82,16 +83,47 @@ func Run(program, help string, args []string, add func(*kingpin.Application, Ver
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // the next one finds nobody who listens
-	return Report(os.Stderr, program, interrupted(ctx, all[verb](ctx)))
+	context.AfterFunc(ctx, stop) // the second signal ends the process
+	return Report(os.Stderr, program, interrupted(ctx, await(ctx, all[verb])))
 }
 
-// CleansUp is for a verb that has things to take away at its end, keys among them: its
-// context then also ends when the terminal goes, unless the caller has that ignored
-// (nohup), and what it prints into a pipe that nobody reads is an error in place of
-// the end of the process.
+// grace is how long a verb without [CleansUp] may go on after the first signal. It may wait in a
+// call that no context ends, such as to open a pipe that has no writer.
+const grace = time.Second
+
+// await returns what the verb does, or the error of ctx if the verb takes too long to notice its end.
+func await(ctx context.Context, verb func(context.Context) error) error {
+	var cleansUp atomic.Bool
+	done := make(chan error, 1) // the verb may outlive await
+	go func() { done <- verb(context.WithValue(ctx, cleansUpKey{}, &cleansUp)) }()
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+	}
+	var late <-chan time.Time
+	if !cleansUp.Load() {
+		late = time.After(grace)
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-late:
+		return ctx.Err()
+	}
+}
+
+// cleansUpKey is the key of the context value by which a verb says that it is to be waited for.
+type cleansUpKey struct{}
+
+// CleansUp is for a verb that has things to remove at its end, keys among them: [Run] waits for it after
+// a signal, and its context also ends when the terminal goes, unless the caller has that ignored
+// (nohup). To print into a closed pipe is an error in place of the end of the process.
 func CleansUp(verb func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
+		if waited, ok := ctx.Value(cleansUpKey{}).(*atomic.Bool); ok {
+			waited.Store(true)
+		}
 		IgnoreBrokenPipe()
 		if signal.Ignored(syscall.SIGHUP) {
 			return verb(ctx)
@@ -104,9 +136,8 @@ func CleansUp(verb func(context.Context) error) func(context.Context) error {
 }
 
 // Serves is for a verb that goes on until it is told to stop. It is CleansUp, but to end because
-// of a SIGHUP is an error then: who sends one to have files read again, as one does to other
-// daemons, did not ask for an end, and a service manager takes status 0 for one and leaves it
-// at that.
+// of a SIGHUP is an error: the sender wants files to be read again, as with other daemons, and a
+// service manager starts again only what failed.
 func Serves(verb func(context.Context) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		hung := false
@@ -122,8 +153,8 @@ func Serves(verb func(context.Context) error) func(context.Context) error {
 	}
 }
 
-// IgnoreBrokenPipe is for a verb that goes on when nobody reads its log any more: what it
-// writes there is an error in place of the end of the process.
+// IgnoreBrokenPipe is for a verb that goes on without a reader of its log: to write
+// there is an error in place of the end of the process.
 func IgnoreBrokenPipe() { signal.Ignore(syscall.SIGPIPE) }
 
 // helpAsked writes "help COMMAND" as "COMMAND --help", so that a command that is
@@ -144,10 +175,10 @@ func interrupted(ctx context.Context, err error) error {
 		return err
 	}
 	rest := []error{errors.New("interrupted")}
-	for line := range strings.Lines(err.Error()) {
-		line = strings.TrimRight(line, "\n")
-		if !strings.Contains(line, context.Cause(ctx).Error()) && !strings.Contains(line, context.Canceled.Error()) {
-			rest = append(rest, errors.New(line))
+	for _, line := range lines(err) {
+		said := line.Error()
+		if !strings.Contains(said, context.Cause(ctx).Error()) && !strings.Contains(said, context.Canceled.Error()) {
+			rest = append(rest, line)
 		}
 	}
 	return errors.Join(rest...)

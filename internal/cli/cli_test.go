@@ -278,8 +278,7 @@ func TestCheckNew(t *testing.T) {
 	}
 }
 
-// TestWriteNewOnce lets many write the same new file, by a file without a name and by
-// one with a temporary name: one wins, and its content is whole.
+// TestWriteNewOnce lets many write the same new file: one wins, and its content is whole.
 func TestWriteNewOnce(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -288,14 +287,7 @@ func TestWriteNewOnce(t *testing.T) {
 	won := make([]bool, 16)
 	for i := range won {
 		wg.Go(func() {
-			write := cli.WriteNewBy
-			if i%2 == 1 {
-				write = cli.WriteNamed
-			}
-			err := write(path, 0o600, false, func(w io.Writer) error {
-				_, err := w.Write(bytes.Repeat([]byte{byte('a' + i)}, 1000))
-				return err
-			})
+			err := cli.WriteNew(path, bytes.Repeat([]byte{byte('a' + i)}, 1000), 0o600, false)
 			if won[i] = err == nil; err != nil && !errors.Is(err, cli.ErrExists) {
 				t.Errorf("error %v, want %v", err, cli.ErrExists)
 			}

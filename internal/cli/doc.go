@@ -1,7 +1,7 @@
 // Package cli holds what the commands of this repository share and nothing
 // else needs: exit statuses, the wording of mistakes, secrets from a terminal,
 // new files that never replace old ones, durations for people, aligned output
-// and a progress bar. Only packages below cmd import it.
+// and a progress bar. Only packages below cmd, and server/servercmd, import it.
 //
 // # The rules of the terminal
 //

@@ -17,14 +17,14 @@ import (
 var ErrExists = fmt.Errorf("%w; nothing was written, use --force to replace it", fs.ErrExist)
 
 // CheckNew reports why [WriteNew] could not write to path, as far as that can
-// be told beforehand: so that nobody is asked for a passphrase in vain. The
+// be told beforehand, before a passphrase is asked for in vain. The
 // error wraps [ErrExists] if there is something at path and force is not set.
 func CheckNew(path string, force bool) error {
-	if to, err := os.Stat(path); err == nil && !to.Mode().IsRegular() { // whatever a link leads to
+	if to, err := os.Stat(path); err == nil && !to.Mode().IsRegular() { // of a link, the target counts
 		if to.IsDir() {
 			return fmt.Errorf("%s: is a directory, want the name of a file", path)
 		}
-		// Such as /dev/stdout: a file would take its name, and whoever uses it would be cut off.
+		// Such as /dev/stdout: a file would take its name.
 		return fmt.Errorf("%s: is a device, a pipe or the like, and is never replaced; want the name of a file", path)
 	}
 	_, err := os.Lstat(path)
@@ -43,7 +43,7 @@ func CheckNew(path string, force bool) error {
 }
 
 // notWritten says that path cannot be written because of err, which names a
-// temporary file or a directory that nobody asked for, and what to do.
+// temporary file or a directory in its place, and what to do.
 func notWritten(path string, err error) error {
 	if e := (*fs.PathError)(nil); errors.As(err, &e) {
 		err = e.Err
@@ -77,99 +77,50 @@ func WriteNew(path string, data []byte, mode fs.FileMode, force bool) error {
 }
 
 // WriteNewBy is [WriteNew] for what does not fit into memory: fill writes it,
-// and nothing appears if it returns an error, which is returned as it is, unless it
-// is that of a write: that names path and says what to do, however it is wrapped. What
-// a killed process had written goes with it, if force is not set and the file
-// system can; else a temporary file stays.
+// and nothing appears if it returns an error. That error is returned as it is, but the error of a
+// write names path and says what to do, however fill wraps it.
 func WriteNewBy(path string, mode fs.FileMode, force bool, fill func(io.Writer) error) error {
 	if err := CheckNew(path, force); err != nil {
 		return err
 	}
-	written := fill
-	fill = func(w io.Writer) error {
-		to := &destination{path: path, to: w}
-		err := written(to)
-		if to.err != nil {
-			return to.err
-		}
-		return err
-	}
-	if !force { // no link takes the place of another file
-		if f := openUnnamed(path); f != nil {
-			return fillNew(path, f, mode, fill)
-		}
-	}
-	return fillNamed(path, mode, force, fill)
-}
-
-// A destination is what [WriteNewBy] has filled. It keeps the error of a write, which whoever
-// fills it may take for one of their own.
-type destination struct {
-	path string
-	to   io.Writer
-	err  error
-}
-
-// Write implements [io.Writer].
-func (d *destination) Write(p []byte) (int, error) {
-	n, err := d.to.Write(p)
-	if err != nil {
-		d.err = notWritten(d.path, err)
-		return n, d.err
-	}
-	return n, nil
-}
-
-// fillNew is the rest of WriteNewBy for a file that has no name yet.
-func fillNew(path string, f *os.File, mode fs.FileMode, fill func(io.Writer) error) error {
-	defer func() { _ = f.Close() }() // it was synced
-	if err := f.Chmod(mode); err != nil {
-		return notWritten(path, err)
-	}
-	if err := fill(f); err != nil {
-		return err
-	}
-	return placed(path, linkNew(f, path, func() error { return linkUnnamed(f, path) }))
-}
-
-// fillNamed is the rest of WriteNewBy with a temporary name.
-func fillNamed(path string, mode fs.FileMode, force bool, fill func(io.Writer) error) error {
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
 	if err != nil {
 		return notWritten(path, err)
 	}
 	defer func() { _ = f.Cleanup() }() // nothing left to do after a rename; else the cause is in the error
-	if err := fill(f); err != nil {
+	to := &destination{Writer: f}
+	if err := fill(to); to.err != nil {
+		return notWritten(path, to.err)
+	} else if err != nil {
 		return err
 	}
 	if force {
-		return placed(path, f.CloseAtomicallyReplace())
+		err = f.CloseAtomicallyReplace()
+	} else if err = f.Sync(); err == nil {
+		err = os.Link(f.Name(), path) // unlike a rename, it fails if the name was taken meanwhile
 	}
-	return placed(path, linkNew(f.File, path, func() error { return os.Link(f.Name(), path) }))
-}
-
-// linkNew gives a finished file its name with link. Unlike a rename, a link
-// fails if somebody else took the name meanwhile.
-func linkNew(f *os.File, path string, link func() error) error {
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	err := link()
-	if errors.Is(err, fs.ErrExist) {
+	switch {
+	case errors.Is(err, fs.ErrExist):
 		return fmt.Errorf("%s: %w", path, ErrExists)
-	}
-	return err
-}
-
-// placed ends the writing of a file that was to get its name, or was not for err.
-func placed(path string, err error) error {
-	if errors.Is(err, ErrExists) {
-		return err
-	}
-	if err != nil {
+	case err != nil:
 		return notWritten(path, err)
 	}
 	return syncDir(filepath.Dir(path))
+}
+
+// A destination keeps the error of a write, which the code that fills the file may take for one of its own.
+type destination struct {
+	io.Writer
+	err error
+}
+
+// Write implements [io.Writer].
+func (d *destination) Write(p []byte) (int, error) {
+	n, err := d.Writer.Write(p)
+	if err != nil {
+		d.err = err
+	}
+	return n, err
 }
 
 // syncDir makes a new name in dir survive a power cut.

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"io"
 	"os"
 	"slices"
 	"strings"
@@ -34,7 +33,7 @@ var usageTemplate = strings.NewReplacer(
 ).Replace(kingpin.DefaultUsageTemplate)
 
 // usageFuncs are what our templates call beyond kingpin's own.
-var usageFuncs = template.FuncMap{"FlagGroups": flagGroups, "LongHelp": longHelp, "Roff": roff, "Envars": envars}
+var usageFuncs = template.FuncMap{"FlagGroups": flagGroups, "LongHelp": longHelp}
 
 // exitHelp is for commands that say no more with their exit status.
 const exitHelp = `Exits with 0 if that is done, 1 if it failed, 2 if the command line makes no
@@ -57,7 +56,6 @@ func longHelp(c *kingpin.CmdModel) string {
 // that kingpin prints because no verb was named to be an error. Either way
 // kingpin then ends the process.
 func setUsage(app *kingpin.Application, args []string) {
-	kingpin.ManPageTemplate = manPageTemplate
 	kingpin.EnableFileExpansion = false // --why '@anna asked for it' names no file
 	app.HelpFlag.Short('h')
 	app.UsageTemplate(usageTemplate).UsageFuncs(usageFuncs)
@@ -65,26 +63,11 @@ func setUsage(app *kingpin.Application, args []string) {
 		return a == "-h" || a == "help" || a == "--version" || strings.HasPrefix(a, "--help") || strings.HasPrefix(a, "--completion-")
 	})
 	if asked {
-		app.UsageWriter(&printed{os.Stdout, app.Name})
+		app.UsageWriter(os.Stdout)
 		return
 	}
 	app.UsageWriter(os.Stderr)
 	app.Terminate(func(int) { os.Exit(ExitUsage) }) //nolint:forbidigo // in kingpin's place, which would exit with 0
-}
-
-// printed is where help goes that was asked for. What cannot be written ends the
-// process with an error like any other: kingpin panics.
-type printed struct {
-	io.Writer
-	program string
-}
-
-func (p *printed) Write(b []byte) (int, error) {
-	n, err := p.Writer.Write(b)
-	if err != nil {
-		os.Exit(Report(os.Stderr, p.program, err)) //nolint:forbidigo // in kingpin's place
-	}
-	return n, nil
 }
 
 // helpFor returns the command whose --help is most likely of use: the one that
@@ -110,7 +93,7 @@ type flagGroup struct {
 // by verb.
 func flagGroups(app *kingpin.ApplicationModel, c *kingpin.CmdModel, flags []*kingpin.FlagModel) []flagGroup {
 	names := make(map[string]bool)
-	commandNames(app.CmdGroupModel, names)
+	each(app.CmdGroupModel, func(c *kingpin.CmdModel) { names[c.Name] = true })
 	marked := func(f *kingpin.FlagModel) []string { v, _ := verbsOf(f.Help, names); return v }
 	alone := c != nil && slices.ContainsFunc(flags, func(f *kingpin.FlagModel) bool { return slices.Contains(marked(f), c.Name) })
 
@@ -149,12 +132,4 @@ func verbsOf(help string, commands map[string]bool) (verbs []string, rest string
 	}
 	first, size := utf8.DecodeRuneInString(rest)
 	return verbs, string(unicode.ToUpper(first)) + rest[size:]
-}
-
-// commandNames adds the names of all commands, without those above them.
-func commandNames(commands *kingpin.CmdGroupModel, names map[string]bool) {
-	for _, c := range commands.Commands {
-		names[c.Name] = true
-		commandNames(c.CmdGroupModel, names)
-	}
 }

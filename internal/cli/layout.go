@@ -43,6 +43,13 @@ type Table struct {
 	rows [][]string
 }
 
+// NewTable returns a table with its first row.
+func NewTable(header ...string) *Table {
+	t := &Table{}
+	t.Add(header...)
+	return t
+}
+
 // Add appends one row, whose cells are made [Printable]. Rows may differ in
 // length.
 func (t *Table) Add(cells ...string) {
@@ -74,5 +81,14 @@ func (t *Table) WriteTo(w io.Writer) (int64, error) {
 		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
 	}
 	n, err := io.WriteString(w, b.String())
+	return int64(n), err
+}
+
+// Text is an answer that is written as it is, apart from what is not [Printable].
+type Text string
+
+// WriteTo implements [io.WriterTo].
+func (t Text) WriteTo(w io.Writer) (int64, error) {
+	n, err := io.WriteString(w, Printable(string(t)))
 	return int64(n), err
 }

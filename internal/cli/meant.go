@@ -85,16 +85,6 @@ func flagsOf(app *kingpin.Application, parsed *kingpin.ParseContext) []*kingpin.
 	return flags
 }
 
-// everyFlag adds the names of all commands' flags.
-func everyFlag(commands *kingpin.CmdGroupModel, names map[string]bool) {
-	for _, c := range commands.Commands {
-		for _, f := range c.Flags {
-			names[f.Name] = true
-		}
-		everyFlag(c.CmdGroupModel, names)
-	}
-}
-
 // commandsIn returns the names of the commands of a group that are not hidden.
 func commandsIn(group *kingpin.CmdGroupModel) (names []string) {
 	for _, c := range group.Commands {
@@ -108,13 +98,10 @@ func commandsIn(group *kingpin.CmdGroupModel) (names []string) {
 // commandsCalled returns the full names of the commands with this last name, but
 // those that are spelled so for Choria.
 func commandsCalled(group *kingpin.CmdGroupModel, name string) (full []string) {
-	for _, c := range group.Commands {
-		if c.Name == name && !c.Hidden {
+	each(group, func(c *kingpin.CmdModel) {
+		if c.Name == name && !c.Hidden && !strings.HasPrefix(c.FullCommand, "tool ") {
 			full = append(full, c.FullCommand)
 		}
-		if c.Name != "tool" {
-			full = append(full, commandsCalled(c.CmdGroupModel, name)...)
-		}
-	}
+	})
 	return full
 }

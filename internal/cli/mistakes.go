@@ -98,9 +98,11 @@ func noFlag(app *kingpin.Application, parsed *kingpin.ParseContext, flag string)
 	if meant := meantBy(name, names); len(meant) > 0 {
 		return fmt.Errorf("no flag %s: did you mean --%s?", flag, strings.Join(meant, " or --"))
 	}
-	elsewhere := make(map[string]bool)
-	everyFlag(app.Model().CmdGroupModel, elsewhere)
-	if parsed.SelectedCommand == nil && elsewhere[name] {
+	elsewhere := false
+	each(app.Model().CmdGroupModel, func(c *kingpin.CmdModel) {
+		elsewhere = elsewhere || slices.ContainsFunc(c.Flags, func(f *kingpin.FlagModel) bool { return f.Name == name })
+	})
+	if parsed.SelectedCommand == nil && elsewhere {
 		return fmt.Errorf("no flag %s in front of a command: write it behind that", flag)
 	}
 	return fmt.Errorf("no flag %s", flag)
@@ -132,33 +134,46 @@ func shape(app *kingpin.Application, parsed *kingpin.ParseContext, err error) er
 	return fmt.Errorf("no command %q", above+word)
 }
 
-// values says which values their flags and arguments do not take.
-func values(parsed *kingpin.ParseContext) (all []error) {
-	given := make(map[*kingpin.FlagClause]int)
+// An element is a flag or an argument on the command line.
+type element struct {
+	name  string // "--flag" or "<argument>"
+	help  string
+	value kingpin.Value
+	text  *string // nil for a flag without a value
+	again bool    // a flag that was given before, and may be given once
+}
+
+// elements returns the flags and arguments that are given.
+func elements(parsed *kingpin.ParseContext) (all []element) {
+	given := make(map[string]int)
 	for _, e := range parsed.Elements {
-		if e.Value == nil {
-			continue
-		}
-		var name string
-		var value kingpin.Value
 		switch clause := e.Clause.(type) {
 		case *kingpin.FlagClause:
-			name, value = "--"+clause.Model().Name, clause.Model().Value
-			if given[clause]++; given[clause] > 1 && !cumulative(value) {
-				if given[clause] == 2 {
-					all = append(all, fmt.Errorf("%s is given more than once", name))
-				}
-				continue
-			}
+			m := clause.Model()
+			given[m.Name]++
+			all = append(all, element{"--" + m.Name, m.Help, m.Value, e.Value, given[m.Name] > 1 && !cumulative(m.Value)})
 		case *kingpin.ArgClause:
-			name, value = "<"+clause.Model().Name+">", clause.Model().Value
-		default:
-			continue
+			m := clause.Model()
+			all = append(all, element{"<" + m.Name + ">", m.Help, m.Value, e.Value, false})
 		}
-		// To set it again does no harm: nothing will run, and that a list has it twice is
-		// no mistake.
-		if err := value.Set(*e.Value); err != nil {
-			all = append(all, wrongValue(name, *e.Value, err))
+	}
+	return all
+}
+
+// values says which values their flags and arguments do not take.
+func values(parsed *kingpin.ParseContext) (all []error) {
+	repeated := make(map[string]bool)
+	for _, e := range elements(parsed) {
+		switch {
+		case e.text == nil:
+		case e.again && !repeated[e.name]:
+			repeated[e.name] = true
+			all = append(all, fmt.Errorf("%s is given more than once", e.name))
+		case !e.again:
+			// To set it again does no harm: nothing will run, and that a list has it twice is no mistake.
+			if err := e.value.Set(*e.text); err != nil {
+				all = append(all, wrongValue(e.name, *e.text, err))
+			}
 		}
 	}
 	return all
@@ -172,25 +187,20 @@ func empty(app *kingpin.Application, args []string, wrong []error) []error {
 	if err != nil {
 		return wrong
 	}
-	for _, e := range parsed.Elements {
-		clause, ok := e.Clause.(*kingpin.FlagClause)
-		if !ok || e.Value == nil || *e.Value != "" {
-			continue
-		}
-		name := "--" + clause.Model().Name
-		if !slices.ContainsFunc(wrong, func(w error) bool { return strings.Contains(w.Error(), name) }) {
-			wrong = append(wrong, fmt.Errorf("%s is empty: give it a value, or leave it out", name))
+	var arguments []error
+	for _, e := range elements(parsed) {
+		switch {
+		case e.text == nil || *e.text != "":
+		case e.name[0] == '<':
+			arguments = append(arguments, fmt.Errorf("%s is empty: %s", e.name, clauseOf(e.help)))
+		case !slices.ContainsFunc(wrong, func(w error) bool { return strings.Contains(w.Error(), e.name) }):
+			wrong = append(wrong, fmt.Errorf("%s is empty: give it a value, or leave it out", e.name))
 		}
 	}
 	if len(wrong) > 0 {
-		return wrong // who has named what is missing may have meant this
+		return wrong // it may be about the empty argument
 	}
-	for _, e := range parsed.Elements {
-		if clause, ok := e.Clause.(*kingpin.ArgClause); ok && e.Value != nil && *e.Value == "" {
-			wrong = append(wrong, fmt.Errorf("<%s> is empty: %s", clause.Model().Name, clauseOf(clause.Model().Help)))
-		}
-	}
-	return wrong
+	return arguments
 }
 
 // wrongValue says in our words what kingpin has against a value.
@@ -215,13 +225,8 @@ func missing(app *kingpin.Application, parsed *kingpin.ParseContext) (all []erro
 		return []error{fmt.Errorf("`%s %s` is followed by a command: %s", app.Name, c.FullCommand(), either(commandsIn(group)))}
 	}
 	given := make(map[string]bool)
-	for _, e := range parsed.Elements {
-		switch clause := e.Clause.(type) {
-		case *kingpin.FlagClause:
-			given["--"+clause.Model().Name] = true
-		case *kingpin.ArgClause:
-			given["<"+clause.Model().Name+">"] = true
-		}
+	for _, e := range elements(parsed) {
+		given[e.name] = true
 	}
 	for _, f := range flagsOf(app, parsed) {
 		if f.Required && !given["--"+f.Name] {

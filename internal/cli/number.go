@@ -1,9 +1,7 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -25,13 +23,8 @@ type number[T int | int64] struct {
 
 // Set implements [kingpin.Value]. Its error is all that is said about it.
 func (n *number[T]) Set(s string) error {
-	parsed, err := strconv.ParseInt(s, 10, strconv.IntSize) // an int64 of a smaller machine is no number of muster's
-	switch {
-	case errors.Is(err, strconv.ErrRange) && strings.HasPrefix(s, "-"):
-		return fmt.Errorf("--%s is %q, want a whole number of %d or more", n.flag, s, math.MinInt)
-	case errors.Is(err, strconv.ErrRange):
-		return fmt.Errorf("--%s is %q, want a whole number of %d or less", n.flag, s, math.MaxInt)
-	case err != nil:
+	parsed, err := strconv.ParseInt(s, 10, strconv.IntSize)
+	if err != nil {
 		return fmt.Errorf("--%s is %q, want a whole number", n.flag, s)
 	}
 	*n.target = T(parsed)
@@ -45,40 +38,40 @@ func (n *number[T]) String() string { return strconv.FormatInt(int64(*n.target),
 // "--uses -1", as one argument, "--uses=-1". Kingpin would take -1 for a flag
 // and miss the value, so that nothing could be said about the number; of the "-"
 // of "--input -", standard input, it would make an empty value.
-func joinNegatives(app *kingpin.ApplicationModel, args []string) []string {
+func joinNegatives(app *kingpin.ApplicationModel, args []string) (joined []string) {
 	takes := make(map[string]bool)
-	valueFlags(app.FlagGroupModel, app.CmdGroupModel, takes)
-	var joined []string
+	note := func(flags []*kingpin.FlagModel) {
+		for _, f := range flags {
+			takes[f.Name] = takes[f.Name] || !f.IsBoolFlag()
+		}
+	}
+	note(app.Flags)
+	each(app.CmdGroupModel, func(c *kingpin.CmdModel) { note(c.Flags) })
 	for i := 0; i < len(args); i++ {
 		name, long := strings.CutPrefix(args[i], "--")
 		if long && name == "" { // nothing after this is a flag
 			return append(joined, args[i:]...)
 		}
-		if long && takes[name] && i+1 < len(args) {
-			if next := args[i+1]; !strings.HasPrefix(next, "--") {
-				// A key in base64url may begin with - as well; a flag in one letter has two.
-				if next == "-" || len(next) > 1 && next[0] == '-' && ('0' <= next[1] && next[1] <= '9' || len(next) > 2) {
-					joined = append(joined, args[i]+"="+next)
-				} else {
-					joined = append(joined, args[i], next)
-				}
-				i++
-				continue
-			}
+		if !long || !takes[name] || i+1 == len(args) || strings.HasPrefix(args[i+1], "--") {
+			joined = append(joined, args[i])
+			continue
 		}
-		joined = append(joined, args[i])
+		next := args[i+1]
+		i++
+		// A key in base64url may begin with - as well; a flag in one letter has two.
+		if next == "-" || len(next) > 1 && next[0] == '-' && ('0' <= next[1] && next[1] <= '9' || len(next) > 2) {
+			joined = append(joined, args[i-1]+"="+next)
+		} else {
+			joined = append(joined, args[i-1], next)
+		}
 	}
 	return joined
 }
 
-// valueFlags adds the names of all flags that take a value.
-func valueFlags(flags *kingpin.FlagGroupModel, commands *kingpin.CmdGroupModel, names map[string]bool) {
-	for _, f := range flags.Flags {
-		if !f.IsBoolFlag() {
-			names[f.Name] = true
-		}
-	}
-	for _, c := range commands.Commands {
-		valueFlags(c.FlagGroupModel, c.CmdGroupModel, names)
+// each calls f for every command of a group and below it.
+func each(group *kingpin.CmdGroupModel, f func(*kingpin.CmdModel)) {
+	for _, c := range group.Commands {
+		f(c)
+		each(c.CmdGroupModel, f)
 	}
 }

@@ -26,7 +26,7 @@ func NewProgressOf(w io.Writer, label, what string, total int) *Progress {
 	return &Progress{bar: progressbar.NewOptions(total,
 		progressbar.OptionSetWriter(w),
 		progressbar.OptionSetDescription(label),
-		progressbar.OptionEnableColorCodes(Colored(w)),
+		progressbar.OptionEnableColorCodes(false),
 		progressbar.OptionShowCount(),
 		progressbar.OptionShowIts(),
 		progressbar.OptionSetItsString(what),

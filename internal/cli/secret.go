@@ -31,27 +31,23 @@ func AskSecret(ctx context.Context, in *os.File, out io.Writer, prompt string) (
 	if _, err := fmt.Fprint(out, prompt); err != nil {
 		return nil, err
 	}
-	type answer struct {
-		text []byte
-		err  error
-	}
-	answers := make(chan answer, 1) // so that the reader can end after a cancellation
+	var text []byte
+	answered := make(chan error, 1) // the reader may end after a cancellation
 	go func() {
-		text, err := term.ReadPassword(fd)
-		answers <- answer{text, err}
+		var err error
+		text, err = term.ReadPassword(fd)
+		answered <- err
 	}()
 	select {
 	case <-ctx.Done():
 		_, err := fmt.Fprintln(out)
 		return nil, errors.Join(context.Cause(ctx), term.Restore(fd, state), err)
-	case a := <-answers:
-		if a.err != nil {
-			return nil, fmt.Errorf("terminal: %w", a.err)
+	case err := <-answered:
+		if err != nil {
+			return nil, fmt.Errorf("terminal: %w", err)
 		}
-		if _, err := fmt.Fprintln(out); err != nil { // the line end was not shown either
-			return nil, err
-		}
-		return a.text, nil
+		_, err = fmt.Fprintln(out) // the line end was not shown either
+		return text, err
 	}
 }
 

@@ -24,13 +24,13 @@ func TestTheSecondSignalEndsTheProcess(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(inChild) != "" {
 		cli.Run("child", "", []string{"work"}, func(app *kingpin.Application, verbs cli.Verbs) {
-			verbs[app.Command("work", "").FullCommand()] = func(ctx context.Context) error {
+			verbs[app.Command("work", "").FullCommand()] = cli.CleansUp(func(ctx context.Context) error {
 				fmt.Fprintln(os.Stdout, "working")
 				<-ctx.Done()
 				fmt.Fprintln(os.Stdout, "ending")
-				<-time.After(time.Hour) // longer than anybody waits who asked twice
+				<-time.After(time.Hour) // longer than a person waits before asking again
 				return nil
-			}
+			})
 		})
 		return
 	}

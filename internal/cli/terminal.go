@@ -2,7 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"strings"
 	"unicode"
@@ -14,11 +13,6 @@ import (
 func IsTerminal(f any) bool {
 	file, ok := f.(*os.File)
 	return ok && file != nil && term.IsTerminal(int(file.Fd()))
-}
-
-// Colored reports whether output to w may be colored.
-func Colored(w io.Writer) bool {
-	return IsTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // Printable returns s with tabs as blanks, and every other character that is not

@@ -16,9 +16,6 @@ const (
 	// several times within the second in which one takes effect everywhere.
 	LookEvery = 200 * time.Millisecond
 
-	// MaxAge is how old the last look may be. Beyond it nobody is admitted.
-	MaxAge = 2 * time.Second
-
 	// lookTimeout bounds each read of a look: what takes longer says nothing that
 	// is still worth knowing. Who waits for a look waits no longer than that.
 	lookTimeout = MaxAge

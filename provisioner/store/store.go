@@ -542,16 +542,20 @@ var errAway = errors.New("no connection to the broker, nothing was sent")
 
 // publish makes one write by itself.
 func publish(ctx context.Context, js jetstream.JetStream, subject string, b []byte, after uint64) (uint64, error) {
-	// Asynchronous: the broker has many writes in hand at once, each of which
-	// waits for its own acknowledgement here.
-	options := []jetstream.PublishOpt{jetstream.WithRetryAttempts(0)}
-	if after != uint64(provisioner.AnyRevision) {
-		options = append(options, jetstream.WithExpectLastSequencePerSubject(after))
+	if after == uint64(provisioner.AnyRevision) {
+		return publishIf(ctx, js, subject, b)
 	}
+	return publishIf(ctx, js, subject, b, jetstream.WithExpectLastSequencePerSubject(after))
+}
+
+// publishIf makes one write by itself under conditions.
+func publishIf(ctx context.Context, js jetstream.JetStream, subject string, b []byte, conditions ...jetstream.PublishOpt) (uint64, error) {
 	if !js.Conn().IsConnected() {
 		return 0, errAway
 	}
-	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, options...)
+	// Asynchronous: the broker has many writes in hand at once, each of which
+	// waits for its own acknowledgement here.
+	f, err := js.PublishMsgAsync(&nats.Msg{Subject: subject, Data: b}, append(conditions, jetstream.WithRetryAttempts(0))...)
 	if err != nil {
 		return 0, err
 	}

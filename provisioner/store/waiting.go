@@ -189,9 +189,6 @@ func decodeAnswer(m message) (*provisioner.Answer, error) {
 		fmt.Errorf("read verdicts: %w", err)
 }
 
-// checked is what can be decoded and then looked at.
-type checked interface{ Check() error }
-
 // decode decodes JSON into dst and checks it.
 func decode(data []byte, dst checked) error {
 	if err := json.Unmarshal(data, dst); err != nil {

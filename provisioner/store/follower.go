@@ -1,0 +1,373 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/provisioner"
+)
+
+// Errors of [Follower.Run], after which the process cannot go on.
+var (
+	// ErrStreamGone means that a stream that is followed was deleted, or deleted and made anew.
+	ErrStreamGone = errors.New("the stream that is followed was deleted")
+
+	// ErrStreamShorter means that the end of a stream is gone that was read: what is written
+	// there next would not be seen.
+	ErrStreamShorter = errors.New("the store has lost entries that were read")
+)
+
+const (
+	// checkEvery is how often the leader is asked for the stream's end: often enough that
+	// views stay below [provisioner.MaxAge] although a leader hears of its followers only once
+	// a second.
+	checkEvery = 500 * time.Millisecond
+
+	// checkTimeout bounds one check: what takes longer says nothing that is still worth knowing.
+	checkTimeout = provisioner.MaxAge
+
+	// shorterFor is how long a stream must be shorter than what was read of it until it counts
+	// as damaged: a replica can deliver what its leader has not applied yet.
+	shorterFor = time.Second
+
+	// republished is where streams that are followed publish what they took.
+	republished = "muster.taken."
+)
+
+// A viewer is a [View] as its follower knows it.
+type viewer interface{ apply(m message) }
+
+// A Follower keeps the views of one stream up to date. The stream republishes each message
+// that it took; once in checkEvery the leader is asked for creation time and last sequence,
+// and what was missed is read. That, and not what arrives, says how old the views are: a
+// subscription is not told that its stream was deleted, and a leader that lost its majority
+// goes on answering.
+type Follower struct {
+	js      jetstream.JetStream
+	nc      *nats.Conn
+	stream  string
+	timeout time.Duration // of a write
+	views   []viewer
+	kick    chan struct{} // has room for one: there is a gap
+
+	mu       sync.Mutex
+	created  time.Time // guarded by mu
+	position uint64    // guarded by mu: every message up to here was applied
+	asOf     time.Time // guarded by mu: monotonic
+	shorter  time.Time // guarded by mu: since when the stream is shorter than position; zero if it is not
+	failed   error     // guarded by mu: of the last check
+}
+
+// newFollower returns a follower that has read nothing and has no views.
+func newFollower(js jetstream.JetStream, nc *nats.Conn, stream string, timeout time.Duration) *Follower {
+	return &Follower{js: js, nc: nc, stream: stream, timeout: timeout, kick: make(chan struct{}, 1)}
+}
+
+// add makes a view one of the follower's, which has not been opened yet, and returns it.
+func add[V any](f *Follower, v *View[V]) *View[V] {
+	v.follower = f
+	f.views = append(f.views, v)
+	return v
+}
+
+// Open subscribes and reads the stream to its end. Until [Follower.Run] is called, views get
+// what is republished, and grow old. close ends the subscription.
+func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
+	// Before the first question for the end, so that nothing falls between.
+	sub, err := f.nc.Subscribe(republished+f.stream+".>", f.pushed)
+	if err != nil {
+		return nil, fmt.Errorf("follow %s: %w", f.stream, err)
+	}
+	closed = func() { _ = sub.Unsubscribe() }
+	err = f.nc.FlushTimeout(f.timeout)
+	for err == nil && f.Fresh() != nil {
+		err = f.check(ctx)
+		if f.note(err); err != nil && !isFatal(err) && ctx.Err() == nil {
+			err = nil
+			time.Sleep(leaderless) // a cluster may have no leader yet
+		}
+	}
+	if err != nil {
+		closed()
+		return nil, fmt.Errorf("follow %s: %w", f.stream, errors.Join(err, f.Fresh()))
+	}
+	return closed, nil
+}
+
+// note keeps the outcome of the last check, for [Follower.Fresh] to say.
+func (f *Follower) note(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failed = err
+}
+
+// Run checks until ctx is done, and returns nil then. Its errors are [ErrStreamGone] and
+// [ErrStreamShorter]; while nothing answers the views grow old.
+func (f *Follower) Run(ctx context.Context) error {
+	tick := time.NewTicker(checkEvery)
+	defer tick.Stop()
+	for {
+		err := f.check(ctx)
+		f.note(err)
+		if isFatal(err) && ctx.Err() == nil {
+			return fmt.Errorf("follow %s: %w", f.stream, err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-f.kick:
+		}
+	}
+}
+
+func isFatal(err error) bool {
+	return errors.Is(err, ErrStreamGone) || errors.Is(err, ErrStreamShorter)
+}
+
+// Age returns how old the views are, by the monotonic clock: every message that was in the
+// stream so long ago was applied.
+func (f *Follower) Age() time.Duration {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return time.Since(f.asOf)
+}
+
+// Fresh returns nil while the views are at most [provisioner.MaxAge] old.
+func (f *Follower) Fresh() error {
+	age := f.Age()
+	if age <= provisioner.MaxAge {
+		return nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	err := fmt.Errorf("%w: %s last seen %v ago, limit %v", provisioner.ErrRevocationsUnknown, f.stream, age.Round(time.Millisecond), provisioner.MaxAge)
+	if f.failed != nil {
+		return fmt.Errorf("%w: %w", err, f.failed)
+	}
+	return err
+}
+
+// pushed takes in what the stream has republished. The position moves only in order: behind
+// a gap the message counts, and the next check reads what was missed.
+func (f *Follower) pushed(m *nats.Msg) {
+	sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+	if err != nil {
+		return // not the stream's; the next check finds what is
+	}
+	at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+	taken := message{subject: m.Header.Get(jetstream.SubjectHeader), data: m.Data, sequence: sequence, at: at}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applyLocked(taken)
+	switch {
+	case sequence == f.position+1:
+		f.position = sequence
+	case sequence > f.position:
+		select {
+		case f.kick <- struct{}{}:
+		default: // it was kicked already
+		}
+	}
+}
+
+// apply gives a message to the views.
+func (f *Follower) apply(m message) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.applyLocked(m)
+}
+
+// applyLocked is apply for callers that hold mu.
+func (f *Follower) applyLocked(m message) {
+	for _, v := range f.views {
+		v.apply(m)
+	}
+}
+
+// check asks for the stream's end and reads up to there.
+func (f *Follower) check(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	f.mu.Lock()
+	had, asked := f.position, time.Now() // the position first: messages come meanwhile
+	f.mu.Unlock()
+	stream, err := f.js.Stream(ctx, f.stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return ErrStreamGone
+	}
+	if err != nil {
+		return err
+	}
+	info := stream.CachedInfo()
+	silence, err := majoritySilence(info)
+	if err == nil {
+		err = f.same(info, had)
+	}
+	if err == nil {
+		err = f.fill(ctx, info.State)
+	}
+	if err != nil {
+		return err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.asOf = asked.Add(-silence)
+	return nil
+}
+
+// majoritySilence returns for how long the leader of the stream has not heard of a majority
+// of its replicas. A leader that is cut off from them goes on answering as one.
+func majoritySilence(info *jetstream.StreamInfo) (time.Duration, error) {
+	if info.Cluster == nil {
+		return 0, nil
+	}
+	if info.Cluster.Leader == "" {
+		return 0, errors.New("the stream has no leader")
+	}
+	var silent []time.Duration
+	for _, r := range info.Cluster.Replicas {
+		if !r.Offline {
+			silent = append(silent, r.Active)
+		}
+	}
+	needed := info.Config.Replicas / 2 // besides the leader
+	if len(silent) < needed {
+		return 0, fmt.Errorf("the leader hears of %d of the %d replicas that it needs", len(silent), needed)
+	}
+	if needed == 0 {
+		return 0, nil
+	}
+	slices.Sort(silent)
+	return silent[needed-1], nil
+}
+
+// same returns an error unless the stream is the one that was read, with all that was read.
+func (f *Follower) same(info *jetstream.StreamInfo, had uint64) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch {
+	case f.created.IsZero():
+		f.created = info.Created
+	case !f.created.Equal(info.Created):
+		return fmt.Errorf("%w and made anew", ErrStreamGone)
+	}
+	if info.State.LastSeq >= had {
+		f.shorter = time.Time{}
+		return nil
+	}
+	err := fmt.Errorf("%w: it ends at sequence %d, read to %d", ErrStreamShorter, info.State.LastSeq, had)
+	if f.shorter.IsZero() {
+		f.shorter = time.Now()
+	}
+	if time.Since(f.shorter) < shorterFor {
+		return fmt.Errorf("perhaps: %s", err) // not fatal yet
+	}
+	return err
+}
+
+// fill reads what comes after the position up to the stream's end.
+func (f *Follower) fill(ctx context.Context, state jetstream.StreamState) error {
+	for {
+		f.mu.Lock()
+		if state.Msgs == 0 { // which has a sequence all the same if it was made with one
+			f.position = max(f.position, state.LastSeq)
+		}
+		after := f.position
+		f.mu.Unlock()
+		if after >= state.LastSeq {
+			return nil
+		}
+		n, err := f.fetch(ctx, after)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			continue
+		}
+		// The replica that answered is behind its leader.
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("read to sequence %d of %d: %w", after, state.LastSeq, ctx.Err())
+		case <-time.After(fetchAgain):
+		}
+	}
+}
+
+const (
+	fetchAgain    = 20 * time.Millisecond
+	fetchMessages = 5000
+	fetchBytes    = 4 << 20
+)
+
+// fetch applies the next messages after a sequence, in order, and returns how many these are.
+// Any replica may answer, which has as many as it has.
+func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
+	request, err := json.Marshal(map[string]any{"seq": after + 1, "batch": fetchMessages, "max_bytes": fetchBytes})
+	if err != nil {
+		return 0, err
+	}
+	inbox := f.nc.NewInbox()
+	sub, err := f.nc.SubscribeSync(inbox)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := f.nc.PublishRequest("$JS.API.DIRECT.GET."+f.stream, inbox, request); err != nil {
+		return 0, err
+	}
+	for before := uint64(0); ; n++ {
+		m, err := sub.NextMsgWithContext(ctx)
+		if err != nil {
+			return n, err
+		}
+		switch status := m.Header.Get("Status"); status {
+		case "":
+		case "204", "404": // the end of the batch, or there are none
+			return n, nil
+		default:
+			return n, fmt.Errorf("direct get: status %s %s", status, m.Header.Get("Description"))
+		}
+		sequence, err := strconv.ParseUint(m.Header.Get(jetstream.SequenceHeader), 10, 64)
+		if err != nil {
+			return n, fmt.Errorf("direct get: %w", err)
+		}
+		if follows := m.Header.Get(jetstream.LastSequenceHeader); follows != strconv.FormatUint(before, 10) {
+			return n, fmt.Errorf("direct get: sequence %d follows %s, want %d", sequence, follows, before)
+		}
+		before = sequence // a message of the batch that was dropped is missed
+		at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
+		f.mu.Lock()
+		f.applyLocked(message{subject: m.Header.Get(jetstream.SubjectHeader), data: m.Data, sequence: sequence, at: at})
+		f.position = max(f.position, sequence)
+		f.mu.Unlock()
+	}
+}
+
+// reached waits until every message up to a sequence was applied, or ctx is done.
+func (f *Follower) reached(ctx context.Context, sequence provisioner.Revision) error {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		f.mu.Lock()
+		position := f.position
+		f.mu.Unlock()
+		if position >= uint64(sequence) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("follow %s: read to sequence %d, want %d: %w", f.stream, position, sequence, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package store
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/provisioner"
+)
+
+// A View is the newest entry of each key below one prefix of subjects, in memory. It
+// implements [provisioner.Log]. A [Follower] keeps it up to date; an entry replaces only one
+// of a lower sequence, so applying entries twice, late or out of order is harmless.
+type View[V any] struct {
+	follower *Follower
+	prefix   string // of subjects, with the last dot
+	decode   func(key string, data []byte) (V, error)
+	scope    func(key string) string // what compare-and-set is about, if not the key alone
+	take     func(subject string, b []byte) error
+
+	mu      sync.RWMutex
+	newest  map[string]provisioner.Entry[V] // guarded by mu
+	list    []keyed[V]                      // guarded by mu: what All returns; nil after a change
+	watched []func(string, provisioner.Entry[V])
+}
+
+// keyed is an entry with its key.
+type keyed[V any] struct {
+	key string
+	provisioner.Entry[V]
+}
+
+// checked is what can be decoded and then looked at.
+type checked interface{ Check() error }
+
+// newView returns the empty view of a kind of entries, each of which says itself what its key is.
+func newView[T any, P interface {
+	*T
+	checked
+}](prefix string, key func(P) string) *View[P] {
+	return &View[P]{
+		prefix: prefix,
+		newest: make(map[string]provisioner.Entry[P]),
+		take:   func(string, []byte) error { return nil },
+		decode: func(of string, data []byte) (P, error) {
+			v := P(new(T))
+			if err := decodeStrictly(data, v); err != nil {
+				return nil, err
+			}
+			if got := key(v); got != of {
+				return nil, fmt.Errorf("it belongs to key %.80q", got)
+			}
+			return v, nil
+		},
+	}
+}
+
+// decodeStrictly decodes JSON without unknown members into dst and checks it.
+func decodeStrictly(data []byte, dst checked) error {
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.DisallowUnknownFields()
+	if err := d.Decode(dst); err != nil {
+		return err
+	}
+	if d.More() {
+		return errors.New("data after the entry")
+	}
+	return dst.Check()
+}
+
+// Get implements [provisioner.Log].
+func (v *View[V]) Get(key string) (provisioner.Entry[V], bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	e, ok := v.newest[key]
+	return e, ok
+}
+
+// All implements [provisioner.Log]. The entries are those of the call.
+func (v *View[V]) All() iter.Seq2[string, provisioner.Entry[V]] {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.list == nil {
+		v.list = make([]keyed[V], 0, len(v.newest))
+		for key, e := range v.newest {
+			v.list = append(v.list, keyed[V]{key, e})
+		}
+	}
+	list := v.list // is never changed
+	return func(yield func(string, provisioner.Entry[V]) bool) {
+		for _, k := range list {
+			if !yield(k.key, k.Entry) {
+				return
+			}
+		}
+	}
+}
+
+// Watch implements [provisioner.Log].
+func (v *View[V]) Watch(applied func(string, provisioner.Entry[V])) {
+	v.follower.mu.Lock() // nothing is applied meanwhile
+	defer v.follower.mu.Unlock()
+	for key, e := range v.All() {
+		applied(key, e)
+	}
+	v.watched = append(v.watched, applied)
+}
+
+// Put implements [provisioner.Log]. After a write that is not acknowledged the view is brought
+// to what the stream's leader has: the entry is there, which is done, or another one, which is
+// a conflict. If there is neither, the same bytes are published again under the same expected
+// sequence, of which at most one is taken.
+func (v *View[V]) Put(ctx context.Context, key string, value V, expected provisioner.Revision) (provisioner.Revision, error) {
+	b, err := json.Marshal(value)
+	if err == nil {
+		_, err = v.decode(key, b) // what would not be read is not written
+	}
+	subject := v.prefix + key
+	if err == nil {
+		err = v.take(subject, b)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("write %s: %w", subject, err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, v.follower.timeout)
+	defer cancel()
+	for {
+		sequence, err := v.publish(ctx, subject, b, uint64(expected))
+		if err == nil {
+			return sequence, nil
+		}
+		err = fmt.Errorf("write %s: %w", subject, err)
+		if errors.Is(err, errAway) || errors.Is(err, provisioner.ErrStoreFull) || errors.Is(err, provisioner.ErrNotStored) {
+			return 0, err
+		}
+		if readErr := v.follower.check(ctx); readErr != nil { // what the leader has, this view has then
+			return 0, errors.Join(err, readErr)
+		}
+		if e, found := v.Get(key); found && e.Revision > expected && e.Unread == nil {
+			if there, _ := json.Marshal(e.Value); bytes.Equal(there, b) {
+				return e.Revision, nil
+			}
+			return 0, fmt.Errorf("write %s: %w", subject, provisioner.ErrConflict)
+		}
+		if errors.Is(err, provisioner.ErrConflict) {
+			return 0, err
+		}
+	}
+}
+
+// publish writes once and applies what was acknowledged. Without an acknowledgement within
+// askAgain, the write may have been made or may yet be.
+func (v *View[V]) publish(ctx context.Context, subject string, b []byte, expected uint64) (provisioner.Revision, error) {
+	ctx, cancel := context.WithTimeout(ctx, askAgain)
+	defer cancel()
+	condition := jetstream.WithExpectLastSequencePerSubject(expected)
+	if v.scope != nil {
+		key := strings.TrimPrefix(subject, v.prefix)
+		condition = jetstream.WithExpectLastSequenceForSubject(expected, v.prefix+v.scope(key))
+	}
+	sequence, err := publishIf(ctx, v.follower.js, subject, b, condition)
+	if err != nil {
+		return 0, err
+	}
+	v.follower.apply(message{subject: subject, data: b, sequence: sequence, at: time.Now()})
+	return provisioner.Revision(sequence), nil
+}
+
+// apply takes a message in if it is of this view and newer than what is there. The caller
+// holds the follower's lock.
+func (v *View[V]) apply(m message) {
+	key, ours := strings.CutPrefix(m.subject, v.prefix)
+	if !ours {
+		return
+	}
+	v.mu.RLock()
+	before := v.newest[key]
+	v.mu.RUnlock()
+	if uint64(before.Revision) >= m.sequence {
+		return
+	}
+	e := provisioner.Entry[V]{Revision: provisioner.Revision(m.sequence), At: m.at}
+	if e.Value, e.Unread = v.decode(key, m.data); e.Unread != nil {
+		e.Unread = fmt.Errorf("%w: sequence %d on %s: %w", provisioner.ErrUnread, m.sequence, m.subject, e.Unread)
+	}
+	v.mu.Lock()
+	v.newest[key], v.list = e, nil
+	v.mu.Unlock()
+	for _, applied := range v.watched {
+		applied(key, e)
+	}
+}

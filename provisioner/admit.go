@@ -39,16 +39,6 @@ func (p *Provisioner) ensureFresh(ctx context.Context) error {
 	return p.cfg.Signers.ensure(ctx)
 }
 
-// AdmitsNobody returns why this process, whoever asks it, admits nobody now and issues
-// nothing, where others may: its clock is behind, or it does not know the revocations. Nil
-// if it may admit somebody. It takes no store.
-func (p *Provisioner) AdmitsNobody() error {
-	if err := p.cfg.Clock.Check(); err != nil {
-		return err
-	}
-	return p.Fresh()
-}
-
 // authentic returns the token that a stranger presents, on the budget of source, an address. Of one
 // that nobody has signed whom we know, the error has a fingerprint, by which to find who holds it:
 // it has no id that could be believed.

@@ -29,7 +29,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 			r = refuse(m.Identity, wire.CodeUnavailable, err)
 		}
 		e := RefusalEvent(r, p.moment(), source.Address)
-		if !p.reported(ctx, &e) || r.Code == wire.CodeOfferUnusable && !p.words.say(&e, e.Time) {
+		if !p.reported(ctx, &e) || r.Code == wire.CodeOfferUnusable && !p.words.say(&e) {
 			return r
 		}
 		p.cfg.Emit(e)
@@ -41,7 +41,7 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 		return r
 	}
 	e := p.provisionedEvent(record, attempt, source)
-	if e.Repeated = repeated; !repeated || p.words.say(&e, e.Time) {
+	if e.Repeated = repeated; !repeated || p.words.say(&e) {
 		p.tellProvisioned(ctx, e)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"muster/internal/limit"
 	"muster/internal/wire"
 	"muster/jwt"
 )
@@ -70,7 +71,7 @@ func (a *Attempts) Count(e *Event) int64 {
 	if e.Token != "" {
 		a.tokens.add(e.Token, e.Code, e.Time).Token = e.Token
 	}
-	key := sourceKey(e.Source)
+	key := limit.Source(e.Source)
 	f := a.sources.add(key, e.Code, e.Time)
 	f.Source = sourceName(key, e.Source)
 	return f.Count

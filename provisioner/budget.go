@@ -3,10 +3,9 @@ package provisioner
 import (
 	"context"
 	"net/netip"
-	"sync"
-	"sync/atomic"
 	"time"
 
+	"muster/internal/limit"
 	"muster/internal/wire"
 	"muster/jwt"
 )
@@ -23,8 +22,7 @@ const (
 	burstSeconds = 4
 
 	// allSources is how many times the limit of one source all of them have
-	// together: 1,000 forgeries a second cost a third of a core. It also bounds
-	// the table of sources, which would otherwise grow with the attackers.
+	// together: 1,000 forgeries a second cost a third of a core.
 	allSources = 20
 
 	// reportsPerSecond and reportsAtOnce bound what is written of the refused
@@ -35,48 +33,46 @@ const (
 	allReports       = 5
 )
 
-// A Budget bounds what those who have proven nothing can make a provisioner do,
-// by where they come from: costly checks that fail, and lines about them. The
-// broker's gate and the provisioner share one. It is safe for concurrent use; a
-// nil one bounds nothing.
+// A Budget bounds what senders that have proven nothing can make a provisioner do, by their address
+// ([limit.Source]): costly checks that fail, and lines about them. The broker's gate and the provisioner share one.
+// It is safe for concurrent use; a nil one bounds nothing.
 //
-// A source is an address, or the /64 of an IPv6 address, which one machine has
-// for itself. Machines behind one address share its budget with whoever attacks
-// from there. All sources together have a budget, too: with enough addresses, an
-// attacker can have checks refused to everybody. Tokens that were good before
-// are not checked again (package jwt), so that holds up only machines with
-// tokens that nobody has presented yet, and only while it lasts.
+// Machines behind one address share its budget with an attacker there. All addresses together have a budget, too:
+// with enough addresses, an attacker can have every check refused. Tokens that were good before are not checked
+// again (package jwt), so only machines with tokens not presented yet wait, while the attack lasts.
 type Budget struct {
-	checks  *buckets // nil is endless
-	reports *buckets
-	unsaid  atomic.Int64 // reports left out since the last one
+	checks  *limit.Keyed[netip.Prefix] // nil is endless
+	reports *limit.Keyed[netip.Prefix]
 }
 
 // NewBudget returns a Budget of so many failed checks a second and source, 0
 // for no bound. Four seconds' worth can be used at once.
 func NewBudget(checksPerSecond int, now func() time.Time) *Budget {
-	b := &Budget{reports: newBuckets(reportsPerSecond, reportsAtOnce, allReports, now)}
+	b := &Budget{reports: limit.NewKeyed[netip.Prefix](limit.Rate{
+		PerSecond: reportsPerSecond,
+		Burst:     reportsAtOnce,
+		All:       allReports,
+		Now:       now,
+	})}
 	if checksPerSecond > 0 {
-		b.checks = newBuckets(float64(checksPerSecond), float64(checksPerSecond*burstSeconds), allSources, now)
+		b.checks = limit.NewKeyed[netip.Prefix](limit.Rate{
+			PerSecond: float64(checksPerSecond),
+			Burst:     checksPerSecond * burstSeconds,
+			All:       allSources,
+			Now:       now,
+		})
 	}
 	return b
 }
 
-// Charge takes the price of one check from the budget of a source, an IP
-// address with or without a port. False means that it is spent: do not check,
-// and tell the sender to come back ([wire.CodeSourceLimited]). What is no
-// address shares one budget with all that is none.
-func (b *Budget) Charge(source string) bool {
-	if b == nil || b.checks == nil {
-		return true
-	}
-	return b.checks.take(sourceKey(source))
-}
+// Charge takes the price of one check from the budget of a source, an IP address with or without a port. False means
+// that it is spent: do not check, and tell the sender to come back ([wire.CodeSourceLimited]).
+func (b *Budget) Charge(source string) bool { return b == nil || b.checks.Allow(limit.Source(source)) }
 
 // Refund gives back what was charged for a check that succeeded.
 func (b *Budget) Refund(source string) {
-	if b != nil && b.checks != nil {
-		b.checks.giveBack(sourceKey(source))
+	if b != nil {
+		b.checks.Refund(limit.Source(source))
 	}
 }
 
@@ -95,18 +91,21 @@ func (s sourceBudget) Charge() bool { return s.budget.Charge(s.source) }
 // Refund implements [jwt.Budget].
 func (s sourceBudget) Refund() { s.budget.Refund(s.source) }
 
-// Report says whether one more refused attempt from a source is to be written
-// down, and if so, how many have not been since the last one that was, from
-// wherever they came.
+// Report says whether one more refused attempt from a source is to be written down, and if so, how many of that
+// source have not been since the last one that was.
 func (b *Budget) Report(source string) (leftOut int64, ok bool) {
 	if b == nil {
 		return 0, true
 	}
-	if !b.reports.take(sourceKey(source)) {
-		b.unsaid.Add(1)
-		return 0, false
+	return b.reports.Take(limit.Source(source))
+}
+
+// Sources returns how many sources have lately sent what proved nothing and was charged or reported.
+func (b *Budget) Sources() int {
+	if b == nil {
+		return 0
 	}
-	return b.unsaid.Swap(0), true
+	return max(b.reports.Len(), b.checks.Len())
 }
 
 // reported counts a refusal, and says whether a refusal is to be reported, in the log and as the
@@ -125,120 +124,4 @@ func (p *Provisioner) reported(ctx context.Context, e *Event) bool {
 		p.cfg.Log.WarnContext(ctx, "attempts not reported", "left_out", leftOut)
 	}
 	return ok
-}
-
-// Sources returns how many sources have lately sent what proved nothing and was
-// charged or reported: those whose budget is not whole again, which takes some
-// seconds. A nil budget has none.
-func (b *Budget) Sources() int {
-	if b == nil {
-		return 0
-	}
-	n := b.reports.sources()
-	if b.checks != nil {
-		n = max(n, b.checks.sources())
-	}
-	return n
-}
-
-// sourceKey returns what a source is counted under.
-func sourceKey(source string) netip.Prefix {
-	addr, err := netip.ParseAddr(source)
-	if err != nil {
-		port, err := netip.ParseAddrPort(source)
-		if err != nil {
-			return netip.Prefix{}
-		}
-		addr = port.Addr()
-	}
-	addr = addr.Unmap().WithZone("")
-	bits := addr.BitLen()
-	if addr.Is6() {
-		bits = 64 // RFC 6177: no site gets less
-	}
-	key, _ := addr.Prefix(bits) // never fails: bits fit
-	return key
-}
-
-// buckets are token buckets by source, kept as what each source has used and
-// not yet got back. A source that has used nothing is not in the table, so that
-// forgetting it forgives nothing. Whatever comes in is used up within
-// burst/rate seconds, and all sources together have a bucket as well, so the
-// table holds no more than that bucket and its rate over such a time allow.
-type buckets struct {
-	rate, burst float64 // of one source
-	factor      float64 // of all sources together
-	now         func() time.Time
-
-	mu      sync.Mutex
-	used    map[netip.Prefix]usage // guarded by mu
-	all     usage                  // guarded by mu
-	sweepAt int                    // guarded by mu: size at which to look for sources to forget
-}
-
-// usage is what was used up at an instant.
-type usage struct {
-	amount float64
-	at     time.Time
-}
-
-// minSweep is the size below which a table is not worth cleaning.
-const minSweep = 1024
-
-func newBuckets(rate, burst, factor float64, now func() time.Time) *buckets {
-	return &buckets{rate: rate, burst: burst, factor: factor, now: now, used: make(map[netip.Prefix]usage), sweepAt: minSweep}
-}
-
-// left returns what of u is still used up at now, with so much coming back each
-// second. A clock that goes back gives nothing back and takes nothing.
-func (u usage) left(now time.Time, rate float64) float64 {
-	elapsed := max(now.Sub(u.at), 0).Seconds()
-	return max(u.amount-elapsed*rate, 0)
-}
-
-// take uses one of the source's and one of everybody's, or neither.
-func (b *buckets) take(source netip.Prefix) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.now()
-	one, all := b.used[source].left(now, b.rate), b.all.left(now, b.rate*b.factor)
-	if one+1 > b.burst || all+1 > b.burst*b.factor {
-		return false
-	}
-	b.used[source], b.all = usage{one + 1, now}, usage{all + 1, now}
-	if len(b.used) > b.sweepAt {
-		b.sweep(now)
-	}
-	return true
-}
-
-// giveBack undoes one take.
-func (b *buckets) giveBack(source netip.Prefix) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.now()
-	b.all = usage{max(b.all.left(now, b.rate*b.factor)-1, 0), now}
-	if one := b.used[source].left(now, b.rate) - 1; one > 0 {
-		b.used[source] = usage{one, now}
-	} else {
-		delete(b.used, source)
-	}
-}
-
-// sources returns how many sources have used something up.
-func (b *buckets) sources() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.sweep(b.now())
-	return len(b.used)
-}
-
-// sweep forgets the sources that have everything back.
-func (b *buckets) sweep(now time.Time) {
-	for source, u := range b.used {
-		if u.left(now, b.rate) == 0 {
-			delete(b.used, source)
-		}
-	}
-	b.sweepAt = max(minSweep, 2*len(b.used))
 }

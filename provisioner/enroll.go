@@ -94,7 +94,7 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	switch {
 	case written:
 		p.waiters.gone(holder{a.csr.KeyHash, a.identity}, a.approval != nil)
-	case !p.answered.say(&e, e.Time):
+	case !p.answered.say(&e):
 		return enrolled, nil
 	}
 	p.cfg.Emit(e)
@@ -123,7 +123,7 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 		p.cfg.Attempts.Count(&e)
 		return r
 	}
-	if !p.reported(ctx, &e) || a.ofNode() && !p.words.say(&e, e.Time) {
+	if !p.reported(ctx, &e) || a.ofNode() && !p.words.say(&e) {
 		return r
 	}
 	p.cfg.Emit(e)

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"muster/internal/limit"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/policies"
@@ -61,7 +62,7 @@ type Source struct {
 
 // Key is what the sender is counted under: its address, or in IPv6, where a machine has as many as it
 // likes, the /64 of that. Whoever has no address has one in common, the zero value.
-func (s Source) Key() netip.Prefix { return sourceKey(s.Address) }
+func (s Source) Key() netip.Prefix { return limit.Source(s.Address) }
 
 // Config configures [New].
 type Config struct {
@@ -214,8 +215,8 @@ type Provisioner struct {
 	kept      *factFinder // of Config.KeptFacts
 
 	waiters       *waiters
-	answered      *repeats // once more, with a certificate
-	words         *repeats // what nodes confirm again, or cannot use, and renewals that are refused
+	answered      repeats // once more, with a certificate
+	words         repeats // what nodes confirm again, or cannot use, and renewals that are refused
 	answers       *answers
 	allowances    *allowances
 	pauses        *pauses
@@ -241,7 +242,7 @@ func New(cfg Config) (*Provisioner, error) {
 	p := &Provisioner{
 		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, lacks: lacks,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
-		answered: newRepeats(answeredAtOnce, answeredEvery), words: newRepeats(wordsAtOnce, wordsEvery),
+		answered: newRepeats(answeredAtOnce, answeredEvery, cfg.Now), words: newRepeats(wordsAtOnce, wordsEvery, cfg.Now),
 		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.StoreBroken, cfg.Log),
 		allowances:  newAllowances(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),

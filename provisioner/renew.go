@@ -57,7 +57,7 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	}
 	e := a.event(EventRenewed, p.moment())
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
-	if !written && !p.answered.say(&e, e.Time) {
+	if !written && !p.answered.say(&e) {
 		return enrolled, nil
 	}
 	p.cfg.Emit(e)

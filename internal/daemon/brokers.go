@@ -128,7 +128,7 @@ func (d *Daemon) makeExternal(gate broker.GateConfig) error {
 	}
 	e, err := broker.NewExternal(broker.ExternalConfig{
 		URLs: d.cfg.Broker.URL, TLS: config, Keys: d.parts.brokerKeys, Gate: gate, Refused: d.connectionRefused, Log: d.opts.Log,
-		Appeared: func() { d.sessions.again() }, Place: d.place.now,
+		Appeared: func() { d.sessions.again() }, Withdrawn: d.withdrawn.now,
 	})
 	if err != nil {
 		return err

@@ -106,26 +106,26 @@ func (o Options) complete() Options {
 // and start it with Run, once.
 type Daemon struct {
 	// Set by New, then read-only.
-	id       string // of this process, for other provisioners
-	cfg      Config
-	opts     Options
-	parts    *parts
-	broker   brokers
-	embedded *broker.Broker      // broker, if it is our own, else nil
-	external *broker.External    // broker, if it is others', else nil
-	budget   *provisioner.Budget // of the gate and of every provisioner
-	attempts *provisioner.Attempts
-	sessions *superseded
-	others   *elsewhere // nil unless brokers are others'
-	alarms   *provisioner.Alarms
-	keeper   *keeper
-	recorder *store.Recorder // nil if inputs are not recorded
-	shadow   *shadow         // nil if there is no shadow policy
-	metrics  *metrics.Metrics
-	webhooks *webhook.Set
-	activity *activity
-	place    *place
-	inHand   *atomic.Int64 // requests that are being worked on
+	id        string // of this process, for other provisioners
+	cfg       Config
+	opts      Options
+	parts     *parts
+	broker    brokers
+	embedded  *broker.Broker      // broker, if it is our own, else nil
+	external  *broker.External    // broker, if it is others', else nil
+	budget    *provisioner.Budget // of the gate and of every provisioner
+	attempts  *provisioner.Attempts
+	sessions  *superseded
+	others    *elsewhere // nil unless brokers are others'
+	alarms    *provisioner.Alarms
+	keeper    *keeper
+	recorder  *store.Recorder // nil if inputs are not recorded
+	shadow    *shadow         // nil if there is no shadow policy
+	metrics   *metrics.Metrics
+	webhooks  *webhook.Set
+	activity  *activity
+	withdrawn *withdrawal
+	inHand    *atomic.Int64 // requests that are being worked on
 
 	// shown is the certificate that brokers of others are shown; see show.
 	shown atomic.Pointer[tls.Certificate]
@@ -145,9 +145,6 @@ type Daemon struct {
 	apiURL      atomic.Value // of string
 	conn        atomic.Pointer[nats.Conn]
 	requests    atomic.Pointer[nats.Conn] // by which machines' requests come
-
-	// serving is whether requests are taken, by us or by who does so in our place.
-	serving atomic.Bool
 
 	// keysDiffer says which other provisioner answers brokers with other keys, nil if none does.
 	keysDiffer atomic.Pointer[error]
@@ -223,7 +220,7 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	}
 	d.metrics = metrics.New(opts.Version, d.state)
 	d.activity = newActivity(d.metrics)
-	d.place = newPlace(d.unfit, d.anotherServes, opts.Log)
+	d.withdrawn = newWithdrawal(d.ownFault, opts.Log)
 	d.shown.Store(&d.parts.shown)
 	if err := d.makeBroker(); err != nil {
 		return nil, err
@@ -346,7 +343,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		"list of nodes":      nodes.Run,
 		"components":         register.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
-		"connections":        d.authenticate, "brokers": d.watchBrokers, "place": d.place.run, "webhooks": d.deliverEvents,
+		"connections":        d.authenticate, "brokers": d.watchBrokers, "queue groups": d.withdrawn.run, "webhooks": d.deliverEvents,
 		"API certificate": d.parts.api.run, "console": pages.Run,
 	} {
 		g.Go(func() error {
@@ -365,8 +362,6 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 				return
 			}
 		}
-		d.serving.Store(true)
-		context.AfterFunc(serving, func() { d.serving.Store(false) }) // now, if that is over already
 		d.opts.Log.InfoContext(ctx, "provisioner is serving", "broker", d.BrokerURL(), "installation", d.Store().Installation().ID,
 			"policy", d.parts.policy.Digest())
 		if ready != nil {
@@ -455,13 +450,13 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	}
 	service, err := natsapi.New(natsapi.Config{
 		Conn: requests, Provisioner: p, Installation: s.Installation().ID, Opener: d.parts.opener, Budget: d.budget,
-		InHand: d.inHand, Place: d.place.now, Busy: d.metrics.Busy, Log: d.opts.Log, Now: d.opts.Now,
+		InHand: d.inHand, Withdrawn: d.withdrawn.now, Busy: d.metrics.Busy, Log: d.opts.Log,
 	})
 	if err != nil {
 		return nil, err
 	}
 	d.provisioner.Store(p)
-	d.place.look(ctx) // before the first request is taken
+	d.withdrawn.look(ctx) // before the first request is taken
 	return service, nil
 }
 

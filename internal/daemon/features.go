@@ -44,8 +44,8 @@ func (d *Daemon) enrollmentFeature(ctx context.Context) provisioner.Feature {
 			errs = append(errs, fmt.Errorf("%s: %w", what, err))
 		}
 	}
-	if aside, _ := d.place.now(); aside {
-		errs = append(errs, errAside)
+	if out, _ := d.withdrawn.now(); out {
+		errs = append(errs, errWithdrawn)
 	}
 	f := provisioner.NewFeature(name, errors.Join(errs...))
 	f.Settings = map[string]string{"site": string(d.parts.site), "trust_domain": d.cfg.TrustDomain}
@@ -58,8 +58,8 @@ func (d *Daemon) enrollmentFeature(ctx context.Context) provisioner.Feature {
 	return f
 }
 
-// errAside says that nodes are served all the same.
-var errAside = errors.New("requests are left to other provisioners meanwhile")
+// errWithdrawn says that nodes are served all the same.
+var errWithdrawn = errors.New("requests are left to other provisioners meanwhile")
 
 func (d *Daemon) sealedFeature() provisioner.Feature {
 	if d.parts.opener == nil {

@@ -29,7 +29,6 @@ type question struct {
 	From   string          `json:"from,omitempty"`   // the process that asks
 	Backup *journal.Backup `json:"backup,omitempty"` // is about to be made
 	Joined *journal.Joined `json:"joined,omitempty"` // has begun its journal
-	Serves bool            `json:"serves,omitempty"` // who takes requests of nodes and can admit them
 }
 
 // An answer says that what was asked about is in the journal of the one who
@@ -37,10 +36,6 @@ type question struct {
 type answer struct {
 	Name string `json:"name"`
 	Err  string `json:"err,omitempty"` // why it is not
-
-	// Serves says that requests of nodes are taken and can be served. One from before that
-	// was asked never says so.
-	Serves bool `json:"serves,omitempty"`
 }
 
 // names returns those who have answered, for people.
@@ -104,7 +99,7 @@ func (d *Daemon) answerPeers(conn *nats.Conn) error {
 		if json.Unmarshal(m.Data, &q) != nil || q.From == d.id {
 			return
 		}
-		a := answer{Name: d.cfg.Name, Serves: q.Serves && d.serves()}
+		a := answer{Name: d.cfg.Name}
 		if err := d.heed(&q); err != nil {
 			a.Err = err.Error()
 		}

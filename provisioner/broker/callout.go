@@ -45,17 +45,17 @@ const (
 // callout answers what brokers ask about connections, with the gate that an
 // embedded broker asks.
 type callout struct {
-	gate     *Gate
-	issuer   nkeys.KeyPair
-	xkey     nkeys.KeyPair
-	refused  func(context.Context, Presented, *Denied) (late bool)
-	log      *natsLog
-	place    func() (aside bool, changed <-chan struct{})
-	workers  int // how many answers are under way at once
-	shares   *shares
-	arrivals *arrivals
-	held     held
-	counted  func(server string) bool // whether we hear who is connected there
+	gate      *Gate
+	issuer    nkeys.KeyPair
+	xkey      nkeys.KeyPair
+	refused   func(context.Context, Presented, *Denied) (late bool)
+	log       *natsLog
+	withdrawn func() (withdrawn bool, changed <-chan struct{})
+	workers   int // how many answers are under way at once
+	shares    *shares
+	arrivals  *arrivals
+	held      held
+	counted   func(server string) bool // whether we hear who is connected there
 
 	unread atomic.Pointer[unreadQuestion] // the last one; nil if there was none
 }
@@ -99,25 +99,24 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 			}
 		})
 	}
-	err := c.keepPlace(ctx, nc, put, ready)
+	err := c.keepSubscribed(ctx, nc, put, ready)
 	close(questions)
 	workers.Wait()
 	return errors.Join(err, nc.FlushTimeout(admitTimeout))
 }
 
-// keepPlace takes questions, with those who share them, until ctx is done, except while
-// another provisioner does so in our place. It keeps the connection: who stands aside since
-// its clock is behind may take no broker's certificate for valid, and could not come back.
-// It returns once no more questions come.
-func (c *callout) keepPlace(ctx context.Context, nc *nats.Conn, put nats.MsgHandler, ready func()) error {
+// keepSubscribed takes questions, with the other provisioners of the queue group, until ctx is done, except while
+// this process has withdrawn from it. It keeps the connection: a process whose clock is behind may take no broker's
+// certificate for valid, and could not come back. It returns once no more questions come.
+func (c *callout) keepSubscribed(ctx context.Context, nc *nats.Conn, put nats.MsgHandler, ready func()) error {
 	var sub *nats.Subscription
 	for begun := false; ; begun = true {
-		aside, changed := c.place()
+		withdrawn, changed := c.withdrawn()
 		var err error
 		switch {
-		case aside && sub != nil:
-			err, sub = leave(nc, sub), nil
-		case !aside && sub == nil:
+		case withdrawn && sub != nil:
+			err, sub = drain(sub), nil
+		case !withdrawn && sub == nil:
 			if sub, err = nc.QueueSubscribe(server.AuthCalloutSubject, calloutQueue, put); err == nil && !begun {
 				err = nc.Flush() // later the broker may be away, and hears of it when it is back
 			}
@@ -138,17 +137,6 @@ func (c *callout) keepPlace(ctx context.Context, nc *nats.Conn, put nats.MsgHand
 			return nil
 		}
 	}
-}
-
-// leave ends the subscription as drain does, on a connection that goes on.
-func leave(nc *nats.Conn, sub *nats.Subscription) error {
-	connected, before := nc.IsConnected(), nc.Stats().Reconnects
-	if err := drain(sub); err != nil || connected && nc.Stats().Reconnects == before {
-		return err
-	}
-	// On a connection made meanwhile, nats.go may have subscribed once more what was about to
-	// end, and not have ended that: see package natsapi.
-	return nc.ForceReconnect()
 }
 
 // drain ends the subscription and returns when the last question that the broker had

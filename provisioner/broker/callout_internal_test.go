@@ -97,7 +97,7 @@ func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestCl
 		t.Fatal(err)
 	}
 	c = &callout{gate: gate, issuer: issuer, xkey: xkey, log: newNATSLog(slog.New(slog.DiscardHandler), nil),
-		place: func() (bool, <-chan struct{}) { return false, nil }, shares: newShares(), arrivals: newArrivals(), counted: func(string) bool { return true }}
+		withdrawn: func() (bool, <-chan struct{}) { return false, nil }, shares: newShares(), arrivals: newArrivals(), counted: func(string) bool { return true }}
 	return c, sealed, nats.Header{server.AuthRequestXKeyHeader: {theirs}}
 }
 

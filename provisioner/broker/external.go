@@ -60,10 +60,10 @@ type ExternalConfig struct {
 	// to be dropped meanwhile. It must not block. Optional.
 	Appeared func()
 
-	// Place says whether another provisioner answers questions of brokers in our place, and
-	// returns a channel that is closed when that may have changed. It must not block.
-	// Optional; by default they are answered here.
-	Place func() (aside bool, changed <-chan struct{})
+	// Withdrawn says whether this process has left the queue group that answers questions of brokers, for a
+	// fault of its own, and returns a channel that is closed when that may have changed. It must not block.
+	// Optional.
+	Withdrawn func() (withdrawn bool, changed <-chan struct{})
 
 	// Log receives refused connections. Optional; discards by default.
 	Log *slog.Logger
@@ -108,10 +108,10 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
 	e := &External{log: cfg.Log, firstPage: firstPage, page: page, watchEvery: watchEvery, answerTimeout: answerTimeout, pagesTimeout: pagesTimeout, servers: make(map[string]sign), faults: make(map[string]time.Time)}
-	if cfg.Place == nil {
-		cfg.Place = func() (bool, <-chan struct{}) { return false, nil }
+	if cfg.Withdrawn == nil {
+		cfg.Withdrawn = func() (bool, <-chan struct{}) { return false, nil }
 	}
-	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), place: cfg.Place, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0), shares: newShares(), arrivals: newArrivals(), held: newHeld(maxHeld)}
+	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), withdrawn: cfg.Withdrawn, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0), shares: newShares(), arrivals: newArrivals(), held: newHeld(maxHeld)}
 	var err error
 	e.muster, err = login(cfg.Keys.Provisioner)
 	bad("credentials", err)
@@ -250,7 +250,7 @@ func (e *External) connect(ctx context.Context, name string, opts ...nats.Option
 // is done, over a connection of its own. It then takes no further question,
 // answers those in hand and returns nil. Start it once the gate has what it asks
 // for: of several provisioners any one is asked. ready, if not nil, is called
-// once questions are taken, here or by the provisioner in our place.
+// once questions are taken, or this process has found that it must not.
 func (e *External) Authenticate(ctx context.Context, ready func()) error {
 	nc, err := e.connect(ctx, "provisioner callout")
 	if err != nil {

@@ -16,12 +16,10 @@ import (
 // done by a few goroutines of its own and never by the subscription's, and at
 // most by half of the cores, so that refusing does not keep from serving.
 //
-// Those who wait to be told share the room for it as those do who wait to be served (see
-// [backlog]). Who finds no room there either is not told: its node waits out its time for an
-// answer and comes back with its own backoff. So nobody who sends more than can even be refused
-// keeps others from hearing.
+// The room for them is shared by address, too (see [line]). A request that finds no room there either is not
+// answered: its node waits out its time for an answer and comes back with its own backoff.
 
-// What waits to be told, half of it from one address at most: 8,000 machines with 2 KB of facts. Chosen.
+// What waits to be told, half of it from one address at most: 8,000 machines with 2 KB of facts.
 // Each takes a kilobyte however short it is.
 const (
 	maxExcessBytes = 64 << 20
@@ -57,9 +55,9 @@ func (s *Service) busy(ctx context.Context, c *call) {
 	if len(data) <= wire.MaxMessageBytes {
 		_ = json.Unmarshal(data, &peek) // what is malformed is told so when there is room
 	}
-	after := s.spread.next
+	after := s.backlog.Next
 	if s.isApplied(c.Msg) {
-		after = s.spread.soon
+		after = s.backlog.Soon
 	}
 	refusal := (&provisioner.Refusal{Code: wire.CodeBusy, After: after()}).Message()
 	s.respond(ctx, c, &wire.Reply{ID: peek.Body.ID, Refusal: refusal})

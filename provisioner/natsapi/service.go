@@ -8,8 +8,8 @@
 // (package broker).
 //
 // Work in hand is bounded. A request for which there is no room is answered
-// `busy` at once, with a time to come back at that spreads all who were told
-// so over the measured rate; see [spreader] and busy.go.
+// `busy` at once, with a time to come back at that spreads the backlog over the
+// measured rate ([limit.Backlog]); see busy.go.
 //
 // Sealed requests are opened here, by the workers, and whatever is said to them
 // from then on is sealed as well; see sealed.go.
@@ -28,29 +28,18 @@ import (
 	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
+	"muster/internal/limit"
 	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/provisioner"
 )
 
-// What waits for a worker does so in one of two lines.
-//
-// In one, who has its certificate would wait behind all who have nothing yet, a second
-// time as long as the first; and when a store that was away is back, with full queues
-// everywhere, nobody would be through until all of those had begun. A node has to be begun
-// with to confirm, so both are taken from by turns: neither can keep the other out, whatever
-// somebody sends.
-const (
-	lineConfirmations = iota
-	lineOthers
-)
-
 // placeBytes is how large a request may be that takes one place of [Config.Queue]: a machine with 2 KB of
-// facts sends 4. Chosen.
+// facts sends 4.
 const placeBytes = 8 << 10
 
 // flushTimeout bounds, at the stop, the way of the last replies to the broker,
-// which may be a slow one: what is not there then is asked for again. Chosen.
+// which may be a slow one: what is not there then is asked for again.
 const flushTimeout = 30 * time.Second
 
 // Config configures [New].
@@ -94,10 +83,9 @@ type Config struct {
 	// how many writes are on their way. Optional; several services may share one.
 	InHand *atomic.Int64
 
-	// Place says whether another provisioner takes the requests in our place, and returns a
-	// channel that is closed when that may have changed. It must not block. Optional; by
-	// default they are taken here.
-	Place func() (aside bool, changed <-chan struct{})
+	// Withdrawn says whether this process has left the queue group for a fault of its own, and
+	// returns a channel that is closed when that may have changed. It must not block. Optional.
+	Withdrawn func() (withdrawn bool, changed <-chan struct{})
 
 	// Busy is called for each request that finds no room. It must not block.
 	// Optional.
@@ -108,16 +96,13 @@ type Config struct {
 
 	// Log is optional; discards by default.
 	Log *slog.Logger
-
-	// Now is the clock. Optional; defaults to [time.Now].
-	Now func() time.Time
 }
 
 // A Service answers enroll requests, renewals and confirmations. Make one with [New] and
 // start it with Run.
 type Service struct {
-	cfg    Config
-	spread *spreader
+	cfg     Config
+	backlog *limit.Backlog
 }
 
 // New checks cfg and returns a Service. It starts nothing.
@@ -150,8 +135,8 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 30 * time.Second
 	}
-	if cfg.Place == nil {
-		cfg.Place = func() (bool, <-chan struct{}) { return false, nil }
+	if cfg.Withdrawn == nil {
+		cfg.Withdrawn = func() (bool, <-chan struct{}) { return false, nil }
 	}
 	if cfg.Busy == nil {
 		cfg.Busy = func() {}
@@ -162,36 +147,29 @@ func New(cfg Config) (*Service, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	return &Service{cfg: cfg, spread: newSpreader(cfg.Now)}, nil
+	return &Service{cfg: cfg, backlog: limit.NewBacklog(nil)}, nil
 }
 
 // Run serves until ctx is done. It then takes no further request, finishes all
 // that it has taken, flushes the replies and returns nil. Any other return
-// means that it could not begin, could not drain, or could not take its place again.
+// means that it could not begin, could not drain, or could not join the queue group again.
 //
 // Run owns every goroutine of the package. ready, if not nil, is called once
-// requests are being taken, here or by the provisioner in our place.
+// requests are being taken, or this process has found that it must not.
 func (s *Service) Run(ctx context.Context, ready func()) error {
 	// Requests in hand are finished while stopping: a node whose request was
 	// taken gets its reply.
 	work := context.WithoutCancel(ctx)
-	waiting := newBacklog(2, 2*s.cfg.Queue, placeBytes)
-	excess := newBacklog(1, maxExcessBytes/excessPlace, excessPlace)
+	waiting := newQueue(2*s.cfg.Queue, placeBytes)
+	excess := newQueue(maxExcessBytes/excessPlace, excessPlace)
 	take := func(m *nats.Msg) {
 		if m.Reply == "" {
-			// Nobody waits for the answer, or it is one of our own that a
+			// Nothing waits for the answer, or it is one of our own that a
 			// requester has aimed at us: answering those would go on forever.
 			return
 		}
-		line := lineOthers
-		if s.isApplied(m) {
-			line = lineConfirmations
-		}
-		w := waiter{newCall(m), time.Now()}
-		if !waiting.put(line, w) && !excess.put(0, w) {
+		c, confirmation := newCall(m), s.isApplied(m)
+		if !waiting.put(c, confirmation) && !excess.put(c, confirmation) {
 			s.cfg.Busy() // see busy.go
 		}
 	}
@@ -201,18 +179,16 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	if err != nil {
 		return fmt.Errorf("nats edge: subscribe %s: %w", wire.AllNodeEvents, err)
 	}
-	spreading, stopSpreading := context.WithCancel(ctx)
-	defer stopSpreading()
 	var g errgroup.Group
 	for range s.cfg.Workers {
 		g.Go(func() error {
-			withStack(func() { waiting.each(func(w waiter) { s.turn(work, w) }) })
+			withStack(func() { waiting.each(func(w *waiter) { s.turn(work, w) }) })
 			return nil
 		})
 	}
 	for range busyWorkers() {
 		g.Go(func() error {
-			excess.each(func(w waiter) { s.busy(work, w.call) })
+			excess.each(func(w *waiter) { s.busy(work, w.call) })
 			return nil
 		})
 	}
@@ -223,12 +199,10 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 		}
 		return nil
 	})
-	g.Go(func() error { s.spread.run(spreading); return nil })
-	subs, err := s.keepPlace(ctx, take, ready)
-	stopSpreading()
+	subs, err := s.keepSubscribed(ctx, take, ready)
 	s.cfg.Log.InfoContext(work, "provisioner stopping, requests in hand are finished first", "requests", s.cfg.InHand.Load()+int64(waiting.len()))
 	err = errors.Join(err, drain(append(subs, heard)))
-	waiting.close() // after drain nobody calls take
+	waiting.close() // after drain there is no call of take
 	close(events.queue)
 	excess.close()
 	if werr := g.Wait(); werr != nil {
@@ -240,16 +214,16 @@ func (s *Service) Run(ctx context.Context, ready func()) error {
 	return err
 }
 
-// keepPlace takes requests, with those who share them, except while another provisioner
-// does so in our place: who leaves finishes what it was sent before. It returns the
-// subscriptions that there are when ctx is done or one could not be made or ended.
-func (s *Service) keepPlace(ctx context.Context, take nats.MsgHandler, ready func()) (subs []*nats.Subscription, err error) {
+// keepSubscribed takes requests, with the other provisioners of the queue group, except while this process has
+// withdrawn from it: what it was sent before is finished. It returns the subscriptions that there are when ctx is
+// done or one could not be made or ended.
+func (s *Service) keepSubscribed(ctx context.Context, take nats.MsgHandler, ready func()) (subs []*nats.Subscription, err error) {
 	for begun := false; ; begun = true {
-		aside, changed := s.cfg.Place()
+		withdrawn, changed := s.cfg.Withdrawn()
 		switch {
-		case aside && subs != nil:
-			err, subs = s.leave(subs), nil
-		case !aside && subs == nil:
+		case withdrawn && subs != nil:
+			err, subs = drain(subs), nil
+		case !withdrawn && subs == nil:
 			subs, err = s.subscribe(take)
 		}
 		if err == nil && !begun { // later the broker may be away, and hears of it when it is back
@@ -269,27 +243,7 @@ func (s *Service) keepPlace(ctx context.Context, take nats.MsgHandler, ready fun
 	}
 }
 
-// leave ends the subscriptions as drain does, on a connection that goes on.
-func (s *Service) leave(subs []*nats.Subscription) error {
-	nc := s.cfg.Conn
-	connected, before := nc.IsConnected(), nc.Stats().Reconnects
-	if err := drain(subs); err != nil {
-		return err
-	}
-	if connected && nc.Stats().Reconnects == before {
-		return nil
-	}
-	// On a connection made meanwhile, nats.go may have subscribed once more what was about to
-	// end, and not have ended that: the broker would go on sending us our share of the
-	// requests, and nobody would get to see them. The next connection knows nothing of it.
-	if err := nc.ForceReconnect(); err != nil {
-		return fmt.Errorf("connect anew: %w", err)
-	}
-	return nil
-}
-
-// subscribe takes a place among those who share the requests. With an error come the
-// subscriptions that were made.
+// subscribe joins the queue group. With an error come the subscriptions that were made.
 func (s *Service) subscribe(take nats.MsgHandler) (subs []*nats.Subscription, err error) {
 	for _, subject := range []string{wire.SubjectEnroll, wire.SubjectApplied, wire.SubjectRenew} {
 		sub, err := s.cfg.Conn.QueueSubscribe(s.cfg.Prefix+subject, wire.QueueProvisioners, take)
@@ -323,7 +277,7 @@ func drain(subs []*nats.Subscription) error {
 
 // turn answers a request whose turn has come. One that has waited for too long is told to come
 // back, as if there had been no room: so no more is begun than can be done in time.
-func (s *Service) turn(ctx context.Context, w waiter) {
+func (s *Service) turn(ctx context.Context, w *waiter) {
 	if time.Since(w.since) > s.cfg.MaxWait { // not by the service's clock, which may jump
 		s.busy(ctx, w.call)
 		return
@@ -338,20 +292,27 @@ func (s *Service) serve(ctx context.Context, c *call) {
 	s.cfg.InHand.Add(1)
 	reply := s.answer(ctx, c)
 	s.cfg.InHand.Add(-1)
-	if !s.isApplied(c.Msg) && !sentAway(reply) { // who finds no room comes back to begin; the confirmation is part of that
-		s.spread.done(stalled(reply))
+	if !s.isApplied(c.Msg) { // a node that finds no room comes back to begin; the confirmation is part of that
+		s.measure(reply)
 	}
 	s.respond(ctx, c, reply)
 }
 
-// stalled reports whether a request came to nothing because the store does not answer.
-func stalled(r *wire.Reply) bool {
-	return r.Refusal != nil && r.Refusal.Code == wire.CodeStoreUnavailable
+// measure counts an answer for the rate at which nodes come back. One that was told to come back before anything was
+// done for it does not count.
+func (s *Service) measure(r *wire.Reply) {
+	code := wire.Code("")
+	if r.Refusal != nil {
+		code = r.Refusal.Code
+	}
+	switch code {
+	case wire.CodeStoreUnavailable:
+		s.backlog.Stalled()
+	case wire.CodeBusy:
+	default:
+		s.backlog.Done()
+	}
 }
-
-// sentAway reports whether a request was told to come back before anything was done for
-// it. Were those counted, they would all be told to come back at the rate at which they are sent away.
-func sentAway(r *wire.Reply) bool { return r.Refusal != nil && r.Refusal.Code == wire.CodeBusy }
 
 // survive ends a panic over one message, which is logged. Defer it.
 func (s *Service) survive(ctx context.Context, m *nats.Msg) {

@@ -1,0 +1,182 @@
+// Package limit bounds what a program does for those who ask: how often ([Keyed]), how much at a time ([Shares]),
+// and when callers for which there is no room are to come back ([Backlog]).
+package limit
+
+import (
+	"maps"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// Rate configures a [Keyed]. Each key, an address or a token, has a bucket of Burst that fills with PerSecond.
+type Rate struct {
+	PerSecond float64
+	Burst     int
+
+	// All is how many times as much all keys together have. Optional; zero is no bound.
+	All float64
+
+	// Keys bounds how many keys are remembered; those beyond share one bucket. Optional; defaults to 100,000,
+	// which take some 20 MB.
+	Keys int
+
+	// Now is the clock. Optional; defaults to [time.Now].
+	Now func() time.Time
+}
+
+// sweepFrom is the size from which a table is searched for keys to forget.
+const sweepFrom = 1024
+
+// Keyed bounds how often something happens, by key. A key whose bucket is full is forgotten, which forgives
+// nothing. It is safe for concurrent use; a nil one bounds nothing.
+type Keyed[K comparable] struct {
+	rate Rate
+
+	mu      sync.Mutex
+	all     *rate.Limiter // guarded by mu; nil if there is no bound on all keys
+	of      map[K]*bucket // guarded by mu
+	rest    *bucket       // guarded by mu: of the keys that are not remembered
+	sweepAt int           // guarded by mu: size at which to look for keys to forget
+}
+
+type bucket struct {
+	*rate.Limiter
+	leftOut int64 // refusals since it last allowed something
+}
+
+// NewKeyed returns a Keyed whose buckets are all full.
+func NewKeyed[K comparable](r Rate) *Keyed[K] {
+	if r.Keys == 0 {
+		r.Keys = 100_000
+	}
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+	k := &Keyed[K]{rate: r, of: make(map[K]*bucket), sweepAt: sweepFrom}
+	k.rest = k.newBucket()
+	if r.All > 0 {
+		k.all = rate.NewLimiter(rate.Limit(r.PerSecond*r.All), int(float64(r.Burst)*r.All))
+	}
+	return k
+}
+
+func (k *Keyed[K]) newBucket() *bucket {
+	return &bucket{Limiter: rate.NewLimiter(rate.Limit(k.rate.PerSecond), k.rate.Burst)}
+}
+
+// Allow reports whether the key may do it once more, and counts it then.
+func (k *Keyed[K]) Allow(key K) bool {
+	_, ok := k.Take(key)
+	return ok
+}
+
+// Take is Allow that also returns, where it allows, how often it has refused the key since it last allowed.
+func (k *Keyed[K]) Take(key K) (leftOut int64, ok bool) {
+	if k == nil {
+		return 0, true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.rate.Now()
+	spent := k.all != nil && k.all.TokensAt(now) < 1
+	if spent && k.of[key] == nil {
+		return 0, false // a key that nothing was allowed needs no bucket
+	}
+	b := k.bucket(key, now)
+	if spent || b.TokensAt(now) < 1 {
+		b.leftOut++
+		return 0, false
+	}
+	b.AllowN(now, 1)
+	if k.all != nil {
+		k.all.AllowN(now, 1)
+	}
+	leftOut, b.leftOut = b.leftOut, 0
+	return leftOut, true
+}
+
+// Left reports whether the key could do it once more. It counts nothing.
+func (k *Keyed[K]) Left(key K) bool {
+	if k == nil {
+		return true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.rate.Now()
+	b := k.of[key]
+	return b == nil || b.TokensAt(now) >= 1
+}
+
+// Refund undoes one that was allowed.
+func (k *Keyed[K]) Refund(key K) {
+	if k == nil {
+		return
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	now := k.rate.Now()
+	if b := k.of[key]; b != nil {
+		if b.AllowN(now, -1); b.TokensAt(now) >= float64(k.rate.Burst) {
+			delete(k.of, key)
+		}
+	}
+	if k.all != nil {
+		k.all.AllowN(now, -1)
+	}
+}
+
+// Len returns how many keys have a bucket that is not full.
+func (k *Keyed[K]) Len() int {
+	if k == nil {
+		return 0
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.sweep(k.rate.Now())
+	return len(k.of)
+}
+
+// bucket returns the key's bucket. The caller holds mu.
+func (k *Keyed[K]) bucket(key K, now time.Time) *bucket {
+	if b := k.of[key]; b != nil {
+		return b
+	}
+	if len(k.of) >= min(k.sweepAt, k.rate.Keys) {
+		k.sweep(now)
+	}
+	if len(k.of) >= k.rate.Keys {
+		return k.rest
+	}
+	b := k.newBucket()
+	k.of[key] = b
+	return b
+}
+
+// sweep forgets the keys whose buckets are full: new ones would be the same. The caller holds mu.
+func (k *Keyed[K]) sweep(now time.Time) {
+	maps.DeleteFunc(k.of, func(_ K, b *bucket) bool { return b.TokensAt(now) >= float64(k.rate.Burst) })
+	k.sweepAt = max(sweepFrom, 2*len(k.of))
+}
+
+// Source returns the key of an address, with or without a port: the address, or the /64 of an IPv6 address, since
+// no site gets less (RFC 6177). What is no address has the zero key.
+func Source(address string) netip.Prefix {
+	addr, err := netip.ParseAddr(address)
+	if err != nil {
+		port, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return netip.Prefix{}
+		}
+		addr = port.Addr()
+	}
+	addr = addr.Unmap().WithZone("")
+	bits := addr.BitLen()
+	if addr.Is6() {
+		bits = 64
+	}
+	key, _ := addr.Prefix(bits) // never fails: bits fit
+	return key
+}

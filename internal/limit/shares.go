@@ -1,0 +1,39 @@
+package limit
+
+import "sync"
+
+// Shares bounds how much is in hand at a time, by key: no key may have more than is then left to all others. So one
+// that takes all it gets leaves half, and N of them leave one part of N+1 (dynamic thresholds, Choudhury and Hahne).
+// It is safe for concurrent use.
+type Shares[K comparable] struct {
+	mu   sync.Mutex
+	free int       // guarded by mu
+	of   map[K]int // guarded by mu; no entry is 0
+}
+
+// NewShares returns a Shares of so much in all.
+func NewShares[K comparable](all int) *Shares[K] {
+	return &Shares[K]{free: all, of: make(map[K]int)}
+}
+
+// Acquire reports whether the key may have n more. They are its own until [Shares.Release].
+func (s *Shares[K]) Acquire(key K, n int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.of[key]+n > s.free {
+		return false
+	}
+	s.of[key] += n
+	s.free -= n
+	return true
+}
+
+// Release gives back what Acquire gave.
+func (s *Shares[K]) Release(key K, n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.free += n
+	if s.of[key] -= n; s.of[key] <= 0 {
+		delete(s.of, key)
+	}
+}

@@ -35,6 +35,8 @@ type Order struct {
 	// Token is the text of the token that the node has, in place of the key on
 	// record. Empty uses that.
 	Token wire.Secret
+
+	Seen Seen
 }
 
 // An Obeyed says what has become of an order.
@@ -57,7 +59,10 @@ func (p *Provisioner) CommandNode(ctx context.Context, id wire.Identity, o Order
 	if err := wrong(err, checkOrderID(o.ID)); err != nil {
 		return nil, fmt.Errorf("command %q: %w", id, err)
 	}
-	record, _, err := p.cfg.Store.Record(ctx, id)
+	record, at, err := p.cfg.Store.Record(ctx, id)
+	if err == nil {
+		err = o.Seen.Check(record, at)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%s %q: %w", o.Verb, id, err)
 	}

@@ -93,11 +93,14 @@ func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) 
 // the store did not answer: the node is kept out here and dropped all the same,
 // also if its record could not be read. An identity that turns out never to have
 // enrolled is kept out then, too, until it is retired.
-func (p *Provisioner) RevokeNode(ctx context.Context, id wire.Identity, c Cause) error {
+//
+// With Seen.OwnedSince it is [ErrChanged] if another machine has the name; a record that cannot be read is no
+// reason to wait.
+func (p *Provisioner) RevokeNode(ctx context.Context, id wire.Identity, c Cause, seen ...Seen) error {
 	if err := wrong(c.Check()); err != nil {
 		return fmt.Errorf("revoke %q: %w", id, err)
 	}
-	record, err := p.recordSoon(ctx, id)
+	record, at, err := p.recordSoon(ctx, id)
 	if err != nil {
 		if _, bad := wire.ParseIdentity(string(id)); bad != nil {
 			return fmt.Errorf("revoke %q: %w", id, err)
@@ -118,6 +121,11 @@ func (p *Provisioner) RevokeNode(ctx context.Context, id wire.Identity, c Cause)
 			return nil
 		}
 		// Revoked by hand, without an entry: the CRL does not know.
+	}
+	for _, s := range seen {
+		if err := s.Check(record, at); err != nil {
+			return fmt.Errorf("revoke %q: %w", id, err)
+		}
 	}
 	bounded, cancel := context.WithTimeout(ctx, recordTimeout)
 	entry, err := p.entryAbout(bounded, RevokedNode, record, c)
@@ -148,11 +156,10 @@ func (p *Provisioner) RevokeNode(ctx context.Context, id wire.Identity, c Cause)
 const recordTimeout = time.Second
 
 // recordSoon returns the newest record of id, if the store has it at once.
-func (p *Provisioner) recordSoon(ctx context.Context, id wire.Identity) (*Record, error) {
+func (p *Provisioner) recordSoon(ctx context.Context, id wire.Identity) (*Record, Revision, error) {
 	bounded, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	record, _, err := p.cfg.Store.Record(bounded, id)
-	return record, err
+	return p.cfg.Store.Record(bounded, id)
 }
 
 // revokeUnread keeps out a node whose record could not be read, for which unread
@@ -196,12 +203,17 @@ func (p *Provisioner) kicker(ctx context.Context, id wire.Identity) func() {
 // certificates it has are revoked and its connections dropped, within a second
 // on every broker. Revoked identities are retired so that the name, or the same
 // machine, may enroll again. Asking again is harmless. The error is
-// [ErrNoRecord], or [ErrPending] if the store did not answer.
-func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause) error {
+// [ErrNoRecord], [ErrChanged] if the node is not as it was seen, or [ErrPending] if the store did not answer.
+func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause, seen ...Seen) error {
 	if err := wrong(c.Check()); err != nil {
 		return fmt.Errorf("retire %q: %w", id, err)
 	}
-	record, _, err := p.cfg.Store.Record(ctx, id)
+	if len(seen) > 0 {
+		if err := p.revocations.look(ctx); err != nil { // another provisioner's, of this moment
+			return fmt.Errorf("retire %q: %w", id, err)
+		}
+	}
+	record, at, err := p.cfg.Store.Record(ctx, id)
 	if err != nil {
 		return fmt.Errorf("retire %q: %w", id, err)
 	}
@@ -210,6 +222,13 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause)
 		return fmt.Errorf("retire %q: %w", id, ErrNoRecord)
 	case record.state() == StateRetired && newest == nil:
 		return nil
+	case len(seen) > 0 && newest != nil && newest.Kind == RevokedNode && record.state() != StateRevoked: // a stolen machine's name must not be freed
+		return fmt.Errorf("retire %q: %w: it is revoked", id, ErrChanged)
+	}
+	for _, s := range seen {
+		if err := s.Check(record, at); err != nil {
+			return fmt.Errorf("retire %q: %w", id, err)
+		}
 	}
 	if waiting := p.revocations.pends(id); len(waiting) > 0 {
 		// What was said of it before comes before it, or it would undo this.
@@ -243,54 +262,6 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause)
 	return nil
 }
 
-// StillIn returns [ErrState] if a node is in none of these states: whoever was chosen for
-// one may have left it since. A revocation counts as soon as it is in the log, also before
-// it is on the record.
-func (p *Provisioner) StillIn(ctx context.Context, id wire.Identity, states ...State) error {
-	if err := p.revocations.look(ctx); err != nil { // another provisioner's, of this moment
-		return fmt.Errorf("state of %q: %w", id, err)
-	}
-	record, _, err := p.cfg.Store.Record(ctx, id)
-	if err != nil {
-		return fmt.Errorf("state of %q: %w", id, err)
-	}
-	state := record.state()
-	if e := p.revocations.outstanding(id, record); e != nil && e.Kind == RevokedNode {
-		state = StateRevoked
-	}
-	if !slices.Contains(states, state) {
-		return fmt.Errorf("%w: %q is %s by now", ErrState, id, cmp.Or(state, "without a record"))
-	}
-	return nil
-}
-
-// A ChangedHandsError says that another machine has a name than the one that was meant.
-type ChangedHandsError struct {
-	Identity wire.Identity
-	Since    time.Time // when the other one got the name: its [Record.Owned]
-}
-
-// Error implements error.
-func (e *ChangedHandsError) Error() string {
-	return fmt.Sprintf("%q has changed hands: another machine has the name since %s", e.Identity, e.Since.Format(time.RFC3339))
-}
-
-// StillOwned returns [ErrState], with a [ChangedHandsError], if a name has changed hands since
-// a node was chosen, of which [Record.Owned] was this, to the second: it was retired and
-// enrolled anew, or given to another machine, and that one is not meant.
-func (p *Provisioner) StillOwned(ctx context.Context, id wire.Identity, since time.Time) error {
-	record, _, err := p.cfg.Store.Record(ctx, id)
-	switch {
-	case err != nil:
-		return fmt.Errorf("owner of %q: %w", id, err)
-	case record == nil:
-		return fmt.Errorf("%w: %q is without a record by now", ErrState, id)
-	case record.Owned().Unix() != since.Unix():
-		return fmt.Errorf("%w: %w", ErrState, &ChangedHandsError{Identity: id, Since: record.Owned()})
-	}
-	return nil
-}
-
 // CheckKeyHash reports whether a text is no SHA-256 of a public key, as records and
 // logs have it.
 func CheckKeyHash(text string) error {
@@ -306,6 +277,7 @@ type GrantOrder struct {
 	ID      string
 	KeyHash string        // 64 hex digits: that key alone; any if empty
 	TTL     time.Duration // [MaxGrantTTL] at most; 0 is [DefaultGrantTTL]
+	Seen    Seen
 }
 
 // maxOrderID bounds an id that somebody else has made; ours have 22 letters.
@@ -340,7 +312,7 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 	if err := wrong(err); err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}
-	record, _, err := p.cfg.Store.Record(ctx, id)
+	record, at, err := p.cfg.Store.Record(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}
@@ -374,6 +346,9 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 		}
 	} else {
 		o.ID = wire.NewID()
+	}
+	if err := o.Seen.Check(record, at); err != nil {
+		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}
 	now := p.now()
 	g := &Grant{ID: o.ID, Identity: id, KeyHash: keyHash, At: now, Owned: record.OwnedSince, ExpiresAt: now.Add(ttl), By: c.By, Why: c.Why}

@@ -51,12 +51,8 @@ type campaign struct {
 	// SeenBefore is since when a node that was chosen by --unseen had not been heard of.
 	SeenBefore time.Time `json:"seen_before,omitzero"`
 
-	// States are those of which nodes that a filter chose were any; nil if names were given.
-	States []provisioner.State `json:"states,omitempty"`
-
-	// OwnedSince is since when nodes that a filter chose have had their names: whoever got
-	// one later is not meant. One that is not in it is whoever has the name.
-	OwnedSince map[wire.Identity]time.Time `json:"owned_since,omitempty"`
+	// Seen is what the list showed of the nodes that a filter chose; nil if names were given.
+	Seen map[wire.Identity]provisioner.Seen `json:"seen,omitempty"`
 
 	done map[target]bool
 }

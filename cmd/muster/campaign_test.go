@@ -15,7 +15,7 @@ import (
 // FuzzProgress reads any file as one of --progress, goes on with it, and reads it again:
 // what was done by then is done, and no machine is that was not meant.
 func FuzzProgress(f *testing.F) {
-	f.Add([]byte(`{"id":"c1","verb":"retire","why":"gone","nodes":["web1.example.net","web2.example.net"],"owned_since":{"web1.example.net":"2026-03-01T12:00:00Z"}}` + "\nweb1.example.net\nweb2.ex"))
+	f.Add([]byte(`{"id":"c1","verb":"retire","why":"gone","nodes":["web1.example.net","web2.example.net"],"seen":{"web1.example.net":{"owned_since":"2026-03-01T12:00:00Z"}}}` + "\nweb1.example.net\nweb2.ex"))
 	f.Add([]byte(`{"id":"c1","verb":"retire","nodes":["web1.example.net ` + strings.Repeat("a", 64) + `"]}` + "\n"))
 	f.Add([]byte(`{"id":"c1","verb":"retire","nodes":["web1.example.net a\nweb2.example.net"]}`))
 	f.Add([]byte("{}\n#\n\n"))

@@ -31,7 +31,7 @@ and gives it no other, also if it has a good token. 'muster node retire' lifts i
   muster node revoke web1.example.net --why 'stolen laptop'
   muster node revoke --from stolen.txt --why 'theft at ams1'`,
 		"is revoked: its connections are dropped, and it stays out until it is retired",
-		provisioner.StateRevoked, provisioner.StateEnrolled, provisioner.StateProvisioned)
+		provisioner.StateEnrolled, provisioner.StateProvisioned)
 	addNodeChange(c, all, "retire", "Free the name of a machine that is gone.",
 		`Revokes what certificates the machine still has and frees its name for any key: the
 next machine that comes with this name is treated as new. Use it for machines
@@ -41,7 +41,7 @@ machines with --state revoked only, since whoever has stolen one gets in again.
   muster node retire web1.example.net --why scrapped
   muster node retire --unseen 30d  # what was scaled down a month ago`,
 		"is retired: the name is free",
-		provisioner.StateRetired, provisioner.StateEnrolled, provisioner.StateProvisioned)
+		provisioner.StateEnrolled, provisioner.StateProvisioned)
 	addNodeGrant(c, all)
 	addNodePending(c, all)
 	addNodeVerdicts(c, all)
@@ -52,12 +52,11 @@ machines with --state revoked only, since whoever has stolen one gets in again.
 type nodeChange struct {
 	nodeManyVerb
 	done   string
-	after  provisioner.State   // of nodes for which it is done
 	states []provisioner.State // of the nodes that it is for
 }
 
-func addNodeChange(parent *kingpin.CmdClause, all verbs, verb, help, long, done string, after provisioner.State, states ...provisioner.State) {
-	v := &nodeChange{done: done, after: after, states: states}
+func addNodeChange(parent *kingpin.CmdClause, all verbs, verb, help, long, done string, states ...provisioner.State) {
+	v := &nodeChange{done: done, states: states}
 	v.unheard = time.Hour // twice what machines are silent for, if their alive_interval is not longer
 	v.verb = verb
 	c := parent.Command(verb, help).HelpLong(long + nodeManyHelp)
@@ -72,11 +71,9 @@ func (v *nodeChange) run(ctx context.Context) error {
 	}
 	choose := func(ctx context.Context) (*choice, error) { return v.choose(ctx, &v.operator, v.states) }
 	result, err := v.over(ctx, choose, func(ctx context.Context, p *campaign, t target) error {
-		change := httpapi.Change{Why: v.why, SeenBefore: p.SeenBefore, OwnedSince: p.OwnedSince[t.Node]}
-		if len(p.States) > 0 {
-			// It may have changed since it was chosen: a thief's name is free only for who
-			// means it. One that is done already is done.
-			change.States = append(slices.Clone(p.States), v.after)
+		change := httpapi.Change{Why: v.why, SeenBefore: p.SeenBefore, Seen: p.Seen[t.Node]}
+		if v.verb == "revoke" { // a renewal since does not save a node from it
+			change.Revision = 0
 		}
 		return client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(t.Node)+"/"+v.verb, change, nil)
 	})

@@ -92,7 +92,7 @@ func (v *nodeManyVerb) over(ctx context.Context, choose func(context.Context) (*
 		c, err = choose(ctx)
 		work = &campaign{ID: wire.NewID(), Verb: v.verb, Why: v.why, SeenBefore: filter.SeenBefore}
 		if c != nil {
-			work.Nodes, work.States, work.OwnedSince = c.targets, c.of, c.owned
+			work.Nodes, work.Seen = c.targets, c.seen
 		}
 	}
 	if err != nil {

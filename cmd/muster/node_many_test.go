@@ -133,15 +133,15 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	want(ask(0, "node", "retire", "--unseen", "30d"), `no machine fits`)
 	// Who was heard of since they were chosen is left alone by who goes on, too.
 	write(t, filepath.Join(dir, "unseen"), `{"id":"x","verb":"retire","nodes":["db1.example.net"],"seen_before":"2026-01-01T00:00:00Z"}`+"\n")
-	want(ask(1, "node", "retire", "--resume", "unseen", "--yes"), `db1\.example\.net: left alone: not known to be away: it was heard of at .*\nmuster: 1 machine left alone\n`)
+	want(ask(1, "node", "retire", "--resume", "unseen", "--yes"), `db1\.example\.net: not known to be away: it was heard of at .*\nmuster: 1 machine left alone\n`)
 	if _, err := os.Stat(filepath.Join(dir, "unseen")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the file of what is left, where nothing is: %v", err)
 	}
 	want(ask(1, "node", "retire", "--resume", "unseen", "--yes"), `unseen: no such file: give the one that an order named when it ended; there is none of an order of which nothing is left\n`)
 	// So is who has got the name since. A filter keeps who had it.
-	write(t, filepath.Join(dir, "owned"), `{"id":"z","verb":"retire","nodes":["db1.example.net","never.example.net"],"owned_since":{"db1.example.net":"2026-01-01T00:00:00Z"}}`+"\n")
+	write(t, filepath.Join(dir, "owned"), `{"id":"z","verb":"retire","nodes":["db1.example.net","never.example.net"],"seen":{"db1.example.net":{"owned_since":"2026-01-01T00:00:00Z"}}}`+"\n")
 	out = ask(1, "node", "retire", "--resume", "owned", "--yes", "--max-failures", "0")
-	want(out, `db1\.example\.net: left alone: .* has changed hands: another machine has the name since `)
+	want(out, `db1\.example\.net: .* changed since it was shown: another machine has the name since `)
 	want(out, `never\.example\.net: .*no such node`)
 	if out = ask(1, "node", "retire", "--resume", "owned", "--yes", "--json"); strings.Contains(out, "db1") { // for good
 		t.Errorf("who was left alone is tried again:\n%s", out)
@@ -150,11 +150,11 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want(string(kept), `"owned_since":\{"web1\.example\.net":"\d+-[^"]+Z","web2\.example\.net":"[^"]+Z"\}`)
+	want(string(kept), `"seen":\{"web1\.example\.net":\{"revision":\d+,"owned_since":"\d+-[^"]+Z"\},"web2`)
 	want(ask(0, "node", "revoke", "--prefix", "web", "--yes", "--why", "sold"), `2 of 2 machines: each is revoked`)
 	// Who was revoked since they were chosen is not freed by who goes on.
-	write(t, filepath.Join(dir, "chosen"), `{"id":"y","verb":"retire","nodes":["web1.example.net"],"states":["enrolled","provisioned"]}`+"\n")
-	want(ask(1, "node", "retire", "--resume", "chosen", "--yes", "--json"), `"left_alone": \[\s+{\s+"node": "web1\.example\.net",\s+"cause": "left alone: .* is revoked by now`)
+	write(t, filepath.Join(dir, "chosen"), `{"id":"y","verb":"retire","nodes":["web1.example.net"],"seen":{"web1.example.net":{"revision":1}}}`+"\n")
+	want(ask(1, "node", "retire", "--resume", "chosen", "--yes", "--json"), `"left_alone": \[\s+{\s+"node": "web1\.example\.net",\s+"cause": ".*changed since it was shown`)
 	for !strings.Contains(ask(0, "node", "list", "--state", "revoked"), "2 machines") {
 	}
 	want(ask(0, "node", "revoke", "--prefix", "web", "--dry-run"), `\Amuster: no machine fits: nothing to do\n\z`)

@@ -77,10 +77,8 @@ func (s *selection) check() error {
 // comes or goes.
 type choice struct {
 	targets []target
-	states  map[string]int      // how many there are of each; nil if that is not known
-	of      []provisioner.State // those that were asked for; nil if machines were named
-
-	owned map[wire.Identity]time.Time // since when each has had its name; nil if machines were named
+	states  map[string]int                     // how many there are of each; nil if that is not known
+	seen    map[wire.Identity]provisioner.Seen // as listed; nil if machines were named
 }
 
 // choose returns the machines that are meant, by name. Of those that a filter
@@ -105,7 +103,7 @@ func (s *selection) choose(ctx context.Context, o *operator, states []provisione
 	if len(filter.States) == 0 {
 		filter.States = states
 	}
-	c := &choice{states: map[string]int{}, of: filter.States, owned: map[wire.Identity]time.Time{}}
+	c := &choice{states: map[string]int{}, seen: map[wire.Identity]provisioner.Seen{}}
 	for q := (fleet.Query{Filter: filter, Limit: fleet.MaxLimit}); ; {
 		var p fleet.Page
 		if err := o.ask(ctx, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(), nil, &p); err != nil {
@@ -117,9 +115,7 @@ func (s *selection) choose(ctx context.Context, o *operator, states []provisione
 		for i := range p.Nodes {
 			c.targets = append(c.targets, target{Node: p.Nodes[i].Identity})
 			c.states[string(p.Nodes[i].State)]++
-			if since := p.Nodes[i].OwnedSince; !since.IsZero() { // a provisioner of before does not say
-				c.owned[p.Nodes[i].Identity] = since
-			}
+			c.seen[p.Nodes[i].Identity] = provisioner.Seen{Revision: p.Nodes[i].Revision, OwnedSince: p.Nodes[i].OwnedSince}
 		}
 		if q.Cursor = p.Next; q.Cursor == "" {
 			return c, nil

@@ -42,7 +42,7 @@ func TestANodesPageFollowsItsState(t *testing.T) {
 	b.eventually("it is enrolled", chip+` === "enrolled" && `+buttons+`.startsWith("Let another key have the name,") && document.querySelector("#record").innerText.includes("On record")`)
 	b.eventually("nobody waits", `document.querySelector("#waits").innerText === ""`)
 	f.Apply(n, e)
-	b.eventually("it is provisioned", chip+` === "provisioned" && `+buttons+`.startsWith("Reconfigure,") && document.querySelector("#actions a[href*='/do/revoke?owned=']") !== null`)
+	b.eventually("it is provisioned", chip+` === "provisioned" && `+buttons+`.startsWith("Reconfigure,") && document.querySelector("#actions a[href*='/do/revoke?seen=']") !== null`)
 	viewer.eventually("it is provisioned", chip+` === "provisioned"`)
 	b.sound("while it is provisioned")
 	f.Revoke("db9.example.net")

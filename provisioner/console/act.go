@@ -1,7 +1,6 @@
 package console
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -12,6 +11,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/fleet"
 )
 
 // A nodeAction is something that an operator can have done with a node.
@@ -139,37 +139,48 @@ func (c *Console) confirmNode(v *visit) error {
 	if state := report.Record.State; !slices.Contains(a.states, state) { // changed since the button was shown
 		return fmt.Errorf("%s: %w: the node is %s by now", strings.ToLower(a.Label), provisioner.ErrState, state)
 	}
-	owned := report.Record.Owned()
-	if shown := v.r.URL.Query().Get("owned"); shown != "" && shown != ownedText(owned) { // on the page that had the button
-		return fmt.Errorf("%w: %w", provisioner.ErrState, &provisioner.ChangedHandsError{Identity: id, Since: owned})
+	if shown := v.r.URL.Query().Get("seen"); shown != "" { // on the page that had the button
+		seen, err := parseSeen(shown)
+		if err == nil {
+			seen.Revision = 0 // this page shows the newest
+			err = seen.Check(report.Record, report.Revision)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	p := nodeConfirmation(id, a, owned, v.r.URL.Query().Get("key"))
-	p.Fields["state"] = string(report.Record.State) // what is agreed to is for that alone
-	return c.page(v, "confirm", a.Label+": "+string(id), p)
+	return c.page(v, "confirm", a.Label+": "+string(id), nodeConfirmation(id, a, seenOf(report), v.r.URL.Query().Get("key")))
 }
 
-// ownedText writes since when a machine has its name, to the second, for links and forms:
-// what is ordered on a page is for the machine that the page showed.
-func ownedText(owned time.Time) string { return strconv.FormatInt(owned.Unix(), 10) }
-
-// errNoOwner means that a form does not say since when the machine has its name.
-var errNoOwner = errors.New("the form does not say which machine is meant: open the machine's page again")
-
-// ownedOf reads since when the machine that a form is about has its name.
-func ownedOf(v *visit) (time.Time, error) {
-	seconds, err := strconv.ParseInt(v.r.PostForm.Get("owned"), 10, 64)
-	if err != nil {
-		return time.Time{}, &formError{errNoOwner}
-	}
-	return time.Unix(seconds, 0).UTC(), nil
+// seenOf is what a page about a node shows: what is ordered on it is for that alone.
+func seenOf(r *fleet.Report) provisioner.Seen {
+	return provisioner.Seen{Revision: r.Revision, OwnedSince: r.Record.Owned()}
 }
 
-// nodeConfirmation says what an action will touch: the machine that has the name since
-// owned. key is of a grant, the hash of the only key that it is for, and may be empty.
-func nodeConfirmation(id wire.Identity, a *nodeAction, owned time.Time, key string) *confirmation {
+// seenText writes what was seen for links and forms, REVISION-SECONDS.
+func seenText(s provisioner.Seen) string {
+	return fmt.Sprintf("%d-%d", s.Revision, s.OwnedSince.Unix())
+}
+
+// errNotSeen means that a form does not say what its page showed.
+var errNotSeen = errors.New("the form does not say which machine is meant: open the machine's page again")
+
+// parseSeen is the inverse of seenText.
+func parseSeen(text string) (provisioner.Seen, error) {
+	revision, owned, _ := strings.Cut(text, "-")
+	at, err := strconv.ParseUint(revision, 10, 64)
+	seconds, bad := strconv.ParseInt(owned, 10, 64)
+	if err != nil || bad != nil || at == 0 {
+		return provisioner.Seen{}, &formError{errNotSeen}
+	}
+	return provisioner.Seen{Revision: provisioner.Revision(at), OwnedSince: time.Unix(seconds, 0).UTC()}, nil
+}
+
+// nodeConfirmation says what an action will touch: the machine that was seen. key is of a grant, the hash of the only key that it is for, and may be empty.
+func nodeConfirmation(id wire.Identity, a *nodeAction, seen provisioner.Seen, key string) *confirmation {
 	p := &confirmation{
 		Title: a.Label, To: "/nodes/" + string(id) + "/do/" + a.Name, Back: "/nodes/" + string(id), Button: a.Label, Grave: a.Grave, Touches: a.Touches,
-		On: []string{string(id)}, Since: owned, Fields: map[string]string{"owned": ownedText(owned)},
+		On: []string{string(id)}, Since: seen.OwnedSince, Fields: map[string]string{"seen": seenText(seen)},
 	}
 	if a.command != "" || a.Name == "grant" {
 		// Sent twice, it is done once.
@@ -188,61 +199,36 @@ func (c *Console) actOnNode(v *visit) error {
 	if err != nil {
 		return err
 	}
-	owned, err := ownedOf(v)
+	seen, err := parseSeen(v.r.PostForm.Get("seen"))
 	if err != nil {
 		return err
 	}
 	if err := reason(v); err != nil {
-		p := nodeConfirmation(id, a, owned, v.r.PostForm.Get("key"))
-		p.Fields["state"] = v.r.PostForm.Get("state")
+		p := nodeConfirmation(id, a, seen, v.r.PostForm.Get("key"))
 		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
 		c.show(v.w, v.r, v.login, statusOf(err), "confirm", a.Label+": "+string(id), p)
 		return nil
 	}
-	if err := c.stillOwned(v, id, a, owned); err != nil {
-		return err
-	}
-	if err := c.do(v, id, a); err != nil {
+	if err := c.do(v, id, a, seen); err != nil {
 		return err
 	}
 	http.Redirect(v.w, v.r, "/nodes/"+string(id)+"?done="+a.Name, http.StatusSeeOther)
 	return nil
 }
 
-// ownerTimeout is how long who revokes waits to know who has the name. Chosen: the machine is
-// to be out within a second or two.
-const ownerTimeout = time.Second
-
-// stillOwned returns an error if another machine has the name than the form is about. Who
-// revokes does not wait for a store that does not answer: nobody gets a name meanwhile, and
-// [provisioner.Provisioner.RevokeNode] keeps out what it cannot read as well.
-func (c *Console) stillOwned(v *visit, id wire.Identity, a *nodeAction, owned time.Time) error {
-	if a.Name != "revoke" {
-		return c.cfg.Provisioner.StillOwned(v.r.Context(), id, owned)
-	}
-	ctx, cancel := context.WithTimeout(v.r.Context(), ownerTimeout)
-	defer cancel()
-	if err := c.cfg.Provisioner.StillOwned(ctx, id, owned); errors.Is(err, provisioner.ErrState) {
-		return err
-	}
-	return nil
-}
-
-// do carries an action out.
-func (c *Console) do(v *visit, id wire.Identity, a *nodeAction) (err error) {
+// do carries an action out. A node may have renewed since it was seen, which matters only to who gives its name away.
+func (c *Console) do(v *visit, id wire.Identity, a *nodeAction, seen provisioner.Seen) (err error) {
 	p, ctx, form := c.cfg.Provisioner, v.r.Context(), v.r.PostForm
+	owner := provisioner.Seen{OwnedSince: seen.OwnedSince}
 	switch {
 	case a.command != "":
-		_, err = p.CommandNode(ctx, id, provisioner.Order{ID: form.Get("command"), Verb: a.command}, v.cause())
+		_, err = p.CommandNode(ctx, id, provisioner.Order{ID: form.Get("command"), Verb: a.command, Seen: owner}, v.cause())
 	case a.Name == "grant":
-		_, err = p.GrantNode(ctx, id, provisioner.GrantOrder{ID: form.Get("command"), KeyHash: form.Get("key")}, v.cause())
+		_, err = p.GrantNode(ctx, id, provisioner.GrantOrder{ID: form.Get("command"), KeyHash: form.Get("key"), Seen: seen}, v.cause())
 	case a.Name == "retire":
-		// Retired, whoever has stolen one that was revoked meanwhile could enroll with it.
-		if err = p.StillIn(ctx, id, provisioner.State(form.Get("state")), provisioner.StateRetired); err == nil {
-			err = p.RetireNode(ctx, id, v.cause())
-		}
+		err = p.RetireNode(ctx, id, v.cause(), seen)
 	default:
-		err = p.RevokeNode(ctx, id, v.cause())
+		err = p.RevokeNode(ctx, id, v.cause(), owner)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package console
 import (
 	"errors"
 	"slices"
+	"strconv"
 
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -71,19 +72,19 @@ func (c *Console) node(v *visit) error {
 	return c.page(v, "node", string(id), p)
 }
 
-// Owned is since when the machine on the page has its name, and empty if there is no record.
-func (p *nodePage) Owned() string {
+// Owner tells the machine on the page from another one that gets its name; empty if there is no record.
+func (p *nodePage) Owner() string {
 	if p.Report == nil {
 		return ""
 	}
-	return ownedText(p.Report.Record.Owned())
+	return strconv.FormatInt(p.Report.Record.Owned().Unix(), 10)
 }
 
 // Link is where an action is asked for, with the machine that it is for: the page's.
 func (p *nodePage) Link(a *nodeAction) string {
 	link := "/nodes/" + string(p.Identity) + "/do/" + a.Name
-	if owned := p.Owned(); owned != "" {
-		link += "?owned=" + owned
+	if p.Report != nil {
+		link += "?seen=" + seenText(seenOf(p.Report))
 	}
 	return link
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
-	"time"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -116,9 +115,5 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *provisione
 	}
 	c.cfg.Log.Log(r.Context(), level, "operator's request failed", "subject", subject(r), "by", by, "err", err)
 	what, said := cmp.Or(failures[status], http.StatusText(status)), err.Error()
-	var other *provisioner.ChangedHandsError
-	if errors.As(err, &other) {
-		said = fmt.Sprintf("nothing was done: since %s another machine has the name %s than the one on your page", other.Since.UTC().Format(time.RFC3339), other.Identity)
-	}
 	c.show(w, r, login, status, "problem", what, failPage{What: said, Do: remedies[status], Back: backFrom(r, status)})
 }

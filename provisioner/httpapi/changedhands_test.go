@@ -25,17 +25,17 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 	same := f.Node(renewed)
 	first := f.Enroll(same)
 	f.Apply(same, first)
-	owned := make(map[string]time.Time)
+	seen := make(map[string]provisioner.Seen)
 	f.Eventually("all are listed", func() bool {
 		var p fleet.Page
 		call(t, f, http.MethodGet, "/v1/nodes", nil, &p)
 		for _, n := range p.Nodes {
-			owned[string(n.Identity)] = n.OwnedSince
+			seen[string(n.Identity)] = provisioner.Seen{Revision: n.Revision, OwnedSince: n.OwnedSince}
 		}
 		return len(p.Nodes) == 3
 	})
 	f.Clock.Advance(time.Minute)
-	change := func(name string) httpapi.Change { return httpapi.Change{Why: "chosen", OwnedSince: owned[name]} }
+	change := func(name string) httpapi.Change { return httpapi.Change{Why: "chosen", Seen: seen[name]} }
 	call(t, f, http.MethodPost, "/v1/nodes/"+retired+"/retire", change(retired), nil)
 	call(t, f, http.MethodPost, "/v1/nodes/"+retired+"/retire", change(retired), nil) // again: it is done
 	if s := f.Record(retired).State; s != provisioner.StateRetired {
@@ -51,7 +51,7 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 	for _, name := range []string{retired, granted} {
 		for _, verb := range []string{"retire", "revoke"} {
 			problem := refused(t, f, http.MethodPost, "/v1/nodes/"+name+"/"+verb, change(name))
-			if problem.Status != http.StatusConflict || !strings.Contains(problem.Detail, "left alone: ") || !strings.Contains(problem.Detail, "changed hands") {
+			if problem.Status != http.StatusConflict || !problem.LeftAlone || !strings.Contains(problem.Detail, "another machine has the name since") {
 				t.Errorf("%s %s: %+v", verb, name, problem)
 			}
 		}
@@ -59,7 +59,11 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 			t.Errorf("another machine has the name %s, and is %s", name, s)
 		}
 	}
-	call(t, f, http.MethodPost, "/v1/nodes/"+renewed+"/revoke", change(renewed), nil)
+	if problem := refused(t, f, http.MethodPost, "/v1/nodes/"+renewed+"/retire", change(renewed)); !problem.LeftAlone {
+		t.Errorf("retire a node that has renewed since: %+v", problem)
+	}
+	owner := provisioner.Seen{OwnedSince: seen[renewed].OwnedSince}
+	call(t, f, http.MethodPost, "/v1/nodes/"+renewed+"/revoke", httpapi.Change{Why: "chosen", Seen: owner}, nil)
 	call(t, f, http.MethodPost, "/v1/nodes/"+granted+"/retire", httpapi.Change{Why: "whoever has the name"}, nil)
 	f.Check()
 }

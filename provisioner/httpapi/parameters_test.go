@@ -46,7 +46,7 @@ func TestAMistypedFilterSelectsNobody(t *testing.T) {
 	}
 }
 
-// TestAnOrderForNoKeyIsForNobody sends orders about one key, or about some states, of which the
+// TestAnOrderForNoKeyIsForNobody sends orders about one key, of which the
 // variable was not set: whoever has any other key must not get the name.
 func TestAnOrderForNoKeyIsForNobody(t *testing.T) {
 	t.Parallel()
@@ -57,7 +57,6 @@ func TestAnOrderForNoKeyIsForNobody(t *testing.T) {
 		"/v1/nodes/web1.example.net/grant":   {"key_hash": "", "why": "reinstalled"},
 		"/v1/nodes/web1.example.net/approve": {"key": ""},
 		"/v1/nodes/web1.example.net/reject":  {"key": ""},
-		"/v1/nodes/web1.example.net/revoke":  {"states": []string{}},
 	} {
 		if p := refused(t, f, http.MethodPost, path, body); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "is empty: give it a value, or leave it out") {
 			t.Errorf("POST %s %v: %d %q, want 400 that says what is empty", path, body, p.Status, p.Detail)

@@ -71,7 +71,7 @@ func problemOf(err error) *Problem {
 		errNoCRL, errNoInputs, errNoBackup):
 		return &Problem{Detail: err.Error(), Status: http.StatusNotFound}
 	case isAny(err, provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, fleet.ErrHeard):
-		return &Problem{Detail: err.Error(), Status: http.StatusConflict, LeftAlone: isAny(err, errLeftAlone)}
+		return &Problem{Detail: err.Error(), Status: http.StatusConflict, LeftAlone: isAny(err, provisioner.ErrChanged, fleet.ErrHeard)}
 	case isAny(err, policies.ErrInvalid):
 		return &Problem{Detail: err.Error(), Status: http.StatusUnprocessableEntity}
 	case isAny(err, fleet.ErrReading):

@@ -282,6 +282,7 @@ func (s *Server) signerRoutes() {
 
 // A NewGrant lets another key take an identity over, once.
 type NewGrant struct {
+	provisioner.Seen
 	ID      string        `json:"id,omitempty"` // of the grant, when the order is repeated
 	KeyHash string        `json:"key_hash,omitempty" httpapi:"limit"`
 	TTL     time.Duration `json:"ttl_ns,omitempty"`
@@ -291,37 +292,20 @@ type NewGrant struct {
 // reason implements reasoned.
 func (c NodeCommand) reason() string { return c.Why }
 
-// A Change keeps a machine out, or frees its name. With States, SeenBefore or OwnedSince that
-// is for one that was chosen by them: one that is in none of the states any more, or has got
-// the name since, is left alone with [provisioner.ErrState], and one that was heard of since
-// with [fleet.ErrHeard].
+// A Change revokes or retires a node. A node that is not as it was seen is left alone with [provisioner.ErrChanged],
+// one that was heard of after SeenBefore with [fleet.ErrHeard].
 type Change struct {
-	Why        string              `json:"why,omitempty"`
-	States     []provisioner.State `json:"states,omitempty" httpapi:"limit"` // any if there are none
-	SeenBefore time.Time           `json:"seen_before,omitzero"`             // zero: whenever it was heard of
-	OwnedSince time.Time           `json:"owned_since,omitzero"`             // as the list of nodes has it; zero: whoever has the name
+	provisioner.Seen
+	Why        string    `json:"why,omitempty"`
+	SeenBefore time.Time `json:"seen_before,omitzero"` // zero: whenever it was heard of
 }
 
 // reason implements reasoned.
 func (c Change) reason() string { return c.Why }
 
-// errLeftAlone means that a machine is not any more what it was chosen for, or that it is not
-// known whether it is, which the error beside it says.
-var errLeftAlone = errors.New("left alone")
-
-// stillMeant returns an error if a machine is not any more what it was chosen for.
-func (s *Server) stillMeant(ctx context.Context, id wire.Identity, q *Change) error {
-	if len(q.States) > 0 {
-		if err := s.cfg.Provisioner.StillIn(ctx, id, q.States...); err != nil {
-			return fmt.Errorf("%w: %w", errLeftAlone, err)
-		}
-	}
-	if !q.OwnedSince.IsZero() {
-		if err := s.cfg.Provisioner.StillOwned(ctx, id, q.OwnedSince); err != nil {
-			return fmt.Errorf("%w: %w", errLeftAlone, err)
-		}
-	}
-	if q.SeenBefore.IsZero() {
+// unheard returns an error if a node was heard of since it was chosen for its silence.
+func (s *Server) unheard(ctx context.Context, id wire.Identity, before time.Time) error {
+	if before.IsZero() {
 		return nil
 	}
 	if s.cfg.Fleet == nil {
@@ -329,14 +313,12 @@ func (s *Server) stillMeant(ctx context.Context, id wire.Identity, q *Change) er
 	}
 	ctx, cancel := context.WithTimeout(ctx, readingTimeout)
 	defer cancel()
-	if err := s.cfg.Fleet.Unheard(ctx, id, q.SeenBefore); err != nil {
-		return fmt.Errorf("%w: %w", errLeftAlone, err)
-	}
-	return nil
+	return s.cfg.Fleet.Unheard(ctx, id, before)
 }
 
 // A NodeCommand has a node do something.
 type NodeCommand struct {
+	provisioner.Seen
 	ID    string      `json:"id,omitempty"`    // of the command, when it is repeated
 	Token wire.Secret `json:"token,omitempty"` // text of the token that the node has, if not the one on record
 	Why   string      `json:"why,omitempty"`
@@ -353,16 +335,16 @@ func identity(r *http.Request) (wire.Identity, error) {
 
 func (s *Server) nodeRoutes() {
 	p := s.cfg.Provisioner
-	change := func(what string, do func(context.Context, wire.Identity, provisioner.Cause) error) {
+	change := func(what string, do func(context.Context, wire.Identity, provisioner.Cause, ...provisioner.Seen) error) {
 		route(s, "POST /v1/nodes/{identity}/"+what, func(r *http.Request, q *Change) (*none, error) {
 			id, err := identity(r)
 			if err == nil {
-				err = s.stillMeant(r.Context(), id, q)
+				err = s.unheard(r.Context(), id, q.SeenBefore)
 			}
 			if err != nil {
 				return nil, err
 			}
-			return &none{}, do(r.Context(), id, cause(r, q.Why))
+			return &none{}, do(r.Context(), id, cause(r, q.Why), q.Seen)
 		})
 	}
 	change("revoke", p.RevokeNode)
@@ -373,7 +355,7 @@ func (s *Server) nodeRoutes() {
 			if err != nil {
 				return nil, err
 			}
-			return p.CommandNode(r.Context(), id, provisioner.Order{ID: q.ID, Verb: verb, Token: q.Token}, cause(r, q.Why))
+			return p.CommandNode(r.Context(), id, provisioner.Order{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen}, cause(r, q.Why))
 		})
 	}
 	route(s, "POST /v1/nodes/{identity}/grant", func(r *http.Request, q *NewGrant) (*provisioner.Grant, error) {
@@ -381,7 +363,7 @@ func (s *Server) nodeRoutes() {
 		if err != nil {
 			return nil, err
 		}
-		return p.GrantNode(r.Context(), id, provisioner.GrantOrder{ID: q.ID, KeyHash: q.KeyHash, TTL: q.TTL}, cause(r, q.Why))
+		return p.GrantNode(r.Context(), id, provisioner.GrantOrder{ID: q.ID, KeyHash: q.KeyHash, TTL: q.TTL, Seen: q.Seen}, cause(r, q.Why))
 	})
 }
 

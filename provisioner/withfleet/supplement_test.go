@@ -47,7 +47,7 @@ func TestARevocationThatIsOverIsNotSaidAgain(t *testing.T) {
 		f.Retire(web1)
 		given = f.Enroll(heir)
 		f.Apply(heir, given)
-		_ = p.StillIn(f.Context(), web1) // it reads what is new
+		_ = p.RetireNode(f.Context(), web1, operator, provisioner.Seen{Revision: 1}) // it reads what is new, and is refused
 	}
 	if err := p.RevokeNode(context.WithValue(f.Context(), foreground{}, true), web1, operator); err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 	next, e := f.Renew(same, first)
 	f.AppliedOverFleet(next, e)
 	for at, form := range forms {
-		if strings.Contains(at, renewed) {
+		if strings.Contains(at, renewed) || at == "/nodes/"+granted+"/do/grant" { // which was carried out, and is not again
 			continue
 		}
 		again := v.post(at, append(form[:len(form)-1:len(form)-1], "")...) // without a reason, and then with one
@@ -81,7 +81,7 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 			if a.status != http.StatusConflict {
 				t.Errorf("the %s of %s: %d", how, at, a.status)
 			}
-			says(t, a.body, "Nothing was done: since ", " another machine has the name web", " than the one on your page.")
+			says(t, a.body, "hanged since it was shown")
 		}
 	}
 	for _, name := range []string{retired, granted} {

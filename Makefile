@@ -64,9 +64,8 @@ golden: ## rewrite the golden files
 demo: build ## a fleet of 200 real agents on loopback
 	./bin/muster demo --nodes 200
 
-bench: build ## the standard table of docs/performance.md, about forty minutes; nothing else should run
-	.ci/slow-disk bin/muster-slow-disk
-	bin/muster bench-table --slow-disk bin/muster-slow-disk --doc docs/performance.md $(BENCH)
+bench: build ## the standard cases of muster bench, about twelve minutes; nothing else should run
+	bin/muster bench --cases --nodes 40000 --stored 1000000 --idle 10000 $(BENCH)
 
 chaos: ## every fault at full size, about half an hour; the table goes to docs/performance.md
 	$(GO) test -c -o bin/chaos.test ./internal/chaos

@@ -9,10 +9,8 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"regexp"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -50,21 +48,19 @@ func TestBench(t *testing.T) {
 	}
 	t.Parallel()
 	for name, args := range map[string][]string{
-		"as it is":             {},
-		"shared, sealed":       {"--sealed"},
-		"shared, TLS":          {"--tls"},
-		"per node":             {"--connections", "per-node"},
-		"per node, sealed":     {"--connections", "per-node", "--sealed"},
-		"per node, TLS":        {"--connections", "per-node", "--tls"},
-		"everything, sealed":   {"--connections", "per-node", "--tls", "--sealed", "--drivers", "2"},
-		"limited token":        {"--uses", "40"},
-		"large facts":          {"--facts-bytes", "20480"},
-		"two drivers":          {"--drivers", "2"},
-		"more drivers than is": {"--drivers", "9"},
-		"records before":       {"--stored", "50", "--applied"},
-		"external broker":      {"--provisioners", "2", "--connections", "per-node"},
-		"a fleet beside":       {"--idle", "20", "--applied"},
-		"open loop":            {"--rate", "40", "--duration", "1s", "--applied"},
+		"as it is":           {},
+		"shared, sealed":     {"--sealed"},
+		"shared, TLS":        {"--tls"},
+		"per node":           {"--connections", "per-node"},
+		"per node, sealed":   {"--connections", "per-node", "--sealed"},
+		"per node, TLS":      {"--connections", "per-node", "--tls"},
+		"everything, sealed": {"--connections", "per-node", "--tls", "--sealed"},
+		"limited token":      {"--uses", "40"},
+		"large facts":        {"--facts-bytes", "20480"},
+		"records before":     {"--stored", "50", "--applied"},
+		"external broker":    {"--provisioners", "2", "--connections", "per-node"},
+		"a fleet beside":     {"--idle", "20", "--applied"},
+		"open loop":          {"--rate", "40", "--duration", "1s", "--applied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -80,56 +76,6 @@ func TestBench(t *testing.T) {
 					t.Errorf("%s is %v, want more than 0", key, r[key])
 				}
 			}
-			shares, _ := r["provisioned_share_percent"].([]any)
-			if stored := slices.Contains(args, "--stored"); stored != (len(shares) > 0) || slices.Contains(shares, any(0.0)) {
-				t.Errorf("shares of the rate when empty are %v", shares)
-			}
-		})
-	}
-}
-
-// TestBenchKicks sends a small fleet, played by two drivers, back to be provisioned
-// again by one command.
-func TestBenchKicks(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	for name, tt := range map[string]struct {
-		nodes int
-		args  []string
-	}{
-		"shared": {300, nil}, "per node, sealed": {300, []string{"--connections", "per-node", "--sealed"}},
-		"there before it is listed": {20, nil},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			out, err := command(t, append([]string{"bench", "--json", "--kick", strconv.Itoa(tt.nodes), "--drivers", "2", "--token-key", "ed25519", "--dir", dir}, tt.args...)...).Output()
-			if err != nil {
-				var exit *exec.ExitError
-				if errors.As(err, &exit) {
-					err = fmt.Errorf("%w: %s", err, exit.Stderr)
-				}
-				t.Fatal(err)
-			}
-			var r struct {
-				Kick struct {
-					Nodes, Provisioned int
-					Seconds            float64
-					InFleet            float64 `json:"in_fleet_seconds"`
-				}
-				Failed, Refused int
-			}
-			if err := json.Unmarshal(out, &r); err != nil {
-				t.Fatalf("%v in %s", err, out)
-			}
-			if r.Kick.Nodes != tt.nodes || r.Kick.Provisioned != tt.nodes || r.Kick.Seconds <= 0 || r.Kick.InFleet <= 0 || r.Failed+r.Refused != 0 {
-				t.Errorf("%s, want %d provisioned again and in the fleet", out, tt.nodes)
-			}
-			if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
-				t.Errorf("left: %v, %v", left, err)
-			}
 		})
 	}
 }
@@ -142,9 +88,13 @@ func TestBenchKeys(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	r := benchOf(t, "--dir", dir, "--no-applied")
-	want := []string{"broken", "crossed", "driver_cpu_us_per_node", "drivers", "durable_writes_per_node", "enrolled", "enrolled_share_percent", "failed", "fsync_p50_us", "idle", "idle_memory_bytes",
-		"listed_ms", "machine_page_us", "machine_read_ns", "machine_syscall_ns", "machine_verify_us", "nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes", "provisioned", "provisioned_per_minute", "provisioned_share_percent", "refusals", "refused",
-		"seconds", "serving_cpu_us_per_node", "start_memory_bytes", "start_ms", "stored", "unanswered", "why", "written_bytes_per_node"}
+	want := []string{
+		"broken", "crossed", "driver_cpu_us_per_node", "durable_writes_per_node", "enrolled", "failed", "fsync_p50_us",
+		"idle", "idle_memory_bytes", "listed_ms", "machine_page_us", "machine_read_ns", "machine_syscall_ns",
+		"machine_verify_us", "nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes",
+		"provisioned", "provisioned_per_minute", "refusals", "refused", "seconds", "serving_cpu_us_per_node",
+		"start_memory_bytes", "start_ms", "stored", "unanswered", "why", "written_bytes_per_node",
+	}
 	if got := slices.Sorted(maps.Keys(r)); !slices.Equal(got, want) {
 		t.Errorf("keys %q, want %q", got, want)
 	}
@@ -190,7 +140,7 @@ func interruptBench(t *testing.T, by syscall.Signal) {
 		t.Fatal(err)
 	}
 	var started []string
-	for deadline := time.Now().Add(time.Minute); len(started) < 2 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); len(started) < 1 && time.Now().Before(deadline); {
 		var all []string
 		tasks, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", cmd.Process.Pid))
 		for _, task := range tasks { // a child belongs to the thread that started it
@@ -200,8 +150,8 @@ func interruptBench(t *testing.T, by syscall.Signal) {
 		started = all
 		runtime.Gosched()
 	}
-	if len(started) < 2 {
-		t.Fatalf("children %q, want a provisioner and a driver: %s", started, stderr.String())
+	if len(started) < 1 {
+		t.Fatalf("children %q, want a provisioner: %s", started, stderr.String())
 	}
 	if err := cmd.Process.Signal(by); err != nil {
 		t.Fatal(err)
@@ -253,63 +203,23 @@ func TestBenchFails(t *testing.T) {
 	}
 }
 
-// TestBenchTable runs every row that needs no other build, small and in one round, and
-// writes the page.
-func TestBenchTable(t *testing.T) {
+// TestBenchCases runs all standard cases, small.
+func TestBenchCases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a larger test: `make ci` runs it")
 	}
 	t.Parallel()
-	doc := filepath.Join(t.TempDir(), "page.md")
-	if err := os.WriteFile(doc, []byte("# page\n<!-- make bench -->\n<!-- end of make bench -->\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	cmd := command(t, "bench-table", "--rounds", "1", "--nodes", "30", "--stored", "20", "--idle", "10", "--doc", doc)
-	if out, err := cmd.CombinedOutput(); err != nil {
+	cmd := command(t, "bench", "--cases", "--nodes", "30", "--stored", "20", "--idle", "10", "--token-key", "ed25519")
+	out, err := cmd.Output()
+	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	b, err := os.ReadFile(doc)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, row := range []string{"shared connections, plain", "new TCP connection per node, plain", "new TCP connection per node, sealed", "new TLS connection per node",
-		"new TCP connection, limited token", "external broker with auth callout, two provisioners, new TCP connections", "shared connections, 20 KB of facts", "shared connections, 20 records stored",
-		"shared connections, 10 nodes connected over mutual TLS", "shared connections, open loop at 80 % of the peak"} {
-		if !strings.Contains(string(b), "\n| "+row+" | ") {
-			t.Errorf("no row %q in\n%s", row, b)
+	for _, name := range []string{
+		"shared connections", "open loop", "20 records stored", "10 nodes connected", "20 KB of facts", "new TCP connections",
+		"new TCP connections, sealed", "new TLS connections", "new TCP connections, limited token", "the same, two provisioners",
+	} {
+		if !strings.Contains(string(out), "\n"+name) {
+			t.Errorf("no case %q in\n%s", name, out)
 		}
-	}
-	// Of two turns.
-	if share := regexp.MustCompile(`\n\| rate with them, of that when empty: enrolled \| \d+ % \(\d+, \d+\) \|`); !share.Match(b) {
-		t.Errorf("no line %v in\n%s", share, b)
-	}
-}
-
-// TestBenchElsewhere drives a provisioner that runs already.
-func TestBenchElsewhere(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	dir, port := t.TempDir(), freePort(t)
-	muster(t, dir, "provisioner", "init", "prov", "--name", "localhost", "--trust-domain", "bench.muster", "--listen", "127.0.0.1:"+port, "--trust-first-use")
-	muster(t, dir, "jwt", "provisioning.jwt", "prov/signer-key.pem", "--insecure", "--token", "toomanysecrets", "--urls", "localhost:"+port)
-	p := start(t, dir, "provisioner", "run", "--config", "prov/provisioner.yaml")
-	p.waitFor("provisioner is serving")
-	cmd := command(t, "bench", "--json", "--nodes", "20", "--url", "nats://localhost:"+port, "--token", filepath.Join(dir, "provisioning.jwt"),
-		"--pid", strconv.Itoa(p.cmd.Process.Pid))
-	out, err := cmd.Output()
-	var r struct {
-		Provisioned int
-		CPU         float64 `json:"serving_cpu_us_per_node"`
-		Peak        int64   `json:"peak_memory_bytes"`
-	}
-	if jerr := json.Unmarshal(out, &r); err != nil || jerr != nil || r.Provisioned != 20 || r.CPU <= 0 || r.Peak <= 0 {
-		t.Errorf("result %s, %v, %v", out, err, jerr)
-	}
-	p.stop()
-	gone := command(t, "bench", "--nodes", "20", "--url", "nats://localhost:"+port, "--token", filepath.Join(dir, "provisioning.jwt"), "--pid", strconv.Itoa(os.Getpid()))
-	if out, err := gone.CombinedOutput(); err == nil || gone.ProcessState.ExitCode() != 1 || !strings.Contains(string(out), "--url: no broker is there") {
-		t.Errorf("a broker that is gone: %v: %s", err, out)
 	}
 }

@@ -47,6 +47,5 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	addRestore(app, all)
 	addDemo(app, all)
 	addBench(app, all)
-	addBenchTable(app, all)
 	addBuildInfo(app, all)
 }

@@ -1,19 +1,15 @@
-// Package bench is `muster bench`: it plays many machines that enroll, and says
-// how fast they get through and what serving them costs.
+// Package bench is `muster bench`: it simulates machines that enroll, and measures how fast they get through and
+// what serving them costs.
 //
 // # How it measures
 //
-// What is measured is a process of its own, `muster provisioner run` as on a
-// real machine, with its log in a file and every acknowledged write synced. The
-// nodes are played by driver processes, over real sockets, and speak the real
-// protocol. All are on one machine, so whatever the drivers use is taken from
-// what is measured: keys, certificate requests and sealed requests are made
-// before the clock starts, the drivers speak NATS with as little work as they
-// can (see [conn]), and certificates are verified, every one, after the clock
-// has stopped. What is left is said beside the result. Digests are checked and
-// confirmations signed by the clock, as nodes do.
+// The serving process is `muster provisioner run` as on a real machine: its log goes to a file and every
+// acknowledged write is synced. The nodes run in this process, over real sockets, and speak the real protocol.
+// Both share one machine, so whatever the nodes use is taken from what is measured. Keys, certificate requests and
+// sealed requests are therefore made before the clock starts, the nodes speak NATS with as little work as possible
+// (see [conn]), and replies are decoded and certificates verified, every one, after the clock has stopped.
+// Confirmations are signed while it runs, as nodes do.
 //
-// CPU is that between the start of the clock and the last node that got
-// through, of all serving and of all driver processes, from the kernel's
-// accounting.
+// CPU is the kernel's account of the serving processes and of this one, from the start of the clock to the last
+// node that got through.
 package bench

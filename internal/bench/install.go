@@ -6,23 +6,22 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"crypto/rsa"
-	"crypto/x509"
 	_ "embed"
-	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
 	"muster/internal/daemon"
-	"muster/internal/wire"
+	"muster/internal/seal"
 	"muster/jwt"
 )
 
-// policy is what the child's nodes are decided by unless --policy names
-// another: about 30 lines that look at facts, as a fleet's would.
+// policy decides unless --policy names another: about 30 lines that read facts, as a fleet's would.
 //
 //go:embed policy.rego
 var policy []byte
@@ -36,8 +35,8 @@ func signerKey(kind string) (crypto.Signer, error) {
 	return rsa.GenerateKey(rand.Reader, 4096)
 }
 
-// install makes a setup in a temporary directory, as `muster provisioner init`
-// would, for one token's signer and without quotas: one machine plays all nodes.
+// install makes a setup in a temporary directory, as `muster provisioner init` would, for one token's signer and
+// without quotas: one machine plays all nodes.
 func install(cfg *Config) (_ *serving, err error) {
 	s := &serving{}
 	if s.dir, err = os.MkdirTemp(cfg.Dir, "muster-bench-"); err != nil {
@@ -48,10 +47,13 @@ func install(cfg *Config) (_ *serving, err error) {
 			err = errors.Join(err, os.RemoveAll(s.dir))
 		}
 	}()
-	home := s.home()
 	setup := daemon.Setup{
-		Name: "provisioner.bench.muster", TrustDomain: "bench.muster", Listen: "127.0.0.1:0",
-		BrokerNames: []string{"localhost"}, Addresses: []string{"127.0.0.1"}, TrustFirstUse: true,
+		Name:          "provisioner.bench.muster",
+		TrustDomain:   "bench.muster",
+		Listen:        "127.0.0.1:0",
+		BrokerNames:   []string{"localhost"},
+		Addresses:     []string{"127.0.0.1"},
+		TrustFirstUse: true,
 	}
 	if cfg.Provisioners > 0 {
 		if s.broker, err = freePort(); err != nil {
@@ -59,87 +61,79 @@ func install(cfg *Config) (_ *serving, err error) {
 		}
 		setup.Cluster, setup.Replicas = "tls://"+s.broker, 1
 	}
-	if err := daemon.Init(home, setup); err != nil {
+	if err := daemon.Init(s.home(), setup); err != nil {
 		return nil, err
 	}
-	if s.key, err = signerKey(cfg.TokenKey); err != nil {
-		return nil, err
-	}
-	public, err := jwt.MarshalPublicKey(s.key.Public())
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(filepath.Join(home, "signer.pem"), public, 0o644); err != nil {
-		return nil, err
-	}
-	if err := s.installPolicy(home, cfg.Rego); err != nil {
-		return nil, err
-	}
-	text, err := os.ReadFile(filepath.Join(home, "provisioner.yaml"))
-	if err != nil {
-		return nil, err
-	}
-	// All nodes come from one address here.
-	quotas := []byte("\nquotas:\n  per_token: 0\n  per_source: 0\n  verifications_per_source: 0\n")
-	text = bytes.Replace(text, []byte("\nquotas:\n"), quotas, 1)
-	if err := os.WriteFile(filepath.Join(home, "provisioner.yaml"), text, 0o644); err != nil {
-		return nil, err
-	}
-	sealKey, err := os.ReadFile(filepath.Join(home, "seal.pub"))
-	if err != nil {
-		return nil, err
-	}
-	s.seal = strings.TrimSpace(string(sealKey))
-	if s.pin, err = rootFingerprint(filepath.Join(home, "ca", "root.pem")); err != nil {
+	if err := s.configure(cfg); err != nil {
 		return nil, err
 	}
 	if cfg.Provisioners > 0 {
-		err = s.installExternal(cfg)
+		return s, s.installExternal(cfg)
 	}
-	return s, err
+	return s, nil
 }
 
-// installPolicy puts the policy in place of the one of init, with its tests; nil is the
-// built-in one.
-func (s *serving) installPolicy(home string, text []byte) error {
-	if text == nil {
-		text = policy
-	}
-	dir := filepath.Join(home, "policy")
-	if err := os.RemoveAll(dir); err != nil {
+// configure makes of what init wrote the setup of a bench: its signer, its policy, no quotas.
+func (s *serving) configure(cfg *Config) (err error) {
+	if s.key, err = signerKey(cfg.Token.Key); err != nil {
 		return err
 	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
+	public, err := jwt.MarshalPublicKey(s.key.Public())
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(dir, "bench.rego"), text, 0o644)
+	rego := cfg.Policy
+	if rego == nil {
+		rego = policy
+	}
+	text, err := os.ReadFile(s.config(0))
+	if err != nil {
+		return err
+	}
+	quotas := []byte("\nquotas:\n  per_token: 0\n  per_source: 0\n  verifications_per_source: 0\n")
+	policies := filepath.Join(s.home(), "policy")
+	root, rerr := os.ReadFile(filepath.Join(s.home(), "ca", "root.pem"))
+	key, serr := os.ReadFile(filepath.Join(s.home(), "seal.pub"))
+	if err := errors.Join(
+		rerr,
+		serr,
+		os.WriteFile(s.config(0), bytes.Replace(text, []byte("\nquotas:\n"), quotas, 1), 0o644),
+		os.WriteFile(filepath.Join(s.home(), "signer.pem"), public, 0o644),
+		os.RemoveAll(policies), // with its tests
+		os.Mkdir(policies, 0o755),
+		os.WriteFile(filepath.Join(policies, "bench.rego"), rego, 0o644),
+	); err != nil {
+		return err
+	}
+	if s.seal, err = seal.ParsePublicKey(strings.TrimSpace(string(key))); err != nil {
+		return err
+	}
+	roots, err := certificates(root)
+	if err != nil || len(roots) == 0 {
+		return fmt.Errorf("root.pem: no certificate: %w", err)
+	}
+	s.pin = fingerprint(roots[0])
+	return nil
 }
 
-func rootFingerprint(file string) (string, error) {
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return "", err
-	}
-	block, _ := pem.Decode(b)
-	if block == nil {
-		return "", fmt.Errorf("%s: no PEM", file)
-	}
-	c, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return "", fmt.Errorf("%s: %w", file, err)
-	}
-	return fingerprint(c), nil
-}
-
-// token signs a token for one wave.
+// token signs a token.
 func (s *serving) token(cfg *Config) (string, error) {
+	now := time.Now().UTC()
 	c := jwt.Claims{
-		Token: "bench", Brokers: strings.TrimPrefix(s.url, "nats://"), Default: true, Secure: cfg.TLS, Purpose: jwt.Purpose, Subject: jwt.Purpose,
-		Issuer: "muster bench", IssuedAt: time.Now().UTC(), ExpiresAt: time.Now().Add(24 * time.Hour).UTC(), JTI: jwt.NewJTI(),
+		Token:     "bench",
+		Brokers:   strings.TrimPrefix(s.url, "nats://"),
+		Default:   true,
+		Secure:    cfg.Connection.TLS,
+		Purpose:   jwt.Purpose,
+		Subject:   jwt.Purpose,
+		Issuer:    "muster bench",
+		IssuedAt:  now,
+		ExpiresAt: now.Add(24 * time.Hour),
+		JTI:       jwt.NewJTI(),
 	}
-	limits := jwt.Limits{Uses: cfg.Uses, CA: s.pin}
-	if cfg.Sealed {
-		limits.Seal = s.seal
+	limits := jwt.Limits{Uses: cfg.Token.Uses, CA: s.pin}
+	if cfg.Connection.Sealed {
+		limits.Seal = s.seal.String()
 	}
 	if err := c.SetLimits(limits); err != nil {
 		return "", err
@@ -147,8 +141,67 @@ func (s *serving) token(cfg *Config) (string, error) {
 	return jwt.Sign(s.key, c)
 }
 
-// runID is part of the names of all nodes of a wave, so that no two waves share
-// any.
-func runID() string {
-	return strings.ToLower(strings.NewReplacer("-", "0", "_", "1").Replace(wire.NewID()))[:10]
+// commands returns the processes that serve, in the order of their start, the last of them a provisioner.
+func (s *serving) commands(cfg *Config) []command {
+	if cfg.Provisioners == 0 {
+		return []command{{[]string{"provisioner", "run", "--config", s.config(0)}, provisionerReady}}
+	}
+	all := []command{{[]string{"broker", "run", filepath.Join(s.brokerDir(), "nats-server.conf")}, brokerReady}}
+	for i := range cfg.Provisioners {
+		all = append(all, command{[]string{"provisioner", "run", "--config", s.config(i)}, provisionerServes})
+	}
+	return all
+}
+
+// brokerDir is where the files of a broker with a process of its own are.
+func (s *serving) brokerDir() string { return filepath.Join(s.dir, "broker") }
+
+// config is the configuration of provisioner i.
+func (s *serving) config(i int) string {
+	if i == 0 {
+		return filepath.Join(s.home(), "provisioner.yaml")
+	}
+	return filepath.Join(s.home(), "provisioner"+strconv.Itoa(i+1)+".yaml")
+}
+
+// freePort returns an address where no process listens. If one does before the broker starts, that start fails.
+func freePort() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer func() { _ = l.Close() }()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return net.JoinHostPort("localhost", port), err
+}
+
+// installExternal makes the files of the broker, and the configurations of all provisioners but the first: they have
+// the same keys, and a name and a data_dir of their own.
+func (s *serving) installExternal(cfg *Config) error {
+	server := daemon.BrokerServer{Dir: s.brokerDir()}
+	server.Name = "broker.bench.muster"
+	server.Listen = strings.Replace(s.broker, "localhost", "127.0.0.1", 1)
+	server.StoreDir = filepath.Join(s.brokerDir(), "store")
+	if err := server.Write(s.config(0), s.brokerDir()); err != nil {
+		return fmt.Errorf("configure a broker: %w", err)
+	}
+	text, err := os.ReadFile(s.config(0))
+	if err != nil {
+		return err
+	}
+	for i := 1; i < cfg.Provisioners; i++ {
+		data := "data" + strconv.Itoa(i+1)
+		own := strings.NewReplacer(
+			"\nname: provisioner.", fmt.Sprintf("\nname: provisioner%d.", i+1),
+			"\ndata_dir: data\n", "\ndata_dir: "+data+"\n",
+		)
+		err := errors.Join(
+			os.WriteFile(s.config(i), []byte(own.Replace(string(text))), 0o644),
+			os.Mkdir(filepath.Join(s.home(), data), 0o700),
+		)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -3,162 +3,179 @@ package bench
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"os"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/internal/wire"
 )
 
-// Retries of a simulated node where nobody says when to come back: as the
-// agent's, but shorter at the start, since a bench waits for the last node.
+// Retries of a node that was not told when to come back: as the agent's, but shorter at the start, since a wave ends
+// with its last node.
 const (
 	firstBackoff = 100 * time.Millisecond
 	lastBackoff  = 5 * time.Second
 
-	// patience is how long a node tries, beyond the waits that it was told:
-	// eight requests without a reply.
+	// patience is how long a node tries, beyond the waits that it was told: eight requests without a reply.
 	patience = 2 * time.Minute
 )
 
-// closed keeps as many nodes in hand as the concurrency says: the next begins
-// when one is through.
-func (d *driver) closed(ctx context.Context, start time.Time) {
-	var all sync.WaitGroup
-	for range d.order.Concurrency {
-		all.Go(func() {
-			w := &walker{driver: d}
-			for i := d.begun.Add(1) - 1; int(i) < len(d.nodes) && ctx.Err() == nil; i = d.begun.Add(1) - 1 {
-				w.node(ctx, d.nodes[i], time.Now())
-				if d.order.Duration > 0 && time.Since(start) > time.Duration(d.order.Duration) {
-					return
-				}
-			}
-		})
-	}
-	all.Wait()
+// openLoopMemory is how much memory this process takes in an open loop before it collects garbage. It is thousands
+// of machines in one process: a collection would stop them all for 50 ms, as real ones never do.
+const openLoopMemory = 4 << 30
+
+// maxWhy is how many causes of refusals and failures are kept.
+const maxWhy = 5
+
+// counts are what became of a fleet's nodes.
+type counts struct {
+	begun atomic.Int64
+
+	mu sync.Mutex // guards all that follows
+
+	enrolled, provisioned       int
+	refused, failed             int // for good
+	refusals                    map[wire.Code]int
+	broken, unanswered, crossed int
+	why                         []string
+	latencies                   []time.Duration // of nodes that got through
+	last                        time.Time       // when the last node got through
 }
 
-// open begins nodes at a rate, whatever becomes of those before. Latency counts
-// from when a node was to begin: a provisioner that stalls is not let off the
-// nodes that would have come meanwhile.
-func (d *driver) open(ctx context.Context, start time.Time) {
+// play has all nodes enroll and returns when the last one is done.
+func (f *fleet) play(ctx context.Context, start time.Time) error {
+	defer func() {
+		for _, l := range f.links {
+			l.close()
+		}
+	}()
+	if f.cfg.Rate > 0 {
+		f.open(ctx, start)
+		return ctx.Err()
+	}
+	// A closed loop: the next node begins when one is through.
+	return each(ctx, len(f.nodes), f.cfg.Concurrency, func(i int) error {
+		if now := time.Now(); f.cfg.Duration == 0 || now.Sub(start) <= f.cfg.Duration {
+			f.enter(ctx, f.nodes[i], now)
+		}
+		return nil
+	})
+}
+
+// open begins nodes at a rate, whatever became of those before. Latency counts from the moment at which a node was to
+// begin, so that a provisioner that stalls is charged with the nodes that wait meanwhile.
+func (f *fleet) open(ctx context.Context, start time.Time) {
+	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(openLoopMemory)
+	defer func() {
+		debug.SetGCPercent(percent)
+		debug.SetMemoryLimit(limit)
+	}()
 	var all sync.WaitGroup
 	defer all.Wait()
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for i, n := range d.nodes {
-		if d.order.Duration > 0 && float64(i)/d.order.Rate >= time.Duration(d.order.Duration).Seconds() {
-			return // that many nodes come in it
+	for i, n := range f.nodes {
+		after := time.Duration(float64(i) / f.cfg.Rate * float64(time.Second))
+		if f.cfg.Duration > 0 && after >= f.cfg.Duration {
+			return
 		}
-		due := start.Add(time.Duration(d.order.Offset) + time.Duration(float64(i)/d.order.Rate*float64(time.Second)))
-		if wait := time.Until(due); wait > 0 {
-			timer.Reset(wait)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				return
-			}
+		due := start.Add(after)
+		if !sleep(ctx, time.Until(due)) {
+			return
 		}
-		d.begun.Add(1)
-		all.Go(func() { (&walker{driver: d}).node(ctx, n, due) })
+		all.Go(func() { f.enter(ctx, n, due) })
 	}
 }
 
-// A walker takes one node after the other through enrollment.
-type walker struct {
-	*driver
-	link    link // of the present node, nil if there is none
-	scratch []byte
+// sleep waits, and reports whether ctx still stands then.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
-// node takes one node through, and counts what becomes of it.
-func (w *walker) node(ctx context.Context, n *node, since time.Time) {
-	defer w.disconnect(n, nil)
-	defer w.done.Add(1)
-	limit := time.Now().Add(patience)
-	backoff := firstBackoff
-	var offer *wire.Enrolled
+// enter takes one node through, and counts what becomes of it.
+func (f *fleet) enter(ctx context.Context, n *node, since time.Time) {
+	f.count.begun.Add(1)
+	var own link
+	defer func() { hangUp(own) }()
+	limit, backoff := time.Now().Add(patience), firstBackoff
 	for {
-		link, err := w.connect(n)
-		if err == nil && offer == nil {
-			if offer, err = w.enroll(link, n); err == nil {
-				n.certificate, n.ca = offer.Certificate, offer.CA
-			}
-		}
-		if err == nil && w.order.Applied {
-			err = w.apply(link, n, offer)
-		}
+		err := f.attempt(n, &own)
 		if err == nil {
-			w.through(since)
+			f.count.through(f.applied, time.Since(since))
 			return
 		}
-		wait, again := w.judge(err, backoff)
-		if !again || ctx.Err() != nil || time.Now().After(limit) {
-			w.lost(n, err, offer != nil)
-			return
-		}
+		wait, again := f.count.judge(err, backoff)
 		var refused *refusal
 		if errors.As(err, &refused) {
 			limit = limit.Add(wait)
 		} else {
-			w.disconnect(n, link)
-			backoff = min(2*backoff, lastBackoff)
+			hangUp(own)
+			own, backoff = nil, min(2*backoff, lastBackoff)
 		}
-		pause := time.NewTimer(wait)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
+		if !again || time.Now().After(limit) || !sleep(ctx, wait) {
+			f.count.lost(n, err)
+			return
 		}
 	}
 }
 
-// A refusal is a provisioner's, as an error; or anybody's, if it is not sealed
-// and should be.
-type refusal struct {
-	wire.Refusal
-	anybodys bool
+func hangUp(own link) {
+	if own != nil {
+		own.close()
+	}
 }
 
-func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
-
-// errWrong means that a reply is not what a node must get.
-var errWrong = errors.New("wrong reply")
-
-// errCrossed means that a reply is to somebody else's request. An agent passes it
-// over and asks again. The broker tells the requests in hand apart by six letters
-// of 62 that it draws, so of 100,000 nodes with 256 in hand two get the same once
-// in a thousand times: then the reply to the first goes to the second, and its own
-// nowhere.
-var errCrossed = errors.New("a reply to another request")
-
-// maxCrossed is how many replies may cross in a wave before it is a fault.
-const maxCrossed = 2
+// attempt goes as far as it gets: connect, enroll, confirm. own is the node's connection, if it has one.
+func (f *fleet) attempt(n *node, own *link) (err error) {
+	l := *own
+	switch {
+	case n.own == nil:
+		l, err = n.link.take(f.dial)
+	case l == nil:
+		if l, err = f.dial(n.own); err == nil {
+			*own = l
+		}
+	}
+	if err == nil && n.offer == nil {
+		err = f.enroll(l, n)
+	}
+	if err == nil && f.applied {
+		err = n.apply(l)
+	}
+	return err
+}
 
 // judge counts what went wrong and says whether to try again, and when.
-func (w *walker) judge(err error, backoff time.Duration) (wait time.Duration, again bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (c *counts) judge(err error, backoff time.Duration) (wait time.Duration, again bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var r *refusal
 	switch {
 	case errors.As(err, &r):
-		w.outcome.Refusals[r.Code]++
+		c.refusals[r.Code]++
 		if wait = r.Wait(); wait == 0 {
 			wait = backoff
 		}
-		return jitter(wait), r.anybodys || r.Code == wire.CodeBusy || r.Code == wire.CodeUnavailable
+		return jitter(wait), r.unsealed || r.Code == wire.CodeBusy || r.Code == wire.CodeUnavailable
 	case errors.Is(err, errWrong):
 		return 0, false
 	case errors.Is(err, errCrossed):
-		w.outcome.Crossed++
-		return jitter(backoff), w.outcome.Crossed <= maxCrossed
+		c.crossed++
 	case errors.Is(err, errTimeout), errors.Is(err, os.ErrDeadlineExceeded):
-		w.outcome.Unanswered++
+		c.unanswered++
 	default:
-		w.outcome.Broken++
+		c.broken++
 	}
 	return jitter(backoff), true
 }
@@ -169,35 +186,36 @@ func jitter(wait time.Duration) time.Duration {
 }
 
 // through counts a node that got through.
-func (w *walker) through(since time.Time) {
-	now := time.Now()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.outcome.Enrolled++
-	if w.order.Applied {
-		w.outcome.Provisioned++
+func (c *counts) through(applied bool, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.enrolled++
+	if applied {
+		c.provisioned++
 	}
-	w.outcome.End = max(w.outcome.End, now.UnixNano())
-	w.latencies = append(w.latencies, microseconds(now.Sub(since)))
+	c.last = time.Now()
+	c.latencies = append(c.latencies, took)
 }
 
-// maxWhy is how many causes are kept; more of the same say no more.
-const maxWhy = 5
-
 // lost counts a node that did not get through.
-func (w *walker) lost(n *node, err error, enrolled bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+func (c *counts) lost(n *node, err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	var r *refusal
 	if errors.As(err, &r) {
-		w.outcome.Refused++
+		c.refused++
 	} else {
-		w.outcome.Failed++
+		c.failed++
 	}
-	if enrolled {
-		w.outcome.Enrolled++
+	if n.offer != nil {
+		c.enrolled++
 	}
-	if len(w.outcome.Why) < maxWhy {
-		w.outcome.Why = append(w.outcome.Why, n.identity+": "+err.Error())
+	c.because(n, err)
+}
+
+// because keeps the first few causes. It is called with mu held.
+func (c *counts) because(n *node, err error) {
+	if len(c.why) < maxWhy {
+		c.why = append(c.why, n.Identity+": "+err.Error())
 	}
 }

@@ -4,16 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
 	"runtime"
+	"sync"
 	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
 )
 
-// Run measures what cfg says and returns the result. Whatever it started or
-// made is gone when it returns, also if ctx ends meanwhile. An error means that
-// the measuring itself could not be done; nodes that did not get through are in
-// the result.
+// Run measures what cfg says and returns the result. Whatever it started or made is gone when it returns, also if ctx
+// ends meanwhile. An error means that it could not be measured; nodes that did not get through are in the result.
 func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	if runtime.GOOS != "linux" {
 		return nil, errors.New("processes are measured by what Linux counts of them (/proc): run it on Linux")
@@ -21,39 +22,19 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
-	if cfg.Server == nil {
-		cfg.Server = cfg.Program
-	}
-	if cfg.Progress == nil {
-		cfg.Progress = func(string, int) (func(int), func()) { return func(int) {}, func() {} }
-	}
-	if err := reachable(ctx, cfg.URL); err != nil {
-		return nil, err
-	}
-	s := &serving{url: cfg.URL, pids: cfg.PIDs}
 	result = newResult(&cfg)
-	if result.Speed, err = speed(); err != nil {
-		return nil, err
-	}
-	if cfg.URL != "" {
-		for _, kind := range cfg.Waves {
-			w, err := s.wave(ctx, &cfg, cfg.played(kind), cfg.Token)
-			if err != nil {
-				return nil, err
-			}
-			result.add(kind, w)
-		}
-		return result, nil
-	}
-	if s, err = install(&cfg); err != nil {
+	s, err := install(&cfg)
+	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.stop()) }()
-	if cfg.Kick > 0 {
-		return result, s.kick(ctx, &cfg, result)
+	if result.Speed, err = speed(s.dir); err != nil {
+		return nil, fmt.Errorf("measure the machine: %w", err)
 	}
 	if cfg.Stored > 0 {
-		return result, s.many(ctx, &cfg, result)
+		if err := s.fill(ctx, &cfg); err != nil {
+			return nil, err
+		}
 	}
 	for i, kind := range cfg.Waves {
 		if err := s.served(ctx, &cfg, kind, i == len(cfg.Waves)-1, result); err != nil {
@@ -63,91 +44,9 @@ func Run(ctx context.Context, cfg Config) (result *Result, err error) {
 	return result, nil
 }
 
-// reachable reports whether a broker that was named is there before anything is
-// prepared: nodes would try for minutes, as they do in a storm.
-func reachable(ctx context.Context, broker string) error {
-	if broker == "" {
-		return nil
-	}
-	u, err := url.Parse(broker)
-	if err != nil {
-		return err
-	}
-	dialer := net.Dialer{Timeout: dialTimeout}
-	conn, err := dialer.DialContext(ctx, "tcp", u.Host)
-	if err != nil {
-		return fmt.Errorf("--url: no broker is there: %w: start it, or leave --url out to have one started", err)
-	}
-	return conn.Close()
-}
-
-// turns is how often each wave with many records stored is played, by turns with the same at an
-// empty store: a machine that is a guest is not as fast from one minute to the next,
-// by more than what is to be seen here. Chosen.
-const turns = 2
-
-// many plays the waves with many records stored. In a closed loop each follows the same
-// wave at an empty store.
-func (s *serving) many(ctx context.Context, cfg *Config, result *Result) (err error) {
-	if err := s.fill(ctx, cfg); err != nil {
-		return err
-	}
-	times := turns
-	var empty *serving
-	without := *cfg
-	without.Stored, without.Idle, without.Profile, without.DriverProfile = 0, 0, "", ""
-	if cfg.Rate > 0 {
-		times = 1 // its rate is what it was told
-	} else {
-		if empty, err = install(&without); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, empty.stop()) }()
-	}
-	for i, kind := range cfg.Waves {
-		for turn := range times {
-			beside := newResult(&without)
-			if empty != nil {
-				if err := empty.served(ctx, &without, kind, false, beside); err != nil {
-					return err
-				}
-			}
-			if err := s.served(ctx, cfg, kind, i == len(cfg.Waves)-1 && turn == times-1, result); err != nil {
-				return err
-			}
-			if empty != nil {
-				result.compare(kind, beside)
-			}
-		}
-	}
-	return nil
-}
-
-// listed waits until the provisioner has listed all nodes, which a busy one puts off,
-// so that what that takes of memory counts as well.
-func (s *serving) listed(ctx context.Context, result *Result, w *wave) error {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	took, err := s.servers[len(s.servers)-1].wait(ctx, nodesListed)
-	if err != nil {
-		return fmt.Errorf("wait for the list of nodes: %w", err)
-	}
-	d, err := time.ParseDuration(took)
-	if err != nil {
-		return fmt.Errorf("wait for the list of nodes: %w", err)
-	}
-	u, err := usageOf(s.pids)
-	if err != nil {
-		return err
-	}
-	result.ListedMS, w.after.peak = rounded(d.Seconds()*1000, 1), u.peak
-	return nil
-}
-
-// served plays one wave at a process of its own on the one store, so that each
-// is measured from a fresh start. The last one is profiled, with idle nodes
-// beside it.
-func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool, result *Result) (err error) {
+// served has one wave served by processes of its own, so that each is measured from a fresh start. The last wave is
+// the one that is profiled, and that has idle nodes beside it.
+func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool, result *Result) error {
 	profile := ""
 	if last {
 		profile = cfg.Profile
@@ -161,21 +60,14 @@ func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool,
 		return err
 	}
 	result.StartMS, result.StartMemory = rounded(s.opened.Seconds()*1000, 10), u.memory
-	others := 0 // writes that are not of the wave's nodes
 	if last && cfg.Idle > 0 {
-		idle, err := s.idle(ctx, cfg)
+		end, err := s.idle(ctx, cfg, result)
 		if err != nil {
 			return err
 		}
-		defer idle.end()
-		result.Idle, result.IdleMemory = cfg.Idle, idle.memory
-		others = idle.writes
+		defer end()
 	}
-	token, err := s.token(cfg)
-	if err != nil {
-		return err
-	}
-	w, err := s.wave(ctx, cfg, cfg.played(kind), token)
+	w, err := s.wave(ctx, cfg, kind)
 	if err != nil {
 		return err
 	}
@@ -188,7 +80,110 @@ func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool,
 	if s.written, err = s.halt(); err != nil {
 		return err
 	}
-	w.writes = s.written - before - int64(others)
+	w.writes = s.written - before
+	if last {
+		w.writes -= 2 * int64(cfg.Idle) // a record and its confirmation
+	}
 	result.add(kind, w)
 	return nil
+}
+
+// A wave is what was measured of one.
+type wave struct {
+	*fleet
+	start  time.Time
+	before usage // of the serving processes
+	after  usage
+	cpu    int64 // of this process, in nanoseconds
+	writes int64 // synced
+}
+
+// wave has a new fleet enroll, and measures meanwhile.
+func (s *serving) wave(ctx context.Context, cfg *Config, kind Wave) (*wave, error) {
+	ctx, cancel := s.whileServed(ctx)
+	defer cancel()
+	f, err := s.newFleet(ctx, cfg, kind)
+	w := &wave{fleet: f}
+	if err == nil {
+		err = s.measure(ctx, w)
+	}
+	if err == nil {
+		err = f.verify(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(context.Cause(ctx), err)
+	}
+	return w, nil
+}
+
+// measure plays the wave by the clock.
+func (s *serving) measure(ctx context.Context, w *wave) (err error) {
+	w.cfg.Progress("enrolling")
+	runtime.GC() // each wave begins with what it needs
+	defer yield()()
+	if w.before, err = usageOf(s.pids); err != nil {
+		return err
+	}
+	w.start, w.cpu = time.Now(), -ownCPU()
+	err = w.play(ctx, w.start)
+	w.cpu += ownCPU()
+	after, uerr := usageOf(s.pids)
+	w.after = after
+	return errors.Join(err, uerr)
+}
+
+// settling is after what time a provisioner that rests has given memory back: it notices within 10 s that it rests
+// (package daemon), and the system gets its memory back little by little.
+const settling = 30 * time.Second
+
+// idle provisions nodes, connects them to the fleet over mutual TLS until end is called, and measures what the serving
+// processes take then.
+func (s *serving) idle(ctx context.Context, cfg *Config, result *Result) (end func(), err error) {
+	alone := *cfg
+	alone.Nodes, alone.Rate, alone.Duration, alone.Connection, alone.Token.Uses = cfg.Idle, 0, 0, Connection{Shared: true}, 0
+	w, err := s.wave(ctx, &alone, WaveApplied)
+	if err != nil {
+		return nil, err
+	}
+	if w.count.provisioned < cfg.Idle {
+		return nil, fmt.Errorf("provision idle nodes: %d of %d, %v", w.count.provisioned, cfg.Idle, w.count.why)
+	}
+	cfg.Progress("connecting")
+	var mu sync.Mutex
+	var conns []*nats.Conn
+	end = func() {
+		for _, nc := range conns {
+			nc.Close()
+		}
+	}
+	defer func() {
+		if err != nil {
+			end()
+		}
+	}()
+	err = each(ctx, cfg.Idle, 2*runtime.GOMAXPROCS(0), func(i int) error {
+		n := w.nodes[i]
+		reply, err := wire.DecodeReply(n.offer.reply)
+		if err != nil {
+			return err
+		}
+		nc, err := n.DialFleet(s.url, reply.Enrolled)
+		if err != nil {
+			return fmt.Errorf("%s: connect to the fleet: %w", n.Identity, err)
+		}
+		mu.Lock()
+		conns = append(conns, nc)
+		mu.Unlock()
+		_, err = nc.Subscribe(wire.CommandSubject(wire.Identity(n.Identity)), func(*nats.Msg) {})
+		return err
+	})
+	if err != nil {
+		return end, err
+	}
+	if !sleep(ctx, settling) {
+		return end, ctx.Err()
+	}
+	u, err := usageOf(s.pids)
+	result.Idle, result.IdleMemory = cfg.Idle, u.memory
+	return end, err
 }

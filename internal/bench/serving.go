@@ -15,71 +15,68 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"muster/internal/seal"
 )
 
-// startTimeout bounds the start of a process: opening a million records takes
-// seconds, and machines are busy.
-const startTimeout = 2 * time.Minute
+const (
+	startTimeout = 2 * time.Minute // of a process that opens a million records on a busy machine
+	listTimeout  = 5 * time.Minute // of the list of nodes: a million take 15 s, and wait 30 s before
+)
 
-// A command is a serving process that a bench starts.
-type command struct {
-	args []string // of muster
+// Lines of logs that are waited for. A group is what is read of them.
+var (
+	brokerReady       = regexp.MustCompile(`broker is running`)
+	provisionerReady  = regexp.MustCompile(`provisioner is serving.* broker="?nats://([^ "]+)`) // its own broker's address
+	provisionerServes = regexp.MustCompile(`provisioner is serving`)                            // at another's
+	nodesListed       = regexp.MustCompile(`nodes are listed.* elapsed=([^ \n]+)`)
+	storeComplete     = regexp.MustCompile(`store is complete.* writes=([0-9]+)`)
+)
 
-	// ready matches the line of its log that says that it serves. Its group, if
-	// it has one, is the address where nodes connect.
-	ready *regexp.Regexp
-}
-
-// provisionerReady is the line of a provisioner with its own broker.
-var provisionerReady = regexp.MustCompile(`provisioner is serving.* broker="?nats://([^ "]+)`)
-
-// nodesListed is the line of a provisioner that has listed all nodes. Its group is
-// how long after its start.
-var nodesListed = regexp.MustCompile(`nodes are listed.* elapsed=([^ \n]+)`)
-
-// listTimeout bounds that; a million take 15 s on two cores, and wait 30 s before.
-const listTimeout = 5 * time.Minute
-
-// A serving is what is measured: processes of our own, or somebody's.
+// A serving is what is measured: the setup and the processes of a provisioner.
 type serving struct {
-	url  string
-	pids []int
-
-	// Of our own only.
-	dir     string // temporary: all of it goes
-	broker  string // where a broker of its own process listens; empty without one
+	dir     string // for files, temporary
+	broker  string // where a broker with a process of its own listens; empty without one
 	key     crypto.Signer
-	seal    string // public key, for sealed tokens
+	seal    seal.PublicKey
 	pin     string // of the root
 	servers []*server
-	opened  time.Duration // from the start of the first to the last one's serving
+	pids    []int         // of them
+	url     string        // of their broker
+	opened  time.Duration // from the start of the first process until the last one serves
 	written int64         // synced writes to the store when the last process ended
 }
 
 // home is where the setup is.
 func (s *serving) home() string { return filepath.Join(s.dir, "provisioner") }
 
+// A command is a serving process that is started.
+type command struct {
+	args  []string       // of muster
+	ready *regexp.Regexp // the line of its log that says that it serves
+}
+
 // A server is one process that serves.
 type server struct {
 	cmd   *exec.Cmd
 	log   string        // file
-	ended chan struct{} // closed when it has ended; how is in its log
+	ended chan struct{} // closed when it has ended
 }
 
-// start runs the serving processes, one after the other, each with its log in a
-// file as under a unit, until all serve. The last one is profiled if there is a
-// file for it.
+// start runs the serving processes, one after the other, each with its log in a file as under a unit. The last one is
+// profiled if there is a file for it.
 func (s *serving) start(ctx context.Context, cfg *Config, profile string) error {
 	commands := s.commands(cfg)
+	if profile != "" {
+		last := &commands[len(commands)-1]
+		last.args = append(last.args, "--cpuprofile", profile)
+	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	s.pids, s.url = nil, "nats://"+s.broker
 	began := time.Now()
 	for i, c := range commands {
-		if profile != "" && i == len(commands)-1 {
-			c.args = append(c.args, "--cpuprofile", profile)
-		}
-		p, err := startServer(cfg, c.args, filepath.Join(s.dir, strconv.Itoa(i)+".log"))
+		p, err := startServer(cfg.Program(c.args...), filepath.Join(s.dir, strconv.Itoa(i)+".log"))
 		if err != nil {
 			return err
 		}
@@ -97,24 +94,24 @@ func (s *serving) start(ctx context.Context, cfg *Config, profile string) error 
 	return nil
 }
 
-func startServer(cfg *Config, args []string, log string) (*server, error) {
+func startServer(cmd *exec.Cmd, log string) (*server, error) {
 	f, err := os.Create(log)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }() // the process has its own
-	p := &server{cmd: cfg.Server(args...), log: log, ended: make(chan struct{})}
-	p.cmd.Stdout, p.cmd.Stderr = f, f
-	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C is ours to pass on, when the drivers have stopped
-	if err := p.cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start muster %s: %w", args[0], err)
+	p := &server{cmd: cmd, log: log, ended: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = f, f
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C ends it when the nodes have stopped
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", cmd, err)
 	}
-	go func() { _ = p.cmd.Wait(); close(p.ended) }()
+	go func() { _ = cmd.Wait(); close(p.ended) }()
 	return p, nil
 }
 
-// wait waits for the log line that says that it serves.
-func (p *server) wait(ctx context.Context, ready *regexp.Regexp) (address string, err error) {
+// wait waits for a line of the log and returns its group.
+func (p *server) wait(ctx context.Context, line *regexp.Regexp) (string, error) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -122,7 +119,7 @@ func (p *server) wait(ctx context.Context, ready *regexp.Regexp) (address string
 		if err != nil {
 			return "", err
 		}
-		if m := ready.FindSubmatch(b); m != nil {
+		if m := line.FindSubmatch(b); m != nil {
 			return string(bytes.Join(m[1:], nil)), nil
 		}
 		select {
@@ -135,61 +132,67 @@ func (p *server) wait(ctx context.Context, ready *regexp.Regexp) (address string
 	}
 }
 
-// mostWords is how many lines of why a process ended are shown: a mistake in a
-// policy has three.
-const mostWords = 12
+// whileServed returns a context that ends, with the reason as its cause, when a serving process ends.
+func (s *serving) whileServed(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	for _, p := range s.servers {
+		go func() {
+			select {
+			case <-p.ended:
+				cancel(fmt.Errorf("%s has ended: %s", strings.Join(p.cmd.Args[:3], " "), lastWords(p.log)))
+			case <-ctx.Done():
+			}
+		}()
+	}
+	return ctx, func() { cancel(nil) }
+}
 
-// lastWords returns why a process has ended by its log: what it said to people at
-// the end, or else its last line.
+// lastWords returns the end of a log: why the process has ended. A mistake in a policy has three lines.
 func lastWords(log string) string {
 	b, _ := os.ReadFile(log) // an empty one says enough
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
-	var said []string
-	for _, line := range slices.Backward(lines) {
-		text, ok := strings.CutPrefix(line, "muster: ")
-		if !ok {
-			break
-		}
-		said = append(said, text)
-	}
-	slices.Reverse(said)
-	switch {
-	case len(said) > 0:
-		return strings.Join(said[:min(len(said), mostWords)], "\n")
-	case lines[len(lines)-1] == "":
-		return "its log is empty"
-	}
-	return lines[len(lines)-1]
+	return strings.Join(lines[max(0, len(lines)-5):], "\n")
 }
 
-// complete finds the log line that says how much was written.
-var complete = regexp.MustCompile(`store is complete.* writes=([0-9]+)`)
+// listed waits until the provisioner has listed all nodes, which a busy one puts off, so that the memory for that
+// counts as well.
+func (s *serving) listed(ctx context.Context, result *Result, w *wave) error {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	took, err := s.servers[len(s.servers)-1].wait(ctx, nodesListed)
+	if err != nil {
+		return fmt.Errorf("wait for the list of nodes: %w", err)
+	}
+	d, err := time.ParseDuration(took)
+	if err != nil {
+		return fmt.Errorf("wait for the list of nodes: %w", err)
+	}
+	u, err := usageOf(s.pids)
+	result.ListedMS, w.after.peak = rounded(d.Seconds()*1000, 1), u.peak
+	return err
+}
 
-// writes reads from the log of a provisioner that has stopped how much its
-// store has ever taken.
+// writes reads from the log of a provisioner that has stopped how many writes its store has ever taken.
 func writes(log string) (int64, error) {
 	b, err := os.ReadFile(log)
 	if err != nil {
 		return 0, err
 	}
-	m := complete.FindSubmatch(b)
+	m := storeComplete.FindSubmatch(b)
 	if m == nil {
 		return 0, fmt.Errorf("a provisioner did not stop as it should: %s", lastWords(log))
 	}
 	return strconv.ParseInt(string(m[1]), 10, 64)
 }
 
-// halt ends the processes, the last first, and leaves their files. It returns
-// how many writes the store has taken, as the last one says, which is a
-// provisioner.
+// halt ends the processes, the last first, and leaves their files. It returns how many writes the store has taken, as
+// the last one says, which is a provisioner.
 func (s *serving) halt() (int64, error) {
 	if len(s.servers) == 0 {
 		return 0, nil
 	}
 	last := s.servers[len(s.servers)-1]
-	for len(s.servers) > 0 {
-		p := s.servers[len(s.servers)-1]
-		s.servers = s.servers[:len(s.servers)-1]
+	for _, p := range slices.Backward(s.servers) {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		select {
 		case <-p.ended:
@@ -198,10 +201,11 @@ func (s *serving) halt() (int64, error) {
 			<-p.ended
 		}
 	}
+	s.servers = nil
 	return writes(last.log)
 }
 
-// stop ends everything and removes it; it can be called at any time.
+// stop ends everything and removes it. It can be called at any time.
 func (s *serving) stop() error {
 	_, _ = s.halt() // what was measured has been read
 	return os.RemoveAll(s.dir)

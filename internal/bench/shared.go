@@ -10,30 +10,39 @@ import (
 // errTimeout means that no reply came in time.
 var errTimeout = errors.New("no reply in 15s")
 
-// A shared is a connection over which many nodes ask at the same time: as a
-// proxy's would be.
+// A link is a connection over which a node asks.
+type link interface {
+	ask(subject string, payload []byte) ([]byte, error)
+	close()
+}
+
+// A shared is a connection over which many nodes ask at the same time.
 type shared struct {
-	c    *conn
-	kick chan struct{} // something is to be sent
-	done chan struct{} // closed with err set
+	c       *conn
+	pending chan struct{} // something is to be sent
+	done    chan struct{} // closed when err is set
 
 	mu      sync.Mutex
-	slot    uint64                  // guarded by mu: the last one given out
+	slot    uint64                  // guarded by mu: of the last request
 	waiting map[uint64]chan message // guarded by mu
 	err     error                   // guarded by mu: why it ended
 }
 
 // newShared takes over c. It ends with close, or when c does.
 func newShared(c *conn) *shared {
-	s := &shared{c: c, kick: make(chan struct{}, 1), done: make(chan struct{}), waiting: make(map[uint64]chan message)}
-	c.out = c.out[:0]
-	c.subscribe()
+	s := &shared{
+		c:       c,
+		pending: make(chan struct{}, 1),
+		done:    make(chan struct{}),
+		waiting: make(map[uint64]chan message),
+	}
+	c.out = append(append(append(c.out[:0], "SUB "...), c.inbox...), "* 1\r\n"...)
 	go s.write()
 	go s.read()
 	return s
 }
 
-// ask is [conn.ask] for many at a time. The reply is the caller's.
+// ask is [conn.ask] for many callers at a time.
 func (s *shared) ask(subject string, payload []byte) ([]byte, error) {
 	reply := make(chan message, 1)
 	s.mu.Lock()
@@ -47,7 +56,7 @@ func (s *shared) ask(subject string, payload []byte) ([]byte, error) {
 	s.c.publish(subject, slot, payload)
 	s.mu.Unlock()
 	select {
-	case s.kick <- struct{}{}:
+	case s.pending <- struct{}{}:
 	default:
 	}
 	late := time.NewTimer(replyTimeout)
@@ -70,7 +79,7 @@ func (s *shared) write() {
 	var spare []byte
 	for {
 		select {
-		case <-s.kick:
+		case <-s.pending:
 		case <-s.done:
 			return
 		}
@@ -86,16 +95,13 @@ func (s *shared) write() {
 	}
 }
 
-// read hands replies to those who wait for them.
+// read hands replies to the requests that wait for them.
 func (s *shared) read() {
 	for {
 		m, err := s.c.message()
 		if err != nil {
 			s.end(err)
 			return
-		}
-		if m.payload == nil {
-			continue
 		}
 		s.mu.Lock()
 		reply := s.waiting[m.slot]
@@ -116,7 +122,7 @@ func (s *shared) end(err error) {
 	}
 	s.err = err
 	close(s.done)
-	_ = s.c.Close() // wakes the other half; its reader is not given back, since that half may hold it
+	_ = s.c.Close() // wakes the other goroutine, which may hold the reader, so that is not given back
 }
 
 func (s *shared) reason() error {
@@ -126,3 +132,35 @@ func (s *shared) reason() error {
 }
 
 func (s *shared) close() { s.end(errors.New("closed")) }
+
+// A sharedLink is one of the shared connections, made anew when it ends.
+type sharedLink struct {
+	credentials *credentials
+
+	mu   sync.Mutex
+	link *shared // guarded by mu: nil if there is none
+}
+
+// take returns the connection, made by dial if there is none that works.
+func (l *sharedLink) take(dial func(*credentials) (*conn, error)) (*shared, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.link != nil && l.link.reason() == nil {
+		return l.link, nil
+	}
+	c, err := dial(l.credentials)
+	if err != nil {
+		return nil, err
+	}
+	l.link = newShared(c)
+	return l.link, nil
+}
+
+// close closes the connection, if there is one.
+func (l *sharedLink) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.link != nil {
+		l.link.close()
+	}
+}

@@ -3,6 +3,7 @@ package bench
 import (
 	"bytes"
 	"context"
+	"crypto/ecdsa"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
@@ -11,107 +12,84 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"sync"
 	"sync/atomic"
+
+	"muster/internal/wire"
 )
 
-// verify checks the certificates of all nodes, each with its node's key and
-// name, once the clock has stopped: on real machines it is their own cores that
-// do it. Every one is checked; the authority's own certificates once.
-func (d *driver) verify(ctx context.Context) {
-	issuers := &issuers{pin: d.pin, known: map[string]*x509.Certificate{}}
-	var all sync.WaitGroup
-	var next atomic.Int64
-	for range runtime.GOMAXPROCS(0) {
-		all.Go(func() {
-			for i := int(next.Add(1) - 1); i < len(d.nodes) && ctx.Err() == nil; i = int(next.Add(1) - 1) {
-				n := d.nodes[i]
-				if n.certificate == "" {
-					continue
-				}
-				if err := issuers.check(n); err != nil {
-					d.mu.Lock()
-					d.outcome.Failed++
-					d.outcome.Enrolled--
-					if d.order.Applied {
-						d.outcome.Provisioned--
-					}
-					if len(d.outcome.Why) < maxWhy {
-						d.outcome.Why = append(d.outcome.Why, n.identity+": "+err.Error())
-					}
-					d.mu.Unlock()
-				}
+// verify checks what every node was offered, once the clock has stopped: real machines have cores of their own for
+// that. A node with something wrong has failed.
+func (f *fleet) verify(ctx context.Context) error {
+	f.cfg.Progress("verifying")
+	return each(ctx, len(f.nodes), runtime.GOMAXPROCS(0), func(i int) error {
+		n := f.nodes[i]
+		if n.offer == nil {
+			return nil
+		}
+		if err := n.check(f.pin); err != nil {
+			f.count.mu.Lock()
+			defer f.count.mu.Unlock()
+			f.count.failed++
+			f.count.enrolled--
+			if f.applied {
+				f.count.provisioned--
 			}
-		})
-	}
-	all.Wait()
+			f.count.because(n, err)
+		}
+		return nil
+	})
 }
 
-// issuers are the issuing certificates seen, by what came with them.
-type issuers struct {
-	pin string // SHA-256 of the root, hex; empty for any
-
-	mu    sync.Mutex
-	known map[string]*x509.Certificate // guarded by mu
-}
-
-// check reports what is wrong with what a node got.
-func (s *issuers) check(n *node) error {
-	block, rest := pem.Decode([]byte(n.certificate))
-	if block == nil {
-		return errors.New("certificate is no PEM")
-	}
-	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		return fmt.Errorf("certificate: %w", err)
-	}
-	if !n.public().Equal(leaf.PublicKey) {
-		return errors.New("certificate is for another key")
-	}
-	if len(leaf.DNSNames) != 1 || leaf.DNSNames[0] != n.identity {
-		return fmt.Errorf("certificate is for %q", leaf.DNSNames)
-	}
-	issuer, err := s.issuer(string(rest), n.ca)
+// check returns what is wrong with what the node was offered: it must be what the node confirmed, for its key and
+// name, and under the root with the fingerprint pin, or any root if that is empty.
+func (n *node) check(pin string) error {
+	reply, err := wire.DecodeReply(n.offer.reply)
 	if err != nil {
 		return err
 	}
-	return leaf.CheckSignatureFrom(issuer)
+	e := reply.Enrolled
+	if e == nil {
+		return errors.New("no certificate in the reply")
+	}
+	if digest := wire.Digest(e.Certificate, e.Files); digest != e.Digest || digest != n.offer.digest {
+		return fmt.Errorf("digest is %.16s, the provisioner says %.16s", digest, e.Digest)
+	}
+	chain, err := certificates([]byte(e.Certificate))
+	if err != nil {
+		return err
+	}
+	roots, err := certificates([]byte(e.CA))
+	if err != nil {
+		return fmt.Errorf("authority: %w", err)
+	}
+	if len(chain) == 0 {
+		return errors.New("certificate is no PEM")
+	}
+	leaf := chain[0]
+	if key, ok := n.Key.Public().(*ecdsa.PublicKey); !ok || !key.Equal(leaf.PublicKey) {
+		return errors.New("certificate is for another key")
+	}
+	if len(leaf.DNSNames) != 1 || leaf.DNSNames[0] != n.Identity {
+		return fmt.Errorf("certificate is for %q", leaf.DNSNames)
+	}
+	return verifyUnder(leaf, chain[1:], roots, pin, x509.VerifyOptions{
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
 }
 
-// issuer returns the certificate that has issued a node's, once it is known to
-// lead to a root that came with it and that is the pinned one.
-func (s *issuers) issuer(chain, ca string) (*x509.Certificate, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if c := s.known[chain+ca]; c != nil {
-		return c, nil
-	}
-	between, err := certificates([]byte(chain))
-	if err != nil {
-		return nil, fmt.Errorf("chain: %w", err)
-	}
-	roots, err := certificates([]byte(ca))
-	if err != nil {
-		return nil, fmt.Errorf("authority: %w", err)
-	}
-	pool := x509.NewCertPool()
-	for _, r := range roots {
-		if s.pin == "" || fingerprint(r) == s.pin {
-			pool.AddCert(r)
+// verifyUnder verifies a certificate under those of the roots that have the fingerprint pin, or all if that is empty.
+func verifyUnder(leaf *x509.Certificate, between, roots []*x509.Certificate, pin string, o x509.VerifyOptions) error {
+	o.Roots, o.Intermediates = x509.NewCertPool(), x509.NewCertPool()
+	for _, c := range roots {
+		if pin == "" || fingerprint(c) == pin {
+			o.Roots.AddCert(c)
 		}
 	}
-	if len(between) == 0 {
-		return nil, errors.New("chain: no issuing certificate")
+	for _, c := range between {
+		o.Intermediates.AddCert(c)
 	}
-	others := x509.NewCertPool()
-	for _, c := range between[1:] {
-		others.AddCert(c)
-	}
-	if _, err := between[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: others, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny}}); err != nil {
-		return nil, fmt.Errorf("chain: %w", err)
-	}
-	s.known[chain+ca] = between[0]
-	return between[0], nil
+	_, err := leaf.Verify(o)
+	return err
 }
 
 func certificates(b []byte) ([]*x509.Certificate, error) {
@@ -134,12 +112,11 @@ func fingerprint(c *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// brokerTLS accepts a broker for the host under the authority with the
-// fingerprint pin, which has to be in the chain that it presents, or any if
-// there is no pin, as the agent does. A chain that was checked once is good for
-// all nodes: the handshake itself proves each time that the key is there.
+// brokerTLS accepts a broker for the host under the root with the fingerprint pin, which has to be in the chain that
+// it presents, or any broker if pin is empty, as the agent does. A chain that was verified counts for all nodes: each
+// handshake proves that the key is there.
 func brokerTLS(host, pin string) *tls.Config {
-	var known atomic.Pointer[[]byte] // the leaf that was checked last
+	var known atomic.Pointer[[]byte] // the leaf that was verified last
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         host,
@@ -149,14 +126,8 @@ func brokerTLS(host, pin string) *tls.Config {
 			if k := known.Load(); pin == "" || k != nil && bytes.Equal(*k, leaf.Raw) {
 				return nil
 			}
-			roots, others := x509.NewCertPool(), x509.NewCertPool()
-			for _, c := range cs.PeerCertificates {
-				others.AddCert(c)
-				if fingerprint(c) == pin {
-					roots.AddCert(c)
-				}
-			}
-			if _, err := leaf.Verify(x509.VerifyOptions{Roots: roots, Intermediates: others, DNSName: host}); err != nil {
+			err := verifyUnder(leaf, cs.PeerCertificates[1:], cs.PeerCertificates, pin, x509.VerifyOptions{DNSName: host})
+			if err != nil {
 				return fmt.Errorf("broker under another authority than the token pins: %w", err)
 			}
 			known.Store(&leaf.Raw)

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"crypto"
-	"crypto/x509"
 	"strings"
 	"testing"
 	"time"
@@ -12,8 +11,7 @@ import (
 	"muster/provisioner/ca"
 )
 
-// TestCheck has the bench look at certificates that are not what a node must
-// get: what it calls a good one must be.
+// TestCheck shows the bench certificates that are not what a node must get: what it counts as good must be good.
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	ours, theirs := newAuthority(t), newAuthority(t)
@@ -29,34 +27,55 @@ func TestCheck(t *testing.T) {
 	for name, tt := range map[string]struct {
 		certificate, ca, pin, want string
 	}{
-		"good":               {good, ours.RootsPEM(), ours.Fingerprint(), ""},
-		"good, without pin":  {good, ours.RootsPEM(), "", ""},
-		"no PEM":             {"certificate", ours.RootsPEM(), ours.Fingerprint(), "no PEM"},
-		"another's key":      {issue(t, ours, other.Key.Public(), s.Identity), ours.RootsPEM(), ours.Fingerprint(), "another key"},
-		"another name":       {issue(t, ours, s.Key.Public(), "n2.run.bench.muster"), ours.RootsPEM(), ours.Fingerprint(), `for ["n2.run.bench.muster"]`},
-		"another authority":  {issue(t, theirs, s.Key.Public(), s.Identity), theirs.RootsPEM(), ours.Fingerprint(), "unknown authority"},
-		"another root":       {good, theirs.RootsPEM(), "", "unknown authority"},
-		"another's chain":    {leafOf(good) + chainOf(issue(t, theirs, s.Key.Public(), s.Identity)), theirs.RootsPEM(), "", "verif"},
-		"a leaf and no more": {leafOf(good), ours.RootsPEM(), ours.Fingerprint(), "no issuing certificate"},
+		"good":                  {good, ours.RootsPEM(), ours.Fingerprint(), ""},
+		"good, without pin":     {good, ours.RootsPEM(), "", ""},
+		"no PEM":                {"certificate", ours.RootsPEM(), ours.Fingerprint(), "no PEM"},
+		"another node's key":    {issue(t, ours, other.Key.Public(), s.Identity), ours.RootsPEM(), ours.Fingerprint(), "another key"},
+		"another name":          {issue(t, ours, s.Key.Public(), "n2.run.bench.muster"), ours.RootsPEM(), ours.Fingerprint(), `for ["n2.run.bench.muster"]`},
+		"another authority":     {issue(t, theirs, s.Key.Public(), s.Identity), theirs.RootsPEM(), ours.Fingerprint(), "unknown authority"},
+		"another root":          {good, theirs.RootsPEM(), "", "unknown authority"},
+		"a root not pinned":     {good, ours.RootsPEM(), theirs.Fingerprint(), "unknown authority"},
+		"without the issuing":   {good[:strings.Index(good, pemEnd)+len(pemEnd)], ours.RootsPEM(), ours.Fingerprint(), "unknown authority"},
+		"without any authority": {good, "", ours.Fingerprint(), "unknown authority"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			known := &issuers{pin: tt.pin, known: map[string]*x509.Certificate{}}
-			n := &node{identity: s.Identity, key: s.Key, certificate: tt.certificate, ca: tt.ca}
-			for range 2 { // the second time by what is known of the issuer
-				err := known.check(n)
-				if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
-					t.Errorf("error %v, want %q", err, tt.want)
-				}
+			n := &node{Node: s, offer: offered(t, &wire.Enrolled{
+				Serial:      "0a1b",
+				Certificate: tt.certificate,
+				CA:          tt.ca,
+				Files:       wire.Files{Configuration: map[string]string{"größe": "a\tb \"quoted\" \u2028<&>"}},
+			}, "")}
+			err := n.check(tt.pin)
+			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("error %v, want %q", err, tt.want)
 			}
 		})
+	}
+	n := &node{Node: s, offer: offered(t, &wire.Enrolled{Serial: "0a1b", Certificate: good, CA: ours.RootsPEM()}, "another")}
+	if err := n.check(""); err == nil || !strings.Contains(err.Error(), "digest") {
+		t.Errorf("a wrong digest: %v", err)
 	}
 }
 
 const pemEnd = "-----END CERTIFICATE-----\n"
 
-func leafOf(chain string) string  { return chain[:strings.Index(chain, pemEnd)+len(pemEnd)] }
-func chainOf(chain string) string { return strings.TrimPrefix(chain, leafOf(chain)) }
+// offered is what a node keeps of the reply that has e, with the right digest if there is none.
+func offered(t *testing.T, e *wire.Enrolled, digest string) *offer {
+	t.Helper()
+	if e.Digest = digest; digest == "" {
+		e.Digest = wire.Digest(e.Certificate, e.Files)
+	}
+	b, err := wire.Encode(&wire.Reply{ID: wire.NewID(), Installation: "i", Enrolled: e})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &offer{reply: b, serial: member(b, "serial"), digest: member(b, "digest")}
+	if o.serial != e.Serial || o.digest != e.Digest {
+		t.Errorf("offer %q, %q, want %q, %q", o.serial, o.digest, e.Serial, e.Digest)
+	}
+	return o
+}
 
 func newAuthority(t *testing.T) *ca.Authority {
 	t.Helper()

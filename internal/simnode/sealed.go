@@ -63,27 +63,27 @@ func Session(nc *nats.Conn) *seal.Session {
 	return d.session
 }
 
-// Encode returns a message as [Enroll] and [Apply] send it over nc, and what
-// decodes the replies to it.
+// Encode returns a message as [Enroll] and [Apply] send it over nc, and what decodes the replies to it.
 func Encode(nc *nats.Conn, message any) ([]byte, func([]byte) (*wire.Reply, error), error) {
-	session := Session(nc)
-	if session == nil {
-		b, err := wire.Encode(message)
+	b, opener, err := EncodeIn(Session(nc), message)
+	if err != nil || opener == nil {
 		return b, wire.DecodeReply, err
 	}
-	var b []byte
-	var opener *seal.ReplyOpener
-	var err error
+	return b, opener.DecodeReply, nil
+}
+
+// EncodeIn returns a message as it is sent over a connection with this session, and what opens the replies to it: nil
+// for a nil session, in which nothing is sealed.
+func EncodeIn(session *seal.Session, message any) (b []byte, opener *seal.ReplyOpener, err error) {
+	if session == nil {
+		b, err = wire.Encode(message)
+		return b, nil, err
+	}
 	switch m := message.(type) {
 	case *wire.EnrollRequest:
-		b, opener, err = session.EncodeRequest(m)
+		return session.EncodeRequest(m)
 	case *wire.Applied:
-		b, opener, err = session.EncodeApplied(m)
-	default:
-		err = errors.New("only enroll requests and confirmations are sealed")
+		return session.EncodeApplied(m)
 	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return b, opener.DecodeReply, nil
+	return nil, nil, errors.New("only enroll requests and confirmations are sealed")
 }

@@ -1,0 +1,55 @@
+package bench
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// An open loop begins nodes at this share of what the provisioner can do, for this long.
+const (
+	openShare = 0.8
+	openSpan  = 30 * time.Second
+)
+
+// Cases runs the standard cases one after the other, each with a provisioner and a store of its own, and calls each
+// with the result. cfg says how many nodes each has, and how many records and connected nodes those have that are
+// about these. Nodes that do not get through are an error.
+func Cases(ctx context.Context, cfg Config, each func(name string, r *Result)) error {
+	base := cfg
+	base.Stored, base.Idle = 0, 0
+	peak := 0.0 // provisioned a minute over shared connections
+	for _, one := range []struct {
+		name string
+		set  func(*Config)
+	}{
+		{"shared connections", func(*Config) {}},
+		{"open loop at 80 % of that", func(c *Config) {
+			c.Waves, c.Rate = []Wave{WaveApplied}, openShare*peak/60
+			c.Nodes = max(1, int(c.Rate*openSpan.Seconds()))
+		}},
+		{fmt.Sprintf("%d records stored", cfg.Stored), func(c *Config) { c.Stored = cfg.Stored }},
+		{fmt.Sprintf("%d nodes connected", cfg.Idle), func(c *Config) { c.Idle = cfg.Idle }},
+		{"20 KB of facts", func(c *Config) { c.FactsBytes = 20 << 10 }},
+		{"new TCP connections", func(c *Config) { c.Connection = Connection{} }},
+		{"new TCP connections, sealed", func(c *Config) { c.Connection = Connection{Sealed: true} }},
+		{"new TLS connections", func(c *Config) { c.Connection = Connection{TLS: true} }},
+		{"new TCP connections, limited token", func(c *Config) { c.Connection, c.Token.Uses = Connection{}, c.Nodes }},
+		{"the same, two provisioners at a broker", func(c *Config) { c.Connection, c.Provisioners = Connection{}, 2 }},
+	} {
+		c := base
+		one.set(&c)
+		r, err := Run(ctx, c)
+		if err == nil && r.Missing() > 0 {
+			err = fmt.Errorf("%d nodes did not get through, the first: %s", r.Missing(), r.Why[0])
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", one.name, err)
+		}
+		if peak == 0 {
+			peak = r.ProvisionedPerMinute
+		}
+		each(one.name, r)
+	}
+	return nil
+}

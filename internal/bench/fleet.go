@@ -1,0 +1,173 @@
+package bench
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"muster/internal/seal"
+	"muster/internal/simnode"
+	"muster/internal/wire"
+)
+
+// sharedLinks is how many connections all nodes use if they share them: enough for both cores to have some in hand.
+const sharedLinks = 16
+
+// A fleet is the nodes of one wave and what they share.
+type fleet struct {
+	cfg     *Config
+	run     string // part of all names, so that no two fleets share any
+	applied bool   // they go to the confirmation
+
+	address string // of the broker
+	secure  *tls.Config
+	token   string
+	pin     string          // of the root
+	sealKey *seal.PublicKey // nil if nothing is sealed
+	links   []*sharedLink   // empty for a connection per node
+	nodes   []*node
+
+	count counts
+}
+
+// A node is a simulated node in a fleet.
+type node struct {
+	*simnode.Node
+	own      *credentials // of its own connection; nil if it uses link
+	link     *sharedLink
+	prepared request // made before the clock starts, sent once
+	offer    *offer  // nil before it was offered a certificate
+}
+
+// newFleet makes the nodes of a wave, with a token of their own.
+func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet, error) {
+	token, err := s.token(cfg)
+	if err != nil {
+		return nil, err
+	}
+	u, err := url.Parse(s.url)
+	if err != nil {
+		return nil, err
+	}
+	f := &fleet{
+		cfg:     cfg,
+		run:     runID(),
+		applied: kind == WaveApplied,
+		address: u.Host,
+		token:   token,
+		pin:     s.pin,
+		count:   counts{refusals: map[wire.Code]int{}},
+	}
+	if cfg.Connection.Sealed {
+		f.sealKey = &s.seal
+	}
+	if cfg.Connection.TLS {
+		f.secure = brokerTLS(u.Hostname(), f.pin)
+	}
+	cfg.Progress("preparing")
+	if cfg.Connection.Shared {
+		for range min(sharedLinks, cfg.Concurrency) {
+			c, err := f.newCredentials()
+			if err != nil {
+				return nil, err
+			}
+			f.links = append(f.links, &sharedLink{credentials: c})
+		}
+	}
+	f.nodes = make([]*node, cfg.Nodes)
+	return f, each(ctx, len(f.nodes), runtime.GOMAXPROCS(0), func(i int) (err error) {
+		f.nodes[i], err = f.newNode(i)
+		return err
+	})
+}
+
+// runID is part of the names of all nodes of a fleet.
+func runID() string {
+	return strings.ToLower(strings.NewReplacer("-", "0", "_", "1").Replace(wire.NewID()))[:10]
+}
+
+// identityOf is the name of the node with this number.
+func identityOf(run string, i int) string { return "n" + strconv.Itoa(i) + "." + run + ".bench.muster" }
+
+func (f *fleet) newNode(i int) (*node, error) {
+	s, err := simnode.New(identityOf(f.run, i), f.token)
+	if err != nil {
+		return nil, err
+	}
+	n := &node{Node: s}
+	if len(f.links) > 0 {
+		n.link = f.links[i%len(f.links)]
+	} else if n.own, err = f.newCredentials(); err != nil {
+		return nil, err
+	}
+	n.prepared, err = n.enrollment(f.cfg.FactsBytes)
+	return n, err
+}
+
+// newCredentials makes what a connection presents.
+func (f *fleet) newCredentials() (*credentials, error) {
+	c := &credentials{name: wire.NewID(), token: f.token}
+	if f.sealKey == nil {
+		return c, nil
+	}
+	var err error
+	if c.session, err = seal.NewSession(*f.sealKey, wire.Secret(f.token)); err != nil {
+		return nil, err
+	}
+	c.token = c.session.Token()
+	return c, nil
+}
+
+func (f *fleet) dial(c *credentials) (*conn, error) { return dial(f.address, c, f.secure) }
+
+// session returns the one of the node's connection, nil if nothing is sealed.
+func (n *node) session() *seal.Session {
+	if n.own != nil {
+		return n.own.session
+	}
+	return n.link.credentials.session
+}
+
+// each calls do for each number below n, by several workers, until one fails.
+func each(ctx context.Context, n, workers int, do func(i int) error) error {
+	var next atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	for range workers {
+		g.Go(func() error {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := do(i); err != nil {
+					return err
+				}
+			}
+			return ctx.Err()
+		})
+	}
+	return g.Wait()
+}
+
+// minFacts is the least that factsOf makes: what the built-in policy reads.
+const minFacts = 512
+
+// factsOf returns facts of about so many bytes, such as a machine with this name has.
+func factsOf(identity string, size int) json.RawMessage {
+	var b strings.Builder
+	b.WriteString(`{"fqdn":"` + identity + `","datacenter":"ams1","role":"web","environment":"production",` +
+		`"os":{"name":"debian","release":"13.1","kernel":"6.12.48"},` +
+		`"hardware":{"vendor":"Dell Inc.","model":"PowerEdge R660","serial":"7XK2Q14"},` +
+		`"memory_mb":262144,"cpus":64,"virtual":false,"quarantine":false,"network":{"primary":"eno1",` +
+		`"interfaces":{"eno1":{"mac":"3c:ec:ef:12:34:56","mtu":1500,"speed":25000}}},"packages":{`)
+	const end = `"end":"1.0"}}`
+	for i := 0; b.Len()+len(end)+40 <= size; i++ {
+		fmt.Fprintf(&b, `"library-%04d":"2.%d.%d-1+deb13",`, i, i%17, i%5)
+	}
+	b.WriteString(end)
+	return json.RawMessage(b.String())
+}

@@ -2,13 +2,10 @@
 GO       ?= go
 VERSION  ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS   = -X muster/internal/cli.buildVersion=$(VERSION)
-# The packages with tests that `make test` leaves out. They are looked for: one that was not listed would be run nowhere.
-LARGE     = $$(grep -rl --include=*_test.go 'testing\.Short()' . | xargs -n1 dirname | sort -u)
-# What they leave out as a whole: these have nothing that is small. Those that take longest come first, or the end would wait for them.
-SMALL     = ./provisioner/withfleet ./server $$($(GO) list ./... | grep -v -e /internal/browsertest -e /internal/chaos)
 LINT      = $(GO) tool -modfile=tools/go.mod -n golangci-lint
-# All is vetted by the linter, which comes first. Small tests wait more than they work: there, twice as many as cores run.
+# The linter, which runs before, has all of go vet in it. The packages that take longest come first, or the end would wait for them.
 TEST      = $(GO) test -race -shuffle=on -vet=off
+PACKAGES  = ./cmd/muster ./internal/testbed ./provisioner/withfleet ./server $$($(GO) list ./... | grep -v /internal/browsertest)
 
 # A program with the race detector sleeps for a second before it ends, by default. Tests start hundreds.
 export GORACE ?= atexit_sleep_ms=20
@@ -20,15 +17,15 @@ check: lint test ## lint and test (the default)
 build: ## build bin/muster and bin/muster-server
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
-cross: ## what operators run on machines of their own builds there, too
+cross: ## build for operators' machines, before a release
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/...
 	GOOS=freebsd $(GO) build -o /dev/null ./cmd/...
 
-test: deps ## the tests that need no cluster, no fleet of processes and no browser, with the race detector, shuffled
-	$(TEST) -short -parallel 4 $(SMALL)
+test: ## the quick tests, with the race detector, shuffled: they need Go, openssl and git, and no root
+	$(TEST) -short -parallel 4 $(PACKAGES)
 
-ci: deps cross browser ## the larger tests as well: clusters, processes, faults, and the console in Chromium
-	$(TEST) -timeout 20m $(LARGE)
+ci: deps browser ## all tests: also clusters, processes, disks, networks, other programs, and the console in Chromium
+	MUSTER_CI=1 $(TEST) -parallel 4 -timeout 15m $(PACKAGES)
 
 browser: deps ## the tests of the console in Chromium; pictures of its pages go to screenshots/
 	cd internal/browsertest && npm ci --ignore-scripts --no-audit --no-fund
@@ -41,7 +38,7 @@ lint: ## gofmt, and golangci-lint with all of go vet in it
 	GOGC=400 GOFLAGS="$$($(GO) env GOFLAGS) -race" $$($(LINT)) run ./...
 
 # A machine whose npm is not Debian's cannot have that as well, so only what is missing is asked for.
-deps: ## install the programs that the tests run, where they are missing
+deps: ## install what only `make ci` runs: Chromium, npm, prometheus, and what makes networks and disks that can fail
 	@for p in openssl=openssl setsid=util-linux setpriv=util-linux ip=iproute2 fsfreeze=util-linux mkfs.ext4=e2fsprogs promtool=prometheus systemd-analyze=systemd chromium=chromium npm=npm; do \
 		command -v $${p%=*} >/dev/null || missing="$$missing $${p#*=}"; \
 	done; test -z "$$missing" || { apt-get update && apt-get install -y --no-install-recommends $$missing; }
@@ -49,8 +46,8 @@ deps: ## install the programs that the tests run, where they are missing
 fuzz: ## each fuzz target for 30 s (FUZZTIME), two packages at a time
 	.ci/fuzz
 
-fuzz-short: ## each fuzz target for 5 s, as CI does
-	FUZZTIME=5s .ci/fuzz
+fuzz-short: ## each fuzz target for 3 s, as CI does
+	FUZZTIME=3s .ci/fuzz
 
 vuln: ## known vulnerabilities in what we link
 	$(GO) run golang.org/x/vuln/cmd/govulncheck@latest ./...

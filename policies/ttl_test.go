@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"strconv"
 	"testing"
 	"time"
 
@@ -56,28 +55,4 @@ func TestParseTTL(t *testing.T) {
 			}
 		})
 	}
-}
-
-// FuzzParseTTL checks that what is accepted is within bounds, and that the same
-// lifetime written as a number of seconds means the same.
-func FuzzParseTTL(f *testing.F) {
-	for _, s := range []string{"720h", "30d", "1d12h", "0d", "-1h", "1e9h", "99999999999d", "dd", "9999999h9999999h"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, s string) {
-		d, err := parseTTL(ast.String(s))
-		if err != nil {
-			if d != 0 {
-				t.Fatalf("%q: %v along with an error", s, d)
-			}
-			return
-		}
-		if d < time.Second || d > maxTTL || d%time.Second != 0 {
-			t.Fatalf("%q: %v, want 1s to %v in whole seconds", s, d, maxTTL)
-		}
-		again, err := parseTTL(ast.Number(strconv.FormatInt(int64(d/time.Second), 10)))
-		if err != nil || again != d {
-			t.Fatalf("%q is %v, as seconds %v, %v", s, d, again, err)
-		}
-	})
 }

@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"reflect"
-	"strings"
 	"testing"
 	"time"
-
-	"muster/jwt"
 )
 
 // fullRecord returns a record like those that enrolling writes.
@@ -154,21 +151,6 @@ func TestEventAppendsEachMember(t *testing.T) {
 			v.SetString("plain")
 		}
 	}
-}
-
-// Whatever the members hold, both ways to encode a record give the same.
-func FuzzRecordEncode(f *testing.F) {
-	f.Add("web1", "text", []byte(`{"signer":"s"}`), []byte{1}, int64(1), uint64(1))
-	f.Add("", "\u2028<\xff", []byte(`{ "a": "<" }`), []byte(nil), int64(-1<<40), uint64(0))
-	f.Fuzz(func(t *testing.T, identity, text string, terms, der []byte, seconds int64, through uint64) {
-		r := fullRecord()
-		at := time.Unix(seconds, seconds).UTC()
-		r.Terms, r.Current.DER, r.RevokedThrough = terms, der, Sequence(through)
-		r.Lineage, r.Decision.Notes = strings.Fields(text), strings.Fields(identity)
-		r.Attempt, r.Source, r.Agent, r.Token = text, identity, text, jwt.TokenID(text)
-		r.UpdatedAt, r.OwnedSince, r.Current.NotAfter = at, at, at
-		sameAsJSON(t, r)
-	})
 }
 
 func BenchmarkRecordEncode(b *testing.B) {

@@ -5,7 +5,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,64 +122,6 @@ func TestReadConfTellsMissingFromUnusable(t *testing.T) {
 			}
 		})
 	}
-}
-
-func FuzzParseConf(f *testing.F) {
-	f.Add([]byte("provision = no\nbrokers = a:1, b:2\nregistration_interval = 5m\n"))
-	f.Add([]byte("identity = web1.example.net\nloglevel=debug"))
-	f.Add([]byte("\x00\x00"))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		c, err := parseConf(b)
-		if (c == nil) == (err == nil) {
-			t.Fatalf("parseConf = %+v, %v", c, err)
-		}
-		if names := scanNames([]byte(string(b) + "\n")); c != nil && c.identity != "" && !slices.Equal(names, []string{string(c.identity)}) {
-			t.Fatalf("strict reading says %q, lenient %q", c.identity, names)
-		}
-		says := scanProvision(b)
-		if c != nil && c.provision != nil && (says.Yes != *c.provision || says.No == *c.provision) {
-			t.Fatalf("strict reading says %v, lenient %+v", *c.provision, says)
-		}
-	})
-}
-
-func FuzzDecodePending(f *testing.F) {
-	f.Add([]byte(`{"identity":"web1.example.net","serial":"ab","digest":"cd"}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		p, err := decodePending(b)
-		if (p == nil) == (err == nil) {
-			t.Fatalf("decodePending = %+v, %v", p, err)
-		}
-		if err != nil {
-			return
-		}
-		again, err := p.encode()
-		if err != nil {
-			t.Fatal(err)
-		}
-		q, err := decodePending(again)
-		if err != nil || *q != *p {
-			t.Fatalf("%+v became %+v, %v", p, q, err)
-		}
-	})
-}
-
-func FuzzParseFacts(f *testing.F) {
-	f.Add([]byte(`{"site":"ams","cpu":{"count":2}}`))
-	f.Add([]byte(`{"a":"<&>"}`))
-	f.Fuzz(func(t *testing.T, b []byte) {
-		facts, err := parseFacts("facts.json", b)
-		if (facts == nil) == (err == nil) {
-			t.Fatalf("parseFacts = %q, %v", facts, err)
-		}
-		if err != nil {
-			return
-		}
-		again, err := parseFacts("facts.json", facts)
-		if err != nil || string(again) != string(facts) {
-			t.Fatalf("%q became %q, %v", facts, again, err)
-		}
-	})
 }
 
 func TestQualify(t *testing.T) {

@@ -9,10 +9,8 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"io/fs"
 	"math/big"
 	"net/url"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -111,39 +109,5 @@ func FuzzCheckReply(f *testing.F) {
 				}
 			}
 		}
-	})
-}
-
-// FuzzOwnFiles checks that nothing that lies in an agent's own files panics it:
-// a disk may hold anything after a crash.
-func FuzzOwnFiles(f *testing.F) {
-	e, _ := offered(f, "web1.example.net")
-	f.Add([]byte(e.Certificate + e.CA))
-	f.Add([]byte("2026-03-01T12:00:00Z\n"))
-	f.Add([]byte(`{"code":"busy","at":"2026-03-01T12:00:00Z"}`))
-	f.Add([]byte("127.0.0.1 localhost\n10.0.0.3 web1.example.net web1\n"))
-	path := filepath.Join(f.TempDir(), "file")
-	f.Fuzz(func(t *testing.T, b []byte) {
-		// Cut and written again, ext4 would flush it to disk each time.
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if at := loadClock(path); at.Year() > 9999 {
-			t.Fatalf("clock %v", at)
-		}
-		if last, err := readFailure(path); last != nil && err != nil {
-			t.Fatalf("readFailure = %+v, %v", last, err)
-		}
-		if name := qualify("web1", string(b)); name == "" {
-			t.Fatal("no name")
-		}
-		certificates, err := parseCertificates(string(b))
-		if (err == nil) != (len(certificates) > 0) {
-			t.Fatalf("parseCertificates = %d, %v", len(certificates), err)
-		}
-		scanProvision(b)
 	})
 }

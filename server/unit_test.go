@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/testproc"
 	"muster/server"
 )
 
@@ -40,6 +41,7 @@ func TestUnderItsUnitFilesOfOthersStayTheirs(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("files of others take root")
 	}
+	testproc.Needs(t, "setpriv")
 	capabilities := unitCapabilities(t)
 	const other = 12345
 	f := newFleet(t)

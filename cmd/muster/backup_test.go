@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"muster/internal/testproc"
 )
 
 // TestBackupAndRestore backs a provisioner up with processes, loses its store
@@ -126,6 +128,7 @@ func whoMayNotWriteIsTold(t *testing.T, dir string) {
 	defer func() { _ = os.Chmod(data, 0o700) }() // the others write there
 	cmd := command(t, "restore", "store.backup", "--config", "prov/provisioner.yaml")
 	if os.Geteuid() == 0 { // who may write everywhere, but for one without that right
+		testproc.Needs(t, "setpriv")
 		cmd = exec.CommandContext(t.Context(), "setpriv", append([]string{"--bounding-set", "-dac_override,-dac_read_search", binary(t)}, cmd.Args[1:]...)...)
 	}
 	cmd.Dir = dir

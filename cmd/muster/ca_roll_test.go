@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"muster/internal/testproc"
 )
 
 // TestARootKeyFromAPipeIsFollowedByItsLike has the old root's key, and the passphrase, come from
@@ -79,6 +81,7 @@ func TestWhoMayNotReadIsToldWhoMay(t *testing.T) {
 			t.Cleanup(func() { _ = os.Chmod(path, 0o700) }) // it is to be removed
 			cmd := command(t, append(strings.Fields(tt.args), "--config", "prov/provisioner.yaml")...)
 			if os.Geteuid() == 0 { // who may read everything, but for one without that right
+				testproc.Needs(t, "setpriv")
 				cmd = exec.CommandContext(t.Context(), "setpriv", append([]string{"--bounding-set", "-dac_override,-dac_read_search", binary(t)}, cmd.Args[1:]...)...)
 			}
 			cmd.Dir = dir
@@ -106,6 +109,7 @@ func TestADoctorWhoMayNotReadTheKey(t *testing.T) {
 	}
 	cmd := command(t, "server", "doctor", "--token", "none.jwt", "--ssl-dir", "ssl", "--config", "server.conf", "--identity", "web1.example.net")
 	if os.Geteuid() == 0 { // who may read everything, but for one without that right
+		testproc.Needs(t, "setpriv")
 		cmd = exec.CommandContext(t.Context(), "setpriv", append([]string{"--bounding-set", "-dac_override,-dac_read_search", binary(t)}, cmd.Args[1:]...)...)
 	}
 	cmd.Dir = dir
@@ -130,6 +134,7 @@ func TestWhoMayNotReadIsToRemoveNothing(t *testing.T) {
 	cmd := command(t, "ca", "roll", "--config", "prov/provisioner.yaml")
 	if f, err := os.Open(key); err == nil { // root may read everything, but for one without that right
 		_ = f.Close()
+		testproc.Needs(t, "setpriv")
 		cmd = exec.CommandContext(t.Context(), "setpriv", append([]string{"--bounding-set", "-dac_override,-dac_read_search", binary(t)}, cmd.Args[1:]...)...)
 	}
 	cmd.Dir = dir

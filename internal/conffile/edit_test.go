@@ -3,9 +3,6 @@ package conffile_test
 import (
 	"encoding/binary"
 	"errors"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"unicode/utf16"
 
@@ -99,50 +96,4 @@ func utf16LE(s string) string {
 		b = binary.LittleEndian.AppendUint16(b, u)
 	}
 	return string(b)
-}
-
-// rooted is the file of FuzzEditYAML.
-type rooted struct {
-	CA struct {
-		Root string `yaml:"root"`
-	} `yaml:"ca"`
-}
-
-func (*rooted) Validate() error { return nil }
-
-func load(t *testing.T, text string, dst *rooted) error {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "file.yaml")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	return conffile.LoadYAML(path, dst)
-}
-
-// FuzzEditYAML changes a value in whatever is a mapping, and reads it again.
-func FuzzEditYAML(f *testing.F) {
-	f.Add("ca:\n  root: a\n", "b/c")
-	f.Add("# x\nca: # y\n  root: 'a' # z\nb: c\n", "with \"quotes\"\n")
-	f.Add("ca:\r\n  root: a\r\n", "b/c")
-	f.Add("ca:\r root:", "")
-	f.Add("ca:\n  root: \"a\"\n  other:\n    - x\n", "ä")
-	f.Fuzz(func(t *testing.T, text, value string) {
-		if !strings.Contains(text, "root") || strings.ToValidUTF8(value, "") != value {
-			return
-		}
-		got, err := conffile.EditYAML([]byte(text), "ca", map[string]string{"root": value}, nil)
-		if err != nil {
-			if got != nil {
-				t.Fatal("a text beside an error")
-			}
-			return
-		}
-		var before, after rooted
-		if load(t, text, &before) != nil {
-			return // other keys, other types: nobody's file
-		}
-		if err := load(t, string(got), &after); err != nil || after.CA.Root != value {
-			t.Fatalf("%q became %q: root is %q, %v, want %q", text, got, after.CA.Root, err, value)
-		}
-	})
 }

@@ -352,21 +352,3 @@ func FuzzParseSettings(f *testing.F) {
 		}
 	})
 }
-
-// FuzzFormatSettings checks that any setting comes back as it is or is refused.
-func FuzzFormatSettings(f *testing.F) {
-	f.Add("a", "b", "header")
-	f.Add("a", " b", "two\nlines")
-	f.Add("a\n", "b\r", "end of settings")
-	f.Fuzz(func(t *testing.T, key, value, header string) {
-		want := map[string]string{key: value}
-		text, err := conffile.FormatSettings(want, header)
-		if err != nil {
-			return
-		}
-		s, err := conffile.ParseSettings(text)
-		if err != nil || !maps.Equal(pairs(s), want) {
-			t.Fatalf("%q became %q: %v", want, text, err)
-		}
-	})
-}

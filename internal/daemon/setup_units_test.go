@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"muster/internal/daemon"
+	"muster/internal/testproc"
 )
 
 // TestUnitsSayWhatTheyDoNotSee has setups in places that the units hide from the provisioner.
@@ -61,6 +62,7 @@ func TestUnitsTakeAnyDirectory(t *testing.T) {
 	if err := os.WriteFile(copied, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	testproc.Needs(t, "systemd-analyze")
 	out, err := exec.CommandContext(t.Context(), "systemd-analyze", "verify", "--man=no", copied).CombinedOutput()
 	if err != nil || strings.Contains(string(out), "muster-provisioner.service") {
 		t.Errorf("%v\n%s%s", err, out, text)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"muster/internal/discover"
+	"muster/internal/testproc"
 )
 
 // inChild says that the process is one that a test has started, in a network of its own.
@@ -34,6 +35,7 @@ func TestANameServerOnTheLink(t *testing.T) {
 		if os.Getuid() != 0 {
 			t.Skip("a network of its own takes root")
 		}
+		testproc.Needs(t, "unshare", "ip")
 		cmd := exec.CommandContext(t.Context(), "unshare", "--net", os.Args[0], "-test.run", "^"+t.Name()+"$", "-test.v")
 		cmd.Env = append(os.Environ(), inChild+"=1")
 		if out, err := cmd.CombinedOutput(); err != nil || !strings.Contains(string(out), "PASS: "+t.Name()) {

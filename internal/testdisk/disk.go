@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"muster/internal/testproc"
 )
 
 // A Disk is a file system of its own, for what only happens to disks: an ext4
@@ -25,9 +27,10 @@ type Disk struct {
 
 // New mounts a new file system of so many bytes; the file that it is in
 // takes up only what is written. It is unmounted when the test ends. Only root
-// can mount: without it the test is skipped, as root it fails if it cannot.
+// can mount: without it, and with -short, the test is skipped.
 func New(t testing.TB, bytes int64) *Disk {
 	t.Helper()
+	testproc.Needs(t, "mkfs.ext4", "losetup", "mount", "fsfreeze")
 	if os.Getuid() != 0 {
 		t.Skip("mounting a file system takes root")
 	}

@@ -1,11 +1,8 @@
 package ca_test
 
 import (
-	"bytes"
 	"crypto"
-	"crypto/ed25519"
 	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"testing"
 
@@ -31,43 +28,6 @@ func TestPublicKeyOfACertificate(t *testing.T) {
 			}
 		}
 	}
-}
-
-// FuzzPublicKey checks that what crypto/x509 reads has the same key here.
-func FuzzPublicKey(f *testing.F) {
-	a := authority(f, nil)
-	_, ed, err := ed25519.GenerateKey(rand.Reader)
-	if err != nil {
-		f.Fatal(err)
-	}
-	for _, pub := range []crypto.PublicKey{newEC(f, elliptic.P256()).Public(), newEC(f, elliptic.P384()).Public(), ed.Public()} {
-		r := requests()["node"]
-		r.PublicKey = pub
-		c, _ := issue(f, a, r)
-		f.Add(c.DER)
-	}
-	f.Add([]byte{0x30, 0x80, 0, 0})
-	f.Add([]byte{0x30, 0x84, 0, 0, 0, 1, 0})
-	f.Fuzz(func(t *testing.T, der []byte) {
-		key, err := ca.PublicKey(der)
-		if err != nil {
-			if key != nil {
-				t.Fatal("a key beside the error")
-			}
-			return
-		}
-		c, err := x509.ParseCertificate(der)
-		if err != nil {
-			return
-		}
-		got, err := x509.MarshalPKIXPublicKey(key)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if want, err := x509.MarshalPKIXPublicKey(c.PublicKey); err != nil || !bytes.Equal(got, want) {
-			t.Fatalf("key %x, and crypto/x509 reads %x, %v", got, want, err)
-		}
-	})
 }
 
 // BenchmarkPublicKey is what a confirmation costs besides its signature.

@@ -2,7 +2,6 @@ package helper_test
 
 import (
 	"errors"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,31 +48,4 @@ func TestSplit(t *testing.T) {
 			}
 		})
 	}
-}
-
-// FuzzSplit checks that what is accepted, quoted and split again, is the same.
-func FuzzSplit(f *testing.F) {
-	for _, s := range []string{`a 'b c' "d\"e" \f`, `'`, `"\`, "a\tb", `''`, "\xff 'x'"} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, line string) {
-		args, err := helper.Split(line)
-		if err != nil {
-			if args != nil {
-				t.Fatal("Split returned arguments along with an error")
-			}
-			return
-		}
-		var quoted []string
-		for _, a := range args {
-			quoted = append(quoted, "'"+strings.ReplaceAll(a, "'", `'\''`)+"'")
-		}
-		again, err := helper.Split(strings.Join(quoted, " "))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(args, again); diff != "" {
-			t.Fatalf("%q: -first +again\n%s", line, diff)
-		}
-	})
 }

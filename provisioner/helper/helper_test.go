@@ -18,6 +18,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"muster/internal/testproc"
 	"muster/internal/wire"
 	"muster/provisioner/helper"
 )
@@ -314,9 +315,7 @@ func TestProcesses(t *testing.T) {
 // Something that leaves the group is not ours to kill, but it cannot hold us.
 func TestEscapedProcess(t *testing.T) {
 	t.Parallel()
-	if _, err := os.Stat("/usr/bin/setsid"); err != nil {
-		t.Fatal("no /usr/bin/setsid: run `make deps`")
-	}
+	testproc.Needs(t, "setsid")
 	for name, end := range map[string]string{"with an answer": `echo '{}'`, "without": `wait; sleep 1000`} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,32 +8,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 )
 
-// FuzzParseInfo has the broker say anything of a requester, and reads it with
-// and without encoding/json.
-func FuzzParseInfo(f *testing.F) {
-	for _, s := range []string{"", "web1.example.net", `","host":"198.51.100.7`, `{"host":"x"}`, `"host":"`, `\","host":"x`, `\`, "<é\u2028>", `"}`, "\x00\xff"} {
-		f.Add("192.0.2.1", "FLEET", "user", s, "name")
-		f.Add("192.0.2.1", "PROVISIONING", s, "nodes", s)
-		f.Add(s, s, s, s, s)
-	}
-	f.Fuzz(func(t *testing.T, host, account, user, name, tag string) {
-		start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-		said := server.ClientInfo{Start: &start, Host: host, ID: 7, Account: account, User: user, Name: name, Version: name, Tags: []string{tag, name}, NameTag: tag,
-			Alternates: []string{name}, Kind: "Client", ClientType: "nats", Nonce: tag, Reply: name}
-		header, err := json.Marshal(said)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want requestInfo
-		if err := json.Unmarshal(header, &want); err != nil {
-			t.Fatal(err)
-		}
-		if got := parseInfo(string(header)); got != want {
-			t.Fatalf("%s is %+v, want %+v", header, got, want)
-		}
-	})
-}
-
 // TestQuickInfoLeavesTheRest has headers that the broker never writes.
 func TestQuickInfoLeavesTheRest(t *testing.T) {
 	t.Parallel()

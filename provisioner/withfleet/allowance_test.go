@@ -1,7 +1,6 @@
 package provisioner_test
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -68,78 +67,6 @@ func TestAllowanceLetsInExactlySoMany(t *testing.T) {
 	f.Start()
 	if code := f.Refused(f.Node("web99.example.net")); code != wire.CodeApprovalPending {
 		t.Errorf("a sixth machine after a restart: %s", code)
-	}
-	f.Check()
-}
-
-// TestARackThatBootsByOneAllowance has 48 machines ask at once under an entry for as many:
-// none is told that the provisioner is busy, as who loses a race for the entry would be.
-func TestARackThatBootsByOneAllowance(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: testbed.Quotas(0, 0)})
-	const rack = 48
-	if _, err := f.Daemon().Operator().AllowNames(f.Context(), "web*.example.net", 2*time.Hour, rack, false, operator); err != nil {
-		t.Fatal(err)
-	}
-	var nodes []*simnode.Node
-	for i := range rack {
-		nodes = append(nodes, f.Node(fmt.Sprintf("web%d.example.net", i)))
-	}
-	var g sync.WaitGroup
-	for _, n := range nodes {
-		g.Go(func() {
-			if _, err := f.Daemon().Operator().Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"}); err != nil {
-				t.Errorf("%s: %v", n.Identity, err)
-			}
-		})
-	}
-	g.Wait()
-	if code := f.Refused(f.Node("web99.example.net")); code != wire.CodeApprovalPending {
-		t.Errorf("one more than may: %s", code)
-	}
-	f.Check()
-}
-
-// TestAllowanceEnds has entries that expire, are removed, or cover everything.
-func TestAllowanceEnds(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
-	p := f.Daemon().Operator()
-	allow := func(pattern string, expires time.Duration, everything bool) error {
-		_, err := p.AllowNames(f.Context(), pattern, expires, 0, everything, operator)
-		return err
-	}
-	if err := allow("web*.example.net", time.Hour, false); err != nil {
-		t.Fatal(err)
-	}
-	f.Enroll(f.Node("web1.example.net"))
-	f.Clock.Advance(time.Hour + time.Second)
-	if code := f.Refused(f.Node("web2.example.net")); code != wire.CodeApprovalPending {
-		t.Errorf("an entry that has expired: %s", code)
-	}
-	if err := allow("db1.example.net", 0, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := p.DisallowNames(f.Context(), "db1.example.net", operator); err != nil {
-		t.Fatal(err)
-	}
-	if code := f.Refused(f.Node("db1.example.net")); code != wire.CodeApprovalPending {
-		t.Errorf("an entry that was removed: %s", code)
-	}
-	if err := p.DisallowNames(f.Context(), "db1.example.net", operator); !errors.Is(err, provisioner.ErrNotAllowed) {
-		t.Errorf("removed twice: %v", err)
-	}
-	for _, pattern := range []string{"*", "**.*", "*.*.*", "?*"} {
-		if err := allow(pattern, 0, false); !errors.Is(err, provisioner.ErrEverything) {
-			t.Errorf("%s: %v", pattern, err)
-		}
-	}
-	if err := allow("*", 0, true); err != nil {
-		t.Fatal(err)
-	}
-	f.Enroll(f.Node("any.example.org"))
-	if e := eventsOf(f, provisioner.EventAllowed); len(e) != 3 || e[0].By != "ann" || e[0].Pattern != "web*.example.net" {
-		t.Errorf("events: %+v", e)
 	}
 	f.Check()
 }

@@ -43,42 +43,6 @@ func (s *beforehand) PutPause(ctx context.Context, p *provisioner.Pause, after p
 	return s.Store.PutPause(ctx, p, after)
 }
 
-// TestAnApprovalLiftsNoRejectionOfThatMoment has one operator reject a key while another one
-// approves whoever waits under its name: who approves has not seen that, and is told.
-func TestAnApprovalLiftsNoRejectionOfThatMoment(t *testing.T) {
-	t.Parallel()
-	for name, read := range map[string]bool{"before it is looked what was said": true, "before the approval is written": false} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := testbed.New(t, testbed.Options{DefaultPolicy: true})
-			s := &beforehand{read: read}
-			p := f.Provisioner(func(store provisioner.Store) provisioner.Store { s.Store = store; return s })
-			other := f.Daemon().Operator()
-			n := f.Node(web1)
-			f.Refused(n)
-			waiting(t, f, n)
-			s.what = func() {
-				if _, err := other.RejectNode(f.Context(), web1, "", operator); err != nil {
-					t.Error(err)
-				}
-			}
-			if _, err := p.ApproveNode(f.Context(), web1, "", 0, operator); !errors.Is(err, provisioner.ErrNotWaiting) || !strings.Contains(err.Error(), keyHash(t, n)[:16]) {
-				t.Errorf("approve = %v, want %v, and the key that was rejected", err, provisioner.ErrNotWaiting)
-			}
-			if code := f.Refused(n); code != wire.CodeRejected {
-				t.Errorf("the rejected key is refused as %s, want %s", code, wire.CodeRejected)
-			}
-			// By its hash it is meant, as ever.
-			if _, err := p.ApproveNode(f.Context(), web1, keyHash(t, n), 0, operator); err != nil {
-				t.Fatal(err)
-			}
-			f.Eventually("it is approved everywhere", func() bool { return len(other.Rejected()) == 0 })
-			f.Enroll(n)
-			f.Check()
-		})
-	}
-}
-
 // TestAVerdictAboutAShownKeyLiftsNoOtherRejection has a key rejected, or rejected anew, while
 // somebody decides about it who was shown it as it was: who decides is told.
 func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
@@ -149,30 +113,6 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 			})
 		}
 	}
-}
-
-// TestTwoRejectAtOnce has two operators say the same: one verdict is enough, and both are told
-// that it stands.
-func TestTwoRejectAtOnce(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
-	s := &beforehand{}
-	p := f.Provisioner(func(store provisioner.Store) provisioner.Store { s.Store = store; return s })
-	n := f.Node(web1)
-	f.Refused(n)
-	waiting(t, f, n)
-	var first *provisioner.Answer
-	s.what = func() {
-		var err error
-		if first, err = f.Daemon().Operator().RejectNode(f.Context(), web1, "", operator); err != nil {
-			t.Error(err)
-		}
-	}
-	second, err := p.RejectNode(f.Context(), web1, "", operator)
-	if err != nil || second.ID != first.ID {
-		t.Errorf("rejected: %+v, %v, want %+v", second, err, first)
-	}
-	f.Check()
 }
 
 // TestAResumeEndsNoPauseOfThatMoment has one operator pause anew, renewals too, while another

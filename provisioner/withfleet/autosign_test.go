@@ -1,7 +1,6 @@
 package provisioner_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -78,112 +77,5 @@ exit 1
 		t.Fatal(err)
 	}
 	f.Enroll(waits[4])
-	f.Check()
-}
-
-// TestAutosignThatHangsKeepsNobodyElseWaiting has more machines than there are
-// workers wait for a command that hangs: one that needs no approval gets in
-// meanwhile, most are told to wait without being asked about, and when the
-// command works again all of them get in.
-func TestAutosignThatHangsKeepsNobodyElseWaiting(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	const machines = 320 // there are 256 workers
-	f, dir := autosigned(t, 10*time.Second, `
-cat >/dev/null
-while [ -e "$dir/hang" ]; do sleep 0.1; done
-`)
-	if err := os.WriteFile(filepath.Join(dir, "hang"), nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	token := f.Token(nil)
-	type answer struct {
-		n     *simnode.Node
-		reply *wire.Reply
-		err   error
-	}
-	answers := make(chan answer, machines)
-	ask := func(n *simnode.Node) {
-		nc, err := simnode.Dial(f.URL(), n.Token)
-		if err != nil {
-			answers <- answer{n, nil, err}
-			return
-		}
-		defer nc.Close()
-		reply, err := simnode.Enroll(f.Context(), nc, n.Request())
-		answers <- answer{n, reply, err}
-	}
-	for i := range machines {
-		go ask(node(t, fmt.Sprintf("web%d.example.net", i), token))
-	}
-	var again []*simnode.Node
-	collect := func(n int) {
-		t.Helper()
-		for n > 0 {
-			a := <-answers
-			switch {
-			case a.err != nil:
-				t.Fatalf("%s: %v", a.n.Identity, a.err)
-			case a.reply.Refusal != nil && a.reply.Refusal.Code == wire.CodeApprovalPending:
-				again = append(again, a.n)
-				n--
-			case f.Stood(a.n, a.reply):
-				go ask(a.n)
-			case a.reply.Refusal != nil:
-				t.Fatalf("%s: %+v: %s", a.n.Identity, a.reply.Refusal, f.Cause(a.n.Identity))
-			default:
-				t.Fatalf("%s got in while the command hangs", a.n.Identity)
-			}
-		}
-	}
-	const asked = 64 // at most: four for each of the 16 that run at once
-	collect(machines - asked)
-	f.Enroll(f.Node("known1.example.net"))
-	notAsked := func() (n int) {
-		for _, e := range eventsOf(f, provisioner.EventRefused) {
-			if strings.Contains(e.Cause, "not asked, it is asked about 64 nodes already") {
-				n++
-			}
-		}
-		return n
-	}
-	// On a machine with much else to do they come one by one, and the command is given up meanwhile:
-	// then others come in the place of those that were told to wait.
-	for try := 1; notAsked() < machines-256; try++ {
-		if try == 5 {
-			t.Fatalf("the command was not asked about %d machines, want %d or more: it holds all workers", notAsked(), machines-256)
-		}
-		for i := range again {
-			go ask(node(t, fmt.Sprintf("web%d-%d.example.net", try, i), token))
-		}
-		n := len(again)
-		again = nil
-		collect(n)
-	}
-	if err := os.Remove(filepath.Join(dir, "hang")); err != nil {
-		t.Fatal(err)
-	}
-	in, pending := 0, asked // whose turn comes now
-	for in < machines {
-		for _, n := range again {
-			go ask(n)
-		}
-		pending += len(again)
-		again = nil
-		for range pending {
-			a := <-answers
-			if a.err != nil {
-				t.Fatalf("%s: %v", a.n.Identity, a.err)
-			}
-			if a.reply.Refusal != nil {
-				again = append(again, a.n)
-				continue
-			}
-			in++
-		}
-		pending = 0
-	}
 	f.Check()
 }

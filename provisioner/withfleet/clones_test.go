@@ -1,19 +1,15 @@
 package provisioner_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
 	"time"
 
-	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/broker"
 )
@@ -154,90 +150,6 @@ func TestClonesThatOnlyEnroll(t *testing.T) {
 	f.Check()
 }
 
-// TestAnIdentityThatChangesHands is not cloned by the machine that it was taken
-// from, and its record of clones ends with its owner.
-func TestAnIdentityThatChangesHands(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Policy: refusesClones(t)})
-	p := f.Provisioner(nil)
-	id := wire.Identity("web1.example.net")
-	enroll := func(n *simnode.Node) *wire.Enrolled {
-		t.Helper()
-		e, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{Sealed: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return e
-	}
-	reports := func(when string, want int) {
-		t.Helper()
-		if n := cloneEvents(f, string(id)); n != want {
-			t.Errorf("%s: %d reports of clones, want %d", when, n, want)
-		}
-	}
-	old := f.SealedNode(string(id))
-	twin := *old
-	twin.Boot = wire.NewID()
-	e := enroll(old)
-	f.Apply(old, e)
-	enroll(&twin)
-	f.Clock.Advance(grace)
-	enroll(old)
-	if r := f.Record(old.Identity); r.Cloned == nil || !r.Cloned.Refused {
-		t.Fatalf("record = %+v, want clones that are refused", r.Cloned)
-	}
-	if _, err := p.Enroll(f.Context(), old.Request(), provisioner.Source{Sealed: true}); provisioner.CodeOf(err) != wire.CodeIdentityCloned {
-		t.Errorf("enroll = %v, want %s", err, wire.CodeIdentityCloned)
-	}
-
-	successor := f.SealedNode(old.Identity)
-	grant := &provisioner.Grant{ID: wire.NewID(), Identity: id, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}
-	if err := f.Daemon().Store().PutGrant(f.Context(), grant, provisioner.AnyRevision); err != nil {
-		t.Fatal(err)
-	}
-	offer := enroll(successor)
-	if r := f.Record(old.Identity); r.Cloned != nil {
-		t.Errorf("record after a grant = %+v, want no clones", r.Cloned)
-	}
-	// The machine before it is still in the fleet, and speaks in between, as
-	// long as the new one has not confirmed.
-	p.Heard(f.Context(), id, old.Boot, e.Serial)
-	f.Clock.Advance(time.Second)
-	p.Heard(f.Context(), id, "another-boot", offer.Serial)
-	f.Clock.Advance(grace)
-	p.Heard(f.Context(), id, old.Boot, e.Serial)
-	reports("taken over", 1)
-	f.Apply(successor, offer)
-
-	// Another process has heard two machines of the owner before, and was not
-	// asked when the identity changed hands.
-	q := f.Provisioner(nil)
-	q.Heard(f.Context(), id, successor.Boot, offer.Serial)
-	q.Heard(f.Context(), id, "its-twin", offer.Serial)
-	f.Clock.Advance(time.Second)
-
-	f.PutRecord(old.Identity, func(r *provisioner.Record) { r.State = provisioner.StateRetired })
-	f.Clock.Advance(grace)
-	p.Heard(f.Context(), id, successor.Boot, offer.Serial)
-	reports("retired", 1)
-	again := f.SealedNode(old.Identity)
-	again.Boot = successor.Boot
-	anew := enroll(again)
-	f.Clock.Advance(grace)
-	enroll(again)
-	q.Heard(f.Context(), id, again.Boot, anew.Serial)
-	reports("enrolled anew", 1)
-
-	// That does not excuse the next twin, in either process.
-	p.Heard(f.Context(), id, "its-twin", anew.Serial)
-	q.Heard(f.Context(), id, "its-twin", anew.Serial)
-	f.Clock.Advance(grace)
-	q.Heard(f.Context(), id, again.Boot, anew.Serial)
-	p.Heard(f.Context(), id, again.Boot, anew.Serial)
-	reports("cloned anew", 2)
-	f.Check()
-}
-
 // TestAPolicyThatForgivesClones lets machines in again that one before it
 // refused.
 func TestAPolicyThatForgivesClones(t *testing.T) {
@@ -262,147 +174,6 @@ func TestAPolicyThatForgivesClones(t *testing.T) {
 		t.Errorf("record = %+v, want clones that are not refused", r.Cloned)
 	}
 	f.Check()
-}
-
-// TestClonesAreNoticedOnce has a node that makes up boot instances: one revision
-// and one report, whoever speaks next.
-func TestClonesAreNoticedOnce(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	_, e := provisioned(f, web1)
-	p := f.Daemon().Operator()
-	before := f.Revisions(web1)
-	for round := range 10 {
-		for i := range 4 { // who speaks first makes another pair each time
-			p.Heard(f.Context(), web1, fmt.Sprint("boot", (round+i)%4), e.Serial)
-		}
-		f.Clock.Advance(grace)
-	}
-	r := f.Record(web1)
-	if r.Cloned == nil || cloneEvents(f, web1) != 1 || f.Revisions(web1) != before+1 {
-		t.Errorf("record says %+v, %d reports, %d more revisions, want one of each", r.Cloned, cloneEvents(f, web1), f.Revisions(web1)-before)
-	}
-}
-
-// TestANodeThatSpeaksALot has its record looked at once a minute.
-func TestANodeThatSpeaksALot(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	_, e := provisioned(f, web1)
-	_, other := provisioned(f, "web2.example.net")
-	p := f.Daemon().Operator()
-	for i := range 3 {
-		p.Heard(f.Context(), web1, fmt.Sprint("boot", i), e.Serial)
-		p.Heard(f.Context(), "web2.example.net", fmt.Sprint("boot", i), other.Serial)
-	}
-	f.Clock.Advance(grace)
-	p.Heard(f.Context(), web1, "boot0", "not its own")
-	p.Heard(f.Context(), web1, "boot1", e.Serial)
-	if c := f.Record(web1).Cloned; c != nil {
-		t.Errorf("record says %+v, want it not looked at twice at once", c)
-	}
-	p.Heard(f.Context(), "web2.example.net", "boot0", other.Serial)
-	if f.Record("web2.example.net").Cloned == nil {
-		t.Error("another identity waits for the one that speaks a lot")
-	}
-	f.Clock.Advance(grace)
-	p.Heard(f.Context(), web1, "boot1", e.Serial)
-	if f.Record(web1).Cloned == nil {
-		t.Error("not looked at again after a while")
-	}
-}
-
-// TestAOneTimeTokenAfterClones gives the identity to another machine.
-func TestAOneTimeTokenAfterClones(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Policy: refusesClones(t)})
-	_, e := provisioned(f, web1)
-	p := f.Daemon().Operator()
-	p.Heard(f.Context(), web1, "one", e.Serial)
-	p.Heard(f.Context(), web1, "two", e.Serial)
-	f.Clock.Advance(grace)
-	p.Heard(f.Context(), web1, "one", e.Serial)
-	if r := f.Record(web1); r.Cloned == nil || !r.Cloned.Refused {
-		t.Fatalf("record = %+v, want clones that are refused", r.Cloned)
-	}
-	successor := f.Node(web1)
-	successor.Token = f.Token(func(c *jwt.Claims) {
-		testbed.Limited(1, web1)(c)
-		c.IssuedAt = f.Clock.Now()
-	})
-	f.Apply(successor, f.Enroll(successor))
-	if r := f.Record(web1); r.Cloned != nil || r.Decision.Reason != provisioner.ReasonOneTimeToken {
-		t.Errorf("record = %+v on the ground %s, want no clones", r.Cloned, r.Decision.Reason)
-	}
-}
-
-// TestClonesAreJudgedByTheSharedAllowList has the policy tolerate two machines
-// with one key where the allow-list has their name, and the entry that does be in
-// the store: unlimited, or used up by this very machine.
-func TestClonesAreJudgedByTheSharedAllowList(t *testing.T) {
-	t.Parallel()
-	const policy = "package muster.enroll\n\nallow := true\n\ndeny contains \"cloned, and not on the list\" if {\n\tinput.node.cloned\n\tnot input.allow.pattern\n}\n"
-	f := testbed.New(t, testbed.Options{Policy: policy, AllowList: "allow:\n  - pattern: file.example.net\n"})
-	p := f.Daemon().Operator()
-	for pattern, uses := range map[string]int{"any.example.net": 0, "once.example.net": 1, "other*.example.net": 1} {
-		if _, err := p.AllowNames(f.Context(), pattern, 0, uses, false, operator); err != nil {
-			t.Fatal(err)
-		}
-	}
-	f.Enroll(f.Node("other1.example.net")) // uses its entry up
-	for _, tt := range []struct {
-		name    string
-		refused bool
-	}{{"file.example.net", false}, {"any.example.net", false}, {"once.example.net", false}, {"other2.example.net", true}, {"nobody.example.net", true}} {
-		n := f.Node(tt.name)
-		f.Apply(n, f.Enroll(n))
-		serial := f.Record(tt.name).Current.Serial
-		for _, boot := range []string{"a", "b", "a"} {
-			p.Heard(f.Context(), wire.Identity(tt.name), boot, serial)
-			f.Clock.Advance(grace)
-		}
-		if c := f.Record(tt.name).Cloned; c == nil || c.Refused != tt.refused {
-			t.Errorf("%s: on record %+v, want refused %v", tt.name, c, tt.refused)
-		}
-	}
-	f.Check()
-}
-
-// cutOff ends a context right behind the next read of a record.
-type cutOff struct {
-	provisioner.Store
-	after func()
-}
-
-func (s *cutOff) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
-	r, at, err := s.Store.Record(ctx, id)
-	if s.after != nil {
-		s.after()
-	}
-	return r, at, err
-}
-
-// TestAPolicyThatWasBrokenOffHasNotFailed has the time for a look at clones be over
-// before the policy has been asked.
-func TestAPolicyThatWasBrokenOffHasNotFailed(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Policy: "package muster.enroll\n\nallow if count([x | some x in numbers.range(1, 2000); x > 0]) > 0\n"})
-	s := &cutOff{}
-	p := f.Provisioner(func(records provisioner.Store) provisioner.Store { s.Store = records; return s })
-	n, e := provisioned(f, web1)
-	_ = n
-	ctx, cancel := context.WithCancel(f.Context())
-	defer cancel()
-	s.after = cancel
-	p.Heard(ctx, web1, "boot-one", e.Serial)
-	p.Heard(ctx, web1, "boot-two", e.Serial)
-	f.Clock.Advance(grace)
-	p.Heard(ctx, web1, "boot-one", e.Serial)
-	for _, a := range f.Daemon().Alarms() {
-		if a.Code == wire.CodePolicyFailed {
-			t.Errorf("alarm %+v, want none: the policy is well", a)
-		}
-	}
 }
 
 // TestARecordedRequestMakesNoClone has a listener of plain mode send the request again

@@ -3,7 +3,6 @@ package provisioner_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -229,30 +228,6 @@ func TestADiskThatHangs(t *testing.T) {
 	f.Check()
 }
 
-// TestARestartOnANearlyFullDisk: whoever needs the space most can start.
-func TestARestartOnANearlyFullDisk(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	d := testdisk.New(t, 512<<20)
-	f := testbed.New(t, testbed.Options{Edit: on(d)})
-	n := f.Node("web1.example.net")
-	e := f.Enroll(n)
-	f.Stop()
-	d.Fill(4 << 20)
-	f.Start()
-	if r := f.Apply(n, e); r.Applied == nil {
-		t.Errorf("applied = %v, want it accepted", r.Refusal)
-	}
-	if code := f.Refused(f.Node("web2.example.net")); code != wire.CodeStorageLow {
-		t.Errorf("a new identity = %s, want %s", code, wire.CodeStorageLow)
-	}
-	d.Free()
-	f.WaitNoAlarm(wire.CodeStorageLow)
-	f.Check()
-}
-
 // TestAClockThatGoesBack issues nothing by a clock that is a year behind, also
 // over a restart, and goes on when it is right again.
 func TestAClockThatGoesBack(t *testing.T) {
@@ -309,29 +284,6 @@ func acceptClock(t *testing.T, f *testbed.Fleet) {
 	}
 }
 
-// TestAClockThatIsNotSetYet starts a provisioner a year ahead of the mark: it
-// serves with an alarm, and has locked nobody out once it is right.
-func TestAClockThatIsNotSetYet(t *testing.T) {
-	t.Parallel()
-	const year = 365 * 24 * time.Hour
-	f := testbed.New(t, testbed.Options{})
-	acceptClock(t, f) // so that there is a mark
-	f.Stop()
-	f.Clock.Advance(year)
-	f.Start()
-	f.WaitAlarm(provisioner.AlarmClockJumped)
-	f.Enroll(f.Node("web1.example.net"))
-	f.Clock.Advance(-year)
-	f.WaitNoAlarm(provisioner.AlarmClockJumped)
-	f.Enroll(f.Node("web2.example.net"))
-	f.Stop()
-	f.Start()
-	f.Enroll(f.Node("web3.example.net"))
-	if alarms := f.Daemon().Alarms(); len(alarms) > 0 {
-		t.Errorf("alarms %v, want none", alarms)
-	}
-}
-
 // TestTheGateOfAClockThatIsBehind admits nobody, least of all who holds what
 // has expired; who is in stays. No CRL takes the place of the good one.
 func TestTheGateOfAClockThatIsBehind(t *testing.T) {
@@ -375,98 +327,6 @@ func TestTheGateOfAClockThatIsBehind(t *testing.T) {
 	if !f.Admits("web2.example.net", e.Serial) {
 		t.Error("not admitted although the clock is right again")
 	}
-}
-
-// TestRevokedWhileTheClockIsAhead lists what has expired by a clock that is
-// wrong.
-func TestRevokedWhileTheClockIsAhead(t *testing.T) {
-	t.Parallel()
-	const year = 365 * 24 * time.Hour
-	f := testbed.New(t, testbed.Options{})
-	_, e := inFleet(t, f, "web1.example.net")
-	f.Clock.Advance(year)
-	f.WaitAlarm(provisioner.AlarmClockJumped)
-	f.Revoke("web1.example.net")
-	f.Clock.Advance(-year)
-	f.WaitNoAlarm(provisioner.AlarmClockJumped)
-	f.Eventually("it is on the CRL", func() bool {
-		return !f.Daemon().CRL().ThisUpdate.After(f.Clock.Now()) && f.OnCRL(e.Serial)
-	})
-}
-
-// TestProvisionedWhileTheClockIsAhead replaces a certificate that has expired by a
-// clock that is wrong: it is remembered, since it has not.
-func TestProvisionedWhileTheClockIsAhead(t *testing.T) {
-	t.Parallel()
-	const year = 365 * 24 * time.Hour
-	f := testbed.New(t, testbed.Options{})
-	n, e := inFleet(t, f, web1)
-	f.Clock.Advance(year)
-	f.WaitAlarm(provisioner.AlarmClockJumped)
-	n.Token = f.Token(nil) // its own has expired as well
-	if again := f.Enroll(n); again.Serial == e.Serial {
-		t.Fatalf("certificate %s was given again", e.Serial)
-	} else if r := f.Apply(n, again); r.Applied == nil {
-		t.Fatalf("confirmation: %+v", r.Refusal)
-	}
-	if kept := f.Record(web1).Superseded; len(kept) != 1 || kept[0].Serial != e.Serial {
-		t.Errorf("superseded are %+v, want %s", kept, e.Serial)
-	}
-}
-
-// TestAClockThatWasAhead has a mark that is wrong: the clock was a year ahead
-// when an operator accepted it, and is right now.
-func TestAClockThatWasAhead(t *testing.T) {
-	t.Parallel()
-	const year = 365 * 24 * time.Hour
-	f := testbed.New(t, testbed.Options{})
-	f.Stop()
-	f.Clock.Advance(year)
-	f.Start()
-	acceptClock(t, f)
-	f.Eventually("the mark is a year ahead", func() bool {
-		for _, m := range f.Stored() {
-			if m.Subject == "muster.entry.clock" && strings.Contains(string(m.Data), fmt.Sprint(f.Clock.Now().UTC().Year())) {
-				return true
-			}
-		}
-		return false
-	})
-	f.Clock.Advance(-year)
-	n := f.Node("web1.example.net")
-	if code := f.Refused(n); code != wire.CodeClockBehind {
-		t.Errorf("enroll = %s, want %s", code, wire.CodeClockBehind)
-	}
-	for range 2 { // accepting twice is harmless
-		acceptClock(t, f)
-	}
-	e := f.Enroll(n)
-	f.Stop()
-	f.Start()
-	if got := f.Enroll(n); got.Serial != e.Serial {
-		t.Errorf("after a restart: %s, want %s", got.Serial, e.Serial)
-	}
-	if alarms := f.Daemon().Alarms(); len(alarms) > 0 {
-		t.Errorf("alarms %v, want none", alarms)
-	}
-	f.Check()
-}
-
-// TestAClockThatJumps goes on with an alarm, and does not put the jump on
-// record at once: a clock that is set right within the hour has locked nobody
-// out.
-func TestAClockThatJumps(t *testing.T) {
-	t.Parallel()
-	const year = 365 * 24 * time.Hour
-	f := testbed.New(t, testbed.Options{})
-	f.Enroll(f.Node("web1.example.net"))
-	f.Clock.Advance(year)
-	f.WaitAlarm(provisioner.AlarmClockJumped)
-	f.Enroll(f.Node("web2.example.net"))
-	f.Clock.Advance(-year)
-	f.WaitNoAlarm(provisioner.AlarmClockJumped)
-	f.Enroll(f.Node("web3.example.net"))
-	told(t, f, provisioner.AlarmClockJumped)
 }
 
 // TestAnAuthorityAtItsEnd signs nothing, and still takes confirmations.
@@ -520,24 +380,6 @@ func TestAPolicyThatFails(t *testing.T) {
 			told(t, f, wire.CodePolicyFailed)
 			f.Check()
 		})
-	}
-}
-
-// TestAPolicyThatFailsForSome raises one alarm, however it alternates with
-// requests that it decides.
-func TestAPolicyThatFailsForSome(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Policy: "package muster.enroll\n\nallow := true if input.facts.role\n"})
-	good, bad := f.Node("web1.example.net"), f.Node("web2.example.net")
-	good.Facts = testbed.Facts(t, map[string]string{"role": "web"})
-	for range 5 {
-		if code := f.Refused(bad); code != wire.CodePolicyFailed {
-			t.Errorf("enroll = %s, want %s", code, wire.CodePolicyFailed)
-		}
-		f.Enroll(good)
-	}
-	if diff := cmp.Diff([]provisioner.EventType{provisioner.EventAlarmRaised}, alarmEvents(f, wire.CodePolicyFailed)); diff != "" {
-		t.Errorf("events: -want +got\n%s", diff)
 	}
 }
 

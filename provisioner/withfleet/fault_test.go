@@ -56,37 +56,6 @@ func TestWritesThatGoWrong(t *testing.T) {
 	}
 }
 
-// TestReadsThatAreBehind loses the acknowledgement of a write, and has the reads
-// after it answered by a member of the cluster that has not heard of it, so that the
-// attempt begins again and signs anew: of what it signed, the node is told what is on
-// record.
-func TestReadsThatAreBehind(t *testing.T) {
-	t.Parallel()
-	for reads := 1; reads <= 6; reads++ {
-		t.Run(fmt.Sprintf("%d reads", reads), func(t *testing.T) {
-			t.Parallel()
-			f := testbed.New(t, testbed.Options{})
-			n := f.Node("web1.example.net")
-			f.Faults.Behind(reads)
-			e := f.Enroll(n)
-			if r := f.Record(n.Identity); r.Next == nil || r.Next.Serial != e.Serial {
-				t.Fatalf("told of certificate %s, and on record is %+v", e.Serial, r.Next)
-			}
-			f.Faults.Behind(reads)
-			if r := f.Apply(n, e); r.Applied == nil {
-				t.Fatalf("confirmation: %+v", r.Refusal)
-			}
-			if r := f.Record(n.Identity); r.State != provisioner.StateProvisioned || r.Current.Serial != e.Serial {
-				t.Errorf("record = %+v", r)
-			}
-			if got := f.Revisions(n.Identity); got != 2 {
-				t.Errorf("%d revisions, want 2: nothing is written twice", got)
-			}
-			f.Check()
-		})
-	}
-}
-
 // TestALostRaceForTheRecord lets another provisioner write the record between
 // our decision and our write.
 func TestALostRaceForTheRecord(t *testing.T) {

@@ -3,7 +3,6 @@ package provisioner_test
 import (
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
 )
 
 // forge returns a token of the fleet's with another signature.
@@ -106,91 +104,4 @@ func refusedAt(f *testbed.Fleet, token string) error {
 		return err
 	}
 	return nil
-}
-
-// TestWhoConnectsWithForgeriesIsHeldUp has an address connect with a forged token over and over: the first
-// are refused at once, all hear in the end, and a good token from the same address is admitted.
-func TestWhoConnectsWithForgeriesIsHeldUp(t *testing.T) {
-	t.Parallel()
-	const pause, many = 2 * time.Second, 150
-	f := testbed.New(t, testbed.Options{})
-	good := f.Token(nil)
-	f.Dial(good)
-	forged := forge(good)
-	f.Eventually("forgeries from one address are held up", func() bool {
-		var late atomic.Int64
-		var dials errgroup.Group
-		for range many {
-			dials.Go(func() error {
-				begun := time.Now()
-				err := refusedAt(f, forged)
-				if time.Since(begun) >= pause {
-					late.Add(1)
-				}
-				return err
-			})
-		}
-		f.Dial(good)
-		err := dials.Wait()
-		return err == nil && late.Load() > 0
-	})
-	f.Check()
-}
-
-// TestAFloodIsReportedInBounds makes 1,000 attempts, one after the other, and
-// counts the events and the lines about them.
-func TestAFloodIsReportedInBounds(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	known := f.Token(nil)
-	nc := f.Dial(known)
-	forged := f.Node("evil.example.net")
-	forged.Token = forge(known)
-	lost, err := forged.Confirm(&wire.Enrolled{Serial: "01"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const times = 250
-	start := f.Clock.Now()
-	var dials errgroup.Group // most hear late that they are refused
-	dials.SetLimit(64)
-	for range times {
-		if _, err := simnode.Enroll(f.Context(), nc, forged.Request()); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := simnode.Apply(f.Context(), nc, lost); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := nc.RequestWithContext(f.Context(), wire.SubjectEnroll, []byte("rubbish")); err != nil {
-			t.Fatal(err)
-		}
-		dials.Go(func() error { return refusedAt(f, forged.Token) })
-	}
-	if err := dials.Wait(); err != nil {
-		t.Fatal(err)
-	}
-	most := 100 + 10*int(f.Clock.Now().Sub(start)/time.Second+1)
-	f.Clock.Advance(time.Minute)
-	if _, err := simnode.Apply(f.Context(), nc, lost); err != nil { // the last one says what came before
-		t.Fatal(err)
-	}
-	events, leftOut := 0, int64(0)
-	for _, e := range f.Events() {
-		if e.Type == provisioner.EventAttempt {
-			events++
-			leftOut += e.LeftOut
-		}
-	}
-	if events > most+1 || events+int(leftOut) != 4*times+1 {
-		t.Errorf("%d events and %d that were left out, want at most %d and %d in all", events, leftOut, most, 4*times+1)
-	}
-	lines := 0
-	for _, about := range []string{"enrollment refused", "confirmation refused", "request rejected", "connection not admitted"} {
-		lines += strings.Count(f.Log(), `"msg":"`+about+`"`)
-	}
-	// The gate's lines have a bound of their own, 100 and 20 a second.
-	if lines > 3*most+1 {
-		t.Errorf("%d lines, want at most %d", lines, 3*most+1)
-	}
-	f.Check()
 }

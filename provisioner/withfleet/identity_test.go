@@ -1,7 +1,6 @@
 package provisioner_test
 
 import (
-	"context"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
@@ -9,8 +8,6 @@ import (
 	"net"
 	"slices"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -415,36 +412,6 @@ func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
 	f.Check()
 }
 
-// TestWhoAsksForARevokedNameIsNoFlood has a machine ask again and again for a revoked name,
-// as often as one that waits: it is told of once, and nobody is asked to approve it.
-func TestWhoAsksForARevokedNameIsNoFlood(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: " + web1 + "\n    expires: " +
-		time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + "\n"})
-	provisioned(f, web1)
-	f.Clock.Advance(2 * time.Hour)
-	f.Revoke(web1)
-	n := f.Node(web1)
-	for range 5 {
-		if r := f.Ask(n); refusalCode(r) != wire.CodeApprovalPending {
-			t.Fatalf("told %+v, want %s", r, wire.CodeApprovalPending)
-		}
-	}
-	told := 0
-	for _, e := range f.Events() {
-		if e.Node == web1 && e.Code == wire.CodeIdentityRevoked {
-			told++
-		}
-	}
-	if told != 1 {
-		t.Errorf("%d events, want one", told)
-	}
-	if waiting, err := f.Daemon().Operator().Waiting(f.Context(), web1); err != nil || len(waiting) > 0 {
-		t.Errorf("waiting: %+v, %v", waiting, err)
-	}
-	f.Check()
-}
-
 // TestASmallNameGivesNothingOnALargeOne has the node web try for web.example.net
 // with everything that it has.
 func TestASmallNameGivesNothingOnALargeOne(t *testing.T) {
@@ -518,114 +485,6 @@ func TestASmallNameGivesNothingOnALargeOne(t *testing.T) {
 	}
 	if reply := f.AskRenew(owner, ownerGiven, f.Successor(owner)); reply.Enrolled == nil {
 		t.Errorf("the owner's renewal: %+v", reply.Refusal)
-	}
-	f.Check()
-}
-
-// shout asks for a node's identity and returns the answer, nil if there was none.
-func shout(ctx context.Context, f *testbed.Fleet, n *simnode.Node) *wire.Reply {
-	nc, err := simnode.Dial(f.URL(), n.Token)
-	if err != nil {
-		return nil // so many at once that the broker has no time for it
-	}
-	defer nc.Close()
-	reply, _ := simnode.Enroll(ctx, nc, n.Request())
-	return reply
-}
-
-// TestAFleetIsProvisionedAgainAmongStrangers has 50 nodes change their keys at
-// once, each by the word of the one that it had, while 200 strangers with a good
-// token shout for the same names; fewer in short runs.
-func TestAFleetIsProvisionedAgainAmongStrangers(t *testing.T) {
-	t.Parallel()
-	nodes, strangers := 50, 200
-	if testing.Short() {
-		nodes, strangers = 15, 60
-	}
-	f := testbed.New(t, testbed.Options{})
-	name := func(i int) string { return fmt.Sprintf("web%d.example.net", i%nodes) }
-	token := f.Token(nil)
-	make1 := func(i int) *simnode.Node {
-		n, err := simnode.New(name(i), token)
-		if err != nil {
-			t.Error(err)
-		}
-		return n
-	}
-	var before, after, shouting []*simnode.Node
-	var g sync.WaitGroup
-	for i := range nodes {
-		n := make1(i)
-		before, after = append(before, n), append(after, f.Successor(n))
-		g.Go(func() { provision(t, f, n) })
-	}
-	for i := range strangers {
-		shouting = append(shouting, make1(i))
-	}
-	g.Wait()
-	stop := make(chan struct{})
-	var shouts sync.WaitGroup
-	var refused atomic.Int64
-	ctx := f.Context()
-	for _, s := range shouting {
-		shouts.Go(func() {
-			tick := time.NewTicker(20 * time.Millisecond)
-			defer tick.Stop()
-			for {
-				select {
-				case <-stop:
-					return
-				case <-tick.C:
-				}
-				switch reply := shout(ctx, f, s); {
-				case reply == nil:
-				case reply.Enrolled != nil:
-					t.Errorf("a stranger is enrolled as %s", s.Identity)
-					return
-				default:
-					refused.Add(1)
-				}
-			}
-		})
-	}
-	for i, n := range after {
-		old := before[i]
-		g.Go(func() {
-			f.Eventually(n.Identity+" is provisioned again", func() bool {
-				nc, err := simnode.Dial(f.URL(), n.Token)
-				if err != nil {
-					return false
-				}
-				defer nc.Close()
-				r := n.Request()
-				if r.Continuity, err = simnode.Vouch(old.Key, r.ID, r.Identity, r.CSR); err != nil {
-					t.Error(err)
-					return true
-				}
-				reply, err := simnode.Enroll(ctx, nc, r)
-				if err != nil || reply.Enrolled == nil {
-					return false
-				}
-				a, err := n.Confirm(reply.Enrolled)
-				if err != nil {
-					t.Error(err)
-					return true
-				}
-				done, err := simnode.Apply(ctx, nc, a)
-				return err == nil && done.Applied != nil
-			})
-		})
-	}
-	g.Wait()
-	f.Eventually("the strangers are heard", func() bool { return refused.Load() >= int64(strangers) })
-	close(stop)
-	shouts.Wait()
-	for i, n := range after {
-		r := f.Record(n.Identity)
-		if want := []string{keyHash(t, before[i]), keyHash(t, n)}; !slices.Equal(r.Lineage, want) || r.Current.KeyHash != want[1] ||
-			r.Next != nil || r.Decision.Reason != provisioner.ReasonContinuity {
-			t.Errorf("record = %+v, want it to belong to %v", r, want)
-		}
 	}
 	f.Check()
 }

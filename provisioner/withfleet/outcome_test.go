@@ -410,26 +410,3 @@ deny contains sprintf("%s by %s is hush-this-is-the-operators", [input.node.stat
 	}
 	f.Check()
 }
-
-// TestAnEarlierKeyVouchesToo passes an identity on from key to key, and then by
-// the first of them.
-func TestAnEarlierKeyVouchesToo(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	first := f.Node("web1.example.net")
-	f.Apply(first, f.Enroll(first))
-	for range 3 {
-		n := f.Node(first.Identity)
-		request := n.Request()
-		vouch(t, first, request)
-		reply, err := simnode.Enroll(f.Context(), f.Dial(n.Token), request)
-		if err != nil || reply.Enrolled == nil {
-			t.Fatalf("reply = %+v, %v", reply, err)
-		}
-		f.Apply(n, reply.Enrolled)
-		f.Check()
-	}
-	if r := f.Record(first.Identity); len(r.Lineage) != 4 {
-		t.Errorf("lineage = %v, want four keys", r.Lineage)
-	}
-}

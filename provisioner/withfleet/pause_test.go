@@ -128,25 +128,3 @@ func TestPauseOfASite(t *testing.T) {
 		}
 	}
 }
-
-// TestPauseLeavesTheHistoryBe has a fleet come again and again while it is paused:
-// its refusals do not push its history out of the events.
-func TestPauseLeavesTheHistoryBe(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	p := f.Daemon().Operator()
-	if _, err := p.Pause(f.Context(), "", false, operator); err != nil {
-		t.Fatal(err)
-	}
-	n := f.Node("web1.example.net")
-	const asked = 2000
-	for range asked {
-		if _, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"}); provisioner.CodeOf(err) != wire.CodePaused {
-			t.Fatal(err)
-		}
-	}
-	// 100 at once and ten a second: as many as were asked take three minutes.
-	if n := len(eventsOf(f, provisioner.EventRefused)); n == 0 || n > asked*3/4 {
-		t.Errorf("%d refusals made %d events", asked, n)
-	}
-}

@@ -196,21 +196,6 @@ func flap(f *testbed.Fleet, identity string) {
 	}
 }
 
-// TestALongHistoryFromBeforeTheClaimIsEnough releases a claim on an identity
-// whose first revisions are gone, but none since the claim.
-func TestALongHistoryFromBeforeTheClaimIsEnough(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
-	flap(f, "web1.example.net")
-	f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
-	token := f.Token(testbed.Limited(1, "web1.example.net"))
-	claimed(t, f, node(t, "web1.example.net", token))
-	f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
-	if _, err := release(t, f, token, "web1.example.net"); err != nil {
-		t.Error(err)
-	}
-}
-
 // TestAReleaseLosesToANodeThatIsBack has the node of an old claim ask again
 // between the operator's decision and its write.
 func TestAReleaseLosesToANodeThatIsBack(t *testing.T) {
@@ -232,62 +217,4 @@ func TestAReleaseLosesToANodeThatIsBack(t *testing.T) {
 		t.Errorf("%d uses are held, want the node's", got)
 	}
 	f.Check()
-}
-
-// TestReleasesThatGoWrong loses, delays and doubles the write of a release.
-func TestReleasesThatGoWrong(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
-	i := 0
-	for name, plan := range map[string][]testbed.Fault{
-		"lost": {testbed.Lost}, "unanswered": {testbed.LostAnswer}, "late": {testbed.Late}, "doubled": {testbed.Doubled}, "late, then lost": {testbed.Late, testbed.Lost},
-	} {
-		i++
-		token := f.Token(testbed.Limited(1))
-		n := node(t, "web"+string(rune('0'+i))+".example.net", token)
-		claimed(t, f, n)
-		f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
-		p := f.Provisioner(func(s provisioner.Store) provisioner.Store {
-			faults := &testbed.Faults{Store: s}
-			faults.InjectClaims(plan...)
-			return faults
-		})
-		// A doubled write looks like a conflict with somebody else's: then the
-		// operator is told that there is nothing left to release.
-		released, err := p.ReleaseClaim(f.Context(), f.TokenID(token), n.Identity, provisioner.Cause{By: "anna"})
-		if name != "doubled" && (err != nil || len(released) != 1) || name == "doubled" && !errors.Is(err, provisioner.ErrNoClaim) {
-			t.Errorf("%s: release = %v, %v", name, released, err)
-		}
-		if log := entries(t, f, token); len(log) != 2 {
-			t.Errorf("%s: %d entries, want the claim and its release", name, len(log))
-		}
-		f.Enroll(node(t, "db"+string(rune('0'+i))+".example.net", token))
-	}
-	f.Check()
-}
-
-// fullLog is a store in which no entry of a token's log has room.
-type fullLog struct{ provisioner.Store }
-
-func (fullLog) AppendClaims(context.Context, jwt.TokenID, *provisioner.ClaimEntry, provisioner.Revision) (provisioner.Revision, error) {
-	return 0, provisioner.ErrStoreFull
-}
-
-// TestAReleaseWithoutRoomSaysSo expects an operator to hear that the store is full.
-func TestAReleaseWithoutRoomSaysSo(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	token := f.Token(testbed.Limited(1))
-	entry := &provisioner.ClaimEntry{Schema: provisioner.ClaimSchema, Claims: []provisioner.TokenClaim{{
-		Key: strings.Repeat("ab", 32), Identity: web1, Attempt: wire.NewID(), At: f.Clock.Now().UTC().Truncate(time.Second),
-	}}} // of a process that died behind it
-	if _, err := f.Daemon().Store().AppendClaims(f.Context(), f.TokenID(token), entry, 0); err != nil {
-		t.Fatal(err)
-	}
-	f.Clock.Advance(provisioner.ReleaseAge + time.Minute)
-	p := f.Provisioner(func(s provisioner.Store) provisioner.Store { return fullLog{s} })
-	_, err := p.ReleaseClaim(f.Context(), f.TokenID(token), web1, operator)
-	if !errors.Is(err, provisioner.ErrStoreFull) {
-		t.Errorf("ReleaseClaim = %v, want that the store is full", err)
-	}
 }

@@ -119,35 +119,6 @@ func TestANewerRenewalReplacesTheOneBefore(t *testing.T) {
 	f.Check()
 }
 
-// TestAConfirmationOverTheOldSession is answered before that is dropped.
-func TestAConfirmationOverTheOldSession(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	n, first := provisioned(f, web1)
-	old := f.DialFleet(n, first)
-	next, second := f.Renew(n, first)
-	confirmed := must(next.Confirm(second))(t)
-	for range 2 { // the second one over what may be gone already
-		reply, err := simnode.Apply(f.Context(), old, confirmed)
-		if err == nil && reply.Applied == nil {
-			t.Errorf("reply = %+v", reply.Refusal)
-		}
-		if err != nil && !old.IsClosed() {
-			t.Errorf("no reply: %v", err)
-		}
-	}
-	if r := f.Record(web1); r.Current.Serial != second.Serial {
-		t.Errorf("record = %+v", r)
-	}
-	f.Eventually("the old connection is dropped", old.IsClosed)
-	current := f.DialFleet(next, second)
-	f.AppliedOverFleet(next, second) // a repeated one has the connections looked at again
-	if err := current.FlushWithContext(f.Context()); err != nil {
-		t.Errorf("the connection of the live certificate: %v", err)
-	}
-	f.Check()
-}
-
 // TestARenewalForTheSameKey asks for another certificate for the key that has
 // one.
 func TestARenewalForTheSameKey(t *testing.T) {

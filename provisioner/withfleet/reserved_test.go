@@ -47,22 +47,3 @@ func TestReservedNames(t *testing.T) {
 	}
 	f.Check()
 }
-
-// TestAReservationStopsNoRenewal reserves a name that a node has: it keeps it,
-// since a reservation is about who gets the name.
-func TestAReservationStopsNoRenewal(t *testing.T) {
-	t.Parallel()
-	var reserved []string
-	f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Reserved = reserved }})
-	n, e := provisioned(f, web1)
-	reserved = []string{web1}
-	f.Stop()
-	f.Start()
-	if got := refusalCode(f.AskRenew(n, e, f.Successor(n))); got != "" {
-		t.Errorf("renewal refused as %q", got)
-	}
-	if !f.Admits(web1, e.Serial) {
-		t.Error("the certificate that it has is not admitted")
-	}
-	f.Check()
-}

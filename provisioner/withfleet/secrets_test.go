@@ -5,12 +5,9 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -161,35 +158,6 @@ func TestARefusedTokenIsNotQuoted(t *testing.T) {
 		t.Errorf("the log says nowhere twice %q", want)
 	}
 	f.Check()
-}
-
-// TestSecretsOfHelpersStayInside has a helper that fails in every way while it
-// holds secrets.
-func TestSecretsOfHelpersStayInside(t *testing.T) {
-	t.Parallel()
-	for name, script := range map[string]string{
-		"answers":            `cat >/dev/null; echo '{"configuration":{"secret_setting":"` + testbed.Setting + `"}}'`,
-		"answers no JSON":    `cat >/dev/null; echo '` + testbed.Setting + `'`,
-		"another type":       `cat >/dev/null; echo '{"configuration":"` + testbed.Setting + `"}'`,
-		"a value of lines":   `cat >/dev/null; printf '{"configuration":{"a":"%s\\nb"}}' ` + testbed.Setting,
-		"fails":              `cat >/dev/null; echo '{"configuration":{"a":"` + testbed.Setting + `"}}'; exit 3`,
-		"answers its input":  `cat`,
-		"is cut in the half": `cat >/dev/null; printf '{"configuration":{"a":"` + testbed.Setting + `'`,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			path := filepath.Join(t.TempDir(), "helper")
-			if err := os.WriteFile(path, []byte("#!/bin/sh\n"+script+"\n"), 0o755); err != nil {
-				t.Fatal(err)
-			}
-			f := testbed.New(t, testbed.Options{Edit: func(c *daemon.Config) { c.Configuration.Template, c.Configuration.Helper = "", path }})
-			n := f.Node("web1.example.net")
-			if r := f.Ask(n); (r.Enrolled != nil) != (name == "answers") {
-				t.Errorf("reply = %v", r.Refusal)
-			}
-			f.Check()
-		})
-	}
 }
 
 // encode returns a message as it goes over the wire.

@@ -5,13 +5,9 @@ import (
 	"crypto/ed25519"
 	"crypto/rand"
 	"errors"
-	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -21,7 +17,6 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
-	"muster/provisioner/journal"
 )
 
 // newSigner returns a key and its public half as an operator has it.
@@ -281,175 +276,4 @@ func TestARemovalIsNotUndoneByWhoWasStopped(t *testing.T) {
 	if code := codeAt(f, p, signedBy(t, f, key, web1)); code != wire.CodeTokenInvalid {
 		t.Errorf("a token of the removed signer: %q", code)
 	}
-}
-
-// TestWhatWasRefusedIsNotInForceAfterAnotherStart has two provisioners change a signer, an
-// operator and an entry of the allow-list at once, of which one is told that the other was
-// first. The clock of the one that is told is ahead by a minute. When it is started again,
-// all is as the other one has said.
-func TestWhatWasRefusedIsNotInForceAfterAnotherStart(t *testing.T) {
-	t.Parallel()
-	path, started := filepath.Join(t.TempDir(), "journal"), 0
-	theirs, err := journal.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = theirs.Close() })
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Journal: func(real provisioner.Journal) provisioner.Journal {
-		if started++; started > 1 { // each process has a journal of its own
-			return theirs
-		}
-		return real
-	}})
-	p := f.Daemon().Operator()
-	slow := &slowTrust{stopped: make(chan struct{}), goOn: make(chan struct{})}
-	other := another(t, f, func(s provisioner.Store) provisioner.Store { slow.Store = s; return slow })
-	_, public, id := newSigner(t)
-	addSigner := func(p *provisioner.Provisioner, sites ...string) error {
-		_, err := p.AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "racks", Sites: sites}, testbed.Operator())
-		return err
-	}
-	addOperator := func(p *provisioner.Provisioner, role provisioner.OperatorRole) error {
-		_, err := p.AddOperator(f.Context(), provisioner.NewOperator{Name: "anna", Role: role, Public: public}, testbed.Operator())
-		return err
-	}
-	allowNames := func(p *provisioner.Provisioner, uses int) error {
-		_, err := p.AllowNames(f.Context(), "db*.example.net", 0, uses, false, testbed.Operator())
-		return err
-	}
-	if err := errors.Join(addSigner(p, "ams1", "ams2"), addOperator(p, provisioner.RoleOperator), allowNames(p, 2)); err != nil {
-		t.Fatal(err)
-	}
-	for what, change := range map[string]struct{ refused, first func() error }{
-		"signer":   {func() error { return addSigner(other) }, func() error { return addSigner(p, "ams1") }},
-		"operator": {func() error { return addOperator(other, provisioner.RoleAdmin) }, func() error { return addOperator(p, provisioner.RoleViewer) }},
-		"allow-list": {func() error { return allowNames(other, 1) }, func() error {
-			for i := range 2 {
-				n := f.Node(fmt.Sprintf("db%d.example.net", i))
-				f.Apply(n, f.Enroll(n))
-			}
-			return nil
-		}},
-	} {
-		told := make(chan error, 1)
-		f.Clock.Advance(time.Minute)
-		go func() { told <- change.refused() }()
-		<-slow.stopped
-		f.Clock.Advance(-time.Minute)
-		if err := change.first(); err != nil {
-			t.Fatalf("%s: %v", what, err)
-		}
-		slow.goOn <- struct{}{}
-		if err := <-told; !errors.Is(err, provisioner.ErrState) {
-			t.Errorf("%s: changed by who knew nothing of the other change: %v, want %v", what, err, provisioner.ErrState)
-		}
-		if a := theirs.Allowances(); what == "allow-list" && (len(a) != 1 || a[0].Uses != 2) {
-			t.Errorf("who asked is told no, and the journal says %+v", a) // and the process may die now
-		}
-	}
-	f.Eventually("their journal says what the store says", func() bool {
-		signers, operators, allowed := theirs.Signers(), theirs.Operators(), theirs.Allowances()
-		return len(signers) == 1 && len(signers[0].Sites) == 1 && len(operators) == 1 && operators[0].Role == provisioner.RoleViewer && len(allowed) == 1 && allowed[0].Uses == 2
-	})
-	again := another(t, f, nil)
-	signers, err := again.ListSigners(f.Context())
-	if err != nil || !slices.ContainsFunc(signers, func(s provisioner.SignerInfo) bool { return s.ID == id && len(s.Sites) == 1 && s.Sites[0] == "ams1" }) {
-		t.Errorf("the signer has other sites after another start: %+v, %v", signers, err)
-	}
-	operators, err := again.ListOperators(f.Context())
-	if err != nil || len(operators) != 1 || operators[0].Role != provisioner.RoleViewer {
-		t.Errorf("the operator has another role after another start: %+v, %v", operators, err)
-	}
-	allowed, err := again.Allowances(f.Context())
-	if err != nil || len(allowed) != 1 || allowed[0].Uses != 2 {
-		t.Errorf("another allow-list after another start: %+v, %v", allowed, err)
-	}
-	f.Check()
-}
-
-// fullTrust is a store that has no room for what operators order once it is full.
-type fullTrust struct {
-	provisioner.Store
-	full atomic.Bool
-}
-
-func (s *fullTrust) room() error {
-	if s.full.Load() {
-		return provisioner.ErrStoreFull
-	}
-	return nil
-}
-
-func (s *fullTrust) PutSigner(ctx context.Context, e *provisioner.SignerEntry, after provisioner.Revision) (provisioner.Revision, error) {
-	if err := s.room(); err != nil {
-		return 0, err
-	}
-	return s.Store.PutSigner(ctx, e, after)
-}
-
-func (s *fullTrust) PutAllowance(ctx context.Context, a *provisioner.Allowance, after provisioner.Revision) error {
-	if err := s.room(); err != nil {
-		return err
-	}
-	return s.Store.PutAllowance(ctx, a, after)
-}
-
-func (s *fullTrust) PutOperator(ctx context.Context, e *provisioner.OperatorEntry, after provisioner.Revision) (provisioner.Revision, error) {
-	if err := s.room(); err != nil {
-		return 0, err
-	}
-	return s.Store.PutOperator(ctx, e, after)
-}
-
-// TestWhatThereIsNoRoomForIsNotInForceAfterAnotherStart gives a signer, an operator and an entry
-// of the allow-list more than they had, while the store has no room: who asks is told so, and
-// nothing has changed after another start. What takes trust away stands.
-func TestWhatThereIsNoRoomForIsNotInForceAfterAnotherStart(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
-	full := &fullTrust{}
-	p := another(t, f, func(s provisioner.Store) provisioner.Store { full.Store = s; return full })
-	_, public, id := newSigner(t)
-	_, stolen, stolenID := newSigner(t)
-	add := func(sites []string, role provisioner.OperatorRole, uses int) (errs []error) {
-		_, err := p.AddSigner(f.Context(), provisioner.NewSigner{Public: public, Name: "racks", Sites: sites}, testbed.Operator())
-		errs = append(errs, err)
-		_, err = p.AddOperator(f.Context(), provisioner.NewOperator{Name: "anna", Role: role, Public: public}, testbed.Operator())
-		errs = append(errs, err)
-		_, err = p.AllowNames(f.Context(), "db*.example.net", 0, uses, false, testbed.Operator())
-		return append(errs, err)
-	}
-	if err := errors.Join(add([]string{"ams1"}, provisioner.RoleViewer, 2)...); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.AddSigner(f.Context(), provisioner.NewSigner{Public: stolen, Name: "stolen"}, testbed.Operator()); err != nil {
-		t.Fatal(err)
-	}
-	full.full.Store(true)
-	f.Clock.Advance(time.Minute)
-	for _, err := range add(nil, provisioner.RoleAdmin, 100) {
-		if !errors.Is(err, provisioner.ErrStoreFull) {
-			t.Errorf("changed without room: %v, want %v", err, provisioner.ErrStoreFull)
-		}
-	}
-	if _, err := p.RemoveSigner(f.Context(), stolenID, testbed.Operator()); !errors.Is(err, provisioner.ErrStoreFull) {
-		t.Errorf("removed without room: %v, want %v", err, provisioner.ErrStoreFull)
-	}
-	again := another(t, f, nil)
-	signers, err := again.ListSigners(f.Context())
-	if err != nil || !slices.ContainsFunc(signers, func(s provisioner.SignerInfo) bool { return s.ID == id && len(s.Sites) == 1 }) {
-		t.Errorf("the signer has other sites after another start: %+v, %v", signers, err)
-	}
-	if !slices.ContainsFunc(signers, func(s provisioner.SignerInfo) bool { return s.ID == stolenID && s.Removed }) {
-		t.Errorf("a signer that was to be removed is trusted after another start: %+v", signers)
-	}
-	operators, err := again.ListOperators(f.Context())
-	if err != nil || len(operators) != 1 || operators[0].Role != provisioner.RoleViewer {
-		t.Errorf("the operator has another role after another start: %+v, %v", operators, err)
-	}
-	allowed, err := again.Allowances(f.Context())
-	if err != nil || len(allowed) != 1 || allowed[0].Uses != 2 {
-		t.Errorf("another allow-list after another start: %+v, %v", allowed, err)
-	}
-	f.Check()
 }

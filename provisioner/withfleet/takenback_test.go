@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"muster/internal/simnode"
 	"muster/internal/testbed"
@@ -96,49 +95,6 @@ func TestWhatIsTakenBackMeanwhileLetsNobodyIn(t *testing.T) {
 	report, err := p.Token(ctx, f.TokenID(token))
 	if err != nil || report.Used != 0 {
 		t.Errorf("token = %+v, %v, want no use of it held", report, err)
-	}
-	f.Check()
-}
-
-// aMomentBehind is a store of which only those in the [foreground] see what is new in the
-// log of revocations.
-type aMomentBehind struct{ provisioner.Store }
-
-func (s aMomentBehind) NextRevocation(ctx context.Context, after provisioner.Sequence) (*provisioner.Revocation, provisioner.Sequence, error) {
-	if ctx.Value(foreground{}) == nil {
-		return nil, 0, nil
-	}
-	return s.Store.NextRevocation(ctx, after)
-}
-
-// TestAnApprovalEndsWithItsName retires a machine with an approval that it never spent. It
-// comes at once to a provisioner that has not seen by what its record says retired.
-func TestAnApprovalEndsWithItsName(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
-	p := f.Daemon().Operator()
-	n := f.Node(web1)
-	f.Refused(n)
-	f.Eventually("it can be approved", func() bool {
-		_, err := p.ApproveNode(f.Context(), web1, keyHash(t, n), 0, operator)
-		return err == nil
-	})
-	if _, err := p.AllowNames(f.Context(), web1, 0, 1, false, operator); err != nil {
-		t.Fatal(err)
-	}
-	f.Apply(n, f.Enroll(n))
-	if a := f.Record(web1).Approval; a != nil {
-		t.Fatalf("it has spent its approval, %+v", a)
-	}
-	f.Clock.Advance(time.Minute)
-	if err := p.DisallowNames(f.Context(), web1, operator); err != nil {
-		t.Fatal(err)
-	}
-	behind := f.Provisioner(func(s provisioner.Store) provisioner.Store { return aMomentBehind{s} })
-	f.Retire(web1)
-	_, err := behind.Enroll(context.WithValue(f.Context(), foreground{}, true), n.Request(), provisioner.Source{Address: "192.0.2.1"})
-	if code := provisioner.CodeOf(err); code != wire.CodeApprovalPending {
-		t.Errorf("a machine that was retired comes again: %q, want %s", code, wire.CodeApprovalPending)
 	}
 	f.Check()
 }

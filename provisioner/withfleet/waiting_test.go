@@ -139,37 +139,6 @@ func TestWaitingIsNoNoise(t *testing.T) {
 	})
 }
 
-// TestApprovedAndAllowed has a machine that was approved get in by an entry of the
-// allow-list that came before its next try: it waits no longer, and its name is on no
-// list of those who wait once the machine is gone.
-func TestApprovedAndAllowed(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
-	p := f.Daemon().Operator()
-	n := f.Node("web1.example.net")
-	f.Refused(n)
-	waiting(t, f, n)
-	if _, err := p.ApproveNode(f.Context(), "web1.example.net", "", 0, operator); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := p.AllowNames(f.Context(), "web1.example.net", 0, 0, false, operator); err != nil {
-		t.Fatal(err)
-	}
-	f.Apply(n, f.Enroll(n))
-	if log := f.Log(); !strings.Contains(log, `"msg":"names allowed","pattern":"web1.example.net","by":"ann"`) {
-		t.Errorf("an entry without end and number is not told of as one: %s", log)
-	}
-	if f.Record("web1.example.net").Approval != nil {
-		t.Error("an approval was spent where the allow-list was enough")
-	}
-	waiting(t, f)
-	if err := p.RetireNode(f.Context(), "web1.example.net", operator); err != nil {
-		t.Fatal(err)
-	}
-	waiting(t, f)
-	f.Check()
-}
-
 // TestApprovalIsForOneKey has two machines wait with one name: the one that was
 // approved gets it, the other one waits on, now for a name that is taken.
 func TestApprovalIsForOneKey(t *testing.T) {
@@ -325,50 +294,4 @@ func TestRejectionIsFinal(t *testing.T) {
 		t.Errorf("another key: %s", code)
 	}
 	f.Check()
-}
-
-// TestFewWhoWaitAskOften tells a machine that waits to come back within seconds,
-// and a hall of them later, so that asking costs the same; also one whose name
-// is taken, which must not tell it from the others.
-func TestFewWhoWaitAskOften(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow:\n  - pattern: web1.example.net\n"})
-	p := f.Daemon().Operator()
-	told := func(n *simnode.Node) time.Duration {
-		t.Helper()
-		_, err := p.Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"})
-		var r *provisioner.Refusal
-		if !errors.As(err, &r) || r.Code.ToldAs() != wire.CodeApprovalPending {
-			t.Fatalf("%s: %v, want a refusal told as %s", n.Identity, err, wire.CodeApprovalPending)
-		}
-		return r.Message().Wait()
-	}
-	const soon = 3 * time.Second
-	f.Enroll(f.Node("web1.example.net"))
-	lone := f.Node("db1.example.net")
-	for range 500 {
-		if d := told(lone); d != soon {
-			t.Fatalf("one machine that waits is told %v, want %v however often it asks", d, soon)
-		}
-	}
-	var last time.Duration
-	for range 800 {
-		last = told(f.Node("db2.example.net"))
-	}
-	if taken := told(f.Node("web1.example.net")); last < 2*soon || last > 20*time.Second || taken < last || taken > last+time.Second {
-		t.Errorf("of 800 that wait the last is told %v, and one whose name is taken %v", last, taken)
-	}
-	f.Clock.Advance(time.Minute)
-	if d := told(lone); d < 2*soon {
-		t.Errorf("a minute later: %v, and nobody can know yet that the 800 are gone", d)
-	}
-	f.Clock.Advance(time.Minute)
-	told(lone)
-	f.Clock.Advance(time.Minute)
-	if d := told(lone); d != soon {
-		t.Errorf("the only one that still asks is told %v, want %v", d, soon)
-	}
 }

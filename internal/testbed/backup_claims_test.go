@@ -1,7 +1,6 @@
 package testbed_test
 
 import (
-	"context"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -19,9 +18,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
-	"muster/provisioner/backup"
 	"muster/provisioner/ca"
-	"muster/provisioner/store"
 )
 
 // limitedNodes returns nodes that share a token of so many uses.
@@ -385,146 +382,5 @@ func TestANodeThatRenewedAfterTheBackupComesBack(t *testing.T) {
 	if r := f.Record(n.Identity); r.State != provisioner.StateProvisioned || r.Decision.Reason != provisioner.ReasonGrant {
 		t.Errorf("record %s by %s", r.State, r.Decision.Reason)
 	}
-	f.Check()
-}
-
-// TestWrongFilesAreRefused gives a restore everything but what it wants, and
-// then that.
-func TestWrongFilesAreRefused(t *testing.T) {
-	t.Parallel()
-	f, stranger := testbed.New(t, testbed.Options{}), testbed.New(t, testbed.Options{})
-	n := f.Node("a.example.net")
-	f.Apply(n, f.Enroll(n))
-	file := backUp(t, f)
-	good, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	loseStore(t, f)
-	left := func() bool {
-		_, err := os.Stat(filepath.Join(f.Dir, "data", "broker", "jetstream"))
-		return err == nil
-	}
-	for name, content := range map[string][]byte{
-		"cut": good[:len(good)-1], "altered": append([]byte("x"), good[1:]...), "empty": nil, "half": good[:len(good)/2],
-	} {
-		path := filepath.Join(t.TempDir(), name)
-		if err := os.WriteFile(path, content, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := restoring(f, path).Run(f.Context()); !errors.Is(err, backup.ErrDamaged) || left() {
-			t.Errorf("%s: %v, want ErrDamaged and nothing restored", name, err)
-		}
-	}
-	if _, err := restoring(f, backUp(t, stranger)).Run(f.Context()); !errors.Is(err, store.ErrInstallation) || left() {
-		t.Errorf("another installation's: %v", err)
-	}
-	// The journal of another installation.
-	stranger.Stop()
-	mine, err := os.ReadFile(journalOf(f))
-	if err != nil {
-		t.Fatal(err)
-	}
-	theirs, err := os.ReadFile(journalOf(stranger))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(journalOf(f), theirs, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := restoring(f, file).Run(f.Context()); err == nil || !strings.Contains(err.Error(), "is of installation") {
-		t.Errorf("another installation's journal: %v", err)
-	}
-	// A copy from before the backup.
-	lines := strings.SplitAfter(string(mine), "\n")
-	if err := os.WriteFile(journalOf(f), []byte(lines[0]), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := restoring(f, file).Run(f.Context()); err == nil || !strings.Contains(err.Error(), "--accept-lost-since") {
-		t.Errorf("an older journal: %v", err)
-	}
-	if err := os.WriteFile(journalOf(f), mine, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	// A restore that is cut off leaves nothing, and can be made again.
-	ctx, cancel := context.WithCancel(f.Context())
-	r := restoring(f, file)
-	r.Each = func() { cancel() }
-	if _, err := r.Run(ctx); err == nil || left() {
-		t.Errorf("a canceled restore: %v", err)
-	}
-	if _, err := restoring(f, file).Run(f.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := restoring(f, file).Run(f.Context()); !errors.Is(err, store.ErrNotEmpty) {
-		t.Errorf("over what was restored: %v", err)
-	}
-	f.Start()
-	f.Check()
-}
-
-// TestTheJournalOfOneOfTwoProvisionersIsNotAll restores a store to which another
-// provisioner, with a journal of its own, has written.
-func TestTheJournalOfOneOfTwoProvisionersIsNotAll(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	list, revision, err := f.Daemon().Store().Provisioners(f.Context())
-	if err == nil {
-		err = f.Daemon().Store().NoteProvisioners(f.Context(), append(list, store.NotedProvisioner{Name: "second.fleet.test", Journal: "j"}), revision)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	file := backUp(t, f)
-	loseStore(t, f)
-	if _, err := restoring(f, file).Run(f.Context()); err == nil || !strings.Contains(err.Error(), "second.fleet.test") {
-		t.Errorf("restored as complete: %v", err)
-	}
-}
-
-// TestClaimsAreEvenAfterACrash starts on a store that has more claims than the
-// journal, as after a crash between the two, and on one that has fewer, as after
-// its files were put back.
-func TestClaimsAreEvenAfterACrash(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	_, nodes := limitedNodes(t, f, 2, 3)
-	f.Apply(nodes[0], f.Enroll(nodes[0]))
-	f.Stop()
-	journal, err := os.ReadFile(journalOf(f))
-	if err != nil {
-		t.Fatal(err)
-	}
-	old := filepath.Join(t.TempDir(), "broker")
-	if err := os.CopyFS(old, os.DirFS(filepath.Join(f.Dir, "data", "broker"))); err != nil {
-		t.Fatal(err)
-	}
-	f.Start()
-	f.Apply(nodes[1], f.Enroll(nodes[1]))
-	f.Stop()
-	whole, err := os.ReadFile(journalOf(f))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(journalOf(f), journal, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f.Start()
-	f.Stop()
-	if again, err := os.ReadFile(journalOf(f)); err != nil || strings.Count(string(again), `{"claims"`) != strings.Count(string(whole), `{"claims"`) {
-		t.Errorf("the journal is\n%s\nwant as many claims as in\n%s (%v)", again, whole, err)
-	}
-	if err := errors.Join(os.RemoveAll(filepath.Join(f.Dir, "data", "broker")), os.CopyFS(filepath.Join(f.Dir, "data", "broker"), os.DirFS(old))); err != nil {
-		t.Fatal(err)
-	}
-	f.Start()
-	f.Restored()
-	if code := f.Refused(nodes[2]); code != wire.CodeTokenUsedUp {
-		t.Errorf("a third node with a token of two uses: %q", code)
-	}
-	f.Apply(nodes[1], f.Enroll(nodes[1]))
 	f.Check()
 }

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"testing"
 
 	"muster/internal/daemon"
-	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/provisioner/store"
 )
@@ -80,52 +77,6 @@ func TestARestoredFleetGoesOn(t *testing.T) {
 		if e := f.Enroll(n); e.Serial != f.Record(n.Identity).Current.Serial {
 			t.Errorf("%s got another certificate", n.Identity)
 		}
-	}
-	f.Check()
-}
-
-// TestABackupOfTheAuthorityBefore restores a backup from before the authority was replaced, when
-// the lines of the one before have been taken out again: the restore says which are missing,
-// and with them the fleet goes on, its machines of before and of since.
-func TestABackupOfTheAuthorityBefore(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	n, m := f.Node("a.example.net"), f.Node("b.example.net")
-	f.Apply(n, f.Enroll(n))
-	file := backUp(t, f)
-	now := f.Roll()
-	f.Apply(m, f.Enroll(m))
-	config := filepath.Join(f.Dir, "provisioner.yaml")
-	with := f.Read("provisioner.yaml")
-	without := regexp.MustCompile(`(?m)^  previous:\n(    .*\n)+`).ReplaceAllString(with, "")
-	if with == without {
-		t.Fatalf("no lines to take out of\n%s", with)
-	}
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	loseStore(t, f)
-	write(without)
-	if _, err := restoring(f, file).Run(f.Context()); !errors.Is(err, store.ErrInstallation) || !strings.Contains(err.Error(), "list that one under ca.previous again") {
-		t.Errorf("without the authority before: %v", err)
-	}
-	write(with)
-	if _, err := restoring(f, file).Run(f.Context()); err != nil {
-		t.Fatal(err)
-	}
-	f.Start()
-	f.Restored()
-	if got := f.Daemon().Store().Installation(); got.CAFingerprint != now || len(got.Former) != 1 {
-		t.Errorf("the store is bound to %+v, want the new authority, %s", got, now)
-	}
-	for _, n := range []*simnode.Node{n, m} {
-		f.Apply(n, f.Enroll(n))
 	}
 	f.Check()
 }

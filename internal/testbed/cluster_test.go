@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -106,24 +105,6 @@ func TestASupersededCertificateIsDroppedEverywhere(t *testing.T) {
 		t.Errorf("the new certificate's connection: %v", err)
 	}
 	f.Check()
-}
-
-// TestAProvisionerThatStopsDropsTheSuperseded stops a provisioner right after a renewal
-// was confirmed to it: the servers go on, so it drops the former certificate's
-// connection before it ends.
-func TestAProvisionerThatStopsDropsTheSuperseded(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 1})
-	n := f.Node("web1.example.net")
-	given := f.Enroll(n)
-	f.Apply(n, given)
-	before := dialFleet(t, f.Servers()[0], n, given)
-	next, newer := f.Renew(n, given)
-	if r := f.AppliedOverFleet(next, newer); r.Applied == nil {
-		t.Fatalf("renewal not confirmed: %+v", r)
-	}
-	f.Stop()
-	f.Eventually("the connection is dropped", before.IsClosed)
 }
 
 // TestALimitedTokenAtTwoProvisioners has more nodes than a token has uses ask
@@ -358,24 +339,6 @@ func TestAServerThatDoesNotSyncIsRefused(t *testing.T) {
 	}
 }
 
-// TestReplicasAreNeverFewer starts a provisioner that asks for fewer copies than
-// the store has.
-func TestReplicasAreNeverFewer(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 3})
-	f.Stop()
-	f.Write("provisioner.yaml", strings.Replace(f.Read("provisioner.yaml"), "replicas: 3", "replicas: 1", 1))
-	f.Start()
-	for name, replicas := range f.Replicas() {
-		if replicas != 3 {
-			t.Errorf("stream %s has %d replicas, want 3", name, replicas)
-		}
-	}
-}
-
 // TestAClusterWithoutAProvisioner is what a node meets while nobody answers the
 // broker's question.
 func TestAClusterWithoutAProvisioner(t *testing.T) {
@@ -483,63 +446,4 @@ func TestAConnectionEndsWithItsToken(t *testing.T) {
 	})
 	defer nc.Close()
 	f.Eventually("the connection ends", nc.IsClosed)
-}
-
-// TestAServerThatHangs stops a server for a while: its provisioners and nodes go
-// on at others, and a node that is revoked meanwhile is dropped there as soon as
-// it answers again.
-func TestAServerThatHangs(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 3})
-	n := f.Node("web1.example.net")
-	given := f.Enroll(n)
-	f.Apply(n, given)
-	hung := f.Servers()[1]
-	live := dialFleet(t, hung, n, given)
-	hung.Signal(syscall.SIGSTOP)
-	t.Cleanup(func() { hung.Signal(syscall.SIGCONT) })
-	f.Eventually("the node is revoked", func() bool {
-		ctx, cancel := context.WithTimeout(f.Context(), 5*time.Second)
-		defer cancel()
-		return f.Daemon().Operator().RevokeNode(ctx, wire.Identity(n.Identity), testbed.Operator()) == nil
-	})
-	if live.IsClosed() {
-		t.Error("the connection to a server that hangs is closed")
-	}
-	hung.Signal(syscall.SIGCONT)
-	f.Eventually("the connection is dropped", live.IsClosed)
-	f.Check()
-}
-
-// TestAMajorityIsLost kills two of three servers: nobody is let in, and the
-// provisioner says why; when they are back it goes on by itself, with the records
-// that there were.
-func TestAMajorityIsLost(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 3})
-	a := f.Agent("web1.example.net", f.Token(nil))
-	f.WaitProvisioned(a)
-	for _, s := range f.Servers()[1:] {
-		s.Kill()
-	}
-	f.Eventually("there is an alarm", func() bool {
-		for _, alarm := range f.Daemon().Alarms() {
-			if alarm.Code == wire.CodeStoreUnavailable {
-				return true
-			}
-		}
-		return false
-	})
-	for _, s := range f.Servers()[1:] {
-		s.Start()
-	}
-	f.Eventually("all alarms are over", func() bool { return len(f.Daemon().Alarms()) == 0 })
-	f.WaitProvisioned(a, f.Agent("web2.example.net", f.Token(f.Seal)))
-	f.Check()
 }

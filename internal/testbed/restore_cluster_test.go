@@ -6,11 +6,9 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -205,134 +203,6 @@ func TestAClusterIsRestored(t *testing.T) {
 	}
 	if code := f.Refused(nodes[4]); code != wire.CodeTokenUsedUp {
 		t.Errorf("a fifth node with a token of four uses: %q", code)
-	}
-	f.Check()
-}
-
-// TestAProvisionerThatNobodyKnows joins a store while no other provisioner runs:
-// it waits for one, unless it is told that none will ever run.
-func TestAProvisionerThatNobodyKnows(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 1})
-	f.Stop()
-	second := try(t, f, "second.fleet.test", false)
-	f.Eventually("it waits", func() bool { return second.said("waiting for another one") || second.serves() })
-	if second.serves() {
-		t.Error("it serves, and nobody knows")
-	}
-	f.Start()
-	f.Eventually("it serves", second.serves)
-	if list, _, err := second.d.Store().Provisioners(f.Context()); err != nil || len(list) != 2 || list[1].Witness != "broker.fleet.test" {
-		t.Errorf("noted: %+v, %v", list, err)
-	}
-	f.Stop()
-	if err := second.end(); err != nil {
-		t.Error(err)
-	}
-	third := try(t, f, "third.fleet.test", true)
-	f.Eventually("it serves alone", third.serves)
-	if list, _, err := third.d.Store().Provisioners(f.Context()); err != nil || len(list) != 1 {
-		t.Errorf("noted: %+v, %v", list, err)
-	}
-	if err := <-try(t, f, "", true).done; err == nil || !strings.Contains(err.Error(), "third.fleet.test") {
-		t.Errorf("forgotten while it runs: %v", err)
-	}
-	f.Start() // third is its witness
-	if err := third.end(); err != nil {
-		t.Error(err)
-	}
-	f.Check()
-}
-
-// Environment of a child that restores and kills itself.
-const (
-	envRestore = "MUSTER_TEST_RESTORE" // directory of the fleet
-	envBackup  = "MUSTER_TEST_BACKUP"
-	envLast    = "MUSTER_TEST_LAST_STEP"
-)
-
-// TestRestoreChild is the child of TestARestoreOfAClusterIsKilled.
-func TestRestoreChild(t *testing.T) { //nolint:paralleltest // it kills its process
-	dir := os.Getenv(envRestore)
-	if dir == "" {
-		t.Skip("only as a child")
-	}
-	r := &daemon.Restore{Config: filepath.Join(dir, "provisioner.yaml"), File: os.Getenv(envBackup), AcceptLostSince: time.Unix(1, 0)}
-	restoring, messages := false, 0
-	die := func(step string) {
-		if step == os.Getenv(envLast) {
-			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {}
-		}
-	}
-	r.Reached = die
-	r.Step = func(what string, _ int) { restoring = what == "restoring" }
-	r.Each = func() {
-		if restoring {
-			messages++
-		}
-		if messages == 5 {
-			die("in the middle")
-		}
-	}
-	_, err := r.Run(t.Context())
-	t.Fatalf("not killed: %v", err)
-}
-
-// TestARestoreOfAClusterIsKilled kills a restore with SIGKILL behind each of its
-// steps. No provisioner opens what it leaves before it is over, and it can be
-// made once more until then.
-func TestARestoreOfAClusterIsKilled(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 1})
-	nodes := f.Nodes(5)
-	for _, n := range nodes {
-		f.Apply(n, f.Enroll(n))
-	}
-	file := backUp(t, f)
-	f.Stop()
-	for i, tt := range []struct {
-		last string
-		want error // of a provisioner that starts then
-	}{
-		{"journal read", nil}, {"connected", store.ErrLost}, {"streams made", store.ErrHalfRestored}, {"in the middle", store.ErrHalfRestored},
-		{"finished", store.ErrHalfRestored}, {"written", store.ErrHalfRestored}, {"journal told", store.ErrHalfRestored}, {"done", nil},
-	} {
-		loseCluster(t, f)
-		if i%2 == 0 { // half of the time the journal is lost, too
-			if err := os.Remove(journalOf(f)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestRestoreChild$")
-		child.Env = append(os.Environ(), envRestore+"="+f.Dir, envBackup+"="+file, envLast+"="+tt.last)
-		out, err := child.CombinedOutput()
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.ExitCode() != -1 {
-			t.Fatalf("%s: %v: %s", tt.last, err, out)
-		}
-		if tt.want != nil {
-			refuses(t, f, tt.want)
-		}
-		r := restoring(f, file)
-		r.AcceptLostSince = time.Unix(1, 0)
-		if _, err = r.Run(f.Context()); (tt.last == "done") != errors.Is(err, store.ErrNotEmpty) || tt.last != "done" && err != nil {
-			t.Errorf("restored again after being killed at %q: %v", tt.last, err)
-		}
-	}
-	f.Start()
-	f.Restored()
-	for _, n := range nodes {
-		if f.Record(n.Identity).State != provisioner.StateProvisioned {
-			t.Errorf("%s is %s", n.Identity, f.Record(n.Identity).State)
-		}
-		f.Apply(n, f.Enroll(n))
 	}
 	f.Check()
 }

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"muster/internal/simnode"
 	"muster/internal/testbed"
@@ -34,10 +33,6 @@ func crlFile(f *testbed.Fleet) []byte {
 	}
 	return text
 }
-
-// oldKey is the line of provisioner.yaml that names the key of the authority
-// before.
-const oldKey = "      key: ca/issuing-key.pem\n"
 
 // TestRevokedAfterTheRoll revokes nodes of the old authority and of the new one:
 // each is on the CRL of its own issuer and on no other, openssl refuses it by the
@@ -112,81 +107,4 @@ func TestRevokedAfterTheRoll(t *testing.T) {
 		t.Error("other CRLs after a restart")
 	}
 	f.Check()
-}
-
-// TestTheKeyOfTheOldAuthorityComesLater revokes a node of the old authority while
-// its key is not configured, and then has it: nothing is forgotten meanwhile.
-func TestTheKeyOfTheOldAuthorityComesLater(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	n, e := member(t, f, "old1.example.net")
-	old := f.Daemon().CRL()
-	f.Roll()
-	f.Stop()
-	text := f.Read("provisioner.yaml")
-	if !strings.Contains(text, oldKey) {
-		t.Fatalf("no line %q in\n%s", oldKey, text)
-	}
-	f.Write("provisioner.yaml", strings.Replace(text, oldKey, "", 1))
-	f.Start()
-	f.Revoke(n.Identity)
-	f.Check()
-	if got := len(f.Daemon().CRLs()); got != 1 || f.OnCRLOf(old.Issuer, e.Serial) {
-		t.Errorf("%d CRLs without the key, want 1", got)
-	}
-	f.Stop()
-	f.Write("provisioner.yaml", text)
-	f.Start()
-	// It has served from its first moment with one that names it.
-	if all := f.Daemon().CRLs(); len(all) != 2 || all[1].Number <= old.Number || !f.OnCRLOf(old.Issuer, e.Serial) {
-		t.Errorf("%d CRLs with the key, want 2, the last one after %d and with %s", len(all), old.Number, e.Serial)
-	}
-	f.Check()
-}
-
-// TestTheCRLOfAnAuthorityThatHasExpired is signed no more, and is not in the file
-// any more.
-func TestTheCRLOfAnAuthorityThatHasExpired(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	end := parse(t, f.Read("ca/issuing.pem"))[0].NotAfter
-	f.Clock.Advance(end.Add(-48 * time.Hour).Sub(f.Clock.Now()))
-	n, e := member(t, f, "old1.example.net")
-	old := f.Daemon().CRL().Issuer
-	f.Roll()
-	f.Revoke(n.Identity)
-	f.Eventually("it is on the old issuer's CRL", func() bool { return f.OnCRLOf(old, e.Serial) })
-	f.Check()
-	f.Clock.Advance(49 * time.Hour)
-	f.Eventually("only the new issuer's CRL is left", func() bool {
-		b, err := os.ReadFile(filepath.Join(f.Dir, "data/crl.pem"))
-		return err == nil && len(f.Daemon().CRLs()) == 1 && bytes.Equal(b, crlFile(f))
-	})
-	f.Check()
-}
-
-// TestTheCRLsFileFollowsOnceItCanBeWritten revokes a node while the file cannot be
-// written, as on a full disk: it is written soon after it can.
-func TestTheCRLsFileFollowsOnceItCanBeWritten(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	n, e := member(t, f, "web1.example.net")
-	path := filepath.Join(f.Dir, "data/crl.pem")
-	f.Eventually("there is a file", func() bool { _, err := os.Stat(path); return err == nil })
-	if err := os.Remove(path); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.MkdirAll(filepath.Join(path, "in the way"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	f.Revoke(n.Identity)
-	f.Eventually("it is on the CRL", func() bool { return f.OnCRL(e.Serial) })
-	f.Eventually("the file could not be written", func() bool { return strings.Contains(f.Log(), "not written for others") })
-	if err := os.RemoveAll(path); err != nil {
-		t.Fatal(err)
-	}
-	f.Eventually("it is written", func() bool {
-		b, err := os.ReadFile(path)
-		return err == nil && bytes.Equal(b, crlFile(f))
-	})
 }

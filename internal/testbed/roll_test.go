@@ -1,31 +1,24 @@
 package testbed_test
 
 import (
-	"context"
 	"crypto"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
-	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
-	"muster/provisioner/broker"
 	"muster/provisioner/ca"
-	"muster/provisioner/store"
 )
 
 // pinning signs a token that pins the authority with the fingerprint, and asks
@@ -279,50 +272,6 @@ func TestTheOldAuthorityIsDropped(t *testing.T) {
 	f.Check()
 }
 
-// TestTheAuthorityOfBrokersIsNotDropped replaces the authority of a fleet whose brokers are outside,
-// and which has no other certificate of the one before than theirs: it stays trusted until
-// they have others, and without them the provisioner says what is missing.
-func TestTheAuthorityOfBrokersIsNotDropped(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 3, RolloverCheck: 50 * time.Millisecond})
-	f.Roll()
-	f.Eventually("the brokers' certificates are found", func() bool {
-		return strings.Count(f.Log(), "broker has a certificate of a previous authority") >= 3
-	})
-	roots := func() int { return len(parse(t, f.Daemon().RootsPEM())) }
-	if n := roots(); n != 2 {
-		t.Errorf("%d roots are trusted, want that of the brokers' certificates as well", n)
-	}
-	n := f.Node("web1.example.net")
-	f.Apply(n, f.Enroll(n))
-
-	renew := func(s *testbed.Server) {
-		t.Helper()
-		server := daemon.BrokerServer{Dir: s.Dir, ServerConfig: broker.ServerConfig{Name: s.Name}}
-		if err := server.Renew(filepath.Join(f.Dir, "provisioner.yaml"), s.Dir); err != nil {
-			t.Fatal(err)
-		}
-		s.Signal(syscall.SIGHUP)
-	}
-	// One that does not answer may have any certificate.
-	away := f.Servers()[2]
-	away.Kill()
-	renew(f.Servers()[0])
-	renew(f.Servers()[1])
-	f.Eventually("the silence is noticed", func() bool { return strings.Contains(f.Log(), "brokers did not all show their certificates") })
-	if n := roots(); n != 2 {
-		t.Errorf("while a broker is silent %d roots are trusted, want 2", n)
-	}
-	renew(away)
-	away.Start()
-	f.Eventually("the authority before is dropped", func() bool { return roots() == 1 })
-	f.Apply(n, f.Enroll(n))
-	f.Check()
-}
-
 // vouch has an earlier key of the identity sign the request.
 func vouch(t *testing.T, key crypto.Signer, r *wire.EnrollRequest) {
 	t.Helper()
@@ -335,90 +284,6 @@ func vouch(t *testing.T, key crypto.Signer, r *wire.EnrollRequest) {
 		t.Fatal(err)
 	}
 	r.Continuity = &wire.Continuity{PublicKey: spki, Signature: signature}
-}
-
-// TestTheStoreFollowsTheAuthority: a rolled authority takes its store over, the
-// one before does not get it back by its old configuration, a stranger never
-// gets it, and an operator who changes their mind can roll back.
-func TestTheStoreFollowsTheAuthority(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	f.Enroll(f.Node("web1.example.net"))
-	first := f.Daemon().Store().Installation()
-	next := f.Roll()
-	second := f.Daemon().Store().Installation()
-	if second.ID != first.ID || second.CAFingerprint != next || len(second.Former) != 1 || second.Former[0].CAFingerprint != first.CAFingerprint || second.Former[0].Until.IsZero() {
-		t.Errorf("installation %+v became %+v", first, second)
-	}
-	f.Stop()
-	refused := func(name string, want string) {
-		t.Helper()
-		d, err := daemon.Load(filepath.Join(f.Dir, name), daemon.Options{Now: f.Clock.Now})
-		if err != nil {
-			t.Fatal(err)
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-		defer cancel()
-		if err := d.Run(ctx, cancel); !errors.Is(err, store.ErrInstallation) || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: Run = %v, want %v and %q", name, err, store.ErrInstallation, want)
-		}
-	}
-	refused("provisioner.yaml.before-ca-2", "was rolled over to the certificate "+next)
-
-	stranger := filepath.Join(t.TempDir(), "stranger")
-	if err := daemon.Init(stranger, daemon.Setup{Name: "broker.fleet.test", TrustDomain: "fleet.test", Listen: "127.0.0.1:0"}); err != nil {
-		t.Fatal(err)
-	}
-	text := strings.ReplaceAll(f.Read("provisioner.yaml"), " ca-2/", " "+stranger+"/ca/")
-	f.Write("stranger.yaml", text[:strings.Index(text, "  previous:")]+text[strings.Index(text, "/cross.pem")+len("/cross.pem\n"):])
-	refused("stranger.yaml", "it is bound to the CA certificate "+next)
-
-	// Back, by the same words.
-	back := f.Read("provisioner.yaml.before-ca-2")
-	f.Write("provisioner.yaml", strings.Replace(back, "key: ca/issuing-key.pem\n",
-		"key: ca/issuing-key.pem\n  previous:\n    - root: ca-2/root.pem\n      certificate: ca-2/issuing.pem\n      cross: ca-2/cross.pem\n", 1))
-	f.Start()
-	third := f.Daemon().Store().Installation()
-	if third.CAFingerprint != first.CAFingerprint || len(third.Former) != 2 {
-		t.Errorf("installation %+v, want the first authority again", third)
-	}
-	f.Enroll(f.Node("web2.example.net"))
-	f.Check()
-}
-
-// TestAnAuthorityThatHasExpired issues nothing and says why, before and after a
-// restart, and is rolled over like any other.
-func TestAnAuthorityThatHasExpired(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	old := f.Daemon().CAFingerprint()
-	n := f.Node("web1.example.net")
-	first := f.Enroll(n)
-	names := 0
-	refuses := func() {
-		t.Helper()
-		names++
-		if code := f.Refused(f.Node(fmt.Sprintf("late%d.example.net", names))); code != wire.CodeAuthorityExpired {
-			t.Errorf("refused with %s, want %s", code, wire.CodeAuthorityExpired)
-		}
-	}
-	f.Clock.Advance(5*365*24*time.Hour + 48*time.Hour)
-	refuses()
-	f.Stop()
-	f.Start()
-	refuses()
-	if !errors.Is(f.Daemon().Usable(), ca.ErrExpired) || !strings.Contains(f.Log(), `"msg":"no certificate is issued"`) {
-		t.Errorf("Usable = %v, and the log says nothing", f.Daemon().Usable())
-	}
-	// What was issued in time can still be confirmed.
-	n.Token = f.Token(nil)
-	if r := f.Apply(n, first); r.Refusal != nil {
-		t.Errorf("confirmation refused: %+v", r.Refusal)
-	}
-	f.Roll()
-	a := f.Agent("web4.example.net", pinning(t, f, old)) // the old root has five years left
-	f.WaitProvisioned(a)
-	f.Check()
 }
 
 // TestNoCertificateOutlivesItsIssuer issues shortly before the end of the

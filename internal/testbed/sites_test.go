@@ -1,15 +1,11 @@
 package testbed_test
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go"
-
-	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/jwt"
@@ -74,86 +70,6 @@ func TestARevokedNodeIsDroppedAtItsSite(t *testing.T) {
 	if nc, err := n.DialFleet(f.Site("ams1").URL(), given); err == nil {
 		nc.Close()
 		t.Error("the revoked node connects again")
-	}
-	f.Check()
-}
-
-// TestWhoeverWasRevokedWithoutTheSiteIsDropped has the hub revoke a node, and another
-// node renew, while none of the site's provisioners runs: connections that the site's
-// broker has kept meanwhile are dropped by the next one that starts there.
-func TestWhoeverWasRevokedWithoutTheSiteIsDropped(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
-	local := f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
-	revoked, renewed, other := f.Node("web1.example.net"), f.Node("web2.example.net"), f.Node("web3.example.net")
-	var conns []*nats.Conn
-	var given []*wire.Enrolled
-	for _, n := range []*simnode.Node{revoked, renewed, other} {
-		e := f.Enroll(n)
-		f.Apply(n, e)
-		given, conns = append(given, e), append(conns, dialFleet(t, f.Site("ams1"), n, e))
-	}
-	local.Stop()
-	f.Revoke(revoked.Identity)
-	next, newer := f.Renew(renewed, given[1])
-	if r := f.AppliedOverFleet(next, newer); r.Applied == nil {
-		t.Fatalf("renewal not confirmed: %+v", r)
-	}
-	for i, nc := range conns {
-		if err := nc.Flush(); err != nil {
-			t.Fatalf("connection %d at a site without a provisioner: %v", i, err)
-		}
-	}
-	f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
-	f.Eventually("the revoked node's connection at the site is dropped", conns[0].IsClosed)
-	f.Eventually("the superseded certificate's connection at the site is dropped", conns[1].IsClosed)
-	if err := conns[2].Flush(); err != nil {
-		t.Errorf("another node's connection: %v", err)
-	}
-	f.Check()
-}
-
-// TestASupersededCertificateIsDroppedAtOtherSites has connections of certificates at a site,
-// at another one and at the hub, and renewals confirmed where they are not: each place's own
-// provisioner drops them.
-func TestASupersededCertificateIsDroppedAtOtherSites(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1", "fra1"}})
-	hub, ams1, fra1 := f.Servers()[0], f.Site("ams1"), f.Site("fra1")
-	f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
-	f.AddProvisionerAt("provisioner.fra1.fleet.test", "fra1")
-	type place struct{ stays, renews *testbed.Server }
-	former := make(map[place]*nats.Conn)
-	for i, at := range []place{{ams1, hub}, {fra1, ams1}, {hub, fra1}} {
-		n := f.Node(fmt.Sprintf("web%d.example.net", i+1))
-		given := f.Enroll(n)
-		f.Apply(n, given)
-		former[at] = dialFleet(t, at.stays, n, given)
-		next := f.Successor(n)
-		request, err := n.Renewal(next)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r, err := simnode.Renew(f.Context(), dialFleet(t, at.renews, n, given), request)
-		if err != nil || r.Enrolled == nil {
-			t.Fatalf("renewal at %s: %+v, %v", at.renews.Name, r, err)
-		}
-		applied, err := next.Confirm(r.Enrolled)
-		if err != nil {
-			t.Fatal(err)
-		}
-		live := dialFleet(t, at.stays, next, r.Enrolled)
-		if r, err := simnode.Apply(f.Context(), dialFleet(t, at.renews, next, r.Enrolled), applied); err != nil || r.Applied == nil {
-			t.Fatalf("confirmation at %s: %+v, %v", at.renews.Name, r, err)
-		}
-		defer func() {
-			if err := live.Flush(); err != nil {
-				t.Errorf("the connection of the new certificate at %s: %v", at.stays.Name, err)
-			}
-		}()
-	}
-	for at, nc := range former {
-		f.Eventually(fmt.Sprintf("the connection at %s of what was superseded at %s is dropped", at.stays.Name, at.renews.Name), nc.IsClosed)
 	}
 	f.Check()
 }

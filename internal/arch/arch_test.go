@@ -49,6 +49,7 @@ var graph = map[string][]string{
 	"internal/testbed": {"internal/seal", "internal/wire", "internal/conffile", "internal/daemon", "internal/simnode", "internal/testproc", "jwt", "policies", "provisioner",
 		"provisioner/ca", "server", "provisioner/broker", "provisioner/webhook"},
 	"internal/eventcheck":      {"internal/testbed", "provisioner"},
+	"internal/testdisk":        {"internal/testproc"},
 	"examples/cluster/wave":    {"internal/simnode"},
 	"examples/websocket/proxy": {},
 	"examples/webhook":         {},

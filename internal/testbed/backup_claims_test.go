@@ -334,14 +334,26 @@ func TestWhatTookTrustAwayAfterTheBackup(t *testing.T) {
 	f.Apply(leaked, f.Enroll(leaked))
 	f.Check()
 
-	// The last signer goes after the next backup.
+	// The last signer and an operator go after the next backup.
+	public, err := jwt.MarshalPublicKey(leaked.Key.Public())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := op.AddOperator(f.Context(), provisioner.NewOperator{Name: "anna", Role: provisioner.RoleViewer, Public: public}, cause); err != nil {
+		t.Fatal(err)
+	}
 	file = backUp(t, f)
-	if _, err := op.RemoveSigner(f.Context(), signers[0].ID, cause); err != nil {
+	_, err = op.RemoveSigner(f.Context(), signers[0].ID, cause)
+	if err := errors.Join(err, op.RemoveOperator(f.Context(), "anna", cause)); err != nil {
 		t.Fatal(err)
 	}
 	restore(t, f, file, time.Time{})
-	if list, err := f.Daemon().Operator().ListSigners(f.Context()); err != nil || !list[0].Removed {
+	op = f.Daemon().Operator()
+	if list, err := op.ListSigners(f.Context()); err != nil || !list[0].Removed {
 		t.Errorf("a removed signer is good again: %+v, %v", list, err)
+	}
+	if list, err := op.ListOperators(f.Context()); err != nil || len(list) != 1 || !list[0].Removed {
+		t.Errorf("a removed operator is one again: %+v, %v", list, err)
 	}
 }
 

@@ -92,9 +92,9 @@ func (s story) reason() provisioner.Reason {
 	return ""
 }
 
-// TestWhoMayHaveAnIdentity has a row for each rule of whose an identity is. What
+// TestIdentityBelongsToItsKeys has a row for each rule of whose an identity is. What
 // went before is a story of one name that ends with somebody asking for it.
-func TestWhoMayHaveAnIdentity(t *testing.T) {
+func TestIdentityBelongsToItsKeys(t *testing.T) {
 	t.Parallel()
 	retire := func(r *provisioner.Record) { r.State, r.Current, r.Next = provisioner.StateRetired, nil, nil }
 	revoke := func(r *provisioner.Record) { r.State = provisioner.StateRevoked }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kingpin/v2"
@@ -39,8 +40,14 @@ func writeExplanation(e *fleet.Explanation) error {
 		fmt.Fprintln(&b, strings.ReplaceAll(cli.Printable(fmt.Sprintf(format, args...)), "\n", " "))
 	}
 	line("%s is %s.", e.Identity, nameState(string(e.State)))
-	for _, s := range e.Says {
-		line("  %s", s)
+	var do []string
+	for _, f := range e.Findings {
+		line("  %s", f.Text)
+		for _, a := range f.Do {
+			if s := actionText(a); !slices.Contains(do, s) {
+				do = append(do, s)
+			}
+		}
 	}
 	if len(e.Refusals) > 0 {
 		line("Refused:")
@@ -49,14 +56,22 @@ func writeExplanation(e *fleet.Explanation) error {
 		m := &e.Refusals[i]
 		line("  %s  %s", instant(m.At), momentText(m))
 	}
-	if len(e.Do) > 0 {
+	if len(do) > 0 {
 		line("What can be done:")
 	}
-	for _, s := range e.Do {
+	for _, s := range do {
 		line("  - %s", s)
 	}
 	_, err := os.Stdout.WriteString(b.String())
 	return err
+}
+
+// actionText is what can be done as a command line and what it is for, or in words.
+func actionText(a fleet.Action) string {
+	if command := a.Command(); command != "" {
+		return command + ": " + a.Text
+	}
+	return a.Text
 }
 
 // nameState is a state as a person says it.

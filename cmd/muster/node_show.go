@@ -96,11 +96,8 @@ func writeNode(report *fleet.Report) error {
 	l.Add("Last heard of", instant(report.Seen))
 	if g := report.Granted(); g != nil {
 		lets := ""
-		switch {
-		case report.GrantToCome:
-			lets = fmt.Sprintf("\nit is of %s, which is to come, so a clock was ahead: it lets nobody in", instant(g.At))
-		case report.GrantOver:
-			lets = "\nit lets nobody in any more: the machine that it was given against has lost the name since"
+		if report.GrantOver {
+			lets = "\nit lets no key in any more: another machine has got or lost the name since"
 		}
 		l.Addf("Granted", "to another key until %s, by %s%s%s", instant(g.ExpiresAt), g.By, because(g.Why), lets)
 	}

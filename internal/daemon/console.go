@@ -15,7 +15,7 @@ import (
 // console makes the web console. It is served only where operators are over HTTPS.
 func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Console, error) {
 	cfg := console.Config{
-		Provisioner: d.Operator(), Fleet: nodes, Events: d.Store(), Attempts: d.attempts, Alarms: d.alarms.Standing, Version: d.opts.Version, Log: d.opts.Log, Now: d.opts.Now,
+		Provisioner: d.Operator(), Fleet: nodes, Nodes: fleet.NewInspector(d.Store(), nodes), Events: d.Store(), Attempts: d.attempts, Alarms: d.alarms.Standing, Version: d.opts.Version, Log: d.opts.Log, Now: d.opts.Now,
 	}
 	cfg.Components = func(ctx context.Context) ([]console.Component, error) {
 		all, err := register.All(ctx)

@@ -132,7 +132,7 @@ func (c *Console) confirmNode(v *visit) error {
 	if err != nil {
 		return err
 	}
-	report, err := c.cfg.Fleet.Report(v.r.Context(), id, c.cfg.Now().UTC())
+	report, err := c.cfg.Nodes.Report(v.r.Context(), id, c.cfg.Now().UTC())
 	if err != nil {
 		return err
 	}

@@ -38,6 +38,7 @@ var files embed.FS
 type Config struct {
 	Provisioner *provisioner.Provisioner // required
 	Fleet       *fleet.Index             // required
+	Nodes       *fleet.Inspector         // required
 	Events      provisioner.EventLog     // required
 
 	// Attempts counts failed attempts at this provisioner, as the API tells them.
@@ -122,7 +123,7 @@ type Console struct {
 
 // New checks cfg and returns a Console. It reads nothing and starts nothing.
 func New(cfg Config) (*Console, error) {
-	if cfg.Provisioner == nil || cfg.Fleet == nil || cfg.Events == nil {
+	if cfg.Provisioner == nil || cfg.Fleet == nil || cfg.Nodes == nil || cfg.Events == nil {
 		return nil, errors.New("console: no provisioner, list of nodes or log of events given")
 	}
 	if cfg.Log == nil {

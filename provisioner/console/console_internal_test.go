@@ -2,7 +2,6 @@ package console
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -43,29 +42,6 @@ func TestAgo(t *testing.T) {
 	}
 	if got := ago(time.Time{}, now); got != "never" {
 		t.Errorf("zero: %q", got)
-	}
-}
-
-// TestPieces takes texts apart and puts them together again.
-func TestPieces(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2027, 1, 1, 12, 0, 0, 0, time.UTC)
-	for text, want := range map[string][]piece{
-		"":                                      nil,
-		"just words":                            {{Text: "just words"}},
-		"since 2027-01-01T12:00:00Z, so":        {{Text: "since "}, {At: at}, {Text: ", so"}},
-		"`muster node list` at 2027-01-01":      {{Text: "muster node list", Code: true}, {Text: " at 2027-01-01"}},
-		"2027-99-01T12:00:00Z ` <b>alone</b>":   {{Text: "2027-99-01T12:00:00Z"}, {Text: " ` <b>alone</b>"}},
-		"2027-01-01T12:00:00Z2027-01-01T12:00:": {{At: at}, {Text: "2027-01-01T12:00:"}},
-	} {
-		if got := pieces(text); !slices.Equal(got, want) {
-			t.Errorf("%q: %+v, want %+v", text, got, want)
-		}
-	}
-	for text, want := range map[string]string{"there is none": "There is none.", "öl.": "Öl.", "": ""} {
-		if got := sentence(text); got != want {
-			t.Errorf("%q: %q, want %q", text, got, want)
-		}
 	}
 }
 
@@ -112,23 +88,6 @@ func TestTheHourIsBounded(t *testing.T) {
 	now = now.Add(2 * time.Minute)
 	if h := a.hour(); h.Attempts != 0 {
 		t.Errorf("later: attempts %d", h.Attempts)
-	}
-}
-
-// TestCommandsBecomeLinks takes texts apart that terminals show as well.
-func TestCommandsBecomeLinks(t *testing.T) {
-	t.Parallel()
-	const id, to = "web1.example.net", "/nodes/web1.example.net/do/retire"
-	p := &nodePage{Identity: id, Actions: nodeActions, may: true}
-	for text, want := range map[string][]piece{
-		"muster node retire " + id + ": the machine is gone":                             {{Text: "Retire", Link: to}, {Text: ": the machine is gone"}},
-		"find the copy, then muster node retire " + id + ", so that one may enroll anew": {{Text: "Find the copy, then "}, {Text: "retire it", Link: to}, {Text: ", so that one may enroll anew"}},
-		"muster node history " + id + ": what was":                                       {{Text: "muster node history " + id, Code: true}, {Text: ": what was"}},
-		"run `muster server doctor` on the machine":                                      {{Text: "Run "}, {Text: "muster server doctor", Code: true}, {Text: " on the machine"}},
-	} {
-		if got := p.linked(text); !slices.Equal(got, want) {
-			t.Errorf("%q: %+v, want %+v", text, got, want)
-		}
 	}
 }
 

@@ -21,7 +21,7 @@ type nodePage struct {
 	Actions  []*nodeAction // that make sense in its state
 	Done     string        // what was just done
 	Says     []string      // how it stands
-	Do       [][]piece     // what can be done about it
+	Do       []advice      // what can be done about it
 	Chip     string        // a word for a name that has no record
 	ChipTone string
 	may      bool // who looks may act
@@ -34,7 +34,7 @@ func (c *Console) node(v *visit) error {
 		return &formError{err}
 	}
 	p := &nodePage{Identity: id, may: v.login.Role.Covers(provisioner.RoleOperator), paused: len(c.cfg.Provisioner.Pauses()) > 0}
-	ctx, x := v.r.Context(), c.cfg.Fleet
+	ctx, x := v.r.Context(), c.cfg.Nodes
 	p.Report, err = x.Report(ctx, id, c.cfg.Now().UTC())
 	if err != nil && !errors.Is(err, provisioner.ErrNoRecord) {
 		return err
@@ -63,7 +63,7 @@ func (c *Console) node(v *visit) error {
 		}
 	}
 	if p.Explain != nil {
-		p.Says, p.Do = p.standing(), p.advice()
+		p.read()
 	}
 	p.Chip, p.ChipTone = p.chip(c.cfg.Provisioner.Rejected())
 	if a := nodeActionNamed(v.r.URL.Query().Get("done")); a != nil {

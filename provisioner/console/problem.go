@@ -94,8 +94,8 @@ func backFrom(r *http.Request, status int) choice {
 	return choice{"/", "To the overview"}
 }
 
-// remedies says what to do about a status, where the error does not.
-var remedies = map[int]string{
+// statusRemedies says what to do about a status, where the error does not.
+var statusRemedies = map[int]string{
 	http.StatusNotFound:            "It may be spelled otherwise, or be gone.",
 	http.StatusGatewayTimeout:      "Go back and ask again: what the node has taken already it does not do twice.",
 	http.StatusServiceUnavailable:  "Try again in a few seconds. If it stays so, the provisioner's log says why.",
@@ -115,5 +115,5 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *provisione
 	}
 	c.cfg.Log.Log(r.Context(), level, "operator's request failed", "subject", subject(r), "by", by, "err", err)
 	what, said := cmp.Or(failures[status], http.StatusText(status)), err.Error()
-	c.show(w, r, login, status, "problem", what, failPage{What: said, Do: remedies[status], Back: backFrom(r, status)})
+	c.show(w, r, login, status, "problem", what, failPage{What: said, Do: statusRemedies[status], Back: backFrom(r, status)})
 }

@@ -21,8 +21,7 @@ import (
 // provisioner was started, or since the store lost some: ask again in a few seconds.
 var ErrReading = errors.New("the records are still being read")
 
-// A Log is the part of the store that an [Index] follows and a node's past is read
-// from.
+// A Log is the part of the store that an [Index] follows.
 type Log interface {
 	// FollowRecords calls each with the newest record of every identity, and
 	// current when that is all there is; then each with what others write, and own
@@ -36,23 +35,6 @@ type Log interface {
 	// until ctx is done. Once it has named all that are known it calls current, with
 	// since when that is known. The calls may be from several goroutines.
 	FollowSeen(ctx context.Context, each func(wire.Identity, time.Time), current func(since time.Time)) error
-
-	// Record returns the newest record of id, or nil if there is none.
-	Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error)
-
-	// History returns the revisions of the record of id that are kept, the oldest
-	// first, and whether these are all that there have ever been.
-	History(ctx context.Context, id wire.Identity) ([]provisioner.Revised, bool, error)
-
-	// NodeEvents returns the events about id that are kept, the oldest first, and
-	// whether these are all that are kept.
-	NodeEvents(ctx context.Context, id wire.Identity) ([]provisioner.Event, bool, error)
-
-	// Grant returns the newest grant for id, or nil if there is none.
-	Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, provisioner.Revision, error)
-
-	// Answer returns the newest verdict of an operator about a key, or nil.
-	Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, provisioner.Revision, error)
 }
 
 // An entry is a node in the index. It has no pointers: texts that many nodes share

@@ -23,7 +23,7 @@ var noon = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 // A feed is a log whose records the test writes. What a node's past is read from
 // the store's own tests have.
 type feed struct {
-	fleet.Log
+	fleet.NodeLog
 	records chan []byte // nil: that was all for now
 	own     chan owned
 	lost    chan struct{} // the store has lost all records
@@ -270,10 +270,10 @@ func TestWhoWasHeardOfSinceIsLeftAlone(t *testing.T) {
 		newest[r.Identity] = r
 	}
 	f := &feed{hold: make(chan struct{}), since: noon.Add(time.Minute), newest: newest}
-	x := f.index(t)
+	one := fleet.NewInspector(f, f.index(t))
 	over, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
-	if err := x.Unheard(over, "db1.example.net", noon.Add(24*time.Hour)); !errors.Is(err, fleet.ErrReading) {
+	if err := one.Unheard(over, "db1.example.net", noon.Add(24*time.Hour)); !errors.Is(err, fleet.ErrReading) {
 		t.Errorf("while it is read: %v, want ErrReading", err)
 	}
 	close(f.hold)
@@ -283,7 +283,7 @@ func TestWhoWasHeardOfSinceIsLeftAlone(t *testing.T) {
 		"db1.example.net": noon.Add(time.Hour), "web1.example.net": noon, "web2.example.net": noon.Add(2 * time.Hour), "old.example.net": noon,
 	} {
 		for before, unheard := range map[time.Time]bool{heard: false, heard.Add(time.Second): heard.After(f.since), f.since: false, f.since.Add(time.Second): heard.Equal(noon), noon.Add(3 * time.Hour): true} {
-			if err := x.Unheard(context.Background(), id, before); unheard && err != nil || !unheard && !errors.Is(err, fleet.ErrHeard) {
+			if err := one.Unheard(context.Background(), id, before); unheard && err != nil || !unheard && !errors.Is(err, fleet.ErrHeard) {
 				t.Errorf("%s, heard of at %v, not since %v: %v", id, heard, before, err)
 			}
 		}

@@ -83,13 +83,13 @@ type Past struct {
 
 // Past returns a node's past. The error is [provisioner.ErrNoRecord] if nothing is
 // known under this name.
-func (x *Index) Past(ctx context.Context, id wire.Identity) (*Past, error) {
+func (x *Inspector) Past(ctx context.Context, id wire.Identity) (*Past, error) {
 	past, _, err := x.past(ctx, id)
 	return past, err
 }
 
 // past is Past, with the events that it is made of.
-func (x *Index) past(ctx context.Context, id wire.Identity) (*Past, []provisioner.Event, error) {
+func (x *Inspector) past(ctx context.Context, id wire.Identity) (*Past, []provisioner.Event, error) {
 	history, whole, err := x.log.History(ctx, id)
 	if err != nil {
 		return nil, nil, err

@@ -51,18 +51,18 @@ func (s *Server) fleetRoutes() {
 		return x.List(ctx, q)
 	})
 	about(s, "", func(r *http.Request, id wire.Identity) (*fleet.Report, error) {
-		return x.Report(r.Context(), id, s.cfg.Now().UTC())
+		return s.cfg.Nodes.Report(r.Context(), id, s.cfg.Now().UTC())
 	})
-	about(s, "/history", func(r *http.Request, id wire.Identity) (*fleet.Past, error) { return x.Past(r.Context(), id) })
+	about(s, "/history", func(r *http.Request, id wire.Identity) (*fleet.Past, error) { return s.cfg.Nodes.Past(r.Context(), id) })
 	about(s, "/explain", func(r *http.Request, id wire.Identity) (*fleet.Explanation, error) {
-		return x.Explain(r.Context(), id, s.cfg.Now().UTC(), s.cfg.Provisioner.Foresee)
+		return s.cfg.Nodes.Explain(r.Context(), id, s.cfg.Now().UTC(), s.cfg.Provisioner.Foresee)
 	})
 }
 
 // about serves a question about one node.
 func about[A any](s *Server, what string, answer func(*http.Request, wire.Identity) (A, error)) {
 	route(s, "GET /v1/nodes/{identity}"+what, func(r *http.Request, _ *none) (A, error) {
-		if s.cfg.Fleet == nil {
+		if s.cfg.Nodes == nil {
 			return *new(A), errNoFleet
 		}
 		id, err := identity(r)

@@ -35,8 +35,8 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		t.Helper()
 		var e fleet.Explanation
 		call(t, f, http.MethodGet, "/v1/nodes/"+identity+"/explain", nil, &e)
-		if !strings.Contains(strings.Join(e.Says, " "), says) || !strings.Contains(strings.Join(e.Do, " "), do) {
-			t.Errorf("%s: %q, do %q; want %q, do %q", identity, e.Says, e.Do, says, do)
+		if text := textOf(&e); !strings.Contains(text, says) || !strings.Contains(text, do) {
+			t.Errorf("%s: %s\nwant %q, do %q", identity, text, says, do)
 		}
 	}
 	states := func(want map[provisioner.State]int) {
@@ -75,7 +75,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	explained("web1.example.net", "it cannot use what it was offered: alive_interval: is \"…\", want 1s to 24h.", "correct the policy, template or helper")
 	var said fleet.Explanation
 	call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/explain", nil, &said)
-	if do := strings.Join(said.Do, " "); strings.Contains(do, "doctor") {
+	if do := textOf(&said); strings.Contains(do, "doctor") {
 		t.Errorf("do %q: it is known what keeps it", do)
 	}
 	f.Clock.Advance(time.Minute) // moments of one second come in any order
@@ -97,7 +97,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		return len(e.Refusals) == 0
 	})
 	states(map[provisioner.State]int{provisioner.StateProvisioned: 1})
-	explained("web1.example.net", "part of the fleet (as a new machine)", "muster node grant web1.example.net")
+	explained("web1.example.net", "part of the fleet (as a new machine)", "muster node pending --match web1.example.net")
 
 	// Another machine comes with its name.
 	f.Refused(f.Node("web1.example.net"))
@@ -115,7 +115,7 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 	if m := p.Moments[2]; m.Serial == "" || p.Moments[4].Serial != m.Serial || p.Moments[0].Token == "" || p.Moments[1].Reason != provisioner.ReasonNew || p.Moments[1].Policy == "" {
 		t.Errorf("issued: %+v", p.Moments)
 	}
-	explained("web1.example.net", "identity_taken", "grant this machine a one-shot takeover")
+	explained("web1.example.net", "identity_taken", "grant it to that key only if the machine was reinstalled")
 
 	f.Clock.Advance(time.Minute) // moments of one second come in any order
 	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/revoke", httpapi.Reason{Why: "stolen"}, nil)

@@ -33,8 +33,8 @@ type Config struct {
 	// batches before that. Nil: none are kept.
 	Inputs func(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error
 
-	// Fleet answers what is asked about nodes. Nil: nobody is told of any.
-	Fleet *fleet.Index
+	Fleet *fleet.Index     // lists nodes; nil: none are listed
+	Nodes *fleet.Inspector // answers about one node; nil with Fleet
 
 	// Components are the provisioners of the installation and their features.
 	// Nil: nobody is told of any.
@@ -308,12 +308,12 @@ func (s *Server) unheard(ctx context.Context, id wire.Identity, before time.Time
 	if before.IsZero() {
 		return nil
 	}
-	if s.cfg.Fleet == nil {
+	if s.cfg.Nodes == nil {
 		return errNoFleet
 	}
 	ctx, cancel := context.WithTimeout(ctx, readingTimeout)
 	defer cancel()
-	return s.cfg.Fleet.Unheard(ctx, id, before)
+	return s.cfg.Nodes.Unheard(ctx, id, before)
 }
 
 // A NodeCommand has a node do something.

@@ -46,6 +46,7 @@ func BenchmarkFleet(b *testing.B) {
 		b.Fatal(err)
 	}
 	x := fleet.NewIndex(st, nil, nil)
+	one := fleet.NewInspector(st, x)
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
 	ended := make(chan error, 1)
@@ -58,12 +59,12 @@ func BenchmarkFleet(b *testing.B) {
 	var nobody fleet.Foresee // is approved
 	for name, ask := range map[string]func(i int) error{
 		"first page": func(int) error { _, err := x.List(s.ctx, fleet.Query{}); return err },
-		"show":       func(i int) error { _, err := x.Report(s.ctx, node(i), time.Now()); return err },
-		"history":    func(i int) error { _, err := x.Past(s.ctx, node(i)); return err },
-		"explain":    func(i int) error { _, err := x.Explain(s.ctx, node(i), at, nobody); return err },
-		"noisy":      func(int) error { _, err := x.Explain(s.ctx, noisy, at, nobody); return err },
+		"show":       func(i int) error { _, err := one.Report(s.ctx, node(i), time.Now()); return err },
+		"history":    func(i int) error { _, err := one.Past(s.ctx, node(i)); return err },
+		"explain":    func(i int) error { _, err := one.Explain(s.ctx, node(i), at, nobody); return err },
+		"noisy":      func(int) error { _, err := one.Explain(s.ctx, noisy, at, nobody); return err },
 		"unknown": func(i int) error {
-			if _, err := x.Past(s.ctx, wire.Identity(fmt.Sprintf("nobody%d.example.net", i))); err == nil {
+			if _, err := one.Past(s.ctx, wire.Identity(fmt.Sprintf("nobody%d.example.net", i))); err == nil {
 				return fmt.Errorf("node %d is known", i)
 			}
 			return nil

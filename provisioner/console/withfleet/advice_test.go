@@ -17,16 +17,16 @@ func TestAdvice(t *testing.T) {
 	waits(t, f, "db1.example.net")
 	v, viewer := signedIn(t, f, "anna", provisioner.RoleOperator), signedIn(t, f, "vera", provisioner.RoleViewer)
 	const waiting = "/nodes/db1.example.net"
-	f.Eventually("the refusal is in its past", func() bool { return strings.Contains(v.see(waiting), "Approve or reject it") })
+	f.Eventually("the refusal is in its past", func() bool { return strings.Contains(v.see(waiting), "approve or reject the key that waits") })
 	page := v.see(waiting)
 	says(t, page, ">waits<", `href="/approvals?q=db1.example.net"`, "It has asked 1 time")
 	unsaid(t, page, "ask an operator", "was refused")
 	page = v.see("/events?code=approval_pending")
-	says(t, page, `<a href="/approvals">approve or reject who waits</a>`)
+	says(t, page, `<a href="/approvals">Approvals</a>: approve or reject the key that waits`)
 	unsaid(t, page, "ask an operator")
-	says(t, v.see("/events?code=token_used_up"), "<code>muster token show</code>")
+	says(t, v.see("/events?code=token_used_up"), "<code>muster token show</code>: see which machines used it")
 	page = v.see("/nodes/web1.example.net")
-	says(t, page, `<a href="/nodes/web1.example.net/do/revoke?owned=`, `">Revoke</a>: keep it out`)
+	says(t, page, `<a href="/nodes/web1.example.net/do/revoke?seen=`, `">Revoke</a>: keep it out`)
 	unsaid(t, page, "muster node")
 	page = viewer.see("/nodes/web1.example.net")
 	says(t, page, "What an operator can do", "Revoke: keep it out")
@@ -42,7 +42,7 @@ func TestAdvice(t *testing.T) {
 	f.Eventually("that is in its past", func() bool { return strings.Contains(v.see(waiting), "in after all") })
 	page = v.see(waiting)
 	says(t, page, `<a href="/approvals?q=db1.example.net">Approve</a>: let the rejected key in after all`)
-	unsaid(t, page, "Approve or reject it", "ask an operator", "muster node approve")
+	unsaid(t, page, "approve or reject the key that waits", "ask an operator", "muster node approve")
 }
 
 // unsaid fails the test if a page has a text.

@@ -38,9 +38,15 @@ func TestOrders(t *testing.T) {
 		for i := range tt.events {
 			tt.events[i].Time = noon.Add(time.Duration(i) * time.Second)
 		}
-		e := &explainer{&Explanation{Identity: "web1"}, noon.Add(time.Hour)}
-		e.order(tt.events)
-		says, do := strings.Join(e.Says, "\n"), strings.Join(e.Do, "\n")
+		e := &explainer{Explanation: &Explanation{Identity: "web1"}, now: noon.Add(time.Hour)}
+		e.lastOrder(tt.events)
+		var says, do string
+		for _, f := range e.Findings {
+			says += f.Text
+			for _, a := range f.Do {
+				do += a.Command() + a.Text
+			}
+		}
 		if !strings.Contains(says, tt.says) || (tt.says == "") != (says == "") || !strings.Contains(do, tt.do) || (tt.do == "") != (do == "") {
 			t.Errorf("%s: says %q, do %q; want %q, %q", name, says, do, tt.says, tt.do)
 		}

@@ -1,0 +1,211 @@
+package fleet
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// DoneBy are the events by which a node that was commanded is known to have done
+// it: its confirmation is on record, or its agent has said so.
+var DoneBy = map[wire.Verb]provisioner.EventType{
+	wire.VerbReprovision: provisioner.EventProvisioned,
+	wire.VerbReconfigure: provisioner.EventProvisioned,
+	wire.VerbRestart:     provisioner.EventServerStartup,
+	wire.VerbShutdown:    provisioner.EventServerShutdown,
+}
+
+// orders are the verbs in words.
+var orders = map[wire.Verb]string{
+	wire.VerbReprovision: "to be provisioned again",
+	wire.VerbReconfigure: "to ask for its configuration anew",
+	wire.VerbRestart:     "to start its agent anew",
+	wire.VerbShutdown:    "to stop its agent",
+}
+
+// An order is the last command to a node, and what has become of it.
+type order struct {
+	verb    wire.Verb
+	by, why string
+	at      time.Time // by the provisioner's clock, when it was first given
+	taken   bool      // the node has said so
+	ended   time.Time // when it was done or refused, zero if neither is known
+	refused wire.Code // with ended: the node was refused what it needs
+}
+
+// orderOf returns the last command among events, nil if there is none. One that
+// was sent again is the same.
+func orderOf(events []provisioner.Event) *order {
+	var o *order
+	var id string
+	for _, e := range slices.Backward(events) {
+		switch {
+		case e.Type != provisioner.EventCommanded:
+		case o == nil:
+			id, o = e.Command, &order{verb: e.Verb, by: e.By, why: e.Why, at: e.Time, taken: e.Cause == ""}
+		case e.Command == id:
+			o.at, o.taken = e.Time, o.taken || e.Cause == ""
+		}
+	}
+	if o != nil {
+		o.follow(events)
+	}
+	return o
+}
+
+// follow finds out what has become of the order. A node that was refused may still come back once it was helped.
+func (o *order) follow(events []provisioner.Event) {
+	for i := range events {
+		e := &events[i]
+		switch {
+		case e.Time.Before(o.at):
+			continue
+		case e.Type == DoneBy[o.verb]:
+			o.ended, o.refused = e.Time, ""
+			return
+		case e.Type == provisioner.EventRefused && !wire.MeaningOf(e.Code).Retry && DoneBy[o.verb] == provisioner.EventProvisioned:
+			o.ended, o.refused = e.Time, e.Code
+		}
+	}
+}
+
+// lastOrder explains the last command to a node that is let in, and what its agent has
+// said last.
+func (e *explainer) lastOrder(events []provisioner.Event) {
+	if o := orderOf(events); o != nil {
+		e.order(o)
+	}
+	for _, last := range slices.Backward(events) {
+		switch last.Type {
+		case provisioner.EventServerStartup, provisioner.EventServerAlive:
+			return
+		case provisioner.EventServerShutdown:
+			e.add("agent_ended", "Its agent has ended at %s, and was not heard of since.", stamp(last.Time)).Do =
+				[]Action{{Text: "start the agent on the machine, if that is to be in the fleet"}}
+			return
+		}
+	}
+}
+
+func (e *explainer) order(o *order) {
+	var became string
+	var do []Action
+	switch {
+	case o.refused != "":
+		became = "it was refused at " + stamp(o.ended) + ": " + string(o.refused)
+	case !o.ended.IsZero():
+		became = "done at " + stamp(o.ended)
+	case o.taken:
+		became = "it has taken the order, and was not heard to have done it"
+		if e.now.Sub(o.at) >= slowToConfirm {
+			do = []Action{doctor("it has an order that it has not carried out")}
+		}
+	default:
+		became = "it has not answered, and may not have taken the order"
+		do = []Action{e.about("node "+string(o.verb), "order it once more")}
+	}
+	e.add("commanded", "%s ordered it at %s %s%s: %s.", o.by, stamp(o.at), orders[o.verb], because(o.why), became).Do = do
+}
+
+// verdicts returns the verdicts in force about keys of id that events tell of, the
+// last one first.
+func (x *Inspector) verdicts(ctx context.Context, id wire.Identity, events []provisioner.Event) ([]*provisioner.Answer, error) {
+	var keys []string
+	for i := len(events) - 1; i >= 0 && len(keys) < maxVerdicts; i-- {
+		switch e := &events[i]; e.Type {
+		case provisioner.EventApproved, provisioner.EventRejected, provisioner.EventForgotten:
+			if e.Key != "" && !slices.Contains(keys, e.Key) {
+				keys = append(keys, e.Key)
+			}
+		}
+	}
+	var all []*provisioner.Answer
+	for _, key := range keys {
+		a, _, err := x.log.Answer(ctx, id, key)
+		if err != nil {
+			return nil, err
+		}
+		if a != nil {
+			all = append(all, a)
+		}
+	}
+	return all, nil
+}
+
+// admitted reports whether a key has the name.
+func (e *explainer) admitted(key string) bool {
+	if e.State != provisioner.StateEnrolled && e.State != provisioner.StateProvisioned {
+		return false
+	}
+	return slices.ContainsFunc([]*provisioner.Issued{e.record.Current, e.record.Next}, func(i *provisioner.Issued) bool {
+		return i != nil && i.KeyHash == key
+	})
+}
+
+// spent is the approval that let the present key in, nil if none did.
+func (e *explainer) spent() *provisioner.SpentApproval {
+	if e.record == nil {
+		return nil
+	}
+	return e.record.Approval
+}
+
+func (e *explainer) admittedByApproval(verdicts []*provisioner.Answer) {
+	spent := e.spent()
+	if spent == nil || !e.admitted(spent.KeyHash) {
+		return
+	}
+	why := ""
+	if i := slices.IndexFunc(verdicts, func(a *provisioner.Answer) bool { return a.ID == spent.ID }); i >= 0 {
+		why = because(verdicts[i].Why)
+	}
+	e.add("approved", "Its key was let in at %s with the approval of %s%s.", stamp(spent.At), spent.By, why)
+}
+
+// verdict explains what an operator has said of a key; next is what the key of an open approval is told next.
+func (e *explainer) verdict(a *provisioner.Answer, next wire.Code) {
+	key := func(verb, text string) Action {
+		return Action{Verb: verb, Identity: e.Identity, Key: a.KeyHash, Text: text}
+	}
+	spent := e.spent()
+	switch {
+	case a.Verdict == provisioner.VerdictReject:
+		e.add("key_rejected", "The key %s was rejected at %s by %s%s: it stays out.", a.KeyHash, stamp(a.At), a.By, because(a.Why)).Do =
+			[]Action{
+				key("node approve", "let the rejected key in after all"),
+				key("node forget", "have the rejected key wait again"),
+			}
+	case a.Verdict != provisioner.VerdictApprove, e.admitted(a.KeyHash), spent != nil && !a.At.After(spent.At):
+		// Taken back, used, or given before another key came in.
+	case a.Open(e.now):
+		e.open(a, next, key)
+	default:
+		e.add("approval_ended", "The key %s was approved at %s by %s%s, and did not come before that ended at %s.",
+			a.KeyHash, stamp(a.At), a.By, because(a.Why), stamp(a.ExpiresAt)).Do =
+			[]Action{key("node approve", "approve it again, once it waits")}
+	}
+}
+
+// open explains an approval whose time is not over, by the code that its key is told next.
+func (e *explainer) open(a *provisioner.Answer, next wire.Code, key func(verb, text string) Action) {
+	said := "The key " + a.KeyHash + " was approved at " + stamp(a.At) + " by " + a.By + because(a.Why)
+	switch next {
+	case "":
+		e.add("key_approved", "%s: it gets in with its next try, until %s.", said, stamp(a.ExpiresAt))
+	case wire.CodePaused:
+		e.add("key_approved", "%s: it gets in with its next try once enrollment is resumed, until %s.", said, stamp(a.ExpiresAt))
+	case wire.CodeApprovalPending:
+		e.add("approval_over", "%s, for the machine that has lost the name since: it lets no key in any more.", said).Do =
+			[]Action{key("node approve", "approve it again, once it waits")}
+	case wire.CodeIdentityTaken:
+		e.add("approval_over", "%s, and the name belongs to another key: it lets no key in.", said).Do =
+			[]Action{key("node grant", "let the approved key have the name instead")}
+	case wire.CodeIdentityRevoked:
+		e.add("approval_over", "%s, and the name or the key is revoked: it lets no key in.", said)
+	default:
+		e.add("key_approved", "%s. Whether it gets in cannot be said now: %s.", said, next)
+	}
+}

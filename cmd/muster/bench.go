@@ -164,9 +164,7 @@ func (v *benchVerb) runCases(ctx context.Context, w io.Writer) error {
 
 func (v *benchVerb) print(w io.Writer, r *bench.Result) error {
 	if v.json {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
+		return printJSON(w, r)
 	}
 	_, err := benchTable(r).WriteTo(w)
 	return err

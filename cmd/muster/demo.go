@@ -28,8 +28,8 @@ against the authority with the node's own key, every node reconnects over mutual
 TLS, and a few nodes that must be refused try their luck.
 
 With --stay, makes a fleet to operate instead, and keeps it until Ctrl-C: with
-operators of each role, an API and a console, machines that wait for approval, are
-refused, are copied, and one that tries what it must not. It prints what to try.
+operators of each role, an API and a console, and machines that wait for approval or
+are refused, revoked or retired. It prints what to try.
 
   muster demo
   muster demo --nodes 1000 --keep demo  # look at logs and files afterwards
@@ -73,10 +73,11 @@ func (v *demoVerb) run(ctx context.Context) error {
 	} else if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("--keep: %w", err)
 	}
+	cfg := demo.Config{Nodes: v.nodes, Dir: dir, Version: cli.Version(), Progress: progress}
 	if v.stay {
-		return v.staying(ctx, dir)
+		return v.runStay(ctx, cfg)
 	}
-	r, err := demo.Run(ctx, demo.Config{Nodes: v.nodes, Dir: dir, Version: cli.Version(), Progress: progress})
+	r, err := demo.Run(ctx, cfg)
 	if err != nil {
 		return err
 	}
@@ -98,11 +99,79 @@ func progress(label string, nodes int) (one, end func()) {
 	return func() { bar.Add(1) }, bar.Done
 }
 
+// runStay is "muster demo --stay".
+func (v *demoVerb) runStay(ctx context.Context, cfg demo.Config) (err error) {
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil { // what is printed is valid in another terminal
+		return err
+	}
+	err = demo.Stay(ctx, cfg, func(p *demo.Place) { _ = v.show(os.Stdout, p) }) // it goes on if nothing reads that
+	if err == nil && v.keep != "" {
+		cli.Say(os.Stderr, program, "the files are in %s", quoted(cfg.Dir))
+	}
+	return err
+}
+
+// show prints an installation that stays.
+func (v *demoVerb) show(w io.Writer, p *demo.Place) error {
+	if v.json {
+		return printJSON(w, p)
+	}
+	var parts, operators cli.Table
+	parts.Add("NODES", "WHAT THEY ARE", "SUCH AS")
+	examples := map[string]string{}
+	for _, part := range p.Parts {
+		parts.Add(fmt.Sprint(part.Nodes), part.What, part.Example)
+		examples[part.Name] = part.Example
+	}
+	operators.Add("OPERATOR", "ROLE", "CERTIFICATE", "TOKEN")
+	for _, o := range p.Operators {
+		operators.Add(o.Name, string(o.Role), filepath.Base(o.Credential), filepath.Base(o.TokenFile))
+	}
+	for _, t := range []*cli.Table{&parts, &operators} {
+		if _, err := t.WriteTo(w); err != nil {
+			return err
+		}
+		if _, err := fmt.Fprintln(w); err != nil {
+			return err
+		}
+	}
+	o := p.Operators[0]
+	_, err := fmt.Fprintf(w, toTry, filepath.Dir(o.Credential), p.URL, o.TokenFile, p.URL, o.Credential,
+		examples["waiting"], examples["members"], examples["denied"])
+	return err
+}
+
+// toTry is what to do with it.
+const toTry = `Their files are in %s.
+
+In a browser, which does not know the demo's authority: %s
+Sign in with what this prints: cat %s
+
+In another terminal:
+
+  export MUSTER_URL=%s MUSTER_CREDENTIAL=%s
+  muster status
+  muster node list --state provisioned
+  muster node pending
+  muster node approve %s --why 'rack 4'
+  muster node history %s
+  muster node explain %s
+  muster node reprovision --match 'web*.example.net' --why 'new configuration'
+  muster token list
+  muster events --follow
+
+Ctrl-C ends it.
+`
+
+func printJSON(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
+	e.SetIndent("", "  ")
+	return e.Encode(v)
+}
+
 func (v *demoVerb) print(w io.Writer, r *demo.Result) error {
 	if v.json {
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(r)
+		return printJSON(w, r)
 	}
 	var t cli.Table
 	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }

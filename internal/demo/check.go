@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,95 +17,86 @@ import (
 	"muster/internal/wire"
 )
 
-// checksAtOnce bounds the reconnections in flight: enough to keep both ends
-// busy.
+// checksAtOnce bounds the reconnections in flight: enough to keep both ends busy.
 const checksAtOnce = 16
 
-// check looks at every node from outside: at the files on its disk, not at what
-// agent or provisioner say.
-func (f *fleet) check(ctx context.Context) {
+// check looks at every node from outside: at the files on its disk, whatever agent and provisioner say.
+func (d *run) check(ctx context.Context) {
+	var verified, connected atomic.Int64
 	var g errgroup.Group
 	g.SetLimit(checksAtOnce)
-	one, end := f.cfg.Progress("reconnecting", f.cfg.Nodes)
+	one, end := d.cfg.Progress("reconnecting", d.cfg.Nodes)
 	defer end()
-	for i := range f.cfg.Nodes {
+	for i := range d.cfg.Nodes {
 		g.Go(func() error {
 			defer one()
-			pair, roots, err := f.verify(i)
+			pair, roots, err := d.verify(identity(i))
+			if err == nil {
+				verified.Add(1)
+				err = d.reconnect(ctx, pair, roots)
+			}
 			if err != nil {
-				f.missing("%s: %v", identity(i), err)
+				d.missing("%s: %v", identity(i), err)
 				return nil
 			}
-			f.mu.Lock()
-			f.result.Verified++
-			f.mu.Unlock()
-			if err := f.reconnect(ctx, pair, roots); err != nil {
-				f.missing("%s: mutual TLS: %v", identity(i), err)
-				return nil
-			}
-			f.mu.Lock()
-			f.result.Connected++
-			f.mu.Unlock()
+			connected.Add(1)
 			return nil
 		})
 	}
 	_ = g.Wait() // what went wrong is in the result
-	if f.result.Provisioned < f.cfg.Nodes {
-		f.missing("%d of %d nodes are not provisioned", f.cfg.Nodes-f.result.Provisioned, f.cfg.Nodes)
+	d.result.Verified, d.result.Connected = int(verified.Load()), int(connected.Load())
+	if d.result.Provisioned < d.cfg.Nodes {
+		d.missing("%d of %d nodes are not provisioned", d.cfg.Nodes-d.result.Provisioned, d.cfg.Nodes)
 	}
-	f.result.Example = f.dir(0)
 }
 
-// verify checks the files of one node against each other and against the
-// installation's root.
-func (f *fleet) verify(i int) (tls.Certificate, *x509.CertPool, error) {
-	dir := f.dir(i)
-	read := func(name string) string { return filepath.Join(dir, name) }
-	info, err := os.Stat(read("private.pem"))
+// verify checks the files of a node against each other and against the installation's root.
+func (d *run) verify(node string) (pair tls.Certificate, roots *x509.CertPool, err error) {
+	path := func(name string) string { return filepath.Join(d.dir(node), name) }
+	info, err := os.Stat(path("private.pem"))
 	if err != nil {
-		return tls.Certificate{}, nil, err
+		return pair, nil, err
 	}
 	if info.Mode().Perm() != 0o600 {
-		return tls.Certificate{}, nil, fmt.Errorf("private.pem has mode %v, want 0600", info.Mode().Perm())
+		return pair, nil, fmt.Errorf("private.pem has mode %v, want 0600", info.Mode().Perm())
 	}
-	// The key of the pair must be the certificate's.
-	pair, err := tls.LoadX509KeyPair(read("certificate.pem"), read("private.pem"))
+	// This fails if the key is not that of the certificate.
+	if pair, err = tls.LoadX509KeyPair(path("certificate.pem"), path("private.pem")); err != nil {
+		return pair, nil, err
+	}
+	given, err := os.ReadFile(path("ca.pem"))
 	if err != nil {
-		return tls.Certificate{}, nil, err
+		return pair, nil, err
 	}
-	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM([]byte(f.daemon.RootsPEM())) {
-		return tls.Certificate{}, nil, errors.New("no roots")
-	}
-	given, err := os.ReadFile(read("ca.pem"))
-	if err != nil {
-		return tls.Certificate{}, nil, err
-	}
-	if string(given) != f.daemon.RootsPEM() {
-		return tls.Certificate{}, nil, errors.New("ca.pem is not the installation's")
+	roots = x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(given) || string(given) != d.daemon.RootsPEM() {
+		return pair, nil, errors.New("ca.pem is not the installation's")
 	}
 	between := x509.NewCertPool()
 	for _, der := range pair.Certificate[1:] {
 		c, err := x509.ParseCertificate(der)
 		if err != nil {
-			return tls.Certificate{}, nil, err
+			return pair, nil, err
 		}
 		between.AddCert(c)
 	}
-	_, err = pair.Leaf.Verify(x509.VerifyOptions{
-		DNSName: identity(i), Roots: roots, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
-	if err != nil {
-		return tls.Certificate{}, nil, err
+	if _, err := pair.Leaf.Verify(x509.VerifyOptions{
+		DNSName:       node,
+		Roots:         roots,
+		Intermediates: between,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}); err != nil {
+		return pair, nil, err
 	}
-	_, err = os.Stat(read("server.conf"))
+	_, err = os.Stat(path("server.conf"))
 	return pair, roots, err
 }
 
 // reconnect connects to the fleet with what is on a node's disk.
-func (f *fleet) reconnect(ctx context.Context, pair tls.Certificate, roots *x509.CertPool) error {
+func (d *run) reconnect(ctx context.Context, pair tls.Certificate, roots *x509.CertPool) error {
 	name := wire.NewID()
-	nc, err := nats.Connect(f.url(), nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)), nats.NoReconnect(), nats.Timeout(10*time.Second),
+	nc, err := nats.Connect("nats://"+d.url, nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)),
+		nats.NoReconnect(), nats.Timeout(10*time.Second),
 		nats.Secure(&tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, MinVersion: tls.VersionTLS13}))
 	if err != nil {
 		return err

@@ -1,10 +1,9 @@
 package demo_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
-	"slices"
-	"strconv"
 	"testing"
 
 	"muster/internal/demo"
@@ -15,7 +14,7 @@ func TestDemo(t *testing.T) {
 	t.Parallel()
 	const nodes = 25
 	dir := filepath.Join(t.TempDir(), "demo")
-	r, err := demo.Run(t.Context(), demo.Config{Nodes: nodes, Dir: dir, Version: "test"})
+	r, err := demo.Run(t.Context(), demo.Config{Nodes: nodes, Dir: dir, Version: "test", Progress: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -34,17 +33,6 @@ func TestDemo(t *testing.T) {
 	if err != nil || len(log) == 0 {
 		t.Errorf("agents.log: %d bytes, %v", len(log), err)
 	}
-	entries, err := os.ReadDir(filepath.Join(dir, "nodes"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	names := []string{}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	if i := slices.IndexFunc(names, func(n string) bool { return n[0] == '.' && !slices.Contains(names, n[1:len(n)-len(filepath.Ext(n))]) }); i >= 0 {
-		t.Errorf("nodes has %s", names[i])
-	}
 }
 
 // TestADirectoryInUseIsLeftAlone gives a directory with something in it.
@@ -54,7 +42,7 @@ func TestADirectoryInUseIsLeftAlone(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := demo.Run(t.Context(), demo.Config{Nodes: 1, Dir: dir}); err == nil {
+	if _, err := demo.Run(t.Context(), demo.Config{Nodes: 1, Dir: dir, Progress: quiet}); err == nil {
 		t.Error("accepted")
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
@@ -62,13 +50,33 @@ func TestADirectoryInUseIsLeftAlone(t *testing.T) {
 	}
 }
 
-// BenchmarkDemo is for profiles: go test -bench Demo -cpuprofile cpu.out
-func BenchmarkDemo(b *testing.B) {
-	for i := range b.N {
-		r, err := demo.Run(b.Context(), demo.Config{Nodes: 500, Dir: filepath.Join(b.TempDir(), strconv.Itoa(i)), Version: "test"})
-		if err != nil || len(r.Missing) > 0 {
-			b.Fatal(err, r)
+// TestStaysUntilItIsEnded ends a fleet as soon as it is complete.
+func TestStaysUntilItIsEnded(t *testing.T) {
+	t.Parallel()
+	ctx, end := context.WithCancel(t.Context())
+	defer end()
+	var place *demo.Place
+	cfg := demo.Config{Nodes: demo.MinStay, Dir: filepath.Join(t.TempDir(), "demo"), Version: "test", Progress: quiet}
+	if err := demo.Stay(ctx, cfg, func(p *demo.Place) { place = p; end() }); err != nil {
+		t.Fatal(err)
+	}
+	nodes := 0
+	for _, p := range place.Parts {
+		nodes += p.Nodes
+		if p.Nodes < 1 {
+			t.Errorf("no node is %s", p.Name)
 		}
-		b.ReportMetric(r.NodesPerMinute, "nodes/min")
+	}
+	if nodes != demo.MinStay {
+		t.Errorf("%d nodes, want %d", nodes, demo.MinStay)
+	}
+	for _, o := range place.Operators {
+		for _, name := range []string{o.Credential, o.TokenFile} {
+			if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
+				t.Errorf("%s: %v, %v", name, info, err)
+			}
+		}
 	}
 }
+
+func quiet(string, int) (one, end func()) { return func() {}, func() {} }

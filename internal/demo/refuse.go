@@ -2,48 +2,22 @@ package demo
 
 import (
 	"context"
-	"crypto"
 	"crypto/ed25519"
 	"crypto/rand"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 
 	"muster/internal/simnode"
 	"muster/internal/wire"
 )
 
-// sign makes the token of the fleet, and the facts of its nodes.
-func (f *fleet) sign() error {
-	key, err := signerKey(filepath.Join(f.cfg.Dir, "provisioner"))
-	if err != nil {
-		return err
-	}
-	if f.token, err = f.signWith(key); err != nil {
-		return err
-	}
-	f.file = filepath.Join(f.cfg.Dir, "provisioning.jwt")
-	if err := os.WriteFile(f.file, []byte(f.token+"\n"), 0o600); err != nil {
-		return err
-	}
-	facts := `{"role": "web", "datacenter": "demo", "kernel": "linux", "cores": 2}` + "\n"
-	return os.WriteFile(filepath.Join(f.cfg.Dir, "facts.json"), []byte(facts), 0o644)
-}
-
-func (f *fleet) signWith(key crypto.Signer) (string, error) {
-	c, l := claims(f.daemon)
-	return signed(key, c, l)
-}
-
-// refuse brings on the nodes that must not get in, one after the other, and
-// notes why they did not.
-func (f *fleet) refuse(ctx context.Context) error {
+// refuse has the nodes try that must not get in, one after the other, and notes why they did not.
+func (d *run) refuse(ctx context.Context) error {
 	_, stranger, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
 		return fmt.Errorf("foreign signer: %w", err)
 	}
-	foreign, err := f.signWith(stranger)
+	foreign, err := d.sign(stranger, nil)
 	if err != nil {
 		return err
 	}
@@ -51,12 +25,12 @@ func (f *fleet) refuse(ctx context.Context) error {
 		node, what, token, csr, facts string
 		want                          wire.Code
 	}{
-		{"tampered.demo.muster", "its token was altered", tamper(f.token), "", "", wire.CodeTokenInvalid},
-		{"foreign.demo.muster", "its token was signed by somebody else", foreign, "", "", wire.CodeTokenInvalid},
-		{"impostor.demo.muster", "its certificate request is for another name", f.token, identity(0), "", wire.CodeCSRIdentity},
-		{"quarantined.demo.muster", "the policy denies it", f.token, "", `{"quarantine": true}`, wire.CodeDenied},
-		{"localhost", "its name is the broker's", f.token, "", "", wire.CodeIdentityReserved},
-		{identity(0), "another machine with the name of a node", f.token, "", "", wire.CodeIdentityTaken},
+		{"tampered.demo.muster", "its token was altered", tamper(d.token), "", "", wire.CodeTokenInvalid},
+		{"foreign.demo.muster", "its token was signed with another key", foreign, "", "", wire.CodeTokenInvalid},
+		{"impostor.demo.muster", "its certificate request is for another name", d.token, identity(0), "", wire.CodeCSRIdentity},
+		{"quarantined.demo.muster", "the policy denies it", d.token, "", `{"quarantine": true}`, wire.CodeDenied},
+		{"localhost", "its name is the broker's", d.token, "", "", wire.CodeIdentityReserved},
+		{identity(0), "another machine with the name of a node", d.token, "", "", wire.CodeIdentityTaken},
 	} {
 		n, err := simnode.New(c.node, c.token)
 		if err != nil {
@@ -70,19 +44,19 @@ func (f *fleet) refuse(ctx context.Context) error {
 		if c.facts != "" {
 			n.Facts = []byte(c.facts)
 		}
-		f.refusal(ctx, n, Refusal{Node: c.node, What: c.what, Expected: string(c.want)})
+		d.refusal(ctx, n, Refusal{Node: c.node, What: c.what, Expected: string(c.want)})
 	}
 	return nil
 }
 
 // refusal lets one node try and notes what happened.
-func (f *fleet) refusal(ctx context.Context, n *simnode.Node, r Refusal) {
-	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+func (d *run) refusal(ctx context.Context, n *simnode.Node, r Refusal) {
+	ctx, cancel := context.WithTimeout(ctx, d.cfg.timeout())
 	defer cancel()
-	f.mu.Lock()
-	before := len(f.events)
-	f.mu.Unlock()
-	nc, err := simnode.Dial(f.url(), n.Token)
+	d.mu.Lock()
+	before := len(d.events)
+	d.mu.Unlock()
+	nc, err := simnode.Dial("nats://"+d.url, n.Token)
 	if err != nil {
 		r.Told = strings.TrimPrefix(err.Error(), "nats: ")
 	} else {
@@ -92,23 +66,23 @@ func (f *fleet) refusal(ctx context.Context, n *simnode.Node, r Refusal) {
 		case err != nil:
 			r.Told = err.Error()
 		case reply.Refusal == nil:
-			f.missing("%s was not refused although %s", r.Node, r.What)
+			d.missing("%s was not refused although %s", r.Node, r.What)
 			return
 		default:
 			r.Told = string(reply.Refusal.Code)
 		}
 	}
-	f.mu.Lock()
-	if len(f.events) > before {
-		r.Code, r.Cause = string(f.events[before].Code), f.events[before].Cause
+	d.mu.Lock()
+	if len(d.events) > before {
+		r.Code, r.Cause = string(d.events[before].Code), d.events[before].Cause
 	}
-	f.result.Refusals = append(f.result.Refusals, r)
+	d.result.Refusals = append(d.result.Refusals, r)
 	if r.Code != "" {
-		f.result.Refused++
+		d.result.Refused++
 	}
-	f.mu.Unlock()
+	d.mu.Unlock()
 	if r.Code != r.Expected {
-		f.missing("%s was refused as %q, want %q", r.Node, r.Code, r.Expected)
+		d.missing("%s was refused as %q, want %q", r.Node, r.Code, r.Expected)
 	}
 }
 

@@ -1,50 +1,28 @@
 package demo
 
 import (
-	"cmp"
 	"context"
 	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
 	"errors"
 	"fmt"
-	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"muster/internal/daemon"
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
+	"muster/server"
 )
 
-// MinStay is the least of a fleet that stays: one machine of each part, and some
-// that are just there.
+// MinStay is the least number of nodes of a fleet that stays: some of each part.
 const MinStay = 20
 
-// startAtOnce is how many members are on their way at a time; chosen, as many as
-// keep two cores busy without one waiting long for another.
-const startAtOnce = 64
-
-// StayConfig configures [Stay].
-type StayConfig struct {
-	Nodes   int    // machines, [MinStay] to [MaxNodes]
-	Dir     string // where everything goes; missing or empty
-	Version string
-
-	// Progress is as in [Config]. Optional.
-	Progress func(label string, nodes int) (one, end func())
-
-	// Ready is called once everything is as it says. Optional.
-	Ready func(*Place)
-
-	// Timeout bounds the enrollment of the members. Optional; as in [Config].
-	Timeout time.Duration
-}
-
-// A Place is an installation that stays, for whoever wants to operate it: also
-// its form with --json.
+// A Place is an installation that stays, for its operators: also its form with --json.
 type Place struct {
 	Dir       string     `json:"dir"`
 	Config    string     `json:"config"` // of the provisioner, for --config
@@ -58,7 +36,8 @@ type Operator struct {
 	Name       string                   `json:"name"`
 	Role       provisioner.OperatorRole `json:"role"`
 	Credential string                   `json:"credential"` // file for --credential: key, certificate and roots
-	TokenFile  string                   `json:"token_file"` // file for --token-file and the console; signed again before it ends
+	TokenFile  string                   `json:"token_file"` // for --token-file and the console; signed again before it ends
+	key        crypto.Signer
 }
 
 // A Part is a part of the fleet, and what becomes of it.
@@ -67,102 +46,70 @@ type Part struct {
 	What    string `json:"what"`
 	Nodes   int    `json:"nodes"`
 	Example string `json:"example"` // name of one of them
+
+	role, token string
+	facts       map[string]any
+	member      bool
 }
 
-// Stay makes an installation with a fleet of real agents in which something has
-// happened, and keeps it until ctx is done: it returns nil then, after all of it
-// has stopped. Before, an error says what could not be made. The files are left in
-// cfg.Dir.
-func Stay(ctx context.Context, cfg StayConfig) error {
-	if cfg.Nodes < MinStay || cfg.Nodes > MaxNodes {
-		return fmt.Errorf("%d nodes, want %d to %d", cfg.Nodes, MinStay, MaxNodes)
+// parts divides a fleet of n nodes. The first part has what is left over.
+func parts(n int) []Part {
+	few := max(1, n/500)
+	all := []Part{
+		{Name: "members", What: "provisioned and connected", role: "web", token: "fleet", member: true},
+		{Name: "waiting", What: "wait for your approval", Nodes: max(2, n/60), role: "edge", token: "open"},
+		{Name: "denied", What: "denied by the policy: in quarantine", Nodes: max(1, n/150), role: "lab", token: "fleet",
+			facts: map[string]any{"quarantine": true}},
+		{Name: "limited", What: "share a token that is good for two fewer of them", Nodes: few + 2, role: "kiosk", token: "limited"},
+		{Name: "expired", What: "come with a token of last week", Nodes: few, role: "old", token: "expired"},
+		{Name: "revoked", What: "revoked, and keep trying", Nodes: few, role: "app", token: "fleet", member: true},
+		{Name: "retired", What: "switched off and retired: the name is free", Nodes: few, role: "db", token: "fleet", member: true},
 	}
-	if cfg.Progress == nil {
-		cfg.Progress = func(string, int) (one, end func()) { return func() {}, func() {} }
-	}
-	cfg.Timeout = cmp.Or(cfg.Timeout, time.Minute+time.Duration(cfg.Nodes)*50*time.Millisecond)
-	s := &stay{cfg: cfg, all: machines(cfg.Nodes), stops: make(map[string]func())}
-	if err := s.setUp(); err != nil { //nolint:contextcheck // bounded by the time-out of the policy's tests
-		return errors.Join(err, s.logs.close())
-	}
-	g, inner := errgroup.WithContext(ctx)
-	// Who serves the fleet ends after it, so that it ends in peace.
-	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
-	ready := make(chan struct{})
-	g.Go(func() error { return s.pager.run(serving) })
-	g.Go(func() error { return s.daemon.Run(serving, func() { close(ready) }) })
-	g.Go(func() error {
-		defer stop()
-		select {
-		case <-ready:
-			return s.run(inner)
-		case <-inner.Done():
-			return nil // the other says why
+	all[0].Nodes = n
+	for i := range all {
+		if i > 0 {
+			all[0].Nodes -= all[i].Nodes
 		}
-	})
-	err := g.Wait()
-	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-		err = nil // that is its end
+		all[i].Example = all[i].machine(0).name
 	}
-	return errors.Join(err, s.logs.close())
+	return all
+}
+
+// machine returns one of a part.
+func (p *Part) machine(i int) machine {
+	m := machine{fmt.Sprintf("%s%d.example.net", p.role, i+1), p.token, map[string]any{
+		"role":         p.role,
+		"rack":         fmt.Sprintf("ams1-r%02d", 1+i/20),
+		"kernel":       "linux",
+		"serialnumber": fmt.Sprintf("PX-%s-%05d", p.role, i+1),
+	}, p.member}
+	maps.Copy(m.facts, p.facts)
+	return m
+}
+
+// Stay makes an installation with operators and a fleet of real agents of which some are waiting, refused, revoked or
+// retired, calls ready, and keeps it until ctx is done; then it returns nil. The files are left in cfg.Dir.
+func Stay(ctx context.Context, cfg Config, ready func(*Place)) error {
+	in, err := install(cfg, false, nil) //nolint:contextcheck // bounded by the time-out of the policy's tests
+	if err != nil {
+		return err
+	}
+	s := &stay{in, parts(cfg.Nodes)}
+	err = in.serve(ctx, func(ctx context.Context) error { return s.run(ctx, ready) })
+	if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+		return nil
+	}
+	return err
 }
 
 // stay is one installation with its fleet.
 type stay struct {
-	cfg    StayConfig
-	all    []machine
-	daemon *daemon.Daemon
-	key    crypto.Signer // of tokens
-	pager  *receiver
-	logs   logs
-	agents *slog.Logger
-
-	mu    sync.Mutex
-	stops map[string]func() // guarded by mu: switches a machine off, by its directory
+	*installation
+	parts []Part
 }
 
-// setUp makes the installation as an operator would.
-func (s *stay) setUp() error {
-	home := filepath.Join(s.cfg.Dir, "provisioner")
-	if err := emptyDir(s.cfg.Dir); err != nil {
-		return err
-	}
-	err := daemon.Init(home, daemon.Setup{
-		Name: "provisioner.demo.muster", TrustDomain: "demo.muster", Site: site, Listen: "127.0.0.1:0", BrokerNames: []string{"localhost"},
-	})
-	if err != nil {
-		return err
-	}
-	if s.pager, err = newReceiver(home, filepath.Join(s.cfg.Dir, "webhook.jsonl")); err != nil {
-		return err
-	}
-	if err := s.writeSetup(home); err != nil {
-		return err
-	}
-	if s.key, err = signerKey(home); err != nil {
-		return err
-	}
-	for _, dir := range []string{"facts", "tokens", "operators"} {
-		if err := os.Mkdir(filepath.Join(s.cfg.Dir, dir), 0o700); err != nil {
-			return err
-		}
-	}
-	log, err := s.logs.open(filepath.Join(s.cfg.Dir, "provisioner.log"))
-	if err != nil {
-		return err
-	}
-	if s.agents, err = s.logs.open(filepath.Join(s.cfg.Dir, "agents.log")); err != nil {
-		return err
-	}
-	s.daemon, err = daemon.Load(s.config(), daemon.Options{Version: s.cfg.Version, Log: log})
-	return err
-}
-
-func (s *stay) config() string { return filepath.Join(s.cfg.Dir, "provisioner", "provisioner.yaml") }
-
-// run has the fleet come up, lets happen to it what happens to fleets, and keeps
-// it until ctx is done.
-func (s *stay) run(ctx context.Context) error {
+// run starts the fleet, revokes and retires some of it, and keeps it until ctx is done.
+func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 	if err := s.signTokens(); err != nil {
 		return err
 	}
@@ -170,85 +117,133 @@ func (s *stay) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return s.keepSigned(ctx, operators) })
-	g.Go(func() error {
-		if err := s.muster(ctx, g); err != nil {
-			return err
+	var all []machine
+	for _, part := range s.parts {
+		for i := range part.Nodes {
+			all = append(all, part.machine(i))
 		}
-		if s.cfg.Ready != nil {
-			s.cfg.Ready(&Place{Dir: s.cfg.Dir, Config: s.config(), URL: s.daemon.APIURL(), Operators: operatorsOf(operators), Parts: s.parts()})
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer s.agents.Wait()
+	defer stop()
+	s.enroll(ctx, all, server.EventConnected, func(server.Event) {})
+	p, cause := s.daemon.Operator(), provisioner.Cause{By: "demo", Why: "to see one"}
+	for _, part := range s.parts {
+		for i := range part.Nodes {
+			id := wire.Identity(part.machine(i).name)
+			switch part.Name {
+			case "revoked":
+				err = errors.Join(err, p.RevokeNode(ctx, id, cause))
+			case "retired":
+				s.stops[string(id)]()
+				err = errors.Join(err, p.RetireNode(ctx, id, cause))
+			}
 		}
-		return s.rogue(ctx)
-	})
-	return g.Wait()
-}
-
-// by is who did what has happened to the fleet, and why.
-func by(why string) provisioner.Cause { return provisioner.Cause{By: "demo", Why: why} }
-
-// muster starts the fleet in g, and returns when all members are in and what is to
-// happen to some of them has.
-func (s *stay) muster(ctx context.Context, g *errgroup.Group) error {
-	if err := s.enroll(ctx, g); err != nil {
+	}
+	if err != nil {
 		return err
 	}
-	p := s.daemon.Operator()
-	for i := range s.all {
-		m := &s.all[i]
-		var err error
-		switch m.part {
-		case partRevoked:
-			err = p.RevokeNode(ctx, wire.Identity(m.name), by("stolen from the rack"))
-		case partRetired:
-			s.switchOff(s.dir(m))
-			err = p.RetireNode(ctx, wire.Identity(m.name), by("sold"))
-		case partCloned:
-			err = s.clone(ctx, g, m)
-		case partHalf:
-			err = s.half(ctx, m)
-		}
-		if err != nil {
-			return fmt.Errorf("%s: %w", m.name, err)
+	ready(&Place{
+		Dir:       s.cfg.Dir,
+		Config:    filepath.Join(s.home(), "provisioner.yaml"),
+		URL:       s.daemon.APIURL(),
+		Operators: operators,
+		Parts:     s.parts,
+	})
+	return s.keepSigned(ctx, operators)
+}
+
+// signTokens writes the tokens of the fleet. The default policy lets names in that a token lists.
+func (s *stay) signTokens() error {
+	for name, edit := range map[string]func(*jwt.Claims, *jwt.Limits){
+		"open": nil,
+		"fleet": func(_ *jwt.Claims, l *jwt.Limits) {
+			l.Identities = []wire.Pattern{"web*.example.net", "app*.example.net", "db*.example.net", "lab*.example.net"}
+		},
+		"limited": func(_ *jwt.Claims, l *jwt.Limits) {
+			l.Identities, l.Uses = []wire.Pattern{"kiosk*.example.net"}, max(1, s.cfg.Nodes/500)
+		},
+		"expired": func(c *jwt.Claims, l *jwt.Limits) {
+			c.IssuedAt, c.NotBefore = c.IssuedAt.AddDate(0, 0, -14), c.NotBefore.AddDate(0, 0, -14)
+			c.ExpiresAt = c.IssuedAt.AddDate(0, 0, 7)
+		},
+	} {
+		if _, err := s.issue(name, edit); err != nil {
+			return err
 		}
 	}
 	return nil
 }
 
-// what says what becomes of a part of the fleet, in the order in which it is
-// listed.
-var what = []struct{ part, text string }{
-	{partMembers, "provisioned and connected"},
-	{partWaiting, "wait for your approval: their names are not on the allow-list"},
-	{partDenied, "denied by the policy: in quarantine"},
-	{partDeferred, "put off by the policy: the burn-in test still runs"},
-	{partLimited, "share a token that is good for two fewer of them"},
-	{partExpired, "come with a token of last week"},
-	{partForeign, "come with a token of another site"},
-	{partHalf, "got a certificate and never confirmed it"},
-	{partRevoked, "thrown out, and keep trying"},
-	{partRetired, "switched off and retired: the name is free"},
-	{partCloned, "copied with its disk: two machines use its key, noticed in two minutes"},
-	{partRogue, "has stolen a token and signs others itself: tries every few seconds"},
+// addOperators adds one of each role, with a certificate, and a token in a file beside it.
+func (s *stay) addOperators(ctx context.Context) ([]Operator, error) {
+	all := []Operator{
+		{Name: "anna", Role: provisioner.RoleAdmin},
+		{Name: "otto", Role: provisioner.RoleOperator},
+		{Name: "vera", Role: provisioner.RoleViewer},
+	}
+	for i := range all {
+		o := &all[i]
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			return nil, err
+		}
+		public, err := jwt.MarshalPublicKey(key.Public())
+		if err != nil {
+			return nil, err
+		}
+		private, err := jwt.MarshalPrivateKey(key, nil)
+		if err != nil {
+			return nil, err
+		}
+		added, err := s.daemon.Operator().AddOperator(ctx,
+			provisioner.NewOperator{Name: o.Name, Role: o.Role, Public: public, Certificate: true},
+			provisioner.Cause{By: "demo", Why: "to try things"})
+		if err != nil {
+			return nil, err
+		}
+		path := filepath.Join(s.cfg.Dir, "operators", o.Name)
+		o.key, o.Credential, o.TokenFile = key, path+".pem", path+".jwt"
+		if err := os.WriteFile(o.Credential, []byte(string(private)+added.Chain+added.Roots), 0o600); err != nil {
+			return nil, err
+		}
+	}
+	return all, s.signOperators(all)
 }
 
-// parts lists the parts of the fleet.
-func (s *stay) parts() []Part {
-	var parts []Part
-	for _, w := range what {
-		p := Part{Name: w.part, What: w.text}
-		for i := range s.all {
-			if s.all[i].part != w.part {
-				continue
-			}
-			if p.Nodes++; p.Nodes == 1 {
-				p.Example = s.all[i].name
-			}
+// signOperators writes a new token of each.
+func (s *stay) signOperators(all []Operator) error {
+	now := time.Now()
+	for _, o := range all {
+		text, err := jwt.SignOperator(o.key, jwt.OperatorClaims{
+			Operator:  o.Name,
+			Audience:  s.daemon.Store().Installation().ID,
+			ID:        jwt.NewJTI(),
+			IssuedAt:  now,
+			ExpiresAt: now.Add(jwt.MaxOperatorTTL),
+		})
+		if err != nil {
+			return err
 		}
-		if w.part == partRogue {
-			p.Nodes, p.Example = 1, rogueAddress
+		if err := os.WriteFile(o.TokenFile, []byte(text+"\n"), 0o600); err != nil {
+			return err
 		}
-		parts = append(parts, p)
 	}
-	return parts
+	return nil
+}
+
+// keepSigned signs the operators' tokens again, well before they end, until ctx is done.
+func (s *stay) keepSigned(ctx context.Context, all []Operator) error {
+	again := time.NewTicker(jwt.MaxOperatorTTL / 2)
+	defer again.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-again.C:
+			if err := s.signOperators(all); err != nil {
+				return err
+			}
+		}
+	}
 }

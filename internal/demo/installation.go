@@ -1,0 +1,252 @@
+package demo
+
+import (
+	"context"
+	"crypto"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"muster/internal/daemon"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/server"
+)
+
+// policy is added to the installation's policy, so that something is denied by it.
+const policy = `# Added by the demo: a reason to deny.
+package muster.enroll
+
+deny contains "machines in quarantine stay out" if input.facts.quarantine == true
+`
+
+// An installation is a provisioner with the files and agents of a demo.
+type installation struct {
+	cfg    Config
+	url    string // of the broker, as tokens name it
+	daemon *daemon.Daemon
+	key    crypto.Signer // of the token's signer
+	logs   []*os.File
+
+	agentLog *slog.Logger
+	agents   sync.WaitGroup
+	stops    map[string]func() // switch a machine off, by its name
+}
+
+// home is where the provisioner's files are.
+func (in *installation) home() string { return filepath.Join(in.cfg.Dir, "provisioner") }
+
+// install makes an installation as an operator would. emit is told of its events.
+func install(cfg Config, trustFirstUse bool, emit func(provisioner.Event)) (*installation, error) {
+	if entries, err := os.ReadDir(cfg.Dir); err == nil && len(entries) > 0 {
+		return nil, fmt.Errorf("%s: not empty (%s, ...): give a new directory", cfg.Dir, entries[0].Name())
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	listen := l.Addr().String() // if another process takes it before the broker, that does not start
+	_ = l.Close()
+	in := &installation{
+		cfg:   cfg,
+		url:   strings.Replace(listen, "127.0.0.1", "localhost", 1),
+		stops: make(map[string]func()),
+	}
+	err = daemon.Init(in.home(), daemon.Setup{
+		Name:          "provisioner.demo.muster",
+		TrustDomain:   "demo.muster",
+		Listen:        listen,
+		BrokerNames:   []string{"localhost"},
+		TrustFirstUse: trustFirstUse,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.WriteFile(filepath.Join(in.home(), "policy", "quarantine.rego"), []byte(policy), 0o644); err != nil {
+		return nil, err
+	}
+	for _, dir := range []string{"facts", "tokens", "operators"} {
+		if err := os.Mkdir(filepath.Join(cfg.Dir, dir), 0o700); err != nil {
+			return nil, err
+		}
+	}
+	text, err := os.ReadFile(filepath.Join(in.home(), "signer-key.pem"))
+	if err != nil {
+		return nil, err
+	}
+	if in.key, err = jwt.ParsePrivateKey(text, nil); err != nil {
+		return nil, err
+	}
+	log, err := in.log("provisioner.log")
+	if err != nil {
+		return nil, err
+	}
+	if in.agentLog, err = in.log("agents.log"); err != nil {
+		return nil, err
+	}
+	options := daemon.Options{Version: cfg.Version, Log: log, Emit: emit}
+	in.daemon, err = daemon.LoadWith(filepath.Join(in.home(), "provisioner.yaml"), options, func(c *daemon.Config) {
+		c.Quotas.PerSource = 0 // all nodes have one address
+		c.API.Listen, c.API.Names, c.API.Addresses = "127.0.0.1:0", []string{"localhost"}, []string{"127.0.0.1"}
+	})
+	return in, err
+}
+
+// log returns a logger into a new file.
+func (in *installation) log(name string) (*slog.Logger, error) {
+	file, err := os.OpenFile(filepath.Join(in.cfg.Dir, name), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	in.logs = append(in.logs, file)
+	return slog.New(slog.NewTextHandler(file, nil)), nil
+}
+
+// serve runs the provisioner as long as play runs. It ends after the agents.
+func (in *installation) serve(ctx context.Context, play func(context.Context) error) error {
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
+	g, inner := errgroup.WithContext(ctx)
+	ready := make(chan struct{})
+	g.Go(func() error { return in.daemon.Run(serving, func() { close(ready) }) })
+	g.Go(func() error {
+		defer stop()
+		select {
+		case <-ready:
+			return play(inner)
+		case <-inner.Done():
+			return ctx.Err() // nil if the provisioner did not start; its error says why
+		}
+	})
+	err := g.Wait()
+	for _, file := range in.logs {
+		err = errors.Join(err, file.Close())
+	}
+	return err
+}
+
+// sign returns a token that is good for a month, changed by edit if that is not nil.
+func (in *installation) sign(key crypto.Signer, edit func(*jwt.Claims, *jwt.Limits)) (string, error) {
+	now := time.Now().UTC().Truncate(time.Second)
+	c := jwt.Claims{
+		Token:        wire.Secret(rand.Text()),
+		Brokers:      in.url,
+		Default:      true,
+		Organization: jwt.DefaultOrganization,
+		Purpose:      jwt.Purpose,
+		Subject:      jwt.Purpose,
+		Issuer:       "muster demo",
+		JTI:          jwt.NewJTI(),
+		IssuedAt:     now,
+		NotBefore:    now,
+		ExpiresAt:    now.Add(30 * 24 * time.Hour),
+	}
+	l := jwt.Limits{CA: in.daemon.CAFingerprint(), Seal: in.daemon.SealKey()}
+	if edit != nil {
+		edit(&c, &l)
+	}
+	if err := c.SetLimits(l); err != nil {
+		return "", err
+	}
+	return jwt.Sign(key, c)
+}
+
+func (in *installation) tokenFile(name string) string {
+	return filepath.Join(in.cfg.Dir, "tokens", name+".jwt")
+}
+
+// issue writes a token of the installation's signer to its file.
+func (in *installation) issue(name string, edit func(*jwt.Claims, *jwt.Limits)) (string, error) {
+	text, err := in.sign(in.key, edit)
+	if err != nil {
+		return "", err
+	}
+	return text, os.WriteFile(in.tokenFile(name), []byte(text+"\n"), 0o600)
+}
+
+// A machine is one with an agent.
+type machine struct {
+	name   string
+	token  string // name of its file
+	facts  map[string]any
+	member bool // it is to get in
+}
+
+// dir is where a node's files are.
+func (in *installation) dir(name string) string { return filepath.Join(in.cfg.Dir, "nodes", name) }
+
+// enroll starts the agents of all machines and returns when all members have come to an event, which reached is told
+// of, or the time is up. The agents end with ctx.
+func (in *installation) enroll(ctx context.Context, all []machine, until server.EventKind, reached func(server.Event)) {
+	limit, cancel := context.WithTimeout(ctx, in.cfg.timeout())
+	defer cancel()
+	one, end := in.cfg.Progress("enrolling", len(all))
+	defer end()
+	var waiting sync.WaitGroup
+	for _, m := range all {
+		done := make(chan struct{})
+		var once sync.Once // a node that enrolls again confirms again
+		running, stop := context.WithCancel(ctx)
+		in.stops[m.name] = stop
+		in.agents.Go(func() {
+			err := in.runAgent(running, m, func(e server.Event) {
+				if e.Kind == until {
+					once.Do(func() { reached(e); one(); close(done) })
+				}
+			})
+			if err != nil {
+				in.agentLog.ErrorContext(running, "agent has ended", "agent", m.name, "err", err)
+			}
+		})
+		if m.member {
+			waiting.Go(func() {
+				select {
+				case <-done:
+				case <-limit.Done():
+				}
+			})
+		}
+	}
+	waiting.Wait()
+}
+
+// runAgent runs a machine's agent until ctx is done. observe is told of its events.
+func (in *installation) runAgent(ctx context.Context, m machine, observe func(server.Event)) error {
+	facts, err := json.Marshal(m.facts)
+	if err != nil {
+		return err
+	}
+	file := filepath.Join(in.cfg.Dir, "facts", m.name+".json")
+	if err := os.WriteFile(file, append(facts, '\n'), 0o644); err != nil {
+		return err
+	}
+	for {
+		a, err := server.New(server.Config{
+			TokenFile: in.tokenFile(m.token),
+			SSLDir:    in.dir(m.name),
+			ConfFile:  filepath.Join(in.dir(m.name), "server.conf"),
+			FactsFile: file,
+			Identity:  m.name,
+			Version:   in.cfg.Version,
+			Log:       in.agentLog.With("agent", m.name),
+			Observe:   observe,
+		})
+		if err == nil {
+			err = a.Run(ctx)
+		}
+		if !errors.Is(err, server.ErrRestart) {
+			return err
+		}
+	}
+}

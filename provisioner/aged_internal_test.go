@@ -50,7 +50,7 @@ func TestALongLogIsReadInTheEnd(t *testing.T) {
 		for i := range 5000 {
 			m.log = append(m.log, &ClaimEntry{Schema: ClaimSchema, Claims: []TokenClaim{*claimOf(i, token).claim}})
 		}
-		log := claimLog(&soundLog{farLog{m, 10 * time.Millisecond}, NewAlarms(AlarmConfig{}), func() error { return nil }}, claimsJournal{}, nil)
+		log := claimLog(farLog{m, 10 * time.Millisecond}, claimsJournal{}, nil)
 		s := newLedgers(log, slog.New(slog.DiscardHandler), time.Now)
 		var err error
 		for range 4 {
@@ -96,7 +96,7 @@ func TestWhoIsRevokedRightAfterAStartIsDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const before = 5000
 		log := &shownLog{entries: retirements(before)}
-		r := newRevocations(log, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+		r := newRevocations(log, nil, slog.New(slog.DiscardHandler))
 		store, kicked := &slowRecords{}, make(chan time.Time, 1)
 		p := &Provisioner{revocations: r, cfg: Config{Store: store, Log: slog.New(slog.DiscardHandler), Kick: func(_ context.Context, ids ...wire.Identity) {
 			if len(ids) == 1 && ids[0] == web1 {
@@ -143,7 +143,7 @@ func (c *countedLog) NextRevocation(ctx context.Context, after Sequence) (*Revoc
 func TestAStartAsksForAllAtOnce(t *testing.T) {
 	t.Parallel()
 	c := &countedLog{shownLog: shownLog{entries: retirements(1000)}}
-	r := newRevocations(c, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+	r := newRevocations(c, nil, slog.New(slog.DiscardHandler))
 	if err := r.restore(t.Context()); err != nil || r.Serial("3e8") == nil || r.Fresh() != nil {
 		t.Errorf("restore = %v, the last one %v, fresh %v", err, r.Serial("3e8"), r.Fresh())
 	}
@@ -158,7 +158,7 @@ func TestAWaveIsReadAtOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		c := &countedLog{way: 50 * time.Millisecond}
-		r := newRevocations(c, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+		r := newRevocations(c, nil, slog.New(slog.DiscardHandler))
 		if err := r.restore(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -175,7 +175,7 @@ func TestAWaveIsReadAtOnce(t *testing.T) {
 
 // TestNobodyWaitsForACopyOfAllThatIsRevoked: who asks holds up those who look.
 func TestNobodyWaitsForACopyOfAllThatIsRevoked(t *testing.T) {
-	r := newRevocations(nil, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+	r := newRevocations(nil, nil, slog.New(slog.DiscardHandler))
 	for i, e := range retirements(10_000) {
 		r.see(placed{e, Sequence(i + 1)})
 	}
@@ -191,7 +191,7 @@ func BenchmarkPlaces(b *testing.B) {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
 			for b.Loop() {
 				b.StopTimer()
-				r := newRevocations(nil, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+				r := newRevocations(nil, nil, slog.New(slog.DiscardHandler))
 				all := retirements(n)
 				for _, e := range all {
 					r.pend(e)
@@ -258,7 +258,7 @@ func TestALongCRLTakesNoCore(t *testing.T) {
 		}
 		signed.Store(0)
 		log, s := &shownLog{}, &crlStore{}
-		p := &Provisioner{revocations: newRevocations(log, nil, func() error { return nil }, slog.New(slog.DiscardHandler)), cfg: Config{
+		p := &Provisioner{revocations: newRevocations(log, nil, slog.New(slog.DiscardHandler)), cfg: Config{
 			Store: s, Authority: a, Now: year, CRLValidity: 24 * time.Hour,
 			Log: slog.New(slog.DiscardHandler), Listed: func(context.Context, []*CRL) bool { return true },
 		}}
@@ -319,7 +319,7 @@ func TestACRLThatTakesLongIsWritten(t *testing.T) {
 			t.Fatal(err)
 		}
 		log := slog.New(slog.DiscardHandler)
-		p := &Provisioner{revocations: newRevocations(&shownLog{}, nil, func() error { return nil }, log), cfg: Config{
+		p := &Provisioner{revocations: newRevocations(&shownLog{}, nil, log), cfg: Config{
 			Store: &mortalCRLs{}, Authority: a, Now: year, CRLValidity: 24 * time.Hour, Alarms: NewAlarms(AlarmConfig{}), Log: log,
 			Listed: func(context.Context, []*CRL) bool { return true },
 		}}

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -20,11 +19,9 @@ import (
 // it is limited is counted in the store, see takeAllowance.
 type allowances struct {
 	store   AllowanceStore
-	journal Journal      // nil if there is none
-	broken  func() error // see Config.StoreBroken
+	journal Journal // nil if there is none
 	log     *slog.Logger
 
-	untold  untold
 	seen    seen
 	putting sync.Mutex // one change at a time
 
@@ -42,13 +39,12 @@ type allowances struct {
 	ahead map[wire.Pattern]*Allowance
 
 	unjournaled map[wire.Pattern]*Allowance // guarded by mu: the newest of each, which the journal may lack
-	refused     map[wire.Pattern]bool       // guarded by mu: the store did not take what the journal has last
 }
 
-func newAllowances(store AllowanceStore, journal Journal, broken func() error, log *slog.Logger) *allowances {
+func newAllowances(store AllowanceStore, journal Journal, log *slog.Logger) *allowances {
 	return &allowances{
-		store: store, journal: journal, broken: broken, log: log, looking: newLookLock(), kept: make(map[wire.Pattern]*Allowance), ahead: make(map[wire.Pattern]*Allowance),
-		unjournaled: make(map[wire.Pattern]*Allowance), refused: make(map[wire.Pattern]bool),
+		store: store, journal: journal, log: log, looking: newLookLock(), kept: make(map[wire.Pattern]*Allowance), ahead: make(map[wire.Pattern]*Allowance),
+		unjournaled: make(map[wire.Pattern]*Allowance),
 	}
 }
 
@@ -109,36 +105,20 @@ func (as *allowances) putIfForgotten(ctx context.Context, a *Allowance) error {
 }
 
 // read is look without its consequences. The caller holds looking.
-//
-// What a broken store shows may not be on its disk: as with signers, it has no
-// place until a restart shows it again, and only removals count meanwhile.
 func (as *allowances) read(ctx context.Context) error {
 	began := time.Now()
-	for after, n := as.last, 1; ; n++ {
-		if n%lookOneByOne == 0 && after == as.last {
+	for n := 1; ; n++ {
+		if n%lookOneByOne == 0 {
 			as.readMany(ctx)
-			after = as.last
 		}
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		a, at, err := as.store.NextAllowance(bounded, after)
+		a, at, err := as.store.NextAllowance(bounded, as.last)
 		cancel()
-		unread := errors.Is(err, ErrUnread)
-		if err == nil && a == nil && as.even && as.broken() == nil && after == as.last {
-			as.untold.read(began)
-		}
-		if err != nil && !unread || a == nil {
+		if err != nil && !errors.Is(err, ErrUnread) || a == nil {
 			as.seen.looked(began, err)
 			return err
 		}
-		switch {
-		case as.broken() == nil && after == as.last:
-			as.keep(ctx, a, at, err)
-		case unread:
-			as.close(a.ID)
-		case a.Removed:
-			as.apply(a)
-		}
-		after = at
+		as.keep(ctx, a, at, err)
 	}
 }
 
@@ -162,9 +142,6 @@ func (as *allowances) readMany(ctx context.Context) {
 // looking.
 func (as *allowances) scan(ctx context.Context) {
 	_ = as.store.Allowances(ctx, as.last, func(a *Allowance, at Sequence, unread error) error {
-		if err := as.broken(); err != nil {
-			return err // it may not be on disk: see read
-		}
 		as.keep(ctx, a, at, unread)
 		return nil
 	})
@@ -179,7 +156,6 @@ func (as *allowances) keep(ctx context.Context, a *Allowance, at Sequence, unrea
 		as.apply(a)
 	}
 	as.last = at
-	as.untold.thereEntry(a)
 }
 
 // close ends what the entry of this [AllowanceID] lets in: the newest one cannot be read.
@@ -193,11 +169,11 @@ func (as *allowances) close(id string) {
 	}
 }
 
-// put writes an entry, puts it in force in this process and tells of it. What came before it is read
+// put writes an entry and puts it in force in this process. What came before it is read
 // first: a look that came to that later would have it in force until it came to this
 // one. And no look comes in between: one that read a later entry of somebody else would
 // be undone here. What is removed is removed also if nothing can be read.
-func (as *allowances) put(ctx context.Context, a *Allowance, after Revision, tell func()) error {
+func (as *allowances) put(ctx context.Context, a *Allowance, after Revision) error {
 	if err := as.looking.lock(ctx); err != nil {
 		return err
 	}
@@ -206,18 +182,16 @@ func (as *allowances) put(ctx context.Context, a *Allowance, after Revision, tel
 	if unread != nil && !a.Removed {
 		return unread
 	}
-	return as.untold.writeEntry(a, tell, func() error {
-		if err := as.store.PutAllowance(ctx, a, after); err != nil {
-			return err
-		}
-		as.apply(a)
-		if unread != nil {
-			as.mu.Lock()
-			defer as.mu.Unlock()
-			as.ahead[a.Pattern] = a
-		}
-		return nil
-	})
+	if err := as.store.PutAllowance(ctx, a, after); err != nil {
+		return err
+	}
+	as.apply(a)
+	if unread != nil {
+		as.mu.Lock()
+		defer as.mu.Unlock()
+		as.ahead[a.Pattern] = a
+	}
+	return nil
 }
 
 // apply puts an entry in force in this process, unless it is the one in force as it was
@@ -254,69 +228,28 @@ func (as *allowances) used(a *Allowance) {
 }
 
 // write is that of [Signers].
-func (as *allowances) write(ctx context.Context) {
-	as.mu.RLock()
-	n := len(as.unjournaled)
-	as.mu.RUnlock()
-	if n == 0 {
-		return
-	}
+func (as *allowances) write() error {
 	as.putting.Lock()
 	defer as.putting.Unlock()
-	as.writeLocked(ctx)
+	return as.writeLocked()
 }
 
 // writeLocked is write for callers that hold putting.
-func (as *allowances) writeLocked(ctx context.Context) {
+func (as *allowances) writeLocked() error {
 	as.mu.Lock()
-	entries, refused := as.unjournaled, maps.Clone(as.refused)
-	as.unjournaled = make(map[wire.Pattern]*Allowance)
+	entries := as.unjournaled
+	if len(entries) > 0 {
+		as.unjournaled = make(map[wire.Pattern]*Allowance)
+	}
 	as.mu.Unlock()
+	if len(entries) == 0 {
+		return nil
+	}
 	journaled := make(map[wire.Pattern]*Allowance)
 	for _, a := range as.journal.Allowances() {
-		if !refused[a.Pattern] {
-			journaled[a.Pattern] = a
-		}
+		journaled[a.Pattern] = a
 	}
-	missed, err := journalLacking(entries, journaled, as.journal.AppendAllowance)
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	maps.DeleteFunc(as.refused, func(k wire.Pattern, _ bool) bool { return entries[k] != nil && missed[k] == nil })
-	if len(missed) == 0 {
-		return
-	}
-	as.log.DebugContext(ctx, "entries of the allow-list still not in the journal", "entries", len(missed), "err", err)
-	for pattern, a := range missed {
-		if as.unjournaled[pattern] == nil { // else somebody has written a newer one
-			as.unjournaled[pattern] = a
-		}
-	}
-}
-
-// wasRefused notes, or takes back, that the store has not taken the entry that the journal
-// has last: somebody else was first, or there is no room. What a look finds there is journaled
-// behind it; see that of [Signers].
-func (as *allowances) wasRefused(pattern wire.Pattern, refused bool) {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	if delete(as.refused, pattern); refused {
-		as.refused[pattern] = true
-	}
-}
-
-// journalStored journals what the store has about a pattern behind the entry that it has not
-// taken, before anybody is told so. What cannot be written now is left to write. The caller
-// holds putting.
-func (as *allowances) journalStored(ctx context.Context, pattern wire.Pattern) {
-	if as.journal == nil || as.look(ctx) != nil {
-		return // a look that comes later finds the entry of who was first
-	}
-	as.mu.Lock()
-	if kept := as.kept[pattern]; kept != nil && as.unjournaled[pattern] == nil {
-		as.unjournaled[pattern] = kept
-	}
-	as.mu.Unlock()
-	as.writeLocked(ctx)
+	return journalLacking(entries, journaled, as.journal.AppendAllowance)
 }
 
 // all returns the entry that lets every name in at now, or nil.
@@ -467,13 +400,12 @@ func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires ti
 		}
 		a.UsedBy = newest.UsedBy
 		return a, nil
-	}, func() {
-		p.cfg.Emit(told)
-		p.cfg.Log.InfoContext(ctx, "names allowed", append(limits(a), "pattern", a.Pattern, "by", c.By, "why", c.Why)...)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("allow %q: %w", pattern, err)
 	}
+	p.cfg.Emit(told)
+	p.cfg.Log.InfoContext(ctx, "names allowed", append(limits(a), "pattern", a.Pattern, "by", c.By, "why", c.Why)...)
 	return a, nil
 }
 
@@ -505,30 +437,22 @@ func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c
 			gone := *newest
 			gone.Removed, gone.Cause = true, c
 			return &gone, nil
-		}, func() {
-			p.cfg.Emit(told)
-			p.cfg.Log.InfoContext(ctx, "names no longer allowed", "pattern", pattern, "by", c.By, "why", c.Why)
 		})
 	}
 	if err != nil {
 		return fmt.Errorf("disallow %.80q: %w", pattern, err)
 	}
+	p.cfg.Emit(told)
+	p.cfg.Log.InfoContext(ctx, "names no longer allowed", "pattern", pattern, "by", c.By, "why", c.Why)
 	return nil
 }
 
 // putAllowance writes what next returns for the newest entry of a pattern, of which no
-// more than the pattern is known if it is unread, and tells of it. It gets
-// its time here, which is after that of the newest. The journal comes first, but of a
-// pattern that the store does not have, or as removed: see that of [Signers].
-func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(newest *Allowance, unread bool) (*Allowance, error), tell func()) error {
+// more than the pattern is known if it is unread, and journals it. It gets
+// its time here, which is after that of the newest.
+func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, next func(newest *Allowance, unread bool) (*Allowance, error)) error {
 	p.allowances.putting.Lock() // one at a time, and none while write is at it
 	defer p.allowances.putting.Unlock()
-	refused := false // what the journal has last
-	defer func() {
-		if refused {
-			p.allowances.journalStored(ctx, pattern)
-		}
-	}()
 	// Not amid the uses of a rack that boots, which would come first each time.
 	unlock, err := p.allowances.uses.turns.lock(ctx, pattern, nil)
 	if err != nil {
@@ -551,36 +475,15 @@ func (p *Provisioner) putAllowance(ctx context.Context, pattern wire.Pattern, ne
 			return err
 		}
 		a.At = newest.moment().next(p.now())
-		added := !a.Removed && (newest == nil || newest.Removed)
-		if !added {
-			p.journalAllowance(ctx, a)
-		}
-		if err = p.allowances.put(ctx, a, after, tell); err == nil {
-			if added {
-				p.journalAllowance(ctx, a)
-			}
+		if err = p.allowances.put(ctx, a, after); err == nil {
 			p.watchAllowsAll(ctx)
-		}
-		if !added && !a.Removed { // a removal stands, and asks for no more than what others say
-			refused = notTaken(err)
-			p.allowances.wasRefused(pattern, refused)
+			return p.allowances.writeLocked()
 		}
 		if !errors.Is(err, ErrConflict) {
 			return err
 		}
 	}
 	return ErrConflict
-}
-
-// journalAllowance journals an entry. What is removed must not stay for want of a disk: the
-// store has it.
-func (p *Provisioner) journalAllowance(ctx context.Context, a *Allowance) {
-	if p.cfg.Journal == nil {
-		return
-	}
-	if err := p.cfg.Journal.AppendAllowance(a); err != nil {
-		p.cfg.Log.ErrorContext(ctx, "allow-list entry not in the journal, a restored store would forget it", "pattern", a.Pattern, "err", err)
-	}
 }
 
 // Allowances returns the allow-list of the store, by pattern. Entries that have

@@ -13,7 +13,7 @@ import (
 // allow-list that was read before it was removed, or replaced: it stays so.
 func TestWhatWasReadBeforeItWasRemoved(t *testing.T) {
 	t.Parallel()
-	as := newAllowances(nil, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+	as := newAllowances(nil, nil, slog.New(slog.DiscardHandler))
 	first := &Allowance{ID: "1", Pattern: "web*", Uses: 3, At: time.Unix(1, 0)}
 	used := *first
 	used.UsedBy = []AllowanceUse{{Identity: "web1", KeyHash: "k"}}
@@ -41,7 +41,7 @@ func TestWhatWasReadBeforeItWasRemoved(t *testing.T) {
 
 // watchedAllowances is an allow-list that calls step between any two steps of a look.
 type watchedAllowances struct {
-	ghostAllowances
+	allowanceLog
 	step   func()
 	silent error // what a look meets, if it is not nil
 }
@@ -53,7 +53,7 @@ func (l *watchedAllowances) NextAllowance(ctx context.Context, after Sequence) (
 	if l.step != nil {
 		l.step()
 	}
-	return l.ghostAllowances.NextAllowance(ctx, after)
+	return l.allowanceLog.NextAllowance(ctx, after)
 }
 
 // TestALookShowsNothingThatIsOver has names allowed and not allowed any more, and an entry
@@ -62,12 +62,12 @@ func (l *watchedAllowances) NextAllowance(ctx context.Context, after Sequence) (
 func TestALookShowsNothingThatIsOver(t *testing.T) {
 	t.Parallel()
 	l := &watchedAllowances{}
-	as := newAllowances(l, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+	as := newAllowances(l, nil, slog.New(slog.DiscardHandler))
 	put := func(a *Allowance) {
 		t.Helper()
 		_, after, err := l.Allowance(t.Context(), a.Pattern)
 		if err == nil {
-			err = as.put(t.Context(), a, after, func() {})
+			err = as.put(t.Context(), a, after)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -100,10 +100,10 @@ func TestALookShowsNothingThatIsOver(t *testing.T) {
 func TestWhatIsRemovedUnreadStaysRemoved(t *testing.T) {
 	t.Parallel()
 	l := &watchedAllowances{}
-	as := newAllowances(l, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+	as := newAllowances(l, nil, slog.New(slog.DiscardHandler))
 	l.entries = append(l.entries, &Allowance{ID: "1", Pattern: "web*", At: time.Unix(1, 0)})
 	l.silent = context.DeadlineExceeded
-	if err := as.put(t.Context(), &Allowance{ID: "2", Pattern: "web*", At: time.Unix(2, 0), Removed: true}, 1, func() {}); err != nil {
+	if err := as.put(t.Context(), &Allowance{ID: "2", Pattern: "web*", At: time.Unix(2, 0), Removed: true}, 1); err != nil {
 		t.Fatal(err)
 	}
 	l.silent = nil
@@ -126,7 +126,7 @@ func TestWhatIsRemovedUnreadStaysRemoved(t *testing.T) {
 
 // watchedAnswers is a log of verdicts that calls step between any two steps of a look.
 type watchedAnswers struct {
-	ghostAnswers
+	answerLog
 	step func()
 }
 
@@ -134,7 +134,7 @@ func (l *watchedAnswers) NextAnswer(ctx context.Context, after Sequence) (*Answe
 	if l.step != nil {
 		l.step()
 	}
-	return l.ghostAnswers.NextAnswer(ctx, after)
+	return l.answerLog.NextAnswer(ctx, after)
 }
 
 func (l *watchedAnswers) PutAnswer(_ context.Context, a *Answer, _ Revision) error {
@@ -148,9 +148,9 @@ func TestALookLiftsNoRejection(t *testing.T) {
 	t.Parallel()
 	h := holder{"k", "web1.example.net"}
 	l := &watchedAnswers{}
-	as := newAnswers(l, func() error { return nil }, slog.New(slog.DiscardHandler), func(holder) {})
+	as := newAnswers(l, slog.New(slog.DiscardHandler), func(holder) {})
 	for _, v := range []Verdict{VerdictReject, VerdictNone, VerdictReject} {
-		if err := as.put(t.Context(), &Answer{KeyHash: h.key, Identity: h.identity, Verdict: v}, 0, func() {}); err != nil {
+		if err := as.put(t.Context(), &Answer{KeyHash: h.key, Identity: h.identity, Verdict: v}, 0); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -82,9 +82,9 @@ func farFrom(t *testing.T, uses int) (p *Provisioner, s *farAllowance, asks func
 	t.Helper()
 	s = &farAllowance{entry: &Allowance{Schema: AllowanceSchema, ID: "1", Pattern: rack, Uses: uses, At: time.Now()}, at: 1}
 	p = &Provisioner{
-		cfg: Config{Store: s, Now: time.Now, Log: slog.New(slog.DiscardHandler), Emit: func(Event) {}, StoreTrouble: func() {}, AllowsAll: func() bool { return false },
+		cfg: Config{Store: s, Now: time.Now, Log: slog.New(slog.DiscardHandler), Emit: func(Event) {}, AllowsAll: func() bool { return false },
 			Alarms: NewAlarms(AlarmConfig{})},
-		allowances: newAllowances(s, nil, func() error { return nil }, slog.New(slog.DiscardHandler)),
+		allowances: newAllowances(s, nil, slog.New(slog.DiscardHandler)),
 	}
 	if err := p.allowances.look(t.Context()); err != nil {
 		t.Fatal(err)

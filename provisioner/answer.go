@@ -508,9 +508,10 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, ttl time.
 		}
 	}
 	said := p.moment()
-	if err := p.answers.put(ctx, a, after, func() { p.tellAnswer(ctx, a, said) }); err != nil {
+	if err := p.answers.put(ctx, a, after); err != nil {
 		return nil, err
 	}
+	p.tellAnswer(ctx, a, said)
 	p.waiters.forget(w.holder())
 	if listed > 0 {
 		if err := p.cfg.Store.DropWaiter(ctx, w.Identity, w.KeyHash, listed); err != nil {

@@ -20,13 +20,11 @@ const answersEvery = time.Second
 // them: every request is compared with them, and a read for each would cost as
 // much as the record. Approvals are read from the store when they are needed.
 type answers struct {
-	store  AnswerStore
-	broken func() error // see Config.StoreBroken
-	log    *slog.Logger
-	read   func(holder) // called for the key of every verdict that is read
+	store AnswerStore
+	log   *slog.Logger
+	read  func(holder) // called for the key of every verdict that is read
 
-	untold untold
-	seen   seen
+	seen seen
 
 	looking lookLock
 	last    Sequence // guarded by looking
@@ -36,8 +34,8 @@ type answers struct {
 	fail bool               // guarded by mu: the last look failed, and the log says so
 }
 
-func newAnswers(store AnswerStore, broken func() error, log *slog.Logger, read func(holder)) *answers {
-	return &answers{store: store, broken: broken, log: log, read: read, looking: newLookLock(), kept: make(map[holder]*Answer)}
+func newAnswers(store AnswerStore, log *slog.Logger, read func(holder)) *answers {
+	return &answers{store: store, log: log, read: read, looking: newLookLock(), kept: make(map[holder]*Answer)}
 }
 
 // look reads what is new in the store.
@@ -50,34 +48,20 @@ func (as *answers) look(ctx context.Context) error {
 }
 
 // lookLocked is look for callers that hold looking.
-//
-// What a broken store shows may not be on its disk: it has no place until a
-// restart shows it again, and only rejections count meanwhile.
 func (as *answers) lookLocked(ctx context.Context) error {
 	began := time.Now()
-	for after, n := as.last, 1; ; n++ {
-		if n%lookOneByOne == 0 && after == as.last {
+	for n := 1; ; n++ {
+		if n%lookOneByOne == 0 {
 			as.readMany(ctx)
-			after = as.last
 		}
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		a, at, err := as.store.NextAnswer(bounded, after)
+		a, at, err := as.store.NextAnswer(bounded, as.last)
 		cancel()
-		unread := errors.Is(err, ErrUnread)
-		if err == nil && a == nil && as.broken() == nil && after == as.last {
-			as.untold.read(began)
-		}
-		if err != nil && !unread || a == nil {
+		if err != nil && !errors.Is(err, ErrUnread) || a == nil {
 			as.seen.looked(began, err)
 			return err
 		}
-		switch {
-		case as.broken() == nil && after == as.last:
-			as.keep(ctx, a, at, err)
-		case a.Verdict == VerdictReject:
-			as.takeIn(a)
-		}
-		after = at
+		as.keep(ctx, a, at, err)
 	}
 }
 
@@ -100,9 +84,6 @@ func (as *answers) readMany(ctx context.Context) {
 // looking.
 func (as *answers) scan(ctx context.Context) {
 	_ = as.store.Answers(ctx, as.last, func(a *Answer, at Sequence, unread error) error {
-		if err := as.broken(); err != nil {
-			return err // it may not be on disk: see lookLocked
-		}
 		as.keep(ctx, a, at, unread)
 		return nil
 	})
@@ -113,22 +94,16 @@ func (as *answers) keep(ctx context.Context, a *Answer, at Sequence, unread erro
 	if unread != nil {
 		as.log.WarnContext(ctx, "verdict not read, its key is rejected", "node", a.Identity, "err", unread)
 	}
-	as.takeIn(a)
-	as.last = at
-	as.untold.thereEntry(a)
-}
-
-// takeIn puts in force what was read.
-func (as *answers) takeIn(a *Answer) {
 	as.apply(a)
 	as.read(holder{a.KeyHash, a.Identity})
+	as.last = at
 }
 
-// put writes a verdict, puts it in force in this process and tells of it. What came before it is
+// put writes a verdict and puts it in force in this process. What came before it is
 // read first: a look that came to that later would have it in force until it came to this
 // one. And no look comes in between: one that read a later verdict of somebody else would
 // be undone here.
-func (as *answers) put(ctx context.Context, a *Answer, after Revision, tell func()) error {
+func (as *answers) put(ctx context.Context, a *Answer, after Revision) error {
 	if err := as.looking.lock(ctx); err != nil {
 		return err
 	}
@@ -136,13 +111,11 @@ func (as *answers) put(ctx context.Context, a *Answer, after Revision, tell func
 	if err := as.lookLocked(ctx); err != nil {
 		return err
 	}
-	return as.untold.writeEntry(a, tell, func() error {
-		if err := as.store.PutAnswer(ctx, a, after); err != nil {
-			return err
-		}
-		as.apply(a)
-		return nil
-	})
+	if err := as.store.PutAnswer(ctx, a, after); err != nil {
+		return err
+	}
+	as.apply(a)
+	return nil
 }
 
 // apply puts a verdict in force in this process.

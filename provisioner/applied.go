@@ -93,10 +93,6 @@ func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.App
 		source.proven()
 		source.Proven = nil // once, however many rounds
 		if repeated {
-			// A node that is told so never comes again.
-			if err := p.writable(m.Identity); err != nil {
-				return nil, false, err
-			}
 			p.tellFormer(record)
 			return record, true, nil
 		}
@@ -106,13 +102,9 @@ func (p *Provisioner) applied(ctx context.Context, watch *stopwatch, m *wire.App
 		next.State, next.Current, next.Next = StateProvisioned, offer, nil
 		next.ProvisionedAt, next.UpdatedAt, next.Attempt = now, now, attempt
 		next.keep(record, p.cfg.Clock.believed(now))
-		tries := 0
-		err = watch.took(StepPublish, p.publish(ctx, &next, after, func() error { tries++; return nil }))
-		switch {
-		case err == nil:
+		err = watch.took(StepPublish, p.publish(ctx, &next, after, nil))
+		if err == nil {
 			p.tellSuperseded(record, &next)
-		case mayBeWritten(tries, err) && !errors.Is(err, errAgain):
-			p.rememberConfirmed(ctx, &next, p.provisionedEvent(&next, attempt, source))
 		}
 		if !errors.Is(err, errAgain) {
 			return &next, false, err

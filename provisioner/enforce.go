@@ -29,25 +29,12 @@ func (p *Provisioner) enforce(ctx context.Context, id wire.Identity) error {
 }
 
 func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
-	asked := time.Now()
 	record, after, err := p.cfg.Store.Record(ctx, id)
 	if err != nil {
 		return err
 	}
-	if p.untoldRecords.about(id) && record != nil {
-		// What a broken store shows may not be on its disk.
-		if err := p.writable(string(id)); err != nil {
-			return err
-		}
-		if p.untoldRecords.wrote(record, asked) {
-			p.tellKeptOut(ctx, record)
-		}
-	}
 	entry := p.revocations.standing(id)
 	if !p.applies(entry, record) {
-		if record.state() == StateRevoked || record.state() == StateRetired {
-			p.untoldRecords.forget(id) // another process has done it, and tells
-		}
 		return nil
 	}
 	state := StateRevoked
@@ -86,15 +73,15 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 		next.Current, next.Next = nil, nil
 	}
 	next.keep(record, p.cfg.Clock.believed(next.UpdatedAt))
-	written := false // or may be
-	err = p.publish(ctx, &next, after, func() error { written = true; return nil })
-	if written && err != nil && !errors.Is(err, errAgain) {
-		p.untoldRecords.add(id, next.Attempt)
-	}
-	if err != nil {
+	if err := p.publish(ctx, &next, after, nil); err != nil {
 		return err
 	}
-	p.tellKeptOut(ctx, &next)
+	event := EventRevoked
+	if state == StateRetired {
+		event = EventRetired
+	}
+	p.cfg.Emit(Event{Type: event, Time: p.moment(), Node: string(id), By: entry.By, Why: entry.Why, Attempt: next.Attempt})
+	p.cfg.Log.InfoContext(ctx, "node kept out", "node", id, "state", state, "by", entry.By, "why", entry.Why, "revision", uint64(entry.at))
 	return nil
 }
 

@@ -1,6 +1,9 @@
 package provisioner
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // A trustMoment is when an entry about a signer, an operator or a pattern of the allow-list was made, and
 // whether it takes trust away. The zero value stands for no entry.
@@ -40,25 +43,23 @@ func (m trustMoment) next(now time.Time) time.Time {
 	return m.at.Add(time.Second)
 }
 
-// lacks reports whether a journal whose newest entry about somebody is this one has
-// not got one that the store has: its disk did not take it.
+// lacks reports whether a journal whose newest entry about a signer, an operator or a
+// pattern is this one has not got the one that the store has.
 func (m trustMoment) lacks(stored trustMoment) bool {
 	return m.at.IsZero() || stored.at.After(m.at) || stored.at.Equal(m.at) && stored.removed && !m.removed
 }
 
-// journalLacking journals those entries of a store that a journal lacks, and returns
-// those that it did not take, with the last reason.
-func journalLacking[K comparable, E interface{ moment() trustMoment }](entries, journaled map[K]E, put func(E) error) (missed map[K]E, last error) {
-	missed = make(map[K]E)
+// journalLacking journals those entries of a store that a journal lacks.
+func journalLacking[K comparable, E interface{ moment() trustMoment }](entries, journaled map[K]E, put func(E) error) error {
 	for k, e := range entries {
 		if !journaled[k].moment().lacks(e.moment()) {
 			continue
 		}
 		if err := put(e); err != nil {
-			missed[k], last = e, err
+			return fmt.Errorf("journal: %w", err)
 		}
 	}
-	return missed, last
+	return nil
 }
 
 // forgets reports whether a store whose newest entry about somebody is this one

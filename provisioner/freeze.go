@@ -110,23 +110,11 @@ func (p *Provisioner) ThawToken(ctx context.Context, tid jwt.TokenID, c Cause) e
 	if f == nil {
 		return fmt.Errorf("thaw token %s: %w: no store with lost uses was restored, so no token is frozen", tid, ErrState)
 	}
-	if newest, err := p.cfg.Store.Thaw(ctx, tid); err == nil && newest != nil && p.cfg.StoreBroken() == nil {
-		p.untold.there(thawKey(newest)) // who asks for it later may not find it any more
-	}
 	told := Event{Type: EventTokenThawed, Time: p.moment(), Token: tid, By: c.By, Why: c.Why}
-	t := &Thaw{Freeze: f.ID, Token: tid, At: p.now(), Cause: c}
-	err := p.untold.write(thawKey(t), func() {
-		p.cfg.Emit(told)
-		p.cfg.Log.InfoContext(ctx, "token thawed", "token_id", tid, "by", c.By, "why", c.Why)
-	}, func(ctx context.Context) (bool, error) {
-		newest, err := p.cfg.Store.Thaw(ctx, tid)
-		return newest != nil && thawKey(newest) == thawKey(t), err
-	}, func() error { return p.cfg.Store.PutThaw(ctx, t) })
-	if err != nil {
+	if err := p.cfg.Store.PutThaw(ctx, &Thaw{Freeze: f.ID, Token: tid, At: p.now(), Cause: c}); err != nil {
 		return fmt.Errorf("thaw token %s: %w", tid, err)
 	}
+	p.cfg.Emit(told)
+	p.cfg.Log.InfoContext(ctx, "token thawed", "token_id", tid, "by", c.By, "why", c.Why)
 	return nil
 }
-
-// thawKey is a thaw as [untold] knows it: another one of the same token is another order.
-func thawKey(t *Thaw) string { return "thaw " + entryKey(t) }

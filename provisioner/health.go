@@ -12,13 +12,11 @@ import (
 )
 
 // storeCode is the code of a store's error. A record that cannot be read is one
-// identity's trouble; anything else may be everybody's, and whoever watches the
-// store is told to look.
+// identity's trouble; anything else may be everybody's.
 func (p *Provisioner) storeCode(err error) wire.Code {
 	if errors.Is(err, ErrRecord) {
 		return wire.CodeUnavailable
 	}
-	p.cfg.StoreTrouble()
 	if errors.Is(err, ErrStoreFull) {
 		return wire.CodeStorageLow
 	}
@@ -28,11 +26,7 @@ func (p *Provisioner) storeCode(err error) wire.Code {
 // writable returns a refusal while the store is known to be away: what cannot
 // be put on record is not begun, and the node does not wait for a time-out.
 func (p *Provisioner) writable(node string) error {
-	err := p.cfg.Alarms.Stands(wire.CodeStoreUnavailable)
-	if err == nil {
-		err = p.cfg.StoreBroken()
-	}
-	if err != nil {
+	if err := p.cfg.Alarms.Stands(wire.CodeStoreUnavailable); err != nil {
 		return refuse(node, wire.CodeStoreUnavailable, err)
 	}
 	return nil

@@ -57,16 +57,11 @@ func (p *Provisioner) IssueToken(ctx context.Context, text string, c Cause) (*To
 	info := tokenInfo(token, p.now())
 	info.IssuedBy = c.By
 	told := Event{Type: EventTokenIssued, Time: p.moment(), Node: string(id), Token: info.ID, Signer: info.Signer, By: c.By, Why: c.Why}
-	err = p.untold.write(issueKey(info), func() {
-		p.cfg.Emit(told)
-		p.cfg.Log.InfoContext(ctx, "token issued", "node", id, "token_id", info.ID, "by", c.By, "why", c.Why, "until", info.ExpiresAt)
-	}, func(ctx context.Context) (bool, error) {
-		noted, err := p.cfg.Store.NotedToken(ctx, info.ID)
-		return noted != nil && issueKey(noted) == issueKey(info), err // the first note of a token stays
-	}, func() error { return p.noteIssued(ctx, info) })
-	if err != nil {
+	if err := p.noteIssued(ctx, info); err != nil {
 		return nil, fmt.Errorf("issue token %s: %w", info.ID, err)
 	}
+	p.cfg.Emit(told)
+	p.cfg.Log.InfoContext(ctx, "token issued", "node", id, "token_id", info.ID, "by", c.By, "why", c.Why, "until", info.ExpiresAt)
 	return info, nil
 }
 
@@ -89,7 +84,3 @@ func (p *Provisioner) noteIssued(ctx context.Context, info *TokenInfo) error {
 		}
 	}
 }
-
-// issueKey is a token that was issued as [untold] knows it: who lists it again, later or in another
-// name, has given another order.
-func issueKey(info *TokenInfo) string { return "issue " + entryKey(info) }

@@ -140,10 +140,6 @@ func (l *lacking) tell() {
 	}
 }
 
-// fillAgain is when claims are journaled that could not be, if no other claim is before that.
-// Chosen: while the disk is full, each time reads up to journalAtOnce claims in vain.
-const fillAgain = 10 * time.Second
-
 // maxJournalGap is how far the journal may be behind a claim of our own. Each of
 // ours beyond what others claimed is remembered, and a start reads from there on.
 // Chosen: some 200 kB of memory.
@@ -163,7 +159,7 @@ const claimsAtOnce = 64
 func (l *journaledLog) Claims(ctx context.Context, tid jwt.TokenID, after Revision, each func(*ClaimEntry, Revision) error) error {
 	var read []*JournaledClaims
 	handOn := func() error {
-		if err := l.write(read...); err != nil {
+		if err := l.journal.AppendClaims(read...); err != nil {
 			return fmt.Errorf("claims of token %s: journal: %w", tid, err)
 		}
 		for _, c := range read {
@@ -186,23 +182,12 @@ func (l *journaledLog) Claims(ctx context.Context, tid jwt.TokenID, after Revisi
 	return handOn()
 }
 
-// write journals claims that are in the log. After an error they may be a hole in front of
-// those that are journaled next, which a restore cannot tell from uses that were had: it
-// is filled as soon as one of those is.
-func (l *journaledLog) write(claims ...*JournaledClaims) error {
-	err := l.journal.AppendClaims(claims...)
-	if err != nil {
-		l.lacks.missed.Store(true)
-	}
-	return err
-}
-
 // AppendClaims implements [ClaimLog]. After the journal's error the entry is in
 // the log, which whoever reads it finds out.
 func (l *journaledLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error) {
 	at, err := l.ClaimLog.AppendClaims(ctx, tid, e, after)
 	if err != nil {
-		if !notTaken(err) && !errors.Is(err, ErrNotStored) {
+		if !notTaken(err) {
 			l.lacks.missed.Store(true) // it may be in the log, and perhaps nobody reads it
 		}
 		return 0, err
@@ -210,7 +195,7 @@ func (l *journaledLog) AppendClaims(ctx context.Context, tid jwt.TokenID, e *Cla
 	if after == AnyRevision {
 		return at, nil // journaled when it is read, behind what comes before it
 	}
-	if err := l.write(&JournaledClaims{Token: tid, At: at, Entry: e}); err != nil {
+	if err := l.journal.AppendClaims(&JournaledClaims{Token: tid, At: at, Entry: e}); err != nil {
 		return 0, fmt.Errorf("claims of token %s: journal: %w", tid, err)
 	}
 	if through, ok := l.journal.ClaimsThrough(); ok && (at > through+maxJournalGap || l.lacks.missed.Load()) {
@@ -233,17 +218,11 @@ func claimLog(s ClaimLog, j Journal, lacks *lacking) ClaimLog {
 // all that is missing once some of ours is: that is in no other journal.
 func (p *Provisioner) fillJournal(ctx context.Context) error {
 	filled := Revision(0) // up to here the store has been read
-	again := time.NewTicker(fillAgain)
-	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-p.lacks.look:
-		case <-again.C:
-			if !p.lacks.missed.Load() {
-				continue
-			}
 		}
 		missed := p.lacks.missed.Swap(false)
 		through, ok := p.cfg.Journal.ClaimsThrough()

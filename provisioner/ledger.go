@@ -184,7 +184,7 @@ func (l *ledger) write(ctx context.Context, batch []*posting) {
 			for _, p := range in {
 				p.settle(nil)
 			}
-		case errors.Is(err, ErrNotStored), errors.Is(err, ErrStoreFull):
+		case errors.Is(err, ErrStoreFull):
 			// It was not written, whatever there is to be read, and trying for as
 			// long as everybody's time lasts does not help.
 			for _, p := range batch {
@@ -207,14 +207,7 @@ func (l *ledger) write(ctx context.Context, batch []*posting) {
 				return
 			}
 		default:
-			// Nothing came after what the book goes up to, and that is not the
-			// newest: the store has lost it since it was read, as one does that
-			// could not sync it and was restarted. What is left is counted anew.
-			l.book = book{}
-			if !l.read(ctx, batch) {
-				return
-			}
-			unanswered = err
+			unanswered = err // a replica that is behind was read
 		}
 		fresh = true
 	}

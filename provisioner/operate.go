@@ -66,7 +66,7 @@ func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) 
 		return fmt.Errorf("revoke token: %w", err)
 	}
 	if by := p.revocations.Token(id); by != nil {
-		if err := p.revocations.repeat(ctx, 0, by); err != nil {
+		if err := p.revocations.repeat(ctx, 0); err != nil {
 			return fmt.Errorf("revoke token %s: %w: %w", id, ErrPending, err)
 		}
 		return nil
@@ -74,13 +74,20 @@ func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) 
 	entry := &Revocation{Schema: RevocationSchema, ID: wire.NewID(), Kind: RevokedToken, At: p.now(), By: c.By, Why: c.Why, Token: id}
 	told := Event{Type: EventTokenRevoked, Time: p.moment(), Token: id, By: c.By, Why: c.Why}
 	if err := p.revocations.add(ctx, entry, nil); err != nil {
-		if errors.Is(err, ErrPending) {
-			p.rememberRevocation(entry, func() { p.tellRevoked(ctx, told) })
-		}
 		return fmt.Errorf("revoke token %s: %w", id, err)
 	}
 	p.tellRevoked(ctx, told)
 	return nil
+}
+
+// tellRevoked emits the event of an entry that is in the log of revocations.
+func (p *Provisioner) tellRevoked(ctx context.Context, e Event) {
+	p.cfg.Emit(e)
+	if e.Type == EventTokenRevoked {
+		p.cfg.Log.InfoContext(ctx, "token revoked", "token_id", e.Token, "by", e.By, "why", e.Why)
+		return
+	}
+	p.cfg.Log.InfoContext(ctx, "node retired", "node", e.Node, "by", e.By, "why", e.Why)
 }
 
 // RevokeNode keeps a node out for good: its connections are dropped within a
@@ -172,7 +179,7 @@ func (p *Provisioner) revokeUnread(ctx context.Context, id wire.Identity, c Caus
 		// Asked again, it is in force already.
 		var beside sync.WaitGroup // as in add
 		beside.Go(kick)
-		err = p.revocations.repeat(ctx, 0, p.revocations.pends(id)...)
+		err = p.revocations.repeat(ctx, 0)
 		beside.Wait()
 	} else {
 		err = p.revocations.add(ctx, &Revocation{
@@ -230,9 +237,9 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause,
 			return fmt.Errorf("retire %q: %w", id, err)
 		}
 	}
-	if waiting := p.revocations.pends(id); len(waiting) > 0 {
+	if p.revocations.pends(id) {
 		// What was said of it before comes before it, or it would undo this.
-		if err := p.revocations.repeat(ctx, 0, waiting...); err != nil {
+		if err := p.revocations.repeat(ctx, 0); err != nil {
 			return fmt.Errorf("retire %q: %w", id, err)
 		}
 	}
@@ -245,9 +252,6 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause,
 	entry, err := p.entryAbout(ctx, RetiredNode, record, c)
 	if err == nil {
 		err = p.revocations.add(ctx, entry, p.kicker(ctx, id))
-		if unknown && errors.Is(err, ErrPending) { // else the record says it
-			p.rememberRevocation(entry, func() { p.tellRevoked(ctx, told) })
-		}
 	}
 	if err == nil {
 		err = p.enforce(ctx, id)
@@ -327,9 +331,6 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 		return nil, fmt.Errorf("grant %q: %w: the key: %w", id, ErrState, p.revocations.Key(keyHash).cause())
 	}
 	newest, after, err := p.cfg.Store.Grant(ctx, id)
-	if newest != nil && p.cfg.StoreBroken() == nil {
-		p.untold.there(grantKey(newest)) // who asks for it later would not find it any more
-	}
 	if err != nil && (o.ID != "" || !errors.Is(err, ErrRecord)) { // one that cannot be read is replaced
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}
@@ -353,22 +354,13 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 	now := p.now()
 	g := &Grant{ID: o.ID, Identity: id, KeyHash: keyHash, At: now, Owned: record.OwnedSince, ExpiresAt: now.Add(ttl), By: c.By, Why: c.Why}
 	told := Event{Type: EventGranted, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
-	err = p.untold.write(grantKey(g), func() {
-		p.cfg.Emit(told)
-		p.cfg.Log.InfoContext(ctx, "takeover granted", "node", id, "by", c.By, "why", c.Why, "until", g.ExpiresAt)
-	}, func(ctx context.Context) (bool, error) {
-		newest, _, err := p.cfg.Store.Grant(ctx, id)
-		return newest != nil && grantKey(newest) == grantKey(g), err
-	}, func() error { return p.cfg.Store.PutGrant(ctx, g, after) })
-	err = changedMeanwhile(err)
-	if err != nil {
+	if err := changedMeanwhile(p.cfg.Store.PutGrant(ctx, g, after)); err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}
+	p.cfg.Emit(told)
+	p.cfg.Log.InfoContext(ctx, "takeover granted", "node", id, "by", c.By, "why", c.Why, "until", g.ExpiresAt)
 	return g, nil
 }
-
-// grantKey is a grant as [untold] knows it.
-func grantKey(g *Grant) string { return "grant " + entryKey(g) }
 
 // isSHA256 reports whether s is 64 lower-case hex digits.
 func isSHA256(s string) bool {

@@ -55,13 +55,11 @@ func (p *Provisioner) AddOperator(ctx context.Context, n NewOperator, c Cause) (
 		e.Serial, e.Ends, e.Issuer, added.Chain = issued.Serial, issued.NotAfter, p.cfg.Authority.IssuerKeyID(), issued.Chain
 	}
 	told := Event{Type: EventOperatorAdded, Time: p.moment(), Operator: e.Name, Role: e.Role, Serial: e.Serial, By: c.By, Why: c.Why}
-	err = p.cfg.Operators.put(ctx, e, p.now(), func() {
-		p.cfg.Emit(told)
-		p.cfg.Log.InfoContext(ctx, "operator added", "operator", e.Name, "role", e.Role, "serial", e.Serial, "by", c.By, "why", c.Why)
-	})
-	if err != nil {
+	if err := p.cfg.Operators.put(ctx, e, p.now()); err != nil {
 		return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
 	}
+	p.cfg.Emit(told)
+	p.cfg.Log.InfoContext(ctx, "operator added", "operator", e.Name, "role", e.Role, "serial", e.Serial, "by", c.By, "why", c.Why)
 	added.OperatorInfo = e.info()
 	return added, nil
 }
@@ -86,18 +84,16 @@ func (p *Provisioner) RemoveOperator(ctx context.Context, name string, c Cause) 
 		p.cfg.Log.WarnContext(ctx, "operators not read", "err", err)
 	} else if known := p.cfg.Operators.named(name); known == nil {
 		return fmt.Errorf("remove operator %q: %w", name, ErrNoOperator)
-	} else if known.Removed && p.cfg.Operators.stored(name) {
+	} else if known.Removed {
 		return nil
 	}
 	e := &OperatorEntry{Schema: OperatorSchema, Name: name, Removed: true, By: c.By, Why: c.Why}
 	told := Event{Type: EventOperatorRemoved, Time: p.moment(), Operator: name, By: c.By, Why: c.Why}
-	err := p.cfg.Operators.put(ctx, e, p.now(), func() {
-		p.cfg.Emit(told)
-		p.cfg.Log.InfoContext(ctx, "operator removed", "operator", name, "by", c.By, "why", c.Why)
-	})
-	if err != nil {
+	if err := p.cfg.Operators.put(ctx, e, p.now()); err != nil {
 		return fmt.Errorf("remove operator %q: %w", name, err)
 	}
+	p.cfg.Emit(told)
+	p.cfg.Log.InfoContext(ctx, "operator removed", "operator", name, "by", c.By, "why", c.Why)
 	return nil
 }
 

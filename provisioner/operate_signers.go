@@ -26,13 +26,11 @@ func (p *Provisioner) AddSigner(ctx context.Context, n NewSigner, c Cause) (*Sig
 	}
 	e.By, e.Why = c.By, c.Why
 	told := Event{Type: EventSignerAdded, Time: p.moment(), Signer: e.ID, By: c.By, Why: c.Why}
-	err = p.cfg.Signers.put(ctx, e, p.now(), func() {
-		p.cfg.Emit(told)
-		p.cfg.Log.InfoContext(ctx, "signer added", "signer", e.ID, "name", e.Name, "by", c.By, "why", c.Why)
-	})
-	if err != nil {
+	if err := p.cfg.Signers.put(ctx, e, p.now()); err != nil {
 		return nil, fmt.Errorf("add signer %q: %w", e.Name, err)
 	}
+	p.cfg.Emit(told)
+	p.cfg.Log.InfoContext(ctx, "signer added", "signer", e.ID, "name", e.Name, "by", c.By, "why", c.Why)
 	for _, i := range p.cfg.Signers.List() {
 		if i.ID == e.ID {
 			return &i, nil
@@ -64,24 +62,22 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 		if i.ID != id {
 			continue
 		}
-		if known && i.Removed && p.cfg.Signers.stored(id) {
+		if known && i.Removed {
 			return p.cfg.Signers.trusted(), nil
 		}
 		e.Name = i.Name
 	}
 	told := Event{Type: EventSignerRemoved, Time: p.moment(), Signer: id, By: c.By, Why: c.Why}
-	err = p.cfg.Signers.put(ctx, e, p.now(), func() {
-		p.cfg.Emit(told)
-		left := p.cfg.Signers.trusted()
-		p.cfg.Log.InfoContext(ctx, "signer removed", "signer", id, "name", e.Name, "by", c.By, "why", c.Why, "left", left)
-		if left == 0 {
-			p.cfg.Log.WarnContext(ctx, "no signer is left: nobody enrolls until one is added")
-		}
-	})
-	if err != nil {
+	if err := p.cfg.Signers.put(ctx, e, p.now()); err != nil {
 		return 0, fmt.Errorf("remove signer %s: %w", id, err)
 	}
-	return p.cfg.Signers.trusted(), nil
+	p.cfg.Emit(told)
+	left = p.cfg.Signers.trusted()
+	p.cfg.Log.InfoContext(ctx, "signer removed", "signer", id, "name", e.Name, "by", c.By, "why", c.Why, "left", left)
+	if left == 0 {
+		p.cfg.Log.WarnContext(ctx, "no signer is left: no node enrolls until one is added")
+	}
+	return left, nil
 }
 
 // ListSigners returns every signer that this process knows, by name, removed

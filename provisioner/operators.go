@@ -32,9 +32,6 @@ type OperatorsConfig struct {
 	// Journal keeps changes outside the store. Optional.
 	Journal Journal
 
-	// StoreBroken is that of [Config]. Optional.
-	StoreBroken func() error
-
 	// Log is optional; discards by default.
 	Log *slog.Logger
 }
@@ -47,7 +44,6 @@ type Operators struct {
 	putting sync.Mutex // one change at a time
 
 	unjournaled atomic.Bool // the journal may lack an entry that the store has
-	untold      untold
 
 	looking sync.Mutex // one look at a time
 	last    Sequence   // guarded by looking
@@ -57,8 +53,6 @@ type Operators struct {
 	age     age                       // guarded by mu
 	entries map[string]*OperatorEntry // guarded by mu: the newest of each name
 	places  map[string]Revision       // guarded by mu: where in the store that is
-	refused map[string]bool           // guarded by mu: the store did not take what the journal has last
-	shown   map[string]bool           // guarded by mu: its newest may not be on the store's disk
 }
 
 // NewOperators returns the operators, of whom none is known yet. It reads
@@ -70,10 +64,7 @@ func NewOperators(cfg OperatorsConfig) (*Operators, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.StoreBroken == nil {
-		cfg.StoreBroken = func() error { return nil }
-	}
-	return &Operators{cfg: cfg, entries: make(map[string]*OperatorEntry), places: make(map[string]Revision), refused: make(map[string]bool), shown: make(map[string]bool)}, nil
+	return &Operators{cfg: cfg, entries: make(map[string]*OperatorEntry), places: make(map[string]Revision)}, nil
 }
 
 // Fresh returns nil while this process knows every change of operators that was
@@ -90,13 +81,6 @@ func (o *Operators) named(name string) *OperatorEntry {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.entries[name]
-}
-
-// stored reports whether what is known of a name is on the store's disk.
-func (o *Operators) stored(name string) bool {
-	o.mu.RLock()
-	defer o.mu.RUnlock()
-	return !o.shown[name]
 }
 
 // list returns all that is known, by name.
@@ -167,36 +151,19 @@ func (o *Operators) ensure(ctx context.Context) error {
 }
 
 // read is look without its consequences. The caller holds looking.
-//
-// What a broken store shows may not be on its disk: as with signers, it has no
-// place until a restart shows it again, and only removals count meanwhile.
 func (o *Operators) read(ctx context.Context) error {
-	began := time.Now()
-	for after := o.last; ; {
+	for {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		e, at, err := o.cfg.Store.NextOperator(bounded, after)
+		e, at, err := o.cfg.Store.NextOperator(bounded, o.last)
 		cancel()
-		if err == nil && e == nil && o.even && o.cfg.StoreBroken() == nil && after == o.last {
-			o.untold.read(began)
-		}
 		if err != nil || e == nil {
 			return err
 		}
-		kept := o.cfg.StoreBroken() == nil && after == o.last
-		if kept || e.Removed {
-			o.mu.Lock()
-			o.entries[e.Name], o.shown[e.Name] = e, !kept
-			o.unjournaled.Store(true)
-			if kept {
-				o.places[e.Name] = Revision(at)
-			}
-			o.mu.Unlock()
-		}
-		if kept {
-			o.last = at
-			o.untold.thereEntry(e)
-		}
-		after = at
+		o.mu.Lock()
+		o.entries[e.Name], o.places[e.Name] = e, Revision(at)
+		o.mu.Unlock()
+		o.unjournaled.Store(true)
+		o.last = at
 	}
 }
 
@@ -230,10 +197,9 @@ func (o *Operators) appendForgotten(ctx context.Context) error {
 	return o.read(ctx)
 }
 
-// put writes an entry, puts it in force in this process and tells of it. It gets its time
-// here, which is after those of all that are known about the name. The journal
-// comes first, but of a name that the store does not have, or as removed: see that of [Signers].
-func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time, tell func()) error {
+// put writes an entry to the store, puts it in force in this process and journals it. It gets
+// its time here, which is after those of all that are known about the name.
+func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time) error {
 	o.putting.Lock()
 	defer o.putting.Unlock()
 	if err := o.look(ctx); err != nil && !e.Removed {
@@ -244,78 +210,35 @@ func (o *Operators) put(ctx context.Context, e *OperatorEntry, now time.Time, te
 	if err := e.Check(); err != nil {
 		return err
 	}
-	before := o.named(e.Name)
-	added := !e.Removed && (before == nil || before.Removed)
-	if !added {
-		o.journal(ctx, e)
+	if _, err := o.cfg.Store.PutOperator(ctx, e, after); err != nil {
+		return changedMeanwhile(err)
 	}
-	return changedMeanwhile(o.untold.writeEntry(e, tell, func() error {
-		if _, err := o.cfg.Store.PutOperator(ctx, e, after); err != nil {
-			if notTaken(err) && !added && !e.Removed { // a removal stands
-				o.wasRefused(ctx, e.Name)
-			}
-			return err
-		}
-		if added {
-			o.journal(ctx, e)
-		}
-		return o.look(ctx)
-	}))
-}
-
-// journal journals an entry. Who is removed must not stay for want of a disk: the store
-// has it.
-func (o *Operators) journal(ctx context.Context, e *OperatorEntry) {
-	if o.cfg.Journal == nil {
-		return
+	if err := o.look(ctx); err != nil {
+		return err
 	}
-	if err := o.cfg.Journal.AppendOperator(e); err != nil {
-		o.cfg.Log.ErrorContext(ctx, "operator not in the journal, a restored store would forget it", "operator", e.Name, "err", err)
-	}
-}
-
-// wasRefused is that of [Signers].
-func (o *Operators) wasRefused(ctx context.Context, name string) {
-	if o.cfg.Journal == nil {
-		return
-	}
-	o.mu.Lock()
-	o.refused[name] = true
-	o.mu.Unlock()
-	o.unjournaled.Store(true)
-	if o.look(ctx) == nil {
-		o.writeLocked(ctx)
-	}
+	return o.writeLocked()
 }
 
 // write is that of [Signers].
-func (o *Operators) write(ctx context.Context) {
-	if o.cfg.Journal == nil || !o.unjournaled.Swap(false) {
-		return
-	}
+func (o *Operators) write() error {
 	o.putting.Lock()
 	defer o.putting.Unlock()
-	o.writeLocked(ctx)
+	return o.writeLocked()
 }
 
 // writeLocked is write for callers that hold putting.
-func (o *Operators) writeLocked(ctx context.Context) {
+func (o *Operators) writeLocked() error {
+	if o.cfg.Journal == nil || !o.unjournaled.Swap(false) {
+		return nil
+	}
 	journaled := make(map[string]*OperatorEntry)
 	for _, e := range o.cfg.Journal.Operators() {
 		journaled[e.Name] = e
 	}
 	o.mu.RLock()
 	entries := maps.Clone(o.entries)
-	maps.DeleteFunc(journaled, func(k string, _ *OperatorEntry) bool { return o.refused[k] })
 	o.mu.RUnlock()
-	missed, err := journalLacking(entries, journaled, o.cfg.Journal.AppendOperator)
-	o.mu.Lock()
-	maps.DeleteFunc(o.refused, func(k string, _ bool) bool { return entries[k] != nil && missed[k] == nil })
-	o.mu.Unlock()
-	if len(missed) > 0 {
-		o.unjournaled.Store(true)
-		o.cfg.Log.DebugContext(ctx, "operators still not in the journal", "entries", len(missed), "err", err)
-	}
+	return journalLacking(entries, journaled, o.cfg.Journal.AppendOperator)
 }
 
 // after is the place behind which an entry may be written. A removal counts whatever

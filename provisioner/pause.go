@@ -108,13 +108,11 @@ func (p *Provisioner) Pause(ctx context.Context, site jwt.Site, renewals bool, c
 		return nil, fmt.Errorf("%w: %w", ErrPauses, err)
 	}
 	told := Event{Type: EventPaused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why}
-	err = p.putPause(ctx, s, AnyRevision, func() {
-		p.cfg.Emit(told)
-		p.cfg.Log.WarnContext(ctx, "enrollment paused", "site", site, "renewals", renewals, "by", c.By, "why", c.Why)
-	})
-	if err != nil {
+	if err := p.putPause(ctx, s, AnyRevision); err != nil {
 		return nil, fmt.Errorf("pause %s: %w", s.scope(), err)
 	}
+	p.cfg.Emit(told)
+	p.cfg.Log.WarnContext(ctx, "enrollment paused", "site", site, "renewals", renewals, "by", c.By, "why", c.Why)
 	return s, nil
 }
 
@@ -135,11 +133,7 @@ func (p *Provisioner) Resume(ctx context.Context, site jwt.Site, c Cause) error 
 	}
 	over := &Pause{Schema: PauseSchema, Site: site, Resumed: true, At: p.now(), Cause: c}
 	told := Event{Type: EventResumed, Time: p.moment(), Site: site, Elapsed: over.At.Sub(s.At), By: c.By, Why: c.Why}
-	tell := func() {
-		p.cfg.Emit(told)
-		p.cfg.Log.InfoContext(ctx, "enrollment resumed", "site", site, "elapsed", told.Elapsed, "by", c.By, "why", c.Why)
-	}
-	err := p.putPause(ctx, over, Revision(s.at), tell)
+	err := p.putPause(ctx, over, Revision(s.at))
 	if errors.Is(err, ErrConflict) {
 		if err = p.pauses.look(ctx); err == nil {
 			switch now := p.pauses.of(site); {
@@ -148,25 +142,25 @@ func (p *Provisioner) Resume(ctx context.Context, site jwt.Site, c Cause) error 
 			case now.at != s.at:
 				err = fmt.Errorf("%w: it was paused anew meanwhile: %w: resume again if that is to end as well", ErrState, now.Because())
 			default: // an entry that cannot be read, and is no site's
-				err = p.putPause(ctx, over, AnyRevision, tell)
+				err = p.putPause(ctx, over, AnyRevision)
 			}
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("resume %s: %w", s.scope(), err)
 	}
+	p.cfg.Emit(told)
+	p.cfg.Log.InfoContext(ctx, "enrollment resumed", "site", site, "elapsed", told.Elapsed, "by", c.By, "why", c.Why)
 	return nil
 }
 
-// putPause writes an entry, puts it in force in this process and tells of it. What counts
+// putPause writes an entry and puts it in force in this process. What counts
 // here is what the store says, so that all provisioners agree on who was last.
-func (p *Provisioner) putPause(ctx context.Context, s *Pause, after Revision, tell func()) error {
-	return p.pauses.untold.writeEntry(s, tell, func() error {
-		if err := p.cfg.Store.PutPause(ctx, s, after); err != nil {
-			return err
-		}
-		return p.pauses.look(ctx)
-	})
+func (p *Provisioner) putPause(ctx context.Context, s *Pause, after Revision) error {
+	if err := p.cfg.Store.PutPause(ctx, s, after); err != nil {
+		return err
+	}
+	return p.pauses.look(ctx)
 }
 
 // Pauses returns what is paused, the installation first and then sites by name.

@@ -17,12 +17,10 @@ import (
 
 // pauses are those of the store that are in force, as this process knows them.
 type pauses struct {
-	store  PauseStore
-	broken func() error // see Config.StoreBroken
-	log    *slog.Logger
+	store PauseStore
+	log   *slog.Logger
 
-	untold untold
-	seen   seen
+	seen seen
 
 	looking lookLock
 	last    Sequence // guarded by looking
@@ -42,15 +40,12 @@ type placedPause struct {
 	at Sequence
 }
 
-func newPauses(store PauseStore, broken func() error, log *slog.Logger) *pauses {
-	return &pauses{store: store, broken: broken, log: log, looking: newLookLock(), reports: rate.NewLimiter(reportsPerSecond, reportsAtOnce)}
+func newPauses(store PauseStore, log *slog.Logger) *pauses {
+	return &pauses{store: store, log: log, looking: newLookLock(), reports: rate.NewLimiter(reportsPerSecond, reportsAtOnce)}
 }
 
 // look reads what is new in the store. While that does not answer, what is known
 // stays in force.
-//
-// What a broken store shows may not be on its disk: it has no place until a
-// restart shows it again, and nothing is resumed by it.
 func (ps *pauses) look(ctx context.Context) error {
 	if err := ps.looking.lock(ctx); err != nil {
 		return err
@@ -62,29 +57,18 @@ func (ps *pauses) look(ctx context.Context) error {
 // lookLocked is look for callers that hold looking.
 func (ps *pauses) lookLocked(ctx context.Context) error {
 	began := time.Now()
-	for after, n := ps.last, 1; ; n++ {
-		if n%lookOneByOne == 0 && after == ps.last {
+	for n := 1; ; n++ {
+		if n%lookOneByOne == 0 {
 			ps.readMany(ctx)
-			after = ps.last
 		}
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		s, at, err := ps.store.NextPause(bounded, after)
+		s, at, err := ps.store.NextPause(bounded, ps.last)
 		cancel()
-		unread := errors.Is(err, ErrUnread)
-		if err == nil && s == nil && ps.broken() == nil && after == ps.last {
-			ps.untold.read(began)
-		}
-		if err != nil && !unread || s == nil {
+		if err != nil && !errors.Is(err, ErrUnread) || s == nil {
 			ps.seen.looked(began, err)
 			return err
 		}
-		switch {
-		case ps.broken() == nil && after == ps.last:
-			ps.keep(ctx, placedPause{s, at}, err)
-		case !s.Resumed:
-			ps.apply(placedPause{s, at})
-		}
-		after = at
+		ps.keep(ctx, placedPause{s, at}, err)
 	}
 }
 
@@ -107,9 +91,6 @@ func (ps *pauses) readMany(ctx context.Context) {
 // looking.
 func (ps *pauses) scan(ctx context.Context) {
 	_ = ps.store.Pauses(ctx, ps.last, func(s *Pause, at Sequence, unread error) error {
-		if err := ps.broken(); err != nil {
-			return err // it may not be on disk: see look
-		}
 		ps.keep(ctx, placedPause{s, at}, unread)
 		return nil
 	})
@@ -122,7 +103,6 @@ func (ps *pauses) keep(ctx context.Context, s placedPause, unread error) {
 	}
 	ps.apply(s)
 	ps.last = s.at
-	ps.untold.thereEntry(s.Pause)
 }
 
 // followPauses looks for what other provisioners have paused or resumed. While the

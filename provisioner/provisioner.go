@@ -168,16 +168,6 @@ type Config struct {
 	// Clock says whether the clock can be trusted. Nil trusts it.
 	Clock *Clock
 
-	// StoreTrouble is called when the store has not answered as it should, so
-	// that whoever watches it looks. It must not block. Optional.
-	StoreTrouble func()
-
-	// StoreBroken returns what the broker has said of a write that failed, from
-	// before anybody can read what was to be written until the broker is
-	// restarted, and else nil: what is read meanwhile may not be on disk. It must
-	// not block. Optional; without it only the alarm says so, later.
-	StoreBroken func() error
-
 	// Site and Version describe this provisioner to tokens and policies.
 	Site    jwt.Site
 	Version string
@@ -221,8 +211,6 @@ type Provisioner struct {
 	allowances    *allowances
 	pauses        *pauses
 	revocations   *Revocations
-	untold        untold // orders that no log of the others has
-	untoldRecords untoldRecords
 	enforceFailed bool            // only touched by enforceAll
 	unenforced    []wire.Identity // likewise: whose records may have to follow entries yet
 	crls          crlLoop
@@ -237,15 +225,15 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	cfg.setDefaults()
 	lacks := newLacking()
-	claims := claimLog(&soundLog{cfg.Store, cfg.Alarms, cfg.StoreBroken}, cfg.Journal, lacks)
+	claims := claimLog(cfg.Store, cfg.Journal, lacks)
 	waiters := newWaiters(cfg.Store, cfg.Log)
 	p := &Provisioner{
 		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, lacks: lacks,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
 		answered: newRepeats(answeredAtOnce, answeredEvery, cfg.Now), words: newRepeats(wordsAtOnce, wordsEvery, cfg.Now),
-		waiters: waiters, answers: newAnswers(cfg.Store, cfg.StoreBroken, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.StoreBroken, cfg.Log),
-		allowances:  newAllowances(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),
-		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.StoreBroken, cfg.Log),
+		waiters: waiters, answers: newAnswers(cfg.Store, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.Log),
+		allowances:  newAllowances(cfg.Store, cfg.Journal, cfg.Log),
+		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.Log),
 	}
 	p.revocations.leftOut = func(e *Revocation) {
 		cfg.Emit(Event{Type: EventRetireLeftOut, Time: p.moment(), Node: string(e.Node), By: e.By, Why: e.Why})
@@ -329,12 +317,6 @@ func (cfg *Config) setDefaults() {
 	}
 	if cfg.Listed == nil {
 		cfg.Listed = func(context.Context, []*CRL) bool { return true }
-	}
-	if cfg.StoreTrouble == nil {
-		cfg.StoreTrouble = func() {}
-	}
-	if cfg.StoreBroken == nil {
-		cfg.StoreBroken = func() error { return nil }
 	}
 	if cfg.Alarms == nil {
 		cfg.Alarms = NewAlarms(AlarmConfig{Log: cfg.Log, Now: cfg.Now})

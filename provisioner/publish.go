@@ -22,8 +22,7 @@ const (
 // learned before the context ended, or before the store was found to be away.
 //
 // An unknown outcome is cured by reading: if the newest record is what we wrote,
-// the write happened and its acknowledgement was lost, provided that
-// the store is not known to fail; if the newest
+// the write happened and its acknowledgement was lost; if the newest
 // is still after, the identical bytes are written again under the same
 // condition. Should the first write arrive late, the second meets a conflict
 // and finds it. Nothing is ever signed anew on the way.
@@ -59,20 +58,11 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, be
 			p.recent.remember(r, revision, p.now())
 			return nil
 		}
-		newest, revision, rerr := p.cfg.Store.Record(ctx, r.Identity)
-		away := well.Err() != nil
 		done()
+		newest, revision, rerr := p.cfg.Store.Record(ctx, r.Identity)
 		switch {
 		case rerr == nil && newest != nil && newest.carries(r):
-			// A broker also shows what it could not sync, until it restarts: if
-			// it says so, or the store was away between write and read, that it is
-			// there to be read proves nothing. The node comes again, and the record
-			// then says what is on disk.
-			if away || errors.Is(err, ErrNotStored) {
-				p.cfg.StoreTrouble()
-				return refuse(string(r.Identity), wire.CodeStoreUnavailable, err)
-			}
-			return p.writable(string(r.Identity))
+			return nil
 		case rerr == nil && revision != after, errors.Is(err, ErrConflict) && (rerr == nil || first):
 			// If it cannot be read, a first write that meets another one is still no
 			// doubt: nothing of ours is under way. What begins again is refused then.
@@ -82,7 +72,6 @@ func (p *Provisioner) publish(ctx context.Context, r *Record, after Revision, be
 			return refuse(string(r.Identity), p.storeCode(err), err)
 		}
 		first = false
-		p.cfg.StoreTrouble()
 		p.cfg.Log.WarnContext(ctx, "record not acknowledged", "node", r.Identity, "revision", uint64(after), "err", err)
 		select {
 		case <-ctx.Done():

@@ -76,7 +76,7 @@ const EventTokenReleased EventType = "io.muster.token.released"
 func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, cause Cause) ([]TokenUse, error) {
 	var decided []TokenUse
 	unsure := false // decided may have been written
-	told, key := p.moment(), fmt.Sprintf("release %s %s", tid, who)
+	told := p.moment()
 	for range maxRounds {
 		l, err := readUses(ctx, p.claims, tid)
 		if err != nil {
@@ -85,7 +85,7 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 		held := slices.DeleteFunc(l.uses, func(u *use) bool { return !u.held() || u.Key != who && string(u.Identity) != who })
 		if len(held) == 0 {
 			if unsure {
-				p.untold.there(key)
+				p.tellReleased(ctx, tid, decided, told, cause)
 				return decided, nil // written by a round before, whose acknowledgement was lost
 			}
 			return nil, ErrNoClaim
@@ -103,32 +103,16 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 		}
 		_, err = p.claims.AppendClaims(ctx, tid, e, l.at)
 		if err == nil {
-			p.untold.forget(key)
 			p.tellReleased(ctx, tid, decided, told, cause)
 			return decided, nil
 		}
-		if unknown := !errors.Is(err, ErrConflict) && !errors.Is(err, ErrStoreFull) && !errors.Is(err, ErrNotStored); unknown {
-			these := decided
-			p.untold.remember(key, func() { p.tellReleased(ctx, tid, these, told, cause) }, p.released(tid, e, l.at))
-		}
-		if ctx.Err() != nil || errors.Is(err, ErrStoreFull) || errors.Is(err, ErrNotStored) {
+		if ctx.Err() != nil || errors.Is(err, ErrStoreFull) {
 			return nil, err
 		}
 		// Conflict or not acknowledged: look again.
 		unsure = unsure || !errors.Is(err, ErrConflict)
 	}
 	return nil, fmt.Errorf("%w, %d times in a row", ErrConflict, maxRounds)
-}
-
-// released returns what says whether the log has an entry, as [untold] asks it.
-func (p *Provisioner) released(tid jwt.TokenID, e *ClaimEntry, after Revision) func(context.Context) (bool, error) {
-	return func(ctx context.Context) (found bool, err error) {
-		err = p.claims.Claims(ctx, tid, after, func(read *ClaimEntry, _ Revision) error {
-			found = found || entryKey(read) == entryKey(e)
-			return nil
-		})
-		return found, err
-	}
 }
 
 // releasable returns why a use cannot be released, or nil.

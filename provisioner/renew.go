@@ -47,9 +47,6 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	enrolled, written, err := p.enroll(ctx, a)
 	a.watch.done(RequestRenew, err)
 	if err != nil {
-		if a.confirming != nil && mayBeWritten(a.tries, err) {
-			p.rememberConfirmed(ctx, a.confirming, p.provisionedEvent(a.confirming, a.id, a.source))
-		}
 		return nil, p.refused(ctx, a, err)
 	}
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id { // which a member of a cluster that was behind did not show

@@ -100,36 +100,19 @@ func (r *Revocations) lookLocked(ctx context.Context) error {
 }
 
 // read is look without its bookkeeping. The caller holds looking.
-//
-// What a broken store shows may not be on its disk: it is in force, and has no
-// place until a restart shows it again. Else it would be nobody's to append, and
-// who comes to its place would not be seen. What of that the log still shows at the end
-// is nobody's to append yet, what it does not show is lost.
 func (r *Revocations) read(ctx context.Context) error {
-	shown := make(map[string]bool) // without a place, by id
-	for after, n := r.last, 1; ; n++ {
-		if n%lookOneByOne == 0 && after == r.last {
+	for n := 1; ; n++ {
+		if n%lookOneByOne == 0 {
 			r.readMany(ctx)
-			after = r.last
 		}
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		e, at, err := r.store.NextRevocation(bounded, after)
+		e, at, err := r.store.NextRevocation(bounded, r.last)
 		cancel()
-		if err != nil {
+		if err != nil || e == nil {
 			return err
 		}
-		if e == nil {
-			r.shows(shown)
-			return nil
-		}
-		if r.broken() != nil || after != r.last {
-			r.pendShown(e)
-			shown[e.ID] = true
-		} else {
-			r.see(placed{e, at})
-			r.last = at
-		}
-		after = at
+		r.see(placed{e, at})
+		r.last = at
 	}
 }
 
@@ -153,8 +136,7 @@ func (r *Revocations) ensure(ctx context.Context) error {
 }
 
 // see puts an entry of the log in force. It may be already, since who revokes
-// does not wait for the log, and a broken store may have shown it. An entry that is in
-// the log twice counts where it comes first.
+// does not wait for the log. An entry that is in the log twice counts where it comes first.
 func (r *Revocations) see(e placed) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -188,17 +170,11 @@ func (r *Revocations) overtake(by *Revocation) {
 	}
 }
 
-// pends returns the entries about the identity that wait for their place.
-func (r *Revocations) pends(id wire.Identity) []*Revocation {
+// pends reports whether an entry about the identity waits for its place.
+func (r *Revocations) pends(id wire.Identity) bool {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	var waiting []*Revocation
-	for _, e := range r.nodes[id] {
-		if e.at == pendingSequence {
-			waiting = append(waiting, e.Revocation)
-		}
-	}
-	return waiting
+	return slices.ContainsFunc(r.nodes[id], func(e placed) bool { return e.at == pendingSequence })
 }
 
 // waitsNoMore takes an entry off those that wait for their place. They get it in the order in
@@ -226,35 +202,9 @@ func (r *Revocations) pend(e *Revocation) {
 	r.apply(placed{e, pendingSequence})
 }
 
-// pendShown is pend for an entry that others have made, as far as is known here, and that
-// the log shows, perhaps not for good.
-func (r *Revocations) pendShown(e *Revocation) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, known := r.known[e.ID]; known {
-		return
-	}
-	r.overtake(e)
-	r.pending = append(r.pending, pendingEntry{Revocation: e, since: time.Now(), shown: true})
-	r.apply(placed{e, pendingSequence})
-}
-
-// shows notes which of the entries that wait for their place the log has shown to a look
-// that came to its end: whatever else waits is not in it.
-func (r *Revocations) shows(ids map[string]bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for i := range r.pending {
-		r.pending[i].shown = ids[r.pending[i].ID]
-	}
-}
-
-// write puts into the journal what it does not have yet. What cannot be written
-// is tried again with the next look: the entry is in the store, so only a
-// restored one would lack it.
-//
-// The disk may not answer at all, so nobody who looks waits for it.
-func (r *Revocations) write(ctx context.Context) {
+// write puts into the journal what it does not have yet. The disk may be slow, so no look waits
+// for it.
+func (r *Revocations) write() error {
 	r.writing.Lock()
 	defer r.writing.Unlock()
 	r.mu.Lock()
@@ -262,28 +212,9 @@ func (r *Revocations) write(ctx context.Context) {
 	r.unwritten = nil
 	r.mu.Unlock()
 	if len(entries) == 0 || r.journal == nil {
-		return
-	}
-	err := r.journal.Append(entries...)
-	r.mu.Lock()
-	said := r.behind != nil // as often as it is tried nobody wants to read it
-	if r.behind = err; err != nil {
-		r.unwritten = append(entries, r.unwritten...)
-	}
-	r.mu.Unlock()
-	if err != nil && !said {
-		r.log.ErrorContext(ctx, "revocations not in the journal, a restored store would forget them", "err", err)
-	}
-}
-
-// unjournaled returns why the journal lacks revocations that are in force, nil if it has all.
-func (r *Revocations) unjournaled() error {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	if r.behind == nil || len(r.unwritten) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%d revocations are not in the journal: %w", len(r.unwritten), r.behind)
+	return r.journal.Append(entries...)
 }
 
 // add puts an entry in force in this process, writes it to the journal, appends it to the
@@ -304,21 +235,16 @@ func (r *Revocations) add(ctx context.Context, e *Revocation, inForce func()) er
 		beside.Go(inForce)
 		defer beside.Wait()
 	}
-	journaled := error(nil)
+	var journaled error
 	if r.journal != nil {
-		// A full disk must not keep a stolen node in: the store still has it.
-		if journaled = r.journal.Append(e); journaled != nil {
-			r.log.ErrorContext(ctx, "revocation not in the journal, a restored store would forget it", "err", journaled)
-		}
+		journaled = r.journal.Append(e)
+	}
+	// A full disk must not keep a stolen node in: the store gets it all the same.
+	if _, err := r.store.AppendRevocation(ctx, e); err != nil {
+		return fmt.Errorf("%w: %w", ErrPending, errors.Join(journaled, err))
 	}
 	if journaled != nil {
-		r.mu.Lock()
-		r.behind = journaled
-		r.unwritten = append(r.unwritten, e)
-		r.mu.Unlock()
-	}
-	if _, err := r.store.AppendRevocation(ctx, e); err != nil {
-		return fmt.Errorf("%w: %w", ErrPending, err)
+		return fmt.Errorf("journal: %w", journaled)
 	}
 	// Its place it gets like everything else, in the order of the log. Should
 	// that fail, the next look does it.
@@ -365,29 +291,18 @@ var ErrPending = errors.New("revoked here, not yet everywhere")
 // the write was lost, or its acknowledgement, or the store is older than the
 // journal. Entries younger than grace are left alone, whoever made them may be
 // waiting for the answer.
-//
-// So are those that a broken store shows, until a look finds out which of them it has kept,
-// and what is behind them about the same name: it must not come before them. Not so what is
-// asked for: who orders that again, or something that has to come behind it, goes by the
-// acknowledgement.
-func (r *Revocations) repeat(ctx context.Context, grace time.Duration, asked ...*Revocation) error {
+func (r *Revocations) repeat(ctx context.Context, grace time.Duration) error {
 	r.mu.RLock()
 	pending := slices.Clone(r.pending)
 	r.mu.RUnlock()
-	left := make(map[wire.Identity]bool)
 	for _, e := range pending {
 		if time.Since(e.since) < grace {
 			continue
 		}
-		outdated := e.Kind == RetiredNode && e.overtaken
-		if (e.shown || left[e.Node]) && (outdated || !slices.Contains(asked, e.Revocation)) {
-			left[e.Node] = e.Node != ""
-			continue
-		}
-		if outdated {
+		if e.Kind == RetiredNode && e.overtaken {
 			r.drop(e.Revocation)
 			r.log.WarnContext(ctx, msgLeftOut, "node", e.Node, "by", e.By, "why", e.Why)
-			r.leftOut(e.Revocation) // who was told that it would come hears that it does not
+			r.leftOut(e.Revocation) // the operator was told that it would come
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
@@ -432,8 +347,7 @@ func (r *Revocations) restore(ctx context.Context) error {
 	if err := r.look(ctx); err != nil {
 		return err
 	}
-	r.write(ctx)
-	return nil
+	return r.write()
 }
 
 // msgLeftOut is logged once for each retirement that nobody appends.
@@ -498,9 +412,6 @@ func (r *Revocations) readMany(ctx context.Context) {
 // looking.
 func (r *Revocations) scan(ctx context.Context) {
 	_ = r.store.Revocations(ctx, r.last, func(e *Revocation, at Sequence) error {
-		if err := r.broken(); err != nil {
-			return err // it may not be on disk: see read
-		}
 		r.see(placed{e, at})
 		r.last = at
 		return nil

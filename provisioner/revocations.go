@@ -20,7 +20,6 @@ type Revocations struct {
 	store   RevocationStore
 	journal Journal // nil without one
 	log     *slog.Logger
-	broken  func() error                                            // see Config.StoreBroken
 	leftOut func(*Revocation)                                       // called with each retirement that waited here and is not appended; must not block
 	owned   func(context.Context, wire.Identity) (time.Time, error) // [Record.Owned]; zero without a record
 
@@ -39,7 +38,6 @@ type Revocations struct {
 	revoked   map[string][]placedCertificate // by issuer, in the order of the log, each certificate once; only added to
 	pending   []pendingEntry                 // in force here, not in the store yet
 	unwritten []*Revocation                  // not in the journal yet
-	behind    error                          // why some of these are not; nil if nothing went wrong
 	touched   map[wire.Identity]disposition  // have new entries
 	tails     map[wire.Identity]Sequence     // of what the log has about each, entries that are in it twice too
 }
@@ -65,10 +63,6 @@ type pendingEntry struct {
 	// overtaken is whether somebody else has decided about the name since: the log has an
 	// entry about it of which nothing was known when this one came.
 	overtaken bool
-
-	// shown is whether the log had the entry when it was last read, while the store was
-	// broken: whether it is on disk a look finds out after the restart.
-	shown bool
 }
 
 // disposition says what is still to be done about an identity.
@@ -76,9 +70,9 @@ type disposition struct {
 	kick bool // its connections may be from before the entry
 }
 
-func newRevocations(store RevocationStore, journal Journal, broken func() error, log *slog.Logger) *Revocations {
+func newRevocations(store RevocationStore, journal Journal, log *slog.Logger) *Revocations {
 	return &Revocations{
-		store: store, journal: journal, broken: broken, log: log, known: make(map[string]Sequence), tokens: make(map[jwt.TokenID]*Revocation),
+		store: store, journal: journal, log: log, known: make(map[string]Sequence), tokens: make(map[jwt.TokenID]*Revocation),
 		serials: make(map[string]placed), keys: make(map[string][]*Revocation), nodes: make(map[wire.Identity][]placed),
 		touched: make(map[wire.Identity]disposition), tails: make(map[wire.Identity]Sequence), revoked: make(map[string][]placedCertificate), leftOut: func(*Revocation) {},
 		owned: func(context.Context, wire.Identity) (time.Time, error) { return time.Time{}, nil },
@@ -98,21 +92,6 @@ func (r *Revocations) Token(id jwt.TokenID) *Revocation {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	return r.tokens[id]
-}
-
-// stored reports whether the entry of this id has its place in the log.
-func (r *Revocations) stored(id string) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	at, known := r.known[id]
-	return known && at != pendingSequence
-}
-
-// waits reports whether the entry of this id is in force here and is yet to get its place.
-func (r *Revocations) waits(id string) bool {
-	r.mu.RLock()
-	defer r.mu.RUnlock()
-	return slices.ContainsFunc(r.pending, func(e pendingEntry) bool { return e.ID == id })
 }
 
 // Tokens returns the entries that revoke tokens, the oldest first.

@@ -54,7 +54,7 @@ func TestARetirementThatComesLate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			log := &shownLog{entries: tt.log}
-			r := newRevocations(log, &lateJournal{entries: tt.journal}, func() error { return nil }, slog.New(slog.DiscardHandler))
+			r := newRevocations(log, &lateJournal{entries: tt.journal}, slog.New(slog.DiscardHandler))
 			if tt.owned > 0 {
 				r.owned = func(context.Context, wire.Identity) (time.Time, error) {
 					return noon.Add(time.Duration(tt.owned) * time.Minute), nil
@@ -108,7 +108,7 @@ func TestWhatTheLogSays(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRevocations(nil, nil, nil, slog.New(slog.DiscardHandler))
+			r := newRevocations(nil, nil, slog.New(slog.DiscardHandler))
 			for _, s := range tt.steps {
 				if s.at == 0 {
 					r.pend(s.entry)
@@ -199,41 +199,12 @@ func (s *shownLog) SupplementRevocation(ctx context.Context, e *Revocation, _ Se
 	return s.AppendRevocation(ctx, e)
 }
 
-// TestARevocationThatWasOnlyShown is of a store that could not sync an entry,
-// and was restarted without it. Another one has its place then.
-func TestARevocationThatWasOnlyShown(t *testing.T) {
-	t.Parallel()
-	entry := func(id string, node wire.Identity) *Revocation {
-		return &Revocation{Schema: RevocationSchema, ID: id, Kind: RevokedNode, Node: node, By: "operator", Keys: []string{id}}
-	}
-	s := &shownLog{entries: []*Revocation{entry("a", "web1.example.net"), entry("b", "web2.example.net")}}
-	broken := errors.New("sync: input/output error")
-	r := newRevocations(s, nil, func() error { return broken }, slog.New(slog.DiscardHandler))
-	revoked := func(node wire.Identity) bool {
-		by, _ := r.about(node, &Record{Identity: node})
-		return by != nil
-	}
-	if err := r.look(t.Context()); err != nil || !revoked("web1.example.net") || !revoked("web2.example.net") {
-		t.Errorf("look = %v, web1 %v, web2 %v, want both in force", err, revoked("web1.example.net"), revoked("web2.example.net"))
-	}
-	broken, s.entries = nil, []*Revocation{s.entries[0], entry("c", "web3.example.net")}
-	if err := r.look(t.Context()); err != nil || !revoked("web3.example.net") {
-		t.Errorf("look = %v, web3 %v, want the one in its place in force", err, revoked("web3.example.net"))
-	}
-	if err := r.repeat(t.Context(), 0); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(s.entries); n != 3 || s.entries[n-1].ID != "b" || !revoked("web2.example.net") {
-		t.Errorf("%d entries in the log, web2 %v, want the one that was lost appended, and nothing else", n, revoked("web2.example.net"))
-	}
-}
-
 // TestAnEntryThatIsInTheLogTwice is of a log of which a restore has kept a place with the entry
 // before: what the entry lacks comes behind both.
 func TestAnEntryThatIsInTheLogTwice(t *testing.T) {
 	t.Parallel()
 	e := &Revocation{Schema: RevocationSchema, ID: "a", Kind: RetiredNode, Node: "web1.example.net", By: "operator"}
-	r := newRevocations(&shownLog{entries: []*Revocation{e, e}}, nil, func() error { return nil }, slog.New(slog.DiscardHandler))
+	r := newRevocations(&shownLog{entries: []*Revocation{e, e}}, nil, slog.New(slog.DiscardHandler))
 	if err := r.look(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -273,7 +244,7 @@ func TestARevocationIsWrittenWhileConnectionsAreDropped(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		j, s := &notedJournal{written: make(chan []*Revocation, 1)}, &notedLog{appended: make(chan *Revocation, 1)}
-		r := newRevocations(s, j, func() error { return nil }, slog.New(slog.DiscardHandler))
+		r := newRevocations(s, j, slog.New(slog.DiscardHandler))
 		answers, done := make(chan struct{}), make(chan error, 1)
 		go func() {
 			done <- r.add(t.Context(), nodeEntry("r", RevokedNode, "1", "k1"), func() {

@@ -55,40 +55,33 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 }
 
 // Run follows revocations, signers, operators, pauses and rejections, completes revocations, keeps
-// the CRLs, lists who waits, journals what others have claimed and what could not be journaled, looks once for claims that a store
-// has lost which was put back, and tells of orders that the store did not answer, until ctx is done. It owns every goroutine of the package and returns nil.
+// the CRLs, lists who waits, journals what other provisioners have written, and looks once for claims that a store
+// has lost which was put back, until ctx is done. It owns every goroutine of the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.follow(ctx) })
-	g.Go(func() error { return every(ctx, LookEvery, p.journalRevocations) })
-	g.Go(func() error { return every(ctx, LookEvery, p.journalTrust) })
+	g.Go(func() error { return every(ctx, LookEvery, p.journalRead) })
 	g.Go(func() error { return every(ctx, LookEvery, p.enforceAll) })
 	g.Go(func() error { return every(ctx, LookEvery, p.followPauses) })
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
 	g.Go(func() error { return every(ctx, answersEvery, p.followAnswers) })
-	g.Go(func() error { return every(ctx, LookEvery, p.askUntold) })
 	g.Go(func() error { return p.waiters.run(ctx) })
 	g.Go(func() error { return p.fillJournal(ctx) })
 	g.Go(func() error { return p.evenOlderClaims(ctx) })
 	return g.Wait()
 }
 
-// journalRevocations journals what the journal lacks of revocations, and keeps the alarm about
-// that.
-func (p *Provisioner) journalRevocations(ctx context.Context) {
-	p.revocations.write(ctx)
-	p.cfg.Alarms.Set(ctx, AlarmJournalBehind, p.revocations.unjournaled())
-}
-
-// journalTrust journals what the store has of signers, operators and the allow-list, and
-// the journal did not take when that was put.
-func (p *Provisioner) journalTrust(ctx context.Context) {
-	p.allowances.write(ctx)
+// journalRead journals what was read of revocations, signers, operators and the allow-list.
+func (p *Provisioner) journalRead(ctx context.Context) {
+	err := errors.Join(p.revocations.write(), p.allowances.write())
 	if p.cfg.Signers != nil {
-		p.cfg.Signers.write(ctx)
+		err = errors.Join(err, p.cfg.Signers.write())
 	}
 	if p.cfg.Operators != nil {
-		p.cfg.Operators.write(ctx)
+		err = errors.Join(err, p.cfg.Operators.write())
+	}
+	if err != nil {
+		p.cfg.Log.ErrorContext(ctx, "entries not journaled", "err", err)
 	}
 }
 

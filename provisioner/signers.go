@@ -34,9 +34,6 @@ type SignersConfig struct {
 	// Journal keeps changes outside the store. Optional.
 	Journal Journal
 
-	// StoreBroken is that of [Config]. Optional.
-	StoreBroken func() error
-
 	// Log is optional; discards by default.
 	Log *slog.Logger
 
@@ -62,14 +59,11 @@ type Signers struct {
 	verifier atomic.Pointer[jwt.Verifier] // nil while nobody is trusted
 
 	unjournaled atomic.Bool // the journal may lack an entry that the store has
-	untold      untold
 
 	mu      sync.RWMutex
 	age     age                           // guarded by mu
 	entries map[jwt.SignerID]*SignerEntry // guarded by mu: the newest of each
 	places  map[jwt.SignerID]Revision     // guarded by mu: where in the store that is
-	refused map[jwt.SignerID]bool         // guarded by mu: the store did not take what the journal has last
-	shown   map[jwt.SignerID]bool         // guarded by mu: its newest may not be on the store's disk
 }
 
 // NewSigners checks cfg and returns the signers, of which none is accepted yet.
@@ -84,15 +78,12 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.StoreBroken == nil {
-		cfg.StoreBroken = func() error { return nil }
-	}
 	if len(cfg.File) > 0 {
 		if _, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: cfg.File, Now: cfg.Now}); err != nil {
 			return nil, err
 		}
 	}
-	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), entries: make(map[jwt.SignerID]*SignerEntry), places: make(map[jwt.SignerID]Revision), refused: make(map[jwt.SignerID]bool), shown: make(map[jwt.SignerID]bool)}
+	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), entries: make(map[jwt.SignerID]*SignerEntry), places: make(map[jwt.SignerID]Revision)}
 	for _, f := range cfg.File {
 		id, err := jwt.Fingerprint(f.Key)
 		if err != nil {
@@ -181,38 +172,19 @@ func (s *Signers) ensure(ctx context.Context) error {
 }
 
 // read is look without its consequences. The caller holds looking.
-//
-// What a broken store shows may not be on its disk: it has no place until a
-// restart shows it again, or who comes to its place would not be seen. A removal
-// is in force all the same, and nobody is trusted for it.
 func (s *Signers) read(ctx context.Context) (changed bool, err error) {
-	began := time.Now()
-	for after := s.last; ; {
+	for {
 		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		e, at, err := s.cfg.Store.NextSigner(bounded, after)
+		e, at, err := s.cfg.Store.NextSigner(bounded, s.last)
 		cancel()
-		if err == nil && e == nil && s.even && s.cfg.StoreBroken() == nil && after == s.last {
-			s.untold.read(began)
-		}
 		if err != nil || e == nil {
 			return changed, err
 		}
-		kept := s.cfg.StoreBroken() == nil && after == s.last
 		s.mu.Lock()
-		before := s.entries[e.ID]
-		if kept || e.Removed && (before == nil || !before.Removed) {
-			s.entries[e.ID], s.shown[e.ID], changed = e, !kept, true
-			s.unjournaled.Store(true)
-		}
-		if kept {
-			s.places[e.ID] = Revision(at) // what may not be on disk is in nobody's way
-		}
+		s.entries[e.ID], s.places[e.ID] = e, Revision(at)
 		s.mu.Unlock()
-		if kept {
-			s.last = at
-			s.untold.thereEntry(e)
-		}
-		after = at
+		s.unjournaled.Store(true)
+		s.last, changed = at, true
 	}
 }
 
@@ -311,13 +283,6 @@ func (s *Signers) trusted() int {
 	return n
 }
 
-// stored reports whether what is known of a signer is on the store's disk.
-func (s *Signers) stored(id jwt.SignerID) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return !s.shown[id]
-}
-
 // entry returns the newest entry about a signer, nil if there is none.
 func (s *Signers) entry(id jwt.SignerID) *SignerEntry {
 	s.mu.RLock()
@@ -350,14 +315,11 @@ func (s *Signers) appendForgotten(ctx context.Context) (changed bool, err error)
 	return s.read(ctx)
 }
 
-// put writes an entry, puts it in force in this process and tells of it. It gets its time
-// here, as that of [Operators]. The journal comes first: what is in it alone is
-// in force after a restore, as was asked. But of a signer whom the store does not have, or
-// as removed, it comes second: nothing is taken away, and what the store has no room for is in no journal
-// then. Nor is it before the mark of a backup that does not have it: a restore takes nobody
-// in by that. If we die in between, the next start finds it in the store, and journals it. The
+// put writes an entry to the store, puts it in force in this process and journals it. It
+// gets its time here, as that of [Operators]. An entry that is not in the journal yet when the process
+// ends is journaled by the next start. The
 // error is [ErrState] if another signer has the name, of all that are in the store by now.
-func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time, tell func()) error {
+func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error {
 	s.putting.Lock()
 	defer s.putting.Unlock()
 	if err := s.look(ctx); err != nil && !e.Removed {
@@ -371,86 +333,39 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time, tell f
 	if err := e.Check(); err != nil {
 		return err
 	}
-	before := s.entry(e.ID)
-	added := !e.Removed && (before == nil || before.Removed)
-	if !added {
-		s.journal(ctx, e)
+	if _, err := s.cfg.Store.PutSigner(ctx, e, after); err != nil {
+		return changedMeanwhile(err)
 	}
-	return changedMeanwhile(s.untold.writeEntry(e, tell, func() error {
-		if _, err := s.cfg.Store.PutSigner(ctx, e, after); err != nil {
-			if notTaken(err) && !added && !e.Removed { // a removal stands
-				s.wasRefused(ctx, e.ID)
-			}
-			return err
-		}
-		if added {
-			s.journal(ctx, e)
-		}
-		return s.look(ctx)
-	}))
-}
-
-// journal journals an entry. A stolen key must not go on working for want of a disk: the
-// store has it.
-func (s *Signers) journal(ctx context.Context, e *SignerEntry) {
-	if s.cfg.Journal == nil {
-		return
+	if err := s.look(ctx); err != nil {
+		return err
 	}
-	if err := s.cfg.Journal.AppendSigner(e); err != nil {
-		s.cfg.Log.ErrorContext(ctx, "signer not in the journal, a restored store would forget it", "signer", e.ID, "err", err)
-	}
+	return s.writeLocked()
 }
 
 // notTaken reports whether a store has certainly not made a write, and will not: who asked
 // for it is told no.
 func notTaken(err error) bool { return errors.Is(err, ErrConflict) || errors.Is(err, ErrStoreFull) }
 
-// wasRefused journals what the store has about a signer behind the entry that it has not
-// taken: somebody else was first, or there is no room, and who asked is told so. Else a restore, or the next
-// start, would put the refused one in force over theirs. What cannot be written now is left
-// to write. The caller holds putting.
-func (s *Signers) wasRefused(ctx context.Context, id jwt.SignerID) {
-	if s.cfg.Journal == nil {
-		return
-	}
-	s.mu.Lock()
-	s.refused[id] = true
-	s.mu.Unlock()
-	s.unjournaled.Store(true)
-	if s.look(ctx) == nil {
-		s.writeLocked(ctx)
-	}
-}
-
-// write journals what the store has and the journal has not: its disk was full when
-// that was put. What cannot be written is tried again.
-func (s *Signers) write(ctx context.Context) {
-	if s.cfg.Journal == nil || !s.unjournaled.Swap(false) {
-		return
-	}
+// write journals what other provisioners have put.
+func (s *Signers) write() error {
 	s.putting.Lock() // or what is put now would be in the journal before what it follows
 	defer s.putting.Unlock()
-	s.writeLocked(ctx)
+	return s.writeLocked()
 }
 
 // writeLocked is write for callers that hold putting.
-func (s *Signers) writeLocked(ctx context.Context) {
+func (s *Signers) writeLocked() error {
+	if s.cfg.Journal == nil || !s.unjournaled.Swap(false) {
+		return nil
+	}
 	journaled := make(map[jwt.SignerID]*SignerEntry)
 	for _, e := range s.cfg.Journal.Signers() {
 		journaled[e.ID] = e
 	}
 	s.mu.RLock()
 	entries := maps.Clone(s.entries)
-	maps.DeleteFunc(journaled, func(k jwt.SignerID, _ *SignerEntry) bool { return s.refused[k] })
 	s.mu.RUnlock()
-	missed, err := journalLacking(entries, journaled, s.cfg.Journal.AppendSigner)
-	s.mu.Lock()
-	maps.DeleteFunc(s.refused, func(k jwt.SignerID, _ bool) bool { return entries[k] != nil && missed[k] == nil })
-	s.mu.Unlock()
-	if len(missed) > 0 {
-		s.unjournaled.Store(true)
-		s.cfg.Log.DebugContext(ctx, "signers still not in the journal", "entries", len(missed), "err", err) // whoever put them said so
-	}
+	return journalLacking(entries, journaled, s.cfg.Journal.AppendSigner)
 }
 
 // after is that of [Operators].

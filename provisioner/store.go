@@ -28,11 +28,6 @@ var CauseUnread = Cause{By: "another version of muster", Why: "this one cannot r
 // nothing but more room helps: the store itself is well.
 var ErrStoreFull = errors.New("store has no room left")
 
-// ErrNotStored means that the store says it could not make a write, for a cause
-// of its own. Whatever it shows afterwards, the write was not made; it may come
-// back when the store is restarted.
-var ErrNotStored = errors.New("store could not make the write")
-
 // A Store keeps what provisioners must not forget. Any number of them may
 // share one. All methods are safe for concurrent use and block until the
 // answer is there or the context is done.
@@ -44,7 +39,7 @@ type Store interface {
 
 	// Put writes r, provided that the newest revision of its identity is still
 	// after. It returns nil once the write is on disk and [ErrConflict] if it
-	// was not made, or [ErrStoreFull] or [ErrNotStored]. After any other error the
+	// was not made, or [ErrStoreFull]. After any other error the
 	// write may have happened or may yet happen: read before deciding.
 	Put(ctx context.Context, r *Record, after Revision) (Revision, error)
 

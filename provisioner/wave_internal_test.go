@@ -16,10 +16,9 @@ import (
 // orderLogs is a store of what operators have said, which counts how it is asked.
 type orderLogs struct {
 	Store
-	pauses     ghostPauses
-	answers    ghostAnswers
-	allowances ghostAllowances
-	broken     error
+	pauses     pauseLog
+	answers    answerLog
+	allowances allowanceLog
 
 	asked, scanned int
 	held           string        // what it does not answer about, whatever the context says
@@ -65,8 +64,8 @@ func (l *orderLogs) Allowances(ctx context.Context, after Sequence, each func(*A
 
 // follower returns a provisioner that follows the logs, and a look at each of them.
 func (l *orderLogs) follower() (p *Provisioner, looks map[string]func(context.Context) error) {
-	log, broken := slog.New(slog.DiscardHandler), func() error { return l.broken }
-	p = &Provisioner{pauses: newPauses(l, broken, log), answers: newAnswers(l, broken, log, func(holder) {}), allowances: newAllowances(l, nil, broken, log)}
+	log := slog.New(slog.DiscardHandler)
+	p = &Provisioner{pauses: newPauses(l, log), answers: newAnswers(l, log, func(holder) {}), allowances: newAllowances(l, nil, log)}
 	return p, map[string]func(context.Context) error{"pauses": p.pauses.look, "verdicts": p.answers.look, "allow-list": p.allowances.look}
 }
 
@@ -125,39 +124,6 @@ func TestAWaveOfOrdersIsReadAtOnce(t *testing.T) {
 	}
 }
 
-// TestAStartTakesInNothingThatMayNotBeOnDisk reads what operators said, all at once, from a
-// store that is broken, and that comes back without it.
-func TestAStartTakesInNothingThatMayNotBeOnDisk(t *testing.T) {
-	t.Parallel()
-	l := &orderLogs{broken: errors.New("sync: input/output error")}
-	p, looks := l.follower()
-	const lost = 2 * lookOneByOne
-	for i := range lost {
-		l.say(i)
-	}
-	for _, readAll := range []func(context.Context){p.pauses.readAll, p.answers.readAll, p.allowances.readAll} {
-		readAll(t.Context())
-	}
-	lookAll := func() {
-		t.Helper()
-		for what, look := range looks {
-			if err := look(t.Context()); err != nil {
-				t.Errorf("%s: %v", what, err)
-			}
-		}
-	}
-	lookAll()
-	if got, want := known(p), [3]int{lost, lost, 0}; got != want {
-		t.Errorf("%v pauses, rejections and names are in force, want what lets nobody in: %v", got, want)
-	}
-	l.broken, l.pauses.entries, l.answers.entries, l.allowances.entries = nil, nil, nil, nil
-	l.say(lost)
-	lookAll()
-	if got, want := known(p), [3]int{lost + 1, lost + 1, 1}; got != want {
-		t.Errorf("%v are in force once there is something in their places, want %v", got, want)
-	}
-}
-
 // TestWhoWaitsForALookGivesUp has a look at what operators said take for ever, as one does
 // at a store that is far: a request that needs what it reads is told so, by its own end or
 // else in time, and the next one gets in once the store answers.
@@ -190,7 +156,7 @@ func TestWhoWaitsForALookGivesUp(t *testing.T) {
 }
 
 // endless is a log of verdicts that grows as fast as it is read, one at a time.
-type endless struct{ ghostAnswers }
+type endless struct{ answerLog }
 
 func (*endless) NextAnswer(ctx context.Context, after Sequence) (*Answer, Sequence, error) {
 	select {
@@ -212,7 +178,7 @@ func TestALookForARequestEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := (&orderLogs{}).follower()
-		p.answers = newAnswers(&endless{}, func() error { return nil }, slog.New(slog.DiscardHandler), func(holder) {})
+		p.answers = newAnswers(&endless{}, slog.New(slog.DiscardHandler), func(holder) {})
 		last := Sequence(0)
 		for range 2 {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second) // as the service gives it

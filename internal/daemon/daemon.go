@@ -485,7 +485,6 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		records = wrap(s)
 	}
 	emit := func(e provisioner.Event) { s.Emit(e); d.observe(e) }
-	trouble := func() { d.metrics.StoreTrouble(); d.keeper.trouble() }
 	var autosign func(context.Context, wire.Identity, []byte) error
 	if d.parts.autosign != nil {
 		autosign = d.parts.autosign.Approve
@@ -494,7 +493,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		Autosign: autosign, Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
 		Configurator: d.parts.configurator, Observe: d.observer(), Allow: d.parts.allow.match, AllowsAll: d.parts.allow.everything,
 		ShownFacts: d.cfg.Waiting.Facts, KeptFacts: d.cfg.Fleet.Facts, Reserved: d.parts.reserved.check, Emit: emit, Meter: d.activity, Attempts: d.attempts,
-		Alarms: d.alarms, Clock: d.clock.Load(), StoreTrouble: trouble, StoreBroken: d.keeper.storeBroken, Kick: d.kick,
+		Alarms: d.alarms, Clock: d.clock.Load(), Kick: d.kick,
 		Superseded: func(id wire.Identity) { d.sessions.add(id) },
 		Site:       d.parts.site, Version: d.opts.Version,
 		Quotas: provisioner.Quotas{PerToken: d.cfg.Quotas.PerToken, PerSource: d.cfg.Quotas.PerSource}, Budget: d.budget,

@@ -71,12 +71,12 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 		journal = d.opts.WrapJournal(journal)
 	}
 	signers, err := provisioner.NewSigners(provisioner.SignersConfig{
-		File: d.parts.signers, Store: cfg.Store, Journal: journal, StoreBroken: cfg.StoreBroken, Log: d.opts.Log, Now: d.opts.Now,
+		File: d.parts.signers, Store: cfg.Store, Journal: journal, Log: d.opts.Log, Now: d.opts.Now,
 	})
 	if err != nil {
 		return nil, err
 	}
-	operators, err := provisioner.NewOperators(provisioner.OperatorsConfig{Store: cfg.Store, Journal: journal, StoreBroken: cfg.StoreBroken, Log: d.opts.Log})
+	operators, err := provisioner.NewOperators(provisioner.OperatorsConfig{Store: cfg.Store, Journal: journal, Log: d.opts.Log})
 	if err != nil {
 		return nil, err
 	}

@@ -50,7 +50,6 @@ type Metrics struct {
 	steps         []prometheus.Observer // by Step
 	requests      []prometheus.Observer // by RequestKind
 	busy          prometheus.Counter
-	trouble       prometheus.Counter
 }
 
 // New returns metrics of which all counts are zero. state is asked at each
@@ -84,7 +83,6 @@ func New(version string, state func() State) *Metrics {
 	m.unreported = m.counter("muster_attempts_unreported_total", "Attempts without an event or a line in the log, since their source or node makes too many.")
 	m.cloned = m.counter("muster_nodes_cloned_total", "Identities of which two live machines were seen to use one key.")
 	m.busy = m.counter("muster_busy_total", "Requests that found no room and were told when to come back.")
-	m.trouble = m.counter("muster_store_trouble_total", "Reads and writes that the store did not answer as it should.")
 
 	durations := m.histogram("muster_step_duration_seconds", "Time of each step of a request, refused or not.", "step")
 	for _, s := range provisioner.Steps {
@@ -154,9 +152,6 @@ func (m *Metrics) ConnectionRefused(c wire.Code) { count(m.connections, c) }
 
 // Busy counts a request for which there was no room.
 func (m *Metrics) Busy() { m.busy.Inc() }
-
-// StoreTrouble counts what the store did not answer as it should.
-func (m *Metrics) StoreTrouble() { m.trouble.Inc() }
 
 // Event counts what was granted, which its event says.
 func (m *Metrics) Event(e provisioner.Event) {

@@ -59,17 +59,12 @@ func (s *Store) take(subject string, b []byte) error {
 	return nil
 }
 
-// full makes an error of JetStream at its limit a [provisioner.ErrStoreFull],
-// any other that it answers a [provisioner.ErrNotStored], and leaves the rest,
-// such as no answer, as they are.
+// full makes an error of JetStream at its limit a [provisioner.ErrStoreFull], and leaves
+// all others as they are.
 func full(err error) error {
 	var api *jetstream.APIError
-	switch {
-	case !errors.As(err, &api):
-		return err
-	case slices.Contains([]jetstream.ErrorCode{errCodeAccount, errCodeResources, errCodeStorage}, api.ErrorCode):
+	if errors.As(err, &api) && slices.Contains([]jetstream.ErrorCode{errCodeAccount, errCodeResources, errCodeStorage}, api.ErrorCode) {
 		return fmt.Errorf("%w: %w", provisioner.ErrStoreFull, err)
-	default:
-		return fmt.Errorf("%w: %w", provisioner.ErrNotStored, err)
 	}
+	return err
 }

@@ -138,7 +138,8 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected provisi
 			return sequence, nil
 		}
 		err = fmt.Errorf("write %s: %w", subject, err)
-		if errors.Is(err, errAway) || errors.Is(err, provisioner.ErrStoreFull) || errors.Is(err, provisioner.ErrNotStored) {
+		var answered *jetstream.APIError
+		if errors.Is(err, errAway) || !errors.Is(err, provisioner.ErrConflict) && errors.As(err, &answered) {
 			return 0, err
 		}
 		if readErr := v.follower.check(ctx); readErr != nil { // what the leader has, this view has then

@@ -2,7 +2,6 @@ package provisioner_test
 
 import (
 	"errors"
-	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -62,38 +61,5 @@ func TestAUseThatIsNotJournaledIsNone(t *testing.T) {
 	if code := f.Refused(other); code != wire.CodeTokenUsedUp {
 		t.Errorf("a second key: %q", code)
 	}
-	f.Check()
-}
-
-// fullJournal is one whose disk takes no revocations either.
-type fullJournal struct{ brokenJournal }
-
-func (j *fullJournal) Append(entries ...*provisioner.Revocation) error {
-	if j.broken.Load() {
-		return errJournalDisk
-	}
-	return j.Journal.Append(entries...)
-}
-
-// TestARevocationThatIsNotJournaledIsToldOf revokes a node while the journal's disk is full: it is out
-// all the same, an alarm says what a restore would forget, and ends once that is written.
-func TestARevocationThatIsNotJournaledIsToldOf(t *testing.T) {
-	t.Parallel()
-	full := &fullJournal{}
-	f := testbed.New(t, testbed.Options{Journal: func(j provisioner.Journal) provisioner.Journal { full.Journal = j; return full }})
-	stolen := f.Node("stolen.example.net")
-	f.Apply(stolen, f.Enroll(stolen))
-	full.broken.Store(true)
-	if err := f.Daemon().Operator().RevokeNode(f.Context(), "stolen.example.net", provisioner.Cause{By: "tester"}); err != nil {
-		t.Fatal(err)
-	}
-	if code := f.Refused(stolen); code != wire.CodeIdentityRevoked {
-		t.Errorf("revoked, and %q", code)
-	}
-	if cause := f.WaitAlarm(provisioner.AlarmJournalBehind); !strings.Contains(cause, errJournalDisk.Error()) {
-		t.Errorf("alarm because of %q, want %q", cause, errJournalDisk)
-	}
-	full.broken.Store(false)
-	f.WaitNoAlarm(provisioner.AlarmJournalBehind)
 	f.Check()
 }

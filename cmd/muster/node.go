@@ -134,7 +134,7 @@ func (v *nodeGrantVerb) run(ctx context.Context) error {
 	var until atomic.Pointer[time.Time]
 	result, err := v.over(ctx, choose, func(ctx context.Context, p *campaign, t target) error {
 		var grant provisioner.Grant
-		err := client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(t.Node)+"/grant", httpapi.NewGrant{ID: p.ID, KeyHash: v.key, TTL: ttl, Why: v.why}, &grant)
+		err := client.Do(ctx, http.MethodPost, "/v1/nodes/"+string(t.Node)+"/grant", httpapi.NewGrant{ID: p.ID, KeyHash: httpapi.Limit(v.key), TTL: ttl, Why: v.why}, &grant)
 		if err == nil {
 			until.Store(&grant.ExpiresAt)
 		}

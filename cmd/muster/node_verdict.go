@@ -79,7 +79,7 @@ func (v *nodeVerdictVerb) run(ctx context.Context) error {
 	if v.many() {
 		return v.runAll(ctx, ttl)
 	}
-	answer, err := v.say1(ctx, wire.Identity(v.identity), httpapi.NewVerdict{Key: v.key, TTL: ttl, Why: v.why})
+	answer, err := v.say1(ctx, wire.Identity(v.identity), httpapi.NewVerdict{Key: httpapi.Limit(v.key), TTL: ttl, Why: v.why})
 	if err != nil {
 		return err
 	}
@@ -157,7 +157,7 @@ func (v *nodeVerdictVerb) runAll(ctx context.Context, ttl time.Duration) error {
 	bar := cli.NewProgress(os.Stderr, v.verb, len(meant))
 	for i, w := range meant {
 		// A rejection lifts nothing, and is understood by provisioners of any version.
-		answer, err := v.say1(ctx, w.Identity, httpapi.NewVerdict{Key: w.KeyHash, TTL: ttl, Why: v.why, Waiting: v.verb != "reject"})
+		answer, err := v.say1(ctx, w.Identity, httpapi.NewVerdict{Key: httpapi.Limit(w.KeyHash), TTL: ttl, Why: v.why, Waiting: v.verb != "reject"})
 		bar.Add(1)
 		if err == nil {
 			done = append(done, answer)

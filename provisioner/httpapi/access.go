@@ -127,14 +127,13 @@ func by(ctx context.Context) string {
 	return l.by
 }
 
-// raw serves a route of the table, which speaks as over says, to those who may
-// call it.
-func (s *Server) raw(pattern string, over exchange, serve http.HandlerFunc) {
+// raw serves a route of the table to those who may call it.
+func (s *Server) raw(pattern string, serve http.HandlerFunc) {
 	need, ok := routes[pattern]
 	if !ok {
 		panic(fmt.Sprintf("route %q is not in the table", pattern)) // of constants, so a test sees it
 	}
-	s.served[pattern] = over
+	s.served[pattern] = true
 	s.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 		l, known := loginOf(r.Context()) // by the socket
 		if need.role != anybody && !known {

@@ -29,7 +29,7 @@ func (a NewAllowance) reason() string { return a.Why }
 // reason implements reasoned.
 func (a OldAllowance) reason() string { return a.Why }
 
-func (s *Server) allowRoutes() {
+func allowRoutes(s *Server) {
 	p := s.cfg.Provisioner
 	route(s, "GET /v1/allow", func(r *http.Request, _ *none) ([]*provisioner.Allowance, error) { return p.Allowances(r.Context()) })
 	route(s, "POST /v1/allow", func(r *http.Request, q *NewAllowance) (*provisioner.Allowance, error) {

@@ -19,9 +19,9 @@ type Attempts struct {
 }
 
 // attemptRoute lists who fails most.
-func (s *Server) attemptRoute() {
+func attemptRoute(s *Server) {
 	route(s, "GET /v1/attempts", func(r *http.Request, _ *none) (*Attempts, error) {
-		v, err := parameters(r)
+		v, err := parameters(r, "top")
 		if err != nil {
 			return nil, badRequest(err)
 		}

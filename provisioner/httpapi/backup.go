@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net/http"
-	"reflect"
 	"strconv"
 	"time"
 )
@@ -26,9 +25,9 @@ var errNoBackup = errors.New("this provisioner makes no backups")
 
 // backupRoute serves backups. The answer is a stream, which ends in what proves
 // that it is whole: what goes wrong after its beginning cuts it off.
-func (s *Server) backupRoute() {
+func backupRoute(s *Server) {
 	const pattern = "POST /v1/backup"
-	s.raw(pattern, exchange{asks: reflect.TypeFor[Reason](), media: []string{typeBytes}}, func(w http.ResponseWriter, r *http.Request) {
+	s.raw(pattern, func(w http.ResponseWriter, r *http.Request) {
 		var q Reason
 		err := decode(w, r, &q)
 		if err == nil {

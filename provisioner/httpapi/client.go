@@ -23,19 +23,26 @@ import (
 // ErrNotServing means that no provisioner answers at a socket.
 var ErrNotServing = errors.New("no provisioner answers")
 
+// ErrSilent means that connections are taken and nothing is answered: the process hangs or was stopped, or the
+// machine is gone. What it was asked for may have happened.
+var ErrSilent = errors.New("it takes connections and says nothing")
+
+// silentTimeout is how long an answer may take to begin. A command to a node and the tests of a policy take seconds.
+const silentTimeout = time.Minute
+
 // A Client asks a provisioner: that of this machine, or one elsewhere. It is safe for concurrent use.
 type Client struct {
 	socket string // empty if it is elsewhere
 	base   string // scheme and host of URLs
 	token  string // in place of a certificate
 	http   *http.Client
-	quiet  time.Duration // quietTime, but for tests
 }
 
 // NewClient returns a client for the socket at path. It opens nothing.
 func NewClient(path string) *Client {
-	return &Client{socket: path, base: "http://provisioner", quiet: quietTime, http: &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path) },
+	return &Client{socket: path, base: "http://provisioner", http: &http.Client{Transport: &http.Transport{
+		DialContext:           func(ctx context.Context, _, _ string) (net.Conn, error) { return dial(ctx, path) },
+		ResponseHeaderTimeout: silentTimeout,
 	}}}
 }
 
@@ -85,10 +92,8 @@ func (c *Client) Clock(ctx context.Context) (time.Time, error) {
 // send sends a request as whoever the client is, for an answer of the given
 // type, "" for the usual one. Errors are those of Do. Close the answer's body.
 func (c *Client) send(ctx context.Context, method, path, accept string, body io.Reader) (*http.Response, error) {
-	ctx, watch := c.watch(ctx)
 	r, err := http.NewRequestWithContext(ctx, method, c.base+path, body)
 	if err != nil {
-		watch.end(nil)
 		return nil, err
 	}
 	if accept != "" {
@@ -99,13 +104,12 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 	}
 	resp, err := c.http.Do(r)
 	if err != nil {
-		if errors.Is(context.Cause(ctx), ErrSilent) {
+		var failed *url.Error
+		if errors.As(err, &failed) && failed.Timeout() && ctx.Err() == nil {
 			err = ErrSilent
 		}
-		watch.end(nil)
 		return nil, c.explain(err)
 	}
-	resp.Body = &watched{resp.Body, ctx, watch}
 	if resp.StatusCode < http.StatusBadRequest {
 		return resp, nil
 	}
@@ -126,8 +130,8 @@ func (c *Client) explain(err error) error {
 	var failed *url.Error
 	switch {
 	case errors.Is(err, ErrSilent):
-		return fmt.Errorf("%s: %w, for %v: its process hangs or is stopped (`ps` says T), or its machine is gone; see its log. What it was asked for may have happened",
-			cmp.Or(c.socket, c.base), ErrSilent, 2*c.quiet)
+		return fmt.Errorf("%s: %w: its process hangs or is stopped (`ps` says T), or its machine is gone; see its log. "+
+			"What it was asked for may have happened", cmp.Or(c.socket, c.base), ErrSilent)
 	case c.socket == "" && errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("%w at %s: see api.listen of its provisioner.yaml", ErrNotServing, c.base)
 	case c.socket == "" && errors.As(err, &invalid) && invalid.Reason == x509.Expired:

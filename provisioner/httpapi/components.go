@@ -34,7 +34,7 @@ type V2Feature struct {
 	Reason       string                   `json:"reason,omitempty"`
 }
 
-func (s *Server) componentRoutes() {
+func componentRoutes(s *Server) {
 	self := func() []provisioner.Feature {
 		if s.cfg.Components == nil {
 			return nil

@@ -3,20 +3,23 @@ package httpapi_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"mime"
 	"net/http"
 	"os"
-	"strconv"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	_ "muster/internal/eventcheck" // checks what fleets emit
+	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
@@ -51,38 +54,136 @@ var elsewhere = map[string]string{
 
 // A contract is the document that the provisioner serves, to hold its answers to.
 type contract struct {
-	paths map[string]map[string]struct {
-		Responses map[string]struct{ Content map[string]any }
+	Paths map[string]map[string]struct {
+		Responses map[string]struct {
+			Content map[string]any
+			Ref     string `json:"$ref"`
+		}
 	}
 	compiler *jsonschema.Compiler
 	mu       sync.Mutex // of the compiler, and of what it has made
 }
 
 var theContract = sync.OnceValues(func() (*contract, error) {
-	s, err := httpapi.New(httpapi.Config{Socket: "unused", Provisioner: &provisioner.Provisioner{}}) // serves nobody
+	b, err := httpapi.OpenAPI()
 	if err != nil {
 		return nil, err
 	}
-	b, err := s.OpenAPI()
-	if err != nil {
-		return nil, err
-	}
-	var d struct {
-		Paths map[string]map[string]struct {
-			Responses map[string]struct{ Content map[string]any }
-		}
-	}
+	c := &contract{compiler: jsonschema.NewCompiler()}
 	whole, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
 	if err == nil {
-		err = json.Unmarshal(b, &d)
+		err = json.Unmarshal(b, c)
 	}
 	if err != nil {
 		return nil, err
 	}
-	c := &contract{paths: d.Paths, compiler: jsonschema.NewCompiler()}
+	closed(whole.(map[string]any)["components"])
 	c.compiler.AssertFormat()
 	return c, c.compiler.AddResource("openapi.json", whole)
 })
+
+// closed has objects have no members that are not described.
+func closed(v any) {
+	switch v := v.(type) {
+	case map[string]any:
+		if _, ok := v["properties"].(map[string]any); ok && v["type"] == "object" && v["additionalProperties"] == nil {
+			v["additionalProperties"] = false
+		}
+		for _, in := range v {
+			closed(in)
+		}
+	case []any:
+		for _, in := range v {
+			closed(in)
+		}
+	}
+}
+
+// TestTheDocumentIsOpenAPI holds the document to the schema of OpenAPI 3.1, each schema in it to that of JSON Schema,
+// the routes of the server and their roles to it and the reverse, and the lists of names in it to ours.
+func TestTheDocumentIsOpenAPI(t *testing.T) {
+	t.Parallel()
+	f := served(t)
+	var whole map[string]any
+	if err := remote(t, f, roots(t, f), "").Do(f.Context(), http.MethodGet, "/openapi.json", nil, &whole); err != nil {
+		t.Fatal(err)
+	}
+	b, err := os.ReadFile("testdata/openapi-3.1.schema.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := errors.Join(c.AddResource("openapi", v), c.AddResource("document.json", whole)); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.MustCompile("openapi").Validate(whole); err != nil {
+		t.Error(err)
+	}
+	schemas := whole["components"].(map[string]any)["schemas"].(map[string]any)
+	for name := range schemas {
+		if _, err := c.Compile("document.json#/components/schemas/" + name); err != nil {
+			t.Errorf("schema of %s: %v", name, err)
+		}
+	}
+	described := make(map[string]string) // role by pattern
+	ids := make(map[any]bool)
+	for path, methods := range whole["paths"].(map[string]any) {
+		for method, operation := range methods.(map[string]any) {
+			o := operation.(map[string]any)
+			ids[o["operationId"]] = true
+			role := ""
+			for _, way := range o["security"].([]any) {
+				for _, roles := range way.(map[string]any) {
+					role = roles.([]any)[0].(string)
+				}
+			}
+			described[strings.ToUpper(method)+" "+path] = role
+		}
+	}
+	routes := make(map[string]string)
+	for _, pattern := range httpapi.Routes() {
+		routes[pattern] = string(httpapi.RoleOf(pattern))
+	}
+	if diff := cmp.Diff(routes, described); diff != "" || len(ids) != len(routes) {
+		t.Errorf("routes and roles (-), and what is described of them (+); %d names:\n%s", len(ids), diff)
+	}
+	codes := names(provisioner.AlarmCodes)
+	for _, m := range wire.Codes {
+		codes = append(codes, string(m.Code))
+	}
+	var events []string
+	for _, m := range provisioner.EventTypes {
+		events = append(events, string(m.Type))
+	}
+	for schema, want := range map[string][]string{
+		"Code":      codes,
+		"EventType": events,
+		"Verb":      names(wire.Verbs),
+		"Role":      names(provisioner.OperatorRoles()),
+		"Ground":    names(provisioner.Reasons),
+	} {
+		slices.Sort(want)
+		var got []string
+		for _, v := range schemas[schema].(map[string]any)["enum"].([]any) {
+			got = append(got, v.(string))
+		}
+		slices.Sort(got)
+		if diff := cmp.Diff(slices.Compact(want), got); diff != "" {
+			t.Errorf("schema of %s (- is missing, + is unknown):\n%s", schema, diff)
+		}
+	}
+}
+
+func names[T ~string](all []T) (texts []string) {
+	for _, v := range all {
+		texts = append(texts, string(v))
+	}
+	return texts
+}
 
 // observed has every answer to the client held to the contract: what breaks it is
 // an error of the request.
@@ -118,18 +219,18 @@ func (c *contract) check(r *http.Request, resp *http.Response) error {
 	path, ok := c.route(r)
 	place := "/components/schemas/Problem"
 	if ok {
-		status := strconv.Itoa(resp.StatusCode)
-		described, ok := c.paths[path][strings.ToLower(r.Method)].Responses[status]
-		if !ok {
-			return fmt.Errorf("no such status is described")
-		}
-		if _, ok := described.Content[media]; !ok {
+		described := c.Paths[path][strings.ToLower(r.Method)].Responses
+		switch _, ok := described["200"].Content[media]; {
+		case resp.StatusCode != http.StatusOK: // a problem
+			if described["default"].Ref == "" || media != "application/problem+json" {
+				return fmt.Errorf("a problem as %q is not described", media)
+			}
+		case !ok:
 			return fmt.Errorf("content type %q is not described", media)
-		}
-		if resp.StatusCode == http.StatusOK {
+		default:
 			answered.Store(r.Method+" "+path, true)
+			place = pointer("paths", path, strings.ToLower(r.Method), "responses", "200", "content", media, "schema")
 		}
-		place = pointer("paths", path, strings.ToLower(r.Method), "responses", status, "content", media, "schema")
 	} else if other := r.Header.Get("Sec-Fetch-Site") != ""; resp.StatusCode != http.StatusNotFound && resp.StatusCode != http.StatusMethodNotAllowed && !other {
 		return fmt.Errorf("a route that is not described")
 	}
@@ -164,7 +265,7 @@ func (c *contract) valid(place string, v any) error {
 // parameter comes before one that has.
 func (c *contract) route(r *http.Request) (found string, ok bool) {
 	parts := strings.Split(r.URL.EscapedPath(), "/")
-	for path, methods := range c.paths {
+	for path, methods := range c.Paths {
 		if _, has := methods[strings.ToLower(r.Method)]; !has || ok && !strings.Contains(found, "{") {
 			continue
 		}

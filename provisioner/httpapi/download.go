@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"reflect"
 
 	"muster/provisioner"
 )
@@ -25,11 +24,11 @@ var errNoIssuer = &Problem{Detail: "no issuer of CRLs has this key identifier", 
 
 // downloadRoutes serve files for programs that read no JSON: brokers, openssl,
 // curl. Nothing in them is secret.
-func (s *Server) downloadRoutes() {
+func downloadRoutes(s *Server) {
 	// What write writes, it writes piece by piece: a CRL may have 64 MiB and anybody may ask
 	// for it, so whoever takes an answer slowly must not cost us as much again.
-	file := func(pattern, form string, over exchange, read func(*http.Request) (write func(io.Writer) error, err error)) {
-		s.raw(pattern, over, func(w http.ResponseWriter, r *http.Request) {
+	file := func(pattern, form string, read func(*http.Request) (write func(io.Writer) error, err error)) {
+		s.raw(pattern, func(w http.ResponseWriter, r *http.Request) {
 			write, err := read(r)
 			if err != nil {
 				s.fail(w, r, err)
@@ -39,18 +38,17 @@ func (s *Server) downloadRoutes() {
 			_ = write(w) // the client has gone
 		})
 	}
-	whole := func(form string) exchange { return exchange{asks: reflect.TypeFor[none](), media: []string{form}} }
-	file("GET /v1/ca.pem", typePEM, whole(typePEM), func(*http.Request) (func(io.Writer) error, error) {
+	file("GET /v1/ca.pem", typePEM, func(*http.Request) (func(io.Writer) error, error) {
 		return func(w io.Writer) error {
 			_, err := io.WriteString(w, s.cfg.Provisioner.DescribeAuthority().Roots)
 			return err
 		}, nil
 	})
-	file("GET /v1/crl", typeJSON, exchange{asks: reflect.TypeFor[none](), answers: reflect.TypeFor[[]*provisioner.CRL]()}, func(*http.Request) (func(io.Writer) error, error) {
+	file("GET /v1/crl", typeJSON, func(*http.Request) (func(io.Writer) error, error) {
 		crls, err := s.crls()
 		return func(w io.Writer) error { return writeCRLs(w, crls) }, err
 	})
-	file("GET /v1/crl.pem", typePEM, whole(typePEM), func(*http.Request) (func(io.Writer) error, error) {
+	file("GET /v1/crl.pem", typePEM, func(*http.Request) (func(io.Writer) error, error) {
 		crls, err := s.crls()
 		return func(w io.Writer) error {
 			for _, c := range crls {
@@ -61,8 +59,8 @@ func (s *Server) downloadRoutes() {
 			return nil
 		}, err
 	})
-	file("GET /v1/crl.der", typeCRL, whole(typeCRL), func(r *http.Request) (func(io.Writer) error, error) {
-		v, err := parameters(r)
+	file("GET /v1/crl.der", typeCRL, func(r *http.Request) (func(io.Writer) error, error) {
+		v, err := parameters(r, "issuer")
 		if err != nil {
 			return nil, badRequest(err)
 		}

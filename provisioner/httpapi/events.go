@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"os"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -43,13 +42,13 @@ var errNoEvents = errors.New("this provisioner has no events")
 // eventRoute serves events, as server-sent events, or as JSON lines to whoever
 // accepts those: past ones and then those that come, or with once=true no more
 // than there are.
-func (s *Server) eventRoute() {
-	s.raw("GET /v1/events", exchange{asks: reflect.TypeFor[none](), media: []string{typeSSE, typeNDJSON}}, func(w http.ResponseWriter, r *http.Request) {
+func eventRoute(s *Server) {
+	s.raw("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.Events == nil {
 			(&Problem{Detail: errNoEvents.Error(), Status: http.StatusNotFound}).write(w)
 			return
 		}
-		v, wrong := parameters(r)
+		v, wrong := parameters(r, "after", "since", "type", "node", "code", "once")
 		q, err := eventQuery(r.Header.Get("Last-Event-ID"), v)
 		if err = errors.Join(wrong, err); err != nil {
 			badRequest(err).write(w)
@@ -254,7 +253,7 @@ func (c *Client) Events(ctx context.Context, q provisioner.EventQuery, each func
 		}
 	}
 	err = lines.Err()
-	if err == nil || ctx.Err() != nil || errors.Is(err, ErrSilent) {
+	if err == nil || ctx.Err() != nil {
 		return err
 	}
 	// Who may no longer look is cut off, and told why when they ask.

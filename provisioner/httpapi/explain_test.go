@@ -85,7 +85,7 @@ func TestVerdictsAreExplained(t *testing.T) {
 	if !strings.Contains(said, "It has never been enrolled") {
 		t.Errorf("a machine that was rejected: %s", said)
 	}
-	decide("db1.example.net", "forget", httpapi.NewVerdict{Key: key})
+	decide("db1.example.net", "forget", httpapi.NewVerdict{Key: httpapi.Limit(key)})
 	f.Eventually("what was said no longer counts", func() bool { return !strings.Contains(explains(t, f, "db1.example.net"), key) })
 
 	late := f.Node("late.example.net")

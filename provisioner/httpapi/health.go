@@ -3,7 +3,6 @@ package httpapi
 import (
 	"maps"
 	"net/http"
-	"reflect"
 	"slices"
 	"strings"
 
@@ -17,8 +16,8 @@ type Health struct {
 }
 
 // metricsRoute serves what Prometheus asks for.
-func (s *Server) metricsRoute() {
-	s.raw("GET /metrics", exchange{asks: reflect.TypeFor[none](), media: []string{"text/plain"}}, func(w http.ResponseWriter, r *http.Request) {
+func metricsRoute(s *Server) {
+	s.raw("GET /metrics", func(w http.ResponseWriter, r *http.Request) {
 		if s.cfg.Metrics == nil {
 			(&Problem{Detail: "this provisioner has no metrics", Status: http.StatusNotFound}).write(w)
 			return
@@ -27,7 +26,7 @@ func (s *Server) metricsRoute() {
 	})
 }
 
-func (s *Server) healthRoutes() {
+func healthRoutes(s *Server) {
 	route(s, "GET /healthz", func(*http.Request, *none) (*Health, error) { return &Health{Status: "ok"}, nil })
 	route(s, "GET /readyz", func(r *http.Request, _ *none) (*Health, error) {
 		well := &Health{Status: "ok", Paused: len(s.cfg.Provisioner.Pauses()) > 0}

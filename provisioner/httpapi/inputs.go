@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"reflect"
 	"strconv"
 	"time"
 )
@@ -20,9 +19,9 @@ var errNoInputs = errors.New("this provisioner records no inputs")
 
 // inputsRoute serves what decisions saw, newline-delimited JSON, as a stream:
 // what goes wrong after its beginning cuts it off.
-func (s *Server) inputsRoute() {
+func inputsRoute(s *Server) {
 	const pattern = "GET /v1/inputs"
-	s.raw(pattern, exchange{asks: reflect.TypeFor[none](), media: []string{typeNDJSON}}, func(w http.ResponseWriter, r *http.Request) {
+	s.raw(pattern, func(w http.ResponseWriter, r *http.Request) {
 		age, err := ageOf(r)
 		switch {
 		case s.cfg.Inputs == nil:
@@ -56,7 +55,7 @@ func (s *Server) inputsRoute() {
 
 // ageOf returns how far back inputs are asked for.
 func ageOf(r *http.Request) (time.Duration, error) {
-	v, err := parameters(r)
+	v, err := parameters(r, "age")
 	if err != nil {
 		return 0, badRequest(err)
 	}

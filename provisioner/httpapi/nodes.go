@@ -28,14 +28,14 @@ const clockSlack = 10 * time.Minute
 // errNoFleet means that this provisioner was made without an index of nodes.
 var errNoFleet = &Problem{Detail: "this provisioner lists no nodes", Status: http.StatusNotFound}
 
-// fleetRoutes are what operators ask about nodes. They change nothing.
-func (s *Server) fleetRoutes() {
+// nodeRoutes are what operators ask about nodes. They change nothing.
+func nodeRoutes(s *Server) {
 	x := s.cfg.Fleet
 	route(s, "GET /v1/nodes", func(r *http.Request, _ *none) (*fleet.Page, error) {
 		if x == nil {
 			return nil, errNoFleet
 		}
-		v, wrong := parameters(r)
+		v, wrong := parameters(r, nodeParameters...)
 		q, err := parseNodeQuery(v)
 		if err = errors.Join(wrong, err); err == nil {
 			err = q.Check()
@@ -71,6 +71,11 @@ func about[A any](s *Server, what string, answer func(*http.Request, wire.Identi
 		}
 		return answer(r, id)
 	})
+}
+
+// nodeParameters are those of the list.
+var nodeParameters = []string{
+	"state*", "site", "prefix", "match", "expires_before", "seen_before", "token", "policy", "fact*", "sort", "cursor", "limit",
 }
 
 // NodeQuery returns the query part of GET /v1/nodes that asks for q.

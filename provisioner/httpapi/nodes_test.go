@@ -218,7 +218,7 @@ func TestNobodyIsRetiredForWantOfMemory(t *testing.T) {
 	}
 	for _, verb := range []string{"retire", "revoke"} {
 		problem := refused(t, f, http.MethodPost, "/v1/nodes/web1.example.net/"+verb, httpapi.Change{Why: "gone", SeenBefore: lost})
-		if problem.Status != http.StatusConflict || !strings.Contains(problem.Detail, "left alone: ") || !strings.Contains(problem.Detail, "nobody knows") {
+		if problem.Status != http.StatusConflict || !problem.LeftAlone || !strings.Contains(problem.Detail, "the store keeps since") {
 			t.Errorf("%s: %+v", verb, problem)
 		}
 	}

@@ -21,7 +21,7 @@ type Self struct {
 	Role provisioner.OperatorRole `json:"role"`
 }
 
-func (s *Server) operatorRoutes() {
+func operatorRoutes(s *Server) {
 	p := s.cfg.Provisioner
 	route(s, "GET /v1/self", func(r *http.Request, _ *none) (*Self, error) {
 		l, _ := loginOf(r.Context())

@@ -15,6 +15,13 @@ import (
 	"muster/provisioner/fleet"
 )
 
+const (
+	typeJSON     = "application/json"
+	typeProblem  = "application/problem+json"
+	problemType  = "urn:muster:problem:" // and the code
+	problemBlank = "about:blank"
+)
+
 // A Problem is an error as an answer: a problem document (RFC 9457). It has no
 // instance: what went wrong is in the log, by who asked for what.
 type Problem struct {
@@ -29,16 +36,9 @@ type Problem struct {
 	Code   wire.Code `json:"code,omitempty"`   // where the table of codes has one
 	Remedy string    `json:"remedy,omitempty"` // what to do about it
 
-	// LeftAlone is that a condition of the order does not hold: what it is about is not any
-	// more what it was chosen for, and to repeat the order is of no use. See [Change].
+	// LeftAlone is that the node is not as it was seen when it was chosen: to repeat the order is of no use.
 	LeftAlone bool `json:"left_alone,omitempty"`
 }
-
-// Types of problems.
-const (
-	problemType  = "urn:muster:problem:" // and the code
-	problemBlank = "about:blank"
-)
 
 // Error implements error.
 func (p *Problem) Error() string {
@@ -48,60 +48,107 @@ func (p *Problem) Error() string {
 	return p.Detail
 }
 
+// problems says with which status, code or remedy errors are answered; the first that fits.
+var problems = []struct {
+	status int
+	code   wire.Code // its remedy is told
+	remedy string
+	errs   []error
+}{
+	{http.StatusServiceUnavailable, wire.CodeClockBehind, "", []error{provisioner.ErrClock}},
+	{http.StatusNotFound, "", "", []error{
+		provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting,
+		provisioner.ErrNotAllowed, provisioner.ErrUnknownWebhook, errNoCRL, errNoInputs, errNoBackup,
+	}},
+	{http.StatusConflict, "", "", []error{
+		provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung,
+		provisioner.ErrClaimEnrolled, fleet.ErrHeard,
+	}},
+	{http.StatusUnprocessableEntity, "", "", []error{policies.ErrInvalid}},
+	{
+		http.StatusServiceUnavailable, "",
+		"ask again in a few seconds; a provisioner that starts amid a storm serves the nodes first, for half a minute",
+		[]error{fleet.ErrReading},
+	},
+	{
+		http.StatusServiceUnavailable, "", "ask again in a few seconds if it is on its way back",
+		[]error{provisioner.ErrNodeAway},
+	},
+	{
+		http.StatusGatewayTimeout, "", "ask again: what the node has taken already it does not do twice",
+		[]error{provisioner.ErrNodeSilent},
+	},
+	{http.StatusConflict, "", "name the node's token with --node-token", []error{provisioner.ErrNoCommandKey}},
+	{http.StatusServiceUnavailable, wire.CodeAuthorityExpired, "", []error{ca.ErrExpired}},
+	{http.StatusServiceUnavailable, wire.CodeCertificateFailed, "", []error{ca.ErrAuthority}},
+	{http.StatusBadRequest, "", "", []error{
+		provisioner.ErrTokenID, provisioner.ErrOperator, provisioner.ErrEverything, provisioner.ErrPauses,
+		provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor, fleet.ErrFact,
+	}},
+	{http.StatusInsufficientStorage, wire.CodeStorageLow, "", []error{provisioner.ErrStoreFull}},
+	{http.StatusServiceUnavailable, wire.CodeStoreUnavailable, "", []error{
+		provisioner.ErrPending, provisioner.ErrRevocationsUnknown,
+	}},
+}
+
 // problemOf returns the answer for an error of the provisioner's.
 func problemOf(err error) *Problem {
 	var p *Problem
-	var r *provisioner.Refusal
-	var untimely *provisioner.UntimelyError
 	var order *provisioner.OrderError
+	var refusal *provisioner.Refusal
 	switch {
 	case errors.As(err, &p):
 		return p
 	case errors.As(err, &order):
 		return badRequest(err)
-	case isAny(err, provisioner.ErrLoginLimited):
-		return &Problem{Detail: provisioner.ErrLoginLimited.Error(), Status: http.StatusTooManyRequests, Remedy: "try again in a second"}
-	case errors.As(err, &untimely):
-		return &Problem{Detail: untimely.Error(), Status: http.StatusUnauthorized, Remedy: "show another one, or set the clock that is wrong: the provisioner's, or that of whoever made it"}
-	case isAny(err, provisioner.ErrLogin): // the rest of it is for the log
-		return &Problem{Detail: provisioner.ErrLogin.Error(), Status: http.StatusUnauthorized, Remedy: "show a certificate or a token of an operator; the provisioner's log says what is wrong with this one"}
-	case isAny(err, provisioner.ErrClock):
-		return coded(err, wire.CodeClockBehind)
-	case isAny(err, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed, provisioner.ErrUnknownWebhook,
-		errNoCRL, errNoInputs, errNoBackup):
-		return &Problem{Detail: err.Error(), Status: http.StatusNotFound}
-	case isAny(err, provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, fleet.ErrHeard):
-		return &Problem{Detail: err.Error(), Status: http.StatusConflict, LeftAlone: isAny(err, provisioner.ErrChanged, fleet.ErrHeard)}
-	case isAny(err, policies.ErrInvalid):
-		return &Problem{Detail: err.Error(), Status: http.StatusUnprocessableEntity}
-	case isAny(err, fleet.ErrReading):
-		return &Problem{Detail: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds; a provisioner that starts amid a storm serves the nodes first, for half a minute"}
-	case isAny(err, provisioner.ErrNodeAway):
-		return &Problem{Detail: err.Error(), Status: http.StatusServiceUnavailable, Remedy: "ask again in a few seconds if it is on its way back"}
-	case isAny(err, provisioner.ErrNodeSilent):
-		return &Problem{Detail: err.Error(), Status: http.StatusGatewayTimeout, Remedy: "ask again: what the node has taken already it does not do twice"}
-	case isAny(err, provisioner.ErrNoCommandKey):
-		return &Problem{Detail: err.Error(), Status: http.StatusConflict, Remedy: "name the node's token with --node-token"}
-	case isAny(err, ca.ErrExpired):
-		return coded(err, wire.CodeAuthorityExpired)
-	case isAny(err, ca.ErrAuthority):
-		return coded(err, wire.CodeCertificateFailed)
-	case isAny(err, provisioner.ErrTokenID, provisioner.ErrOperator, provisioner.ErrEverything, provisioner.ErrPauses, provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor, fleet.ErrFact):
-		return badRequest(err)
-	case isAny(err, provisioner.ErrStoreFull):
-		return &Problem{Detail: err.Error(), Status: http.StatusInsufficientStorage, Code: wire.CodeStorageLow, Remedy: wire.MeaningOf(wire.CodeStorageLow).Remedy}
-	case isAny(err, provisioner.ErrPending, provisioner.ErrRevocationsUnknown):
-		return coded(err, wire.CodeStoreUnavailable)
-	case errors.As(err, &r):
-		return coded(err, r.Code)
-	default:
-		return &Problem{Detail: err.Error(), Status: http.StatusInternalServerError}
+	case errors.Is(err, provisioner.ErrLogin), errors.Is(err, provisioner.ErrLoginLimited):
+		return loginProblem(err)
 	}
+	for _, known := range problems {
+		if !isAny(err, known.errs...) {
+			continue
+		}
+		p := &Problem{
+			Detail:    err.Error(),
+			Status:    known.status,
+			Code:      known.code,
+			Remedy:    known.remedy,
+			LeftAlone: isAny(err, provisioner.ErrChanged, fleet.ErrHeard),
+		}
+		switch {
+		case known.status == http.StatusBadRequest:
+			return badRequest(err)
+		case known.code != "":
+			p.Remedy = wire.MeaningOf(known.code).Remedy
+		}
+		return p
+	}
+	if errors.As(err, &refusal) {
+		return &Problem{
+			Detail: err.Error(),
+			Status: http.StatusServiceUnavailable,
+			Code:   refusal.Code,
+			Remedy: wire.MeaningOf(refusal.Code).Remedy,
+		}
+	}
+	return &Problem{Detail: err.Error(), Status: http.StatusInternalServerError}
 }
 
-// coded says by a code of the table why the provisioner cannot do it now.
-func coded(err error, code wire.Code) *Problem {
-	return &Problem{Detail: err.Error(), Status: http.StatusServiceUnavailable, Code: code, Remedy: wire.MeaningOf(code).Remedy}
+// loginProblem tells a stranger as much as helps; the rest of it is for the log.
+func loginProblem(err error) *Problem {
+	p := &Problem{Detail: provisioner.ErrLogin.Error(), Status: http.StatusUnauthorized}
+	var untimely *provisioner.UntimelyError
+	switch {
+	case errors.Is(err, provisioner.ErrLoginLimited):
+		p.Detail, p.Status = provisioner.ErrLoginLimited.Error(), http.StatusTooManyRequests
+		p.Remedy = "try again in a second"
+	case errors.As(err, &untimely):
+		p.Detail = untimely.Error()
+		p.Remedy = "show another one, or set the clock that is wrong: the provisioner's, or that of whoever made it"
+	default:
+		p.Remedy = "show a certificate or a token of an operator; the provisioner's log says what is wrong with this one"
+	}
+	return p
 }
 
 // isAny reports whether err is one of those.
@@ -109,7 +156,7 @@ func isAny(err error, those ...error) bool {
 	return slices.ContainsFunc(those, func(target error) bool { return errors.Is(err, target) })
 }
 
-// maxDetail is how much is said of a bad request; chosen. What is quoted of it may be as
+// maxDetail is how much is said of a bad request. What is quoted of it may be as
 // large as it is itself.
 const maxDetail = 2000
 
@@ -132,7 +179,7 @@ func (p *Problem) write(w http.ResponseWriter) {
 	if p.Code != "" {
 		sent.Type, sent.Title = problemType+string(p.Code), wire.MeaningOf(p.Code).Public
 	}
-	w.Header().Set("Content-Type", "application/problem+json")
+	w.Header().Set("Content-Type", typeProblem)
 	w.WriteHeader(p.Status)
 	_ = json.NewEncoder(w).Encode(&sent) // the client has gone
 }

@@ -99,8 +99,13 @@ func NewRemote(base string, c Credential, token string) (*Client, error) {
 	if c.Certificate != nil && token == "" {
 		cfg.Certificates = []tls.Certificate{*c.Certificate}
 	}
-	return &Client{base: "https://" + host, token: token, quiet: quietTime, http: &http.Client{
-		Transport: &http.Transport{TLSClientConfig: cfg, ForceAttemptHTTP2: true, TLSHandshakeTimeout: readTimeout},
+	return &Client{base: "https://" + host, token: token, http: &http.Client{
+		Transport: &http.Transport{
+			TLSClientConfig:       cfg,
+			ForceAttemptHTTP2:     true,
+			TLSHandshakeTimeout:   readTimeout,
+			ResponseHeaderTimeout: silentTimeout,
+		},
 		// A credential is not carried on to where an answer points.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}, nil

@@ -10,7 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"reflect"
+	"os"
 	"strings"
 	"time"
 
@@ -32,14 +32,12 @@ const (
 type Server struct {
 	cfg    Config
 	mux    *http.ServeMux
-	served map[string]exchange // what the handler of each pattern speaks
-	socket *socket             // set by Open
-	https  net.Listener        // set by Open if there is to be one
+	served map[string]bool // by pattern
+	socket net.Listener    // set by Open
+	https  net.Listener    // set by Open if there is to be one
 
 	stopping context.Context // ends streams when Run is to return
 	stop     context.CancelFunc
-
-	openAPI func() ([]byte, error) // the document, made when it is first asked for
 }
 
 // Open makes the socket, and the HTTPS listener if there is to be one: who
@@ -50,7 +48,7 @@ func (s *Server) Open() (err error) {
 			return err
 		}
 	}
-	if s.socket, err = openSocket(s.cfg.Socket, s.cfg.Log); err != nil && s.https != nil {
+	if s.socket, err = listenUnix(s.cfg.Socket); err != nil && s.https != nil {
 		return errors.Join(err, s.https.Close())
 	}
 	return err
@@ -77,7 +75,7 @@ func (s *Server) Run(ctx context.Context) error {
 			return withLogin(ctx, login{by: peerName(c), role: provisioner.RoleAdmin})
 		}
 		err := serve(ctx, srv, s.socket)
-		s.socket.remove()
+		_ = os.Remove(s.cfg.Socket) // one that stays is replaced at the next start
 		if err != nil {
 			return fmt.Errorf("control socket: %w", err)
 		}
@@ -171,7 +169,7 @@ func (u *unrouted) Write(b []byte) (int, error) { return len(b), nil }
 // strictly, and returns what is to be answered, or an error for problemOf. A
 // change is finished also if who asked for it goes meanwhile.
 func route[Q, A any](s *Server, pattern string, do func(r *http.Request, q *Q) (A, error)) {
-	s.raw(pattern, exchange{asks: reflect.TypeFor[Q](), answers: reflect.TypeFor[A]()}, func(w http.ResponseWriter, r *http.Request) {
+	s.raw(pattern, func(w http.ResponseWriter, r *http.Request) {
 		var q Q
 		a, err := *new(A), decode(w, r, &q)
 		if err == nil {
@@ -231,9 +229,6 @@ func decode(w http.ResponseWriter, r *http.Request, q any) error {
 			p.Remedy = "/openapi.json says what is taken; if a later version of muster asks, use the one that this provisioner has, or ask a provisioner of that version"
 		}
 		return p
-	}
-	if err := emptyLimits(b, reflect.TypeOf(q).Elem()); err != nil {
-		return badRequest(err)
 	}
 	return nil
 }

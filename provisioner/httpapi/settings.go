@@ -31,7 +31,7 @@ func (n NewPause) reason() string { return n.Why }
 // reason implements reasoned.
 func (r Resumption) reason() string { return r.Why }
 
-func (s *Server) settingRoutes() {
+func settingRoutes(s *Server) {
 	p := s.cfg.Provisioner
 	settings := func() *Settings { return &Settings{Pauses: p.Pauses()} }
 	route(s, "GET /v1/settings", func(*http.Request, *none) (*Settings, error) { return settings(), nil })

@@ -35,7 +35,7 @@ type StatusProvisioner struct {
 	Features []provisioner.Feature `json:"features"` // that have failed
 }
 
-func (s *Server) statusRoutes() {
+func statusRoutes(s *Server) {
 	route(s, "GET /v1/status", func(r *http.Request, _ *none) (*Status, error) { return s.status(r.Context()), nil })
 }
 

@@ -18,8 +18,8 @@ type Pending struct {
 
 // A NewVerdict is an operator's verdict about a key that waits.
 type NewVerdict struct {
-	Key string        `json:"key,omitempty" httpapi:"limit"` // hash of the key or its first 8 digits or more; needed where several wait
-	TTL time.Duration `json:"ttl_ns,omitempty"`              // of an approval; 0 is 24 h
+	Key Limit         `json:"key,omitempty"`    // hash of the key or its first 8 digits or more; needed where several wait
+	TTL time.Duration `json:"ttl_ns,omitempty"` // of an approval; 0 is 24 h
 	Why string        `json:"why,omitempty"`
 
 	// Waiting is for a key, given by its whole hash, that was on the list of those who wait: a
@@ -29,7 +29,7 @@ type NewVerdict struct {
 
 // shown is the key that is meant, if it is meant as it was on the list.
 func (v NewVerdict) shown(id wire.Identity) provisioner.ShownKey {
-	return provisioner.ShownKey{Identity: id, KeyHash: v.Key}
+	return provisioner.ShownKey{Identity: id, KeyHash: string(v.Key)}
 }
 
 // reason implements reasoned.
@@ -37,10 +37,10 @@ func (v NewVerdict) reason() string { return v.Why }
 
 // waitingRoutes serves who waits, as a [WaitingFilter] in the query selects, and
 // takes verdicts.
-func (s *Server) waitingRoutes() {
+func waitingRoutes(s *Server) {
 	p := s.cfg.Provisioner
 	route(s, "GET /v1/waiting", func(r *http.Request, _ *none) (*Pending, error) {
-		v, wrong := parameters(r)
+		v, wrong := parameters(r, "prefix", "name*", "site", "token", "from", "fact*")
 		filter := waitingFilterOf(v)
 		meant, err := filter.Compile()
 		if err = errors.Join(wrong, err); err != nil {
@@ -77,15 +77,15 @@ func (s *Server) waitingRoutes() {
 		if q.Waiting {
 			return p.ApproveShown(ctx, q.shown(id), q.TTL, c)
 		}
-		return p.ApproveNode(ctx, id, q.Key, q.TTL, c)
+		return p.ApproveNode(ctx, id, string(q.Key), q.TTL, c)
 	})
 	verdict("reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
-		return p.RejectNode(ctx, id, q.Key, c) // which lifts nothing
+		return p.RejectNode(ctx, id, string(q.Key), c) // which lifts nothing
 	})
 	verdict("forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
 		if q.Waiting {
 			return p.ForgetShown(ctx, q.shown(id), c)
 		}
-		return p.ForgetNode(ctx, id, q.Key, c)
+		return p.ForgetNode(ctx, id, string(q.Key), c)
 	})
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // webhookRoutes lists the webhooks of this process, and tries them.
-func (s *Server) webhookRoutes() {
+func webhookRoutes(s *Server) {
 	route(s, "GET /v1/webhooks", func(*http.Request, *none) ([]provisioner.Webhook, error) {
 		if s.cfg.Webhooks == nil {
 			return []provisioner.Webhook{}, nil

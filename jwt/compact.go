@@ -94,7 +94,7 @@ var refusedHeaders = []string{"crit", "b64", "zip", "enc", "jwk", "jku", "x5u", 
 // and the header has nothing that we refuse. Other members are ignored, as
 // RFC 7515 section 4 wants it, among them `kid`: signers are tried by key type.
 func checkHeader(b []byte) (string, error) {
-	if err := wire.CheckStrict(b, nil); err != nil {
+	if err := wire.CheckStrict(b); err != nil {
 		return "", fmt.Errorf("%w: header: %w", ErrMalformed, err)
 	}
 	var members map[string]json.RawMessage

@@ -137,7 +137,7 @@ func ParseOperator(text string) (*OperatorToken, error) {
 		return nil, err
 	}
 	t := &OperatorToken{compact: c}
-	if err := wire.CheckStrict(body, nil); err != nil {
+	if err := wire.CheckStrict(body); err != nil {
 		return nil, fmt.Errorf("%w: claims: %w", ErrMalformed, err)
 	}
 	if err := json.Unmarshal(body, &t.claims); err != nil {

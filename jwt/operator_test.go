@@ -130,7 +130,7 @@ func TestOperatorTokensThatAreRefused(t *testing.T) {
 		"no iat":               {edit(fmt.Sprintf(`"iat":%d,`, now), ``), jwt.ErrOperatorToken, "iat 0"},
 		"from the future":      {edit(fmt.Sprintf(`"iat":%d`, now), fmt.Sprintf(`"iat":%d`, now+600)), jwt.ErrOperatorTime, "it begins"},
 		"not yet":              {edit(`"sub"`, fmt.Sprintf(`"nbf":%d,"sub"`, now+600)), jwt.ErrOperatorTime, "it begins"},
-		"two names":            {edit(`"sub"`, `"sub":"ben","sub"`), jwt.ErrMalformed, "\"sub\" appears twice"},
+		"two names":            {edit(`"sub"`, `"sub":"ben","sub"`), jwt.ErrMalformed, "duplicate object member name \"sub\""},
 		"changed":              {strings.Replace(signed(es256, good), part(good), part(strings.Replace(good, "anna", "root", 1)), 1), jwt.ErrSignature, ""},
 		"huge":                 {strings.Repeat("a", jwt.MaxTokenBytes+1), jwt.ErrMalformed, "8193 bytes"},
 	} {

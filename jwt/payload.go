@@ -65,7 +65,7 @@ func namesOf(t reflect.Type) []string {
 // decodeClaims decodes the payload of a token strictly, except that it keeps
 // claims that it does not know.
 func decodeClaims(b []byte) (Claims, error) {
-	if err := wire.CheckStrict(b, nil); err != nil {
+	if err := wire.CheckStrict(b); err != nil {
 		return Claims{}, fmt.Errorf("claims: %w", err)
 	}
 	var members map[string]json.RawMessage

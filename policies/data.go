@@ -27,7 +27,7 @@ func data(all []source) (map[string]any, error) {
 		// Of a name that is given twice, of those to keep out say, only the last would count.
 		strict := conffile.CheckYAML
 		if strings.HasSuffix(s.name, ".json") {
-			strict = func(b []byte) error { return wire.CheckStrict(b, nil) }
+			strict = func(b []byte) error { return wire.CheckStrict(b) }
 		}
 		if err := strict(s.content); err != nil {
 			return nil, fmt.Errorf("%s: %w", s.path, err)

@@ -73,9 +73,9 @@ func TestUnknownMembersOfAnInputAreNamed(t *testing.T) {
 		`{"allow":{"pattern":"*","a\nb":1}}`: `input: unknown member "allow.a\nb"; want pattern, comment, expires_at in allow`,
 		`{` + strings.Join(many, ",") + `}`:  `input: unknown members "m00", "m01", "m02", "m03", "m04", "m05", "m06", "m07", "m08", "m09" and 2 more; want ` + whole,
 		// and what else is wrong is said as before
-		`{"identity":"web1","identity":"web2"}`: `input: not strict JSON: member "identity" appears twice`,
-		`{"identity":"web1","time":{"x":1}}`:    `input: not strict JSON: Time.UnmarshalJSON: input is not a JSON string`,
-		`{"node":5}`:                            `input: not strict JSON: member "node" is of the type number, want object`,
+		`{"identity":"web1","identity":"web2"}`: `input: not strict JSON: duplicate object member name "identity"`,
+		`{"identity":"web1","time":{"x":1}}`:    `input: not strict JSON: "time" has a value of the wrong type, object`,
+		`{"node":5}`:                            `input: not strict JSON: "node" has a value of the wrong type, number`,
 	} {
 		if _, err := policies.ParseInput([]byte(text)); err == nil || err.Error() != want {
 			t.Errorf("ParseInput(%s) = %v, want %s", text, err, want)

@@ -84,13 +84,13 @@ func TestPolicySeesItsFacts(t *testing.T) {
 	}
 }
 
-// oddFacts are facts of every shape below the names that tests look at.
+// oddFacts are facts, strict JSON as package wire has checked it, of every shape below the names that tests look at.
 var oddFacts = []string{
-	``, `{}`, `null`, `[]`, `{"role":"db"}`, `{"role":"web","role":"db"}`, `{"role":"db","role":"web"}`, `{"r\u006fle":"web"}`, `{"role":{"size":10}}`, `{"role":["web"]}`,
-	`{"role":null,"rack":4}`, `{"disk":{"size":1,"size":10}}`, `{"disk":{"size":10},"disk":{"sort":1}}`, `{"disk":[{"size":10}]}`, `{"disk":"size"}`, `{"disk":{"s\u0069ze":1.0e1}}`,
-	`{"disk":{"size":1e400}}`, `{"disk":{"size":1e999999999}}`, `{"other":1e999999999,"role":"web"}`, `{"disk":{"size":123456789012345678901234567890}}`,
-	`{"key":"role","role":"web"}`, `{"key":"key"}`, `{"key":["role"]}`, `{"web1.example.net":"own"}`, `{"rölle":"web","role":"w\ud83d\ude00"}`, `{"role":"\ud800"}`,
-	`{"role":"web","disk":{"size":10}`, `{"role":"web"} x`, "{\"role\":\"\xff\"}", `{"role":"web","a":{"b":[1,{"role":2}]},"rack":4.0}`,
+	``, `{}`, `null`, `[]`, `{"role":"db"}`, `{"r\u006fle":"web"}`, `{"role":{"size":10}}`, `{"role":["web"]}`,
+	`{"role":null,"rack":4}`, `{"disk":[{"size":10}]}`, `{"disk":"size"}`, `{"disk":{"s\u0069ze":1.0e1}}`,
+	`{"disk":{"size":1e400}}`, `{"disk":{"size":123456789012345678901234567890}}`,
+	`{"key":"role","role":"web"}`, `{"key":"key"}`, `{"key":["role"]}`, `{"web1.example.net":"own"}`, `{"rölle":"web","role":"w\ud83d\ude00"}`,
+	`{"role":"web","a":{"b":[1,{"role":2}]},"rack":4.0}`,
 }
 
 // sameWhole checks that a policy decides the same whether it is given what it

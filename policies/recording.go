@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"muster/internal/wire"
 )
 
 // VerdictFailed stands in a [Recording] for the decision of a policy that gave
@@ -55,25 +57,13 @@ func NewRecording(in *Input, d *Decision, err error, digest string) *Recording {
 	return r
 }
 
-// AppendLine appends the recording in JSON and a line feed to b: what json.Marshal
-// makes of it, but for the facts, which are taken as they are. They were checked
-// when they came, and to do so again takes longer than all the rest. Nearly all
-// recordings hold nothing that JSON escapes and are written without reflection, in a
-// tenth of the time.
+// AppendLine appends the recording in JSON and a line feed to b. The facts are taken as they are: they were checked
+// when they were received, and to do so again takes longer than all the rest.
 func (r *Recording) AppendLine(b []byte) ([]byte, error) {
-	w := lineWriter{b: b}
-	if w.recording(r); !w.unusual {
-		return append(w.b, '\n'), nil
-	}
-	return r.appendAny(b)
-}
-
-// appendAny is AppendLine for any recording.
-func (r *Recording) appendAny(b []byte) ([]byte, error) {
 	const empty = `,"facts":{},"node":{`
 	bare, in := *r, *r.Input
 	in.Facts, bare.Input = nil, &in
-	line, err := json.Marshal(&bare)
+	line, err := wire.EncodeJSON(&bare)
 	if err != nil {
 		return b, err
 	}
@@ -81,7 +71,7 @@ func (r *Recording) appendAny(b []byte) ([]byte, error) {
 	// which a quote is escaped.
 	at := bytes.LastIndex(line, []byte(empty))
 	if len(in.Evidence) > 0 || at < 0 {
-		if line, err = json.Marshal(r); err != nil {
+		if line, err = wire.EncodeJSON(r); err != nil {
 			return b, err
 		}
 		return append(append(b, line...), '\n'), nil
@@ -114,16 +104,10 @@ func ConfigurationDigest(configuration map[string]string) string {
 	if configuration == nil {
 		return ""
 	}
-	var room [1 << 10]byte
-	w := lineWriter{b: room[:0]}
-	w.values(configuration)
-	if w.unusual {
-		b, err := json.Marshal(configuration) // sorted by key
-		if err != nil {
-			return "" // not with strings
-		}
-		w.b = b
+	b, err := wire.EncodeJSON(configuration)
+	if err != nil {
+		return "" // not with strings
 	}
-	sum := sha256.Sum256(w.b)
+	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }

@@ -1,7 +1,13 @@
 package policies
 
 import (
+	"bytes"
+	"encoding/json"
+	"errors"
+
 	"github.com/open-policy-agent/opa/v1/ast"
+
+	"muster/internal/wire"
 )
 
 // A selection is what of a document a policy can look at: all of it, or only
@@ -68,6 +74,47 @@ func (s *selection) add(operands ast.Ref) {
 		s = below
 	}
 	s.whole = true
+}
+
+// everything selects all of a value.
+var everything = &selection{whole: true}
+
+// of returns what s selects of a JSON text, as OPA makes it of that text; nil if s is. The text was checked when it
+// was received; one that cannot be read is an error, which never shows it, since it may be a secret.
+func (s *selection) of(text json.RawMessage) (*ast.Term, error) {
+	text = bytes.TrimSpace(text)
+	switch {
+	case s == nil:
+		return nil, nil
+	case s.whole || len(text) == 0 || text[0] != '{':
+		return termOfJSON(text)
+	}
+	var selected [][2]*ast.Term
+	err := wire.EachMember(text, func(name []byte, value json.RawMessage) error {
+		below := s.members[string(name)] // does not allocate
+		if below == nil {
+			return nil
+		}
+		term, err := below.of(value)
+		selected = append(selected, [2]*ast.Term{below.name, term})
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return ast.ObjectTerm(selected...), nil
+}
+
+// termOfJSON returns the value of a JSON text.
+func termOfJSON(text []byte) (*ast.Term, error) {
+	if n := len(text); n >= 2 && text[0] == '"' && bytes.IndexByte(text, '\\') < 0 {
+		return ast.StringTerm(string(text[1 : n-1])), nil // without the decoder: nearly all facts that policies name are texts
+	}
+	v, err := ast.ValueFromReader(bytes.NewReader(text))
+	if err != nil {
+		return nil, errors.New("not JSON")
+	}
+	return ast.NewTerm(v), nil
 }
 
 // member returns what is selected of a member of s: nil for nothing.

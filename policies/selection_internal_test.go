@@ -1,8 +1,13 @@
 package policies
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/open-policy-agent/opa/v1/ast"
 )
 
 // Policies are given what they name and no more, and everything where what they
@@ -48,4 +53,56 @@ func TestSelectInput(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSelectionLeavesOutTheRest: what no policy names is left out, and no error shows a value.
+func TestSelectionLeavesOutTheRest(t *testing.T) {
+	t.Parallel()
+	s := &selection{}
+	for _, path := range []string{"os.name", "os.version", "räck", "list.x"} {
+		var ref ast.Ref
+		for name := range strings.SplitSeq(path, ".") {
+			ref = append(ref, ast.StringTerm(name))
+		}
+		s.add(ref)
+	}
+	for text, want := range map[string]string{
+		`{"os":{"name":"linux","kernel":"6.1"},"disks":[1,2,3]}`: `{"os":{"name":"linux"}}`,
+		`{"os":{"name":"a\"b\n","version":1.50}}`:                `{"os":{"name":"a\"b\n","version":1.50}}`,
+		` {"disks":[]} `:                 `{}`,
+		`{"os":"linux","disks":1}`:       `{"os":"linux"}`,
+		`{"list":[{"x":1,"y":2}]}`:       `{"list":[{"x":1,"y":2}]}`,
+		`{"r\u00e4ck":{"a":1},"rack":2}`: `{"räck":{"a":1}}`,
+	} {
+		got, err := s.of([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w := ast.MustParseTerm(want); !got.Equal(w) {
+			t.Errorf("of %s is left %v, want %v", text, got, w)
+		}
+	}
+	for _, text := range []string{`{"os":"hunter2}`, `{"os":hunter2}`, `{"os":1e999999999,"x":"hunter2"`, `{"a":"hunter2" "b"}`, `{"hunter2" 1}`} {
+		if _, err := s.of([]byte(text)); err == nil || strings.Contains(err.Error(), "hunter2") {
+			t.Errorf("of %s: %v", text, err)
+		}
+	}
+}
+
+// String lists what is selected.
+func (s *selection) String() string {
+	var paths []string
+	var list func(*selection, string)
+	list = func(s *selection, path string) {
+		if s.whole {
+			paths = append(paths, path)
+			return
+		}
+		for name, below := range s.members {
+			list(below, fmt.Sprintf("%s.%s", path, name))
+		}
+	}
+	list(s, "input")
+	slices.Sort(paths)
+	return strings.Join(paths, " ")
 }

@@ -165,8 +165,7 @@ func (o *object) timeIfAny(name string, t time.Time) {
 	}
 }
 
-// json adds what is selected of a document, null for an empty text. All of the
-// text is checked.
+// json adds what is selected of a document, null for an empty text.
 func (o *object) json(name string, text json.RawMessage) {
 	s := o.s.member(name)
 	if len(text) == 0 {
@@ -175,7 +174,7 @@ func (o *object) json(name string, text json.RawMessage) {
 		}
 		return
 	}
-	t, err := termOfJSON(text, s)
+	t, err := s.of(text)
 	o.fail(name, err)
 	if t != nil {
 		o.add(name, s, t)

@@ -111,7 +111,7 @@ func parseFacts(file string, b []byte) (json.RawMessage, error) {
 	if len(b) == 0 {
 		return nil, &cause{what: fmt.Errorf("%s: empty", file), remedy: remedyFacts}
 	}
-	if err := wire.CheckStrict(b, nil); err != nil {
+	if err := wire.CheckStrict(b); err != nil {
 		return nil, &cause{what: fmt.Errorf("%s: %w", file, err), remedy: remedyFacts}
 	}
 	if b[0] != '{' {

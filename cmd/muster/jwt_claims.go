@@ -104,7 +104,7 @@ func parseExtensions(text string) (map[string]json.RawMessage, error) {
 	if mistake := noJSON(text); mistake != "" {
 		return nil, fmt.Errorf(`%s, want a JSON object such as {"rack": "b4"}; of a file give what it holds: "$(cat FILE)"`, mistake)
 	}
-	if err := wire.CheckStrict([]byte(text), nil); err != nil {
+	if err := wire.CheckStrict([]byte(text)); err != nil {
 		return nil, err
 	}
 	var m map[string]json.RawMessage

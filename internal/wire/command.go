@@ -91,8 +91,8 @@ func CheckCommandProof(key []byte, c *Command) bool {
 // proof is worth is the node's to decide. The error wraps [ErrMessage],
 // [ErrTooLarge], [ErrVersion] or [ErrSealed].
 func DecodeCommand(b []byte) (*Command, error) {
-	var c Command
-	if err := openPlain(b, MaxCommandBytes, &c); err != nil {
+	c, err := openPlain[Command](b, MaxCommandBytes)
+	if err != nil {
 		return nil, fmt.Errorf("command: %w", err)
 	}
 	id, err := ParseIdentity(c.Identity)
@@ -107,14 +107,14 @@ func DecodeCommand(b []byte) (*Command, error) {
 		return nil, fmt.Errorf("command: %w: nonce of %d characters with a proof of %d bytes, want none, or 1 to 64 with %d",
 			ErrMessage, len(c.Nonce), len(c.Proof), sha256.Size)
 	}
-	return &c, nil
+	return c, nil
 }
 
 // DecodeCommandReply decodes what a node answers, at most [MaxCommandBytes].
 // The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or [ErrSealed].
 func DecodeCommandReply(b []byte) (*CommandReply, error) {
-	var r CommandReply
-	if err := openPlain(b, MaxCommandBytes, &r); err != nil {
+	r, err := openPlain[CommandReply](b, MaxCommandBytes)
+	if err != nil {
 		return nil, fmt.Errorf("answer to a command: %w", err)
 	}
 	n := 0
@@ -126,7 +126,7 @@ func DecodeCommandReply(b []byte) (*CommandReply, error) {
 	if n != 1 || r.Nonce != "" && !validID(r.Nonce) || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
 		return nil, fmt.Errorf("answer to a command: %w: id %.80q with %d of nonce, accepted and refusal, want one", ErrMessage, r.ID, n)
 	}
-	return &r, nil
+	return r, nil
 }
 
 // verbList names the verbs for messages.

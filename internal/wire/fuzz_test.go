@@ -44,7 +44,7 @@ func FuzzCheckStrict(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		err := wire.CheckStrict(b, nil)
+		err := wire.CheckStrict(b)
 		if err != nil && !errors.Is(err, wire.ErrJSON) {
 			t.Fatalf("CheckStrict = %v, want %v", err, wire.ErrJSON)
 		}
@@ -163,4 +163,31 @@ func compact(t *testing.T, e *wire.Envelope) {
 		t.Fatal(err)
 	}
 	e.Body = b
+}
+
+// FuzzEachMember holds [wire.EachMember] to encoding/json on texts that are strict JSON. On all others it ends.
+func FuzzEachMember(f *testing.F) {
+	addGolden(f)
+	for _, s := range []string{`{}`, ` { "a" : [1,"}",{"b":"\\\""}] , "\u00e4":-1.5e3 } `, `{"a":,}`, `{"a":1`, `{"a"`, `[]`, `{"a":"\`, `{"a":1}}`, `{"a":{"b":[}]}`} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		got := map[string]string{}
+		err := wire.EachMember(b, func(name []byte, value json.RawMessage) error {
+			got[string(name)] = string(value)
+			return nil
+		})
+		var want map[string]json.RawMessage
+		if wire.CheckStrict(b) != nil || json.Unmarshal(b, &want) != nil || want == nil {
+			return
+		}
+		if err != nil || len(got) != len(want) {
+			t.Fatalf("EachMember(%q): %d members, %v, want %d", b, len(got), err, len(want))
+		}
+		for name, value := range want {
+			if got[name] != string(value) {
+				t.Fatalf("EachMember(%q): %q is %q, want %q", b, name, got[name], value)
+			}
+		}
+	})
 }

@@ -1,7 +1,7 @@
 package wire
 
 import (
-	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
@@ -62,30 +62,24 @@ type Envelope struct {
 
 // Encode returns message in a plain envelope.
 func Encode(message any) ([]byte, error) {
-	if r, ok := message.(*Reply); ok && r != nil && r.Refusal == nil {
-		room := len(plainStart) + 512 // names, ids and escapes
-		if r.Enrolled != nil {
-			room += len(r.Enrolled.Certificate) + len(r.Enrolled.CA)
-		}
-		return append(appendReply(append(make([]byte, 0, room), plainStart...), r), '}'), nil
-	}
-	body, err := marshal(message)
+	b, err := EncodeJSON(&plain[any]{Version: Version, Body: message})
 	if err != nil {
 		return nil, fmt.Errorf("encode message: %w", err)
 	}
-	return marshal(Envelope{Version: Version, Body: body})
+	return b, nil
 }
 
-// marshal is [json.Marshal] without the escapes for HTML, which would make six
-// bytes of one and with them a reply too large.
-func marshal(v any) ([]byte, error) {
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if err := e.Encode(v); err != nil {
-		return nil, err
-	}
-	return bytes.TrimRight(b.Bytes(), "\n"), nil
+// EncodeSealed returns a sealed message in an envelope. Replies have neither key nor encapsulated key.
+func EncodeSealed(key string, encapsulated, ciphertext []byte) []byte {
+	b, _ := EncodeJSON(&Envelope{Version: Version, Sealed: true, Key: key, Encapsulated: encapsulated, Ciphertext: ciphertext})
+	return b // base64url and bytes always encode
+}
+
+// plain is an [Envelope] whose body is decoded with it.
+type plain[T any] struct {
+	Version int  `json:"v"`
+	Sealed  bool `json:"sealed"`
+	Body    T    `json:"body"`
 }
 
 // Open decodes an envelope of at most limit bytes and checks its shape. A
@@ -96,46 +90,55 @@ func Open(b []byte, limit int) (*Envelope, error) {
 	if len(b) > limit {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, len(b), limit)
 	}
-	if e, ok := scanSealed(b); ok {
-		return e, nil
-	}
-	var v struct {
-		Version *int `json:"v"`
-	}
-	if err := json.Unmarshal(b, &v); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
-	}
-	if v.Version == nil {
-		return nil, fmt.Errorf("%w: no version", ErrMessage)
-	}
-	if *v.Version != Version {
-		return nil, fmt.Errorf("%w: %d, want one of %v", ErrVersion, *v.Version, SupportedVersions)
-	}
 	var e Envelope
-	if err := DecodeStrict(b, &e); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
+	if err := DecodeStrict(b, &e); err != nil || e.Version != Version {
+		return nil, cmp.Or(checkVersion(b), fmt.Errorf("%w: %w", ErrMessage, err))
 	}
-	plain := len(e.Body) > 0 && e.Key == "" && e.Encapsulated == nil && e.Ciphertext == nil
+	whole := len(e.Body) > 0 && e.Key == "" && e.Encapsulated == nil && e.Ciphertext == nil
 	sealed := len(e.Body) == 0 && len(e.Ciphertext) > 0
-	if e.Sealed && !sealed || !e.Sealed && !plain {
+	if e.Sealed && !sealed || !e.Sealed && !whole {
 		return nil, fmt.Errorf("%w: members do not fit sealed=%v", ErrMessage, e.Sealed)
 	}
 	return &e, nil
 }
 
-// openPlain decodes the message in a plain envelope into dst.
-func openPlain(b []byte, limit int, dst any) error {
-	e, err := Open(b, limit)
-	if err != nil {
-		return err
+// checkVersion returns what is wrong with the version of an envelope that may be of another one, or nil.
+func checkVersion(b []byte) error {
+	var v struct {
+		Version *int `json:"v"`
 	}
-	if e.Sealed {
-		return ErrSealed
-	}
-	if err := DecodeStrict(e.Body, dst); err != nil {
+	switch err := DecodeKnown(b, &v); {
+	case err != nil:
 		return fmt.Errorf("%w: %w", ErrMessage, err)
+	case v.Version == nil:
+		return fmt.Errorf("%w: no version", ErrMessage)
+	case *v.Version != Version:
+		return fmt.Errorf("%w: %d, want one of %v", ErrVersion, *v.Version, SupportedVersions)
 	}
 	return nil
+}
+
+// openPlain decodes the message in a plain envelope of at most limit bytes.
+func openPlain[T any](b []byte, limit int) (*T, error) {
+	if len(b) > limit {
+		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrTooLarge, len(b), limit)
+	}
+	var p plain[*T]
+	if err := DecodeStrict(b, &p); err == nil && p.Version == Version && !p.Sealed && p.Body != nil {
+		return p.Body, nil
+	}
+	e, err := Open(b, limit) // says what is wrong
+	if err != nil {
+		return nil, err
+	}
+	if e.Sealed {
+		return nil, ErrSealed
+	}
+	var message T
+	if err := DecodeStrict(e.Body, &message); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrMessage, err)
+	}
+	return &message, nil
 }
 
 // An EnrollRequest is what a node sends to be enrolled. Nothing in it is
@@ -188,8 +191,8 @@ func (r *RenewRequest) LogValue() slog.Value {
 // sealed: the connection is TLS. The error wraps [ErrMessage], [ErrTooLarge],
 // [ErrVersion] or [ErrSealed].
 func DecodeRenew(b []byte) (*RenewRequest, error) {
-	var r RenewRequest
-	if err := openPlain(b, MaxMessageBytes, &r); err != nil {
+	r, err := openPlain[RenewRequest](b, MaxMessageBytes)
+	if err != nil {
 		return nil, fmt.Errorf("renewal: %w", err)
 	}
 	if err := checkCommon(r.ID, r.Boot, r.Agent, r.CSR, r.Facts); err != nil {
@@ -198,7 +201,7 @@ func DecodeRenew(b []byte) (*RenewRequest, error) {
 	if len(r.Continuity.PublicKey) == 0 || len(r.Continuity.Signature) == 0 {
 		return nil, fmt.Errorf("renewal: %w: no continuity", ErrMessage)
 	}
-	return &r, nil
+	return r, nil
 }
 
 // LogValue keeps token and facts out of the log.
@@ -209,15 +212,12 @@ func (r *EnrollRequest) LogValue() slog.Value {
 
 // DecodeEnroll decodes one plain enroll request of at most [MaxMessageBytes].
 // It checks shape and sizes; what the values are worth is the provisioner's to
-// decide. The facts may share memory with b. The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or
+// decide. The error wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or
 // [ErrSealed].
 func DecodeEnroll(b []byte) (*EnrollRequest, error) {
-	r, ok := scanEnroll(b)
-	if !ok {
-		r = new(EnrollRequest)
-		if err := openPlain(b, MaxMessageBytes, r); err != nil {
-			return nil, fmt.Errorf("enroll request: %w", err)
-		}
+	r, err := openPlain[EnrollRequest](b, MaxMessageBytes)
+	if err != nil {
+		return nil, fmt.Errorf("enroll request: %w", err)
 	}
 	if len(r.Token) > MaxTokenBytes {
 		return nil, fmt.Errorf("enroll request: %w: token of %d bytes, limit %d", ErrTooLarge, len(r.Token), MaxTokenBytes)
@@ -337,8 +337,8 @@ func (r *Reply) LogValue() slog.Value {
 // DecodeReply decodes one plain reply of at most [MaxReplyBytes]. The error
 // wraps [ErrMessage], [ErrTooLarge], [ErrVersion] or [ErrSealed].
 func DecodeReply(b []byte) (*Reply, error) {
-	var r Reply
-	if err := openPlain(b, MaxReplyBytes, &r); err != nil {
+	r, err := openPlain[Reply](b, MaxReplyBytes)
+	if err != nil {
 		return nil, fmt.Errorf("reply: %w", err)
 	}
 	n := 0
@@ -351,7 +351,7 @@ func DecodeReply(b []byte) (*Reply, error) {
 	if n != 1 || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
 		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled and applied, want one", ErrMessage, r.ID, n)
 	}
-	return &r, nil
+	return r, nil
 }
 
 // Applied confirms that a node has its certificate and configuration on disk.
@@ -366,12 +366,9 @@ type Applied struct {
 // DecodeApplied decodes one plain confirmation. The error wraps [ErrMessage],
 // [ErrTooLarge], [ErrVersion] or [ErrSealed].
 func DecodeApplied(b []byte) (*Applied, error) {
-	a, ok := scanApplied(b)
-	if !ok {
-		a = new(Applied)
-		if err := openPlain(b, MaxMessageBytes, a); err != nil {
-			return nil, fmt.Errorf("applied: %w", err)
-		}
+	a, err := openPlain[Applied](b, MaxMessageBytes)
+	if err != nil {
+		return nil, fmt.Errorf("applied: %w", err)
 	}
 	if !validID(a.ID) {
 		return nil, fmt.Errorf("applied: %w: request id %.80q, want 1 to 64 base64url characters", ErrMessage, a.ID)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -30,7 +31,7 @@ func BenchmarkIndex(b *testing.B) {
 						r.State = provisioner.StateRevoked
 					}
 				})
-				raw, err := r.Encode()
+				raw, err := wire.EncodeJSON(r)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -115,7 +116,7 @@ func BenchmarkIndexFacts(b *testing.B) {
 						r.Facts = append(r.Facts, provisioner.Fact{Name: "serialnumber", Value: fmt.Sprintf("7XK2Q%07d", i)})
 					}
 				})
-				raw, err := r.Encode()
+				raw, err := wire.EncodeJSON(r)
 				if err != nil {
 					b.Fatal(err)
 				}

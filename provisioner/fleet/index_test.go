@@ -86,7 +86,7 @@ type owned struct {
 func (f *feed) put(t testing.TB, records ...*provisioner.Record) {
 	t.Helper()
 	for _, r := range records {
-		b, err := r.Encode()
+		b, err := wire.EncodeJSON(r)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -541,7 +541,7 @@ func TestNobodyTakesPartOfTheNodesForAll(t *testing.T) {
 	x := f.index(t)
 	f.put(t, record("web1.example.net", nil), record("web2.example.net", nil))
 	f.lost <- struct{}{}
-	b, err := record("web1.example.net", nil).Encode()
+	b, err := wire.EncodeJSON(record("web1.example.net", nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
-	"reflect"
 	"slices"
 
 	"muster/internal/wire"
@@ -134,10 +133,7 @@ func decode(b []byte) (*Response, error) {
 		return nil, fmt.Errorf("%w: standard output begins with %q, want a JSON object", ErrOutput, b[:1])
 	}
 	var out output
-	if err := wire.CheckStrict(b, reflect.TypeFor[output]()); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
-	}
-	if err := json.Unmarshal(b, &out); err != nil {
+	if err := wire.DecodeStrict(b, &out); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrOutput, err)
 	}
 	for _, m := range []struct {

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -68,32 +67,7 @@ func (s *Store) cloudEvent(e provisioner.Event) ([]byte, error) {
 		SpecVersion: "1.0", ID: wire.NewID(), Source: "io.muster.provisioner/" + s.installation.ID, Type: string(e.Type),
 		Subject: e.Node, Time: e.Time.UTC(), DataContentType: "application/json", Data: e,
 	}
-	if b, usual := c.append(make([]byte, 0, eventBytes)); usual {
-		return b, nil
-	}
-	return json.Marshal(c)
-}
-
-// eventBytes is room for the events of a node: they have some 700 bytes (measured).
-const eventBytes = 1 << 10
-
-// append appends the event as [json.Marshal] writes it, byte for byte, without
-// reflection. It reports false if it cannot. ID, source and type are our own, and hold
-// nothing that JSON escapes; the subject is among the data.
-func (c *cloudEvent) append(b []byte) ([]byte, bool) {
-	if y := c.Time.Year(); y < 0 || y > 9999 || c.Subject != c.Data.Node {
-		return b, false
-	}
-	b = append(append(append(b, `{"specversion":"`...), c.SpecVersion...), `","id":"`...)
-	b = append(append(append(b, c.ID...), `","source":"`...), c.Source...)
-	b = append(append(append(b, `","type":"`...), c.Type...), '"')
-	if c.Subject != "" {
-		b = append(append(append(b, `,"subject":"`...), c.Subject...), '"')
-	}
-	b = c.Time.AppendFormat(append(b, `,"time":"`...), time.RFC3339Nano)
-	b = append(append(append(b, `","datacontenttype":"`...), c.DataContentType...), `","data":`...)
-	b, usual := c.Data.AppendJSON(b)
-	return append(b, '}'), usual
+	return wire.EncodeJSON(c)
 }
 
 // eventSubject is where an event goes: by type, then by node. What a stranger

@@ -97,7 +97,7 @@ func (s *site) agrees(t *testing.T, members ...*member) {
 
 // lose writes a record as a process does that never gets the acknowledgement.
 func (m *member) lose(ctx context.Context, r *provisioner.Record, after provisioner.Revision) error {
-	b, err := r.Encode()
+	b, err := wire.EncodeJSON(r)
 	if err != nil {
 		return err
 	}

@@ -512,7 +512,7 @@ func (s *Store) putAnyway(ctx context.Context, subject string, v any, after uint
 // encode returns v in JSON.
 func encode(v any) ([]byte, error) {
 	if r, ok := v.(*provisioner.Record); ok {
-		return r.Encode()
+		return wire.EncodeJSON(r)
 	}
 	return json.Marshal(v)
 }

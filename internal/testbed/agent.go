@@ -20,21 +20,14 @@ type Agent struct {
 	Token    string // path of its token
 
 	f    *Fleet
-	edit func(*server.Config) // nil for none
+	edit []func(*server.Config)
 	stop context.CancelFunc
 	done chan error
 }
 
-// Agent starts an agent with this token. It is stopped when the test ends, or
-// by Stop.
-func (f *Fleet) Agent(identity, token string) *Agent {
-	f.t.Helper()
-	return f.AgentWith(identity, token, nil)
-}
-
-// AgentWith starts an agent as [Fleet.Agent] does, with a configuration that is
-// changed by edit if that is not nil, at each of its starts.
-func (f *Fleet) AgentWith(identity, token string, edit func(*server.Config)) *Agent {
+// Agent starts an agent with this token, and a configuration that is changed by edit at each
+// of its starts. It is stopped when the test ends, or by Stop.
+func (f *Fleet) Agent(identity, token string, edit ...func(*server.Config)) *Agent {
 	f.t.Helper()
 	base := f.t.TempDir()
 	a := &Agent{edit: edit, Identity: identity, Dir: filepath.Join(base, "node"), Token: filepath.Join(base, "provisioning.jwt"), f: f}
@@ -65,8 +58,8 @@ func (a *Agent) Start() {
 	if a.f.opts.Agent != nil {
 		a.f.opts.Agent(&cfg)
 	}
-	if a.edit != nil {
-		a.edit(&cfg)
+	for _, edit := range a.edit {
+		edit(&cfg)
 	}
 	s, err := server.New(cfg)
 	if err != nil {

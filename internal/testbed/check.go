@@ -49,11 +49,11 @@ func (f *Fleet) Check() {
 	f.t.Helper()
 	c := &checker{f: f, roots: x509.NewCertPool(), between: x509.NewCertPool(), owner: map[string]wire.Identity{}, last: map[wire.Identity]*provisioner.Record{}, serial: map[string]string{}, certified: certified{}}
 	if f.cluster != nil {
-		f.Eventually("every stream has a leader", f.led)
+		f.Eventually("every stream has a leader", f.cluster.led)
 	}
 	// Also those of authorities before: what they have issued is in the history.
 	for pattern, pool := range map[string]*x509.CertPool{"ca*/root.pem": c.roots, "ca*/issuing.pem": c.between} {
-		for _, path := range f.Files(pattern) {
+		for _, path := range c.files(pattern) {
 			if cert, err := readCertificate(path); err != nil {
 				c.bad("%v", err)
 			} else {
@@ -86,6 +86,15 @@ type checker struct {
 	serial         map[string]string                     // newest serial by identity and key hash
 
 	certified certified
+}
+
+// files returns the paths in the setup that match a pattern.
+func (c *checker) files(pattern string) []string {
+	paths, err := filepath.Glob(filepath.Join(c.f.Dir, pattern))
+	if err != nil {
+		c.bad("%v", err)
+	}
+	return paths
 }
 
 func (c *checker) bad(format string, args ...any) {
@@ -194,9 +203,9 @@ func (c *checker) certificate(r *provisioner.Record, i *provisioner.Issued) {
 
 // events compares what was reported with what is on record.
 func (c *checker) events() {
-	c.f.mu.Lock()
+	c.f.tokens.mu.Lock()
 	sealed := maps.Clone(c.f.sealed)
-	c.f.mu.Unlock()
+	c.f.tokens.mu.Unlock()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(eventPatience); len(c.silent()) > 0; <-tick.C {

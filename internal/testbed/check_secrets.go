@@ -32,7 +32,7 @@ var tokenBegin = regexp.MustCompile("eyJ(hbGci|0eXAi|raWQi|jdHki)")
 // secrets looks for secrets in all that was logged, reported and stored.
 func (c *checker) secrets() {
 	f := c.f
-	secrets := f.secrets()
+	secrets := c.known()
 	look := func(where, text string) {
 		for what, secret := range secrets {
 			if i := strings.Index(text, secret); i >= 0 {
@@ -60,9 +60,10 @@ func (c *checker) secrets() {
 	}
 }
 
-// secrets returns what must not be found anywhere, by what it is: as it is, and
+// known returns what must not be found anywhere, by what it is: as it is, and
 // as what is left of it when it was encoded in base64 within something else.
-func (f *Fleet) secrets() map[string]string {
+func (c *checker) known() map[string]string {
+	f := c.f
 	secrets := map[string]string{"a private key": "PRIVATE KEY"}
 	add := func(what, secret string) {
 		secrets[what] = secret
@@ -79,13 +80,16 @@ func (f *Fleet) secrets() map[string]string {
 	add("a pushed value", Setting)
 	add("a fact", Fact)
 	key := func(path string) {
-		if scalar := f.scalar(path); scalar != nil {
+		if scalar := c.scalar(path); scalar != nil {
 			add("the key "+path, string(scalar))
 		}
 	}
 	f.mu.Lock()
-	tokens, agents := slices.Clone(f.tokens), slices.Clone(f.agents)
+	agents := slices.Clone(f.agents)
 	f.mu.Unlock()
+	f.tokens.mu.Lock()
+	tokens := slices.Clone(f.tokens.signed)
+	f.tokens.mu.Unlock()
 	for i, token := range tokens {
 		if parts := strings.Split(token, "."); len(parts) == 3 {
 			secrets[fmt.Sprintf("the signature of token %d", i)] = parts[2]
@@ -103,7 +107,7 @@ func (f *Fleet) secrets() map[string]string {
 
 // scalar returns the secret part of a private key file, nil if there is no such
 // file. The rest of the file is the same for all keys of a kind, or public.
-func (f *Fleet) scalar(path string) []byte {
+func (c *checker) scalar(path string) []byte {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return nil
@@ -124,10 +128,10 @@ func (f *Fleet) scalar(path string) []byte {
 	case *ecdh.PrivateKey:
 		b = k.Bytes()
 	default:
-		f.t.Fatalf("%s: key is %T", path, key)
+		c.bad("%s: key is %T", path, key)
 	}
 	if err != nil {
-		f.t.Fatalf("%s: %v", path, err)
+		c.bad("%s: %v", path, err)
 	}
 	return b
 }

@@ -4,7 +4,6 @@ import (
 	"maps"
 	"slices"
 
-	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
 )
@@ -38,7 +37,9 @@ func (c certified) revision(r *provisioner.Record) {
 // claims counts the uses of every limited token anew, from its log alone, and
 // compares them with the certificates on record.
 func (c *checker) claims() {
-	limits := c.f.limitedTokens()
+	c.f.tokens.mu.Lock()
+	limits := maps.Clone(c.f.tokens.limited)
+	c.f.tokens.mu.Unlock()
 	held := map[jwt.TokenID]map[string]map[string]bool{} // by token, key and identity: attempts
 	err := c.f.daemon.Store().AllClaims(c.f.Context(), 0, func(tid jwt.TokenID, e *provisioner.ClaimEntry, at provisioner.Revision) error {
 		h := held[tid]
@@ -85,59 +86,6 @@ func (c *checker) claims() {
 			if len(held[tid][who]) == 0 {
 				c.bad("token %s: %s has a certificate and holds no use", tid, who)
 			}
-		}
-	}
-}
-
-// limitedToken remembers a token that the test has signed: if nobody writes
-// claims for it, nothing on record says that it is limited. Tokens that are not
-// good, of tomorrow or of last year, are counted when they are used.
-func (f *Fleet) limitedToken(text string) {
-	f.t.Helper()
-	if v, err := f.verify(text); err == nil && v.Limits.Uses > 0 {
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		if f.limited == nil {
-			f.limited = map[jwt.TokenID]int{}
-		}
-		f.limited[v.ID] = max(f.limited[v.ID], v.Limits.Uses)
-	}
-}
-
-// verify verifies a token of this fleet.
-func (f *Fleet) verify(text string) (*jwt.Verified, error) {
-	f.t.Helper()
-	v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{{Name: "test", Key: f.signer.Public()}}, Now: f.Clock.Now})
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return v.Verify(text)
-}
-
-// limitedTokens returns the uses of the limited tokens that the test has signed.
-func (f *Fleet) limitedTokens() map[jwt.TokenID]int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	limits := map[jwt.TokenID]int{}
-	maps.Copy(limits, f.limited)
-	return limits
-}
-
-// TokenID returns the id under which a token of this fleet is counted.
-func (f *Fleet) TokenID(text string) jwt.TokenID {
-	f.t.Helper()
-	v, err := f.verify(text)
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return v.ID
-}
-
-// Limited returns an edit of a token's claims that sets its limits.
-func Limited(uses int, identities ...wire.Pattern) func(*jwt.Claims) {
-	return func(c *jwt.Claims) {
-		if err := c.SetLimits(jwt.Limits{Uses: uses, Identities: identities}); err != nil {
-			panic(err) // a test's own mistake
 		}
 	}
 }

@@ -5,15 +5,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
-
-	"muster/internal/simnode"
-	"muster/jwt"
 )
 
-// CopyAgent starts another agent from a copy of an agent's disk, as a machine
+// Clone starts another agent from a copy of the agent's disk, as a machine
 // does that was made from the image of a provisioned one.
-func (f *Fleet) CopyAgent(a *Agent) *Agent {
+func (a *Agent) Clone() *Agent {
+	f := a.f
 	f.t.Helper()
 	base := f.t.TempDir()
 	b := &Agent{Identity: a.Identity, Dir: filepath.Join(base, "node"), Token: filepath.Join(base, "provisioning.jwt"), f: f}
@@ -49,32 +46,4 @@ func (f *Fleet) CopyAgent(a *Agent) *Agent {
 		}
 	})
 	return b
-}
-
-// NodeOf returns a simulated node with an agent's key and a new token.
-func (f *Fleet) NodeOf(a *Agent) *simnode.Node {
-	f.t.Helper()
-	n := f.Node(a.Identity)
-	b, err := os.ReadFile(filepath.Join(a.Dir, "private.pem"))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	if n.Key, err = jwt.ParsePrivateKey(b, nil); err != nil {
-		f.t.Fatal(err)
-	}
-	if n.CSR, err = simnode.CSR(n.Key, a.Identity); err != nil {
-		f.t.Fatal(err)
-	}
-	return n
-}
-
-// Said counts the lines that agents of this identity logged with a message.
-func (f *Fleet) Said(identity, msg string) int {
-	n := 0
-	for line := range strings.Lines(f.Log()) {
-		if strings.Contains(line, `"msg":"`+msg+`"`) && strings.Contains(line, `"agent":"`+identity+`"`) {
-			n++
-		}
-	}
-	return n
 }

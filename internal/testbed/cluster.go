@@ -28,6 +28,7 @@ type cluster struct {
 	dir     string
 	servers []*Server
 	sites   map[string]*Server // leaves of servers, by site
+	fleet   *Fleet
 }
 
 // A Server is a nats-server in a process of its own, on an address of its own:
@@ -233,7 +234,7 @@ func (s *Server) Kill() {
 
 // Servers are the nats-servers of a fleet with [Options].Servers, in the order
 // of [Fleet.URL].
-func (f *Fleet) Servers() []*Server { return f.cluster.servers }
+func (c *cluster) Servers() []*Server { return c.servers }
 
 // A Provisioner is one more of a fleet with [Options].Servers, as it would be on
 // another machine: with a name and a data directory of its own, and the same
@@ -247,56 +248,58 @@ type Provisioner struct {
 	done chan error
 }
 
-// AddProvisioner starts one more provisioner and returns when it serves. It is
-// stopped when the test ends, or by Stop.
-func (f *Fleet) AddProvisioner(name string) *Provisioner {
-	f.t.Helper()
-	return f.addProvisioner(name, &Clock{base: f.Clock}, func(*daemon.Config) {})
+// A ProvisionerOption changes a provisioner before it is started.
+type ProvisionerOption func(*Provisioner, *daemon.Config)
+
+// With edits the configuration of a provisioner.
+func With(edit func(*daemon.Config)) ProvisionerOption {
+	return func(_ *Provisioner, c *daemon.Config) { edit(c) }
 }
 
-// AddProvisionerWith starts a provisioner, as [Fleet.AddProvisioner] does, whose configuration
-// was edited.
-func (f *Fleet) AddProvisionerWith(name string, edit func(*daemon.Config)) *Provisioner {
-	f.t.Helper()
-	return f.addProvisioner(name, &Clock{base: f.Clock}, edit)
+// Behind has a provisioner on a machine whose clock differs from the fleet's by d.
+func Behind(d time.Duration) ProvisionerOption {
+	return func(p *Provisioner, _ *daemon.Config) { p.Clock.Advance(d) }
 }
 
-// AddProvisionerBehind starts a provisioner, as [Fleet.AddProvisioner] does, on a machine
-// whose clock differs from the fleet's by d.
-func (f *Fleet) AddProvisionerBehind(name string, d time.Duration) *Provisioner {
-	f.t.Helper()
-	clock := &Clock{base: f.Clock}
-	clock.Advance(d)
-	return f.addProvisioner(name, clock, func(*daemon.Config) {})
+// At has a provisioner at a site, whose server is the only one that it knows.
+func At(site string) ProvisionerOption {
+	return func(p *Provisioner, c *daemon.Config) {
+		s := p.f.Site(site)
+		c.Site, c.Broker.URL = site, "tls://"+net.JoinHostPort(s.Address, s.Port)
+	}
 }
 
 // Site returns the server of one of [Options].Sites.
-func (f *Fleet) Site(site string) *Server { return f.cluster.sites[site] }
+func (c *cluster) Site(site string) *Server { return c.sites[site] }
 
-// AddProvisionerAt starts a provisioner at a site, as [Fleet.AddProvisioner] does:
-// the site's server is the only one that it knows.
-func (f *Fleet) AddProvisionerAt(name, site string) *Provisioner {
-	f.t.Helper()
-	return f.addProvisioner(name, &Clock{base: f.Clock}, func(c *daemon.Config) {
-		s := f.Site(site)
-		c.Site, c.Broker.URL = site, "tls://"+net.JoinHostPort(s.Address, s.Port)
+// AddProvisioner starts one more provisioner and returns when it serves. It is
+// stopped when the test ends, or by Stop.
+func (c *cluster) AddProvisioner(name string, options ...ProvisionerOption) *Provisioner {
+	c.t.Helper()
+	f := c.fleet
+	p := &Provisioner{Clock: &Clock{base: f.Clock}, f: f}
+	edit := func(c *daemon.Config) {
+		if f.opts.Edit != nil {
+			f.opts.Edit(c)
+		}
+		c.Name, c.DataDir, c.Revocations.Journal = name, filepath.Join(f.Dir, "data-"+name), ""
+		for _, o := range options {
+			o(p, c)
+		}
+	}
+	p.Daemon, p.stop, p.done = run(f, "provisioner "+name, func() (*daemon.Daemon, error) {
+		opts := daemon.Options{
+			Version:   "test",
+			Log:       f.log.logger().With("provisioner", name),
+			Now:       p.Clock.Now,
+			Resolvers: f.opts.Resolvers,
+			Emit:      f.emit,
+			Webhooks:  f.opts.Webhooks,
+			Compiled:  &compiled,
+		}
+		return daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, edit)
 	})
-}
-
-func (f *Fleet) addProvisioner(name string, clock *Clock, edit func(*daemon.Config)) *Provisioner {
-	f.t.Helper()
-	d, stop, done := f.run("provisioner "+name, func() (*daemon.Daemon, error) {
-		opts := daemon.Options{Version: "test", Log: f.log.logger().With("provisioner", name), Now: clock.Now, Resolvers: f.opts.Resolvers, Emit: f.emit, Webhooks: f.opts.Webhooks, Compiled: &compiled}
-		return daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
-			if f.opts.Edit != nil {
-				f.opts.Edit(c)
-			}
-			c.Name, c.DataDir, c.Revocations.Journal = name, filepath.Join(f.Dir, "data-"+name), ""
-			edit(c)
-		})
-	})
-	p := &Provisioner{Daemon: d, Clock: clock, f: f, stop: stop, done: done}
-	f.t.Cleanup(p.Stop)
+	c.t.Cleanup(p.Stop)
 	return p
 }
 
@@ -320,7 +323,8 @@ func (p *Provisioner) Stop() {
 
 // EnrolledBy returns the name of the provisioner that was the first to enroll a
 // node, "" for the fleet's first.
-func (f *Fleet) EnrolledBy(identity string) string {
+func (c *cluster) EnrolledBy(identity string) string {
+	f := c.fleet
 	f.t.Helper()
 	for line := range strings.Lines(f.Log()) {
 		var said struct{ Msg, Node, Provisioner string }

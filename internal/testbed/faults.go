@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"muster/internal/wire"
+	"muster/jwt"
 	"muster/provisioner"
 )
 
@@ -23,26 +25,114 @@ const (
 	LostAnswer                  // error returned, record written
 	Late                        // error returned, record written when the next write comes
 	Doubled                     // written twice, and the answer is the second's
-	Hung                        // no answer before the caller gives up, nothing written; of entries in the log of revocations
+	Hung                        // no answer before the caller gives up, nothing written
 )
+
+// A plan is what goes wrong with writes of one kind.
+type plan[E any] struct {
+	mu     sync.Mutex
+	faults []Fault                  // guarded by mu: of the next writes, in order
+	before func(context.Context, E) // guarded by mu: once, before the next write
+	after  func()                   // guarded by mu: once, after the next write and before its answer
+	late   func()                   // guarded by mu: the write that is still on its way
+	writes int                      // guarded by mu
+
+	turn sync.RWMutex // held while before runs, and for reading by writes
+}
+
+func (p *plan[E]) inject(faults []Fault) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.faults = append(p.faults, faults...)
+}
+
+func (p *plan[E]) first(what func(context.Context, E)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.before = what
+}
+
+func (p *plan[E]) count() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.writes
+}
+
+// next takes the fault of the next write, and makes the writes that come before it.
+func (p *plan[E]) next(ctx context.Context, e E) (fault Fault) {
+	p.mu.Lock()
+	p.writes++
+	before, late := p.before, p.late
+	p.before, p.late = nil, nil
+	if len(p.faults) > 0 {
+		fault, p.faults = p.faults[0], p.faults[1:]
+	}
+	p.mu.Unlock()
+	if before != nil {
+		p.turn.Lock() // writes that come now wait
+		before(ctx, e)
+		p.turn.Unlock()
+	}
+	if late != nil {
+		late()
+	}
+	return fault
+}
+
+// written runs what was to come after a write.
+func (p *plan[E]) written() {
+	p.mu.Lock()
+	after := p.after
+	p.after = nil
+	p.mu.Unlock()
+	if after != nil {
+		after()
+	}
+}
+
+// write writes e with put, as the plan says.
+func write[E, R any](ctx context.Context, p *plan[E], e E, put func(context.Context) (R, error)) (at R, err error) {
+	var none R
+	fault := p.next(ctx, e)
+	p.turn.RLock()
+	defer p.turn.RUnlock()
+	switch fault {
+	case Lost:
+		return none, ErrInjected
+	case Hung:
+		<-ctx.Done()
+		return none, ctx.Err()
+	case Late:
+		p.mu.Lock()
+		p.late = func() { _, _ = put(context.WithoutCancel(ctx)) }
+		p.mu.Unlock()
+		return none, ErrInjected
+	case Doubled:
+		if _, err := put(ctx); err != nil {
+			return none, err
+		}
+	}
+	at, err = put(ctx)
+	p.written()
+	if err == nil && fault == LostAnswer {
+		return none, ErrInjected
+	}
+	return at, err
+}
 
 // Faults is a store whose writes go wrong as it is told. It passes everything
 // else on to the real one. The zero value of its settings injects nothing.
 type Faults struct {
 	provisioner.Store
 
-	mu     sync.Mutex
-	plan   []Fault                                          // guarded by mu: for the next writes, in order
-	before func(ctx context.Context, r *provisioner.Record) // guarded by mu: once, before the next write
-	late   func()                                           // guarded by mu: the write that is still on its way
-	puts   int                                              // guarded by mu
-	unread bool                                             // guarded by mu: no record can be read
-	unseen int                                              // guarded by mu: so many reads do not see the next write, whose answer is lost
-	behind *behind                                          // guarded by mu: what those reads return
+	records     plan[*provisioner.Record]
+	claims      plan[*provisioner.ClaimEntry]
+	revocations plan[*provisioner.Revocation]
+	entries     plan[any]
+	crls        plan[*provisioner.CRL]
 
-	turn   sync.RWMutex // held while before runs, and for reading by writes
-	claims claimFaults
-	trust  trustFaults
+	unread atomic.Bool // no record can be read
+	blind  atomic.Bool // nothing of revocations or signers can be read
 }
 
 // onceMore is how long a store may take for what is read anew after it was given up;
@@ -91,156 +181,154 @@ func (s outlasting) NextPause(ctx context.Context, after provisioner.Sequence) (
 	return outlast(ctx, after, s.Store.NextPause)
 }
 
-// Inject makes the next writes go wrong, one fault each.
-func (f *Faults) Inject(plan ...Fault) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.plan = append(f.plan, plan...)
+// Inject makes the next writes of records go wrong, one fault each.
+func (f *Faults) Inject(plan ...Fault) { f.records.inject(plan) }
+
+// Before runs what once, right before the next write of a record: another writer comes first.
+func (f *Faults) Before(what func(context.Context, *provisioner.Record)) { f.records.first(what) }
+
+// Puts returns how many writes of records were asked for.
+func (f *Faults) Puts() int { return f.records.count() }
+
+// Unreadable makes every read of records and of their history fail, or work again.
+func (f *Faults) Unreadable(unreadable bool) { f.unread.Store(unreadable) }
+
+// InjectClaims makes the next appends of claims go wrong, one fault each.
+func (f *Faults) InjectClaims(plan ...Fault) { f.claims.inject(plan) }
+
+// BeforeClaims runs what once, right before the next append of claims.
+func (f *Faults) BeforeClaims(what func(context.Context, *provisioner.ClaimEntry)) {
+	f.claims.first(what)
 }
 
-// Before runs what once, right before the next write: somebody else's write
-// comes first.
-func (f *Faults) Before(what func(ctx context.Context, r *provisioner.Record)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.before = what
+// ClaimAppends returns how many appends of claims were asked for.
+func (f *Faults) ClaimAppends() int { return f.claims.count() }
+
+// Appends makes the next writes to the log of revocations go wrong, one fault each.
+func (f *Faults) Appends(plan ...Fault) { f.revocations.inject(plan) }
+
+// AfterAppend runs what once, when the next entry is in the log of revocations and its writer
+// has no answer yet.
+func (f *Faults) AfterAppend(what func()) {
+	f.revocations.mu.Lock()
+	defer f.revocations.mu.Unlock()
+	f.revocations.after = what
 }
 
-// behind is what a member of a cluster has that has not heard of the last write.
-type behind struct {
-	record   *provisioner.Record
-	revision provisioner.Revision
-	reads    int // that still get it
+// Blind makes every read of revocations and signers fail, or work again.
+func (f *Faults) Blind(blind bool) { f.blind.Store(blind) }
+
+// Entries makes the next writes of operators' orders go wrong, one fault each: signers,
+// operators, pauses, verdicts, the allow-list and grants.
+func (f *Faults) Entries(plan ...Fault) { f.entries.inject(plan) }
+
+// BeforeCRL runs what once, right before the next CRL is written.
+func (f *Faults) BeforeCRL(what func(context.Context)) {
+	f.crls.first(func(ctx context.Context, _ *provisioner.CRL) { what(ctx) })
 }
 
-// Behind makes the next write's answer get lost, and then so many reads of a record
-// return what was there before it, as members of a cluster do that are behind.
-func (f *Faults) Behind(reads int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.unseen = reads
-}
-
-// notSeen makes a write that is not answered and not seen, if one was asked for.
-func (f *Faults) notSeen(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (bool, error) {
-	f.mu.Lock()
-	reads := f.unseen
-	f.unseen = 0
-	f.mu.Unlock()
-	if reads == 0 {
-		return false, nil
-	}
-	old, revision, err := f.Store.Record(ctx, r.Identity)
-	if err == nil {
-		_, err = f.Store.Put(ctx, r, after)
-	}
-	if err != nil {
-		return true, err
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.behind = &behind{record: old, revision: revision, reads: reads}
-	return true, ErrInjected
-}
-
-// seenBehind returns what a member that is behind has, if the next read is to get it.
-func (f *Faults) seenBehind() *behind {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.behind == nil || f.behind.reads == 0 {
-		return nil
-	}
-	f.behind.reads--
-	return f.behind
-}
-
-// Puts returns how many writes were asked for.
-func (f *Faults) Puts() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.puts
-}
+// CRLs makes the next writes of CRLs go wrong, one fault each.
+func (f *Faults) CRLs(plan ...Fault) { f.crls.inject(plan) }
 
 // Put implements [provisioner.Store].
 func (f *Faults) Put(ctx context.Context, r *provisioner.Record, after provisioner.Revision) (provisioner.Revision, error) {
-	f.mu.Lock()
-	f.puts++
-	before, late := f.before, f.late
-	f.before, f.late = nil, nil
-	fault := Fault(0)
-	if len(f.plan) > 0 {
-		fault, f.plan = f.plan[0], f.plan[1:]
-	}
-	f.mu.Unlock()
-	if before != nil {
-		// Writes that come now wait, or what was to come first would not.
-		f.turn.Lock()
-		before(ctx, r)
-		f.turn.Unlock()
-	}
-	f.turn.RLock()
-	defer f.turn.RUnlock()
-	if late != nil {
-		late()
-	}
-	if unseen, err := f.notSeen(ctx, r, after); unseen {
-		return 0, err
-	}
-	switch fault {
-	case Lost:
-		return 0, ErrInjected
-	case LostAnswer:
-		if _, err := f.Store.Put(ctx, r, after); err != nil {
-			return 0, err
-		}
-		return 0, ErrInjected
-	case Doubled:
-		if _, err := f.Store.Put(ctx, r, after); err != nil {
-			return 0, err
-		}
-		return f.Store.Put(ctx, r, after)
-	case Late:
-		f.mu.Lock()
-		f.late = func() { _, _ = f.Store.Put(context.WithoutCancel(ctx), r, after) }
-		f.mu.Unlock()
-		return 0, ErrInjected
-	default:
-		return f.Store.Put(ctx, r, after)
-	}
+	return write(ctx, &f.records, r, func(ctx context.Context) (provisioner.Revision, error) { return f.Store.Put(ctx, r, after) })
 }
 
 // Record implements [provisioner.Store].
 func (f *Faults) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
-	if err := f.readable(); err != nil {
-		return nil, 0, err
-	}
-	if old := f.seenBehind(); old != nil {
-		return old.record, old.revision, nil
+	if f.unread.Load() {
+		return nil, 0, ErrInjected
 	}
 	return f.Store.Record(ctx, id)
 }
 
-// Unreadable makes every read of records and of their history fail, or work
-// again.
-func (f *Faults) Unreadable(unreadable bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.unread = unreadable
-}
-
-func (f *Faults) readable() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.unread {
-		return ErrInjected
-	}
-	return nil
-}
-
 // Certificates implements [provisioner.Store].
 func (f *Faults) Certificates(ctx context.Context, id wire.Identity) ([]*provisioner.Issued, error) {
-	if err := f.readable(); err != nil {
-		return nil, err
+	if f.unread.Load() {
+		return nil, ErrInjected
 	}
 	return f.Store.Certificates(ctx, id)
+}
+
+// AppendClaims implements [provisioner.ClaimLog].
+func (f *Faults) AppendClaims(
+	ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry, after provisioner.Revision,
+) (provisioner.Revision, error) {
+	return write(ctx, &f.claims, e, func(ctx context.Context) (provisioner.Revision, error) {
+		return f.Store.AppendClaims(ctx, tid, e, after)
+	})
+}
+
+// NextRevocation implements [provisioner.Store].
+func (f *Faults) NextRevocation(ctx context.Context, after provisioner.Sequence) (*provisioner.Revocation, provisioner.Sequence, error) {
+	if f.blind.Load() {
+		return nil, 0, ErrInjected
+	}
+	return f.Store.NextRevocation(ctx, after)
+}
+
+// NextSigner implements [provisioner.Store].
+func (f *Faults) NextSigner(ctx context.Context, after provisioner.Sequence) (*provisioner.SignerEntry, provisioner.Sequence, error) {
+	if f.blind.Load() {
+		return nil, 0, ErrInjected
+	}
+	return f.Store.NextSigner(ctx, after)
+}
+
+// AppendRevocation implements [provisioner.Store].
+func (f *Faults) AppendRevocation(ctx context.Context, r *provisioner.Revocation) (provisioner.Sequence, error) {
+	return write(ctx, &f.revocations, r, func(ctx context.Context) (provisioner.Sequence, error) {
+		return f.Store.AppendRevocation(ctx, r)
+	})
+}
+
+// SupplementRevocation implements [provisioner.Store].
+func (f *Faults) SupplementRevocation(
+	ctx context.Context, r *provisioner.Revocation, after provisioner.Sequence,
+) (provisioner.Sequence, error) {
+	return write(ctx, &f.revocations, r, func(ctx context.Context) (provisioner.Sequence, error) {
+		return f.Store.SupplementRevocation(ctx, r, after)
+	})
+}
+
+// PutCRL implements [provisioner.Store].
+func (f *Faults) PutCRL(ctx context.Context, c *provisioner.CRL, after provisioner.Revision) (provisioner.Revision, error) {
+	return write(ctx, &f.crls, c, func(ctx context.Context) (provisioner.Revision, error) { return f.Store.PutCRL(ctx, c, after) })
+}
+
+// PutSigner implements [provisioner.Store].
+func (f *Faults) PutSigner(ctx context.Context, e *provisioner.SignerEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	return write(ctx, &f.entries, any(e), func(ctx context.Context) (provisioner.Revision, error) { return f.Store.PutSigner(ctx, e, after) })
+}
+
+// PutOperator implements [provisioner.Store].
+func (f *Faults) PutOperator(ctx context.Context, e *provisioner.OperatorEntry, after provisioner.Revision) (provisioner.Revision, error) {
+	return write(ctx, &f.entries, any(e), func(ctx context.Context) (provisioner.Revision, error) { return f.Store.PutOperator(ctx, e, after) })
+}
+
+// order writes an operator's order, which has no revision, as the plan of [Faults.Entries] says.
+func (f *Faults) order(ctx context.Context, put func(context.Context) error) error {
+	_, err := write(ctx, &f.entries, nil, func(ctx context.Context) (struct{}, error) { return struct{}{}, put(ctx) })
+	return err
+}
+
+// PutPause implements [provisioner.Store].
+func (f *Faults) PutPause(ctx context.Context, s *provisioner.Pause, after provisioner.Revision) error {
+	return f.order(ctx, func(ctx context.Context) error { return f.Store.PutPause(ctx, s, after) })
+}
+
+// PutAnswer implements [provisioner.Store].
+func (f *Faults) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
+	return f.order(ctx, func(ctx context.Context) error { return f.Store.PutAnswer(ctx, a, after) })
+}
+
+// PutAllowance implements [provisioner.Store].
+func (f *Faults) PutAllowance(ctx context.Context, a *provisioner.Allowance, after provisioner.Revision) error {
+	return f.order(ctx, func(ctx context.Context) error { return f.Store.PutAllowance(ctx, a, after) })
+}
+
+// PutGrant implements [provisioner.Store].
+func (f *Faults) PutGrant(ctx context.Context, g *provisioner.Grant, after provisioner.Revision) error {
+	return f.order(ctx, func(ctx context.Context) error { return f.Store.PutGrant(ctx, g, after) })
 }

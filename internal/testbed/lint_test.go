@@ -61,7 +61,7 @@ func TestEveryCertificateOfARun(t *testing.T) {
 	roots, between := map[string]*x509.Certificate{}, []*x509.Certificate{}
 	all := map[string]*x509.Certificate{}
 	for _, pattern := range []string{"ca*/root.pem", "ca*/issuing.pem", "ca*/cross.pem"} {
-		for _, path := range f.Files(pattern) {
+		for _, path := range files(t, f, pattern) {
 			for i, c := range certificates(t, path) {
 				all[fmt.Sprintf("%s %d", strings.TrimPrefix(path, f.Dir), i)] = c
 				if wire.SelfSigned(c) {
@@ -186,4 +186,14 @@ func (v *verifier) verify(t *testing.T, name string, c *x509.Certificate) {
 			t.Errorf("%s, from %s: %v\n%s", name, root, err, out)
 		}
 	}
+}
+
+// files returns the paths in a fleet's setup that match a pattern.
+func files(t *testing.T, f *testbed.Fleet, pattern string) []string {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(f.Dir, pattern))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return paths
 }

@@ -1,63 +1,14 @@
 package testbed
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/nats-io/nats.go"
 
-	"muster/internal/seal"
 	"muster/internal/simnode"
 	"muster/internal/wire"
 )
-
-// SealedNode returns a simulated node with a good token that asks for sealed
-// enrollment.
-func (f *Fleet) SealedNode(identity string) *simnode.Node {
-	f.t.Helper()
-	n, err := simnode.New(identity, f.Token(f.Seal))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return n
-}
-
-// Session returns a sealed session that has no connection yet.
-func (f *Fleet) Session() *seal.Session {
-	f.t.Helper()
-	s, err := seal.NewSession(f.SealKey(), wire.Secret(f.Token(f.Seal)))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return s
-}
-
-// Node returns a simulated node with a good token.
-func (f *Fleet) Node(identity string) *simnode.Node {
-	f.t.Helper()
-	n, err := simnode.New(identity, f.Token(nil))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	n.Facts = json.RawMessage(`{"private":"` + Fact + `"}`)
-	return n
-}
-
-// Nodes returns so many simulated nodes, which share a good token.
-func (f *Fleet) Nodes(n int) []*simnode.Node {
-	f.t.Helper()
-	token := f.Token(nil)
-	nodes := make([]*simnode.Node, n)
-	for i := range nodes {
-		var err error
-		if nodes[i], err = simnode.New(fmt.Sprintf("node%d.example.net", i), token); err != nil {
-			f.t.Fatal(err)
-		}
-	}
-	return nodes
-}
 
 // Dial connects as a node with this token and closes when the test ends.
 func (f *Fleet) Dial(token string) *nats.Conn {

@@ -47,7 +47,7 @@ func TestReconfiguringGoesWrong(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := testbed.New(t, testbed.Options{Policy: generation("one")})
-			a := f.AgentWith("web1.example.net", f.Token(nil), func(c *server.Config) {
+			a := f.Agent("web1.example.net", f.Token(nil), func(c *server.Config) {
 				testbed.Watchful(c)
 				c.RequestTimeout = time.Second
 			})

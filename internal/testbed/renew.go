@@ -35,13 +35,13 @@ func (f *Fleet) AskRenew(n *simnode.Node, e *wire.Enrolled, next *simnode.Node) 
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return f.overFleet(n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Renew(f.Context(), nc, request) })
+	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Renew(f.Context(), nc, request) })
 }
 
 // overFleet asks over a new connection of n to the fleet, and over another one
 // if that is dropped meanwhile, as an agent does: who follows an entry about an
 // identity drops its connections, also those of who has the name since.
-func (f *Fleet) overFleet(n *simnode.Node, e *wire.Enrolled, ask func(*nats.Conn) (*wire.Reply, error)) *wire.Reply {
+func overFleet(f *Fleet, n *simnode.Node, e *wire.Enrolled, ask func(*nats.Conn) (*wire.Reply, error)) *wire.Reply {
 	f.t.Helper()
 	for {
 		nc := f.DialFleet(n, e)
@@ -92,7 +92,7 @@ func (f *Fleet) AppliedOverFleet(n *simnode.Node, e *wire.Enrolled) *wire.Reply 
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	return f.overFleet(n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Apply(f.Context(), nc, a) })
+	return overFleet(f, n, e, func(nc *nats.Conn) (*wire.Reply, error) { return simnode.Apply(f.Context(), nc, a) })
 }
 
 // Watchful makes an agent look at what is due far more often than agents do,

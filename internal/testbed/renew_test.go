@@ -38,7 +38,7 @@ func TestAFleetRenews(t *testing.T) {
 	before := map[*testbed.Agent]string{}
 	var agents []*testbed.Agent
 	for i := range 10 {
-		agents = append(agents, f.AgentWith(fmt.Sprintf("web%d.example.net", i), token, testbed.Watchful))
+		agents = append(agents, f.Agent(fmt.Sprintf("web%d.example.net", i), token, testbed.Watchful))
 	}
 	f.WaitProvisioned(agents...)
 	keys := map[string]bool{}
@@ -109,9 +109,9 @@ func watch(t *testing.T, f *testbed.Fleet, agents ...*testbed.Agent) (stop func(
 func TestASupersededCertificateIsDropped(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
-	a := f.AgentWith("web1.example.net", f.Token(nil), testbed.Watchful)
+	a := f.Agent("web1.example.net", f.Token(nil), testbed.Watchful)
 	f.WaitProvisioned(a)
-	other := f.AgentWith("web2.example.net", f.Token(nil), testbed.Watchful)
+	other := f.Agent("web2.example.net", f.Token(nil), testbed.Watchful)
 	f.WaitProvisioned(other)
 	copied, given := a.Copy()
 	clone := f.DialFleet(copied, given)
@@ -140,7 +140,7 @@ func TestRenewalsThatGoWrong(t *testing.T) {
 			t.Run(point+" "+name, func(t *testing.T) {
 				t.Parallel()
 				f := testbed.New(t, testbed.Options{})
-				a := f.AgentWith("web1.example.net", f.Token(nil), testbed.Watchful)
+				a := f.Agent("web1.example.net", f.Token(nil), testbed.Watchful)
 				f.WaitProvisioned(a)
 				first := a.Serial()
 				stop := watch(t, f, a)
@@ -174,7 +174,7 @@ func TestTheProvisionerEndsDuringARenewal(t *testing.T) {
 		t.Run(fmt.Sprintf("after revision %d", revisions), func(t *testing.T) {
 			t.Parallel()
 			f := testbed.New(t, testbed.Options{})
-			a := f.AgentWith("web1.example.net", f.Token(nil), func(c *server.Config) {
+			a := f.Agent("web1.example.net", f.Token(nil), func(c *server.Config) {
 				testbed.Watchful(c)
 				c.RequestTimeout = time.Second
 			})
@@ -208,7 +208,7 @@ func TestAnAgentThatWasOffWhileItsCertificateEnded(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			f := testbed.New(t, testbed.Options{})
-			a := f.AgentWith("web1.example.net", f.Token(nil), testbed.Watchful)
+			a := f.Agent("web1.example.net", f.Token(nil), testbed.Watchful)
 			f.WaitProvisioned(a)
 			first := f.Record(a.Identity).Current
 			if tt.begun {
@@ -253,7 +253,7 @@ func TestAOneTimeTokenThatIsSpentStopsNobodyWhoHasItsKey(t *testing.T) {
 		testbed.Limited(1)(c)
 		c.ExpiresAt = c.IssuedAt.Add(365 * 24 * time.Hour)
 	})
-	a := f.AgentWith("web1.example.net", token, testbed.Watchful)
+	a := f.Agent("web1.example.net", token, testbed.Watchful)
 	f.WaitProvisioned(a)
 	serial := a.Serial()
 	f.Clock.Advance(twoThirds + twoThirds/8)

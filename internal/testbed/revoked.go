@@ -3,12 +3,11 @@ package testbed
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/hex"
 	"fmt"
 	"slices"
 	"strings"
+	"testing"
 	"time"
 
 	"muster/internal/daemon"
@@ -36,7 +35,7 @@ func (c *checker) revocations() {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for {
-		wrong := c.f.revocationsWrong()
+		wrong := c.revocationsWrong()
 		if len(wrong) == 0 {
 			return
 		}
@@ -58,7 +57,8 @@ const settled = 30 * time.Second
 const oneLook = 5 * time.Second
 
 // revocationsWrong looks at log, records, gate and CRL, each on its own.
-func (f *Fleet) revocationsWrong() (wrong []string) {
+func (c *checker) revocationsWrong() (wrong []string) {
+	f := c.f
 	bad := func(format string, args ...any) { wrong = append(wrong, fmt.Sprintf(format, args...)) }
 	ctx, cancel := context.WithTimeout(f.Context(), oneLook)
 	defer cancel()
@@ -81,14 +81,14 @@ func (f *Fleet) revocationsWrong() (wrong []string) {
 			continue
 		}
 		seen[e.ID] = true
-		for _, c := range e.Certificates {
-			revoked[c.Serial] = c
+		for _, cert := range e.Certificates {
+			revoked[cert.Serial] = cert
 		}
 		if e.Node != "" {
 			newest[e.Node], place[e.Node] = e.Kind, at
 		}
 	}
-	wrong = append(wrong, f.unnamed(revoked, newest, now)...)
+	wrong = append(wrong, c.unnamed(revoked, newest, now)...)
 	for id, kind := range newest {
 		r, _, err := store.Record(ctx, id)
 		if err != nil {
@@ -114,14 +114,16 @@ func (f *Fleet) revocationsWrong() (wrong []string) {
 			}
 		}
 	}
-	return append(wrong, f.crlWrong(revoked, now)...)
+	return append(wrong, c.crlWrong(revoked, now)...)
 }
 
 // unnamed says which certificates of identities that are out no entry names,
 // among all that a kept revision of their records holds or remembers, unless
 // they have expired.
-func (f *Fleet) unnamed(named map[string]provisioner.RevokedCertificate, about map[wire.Identity]provisioner.RevocationKind, now time.Time) (wrong []string) {
-	ctx, store := f.Context(), f.daemon.Store()
+func (c *checker) unnamed(
+	named map[string]provisioner.RevokedCertificate, about map[wire.Identity]provisioner.RevocationKind, now time.Time,
+) (wrong []string) {
+	ctx, store := c.f.Context(), c.f.daemon.Store()
 	for id := range about {
 		var missing []string
 		state := provisioner.StateNone
@@ -137,8 +139,8 @@ func (f *Fleet) unnamed(named map[string]provisioner.RevokedCertificate, about m
 					miss(i.Serial, i.NotAfter)
 				}
 			}
-			for _, c := range r.Superseded {
-				miss(c.Serial, c.NotAfter)
+			for _, old := range r.Superseded {
+				miss(old.Serial, old.NotAfter)
 			}
 			return nil
 		})
@@ -154,10 +156,11 @@ func (f *Fleet) unnamed(named map[string]provisioner.RevokedCertificate, about m
 
 // crlWrong compares the CRLs with the certificates that are revoked: there is one
 // of each issuer whose key is configured, the present one's first.
-func (f *Fleet) crlWrong(revoked map[string]provisioner.RevokedCertificate, now time.Time) (wrong []string) {
-	authorities := []daemon.PreviousConfig{{Root: f.cfg.CA.Root, Certificate: f.cfg.CA.Certificate, Key: f.cfg.CA.Key}}
-	authorities = append(authorities, f.cfg.CA.Previous...)
-	all := f.daemon.CRLs()
+func (c *checker) crlWrong(revoked map[string]provisioner.RevokedCertificate, now time.Time) (wrong []string) {
+	cfg := &c.f.cfg
+	authorities := []daemon.PreviousConfig{{Root: cfg.CA.Root, Certificate: cfg.CA.Certificate, Key: cfg.CA.Key}}
+	authorities = append(authorities, cfg.CA.Previous...)
+	all := c.f.daemon.CRLs()
 	for n, p := range authorities {
 		root, err := readCertificate(p.Root)
 		if err != nil {
@@ -234,27 +237,6 @@ func (f *Fleet) Retire(identity string) {
 	}
 }
 
-// RetireMany writes to the log that a machine is gone which had so many certificates, good until
-// notAfter, and returns the serial of the last of them.
-func (f *Fleet) RetireMany(name string, certificates int, notAfter time.Time) string {
-	f.t.Helper()
-	e := &provisioner.Revocation{
-		Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RetiredNode, At: f.Clock.Now().UTC().Truncate(time.Second),
-		By: "operator", Node: wire.Identity(name),
-	}
-	issuer, serial := f.daemon.CRL().Issuer, make([]byte, 16)
-	for range certificates {
-		_, _ = rand.Read(serial)
-		serial[0] = serial[0]&0x7f | 0x40
-		e.Certificates = append(e.Certificates, provisioner.RevokedCertificate{Serial: hex.EncodeToString(serial), NotAfter: notAfter, Issuer: issuer})
-	}
-	f.Eventually("it is in the log", func() bool { // in it twice it is one, and a leader may have been killed
-		_, err := f.daemon.Store().AppendRevocation(f.Context(), e)
-		return err == nil
-	})
-	return e.Certificates[certificates-1].Serial
-}
-
 // Operator is who orders things in tests.
 func Operator() provisioner.Cause {
 	return provisioner.Cause{By: "operator@fleet.test", Why: "a test"}
@@ -264,25 +246,25 @@ func Operator() provisioner.Cause {
 // certificate.
 func (f *Fleet) OnCRL(serial string) bool {
 	f.t.Helper()
-	return f.names(f.daemon.CRL(), serial)
+	return onCRL(f.t, f.daemon.CRL(), serial)
 }
 
 // OnCRLOf reports whether the newest CRL of the issuer with the key id names the
 // certificate.
 func (f *Fleet) OnCRLOf(issuer, serial string) bool {
 	f.t.Helper()
-	return slices.ContainsFunc(f.daemon.CRLs(), func(c *provisioner.CRL) bool { return c.Issuer == issuer && f.names(c, serial) })
+	return slices.ContainsFunc(f.daemon.CRLs(), func(c *provisioner.CRL) bool { return c.Issuer == issuer && onCRL(f.t, c, serial) })
 }
 
-// names reports whether a CRL names the certificate. Nil names none.
-func (f *Fleet) names(c *provisioner.CRL, serial string) bool {
-	f.t.Helper()
+// onCRL reports whether a CRL names the certificate. Nil names none.
+func onCRL(t testing.TB, c *provisioner.CRL, serial string) bool {
+	t.Helper()
 	if c == nil {
 		return false
 	}
 	list, err := x509.ParseRevocationList(c.DER)
 	if err != nil {
-		f.t.Fatal(err)
+		t.Fatal(err)
 	}
 	return slices.ContainsFunc(list.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Text(16) == serial })
 }

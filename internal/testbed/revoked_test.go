@@ -37,7 +37,7 @@ func TestCheckLooksAtTheCRL(t *testing.T) {
 		for _, r := range tt.revoked {
 			revoked[r.Serial] = r
 		}
-		got := strings.Join(f.crlWrong(revoked, tt.at), "; ")
+		got := strings.Join((&checker{f: f}).crlWrong(revoked, tt.at), "; ")
 		if tt.want == "" && got != "" || !strings.Contains(got, tt.want) {
 			t.Errorf("%s: Check says %q, want %q", name, got, tt.want)
 		}
@@ -57,7 +57,7 @@ func TestCheckLooksAtRevokedRecords(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(f.revocationsWrong(), "; "); !strings.Contains(got, "is not on its record") {
+	if got := strings.Join((&checker{f: f}).revocationsWrong(), "; "); !strings.Contains(got, "is not on its record") {
 		t.Errorf("Check says %q", got)
 	}
 	f.Faults.Blind(false)

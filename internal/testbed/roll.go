@@ -24,17 +24,6 @@ func (f *Fleet) Roll() string {
 	return rolled.Fingerprint
 }
 
-// Files returns the paths in the setup that match a pattern, such as
-// ca*/root.pem for the roots of all authorities that the fleet has had.
-func (f *Fleet) Files(pattern string) []string {
-	f.t.Helper()
-	paths, err := filepath.Glob(filepath.Join(f.Dir, pattern))
-	if err != nil {
-		f.t.Fatal(err)
-	}
-	return paths
-}
-
 // Read returns what a file of the setup holds.
 func (f *Fleet) Read(name string) string {
 	f.t.Helper()

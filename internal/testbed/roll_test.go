@@ -308,7 +308,7 @@ func TestAFleetRenewsIntoTheNewAuthority(t *testing.T) {
 	f := testbed.New(t, testbed.Options{RolloverCheck: 50 * time.Millisecond})
 	token := pinning(t, f, f.Daemon().CAFingerprint())
 	agents := []*testbed.Agent{
-		f.AgentWith("web1.example.net", token, testbed.Watchful), f.AgentWith("web2.example.net", token, testbed.Watchful), f.AgentWith("web3.example.net", token, testbed.Watchful),
+		f.Agent("web1.example.net", token, testbed.Watchful), f.Agent("web2.example.net", token, testbed.Watchful), f.Agent("web3.example.net", token, testbed.Watchful),
 	}
 	f.WaitProvisioned(agents...)
 	before := map[*testbed.Agent]string{}

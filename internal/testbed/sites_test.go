@@ -17,7 +17,7 @@ import (
 func TestASiteServesItsOwn(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
-	local := f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
+	local := f.AddProvisioner("provisioner.ams1.fleet.test", testbed.At("ams1"))
 	at := func(url string) string {
 		return f.Token(func(c *jwt.Claims) {
 			c.Brokers = url
@@ -59,7 +59,7 @@ func TestASiteServesItsOwn(t *testing.T) {
 func TestARevokedNodeIsDroppedAtItsSite(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
-	local := f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
+	local := f.AddProvisioner("provisioner.ams1.fleet.test", testbed.At("ams1"))
 	n := f.Node("web1.example.net")
 	given := f.Enroll(n)
 	f.Apply(n, given)

@@ -1,15 +1,12 @@
 package testbed
 
 import (
-	"encoding/json"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // A Stored is one message in the store: a record, an entry, an event.
@@ -66,29 +63,6 @@ func (f *Fleet) Stored() []Stored {
 		}
 	}
 	return all
-}
-
-// StoredEvents returns the types of the alarm events of this code in the store,
-// in their order.
-func (f *Fleet) StoredEvents(code wire.Code) []provisioner.EventType {
-	f.t.Helper()
-	var types []provisioner.EventType
-	for _, m := range f.Stored() {
-		if !strings.HasPrefix(m.Subject, "muster.event.alarm.") {
-			continue
-		}
-		var e struct {
-			Type provisioner.EventType `json:"type"`
-			Data provisioner.Event     `json:"data"`
-		}
-		if err := json.Unmarshal(m.Data, &e); err != nil {
-			f.t.Fatal(err)
-		}
-		if e.Data.Code == code {
-			types = append(types, e.Type)
-		}
-	}
-	return types
 }
 
 // WaitAlarm waits until an alarm is raised, and returns its cause.

@@ -6,13 +6,15 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"muster/internal/daemon"
 )
 
 // streams looks at the streams that store what nodes publish. JetStream would
 // send its acknowledgement wherever a node says, within the provisioners'
 // account, so such a stream must give none.
 func (c *checker) streams() {
-	list, err := c.f.streamList()
+	list, err := streamList(c.f.Context(), c.f.daemon)
 	if err != nil {
 		c.bad("%v", err)
 	}
@@ -39,13 +41,13 @@ type stream struct {
 }
 
 // streamList asks JetStream for all streams.
-func (f *Fleet) streamList() ([]stream, error) {
-	conn, err := f.daemon.Connect("check")
+func streamList(ctx context.Context, d *daemon.Daemon) ([]stream, error) {
+	conn, err := d.Connect("check")
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(f.Context(), oneLook)
+	ctx, cancel := context.WithTimeout(ctx, oneLook)
 	defer cancel()
 	m, err := conn.RequestWithContext(ctx, "$JS.API.STREAM.LIST", nil)
 	if err != nil {
@@ -60,12 +62,17 @@ func (f *Fleet) streamList() ([]stream, error) {
 	return list.Streams, nil
 }
 
+// streams asks JetStream for all streams.
+func (c *cluster) streams() ([]stream, error) {
+	return streamList(c.fleet.Context(), c.fleet.daemon)
+}
+
 // Replicas are how many copies of each stream there are to be, by its name.
-func (f *Fleet) Replicas() map[string]int {
-	f.t.Helper()
-	list, err := f.streamList()
+func (c *cluster) Replicas() map[string]int {
+	c.t.Helper()
+	list, err := c.streams()
 	if err != nil {
-		f.t.Fatal(err)
+		c.t.Fatal(err)
 	}
 	replicas := map[string]int{}
 	for _, s := range list {
@@ -75,13 +82,13 @@ func (f *Fleet) Replicas() map[string]int {
 }
 
 // Leader is the server of a cluster that leads a stream.
-func (f *Fleet) Leader(name string) *Server {
-	f.t.Helper()
+func (c *cluster) Leader(name string) *Server {
+	c.t.Helper()
 	var leader *Server
-	f.Eventually("stream "+name+" has a leader", func() bool {
-		list, err := f.streamList()
+	c.fleet.Eventually("stream "+name+" has a leader", func() bool {
+		list, err := c.streams()
 		for _, s := range list {
-			for _, server := range f.cluster.servers {
+			for _, server := range c.servers {
 				if err == nil && s.Config.Name == name && s.Cluster.Leader == server.Name {
 					leader = server
 				}
@@ -95,7 +102,7 @@ func (f *Fleet) Leader(name string) *Server {
 // led reports whether every stream of a cluster has a leader, who answers for it. After a
 // server was killed or stopped that takes an election, and a question that is asked
 // meanwhile may never be answered.
-func (f *Fleet) led() bool {
-	list, err := f.streamList()
+func (c *cluster) led() bool {
+	list, err := c.streams()
 	return err == nil && !slices.ContainsFunc(list, func(s stream) bool { return s.Config.Replicas > 1 && s.Cluster.Leader == "" })
 }

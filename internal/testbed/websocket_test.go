@@ -95,8 +95,8 @@ func TestNodesBehindAProxy(t *testing.T) {
 				})
 			}
 			agents := []*testbed.Agent{
-				f.AgentWith("plain.example.net", token(func(*jwt.Claims) {}), through),
-				f.AgentWith("sealed.example.net", token(f.Seal), through),
+				f.Agent("plain.example.net", token(func(*jwt.Claims) {}), through),
+				f.Agent("sealed.example.net", token(f.Seal), through),
 			}
 			f.WaitProvisioned(agents...)
 			if got := proxy.opened.Load(); got < int64(len(agents)) {
@@ -129,7 +129,7 @@ func TestAProxyThatRefuses(t *testing.T) {
 		"forbidden.example.net": {"node:let-me-out", "many let through nothing but port 443"},
 	}
 	for id, tt := range tests {
-		f.AgentWith(string(id), token, func(cfg *server.Config) { cfg.Proxy = proxy.as(tt.login) })
+		f.Agent(string(id), token, func(cfg *server.Config) { cfg.Proxy = proxy.as(tt.login) })
 		f.Eventually("the log of "+string(id)+" says why", func() bool { return strings.Contains(f.Log(), tt.says) })
 	}
 	if strings.Contains(f.Log(), testbed.Secret) || strings.Contains(f.Log(), "let-me-out") {
@@ -139,5 +139,5 @@ func TestAProxyThatRefuses(t *testing.T) {
 		t.Errorf("%d connections through the proxy", got)
 	}
 	// Whoever is told to ask no proxy reaches the broker.
-	f.WaitProvisioned(f.AgentWith("direct.example.net", token, func(cfg *server.Config) { cfg.Proxy = "none" }))
+	f.WaitProvisioned(f.Agent("direct.example.net", token, func(cfg *server.Config) { cfg.Proxy = "none" }))
 }

@@ -60,7 +60,7 @@ func TestAProvisionerThatCannotReadQuestionsWithdraws(t *testing.T) {
 	if err := os.WriteFile(xkey, []byte(string(keys.XKey)+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	second := f.AddProvisionerWith("second.fleet.test", func(c *daemon.Config) { c.Broker.External.Callout.XKey = xkey })
+	second := f.AddProvisioner("second.fleet.test", testbed.With(func(c *daemon.Config) { c.Broker.External.Callout.XKey = xkey }))
 	a := &askers{t: t, f: f, url: f.URL(), token: f.Token(nil)}
 	f.Eventually("the second one withdraws", func() bool {
 		a.ask() // it may be asked about this one, which waits in vain
@@ -80,7 +80,7 @@ func TestAProvisionerThatCannotReadQuestionsWithdraws(t *testing.T) {
 func TestASiteIsServedWhileItsOwnCannot(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Servers: 1, Sites: []string{"ams1"}})
-	local := f.AddProvisionerAt("provisioner.ams1.fleet.test", "ams1")
+	local := f.AddProvisioner("provisioner.ams1.fleet.test", testbed.At("ams1"))
 	a := &askers{t: t, f: f, url: f.Site("ams1").URL(), token: f.Token(func(c *jwt.Claims) {
 		ofYesterday(c)
 		if err := c.SetLimits(jwt.Limits{Site: "ams1"}); err != nil {
@@ -104,7 +104,7 @@ func TestAProvisionerStartsWithdrawn(t *testing.T) {
 	// The other clock is the real one, by which the servers' certificates are valid.
 	f.Clock.Advance(-behind)
 	f.Eventually("the fleet's clock is on record", func() bool { return onRecord(f) })
-	f.AddProvisionerBehind("second.fleet.test", behind)
+	f.AddProvisioner("second.fleet.test", testbed.Behind(behind))
 	for range inARow {
 		told := a.ask()
 		stood := strings.HasPrefix(f.Cause(a.last), string(wire.CodeRevocationsUnknown)) // the first one, for a moment
@@ -140,7 +140,7 @@ func TestAProvisionerWhoseClockIsAheadWithdraws(t *testing.T) {
 	f.Eventually("the fleet's clock is on record", func() bool {
 		return f.Daemon().Operator().AcceptClock(f.Context(), testbed.Operator()) == nil && onRecord(f)
 	})
-	second := f.AddProvisionerBehind("second.fleet.test", -behind)
+	second := f.AddProvisioner("second.fleet.test", testbed.Behind(-behind))
 	served := func(name string) bool { return a.ask() == "enrolled" && f.EnrolledBy(a.last) == name }
 	f.Eventually("all nodes are enrolled by the one whose clock is right", func() bool {
 		onRecord(f) // or the other one was first

@@ -358,7 +358,7 @@ func TestKilledWhileANodeIsReconfigured(t *testing.T) {
 		return fmt.Sprintf("package muster.enroll\n\ndefault allow := true\n\nconfiguration := {\"generation\": \"%d\"}\n", generation)
 	}
 	f := testbed.New(t, testbed.Options{Policy: policy(0)})
-	a := f.AgentWith("web1.example.net", f.Token(nil), func(c *server.Config) {
+	a := f.Agent("web1.example.net", f.Token(nil), func(c *server.Config) {
 		testbed.Watchful(c)
 		c.RequestTimeout = time.Second
 	})

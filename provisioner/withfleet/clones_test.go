@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -35,6 +36,17 @@ func cloneEvents(f *testbed.Fleet, identity string) int {
 	return n
 }
 
+// said counts the lines that agents of this identity logged with a message.
+func said(f *testbed.Fleet, identity, msg string) int {
+	n := 0
+	for line := range strings.Lines(f.Log()) {
+		if strings.Contains(line, `"msg":"`+msg+`"`) && strings.Contains(line, `"agent":"`+identity+`"`) {
+			n++
+		}
+	}
+	return n
+}
+
 // connected is what an agent logs when it is in the fleet.
 const connected = "connected to the fleet"
 
@@ -58,8 +70,8 @@ func TestACopiedDisk(t *testing.T) {
 			a := f.Agent("web1.example.net", f.Token(nil))
 			other := f.Agent("web2.example.net", f.Token(nil))
 			f.WaitProvisioned(a, other)
-			f.CopyAgent(a)
-			f.Eventually("both are in the fleet", func() bool { return f.Said(a.Identity, connected) >= 2 })
+			a.Clone()
+			f.Eventually("both are in the fleet", func() bool { return said(f, a.Identity, connected) >= 2 })
 			if n := cloneEvents(f, a.Identity); n != 0 {
 				t.Fatalf("%d reports of clones before the time of a reboot was over", n)
 			}
@@ -76,13 +88,13 @@ func TestACopiedDisk(t *testing.T) {
 					t.Errorf("Admits = %v, want it admitted", err)
 				}
 			} else {
-				f.Eventually("both are out", func() bool { return f.Said(a.Identity, "connection to the fleet lost") >= 2 })
+				f.Eventually("both are out", func() bool { return said(f, a.Identity, "connection to the fleet lost") >= 2 })
 				err := f.Daemon().Admits(f.Context(), wire.Identity(a.Identity), r.Current.Serial)
 				if d := (*broker.Denied)(nil); !errors.As(err, &d) || d.Code != wire.CodeIdentityCloned {
 					t.Errorf("Admits = %v, want %s", err, wire.CodeIdentityCloned)
 				}
 				// Their token does not help either.
-				n := f.NodeOf(a)
+				n, _ := a.Copy()
 				if code := f.Refused(n); code != wire.CodeIdentityCloned {
 					t.Errorf("enroll = %s, want %s", code, wire.CodeIdentityCloned)
 				}
@@ -113,12 +125,12 @@ func TestRebootsAreNoClones(t *testing.T) {
 	f.WaitProvisioned(a)
 	const reboots = 6
 	for n := range reboots {
-		f.Eventually("it is back", func() bool { return f.Said(a.Identity, connected) > n })
+		f.Eventually("it is back", func() bool { return said(f, a.Identity, connected) > n })
 		f.Clock.Advance(grace)
 		a.Stop()
 		a.Start()
 	}
-	f.Eventually("it is back", func() bool { return f.Said(a.Identity, connected) > reboots })
+	f.Eventually("it is back", func() bool { return said(f, a.Identity, connected) > reboots })
 	if n := cloneEvents(f, a.Identity); n != 0 || f.Record(a.Identity).Cloned != nil {
 		t.Errorf("%d reports of clones, record %+v, want none", n, f.Record(a.Identity).Cloned)
 	}

@@ -22,14 +22,13 @@ type agent struct {
 	identity string
 	dir      string
 	token    string // path
-	v        version
 	clock    *clock
 	p        *process // nil or ended while it is down
 }
 
 // newAgents makes so many agents with this token, in dir/agents. They are not
 // started.
-func newAgents(t *testing.T, dir, token string, v version, n int) []*agent {
+func newAgents(t *testing.T, dir, token string, n int) []*agent {
 	t.Helper()
 	var all []*agent
 	for i := range n {
@@ -38,7 +37,7 @@ func newAgents(t *testing.T, dir, token string, v version, n int) []*agent {
 		if err := os.MkdirAll(home, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		a := &agent{t: t, identity: identity, dir: home, token: filepath.Join(home, "provisioning.jwt"), v: v, clock: newClock(t, filepath.Join(home, "clock"))}
+		a := &agent{t: t, identity: identity, dir: home, token: filepath.Join(home, "provisioning.jwt"), clock: newClock(t, filepath.Join(home, "clock"))}
 		if err := os.WriteFile(a.token, []byte(token), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -50,7 +49,7 @@ func newAgents(t *testing.T, dir, token string, v version, n int) []*agent {
 // start starts the agent, which goes on from its disk.
 func (a *agent) start() {
 	a.t.Helper()
-	a.p = start(a.t, a.dir, "agent", []string{a.clock.env()}, program(a.t, "muster-server", a.v), "run",
+	a.p = start(a.t, a.dir, "agent", []string{a.clock.env()}, program(a.t, "muster-server"), "run",
 		"--token", a.token, "--ssl-dir", a.ssl(), "--config", filepath.Join(a.dir, "server.conf"), "--identity", a.identity)
 }
 
@@ -79,9 +78,9 @@ func (a *agent) provisioned() bool {
 
 // agents adds so many real agents to a run, which connect to address, and starts
 // them.
-func (r *run) addAgents(n int, address string, v version) {
+func (r *run) addAgents(n int, address string) {
 	r.Helper()
-	r.agents = newAgents(r.T, r.dir, r.d.token("agents", address), v, n)
+	r.agents = newAgents(r.T, r.dir, r.d.token("agents", address), n)
 	for _, a := range r.agents {
 		a.start()
 	}
@@ -124,7 +123,7 @@ func killAgents(r *run) {
 	r.d = newEmbedded(r.T, r.dir, "127.0.0.1")
 	r.d.serve()
 	token := r.d.token("agents", r.d.address(), "--seal", "prov/seal.pub")
-	r.agents = newAgents(r.T, r.dir, token, present, size(6, 40))
+	r.agents = newAgents(r.T, r.dir, token, size(6, 40))
 	// The first shows how long it takes here and now.
 	first := r.agents[0]
 	begun := time.Now()

@@ -2,17 +2,20 @@ package chaos_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 )
 
 // clockEnv names a file of eight bytes, by which the clock of a process that
-// was built by [binaries] can be moved while it runs: so many seconds, in the
+// was built by [overlay] can be moved while it runs: so many seconds, in the
 // machine's byte order.
 const clockEnv = "MUSTER_CHAOS_CLOCK"
 
@@ -45,93 +48,68 @@ var moved = func() *atomic.Int64 {
 }()
 `
 
-// A version is which protocol a build of the programs speaks.
-type version int
+// programs builds the programs once for all tests, and returns their directory.
+var programs = sync.OnceValues(func() (string, error) {
+	dir := filepath.Join(work, "bin")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	args := []string{"build", "-o", dir + "/"}
+	if info, ok := debug.ReadBuildInfo(); ok && slices.Contains(info.Settings, debug.BuildSetting{Key: "-race", Value: "true"}) {
+		args = append(args, "-race") // as the tests are: then what they link is compiled already
+	}
+	if *full {
+		file, err := overlay(dir)
+		if err != nil {
+			return "", err
+		}
+		args = []string{"build", "-overlay", file, "-o", dir + "/"}
+	}
+	out, err := exec.Command("go", append(args, "muster/cmd/muster", "muster/cmd/muster-server")...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("build: %w: %s", err, out)
+	}
+	return dir, nil
+})
 
-// The protocol of this tree, and the next one, which is the same but for its
-// number.
-const (
-	present version = 1
-	next    version = 2
-)
-
-// built are the directories of what was built, by version.
-var built struct {
-	mu   sync.Mutex
-	dirs map[version]string
-}
-
-// program returns the path of a program of this version. Each version is built
-// once for all tests.
-func program(t *testing.T, name string, v version) string {
+// program returns the path of a program.
+func program(t *testing.T, name string) string {
 	t.Helper()
-	built.mu.Lock()
-	defer built.mu.Unlock()
-	dir, ok := built.dirs[v]
-	if !ok {
-		dir = filepath.Join(work, fmt.Sprintf("bin%d", v))
-		if err := build(dir, v); err != nil {
-			t.Fatal(err)
-		}
-		if built.dirs == nil {
-			built.dirs = map[version]string{}
-		}
-		built.dirs[v] = dir
+	dir, err := programs()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return filepath.Join(dir, name)
 }
 
-// build builds the programs into dir, with a clock that can be moved.
-func build(dir string, v version) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
+// overlay writes a package time with a clock that can be moved, for `go build -overlay`. All of
+// the standard library and of what is linked is compiled anew with it, so only at full size.
+func overlay(dir string) (string, error) {
 	out, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
-		return fmt.Errorf("go env: %w", err)
+		return "", fmt.Errorf("go env: %w", err)
 	}
 	std := filepath.Join(strings.TrimSpace(string(out)), "src/time")
-	wire, err := filepath.Abs("../wire/messages.go")
+	b, err := os.ReadFile(filepath.Join(std, "time.go"))
 	if err != nil {
-		return err
-	}
-	overlay := map[string]string{}
-	replace := func(path, old, replacement string) error {
-		b, err := os.ReadFile(path)
-		if err != nil {
-			return err
-		}
-		if strings.Count(string(b), old) != 1 {
-			return fmt.Errorf("%s: want %q in it, once", path, old)
-		}
-		overlay[path] = filepath.Join(dir, strings.ReplaceAll(filepath.Base(path), ".go", ".txt"))
-		return os.WriteFile(overlay[path], []byte(strings.Replace(string(b), old, replacement, 1)), 0o600)
+		return "", err
 	}
 	const now = "func Now() Time {\n\tsec, nsec, mono := runtimeNow()\n"
-	if err := replace(filepath.Join(std, "time.go"), now, now+"\tsec += moved.Load()\n"); err != nil {
-		return err
+	if strings.Count(string(b), now) != 1 {
+		return "", fmt.Errorf("%s/time.go: want %q in it, once", std, now)
 	}
-	added := filepath.Join(dir, "moved.txt")
-	overlay[filepath.Join(std, "zmoved.go")] = added
-	if err := os.WriteFile(added, []byte(movedClock), 0o600); err != nil {
-		return err
-	}
-	if v != present {
-		if err := replace(wire, fmt.Sprintf("const Version = %d\n", present), fmt.Sprintf("const Version = %d\n", v)); err != nil {
-			return err
-		}
-	}
-	b, err := json.Marshal(map[string]any{"Replace": overlay})
+	changed, added := filepath.Join(dir, "time.txt"), filepath.Join(dir, "moved.txt")
+	files, err := json.Marshal(map[string]any{"Replace": map[string]string{
+		filepath.Join(std, "time.go"):   changed,
+		filepath.Join(std, "zmoved.go"): added,
+	}})
 	if err != nil {
-		return err
+		return "", err
 	}
 	file := filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(file, b, 0o600); err != nil {
-		return err
-	}
-	cmd := exec.Command("go", "build", "-overlay", file, "-o", dir+"/", "muster/cmd/muster", "muster/cmd/muster-server")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("build: %w: %s", err, out)
-	}
-	return nil
+	return file, errors.Join(
+		os.WriteFile(changed, []byte(strings.Replace(string(b), now, now+"\tsec += moved.Load()\n", 1)), 0o600),
+		os.WriteFile(added, []byte(movedClock), 0o600),
+		os.WriteFile(file, files, 0o600),
+	)
 }

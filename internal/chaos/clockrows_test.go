@@ -41,7 +41,7 @@ func agentsMoved(r *run) {
 	r.renewed = true // an agent that is ahead may come to ask for another certificate
 	r.d = newEmbedded(r.T, r.dir, "127.0.0.1")
 	r.d.serve()
-	r.agents = newAgents(r.T, r.dir, r.d.token("agents", r.d.address(), "--validity", "5y"), present, size(4, 20))
+	r.agents = newAgents(r.T, r.dir, r.d.token("agents", r.d.address(), "--validity", "5y"), size(4, 20))
 	for i, a := range r.agents {
 		by, atOnce := -year, i%4 < 2
 		if i%2 == 0 {

@@ -36,7 +36,7 @@ func (m *member) start() {
 	m.t.Helper()
 	path := m.path
 	if path == "" {
-		path = program(m.t, "muster", present)
+		path = program(m.t, "muster")
 	}
 	m.p = start(m.t, m.dir, m.name, nil, slices.Concat(m.prefix, []string{path}, m.args)...)
 }
@@ -53,7 +53,7 @@ type cluster struct {
 // started.
 func newCluster(t *testing.T, dir string, hosts [servers]string) *deployment {
 	t.Helper()
-	d := &deployment{t: t, dir: dir, v: present, clock: newClock(t, filepath.Join(dir, "provisioner.clock")), cluster: &cluster{}}
+	d := &deployment{t: t, dir: dir, clock: newClock(t, filepath.Join(dir, "provisioner.clock")), cluster: &cluster{}}
 	var urls, routes []string
 	init := []string{"provisioner", "init", "prov", "--name", "one.chaos.test", "--broker-name", "localhost", "--trust-domain", "chaos.test", "--trust-first-use"}
 	for _, host := range hosts {

@@ -20,7 +20,6 @@ type deployment struct {
 	addresses []string // of the brokers: one, if it is the provisioner's own
 	cluster   *cluster // nil for none
 
-	v      version  // that start takes
 	prefix []string // what runs the provisioner, such as in a network of its own
 	clock  *clock   // its own
 	p      *process // nil or ended while it is down
@@ -31,7 +30,7 @@ type deployment struct {
 func newEmbedded(t *testing.T, dir, host string) *deployment {
 	t.Helper()
 	address := net.JoinHostPort(host, testproc.FreePort(t))
-	d := &deployment{t: t, dir: dir, data: filepath.Join(dir, "prov/data"), addresses: []string{address}, v: present, clock: newClock(t, filepath.Join(dir, "provisioner.clock"))}
+	d := &deployment{t: t, dir: dir, data: filepath.Join(dir, "prov/data"), addresses: []string{address}, clock: newClock(t, filepath.Join(dir, "provisioner.clock"))}
 	d.muster("provisioner", "init", "prov", "--name", "broker.chaos.test", "--trust-domain", "chaos.test",
 		"--broker-name", "localhost", "--broker-address", host, "--listen", address, "--trust-first-use")
 	// A wave comes from one address.
@@ -42,7 +41,7 @@ func newEmbedded(t *testing.T, dir, host string) *deployment {
 // muster runs a verb to its end and returns what it printed.
 func (d *deployment) muster(args ...string) string {
 	d.t.Helper()
-	cmd := exec.Command(program(d.t, "muster", d.v), args...)
+	cmd := exec.Command(program(d.t, "muster"), args...)
 	cmd.Dir = d.dir
 	cmd.Env = append(os.Environ(), d.clock.env())
 	out, err := cmd.CombinedOutput()
@@ -90,7 +89,7 @@ func urlOf(addresses string) string {
 // start starts the provisioner, and does not wait for it.
 func (d *deployment) start() {
 	d.t.Helper()
-	args := append(append([]string{}, d.prefix...), program(d.t, "muster", d.v), "provisioner", "run", "--config", "prov/provisioner.yaml")
+	args := append(append([]string{}, d.prefix...), program(d.t, "muster"), "provisioner", "run", "--config", "prov/provisioner.yaml")
 	d.p = start(d.t, d.dir, "provisioner", []string{d.clock.env()}, args...)
 }
 

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"muster/internal/testproc"
 )
 
 // cutConnections ends connections in the middle of messages, over and over.
@@ -44,10 +46,6 @@ func badNetwork(r *run, mode int32) {
 // partition takes the network away between the nodes' host and the
 // provisioner's: packets get lost, and nobody is told.
 func partition(r *run) {
-	if os.Getuid() != 0 {
-		partitionByProxy(r)
-		return
-	}
 	n := newNetwork(r.T, 1)
 	r.d = newEmbedded(r.T, r.dir, n.address(0))
 	r.d.prefix = n.in(0)
@@ -59,21 +57,6 @@ func partition(r *run) {
 	n.link(0, "down")
 	hold(lasting(2*time.Second, 30*time.Second))
 	n.link(0, "up")
-	r.recovers()
-	r.settle()
-}
-
-// partitionByProxy is the same where namespaces cannot be made.
-func partitionByProxy(r *run) {
-	r.d = newEmbedded(r.T, r.dir, "127.0.0.1")
-	r.d.serve()
-	p := newProxy(r.T, r.d.address())
-	r.enroll(size(150, 5000), p.address())
-	r.w.start()
-	r.somewhere(0.2, 0.5)
-	p.set(stalls)
-	hold(lasting(2*time.Second, 30*time.Second))
-	p.set(passes)
 	r.recovers()
 	r.settle()
 }
@@ -90,6 +73,10 @@ var networks atomic.Int32
 
 func newNetwork(t *testing.T, hosts int) *network {
 	t.Helper()
+	testproc.Needs(t, "ip")
+	if os.Getuid() != 0 {
+		t.Skip("a network of its own takes root")
+	}
 	n := &network{t: t}
 	number := networks.Add(1)
 	for i := range hosts + 1 {

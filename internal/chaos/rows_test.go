@@ -36,7 +36,7 @@ func stopProvisioner(r *run) {
 // nodes and starts them again, in turns, while they enroll.
 func restartAll(r *run) {
 	r.embedded(size(300, 5000))
-	r.addAgents(size(2, 10), r.d.address(), present)
+	r.addAgents(size(2, 10), r.d.address())
 	r.w.start()
 	for i := range 3 {
 		r.somewhere(0.05+0.25*float64(i), 0.25+0.25*float64(i))

@@ -2,8 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -134,18 +132,6 @@ func TestThreeWrongPassphrases(t *testing.T) {
 		prompt + "muster: key.pem: wrong passphrase for the encrypted key\n"
 	if got := stderr.String(); got != want {
 		t.Errorf("it says\n%s\nwant\n%s", got, want)
-	}
-}
-
-// TestAKeyIsNotWaitedForAfterASignal has somebody think better of a key that takes a minute to
-// make.
-func TestAKeyIsNotWaitedForAfterASignal(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	v := &jwtVerb{keyType: "rsa", bits: 4096}
-	if _, _, _, err := v.makeKeys(ctx); !errors.Is(err, context.Canceled) {
-		t.Errorf("makeKeys = %v, want %v", err, context.Canceled)
 	}
 }
 

@@ -11,11 +11,30 @@ import (
 
 	"github.com/alecthomas/kingpin/v2"
 
+	"muster/cmd/muster/allow"
+	"muster/cmd/muster/backup"
+	"muster/cmd/muster/bench"
+	"muster/cmd/muster/broker"
+	"muster/cmd/muster/ca"
+	"muster/cmd/muster/demo"
+	"muster/cmd/muster/events"
+	"muster/cmd/muster/internal/verb"
+	"muster/cmd/muster/jwt"
+	"muster/cmd/muster/node"
+	"muster/cmd/muster/operator"
+	"muster/cmd/muster/pause"
+	"muster/cmd/muster/policy"
+	"muster/cmd/muster/provisioner"
+	"muster/cmd/muster/signer"
+	"muster/cmd/muster/status"
+	"muster/cmd/muster/token"
+	"muster/cmd/muster/webhook"
 	"muster/internal/cli"
+	"muster/server/servercmd"
 )
 
 // program is the name in front of everything on standard error.
-const program = "muster"
+const program = verb.Program
 
 func main() {
 	os.Exit(cli.Run(program, "Zero-touch enrollment of machine fleets.", os.Args[1:], addVerbs))
@@ -25,27 +44,31 @@ func main() {
 type verbs = cli.Verbs
 
 func addVerbs(app *kingpin.Application, all verbs) {
-	addJWT(app, all)
-	addProvisioner(app, all)
-	addBroker(app, all)
-	addCA(app, all)
+	jwt.Add(app, all)
+	provisioner.Add(app, all)
+	broker.Add(app, all)
+	ca.Add(app, all)
 	addServer(app, all)
-	addToken(app, all)
-	addSigner(app, all)
-	addNode(app, all)
-	addAllow(app, all)
-	addEvents(app, all)
-	addAttempts(app, all)
-	addStatus(app, all)
-	addComponents(app, all)
-	addPause(app, all)
-	addResume(app, all)
-	addOperator(app, all)
-	addPolicy(app, all)
-	addWebhook(app, all)
-	addBackup(app, all)
-	addRestore(app, all)
-	addDemo(app, all)
-	addBench(app, all)
-	addBuildInfo(app, all)
+	token.Add(app, all)
+	signer.Add(app, all)
+	node.Add(app, all)
+	allow.Add(app, all)
+	events.Add(app, all)
+	status.Add(app, all)
+	pause.Add(app, all)
+	operator.Add(app, all)
+	policy.Add(app, all)
+	webhook.Add(app, all)
+	backup.Add(app, all)
+	demo.Add(app, all)
+	bench.Add(app, all)
+	servercmd.AddBuildInfo(app, all)
+}
+
+// addServer adds the verbs of the command muster-server.
+func addServer(app *kingpin.Application, all verbs) {
+	c := app.Command("server", "Run and examine the agent of this node.").
+		HelpLong("The same as the program muster-server, which is small enough for every machine.")
+	servercmd.AddRun(c, all)
+	servercmd.AddDoctor(c, all)
 }

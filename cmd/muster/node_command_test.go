@@ -1,15 +1,10 @@
 package main
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-
-	"muster/internal/wire"
 )
 
 // TestNodeCommands has an operator command an agent, both processes, by name and
@@ -50,51 +45,8 @@ func TestNodeCommands(t *testing.T) {
 	agent.waitFor("agent ends, to be started again")
 	fails("1 machine failed", "node", "restart", "--resume", file, "--yes")
 	b, err := os.ReadFile(file)
-	if err != nil || strings.Count(string(b), "web1.example.net\n") != 1 {
-		t.Errorf("progress = %s, %v; want web1 done once", b, err)
+	if err != nil || strings.Contains(string(b), "web1") || !strings.Contains(string(b), "web2") {
+		t.Errorf("progress = %s, %v; want web2 alone left", b, err)
 	}
 	fails("is of `muster node restart`", "node", "shutdown", "--resume", file, "--yes")
-}
-
-// TestABatchGoesOnWhereItStopped stops at the limit on failures, and resumes.
-func TestABatchGoesOnWhereItStopped(t *testing.T) {
-	t.Parallel()
-	var nodes []target
-	for _, name := range strings.Fields("a b c d e f") {
-		nodes = append(nodes, target{Node: wire.Identity(name + ".example.net")})
-	}
-	b := batch{size: 2, pause: 1, maxFailures: 1, file: filepath.Join(t.TempDir(), "kept")}
-	var mu sync.Mutex
-	told := map[wire.Identity]int{}
-	broken := map[wire.Identity]bool{"c.example.net": true, "d.example.net": true}
-	one := func(_ context.Context, t target) error {
-		mu.Lock()
-		defer mu.Unlock()
-		told[t.Node]++
-		if broken[t.Node] {
-			return errors.New("away")
-		}
-		return nil
-	}
-	r, err := b.run(t.Context(), &campaign{ID: wire.NewID(), Verb: "restart", Nodes: nodes}, one)
-	if err == nil || r.Done != 2 || len(r.Failed) != 2 || r.Left != 2 {
-		t.Fatalf("stopped with %+v, %v; want 2 done, 2 failed, 2 left", r, err)
-	}
-	broken = nil
-	rest, err := readProgress(b.file, "restart")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if rest.ID != r.ID {
-		t.Error("resumed under another id: what was lost would be done twice")
-	}
-	if r, err = b.run(t.Context(), rest, one); err != nil || r.Done != 4 {
-		t.Fatalf("resumed: %+v, %v", r, err)
-	}
-	if told["a.example.net"] != 1 || told["c.example.net"] != 2 || told["f.example.net"] != 1 {
-		t.Errorf("told %v", told)
-	}
-	if _, err := os.Stat(b.file); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the file is still there: %v", err)
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -67,7 +66,10 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	want(ask(2, "node", "retire", "--unseen", "yesterday"), `--unseen`)
 
 	for _, verb := range []string{"reprovision", "reconfigure"} {
-		var r batchResult
+		var r struct {
+			Verb         string
+			Chosen, Done int
+		}
 		out := ask(0, "node", verb, "--all", "--wait", "--yes", "--json")
 		if err := json.Unmarshal([]byte(out), &r); err != nil || r.Done != 3 || r.Chosen != 3 || r.Verb != verb {
 			t.Errorf("%s: %s, %v; want 3 done", verb, out, err)
@@ -163,75 +165,4 @@ func TestVerbsOnManyMachines(t *testing.T) {
 	want(ask(0, "node", "retire", "--state", "revoked", "--yes"), `2 of 2 machines: each is retired`)
 	write(t, filepath.Join(dir, "names"), "db1.example.net\n# those of tomorrow\ndb2.example.net\n")
 	want(ask(1, "node", "grant", "--from", "names", "--yes"), `db2\.example\.net: .*no such node`)
-}
-
-// TestHowManyMachines says how it went with one machine and with many, all of them or some.
-func TestHowManyMachines(t *testing.T) {
-	t.Parallel()
-	failed := make([]batchFailure, 2)
-	for want, got := range map[string]string{
-		"1 machine is revoked":                   (&batchResult{Chosen: 1, Done: 1}).text("is revoked"),
-		"1 of 3 machines is revoked":             (&batchResult{Chosen: 3, Done: 1}).text("is revoked"),
-		"3 of 3 machines: each is revoked":       (&batchResult{Chosen: 3, Done: 3}).text("is revoked"),
-		"1 machine failed":                       (&batchResult{Failed: failed[:1]}).missing(),
-		"2 machines failed":                      (&batchResult{Failed: failed}).missing(),
-		"2 machines failed and 1 was not tried":  (&batchResult{Failed: failed, Left: 1}).missing(),
-		"1 machine failed and 20 were not tried": (&batchResult{Failed: failed[:1], Left: 20}).missing(),
-		"1 machine was not tried":                (&batchResult{Left: 1}).missing(),
-		"20 machines were not tried":             (&batchResult{Left: 20}).missing(),
-	} {
-		if got != want {
-			t.Errorf("it says %q, want %q", got, want)
-		}
-	}
-}
-
-// TestABrokenLineOfProgressIsNobody kills a verb while it writes down what is done.
-func TestABrokenLineOfProgressIsNobody(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "kept")
-	p := &campaign{ID: "x", Verb: "restart", Why: "a test", Nodes: []target{{Node: "a.example.net"}, {Node: "a.example.ne"}, {Node: "b.example.net", Key: "00ff"}}}
-	keep, err := p.open(file)
-	if err == nil {
-		err = keep(p.Nodes[2])
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	appendTo(t, file, "a.example.ne")
-	for range 2 {
-		p, err = readProgress(file, "restart")
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := fmt.Sprint(p.left()); got != "[a.example.net a.example.ne]" || p.Why != "a test" {
-			t.Fatalf("left %s because of %q, want both a and not b", got, p.Why)
-		}
-		if keep, err = p.open(file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := keep(target{Node: "a.example.net"}); err != nil {
-		t.Fatal(err)
-	}
-	if p, err = readProgress(file, "restart"); err != nil || fmt.Sprint(p.left()) != "[a.example.ne]" {
-		t.Errorf("left %v, %v; want a.example.ne", p.left(), err)
-	}
-	if _, err := readProgress(file, string(wire.VerbShutdown)); err == nil {
-		t.Error("the file of one verb was read for another")
-	}
-}
-
-func appendTo(t *testing.T, file, text string) {
-	t.Helper()
-	f, err := os.OpenFile(file, os.O_WRONLY|os.O_APPEND, 0)
-	if err == nil {
-		_, err = f.WriteString(text)
-	}
-	if err == nil {
-		err = f.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 }

@@ -1,22 +1,16 @@
 package main
 
 import (
-	"encoding/json"
 	"io"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
-	"time"
 
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
-	"muster/provisioner/httpapi"
 )
 
 // TestARejectionWhileTheCommandAsksStays has a machine be rejected after the command has
@@ -61,47 +55,6 @@ func TestARejectionWhileTheCommandAsksStays(t *testing.T) {
 		})
 	}
 	f.Check()
-}
-
-// TestAVerdictThatIsNotUnderstoodIsAskedForOnce asks a provisioner that knows no verdicts
-// about who still waits, as one of before: it refuses, and would each time.
-func TestAVerdictThatIsNotUnderstoodIsAskedForOnce(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "provisioner.yaml"), "data_dir: .\n")
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", filepath.Join(dir, httpapi.SocketName))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var asked atomic.Int32
-	earlier := &http.Server{ReadHeaderTimeout: patience, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			waiting := []*provisioner.Waiter{{Identity: "web1.example.net", Code: wire.CodeApprovalPending}, {Identity: "web2.example.net", Code: wire.CodeApprovalPending}}
-			_ = json.NewEncoder(w).Encode(httpapi.Pending{Waiting: waiting})
-			return
-		}
-		asked.Add(1)
-		var known struct {
-			Key string        `json:"key"`
-			TTL time.Duration `json:"ttl_ns"`
-			Why string        `json:"why"`
-		}
-		strict := json.NewDecoder(r.Body)
-		strict.DisallowUnknownFields()
-		if err := strict.Decode(&known); err == nil {
-			t.Error("it takes the verdict for one about any key")
-		}
-		w.WriteHeader(http.StatusBadRequest)
-		_ = json.NewEncoder(w).Encode(httpapi.Problem{Detail: `request body: unknown member "waiting"`, Status: http.StatusBadRequest})
-	})}
-	go func() { _ = earlier.Serve(l) }() // ends when it is closed
-	t.Cleanup(func() { _ = earlier.Close() })
-	cmd := command(t, "node", "approve", "--all", "--yes", "--config", filepath.Join(dir, "provisioner.yaml"))
-	out, _ := cmd.CombinedOutput()
-	const want = `request body: unknown member "waiting": if the provisioner is of an earlier version than this command, ask with its own`
-	if cmd.ProcessState.ExitCode() != 1 || asked.Load() != 1 || !strings.Contains(string(out), want) {
-		t.Errorf("exit %d, asked %d times, want once:\n%s", cmd.ProcessState.ExitCode(), asked.Load(), out)
-	}
 }
 
 // TestAVerdictOfManyEndsWithItsProvisioner has the provisioner go after the command has shown

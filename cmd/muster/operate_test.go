@@ -116,15 +116,3 @@ func TestAFileThatIsNamedOverridesTheEnvironment(t *testing.T) {
 		}
 	}
 }
-
-// TestNamesOfAFileAreReadToItsEnd has a line that is longer than a reader of lines
-// takes by default, and more machines behind it.
-func TestNamesOfAFileAreReadToItsEnd(t *testing.T) {
-	t.Parallel()
-	file := filepath.Join(t.TempDir(), "names")
-	write(t, file, "web1.example.net\n# "+strings.Repeat("x", 1<<17)+"\nweb2.example.net")
-	ids, err := identitiesOf(t.Context(), nil, file)
-	if err != nil || len(ids) != 2 || ids[1] != "web2.example.net" {
-		t.Errorf("names = %v, %v, want two", ids, err)
-	}
-}

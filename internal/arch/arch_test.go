@@ -118,6 +118,9 @@ func TestImportGraph(t *testing.T) {
 			if ours, ok := strings.CutPrefix(i, "muster/"); ok && !strings.HasPrefix(name, "cmd/") && !slices.Contains(graph[name], ours) {
 				t.Errorf("%s imports %s, which is against the graph", name, ours)
 			}
+			if ours, ok := strings.CutPrefix(i, "muster/cmd/"); ok && !downward(name, "cmd/"+ours) {
+				t.Errorf("%s imports cmd/%s, which is not below it and not shared", name, ours)
+			}
 			for dependency, allowed := range owners {
 				if strings.HasPrefix(i, dependency) && !slices.Contains(allowed, name) {
 					t.Errorf("%s imports %s, which belongs to %v", name, i, allowed)
@@ -125,6 +128,13 @@ func TestImportGraph(t *testing.T) {
 			}
 		}
 	}
+}
+
+// downward reports whether a package of a command may import another one: the command its nouns, and a noun what
+// all of them share.
+func downward(name, imported string) bool {
+	const nouns, shared = "cmd/muster/", "cmd/muster/internal/"
+	return name == "cmd/muster" && strings.HasPrefix(imported, nouns) || strings.HasPrefix(name, nouns) && strings.HasPrefix(imported, shared)
 }
 
 // TestEventsOfFleetsAreChecked wants eventcheck wherever tests have fleets.

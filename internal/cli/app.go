@@ -120,11 +120,7 @@ type cleansUpKey struct{}
 // a signal, and its context also ends when the terminal goes, unless the caller has that ignored
 // (nohup). To print into a closed pipe is an error in place of the end of the process.
 func CleansUp(verb func(context.Context) error) func(context.Context) error {
-	return func(ctx context.Context) error {
-		if waited, ok := ctx.Value(cleansUpKey{}).(*atomic.Bool); ok {
-			waited.Store(true)
-		}
-		IgnoreBrokenPipe()
+	return Drains(func(ctx context.Context) error {
 		if signal.Ignored(syscall.SIGHUP) {
 			return verb(ctx)
 		}
@@ -132,6 +128,17 @@ func CleansUp(verb func(context.Context) error) func(context.Context) error {
 		ctx, stop := signal.NotifyContext(ctx, syscall.SIGHUP)
 		defer stop()
 		return interrupted(ctx, verb(ctx))
+	})
+}
+
+// Drains is CleansUp for a verb that has a use of its own for SIGHUP.
+func Drains(verb func(context.Context) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if waited, ok := ctx.Value(cleansUpKey{}).(*atomic.Bool); ok {
+			waited.Store(true)
+		}
+		signal.Ignore(syscall.SIGPIPE)
+		return verb(ctx)
 	}
 }
 
@@ -152,10 +159,6 @@ func Serves(verb func(context.Context) error) func(context.Context) error {
 		return err
 	}
 }
-
-// IgnoreBrokenPipe is for a verb that goes on without a reader of its log: to write
-// there is an error in place of the end of the process.
-func IgnoreBrokenPipe() { signal.Ignore(syscall.SIGPIPE) }
 
 // helpAsked writes "help COMMAND" as "COMMAND --help", so that a command that is
 // not there is a mistake like any other.

@@ -92,3 +92,23 @@ func (t Text) WriteTo(w io.Writer) (int64, error) {
 	n, err := io.WriteString(w, Printable(string(t)))
 	return int64(n), err
 }
+
+// Parts are answers with an empty line between.
+type Parts []io.WriterTo
+
+// WriteTo implements [io.WriterTo].
+func (p Parts) WriteTo(w io.Writer) (sum int64, err error) {
+	for i, part := range p {
+		if i > 0 {
+			if _, err := io.WriteString(w, "\n"); err != nil {
+				return sum, err
+			}
+			sum++
+		}
+		n, err := part.WriteTo(w)
+		if sum += n; err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}

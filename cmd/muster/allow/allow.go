@@ -1,0 +1,164 @@
+// Package allow has "muster allow": the entries of the store's allow-list.
+package allow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+const help = `Machines that were never seen get in if the allow-list has their names, under the
+policy that 'muster provisioner init' writes. These entries are in the store, for
+every provisioner, beside each one's own allow_list file.`
+
+// Add adds the verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	c := app.Command("allow", "Say which machines may enroll without having been seen before.").HelpLong(help)
+	addAdd(c, all)
+	addList(c, all)
+	addRemove(c, all)
+}
+
+const addHelp = `PATTERN is a name, or a pattern of names: web*.example.net covers one label,
+**.example.net any number. An entry with the same pattern is replaced. With --uses at
+most so many machines get in by it, whichever provisioner they come to; those that the
+entry before has let in count, unless it has expired or was removed. A lone * is for
+labs and wants --i-know.
+
+  muster allow add 'web*.example.net' --expires 2h --uses 5 --why 'rack 4'
+  muster allow add build7.example.net --uses 1`
+
+// entry is what the flags of "muster allow add" say.
+type entry struct {
+	pattern, expires string
+	uses             int
+	limited, iKnow   bool
+}
+
+func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
+	e := &entry{}
+	c := parent.Command("add", "Allow names.").HelpLong(addHelp)
+	c.Arg("pattern", "A name, or a pattern of names.").Required().StringVar(&e.pattern)
+	c.Flag("expires", "When the entry ends, as 2h or 7d from now; never if absent.").PlaceHolder("DURATION").StringVar(&e.expires)
+	cli.Int(c.Flag("uses", "How many machines it lets in, 1000 at most; any number if absent.").PlaceHolder("N").IsSetByUser(&e.limited), &e.uses)
+	c.Flag("i-know", "A lone * is meant: whoever has a token can enroll as anything.").BoolVar(&e.iKnow)
+	all.Check(c, func() error { _, err := e.check(); return err })
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.Allowance, error) {
+		expires, err := e.check()
+		if err != nil {
+			return nil, err
+		}
+		return verb.Post[*provisioner.Allowance](ctx, o, "/v1/allow", httpapi.NewAllowance{
+			Pattern:    e.pattern,
+			Expires:    expires,
+			Uses:       e.uses,
+			Everything: e.iKnow,
+			Why:        o.Why,
+		})
+	}, func(o *verb.Operator, a *provisioner.Allowance) io.WriterTo {
+		if provisioner.AnyName(a.Pattern) {
+			o.Say("warning: %v; it is an alarm until `muster allow remove '%s'`", provisioner.ErrEverything, a.Pattern)
+		}
+		limit := ""
+		if a.Uses > 0 {
+			limit = ", " + usesLeft(a)
+		}
+		o.Say("%s may enroll%s", a.Pattern, limit)
+		return nil
+	})
+}
+
+// check returns when the entry ends, 0 for never, or all that is wrong with it.
+func (e *entry) check() (expires time.Duration, err error) {
+	var mistakes []error
+	if _, err := wire.ParsePattern(e.pattern); err != nil {
+		mistakes = append(mistakes, err)
+	}
+	if provisioner.AnyName(wire.Pattern(e.pattern)) && e.pattern != "" && !e.iKnow {
+		mistakes = append(mistakes, fmt.Errorf("%w; --i-know if that is meant", provisioner.ErrEverything))
+	}
+	if e.expires != "" {
+		expires, err = cli.ParseDuration(e.expires)
+		if err == nil && expires <= 0 {
+			err = errors.New("wants more than nothing")
+		}
+		mistakes = append(mistakes, verb.Flag("expires", err))
+	}
+	if e.limited && (e.uses < 1 || e.uses > provisioner.MaxAllowanceUses) {
+		mistakes = append(mistakes, fmt.Errorf("--uses is %d, want 1 to %d", e.uses, provisioner.MaxAllowanceUses))
+	}
+	return expires, errors.Join(mistakes...)
+}
+
+const listHelp = `Lists patterns with who has added them, when and why; those that are expired or used
+up, too. The entries of a provisioner's own allow_list file are not among them.
+
+  muster allow list
+  muster allow list --json`
+
+func addList(parent *kingpin.CmdClause, all cli.Verbs) {
+	c := parent.Command("list", "List the entries of the store, with the uses they have left.").HelpLong(listHelp)
+	verb.List(c, all, "/v1/allow", func(o *verb.Operator, list []*provisioner.Allowance) io.WriterTo {
+		if len(list) == 0 {
+			o.Say("the store allows no names; entries of provisioners' own files are not listed here")
+			return nil
+		}
+		t := cli.NewTable("PATTERN", "STATE", "USES", "EXPIRES", "ADDED", "BY", "WHY")
+		for _, a := range list {
+			state := stateOf(a, time.Now())
+			if provisioner.AnyName(a.Pattern) && state == "good" {
+				o.Say("warning: %s: %v", a.Pattern, provisioner.ErrEverything)
+			}
+			t.Add(string(a.Pattern), state, usesLeft(a), verb.Instant(a.ExpiresAt), verb.Instant(a.At), a.By, a.Why)
+		}
+		return t
+	})
+}
+
+// stateOf says in a word what an entry is good for.
+func stateOf(a *provisioner.Allowance, now time.Time) string {
+	switch {
+	case !a.ExpiresAt.IsZero() && !now.Before(a.ExpiresAt):
+		return "expired"
+	case a.Uses > 0 && len(a.UsedBy) >= a.Uses:
+		return "used up"
+	}
+	return "good"
+}
+
+func usesLeft(a *provisioner.Allowance) string {
+	if a.Uses == 0 {
+		return "unlimited"
+	}
+	return fmt.Sprintf("%d of %d left", a.Uses-len(a.UsedBy), a.Uses)
+}
+
+const removeHelp = `Takes an entry off the store's allow-list, on every provisioner within a second.
+Machines that got in by it stay. PATTERN is written as 'muster allow list' prints it.
+
+  muster allow remove 'web*.example.net' --why 'rack 4 is done'
+  muster allow remove build7.example.net`
+
+func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
+	var pattern string
+	c := parent.Command("remove", "Allow names no longer.").HelpLong(removeHelp)
+	c.Arg("pattern", "The pattern of the entry.").Required().StringVar(&pattern)
+	all.Check(c, func() error { _, err := wire.ParsePattern(pattern); return err })
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
+		return map[string]string{"removed": pattern}, verb.Send(ctx, o, "/v1/allow/remove", httpapi.OldAllowance{Pattern: pattern, Why: o.Why})
+	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
+		// Other entries may cover the names, and so may the file of a provisioner.
+		o.Say("%s is off the store's allow-list", pattern)
+		return nil
+	})
+}

@@ -1,0 +1,133 @@
+// Package backup has "muster backup" and "muster restore".
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/daemon"
+)
+
+const help = `Writes what the provisioner's store must not lose into one file: records with
+their history, claims, revocations, signers and the rest, but no events. The
+provisioner goes on meanwhile. The file appears when it is whole, is readable by
+its owner only, and is never put in place of another.
+
+What happens after a backup is in the journal (revocations.journal in
+provisioner.yaml): keep that on another disk. 'muster restore' needs both.
+
+  muster backup /var/backups/muster-monday --why 'every night'
+  muster backup /var/backups/muster-monday --check
+
+Exits with 0 if the backup is whole, 1 if it is not or was not written, 2 if the
+command line makes no sense.`
+
+// Add adds both verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	var file string
+	var check bool
+	o := &verb.Operator{}
+	c := app.Command("backup", "Back the provisioner's store up while it runs.").HelpLong(help)
+	c.Arg("file", "File to write, or with --check to read.").Required().StringVar(&file)
+	c.Flag("check", "Read a backup and see that it is whole; no provisioner is asked.").BoolVar(&check)
+	o.AddFlags(c)
+	o.AddWhy(c)
+	all.Check(c, func() error {
+		err := checkFile(file, "a backup appears when it is whole, and is no stream")
+		if check {
+			return err
+		}
+		return errors.Join(err, o.CheckChange())
+	})
+	all[c.FullCommand()] = func(ctx context.Context) error {
+		run := write
+		if check {
+			run = read
+		}
+		info, err := run(ctx, o, file)
+		if err != nil {
+			return err
+		}
+		return verb.Unprinted(verb.Quoted(file)+" is whole", verb.Show(&o.Output, info, func(info *daemon.BackupInfo) io.WriterTo {
+			return cli.Text(verb.Quoted(file) + " is whole: " + describe(info) + "\n")
+		}))
+	}
+	addRestore(app, all)
+}
+
+// checkFile reports a name that stands for a stream.
+func checkFile(file, why string) error {
+	if file == "" || file == "-" { // which kingpin makes empty
+		return errors.New("give the name of a file: " + why + " (./- is a file of that name)")
+	}
+	return nil
+}
+
+// read reads the backup that is there.
+func read(_ context.Context, _ *verb.Operator, file string) (*daemon.BackupInfo, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = f.Close() }() // only read
+	bar := cli.NewProgressOf(os.Stderr, "checking", "messages", -1)
+	defer bar.Done()
+	info, err := daemon.CheckBackup(f, func() { bar.Add(1) })
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	return info, nil
+}
+
+// write makes a backup.
+func write(ctx context.Context, o *verb.Operator, file string) (info *daemon.BackupInfo, err error) {
+	err = cli.WriteNewBy(file, 0o600, false, func(w io.Writer) error {
+		client, err := o.Client()
+		if err != nil {
+			return err
+		}
+		body, messages, err := client.Backup(ctx, o.Why)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = body.Close() }() // read to its end, or of no use
+		bar := cli.NewProgressOf(os.Stderr, "backup", "messages", messages)
+		defer bar.Done()
+		// Read as a restore reads it, before it gets its name.
+		if info, err = daemon.CheckBackup(io.TeeReader(body, w), func() { bar.Add(1) }); err != nil {
+			what := "the provisioner's log says why"
+			if errors.Is(err, daemon.ErrUnknown) {
+				what = "make the backup with the version of muster that wrote it"
+			}
+			return fmt.Errorf("%s: not written: %w; %s", file, err, what)
+		}
+		return nil
+	})
+	if errors.Is(err, cli.ErrExists) {
+		err = fmt.Errorf("%s: %w; a backup is never put in place of another file, give a new name", file, fs.ErrExist)
+	}
+	return info, err
+}
+
+// describe tells a person what a backup has.
+func describe(info *daemon.BackupInfo) string {
+	var parts []string
+	for _, s := range info.Streams {
+		what := strings.ToLower(strings.TrimPrefix(s.Name, "MUSTER_"))
+		if what == "nodes" { // of each there are two and more
+			what = "revisions of nodes"
+		}
+		parts = append(parts, fmt.Sprintf("%d %s", s.Messages, what))
+	}
+	return fmt.Sprintf("%s, of %s to %s", strings.Join(parts, ", "), info.StartedAt.Format(time.RFC3339), info.EndedAt.Format(time.RFC3339))
+}

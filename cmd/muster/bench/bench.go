@@ -1,0 +1,196 @@
+// Package bench has "muster bench": how fast a provisioner is on this machine.
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/bench"
+	"muster/internal/cli"
+	"muster/internal/conffile"
+)
+
+// flags is what the flags of "muster bench" say.
+type flags struct {
+	verb.Output
+	cfg         bench.Config
+	cases       bool
+	connections string
+	applied     bool
+	appliedSet  bool
+	nodesSet    bool
+	rate        int
+	duration    string
+	policy      string
+}
+
+const help = `Starts a provisioner in a process of its own, in a temporary directory, with every
+acknowledged write on disk, and simulates NODES machines that enroll with it. Each has
+a key and a certificate request of its own, made before the clock starts; every
+certificate is checked. Everything is removed at the end.
+
+First all nodes only get their certificates, which gives nodes enrolled a
+minute; then as many others go on to their confirmation, which gives nodes
+provisioned a minute and everything else that is printed. --no-applied does the
+first only, --applied the second only.
+
+  muster bench                                  # shared connections
+  muster bench --connections per-node --sealed  # what a booting fleet does
+  muster bench --rate 1500 --duration 30s       # latency at a given load
+  muster bench --applied --stored 1000000       # start with so many records
+  muster bench --applied --idle 10000           # with so many nodes connected
+  muster bench --cases                          # the standard cases, in one table
+
+With --rate, nodes begin at that rate whatever becomes of those before, and
+latency counts from when they were to begin. The provisioner's answer 'busy' is
+honored and counted, and is no failure. Exits with 0 if all nodes got through, 1 if
+one did not, 2 if the command line makes no sense.`
+
+// Add adds the verb.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	v := &flags{}
+	c := app.Command("bench", "Measure: enroll simulated nodes as fast as it goes.").HelpLong(help)
+	cli.Int(c.Flag("nodes", "How many nodes, in each wave.").Default("20000").IsSetByUser(&v.nodesSet), &v.cfg.Nodes)
+	cli.Int(c.Flag("concurrency", "How many nodes are in hand at a time.").Default("256"), &v.cfg.Concurrency)
+	c.Flag("connections", "A TCP connection per node, or 16 for all nodes. Default: shared.").Default("shared").
+		PlaceHolder("per-node|shared").EnumVar(&v.connections, "per-node", "shared")
+	c.Flag("tls", "Nodes connect over TLS.").BoolVar(&v.cfg.Connection.TLS)
+	c.Flag("sealed", "The token asks for sealing.").BoolVar(&v.cfg.Connection.Sealed)
+	c.Flag("token-key", "Key of the token's signer.").Default("rsa4096").EnumVar(&v.cfg.Token.Key, "rsa4096", "ed25519")
+	cli.Int(c.Flag("uses", "Limit the token to so many nodes; 0 is no limit.").Default("0"), &v.cfg.Token.Uses)
+	cli.Int(c.Flag("facts-bytes", "Size of a node's facts.").Default("2048"), &v.cfg.FactsBytes)
+	c.Flag("policy", "Rego that decides in place of the built-in 30 lines.").PlaceHolder("FILE").StringVar(&v.policy)
+	c.Flag("applied", "Nodes go on to their confirmation, or not (--no-applied); both, one after the other, if not given.").
+		IsSetByUser(&v.appliedSet).BoolVar(&v.applied)
+	cli.Int(c.Flag("rate", "Begin so many nodes a second; 0 is as fast as it goes.").Default("0"), &v.rate)
+	c.Flag("duration", "Begin no node after this time; with --rate, as many nodes as come in it.").
+		PlaceHolder("TIME").StringVar(&v.duration)
+	cli.Int(c.Flag("stored", "Put so many records into the store first.").Default("0"), &v.cfg.Stored)
+	cli.Int(c.Flag("idle", "Have so many provisioned nodes connected over mutual TLS meanwhile.").Default("0"), &v.cfg.Idle)
+	cli.Int(c.Flag("provisioners", "So many at a broker with a process of its own; 0 is one with its broker inside.").
+		Default("0"), &v.cfg.Provisioners)
+	c.Flag("cases", "Run the standard cases one after the other. --stored and --idle are for the cases about these.").
+		BoolVar(&v.cases)
+	c.Flag("dir", "Where the temporary directory is made: the disk that is measured. Default: $TMPDIR or /tmp.").
+		PlaceHolder("DIR").StringVar(&v.cfg.Dir)
+	c.Flag("cpuprofile", "Write a CPU profile of the provisioner, for go tool pprof.").PlaceHolder("FILE").StringVar(&v.cfg.Profile)
+	v.AddJSON(c)
+	all.Check(c, func() error { return errors.Join(v.complete(), v.cfg.Check()) })
+	all[c.FullCommand()] = cli.CleansUp(v.run)
+}
+
+// complete makes the configuration of what several flags say together.
+func (v *flags) complete() (err error) {
+	v.cfg.Connection.Shared = v.connections == "shared"
+	v.cfg.Rate = float64(v.rate)
+	v.cfg.Waves = []bench.Wave{bench.WaveEnroll, bench.WaveApplied}
+	if v.appliedSet && !v.applied {
+		v.cfg.Waves = v.cfg.Waves[:1]
+	} else if v.appliedSet || v.rate > 0 {
+		v.cfg.Waves = v.cfg.Waves[1:]
+	}
+	if v.duration != "" {
+		if v.cfg.Duration, err = cli.DurationOf("duration", v.duration, time.Second, 24*time.Hour); err != nil {
+			return err
+		}
+	}
+	if v.rate > 0 && v.duration != "" && !v.nodesSet {
+		v.cfg.Nodes = int(v.cfg.Rate * v.cfg.Duration.Seconds())
+	}
+	return nil
+}
+
+func (v *flags) run(ctx context.Context) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	v.cfg.Program = func(args ...string) *exec.Cmd {
+		cmd := exec.Command(self, args...)
+		cmd.Args[0] = verb.Program
+		return cmd
+	}
+	v.cfg.Progress = func(phase string) {
+		if cli.IsTerminal(os.Stderr) {
+			verb.Say("%s", phase)
+		}
+	}
+	if v.policy != "" {
+		if v.cfg.Policy, err = conffile.ReadFile(v.policy); err != nil {
+			return fmt.Errorf("--policy: %w", err)
+		}
+	}
+	if v.cases {
+		return v.runCases(ctx, os.Stdout)
+	}
+	r, err := bench.Run(ctx, v.cfg)
+	if err != nil {
+		return err
+	}
+	if err := verb.Show(&v.Output, r, table); err != nil {
+		return err
+	}
+	if n := r.Missing(); n > 0 {
+		return fmt.Errorf("%d nodes did not get through, the first: %s", n, r.Why[0])
+	}
+	return nil
+}
+
+// runCases prints a row for each case as soon as it was run, or an object for programs.
+func (v *flags) runCases(ctx context.Context, w io.Writer) error {
+	if !v.JSON() {
+		_, _ = fmt.Fprintf(w, "%-40s %9s %9s %7s %7s %6s %6s %6s %6s %6s\n", "", "enrolled", "prov'd", "serving",
+			"nodes'", "p50", "p99", "peak", "idle", "start")
+		_, _ = fmt.Fprintf(w, "%-40s %9s %9s %7s %7s %6s %6s %6s %6s %6s\n", "case", "a minute", "a minute", "µs/node",
+			"µs/node", "ms", "ms", "MB", "MB", "ms")
+	}
+	return bench.Cases(ctx, v.cfg, func(name string, r *bench.Result) {
+		if v.JSON() {
+			_ = json.NewEncoder(w).Encode(map[string]any{"case": name, "result": r})
+			return
+		}
+		_, _ = fmt.Fprintf(w, "%-40s %9.0f %9.0f %7.0f %7.0f %6.0f %6.0f %6.0f %6.0f %6.0f\n", name, r.NodesPerMinute,
+			r.ProvisionedPerMinute, r.ServingCPU, r.DriverCPU, r.P50, r.P99, float64(r.PeakMemory)/1e6,
+			float64(r.IdleMemory)/1e6, r.StartMS)
+	})
+}
+
+// table is the result for people.
+func table(r *bench.Result) io.WriterTo {
+	t := &cli.Table{}
+	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }
+	row("nodes", "%d, each with its own key; every certificate checked", r.Nodes)
+	row("enrolled", "%.0f a minute", r.NodesPerMinute)
+	if r.ProvisionedPerMinute > 0 {
+		row("provisioned", "%.0f a minute (%d in %.2f s)", r.ProvisionedPerMinute, r.Provisioned, r.Seconds)
+	}
+	row("latency", "p50 %.1f ms, p99 %.1f ms, p99.9 %.1f ms", r.P50, r.P99, r.P999)
+	for _, code := range slices.Sorted(maps.Keys(r.Refusals)) {
+		row("refusals", "%d %s", r.Refusals[code], code)
+	}
+	if r.Broken+r.Unanswered+r.Crossed > 0 {
+		row("asked again", "%d after a broken connection, %d without a reply, %d after a reply to another request",
+			r.Broken, r.Unanswered, r.Crossed)
+	}
+	row("CPU per node", "%.0f µs serving, %.0f µs for the simulated nodes", r.ServingCPU, r.DriverCPU)
+	row("peak memory", "%.0f MB serving", float64(r.PeakMemory)/1e6)
+	row("disk per node", "%.0f bytes, %.2f synced writes", r.WrittenPerNode, r.WritesPerNode)
+	row("machine before", "P-256 signature checked in %.0f µs, read in 8 MB %.0f ns, new page %.1f µs, system call %.0f ns, fsync %.0f µs",
+		r.Verify, r.Read, r.Page, r.Syscall, r.Fsync)
+	row("start", "%.2f s, then %.0f MB; %d records", r.StartMS/1000, float64(r.StartMemory)/1e6, r.Stored)
+	if r.Idle > 0 {
+		row("connected fleet", "%d nodes over mutual TLS: %.0f MB", r.Idle, float64(r.IdleMemory)/1e6)
+	}
+	return t
+}

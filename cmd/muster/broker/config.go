@@ -1,0 +1,200 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/daemon"
+	"muster/jwt"
+	"muster/provisioner/broker"
+)
+
+// config is what the flags of "muster broker config" say.
+type config struct {
+	file    string
+	server  daemon.BrokerServer
+	cluster broker.ClusterConfig
+	leaves  broker.LeavesConfig
+	hub     broker.HubConfig
+	write   bool
+	keys    verb.KeyFlags
+
+	storeSet, connsSet, leafListenSet bool // on the command line
+}
+
+const configHelp = `Prints the configuration of one nats-server for the installation of
+provisioner.yaml: accounts, permissions, limits, TLS, JetStream that syncs every
+write, and the question to the provisioners about who may connect. With --write,
+DIR is made with all that the server needs, its key and certificate among it:
+copy it to the server's machine and run nats-server -c DIR/nats-server.conf, or
+muster broker run DIR/nats-server.conf.
+
+A site has a broker of its own with --site and --hub, which the hub's brokers let
+in with --leaf: its provisioners, whose site and broker.url say so, answer its
+nodes, and while there is none, those of the hub do.
+
+It holds secrets: the cluster's password, and with --write the server's key.
+
+  muster broker config --name n1.example.net
+  muster broker config --name n1.example.net --dir n1 --write \
+    --route n2.example.net:6222 --route n3.example.net:6222
+  muster broker config --name ams1.example.net --dir ams1 --write \
+    --site ams1 --hub n1.example.net:7422`
+
+func addConfig(parent *kingpin.CmdClause, all cli.Verbs) {
+	v := &config{}
+	c := parent.Command("config", "Print or write the configuration of a nats-server.").HelpLong(configHelp)
+	verb.Config(c, "Configuration file of a provisioner, made by 'provisioner init --cluster'.", &v.file)
+	c.Flag("name", "Name of the server: a host name, unique in the cluster.").Required().PlaceHolder("HOST").StringVar(&v.server.Name)
+	c.Flag("listen", "Address for nodes and provisioners. Default: 0.0.0.0:4222.").Default("0.0.0.0:4222").PlaceHolder("HOST:PORT").StringVar(&v.server.Listen)
+	c.Flag("dir", "Directory of the server's files on its machine.").Default("/etc/nats").StringVar(&v.server.Dir)
+	c.Flag("store-dir", "Directory of its streams; 'store' in the directory if not given.").PlaceHolder("DIR").StringVar(&v.server.StoreDir)
+	cli.Int(c.Flag("max-store-bytes", "Bytes that its streams may take; three quarters of what is free if not given.").PlaceHolder("N").IsSetByUser(&v.storeSet), &v.server.MaxStoreBytes)
+	cli.Int(c.Flag("max-connections", fmt.Sprintf("Connections of this server; %d if not given.", broker.DefaultMaxConnections)).PlaceHolder("N").IsSetByUser(&v.connsSet), &v.server.MaxConnections)
+	c.Flag("cluster", "Name of the cluster. Default: muster.").Default("muster").PlaceHolder("NAME").StringVar(&v.cluster.Name)
+	c.Flag("cluster-listen", "Address for the other servers. Default: 0.0.0.0:6222.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT").StringVar(&v.cluster.Listen)
+	c.Flag("route", "Where a server of the cluster is reached by the others (repeatable); none for a server that is alone.").PlaceHolder("HOST:PORT").StringsVar(&v.cluster.Routes)
+	c.Flag("leaf", "Name of the broker of a site that is let in as a leaf (repeatable).").PlaceHolder("HOST").StringsVar(&v.leaves.Names)
+	c.Flag("leaf-listen", "Address for the brokers of sites. Default: 0.0.0.0:7422.").Default("0.0.0.0:7422").PlaceHolder("HOST:PORT").IsSetByUser(&v.leafListenSet).StringVar(&v.leaves.Listen)
+	c.Flag("site", "Site that this broker is at: it is a leaf of --hub then, and has no streams.").PlaceHolder("SITE").StringVar(&v.hub.Site)
+	c.Flag("hub", "Where a broker of the hub takes leaves (repeatable).").PlaceHolder("HOST:PORT").StringsVar(&v.hub.URLs)
+	c.Flag("write", "Make the directory, with a new key and a certificate.").BoolVar(&v.write)
+	v.keys.AddFlags(c)
+	all.Check(c, v.check)
+	all[c.FullCommand()] = cli.CleansUp(v.run)
+}
+
+// isLeaf reports whether the server is a leaf of a hub.
+func (v *config) isLeaf() bool { return v.hub.Site != "" || len(v.hub.URLs) > 0 }
+
+// check returns all that is wrong with the command line.
+func (v *config) check() error {
+	errs := []error{checkHost("name", v.server.Name)}
+	// 0 would be as if it had not been given.
+	if v.storeSet && v.server.MaxStoreBytes < 1 {
+		errs = append(errs, fmt.Errorf("--max-store-bytes is %d, want 1 or more", v.server.MaxStoreBytes))
+	}
+	if v.connsSet && v.server.MaxConnections < 1 {
+		errs = append(errs, fmt.Errorf("--max-connections is %d, want 1 or more", v.server.MaxConnections))
+	}
+	if v.leafListenSet && len(v.leaves.Names) == 0 {
+		errs = append(errs, errors.New("--leaf-listen without --leaf: which brokers of sites are let in?"))
+	}
+	if strings.ContainsFunc(v.cluster.Name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+		errs = append(errs, fmt.Errorf("--cluster is %q, want a name without blanks", v.cluster.Name)) // nats-server takes no other
+	}
+	for _, name := range v.leaves.Names {
+		errs = append(errs, checkHost("leaf", name))
+	}
+	errs = append(errs, checkAddress("listen", v.server.Listen), checkAddress("cluster-listen", v.cluster.Listen), checkAddress("leaf-listen", v.leaves.Listen))
+	for _, route := range v.cluster.Routes {
+		errs = append(errs, checkPeer("route", route))
+	}
+	for _, hub := range v.hub.URLs {
+		errs = append(errs, checkPeer("hub", hub))
+	}
+	return errors.Join(append(errs, v.checkPorts(), v.checkHub())...)
+}
+
+// checkAddress reports a value that is no HOST:PORT to listen on.
+func checkAddress(flag, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	n, noPort := strconv.ParseUint(port, 10, 16)
+	if err != nil || noPort != nil || n == 0 || strings.ContainsAny(host, "/@ \"") {
+		return fmt.Errorf("--%s: %q is not HOST:PORT", flag, address)
+	}
+	return nil
+}
+
+// checkPeer is checkAddress of another server, which has a host.
+func checkPeer(flag, address string) error {
+	if strings.HasPrefix(address, ":") {
+		return fmt.Errorf("--%s: %q is not HOST:PORT", flag, address)
+	}
+	return checkAddress(flag, address)
+}
+
+// checkPorts reports listeners of the server with the same port, which it would say
+// only when it is run.
+func (v *config) checkPorts() error {
+	var errs []error
+	listeners := [][2]string{{"--listen", v.server.Listen}}
+	if len(v.cluster.Routes) > 0 {
+		listeners = append(listeners, [2]string{"--cluster-listen", v.cluster.Listen})
+	}
+	if len(v.leaves.Names) > 0 {
+		listeners = append(listeners, [2]string{"--leaf-listen", v.leaves.Listen})
+	}
+	for i, l := range listeners {
+		for _, other := range listeners[:i] {
+			if _, port, err := net.SplitHostPort(l[1]); err == nil && strings.HasSuffix(other[1], ":"+port) {
+				errs = append(errs, fmt.Errorf("%s and %s: both are port %s, want one each", other[0], l[0], port))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkHub reports what is wrong with the flags of a broker of a site.
+func (v *config) checkHub() error {
+	if !v.isLeaf() {
+		return nil
+	}
+	var errs []error
+	if v.hub.Site == "" {
+		errs = append(errs, errors.New("--site is missing: --hub is for the broker of a site, give the site that it is at"))
+	} else if _, err := jwt.ParseSite(v.hub.Site); err != nil {
+		errs = append(errs, fmt.Errorf("--site: %w", err))
+	}
+	if len(v.hub.URLs) == 0 {
+		errs = append(errs, errors.New("--hub is missing: the broker of a site is a leaf of the hub's"))
+	}
+	if len(v.cluster.Routes) > 0 || len(v.leaves.Names) > 0 {
+		errs = append(errs, errors.New("--route and --leaf are for brokers of the hub, --hub for that of a site: give one of them"))
+	}
+	return errors.Join(errs...)
+}
+
+func (v *config) run(ctx context.Context) error {
+	dir, err := filepath.Abs(v.server.Dir)
+	if err != nil {
+		return err
+	}
+	v.server.Dir, v.server.Keyring = dir, v.keys.Ring(ctx)
+	if v.server.StoreDir == "" {
+		v.server.StoreDir = filepath.Join(dir, "store")
+	}
+	if len(v.cluster.Routes) > 0 {
+		v.server.Cluster = &v.cluster
+	}
+	if len(v.leaves.Names) > 0 {
+		v.server.Leaves = &v.leaves
+	}
+	if v.isLeaf() {
+		v.server.Hub = &v.hub
+	}
+	if !v.write {
+		text, err := v.server.Text(v.file)
+		if err != nil {
+			return verb.OrNoSetup(v.file, err)
+		}
+		_, err = fmt.Fprint(os.Stdout, text)
+		return err
+	}
+	if err := v.server.Write(v.file, dir); err != nil {
+		return verb.OrNoSetup(v.file, err)
+	}
+	_, err = fmt.Printf("%s is ready. On %s: nats-server -c %s\n", verb.Quoted(dir), v.server.Name, verb.Quoted(filepath.Join(dir, "nats-server.conf")))
+	return verb.Unprinted(verb.Quoted(dir)+" is ready", err)
+}

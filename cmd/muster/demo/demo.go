@@ -1,0 +1,173 @@
+// Package demo has "muster demo": a fleet of real agents on this machine.
+package demo
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/demo"
+)
+
+// flags is what the flags of "muster demo" say.
+type flags struct {
+	verb.Output
+	nodes int
+	keep  string
+	stay  bool
+}
+
+const help = `Starts a provisioner with its broker and NODES real agents on loopback, each with
+a directory and a TCP connection of its own. Every certificate is then verified
+against the authority with the node's own key, every node reconnects over mutual
+TLS, and a few nodes that must be refused try their luck.
+
+With --stay, makes a fleet to operate instead, and keeps it until Ctrl-C: with
+operators of each role, an API and a console, and machines that wait for approval or
+are refused, revoked or retired. It prints what to try.
+
+  muster demo
+  muster demo --nodes 1000 --keep demo  # look at logs and files afterwards
+  muster demo --stay --nodes 2000
+
+Exits with 0 if all is as it must be, 1 if anything is missing, 2 if the command line
+makes no sense.`
+
+// Add adds the verb.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	v := &flags{}
+	c := app.Command("demo", "See it all: enroll a fleet of real agents on this machine.").HelpLong(help)
+	cli.Int(c.Flag("nodes", "How many agents, 1 to 3000.").Default("200"), &v.nodes)
+	c.Flag("keep", "Leave everything in this new directory, to look around.").PlaceHolder("DIR").StringVar(&v.keep)
+	c.Flag("stay", "Keep a fleet to operate until Ctrl-C; then nothing of it is left, without --keep.").BoolVar(&v.stay)
+	v.AddJSON(c)
+	all.Check(c, v.check)
+	all[c.FullCommand()] = cli.CleansUp(v.run)
+}
+
+// check reports a fleet that is too small or too large.
+func (v *flags) check() error {
+	least := 1
+	if v.stay {
+		least = demo.MinStay
+	}
+	if v.nodes < least || v.nodes > demo.MaxNodes {
+		return fmt.Errorf("--nodes is %d, want %d to %d", v.nodes, least, demo.MaxNodes)
+	}
+	return nil
+}
+
+func (v *flags) run(ctx context.Context) error {
+	dir := v.keep
+	if dir == "" {
+		temporary, err := os.MkdirTemp("", "muster-demo-")
+		if err != nil {
+			return fmt.Errorf("%w: set TMPDIR to a directory for it, or give one with --keep", err)
+		}
+		defer func() { _ = os.RemoveAll(temporary) }() // the worst is a directory too many in /tmp
+		dir = filepath.Join(temporary, "demo")
+	} else if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("--keep: %w", err)
+	}
+	cfg := demo.Config{Nodes: v.nodes, Dir: dir, Version: cli.Version(), Progress: progress}
+	if v.stay {
+		return v.runStay(ctx, cfg)
+	}
+	r, err := demo.Run(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	if v.keep == "" {
+		r.Dir, r.Example = "", ""
+	}
+	if err := verb.Show(&v.Output, r, result); err != nil {
+		return err
+	}
+	if len(r.Missing) > 0 {
+		return fmt.Errorf("%d things are missing, the first: %s", len(r.Missing), r.Missing[0])
+	}
+	return nil
+}
+
+// progress shows a phase of the demo on standard error.
+func progress(label string, nodes int) (one, end func()) {
+	bar := cli.NewProgress(os.Stderr, label, nodes)
+	return func() { bar.Add(1) }, bar.Done
+}
+
+// runStay is "muster demo --stay".
+func (v *flags) runStay(ctx context.Context, cfg demo.Config) (err error) {
+	if cfg.Dir, err = filepath.Abs(cfg.Dir); err != nil { // what is printed is valid in another terminal
+		return err
+	}
+	err = demo.Stay(ctx, cfg, func(p *demo.Place) { _ = verb.Show(&v.Output, p, place) }) // it goes on if nothing reads that
+	if err == nil && v.keep != "" {
+		verb.Say("the files are in %s", verb.Quoted(cfg.Dir))
+	}
+	return err
+}
+
+// place says what is in an installation that stays.
+func place(p *demo.Place) io.WriterTo {
+	parts, operators := cli.NewTable("NODES", "WHAT THEY ARE", "SUCH AS"), cli.NewTable("OPERATOR", "ROLE", "CERTIFICATE", "TOKEN")
+	examples := map[string]string{}
+	for _, part := range p.Parts {
+		parts.Add(fmt.Sprint(part.Nodes), part.What, part.Example)
+		examples[part.Name] = part.Example
+	}
+	for _, o := range p.Operators {
+		operators.Add(o.Name, string(o.Role), filepath.Base(o.Credential), filepath.Base(o.TokenFile))
+	}
+	o := p.Operators[0]
+	return cli.Parts{parts, operators, cli.Text(fmt.Sprintf(toTry, filepath.Dir(o.Credential), p.URL, o.TokenFile, p.URL, o.Credential,
+		examples["waiting"], examples["members"], examples["denied"]))}
+}
+
+// toTry is what to do with it.
+const toTry = `Their files are in %s.
+
+In a browser, which does not know the demo's authority: %s
+Sign in with what this prints: cat %s
+
+In another terminal:
+
+  export MUSTER_URL=%s MUSTER_CREDENTIAL=%s
+  muster status
+  muster node list --state provisioned
+  muster node pending
+  muster node approve %s --why 'rack 4'
+  muster node history %s
+  muster node explain %s
+  muster node reprovision --match 'web*.example.net' --why 'new configuration'
+  muster token list
+  muster events --follow
+
+Ctrl-C ends it.
+`
+
+// result says what has become of the fleet.
+func result(r *demo.Result) io.WriterTo {
+	t := &cli.Table{}
+	row := func(label, format string, args ...any) { t.Add(label, fmt.Sprintf(format, args...)) }
+	row("provisioned", "%d of %d nodes", r.Provisioned, r.Nodes)
+	row("verified", "%d certificates, each with its node's own key", r.Verified)
+	row("reconnected", "%d nodes over mutual TLS", r.Connected)
+	row("rate", "%.0f nodes a minute (%d in %.2f s)", r.NodesPerMinute, r.Provisioned, r.Seconds)
+	row("from start to provisioned", "p50 %.0f ms, p99 %.0f ms", r.P50, r.P99)
+	row("refused", "%d of %d that must be", r.Refused, len(r.Refusals))
+	if r.Example != "" {
+		row("files of one node", "%s", r.Example)
+		row("logs", "%s, agents.log", filepath.Join(r.Dir, "provisioner.log"))
+	}
+	refused := cli.NewTable("NODE", "WHAT IS WRONG", "CODE", "THE NODE IS TOLD", "WHY")
+	for _, f := range r.Refusals {
+		refused.Add(f.Node, f.What, f.Code, f.Told, f.Cause)
+	}
+	return cli.Parts{t, refused}
+}

@@ -1,0 +1,144 @@
+// Package events has "muster events" and "muster attempts".
+package events
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+const help = `Prints what has happened in the fleet, the oldest first, a line for each event: when,
+what, which node, and why. docs/events.md has all types. With --json each line is
+the whole event, a CloudEvent.
+
+With --follow it goes on with what happens from then on, until it is interrupted.
+
+  muster events --since 1d --type node.refused
+  muster events --follow --node web1.example.net
+  muster events --since 2026-03-01T02:00:00Z --code denied --json
+
+Exits with 0 if that is done, 1 if it failed, or with --follow once it is interrupted, 2
+if the command line makes no sense.`
+
+// filter is what the flags of "muster events" say.
+type filter struct {
+	follow                 bool
+	since, typ, node, code string
+}
+
+// Add adds both verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	f, o := &filter{}, &verb.Operator{}
+	c := app.Command("events", "Show what happens in the fleet.").HelpLong(help)
+	c.Flag("follow", "Go on with what happens from now on.").Short('f').BoolVar(&f.follow)
+	c.Flag("since", "Begin so long ago, as 1h or 7d, or at a time as in RFC 3339.").Default("1h").StringVar(&f.since)
+	c.Flag("type", "Only types that begin with this; io.muster. may be left out, as in node.refused.").PlaceHolder("TYPE").StringVar(&f.typ)
+	c.Flag("node", "Only this node's.").PlaceHolder("NAME").StringVar(&f.node)
+	c.Flag("code", "Only refusals and alarms with this code.").PlaceHolder("CODE").StringVar(&f.code)
+	o.AddFlags(c)
+	all.Check(c, o.CheckURL)
+	all.Check(c, func() error { _, err := f.query(time.Now()); return err })
+	all[c.FullCommand()] = func(ctx context.Context) error { return f.run(ctx, o) }
+	addAttempts(app, all)
+}
+
+// query returns what is asked for, or all that is wrong with it.
+func (f *filter) query(now time.Time) (provisioner.EventQuery, error) {
+	q := provisioner.EventQuery{Type: f.typ, Code: wire.Code(f.code), Once: !f.follow}
+	var mistakes []error
+	if d, err := cli.ParseDuration(f.since); err == nil {
+		q.Since = now.Add(-d)
+	} else if q.Since, err = time.Parse(time.RFC3339, f.since); err != nil || q.Since.IsZero() { // which to us is no time
+		mistakes = append(mistakes, fmt.Errorf("--since: %q, want 1h, 7d or a time like %s", f.since, now.UTC().Format(time.RFC3339)))
+	} else if q.Since.After(now.Add(cli.Day)) { // clocks differ: it may be the time of an event
+		mistakes = append(mistakes, fmt.Errorf("--since: %s is yet to come, want what is over; --follow alone shows what comes", f.since))
+	}
+	if f.typ != "" && !strings.HasPrefix(f.typ, "io.") {
+		q.Type = "io.muster." + f.typ
+	}
+	if !provisioner.EventTypeBegins(q.Type) {
+		mistakes = append(mistakes, fmt.Errorf("--type: no type begins with %q", q.Type))
+	}
+	if codes := provisioner.EventCodes(); f.code != "" && !slices.Contains(codes, q.Code) {
+		mistakes = append(mistakes, fmt.Errorf("--code: no refusal and no alarm has the code %q%s", f.code, cli.DidYouMean(f.code, codes)))
+	}
+	if f.node != "" {
+		var err error
+		q.Node, err = wire.ParseIdentity(f.node)
+		mistakes = append(mistakes, verb.Flag("node", err))
+	}
+	return q, errors.Join(mistakes...)
+}
+
+func (f *filter) run(ctx context.Context, o *verb.Operator) error {
+	q, err := f.query(time.Now())
+	if err != nil {
+		return err
+	}
+	client, err := o.Client()
+	if err != nil {
+		return err
+	}
+	none := true
+	err = client.Events(ctx, q, func(e *provisioner.StoredEvent, line []byte) error {
+		none = false
+		if o.JSON() {
+			_, err := os.Stdout.Write(append(bytes.Clone(line), '\n'))
+			return err
+		}
+		return write(os.Stdout, e)
+	})
+	if err == nil && f.follow && ctx.Err() == nil {
+		return errors.New("the provisioner has ended the stream, as when it is stopped: run this again once it serves, or with --url at another")
+	}
+	if err == nil && none {
+		o.Say("no such event since %s", verb.Instant(q.Since))
+	}
+	return err
+}
+
+// omitted are the members of events that a line leaves out.
+var omitted = []string{"node", "identity", "digest", "attempt", "policy", "boot", "signer"}
+
+// write writes an event as a line for a person: when, what, which node, and
+// the members that say most, in the order of the table.
+func write(w io.Writer, e *provisioner.StoredEvent) error {
+	var data map[string]any
+	d := json.NewDecoder(bytes.NewReader(e.Data))
+	d.UseNumber()
+	if err := d.Decode(&data); err != nil {
+		return fmt.Errorf("event %s: %w", e.ID, err)
+	}
+	line := fmt.Sprintf("%s  %-18s  %s", verb.Instant(e.Time), strings.TrimPrefix(string(e.Type), "io.muster."), verb.OrDash(e.Subject))
+	for _, m := range provisioner.EventMembers {
+		value, ok := data[m.Name]
+		if !ok || slices.Contains(omitted, m.Name) {
+			continue
+		}
+		name, text := m.Name, fmt.Sprint(value)
+		if n, ok := value.(json.Number); ok && name == "elapsed_ns" {
+			ns, _ := n.Int64() // a schema says that it is one
+			name, text = "elapsed", time.Duration(ns).Round(time.Millisecond).String()
+		}
+		if strings.ContainsAny(text, " \"=\n") {
+			text = fmt.Sprintf("%q", text)
+		}
+		line += "  " + name + "=" + text
+	}
+	_, err := fmt.Fprintln(w, strings.ReplaceAll(cli.Printable(line), "\n", " "))
+	return err
+}

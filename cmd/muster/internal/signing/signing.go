@@ -1,0 +1,196 @@
+// Package signing has what the verbs that sign and read tokens share: keys, tokens in files, and what
+// flags say of brokers, the authority and the seal key.
+package signing
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdh"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/conffile"
+	"muster/internal/keyfile"
+	"muster/internal/seal"
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// ErrPEM is of a key or a certificate that was given for a token.
+var ErrPEM = errors.New("PEM, not a token")
+
+// ReadToken returns the text of a token in a file. The error may wrap [ErrPEM].
+func ReadToken(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", verb.OrMissing(err, "give the file that `muster jwt sign` wrote")
+	}
+	defer func() { _ = f.Close() }()                             // only read
+	b, err := io.ReadAll(io.LimitReader(f, jwt.MaxTokenBytes+3)) // a line end, and one byte too many
+	if err != nil {
+		return "", err
+	}
+	if strings.HasPrefix(string(b), "-----BEGIN ") {
+		return "", fmt.Errorf("%s: %w", path, ErrPEM)
+	}
+	text := jwt.FileText(b)
+	if len(text) > jwt.MaxTokenBytes {
+		size := fmt.Sprintf("more than %d bytes", jwt.MaxTokenBytes)
+		if info, err := f.Stat(); err == nil && info.Mode().IsRegular() {
+			size = fmt.Sprintf("%d bytes, limit %d", info.Size(), jwt.MaxTokenBytes)
+		}
+		return "", fmt.Errorf("%s: %s, so it is no token; give the file that `muster jwt sign` wrote", path, size)
+	}
+	return text, nil
+}
+
+// SignerRemedy says where there is a key to sign provisioning tokens with.
+const SignerRemedy = "give the signer-key.pem that `muster provisioner init` made, or make a pair of keys with `muster jwt keys`"
+
+// Key reads a private key, and its passphrase if it is encrypted. A person gets three
+// tries. remedy says what to give if there is no such file.
+func Key(ctx context.Context, path, passphraseFile, remedy string) (crypto.Signer, error) {
+	b, err := keyfile.ReadKey(path)
+	if err != nil {
+		return nil, verb.OrMissing(err, remedy)
+	}
+	asked := false
+	ask := func() (secret []byte, err error) {
+		secret, asked, err = Passphrase(ctx, passphraseFile, "Passphrase for "+path+": ", cli.AskSecret)
+		return secret, err
+	}
+	const tries = 3
+	for try := 1; ; try++ {
+		key, err := jwt.ParsePrivateKey(b, ask)
+		if err == nil {
+			return key, nil
+		}
+		if !asked || !errors.Is(err, jwt.ErrPassphrase) || try == tries {
+			return nil, fmt.Errorf("%s: %w", path, err)
+		}
+		verb.Say("wrong passphrase, try again (%d of %d)", try+1, tries)
+	}
+}
+
+// Asker is one of the ways of asking in package cli.
+type Asker func(ctx context.Context, in *os.File, out io.Writer, prompt string) ([]byte, error)
+
+// Passphrase returns the passphrase of a key, and whether a person gave it.
+func Passphrase(ctx context.Context, file, prompt string, ask Asker) (secret []byte, asked bool, err error) {
+	if file != "" {
+		secret, err = keyfile.ReadLine(file)
+		return secret, false, err
+	}
+	if env := os.Getenv("MUSTER_PASSPHRASE"); env != "" {
+		return []byte(env), false, nil
+	}
+	secret, err = ask(ctx, os.Stdin, os.Stderr, prompt)
+	if errors.Is(err, cli.ErrNoTerminal) {
+		err = errors.New("a passphrase is needed: give --passphrase-file FILE, set MUSTER_PASSPHRASE, or answer on a terminal")
+	}
+	return secret, err == nil, err
+}
+
+// Brokers returns the brokers that --urls has, with commas between, and all that is wrong with --urls and --srv.
+func Brokers(urls []string, srv string) (string, error) {
+	var errs []error
+	var all []string
+	for _, list := range urls {
+		for u := range strings.SplitSeq(list, ",") {
+			if u = strings.TrimSpace(u); u != "" {
+				all = append(all, u)
+				errs = append(errs, verb.Flag("urls", jwt.CheckURL(u)))
+			}
+		}
+	}
+	if srv != "" {
+		if _, err := wire.ParseIdentity(strings.TrimSuffix(strings.ToLower(srv), ".")); err != nil {
+			errs = append(errs, fmt.Errorf("--srv: %q is not a domain such as provision.example.net; the names of the services are put in front of it", srv))
+		}
+	}
+	switch {
+	case len(all) > 0 && srv != "":
+		errs = append(errs, errors.New("--urls and --srv exclude each other: machines refuse a token with both"))
+	case len(all) == 0 && srv == "":
+		errs = append(errs, errors.New("no brokers: give --urls HOST:PORT,... or --srv DOMAIN"))
+	}
+	return strings.Join(all, ","), errors.Join(errs...)
+}
+
+// Pin reads what --ca and --seal name, if they name anything, into l. The error has
+// what is wrong with both.
+func Pin(l *jwt.Limits, ca, sealTo string) error {
+	var noCA, noSeal error
+	if ca != "" {
+		l.CA, noCA = certificatePin(ca)
+	}
+	if sealTo != "" {
+		l.Seal, noSeal = readSealKey(sealTo)
+	}
+	return errors.Join(verb.Flag("ca", noCA), verb.Flag("seal", noSeal))
+}
+
+// certificatePin returns the SHA-256 of the one certificate in a file.
+func certificatePin(path string) (string, error) {
+	b, err := conffile.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	blocks, err := keyfile.Blocks(b)
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("%s: %w", path, err)
+	case len(blocks) == 0 || blocks[0].Type != "CERTIFICATE":
+		return "", fmt.Errorf("%s: no certificate in PEM", path)
+	case len(blocks) > 1:
+		return "", fmt.Errorf("%s: several PEM blocks, want the authority's certificate alone", path)
+	}
+	cert, err := x509.ParseCertificate(blocks[0].Bytes)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	if !cert.IsCA {
+		return "", fmt.Errorf("%s: certificate of %q is not one of an authority", path, cert.Subject.CommonName)
+	}
+	sum := sha256.Sum256(cert.Raw)
+	return hex.EncodeToString(sum[:]), nil
+}
+
+// readSealKey returns the key that --seal gives: its text, or a file with that,
+// as init writes it, or with a public key in PEM, as openssl does.
+func readSealKey(given string) (string, error) {
+	if key, err := seal.ParsePublicKey(given); err == nil {
+		return key.String(), nil
+	}
+	b, err := conffile.ReadFile(given)
+	if err != nil {
+		return "", err
+	}
+	text := strings.TrimSpace(string(b))
+	if block, _ := pem.Decode(b); block != nil {
+		if strings.HasSuffix(block.Type, "PRIVATE KEY") {
+			return "", fmt.Errorf("%s: is a private key, which only provisioners need; give the public one, such as the seal.pub that init made", given)
+		}
+		public, _ := x509.ParsePKIXPublicKey(block.Bytes)
+		key, ok := public.(*ecdh.PublicKey) // RFC 8410
+		if !ok || key.Curve() != ecdh.X25519() {
+			return "", fmt.Errorf("%s: is no X25519 key; give the public half of the provisioner's seal key, such as the seal.pub that init made", given)
+		}
+		text = base64.RawURLEncoding.EncodeToString(key.Bytes())
+	}
+	key, err := seal.ParsePublicKey(text)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", given, err)
+	}
+	return key.String(), nil
+}

@@ -1,0 +1,98 @@
+package verb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/user"
+	"path/filepath"
+	"strconv"
+	"syscall"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/internal/cli"
+	"muster/internal/keyfile"
+)
+
+// OrMissing returns err, and if it is that a file is not there, what to do
+// about that. Of nil it returns nil.
+func OrMissing(err error, remedy string) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: %s", err, remedy)
+	}
+	return err
+}
+
+// OrNoSetup returns err, or, if it is that there is no configuration, or that
+// a file may not be read, what to do about that. Of nil it returns nil.
+func OrNoSetup(config string, err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, missing := os.Stat(config); errors.Is(missing, fs.ErrNotExist) {
+		return fmt.Errorf("configuration of the provisioner: %w: make one with `muster provisioner init`, or name it with --config", missing)
+	}
+	return OrNotYours(err)
+}
+
+// OrNotYours returns err, and, if it is that a file may not be read, the owner of
+// the file. Of nil it returns nil.
+func OrNotYours(err error) error {
+	var file *fs.PathError
+	if !errors.As(err, &file) || !errors.Is(file, fs.ErrPermission) {
+		return err
+	}
+	path := file.Path
+	info, closed := os.Stat(path)
+	for closed != nil && filepath.Dir(path) != path { // the directory is closed as well
+		path = filepath.Dir(path)
+		info, closed = os.Stat(path)
+	}
+	if closed != nil {
+		return err
+	}
+	of, ok := info.Sys().(*syscall.Stat_t)
+	if !ok {
+		return err
+	}
+	id := strconv.FormatUint(uint64(of.Uid), 10)
+	name := "user " + id
+	if account, err := user.LookupId(id); err == nil {
+		name = account.Username
+	}
+	return fmt.Errorf("%w\n%s belongs to %s: run this as root or as the provisioner's user", err, path, name)
+}
+
+// KeyFlags are the flags of verbs that read encrypted keys.
+type KeyFlags struct{ PassphraseFile string }
+
+// AddFlags adds them.
+func (f *KeyFlags) AddFlags(c *kingpin.CmdClause) {
+	c.Flag("passphrase-file", "File with the passphrase of encrypted keys; else keys.passphrase_file, the systemd credential muster-passphrase, or the terminal.").
+		PlaceHolder("FILE").StringVar(&f.PassphraseFile)
+}
+
+// Ring returns what reads keys until ctx ends, and finds the passphrase: in the file,
+// as systemd's credential, or by asking on a terminal.
+func (f *KeyFlags) Ring(ctx context.Context) keyfile.Ring {
+	r := keyfile.Ring{File: f.PassphraseFile, Credentials: os.Getenv("CREDENTIALS_DIRECTORY")}
+	if cli.IsTerminal(os.Stdin) {
+		r.Ask = func(prompt string) ([]byte, error) { return cli.AskSecret(ctx, os.Stdin, os.Stderr, prompt) }
+	}
+	return r
+}
+
+// Choose returns the passphrase for new keys: from the file, or asked for twice.
+func (f *KeyFlags) Choose(ctx context.Context) ([]byte, error) {
+	if f.PassphraseFile != "" {
+		return keyfile.ReadLine(f.PassphraseFile)
+	}
+	secret, err := cli.AskSecretTwice(ctx, os.Stdin, os.Stderr, "Passphrase for the new keys: ")
+	if errors.Is(err, cli.ErrNoTerminal) {
+		err = errors.New("a passphrase is needed: give --passphrase-file FILE, or answer on a terminal")
+	}
+	return secret, err
+}

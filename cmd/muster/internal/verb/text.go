@@ -1,0 +1,92 @@
+package verb
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"muster/jwt"
+)
+
+// Instant writes a time for people, "-" for none.
+func Instant(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// Counted writes a number with what it counts.
+func Counted(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}
+
+// Machines counts machines.
+func Machines(n int) string { return Counted(n, "machine", "machines") }
+
+// Tallied lists counts, the largest first.
+func Tallied[K ~string, N int | int64](counts map[K]N) string {
+	keys := slices.Sorted(maps.Keys(counts))
+	slices.SortStableFunc(keys, func(a, b K) int { return cmp.Compare(counts[b], counts[a]) })
+	var list []string
+	for _, k := range keys {
+		list = append(list, fmt.Sprintf("%s %d", k, counts[k]))
+	}
+	return cmp.Or(strings.Join(list, ", "), "none")
+}
+
+// Joined writes a list with commas between.
+func Joined[S ~string](list []S) string {
+	parts := make([]string, len(list))
+	for i, s := range list {
+		parts[i] = string(s)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Short cuts a hash to what tells it apart for people.
+func Short(hash string) string { return hash[:min(16, len(hash))] }
+
+// OrDash writes "-" for nothing.
+func OrDash[S ~string](s S) string { return cmp.Or(string(s), "-") }
+
+// Because appends a reason, if there is one.
+func Because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}
+
+// Quoted returns a path as a shell takes it.
+func Quoted(path string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-"
+	if strings.Trim(path, plain) == "" {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}
+
+// Flag puts the name of a flag in front of what is wrong with it, nil for nothing.
+func Flag(name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("--%s: %w", name, err)
+}
+
+// CheckSite reports a value of --site that is no site, "" apart.
+func CheckSite(site string) error {
+	if site == "" {
+		return nil
+	}
+	_, err := jwt.ParseSite(site)
+	return Flag("site", err)
+}

@@ -1,0 +1,147 @@
+package jwt
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"muster/cmd/muster/internal/signing"
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/jwt"
+)
+
+// claims returns what the flags say, without what has to be read or asked for,
+// and all that is wrong with it.
+func (v *command) claims() (jwt.Claims, jwt.Limits, error) {
+	var mistakes []error
+	bad := func(format string, args ...any) { mistakes = append(mistakes, fmt.Errorf(format, args...)) }
+	s := &v.sign
+	c, now := s.claims, time.Now().UTC()
+	c.Secure, c.Issuer, c.JTI = !s.insecure, verb.Program, jwt.NewJTI()
+	c.Purpose, c.Subject = jwt.Purpose, jwt.Purpose
+	if s.vault {
+		bad("--vault: signing with Vault's transit engine is not supported; sign with a key file, encrypted if need be")
+	}
+	switch {
+	case v.given("token") && v.given("token-file"):
+		bad("--token and --token-file exclude each other")
+	case v.given("token") && s.secret == "":
+		bad("--token is empty, and an empty secret guards nothing")
+	case !v.given("token", "token-file") && !cli.IsTerminal(os.Stdin):
+		bad("no secret: give --token-file FILE or --token SECRET, or answer on a terminal")
+	}
+	brokers, err := signing.Brokers(s.urls, c.SRVDomain)
+	c.Brokers = brokers
+	mistakes = append(mistakes, err, nodePath("registration", c.Registration), nodePath("facts", c.Facts))
+	if c.Organization == "" {
+		bad("--org is empty; leave it out for %q", jwt.DefaultOrganization)
+	}
+	mistakes = append(mistakes, s.times(&c, now))
+	if s.extensions != "" {
+		c.Extensions, err = parseExtensions(s.extensions)
+		mistakes = append(mistakes, verb.Flag("extensions", err))
+	}
+	limits, err := v.limits()
+	mistakes = append(mistakes, err)
+	if _, ok := c.Extensions["muster"]; ok {
+		if v.given("uses", "identity", "site", "ca", "seal") {
+			bad("--extensions has a member \"muster\", and so do --uses, --identity, --site, --ca and --seal: use one way or the other")
+		} else if _, err := c.Limits(); err != nil {
+			bad("--extensions: %w", err)
+		}
+	}
+	return c, limits, errors.Join(mistakes...)
+}
+
+// times sets when the token becomes valid and when it expires.
+func (s *signFlags) times(c *jwt.Claims, now time.Time) error {
+	c.IssuedAt, c.NotBefore = now, now
+	var early, late error
+	if s.notBefore != "" {
+		at, err := cli.ParseInstant(s.notBefore, now)
+		if early = verb.Flag("not-before", err); err == nil {
+			c.NotBefore = at
+		}
+	}
+	d, err := cli.ParseDuration(s.validity)
+	switch c.ExpiresAt = c.NotBefore.Add(d); {
+	case err != nil:
+		late = fmt.Errorf("--validity: %w", err)
+	case d <= 0:
+		late = fmt.Errorf("--validity is %q, want more than nothing", s.validity)
+	case !c.ExpiresAt.After(now):
+		late = fmt.Errorf("--validity %s from --not-before %s is over already", s.validity, s.notBefore)
+	}
+	return errors.Join(early, late)
+}
+
+// limits returns what goes into extensions.muster.
+func (v *command) limits() (jwt.Limits, error) {
+	var mistakes []error
+	l := v.sign.limits
+	if v.given("uses") && l.Uses < 1 {
+		mistakes = append(mistakes, fmt.Errorf("--uses is %d, want 1 or more; leave it out for any number", l.Uses))
+	}
+	for _, s := range v.sign.identities {
+		p, err := wire.ParsePattern(s)
+		mistakes = append(mistakes, verb.Flag("identity", err))
+		l.Identities = append(l.Identities, p)
+	}
+	if v.given("seal") && v.sign.seal == "" {
+		mistakes = append(mistakes, errors.New("--seal is empty; leave it out to sign a token that machines show in plain"))
+	}
+	if v.given("site") {
+		_, err := jwt.ParseSite(string(l.Site))
+		mistakes = append(mistakes, verb.Flag("site", err))
+	}
+	return l, errors.Join(mistakes...)
+}
+
+// drive is what a full path on Windows, where Choria runs too, begins with.
+var drive = regexp.MustCompile(`^[A-Za-z]:[\\/]`)
+
+// nodePath returns a mistake if the flag names a file on the machines by a
+// relative path.
+func nodePath(flag, path string) error {
+	if path == "" || strings.HasPrefix(path, "/") || drive.MatchString(path) {
+		return nil
+	}
+	return fmt.Errorf("--%s is %q, want a full path such as /etc/facts.json: it is a file on the machines, not here", flag, path)
+}
+
+// parseExtensions parses the one JSON object in text.
+func parseExtensions(text string) (map[string]json.RawMessage, error) {
+	if mistake := noJSON(text); mistake != "" {
+		return nil, fmt.Errorf(`%s, want a JSON object such as {"rack": "b4"}; of a file give what it holds: "$(cat FILE)"`, mistake)
+	}
+	if err := wire.CheckStrict([]byte(text)); err != nil {
+		return nil, err
+	}
+	var m map[string]json.RawMessage
+	if err := json.Unmarshal([]byte(text), &m); err != nil || m == nil {
+		return nil, errors.New(`not a JSON object such as {"rack": "b4"}`)
+	}
+	return m, nil
+}
+
+// noJSON says where text, which a person has typed, is no JSON; "" if it is. The words of the
+// decoder are about characters alone.
+func noJSON(text string) string {
+	var value json.RawMessage
+	var syntax *json.SyntaxError
+	if !errors.As(json.Unmarshal([]byte(text), &value), &syntax) {
+		return ""
+	}
+	if err := json.NewDecoder(strings.NewReader(text)).Decode(&value); errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return "the JSON ends too early"
+	}
+	at := int(max(syntax.Offset, 1)) // of the byte that does not fit, from 1
+	return fmt.Sprintf("no JSON from byte %d on, %.20q", at, strings.ToValidUTF8(text[at-1:], "\ufffd"))
+}

@@ -1,0 +1,149 @@
+// Package jwt has "muster jwt", and Choria's spelling "muster tool jwt": provisioning tokens, offline.
+package jwt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+)
+
+// Add adds both spellings.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	add(app.Command("jwt", "Sign and view provisioning tokens."), verb.Program+" jwt", all)
+	tool := app.Command("tool", "Choria's spelling of some verbs.").
+		HelpLong("Who is used to 'choria tool jwt' writes 'muster tool jwt': it is 'muster jwt'.")
+	add(tool.Command("jwt", "Sign and view provisioning tokens."), verb.Program+" tool jwt", all)
+}
+
+// help is formatted with the name of the command.
+const help = `    %[1]s FILE [KEY]           view, verified if there is a public key
+    %[1]s FILE KEY --urls ...  sign with a private key
+    %[1]s keys PRIVATE PUBLIC  make a pair of keys
+
+  %[1]s provisioning.jwt signer-key.pem --insecure --token-file secret \
+    --urls localhost:4222 --default
+  %[1]s provisioning.jwt signer.pem
+
+FILE is viewed if it exists and no flag of signing is given. The verbs sign and
+view say it outright. Flags may stand anywhere. Each is for the verbs that its
+heading, or the start of its help, names; the others refuse it.
+
+A file whose name is a verb (sign, provisioning, prov, p, view, show, v, s or
+keys) is written with its directory, such as ./p.`
+
+// command is one spelling. Its flags belong to all its verbs, so that they may stand
+// anywhere on the command line; each verb refuses those that it has no use for.
+type command struct {
+	name  string // "muster jwt" or "muster tool jwt"
+	flags []flag
+
+	file, key      string // arguments; for keys the private and the public file
+	passphraseFile string
+	force          bool
+	sign           signFlags
+	view           viewFlags
+	keys           keysFlags
+}
+
+// A flag is one of a command's, with the verbs that it is for.
+type flag struct {
+	name  string
+	verbs string
+	given *bool // it is on the command line
+}
+
+func add(c *kingpin.CmdClause, name string, all cli.Verbs) {
+	v := &command{name: name}
+	c.HelpLong(fmt.Sprintf(help, name))
+	v.addSignFlags(c)
+	v.addViewFlags(c)
+	v.addKeysFlags(c)
+	v.flag(c, "Sign, keys", "passphrase-file", "file with the passphrase of the private key; else MUSTER_PASSPHRASE or the terminal.").
+		PlaceHolder("FILE").StringVar(&v.passphraseFile)
+	v.flag(c, "Sign, keys", "force", "replace files that exist.").BoolVar(&v.force)
+
+	auto := c.Command("auto", "View or sign, whichever fits.").Default().Hidden()
+	auto.Arg("file", "The token.").Required().StringVar(&v.file)
+	auto.Arg("key", "To view: a certificate or public key. To sign: the private key.").StringVar(&v.key)
+	all.Check(auto, v.checkAuto)
+	all[auto.FullCommand()] = v.runAuto
+
+	sign := c.Command("sign", "Sign a token.").HelpLong(fmt.Sprintf(signHelp, name)).Alias("provisioning").Alias("prov").Alias("p")
+	sign.Arg("file", "Where to write the token.").Required().StringVar(&v.file)
+	sign.Arg("key", "The private key to sign with.").Required().StringVar(&v.key)
+	all.Check(sign, v.checkSign)
+	all[sign.FullCommand()] = v.runSign
+
+	view := c.Command("view", "Verify a token, if a key is given, and print it.").HelpLong(fmt.Sprintf(viewHelp, name)).Alias("show").Alias("v").Alias("s")
+	view.Arg("file", "The token.").Required().StringVar(&v.file)
+	view.Arg("key", "Certificate or public key of the signer.").StringVar(&v.key)
+	all.Check(view, v.checkView)
+	all[view.FullCommand()] = v.runView
+
+	keys := c.Command("keys", "Make a pair of keys for signing tokens.").HelpLong(fmt.Sprintf(keysHelp, name))
+	keys.Arg("private", "Where to write the private key.").Required().StringVar(&v.file)
+	keys.Arg("public", "Where to write the public key.").Required().StringVar(&v.key)
+	all.Check(keys, v.checkKeys)
+	all[keys.FullCommand()] = v.runKeys
+}
+
+// flag adds a flag for some of the verbs, whose names begin its help.
+func (v *command) flag(c *kingpin.CmdClause, verbs, name, help string) *kingpin.FlagClause {
+	f := flag{name, strings.ToLower(verbs), new(bool)}
+	v.flags = append(v.flags, f)
+	return c.Flag(name, verbs+": "+help).IsSetByUser(f.given)
+}
+
+// given reports whether one of the flags is on the command line.
+func (v *command) given(names ...string) bool {
+	return slices.ContainsFunc(v.flags, func(f flag) bool { return *f.given && slices.Contains(names, f.name) })
+}
+
+// means reports whether a flag of the verb is on the command line.
+func (v *command) means(verb string) bool {
+	return slices.ContainsFunc(v.flags, func(f flag) bool { return *f.given && strings.Contains(f.verbs, verb) })
+}
+
+// refuse reports the flags on the command line that are not for the verb.
+func (v *command) refuse(verb string) error {
+	var mistakes []error
+	for _, f := range v.flags {
+		if *f.given && !strings.Contains(f.verbs, verb) {
+			mistakes = append(mistakes, fmt.Errorf("--%s has no meaning for `%s %s`", f.name, v.name, verb))
+		}
+	}
+	return errors.Join(mistakes...)
+}
+
+// checkAuto returns what is wrong with a command line without a verb.
+func (v *command) checkAuto() error {
+	if !v.means("sign") {
+		return v.checkView()
+	}
+	err := v.checkSign()
+	if v.key == "" {
+		err = errors.Join(fmt.Errorf("no private key after %q to sign with", v.file), err)
+	}
+	return err
+}
+
+// runAuto is the form of 2019, without a verb.
+func (v *command) runAuto(ctx context.Context) error {
+	_, err := os.Lstat(v.file)
+	switch {
+	case v.means("sign"):
+		return v.runSign(ctx)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%s: no such token; to sign one, give a private key, --token or --token-file, and --urls or --srv", v.file)
+	}
+	return v.runView(ctx)
+}

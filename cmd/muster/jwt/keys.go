@@ -1,0 +1,118 @@
+package jwt
+
+import (
+	"context"
+	"crypto"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/signing"
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/jwt"
+)
+
+const keysHelp = `Writes a private key, readable by its owner only, and its public half, which is what
+provisioner.yaml's signers or 'muster signer add' take: both, or neither.
+
+  %[1]s keys signer-key.pem signer.pem
+  %[1]s keys signer-key.pem signer.pem --type rsa --bits 3072 --encrypt`
+
+// keysFlags are the flags of keys.
+type keysFlags struct {
+	kind    string
+	bits    int
+	encrypt bool
+}
+
+func (v *command) addKeysFlags(c *kingpin.CmdClause) {
+	v.flag(c, "Keys", "type", "kind of the keys, ed25519, or rsa for Choria before 0.27.").Default("ed25519").EnumVar(&v.keys.kind, "ed25519", "rsa")
+	cli.Int(v.flag(c, "Keys", "bits", "size of an RSA key, 2048 to 8192.").Default("4096"), &v.keys.bits)
+	v.flag(c, "Keys", "encrypt", "encrypt the private key with a passphrase.").BoolVar(&v.keys.encrypt)
+}
+
+// checkKeys returns what is wrong with the command line of keys.
+func (v *command) checkKeys() error {
+	mistakes := []error{v.refuse("keys")}
+	if v.given("bits") && v.keys.kind != "rsa" {
+		mistakes = append(mistakes, errors.New("--bits is for --type rsa only"))
+	}
+	if v.keys.bits < 2048 || v.keys.bits > 8192 {
+		mistakes = append(mistakes, fmt.Errorf("--bits is %d, want 2048 to 8192", v.keys.bits))
+	}
+	if v.given("passphrase-file") && !v.keys.encrypt {
+		mistakes = append(mistakes, errors.New("--passphrase-file without --encrypt"))
+	}
+	if filepath.Clean(v.file) == filepath.Clean(v.key) {
+		mistakes = append(mistakes, fmt.Errorf("%q is to be both the private and the public key", v.file))
+	}
+	return errors.Join(mistakes...)
+}
+
+// runKeys makes a pair of keys: both files, or neither.
+func (v *command) runKeys(ctx context.Context) error {
+	for _, path := range []string{v.file, v.key} {
+		if err := cli.CheckNew(path, v.force); err != nil {
+			return err
+		}
+	}
+	private, public, id, err := v.makeKeys(ctx)
+	if err != nil {
+		return err
+	}
+	// The public key is on its disk before the private one is put in the place of
+	// another: all that can fail then is a name.
+	written := false
+	err = cli.WriteNewBy(v.key, 0o644, v.force, func(w io.Writer) error {
+		if _, err := w.Write(public); err != nil {
+			return err
+		}
+		err := cli.WriteNew(v.file, private, 0o600, v.force)
+		written = err == nil
+		return err
+	})
+	if err != nil && written && !v.force {
+		err = errors.Join(err, os.Remove(v.file)) // ours, made a moment ago
+	}
+	if err != nil {
+		return err
+	}
+	verb.Say("Saved private key to %s and public key to %s, SHA-256 %s", v.file, v.key, id)
+	return nil
+}
+
+// makeKeys returns a new pair in PEM and the id of the public key.
+func (v *command) makeKeys(ctx context.Context) (private, public []byte, id jwt.SignerID, err error) {
+	var passphrase []byte
+	if v.keys.encrypt {
+		if passphrase, _, err = signing.Passphrase(ctx, v.passphraseFile, "Passphrase for "+v.file+": ", cli.AskSecretTwice); err != nil {
+			return nil, nil, "", err
+		}
+		defer clear(passphrase)
+	}
+	var key crypto.Signer
+	if v.keys.kind == "rsa" {
+		key, err = rsa.GenerateKey(rand.Reader, v.keys.bits)
+	} else {
+		_, key, err = ed25519.GenerateKey(rand.Reader)
+	}
+	if err != nil {
+		return nil, nil, "", fmt.Errorf("make %s key: %w", v.keys.kind, err)
+	}
+	if private, err = jwt.MarshalPrivateKey(key, passphrase); err != nil {
+		return nil, nil, "", err
+	}
+	if public, err = jwt.MarshalPublicKey(key.Public()); err != nil {
+		return nil, nil, "", err
+	}
+	id, err = jwt.Fingerprint(key.Public())
+	return private, public, id, err
+}

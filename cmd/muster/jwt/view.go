@@ -1,0 +1,259 @@
+package jwt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/signing"
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/conffile"
+	"muster/internal/seal"
+	"muster/jwt"
+)
+
+const viewHelp = `Prints what a token says, without its secrets. With a key, one that does not verify is
+not printed at all; one that is genuine and not good now is, and that is a failure.
+
+  %[1]s view provisioning.jwt
+  %[1]s view provisioning.jwt signer.pem --json
+
+Exits with 0 if the token is printed, and good where a key is given, 1 if not, 2 if the
+command line makes no sense.`
+
+// viewFlags are the flags of view.
+type viewFlags struct{ json, showSecret bool }
+
+func (v *command) addViewFlags(c *kingpin.CmdClause) {
+	v.flag(c, "View", "json", "print JSON for programs.").BoolVar(&v.view.json)
+	v.flag(c, "View", "show-secret", "show the secrets in the JSON.").BoolVar(&v.view.showSecret)
+}
+
+// checkView returns what is wrong with the command line of view.
+func (v *command) checkView() error {
+	err := v.refuse("view")
+	if v.view.showSecret && !v.view.json {
+		err = errors.Join(err, errors.New("--show-secret works with --json only"))
+	}
+	return err
+}
+
+// A shown is a token that is to be printed.
+type shown struct {
+	*jwt.Unverified
+	verified *jwt.Verified // nil if no key was given
+	file     string
+	now      time.Time
+}
+
+// runView prints a token, verified if there is a key. A token that does not
+// verify is not printed at all; one that is authentic but outside its time is,
+// and fails afterwards.
+func (v *command) runView(context.Context) error {
+	text, err := signing.ReadToken(v.file)
+	if errors.Is(err, signing.ErrPEM) {
+		return fmt.Errorf("%w; the token comes first, then the key", err)
+	}
+	if err != nil {
+		return err
+	}
+	unverified, err := jwt.Peek(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", v.file, err)
+	}
+	t := &shown{Unverified: unverified, file: v.file, now: time.Now()}
+	var untimely error
+	if v.key != "" {
+		if t.verified, untimely, err = v.verify(text, t); err != nil {
+			return err
+		}
+	}
+	if v.view.json {
+		err = verb.WriteJSON(os.Stdout, t.json(v.view.showSecret))
+	} else {
+		err = t.print()
+	}
+	return errors.Join(err, untimely)
+}
+
+// verify verifies a token with the key file. If all is right but the token's
+// time, it returns the token and, as untimely, the reason.
+func (v *command) verify(text string, t *shown) (verified *jwt.Verified, untimely, err error) {
+	b, err := conffile.ReadFile(v.key)
+	if err != nil {
+		return nil, nil, verb.OrMissing(err, "give the certificate or public key of whoever signed it, as the signer.pem that `muster provisioner init` made")
+	}
+	signer, err := jwt.ParseSigner(b)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", v.key, err)
+	}
+	if verified, err = verifyAt(text, signer, t.now); err == nil {
+		return verified, nil, nil
+	}
+	err = fmt.Errorf("%s: %w", v.file, err)
+	var at time.Time
+	switch {
+	case errors.Is(err, jwt.ErrExpired):
+		at = t.Expiry().Add(-time.Second)
+	case errors.Is(err, jwt.ErrNotYetValid):
+		at = t.NotBefore
+	case errors.Is(err, jwt.ErrSignature), errors.Is(err, jwt.ErrUnknownSigner):
+		return nil, nil, fmt.Errorf("%w; instead of %s, give the certificate or public key of whoever signed it", err, v.key)
+	default:
+		return nil, nil, err
+	}
+	// The signature and the signer are right, so the claims are authentic and
+	// may be shown. Ask again as of a time when the token was good; the
+	// signer's certificate, which has been found valid today, may be younger.
+	signer.NotBefore, signer.NotAfter = time.Time{}, time.Time{}
+	verified, again := verifyAt(text, signer, at)
+	if again != nil {
+		return nil, nil, err
+	}
+	return verified, err, nil
+}
+
+// verifyAt verifies a token as of an instant.
+func verifyAt(text string, signer jwt.Signer, at time.Time) (*jwt.Verified, error) {
+	verifier, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: []jwt.Signer{signer}, Now: func() time.Time { return at }})
+	if err != nil {
+		return nil, err
+	}
+	return verifier.Verify(text)
+}
+
+// print writes a token in Choria's layout.
+func (t *shown) print() error {
+	heading := "JWT Token " + t.file
+	if t.verified == nil {
+		heading += " (not verified: no key was given, so anybody may have written this)"
+	}
+	l := &cli.Labels{}
+	t.addClaims(l)
+	t.addLimits(l)
+	t.addTimes(l)
+	if t.verified != nil {
+		l.Addf("Signed by", "%s, key SHA-256 %s", t.verified.SignerName, t.verified.Signer)
+		l.Add("Token ID", string(t.verified.ID))
+	}
+	if len(t.Extra) > 0 {
+		l.Add("Other Claims", indented(t.Extra))
+	}
+	l.Add("Standard Claims", indented(standardClaims(&t.Claims)))
+	if _, err := fmt.Printf("%s\n\n", cli.Printable(heading)); err != nil {
+		return err
+	}
+	_, err := l.WriteTo(os.Stdout)
+	return err
+}
+
+// optional adds a value that a token need not have.
+func optional(l *cli.Labels, label, value string) {
+	if value != "" {
+		l.Add(label, value)
+	}
+}
+
+// addClaims adds Choria's claims, in Choria's order.
+func (t *shown) addClaims(l *cli.Labels) {
+	c := &t.Claims
+	token := "not set"
+	if c.Token != "" {
+		token = "set"
+	}
+	l.Add("Token", token)
+	l.Addf("Secure", "%t", c.Secure)
+	optional(l, "SRV Domain", c.SRVDomain)
+	optional(l, "URLS", strings.Join(c.PublicURLs(), ", "))
+	l.Addf("Provisioning by default", "%t", c.Default)
+	optional(l, "Provisioning Registration Data", c.Registration)
+	optional(l, "Provisioning Facts", c.Facts)
+	optional(l, "Broker Username", c.Username)
+	if c.Password != "" {
+		l.Add("Broker Password", "set")
+	}
+	l.Add("Organization", c.Organization)
+	if c.ProtocolV2 {
+		l.Add("Using version 2 Protocol", "true")
+	}
+	if c.AllowUpdate {
+		l.Add("Server Version Upgrades", "true")
+	}
+	if !c.Provisioning() {
+		l.Addf("Purpose", "%q, so machines do not take it for provisioning", c.Purpose)
+	}
+	extensions := maps.Clone(c.Extensions)
+	delete(extensions, "muster") // shown in words
+	if len(extensions) > 0 {
+		l.Add("Extensions", indented(extensions))
+	}
+}
+
+// addLimits adds muster's limits.
+func (t *shown) addLimits(l *cli.Labels) {
+	if t.Limits.Uses > 0 {
+		l.Addf("Uses", "%d", t.Limits.Uses)
+	}
+	optional(l, "Identities", verb.Joined(t.Limits.Identities))
+	optional(l, "Site", string(t.Limits.Site))
+	if t.Limits.Seal != "" {
+		l.Add("Sealing Key", t.Limits.Seal)
+		if key, err := seal.ParsePublicKey(t.Limits.Seal); err == nil {
+			l.Add("Sealing Key ID", key.ID())
+		} else {
+			l.Addf("Sealing Key ID", "none: %v", err)
+		}
+	}
+	optional(l, "CA Certificate SHA-256", t.Limits.CA)
+}
+
+// addTimes adds when the token is good.
+func (t *shown) addTimes(l *cli.Labels) {
+	if at := t.NotBefore; at.After(t.now) {
+		l.Addf("Valid From", "%s (in %s)", verb.Instant(at), cli.Span(at.Sub(t.now)))
+	}
+	switch at := t.Expiry(); {
+	case at.IsZero():
+		l.Add("Expires At", "never")
+	case at.After(t.now):
+		l.Addf("Expires At", "%s (in %s)", verb.Instant(at), cli.Span(at.Sub(t.now)))
+	default:
+		l.Addf("Expires At", "%s (expired %s ago)", verb.Instant(at), cli.Span(t.now.Sub(at)))
+	}
+}
+
+// standardClaims are those of RFC 7519 that the token has, as it spells them.
+func standardClaims(c *jwt.Claims) map[string]any {
+	m := make(map[string]any)
+	for name, value := range map[string]string{"iss": c.Issuer, "sub": c.Subject, "jti": c.JTI} {
+		if value != "" {
+			m[name] = value
+		}
+	}
+	for name, t := range map[string]time.Time{"iat": c.IssuedAt, "nbf": c.NotBefore, "exp": c.ExpiresAt} {
+		if !t.IsZero() {
+			m[name] = t.Unix()
+		}
+	}
+	if c.Audience != nil {
+		m["aud"] = c.Audience
+	}
+	return m
+}
+
+// indented writes claims, which came from JSON, as JSON for people.
+func indented(value any) string {
+	b, err := json.MarshalIndent(value, "", "  ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}

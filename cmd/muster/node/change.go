@@ -1,0 +1,122 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+// live are the states of nodes that orders are for, unless a filter names states.
+var live = []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned}
+
+const revokeHelp = `Drops the machine's connections within a second, puts its certificates on the CRL,
+and gives it no other, also if it has a good token. 'muster node retire' lifts it.
+
+  muster node revoke web1.example.net --why 'stolen laptop'
+  muster node revoke --from stolen.txt --why 'theft at ams1'`
+
+const retireHelp = `Revokes what certificates the machine still has and frees its name for any key: the
+next machine that comes with this name is treated as new. Use it for machines
+that are gone, and for a revoked one that may come back: filters choose revoked
+machines with --state revoked only, since whoever has stolen one gets in again.
+
+  muster node retire web1.example.net --why scrapped
+  muster node retire --unseen 30d  # what was scaled down a month ago`
+
+func addChanges(parent *kingpin.CmdClause, all cli.Verbs) {
+	addChange(parent.Command("revoke", "Keep a machine out for good.").HelpLong(revokeHelp+orderHelp), all,
+		"is revoked: its connections are dropped, and it stays out until it is retired")
+	addChange(parent.Command("retire", "Free the name of a machine that is gone.").HelpLong(retireHelp+orderHelp), all,
+		"is retired: the name is free")
+}
+
+// addChange adds a verb that needs no more than a name.
+func addChange(c *kingpin.CmdClause, all cli.Verbs, done string) {
+	v := &order{verb: c.Model().Name}
+	v.minUnseen = time.Hour // twice what machines are silent for, if their alive_interval is not longer
+	v.addFlags(c, all)
+	all[c.FullCommand()] = func(ctx context.Context) error {
+		return v.run(ctx, func(ctx context.Context, w *work, id wire.Identity) error {
+			change := httpapi.Change{Why: v.Why, SeenBefore: w.SeenBefore, Seen: w.Seen[id]}
+			if v.verb == "revoke" { // a renewal since does not save a node from it
+				change.Revision = 0
+			}
+			return verb.Send(ctx, &v.Operator, pathOf(id, "/"+v.verb), change)
+		}, func() string { return done })
+	}
+}
+
+const grantHelp = `Lets another key take the name over, once: for a machine that was reinstalled and
+has lost its key. With --key only the key with this hash may; 'muster node
+pending --details' prints it while the machine waits. The machine that has the name now is
+out as soon as the new one has confirmed.
+
+  muster node grant web1.example.net --why 'reinstalled, ticket 17'
+  muster node grant web1.example.net --ttl 15m \
+    --key 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08`
+
+// grant is "muster node grant".
+type grant struct {
+	order
+	key, ttl string
+}
+
+func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
+	v := &grant{order: order{verb: "grant"}}
+	c := parent.Command("grant", "Let another key take a name over, once.").HelpLong(grantHelp + orderHelp)
+	c.Flag("key", "Only the key with this SHA-256, 64 hex digits; of one machine.").PlaceHolder("HASH").StringVar(&v.key)
+	c.Flag("ttl", "How long the grant waits, as 30m or 1d; 1d at most.").Default("1h").StringVar(&v.ttl)
+	v.addFlags(c, all)
+	all.Check(c, func() error { _, err := v.life(); return err })
+	all[c.FullCommand()] = v.run
+}
+
+// life returns how long the grants wait, or all that is wrong with the flags.
+func (v *grant) life() (ttl time.Duration, err error) {
+	ttl, err = cli.DurationOf("ttl", v.ttl, time.Minute, provisioner.MaxGrantTTL)
+	if v.key == "" {
+		return ttl, err
+	}
+	if names := slices.Compact(slices.Sorted(slices.Values(v.names))); len(names) != 1 {
+		err = errors.Join(err, errors.New("--key is one machine's: name that"))
+	}
+	return ttl, errors.Join(err, verb.Flag("key", provisioner.CheckKeyHash(v.key)))
+}
+
+func (v *grant) run(ctx context.Context) error {
+	ttl, err := v.life()
+	if err != nil {
+		return err
+	}
+	var until atomic.Pointer[time.Time]
+	return v.order.run(ctx, func(ctx context.Context, w *work, id wire.Identity) error {
+		g, err := verb.Post[provisioner.Grant](ctx, &v.Operator, pathOf(id, "/grant"), httpapi.NewGrant{
+			Seen:    w.Seen[id],
+			ID:      w.ID,
+			KeyHash: httpapi.Limit(v.key),
+			TTL:     ttl,
+			Why:     v.Why,
+		})
+		if err == nil {
+			until.Store(&g.ExpiresAt)
+		}
+		return err
+	}, func() string {
+		by := "next machine that asks for the name with a key of its own"
+		if v.key != "" {
+			by = "machine with the key " + verb.Short(v.key)
+		}
+		return fmt.Sprintf("may be taken over by the %s, until %s", by, verb.Instant(*until.Load()))
+	})
+}

@@ -1,0 +1,150 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/signing"
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner/httpapi"
+)
+
+const commandHelp = `
+
+The command is proven to the node by the shared secret of its token, and done once
+however often it is sent.
+
+With --wait a machine counts as done when it %s,
+and as failed if that takes longer than --wait-for, or if it is refused: so --batch,
+--pause-between and --max-failures keep a bad change from the rest of the fleet.`
+
+// command is one of the verbs that a node itself carries out.
+type command struct {
+	order
+	does, after string // what the node does, and has done then
+	token       string
+	wait        bool
+	waitFor     string
+	waitForSet  bool
+}
+
+func addCommands(parent *kingpin.CmdClause, all cli.Verbs) {
+	addCommand(parent, all, wire.VerbReprovision, "Send machines back to be provisioned again.",
+		`The machine enrolls again with its token and its own key, which costs no use of a
+limited token, and gets its configuration anew. It is back within a second.
+
+  muster node reprovision web1.example.net --why 'rack 4 was moved'
+  muster node reprovision --match 'web*.example.net' --wait --batch 10 --max-failures 0
+  muster node reprovision --all --wait --yes`, "goes back to provisioning mode", "is provisioned again")
+	addCommand(parent, all, wire.VerbReconfigure, "Give machines their configuration anew.",
+		`The machine asks for its configuration as it is decided now, puts it in force and
+confirms it. It gets no new certificate, unless it is time for one.
+
+  muster node reconfigure web1.example.net --wait
+  muster node reconfigure --site ams1 --wait --batch 20 --max-failures 2`, "asks for its configuration", "has confirmed its configuration")
+	addCommand(parent, all, wire.VerbRestart, "Start the agents of machines anew.",
+		`The agent takes up a new version of its program, if there is one at its place.
+
+  muster node restart web1.example.net --why 'new version'
+  muster node restart --all --wait --batch 100 --pause-between 30s`, "starts its agent anew", "is in the fleet again")
+	addCommand(parent, all, wire.VerbShutdown, "Stop the agents of machines.",
+		`The agent ends with status 0 and stays away until somebody, or the next boot, starts it.
+
+  muster node shutdown web1.example.net --why 'power work'
+  muster node shutdown --site ams1 --dry-run`, "stops its agent", "has said that it ends")
+}
+
+func addCommand(parent *kingpin.CmdClause, all cli.Verbs, name wire.Verb, help, long, does, after string) {
+	v := &command{order: order{verb: string(name)}, does: does, after: after}
+	c := parent.Command(v.verb, help).HelpLong(long + fmt.Sprintf(commandHelp, after) + orderHelp)
+	c.Flag("wait", "Wait until each machine "+after+".").BoolVar(&v.wait)
+	c.Flag("wait-for", "How long for each, as 90s or 5m.").Default("2m").IsSetByUser(&v.waitForSet).StringVar(&v.waitFor)
+	c.Flag("node-token", "Token that the machines have, if it is not the one they enrolled with.").PlaceHolder("FILE").StringVar(&v.token)
+	v.addFlags(c, all)
+	all.Check(c, func() error {
+		_, err := v.patience()
+		if v.waitForSet && !v.wait {
+			err = errors.Join(err, errors.New("--wait-for without --wait: nothing would be waited for"))
+		}
+		return err
+	})
+	all[c.FullCommand()] = v.run
+}
+
+// patience returns how long to wait for each machine.
+func (v *command) patience() (time.Duration, error) {
+	return cli.DurationOf("wait-for", v.waitFor, time.Second, cli.Year)
+}
+
+func (v *command) run(ctx context.Context) error {
+	patience, err := v.patience()
+	if err != nil {
+		return err
+	}
+	token, err := readNodeToken(v.token)
+	if err != nil {
+		return verb.Flag("node-token", err)
+	}
+	client, err := v.Client()
+	if err != nil {
+		return err
+	}
+	send := func(ctx context.Context, w *work, id wire.Identity) error {
+		return send(ctx, client, pathOf(id, "/"+v.verb), httpapi.NodeCommand{ID: w.ID, Token: token, Why: v.Why})
+	}
+	if !v.wait || v.dryRun {
+		return v.order.run(ctx, send, func() string { return v.does })
+	}
+	watch, err := startWatch(ctx, client, wire.Verb(v.verb))
+	if err != nil {
+		return err
+	}
+	defer watch.stop()
+	return v.order.run(ctx, func(ctx context.Context, w *work, id wire.Identity) error {
+		return watch.await(ctx, id, w.ID, patience, func() error { return send(ctx, w, id) })
+	}, func() string { return v.after })
+}
+
+// readNodeToken reads the token of --node-token, if there is one, before any machine is told anything.
+func readNodeToken(path string) (wire.Secret, error) {
+	if path == "" {
+		return "", nil
+	}
+	token, err := signing.ReadToken(path)
+	if err != nil {
+		return "", err
+	}
+	if token == "" {
+		return "", fmt.Errorf("%s: empty, want the token that the machines have", path)
+	}
+	if _, err := jwt.Peek(token); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return wire.Secret(token), nil
+}
+
+// A node that is not there may be on its way back from the verb before this one,
+// or between two connections: it is asked for so often, so far apart.
+const (
+	awayTries = 3
+	awayAgain = time.Second
+)
+
+// send sends a command to a node.
+func send(ctx context.Context, client *httpapi.Client, path string, c httpapi.NodeCommand) error {
+	for try := 1; ; try++ {
+		err := client.Do(ctx, http.MethodPost, path, c, nil)
+		var away *httpapi.Problem
+		if !errors.As(err, &away) || away.Status != http.StatusServiceUnavailable || away.Code != "" || try == awayTries || !sleep(ctx, awayAgain) {
+			return err
+		}
+	}
+}

@@ -1,0 +1,56 @@
+package node
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/provisioner/fleet"
+)
+
+const explainHelp = `Says in words how a machine stands and why, what it was last ordered to do and whether
+it has, who has approved or rejected its key, what it was refused for since it was last
+let in, and what can be done about it. It knows machines, too, that were never let in.`
+
+// showExplanation makes a line of each sentence. What it quotes may be a stranger's words.
+func showExplanation(_ *verb.Operator, e *fleet.Explanation) io.WriterTo {
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		fmt.Fprintln(&b, strings.ReplaceAll(cli.Printable(fmt.Sprintf(format, args...)), "\n", " "))
+	}
+	state := string(e.State)
+	if state == "none" {
+		state = "not known here"
+	}
+	line("%s is %s.", e.Identity, state)
+	var do []string
+	for _, f := range e.Findings {
+		line("  %s", f.Text)
+		for _, a := range f.Do {
+			text := a.Text
+			if command := a.Command(); command != "" {
+				text = command + ": " + text
+			}
+			if !slices.Contains(do, text) {
+				do = append(do, text)
+			}
+		}
+	}
+	if len(e.Refusals) > 0 {
+		line("Refused:")
+	}
+	for i := range e.Refusals {
+		m := &e.Refusals[i]
+		line("  %s  %s", verb.Instant(m.At), momentText(m))
+	}
+	if len(do) > 0 {
+		line("What can be done:")
+	}
+	for _, s := range do {
+		line("  - %s", s)
+	}
+	return cli.Text(b.String())
+}

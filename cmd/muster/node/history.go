@@ -1,0 +1,58 @@
+package node
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/provisioner/fleet"
+)
+
+const historyHelp = `Shows what has happened to a machine, the oldest first: tokens presented, decisions,
+certificates, confirmations, refusals, commands, and what operators decided and why. The 64
+newest revisions of its record are kept, events as long as there is room for them.
+"attempted" is somebody who used the name and has proven nothing, "kept_out" whoever
+has a certificate of it that brokers of the fleet do not take.`
+
+func showHistory(o *verb.Operator, p *fleet.Past) io.WriterTo {
+	t := cli.NewTable("TIME", "WHAT", "DETAILS")
+	for i := range p.Moments {
+		m := &p.Moments[i]
+		t.Add(verb.Instant(m.At), string(m.Kind), momentText(m))
+	}
+	if !p.Complete {
+		o.After("what happened before is not kept")
+	}
+	return t
+}
+
+// momentText is all about a moment but when and what.
+func momentText(m *fleet.Moment) string {
+	var parts []string
+	add := func(before, value string) {
+		if value != "" {
+			parts = append(parts, before+value)
+		}
+	}
+	add("", string(m.Verb))
+	add("", string(m.Code))
+	add("", string(m.Reason))
+	add("", m.Cause)
+	add("certificate ", m.Serial)
+	if !m.Until.IsZero() {
+		add("until ", verb.Instant(m.Until))
+	}
+	add("configuration ", verb.Short(m.Digest))
+	add("policy ", verb.Short(m.Policy))
+	add("token ", string(m.Token))
+	add("key ", verb.Short(m.Key))
+	add("from ", m.Source)
+	add("by ", m.By)
+	add("why: ", m.Why)
+	if m.Times > 1 {
+		add("", fmt.Sprintf("%d times until %s", m.Times, verb.Instant(m.Last)))
+	}
+	return strings.Join(parts, ", ")
+}

@@ -1,0 +1,108 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+const listHelp = `Lists machines with a record here, those without a certificate too. All flags that
+are given must fit. The last line counts all that fit, by state, on stderr.
+
+Times are an instant such as 2027-01-31T12:00:00Z or a span: --expires-before 7d is
+"within the next seven days", --unseen 30d "not heard of for thirty days".
+
+  muster node list --state enrolled        # let in, and has not confirmed it
+  muster node list --expires-before 3d --sort expires
+  muster node list --match 'web*.example.net' --site ams1 --json
+  muster node list --fact os.name=Debian --fact 'role=db*'
+  muster node list --unseen 30d --limit 0  # every one of them
+
+Facts are the machine's own word, as of when it last enrolled, renewed or was
+reconfigured. Those that are kept are named in fleet.facts of provisioner.yaml; --json
+has them. NAME= is for machines that have not said NAME.`
+
+func addList(parent *kingpin.CmdClause, all cli.Verbs) {
+	var f filter
+	var sort, cursor string
+	var limit int
+	c := parent.Command("list", "List machines: their state, certificate, and when they were last heard of.").HelpLong(listHelp)
+	f.addFlags(c)
+	c.Flag("sort", "name, expires (the first to expire first) or changed (the newest first).").Default(string(fleet.ByName)).StringVar(&sort)
+	cli.Int(c.Flag("limit", "List so many; 0 for all.").Default("100"), &limit)
+	c.Flag("cursor", "Go on where an earlier list has ended: \"next\" of its JSON.").PlaceHolder("CURSOR").StringVar(&cursor)
+	query := func() (fleet.Query, error) {
+		q, err := f.query(fleet.Query{Sort: fleet.Order(sort), Cursor: cursor}, time.Now())
+		if limit < 0 {
+			err = errors.Join(err, fmt.Errorf("--limit is %d, want 0 or more", limit))
+		}
+		return q, err
+	}
+	all.Check(c, func() error { _, err := query(); return err })
+	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*fleet.Page, error) {
+		q, err := query()
+		if err != nil {
+			return nil, err
+		}
+		next := func(listed int) int { // how many to ask for
+			if limit == 0 {
+				return fleet.MaxLimit
+			}
+			return min(limit-listed, fleet.MaxLimit)
+		}
+		q.Limit = next(0)
+		list := &fleet.Page{Nodes: []fleet.Node{}}
+		return list, pages(ctx, o, q, func(p *fleet.Page) int {
+			p.Nodes = append(list.Nodes, p.Nodes...)
+			*list = *p
+			return next(len(list.Nodes))
+		})
+	}, showList)
+}
+
+func showList(o *verb.Operator, p *fleet.Page) io.WriterTo {
+	sayUnknown(o, p)
+	if p.Total == 0 {
+		o.Say("no machine fits")
+		return nil
+	}
+	t := cli.NewTable("NODE", "STATE", "SITE", "EXPIRES", "LAST HEARD OF", "CHANGED", "TOKEN ID")
+	for i := range p.Nodes {
+		n := &p.Nodes[i]
+		t.Add(string(n.Identity), stateOf(n), verb.OrDash(n.Site), verb.Instant(n.Expires), verb.Instant(n.Seen), verb.Instant(n.Changed.Truncate(time.Second)), verb.OrDash(n.Token))
+	}
+	var states []string
+	for _, s := range []provisioner.State{provisioner.StateEnrolled, provisioner.StateProvisioned, provisioner.StateRevoked, provisioner.StateRetired} {
+		if n := p.States[s]; n > 0 {
+			states = append(states, fmt.Sprintf("%d %s", n, s))
+		}
+	}
+	more := ""
+	if p.Next != "" {
+		more = fmt.Sprintf("; %d are listed, --limit 0 lists all", len(p.Nodes))
+	}
+	o.After("%s: %s%s", verb.Machines(p.Total), strings.Join(states, ", "), more)
+	return t
+}
+
+// stateOf is a node's state with what there is to know beside it.
+func stateOf(n *fleet.Node) string {
+	s := string(n.State)
+	if n.Cloned {
+		s += ", cloned"
+	}
+	if n.Offered && n.State == provisioner.StateProvisioned {
+		s += ", renewing"
+	}
+	return s
+}

@@ -1,0 +1,52 @@
+// Package node has "muster node": what machines do, and orders to them.
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/wire"
+)
+
+// Add adds the verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	c := app.Command("node", "See what machines do and why; keep them out, let them in again, or have them do something.").
+		HelpLong("These verbs ask the provisioner that runs on this machine, or with --url one elsewhere.\nWhat they change is in force on every provisioner of the installation within a second.")
+	addList(c, all)
+	addQuestion(c, all, "show", "Show what is on record of a machine.", showHelp, "", show)
+	addQuestion(c, all, "history", "Show what has happened to a machine.", historyHelp, "/history", showHistory)
+	addQuestion(c, all, "explain", "Say how a machine stands, why, and what can be done.", explainHelp, "/explain", showExplanation)
+	addChanges(c, all)
+	addGrant(c, all)
+	addPending(c, all)
+	addVerdicts(c, all)
+	addCommands(c, all)
+}
+
+// questionHelp is formatted with the verb.
+const questionHelp = `
+
+  muster node %[1]s web1.example.net
+  muster node %[1]s web1.example.net --json
+
+Exits with 0 if there is an answer, 1 if nothing is known of this name or nobody could
+be asked, 2 if the command line makes no sense.`
+
+// addQuestion adds a verb that asks about one node.
+func addQuestion[T any](parent *kingpin.CmdClause, all cli.Verbs, name, help, long, path string, show func(*verb.Operator, T) io.WriterTo) {
+	var identity string
+	c := parent.Command(name, help).HelpLong(long + fmt.Sprintf(questionHelp, name))
+	c.Arg("node", "Its name.").Required().StringVar(&identity)
+	all.Check(c, func() error { _, err := wire.ParseIdentity(identity); return err })
+	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (T, error) {
+		return verb.Get[T](ctx, o, pathOf(wire.Identity(identity), path))
+	}, show)
+}
+
+// pathOf is the API's path of a node.
+func pathOf(id wire.Identity, what string) string { return "/v1/nodes/" + string(id) + what }

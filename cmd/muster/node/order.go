@@ -1,0 +1,227 @@
+package node
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+// An order is a verb for one machine or many: named, in a file, or chosen from the fleet by a filter.
+type order struct {
+	verb.Operator
+	filter
+	batch
+	verb      string        // as after "muster node"
+	minUnseen time.Duration // the shortest span of --unseen
+
+	names       []string
+	from        string
+	all         bool
+	resume      string
+	dryRun, yes bool
+}
+
+const orderHelp = `
+
+Of several machines - named here, in a file with --from, or chosen from the fleet with
+--all and filters as of 'muster node list' - --batch are in hand at once, and the verb
+stops once more than --max-failures have failed. It shows first how many machines it is
+about, and asks unless --yes; --dry-run shows all of them and does nothing. Which
+machines they are is settled then: one that is not any more what it was chosen for is
+left alone, and named. What is done is kept in a file until all are, and --resume goes
+on from there.
+
+Exits with 0 if all machines are done, 1 if one has failed, is left or left alone, or
+nobody agreed, 2 if the command line makes no sense.`
+
+// addFlags adds the arguments and flags, with what is checked of them.
+func (v *order) addFlags(c *kingpin.CmdClause, all cli.Verbs) {
+	c.Arg("nodes", "Their names.").StringsVar(&v.names)
+	c.Flag("from", "File with names, one a line; - is standard input.").PlaceHolder("FILE").StringVar(&v.from)
+	c.Flag("all", "Every machine that the verb is for, or of them those that fit the flags below.").BoolVar(&v.all)
+	v.filter.addFlags(c)
+	v.batch.addFlags(c)
+	c.Flag("resume", "Go on with what this file says is left.").PlaceHolder("FILE").StringVar(&v.resume)
+	c.Flag("dry-run", "Show the machines, and do nothing.").BoolVar(&v.dryRun)
+	c.Flag("yes", "Do not ask.").BoolVar(&v.yes)
+	v.AddChangeFlags(c, all)
+	all.Check(c, v.check)
+}
+
+// filtered reports whether the machines are chosen from the fleet.
+func (v *order) filtered() bool { return v.all || !v.empty() }
+
+// check reports all that is wrong with the command line.
+func (v *order) check() error {
+	ways := 0
+	for _, way := range []bool{len(v.names) > 0, v.from != "", v.filtered()} {
+		if way {
+			ways++
+		}
+	}
+	var choice error
+	switch {
+	case v.resume != "":
+		if ways > 0 || v.file != "" {
+			choice = errors.New("--resume takes machines and place from its file: leave out names, --from, filters and --progress")
+		}
+		return errors.Join(choice, v.batch.check())
+	case ways == 0:
+		choice = errors.New("name machines, or a file of names with --from, or choose them with --all, --state, --site, --prefix, --match, --fact, --unseen and the like")
+	case ways > 1:
+		choice = errors.New("names, --from, and --all or a filter: only one of them can be")
+	}
+	_, unnamed := identities(v.names, "")
+	q, err := v.query(fleet.Query{}, time.Now())
+	if before := q.SeenBefore; err == nil && !before.IsZero() && time.Since(before) < v.minUnseen {
+		err = fmt.Errorf("--unseen: %s is less than %s ago: machines that run say so every half hour only, and would fit; want 1h or more (m is minutes, M months)", verb.Instant(before), cli.Span(v.minUnseen))
+	}
+	return errors.Join(choice, unnamed, err, v.batch.check())
+}
+
+// run does one for each of the machines, if the operator agrees, and says what came of it: done is what
+// each machine is then.
+func (v *order) run(ctx context.Context, one func(context.Context, *work, wire.Identity) error, done func() string) error {
+	w, err := v.work(ctx)
+	if err != nil {
+		return err
+	}
+	switch {
+	case len(w.Nodes) == 0 && v.resume != "":
+		return errors.New("all machines are done: nothing to resume")
+	case v.dryRun:
+		return v.show(w)
+	case len(w.Nodes) == 0:
+		return verb.Show(&v.Output, &result{ID: w.ID, Verb: w.Verb}, func(*result) io.WriterTo { return v.none() })
+	}
+	if !v.yes && (len(w.Nodes) != 1 || len(v.names) != 1) {
+		if err := agree(ctx, v.verb, w.text()); err != nil {
+			return err
+		}
+	}
+	r, err := v.batch.run(ctx, w, func(ctx context.Context, id wire.Identity) error { return one(ctx, w, id) })
+	said := r.Alone
+	if v.file != "" { // else the error says it
+		said = slices.Concat(said, r.Failed)
+	}
+	for _, f := range said {
+		v.Say("%s: %s", f.Node, f.Cause)
+	}
+	tell := verb.Show[*result]
+	if err == nil {
+		tell = verb.ShowDone[*result]
+	}
+	return errors.Join(err, tell(&v.Output, r, func(r *result) io.WriterTo {
+		switch {
+		case r.Done == 0:
+		case r.Chosen == 1 && len(v.names) == 1:
+			v.Say("%s %s", w.Nodes[0], done())
+		case r.Chosen == 1:
+			v.Say("1 machine %s", done())
+		default:
+			v.Say("%d of %s: each %s", r.Done, verb.Machines(r.Chosen), done())
+		}
+		return nil
+	}))
+}
+
+// work returns what is to be done: with the machines that are meant, or that the file of --resume has left.
+func (v *order) work(ctx context.Context) (*work, error) {
+	if v.resume != "" {
+		v.file = v.resume
+		w, err := readWork(v.resume, v.verb)
+		if err == nil && v.Why == "" {
+			v.Why = w.Why
+		}
+		return w, err
+	}
+	w := &work{ID: wire.NewID(), Verb: v.verb, Why: v.Why}
+	if v.filtered() {
+		return w, v.choose(ctx, w)
+	}
+	var err error
+	w.Nodes, err = identities(v.names, v.from)
+	return w, err
+}
+
+// choose has the machines that the filter fits be those of w. The ones in a state that the verb is not for are
+// left out, unless the filter names states.
+func (v *order) choose(ctx context.Context, w *work) error {
+	q, err := v.query(fleet.Query{Limit: fleet.MaxLimit}, time.Now())
+	if err != nil {
+		return err
+	}
+	if len(q.States) == 0 {
+		q.States = live
+	}
+	w.SeenBefore = q.SeenBefore
+	w.Seen, w.counts = map[wire.Identity]provisioner.Seen{}, map[provisioner.State]int{}
+	return pages(ctx, &v.Operator, q, func(p *fleet.Page) int {
+		if len(w.Nodes) == 0 {
+			sayUnknown(&v.Operator, p)
+		}
+		for i := range p.Nodes {
+			n := &p.Nodes[i]
+			w.Nodes = append(w.Nodes, n.Identity)
+			w.Seen[n.Identity] = provisioner.Seen{Revision: n.Revision, OwnedSince: n.OwnedSince}
+			w.counts[n.State]++
+		}
+		return fleet.MaxLimit
+	})
+}
+
+// A preview is what an order would touch, for programs.
+type preview struct {
+	Verb   string                    `json:"verb"`
+	Chosen int                       `json:"chosen"`
+	States map[provisioner.State]int `json:"states,omitempty"`
+	Nodes  []wire.Identity           `json:"nodes"`
+}
+
+// show prints what the verb would touch: names that --from takes.
+func (v *order) show(w *work) error {
+	p := &preview{Verb: v.verb, Chosen: len(w.Nodes), States: w.counts, Nodes: append([]wire.Identity{}, w.Nodes...)}
+	return verb.Show(&v.Output, p, func(*preview) io.WriterTo {
+		if len(w.Nodes) == 0 {
+			return v.none()
+		}
+		v.After("would %s %s", v.verb, w.text())
+		return cli.Text(strings.ReplaceAll(verb.Joined(w.Nodes), ", ", "\n") + "\n")
+	})
+}
+
+// none says that no machine was chosen.
+func (v *order) none() io.WriterTo {
+	v.Say("no machine fits: nothing to do")
+	return nil
+}
+
+// agree asks a person, who has to answer y or yes.
+func agree(ctx context.Context, name, machines string) error {
+	question := fmt.Sprintf("%s %s?", name, machines)
+	if !cli.IsTerminal(os.Stdin) {
+		return cli.Usage(verb.Program+" node "+name, fmt.Errorf("%s Nobody is there to ask: say --yes", question))
+	}
+	if _, err := fmt.Fprintf(os.Stderr, "%s [y/N] ", cli.Printable(question)); err != nil {
+		return err
+	}
+	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
+		return errors.Join(ctx.Err(), errors.New("not done: nobody agreed"))
+	}
+	return ctx.Err()
+}

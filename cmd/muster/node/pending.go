@@ -1,0 +1,115 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+// addWaitingFlags adds the flags that select waiting machines.
+func addWaitingFlags(c *kingpin.CmdClause, f *httpapi.WaitingFilter) {
+	c.Flag("prefix", "Only names that begin so.").PlaceHolder("TEXT").StringVar(&f.Prefix)
+	c.Flag("match", "Only names that fit, label by label, as 'web*.example.net'; may be repeated.").PlaceHolder("GLOB").StringsVar(&f.Names)
+	c.Flag("site", "Only machines that came to brokers of this site.").PlaceHolder("NAME").StringVar(&f.Site)
+	c.Flag("token", "Only machines that presented this token, by its id or the first 8 digits or more.").PlaceHolder("ID").StringVar(&f.Token)
+	c.Flag("from", "Only machines of this address, or range as 192.0.2.0/24.").PlaceHolder("ADDRESS").StringVar(&f.From)
+	c.Flag("fact", "Only machines that presented this fact, of those that --details shows; * in VALUE is any text. May be repeated: all must fit.").
+		PlaceHolder("NAME=VALUE").StringsVar(&f.Facts)
+}
+
+// waiting asks for the machines that wait.
+func waiting(ctx context.Context, o *verb.Operator, f *httpapi.WaitingFilter) (*httpapi.Pending, error) {
+	return verb.Get[*httpapi.Pending](ctx, o, "/v1/waiting?"+f.Query().Encode())
+}
+
+const pendingHelp = `Lists the machines that wait, the longest first, with what they presented: for an
+operator's approval (approval_pending), until the policy no longer puts them off
+(deferred), or for a name that another key has (identity_taken, see 'muster node
+grant'). A machine asks every 3 seconds, of thousands every 20. Compare the key with what
+'openssl pkey -in private.pem -pubout -outform DER | sha256sum' says on the machine. Facts
+are the machine's own word.
+
+  muster node pending --details
+  muster node pending --from 192.0.2.0/24 --fact rack=r4
+  muster node pending --rejected`
+
+func addPending(parent *kingpin.CmdClause, all cli.Verbs) {
+	var f httpapi.WaitingFilter
+	var details, rejected bool
+	c := parent.Command("pending", "List the machines that wait.").HelpLong(pendingHelp)
+	addWaitingFlags(c, &f)
+	c.Flag("details", "All that is known of each, facts too.").BoolVar(&details)
+	c.Flag("rejected", "List the keys that were rejected instead.").BoolVar(&rejected)
+	all.Check(c, func() error { _, err := f.Compile(); return err })
+	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Pending, error) {
+		return waiting(ctx, o, &f)
+	}, func(o *verb.Operator, p *httpapi.Pending) io.WriterTo {
+		switch {
+		case rejected && len(p.Rejected) == 0:
+			o.Say("nobody was rejected")
+		case rejected:
+			return rejections(p.Rejected)
+		case len(p.Waiting) == 0 && !f.IsZero():
+			o.Say("nobody of those waits")
+		case len(p.Waiting) == 0:
+			o.Say("nobody waits")
+		case details:
+			return waiters(p.Waiting)
+		default:
+			return waitingTable(p.Waiting)
+		}
+		return nil
+	})
+}
+
+func rejections(rejected []*provisioner.Answer) io.WriterTo {
+	t := cli.NewTable("NODE", "KEY", "REJECTED", "BY", "WHY")
+	for _, a := range rejected {
+		t.Add(string(a.Identity), verb.Short(a.KeyHash), verb.Instant(a.At), a.By, a.Why)
+	}
+	return t
+}
+
+func waitingTable(waiting []*provisioner.Waiter) *cli.Table {
+	t := cli.NewTable("NODE", "KEY", "WAITS FOR", "SINCE", "ASKED", "FROM", "SITE", "TOKEN ID")
+	for _, w := range waiting {
+		t.Add(string(w.Identity), verb.Short(w.KeyHash), string(w.Code), verb.Instant(w.Since), fmt.Sprint(w.Asked), verb.OrDash(w.Source), verb.OrDash(w.Site), string(w.Token))
+	}
+	return t
+}
+
+// waiters says all that is known of each machine that waits.
+func waiters(waiting []*provisioner.Waiter) io.WriterTo {
+	var parts cli.Parts
+	for _, w := range waiting {
+		l := &cli.Labels{}
+		l.Add("Node", string(w.Identity))
+		l.Addf("Key SHA-256", "%s (%s)", w.KeyHash, w.KeyType)
+		l.Addf("Waits for", "%s: %s", w.Code, wire.MeaningOf(w.Code).Public)
+		if len(w.Reasons) > 0 {
+			l.Add("Policy says", strings.Join(w.Reasons, "\n"))
+		}
+		l.Addf("Asked", "%s, first %s, last %s", verb.Counted(w.Asked, "time", "times"), verb.Instant(w.Since), verb.Instant(w.LastAsked))
+		l.Addf("From", "%s, site %s", w.Source, verb.OrDash(w.Site))
+		l.Addf("Token", "%s, signed by %s", w.Token, w.SignerName)
+		if len(w.Names) > 0 {
+			l.Add("Other names it wants", strings.Join(w.Names, "\n"))
+		}
+		for _, name := range slices.Sorted(maps.Keys(w.Facts)) {
+			l.Addf("Fact", "%s = %s", name, w.Facts[name])
+		}
+		parts = append(parts, l)
+	}
+	return parts
+}

@@ -1,0 +1,72 @@
+package node
+
+import (
+	"io"
+	"strings"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/provisioner"
+	"muster/provisioner/fleet"
+)
+
+const showHelp = `Shows what is on record of a machine: its state, its certificates, on what ground and
+by which policy it was let in, with which token, and those of its facts that are kept.
+'muster node explain' says what that means, 'muster node history' how it came about.`
+
+// show says what is on record.
+func show(_ *verb.Operator, report *fleet.Report) io.WriterTo {
+	r := report.Record
+	l := &cli.Labels{}
+	l.Add("Node", string(r.Identity))
+	l.Add("State", string(r.State))
+	if o := r.Operator; o != nil {
+		l.Addf("Ordered by", "%s%s", o.By, verb.Because(o.Why))
+	}
+	if r.Cloned != nil {
+		l.Addf("Cloned", "two machines use its key, noticed %s", verb.Instant(r.Cloned.At))
+	}
+	addIssued(l, "Certificate", r.Current)
+	addIssued(l, "Offered", r.Next)
+	l.Add("Let in", string(r.Decision.Reason))
+	if len(r.Decision.Notes) > 0 {
+		l.Add("Policy's words", strings.Join(r.Decision.Notes, "\n"))
+	}
+	l.Add("Policy", verb.OrDash(verb.Short(r.Decision.Policy)))
+	l.Add("Token ID", verb.OrDash(r.Token))
+	l.Add("Site", verb.OrDash(r.Site))
+	l.Add("From", verb.OrDash(r.Source))
+	l.Add("Agent", verb.OrDash(r.Agent))
+	for _, f := range r.Facts {
+		l.Addf("Fact", "%s = %s", f.Name, f.Value)
+	}
+	l.Add("First Enrolled", verb.Instant(r.FirstEnrolledAt))
+	l.Add("Provisioned", verb.Instant(r.ProvisionedAt))
+	l.Add("Changed", verb.Instant(r.UpdatedAt))
+	l.Add("Last heard of", verb.Instant(report.Seen))
+	addGranted(l, report)
+	return l
+}
+
+// addGranted adds the grant of the name, if there is one.
+func addGranted(l *cli.Labels, report *fleet.Report) {
+	g := report.Granted()
+	if g == nil {
+		return
+	}
+	lets := ""
+	if report.GrantOver {
+		lets = "\nit lets no key in any more: another machine has got or lost the name since"
+	}
+	l.Addf("Granted", "to another key until %s, by %s%s%s", verb.Instant(g.ExpiresAt), g.By, verb.Because(g.Why), lets)
+}
+
+// addIssued adds a certificate, if there is one.
+func addIssued(l *cli.Labels, label string, i *provisioner.Issued) {
+	if i == nil {
+		return
+	}
+	l.Addf(label, "%s, from %s to %s", i.Serial, verb.Instant(i.NotBefore), verb.Instant(i.NotAfter))
+	l.Add("Key SHA-256", i.KeyHash)
+	l.Add("Configuration", verb.Short(i.Digest))
+}

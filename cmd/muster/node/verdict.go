@@ -1,0 +1,199 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+const approveHelp = `Lets the machine in that waits under this name: with its next try, a few seconds
+later, once, and with the key that waits. Another machine with that name is not
+approved. With --all, or with any of the flags that say who is meant, all who wait for an
+approval and are meant: it shows whom, and asks unless --yes. Who was rejected meanwhile
+stays so. Where an approval would let nobody in, since the name is revoked or another
+key's, it is refused.
+
+  muster node approve web1.example.net --why 'rack 4, ticket 17'
+  muster node approve --match 'web*.example.net' --from 192.0.2.0/24 --fact rack=r4`
+
+const rejectHelp = `Keeps the machine that waits under this name out, whatever policy, allow-list
+and tokens say, until 'muster node approve' or 'muster node forget' names its key.
+Another machine with that name may still come in.
+
+  muster node reject web1.example.net --why 'not ours'
+  muster node reject --from 192.0.2.0/24 --why 'the guest network'`
+
+const forgetHelp = `Takes a machine off the list of those that wait, and with it what was said of its
+key: an approval that it has not used, or a rejection. If it asks again it waits
+again. Where nobody waits under the name, the key of it that was rejected is meant.
+
+  muster node forget web1.example.net
+  muster node forget web1.example.net --key 9f86d081`
+
+// verdict is "muster node approve", "reject" or "forget".
+type verdict struct {
+	verb.Operator
+	httpapi.WaitingFilter
+	verb, done         string
+	identity, key, ttl string
+	all, yes           bool
+}
+
+func addVerdicts(parent *kingpin.CmdClause, all cli.Verbs) {
+	addVerdict(parent, all, "approve", "Let a machine in that waits.", approveHelp, "approved")
+	addVerdict(parent, all, "reject", "Keep a machine out that waits.", rejectHelp, "rejected")
+	addVerdict(parent, all, "forget", "Take a machine off the list of those that wait.", forgetHelp, "forgotten")
+}
+
+func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done string) {
+	v := &verdict{verb: name, done: done}
+	c := parent.Command(name, help).HelpLong(long)
+	c.Arg("node", "Its name.").StringVar(&v.identity)
+	c.Flag("key", "The SHA-256 of its key, or the first 8 hex digits or more; needed where several machines wait under one name.").PlaceHolder("HASH").StringVar(&v.key)
+	if name == "approve" {
+		c.Flag("ttl", "How long the approval waits, as 30m or 1d; 7d at most.").Default("24h").StringVar(&v.ttl)
+	}
+	c.Flag("all", "All who wait and are meant by the flags below, or everybody.").BoolVar(&v.all)
+	addWaitingFlags(c, &v.WaitingFilter)
+	c.Flag("yes", "Do not ask.").BoolVar(&v.yes)
+	v.AddChangeFlags(c, all)
+	all.Check(c, func() error { _, err := v.check(); return err })
+	all[c.FullCommand()] = v.run
+}
+
+// many reports whether the verdict is about all that a filter selects.
+func (v *verdict) many() bool { return v.all || !v.IsZero() }
+
+// check returns how long an approval is to live, or all that is wrong with the
+// command line.
+func (v *verdict) check() (ttl time.Duration, err error) {
+	if v.verb == "approve" {
+		ttl, err = cli.DurationOf("ttl", v.ttl, time.Minute, provisioner.MaxApprovalTTL)
+	}
+	_, unfit := v.Compile()
+	err = errors.Join(err, unfit)
+	switch {
+	case v.many() && (v.identity != "" || v.key != ""):
+		err = errors.Join(err, errors.New("a name or --key is about one machine, --all and the flags that say who is meant are about many: give one or the other"))
+	case v.many():
+	case v.identity == "":
+		err = errors.Join(err, errors.New("no name: say who, or --all, or who is meant by --match, --prefix, --site, --token, --from or --fact"))
+	default:
+		_, unnamed := wire.ParseIdentity(v.identity)
+		err = errors.Join(err, unnamed, verb.Flag("key", provisioner.CheckKeyPrefix(v.key)))
+	}
+	return ttl, err
+}
+
+func (v *verdict) run(ctx context.Context) error {
+	ttl, err := v.check()
+	if err != nil {
+		return err
+	}
+	if v.many() {
+		return v.runMany(ctx, ttl)
+	}
+	answer, err := v.give(ctx, wire.Identity(v.identity), httpapi.NewVerdict{Key: httpapi.Limit(v.key), TTL: ttl, Why: v.Why})
+	if err != nil {
+		return err
+	}
+	return verb.ShowDone(&v.Output, answer, func(a *provisioner.Answer) io.WriterTo {
+		next := ""
+		if v.verb == "approve" {
+			next = ", and gets in with its next try, until " + verb.Instant(a.ExpiresAt)
+		}
+		v.Say("%s with key %s is %s%s", a.Identity, verb.Short(a.KeyHash), v.done, next)
+		return nil
+	})
+}
+
+// give gives the verdict about one key.
+func (v *verdict) give(ctx context.Context, id wire.Identity, n httpapi.NewVerdict) (*provisioner.Answer, error) {
+	return verb.Post[*provisioner.Answer](ctx, &v.Operator, pathOf(id, "/"+v.verb), n)
+}
+
+// runMany gives the verdict about all that are meant, by the keys that were
+// shown: a machine that comes meanwhile is not among them, nor is a rejection of
+// meanwhile lifted. To run it again is harmless: a machine that is in or rejected no longer waits.
+func (v *verdict) runMany(ctx context.Context, ttl time.Duration) error {
+	pending, err := waiting(ctx, &v.Operator, &v.WaitingFilter)
+	if err != nil {
+		return err
+	}
+	var meant []*provisioner.Waiter
+	for _, w := range pending.Waiting {
+		if v.verb != "approve" || w.Code == wire.CodeApprovalPending {
+			meant = append(meant, w)
+		}
+	}
+	if len(meant) == 0 {
+		return verb.Show(&v.Output, []*provisioner.Answer{}, func([]*provisioner.Answer) io.WriterTo { v.Say("nobody waits who is meant"); return nil })
+	}
+	if !v.yes {
+		// Not on standard output, which is for what was done.
+		if _, err := waitingTable(meant).WriteTo(os.Stderr); err != nil {
+			return err
+		}
+		if err := agree(ctx, v.verb, verb.Machines(len(meant))); err != nil {
+			return err
+		}
+	}
+	done, err := v.giveAll(ctx, meant, ttl)
+	tell := verb.Show[[]*provisioner.Answer]
+	if len(done) > 0 {
+		tell = verb.ShowDone[[]*provisioner.Answer]
+	}
+	return errors.Join(err, tell(&v.Output, done, func([]*provisioner.Answer) io.WriterTo {
+		if len(done) > 0 { // else it is said what was in the way of each
+			v.Say("%s %s", verb.Counted(len(done), "machine is", "machines are"), v.done)
+		}
+		return nil
+	}))
+}
+
+// maxFailing is for how many machines a provisioner may fail that answers, as --max-failures of orders.
+const maxFailing = 10
+
+// giveAll goes on where a machine is what is in the way, and ends where each of the rest would meet the same,
+// such as no provisioner that answers.
+func (v *verdict) giveAll(ctx context.Context, meant []*provisioner.Waiter, ttl time.Duration) ([]*provisioner.Answer, error) {
+	done := make([]*provisioner.Answer, 0, len(meant))
+	var errs []error
+	failing := 0
+	bar := cli.NewProgress(os.Stderr, v.verb, len(meant))
+	defer bar.Done()
+	for i, w := range meant {
+		answer, err := v.give(ctx, w.Identity, httpapi.NewVerdict{Key: httpapi.Limit(w.KeyHash), TTL: ttl, Why: v.Why, Waiting: v.verb != "reject"})
+		bar.Add(1)
+		if err == nil {
+			done = append(done, answer)
+			continue
+		}
+		errs = append(errs, err)
+		var p *httpapi.Problem
+		answered := errors.As(err, &p)
+		if answered && (p.Status == http.StatusNotFound || p.Status == http.StatusConflict) {
+			continue
+		}
+		if failing++; answered && p.Status >= http.StatusInternalServerError && failing <= maxFailing {
+			continue
+		}
+		if left := len(meant) - i - 1; left > 0 {
+			errs = append(errs, fmt.Errorf("%s: run this again", verb.Counted(left, "machine was not tried", "machines were not tried")))
+		}
+		break
+	}
+	return done, errors.Join(errs...)
+}

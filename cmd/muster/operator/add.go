@@ -1,0 +1,145 @@
+package operator
+
+import (
+	"cmp"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/conffile"
+	"muster/internal/daemon"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/ca"
+	"muster/provisioner/httpapi"
+)
+
+// newcomer is what the flags of "muster operator add" say.
+type newcomer struct {
+	name, role, key, out, ttl string
+	certificate, ttlSet       bool
+}
+
+const addHelp = `With --certificate, makes a key and a certificate over it, and writes both with the
+installation's roots into NAME.pem, readable by its owner only: that is what
+--credential of other verbs takes. With --key, the operator has made the key
+themselves and signs tokens with it ('muster operator token').
+
+An operator who is there gets the new role and key in place of what they had.
+
+  muster operator add anna --role operator --certificate
+  muster operator add ben --role viewer --key ben-public.pem`
+
+func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
+	n := &newcomer{}
+	c := parent.Command("add", "Let an operator in, or change their role.").HelpLong(addHelp)
+	c.Arg("name", "What events and history call them.").Required().StringVar(&n.name)
+	c.Flag("role", "viewer looks, operator changes nodes and tokens, admin changes whom the installation trusts.").Required().EnumVar(&n.role, "viewer", "operator", "admin")
+	c.Flag("certificate", "Make a key and a certificate.").BoolVar(&n.certificate)
+	c.Flag("key", "Their public key, P-256 or Ed25519.").PlaceHolder("FILE").StringVar(&n.key)
+	c.Flag("out", "File to write with --certificate; NAME.pem if not given.").PlaceHolder("FILE").StringVar(&n.out)
+	c.Flag("ttl", "Life of the certificate, as 30d; up to certificates.max_lifetime, and 1y at most.").Default("30d").IsSetByUser(&n.ttlSet).StringVar(&n.ttl)
+	all.Check(c, func() error { _, err := n.check(); return err })
+	verb.Order(c, all, n.run, func(o *verb.Operator, added *provisioner.AddedOperator) io.WriterTo {
+		if n.certificate {
+			o.Say("%s is %s until %s: give them %s, and keep no copy", added.Name, added.Role, verb.Instant(added.Ends), verb.Quoted(n.file()))
+		} else {
+			o.Say("%s is %s: they sign tokens with `muster operator token %s --installation %s`", added.Name, added.Role, added.Name, added.Installation)
+		}
+		return nil
+	})
+}
+
+// file is the one that is written with --certificate.
+func (n *newcomer) file() string { return cmp.Or(n.out, n.name+".pem") }
+
+// check returns the life of the certificate, or all that is wrong with the flags.
+func (n *newcomer) check() (time.Duration, error) {
+	ttl, err := cli.DurationOf("ttl", n.ttl, ca.MinTTL, daemon.LongestLifetime)
+	switch {
+	case n.certificate == (n.key != ""):
+		err = errors.Join(errors.New("give one of --certificate and --key"), err)
+	case !n.certificate && n.ttlSet:
+		err = errors.Join(errors.New("--ttl is a certificate's, and there is none with --key: tokens have their own"), err)
+	}
+	if !n.certificate && n.out != "" {
+		err = errors.Join(errors.New("--out is for --certificate: with --key nothing is written"), err)
+	}
+	return ttl, errors.Join(err, provisioner.CheckOperatorName(n.name))
+}
+
+func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *provisioner.AddedOperator, err error) {
+	ttl, err := n.check()
+	if err != nil {
+		return nil, err
+	}
+	ask := func(public []byte) (*provisioner.AddedOperator, error) {
+		order := httpapi.AddOperator{Why: o.Why, NewOperator: provisioner.NewOperator{
+			Name:        n.name,
+			Role:        provisioner.OperatorRole(n.role),
+			Public:      public,
+			Certificate: n.certificate,
+		}}
+		if n.certificate {
+			order.TTL = ttl
+		}
+		return verb.Post[*provisioner.AddedOperator](ctx, o, "/v1/operators", order)
+	}
+	if !n.certificate {
+		public, err := publicKey(n.key)
+		if err != nil {
+			return nil, verb.Flag("key", err)
+		}
+		return ask(public)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, err
+	}
+	private, noPrivate := jwt.MarshalPrivateKey(key, nil)
+	public, noPublic := jwt.MarshalPublicKey(key.Public())
+	if err := errors.Join(noPrivate, noPublic); err != nil {
+		return nil, err
+	}
+	err = cli.WriteNewBy(n.file(), 0o600, false, func(w io.Writer) error {
+		// The file can be written, before the operator's certificate of before is replaced.
+		if _, err := w.Write(private); err != nil {
+			return err
+		}
+		if added, err = ask(public); err != nil {
+			return err
+		}
+		_, err := io.WriteString(w, added.Chain+added.Roots)
+		return err
+	})
+	if errors.Is(err, cli.ErrExists) {
+		err = fmt.Errorf("%s: %w; a credential is never put in place of another file, give a new name with --out", n.file(), fs.ErrExist)
+	}
+	return added, err
+}
+
+// publicKey reads an operator's public key. A private one is sent nowhere.
+func publicKey(path string) ([]byte, error) {
+	text, err := conffile.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	s, err := jwt.ParseSigner(text)
+	if err == nil {
+		err = jwt.CheckOperatorKey(s.Key)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return text, nil
+}

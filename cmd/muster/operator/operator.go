@@ -1,0 +1,100 @@
+// Package operator has "muster operator": who may operate the fleet over HTTPS.
+package operator
+
+import (
+	"context"
+	"io"
+	"net/url"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+const help = `Operators on other machines reach the provisioner over HTTPS (api.listen in
+provisioner.yaml), by a certificate or by tokens that they sign. What is said here
+is in force on every provisioner of the installation within a second.`
+
+// Add adds the verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	c := app.Command("operator", "Say who may operate the fleet over HTTPS.").HelpLong(help)
+	addAdd(c, all)
+	addList(c, all)
+	addRemove(c, all)
+	addToken(c, all)
+}
+
+const listHelp = `Lists who may operate over HTTPS, as what, with which kind of key, until when their
+certificate lasts, and who has let them in. Whoever may open the control socket of a
+provisioner can do all and is not listed.
+
+  muster operator list
+  muster operator list --json`
+
+func addList(parent *kingpin.CmdClause, all cli.Verbs) {
+	c := parent.Command("list", "List operators, removed ones too.").HelpLong(listHelp)
+	verb.List(c, all, "/v1/operators", func(o *verb.Operator, operators []provisioner.OperatorInfo) io.WriterTo {
+		if len(operators) == 0 {
+			o.Say("there are no operators; whoever may open the control socket can do all: 'muster operator add' lets others in over HTTPS")
+			return nil
+		}
+		t := cli.NewTable("OPERATOR", "ROLE", "KEY", "CERTIFICATE UNTIL", "BY")
+		for _, o := range operators {
+			ends := verb.Instant(o.Ends)
+			if !o.Ends.IsZero() && time.Now().After(o.Ends) {
+				ends += " (expired)"
+			}
+			role, by := string(o.Role), "added by "+o.By
+			if o.Removed {
+				role, by = "removed", "removed by "+o.By
+			}
+			t.Add(o.Name, role, o.KeyType, ends, by+verb.Because(o.Why))
+		}
+		return t
+	})
+}
+
+const removeHelp = `Makes an operator's certificate and every token that they have signed worthless, on
+every provisioner within a second. 'muster operator add' lets them in again, with a new
+key.
+
+  muster operator remove anna --why 'left the company'
+  muster operator remove ben --json`
+
+func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
+	var name string
+	last := false
+	c := parent.Command("remove", "Keep an operator out: certificate and tokens are worthless.").HelpLong(removeHelp)
+	c.Arg("name", "As 'muster operator list' prints it.").Required().StringVar(&name)
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
+		last = lastAdmin(ctx, o, name) // before: an operator that has removed itself cannot ask any more
+		err := verb.Send(ctx, o, "/v1/operators/"+url.PathEscape(name)+"/remove", httpapi.Reason{Why: o.Why})
+		return map[string]string{"operator": name, "done": "remove"}, err
+	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
+		o.Say("%s is removed", name)
+		if last {
+			o.Say("no admin is left: 'muster operator add' on a provisioner's machine makes one")
+		}
+		return nil
+	})
+}
+
+// lastAdmin reports whether no other operator is admin; not if that cannot be found out.
+func lastAdmin(ctx context.Context, o *verb.Operator, name string) bool {
+	operators, err := verb.Get[[]provisioner.OperatorInfo](ctx, o, "/v1/operators")
+	found := false
+	for _, o := range operators {
+		if o.Removed || o.Role != provisioner.RoleAdmin {
+			continue
+		}
+		if o.Name != name {
+			return false
+		}
+		found = true
+	}
+	return err == nil && found
+}

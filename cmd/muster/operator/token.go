@@ -1,0 +1,72 @@
+package operator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/signing"
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+)
+
+const tokenHelp = `Prints a token by which you are the operator NAME over HTTPS, for a while, on every
+provisioner of one installation. No provisioner is asked. It is a secret.
+
+  muster operator token anna --key anna-key.pem \
+    --installation h0Jc4YzqC1bQm6tVgX9wKd > anna.jwt
+  muster node revoke web1.example.net --why stolen \
+    --url https://prov1:8443 --token-file anna.jwt --credential roots.pem
+
+roots.pem has the installation's roots, as /v1/ca.pem gives them.`
+
+// keyRemedy says where there is an operator's key.
+const keyRemedy = "give the key of which `muster operator add --key` has the public half, or the file that `muster operator add --certificate` wrote"
+
+func addToken(parent *kingpin.CmdClause, all cli.Verbs) {
+	var name, file, installation, life string
+	var keys verb.KeyFlags
+	c := parent.Command("token", "Sign a token to operate with.").HelpLong(tokenHelp)
+	c.Arg("name", "The operator's name.").Required().StringVar(&name)
+	c.Flag("key", "The operator's private key; the file of --credential will do.").Required().PlaceHolder("FILE").StringVar(&file)
+	c.Flag("installation", "Id of the installation, as 'muster operator add', 'muster status' and /v1/ca say it.").Required().PlaceHolder("ID").StringVar(&installation)
+	c.Flag("ttl", "How long it is good, as 15m; 1h at most.").Default("15m").StringVar(&life)
+	keys.AddFlags(c)
+	check := func() (time.Duration, error) {
+		ttl, err := cli.DurationOf("ttl", life, time.Second, jwt.MaxOperatorTTL)
+		if !wire.ValidConnectionName(installation) { // of the same form, see [wire.NewID]; a token for another name is refused everywhere
+			err = errors.Join(err, fmt.Errorf("--installation is %.80q, want the id of %d characters that `muster operator add`, `muster status` and /v1/ca say", installation, wire.ConnectionNameChars))
+		}
+		return ttl, errors.Join(err, provisioner.CheckOperatorName(name))
+	}
+	all.Check(c, func() error { _, err := check(); return err })
+	all[c.FullCommand()] = func(ctx context.Context) error {
+		ttl, err := check()
+		if err != nil {
+			return err
+		}
+		key, err := signing.Key(ctx, file, keys.PassphraseFile, keyRemedy)
+		if err != nil {
+			return err
+		}
+		now := time.Now()
+		token, err := jwt.SignOperator(key, jwt.OperatorClaims{
+			Operator:  name,
+			Audience:  installation,
+			ID:        jwt.NewJTI(),
+			IssuedAt:  now,
+			ExpiresAt: now.Add(ttl),
+		})
+		if err == nil {
+			_, err = fmt.Fprintln(os.Stdout, token)
+		}
+		return err
+	}
+}

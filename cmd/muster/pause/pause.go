@@ -1,0 +1,73 @@
+// Package pause has "muster pause" and "muster resume".
+package pause
+
+import (
+	"context"
+	"io"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/jwt"
+	"muster/provisioner/httpapi"
+)
+
+const pauseHelp = `No machine enrolls until 'muster resume', whichever provisioner it comes to: machines are
+told so and come back by themselves. Those of the fleet stay connected, confirmations
+are taken, and certificates are renewed unless --renewals says otherwise: one that ends
+meanwhile puts its machine out of the fleet until then.
+
+  muster pause --why 'the helper hands out wrong addresses'
+  muster pause --site ams1 --why 'rack moves'`
+
+const resumeHelp = `Ends what 'muster pause' began. Machines come back by themselves within a minute or two. A
+pause of a site ends by its own word, with --site.
+
+  muster resume
+  muster resume --site ams1 --why 'the rack stands'`
+
+// Add adds both verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	var site string
+	var renewals bool
+	c := app.Command("pause", "Have no machine enroll for a while.").HelpLong(pauseHelp)
+	c.Flag("site", "Only at this site; everywhere if absent.").PlaceHolder("SITE").StringVar(&site)
+	c.Flag("renewals", "Have no certificate renewed, either.").BoolVar(&renewals)
+	all.Check(c, func() error { return verb.CheckSite(site) })
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
+		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/pause", httpapi.NewPause{Site: jwt.Site(site), Renewals: renewals, Why: o.Why})
+	}, func(o *verb.Operator, _ *httpapi.Settings) io.WriterTo {
+		flag := ""
+		if site != "" {
+			flag = " --site " + site
+		}
+		o.Say("enrollment is paused %s, until muster resume%s", where(site), flag)
+		return nil
+	})
+	addResume(app, all)
+}
+
+func addResume(app *kingpin.Application, all cli.Verbs) {
+	var site string
+	c := app.Command("resume", "Have machines enroll again.").HelpLong(resumeHelp)
+	c.Flag("site", "End the pause of this site; that of the installation if absent.").PlaceHolder("SITE").StringVar(&site)
+	all.Check(c, func() error { return verb.CheckSite(site) })
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
+		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/resume", httpapi.Resumption{Site: jwt.Site(site), Why: o.Why})
+	}, func(o *verb.Operator, s *httpapi.Settings) io.WriterTo {
+		o.Say("enrollment goes on %s", where(site))
+		for _, left := range s.Pauses {
+			o.Say("still paused %s, by %s: %s", where(string(left.Site)), left.By, left.Why)
+		}
+		return nil
+	})
+}
+
+// where says the scope of a pause.
+func where(site string) string {
+	if site == "" {
+		return "everywhere"
+	}
+	return "at site " + site
+}

@@ -1,0 +1,222 @@
+package policy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/conffile"
+	"muster/internal/wire"
+	"muster/policies"
+)
+
+// eval is what the flags of "muster policy eval" say.
+type eval struct {
+	verb.Operator
+	policy, input, node, since string
+	values                     bool
+}
+
+const evalHelp = `Asks a policy about one machine, and says what it decides, why, and which rules
+fired; of the others, which line did not hold. The machine is described by a file
+(--input, - is standard input), as policies/README.md says: what is left out is as of
+a machine that was never seen. Or it is the newest that the provisioner has recorded
+of a machine (--node).
+
+  muster policy eval prov/policy --input machine.json
+  muster policy eval prov/policy --node web1.example.net --since 12h --values
+
+Exits with 0 if the policy decides, whatever that is, 1 if it does not compile or gives
+no decision, 2 if the command line makes no sense.`
+
+func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
+	v := &eval{}
+	c := parent.Command("eval", "Ask a policy about one machine, and see which rules fire.").HelpLong(evalHelp)
+	c.Arg("policy", "Rego file, or directory of them.").Required().StringVar(&v.policy)
+	c.Flag("input", "The machine, JSON.").PlaceHolder("FILE").StringVar(&v.input)
+	c.Flag("node", "Name of a machine that has asked.").StringVar(&v.node)
+	c.Flag("since", "With --node: how far back to look, as 12h or 7d.").Default("7d").StringVar(&v.since)
+	c.Flag("values", "Also show the values of the configuration; what is called like a secret is not shown.").BoolVar(&v.values)
+	v.AddFlags(c)
+	all.Check(c, func() error { _, err := v.check(); return err })
+	all[c.FullCommand()] = v.run
+}
+
+// check returns how far back to look, or all that is wrong with the flags.
+func (v *eval) check() (time.Duration, error) {
+	var mistakes []error
+	if (v.input == "") == (v.node == "") {
+		mistakes = append(mistakes, errors.New("give one of --input and --node"))
+	}
+	if v.node != "" {
+		_, err := wire.ParseIdentity(v.node)
+		mistakes = append(mistakes, err, v.CheckURL())
+	}
+	age, err := cli.ParseDuration(v.since)
+	if err != nil || age == 0 {
+		mistakes = append(mistakes, fmt.Errorf("--since is %q, want a duration such as 12h or 7d", v.since))
+	}
+	return age, errors.Join(mistakes...)
+}
+
+func (v *eval) run(ctx context.Context) error {
+	age, err := v.check()
+	if err != nil {
+		return err
+	}
+	engine, err := load(v.policy) //nolint:contextcheck // it takes none: tests of policies are bounded
+	if err != nil && v.node != "" {
+		return err // a provisioner would be asked in vain
+	}
+	in, unread := v.read(ctx, age)
+	if err = errors.Join(err, unread); err != nil {
+		return err
+	}
+	trace := engine.Explain(ctx, in)
+	if err := verb.Show(&v.Output, v.answer(trace), v.show); err != nil {
+		return err
+	}
+	return trace.Err
+}
+
+// read returns the input that is asked about.
+func (v *eval) read(ctx context.Context, age time.Duration) (*policies.Input, error) {
+	switch v.input {
+	case "":
+		return v.recorded(ctx, age)
+	case "-":
+		b, err := conffile.Read(os.Stdin, "standard input")
+		if err != nil {
+			return nil, err
+		}
+		return policies.ParseInput(b)
+	}
+	b, err := conffile.ReadFile(v.input)
+	if err != nil {
+		return nil, err
+	}
+	in, err := policies.ParseInput(b)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", v.input, err)
+	}
+	return in, nil
+}
+
+// recorded returns the newest input of a node that the provisioner has.
+func (v *eval) recorded(ctx context.Context, age time.Duration) (*policies.Input, error) {
+	client, err := v.Client()
+	if err != nil {
+		return nil, err
+	}
+	var newest *policies.Recording
+	err = eachBatch(ctx, client, age, "looking", func(batch []byte, one func()) error {
+		one()
+		for line := range strings.Lines(string(batch)) {
+			if !strings.Contains(line, strconv.Quote(v.node)) {
+				continue // quick, and good for nearly all of them
+			}
+			var r policies.Recording
+			if err := json.Unmarshal([]byte(line), &r); err != nil {
+				return fmt.Errorf("recorded decision: %w", err)
+			}
+			if r.Input != nil && r.Input.Identity == v.node && (newest == nil || !r.Input.Time.Before(newest.Input.Time)) {
+				newest = &r
+			}
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case newest == nil:
+		return nil, fmt.Errorf("no decision about %s is recorded since %s", v.node, v.since)
+	case newest.Redacted:
+		v.Say("what looked like a secret was not recorded of %s", v.node)
+	}
+	return newest.Input, nil
+}
+
+// answerJSON is what the policy says, for programs.
+type answerJSON struct {
+	Verdict       policies.Verdict     `json:"verdict"`
+	Reasons       []string             `json:"reasons"`
+	Policy        string               `json:"policy,omitempty"`
+	TTL           string               `json:"ttl,omitempty"`
+	DNSNames      []string             `json:"dns_names,omitempty"`
+	ServerAuth    bool                 `json:"server_auth,omitempty"`
+	Configuration map[string]string    `json:"configuration,omitempty"`
+	Error         string               `json:"error,omitempty"`
+	Rules         []policies.RuleTrace `json:"rules"`
+}
+
+// answer returns what the policy says, with the values that may be seen.
+func (v *eval) answer(t *policies.Trace) *answerJSON {
+	a := &answerJSON{Verdict: t.Verdict, Rules: t.Rules}
+	if t.Err != nil {
+		a.Error = t.Err.Error()
+		return a
+	}
+	d := t.Decision
+	a.Reasons, a.Policy, a.DNSNames, a.ServerAuth = d.Why(), d.Digest, d.Certificate.DNSNames, d.Certificate.ServerAuth
+	if d.Certificate.TTL > 0 {
+		a.TTL = d.Certificate.TTL.String()
+	}
+	if d.Configuration != nil {
+		a.Configuration = maps.Clone(d.Configuration)
+	}
+	for key := range a.Configuration {
+		if !v.values || policies.IsSecretName(key) {
+			a.Configuration[key] = policies.Redacted
+		}
+	}
+	return a
+}
+
+// show tells a person.
+func (v *eval) show(a *answerJSON) io.WriterTo {
+	l := &cli.Labels{}
+	l.Add("Verdict", string(a.Verdict))
+	if len(a.Reasons) > 0 {
+		l.Add("Reasons", strings.Join(a.Reasons, "\n"))
+	}
+	if a.TTL != "" {
+		l.Add("Certificate TTL", a.TTL)
+	}
+	if len(a.DNSNames) > 0 {
+		l.Add("More DNS Names", strings.Join(a.DNSNames, " "))
+	}
+	if keys := slices.Sorted(maps.Keys(a.Configuration)); len(keys) > 0 && !v.values {
+		l.Add("Configuration", strings.Join(keys, " "))
+	} else if len(keys) > 0 {
+		for i, key := range keys {
+			keys[i] = key + " = " + a.Configuration[key]
+		}
+		l.Add("Configuration", strings.Join(keys, "\n"))
+	}
+	if len(a.Rules) == 0 {
+		return l
+	}
+	table := cli.NewTable("RULE", "WHERE", "FIRED", "DID NOT HOLD")
+	for _, r := range a.Rules {
+		fired, failed := "no", ""
+		if r.Fired > 0 {
+			fired = "yes"
+		} else if r.Failed > 0 {
+			failed = fmt.Sprintf("line %d: %s", r.Failed, r.Text)
+		}
+		table.Add(r.Rule, fmt.Sprintf("%s:%d", r.File, r.Line), fired, failed)
+	}
+	return cli.Parts{l, table}
+}

@@ -1,0 +1,89 @@
+// Package policy has "muster policy": to try policies out, and to have one read again.
+package policy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/policies"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+const help = `A policy is Rego, package muster.enroll: policies/README.md says what it sees and what
+it is to say. test and eval need no provisioner, replay asks one what it has seen.`
+
+// Add adds the verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	c := app.Command("policy", "Try policies out, and have them read again.").HelpLong(help)
+	addTest(c, all)
+	addEval(c, all)
+	addReplay(c, all)
+	addReload(c, all)
+}
+
+const reloadHelp = `Has one provisioner read its policy again, now rather than when it notices by itself:
+the one that runs on this machine, or with --url one elsewhere. A policy that does not
+compile, or whose tests fail, is refused: the one before stays in use, an alarm stands
+until the files are right again, and this exits with 1.
+
+  muster policy reload
+  muster policy reload --why 'racks 4 to 9'`
+
+func addReload(parent *kingpin.CmdClause, all cli.Verbs) {
+	c := parent.Command("reload", "Have the provisioner read its policy again.").HelpLong(reloadHelp)
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.PolicyInUse, error) {
+		return verb.Post[*provisioner.PolicyInUse](ctx, o, "/v1/policy/reload", httpapi.Reason{Why: o.Why})
+	}, func(o *verb.Operator, in *provisioner.PolicyInUse) io.WriterTo {
+		if in.Before == in.Digest {
+			o.Say("policy %.12s is in use, as before", in.Digest)
+		} else {
+			o.Say("policy %.12s is in use, in place of %.12s", in.Digest, in.Before)
+		}
+		return nil
+	})
+}
+
+// load loads a policy and runs its tests.
+func load(path string) (*policies.Engine, error) {
+	return policies.Load(policies.Config{Paths: []string{path}})
+}
+
+// eachBatch asks for recorded decisions and calls each for every batch of lines, which is the
+// callee's from then on. label is what the progress bar says; one says that a batch is done.
+func eachBatch(ctx context.Context, client *httpapi.Client, age time.Duration, label string, each func(batch []byte, one func()) error) error {
+	body, n, err := client.Inputs(ctx, age)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = body.Close() }() // read to its end, or of no use
+	bar := cli.NewProgressOf(os.Stderr, label, "batches", n)
+	defer bar.Done()
+	lines, batch := bufio.NewReaderSize(body, 256<<10), bytes.Buffer{}
+	for {
+		line, err := lines.ReadBytes('\n')
+		if err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("recorded decisions: %w; the provisioner's log says why", err)
+		}
+		batch.Write(line)
+		if len(line) == 1 || err != nil { // a blank line ends a batch
+			if err := each(bytes.Clone(batch.Bytes()), func() { bar.Add(1) }); err != nil {
+				return err
+			}
+			batch.Reset()
+		}
+		if err != nil {
+			return nil
+		}
+	}
+}

@@ -1,0 +1,151 @@
+package provisioner
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/daemon"
+)
+
+// setup is what the flags of "muster provisioner init" say: a complete setup in a new directory.
+type setup struct {
+	daemon.Setup
+	dir     string
+	encrypt bool
+	keys    verb.KeyFlags
+
+	listenSet, replicasSet bool // on the command line
+}
+
+const initHelp = `Everything that a provisioner needs appears in DIR at once, or nothing does: a
+signer pair, a certificate authority, a seal key, provisioner.yaml, a policy
+with its tests, an allow-list, a server.conf for nodes, and systemd units. DIR
+must be missing or empty: nothing is ever overwritten.
+
+  muster provisioner init prov --name localhost --trust-domain example.net
+  muster provisioner init /etc/muster/provisioner --listen :4222 --encrypt-keys
+  muster provisioner init prov --cluster tls://n1.example.net:4222,tls://n2.example.net:4222`
+
+func addInit(parent *kingpin.CmdClause, all cli.Verbs) {
+	s := &setup{}
+	c := parent.Command("init", "Make a complete, working setup in a new directory.").HelpLong(initHelp)
+	c.Arg("dir", "Directory to make, such as /etc/muster/provisioner.").Required().StringVar(&s.dir)
+	c.Flag("name", "Host name of provisioner and broker; this machine's if not given.").PlaceHolder("HOST").StringVar(&s.Name)
+	c.Flag("trust-domain", "First part of every certificate's SPIFFE ID; the name's domain if not given.").PlaceHolder("DOMAIN").StringVar(&s.TrustDomain)
+	c.Flag("listen", "Address of the broker; only this machine reaches the default.").Default("127.0.0.1:4222").IsSetByUser(&s.listenSet).StringVar(&s.Listen)
+	c.Flag("broker-name", "Host name under which nodes reach the broker (repeatable); the name if not given.").PlaceHolder("HOST").StringsVar(&s.BrokerNames)
+	c.Flag("broker-address", "IP address under which nodes reach the broker (repeatable).").PlaceHolder("IP").StringsVar(&s.Addresses)
+	c.Flag("cluster", "Servers of a NATS cluster to use in place of a broker of its own, like tls://n1:4222,tls://n2:4222. 'muster broker config' then configures them.").PlaceHolder("URLS").StringVar(&s.Cluster)
+	cli.Int(c.Flag("replicas", "On how many of these servers each record is.").Default("3").IsSetByUser(&s.replicasSet), &s.Replicas)
+	c.Flag("site", "Where this provisioner stands.").PlaceHolder("NAME").StringVar(&s.Site)
+	c.Flag("trust-first-use", "For labs: let in every name that was never seen.").BoolVar(&s.TrustFirstUse)
+	c.Flag("encrypt-keys", "Encrypt all private keys with a passphrase.").BoolVar(&s.encrypt)
+	c.Flag("passphrase-file", "File with the passphrase; asked for on the terminal if not given.").PlaceHolder("FILE").StringVar(&s.keys.PassphraseFile)
+	all.Check(c, s.check)
+	all[c.FullCommand()] = cli.CleansUp(s.run)
+}
+
+// check completes the setup, and reports all that is wrong with it.
+func (s *setup) check() error {
+	if host, err := os.Hostname(); s.Name == "" && err == nil {
+		s.Name = strings.ToLower(strings.TrimSuffix(host, "."))
+	}
+	if s.TrustDomain == "" {
+		_, domain, _ := strings.Cut(s.Name, ".")
+		s.TrustDomain = cmp.Or(domain, s.Name)
+	}
+	err := s.Check()
+	if s.keys.PassphraseFile != "" && !s.encrypt {
+		err = errors.Join(err, errors.New("--passphrase-file without --encrypt-keys"))
+	}
+	switch { // what would be left out, and missed only where nodes do not reach a broker
+	case s.listenSet && s.Cluster != "":
+		err = errors.Join(err, errors.New("--listen and --cluster: only one can be; the servers of a cluster listen as 'muster broker config' says"))
+	case s.replicasSet && s.Cluster != "" && s.Replicas == 0: // as if it had not been given
+		err = errors.Join(err, errors.New("--replicas: is 0, want 1 or more"))
+	case s.replicasSet && s.Cluster == "":
+		err = errors.Join(err, errors.New("--replicas without --cluster: a broker of its own has one copy"))
+	}
+	return err
+}
+
+func (s *setup) run(ctx context.Context) error {
+	if s.encrypt {
+		secret, err := s.keys.Choose(ctx)
+		if err != nil {
+			return err
+		}
+		defer clear(secret)
+		s.Passphrase = secret
+	}
+	if err := daemon.Init(s.dir, s.Setup); err != nil {
+		return err
+	}
+	if s.TrustFirstUse {
+		verb.Say("warning: --trust-first-use: whoever has a token can enroll under any name that was never seen")
+	}
+	if s.OnlyHere() {
+		verb.Say("warning: the broker listens on this machine only: nodes elsewhere need --listen :4222, or broker.listen in provisioner.yaml")
+	}
+	_, err := os.Stdout.WriteString(s.next())
+	return verb.Unprinted(verb.Quoted(s.dir)+" is ready", err)
+}
+
+// next says how to go on.
+func (s *setup) next() string {
+	names := s.Setup
+	if len(names.BrokerNames) == 0 {
+		names.BrokerNames = []string{names.Name}
+	}
+	path := func(parts ...string) string {
+		return verb.Quoted(filepath.Join(append([]string{s.dir}, parts...)...))
+	}
+	node := "web1." + s.TrustDomain
+	var b strings.Builder
+	fmt.Fprintf(&b, `%[1]s is ready. Next:
+
+  muster jwt provisioning.jwt %[2]s --insecure --token "$(openssl rand -hex 16)" --urls %[3]s --default --ca %[4]s --seal %[7]s
+  muster provisioner run --config %[5]s
+  muster server run --token provisioning.jwt --ssl-dir web1 --config web1/server.conf --identity %[6]s
+
+The first signs a token, which goes onto your image as /etc/provisioning.jwt. Machines show it sealed, so that no
+listener on the network can read it, nor anything that they send or get to enroll. The second serves the nodes that
+present it. The third is such a node, in a directory of its own; on a real one, muster-server run is enough.
+`, verb.Quoted(s.dir), path("signer-key.pem"), names.BrokerURLs(), path("ca", "root.pem"), path("provisioner.yaml"), node, path("seal.pub"))
+	if s.Cluster != "" {
+		first, _, _ := strings.Cut(names.BrokerURLs(), ",")
+		if host, _, err := net.SplitHostPort(first); err == nil {
+			first = host
+		}
+		fmt.Fprintf(&b, `Before that, configure the servers, each with its own name; see "Several machines" in docs/operations.md:
+
+  muster broker config --config %[1]s --name %[2]s --route ... --dir %[2]s --write
+
+`, path("provisioner.yaml"), first)
+	}
+	if !s.TrustFirstUse {
+		fmt.Fprintf(&b, `Its name was never seen, so it waits until you approve it:
+
+  muster node approve %s --config %s
+
+`, node, path("provisioner.yaml"))
+	}
+	if s.encrypt {
+		b.WriteString("The first two ask for the passphrase on a terminal, or take --passphrase-file FILE; for a unit see LoadCredentialEncrypted in systemd/.\n")
+	}
+	if setting, hidden := daemon.HiddenFromUnits(s.dir); hidden != "" {
+		fmt.Fprintf(&b, "The units in %s see nothing below %s (%s): for a service make the setup elsewhere, such as in /etc/muster/provisioner.\n", path("systemd"), hidden, setting)
+	}
+	fmt.Fprintf(&b, "Keep %s somewhere off this machine.\n", path("ca", "root-key.pem"))
+	return b.String()
+}

@@ -1,0 +1,118 @@
+// Package provisioner has "muster provisioner": to set up and run the central daemon.
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/pprof"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/daemon"
+	"muster/internal/keyfile"
+	"muster/provisioner/httpapi"
+)
+
+// Add adds the verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	c := app.Command("provisioner", "Set up and run a provisioner.").
+		HelpLong("'init' makes all that a provisioner needs, 'run' serves with it: the README walks\nthrough both in ten minutes.")
+	addInit(c, all)
+	addRun(c, all)
+	addAcceptClock(c, all)
+}
+
+// run is what the flags of "muster provisioner run" say.
+type run struct {
+	config  string
+	check   bool
+	alone   bool
+	profile string
+	keys    verb.KeyFlags
+	log     cli.LogFlags
+}
+
+const runHelp = `Serves until it is told to stop (SIGTERM, or Ctrl-C): it then takes no further
+request, finishes those in hand, and stops its broker; told again, it ends at once,
+which loses nothing that was acknowledged. All that can be set is in the configuration
+file; 'muster provisioner init' writes one with every key explained.
+
+  muster provisioner run --config prov/provisioner.yaml
+  muster provisioner run --check  # is the configuration right?
+
+Exits with 0 when it was told to stop, or with --check if all is right, 1 if not, and
+after SIGHUP, for a service manager to start it again with the configuration as it is
+by then, 2 if the command line makes no sense.`
+
+func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
+	r := &run{}
+	c := parent.Command("run", "Run the provisioner with its broker.").HelpLong(runHelp)
+	verb.Config(c, "Configuration file.", &r.config)
+	c.Flag("check", "Load and check everything, start nothing, print nothing.").BoolVar(&r.check)
+	c.Flag("alone", "Forget the other provisioners at these brokers, since none of them will ever run again.").BoolVar(&r.alone)
+	c.Flag("cpuprofile", "Write a CPU profile of all that it does, until it stops.").Hidden().PlaceHolder("FILE").StringVar(&r.profile)
+	r.keys.AddFlags(c)
+	r.log.Add(c, "info")
+	all[c.FullCommand()] = cli.Serves(r.run) // the reader of the log may end, and the provisioner goes on
+}
+
+func (r *run) run(ctx context.Context) error {
+	log, _ := r.log.New(os.Stderr)
+	d, err := daemon.Load(r.config, daemon.Options{ //nolint:contextcheck // bounded by the time-out of the policy's tests
+		Version: cli.Version(),
+		Log:     log,
+		Alone:   r.alone,
+		Keys:    r.keys.Ring(ctx),
+	})
+	if errors.Is(err, keyfile.ErrPassphrase) || errors.Is(err, context.Canceled) {
+		return err // the configuration may well be right
+	}
+	if err != nil {
+		return verb.OrNoSetup(r.config, fmt.Errorf("configuration of the provisioner:\n%w", err))
+	}
+	if r.check {
+		return d.Usable()
+	}
+	daemon.MakeHeapRoom(ctx)
+	return profiled(r.profile, func() error { return d.Run(ctx, nil) })
+}
+
+// profiled writes a CPU profile of run, if there is a file for it.
+func profiled(file string, run func() error) (err error) {
+	if file == "" {
+		return run()
+	}
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	if err := pprof.StartCPUProfile(f); err != nil {
+		return err
+	}
+	defer pprof.StopCPUProfile()
+	return run()
+}
+
+const acceptClockHelp = `A provisioner whose clock is behind the newest time on record issues nothing: a
+clock that goes back would bring expired tokens to life. If its clock is right
+and it was the record that was ahead, because the clock had once been wrong the
+other way, this says so.
+
+  muster provisioner accept-clock --why 'the clock was a year ahead on Monday'
+  muster provisioner accept-clock --json --config prov/provisioner.yaml`
+
+func addAcceptClock(parent *kingpin.CmdClause, all cli.Verbs) {
+	c := parent.Command("accept-clock", "Say that the clock is right, and the newest time on record is not.").HelpLong(acceptClockHelp)
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]bool, error) {
+		return map[string]bool{"accepted": true}, verb.Send(ctx, o, "/v1/clock/accept", httpapi.Reason{Why: o.Why})
+	}, func(o *verb.Operator, _ map[string]bool) io.WriterTo {
+		o.Say("the clock is taken for right")
+		return nil
+	})
+}

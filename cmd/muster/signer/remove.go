@@ -1,0 +1,81 @@
+package signer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/conffile"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+const removeHelp = `Makes every token of a signer worthless, on every provisioner within a second,
+also if provisioner.yaml names the signer. Machines that enrolled with its tokens
+stay as they are.
+
+  muster signer remove build --why 'the key was on a public image'
+  muster signer remove build.pem`
+
+func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
+	var signer string
+	c := parent.Command("remove", "Make the tokens of a signer worthless.").HelpLong(removeHelp)
+	c.Arg("signer", "Its name or id, as 'muster signer list' prints them, or the file of its public half.").Required().StringVar(&signer)
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (removed httpapi.Removed, err error) {
+		id, err := idOf(ctx, o, signer)
+		if err != nil {
+			return removed, err
+		}
+		return verb.Post[httpapi.Removed](ctx, o, "/v1/signers/"+string(id)+"/remove", httpapi.Reason{Why: o.Why})
+	}, func(o *verb.Operator, removed httpapi.Removed) io.WriterTo {
+		if removed.Left == 0 {
+			o.Say("signer %s is removed; none is left, so nobody enrolls until one is added", signer)
+		} else {
+			o.Say("signer %s is removed; %s left", signer, verb.Counted(removed.Left, "signer is", "signers are"))
+		}
+		return nil
+	})
+}
+
+// idOf returns the id of the signer that has a name or an id, or whose public half is in a file.
+func idOf(ctx context.Context, o *verb.Operator, signer string) (jwt.SignerID, error) {
+	if id := jwt.SignerID(signer); provisioner.CheckSignerID(id) == nil {
+		return id, nil
+	}
+	signers, err := verb.Get[[]provisioner.SignerInfo](ctx, o, "/v1/signers")
+	if err != nil {
+		return "", err
+	}
+	// A name is free once its signer is removed: of several, the one that is not removed is meant.
+	var good, removed []jwt.SignerID
+	for i := range signers {
+		switch s := &signers[i]; {
+		case s.Name != signer:
+		case s.Removed:
+			removed = append(removed, s.ID)
+		default:
+			good = append(good, s.ID)
+		}
+	}
+	if len(good) > 1 { // added at the same time, or in a provisioner.yaml as well
+		return "", fmt.Errorf("%d signers have the name %q, say which by its id: %s", len(good), signer, verb.Joined(good))
+	}
+	if named := slices.Concat(good, removed); len(named) > 0 {
+		return named[0], nil
+	}
+	b, err := conffile.ReadFile(signer)
+	if err != nil {
+		return "", fmt.Errorf("%q is neither the name or id of a signer nor the file of one: see `muster signer list`", signer)
+	}
+	parsed, err := jwt.ParseSigner(b)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", signer, err)
+	}
+	return jwt.Fingerprint(parsed.Key)
+}

@@ -1,0 +1,140 @@
+// Package signer has "muster signer": the keys whose tokens are good.
+package signer
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/conffile"
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+const help = `These verbs ask the provisioner that runs on this machine, or with --url one
+elsewhere, and are in force on every provisioner of the installation within a second.
+What they say of a key counts before what provisioner.yaml says of it.`
+
+// Add adds the verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	c := app.Command("signer", "Say whose tokens are good.").HelpLong(help)
+	addAdd(c, all)
+	addList(c, all)
+	addRemove(c, all)
+}
+
+const addHelp = `FILE holds the public half of the signer: a certificate or public key in PEM, or an
+Ed25519 key in hex as Choria writes it. A signer that is there gets the new name
+and limits; one that was removed is good again.
+
+  muster signer add build.pem --name build --identity 'web*.example.net' --site berlin
+  muster signer add prov/signer.pem`
+
+func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
+	var file string
+	var n provisioner.NewSigner
+	c := parent.Command("add", "Make the tokens of a signer good.").HelpLong(addHelp)
+	c.Arg("file", "Certificate or public key.").Required().StringVar(&file)
+	c.Flag("name", "What logs and policies call the signer; a certificate's common name, or the file's name, if not given.").PlaceHolder("NAME").StringVar(&n.Name)
+	c.Flag("site", "Its tokens are good at this site only (repeatable).").PlaceHolder("NAME").StringsVar(&n.Sites)
+	c.Flag("identity", "Its tokens are good for these machines only, as 'web*.example.net' (repeatable).").PlaceHolder("GLOB").StringsVar(&n.Identities)
+	all.Check(c, func() error { return check(&n) })
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.SignerInfo, error) {
+		var err error
+		if n.Public, err = conffile.ReadFile(file); err != nil {
+			return nil, err
+		}
+		signer, err := jwt.ParseSigner(n.Public)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		if n.Name == "" && signer.Name == "" {
+			base := filepath.Base(file)
+			n.Name = cmp.Or(strings.TrimSuffix(base, filepath.Ext(base)), base)
+		}
+		return verb.Post[*provisioner.SignerInfo](ctx, o, "/v1/signers", httpapi.AddSigner{NewSigner: n, Why: o.Why})
+	}, func(o *verb.Operator, s *provisioner.SignerInfo) io.WriterTo {
+		switch now, limits := time.Now(), limitsOf(s); {
+		case !s.NotAfter.IsZero() && now.After(s.NotAfter):
+			o.Say("signer %s is added, but its certificate ended %s: none of its tokens is good, add one that has not ended", s.Name, verb.Instant(s.NotAfter))
+		case now.Before(s.NotBefore):
+			o.Say("tokens signed by %s are good for %s from %s on", s.Name, limits, verb.Instant(s.NotBefore))
+		case !s.NotAfter.IsZero():
+			o.Say("tokens signed by %s are good for %s until %s, when its certificate ends", s.Name, limits, verb.Instant(s.NotAfter))
+		default:
+			o.Say("tokens signed by %s are good for %s", s.Name, limits)
+		}
+		return nil
+	})
+}
+
+// check returns all that is wrong with the flags of "muster signer add".
+func check(n *provisioner.NewSigner) error {
+	var errs []error
+	if len(n.Name) > provisioner.MaxSignerNameBytes {
+		errs = append(errs, fmt.Errorf("--name has %d bytes, want 1 to %d", len(n.Name), provisioner.MaxSignerNameBytes))
+	}
+	for _, s := range n.Sites {
+		_, err := jwt.ParseSite(s)
+		errs = append(errs, verb.Flag("site", err))
+	}
+	for _, s := range n.Identities {
+		_, err := wire.ParsePattern(s)
+		errs = append(errs, verb.Flag("identity", err))
+	}
+	return errors.Join(errs...)
+}
+
+// limitsOf says what a signer's tokens are good for.
+func limitsOf(s *provisioner.SignerInfo) string {
+	var parts []string
+	for _, p := range s.Identities {
+		parts = append(parts, string(p))
+	}
+	for _, p := range s.Sites {
+		parts = append(parts, "site "+string(p))
+	}
+	return cmp.Or(strings.Join(parts, ", "), "any machine")
+}
+
+const listHelp = `Lists whose tokens are good: the signers that provisioner.yaml names, and those that
+were added or removed since, with the machines and sites that their tokens are good for.
+
+  muster signer list
+  muster signer list --json`
+
+func addList(parent *kingpin.CmdClause, all cli.Verbs) {
+	c := parent.Command("list", "List signers with their limits, removed ones too.").HelpLong(listHelp)
+	verb.List(c, all, "/v1/signers", func(_ *verb.Operator, signers []provisioner.SignerInfo) io.WriterTo {
+		t := cli.NewTable("SIGNER", "STATE", "KEY", "FROM", "FOR", "VALID UNTIL", "ID")
+		for i := range signers {
+			s := &signers[i]
+			from := "provisioner.yaml"
+			if s.Source == provisioner.SignerOfStore {
+				from = "added by " + s.By
+			}
+			state, of := "good", limitsOf(s)
+			switch now := time.Now(); {
+			case s.Removed:
+				state, from, of = "removed", "removed by "+s.By+verb.Because(s.Why), "nothing"
+			case !s.NotAfter.IsZero() && now.After(s.NotAfter):
+				state = "expired"
+			case now.Before(s.NotBefore):
+				state = "not yet valid"
+			}
+			t.Add(s.Name, state, verb.OrDash(s.KeyType), from, of, verb.Instant(s.NotAfter), string(s.ID))
+		}
+		return t
+	})
+}

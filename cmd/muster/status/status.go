@@ -1,0 +1,72 @@
+// Package status has "muster status" and "muster components".
+package status
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/provisioner/httpapi"
+)
+
+const help = `Shows the installation on one screen: provisioners, machines by state, what was enrolled and
+refused lately on all provisioners together, who waits, and what somebody should do
+something about.
+
+  muster status
+  muster status --check --json  # for a monitor
+
+Exits with 0 if it could be asked, 1 if not, or with --check if anything stands, 2 if
+the command line makes no sense.`
+
+// Add adds both verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	var check bool
+	c := app.Command("status", "Show how the installation is.").HelpLong(help)
+	c.Flag("check", "Exit with 1 if there is anything that somebody should do something about.").BoolVar(&check)
+	var standing []string
+	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Status, error) {
+		s, err := verb.Get[*httpapi.Status](ctx, o, "/v1/status")
+		if err == nil && check {
+			standing = s.Standing
+		}
+		return s, err
+	}, show)
+	ask := all[c.FullCommand()]
+	all[c.FullCommand()] = func(ctx context.Context) error {
+		if err := ask(ctx); err != nil || len(standing) == 0 {
+			return err
+		}
+		return fmt.Errorf("%s, the first: %s", verb.Counted(len(standing), "matter stands", "matters stand"), standing[0])
+	}
+	addComponents(app, all)
+}
+
+func show(_ *verb.Operator, s *httpapi.Status) io.WriterTo {
+	l := &cli.Labels{}
+	l.Add("Installation", s.Installation)
+	for _, p := range s.Provisioners {
+		how := "since " + verb.Instant(p.Since)
+		if p.Gone {
+			how = "gone since " + verb.Instant(p.Heard)
+		} else if len(p.Features) > 0 {
+			how += ", " + verb.Counted(len(p.Features), "feature has failed", "features have failed")
+		}
+		l.Addf("Provisioner", "%s %s, %s", p.Name, p.Version, how)
+	}
+	if n := s.Nodes; n != nil {
+		l.Addf("Machines", "%d (%s)", n.Total, verb.Tallied(n.States))
+		l.Addf("Certificates", "%d end within a day, %d within a week, %d have ended", n.Day, n.Week, n.Expired)
+	}
+	l.Addf("Waiting", "%d", s.Waiting)
+	l.Addf("Last minute", "%d enrolled, %d renewed", s.Activity.Enrolled, s.Activity.Renewed)
+	l.Add("Refused in the last hour", verb.Tallied(s.Activity.Refused))
+	l.Add("Standing", cmp.Or(strings.Join(s.Standing, "\n"), "nothing"))
+	return l
+}

@@ -1,0 +1,81 @@
+package token
+
+import (
+	"context"
+	"io"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/provisioner/httpapi"
+)
+
+const listHelp = `Lists every token with which a node has enrolled, whoever signed it and wherever,
+the oldest first, and those that were revoked before anybody used them.
+
+  muster token list
+  muster token list --json`
+
+func addList(parent *kingpin.CmdClause, all cli.Verbs) {
+	c := parent.Command("list", "List tokens that were used here, with the uses they have left.").HelpLong(listHelp)
+	verb.List(c, all, "/v1/tokens", func(o *verb.Operator, tokens []httpapi.Token) io.WriterTo {
+		if len(tokens) == 0 {
+			o.Say("no token has been used here yet")
+			return nil
+		}
+		t := cli.NewTable("TOKEN ID", "STATE", "USES", "SIGNER", "FOR", "FIRST SEEN", "EXPIRES")
+		for i := range tokens {
+			k := &tokens[i]
+			t.Add(string(k.ID), stateOf(k, time.Now()), usesText(k), k.SignerName, forText(k), verb.Instant(k.FirstSeen), verb.Instant(k.ExpiresAt))
+		}
+		return t
+	})
+}
+
+const showHelp = `Shows what a token is limited to, how many uses it has left, and who used it: which
+machine, with which key, when and from where. "claimed" is a use that is spent
+without a certificate to show for it, because the machine or the provisioner
+died in between: that machine can still enroll at no further cost. If it never
+will, 'muster token release' gives the use back.
+
+  muster token show provisioning.jwt
+  muster token show 0f1e2d3c4b5a69780f1e2d3c4b5a6978 --json`
+
+func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
+	c := parent.Command("show", "Show a token and who used it.").HelpLong(showHelp)
+	token := tokenArg(c)
+	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.TokenReport, error) {
+		path, _, err := token.path(ctx, o)
+		if err != nil {
+			return nil, err
+		}
+		return verb.Get[*httpapi.TokenReport](ctx, o, path)
+	}, show)
+}
+
+func show(o *verb.Operator, r *httpapi.TokenReport) io.WriterTo {
+	token := &httpapi.Token{TokenSummary: r.TokenSummary, Revoked: r.Revoked}
+	l := &cli.Labels{}
+	l.Add("Token ID", string(r.ID))
+	l.Add("State", stateOf(token, time.Now()))
+	if x := r.Revoked; x != nil {
+		l.Addf("Revoked", "%s by %s%s", verb.Instant(x.At), x.By, verb.Because(x.Why))
+	}
+	if r.SignerName != "" {
+		l.Addf("Signed by", "%s, key SHA-256 %s", r.SignerName, verb.Short(string(r.Signer)))
+		l.Add("Issued At", verb.Instant(r.IssuedAt))
+		l.Add("Expires At", verb.Instant(r.ExpiresAt))
+		l.Add("For", forText(token))
+		l.Add("Uses", usesText(token))
+		l.Add("First seen", verb.Instant(r.FirstSeen))
+	}
+	switch {
+	case len(r.UsedBy) == 0:
+		return cli.Parts{l, cli.Text("Nobody has used it.\n")}
+	case r.More:
+		o.After("there are more uses: only the first %d are listed", len(r.UsedBy))
+	}
+	return cli.Parts{l, uses(r.UsedBy)}
+}

@@ -1,0 +1,124 @@
+// Package token has "muster token": the tokens that nodes have enrolled with.
+package token
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/signing"
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+const help = `These verbs ask the provisioner that runs on this machine, or with --url one
+elsewhere. A token is named by its id, 32 hex digits as 'muster token list' and the
+provisioner's log print it, or by its file, also one that was signed elsewhere and
+that nobody has used yet.`
+
+// Add adds the verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	c := app.Command("token", "See who used provisioning tokens, and revoke them.").HelpLong(help)
+	addIssue(c, all)
+	addList(c, all)
+	addShow(c, all)
+	addRevoke(c, all)
+	addRelease(c, all)
+	addThaw(c, all)
+}
+
+// one is a token that is named on the command line.
+type one struct{ name string }
+
+// tokenArg adds the argument that names a token.
+func tokenArg(c *kingpin.CmdClause) *one {
+	t := &one{}
+	c.Arg("token", "Its id, or its file.").Required().StringVar(&t.name)
+	return t
+}
+
+// path returns the API's path of the token, and its id.
+func (t *one) path(ctx context.Context, o *verb.Operator) (path, id string, err error) {
+	const tokens = "/v1/tokens/"
+	if len(t.name) == 32 && strings.Trim(t.name, "0123456789abcdef") == "" {
+		return tokens + t.name, t.name, nil
+	}
+	if _, err := os.Stat(t.name); err != nil {
+		return "", "", fmt.Errorf("%q is neither the id of a token, 32 lower-case hex digits, nor a file with one", t.name)
+	}
+	text, err := signing.ReadToken(t.name)
+	if err != nil {
+		return "", "", err
+	}
+	named, err := verb.Post[httpapi.TokenID](ctx, o, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(text)})
+	if err != nil {
+		return "", "", fmt.Errorf("%s: %w", t.name, err)
+	}
+	return tokens + string(named.ID), string(named.ID), nil
+}
+
+// usesText says how many of a token's uses are taken.
+func usesText(t *httpapi.Token) string {
+	if t.Signer == "" {
+		return "-" // revoked before it was used: nothing else is known
+	}
+	if t.Uses == 0 {
+		return "unlimited"
+	}
+	return fmt.Sprintf("%d of %d left", t.Remaining(), t.Uses)
+}
+
+// stateOf says in a word what a token is good for.
+func stateOf(t *httpapi.Token, now time.Time) string {
+	switch {
+	case t.Revoked != nil:
+		return "revoked"
+	case !t.ExpiresAt.IsZero() && !now.Before(t.ExpiresAt):
+		return "expired"
+	case t.UsedUp():
+		return "used up"
+	case t.Frozen:
+		return "frozen"
+	default:
+		return "good"
+	}
+}
+
+// forText says what a token is limited to.
+func forText(t *httpapi.Token) string {
+	var parts []string
+	for _, p := range t.Identities {
+		parts = append(parts, string(p))
+	}
+	if t.Site != "" {
+		parts = append(parts, "site "+string(t.Site))
+	}
+	if len(parts) == 0 && t.Signer != "" {
+		return "any"
+	}
+	return strings.Join(parts, ", ")
+}
+
+// uses makes a table of uses.
+func uses(list []provisioner.TokenUse) *cli.Table {
+	t := cli.NewTable("NODE", "USE", "AT", "FROM", "KEY")
+	for _, u := range list {
+		state := string(u.State)
+		if u.State == provisioner.UseReleased {
+			by := u.ReleasedBy
+			if by == "" {
+				by = "the refused attempt"
+			}
+			state = fmt.Sprintf("released %s by %s%s", verb.Instant(u.ReleasedAt), by, verb.Because(u.Why))
+		}
+		t.Add(string(u.Identity), state, verb.Instant(u.At), u.Source, verb.Short(u.Key))
+	}
+	return t
+}

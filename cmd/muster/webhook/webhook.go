@@ -1,0 +1,94 @@
+// Package webhook has "muster webhook": what webhooks were delivered, and a test.
+package webhook
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/provisioner"
+)
+
+const listHelp = `Lists the webhooks of provisioner.yaml: how many events each has taken, how many waits
+for it, and since when and why it takes none.
+
+  muster webhook list
+  muster webhook list --json`
+
+// Add adds the verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	c := app.Command("webhook", "See what has become of webhooks, and try them.").
+		HelpLong("These verbs ask the provisioner that runs on this machine, or with --url one elsewhere.")
+	list := c.Command("list", "List webhooks with what they were delivered.").HelpLong(listHelp)
+	verb.List(list, all, "/v1/webhooks", func(o *verb.Operator, hooks []provisioner.Webhook) io.WriterTo {
+		if len(hooks) == 0 {
+			o.Say("there are no webhooks in provisioner.yaml")
+			return nil
+		}
+		t := cli.NewTable("NAME", "ENDPOINT", "DELIVERED", "FAILED", "GIVEN UP", "WAITING", "LAST DELIVERY", "TROUBLE")
+		for i := range hooks {
+			h := &hooks[i]
+			trouble := "-"
+			if !h.FailingSince.IsZero() {
+				trouble = h.Cause + ", since " + verb.Instant(h.FailingSince)
+			}
+			t.Add(h.Name, h.Endpoint, fmt.Sprint(h.Delivered), fmt.Sprint(h.Failed), fmt.Sprint(h.GivenUp), fmt.Sprint(h.Waiting), verb.Instant(h.LastDelivery), trouble)
+		}
+		return t
+	})
+	addTest(c, all)
+}
+
+const testHelp = `Has the provisioner send one event of type io.muster.webhook.test, signed as any
+other, and prints the endpoint's status and the beginning of its answer. It is sent
+once, whatever comes back.
+
+  muster webhook test pager
+  muster webhook test pager --json
+
+Exits with 0 if the endpoint took it, 1 if it did not, 2 if the command line makes no
+sense.`
+
+func addTest(parent *kingpin.CmdClause, all cli.Verbs) {
+	var name string
+	o := &verb.Operator{}
+	c := parent.Command("test", "Send a webhook a signed test event, and say what comes back.").HelpLong(testHelp)
+	c.Arg("name", "Its name in provisioner.yaml.").Required().StringVar(&name)
+	o.AddFlags(c)
+	all.Check(c, o.CheckURL)
+	all[c.FullCommand()] = func(ctx context.Context) error {
+		a, err := verb.Post[*provisioner.WebhookAnswer](ctx, o, "/v1/webhooks/"+url.PathEscape(name)+"/test", nil)
+		if err != nil {
+			return err
+		}
+		if err := verb.Show(&o.Output, a, showAnswer); err != nil {
+			return err
+		}
+		if a.Cause != "" {
+			return fmt.Errorf("webhook %s: %w", name, errors.New(a.Cause))
+		}
+		return nil
+	}
+}
+
+func showAnswer(a *provisioner.WebhookAnswer) io.WriterTo {
+	if a.Status == 0 {
+		return nil
+	}
+	l := &cli.Labels{}
+	l.Addf("Answer", "%d %s, after %v", a.Status, http.StatusText(a.Status), a.Elapsed.Round(time.Millisecond))
+	l.Add("webhook-id", a.ID)
+	if body := strings.TrimSpace(a.Body); body != "" {
+		l.Add("Body", body)
+	}
+	return l
+}

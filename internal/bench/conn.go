@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"muster/internal/seal"
@@ -55,18 +54,13 @@ type conn struct {
 	in    []byte // the last message
 }
 
-// readers are kept from one connection to the next.
-var readers = sync.Pool{New: func() any { return bufio.NewReaderSize(nil, readBuffer) }}
-
 // dial connects and presents the credentials. secure is nil for no TLS.
 func dial(address string, c *credentials, secure *tls.Config) (*conn, error) {
 	tcp, err := net.DialTimeout("tcp", address, dialTimeout)
 	if err != nil {
 		return nil, err
 	}
-	n := &conn{Conn: tcp, inbox: wire.InboxPrefix(c.name) + "."}
-	n.r, _ = readers.Get().(*bufio.Reader)
-	n.r.Reset(tcp)
+	n := &conn{Conn: tcp, r: bufio.NewReaderSize(tcp, readBuffer), inbox: wire.InboxPrefix(c.name) + "."}
 	if err := n.greet(c, secure); err != nil {
 		n.close()
 		return nil, err
@@ -217,22 +211,14 @@ func (n *conn) reply(fields []string) (message, error) {
 	return message{slot: slot, payload: n.in[:size]}, nil
 }
 
-// line reads one line without its end. It is valid until the next read.
+// line reads one line without its end, up to readBuffer bytes. It is valid until the next read.
 func (n *conn) line() ([]byte, error) {
 	line, err := n.r.ReadSlice('\n')
-	if errors.Is(err, bufio.ErrBufferFull) {
-		return nil, fmt.Errorf("broker sent a line of more than %d bytes", readBuffer)
-	}
 	return bytes.TrimRight(line, "\r\n"), err
 }
 
-// close ends the connection.
-func (n *conn) close() {
-	_ = n.Close() // nothing that was sent is outstanding
-	n.r.Reset(nil)
-	readers.Put(n.r)
-	n.r = nil
-}
+// close ends the connection. Nothing that was sent is outstanding.
+func (n *conn) close() { _ = n.Close() }
 
 // brokerError is what a broker says before it closes a connection.
 func brokerError(line []byte) error {

@@ -26,11 +26,9 @@ const (
 
 // Lines of logs that are waited for. A group is what is read of them.
 var (
-	brokerReady       = regexp.MustCompile(`broker is running`)
-	provisionerReady  = regexp.MustCompile(`provisioner is serving.* broker="?nats://([^ "]+)`) // its own broker's address
-	provisionerServes = regexp.MustCompile(`provisioner is serving`)                            // at another's
-	nodesListed       = regexp.MustCompile(`nodes are listed.* elapsed=([^ \n]+)`)
-	storeComplete     = regexp.MustCompile(`store is complete.* writes=([0-9]+)`)
+	ready         = regexp.MustCompile(`broker is running|provisioner is serving(?:.* broker="?nats://([^ "]+))?`)
+	nodesListed   = regexp.MustCompile(`nodes are listed.* elapsed=([^ \n]+)`)
+	storeComplete = regexp.MustCompile(`store is complete.* writes=([0-9]+)`)
 )
 
 // A serving is what is measured: the setup and the processes of a provisioner.
@@ -50,12 +48,6 @@ type serving struct {
 // home is where the setup is.
 func (s *serving) home() string { return filepath.Join(s.dir, "provisioner") }
 
-// A command is a serving process that is started.
-type command struct {
-	args  []string       // of muster
-	ready *regexp.Regexp // the line of its log that says that it serves
-}
-
 // A server is one process that serves.
 type server struct {
 	cmd   *exec.Cmd
@@ -68,23 +60,23 @@ type server struct {
 func (s *serving) start(ctx context.Context, cfg *Config, profile string) error {
 	commands := s.commands(cfg)
 	if profile != "" {
-		last := &commands[len(commands)-1]
-		last.args = append(last.args, "--cpuprofile", profile)
+		last := len(commands) - 1
+		commands[last] = append(commands[last], "--cpuprofile", profile)
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	s.pids, s.url = nil, "nats://"+s.broker
 	began := time.Now()
-	for i, c := range commands {
-		p, err := startServer(cfg.Program(c.args...), filepath.Join(s.dir, strconv.Itoa(i)+".log"))
+	for i, args := range commands {
+		p, err := startServer(cfg.Program(args...), filepath.Join(s.dir, strconv.Itoa(i)+".log"))
 		if err != nil {
 			return err
 		}
 		s.servers = append(s.servers, p)
 		s.pids = append(s.pids, p.cmd.Process.Pid)
-		address, err := p.wait(ctx, c.ready)
+		address, err := p.wait(ctx, ready)
 		if err != nil {
-			return fmt.Errorf("start muster %s: %w", strings.Join(c.args[:2], " "), err)
+			return fmt.Errorf("start muster %s: %w", strings.Join(args[:2], " "), err)
 		}
 		if address != "" {
 			s.url = "nats://" + strings.Replace(address, "127.0.0.1", "localhost", 1) // the name in its certificate

@@ -122,7 +122,7 @@ func (s *shared) end(err error) {
 	}
 	s.err = err
 	close(s.done)
-	_ = s.c.Close() // wakes the other goroutine, which may hold the reader, so that is not given back
+	_ = s.c.Close() // wakes the other goroutine
 }
 
 func (s *shared) reason() error {

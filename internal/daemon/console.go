@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"muster/policies"
-	"muster/provisioner"
 	"muster/provisioner/console"
 	"muster/provisioner/fleet"
 )
@@ -17,12 +16,9 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 	cfg := console.Config{
 		Provisioner: d.Operator(), Fleet: nodes, Nodes: fleet.NewInspector(d.Store(), nodes), Events: d.Store(), Attempts: d.attempts, Alarms: d.alarms.Standing, Version: d.opts.Version, Log: d.opts.Log, Now: d.opts.Now,
 	}
-	cfg.Components = func(ctx context.Context) ([]console.Component, error) {
-		all, err := register.All(ctx)
-		return componentsOf(all, register.Self().Name), err
-	}
-	if all := d.webhooks.List(); len(all) > 0 {
-		cfg.Webhooks = func(context.Context) ([]console.Webhook, error) { return webhooksOf(d.webhooks.List()), nil }
+	cfg.Components, cfg.Name = register.All, register.Self().Name
+	if len(d.webhooks.List()) > 0 {
+		cfg.Webhooks = d.webhooks.List
 	}
 	if d.shadow != nil {
 		cfg.Shadow = d.shadow.told
@@ -31,38 +27,6 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 		}
 	}
 	return console.New(cfg)
-}
-
-// componentsOf returns what the console shows of provisioners: what is not
-// configured is left out. here is the name of this provisioner.
-func componentsOf(all []*provisioner.HeardComponent, here string) []console.Component {
-	var shown []console.Component
-	for _, c := range all {
-		s := console.Component{Name: c.Name, Version: c.Version, Seen: c.Heard, Gone: c.Gone, Here: c.Name == here, Alarms: c.Alarms}
-		if c.Activity != nil {
-			s.Refused = c.Activity.Refused
-		}
-		for _, f := range c.Features {
-			if f.State != provisioner.FeatureDisabled || f.Reason != "" {
-				s.Features = append(s.Features, console.Feature{Name: f.Name, State: string(f.State), Why: f.Reason})
-			}
-		}
-		shown = append(shown, s)
-	}
-	return shown
-}
-
-// webhooksOf returns what the console shows of webhooks.
-func webhooksOf(all []provisioner.Webhook) []console.Webhook {
-	var shown []console.Webhook
-	for _, w := range all {
-		s := console.Webhook{Name: w.Name, Delivered: w.Delivered, Waiting: w.Waiting}
-		if !w.FailingSince.IsZero() {
-			s.Failing = w.Cause
-		}
-		shown = append(shown, s)
-	}
-	return shown
 }
 
 // told says what has come of the shadow policy.

@@ -96,20 +96,23 @@ type confirmation struct {
 	Why     string            // that was given then
 }
 
-// reason returns why a form is shown again rather than done: it came too late, or says no
-// reason. Every change has one.
+// reason reports that a form lacks its reason, or has one that cannot be kept. Every change has one.
 func reason(v *visit) error {
 	why := strings.TrimSpace(v.r.PostForm.Get("why"))
 	v.r.PostForm.Set("why", why)
-	if v.again != nil {
-		return v.again
-	}
 	if why == "" {
 		return errNoReason
 	}
 	if err := v.cause().Check(); err != nil {
 		return &formError{err}
 	}
+	return nil
+}
+
+// askAgain shows a form again that lacks something.
+func (c *Console) askAgain(v *visit, err error, p *confirmation) error {
+	p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
+	c.show(v.w, v.r, v.login, statusOf(err), "confirm", p.Title, p)
 	return nil
 }
 
@@ -127,7 +130,7 @@ func nodeAndAction(v *visit) (wire.Identity, *nodeAction, error) {
 }
 
 // confirmNode says what an action will touch, and asks why.
-func (c *Console) confirmNode(v *visit) error {
+func (c nodePages) confirmNode(v *visit) error {
 	id, a, err := nodeAndAction(v)
 	if err != nil {
 		return err
@@ -194,7 +197,7 @@ func nodeConfirmation(id wire.Identity, a *nodeAction, seen provisioner.Seen, ke
 }
 
 // actOnNode does what was confirmed.
-func (c *Console) actOnNode(v *visit) error {
+func (c nodePages) actOnNode(v *visit) error {
 	id, a, err := nodeAndAction(v)
 	if err != nil {
 		return err
@@ -204,10 +207,7 @@ func (c *Console) actOnNode(v *visit) error {
 		return err
 	}
 	if err := reason(v); err != nil {
-		p := nodeConfirmation(id, a, seen, v.r.PostForm.Get("key"))
-		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
-		c.show(v.w, v.r, v.login, statusOf(err), "confirm", a.Label+": "+string(id), p)
-		return nil
+		return c.askAgain(v, err, nodeConfirmation(id, a, seen, v.r.PostForm.Get("key")))
 	}
 	if err := c.do(v, id, a, seen); err != nil {
 		return err
@@ -217,7 +217,7 @@ func (c *Console) actOnNode(v *visit) error {
 }
 
 // do carries an action out. A node may have renewed since it was seen, which matters only to who gives its name away.
-func (c *Console) do(v *visit, id wire.Identity, a *nodeAction, seen provisioner.Seen) (err error) {
+func (c nodePages) do(v *visit, id wire.Identity, a *nodeAction, seen provisioner.Seen) (err error) {
 	p, ctx, form := c.cfg.Provisioner, v.r.Context(), v.r.PostForm
 	owner := provisioner.Seen{OwnedSince: seen.OwnedSince}
 	switch {

@@ -45,13 +45,13 @@ func (p *allowPage) State(a *provisioner.Allowance) string {
 	return "good"
 }
 
-func (c *Console) allow(v *visit) error {
+func (c allowPages) allow(v *visit) error {
 	given := v.r.URL.Query()
 	return c.showAllow(v, http.StatusOK, &allowPage{Pattern: given.Get("pattern"), For: "24h", Done: allowDone[given.Get("done")]})
 }
 
 // showAllow fills the page in and shows it.
-func (c *Console) showAllow(v *visit, status int, p *allowPage) (err error) {
+func (c allowPages) showAllow(v *visit, status int, p *allowPage) (err error) {
 	p.Ends, p.now = ends, c.cfg.Now()
 	if p.Entries, err = c.cfg.Provisioner.Allowances(v.r.Context()); err != nil {
 		return err
@@ -62,7 +62,7 @@ func (c *Console) showAllow(v *visit, status int, p *allowPage) (err error) {
 
 // addAllowance adds an entry, or replaces that of the same pattern: sent twice, it
 // is there once. What is wrong is told beside what was filled in.
-func (c *Console) addAllowance(v *visit) error {
+func (c allowPages) addAllowance(v *visit) error {
 	form := v.r.PostForm
 	p := &allowPage{Pattern: strings.ToLower(strings.TrimSpace(form.Get("pattern"))), For: form.Get("for"), Uses: strings.TrimSpace(form.Get("uses"))}
 	status, wrong := http.StatusBadRequest, reason(v)
@@ -108,7 +108,7 @@ func removalConfirmation(pattern string) *confirmation {
 }
 
 // confirmRemoval asks whether an entry is to go.
-func (c *Console) confirmRemoval(v *visit) error {
+func (c allowPages) confirmRemoval(v *visit) error {
 	p := removalConfirmation(v.r.URL.Query().Get("pattern"))
 	all, err := c.cfg.Provisioner.Allowances(v.r.Context())
 	if err != nil {
@@ -121,13 +121,10 @@ func (c *Console) confirmRemoval(v *visit) error {
 }
 
 // removeAllowance removes an entry.
-func (c *Console) removeAllowance(v *visit) error {
+func (c allowPages) removeAllowance(v *visit) error {
 	pattern := v.r.PostForm.Get("pattern")
 	if err := reason(v); err != nil {
-		p := removalConfirmation(pattern)
-		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
-		c.show(v.w, v.r, v.login, statusOf(err), "confirm", p.Title, p)
-		return nil
+		return c.askAgain(v, err, removalConfirmation(pattern))
 	}
 	if err := c.cfg.Provisioner.DisallowNames(v.r.Context(), wire.Pattern(pattern), v.cause()); err != nil {
 		return err

@@ -82,7 +82,7 @@ var verdicts = map[string]struct {
 	}},
 }
 
-func (c *Console) approvals(v *visit) error {
+func (c approvalPages) approvals(v *visit) error {
 	p := &approvalsPage{Prefix: strings.ToLower(strings.TrimSpace(v.r.URL.Query().Get("q"))), Done: verdicts[v.r.URL.Query().Get("done")].done, Tick: v.r.URL.Query().Has("tick"), approved: make(map[string]*provisioner.Answer)}
 	if v.r.URL.Query().Has("none") {
 		p.Problem = "Nothing was ticked: tick the machines that are meant."
@@ -119,7 +119,7 @@ func (c *Console) approvals(v *visit) error {
 
 // approved returns whom of late an approval was the last that was said of, by key and
 // identity: of nobody else an approval is read.
-func (c *Console) approved() map[string]bool {
+func (c approvalPages) approved() map[string]bool {
 	newest := make(map[string]*told)
 	for _, t := range c.activity.newest(maxKept, func(t *told) bool {
 		return t.Type == provisioner.EventApproved || t.Type == provisioner.EventRejected || t.Type == provisioner.EventForgotten
@@ -202,7 +202,7 @@ func verdictConfirmation(name string, all []provisioner.ShownKey) *confirmation 
 }
 
 // confirmVerdict says what a verdict will touch, and asks why.
-func (c *Console) confirmVerdict(v *visit) error {
+func (c approvalPages) confirmVerdict(v *visit) error {
 	name := v.r.PostForm.Get("verdict")
 	if _, ok := verdicts[name]; !ok {
 		return errNoPage
@@ -221,7 +221,7 @@ func (c *Console) confirmVerdict(v *visit) error {
 // decide says a verdict of each that was ticked. It goes on where one of them no
 // longer waits, and says so in the end: each verdict stands by itself, and said
 // again it is the same.
-func (c *Console) decide(v *visit) error {
+func (c approvalPages) decide(v *visit) error {
 	name := v.r.PostForm.Get("verdict")
 	if _, ok := verdicts[name]; !ok {
 		return errNoPage
@@ -231,10 +231,7 @@ func (c *Console) decide(v *visit) error {
 		return err
 	}
 	if err := reason(v); err != nil {
-		p := verdictConfirmation(name, all)
-		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
-		c.show(v.w, v.r, v.login, statusOf(err), "confirm", verdicts[name].label, p)
-		return nil
+		return c.askAgain(v, err, verdictConfirmation(name, all))
 	}
 	var errs []error
 	for _, one := range all {

@@ -23,9 +23,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
-	"muster/internal/wire"
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -48,12 +45,14 @@ type Config struct {
 	// Alarms returns the alarms that stand here. Nil: none are shown.
 	Alarms func() []provisioner.Alarm
 
-	// Components returns what the installation is made of. Nil: that is not known
-	// here.
-	Components func(context.Context) ([]Component, error)
+	// Components returns the provisioners of the installation. Nil: they are not known here.
+	Components func(context.Context) ([]*provisioner.HeardComponent, error)
+
+	// Name is that of this provisioner among them.
+	Name string
 
 	// Webhooks returns where events are sent. Nil: nowhere.
-	Webhooks func(context.Context) ([]Webhook, error)
+	Webhooks func() []provisioner.Webhook
 
 	// Shadow returns what has come of the shadow policy, nil if there is none. Nil:
 	// there is none.
@@ -73,35 +72,6 @@ type Config struct {
 	Now func() time.Time
 }
 
-// A Component is a provisioner and what it does.
-type Component struct {
-	Name     string    // of the provisioner
-	Version  string    // of the program
-	Seen     time.Time // when it was last heard of
-	Gone     bool      // it is no longer heard of
-	Here     bool      // it is the one that answers
-	Features []Feature
-	Alarms   []provisioner.Alarm // that stood when it was last heard of
-
-	// Refused is how often it has refused whom in the last hour, since it started.
-	Refused map[wire.Code]int
-}
-
-// A Feature is one of the things that a provisioner does.
-type Feature struct {
-	Name  string
-	State string // uninitialized, loaded, starting, running, disabled or failed
-	Why   string // it failed
-}
-
-// A Webhook is where events are sent.
-type Webhook struct {
-	Name      string
-	Delivered uint64
-	Waiting   uint64 // to be delivered
-	Failing   string // what came of the last try; empty if it was taken
-}
-
 // A Shadow is what has come of a policy that is asked and decides nothing, since
 // this provisioner was started.
 type Shadow struct {
@@ -111,11 +81,11 @@ type Shadow struct {
 
 // A Console serves the pages. Make one with [New], and Run it, once.
 type Console struct {
-	cfg      Config
-	mux      *http.ServeMux
-	pages    func() (pages, error)
-	activity *activity
-	replays  *replays
+	cfg       Config
+	mux       *http.ServeMux
+	pages     func() (pages, error)
+	activity  *activity
+	replaying sync.Mutex // held while a replay runs
 
 	stopping chan struct{} // closed when Run returns: streams end
 	once     sync.Once     // closes it
@@ -132,7 +102,7 @@ func New(cfg Config) (*Console, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Console{cfg: cfg, mux: http.NewServeMux(), activity: newActivity(cfg.Events, cfg.Log, cfg.Now), replays: newReplays(), stopping: make(chan struct{})}
+	c := &Console{cfg: cfg, mux: http.NewServeMux(), activity: newActivity(cfg.Events, cfg.Log, cfg.Now), stopping: make(chan struct{})}
 	// At the first look: most provisioners start without any.
 	c.pages = sync.OnceValues(func() (pages, error) { return parsePages(cfg.Now) })
 	c.routes()
@@ -143,10 +113,7 @@ func New(cfg Config) (*Console, error) {
 // done, and returns nil then. Streams end with it.
 func (c *Console) Run(ctx context.Context) error {
 	defer c.once.Do(func() { close(c.stopping) })
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return c.activity.run(ctx) })
-	g.Go(func() error { return c.replays.run(ctx, c.cfg.Replay, c.cfg.Now) })
-	return g.Wait()
+	return c.activity.run(ctx)
 }
 
 // ServeHTTP implements [http.Handler]. It expects a request over TLS whose

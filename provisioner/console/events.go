@@ -46,7 +46,7 @@ func eventChoices() []choice {
 	return all
 }
 
-func (c *Console) events(v *visit) error {
+func (c eventPages) events(v *visit) error {
 	given := v.r.URL.Query()
 	p := &eventsPage{Type: given.Get("type"), Node: strings.ToLower(strings.TrimSpace(given.Get("node"))), Code: given.Get("code"), Since: given.Get("since"), Types: eventChoices(), Codes: provisioner.EventCodes(), Sinces: sinces}
 	q := provisioner.EventQuery{Type: p.Type, Code: wire.Code(p.Code), Once: true}
@@ -81,7 +81,7 @@ func (c *Console) events(v *visit) error {
 }
 
 // search reads the log, and keeps the newest of what is wanted.
-func (c *Console) search(ctx context.Context, q provisioner.EventQuery, p *eventsPage) error {
+func (c eventPages) search(ctx context.Context, q provisioner.EventQuery, p *eventsPage) error {
 	bounded, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
 	var found []*provisioner.StoredEvent

@@ -29,7 +29,7 @@ const (
 // live tells a page when to fetch its live parts again, as server-sent events:
 // "changed" when something has happened, "out" when the operator may no longer
 // look. There is nothing else in them, so that pages are made in one place.
-func (c *Console) live(v *visit) error {
+func (c eventPages) live(v *visit) error {
 	control := http.NewResponseController(v.w)
 	v.w.Header().Set("Content-Type", "text/event-stream")
 	if v.r.Method == http.MethodHead { // whose answer has an end: there is nothing to come

@@ -28,7 +28,7 @@ type nodePage struct {
 	paused   bool // enrollment is, somewhere
 }
 
-func (c *Console) node(v *visit) error {
+func (c nodePages) node(v *visit) error {
 	id, err := wire.ParseIdentity(v.r.PathValue("identity"))
 	if err != nil {
 		return &formError{err}

@@ -45,7 +45,7 @@ var (
 )
 
 // nodes lists nodes.
-func (c *Console) nodes(v *visit) error {
+func (c nodePages) nodes(v *visit) error {
 	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
 	defer cancel()
 	given := v.r.URL.Query()

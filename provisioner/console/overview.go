@@ -38,8 +38,8 @@ type overviewPage struct {
 	Expiries   []row
 	Alarms     []alarm
 	Sources    []source
-	Components []Component
-	Webhooks   []Webhook
+	Components []*provisioner.HeardComponent
+	Webhooks   []provisioner.Webhook
 	Missing    []string // of what could not be asked
 	Feed       []*told
 }
@@ -58,7 +58,7 @@ type source struct {
 }
 
 // sources returns the addresses with the most failed attempts.
-func (c *Console) sources() []source {
+func (c overviewPages) sources() []source {
 	var all []source
 	for _, f := range c.cfg.Attempts.Sources(worstSources) {
 		s := source{FailedAttempts: f}
@@ -90,7 +90,7 @@ func toneOf(s provisioner.State, n int) string {
 	return tone(s)
 }
 
-func (c *Console) overview(v *visit) error {
+func (c overviewPages) overview(v *visit) error {
 	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
 	defer cancel()
 	p := &overviewPage{Hour: c.activity.hour(), Sources: c.sources()}
@@ -124,12 +124,10 @@ func (c *Console) overview(v *visit) error {
 // they count each time, and forget it when they end: whichever is more is so.
 func (p *overviewPage) countRefusals() {
 	count := make(map[wire.Code]int)
-	for i := range p.Components {
-		if p.Components[i].Gone {
-			continue
-		}
-		for code, n := range p.Components[i].Refused {
-			count[code] += n
+	activity := provisioner.Activity{Refused: count}
+	for _, one := range p.Components {
+		if !one.Gone {
+			activity.Add(one.Activity)
 		}
 	}
 	for _, n := range p.Hour.Codes {
@@ -148,7 +146,7 @@ func (p *overviewPage) countRefusals() {
 }
 
 // countNodes counts the nodes by state, and their certificates by their end.
-func (c *Console) countNodes(ctx context.Context, p *overviewPage) error {
+func (c overviewPages) countNodes(ctx context.Context, p *overviewPage) error {
 	all, err := c.cfg.Fleet.List(ctx, fleet.Query{Limit: 1})
 	if err != nil {
 		return err
@@ -184,7 +182,7 @@ var horizons = []struct {
 
 // expiries counts nodes of the fleet by when their certificates end, as
 // [fleet.Index.Summary] does: one that was offered and never confirmed is nobody's.
-func (c *Console) expiries(ctx context.Context) ([]row, error) {
+func (c overviewPages) expiries(ctx context.Context) ([]row, error) {
 	now, before := c.cfg.Now(), 0
 	var rows []row
 	for _, h := range horizons {
@@ -205,7 +203,7 @@ func (c *Console) expiries(ctx context.Context) ([]row, error) {
 }
 
 // askOthers asks for what other parts of the program know.
-func (c *Console) askOthers(ctx context.Context, p *overviewPage) {
+func (c overviewPages) askOthers(ctx context.Context, p *overviewPage) {
 	var err error
 	if c.cfg.Components != nil {
 		if p.Components, err = c.cfg.Components(ctx); err != nil {
@@ -214,14 +212,12 @@ func (c *Console) askOthers(ctx context.Context, p *overviewPage) {
 	}
 	for _, one := range p.Components {
 		for _, a := range one.Alarms {
-			if !one.Gone && !one.Here && !slices.ContainsFunc(p.Alarms, func(here alarm) bool { return here.Code == a.Code && here.Cause == a.Cause }) {
+			if !one.Gone && one.Name != c.cfg.Name && !slices.ContainsFunc(p.Alarms, func(here alarm) bool { return here.Code == a.Code && here.Cause == a.Cause }) {
 				p.Alarms = append(p.Alarms, alarm{a, one.Name, provisioner.AlarmRemedy(a.Code)})
 			}
 		}
 	}
 	if c.cfg.Webhooks != nil {
-		if p.Webhooks, err = c.cfg.Webhooks(ctx); err != nil {
-			p.Missing = append(p.Missing, "webhooks: "+err.Error())
-		}
+		p.Webhooks = c.cfg.Webhooks()
 	}
 }

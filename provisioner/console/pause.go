@@ -46,7 +46,7 @@ func pauseAction(v *visit) (string, jwt.Site, error) {
 	return action, site, nil
 }
 
-func (c *Console) confirmPause(v *visit) error {
+func (c overviewPages) confirmPause(v *visit) error {
 	action, site, err := pauseAction(v)
 	if err != nil {
 		return err
@@ -57,16 +57,13 @@ func (c *Console) confirmPause(v *visit) error {
 
 // pauseOrResume does what was confirmed. Sent twice, a pause replaces itself, and of
 // two resumptions the second has nothing to do.
-func (c *Console) pauseOrResume(v *visit) error {
+func (c overviewPages) pauseOrResume(v *visit) error {
 	action, site, err := pauseAction(v)
 	if err != nil {
 		return err
 	}
 	if err := reason(v); err != nil {
-		p := pauseConfirmation(action, site)
-		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
-		c.show(v.w, v.r, v.login, statusOf(err), "confirm", p.Title, p)
-		return nil
+		return c.askAgain(v, err, pauseConfirmation(action, site))
 	}
 	if action == "pause" {
 		_, err = c.cfg.Provisioner.Pause(v.r.Context(), site, false, v.cause())

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"sync"
+	"slices"
 	"time"
 
 	"muster/policies"
@@ -24,84 +24,11 @@ const (
 // errReplaying means that one replay runs already.
 var errReplaying = errors.New("a replay is running already: wait for it")
 
-// A replays is the last replay of the shadow policy, or the one that runs. It is
-// this process's, and safe for concurrent use.
-type replays struct {
-	begun chan *replayed // one at most
-
-	mu   sync.Mutex
-	last *replayed // guarded by mu
-}
-
-func newReplays() *replays { return &replays{begun: make(chan *replayed, 1)} }
-
-// run runs the replays that begin until ctx is done, and returns nil then.
-func (r *replays) run(ctx context.Context, replay func(context.Context, time.Duration) (*policies.ReplayReport, error), now func() time.Time) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case one := <-r.begun:
-			bounded, cancel := context.WithTimeout(ctx, replayLimit)
-			report, err := replay(bounded, one.Since)
-			if err != nil && bounded.Err() != nil {
-				err = fmt.Errorf("ended after %v: take a shorter time, or `muster policy replay`, which runs on your machine", replayLimit)
-			}
-			cancel()
-			r.end(one, now(), report, err)
-		}
-	}
-}
-
-// A replayed is a replay, and what came of it.
+// replayed is what came of a replay of the shadow policy.
 type replayed struct {
-	By      string
-	Since   time.Duration
-	Begun   time.Time
-	Ended   time.Time // zero while it runs
+	Over    string // how far back, in words
 	Report  *policies.ReplayReport
 	Problem string
-}
-
-// Over says in words what was replayed.
-func (r *replayed) Over() string {
-	for _, c := range ages {
-		if d, err := time.ParseDuration(c.Value); err == nil && d == r.Since {
-			return c.Label
-		}
-	}
-	return r.Since.String()
-}
-
-func (r *replays) get() *replayed {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.last == nil {
-		return nil
-	}
-	one := *r.last
-	return &one
-}
-
-// begin begins a replay, unless one runs.
-func (r *replays) begin(one *replayed) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.last != nil && r.last.Ended.IsZero() {
-		return errReplaying
-	}
-	r.last = one
-	r.begun <- one // there is room: the one before has ended
-	return nil
-}
-
-func (r *replays) end(one *replayed, at time.Time, report *policies.ReplayReport, err error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	one.Ended, one.Report = at, report
-	if err != nil {
-		one.Problem = err.Error()
-	}
 }
 
 // policiesPage is what decides, and what would.
@@ -111,7 +38,7 @@ type policiesPage struct {
 	Shadow    *Shadow // nil: there is none
 	Differs   []*told // what it decided otherwise lately
 	CanReplay bool
-	Replay    *replayed // nil: there was none
+	Replay    *replayed // nil: none was asked for
 	Shown     []*policies.NodeReplay
 	More      int // that differ as well
 	Done      string
@@ -123,7 +50,7 @@ type policiesPage struct {
 // ages are how far a replay may look back.
 var ages = []choice{{"1h", "the last hour"}, {"6h", "the last 6 hours"}, {"24h", "the last day"}}
 
-func (c *Console) policies(v *visit) error {
+func (c policyPages) policies(v *visit) error {
 	p := &policiesPage{}
 	if v.r.URL.Query().Get("done") == "reload" {
 		p.Done = "The policy's files were read again."
@@ -132,8 +59,8 @@ func (c *Console) policies(v *visit) error {
 }
 
 // showPolicies fills the page in and shows it.
-func (c *Console) showPolicies(v *visit, status int, p *policiesPage) error {
-	p.InUse, p.CanReplay, p.Replay, p.Ages = c.cfg.Provisioner.Policy(), c.cfg.Replay != nil, c.replays.get(), ages
+func (c policyPages) showPolicies(v *visit, status int, p *policiesPage) error {
+	p.InUse, p.CanReplay, p.Ages = c.cfg.Provisioner.Policy(), c.cfg.Replay != nil, ages
 	if c.cfg.Shadow != nil {
 		p.Shadow = c.cfg.Shadow()
 	}
@@ -150,7 +77,7 @@ func (c *Console) showPolicies(v *visit, status int, p *policiesPage) error {
 }
 
 // reloadPolicy reads the policy's files now.
-func (c *Console) reloadPolicy(v *visit) error {
+func (c policyPages) reloadPolicy(v *visit) error {
 	if err := reason(v); err != nil {
 		return c.showPolicies(v, statusOf(err), &policiesPage{Problem: err.Error(), Why: v.r.PostForm.Get("why")})
 	}
@@ -161,20 +88,31 @@ func (c *Console) reloadPolicy(v *visit) error {
 	return nil
 }
 
-// startReplay has the shadow policy run over what was recorded, for whoever looks
-// at the page. It changes nothing, and goes on when the browser has gone.
-func (c *Console) startReplay(v *visit) error {
-	age, err := time.ParseDuration(v.r.PostForm.Get("since"))
-	if err != nil || age <= 0 || age > 24*time.Hour {
+// replay runs the shadow policy over what was recorded, one at a time, and shows what came of it. It changes nothing.
+func (c policyPages) replay(v *visit) error {
+	i := slices.IndexFunc(ages, func(a choice) bool { return a.Value == v.r.PostForm.Get("since") })
+	if i < 0 {
 		return &formError{errors.New("since: want one of the list")}
 	}
 	if c.cfg.Replay == nil {
 		return errNoPage
 	}
-	one := &replayed{By: v.login.By(), Since: age, Begun: c.cfg.Now()}
-	if err := c.replays.begin(one); err != nil {
+	if !c.replaying.TryLock() {
+		return errReplaying
+	}
+	defer c.replaying.Unlock()
+	age, err := time.ParseDuration(ages[i].Value)
+	if err != nil {
 		return err
 	}
-	http.Redirect(v.w, v.r, "/policies#replay", http.StatusSeeOther)
-	return nil
+	ctx, cancel := context.WithTimeout(v.r.Context(), replayLimit)
+	defer cancel()
+	one := &replayed{Over: ages[i].Label}
+	if one.Report, err = c.cfg.Replay(ctx, age); err != nil {
+		one.Problem = err.Error()
+		if ctx.Err() != nil {
+			one.Problem = fmt.Sprintf("ended after %v: take a shorter time, or `muster policy replay` on your machine", replayLimit)
+		}
+	}
+	return c.showPolicies(v, http.StatusOK, &policiesPage{Replay: one})
 }

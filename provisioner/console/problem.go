@@ -20,9 +20,8 @@ var statuses = []struct {
 	status int
 	errs   []error
 }{
-	{http.StatusOK, []error{errSignedIn}},
 	{http.StatusNotFound, []error{errNoPage, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed}},
-	{http.StatusForbidden, []error{errForeignForm, errTooOld}},
+	{http.StatusForbidden, []error{errForeignForm}},
 	{http.StatusBadRequest, []error{errNoReason, provisioner.ErrTokenID, provisioner.ErrPauses, fleet.ErrCursor}},
 	{http.StatusTooManyRequests, []error{provisioner.ErrLoginLimited}},
 	{http.StatusUnauthorized, []error{provisioner.ErrLogin}},

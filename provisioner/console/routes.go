@@ -17,7 +17,6 @@ type visit struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	login *provisioner.Login
-	again error // why a form is shown again instead of what it asks for; nil if it is not
 }
 
 // cause returns who asks, and why.
@@ -28,43 +27,55 @@ func (v *visit) cause() provisioner.Cause {
 // route is what a page needs.
 type route struct {
 	role  provisioner.OperatorRole // the least that may see it, or do it
-	serve func(*Console, *visit) error
-
-	// again: it asks [reason] before it does anything, and shows its form again, with all that
-	// was filled in, if that is an error. So nothing is lost of a form that came too late.
-	again bool
+	serve func(*visit) error
 }
 
 // table is every page for operators. What changes something is a POST, and
 // carries a form of ours.
-var table = map[string]route{
-	"GET /{$}":                           {provisioner.RoleViewer, (*Console).overview, false},
-	"GET /live":                          {provisioner.RoleViewer, (*Console).live, false},
-	"GET /nodes":                         {provisioner.RoleViewer, (*Console).nodes, false},
-	"GET /nodes/{identity}":              {provisioner.RoleViewer, (*Console).node, false},
-	"GET /nodes/{identity}/do/{action}":  {provisioner.RoleOperator, (*Console).confirmNode, false},
-	"POST /nodes/{identity}/do/{action}": {provisioner.RoleOperator, (*Console).actOnNode, true},
-	"GET /approvals":                     {provisioner.RoleViewer, (*Console).approvals, false},
-	"POST /approvals/confirm":            {provisioner.RoleOperator, (*Console).confirmVerdict, true},
-	"POST /approvals/decide":             {provisioner.RoleOperator, (*Console).decide, true},
-	"GET /allow":                         {provisioner.RoleViewer, (*Console).allow, false},
-	"POST /allow":                        {provisioner.RoleOperator, (*Console).addAllowance, true},
-	"GET /allow/remove":                  {provisioner.RoleOperator, (*Console).confirmRemoval, false},
-	"POST /allow/remove":                 {provisioner.RoleOperator, (*Console).removeAllowance, true},
-	"GET /tokens":                        {provisioner.RoleViewer, (*Console).tokens, false},
-	"GET /tokens/{tid}":                  {provisioner.RoleViewer, (*Console).token, false},
-	"GET /tokens/{tid}/do/{action}":      {provisioner.RoleOperator, (*Console).confirmToken, false},
-	"POST /tokens/{tid}/do/{action}":     {provisioner.RoleOperator, (*Console).actOnToken, true},
-	"GET /policies":                      {provisioner.RoleViewer, (*Console).policies, false},
-	"POST /policies/reload":              {provisioner.RoleOperator, (*Console).reloadPolicy, true},
-	"POST /policies/replay":              {provisioner.RoleOperator, (*Console).startReplay, false},
-	"GET /enrollment/{action}":           {provisioner.RoleOperator, (*Console).confirmPause, false},
-	"POST /enrollment/{action}":          {provisioner.RoleOperator, (*Console).pauseOrResume, true},
-	"GET /events":                        {provisioner.RoleViewer, (*Console).events, false},
+func (c *Console) table() map[string]route {
+	const viewer, operator = provisioner.RoleViewer, provisioner.RoleOperator
+	overview, nodes, approvals := overviewPages{c}, nodePages{c}, approvalPages{c}
+	allow, tokens, policies, events := allowPages{c}, tokenPages{c}, policyPages{c}, eventPages{c}
+	return map[string]route{
+		"GET /{$}":                           {viewer, overview.overview},
+		"GET /enrollment/{action}":           {operator, overview.confirmPause},
+		"POST /enrollment/{action}":          {operator, overview.pauseOrResume},
+		"GET /nodes":                         {viewer, nodes.nodes},
+		"GET /nodes/{identity}":              {viewer, nodes.node},
+		"GET /nodes/{identity}/do/{action}":  {operator, nodes.confirmNode},
+		"POST /nodes/{identity}/do/{action}": {operator, nodes.actOnNode},
+		"GET /approvals":                     {viewer, approvals.approvals},
+		"POST /approvals/confirm":            {operator, approvals.confirmVerdict},
+		"POST /approvals/decide":             {operator, approvals.decide},
+		"GET /allow":                         {viewer, allow.allow},
+		"POST /allow":                        {operator, allow.addAllowance},
+		"GET /allow/remove":                  {operator, allow.confirmRemoval},
+		"POST /allow/remove":                 {operator, allow.removeAllowance},
+		"GET /tokens":                        {viewer, tokens.tokens},
+		"GET /tokens/{tid}":                  {viewer, tokens.token},
+		"GET /tokens/{tid}/do/{action}":      {operator, tokens.confirmToken},
+		"POST /tokens/{tid}/do/{action}":     {operator, tokens.actOnToken},
+		"GET /policies":                      {viewer, policies.policies},
+		"POST /policies/reload":              {operator, policies.reloadPolicy},
+		"POST /policies/replay":              {operator, policies.replay},
+		"GET /events":                        {viewer, events.events},
+		"GET /live":                          {viewer, events.live},
+	}
 }
 
+// The pages of a noun each.
+type (
+	overviewPages struct{ *Console }
+	nodePages     struct{ *Console }
+	approvalPages struct{ *Console }
+	allowPages    struct{ *Console }
+	tokenPages    struct{ *Console }
+	policyPages   struct{ *Console }
+	eventPages    struct{ *Console }
+)
+
 func (c *Console) routes() {
-	for pattern, need := range table {
+	for pattern, need := range c.table() {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, need) })
 	}
 	// Who loads the answer to a form again, or signs in anew on it, comes here.
@@ -116,13 +127,9 @@ func entityTags(assets fs.FS) map[string]string {
 
 // visit serves a page to who may see it.
 func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
-	resumed, _ := r.Context().Value(resumedKey{}).(*provisioner.Login)
-	login, err := resumed, error(nil)
-	if resumed == nil {
-		login, err = c.authenticate(r)
-	}
+	login, err := c.authenticate(r)
 	if err != nil {
-		c.strange(w, r, need, err)
+		c.strange(w, r, err)
 		return
 	}
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil { // what cannot be read of it would be left out
@@ -136,13 +143,7 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 	}
 	v := &visit{w: w, r: r, login: login}
 	if r.Method == http.MethodPost {
-		err := readForm(w, r)
-		switch {
-		case resumed != nil:
-			v.again = errSignedIn
-		case errors.Is(err, errForeignForm) && need.again:
-			v.again = errTooOld
-		case err != nil:
+		if err := readForm(w, r); err != nil {
 			c.fail(w, r, login, err)
 			return
 		}
@@ -152,16 +153,13 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 		v.r = r.WithContext(finishing)
 	}
 	c.activity.wake()
-	if err := need.serve(c, v); err != nil {
-		if errors.Is(v.again, errTooOld) { // which is what is wrong first
-			err = errForeignForm
-		}
+	if err := need.serve(v); err != nil {
 		c.fail(w, r, login, err)
 	}
 }
 
 // strange answers who is not known: who wants a page is asked to sign in.
-func (c *Console) strange(w http.ResponseWriter, r *http.Request, need route, err error) {
+func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.Is(err, provisioner.ErrLogin) {
 		c.show(w, r, nil, statusOf(err), "login", "Sign in", loginPage{Next: "/", Problem: loginProblem(err)})
 		return
@@ -173,11 +171,10 @@ func (c *Console) strange(w http.ResponseWriter, r *http.Request, need route, er
 	}
 	if r.Method == http.MethodPost {
 		// Next is where it is asked for again.
-		p := loginPage{Next: local(r.URL.Path), Problem: "Your session is over: nothing was done."}
-		if p.Kept = kept(w, r, need); p.Kept != "" {
-			p.Problem += " Sign in, and what you have filled in is there again."
-		}
-		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", p)
+		c.show(w, r, nil, http.StatusUnauthorized, "login", "Sign in", loginPage{
+			Next:    local(r.URL.Path),
+			Problem: "Your session is over: nothing was done.",
+		})
 		return
 	}
 	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {

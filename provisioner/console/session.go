@@ -90,7 +90,6 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 // loginPage is what is shown to who is not known.
 type loginPage struct {
 	Next    string // where they wanted to go
-	Kept    string // the form that they sent there, if it is carried on
 	Problem string
 }
 
@@ -123,16 +122,12 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	next, token := local(r.PostForm.Get("next")), strings.TrimSpace(r.PostForm.Get("token"))
 	l, err := c.cfg.Provisioner.LoginToken(r.Context(), token, r.RemoteAddr)
 	if err != nil {
-		c.show(w, r, nil, statusOf(err), "login", "Sign in", loginPage{Next: next, Kept: r.PostForm.Get(fieldKept), Problem: loginProblem(err)})
+		c.show(w, r, nil, statusOf(err), "login", "Sign in", loginPage{Next: next, Problem: loginProblem(err)})
 		return
 	}
-	secret := rand.Text() // whoever knew the one before was nobody yet
 	http.SetCookie(w, cookie(cookieSession, token, l.Expires))
-	http.SetCookie(w, cookie(cookieForm, secret, time.Time{}))
+	http.SetCookie(w, cookie(cookieForm, rand.Text(), time.Time{})) // the one before was known before anybody signed in
 	c.cfg.Log.InfoContext(r.Context(), "operator signed in to the console", "by", l.By(), "source", r.RemoteAddr, "until", l.Expires)
-	if c.resume(&visit{w: w, r: r, login: l}, next, secret) { //nolint:contextcheck // it is the request's
-		return
-	}
 	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // local has made it a path of ours
 }
 

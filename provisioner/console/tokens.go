@@ -31,7 +31,7 @@ type tokensPage struct {
 
 // tokens lists the tokens that have been used here or were issued, and those that
 // were revoked before. It reads all claims: the page does not fetch itself again.
-func (c *Console) tokens(v *visit) error {
+func (c tokenPages) tokens(v *visit) error {
 	p := c.cfg.Provisioner
 	used, err := p.Tokens(v.r.Context())
 	if err != nil {
@@ -52,7 +52,7 @@ func (c *Console) tokens(v *visit) error {
 	return c.page(v, "tokens", "Tokens", page)
 }
 
-func (c *Console) tokenRow(t provisioner.TokenSummary) tokenRow {
+func (c tokenPages) tokenRow(t provisioner.TokenSummary) tokenRow {
 	return tokenRow{TokenSummary: t, Revoked: c.cfg.Provisioner.Revocations().Token(t.ID), Ended: !t.ExpiresAt.IsZero() && !c.cfg.Now().Before(t.ExpiresAt)}
 }
 
@@ -106,7 +106,7 @@ func tokenActionNamed(name string) *tokenAction {
 }
 
 // token shows one token.
-func (c *Console) token(v *visit) error {
+func (c tokenPages) token(v *visit) error {
 	p, tid := c.cfg.Provisioner, jwt.TokenID(v.r.PathValue("tid"))
 	page := &tokenPage{}
 	enough := errors.New("enough")
@@ -170,7 +170,7 @@ func tokenConfirmation(tid jwt.TokenID, a *tokenAction, who string) *confirmatio
 }
 
 // carryOut does what an action says.
-func (c *Console) carryOut(v *visit, tid jwt.TokenID, a *tokenAction) error {
+func (c tokenPages) carryOut(v *visit, tid jwt.TokenID, a *tokenAction) error {
 	if !a.OfUse {
 		return a.do(c.cfg.Provisioner, v.r.Context(), tid, v.cause())
 	}
@@ -178,7 +178,7 @@ func (c *Console) carryOut(v *visit, tid jwt.TokenID, a *tokenAction) error {
 	return err
 }
 
-func (c *Console) confirmToken(v *visit) error {
+func (c tokenPages) confirmToken(v *visit) error {
 	tid, a, err := tokenAndAction(v)
 	if err != nil {
 		return err
@@ -187,16 +187,13 @@ func (c *Console) confirmToken(v *visit) error {
 }
 
 // actOnToken does what was confirmed.
-func (c *Console) actOnToken(v *visit) error {
+func (c tokenPages) actOnToken(v *visit) error {
 	tid, a, err := tokenAndAction(v)
 	if err != nil {
 		return err
 	}
 	if err := reason(v); err != nil {
-		p := tokenConfirmation(tid, a, v.r.PostForm.Get("who"))
-		p.Problem, p.Why = err.Error(), v.r.PostForm.Get("why")
-		c.show(v.w, v.r, v.login, statusOf(err), "confirm", a.Label, p)
-		return nil
+		return c.askAgain(v, err, tokenConfirmation(tid, a, v.r.PostForm.Get("who")))
 	}
 	if err := c.carryOut(v, tid, a); err != nil {
 		return err

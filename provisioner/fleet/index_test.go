@@ -371,28 +371,6 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// TestTextsThatNobodyHas are forgotten, and those that somebody has stay: a node
-// that calls its agent something else each time fills nothing.
-func TestTextsThatNobodyHas(t *testing.T) {
-	t.Parallel()
-	x, f := index(t)
-	f.put(t, record("other.example.net", func(r *provisioner.Record) { r.Agent = "0" }))
-	for i := range 1000 {
-		f.put(t, record("web1.example.net", func(r *provisioner.Record) { r.Agent, r.Site = fmt.Sprint(i%700), jwt.Site(fmt.Sprint("s", i/2)) }))
-	}
-	if n := x.Texts(); n > 12 {
-		t.Errorf("%d texts of two nodes are kept", n)
-	}
-	one, _ := x.Find("web1.example.net")
-	other, _ := x.Find("other.example.net")
-	if one.Agent != "299" || one.Site != "s499" || one.Policy != "p1p1" || other.Agent != "0" || other.Site != "ams1" || other.Policy != "p1p1" {
-		t.Errorf("%+v\n%+v", one, other)
-	}
-	if names, _ := list(t, x, fleet.Query{Filter: fleet.Filter{Site: "s499"}}); len(names) != 1 {
-		t.Errorf("by site: %v", names)
-	}
-}
-
 // TestOlderRecordsChangeNothing: what is handed over late does not bring back what a
 // newer record has changed, nor does one that is read again; newer ones count,
 // whichever way they come.
@@ -484,78 +462,5 @@ func TestFollowersHearOfWhatOthersSupersede(t *testing.T) {
 	}
 	if n, ok := x.Find("web1.example.net"); listed != 1 || !ok || n.Serial != "6f" {
 		t.Errorf("told %d times that all are listed, found %+v; want once, and the last certificate", listed, n)
-	}
-}
-
-// TestFollowersHearOfWhatOthersSupersededBeforeOurOwn has another process supersede a
-// certificate, and our own write of something else be known before that is read.
-func TestFollowersHearOfWhatOthersSupersededBeforeOurOwn(t *testing.T) {
-	t.Parallel()
-	told := "" // by the goroutine of the feed, which put waits for
-	f := &feed{told: fleet.Followers{Superseded: func(id wire.Identity) { told += string(id) }}}
-	x := f.index(t)
-	issued := func(r *provisioner.Record, serial string) *provisioner.Issued {
-		i := *r.Current
-		i.Serial = serial
-		return &i
-	}
-	confirmed := func(r *provisioner.Record) {
-		r.Current, r.Superseded = issued(r, "2b"), []provisioner.RevokedCertificate{{Serial: "1a"}}
-	}
-	f.put(t, record("web1.example.net", func(r *provisioner.Record) { r.Current = issued(r, "1a") }))
-	f.own <- owned{record("web1.example.net", func(r *provisioner.Record) { confirmed(r); r.Next = issued(r, "3c") }).Brief(), 3}
-	f.put(t, record("web1.example.net", confirmed)) // at 2
-	if told != "web1.example.net" {
-		t.Errorf("told of %q, want the node whose certificate was superseded by another process", told)
-	}
-	if n, ok := x.Find("web1.example.net"); !ok || !n.Offered || n.Revision != 3 {
-		t.Errorf("found %+v, want what we have written", n)
-	}
-}
-
-// TestAStoreThatLostRecordsIsListedAsItIs has a disk lose records: those that are
-// there are listed as they are, though their revisions are older, and no others.
-func TestAStoreThatLostRecordsIsListedAsItIs(t *testing.T) {
-	t.Parallel()
-	x, f := index(t)
-	agent := func(id wire.Identity, a string) *provisioner.Record {
-		return record(string(id), func(r *provisioner.Record) { r.Agent = a })
-	}
-	f.put(t, agent("web1.example.net", "old"), agent("web2.example.net", "old"), agent("web1.example.net", "new"))
-	f.lost <- struct{}{}
-	f.put(t, agent("web1.example.net", "old"))
-	if n, ok := x.Find("web1.example.net"); !ok || n.Agent != "old" || n.Revision != 1 {
-		t.Errorf("%+v, want it as it is in the store", n)
-	}
-	if n, ok := x.Find("web2.example.net"); ok {
-		t.Errorf("%+v is listed, whose record is lost", n)
-	}
-}
-
-// TestNobodyTakesPartOfTheNodesForAll asks for the nodes while they are read anew after a
-// disk has lost records: whoever picks those to revoke must not miss any.
-func TestNobodyTakesPartOfTheNodesForAll(t *testing.T) {
-	t.Parallel()
-	listed := 0 // by the goroutine of the feed, which put waits for
-	f := &feed{told: fleet.Followers{Listed: func() { listed++ }}}
-	x := f.index(t)
-	f.put(t, record("web1.example.net", nil), record("web2.example.net", nil))
-	f.lost <- struct{}{}
-	b, err := wire.EncodeJSON(record("web1.example.net", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	f.records <- b
-	now, cancel := context.WithCancel(t.Context())
-	cancel()
-	if p, err := x.List(now, fleet.Query{}); !errors.Is(err, fleet.ErrReading) {
-		t.Errorf("while they are read: %+v, %v, want %v", p, err, fleet.ErrReading)
-	}
-	if s, err := x.Summary(noon); !errors.Is(err, fleet.ErrReading) {
-		t.Errorf("summary while they are read: %+v, %v, want %v", s, err, fleet.ErrReading)
-	}
-	f.put(t, record("web2.example.net", nil))
-	if names, _ := list(t, x, fleet.Query{}); len(names) != 2 || listed != 2 {
-		t.Errorf("then %v are listed, and that was told %d times, want both nodes, and twice", names, listed)
 	}
 }

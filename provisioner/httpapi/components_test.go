@@ -12,7 +12,6 @@ import (
 
 	"muster/internal/daemon"
 	"muster/internal/testbed"
-	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
@@ -114,37 +113,6 @@ func TestFeaturesFailAndRecover(t *testing.T) {
 	f.Eventually("the authority is good again", func() bool { return feature(t, f, "ca").State == provisioner.FeatureRunning })
 }
 
-// TestEveryProvisionerKnowsAll has two provisioners on a cluster know each other's
-// features, one stop, and the servers die under the other.
-func TestEveryProvisionerKnowsAll(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 1})
-	const second = "second.fleet.test"
-	p := f.AddProvisioner(second)
-	f.Eventually("the second is known to the first", func() bool {
-		c := component(t, f, second)
-		return c != nil && !c.Gone && len(c.Failed()) == 0 && c.Version != "" && len(c.Features) > 10
-	})
-	f.Eventually("brokers ask who may connect", func() bool { return feature(t, f, "callout").State == provisioner.FeatureRunning })
-	p.Stop()
-	f.Eventually("the second is gone", func() bool { c := component(t, f, second); return c.Gone && c.Stopped })
-	f.Servers()[0].Kill()
-	var list httpapi.ComponentList
-	f.Eventually("the first is alone, and without a broker", func() bool {
-		list = httpapi.ComponentList{}
-		call(t, f, http.MethodGet, "/v1/components", nil, &list)
-		return list.Incomplete != "" && len(list.Components) == 1 && feature(t, f, "broker").State == provisioner.FeatureFailed && feature(t, f, "store").State == provisioner.FeatureFailed
-	})
-	f.Servers()[0].Start()
-	f.Eventually("both are known, and nothing has failed", func() bool {
-		c := component(t, f, second)
-		return c != nil && c.Gone && len(component(t, f, "broker.fleet.test").Failed()) == 0
-	})
-}
-
 // TestSmartProxyProtocol asks as Foreman does: names of what runs without a
 // credential, all the rest with an operator's certificate.
 func TestSmartProxyProtocol(t *testing.T) {
@@ -174,64 +142,4 @@ func TestSmartProxyProtocol(t *testing.T) {
 	if all["api"]["state"] != "running" || all["api"]["https_enabled"] != true || all["helper"]["state"] != "disabled" || all["sealed"]["state"] != "running" {
 		t.Errorf("features: %v", all)
 	}
-}
-
-// TestAPauseIsAFeatureToo shows enrollment as disabled by an operator, not failed.
-func TestAPauseIsAFeatureToo(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	call(t, f, http.MethodPost, "/v1/settings/pause", httpapi.NewPause{Why: "rack moves"}, nil)
-	f.Eventually("enrollment is disabled", func() bool {
-		e := feature(t, f, "enrollment")
-		return e.State == provisioner.FeatureDisabled && strings.Contains(e.Reason, "rack moves")
-	})
-	if code := f.Refused(f.Node("web1.example.net")); code != wire.CodePaused {
-		t.Errorf("a newcomer: %s", code)
-	}
-}
-
-// TestFactsThatDifferAreTold has a second provisioner on a cluster keep other facts than
-// the first: both warn, once, and status and components say so until it keeps the same.
-func TestFactsThatDifferAreTold(t *testing.T) {
-	if testing.Short() {
-		t.Skip("a larger test: `make ci` runs it")
-	}
-	t.Parallel()
-	const second, says = "second.fleet.test", "broker.fleet.test: os.name; second.fleet.test: rack"
-	keep := make(chan []string, 1)
-	keep <- []string{"os.name", "role"}
-	f := testbed.New(t, testbed.Options{Servers: 1, Edit: func(c *daemon.Config) { c.Fleet.Facts = <-keep }})
-	standing := func() bool {
-		var s httpapi.Status
-		call(t, f, http.MethodGet, "/v1/status", nil, &s)
-		return slices.ContainsFunc(s.Standing, func(line string) bool {
-			return strings.Contains(line, "fleet.facts differs") && strings.Contains(line, says)
-		})
-	}
-	if standing() || feature(t, f, provisioner.FeatureFacts).Settings[provisioner.SettingKept] != "os.name, role" {
-		t.Errorf("of one provisioner: %+v", feature(t, f, provisioner.FeatureFacts))
-	}
-	keep <- []string{"role", "rack"}
-	p := f.AddProvisioner(second)
-	f.Eventually("status says how they differ", standing)
-	f.Eventually("both say so beside the feature, which runs", func() bool {
-		for _, name := range []string{"broker.fleet.test", second} {
-			c := component(t, f, name)
-			if c == nil || !slices.ContainsFunc(c.Features, func(f provisioner.Feature) bool {
-				return f.Name == provisioner.FeatureFacts && f.State == provisioner.FeatureRunning && strings.HasSuffix(f.Reason, says)
-			}) {
-				return false
-			}
-		}
-		return true
-	})
-	if n := strings.Count(f.Log(), "provisioners keep different facts"); n != 2 {
-		t.Errorf("%d warnings, want one of each", n)
-	}
-	p.Stop()
-	keep <- []string{"role", "os.name"}
-	f.AddProvisioner(second)
-	f.Eventually("it is over", func() bool {
-		return !standing() && feature(t, f, provisioner.FeatureFacts).Reason == "" && strings.Contains(f.Log(), "provisioners keep the same facts again")
-	})
 }

@@ -268,38 +268,3 @@ func TestASlowReaderIsCutOff(t *testing.T) {
 		t.Errorf("went on from %s with %d events after %d: %v; want each once, in order", id, len(rest), len(got), err)
 	}
 }
-
-// TestANodeCannotCutEventsOff has a node say that its event happened in the year
-// 10000 of UTC: what comes after it is read all the same.
-func TestANodeCannotCutEventsOff(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	begun := f.Clock.Now().Add(-time.Hour)
-	n := f.Node("web1.example.net")
-	e := f.Enroll(n)
-	if r := f.Apply(n, e); r.Refusal != nil {
-		t.Fatal(r.Refusal)
-	}
-	nc := f.DialFleet(n, e)
-	for _, at := range []string{"9999-12-31T23:59:59-01:00", "2026-01-01T00:00:00Z"} {
-		event := `{"specversion":"1.0","id":"1","source":"x","type":"io.muster.server.alive","time":"` + at + `","data":{}}`
-		if err := nc.Publish(wire.EventSubject("web1.example.net", "alive"), []byte(event)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := nc.FlushTimeout(10 * time.Second); err != nil {
-		t.Fatal(err)
-	}
-	f.Eventually("the second event is read", func() bool {
-		found := false
-		err := client(f).Events(f.Context(), provisioner.EventQuery{Since: begun, Type: "io.muster.server.", Once: true}, func(e *provisioner.StoredEvent, _ []byte) error {
-			found = found || e.Time.Year() == 2026
-			return nil
-		})
-		if err != nil {
-			t.Log(err)
-			t.FailNow()
-		}
-		return found
-	})
-}

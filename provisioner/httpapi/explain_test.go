@@ -3,14 +3,11 @@ package httpapi_test
 import (
 	"errors"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
@@ -224,37 +221,6 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	f.Check()
 }
 
-// TestAnApprovedRenewalIsExplained has a policy that wants a person for renewals, too: the
-// key that renews is another one than the record's, and gets in all the same.
-func TestAnApprovedRenewalIsExplained(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Policy: renewalsWait})
-	n := f.Node("web1.example.net")
-	f.Apply(n, f.Enroll(n))
-	f.Clock.Advance(24 * time.Hour)
-	next := f.Successor(n)
-	renew := func() error {
-		t.Helper()
-		r, err := n.Renewal(next)
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, err = f.Daemon().Operator().Renew(f.Context(), r, provisioner.Source{Node: "web1.example.net"})
-		return err
-	}
-	if code := provisioner.CodeOf(renew()); code != wire.CodeApprovalPending {
-		t.Fatalf("the renewal: %s", code)
-	}
-	f.Eventually("it can be approved", func() bool {
-		_, err := f.Daemon().Operator().ApproveNode(f.Context(), "web1.example.net", "", 0, testbed.Operator())
-		return err == nil
-	})
-	explains(t, f, "web1.example.net", "The key "+keyOf(t, next)+" was approved at ", "it gets in with its next try")
-	if err := renew(); err != nil {
-		t.Errorf("the renewal that was approved: %v", err)
-	}
-}
-
 // TestOfGrantsIsSaidWhatEnrollmentDoes gives a name away, and then takes it from the machine
 // that the grant was given against.
 func TestOfGrantsIsSaidWhatEnrollmentDoes(t *testing.T) {
@@ -321,68 +287,4 @@ func keyOf(t *testing.T, n *simnode.Node) string {
 		t.Fatal(err)
 	}
 	return hash
-}
-
-// TestWhoIsNotAdmittedIsExplained restores a backup of before a machine enrolled, and revokes
-// another one: whoever asks about either is told that it keeps trying, and what comes of it.
-func TestWhoIsNotAdmittedIsExplained(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	web, db := f.Node("web1.example.net"), f.Node("db1.example.net")
-	kept := f.Enroll(db)
-	f.Apply(db, kept)
-	file := filepath.Join(t.TempDir(), "backup")
-	w, err := os.Create(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, write, err := f.Daemon().Backup(f.Context(), "tester")
-	if err == nil {
-		err = write(w)
-	}
-	if err := errors.Join(err, w.Close()); err != nil {
-		t.Fatal(err)
-	}
-	lost := f.Enroll(web)
-	f.Apply(web, lost)
-	f.Stop()
-	if err := os.RemoveAll(filepath.Join(f.Dir, "data", "broker")); err != nil {
-		t.Fatal(err)
-	}
-	r := &daemon.Restore{Config: filepath.Join(f.Dir, "provisioner.yaml"), File: file, Now: f.Clock.Now}
-	if _, err := r.Run(f.Context()); err != nil {
-		t.Fatal(err)
-	}
-	f.Start()
-	f.Restored()
-
-	for range 2 {
-		if nc, err := web.DialFleet(f.URL(), lost); err == nil {
-			nc.Close()
-			t.Fatal("a certificate of after the backup is admitted")
-		}
-	}
-	said := explains(t, f, "web1.example.net", "Certificate "+lost.Serial+" was issued to it and is on no record",
-		"The holder of its certificate "+lost.Serial+" was refused, last at ", "it enrolls again by itself")
-	if strings.Contains(said, "never been enrolled") || strings.Contains(said, "proven nothing") {
-		t.Errorf("a machine with a certificate of ours is explained as a stranger: %s", said)
-	}
-	f.Eventually("two tries from one address are one moment of its past", func() bool {
-		var p fleet.Past
-		call(t, f, http.MethodGet, "/v1/nodes/web1.example.net/history", nil, &p)
-		last := p.Moments[len(p.Moments)-1]
-		return last.Kind == fleet.KeptOut && last.Times == 2 && last.Serial == lost.Serial && last.Source == "127.0.0.1"
-	})
-	if !strings.Contains(f.Log(), `"msg":"connection not admitted","node":"web1.example.net"`) {
-		t.Error("whoever looks for the name in the log does not find it")
-	}
-
-	f.Revoke("db1.example.net")
-	if nc, err := db.DialFleet(f.URL(), kept); err == nil {
-		nc.Close()
-		t.Fatal("a revoked certificate is admitted")
-	}
-	explains(t, f, "db1.example.net", "It is kept out: revoked", "The holder of its certificate "+kept.Serial+" was refused since, last at ")
-	f.Enroll(web)
-	f.Check()
 }

@@ -164,20 +164,6 @@ func TestSignersAndNodes(t *testing.T) {
 	f.Check()
 }
 
-// TestCRLsOfAllIssuers asks for CRLs after a roll-over.
-func TestCRLsOfAllIssuers(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	old := f.Daemon().CRL().Issuer
-	f.Roll()
-	var crls []provisioner.CRL
-	call(t, f, http.MethodGet, "/v1/crl", nil, &crls)
-	if len(crls) != 2 || crls[0].Issuer != f.Daemon().CRL().Issuer || crls[1].Issuer != old || len(crls[1].DER) == 0 {
-		t.Errorf("%d CRLs, want the present issuer's and then that of %s", len(crls), old)
-	}
-	f.Check()
-}
-
 // TestRequestsThatAreRefused says in one line what is wrong, and changes nothing.
 func TestRequestsThatAreRefused(t *testing.T) {
 	t.Parallel()

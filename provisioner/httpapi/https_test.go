@@ -157,26 +157,6 @@ func TestOperatorsComeInByCertificate(t *testing.T) {
 	}
 }
 
-// TestAnotherProvisionerSeesOperators has one provisioner remove whom another one
-// let in.
-func TestAnotherProvisionerSeesOperators(t *testing.T) {
-	t.Parallel()
-	f := served(t)
-	other := f.Provisioner(nil)
-	key, public := newKey(t)
-	ctx, cause := f.Context(), provisioner.Cause{By: "root"}
-	added, err := other.AddOperator(ctx, provisioner.NewOperator{Name: "ben", Role: provisioner.RoleViewer, Public: public, Certificate: true}, cause)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ben := remote(t, f, credential(t, key, added.Chain, f), "")
-	f.Eventually("ben is let in", func() bool { return status(t, f, ben, http.MethodGet, "/v1/self", nil) == http.StatusOK })
-	if err := other.RemoveOperator(ctx, "ben", cause); err != nil {
-		t.Fatal(err)
-	}
-	f.Eventually("ben is kept out", func() bool { return status(t, f, ben, http.MethodGet, "/v1/self", nil) == http.StatusUnauthorized })
-}
-
 // TestEachRouteAsksForItsRole walks all routes with all roles, and with nobody.
 // What a route answers to who may call it is another test's: here it must only
 // not be 401 or 403.

@@ -1,7 +1,6 @@
 package httpapi_test
 
 import (
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -224,49 +223,6 @@ func TestNobodyIsRetiredForWantOfMemory(t *testing.T) {
 	}
 	if s := f.Record("web1.example.net").State; s != provisioner.StateProvisioned {
 		t.Errorf("it is %s", s)
-	}
-	f.Check()
-}
-
-// TestNodesByFact asks for nodes by what they have said of themselves, one page at a
-// time, and reads it in the list and on record.
-func TestNodesByFact(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	for i, n := range f.Nodes(5) {
-		n.Facts = testbed.Facts(t, map[string]any{"role": []string{"web", "db"}[i%2], "os": map[string]string{"name": "Debian"}, "private": testbed.Fact})
-		f.Enroll(n)
-	}
-	q := fleet.Query{Filter: fleet.Filter{Facts: []string{"os.name=Deb*", "role=web"}}, Limit: 2}
-	f.Eventually("those of one role are listed, page by page", func() bool {
-		var names []string
-		for q.Cursor = ""; ; {
-			var p fleet.Page
-			call(t, f, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(), nil, &p)
-			for _, n := range p.Nodes {
-				names = append(names, string(n.Identity))
-				if n.Facts.Value("role") != "web" || n.Facts.Value("os.name") != "Debian" || len(n.Facts) != 2 {
-					t.Errorf("%s: facts %v", n.Identity, n.Facts)
-				}
-			}
-			if q.Cursor = p.Next; q.Cursor == "" {
-				return slices.Equal(names, []string{"node0.example.net", "node2.example.net", "node4.example.net"})
-			}
-		}
-	})
-	var raw struct {
-		Record struct{ Facts map[string]string }
-	}
-	call(t, f, http.MethodGet, "/v1/nodes/node1.example.net", nil, &raw)
-	if fmt.Sprint(raw.Record.Facts) != "map[os.name:Debian role:db]" {
-		t.Errorf("on record: %v", raw.Record.Facts)
-	}
-	for query, says := range map[string]string{
-		"fact=private=x&fact=role=web": `fact "private": not kept: of each node are kept datacenter, environment, os.name`, "fact=role": "want NAME=VALUE", "fact=role=[": "want NAME=VALUE",
-	} {
-		if p := refused(t, f, http.MethodGet, "/v1/nodes?"+query, nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, says) || strings.Contains(p.Detail, "\n") {
-			t.Errorf("%s: %+v", query, p)
-		}
 	}
 	f.Check()
 }

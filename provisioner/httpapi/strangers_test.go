@@ -1,10 +1,7 @@
 package httpapi_test
 
 import (
-	"bytes"
-	"crypto/rand"
 	"crypto/tls"
-	"encoding/hex"
 	"io"
 	"net"
 	"net/http"
@@ -14,8 +11,6 @@ import (
 	"time"
 
 	"muster/internal/testbed"
-	"muster/internal/wire"
-	"muster/provisioner"
 )
 
 // TestStrangersDoNotFillTheLog has somebody without a credential ask for what there is not, and
@@ -56,44 +51,6 @@ func TestStrangersDoNotFillTheLog(t *testing.T) {
 	}
 	if lines == 0 || lines > allowed || allowed < scans && lines == scans {
 		t.Errorf("%d lines about %d connections without TLS, want %d at most", lines, scans, allowed)
-	}
-}
-
-// TestSlowReadersOfTheCRLHoldNoCopies has a stranger ask for a long CRL many times over one
-// connection, and take nothing of the answers.
-func TestSlowReadersOfTheCRLHoldNoCopies(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
-	f := served(t)
-	e := &provisioner.Revocation{
-		Schema: provisioner.RevocationSchema, ID: wire.NewID(), Kind: provisioner.RetiredNode, At: f.Clock.Now().UTC().Truncate(time.Second),
-		By: "operator", Node: "gone.example.net",
-	}
-	serial := make([]byte, 16)
-	for range 20_000 {
-		_, _ = rand.Read(serial)
-		serial[0] = serial[0]&0x7f | 0x40
-		e.Certificates = append(e.Certificates, provisioner.RevokedCertificate{Serial: hex.EncodeToString(serial), NotAfter: f.Clock.Now().Add(30 * 24 * time.Hour), Issuer: f.Daemon().CRL().Issuer})
-	}
-	if _, err := f.Daemon().Store().AppendRevocation(f.Context(), e); err != nil {
-		t.Fatal(err)
-	}
-	f.Eventually("it is on the list", func() bool { return f.OnCRL(hex.EncodeToString(serial)) })
-	size := len(f.Daemon().CRL().DER)
-
-	// Whoever is not slow gets the same as ever.
-	var crls []provisioner.CRL
-	call(t, f, http.MethodGet, "/v1/crl", nil, &crls)
-	if len(crls) != 1 || !bytes.Equal(crls[0].DER, f.Daemon().CRL().DER) || crls[0].Number != f.Daemon().CRL().Number {
-		t.Errorf("%d CRLs, the first of %d bytes, want one of %d", len(crls), len(crls[0].DER), size)
-	}
-	before := int(heap())
-	for _, path := range []string{"/v1/crl", "/v1/crl.pem", "/v1/crl.der"} {
-		const streams = 30
-		c := stalled(t, f, path, streams)
-		if grown := int(heap()) - before; grown > streams*size/4 {
-			t.Errorf("%s: %d answers of %d bytes that nobody takes hold %d", path, streams, size, grown)
-		}
-		_ = c.Close()
-		f.Eventually("what was held is given back", func() bool { return int(heap())-before < streams*size/4 })
 	}
 }
 

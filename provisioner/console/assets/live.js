@@ -99,7 +99,7 @@
     source.addEventListener("changed", () => { heard = Date.now(); refresh(); });
     source.addEventListener("out", () => {
       source.close();
-      if (filled()) stale("Your session is over, and this page is not up to date. What you have filled in is not lost: you are asked to sign in when you send it.");
+      if (filled()) stale("Your session is over, and this page is not up to date. Copy what you have filled in before you sign in again.");
       else location.reload();
     });
     source.onerror = () => {

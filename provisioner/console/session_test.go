@@ -181,23 +181,3 @@ func TestAPageWhoseSessionIsOverIsToldSo(t *testing.T) {
 		t.Errorf("%d %s: %.100q", a.status, a.header.Get("Content-Type"), a.body)
 	}
 }
-
-// TestFormsThatAreNoneAreNotUnderstood sends what no browser does: it is who sends it who is
-// wrong, and not the provisioner.
-func TestFormsThatAreNoneAreNotUnderstood(t *testing.T) {
-	t.Parallel()
-	f := served(t)
-	v := signedIn(t, f, "anna", provisioner.RoleOperator)
-	for name, body := range map[string]string{
-		"too large":               "form=" + v.form + "&why=" + strings.Repeat("x", 1<<20),
-		"a character that is not": "form=" + v.form + "&why=%zz",
-	} {
-		r := v.request(http.MethodPost, "/allow", strings.NewReader(body))
-		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
-		a := v.do(r)
-		if a.status != http.StatusBadRequest {
-			t.Errorf("%s: %d", name, a.status)
-		}
-		says(t, a.body, "Not understood")
-	}
-}

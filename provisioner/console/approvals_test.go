@@ -5,12 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
-	"muster/internal/simnode"
-	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/jwt"
 	"muster/provisioner"
 )
 
@@ -119,58 +115,5 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 		t.Errorf("approve after all: %d %s", a.status, a.body)
 	}
 	f.Enroll(n)
-	f.Check()
-}
-
-// TestAnApprovalThatDoesNotCountIsNone has a machine approved while the clock is ahead: it
-// waits on, and is approved from the page as any other that does. So does one whose approval
-// is over.
-func TestAnApprovalThatDoesNotCountIsNone(t *testing.T) {
-	t.Parallel()
-	f := served(t)
-	const ahead = 20 * 24 * time.Hour
-	n, late := f.Node("db1.example.net"), f.Node("db2.example.net")
-	n.Token = f.Token(func(c *jwt.Claims) { c.ExpiresAt = c.ExpiresAt.Add(2 * ahead) })
-	late.Token = n.Token
-	asks := func(n *simnode.Node) {
-		t.Helper()
-		if code := f.Refused(n); code != wire.CodeApprovalPending {
-			t.Fatalf("%s: %s", n.Identity, code)
-		}
-		f.Eventually(n.Identity+" waits", func() bool {
-			w, err := f.Daemon().Operator().Waiting(f.Context(), wire.Identity(n.Identity))
-			return err == nil && len(w) == 1
-		})
-	}
-	approve := func(n *simnode.Node) {
-		t.Helper()
-		if _, err := f.Daemon().Operator().ApproveNode(f.Context(), wire.Identity(n.Identity), "", 0, testbed.Operator()); err != nil {
-			t.Fatal(err)
-		}
-	}
-	v := signedIn(t, f, "anna", provisioner.RoleOperator) // from now on, it is known what is said
-	f.Clock.Advance(ahead)
-	asks(n)
-	approve(n)
-	f.Clock.Advance(-ahead)
-	asks(n)
-	asks(late)
-	approve(late)
-	f.Eventually("what counts is told", func() bool { return strings.Contains(v.see("/approvals"), "2 waiting, 1 of them approved") })
-	page := v.see("/approvals?tick=all")
-	if ticked := strings.Count(page, " checked"); ticked != 1 {
-		t.Errorf("%d are ticked, want the one whose approval does not count:\n%s", ticked, main(page))
-	}
-	f.Clock.Advance(provisioner.DefaultApprovalTTL)
-	v = signedIn(t, f, "ben", provisioner.RoleOperator)
-	page = v.see("/approvals")
-	says(t, page, "2 waiting")
-	unsaid(t, page, "of them approved")
-	if a := v.post("/approvals/decide", "verdict", "approve", "why", "racked", "each", box(t, page, n.Identity), "each", box(t, page, late.Identity)); a.status != http.StatusSeeOther {
-		t.Fatalf("approve: %d %s", a.status, a.body)
-	}
-	f.Eventually("both are told apart", func() bool { return strings.Contains(v.see("/approvals"), "2 waiting, 2 of them approved") })
-	f.Enroll(n)
-	f.Enroll(late)
 	f.Check()
 }

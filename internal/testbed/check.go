@@ -49,7 +49,7 @@ func (f *Fleet) Check() {
 	f.t.Helper()
 	c := &checker{f: f, roots: x509.NewCertPool(), between: x509.NewCertPool(), owner: map[string]wire.Identity{}, last: map[wire.Identity]*provisioner.Record{}, serial: map[string]string{}, certified: certified{}}
 	if f.cluster != nil {
-		f.Eventually("every stream has a leader", f.cluster.led)
+		f.Eventually("every stream has a leader", f.led)
 	}
 	// Also those of authorities before: what they have issued is in the history.
 	for pattern, pool := range map[string]*x509.CertPool{"ca*/root.pem": c.roots, "ca*/issuing.pem": c.between} {

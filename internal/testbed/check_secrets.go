@@ -88,7 +88,7 @@ func (c *checker) known() map[string]string {
 	agents := slices.Clone(f.agents)
 	f.mu.Unlock()
 	f.tokens.mu.Lock()
-	tokens := slices.Clone(f.tokens.signed)
+	tokens := slices.Clone(f.signed)
 	f.tokens.mu.Unlock()
 	for i, token := range tokens {
 		if parts := strings.Split(token, "."); len(parts) == 3 {

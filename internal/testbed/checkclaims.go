@@ -38,7 +38,7 @@ func (c certified) revision(r *provisioner.Record) {
 // compares them with the certificates on record.
 func (c *checker) claims() {
 	c.f.tokens.mu.Lock()
-	limits := maps.Clone(c.f.tokens.limited)
+	limits := maps.Clone(c.f.limited)
 	c.f.tokens.mu.Unlock()
 	held := map[jwt.TokenID]map[string]map[string]bool{} // by token, key and identity: attempts
 	err := c.f.daemon.Store().AllClaims(c.f.Context(), 0, func(tid jwt.TokenID, e *provisioner.ClaimEntry, at provisioner.Revision) error {

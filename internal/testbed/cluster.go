@@ -49,9 +49,10 @@ type Server struct {
 
 // newCluster chooses where n servers, and one at each site, will be. It starts
 // none.
-func newCluster(t testing.TB, n int, sites []string) *cluster {
+func newCluster(f *Fleet, n int, sites []string) *cluster {
+	t := f.t
 	t.Helper()
-	c := &cluster{t: t, dir: filepath.Join(t.TempDir(), "servers"), sites: make(map[string]*Server)}
+	c := &cluster{t: t, fleet: f, dir: filepath.Join(t.TempDir(), "servers"), sites: make(map[string]*Server)}
 	// A network of this test's own, so that a port is not taken by somebody
 	// else between two starts of a server.
 	a, b := 1+rand.IntN(250), 1+rand.IntN(250) //nolint:gosec // nothing is hidden

@@ -127,25 +127,6 @@ func TestALimitedTokenAtTwoProvisioners(t *testing.T) {
 	f.Check()
 }
 
-// TestAProvisionerLeaves stops one of two provisioners while nodes enroll, and
-// starts it again.
-func TestAProvisionerLeaves(t *testing.T) {
-	t.Parallel()
-	const nodes = 60
-	f := testbed.New(t, testbed.Options{Servers: 1})
-	second := f.AddProvisioner("second.fleet.test")
-	w := wave(t, f, f.Token(nil), nodes, nil)
-	w.reached(nodes / 3)
-	second.Stop()
-	w.reached(nodes / 2)
-	f.AddProvisioner("third.fleet.test")
-	w.Wait()
-	if got := len(w.provisioned()); got != nodes {
-		t.Errorf("%d of %d nodes are provisioned: %v", got, nodes, w.refused())
-	}
-	f.Check()
-}
-
 // TestAServerIsKilled kills the leader of the records while nodes enroll: after
 // some seconds without one, all of them end provisioned, and nothing that was
 // acknowledged is lost.

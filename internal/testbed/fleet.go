@@ -133,10 +133,9 @@ func New(t testing.TB, opts Options) *Fleet {
 		Addresses: []string{"127.0.0.1"}, TrustFirstUse: !opts.DefaultPolicy,
 	}
 	if opts.Servers > 0 {
-		f.cluster = newCluster(t, opts.Servers, opts.Sites)
-		f.cluster.fleet = f
-		setup.Addresses, setup.Cluster, setup.Replicas = f.cluster.addresses(), f.cluster.urls("tls"), min(3, opts.Servers)
-		f.url = f.cluster.urls("nats")
+		f.cluster = newCluster(f, opts.Servers, opts.Sites)
+		setup.Addresses, setup.Cluster, setup.Replicas = f.addresses(), f.urls("tls"), min(3, opts.Servers)
+		f.url = f.urls("nats")
 	}
 	if err := daemon.Init(f.Dir, setup); err != nil {
 		t.Fatal(err)

@@ -12,9 +12,7 @@ import (
 
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/jwt"
 	"muster/provisioner"
-	"muster/server"
 )
 
 const twoThirds = 20 * 24 * time.Hour // of the life that the built-in policies give
@@ -166,33 +164,6 @@ func TestRenewalsThatGoWrong(t *testing.T) {
 	}
 }
 
-// TestTheProvisionerEndsDuringARenewal restarts it right after each write of
-// one, so that the reply is lost with the connection.
-func TestTheProvisionerEndsDuringARenewal(t *testing.T) {
-	t.Parallel()
-	for _, revisions := range []int{3, 4} { // enrolled, provisioned, renewed, confirmed
-		t.Run(fmt.Sprintf("after revision %d", revisions), func(t *testing.T) {
-			t.Parallel()
-			f := testbed.New(t, testbed.Options{})
-			a := f.Agent("web1.example.net", f.Token(nil), func(c *server.Config) {
-				testbed.Watchful(c)
-				c.RequestTimeout = time.Second
-			})
-			f.WaitProvisioned(a)
-			first := a.Serial()
-			f.Clock.Advance(twoThirds + twoThirds/8)
-			f.Eventually("the write", func() bool { return f.Revisions(a.Identity) >= revisions })
-			f.Stop()
-			f.Start()
-			if !a.Admitted() {
-				t.Errorf("the node is stranded with certificate %s", a.Serial())
-			}
-			renewed(f, map[*testbed.Agent]string{a: first})
-			f.Check()
-		})
-	}
-}
-
 // TestAnAgentThatWasOffWhileItsCertificateEnded comes back by its own key, also
 // where it had begun to renew, and the provisioner was restarted in between.
 // Nobody else gets its name meanwhile.
@@ -240,38 +211,4 @@ func TestAnAgentThatWasOffWhileItsCertificateEnded(t *testing.T) {
 			f.Check()
 		})
 	}
-}
-
-// TestAOneTimeTokenThatIsSpentStopsNobodyWhoHasItsKey takes an agent with a
-// one-time token through a renewal and past the end of its certificate, with the
-// provisioner restarted in between. The token was spent with the first
-// certificate, and stays so.
-func TestAOneTimeTokenThatIsSpentStopsNobodyWhoHasItsKey(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	token := f.Token(func(c *jwt.Claims) {
-		testbed.Limited(1)(c)
-		c.ExpiresAt = c.IssuedAt.Add(365 * 24 * time.Hour)
-	})
-	a := f.Agent("web1.example.net", token, testbed.Watchful)
-	f.WaitProvisioned(a)
-	serial := a.Serial()
-	f.Clock.Advance(twoThirds + twoThirds/8)
-	renewed(f, map[*testbed.Agent]string{a: serial})
-	a.Stop()
-	f.Clock.Advance(31 * 24 * time.Hour)
-	f.Stop()
-	f.Start()
-	serial = a.Serial()
-	a.Start()
-	renewed(f, map[*testbed.Agent]string{a: serial})
-	if r := f.Record(a.Identity); r.Decision.Reason != provisioner.ReasonContinue {
-		t.Errorf("record = %+v, want by %s", r, provisioner.ReasonContinue)
-	}
-	other := f.Node("web2.example.net")
-	other.Token = token
-	if got := f.Refused(other); got != wire.CodeTokenUsedUp {
-		t.Errorf("another machine is refused as %s, want %s", got, wire.CodeTokenUsedUp)
-	}
-	f.Check()
 }

@@ -2,18 +2,12 @@ package testbed_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
-	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
-	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner/broker"
 )
 
 // behind is by how much a clock goes back: more than it may.
@@ -21,59 +15,6 @@ const behind = -10 * time.Minute
 
 // ofYesterday makes a token one that is valid by a clock that is behind, too.
 func ofYesterday(c *jwt.Claims) { c.IssuedAt, c.NotBefore = time.Time{}, time.Now().Add(-24*time.Hour) }
-
-// TestAProvisionerWhoseClockIsBehindWithdraws sets back the clock of one of two provisioners: the other one serves all
-// nodes. When the clock is right again both serve.
-func TestAProvisionerWhoseClockIsBehindWithdraws(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 1})
-	second := f.AddProvisioner("second.fleet.test")
-	member := f.Node("member.example.net")
-	given := f.Enroll(member)
-	f.Apply(member, given)
-	a := &askers{t: t, f: f, url: f.URL(), token: f.Token(ofYesterday)}
-
-	second.Clock.Advance(behind)
-	a.allEnrolledBy("")
-	for range 10 { // and the servers ask only the one that can tell
-		dialFleet(t, f.Servers()[0], member, given).Close()
-	}
-	f.Clock.Advance(behind) // for both of them
-	second.Clock.Advance(-2 * behind)
-	a.allEnrolledBy("second.fleet.test")
-	second.Stop()
-	f.Clock.Advance(-behind)
-	a.allEnrolledBy("")
-	f.Check()
-}
-
-// TestAProvisionerThatCannotReadQuestionsWithdraws gives one of two provisioners another xkey
-// than the servers have: as soon as it has got a question, the other one is asked about all nodes.
-func TestAProvisionerThatCannotReadQuestionsWithdraws(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 1})
-	keys, err := broker.NewKeys()
-	if err != nil {
-		t.Fatal(err)
-	}
-	xkey := filepath.Join(t.TempDir(), "xkey")
-	if err := os.WriteFile(xkey, []byte(string(keys.XKey)+"\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	second := f.AddProvisioner("second.fleet.test", testbed.With(func(c *daemon.Config) { c.Broker.External.Callout.XKey = xkey }))
-	a := &askers{t: t, f: f, url: f.URL(), token: f.Token(nil)}
-	f.Eventually("the second one withdraws", func() bool {
-		a.ask() // it may be asked about this one, which waits in vain
-		return strings.Contains(f.Log(), "requests left to other provisioners")
-	})
-	a.allEnrolledBy("")
-	if !strings.Contains(f.Log(), "another xkey than broker.callout.xkey") {
-		t.Error("the log does not say why")
-	}
-	second.Stop()
-	a.allEnrolledBy("")
-	f.Check()
-}
 
 // TestASiteIsServedWhileItsOwnCannot sets back the clock of a site's only provisioner:
 // its nodes are served by the hub's, although NATS prefers the site's.
@@ -92,26 +33,6 @@ func TestASiteIsServedWhileItsOwnCannot(t *testing.T) {
 	a.allEnrolledBy("")
 	local.Clock.Advance(-behind)
 	a.allEnrolledBy("provisioner.ams1.fleet.test")
-	f.Check()
-}
-
-// TestAProvisionerStartsWithdrawn starts a provisioner whose clock is behind beside one that
-// serves: it never answers a node, and is ready all the same.
-func TestAProvisionerStartsWithdrawn(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{Servers: 1})
-	a := &askers{t: t, f: f, url: f.URL(), token: f.Token(ofYesterday)}
-	// The other clock is the real one, by which the servers' certificates are valid.
-	f.Clock.Advance(-behind)
-	f.Eventually("the fleet's clock is on record", func() bool { return onRecord(f) })
-	f.AddProvisioner("second.fleet.test", testbed.Behind(behind))
-	for range inARow {
-		told := a.ask()
-		stood := strings.HasPrefix(f.Cause(a.last), string(wire.CodeRevocationsUnknown)) // the first one, for a moment
-		if told != "enrolled" && !stood {
-			t.Fatalf("a node is told %q, want that the first provisioner serves it", told)
-		}
-	}
 	f.Check()
 }
 

@@ -2,55 +2,68 @@ package server
 
 import (
 	"crypto"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"muster/internal/conffile"
 	"muster/internal/discover"
 	"muster/internal/wire"
+	"muster/server/advice"
+	"muster/server/files"
+	"muster/server/link"
+	"muster/server/trust"
 )
 
 // errReply means that a reply to this node's own request is not what it asked
 // for. Nothing is written; the node asks again.
 var errReply = errors.New("reply refused")
 
-// remedyPushed is about a configuration that came as it was meant and that the node
-// cannot use: the provisioner's log says that all is well.
+// remedyPushed is about a configuration that came as it was meant and that the
+// node cannot use.
 const remedyPushed = "the policy, template or helper gives out what no node can use: correct it, and the node asks again by itself; " +
-	"if it does not give that out, somebody alters replies on the way"
+	"if it does not give that out, replies are altered on the way"
 
 // An expectation is what a reply has to fit.
 type expectation struct {
-	identity wire.Identity
-	key      crypto.Signer
-	pin      string              // hex SHA-256 of the authority, from the token; empty: any, or what known says
-	known    []*x509.Certificate // the roots in force, of a renewal; nil: any, or what pin says
-	now      func(notBefore time.Time) time.Time
-	token    *token // of the node; nil if it has none
-	named    bool   // the identity is that in server.conf; see confText
+	identity  wire.Identity
+	key       crypto.Signer
+	authority trust.Authority
+	now       trust.Clock
+	named     bool // the identity is that in server.conf; see confText
+	renewed   bool // the certificate is, and not just the configuration
 }
 
-// checkReply checks everything in e that can be checked, and returns the set
-// that it makes. The error wraps errReply.
-func checkReply(e *wire.Enrolled, want expectation) (*set, *credentials, error) {
-	creds, roots, err := checkIssued(e, want)
+// A reply that was checked.
+type offer struct {
+	files   []files.File
+	creds   *trust.Credentials
+	pending pending
+}
+
+// checkReply checks everything in e that can be checked. The error wraps errReply.
+func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
+	creds, err := checkIssued(e, want)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", errReply, err)
+		return nil, fmt.Errorf("%w: %w", errReply, err)
 	}
-	files := []setFile{
-		{certificateFile, []byte(e.Certificate), 0o644},
-		{caFile, []byte(encodeCertificates(roots)), 0o644}, // for other programs, too: roots and nothing else
-	}
-	server, err := confText(e, want.identity, want.named)
+	text, err := confText(e, want.identity, want.named)
 	if err != nil {
-		return nil, nil, &cause{what: fmt.Errorf("%w: configuration: %w", errReply, err), remedy: remedyPushed}
+		return nil, advice.Errorf(remedyPushed, "%w: configuration: %w", errReply, err)
 	}
-	files = append(files, setFile{confName, server, 0o600})
+	o := &offer{creds: creds, pending: pending{Identity: string(want.identity), Serial: e.Serial, Digest: e.Digest}}
+	applied, err := o.pending.encode()
+	if err != nil {
+		return nil, err
+	}
+	o.files = []files.File{
+		{Name: certificateFile, Data: []byte(e.Certificate), Mode: 0o644},
+		{Name: caFile, Data: []byte(trust.EncodeCertificates(creds.Roots)), Mode: 0o644}, // for other programs: roots and nothing else
+		{Name: confName, Data: text, Mode: 0o600},
+		{Name: appliedFile, Data: applied, Mode: 0o600},
+	}
 	for _, p := range []struct {
 		dir, ext string
 		policies map[string]string
@@ -60,75 +73,46 @@ func checkReply(e *wire.Enrolled, want expectation) (*set, *credentials, error) 
 	} {
 		for _, name := range slices.Sorted(maps.Keys(p.policies)) {
 			if err := checkFileName(name); err != nil {
-				return nil, nil, &cause{what: fmt.Errorf("%w: %w", errReply, err), remedy: remedyPushed}
+				return nil, advice.Errorf(remedyPushed, "%w: %w", errReply, err)
 			}
-			files = append(files, setFile{p.dir + "/" + name + p.ext, []byte(p.policies[name]), 0o600})
+			o.files = append(o.files, files.File{
+				Name: p.dir + "/" + name + p.ext,
+				Data: []byte(p.policies[name]),
+				Mode: 0o600,
+			})
 		}
 	}
-	confirm := wordOn(want.identity, e)
-	b, err := confirm.encode()
-	if err != nil {
-		return nil, nil, err
-	}
-	files = append(files, setFile{untriedFile, []byte(untriedText), 0o600}, setFile{appliedFile, b, 0o600})
-	return &set{files: files, pending: confirm}, creds, nil
+	return o, nil
 }
 
-// wordOn is what a node says of an offer: that it has applied it, or cannot use it.
-func wordOn(id wire.Identity, e *wire.Enrolled) pending {
-	return pending{Identity: string(id), Serial: e.Serial, Digest: e.Digest}
-}
-
-// checkIssued checks certificate, authority, serial and digest. It also returns
-// the roots to trust.
-func checkIssued(e *wire.Enrolled, want expectation) (*credentials, []*x509.Certificate, error) {
-	roots, cross, err := splitAuthority(e.CA)
+// checkIssued checks certificate, authority, serial and digest.
+func checkIssued(e *wire.Enrolled, want expectation) (*trust.Credentials, error) {
+	roots, cross, err := trust.SplitAuthority(e.CA)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	creds, err := checkCredentials(want.key, e.Certificate, roots, want.identity, want.now)
+	creds, err := trust.Check(want.key, e.Certificate, roots, want.identity, want.now)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	if want.pin != "" || want.known != nil {
-		// A certificate is backdated, and may be older than the authority that
-		// is changed to.
-		others := slices.Concat(creds.chain[1:], cross)
-		at := want.now(latestStart(slices.Concat(creds.chain[:1], roots, others)...))
-		if err := checkAuthority(want, roots, others, at); err != nil {
-			return nil, nil, err
-		}
+	if err := want.authority.Check(creds, cross, want.now); err != nil {
+		return nil, err
 	}
-	if e.Serial != strings.ToLower(e.Serial) || strings.TrimLeft(e.Serial, "0") != creds.serial {
-		return nil, nil, fmt.Errorf("serial %.80q, and the certificate has %q", e.Serial, creds.serial)
+	if e.Serial != strings.ToLower(e.Serial) || strings.TrimLeft(e.Serial, "0") != creds.Serial {
+		return nil, fmt.Errorf("serial %.80q, and the certificate has %q", e.Serial, creds.Serial)
 	}
-	creds.serial = e.Serial
+	creds.Serial = e.Serial
 	if digest := wire.Digest(e.Certificate, e.Files); e.Digest != digest {
-		return nil, nil, fmt.Errorf("digest %.80q, and what came has %q", e.Digest, digest)
+		return nil, fmt.Errorf("digest %.80q, and what came has %q", e.Digest, digest)
 	}
-	return creds, roots, nil
-}
-
-// checkAuthority checks that the roots are those that want allows. Of a renewal the
-// roots in force count as much as the pin: they came here by its word, or by that of a
-// token before, and the token that lies on the node may pin an authority that the fleet
-// has left behind since, whose words are gone by now.
-func checkAuthority(want expectation, roots, others []*x509.Certificate, at time.Time) error {
-	if want.pin == "" {
-		return checkKnown(want.known, roots, others, at)
-	}
-	err := checkPin(want.pin, roots, others, at)
-	if err != nil && want.known != nil && checkKnown(want.known, roots, others, at) == nil {
-		return nil
-	}
-	return err
+	return creds, nil
 }
 
 // confText returns the server.conf that e's configuration makes, after a look
 // at what it would do to this node: one that sent it straight back into
-// provisioning would have it enroll for ever. The name of a node that was named by its
-// server.conf stays there if the configuration gives none: without it the node would look for
-// another one's certificate from then on.
+// provisioning would have it enroll for ever. The name of a node that was named
+// by its server.conf stays there if the configuration gives none: without it the
+// node would have another name from then on.
 func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 	settings := e.Configuration
 	if len(settings) == 0 {
@@ -138,8 +122,8 @@ func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 		settings = maps.Clone(settings)
 		settings[keyIdentity[0]] = string(id)
 	}
-	b, err := conffile.FormatSettings(settings,
-		"Written by muster-server for "+string(id)+", certificate "+e.Serial+".\nChanges are lost when this machine is provisioned again.")
+	b, err := conffile.FormatSettings(settings, "Written by muster-server for "+string(id)+", certificate "+e.Serial+
+		".\nChanges are lost when this machine is provisioned again.")
 	if err != nil {
 		return nil, err
 	}
@@ -147,8 +131,7 @@ func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	// As it will be read from the disk: in any case.
-	switch says := scanProvision(b); {
+	switch says := scanWords(b); { // as it will be read from the disk: in any case
 	case says.Yes:
 		return nil, errors.New("provision is true, which would have the node enroll for ever")
 	case says.Other != "":
@@ -156,7 +139,7 @@ func confText(e *wire.Enrolled, id wire.Identity, named bool) ([]byte, error) {
 	}
 	if len(c.brokers) > 0 || c.srvDomain != "" {
 		if _, err := discover.New(discover.Config{URLs: c.brokers, SRVDomain: c.srvDomain, Secure: true}); err != nil {
-			return nil, oneLine(err)
+			return nil, link.OneLine(err)
 		}
 	}
 	if c.identity != "" && c.identity != id {

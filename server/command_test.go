@@ -5,19 +5,18 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"muster/internal/testdisk"
 	"muster/internal/wire"
 	"muster/server"
 )
@@ -219,7 +218,7 @@ func TestCommandsThatProveNothing(t *testing.T) {
 	a.await(server.EventConnected, 2)
 	wantRefused(t, f.tell(t, nc, recorded), wire.CodeCommandStale)
 
-	if _, err := os.Stat(filepath.Join(filepath.Dir(cfg.SSLDir), "."+filepath.Base(cfg.SSLDir)+".orders")); err != nil {
+	if _, err := os.Stat(filepath.Join(cfg.SSLDir, ".orders")); err != nil {
 		t.Errorf("the accepted command is not on disk: %v", err)
 	}
 	if err := a.stop(); err != nil {
@@ -255,39 +254,6 @@ func TestANodeThatWouldNotComeBackStays(t *testing.T) {
 	wantRefused(t, r, wire.CodeCommandImpossible)
 	if n := len(f.requests()); n != 1 {
 		t.Errorf("%d enroll requests, want 1", n)
-	}
-}
-
-// TestAnOrderThatFactsStandInTheWayOfIsRefused has the facts file of a node go bad after
-// the node was provisioned: it does not ask with facts that are not its own, and whoever
-// gives an order for which it would have to is told so, in place of waiting for it.
-func TestAnOrderThatFactsStandInTheWayOfIsRefused(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	facts := filepath.Join(t.TempDir(), "facts.json")
-	writeFile(t, facts, `{"site":"ams"}`)
-	f.pushes("facts_file", facts)
-	cfg, a, nc := f.fleetNode(t)
-	writeFile(t, facts, `{"site":"a`)
-	for _, verb := range []wire.Verb{wire.VerbReconfigure, wire.VerbReprovision} {
-		_, r := f.order(t, nc, "bad-"+string(verb), verb)
-		wantRefused(t, r, wire.CodeCommandImpossible)
-		if r.Refusal != nil && !strings.Contains(r.Refusal.Message, "facts cannot be sent: "+facts) {
-			t.Errorf("%s is refused with %q, which does not say why", verb, r.Refusal.Message)
-		}
-	}
-	if n := f.countLog("command refused", "facts cannot be sent: "+facts); n != 2 {
-		t.Errorf("%d lines about it, want one for each order", n)
-	}
-	writeFile(t, facts, `{"site":"ams"}`) // mended
-	_, r := f.order(t, nc, "good", wire.VerbReconfigure)
-	wantAccepted(t, r, false)
-	a.await(server.EventConfirmed, 2)
-	if !strings.Contains(readFile(t, cfg.ConfFile), "generation = new") {
-		t.Error("the configuration was not asked for")
-	}
-	if asked, renewed := f.requests(), f.renewals(); len(asked) != 1 || len(renewed) != 1 || string(renewed[0].Facts) != `{"site":"ams"}` {
-		t.Errorf("%d enrollments and %d renewals, want one each, with facts", len(asked), len(renewed))
 	}
 }
 
@@ -345,106 +311,19 @@ func TestANodeThatWouldNotStartAgainIsNotRestarted(t *testing.T) {
 	if err := os.Chmod(key, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	_, r = f.order(t, nc, "closed", wire.VerbRestart)
-	wantAccepted(t, r, false)
+	f.insist(t, nc, "closed", wire.VerbRestart)
 	if err := a.end(); !errors.Is(err, server.ErrRestart) {
 		t.Errorf("Run = %v, want ErrRestart", err)
 	}
 }
 
-// TestNoEndForgetsAnOrderToReconfigure ends an agent, by an order or by a signal, that was
-// told to come back later with what it was ordered before: the next one does it.
-func TestNoEndForgetsAnOrderToReconfigure(t *testing.T) {
-	t.Parallel()
-	for verb, want := range map[wire.Verb]error{wire.VerbRestart: server.ErrRestart, wire.VerbShutdown: nil, "signal": nil} {
-		t.Run(string(verb), func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t)
-			cfg, a, nc := f.fleetNode(t)
-			f.set(func() {
-				f.renew = func(r *wire.RenewRequest) *wire.Reply {
-					return refuse(wire.CodeBusy, time.Hour)(&wire.EnrollRequest{ID: r.ID})
-				}
-			})
-			_, r := f.order(t, nc, "first", wire.VerbReconfigure)
-			wantAccepted(t, r, false)
-			a.await(server.EventRefused, 1)
-			end, known := a.stop, []string{"first"}
-			if verb != "signal" {
-				_, r = f.order(t, nc, "second", verb)
-				wantAccepted(t, r, false)
-				end, known = a.end, []string{"first", "second"}
-			}
-			if err := end(); !errors.Is(err, want) {
-				t.Fatalf("the agent ended with %v, want %v", err, want)
-			}
-			f.set(func() { f.renew = nil })
-			next := f.run(cfg)
-			next.await(server.EventConfirmed, 1)
-			next.await(server.EventConnected, 2)
-			if !strings.Contains(readFile(t, cfg.ConfFile), "generation = new") {
-				t.Error("the configuration is the one before")
-			}
-			for _, id := range known {
-				f.insist(t, nc, id, wire.VerbRestart)
-			}
-			if err := next.stop(); err != nil {
-				t.Errorf("the agent ended with %v: it did again what it had done", err)
-			}
-		})
-	}
-}
-
-// TestAKilledShutdownForgetsNoOrderToReconfigure has an agent be killed between accepting
-// a shutdown and obeying it, with an order to reconfigure put off: the one that comes next
-// ends, and the one after it reconfigures.
-func TestAKilledShutdownForgetsNoOrderToReconfigure(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	f.member(t, cfg)
-	writeOrders(t, cfg, map[string]any{
-		"doing": map[string]any{"id": "second", "verb": wire.VerbShutdown}, "then": map[string]any{"id": "first", "verb": wire.VerbReconfigure}})
-	if err := f.run(cfg).end(); err != nil {
-		t.Errorf("the agent ended with %v, want nil", err)
-	}
-	if n := len(f.renewals()); n > 0 {
-		t.Errorf("%d requests before it ended", n)
-	}
-	f.run(cfg).await(server.EventConfirmed, 1)
-	if !strings.Contains(readFile(t, cfg.ConfFile), "generation = new") {
-		t.Error("the configuration is the one before")
-	}
-}
-
-// TestAShutdownThatWasAcceptedHappens has an agent be killed between accepting a
-// shutdown and obeying it, and started again by whoever looks after it.
-func TestAShutdownThatWasAcceptedHappens(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg, a, _ := f.fleetNode(t)
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
-	writeOrder(t, cfg, "pending", wire.VerbShutdown)
-	if err := f.run(cfg).end(); err != nil {
-		t.Errorf("the agent ended with %v, want nil", err)
-	}
-	f.run(cfg).await(server.EventConnected, 1) // somebody has started it: it runs
-}
-
 func writeOrder(t *testing.T, cfg server.Config, id string, verb wire.Verb) {
 	t.Helper()
-	writeOrders(t, cfg, map[string]any{"doing": map[string]any{"id": id, "verb": verb}})
-}
-
-func writeOrders(t *testing.T, cfg server.Config, orders map[string]any) {
-	t.Helper()
-	b, err := json.Marshal(orders)
+	b, err := json.Marshal(map[string]any{"doing": map[string]any{"id": id, "verb": verb}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	writeFile(t, filepath.Join(filepath.Dir(cfg.SSLDir), "."+filepath.Base(cfg.SSLDir)+".orders"), string(b))
+	writeFile(t, filepath.Join(cfg.SSLDir, ".orders"), string(b))
 }
 
 // TestKilledWhileReconfiguring kills the agent after each step of an order to
@@ -457,7 +336,7 @@ func TestKilledWhileReconfiguring(t *testing.T) {
 		cfg := f.node("web1.example.net")
 		f.member(t, cfg)
 		writeOrder(t, cfg, wire.NewID(), wire.VerbReconfigure)
-		return cfg, job{TokenFile: cfg.TokenFile, ConfFile: cfg.ConfFile, SSLDir: cfg.SSLDir, Identity: cfg.Identity, Until: server.EventConfirmed}
+		return cfg, until(newJob(cfg), server.EventConfirmed)
 	}
 	cfg, _ := prepare(t)
 	var steps []string
@@ -470,41 +349,30 @@ func TestKilledWhileReconfiguring(t *testing.T) {
 	if len(steps) < 15 || !slices.Contains(steps, "switched") || !slices.Contains(steps, "order done") {
 		t.Fatalf("steps = %q", steps)
 	}
-	for i, step := range steps {
-		occurrence := 1
-		for _, earlier := range steps[:i] {
-			if earlier == step {
-				occurrence++
-			}
+	eachStep(t, steps, func(t *testing.T, step string, occurrence int) {
+		cfg, j := prepare(t)
+		before := readFile(t, filepath.Join(cfg.SSLDir, "private.pem"))
+		j.KillAfter, j.Occurrence = step, occurrence
+		cmd, stderr := startChild(t, j)
+		err := cmd.Wait()
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
+			t.Fatalf("child ended with %v, want it killed; it said:\n%s", err, stderr.String())
 		}
-		if step == "clock saved" {
-			continue // happens only if a second has passed
-		}
-		t.Run(fmt.Sprintf("%02d after %s", i+1, step), func(t *testing.T) {
-			cfg, j := prepare(t)
-			before := readFile(t, filepath.Join(cfg.SSLDir, "private.pem"))
-			j.KillAfter, j.Occurrence = step, occurrence
-			cmd, stderr := startChild(t, j)
-			err := cmd.Wait()
-			var exit *exec.ExitError
-			if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-				t.Fatalf("child ended with %v, want it killed; it said:\n%s", err, stderr.String())
-			}
-			a := f.run(cfg)
-			a.await(server.EventConnected, 1)
-			f.await("the new configuration, confirmed", func() bool {
-				_, err := os.Stat(filepath.Join(cfg.SSLDir, "applied.json"))
-				b, _ := os.ReadFile(cfg.ConfFile)
-				return err != nil && strings.Contains(string(b), "generation = new")
-			})
-			if err := a.stop(); err != nil {
-				t.Fatal(err)
-			}
-			if readFile(t, filepath.Join(cfg.SSLDir, "private.pem")) != before {
-				t.Error("the node has another key")
-			}
+		a := f.run(cfg)
+		a.await(server.EventConnected, 1)
+		f.await("the new configuration, confirmed", func() bool {
+			_, err := os.Stat(filepath.Join(cfg.SSLDir, "..data", "applied.json"))
+			b, _ := os.ReadFile(cfg.ConfFile)
+			return err != nil && strings.Contains(string(b), "generation = new")
 		})
-	}
+		if err := a.stop(); err != nil {
+			t.Fatal(err)
+		}
+		if readFile(t, filepath.Join(cfg.SSLDir, "private.pem")) != before {
+			t.Error("the node has another key")
+		}
+	})
 }
 
 // TestASignalDuringARestartEndsTheAgent tells an agent to start anew and to end at the
@@ -542,14 +410,19 @@ func TestAnOrderThatIsNotOnDiskIsNotDone(t *testing.T) {
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")
 	cfg.AliveInterval = 20 * time.Millisecond
-	var l ledger
-	cfg.SetSync(l.sync)
+	var failing atomic.Bool
+	cfg.SetSync(func(string) error {
+		if failing.Load() {
+			return syscall.EIO
+		}
+		return nil
+	})
 	a := f.run(cfg)
 	a.await(server.EventConfirmed, 1)
 	a.await(server.EventConnected, 1)
 	nc := f.client(t, "provisioner")
 	f.await("startup", func() bool { return len(f.lifecycle("startup")) == 1 })
-	l.failBy(func(dir string) error { return &os.PathError{Op: "sync", Path: dir, Err: syscall.EIO} })
+	failing.Store(true)
 	for _, verb := range []wire.Verb{wire.VerbShutdown, wire.VerbReconfigure} {
 		_, r := f.order(t, nc, "lost-"+string(verb), verb)
 		wantRefused(t, r, wire.CodeCommandImpossible)
@@ -559,6 +432,7 @@ func TestAnOrderThatIsNotOnDiskIsNotDone(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
+	failing.Store(false)
 	a = f.run(cfg)
 	a.await(server.EventConnected, 1)
 	alive = len(f.lifecycle("alive"))
@@ -569,25 +443,4 @@ func TestAnOrderThatIsNotOnDiskIsNotDone(t *testing.T) {
 	if n := len(f.renewals()); n > 0 {
 		t.Errorf("%d requests for an order that was refused", n)
 	}
-	if n := f.countLog("command found"); n > 0 {
-		t.Errorf("the next agent has found a command that was refused:\n%s", f.log.String())
-	}
-}
-
-// TestAShutdownOnAFullDiskIsDoneOnce has the disk be full when the order is to be taken
-// off it: the agent that is started again must not end for it over and over.
-func TestAShutdownOnAFullDiskIsDoneOnce(t *testing.T) {
-	t.Parallel()
-	disk := testdisk.New(t, 32<<20)
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	cfg.ConfFile, cfg.SSLDir = filepath.Join(disk.Dir, "etc", "server.conf"), filepath.Join(disk.Dir, "etc", "ssl")
-	f.member(t, cfg)
-	writeOrders(t, cfg, map[string]any{"doing": map[string]any{"id": "first", "verb": wire.VerbShutdown}})
-	disk.Fill(0)
-	a := f.run(cfg)
-	if err := a.end(); err != nil {
-		t.Errorf("Run = %v, want nil: it was told to stop", err)
-	}
-	f.run(cfg).await(server.EventConnected, 1)
 }

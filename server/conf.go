@@ -14,6 +14,7 @@ import (
 	"muster/internal/conffile"
 	"muster/internal/discover"
 	"muster/internal/wire"
+	"muster/server/link"
 )
 
 // Reasons why a server.conf or a token cannot be used. The text around them
@@ -96,10 +97,10 @@ func readConf(path string) (c *conf, says words, err error) {
 	if err != nil {
 		return nil, says, fmt.Errorf("%w: %w", ErrUnusable, err)
 	}
-	says = words{scanProvision(b), scanNames(b)}
+	says = scanWords(b)
 	c, err = parseConf(b)
 	if err != nil {
-		return nil, says, fmt.Errorf("%s: %w: %w", path, ErrUnusable, oneLine(sayOnce(err, conffile.ErrSettings)))
+		return nil, says, fmt.Errorf("%s: %w: %w", path, ErrUnusable, link.OneLine(err))
 	}
 	if says.names = nil; c.identity != "" {
 		says.names = []string{string(c.identity)}
@@ -114,45 +115,30 @@ type ProvisionWord struct {
 	Other   string // a value that is neither
 }
 
-// scanProvision looks at nothing but the lines that set provision.
-func scanProvision(b []byte) ProvisionWord {
-	var says ProvisionWord
-	scan(b, func(key, value string, _ bool) {
-		if !slices.Contains(keyProvision, strings.ToLower(key)) {
-			return
-		}
-		switch yes, err := parseBool(value); {
-		case err != nil:
-			says.Other = value
-		case yes:
-			says.Yes = true
-		default:
-			says.No = true
-		}
-	})
-	return says
-}
-
-// scanNames looks at nothing but the lines that set identity. The last line of a file that
-// was cut short may hold half a name, which may be another node's.
-func scanNames(b []byte) []string {
-	var names []string
-	scan(b, func(key, value string, whole bool) {
-		if key == keyIdentity[0] && value != "" && whole && !slices.Contains(names, value) {
-			names = append(names, value)
-		}
-	})
-	return names
-}
-
-// scan hands each setting to see that is in b, whatever else is. A line is whole if
-// it has an end.
-func scan(b []byte, see func(key, value string, whole bool)) {
+// scanWords looks at nothing but the lines that set provision and identity. The
+// last line of a file that was cut short may hold half a name, which may be
+// another node's.
+func scanWords(b []byte) words {
+	var w words
 	for line := range strings.Lines(strings.TrimPrefix(string(b), "\ufeff")) { // some editors put that in front
-		if key, value, ok := strings.Cut(line, "="); ok {
-			see(strings.TrimSpace(key), strings.TrimSpace(value), strings.HasSuffix(line, "\n"))
+		key, value, ok := strings.Cut(line, "=")
+		if !ok {
+			continue
+		}
+		key, value = strings.TrimSpace(key), strings.TrimSpace(value)
+		switch yes, err := parseBool(value); {
+		case key == keyIdentity[0] && value != "" && strings.HasSuffix(line, "\n") && !slices.Contains(w.names, value):
+			w.names = append(w.names, value)
+		case !slices.Contains(keyProvision, strings.ToLower(key)):
+		case err != nil:
+			w.Other = value
+		case yes:
+			w.Yes = true
+		default:
+			w.No = true
 		}
 	}
+	return w
 }
 
 // parseBool reads the spellings that Choria's configuration has.
@@ -194,13 +180,7 @@ func parseConf(b []byte) (*conf, error) {
 		return nil
 	})
 	r.read(keySRVDomain, func(v string) error { c.srvDomain = v; return nil })
-	r.read(keyProxy, func(v string) (err error) {
-		c.proxy = v
-		if v != noProxy {
-			_, err = parseProxy(v)
-		}
-		return err
-	})
+	r.read(keyProxy, func(v string) error { c.proxy = v; return link.CheckProxy(v) })
 	r.read(keyFacts, func(v string) error { c.factsFile = v; return nil })
 	r.read(keyRegistration, func(v string) error { c.registrationFile = v; return nil })
 	r.read(keyRegInterval, func(v string) (err error) { c.registrationInterval, err = parseInterval(v, true); return err })

@@ -9,23 +9,23 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/server/files"
+	"muster/server/link"
 )
 
 // Config configures [New]. The zero value is an agent with the default paths.
 type Config struct {
 	// TokenFile is the provisioning token. Optional; defaults to the path
 	// compiled in, else to the first that exists of /etc/provisioning.jwt and
-	// /etc/choria/provisioning.jwt. It is read again for each attempt, so an
-	// operator may replace it at any time.
+	// /etc/choria/provisioning.jwt. It is read again for each attempt.
 	TokenFile string
 
-	// ConfFile is server.conf. Optional; defaults to [DefaultConfFile]. If it
-	// is not in SSLDir, the agent makes it a link to server.conf there.
+	// ConfFile is server.conf, which provisioning makes a symbolic link into
+	// SSLDir. Optional; defaults to [DefaultConfFile].
 	ConfFile string
 
-	// SSLDir is the directory of the certificate and all that belongs to it.
-	// The agent replaces it as a whole, and makes files beside it; other files
-	// in it survive. It must not be a mount point. Optional; defaults to
+	// SSLDir is the directory of the certificate and all that belongs to it. It
+	// may hold other files, which the agent leaves alone. Optional; defaults to
 	// [DefaultSSLDir].
 	SSLDir string
 
@@ -56,21 +56,17 @@ type Config struct {
 	// 12 s (measured).
 	RequestTimeout time.Duration
 
-	// RegistrationInterval and AliveInterval are used in place of those of
-	// server.conf. Optional.
-	RegistrationInterval, AliveInterval time.Duration
+	// AliveInterval is used in place of the one in server.conf. Optional.
+	AliveInterval time.Duration
 
-	// WatchInterval is how often files are looked at: during a wait those
-	// whose change is worth another attempt, in normal mode those that decide
-	// the mode. Optional; default 2s.
+	// WatchInterval is how often files are looked at whose change is worth
+	// another attempt, or changes the mode. Optional; default 2s.
 	WatchInterval time.Duration
 
-	// RefusedLimit is how long a broker may refuse this node's certificate
-	// before the node enrolls again, where it is allowed to, and for how long it
-	// tries to reprovision without an answer before it goes back to the fleet with
-	// what it has, or looks for brokers of a configuration that were never reached
-	// before it tries those of its token, or cannot enroll after a provisioner has
-	// disowned its certificate before it tries that all the same. Optional; default 10m.
+	// RefusedLimit is for how long brokers may refuse this node's certificate, or
+	// a new configuration's brokers be out of reach, before the node enrolls again
+	// where it is allowed to; and for how long it tries to reprovision without an
+	// answer before it goes back to the fleet. Optional; default 10m.
 	RefusedLimit time.Duration
 
 	// Version is the agent's version, told to provisioners and in events.
@@ -89,19 +85,19 @@ type Config struct {
 	// Now is the clock. Optional; defaults to [time.Now].
 	Now func() time.Time
 
-	// Rand returns numbers from 0 up to and not including 1, by which waits
-	// are spread. Optional; defaults to random ones.
-	Rand func() float64
+	hooks hooks
+}
 
-	steps    func(name string)             // tests: called after each step on disk
-	exchange func(a, b string) error       // tests: in place of the system's
-	sync     func(dir string) error        // tests: in place of the system's
-	ping     time.Duration                 // tests: in place of pingEvery
-	late     time.Duration                 // tests: in place of lateRefusal
-	lookFor  time.Duration                 // tests: in place of lookTimeout
-	resolver *net.Resolver                 // tests: in place of the system's
-	build    *compiledIn                   // tests: in place of the linker's
-	identity func() (wire.Identity, error) // tests: in place of the machine's
+// hooks are what tests put in the place of the system.
+type hooks struct {
+	steps        func(name string)      // called after each step on disk
+	sync         func(dir string) error // makes the names in a directory durable
+	random       func() float64         // in [0,1), by which waits are spread
+	registration time.Duration          // in place of the interval in server.conf
+	ping, late   time.Duration          // see link.Config
+	resolver     *net.Resolver          // of brokers' names
+	build        *compiledIn            // in place of the linker's
+	machine      func() (string, error) // host name
 }
 
 // complete checks cfg and fills in defaults.
@@ -112,10 +108,8 @@ func (cfg Config) complete() (Config, compiledIn, error) {
 			errs = append(errs, fmt.Errorf("identity: %w", err))
 		}
 	}
-	if cfg.Proxy != "" && cfg.Proxy != noProxy {
-		if _, err := parseProxy(cfg.Proxy); err != nil {
-			errs = append(errs, err)
-		}
+	if err := link.CheckProxy(cfg.Proxy); err != nil {
+		errs = append(errs, err)
 	}
 	for _, d := range []struct {
 		name    string
@@ -125,7 +119,6 @@ func (cfg Config) complete() (Config, compiledIn, error) {
 		{"minimum backoff", &cfg.BackoffMin, time.Second},
 		{"maximum backoff", &cfg.BackoffMax, max(time.Minute, cfg.BackoffMin)},
 		{"request timeout", &cfg.RequestTimeout, 15 * time.Second},
-		{"registration interval", &cfg.RegistrationInterval, 0},
 		{"alive interval", &cfg.AliveInterval, 0},
 		{"watch interval", &cfg.WatchInterval, 2 * time.Second},
 		{"limit on refusals", &cfg.RefusedLimit, 10 * time.Minute},
@@ -139,12 +132,17 @@ func (cfg Config) complete() (Config, compiledIn, error) {
 		errs = append(errs, fmt.Errorf("minimum backoff %v, maximum %v", cfg.BackoffMin, cfg.BackoffMax))
 	}
 	build, err := readBuild()
-	if cfg.build != nil {
-		build, err = *cfg.build, nil
+	if cfg.hooks.build != nil {
+		build, err = *cfg.hooks.build, nil
 	}
 	if err = errors.Join(append(errs, err)...); err != nil {
 		return Config{}, compiledIn{}, fmt.Errorf("server: %w", err)
 	}
+	cfg.fillIn()
+	return cfg, build, nil
+}
+
+func (cfg *Config) fillIn() {
 	cfg.ConfFile = cmp.Or(cfg.ConfFile, DefaultConfFile)
 	cfg.SSLDir = cmp.Or(cfg.SSLDir, DefaultSSLDir)
 	cfg.Version = cmp.Or(cfg.Version, "unknown")
@@ -152,12 +150,16 @@ func (cfg Config) complete() (Config, compiledIn, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Rand == nil {
-		cfg.Rand = randomFloat
+	if cfg.hooks.random == nil {
+		cfg.hooks.random = randomFloat
 	}
-	cfg.resolver = cmp.Or(cfg.resolver, net.DefaultResolver)
-	if cfg.identity == nil {
-		cfg.identity = ownIdentity
+	if cfg.hooks.sync == nil {
+		cfg.hooks.sync = files.SyncDir
 	}
-	return cfg, build, nil
+	if cfg.hooks.steps == nil {
+		cfg.hooks.steps = func(string) {}
+	}
+	if cfg.hooks.machine == nil {
+		cfg.hooks.machine = hostname
+	}
 }

@@ -5,76 +5,142 @@ import (
 	"crypto"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"time"
 
 	"muster/internal/wire"
+	"muster/server/advice"
+	"muster/server/link"
 )
 
-// errDisowned means that the provisioner does not know the certificate, or not
-// as this node's: the node has to enroll again.
-var errDisowned = errors.New("certificate is disowned by the provisioner")
-
 // confirmTries is how often a confirmation is sent over the connection that
-// brought the certificate, before normal mode takes over; chosen.
+// brought the certificate, before normal mode takes over.
 const confirmTries = 3
 
+// recheckEvery is when what is in force is confirmed once more: a machine may be
+// put back to a snapshot, and brokers take a former configuration as they take
+// the present one.
+const recheckEvery = 7 * 24 * time.Hour
+
 // confirmSoon confirms over the connection of the enrollment.
-func (s *Server) confirmSoon(ctx context.Context, conn *connection, stage *stage, p pending) error {
-	wait := s.newBackoff()
+func (a *agent) confirmSoon(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) error {
+	wait := a.newBackoff()
 	for try := 1; ; try++ {
-		after, err := s.confirm(ctx, conn, stage.key, p)
+		after, err := a.confirm(ctx, conn, key, p)
 		if err == nil || errors.Is(err, errDisowned) || try == confirmTries || conn.IsClosed() || ctx.Err() != nil {
 			return err
 		}
-		s.pause(ctx, max(wait.next(), min(after, s.cfg.RequestTimeout)), s.fingerprints())
+		a.pause(ctx, max(wait.next(), min(after, a.cfg.RequestTimeout)), a.state.watched(nil))
 	}
 }
 
-// confirm tells the provisioner that the set is in force, and drops what is
-// pending once that is on record; what cannot be dropped, this agent does not confirm
-// again. It may be on record after an error too, and is then acknowledged again. The
-// duration is how long to wait with the next try, if the provisioner said so. The
-// error may wrap errDisowned.
-func (s *Server) confirm(ctx context.Context, conn *connection, key crypto.Signer, p pending) (time.Duration, error) {
-	if err := s.syncNames(); err != nil { // or a power cut would bring back the set before
+// confirm tells the provisioner that the set is in force, and records that once
+// it is on record there. It may be on record after an error too, and is then
+// acknowledged again. The duration is how long to wait with the next try, if the
+// provisioner said so. The error may wrap errDisowned.
+func (a *agent) confirm(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) (time.Duration, error) {
+	if err := a.sets.dir.Sync(); err != nil { // or a power failure would bring back the set before
 		return 0, fmt.Errorf("put the set on disk: %w", err)
 	}
-	if wait, err := s.sendConfirmation(ctx, conn, key, p); err != nil {
+	if wait, err := a.sendConfirmation(ctx, conn, key, p); err != nil {
 		return wait, err
 	}
-	s.announce, s.nextRecheck = true, s.in(recheckEvery)
-	if err := s.keepConfirmed(); err != nil {
-		s.stays = &p
-		s.cfg.Log.WarnContext(ctx, "confirmation is accepted, and stays on disk: the next agent confirms once more", "node", p.Identity, "serial", p.Serial,
-			"err", err, "remedy", remedyOf(explain(err, peer{})))
+	a.announce, a.recheck = true, a.cfg.Now().Add(recheckEvery)
+	if err := a.sets.confirm(p); err != nil {
+		a.cfg.Log.WarnContext(ctx, "confirmation is accepted, and stays on disk: the next agent confirms once more",
+			"node", p.Identity, "serial", p.Serial, "err", err)
 	}
+	a.cfg.hooks.steps("confirmed")
 	return 0, nil
 }
 
 // sendConfirmation is the part of confirm that leaves the disk alone.
-func (s *Server) sendConfirmation(ctx context.Context, conn *connection, key crypto.Signer, p pending) (time.Duration, error) {
-	reply, err := s.tellApplied(ctx, conn, key, p)
+func (a *agent) sendConfirmation(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) (time.Duration, error) {
+	reply, err := a.sendApplied(ctx, conn, key, p)
 	switch {
 	case err != nil:
-		return slowedBy(err), err
+		return link.SlowedBy(err), err
 	case reply.Refusal != nil:
-		r := refusal{reply.Refusal}
+		r := link.Refusal{Refusal: reply.Refusal}
+		err = r
 		if r.Code == wire.CodeNotIssued || r.Code == wire.CodeAppliedSignature {
-			return r.Wait(), &cause{what: fmt.Errorf("%w: %w", errDisowned, r), remedy: r.remedy()}
+			err = fmt.Errorf("%w: %w", errDisowned, r)
 		}
-		return r.Wait(), &cause{what: r, remedy: r.remedy()}
+		return r.Wait(), advice.New(err, r.Remedy())
 	case reply.Applied == nil || reply.Applied.Serial != p.Serial:
 		return 0, fmt.Errorf("%w: not an answer to a confirmation", errReply)
 	}
 	return 0, nil
 }
 
-// tellApplied sends p, signed by the key that it is about.
-func (s *Server) tellApplied(ctx context.Context, conn *connection, key crypto.Signer, p pending) (*wire.Reply, error) {
+// sendApplied sends p, signed by the key that it is about.
+func (a *agent) sendApplied(ctx context.Context, conn *link.Conn, key crypto.Signer, p pending) (*wire.Reply, error) {
 	signature, err := wire.Sign(key, wire.AppliedDigest(p.Identity, p.Serial, p.Digest))
 	if err != nil {
 		return nil, err
 	}
 	applied := wire.Applied{ID: wire.NewID(), Identity: p.Identity, Serial: p.Serial, Digest: p.Digest, Signature: signature}
-	return s.request(ctx, conn, wire.SubjectApplied, applied.ID, &applied)
+	return conn.Request(ctx, wire.SubjectApplied, applied.ID, &applied)
+}
+
+func (a *agent) provisioned(ctx context.Context, conn *link.Conn, id wire.Identity, serial string) {
+	a.cfg.Log.InfoContext(ctx, "node provisioned", "node", id, "serial", serial, "elapsed", a.elapsed())
+	a.observe(Event{Kind: EventConfirmed, Serial: serial, Broker: conn.Broker, Elapsed: a.elapsed()})
+}
+
+// confirming is what a node in normal mode has to confirm.
+type confirming struct {
+	duty
+	next time.Time
+	wait *backoff
+}
+
+// settle confirms what is pending, if anything is.
+func (c *confirming) settle(ctx context.Context, conn *link.Conn) error {
+	p, err := c.sets.pending()
+	if err != nil {
+		// A disk that is damaged; the set was whole when it was switched to.
+		c.notices.problem(ctx, slog.LevelError, msgUnconfirmed, advice.New(err,
+			"have the node reconfigured: `muster node reconfigure "+string(c.identity)+"`"), "node", c.identity)
+	}
+	if p == nil {
+		c.next = time.Now().Add(maxInterval) // nothing makes one in this mode
+		return nil
+	}
+	after, err := c.confirm(ctx, conn, c.creds.Key, *p)
+	if err == nil {
+		c.notices.solved(msgUnconfirmed)
+		c.provisioned(ctx, conn, c.identity, c.creds.Serial)
+		return nil
+	}
+	c.next = time.Now().Add(max(after, c.wait.next()))
+	if ctx.Err() == nil {
+		c.notices.problem(ctx, slog.LevelWarn, msgUnconfirmed, link.Explain(err, fleetPeer), "node", c.identity)
+	}
+	return err
+}
+
+// again confirms once more what is in force, and asks for the configuration if
+// that is not what is on record. While another set is about to be in force, that
+// is confirmed instead.
+func (c *confirming) again(ctx context.Context, conn *link.Conn) {
+	c.recheck = c.cfg.Now().Add(recheckEvery)
+	p, err := c.sets.readConfirmation(confirmedFile)
+	if err != nil || p == nil || c.orders.book.Doing != nil || c.sets.renewing(c.creds.Key) ||
+		strings.TrimLeft(p.Serial, "0") != strings.TrimLeft(c.creds.Serial, "0") {
+		return
+	}
+	_, err = c.sendConfirmation(ctx, conn, c.creds.Key, *p)
+	switch {
+	case errors.Is(err, errDisowned):
+		c.cfg.Log.WarnContext(ctx, "configuration in force is not the one on record, and is asked for once more",
+			"node", c.identity, "serial", p.Serial, "err", err, "remedy", "nothing; a disk that was put back is the usual cause")
+		if err := c.orders.accept(order{ID: wire.NewID(), Verb: wire.VerbReconfigure}); err != nil {
+			c.cfg.Log.WarnContext(ctx, "order not written", "node", c.identity, "err", err)
+		}
+	case err != nil:
+		c.recheck = c.cfg.Now().Add(max(c.alive(), c.cfg.BackoffMax))
+		c.cfg.Log.DebugContext(ctx, "configuration in force not compared", "node", c.identity, "err", err)
+	}
 }

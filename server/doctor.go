@@ -5,15 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
-	"net"
 	"os"
-	"strconv"
+	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"muster/internal/discover"
-	"muster/internal/keyfile"
+	"muster/internal/wire"
+	"muster/server/advice"
+	"muster/server/files"
+	"muster/server/link"
 )
 
 // A Status is the outcome of one check.
@@ -41,39 +43,28 @@ type Finding struct {
 // disk and may run beside the agent. Nothing is enrolled. The error is about
 // cfg alone, or ctx's.
 func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
-	cfg, build, err := cfg.complete()
+	a, err := newAgent(cfg)
 	if err != nil {
 		return nil, err
 	}
-	at, err := findPlaces(cfg.ConfFile, cfg.SSLDir)
-	if err != nil {
-		return nil, fmt.Errorf("server: %w", err)
-	}
-	d := &doctor{Server: newServer(cfg, build, at)}
-	d.saw(loadClock(at.clock))
-	d.loadOrders(ctx)
+	_ = a.orders.load() // the agent says what is wrong with them
+	d := &doctor{agent: a}
 	d.checkMode()
-	d.checkEnrollment()
 	d.checkToken()
-	d.checkFacts(ctx)
-	d.checkFiles()
-	d.checkTried()
-	d.checkOrder()
+	d.checkFacts()
+	d.checkWork()
 	d.checkWritable()
 	d.checkCertificate()
 	d.checkClock()
-	for _, b := range d.checkDNS(ctx) {
-		if d.checkTCP(ctx, b) {
-			d.checkConnection(ctx, b)
-		}
+	for _, b := range d.checkBrokers(ctx) {
+		d.checkConnection(ctx, b)
 	}
 	return d.findings, ctx.Err()
 }
 
 type doctor struct {
-	*Server
+	*agent
 	view     view
-	token    *token // nil if there is none
 	findings []Finding
 }
 
@@ -84,11 +75,22 @@ func (d *doctor) say(status Status, what, remedy, format string, args ...any) {
 
 // fail reports err with its remedy, or with the one given.
 func (d *doctor) fail(what string, err error, remedy string) {
-	d.say(StatusFail, what, cmp.Or(remedyOf(err), remedy), "%v", err)
+	d.say(StatusFail, what, cmp.Or(advice.Of(err), remedy), "%v", err)
+}
+
+// enrollAgain is what to do where only another enrollment helps.
+func (d *doctor) enrollAgain() string {
+	switch {
+	case d.view.foreign != nil:
+		return advice.Of(d.view.foreign)
+	case d.view.says.No:
+		return remedyAllow
+	}
+	return remedyEnroll
 }
 
 func (d *doctor) checkMode() {
-	v, err := d.look()
+	v, err := d.state.look()
 	if v != nil {
 		d.view = *v
 		d.say(StatusOK, "identity", "", "%s", v.identity)
@@ -96,170 +98,204 @@ func (d *doctor) checkMode() {
 	switch {
 	case v == nil:
 		d.fail("identity", err, "give the machine a host name, or set identity in server.conf")
+		return
 	case err != nil:
 		d.fail("mode", err, "mend server.conf, token or certificate, see below")
 	default:
 		d.say(StatusOK, "mode", "", "%s: %s", v.mode, v.reason)
 	}
-	if v != nil && v.damaged && err == nil { // else that was the error
-		_, _, damage := readConf(d.at.conf)
-		d.say(StatusWarn, "configuration", "mend the file; provisioning puts another one in its place", "%v", oneLine(damage))
+	if v.damaged && err == nil { // else that was the error
+		_, _, damage := readConf(d.sets.conf)
+		d.say(StatusWarn, "configuration", "mend the file; provisioning puts another one in its place", "%v", damage)
 	}
 }
 
 func (d *doctor) checkToken() {
 	const what = "token"
-	t, err := readToken(d.tokenFiles(), d.build)
-	normal := d.view.mode == ModeNormal
+	t, err := readToken(d.state.tokenFiles(), d.build)
+	bad := StatusFail
+	if d.view.mode == ModeNormal {
+		bad = StatusWarn // it is not needed until the node enrolls again
+	}
 	switch {
-	case errors.Is(err, ErrMissing) && normal:
+	case errors.Is(err, ErrMissing) && d.view.mode == ModeNormal:
 		d.say(StatusOK, what, "", "none, and none is needed in normal mode")
 		return
-	case err != nil && normal:
-		d.say(StatusWarn, what, tokenRemedy(err)+"; it is needed when the node has to enroll again", "%v", err)
-		return
 	case err != nil:
-		d.fail(what, err, tokenRemedy(err))
+		d.say(bad, what, tokenRemedy(err), "%v", err)
 		return
 	}
-	d.token = t
+	d.view.token = t
 	if err := t.usable(); err != nil {
 		d.fail(what, err, "")
 		return
 	}
-	if t.limits.CA == "" && !normal {
+	if t.limits.CA == "" && d.view.mode != ModeNormal {
 		d.say(StatusWarn, "authority", "sign the token with --ca", "the token pins none, so this node takes the first that answers")
 	}
-	d.checkTerms(t)
+	d.checkTerms(t, bad)
 }
 
-func (d *doctor) checkFiles() {
-	const what = "files"
-	if exists(d.at.in(markerFile)) {
-		d.say(StatusWarn, what, "start the agent, which finishes the work", "%s has a switch that was not finished", d.at.live)
+// checkTerms checks when, and for which names, a token is good.
+func (d *doctor) checkTerms(t *token, bad Status) {
+	const what = "token"
+	expiry := "never expires"
+	if !t.expires.IsZero() {
+		expiry = "expires " + t.expires.Format(time.RFC3339)
 	}
-	var missing []string
-	for _, name := range []string{keyFile, certificateFile, caFile, confName} {
-		if _, err := os.Stat(d.at.in(name)); err != nil {
-			missing = append(missing, name)
-		}
+	remedy := t.outOfDate(d.clock.now(), d.cfg.Now())
+	var names []string
+	covered := len(t.limits.Identities) == 0
+	for _, p := range t.limits.Identities {
+		names = append(names, string(p))
+		covered = covered || p.Match(d.view.identity)
 	}
+	fi, err := os.Stat(t.file)
 	switch {
-	case len(missing) == 4 && d.view.mode != ModeNormal:
-		d.say(StatusOK, what, "", "%s holds no set yet", d.at.live)
-	case len(missing) > 0 && d.view.mode == ModeProvisioning:
-		d.say(StatusOK, what, "", "%s lacks %s, which provisioning brings", d.at.live, strings.Join(missing, ", "))
-	case len(missing) > 0 && (len(missing) > 1 || missing[0] != confName || d.view.conf == nil):
-		d.say(StatusFail, what, d.enrollAgain(), "%s lacks %s", d.at.live, strings.Join(missing, ", "))
+	case remedy != "":
+		d.say(bad, what, remedy, "%s is out of date, %s", t.file, expiry)
+	case !covered:
+		d.say(bad, what, "sign a token whose --identity covers the name and replace the file, or give this node a name that it covers",
+			"%s is for %s, and this node is %s", t.file, strings.Join(names, ", "), d.view.identity)
+	case err == nil && fi.Mode().Perm()&0o007 != 0:
+		d.say(StatusWarn, what, "chmod 0600 "+t.file, "%s can be read by every user of this machine (mode %04o)", t.file, fi.Mode().Perm())
 	default:
-		d.say(StatusOK, what, "", "%s is complete", d.at.live)
+		d.say(StatusOK, what, "", "%s, %s, provisions by default: %v, TLS: %v", t.file, expiry, t.byDefault, t.secure)
 	}
-	if fi, err := os.Stat(d.at.in(keyFile)); err == nil && fi.Mode().Perm()&0o077 != 0 {
-		d.say(StatusFail, "key", "chmod 0600 "+d.at.in(keyFile), "%s can be read by others (mode %04o)", d.at.in(keyFile), fi.Mode().Perm())
+	if key, err := t.sealKey(); t.sealed() && err == nil {
+		d.say(StatusOK, "sealing", "", "what is sent to enroll can be read only with the seal key %s", key.ID())
 	}
-	for _, err := range []error{d.checkMount(), d.checkConfMount()} {
-		if err != nil {
-			d.fail(what, err, "")
-		}
+}
+
+func (d *doctor) checkFacts() {
+	const what = "facts"
+	file := d.cfg.factsFile(d.view.token, d.view.conf)
+	if file == "" {
+		return
 	}
-	switch p, err := d.readPending(); {
+	facts, err := readFacts(file)
+	switch {
+	case errors.Is(err, ErrMissing), err != nil && d.view.mode == ModeNormal:
+		d.say(StatusWarn, what, advice.Of(err), "%v", err)
 	case err != nil:
-		d.fail("confirmation", err, "start the agent, which asks for its configuration once more")
+		d.fail(what, fmt.Errorf("the node does not ask without them: %w", err), "")
+	default:
+		d.say(StatusOK, what, "", "%s, %d bytes, limit %d", file, len(facts), wire.MaxFactsBytes)
+	}
+}
+
+// checkWork says what the agent has yet to do.
+func (d *doctor) checkWork() {
+	if o := d.orders.book.Doing; o != nil {
+		d.say(StatusWarn, "order", "nothing; the agent does it once it is connected", "the node was told to %s, and has not done it yet", o.Verb)
+	}
+	switch p, err := d.sets.pending(); {
+	case err != nil:
+		d.fail("confirmation", err, "have the node reconfigured")
 	case p != nil:
 		d.say(StatusWarn, "confirmation", "nothing; the agent sends it when it is connected", "certificate %s is not confirmed yet", p.Serial)
 	}
-}
-
-// checkTried says where the agent goes besides while no broker of its configuration
-// has taken it.
-func (d *doctor) checkTried() {
-	if d.view.mode == ModeNormal && d.token != nil && exists(d.at.in(untriedFile)) {
-		d.say(StatusOK, "configuration", "", "no broker of it has taken this node yet: the agent tries those of its token as well, until one has")
+	if d.view.mode == ModeProvisioning {
+		if err := d.sets.dir.Check(); errors.Is(err, files.ErrOccupied) {
+			d.fail("files", adviseOccupied(err), "")
+		}
+		if !d.sets.dir.Staged() {
+			d.say(StatusWarn, "enrollment", "start the agent", "not enrolled, and never asked")
+		} else {
+			d.say(StatusWarn, "enrollment", "see the agent's log; an operator sees why with `muster node explain "+string(d.view.identity)+"`",
+				"not enrolled yet")
+		}
 	}
 }
 
-// checkOrder says what the node was told and is yet to do.
-func (d *doctor) checkOrder() {
-	if o := d.orders.Doing; o != nil {
-		d.say(StatusWarn, "order", "nothing; the agent does it once it is connected", "the node was told to %s, and has not done it yet", o.Verb)
+// checkWritable tries what the agent does in the directories of its files.
+func (d *doctor) checkWritable() {
+	dirs := []string{d.sets.ssl, filepath.Dir(d.sets.conf)}
+	slices.Sort(dirs)
+	for _, dir := range slices.Compact(dirs) {
+		at := dir
+		for !exists(at) && at != filepath.Dir(at) { // the agent makes those that are missing
+			at = filepath.Dir(at)
+		}
+		temp, err := os.MkdirTemp(at, ".muster-doctor-*")
+		if err == nil {
+			err = os.Remove(temp)
+		}
+		if err != nil {
+			d.say(StatusFail, "directory", "the agent makes and renames files there: check owner, mode and mount options, "+
+				"and run this check as the agent's user", "cannot write to %s: %v", at, errors.Unwrap(err))
+			continue
+		}
+		d.say(StatusOK, "directory", "", "%s can be written to", dir)
 	}
+}
+
+func exists(path string) bool {
+	_, err := os.Lstat(path)
+	return err == nil
 }
 
 func (d *doctor) checkCertificate() {
 	const what = "certificate"
-	if !exists(d.at.in(certificateFile)) && d.view.mode != ModeNormal {
+	if !exists(d.sets.dir.Path(certificateFile)) && d.view.mode != ModeNormal {
 		d.say(StatusOK, what, "", "none yet")
 		return
 	}
-	c, err := readCredentials(d.at, d.view.identity, d.nowFor)
-	if errors.Is(err, keyfile.ErrExposed) {
-		d.say(StatusWarn, what, "close the key first, see above", "not looked at, since others may read the key")
-		return
+	c, err := d.sets.credentials(d.view.identity, d.clock.at)
+	status, remedy := StatusFail, cmp.Or(advice.Of(err), d.enrollAgain())
+	if d.view.mode == ModeProvisioning { // which replaces it
+		status = StatusWarn
+		remedy = fmt.Sprintf("nothing, if the name is still free; else an operator lets the node's key in with `muster node grant %s`", d.view.identity)
 	}
 	if err != nil {
-		status, remedy := StatusFail, d.enrollAgain()
-		switch {
-		case errors.Is(err, fs.ErrPermission):
-			remedy = "let the agent's user read it: check its owner and mode, or run this check as that user"
-		case d.view.mode == ModeProvisioning:
-			status = StatusWarn // provisioning replaces it
-			if exists(d.at.in(keyFile)) {
-				remedy = fmt.Sprintf("nothing, if the name is still free; else an operator lets the node's new key in with `muster node grant %s`", d.view.identity)
-			}
-		}
 		d.say(status, what, remedy, "%v", err)
 		return
 	}
-	end := c.leaf().NotAfter
-	left := end.Sub(d.now())
-	if left < end.Sub(c.leaf().NotBefore)/5 {
-		d.say(StatusWarn, what, "see that the agent runs and reaches a broker", "%s expires %s, soon", c.serial, end.UTC().Format(time.RFC3339))
+	end := c.Leaf().NotAfter
+	if end.Sub(d.clock.now()) < end.Sub(c.Leaf().NotBefore)/5 {
+		d.say(StatusWarn, what, "see that the agent runs and reaches a broker", "%s expires %s, soon", c.Serial, end.UTC().Format(time.RFC3339))
 		return
 	}
-	d.say(StatusOK, what, "", "%s of spiffe://%s/node/%s, expires %s", c.serial, c.trustDomain, d.view.identity, end.UTC().Format(time.RFC3339))
+	d.say(StatusOK, what, "", "%s of spiffe://%s/node/%s, expires %s", c.Serial, c.TrustDomain, d.view.identity, end.UTC().Format(time.RFC3339))
 }
 
 // checkClock compares the clock with every time that this machine knows to
 // have passed.
 func (d *doctor) checkClock() {
-	const what, remedy = "clock", "set the clock; run a time service"
 	now := d.cfg.Now()
-	passed, from := d.seen, "the last time the agent ran"
-	later := func(t time.Time, what string) {
-		if t.After(passed) {
-			passed, from = t, what
-		}
+	passed, from := d.clock.saved, "the last time the agent ran"
+	if t := d.view.token; t != nil && t.claims.IssuedAt.After(passed) {
+		passed, from = t.claims.IssuedAt, "when the token was signed"
 	}
-	if d.token != nil {
-		later(d.token.claims.IssuedAt, "when the token was signed")
-	}
-	if d.view.creds != nil {
-		later(d.view.creds.leaf().NotBefore, "when the certificate was issued")
+	if c := d.view.creds; c != nil && c.Leaf().NotBefore.After(passed) {
+		passed, from = c.Leaf().NotBefore, "when the certificate was issued"
 	}
 	if behind := passed.Sub(now); behind > time.Minute {
-		d.say(StatusWarn, what, remedy, "%s, which is %v before %s", now.UTC().Format(time.RFC3339), behind.Truncate(time.Second), from)
+		d.say(StatusWarn, "clock", "set the clock; run a time service", "%s, which is %v before %s",
+			now.UTC().Format(time.RFC3339), behind.Truncate(time.Second), from)
 		return
 	}
-	d.say(StatusOK, what, "", "%s", now.UTC().Format(time.RFC3339))
+	d.say(StatusOK, "clock", "", "%s", now.UTC().Format(time.RFC3339))
 }
 
-func (d *doctor) checkDNS(ctx context.Context) []discover.Broker {
-	urls, srv, secure := d.where()
+// checkBrokers resolves the brokers of the mode that the agent would be in.
+func (d *doctor) checkBrokers(ctx context.Context) []discover.Broker {
+	urls, srv := d.fleetBrokers(&d.view)
+	secure := true
+	if t := d.view.token; d.view.mode != ModeNormal && t != nil {
+		urls, srv, secure = t.urls, t.srv, t.secure
+	}
 	what := "brokers"
 	if srv != "" {
 		what = "dns"
 	}
 	if len(urls) == 0 && srv == "" {
-		remedy := "name them in the token (--urls or --srv) or in server.conf (brokers)"
-		if d.view.conf == nil && d.view.damaged {
-			remedy = "see to server.conf first, which cannot be used"
-		}
-		d.say(StatusFail, what, remedy, "none known")
+		d.say(StatusFail, what, "name them in the token (--urls or --srv) or in server.conf (brokers)", "none known")
 		return nil
 	}
-	brokers, err := d.brokers(ctx, urls, srv, secure)
+	brokers, err := d.dialer.Brokers(ctx, urls, srv, secure)
 	if err != nil {
-		d.fail(what, explain(err, peer{}), "")
+		d.fail(what, link.Explain(err, link.Peer{}), "")
 		return nil
 	}
 	var list []string
@@ -274,65 +310,33 @@ func (d *doctor) checkDNS(ctx context.Context) []discover.Broker {
 	return brokers
 }
 
-// where are the brokers of the mode that the agent would be in.
-func (d *doctor) where() (urls []string, srv string, secure bool) {
-	if d.view.mode != ModeNormal && d.token != nil {
-		return d.token.urls, d.token.srv, d.token.secure
-	}
-	v := d.view
-	v.token = d.token
-	urls, srv = d.fleetBrokers(&v)
-	return urls, srv, true
-}
-
-func (d *doctor) checkTCP(ctx context.Context, b discover.Broker) bool {
-	const what = "tcp"
-	proxy, err := d.proxyFor(d.view.conf, b)
-	if err != nil {
-		d.fail(what, explain(err, peer{broker: b.URL}), "")
-		return false
-	}
-	address := net.JoinHostPort(b.Host, strconv.Itoa(b.Port))
-	conn, stop, err := (&dialer{ctx: ctx, resolver: d.cfg.resolver, proxy: proxy}).dial(ctx, address)
-	if err != nil {
-		d.fail(what, explain(err, peer{broker: b.URL}), "check the network between here and the broker")
-		return false
-	}
-	to := conn.RemoteAddr().String()
-	stop()
-	_ = conn.Close() // nothing was sent
-	if proxy != nil {
-		to = "through proxy " + proxy.Host
-	}
-	d.say(StatusOK, what, "", "%s answers (%s)", address, to)
-	return true
-}
-
+// checkConnection connects to a broker as the agent would.
 func (d *doctor) checkConnection(ctx context.Context, b discover.Broker) {
-	const what = "connection"
-	p := peer{broker: b.URL}
-	how := "with the certificate, by mutual TLS"
-	var conn *connection
-	var err error
-	switch {
-	case d.view.mode == ModeNormal:
-		p.normal, p.secure = true, true
-		conn, err = d.connect(ctx, d.view.conf, b, d.fleetOptions(&d.view, b)...)
-	case d.token == nil || d.token.usable() != nil:
-		return // said already
-	default:
-		p.file, p.secure, how = d.token.file, d.token.secure || hasTLSScheme(b.URL), "with the token"
-		if p.sealed = d.token.sealed(); p.sealed {
-			how = "with the sealed token"
-		}
-		p.dates = d.token.outOfDate(d.now(), d.cfg.Now())
-		conn, err = d.connectToEnroll(ctx, d.token, d.view.conf, b)
-	}
+	to, err := d.dialer.Try(ctx, b, d.view.proxy())
 	if err != nil {
-		d.fail(what, explain(err, p), "see the broker's log")
+		d.fail("tcp", link.Explain(err, link.Peer{}), "check the network between here and the broker")
 		return
 	}
-	conn.Close()
-	<-conn.closed
-	d.say(StatusOK, what, "", "%s admits this node %s", b.URL, how)
+	d.say(StatusOK, "tcp", "", "%s:%d answers (%s)", b.Host, b.Port, to)
+	how, peer := "with the certificate, by mutual TLS", fleetPeer
+	var conn *link.Conn
+	t := d.view.token
+	switch {
+	case d.view.mode == ModeNormal:
+		conn, err = d.connectFleet(ctx, &d.view, b)
+	case t == nil || t.usable() != nil:
+		return // said already
+	default:
+		how, peer = "with the token", d.tokenPeer(t, b)
+		if t.sealed() {
+			how = "with the sealed token"
+		}
+		conn, err = d.connectToken(ctx, &d.view, b)
+	}
+	if err != nil {
+		d.fail("connection", link.Explain(err, peer), "see the broker's log")
+		return
+	}
+	conn.End()
+	d.say(StatusOK, "connection", "", "%s admits this node %s", b.URL, how)
 }

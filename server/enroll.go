@@ -3,269 +3,277 @@ package server
 import (
 	"cmp"
 	"context"
+	"crypto"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
-	"muster/internal/discover"
 	"muster/internal/wire"
+	"muster/server/advice"
+	"muster/server/link"
+	"muster/server/trust"
 )
 
-// errStopped means that a policy, or a command, asked the agent to end.
-var errStopped = errors.New("asked to stop")
+// An enroller enrolls the node with its token.
+type enroller struct {
+	*agent
+	lock     *lock
+	wait     *backoff
+	answered time.Time // by a provisioner, or when it began
+}
 
-// Messages that are logged once per change.
-const (
-	msgFailed  = "enrollment failed"
-	msgRefused = "enrollment refused"
-	msgWaiting = "node waits"
-	msgExpired = "token has expired by this machine's clock"
-	msgEarly   = "token is not valid yet by this machine's clock"
-)
-
-// enroll tries to enroll until the node is provisioned, or until what is on
-// its disk asks for something else; the caller looks again. The error is
-// errStopped.
-func (s *Server) enroll(ctx context.Context, id wire.Identity) (provisioned bool, err error) {
-	s.begun = s.cfg.Now()
-	defer func() { s.awaited = "" }()
-	wait := s.newBackoff()
-	answered := time.Now() // by a provisioner, or it begins
+// run tries to enroll until the node is provisioned, or until what is on its
+// disk asks for something else; the caller looks again. The error is errStopped.
+func (e *enroller) run(ctx context.Context, id wire.Identity) (provisioned bool, err error) {
+	e.begun, e.answered, e.wait = e.cfg.Now(), time.Now(), e.newBackoff()
 	for ctx.Err() == nil {
-		files := s.fingerprints() // before the look, so that no change is missed
-		v, err := s.look()
-		if err != nil || v.mode != ModeProvisioning || v.identity != id || s.lock.removed() {
+		v, err := e.state.look()
+		if err != nil || v.mode != ModeProvisioning || v.identity != id || e.lock.removed() {
 			return false, nil
 		}
-		err = s.attempt(ctx, v)
-		var refused refusal
+		facts := watch(e.cfg.factsFile(v.token, v.conf))
+		err = e.attempt(ctx, v)
+		var refused link.Refusal
+		isRefusal := errors.As(err, &refused)
 		switch {
 		case err == nil:
-			s.once.solved(msgFailed)
-			s.once.solved(msgRefused)
-			s.once.solved(msgWaiting)
+			e.notices.solved(msgFailed, msgRefused, msgWaiting)
 			return true, nil
 		case ctx.Err() != nil:
 			return false, nil
-		case errors.As(err, &refused) && refused.Code == wire.CodeShutdown:
-			s.noteFailure(ctx, id, err, refused.Code)
-			s.cfg.Log.WarnContext(ctx, "agent ends, a policy asks for it", "node", id, "code", refused.Code,
-				"err", refused.Error(), "remedy", refused.remedy())
-			s.observe(Event{Kind: EventRefused, Code: refused.Code})
+		case isRefusal && refused.Code == wire.CodeShutdown:
+			e.cfg.Log.WarnContext(ctx, "agent ends, a policy asks for it", "node", id, "code", refused.Code,
+				"err", refused.Error(), "remedy", refused.Remedy())
+			e.observe(Event{Kind: EventRefused, Code: refused.Code})
 			return false, errStopped
-		case s.givesUp(ctx, v, err, answered), s.admittedAgain(ctx, v):
+		case e.givesUp(ctx, v, err), e.admittedAgain(ctx, v):
 			return false, nil
+		case isRefusal:
+			e.answered = time.Now()
+			e.pause(ctx, e.refused(ctx, id, err, refused), v.watched, facts)
+		default:
+			e.pause(ctx, e.failed(ctx, id, err), v.watched, facts)
 		}
-		if errors.As(err, &refused) {
-			answered = time.Now()
-		}
-		s.failed(ctx, id, err, wait, files)
 	}
 	return false, nil
 }
 
-// failed logs and records why an attempt led to no certificate, and waits: as
-// long as the provisioner said, so that it can spread its backlog, else as long
-// as wait says, or until files change. A provisioner that says when to come back
-// works: what made wait longer before is over then, and a node that waits for an
-// approval must not sleep through it because a broker was away in between.
-func (s *Server) failed(ctx context.Context, id wire.Identity, err error, wait *backoff, files string) {
-	pause := wait.next()
-	var refused refusal
-	if !errors.As(err, &refused) {
-		pause = max(pause, slowedBy(err))
-		s.noteFailure(ctx, id, err, "")
-		s.once.solved(msgWaiting)
-		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgFailed, err, "node", id, "retry_in", rounded(pause))
-		s.observe(Event{Kind: EventFailed, Err: err, Elapsed: s.elapsed()})
-		s.pause(ctx, pause, files)
-		return
+// failed logs why an attempt led to no answer, and returns how long
+// to wait.
+func (e *enroller) failed(ctx context.Context, id wire.Identity, err error) time.Duration {
+	pause := max(e.wait.next(), link.SlowedBy(err))
+	e.notices.solved(msgWaiting)
+	e.notices.problem(ctx, slog.LevelWarn, msgFailed, err, "node", id, "retry_in", rounded(pause))
+	e.observe(Event{Kind: EventFailed, Err: err, Elapsed: e.elapsed()})
+	return pause
+}
+
+// refused logs a refusal, and returns how long to wait: as long as
+// the provisioner said, so that it can spread its backlog. A provisioner that
+// says when to come back works, so waits of the agent's own begin anew.
+func (e *enroller) refused(ctx context.Context, id wire.Identity, err error, r link.Refusal) time.Duration {
+	pause := e.wait.next()
+	if told := r.Wait(); told > 0 {
+		pause = e.wait.told(told)
 	}
-	if told := refused.Wait(); told > 0 {
-		pause = wait.told(told)
-	}
-	s.once.solved(msgFailed)
-	s.noteFailure(ctx, id, err, refused.Code)
-	if what := waitsFor(refused.Code); what != "" {
-		s.once.solved(msgRefused)
-		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgWaiting, err, "node", id, "waits_for", what, "code", refused.Code, "retry_in", rounded(pause))
+	e.notices.solved(msgFailed)
+	attrs := []any{"node", id, "code", r.Code, "retry_in", rounded(pause)}
+	if what := waitsFor(r.Code); what != "" {
+		e.notices.solved(msgRefused)
+		e.notices.problem(ctx, slog.LevelWarn, msgWaiting, err, append(attrs, "waits_for", what)...)
 	} else {
-		s.once.solved(msgWaiting)
-		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgRefused, err, "node", id, "code", refused.Code, "retry_in", rounded(pause))
+		e.notices.solved(msgWaiting)
+		e.notices.problem(ctx, slog.LevelWarn, msgRefused, err, attrs...)
 	}
-	s.observe(Event{Kind: EventRefused, Code: refused.Code, Elapsed: s.elapsed()})
-	s.pause(ctx, pause, files)
+	e.observe(Event{Kind: EventRefused, Code: r.Code, Elapsed: e.elapsed()})
+	return pause
+}
+
+// waitsFor says what a node that was refused with the code waits for, or ""
+// if nothing but a change of node, token or policy would help it.
+func waitsFor(code wire.Code) string {
+	switch code {
+	case wire.CodeApprovalPending:
+		return "an operator's approval"
+	case wire.CodeDeferred:
+		return "the policy, which puts it off"
+	}
+	return ""
 }
 
 // attempt makes one attempt to enroll, at each broker in turn until one leads
-// to an answer. After nil the new set is in force; whether that is confirmed
-// is in its applied.json.
-func (s *Server) attempt(ctx context.Context, v *view) error {
-	s.awaited = ""
+// to an answer. After nil the new set is in force; whether that is confirmed is
+// in its applied.json.
+func (e *enroller) attempt(ctx context.Context, v *view) error {
 	t := v.token
 	if err := t.usable(); err != nil {
 		return err
 	}
-	p := peer{file: t.file, sealed: t.sealed(), dates: t.outOfDate(s.now(), s.cfg.Now())}
-	s.noteDates(ctx, t, v.identity)
-	stage, err := s.openStage(ctx, v.identity)
-	if err != nil {
-		return explain(fmt.Errorf("prepare key: %w", err), p)
+	// The node tries all the same: it is the provisioner's clock that counts.
+	if remedy := t.outOfDate(e.clock.now(), e.cfg.Now()); remedy != "" {
+		e.notices.problem(ctx, slog.LevelWarn, msgDates, advice.Errorf(remedy, "token %s", t.file), "node", v.identity)
+	} else {
+		e.notices.solved(msgDates)
 	}
-	facts, err := s.facts(ctx, t, v.conf)
+	st, err := e.sets.openStage(ctx, v.identity, false)
+	if err != nil {
+		return link.Explain(fmt.Errorf("prepare key: %w", err), link.Peer{})
+	}
+	facts, err := e.facts(ctx, v)
 	if err != nil {
 		return err
 	}
-	brokers, err := s.brokers(ctx, t.urls, t.srv, t.secure)
+	brokers, err := e.dialer.Brokers(ctx, t.urls, t.srv, t.secure)
 	if err != nil {
-		return explain(err, p)
+		return link.Explain(err, link.Peer{})
 	}
 	request := wire.EnrollRequest{
-		Identity: string(v.identity), Token: t.text, CSR: stage.csr,
-		Facts: facts, Agent: s.agentName(), Boot: s.boot,
+		Identity: string(v.identity),
+		Token:    t.text,
+		CSR:      st.csr,
+		Facts:    facts,
+		Agent:    e.agentName(),
+		Boot:     e.boot,
 	}
 	var failures []error
 	for _, b := range brokers {
-		p.broker, p.secure = b.URL, t.secure || hasTLSScheme(b.URL)
-		conn, err := s.connectToEnroll(ctx, t, v.conf, b)
+		p := e.tokenPeer(t, b)
+		conn, err := e.connectToken(ctx, v, b)
 		if err != nil {
-			failures = append(failures, explain(err, p))
+			failures = append(failures, link.Explain(err, p))
 			continue
 		}
-		answered, err := s.enrollAt(ctx, conn, request, stage, v)
-		conn.Close()
-		<-conn.closed
-		if answered {
-			return explainRefusal(explain(err, p), p)
+		answered, err := e.enrollAt(ctx, conn, request, st, v)
+		conn.End()
+		if err = link.Explain(err, p); answered {
+			return err
 		}
-		failures = append(failures, explain(err, p))
+		failures = append(failures, err)
 	}
-	return joined(failures)
-}
-
-// noteDates warns of a token that is out of date by this node's clock. The node
-// tries it all the same: it is the provisioner's clock that counts.
-func (s *Server) noteDates(ctx context.Context, t *token, id wire.Identity) {
-	now := s.now()
-	warn := func(is bool, message, format string, at time.Time) {
-		if !is {
-			s.once.solved(message)
-			return
-		}
-		s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, message,
-			&cause{what: fmt.Errorf(format, t.file, at.Format(time.RFC3339)), remedy: t.outOfDate(now, s.cfg.Now())}, "node", id)
-	}
-	warn(t.expired(now), msgExpired, "token %s expired at %s", t.expires)
-	warn(t.early(now), msgEarly, "token %s is valid from %s", t.claims.NotBefore)
+	return link.Join(failures)
 }
 
 // enrollAt enrolls over one connection. It reports whether a provisioner
 // answered: another broker then leads to the same answer.
-func (s *Server) enrollAt(ctx context.Context, conn *connection, request wire.EnrollRequest, stage *stage, v *view) (answered bool, err error) {
+func (e *enroller) enrollAt(ctx context.Context, conn *link.Conn, request wire.EnrollRequest, st *stage, v *view) (answered bool, err error) {
 	request.ID = wire.NewID()
-	if request.Continuity, err = s.continuity(&request, stage.key); err != nil {
+	if request.Continuity, err = e.continuity(&request, st.key); err != nil {
 		return false, err
 	}
-	reply, err := s.request(ctx, conn, wire.SubjectEnroll, request.ID, &request)
-	switch {
-	case err != nil:
-		return false, err
-	case reply.Refusal != nil:
-		r := refusal{reply.Refusal}
-		return true, &cause{what: r, remedy: waitRemedy(r, request.Identity, stage.key)}
-	case reply.Enrolled == nil:
-		return true, fmt.Errorf("%w: a confirmation, want a certificate", errReply)
-	}
-	s.step("answered")
-	set, creds, err := s.check(ctx, reply.Enrolled, expectation{
-		identity: v.identity, key: stage.key, pin: v.token.limits.CA, now: s.nowFor, token: v.token, named: v.named})
+	reply, err := conn.Request(ctx, wire.SubjectEnroll, request.ID, &request)
 	if err != nil {
-		err = s.complain(ctx, conn, stage.key, wordOn(v.identity, reply.Enrolled), err)
-		return true, &cause{what: err, remedy: cmp.Or(remedyOf(err), "see the provisioner's log; if it says that all is well, somebody alters replies on the way")}
+		return false, err
 	}
-	if err := s.apply(ctx, set); err != nil {
-		_ = s.complain(ctx, conn, stage.key, set.pending, err) // it is this node's own to mend
-		return true, fmt.Errorf("apply: %w", err)
+	if r := reply.Refusal; r != nil {
+		return true, advice.New(link.Refusal{Refusal: r}, e.refusalRemedy(link.Refusal{Refusal: r}, v, st.key))
 	}
-	s.again = nil
-	s.obeyed(ctx, wire.VerbReprovision, wire.VerbReconfigure)
-	s.forgetFailure(ctx)
-	s.saveClock(ctx)
-	s.cfg.Log.InfoContext(ctx, "configuration applied", "node", request.Identity, "serial", creds.serial, "elapsed", s.elapsed())
-	s.observe(Event{Kind: EventApplied, Serial: creds.serial, Broker: conn.broker, Elapsed: s.elapsed()})
-	err = s.confirmSoon(ctx, conn, stage, set.pending)
-	if errors.Is(err, errDisowned) {
-		s.again, s.told = err, time.Now()
+	e.cfg.hooks.steps("answered")
+	o, err := e.take(ctx, conn, reply, expectation{
+		identity:  v.identity,
+		key:       st.key,
+		authority: trust.Authority{Pin: v.token.limits.CA},
+		now:       e.clock.at,
+		named:     v.named,
+	})
+	if err != nil {
 		return true, err
 	}
-	if err != nil {
-		// Normal mode goes on with it.
-		s.cfg.Log.InfoContext(ctx, "confirmation put off", "node", request.Identity, "err", err)
+	e.obeyed(ctx, wire.VerbReprovision, wire.VerbReconfigure)
+	err = e.confirmSoon(ctx, conn, st.key, o.pending)
+	switch {
+	case errors.Is(err, errDisowned):
+		e.state.doubt, e.state.doubted = err, time.Now()
+		return true, err
+	case err != nil: // normal mode goes on with it
+		e.cfg.Log.InfoContext(ctx, "confirmation put off", "node", v.identity, "err", err)
 		return true, nil
 	}
-	s.cfg.Log.InfoContext(ctx, "node provisioned", "node", request.Identity, "serial", creds.serial, "elapsed", s.elapsed())
-	s.observe(Event{Kind: EventConfirmed, Serial: creds.serial, Broker: conn.broker, Elapsed: s.elapsed()})
+	e.provisioned(ctx, conn, v.identity, o.creds.Serial)
 	return true, nil
 }
 
-// check is checkReply, with a second look at the clock: a reply to this
-// node's own request is fresh, so if its certificate is over only by the time
-// that was saved, it is that time which was wrong.
-func (s *Server) check(ctx context.Context, e *wire.Enrolled, want expectation) (*set, *credentials, error) {
-	if err := s.checkFactsFile(ctx, e, want.token); err != nil {
-		return nil, nil, fmt.Errorf("%w: configuration: %w", errReply, err)
+// refusalRemedy is what to do about a refusal: the provisioner's remedy names no
+// machine, since it is a table's.
+func (e *enroller) refusalRemedy(r link.Refusal, v *view, key crypto.Signer) string {
+	switch r.Code {
+	case wire.CodeApprovalPending:
+		// As much of the key's hash as `muster node pending` shows.
+		return fmt.Sprintf("an operator lets it in with `muster node approve %s --key %.16s`; it asks again by itself", v.identity, keyHash(key))
+	case wire.CodeDeferred:
+		return fmt.Sprintf("nothing, it asks again by itself; `muster node pending --details --prefix %s` says why the policy puts it off", v.identity)
+	case wire.CodeTokenExpired, wire.CodeTokenNotYetValid:
+		return cmp.Or(v.token.outOfDate(e.clock.now(), e.cfg.Now()), r.Remedy())
 	}
-	set, creds, err := checkReply(e, want)
-	if err == nil {
-		s.doubtClock(ctx, creds.leaf())
-	}
-	if !errors.Is(err, errExpired) {
-		return set, creds, err
-	}
-	if own := s.cfg.Now(); !s.passed().After(own) {
-		return nil, nil, &cause{what: err, remedy: fmt.Sprintf(
-			"this machine's clock says %s, and by it a certificate is over that a provisioner has just given out: set the clock that is wrong", own.UTC().Format(time.RFC3339))}
-	}
-	saved := s.seen
-	s.seen = time.Time{}
-	set, creds, again := checkReply(e, want)
-	if again != nil {
-		s.seen = saved
-		return nil, nil, err
-	}
-	s.cfg.Log.WarnContext(ctx, "saved time dropped, it was ahead of a fresh certificate", "saved", saved)
-	s.setClock(ctx, s.cfg.Now().UTC().Truncate(time.Second))
-	return set, creds, nil
+	return r.Remedy()
 }
 
-// checkFactsFile refuses a configuration that names facts which are there and cannot be
-// sent: under it the node would never ask again, not for a better one either.
-func (s *Server) checkFactsFile(ctx context.Context, e *wire.Enrolled, t *token) error {
-	file := s.factsFile(t, &conf{factsFile: e.Configuration[keyFacts[0]]})
-	if file == s.factsFile(t, nil) {
-		return nil
-	}
-	if err := s.unsendable(ctx, file); err != nil {
-		return fmt.Errorf("%s: %w", keyFacts[0], err)
-	}
-	return nil
-}
-
-// brokers resolves where to connect, anew each time.
-func (s *Server) brokers(ctx context.Context, urls []string, srv string, secure bool) ([]discover.Broker, error) {
-	r, err := discover.New(discover.Config{URLs: urls, SRVDomain: srv, Secure: secure, Resolvers: s.cfg.Resolvers})
+// keyHash is the SHA-256 of a public key as operators see it, in hex.
+func keyHash(key crypto.Signer) string {
+	spki, err := x509.MarshalPKIXPublicKey(key.Public())
 	if err != nil {
-		return nil, err
+		return ""
 	}
-	list, err := r.Brokers(ctx)
-	return list, sayOnce(err, discover.ErrNoBrokers)
+	sum := sha256.Sum256(spki)
+	return hex.EncodeToString(sum[:])
 }
 
-// elapsed returns the time since the agent began to enroll, or 0 if it has not.
-func (s *Server) elapsed() time.Duration {
-	if s.begun.IsZero() {
-		return 0
+// continuity returns the word of the key in force for a request by another
+// key, nil if there is no such key, or it is the same: a node that was about to
+// change its key when its certificate ended proves that it is still itself.
+func (e *enroller) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.Continuity, error) {
+	held, err := e.sets.keyInForce(wire.Identity(r.Identity))
+	if err != nil {
+		return nil, fmt.Errorf("continuity: %w", err)
 	}
-	return s.cfg.Now().Sub(s.begun)
+	if held == nil || trust.SamePublicKey(held.Public(), key.Public()) {
+		return nil, nil
+	}
+	return vouch(held, r.ID, r.Identity, r.CSR)
+}
+
+// givesUp reports whether an order to reprovision is over because a provisioner
+// refuses the node for good, or because none has answered for RefusedLimit: its
+// token has ended, say. The node goes back to the fleet with what it has.
+func (e *enroller) givesUp(ctx context.Context, v *view, err error) bool {
+	if !e.orders.doing(wire.VerbReprovision) || v.creds == nil {
+		return false
+	}
+	event := Event{Kind: EventFailed, Err: err, Elapsed: e.elapsed()}
+	var refused link.Refusal
+	if errors.As(err, &refused) {
+		if wire.MeaningOf(refused.Code).Retry {
+			return false
+		}
+		event.Kind, event.Code, event.Err = EventRefused, refused.Code, nil
+	} else if time.Since(e.answered) < e.cfg.RefusedLimit {
+		return false
+	}
+	e.cfg.Log.WarnContext(ctx, "node is not reprovisioned, and goes on with what it has", "node", v.identity, "code", event.Code, "err", err)
+	e.observe(event)
+	e.obeyed(ctx, wire.VerbReprovision)
+	return true
+}
+
+// admittedAgain reports whether brokers take a certificate again that they had
+// refused, as after an outage: then the node need not enroll, which its token
+// may not be good for any more. One that a provisioner has disowned is tried no
+// sooner than RefusedLimit after that, since brokers may take what provisioners
+// go on to disown.
+func (e *enroller) admittedAgain(ctx context.Context, v *view) bool {
+	doubt := e.state.doubt
+	if doubt == nil || v.creds == nil || errors.Is(doubt, errDisowned) && time.Since(e.state.doubted) < e.cfg.RefusedLimit {
+		return false
+	}
+	conn, err := e.reachFleet(ctx, v)
+	if err != nil {
+		return false
+	}
+	conn.End()
+	e.state.doubt = nil
+	e.cfg.Log.InfoContext(ctx, "brokers take the certificate again", "node", v.identity, "broker", conn.Broker, "serial", v.creds.Serial)
+	return true
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/wire"
+	"muster/server/link"
 )
 
 // An EventKind says what an [Event] is about.
@@ -39,9 +40,9 @@ type Event struct {
 	Elapsed time.Duration
 }
 
-func (s *Server) observe(e Event) {
-	if s.cfg.Observe != nil {
-		s.cfg.Observe(e)
+func (a *agent) observe(e Event) {
+	if a.cfg.Observe != nil {
+		a.cfg.Observe(e)
 	}
 }
 
@@ -76,22 +77,22 @@ type lifecycle struct {
 }
 
 // lifecycleEvent returns a lifecycle event of a node in normal mode.
-func (s *Server) lifecycleEvent(typ string, v *view) ([]byte, error) {
+func (a *agent) lifecycleEvent(typ string, v *view) ([]byte, error) {
 	return json.Marshal(cloudEvent{
 		SpecVersion:     "1.0",
 		ID:              wire.NewID(),
-		Source:          wire.RoleURI(v.creds.trustDomain, wire.RoleNode, string(v.identity)).String(),
+		Source:          wire.RoleURI(v.creds.TrustDomain, wire.RoleNode, string(v.identity)).String(),
 		Type:            "io.muster.server." + typ,
 		Subject:         string(v.identity),
-		Time:            s.cfg.Now().UTC().Truncate(time.Second).Format(time.RFC3339),
+		Time:            a.cfg.Now().UTC().Truncate(time.Second).Format(time.RFC3339),
 		DataContentType: "application/json",
 		Data: lifecycle{
 			Identity: string(v.identity),
-			Version:  s.cfg.Version,
-			Boot:     s.boot,
+			Version:  a.cfg.Version,
+			Boot:     a.boot,
 			Mode:     v.mode.String(),
-			Serial:   v.creds.serial,
-			Expires:  v.creds.leaf().NotAfter.UTC().Format(time.RFC3339),
+			Serial:   v.creds.Serial,
+			Expires:  v.creds.Leaf().NotAfter.UTC().Format(time.RFC3339),
 		},
 	})
 }
@@ -99,8 +100,8 @@ func (s *Server) lifecycleEvent(typ string, v *view) ([]byte, error) {
 // publishEvent publishes a lifecycle event. An event that is lost with its
 // connection is lost: the next alive event says the same, and comes with the next
 // connection if it may have been one of those.
-func (s *Server) publishEvent(ctx context.Context, conn *connection, typ string, v *view) {
-	b, err := s.lifecycleEvent(typ, v)
+func (a *agent) publishEvent(ctx context.Context, conn *link.Conn, typ string, v *view) {
+	b, err := a.lifecycleEvent(typ, v)
 	if err == nil {
 		m := nats.NewMsg(wire.EventSubject(v.identity, typ))
 		m.Header.Set("Content-Type", "application/cloudevents+json")
@@ -108,6 +109,6 @@ func (s *Server) publishEvent(ctx context.Context, conn *connection, typ string,
 		err = conn.PublishMsg(m)
 	}
 	if err != nil {
-		s.cfg.Log.WarnContext(ctx, "event not published", "node", v.identity, "subject", typ, "err", err)
+		a.cfg.Log.WarnContext(ctx, "event not published", "node", v.identity, "subject", typ, "err", err)
 	}
 }

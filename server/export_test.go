@@ -4,41 +4,34 @@ import (
 	"crypto/x509"
 	"net"
 	"time"
-
-	"muster/internal/wire"
 )
 
 // What tests of package server_test may set and see.
 
 // SetSteps has f called after each step on disk.
-func (cfg *Config) SetSteps(f func(name string)) { cfg.steps = f }
-
-// WithoutExchange has the switch take two renames, as on other systems.
-func (cfg *Config) WithoutExchange() {
-	cfg.exchange = func(string, string) error { return errNoExchange }
-}
+func (cfg *Config) SetSteps(f func(name string)) { cfg.hooks.steps = f }
 
 // SetSync has f called in place of what makes the names in a directory durable.
-func (cfg *Config) SetSync(f func(dir string) error) { cfg.sync = f }
-
-// SyncDir makes the names in a directory durable.
-func SyncDir(dir string) error { return syncDir(dir) }
+func (cfg *Config) SetSync(f func(dir string) error) { cfg.hooks.sync = f }
 
 // SetPing sets how often a broker is asked whether it is there.
-func (cfg *Config) SetPing(every time.Duration) { cfg.ping = every }
+func (cfg *Config) SetPing(every time.Duration) { cfg.hooks.ping = every }
 
-// SetLate has a refusal that comes after so long be nobody's word.
-func (cfg *Config) SetLate(after time.Duration) { cfg.late = after }
+// SetLate has a refusal that comes after so long not be the provisioners' word.
+func (cfg *Config) SetLate(after time.Duration) { cfg.hooks.late = after }
 
-// SetLookTimeout bounds a look at a file that token or configuration name.
-func (cfg *Config) SetLookTimeout(d time.Duration) { cfg.lookFor = d }
+// SetRandom sets by what waits are spread.
+func (cfg *Config) SetRandom(f func() float64) { cfg.hooks.random = f }
+
+// SetRegistration sets the interval of registration data.
+func (cfg *Config) SetRegistration(every time.Duration) { cfg.hooks.registration = every }
 
 // SetResolver sets what looks up the names of brokers.
-func (cfg *Config) SetResolver(r *net.Resolver) { cfg.resolver = r }
+func (cfg *Config) SetResolver(r *net.Resolver) { cfg.hooks.resolver = r }
 
 // SetBuild sets what is compiled in.
 func (cfg *Config) SetBuild(tokenFile, brokers, srvDomain string, byDefault, secure bool) {
-	cfg.build = &compiledIn{tokenFile: tokenFile, brokers: splitList(brokers), srvDomain: srvDomain, byDefault: byDefault, secure: secure}
+	cfg.hooks.build = &compiledIn{tokenFile: tokenFile, brokers: splitList(brokers), srvDomain: srvDomain, byDefault: byDefault, secure: secure}
 }
 
 // SetMachineName sets what the machine is called.
@@ -46,7 +39,7 @@ func (cfg *Config) SetMachineName(name string) { cfg.NameMachineBy(func() string
 
 // NameMachineBy has the machine be called what name says each time.
 func (cfg *Config) NameMachineBy(name func() string) {
-	cfg.identity = func() (wire.Identity, error) { return machineIdentity(name()) }
+	cfg.hooks.machine = func() (string, error) { return name(), nil }
 }
 
 // RenewAt is when a certificate is renewed.

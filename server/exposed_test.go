@@ -59,7 +59,7 @@ func TestAStagedKeyOpenToOthersIsKept(t *testing.T) {
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
-	key := filepath.Join(filepath.Dir(cfg.SSLDir), "."+filepath.Base(cfg.SSLDir)+".next", "private.pem")
+	key := filepath.Join(cfg.SSLDir, "..next", "private.pem")
 	before := readFile(t, key)
 	chmod(t, key, 0o644)
 	f.set(func() { f.enroll = nil })

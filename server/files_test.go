@@ -8,11 +8,9 @@ import (
 	"crypto/x509"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -64,19 +62,19 @@ func makePipe(t *testing.T, path string) {
 // signal. The directory may be another user's.
 func TestAKeyThatIsAPipe(t *testing.T) {
 	t.Parallel()
-	for _, dir := range []string{"ssl", ".ssl.next"} {
+	for _, dir := range []string{".", "..next"} {
 		t.Run(dir, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t)
 			cfg := f.node("web1.example.net")
-			if dir == "ssl" {
+			if dir == "." {
 				f.member(t, cfg)
 			} else {
 				f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, 0) })
 				attempt(t, f, cfg, server.EventRefused)
 				f.set(func() { f.enroll = nil })
 			}
-			key := filepath.Join(filepath.Dir(cfg.SSLDir), dir, "private.pem")
+			key := filepath.Join(cfg.SSLDir, dir, "private.pem")
 			if err := os.Remove(key); err != nil {
 				t.Fatal(err)
 			}
@@ -112,7 +110,7 @@ func TestAStagedKeyThatCannotBeReadIsKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := f.requests()[0].CSR
-	staged := filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.next", "private.pem")
+	staged := filepath.Join(cfg.SSLDir, "..next", "private.pem")
 	key := readFile(t, staged)
 	if err := os.Remove(staged); err != nil {
 		t.Fatal(err)
@@ -144,7 +142,7 @@ func TestAStagedKeyOutlivesItsRequest(t *testing.T) {
 		says     string // in the log
 		other    bool   // another key is made
 	}{
-		"gone":                 {damage: remove},
+		"gone":                 {damage: remove, says: "staged request is damaged"},
 		"empty":                {damage: func(t *testing.T, csr string) { writeFile(t, csr, "") }, says: "staged request is damaged"},
 		"cut short":            {damage: func(t *testing.T, csr string) { writeFile(t, csr, readFile(t, csr)[:100]) }, says: "staged request is damaged"},
 		"too large":            {damage: func(t *testing.T, csr string) { writeFile(t, csr, strings.Repeat("x", wire.MaxCSRBytes+1)) }, says: "staged request is damaged"},
@@ -158,7 +156,7 @@ func TestAStagedKeyOutlivesItsRequest(t *testing.T) {
 			f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, time.Hour) })
 			cfg := f.node(id)
 			attempt(t, f, cfg, server.EventRefused)
-			next := filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.next")
+			next := filepath.Join(cfg.SSLDir, "..next")
 			key := readFile(t, filepath.Join(next, "private.pem"))
 			tt.damage(t, filepath.Join(next, "request.csr"))
 			f.set(func() { f.enroll = nil })
@@ -205,7 +203,7 @@ func TestASecondAgentTakesNoConfigurationAway(t *testing.T) {
 	second.Identity, second.SSLDir = "web2.example.net", filepath.Join(filepath.Dir(cfg.SSLDir), "ssl2")
 	b := f.run(second)
 	b.await(server.EventFailed, 1)
-	f.awaitLog("enrollment failed", "is a link to the configuration of web1.example.net", "--config")
+	f.awaitLog("enrollment failed", "it is a link into another set", "--config")
 	if err := b.stop(); err != nil {
 		t.Fatal(err)
 	}
@@ -213,142 +211,6 @@ func TestASecondAgentTakesNoConfigurationAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.run(cfg).await(server.EventConnected, 1)
-}
-
-// TestAFileOfOthersReplacedDuringTheSwitch has somebody replace their file in the
-// directory after it was carried over.
-func TestAFileOfOthersReplacedDuringTheSwitch(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	theirs := filepath.Join(cfg.SSLDir, "theirs")
-	writeFile(t, theirs, "old")
-	cfg.SetSteps(func(name string) {
-		if name == "carried" {
-			writeFile(t, theirs, "new")
-		}
-	})
-	f.run(cfg).await(server.EventConfirmed, 1)
-	if got := readFile(t, theirs); got != "new" {
-		t.Errorf("the file is %q, want what was written last, new", got)
-	}
-}
-
-// TestADirectoryOfAnImageBelowAnOverlay has the directory be one that the file system
-// cannot rename: the node says so, loses nothing, and goes on once it was made anew.
-func TestADirectoryOfAnImageBelowAnOverlay(t *testing.T) {
-	t.Parallel()
-	if os.Getuid() != 0 {
-		t.Skip("mounting takes root")
-	}
-	dir := t.TempDir()
-	at := func(name string) string { return filepath.Join(dir, name) }
-	for _, name := range []string{"upper", "work", "merged", "lower/etc/ssl"} {
-		if err := os.MkdirAll(at(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	writeFile(t, at("lower/etc/ssl/theirs"), "theirs")
-	err := unix.Mount("overlay", at("merged"), "overlay", 0, "lowerdir="+at("lower")+",upperdir="+at("upper")+",workdir="+at("work"))
-	if err != nil {
-		t.Skip(err)
-	}
-	t.Cleanup(func() { _ = unix.Unmount(at("merged"), unix.MNT_DETACH) })
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	cfg.ConfFile, cfg.SSLDir = at("merged/etc/server.conf"), at("merged/etc/ssl")
-	a := f.run(cfg)
-	f.awaitLog("enrollment failed", "lower layer of an overlay file system", "make the directory anew")
-	// Step by step, as the remedy says. The agent goes on as soon as it can, which may be
-	// before the last one.
-	writeFile(t, at("merged/theirs"), readFile(t, at("merged/etc/ssl/theirs")))
-	for _, step := range []func() error{
-		func() error { return os.RemoveAll(at("merged/etc/ssl")) },
-		func() error { return os.MkdirAll(at("merged/etc/ssl"), 0o755) },
-		func() error { return os.Rename(at("merged/theirs"), at("merged/etc/ssl/theirs")) },
-	} {
-		if err := step(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	a.await(server.EventConfirmed, 1)
-	if got := readFile(t, at("merged/etc/ssl/theirs")); got != "theirs" {
-		t.Errorf("their file is %q", got)
-	}
-}
-
-// TestNothingIsCarriedOutOfTheDirectory has whoever may write into the directory of a
-// node, which need not be the agent's user, turn a directory of theirs into a link to
-// somewhere else between the two times that files of others are carried over: the agent,
-// which is root, must not make anything there.
-func TestNothingIsCarriedOutOfTheDirectory(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	outside := t.TempDir()
-	passwd := filepath.Join(outside, "passwd")
-	writeFile(t, passwd, "root")
-	long := time.Now().Add(-time.Hour)
-	if err := os.Chtimes(passwd, long, long); err != nil {
-		t.Fatal(err)
-	}
-	theirs := filepath.Join(cfg.SSLDir, "theirs")
-	if err := os.MkdirAll(cfg.SSLDir, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(outside, theirs); err != nil {
-		t.Fatal(err)
-	}
-	cfg.SetSteps(func(name string) {
-		if name != "carried" {
-			return
-		}
-		// The link is in the next set by now.
-		if err := os.Remove(theirs); err != nil {
-			t.Error(err)
-		}
-		writeFile(t, filepath.Join(theirs, "evil"), "evil")
-		writeFile(t, filepath.Join(theirs, "passwd"), "evil")
-	})
-	f.run(cfg).await(server.EventConfirmed, 1)
-	if _, err := os.Lstat(filepath.Join(outside, "evil")); err == nil {
-		t.Error("the agent has made a file outside of its directory, through a link")
-	}
-	if got := readFile(t, passwd); got != "root" {
-		t.Errorf("the agent has replaced a file outside of its directory by theirs: %q", got)
-	}
-}
-
-// TestAFileThatIsProtectedIsToldOf has somebody protect the certificate of a node. Its set
-// cannot be cleared away when another takes its place, and the renewal after that waits for it:
-// both say what helps.
-func TestAFileThatIsProtectedIsToldOf(t *testing.T) {
-	t.Parallel()
-	disk := testdisk.New(t, 32<<20)
-	f := newFleet(t)
-	f.set(func() { f.renewedLife = 34 * day })
-	clock := newClock()
-	cfg := f.node("web1.example.net")
-	cfg.Now = clock.now
-	cfg.ConfFile, cfg.SSLDir = filepath.Join(disk.Dir, "etc", "server.conf"), filepath.Join(disk.Dir, "etc", "ssl")
-	a := f.run(cfg)
-	a.await(server.EventConfirmed, 1)
-	a.await(server.EventConnected, 1)
-	chattr := func(flag, name string) {
-		t.Helper()
-		if out, err := exec.CommandContext(t.Context(), "chattr", flag, filepath.Join(disk.Dir, "etc", name, "certificate.pem")).CombinedOutput(); err != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-	}
-	chattr("+i", "ssl")
-	clock.advance(life * 3 / 4)
-	a.await(server.EventConfirmed, 2)
-	a.await(server.EventConnected, 2)
-	f.awaitLog("old files not cleared away", "certificate.pem", "chattr -ia")
-	clock.advance(life / 8) // three quarters of the second's life are over, too
-	f.awaitLog("certificate not renewed", "certificate.pem", "chattr -ia")
-	chattr("-i", ".ssl.next")
-	a.await(server.EventConfirmed, 3)
 }
 
 // TestAConfigurationThatCannotBeReplacedIsNotAskedFor has server.conf lie where nobody can
@@ -372,58 +234,6 @@ func TestAConfigurationThatCannotBeReplacedIsNotAskedFor(t *testing.T) {
 	}
 	disk.Mend()
 	a.await(server.EventConfirmed, 1)
-}
-
-// TestWhatIsMountedIsNotAskedFor has server.conf, or the directory of the set, or something
-// in it, be a mount point of its own, as containers have it: none can be switched, which the node is to
-// know before it asks, since a certificate that it cannot put in force costs one all the
-// same, and a token a use.
-func TestWhatIsMountedIsNotAskedFor(t *testing.T) {
-	t.Parallel()
-	if os.Getuid() != 0 {
-		t.Skip("mounting takes root")
-	}
-	for name, tt := range map[string]struct {
-		path func(server.Config) string
-		says string
-	}{
-		"server.conf":             {func(cfg server.Config) string { return cfg.ConfFile }, " is a mount point"},
-		"the directory":           {func(cfg server.Config) string { return cfg.SSLDir }, " is a mount point"},
-		"a file in the directory": {func(cfg server.Config) string { return filepath.Join(cfg.SSLDir, "mine") }, " is mounted inside the directory that is switched"},
-		"a directory in it":       {func(cfg server.Config) string { return filepath.Join(cfg.SSLDir, "ours", "yours") }, " is mounted inside the directory that is switched"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t)
-			cfg := f.node("web1.example.net")
-			writeFile(t, cfg.ConfFile, "provision = true\n")
-			writeFile(t, filepath.Join(cfg.SSLDir, "mine"), "mine")
-			writeFile(t, filepath.Join(cfg.SSLDir, "ours", "yours", "theirs"), "theirs")
-			mounted := tt.path(cfg)
-			if err := unix.Mount(mounted, mounted, "", unix.MS_BIND, ""); err != nil {
-				t.Fatal(err)
-			}
-			unmount := sync.OnceFunc(func() { _ = unix.Unmount(mounted, unix.MNT_DETACH) })
-			t.Cleanup(unmount)
-			a := f.run(cfg)
-			a.await(server.EventFailed, 3)
-			f.awaitLog("enrollment failed", mounted+tt.says, "remedy=")
-			if n := len(f.requests()); n > 0 {
-				t.Errorf("asked %d times for what it cannot put in force", n)
-			}
-			findings, err := server.Doctor(t.Context(), cfg)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if !slices.ContainsFunc(findings, func(fi server.Finding) bool {
-				return fi.Status == server.StatusFail && fi.What == "files" && strings.HasPrefix(fi.Detail, mounted+tt.says)
-			}) {
-				t.Errorf("the doctor does not say so: %+v", findings)
-			}
-			unmount()
-			a.await(server.EventConfirmed, 1)
-		})
-	}
 }
 
 // TestAConfigurationThatCannotBeReadIsNotReplaced has server.conf be there and not be

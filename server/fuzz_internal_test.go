@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/server/trust"
 )
 
 // offered returns what an honest provisioner answers a node of this name, and
@@ -59,7 +60,7 @@ func offered(t testing.TB, id wire.Identity) (*wire.Enrolled, expectation) {
 func FuzzCheckReply(f *testing.F) {
 	const id = "web1.example.net"
 	e, want := offered(f, id)
-	if _, _, err := checkReply(e, want); err != nil {
+	if _, err := checkReply(e, want); err != nil {
 		f.Fatalf("the honest answer is refused: %v", err)
 	}
 	for _, edit := range []string{
@@ -85,26 +86,26 @@ func FuzzCheckReply(f *testing.F) {
 		if rightDigest {
 			altered.Digest = wire.Digest(altered.Certificate, altered.Files)
 		}
-		set, creds, err := checkReply(&altered, want)
+		o, err := checkReply(&altered, want)
 		if err != nil {
-			if set != nil || creds != nil || !errors.Is(err, errReply) {
-				t.Fatalf("checkReply = %v, %v, %v, want %v alone", set, creds, err, errReply)
+			if o != nil || !errors.Is(err, errReply) {
+				t.Fatalf("checkReply = %v, %v, want %v alone", o, err, errReply)
 			}
 			return
 		}
-		if creds.chain[0].DNSNames[0] != id || !samePublicKey(creds.chain[0].PublicKey, want.key.Public()) {
-			t.Fatalf("a certificate of %v", creds.chain[0].DNSNames)
+		if o.creds.Leaf().DNSNames[0] != id || !trust.SamePublicKey(o.creds.Leaf().PublicKey, want.key.Public()) {
+			t.Fatalf("a certificate of %v", o.creds.Leaf().DNSNames)
 		}
 		seen := map[string]bool{}
-		for _, file := range set.files {
-			dir := filepath.Dir(file.name)
-			if !filepath.IsLocal(file.name) || filepath.Clean(file.name) != file.name || seen[file.name] ||
-				dir != "." && dir != policyDir && dir != regoDir || strings.ContainsAny(file.name, "\x00\n\\") {
-				t.Fatalf("would write %q", file.name)
+		for _, file := range o.files {
+			dir := filepath.Dir(file.Name)
+			if !filepath.IsLocal(file.Name) || filepath.Clean(file.Name) != file.Name || seen[file.Name] ||
+				dir != "." && dir != policyDir && dir != regoDir || strings.ContainsAny(file.Name, "\x00\n\\") {
+				t.Fatalf("would write %q", file.Name)
 			}
-			seen[file.name] = true
-			if file.name == confName {
-				if c, err := parseConf(file.data); err != nil || c.identity != "" && c.identity != id {
+			seen[file.Name] = true
+			if file.Name == confName {
+				if c, err := parseConf(file.Data); err != nil || c.identity != "" && c.identity != id {
 					t.Fatalf("%s: %+v, %v", confName, c, err)
 				}
 			}

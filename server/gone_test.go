@@ -25,7 +25,7 @@ func TestADirectoryThatIsRemoved(t *testing.T) {
 				// The lock goes first, and the rest at once: the agent may put something into the
 				// directory in between, or begin in the one that is made anew.
 				dir := filepath.Dir(cfg.SSLDir)
-				if err := os.Remove(filepath.Join(dir, ".ssl.lock")); err != nil {
+				if err := os.Remove(filepath.Join(cfg.SSLDir, ".lock")); err != nil {
 					t.Fatal(err)
 				}
 				if err := os.Rename(dir, dir+".old"); err != nil {
@@ -57,7 +57,7 @@ func TestADirectoryThatIsRemoved(t *testing.T) {
 			a.await(server.EventRefused, 1)
 			remove()
 			ends(a)
-			f.awaitLog("files were removed", "path="+filepath.Dir(cfg.SSLDir))
+			f.awaitLog("files were removed", "path="+cfg.SSLDir)
 
 			f.set(func() { f.enroll = nil })
 			f.run(cfg).await(server.EventConnected, 1)

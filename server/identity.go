@@ -20,24 +20,14 @@ func CheckIdentity(name string) error {
 	return err
 }
 
-// ownIdentity returns the name of this machine: its host name if that is
-// qualified, else the qualified name that /etc/hosts gives to it, else the
-// bare host name. DNS is not asked: a machine whose name depended on whether
-// DNS answered this time would be two nodes to the fleet.
+// machineIdentity is the identity of a machine with this host name: the name if
+// it is qualified, else the qualified name that /etc/hosts gives to it, else the
+// bare name. DNS is not asked: a machine whose name depended on whether DNS
+// answered would be two nodes to the fleet. Operating systems keep host names in
+// any case, so the name is folded here, and nowhere else.
 //
-// Operating systems keep host names in any case, so the name is folded here,
-// where it is born; nowhere else is an identity folded.
-func ownIdentity() (wire.Identity, error) {
-	name, err := os.Hostname()
-	if err != nil {
-		return "", err
-	}
-	return machineIdentity(name)
-}
-
-// machineIdentity is the identity of a machine with this host name. What every machine
-// is called before it has a name, at its first boot say, is none: the first to enroll by
-// it would be locked out by its own key once it has one.
+// What every machine is called before it has a name, at its first boot say, is
+// none.
 func machineIdentity(name string) (wire.Identity, error) {
 	name = strings.ToLower(strings.TrimSuffix(name, "."))
 	if !strings.Contains(name, ".") {

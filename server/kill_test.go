@@ -42,7 +42,6 @@ type job struct {
 	TokenFile, ConfFile, SSLDir, Identity string
 	KillAfter                             string // the step after which to die; empty: never
 	Occurrence                            int    // which one of that name, from 1
-	WithoutExchange                       bool   // as on other systems
 	MaxFileBytes                          uint64
 	Later                                 time.Duration // how far ahead its clock is
 	Until                                 server.EventKind
@@ -58,9 +57,6 @@ func TestMain(m *testing.M) {
 func (j job) config() server.Config {
 	cfg := server.Config{TokenFile: j.TokenFile, ConfFile: j.ConfFile, SSLDir: j.SSLDir, Identity: j.Identity,
 		BackoffMin: 5 * time.Millisecond, BackoffMax: 50 * time.Millisecond, RequestTimeout: 5 * time.Second, WatchInterval: 20 * time.Millisecond}
-	if j.WithoutExchange {
-		cfg.WithoutExchange()
-	}
 	if j.Later != 0 {
 		cfg.Now = func() time.Time { return time.Now().Add(j.Later) }
 	}
@@ -137,12 +133,35 @@ func startChildBy(t *testing.T, j job, by ...string) (*exec.Cmd, *lockedBuffer) 
 	return cmd, stderr
 }
 
+// newJob is to run the agent of cfg.
+func newJob(cfg server.Config) job {
+	return job{TokenFile: cfg.TokenFile, ConfFile: cfg.ConfFile, SSLDir: cfg.SSLDir, Identity: cfg.Identity}
+}
+
+func until(j job, kind server.EventKind) job {
+	j.Until = kind
+	return j
+}
+
+// eachStep runs a subtest for each step of an agent.
+func eachStep(t *testing.T, steps []string, run func(t *testing.T, step string, occurrence int)) {
+	t.Helper()
+	occurrences := map[string]int{}
+	for i, step := range steps {
+		occurrences[step]++
+		if step == "clock saved" {
+			continue // happens only if a minute has passed
+		}
+		occurrence := occurrences[step]
+		t.Run(fmt.Sprintf("%02d after %s", i+1, step), func(t *testing.T) { run(t, step, occurrence) })
+	}
+}
+
 // A layout is how a node's files lie before it is provisioned.
 type layout struct {
-	fresh           bool // nothing there yet
-	flat            bool // everything in one directory
-	linked          bool // server.conf is a link already
-	withoutExchange bool
+	fresh bool // nothing there yet
+	flat  bool // everything in one directory
+	again bool // provisioned by an agent, and ordered to be again
 }
 
 func (l layout) prepare(t *testing.T, f *fleet) (server.Config, job) {
@@ -151,21 +170,24 @@ func (l layout) prepare(t *testing.T, f *fleet) (server.Config, job) {
 	if l.flat {
 		cfg.ConfFile = filepath.Join(cfg.SSLDir, "server.conf")
 	}
-	if !l.fresh {
-		f.writeOldSet(t, cfg, l)
+	switch {
+	case l.fresh:
+	case l.again:
+		f.set(func() { f.enroll = nil })
+		f.member(t, cfg)
+		writeOrder(t, cfg, wire.NewID(), wire.VerbReprovision)
+		f.generation()
+	default:
+		f.writeOldSet(t, cfg)
 	}
-	j := job{TokenFile: cfg.TokenFile, ConfFile: cfg.ConfFile, SSLDir: cfg.SSLDir, Identity: cfg.Identity, WithoutExchange: l.withoutExchange}
-	if l.withoutExchange {
-		cfg.WithoutExchange()
-	}
-	return cfg, j
+	return cfg, newJob(cfg)
 }
 
 const oldConf = "# by hand\nprovision = true\ngeneration = old\n"
 
-// writeOldSet writes the files of a node that was provisioned before and is to
-// be provisioned again, and a few that are not muster's.
-func (f *fleet) writeOldSet(t *testing.T, cfg server.Config, l layout) {
+// writeOldSet writes the files of a node that was set up by hand, and a few that
+// are other programs'.
+func (f *fleet) writeOldSet(t *testing.T, cfg server.Config) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -183,88 +205,73 @@ func (f *fleet) writeOldSet(t *testing.T, cfg server.Config, l layout) {
 		"private.pem":           string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})),
 		"certificate.pem":       cert.Chain,
 		"ca.pem":                f.authority.RootsPEM(),
-		"policies/old.policy":   "old",
-		"policies/rego/x.rego":  "package old",
-		"policies/rego/README":  "mine",
 		"facts.json":            `{"mine":true}`,
 		"sub/dir/also mine.txt": "mine",
 	} {
 		writeFile(t, filepath.Join(cfg.SSLDir, name), text)
 	}
-	if l.linked {
-		writeFile(t, filepath.Join(cfg.SSLDir, "server.conf"), oldConf)
-		if err := os.Symlink("ssl/server.conf", cfg.ConfFile); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
 	writeFile(t, cfg.ConfFile, oldConf)
 }
 
-// A snapshot is what a node's paths show: server.conf through its own path,
-// and every file in the directory, but the one that goes with the first connection.
-// Missing files have no entry.
+// A snapshot is what programs find: server.conf by its path, and every file in
+// the directory but the agent's own. Missing files have no entry.
 func snapshot(t *testing.T, cfg server.Config) map[string]string {
 	t.Helper()
 	shows := map[string]string{}
-	b, err := os.ReadFile(cfg.ConfFile)
-	if err == nil {
-		shows["CONF"] = string(b)
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		t.Fatal(err)
-	}
-	root := cfg.SSLDir
-	if real, err := filepath.EvalSymlinks(root); err == nil {
-		root = real
-	}
-	err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil
-		}
-		if err != nil || d.IsDir() {
-			return err
-		}
-		name, err := filepath.Rel(root, path)
-		if err != nil {
-			return err
-		}
-		if name == "untried" {
-			return nil
-		}
+	read := func(name, path string) {
 		b, err := os.ReadFile(path)
-		shows[name] = string(b)
-		return err
-	})
-	if err != nil {
+		if err == nil {
+			shows[name] = string(b)
+		} else if !errors.Is(err, fs.ErrNotExist) {
+			t.Fatal(err)
+		}
+	}
+	read("CONF", cfg.ConfFile)
+	entries, err := os.ReadDir(cfg.SSLDir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		t.Fatal(err)
 	}
-	return shows
-}
-
-// Files that are not part of what a reader relies on.
-func withoutTraces(shows map[string]string) map[string]string {
-	shows = maps.Clone(shows)
-	for _, name := range []string{"staged", "request.csr", "applied.json", "confirmed.json"} {
-		delete(shows, name)
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), ".") || strings.HasPrefix(e.Name(), "server.conf") {
+			continue
+		}
+		root, err := filepath.EvalSymlinks(filepath.Join(cfg.SSLDir, e.Name()))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			below, err := filepath.Rel(root, path)
+			read(filepath.Join(e.Name(), below), path)
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
 	}
 	return shows
 }
 
 // checkNew checks that a snapshot is one whole new set.
-func (f *fleet) checkNew(t *testing.T, shows map[string]string, foreign bool) {
+func (f *fleet) checkNew(t *testing.T, shows map[string]string, others bool) {
 	t.Helper()
-	if !strings.Contains(shows["CONF"], "generation = new") || shows["CONF"] != shows["server.conf"] {
-		t.Errorf("server.conf = %q, in the directory %q", shows["CONF"], shows["server.conf"])
+	if !strings.Contains(shows["CONF"], "generation = new") {
+		t.Errorf("server.conf = %q", shows["CONF"])
 	}
-	want := []string{"CONF", "ca.pem", "certificate.pem", "policies/new.policy", "policies/rego/new.rego", "private.pem", "server.conf"}
-	if foreign {
-		want = append(want, "facts.json", "policies/rego/README", "sub/dir/also mine.txt")
+	want := []string{"CONF", "ca.pem", "certificate.pem", "policies/new.policy", "policies/rego/new.rego", "private.pem"}
+	if others {
+		want = append(want, "facts.json", "sub/dir/also mine.txt")
 		if shows["facts.json"] != `{"mine":true}` {
 			t.Errorf("facts.json = %q", shows["facts.json"])
 		}
 	}
 	slices.Sort(want)
-	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(withoutTraces(shows)))); diff != "" {
+	if diff := cmp.Diff(want, slices.Sorted(maps.Keys(shows))); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
 	if shows["ca.pem"] != f.authority.RootsPEM() {
@@ -312,11 +319,10 @@ func (f *fleet) generation() {
 func TestKilledAnywhereLeavesOneWholeSet(t *testing.T) {
 	t.Parallel()
 	layouts := map[string]layout{
-		"first time":                 {fresh: true},
-		"again, configured by hand":  {},
-		"again, in one directory":    {flat: true},
-		"again, linked":              {linked: true},
-		"again, without an exchange": {withoutExchange: true},
+		"first time":                {fresh: true},
+		"again, configured by hand": {},
+		"again, in one directory":   {flat: true},
+		"again, by an order":        {again: true},
 	}
 	for name, l := range layouts {
 		t.Run(name, func(t *testing.T) {
@@ -327,18 +333,7 @@ func TestKilledAnywhereLeavesOneWholeSet(t *testing.T) {
 			if len(steps) < 20 {
 				t.Fatalf("only %d steps: %q", len(steps), steps)
 			}
-			for i, step := range steps {
-				occurrence := 1
-				for _, earlier := range steps[:i] {
-					if earlier == step {
-						occurrence++
-					}
-				}
-				if step == "clock saved" && occurrence > 1 {
-					continue // happens only if a second has passed
-				}
-				t.Run(fmt.Sprintf("%02d after %s", i+1, step), func(t *testing.T) { f.killAfter(t, l, step, occurrence) })
-			}
+			eachStep(t, steps, func(t *testing.T, step string, occurrence int) { f.killAfter(t, l, step, occurrence) })
 		})
 	}
 }
@@ -369,33 +364,27 @@ func (f *fleet) killAfter(t *testing.T, l layout, step string, occurrence int) {
 		t.Fatalf("child ended with %v, want it killed; it said:\n%s", err, stderr.String())
 	}
 
+	others := !l.fresh && !l.again
 	shows := snapshot(t, cfg)
-	switch {
-	case l.withoutExchange && step == "moved away":
-		if len(shows) > 0 {
-			t.Errorf("between the renames there is %q", slices.Sorted(maps.Keys(shows)))
-		}
-	case strings.Contains(shows["CONF"], "generation = new"):
-		f.checkNew(t, shows, !l.fresh)
-	default:
-		old := withoutTraces(shows)
-		if _, had := before["server.conf"]; !had {
-			delete(old, "server.conf") // the copy that the link shows
-		}
-		if diff := cmp.Diff(before, old); diff != "" {
-			t.Errorf("neither the old set nor the new (-old +found):\n%s", diff)
-		}
+	if strings.Contains(shows["CONF"], "generation = new") {
+		f.checkNew(t, shows, others)
+	} else if diff := cmp.Diff(before, shows); diff != "" {
+		t.Errorf("neither the old set nor the new (-old +found):\n%s", diff)
 	}
 
 	// Whatever it was, the next agent ends with the new set.
 	a := f.run(cfg)
 	a.await(server.EventConnected, 1)
-	f.await("confirmation", func() bool { _, err := os.Stat(filepath.Join(cfg.SSLDir, "applied.json")); return err != nil })
+	f.await("confirmation", func() bool { return !exists(filepath.Join(cfg.SSLDir, "..data", "applied.json")) })
 	if err := a.stop(); err != nil {
 		t.Fatal(err)
 	}
-	f.checkNew(t, snapshot(t, cfg), !l.fresh)
+	f.checkNew(t, snapshot(t, cfg), others)
 	f.checkTidy(t, cfg)
+	kept, err := filepath.Glob(cfg.ConfFile + ".before-*")
+	if err != nil || (len(kept) > 0) != others || others && readFile(t, kept[0]) != oldConf {
+		t.Errorf("kept of the configuration: %q, %v", kept, err)
+	}
 	requests := f.requests()
 	for _, r := range requests {
 		if !bytes.Equal(r.CSR, requests[0].CSR) {
@@ -407,22 +396,21 @@ func (f *fleet) killAfter(t *testing.T, l layout, step string, occurrence int) {
 // checkTidy checks that nothing is left of the work, and that modes are right.
 func (f *fleet) checkTidy(t *testing.T, cfg server.Config) {
 	t.Helper()
-	parent, base := filepath.Split(cfg.SSLDir)
-	entries, err := os.ReadDir(parent)
+	entries, err := os.ReadDir(cfg.SSLDir)
 	if err != nil {
 		t.Fatal(err)
 	}
+	generations := 0
 	for _, e := range entries {
-		switch e.Name() {
-		case base, "." + base + ".lock", "." + base + ".clock", "server.conf":
-		default:
-			t.Errorf("left behind: %s", e.Name())
+		switch name := e.Name(); {
+		case strings.HasPrefix(name, "..set-"):
+			generations++
+		case name == "..next", strings.HasSuffix(name, ".link"), strings.HasSuffix(name, ".new"):
+			t.Errorf("left behind: %s", name)
 		}
 	}
-	for _, name := range []string{"staged", "request.csr", "applied.json"} {
-		if _, err := os.Lstat(filepath.Join(cfg.SSLDir, name)); err == nil {
-			t.Errorf("left behind in the set: %s", name)
-		}
+	if generations != 1 {
+		t.Errorf("%d generations, want the one in force", generations)
 	}
 	fi, err := os.Stat(filepath.Join(cfg.SSLDir, "private.pem"))
 	if err != nil {
@@ -446,8 +434,7 @@ func TestFullDiskKeepsTheOldSet(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait() // killed
-	shows := withoutTraces(snapshot(t, cfg))
-	if diff := cmp.Diff(before, shows); diff != "" {
+	if diff := cmp.Diff(before, snapshot(t, cfg)); diff != "" {
 		t.Errorf("old set (-before +after):\n%s\nchild said:\n%s", diff, stderr.String())
 	}
 	if n := strings.Count(stderr.String(), "file too large"); n != 1 {
@@ -461,50 +448,55 @@ func TestFullDiskKeepsTheOldSet(t *testing.T) {
 	f.checkNew(t, snapshot(t, cfg), true)
 }
 
-func TestAnyWriteThatFailsIsTriedAgain(t *testing.T) {
+// TestAnySyncThatFailsIsTriedAgain has each fsync of a directory fail once. The
+// node shows the old set until the new one is whole, asks with one key, and
+// confirms nothing before the switch is on disk.
+func TestAnySyncThatFailsIsTriedAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	f.generation()
-	order := []string{"answered", "certificate.pem", "ca.pem", "server.conf", "policies/new.policy", "policies/rego/new.rego", "untried", "applied.json"}
-	for i, name := range order[1:] {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			cfg, _ := layout{}.prepare(t, f)
-			before := snapshot(t, cfg)
-			previous := "wrote " + order[i]
-			if i == 0 {
-				previous = "csr written"
+	run := func(t *testing.T, fail int) (syncs int) {
+		cfg, _ := layout{}.prepare(t, f)
+		before := snapshot(t, cfg)
+		onDisk := false
+		cfg.SetSync(func(dir string) error {
+			if syncs++; syncs == fail {
+				return errors.New("the disk does not answer")
 			}
-			failed := false
-			next := filepath.Join(filepath.Dir(cfg.SSLDir), ".ssl.next")
-			cfg.SetSteps(func(step string) {
-				// Something is in the way of the file, once.
-				if step == previous && !failed {
-					failed = true
-					way := filepath.Join(next, filepath.Dir(name), "."+filepath.Base(name)+".new", "in the way")
-					if i == 0 { // the stage is tidied after this step: block the name above it
-						way = filepath.Join(next, "certificate.pem", "x")
-					}
-					if err := os.MkdirAll(way, 0o755); err != nil {
-						t.Error(err)
-					}
-				}
-				if step == "sent "+wire.SubjectEnroll {
-					if diff := cmp.Diff(before, withoutTraces(snapshot(t, cfg))); diff != "" {
-						t.Errorf("old set (-before +after):\n%s", diff)
-					}
-				}
-			})
-			a := f.run(cfg)
-			if i > 0 {
-				a.await(server.EventFailed, 1)
-			}
-			a.await(server.EventConfirmed, 1)
-			if err := a.stop(); err != nil {
-				t.Fatal(err)
-			}
-			f.checkNew(t, snapshot(t, cfg), true)
-			f.checkTidy(t, cfg)
+			onDisk = onDisk || dir == cfg.SSLDir
+			return nil
 		})
+		cfg.SetSteps(func(step string) {
+			switch step {
+			case "switched":
+				onDisk = false
+			case "sent " + wire.SubjectEnroll:
+				if diff := cmp.Diff(before, snapshot(t, cfg)); diff != "" {
+					t.Errorf("old set (-before +after):\n%s", diff)
+				}
+			case "sent " + wire.SubjectApplied:
+				if !onDisk {
+					t.Error("what is not on disk is confirmed")
+				}
+			}
+		})
+		f.set(func() { f.enrolls = nil })
+		a := f.run(cfg)
+		a.await(server.EventConfirmed, 1)
+		if err := a.stop(); err != nil {
+			t.Fatal(err)
+		}
+		f.checkNew(t, snapshot(t, cfg), true)
+		attempt(t, f, cfg, server.EventConnected) // clears away what this one could not
+		f.checkTidy(t, cfg)
+		for _, r := range f.requests() {
+			if !bytes.Equal(r.CSR, f.requests()[0].CSR) {
+				t.Error("another key or certificate request")
+			}
+		}
+		return syncs
+	}
+	for n := run(t, 0); n > 0; n-- {
+		t.Run(fmt.Sprint(n), func(t *testing.T) { run(t, n) })
 	}
 }

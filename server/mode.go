@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+
+	"muster/server/advice"
 )
 
 // A Mode is what the agent does.
@@ -108,11 +110,11 @@ func (s Situation) Decide() (Mode, string, error) {
 	case says.Other != "":
 		return impossible("change it to one of these, or remove the line", "server.conf says provision = %.80q, want true or false", says.Other)
 	case s.Exposed != nil:
-		return impossible(remedyOf(s.Exposed), "%w", s.Exposed)
+		return impossible(advice.Of(s.Exposed), "%w", s.Exposed)
 	case s.Foreign != nil && s.Conf != nil:
-		return impossible("if server.conf named this node before, put that back; "+remedyOf(s.Foreign), "%w; %w", s.Foreign, s.Conf)
+		return impossible("if server.conf named this node before, put that back; "+advice.Of(s.Foreign), "%w; %w", s.Foreign, s.Conf)
 	case s.Foreign != nil:
-		return impossible(remedyOf(s.Foreign), "%w", s.Foreign)
+		return impossible(advice.Of(s.Foreign), "%w", s.Foreign)
 	case s.Unread != nil:
 		return impossible("let the agent read the file: check its owner and mode, and the disk", "what server.conf says is not known: %w", s.Unread)
 	case s.Pending && s.Conf == nil && s.Credentials != nil && s.Token == nil:
@@ -149,7 +151,7 @@ const (
 
 // impossible returns what Decide does if there is no mode.
 func impossible(remedy, format string, args ...any) (Mode, string, error) {
-	return 0, "", &cause{what: fmt.Errorf("%w: %w", ErrMode, fmt.Errorf(format, args...)), remedy: remedy}
+	return 0, "", advice.Errorf(remedy, "%w: %w", ErrMode, fmt.Errorf(format, args...))
 }
 
 // tokenRemedy is what to do about a token that is not there, cannot be read, or is none:

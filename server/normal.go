@@ -1,198 +1,300 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
-	"muster/internal/discover"
-)
-
-// Messages that are logged once per change.
-const (
-	msgUnreachable  = "fleet not reached"
-	msgUnconfirmed  = "confirmation not accepted"
-	msgRegistration = "registration data not published"
-	msgFiles        = "files do not allow to go on after a restart"
-	msgRenamed      = "machine has another name than its certificate"
+	"muster/internal/wire"
+	"muster/server/advice"
+	"muster/server/link"
 )
 
 // flushTimeout bounds how long a shutdown waits for the last events to leave.
 const flushTimeout = 2 * time.Second
 
-// errRefused means that brokers have refused the certificate for long.
-var errRefused = errors.New("certificate is refused by the broker")
+// A duty is what each part of normal mode works with.
+type duty struct {
+	*agent
+	*view
+}
+
+// alive is the interval of alive events.
+func (d duty) alive() time.Duration { return cmp.Or(d.cfg.AliveInterval, d.conf.aliveInterval) }
+
+// A member is a node in normal mode.
+type member struct {
+	duty
+	reports  *reports
+	confirms *confirming
+	renewal  *renewal
+	commands *commands
+}
 
 // serve keeps a connection to the fleet until ctx is done or what is on the
 // disk asks for another look, and returns nil. The error is of a command:
 // [ErrRestart] or errStopped.
-func (s *Server) serve(ctx context.Context, v *view) error {
-	n := &duty{Server: s, view: v}
-	n.schedule()
-	wait := s.newBackoff()
+func (a *agent) serve(ctx context.Context, v *view) error {
+	d := duty{a, v}
+	m := &member{
+		duty:     d,
+		reports:  newReports(d),
+		confirms: &confirming{duty: d, wait: a.newBackoff()},
+		renewal:  newRenewal(d),
+		commands: &commands{duty: d},
+	}
+	m.commands.renewal = m.renewal
+	if a.recheck.IsZero() {
+		a.recheck = a.cfg.Now().Add(time.Duration(a.cfg.hooks.random() * float64(d.alive())))
+	}
+	wait := a.newBackoff()
 	for ctx.Err() == nil {
 		pause := wait.next()
-		conn, err := n.reachAny(ctx)
-		if err == nil {
-			s.refused = time.Time{}
-			s.sayReached(ctx, v, conn)
-			s.observe(Event{Kind: EventConnected, Serial: v.creds.serial, Broker: conn.broker})
-			since := time.Now()
-			again, err := n.hold(ctx, conn)
-			conn.Close()
-			<-conn.closed
-			if err != nil {
+		conn, err := m.reach(ctx)
+		switch {
+		case err == nil:
+			began := time.Now()
+			again, err := m.stay(ctx, conn)
+			if again || err != nil || ctx.Err() != nil {
 				return err
 			}
-			if again || ctx.Err() != nil {
-				return nil
-			}
-			if n.strayed() {
-				wait.reset()
-				continue
-			}
-			if time.Since(since) > s.cfg.BackoffMax {
+			if time.Since(began) > a.cfg.BackoffMax {
 				wait.reset()
 				pause = wait.next()
 			}
-			s.sayLost(ctx, v, conn, time.Since(since), pause)
-		} else if ctx.Err() == nil {
-			s.sayUnreached(ctx, v, err, pause)
-			s.observe(Event{Kind: EventFailed, Err: err})
-			if s.longRefused(err) && s.mayEnroll(errRefused) {
-				s.refused = time.Time{} // if it comes back, they are asked for as long again
+			a.quiet = !a.notices.problem(ctx, slog.LevelWarn, msgLost, lostError(conn), "node", v.identity,
+				"broker", conn.Broker, "retry_in", rounded(pause))
+		case ctx.Err() == nil:
+			told := a.notices.problem(ctx, slog.LevelWarn, msgUnreachable, err, "node", v.identity, "retry_in", rounded(pause))
+			a.quiet = a.quiet && !told
+			a.observe(Event{Kind: EventFailed, Err: err})
+			if m.enrollsAgain() {
 				return nil
 			}
 		}
-		s.pause(ctx, pause, s.fingerprints())
-		if n.changed(ctx) {
+		a.pause(ctx, pause, v.watched)
+		if m.changed(ctx) {
 			return nil
 		}
 	}
 	return nil
 }
 
-// reach connects to the first broker that takes the node.
-func (s *Server) reach(ctx context.Context, v *view) (*connection, error) {
-	urls, srv := s.fleetBrokers(v)
-	if len(urls) == 0 && srv == "" {
-		return nil, &cause{what: errors.New("no brokers configured"), remedy: "set brokers in server.conf"}
+func lostError(conn *link.Conn) error {
+	if err := conn.LastError(); err != nil {
+		return err
 	}
-	return s.reachAt(ctx, v, urls, srv)
+	return errors.New("closed by the other end")
 }
 
-// reachAt connects to the first of these brokers that takes the node.
-func (s *Server) reachAt(ctx context.Context, v *view, urls []string, srv string) (*connection, error) {
-	p := peer{normal: true, secure: true}
-	brokers, err := s.brokers(ctx, urls, srv, true)
+// stay does the node's duties over one connection, and ends it.
+func (m *member) stay(ctx context.Context, conn *link.Conn) (again bool, err error) {
+	defer conn.End()
+	level := slog.LevelInfo
+	if m.quiet { // the loss before was not logged, either
+		level = slog.LevelDebug
+	}
+	m.cfg.Log.Log(ctx, level, "connected to the fleet", "node", m.identity, "broker", conn.Broker, "serial", m.creds.Serial)
+	m.observe(Event{Kind: EventConnected, Serial: m.creds.Serial, Broker: conn.Broker})
+	m.saveClock(ctx)
+	return m.hold(ctx, conn)
+}
+
+func (m *member) saveClock(ctx context.Context) {
+	if err := m.clock.save(m.creds.Leaf().NotBefore); err != nil {
+		m.cfg.Log.DebugContext(ctx, "time not saved", "err", err)
+	}
+	m.cfg.hooks.steps("clock saved")
+}
+
+// reach connects to the fleet. A configuration may name brokers that are not
+// there, a slip in a policy by which a whole fleet would be lost. So while no
+// broker of the set in force was ever reached, after RefusedLimit those of the
+// token are tried as well, with the certificate, and the configuration is asked
+// for once more there. What was reached once is only away.
+func (m *member) reach(ctx context.Context) (*link.Conn, error) {
+	conn, err := m.reachFleet(ctx, m.view)
+	c, now := &m.state.contact, time.Now()
+	if err == nil {
+		*c = contact{reached: true}
+		m.notices.solved(msgAstray)
+		return conn, nil
+	}
+	if c.unreached.IsZero() {
+		c.unreached = now
+	}
+	if !link.RefusedByBroker(err) {
+		c.refused = time.Time{}
+	} else if c.refused.IsZero() {
+		c.refused = now
+	}
+	if c.reached || !c.refused.IsZero() || now.Sub(c.unreached) < m.cfg.RefusedLimit || m.token == nil {
+		return nil, err
+	}
+	conn, failed := m.reachAny(ctx, m.view, m.token.urls, m.token.srv)
+	if failed != nil {
+		return nil, err
+	}
+	m.notices.problem(ctx, slog.LevelWarn, msgAstray, advice.New(err, "have the policy name brokers that are there; "+
+		"the node asks for its configuration again"), "node", m.identity, "broker", conn.Broker)
+	if err := m.orders.accept(order{ID: wire.NewID(), Verb: wire.VerbReconfigure}); err != nil {
+		m.cfg.Log.WarnContext(ctx, "order not written", "node", m.identity, "err", err)
+	}
+	return conn, nil
+}
+
+// enrollsAgain reports whether the node is to enroll again: each failure for
+// RefusedLimit was a refusal of its certificate.
+func (m *member) enrollsAgain() bool {
+	c := m.state.contact
+	return !c.refused.IsZero() && time.Since(c.refused) >= m.cfg.RefusedLimit && m.state.mayEnroll(errRefused)
+}
+
+// hold returns when the connection is lost, when ctx is done, or, with true,
+// when the files ask for another look.
+func (m *member) hold(ctx context.Context, conn *link.Conn) (again bool, err error) {
+	m.commands.questions = nil // nonces are of one connection
+	incoming := make(chan *nats.Msg, commandBacklog)
+	if _, err := conn.ChanSubscribe(wire.CommandSubject(m.identity), incoming); err != nil {
+		m.cfg.Log.WarnContext(ctx, "no commands are taken on this connection", "node", m.identity, "err", err)
+	}
+	if !m.started {
+		m.started = true
+		m.publishEvent(ctx, conn, lifecycleStartup, m.view)
+	}
+	tick := time.NewTimer(0)
+	defer tick.Stop()
+	for {
+		select {
+		case <-conn.Closed:
+			m.reports.lost()
+			return false, nil
+		case msg := <-incoming:
+			again, err := m.commands.take(ctx, conn, msg)
+			if again || err != nil {
+				return again, err
+			}
+			tick.Reset(0)
+		case <-ctx.Done():
+			m.publishEvent(ctx, conn, lifecycleShutdown, m.view)
+			_ = conn.FlushTimeout(flushTimeout) // best effort: the process ends either way
+			return false, nil
+		case <-tick.C:
+			if err := m.due(ctx, conn); errors.Is(err, errDisowned) && m.state.mayEnroll(err) {
+				m.cfg.Log.WarnContext(ctx, "node enrolls again", "node", m.identity, "err", err)
+				return true, nil
+			}
+			if m.changed(ctx) {
+				return true, nil
+			}
+			tick.Reset(m.cfg.WatchInterval)
+		}
+	}
+}
+
+// due does what is due.
+func (m *member) due(ctx context.Context, conn *link.Conn) error {
+	var failed error
+	if !time.Now().Before(m.confirms.next) {
+		failed = m.confirms.settle(ctx, conn)
+	}
+	if failed == nil && !m.cfg.Now().Before(m.recheck) {
+		m.confirms.again(ctx, conn)
+	}
+	if failed == nil && m.renewal.renewalDue() {
+		m.renewal.renew(ctx, conn)
+	}
+	if failed == nil && m.renewal.reconfigureDue() {
+		m.renewal.reconfigure(ctx, conn)
+	}
+	if m.announce {
+		m.announce = false
+		m.publishEvent(ctx, conn, lifecycleProvisioned, m.view)
+	}
+	if m.reports.publish(ctx, conn) {
+		m.saveClock(ctx)
+	}
+	return failed
+}
+
+// changed reports whether the files, or the certificate's end, ask for another
+// look. Files that would allow no mode at all are logged, and change nothing
+// while the node works.
+func (m *member) changed(ctx context.Context) bool {
+	leaf := m.creds.Leaf()
+	expired := !m.clock.at(leaf.NotBefore).Before(leaf.NotAfter)
+	changed := m.watched.changed()
+	if !changed && !expired {
+		return false
+	}
+	v, err := m.state.look()
 	if err != nil {
-		return nil, explain(err, p)
-	}
-	var failures []error
-	for _, b := range brokers {
-		p.broker = b.URL
-		conn, err := s.connect(ctx, v.conf, b, s.fleetOptions(v, b)...)
-		if err == nil {
-			return conn, nil
-		}
-		failures = append(failures, explain(err, p))
-	}
-	return nil, joined(failures)
-}
-
-// fleetBrokers is where the fleet is: what server.conf says, else the token,
-// else what is compiled in.
-func (s *Server) fleetBrokers(v *view) (urls []string, srv string) {
-	if c := v.conf; c != nil && (len(c.brokers) > 0 || c.srvDomain != "") {
-		return c.brokers, c.srvDomain
-	}
-	if v.token != nil {
-		return v.token.urls, v.token.srv
-	}
-	return s.build.brokers, s.build.srvDomain
-}
-
-func (s *Server) fleetOptions(v *view, b discover.Broker) []nats.Option {
-	return []nats.Option{nats.Secure(s.fleetTLS(v.creds, b.Host))}
-}
-
-// longRefused notes why no broker was reached, and reports whether each failure for so
-// long was a refusal of this node's certificate.
-func (s *Server) longRefused(err error) bool {
-	switch {
-	case !refusedByBroker(err):
-		s.refused = time.Time{}
-	case s.refused.IsZero():
-		s.refused = time.Now()
-	default:
-		return time.Since(s.refused) >= s.cfg.RefusedLimit
-	}
-	return false
-}
-
-// refusedByBroker reports whether a broker, having proven that it is one,
-// refused this node's certificate. During the handshake anybody in between can
-// put in an alert, so only what comes after it counts: else whoever sits there
-// could drive the node to present its token.
-//
-// What a broker does that hears of no provisioner says nothing of the certificate, either.
-//
-// Of several brokers one that refuses is enough: what keeps another from a handshake
-// says nothing of that one.
-func refusedByBroker(err error) bool {
-	var several *brokersError
-	if errors.As(err, &several) {
-		return slices.ContainsFunc(several.each, refusedByBroker)
-	}
-	if errors.Is(err, nats.ErrTLS) || errors.Is(err, errUnanswered) {
+		m.notices.problem(ctx, slog.LevelError, msgFiles, err, "node", m.identity)
 		return false
 	}
-	return isRefusal(err) || isAlert(err)
+	m.notices.solved(msgFiles)
+	return v.mode != ModeNormal || changed
 }
 
-// admittedAgain reports whether brokers that had refused the certificate for long take
-// it again, as after an outage of what they ask, or take one that is over by the saved
-// time only: then the node need not enroll, which its token may not be good for any
-// more. So it is where a provisioner has disowned the certificate, as one does whose store
-// had lost the record; that is asked no sooner than [Config.RefusedLimit] after it was said,
-// since brokers may take what provisioners go on to disown.
-func (s *Server) admittedAgain(ctx context.Context, v *view) bool {
-	var conn *connection
-	reached := func(v *view) bool {
-		c, err := s.reach(ctx, v)
-		if err != nil {
-			return false
-		}
-		c.Close()
-		<-c.closed
-		conn = c
-		return true
+// reports are what a node in normal mode says of itself.
+type reports struct {
+	duty
+	file      string        // registration data
+	every     time.Duration // 0: never
+	nextFile  time.Time
+	nextAlive time.Time
+	saidAlive time.Time
+}
+
+// newReports sets the times of the first of each: registration at once, alive
+// after a random part of its interval, so that a fleet that was switched on
+// together does not speak together for ever.
+func newReports(d duty) *reports {
+	r := &reports{duty: d, file: d.conf.registrationFile, every: d.conf.registrationInterval}
+	if r.file == "" && d.token != nil {
+		r.file = d.token.claims.Registration
 	}
-	switch {
-	case errors.Is(s.again, errRefused) && v.creds != nil && reached(v):
-	case errors.Is(s.again, errDisowned) && time.Since(s.told) >= s.cfg.RefusedLimit && v.creds != nil && reached(v):
-	case s.withoutSaved(ctx, v, reached) != nil:
-		return true
-	default:
+	r.every = cmp.Or(d.cfg.hooks.registration, r.every)
+	r.nextAlive = time.Now().Add(time.Duration(d.cfg.hooks.random() * float64(d.alive())))
+	return r
+}
+
+// lost has an alive event follow that may have been lost with its connection.
+func (r *reports) lost() {
+	if time.Since(r.saidAlive) < link.GoneAfter {
+		r.nextAlive = time.Time{}
+	}
+}
+
+// publish publishes what is due, and reports whether that was an alive event.
+func (r *reports) publish(ctx context.Context, conn *link.Conn) bool {
+	now := time.Now()
+	if r.file != "" && r.every > 0 && !now.Before(r.nextFile) {
+		r.nextFile = now.Add(r.every)
+		r.register(ctx, conn)
+	}
+	if now.Before(r.nextAlive) {
 		return false
 	}
-	s.again = nil
-	s.cfg.Log.InfoContext(ctx, "brokers take the certificate again", "node", v.identity, "broker", conn.broker, "serial", v.creds.serial)
+	r.nextAlive, r.saidAlive = now.Add(r.alive()), now
+	r.publishEvent(ctx, conn, lifecycleAlive, r.view)
 	return true
 }
 
-// mayEnroll reports whether the node may enroll again because of why; if so,
-// the next look leads to provisioning mode.
-func (s *Server) mayEnroll(why error) bool {
-	before := s.again
-	s.again = why
-	if v, err := s.look(); err == nil && v.mode == ModeProvisioning {
-		s.told = time.Now()
-		return true
+// register publishes registration data: the content of a file, as it is.
+func (r *reports) register(ctx context.Context, conn *link.Conn) {
+	b, err := readRegistration(r.file)
+	if err == nil {
+		err = conn.Publish(wire.RegistrationSubject(r.identity), b)
 	}
-	s.again = before
-	return false
+	if err != nil {
+		r.notices.problem(ctx, slog.LevelWarn, msgRegistration, err, "node", r.identity)
+		return
+	}
+	r.notices.solved(msgRegistration)
+	r.observe(Event{Kind: EventRegistered})
 }

@@ -5,72 +5,78 @@ import (
 	"log/slog"
 	"strings"
 	"time"
+
+	"muster/server/advice"
+)
+
+// Messages that are logged once per change.
+const (
+	msgFailed       = "enrollment failed"
+	msgRefused      = "enrollment refused"
+	msgWaiting      = "node waits"
+	msgDates        = "token is out of date by this machine's clock"
+	msgFacts        = "facts not sent"
+	msgUnreachable  = "fleet not reached"
+	msgAstray       = "no broker of the configuration was ever reached, one of the token's takes the node"
+	msgLost         = "connection to the fleet lost"
+	msgUnconfirmed  = "confirmation not accepted"
+	msgRenewal      = "certificate not renewed"
+	msgReconfigure  = "node not reconfigured"
+	msgRegistration = "registration data not published"
+	msgFiles        = "files do not allow to go on after a restart"
+	msgUnpinned     = "broker is not verified while provisioning"
+)
+
+// toldAgain is after how long what was logged is logged again, and maxNotices
+// bounds how many texts of one message are remembered.
+const (
+	toldAgain  = time.Hour
+	maxNotices = 16
 )
 
 // notices remembers what was logged, so that a failure that repeats every
-// minute for a week is one line, and two that take turns are two lines an hour. What has
-// come back and stays is said again all the same, or the last line of the log would be about something else.
+// minute is a line an hour.
 type notices struct {
-	last     map[string]matter               // by message
-	told     map[string]map[string]time.Time // by message and gist: when it was logged, by the process's clock
-	insecure string                          // broker for which the missing pin was logged
+	log  *slog.Logger
+	told map[string]map[string]time.Time // by message and gist
 }
 
-// A matter is what was the matter last, by its gist.
-type matter struct {
-	gist   string
-	since  time.Time // by the process's clock
-	logged string    // what was logged last
-}
-
-// toldAgain is after how long what was logged is logged again if something else was the
-// matter in between; stays after how long without a change, which is more than a wait between two
-// attempts; mostNotices how many texts of one message are remembered. Chosen.
-const (
-	toldAgain   = time.Hour
-	stays       = 3 * time.Minute
-	mostNotices = 16
-)
-
-// problem logs err with its remedy, unless the message was last logged for
-// the same, or was within the hour. It reports whether it did.
-func (n *notices) problem(ctx context.Context, log *slog.Logger, level slog.Level, message string, err error, attrs ...any) bool {
+// problem logs err with its remedy, unless the message was logged for the same
+// within the hour. It reports whether it did.
+func (n *notices) problem(ctx context.Context, level slog.Level, message string, err error, attrs ...any) bool {
 	text := err.Error()
+	attrs = append(attrs, "err", text)
 	if !n.news(message, gist(text)) {
-		log.DebugContext(ctx, message, append(attrs, "err", text)...) //nolint:sloglint // callers pass literals
+		n.log.DebugContext(ctx, message, attrs...) //nolint:sloglint // callers pass literals
 		return false
 	}
-	attrs = append(attrs, "err", text)
-	if remedy := remedyOf(err); remedy != "" {
+	if remedy := advice.Of(err); remedy != "" {
 		attrs = append(attrs, "remedy", remedy)
 	}
-	log.Log(ctx, level, message, attrs...) //nolint:sloglint // callers pass literals
+	n.log.Log(ctx, level, message, attrs...) //nolint:sloglint // callers pass literals
 	return true
 }
 
 // news reports whether to log a message for what text says, and notes that.
 func (n *notices) news(message, text string) bool {
-	if n.last == nil {
-		n.last, n.told = make(map[string]matter), make(map[string]map[string]time.Time)
-	}
-	m, known := n.last[message]
-	if changed := !known || m.gist != text; changed {
-		m.gist, m.since = text, time.Now()
-		n.last[message] = m
-	}
-	if m.logged == text {
+	if at, ok := n.told[message][text]; ok && time.Since(at) < toldAgain {
 		return false
 	}
-	if at, ok := n.told[message][text]; ok && time.Since(at) < toldAgain && time.Since(m.since) < stays {
-		return false
+	if n.told == nil {
+		n.told = make(map[string]map[string]time.Time)
 	}
-	m.logged = text
-	n.last[message] = m
-	if n.told[message] == nil || len(n.told[message]) == mostNotices {
+	if n.told[message] == nil || len(n.told[message]) == maxNotices {
 		n.told[message] = make(map[string]time.Time)
 	}
 	n.told[message][text] = time.Now()
 	return true
+}
+
+// solved forgets messages, so that their next occurrence is news again.
+func (n *notices) solved(messages ...string) {
+	for _, m := range messages {
+		delete(n.told, m)
+	}
 }
 
 // gist returns text without what differs each time: instants, and the local
@@ -87,22 +93,4 @@ func gist(text string) string {
 		words = append(words, w)
 	}
 	return strings.Join(words, " ")
-}
-
-// solved forgets a message, so that its next occurrence is news again. It
-// reports whether there was one.
-func (n *notices) solved(message string) bool {
-	_, was := n.last[message]
-	delete(n.last, message)
-	delete(n.told, message)
-	return was
-}
-
-// unpinned warns once per broker that nothing verifies it.
-func (n *notices) unpinned(ctx context.Context, log *slog.Logger, broker string) {
-	if n.insecure != broker {
-		n.insecure = broker
-		log.WarnContext(ctx, "broker is not verified while provisioning", "broker", broker,
-			"remedy", "sign the token with --ca, so that nodes know which authority to expect")
-	}
 }

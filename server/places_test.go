@@ -44,30 +44,10 @@ func TestADiskThatIsReadOnlyIsToldSo(t *testing.T) {
 	if err := unix.Mount("none", disk, "tmpfs", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := server.New(server.Config{ConfFile: disk + "/muster/server.conf", SSLDir: disk + "/muster/ssl"}); err == nil || !strings.HasSuffix(err.Error(), remedy) {
-		t.Errorf("New = %v", err)
-	}
-	s, err := server.New(server.Config{ConfFile: disk + "/etc/server.conf", SSLDir: disk + "/etc/ssl"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Run(t.Context()); err == nil || !strings.HasSuffix(err.Error(), remedy) {
-		t.Errorf("Run = %v", err)
-	}
-}
-
-// TestALinkToNothingIsSaidToBeOne has the agent's directory be a link, as of an image that
-// cannot be changed into a disk that can, and is new.
-func TestALinkToNothingIsSaidToBeOne(t *testing.T) {
-	t.Parallel()
-	link := filepath.Join(t.TempDir(), "muster")
-	if err := os.Symlink("../var/lib/muster", link); err != nil {
-		t.Fatal(err)
-	}
-	for _, dir := range []string{link, link + "/web1"} {
-		_, err := server.New(server.Config{ConfFile: dir + "/server.conf", SSLDir: dir + "/ssl"})
-		if want := `"` + link + `" is a symbolic link to nothing: make the directory it points to`; err == nil || strings.Count(err.Error(), want) != 1 || strings.Contains(err.Error(), "exists") {
-			t.Errorf("New = %v, want %s", err, want)
+	for _, dir := range []string{"/muster", "/etc"} {
+		_, err := server.New(server.Config{ConfFile: disk + dir + "/server.conf", SSLDir: disk + dir + "/ssl"})
+		if err == nil || !strings.HasSuffix(err.Error(), remedy) {
+			t.Errorf("New = %v", err)
 		}
 	}
 }
@@ -111,19 +91,5 @@ func TestADirectoryIsNoConfiguration(t *testing.T) {
 				t.Errorf("their file is %q", got)
 			}
 		})
-	}
-}
-
-// TestALinkToItselfIsNamed has the directory of the set be a link that leads nowhere.
-func TestALinkToItselfIsNamed(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	loop := filepath.Join(dir, "web1")
-	if err := os.Symlink("web1", loop); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := server.New(server.Config{ConfFile: filepath.Join(dir, "server.conf"), SSLDir: loop}); err == nil ||
-		!strings.Contains(err.Error(), loop) || !strings.Contains(err.Error(), "see where its links lead") {
-		t.Errorf("New = %v, want which it is, and what to do", err)
 	}
 }

@@ -137,7 +137,7 @@ func TestNothingIsComparedThatIsNotKnown(t *testing.T) {
 			cfg := f.node("web1.example.net")
 			cfg.AliveInterval = time.Millisecond
 			f.member(t, cfg)
-			spoil(t, filepath.Join(cfg.SSLDir, "confirmed.json"))
+			spoil(t, filepath.Join(cfg.SSLDir, "..data", "confirmed.json"))
 			before, alive := len(f.confirmations()), len(f.lifecycle("alive"))
 			f.run(cfg)
 			f.await("signs of life", func() bool { return len(f.lifecycle("alive")) > alive+3 })

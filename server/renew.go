@@ -3,7 +3,6 @@ package server
 import (
 	"cmp"
 	"context"
-	"crypto"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -11,41 +10,44 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/server/advice"
+	"muster/server/link"
+	"muster/server/trust"
 )
-
-// Renewing a certificate.
-//
-// At two thirds of its certificate's life a node in normal mode makes a new key
-// in the staging directory, asks for a certificate for it over its connection to
-// the fleet, and switches to what it gets as it does when it enrolls (apply.go).
-// It then connects with the new certificate and confirms from there, so what is
-// confirmed is known to work. Until then the old certificate stays live.
-//
-// Every step may be the last. Key and request are on disk before the request is
-// sent, and a stage with another key than the one in force is what tells the
-// next agent that a renewal is under way: it repeats the same request at once,
-// and is answered with the same certificate. After the switch the confirmation
-// is pending, which settle looks after. If the old certificate ends first, the
-// node enrolls with the staged key and the word of the key in force
-// (continuity), which is enough wherever the renewal had got to.
-
-// msgRenewal is logged once per change.
-const msgRenewal = "certificate not renewed"
 
 // backdate is how far before its issue a certificate of ours begins (DESIGN.md):
 // five minutes that are no part of its life.
 const backdate = 5 * time.Minute
 
-// maxRenewalWait bounds the wait between two attempts to renew; chosen, a third
-// of the usual life of 30 days leaves room for 240 of them.
-const maxRenewalWait = time.Hour
+// maxRenewalWait bounds the wait between two attempts to renew: a third of the
+// usual life of 30 days leaves room for 240 of them. mostRenewals is how many a
+// machine whose clock is ahead makes in a certificate's life at most; a
+// provisioner refuses more than 64 that have not expired.
+const (
+	maxRenewalWait = time.Hour
+	mostRenewals   = 24
+)
 
-// A renewal is when to renew the certificate in force.
+// A renewal is when and how to renew the certificate in force.
+//
+// At two thirds of its certificate's life a node in normal mode stages a new
+// key, asks for a certificate for it over its connection to the fleet, and
+// switches to what it gets as it does when it enrolls. It then connects with the
+// new certificate and confirms from there, so what is confirmed is known to
+// work. An agent that finds another key staged than the one in force goes on
+// with the same request. If the old certificate ends first, the node enrolls
+// with the staged key and the word of the key in force.
+//
+// A reconfiguration is the same with the key in force.
 type renewal struct {
-	at   time.Time // by the node's clock; see nowFor
-	due  time.Time // by the process's clock, or then: a machine's clock may be set back by weeks
-	next deadline  // not before it
+	duty
+	at   time.Time // by the node's clock
+	due  time.Time // by the process's clock, or then: a machine's clock may be set back
+	next time.Time // not before it
 	wait *backoff
+
+	nextConfiguration time.Time
+	configurationWait *backoff
 }
 
 // renewAt returns when a certificate is renewed: from two thirds of its life on,
@@ -65,181 +67,142 @@ func lifeOf(leaf *x509.Certificate) (time.Time, time.Duration) {
 	return start, leaf.NotAfter.Sub(start)
 }
 
-// doubtClock looks at a certificate that was just given out. One that is due for its
-// renewal already says that the time by which it is is ahead: it would be renewed at
-// once, and so would be each that follows. If it is the time that was saved, that is
-// dropped. Else the next renewal waits, by a clock that nobody sets; a request repeated
-// after weeks, which gets what it was given then, does so too.
-func (s *Server) doubtClock(ctx context.Context, leaf *x509.Certificate) {
-	due, own := renewAt(leaf, 0), s.cfg.Now()
-	at := s.nowFor(leaf.NotBefore)
-	if at.Before(due) {
-		return
-	}
-	if own.Before(due) {
-		s.cfg.Log.WarnContext(ctx, "saved time dropped, it was ahead of a fresh certificate", "saved", s.seen)
-		s.setClock(ctx, own.UTC().Truncate(time.Second))
-		return
-	}
+// newRenewal sets when the certificate in force is renewed: at once if an agent
+// before this one had begun to.
+func newRenewal(d duty) *renewal {
+	leaf := d.creds.Leaf()
 	_, life := lifeOf(leaf)
-	wait := max(leaf.NotAfter.Sub(at)/2, life/mostRenewals)
-	s.renewNot = time.Now().Add(wait)
-	s.cfg.Log.WarnContext(ctx, "a certificate that was just given out is due for its renewal by this machine's clock", "until", leaf.NotAfter,
-		"retry_in", rounded(wait), "remedy", fmt.Sprintf("the clock says %s: set it, if it is ahead", own.UTC().Format(time.RFC3339)))
-}
-
-// mostRenewals is how many a machine whose clock is ahead makes in a certificate's
-// life at most; chosen, a provisioner refuses more than 64 that have not expired.
-const mostRenewals = 24
-
-// scheduleRenewal sets when the certificate in force is renewed: at once if an
-// agent before this one had begun to.
-func (n *duty) scheduleRenewal() {
-	leaf := n.creds.leaf()
-	_, life := lifeOf(leaf)
-	n.renewal = renewal{at: renewAt(leaf, n.cfg.Rand()), wait: &backoff{
-		min: n.cfg.BackoffMin, max: max(n.cfg.BackoffMax, min(maxRenewalWait, life/72)), random: n.cfg.Rand,
-	}}
-	if n.proven = leaf.NotBefore; n.proven.After(n.now()) {
-		n.saw(n.proven) // and from now on time goes on from there
+	r := &renewal{duty: d, at: renewAt(leaf, d.cfg.hooks.random()), configurationWait: d.newBackoff()}
+	r.wait = d.newBackoff()
+	r.wait.max = max(r.wait.max, min(maxRenewalWait, life/72))
+	r.due = time.Now().Add(r.at.Sub(d.clock.at(leaf.NotBefore)))
+	if d.sets.renewing(d.creds.Key) {
+		r.at = time.Time{}
 	}
-	n.renewal.due = time.Now().Add(n.renewal.at.Sub(n.nowFor(leaf.NotBefore)))
-	if n.renewalBegun() {
-		n.renewal.at = time.Time{}
-	}
-}
-
-// renewalBegun reports whether the stage holds a key for this node that is not
-// the one in force.
-func (n *duty) renewalBegun() bool {
-	if !exists(n.at.inNext(markerFile)) {
-		return false
-	}
-	key, err := readKey(n.at.inNext(keyFile))
-	return err == nil && !samePublicKey(key.Public(), n.creds.key.Public())
+	return r
 }
 
 // renewalDue reports whether it is time to try. A certificate that is over is
 // not renewed: it is another mode's turn.
-func (n *duty) renewalDue() bool {
-	leaf := n.creds.leaf()
-	at := n.nowFor(leaf.NotBefore)
-	due := !at.Before(n.renewal.at) || !time.Now().Before(n.renewal.due)
-	return due && at.Before(leaf.NotAfter) && n.come(n.renewal.next) && !time.Now().Before(n.renewNot)
+func (r *renewal) renewalDue() bool {
+	leaf, now := r.creds.Leaf(), time.Now()
+	at := r.clock.at(leaf.NotBefore)
+	due := !at.Before(r.at) || !now.Before(r.due)
+	return due && at.Before(leaf.NotAfter) && !now.Before(r.next) && !now.Before(r.renewNot)
+}
+
+// reconfigureDue reports whether it is time to ask for the configuration.
+func (r *renewal) reconfigureDue() bool {
+	return r.orders.doing(wire.VerbReconfigure) && !time.Now().Before(r.nextConfiguration)
 }
 
 // renew tries to renew once. If that succeeds, the files in force are new ones,
 // which asks for another look and a new connection. If not, the node works on
-// with what it has, and the next attempt is after a wait.
-func (n *duty) renew(ctx context.Context, conn *connection) {
-	serial, err := n.renewOver(ctx, conn, true)
+// with what it has, and the next attempt is after a wait: however long it is
+// told to wait, it asks again while that can help.
+func (r *renewal) renew(ctx context.Context, conn *link.Conn) {
+	err := r.ask(ctx, conn, true)
 	if err == nil {
-		// Files that do not allow to go on with what they hold by now would have each look
-		// at them bring another certificate.
-		n.renewal.next = n.in(n.renewal.wait.max)
-		n.once.solved(msgRenewal)
-		n.cfg.Log.InfoContext(ctx, "certificate renewed", "node", n.identity, "serial", serial, "elapsed", n.elapsed())
-		n.observe(Event{Kind: EventApplied, Serial: serial, Broker: conn.broker, Elapsed: n.elapsed()})
+		r.next = time.Now().Add(r.wait.max) // files that cannot be used would bring another with each look
+		r.notices.solved(msgRenewal)
 		return
 	}
-	wait := max(n.renewal.wait.next(), slowedBy(err))
-	var refused refusal
-	if errors.As(err, &refused) {
-		wait = max(wait, refused.Wait())
-		n.observe(Event{Kind: EventRefused, Code: refused.Code, Elapsed: n.elapsed()})
-	} else if ctx.Err() == nil {
-		n.observe(Event{Kind: EventFailed, Err: err, Elapsed: n.elapsed()})
-	}
-	// However long it is told to wait, it asks again while that can help.
-	leaf := n.creds.leaf()
-	wait = min(wait, max(leaf.NotAfter.Sub(n.nowFor(leaf.NotBefore))/2, n.cfg.BackoffMin))
-	n.renewal.next = n.in(wait)
-	if ctx.Err() == nil {
-		n.once.problem(ctx, n.cfg.Log, slog.LevelWarn, msgRenewal, explain(err, peer{normal: true, broker: conn.broker}),
-			"node", n.identity, "serial", n.creds.serial, "retry_in", rounded(wait))
-	}
+	leaf := r.creds.Leaf()
+	wait := max(r.wait.next(), r.told(err))
+	wait = min(wait, max(leaf.NotAfter.Sub(r.clock.at(leaf.NotBefore))/2, r.cfg.BackoffMin))
+	r.next = time.Now().Add(wait)
+	r.failed(ctx, msgRenewal, err, wait)
 }
 
-// renewOver renews over one connection, with a key that is not the one in force
-// if fresh is set, and returns the serial of the certificate that is then in
-// force. For the key in force that is the same one, unless it is time to renew.
-func (n *duty) renewOver(ctx context.Context, conn *connection, fresh bool) (serial string, err error) {
-	n.begun = n.cfg.Now()
-	stage, err := n.stageFor(ctx, n.identity, fresh)
-	if err != nil {
-		return "", fmt.Errorf("prepare key: %w", err)
+// reconfigure asks once for the configuration as it is decided now. After a
+// refusal that will not change by itself the order is over.
+func (r *renewal) reconfigure(ctx context.Context, conn *link.Conn) {
+	err := r.ask(ctx, conn, false)
+	if err == nil {
+		r.notices.solved(msgReconfigure)
+		return
 	}
-	facts, err := n.facts(ctx, n.token, n.conf)
-	n.awaited = "" // no wait of this mode ends early for it
-	if err != nil {
-		return "", err
+	wait := cmp.Or(r.told(err), r.configurationWait.next())
+	r.nextConfiguration = time.Now().Add(wait)
+	var refused link.Refusal
+	if errors.As(err, &refused) && !wire.MeaningOf(refused.Code).Retry {
+		r.obeyed(ctx, wire.VerbReconfigure)
 	}
-	request := wire.RenewRequest{ID: wire.NewID(), Identity: string(n.identity), CSR: stage.csr, Facts: facts, Agent: n.agentName(), Boot: n.boot}
-	word, err := vouch(n.creds.key, request.ID, request.Identity, request.CSR)
+	r.failed(ctx, msgReconfigure, err, wait)
+}
+
+// told is how long the provisioner said to wait.
+func (r *renewal) told(err error) time.Duration {
+	var refused link.Refusal
+	if errors.As(err, &refused) {
+		return refused.Wait()
+	}
+	return link.SlowedBy(err)
+}
+
+func (r *renewal) failed(ctx context.Context, message string, err error, wait time.Duration) {
+	if ctx.Err() != nil {
+		return
+	}
+	e := Event{Kind: EventFailed, Err: err, Elapsed: r.elapsed()}
+	var refused link.Refusal
+	if errors.As(err, &refused) {
+		e.Kind, e.Code, e.Err = EventRefused, refused.Code, nil
+	}
+	r.observe(e)
+	r.notices.problem(ctx, slog.LevelWarn, message, link.Explain(err, fleetPeer),
+		"node", r.identity, "serial", r.creds.Serial, "retry_in", rounded(wait))
+}
+
+// ask asks for a certificate and a configuration, with a key that is not the one
+// in force if fresh is set, and puts them in force. For the key in force the
+// certificate is the same one.
+func (r *renewal) ask(ctx context.Context, conn *link.Conn, fresh bool) error {
+	r.begun = r.cfg.Now()
+	st, err := r.sets.openStage(ctx, r.identity, fresh)
 	if err != nil {
-		return "", err
+		return fmt.Errorf("prepare key: %w", err)
+	}
+	facts, err := r.facts(ctx, r.view)
+	if err != nil {
+		return err
+	}
+	request := wire.RenewRequest{
+		ID:       wire.NewID(),
+		Identity: string(r.identity),
+		CSR:      st.csr,
+		Facts:    facts,
+		Agent:    r.agentName(),
+		Boot:     r.boot,
+	}
+	word, err := vouch(r.creds.Key, request.ID, request.Identity, request.CSR)
+	if err != nil {
+		return err
 	}
 	request.Continuity = *word
-	reply, err := n.request(ctx, conn, wire.SubjectRenew, request.ID, &request)
-	switch {
-	case err != nil:
-		return "", err
-	case reply.Refusal != nil:
-		r := refusal{reply.Refusal}
-		return "", &cause{what: r, remedy: r.remedy()}
-	case reply.Enrolled == nil:
-		return "", fmt.Errorf("%w: a confirmation, want a certificate", errReply)
-	}
-	n.step("renewal answered")
-	want := expectation{identity: n.identity, key: stage.key, known: n.creds.trusted, now: n.nowFor, token: n.token, named: n.named}
-	if n.token != nil {
-		want.pin = n.token.limits.CA
-	}
-	set, creds, err := n.check(ctx, reply.Enrolled, want)
+	reply, err := conn.Request(ctx, wire.SubjectRenew, request.ID, &request)
 	if err != nil {
-		err = n.complain(ctx, conn, stage.key, wordOn(n.identity, reply.Enrolled), err)
-		return "", &cause{what: err, remedy: cmp.Or(remedyOf(err), "see the provisioner's log for this node")}
+		return err
 	}
-	if err := n.apply(ctx, set); err != nil {
-		_ = n.complain(ctx, conn, stage.key, set.pending, err) // it is this node's own to mend
-		return "", fmt.Errorf("apply: %w", err)
+	if reply.Refusal != nil {
+		refused := link.Refusal{Refusal: reply.Refusal}
+		return advice.New(refused, refused.Remedy())
 	}
-	n.obeyed(ctx, wire.VerbReconfigure)
-	n.saveClock(ctx)
-	return creds.serial, nil
-}
-
-// continuity returns the word of the key in force for a request by another
-// key, nil if there is no such key, or it is the same: a node that was about to
-// change its key when its certificate ended proves that it is still itself.
-func (s *Server) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.Continuity, error) {
-	held, err := s.keyInForce(wire.Identity(r.Identity))
-	if err != nil {
-		return nil, fmt.Errorf("continuity: %w", err)
+	r.cfg.hooks.steps("renewal answered")
+	want := expectation{
+		identity:  r.identity,
+		key:       st.key,
+		authority: trust.Authority{Known: r.creds.Roots},
+		now:       r.clock.at,
+		named:     r.named,
+		renewed:   fresh,
 	}
-	if held == nil || samePublicKey(held.Public(), key.Public()) {
-		return nil, nil
+	if r.token != nil {
+		want.authority.Pin = r.token.limits.CA
 	}
-	return vouch(held, r.ID, r.Identity, r.CSR)
-}
-
-// vouch returns a key's word for the request with this id, identity and
-// certificate request.
-func vouch(key crypto.Signer, id, identity string, csr []byte) (*wire.Continuity, error) {
-	spki, err := x509.MarshalPKIXPublicKey(key.Public())
-	if err != nil {
-		return nil, fmt.Errorf("continuity: %w", err)
+	if _, err := r.take(ctx, conn, reply, want); err != nil {
+		return err
 	}
-	signature, err := wire.Sign(key, wire.ContinuityDigest(id, identity, csr))
-	if err != nil {
-		return nil, fmt.Errorf("continuity: %w", err)
-	}
-	return &wire.Continuity{PublicKey: spki, Signature: signature}, nil
-}
-
-// agentName is what the agent calls itself in requests, cut to the protocol's
-// limit.
-func (s *Server) agentName() string {
-	name := "muster-server " + s.cfg.Version
-	return name[:min(len(name), 128)]
+	r.obeyed(ctx, wire.VerbReconfigure)
+	return nil
 }

@@ -4,90 +4,116 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
+	"slices"
+	"syscall"
 	"time"
 
-	"golang.org/x/sync/singleflight"
-
 	"muster/internal/wire"
+	"muster/server/advice"
+	"muster/server/link"
 )
 
 // ErrLocked means that another agent works on the same directory. Two would
 // enroll with two keys and overwrite each other's.
 var ErrLocked = errors.New("another agent is running")
 
+// ErrRestart means that another agent is to run in place of this one: a command
+// asks for it, or the agent's files were removed, and the next one makes them.
+var ErrRestart = errors.New("another agent is to be started")
+
+// errStopped means that a policy, or a command, asked the agent to end.
+var errStopped = errors.New("asked to stop")
+
 // A Server is the agent of one node. Make one with [New]; a second one for the
 // same directory cannot run.
 type Server struct {
-	cfg      Config // set by New, then read-only
-	at       places // set by New, then read-only
-	build    compiledIn
-	boot     string // random per agent, so that restarts can be told apart
-	exchange func(a, b string) error
-	sync     func(dir string) error // makes the names in a directory durable
-	level    slog.Level             // of Config.Level at first; set by New
+	*agent
+	level slog.Level // of Config.Level at first
+}
 
-	// Only touched by the goroutine of Run.
-	lock     *lock
-	seen     time.Time     // latest time known to have passed, zero for none; see passed
-	seenAt   time.Time     // by the process's clock: when that was
-	saved    time.Time     // what is on disk, zero for nothing
-	proven   time.Time     // when the certificate in force begins, zero for none
-	name     wire.Identity // of the set that was last found to be usable, empty for none; see nodeIdentity
-	started  bool          // the startup event is out
-	announce bool          // the provisioned event is due
-	begun    time.Time     // when it began to enroll or renew; zero if it has not
-	renewNot time.Time     // by the process's clock: no renewal before it; see doubtClock
-	again    error         // why the certificate on disk is no good; nil: it may be
-	told     time.Time     // by the process's clock: when again was set
-	// By the process's clock, and zero for neither: since when no broker of the
-	// configuration takes the node, and since when each attempt ends with its certificate refused. A
-	// file that changes meanwhile has the node look again, and is no reason to begin anew:
-	// what renews tokens may do so more often than either lasts.
-	unreached, refused time.Time
-	orders             orders   // as on disk
-	stays              *pending // is confirmed, and could not be removed from the set in force; nil for none
-	unsynced           []string // directories with names that are perhaps not on disk; see names.go
+// An agent is what its modes share.
+type agent struct {
+	cfg     Config
+	build   compiledIn
+	boot    string // random per agent, so that restarts can be told apart
+	sets    *sets
+	clock   *clock
+	orders  *orders
+	dialer  *link.Dialer
+	notices *notices
+	state   *state
 
-	nextRecheck deadline  // see recheck.go; zero: not chosen yet
-	complained  complaint // zero for none
-
-	// The file that the last attempt failed for, and how it was then; a change
-	// of it ends a wait. Empty if it failed for something else.
-	awaited, awaitedPrint string
-
-	once    notices
-	contact contact
-	looks   singleflight.Group // see outside
+	quiet    bool      // the last loss of a connection was not logged
+	started  bool      // the startup event is out
+	announce bool      // the provisioned event is due
+	begun    time.Time // when it began to enroll or renew; zero if it has not
+	renewNot time.Time // no renewal before it
+	recheck  time.Time // when to confirm once more, by the machine's clock; zero: not chosen yet
 }
 
 // New returns an agent that is not yet running, or an error that lists what is
 // wrong with cfg. It touches no file beyond creating the directories that the
 // agent's files go to.
 func New(cfg Config) (*Server, error) {
+	a, err := newAgent(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if err := a.sets.dir.Make(); err != nil {
+		return nil, fmt.Errorf("server: %w", adviseWritable(err))
+	}
+	s := &Server{agent: a}
+	if cfg.Level != nil {
+		s.level = cfg.Level.Level()
+	}
+	return s, nil
+}
+
+func newAgent(cfg Config) (*agent, error) {
 	cfg, build, err := cfg.complete()
 	if err != nil {
 		return nil, err
 	}
-	at, err := newPlaces(cfg.ConfFile, cfg.SSLDir)
+	sets, err := newSets(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("server: %w", err)
 	}
-	return newServer(cfg, build, at), nil
+	a := &agent{
+		cfg:     cfg,
+		build:   build,
+		boot:    wire.NewID(),
+		sets:    sets,
+		clock:   loadClock(sets.own(clockFile), cfg.Now),
+		orders:  &orders{path: sets.own(ordersFile), hooks: cfg.hooks},
+		notices: &notices{log: cfg.Log},
+		dialer: link.New(link.Config{
+			Resolvers: cfg.Resolvers,
+			Resolver:  cfg.hooks.resolver,
+			Proxy:     cfg.Proxy,
+			Timeout:   cfg.RequestTimeout,
+			Ping:      cfg.hooks.ping,
+			Late:      cfg.hooks.late,
+			Log:       cfg.Log,
+			Step:      cfg.hooks.steps,
+		}),
+	}
+	a.state = &state{cfg: cfg, build: build, sets: sets, clock: a.clock, orders: a.orders}
+	return a, nil
 }
 
-func newServer(cfg Config, build compiledIn, at places) *Server {
-	s := &Server{cfg: cfg, at: at, build: build, boot: wire.NewID(), exchange: exchange, sync: syncDir}
-	if cfg.exchange != nil {
-		s.exchange = cfg.exchange
+// adviseWritable says with err what to do, if it is about permissions or a disk
+// that is read-only.
+func adviseWritable(err error) error {
+	const elsewhere = "give it a --config and an --ssl-dir in directories that "
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return fmt.Errorf("%w: run the agent as root, or "+elsewhere+"its user may write", err)
+	case errors.Is(err, syscall.EROFS):
+		return fmt.Errorf("%w: have the agent write there, or "+elsewhere+"can be written and outlast a restart", err)
 	}
-	if cfg.sync != nil {
-		s.sync = cfg.sync
-	}
-	if cfg.Level != nil {
-		s.level = cfg.Level.Level()
-	}
-	return s
+	return err
 }
 
 // Run works until ctx is done, and then returns nil after a shutdown event. It
@@ -98,30 +124,24 @@ func newServer(cfg Config, build compiledIn, at places) *Server {
 // It returns an error at the start, if another agent runs ([ErrLocked]), or if
 // the node's files allow no mode ([ErrMode]): those need a person. Once it
 // works, such things are logged, and it waits for them to be mended.
-//
-// Run owns every goroutine of the package. One can outlive it: who looks at a file
-// whose file system does not answer.
 func (s *Server) Run(ctx context.Context) error {
-	held, err := lockFile(s.at.lock)
+	held, err := lockFile(s.sets.own(lockName))
 	if err != nil {
-		return fmt.Errorf("server: %w", mayNot(err))
+		return fmt.Errorf("server: %w", adviseWritable(err))
 	}
 	defer held.release()
-	s.lock = held
-	said := s.sayStopping(ctx)
-	s.unsynced = s.at.holders()
-	s.saved = loadClock(s.at.clock)
-	s.saw(s.saved)
-	s.saveClock(ctx)
-	defer s.saveClock(context.WithoutCancel(ctx))
-	if err := s.recover(); err != nil {
-		// Normal mode works all the same; enrolling tries it again.
-		s.cfg.Log.ErrorContext(ctx, "leftovers not cleared away", "err", err, "remedy", remedyOf(explain(err, peer{})))
+	stop := context.AfterFunc(ctx, func() {
+		s.cfg.Log.InfoContext(ctx, "agent stopping", "reason", context.Cause(ctx).Error())
+	})
+	defer stop()
+	if err := s.sets.dir.Clean(); err != nil {
+		// Normal mode works all the same; the next switch tries it again.
+		s.cfg.Log.ErrorContext(ctx, "leftovers not cleared away", "err", err)
 	}
-	if err = s.resume(ctx); err == nil {
-		err = s.supervise(ctx)
+	if err := s.orders.load(); err != nil {
+		s.cfg.Log.WarnContext(ctx, "orders not read, and dropped", "err", err)
 	}
-	said()
+	err = s.supervise(ctx, held)
 	switch {
 	case errors.Is(err, ErrRestart) && ctx.Err() == nil: // a signal that was taken does not come again
 		s.cfg.Log.InfoContext(ctx, "agent ends, to be started again")
@@ -135,91 +155,45 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// sayStopping logs when ctx ends. The function that it returns ends that, or
-// waits until the line is out.
-func (s *Server) sayStopping(ctx context.Context) (said func()) {
-	done := make(chan struct{})
-	say := func() {
-		defer close(done)
-		s.cfg.Log.InfoContext(ctx, "agent stopping", "reason", context.Cause(ctx).Error())
-	}
-	cancel := context.AfterFunc(ctx, say)
-	return func() {
-		switch {
-		case !cancel():
-			<-done
-		case ctx.Err() != nil:
-			say() // ended a moment ago: not yet said, and now not to be
-		}
-	}
-}
-
 // supervise runs one mode after the other.
-func (s *Server) supervise(ctx context.Context) error {
+func (s *Server) supervise(ctx context.Context, held *lock) error {
 	wait, again := s.newBackoff(), s.newBackoff()
 	mode, enrolled := Mode(0), false // enrolled: just now
 	for ctx.Err() == nil {
-		files := s.fingerprints()
-		view, err := s.look()
-		if err == nil && view.mode == ModeProvisioning && s.lock.removed() {
-			// It could make nothing in a directory that is gone, and keeps no other agent out of one that
-			// was made anew; and where a service manager gives it the one it may write to, only a new process
-			// gets another. Not so with a disk that is away for a moment.
-			s.cfg.Log.WarnContext(ctx, "agent's files were removed, another one begins anew", "node", view.identity, "path", s.at.parent)
-			return ErrRestart
-		}
-		if err != nil { // nothing else is left to it
-			if v := s.withoutSaved(ctx, view, nil); v != nil {
-				view, err = v, nil
-			}
-		}
+		v, err := s.state.look()
 		switch {
 		case err != nil && mode == 0:
-			return advised(err)
+			return advice.InText(err)
 		case err != nil:
 			pause := wait.next()
-			s.once.problem(ctx, s.cfg.Log, slog.LevelError, "no mode possible", err, "retry_in", rounded(pause))
-			s.pause(ctx, pause, files)
+			s.notices.problem(ctx, slog.LevelError, "no mode possible", err, "retry_in", rounded(pause))
+			s.pause(ctx, pause, s.state.watched(nil))
 			continue
+		case v.mode == ModeProvisioning && held.removed():
+			// The lock keeps no other agent out any more.
+			s.cfg.Log.WarnContext(ctx, "agent's files were removed, another one begins anew", "node", v.identity, "path", s.cfg.SSLDir)
+			return ErrRestart
 		}
 		wait.reset()
-		if v := view.renamed; v != nil {
-			s.once.problem(ctx, s.cfg.Log, slog.LevelWarn, msgRenamed, v, "node", view.identity)
-		} else {
-			s.once.solved(msgRenamed)
+		s.setLevel(v)
+		if v.mode != mode {
+			mode = v.mode
+			s.enter(ctx, v)
 		}
-		if s.cfg.Level != nil && view.conf != nil {
-			level := s.level
-			if view.conf.logLevel != nil {
-				level = *view.conf.logLevel
-			}
-			s.cfg.Level.Set(level)
-		}
-		if view.mode != mode {
-			mode = view.mode
-			level := slog.LevelInfo
-			if mode == ModeProvisioning && view.damaged {
-				level = slog.LevelWarn // a configuration was there, and is about to be replaced
-			}
-			s.cfg.Log.Log(ctx, level, "mode entered", "node", view.identity, "mode", mode.String(), "reason", view.reason)
-			s.observe(Event{Kind: EventMode, Mode: mode})
-		}
-		if mode == ModeProvisioning && enrolled {
-			// What was put in force says to enroll, which a reply that was checked does
-			// not. Whatever it is, it must not cost a certificate as often as can be.
-			pause := again.next()
-			s.once.problem(ctx, s.cfg.Log, slog.LevelError, "enrolled, and to be enrolled again", errors.New(view.reason), "node", view.identity, "retry_in", rounded(pause))
-			s.pause(ctx, pause, files)
-			enrolled = false
-			continue
-		}
-		if mode == ModeProvisioning {
-			enrolled, err = s.enroll(ctx, view.identity)
-		} else {
+		if mode == ModeNormal {
 			again.reset()
 			enrolled = false
-			s.forgetFailure(ctx)
-			err = s.serve(ctx, view)
+			err = s.serve(ctx, v)
+		} else {
+			if enrolled {
+				// What was put in force says to enroll, which a checked reply does not.
+				// Whatever it is, it must not cost a certificate each time.
+				pause := again.next()
+				s.notices.problem(ctx, slog.LevelError, "enrolled, and to be enrolled again", errors.New(v.reason),
+					"node", v.identity, "retry_in", rounded(pause))
+				s.pause(ctx, pause, v.watched)
+			}
+			enrolled, err = (&enroller{agent: s.agent, lock: held}).run(ctx, v.identity)
 		}
 		if err != nil {
 			return err
@@ -228,13 +202,57 @@ func (s *Server) supervise(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (s *Server) newBackoff() *backoff {
-	return &backoff{min: s.cfg.BackoffMin, max: s.cfg.BackoffMax, random: s.cfg.Rand}
+// enter logs that a mode is entered.
+func (s *Server) enter(ctx context.Context, v *view) {
+	level := slog.LevelInfo
+	if v.mode == ModeProvisioning && v.damaged {
+		level = slog.LevelWarn // a configuration was there, and is about to be replaced
+	}
+	s.cfg.Log.Log(ctx, level, "mode entered", "node", v.identity, "mode", v.mode.String(), "reason", v.reason)
+	s.observe(Event{Kind: EventMode, Mode: v.mode})
 }
 
-// step tells tests that something is now on disk.
-func (s *Server) step(name string) {
-	if s.cfg.steps != nil {
-		s.cfg.steps(name)
+// setLevel sets the level of the log to that in server.conf.
+func (s *Server) setLevel(v *view) {
+	if s.cfg.Level == nil || v.conf == nil {
+		return
+	}
+	level := s.level
+	if v.conf.logLevel != nil {
+		level = *v.conf.logLevel
+	}
+	s.cfg.Level.Set(level)
+}
+
+func (a *agent) newBackoff() *backoff {
+	return &backoff{min: a.cfg.BackoffMin, max: a.cfg.BackoffMax, random: a.cfg.hooks.random}
+}
+
+// elapsed returns the time since the agent began to enroll or renew, or 0 if it has not.
+func (a *agent) elapsed() time.Duration {
+	if a.begun.IsZero() {
+		return 0
+	}
+	return a.cfg.Now().Sub(a.begun)
+}
+
+// pause waits for d, or until ctx is done, or until one of the files is not any
+// more as it was when they were fingerprinted.
+func (a *agent) pause(ctx context.Context, d time.Duration, files ...watched) {
+	end := time.NewTimer(d)
+	defer end.Stop()
+	tick := time.NewTicker(a.cfg.WatchInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-end.C:
+			return
+		case <-tick.C:
+			if slices.ContainsFunc(files, watched.changed) {
+				return
+			}
+		}
 	}
 }

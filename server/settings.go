@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"muster/server/link"
 )
 
 // A Source says where a setting comes from.
@@ -62,8 +64,8 @@ func ReadSettings(cfg Config) (*Settings, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := newServer(cfg, build, places{})
-	set := &Settings{TokenFile: Setting[string]{s.tokenFiles()[0], SourceDefault}}
+	tokens := (&state{cfg: cfg, build: build}).tokenFiles()
+	set := &Settings{TokenFile: Setting[string]{tokens[0], SourceDefault}}
 	switch {
 	case cfg.TokenFile != "":
 		set.TokenFile.Source = SourceFlag
@@ -75,7 +77,7 @@ func ReadSettings(cfg Config) (*Settings, error) {
 	set.Brokers = Setting[[]string]{build.brokers, compiledOr(len(build.brokers) > 0)}
 	set.SRVDomain = Setting[string]{build.srvDomain, compiledOr(build.srvDomain != "")}
 
-	switch t, err := readToken(s.tokenFiles(), build); {
+	switch t, err := readToken(tokens, build); {
 	case err == nil:
 		set.fill(t, build)
 		if err := t.usable(); err != nil {
@@ -85,7 +87,7 @@ func ReadSettings(cfg Config) (*Settings, error) {
 		set.Unread = fmt.Errorf("no token: %w", err)
 		set.Problem = set.Unread.Error()
 	default:
-		set.Unread = oneLine(err)
+		set.Unread = link.OneLine(err)
 		set.Problem = set.Unread.Error()
 	}
 	_, says, _ := readConf(cfg.ConfFile) // what it says about provisioning counts even if the rest cannot be used

@@ -55,34 +55,15 @@ func TestASlipInAPolicyIsRefused(t *testing.T) {
 	}
 }
 
-// TestFactsThatCannotBeSentAreNotNamedByAConfiguration has a policy name facts that
-// are no JSON: the node would stop at them before each request, for a better
-// configuration too.
-func TestFactsThatCannotBeSentAreNotNamedByAConfiguration(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	facts := filepath.Join(t.TempDir(), "facts.yaml")
-	writeFile(t, facts, "site: ams\n")
-	f.pushes("facts_file", facts)
-	cfg := f.node("web1.example.net")
-	a := f.run(cfg)
-	f.awaitLog("enrollment failed", "facts_file: facts cannot be sent")
-	if exists(filepath.Join(cfg.SSLDir, "certificate.pem")) {
-		t.Error("in force")
-	}
-	f.set(func() { f.enroll = nil }) // the operator corrects the policy
-	a.await(server.EventConfirmed, 1)
-}
-
 // TestANodeThatIsToEnrollAgainWaits has somebody write into each configuration that
 // the node is to enroll: that costs a certificate each time, so not without a pause.
 func TestANodeThatIsToEnrollAgainWaits(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
 	cfg := f.node("web1.example.net")
-	conf := filepath.Join(cfg.SSLDir, "server.conf")
+	conf := cfg.ConfFile
 	cfg.SetSteps(func(name string) {
-		if name == "marker removed" {
+		if name == "switched" {
 			writeFile(t, conf, readFile(t, conf)+"provision = true\n")
 		}
 	})
@@ -106,7 +87,7 @@ func TestALogLevelThatIsTakenOut(t *testing.T) {
 	if got := cfg.Level.Level(); got != slog.LevelDebug {
 		t.Fatalf("level %v, want what was pushed", got)
 	}
-	writeFile(t, filepath.Join(cfg.SSLDir, "server.conf"), "brokers = "+f.url()+"\nidentity = web1.example.net\n")
+	writeFile(t, cfg.ConfFile, "brokers = "+f.url()+"\nidentity = web1.example.net\n")
 	a.await(server.EventConnected, 2)
 	if got := cfg.Level.Level(); got != slog.LevelInfo {
 		t.Errorf("level %v, want the one it began with", got)

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"path/filepath"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -39,12 +38,11 @@ func lockFile(path string) (*lock, error) {
 	return &lock{f}, nil
 }
 
-// removed reports whether somebody has removed the file, so that it keeps nobody out. A file
-// on a disk that was unmounted has its name still.
+// removed reports whether the file was removed, so that it keeps no agent out.
 func (l *lock) removed() bool {
 	fi, err := l.file.Stat()
 	if err != nil {
-		return false // nothing is known
+		return false
 	}
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	return ok && st.Nlink == 0
@@ -57,15 +55,6 @@ func (l *lock) release() {
 	_ = l.file.Close()
 }
 
-// device returns the device that a file is on.
-func device(fi fs.FileInfo) uint64 {
-	st, ok := fi.Sys().(*syscall.Stat_t)
-	if !ok {
-		return 0
-	}
-	return uint64(st.Dev) //nolint:unconvert // its width differs between systems
-}
-
 // inode returns the number of a file on its device.
 func inode(fi fs.FileInfo) uint64 {
 	st, ok := fi.Sys().(*syscall.Stat_t)
@@ -73,24 +62,4 @@ func inode(fi fs.FileInfo) uint64 {
 		return 0
 	}
 	return uint64(st.Ino) //nolint:unconvert // its width differs between systems
-}
-
-// takeOver gives f the owner and the mode of like. Only root can give a file
-// away; anybody else's agent owns what it makes already.
-func takeOver(f *os.File, like fs.FileInfo) error {
-	if st, ok := like.Sys().(*syscall.Stat_t); ok {
-		if err := f.Chown(int(st.Uid), int(st.Gid)); err != nil && !errors.Is(err, os.ErrPermission) {
-			return err
-		}
-	}
-	return f.Chmod(like.Mode().Perm() | like.Mode()&fs.ModeSetgid)
-}
-
-// linkBetween links a file of one directory into another, whatever has their paths by
-// now. A symbolic link is linked, and not what it leads to.
-func linkBetween(from, to *os.File, name, as string) error {
-	if err := unix.Linkat(int(from.Fd()), name, int(to.Fd()), as, 0); err != nil {
-		return &os.LinkError{Op: "link", Old: filepath.Join(from.Name(), name), New: filepath.Join(to.Name(), as), Err: err}
-	}
-	return nil
 }

@@ -10,8 +10,13 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/server/advice"
+	"muster/server/link"
 )
 
 // A token is a provisioning token as it lies on the node, with what this build
@@ -73,16 +78,15 @@ func parseToken(text string, build compiledIn) (*token, error) {
 }
 
 // usable reports why the node cannot enroll with the token, whatever its
-// signature is worth. Choria's nodes refuse the same tokens. Somebody has to
-// replace the file; the agent waits for that.
+// signature is worth. Choria's nodes refuse the same tokens. The agent waits for
+// another file.
 func (t *token) usable() error {
 	c := t.claims
 	if len(c.URLs()) == 0 && c.SRVDomain == "" {
 		c.Brokers, c.SRVDomain = strings.Join(t.urls, ","), t.srv
 	}
 	if err := c.Check(); err != nil {
-		return &cause{what: fmt.Errorf("token %s cannot be used: %w", t.file, oneLine(err)),
-			remedy: "sign a token without the mistake and replace the file"}
+		return advice.Errorf("sign a token without the mistake and replace the file", "token %s cannot be used: %w", t.file, link.OneLine(err))
 	}
 	if t.sealed() {
 		if _, err := t.sealKey(); err != nil {
@@ -100,19 +104,9 @@ func (t *token) expired(now time.Time) bool { return !t.expires.IsZero() && !now
 // tries all the same, as above.
 func (t *token) early(now time.Time) bool { return now.Before(t.claims.NotBefore) }
 
-// signedBy reports whether a clock is not behind what the token says of its own
-// beginning, as one that is not set would be; false if it says nothing.
-func (t *token) signedBy(clock time.Time) bool {
-	begun := t.claims.IssuedAt
-	if t.claims.NotBefore.After(begun) {
-		begun = t.claims.NotBefore
-	}
-	return !begun.IsZero() && !clock.Before(begun)
-}
-
 // outOfDate says what to do about a token that is over, or not valid yet, by
 // this node's clock; nothing if it is neither. clock is what the machine's clock
-// says, which may be earlier than now: see Server.now.
+// says, which may be earlier than now: see clock.now.
 func (t *token) outOfDate(now, clock time.Time) string {
 	at := clock.UTC().Format(time.RFC3339)
 	switch {
@@ -129,8 +123,47 @@ func (t *token) outOfDate(now, clock time.Time) string {
 	return ""
 }
 
-// readBounded reads a regular file of at most limit bytes. It does not wait for
-// somebody to write to what is a pipe.
+// sealed reports whether the token asks for sealed mode: it, and every request
+// on the connection that presents it, go sealed to a provisioner's key. Nothing
+// on the network leads back to plain; only the file decides.
+func (t *token) sealed() bool { return t.limits.Seal != "" }
+
+// sealKey returns the key that the token names. It is for tokens that name one.
+func (t *token) sealKey() (seal.PublicKey, error) {
+	k, err := seal.ParsePublicKey(t.limits.Seal)
+	if err != nil {
+		return seal.PublicKey{}, advice.Errorf("sign a token with the --seal of this fleet's provisioner and replace the file",
+			"token %s cannot be used: extensions.muster.seal: %w", t.file, err)
+	}
+	return k, nil
+}
+
+// presented is what a connection with the token presents to a broker. In sealed
+// mode that is a session which is new for each connection, and the connection
+// proves over the broker's nonce that the session is its own, so that what a
+// listener records is of no use on another.
+func (t *token) presented() (link.Presented, error) {
+	if !t.sealed() {
+		options := []nats.Option{nats.Token(string(t.text))}
+		if t.claims.Username != "" {
+			options = append(options, nats.UserInfo(t.claims.Username, string(t.claims.Password)))
+		}
+		return link.Presented{Options: options}, nil
+	}
+	key, err := t.sealKey()
+	if err != nil {
+		return link.Presented{}, err
+	}
+	session, err := seal.NewSession(key, t.text)
+	if err != nil {
+		return link.Presented{}, err
+	}
+	options := []nats.Option{nats.Token(session.Token()), nats.Nkey(session.Name(), session.Prove)}
+	return link.Presented{Options: options, Session: session}, nil
+}
+
+// readBounded reads a regular file of at most limit bytes. What is no
+// file, such as a pipe, is an error at once.
 func readBounded(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {

@@ -24,7 +24,7 @@ func TestDocumentsNameRealTests(t *testing.T) {
 	}
 	dirs := map[string]string{
 		"broker": "provisioner/broker", "natsapi": "provisioner/natsapi", "ca": "provisioner/ca", "provisioner": "provisioner",
-		"muster": "cmd/muster", "jwt": "jwt", "server": "server", "wire": "internal/wire", "policies": "policies",
+		"muster": "cmd/muster", "jwt": "jwt", "server": "server", "agenttrust": "server/trust", "wire": "internal/wire", "policies": "policies",
 		"testbed": "internal/testbed", "seal": "internal/seal", "keyfile": "internal/keyfile", "backup": "provisioner/backup", "console": "provisioner/console", "store": "provisioner/store",
 	}
 	named := regexp.MustCompile("`([a-z]+)\\.((?:Test|Fuzz)\\w+)`").FindAllStringSubmatch(string(doc), -1)

@@ -14,7 +14,7 @@ import (
 
 // pendingFile is what an agent has beside its certificate until its confirmation
 // is on record.
-const pendingFile = "applied.json"
+const pendingFile = "..data/applied.json"
 
 // An agent is a real one: muster-server in a process and a directory of its own.
 type agent struct {

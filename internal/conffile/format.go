@@ -24,7 +24,7 @@ func FormatSettings(settings map[string]string, header string) ([]byte, error) {
 	var errs []error
 	bad := func(format string, args ...any) {
 		if len(errs) < maxMistakes {
-			errs = append(errs, fmt.Errorf("%w: %s", ErrSettings, fmt.Sprintf(format, args...)))
+			errs = append(errs, fmt.Errorf(format, args...))
 		}
 	}
 	var b bytes.Buffer
@@ -59,7 +59,7 @@ func FormatSettings(settings map[string]string, header string) ([]byte, error) {
 		bad("%d bytes, limit %d", b.Len(), MaxFileBytes)
 	}
 	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+		return nil, fmt.Errorf("%w: %w", ErrSettings, errors.Join(errs...))
 	}
 	return b.Bytes(), nil
 }

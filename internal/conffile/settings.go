@@ -71,17 +71,17 @@ func ParseSettings(b []byte) (*Settings, error) {
 			s.values[key] = value
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%w: line %d: %w", ErrSettings, number, err))
+			errs = append(errs, fmt.Errorf("line %d: %w", number, err))
 		}
 		if len(errs) == maxMistakes {
 			break
 		}
 	}
 	if marked && !ended && len(errs) == 0 {
-		errs = append(errs, fmt.Errorf("%w: the file is cut short after line %d", ErrSettings, number))
+		errs = append(errs, fmt.Errorf("the file is cut short after line %d", number))
 	}
 	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+		return nil, fmt.Errorf("%w: %w", ErrSettings, errors.Join(errs...))
 	}
 	return s, nil
 }

@@ -1,0 +1,109 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"muster/internal/discover"
+	"muster/server/advice"
+	"muster/server/link"
+	"muster/server/trust"
+)
+
+// fleetBrokers is where the fleet is: what server.conf says, else the token,
+// else what is compiled in.
+func (a *agent) fleetBrokers(v *view) (urls []string, srv string) {
+	if c := v.conf; c != nil && (len(c.brokers) > 0 || c.srvDomain != "") {
+		return c.brokers, c.srvDomain
+	}
+	if v.token != nil {
+		return v.token.urls, v.token.srv
+	}
+	return a.build.brokers, a.build.srvDomain
+}
+
+// reachFleet connects to the first broker of the fleet that takes the node.
+func (a *agent) reachFleet(ctx context.Context, v *view) (*link.Conn, error) {
+	urls, srv := a.fleetBrokers(v)
+	if len(urls) == 0 && srv == "" {
+		return nil, advice.Errorf("set brokers in server.conf", "no brokers configured")
+	}
+	return a.reachAny(ctx, v, urls, srv)
+}
+
+// reachAny connects with the node's certificate to the first of these brokers
+// that takes it.
+func (a *agent) reachAny(ctx context.Context, v *view, urls []string, srv string) (*link.Conn, error) {
+	brokers, err := a.dialer.Brokers(ctx, urls, srv, true)
+	if err != nil {
+		return nil, link.Explain(err, fleetPeer)
+	}
+	var failures []error
+	for _, b := range brokers {
+		conn, err := a.connectFleet(ctx, v, b)
+		if err == nil {
+			return conn, nil
+		}
+		failures = append(failures, link.Explain(err, fleetPeer))
+	}
+	return nil, link.Join(failures)
+}
+
+// fleetPeer is a broker that the node meets with its certificate.
+var fleetPeer = link.Peer{Normal: true, Secure: true, Refused: "the broker does not admit this node's certificate: " +
+	"it may be revoked, superseded, or of after a backup that was restored; " +
+	"an operator sees which with `muster node explain` and this node's name"}
+
+func (a *agent) connectFleet(ctx context.Context, v *view, b discover.Broker) (*link.Conn, error) {
+	return a.dialer.Connect(ctx, b, v.proxy(), link.Presented{TLS: v.creds.TLS(b.Host, a.clock.at)})
+}
+
+// connectToken connects with the node's token.
+func (a *agent) connectToken(ctx context.Context, v *view, b discover.Broker) (*link.Conn, error) {
+	p, err := v.token.presented()
+	if err != nil {
+		return nil, err
+	}
+	p.TLS = a.tokenTLS(ctx, v.token, b)
+	return a.dialer.Connect(ctx, b, v.proxy(), p)
+}
+
+// tokenTLS says whether and how a connection that presents the token is TLS.
+func (a *agent) tokenTLS(ctx context.Context, t *token, b discover.Broker) *tls.Config {
+	switch {
+	case !t.secure && !link.HasTLS(b.URL):
+		return nil
+	case t.limits.CA == "":
+		a.notices.problem(ctx, slog.LevelWarn, msgUnpinned, advice.New(errors.New("the token pins no authority"),
+			"sign the token with --ca, so that nodes know which authority to expect"), "broker", b.URL)
+		return trust.UnpinnedTLS()
+	}
+	behindProxy := t.sealed() && strings.HasPrefix(b.URL, "wss:")
+	return trust.PinnedTLS(t.limits.CA, b.Host, behindProxy, a.clock.at)
+}
+
+// tokenPeer is a broker that the node meets with its token.
+func (a *agent) tokenPeer(t *token, b discover.Broker) link.Peer {
+	p := link.Peer{Secure: t.secure || link.HasTLS(b.URL), Refused: t.outOfDate(a.clock.now(), a.cfg.Now())}
+	switch {
+	case p.Refused != "":
+	case t.sealed():
+		p.Refused = fmt.Sprintf("the provisioner does not hold the key to which the token is sealed, or the token is not signed by "+
+			"a signer that it trusts, or is not valid now: see its log, or replace %s by a token signed with the --seal of this fleet", t.file)
+	default:
+		p.Refused = "the token is not signed by a signer that the broker trusts, or is not valid now: see the broker's log, or replace " + t.file
+	}
+	return p
+}
+
+// proxy is the setting of server.conf.
+func (v *view) proxy() string {
+	if v.conf == nil {
+		return ""
+	}
+	return v.conf.proxy
+}

@@ -1,0 +1,177 @@
+package files
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+)
+
+// Check reports why [Dir.Switch] could not show a set, as far as that can be
+// told before: ErrOccupied, or a directory in which no link can be made.
+func (d *Dir) Check() error {
+	for name, at := range d.cfg.Shown {
+		if d.shown(name) {
+			continue
+		}
+		if err := occupied(at, d.target(name)); err != nil {
+			return err
+		}
+		temp, err := makeLink(at, d.target(name))
+		if err == nil {
+			err = os.Remove(temp)
+		}
+		if err != nil {
+			return fmt.Errorf("make %s a link: %w", at, err)
+		}
+	}
+	return nil
+}
+
+// shown reports whether a name's path is the link into this directory.
+func (d *Dir) shown(name string) bool {
+	to, err := os.Readlink(d.cfg.Shown[name])
+	return err == nil && to == d.target(name)
+}
+
+// occupied reports what stands at a path and must not be replaced.
+func occupied(at, target string) error {
+	fi, err := os.Stat(at)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if fi.IsDir() {
+		return fmt.Errorf("%s: %w: it is a directory", at, ErrOccupied)
+	}
+	if to, err := os.Readlink(at); err == nil && to != target && filepath.Base(filepath.Dir(to)) == dataLink {
+		return fmt.Errorf("%s: %w: it is a link into another set", at, ErrOccupied)
+	}
+	return nil
+}
+
+// target is what a name's link says: a relative path where that leads downward,
+// so that an image can be looked at from outside.
+func (d *Dir) target(name string) string {
+	to := filepath.Join(d.cfg.Dir, dataLink, name)
+	if below, ok := strings.CutPrefix(to, filepath.Dir(d.cfg.Shown[name])+string(filepath.Separator)); ok {
+		return below
+	}
+	return to
+}
+
+// show makes a name's path a link through ..data. A file that stands there is
+// copied into the set in force first, and the link shows the same.
+func (d *Dir) show(root *os.Root, name string) error {
+	if d.shown(name) {
+		return nil
+	}
+	at := d.cfg.Shown[name]
+	if err := occupied(at, d.target(name)); err != nil {
+		return err
+	}
+	if fi, err := os.Stat(at); err == nil && fi.Mode().IsRegular() {
+		if err := d.adopt(root, name, fi.Mode()); err != nil {
+			return err
+		}
+	}
+	d.unsynced = true
+	return d.link(at, d.target(name))
+}
+
+// adopt copies the file at a name's path into the set in force.
+func (d *Dir) adopt(root *os.Root, name string, mode fs.FileMode) error {
+	at := d.cfg.Shown[name]
+	data, err := root.Readlink(dataLink)
+	if errors.Is(err, fs.ErrNotExist) { // the first set: this file is all that is in force
+		if data, err = d.newGeneration(root); err == nil {
+			err = d.link(filepath.Join(d.cfg.Dir, dataLink), data)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	b, err := os.ReadFile(at)
+	if err != nil {
+		return err
+	}
+	if err := d.write(root, data, File{Name: name, Data: b, Mode: mode}); err != nil {
+		return err
+	}
+	for _, dir := range []string{filepath.Join(d.cfg.Dir, data), d.cfg.Dir} {
+		if err := d.cfg.Sync(dir); err != nil {
+			return err
+		}
+	}
+	if slices.Contains(d.cfg.Kept, name) {
+		return d.keep(at)
+	}
+	return nil
+}
+
+// link makes a symbolic link, in the place of what is there.
+func (d *Dir) link(at, target string) error {
+	temp, err := makeLink(at, target)
+	if err != nil {
+		return err
+	}
+	if err := os.Rename(temp, at); err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	d.unsynced = true
+	d.cfg.Step("linked " + filepath.Base(at))
+	return nil
+}
+
+// makeLink makes a link under a temporary name beside at.
+func makeLink(at, target string) (temp string, err error) {
+	temp = filepath.Join(filepath.Dir(at), "."+strings.TrimLeft(filepath.Base(at), ".")+".link")
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	return temp, os.Symlink(target, temp)
+}
+
+// Replace writes one file so that path has either what it had or all of data,
+// whenever the process ends. The caller is the only process that writes it; its
+// name is durable once the directory is synced.
+func Replace(path string, data []byte, mode fs.FileMode) error {
+	temp := filepath.Join(filepath.Dir(path), "."+strings.TrimLeft(filepath.Base(path), ".")+".new")
+	if err := os.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	err = errors.Join(err, f.Chmod(mode), f.Sync(), f.Close())
+	if err == nil {
+		err = os.Rename(temp, path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(temp))
+	}
+	return nil
+}
+
+// SyncDir makes the names in a directory durable.
+func SyncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }()
+	err = f.Sync()
+	// Some file systems cannot sync a directory, and need not.
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,150 @@
+package link
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/discover"
+	"muster/server/advice"
+)
+
+// A Peer is what [Explain] knows of the connection that failed.
+type Peer struct {
+	Normal  bool   // with a certificate, not a token
+	Secure  bool   // TLS was asked for
+	Refused string // what to do if the broker does not admit the node
+}
+
+// Explain adds to an error of a connection what to do. Its causes are known
+// only to readers who know brokers and nats.go. What has a remedy keeps it.
+func Explain(err error, p Peer) error {
+	if err == nil || advice.Given(err) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	if isRefusal(err) {
+		return advice.New(err, p.Refused)
+	}
+	var unknown x509.UnknownAuthorityError
+	if errors.As(err, &unknown) && !p.Secure && !p.Normal {
+		return advice.New(err, "the broker insists on TLS, which the token does not ask for: "+
+			"let the broker accept plain connections of nodes, or sign the token with --no-insecure")
+	}
+	for _, c := range causes {
+		if c.is(err) {
+			return advice.New(err, c.remedy)
+		}
+	}
+	return err
+}
+
+// causes are tried in their order.
+var causes = []struct {
+	is     func(error) bool
+	remedy string
+}{
+	{text("connections exceeded"), "the broker is full; it frees places as nodes finish, or raise its connection limits"},
+	{text("maximum control line"), "the token is too long for the broker: raise its max_control_line to 16384, or sign a shorter token"},
+	{is(nats.ErrNkeysNotSupported), "the broker gives nothing to sign, without which a sealed token is refused: " +
+		"configure it as `muster broker config` says"},
+	{is(nats.ErrNoResponders), "no provisioner is connected to this broker: start one"},
+	{is(nats.ErrSecureConnWanted), "the broker speaks no TLS: give it a certificate, or, of a broker for provisioning, sign the token with --insecure"},
+	{as[x509.UnknownAuthorityError], "the broker's certificate is of another authority: something else answers there, or the authority has changed"},
+	{as[x509.HostnameError], "the broker's certificate is for another name: use the name in it, or issue it one with this name"},
+	{as[tls.RecordHeaderError], remedyInClear},
+	{isAlert, "the broker refused the TLS handshake: see its log; an expired or disowned node certificate is the usual cause"},
+	{as[*net.DNSError], "the broker's name does not resolve: check the name, and the resolver of this machine"},
+	{is(discover.ErrNotOffered), "the SRV record says that provisioning is not offered in this domain"},
+	{is(discover.ErrNoBrokers, discover.ErrLookup), "check the SRV records of the domain, and the resolver of this machine"},
+	{is(syscall.ECONNREFUSED), "nothing listens there: start the broker, or check address and port"},
+	{is(syscall.EHOSTUNREACH, syscall.ENETUNREACH), "there is no route, or a firewall says so: " +
+		"check this machine's network, and firewalls between here and the broker"},
+	{is(nats.ErrNoInfoReceived), "something else answers there: check address and port, and whether this network wants a login first"},
+	{text("invalid websocket connection"), "something else answers there: check address and port, and whether this network wants a login first"},
+	{is(syscall.ECONNRESET, syscall.EPIPE, io.EOF), "the other end closes the connection at once: " +
+		"check address and port, the broker's log, as it may be full, and firewalls in between"},
+	{is(nats.ErrTimeout, os.ErrDeadlineExceeded, context.DeadlineExceeded), "no answer in time: " +
+		"check the network and firewalls between here and the broker, and the broker's load"},
+	{is(syscall.EMFILE, syscall.ENFILE), "no more files can be opened: raise the agent's limit (LimitNOFILE= of its unit), or see what has them open"},
+	{is(syscall.ENOSPC, syscall.EDQUOT), "free some space"},
+	{is(syscall.EBUSY), "mount the directory above it, or choose another --config or --ssl-dir"},
+	{is(syscall.EROFS, syscall.EPERM, os.ErrPermission), "the agent needs to write or connect there: check owner, mode, mount options, " +
+		"attributes (lsattr), and what confines the agent"},
+}
+
+func is(targets ...error) func(error) bool {
+	return func(err error) bool {
+		return slices.ContainsFunc(targets, func(target error) bool { return errors.Is(err, target) })
+	}
+}
+
+func as[T error](err error) bool {
+	var target T
+	return errors.As(err, &target)
+}
+
+func text(part string) func(error) bool {
+	return func(err error) bool { return strings.Contains(strings.ToLower(err.Error()), part) }
+}
+
+// isRefusal reports whether a broker has not admitted this node, or does not any more.
+func isRefusal(err error) bool {
+	return is(nats.ErrAuthorization, nats.ErrAuthExpired)(err) || text("authorization violation")(err)
+}
+
+// isAlert reports whether the peer ended a TLS connection with an alert.
+func isAlert(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "remote error" // crypto/tls has no type for it
+}
+
+// RefusedByBroker reports whether a broker, having proven that it is one,
+// refused this node's certificate. An alert during the handshake does not
+// count: anything in between can send one, and would drive the node to present
+// its token. Of several brokers one that refuses is enough.
+func RefusedByBroker(err error) bool {
+	var several *severalError
+	if errors.As(err, &several) {
+		return slices.ContainsFunc(several.each, RefusedByBroker)
+	}
+	return !is(nats.ErrTLS, ErrUnanswered)(err) && (isRefusal(err) || isAlert(err))
+}
+
+// Join makes one error, of one line, of the failures at several brokers, in an
+// order of its own: the brokers were tried in a random one.
+func Join(failures []error) error {
+	if len(failures) == 0 {
+		return nil
+	}
+	slices.SortFunc(failures, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return &severalError{OneLine(errors.Join(failures...)), failures}
+}
+
+type severalError struct {
+	error
+	each []error
+}
+
+func (e *severalError) Unwrap() error { return e.error }
+
+// OneLine makes one line of a list of errors, for the log.
+func OneLine(err error) error {
+	if err == nil || !strings.Contains(err.Error(), "\n") {
+		return err
+	}
+	return &lineError{err}
+}
+
+type lineError struct{ err error }
+
+func (e *lineError) Error() string { return strings.ReplaceAll(e.err.Error(), "\n", "; ") }
+func (e *lineError) Unwrap() error { return e.err }

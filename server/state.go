@@ -1,0 +1,166 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"muster/internal/keyfile"
+	"muster/internal/wire"
+	"muster/server/advice"
+	"muster/server/link"
+	"muster/server/trust"
+)
+
+// Why a certificate that is in good order on disk is of no use.
+var (
+	// errDisowned means that the provisioner does not know the certificate, or
+	// not as this node's.
+	errDisowned = errors.New("certificate is disowned by the provisioner")
+
+	// errRefused means that brokers have refused the certificate for long.
+	errRefused = errors.New("certificate is refused by the broker")
+)
+
+// state is what the node's mode follows from: its files, the orders that it was
+// given, and what it has heard of its certificate.
+type state struct {
+	cfg    Config
+	build  compiledIn
+	sets   *sets
+	clock  *clock
+	orders *orders
+
+	name    wire.Identity // in the certificate that was last found usable; empty: none was
+	doubt   error         // why the certificate is of no use; nil: it may be
+	doubted time.Time     // when doubt was set
+	contact contact
+}
+
+// contact is what became of the connections with the set in force.
+type contact struct {
+	reached   bool      // a broker has taken the node
+	unreached time.Time // since when no broker was reached; zero: one was
+	refused   time.Time // since when each attempt ended with the certificate refused
+}
+
+// A view is what a look at the disk found.
+type view struct {
+	mode     Mode
+	reason   string
+	identity wire.Identity
+	conf     *conf              // nil if there is none that is usable
+	token    *token             // nil likewise
+	creds    *trust.Credentials // nil likewise
+
+	says    ProvisionWord // of server.conf, usable or not
+	named   bool          // its name is that in server.conf, usable or not
+	damaged bool          // there is a server.conf, and it cannot be used
+	foreign error         // key and certificate are another node's
+	watched watched       // all that was read, from before it was
+}
+
+// look reads everything that decides the mode, and decides. The error wraps
+// [ErrMode], beside a view, or is about the identity, and then there is none.
+func (s *state) look() (*view, error) {
+	paths := []string{s.sets.dir.Path(keyFile), s.sets.dir.Path(certificateFile), s.sets.dir.Path(caFile)}
+	v := &view{watched: s.watched(paths)}
+	var sit Situation
+	var says words
+	v.conf, says, sit.Conf = readConf(s.sets.conf)
+	sit.Provision, sit.Conf = says.ProvisionWord, link.OneLine(sit.Conf)
+	if cannotRead(sit.Conf) {
+		sit.Unread = sit.Conf
+	}
+	v.says, v.damaged = sit.Provision, errors.Is(sit.Conf, ErrUnusable)
+	v.token, sit.Token = readToken(s.tokenFiles(), s.build)
+	sit.Token = link.OneLine(sit.Token)
+	sit.ByDefault = v.token != nil && v.token.byDefault
+	var err error
+	if v.identity, err = s.identity(says.names); err != nil {
+		return nil, err
+	}
+	v.named = s.cfg.Identity == "" && len(says.names) > 0
+	v.creds, sit.Credentials = s.sets.credentials(v.identity, s.clock.at)
+	if sit.Credentials == nil {
+		s.name = v.identity
+	} else {
+		v.foreign = s.sets.foreign(v.identity)
+		sit.Foreign = v.foreign
+	}
+	if errors.Is(sit.Credentials, keyfile.ErrExposed) {
+		sit.Exposed = sit.Credentials
+	}
+	if sit.Credentials == nil && s.doubt != nil {
+		sit.Credentials = s.doubt
+		p, err := s.sets.pending()
+		sit.Pending = p != nil || err != nil
+	}
+	sit.Ordered = s.orders.doing(wire.VerbReprovision)
+	v.mode, v.reason, err = sit.Decide()
+	return v, err
+}
+
+// identity returns the node's name: from Config, else server.conf, else the
+// machine. In a server.conf that cannot be used it counts as well: by the
+// machine's name the node would enroll as another one.
+//
+// What the machine is called may change while the agent runs: networks give
+// names, and so do first boots. A node with a certificate keeps the name in it.
+func (s *state) identity(names []string) (wire.Identity, error) {
+	switch {
+	case s.cfg.Identity != "":
+		return wire.ParseIdentity(s.cfg.Identity)
+	case len(names) > 1:
+		return "", advice.Errorf("leave one of them there", "%s: identity is %.80q and %.80q", s.sets.conf, names[0], names[1])
+	case len(names) == 1:
+		id, err := wire.ParseIdentity(names[0])
+		if err != nil {
+			return "", advice.Errorf("correct it, or remove the line, and the node has the machine's name",
+				"%s: identity: %w", s.sets.conf, err)
+		}
+		return id, nil
+	}
+	if s.name != "" {
+		if owner, err := s.sets.owner(s.name); err == nil && owner == "" {
+			return s.name, nil
+		}
+	}
+	name, err := s.cfg.hooks.machine()
+	if err != nil {
+		return "", fmt.Errorf("host name: %w", err)
+	}
+	return machineIdentity(name)
+}
+
+// tokenFiles are the paths that may hold the token, in order.
+func (s *state) tokenFiles() []string {
+	switch {
+	case s.cfg.TokenFile != "":
+		return []string{s.cfg.TokenFile}
+	case s.build.tokenFile != "":
+		return []string{s.build.tokenFile}
+	}
+	return defaultTokenFiles
+}
+
+// watched fingerprints token, server.conf and more files.
+func (s *state) watched(more []string) watched {
+	return watch(append(append(s.tokenFiles(), s.sets.conf), more...)...)
+}
+
+// mayEnroll reports whether the node may enroll again because of why; if so,
+// the next look leads to provisioning mode.
+func (s *state) mayEnroll(why error) bool {
+	before := s.doubt
+	s.doubt = why
+	if v, err := s.look(); err == nil && v.mode == ModeProvisioning {
+		s.doubted = time.Now()
+		return true
+	}
+	s.doubt = before
+	return false
+}
+
+func hostname() (string, error) { return os.Hostname() }

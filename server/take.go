@@ -1,0 +1,120 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"crypto"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"time"
+
+	"muster/internal/wire"
+	"muster/server/advice"
+	"muster/server/link"
+	"muster/server/trust"
+)
+
+// take checks what a reply offers, and puts it in force. A provisioner whose
+// offer cannot be used hears why: to it that looks like a reply that was lost.
+func (a *agent) take(ctx context.Context, conn *link.Conn, reply *wire.Reply, want expectation) (*offer, error) {
+	if reply.Enrolled == nil {
+		return nil, fmt.Errorf("%w: a confirmation, want a certificate", errReply)
+	}
+	o, err := checkReply(reply.Enrolled, want)
+	if err != nil {
+		offered := pending{Identity: string(want.identity), Serial: reply.Enrolled.Serial, Digest: reply.Enrolled.Digest}
+		err = a.complain(ctx, conn, want.key, offered, err)
+		remedy := advice.Of(err)
+		if errors.Is(err, trust.ErrExpired) {
+			remedy = fmt.Sprintf("this machine's clock says %s, and by it a certificate is over that a provisioner has just given out: "+
+				"set the clock that is wrong", a.cfg.Now().UTC().Format(time.RFC3339))
+		}
+		return nil, advice.New(err, cmp.Or(remedy,
+			"see the provisioner's log; if it says that all is well, replies are altered on the way"))
+	}
+	if err := a.sets.apply(ctx, o.files); err != nil {
+		_ = a.complain(ctx, conn, want.key, o.pending, err) // it is this node's own to mend
+		return nil, fmt.Errorf("apply: %w", err)
+	}
+	a.state.doubt, a.state.contact = nil, contact{}
+	a.putOffRenewal(ctx, o.creds.Leaf())
+	message := "configuration applied"
+	if want.renewed {
+		message = "certificate renewed"
+	}
+	a.cfg.Log.InfoContext(ctx, message, "node", want.identity, "serial", o.creds.Serial, "elapsed", a.elapsed())
+	a.observe(Event{Kind: EventApplied, Serial: o.creds.Serial, Broker: conn.Broker, Elapsed: a.elapsed()})
+	return o, nil
+}
+
+// maxOffered bounds serial and digest of an offer that is complained of, which
+// are the sender's word: 32 and 64 digits.
+const maxOffered = 64
+
+// complain says that an offer cannot be used (see [wire.Unusable]), over the
+// connection that it came on, signed by the key that it is for. It returns why,
+// and with it how long to wait: what the provisioner gives out is to be
+// corrected first, mostly for all nodes.
+func (a *agent) complain(ctx context.Context, conn *link.Conn, key crypto.Signer, offered pending, why error) error {
+	if len(offered.Serial) > maxOffered || len(offered.Digest) > maxOffered {
+		return why // no provisioner has offered that
+	}
+	offered.Digest = wire.Unusable(offered.Digest, why.Error())
+	reply, err := a.sendApplied(ctx, conn, key, offered)
+	wait := link.SlowedBy(err)
+	switch {
+	case err != nil:
+		a.cfg.Log.DebugContext(ctx, "complaint not heard", "node", offered.Identity, "err", err)
+	case reply.Refusal != nil:
+		wait = reply.Refusal.Wait()
+	}
+	if wait == 0 {
+		return why
+	}
+	return link.Slow(why, a.newBackoff().told(wait))
+}
+
+// putOffRenewal looks at a certificate that was just given out. One that is due
+// for its renewal already says that the machine's clock is ahead: each that
+// follows would be renewed at once, too. So the next renewal waits, by the
+// process's clock.
+func (a *agent) putOffRenewal(ctx context.Context, leaf *x509.Certificate) {
+	at := a.clock.at(leaf.NotBefore)
+	if at.Before(renewAt(leaf, 0)) {
+		return
+	}
+	_, life := lifeOf(leaf)
+	wait := max(leaf.NotAfter.Sub(at)/2, life/mostRenewals)
+	a.renewNot = time.Now().Add(wait)
+	a.cfg.Log.WarnContext(ctx, "a certificate that was just given out is due for its renewal by this machine's clock",
+		"until", leaf.NotAfter, "retry_in", rounded(wait),
+		"remedy", fmt.Sprintf("the clock says %s: set it, if it is ahead", a.cfg.Now().UTC().Format(time.RFC3339)))
+}
+
+// obeyed says that orders with these verbs are done.
+func (a *agent) obeyed(ctx context.Context, verbs ...wire.Verb) {
+	if err := a.orders.obeyed(verbs...); err != nil {
+		a.cfg.Log.WarnContext(ctx, "order stays on disk, and the next agent does it once more", "path", a.orders.path, "err", err)
+	}
+}
+
+// vouch returns a key's word for the request with this id, identity and
+// certificate request.
+func vouch(key crypto.Signer, id, identity string, csr []byte) (*wire.Continuity, error) {
+	spki, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return nil, fmt.Errorf("continuity: %w", err)
+	}
+	signature, err := wire.Sign(key, wire.ContinuityDigest(id, identity, csr))
+	if err != nil {
+		return nil, fmt.Errorf("continuity: %w", err)
+	}
+	return &wire.Continuity{PublicKey: spki, Signature: signature}, nil
+}
+
+// agentName is what the agent calls itself in requests, cut to the protocol's limit.
+func (a *agent) agentName() string {
+	name := "muster-server " + a.cfg.Version
+	return name[:min(len(name), 128)]
+}

@@ -1,0 +1,158 @@
+// Package trust decides which certificates a node accepts: as its own, as its
+// fleet's authority, and of brokers.
+package trust
+
+import (
+	"crypto"
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+)
+
+// ErrExpired means that a certificate is over by the node's clock.
+var ErrExpired = errors.New("certificate has expired")
+
+// A Clock returns the time by which a certificate is judged that is valid from
+// notBefore: no clock on a node is trusted to be later than that.
+type Clock func(notBefore time.Time) time.Time
+
+// Credentials are a node's key and certificate, checked against each other and
+// against the authority.
+type Credentials struct {
+	Key         crypto.Signer
+	Chain       []*x509.Certificate // the node's, then the issuing ones
+	Roots       []*x509.Certificate
+	TrustDomain string
+	Serial      string // lower-case hex
+}
+
+// Leaf returns the node's certificate.
+func (c *Credentials) Leaf() *x509.Certificate { return c.Chain[0] }
+
+// Check checks that certificate, a chain in PEM, is id's node certificate for
+// key under the roots, and valid. The error may wrap [ErrExpired].
+func Check(key crypto.Signer, certificate string, roots []*x509.Certificate, id wire.Identity, now Clock) (*Credentials, error) {
+	chain, err := ParseCertificates(certificate)
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	leaf := chain[0]
+	if !SamePublicKey(leaf.PublicKey, key.Public()) {
+		return nil, errors.New("certificate is for another key")
+	}
+	trustDomain, err := CheckNames(leaf, id)
+	if err != nil {
+		return nil, err
+	}
+	// A certificate is backdated, its authority may be younger than that.
+	at := now(latestStart(slices.Concat(chain, roots)...))
+	if !at.Before(leaf.NotAfter) {
+		return nil, fmt.Errorf("%w, at %s", ErrExpired, leaf.NotAfter.UTC().Format(time.RFC3339))
+	}
+	_, err = leaf.Verify(x509.VerifyOptions{
+		Roots:         pool(roots),
+		Intermediates: pool(chain[1:]),
+		CurrentTime:   at,
+		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("certificate: %w", err)
+	}
+	return &Credentials{
+		Key:         key,
+		Chain:       chain,
+		Roots:       roots,
+		TrustDomain: trustDomain,
+		Serial:      fmt.Sprintf("%x", leaf.SerialNumber),
+	}, nil
+}
+
+// CheckNames checks that leaf is the node certificate of id, and returns the
+// trust domain that it is of.
+func CheckNames(leaf *x509.Certificate, id wire.Identity) (trustDomain string, err error) {
+	if leaf.VerifyHostname(string(id)) != nil {
+		return "", fmt.Errorf("certificate is for %.200q, want %q", leaf.DNSNames, string(id))
+	}
+	trustDomain = domainOf(leaf)
+	role, name, err := wire.RoleOf(leaf, trustDomain)
+	if err != nil {
+		return "", err
+	}
+	if role != wire.RoleNode || name != string(id) {
+		return "", fmt.Errorf("certificate is of %s %q, want %s %q", role, name, wire.RoleNode, string(id))
+	}
+	return trustDomain, nil
+}
+
+// Owner returns the name in a certificate, or "" if it is id's, of whatever
+// authority.
+func Owner(leaf *x509.Certificate, id wire.Identity) string {
+	role, name, err := wire.RoleOf(leaf, domainOf(leaf))
+	switch {
+	case err == nil && role == wire.RoleNode && name == string(id):
+		return ""
+	case err == nil && role == wire.RoleNode:
+		return name
+	case err == nil:
+		return fmt.Sprintf("%s %s", role, name)
+	case leaf.VerifyHostname(string(id)) == nil:
+		return ""
+	case len(leaf.DNSNames) > 0:
+		return fmt.Sprintf("%.200q", leaf.DNSNames[0])
+	}
+	return fmt.Sprintf("%.200q", leaf.Subject.String())
+}
+
+func domainOf(leaf *x509.Certificate) string {
+	if len(leaf.URIs) == 1 {
+		return leaf.URIs[0].Host
+	}
+	return ""
+}
+
+// SamePublicKey compares two public keys.
+func SamePublicKey(a, b crypto.PublicKey) bool {
+	k, ok := a.(interface{ Equal(crypto.PublicKey) bool })
+	return ok && k.Equal(b)
+}
+
+// fingerprint is how a token pins an authority: lower-case hex SHA-256 of the
+// certificate's DER.
+func fingerprint(c *x509.Certificate) string {
+	sum := sha256.Sum256(c.Raw)
+	return hex.EncodeToString(sum[:])
+}
+
+func (c *Credentials) tls() tls.Certificate {
+	t := tls.Certificate{PrivateKey: c.Key, Leaf: c.Leaf()}
+	for _, cert := range c.Chain {
+		t.Certificate = append(t.Certificate, cert.Raw)
+	}
+	return t
+}
+
+func pool(certs []*x509.Certificate) *x509.CertPool {
+	p := x509.NewCertPool()
+	for _, c := range certs {
+		p.AddCert(c)
+	}
+	return p
+}
+
+// latestStart returns the last instant at which one of the certificates begins.
+func latestStart(certs ...*x509.Certificate) time.Time {
+	var start time.Time
+	for _, c := range certs {
+		if c.NotBefore.After(start) {
+			start = c.NotBefore
+		}
+	}
+	return start
+}

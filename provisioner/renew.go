@@ -2,6 +2,8 @@ package provisioner
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -214,22 +216,23 @@ func (p *Provisioner) tellFormer(r *Record) {
 	}
 }
 
-// LiveCertificates returns the certificates of id that [Provisioner.AdmitNode]
-// admits now, as DER; none is no error. Any error means that it is not known.
-func (p *Provisioner) LiveCertificates(ctx context.Context, id wire.Identity) ([][]byte, error) {
+// SerialOf returns the serial of the node's certificate on record with this digest, the lower-case hex SHA-256 of its
+// DER, or "" if there is none.
+func (p *Provisioner) SerialOf(ctx context.Context, id wire.Identity, digest string) (string, error) {
 	r, _, err := p.cfg.Store.Record(ctx, id)
 	if err != nil {
-		return nil, refuse(string(id), p.storeCode(err), err)
+		return "", refuse(string(id), p.storeCode(err), err)
 	}
-	live := r.Live(p.now())
-	if len(live) == 0 || p.admits(id, r) != nil {
-		return nil, nil
+	if r == nil {
+		return "", nil
 	}
-	var certificates [][]byte
 	for _, i := range []*Issued{r.Current, r.Next} {
-		if i != nil && slices.Contains(live, i.Serial) && p.revocations.Serial(i.Serial) == nil {
-			certificates = append(certificates, i.DER)
+		if i == nil {
+			continue
+		}
+		if sum := sha256.Sum256(i.DER); hex.EncodeToString(sum[:]) == digest {
+			return i.Serial, nil
 		}
 	}
-	return certificates, nil
+	return "", nil
 }

@@ -33,8 +33,8 @@ type brokers interface {
 	Stop(ctx context.Context) error
 	Connect(name string, opts ...nats.Option) (*nats.Conn, error)
 	URL() string
-	Disconnect(ids ...wire.Identity) error
-	Recheck(ctx context.Context, ids ...wire.Identity) (again []wire.Identity, err error)
+	Recheck(ctx context.Context, ids ...wire.Identity) error
+	RecheckAll(ctx context.Context) error
 }
 
 // ExternalConfig is how brokers outside of the process are reached. All of its
@@ -100,7 +100,7 @@ func (c *Config) validateExternal(v *validation) {
 // makeBroker makes the broker that the configuration is about.
 func (d *Daemon) makeBroker() error {
 	gate := broker.GateConfig{
-		TrustDomain: d.cfg.TrustDomain, VerifyToken: d.verifyToken, AdmitNode: d.admitNode, LiveNode: d.liveNode, Now: d.opts.Now,
+		TrustDomain: d.cfg.TrustDomain, VerifyToken: d.verifyToken, AdmitNode: d.admitNode, Now: d.opts.Now,
 	}
 	if d.cfg.Broker.URL != "" {
 		return d.makeExternal(gate)
@@ -112,7 +112,7 @@ func (d *Daemon) makeBroker() error {
 		Listen: d.cfg.Broker.Listen, StoreDir: d.storeDir(), StoreLimit: d.storeLimit, MaxConnections: d.cfg.Broker.MaxConnections,
 		WebSocket:   broker.WebSocketConfig{Listen: d.cfg.Broker.WebSocket.Listen, Plain: d.cfg.Broker.WebSocket.Plain},
 		WriteFailed: d.keeper.writeFailed, Certificate: d.parts.shown, ClientCAs: d.parts.authority.Roots(), Gate: gate,
-		Refused: d.connectionRefused, Batched: store.Batched, Log: d.opts.Log,
+		Refused: d.connectionRefused, Log: d.opts.Log,
 	})
 	if err != nil {
 		return err
@@ -128,7 +128,7 @@ func (d *Daemon) makeExternal(gate broker.GateConfig) error {
 	}
 	e, err := broker.NewExternal(broker.ExternalConfig{
 		URLs: d.cfg.Broker.URL, TLS: config, Keys: d.parts.brokerKeys, Gate: gate, Refused: d.connectionRefused, Log: d.opts.Log,
-		Appeared: func() { d.sessions.again() }, Withdrawn: d.withdrawn.now,
+		Appeared: func() { d.rechecks.all() }, Withdrawn: d.withdrawn.now,
 	})
 	if err != nil {
 		return err
@@ -250,7 +250,7 @@ func (d *Daemon) misconfigured() error {
 	if d.external == nil {
 		return nil
 	}
-	err, differ := d.external.Misconfigured(d.conn.Load()), d.keysDiffer.Load()
+	err, differ := d.external.Misconfigured(), d.keysDiffer.Load()
 	switch {
 	case differ == nil:
 		return err
@@ -305,11 +305,7 @@ const storeComesUp = time.Minute
 // openStore opens the store. A cluster's is tried again for a while.
 func (d *Daemon) openStore(ctx context.Context, cfg store.Config) (*store.Store, error) {
 	if d.external == nil {
-		s, err := store.Open(ctx, cfg)
-		if err == nil {
-			d.embedded.StageBatches()
-		}
-		return s, err
+		return store.Open(ctx, cfg)
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeComesUp)
 	defer cancel()

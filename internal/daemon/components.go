@@ -131,3 +131,9 @@ func (r *register) All(ctx context.Context) ([]*provisioner.HeardComponent, erro
 
 // errOthersUnknown says that a list of components has only the one that was asked.
 var errOthersUnknown = errors.New("other provisioners are not known: the store does not answer")
+
+// seeOthers takes in which provisioners there are. It is only called by the register.
+func (d *Daemon) seeOthers(ctx context.Context, all []*provisioner.HeardComponent) {
+	d.compareFacts(ctx, all)
+	d.compareKeys(all)
+}

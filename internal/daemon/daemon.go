@@ -115,8 +115,7 @@ type Daemon struct {
 	external  *broker.External    // broker, if it is others', else nil
 	budget    *provisioner.Budget // of the gate and of every provisioner
 	attempts  *provisioner.Attempts
-	sessions  *superseded
-	others    *elsewhere // nil unless brokers are others'
+	rechecks  *rechecker
 	alarms    *provisioner.Alarms
 	keeper    *keeper
 	recorder  *store.Recorder // nil if inputs are not recorded
@@ -225,14 +224,11 @@ func New(cfg Config, opts Options) (*Daemon, error) {
 	if err := d.makeBroker(); err != nil {
 		return nil, err
 	}
-	d.sessions = newSuperseded(func(ctx context.Context, ids ...wire.Identity) ([]wire.Identity, error) {
-		return d.broker.Recheck(ctx, ids...)
-	}, opts.Log)
+	later := time.Duration(0)
 	if d.external != nil {
-		d.sessions.later, d.sessions.everybody = broker.AdmissionInFlight, d.external.RecheckAll
-		d.others = newElsewhere(d.parts.site, elsewhereEvery, opts.Log)
-		d.others.recheck, d.others.everybody = d.external.Recheck, d.sessions.lookAtEverybody
+		later = broker.AdmissionInFlight
 	}
+	d.rechecks = newRechecker(d.broker, later, opts.Log)
 	return d, nil
 }
 
@@ -319,9 +315,6 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	serving, cancel := context.WithCancel(ctx)
 	defer cancel()
 	nodes := fleet.NewIndex(d.Store(), d.opts.Log, d.cfg.Fleet.Facts)
-	if d.others != nil {
-		nodes.Follow(fleet.Followers{Superseded: d.others.add, Listed: d.others.listed})
-	}
 	d.nodes.Store(nodes)
 	register := d.newRegister(ctx)
 	pages, err := d.console(nodes, register)
@@ -337,9 +330,8 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		d.opts.Log.ErrorContext(ctx, "no certificate is issued", "code", wire.CodeAuthorityExpired, "err", err)
 	}
 	for name, run := range map[string]func(context.Context) error{
-		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "superseded certificates": d.sessions.run,
-		"certificates superseded elsewhere": d.lookElsewhere,
-		"roll-over":                         d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
+		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "connections of nodes": d.rechecks.run,
+		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
 		"list of nodes":      nodes.Run,
 		"components":         register.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
@@ -493,24 +485,13 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 		Autosign: autosign, Policy: d.parts.policy, Authority: d.parts.authority, Store: records,
 		Configurator: d.parts.configurator, Observe: d.observer(), Allow: d.parts.allow.match, AllowsAll: d.parts.allow.everything,
 		ShownFacts: d.cfg.Waiting.Facts, KeptFacts: d.cfg.Fleet.Facts, Reserved: d.parts.reserved.check, Emit: emit, Meter: d.activity, Attempts: d.attempts,
-		Alarms: d.alarms, Clock: d.clock.Load(), Kick: d.kick,
-		Superseded: func(id wire.Identity) { d.sessions.add(id) },
+		Alarms: d.alarms, Clock: d.clock.Load(),
+		Kick:       func(_ context.Context, ids ...wire.Identity) { d.rechecks.add(ids...) },
+		Superseded: func(id wire.Identity) { d.rechecks.add(id) },
 		Site:       d.parts.site, Version: d.opts.Version,
 		Quotas: provisioner.Quotas{PerToken: d.cfg.Quotas.PerToken, PerSource: d.cfg.Quotas.PerSource}, Budget: d.budget,
 		Log: d.opts.Log, Now: d.opts.Now,
 	}, nil
-}
-
-// admitNode lets the broker ask for the certificates on record.
-func (d *Daemon) admitNode(ctx context.Context, id wire.Identity, serial string) error {
-	p := d.provisioner.Load()
-	if p == nil {
-		return &broker.Denied{Code: wire.CodeUnavailable, Err: errors.New("the store is not open yet")}
-	}
-	if err := p.AdmitNode(ctx, id, serial); err != nil {
-		return denied(err)
-	}
-	return nil
 }
 
 // told is a refusal of which only the cause is said.
@@ -531,27 +512,23 @@ func denied(err error) *broker.Denied {
 	return &broker.Denied{Code: provisioner.CodeOf(err), Err: err}
 }
 
-// connectionRefused reports a connection that the broker did not admit. Late is who comes so often, by
-// what he is or has, that it is not written down any more; and who comes before the store is open: of a fleet
-// that has lost its provisioner thousands come a second, and opening it took 3 to 10 s beside them (measured).
-func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) (late bool) {
+// connectionRefused reports a connection that the broker did not admit.
+func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) {
 	d.activity.ConnectionRefused(denied.Code)
-	opening := d.provisioner.Load() == nil
 	e := provisioner.RefusalEvent(&provisioner.Refusal{Code: denied.Code, Err: denied.Err}, d.opts.Now().UTC(), p.Address)
 	e.Type = provisioner.EventAttempt
 	if n := (*broker.NotAdmitted)(nil); errors.As(denied.Err, &n) {
-		e.Node, e.Serial = string(n.Node), n.Serial // whoever asks about that node finds it
+		e.Node, e.Serial = string(n.Node), n.Serial // asking about that node finds it
 	}
 	e.OfSource = d.attempts.Count(&e)
 	var ok bool
 	if e.LeftOut, ok = d.budget.Report(p.Address); !ok {
-		return opening || e.OfSource > 0 // the broker's own lines are limited likewise
+		return // the broker's own lines are limited likewise
 	}
 	if s := d.Store(); s != nil {
 		s.Emit(e)
 	}
 	d.observe(e)
-	return opening
 }
 
 // connected reports whether the connections of the store and of requests are there.
@@ -570,5 +547,5 @@ func (d *Daemon) Connect(name string) (*nats.Conn, error) { return d.broker.Conn
 
 // Admits reports whether the broker admits the certificate to the fleet now.
 func (d *Daemon) Admits(ctx context.Context, id wire.Identity, serial string) error {
-	return d.admitNode(ctx, id, serial)
+	return d.admitNode(ctx, id, broker.Certificate{Serial: serial})
 }

@@ -109,8 +109,8 @@ func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since
 		ClientCAs: x509.NewCertPool(), MaxConnections: 16, Log: r.Log,
 		Gate: broker.GateConfig{
 			TrustDomain: cfg.TrustDomain, Now: r.Now,
-			VerifyToken: func(broker.Presented) (broker.Token, error) { return broker.Token{}, errRestoring },
-			AdmitNode:   func(context.Context, wire.Identity, string) error { return errRestoring },
+			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errRestoring },
+			AdmitNode:   func(context.Context, wire.Identity, broker.Certificate) error { return errRestoring },
 		},
 	})
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"muster/internal/seal"
 	"muster/internal/wire"
@@ -26,14 +27,14 @@ func (d *Daemon) SealKey() string {
 // A token that is to be sealed is refused in plain: the network has seen it
 // then, and a node that was brought to show it must not go on as if nothing
 // were. Nodes of ours never do.
-func (d *Daemon) verifyToken(p broker.Presented) (broker.Token, error) {
+func (d *Daemon) verifyToken(p broker.Presented) (expires time.Time, err error) {
 	operator := d.provisioner.Load()
 	if operator == nil {
-		return broker.Token{}, &broker.Denied{Code: wire.CodeRevocationsUnknown, Err: errNotOpen}
+		return time.Time{}, &broker.Denied{Code: wire.CodeRevocationsUnknown, Err: errNotOpen}
 	}
 	text, err := d.openToken(p)
 	if err != nil {
-		return broker.Token{}, err
+		return time.Time{}, err
 	}
 	v, err := operator.AdmitToken(string(text), p.Address)
 	if err == nil && seal.IsSealedToken(string(p.Token)) {
@@ -44,13 +45,13 @@ func (d *Daemon) verifyToken(p broker.Presented) (broker.Token, error) {
 		if behind := d.clock.Load().Check(); behind != nil && refused.Code == wire.CodeTokenNotYetValid {
 			refused = &broker.Denied{Code: wire.CodeClockBehind, Err: fmt.Errorf("%w; %w", behind, refused.Err)} // it is ours that is wrong
 		}
-		return broker.Token{}, refused
+		return time.Time{}, refused
 	}
 	if v.Limits.Seal != "" && !seal.IsSealedToken(string(p.Token)) {
-		return broker.Token{}, &broker.Denied{Code: wire.CodeSealedInvalid,
+		return time.Time{}, &broker.Denied{Code: wire.CodeSealedInvalid,
 			Err: fmt.Errorf("token %s is to be sealed, and came in plain: whoever listens has it now; revoke it and sign another if that may be somebody", v.ID)}
 	}
-	return broker.Token{ID: string(v.ID), Expires: v.Expiry()}, nil
+	return v.Expiry(), nil
 }
 
 // openToken returns the token that a connection presents, out of its seal if it

@@ -10,9 +10,7 @@ import (
 	"github.com/google/renameio/v2"
 	"golang.org/x/sync/errgroup"
 
-	"muster/internal/wire"
 	"muster/provisioner"
-	"muster/provisioner/broker"
 	"muster/provisioner/ca"
 	"muster/provisioner/journal"
 )
@@ -96,18 +94,6 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 		return p.Run(running)
 	})
 	return p, nil
-}
-
-// kick drops the connections of nodes to our broker. One that is restarting has
-// none, and asks about each that comes back. To brokers of others a node may be
-// on its way in, or one of them may not answer: they are looked at again.
-func (d *Daemon) kick(ctx context.Context, ids ...wire.Identity) {
-	if d.external != nil {
-		d.sessions.add(ids...)
-	}
-	if err := d.broker.Disconnect(ids...); err != nil && !errors.Is(err, broker.ErrNotRunning) {
-		d.opts.Log.ErrorContext(ctx, "connections of revoked nodes not dropped", "node", fmt.Sprint(ids), "err", err)
-	}
 }
 
 // writeCRLs puts the newest CRL of each issuer where brokers read it.

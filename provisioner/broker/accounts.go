@@ -19,10 +19,6 @@ const (
 	// has JetStream.
 	AccountMuster = "MUSTER"
 
-	// AccountFull has no place for anybody: machines that have a token are sent there by servers
-	// outside of the process, where their own account has none left for them.
-	AccountFull = "FULL"
-
 	// AccountSystem is nats-server's own. Nobody is admitted to an embedded
 	// broker's; provisioners that share other servers watch them there.
 	AccountSystem = "SYS"
@@ -58,14 +54,9 @@ const (
 // a stream the sender's choice of where an answer goes would be a subject of
 // MUSTER, a record of another node's say, and JetStream answers when it is overrun.
 //
-// Of the members of each account, users has more; nil for our own server, which needs none and no
-// [AccountFull]. Without store the
+// Of the members of each account, users has more; nil for our own server, which needs none. Without store the
 // streams are on other servers.
 func accountsConfig(maxProvisioning int, store bool, users map[string]string) string {
-	full := ""
-	if users != nil { // our own server gives places away by itself
-		full = fmt.Sprintf("  %s {limits {max_connections: 0}}\n", AccountFull)
-	}
 	return fmt.Sprintf(`
 system_account: %[4]s
 accounts {
@@ -102,12 +93,11 @@ accounts {
     ]
     limits {max_payload: %[10]d, max_subscriptions: %[12]d}
   }
-%[20]s}
+}
 `, AccountProvisioning, AccountFleet, AccountMuster, AccountSystem, // 1 to 4
 		wire.SubjectEnroll, wire.SubjectApplied, // 5, 6
 		wire.AllNodeEvents, wire.AllRegistration, allCommands, // 7 to 9
 		wire.MaxMessageBytes, maxProvisioningSubscriptions, maxFleetSubscriptions, maxProvisioning,
 		wire.SubjectRenew, users[AccountMuster], users[AccountSystem], // 14 to 16
-		map[bool]string{true: "enabled", false: "disabled"}[store], eventThreshold, requestThreshold, // 17 to 19
-		full)
+		map[bool]string{true: "enabled", false: "disabled"}[store], eventThreshold, requestThreshold) // 17 to 19
 }

@@ -60,8 +60,6 @@ type Broker struct {
 	gate     *Gate
 	password wire.Secret // of in-process connections
 	log      *natsLog
-	held     held
-	stage    *stage
 
 	// certificate is what new connections are shown; see SetCertificate.
 	certificate atomic.Pointer[tls.Certificate]
@@ -69,8 +67,8 @@ type Broker struct {
 	// tls is what new TLS connections are accepted with; see SetClientCAs.
 	tls atomic.Pointer[tls.Config]
 
-	// kicks counts the calls of Disconnect; see authentication.Check.
-	kicks atomic.Uint64
+	// rechecks counts the calls of Recheck; see authentication.admit.
+	rechecks atomic.Uint64
 
 	// sessions are those of the server that runs, or was started last.
 	sessions atomic.Pointer[sessions]
@@ -83,8 +81,6 @@ type Broker struct {
 	gone     chan struct{}      // closed when the server before has ended; nil if there is none
 	launched *launch            // by a Restart that has not waited for it to the end; nil if there is none
 	stopped  chan struct{}      // closed when the server has ended and the lock is free
-
-	staging sync.WaitGroup // on stage.run, for the server that runs
 }
 
 // New returns a Broker that is not yet running, or an error naming everything
@@ -119,10 +115,6 @@ func New(cfg Config) (*Broker, error) {
 		bad(fmt.Errorf("%d provisioning connections, want 0 (default) to %d, the limit on all", n, cfg.MaxConnections))
 	}
 	cfg.MaxProvisioning = cmp.Or(cfg.MaxProvisioning, max(1, cfg.MaxConnections*2/3))
-	if cfg.MaxPerNode < 0 {
-		bad(fmt.Errorf("%d connections of one node, want 0 (default) or more", cfg.MaxPerNode))
-	}
-	cfg.MaxPerNode = cmp.Or(cfg.MaxPerNode, DefaultMaxPerNode)
 	cfg.Handshake = cmp.Or(cfg.Handshake, DefaultHandshake)
 	if h := cfg.Handshake; h < 10*time.Millisecond || h > time.Minute {
 		bad(fmt.Errorf("handshake in %v, want 10ms to 1m", h))
@@ -148,8 +140,6 @@ func New(cfg Config) (*Broker, error) {
 		cfg: cfg, host: host, port: port, webHost: webHost, webPort: webPort, gate: gate,
 		password: cfg.Gate.ServicePassword,
 		log:      newNATSLog(cfg.Log, cfg.WriteFailed),
-		held:     newHeld(cfg.MaxConnections / 4),
-		stage:    newStage(cfg.StoreDir, cfg.Batched),
 		stopped:  make(chan struct{}),
 	}
 	b.certificate.Store(&cfg.Certificate)
@@ -224,23 +214,6 @@ func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
 		return nil, fmt.Errorf("connect to own broker: %w", err)
 	}
 	return nc, nil
-}
-
-// Disconnect drops every live connection of these nodes, and makes sure that
-// none which was being admitted meanwhile stays: revoke first, then disconnect.
-// A node without a connection is no error. The error is [ErrNotRunning].
-func (b *Broker) Disconnect(ids ...wire.Identity) error {
-	if _, err := b.running(); err != nil {
-		return err
-	}
-	b.kicks.Add(1)
-	sessions := b.sessions.Load()
-	for _, id := range ids {
-		for _, c := range sessions.of(id) {
-			sessions.end(c.number)
-		}
-	}
-	return nil
 }
 
 // running returns the server, or [ErrNotRunning].

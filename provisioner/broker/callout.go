@@ -48,14 +48,10 @@ type callout struct {
 	gate      *Gate
 	issuer    nkeys.KeyPair
 	xkey      nkeys.KeyPair
-	refused   func(context.Context, Presented, *Denied) (late bool)
+	refused   func(context.Context, Presented, *Denied) // may be nil
 	log       *natsLog
 	withdrawn func() (withdrawn bool, changed <-chan struct{})
 	workers   int // how many answers are under way at once
-	shares    *shares
-	arrivals  *arrivals
-	held      held
-	counted   func(server string) bool // whether we hear who is connected there
 
 	unread atomic.Pointer[unreadQuestion] // the last one; nil if there was none
 }
@@ -79,21 +75,15 @@ func (c *callout) run(ctx context.Context, nc *nats.Conn, ready func()) error {
 	put := func(m *nats.Msg) {
 		select {
 		case questions <- question{m, time.Now()}:
-		default: // whoever waits behind so many has given up before it is answered
+		default: // the client of one behind so many has given up before it is answered
 		}
 	}
 	work := context.WithoutCancel(ctx)
 	var workers sync.WaitGroup
-	later := func(send func()) {
-		workers.Go(func() { // who calls it is one of them
-			c.held.wait(ctx)
-			send()
-		})
-	}
 	for range c.workers {
 		workers.Go(func() {
 			for q := range questions {
-				if c.answer(work, q, later) {
+				if c.answer(work, q) {
 					taken(work, nc)
 				}
 			}
@@ -162,11 +152,10 @@ func taken(ctx context.Context, nc *nats.Conn) {
 	_ = nc.FlushWithContext(ctx) // the error says that the broker has gone, and its clients with it
 }
 
-// answer answers one question, unless nobody waits for it any more, and reports
-// whether it did; who is to hear of a refusal late is answered by what it gives to later. Answering
+// answer answers one question, unless its client has given up, and reports whether it did. Answering
 // twice is harmless, since a broker takes the first answer: so is not answering,
 // since the client comes back.
-func (c *callout) answer(ctx context.Context, q question, later func(send func())) bool {
+func (c *callout) answer(ctx context.Context, q question) bool {
 	waited := time.Since(q.since) // not by the gate's clock, which may jump
 	if waited > maxCalloutWait {
 		return false
@@ -180,49 +169,44 @@ func (c *callout) answer(ctx context.Context, q question, later func(send func()
 		c.log.connection(ctx, "broker asks in a way that is not understood", slog.String("err", scrub(err.Error())))
 		return false
 	}
-	p, err := presentedTo(request)
-	var user string
-	if err == nil {
-		user, err = c.admit(ctx, request, p)
-	}
 	response := jwt.NewAuthorizationResponseClaims(request.UserNkey)
-	response.Audience, response.Jwt = request.Server.ID, user
-	late := false
-	if err != nil {
-		d := deny(wire.CodeDenied, err)
-		late = c.refuse(ctx, p, d)
-		response.Jwt, response.Error = "", string(d.Code) // for the broker's log
+	response.Audience = request.Server.ID
+	p, err := presentedTo(request)
+	if err == nil {
+		response.Jwt, err = c.admit(ctx, request, p)
 	}
+	if err != nil {
+		response.Error = string(c.refuse(ctx, p, err)) // for the broker's log
+	}
+	if err := c.respond(q, response, broker); err != nil {
+		c.log.connection(ctx, "answer to a broker lost", slog.String("err", scrub(err.Error())))
+		return false
+	}
+	return true
+}
+
+// respond signs an answer and sends it, encrypted to the broker.
+func (c *callout) respond(q question, response *jwt.AuthorizationResponseClaims, broker string) error {
 	text, err := response.Encode(c.issuer)
 	if err != nil {
-		c.log.connection(ctx, "answer to a broker not signed", slog.String("err", scrub(err.Error())))
-		return false
+		return err
 	}
 	sealed, err := c.xkey.Seal([]byte(text), broker)
-	if late && err == nil {
-		later(func() { c.lost(ctx, q.Respond(sealed)) })
-		return false
-	}
-	if err == nil {
-		err = q.Respond(sealed)
-	}
-	c.lost(ctx, err)
-	return err == nil
-}
-
-// lost says so if an answer did not leave.
-func (c *callout) lost(ctx context.Context, err error) {
 	if err != nil {
-		c.log.connection(ctx, "answer to a broker lost", slog.String("err", scrub(err.Error())))
+		return err
 	}
+	return q.Respond(sealed)
 }
 
-// refuse tells who has to know of it that a connection is refused, and reports whether that one is to
-// hear of it late.
-func (c *callout) refuse(ctx context.Context, p Presented, d *Denied) (late bool) {
+// refuse logs and reports that a connection is refused, and returns the code.
+func (c *callout) refuse(ctx context.Context, p Presented, err error) wire.Code {
+	d := deny(wire.CodeDenied, err)
 	p = p.withoutSecrets()
 	c.log.refused(ctx, p, d)
-	return c.refused != nil && c.refused(ctx, p, d)
+	if c.refused != nil {
+		c.refused(ctx, p, d)
+	}
+	return d.Code
 }
 
 // open returns the request in data, which broker has encrypted to us. One in
@@ -255,24 +239,9 @@ func (c *callout) admit(ctx context.Context, request *jwt.AuthorizationRequestCl
 	}
 	u := jwt.NewUserClaims(request.UserNkey)
 	u.Audience = admission.Account
-	switch admission.Account {
-	case AccountFleet:
-		c.arrivals.add(wire.Identity(admission.User))
-	case AccountProvisioning:
-		if c.counted(request.Server.ID) && !c.shares.take(request.Server.Tags, admission.Token, p.Address) {
-			// In an account without any place the client is told what it would be told if there was none
-			// in its own. A refusal is "Authorization Violation", and machines would take it for their token's.
-			u.Audience = AccountFull
-			c.refuse(ctx, p, &Denied{wire.CodeBusy, ErrShare})
-		}
-	}
 	// The broker reports this as the user of each request, as an embedded one
-	// does: the name of a sealed session, if the gate has seen it proven. Behind it
-	// is what connections are counted by.
+	// does: the name of a sealed session, if the gate has seen it proven.
 	u.Name = cmp.Or(p.Nkey, admission.User)
-	if admission.Account == AccountProvisioning {
-		u.Name = wire.UserWithToken(u.Name, admission.Token)
-	}
 	u.Permissions = userPermissions(admission)
 	if !admission.Deadline.IsZero() {
 		// Brokers have the real clock, and the gate ours; NATS counts whole seconds.

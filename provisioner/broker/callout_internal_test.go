@@ -32,7 +32,7 @@ func testWaited(t *testing.T) {
 	for waited, want := range map[time.Duration]int{0: 1, maxCalloutWait: 1, maxCalloutWait + 1: 0, admitTimeout - 1: 0} {
 		asked = 0
 		m := &nats.Msg{Data: sealed, Header: header}
-		c.answer(t.Context(), question{m, time.Now().Add(-waited)}, nil)
+		c.answer(t.Context(), question{m, time.Now().Add(-waited)})
 		if asked != want {
 			t.Errorf("after %v, limit %v: the gate was asked %d times, want %d", waited, maxCalloutWait, asked, want)
 		}
@@ -46,7 +46,7 @@ func TestAQuestionAboutNobodyIsNotAnswered(t *testing.T) {
 	for _, user := range []string{"", "x", "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"} {
 		asked := 0
 		c, sealed, header := asking(t, func() { asked++ }, func(r *jwt.AuthorizationRequestClaims) { r.UserNkey = user })
-		if c.answer(t.Context(), question{&nats.Msg{Data: sealed, Header: header}, time.Now()}, nil) || asked > 0 {
+		if c.answer(t.Context(), question{&nats.Msg{Data: sealed, Header: header}, time.Now()}) || asked > 0 {
 			t.Errorf("a question about the user %q is answered; the gate was asked %d times", user, asked)
 		}
 	}
@@ -58,8 +58,8 @@ func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestCl
 	t.Helper()
 	gate, err := NewGate(GateConfig{
 		TrustDomain: "example.net",
-		VerifyToken: func(Presented) (Token, error) { asked(); return Token{Expires: time.Now().Add(time.Hour)}, nil },
-		AdmitNode:   func(context.Context, wire.Identity, string) error { return nil },
+		VerifyToken: func(Presented) (time.Time, error) { asked(); return time.Now().Add(time.Hour), nil },
+		AdmitNode:   func(context.Context, wire.Identity, Certificate) error { return nil },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -97,7 +97,7 @@ func asking(t testing.TB, asked func(), edit ...func(*jwt.AuthorizationRequestCl
 		t.Fatal(err)
 	}
 	c = &callout{gate: gate, issuer: issuer, xkey: xkey, log: newNATSLog(slog.New(slog.DiscardHandler), nil),
-		withdrawn: func() (bool, <-chan struct{}) { return false, nil }, shares: newShares(), arrivals: newArrivals(), counted: func(string) bool { return true }}
+		withdrawn: func() (bool, <-chan struct{}) { return false, nil }}
 	return c, sealed, nats.Header{server.AuthRequestXKeyHeader: {theirs}}
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 
-	"muster/internal/wire"
 	"muster/provisioner/broker"
 )
 
@@ -213,16 +212,12 @@ func TestNobodyRunsBeforeStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	gate := newSite(t).config(t).Gate
-	gate.LiveNode = func(context.Context, wire.Identity) ([]string, error) { return nil, nil }
 	e, err := broker.NewExternal(broker.ExternalConfig{URLs: "nats://127.0.0.1:1", Keys: keys, Gate: gate})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.Disconnect("web1.example.net"); !errors.Is(err, broker.ErrNotRunning) {
-		t.Errorf("Disconnect = %v, want %v", err, broker.ErrNotRunning)
-	}
-	if again, err := e.Recheck(t.Context(), "web1.example.net"); !errors.Is(err, broker.ErrNotRunning) || len(again) != 1 {
-		t.Errorf("Recheck = %v, %v, want the node and %v", again, err, broker.ErrNotRunning)
+	if err := errors.Join(e.Recheck(t.Context(), "web1.example.net"), e.RecheckAll(t.Context())); !errors.Is(err, broker.ErrNotRunning) {
+		t.Errorf("Recheck = %v, want %v", err, broker.ErrNotRunning)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()

@@ -2,7 +2,9 @@ package broker
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/x509"
+	"encoding/hex"
 	"fmt"
 	"slices"
 	"time"
@@ -47,10 +49,10 @@ func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time
 	if !wire.ValidConnectionName(p.Name) {
 		return nil, &Denied{wire.CodeBadRequest, fmt.Errorf("node %q: %w: %d bytes", id, ErrName, len(p.Name))}
 	}
-	serial := ca.Serial(p.Certificates[0])
-	if err := g.cfg.AdmitNode(ctx, id, serial); err != nil {
+	c := certificateOf(p.Certificates[0])
+	if err := g.cfg.AdmitNode(ctx, id, c); err != nil {
 		d := deny(wire.CodeDenied, err)
-		return nil, &Denied{d.Code, &NotAdmitted{id, serial, d.Err}}
+		return nil, &Denied{d.Code, &NotAdmitted{id, c.Serial, d.Err}}
 	}
 	publish := []string{wire.RegistrationSubject(id), wire.SubjectApplied, wire.SubjectRenew}
 	for _, t := range wire.EventTypes {
@@ -65,6 +67,12 @@ func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time
 		ResponseTTL: commandResponseTTL,
 		Deadline:    deadline,
 	}, nil
+}
+
+// certificateOf returns what is asked about a certificate.
+func certificateOf(c *x509.Certificate) Certificate {
+	sum := sha256.Sum256(c.Raw)
+	return Certificate{Serial: ca.Serial(c), SHA256: hex.EncodeToString(sum[:])}
 }
 
 // checkChain returns when the first certificate of a verified chain ends.

@@ -2,10 +2,8 @@ package broker
 
 import (
 	"context"
-	"crypto/sha256"
 	"errors"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -24,7 +22,6 @@ type authentication struct {
 	life     context.Context            // ends with the broker
 	accounts map[string]*server.Account // set before the server starts, then read-only
 	sessions *sessions                  // of the server; set before it starts, then read-only
-	places   *places                    // likewise
 }
 
 // Check implements [server.Authentication]. The server calls it for every
@@ -43,56 +40,43 @@ func (a *authentication) Check(c server.ClientAuthentication) bool {
 	d := deny(wire.CodeDenied, err)
 	p = p.withoutSecrets()
 	a.b.log.refused(ctx, p, d)
-	if a.b.cfg.Refused != nil && a.b.cfg.Refused(ctx, p, d) {
-		a.b.held.wait(a.life)
+	if a.b.cfg.Refused != nil {
+		a.b.cfg.Refused(ctx, p, d)
 	}
 	return false
 }
 
 // admit asks the gate and registers what it says.
 func (a *authentication) admit(ctx context.Context, c server.ClientAuthentication, p Presented) error {
-	kicks := a.b.kicks.Load()
+	rechecks := a.b.rechecks.Load()
 	admission, err := a.b.gate.Authorize(ctx, p)
 	if err != nil {
 		return err
-	}
-	if number, ok := numberOf(c); ok && admission.Account == AccountProvisioning {
-		a.places.take(origin{admission.Token, sourceOf(hostOf(p.Address))}, number)
 	}
 	a.register(c, admission)
 	if err := a.remember(c, admission, p); err != nil {
 		return err
 	}
 	// A node that was revoked since the gate looked is not among the
-	// connections that Disconnect found, if it counted before we remembered.
+	// connections that Recheck found, if it counted before we remembered.
 	// It counts before it looks, so either it sees us or we see its count.
-	if admission.Account == AccountFleet && a.b.kicks.Load() != kicks {
+	if admission.Account == AccountFleet && a.b.rechecks.Load() != rechecks {
 		_, err = a.b.gate.Authorize(ctx, p)
 	}
 	return err
 }
 
-// hostOf returns the host of an address, host:port.
-func hostOf(address string) string {
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	return host
-}
-
-// remember makes a connection of the fleet known to [Broker.Disconnect] and
-// [Broker.Recheck].
+// remember makes a connection of the fleet known to [Broker.Recheck].
 func (a *authentication) remember(c server.ClientAuthentication, admission *Admission, p Presented) error {
 	if admission.Account != AccountFleet {
 		return nil
 	}
 	number, ok := numberOf(c)
 	if !ok {
-		// Nobody could end it: rather have no fleet than that.
+		// It could not be ended: rather have no fleet than that.
 		return &Denied{wire.CodeUnavailable, fmt.Errorf("connection of type %T has no number", c)}
 	}
-	a.sessions.add(wire.Identity(admission.User), session{number, sha256.Sum256(p.Certificates[0].Raw)})
+	a.sessions.add(wire.Identity(admission.User), session{number, certificateOf(p.Certificates[0])})
 	return nil
 }
 

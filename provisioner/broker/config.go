@@ -23,10 +23,6 @@ const (
 	// limit of 20,000 file descriptors.
 	DefaultMaxConnections = 18_000
 
-	// DefaultMaxPerNode is chosen: an agent has one connection, two for a moment when
-	// it renews, and leaves dead ones behind where the network fails, for three minutes.
-	DefaultMaxPerNode = 16
-
 	// DefaultHandshake is how long a client may take for TLS, and again for
 	// CONNECT. Short, since each silent connection holds a place; long enough
 	// for 5,000 clients to come back at once, which takes 4.6 s on two cores.
@@ -79,27 +75,16 @@ type Config struct {
 	MaxConnections int
 
 	// MaxProvisioning bounds the connections that hold a token only, so that
-	// they cannot keep out the fleet; nor does one token those with another, see
-	// [places]. Optional; defaults to two thirds of MaxConnections.
+	// they cannot keep out the fleet. Optional; defaults to two thirds of MaxConnections.
 	MaxProvisioning int
-
-	// MaxPerNode bounds the connections of one node of the fleet, so that it cannot
-	// keep out the others: with one more its oldest ends. Optional; defaults to
-	// [DefaultMaxPerNode].
-	MaxPerNode int
 
 	// Handshake bounds TLS, and again CONNECT, 10ms to 1m. Optional; defaults
 	// to [DefaultHandshake].
 	Handshake time.Duration
 
 	// Refused is called for each connection that the gate refuses, with what
-	// it presented but for the secrets. It reports whether whoever that is comes too often, and is
-	// to hear of it late. It must not block. Optional.
-	Refused func(ctx context.Context, p Presented, d *Denied) (late bool)
-
-	// Batched is the stream of [AccountMuster] that is written in atomic batches, if there
-	// is one: what there is of a batch is kept in memory until it is complete. Optional.
-	Batched string
+	// it presented but for the secrets. It must not block. Optional.
+	Refused func(ctx context.Context, p Presented, d *Denied)
 
 	// WriteFailed is called when a stream could not be written, and will not be
 	// again until [Broker.Restart]: a full or read-only disk, or one that is not

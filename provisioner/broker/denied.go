@@ -28,11 +28,6 @@ var (
 	// ErrNkey means that a connection claims an nkey where it can prove none, or
 	// none where it has to.
 	ErrNkey = errors.New("nkey not proven")
-
-	// ErrShare means that few places are left for machines with tokens, and that those with the same token,
-	// and from the same address, have many. The client is told that there is none.
-	ErrShare = errors.New("few places are left, and this token and this address have their share: " +
-		"if they are a fleet's, more servers or a higher --max-connections give more; if the token was stolen, revoke it")
 )
 
 // Denied says why a connection is refused. The refused client is told nothing

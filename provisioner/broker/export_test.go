@@ -20,18 +20,6 @@ func (b *Broker) Server() *server.Server {
 // WatchEvery has [External.Watch] look so often. Call it before that.
 func (e *External) WatchEvery(d time.Duration) { e.watchEvery = d }
 
-// RefusalPause is how long who comes too often waits to hear that he is refused.
-const RefusalPause = refusalPause
-
-// ConnectedTo is the server that says who is connected, empty for none at the moment.
-func (e *External) ConnectedTo() string {
-	nc, err := e.running()
-	if err != nil {
-		return ""
-	}
-	return nc.ConnectedUrl()
-}
-
 // AllCommands covers every node's command subject.
 const AllCommands = allCommands
 
@@ -43,6 +31,3 @@ func Render(format string, v ...any) (text, address string, client bool) { retur
 func NATSLog(writeFailed func(error)) server.Logger {
 	return newNATSLog(slog.New(slog.DiscardHandler), writeFailed)
 }
-
-// StageDir is where the batches of a stream are staged in memory.
-func StageDir(store, stream string) string { return newStage(store, stream).dir }

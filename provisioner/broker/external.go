@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -29,9 +30,6 @@ const (
 	serverPing     = 3 * time.Second
 	serverPingsOut = 2
 )
-
-// ErrNotSynced means that a broker acknowledges before it has synced.
-var ErrNotSynced = errors.New("broker acknowledges writes that are not on disk: set jetstream.sync_interval to always, as `muster broker config` does, and restart it")
 
 // ExternalConfig configures [NewExternal].
 type ExternalConfig struct {
@@ -51,9 +49,8 @@ type ExternalConfig struct {
 	Gate GateConfig
 
 	// Refused is called for each connection that the gate refuses, with what
-	// it presented but for the secrets. It reports whether whoever that is comes too often, and is
-	// to hear of it late. It must not block. Optional.
-	Refused func(ctx context.Context, p Presented, d *Denied) (late bool)
+	// it presented but for the secrets. It must not block. Optional.
+	Refused func(ctx context.Context, p Presented, d *Denied)
 
 	// Appeared is called when a server is heard of that was not there, or was
 	// silent for so long that it was forgotten: it may have connections that were
@@ -83,17 +80,13 @@ type External struct {
 	callout *callout
 	log     *slog.Logger
 
-	firstPage, page int           // see the constants; tests have smaller ones
-	watchEvery      time.Duration // as those
+	watchEvery    time.Duration // see the constant; tests have a shorter one
+	answerTimeout time.Duration // see the constant; tests have a longer one
 
-	answerTimeout, pagesTimeout time.Duration // see the constants; tests have longer ones
+	faults atomic.Pointer[[]string] // what is wrong with servers, as Watch found it last
 
-	heard []*nats.Subscription // what servers say of themselves; of Start, then only touched by Watch
-
-	mu      sync.Mutex           // guards the rest
-	control *nats.Conn           // to AccountSystem; nil unless started
-	servers map[string]sign      // by id: when a server was last heard of
-	faults  map[string]time.Time // what is wrong with servers: when it was found last
+	mu      sync.Mutex
+	control *control // guarded by mu; nil unless started
 }
 
 // NewExternal returns an External that has no connection yet, or an error naming
@@ -107,11 +100,16 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	}
 	bad("url", CheckURLs(cfg.URLs))
 	cfg.Log = cmp.Or(cfg.Log, slog.New(slog.DiscardHandler))
-	e := &External{log: cfg.Log, firstPage: firstPage, page: page, watchEvery: watchEvery, answerTimeout: answerTimeout, pagesTimeout: pagesTimeout, servers: make(map[string]sign), faults: make(map[string]time.Time)}
+	e := &External{log: cfg.Log, watchEvery: watchEvery, answerTimeout: answerTimeout}
 	if cfg.Withdrawn == nil {
 		cfg.Withdrawn = func() (bool, <-chan struct{}) { return false, nil }
 	}
-	c := &callout{refused: cfg.Refused, log: newNATSLog(cfg.Log, nil), withdrawn: cfg.Withdrawn, workers: calloutWorkersPerCore * runtime.GOMAXPROCS(0), shares: newShares(), arrivals: newArrivals(), held: newHeld(maxHeld)}
+	c := &callout{
+		refused:   cfg.Refused,
+		log:       newNATSLog(cfg.Log, nil),
+		withdrawn: cfg.Withdrawn,
+		workers:   calloutWorkersPerCore * runtime.GOMAXPROCS(0),
+	}
 	var err error
 	e.muster, err = login(cfg.Keys.Provisioner)
 	bad("credentials", err)
@@ -121,14 +119,14 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	bad("issuer", err)
 	c.xkey, err = seed(cfg.Keys.XKey, nkeys.PrefixByteCurve, wantXKey)
 	bad("xkey", err)
-	cfg.Gate.ServicePassword = "" // nobody is in our process
+	cfg.Gate.ServicePassword = "" // no connection is from inside of the process
 	e.gate, err = NewGate(cfg.Gate)
 	bad("gate", err)
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("broker: %w", errors.Join(errs...))
 	}
 	cfg.Gate = e.gate.cfg // with defaults
-	c.gate, c.counted, e.callout, e.cfg = e.gate, e.known, c, cfg
+	c.gate, e.callout, e.cfg = e.gate, c, cfg
 	return e, nil
 }
 
@@ -162,27 +160,43 @@ func onlyHere(urls string) bool {
 
 // Start connects and returns when some server has answered and all that did sync
 // their writes, or when ctx is done: a server may be about to come up. The error
-// wraps ctx's or [ErrNotSynced]. Servers whose accounts are from before are warned of.
+// wraps ctx's or [ErrNotSynced].
 func (e *External) Start(ctx context.Context) error {
 	if e.cfg.TLS == nil && !onlyHere(e.cfg.URLs) {
 		e.log.WarnContext(ctx, "brokers are spoken to without TLS: who listens reads what nodes are given in plain mode; say tls:// in broker.url", "subject", e.cfg.URLs)
 	}
-	control, err := e.dial(ctx, "provisioner control", e.system, nats.CustomInboxPrefix(controlInbox), nats.ErrorHandler(e.complained))
+	nc, err := e.dial(ctx, "provisioner control", e.system, nats.CustomInboxPrefix(controlInbox))
 	if err != nil {
 		return fmt.Errorf("connect to account %s of %s: %w", AccountSystem, e.cfg.URLs, err)
 	}
-	if e.heard, err = e.follow(ctx, control); err == nil {
-		err = e.checkSync(ctx, control)
+	c := &control{
+		nc:            nc,
+		appeared:      e.cfg.Appeared,
+		page:          connectionsPage,
+		answerTimeout: e.answerTimeout,
+		servers:       make(map[string]time.Time),
+	}
+	if err = c.follow(ctx); err == nil {
+		err = c.checkSync(ctx)
 	}
 	if err != nil {
-		control.Close()
+		nc.Close()
 		return err
 	}
-	e.checkAccounts(ctx)
 	e.mu.Lock()
-	e.control = control
-	e.mu.Unlock()
+	defer e.mu.Unlock()
+	e.control = c
 	return nil
+}
+
+// running returns the connection to the servers' own account, or [ErrNotRunning].
+func (e *External) running() (*control, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.control == nil {
+		return nil, ErrNotRunning
+	}
+	return e.control, nil
 }
 
 // dial connects, over and over until ctx is done. What is wrong with the
@@ -257,12 +271,6 @@ func (e *External) Authenticate(ctx context.Context, ready func()) error {
 		return err
 	}
 	defer nc.Close()
-	looking, stop := context.WithCancel(ctx)
-	var looks sync.WaitGroup
-	looks.Go(func() { e.keepShares(looking) })
-	looks.Go(func() { e.keepFew(looking) })
-	defer looks.Wait()
-	defer stop()
 	return e.callout.run(ctx, nc, ready)
 }
 
@@ -287,7 +295,7 @@ func (e *External) Stop(context.Context) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.control != nil {
-		e.control.Close()
+		e.control.nc.Close()
 		e.control = nil
 	}
 	return nil

@@ -1,7 +1,6 @@
 package broker_test
 
 import (
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -333,63 +332,6 @@ func TestConnectionEndsWithItsCertificate(t *testing.T) {
 	}
 }
 
-func TestDisconnect(t *testing.T) {
-	t.Parallel()
-	s := newSite(t)
-	dial := func(name string) *raw {
-		return s.dial(t, s.tlsConfig(s.ca.issue(t, wire.RoleNode, name))).mustHello(nil)
-	}
-	first, second, other := dial("web1.example.net"), dial("web1.example.net"), dial("web2.example.net")
-	machine := s.dial(t, nil).mustHello(map[string]any{"auth_token": goodToken})
-	if err := s.Disconnect("web1.example.net", "never.example.net"); err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []*raw{first, second} {
-		if got := c.say(); !slices.Contains(got, "EOF") {
-			t.Errorf("a connection of the node answered %q, want it closed", got)
-		}
-	}
-	for _, c := range []*raw{other, machine} {
-		if got := c.say(); len(got) > 0 {
-			t.Errorf("a connection of another answered %q, want it left alone", got)
-		}
-	}
-}
-
-// A node is revoked between the gate's look at the record and the moment its
-// connection can be found.
-func TestDisconnectWhileConnecting(t *testing.T) {
-	t.Parallel()
-	asked, goOn := make(chan struct{}), make(chan struct{})
-	first := true
-	revoked := errors.New("revoked")
-	s := newSite(t, func(c *broker.Config) {
-		c.Gate.AdmitNode = func(context.Context, wire.Identity, string) error {
-			if !first {
-				return revoked
-			}
-			first = false
-			close(asked)
-			<-goOn
-			return nil
-		}
-	})
-	c := s.dial(t, s.tlsConfig(s.ca.issue(t, wire.RoleNode, "web1.example.net")))
-	answer := make(chan []string, 1)
-	go func() { answer <- c.hello(nil) }()
-	receive(t, "question to the gate", asked)
-	if err := s.Disconnect("web1.example.net"); err != nil {
-		t.Fatal(err)
-	}
-	close(goOn)
-	if got := receive(t, "answer", answer); !slices.Contains(got, "EOF") {
-		t.Errorf("answer = %q, want the connection refused", got)
-	}
-	if d := s.lastRefusal(t); !errors.Is(d, revoked) {
-		t.Errorf("refused with %v, want %v", d, revoked)
-	}
-}
-
 func TestProvisionerFromOutside(t *testing.T) {
 	t.Parallel()
 	s := newSite(t)
@@ -412,20 +354,4 @@ func TestProvisionerFromOutside(t *testing.T) {
 	if err != nil || string(got.Data) != "from outside" {
 		t.Errorf("request = %v, %v, want it answered from outside", got, err)
 	}
-}
-
-// TestANodeTakesNotAllPlaces has one node of the fleet come as often as it gets in: the
-// others must still get in.
-func TestANodeTakesNotAllPlaces(t *testing.T) {
-	t.Parallel()
-	const places = 40
-	s := newSite(t, func(c *broker.Config) { c.MaxConnections, c.MaxProvisioning = places, 10 })
-	hostile := s.ca.issue(t, wire.RoleNode, "hostile.example.net")
-	for range places {
-		if got := s.dial(t, s.tlsConfig(hostile)).hello(nil); len(got) > 0 {
-			break
-		}
-	}
-	s.dial(t, s.tlsConfig(s.ca.issue(t, wire.RoleNode, "web1.example.net"))).mustHello(nil)
-	s.dial(t, nil).mustHello(map[string]any{"auth_token": goodToken})
 }

@@ -16,7 +16,7 @@ import (
 
 // TokenConnection is how long a connection that presented a token may last:
 // enrolling takes seconds, and waiting for an approval is done by coming back.
-const TokenConnection = time.Hour
+const TokenConnection = 10 * time.Minute
 
 // Answers to commands: one for each, within the time that a provisioner waits
 // at most; chosen, a node answers at once and works afterwards.
@@ -77,9 +77,6 @@ type Admission struct {
 	// user of each request.
 	User string
 
-	// Token is [Token].ID of the token that was presented, in [AccountProvisioning].
-	Token string
-
 	// Publish and Subscribe list the subjects allowed; nothing else is. An
 	// empty list allows nothing.
 	Publish   []string
@@ -94,39 +91,28 @@ type Admission struct {
 	Deadline time.Time
 }
 
-// Token is what a gate is told of a good one.
-type Token struct {
-	ID      string    // of all that are this token, whatever their text: connections are counted by it
-	Expires time.Time // the zero time if never
-}
-
 // GateConfig configures [NewGate].
 type GateConfig struct {
 	// TrustDomain is the trust domain of the installation's certificates.
 	// Required.
 	TrustDomain string
 
-	// VerifyToken verifies the token of a connection. Its size and the connection's name have been
+	// VerifyToken verifies the token of a connection, and returns when it ends, the zero time if never. Its size and the connection's name have been
 	// checked. The token may be sealed (see [seal.IsSealedToken]); then there is a
 	// Nkey, which the broker reports as the user of each request, in place of
 	// [Admission.User]: it must not go unproven ([seal.Opener.OpenToken] sees to
 	// that). Otherwise there is none. An error refuses the connection, as [wire.CodeTokenInvalid]
 	// unless it wraps a *[Denied] with another code; it must not contain the
 	// token. Called concurrently. Required.
-	VerifyToken func(p Presented) (Token, error)
+	VerifyToken func(p Presented) (expires time.Time, err error)
 
-	// AdmitNode says whether the certificate with this serial, as [ca.Serial]
-	// writes it, is the current or the next one on record for
+	// AdmitNode says whether the certificate is the current or the next one on record for
 	// the node. An error refuses the connection, as [wire.CodeDenied] unless
-	// it wraps a *[Denied] with another code. Called concurrently, with a
+	// it wraps a *[Denied] with another code. It is asked when a node connects, and about
+	// connections that there are ([Broker.Recheck], [External.Recheck]). Called concurrently, with a
 	// deadline of a few seconds. Required: an allow-list, so that a
-	// certificate nobody remembers admits nobody.
-	AdmitNode func(ctx context.Context, id wire.Identity, serial string) error
-
-	// LiveNode returns the certificates that AdmitNode would admit as the node's
-	// now, each as the lower-case hex SHA-256 of its DER; none is no error. For
-	// [Broker.Recheck], which needs it; optional otherwise.
-	LiveNode func(ctx context.Context, id wire.Identity) (fingerprints []string, err error)
+	// certificate that is on no record admits no node.
+	AdmitNode func(ctx context.Context, id wire.Identity, c Certificate) error
 
 	// ServicePassword admits connections from inside the process. Empty
 	// admits none. [New] chooses its own.
@@ -214,22 +200,21 @@ func (g *Gate) token(p Presented) (*Admission, *Denied) {
 		// Nothing would tie it to this connection: it may be a recorded one.
 		return nil, &Denied{wire.CodeSealedInvalid, fmt.Errorf("%w: sealed token without the name of its session", ErrNkey)}
 	}
-	token, err := g.cfg.VerifyToken(p)
+	expires, err := g.cfg.VerifyToken(p)
 	if err != nil {
 		return nil, deny(wire.CodeTokenInvalid, err)
 	}
 	now := g.cfg.Now()
 	deadline := now.Add(TokenConnection)
-	if !token.Expires.IsZero() && token.Expires.Before(deadline) {
-		deadline = token.Expires
+	if !expires.IsZero() && expires.Before(deadline) {
+		deadline = expires
 	}
 	if !deadline.After(now) {
-		return nil, &Denied{wire.CodeTokenExpired, fmt.Errorf("%w: expired at %s", ErrToken, token.Expires.UTC().Format(time.RFC3339))}
+		return nil, &Denied{wire.CodeTokenExpired, fmt.Errorf("%w: expired at %s", ErrToken, expires.UTC().Format(time.RFC3339))}
 	}
 	return &Admission{
 		Account:   AccountProvisioning,
 		User:      "provisioning",
-		Token:     token.ID,
 		Publish:   []string{wire.SubjectEnroll, wire.SubjectApplied},
 		Subscribe: []string{wire.InboxPrefix(p.Name) + ".>"},
 		Deadline:  deadline,

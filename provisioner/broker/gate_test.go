@@ -2,6 +2,7 @@ package broker_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -26,13 +27,13 @@ func gateAt(t testing.TB, now, expires time.Time, edits ...func(*broker.GateConf
 	t.Helper()
 	cfg := broker.GateConfig{
 		TrustDomain: trustDomain,
-		VerifyToken: func(p broker.Presented) (broker.Token, error) {
+		VerifyToken: func(p broker.Presented) (time.Time, error) {
 			if p.Token != goodToken {
-				return broker.Token{}, errToken
+				return time.Time{}, errToken
 			}
-			return broker.Token{Expires: expires}, nil
+			return expires, nil
 		},
-		AdmitNode:       func(context.Context, wire.Identity, string) error { return nil },
+		AdmitNode:       func(context.Context, wire.Identity, broker.Certificate) error { return nil },
 		ServicePassword: "hunter2",
 		Now:             func() time.Time { return now },
 	}
@@ -189,13 +190,13 @@ func TestAuthorizeDenies(t *testing.T) {
 	}
 	gate := gateAt(t, now, time.Time{}, func(cfg *broker.GateConfig) {
 		verify := cfg.VerifyToken
-		cfg.VerifyToken = func(p broker.Presented) (broker.Token, error) {
+		cfg.VerifyToken = func(p broker.Presented) (time.Time, error) {
 			if p.Token == "expired" {
-				return broker.Token{}, &broker.Denied{Code: wire.CodeTokenExpired, Err: errToken}
+				return time.Time{}, &broker.Denied{Code: wire.CodeTokenExpired, Err: errToken}
 			}
 			return verify(p)
 		}
-		cfg.AdmitNode = func(_ context.Context, id wire.Identity, _ string) error {
+		cfg.AdmitNode = func(_ context.Context, id wire.Identity, _ broker.Certificate) error {
 			switch id {
 			case "gone":
 				return errAdmit
@@ -234,20 +235,20 @@ func TestTokenExpiresAtOnce(t *testing.T) {
 	}
 }
 
-func TestAdmitNodeIsAskedForTheSerial(t *testing.T) {
+func TestAdmitNodeIsAskedAboutTheCertificate(t *testing.T) {
 	t.Parallel()
 	cert := newAuthority(t).issue(t, wire.RoleNode, "web1.example.net")
 	var asked []string
 	gate := gateAt(t, time.Now(), time.Time{}, func(cfg *broker.GateConfig) {
-		cfg.AdmitNode = func(_ context.Context, id wire.Identity, serial string) error {
-			asked = append(asked, string(id), serial)
+		cfg.AdmitNode = func(_ context.Context, id wire.Identity, c broker.Certificate) error {
+			asked = append(asked, string(id), c.Serial, c.SHA256)
 			return nil
 		}
 	})
 	if _, err := gate.Authorize(t.Context(), broker.Presented{Name: wire.NewID(), Certificates: chain(t, cert)}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"web1.example.net", fmt.Sprintf("%x", cert.Leaf.SerialNumber)}
+	want := []string{"web1.example.net", fmt.Sprintf("%x", cert.Leaf.SerialNumber), fmt.Sprintf("%x", sha256.Sum256(cert.Leaf.Raw))}
 	if !slices.Equal(asked, want) {
 		t.Errorf("AdmitNode was asked for %q, want %q", asked, want)
 	}

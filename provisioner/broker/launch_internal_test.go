@@ -40,12 +40,11 @@ func TestAWriteThatFailsBeforeTheServerIsOfUse(t *testing.T) {
 	told := 0
 	l := &launch{done: make(chan struct{}), server: s}
 	l.life, l.cancel = context.WithCancel(t.Context())
-	b := &Broker{lock: new(os.File), launched: l, stage: &stage{}, log: newNATSLog(slog.New(slog.DiscardHandler), func(error) { told++ })}
+	b := &Broker{lock: new(os.File), launched: l, log: newNATSLog(slog.New(slog.DiscardHandler), func(error) { told++ })}
 	b.log.Errorf("%s", writeError)
 	close(l.done)
 	if err := b.Restart(t.Context()); err != nil || told != 2 {
 		t.Errorf("Restart = %v, told %d times, want twice", err, told)
 	}
 	l.cancel()
-	b.staging.Wait()
 }

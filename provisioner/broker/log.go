@@ -6,11 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
-	"github.com/nats-io/nats-server/v2/server"
 	"golang.org/x/time/rate"
 )
 
@@ -31,10 +29,6 @@ type natsLog struct {
 
 	// unsaid counts the lines left out since the last one about a client.
 	unsaid atomic.Int64
-
-	// violations are of the server whose connections dropped ends; that is nil until there is one.
-	violations violations
-	dropped    atomic.Pointer[func(number uint64)]
 
 	// writeFailed hears of streams that cannot be written any more, or whose blocks are
 	// gone. May be nil.
@@ -138,37 +132,11 @@ func (l *natsLog) Warnf(format string, v ...any) {
 func (l *natsLog) Errorf(format string, v ...any) {
 	text, address, client := render(format, v)
 	if client {
-		l.violated(format, text, address)
 		l.client(text, address)
 		return
 	}
 	l.log.ErrorContext(context.Background(), "nats server failed", "err", scrub(text))
 	l.files(text, writeError)
-}
-
-// violated ends the connection that a line is about, if it has said too much that it was not permitted to. The server
-// writes that line in the midst of its work on the connection, so it ends beside that.
-func (l *natsLog) violated(line, text, address string) {
-	drop := l.dropped.Load()
-	if drop == nil || !isViolation(text) {
-		return
-	}
-	m := clientLine.FindStringSubmatch(line)
-	if m == nil {
-		return
-	}
-	number, err := strconv.ParseUint(m[2], 10, 64)
-	if err != nil || !l.violations.add(number, text) {
-		return
-	}
-	l.connection(context.Background(), "client dropped, it says what it may not", slog.String("address", address))
-	go (*drop)(number) // harmless for one that has gone
-}
-
-// drops has connections of s end for what they say in vain.
-func (l *natsLog) drops(s *server.Server) {
-	drop := func(number uint64) { _ = s.DisconnectClientByID(number) } // the error says that it has gone
-	l.dropped.Store(&drop)
 }
 
 // files takes in what the server says of its files.

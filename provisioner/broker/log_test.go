@@ -20,11 +20,11 @@ const secretToken = "eyJhbGciOiJSUzI1NiJ9.eyJjaHQiOiJ0b29tYW55c2VjcmV0cyJ9.dG9vb
 func TestTokenStaysOutOfTheLog(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *broker.Config) {
-		c.Gate.VerifyToken = func(p broker.Presented) (broker.Token, error) {
+		c.Gate.VerifyToken = func(p broker.Presented) (time.Time, error) {
 			if p.Token == goodToken {
-				return broker.Token{}, nil
+				return time.Time{}, nil
 			}
-			return broker.Token{}, fmt.Errorf("a careless verifier: %q", string(p.Token))
+			return time.Time{}, fmt.Errorf("a careless verifier: %q", string(p.Token))
 		}
 	})
 	for name, members := range map[string]map[string]any{

@@ -46,10 +46,9 @@ func (b *Broker) newServer(life context.Context) (*server.Server, error) {
 		return nil, fmt.Errorf("nats server: %w", err)
 	}
 	s.SetLoggerV2(b.log, false, false, false)
-	b.log.drops(s)
 	alive := func(number uint64) bool { return s.GetClient(number) != nil }
 	end := func(number uint64) { _ = s.DisconnectClientByID(number) } // the error says that it has gone
-	auth.sessions = newSessions(alive, end, b.cfg.MaxPerNode)
+	auth.sessions = newSessions(alive, end)
 	b.sessions.Store(auth.sessions)
 	auth.accounts = make(map[string]*server.Account)
 	for _, name := range []string{AccountProvisioning, AccountFleet, AccountMuster} {
@@ -57,7 +56,6 @@ func (b *Broker) newServer(life context.Context) (*server.Server, error) {
 			return nil, fmt.Errorf("account %s: %w", name, err)
 		}
 	}
-	auth.places = newPlaces(auth.accounts[AccountProvisioning].MaxTotalConnectionsReached, alive, end)
 	return s, nil
 }
 

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -152,9 +151,9 @@ func TestASessionIsReportedOnceProven(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := newSite(t, func(c *broker.Config) {
-		c.Gate.VerifyToken = func(p broker.Presented) (broker.Token, error) {
+		c.Gate.VerifyToken = func(p broker.Presented) (time.Time, error) {
 			_, err := opener.OpenToken(seal.Presented{Token: string(p.Token), Name: p.Nkey, Signature: p.Signature, Nonce: p.Nonce})
-			return broker.Token{}, err
+			return time.Time{}, err
 		}
 	})
 	origins := respond(t, s.muster(t), wire.SubjectEnroll, []byte("ok"))
@@ -290,97 +289,15 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// byToken makes every text a good token of its own.
-func byToken(c *broker.Config) {
-	c.Gate.VerifyToken = func(p broker.Presented) (broker.Token, error) { return broker.Token{ID: string(p.Token)}, nil }
-}
-
-// TestATokenTakesNotAllPlaces has the holder of a token take all places of machines without a
-// certificate, and keep them: those with other tokens get in all the same, until
-// they have a third. Who has a place, and came before, keeps it.
-func TestATokenTakesNotAllPlaces(t *testing.T) {
-	t.Parallel()
-	const most = 12
-	s := newSite(t, byToken, func(c *broker.Config) { c.MaxProvisioning = most })
-	connect := func(token string) (*raw, bool) {
-		c := s.dial(t, nil)
-		got := c.hello(map[string]any{"auth_token": token})
-		if len(got) > 0 && !strings.Contains(got[0], "maximum account active connections") {
-			t.Errorf("a connection is answered %q", got)
-		}
-		return c, len(got) == 0
-	}
-	var taken []*raw
-	for c, in := connect("stolen"); in; c, in = connect("stolen") {
-		taken = append(taken, c)
-	}
-	if len(taken) != most {
-		t.Fatalf("one token has %d of %d places, want all while nobody else wants one", len(taken), most)
-	}
-	for i := range most / 3 {
-		if _, in := connect("other"); !in {
-			t.Fatalf("of those with another token, only %d get in", i)
-		}
-	}
-	if _, in := connect("other"); in {
-		t.Error("two tokens throw each other out")
-	}
-	if _, in := connect("third"); !in {
-		t.Error("nobody gets in with a third token")
-	}
-	if _, in := connect("stolen"); in {
-		t.Error("the token that has most gets a place of others")
-	}
-	for i, c := range taken {
-		if answer := c.say(); slices.Contains(answer, "EOF") != (i >= most-most/3-1) {
-			t.Errorf("the %dth connection of the token is answered %q, want the newest ended", i+1, answer)
-		}
-	}
-}
-
-// TestConnectionsThatHaveGoneCountForNoToken has a token's machines come and go: those that
-// are there keep their places, since there are no more of them than of another's.
-func TestConnectionsThatHaveGoneCountForNoToken(t *testing.T) {
-	t.Parallel()
-	s := newSite(t, byToken, func(c *broker.Config) { c.MaxProvisioning = 4 })
-	connect := func(token string) *raw {
-		return s.dial(t, nil).mustHello(map[string]any{"auth_token": token})
-	}
-	var kept []*raw
-	for range 3 {
-		var some []*raw
-		for range 4 {
-			some = append(some, connect("first"))
-		}
-		for _, c := range some {
-			if err := c.conn.Close(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		eventually(t, "free places", func() bool { return s.Server().NumClients() == 0 })
-	}
-	for _, token := range []string{"first", "first", "second", "second"} {
-		kept = append(kept, connect(token))
-	}
-	if got := s.dial(t, nil).hello(map[string]any{"auth_token": "second"}); len(got) == 0 {
-		t.Error("a fifth gets one of four places")
-	}
-	for i, c := range kept {
-		if got := c.say(); slices.Contains(got, "EOF") {
-			t.Errorf("connection %d has ended: %q", i+1, got)
-		}
-	}
-}
-
 func TestLongConnect(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", wire.MaxTokenBytes)
 	s := newSite(t, func(c *broker.Config) {
-		c.Gate.VerifyToken = func(p broker.Presented) (broker.Token, error) {
+		c.Gate.VerifyToken = func(p broker.Presented) (time.Time, error) {
 			if string(p.Token) != long {
-				return broker.Token{}, errToken
+				return time.Time{}, errToken
 			}
-			return broker.Token{}, nil
+			return time.Time{}, nil
 		}
 	})
 	s.dial(t, nil).mustHello(map[string]any{"auth_token": long})
@@ -400,37 +317,12 @@ func TestSilentClientIsDropped(t *testing.T) {
 func TestDeadlineOfAToken(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, func(c *broker.Config) {
-		c.Gate.VerifyToken = func(broker.Presented) (broker.Token, error) {
-			return broker.Token{Expires: time.Now().Add(300 * time.Millisecond)}, nil
+		c.Gate.VerifyToken = func(broker.Presented) (time.Time, error) {
+			return time.Now().Add(300 * time.Millisecond), nil
 		}
 	})
 	c := s.dial(t, nil).mustHello(map[string]any{"auth_token": goodToken})
 	if got := c.last(); !strings.Contains(got, "User Authentication Expired") {
 		t.Errorf("the connection ended with %q, want it expired", got)
-	}
-}
-
-// TestAnAddressTakesNotAllPlacesOfItsToken has who has a fleet's only token take every place of
-// an embedded broker from one address: machines elsewhere get in all the same.
-func TestAnAddressTakesNotAllPlacesOfItsToken(t *testing.T) {
-	t.Parallel()
-	const most = 12
-	s := newSite(t, byToken, func(c *broker.Config) { c.MaxProvisioning = most })
-	for range most {
-		if _, said := come(t, s.URL(), "fleet's", "127.0.0.1"); said != "" {
-			t.Fatalf("the thief is told %q before all places are taken", said)
-		}
-	}
-	for i := range most / 3 {
-		m, said := come(t, s.URL(), "fleet's", fmt.Sprintf("127.0.0.%d", 2+i))
-		if said != "" {
-			t.Fatalf("the %dth machine from elsewhere is told %q", i+1, said)
-		}
-		if !m.stays() {
-			t.Errorf("the %dth machine from elsewhere is thrown out", i+1)
-		}
-	}
-	if _, said := come(t, s.URL(), "fleet's", "127.0.0.1"); said == "" {
-		t.Error("the address that has most gets a place of others")
 	}
 }

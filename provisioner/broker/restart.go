@@ -38,7 +38,6 @@ func (b *Broker) restart(ctx context.Context) error {
 		cancel()
 		go func() {
 			defer close(gone)
-			b.staging.Wait()
 			shutdown(s)
 		}()
 	}

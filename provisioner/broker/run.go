@@ -73,8 +73,6 @@ func (b *Broker) take(l *launch) {
 	if u, err := url.Parse(l.server.WebsocketURL()); err == nil && b.cfg.WebSocket.Listen != "" {
 		b.webPort, _ = strconv.Atoi(u.Port()) // likewise
 	}
-	b.stage.set() // before the first batch
-	b.staging.Go(func() { b.stage.run(l.life) })
 	b.mu.Lock()
 	b.server, b.cancel = l.server, l.cancel
 	b.mu.Unlock()
@@ -132,7 +130,6 @@ func (b *Broker) Stop(ctx context.Context) error {
 			defer close(b.stopped)
 			if s != nil {
 				cancel()
-				b.staging.Wait()
 				shutdown(s)
 				if !b.log.trouble.Load() {
 					keepIndexes(b.cfg.StoreDir)
@@ -144,7 +141,6 @@ func (b *Broker) Stop(ctx context.Context) error {
 			if l != nil {
 				l.abandon() // one that a restart has begun to start
 			}
-			b.stage.clear()
 			unlock(lock)
 		}()
 	}

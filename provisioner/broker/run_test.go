@@ -269,7 +269,7 @@ func TestStopDoesNotWaitForTheGate(t *testing.T) {
 	t.Parallel()
 	asked := make(chan struct{})
 	s := newSite(t, func(c *broker.Config) {
-		c.Gate.AdmitNode = func(ctx context.Context, _ wire.Identity, _ string) error {
+		c.Gate.AdmitNode = func(ctx context.Context, _ wire.Identity, _ broker.Certificate) error {
 			close(asked)
 			<-ctx.Done() // a store that does not answer
 			return ctx.Err()

@@ -55,7 +55,6 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	}
 	l := newNATSLog(log, nil)
 	s.SetLoggerV2(l, false, false, false)
-	l.drops(s)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
 	defer signal.Stop(reload)

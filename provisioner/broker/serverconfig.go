@@ -42,7 +42,7 @@ type ServerConfig struct {
 	MaxConnections int
 
 	// MaxProvisioning bounds the connections of all servers that hold a token
-	// only; see [shares] for who has them. Optional; defaults to two thirds of MaxConnections on each.
+	// only. Optional; defaults to two thirds of MaxConnections on each.
 	MaxProvisioning int
 
 	// Cluster is nil for a server that is alone.
@@ -94,14 +94,14 @@ func (c ServerConfig) Text() (string, error) {
 		c.Certificate, c.Key, c.CA, // 5 to 7
 		c.MaxConnections, maxControlLine, maxPayload, // 8 to 10
 		issuer, AccountMuster, provisioner, system, xkey, // 11 to 15
-		int(DefaultHandshake.Seconds()), pingInterval, maxPingsOut, taggedPlaces(c.MaxProvisioning)) // 16 to 19
+		int(DefaultHandshake.Seconds()), pingInterval, maxPingsOut) // 16 to 18
 	if c.Cluster != nil {
 		b.WriteString(c.clusterText())
 	}
 	b.WriteString(c.leafText())
 	b.WriteString(accountsConfig(c.MaxProvisioning, c.Hub == nil, map[string]string{
 		AccountMuster: fmt.Sprintf("\n    users: [{nkey: %s}]", provisioner),
-		AccountSystem: fmt.Sprintf(systemUser, system, controlSays[0], controlSays[1], controlSays[2], controlSays[3], controlHears[0], controlHears[1], controlHears[2]),
+		AccountSystem: fmt.Sprintf(systemUser, system, controlSays[0], controlSays[1], controlSays[2], controlHears[0], controlHears[1]),
 	}))
 	return b.String(), nil
 }
@@ -111,8 +111,6 @@ const serverText = `# A broker of muster's, as 'muster broker config' printed it
 # may speak to whom are muster's protocol; change names, addresses and limits.
 server_name: %[1]q
 listen: %[2]q
-# How many connections account PROVISIONING has: provisioners know it from here.
-server_tags: [%[19]q]
 max_connections: %[8]d
 max_control_line: %[9]d
 max_payload: %[10]d
@@ -148,8 +146,8 @@ authorization {
 // connections and drop them, and look at how the servers are configured.
 const systemUser = `
     users: [{nkey: %[1]s, permissions: {
-      publish: [%[2]q, %[3]q, %[4]q, %[5]q]
-      subscribe: [%[6]q, %[7]q, %[8]q]
+      publish: [%[2]q, %[3]q, %[4]q]
+      subscribe: [%[5]q, %[6]q]
     }}]
   `
 

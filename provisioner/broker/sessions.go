@@ -1,8 +1,7 @@
 package broker
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
+	"maps"
 	"slices"
 	"sync"
 
@@ -16,14 +15,13 @@ import (
 // server, since numbers of connections begin anew with the next. Make one with
 // [newSessions].
 //
-// A connection that has gone is not reported by anybody. So what is known of it
+// The server does not report a connection that has gone. So what is known of it
 // stays until its node comes again, or is asked for, or until as many are known
 // as twice those that were alive when all were last looked at.
 type sessions struct {
 	// Set by newSessions, then read-only.
 	alive func(number uint64) bool
 	end   func(number uint64) // harmless for one that has gone by itself
-	most  int                 // connections of one node
 
 	mu    sync.Mutex
 	nodes map[wire.Identity][]session // guarded by mu; no entry is empty
@@ -34,47 +32,33 @@ type sessions struct {
 // A session is one connection of a node.
 type session struct {
 	number      uint64 // the server's, "cid"
-	certificate [sha256.Size]byte
+	certificate Certificate
 }
 
 // minSweep is how many sessions are known before they are first looked at
-// whether they are still there; chosen, that takes some 100 µs.
+// whether they are still there: that takes some 100 µs.
 const minSweep = 1024
 
-func newSessions(alive func(number uint64) bool, end func(number uint64), most int) *sessions {
-	return &sessions{alive: alive, end: end, most: most, nodes: make(map[wire.Identity][]session), sweep: minSweep}
+func newSessions(alive func(number uint64) bool, end func(number uint64)) *sessions {
+	return &sessions{alive: alive, end: end, nodes: make(map[wire.Identity][]session), sweep: minSweep}
 }
 
-// add makes a connection known. Adding it again is harmless. If its node has too
-// many with it, the oldest ends: it may be one of which only we do not know that it is
-// dead.
+// add makes a connection known. Adding it again is harmless.
 func (s *sessions) add(id wire.Identity, added session) {
-	if oldest, over := s.enter(id, added); over {
-		s.end(oldest.number)
-	}
-}
-
-// enter does the work of add, but for what ends.
-func (s *sessions) enter(id wire.Identity, added session) (oldest session, over bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forget(id)
 	if list := s.nodes[id]; !slices.Contains(list, added) {
-		if over = len(list) >= s.most; over {
-			oldest, list = list[0], slices.Delete(list, 0, 1)
-			s.known--
-		}
 		s.nodes[id] = append(list, added)
 		s.known++
 	}
 	if s.known < s.sweep {
-		return oldest, over
+		return
 	}
 	for other := range s.nodes {
 		s.forget(other)
 	}
 	s.sweep = max(minSweep, 2*s.known)
-	return oldest, over
 }
 
 // of returns the connections that a node has.
@@ -83,6 +67,13 @@ func (s *sessions) of(id wire.Identity) []session {
 	defer s.mu.Unlock()
 	s.forget(id)
 	return slices.Clone(s.nodes[id])
+}
+
+// ids returns the nodes that may have connections.
+func (s *sessions) ids() []wire.Identity {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.nodes))
 }
 
 // forget drops what is known of a node's connections that are gone. Called with
@@ -98,16 +89,9 @@ func (s *sessions) forget(id wire.Identity) {
 	s.nodes[id] = left
 }
 
-// fingerprint returns how [GateConfig].LiveNode writes the certificate of c.
-func (c session) fingerprint() string { return hex.EncodeToString(c.certificate[:]) }
-
-// numbered is what the server's connections are, beyond what a
-// [server.ClientAuthentication] must be.
-type numbered interface{ GetID() uint64 }
-
 // numberOf returns the server's number of a connection.
 func numberOf(c server.ClientAuthentication) (uint64, bool) {
-	n, ok := c.(numbered)
+	n, ok := c.(interface{ GetID() uint64 }) // beyond what a [server.ClientAuthentication] must be
 	if !ok {
 		return 0, false
 	}

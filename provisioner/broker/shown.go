@@ -29,7 +29,7 @@ func (e *External) Shown(ctx context.Context) (map[string][]byte, error) {
 	}
 	shown := make(map[string][]byte)
 	var errs []error
-	for _, text := range control.Servers() {
+	for _, text := range control.nc.Servers() {
 		der, err := e.shown(ctx, text)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("%s: %w", text, err))

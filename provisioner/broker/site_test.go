@@ -118,7 +118,6 @@ type site struct {
 	mu      sync.Mutex
 	revoked map[string]error // serial to why
 	refused []*broker.Denied
-	late    bool // what the broker is told of whoever it refuses
 }
 
 // newSite starts a broker. Edits change its configuration before.
@@ -144,27 +143,26 @@ func (s *site) config(t testing.TB) broker.Config {
 		ClientCAs:     s.ca.pool(),
 		Gate: broker.GateConfig{
 			TrustDomain: trustDomain,
-			VerifyToken: func(p broker.Presented) (broker.Token, error) {
+			VerifyToken: func(p broker.Presented) (time.Time, error) {
 				<-time.After(s.takes)
 				if p.Token != goodToken {
-					return broker.Token{}, errToken
+					return time.Time{}, errToken
 				}
-				return broker.Token{Expires: time.Now().Add(time.Minute)}, nil
+				return time.Now().Add(time.Minute), nil
 			},
-			AdmitNode: func(_ context.Context, _ wire.Identity, serial string) error {
+			AdmitNode: func(_ context.Context, _ wire.Identity, c broker.Certificate) error {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				return s.revoked[serial]
+				return s.revoked[c.Serial]
 			},
 		},
-		Refused: func(_ context.Context, p broker.Presented, d *broker.Denied) (late bool) {
+		Refused: func(_ context.Context, p broker.Presented, d *broker.Denied) {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if p.Token != "" || p.Password != "" {
 				t.Error("Refused got a secret")
 			}
 			s.refused = append(s.refused, d)
-			return s.late
 		},
 		Log: slog.New(slog.NewTextHandler(s.log, nil)),
 	}

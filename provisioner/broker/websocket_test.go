@@ -113,7 +113,7 @@ func TestFleetByWebSocket(t *testing.T) {
 	closed := make(chan struct{})
 	nc.SetClosedHandler(func(*nats.Conn) { close(closed) })
 	s.revoke(cert, errors.New("revoked"))
-	if err := s.Disconnect(id); err != nil {
+	if err := s.Recheck(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
 	receive(t, "end of the connection", closed)

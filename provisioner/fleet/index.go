@@ -134,7 +134,6 @@ type Index struct {
 	logger *slog.Logger
 	facts  []string // names of those that are kept, in order
 	seed   maphash.Seed
-	follow Followers
 
 	heard chan struct{} // closed once it is known who was heard of when
 
@@ -161,20 +160,6 @@ func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 	}
 }
 
-// Followers are told what an [Index] sees others write. They must not block.
-type Followers struct {
-	// Superseded is told of each node of which another process has written that a
-	// certificate which was live before is not any more, or may not be: after Listed.
-	Superseded func(wire.Identity)
-
-	// Listed is told that all records that there were have been read: once, and again if
-	// the store has lost some and they were all read anew.
-	Listed func()
-}
-
-// Follow has f told from now on. Call it before Run.
-func (x *Index) Follow(f Followers) { x.follow = f }
-
 // Run keeps the index up to date until ctx is done, and returns nil then.
 func (x *Index) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
@@ -184,9 +169,6 @@ func (x *Index) Run(ctx context.Context) error {
 			return
 		}
 		x.logger.InfoContext(ctx, "nodes are listed", "nodes", x.known(), "elapsed", time.Since(began).Round(time.Millisecond))
-		if x.follow.Listed != nil {
-			x.follow.Listed()
-		}
 	}
 	lost := func() {
 		began = time.Now()
@@ -262,26 +244,18 @@ func (x *Index) take(ctx context.Context, id wire.Identity, b []byte, at provisi
 		x.logger.WarnContext(ctx, "record left out of the list of nodes", "node", id, "revision", uint64(at), "err", err)
 		return
 	}
-	if x.put(&r, at) && x.follow.Superseded != nil {
-		x.follow.Superseded(id)
-	}
+	x.put(&r, at)
 }
 
-// put takes a record in, and reports whether a certificate that was live may have ceased to
-// be, after all were listed: the one in use is another one, or what was offered. Of a name that
-// is new there may have been some before, since only the newest revision is read.
-func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) (superseded bool) {
+// put takes a record in.
+func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
 	facts := x.packFacts(r.Facts)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.entry(string(r.Identity))
 	if at < e.revision {
-		// Read again, or handed over late. What was live before it is not known any more, if
-		// we have written since without having read it.
-		return r.Superseded && x.listed()
+		return // read again, or handed over late
 	}
-	serial := packSerial(r.Serial)
-	superseded = r.Superseded && x.listed() && e.revision != at && (e.serial != serial || e.is(flagOffered))
 	e.revision, e.flags = at, flagKnown|flagIf(r.Cloned, flagCloned)|flagIf(r.Offered, flagOffered)
 	e.updated, e.first, e.owned, e.expires = nanos(r.Updated), nanos(r.FirstEnrolled), seconds(r.Owned), seconds(r.Expires)
 	x.text(&e.site, string(r.Site))
@@ -290,8 +264,7 @@ func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) (superseded b
 	x.text(&e.agent, r.Agent)
 	x.text(&e.facts, facts)
 	e.state, e.reason = number(states, r.State), number(reasons, r.Reason)
-	e.serial = serial
-	return superseded
+	e.serial = packSerial(r.Serial)
 }
 
 // forget makes all that is known of records nothing, until they come again: who asks for a

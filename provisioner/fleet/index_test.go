@@ -32,7 +32,6 @@ type feed struct {
 	hold    chan struct{} // closed: it may; nil: at once
 	since   time.Time     // since when it knows
 	newest  map[wire.Identity]*provisioner.Record
-	told    fleet.Followers
 }
 
 func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), own func(*provisioner.Brief, provisioner.Revision), current, lost func()) error {
@@ -109,7 +108,6 @@ func (f *feed) index(t testing.TB, facts ...string) *fleet.Index {
 	t.Helper()
 	f.records, f.own, f.lost, f.done, f.seen = make(chan []byte), make(chan owned), make(chan struct{}), make(chan struct{}), make(chan struct{})
 	x := fleet.NewIndex(f, nil, facts)
-	x.Follow(f.told)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- x.Run(ctx) }()
@@ -397,70 +395,4 @@ func TestOlderRecordsChangeNothing(t *testing.T) {
 	is("own 9", 9)
 	f.own <- owned{agent("own 10").Brief(), 10}
 	is("own 10", 10)
-}
-
-// TestFollowersHearOfWhatOthersSupersede follows the life of a certificate, in which others
-// write all but what is said to be our own.
-func TestFollowersHearOfWhatOthersSupersede(t *testing.T) {
-	t.Parallel()
-	told, listed := "", 0 // by the goroutine of the feed, which put waits for
-	f := &feed{told: fleet.Followers{Superseded: func(id wire.Identity) { told += string(id) }, Listed: func() { listed++ }}}
-	x := f.index(t)
-	life := func(name, current, next, superseded string) *provisioner.Record {
-		return record(name+".example.net", func(r *provisioner.Record) {
-			issued := func(serial string) *provisioner.Issued {
-				if serial == "" {
-					return nil
-				}
-				i := *r.Current
-				i.Serial = serial
-				return &i
-			}
-			r.Current, r.Next = issued(current), issued(next)
-			for serial := range strings.FieldsSeq(superseded) {
-				r.Superseded = append(r.Superseded, provisioner.RevokedCertificate{Serial: serial})
-			}
-			if current == "" {
-				r.State = provisioner.StateEnrolled
-			}
-		})
-	}
-	at := provisioner.Revision(0)
-	for _, step := range []struct {
-		what                            string
-		name, current, next, superseded string
-		own                             bool
-		want                            string
-	}{
-		{"has renewed before all are listed", "web0", "2b", "", "1a", false, ""},
-		{"enrolled", "web1", "", "1a", "", false, ""},
-		{"confirmed", "web1", "1a", "", "", false, ""},
-		{"written about otherwise", "web1", "1a", "", "", false, ""},
-		{"a renewal is offered", "web1", "1a", "2b", "", false, ""},
-		{"the renewal is confirmed", "web1", "2b", "", "1a", false, "web1"},
-		{"another one is offered", "web1", "2b", "3c", "1a", false, ""},
-		{"it is offered something else", "web1", "2b", "4d", "1a 3c", false, "web1"},
-		{"that is confirmed here", "web1", "4d", "", "1a 2b 3c", true, ""},
-		{"the next is offered here", "web1", "4d", "5e", "1a 2b 3c", true, ""},
-		{"that and another one are confirmed before it is read", "web1", "6f", "", "1a 2b 3c 4d 5e", false, "web1"},
-		{"a name that is new has renewed before it is read", "web2", "2b", "", "1a", false, "web2"},
-		{"what was before has expired", "web2", "2b", "", "", false, ""},
-		{"what it has next supersedes what has expired", "web2", "7a", "", "", false, ""},
-		{"a name that is new", "web3", "8b", "9c", "", false, ""},
-	} {
-		told = ""
-		if r := life(step.name, step.current, step.next, step.superseded); step.own {
-			f.own <- owned{r.Brief(), at + 1}
-			f.put(t, r) // its acknowledgement was lost, so it is read as well
-		} else {
-			f.put(t, r)
-		}
-		at++
-		if strings.TrimSuffix(told, ".example.net") != step.want {
-			t.Errorf("%s: told of %q, want %q", step.what, told, step.want)
-		}
-	}
-	if n, ok := x.Find("web1.example.net"); listed != 1 || !ok || n.Serial != "6f" {
-		t.Errorf("told %d times that all are listed, found %+v; want once, and the last certificate", listed, n)
-	}
 }

@@ -11,7 +11,7 @@ type requestInfo struct {
 	Host    string `json:"host"`
 	Server  string `json:"server"` // what the server that the client is at calls itself
 	Account string `json:"acc"`
-	User    string `json:"user"` // what the gate registered: in accountFleet the identity in the certificate, else the name of the sealed session if one was proven; outside of the process with a token, see wire.SplitUser
+	User    string `json:"user"` // what the gate registered: in accountFleet the identity in the certificate, else the name of the sealed session if one was proven
 }
 
 // parseInfo reads what the broker says of a requester. What it cannot read is

@@ -473,7 +473,7 @@ func newCall(m *nats.Msg) *call {
 	}
 	info := parseInfo(said[0]) // an empty address is "unknown"
 	c := &call{Msg: m, source: provisioner.Source{Address: info.Host, Server: info.Server}}
-	c.user, _ = wire.SplitUser(info.User)
+	c.user = info.User
 	if info.Account == accountFleet {
 		c.source.Node = wire.Identity(c.user) // the gate has parsed it
 	}

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -14,7 +12,6 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
-	"muster/provisioner/broker"
 	"muster/provisioner/store"
 )
 
@@ -31,7 +28,6 @@ func (s *site) gathering(t testing.TB, patient bool) *store.Store {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.broker.StageBatches()
 	if patient {
 		st.Patient()
 	}
@@ -196,31 +192,6 @@ func TestACrowdFindsNoRoom(t *testing.T) {
 	written, refused, unknown := s.agree(t, atOnce(s.ctx, st, fresh))
 	if written == 0 || written == crowd || written+refused+unknown != crowd {
 		t.Errorf("%d written, %d refused, %d unknown, want some and not all written", written, refused, unknown)
-	}
-}
-
-// TestACrowdFindsNoMemory has no place where a batch can be staged until it is
-// complete: everybody writes alone.
-func TestACrowdFindsNoMemory(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	s, _ := start(t, dir)
-	st := s.gathering(t, true)
-	link := filepath.Join(dir, "jetstream", broker.AccountMuster, "streams", store.Batched, "batches")
-	memory, err := os.Readlink(link)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// A file, for which the broker makes no other place.
-	if err := errors.Join(os.Remove(memory), os.WriteFile(memory, nil, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.Remove(memory) })
-	if written, _, _ := s.agree(t, atOnce(s.ctx, st, fresh)); written != crowd {
-		t.Errorf("%d written, want %d", written, crowd)
-	}
-	if n := s.inBatches(t); n > 0 {
-		t.Errorf("%d came in a batch, want none", n)
 	}
 }
 

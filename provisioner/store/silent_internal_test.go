@@ -40,8 +40,8 @@ func stores(t *testing.T) (context.Context, func() *Store) {
 		Listen: "127.0.0.1:0", StoreDir: t.TempDir(), ClientCAs: x509.NewCertPool(),
 		Gate: broker.GateConfig{
 			TrustDomain: "fleet.test",
-			VerifyToken: func(broker.Presented) (broker.Token, error) { return broker.Token{}, errors.New("no tokens here") },
-			AdmitNode:   func(context.Context, wire.Identity, string) error { return errors.New("no nodes here") },
+			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },
+			AdmitNode:   func(context.Context, wire.Identity, broker.Certificate) error { return errors.New("no nodes here") },
 		},
 	})
 	if err != nil {

@@ -46,11 +46,11 @@ func startWith(t testing.TB, cfg broker.Config) (s *site, stop func()) {
 		limit = time.Hour // a large store takes its time to fill
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
-	cfg.Listen, cfg.Batched, cfg.Certificate, cfg.ClientCAs = "127.0.0.1:0", store.Batched, certificate(t), x509.NewCertPool()
+	cfg.Listen, cfg.Certificate, cfg.ClientCAs = "127.0.0.1:0", certificate(t), x509.NewCertPool()
 	cfg.Gate = broker.GateConfig{
 		TrustDomain: "fleet.test",
-		VerifyToken: func(broker.Presented) (broker.Token, error) { return broker.Token{}, errors.New("no tokens here") },
-		AdmitNode:   func(context.Context, wire.Identity, string) error { return errors.New("no nodes here") },
+		VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errors.New("no tokens here") },
+		AdmitNode:   func(context.Context, wire.Identity, broker.Certificate) error { return errors.New("no nodes here") },
 	}
 	b, err := broker.New(cfg)
 	if err != nil {

@@ -40,9 +40,6 @@ import (
 	"muster/provisioner"
 )
 
-// Batched is the stream that is written in atomic batches, for a broker to know.
-const Batched = streamNodes
-
 // Streams and their subjects. They are never renamed.
 const (
 	streamNodes    = "MUSTER_NODES"

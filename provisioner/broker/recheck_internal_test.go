@@ -1,0 +1,208 @@
+package broker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+
+	"muster/internal/wire"
+)
+
+const gatePatience = 30 * time.Second
+
+// servers is one server with connections of nodes, an External that knows it, and what the gate says of them.
+type servers struct {
+	*External
+	server *server.Server
+
+	mu    sync.Mutex
+	admit func(id wire.Identity, c Certificate) error // guarded by mu
+}
+
+func newServers(t *testing.T) *servers {
+	t.Helper()
+	keys, err := NewKeys()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys.System = "control:secret"
+	fleet, system := server.NewAccount(AccountFleet), server.NewAccount(AccountSystem)
+	permitted := &server.Permissions{
+		Publish:   &server.SubjectPermission{Allow: controlSays[:]},
+		Subscribe: &server.SubjectPermission{Allow: controlHears[:]},
+	}
+	f := &servers{admit: func(wire.Identity, Certificate) error { return nil }}
+	f.server, err = server.NewServer(&server.Options{
+		Host: "127.0.0.1", Port: server.RANDOM_PORT, NoSigs: true, NoLog: true,
+		SystemAccount: AccountSystem, Accounts: []*server.Account{fleet, system},
+		Users: []*server.User{
+			{Username: "web1.example.net", Password: "secret", Account: fleet},
+			{Username: "web2.example.net", Password: "secret", Account: fleet},
+			{Username: "control", Password: "secret", Account: system, Permissions: permitted},
+			{Username: "other", Password: "secret", Account: system},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.server.Start()
+	t.Cleanup(func() { f.server.Shutdown(); f.server.WaitForShutdown() })
+	if !f.server.ReadyForConnections(gatePatience) {
+		t.Fatal("the server does not start")
+	}
+	f.External, err = NewExternal(ExternalConfig{URLs: f.server.ClientURL(), Keys: keys, Gate: GateConfig{
+		TrustDomain: "example.net",
+		VerifyToken: func(Presented) (time.Time, error) { return time.Time{}, nil },
+		AdmitNode: func(_ context.Context, id wire.Identity, c Certificate) error {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			return f.admit(id, c)
+		},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), gatePatience)
+	defer cancel()
+	if err := f.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Stop(context.Background()) })
+	return f
+}
+
+// says makes the gate say this of every node.
+func (f *servers) says(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.admit = func(wire.Identity, Certificate) error { return err }
+}
+
+// connect returns a connection, and what is closed when it ends.
+func (f *servers) connect(t *testing.T, user string) (*nats.Conn, <-chan struct{}) {
+	t.Helper()
+	closed := make(chan struct{})
+	nc, err := nats.Connect(f.server.ClientURL(), nats.UserInfo(user, "secret"), nats.NoReconnect(),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	return nc, closed
+}
+
+func ended(t *testing.T, what string, closed <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-closed:
+	case <-time.After(gatePatience):
+		t.Fatalf("%s: the connection stays", what)
+	}
+}
+
+// TestExternalRecheckDropsWhatIsNotAdmittedAnyMore asks about one node, about many and about all.
+func TestExternalRecheckDropsWhatIsNotAdmittedAnyMore(t *testing.T) {
+	t.Parallel()
+	f := newServers(t)
+	many := []wire.Identity{"web1.example.net"}
+	for len(many) <= fewNodes {
+		many = append(many, "never.example.net")
+	}
+	for what, recheck := range map[string]func() error{
+		"one":  func() error { return f.Recheck(t.Context(), "web1.example.net") },
+		"many": func() error { return f.Recheck(t.Context(), many...) },
+	} {
+		nc, closed := f.connect(t, "web1.example.net")
+		other, _ := f.connect(t, "web2.example.net")
+		f.says(&Denied{wire.CodeRevocationsUnknown, errors.New("not fresh")})
+		if err := recheck(); err == nil {
+			t.Errorf("%s: no error, and the gate does not know", what)
+		}
+		f.says(nil)
+		if err := errors.Join(recheck(), nc.Flush()); err != nil {
+			t.Errorf("%s: a node that is admitted: %v", what, err)
+		}
+		f.says(errors.New("revoked"))
+		if err := recheck(); err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+		ended(t, what, closed)
+		if err := other.Flush(); err != nil {
+			t.Errorf("%s: the connection of another node: %v", what, err)
+		}
+	}
+	_, closed := f.connect(t, "web2.example.net")
+	if err := f.RecheckAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ended(t, "all", closed)
+}
+
+// TestMoreConnectionsThanAPageAreRechecked has a server say of a few connections at a time.
+func TestMoreConnectionsThanAPageAreRechecked(t *testing.T) {
+	t.Parallel()
+	f := newServers(t)
+	f.control.page = 4
+	var all []<-chan struct{}
+	for range 23 {
+		_, closed := f.connect(t, "web1.example.net")
+		all = append(all, closed)
+	}
+	f.says(errors.New("revoked"))
+	for range 5 { // those that are dropped let others move up
+		if err := f.RecheckAll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, closed := range all {
+		ended(t, "a page", closed)
+	}
+}
+
+// TestASilentServerIsNamedAndHoldsUpNoOther has a server that is known and does not answer, or refuses to.
+func TestASilentServerIsNamedAndHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	f := newServers(t)
+	appeared := make(chan struct{}, 10)
+	f.control.appeared = func() { appeared <- struct{}{} }
+	other, _ := f.connect(t, "other")
+	const silent = "NSILENT"
+	live := func() {
+		if err := other.Publish("$SYS.SERVER."+silent+".STATSZ", []byte("{}")); err != nil {
+			t.Fatal(err)
+		}
+		ended(t, "a server that is heard of for the first time", appeared)
+	}
+	live()
+	f.says(errors.New("revoked"))
+	_, closed := f.connect(t, "web1.example.net")
+	if err := f.Recheck(t.Context(), "web1.example.net"); err == nil || !strings.Contains(err.Error(), silent) {
+		t.Errorf("Recheck = %v, want the server named", err)
+	}
+	ended(t, "at the server that answers", closed)
+	if err := f.Recheck(t.Context(), "web1.example.net"); err != nil {
+		t.Errorf("a server that did not answer is waited for again: %v", err)
+	}
+	live() // all connections are checked then
+	if _, err := other.Subscribe(askConnections, func(m *nats.Msg) {
+		b, err := json.Marshal(reported[server.Connz]{Server: server.ServerInfo{ID: silent}, Error: &server.ApiError{Code: 500, Description: "not now"}})
+		if err != nil || m.Respond(b) != nil {
+			t.Error("no answer")
+		}
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Recheck(t.Context(), "web1.example.net"); err == nil || !strings.Contains(err.Error(), "not now") {
+		t.Errorf("Recheck = %v, want what the server says", err)
+	}
+}

@@ -25,7 +25,7 @@ test: ## the quick tests, with the race detector, shuffled: they need Go, openss
 	$(TEST) -short -parallel 4 $(PACKAGES)
 
 ci: deps browser ## all tests: also clusters, processes, disks, networks, other programs, and the console in Chromium
-	MUSTER_CI=1 $(TEST) -parallel 4 -timeout 15m $(PACKAGES)
+	MUSTER_CI=1 $(TEST) -parallel 3 -timeout 15m $(PACKAGES)
 
 browser: deps ## the tests of the console in Chromium; pictures of its pages go to screenshots/
 	cd internal/browsertest && npm ci --ignore-scripts --no-audit --no-fund

@@ -33,9 +33,8 @@ func edKey(name string) ed25519.PrivateKey {
 
 // Keys that cannot be made from a seed, once per run.
 var (
-	rsaKey  = sync.OnceValue(func() *rsa.PrivateKey { return mustRSA("rsa-2048") })
-	rsaKey4 = sync.OnceValue(func() *rsa.PrivateKey { return mustRSA("rsa-4096") })
-	ecKey   = sync.OnceValue(func() *ecdsa.PrivateKey { return mustEC(elliptic.P256()) })
+	rsaKey = sync.OnceValue(func() *rsa.PrivateKey { return mustRSA("rsa-2048") })
+	ecKey  = sync.OnceValue(func() *ecdsa.PrivateKey { return mustEC(elliptic.P256()) })
 )
 
 // mustRSA reads a key from testdata: RSA keys are slow to make, and slower yet with

@@ -2,9 +2,7 @@ package policies_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
@@ -337,19 +335,5 @@ func TestDecideLeavesInput(t *testing.T) {
 	}
 	if diff := cmp.Diff(&before, in, cmpopts.EquateComparable()); diff != "" {
 		t.Errorf("input changed: -before +after\n%s", diff)
-	}
-}
-
-// TestAMistakeIsToldInShort has a policy take the keys of a configuration from the node,
-// which gives one of 30,000 bytes: each refusal would be as long, in the log and on record.
-func TestAMistakeIsToldInShort(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat("x", 30_000)
-	for _, member := range []string{"configuration", "certificate"} {
-		e := load(t, "default allow := true\n\n"+member+"[k] := v if some k, v in input.facts")
-		_, err := e.Decide(t.Context(), &policies.Input{Identity: "web1", Facts: json.RawMessage(`{"` + long + `": 1}`)})
-		if !errors.Is(err, policies.ErrPolicy) || len(err.Error()) > 300 {
-			t.Errorf("%s: an error of %d bytes: %.200v", member, len(fmt.Sprint(err)), err)
-		}
 	}
 }

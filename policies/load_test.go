@@ -3,7 +3,6 @@ package policies_test
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -11,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
@@ -134,40 +132,6 @@ func TestLoadReadsNoDevice(t *testing.T) {
 	go func() { _ = os.WriteFile(pipe, make([]byte, 33<<20), 0) }() // nobody reads the last of it
 	if _, err := policies.Load(policies.Config{Paths: []string{pipe}}); err == nil || !strings.HasSuffix(err.Error(), "pipe.rego: more than 33554432 bytes, the limit") {
 		t.Errorf("Load of a pipe = %v", err)
-	}
-}
-
-// TestLoadQuotesALittle has mistakes in lines that a program has written, and very many of them:
-// what is wrong goes into the log, an alarm and an event, and is for people.
-func TestLoadQuotesALittle(t *testing.T) {
-	t.Parallel()
-	long := strings.Repeat(`"wéb.example.net", `, 1<<17)
-	var members strings.Builder
-	for i := range 10_000 {
-		fmt.Fprintf(&members, `"wéb%d.example.net": 1, `, i)
-	}
-	for name, tt := range map[string]struct{ text, says string }{
-		"a line that cannot be parsed, at its begin": {"machines := {)" + long + "}", "machines := {)"},
-		"in the middle":   {"machines := {" + long + ")(nonsense" + long + "}", ")(nonsense"},
-		"at its end":      {"machines := {" + long + "))nonsense", "))nonsense"},
-		"a name":          {"x := " + strings.Repeat("y", 1<<20), "var yyyyyyyy"},
-		"mistakes, a lot": {strings.Repeat("x if nobody\n", 5000), "and 4936 more"},
-		"what there is":   {"x := {" + members.String() + `"a": 1}.nope`, "undefined ref: "},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			dir := t.TempDir()
-			write(t, filepath.Join(dir, "p.rego"), allowAll)
-			write(t, filepath.Join(dir, "list.rego"), "package muster.enroll\n\n"+tt.text+"\n")
-			_, err := policies.Load(policies.Config{Paths: []string{dir}})
-			if !errors.Is(err, policies.ErrInvalid) {
-				t.Fatalf("Load = %.1000v, want %v", err, policies.ErrInvalid)
-			}
-			const most = 64 << 10
-			if text := err.Error(); len(text) > most || !strings.Contains(text, tt.says) || !utf8.ValidString(text) {
-				t.Errorf("Load error has %d bytes, want %d at most and %q in it: %.2000s", len(text), most, tt.says, text)
-			}
-		})
 	}
 }
 

@@ -3,11 +3,8 @@ package policies_test
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -110,127 +107,5 @@ func TestReplayOfAFailingPolicy(t *testing.T) {
 	got := r.Report(false)
 	if got.Failed != 1 || got.Flipped != 1 || got.Differences[0].To != policies.VerdictFailed || !strings.Contains(got.Differences[0].Reasons[0], "to_number") {
 		t.Errorf("report = %+v", got)
-	}
-}
-
-// BenchmarkReplay replays recordings with 2 KB of facts, all of the machine's
-// cores at it: what counts is decisions a second.
-func BenchmarkReplay(b *testing.B) {
-	live, err := policies.Load(policies.Config{Builtin: true})
-	if err != nil {
-		b.Fatal(err)
-	}
-	in := stranger()
-	in.Facts = factsOf(2 << 10)
-	d, err := live.Decide(b.Context(), in)
-	line, merr := json.Marshal(policies.NewRecording(in, d, err, live.Digest()))
-	if merr != nil {
-		b.Fatal(merr)
-	}
-	batch := bytes.Repeat(append(line, '\n'), 100)
-	r := policies.NewReplay(policies.ReplayConfig{Next: live, Live: live})
-	start := cpu(b)
-	b.ResetTimer()
-	batches := make(chan struct{})
-	var workers sync.WaitGroup
-	for range runtime.GOMAXPROCS(0) {
-		workers.Go(func() {
-			for range batches {
-				if _, err := r.Lines(b.Context(), batch); err != nil {
-					b.Error(err)
-				}
-			}
-		})
-	}
-	for range b.N {
-		batches <- struct{}{}
-	}
-	close(batches)
-	workers.Wait()
-	b.ReportMetric(float64(100*b.N)/b.Elapsed().Seconds(), "decisions/s")
-	b.ReportMetric(float64(cpu(b)-start)/float64(100*b.N)/1e3, "cpu-µs/decision")
-}
-
-// TestReplayOfWhatPoliciesLeaveToOthers tries a policy that gives configurations where
-// the one before gave none, and the other way round, over each thing that makes them then.
-func TestReplayOfWhatPoliciesLeaveToOthers(t *testing.T) {
-	t.Parallel()
-	own, none := load(t, livePolicy), load(t, `allow := input.facts.role in {"web", "db"}`)
-	all := load(t, `allow := true`)
-	template := &policies.Fallback{Render: func(in *policies.Input) (map[string]string, error) {
-		if in.Identity == "x.example.net" {
-			return nil, errors.New("no rack")
-		}
-		return map[string]string{"role": "web"}, nil
-	}}
-	helper, nothing := &policies.Fallback{Helper: true}, &policies.Fallback{}
-	web := func(e *policies.Engine) []byte { return record(t, e, "web1.example.net", "web", noon) }
-	removed := []policies.KeyChange{{Key: "db_password", What: "removed", Was: policies.Redacted}, {Key: "old", What: "removed", Was: "x"}}
-	added := []policies.KeyChange{{Key: "db_password", What: "added", Is: policies.Redacted}, {Key: "old", What: "added", Is: "x"}}
-	changed := policies.NodeReplay{Node: "web1.example.net", At: noon, Times: 1, From: "allow", To: "allow", Configuration: true}
-	says := func(edit func(*policies.NodeReplay)) *policies.NodeReplay {
-		n := changed
-		edit(&n)
-		return &n
-	}
-	refused := []string{"configuration: the policy gives no configuration, and neither a template nor a helper is set"}
-	for name, tt := range map[string]struct {
-		cfg    policies.ReplayConfig
-		lines  []byte
-		want   *policies.NodeReplay // nil: nothing differs
-		helped int
-	}{
-		"the policy's own, then the template's": {
-			cfg: policies.ReplayConfig{Next: none, Live: own, Was: template, Is: template}, lines: web(own),
-			want: says(func(n *policies.NodeReplay) {
-				n.WasBy, n.IsBy, n.Keys = policies.ByPolicy, policies.ByTemplate, removed
-			}),
-		},
-		"the template's, then the policy's own": {
-			cfg: policies.ReplayConfig{Next: own, Live: none, Was: template, Is: template}, lines: web(none),
-			want: says(func(n *policies.NodeReplay) { n.WasBy, n.IsBy, n.Keys = policies.ByTemplate, policies.ByPolicy, added }),
-		},
-		"of a policy that is not there any more, then the template's": {
-			cfg: policies.ReplayConfig{Next: none, Live: none, Was: template, Is: template}, lines: web(own),
-			want: says(func(n *policies.NodeReplay) { n.WasBy, n.IsBy = policies.ByPolicy, policies.ByTemplate }),
-		},
-		"the helper's both times": {cfg: policies.ReplayConfig{Next: none, Live: none, Was: helper, Is: helper}, lines: web(none), helped: 1},
-		"the helper's, then a template's": {
-			cfg: policies.ReplayConfig{Next: none, Live: none, Was: helper, Is: template}, lines: web(none), helped: 1,
-			want: says(func(n *policies.NodeReplay) { n.WasBy, n.IsBy = policies.ByHelper, policies.ByTemplate }),
-		},
-		"the policy's own, then nobody's": {
-			cfg: policies.ReplayConfig{Next: none, Live: own, Was: nothing, Is: nothing}, lines: web(own),
-			want: &policies.NodeReplay{Node: "web1.example.net", At: noon, Times: 1, Flips: true, From: "allow", To: policies.VerdictFailed, Reasons: refused},
-		},
-		"nobody's, then the policy's own": {
-			cfg: policies.ReplayConfig{Next: own, Live: none, Was: nothing, Is: nothing}, lines: web(none),
-			want: &policies.NodeReplay{Node: "web1.example.net", At: noon, Times: 1, Flips: true, From: policies.VerdictFailed, To: "allow", Was: refused},
-		},
-		"not known, then the policy's own": {
-			cfg: policies.ReplayConfig{Next: own, Live: none}, lines: web(none),
-			want: says(func(n *policies.NodeReplay) { n.IsBy = policies.ByPolicy }),
-		},
-		"not known": {cfg: policies.ReplayConfig{Next: none, Live: none}, lines: web(none)},
-		"let in, and the template cannot be filled": {
-			cfg: policies.ReplayConfig{Next: all, Live: none, Was: template, Is: template}, lines: record(t, none, "x.example.net", "x", noon),
-			want: &policies.NodeReplay{
-				Node: "x.example.net", At: noon, Times: 1, Flips: true, From: "deny", To: policies.VerdictFailed,
-				Was: []string{"no rule allows it"}, Reasons: []string{"configuration: no rack"},
-			},
-		},
-	} {
-		r := policies.NewReplay(tt.cfg)
-		if _, err := r.Lines(t.Context(), tt.lines); err != nil {
-			t.Fatal(err)
-		}
-		report := r.Report(true)
-		want := []*policies.NodeReplay{}
-		if tt.want != nil {
-			want = append(want, tt.want)
-		}
-		if diff := cmp.Diff(want, report.Differences); diff != "" || len(report.Helped) != tt.helped {
-			t.Errorf("%s: helped %q, want %d; -want +got\n%s", name, report.Helped, tt.helped, diff)
-		}
 	}
 }

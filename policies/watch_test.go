@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -212,31 +211,6 @@ func TestRunConfigMap(t *testing.T) {
 	}
 }
 
-// A release is a link to a directory that is swapped.
-func TestRunSwappedDirectory(t *testing.T) {
-	t.Parallel()
-	base := t.TempDir()
-	link := filepath.Join(base, "current")
-	publish := func(version string) {
-		t.Helper()
-		write(t, filepath.Join(base, "releases", version, "p.rego"), saying(version))
-		if err := os.Symlink(filepath.Join("releases", version), link+".tmp"); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Rename(link+".tmp", link); err != nil {
-			t.Fatal(err)
-		}
-	}
-	publish("one")
-	e, _ := run(t, link)
-	says(t, e, "one")
-	publish("two")
-	says(t, e, "two")
-	// The watch is on the new directory now.
-	write(t, filepath.Join(base, "releases", "two", "p.rego"), saying("two and a half"))
-	says(t, e, "two and a half")
-}
-
 // A policy that is refused changes nothing, is logged once, and the next good
 // one is taken.
 func TestRunKeepsGoodPolicy(t *testing.T) {
@@ -297,45 +271,6 @@ func TestRunKeepsGoodPolicy(t *testing.T) {
 				t.Errorf("%d lines %q, want 1", n, refused)
 			}
 		})
-	}
-}
-
-// What is refused is said once, however often the files are looked at.
-func TestRunSaysItOnce(t *testing.T) {
-	t.Parallel()
-	const refused = "policy not reloaded"
-	file := filepath.Join(t.TempDir(), "p.rego")
-	write(t, file, saying("one"))
-	log, looked := &logBuffer{}, new(atomic.Int64)
-	e, err := policies.Load(policies.Config{
-		Paths: []string{file},
-		Log:   slog.New(slog.NewTextHandler(log, nil)),
-		Now:   func() time.Time { looked.Add(1); return noon }, // whenever the files are read
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- e.Run(ctx) }()
-	write(t, file, "package muster.enroll\n\nallow if {\n")
-	eventually(t, "the log says that it was not reloaded", func() bool { return log.count(refused) == 1 })
-	for _, other := range []string{"README", "LICENSE"} { // the second look begins after the first has ended
-		before := looked.Load()
-		write(t, filepath.Join(filepath.Dir(file), other), "nothing of ours")
-		eventually(t, "the files were read again", func() bool { return looked.Load() > before })
-	}
-	// Broken in another way it is another policy.
-	write(t, file, "package muster.enroll\n\nallow if [\n")
-	eventually(t, "the log says that the next one was not either", func() bool { return log.count(refused) == 2 })
-	write(t, file, saying("one"))
-	eventually(t, "the log says that the first is back", func() bool { return log.count("again those in use") == 1 })
-	cancel()
-	if err := <-done; err != nil {
-		t.Errorf("Run = %v", err)
-	}
-	if n := log.count(refused); n != 2 {
-		t.Errorf("%d lines %q, want 2", n, refused)
 	}
 }
 

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
 	"muster/internal/discover"
 )
 
@@ -53,47 +51,6 @@ func TestWeightsAreShares(t *testing.T) {
 	}
 }
 
-// TestSecondDraw checks that what remains after the first draw is drawn by its
-// own weights.
-func TestSecondDraw(t *testing.T) {
-	t.Parallel()
-	const draws = 100_000
-	random := rand.New(rand.NewPCG(3, 4)).Int64N
-	second, of := 0, 0
-	for range draws {
-		if drawn := discover.Draw([]uint16{1000, 3000, 60000}, random); drawn[0] == 60000 {
-			of++
-			if drawn[1] == 3000 {
-				second++
-			}
-		}
-	}
-	if got, want := float64(second)/float64(of), 3000.5/4001; math.Abs(got-want) > 0.01 {
-		t.Errorf("weight 3000 came before 1000 in %.3f of draws, want %.3f", got, want)
-	}
-}
-
-func TestEqualWeightsOfZeroAreSpread(t *testing.T) {
-	t.Parallel()
-	random := rand.New(rand.NewPCG(5, 6)).Int64N
-	seen := make(map[string]bool)
-	s := zone(t, choriaName+" 60 IN SRV 0 0 4222 a.example.net.", choriaName+" 60 IN SRV 0 0 4222 b.example.net.", choriaName+" 60 IN SRV 0 0 4222 c.example.net.")
-	r := resolver(t, nil, s)
-	if got := urls(t, r); len(got) != 3 {
-		t.Fatalf("Brokers = %q, want three", got)
-	}
-	r2 := resolver(t, withRand(random), s)
-	for range 100 {
-		seen[urls(t, r2)[0]] = true
-	}
-	if len(seen) != 3 {
-		t.Errorf("first of 100 draws: %v, want each of three", seen)
-	}
-	if got := s.count("udp", choriaName); got != 2 {
-		t.Errorf("asked %d times, want once per resolver: each draw is out of the cache", got)
-	}
-}
-
 // TestEachOfManyBrokersIsTried has more brokers of one priority than a node tries: those
 // that it tries first may all be away, and the others must get their share.
 func TestEachOfManyBrokersIsTried(t *testing.T) {
@@ -115,41 +72,6 @@ func TestEachOfManyBrokersIsTried(t *testing.T) {
 	}
 	if len(tried) != len(records) {
 		t.Errorf("%d brokers are tried of %d", len(tried), len(records))
-	}
-}
-
-// TestDrawByHand follows the algorithm with numbers chosen by hand.
-func TestDrawByHand(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		weights []uint16
-		numbers []int64 // after those of the shuffle, which leaves all in place
-		want    []uint16
-	}{
-		"0 selects the record of weight 0":   {[]uint16{0, 1, 3}, []int64{0, 0}, []uint16{0, 1, 3}},
-		"1 selects the first that reaches 1": {[]uint16{0, 1, 3}, []int64{1, 0}, []uint16{1, 0, 3}},
-		"2 selects the next":                 {[]uint16{0, 1, 3}, []int64{2, 0}, []uint16{3, 0, 1}},
-		"the sum selects the last":           {[]uint16{0, 1, 3}, []int64{4, 1}, []uint16{3, 1, 0}},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			calls := 0
-			random := func(n int64) int64 {
-				calls++
-				if calls < len(tt.weights) {
-					return n - 1 // a shuffle that swaps each with itself
-				}
-				number := tt.numbers[calls-len(tt.weights)]
-				if number >= n {
-					t.Fatalf("asked for a number below %d, want room for %d", n, number)
-				}
-				return number
-			}
-			if diff := cmp.Diff(tt.want, discover.Draw(tt.weights, random)); diff != "" {
-				t.Errorf("order (-want +got):\n%s", diff)
-			}
-		})
 	}
 }
 

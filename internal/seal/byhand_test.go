@@ -115,38 +115,3 @@ func TestAnotherProgramAsProvisioner(t *testing.T) {
 		})
 	}
 }
-
-// TestAnotherProgramAsNode is the other direction.
-func TestAnotherProgramAsNode(t *testing.T) {
-	t.Parallel()
-	public, err := hpke.NewDHKEMPublicKey(ecdhKey(t, "a").PublicKey())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for purpose, label := range labels {
-		t.Run(label, func(t *testing.T) {
-			t.Parallel()
-			enc, sender, err := hpke.NewSender(public, hpke.HKDFSHA256(), hpke.ExportOnly(), []byte("muster session v1"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			salt := bytes.Repeat([]byte{3}, 32)
-			keys := handExpand(t, handSession(t, sender), label, salt, 76)
-			gcm, nonce := handCipher(t, keys)
-			s := &seal.Sealed{Key: testKey(t, "a").Public().ID(), Encapsulated: enc, Ciphertext: gcm.Seal(salt, nonce, byHand("question"), nil)}
-			got, reply, err := testOpener(t, "a").Open(purpose, s)
-			if err != nil || string(got) != "question" {
-				t.Fatalf("Open = %q, %v", got, err)
-			}
-			frame, err := reply.Seal([]byte("answer"))
-			if err != nil {
-				t.Fatal(err)
-			}
-			gcm, nonce = handCipher(t, handExpand(t, keys[44:], "muster reply v1", frame[:32], 44))
-			answer, err := gcm.Open(nil, nonce, frame[32:], s.Ciphertext[len(s.Ciphertext)-16:])
-			if err != nil || !bytes.Equal(answer, byHand("answer")) {
-				t.Errorf("reply opened by hand = %q, %v", answer, err)
-			}
-		})
-	}
-}

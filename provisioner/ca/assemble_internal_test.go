@@ -131,23 +131,6 @@ func TestAssembledIsWhatX509Makes(t *testing.T) {
 	}
 }
 
-// TestUnusualAuthorities issues with authorities for which nothing is assembled.
-func TestUnusualAuthorities(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	keys := testKeys(t)
-	r := Request{Role: wire.RoleNode, Name: "ca.example.net", PublicKey: keys["P-256"].Public()}
-	for name, key := range keys {
-		if usual := compareWithX509(t, authorityAt(t, key, now, nil), r); usual != (name == "P-256") {
-			t.Errorf("%s: usual %v", name, usual)
-		}
-	}
-	named := func(c *x509.Certificate) { c.Subject = pkix.Name{CommonName: r.Name} }
-	if compareWithX509(t, authorityAt(t, keys["P-256"], now, named), r) {
-		t.Error("a certificate whose subject is its issuer's was assembled")
-	}
-}
-
 // compareWithX509 issues a certificate and compares what was signed with what
 // crypto/x509 makes of the same template. It returns whether the template was
 // usual.

@@ -2,8 +2,6 @@ package ca_test
 
 import (
 	"crypto"
-	"crypto/elliptic"
-	"crypto/x509"
 	"testing"
 
 	"muster/provisioner/ca"
@@ -28,30 +26,4 @@ func TestPublicKeyOfACertificate(t *testing.T) {
 			}
 		}
 	}
-}
-
-// BenchmarkPublicKey is what a confirmation costs besides its signature.
-func BenchmarkPublicKey(b *testing.B) {
-	r := requests()["node"]
-	r.PublicKey = newEC(b, elliptic.P256()).Public()
-	c, err := authority(b, nil).Issue(r)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Run("key", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := ca.PublicKey(c.DER); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
-	b.Run("crypto/x509", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, err := x509.ParseCertificate(c.DER); err != nil {
-				b.Fatal(err)
-			}
-		}
-	})
 }

@@ -386,20 +386,6 @@ func FuzzParseCSR(f *testing.F) {
 	})
 }
 
-func BenchmarkParseCSR(b *testing.B) {
-	for name, key := range keys(b) {
-		b.Run(name, func(b *testing.B) {
-			der := request(b, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"}, DNSNames: []string{"web1.example.net"}})
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := ca.ParseCSR(der); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // coordinate returns the X coordinate of a P-256 key: after the format byte of
 // the uncompressed point.
 func coordinate(t *testing.T, key *ecdsa.PrivateKey) []byte {

@@ -201,27 +201,3 @@ func TestIssueConcurrently(t *testing.T) {
 	}
 	wg.Wait()
 }
-
-// BenchmarkIssue issues what nodes get, to each kind of key, and one certificate
-// that is not usual.
-func BenchmarkIssue(b *testing.B) {
-	a := authority(b, nil)
-	issue := func(name string, r ca.Request) {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := a.Issue(r); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-	for name, key := range keys(b) {
-		r := requests()["node"]
-		r.PublicKey = key.Public()
-		issue(name, r)
-	}
-	r := requests()["serving-node"]
-	r.PublicKey = newEC(b, elliptic.P256()).Public()
-	issue("serving", r)
-}

@@ -1,15 +1,12 @@
 package ca_test
 
 import (
-	"crypto/x509"
-	"encoding/hex"
 	"encoding/pem"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"muster/internal/wire"
 	"muster/provisioner/ca"
@@ -93,32 +90,6 @@ func checkText(t *testing.T, path string, r ca.Request, c *ca.Certificate) {
 	}
 }
 
-// TestOpenSSLVerifiesTheAuthority checks root and issuing CA from outside.
-func TestOpenSSLVerifiesTheAuthority(t *testing.T) {
-	t.Parallel()
-	g, err := ca.Generate(ca.GenerateConfig{TrustDomain: trustDomain, Name: "Fleet of Example"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	root, issuing := filepath.Join(dir, "root.pem"), filepath.Join(dir, "issuing.pem")
-	for path, text := range map[string]string{root: g.RootPEM, issuing: g.IssuingPEM} {
-		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, path := range []string{root, issuing} {
-		if out, ok := openssl(t, "verify", "-x509_strict", "-CAfile", root, path); !ok {
-			t.Errorf("openssl verify %s:\n%s", filepath.Base(path), out)
-		}
-	}
-	out, _ := openssl(t, "x509", "-in", root, "-noout", "-fingerprint", "-sha256")
-	_, pin, _ := strings.Cut(strings.TrimSpace(out), "=")
-	if got := strings.ToLower(strings.ReplaceAll(pin, ":", "")); got != g.Fingerprint {
-		t.Errorf("Fingerprint = %s, and openssl says %s", g.Fingerprint, got)
-	}
-}
-
 // TestOpenSSLRequests parses requests that openssl makes, with the key types
 // that its users choose.
 func TestOpenSSLRequests(t *testing.T) {
@@ -156,28 +127,5 @@ func TestOpenSSLRequests(t *testing.T) {
 				t.Errorf("ParseCSR = %+v, want %s for web1.example.net", c, tt.want)
 			}
 		})
-	}
-}
-
-// TestRootMatchesPool checks that the pool that TLS uses trusts what the
-// authority issues, and that certificates carry the key identifiers by which
-// chains are built.
-func TestRootMatchesPool(t *testing.T) {
-	t.Parallel()
-	a := authority(t, nil)
-	r := requests()["node"]
-	r.PublicKey = testRSA(t, 2048).Public()
-	_, parsed := issue(t, a, r)
-	intermediates := x509.NewCertPool()
-	intermediates.AddCert(config(t).Issuing)
-	if _, err := parsed.Verify(x509.VerifyOptions{Roots: a.Roots(), Intermediates: intermediates, CurrentTime: noon.Add(time.Minute),
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err != nil {
-		t.Errorf("Verify: %v", err)
-	}
-	if got, want := hex.EncodeToString(parsed.AuthorityKeyId), hex.EncodeToString(config(t).Issuing.SubjectKeyId); got != want {
-		t.Errorf("authority key identifier %s, want %s", got, want)
-	}
-	if len(parsed.SubjectKeyId) != 20 {
-		t.Errorf("subject key identifier of %d bytes, want 20", len(parsed.SubjectKeyId))
 	}
 }

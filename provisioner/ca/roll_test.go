@@ -248,33 +248,6 @@ func TestTrustIsTakenBack(t *testing.T) {
 	check(true)
 }
 
-// TestTrustInBetween keeps the second of three authorities while the first is
-// needed: nodes follow the roots' words for each other one by one.
-func TestTrustInBetween(t *testing.T) {
-	t.Parallel()
-	first, err := generated()
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := roll(t)
-	third := rollFrom(t, second.Generated, noon)
-	a := newAuthority(t, after(noon, third, previous(second.Generated, third), previous(first, second)))
-	all := a.Issuers()
-	if a.SetTrusted(all[1].KeyID, false) || !a.Issuers()[1].Trusted {
-		t.Error("the one in between is not trusted, and the one before it is")
-	}
-	if !a.SetTrusted(all[2].KeyID, false) || a.Issuers()[1].Trusted || a.Issuers()[2].Trusted {
-		t.Error("after the last one went, the one in between stays")
-	}
-	if got := len(parse(t, a.RootsPEM())); got != 1 {
-		t.Errorf("%d roots, want 1", got)
-	}
-	c, _ := issue(t, a, nodeRequest(t, "web1.example.net"))
-	if err := chainVerifies(t, first.Root, c.Chain, noon); err != nil {
-		t.Errorf("whoever knows the first root: %v", err)
-	}
-}
-
 // TestPreviousRefuses makes authorities that take over from what does not stand
 // behind them.
 func TestPreviousRefuses(t *testing.T) {

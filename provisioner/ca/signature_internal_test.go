@@ -143,22 +143,6 @@ func TestNoFaultySignatureLeaves(t *testing.T) {
 	}
 }
 
-// BenchmarkSign compares a signature that is verified with the private key with
-// one that is verified without.
-func BenchmarkSign(b *testing.B) {
-	s, key := newSigner(b)
-	for name, s := range map[string]*p256Signer{"in memory": s, "in hardware": newP256Signer(opaque{Signer: key}, &key.PublicKey)} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for b.Loop() {
-				if _, err := s.sign([]byte("message")); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
-}
-
 // TestSignaturesOfAKeyInMemoryAreDeterministic signs as in RFC 6979, appendix A.2.5
 // (P-256, SHA-256, message "sample").
 func TestSignaturesOfAKeyInMemoryAreDeterministic(t *testing.T) {

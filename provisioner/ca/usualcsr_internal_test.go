@@ -101,21 +101,6 @@ func TestAnotherByteIsNotUsual(t *testing.T) {
 	}
 }
 
-// TestAnotherNameIsNotUsual puts every byte into both names of a request.
-func TestAnotherNameIsNotUsual(t *testing.T) {
-	t.Parallel()
-	key, csr := nodeRequest(t, "web1.example.net")
-	at := bytes.Index(csr, p256KeyHeader)
-	spki := csr[at : at+len(p256KeyHeader)+65]
-	for c := range 256 {
-		name := string([]byte{'w', byte(c), 'b'})
-		_, err := wire.ParseIdentity(name)
-		if usual := asGeneral(t, resign(t, key, usualInfo([]byte(name), spki))); usual != (err == nil) {
-			t.Errorf("a request for %q is usual: %t", name, usual)
-		}
-	}
-}
-
 // resign returns a request with the signature of key.
 func resign(t *testing.T, key *ecdsa.PrivateKey, info []byte) []byte {
 	t.Helper()

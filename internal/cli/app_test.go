@@ -22,7 +22,6 @@ func TestInt(t *testing.T) {
 	}
 	for in, want := range map[string]string{
 		"abc":                   `--nodes is "abc", want a whole number`,
-		"":                      `--nodes is "", want a whole number`,
 		"1.5":                   `--nodes is "1.5", want a whole number`,
 		"1e3":                   `--nodes is "1e3", want a whole number`,
 		"0x10":                  `--nodes is "0x10", want a whole number`,

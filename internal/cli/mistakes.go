@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -205,8 +206,8 @@ func empty(app *kingpin.Application, args []string, wrong []error) []error {
 
 // wrongValue says in our words what kingpin has against a value.
 func wrongValue(name, value string, err error) error {
-	if strings.HasPrefix(err.Error(), name) {
-		return err // it is ours, see [Int]
+	if arg := (*argError)(nil); strings.HasPrefix(err.Error(), name) || errors.As(err, &arg) {
+		return err // it is ours, see [Int] and [Arg]
 	}
 	if options, ok := strings.CutPrefix(err.Error(), "enum value must be one of "); ok {
 		options, _, _ = strings.Cut(options, ", got '")

@@ -3,7 +3,6 @@ package allow
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -40,27 +39,29 @@ labs and wants --i-know.
 
 // entry is what the flags of "muster allow add" say.
 type entry struct {
-	pattern, expires string
-	uses             int
-	limited, iKnow   bool
+	pattern wire.Pattern
+	expires time.Duration
+	uses    int
+	iKnow   bool
 }
 
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	e := &entry{}
 	c := parent.Command("add", "Allow names.").HelpLong(addHelp)
-	c.Arg("pattern", "A name, or a pattern of names.").Required().StringVar(&e.pattern)
-	c.Flag("expires", "When the entry ends, as 2h or 7d from now; never if absent.").PlaceHolder("DURATION").StringVar(&e.expires)
-	cli.Int(c.Flag("uses", "How many machines it lets in, 1000 at most; any number if absent.").PlaceHolder("N").IsSetByUser(&e.limited), &e.uses)
+	cli.Arg(c.Arg("pattern", "A name, or a pattern of names.").Required(), &e.pattern, wire.ParsePattern)
+	cli.Duration(c.Flag("expires", "When the entry ends, as 2h or 7d from now; never if absent.").PlaceHolder("DURATION"), &e.expires, time.Second, 100*cli.Year)
+	cli.IntIn(c.Flag("uses", "How many machines it lets in, 1000 at most; any number if absent.").PlaceHolder("N"), &e.uses, 1, provisioner.MaxAllowanceUses)
 	c.Flag("i-know", "A lone * is meant: whoever has a token can enroll as anything.").BoolVar(&e.iKnow)
-	all.Check(c, func() error { _, err := e.check(); return err })
-	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.Allowance, error) {
-		expires, err := e.check()
-		if err != nil {
-			return nil, err
+	all.Check(c, func() error {
+		if provisioner.AnyName(e.pattern) && e.pattern != "" && !e.iKnow {
+			return fmt.Errorf("%w; --i-know if that is meant", provisioner.ErrEverything)
 		}
+		return nil
+	})
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.Allowance, error) {
 		return verb.Post[*provisioner.Allowance](ctx, o, "/v1/allow", httpapi.NewAllowance{
-			Pattern:    e.pattern,
-			Expires:    expires,
+			Pattern:    string(e.pattern),
+			Expires:    e.expires,
 			Uses:       e.uses,
 			Everything: e.iKnow,
 			Why:        o.Why,
@@ -76,28 +77,6 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 		o.Say("%s may enroll%s", a.Pattern, limit)
 		return nil
 	})
-}
-
-// check returns when the entry ends, 0 for never, or all that is wrong with it.
-func (e *entry) check() (expires time.Duration, err error) {
-	var mistakes []error
-	if _, err := wire.ParsePattern(e.pattern); err != nil {
-		mistakes = append(mistakes, err)
-	}
-	if provisioner.AnyName(wire.Pattern(e.pattern)) && e.pattern != "" && !e.iKnow {
-		mistakes = append(mistakes, fmt.Errorf("%w; --i-know if that is meant", provisioner.ErrEverything))
-	}
-	if e.expires != "" {
-		expires, err = cli.ParseDuration(e.expires)
-		if err == nil && expires <= 0 {
-			err = errors.New("wants more than nothing")
-		}
-		mistakes = append(mistakes, verb.Flag("expires", err))
-	}
-	if e.limited && (e.uses < 1 || e.uses > provisioner.MaxAllowanceUses) {
-		mistakes = append(mistakes, fmt.Errorf("--uses is %d, want 1 to %d", e.uses, provisioner.MaxAllowanceUses))
-	}
-	return expires, errors.Join(mistakes...)
 }
 
 const listHelp = `Lists patterns with who has added them, when and why; those that are expired or used
@@ -150,12 +129,11 @@ Machines that got in by it stay. PATTERN is written as 'muster allow list' print
   muster allow remove build7.example.net`
 
 func addRemove(parent *kingpin.CmdClause, all cli.Verbs) {
-	var pattern string
+	var pattern wire.Pattern
 	c := parent.Command("remove", "Allow names no longer.").HelpLong(removeHelp)
-	c.Arg("pattern", "The pattern of the entry.").Required().StringVar(&pattern)
-	all.Check(c, func() error { _, err := wire.ParsePattern(pattern); return err })
+	cli.Arg(c.Arg("pattern", "The pattern of the entry.").Required(), &pattern, wire.ParsePattern)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
-		return map[string]string{"removed": pattern}, verb.Send(ctx, o, "/v1/allow/remove", httpapi.OldAllowance{Pattern: pattern, Why: o.Why})
+		return map[string]string{"removed": string(pattern)}, verb.Send(ctx, o, "/v1/allow/remove", httpapi.OldAllowance{Pattern: string(pattern), Why: o.Why})
 	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
 		// Other entries may cover the names, and so may the file of a provisioner.
 		o.Say("%s is off the store's allow-list", pattern)

@@ -4,7 +4,6 @@ package bench
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -31,7 +30,6 @@ type flags struct {
 	appliedSet  bool
 	nodesSet    bool
 	rate        int
-	duration    string
 	policy      string
 }
 
@@ -74,8 +72,8 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	c.Flag("applied", "Nodes go on to their confirmation, or not (--no-applied); both, one after the other, if not given.").
 		IsSetByUser(&v.appliedSet).BoolVar(&v.applied)
 	cli.Int(c.Flag("rate", "Begin so many nodes a second; 0 is as fast as it goes.").Default("0"), &v.rate)
-	c.Flag("duration", "Begin no node after this time; with --rate, as many nodes as come in it.").
-		PlaceHolder("TIME").StringVar(&v.duration)
+	cli.Duration(c.Flag("duration", "Begin no node after this time; with --rate, as many nodes as come in it.").
+		PlaceHolder("TIME"), &v.cfg.Duration, time.Second, 24*time.Hour)
 	cli.Int(c.Flag("stored", "Put so many records into the store first.").Default("0"), &v.cfg.Stored)
 	cli.Int(c.Flag("idle", "Have so many provisioned nodes connected over mutual TLS meanwhile.").Default("0"), &v.cfg.Idle)
 	cli.Int(c.Flag("provisioners", "So many at a broker with a process of its own; 0 is one with its broker inside.").
@@ -86,12 +84,15 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 		PlaceHolder("DIR").StringVar(&v.cfg.Dir)
 	c.Flag("cpuprofile", "Write a CPU profile of the provisioner, for go tool pprof.").PlaceHolder("FILE").StringVar(&v.cfg.Profile)
 	v.AddJSON(c)
-	all.Check(c, func() error { return errors.Join(v.complete(), v.cfg.Check()) })
+	all.Check(c, func() error {
+		v.complete()
+		return v.cfg.Check()
+	})
 	all[c.FullCommand()] = cli.CleansUp(v.run)
 }
 
 // complete makes the configuration of what several flags say together.
-func (v *flags) complete() (err error) {
+func (v *flags) complete() {
 	v.cfg.Connection.Shared = v.connections == "shared"
 	v.cfg.Rate = float64(v.rate)
 	v.cfg.Waves = []bench.Wave{bench.WaveEnroll, bench.WaveApplied}
@@ -100,15 +101,9 @@ func (v *flags) complete() (err error) {
 	} else if v.appliedSet || v.rate > 0 {
 		v.cfg.Waves = v.cfg.Waves[1:]
 	}
-	if v.duration != "" {
-		if v.cfg.Duration, err = cli.DurationOf("duration", v.duration, time.Second, 24*time.Hour); err != nil {
-			return err
-		}
-	}
-	if v.rate > 0 && v.duration != "" && !v.nodesSet {
+	if v.rate > 0 && v.cfg.Duration > 0 && !v.nodesSet {
 		v.cfg.Nodes = int(v.cfg.Rate * v.cfg.Duration.Seconds())
 	}
-	return nil
 }
 
 func (v *flags) run(ctx context.Context) error {

@@ -39,9 +39,8 @@ func addCertificate(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("certificate", "Renew the certificate of a nats-server.").HelpLong(certificateHelp)
 	c.Arg("dir", "Directory with its files.").Required().StringVar(&server.Dir)
 	verb.Config(c, "Configuration file of a provisioner.", &config)
-	c.Flag("name", "Name of the server.").Required().PlaceHolder("HOST").StringVar(&server.Name)
+	cli.Flag(c.Flag("name", "Name of the server.").Required().PlaceHolder("HOST"), &server.Name, cli.Checked(checkHost))
 	keys.AddFlags(c)
-	all.Check(c, func() error { return checkHost("name", server.Name) })
 	all[c.FullCommand()] = cli.CleansUp(func(ctx context.Context) error {
 		server.Keyring = keys.Ring(ctx)
 		if err := server.Renew(config, server.Dir); err != nil {
@@ -52,10 +51,10 @@ func addCertificate(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-// checkHost reports a flag whose value is no host name.
-func checkHost(flag, name string) error {
+// checkHost reports what is no host name.
+func checkHost(name string) error {
 	_, err := wire.ParseIdentity(name)
-	return verb.Flag(flag, err)
+	return err
 }
 
 const runHelp = `Runs the nats-server that is part of muster, with a configuration as 'muster

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,7 +31,7 @@ type config struct {
 	write   bool
 	keys    verb.KeyFlags
 
-	storeSet, connsSet, leafListenSet bool // on the command line
+	leafListenSet bool // on the command line
 }
 
 const configHelp = `Prints the configuration of one nats-server for the installation of
@@ -56,19 +57,19 @@ func addConfig(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &config{}
 	c := parent.Command("config", "Print or write the configuration of a nats-server.").HelpLong(configHelp)
 	verb.Config(c, "Configuration file of a provisioner, made by 'provisioner init --cluster'.", &v.file)
-	c.Flag("name", "Name of the server: a host name, unique in the cluster.").Required().PlaceHolder("HOST").StringVar(&v.server.Name)
-	c.Flag("listen", "Address for nodes and provisioners. Default: 0.0.0.0:4222.").Default("0.0.0.0:4222").PlaceHolder("HOST:PORT").StringVar(&v.server.Listen)
+	cli.Flag(c.Flag("name", "Name of the server: a host name, unique in the cluster.").Required().PlaceHolder("HOST"), &v.server.Name, cli.Checked(checkHost))
+	cli.Flag(c.Flag("listen", "Address for nodes and provisioners. Default: 0.0.0.0:4222.").Default("0.0.0.0:4222").PlaceHolder("HOST:PORT"), &v.server.Listen, cli.Checked(checkAddress))
 	c.Flag("dir", "Directory of the server's files on its machine.").Default("/etc/nats").StringVar(&v.server.Dir)
 	c.Flag("store-dir", "Directory of its streams; 'store' in the directory if not given.").PlaceHolder("DIR").StringVar(&v.server.StoreDir)
-	cli.Int(c.Flag("max-store-bytes", "Bytes that its streams may take; three quarters of what is free if not given.").PlaceHolder("N").IsSetByUser(&v.storeSet), &v.server.MaxStoreBytes)
-	cli.Int(c.Flag("max-connections", fmt.Sprintf("Connections of this server; %d if not given.", broker.DefaultMaxConnections)).PlaceHolder("N").IsSetByUser(&v.connsSet), &v.server.MaxConnections)
-	c.Flag("cluster", "Name of the cluster. Default: muster.").Default("muster").PlaceHolder("NAME").StringVar(&v.cluster.Name)
-	c.Flag("cluster-listen", "Address for the other servers. Default: 0.0.0.0:6222.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT").StringVar(&v.cluster.Listen)
-	c.Flag("route", "Where a server of the cluster is reached by the others (repeatable); none for a server that is alone.").PlaceHolder("HOST:PORT").StringsVar(&v.cluster.Routes)
-	c.Flag("leaf", "Name of the broker of a site that is let in as a leaf (repeatable).").PlaceHolder("HOST").StringsVar(&v.leaves.Names)
-	c.Flag("leaf-listen", "Address for the brokers of sites. Default: 0.0.0.0:7422.").Default("0.0.0.0:7422").PlaceHolder("HOST:PORT").IsSetByUser(&v.leafListenSet).StringVar(&v.leaves.Listen)
-	c.Flag("site", "Site that this broker is at: it is a leaf of --hub then, and has no streams.").PlaceHolder("SITE").StringVar(&v.hub.Site)
-	c.Flag("hub", "Where a broker of the hub takes leaves (repeatable).").PlaceHolder("HOST:PORT").StringsVar(&v.hub.URLs)
+	cli.IntIn(c.Flag("max-store-bytes", "Bytes that its streams may take; three quarters of what is free if not given.").PlaceHolder("N"), &v.server.MaxStoreBytes, 1, math.MaxInt)
+	cli.IntIn(c.Flag("max-connections", fmt.Sprintf("Connections of this server; %d if not given.", broker.DefaultMaxConnections)).PlaceHolder("N"), &v.server.MaxConnections, 1, math.MaxInt)
+	cli.Flag(c.Flag("cluster", "Name of the cluster. Default: muster.").Default("muster").PlaceHolder("NAME"), &v.cluster.Name, cli.Checked(checkCluster))
+	cli.Flag(c.Flag("cluster-listen", "Address for the other servers. Default: 0.0.0.0:6222.").Default("0.0.0.0:6222").PlaceHolder("HOST:PORT"), &v.cluster.Listen, cli.Checked(checkAddress))
+	cli.Flags(c.Flag("route", "Where a server of the cluster is reached by the others (repeatable); none for a server that is alone.").PlaceHolder("HOST:PORT"), &v.cluster.Routes, cli.Checked(checkPeer))
+	cli.Flags(c.Flag("leaf", "Name of the broker of a site that is let in as a leaf (repeatable).").PlaceHolder("HOST"), &v.leaves.Names, cli.Checked(checkHost))
+	cli.Flag(c.Flag("leaf-listen", "Address for the brokers of sites. Default: 0.0.0.0:7422.").Default("0.0.0.0:7422").PlaceHolder("HOST:PORT").IsSetByUser(&v.leafListenSet), &v.leaves.Listen, cli.Checked(checkAddress))
+	cli.Flag(c.Flag("site", "Site that this broker is at: it is a leaf of --hub then, and has no streams.").PlaceHolder("SITE"), &v.hub.Site, cli.Checked(checkSite))
+	cli.Flags(c.Flag("hub", "Where a broker of the hub takes leaves (repeatable).").PlaceHolder("HOST:PORT"), &v.hub.URLs, cli.Checked(checkPeer))
 	c.Flag("write", "Make the directory, with a new key and a certificate.").BoolVar(&v.write)
 	v.keys.AddFlags(c)
 	all.Check(c, v.check)
@@ -78,51 +79,45 @@ func addConfig(parent *kingpin.CmdClause, all cli.Verbs) {
 // isLeaf reports whether the server is a leaf of a hub.
 func (v *config) isLeaf() bool { return v.hub.Site != "" || len(v.hub.URLs) > 0 }
 
-// check returns all that is wrong with the command line.
+// check returns all that is wrong with how the flags go together.
 func (v *config) check() error {
-	errs := []error{checkHost("name", v.server.Name)}
-	// 0 would be as if it had not been given.
-	if v.storeSet && v.server.MaxStoreBytes < 1 {
-		errs = append(errs, fmt.Errorf("--max-store-bytes is %d, want 1 or more", v.server.MaxStoreBytes))
-	}
-	if v.connsSet && v.server.MaxConnections < 1 {
-		errs = append(errs, fmt.Errorf("--max-connections is %d, want 1 or more", v.server.MaxConnections))
-	}
+	var err error
 	if v.leafListenSet && len(v.leaves.Names) == 0 {
-		errs = append(errs, errors.New("--leaf-listen without --leaf: which brokers of sites are let in?"))
+		err = errors.New("--leaf-listen without --leaf: which brokers of sites are let in?")
 	}
-	if strings.ContainsFunc(v.cluster.Name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
-		errs = append(errs, fmt.Errorf("--cluster is %q, want a name without blanks", v.cluster.Name)) // nats-server takes no other
-	}
-	for _, name := range v.leaves.Names {
-		errs = append(errs, checkHost("leaf", name))
-	}
-	errs = append(errs, checkAddress("listen", v.server.Listen), checkAddress("cluster-listen", v.cluster.Listen), checkAddress("leaf-listen", v.leaves.Listen))
-	for _, route := range v.cluster.Routes {
-		errs = append(errs, checkPeer("route", route))
-	}
-	for _, hub := range v.hub.URLs {
-		errs = append(errs, checkPeer("hub", hub))
-	}
-	return errors.Join(append(errs, v.checkPorts(), v.checkHub())...)
+	return errors.Join(err, v.checkPorts(), v.checkHub())
 }
 
-// checkAddress reports a value that is no HOST:PORT to listen on.
-func checkAddress(flag, address string) error {
+// checkCluster reports a name that nats-server would not take.
+func checkCluster(name string) error {
+	if strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || !unicode.IsPrint(r) }) {
+		return fmt.Errorf("--cluster is %q, want a name without blanks", name)
+	}
+	return nil
+}
+
+// checkSite reports what is no site.
+func checkSite(site string) error {
+	_, err := jwt.ParseSite(site)
+	return err
+}
+
+// checkAddress reports what is no HOST:PORT to listen on.
+func checkAddress(address string) error {
 	host, port, err := net.SplitHostPort(address)
 	n, noPort := strconv.ParseUint(port, 10, 16)
 	if err != nil || noPort != nil || n == 0 || strings.ContainsAny(host, "/@ \"") {
-		return fmt.Errorf("--%s: %q is not HOST:PORT", flag, address)
+		return fmt.Errorf("%q is not HOST:PORT", address)
 	}
 	return nil
 }
 
 // checkPeer is checkAddress of another server, which has a host.
-func checkPeer(flag, address string) error {
+func checkPeer(address string) error {
 	if strings.HasPrefix(address, ":") {
-		return fmt.Errorf("--%s: %q is not HOST:PORT", flag, address)
+		return fmt.Errorf("%q is not HOST:PORT", address)
 	}
-	return checkAddress(flag, address)
+	return checkAddress(address)
 }
 
 // checkPorts reports listeners of the server with the same port, which it would say
@@ -154,8 +149,6 @@ func (v *config) checkHub() error {
 	var errs []error
 	if v.hub.Site == "" {
 		errs = append(errs, errors.New("--site is missing: --hub is for the broker of a site, give the site that it is at"))
-	} else if _, err := jwt.ParseSite(v.hub.Site); err != nil {
-		errs = append(errs, fmt.Errorf("--site: %w", err))
 	}
 	if len(v.hub.URLs) == 0 {
 		errs = append(errs, errors.New("--hub is missing: the broker of a site is a leaf of the hub's"))

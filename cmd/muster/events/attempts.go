@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"math"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -32,13 +33,7 @@ command line makes no sense.
 func addAttempts(app *kingpin.Application, all cli.Verbs) {
 	var top int
 	c := app.Command("attempts", "Show who fails most: addresses and tokens, with how often and why.").HelpLong(attemptsHelp)
-	cli.Int(c.Flag("top", "List so many addresses, and so many tokens. Default: 20.").Default("20").PlaceHolder("N"), &top)
-	all.Check(c, func() error {
-		if top < 1 {
-			return fmt.Errorf("--top is %d, want 1 or more", top)
-		}
-		return nil
-	})
+	cli.IntIn(c.Flag("top", "List so many addresses, and so many tokens. Default: 20.").Default("20").PlaceHolder("N"), &top, 1, math.MaxInt)
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Attempts, error) {
 		return verb.Get[*httpapi.Attempts](ctx, o, fmt.Sprintf("/v1/attempts?top=%d", top))
 	}, showAttempts)

@@ -36,8 +36,9 @@ if the command line makes no sense.`
 
 // filter is what the flags of "muster events" say.
 type filter struct {
-	follow                 bool
-	since, typ, node, code string
+	follow           bool
+	since, typ, code string
+	node             wire.Identity
 }
 
 // Add adds both verbs.
@@ -47,7 +48,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	c.Flag("follow", "Go on with what happens from now on.").Short('f').BoolVar(&f.follow)
 	c.Flag("since", "Begin so long ago, as 1h or 7d, or at a time as in RFC 3339.").Default("1h").StringVar(&f.since)
 	c.Flag("type", "Only types that begin with this; io.muster. may be left out, as in node.refused.").PlaceHolder("TYPE").StringVar(&f.typ)
-	c.Flag("node", "Only this node's.").PlaceHolder("NAME").StringVar(&f.node)
+	cli.Flag(c.Flag("node", "Only this node's.").PlaceHolder("NAME"), &f.node, wire.ParseIdentity)
 	c.Flag("code", "Only refusals and alarms with this code.").PlaceHolder("CODE").StringVar(&f.code)
 	o.AddFlags(c)
 	all.Check(c, o.CheckURL)
@@ -58,7 +59,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 
 // query returns what is asked for, or all that is wrong with it.
 func (f *filter) query(now time.Time) (provisioner.EventQuery, error) {
-	q := provisioner.EventQuery{Type: f.typ, Code: wire.Code(f.code), Once: !f.follow}
+	q := provisioner.EventQuery{Type: f.typ, Code: wire.Code(f.code), Node: f.node, Once: !f.follow}
 	var mistakes []error
 	if d, err := cli.ParseDuration(f.since); err == nil {
 		q.Since = now.Add(-d)
@@ -75,11 +76,6 @@ func (f *filter) query(now time.Time) (provisioner.EventQuery, error) {
 	}
 	if codes := provisioner.EventCodes(); f.code != "" && !slices.Contains(codes, q.Code) {
 		mistakes = append(mistakes, fmt.Errorf("--code: no refusal and no alarm has the code %q%s", f.code, cli.DidYouMean(f.code, codes)))
-	}
-	if f.node != "" {
-		var err error
-		q.Node, err = wire.ParseIdentity(f.node)
-		mistakes = append(mistakes, verb.Flag("node", err))
 	}
 	return q, errors.Join(mistakes...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -27,44 +28,24 @@ type batch struct {
 }
 
 func (b *batch) addFlags(c *kingpin.CmdClause) {
-	cli.Int(c.Flag("batch", "How many machines are in hand at once.").Default("50"), &b.size)
-	c.Flag("pause-between", "Wait so long after each batch, as 10s.").Default("0s").SetValue((*pauseValue)(&b.pause))
-	cli.Int(c.Flag("max-failures", "Stop once more machines than this have failed.").Default("10"), &b.maxFailures)
+	cli.IntIn(c.Flag("batch", "How many machines are in hand at once.").Default("50"), &b.size, 1, 1000)
+	cli.Flag(c.Flag("pause-between", "Wait so long after each batch, as 10s.").Default("0s"), &b.pause, parsePause)
+	cli.IntIn(c.Flag("max-failures", "Stop once more machines than this have failed.").Default("10"), &b.maxFailures, 0, math.MaxInt)
 	c.Flag("progress", "File that keeps what is done; default a new one here for more than one machine.").PlaceHolder("FILE").StringVar(&b.file)
 }
 
-// pauseValue is a pause on a command line: a duration as everywhere, or less than a second
-// as Go writes it, 500ms.
-type pauseValue time.Duration
-
-// Set implements [kingpin.Value]. What is below zero is for [batch.check] to refuse.
-func (v *pauseValue) Set(text string) error {
+// parsePause parses a duration as everywhere, or less than a second as Go writes it, 500ms.
+func parsePause(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
 		if d, err = cli.ParseDuration(text); err != nil {
-			return fmt.Errorf("--pause-between: %w; want 0s or more", err)
+			return 0, fmt.Errorf("%w; want 0s or more", err)
 		}
 	}
-	*v = pauseValue(d)
-	return nil
-}
-
-// String implements [kingpin.Value].
-func (v *pauseValue) String() string { return time.Duration(*v).String() }
-
-// check reports values that make no sense.
-func (b *batch) check() error {
-	var errs []error
-	if b.size < 1 || b.size > 1000 {
-		errs = append(errs, fmt.Errorf("--batch is %d, want 1 to 1000", b.size))
+	if d < 0 {
+		return 0, fmt.Errorf("--pause-between is %v, want 0s or more", d)
 	}
-	if b.pause < 0 {
-		errs = append(errs, fmt.Errorf("--pause-between is %v, want 0s or more", b.pause))
-	}
-	if b.maxFailures < 0 {
-		errs = append(errs, fmt.Errorf("--max-failures is %d, want 0 or more", b.maxFailures))
-	}
-	return errors.Join(errs...)
+	return d, nil
 }
 
 // A result says what has become of the machines.

@@ -69,43 +69,36 @@ out as soon as the new one has confirmed.
 // grant is "muster node grant".
 type grant struct {
 	order
-	key, ttl string
+	key string
+	ttl time.Duration
 }
 
 func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &grant{order: order{verb: "grant"}}
 	c := parent.Command("grant", "Let another key take a name over, once.").HelpLong(grantHelp + orderHelp)
-	c.Flag("key", "Only the key with this SHA-256, 64 hex digits; of one machine.").PlaceHolder("HASH").StringVar(&v.key)
-	c.Flag("ttl", "How long the grant waits, as 30m or 1d; 1d at most.").Default("1h").StringVar(&v.ttl)
+	cli.Flag(c.Flag("key", "Only the key with this SHA-256, 64 hex digits; of one machine.").PlaceHolder("HASH"), &v.key, cli.Checked(provisioner.CheckKeyHash))
+	cli.Duration(c.Flag("ttl", "How long the grant waits, as 30m or 1d; 1d at most.").Default("1h"), &v.ttl, time.Minute, provisioner.MaxGrantTTL)
 	v.addFlags(c, all)
-	all.Check(c, func() error { _, err := v.life(); return err })
+	all.Check(c, v.checkKey)
 	all[c.FullCommand()] = v.run
 }
 
-// life returns how long the grants wait, or all that is wrong with the flags.
-func (v *grant) life() (ttl time.Duration, err error) {
-	ttl, err = cli.DurationOf("ttl", v.ttl, time.Minute, provisioner.MaxGrantTTL)
-	if v.key == "" {
-		return ttl, err
+// checkKey reports a key that is for several machines.
+func (v *grant) checkKey() error {
+	if v.key == "" || len(slices.Compact(slices.Sorted(slices.Values(v.names)))) == 1 {
+		return nil
 	}
-	if names := slices.Compact(slices.Sorted(slices.Values(v.names))); len(names) != 1 {
-		err = errors.Join(err, errors.New("--key is one machine's: name that"))
-	}
-	return ttl, errors.Join(err, verb.Flag("key", provisioner.CheckKeyHash(v.key)))
+	return errors.New("--key is one machine's: name that")
 }
 
 func (v *grant) run(ctx context.Context) error {
-	ttl, err := v.life()
-	if err != nil {
-		return err
-	}
 	var until atomic.Pointer[time.Time]
 	return v.order.run(ctx, func(ctx context.Context, w *work, id wire.Identity) error {
 		g, err := verb.Post[provisioner.Grant](ctx, &v.Operator, pathOf(id, "/grant"), httpapi.NewGrant{
 			Seen:    w.Seen[id],
 			ID:      w.ID,
 			KeyHash: httpapi.Limit(v.key),
-			TTL:     ttl,
+			TTL:     v.ttl,
 			Why:     v.Why,
 		})
 		if err == nil {

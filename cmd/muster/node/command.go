@@ -32,7 +32,7 @@ type command struct {
 	does, after string // what the node does, and has done then
 	token       string
 	wait        bool
-	waitFor     string
+	waitFor     time.Duration
 	waitForSet  bool
 }
 
@@ -66,29 +66,19 @@ func addCommand(parent *kingpin.CmdClause, all cli.Verbs, name wire.Verb, help, 
 	v := &command{order: order{verb: string(name)}, does: does, after: after}
 	c := parent.Command(v.verb, help).HelpLong(long + fmt.Sprintf(commandHelp, after) + orderHelp)
 	c.Flag("wait", "Wait until each machine "+after+".").BoolVar(&v.wait)
-	c.Flag("wait-for", "How long for each, as 90s or 5m.").Default("2m").IsSetByUser(&v.waitForSet).StringVar(&v.waitFor)
+	cli.Duration(c.Flag("wait-for", "How long for each, as 90s or 5m.").Default("2m").IsSetByUser(&v.waitForSet), &v.waitFor, time.Second, cli.Year)
 	c.Flag("node-token", "Token that the machines have, if it is not the one they enrolled with.").PlaceHolder("FILE").StringVar(&v.token)
 	v.addFlags(c, all)
 	all.Check(c, func() error {
-		_, err := v.patience()
 		if v.waitForSet && !v.wait {
-			err = errors.Join(err, errors.New("--wait-for without --wait: nothing would be waited for"))
+			return errors.New("--wait-for without --wait: nothing would be waited for")
 		}
-		return err
+		return nil
 	})
 	all[c.FullCommand()] = v.run
 }
 
-// patience returns how long to wait for each machine.
-func (v *command) patience() (time.Duration, error) {
-	return cli.DurationOf("wait-for", v.waitFor, time.Second, cli.Year)
-}
-
 func (v *command) run(ctx context.Context) error {
-	patience, err := v.patience()
-	if err != nil {
-		return err
-	}
 	token, err := readNodeToken(v.token)
 	if err != nil {
 		return verb.Flag("node-token", err)
@@ -109,7 +99,7 @@ func (v *command) run(ctx context.Context) error {
 	}
 	defer watch.stop()
 	return v.order.run(ctx, func(ctx context.Context, w *work, id wire.Identity) error {
-		return watch.await(ctx, id, w.ID, patience, func() error { return send(ctx, w, id) })
+		return watch.await(ctx, id, w.ID, v.waitFor, func() error { return send(ctx, w, id) })
 	}, func() string { return v.after })
 }
 

@@ -2,9 +2,9 @@ package node
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
+	"math"
 	"strings"
 	"time"
 
@@ -39,14 +39,10 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List machines: their state, certificate, and when they were last heard of.").HelpLong(listHelp)
 	f.addFlags(c)
 	c.Flag("sort", "name, expires (the first to expire first) or changed (the newest first).").Default(string(fleet.ByName)).StringVar(&sort)
-	cli.Int(c.Flag("limit", "List so many; 0 for all.").Default("100"), &limit)
+	cli.IntIn(c.Flag("limit", "List so many; 0 for all.").Default("100"), &limit, 0, math.MaxInt)
 	c.Flag("cursor", "Go on where an earlier list has ended: \"next\" of its JSON.").PlaceHolder("CURSOR").StringVar(&cursor)
 	query := func() (fleet.Query, error) {
-		q, err := f.query(fleet.Query{Sort: fleet.Order(sort), Cursor: cursor}, time.Now())
-		if limit < 0 {
-			err = errors.Join(err, fmt.Errorf("--limit is %d, want 0 or more", limit))
-		}
-		return q, err
+		return f.query(fleet.Query{Sort: fleet.Order(sort), Cursor: cursor}, time.Now())
 	}
 	all.Check(c, func() error { _, err := query(); return err })
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*fleet.Page, error) {

@@ -39,12 +39,11 @@ be asked, 2 if the command line makes no sense.`
 
 // addQuestion adds a verb that asks about one node.
 func addQuestion[T any](parent *kingpin.CmdClause, all cli.Verbs, name, help, long, path string, show func(*verb.Operator, T) io.WriterTo) {
-	var identity string
+	var identity wire.Identity
 	c := parent.Command(name, help).HelpLong(long + fmt.Sprintf(questionHelp, name))
-	c.Arg("node", "Its name.").Required().StringVar(&identity)
-	all.Check(c, func() error { _, err := wire.ParseIdentity(identity); return err })
+	cli.Arg(c.Arg("node", "Its name.").Required(), &identity, wire.ParseIdentity)
 	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (T, error) {
-		return verb.Get[T](ctx, o, pathOf(wire.Identity(identity), path))
+		return verb.Get[T](ctx, o, pathOf(identity, path))
 	}, show)
 }
 

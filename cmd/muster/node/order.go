@@ -79,7 +79,7 @@ func (v *order) check() error {
 		if ways > 0 || v.file != "" {
 			choice = errors.New("--resume takes machines and place from its file: leave out names, --from, filters and --progress")
 		}
-		return errors.Join(choice, v.batch.check())
+		return choice
 	case ways == 0:
 		choice = errors.New("name machines, or a file of names with --from, or choose them with --all, --state, --site, --prefix, --match, --fact, --unseen and the like")
 	case ways > 1:
@@ -90,7 +90,7 @@ func (v *order) check() error {
 	if before := q.SeenBefore; err == nil && !before.IsZero() && time.Since(before) < v.minUnseen {
 		err = fmt.Errorf("--unseen: %s is less than %s ago: machines that run say so every half hour only, and would fit; want 1h or more (m is minutes, M months)", verb.Instant(before), cli.Span(v.minUnseen))
 	}
-	return errors.Join(choice, unnamed, err, v.batch.check())
+	return errors.Join(choice, unnamed, err)
 }
 
 // run does one for each of the machines, if the operator agrees, and says what came of it: done is what

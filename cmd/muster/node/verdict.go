@@ -46,9 +46,11 @@ again. Where nobody waits under the name, the key of it that was rejected is mea
 type verdict struct {
 	verb.Operator
 	httpapi.WaitingFilter
-	verb, done         string
-	identity, key, ttl string
-	all, yes           bool
+	verb, done string
+	identity   wire.Identity
+	key        string
+	ttl        time.Duration
+	all, yes   bool
 }
 
 func addVerdicts(parent *kingpin.CmdClause, all cli.Verbs) {
@@ -60,52 +62,39 @@ func addVerdicts(parent *kingpin.CmdClause, all cli.Verbs) {
 func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done string) {
 	v := &verdict{verb: name, done: done}
 	c := parent.Command(name, help).HelpLong(long)
-	c.Arg("node", "Its name.").StringVar(&v.identity)
-	c.Flag("key", "The SHA-256 of its key, or the first 8 hex digits or more; needed where several machines wait under one name.").PlaceHolder("HASH").StringVar(&v.key)
+	cli.Arg(c.Arg("node", "Its name."), &v.identity, wire.ParseIdentity)
+	cli.Flag(c.Flag("key", "The SHA-256 of its key, or the first 8 hex digits or more; needed where several machines wait under one name.").PlaceHolder("HASH"), &v.key, cli.Checked(provisioner.CheckKeyPrefix))
 	if name == "approve" {
-		c.Flag("ttl", "How long the approval waits, as 30m or 1d; 7d at most.").Default("24h").StringVar(&v.ttl)
+		cli.Duration(c.Flag("ttl", "How long the approval waits, as 30m or 1d; 7d at most.").Default("24h"), &v.ttl, time.Minute, provisioner.MaxApprovalTTL)
 	}
 	c.Flag("all", "All who wait and are meant by the flags below, or everybody.").BoolVar(&v.all)
 	addWaitingFlags(c, &v.WaitingFilter)
 	c.Flag("yes", "Do not ask.").BoolVar(&v.yes)
 	v.AddChangeFlags(c, all)
-	all.Check(c, func() error { _, err := v.check(); return err })
+	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
 }
 
 // many reports whether the verdict is about all that a filter selects.
 func (v *verdict) many() bool { return v.all || !v.IsZero() }
 
-// check returns how long an approval is to live, or all that is wrong with the
-// command line.
-func (v *verdict) check() (ttl time.Duration, err error) {
-	if v.verb == "approve" {
-		ttl, err = cli.DurationOf("ttl", v.ttl, time.Minute, provisioner.MaxApprovalTTL)
-	}
-	_, unfit := v.Compile()
-	err = errors.Join(err, unfit)
+// check returns all that is wrong with how the flags go together.
+func (v *verdict) check() error {
+	_, err := v.Compile()
 	switch {
 	case v.many() && (v.identity != "" || v.key != ""):
 		err = errors.Join(err, errors.New("a name or --key is about one machine, --all and the flags that say who is meant are about many: give one or the other"))
-	case v.many():
-	case v.identity == "":
+	case !v.many() && v.identity == "":
 		err = errors.Join(err, errors.New("no name: say who, or --all, or who is meant by --match, --prefix, --site, --token, --from or --fact"))
-	default:
-		_, unnamed := wire.ParseIdentity(v.identity)
-		err = errors.Join(err, unnamed, verb.Flag("key", provisioner.CheckKeyPrefix(v.key)))
 	}
-	return ttl, err
+	return err
 }
 
 func (v *verdict) run(ctx context.Context) error {
-	ttl, err := v.check()
-	if err != nil {
-		return err
-	}
 	if v.many() {
-		return v.runMany(ctx, ttl)
+		return v.runMany(ctx)
 	}
-	answer, err := v.give(ctx, wire.Identity(v.identity), httpapi.NewVerdict{Key: httpapi.Limit(v.key), TTL: ttl, Why: v.Why})
+	answer, err := v.give(ctx, v.identity, httpapi.NewVerdict{Key: httpapi.Limit(v.key), TTL: v.ttl, Why: v.Why})
 	if err != nil {
 		return err
 	}
@@ -127,7 +116,7 @@ func (v *verdict) give(ctx context.Context, id wire.Identity, n httpapi.NewVerdi
 // runMany gives the verdict about all that are meant, by the keys that were
 // shown: a machine that comes meanwhile is not among them, nor is a rejection of
 // meanwhile lifted. To run it again is harmless: a machine that is in or rejected no longer waits.
-func (v *verdict) runMany(ctx context.Context, ttl time.Duration) error {
+func (v *verdict) runMany(ctx context.Context) error {
 	pending, err := waiting(ctx, &v.Operator, &v.WaitingFilter)
 	if err != nil {
 		return err
@@ -150,7 +139,7 @@ func (v *verdict) runMany(ctx context.Context, ttl time.Duration) error {
 			return err
 		}
 	}
-	done, err := v.giveAll(ctx, meant, ttl)
+	done, err := v.giveAll(ctx, meant)
 	tell := verb.Show[[]*provisioner.Answer]
 	if len(done) > 0 {
 		tell = verb.ShowDone[[]*provisioner.Answer]
@@ -168,14 +157,14 @@ const maxFailing = 10
 
 // giveAll goes on where a machine is what is in the way, and ends where each of the rest would meet the same,
 // such as no provisioner that answers.
-func (v *verdict) giveAll(ctx context.Context, meant []*provisioner.Waiter, ttl time.Duration) ([]*provisioner.Answer, error) {
+func (v *verdict) giveAll(ctx context.Context, meant []*provisioner.Waiter) ([]*provisioner.Answer, error) {
 	done := make([]*provisioner.Answer, 0, len(meant))
 	var errs []error
 	failing := 0
 	bar := cli.NewProgress(os.Stderr, v.verb, len(meant))
 	defer bar.Done()
 	for i, w := range meant {
-		answer, err := v.give(ctx, w.Identity, httpapi.NewVerdict{Key: httpapi.Limit(w.KeyHash), TTL: ttl, Why: v.Why, Waiting: v.verb != "reject"})
+		answer, err := v.give(ctx, w.Identity, httpapi.NewVerdict{Key: httpapi.Limit(w.KeyHash), TTL: v.ttl, Why: v.Why, Waiting: v.verb != "reject"})
 		bar.Add(1)
 		if err == nil {
 			done = append(done, answer)

@@ -26,8 +26,9 @@ import (
 
 // newcomer is what the flags of "muster operator add" say.
 type newcomer struct {
-	name, role, key, out, ttl string
-	certificate, ttlSet       bool
+	name, role, key, out string
+	ttl                  time.Duration
+	certificate, ttlSet  bool
 }
 
 const addHelp = `With --certificate, makes a key and a certificate over it, and writes both with the
@@ -43,13 +44,13 @@ An operator who is there gets the new role and key in place of what they had.
 func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	n := &newcomer{}
 	c := parent.Command("add", "Let an operator in, or change their role.").HelpLong(addHelp)
-	c.Arg("name", "What events and history call them.").Required().StringVar(&n.name)
+	cli.Arg(c.Arg("name", "What events and history call them.").Required(), &n.name, cli.Checked(provisioner.CheckOperatorName))
 	c.Flag("role", "viewer looks, operator changes nodes and tokens, admin changes whom the installation trusts.").Required().EnumVar(&n.role, "viewer", "operator", "admin")
 	c.Flag("certificate", "Make a key and a certificate.").BoolVar(&n.certificate)
 	c.Flag("key", "Their public key, P-256 or Ed25519.").PlaceHolder("FILE").StringVar(&n.key)
 	c.Flag("out", "File to write with --certificate; NAME.pem if not given.").PlaceHolder("FILE").StringVar(&n.out)
-	c.Flag("ttl", "Life of the certificate, as 30d; up to certificates.max_lifetime, and 1y at most.").Default("30d").IsSetByUser(&n.ttlSet).StringVar(&n.ttl)
-	all.Check(c, func() error { _, err := n.check(); return err })
+	cli.Duration(c.Flag("ttl", "Life of the certificate, as 30d; up to certificates.max_lifetime, and 1y at most.").Default("30d").IsSetByUser(&n.ttlSet), &n.ttl, ca.MinTTL, daemon.LongestLifetime)
+	all.Check(c, n.check)
 	verb.Order(c, all, n.run, func(o *verb.Operator, added *provisioner.AddedOperator) io.WriterTo {
 		if n.certificate {
 			o.Say("%s is %s until %s: give them %s, and keep no copy", added.Name, added.Role, verb.Instant(added.Ends), verb.Quoted(n.file()))
@@ -63,26 +64,22 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 // file is the one that is written with --certificate.
 func (n *newcomer) file() string { return cmp.Or(n.out, n.name+".pem") }
 
-// check returns the life of the certificate, or all that is wrong with the flags.
-func (n *newcomer) check() (time.Duration, error) {
-	ttl, err := cli.DurationOf("ttl", n.ttl, ca.MinTTL, daemon.LongestLifetime)
+// check returns all that is wrong with how the flags go together.
+func (n *newcomer) check() error {
+	var errs []error
 	switch {
 	case n.certificate == (n.key != ""):
-		err = errors.Join(errors.New("give one of --certificate and --key"), err)
+		errs = append(errs, errors.New("give one of --certificate and --key"))
 	case !n.certificate && n.ttlSet:
-		err = errors.Join(errors.New("--ttl is a certificate's, and there is none with --key: tokens have their own"), err)
+		errs = append(errs, errors.New("--ttl is a certificate's, and there is none with --key: tokens have their own"))
 	}
 	if !n.certificate && n.out != "" {
-		err = errors.Join(errors.New("--out is for --certificate: with --key nothing is written"), err)
+		errs = append(errs, errors.New("--out is for --certificate: with --key nothing is written"))
 	}
-	return ttl, errors.Join(err, provisioner.CheckOperatorName(n.name))
+	return errors.Join(errs...)
 }
 
 func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *provisioner.AddedOperator, err error) {
-	ttl, err := n.check()
-	if err != nil {
-		return nil, err
-	}
 	ask := func(public []byte) (*provisioner.AddedOperator, error) {
 		order := httpapi.AddOperator{Why: o.Why, NewOperator: provisioner.NewOperator{
 			Name:        n.name,
@@ -91,7 +88,7 @@ func (n *newcomer) run(ctx context.Context, o *verb.Operator) (added *provisione
 			Certificate: n.certificate,
 		}}
 		if n.certificate {
-			order.TTL = ttl
+			order.TTL = n.ttl
 		}
 		return verb.Post[*provisioner.AddedOperator](ctx, o, "/v1/operators", order)
 	}

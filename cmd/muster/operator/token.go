@@ -2,7 +2,6 @@ package operator
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -31,27 +30,16 @@ roots.pem has the installation's roots, as /v1/ca.pem gives them.`
 const keyRemedy = "give the key of which `muster operator add --key` has the public half, or the file that `muster operator add --certificate` wrote"
 
 func addToken(parent *kingpin.CmdClause, all cli.Verbs) {
-	var name, file, installation, life string
+	var name, file, installation string
+	var ttl time.Duration
 	var keys verb.KeyFlags
 	c := parent.Command("token", "Sign a token to operate with.").HelpLong(tokenHelp)
-	c.Arg("name", "The operator's name.").Required().StringVar(&name)
+	cli.Arg(c.Arg("name", "The operator's name.").Required(), &name, cli.Checked(provisioner.CheckOperatorName))
 	c.Flag("key", "The operator's private key; the file of --credential will do.").Required().PlaceHolder("FILE").StringVar(&file)
-	c.Flag("installation", "Id of the installation, as 'muster operator add', 'muster status' and /v1/ca say it.").Required().PlaceHolder("ID").StringVar(&installation)
-	c.Flag("ttl", "How long it is good, as 15m; 1h at most.").Default("15m").StringVar(&life)
+	cli.Flag(c.Flag("installation", "Id of the installation, as 'muster operator add', 'muster status' and /v1/ca say it.").Required().PlaceHolder("ID"), &installation, cli.Checked(checkInstallation))
+	cli.Duration(c.Flag("ttl", "How long it is good, as 15m; 1h at most.").Default("15m"), &ttl, time.Second, jwt.MaxOperatorTTL)
 	keys.AddFlags(c)
-	check := func() (time.Duration, error) {
-		ttl, err := cli.DurationOf("ttl", life, time.Second, jwt.MaxOperatorTTL)
-		if !wire.ValidConnectionName(installation) { // of the same form, see [wire.NewID]; a token for another name is refused everywhere
-			err = errors.Join(err, fmt.Errorf("--installation is %.80q, want the id of %d characters that `muster operator add`, `muster status` and /v1/ca say", installation, wire.ConnectionNameChars))
-		}
-		return ttl, errors.Join(err, provisioner.CheckOperatorName(name))
-	}
-	all.Check(c, func() error { _, err := check(); return err })
 	all[c.FullCommand()] = func(ctx context.Context) error {
-		ttl, err := check()
-		if err != nil {
-			return err
-		}
 		key, err := signing.Key(ctx, file, keys.PassphraseFile, keyRemedy)
 		if err != nil {
 			return err
@@ -69,4 +57,12 @@ func addToken(parent *kingpin.CmdClause, all cli.Verbs) {
 		}
 		return err
 	}
+}
+
+// checkInstallation refuses what has not the form of an id, see [wire.NewID].
+func checkInstallation(id string) error {
+	if wire.ValidConnectionName(id) { // of the same form
+		return nil
+	}
+	return fmt.Errorf("--installation is %.80q, want the id of %d characters that `muster operator add`, `muster status` and /v1/ca say", id, wire.ConnectionNameChars)
 }

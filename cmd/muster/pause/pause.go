@@ -29,18 +29,17 @@ pause of a site ends by its own word, with --site.
 
 // Add adds both verbs.
 func Add(app *kingpin.Application, all cli.Verbs) {
-	var site string
+	var site jwt.Site
 	var renewals bool
 	c := app.Command("pause", "Have no machine enroll for a while.").HelpLong(pauseHelp)
-	c.Flag("site", "Only at this site; everywhere if absent.").PlaceHolder("SITE").StringVar(&site)
+	cli.Flag(c.Flag("site", "Only at this site; everywhere if absent.").PlaceHolder("SITE"), &site, jwt.ParseSite)
 	c.Flag("renewals", "Have no certificate renewed, either.").BoolVar(&renewals)
-	all.Check(c, func() error { return verb.CheckSite(site) })
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
-		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/pause", httpapi.NewPause{Site: jwt.Site(site), Renewals: renewals, Why: o.Why})
+		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/pause", httpapi.NewPause{Site: site, Renewals: renewals, Why: o.Why})
 	}, func(o *verb.Operator, _ *httpapi.Settings) io.WriterTo {
 		flag := ""
 		if site != "" {
-			flag = " --site " + site
+			flag = " --site " + string(site)
 		}
 		o.Say("enrollment is paused %s, until muster resume%s", where(site), flag)
 		return nil
@@ -49,25 +48,24 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 }
 
 func addResume(app *kingpin.Application, all cli.Verbs) {
-	var site string
+	var site jwt.Site
 	c := app.Command("resume", "Have machines enroll again.").HelpLong(resumeHelp)
-	c.Flag("site", "End the pause of this site; that of the installation if absent.").PlaceHolder("SITE").StringVar(&site)
-	all.Check(c, func() error { return verb.CheckSite(site) })
+	cli.Flag(c.Flag("site", "End the pause of this site; that of the installation if absent.").PlaceHolder("SITE"), &site, jwt.ParseSite)
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.Settings, error) {
-		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/resume", httpapi.Resumption{Site: jwt.Site(site), Why: o.Why})
+		return verb.Post[*httpapi.Settings](ctx, o, "/v1/settings/resume", httpapi.Resumption{Site: site, Why: o.Why})
 	}, func(o *verb.Operator, s *httpapi.Settings) io.WriterTo {
 		o.Say("enrollment goes on %s", where(site))
 		for _, left := range s.Pauses {
-			o.Say("still paused %s, by %s: %s", where(string(left.Site)), left.By, left.Why)
+			o.Say("still paused %s, by %s: %s", where(left.Site), left.By, left.Why)
 		}
 		return nil
 	})
 }
 
 // where says the scope of a pause.
-func where(site string) string {
+func where(site jwt.Site) string {
 	if site == "" {
 		return "everywhere"
 	}
-	return "at site " + site
+	return "at site " + string(site)
 }

@@ -25,8 +25,10 @@ import (
 // eval is what the flags of "muster policy eval" say.
 type eval struct {
 	verb.Operator
-	policy, input, node, since string
-	values                     bool
+	policy, input string
+	node          wire.Identity
+	since         time.Duration
+	values        bool
 }
 
 const evalHelp = `Asks a policy about one machine, and says what it decides, why, and which rules
@@ -46,41 +48,32 @@ func addEval(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("eval", "Ask a policy about one machine, and see which rules fire.").HelpLong(evalHelp)
 	c.Arg("policy", "Rego file, or directory of them.").Required().StringVar(&v.policy)
 	c.Flag("input", "The machine, JSON.").PlaceHolder("FILE").StringVar(&v.input)
-	c.Flag("node", "Name of a machine that has asked.").StringVar(&v.node)
-	c.Flag("since", "With --node: how far back to look, as 12h or 7d.").Default("7d").StringVar(&v.since)
+	cli.Flag(c.Flag("node", "Name of a machine that has asked."), &v.node, wire.ParseIdentity)
+	cli.Duration(c.Flag("since", "With --node: how far back to look, as 12h or 7d.").Default("7d"), &v.since, time.Second, 100*cli.Year)
 	c.Flag("values", "Also show the values of the configuration; what is called like a secret is not shown.").BoolVar(&v.values)
 	v.AddFlags(c)
-	all.Check(c, func() error { _, err := v.check(); return err })
+	all.Check(c, v.check)
 	all[c.FullCommand()] = v.run
 }
 
-// check returns how far back to look, or all that is wrong with the flags.
-func (v *eval) check() (time.Duration, error) {
-	var mistakes []error
+// check returns all that is wrong with how the flags go together.
+func (v *eval) check() error {
+	var err error
 	if (v.input == "") == (v.node == "") {
-		mistakes = append(mistakes, errors.New("give one of --input and --node"))
+		err = errors.New("give one of --input and --node")
 	}
 	if v.node != "" {
-		_, err := wire.ParseIdentity(v.node)
-		mistakes = append(mistakes, err, v.CheckURL())
+		err = errors.Join(err, v.CheckURL())
 	}
-	age, err := cli.ParseDuration(v.since)
-	if err != nil || age == 0 {
-		mistakes = append(mistakes, fmt.Errorf("--since is %q, want a duration such as 12h or 7d", v.since))
-	}
-	return age, errors.Join(mistakes...)
+	return err
 }
 
 func (v *eval) run(ctx context.Context) error {
-	age, err := v.check()
-	if err != nil {
-		return err
-	}
 	engine, err := load(v.policy) //nolint:contextcheck // it takes none: tests of policies are bounded
 	if err != nil && v.node != "" {
 		return err // a provisioner would be asked in vain
 	}
-	in, unread := v.read(ctx, age)
+	in, unread := v.read(ctx)
 	if err = errors.Join(err, unread); err != nil {
 		return err
 	}
@@ -92,10 +85,10 @@ func (v *eval) run(ctx context.Context) error {
 }
 
 // read returns the input that is asked about.
-func (v *eval) read(ctx context.Context, age time.Duration) (*policies.Input, error) {
+func (v *eval) read(ctx context.Context) (*policies.Input, error) {
 	switch v.input {
 	case "":
-		return v.recorded(ctx, age)
+		return v.recorded(ctx)
 	case "-":
 		b, err := conffile.Read(os.Stdin, "standard input")
 		if err != nil {
@@ -115,23 +108,23 @@ func (v *eval) read(ctx context.Context, age time.Duration) (*policies.Input, er
 }
 
 // recorded returns the newest input of a node that the provisioner has.
-func (v *eval) recorded(ctx context.Context, age time.Duration) (*policies.Input, error) {
+func (v *eval) recorded(ctx context.Context) (*policies.Input, error) {
 	client, err := v.Client()
 	if err != nil {
 		return nil, err
 	}
 	var newest *policies.Recording
-	err = eachBatch(ctx, client, age, "looking", func(batch []byte, one func()) error {
+	err = eachBatch(ctx, client, v.since, "looking", func(batch []byte, one func()) error {
 		one()
 		for line := range strings.Lines(string(batch)) {
-			if !strings.Contains(line, strconv.Quote(v.node)) {
+			if !strings.Contains(line, strconv.Quote(string(v.node))) {
 				continue // quick, and good for nearly all of them
 			}
 			var r policies.Recording
 			if err := json.Unmarshal([]byte(line), &r); err != nil {
 				return fmt.Errorf("recorded decision: %w", err)
 			}
-			if r.Input != nil && r.Input.Identity == v.node && (newest == nil || !r.Input.Time.Before(newest.Input.Time)) {
+			if r.Input != nil && r.Input.Identity == string(v.node) && (newest == nil || !r.Input.Time.Before(newest.Input.Time)) {
 				newest = &r
 			}
 		}
@@ -141,7 +134,7 @@ func (v *eval) recorded(ctx context.Context, age time.Duration) (*policies.Input
 	case err != nil:
 		return nil, err
 	case newest == nil:
-		return nil, fmt.Errorf("no decision about %s is recorded since %s", v.node, v.since)
+		return nil, fmt.Errorf("no decision about %s is recorded in the last %s", v.node, cli.Span(v.since))
 	case newest.Redacted:
 		v.Say("what looked like a secret was not recorded of %s", v.node)
 	}

@@ -25,8 +25,9 @@ import (
 // replay is what the flags of "muster policy replay" say.
 type replay struct {
 	verb.Operator
-	policy, since, template string
-	values                  bool
+	policy, template string
+	since            time.Duration
+	values           bool
 }
 
 const replayHelp = `Runs a policy over what the provisioner's decisions saw, and lists the machines
@@ -54,22 +55,12 @@ func addReplay(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &replay{}
 	c := parent.Command("replay", "Run a policy over past decisions, and say what would differ.").HelpLong(replayHelp)
 	c.Arg("policy", "Rego file, or directory of them, to try.").Required().StringVar(&v.policy)
-	c.Flag("since", "How far back, as 12h or 7d.").Default("24h").StringVar(&v.since)
+	cli.Duration(c.Flag("since", "How far back, as 12h or 7d.").Default("24h"), &v.since, time.Second, 100*cli.Year)
 	c.Flag("template", "Try this template, too, in place of what provisioner.yaml names.").PlaceHolder("FILE").StringVar(&v.template)
 	c.Flag("values", "Also show the values of configurations; what is called like a secret is not shown.").BoolVar(&v.values)
 	v.AddFlags(c)
 	all.Check(c, v.CheckURL)
-	all.Check(c, func() error { _, err := v.age(); return err })
 	all[c.FullCommand()] = v.run
-}
-
-// age returns how far back to look.
-func (v *replay) age() (time.Duration, error) {
-	age, err := cli.ParseDuration(v.since)
-	if err == nil && age <= 0 {
-		err = errors.New("is 0, want more")
-	}
-	return age, verb.Flag("since", err)
 }
 
 // A replayed is the report, for programs.
@@ -80,10 +71,6 @@ type replayed struct {
 }
 
 func (v *replay) run(ctx context.Context) error {
-	age, err := v.age()
-	if err != nil {
-		return err
-	}
 	var cfg policies.ReplayConfig
 	next, unusable := load(v.policy) //nolint:contextcheck // it takes none: tests of policies are bounded
 	client, unreachable := v.Client()
@@ -99,7 +86,7 @@ func (v *replay) run(ctx context.Context) error {
 	}
 	r := policies.NewReplay(cfg)
 	start := time.Now()
-	if err := overBatches(ctx, client, r, age); err != nil {
+	if err := overBatches(ctx, client, r, v.since); err != nil {
 		return err
 	}
 	elapsed := time.Since(start).Seconds()

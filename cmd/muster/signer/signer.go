@@ -4,7 +4,6 @@ package signer
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -46,10 +45,9 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	var n provisioner.NewSigner
 	c := parent.Command("add", "Make the tokens of a signer good.").HelpLong(addHelp)
 	c.Arg("file", "Certificate or public key.").Required().StringVar(&file)
-	c.Flag("name", "What logs and policies call the signer; a certificate's common name, or the file's name, if not given.").PlaceHolder("NAME").StringVar(&n.Name)
-	c.Flag("site", "Its tokens are good at this site only (repeatable).").PlaceHolder("NAME").StringsVar(&n.Sites)
-	c.Flag("identity", "Its tokens are good for these machines only, as 'web*.example.net' (repeatable).").PlaceHolder("GLOB").StringsVar(&n.Identities)
-	all.Check(c, func() error { return check(&n) })
+	cli.Flag(c.Flag("name", "What logs and policies call the signer; a certificate's common name, or the file's name, if not given.").PlaceHolder("NAME"), &n.Name, checkName)
+	cli.Flags(c.Flag("site", "Its tokens are good at this site only (repeatable).").PlaceHolder("NAME"), &n.Sites, checked(jwt.ParseSite))
+	cli.Flags(c.Flag("identity", "Its tokens are good for these machines only, as 'web*.example.net' (repeatable).").PlaceHolder("GLOB"), &n.Identities, checked(wire.ParsePattern))
 	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.SignerInfo, error) {
 		var err error
 		if n.Public, err = conffile.ReadFile(file); err != nil {
@@ -79,21 +77,20 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-// check returns all that is wrong with the flags of "muster signer add".
-func check(n *provisioner.NewSigner) error {
-	var errs []error
-	if len(n.Name) > provisioner.MaxSignerNameBytes {
-		errs = append(errs, fmt.Errorf("--name has %d bytes, want 1 to %d", len(n.Name), provisioner.MaxSignerNameBytes))
+// checkName refuses a name that is too long.
+func checkName(name string) (string, error) {
+	if len(name) > provisioner.MaxSignerNameBytes {
+		return "", fmt.Errorf("--name has %d bytes, want 1 to %d", len(name), provisioner.MaxSignerNameBytes)
 	}
-	for _, s := range n.Sites {
-		_, err := jwt.ParseSite(s)
-		errs = append(errs, verb.Flag("site", err))
+	return name, nil
+}
+
+// checked has parse look at a text that stays one.
+func checked[T any](parse func(string) (T, error)) func(string) (string, error) {
+	return func(s string) (string, error) {
+		_, err := parse(s)
+		return s, err
 	}
-	for _, s := range n.Identities {
-		_, err := wire.ParsePattern(s)
-		errs = append(errs, verb.Flag("identity", err))
-	}
-	return errors.Join(errs...)
 }
 
 // limitsOf says what a signer's tokens are good for.

@@ -3,7 +3,6 @@ package token
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"io"
 	"time"
@@ -22,9 +21,12 @@ import (
 
 // issue is what the flags of "muster token issue" say.
 type issue struct {
-	node, key, passphraseFile, secretFile string
-	urls                                  []string
-	srv, site, ca, seal, ttl              string
+	node                            wire.Identity
+	site                            jwt.Site
+	ttl                             time.Duration
+	key, passphraseFile, secretFile string
+	urls                            []string
+	srv, ca, seal                   string
 }
 
 // issued is a token with what the provisioner knows of it.
@@ -45,16 +47,16 @@ remote verbs is made up unless --secret-file has one; 'muster jwt' shows it.
 func addIssue(parent *kingpin.CmdClause, all cli.Verbs) {
 	i := &issue{}
 	c := parent.Command("issue", "Sign a token for one machine and one use.").HelpLong(issueHelp)
-	c.Arg("node", "The machine's name.").Required().StringVar(&i.node)
+	cli.Arg(c.Arg("node", "The machine's name.").Required(), &i.node, wire.ParseIdentity)
 	c.Flag("key", "Private key of a signer that the provisioner trusts.").Required().PlaceHolder("FILE").StringVar(&i.key)
 	c.Flag("passphrase-file", "File with the passphrase of the key.").PlaceHolder("FILE").StringVar(&i.passphraseFile)
 	c.Flag("secret-file", "File with the secret that guards the machine's verbs.").PlaceHolder("FILE").StringVar(&i.secretFile)
 	c.Flag("urls", "Brokers, host:port with commas between them; may be repeated.").PlaceHolder("URLS").StringsVar(&i.urls)
 	c.Flag("srv", "Domain whose SRV records name the brokers, instead of --urls.").PlaceHolder("DOMAIN").StringVar(&i.srv)
-	c.Flag("site", "Only site where it may be used.").PlaceHolder("NAME").StringVar(&i.site)
+	cli.Flag(c.Flag("site", "Only site where it may be used.").PlaceHolder("NAME"), &i.site, jwt.ParseSite)
 	c.Flag("ca", "Certificate of the authority that the machine shall insist on, PEM.").PlaceHolder("FILE").StringVar(&i.ca)
 	c.Flag("seal", "Public key to which the machine seals its request, a file or its text.").PlaceHolder("FILE").StringVar(&i.seal)
-	c.Flag("ttl", "How long it is good, as 30m or 1d; 30d at most.").Default("1h").StringVar(&i.ttl)
+	cli.Duration(c.Flag("ttl", "How long it is good, as 30m or 1d; 30d at most.").Default("1h"), &i.ttl, time.Minute, provisioner.MaxIssuedTTL)
 	all.Check(c, func() error { _, _, err := i.claims(time.Now().UTC()); return err })
 	verb.Order(c, all, i.run, func(o *verb.Operator, t *issued) io.WriterTo {
 		o.Say("token %s for %s, once, until %s", t.Info.ID, i.node, verb.Instant(t.Info.ExpiresAt))
@@ -80,9 +82,7 @@ func (i *issue) run(ctx context.Context, o *verb.Operator) (*issued, error) {
 // claims returns what the flags say, without what has to be read, or all that is
 // wrong with it.
 func (i *issue) claims(now time.Time) (jwt.Claims, jwt.Limits, error) {
-	brokers, noBrokers := signing.Brokers(i.urls, i.srv)
-	id, noName := wire.ParseIdentity(i.node)
-	ttl, noTTL := cli.DurationOf("ttl", i.ttl, time.Minute, provisioner.MaxIssuedTTL)
+	brokers, err := signing.Brokers(i.urls, i.srv)
 	c := jwt.Claims{
 		Brokers:      brokers,
 		SRVDomain:    i.srv,
@@ -93,11 +93,11 @@ func (i *issue) claims(now time.Time) (jwt.Claims, jwt.Limits, error) {
 		Issuer:       verb.Program,
 		IssuedAt:     now,
 		NotBefore:    now,
-		ExpiresAt:    now.Add(ttl),
+		ExpiresAt:    now.Add(i.ttl),
 		JTI:          jwt.NewJTI(),
 	}
-	l := jwt.Limits{Uses: 1, Identities: []wire.Pattern{wire.Pattern(id)}, Site: jwt.Site(i.site)}
-	return c, l, errors.Join(noBrokers, noName, noTTL, verb.CheckSite(i.site))
+	l := jwt.Limits{Uses: 1, Identities: []wire.Pattern{wire.Pattern(i.node)}, Site: i.site}
+	return c, l, err
 }
 
 // sign reads what the flags name and signs.

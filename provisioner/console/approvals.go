@@ -98,43 +98,19 @@ func (c approvalPages) approvals(v *visit) error {
 			p.Rejected = append(p.Rejected, a)
 		}
 	}
-	said := c.approved()
 	for _, w := range waiting {
 		switch {
 		case !strings.HasPrefix(string(w.Identity), p.Prefix), rejected[string(w.Identity)+"/"+w.KeyHash]:
 		case len(p.Waiting) == maxWaiting:
 			p.More++
 		default:
-			if key := w.KeyHash + string(w.Identity); said[key] {
-				// It may be over, or of a time to come.
-				if p.approved[key], err = c.cfg.Provisioner.Approval(v.r.Context(), w); err != nil {
-					return err
-				}
+			if p.approved[w.KeyHash+string(w.Identity)], err = c.cfg.Provisioner.Approval(v.r.Context(), w); err != nil {
+				return err
 			}
 			p.Waiting = append(p.Waiting, w)
 		}
 	}
 	return c.page(v, "approvals", "Approvals", p)
-}
-
-// approved returns whom of late an approval was the last that was said of, by key and
-// identity: of nobody else an approval is read.
-func (c approvalPages) approved() map[string]bool {
-	newest := make(map[string]*told)
-	for _, t := range c.activity.newest(maxKept, func(t *told) bool {
-		return t.Type == provisioner.EventApproved || t.Type == provisioner.EventRejected || t.Type == provisioner.EventForgotten
-	}) {
-		if key := t.Data.Key + t.Data.Node; newest[key] == nil {
-			newest[key] = t
-		}
-	}
-	approved := make(map[string]bool)
-	for key, t := range newest {
-		if t.Type == provisioner.EventApproved {
-			approved[key] = true
-		}
-	}
-	return approved
 }
 
 // errNoneChosen means that nothing was ticked.

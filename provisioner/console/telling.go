@@ -21,45 +21,30 @@ var eventTones = map[provisioner.EventType]string{
 func whatOf(t *told) string {
 	d := &t.Data
 	var parts []string
-	add := func(format string, args ...any) { parts = append(parts, fmt.Sprintf(format, args...)) }
-	if d.Verb != "" {
-		add("%s", d.Verb)
-	}
-	if d.Code != "" {
-		add("%s", d.Code)
-	}
-	if d.Reason != "" {
-		add("ground: %s", d.Reason)
-	}
-	if d.Operator != "" {
-		add("operator %s", d.Operator)
-	}
-	if d.Role != "" {
-		add("role %s", d.Role)
-	}
-	if d.Pattern != "" {
-		add("names %s", d.Pattern)
-	}
-	if d.Cause != "" {
-		add("%s", strings.TrimRight(d.Cause, ": "))
+	for _, p := range []struct{ format, value string }{
+		{"%s", string(d.Verb)},
+		{"%s", string(d.Code)},
+		{"ground: %s", string(d.Reason)},
+		{"operator %s", d.Operator},
+		{"role %s", string(d.Role)},
+		{"names %s", string(d.Pattern)},
+		{"%s", strings.TrimRight(d.Cause, ": ")},
+		{"from %s", d.Source},
+		{"by %s", strings.TrimPrefix(d.By, "operator:")},
+		{"“%s”", d.Why},
+	} {
+		if p.value != "" {
+			parts = append(parts, fmt.Sprintf(p.format, p.value))
+		}
 	}
 	if d.LeftOut > 0 {
-		add("and %d more", d.LeftOut)
-	}
-	if d.Source != "" {
-		add("from %s", d.Source)
-	}
-	if d.By != "" {
-		add("by %s", strings.TrimPrefix(d.By, "operator:"))
-	}
-	if d.Why != "" {
-		add("“%s”", d.Why)
+		parts = append(parts, fmt.Sprintf("and %d more", d.LeftOut))
 	}
 	if d.Repeated {
-		add("again")
+		parts = append(parts, "again")
 	}
 	if len(parts) == 0 && d.Policy != "" {
-		add("policy %s", short(d.Policy))
+		parts = append(parts, "policy "+short(d.Policy))
 	}
 	return strings.Join(parts, " · ")
 }

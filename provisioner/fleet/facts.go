@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -101,27 +102,10 @@ func (x *Index) askedFacts(texts []string) ([]askedFact, error) {
 		asked = append(asked, askedFact{f, place})
 	}
 	if len(unknown) > 0 {
-		return nil, fmt.Errorf("fact %s: %w: of each node are kept %s; name it in fleet.facts of provisioner.yaml, and nodes are found by it once they renew or `muster node reconfigure --all` has asked them",
-			quoted(unknown), ErrFact, or(strings.Join(x.facts, ", "), "none"))
+		return nil, fmt.Errorf("fact %.80q: %w: of each node are kept %s; name it in fleet.facts of provisioner.yaml, and nodes are found by it once they renew or `muster node reconfigure --all` has asked them",
+			strings.Join(unknown, ", "), ErrFact, cmp.Or(strings.Join(x.facts, ", "), "none"))
 	}
 	return asked, nil
-}
-
-// quoted returns names in quotes.
-func quoted(names []string) string {
-	q := make([]string, len(names))
-	for i, name := range names {
-		q[i] = fmt.Sprintf("%.80q", name)
-	}
-	return strings.Join(q, ", ")
-}
-
-// or returns s, or what stands for nothing.
-func or(s, nothing string) string {
-	if s == "" {
-		return nothing
-	}
-	return s
 }
 
 // withFacts reports of each text whether nodes whose facts it is are asked for; nil

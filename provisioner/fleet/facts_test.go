@@ -98,7 +98,7 @@ func TestFactsThatCannotBeAsked(t *testing.T) {
 		says  string
 		kept  bool
 	}{
-		"not kept":      {x, []string{"os.kernel=6*", "role=web", "rack=r4", "os.kernel=7*"}, `fact "os.kernel", "rack": not kept: of each node are kept os.name, role; name it in fleet.facts`, false},
+		"not kept":      {x, []string{"os.kernel=6*", "role=web", "rack=r4", "os.kernel=7*"}, `fact "os.kernel, rack": not kept: of each node are kept os.name, role; name it in fleet.facts`, false},
 		"nothing kept":  {bare, []string{"role=web"}, "of each node are kept none", false},
 		"no value":      {x, []string{"role"}, `fact "role", want NAME=VALUE`, true},
 		"a bad pattern": {x, []string{"role=[", "=x"}, `fact "=x"`, true},

@@ -13,7 +13,7 @@ import (
 func TestConnectionsOfOneAddressAreBounded(t *testing.T) {
 	t.Parallel()
 	f := served(t)
-	const most = 64
+	const most = 256 // half of all
 	for i := range most + 1 {
 		c, err := net.Dial("tcp", strings.TrimPrefix(f.Daemon().APIURL(), "https://"))
 		if err != nil {

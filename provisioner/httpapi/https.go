@@ -10,17 +10,18 @@ import (
 	"net/netip"
 	"sync"
 	"time"
+
+	"muster/internal/limit"
 )
 
 // Bounds on who comes over the network; chosen. Operators are few: a console
 // takes some connections, a script one.
 const (
-	maxConns          = 512
-	maxConnsPerSource = 64
-	maxStreams        = 32 // of one HTTP/2 connection
-	maxHeaderBytes    = 16 << 10
-	idleTimeout       = 2 * time.Minute
-	stalledTimeout    = 30 * time.Second // of an HTTP/2 connection that takes nothing
+	maxConns       = 512
+	maxStreams     = 32 // of one HTTP/2 connection
+	maxHeaderBytes = 16 << 10
+	idleTimeout    = 2 * time.Minute
+	stalledTimeout = 30 * time.Second // of an HTTP/2 connection that takes nothing
 )
 
 // HTTPSConfig configures the listener for operators on other machines.
@@ -49,7 +50,7 @@ func (c *HTTPSConfig) listen() (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("HTTPS: %w", err)
 	}
-	return &boundedListener{Listener: l, bySource: make(map[netip.Addr]int)}, nil
+	return &boundedListener{Listener: l, open: limit.NewShares[netip.Prefix](maxConns)}, nil
 }
 
 // harden prepares a server for strangers. A certificate is asked for and not
@@ -78,14 +79,11 @@ func (c *HTTPSConfig) harden(srv *http.Server) {
 	})
 }
 
-// boundedListener drops connections beyond so many, of one address and of all:
-// whoever holds many open must not keep everybody else out from one machine.
+// boundedListener drops connections beyond so many. One address that takes all it gets leaves half to others.
 type boundedListener struct {
 	net.Listener
 
-	mu       sync.Mutex
-	all      int                // guarded by mu
-	bySource map[netip.Addr]int // guarded by mu
+	open *limit.Shares[netip.Prefix]
 }
 
 // Accept implements [net.Listener].
@@ -95,46 +93,12 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		source := sourceOf(c)
-		if l.enter(source) {
-			return &boundedConn{Conn: c, leave: sync.OnceFunc(func() { l.leave(source) })}, nil
+		source := limit.Source(c.RemoteAddr().String())
+		if l.open.Acquire(source, 1) {
+			return &boundedConn{Conn: c, leave: sync.OnceFunc(func() { l.open.Release(source, 1) })}, nil
 		}
 		_ = c.Close() // it has had nothing yet
 	}
-}
-
-func (l *boundedListener) enter(source netip.Addr) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.all >= maxConns || l.bySource[source] >= maxConnsPerSource {
-		return false
-	}
-	l.all++
-	l.bySource[source]++
-	return true
-}
-
-func (l *boundedListener) leave(source netip.Addr) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.all--
-	if l.bySource[source]--; l.bySource[source] <= 0 {
-		delete(l.bySource, source)
-	}
-}
-
-// sourceOf is what a connection is counted under: its address, or the /64 of it.
-func sourceOf(c net.Conn) netip.Addr {
-	at, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	if err != nil {
-		return netip.Addr{}
-	}
-	addr := at.Addr().Unmap().WithZone("")
-	if addr.Is6() {
-		p, _ := addr.Prefix(64) // never fails: bits fit
-		return p.Addr()
-	}
-	return addr
 }
 
 type boundedConn struct {

@@ -99,7 +99,7 @@ func (s *Server) server(ctx context.Context) *http.Server {
 	return &http.Server{
 		Handler: http.HandlerFunc(s.serveRoute), ReadTimeout: readTimeout, WriteTimeout: answerTimeout,
 		BaseContext: func(net.Listener) context.Context { return context.WithoutCancel(ctx) },
-		ErrorLog:    slog.NewLogLogger(newSparing(s.cfg.Log.Handler()), slog.LevelWarn),
+		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug), // strangers cause these
 	}
 }
 

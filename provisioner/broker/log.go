@@ -9,7 +9,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"golang.org/x/time/rate"
+	"muster/internal/limit"
 )
 
 // Lines a second, and in one go, about connections. Strangers cause these, and
@@ -25,10 +25,7 @@ const (
 // beginning of a CONNECT, token and all.
 type natsLog struct {
 	log   *slog.Logger
-	limit *rate.Limiter
-
-	// unsaid counts the lines left out since the last one about a client.
-	unsaid atomic.Int64
+	lines *limit.Keyed[struct{}] // about clients, of which there is one kind
 
 	// writeFailed hears of streams that cannot be written any more, or whose blocks are
 	// gone. May be nil.
@@ -46,7 +43,7 @@ type natsLog struct {
 }
 
 func newNATSLog(log *slog.Logger, writeFailed func(error)) *natsLog {
-	return &natsLog{log: log, writeFailed: writeFailed, limit: rate.NewLimiter(linesPerSecond, linesAtOnce), failure: make(chan error, 1)}
+	return &natsLog{log: log, writeFailed: writeFailed, lines: limit.NewKeyed[struct{}](limit.Rate{PerSecond: linesPerSecond, Burst: linesAtOnce}), failure: make(chan error, 1)}
 }
 
 // starting begins another start.
@@ -89,12 +86,12 @@ func (l *natsLog) refused(ctx context.Context, p Presented, d *Denied) {
 
 // connection writes a line that a client caused.
 func (l *natsLog) connection(ctx context.Context, msg string, attrs ...slog.Attr) {
-	if !l.limit.Allow() {
-		l.unsaid.Add(1)
+	leftOut, ok := l.lines.Take(struct{}{})
+	if !ok {
 		return
 	}
-	if n := l.unsaid.Swap(0); n > 0 {
-		attrs = append(attrs, slog.Int64("lines_left_out", n))
+	if leftOut > 0 {
+		attrs = append(attrs, slog.Int64("lines_left_out", leftOut))
 	}
 	l.log.LogAttrs(ctx, slog.LevelWarn, msg, attrs...) //nolint:sloglint // callers pass literals
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
-	"sync"
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/limit"
 	"muster/internal/wire"
 )
 
@@ -16,49 +16,28 @@ import (
 // its next event.
 const eventQueue = 1024
 
-// eventPlaces is how many of them may be of one node, so that one that says a
-// lot leaves the others their room.
-const eventPlaces = 16
-
-// events are the lifecycle events that wait to be heard. Make them with
+// events are the lifecycle events that wait to be heard, shared by the nodes that they are of. Make them with
 // [newEvents].
 type events struct {
 	queue chan *nats.Msg
-
-	mu      sync.Mutex
-	waiting map[string]int // guarded by mu: events in the queue by their subject's node; none is 0
+	share *limit.Shares[string] // by the subject's node
 }
 
 func newEvents() *events {
-	return &events{queue: make(chan *nats.Msg, eventQueue), waiting: make(map[string]int)}
+	return &events{make(chan *nats.Msg, eventQueue), limit.NewShares[string](eventQueue)}
 }
 
 // put queues an event, or drops it if there is no room for it or for more of its
 // node. It does not block.
 func (e *events) put(m *nats.Msg) {
-	node := subjectNode(m.Subject)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.waiting[node] >= eventPlaces {
-		return
-	}
-	select {
-	case e.queue <- m:
-		e.waiting[node]++
-	default:
+	if e.share.Acquire(subjectNode(m.Subject), 1) {
+		e.queue <- m // there is a place for each
 	}
 }
 
 // took says that an event was taken off the queue. The goroutine that does it
 // calls it before anything else.
-func (e *events) took(m *nats.Msg) {
-	node := subjectNode(m.Subject)
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.waiting[node]--; e.waiting[node] <= 0 {
-		delete(e.waiting, node)
-	}
-}
+func (e *events) took(m *nats.Msg) { e.share.Release(subjectNode(m.Subject), 1) }
 
 // subjectNode returns the token of an event's subject that names the node, which
 // is the broker's word; empty if there is none.

@@ -179,7 +179,7 @@ func hello(c net.Conn, token, after string) {
 
 // attack starts an assault on the fleet, and returns what ends it and says how
 // much was done.
-func attack(t testing.TB, f *testbed.Fleet, a assault) func() string {
+func attack(t *testing.T, f *testbed.Fleet, a assault) func() string {
 	t.Helper()
 	a.Address = strings.TrimPrefix(f.URL(), "nats://")
 	spec, err := json.Marshal(a)
@@ -216,7 +216,7 @@ func attack(t testing.TB, f *testbed.Fleet, a assault) func() string {
 
 // besieged returns a fleet with an RSA-4096 signer whose key nobody has, and a
 // token that looks like one of that signer's until it is checked.
-func besieged(t testing.TB, opts testbed.Options) (*testbed.Fleet, string) {
+func besieged(t *testing.T, opts testbed.Options) (*testbed.Fleet, string) {
 	t.Helper()
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 4095))
 	if err != nil {
@@ -284,7 +284,7 @@ func once(ctx context.Context, url string, n *simnode.Node) error {
 
 // enrollAll provisions nodes, several at once, and fails the test for each that
 // is not.
-func enrollAll(t testing.TB, f *testbed.Fleet, nodes []*simnode.Node) {
+func enrollAll(t *testing.T, f *testbed.Fleet, nodes []*simnode.Node) {
 	t.Helper()
 	ctx := f.Context()
 	var next atomic.Int64
@@ -327,51 +327,4 @@ func TestHonestNodesEnrollUnderAttack(t *testing.T) {
 	}
 	t.Logf("silent, half open, large, forged: %s", stop())
 	f.Check()
-}
-
-// BenchmarkEnrollUnderAttack provisions b.N nodes, each over a connection of its
-// own, undisturbed and under attack in turns, and reports nodes a minute of
-// both and the ratio. The attacker has 2,000 silent connections, 200 TLS
-// handshakes that do not go on, sends 100 requests of 1 MB a second and forges
-// 500 RSA-4096 tokens a second; it shares the machine with everybody else.
-func BenchmarkEnrollUnderAttack(b *testing.B) {
-	f, forged := besieged(b, testbed.Options{Edit: testbed.Quotas(0, 0), Quiet: true})
-	token := f.Token(nil)
-	f.Dial(token)
-	const rounds = 4
-	var phases [2 * rounds][]*simnode.Node
-	for i := range phases {
-		for j := range max(b.N/rounds, 1) {
-			n, err := simnode.New(fmt.Sprintf("node%d-%d.example.net", i, j), token)
-			if err != nil {
-				b.Fatal(err)
-			}
-			phases[i] = append(phases[i], n)
-		}
-	}
-	var spent [2]time.Duration
-	var done [2]int
-	b.ResetTimer()
-	for i, nodes := range phases {
-		stop := func() string { return "" }
-		if i%2 == 1 {
-			b.StopTimer()
-			stop = attack(b, f, assault{Silent: 2000, Half: 200, Token: token, Large: 100, Forged: forged, Forge: 500})
-			b.StartTimer()
-		}
-		start := time.Now()
-		enrollAll(b, f, nodes)
-		spent[i%2] += time.Since(start)
-		done[i%2] += len(nodes)
-		b.StopTimer()
-		if text := stop(); text != "" {
-			b.Logf("in %v: silent, half open, large, forged: %s", time.Since(start).Round(time.Millisecond), text)
-		}
-		b.StartTimer()
-	}
-	quiet, attacked := float64(done[0])/spent[0].Minutes(), float64(done[1])/spent[1].Minutes()
-	b.ReportMetric(quiet, "quiet-nodes/min")
-	b.ReportMetric(attacked, "attacked-nodes/min")
-	b.ReportMetric(attacked/quiet, "ratio")
-	b.ReportMetric(0, "ns/op")
 }

@@ -503,19 +503,3 @@ func TestEverybodyIsToldSomething(t *testing.T) {
 	}
 	f.Check()
 }
-
-// BenchmarkSealedEnroll is what sealed mode costs the service: requests of one
-// node that is on record, over one connection, beside the same in plain.
-func BenchmarkSealedEnroll(b *testing.B) {
-	f := testbed.New(b, testbed.Options{Quiet: true})
-	for name, n := range map[string]*simnode.Node{"plain": f.Node("web1.example.net"), "sealed": f.SealedNode("web2.example.net")} {
-		b.Run(name, func(b *testing.B) {
-			nc := f.Dial(n.Token)
-			for range b.N {
-				if r, err := simnode.Enroll(b.Context(), nc, n.Request()); err != nil || r.Enrolled == nil {
-					b.Fatal(r, err)
-				}
-			}
-		})
-	}
-}

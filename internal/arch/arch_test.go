@@ -33,7 +33,7 @@ var graph = map[string][]string{
 	"provisioner/helper":  {"internal/wire"},
 	"provisioner/journal": {"provisioner"},
 	"provisioner/backup":  {},
-	"provisioner/httpapi": {"internal/wire", "jwt", "policies", "provisioner", "provisioner/ca", "provisioner/fleet"},
+	"provisioner/httpapi": {"internal/limit", "internal/wire", "jwt", "policies", "provisioner", "provisioner/ca", "provisioner/fleet"},
 	"provisioner/console": {"internal/wire", "jwt", "policies", "provisioner", "provisioner/fleet"},
 	"provisioner/fleet":   {"internal/wire", "jwt", "provisioner"},
 	"provisioner/metrics": {"internal/wire", "provisioner"},

@@ -28,7 +28,7 @@ const calloutQueue = "muster-callout"
 const (
 	// calloutWorkersPerCore is how many answers are under way to brokers at once, for each
 	// worker has one (see taken). So it is what bounds them where a broker is far: at 50 ms,
-	// 300 a second with 16 and 1,030 with 64, of 1,220 with 128 (BenchmarkConnectThroughCalloutFar).
+	// 300 a second with 16 and 1,030 with 64, of 1,220 with 128.
 	// 128 of them are 32 ms of a broker's work.
 	calloutWorkersPerCore = 64
 	maxCalloutsWaiting    = 4096

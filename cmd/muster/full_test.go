@@ -43,58 +43,6 @@ func TestNoSpace(t *testing.T) {
 	}
 }
 
-// TestNoPermission has a set-up made where nobody may make any.
-func TestNoPermission(t *testing.T) {
-	t.Parallel()
-	closed := testdisk.Closed(t)
-	for _, dir := range []string{closed + "/prov", closed + "/none/prov"} {
-		cmd := command(t, "provisioner", "init", dir, "--name", "localhost", "--trust-domain", "example.net")
-		out, _ := cmd.CombinedOutput()
-		want := "): run this as somebody who may, such as root, or give another directory\n"
-		if said := string(out); cmd.ProcessState.ExitCode() != 1 || !strings.HasPrefix(said, "muster: "+dir+": cannot be made (") || !strings.HasSuffix(said, want) {
-			t.Errorf("init in a closed directory: exit %d: %s", cmd.ProcessState.ExitCode(), out)
-		}
-	}
-}
-
-// TestADirectoryThatCannotGiveWay has a set-up made where a disk is mounted, as a volume of a
-// container is, and where a link leads to another disk.
-func TestADirectoryThatCannotGiveWay(t *testing.T) {
-	t.Parallel()
-	disk := testdisk.New(t, 8<<20)
-	if err := os.Remove(filepath.Join(disk.Dir, "lost+found")); err != nil {
-		t.Fatal(err)
-	}
-	link := filepath.Join(t.TempDir(), "link")
-	init := func(dir string) (status int, says string) {
-		cmd := command(t, "provisioner", "init", dir, "--name", "localhost", "--trust-domain", "example.net")
-		out, _ := cmd.CombinedOutput()
-		return cmd.ProcessState.ExitCode(), string(out)
-	}
-	want := "muster: " + disk.Dir + ": has a disk or a volume mounted on it, whose place nothing can take: give a directory in it, such as " + disk.Dir + "/provisioner\n"
-	if status, says := init(disk.Dir); status != 1 || says != want {
-		t.Errorf("init of a mount: exit %d: %s want %s", status, says, want)
-	}
-	if left := list(t, filepath.Dir(disk.Dir)); strings.Contains(left, ".new-") {
-		t.Errorf("init of a mount leaves %s", left)
-	}
-	if err := os.Symlink(filepath.Join(disk.Dir, "provisioner"), link); err != nil {
-		t.Fatal(err)
-	}
-	if status, says := init(link); status != 1 || says != "muster: "+link+": leads nowhere: make the directory that it leads to, or take the link away\n" {
-		t.Errorf("init of a link to nothing: exit %d: %s", status, says)
-	}
-	if err := os.Mkdir(filepath.Join(disk.Dir, "provisioner"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if status, says := init(link); status != 0 {
-		t.Errorf("init of a link: exit %d: %s", status, says)
-	}
-	if to, err := os.Readlink(link); err != nil || !strings.Contains(list(t, to), "provisioner.yaml") {
-		t.Errorf("after init of it, the link leads to %q, %v", to, err)
-	}
-}
-
 // TestWhatWasDoneIsSaid has what verbs print go to a disk that is full: what they were to do is
 // done, and whoever looks at the status is told so.
 func TestWhatWasDoneIsSaid(t *testing.T) {

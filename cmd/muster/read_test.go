@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -11,16 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-// encrypt has openssl encrypt a key where it lies, with few rounds, which makes tests quick.
-func encrypt(t *testing.T, path, passphrase string) {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "openssl", "pkcs8", "-topk8", "-in", path, "-passout", "pass:"+passphrase, "-iter", "100").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	write(t, path, string(out))
-}
 
 // TestAPipeIsNotWaitedForAfterASignal has nobody write to a pipe in the place of a file.
 func TestAPipeIsNotWaitedForAfterASignal(t *testing.T) {

@@ -37,11 +37,6 @@ type Ring struct {
 	// there.
 	Ask func(prompt string) ([]byte, error)
 
-	// Wait runs each read of a file, which may be a pipe to which nobody ever
-	// writes, and returns what that does, or an error of its own without waiting
-	// for it any longer. Optional: nil waits.
-	Wait func(read func() ([]byte, error)) ([]byte, error)
-
 	secret []byte // found, and not yet forgotten
 }
 
@@ -113,7 +108,7 @@ func (r *Ring) Forget() {
 
 // key returns the key in the file, and whether it is encrypted.
 func (r *Ring) key(path string) (key crypto.PrivateKey, encrypted bool, err error) {
-	b, err := r.wait(func() ([]byte, error) { return ReadKey(path) })
+	b, err := ReadKey(path)
 	if err != nil {
 		return nil, false, err
 	}
@@ -148,14 +143,6 @@ func (r *Ring) key(path string) (key crypto.PrivateKey, encrypted bool, err erro
 	}
 }
 
-// wait reads a file as Wait says.
-func (r *Ring) wait(read func() ([]byte, error)) ([]byte, error) {
-	if r.Wait == nil {
-		return read()
-	}
-	return r.Wait(read)
-}
-
 // open decrypts a key with a copy of the secret, since Parse clears what it is
 // given.
 func (r *Ring) open(b, secret []byte) (crypto.PrivateKey, error) {
@@ -174,7 +161,7 @@ func (r *Ring) asks() bool {
 // find returns the passphrase from the first source that there is.
 func (r *Ring) find(path, prompt string) ([]byte, error) {
 	if r.File != "" {
-		return r.wait(func() ([]byte, error) { return ReadLine(r.File) })
+		return ReadLine(r.File)
 	}
 	secret, err := r.credential()
 	if !errors.Is(err, fs.ErrNotExist) {

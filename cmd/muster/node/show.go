@@ -44,21 +44,14 @@ func show(_ *verb.Operator, report *fleet.Report) io.WriterTo {
 	l.Add("Provisioned", verb.Instant(r.ProvisionedAt))
 	l.Add("Changed", verb.Instant(r.UpdatedAt))
 	l.Add("Last heard of", verb.Instant(report.Seen))
-	addGranted(l, report)
+	if g := report.Granted(); g != nil {
+		lets := ""
+		if report.GrantOver {
+			lets = "\nit lets no key in any more: another machine has got or lost the name since"
+		}
+		l.Addf("Granted", "to another key until %s, by %s%s%s", verb.Instant(g.ExpiresAt), g.By, verb.Because(g.Why), lets)
+	}
 	return l
-}
-
-// addGranted adds the grant of the name, if there is one.
-func addGranted(l *cli.Labels, report *fleet.Report) {
-	g := report.Granted()
-	if g == nil {
-		return
-	}
-	lets := ""
-	if report.GrantOver {
-		lets = "\nit lets no key in any more: another machine has got or lost the name since"
-	}
-	l.Addf("Granted", "to another key until %s, by %s%s%s", verb.Instant(g.ExpiresAt), g.By, verb.Because(g.Why), lets)
 }
 
 // addIssued adds a certificate, if there is one.

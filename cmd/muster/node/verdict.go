@@ -128,7 +128,10 @@ func (v *verdict) runMany(ctx context.Context) error {
 		}
 	}
 	if len(meant) == 0 {
-		return verb.Show(&v.Output, []*provisioner.Answer{}, func([]*provisioner.Answer) io.WriterTo { v.Say("nobody waits who is meant"); return nil })
+		return verb.Show(&v.Output, []*provisioner.Answer{}, func([]*provisioner.Answer) io.WriterTo {
+			v.Say("nobody waits who is meant")
+			return nil
+		})
 	}
 	if !v.yes {
 		// Not on standard output, which is for what was done.
@@ -140,11 +143,7 @@ func (v *verdict) runMany(ctx context.Context) error {
 		}
 	}
 	done, err := v.giveAll(ctx, meant)
-	tell := verb.Show[[]*provisioner.Answer]
-	if len(done) > 0 {
-		tell = verb.ShowDone[[]*provisioner.Answer]
-	}
-	return errors.Join(err, tell(&v.Output, done, func([]*provisioner.Answer) io.WriterTo {
+	return errors.Join(err, verb.ShowDone(&v.Output, done, func([]*provisioner.Answer) io.WriterTo {
 		if len(done) > 0 { // else it is said what was in the way of each
 			v.Say("%s %s", verb.Counted(len(done), "machine is", "machines are"), v.done)
 		}
@@ -152,15 +151,11 @@ func (v *verdict) runMany(ctx context.Context) error {
 	}))
 }
 
-// maxFailing is for how many machines a provisioner may fail that answers, as --max-failures of orders.
-const maxFailing = 10
-
 // giveAll goes on where a machine is what is in the way, and ends where each of the rest would meet the same,
 // such as no provisioner that answers.
 func (v *verdict) giveAll(ctx context.Context, meant []*provisioner.Waiter) ([]*provisioner.Answer, error) {
 	done := make([]*provisioner.Answer, 0, len(meant))
 	var errs []error
-	failing := 0
 	bar := cli.NewProgress(os.Stderr, v.verb, len(meant))
 	defer bar.Done()
 	for i, w := range meant {
@@ -172,11 +167,7 @@ func (v *verdict) giveAll(ctx context.Context, meant []*provisioner.Waiter) ([]*
 		}
 		errs = append(errs, err)
 		var p *httpapi.Problem
-		answered := errors.As(err, &p)
-		if answered && (p.Status == http.StatusNotFound || p.Status == http.StatusConflict) {
-			continue
-		}
-		if failing++; answered && p.Status >= http.StatusInternalServerError && failing <= maxFailing {
+		if errors.As(err, &p) && (p.Status == http.StatusNotFound || p.Status == http.StatusConflict) {
 			continue
 		}
 		if left := len(meant) - i - 1; left > 0 {

@@ -99,7 +99,7 @@ func (r *rechecker) run(ctx context.Context) error {
 	var everybody sync.WaitGroup
 	everybody.Go(func() { r.runAll(ctx) })
 	defer everybody.Wait()
-	pause := gatherTime
+	pause, failing := gatherTime, false
 	for {
 		select {
 		case <-ctx.Done():
@@ -110,12 +110,18 @@ func (r *rechecker) run(ctx context.Context) error {
 			return nil
 		}
 		ids, began := r.take(), time.Now()
+		if len(ids) == 0 { // the last check had them
+			continue
+		}
 		err := r.some(ctx, ids...)
 		pause = min(max(2*time.Since(began), gatherTime), maxRecheckPause)
 		if err != nil && ctx.Err() == nil {
-			r.log.WarnContext(ctx, "connections of nodes not all checked, trying again", "err", err)
+			if !failing { // once, until it is over
+				r.log.WarnContext(ctx, "connections of nodes not all checked, trying again", "err", err)
+			}
 			time.AfterFunc(recheckAgain, func() { r.queue(ids) })
 		}
+		failing = err != nil
 	}
 }
 

@@ -12,7 +12,25 @@ const (
 	ExitDone   = 0 // the verb did what was asked
 	ExitFailed = 1 // the verb ran and failed
 	ExitUsage  = 2 // the command line makes no sense; nothing was done
+
+	// ExitConfig is EX_CONFIG of sysexits.h: a service failed, and to start it again does not help.
+	ExitConfig = 78
 )
+
+// noRestart is the error of a service that is not to be started again; see [NoRestart].
+type noRestart struct{ error }
+
+// Unwrap returns the error.
+func (e noRestart) Unwrap() error { return e.error }
+
+// NoRestart returns err, of a service that another start does not help: [Report] returns [ExitConfig]
+// for it. Of nil it returns nil.
+func NoRestart(err error) error {
+	if err == nil {
+		return nil
+	}
+	return noRestart{err}
+}
 
 // A UsageError lists everything that is wrong with a command line.
 type UsageError struct {
@@ -43,7 +61,7 @@ func Usage(help string, mistakes ...error) error {
 
 // Report writes err to w, one line per line of it with the program's name in
 // front, and returns the exit status: [ExitUsage] for a [UsageError],
-// [ExitDone] for nil, else [ExitFailed].
+// [ExitDone] for nil, [ExitConfig] for one of [NoRestart], else [ExitFailed].
 func Report(w io.Writer, program string, err error) int {
 	if err == nil {
 		return ExitDone
@@ -52,7 +70,11 @@ func Report(w io.Writer, program string, err error) int {
 		Say(w, program, "%s", strings.TrimRight(line, "\n"))
 	}
 	var usage *UsageError
-	if !errors.As(err, &usage) {
+	var fixed noRestart
+	switch {
+	case errors.As(err, &fixed):
+		return ExitConfig
+	case !errors.As(err, &usage):
 		return ExitFailed
 	}
 	if usage.Help != "" {

@@ -238,7 +238,7 @@ func (d *Daemon) APIURL() string {
 // ready returns what keeps the daemon from enrolling nodes, by name.
 func (d *Daemon) ready(context.Context) map[string]error {
 	return map[string]error{
-		"store":       errors.Join(d.alarms.Stands(wire.CodeStoreUnavailable), d.keeper.storeBroken()),
+		"store":       d.alarms.Stands(wire.CodeStoreUnavailable),
 		"revocations": d.Operator().Fresh(),
 		"clock":       d.clock.Load().Check(),
 		"disk":        d.alarms.Stands(wire.CodeStorageLow),

@@ -111,7 +111,7 @@ func (d *Daemon) makeBroker() error {
 	b, err := broker.New(broker.Config{
 		Listen: d.cfg.Broker.Listen, StoreDir: d.storeDir(), StoreLimit: d.storeLimit, MaxConnections: d.cfg.Broker.MaxConnections,
 		WebSocket:   broker.WebSocketConfig{Listen: d.cfg.Broker.WebSocket.Listen, Plain: d.cfg.Broker.WebSocket.Plain},
-		WriteFailed: d.keeper.writeFailed, Certificate: d.parts.shown, ClientCAs: d.parts.authority.Roots(), Gate: gate,
+		Certificate: d.parts.shown, ClientCAs: d.parts.authority.Roots(), Gate: gate,
 		Refused: d.connectionRefused, Log: d.opts.Log,
 	})
 	if err != nil {

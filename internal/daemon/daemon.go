@@ -21,6 +21,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/broker"
 	"muster/provisioner/fleet"
+	"muster/provisioner/journal"
 	"muster/provisioner/metrics"
 	"muster/provisioner/natsapi"
 	"muster/provisioner/store"
@@ -118,6 +119,7 @@ type Daemon struct {
 	rechecks  *rechecker
 	alarms    *provisioner.Alarms
 	keeper    *keeper
+	failed    chan error      // has room for the first failed write; see Run
 	recorder  *store.Recorder // nil if inputs are not recorded
 	shadow    *shadow         // nil if there is no shadow policy
 	metrics   *metrics.Metrics
@@ -199,7 +201,7 @@ func (*form) Validate() error { return nil }
 // once. It starts nothing and opens no connection.
 func New(cfg Config, opts Options) (*Daemon, error) {
 	opts = opts.complete()
-	d := &Daemon{id: wire.NewID(), cfg: cfg, opts: opts, asked: make(chan struct{}), inHand: new(atomic.Int64), attempts: provisioner.NewAttempts(), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
+	d := &Daemon{id: wire.NewID(), cfg: cfg, opts: opts, asked: make(chan struct{}), failed: make(chan error, 1), inHand: new(atomic.Int64), attempts: provisioner.NewAttempts(), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
 	var err error
 	if d.parts, err = loadParts(cfg, opts); err != nil {
 		return nil, err
@@ -265,9 +267,28 @@ func (d *Daemon) RootsPEM() string { return d.parts.authority.RootsPEM() }
 // the broker. It returns nil after that, and any other error if a part could
 // not start or gave up. ready, if not nil, is called once requests are being
 // served.
-func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
+//
+// If the store or the journal has failed a write, Run returns at once, with an error that wraps
+// [broker.ErrStoreFailed] or [journal.ErrFailed], and stops nothing: end the process. What is not
+// on disk must not be served, nor written to an index.
+func (d *Daemon) Run(ctx context.Context, ready func()) error {
+	ended := make(chan error, 1)
+	go func() { ended <- d.run(ctx, ready) }()
+	select {
+	case err := <-ended:
+		return err
+	case err := <-d.failed:
+		return fmt.Errorf("%w: the provisioner ends, to be started again", err)
+	}
+}
+
+// run does the work of Run.
+func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	if d.external == nil {
 		if err := halfRestored(d.cfg.DataDir); err != nil {
+			return err
+		}
+		if err := roomToStart(d.storeDir()); err != nil {
 			return err
 		}
 	}
@@ -280,6 +301,15 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 		err = errors.Join(err, d.broker.Stop(stop))
 		d.opts.Log.InfoContext(stop, "provisioner stopped")
 	}()
+	if d.embedded != nil {
+		watching, end := context.WithCancel(context.WithoutCancel(ctx))
+		defer end()
+		go func() {
+			if err := d.embedded.Watch(watching, func(err error) { d.keeper.stall(watching, err) }); err != nil {
+				d.fail(err)
+			}
+		}()
+	}
 	conn, err := d.broker.Connect("provisioner")
 	if err != nil {
 		return err
@@ -331,7 +361,7 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	}
 	for name, run := range map[string]func(context.Context) error{
 		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "connections of nodes": d.rechecks.run,
-		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "keeper": d.keeper.run, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
+		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "states": d.keeper.keepStates, "store": d.keeper.keepStore, "space": d.keeper.keepSpace, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
 		"list of nodes":      nodes.Run,
 		"components":         register.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
@@ -364,6 +394,24 @@ func (d *Daemon) Run(ctx context.Context, ready func()) (err error) {
 	err = errors.Join(err, g.Wait())
 	d.logWritten(ctx)
 	return err
+}
+
+// fail has Run return err, if it is the first.
+func (d *Daemon) fail(err error) {
+	select {
+	case d.failed <- err:
+	default:
+	}
+}
+
+// NeedsOperator reports whether what [Daemon.Run] has returned is not cured by another start.
+func NeedsOperator(err error) bool {
+	for _, fixed := range []error{broker.ErrStoreDamaged, journal.ErrDamaged, store.ErrInstallation, store.ErrHalfRestored, store.ErrLost} {
+		if errors.Is(err, fixed) {
+			return true
+		}
+	}
+	return false
 }
 
 // logWritten says at the end how much has been written: `muster bench` reads it.

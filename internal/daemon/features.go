@@ -73,7 +73,7 @@ func (d *Daemon) sealedFeature() provisioner.Feature {
 }
 
 func (d *Daemon) storeFeature() provisioner.Feature {
-	f := provisioner.NewFeature("store", cmp.Or(d.keeper.storeBroken(), d.alarms.Stands(wire.CodeStoreUnavailable)))
+	f := provisioner.NewFeature("store", d.alarms.Stands(wire.CodeStoreUnavailable))
 	if s := d.Store(); s != nil {
 		f.Settings = map[string]string{"replicas": strconv.Itoa(s.Replicas())}
 	}

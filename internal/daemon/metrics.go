@@ -19,7 +19,7 @@ func (d *Daemon) state() metrics.State {
 	now := metrics.State{
 		InHand: d.inHand.Load(), Sources: d.budget.Sources(), Alarms: d.alarms.Standing(), AuthorityEnds: d.parts.authority.NotAfter(),
 		Webhooks: d.webhooks.List(), TopSource: d.attempts.Most(),
-		StoreUp: d.Store() != nil && d.keeper.storeBroken() == nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil,
+		StoreUp: d.Store() != nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil,
 	}
 	if x := d.nodes.Load(); x != nil {
 		if c, err := x.Summary(d.opts.Now()); err == nil { // else the records are still being read

@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -168,29 +167,20 @@ func ignoreAbsent(err error) error {
 	return err
 }
 
-// diskProbe is what checkDisk writes: enough to need a block of its own on
-// every file system.
-const diskProbe = 64 << 10
+// startRoom is what must be free on the store's disk at a start: its streams are made or looked through, and the
+// first writes would fail without. It is a few times what they take.
+const startRoom = 16 << 20
 
-// checkDisk reports why dir could not take a write just now: it makes a file,
-// syncs it and takes it away. It blocks for as long as the disk does, but not
-// longer than ctx.
-func (k *keeper) checkDisk(ctx context.Context) error {
-	err := run(ctx, &k.writing, func(context.Context) error { return tryDisk(k.dir) })
-	if errors.Is(err, errLate) {
-		return fmt.Errorf("%s: the disk does not answer", k.dir)
-	}
-	return err
-}
-
-func tryDisk(dir string) error {
-	path := filepath.Join(dir, ".probe")
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+// roomToStart returns an error if the disk of dir is too full for a start.
+func roomToStart(dir string) error {
+	s, err := spaceOf(dir)
 	if err != nil {
 		return err
 	}
-	_, err = f.Write(make([]byte, diskProbe))
-	return errors.Join(err, f.Sync(), f.Close(), os.Remove(path))
+	if s.free < startRoom {
+		return fmt.Errorf("data_dir: %s: the disk has %s free, and a start needs %s: free some space", dir, size(s.free).rough(), size(startRoom).rough())
+	}
+	return nil
 }
 
 // storageEvery is how often the free space is looked at: a disk of 1 GB/s

@@ -50,6 +50,13 @@ func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err err
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &followers{ctx: life, group: &errgroup.Group{}, journal: j}
 	d.followers.Store(f)
+	go func() {
+		select {
+		case <-j.Failed():
+			d.fail(j.Err())
+		case <-life.Done():
+		}
+	}()
 	return func() error {
 		d.followers.Store(nil)
 		cancel()

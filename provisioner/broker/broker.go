@@ -31,10 +31,6 @@ var (
 	// with [New].
 	ErrStarted = errors.New("broker was started before")
 
-	// ErrHangs means that a NATS server has been told to end, and has not, or that a new one
-	// has not come up for long. It may still; if that goes on, only the end of the process helps.
-	ErrHangs = errors.New("nats server hangs")
-
 	// ErrNoCertificate means that the broker has no certificate yet, so that no
 	// client gets TLS. Give it one with [Broker.SetCertificate].
 	ErrNoCertificate = errors.New("broker has no certificate")
@@ -54,7 +50,7 @@ type Broker struct {
 	// Set by New, then read-only.
 	cfg      Config
 	host     string
-	port     int // -1 takes any; the one that was taken, once started: touched by Start and Restart only
+	port     int // -1 takes any; the one that was taken, once started: touched by Start only
 	webHost  string
 	webPort  int // like port, of WebSocket; 0 is none
 	gate     *Gate
@@ -73,14 +69,12 @@ type Broker struct {
 	// sessions are those of the server that runs, or was started last.
 	sessions atomic.Pointer[sessions]
 
-	mu       sync.Mutex // guards the rest
-	started  bool
-	server   *server.Server     // nil unless running
-	cancel   context.CancelFunc // ends what the gate still waits for
-	lock     *os.File           // held from Start to Stop
-	gone     chan struct{}      // closed when the server before has ended; nil if there is none
-	launched *launch            // by a Restart that has not waited for it to the end; nil if there is none
-	stopped  chan struct{}      // closed when the server has ended and the lock is free
+	mu      sync.Mutex // guards the rest
+	started bool
+	server  *server.Server     // nil unless running
+	cancel  context.CancelFunc // ends what the gate still waits for
+	lock    *os.File           // held from Start to Stop
+	stopped chan struct{}      // closed when the server has ended and the lock is free
 }
 
 // New returns a Broker that is not yet running, or an error naming everything
@@ -139,7 +133,7 @@ func New(cfg Config) (*Broker, error) {
 	b := &Broker{
 		cfg: cfg, host: host, port: port, webHost: webHost, webPort: webPort, gate: gate,
 		password: cfg.Gate.ServicePassword,
-		log:      newNATSLog(cfg.Log, cfg.WriteFailed),
+		log:      newNATSLog(cfg.Log),
 		stopped:  make(chan struct{}),
 	}
 	b.certificate.Store(&cfg.Certificate)
@@ -194,14 +188,15 @@ func reachable(host, port string) string {
 }
 
 // Connect returns a connection from inside the process into [AccountMuster],
-// where it may do everything. It reconnects for as long as it is not closed,
-// also to the server after a [Broker.Restart]; close it before [Broker.Stop]. The error is [ErrNotRunning] or one of nats.go.
+// where it may do everything. It reconnects for as long as it is not closed; close it
+// before [Broker.Stop]. The error is [ErrNotRunning] or one of nats.go.
 func (b *Broker) Connect(name string, opts ...nats.Option) (*nats.Conn, error) {
-	if _, err := b.running(); err != nil {
+	s, err := b.running()
+	if err != nil {
 		return nil, err
 	}
 	all := append([]nats.Option{
-		nats.InProcessServer(inProcess{b}),
+		nats.InProcessServer(s),
 		nats.Name(name),
 		nats.UserInfo(serviceUser, string(b.password)),
 		nats.Timeout(dialTimeout), // the library's 2 s are over where the machine stands still for a moment

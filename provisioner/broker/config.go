@@ -86,11 +86,6 @@ type Config struct {
 	// it presented but for the secrets. It must not block. Optional.
 	Refused func(ctx context.Context, p Presented, d *Denied)
 
-	// WriteFailed is called when a stream could not be written, and will not be
-	// again until [Broker.Restart]: a full or read-only disk, or one that is not
-	// there. It must not block. Optional.
-	WriteFailed func(error)
-
 	// Log receives refused connections, and warnings and errors of the NATS
 	// server. Optional; discards by default.
 	Log *slog.Logger

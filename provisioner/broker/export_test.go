@@ -1,7 +1,6 @@
 package broker
 
 import (
-	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -25,9 +24,3 @@ const AllCommands = allCommands
 
 // Render is what the logger makes of a line of the server's.
 func Render(format string, v ...any) (text, address string, client bool) { return render(format, v) }
-
-// NATSLog is the logger of a server whose streams that cannot be written are
-// told to writeFailed.
-func NATSLog(writeFailed func(error)) server.Logger {
-	return newNATSLog(slog.New(slog.DiscardHandler), writeFailed)
-}

@@ -106,7 +106,7 @@ func NewExternal(cfg ExternalConfig) (*External, error) {
 	}
 	c := &callout{
 		refused:   cfg.Refused,
-		log:       newNATSLog(cfg.Log, nil),
+		log:       newNATSLog(cfg.Log),
 		withdrawn: cfg.Withdrawn,
 		workers:   calloutWorkersPerCore * runtime.GOMAXPROCS(0),
 	}

@@ -27,34 +27,16 @@ type natsLog struct {
 	log   *slog.Logger
 	lines *limit.Keyed[struct{}] // about clients, of which there is one kind
 
-	// writeFailed hears of streams that cannot be written any more, or whose blocks are
-	// gone. May be nil.
-	writeFailed func(error)
-
-	// unwritten is what writeFailed heard last since the start; nil if nothing.
-	unwritten atomic.Pointer[error]
-
-	// trouble says that the server has had some with its files since its start.
-	trouble atomic.Bool
-
 	// failure takes the first error that keeps the server from starting.
 	failure chan error
 	up      atomic.Bool // the start is over
 }
 
-func newNATSLog(log *slog.Logger, writeFailed func(error)) *natsLog {
-	return &natsLog{log: log, writeFailed: writeFailed, lines: limit.NewKeyed[struct{}](limit.Rate{PerSecond: linesPerSecond, Burst: linesAtOnce}), failure: make(chan error, 1)}
-}
-
-// starting begins another start.
-func (l *natsLog) starting() {
-	l.up.Store(false)
-	l.trouble.Store(false)
-	l.unwritten.Store(nil)
-	select {
-	case err := <-l.failure:
-		_ = err // of a start before, after whose failure another one came first
-	default:
+func newNATSLog(log *slog.Logger) *natsLog {
+	return &natsLog{
+		log:     log,
+		lines:   limit.NewKeyed[struct{}](limit.Rate{PerSecond: linesPerSecond, Burst: linesAtOnce}),
+		failure: make(chan error, 1),
 	}
 }
 
@@ -122,7 +104,6 @@ func (l *natsLog) Warnf(format string, v ...any) {
 		return
 	}
 	l.log.WarnContext(context.Background(), "nats server warned", "err", scrub(text))
-	l.files(text, blocksGone)
 }
 
 // Errorf implements [server.Logger].
@@ -133,42 +114,7 @@ func (l *natsLog) Errorf(format string, v ...any) {
 		return
 	}
 	l.log.ErrorContext(context.Background(), "nats server failed", "err", scrub(text))
-	l.files(text, writeError)
 }
-
-// files takes in what the server says of its files.
-func (l *natsLog) files(text, failure string) {
-	failed := strings.Contains(strings.ToLower(text), failure)
-	if failed || strings.HasPrefix(text, ofFiles) {
-		l.trouble.Store(true)
-	}
-	if failed && l.writeFailed != nil {
-		err := errors.New(scrub(text))
-		l.unwritten.Store(&err)
-		l.writeFailed(err)
-	}
-}
-
-// repeat tells again of a write that failed since the start. The server says so once, and
-// who heard it before the server was of use may have taken it for the last word of another.
-func (l *natsLog) repeat() {
-	if err := l.unwritten.Load(); err != nil {
-		l.writeFailed(*err)
-	}
-}
-
-// ofFiles begins whatever the server has to say about the files of a stream.
-const ofFiles = "Filestore ["
-
-// writeError is in what the server says, in capitals or not, of a stream whose
-// file could not be written or, after a batch, not be synced: from then on it
-// refuses every write to that stream, and tells publishers nothing. It says so
-// before anybody can read what it could not write.
-const writeError = "critical write error"
-
-// blocksGone is in what the server says when a file with messages is not where it was,
-// as on a disk that is not mounted. From then on it believes that there are none.
-const blocksGone = "message block data missing"
 
 // Fatalf implements [server.Logger]. The server expects the process to end, and
 // returns if it does not.

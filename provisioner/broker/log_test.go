@@ -3,7 +3,6 @@ package broker_test
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -148,29 +147,6 @@ func TestClientCannotFormatTheLog(t *testing.T) {
 	}
 }
 
-// TestNobodyCanSayThatTheDiskFails has a stranger, and a machine with a token, call themselves what the server says of a stream
-// that it cannot write: the broker would be restarted for it.
-func TestNobodyCanSayThatTheDiskFails(t *testing.T) {
-	t.Parallel()
-	for name, dial := range ways {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			failed := make(chan error, 100)
-			s := newSite(t, byWebSocket(true), func(c *broker.Config) { c.WriteFailed = func(err error) { failed <- err } })
-			const lang = "critical write error"
-			dial(s, t).hello(map[string]any{"auth_token": "wrong", "lang": lang})
-			c := dial(s, t).mustHello(map[string]any{"auth_token": goodToken, "lang": lang})
-			if got := c.say(publish("not.allowed." + strings.ReplaceAll(lang, " ", "."))); !refusal(got) {
-				t.Errorf("answer = %q, want a permissions violation", got)
-			}
-			stop(t, s.Broker) // nothing can be said after this
-			if len(failed) > 0 {
-				t.Errorf("the store is said to be broken, %d times: %v", len(failed), <-failed)
-			}
-		})
-	}
-}
-
 // What a client says of itself is cut off before the line is formatted, not
 // after: by then it would have filled the memory.
 func TestRender(t *testing.T) {
@@ -214,21 +190,4 @@ func TestWithoutALog(t *testing.T) {
 		t.Error(err)
 	}
 	_, _ = io.WriteString(conn, "nonsense\r\n")
-}
-
-// TestWhatCannotBeWrittenIsTold knows the server's words for a write that
-// failed. It writes a batch first and syncs it then, and says it otherwise.
-func TestWhatCannotBeWrittenIsTold(t *testing.T) {
-	t.Parallel()
-	cause := errors.New("sync 1.blk: input/output error")
-	for _, format := range []string{
-		"Filestore [MUSTER > MUSTER_NODES] Critical write error: %v",
-		"JetStream stream 'MUSTER > MUSTER_NODES' critical write error: %v",
-	} {
-		var told error
-		broker.NATSLog(func(err error) { told = err }).Errorf(format, cause)
-		if told == nil || !strings.Contains(told.Error(), cause.Error()) {
-			t.Errorf("%q: told %v, want the cause, at once", format, told)
-		}
-	}
 }

@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats-server/v2/server"
@@ -44,38 +41,56 @@ func (b *Broker) start(ctx context.Context) error {
 		close(b.stopped)
 		return err
 	}
-	l := b.launch(ctx)
-	end := func() {
-		defer close(b.stopped)
-		l.abandon()
-		unlock(lock)
+	// The gate's work for the server ends with the broker, not with the start.
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var s *server.Server
+	up := make(chan error, 1)
+	go func() {
+		var err error
+		s, err = b.bringUp(life)
+		up <- err
+	}()
+	select {
+	case err = <-up:
+	case <-ctx.Done():
+		go func() {
+			defer close(b.stopped)
+			cancel()
+			if <-up == nil { // Shutdown must not overtake Start
+				shutdown(s)
+			}
+			unlock(lock)
+		}()
+		return fmt.Errorf("nats server is not ready: %w", context.Cause(ctx))
 	}
-	if err := l.wait(ctx); err != nil {
-		go end()
+	if err != nil {
+		defer close(b.stopped)
+		cancel()
+		unlock(lock)
 		return err
 	}
-	if l.err != nil {
-		end()
-		return l.err
-	}
 	b.mu.Lock()
-	b.lock = lock
-	b.mu.Unlock()
-	b.take(l)
+	defer b.mu.Unlock()
+	b.lock, b.server, b.cancel = lock, s, cancel
 	return nil
 }
 
-// take has the broker run the server of a launch that is over and went well.
-func (b *Broker) take(l *launch) {
-	if addr, ok := l.server.Addr().(*net.TCPAddr); ok {
-		b.port = addr.Port // a port that was any is this one from now on
+// bringUp starts a server and returns it when it is of use. After an error nothing is
+// left of it.
+func (b *Broker) bringUp(life context.Context) (*server.Server, error) {
+	if err := forgetIndexes(b.cfg.StoreDir); err != nil {
+		return nil, err
 	}
-	if u, err := url.Parse(l.server.WebsocketURL()); err == nil && b.cfg.WebSocket.Listen != "" {
-		b.webPort, _ = strconv.Atoi(u.Port()) // likewise
+	s, err := b.newServer(life)
+	if err != nil {
+		return nil, err
 	}
-	b.mu.Lock()
-	b.server, b.cancel = l.server, l.cancel
-	b.mu.Unlock()
+	s.Start()
+	if err := b.ready(s); err != nil {
+		shutdown(s)
+		return nil, err
+	}
+	return s, nil
 }
 
 // ready reports why s, whose Start has returned, is of no use. The server tells
@@ -90,7 +105,7 @@ func (b *Broker) ready(s *server.Server) error {
 	if !s.ReadyForConnections(time.Second) {
 		return fmt.Errorf("nats server: not listening on %q", b.cfg.Listen)
 	}
-	return nil
+	return undamaged(s, AccountMuster)
 }
 
 // shutdown ends s, which must not be starting.
@@ -100,12 +115,14 @@ func shutdown(s *server.Server) {
 }
 
 // Run starts the broker, waits until ctx is done and stops it. It returns nil
-// after that, or why the broker did not start or stop.
+// after that, or why the broker did not start or stop, or what [Broker.Watch] has returned.
 func (b *Broker) Run(ctx context.Context) error {
 	if err := b.Start(ctx); err != nil {
 		return err
 	}
-	<-ctx.Done()
+	if err := b.Watch(ctx, func(error) {}); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	return b.Stop(ctx)
@@ -115,11 +132,10 @@ func (b *Broker) Run(ctx context.Context) error {
 // the store and waits until everything has ended. Drain your own connections
 // first: what is on its way is lost. If ctx is done earlier, it returns ctx's
 // error, and the rest goes on by itself. Stopping twice, or what never ran, is
-// no error. Do not stop while Start or
-// Restart is at work: end its ctx.
+// no error. Do not stop while Start is at work: end its ctx.
 func (b *Broker) Stop(ctx context.Context) error {
 	b.mu.Lock()
-	started, s, cancel, lock, gone, l := b.started, b.server, b.cancel, b.lock, b.gone, b.launched
+	started, s, cancel, lock := b.started, b.server, b.cancel, b.lock
 	b.server, b.lock = nil, nil
 	b.mu.Unlock()
 	if !started {
@@ -128,18 +144,11 @@ func (b *Broker) Stop(ctx context.Context) error {
 	if lock != nil {
 		go func() {
 			defer close(b.stopped)
-			if s != nil {
-				cancel()
-				shutdown(s)
-				if !b.log.trouble.Load() {
-					keepIndexes(b.cfg.StoreDir)
-				}
-			}
-			if gone != nil {
-				<-gone // a server that a restart has ended
-			}
-			if l != nil {
-				l.abandon() // one that a restart has begun to start
+			cancel()
+			well := storeFailed(s, AccountMuster, lock) == nil
+			shutdown(s)
+			if well {
+				keepIndexes(b.cfg.StoreDir)
 			}
 			unlock(lock)
 		}()

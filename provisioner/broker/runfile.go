@@ -29,6 +29,9 @@ const (
 	stopDuration = 10 * time.Second // in all; nats-server's own is two minutes
 )
 
+// ErrConfigFile means that a server's configuration file cannot be used.
+var ErrConfigFile = errors.New("configuration of the broker")
+
 // RunFile runs a server with a configuration file of nats-server's, as
 // [ServerConfig.Text] is one, until ctx is done, or SIGUSR2; it then stops and
 // returns nil. The error says why it did not start. On SIGHUP it reads its
@@ -42,7 +45,7 @@ const (
 func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	opts, err := fileOptions(path)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w: %w", ErrConfigFile, err)
 	}
 	if opts.JetStream {
 		if err := forgetIndexes(opts.StoreDir); err != nil {
@@ -53,7 +56,7 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	if err != nil {
 		return fmt.Errorf("nats server: %w", err)
 	}
-	l := newNATSLog(log, nil)
+	l := newNATSLog(log)
 	s.SetLoggerV2(l, false, false, false)
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
@@ -61,20 +64,46 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGUSR2)
 	defer stop()
 	s.Start()
-	defer shutdown(s)
 	if err := listening(ctx, s, l); err != nil {
+		shutdown(s)
 		return err
+	}
+	failed := make(chan error, 1)
+	if opts.JetStream {
+		if err := undamaged(s, ""); err != nil {
+			shutdown(s)
+			return err
+		}
+		store, err := os.Open(opts.StoreDir)
+		if err != nil {
+			shutdown(s)
+			return err
+		}
+		defer func() { _ = store.Close() }() // nothing was written to it
+		go func() {
+			slow := func(err error) {
+				if err != nil {
+					log.ErrorContext(ctx, "store does not answer", "err", err)
+				}
+			}
+			if err := watchHealth(ctx, slow, func() error { return storeFailed(s, "", store) }); err != nil {
+				failed <- err
+			}
+		}()
 	}
 	log.InfoContext(ctx, "broker is running", "broker", s.ClientURL(), "path", path)
 	for {
 		select {
+		case err := <-failed:
+			return err // a shutdown would write an index of what is not on disk
 		case <-ctx.Done():
 			log.InfoContext(ctx, "broker stopping: it takes no more clients, and sends those that it has to other brokers")
 			// Shutdown alone drops clients without a word, and ended the process by a panic if
 			// one asked for its authorization between two of its steps (before nats-server 2.15.3).
+			well := opts.JetStream && healthOf(s, "") == nil
 			s.LameDuckShutdown()
 			s.WaitForShutdown()
-			if opts.JetStream && !l.trouble.Load() {
+			if well {
 				keepIndexes(opts.StoreDir)
 			}
 			return nil

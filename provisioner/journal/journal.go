@@ -23,6 +23,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 
@@ -33,15 +34,24 @@ import (
 // this provisioner a journal of its own.
 var ErrInUse = errors.New("journal is in use by another process")
 
+// ErrFailed means that a write to the journal has failed. Nothing more is written: end the process, and
+// start another one.
+var ErrFailed = errors.New("the journal could not be written")
+
+// ErrDamaged means that something in the journal's file is no entry. The text names the line.
+var ErrDamaged = errors.New("the journal is damaged")
+
 // A Journal is an open journal. It is safe for concurrent use. Close it.
 type Journal struct {
 	path string
 	cut  int64 // bytes that Open cut off
 
+	failed  chan struct{}         // closed with the first write that fails
+	failure atomic.Pointer[error] // why it did
+
 	mu   sync.Mutex
 	file *os.File // guarded by mu; nil when closed
 	size int64    // guarded by mu: of what is on disk for certain
-	bad  bool     // guarded by mu: the file may end in part of a line
 
 	queue sync.Mutex
 	next  *batch // guarded by queue: lines that wait for mu; nil if there are none
@@ -80,7 +90,7 @@ func Open(path string) (*Journal, error) {
 		return nil, err // names the path already
 	}
 	j := &Journal{
-		path: path, file: f, ids: make(map[string]bool),
+		path: path, file: f, failed: make(chan struct{}), ids: make(map[string]bool),
 		signers: make(map[string]*provisioner.SignerEntry), operators: make(map[string]*provisioner.OperatorEntry),
 		allowances: make(map[string]*provisioner.Allowance),
 	}
@@ -148,9 +158,7 @@ func Check(path string) error {
 	return err
 }
 
-// Append implements [provisioner.Journal]. After an error nothing of what was
-// given is in the file, unless that cannot be mended either, in which case the
-// next call begins with it.
+// Append implements [provisioner.Journal].
 func (j *Journal) Append(entries ...*provisioner.Revocation) error {
 	j.revoking.Lock() // or two who append the same would both find it missing
 	defer j.revoking.Unlock()
@@ -242,49 +250,26 @@ func (j *Journal) commit(lines []byte) error {
 	return b.err
 }
 
-// write appends whole lines, or nothing: half a line in the middle would be
-// read as damage. The caller holds mu.
+// write appends whole lines. The first error is the last word: what a failed sync left in memory
+// must not be taken for written, and the next [Open] cuts off what is not whole. The caller holds mu.
 func (j *Journal) write(b []byte) error {
-	if j.bad {
-		if err := j.mend(); err != nil {
-			return err
-		}
+	if err := j.Err(); err != nil {
+		return err
 	}
-	err := j.put(b)
-	if errors.Is(err, errReplaced) {
-		if err = j.reopen(b); err == nil { // a whole copy will do
-			// It may have been made while we wrote.
-			if err = j.file.Truncate(j.size); err == nil {
-				err = j.put(b)
-			}
-		} else {
-			err = fmt.Errorf("%w: %w", errReplaced, err)
-		}
-	}
-	if errors.Is(err, errReplaced) {
-		err = fmt.Errorf("%s: removed or replaced while it is in use, so what is written to it is lost: restart the provisioner: %w", j.path, err)
-	}
-	if err != nil {
-		// What a failed sync left in memory must not be taken for written, so it
-		// goes, too.
-		j.bad = true
-		return errors.Join(err, j.mend())
+	if err := j.put(b); err != nil {
+		err = fmt.Errorf("%w: %w", ErrFailed, err)
+		j.failure.Store(&err)
+		close(j.failed)
+		return err
 	}
 	j.size += int64(len(b))
 	return nil
 }
 
-// errReplaced means that the open file is not the one of its name.
-var errReplaced = errors.New("another file has its name, or none")
-
-// put brings lines to the disk, in the file that has the journal's name, or returns
-// [errReplaced]. The caller holds mu.
+// put brings lines to the disk, in the file that has the journal's name. The caller holds mu.
 //
 // It looks at the name once the lines are on disk: if it did so before, they would count where
-// another file is put in place in between, and be in one that nobody reads any more. One
-// that is put in place after the look either has them, or lacks them, so that the next write
-// finds it no whole copy and nothing counts any more: nobody here can do better than that.
-// The look costs 4 µs, the sync 400 and more (measured).
+// another file is put in place in between. The look costs 4 µs, the sync 400 and more (measured).
 func (j *Journal) put(b []byte) error {
 	if _, err := j.file.Write(b); err != nil {
 		return err
@@ -297,100 +282,20 @@ func (j *Journal) put(b []byte) error {
 		return err
 	}
 	if there, err := os.Stat(j.path); err != nil || !os.SameFile(mine, there) {
-		return errReplaced
+		return fmt.Errorf("%s: removed or replaced while it is in use, so what is written to it is lost", j.path)
 	}
 	return nil
 }
 
-// mend cuts off what failed writes have left, in the file of that name as it is
-// now: a file that was opened on a disk that failed may never be written again,
-// also when the disk is there again.
-func (j *Journal) mend() error {
-	err := errors.Join(j.file.Truncate(j.size), j.file.Sync())
-	if err != nil {
-		if rerr := j.reopen(nil); rerr != nil {
-			return errors.Join(err, rerr)
-		}
-		if err = errors.Join(j.file.Truncate(j.size), j.file.Sync()); err != nil {
-			return err
-		}
-	}
-	j.bad = false
-	return nil
-}
+// Failed is closed once a write has failed.
+func (j *Journal) Failed() <-chan struct{} { return j.failed }
 
-// reopen opens the file anew, provided that everything is in it that is on disk
-// for certain. Behind that may be a part of what is being written; all else is of somebody
-// else, who is not to lose it. What writes that failed have left is not known, and may be
-// anything where writing is nil. Otherwise the old one stays. The caller holds mu.
-func (j *Journal) reopen(writing []byte) error {
-	f, err := os.OpenFile(j.path, os.O_RDWR|os.O_APPEND, 0) // never a new one
-	if err != nil {
-		return err // names the path already
-	}
-	if err := j.takeOver(f, writing); err != nil {
-		_ = f.Close() // nothing was written
-		// takeOver gives the old one's lock away, and f's has gone with f.
-		return errors.Join(err, unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB))
-	}
-	_ = j.file.Close() // of no use any more
-	j.file = f
-	return nil
-}
-
-// takeOver locks f and checks that it goes on where the open file ended, see reopen.
-func (j *Journal) takeOver(f *os.File, writing []byte) error {
-	if err := checkMode(f); err != nil {
-		return err
-	}
-	if info, err := f.Stat(); err != nil {
-		return err
-	} else if info.Size() < j.size { // seen without reading it at every write
-		return j.notWhole()
-	}
-	// It may be the very same file, which we hold ourselves.
-	_ = unix.Flock(int(j.file.Fd()), unix.LOCK_UN)
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return fmt.Errorf("%s: lock again: %w", j.path, errors.Join(err, unix.Flock(int(j.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)))
-	}
-	ids := make(map[string]bool)
-	size, _, err := read(io.NewSectionReader(f, 0, j.size), j.path, func(l *Line) error {
-		if l.Revocation != nil {
-			ids[l.ID] = true
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if writing != nil {
-		more, err := io.ReadAll(io.NewSectionReader(f, j.size, int64(len(writing))+1))
-		if err != nil {
-			return err
-		}
-		if !bytes.HasPrefix(writing, more) {
-			return fmt.Errorf("%s: is not the journal that was open: it has lines that were not written here", j.path)
-		}
-	}
-	// A file that was put in place is lost with its name, until its directory is on disk.
-	if err := syncDir(filepath.Dir(j.path)); err != nil {
-		return err
-	}
-	j.known.Lock()
-	defer j.known.Unlock()
-	for id := range j.ids {
-		if !ids[id] {
-			size = 0
-		}
-	}
-	if size != j.size {
-		return j.notWhole()
+// Err returns the first error of a write, which wraps [ErrFailed], or nil.
+func (j *Journal) Err() error {
+	if err := j.failure.Load(); err != nil {
+		return *err
 	}
 	return nil
-}
-
-func (j *Journal) notWhole() error {
-	return fmt.Errorf("%s: is not the journal that was open: not all %d bytes that were written are in it", j.path, j.size)
 }
 
 // Entries implements [provisioner.Journal]. It reads the file.
@@ -449,7 +354,8 @@ func read(r io.Reader, path string, each func(*Line) error) (size, torn int64, e
 			if json.Valid(text) { // a line that was damaged seldom is
 				later = "if a later version of muster has written it, run that one; else "
 			}
-			return 0, 0, fmt.Errorf("%s: line %d: no entry: %w: %sput a good copy in its place; to go on without what the line said, remove it", path, n, err, later)
+			return 0, 0, fmt.Errorf("%w: %s: line %d: no entry: %w: %sput a good copy in its place; to go on without what the line said, remove it",
+				ErrDamaged, path, n, err, later)
 		}
 		size += int64(len(text))
 		if err := each(l); err != nil {

@@ -218,8 +218,8 @@ func TestAJournalIsItsOwners(t *testing.T) {
 }
 
 // TestAFullDiskLeavesWholeLines lets a write stop in the middle of a line, by a
-// limit on the size of files, and expects the journal to go on with whole lines
-// when there is room.
+// limit on the size of files: nothing more is written then, and when it is opened again, with
+// room, it has whole lines.
 func TestAFullDiskLeavesWholeLines(t *testing.T) {
 	if os.Getenv("JOURNAL_FULL") == "" {
 		// The limit is the process's, so this is one of its own.
@@ -247,7 +247,7 @@ func TestAFullDiskLeavesWholeLines(t *testing.T) {
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &full); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Append(entry("b")); !errors.Is(err, unix.EFBIG) {
+	if err := j.Append(entry("b")); !errors.Is(err, unix.EFBIG) || !errors.Is(err, journal.ErrFailed) {
 		t.Errorf("append to a full disk = %v", err)
 	}
 	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
@@ -256,7 +256,11 @@ func TestAFullDiskLeavesWholeLines(t *testing.T) {
 	if got := ids(t, j); !cmp.Equal(got, []string{"a"}) {
 		t.Errorf("after the full disk: %v", got)
 	}
-	// It was refused, so it is not in the file, and can be written again.
+	if err := j.Append(entry("c")); !errors.Is(err, journal.ErrFailed) {
+		t.Errorf("append after a failed write = %v, want %v", err, journal.ErrFailed)
+	}
+	_ = j.Close()
+	j = open(t, path)
 	if err := j.Append(entry("b"), entry("c")); err != nil {
 		t.Fatal(err)
 	}

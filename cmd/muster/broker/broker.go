@@ -79,6 +79,10 @@ func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 		if strings.HasSuffix(file, ".yaml") {
 			return errors.New(file + ": want a configuration of nats-server's, as 'muster broker config' prints it")
 		}
-		return broker.RunFile(ctx, file, log)
+		err := broker.RunFile(ctx, file, log)
+		if errors.Is(err, broker.ErrStoreDamaged) || errors.Is(err, broker.ErrConfigFile) {
+			return cli.NoRestart(err)
+		}
+		return err
 	})
 }

@@ -1,0 +1,129 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats-server/v2/server"
+)
+
+// Errors of the store in a broker's process.
+var (
+	// ErrStoreFailed means that the store has failed a write, or that its directory is not the
+	// one that was opened. nats-server does not write there again, and shows what is not on disk:
+	// end the process, without [Broker.Stop], and start another one.
+	ErrStoreFailed = errors.New("the store has failed")
+
+	// ErrStoreDamaged means that a stream in the store directory could not be read. To start
+	// again does not help.
+	ErrStoreDamaged = errors.New("the store is damaged")
+)
+
+const (
+	healthEvery = time.Second
+
+	// slowAfter is when a disk counts as slow: a look waits for the lock of a stream that is
+	// being written.
+	slowAfter = 5 * time.Second
+)
+
+// Watch looks each second whether the store has failed. It returns an error that wraps
+// [ErrStoreFailed] once two looks in a row have found that, and nil when ctx is done. slow is told
+// why a look has no end yet, and gets nil when it has. It must not block.
+func (b *Broker) Watch(ctx context.Context, slow func(error)) error {
+	return watchHealth(ctx, slow, b.health)
+}
+
+// watchHealth is Watch for any look.
+func watchHealth(ctx context.Context, slow func(error), health func() error) error {
+	tick := time.NewTicker(healthEvery)
+	defer tick.Stop()
+	failed := false
+	for {
+		err := lookAtHealth(ctx, slow, health)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil && failed:
+			return fmt.Errorf("%w: %w", ErrStoreFailed, err)
+		}
+		failed = err != nil
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// lookAtHealth waits for one look. No context reaches it: it ends when the disk answers.
+func lookAtHealth(ctx context.Context, slow func(error), health func() error) error {
+	done := make(chan error, 1)
+	go func() { done <- health() }()
+	late := time.NewTimer(slowAfter)
+	defer late.Stop()
+	for {
+		select {
+		case err := <-done:
+			slow(nil)
+			return err
+		case <-late.C:
+			slow(fmt.Errorf("the store's disk has not answered for %v", slowAfter))
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// health returns why the store of the running server has failed, or nil.
+func (b *Broker) health() error {
+	b.mu.Lock()
+	s, lock := b.server, b.lock
+	b.mu.Unlock()
+	if s == nil {
+		return nil // it is stopping
+	}
+	return storeFailed(s, AccountMuster, lock)
+}
+
+// storeFailed returns why the store of a server has failed, or nil. opened is a file of its
+// directory that was opened at the start. An empty account is all.
+func storeFailed(s *server.Server, account string, opened *os.File) error {
+	mine, err := opened.Stat()
+	if err != nil {
+		return err
+	}
+	switch there, err := os.Stat(opened.Name()); {
+	case errors.Is(err, os.ErrNotExist), err == nil && !os.SameFile(mine, there):
+		return fmt.Errorf("%s is not what was opened at the start", opened.Name())
+	case err != nil:
+		return err
+	}
+	return healthOf(s, account)
+}
+
+// healthOf returns what a server says of streams that it could not read or write.
+func healthOf(s *server.Server, account string) error {
+	var errs []error
+	for _, e := range s.Healthz(&server.HealthzOptions{Account: account, Details: true}).Errors {
+		// In a cluster a stream or its leader may also be behind, which ends by itself.
+		if !s.JetStreamIsClustered() || strings.Contains(e.Error, "write error") {
+			errs = append(errs, errors.New(e.Error))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// undamaged returns an error that wraps [ErrStoreDamaged] if a server that has just started could
+// not read a stream. It is asked before any stream is made: one in place of a damaged one would
+// hide the loss.
+func undamaged(s *server.Server, account string) error {
+	if err := healthOf(s, account); err != nil {
+		return fmt.Errorf("%w: %s: restore it from a copy of the disk, or a backup", ErrStoreDamaged, strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return nil
+}

@@ -1,0 +1,38 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// TestASlowDiskIsNoFailedStore has looks take seven seconds each: that is told, and over when the look is.
+// One look with an error is no failure yet.
+func TestASlowDiskIsNoFailedStore(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		looks, slow, over := 0, 0, 0
+		err := watchHealth(ctx, func(err error) {
+			if err != nil {
+				slow++
+			} else {
+				over++
+			}
+		}, func() error {
+			time.Sleep(7 * time.Second)
+			if looks++; looks == 3 {
+				return errors.New("a stream was busy")
+			}
+			return nil
+		})
+		if err != nil || slow < 5 || over < slow-1 {
+			t.Errorf("watch = %v, slow %d times, over %d times", err, slow, over)
+		}
+		synctest.Wait()
+		time.Sleep(10 * time.Second) // the last look ends
+	})
+}

@@ -1,0 +1,179 @@
+package broker_test
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/internal/testdisk"
+	"muster/provisioner/broker"
+)
+
+// records makes a stream of one broker, and returns what publishes to it.
+func records(t *testing.T, b *broker.Broker) (jetstream.JetStream, func() error) {
+	t.Helper()
+	js := streams(t, b)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"muster.node.*"}}); err != nil {
+		t.Fatal(err)
+	}
+	return js, func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		_, err := js.Publish(ctx, "muster.node.web1", make([]byte, 1024), jetstream.WithRetryAttempts(0))
+		return err
+	}
+}
+
+// watch watches a broker's store, and returns what that ends with.
+func watch(t *testing.T, b *broker.Broker) <-chan error {
+	t.Helper()
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	go func() { ended <- b.Watch(ctx, func(error) {}) }()
+	return ended
+}
+
+// failed waits for the end of a watch, and expects that the store has failed.
+func failed(t *testing.T, ended <-chan error, want string) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		if !errors.Is(err, broker.ErrStoreFailed) || !strings.Contains(err.Error(), want) {
+			t.Errorf("watch = %v, want %v, with %q", err, broker.ErrStoreFailed, want)
+		}
+	case <-time.After(patience):
+		t.Error("nothing is said of the store")
+	}
+}
+
+// TestAFullDiskIsAFailedStore fills the disk under a broker. What was acknowledged is there
+// after another start, once there is room.
+func TestAFullDiskIsAFailedStore(t *testing.T) {
+	t.Parallel()
+	d := testdisk.New(t, 128<<20)
+	var cfg broker.Config
+	s := newSite(t, func(c *broker.Config) { c.StoreDir = d.Dir; cfg = *c })
+	_, publish := records(t, s.Broker)
+	ended := watch(t, s.Broker)
+	d.Fill(0)
+	n := uint64(0)
+	for publish() == nil {
+		n++
+	}
+	failed(t, ended, "no space left on device")
+	stop(t, s.Broker) // so that this process may start another one; it keeps no index
+	d.Free()
+	stream, err := streams(t, start(t, cfg)).Stream(t.Context(), "S")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := stream.CachedInfo().State.Msgs; got < n {
+		t.Errorf("%d messages, want the %d that were acknowledged", got, n)
+	}
+}
+
+// TestADirectoryThatIsGoneIsAFailedStore takes the store directory away: acknowledgements go on.
+func TestADirectoryThatIsGoneIsAFailedStore(t *testing.T) {
+	t.Parallel()
+	for name, take := range map[string]func(dir string) error{
+		"removed": os.RemoveAll,
+		"moved":   func(dir string) error { return os.Rename(dir, dir+".away") },
+		"another in its place": func(dir string) error {
+			err := errors.Join(os.Rename(dir, dir+".away"), os.Mkdir(dir, 0o700))
+			return errors.Join(err, os.WriteFile(broker.LockFile(dir), nil, 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var dir string
+			s := newSite(t, func(c *broker.Config) { dir = c.StoreDir })
+			records(t, s.Broker)
+			ended := watch(t, s.Broker)
+			if err := take(dir); err != nil {
+				t.Fatal(err)
+			}
+			failed(t, ended, "is not what was opened")
+		})
+	}
+}
+
+// TestADamagedStreamKeepsTheBrokerFromStarting removes the file that says what a stream is: nats-server
+// passes over the stream, and another one would be made in its place.
+func TestADamagedStreamKeepsTheBrokerFromStarting(t *testing.T) {
+	t.Parallel()
+	var cfg broker.Config
+	s := newSite(t, func(c *broker.Config) { cfg = *c })
+	records(t, s.Broker)
+	stop(t, s.Broker)
+	if err := os.Remove(filepath.Join(cfg.StoreDir, "jetstream", broker.AccountMuster, "streams", "S", "meta.inf")); err != nil {
+		t.Fatal(err)
+	}
+	b, err := broker.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Start(t.Context()); !errors.Is(err, broker.ErrStoreDamaged) {
+		t.Errorf("start = %v, want %v", err, broker.ErrStoreDamaged)
+	}
+}
+
+// TestIndexesCountIfTheServerEndedWell starts on a store whose last server did, and on one
+// whose last server was killed. Nothing is lost in either case.
+func TestIndexesCountIfTheServerEndedWell(t *testing.T) {
+	t.Parallel()
+	var cfg broker.Config
+	s := newSite(t, func(c *broker.Config) { cfg = *c })
+	b := s.Broker
+	js := streams(t, b)
+	if _, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"muster.node.*"}}); err != nil {
+		t.Fatal(err)
+	}
+	index := filepath.Join(cfg.StoreDir, "jetstream", broker.AccountMuster, "streams", "S", "msgs", "index.db")
+	for i, killed := range []bool{false, true, false} {
+		if _, err := streams(t, b).Publish(t.Context(), "muster.node.web1", nil); err != nil {
+			t.Fatal(err)
+		}
+		stop(t, b)
+		if _, err := os.Stat(index); err != nil {
+			t.Fatalf("%v: has nats-server another name for it now?", err)
+		}
+		if killed {
+			if err := os.Remove(filepath.Join(cfg.StoreDir, "ended-well")); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b = start(t, cfg)
+		if _, err := os.Stat(index); killed != errors.Is(err, os.ErrNotExist) {
+			t.Errorf("killed %v: the index: %v", killed, err)
+		}
+		stream, err := streams(t, b).Stream(t.Context(), "S")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n := stream.CachedInfo().State.Msgs; n != uint64(i+1) {
+			t.Errorf("killed %v: %d messages, want %d", killed, n, i+1)
+		}
+	}
+}
+
+// streams returns JetStream of a broker.
+func streams(t *testing.T, b *broker.Broker) jetstream.JetStream {
+	t.Helper()
+	nc, err := b.Connect("test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return js
+}

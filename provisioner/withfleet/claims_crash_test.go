@@ -41,7 +41,7 @@ func TestADeathAtEveryStep(t *testing.T) {
 			before: func(_ *provisioner.Provisioner, n *simnode.Node) {
 				dying(t, f, 2, false, n)
 			},
-			steps: 5, // one conflict: the new process has not read the log
+			steps: 6, // one conflict: the new process has not read the log, and reads it
 		},
 	}
 	i := 0

@@ -122,7 +122,7 @@ func TestPendingVerbs(t *testing.T) {
 		{"allow add db*.example.net --uses -1", "2", "--uses is -1, want 1 to 1000"},
 		{"allow add db*.example.net --uses 0", "2", "--uses is 0, want 1 to 1000"},
 		{"allow add db*.example.net --uses 1001", "2", "want 1 to 1000"},
-		{"allow add db*.example.net --expires 0s", "2", "more than nothing"},
+		{"allow add db*.example.net --expires 0s", "2", "want 1s to 100y"},
 		{"allow add db*.example.net --expires -1h", "2", "--expires"},
 		{"allow add Db*.example.net", "2", "not a valid identity pattern"},
 		{"allow add **.*", "2", "--i-know"},

@@ -60,7 +60,8 @@ func checkReply(e *wire.Enrolled, want expectation) (*offer, error) {
 	}
 	o.files = []files.File{
 		{Name: certificateFile, Data: []byte(e.Certificate), Mode: 0o644},
-		{Name: caFile, Data: []byte(trust.EncodeCertificates(creds.Roots)), Mode: 0o644}, // for other programs: roots and nothing else
+		{Name: caFile, Data: []byte(trust.EncodeCertificates(creds.Roots)),
+			Mode: 0o644}, // for other programs: roots and nothing else
 		{Name: confName, Data: text, Mode: 0o600},
 		{Name: appliedFile, Data: applied, Mode: 0o600},
 	}

@@ -24,7 +24,7 @@ type clock struct {
 // loadClock reads the last time saved. Without a readable one there is none.
 func loadClock(path string, machine func() time.Time) *clock {
 	c := &clock{machine: machine, path: path}
-	if b, err := readBounded(path, 64); err == nil { // a time has 20 bytes
+	if b, err := files.Read(path, 64); err == nil { // a time has 20 bytes
 		c.saved, _ = time.Parse(time.RFC3339, strings.TrimSpace(string(b)))
 	}
 	return c

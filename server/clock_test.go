@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -133,46 +132,6 @@ func (c *testClock) advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.offset += d
-}
-
-// TestACertificateIsRenewedWithoutAClock has a machine whose clock stays in 1970, with or
-// without a time on its disk: time goes on for it all the same.
-func TestACertificateIsRenewedWithoutAClock(t *testing.T) {
-	t.Parallel()
-	const decades = 50 * 365 * 24 * time.Hour
-	without := func(cfg *server.Config) (saved string) {
-		clock := newClock()
-		clock.advance(-decades)
-		cfg.Now = clock.now
-		return filepath.Join(cfg.SSLDir, ".clock")
-	}
-	t.Run("a time on disk", func(t *testing.T) {
-		t.Parallel()
-		f := newFleet(t)
-		f.set(func() { f.ttl = 24 * time.Hour })
-		cfg := f.node("web1.example.net")
-		cfg.SetRandom(func() float64 { return 0 }) // due after 16 hours
-		saved := without(&cfg)
-		f.member(t, cfg)
-		writeFile(t, saved, time.Now().Add(16*time.Hour-3*time.Second).UTC().Format(time.RFC3339))
-		a := f.run(cfg)
-		f.await("a renewal", func() bool { return len(f.renewals()) > 0 })
-		a.await(server.EventConfirmed, 1)
-		if n := len(f.requests()); n != 1 {
-			t.Errorf("%d enroll requests, want the first alone", n)
-		}
-	})
-	t.Run("none", func(t *testing.T) {
-		t.Parallel()
-		f := newFleet(t)
-		cfg := f.node("web1.example.net")
-		saved := without(&cfg)
-		f.member(t, cfg)
-		at, err := time.Parse(time.RFC3339, strings.TrimSpace(readFile(t, saved)))
-		if since := time.Since(at); err != nil || since > time.Hour {
-			t.Errorf("the time on disk is %v, %v, want that at which the certificate begins, or a later one", at, err)
-		}
-	})
 }
 
 // TestABrokersNewerCertificateProvesTheTime has a node without a clock meet a broker

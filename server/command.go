@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"muster/server/orders"
 	"slices"
 	"time"
 
@@ -77,7 +78,8 @@ func (c *commands) take(ctx context.Context, conn *link.Conn, m *nats.Msg) (agai
 	}
 	repeated, code, err := c.accept(cmd)
 	if err != nil {
-		c.cfg.Log.WarnContext(ctx, "command refused", "node", c.identity, "verb", string(cmd.Verb), "command", cmd.ID, "code", code, "err", err)
+		c.cfg.Log.WarnContext(ctx, "command refused", "node", c.identity, "verb", string(cmd.Verb), "command", cmd.ID,
+			"code", code, "err", err)
 		c.reply(ctx, m, &wire.CommandReply{ID: cmd.ID, Refusal: &wire.Refusal{
 			Code:    code,
 			Message: fmt.Sprintf("%.512s", err.Error()),
@@ -85,7 +87,8 @@ func (c *commands) take(ctx context.Context, conn *link.Conn, m *nats.Msg) (agai
 		}})
 		return false, nil
 	}
-	c.cfg.Log.InfoContext(ctx, "command accepted", "node", c.identity, "verb", string(cmd.Verb), "command", cmd.ID, "repeated", repeated)
+	c.cfg.Log.InfoContext(ctx, "command accepted", "node", c.identity, "verb", string(cmd.Verb), "command", cmd.ID,
+		"repeated", repeated)
 	c.reply(ctx, m, &wire.CommandReply{ID: cmd.ID, Accepted: &wire.Obeyed{Repeated: repeated}})
 	c.cfg.hooks.steps("order answered")
 	if repeated {
@@ -112,7 +115,8 @@ func (c *commands) accept(cmd *wire.Command) (repeated bool, code wire.Code, err
 		return false, wire.CodeBadRequest, fmt.Errorf("command for %q", cmd.Identity)
 	}
 	if !c.answers(cmd) {
-		return false, wire.CodeCommandStale, fmt.Errorf("command %s does not answer a nonce of the last %v", cmd.ID, questionTTL)
+		return false, wire.CodeCommandStale, fmt.Errorf("command %s does not answer a nonce of the last %v", cmd.ID,
+			questionTTL)
 	}
 	// Without a secret nothing is proven. Choria's nodes take every command then.
 	if c.token == nil || c.token.claims.Token == "" {
@@ -121,13 +125,13 @@ func (c *commands) accept(cmd *wire.Command) (repeated bool, code wire.Code, err
 	if !wire.CheckCommandProof(wire.CommandKey(c.token.claims.Token, c.identity), cmd) {
 		return false, wire.CodeCommandProof, fmt.Errorf("command %s is not proven by the secret of %s", cmd.ID, c.token.file)
 	}
-	if c.orders.has(cmd.ID) {
+	if c.orders.Has(cmd.ID) {
 		return true, "", nil
 	}
 	if err := c.impossible(cmd.Verb); err != nil {
 		return false, wire.CodeCommandImpossible, link.OneLine(err)
 	}
-	if err := c.orders.accept(order{ID: cmd.ID, Verb: cmd.Verb}); err != nil {
+	if err := c.orders.Accept(orders.Order{ID: cmd.ID, Verb: cmd.Verb}); err != nil {
 		return false, wire.CodeCommandImpossible, err
 	}
 	return false, "", nil

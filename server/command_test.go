@@ -6,10 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -293,30 +290,6 @@ func TestRestartAndShutdown(t *testing.T) {
 	}
 }
 
-// TestANodeThatWouldNotStartAgainIsNotRestarted orders a restart of a node whose files its
-// agent would not begin with: it works on with what it has read, and can be mended.
-func TestANodeThatWouldNotStartAgainIsNotRestarted(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg, a, nc := f.fleetNode(t)
-	key := filepath.Join(cfg.SSLDir, "private.pem")
-	if err := os.Chmod(key, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	_, r := f.order(t, nc, "open", wire.VerbRestart)
-	wantRefused(t, r, wire.CodeCommandImpossible)
-	if r.Refusal != nil && !strings.Contains(r.Refusal.Message, "chmod 600 "+key) {
-		t.Errorf("message = %q, want what to do", r.Refusal.Message)
-	}
-	if err := os.Chmod(key, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	f.insist(t, nc, "closed", wire.VerbRestart)
-	if err := a.end(); !errors.Is(err, server.ErrRestart) {
-		t.Errorf("Run = %v, want ErrRestart", err)
-	}
-}
-
 func writeOrder(t *testing.T, cfg server.Config, id string, verb wire.Verb) {
 	t.Helper()
 	b, err := json.Marshal(map[string]any{"doing": map[string]any{"id": id, "verb": verb}})
@@ -324,83 +297,6 @@ func writeOrder(t *testing.T, cfg server.Config, id string, verb wire.Verb) {
 		t.Fatal(err)
 	}
 	writeFile(t, filepath.Join(cfg.SSLDir, ".orders"), string(b))
-}
-
-// TestKilledWhileReconfiguring kills the agent after each step of an order to
-// reconfigure. The next one goes on with it, and ends with the new
-// configuration, confirmed, for the key and certificate that it had.
-func TestKilledWhileReconfiguring(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	prepare := func(t *testing.T) (server.Config, job) {
-		cfg := f.node("web1.example.net")
-		f.member(t, cfg)
-		writeOrder(t, cfg, wire.NewID(), wire.VerbReconfigure)
-		return cfg, until(newJob(cfg), server.EventConfirmed)
-	}
-	cfg, _ := prepare(t)
-	var steps []string
-	cfg.SetSteps(func(name string) { steps = append(steps, name) })
-	a := f.run(cfg)
-	a.await(server.EventConfirmed, 1)
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
-	if len(steps) < 15 || !slices.Contains(steps, "switched") || !slices.Contains(steps, "order done") {
-		t.Fatalf("steps = %q", steps)
-	}
-	eachStep(t, steps, func(t *testing.T, step string, occurrence int) {
-		cfg, j := prepare(t)
-		before := readFile(t, filepath.Join(cfg.SSLDir, "private.pem"))
-		j.KillAfter, j.Occurrence = step, occurrence
-		cmd, stderr := startChild(t, j)
-		err := cmd.Wait()
-		var exit *exec.ExitError
-		if !errors.As(err, &exit) || exit.Sys().(syscall.WaitStatus).Signal() != syscall.SIGKILL {
-			t.Fatalf("child ended with %v, want it killed; it said:\n%s", err, stderr.String())
-		}
-		a := f.run(cfg)
-		a.await(server.EventConnected, 1)
-		f.await("the new configuration, confirmed", func() bool {
-			_, err := os.Stat(filepath.Join(cfg.SSLDir, "..data", "applied.json"))
-			b, _ := os.ReadFile(cfg.ConfFile)
-			return err != nil && strings.Contains(string(b), "generation = new")
-		})
-		if err := a.stop(); err != nil {
-			t.Fatal(err)
-		}
-		if readFile(t, filepath.Join(cfg.SSLDir, "private.pem")) != before {
-			t.Error("the node has another key")
-		}
-	})
-}
-
-// TestASignalDuringARestartEndsTheAgent tells an agent to start anew and to end at the
-// same time: a signal that was taken does not come again.
-func TestASignalDuringARestartEndsTheAgent(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	cfg.SetSteps(func(name string) {
-		if name == "order answered" {
-			cancel() // SIGTERM
-		}
-	})
-	s, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan error, 1)
-	go func() { done <- s.Run(ctx) }()
-	nc := f.client(t, "provisioner")
-	f.await("startup", func() bool { return len(f.lifecycle("startup")) == 1 })
-	_, r := f.order(t, nc, "first", wire.VerbRestart)
-	wantAccepted(t, r, false)
-	if err := <-done; err != nil {
-		t.Errorf("Run = %v after its context has ended, want nil: it would be started again", err)
-	}
 }
 
 // TestAnOrderThatIsNotOnDiskIsNotDone has a disk fail when an order's name is to be

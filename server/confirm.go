@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"muster/server/orders"
 	"strings"
 	"time"
 
@@ -80,7 +81,8 @@ func (a *agent) sendApplied(ctx context.Context, conn *link.Conn, key crypto.Sig
 	if err != nil {
 		return nil, err
 	}
-	applied := wire.Applied{ID: wire.NewID(), Identity: p.Identity, Serial: p.Serial, Digest: p.Digest, Signature: signature}
+	applied := wire.Applied{ID: wire.NewID(), Identity: p.Identity, Serial: p.Serial, Digest: p.Digest,
+		Signature: signature}
 	return conn.Request(ctx, wire.SubjectApplied, applied.ID, &applied)
 }
 
@@ -127,7 +129,7 @@ func (c *confirming) settle(ctx context.Context, conn *link.Conn) error {
 func (c *confirming) again(ctx context.Context, conn *link.Conn) {
 	c.recheck = c.cfg.Now().Add(recheckEvery)
 	p, err := c.sets.readConfirmation(confirmedFile)
-	if err != nil || p == nil || c.orders.book.Doing != nil || c.sets.renewing(c.creds.Key) ||
+	if err != nil || p == nil || c.orders.Pending() != nil || c.sets.renewing(c.creds.Key) ||
 		strings.TrimLeft(p.Serial, "0") != strings.TrimLeft(c.creds.Serial, "0") {
 		return
 	}
@@ -136,7 +138,7 @@ func (c *confirming) again(ctx context.Context, conn *link.Conn) {
 	case errors.Is(err, errDisowned):
 		c.cfg.Log.WarnContext(ctx, "configuration in force is not the one on record, and is asked for once more",
 			"node", c.identity, "serial", p.Serial, "err", err, "remedy", "nothing; a disk that was put back is the usual cause")
-		if err := c.orders.accept(order{ID: wire.NewID(), Verb: wire.VerbReconfigure}); err != nil {
+		if err := c.orders.Accept(orders.Order{ID: wire.NewID(), Verb: wire.VerbReconfigure}); err != nil {
 			c.cfg.Log.WarnContext(ctx, "order not written", "node", c.identity, "err", err)
 		}
 	case err != nil:

@@ -11,26 +11,11 @@ import (
 	"time"
 
 	"github.com/miekg/dns"
-	natsserver "github.com/nats-io/nats-server/v2/server"
 
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/server"
 )
-
-func TestABrokerThatIsDownIsRetriedAndLoggedOnce(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	f.stop()
-	a := f.run(cfg)
-	a.await(server.EventFailed, 5)
-	if n := f.countLog("enrollment failed", "connection refused", "retry_in=", "ms", "remedy=", "nothing listens there"); n != 1 {
-		t.Errorf("logged %d times, want once per change:\n%s", n, f.log.String())
-	}
-	f.start()
-	a.await(server.EventConfirmed, 1)
-}
 
 func TestABrokerThatRefusesIsRetried(t *testing.T) {
 	t.Parallel()
@@ -64,51 +49,6 @@ func TestABrokerThatRefusesIsRetried(t *testing.T) {
 			a.await(server.EventConfirmed, 1)
 		})
 	}
-}
-
-func TestNobodyAnswers(t *testing.T) {
-	t.Parallel()
-	t.Run("no provisioner at the broker", func(t *testing.T) {
-		t.Parallel()
-		f := newFleet(t)
-		for _, s := range f.subscriptions {
-			if err := s.Unsubscribe(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		f.run(f.node("web1.example.net")).await(server.EventFailed, 2)
-		if n := f.countLog("enrollment failed", "no responders", "no provisioner is connected to this broker"); n != 1 {
-			t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
-		}
-	})
-	t.Run("a provisioner that is silent", func(t *testing.T) {
-		t.Parallel()
-		f := newFleet(t)
-		f.set(func() { f.enroll = func(*wire.EnrollRequest) *wire.Reply { return nil } })
-		cfg := f.node("web1.example.net")
-		cfg.RequestTimeout = 50 * time.Millisecond
-		a := f.run(cfg)
-		a.await(server.EventFailed, 2)
-		if n := f.countLog("enrollment failed", "deadline exceeded", "no answer in time"); n != 1 {
-			t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
-		}
-		f.set(func() { f.enroll = nil })
-		a.await(server.EventConfirmed, 1)
-	})
-	t.Run("something that is no broker", func(t *testing.T) {
-		t.Parallel()
-		f := newFleet(t)
-		silent, err := net.Listen("tcp", "127.0.0.1:0") // accepts, says nothing
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer silent.Close()
-		cfg := f.node("web1.example.net")
-		c := f.claims()
-		c.Brokers = silent.Addr().String() + "," + f.url() // the next one is tried
-		writeToken(t, cfg.TokenFile, c)
-		f.run(cfg).await(server.EventConfirmed, 1)
-	})
 }
 
 // zone is a DNS server on loopback whose one SRV record can be changed.
@@ -209,50 +149,6 @@ func TestProvisioningByTLS(t *testing.T) {
 			a.await(server.EventConfirmed, 1)
 			if warned := f.countLog("broker is not verified while provisioning") == 1; warned != (tt.pin == "") {
 				t.Errorf("warned %v:\n%s", warned, f.log.String())
-			}
-		})
-	}
-}
-
-func TestTLSThatTheTokenDoesNotAskForIsExplained(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	f.stop()
-	f.plain = false
-	f.start()
-	a := f.run(f.node("web1.example.net"))
-	a.await(server.EventFailed, 2)
-	if n := f.countLog("enrollment failed", "the broker insists on TLS, which the token does not ask for"); n != 1 {
-		t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
-	}
-}
-
-// TestAFullBrokerIsExplained has a broker that has no place: it says so in clear and hangs up, and a node
-// that is about to begin TLS, or to write, may not come to read it.
-func TestAFullBrokerIsExplained(t *testing.T) {
-	t.Parallel()
-	for _, scheme := range []string{"nats", "tls"} {
-		t.Run(scheme, func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t)
-			full, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: -1, NoSigs: true, NoLog: true,
-				TLSConfig: f.serverTLS, TLSTimeout: 5, AllowNonTLS: true, MaxConn: -1})
-			if err != nil {
-				t.Fatal(err)
-			}
-			full.Start()
-			t.Cleanup(func() { full.Shutdown(); full.WaitForShutdown() })
-			if !full.ReadyForConnections(patience) {
-				t.Fatal("broker does not start")
-			}
-			cfg := f.node("web1.example.net")
-			c := f.claims()
-			c.Brokers = scheme + "://" + full.Addr().String()
-			writeToken(t, cfg.TokenFile, c)
-			a := f.run(cfg)
-			a.await(server.EventFailed, 5)
-			if n, all := f.countLog("enrollment failed", "full"), f.countLog("enrollment failed"); n != all {
-				t.Errorf("%d of %d lines say that it may be full:\n%s", n, all, f.log.String())
 			}
 		})
 	}
@@ -364,25 +260,4 @@ func TestWithoutAFactsFileNoneAreSent(t *testing.T) {
 	}
 	writeFile(t, cfg.FactsFile, `{"site":"ams"}`)
 	f.await("facts", func() bool { r := f.requests(); return string(r[len(r)-1].Facts) == `{"site":"ams"}` })
-}
-
-func TestATokenForLaterIsExplained(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	f.set(func() { f.enroll = refuse(wire.CodeTokenNotYetValid, 0) })
-	cfg := f.node("web1.example.net")
-	c := f.claims()
-	c.NotBefore = time.Date(2999, 1, 2, 3, 4, 5, 0, time.UTC)
-	writeToken(t, cfg.TokenFile, c)
-	a := f.run(cfg)
-	a.await(server.EventRefused, 2)
-	const remedy = "the token is valid from 2999-01-02T03:04:05Z, and this clock says 20"
-	for _, texts := range [][]string{{"token is out of date by this machine's clock", remedy}, {"enrollment refused", "code=token_not_yet_valid", remedy}} {
-		if n := f.countLog(texts...); n != 1 {
-			t.Errorf("%q logged %d times, want once:\n%s", texts, n, f.log.String())
-		}
-	}
-	f.set(func() { f.admit = func(string, *x509.Certificate) bool { return false } })
-	a.await(server.EventFailed, 1)
-	f.awaitLog("enrollment failed", "Authorization Violation", remedy, "retry_in=")
 }

@@ -45,38 +45,3 @@ func TestADisownedNodeWhoseTokenIsOverTriesItsCertificate(t *testing.T) {
 		t.Errorf("%d enroll requests, want the first alone", n)
 	}
 }
-
-// TestADisownedNodeDoesNotSpin disowns a node each time that it confirms, while brokers take
-// its certificate and not its token: it goes from one to the other at its leisure.
-func TestADisownedNodeDoesNotSpin(t *testing.T) {
-	t.Parallel()
-	f := disowned(t, func(cert *x509.Certificate) bool { return cert != nil })
-	cfg := f.node("web1.example.net")
-	cfg.RefusedLimit = 200 * time.Millisecond
-	began := time.Now()
-	f.run(cfg)
-	const confirms = 5
-	f.await("confirmations", func() bool { return len(f.confirmations()) >= confirms })
-	if took := time.Since(began); took < (confirms-1)*cfg.RefusedLimit {
-		t.Errorf("%d confirmations in %v, want one in %v at most", confirms, took, cfg.RefusedLimit)
-	}
-}
-
-// TestADisownedNodeTakesANewerToken puts another token in the place of the one that is over:
-// the node enrolls with it at once, however long it would have waited.
-func TestADisownedNodeTakesANewerToken(t *testing.T) {
-	t.Parallel()
-	f := disowned(t, func(*x509.Certificate) bool { return false })
-	cfg := f.node("web1.example.net")
-	cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour
-	a := f.run(cfg)
-	f.awaitLog("enrollment refused", string(wire.CodeNotIssued)) // and it waits
-	f.set(func() { f.applied, f.admit = nil, nil })
-	claims := f.claims()
-	claims.Issuer = "another"
-	writeToken(t, cfg.TokenFile, claims)
-	a.await(server.EventConfirmed, 1)
-	if n := len(f.requests()); n != 2 {
-		t.Errorf("%d enroll requests, want one with each token", n)
-	}
-}

@@ -6,7 +6,7 @@
 //
 // A [Server] runs one mode after the other. Both share an agent: the state of
 // the disk that decides the mode (state), the sets of files (sets), the clock,
-// the orders that were accepted, connections (package link) and what was logged
+// the orders that were accepted (package orders), connections (package link) and what was logged
 // (notices). An enroller is provisioning mode; a member is normal mode, with its
 // reports, confirming, renewal and commands.
 //

@@ -5,16 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"muster/internal/discover"
 	"muster/internal/wire"
 	"muster/server/advice"
-	"muster/server/files"
 	"muster/server/link"
 )
 
@@ -47,13 +45,12 @@ func Doctor(ctx context.Context, cfg Config) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = a.orders.load() // the agent says what is wrong with them
+	_ = a.orders.Load() // the agent says what is wrong with them
 	d := &doctor{agent: a}
 	d.checkMode()
 	d.checkToken()
 	d.checkFacts()
 	d.checkWork()
-	d.checkWritable()
 	d.checkCertificate()
 	d.checkClock()
 	for _, b := range d.checkBrokers(ctx) {
@@ -131,7 +128,8 @@ func (d *doctor) checkToken() {
 		return
 	}
 	if t.limits.CA == "" && d.view.mode != ModeNormal {
-		d.say(StatusWarn, "authority", "sign the token with --ca", "the token pins none, so this node takes the first that answers")
+		d.say(StatusWarn, "authority", "sign the token with --ca",
+			"the token pins none, so this node takes the first that answers")
 	}
 	d.checkTerms(t, bad)
 }
@@ -155,10 +153,12 @@ func (d *doctor) checkTerms(t *token, bad Status) {
 	case remedy != "":
 		d.say(bad, what, remedy, "%s is out of date, %s", t.file, expiry)
 	case !covered:
-		d.say(bad, what, "sign a token whose --identity covers the name and replace the file, or give this node a name that it covers",
+		d.say(bad, what,
+			"sign a token whose --identity covers the name and replace the file, or give this node a name that it covers",
 			"%s is for %s, and this node is %s", t.file, strings.Join(names, ", "), d.view.identity)
 	case err == nil && fi.Mode().Perm()&0o007 != 0:
-		d.say(StatusWarn, what, "chmod 0600 "+t.file, "%s can be read by every user of this machine (mode %04o)", t.file, fi.Mode().Perm())
+		d.say(StatusWarn, what, "chmod 0600 "+t.file, "%s can be read by every user of this machine (mode %04o)",
+			t.file, fi.Mode().Perm())
 	default:
 		d.say(StatusOK, what, "", "%s, %s, provisions by default: %v, TLS: %v", t.file, expiry, t.byDefault, t.secure)
 	}
@@ -186,18 +186,20 @@ func (d *doctor) checkFacts() {
 
 // checkWork says what the agent has yet to do.
 func (d *doctor) checkWork() {
-	if o := d.orders.book.Doing; o != nil {
-		d.say(StatusWarn, "order", "nothing; the agent does it once it is connected", "the node was told to %s, and has not done it yet", o.Verb)
+	if o := d.orders.Pending(); o != nil {
+		d.say(StatusWarn, "order", "nothing; the agent does it once it is connected",
+			"the node was told to %s, and has not done it yet", o.Verb)
 	}
 	switch p, err := d.sets.pending(); {
 	case err != nil:
 		d.fail("confirmation", err, "have the node reconfigured")
 	case p != nil:
-		d.say(StatusWarn, "confirmation", "nothing; the agent sends it when it is connected", "certificate %s is not confirmed yet", p.Serial)
+		d.say(StatusWarn, "confirmation", "nothing; the agent sends it when it is connected",
+			"certificate %s is not confirmed yet", p.Serial)
 	}
 	if d.view.mode == ModeProvisioning {
-		if err := d.sets.dir.Check(); errors.Is(err, files.ErrOccupied) {
-			d.fail("files", adviseOccupied(err), "")
+		if err := d.sets.dir.Check(); err != nil && !errors.Is(err, fs.ErrNotExist) { // the agent makes what is missing
+			d.fail("files", link.Explain(adviseOccupied(err), link.Peer{}), "")
 		}
 		if !d.sets.dir.Staged() {
 			d.say(StatusWarn, "enrollment", "start the agent", "not enrolled, and never asked")
@@ -205,28 +207,6 @@ func (d *doctor) checkWork() {
 			d.say(StatusWarn, "enrollment", "see the agent's log; an operator sees why with `muster node explain "+string(d.view.identity)+"`",
 				"not enrolled yet")
 		}
-	}
-}
-
-// checkWritable tries what the agent does in the directories of its files.
-func (d *doctor) checkWritable() {
-	dirs := []string{d.sets.ssl, filepath.Dir(d.sets.conf)}
-	slices.Sort(dirs)
-	for _, dir := range slices.Compact(dirs) {
-		at := dir
-		for !exists(at) && at != filepath.Dir(at) { // the agent makes those that are missing
-			at = filepath.Dir(at)
-		}
-		temp, err := os.MkdirTemp(at, ".muster-doctor-*")
-		if err == nil {
-			err = os.Remove(temp)
-		}
-		if err != nil {
-			d.say(StatusFail, "directory", "the agent makes and renames files there: check owner, mode and mount options, "+
-				"and run this check as the agent's user", "cannot write to %s: %v", at, errors.Unwrap(err))
-			continue
-		}
-		d.say(StatusOK, "directory", "", "%s can be written to", dir)
 	}
 }
 
@@ -253,26 +233,27 @@ func (d *doctor) checkCertificate() {
 	}
 	end := c.Leaf().NotAfter
 	if end.Sub(d.clock.now()) < end.Sub(c.Leaf().NotBefore)/5 {
-		d.say(StatusWarn, what, "see that the agent runs and reaches a broker", "%s expires %s, soon", c.Serial, end.UTC().Format(time.RFC3339))
+		d.say(StatusWarn, what, "see that the agent runs and reaches a broker", "%s expires %s, soon", c.Serial,
+			end.UTC().Format(time.RFC3339))
 		return
 	}
-	d.say(StatusOK, what, "", "%s of spiffe://%s/node/%s, expires %s", c.Serial, c.TrustDomain, d.view.identity, end.UTC().Format(time.RFC3339))
+	d.say(StatusOK, what, "", "%s of spiffe://%s/node/%s, expires %s", c.Serial, c.TrustDomain, d.view.identity,
+		end.UTC().Format(time.RFC3339))
 }
 
 // checkClock compares the clock with every time that this machine knows to
 // have passed.
 func (d *doctor) checkClock() {
-	now := d.cfg.Now()
-	passed, from := d.clock.saved, "the last time the agent ran"
+	now, passed := d.cfg.Now(), d.clock.saved
 	if t := d.view.token; t != nil && t.claims.IssuedAt.After(passed) {
-		passed, from = t.claims.IssuedAt, "when the token was signed"
+		passed = t.claims.IssuedAt
 	}
 	if c := d.view.creds; c != nil && c.Leaf().NotBefore.After(passed) {
-		passed, from = c.Leaf().NotBefore, "when the certificate was issued"
+		passed = c.Leaf().NotBefore
 	}
-	if behind := passed.Sub(now); behind > time.Minute {
-		d.say(StatusWarn, "clock", "set the clock; run a time service", "%s, which is %v before %s",
-			now.UTC().Format(time.RFC3339), behind.Truncate(time.Second), from)
+	if passed.Sub(now) > time.Minute {
+		d.say(StatusWarn, "clock", "set the clock; run a time service", "%s, and this machine knows that %s has passed",
+			now.UTC().Format(time.RFC3339), passed.UTC().Format(time.RFC3339))
 		return
 	}
 	d.say(StatusOK, "clock", "", "%s", now.UTC().Format(time.RFC3339))

@@ -239,7 +239,7 @@ func (e *enroller) continuity(r *wire.EnrollRequest, key crypto.Signer) (*wire.C
 // refuses the node for good, or because none has answered for RefusedLimit: its
 // token has ended, say. The node goes back to the fleet with what it has.
 func (e *enroller) givesUp(ctx context.Context, v *view, err error) bool {
-	if !e.orders.doing(wire.VerbReprovision) || v.creds == nil {
+	if !e.orders.Doing(wire.VerbReprovision) || v.creds == nil {
 		return false
 	}
 	event := Event{Kind: EventFailed, Err: err, Elapsed: e.elapsed()}
@@ -252,7 +252,8 @@ func (e *enroller) givesUp(ctx context.Context, v *view, err error) bool {
 	} else if time.Since(e.answered) < e.cfg.RefusedLimit {
 		return false
 	}
-	e.cfg.Log.WarnContext(ctx, "node is not reprovisioned, and goes on with what it has", "node", v.identity, "code", event.Code, "err", err)
+	e.cfg.Log.WarnContext(ctx, "node is not reprovisioned, and goes on with what it has", "node", v.identity,
+		"code", event.Code, "err", err)
 	e.observe(event)
 	e.obeyed(ctx, wire.VerbReprovision)
 	return true
@@ -265,7 +266,8 @@ func (e *enroller) givesUp(ctx context.Context, v *view, err error) bool {
 // go on to disown.
 func (e *enroller) admittedAgain(ctx context.Context, v *view) bool {
 	doubt := e.state.doubt
-	if doubt == nil || v.creds == nil || errors.Is(doubt, errDisowned) && time.Since(e.state.doubted) < e.cfg.RefusedLimit {
+	if doubt == nil || v.creds == nil || errors.Is(doubt,
+		errDisowned) && time.Since(e.state.doubted) < e.cfg.RefusedLimit {
 		return false
 	}
 	conn, err := e.reachFleet(ctx, v)
@@ -274,6 +276,7 @@ func (e *enroller) admittedAgain(ctx context.Context, v *view) bool {
 	}
 	conn.End()
 	e.state.doubt = nil
-	e.cfg.Log.InfoContext(ctx, "brokers take the certificate again", "node", v.identity, "broker", conn.Broker, "serial", v.creds.Serial)
+	e.cfg.Log.InfoContext(ctx, "brokers take the certificate again", "node", v.identity, "broker", conn.Broker,
+		"serial", v.creds.Serial)
 	return true
 }

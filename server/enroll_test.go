@@ -282,24 +282,6 @@ func TestRefusalIsLoggedOnceAndItsWaitHonored(t *testing.T) {
 	}
 }
 
-func TestAChangedTokenEndsAWait(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	f.set(func() { f.enroll = refuse(wire.CodeTokenExpired, time.Hour) })
-	cfg := f.node("web1.example.net")
-	cfg.BackoffMin, cfg.BackoffMax = time.Hour, time.Hour
-	a := f.run(cfg)
-	a.await(server.EventRefused, 1)
-	f.set(func() { f.enroll = nil })
-	c := f.claims()
-	c.JTI = "another"
-	text := writeToken(t, cfg.TokenFile, c)
-	a.await(server.EventConfirmed, 1)
-	if got := string(f.requests()[1].Token); got != text {
-		t.Error("the second attempt was made with the first token")
-	}
-}
-
 func TestAPolicyCanEndTheAgent(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -346,33 +328,6 @@ func TestOneKeyForAllAttemptsAndStarts(t *testing.T) {
 	}
 	if !keyFits(t, snapshot(t, cfg)) {
 		t.Error("certificate is for another key")
-	}
-}
-
-func TestStagedKeyOfAnotherMachineIsNotUsed(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, 0) })
-	cfg := f.node("web1.example.net")
-	a := f.run(cfg)
-	a.await(server.EventRefused, 1)
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
-	f.set(func() { f.enroll = nil })
-	cfg.Identity = "web2.example.net" // a copy of the disk in another machine
-	a = f.run(cfg)
-	a.await(server.EventConfirmed, 1)
-	first, err := ca.ParseCSR(f.requests()[0].CSR)
-	if err != nil {
-		t.Fatal(err)
-	}
-	last, err := ca.ParseCSR(f.requests()[len(f.requests())-1].CSR)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if last.CommonName != "web2.example.net" || first.KeyHash == last.KeyHash {
-		t.Errorf("request for %q with the key of %q", last.CommonName, first.CommonName)
 	}
 }
 
@@ -486,74 +441,6 @@ func TestAnotherNodesDirectoryIsNotProvisionedOver(t *testing.T) {
 			a.await(server.EventConnected, 1)
 			if csr, err := ca.ParseCSR(f.requests()[1].CSR); err != nil || csr.CommonName != second.Identity {
 				t.Errorf("request for %+v, %v", csr, err)
-			}
-		})
-	}
-}
-
-func TestAWorkingNodeIsNotRenamedByItsConfiguration(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("")
-	cfg.SetMachineName("web1.example.net")
-	a := f.run(cfg)
-	a.await(server.EventConnected, 1)
-	before := snapshot(t, cfg)
-	writeFile(t, cfg.ConfFile, "identity = db1.example.net\nprovision = true\n")
-	f.awaitLog("files do not allow to go on after a restart", "belongs to web1.example.net", "remedy=")
-	after := snapshot(t, cfg)
-	if before["private.pem"] != after["private.pem"] || len(f.requests()) != 1 {
-		t.Errorf("%d requests, log:\n%s", len(f.requests()), f.log.String())
-	}
-}
-
-func TestADamagedConfigurationIsReplacedWithAWarning(t *testing.T) {
-	t.Parallel()
-	tests := map[string]struct {
-		text  string
-		level string
-	}{
-		"none":      {"", "INFO"},
-		"garbage":   {"rubbish\nmore\nand more\n", "WARN"},
-		"zeros":     {strings.Repeat("\x00", 512), "WARN"},
-		"cut short": {"# muster settings, complete only with the line that ends them\nbrokers = a:1\n", "WARN"},
-	}
-	for name, tt := range tests {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t)
-			cfg := f.node("web1.example.net")
-			if tt.text != "" {
-				writeFile(t, cfg.ConfFile, tt.text)
-			}
-			f.run(cfg).await(server.EventConfirmed, 1)
-			f.awaitLog("mode entered", "mode=provisioning", "level="+tt.level)
-			for line := range strings.Lines(f.log.String()) {
-				if strings.Count(line, "not valid settings") > 1 {
-					t.Errorf("says the same twice: %s", line)
-				}
-			}
-			if name == "garbage" && f.countLog("line 1: ", "; line 2: ", "; line 3: ") != 1 {
-				t.Errorf("log:\n%s", f.log.String())
-			}
-		})
-	}
-}
-
-func TestTheEndOfAnAgentIsLogged(t *testing.T) {
-	t.Parallel()
-	for name, until := range map[string]server.EventKind{"while provisioning": server.EventRefused, "in normal mode": server.EventConnected} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t)
-			if until == server.EventRefused {
-				f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, time.Hour) })
-			}
-			attempt(t, f, f.node("web1.example.net"), until)
-			log := f.log.String()
-			stopping, stopped := strings.Index(log, `level=INFO msg="agent stopping" reason=`), strings.Index(log, `level=INFO msg="agent stopped"`)
-			if stopping < 0 || stopped < stopping {
-				t.Errorf("log:\n%s", log)
 			}
 		})
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"muster/internal/keyfile"
-	"muster/internal/wire"
 	"muster/server"
 )
 
@@ -45,33 +44,6 @@ func TestAKeyOpenToOthersIsNotUsed(t *testing.T) {
 			chmod(t, key, 0o600)
 			f.run(cfg).await(server.EventConnected, 1)
 		})
-	}
-}
-
-// TestAStagedKeyOpenToOthersIsKept: a provisioner may have put it on record.
-func TestAStagedKeyOpenToOthersIsKept(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, 0) })
-	a := f.run(cfg)
-	f.awaitLog("node waits")
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
-	key := filepath.Join(cfg.SSLDir, "..next", "private.pem")
-	before := readFile(t, key)
-	chmod(t, key, 0o644)
-	f.set(func() { f.enroll = nil })
-	a = f.run(cfg)
-	f.awaitLog("lets others in", "chmod 600 "+key)
-	if readFile(t, key) != before {
-		t.Error("the key is another")
-	}
-	chmod(t, key, 0o600)
-	a.await(server.EventConfirmed, 1)
-	if got := readFile(t, filepath.Join(cfg.SSLDir, "private.pem")); got != before {
-		t.Error("the node is provisioned with another key than the one that it asked with")
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"muster/server/files"
 
 	"muster/internal/wire"
 	"muster/server/advice"
@@ -56,9 +57,10 @@ func (a *agent) facts(ctx context.Context, v *view) (json.RawMessage, error) {
 // readFacts reads a JSON object that an enroll request can hold. The error
 // names the file and has a remedy; it wraps [ErrMissing] if there is no file.
 func readFacts(file string) (json.RawMessage, error) {
-	b, err := readBounded(file, maxFactsFile)
+	b, err := files.Read(file, maxFactsFile)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, advice.Errorf("write the machine's facts there, as a JSON object, if a policy asks for any", "%s: %w", file, ErrMissing)
+		return nil, advice.Errorf("write the machine's facts there, as a JSON object, if a policy asks for any",
+			"%s: %w", file, ErrMissing)
 	}
 	if cannotRead(err) {
 		return nil, advice.New(err, "let the agent read the file: check owner and mode of it and of the directories above")
@@ -98,7 +100,7 @@ func parseFacts(b []byte) (json.RawMessage, error) {
 
 // readRegistration reads registration data, which is published as it is.
 func readRegistration(file string) ([]byte, error) {
-	b, err := readBounded(file, wire.MaxMessageBytes)
+	b, err := files.Read(file, wire.MaxMessageBytes)
 	if err != nil {
 		return nil, err
 	}

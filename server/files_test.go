@@ -9,7 +9,6 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,117 +17,8 @@ import (
 
 	"muster/internal/testdisk"
 	"muster/internal/wire"
-	"muster/provisioner/ca"
 	"muster/server"
 )
-
-// TestARegistrationFileThatIsAPipe is not waited for: it would be for ever.
-func TestARegistrationFileThatIsAPipe(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	pipe := filepath.Join(t.TempDir(), "registration.json")
-	makePipe(t, pipe)
-	f.set(func() {
-		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-			return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
-				e.Configuration["registration_file"] = pipe
-			})}
-		}
-	})
-	a := f.run(cfg)
-	a.await(server.EventConfirmed, 1)
-	f.awaitLog(pipe, "not a file")
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
-}
-
-// makePipe makes a pipe to which nobody writes.
-func makePipe(t *testing.T, path string) {
-	t.Helper()
-	if err := unix.Mkfifo(path, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { // whoever waits for a writer goes on
-		if w, err := os.OpenFile(path, os.O_RDWR|unix.O_NONBLOCK, 0); err == nil {
-			_ = w.Close()
-		}
-	})
-}
-
-// TestAKeyThatIsAPipe is no key, in the set in force and in the one being made: the
-// agent makes another, and does not wait for somebody to write to it, not even at a
-// signal. The directory may be another user's.
-func TestAKeyThatIsAPipe(t *testing.T) {
-	t.Parallel()
-	for _, dir := range []string{".", "..next"} {
-		t.Run(dir, func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t)
-			cfg := f.node("web1.example.net")
-			if dir == "." {
-				f.member(t, cfg)
-			} else {
-				f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, 0) })
-				attempt(t, f, cfg, server.EventRefused)
-				f.set(func() { f.enroll = nil })
-			}
-			key := filepath.Join(cfg.SSLDir, dir, "private.pem")
-			if err := os.Remove(key); err != nil {
-				t.Fatal(err)
-			}
-			makePipe(t, key)
-			a := f.run(cfg)
-			a.await(server.EventConfirmed, 1)
-			a.await(server.EventConnected, 1)
-		})
-	}
-}
-
-// TestAServerConfThatIsTooLarge is set aside like anything else that is no
-// configuration.
-func TestAServerConfThatIsTooLarge(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	writeFile(t, cfg.ConfFile, strings.Repeat("#", 1<<20+1))
-	f.run(cfg).await(server.EventConfirmed, 1)
-}
-
-// TestAStagedKeyThatCannotBeReadIsKept has the disk fail over the key that the
-// provisioner may know the node by already.
-func TestAStagedKeyThatCannotBeReadIsKept(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	f.set(func() { f.enroll = func(r *wire.EnrollRequest) *wire.Reply { f.issue(r); return nil } }) // issued, and the reply is lost
-	cfg := f.node("web1.example.net")
-	cfg.RequestTimeout = 100 * cfg.BackoffMin
-	a := f.run(cfg)
-	a.await(server.EventFailed, 1)
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
-	first := f.requests()[0].CSR
-	staged := filepath.Join(cfg.SSLDir, "..next", "private.pem")
-	key := readFile(t, staged)
-	if err := os.Remove(staged); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("/proc/self/mem", staged); err != nil { // reading it is an input/output error
-		t.Fatal(err)
-	}
-	a = f.run(cfg)
-	f.awaitLog("enrollment failed", "input/output error", "mend the disk")
-	f.set(func() { f.enroll = nil })
-	writeFile(t, staged, key) // the disk can be read again
-	a.await(server.EventConfirmed, 1)
-	for _, r := range f.requests() {
-		if !slices.Equal(r.CSR, first) {
-			t.Fatal("the node asks with another key, which the provisioner refuses for a name that belongs to the first")
-		}
-	}
-}
 
 // TestAStagedKeyOutlivesItsRequest has a disk damage the request beside a key that the
 // provisioner may know the node by already, or something else lie in its place: another

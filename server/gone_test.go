@@ -64,28 +64,3 @@ func TestADirectoryThatIsRemoved(t *testing.T) {
 		})
 	}
 }
-
-// TestADirectoryThatIsAwayForAMoment moves an agent's files away and back, as where a disk is
-// unmounted and mounted again: the agent is the one that it was, and with the key that it had.
-func TestADirectoryThatIsAwayForAMoment(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	a := f.run(cfg)
-	a.await(server.EventConnected, 1)
-	dir, key := filepath.Dir(cfg.SSLDir), readFile(t, filepath.Join(cfg.SSLDir, "private.pem"))
-	if err := os.Rename(dir, dir+".old"); err != nil {
-		t.Fatal(err)
-	}
-	f.awaitLog("enrollment failed", dir)
-	if err := os.Rename(dir+".old", dir); err != nil {
-		t.Fatal(err)
-	}
-	a.await(server.EventConnected, 2)
-	if err := a.stop(); err != nil {
-		t.Errorf("Run = %v", err)
-	}
-	if readFile(t, filepath.Join(cfg.SSLDir, "private.pem")) != key {
-		t.Error("it has another key")
-	}
-}

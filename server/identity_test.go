@@ -2,8 +2,6 @@ package server_test
 
 import (
 	"context"
-	"errors"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -174,33 +172,5 @@ func TestAMistakeInServerConfTakesNoNameAway(t *testing.T) {
 				t.Errorf("server.conf is %q now", got)
 			}
 		})
-	}
-}
-
-// TestALostServerConfIsSaidBesideTheName has the file be lost that named a node: what its
-// directory holds is another node's by the machine's name, and that is not all to be said.
-func TestALostServerConfIsSaidBesideTheName(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("")
-	cfg.SetMachineName("web1")
-	writeFile(t, cfg.ConfFile, "identity = web1.example.net\nprovision = true\n")
-	attempt(t, f, cfg, server.EventConnected)
-	if err := os.Remove(cfg.ConfFile); err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	if err = s.Run(ctx); !errors.Is(err, server.ErrMode) {
-		t.Fatalf("Run = %v, want ErrMode", err)
-	}
-	for _, want := range []string{"belongs to web1.example.net, and this node is web1", cfg.ConfFile + ": no such file", "if server.conf named this node before, put that back", "set identity = web1.example.net in server.conf"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("Run = %v, want %q", err, want)
-		}
 	}
 }

@@ -108,21 +108,25 @@ func (s Situation) Decide() (Mode, string, error) {
 		return impossible("leave one of them in server.conf",
 			"server.conf says both provision = true and provision = false (plugin.choria.server.provision is the same key)")
 	case says.Other != "":
-		return impossible("change it to one of these, or remove the line", "server.conf says provision = %.80q, want true or false", says.Other)
+		return impossible("change it to one of these, or remove the line",
+			"server.conf says provision = %.80q, want true or false", says.Other)
 	case s.Exposed != nil:
 		return impossible(advice.Of(s.Exposed), "%w", s.Exposed)
 	case s.Foreign != nil && s.Conf != nil:
-		return impossible("if server.conf named this node before, put that back; "+advice.Of(s.Foreign), "%w; %w", s.Foreign, s.Conf)
+		return impossible("if server.conf named this node before, put that back; "+advice.Of(s.Foreign), "%w; %w",
+			s.Foreign, s.Conf)
 	case s.Foreign != nil:
 		return impossible(advice.Of(s.Foreign), "%w", s.Foreign)
 	case s.Unread != nil:
-		return impossible("let the agent read the file: check its owner and mode, and the disk", "what server.conf says is not known: %w", s.Unread)
+		return impossible("let the agent read the file: check its owner and mode, and the disk",
+			"what server.conf says is not known: %w", s.Unread)
 	case s.Pending && s.Conf == nil && s.Credentials != nil && s.Token == nil:
 		return ModeProvisioning, s.Credentials.Error(), nil
 	case says.No && configured:
 		return ModeNormal, "configured", nil
 	case says.No:
-		return impossible(remedyAllow+", or put back what is missing", "server.conf says provision = false, but %w", s.lacking())
+		return impossible(remedyAllow+", or put back what is missing", "server.conf says provision = false, but %w",
+			s.lacking())
 	case s.Ordered && s.Token == nil:
 		return ModeProvisioning, "a command asks for it", nil
 	case says.Yes && s.Token != nil:
@@ -132,7 +136,8 @@ func (s Situation) Decide() (Mode, string, error) {
 	case configured:
 		return ModeNormal, "configured", nil
 	case errors.Is(s.Token, ErrMissing):
-		return impossible(tokenRemedy(s.Token)+", or a configuration and a certificate", "%w, and there is no token (%w)", s.lacking(), s.Token)
+		return impossible(tokenRemedy(s.Token)+", or a configuration and a certificate",
+			"%w, and there is no token (%w)", s.lacking(), s.Token)
 	case s.Token != nil:
 		return impossible(tokenRemedy(s.Token), "%w, and the token cannot be used: %w", s.lacking(), s.Token)
 	case s.ByDefault:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"muster/server/orders"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -98,7 +99,8 @@ func (m *member) stay(ctx context.Context, conn *link.Conn) (again bool, err err
 	if m.quiet { // the loss before was not logged, either
 		level = slog.LevelDebug
 	}
-	m.cfg.Log.Log(ctx, level, "connected to the fleet", "node", m.identity, "broker", conn.Broker, "serial", m.creds.Serial)
+	m.cfg.Log.Log(ctx, level, "connected to the fleet", "node", m.identity, "broker", conn.Broker, "serial",
+		m.creds.Serial)
 	m.observe(Event{Kind: EventConnected, Serial: m.creds.Serial, Broker: conn.Broker})
 	m.saveClock(ctx)
 	return m.hold(ctx, conn)
@@ -141,7 +143,7 @@ func (m *member) reach(ctx context.Context) (*link.Conn, error) {
 	}
 	m.notices.problem(ctx, slog.LevelWarn, msgAstray, advice.New(err, "have the policy name brokers that are there; "+
 		"the node asks for its configuration again"), "node", m.identity, "broker", conn.Broker)
-	if err := m.orders.accept(order{ID: wire.NewID(), Verb: wire.VerbReconfigure}); err != nil {
+	if err := m.orders.Accept(orders.Order{ID: wire.NewID(), Verb: wire.VerbReconfigure}); err != nil {
 		m.cfg.Log.WarnContext(ctx, "order not written", "node", m.identity, "err", err)
 	}
 	return conn, nil

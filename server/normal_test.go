@@ -2,12 +2,10 @@ package server_test
 
 import (
 	"crypto/x509"
-	"errors"
 	"net"
 	"os"
 	"path/filepath"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -71,53 +69,6 @@ func TestLifeInNormalMode(t *testing.T) {
 	if total := 3 + len(f.lifecycle("alive")); len(ids) != total {
 		t.Errorf("%d event ids for %d events", len(ids), total)
 	}
-}
-
-// TestAChangeBetweenALookAndTheWorkIsNotMissed changes server.conf once the agent has
-// read it and before it does what that says.
-func TestAChangeBetweenALookAndTheWorkIsNotMissed(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	f.member(t, cfg)
-	data := filepath.Join(t.TempDir(), "registration.json")
-	writeFile(t, data, "{}\n")
-	cfg.Observe = func(e server.Event) {
-		if e.Kind == server.EventMode {
-			writeFile(t, cfg.ConfFile, readFile(t, cfg.ConfFile)+"registration_file = "+data+"\n")
-		}
-	}
-	f.run(cfg).await(server.EventRegistered, 1)
-}
-
-// TestATokenOfTheSameSizeAndTimeIsAnother replaces the token by one that what lays out
-// the image has given the same time.
-func TestATokenOfTheSameSizeAndTimeIsAnother(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	f.member(t, cfg)
-	at := time.Unix(1, 0)
-	lay := func(path string, secret wire.Secret) int {
-		c := f.claims()
-		c.Token = secret
-		text := writeToken(t, path, c)
-		if err := os.Chtimes(path, at, at); err != nil {
-			t.Fatal(err)
-		}
-		return len(text)
-	}
-	before := lay(cfg.TokenFile, "secret1")
-	a := f.run(cfg)
-	a.await(server.EventConnected, 1)
-	another := cfg.TokenFile + ".another"
-	if after := lay(another, "secret2"); after != before {
-		t.Fatalf("tokens of %d and %d bytes", before, after)
-	}
-	if err := os.Rename(another, cfg.TokenFile); err != nil {
-		t.Fatal(err)
-	}
-	a.await(server.EventConnected, 2) // with what the other one says
 }
 
 func TestTheFleetIsReachedAgainAfterItsBrokerRestarts(t *testing.T) {
@@ -282,40 +233,6 @@ func TestAnExpiredCertificateLeadsBackToProvisioning(t *testing.T) {
 	}
 }
 
-func TestAnExpiredCertificateAndProvisionFalseIsAnError(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	f.set(func() {
-		f.ttl = time.Hour
-		f.enroll = func(r *wire.EnrollRequest) *wire.Reply {
-			return &wire.Reply{ID: r.ID, Enrolled: f.enrolled(r, func(_ *ca.Request, e *wire.Enrolled) {
-				e.Configuration["provision"] = "false"
-			})}
-		}
-	})
-	clock := newClock()
-	cfg := f.node("web1.example.net")
-	cfg.Now = clock.now
-	a := f.run(cfg)
-	a.await(server.EventConfirmed, 1)
-	a.await(server.EventConnected, 1)
-	clock.advance(2 * time.Hour)
-	f.awaitLog("files do not allow to go on after a restart", "provision = false", "expired")
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
-	s, err := server.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Run(t.Context()); !errors.Is(err, server.ErrMode) {
-		t.Errorf("Run = %v, want ErrMode", err)
-	}
-	if n := len(f.requests()); n != 1 {
-		t.Errorf("%d enroll requests, want 1", n)
-	}
-}
-
 func TestLongRefusedByTheBrokerItEnrollsAgain(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t)
@@ -351,30 +268,6 @@ func TestAFleetThatTakesTheCertificateAgainIsEnough(t *testing.T) {
 	}
 }
 
-func TestABrokerThatEndsTheHandshakeIsExplained(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	var refuses atomic.Bool
-	f.stop()
-	f.serverTLS.VerifyPeerCertificate = func(certs [][]byte, _ [][]*x509.Certificate) error {
-		if refuses.Load() && len(certs) > 0 {
-			return errors.New("not you")
-		}
-		return nil
-	}
-	f.start()
-	cfg := f.node("web1.example.net")
-	cfg.RefusedLimit = 200 * time.Millisecond
-	a := f.run(cfg)
-	a.await(server.EventConnected, 1)
-	refuses.Store(true)
-	f.broker.DisconnectClientByID(f.fleetClient(t))
-	f.awaitLog("fleet not reached", "remote error: tls", "refused the TLS handshake")
-	a.await(server.EventApplied, 2) // and the node enrolls again
-	refuses.Store(false)
-	a.await(server.EventConnected, 2)
-}
-
 // Whoever sits between node and broker can end a handshake with an alert, and
 // must not drive the node to present its token that way.
 func TestAForgedAlertDoesNotLeadToProvisioning(t *testing.T) {
@@ -404,51 +297,4 @@ func TestAForgedAlertDoesNotLeadToProvisioning(t *testing.T) {
 	if n := len(f.requests()); n != 1 {
 		t.Errorf("%d enroll requests, want 1", n)
 	}
-}
-
-func TestAVanishedCertificateLeadsBackToProvisioning(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	a := f.run(cfg)
-	a.await(server.EventConfirmed, 1)
-	a.await(server.EventConnected, 1)
-	if err := os.Remove(filepath.Join(cfg.SSLDir, "certificate.pem")); err != nil {
-		t.Fatal(err)
-	}
-	a.await(server.EventConfirmed, 2)
-	a.await(server.EventConnected, 2)
-	f.checkTidy(t, cfg)
-}
-
-// TestLongRefusedBesideABrokerWithoutTLS has one of two brokers refuse the certificate,
-// and the other fail in its handshake: the node enrolls again all the same.
-func TestLongRefusedBesideABrokerWithoutTLS(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	other := newFleet(t) // of another authority
-	f.pushes("brokers", other.url()+","+f.url())
-	cfg := f.node("web1.example.net")
-	cfg.RefusedLimit = 200 * time.Millisecond
-	a := f.run(cfg)
-	a.await(server.EventConnected, 1)
-	f.set(func() { f.admit = func(_ string, cert *x509.Certificate) bool { return cert == nil } })
-	f.broker.DisconnectClientByID(f.fleetClient(t))
-	a.await(server.EventApplied, 2)
-}
-
-// TestAnAliveEventThatMayBeLostIsSaidAgain cuts the connection over which a node has just
-// said that it lives, as that of a machine is that wakes up: it says so over the next one, or
-// the fleet would not have heard of it for as long as it is awake.
-func TestAnAliveEventThatMayBeLostIsSaidAgain(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	cfg.AliveInterval = time.Hour
-	cfg.SetRandom(func() float64 { return 0 }) // the first is at once
-	a := f.run(cfg)
-	f.await("an alive event", func() bool { return len(f.lifecycle("alive")) == 1 })
-	f.broker.DisconnectClientByID(f.fleetClient(t))
-	a.await(server.EventConnected, 2)
-	f.await("another one", func() bool { return len(f.lifecycle("alive")) == 2 })
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"muster/server/files"
 	"os"
 
 	"muster/internal/wire"
@@ -50,7 +51,7 @@ func (s *sets) pending() (*pending, error) {
 
 // readConfirmation reads what is or was to be confirmed.
 func (s *sets) readConfirmation(name string) (*pending, error) {
-	b, err := readBounded(s.dir.Path(name), 4<<10)
+	b, err := files.Read(s.dir.Path(name), 4<<10)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}

@@ -93,7 +93,7 @@ func (r *renewal) renewalDue() bool {
 
 // reconfigureDue reports whether it is time to ask for the configuration.
 func (r *renewal) reconfigureDue() bool {
-	return r.orders.doing(wire.VerbReconfigure) && !time.Now().Before(r.nextConfiguration)
+	return r.orders.Doing(wire.VerbReconfigure) && !time.Now().Before(r.nextConfiguration)
 }
 
 // renew tries to renew once. If that succeeds, the files in force are new ones,

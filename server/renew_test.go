@@ -215,28 +215,6 @@ func TestWhenACertificateIsRenewed(t *testing.T) {
 	}
 }
 
-// TestNothingIsRenewedEarly runs an agent a moment before it is due, and moves
-// the clock while it runs.
-func TestNothingIsRenewedEarly(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	cfg.AliveInterval = 10 * time.Millisecond // the saved clock follows
-	cfg.SetRandom(func() float64 { return 0.5 })
-	at, _ := f.member(t, cfg)
-	due := life*2/3 + life/24
-	a := f.run(at(due - time.Minute))
-	a.await(server.EventConnected, 1)
-	f.await("a few rounds of duty", func() bool { return len(f.lifecycle("alive")) > 5 })
-	if err := a.stop(); err != nil {
-		t.Fatal(err)
-	}
-	if n := len(f.renewals()); n != 0 {
-		t.Fatalf("%d renewals before it is due", n)
-	}
-	f.run(at(due+time.Minute)).await(server.EventConfirmed, 1)
-}
-
 // TestRefusedRenewals expects the node to work on with what it has, and to be
 // heard of once.
 func TestRefusedRenewals(t *testing.T) {

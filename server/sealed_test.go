@@ -146,19 +146,6 @@ func TestSealedMode(t *testing.T) {
 	}
 }
 
-// TestSealedConfirmation confirms over the connection of the enrollment, once.
-func TestSealedConfirmation(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	a := f.run(f.seal(f.node("web1.example.net")))
-	a.await(server.EventConfirmed, 1)
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if len(f.confirms) != 1 || len(f.sealers) != 2 {
-		t.Errorf("%d confirmations and %d sealed messages, want 1 and 2", len(f.confirms), len(f.sealers))
-	}
-}
-
 // TestPlainRepliesOnlySlowTheNode answers sealed requests in plain, with all
 // that a node in plain mode would obey.
 func TestPlainRepliesOnlySlowTheNode(t *testing.T) {
@@ -197,22 +184,6 @@ func TestPlainRepliesOnlySlowTheNode(t *testing.T) {
 	}
 }
 
-// TestARealReplyForgetsTheSlowing sends a plain `busy` before the real refusal:
-// the node waits as long as the real one says.
-func TestARealReplyForgetsTheSlowing(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.seal(f.node("web1.example.net"))
-	f.set(func() {
-		f.inPlain = []*wire.Reply{{Installation: "evil", Refusal: &wire.Refusal{Code: wire.CodeBusy, RetryAfter: time.Hour.Milliseconds()}}}
-		f.enroll = refuse(wire.CodeDeferred, time.Millisecond)
-	})
-	a := f.run(cfg)
-	a.await(server.EventRefused, 3)
-	f.set(func() { f.enroll = nil })
-	a.await(server.EventConfirmed, 1)
-}
-
 // TestRepliesToOthersDoNotOpen answers a request with what was sealed for
 // another one.
 func TestRepliesToOthersDoNotOpen(t *testing.T) {
@@ -243,36 +214,6 @@ func TestRepliesToOthersDoNotOpen(t *testing.T) {
 		t.Errorf("log:\n%s", f.log.String())
 	}
 	f.set(func() { f.enroll = nil })
-	a.await(server.EventConfirmed, 1)
-}
-
-// TestASealedTokenThatIsRefusedIsExplained by the agent and by its doctor, and is
-// never shown in another way.
-func TestASealedTokenThatIsRefusedIsExplained(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.seal(f.node("web1.example.net"))
-	f.set(func() { f.admit = func(string, *x509.Certificate) bool { return false } })
-	a := f.run(cfg)
-	a.await(server.EventFailed, 3)
-	if n := f.countLog("enrollment failed", "Authorization Violation", "does not hold the key to which the token is sealed", "--seal of this fleet"); n != 1 {
-		t.Errorf("logged %d times, want once:\n%s", n, f.log.String())
-	}
-	findings, err := server.Doctor(t.Context(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if s := finding(findings, "connection"); s.Status != server.StatusFail || !strings.Contains(s.Remedy, "does not hold the key") {
-		t.Errorf("doctor: %+v", s)
-	}
-	f.mu.Lock()
-	for _, c := range f.connects {
-		if !seal.IsSealedToken(c.Token) {
-			t.Errorf("presented %.20q", c.Token)
-		}
-	}
-	f.mu.Unlock()
-	f.set(func() { f.admit = nil })
 	a.await(server.EventConfirmed, 1)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"muster/server/orders"
 	"slices"
 	"syscall"
 	"time"
@@ -40,7 +41,7 @@ type agent struct {
 	boot    string // random per agent, so that restarts can be told apart
 	sets    *sets
 	clock   *clock
-	orders  *orders
+	orders  *orders.Orders
 	dialer  *link.Dialer
 	notices *notices
 	state   *state
@@ -86,7 +87,7 @@ func newAgent(cfg Config) (*agent, error) {
 		boot:    wire.NewID(),
 		sets:    sets,
 		clock:   loadClock(sets.own(clockFile), cfg.Now),
-		orders:  &orders{path: sets.own(ordersFile), hooks: cfg.hooks},
+		orders:  orders.New(sets.own(ordersFile), cfg.hooks.sync, cfg.hooks.steps),
 		notices: &notices{log: cfg.Log},
 		dialer: link.New(link.Config{
 			Resolvers: cfg.Resolvers,
@@ -138,7 +139,7 @@ func (s *Server) Run(ctx context.Context) error {
 		// Normal mode works all the same; the next switch tries it again.
 		s.cfg.Log.ErrorContext(ctx, "leftovers not cleared away", "err", err)
 	}
-	if err := s.orders.load(); err != nil {
+	if err := s.orders.Load(); err != nil {
 		s.cfg.Log.WarnContext(ctx, "orders not read, and dropped", "err", err)
 	}
 	err = s.supervise(ctx, held)
@@ -171,7 +172,8 @@ func (s *Server) supervise(ctx context.Context, held *lock) error {
 			continue
 		case v.mode == ModeProvisioning && held.removed():
 			// The lock keeps no other agent out any more.
-			s.cfg.Log.WarnContext(ctx, "agent's files were removed, another one begins anew", "node", v.identity, "path", s.cfg.SSLDir)
+			s.cfg.Log.WarnContext(ctx, "agent's files were removed, another one begins anew", "node", v.identity, "path",
+				s.cfg.SSLDir)
 			return ErrRestart
 		}
 		wait.reset()

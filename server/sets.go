@@ -108,15 +108,15 @@ func adviseOccupied(err error) error {
 
 // credentials reads and checks key, certificate and authority in force.
 func (s *sets) credentials(id wire.Identity, now trust.Clock) (*trust.Credentials, error) {
-	key, err := readKey(s.dir.Path(keyFile))
+	key, err := trust.ReadKey(s.dir.Path(keyFile))
 	if err != nil {
 		return nil, err
 	}
-	certificate, err := readBounded(s.dir.Path(certificateFile), maxPEMBytes)
+	certificate, err := files.Read(s.dir.Path(certificateFile), maxPEMBytes)
 	if err != nil {
 		return nil, err
 	}
-	ca, err := readBounded(s.dir.Path(caFile), maxPEMBytes)
+	ca, err := files.Read(s.dir.Path(caFile), maxPEMBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -134,10 +134,10 @@ func (s *sets) credentials(id wire.Identity, now trust.Clock) (*trust.Credential
 // owner returns the name in the certificate in force, valid or not, beside a
 // key that works: "" if it is id's. The error means that there are no such two.
 func (s *sets) owner(id wire.Identity) (string, error) {
-	if _, err := readKey(s.dir.Path(keyFile)); err != nil {
+	if _, err := trust.ReadKey(s.dir.Path(keyFile)); err != nil {
 		return "", err
 	}
-	b, err := readBounded(s.dir.Path(certificateFile), maxPEMBytes)
+	b, err := files.Read(s.dir.Path(certificateFile), maxPEMBytes)
 	if err != nil {
 		return "", err
 	}

@@ -139,7 +139,8 @@ func (set *Settings) Lines() [][2]string {
 		lines = append(lines, [2]string{"Provisioning SRV Domain", with(set.SRVDomain.Value, set.SRVDomain.Source)})
 	}
 	if len(set.Brokers.Value) > 0 {
-		lines = append(lines, [2]string{"Provisioning Brokers", with(strings.Join(set.Brokers.Value, ", "), set.Brokers.Source)})
+		lines = append(lines, [2]string{"Provisioning Brokers", with(strings.Join(set.Brokers.Value, ", "),
+			set.Brokers.Source)})
 	}
 	lines = append(lines, [2]string{"Provisioning JWT file", with(set.TokenFile.Value, set.TokenFile.Source)})
 	if set.Problem != "" {

@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -71,25 +70,5 @@ func TestANodeThatIsToEnrollAgainWaits(t *testing.T) {
 	a.await(server.EventApplied, 3)
 	if n := f.countLog("enrolled, and to be enrolled again"); n == 0 {
 		t.Errorf("no word of it:\n%s", f.log.String())
-	}
-}
-
-// TestALogLevelThatIsTakenOut has a level pushed, and a configuration without it: the
-// one that the agent was started with is in force again.
-func TestALogLevelThatIsTakenOut(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	cfg := f.node("web1.example.net")
-	cfg.Level = new(slog.LevelVar)
-	f.pushes("loglevel", "debug")
-	a := f.run(cfg)
-	a.await(server.EventConnected, 1)
-	if got := cfg.Level.Level(); got != slog.LevelDebug {
-		t.Fatalf("level %v, want what was pushed", got)
-	}
-	writeFile(t, cfg.ConfFile, "brokers = "+f.url()+"\nidentity = web1.example.net\n")
-	a.await(server.EventConnected, 2)
-	if got := cfg.Level.Level(); got != slog.LevelInfo {
-		t.Errorf("level %v, want the one it began with", got)
 	}
 }

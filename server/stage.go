@@ -51,7 +51,7 @@ func (s *sets) openStage(ctx context.Context, id wire.Identity, fresh bool) (*st
 	case held != nil && !fresh:
 		return s.begin(held, id)
 	}
-	key, err := newKey()
+	key, err := trust.NewKey()
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (s *sets) openStage(ctx context.Context, id wire.Identity, fresh bool) (*st
 func (s *sets) begin(key crypto.Signer, id wire.Identity) (*stage, error) {
 	csr, err := readRequest(s.dir.Path(csrFile), key, id)
 	if err != nil {
-		csr, err = newCSR(key, id)
+		csr, err = trust.NewCSR(key, id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("certificate request: %w", err)
@@ -85,7 +85,7 @@ func (s *sets) begin(key crypto.Signer, id wire.Identity) (*stage, error) {
 // staged returns the stage on disk, nil if there is none for id that can be
 // used, and without a request if that is damaged.
 func (s *sets) staged(ctx context.Context, id wire.Identity) (*stage, error) {
-	key, err := readKey(s.dir.StagedPath(keyFile))
+	key, err := trust.ReadKey(s.dir.StagedPath(keyFile))
 	switch {
 	case errors.Is(err, keyfile.ErrExposed):
 		return nil, err // a provisioner may know it already
@@ -110,11 +110,11 @@ var errOther = errors.New("certificate request for another identity")
 
 // readRequest reads a certificate request, which has to be id's and key's.
 func readRequest(path string, key crypto.Signer, id wire.Identity) ([]byte, error) {
-	csr, err := readBounded(path, wire.MaxCSRBytes)
+	csr, err := files.Read(path, wire.MaxCSRBytes)
 	if err != nil {
 		return nil, err
 	}
-	asked, err := requestedIdentity(csr, key)
+	asked, err := trust.RequestedIdentity(csr, key)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -129,14 +129,14 @@ func readRequest(path string, key crypto.Signer, id wire.Identity) ([]byte, erro
 // was copied. One that cannot be read now is an error: the name is its own, and
 // another key would be told that it is taken.
 func (s *sets) keyInForce(id wire.Identity) (crypto.Signer, error) {
-	key, err := readKey(s.dir.Path(keyFile))
+	key, err := trust.ReadKey(s.dir.Path(keyFile))
 	if cannotRead(err) {
 		return nil, unreadableKey(err, s.dir.Path(keyFile))
 	}
 	if err != nil {
 		return nil, nil
 	}
-	if b, err := readBounded(s.dir.Path(certificateFile), maxPEMBytes); err == nil {
+	if b, err := files.Read(s.dir.Path(certificateFile), maxPEMBytes); err == nil {
 		if chain, err := trust.ParseCertificates(string(b)); err == nil {
 			if _, err := trust.CheckNames(chain[0], id); err != nil {
 				return nil, nil
@@ -152,6 +152,6 @@ func unreadableKey(err error, path string) error {
 
 // renewing reports whether another key than the one in force is staged.
 func (s *sets) renewing(held crypto.Signer) bool {
-	key, err := readKey(s.dir.StagedPath(keyFile))
+	key, err := trust.ReadKey(s.dir.StagedPath(keyFile))
 	return err == nil && !trust.SamePublicKey(key.Public(), held.Public())
 }

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"muster/server/orders"
 	"os"
 	"time"
 
@@ -30,7 +31,7 @@ type state struct {
 	build  compiledIn
 	sets   *sets
 	clock  *clock
-	orders *orders
+	orders *orders.Orders
 
 	name    wire.Identity // in the certificate that was last found usable; empty: none was
 	doubt   error         // why the certificate is of no use; nil: it may be
@@ -97,7 +98,7 @@ func (s *state) look() (*view, error) {
 		p, err := s.sets.pending()
 		sit.Pending = p != nil || err != nil
 	}
-	sit.Ordered = s.orders.doing(wire.VerbReprovision)
+	sit.Ordered = s.orders.Doing(wire.VerbReprovision)
 	v.mode, v.reason, err = sit.Decide()
 	return v, err
 }
@@ -113,7 +114,8 @@ func (s *state) identity(names []string) (wire.Identity, error) {
 	case s.cfg.Identity != "":
 		return wire.ParseIdentity(s.cfg.Identity)
 	case len(names) > 1:
-		return "", advice.Errorf("leave one of them there", "%s: identity is %.80q and %.80q", s.sets.conf, names[0], names[1])
+		return "", advice.Errorf("leave one of them there", "%s: identity is %.80q and %.80q", s.sets.conf, names[0],
+			names[1])
 	case len(names) == 1:
 		id, err := wire.ParseIdentity(names[0])
 		if err != nil {

@@ -94,8 +94,9 @@ func (a *agent) putOffRenewal(ctx context.Context, leaf *x509.Certificate) {
 
 // obeyed says that orders with these verbs are done.
 func (a *agent) obeyed(ctx context.Context, verbs ...wire.Verb) {
-	if err := a.orders.obeyed(verbs...); err != nil {
-		a.cfg.Log.WarnContext(ctx, "order stays on disk, and the next agent does it once more", "path", a.orders.path, "err", err)
+	if err := a.orders.Obeyed(verbs...); err != nil {
+		a.cfg.Log.WarnContext(ctx, "order stays on disk, and the next agent does it once more", "path", a.orders.Path(),
+			"err", err)
 	}
 }
 

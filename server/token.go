@@ -3,11 +3,9 @@ package server
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
-	"os"
+	"muster/server/files"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -33,12 +31,12 @@ type token struct {
 	expires   time.Time
 }
 
-// readToken reads the first of files that exists. The error wraps
+// readToken reads the first of paths that exists. The error wraps
 // [ErrMissing] if none does, [ErrUnusable] otherwise, and never holds any of
 // the token's text.
-func readToken(files []string, build compiledIn) (*token, error) {
-	for _, file := range files {
-		b, err := readBounded(file, wire.MaxTokenBytes+2) // and a line end
+func readToken(paths []string, build compiledIn) (*token, error) {
+	for _, file := range paths {
+		b, err := files.Read(file, wire.MaxTokenBytes+2) // and a line end
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
@@ -52,7 +50,7 @@ func readToken(files []string, build compiledIn) (*token, error) {
 		t.file = file
 		return t, nil
 	}
-	return nil, fmt.Errorf("%s: %w", strings.Join(files, " or "), ErrMissing)
+	return nil, fmt.Errorf("%s: %w", strings.Join(paths, " or "), ErrMissing)
 }
 
 // parseToken peeks at a token and adds the compiled-in settings.
@@ -86,7 +84,8 @@ func (t *token) usable() error {
 		c.Brokers, c.SRVDomain = strings.Join(t.urls, ","), t.srv
 	}
 	if err := c.Check(); err != nil {
-		return advice.Errorf("sign a token without the mistake and replace the file", "token %s cannot be used: %w", t.file, link.OneLine(err))
+		return advice.Errorf("sign a token without the mistake and replace the file", "token %s cannot be used: %w",
+			t.file, link.OneLine(err))
 	}
 	if t.sealed() {
 		if _, err := t.sealKey(); err != nil {
@@ -160,29 +159,4 @@ func (t *token) presented() (link.Presented, error) {
 	}
 	options := []nats.Option{nats.Token(session.Token()), nats.Nkey(session.Name(), session.Prove)}
 	return link.Presented{Options: options, Session: session}, nil
-}
-
-// readBounded reads a regular file of at most limit bytes. What is no
-// file, such as a pipe, is an error at once.
-func readBounded(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	fi, err := f.Stat()
-	if err != nil {
-		return nil, err
-	}
-	if !fi.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s: not a file", path)
-	}
-	b, err := io.ReadAll(io.LimitReader(f, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(b)) > limit {
-		return nil, fmt.Errorf("%s: more than %d bytes", path, limit)
-	}
-	return b, nil
 }

@@ -2,7 +2,6 @@ package server_test
 
 import (
 	"encoding/pem"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -95,56 +94,6 @@ func TestWhatANodeCannotUseIsSaid(t *testing.T) {
 			}
 			f.set(func() { f.enroll = nil })
 			a.await(server.EventConfirmed, 1)
-		})
-	}
-}
-
-// TestARenewalThatCannotBeUsedIsSaid has a policy slip for a node of the fleet, and a disk
-// that does not take what came.
-func TestARenewalThatCannotBeUsedIsSaid(t *testing.T) {
-	t.Parallel()
-	for name, tt := range map[string]struct {
-		value string // of alive_interval
-		why   string
-		wrong func(t *testing.T, cfg server.Config, step string)
-	}{
-		"a slip": {"100ms", "want 1s to 24h", nil},
-		"a disk": {"1m", "server.conf", func(t *testing.T, cfg server.Config, step string) {
-			t.Helper()
-			if step == "wrote ca.pem" { // something is in the way of the link
-				if err := os.Remove(cfg.ConfFile); err != nil {
-					t.Error(err)
-				}
-				if err := os.Mkdir(cfg.ConfFile, 0o755); err != nil {
-					t.Error(err)
-				}
-			}
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			f := newFleet(t)
-			cfg := f.node("web1.example.net")
-			at, _ := f.member(t, cfg)
-			given := make(chan *wire.Enrolled, 1)
-			f.set(func() {
-				f.renew = func(r *wire.RenewRequest) *wire.Reply {
-					e := f.renewal(r)
-					e.Configuration = map[string]string{"brokers": f.url(), "alive_interval": tt.value}
-					e.Digest = wire.Digest(e.Certificate, e.Files)
-					select {
-					case given <- e:
-					default: // the first is enough
-					}
-					return &wire.Reply{ID: r.ID, Installation: "test", Enrolled: e}
-				}
-			})
-			cfg = at(life * 3 / 4)
-			if tt.wrong != nil {
-				cfg.SetSteps(func(step string) { tt.wrong(t, cfg, step) })
-			}
-			f.run(cfg)
-			f.wantComplaint(1, <-given, tt.why)
 		})
 	}
 }

@@ -45,21 +45,3 @@ func TestANodeThatWaitsSaysSo(t *testing.T) {
 		})
 	}
 }
-
-// TestAWaitForgetsTheBackoff has a broker be away while a node that has waited
-// for long: its next try is a short one, not the longest that all its tries so
-// far add up to.
-func TestAWaitForgetsTheBackoff(t *testing.T) {
-	t.Parallel()
-	f := newFleet(t)
-	f.set(func() { f.enroll = refuse(wire.CodeApprovalPending, time.Millisecond) })
-	cfg := f.node("web1.example.net")
-	cfg.BackoffMax = time.Hour // 5 ms doubled 20 times
-	a := f.run(cfg)
-	a.await(server.EventRefused, 25)
-	f.stop()
-	a.await(server.EventFailed, 1)
-	f.set(func() { f.enroll = nil })
-	f.start()
-	a.await(server.EventConfirmed, 1)
-}

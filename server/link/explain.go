@@ -53,32 +53,42 @@ var causes = []struct {
 	remedy string
 }{
 	{text("connections exceeded"), "the broker is full; it frees places as nodes finish, or raise its connection limits"},
-	{text("maximum control line"), "the token is too long for the broker: raise its max_control_line to 16384, or sign a shorter token"},
+	{text("maximum control line"),
+		"the token is too long for the broker: raise its max_control_line to 16384, or sign a shorter token"},
 	{is(nats.ErrNkeysNotSupported), "the broker gives nothing to sign, without which a sealed token is refused: " +
 		"configure it as `muster broker config` says"},
 	{is(nats.ErrNoResponders), "no provisioner is connected to this broker: start one"},
-	{is(nats.ErrSecureConnWanted), "the broker speaks no TLS: give it a certificate, or, of a broker for provisioning, sign the token with --insecure"},
-	{as[x509.UnknownAuthorityError], "the broker's certificate is of another authority: something else answers there, or the authority has changed"},
-	{as[x509.HostnameError], "the broker's certificate is for another name: use the name in it, or issue it one with this name"},
+	{is(nats.ErrSecureConnWanted),
+		"the broker speaks no TLS: give it a certificate, or, of a broker for provisioning, sign the token with --insecure"},
+	{as[x509.UnknownAuthorityError],
+		"the broker's certificate is of another authority: something else answers there, or the authority has changed"},
+	{as[x509.HostnameError],
+		"the broker's certificate is for another name: use the name in it, or issue it one with this name"},
 	{as[tls.RecordHeaderError], remedyInClear},
-	{isAlert, "the broker refused the TLS handshake: see its log; an expired or disowned node certificate is the usual cause"},
+	{isAlert,
+		"the broker refused the TLS handshake: see its log; an expired or disowned node certificate is the usual cause"},
 	{as[*net.DNSError], "the broker's name does not resolve: check the name, and the resolver of this machine"},
 	{is(discover.ErrNotOffered), "the SRV record says that provisioning is not offered in this domain"},
-	{is(discover.ErrNoBrokers, discover.ErrLookup), "check the SRV records of the domain, and the resolver of this machine"},
+	{is(discover.ErrNoBrokers, discover.ErrLookup),
+		"check the SRV records of the domain, and the resolver of this machine"},
 	{is(syscall.ECONNREFUSED), "nothing listens there: start the broker, or check address and port"},
 	{is(syscall.EHOSTUNREACH, syscall.ENETUNREACH), "there is no route, or a firewall says so: " +
 		"check this machine's network, and firewalls between here and the broker"},
-	{is(nats.ErrNoInfoReceived), "something else answers there: check address and port, and whether this network wants a login first"},
-	{text("invalid websocket connection"), "something else answers there: check address and port, and whether this network wants a login first"},
+	{is(nats.ErrNoInfoReceived),
+		"something else answers there: check address and port, and whether this network wants a login first"},
+	{text("invalid websocket connection"),
+		"something else answers there: check address and port, and whether this network wants a login first"},
 	{is(syscall.ECONNRESET, syscall.EPIPE, io.EOF), "the other end closes the connection at once: " +
 		"check address and port, the broker's log, as it may be full, and firewalls in between"},
 	{is(nats.ErrTimeout, os.ErrDeadlineExceeded, context.DeadlineExceeded), "no answer in time: " +
 		"check the network and firewalls between here and the broker, and the broker's load"},
-	{is(syscall.EMFILE, syscall.ENFILE), "no more files can be opened: raise the agent's limit (LimitNOFILE= of its unit), or see what has them open"},
+	{is(syscall.EMFILE, syscall.ENFILE),
+		"no more files can be opened: raise the agent's limit (LimitNOFILE= of its unit), or see what has them open"},
 	{is(syscall.ENOSPC, syscall.EDQUOT), "free some space"},
 	{is(syscall.EBUSY), "mount the directory above it, or choose another --config or --ssl-dir"},
-	{is(syscall.EROFS, syscall.EPERM, os.ErrPermission), "the agent needs to write or connect there: check owner, mode, mount options, " +
-		"attributes (lsattr), and what confines the agent"},
+	{is(syscall.EROFS, syscall.EPERM, os.ErrPermission),
+		"the agent needs to write or connect there: check owner, mode, mount options, " +
+			"attributes (lsattr), and what confines the agent"},
 }
 
 func is(targets ...error) func(error) bool {

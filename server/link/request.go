@@ -149,8 +149,10 @@ func passedOver(b []byte, err error) error {
 		return err
 	}
 	if r, bad := wire.DecodeReply(b); bad == nil && r.Refusal != nil {
-		err = Slow(fmt.Errorf("%w: it says %q, %.*q", err, string(r.Refusal.Code), maxTold, r.Refusal.Message), r.Refusal.Wait())
+		err = Slow(fmt.Errorf("%w: it says %q, %.*q", err, string(r.Refusal.Code), maxTold, r.Refusal.Message),
+			r.Refusal.Wait())
 	}
-	return advice.New(err, "a reply that is not sealed is not believed; if the provisioner sent it, its log says what it could "+
-		"not do with the request, and if it did not, something answers in its place")
+	return advice.New(err,
+		"a reply that is not sealed is not believed; if the provisioner sent it, its log says what it could "+
+			"not do with the request, and if it did not, something answers in its place")
 }

@@ -45,9 +45,11 @@ nobody.
 // AddBuildInfo adds the verb buildinfo.
 func AddBuildInfo(to Parent, all Verbs) {
 	v := &buildInfoVerb{out: os.Stdout}
-	c := to.Command("buildinfo", "Show version, dependencies and provisioning settings, and where each setting comes from.")
+	c := to.Command("buildinfo",
+		"Show version, dependencies and provisioning settings, and where each setting comes from.")
 	c.HelpLong(fmt.Sprintf(buildInfoHelp, called(to, "buildinfo")))
-	c.Flag("token", "Provisioning token. Default: the path compiled in, else /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
+	c.Flag("token",
+		"Provisioning token. Default: the path compiled in, else /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
 		PlaceHolder("FILE").StringVar(&v.cfg.TokenFile)
 	c.Flag("config", "Configuration, which may switch provisioning on or off. Default: "+server.DefaultConfFile+".").
 		Default(server.DefaultConfFile).PlaceHolder("FILE").StringVar(&v.cfg.ConfFile)

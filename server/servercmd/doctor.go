@@ -24,7 +24,7 @@ type doctorVerb struct {
 	out  io.Writer
 }
 
-const doctorHelp = `Checks identity, mode, the last attempt to enroll, token, facts, files,
+const doctorHelp = `Checks identity, mode, token, facts, files,
 certificate, clock, DNS, TCP, and really connects, with the certificate or else
 with the token. Enrolls nothing and leaves nothing on the disk; may run beside
 the agent, and best as its user. One line per check: ok, warn or fail, what was

@@ -45,9 +45,11 @@ type files struct {
 func (f *files) add(c *kingpin.CmdClause) {
 	c.Flag("config", "Configuration, `key = value` lines. Made a symbolic link into the SSL directory when the node is provisioned. Default: "+server.DefaultConfFile+".").
 		Default(server.DefaultConfFile).PlaceHolder("FILE").StringVar(&f.cfg.ConfFile)
-	c.Flag("token", "Provisioning token. Default: the path compiled in, else /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
+	c.Flag("token",
+		"Provisioning token. Default: the path compiled in, else /etc/provisioning.jwt, else /etc/choria/provisioning.jwt.").
 		PlaceHolder("FILE").StringVar(&f.cfg.TokenFile)
-	c.Flag("ssl-dir", "Directory of key, certificate, authority and all else that provisioning brings. Other files in it are left alone. Default: "+server.DefaultSSLDir+".").
+	c.Flag("ssl-dir",
+		"Directory of key, certificate, authority and all else that provisioning brings. Other files in it are left alone. Default: "+server.DefaultSSLDir+".").
 		Default(server.DefaultSSLDir).PlaceHolder("DIR").StringVar(&f.cfg.SSLDir)
 	c.Flag("identity", "Name of this node. Default: `identity` of the configuration, else the host name.").
 		PlaceHolder("NAME").StringVar(&f.cfg.Identity)

@@ -1,4 +1,6 @@
-package server
+// Package orders keeps the commands that a node has accepted on disk, so that
+// each is done once, also by the agent after one that was killed.
+package orders
 
 import (
 	"encoding/json"
@@ -16,13 +18,13 @@ import (
 // command within minutes.
 const maxDone = 32
 
-// An order is a command that was accepted and is yet to be done.
-type order struct {
+// An Order is a command that was accepted and is yet to be done.
+type Order struct {
 	ID   string    `json:"id"`
 	Verb wire.Verb `json:"verb"`
 }
 
-// orders are the commands that the node has accepted. They are in a file that is
+// Orders are the commands that the node has accepted. They are in a file that is
 // synced before the provisioner hears of it: one to reprovision leads to
 // provisioning mode until another set is in force, one to reconfigure is asked
 // for until it is, and the id of a command stays, so that it is not done again
@@ -32,47 +34,60 @@ type order struct {
 //
 // An agent that is killed after a switch and before the order is gone does it
 // once more, which brings the same certificate and configuration.
-type orders struct {
-	path  string
-	hooks hooks
-	book  orderBook
+type Orders struct {
+	path string
+	sync func(dir string) error
+	step func(name string)
+	book book
 }
 
-// orderBook is what the file holds.
-type orderBook struct {
-	Doing *order   `json:"doing,omitempty"` // nil for none; a later one takes its place
+// A book is what the file holds.
+type book struct {
+	Doing *Order   `json:"doing,omitempty"` // nil for none; a later one takes its place
 	Done  []string `json:"done,omitempty"`  // ids of others, the newest last
 }
 
-// doing reports whether an order with this verb is yet to be done.
-func (o *orders) doing(verb wire.Verb) bool { return o.book.Doing != nil && o.book.Doing.Verb == verb }
+// New returns the orders in a file, which is not read yet. After a change sync
+// makes its name durable, and step is called.
+func New(path string, sync func(dir string) error, step func(name string)) *Orders {
+	return &Orders{path: path, sync: sync, step: step}
+}
 
-// has reports whether a command is known.
-func (o *orders) has(id string) bool {
+// Path is the file.
+func (o *Orders) Path() string { return o.path }
+
+// Pending returns the order that is yet to be done, nil if there is none.
+func (o *Orders) Pending() *Order { return o.book.Doing }
+
+// Doing reports whether an order with this verb is yet to be done.
+func (o *Orders) Doing(verb wire.Verb) bool { return o.book.Doing != nil && o.book.Doing.Verb == verb }
+
+// Has reports whether a command is known.
+func (o *Orders) Has(id string) bool {
 	return o.book.Doing != nil && o.book.Doing.ID == id || slices.Contains(o.book.Done, id)
 }
 
-// load reads the orders. A file that cannot be read is none: what it held can be
+// Load reads the orders. A file that cannot be read is none: what it held can be
 // ordered again.
-func (o *orders) load() error {
-	b, err := readBounded(o.path, 16<<10)
+func (o *Orders) Load() error {
+	b, err := files.Read(o.path, 16<<10)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	var book orderBook
+	var read book
 	if err == nil {
-		err = wire.DecodeStrict(b, &book)
+		err = wire.DecodeStrict(b, &read)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", o.path, err)
 	}
-	o.book = book
+	o.book = read
 	return nil
 }
 
-// accept puts a command on disk. After an error it is not accepted.
-func (o *orders) accept(c order) error {
-	next := orderBook{Doing: &c, Done: o.book.Done}
+// Accept puts a command on disk. After an error it is not accepted.
+func (o *Orders) Accept(c Order) error {
+	next := book{Doing: &c, Done: o.book.Done}
 	if c.Verb == wire.VerbRestart || c.Verb == wire.VerbShutdown {
 		next = o.book.with(c.ID)
 	} else if o.book.Doing != nil {
@@ -84,13 +99,13 @@ func (o *orders) accept(c order) error {
 		return err
 	}
 	o.book = next
-	o.hooks.steps("ordered")
+	o.step("ordered")
 	return nil
 }
 
-// obeyed says that orders with these verbs are done, or not to be done any more.
+// Obeyed says that orders with these verbs are done, or not to be done any more.
 // After an error the next agent does it once more.
-func (o *orders) obeyed(verbs ...wire.Verb) error {
+func (o *Orders) Obeyed(verbs ...wire.Verb) error {
 	if o.book.Doing == nil || !slices.Contains(verbs, o.book.Doing.Verb) {
 		return nil
 	}
@@ -99,17 +114,17 @@ func (o *orders) obeyed(verbs ...wire.Verb) error {
 	if err := o.write(o.book); err != nil {
 		return err
 	}
-	o.hooks.steps("order done")
+	o.step("order done")
 	return nil
 }
 
 // with returns the book with one more id that is done.
-func (b orderBook) with(id string) orderBook {
+func (b book) with(id string) book {
 	done := append(slices.Clone(b.Done), id)
-	return orderBook{Doing: b.Doing, Done: done[max(0, len(done)-maxDone):]}
+	return book{Doing: b.Doing, Done: done[max(0, len(done)-maxDone):]}
 }
 
-func (o *orders) write(b orderBook) error {
+func (o *Orders) write(b book) error {
 	text, err := json.Marshal(b)
 	if err != nil {
 		return err
@@ -117,5 +132,5 @@ func (o *orders) write(b orderBook) error {
 	if err := files.Replace(o.path, append(text, '\n'), 0o600); err != nil {
 		return err
 	}
-	return o.hooks.sync(filepath.Dir(o.path))
+	return o.sync(filepath.Dir(o.path))
 }

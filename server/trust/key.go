@@ -1,4 +1,4 @@
-package server
+package trust
 
 import (
 	"crypto"
@@ -15,7 +15,6 @@ import (
 	"muster/internal/keyfile"
 	"muster/internal/wire"
 	"muster/server/advice"
-	"muster/server/trust"
 )
 
 // remedyExposed is about a key that others may read.
@@ -26,12 +25,13 @@ const remedyExposed = "close the file with that command, and start the agent aga
 // goes into the SAN alone.
 const maxCommonName = 64
 
-func newKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
+// NewKey makes a key for a node.
+func NewKey() (crypto.Signer, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// readKey reads a private key of the kinds that provisioners certify. One that
+// ReadKey reads a private key of the kinds that provisioners certify. One that
 // other users may read is refused: the error wraps [keyfile.ErrExposed]. No
 // error says anything of the key.
-func readKey(path string) (crypto.Signer, error) {
+func ReadKey(path string) (crypto.Signer, error) {
 	b, err := keyfile.ReadFile(path)
 	if errors.Is(err, keyfile.ErrExposed) {
 		return nil, advice.New(err, remedyExposed)
@@ -55,11 +55,12 @@ func readKey(path string) (crypto.Signer, error) {
 	case ed25519.PrivateKey:
 		return k, nil
 	}
-	return nil, fmt.Errorf("%s: a key of kind %s, want P-256, P-384, Ed25519 or RSA of 2048 to 4096 bits", path, keyfile.Kind(key))
+	return nil, fmt.Errorf("%s: a key of kind %s, want P-256, P-384, Ed25519 or RSA of 2048 to 4096 bits", path,
+		keyfile.Kind(key))
 }
 
-// newCSR returns a certificate request (PKCS #10, DER) for id, signed by key.
-func newCSR(key crypto.Signer, id wire.Identity) ([]byte, error) {
+// NewCSR returns a certificate request (PKCS #10, DER) for id, signed by key.
+func NewCSR(key crypto.Signer, id wire.Identity) ([]byte, error) {
 	template := x509.CertificateRequest{DNSNames: []string{string(id)}}
 	if len(id) <= maxCommonName {
 		template.Subject = pkix.Name{CommonName: string(id)}
@@ -67,9 +68,9 @@ func newCSR(key crypto.Signer, id wire.Identity) ([]byte, error) {
 	return x509.CreateCertificateRequest(rand.Reader, &template, key)
 }
 
-// requestedIdentity returns the identity that csr asks a certificate for; it is only
+// RequestedIdentity returns the identity that csr asks a certificate for; it is only
 // to be compared with a parsed one. The error means that csr is no whole request by key.
-func requestedIdentity(csr []byte, key crypto.Signer) (wire.Identity, error) {
+func RequestedIdentity(csr []byte, key crypto.Signer) (wire.Identity, error) {
 	r, err := x509.ParseCertificateRequest(csr)
 	if err == nil {
 		err = r.CheckSignature()
@@ -77,7 +78,7 @@ func requestedIdentity(csr []byte, key crypto.Signer) (wire.Identity, error) {
 	switch {
 	case err != nil:
 		return "", err
-	case !trust.SamePublicKey(r.PublicKey, key.Public()):
+	case !SamePublicKey(r.PublicKey, key.Public()):
 		return "", errors.New("a certificate request by another key")
 	case len(r.DNSNames) != 1:
 		return "", fmt.Errorf("a certificate request for %d names, want one", len(r.DNSNames))

@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-
 )
 
 // TestStrangersDoNotFillTheLog has somebody without a credential ask for what there is not, and

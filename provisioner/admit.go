@@ -15,17 +15,14 @@ import (
 // Revocations returns what this process knows of revocations.
 func (p *Provisioner) Revocations() *Revocations { return p.revocations }
 
-// Fresh returns nil while this process knows every revocation and every signer
-// that was in the store [MaxAge] ago, and an error that wraps
-// [ErrRevocationsUnknown] else: nobody is admitted then.
+// Fresh returns nil while this process knows all that operators had ordered [MaxAge] ago, and an
+// error that wraps [ErrRevocationsUnknown] else: no request is decided then, and no connection
+// admitted.
 func (p *Provisioner) Fresh() error {
 	if err := p.revocations.Fresh(); err != nil {
 		return err
 	}
-	if p.cfg.Signers == nil {
-		return nil
-	}
-	return p.cfg.Signers.Fresh()
+	return p.logs.Fresh()
 }
 
 // ensureFresh is Fresh, after another look if that is needed.
@@ -33,10 +30,7 @@ func (p *Provisioner) ensureFresh(ctx context.Context) error {
 	if err := p.revocations.ensure(ctx); err != nil {
 		return err
 	}
-	if p.cfg.Signers == nil {
-		return nil
-	}
-	return p.cfg.Signers.ensure(ctx)
+	return p.logs.Fresh()
 }
 
 // authentic returns the token that a stranger presents, on the budget of source, an address. Of one
@@ -122,11 +116,7 @@ func (p *Provisioner) admits(id wire.Identity, r *Record) error {
 // An attempt without a token, as a renewal is one, has no token to lose.
 func (p *Provisioner) checkRevocations(ctx context.Context, a *attempt) error {
 	node := a.request.Identity
-	err := p.ensureFresh(ctx)
-	if err == nil {
-		err = p.ensureOrders(ctx)
-	}
-	if err != nil {
+	if err := p.ensureFresh(ctx); err != nil {
 		return refuse(node, wire.CodeRevocationsUnknown, err)
 	}
 	if a.request.Token != "" {
@@ -166,6 +156,8 @@ func (p *Provisioner) follow(ctx context.Context) error {
 			return nil
 		}
 		p.cfg.Alarms.Set(ctx, wire.CodeRevocationsUnknown, p.Fresh())
+		p.cfg.Alarms.Set(ctx, AlarmEntryUnread, p.unread.err())
+		p.watchAllowsAll(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -180,11 +172,5 @@ func (p *Provisioner) look(ctx context.Context) {
 		if err := p.revocations.repeat(ctx, pendingGrace); err != nil && ctx.Err() == nil {
 			p.cfg.Log.WarnContext(ctx, "revocation still not in the store", "err", err)
 		}
-	}
-	if p.cfg.Signers != nil {
-		_ = p.cfg.Signers.look(ctx)
-	}
-	if p.cfg.Operators != nil {
-		_ = p.cfg.Operators.look(ctx)
 	}
 }

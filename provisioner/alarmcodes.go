@@ -18,12 +18,16 @@ const AlarmCRLTooLong wire.Code = "crl_too_long"
 // not do what they have to, for lack of a permission, say, or by other keys than ours. It refuses nothing by itself.
 const AlarmBrokersMisconfigured wire.Code = "brokers_misconfigured"
 
+// AlarmEntryUnread is the code of the alarm that an order of an operator is in the store and
+// cannot be read. It lets in nothing, and refuses nothing else.
+const AlarmEntryUnread wire.Code = "entry_unread"
+
 // AlarmCodes are the codes of all alarms; docs/operations.md says of each what
 // to do.
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind, AlarmClockJumped,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed, AlarmCRLTooLong,
-	AlarmBrokersMisconfigured, wire.CodePaused,
+	AlarmBrokersMisconfigured, AlarmEntryUnread, wire.CodePaused,
 }
 
 // alarmRemedies are for alarms whose codes refuse nobody.
@@ -33,6 +37,7 @@ var alarmRemedies = map[wire.Code]string{
 	AlarmAllowsAll:            "`muster allow remove '*'`, or take it out of the allow-list's file: until then whoever has a token gets in under any free name",
 	AlarmWebhookFailed:        "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",
 	AlarmBrokersMisconfigured: "print the servers' configuration again with `muster broker config`, one server after the other, and give all provisioners the same files in `cluster`; the cause says what is wrong",
+	AlarmEntryUnread:          "give the order again with this version of muster, which replaces the entry; or run the version that wrote it",
 	AlarmCRLTooLong:           "have those who read the CRL do without until certificates on it have ended; a shorter `certificates.lifetime` has them end sooner from now on",
 }
 

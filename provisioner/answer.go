@@ -105,29 +105,10 @@ func (a *Answer) Open(now time.Time) bool {
 	return now.Before(a.ExpiresAt) && !toCome(a.ExpiresAt.Add(-MaxApprovalTTL), now)
 }
 
-// An AnswerStore keeps operators' verdicts.
-type AnswerStore interface {
-	// Answer returns the newest verdict about a key and its revision, or nil and 0.
-	// What it returns has passed [Answer.Check]. One that is there and cannot be read is
-	// [ErrUnread], with its revision.
-	Answer(ctx context.Context, id wire.Identity, keyHash string) (*Answer, Revision, error)
+// LogKey is the key of the log's entries about this key.
+func (a *Answer) LogKey() string { return answerKey(holder{a.KeyHash, a.Identity}) }
 
-	// PutAnswer writes a verdict under compare-and-set, or returns [ErrConflict]; any
-	// verdict is good as the one before if after is [AnyRevision]. After any other error
-	// it may be written or may yet be; writing it again is harmless.
-	PutAnswer(ctx context.Context, a *Answer, after Revision) error
-
-	// NextAnswer returns the first verdict after the given place that is still the
-	// newest of the last few about its key, or nil and 0. One that cannot be read
-	// comes as a rejection, with an error that wraps [ErrUnread].
-	NextAnswer(ctx context.Context, after Sequence) (*Answer, Sequence, error)
-
-	// Answers calls each for what NextAnswer would return after the given place, in the order
-	// of the places, with its error if that wraps [ErrUnread]. It stops at the first error of
-	// each, which it returns. It may miss the newest ones, and none before one that it has
-	// called each for.
-	Answers(ctx context.Context, after Sequence, each func(a *Answer, at Sequence, unread error) error) error
-}
+func answerKey(h holder) string { return h.identity.SubjectToken() + "." + h.key }
 
 // approved answers the policy's question for a person.
 func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
@@ -140,11 +121,7 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 			return refuse(node, wire.CodeRevocationsUnknown, err)
 		}
 	}
-	answer, err := p.approval(ctx, a.identity, a.csr.KeyHash, a.record, a.reason)
-	if err != nil {
-		return refuse(node, p.storeCode(err), err)
-	}
-	if answer != nil {
+	if answer := p.approval(a.identity, a.csr.KeyHash, a.record, a.reason); answer != nil {
 		a.approval = answer
 		return nil
 	}
@@ -160,15 +137,11 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 
 // approval returns the approval that lets a key have the identity of r, which may be nil, on
 // the ground of reason; nil if there is none.
-func (p *Provisioner) approval(ctx context.Context, id wire.Identity, keyHash string, r *Record, reason Reason) (*Answer, error) {
-	answer, _, err := p.cfg.Store.Answer(ctx, id, keyHash)
-	if err != nil {
-		return nil, err
+func (p *Provisioner) approval(id wire.Identity, keyHash string, r *Record, reason Reason) *Answer {
+	if answer, _ := p.answers.of(holder{keyHash, id}); p.counts(answer, r, reason) {
+		return answer
 	}
-	if p.counts(answer, r, reason) {
-		return answer, nil
-	}
-	return nil, nil
+	return nil
 }
 
 // Approval returns the approval that answers for a key which waits for one when it asks again;
@@ -181,12 +154,9 @@ func (p *Provisioner) Approval(ctx context.Context, w *Waiter) (*Answer, error) 
 	if err != nil {
 		return nil, err
 	}
-	answer, err := p.approval(ctx, w.Identity, w.KeyHash, record, "") // who asks again for what it has does not wait
-	if errors.Is(err, ErrUnread) {                                    // counts as a rejection
+	answer := p.approval(w.Identity, w.KeyHash, record, "") // a node that asks again for what it has does not wait
+	if answer == nil {
 		return nil, nil
-	}
-	if err != nil || answer == nil {
-		return nil, err
 	}
 	if err := p.letsIn(ctx, answer, record); errors.Is(err, ErrState) {
 		return nil, nil
@@ -203,7 +173,7 @@ func (p *Provisioner) letsIn(ctx context.Context, a *Answer, r *Record) error {
 	if by := p.revocations.Key(a.KeyHash); by != nil {
 		return fmt.Errorf("%w: the key: %w", ErrState, by.cause())
 	}
-	grant, _, err := p.cfg.Store.Grant(ctx, a.Identity)
+	grant, _, err := p.logs.Grant(a.Identity)
 	if err != nil {
 		return err
 	}
@@ -308,7 +278,7 @@ func (p *Provisioner) asShown(ctx context.Context, k ShownKey) (*meant, error) {
 	if err := wrong(CheckKeyHash(k.KeyHash)); err != nil {
 		return nil, err
 	}
-	by := p.answers.rejected(holder{k.KeyHash, k.Identity})
+	by := p.answers.rejection(holder{k.KeyHash, k.Identity})
 	switch {
 	case by == nil:
 		w, err := p.waiterNamed(ctx, k.Identity, k.KeyHash)
@@ -448,9 +418,6 @@ func (p *Provisioner) forget(ctx context.Context, id wire.Identity, c Cause, cho
 // they do not know of.
 func (p *Provisioner) verdict(ctx context.Context, v Verdict, ttl time.Duration, c Cause, choose func() (*meant, error)) (*Answer, error) {
 	for range maxRounds {
-		if err := p.answers.look(ctx); err != nil { // another provisioner's, of this moment
-			return nil, err
-		}
 		m, err := choose()
 		if err != nil {
 			return nil, err
@@ -468,14 +435,7 @@ func (p *Provisioner) verdict(ctx context.Context, v Verdict, ttl time.Duration,
 // taken off by whoever lists who waits. The error is [ErrConflict] if the key is rejected
 // by another verdict than when it was chosen, or if something else was said of it just now.
 func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, ttl time.Duration, c Cause) (*Answer, error) {
-	newest, after, err := p.cfg.Store.Answer(ctx, w.Identity, w.KeyHash)
-	unread := errors.Is(err, ErrUnread) // counts as a rejection, and is replaced by what is said anew
-	if err != nil && !unread {
-		return nil, err
-	}
-	if unread {
-		newest = &Answer{Verdict: VerdictReject} // as those who follow know it
-	}
+	newest, after := p.answers.of(w.holder()) // one that cannot be read is a rejection
 	if newest != nil && newest.Verdict == VerdictReject && (w.rejection == nil || w.rejection.ID != newest.ID) {
 		return nil, ErrConflict
 	}
@@ -501,6 +461,7 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, ttl time.
 		}
 	}
 	var listed Revision
+	var err error
 	if v != VerdictApprove {
 		// As of before the verdict: a provisioner that has read that lists who asks.
 		if _, listed, err = p.cfg.Store.Waiter(ctx, w.Identity, w.KeyHash); err != nil && !errors.Is(err, ErrRecord) {
@@ -508,7 +469,7 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, ttl time.
 		}
 	}
 	said := p.moment()
-	if err := p.answers.put(ctx, a, after); err != nil {
+	if _, err := p.logs.Answers.Put(ctx, a.LogKey(), a, after); err != nil {
 		return nil, err
 	}
 	p.tellAnswer(ctx, a, said)

@@ -1,10 +1,7 @@
 package provisioner
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -13,128 +10,58 @@ import (
 	"muster/internal/wire"
 )
 
-// answersEvery is how often verdicts of other provisioners are looked for.
-const answersEvery = time.Second
-
-// answers are the keys that operators have rejected, as this process knows
-// them: every request is compared with them, and a read for each would cost as
-// much as the record. Approvals are read from the store when they are needed.
+// answers are operators' verdicts, as this process knows them. Rejections have an index of
+// their own, since orders name keys by the beginning of their hashes.
 type answers struct {
-	store AnswerStore
-	log   *slog.Logger
-	read  func(holder) // called for the key of every verdict that is read
+	log Log[*Answer]
 
-	seen seen
-
-	looking lookLock
-	last    Sequence // guarded by looking
-
-	mu   sync.RWMutex
-	kept map[holder]*Answer // guarded by mu: rejections
-	fail bool               // guarded by mu: the last look failed, and the log says so
+	mu       sync.RWMutex
+	rejected map[holder]*Answer // guarded by mu
 }
 
-func newAnswers(store AnswerStore, log *slog.Logger, read func(holder)) *answers {
-	return &answers{store: store, log: log, read: read, looking: newLookLock(), kept: make(map[holder]*Answer)}
-}
-
-// look reads what is new in the store.
-func (as *answers) look(ctx context.Context) error {
-	if err := as.looking.lock(ctx); err != nil {
-		return err
-	}
-	defer as.looking.unlock()
-	return as.lookLocked(ctx)
-}
-
-// lookLocked is look for callers that hold looking.
-func (as *answers) lookLocked(ctx context.Context) error {
-	began := time.Now()
-	for n := 1; ; n++ {
-		if n%lookOneByOne == 0 {
-			as.readMany(ctx)
+// newAnswers returns the verdicts of a log. It calls said for the key of each verdict.
+func newAnswers(log Log[*Answer], said func(holder)) *answers {
+	as := &answers{log: log, rejected: make(map[holder]*Answer)}
+	log.Watch(func(key string, e Entry[*Answer]) {
+		a := answerOf(key, e)
+		h := holder{a.KeyHash, a.Identity}
+		as.mu.Lock()
+		if a.Verdict == VerdictReject {
+			as.rejected[h] = a
+		} else {
+			delete(as.rejected, h)
 		}
-		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		a, at, err := as.store.NextAnswer(bounded, as.last)
-		cancel()
-		if err != nil && !errors.Is(err, ErrUnread) || a == nil {
-			as.seen.looked(began, err)
-			return err
-		}
-		as.keep(ctx, a, at, err)
-	}
-}
-
-// readAll is that of [Revocations]: the store has a verdict about everybody who ever waited.
-func (as *answers) readAll(ctx context.Context) {
-	if as.looking.lock(ctx) == nil {
-		defer as.looking.unlock()
-		as.scan(ctx)
-	}
-}
-
-// readMany is that of [Revocations], as when a rack is approved. The caller holds looking.
-func (as *answers) readMany(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
-	defer cancel()
-	as.scan(ctx)
-}
-
-// scan reads what comes after what was read, until something goes wrong. The caller holds
-// looking.
-func (as *answers) scan(ctx context.Context) {
-	_ = as.store.Answers(ctx, as.last, func(a *Answer, at Sequence, unread error) error {
-		as.keep(ctx, a, at, unread)
-		return nil
+		as.mu.Unlock()
+		said(h)
 	})
+	return as
 }
 
-// keep takes in what comes behind what was read, at its place. The caller holds looking.
-func (as *answers) keep(ctx context.Context, a *Answer, at Sequence, unread error) {
-	if unread != nil {
-		as.log.WarnContext(ctx, "verdict not read, its key is rejected", "node", a.Identity, "err", unread)
+// answerOf returns the verdict that an entry is. One that cannot be read is a rejection.
+func answerOf(key string, e Entry[*Answer]) *Answer {
+	if e.Unread == nil {
+		return e.Value
 	}
-	as.apply(a)
-	as.read(holder{a.KeyHash, a.Identity})
-	as.last = at
+	token, hash, _ := strings.Cut(key, ".")
+	id, _ := wire.ParseSubjectToken(token) // else it is about no node
+	return &Answer{Identity: id, KeyHash: hash, Verdict: VerdictReject, At: e.At.UTC().Truncate(time.Second), Cause: CauseUnread}
 }
 
-// put writes a verdict and puts it in force in this process. What came before it is
-// read first: a look that came to that later would have it in force until it came to this
-// one. And no look comes in between: one that read a later verdict of somebody else would
-// be undone here.
-func (as *answers) put(ctx context.Context, a *Answer, after Revision) error {
-	if err := as.looking.lock(ctx); err != nil {
-		return err
+// of returns the newest verdict about a key, which is nil without one, and its revision.
+func (as *answers) of(h holder) (*Answer, Revision) {
+	key := answerKey(h)
+	e, found := as.log.Get(key)
+	if !found {
+		return nil, 0
 	}
-	defer as.looking.unlock()
-	if err := as.lookLocked(ctx); err != nil {
-		return err
-	}
-	if err := as.store.PutAnswer(ctx, a, after); err != nil {
-		return err
-	}
-	as.apply(a)
-	return nil
+	return answerOf(key, e), e.Revision
 }
 
-// apply puts a verdict in force in this process.
-func (as *answers) apply(a *Answer) {
-	as.mu.Lock()
-	defer as.mu.Unlock()
-	h := holder{a.KeyHash, a.Identity}
-	if a.Verdict == VerdictReject {
-		as.kept[h] = a
-		return
-	}
-	delete(as.kept, h)
-}
-
-// rejected returns the rejection of a key, or nil.
-func (as *answers) rejected(h holder) *Answer {
+// rejection returns the rejection of a key, or nil.
+func (as *answers) rejection(h holder) *Answer {
 	as.mu.RLock()
 	defer as.mu.RUnlock()
-	return as.kept[h]
+	return as.rejected[h]
 }
 
 // rejectedNamed returns the rejection of the one key of an identity whose hash begins
@@ -163,7 +90,7 @@ func (as *answers) rejectedOnly(id wire.Identity, key string) *Answer {
 	as.mu.RLock()
 	defer as.mu.RUnlock()
 	var found *Answer
-	for _, a := range as.kept { // in no order: whoever approves thousands does not sort thousands for each
+	for _, a := range as.rejected { // in no order: whoever approves thousands does not sort thousands for each
 		if a.Identity != id || !strings.HasPrefix(a.KeyHash, key) {
 			continue
 		}
@@ -179,8 +106,8 @@ func (as *answers) rejectedOnly(id wire.Identity, key string) *Answer {
 func (as *answers) list() []*Answer {
 	as.mu.RLock()
 	defer as.mu.RUnlock()
-	list := make([]*Answer, 0, len(as.kept))
-	for _, a := range as.kept {
+	list := make([]*Answer, 0, len(as.rejected))
+	for _, a := range as.rejected {
 		list = append(list, a)
 	}
 	slices.SortFunc(list, func(a, b *Answer) int {
@@ -195,30 +122,13 @@ func (as *answers) list() []*Answer {
 // Rejected returns the keys that operators have rejected, the oldest first.
 func (p *Provisioner) Rejected() []*Answer { return p.answers.list() }
 
-// followAnswers looks for verdicts and allow-list entries of other provisioners. While the store does
-// not answer, those that are known stay in force, and nobody new gets in anyway.
-func (p *Provisioner) followAnswers(ctx context.Context) {
-	err := errors.Join(p.answers.look(ctx), p.allowances.look(ctx))
-	p.watchAllowsAll(ctx)
-	if ctx.Err() != nil {
-		return
-	}
-	p.answers.mu.Lock()
-	said := p.answers.fail
-	p.answers.fail = err != nil
-	p.answers.mu.Unlock()
-	if err != nil && !said {
-		p.cfg.Log.WarnContext(ctx, "rejections and allow-list of other provisioners not read, those before stay in force", "err", err)
-	}
-}
-
 // checkRejected refuses a key that an operator has rejected. Connections to the
 // fleet are not its business: `muster node revoke` is for those.
 func (p *Provisioner) checkRejected(a *attempt) error {
 	if a.csr == nil {
 		return nil
 	}
-	by := p.answers.rejected(holder{a.csr.KeyHash, a.identity})
+	by := p.answers.rejection(holder{a.csr.KeyHash, a.identity})
 	if by == nil {
 		return nil
 	}

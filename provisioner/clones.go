@@ -305,11 +305,7 @@ func (p *Provisioner) dropClones(ctx context.Context, id wire.Identity, r *Recor
 // gives it a reason to deny that it would not have otherwise. The error is errAgain if
 // another policy was loaded in between: what the two say tells nothing.
 func (p *Provisioner) refusesClones(ctx context.Context, r *Record) (refused bool, policy string, err error) {
-	h := holder{identity: r.Identity}
-	if r.Current != nil {
-		h.key = r.Current.KeyHash
-	}
-	entry, _ := p.allowed(h)
+	entry, _ := p.allowed(r.Identity)
 	in := &policies.Input{
 		Identity: string(r.Identity), Token: policies.Token{ID: string(r.Token), Site: string(r.Site)},
 		Node:  policies.Node{State: string(r.State), Reason: string(ReasonReplay), ProvisionedAt: r.ProvisionedAt},
@@ -319,7 +315,7 @@ func (p *Provisioner) refusesClones(ctx context.Context, r *Record) (refused boo
 	}
 	if r.Current != nil {
 		in.Node.Serial, in.Node.ExpiresAt = r.Current.Serial, r.Current.NotAfter
-		in.CSR.Key.Hash = h.key
+		in.CSR.Key.Hash = r.Current.KeyHash
 	}
 	before, err := p.cfg.Policy.Decide(ctx, in)
 	if err != nil {

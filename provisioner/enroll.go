@@ -315,9 +315,6 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if err := a.watch.took(StepClaim, p.spend(ctx, a)); err != nil {
 		return nil, false, err
 	}
-	if err := p.takeAllowance(ctx, a); err != nil {
-		return nil, false, err
-	}
 	offer := &Issued{
 		Serial: certificate.Serial, KeyHash: a.csr.KeyHash, DER: certificate.DER,
 		NotBefore: certificate.NotBefore, NotAfter: certificate.NotAfter,
@@ -326,7 +323,7 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if err := p.checkRevocations(ctx, a); err != nil {
 		return nil, false, err
 	}
-	if err := p.checkLetIn(ctx, a); err != nil {
+	if err := p.checkLetIn(a); err != nil {
 		return nil, false, err
 	}
 	if err := p.journalTakeover(a); err != nil {
@@ -367,9 +364,8 @@ func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
 	c := claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, token: a.token, requested: p.now()}
 	a.reason, err = classify(a.record, c)
 	if errors.Is(err, errTaken) {
-		// Only here is a grant worth a read.
-		if c.grant, _, err = p.cfg.Store.Grant(ctx, a.identity); err != nil {
-			return refuse(node, p.storeCode(err), err)
+		if c.grant, _, err = p.logs.Grant(a.identity); err != nil {
+			return refuse(node, wire.CodeUnavailable, err)
 		}
 		a.grant = c.grant
 		a.reason, err = classify(a.record, c)

@@ -1,9 +1,6 @@
 package provisioner
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // A trustMoment is when an entry about a signer, an operator or a pattern of the allow-list was made, and
 // whether it takes trust away. The zero value stands for no entry.
@@ -47,19 +44,6 @@ func (m trustMoment) next(now time.Time) time.Time {
 // pattern is this one has not got the one that the store has.
 func (m trustMoment) lacks(stored trustMoment) bool {
 	return m.at.IsZero() || stored.at.After(m.at) || stored.at.Equal(m.at) && stored.removed && !m.removed
-}
-
-// journalLacking journals those entries of a store that a journal lacks.
-func journalLacking[K comparable, E interface{ moment() trustMoment }](entries, journaled map[K]E, put func(E) error) error {
-	for k, e := range entries {
-		if !journaled[k].moment().lacks(e.moment()) {
-			continue
-		}
-		if err := put(e); err != nil {
-			return fmt.Errorf("journal: %w", err)
-		}
-	}
-	return nil
 }
 
 // forgets reports whether a store whose newest entry about somebody is this one

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -26,71 +27,58 @@ type Thaw struct {
 	Cause
 }
 
-// A FreezeStore keeps the newest freeze and what was thawed. A freeze is written
-// by a restore only, while nobody serves from the store.
-type FreezeStore interface {
-	// Freeze returns the newest freeze, or nil.
-	Freeze(ctx context.Context) (*Freeze, error)
+// FreezeKey is the key of the log's only freeze. It is written by a restore, while no
+// provisioner serves from the store.
+const FreezeKey = "limited"
 
-	// Thaw returns the newest thaw of a token, or nil.
-	Thaw(ctx context.Context, tid jwt.TokenID) (*Thaw, error)
-
-	// PutThaw writes a thaw. After an error it may be written; writing it again is
-	// harmless.
-	PutThaw(ctx context.Context, t *Thaw) error
+// Check reports what about a freeze cannot be.
+func (f *Freeze) Check() error {
+	if f.ID == "" || f.At.IsZero() {
+		return fmt.Errorf("freeze %q of %s: want an id and a time", f.ID, f.At)
+	}
+	return nil
 }
+
+// Check reports what about a thaw cannot be.
+func (t *Thaw) Check() error { return errors.Join(CheckTokenID(t.Token), t.Cause.Check()) }
 
 // EventTokenThawed says that an operator has made a frozen token good again.
 const EventTokenThawed EventType = "io.muster.token.thawed"
 
-// readFreeze reads what a restore may have left, before anybody is served.
-func (p *Provisioner) readFreeze(ctx context.Context) error {
-	f, err := p.cfg.Store.Freeze(ctx)
-	if err != nil {
-		return err
+// inFreeze returns what a restore has left, nil if nothing. One that cannot be read freezes what
+// was signed before it was written.
+func (p *Provisioner) inFreeze() *Freeze {
+	switch e, found := p.logs.Freezes.Get(FreezeKey); {
+	case !found:
+		return nil
+	case e.Unread != nil:
+		return &Freeze{At: e.At, Since: e.At}
+	default:
+		return e.Value
 	}
-	if f != nil {
-		p.cfg.Log.WarnContext(ctx, "limited tokens signed before the restore are frozen, until thawed or signed anew", "until", f.At)
-	}
-	p.freeze.Store(f)
-	return nil
 }
 
 // Frozen reports whether a restore has frozen limited tokens that were signed
 // before it, some of which may be thawed since.
-func (p *Provisioner) Frozen() bool { return p.freeze.Load() != nil }
+func (p *Provisioner) Frozen() bool { return p.inFreeze() != nil }
 
 // frozen returns the freeze that a limited token is under, nil for none. One that was
 // signed after the restore has lost nothing; one that does not say when it was
 // signed may have.
-func (p *Provisioner) frozen(ctx context.Context, tid jwt.TokenID, issued time.Time) (*Freeze, error) {
-	f := p.freeze.Load()
+func (p *Provisioner) frozen(tid jwt.TokenID, issued time.Time) *Freeze {
+	f := p.inFreeze()
 	if f == nil || issued.After(f.At) {
-		return nil, nil
-	}
-	t, err := p.cfg.Store.Thaw(ctx, tid)
-	if err != nil || t != nil && t.Freeze == f.ID {
-		return nil, err
-	}
-	return f, nil
-}
-
-// markFrozen says of a token whether it is frozen.
-func (p *Provisioner) markFrozen(ctx context.Context, t *TokenSummary) error {
-	if t.Uses == 0 {
 		return nil
 	}
-	f, err := p.frozen(ctx, t.ID, t.IssuedAt)
-	t.Frozen = f != nil
-	return err
+	if t, found := p.logs.Thaws.Get(string(tid)); found && t.Unread == nil && t.Value.Freeze == f.ID {
+		return nil
+	}
+	return f
 }
 
 // checkFrozen refuses an attempt that would take a use of a frozen token.
-func (p *Provisioner) checkFrozen(ctx context.Context, a *attempt) error {
-	f, err := p.frozen(ctx, a.token.ID, a.token.IssuedAt)
-	if err != nil {
-		return refuse(string(a.identity), p.storeCode(err), err)
-	}
+func (p *Provisioner) checkFrozen(a *attempt) error {
+	f := p.frozen(a.token.ID, a.token.IssuedAt)
 	if f == nil {
 		return nil
 	}
@@ -106,12 +94,13 @@ func (p *Provisioner) ThawToken(ctx context.Context, tid jwt.TokenID, c Cause) e
 	if err := wrong(c.Check(), CheckTokenID(tid)); err != nil {
 		return fmt.Errorf("thaw token: %w", err)
 	}
-	f := p.freeze.Load()
+	f := p.inFreeze()
 	if f == nil {
 		return fmt.Errorf("thaw token %s: %w: no store with lost uses was restored, so no token is frozen", tid, ErrState)
 	}
 	told := Event{Type: EventTokenThawed, Time: p.moment(), Token: tid, By: c.By, Why: c.Why}
-	if err := p.cfg.Store.PutThaw(ctx, &Thaw{Freeze: f.ID, Token: tid, At: p.now(), Cause: c}); err != nil {
+	t := &Thaw{Freeze: f.ID, Token: tid, At: p.now(), Cause: c}
+	if _, err := change(ctx, p.logs.Thaws, string(tid), func(Entry[*Thaw], bool) (*Thaw, error) { return t, nil }); err != nil {
 		return fmt.Errorf("thaw token %s: %w", tid, err)
 	}
 	p.cfg.Emit(told)

@@ -5,7 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"slices"
+	"sync"
 	"time"
+
+	"muster/internal/wire"
 )
 
 // MaxAge is how old the views of a process may be. Beyond it no request is decided and no
@@ -34,7 +39,7 @@ type Log[V any] interface {
 
 	// Put writes an entry, provided that the newest of its key is still expected (0: there is
 	// none). When it returns, Get sees the entry, or the one that came first, which is
-	// [ErrConflict]. [ErrStoreFull] and [ErrNotStored] mean that it was not written; after any
+	// [ErrConflict]. [ErrStoreFull] means that it was not written; after any
 	// other error it may be, or may yet be. Writing it again is harmless: at most one write
 	// with the same expected revision is made.
 	Put(ctx context.Context, key string, v V, expected Revision) (Revision, error)
@@ -47,11 +52,79 @@ type Log[V any] interface {
 
 // Logs are the kinds of entries that provisioners share.
 type Logs struct {
-	Pauses Log[*Pause] // by [Pause.Key]
+	Pauses     Log[*Pause]         // by [Pause.LogKey]
+	Answers    Log[*Answer]        // by [Answer.LogKey]
+	Grants     Log[*Grant]         // by [Grant.LogKey]
+	Allowances Log[*Allowance]     // by [Allowance.LogKey]
+	Signers    Log[*SignerEntry]   // by their ids
+	Operators  Log[*OperatorEntry] // by their names
+	Freezes    Log[*Freeze]        // by [FreezeKey]
+	Thaws      Log[*Thaw]          // by the tokens' ids
 
 	// Fresh returns nil while every entry that was in the store [MaxAge] ago is known here, and
 	// an error that wraps [ErrRevocationsUnknown] else.
 	Fresh func() error
+}
+
+// Grant returns the newest grant for an identity, nil if there is none, and its revision. The
+// error wraps [ErrUnread] if that cannot be read: it lets in no key.
+func (l *Logs) Grant(id wire.Identity) (*Grant, Revision, error) {
+	e, _ := l.Grants.Get(id.SubjectToken())
+	return e.Value, e.Revision, e.Unread
+}
+
+// Answer returns the newest verdict about a key, nil if there is none. One that cannot be read is
+// a rejection.
+func (l *Logs) Answer(id wire.Identity, keyHash string) *Answer {
+	key := answerKey(holder{keyHash, id})
+	e, found := l.Answers.Get(key)
+	if !found {
+		return nil
+	}
+	return answerOf(key, e)
+}
+
+// unread are the keys whose newest entry cannot be decoded. The zero value has none; it is safe
+// for concurrent use.
+type unread struct {
+	mu  sync.Mutex
+	why map[string]error // guarded by mu, by kind and key
+}
+
+// watchUnread keeps the unread entries of a log.
+func watchUnread[V any](u *unread, kind string, log Log[V]) {
+	log.Watch(func(key string, e Entry[V]) {
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		if u.why == nil {
+			u.why = make(map[string]error)
+		}
+		if delete(u.why, kind+" "+key); e.Unread != nil {
+			u.why[kind+" "+key] = e.Unread
+		}
+	})
+}
+
+// err returns the cause of [AlarmEntryUnread], nil if every entry can be decoded.
+func (u *unread) err() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, what := range slices.Sorted(maps.Keys(u.why)) {
+		return fmt.Errorf("%d entries cannot be read and let in nothing, such as the %s: %w", len(u.why), what, u.why[what])
+	}
+	return nil
+}
+
+// watch keeps the unread entries of all logs.
+func (l *Logs) watch(u *unread) {
+	watchUnread(u, "pause", l.Pauses)
+	watchUnread(u, "verdict", l.Answers)
+	watchUnread(u, "grant", l.Grants)
+	watchUnread(u, "allow-list entry", l.Allowances)
+	watchUnread(u, "signer", l.Signers)
+	watchUnread(u, "operator", l.Operators)
+	watchUnread(u, "freeze", l.Freezes)
+	watchUnread(u, "thaw", l.Thaws)
 }
 
 // change writes what next makes of the newest entry of a key, and decides anew if another

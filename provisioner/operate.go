@@ -330,8 +330,8 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 	case keyHash != "" && p.revocations.Key(keyHash) != nil:
 		return nil, fmt.Errorf("grant %q: %w: the key: %w", id, ErrState, p.revocations.Key(keyHash).cause())
 	}
-	newest, after, err := p.cfg.Store.Grant(ctx, id)
-	if err != nil && (o.ID != "" || !errors.Is(err, ErrRecord)) { // one that cannot be read is replaced
+	newest, after, err := p.logs.Grant(id)
+	if err != nil && o.ID != "" { // one that cannot be read is replaced
 		return nil, fmt.Errorf("grant %q: %w", id, err)
 	}
 	if o.ID != "" {
@@ -354,8 +354,8 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 	now := p.now()
 	g := &Grant{ID: o.ID, Identity: id, KeyHash: keyHash, At: now, Owned: record.OwnedSince, ExpiresAt: now.Add(ttl), By: c.By, Why: c.Why}
 	told := Event{Type: EventGranted, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
-	if err := changedMeanwhile(p.cfg.Store.PutGrant(ctx, g, after)); err != nil {
-		return nil, fmt.Errorf("grant %q: %w", id, err)
+	if _, err := p.logs.Grants.Put(ctx, g.LogKey(), g, after); err != nil {
+		return nil, fmt.Errorf("grant %q: %w", id, changedMeanwhile(err))
 	}
 	p.cfg.Emit(told)
 	p.cfg.Log.InfoContext(ctx, "takeover granted", "node", id, "by", c.By, "why", c.Why, "until", g.ExpiresAt)

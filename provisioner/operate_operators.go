@@ -55,7 +55,11 @@ func (p *Provisioner) AddOperator(ctx context.Context, n NewOperator, c Cause) (
 		e.Serial, e.Ends, e.Issuer, added.Chain = issued.Serial, issued.NotAfter, p.cfg.Authority.IssuerKeyID(), issued.Chain
 	}
 	told := Event{Type: EventOperatorAdded, Time: p.moment(), Operator: e.Name, Role: e.Role, Serial: e.Serial, By: c.By, Why: c.Why}
-	if err := p.cfg.Operators.put(ctx, e, p.now()); err != nil {
+	err = p.cfg.Operators.put(ctx, e, p.now())
+	if err == nil {
+		err = p.journals.write()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
 	}
 	p.cfg.Emit(told)
@@ -79,17 +83,18 @@ func (p *Provisioner) RemoveOperator(ctx context.Context, name string, c Cause) 
 	if err := errors.Join(c.Check(), CheckOperatorName(name)); err != nil {
 		return fmt.Errorf("remove operator: %w: %w", ErrOperator, err)
 	}
-	if err := p.cfg.Operators.look(ctx); err != nil {
-		// Whether they exist is not known, and that they be kept out is: try.
-		p.cfg.Log.WarnContext(ctx, "operators not read", "err", err)
-	} else if known := p.cfg.Operators.named(name); known == nil {
+	if known := p.cfg.Operators.named(name); known == nil {
 		return fmt.Errorf("remove operator %q: %w", name, ErrNoOperator)
 	} else if known.Removed {
 		return nil
 	}
 	e := &OperatorEntry{Schema: OperatorSchema, Name: name, Removed: true, By: c.By, Why: c.Why}
 	told := Event{Type: EventOperatorRemoved, Time: p.moment(), Operator: name, By: c.By, Why: c.Why}
-	if err := p.cfg.Operators.put(ctx, e, p.now()); err != nil {
+	err := p.cfg.Operators.put(ctx, e, p.now())
+	if err == nil {
+		err = p.journals.write()
+	}
+	if err != nil {
 		return fmt.Errorf("remove operator %q: %w", name, err)
 	}
 	p.cfg.Emit(told)
@@ -104,17 +109,20 @@ func (p *Provisioner) OperatorIssuers(now time.Time) (map[string]int, error) {
 	if p.cfg.Operators == nil {
 		return nil, nil
 	}
-	return p.cfg.Operators.issuers(now)
+	if err := p.Fresh(); err != nil {
+		return nil, err
+	}
+	return p.cfg.Operators.issuers(now), nil
 }
 
 // ListOperators returns every operator that the store knows, by name, removed
 // ones too. The error wraps [ErrRevocationsUnknown] if the list may be old.
-func (p *Provisioner) ListOperators(ctx context.Context) ([]OperatorInfo, error) {
+func (p *Provisioner) ListOperators(context.Context) ([]OperatorInfo, error) {
 	if p.cfg.Operators == nil {
 		return nil, fmt.Errorf("list operators: %w", errNoOperators)
 	}
-	if err := p.cfg.Operators.look(ctx); err != nil {
-		return nil, fmt.Errorf("list operators: %w: %w", ErrRevocationsUnknown, err)
+	if err := p.Fresh(); err != nil {
+		return nil, fmt.Errorf("list operators: %w", err)
 	}
 	return p.cfg.Operators.list(), nil
 }

@@ -26,7 +26,11 @@ func (p *Provisioner) AddSigner(ctx context.Context, n NewSigner, c Cause) (*Sig
 	}
 	e.By, e.Why = c.By, c.Why
 	told := Event{Type: EventSignerAdded, Time: p.moment(), Signer: e.ID, By: c.By, Why: c.Why}
-	if err := p.cfg.Signers.put(ctx, e, p.now()); err != nil {
+	err = p.cfg.Signers.put(ctx, e, p.now())
+	if err == nil {
+		err = p.journals.write()
+	}
+	if err != nil {
 		return nil, fmt.Errorf("add signer %q: %w", e.Name, err)
 	}
 	p.cfg.Emit(told)
@@ -54,21 +58,22 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 	if err := wrong(c.Check(), CheckSignerID(id)); err != nil {
 		return 0, fmt.Errorf("remove signer: %w", err)
 	}
-	// Somebody may have added it again where we have not looked: then it is
-	// written once more, which is harmless.
-	known := p.cfg.Signers.look(ctx) == nil
 	e := &SignerEntry{Schema: SignerSchema, ID: id, Removed: true, By: c.By, Why: c.Why}
 	for _, i := range p.cfg.Signers.List() {
 		if i.ID != id {
 			continue
 		}
-		if known && i.Removed {
+		if i.Removed {
 			return p.cfg.Signers.trusted(), nil
 		}
 		e.Name = i.Name
 	}
 	told := Event{Type: EventSignerRemoved, Time: p.moment(), Signer: id, By: c.By, Why: c.Why}
-	if err := p.cfg.Signers.put(ctx, e, p.now()); err != nil {
+	err = p.cfg.Signers.put(ctx, e, p.now())
+	if err == nil {
+		err = p.journals.write()
+	}
+	if err != nil {
 		return 0, fmt.Errorf("remove signer %s: %w", id, err)
 	}
 	p.cfg.Emit(told)
@@ -82,12 +87,12 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 
 // ListSigners returns every signer that this process knows, by name, removed
 // ones too. The error wraps [ErrRevocationsUnknown] if the list may be old.
-func (p *Provisioner) ListSigners(ctx context.Context) ([]SignerInfo, error) {
+func (p *Provisioner) ListSigners(context.Context) ([]SignerInfo, error) {
 	if p.cfg.Signers == nil {
 		return nil, fmt.Errorf("list signers: %w", errNoSigners)
 	}
-	if err := p.cfg.Signers.look(ctx); err != nil {
-		return nil, fmt.Errorf("list signers: %w: %w", ErrRevocationsUnknown, err)
+	if err := p.Fresh(); err != nil {
+		return nil, fmt.Errorf("list signers: %w", err)
 	}
 	return p.cfg.Signers.List(), nil
 }

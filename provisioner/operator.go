@@ -12,8 +12,8 @@ import (
 	"muster/provisioner/ca"
 )
 
-// OperatorSchema is the version of an operator entry's JSON form. While the
-// store has an entry of another schema, operators come in by the socket only.
+// OperatorSchema is the version of an operator entry's JSON form. An entry of another
+// schema removes its operator.
 const OperatorSchema = 1
 
 // maxOperatorName bounds the name of an operator, as package ca bounds that of
@@ -86,6 +86,9 @@ func (e *OperatorEntry) Check() error {
 	}
 	return nil
 }
+
+// LogKey is the key of the log's entries about the operator.
+func (e *OperatorEntry) LogKey() string { return e.Name }
 
 // CheckOperatorName reports why name cannot be an operator's. It has no dot: it
 // is one token of a subject as it is.

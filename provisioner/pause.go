@@ -1,10 +1,16 @@
 package provisioner
 
 import (
+	"cmp"
 	"context"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"muster/internal/wire"
 	"muster/jwt"
@@ -68,21 +74,78 @@ func (s *Pause) Because() error {
 	return fmt.Errorf("paused %s%s by %s since %s%s", s.scope(), what, s.By, s.At.Format(time.RFC3339), why)
 }
 
-// A PauseStore keeps pauses. All provisioners share it, and a backup has them.
-type PauseStore interface {
-	// NextPause returns the first entry after the given place, or nil and 0 if there
-	// is none. What it returns has passed [Pause.Check]. One that cannot be read comes as
-	// a pause, with an error that wraps [ErrUnread].
-	NextPause(ctx context.Context, after Sequence) (*Pause, Sequence, error)
+// LogKey is the key of the log's entries about the pause's site.
+func (s *Pause) LogKey() string { return pauseKey(s.Site) }
 
-	// Pauses calls each for what NextPause would return, as [AnswerStore].Answers does.
-	Pauses(ctx context.Context, after Sequence, each func(s *Pause, at Sequence, unread error) error) error
+// The keys of pauses: a site may hold what a subject of the store cannot.
+const (
+	pauseAll    = "all"
+	pauseAtSite = "site-" // + the site in hex
+)
 
-	// PutPause writes an entry, provided that the newest about its site is still after,
-	// or whatever that is if after is [AnyRevision], and returns once it is on disk. It
-	// returns [ErrConflict] if it was not written; after any other error it may be
-	// written or may yet be, and writing it again is harmless.
-	PutPause(ctx context.Context, s *Pause, after Revision) error
+func pauseKey(site jwt.Site) string {
+	if site == "" {
+		return pauseAll
+	}
+	return pauseAtSite + hex.EncodeToString([]byte(site))
+}
+
+// pausedBy returns the pause that an entry is, nil for one that is over. One that cannot be read
+// pauses where it is about.
+func pausedBy(key string, e Entry[*Pause]) *Pause {
+	switch {
+	case e.Unread == nil && e.Value.Resumed:
+		return nil
+	case e.Unread == nil:
+		return e.Value
+	}
+	site, _ := hex.DecodeString(strings.TrimPrefix(key, pauseAtSite))
+	if key == pauseAll {
+		site = nil
+	}
+	return &Pause{Schema: PauseSchema, Site: jwt.Site(site), At: e.At.UTC().Truncate(time.Second), Cause: CauseUnread}
+}
+
+// pauses are those in force, as this process knows them.
+type pauses struct {
+	log Log[*Pause]
+
+	// reports bounds what is written of the refusals: a fleet that waits for the
+	// end would push its own history out of the events. The metrics count them all.
+	reports *rate.Limiter
+}
+
+// of returns the pause of exactly this site, "" for the installation's, or nil.
+func (ps *pauses) of(site jwt.Site) *Pause {
+	key := pauseKey(site)
+	e, found := ps.log.Get(key)
+	if !found {
+		return nil
+	}
+	return pausedBy(key, e)
+}
+
+// about returns a pause that covers one of the sites, or nil. A renewal is
+// covered by those that say so.
+func (ps *pauses) about(renewal bool, sites ...jwt.Site) *Pause {
+	for _, site := range append([]jwt.Site{""}, sites...) {
+		if s := ps.of(site); s != nil && (s.Renewals || !renewal) {
+			return s
+		}
+	}
+	return nil
+}
+
+// list returns what is paused, by site.
+func (ps *pauses) list() []*Pause {
+	list := []*Pause{}
+	for key, e := range ps.log.All() {
+		if s := pausedBy(key, e); s != nil {
+			list = append(list, s)
+		}
+	}
+	slices.SortFunc(list, func(a, b *Pause) int { return cmp.Compare(a.Site, b.Site) })
+	return list
 }
 
 // ErrPauses means that a pause cannot be as it is asked for. The text says why.
@@ -101,14 +164,14 @@ var ErrNotPaused = errors.New("not paused")
 func (p *Provisioner) Pause(ctx context.Context, site jwt.Site, renewals bool, c Cause) (*Pause, error) {
 	s := &Pause{Schema: PauseSchema, Site: site, Renewals: renewals, At: p.now(), Cause: c}
 	err := errors.Join(c.Check(), s.Check())
-	if n := len(p.Pauses()); n >= MaxPauses && p.pauses.of(site).Pause == nil {
+	if n := len(p.Pauses()); n >= MaxPauses && p.pauses.of(site) == nil {
 		err = errors.Join(err, fmt.Errorf("%d sites are paused, limit %d: pause the whole installation", n, MaxPauses))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPauses, err)
 	}
 	told := Event{Type: EventPaused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why}
-	if err := p.putPause(ctx, s, AnyRevision); err != nil {
+	if _, err := change(ctx, p.logs.Pauses, s.LogKey(), func(Entry[*Pause], bool) (*Pause, error) { return s, nil }); err != nil {
 		return nil, fmt.Errorf("pause %s: %w", s.scope(), err)
 	}
 	p.cfg.Emit(told)
@@ -124,26 +187,19 @@ func (p *Provisioner) Resume(ctx context.Context, site jwt.Site, c Cause) error 
 	if err := c.Check(); err != nil {
 		return fmt.Errorf("%w: %w", ErrPauses, err)
 	}
-	if err := p.pauses.look(ctx); err != nil { // another provisioner may have paused just now
-		return fmt.Errorf("resume: %w", err)
-	}
+	before, _ := p.logs.Pauses.Get(pauseKey(site))
 	s := p.pauses.of(site)
-	if s.Pause == nil {
+	if s == nil {
 		return fmt.Errorf("resume %s: %w", (&Pause{Site: site}).scope(), ErrNotPaused)
 	}
 	over := &Pause{Schema: PauseSchema, Site: site, Resumed: true, At: p.now(), Cause: c}
 	told := Event{Type: EventResumed, Time: p.moment(), Site: site, Elapsed: over.At.Sub(s.At), By: c.By, Why: c.Why}
-	err := p.putPause(ctx, over, Revision(s.at))
+	_, err := p.logs.Pauses.Put(ctx, over.LogKey(), over, before.Revision)
 	if errors.Is(err, ErrConflict) {
-		if err = p.pauses.look(ctx); err == nil {
-			switch now := p.pauses.of(site); {
-			case now.Pause == nil:
-				err = ErrNotPaused // by now
-			case now.at != s.at:
-				err = fmt.Errorf("%w: it was paused anew meanwhile: %w: resume again if that is to end as well", ErrState, now.Because())
-			default: // an entry that cannot be read, and is no site's
-				err = p.putPause(ctx, over, AnyRevision)
-			}
+		if now := p.pauses.of(site); now != nil {
+			err = fmt.Errorf("%w: it was paused anew meanwhile: %w: resume again if that is to end as well", ErrState, now.Because())
+		} else {
+			err = ErrNotPaused // by now
 		}
 	}
 	if err != nil {
@@ -152,15 +208,6 @@ func (p *Provisioner) Resume(ctx context.Context, site jwt.Site, c Cause) error 
 	p.cfg.Emit(told)
 	p.cfg.Log.InfoContext(ctx, "enrollment resumed", "site", site, "elapsed", told.Elapsed, "by", c.By, "why", c.Why)
 	return nil
-}
-
-// putPause writes an entry and puts it in force in this process. What counts
-// here is what the store says, so that all provisioners agree on who was last.
-func (p *Provisioner) putPause(ctx context.Context, s *Pause, after Revision) error {
-	if err := p.cfg.Store.PutPause(ctx, s, after); err != nil {
-		return err
-	}
-	return p.pauses.look(ctx)
 }
 
 // Pauses returns what is paused, the installation first and then sites by name.

@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"muster/internal/limit"
 	"muster/internal/wire"
@@ -208,13 +209,15 @@ type Provisioner struct {
 	answered      repeats // once more, with a certificate
 	words         repeats // what nodes confirm again, or cannot use, and renewals that are refused
 	answers       *answers
-	allowances    *allowances
+	logs          *Logs
+	unread        unread
+	journals      entryJournals
+	allowances    allowances
 	pauses        *pauses
 	revocations   *Revocations
 	enforceFailed bool            // only touched by enforceAll
 	unenforced    []wire.Identity // likewise: whose records may have to follow entries yet
 	crls          crlLoop
-	freeze        atomic.Pointer[Freeze] // nil if there is none
 }
 
 // New returns a Provisioner or an error naming all that cfg lacks. It starts
@@ -227,14 +230,18 @@ func New(cfg Config) (*Provisioner, error) {
 	lacks := newLacking()
 	claims := claimLog(cfg.Store, cfg.Journal, lacks)
 	waiters := newWaiters(cfg.Store, cfg.Log)
+	logs := cfg.Store.Logs()
 	p := &Provisioner{
 		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, lacks: lacks,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
 		answered: newRepeats(answeredAtOnce, answeredEvery, cfg.Now), words: newRepeats(wordsAtOnce, wordsEvery, cfg.Now),
-		waiters: waiters, answers: newAnswers(cfg.Store, cfg.Log, waiters.forget), pauses: newPauses(cfg.Store, cfg.Log),
-		allowances:  newAllowances(cfg.Store, cfg.Journal, cfg.Log),
+		waiters: waiters, answers: newAnswers(logs.Answers, waiters.forget),
+		pauses:      &pauses{log: logs.Pauses, reports: rate.NewLimiter(reportsPerSecond, reportsAtOnce)},
+		logs:        logs,
+		allowances:  allowances{logs.Allowances},
 		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.Log),
 	}
+	logs.watch(&p.unread)
 	p.revocations.leftOut = func(e *Revocation) {
 		cfg.Emit(Event{Type: EventRetireLeftOut, Time: p.moment(), Node: string(e.Node), By: e.By, Why: e.Why})
 	}

@@ -22,30 +22,13 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.evenClaims(ctx); err != nil {
 		return fmt.Errorf("read claims: %w", err)
 	}
-	if err := p.readFreeze(ctx); err != nil {
+	if err := p.journals.restore(ctx, p.cfg.Journal, p.logs); err != nil {
 		return err
 	}
-	p.answers.readAll(ctx)
-	if err := p.answers.look(ctx); err != nil {
-		return fmt.Errorf("read rejections: %w", err)
-	}
-	p.allowances.readAll(ctx)
-	if err := p.allowances.look(ctx); err != nil {
-		return fmt.Errorf("read allow-list: %w", err)
+	if f := p.inFreeze(); f != nil {
+		p.cfg.Log.WarnContext(ctx, "limited tokens signed before the restore are frozen, until thawed or signed anew", "until", f.At)
 	}
 	p.watchAllowsAll(ctx)
-	p.pauses.readAll(ctx)
-	if err := p.pauses.look(ctx); err != nil {
-		return err
-	}
-	if p.cfg.Signers != nil {
-		if err := p.cfg.Signers.look(ctx); err != nil {
-			return fmt.Errorf("read signers: %w", err)
-		}
-	}
-	if p.cfg.Operators != nil {
-		_ = p.cfg.Operators.look(ctx) // nodes do not need them, and Fresh says so
-	}
 	// An operator must reach us while the clock is behind, to accept it. And nodes need no
 	// CRL: where one is too long, those who read it have none soon, and the fleet goes on.
 	if err := p.updateCRLs(ctx); err != nil && !errors.Is(err, ErrClock) && !errors.Is(err, errCRLTooLong) {
@@ -62,9 +45,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	g.Go(func() error { return p.follow(ctx) })
 	g.Go(func() error { return every(ctx, LookEvery, p.journalRead) })
 	g.Go(func() error { return every(ctx, LookEvery, p.enforceAll) })
-	g.Go(func() error { return every(ctx, LookEvery, p.followPauses) })
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
-	g.Go(func() error { return every(ctx, answersEvery, p.followAnswers) })
 	g.Go(func() error { return p.waiters.run(ctx) })
 	g.Go(func() error { return p.fillJournal(ctx) })
 	g.Go(func() error { return p.evenOlderClaims(ctx) })
@@ -73,13 +54,7 @@ func (p *Provisioner) Run(ctx context.Context) error {
 
 // journalRead journals what was read of revocations, signers, operators and the allow-list.
 func (p *Provisioner) journalRead(ctx context.Context) {
-	err := errors.Join(p.revocations.write(), p.allowances.write())
-	if p.cfg.Signers != nil {
-		err = errors.Join(err, p.cfg.Signers.write())
-	}
-	if p.cfg.Operators != nil {
-		err = errors.Join(err, p.cfg.Operators.write())
-	}
+	err := errors.Join(p.revocations.write(), p.journals.write())
 	if err != nil {
 		p.cfg.Log.ErrorContext(ctx, "entries not journaled", "err", err)
 	}

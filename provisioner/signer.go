@@ -13,8 +13,8 @@ import (
 	"muster/jwt"
 )
 
-// SignerSchema is the version of a signer entry's JSON form. While the store
-// has an entry of another schema, nobody enrolls.
+// SignerSchema is the version of a signer entry's JSON form. An entry of another
+// schema removes its signer.
 const SignerSchema = 1
 
 // MaxSignerNameBytes bounds the name of a signer; chosen, it is a word or two.
@@ -53,6 +53,9 @@ func (e *SignerEntry) Check() error {
 	_, err := e.signer()
 	return err
 }
+
+// LogKey is the key of the log's entries about the signer.
+func (e *SignerEntry) LogKey() string { return string(e.ID) }
 
 // signer returns the signer of an entry that is no removal.
 func (e *SignerEntry) signer() (jwt.Signer, error) {

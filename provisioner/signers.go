@@ -4,12 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"muster/jwt"
@@ -29,13 +27,7 @@ type SignersConfig struct {
 	// is allowed: then only those of the store count.
 	File []jwt.Signer
 
-	Store SignerStore // required
-
-	// Journal keeps changes outside the store. Optional.
-	Journal Journal
-
-	// Log is optional; discards by default.
-	Log *slog.Logger
+	Entries Log[*SignerEntry] // of the store; required
 
 	// Now is the clock. Optional; defaults to [time.Now].
 	Now func() time.Time
@@ -43,37 +35,20 @@ type SignersConfig struct {
 
 // Signers are all whose tokens are good: those of this provisioner's
 // configuration and those of the store, whose word counts. It is safe for
-// concurrent use. Until the store's have been read it accepts no token, for one
-// of the file's may have been removed.
+// concurrent use.
 type Signers struct {
 	cfg  SignersConfig
 	file map[jwt.SignerID]jwt.Signer // read-only
 
-	putting sync.Mutex // one change at a time
-
-	looking sync.Mutex // one look at a time
-	last    Sequence   // guarded by looking
-	even    bool       // guarded by looking: the store has what the journal has
-	behind  bool       // guarded by looking: what was read is not in the verifier yet
-
-	verifier atomic.Pointer[jwt.Verifier] // nil while nobody is trusted
-
-	unjournaled atomic.Bool // the journal may lack an entry that the store has
-
-	mu      sync.RWMutex
-	age     age                           // guarded by mu
-	entries map[jwt.SignerID]*SignerEntry // guarded by mu: the newest of each
-	places  map[jwt.SignerID]Revision     // guarded by mu: where in the store that is
+	mu       sync.Mutex
+	changed  bool          // guarded by mu: verifier is that of before an entry
+	verifier *jwt.Verifier // guarded by mu; nil while no signer is trusted
 }
 
-// NewSigners checks cfg and returns the signers, of which none is accepted yet.
-// It reads nothing from the store.
+// NewSigners checks cfg and returns the signers.
 func NewSigners(cfg SignersConfig) (*Signers, error) {
-	if cfg.Store == nil {
-		return nil, errors.New("signers: no store")
-	}
-	if cfg.Log == nil {
-		cfg.Log = slog.New(slog.DiscardHandler)
+	if cfg.Entries == nil {
+		return nil, errors.New("signers: no entries")
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -83,7 +58,7 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 			return nil, err
 		}
 	}
-	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), entries: make(map[jwt.SignerID]*SignerEntry), places: make(map[jwt.SignerID]Revision)}
+	s := &Signers{cfg: cfg, file: make(map[jwt.SignerID]jwt.Signer), changed: true}
 	for _, f := range cfg.File {
 		id, err := jwt.Fingerprint(f.Key)
 		if err != nil {
@@ -91,144 +66,89 @@ func NewSigners(cfg SignersConfig) (*Signers, error) {
 		}
 		s.file[id] = f
 	}
+	cfg.Entries.Watch(func(string, Entry[*SignerEntry]) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.changed = true
+	})
 	return s, nil
 }
 
 // VerifyFrom implements [TokenVerifier]. A token of a signer that was removed is
 // one of an unknown signer.
 func (s *Signers) VerifyFrom(text string, budget jwt.Budget) (*jwt.Verified, error) {
-	if v := s.verifier.Load(); v != nil {
-		return v.VerifyFrom(text, budget)
+	v, err := s.current()
+	if err != nil {
+		return nil, err
 	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if s.age.began.IsZero() {
-		return nil, s.age.check("signers")
+	return v.VerifyFrom(text, budget)
+}
+
+// current returns the verifier for the signers that count now. What the one before remembers
+// goes with it.
+func (s *Signers) current() (*jwt.Verifier, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.changed {
+		s.changed, s.verifier = false, nil
+		trusted := s.trustedSigners()
+		if len(trusted) > 0 {
+			v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: trusted, Now: s.cfg.Now})
+			if err != nil {
+				s.changed = true
+				return nil, err
+			}
+			s.verifier = v
+		}
 	}
-	return nil, fmt.Errorf("%w: every signer has been removed", jwt.ErrUnknownSigner)
+	if s.verifier == nil {
+		return nil, fmt.Errorf("%w: every signer has been removed", jwt.ErrUnknownSigner)
+	}
+	return s.verifier, nil
+}
+
+// trustedSigners returns the signers that count: an entry of the store counts before the
+// configuration, and one that cannot be read removes its signer.
+func (s *Signers) trustedSigners() []jwt.Signer {
+	signers := maps.Clone(s.file)
+	for key, e := range s.cfg.Entries.All() {
+		id := jwt.SignerID(key)
+		delete(signers, id)
+		if e.Value == nil || e.Value.Removed {
+			continue
+		}
+		if signer, err := e.Value.signer(); err == nil { // which was checked
+			signers[id] = signer
+		}
+	}
+	return slices.Collect(maps.Values(signers))
 }
 
 // removed reports whether a signer was removed, as far as this process knows.
 func (s *Signers) removed(id jwt.SignerID) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	e := s.entries[id]
+	e := s.entry(id)
 	return e != nil && e.Removed
 }
 
-// Fresh returns nil while this process knows every change of signers that was
-// in the store [MaxAge] ago, and an error that wraps [ErrRevocationsUnknown]
-// else.
-func (s *Signers) Fresh() error {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.age.check("signers")
-}
-
-// look reads what is new in the store and trusts accordingly. An entry that is
-// not understood is an error at every look: what it says could be the removal
-// of anybody.
-func (s *Signers) look(ctx context.Context) error {
-	s.looking.Lock()
-	defer s.looking.Unlock()
-	return s.lookLocked(ctx)
-}
-
-// lookLocked is look for callers that hold looking.
-func (s *Signers) lookLocked(ctx context.Context) error {
-	began := time.Now()
-	changed, err := s.read(ctx)
-	if err == nil && !s.even {
-		var more bool
-		more, err = s.appendForgotten(ctx)
-		changed, s.even = changed || more, err == nil
-	}
-	s.behind = s.behind || changed // also of a look that fails now: the next one reads only what follows
-	if err == nil && (s.behind || s.verifier.Load() == nil) {
-		err = s.trust()
-		s.behind = err != nil
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.age.looked(began, err)
-	return err
-}
-
-// ensure is Fresh, after another look if that is needed, as that of Revocations.
-func (s *Signers) ensure(ctx context.Context) error {
-	if s.Fresh() == nil {
+// entry returns the newest entry about a signer, nil if there is none. One that cannot be read is
+// a removal.
+func (s *Signers) entry(id jwt.SignerID) *SignerEntry {
+	e, found := s.cfg.Entries.Get(string(id))
+	if !found {
 		return nil
 	}
-	s.looking.Lock()
-	defer s.looking.Unlock()
-	s.mu.RLock()
-	tried := s.age.tried
-	s.mu.RUnlock()
-	if err := s.Fresh(); err == nil || time.Since(tried) < LookEvery {
-		return err
-	}
-	_ = s.lookLocked(ctx) // Fresh says so
-	return s.Fresh()
+	return signerOf(string(id), e)
 }
 
-// read is look without its consequences. The caller holds looking.
-func (s *Signers) read(ctx context.Context) (changed bool, err error) {
-	for {
-		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		e, at, err := s.cfg.Store.NextSigner(bounded, s.last)
-		cancel()
-		if err != nil || e == nil {
-			return changed, err
-		}
-		s.mu.Lock()
-		s.entries[e.ID], s.places[e.ID] = e, Revision(at)
-		s.mu.Unlock()
-		s.unjournaled.Store(true)
-		s.last, changed = at, true
+func signerOf(key string, e Entry[*SignerEntry]) *SignerEntry {
+	if e.Unread == nil {
+		return e.Value
 	}
-}
-
-// trust puts another verifier in place, for the signers that count now. What the
-// one before remembers goes with it.
-func (s *Signers) trust() error {
-	s.mu.RLock()
-	signers := make(map[jwt.SignerID]jwt.Signer)
-	maps.Copy(signers, s.file)
-	var errs []error
-	for id, e := range s.entries {
-		delete(signers, id)
-		if e.Removed {
-			continue
-		}
-		signer, err := e.signer()
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		signers[id] = signer
-	}
-	s.mu.RUnlock()
-	if len(errs) > 0 {
-		s.verifier.Store(nil)
-		return errors.Join(errs...)
-	}
-	if len(signers) == 0 {
-		s.verifier.Store(nil)
-		return nil
-	}
-	v, err := jwt.NewVerifier(jwt.VerifierConfig{Signers: slices.Collect(maps.Values(signers)), Now: s.cfg.Now})
-	if err != nil {
-		s.verifier.Store(nil)
-		return err
-	}
-	s.verifier.Store(v)
-	return nil
+	return &SignerEntry{Schema: SignerSchema, ID: jwt.SignerID(key), Removed: true, By: CauseUnread.By, Why: CauseUnread.Why, At: e.At.UTC().Truncate(time.Second)}
 }
 
 // List returns every signer that this process knows, removed ones too, by name.
 func (s *Signers) List() []SignerInfo {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
 	var list []SignerInfo
 	describe := func(i SignerInfo, signer jwt.Signer) {
 		i.Name, i.NotBefore, i.NotAfter = signer.Name, signer.NotBefore, signer.NotAfter
@@ -237,11 +157,13 @@ func (s *Signers) List() []SignerInfo {
 		list = append(list, i)
 	}
 	for id, f := range s.file {
-		if s.entries[id] == nil {
+		if s.entry(id) == nil {
 			describe(SignerInfo{ID: id, Source: SignerOfFile, InFile: true}, f)
 		}
 	}
-	for id, e := range s.entries {
+	for key, entry := range s.cfg.Entries.All() {
+		e := signerOf(key, entry)
+		id := e.ID
 		f, inFile := s.file[id]
 		i := SignerInfo{ID: id, Source: SignerOfStore, InFile: inFile, Removed: e.Removed, By: e.By, Why: e.Why, At: e.At}
 		signer, err := e.signer()
@@ -283,100 +205,37 @@ func (s *Signers) trusted() int {
 	return n
 }
 
-// entry returns the newest entry about a signer, nil if there is none.
-func (s *Signers) entry(id jwt.SignerID) *SignerEntry {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.entries[id]
-}
-
-// appendForgotten is that of [Operators]: until it has succeeded no token is good.
-func (s *Signers) appendForgotten(ctx context.Context) (changed bool, err error) {
-	if s.cfg.Journal == nil {
-		return false, nil
-	}
-	for _, e := range s.cfg.Journal.Signers() {
-		if !s.entry(e.ID).moment().forgets(e.moment()) {
-			continue
-		}
-		s.cfg.Log.WarnContext(ctx, "store has forgotten what the journal says of a signer, it is appended again",
-			"signer", e.ID, "name", e.Name, "removed", e.Removed, "by", e.By, "why", e.Why)
-		bounded, cancel := context.WithTimeout(ctx, lookTimeout)
-		_, err := s.cfg.Store.PutSigner(bounded, e, s.after(e))
-		cancel()
-		if err != nil {
-			return changed, err
-		}
-		changed = true
-	}
-	if !changed {
-		return false, nil
-	}
-	return s.read(ctx)
-}
-
-// put writes an entry to the store, puts it in force in this process and journals it. It
-// gets its time here, as that of [Operators]. An entry that is not in the journal yet when the process
-// ends is journaled by the next start. The
-// error is [ErrState] if another signer has the name, of all that are in the store by now.
+// put writes an entry. It gets its time here, which is after that of the newest about the
+// signer. A removal counts whatever was written before it. The error is [ErrState] if another
+// signer has the name, of all that are known here, or if the signer was changed meanwhile.
 func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error {
-	s.putting.Lock()
-	defer s.putting.Unlock()
-	if err := s.look(ctx); err != nil && !e.Removed {
-		return err
-	}
 	if other := s.named(e.Name, e.ID); other != nil && !e.Removed {
 		return fmt.Errorf("%w: signer %s has that name", ErrState, other.ID)
 	}
-	after := s.after(e)
-	e.At = s.entry(e.ID).moment().next(now)
-	if err := e.Check(); err != nil {
-		return err
-	}
-	if _, err := s.cfg.Store.PutSigner(ctx, e, after); err != nil {
-		return changedMeanwhile(err)
-	}
-	if err := s.look(ctx); err != nil {
-		return err
-	}
-	return s.writeLocked()
+	return putTrust(ctx, s.cfg.Entries, e, e.Removed, func(before trustMoment) { e.At = before.next(now) })
+}
+
+// putTrust writes an entry about a signer or an operator. One that takes trust away is decided
+// anew where another process writes first; one that gives trust must know of every removal.
+func putTrust[E trustEntry](ctx context.Context, log Log[E], e E, removed bool, at func(before trustMoment)) error {
+	first, _ := log.Get(e.LogKey())
+	_, err := change(ctx, log, e.LogKey(), func(newest Entry[E], _ bool) (E, error) {
+		if !removed && newest.Revision != first.Revision {
+			return e, ErrConflict
+		}
+		before := trustMoment{}
+		if newest.Unread == nil {
+			before = newest.Value.moment()
+		}
+		at(before)
+		return e, nil
+	})
+	return changedMeanwhile(err)
 }
 
 // notTaken reports whether a store has certainly not made a write, and will not: who asked
 // for it is told no.
 func notTaken(err error) bool { return errors.Is(err, ErrConflict) || errors.Is(err, ErrStoreFull) }
-
-// write journals what other provisioners have put.
-func (s *Signers) write() error {
-	s.putting.Lock() // or what is put now would be in the journal before what it follows
-	defer s.putting.Unlock()
-	return s.writeLocked()
-}
-
-// writeLocked is write for callers that hold putting.
-func (s *Signers) writeLocked() error {
-	if s.cfg.Journal == nil || !s.unjournaled.Swap(false) {
-		return nil
-	}
-	journaled := make(map[jwt.SignerID]*SignerEntry)
-	for _, e := range s.cfg.Journal.Signers() {
-		journaled[e.ID] = e
-	}
-	s.mu.RLock()
-	entries := maps.Clone(s.entries)
-	s.mu.RUnlock()
-	return journalLacking(entries, journaled, s.cfg.Journal.AppendSigner)
-}
-
-// after is that of [Operators].
-func (s *Signers) after(e *SignerEntry) Revision {
-	if e.Removed {
-		return AnyRevision
-	}
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.places[e.ID]
-}
 
 // changedMeanwhile says to an operator what a conflict means; nil stays nil.
 func changedMeanwhile(err error) error {

@@ -36,7 +36,7 @@ func (p *Provisioner) spend(ctx context.Context, a *attempt) error {
 		return nil
 	}
 	if a.claim == nil {
-		if err := p.checkFrozen(ctx, a); err != nil {
+		if err := p.checkFrozen(a); err != nil {
 			return err
 		}
 		claim := &TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: p.now(), Source: cut(a.source.Address, maxSourceBytes)}

@@ -3,6 +3,7 @@ package provisioner
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"muster/internal/wire"
@@ -43,18 +44,13 @@ type Store interface {
 	// write may have happened or may yet happen: read before deciding.
 	Put(ctx context.Context, r *Record, after Revision) (Revision, error)
 
-	// Grant returns the newest grant for id and its revision, or nil and 0 if there is
-	// none. One that is there and cannot be read is [ErrRecord], with its revision.
-	Grant(ctx context.Context, id wire.Identity) (*Grant, Revision, error)
+	// Logs returns what operators have ordered.
+	Logs() *Logs
 
 	ClaimLog
 	TokenNotes
 	TrustStore
-	FreezeStore
 	WaiterStore
-	AnswerStore
-	AllowanceStore
-	PauseStore
 }
 
 // A Grant lets one other key take an identity over, once. It is spent when a
@@ -69,6 +65,20 @@ type Grant struct {
 	ExpiresAt time.Time     `json:"expires_at"`
 	By        string        `json:"by,omitempty"` // operator, for the history
 	Why       string        `json:"why,omitempty"`
+}
+
+// LogKey is the key of the log's entries about the identity.
+func (g *Grant) LogKey() string { return g.Identity.SubjectToken() }
+
+// Check reports what about a grant cannot be.
+func (g *Grant) Check() error {
+	if _, err := wire.ParseIdentity(string(g.Identity)); err != nil {
+		return fmt.Errorf("grant: %w", err)
+	}
+	if g.ID == "" {
+		return fmt.Errorf("grant for %q without an id", g.Identity)
+	}
+	return nil
 }
 
 // Open reports whether the time of the grant is not over at now. One that was given at a

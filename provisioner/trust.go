@@ -13,19 +13,11 @@ import (
 // return what comes next, or nil and 0 if there is nothing.
 type TrustStore interface {
 	RevocationStore
-	SignerStore
-	OperatorStore
 	CRLStore
 
 	// Certificates returns every certificate that the kept history of the record
 	// of id names, each once.
 	Certificates(ctx context.Context, id wire.Identity) ([]*Issued, error)
-
-	// PutGrant writes a grant, provided that the newest one for the identity is still after,
-	// or whatever that is if after is [AnyRevision]: it replaces that one. It returns
-	// [ErrConflict] or [ErrStoreFull] if it was not written; after any other error it may be
-	// written or may yet be.
-	PutGrant(ctx context.Context, g *Grant, after Revision) error
 }
 
 // A RevocationStore is a log of revocations that only grows.
@@ -48,20 +40,6 @@ type RevocationStore interface {
 	// message about that is still at after: else it writes nothing and returns [ErrConflict],
 	// also if it comes late.
 	SupplementRevocation(ctx context.Context, r *Revocation, after Sequence) (Sequence, error)
-}
-
-// A SignerStore keeps who may sign tokens, besides provisioners' own
-// configurations.
-type SignerStore interface {
-	// NextSigner returns the first entry after the given place. Of several about
-	// one signer, the last one counts. What it returns has passed
-	// [SignerEntry.Check].
-	NextSigner(ctx context.Context, after Sequence) (*SignerEntry, Sequence, error)
-
-	// PutSigner writes an entry if the newest about its signer is still at after, which
-	// may be [AnyRevision], and returns its place once it is on disk. It returns
-	// [ErrConflict] if it is not; after any other error it may be written or may yet be.
-	PutSigner(ctx context.Context, e *SignerEntry, after Revision) (Revision, error)
 }
 
 // A CRLStore keeps the newest CRL of each issuer.

@@ -188,9 +188,7 @@ func (p *Provisioner) Tokens(ctx context.Context) ([]TokenSummary, error) {
 		return nil, fmt.Errorf("list tokens: %w", err)
 	}
 	for i := range tokens {
-		if err := p.markFrozen(ctx, &tokens[i]); err != nil {
-			return nil, fmt.Errorf("list tokens: %w", err)
-		}
+		tokens[i].Frozen = tokens[i].Uses > 0 && p.frozen(tokens[i].ID, tokens[i].IssuedAt) != nil
 	}
 	slices.SortFunc(tokens, func(a, b TokenSummary) int {
 		return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), cmp.Compare(a.ID, b.ID))
@@ -243,9 +241,7 @@ func (p *Provisioner) EachUse(ctx context.Context, tid jwt.TokenID, each func(To
 		}
 	}
 	summary := summarize(tid, l.token, held)
-	if err := p.markFrozen(ctx, &summary); err != nil {
-		return nil, fmt.Errorf("token %s: %w", tid, err)
-	}
+	summary.Frozen = summary.Uses > 0 && p.frozen(summary.ID, summary.IssuedAt) != nil
 	for _, u := range l.uses {
 		if u.held() {
 			enrolled, err := p.onRecord(ctx, u.Identity, u.Key)
@@ -274,9 +270,7 @@ func (p *Provisioner) eachHolder(ctx context.Context, tid jwt.TokenID, each func
 		return nil, fmt.Errorf("token %s: %w", tid, ErrUnknownToken)
 	}
 	summary := summarize(tid, info, 0)
-	if err := p.markFrozen(ctx, &summary); err != nil {
-		return nil, fmt.Errorf("token %s: %w", tid, err)
-	}
+	summary.Frozen = summary.Uses > 0 && p.frozen(summary.ID, summary.IssuedAt) != nil
 	return &summary, p.cfg.Store.Records(ctx, func(r *Record, _ Revision) error {
 		if r.Token != tid {
 			return nil

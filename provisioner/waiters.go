@@ -234,7 +234,7 @@ func (p *Provisioner) Waiting(ctx context.Context, id wire.Identity) ([]*Waiter,
 	waiting := make([]*Waiter, 0, len(list))
 	now := p.now()
 	for _, w := range list {
-		if p.answers.rejected(w.holder()) != nil {
+		if p.answers.rejection(w.holder()) != nil {
 			p.waiters.remove(w.holder(), w.at)
 			continue
 		}

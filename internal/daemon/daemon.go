@@ -363,6 +363,7 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "connections of nodes": d.rechecks.run,
 		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "states": d.keeper.keepStates, "store": d.keeper.keepStore, "space": d.keeper.keepSpace, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
 		"list of nodes":      nodes.Run,
+		"orders":             d.Store().Run,
 		"components":         register.run,
 		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
 		"connections":        d.authenticate, "brokers": d.watchBrokers, "queue groups": d.withdrawn.run, "webhooks": d.deliverEvents,

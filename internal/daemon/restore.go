@@ -73,10 +73,6 @@ type Restored struct {
 	// Journals are what was read, in the order given, the configuration's own first.
 	Journals []JournalEnd `json:"journals"`
 
-	// AllowancesGone are what was allowed for a number of names: nobody knows how
-	// many are left, so an operator gives it again. Nil if there are none.
-	AllowancesGone []string `json:"allowances_gone,omitempty"`
-
 	// Lost says why the journals may not have all, empty if they do. Limited
 	// tokens are frozen then.
 	Lost string `json:"lost,omitempty"`

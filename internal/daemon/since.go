@@ -454,7 +454,6 @@ func (s *since) apply(ctx context.Context, into *store.Import, now time.Time, ou
 	if err != nil {
 		return err
 	}
-	out.AllowancesGone = into.AllowancesGone()
 	for _, c := range s.claims {
 		if err := into.AppendClaims(ctx, c.Token, c.Entry); err != nil {
 			return err

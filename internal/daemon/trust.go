@@ -75,16 +75,11 @@ func (d *Daemon) provisionerOn(ctx, life context.Context, cfg provisioner.Config
 	if d.opts.WrapJournal != nil {
 		journal = d.opts.WrapJournal(journal)
 	}
-	signers, err := provisioner.NewSigners(provisioner.SignersConfig{
-		File: d.parts.signers, Store: cfg.Store, Journal: journal, Log: d.opts.Log, Now: d.opts.Now,
-	})
+	signers, err := provisioner.NewSigners(provisioner.SignersConfig{File: d.parts.signers, Entries: cfg.Store.Logs().Signers, Now: d.opts.Now})
 	if err != nil {
 		return nil, err
 	}
-	operators, err := provisioner.NewOperators(provisioner.OperatorsConfig{Store: cfg.Store, Journal: journal, Log: d.opts.Log})
-	if err != nil {
-		return nil, err
-	}
+	operators := provisioner.NewOperators(cfg.Store.Logs().Operators)
 	cfg.Operators, cfg.Installation = operators, d.Store().Installation().ID
 	cfg.Tokens, cfg.Signers, cfg.Journal, cfg.CRLValidity = signers, signers, journal, d.cfg.CRL.Validity
 	p, err := provisioner.New(cfg)

@@ -161,26 +161,6 @@ func (s outlasting) NextRevocation(ctx context.Context, after provisioner.Sequen
 	return outlast(ctx, after, s.Store.NextRevocation)
 }
 
-// NextSigner implements [provisioner.Store].
-func (s outlasting) NextSigner(ctx context.Context, after provisioner.Sequence) (*provisioner.SignerEntry, provisioner.Sequence, error) {
-	return outlast(ctx, after, s.Store.NextSigner)
-}
-
-// NextAnswer implements [provisioner.Store].
-func (s outlasting) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
-	return outlast(ctx, after, s.Store.NextAnswer)
-}
-
-// NextAllowance implements [provisioner.Store].
-func (s outlasting) NextAllowance(ctx context.Context, after provisioner.Sequence) (*provisioner.Allowance, provisioner.Sequence, error) {
-	return outlast(ctx, after, s.Store.NextAllowance)
-}
-
-// NextPause implements [provisioner.Store].
-func (s outlasting) NextPause(ctx context.Context, after provisioner.Sequence) (*provisioner.Pause, provisioner.Sequence, error) {
-	return outlast(ctx, after, s.Store.NextPause)
-}
-
 // Inject makes the next writes of records go wrong, one fault each.
 func (f *Faults) Inject(plan ...Fault) { f.records.inject(plan) }
 
@@ -268,14 +248,6 @@ func (f *Faults) NextRevocation(ctx context.Context, after provisioner.Sequence)
 	return f.Store.NextRevocation(ctx, after)
 }
 
-// NextSigner implements [provisioner.Store].
-func (f *Faults) NextSigner(ctx context.Context, after provisioner.Sequence) (*provisioner.SignerEntry, provisioner.Sequence, error) {
-	if f.blind.Load() {
-		return nil, 0, ErrInjected
-	}
-	return f.Store.NextSigner(ctx, after)
-}
-
 // AppendRevocation implements [provisioner.Store].
 func (f *Faults) AppendRevocation(ctx context.Context, r *provisioner.Revocation) (provisioner.Sequence, error) {
 	return write(ctx, &f.revocations, r, func(ctx context.Context) (provisioner.Sequence, error) {
@@ -295,40 +267,4 @@ func (f *Faults) SupplementRevocation(
 // PutCRL implements [provisioner.Store].
 func (f *Faults) PutCRL(ctx context.Context, c *provisioner.CRL, after provisioner.Revision) (provisioner.Revision, error) {
 	return write(ctx, &f.crls, c, func(ctx context.Context) (provisioner.Revision, error) { return f.Store.PutCRL(ctx, c, after) })
-}
-
-// PutSigner implements [provisioner.Store].
-func (f *Faults) PutSigner(ctx context.Context, e *provisioner.SignerEntry, after provisioner.Revision) (provisioner.Revision, error) {
-	return write(ctx, &f.entries, any(e), func(ctx context.Context) (provisioner.Revision, error) { return f.Store.PutSigner(ctx, e, after) })
-}
-
-// PutOperator implements [provisioner.Store].
-func (f *Faults) PutOperator(ctx context.Context, e *provisioner.OperatorEntry, after provisioner.Revision) (provisioner.Revision, error) {
-	return write(ctx, &f.entries, any(e), func(ctx context.Context) (provisioner.Revision, error) { return f.Store.PutOperator(ctx, e, after) })
-}
-
-// order writes an operator's order, which has no revision, as the plan of [Faults.Entries] says.
-func (f *Faults) order(ctx context.Context, put func(context.Context) error) error {
-	_, err := write(ctx, &f.entries, nil, func(ctx context.Context) (struct{}, error) { return struct{}{}, put(ctx) })
-	return err
-}
-
-// PutPause implements [provisioner.Store].
-func (f *Faults) PutPause(ctx context.Context, s *provisioner.Pause, after provisioner.Revision) error {
-	return f.order(ctx, func(ctx context.Context) error { return f.Store.PutPause(ctx, s, after) })
-}
-
-// PutAnswer implements [provisioner.Store].
-func (f *Faults) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
-	return f.order(ctx, func(ctx context.Context) error { return f.Store.PutAnswer(ctx, a, after) })
-}
-
-// PutAllowance implements [provisioner.Store].
-func (f *Faults) PutAllowance(ctx context.Context, a *provisioner.Allowance, after provisioner.Revision) error {
-	return f.order(ctx, func(ctx context.Context) error { return f.Store.PutAllowance(ctx, a, after) })
-}
-
-// PutGrant implements [provisioner.Store].
-func (f *Faults) PutGrant(ctx context.Context, g *provisioner.Grant, after provisioner.Revision) error {
-	return f.order(ctx, func(ctx context.Context) error { return f.Store.PutGrant(ctx, g, after) })
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -20,7 +19,7 @@ type allowPage struct {
 	Done    string
 
 	// What was filled in, and what is wrong with it.
-	Pattern, For, Uses, Why, Problem string
+	Pattern, For, Why, Problem string
 
 	now time.Time
 }
@@ -39,8 +38,6 @@ func (p *allowPage) State(a *provisioner.Allowance) string {
 	switch {
 	case !a.ExpiresAt.IsZero() && !p.now.Before(a.ExpiresAt):
 		return "ended"
-	case a.Uses > 0 && len(a.UsedBy) >= a.Uses:
-		return "used up"
 	}
 	return "good"
 }
@@ -64,7 +61,7 @@ func (c allowPages) showAllow(v *visit, status int, p *allowPage) (err error) {
 // is there once. What is wrong is told beside what was filled in.
 func (c allowPages) addAllowance(v *visit) error {
 	form := v.r.PostForm
-	p := &allowPage{Pattern: strings.ToLower(strings.TrimSpace(form.Get("pattern"))), For: form.Get("for"), Uses: strings.TrimSpace(form.Get("uses"))}
+	p := &allowPage{Pattern: strings.ToLower(strings.TrimSpace(form.Get("pattern"))), For: form.Get("for")}
 	status, wrong := http.StatusBadRequest, reason(v)
 	if p.Why = form.Get("why"); wrong != nil {
 		status = statusOf(wrong)
@@ -73,19 +70,13 @@ func (c allowPages) addAllowance(v *visit) error {
 	if err != nil || !slices.ContainsFunc(ends, func(e choice) bool { return e.Value == p.For }) {
 		wrong = errors.Join(wrong, fmt.Errorf("for %.40q: want one of the list", p.For))
 	}
-	uses := 0
-	if p.Uses != "" {
-		if uses, err = strconv.Atoi(p.Uses); err != nil || uses < 1 || uses > provisioner.MaxAllowanceUses {
-			wrong = errors.Join(wrong, fmt.Errorf("%.40q machines: want 1 to %d, or nothing for any number", p.Uses, provisioner.MaxAllowanceUses))
-		}
-	}
 	if pattern, err := wire.ParsePattern(p.Pattern); err != nil {
 		wrong = errors.Join(wrong, err)
 	} else if provisioner.AnyName(pattern) { // for labs, where there is a command line
 		wrong = errors.Join(wrong, fmt.Errorf("%q lets every machine in that has a token: name a part of your names, such as web*.example.net", pattern))
 	}
 	if wrong == nil {
-		_, wrong = c.cfg.Provisioner.AllowNames(v.r.Context(), p.Pattern, until, uses, false, v.cause())
+		_, wrong = c.cfg.Provisioner.AllowNames(v.r.Context(), p.Pattern, until, false, v.cause())
 		if wrong != nil && !errors.Is(wrong, provisioner.ErrState) {
 			return wrong
 		}

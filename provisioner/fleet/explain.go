@@ -45,7 +45,7 @@ func (x *Inspector) Explain(ctx context.Context, id wire.Identity, now time.Time
 	if err != nil {
 		return nil, err
 	}
-	grant, _, err := x.log.Grant(ctx, id)
+	grant, _, err := x.log.Logs().Grant(id)
 	if err != nil {
 		return nil, err
 	}

@@ -23,11 +23,8 @@ type NodeLog interface {
 	// whether these are all that are kept.
 	NodeEvents(ctx context.Context, id wire.Identity) ([]provisioner.Event, bool, error)
 
-	// Grant returns the newest grant for id, or nil if there is none.
-	Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, provisioner.Revision, error)
-
-	// Answer returns the newest verdict of an operator about a key, or nil.
-	Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, provisioner.Revision, error)
+	// Logs returns what operators have ordered.
+	Logs() *provisioner.Logs
 }
 
 // An Inspector answers questions about one node, from the store. It is safe for concurrent use.
@@ -68,7 +65,7 @@ func (x *Inspector) Report(ctx context.Context, id wire.Identity, now time.Time)
 	if record == nil {
 		return nil, fmt.Errorf("%q: %w: `muster node explain` says whether it has tried", id, provisioner.ErrNoRecord)
 	}
-	grant, _, err := x.log.Grant(ctx, id)
+	grant, _, err := x.log.Logs().Grant(id)
 	if err != nil {
 		return nil, err
 	}

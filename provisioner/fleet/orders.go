@@ -124,11 +124,7 @@ func (x *Inspector) verdicts(ctx context.Context, id wire.Identity, events []pro
 	}
 	var all []*provisioner.Answer
 	for _, key := range keys {
-		a, _, err := x.log.Answer(ctx, id, key)
-		if err != nil {
-			return nil, err
-		}
-		if a != nil {
+		if a := x.log.Logs().Answer(id, key); a != nil {
 			all = append(all, a)
 		}
 	}

@@ -12,7 +12,6 @@ import (
 type NewAllowance struct {
 	Pattern    string        `json:"pattern"`
 	Expires    time.Duration `json:"expires_ns,omitempty"` // from now; 0 is never
-	Uses       int           `json:"uses,omitempty"`       // 0 is any number
 	Everything bool          `json:"everything,omitempty"` // a lone * is meant
 	Why        string        `json:"why,omitempty"`
 }
@@ -33,7 +32,7 @@ func allowRoutes(s *Server) {
 	p := s.cfg.Provisioner
 	route(s, "GET /v1/allow", func(r *http.Request, _ *none) ([]*provisioner.Allowance, error) { return p.Allowances(r.Context()) })
 	route(s, "POST /v1/allow", func(r *http.Request, q *NewAllowance) (*provisioner.Allowance, error) {
-		return p.AllowNames(r.Context(), q.Pattern, q.Expires, q.Uses, q.Everything, cause(r, q.Why))
+		return p.AllowNames(r.Context(), q.Pattern, q.Expires, q.Everything, cause(r, q.Why))
 	})
 	// The pattern is in the body: it may hold what a path cannot.
 	route(s, "POST /v1/allow/remove", func(r *http.Request, q *OldAllowance) (*none, error) {

@@ -165,7 +165,7 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	}
 	letIn := func(n *simnode.Node) { // by other means, so that the approval is not spent
 		t.Helper()
-		if _, err := p.AllowNames(f.Context(), n.Identity, 0, 0, false, testbed.Operator()); err != nil {
+		if _, err := p.AllowNames(f.Context(), n.Identity, 0, false, testbed.Operator()); err != nil {
 			t.Fatal(err)
 		}
 		f.Apply(n, f.Enroll(n))

@@ -146,7 +146,6 @@ func TestAnOrderThatNobodyCouldCarryOutIsAMistake(t *testing.T) {
 		{"/v1/signers/xyz/remove", httpapi.Reason{}},
 		{"/v1/operators", httpapi.AddOperator{}},
 		{"/v1/operators/ANNA/remove", httpapi.Reason{}},
-		{"/v1/allow", httpapi.NewAllowance{Pattern: "web*", Uses: -1}},
 		{"/v1/allow", httpapi.NewAllowance{Pattern: "web*", Expires: -time.Second}},
 		{"/v1/allow/remove", httpapi.OldAllowance{Pattern: "web*", Why: long}},
 		{"/v1/settings/pause", httpapi.NewPause{Site: "NO SITE"}},

@@ -236,8 +236,7 @@ func TestEverythingIsAnEntryOfItsOwn(t *testing.T) {
 	takeover := &provisioner.Takeover{Identity: "web1.example.net", Key: "k", Reason: provisioner.ReasonGrant, At: noon}
 	signer := &provisioner.SignerEntry{Schema: provisioner.SignerSchema, ID: "0000000000000000000000000000000000000000000000000000000000000000", Removed: true, By: "operator", At: noon}
 	allowance := &provisioner.Allowance{
-		Schema: provisioner.AllowanceSchema, ID: "a", Pattern: "db*.net", Uses: 1, At: noon, Cause: provisioner.Cause{By: "operator"},
-		UsedBy: []provisioner.AllowanceUse{{Identity: "db1.net", KeyHash: "k", At: noon}},
+		Schema: provisioner.AllowanceSchema, ID: "a", Pattern: "db*.net", At: noon, Cause: provisioner.Cause{By: "operator"},
 	}
 	own, other := journal.Joined{Provisioner: "p1", Journal: "j1", At: noon}, journal.Joined{Provisioner: "p2", Journal: "j2", At: noon}
 	err := errors.Join(j.Begin(journal.From{Installation: "i", At: noon}), j.Own(own), j.Join(other), j.Forget(journal.Alone{At: noon}),
@@ -251,7 +250,7 @@ func TestEverythingIsAnEntryOfItsOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []journal.Line{
-		{From: &journal.From{Installation: "i", At: noon}}, {Owner: &own}, {Joined: &other}, {Alone: &journal.Alone{At: noon}}, {Backup: &journal.Backup{ID: "b", At: noon}}, {Signer: signer}, {Allowance: allowance.Journaled()}, {Revocation: entry("a")},
+		{From: &journal.From{Installation: "i", At: noon}}, {Owner: &own}, {Joined: &other}, {Alone: &journal.Alone{At: noon}}, {Backup: &journal.Backup{ID: "b", At: noon}}, {Signer: signer}, {Allowance: allowance}, {Revocation: entry("a")},
 		{Takeover: takeover}, {Claims: claim(1)},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -51,7 +51,7 @@ func (j *Journal) AppendOperator(e *provisioner.OperatorEntry) error {
 
 // AppendAllowance implements [provisioner.Journal].
 func (j *Journal) AppendAllowance(a *provisioner.Allowance) error {
-	return j.append([]*Line{{Allowance: a.Journaled()}})
+	return j.append([]*Line{{Allowance: a}})
 }
 
 // Signers implements [provisioner.Journal].

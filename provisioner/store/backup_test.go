@@ -92,8 +92,9 @@ func filled(t *testing.T) (*store.Store, *site) {
 	_, err2 := st.AppendRevocation(s.ctx, revocation("r1", nil))
 	_, err3 := st.AppendRevocation(s.ctx, revocation("r2", ofToken))
 	_, err4 := st.PutClockMark(s.ctx, &provisioner.ClockMark{Time: at}, 0)
-	_, err5 := st.PutSigner(s.ctx, signerEntry(t, "web"), provisioner.AnyRevision)
-	err6 := st.PutGrant(s.ctx, &provisioner.Grant{ID: "g", Identity: web1, At: at, ExpiresAt: at.Add(time.Hour)}, provisioner.AnyRevision)
+	signer, grant := signerEntry(t, "web"), &provisioner.Grant{ID: "g", Identity: web1, At: at, ExpiresAt: at.Add(time.Hour)}
+	_, err5 := st.Logs().Signers.Put(s.ctx, signer.LogKey(), signer, 0)
+	_, err6 := st.Logs().Grants.Put(s.ctx, grant.LogKey(), grant, 0)
 	if err := errors.Join(err1, err2, err3, err4, err5, err6); err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -59,7 +58,6 @@ type Import struct {
 	signers      map[jwt.SignerID]*provisioner.SignerEntry // the newest of each
 	operators    map[string]*provisioner.OperatorEntry     // the newest of each name
 	allowances   map[wire.Pattern]*provisioner.Allowance   // the newest of each pattern
-	gone         map[string]bool                           // patterns of allowances that were good and are left out
 	watched      map[wire.Identity]*provisioner.Record
 	owned        map[wire.Identity]time.Time // since when who has the name has it, of names of WatchOwner
 	acks         []jetstream.PubAckFuture    // oldest first, of what is not known to be stored
@@ -77,7 +75,7 @@ func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) 
 	i := &Import{
 		cfg: cfg, js: js, begun: restore{Backup: backup, At: cfg.Now().UTC().Truncate(time.Second)}, last: make(map[string]uint64),
 		revoked: make(map[string]bool), decided: make(map[wire.Identity]time.Time), signers: make(map[jwt.SignerID]*provisioner.SignerEntry), operators: make(map[string]*provisioner.OperatorEntry),
-		allowances: make(map[wire.Pattern]*provisioner.Allowance), gone: make(map[string]bool),
+		allowances: make(map[wire.Pattern]*provisioner.Allowance),
 	}
 	if err := answers(ctx, js); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
@@ -271,10 +269,7 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 		if err := json.Unmarshal(data, &a); err != nil {
 			return err
 		}
-		if a.Uses > 0 {
-			return i.limitedAllowance(ctx, &a)
-		}
-		i.newestAllowance(&a)
+		i.allowances[a.Pattern] = &a
 	case subject == subjectRestore:
 		var r restore
 		err := json.Unmarshal(data, &r)
@@ -304,34 +299,6 @@ func (i *Import) Message(ctx context.Context, stream string, sequence uint64, su
 	}
 	return i.publish(ctx, stream, subject, data)
 }
-
-// limitedAllowance leaves a limited entry of the allow-list out: nobody knows how
-// many of its uses were taken since. The one without a limit that it has replaced
-// must not be the newest because of that.
-func (i *Import) limitedAllowance(ctx context.Context, a *provisioner.Allowance) error {
-	if before := i.allowances[a.Pattern]; before == nil || before.Removed {
-		i.newestAllowance(a)
-		return nil
-	}
-	return i.AppendAllowance(ctx, a)
-}
-
-// newestAllowance takes in the newest entry about a pattern, and returns it as it is
-// in the new store.
-func (i *Import) newestAllowance(a *provisioner.Allowance) *provisioner.Allowance {
-	restored := a.Restored()
-	i.allowances[a.Pattern] = restored
-	if restored.Removed && !a.Removed && (a.ExpiresAt.IsZero() || i.cfg.Now().Before(a.ExpiresAt)) {
-		i.gone[string(a.Pattern)] = true
-	} else {
-		delete(i.gone, string(a.Pattern))
-	}
-	return restored
-}
-
-// AllowancesGone returns the patterns that were allowed for a number of names and are
-// no more, in order.
-func (i *Import) AllowancesGone() []string { return slices.Sorted(maps.Keys(i.gone)) }
 
 // Watch has the newest record of an identity kept for [Import.Record].
 func (i *Import) Watch(id wire.Identity) {
@@ -540,24 +507,25 @@ func (i *Import) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provision
 // signer, the last one counts.
 func (i *Import) AppendSigner(ctx context.Context, e *provisioner.SignerEntry) error {
 	i.signers[e.ID] = e
-	return i.append(ctx, streamEntries, subjectSigner+string(e.ID), e)
+	return i.append(ctx, streamEntries, subjectSigner+e.LogKey(), e)
 }
 
 // AppendOperator adds an entry of the journal about an operator. Of several about
 // one name, the last one counts.
 func (i *Import) AppendOperator(ctx context.Context, e *provisioner.OperatorEntry) error {
 	i.operators[e.Name] = e
-	return i.append(ctx, streamEntries, subjectOperator+e.Name, e)
+	return i.append(ctx, streamEntries, subjectOperator+e.LogKey(), e)
 }
 
 // Operator returns the newest entry so far about an operator, nil if there is
 // none.
 func (i *Import) Operator(name string) *provisioner.OperatorEntry { return i.operators[name] }
 
-// AppendAllowance adds an entry of the journal about the allow-list, as
-// [provisioner.Allowance.Restored]. Of several about one pattern, the last one counts.
+// AppendAllowance adds an entry of the journal about the allow-list. Of several about one
+// pattern, the last one counts.
 func (i *Import) AppendAllowance(ctx context.Context, a *provisioner.Allowance) error {
-	return i.append(ctx, streamEntries, subjectAllowance+provisioner.AllowanceID(a.Pattern), i.newestAllowance(a))
+	i.allowances[a.Pattern] = a
+	return i.append(ctx, streamEntries, subjectAllowance+a.LogKey(), a)
 }
 
 // Allowance returns the newest entry so far about a pattern, nil if there is none.
@@ -565,7 +533,7 @@ func (i *Import) Allowance(p wire.Pattern) *provisioner.Allowance { return i.all
 
 // Freeze freezes the limited tokens that were signed before.
 func (i *Import) Freeze(ctx context.Context, f *provisioner.Freeze) error {
-	return i.append(ctx, streamEntries, subjectFreeze, f)
+	return i.append(ctx, streamEntries, subjectFreeze+provisioner.FreezeKey, f)
 }
 
 // Claims returns the revision of the newest entry of all logs of claims so far.

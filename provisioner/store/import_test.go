@@ -47,9 +47,11 @@ func TestAnApprovalThatLiftedARejection(t *testing.T) {
 	st, s := filled(t)
 	say := func(id wire.Identity, verdicts ...provisioner.Verdict) {
 		t.Helper()
+		after := provisioner.Revision(0)
 		for _, v := range verdicts {
 			a := &provisioner.Answer{Schema: provisioner.AnswerSchema, ID: wire.NewID(), Identity: id, KeyHash: strings.Repeat("ab", 32), Verdict: v, At: time.Now(), Cause: provisioner.Cause{By: "me"}}
-			if err := st.PutAnswer(s.ctx, a, provisioner.AnyRevision); err != nil {
+			var err error
+			if after, err = st.Logs().Answers.Put(s.ctx, a.LogKey(), a, after); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -66,8 +68,8 @@ func TestAnApprovalThatLiftedARejection(t *testing.T) {
 	}
 	restored := into.open(t, ours)
 	for id, want := range map[wire.Identity]provisioner.Verdict{web1: provisioner.VerdictNone, web2: provisioner.VerdictReject} {
-		if a, _, err := restored.Answer(into.ctx, id, strings.Repeat("ab", 32)); err != nil || a == nil || a.Verdict != want || !a.ExpiresAt.IsZero() {
-			t.Errorf("about %s: %+v, %v; want %s", id, a, err, want)
+		if a := restored.Logs().Answer(id, strings.Repeat("ab", 32)); a == nil || a.Verdict != want || !a.ExpiresAt.IsZero() {
+			t.Errorf("about %s: %+v; want %s", id, a, want)
 		}
 	}
 }

@@ -21,7 +21,7 @@ func TestRoomIsHeldBackForRevocations(t *testing.T) {
 		if _, err := st.Put(s.ctx, record(web2, "b"), 0); !errors.Is(err, provisioner.ErrStoreFull) {
 			t.Errorf("Put = %v, want %v", err, provisioner.ErrStoreFull)
 		}
-		if err := st.PutGrant(s.ctx, g, provisioner.AnyRevision); !errors.Is(err, provisioner.ErrStoreFull) {
+		if _, err := st.Logs().Grants.Put(s.ctx, g.LogKey(), g, 0); !errors.Is(err, provisioner.ErrStoreFull) {
 			t.Errorf("PutGrant = %v, want %v", err, provisioner.ErrStoreFull)
 		}
 	}
@@ -37,7 +37,7 @@ func TestRoomIsHeldBackForRevocations(t *testing.T) {
 	if _, err := st.Put(s.ctx, record(web2, "b"), 0); err != nil {
 		t.Errorf("Put with room = %v", err)
 	}
-	if err := st.PutGrant(s.ctx, g, provisioner.AnyRevision); err != nil {
+	if _, err := st.Logs().Grants.Put(s.ctx, g.LogKey(), g, 0); err != nil {
 		t.Errorf("PutGrant with room = %v", err)
 	}
 }

@@ -58,7 +58,6 @@ const (
 	subjectClaims       = "muster.claims."
 	subjectEntries      = "muster.entry.>"
 	subjectInstallation = "muster.entry.installation"
-	subjectGrant        = "muster.entry.grant."
 	subjectToken        = "muster.entry.token."
 	subjectEvent        = "muster.event."
 	subjectAttempt      = "muster.attempt."
@@ -166,6 +165,7 @@ type Store struct {
 	timeout      time.Duration
 	log          *slog.Logger
 	gather       *gatherer // nil where every write goes alone
+	views        views
 	handovers    handovers // to those who follow the records
 	followed     followed  // up to where logs were read
 	settled      settled   // up to where subscriptions were settled
@@ -256,6 +256,9 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 		s.gather = &gatherer{js: js, nc: cfg.Conn, inHand: cfg.InHand, wait: patience}
 	}
 	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Former, cfg.Now().UTC().Truncate(time.Second)); err != nil {
+		return nil, fmt.Errorf("store: %w", err)
+	}
+	if err := s.openViews(ctx); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	// Once more: a restore that began meanwhile was first, or fails for what we
@@ -373,8 +376,10 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 		// bucket, whose history ends at 64.
 		{Name: streamClaims, Subjects: []string{subjectClaims + "*"}, MaxMsgsPerSubject: -1, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct,
 			Description: "one subject per limited token; what is spent of it"},
-		{Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas, AllowDirect: direct,
-			Description: "installation, grants, tokens seen, signers, CRLs, the clock's mark"},
+		taken(jetstream.StreamConfig{
+			Name: streamEntries, Subjects: []string{subjectEntries}, MaxMsgsPerSubject: History, DenyDelete: true, DenyPurge: true, Replicas: replicas,
+			Description: "installation, grants, tokens seen, signers, CRLs, the clock's mark",
+		}),
 		revocationsStream(replicas, direct),
 		waitingStream(replicas, direct, capacity),
 		componentsStream(replicas, direct, capacity),
@@ -434,35 +439,6 @@ func (s *Store) Put(ctx context.Context, r *provisioner.Record, after provisione
 	}
 	s.handovers.put(r, revision)
 	return provisioner.Revision(revision), nil
-}
-
-// Grant implements [provisioner.Store].
-func (s *Store) Grant(ctx context.Context, id wire.Identity) (*provisioner.Grant, provisioner.Revision, error) {
-	var g provisioner.Grant
-	revision, err := s.last(ctx, s.entries, subjectGrant+id.SubjectToken(), &g)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, 0, nil
-	}
-	if err != nil {
-		return nil, provisioner.Revision(revision), fmt.Errorf("read grant for %q: %w", id, err)
-	}
-	return &g, provisioner.Revision(revision), nil
-}
-
-// PutGrant implements [provisioner.TrustStore].
-func (s *Store) PutGrant(ctx context.Context, g *provisioner.Grant, after provisioner.Revision) error {
-	b, err := json.Marshal(g)
-	if err != nil {
-		return fmt.Errorf("write grant for %q: %w", g.Identity, err)
-	}
-	subject := subjectGrant + g.Identity.SubjectToken()
-	if err := s.take(subject, b); err != nil {
-		return fmt.Errorf("write grant for %q: %w", g.Identity, err)
-	}
-	if _, err := s.appendAfter(ctx, subject, g, wire.NewID(), after); err != nil {
-		return fmt.Errorf("write grant for %q: %w", g.Identity, err)
-	}
-	return nil
 }
 
 // last decodes the newest message of a subject into dst and returns its

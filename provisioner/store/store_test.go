@@ -354,41 +354,6 @@ func TestHistoryIsInTheOrderOfWriting(t *testing.T) {
 	}
 }
 
-// TestGrantsAreByIdentity expects the newest grant of each identity.
-func TestGrantsAreByIdentity(t *testing.T) {
-	t.Parallel()
-	st, s := newStore(t)
-	end := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	if g, _, err := st.Grant(s.ctx, web1); g != nil || err != nil {
-		t.Errorf("a grant that is not there: %v, %v", g, err)
-	}
-	var newest *provisioner.Grant
-	for _, id := range []string{"g1", "g2"} {
-		newest = &provisioner.Grant{ID: id, Identity: web1, KeyHash: "k", ExpiresAt: end, By: "anna"}
-		if err := st.PutGrant(s.ctx, newest, provisioner.AnyRevision); err != nil {
-			t.Fatal(err)
-		}
-	}
-	g, _, err := st.Grant(s.ctx, web1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(newest, g); diff != "" {
-		t.Errorf("grant (-written +read):\n%s", diff)
-	}
-	for _, id := range []wire.Identity{web2, "web1", "example.net"} {
-		if g, _, err := st.Grant(s.ctx, id); g != nil || err != nil {
-			t.Errorf("%s has %v, %v", id, g, err)
-		}
-	}
-	if _, err := s.js.Publish(s.ctx, "muster.entry.grant."+web2.SubjectToken(), []byte("hello")); err != nil {
-		t.Fatal(err)
-	}
-	if g, _, err := st.Grant(s.ctx, web2); err == nil {
-		t.Errorf("what is no grant reads as %v", g)
-	}
-}
-
 // TestAStoreBelongsToItsAuthority binds a new store, by several provisioners at
 // once, and expects another authority to be refused.
 func TestAStoreBelongsToItsAuthority(t *testing.T) {

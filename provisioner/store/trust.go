@@ -20,8 +20,6 @@ const (
 	subjectRevocation      = "muster.revocation."
 	subjectRevocationToken = subjectRevocation + "token."
 	subjectRevocationNode  = subjectRevocation + "node."
-	subjectSigner          = "muster.entry.signer."
-	subjectOperator        = "muster.entry.operator."
 	subjectCRL             = "muster.entry.crl."
 )
 
@@ -102,66 +100,6 @@ func revocationSubject(r *provisioner.Revocation) string {
 		return subjectRevocationToken + string(r.Token)
 	}
 	return subjectRevocationNode + r.Node.SubjectToken()
-}
-
-// NextSigner implements [provisioner.SignerStore].
-func (s *Store) NextSigner(ctx context.Context, after provisioner.Sequence) (*provisioner.SignerEntry, provisioner.Sequence, error) {
-	var e provisioner.SignerEntry
-	m, err := s.next(ctx, s.entries, subjectSigner+"*", uint64(after), &e)
-	if err == nil && m != nil {
-		if err = e.Check(); err == nil && m.Subject != subjectSigner+string(e.ID) {
-			err = fmt.Errorf("signer %s on %s", e.ID, m.Subject)
-		}
-		if err != nil {
-			err = fmt.Errorf("sequence %d: %w", m.Sequence, err)
-		}
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read signers: %w", err)
-	}
-	if m == nil {
-		return nil, 0, nil
-	}
-	return &e, provisioner.Sequence(m.Sequence), nil
-}
-
-// PutSigner implements [provisioner.SignerStore].
-func (s *Store) PutSigner(ctx context.Context, e *provisioner.SignerEntry, after provisioner.Revision) (provisioner.Revision, error) {
-	sequence, err := s.appendAfter(ctx, subjectSigner+string(e.ID), e, wire.NewID(), after)
-	if err != nil {
-		return 0, fmt.Errorf("write signer %s: %w", e.ID, err)
-	}
-	return provisioner.Revision(sequence), nil
-}
-
-// NextOperator implements [provisioner.OperatorStore].
-func (s *Store) NextOperator(ctx context.Context, after provisioner.Sequence) (*provisioner.OperatorEntry, provisioner.Sequence, error) {
-	var e provisioner.OperatorEntry
-	m, err := s.next(ctx, s.entries, subjectOperator+"*", uint64(after), &e)
-	if err == nil && m != nil {
-		if err = e.Check(); err == nil && m.Subject != subjectOperator+e.Name {
-			err = fmt.Errorf("operator %s on %s", e.Name, m.Subject)
-		}
-		if err != nil {
-			err = fmt.Errorf("sequence %d: %w", m.Sequence, err)
-		}
-	}
-	if err != nil {
-		return nil, 0, fmt.Errorf("read operators: %w", err)
-	}
-	if m == nil {
-		return nil, 0, nil
-	}
-	return &e, provisioner.Sequence(m.Sequence), nil
-}
-
-// PutOperator implements [provisioner.OperatorStore].
-func (s *Store) PutOperator(ctx context.Context, e *provisioner.OperatorEntry, after provisioner.Revision) (provisioner.Revision, error) {
-	sequence, err := s.appendAfter(ctx, subjectOperator+e.Name, e, wire.NewID(), after)
-	if err != nil {
-		return 0, fmt.Errorf("write operator %s: %w", e.Name, err)
-	}
-	return provisioner.Revision(sequence), nil
 }
 
 // CRL implements [provisioner.CRLStore].
@@ -248,39 +186,6 @@ func (s *Store) nextRaw(ctx context.Context, stream jetstream.Stream, subject st
 		return nil, nil
 	}
 	return m, err
-}
-
-// nextEntry returns the first message after a place among the entries that the filter covers.
-// There is none: one without a sequence.
-func (s *Store) nextEntry(ctx context.Context, filter string, after provisioner.Sequence) (message, error) {
-	m, err := s.nextRaw(ctx, s.entries, filter, uint64(after))
-	if err != nil || m == nil {
-		return message{}, err
-	}
-	return message{m.Subject, m.Data, m.Sequence, m.Time}, nil
-}
-
-// entriesAfter calls each for the messages after a place among the entries that the filter
-// covers, in their order, as [Store.Revocations] does.
-func (s *Store) entriesAfter(ctx context.Context, filter string, after provisioner.Sequence, each func(message) error) error {
-	from := jetstream.OrderedConsumerConfig{FilterSubjects: []string{filter}, DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: uint64(after) + 1}
-	return s.scanWith(ctx, streamEntries, from, func(m message) error {
-		s.followed.note(streamEntries, m.sequence)
-		return each(m)
-	})
-}
-
-// decodeEntry decodes and checks an entry of those that say what each of them is about by its
-// subject, which is where what was decoded belongs. The error wraps [provisioner.ErrUnread].
-func decodeEntry(m message, dst checked, subject func() string) error {
-	err := decode(m.data, dst)
-	if err == nil && m.subject != subject() {
-		err = fmt.Errorf("it belongs on %s", subject())
-	}
-	if err != nil {
-		return fmt.Errorf("%w: sequence %d on %s: %w", provisioner.ErrUnread, m.sequence, m.subject, err)
-	}
-	return nil
 }
 
 // append writes one message under an id that makes a repetition harmless, and

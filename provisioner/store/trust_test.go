@@ -148,55 +148,6 @@ func signerEntry(t *testing.T, name string) *provisioner.SignerEntry {
 		Identities: []wire.Pattern{"*.example.net"}, By: "operator", At: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 }
 
-func TestSignersAreFollowed(t *testing.T) {
-	t.Parallel()
-	st, s := newStore(t)
-	one, two := signerEntry(t, "one"), signerEntry(t, "two")
-	removed := &provisioner.SignerEntry{Schema: provisioner.SignerSchema, ID: one.ID, Removed: true, By: "operator", At: one.At}
-	want := []*provisioner.SignerEntry{one, two, removed}
-	for i, e := range want {
-		if _, err := st.PutSigner(s.ctx, e, provisioner.AnyRevision); err != nil {
-			t.Fatal(err)
-		}
-		// What else is in the stream is passed over.
-		if err := st.PutGrant(s.ctx, &provisioner.Grant{ID: fmt.Sprint(i), Identity: web1}, provisioner.AnyRevision); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var got []*provisioner.SignerEntry
-	for at := provisioner.Sequence(0); ; {
-		e, next, err := st.NextSigner(s.ctx, at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e == nil {
-			break
-		}
-		got, at = append(got, e), next
-	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("signers (-want +got):\n%s", diff)
-	}
-	foreign := signerEntry(t, "three")
-	foreign.Key = one.Key
-	if _, err := st.PutSigner(s.ctx, foreign, provisioner.AnyRevision); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := st.PutSigner(s.ctx, two, provisioner.AnyRevision); err != nil {
-		t.Fatal(err)
-	}
-	for at := provisioner.Sequence(0); ; {
-		e, next, err := st.NextSigner(s.ctx, at)
-		if err != nil {
-			break // as it should
-		}
-		if e == nil {
-			t.Fatal("a signer with the key of another was passed over")
-		}
-		at = next
-	}
-}
-
 // TestCRLNumbersAreNobodysTwice has eight writers make the next CRL at once, ten
 // times: each number goes to one of them.
 func TestCRLNumbersAreNobodysTwice(t *testing.T) {

@@ -132,27 +132,27 @@ func (v *View[V]) Put(ctx context.Context, key string, value V, expected provisi
 	}
 	ctx, cancel := context.WithTimeout(ctx, v.follower.timeout)
 	defer cancel()
-	for {
+	for unsure := false; ; {
 		sequence, err := v.publish(ctx, subject, b, uint64(expected))
 		if err == nil {
 			return sequence, nil
 		}
 		err = fmt.Errorf("write %s: %w", subject, err)
-		var answered *jetstream.APIError
-		if errors.Is(err, errAway) || !errors.Is(err, provisioner.ErrConflict) && errors.As(err, &answered) {
+		conflict := errors.Is(err, provisioner.ErrConflict)
+		var refused *jetstream.APIError
+		if errors.Is(err, errAway) || errors.As(err, &refused) && !conflict {
 			return 0, err
 		}
+		unsure = unsure || !conflict
 		if readErr := v.follower.check(ctx); readErr != nil { // what the leader has, this view has then
 			return 0, errors.Join(err, readErr)
 		}
-		if e, found := v.Get(key); found && e.Revision > expected && e.Unread == nil {
-			if there, _ := json.Marshal(e.Value); bytes.Equal(there, b) {
-				return e.Revision, nil
-			}
-			return 0, fmt.Errorf("write %s: %w", subject, provisioner.ErrConflict)
+		e, _ := v.Get(key)
+		if there, _ := json.Marshal(e.Value); unsure && e.Revision > expected && bytes.Equal(there, b) {
+			return e.Revision, nil // by a try whose acknowledgement was lost
 		}
-		if errors.Is(err, provisioner.ErrConflict) {
-			return 0, err
+		if conflict || e.Revision > expected {
+			return 0, fmt.Errorf("write %s: %w", subject, provisioner.ErrConflict)
 		}
 	}
 }

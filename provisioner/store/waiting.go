@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -14,12 +12,10 @@ import (
 	"muster/provisioner"
 )
 
-// The stream of those who wait, and operators' verdicts about them among the
-// entries.
+// The stream of those who wait.
 const (
 	streamWaiting  = "MUSTER_WAITING"
-	subjectWaiting = "muster.waiting."       // + identity + key hash
-	subjectAnswer  = "muster.entry.verdict." // + identity + key hash
+	subjectWaiting = "muster.waiting." // + identity + key hash
 )
 
 // Bounds of the stream of those who wait; chosen. An entry has about 1 KiB.
@@ -118,75 +114,6 @@ func (s *Store) Waiters(ctx context.Context, id wire.Identity, each func(*provis
 		}
 		return each(&w, provisioner.Revision(m.sequence))
 	})
-}
-
-// Answer implements [provisioner.AnswerStore].
-func (s *Store) Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, provisioner.Revision, error) {
-	var a provisioner.Answer
-	revision, err := s.last(ctx, s.entries, keySubject(subjectAnswer, id, keyHash), &a)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, 0, nil
-	}
-	unread := errors.Is(err, provisioner.ErrRecord)
-	if err == nil {
-		if err = a.Check(); err == nil && (a.Identity != id || a.KeyHash != keyHash) {
-			err = fmt.Errorf("%w: it is about %q and key %s", provisioner.ErrRecord, a.Identity, a.KeyHash)
-		}
-		unread = err != nil
-	}
-	if unread {
-		err = fmt.Errorf("%w: %w", provisioner.ErrUnread, err)
-	}
-	if err != nil {
-		return nil, provisioner.Revision(revision), fmt.Errorf("read verdict about %q: %w", id, err)
-	}
-	return &a, provisioner.Revision(revision), nil
-}
-
-// PutAnswer implements [provisioner.AnswerStore].
-func (s *Store) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
-	if err := a.Check(); err != nil {
-		return err
-	}
-	if _, err := s.appendAfter(ctx, keySubject(subjectAnswer, a.Identity, a.KeyHash), a, a.ID, after); err != nil {
-		return fmt.Errorf("write verdict about %q: %w", a.Identity, err)
-	}
-	return nil
-}
-
-// NextAnswer implements [provisioner.AnswerStore].
-func (s *Store) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
-	m, err := s.nextEntry(ctx, subjectAnswer+"*.*", after)
-	if err != nil {
-		return nil, 0, fmt.Errorf("read verdicts: %w", err)
-	}
-	if m.sequence == 0 {
-		return nil, 0, nil
-	}
-	a, err := decodeAnswer(m)
-	return a, provisioner.Sequence(m.sequence), err
-}
-
-// Answers implements [provisioner.AnswerStore].
-func (s *Store) Answers(ctx context.Context, after provisioner.Sequence, each func(*provisioner.Answer, provisioner.Sequence, error) error) error {
-	return s.entriesAfter(ctx, subjectAnswer+"*.*", after, func(m message) error {
-		a, unread := decodeAnswer(m)
-		return each(a, provisioner.Sequence(m.sequence), unread)
-	})
-}
-
-// decodeAnswer returns the verdict that a message is. One that cannot be read is a rejection,
-// with an error that wraps [provisioner.ErrUnread].
-func decodeAnswer(m message) (*provisioner.Answer, error) {
-	var a provisioner.Answer
-	err := decodeEntry(m, &a, func() string { return keySubject(subjectAnswer, a.Identity, a.KeyHash) })
-	if err == nil {
-		return &a, nil
-	}
-	token, key, _ := strings.Cut(strings.TrimPrefix(m.subject, subjectAnswer), ".")
-	id, _ := wire.ParseSubjectToken(token) // else it is about nobody
-	return &provisioner.Answer{Identity: id, KeyHash: key, Verdict: provisioner.VerdictReject, At: m.at.UTC().Truncate(time.Second), Cause: provisioner.CauseUnread},
-		fmt.Errorf("read verdicts: %w", err)
 }
 
 // decode decodes JSON into dst and checks it.

@@ -1,74 +1,102 @@
 package provisioner_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	_ "muster/internal/eventcheck" // checks what fleets emit
-	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
 )
 
-// TestAllowanceLetsInExactlySoMany has 24 machines ask two provisioners at once
-// under an entry for five: five get in, also when they ask again and after a
-// restart, and the rest wait.
-func TestAllowanceLetsInExactlySoMany(t *testing.T) {
+// TestAllowListEntriesEnd has entries that expire, are removed, or cover every name, at one
+// provisioner, and asks another one.
+func TestAllowListEntriesEnd(t *testing.T) {
+	t.Parallel()
+	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
+	p, other := f.Daemon().Operator(), f.Provisioner(nil)
+	allow := func(pattern string, expires time.Duration, everything bool) error {
+		_, err := p.AllowNames(f.Context(), pattern, expires, everything, operator)
+		return err
+	}
+	if err := errors.Join(allow("web*.example.net", time.Hour, false), allow("db1.example.net", 0, false)); err != nil {
+		t.Fatal(err)
+	}
+	f.Enroll(f.Node("web1.example.net"))
+	if code := codeAt(f, other, f.Node("web3.example.net")); code != "" {
+		t.Errorf("a name of the list at another provisioner: %s", code)
+	}
+	f.Clock.Advance(time.Hour + time.Second)
+	if err := p.DisallowNames(f.Context(), "db1.example.net", operator); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"web2.example.net", "db1.example.net"} {
+		if code := codeAt(f, other, f.Node(name)); code != wire.CodeApprovalPending {
+			t.Errorf("%s after its entry ended: %s", name, code)
+		}
+	}
+	if err := p.DisallowNames(f.Context(), "db1.example.net", operator); !errors.Is(err, provisioner.ErrNotAllowed) {
+		t.Errorf("removed twice: %v", err)
+	}
+	for _, pattern := range []string{"*", "**.*", "*.*.*", "?*"} {
+		if err := allow(pattern, 0, false); !errors.Is(err, provisioner.ErrEverything) {
+			t.Errorf("%s: %v", pattern, err)
+		}
+	}
+	f.Check()
+}
+
+// TestUnreadableEntriesLetInNothing has entries of another version among operators' orders. What
+// each of them is about stays out, it is an alarm, and what is said anew counts.
+func TestUnreadableEntriesLetInNothing(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	p := f.Daemon().Operator()
-	if _, err := p.AllowNames(f.Context(), "web*.example.net", 2*time.Hour, 5, false, operator); err != nil {
+	conn, err := f.Daemon().Connect("another version")
+	if err != nil {
 		t.Fatal(err)
 	}
-	second := f.Provisioner(nil)
-	var nodes []*simnode.Node
-	for i := range 24 {
-		nodes = append(nodes, f.Node(fmt.Sprintf("web%d.example.net", i)))
+	defer conn.Close()
+	names := 0
+	ask := func(what string, want wire.Code) { // under another name each time
+		t.Helper()
+		f.Eventually(what, func() bool {
+			names++
+			return codeAt(f, p, f.Node(fmt.Sprintf("db%d.example.net", names))) == want
+		})
 	}
-	in := make([]atomic.Bool, len(nodes))
-	ask := func() {
-		var g sync.WaitGroup
-		for i, n := range nodes {
-			g.Go(func() {
-				by := []*provisioner.Provisioner{f.Daemon().Operator(), second}[i%2]
-				_, err := by.Enroll(f.Context(), n.Request(), provisioner.Source{Address: "192.0.2.1"})
-				if err == nil {
-					in[i].Store(true)
-				} else if provisioner.CodeOf(err) != wire.CodeApprovalPending && provisioner.CodeOf(err) != wire.CodeBusy {
-					t.Errorf("%s: %v", n.Identity, err)
-				}
-			})
+	if _, err := p.AllowNames(f.Context(), "db*.example.net", 0, false, operator); err != nil {
+		t.Fatal(err)
+	}
+	ask("the list lets its names in", "")
+	waits := f.Node(web1)
+	if code := codeAt(f, p, waits); code != wire.CodeApprovalPending {
+		t.Fatalf("before: %q", code)
+	}
+	for _, key := range []string{"allow." + provisioner.AllowanceID("db*.example.net"), "verdict." + wire.Identity(web1).SubjectToken() + "." + keyHash(t, waits)} {
+		if err := conn.Publish("muster.entry."+key, []byte(`{"schema":99,"verdict":"approve"}`)); err != nil {
+			t.Fatal(err)
 		}
-		g.Wait()
 	}
-	count := func() (n int) {
-		for i := range in {
-			if in[i].Load() {
-				n++
-			}
-		}
-		return n
+	ask("an entry that cannot be read lets in nothing", wire.CodeApprovalPending)
+	f.Eventually("a verdict that cannot be read rejects its key", func() bool { return codeAt(f, p, waits) == wire.CodeRejected })
+	f.WaitAlarm(provisioner.AlarmEntryUnread)
+	if _, err := p.AllowNames(f.Context(), "db*.example.net", 0, false, operator); err != nil {
+		t.Fatal(err)
 	}
-	f.Eventually("five are in", func() bool { ask(); return count() >= 5 })
-	ask()
-	if n := count(); n != 5 {
-		t.Errorf("%d machines got in by an entry for 5", n)
+	ask("until it is written anew", "")
+	if err := conn.Publish("muster.entry.pause.all", []byte(`{"schema":99,"resumed":true}`)); err != nil {
+		t.Fatal(err)
 	}
-	list, err := p.Allowances(f.Context())
-	if err != nil || len(list) != 1 || len(list[0].UsedBy) != 5 {
-		t.Errorf("allow-list = %+v, %v", list, err)
+	ask("a pause that cannot be read is one", wire.CodePaused)
+	if err := p.Resume(f.Context(), "", operator); err != nil {
+		t.Fatal(err)
 	}
-	f.Stop()
-	f.Start()
-	if code := f.Refused(f.Node("web99.example.net")); code != wire.CodeApprovalPending {
-		t.Errorf("a sixth machine after a restart: %s", code)
-	}
-	f.Check()
+	ask("until it is over", "")
 }
 
 // TestAnAllowListForEveryNameIsAnAlarm keeps an entry that lets every name in
@@ -83,13 +111,13 @@ func TestAnAllowListForEveryNameIsAnAlarm(t *testing.T) {
 	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
 	const all = "the allow-list admits every name"
 	said := func() int { return strings.Count(f.Log(), all) }
-	allow := func(pattern string, expires time.Duration, uses int) {
+	allow := func(pattern string, expires time.Duration) {
 		t.Helper()
-		if _, err := f.Daemon().Operator().AllowNames(f.Context(), pattern, expires, uses, true, operator); err != nil {
+		if _, err := f.Daemon().Operator().AllowNames(f.Context(), pattern, expires, true, operator); err != nil {
 			t.Fatal(err)
 		}
 	}
-	allow("*", 0, 0)
+	allow("*", 0)
 	f.WaitAlarm(provisioner.AlarmAllowsAll)
 	before := said()
 	f.Stop()
@@ -102,13 +130,9 @@ func TestAnAllowListForEveryNameIsAnAlarm(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
-	allow("**.*", time.Hour, 0)
+	allow("**.*", time.Hour)
 	f.WaitAlarm(provisioner.AlarmAllowsAll)
 	f.Clock.Advance(time.Hour + time.Second)
-	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
-	allow("*", 0, 1)
-	f.WaitAlarm(provisioner.AlarmAllowsAll)
-	f.Enroll(f.Node("web1.example.net")) // uses it up
 	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
 	f.Write("allow-list.yaml", "allow:\n  - pattern: '*'\n")
 	f.WaitAlarm(provisioner.AlarmAllowsAll)
@@ -123,8 +147,8 @@ func TestAnAllowListForEveryNameIsAnAlarm(t *testing.T) {
 			downs++
 		}
 	}
-	if ups < 5 || downs < 4 {
-		t.Errorf("%d events say that it began and %d that it ended, want 5 and 4 or more", ups, downs)
+	if ups < 4 || downs < 3 {
+		t.Errorf("%d events say that it began and %d that it ended, want 4 and 3 or more", ups, downs)
 	}
 	f.Check()
 }

@@ -26,21 +26,11 @@ func (s *beforehand) happens() {
 	}
 }
 
-func (s *beforehand) Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, provisioner.Revision, error) {
-	if s.read {
+func (s *beforehand) Logs() *provisioner.Logs {
+	return testbed.WrapLogs(s.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (provisioner.Revision, error) {
 		s.happens()
-	}
-	return s.Store.Answer(ctx, id, keyHash)
-}
-
-func (s *beforehand) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
-	s.happens()
-	return s.Store.PutAnswer(ctx, a, after)
-}
-
-func (s *beforehand) PutPause(ctx context.Context, p *provisioner.Pause, after provisioner.Revision) error {
-	s.happens()
-	return s.Store.PutPause(ctx, p, after)
+		return put()
+	})
 }
 
 // TestAVerdictAboutAShownKeyLiftsNoOtherRejection has a key rejected, or rejected anew, while

@@ -17,7 +17,7 @@ func TestAReplacedMachineDoesNotTakeItsNameBack(t *testing.T) {
 	before := f.Node("web1.example.net")
 	before.Facts = testbed.Facts(t, map[string]string{"role": "web"})
 	f.Apply(before, f.Enroll(before))
-	if err := f.Daemon().Store().PutGrant(f.Context(), &provisioner.Grant{ID: wire.NewID(), Identity: "web1.example.net", At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}, provisioner.AnyRevision); err != nil {
+	if err := putGrant(f, &provisioner.Grant{ID: wire.NewID(), Identity: "web1.example.net", At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
 	n := f.Node(before.Identity)

@@ -22,7 +22,7 @@ func TestADeathAtEveryStep(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{Edit: testbed.Quotas(0, 0)})
 	grant := func(id wire.Identity) {
-		if err := f.Daemon().Store().PutGrant(f.Context(), &provisioner.Grant{ID: wire.NewID(), Identity: id, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}, provisioner.AnyRevision); err != nil {
+		if err := putGrant(f, &provisioner.Grant{ID: wire.NewID(), Identity: id, At: f.Clock.Now(), ExpiresAt: f.Clock.Now().Add(time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 	}

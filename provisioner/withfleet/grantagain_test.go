@@ -43,10 +43,12 @@ type grantBetween struct {
 	what func()
 }
 
-func (b *grantBetween) PutGrant(ctx context.Context, g *provisioner.Grant, after provisioner.Revision) error {
-	if what := b.what; what != nil {
-		b.what = nil
-		what()
-	}
-	return b.Store.PutGrant(ctx, g, after)
+func (b *grantBetween) Logs() *provisioner.Logs {
+	return testbed.WrapLogs(b.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (provisioner.Revision, error) {
+		if what := b.what; what != nil {
+			b.what = nil
+			what()
+		}
+		return put()
+	})
 }

@@ -1,13 +1,16 @@
 package provisioner_test
 
 import (
+	"context"
 	"crypto/x509"
 	"testing"
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/daemon"
 	"muster/internal/simnode"
 	"muster/internal/wire"
+	"muster/provisioner"
 	"muster/provisioner/ca"
 )
 
@@ -41,4 +44,15 @@ func forged(data []byte) *nats.Msg {
 	m.Data = data
 	m.Header.Set("Nats-Request-Info", `{"acc":"FLEET","user":"web1.example.net","host":"192.0.2.1"}`)
 	return m
+}
+
+// putGrant writes a grant as it is, in place of the newest.
+func putGrant(f interface {
+	Daemon() *daemon.Daemon
+	Context() context.Context
+}, g *provisioner.Grant) error {
+	grants := f.Daemon().Store().Logs().Grants
+	newest, _ := grants.Get(g.LogKey())
+	_, err := grants.Put(f.Context(), g.LogKey(), g, newest.Revision)
+	return err
 }

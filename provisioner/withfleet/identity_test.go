@@ -77,7 +77,7 @@ func (s story) grant(t *testing.T, g provisioner.Grant) {
 	if g.ExpiresAt.IsZero() {
 		g.ExpiresAt = s.Clock.Now().Add(time.Hour)
 	}
-	if err := s.Daemon().Store().PutGrant(s.Context(), &g, provisioner.AnyRevision); err != nil {
+	if err := putGrant(s, &g); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -97,9 +97,10 @@ func (m *mortal) Put(ctx context.Context, r *provisioner.Record, after provision
 	return call(ctx, m, func() (provisioner.Revision, error) { return m.Store.Put(ctx, r, after) })
 }
 
-func (m *mortal) Grant(ctx context.Context, id wire.Identity) (g *provisioner.Grant, at provisioner.Revision, err error) {
-	g, err = call(ctx, m, func() (g *provisioner.Grant, err error) { g, at, err = m.Store.Grant(ctx, id); return g, err })
-	return g, at, err
+func (m *mortal) Logs() *provisioner.Logs {
+	return testbed.WrapLogs(m.Store.Logs(), func(ctx context.Context, _ string, put testbed.Put) (provisioner.Revision, error) {
+		return call(ctx, m, put)
+	})
 }
 
 func (m *mortal) Claims(ctx context.Context, tid jwt.TokenID, after provisioner.Revision, each func(*provisioner.ClaimEntry, provisioner.Revision) error) error {
@@ -124,43 +125,6 @@ func (m *mortal) History(ctx context.Context, id wire.Identity) ([]provisioner.R
 type found[T any, At any] struct {
 	what T
 	at   At
-}
-
-func (m *mortal) Answer(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Answer, provisioner.Revision, error) {
-	r, err := call(ctx, m, func() (found[*provisioner.Answer, provisioner.Revision], error) {
-		a, at, err := m.Store.Answer(ctx, id, keyHash)
-		return found[*provisioner.Answer, provisioner.Revision]{a, at}, err
-	})
-	return r.what, r.at, err
-}
-
-func (m *mortal) PutAnswer(ctx context.Context, a *provisioner.Answer, after provisioner.Revision) error {
-	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.PutAnswer(ctx, a, after) })
-	return err
-}
-
-func (m *mortal) NextAnswer(ctx context.Context, after provisioner.Sequence) (*provisioner.Answer, provisioner.Sequence, error) {
-	if ctx.Value(foreground{}) == ofANode { // of these nobody knows either
-		ctx = context.WithValue(ctx, foreground{}, nil)
-	}
-	r, err := call(ctx, m, func() (found[*provisioner.Answer, provisioner.Sequence], error) {
-		a, at, err := m.Store.NextAnswer(ctx, after)
-		return found[*provisioner.Answer, provisioner.Sequence]{a, at}, err
-	})
-	return r.what, r.at, err
-}
-
-func (m *mortal) Allowance(ctx context.Context, p wire.Pattern) (*provisioner.Allowance, provisioner.Revision, error) {
-	r, err := call(ctx, m, func() (found[*provisioner.Allowance, provisioner.Revision], error) {
-		a, at, err := m.Store.Allowance(ctx, p)
-		return found[*provisioner.Allowance, provisioner.Revision]{a, at}, err
-	})
-	return r.what, r.at, err
-}
-
-func (m *mortal) PutAllowance(ctx context.Context, a *provisioner.Allowance, after provisioner.Revision) error {
-	_, err := call(ctx, m, func() (struct{}, error) { return struct{}{}, m.Store.PutAllowance(ctx, a, after) })
-	return err
 }
 
 func (m *mortal) Waiter(ctx context.Context, id wire.Identity, keyHash string) (*provisioner.Waiter, provisioner.Revision, error) {

@@ -62,7 +62,7 @@ func TestAOneTimeTokenGivesAnIdentityToAnotherKey(t *testing.T) {
 		},
 		"beside a grant": {
 			prepare: func(t *testing.T, s story) {
-				if err := s.Daemon().Store().PutGrant(s.Context(), &provisioner.Grant{ID: wire.NewID(), Identity: wire.Identity(s.name), At: s.Clock.Now(), ExpiresAt: s.Clock.Now().Add(time.Hour)}, provisioner.AnyRevision); err != nil {
+				if err := putGrant(s, &provisioner.Grant{ID: wire.NewID(), Identity: wire.Identity(s.name), At: s.Clock.Now(), ExpiresAt: s.Clock.Now().Add(time.Hour)}); err != nil {
 					t.Fatal(err)
 				}
 			},

@@ -175,28 +175,6 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	f.Check()
 }
 
-// TestSignersUnknownRefuseEverybody makes signers before anything was read: one
-// of the file's may have been removed.
-func TestSignersUnknownRefuseEverybody(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	key, _, _ := newSigner(t)
-	s, err := provisioner.NewSigners(provisioner.SignersConfig{File: []jwt.Signer{{Name: "file", Key: key.Public()}}, Store: f.Daemon().Store()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token, err := jwt.Sign(key, f.Claims())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if v, err := s.VerifyFrom(token, nil); v != nil || !errors.Is(err, provisioner.ErrRevocationsUnknown) || provisioner.TokenCode(err) != wire.CodeRevocationsUnknown {
-		t.Errorf("Verify = %v, %v, want %v", v, err, provisioner.ErrRevocationsUnknown)
-	}
-	if err := s.Fresh(); !errors.Is(err, provisioner.ErrRevocationsUnknown) {
-		t.Errorf("Fresh = %v", err)
-	}
-}
-
 // slowTrust is a store in which a process is stopped right before it adds a signer, an
 // operator or an entry of the allow-list, until it is told to go on.
 type slowTrust struct {
@@ -204,22 +182,12 @@ type slowTrust struct {
 	stopped, goOn chan struct{}
 }
 
-func (s *slowTrust) PutSigner(ctx context.Context, e *provisioner.SignerEntry, after provisioner.Revision) (provisioner.Revision, error) {
-	s.stopped <- struct{}{}
-	<-s.goOn
-	return s.Store.PutSigner(ctx, e, after)
-}
-
-func (s *slowTrust) PutAllowance(ctx context.Context, a *provisioner.Allowance, after provisioner.Revision) error {
-	s.stopped <- struct{}{}
-	<-s.goOn
-	return s.Store.PutAllowance(ctx, a, after)
-}
-
-func (s *slowTrust) PutOperator(ctx context.Context, e *provisioner.OperatorEntry, after provisioner.Revision) (provisioner.Revision, error) {
-	s.stopped <- struct{}{}
-	<-s.goOn
-	return s.Store.PutOperator(ctx, e, after)
+func (s *slowTrust) Logs() *provisioner.Logs {
+	return testbed.WrapLogs(s.Store.Logs(), func(_ context.Context, _ string, put testbed.Put) (provisioner.Revision, error) {
+		s.stopped <- struct{}{}
+		<-s.goOn
+		return put()
+	})
 }
 
 // TestARemovalIsNotUndoneByWhoWasStopped has a process stopped between its look at the

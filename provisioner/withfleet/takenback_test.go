@@ -57,7 +57,7 @@ func TestWhatIsTakenBackMeanwhileLetsNobodyIn(t *testing.T) {
 	}
 
 	listed := node("listed.example.net")
-	if _, err := p.AllowNames(ctx, "listed.example.net", 0, 0, false, operator); err != nil {
+	if _, err := p.AllowNames(ctx, "listed.example.net", 0, false, operator); err != nil {
 		t.Fatal(err)
 	}
 	if code := ask(listed, func() error { return p.DisallowNames(ctx, "listed.example.net", operator) }); code != wire.CodeApprovalPending {

@@ -223,7 +223,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 	if _, err := p.ApproveNode(f.Context(), "web3.example.net", "", time.Hour, operator); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.AllowNames(f.Context(), "web3.example.net", 0, 0, false, operator); err != nil {
+	if _, err := p.AllowNames(f.Context(), "web3.example.net", 0, false, operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Apply(listed, f.Enroll(listed))

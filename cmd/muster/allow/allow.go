@@ -29,19 +29,16 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 }
 
 const addHelp = `PATTERN is a name, or a pattern of names: web*.example.net covers one label,
-**.example.net any number. An entry with the same pattern is replaced. With --uses at
-most so many machines get in by it, whichever provisioner they come to; those that the
-entry before has let in count, unless it has expired or was removed. A lone * is for
+**.example.net any number. An entry with the same pattern is replaced. A lone * is for
 labs and wants --i-know.
 
-  muster allow add 'web*.example.net' --expires 2h --uses 5 --why 'rack 4'
-  muster allow add build7.example.net --uses 1`
+  muster allow add 'web*.example.net' --expires 2h --why 'rack 4'
+  muster allow add build7.example.net --expires 1h`
 
 // entry is what the flags of "muster allow add" say.
 type entry struct {
 	pattern wire.Pattern
 	expires time.Duration
-	uses    int
 	iKnow   bool
 }
 
@@ -50,7 +47,6 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("add", "Allow names.").HelpLong(addHelp)
 	cli.Arg(c.Arg("pattern", "A name, or a pattern of names.").Required(), &e.pattern, wire.ParsePattern)
 	cli.Duration(c.Flag("expires", "When the entry ends, as 2h or 7d from now; never if absent.").PlaceHolder("DURATION"), &e.expires, time.Second, 100*cli.Year)
-	cli.IntIn(c.Flag("uses", "How many machines it lets in, 1000 at most; any number if absent.").PlaceHolder("N"), &e.uses, 1, provisioner.MaxAllowanceUses)
 	c.Flag("i-know", "A lone * is meant: whoever has a token can enroll as anything.").BoolVar(&e.iKnow)
 	all.Check(c, func() error {
 		if provisioner.AnyName(e.pattern) && e.pattern != "" && !e.iKnow {
@@ -62,7 +58,6 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 		return verb.Post[*provisioner.Allowance](ctx, o, "/v1/allow", httpapi.NewAllowance{
 			Pattern:    string(e.pattern),
 			Expires:    e.expires,
-			Uses:       e.uses,
 			Everything: e.iKnow,
 			Why:        o.Why,
 		})
@@ -70,35 +65,30 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 		if provisioner.AnyName(a.Pattern) {
 			o.Say("warning: %v; it is an alarm until `muster allow remove '%s'`", provisioner.ErrEverything, a.Pattern)
 		}
-		limit := ""
-		if a.Uses > 0 {
-			limit = ", " + usesLeft(a)
-		}
-		o.Say("%s may enroll%s", a.Pattern, limit)
+		o.Say("%s may enroll", a.Pattern)
 		return nil
 	})
 }
 
-const listHelp = `Lists patterns with who has added them, when and why; those that are expired or used
-up, too. The entries of a provisioner's own allow_list file are not among them.
+const listHelp = `Lists patterns with who has added them, when and why; those that are expired, too. The entries of a provisioner's own allow_list file are not among them.
 
   muster allow list
   muster allow list --json`
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("list", "List the entries of the store, with the uses they have left.").HelpLong(listHelp)
+	c := parent.Command("list", "List the entries of the store.").HelpLong(listHelp)
 	verb.List(c, all, "/v1/allow", func(o *verb.Operator, list []*provisioner.Allowance) io.WriterTo {
 		if len(list) == 0 {
 			o.Say("the store allows no names; entries of provisioners' own files are not listed here")
 			return nil
 		}
-		t := cli.NewTable("PATTERN", "STATE", "USES", "EXPIRES", "ADDED", "BY", "WHY")
+		t := cli.NewTable("PATTERN", "STATE", "EXPIRES", "ADDED", "BY", "WHY")
 		for _, a := range list {
 			state := stateOf(a, time.Now())
 			if provisioner.AnyName(a.Pattern) && state == "good" {
 				o.Say("warning: %s: %v", a.Pattern, provisioner.ErrEverything)
 			}
-			t.Add(string(a.Pattern), state, usesLeft(a), verb.Instant(a.ExpiresAt), verb.Instant(a.At), a.By, a.Why)
+			t.Add(string(a.Pattern), state, verb.Instant(a.ExpiresAt), verb.Instant(a.At), a.By, a.Why)
 		}
 		return t
 	})
@@ -106,20 +96,10 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 
 // stateOf says in a word what an entry is good for.
 func stateOf(a *provisioner.Allowance, now time.Time) string {
-	switch {
-	case !a.ExpiresAt.IsZero() && !now.Before(a.ExpiresAt):
+	if !a.ExpiresAt.IsZero() && !now.Before(a.ExpiresAt) {
 		return "expired"
-	case a.Uses > 0 && len(a.UsedBy) >= a.Uses:
-		return "used up"
 	}
 	return "good"
-}
-
-func usesLeft(a *provisioner.Allowance) string {
-	if a.Uses == 0 {
-		return "unlimited"
-	}
-	return fmt.Sprintf("%d of %d left", a.Uses-len(a.UsedBy), a.Uses)
 }
 
 const removeHelp = `Takes an entry off the store's allow-list, on every provisioner within a second.

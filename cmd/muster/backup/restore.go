@@ -86,9 +86,6 @@ func (r *restore) show(out *daemon.Restored) io.WriterTo {
 		say("limited tokens signed until now are frozen: sign new ones, or see `muster token thaw`")
 		say("what was revoked, retired or removed after the backup may be good again: do it once more when the provisioner runs")
 	}
-	if gone := out.AllowancesGone; len(gone) > 0 {
-		say("allowed for a number of names, of which nobody knows how many are left, so allowed no more: %s; give it again with `muster allow add`", strings.Join(gone, ", "))
-	}
 	if len(r.Journals) > 0 {
 		say("bring the other provisioners their journals back as they are now")
 	}

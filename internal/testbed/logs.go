@@ -1,0 +1,57 @@
+package testbed
+
+import (
+	"context"
+	"fmt"
+
+	"muster/provisioner"
+)
+
+// Logs implements [provisioner.Store].
+func (f *Faults) Logs() *provisioner.Logs {
+	logs := WrapLogs(f.Store.Logs(), func(ctx context.Context, _ string, put Put) (provisioner.Revision, error) {
+		return write(ctx, &f.entries, nil, func(context.Context) (provisioner.Revision, error) { return put() })
+	})
+	fresh := logs.Fresh
+	logs.Fresh = func() error {
+		if f.blind.Load() {
+			return fmt.Errorf("%w: %w", provisioner.ErrRevocationsUnknown, ErrInjected)
+		}
+		return fresh()
+	}
+	return logs
+}
+
+// WrapLogs returns logs of which each write goes through put.
+func WrapLogs(l *provisioner.Logs, put Through) *provisioner.Logs {
+	return &provisioner.Logs{
+		Pauses:     wrapped[*provisioner.Pause]{l.Pauses, "Pause", put},
+		Answers:    wrapped[*provisioner.Answer]{l.Answers, "Answer", put},
+		Grants:     wrapped[*provisioner.Grant]{l.Grants, "Grant", put},
+		Allowances: wrapped[*provisioner.Allowance]{l.Allowances, "Allowance", put},
+		Signers:    wrapped[*provisioner.SignerEntry]{l.Signers, "Signer", put},
+		Operators:  wrapped[*provisioner.OperatorEntry]{l.Operators, "Operator", put},
+		Freezes:    wrapped[*provisioner.Freeze]{l.Freezes, "Freeze", put},
+		Thaws:      wrapped[*provisioner.Thaw]{l.Thaws, "Thaw", put},
+		Fresh:      l.Fresh,
+	}
+}
+
+// A Put is a write to a log.
+type Put func() (provisioner.Revision, error)
+
+// A Through makes a write to the log of a kind, such as "Pause", or has it go wrong.
+type Through func(ctx context.Context, kind string, put Put) (provisioner.Revision, error)
+
+// wrapped is a log of which each write goes through put.
+type wrapped[V any] struct {
+	provisioner.Log[V]
+
+	kind string
+	put  Through
+}
+
+// Put implements [provisioner.Log].
+func (w wrapped[V]) Put(ctx context.Context, key string, v V, expected provisioner.Revision) (provisioner.Revision, error) {
+	return w.put(ctx, w.kind, func() (provisioner.Revision, error) { return w.Log.Put(ctx, key, v, expected) })
+}

@@ -1,0 +1,70 @@
+package store
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"golang.org/x/sync/errgroup"
+
+	"muster/provisioner"
+)
+
+// Subjects of entries, each followed by a key; the keys are package provisioner's.
+const (
+	subjectPause     = "muster.entry.pause."
+	subjectAnswer    = "muster.entry.verdict."
+	subjectGrant     = "muster.entry.grant."
+	subjectAllowance = "muster.entry.allow."
+	subjectSigner    = "muster.entry.signer."
+	subjectOperator  = "muster.entry.operator."
+	subjectFreeze    = "muster.entry.freeze."
+	subjectThaw      = "muster.entry.thaw."
+)
+
+// views are what this process follows of the store.
+type views struct {
+	entries *Follower
+	logs    provisioner.Logs
+}
+
+// openViews follows the entries and reads them to their end.
+func (s *Store) openViews(ctx context.Context) error {
+	f := newFollower(s.js, s.nc, streamEntries, s.timeout)
+	grants := add(f, newView(subjectGrant, (*provisioner.Grant).LogKey))
+	allowances := add(f, newView(subjectAllowance, (*provisioner.Allowance).LogKey))
+	grants.take, allowances.take = s.take, s.take // what lets in gets none of the room for what keeps out
+	s.views = views{
+		entries: f,
+		logs: provisioner.Logs{
+			Pauses:     add(f, newView(subjectPause, (*provisioner.Pause).LogKey)),
+			Answers:    add(f, newView(subjectAnswer, (*provisioner.Answer).LogKey)),
+			Grants:     grants,
+			Allowances: allowances,
+			Signers:    add(f, newView(subjectSigner, (*provisioner.SignerEntry).LogKey)),
+			Operators:  add(f, newView(subjectOperator, (*provisioner.OperatorEntry).LogKey)),
+			Freezes:    add(f, newView(subjectFreeze, func(*provisioner.Freeze) string { return provisioner.FreezeKey })),
+			Thaws:      add(f, newView(subjectThaw, func(t *provisioner.Thaw) string { return string(t.Token) })),
+			Fresh:      f.Fresh,
+		},
+	}
+	_, err := f.Open(ctx) // the subscription ends with the connection
+	return err
+}
+
+// Logs implements [provisioner.Store].
+func (s *Store) Logs() *provisioner.Logs { return &s.views.logs }
+
+// Run keeps what Logs returns up to date until ctx is done, and returns nil then. Its errors are
+// [ErrStreamGone] and [ErrStreamShorter]: the process cannot go on.
+func (s *Store) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return s.views.entries.Run(ctx) })
+	return g.Wait()
+}
+
+// taken has a stream whose views processes follow republish what it took.
+func taken(c jetstream.StreamConfig) jetstream.StreamConfig {
+	c.AllowDirect = true // gaps are read from any replica, up to where the leader is
+	c.RePublish = &jetstream.RePublish{Source: c.Subjects[0], Destination: republished + c.Name + ".>"}
+	return c
+}

@@ -51,25 +51,3 @@ func TestWhatCannotBeSeenIsShown(t *testing.T) {
 	says(t, v.see("/approvals"), `<dd>web\u202egnp.exe</dd>`, `<dd>PX-\u200b4711</dd>`, "<dd>Größe 4 שלום</dd>")
 	unsaid(t, v.see("/approvals"), "\u202e", "\u200b")
 }
-
-// TestWhatIsAskedForIsReadOrRefused asks for pages in ways of which a part would be left out,
-// and for what there is not.
-func TestWhatIsAskedForIsReadOrRefused(t *testing.T) {
-	t.Parallel()
-	f := served(t)
-	v := signedIn(t, f, "anna", provisioner.RoleViewer)
-	for path, status := range map[string]int{
-		"/approvals?q=web%zz": http.StatusBadRequest, "/nodes?state=revoked;site=ams1": http.StatusBadRequest, "/events?node=%": http.StatusBadRequest,
-		"/nodes?cursor=x": http.StatusBadRequest, "/nodes?fact=private=x": http.StatusBadRequest, "/nodes?state=gone": http.StatusBadRequest,
-		"/assets/": http.StatusNotFound, "/assets/nosuch": http.StatusNotFound, "/assets/%2e%2e/templates/frame.html": http.StatusNotFound, "/nodes/%00": http.StatusBadRequest,
-		"/assets/style.css": http.StatusOK, "/nodes?fact=": http.StatusOK,
-	} {
-		a := v.get(path)
-		if a.status != status {
-			t.Errorf("GET %s: %d, want %d", path, a.status, status)
-		}
-		if status != http.StatusOK {
-			says(t, a.body, "<h1>")
-		}
-	}
-}

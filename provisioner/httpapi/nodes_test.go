@@ -2,7 +2,6 @@ package httpapi_test
 
 import (
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -133,52 +132,6 @@ func TestNodesAreListedAndExplained(t *testing.T) {
 		t.Errorf("report: %+v", report)
 	}
 	f.Check()
-}
-
-// TestNodeQueriesOverTheSocket sends filters, and some that are refused.
-func TestNodeQueriesOverTheSocket(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	for _, n := range f.Nodes(5) {
-		f.Enroll(n)
-	}
-	q := fleet.Query{
-		Filter: fleet.Filter{
-			States: []provisioner.State{provisioner.StateEnrolled, provisioner.StateRevoked}, Match: "*.example.net",
-			ExpiresBefore: f.Clock.Now().AddDate(10, 0, 0), SeenBefore: f.Clock.Now().Add(5 * time.Minute), // by an operator whose clock is ahead
-		},
-		Sort: fleet.ByExpiry, Limit: 2,
-	}
-	f.Eventually("all are listed, page by page", func() bool {
-		names := make(map[wire.Identity]bool)
-		for q.Cursor = ""; ; {
-			var p fleet.Page
-			call(t, f, http.MethodGet, "/v1/nodes?"+httpapi.NodeQuery(q).Encode(), nil, &p)
-			for _, n := range p.Nodes {
-				names[n.Identity] = true
-			}
-			if q.Cursor = p.Next; q.Cursor == "" {
-				return len(names) == 5
-			}
-		}
-	})
-	bad := url.Values{"state": {"gone"}, "site": {"a", "b"}, "sort": {"size"}}
-	if p := refused(t, f, http.MethodGet, "/v1/nodes?"+bad.Encode(), nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, "site") {
-		t.Errorf("%+v", p)
-	}
-	for query, says := range map[string]string{"stat=x": "stat", "limit=0": "limit", "limit=1001": "limit", "expires_before=tomorrow": "expires_before", "cursor=x": "cursor", "state=gone": "state", "seen_before=2200-01-01T00:00:00Z": "to come"} {
-		if p := refused(t, f, http.MethodGet, "/v1/nodes?"+query, nil); p.Status != http.StatusBadRequest || !strings.Contains(p.Detail, says) {
-			t.Errorf("%s: %+v", query, p)
-		}
-	}
-	for _, what := range []string{"", "/history", "/explain"} {
-		if p := refused(t, f, http.MethodGet, "/v1/nodes/web9.nowhere.net"+what, nil); p.Status != http.StatusNotFound {
-			t.Errorf("nobody%s: %+v", what, p)
-		}
-		if p := refused(t, f, http.MethodGet, "/v1/nodes/WEB"+what, nil); p.Status != http.StatusBadRequest {
-			t.Errorf("no name%s: %+v", what, p)
-		}
-	}
 }
 
 // TestNobodyIsRetiredForWantOfMemory loses what nodes have said of themselves, as a restore

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"muster/internal/testbed"
-	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
 )
@@ -67,40 +66,6 @@ func TestAnOrderForNoKeyIsForNobody(t *testing.T) {
 	}
 	if err := client(f).Do(f.Context(), http.MethodPost, "/v1/nodes/web1.example.net/grant", map[string]string{"why": "reinstalled"}, nil); err != nil {
 		t.Errorf("a grant for any key: %v", err)
-	}
-}
-
-// TestARefusalIsOneShortLine sends what would be quoted in full: neither the answer nor the
-// log is as long as what somebody sends.
-func TestARefusalIsOneShortLine(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	long := strings.Repeat("\u0080", 25_000)
-	for name, send := range map[string]struct {
-		path string
-		body any
-	}{
-		"a member":           {"/v1/clock/accept", map[string]int{long: 1}},
-		"a number":           {"/v1/nodes/web1.example.net/grant", map[string]any{"ttl_ns": number(strings.Repeat("1", 50_000))}},
-		"a reason":           {"/v1/clock/accept", httpapi.Reason{Why: long}},
-		"a path of lines":    {"/v1/no%0asuch%0a" + strings.Repeat("%0a", 5_000), nil},
-		"a name that cannot": {"/v1/operators", map[string]string{"name": long, "role": long}},
-		"a pattern":          {"/v1/allow", httpapi.NewAllowance{Pattern: "web." + strings.Repeat("a", 50_000)}},
-		"a use":              {"/v1/tokens/0123456789abcdef0123456789abcdef/release", httpapi.Release{Of: strings.Repeat("a\n", 25_000)}},
-		"a site":             {"/v1/settings/pause", map[string]string{"site": strings.Repeat("a", 50_000)}},
-		"an order's id":      {"/v1/nodes/web1.example.net/restart", httpapi.NodeCommand{ID: strings.Repeat("a", 50_000)}},
-		"a webhook":          {"/v1/webhooks/" + strings.Repeat("%0a", 5_000) + "/test", nil},
-		"a token":            {"/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(strings.Repeat("a.", 25_000))}},
-	} {
-		p := refused(t, f, http.MethodPost, send.path, send.body)
-		if n := len(p.Detail); n > 2100 || strings.Contains(p.Detail, "\n") || p.Status >= http.StatusInternalServerError {
-			t.Errorf("%s: %d, %d bytes: %.100q", name, p.Status, n, p.Detail)
-		}
-	}
-	for line := range strings.Lines(f.Log()) {
-		if len(line) > 10_000 {
-			t.Errorf("a line of %d bytes in the log: %.300s", len(line), line)
-		}
 	}
 }
 

@@ -75,7 +75,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	lose("broker")
 	whoMayNotWriteIsTold(t, dir)
-	run(1, `(?m)^muster: store: the store is gone: that of installation \S+, which revocations\.journal is of: restore a backup; .*$`, "provisioner", "run")
+	run(78, `(?m)^muster: store: the store is gone: that of installation \S+, which revocations\.journal is of: restore a backup; .*$`, "provisioner", "run")
 	run(1, "not a whole backup", "restore", "cut.backup")
 	run(0, `^\d+ messages of store\.backup restored; from the journal: 0 revocations, 0 of signers, 0 of operators, 0 of the allow-list, 0 of claims, 0 names given to other keys\nmuster: prov/data/revocations\.journal goes up to 20\S+Z: what came later is not restored\nmuster: start the provisioner\n$`, "restore", "store.backup")
 	lose("broker")

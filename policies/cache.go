@@ -13,14 +13,7 @@ import (
 // finds it in files of its own. The zero value is empty, nil keeps nothing, and it
 // is safe for concurrent use.
 type Cache struct {
-	mu   sync.Mutex
-	kept map[string]*cached // guarded by mu; by the digest of all files, tests too
-}
-
-// cached is a policy, nil until it has passed.
-type cached struct {
-	mu sync.Mutex // held while it is compiled and tested
-	p  *policy    // guarded by mu
+	kept sync.Map // of *policy, by the digest of all files, tests too
 }
 
 // policy returns the policy of these files, compiled and tested, or what is wrong
@@ -29,32 +22,14 @@ func (c *Cache) policy(ctx context.Context, files string, all []source) (*policy
 	if c == nil {
 		return passing(ctx, all)
 	}
-	k := c.of(files)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.p != nil {
-		return k.p, nil
+	if kept, ok := c.kept.Load(files); ok {
+		return kept.(*policy), nil
 	}
 	p, err := passing(ctx, all)
 	if err == nil {
-		k.p = p
+		c.kept.Store(files, p)
 	}
 	return p, err
-}
-
-// of returns the place of these files' policy.
-func (c *Cache) of(files string) *cached {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	k := c.kept[files]
-	if k == nil {
-		if c.kept == nil {
-			c.kept = make(map[string]*cached)
-		}
-		k = &cached{}
-		c.kept[files] = k
-	}
-	return k
 }
 
 // passing compiles a policy and runs its tests, all of which must pass.

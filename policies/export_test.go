@@ -1,12 +1,5 @@
 package policies
 
-import "github.com/fsnotify/fsnotify"
-
-// Unwatched has the system give e no watcher, for the reason err.
-func (e *Engine) Unwatched(err error) {
-	e.newWatcher = func() (*fsnotify.Watcher, error) { return nil, err }
-}
-
 // SamePolicy reports whether two engines share one compiled policy.
 func SamePolicy(a, b *Engine) bool { return a.current.Load() == b.current.Load() }
 

@@ -33,7 +33,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/open-policy-agent/opa/v1/ast"
 	"github.com/open-policy-agent/opa/v1/metrics"
 	"github.com/open-policy-agent/opa/v1/rego"
@@ -71,8 +70,7 @@ type Config struct {
 	// TrustFirstUse makes Builtin the open variant.
 	TrustFirstUse bool
 
-	// Timeout bounds one evaluation, while the process gets to compute: see
-	// [Engine.Decide]. Optional; [DefaultTimeout].
+	// Timeout bounds one evaluation. Optional; [DefaultTimeout].
 	Timeout time.Duration
 
 	// Log receives a line per reload, and warnings about the policy. Optional;
@@ -93,13 +91,7 @@ type Engine struct {
 	current atomic.Pointer[policy]
 	refusal atomic.Pointer[error] // why the files are not in use; nil if they are
 
-	newWatcher func() (*fsnotify.Watcher, error) // other than fsnotify's in a test only
-
 	mu sync.Mutex // held while reloading
-
-	// The rest is guarded by mu.
-	dirs    []string // that the policy's files were found in, to watch
-	refused string   // digest of the files that the last reload refused, or ""
 }
 
 // Load reads, compiles and tests a policy. It starts nothing; see [Engine.Run].
@@ -119,7 +111,7 @@ func Load(cfg Config) (*Engine, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	e := &Engine{cfg: cfg, newWatcher: fsnotify.NewWatcher}
+	e := &Engine{cfg: cfg}
 	if err := e.Reload(context.Background()); err != nil {
 		return nil, err
 	}
@@ -130,7 +122,7 @@ func Load(cfg Config) (*Engine, error) {
 // not: it is for trying a policy out, where [Load] is for using one. The error is
 // of the file system, or wraps [ErrInvalid] if the policy does not compile.
 func Test(ctx context.Context, cfg Config) ([]TestResult, error) {
-	all, _, err := read(&cfg)
+	all, err := read(&cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -141,14 +133,9 @@ func Test(ctx context.Context, cfg Config) ([]TestResult, error) {
 	return p.test(ctx)
 }
 
-// Decide evaluates the policy for in, which it does not change. The decision
-// is the caller's. Every error wraps [ErrPolicy] and means to deny, and holds no
-// value of in; what the
-// policy of the moment is does not change during one evaluation. It returns
-// within the time-out, or when ctx is done, but for a built-in function that
-// takes longer on its own. Where the process hardly gets to compute, it returns within four times the time-out:
-// that others have the cores, or that it was suspended, is not the policy's fault, and
-// nobody is to be woken for it.
+// Decide evaluates the policy for in, which it does not change. The decision is the caller's. Every error wraps
+// [ErrPolicy], means to deny, and holds no value of in. The policy does not change during one evaluation. Decide
+// returns within the time-out, or when ctx is done, but for a built-in function that takes longer on its own.
 func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error) {
 	p := e.current.Load()
 	defer func() {
@@ -167,7 +154,7 @@ func (e *Engine) Decide(ctx context.Context, in *Input) (d *Decision, err error)
 	}
 	// Not a context with a time-out: that would cost a goroutine per decision.
 	cancel := topdown.NewCancel()
-	defer endLate(cancel, e.cfg.Timeout, processTime)()
+	defer time.AfterFunc(e.cfg.Timeout, cancel.Cancel).Stop()
 	defer context.AfterFunc(ctx, cancel.Cancel)()
 	results, err := p.query.Eval(ctx, rego.EvalParsedInput(input), rego.EvalTime(in.Time), rego.EvalExternalCancel(cancel), rego.EvalMetrics(metrics.NoOp()))
 	if err != nil {
@@ -234,19 +221,16 @@ func (e *Engine) reload(ctx context.Context) (bool, error) {
 // take is Reload, and reports whether there is a new policy. Files that are
 // those in use are not compiled again. The caller holds mu.
 func (e *Engine) take(ctx context.Context) (bool, error) {
-	all, dirs, err := read(&e.cfg)
+	all, err := read(&e.cfg)
 	if err != nil {
 		return false, err
 	}
-	e.dirs = dirs
 	files := digest(all, func(source) bool { return true })
 	if now := e.current.Load(); now != nil && now.files == files {
-		e.refused = ""
 		return false, nil
 	}
 	p, err := e.cfg.Cache.policy(ctx, files, all)
 	if err != nil {
-		e.refused = files
 		return false, err
 	}
 	for _, rule := range p.unused {
@@ -258,7 +242,6 @@ func (e *Engine) take(ctx context.Context) (bool, error) {
 	if p.untried {
 		e.cfg.Log.WarnContext(ctx, "policy has no tests")
 	}
-	e.refused = ""
 	e.current.Store(p)
 	return true, nil
 }

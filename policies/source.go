@@ -52,124 +52,116 @@ func wanted(name string) bool {
 // the files of a config map, to which the visible names are links.
 func hidden(name string) bool { return strings.HasPrefix(name, ".") }
 
-// read reads the sources of cfg, and the directories that it found them in,
-// which is what has to be watched. Errors are of the file system, or wrap
-// [ErrInvalid] if there is nothing to read.
-func read(cfg *Config) ([]source, []string, error) {
+// read reads the sources of cfg. Errors are of the file system, or wrap [ErrInvalid] if there is nothing to read.
+func read(cfg *Config) ([]source, error) {
 	var all []source
-	var dirs []string
 	if cfg.Builtin {
 		for _, f := range builtin(cfg.TrustFirstUse) {
 			all = append(all, source{path: "builtin/" + f.Name, name: f.Name, content: []byte(f.Content)})
 		}
 	}
 	if cfg.FS != nil {
-		found, _, err := readTree(cfg.FS, "")
+		found, err := readTree(cfg.FS, "")
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		all = append(all, found...)
 	}
 	var unread []error
 	for _, p := range cfg.Paths {
-		found, below, err := readPath(p)
+		found, err := readPath(p)
 		unread = append(unread, err)
 		all = append(all, found...)
-		dirs = append(dirs, below...)
 	}
 	if err := errors.Join(unread...); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	slices.SortFunc(all, func(a, b source) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.path, b.path))
 	})
 	if !slices.ContainsFunc(all, func(s source) bool { return !s.isTest() && !s.isData() }) {
 		if len(cfg.Paths) == 0 {
-			return nil, nil, fmt.Errorf("%w: no policy (*.rego)", ErrInvalid)
+			return nil, fmt.Errorf("%w: no policy (*.rego)", ErrInvalid)
 		}
-		return nil, nil, fmt.Errorf("%w: no policy (*.rego) in %s: want a Rego file that is no test, or a directory with one", ErrInvalid, strings.Join(cfg.Paths, ", "))
+		return nil, fmt.Errorf("%w: no policy (*.rego) in %s: want a Rego file that is no test, or a directory with one", ErrInvalid, strings.Join(cfg.Paths, ", "))
 	}
 	seen := make(map[string]struct{}, len(all))
 	for _, s := range all {
 		if _, twice := seen[s.path]; twice {
-			return nil, nil, fmt.Errorf("%w: %s is given twice", ErrInvalid, s.path)
+			return nil, fmt.Errorf("%w: %s is given twice", ErrInvalid, s.path)
 		}
 		seen[s.path] = struct{}{}
 	}
-	return all, dirs, nil
+	return all, nil
 }
 
 // readPath reads a file, or everything wanted below a directory.
-func readPath(p string) ([]source, []string, error) {
+func readPath(p string) ([]source, error) {
 	info, err := os.Stat(p)
 	if err != nil {
-		return nil, nil, fmt.Errorf("policy: %w: want a Rego file, or a directory of them", err)
+		return nil, fmt.Errorf("policy: %w: want a Rego file, or a directory of them", err)
 	}
 	if info.IsDir() {
 		return readTree(os.DirFS(p), p)
 	}
 	if info.Size() > maxFileBytes {
-		return nil, nil, fmt.Errorf("%s: %d bytes, limit %d", p, info.Size(), maxFileBytes)
+		return nil, fmt.Errorf("%s: %d bytes, limit %d", p, info.Size(), maxFileBytes)
 	}
 	if info.Mode()&fs.ModeDevice != 0 { // and may have no end
-		return nil, nil, fmt.Errorf("%s: is a device, want a Rego file, or a directory of them", p)
+		return nil, fmt.Errorf("%s: is a device, want a Rego file, or a directory of them", p)
 	}
 	f, err := os.Open(p)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer func() { _ = f.Close() }()                        // only read
 	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1)) // a pipe has no size, and may have no end
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if len(b) > maxFileBytes {
-		return nil, nil, fmt.Errorf("%s: more than %d bytes, the limit", p, maxFileBytes)
+		return nil, fmt.Errorf("%s: more than %d bytes, the limit", p, maxFileBytes)
 	}
-	return []source{{path: p, name: filepath.Base(p), content: b}}, nil, nil
+	return []source{{path: p, name: filepath.Base(p), content: b}}, nil
 }
 
-// readTree reads everything wanted in fsys. It follows links to files, not to
-// directories below the first. The paths of what it returns begin with root.
-func readTree(fsys fs.FS, root string) ([]source, []string, error) {
+// readTree reads everything wanted in fsys. The paths of what it returns begin with root.
+func readTree(fsys fs.FS, root string) ([]source, error) {
 	var all []source
-	var dirs []string
-	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
-		switch {
-		case err != nil:
-			return err
-		case name != "." && hidden(d.Name()) && d.IsDir():
-			return fs.SkipDir
-		case d.IsDir():
-			dirs = append(dirs, filepath.Join(root, name))
-			return nil
-		case hidden(d.Name()) || !wanted(name):
-			return nil
-		}
-		info, err := fs.Stat(fsys, name)
-		if err != nil {
-			return err
-		}
-		if info.IsDir() { // a link to one
-			return nil
-		}
-		if !info.Mode().IsRegular() { // nobody may ever write to a pipe, and a device may have no end
+	err := walk(fsys, func(name string, info fs.FileInfo) error {
+		if !info.Mode().IsRegular() { // reading a pipe or a device may never end
 			return fmt.Errorf("%s: is a device, a pipe or the like, want a file", name)
 		}
 		if info.Size() > maxFileBytes {
 			return fmt.Errorf("%s: %d bytes, limit %d", name, info.Size(), maxFileBytes)
 		}
 		b, err := fs.ReadFile(fsys, name)
-		if err != nil {
-			return err
-		}
 		all = append(all, source{path: filepath.Join(root, name), name: name, content: b})
-		return nil
+		return err
 	})
 	if err != nil && root != "" {
-		return nil, nil, fmt.Errorf("%s: %w", root, err)
+		return nil, fmt.Errorf("%s: %w", root, err)
 	}
-	return all, dirs, err
+	return all, err
+}
+
+// walk visits every wanted file in fsys. It follows links to files, not to directories below the first.
+func walk(fsys fs.FS, visit func(name string, info fs.FileInfo) error) error {
+	return fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case name != "." && hidden(d.Name()) && d.IsDir():
+			return fs.SkipDir
+		case d.IsDir() || hidden(d.Name()) || !wanted(name):
+			return nil
+		}
+		info, err := fs.Stat(fsys, name)
+		if err != nil || info.IsDir() { // a link to one
+			return err
+		}
+		return visit(name, info)
+	})
 }
 
 // digest returns the hex SHA-256 over names and contents of the files of all

@@ -2,145 +2,88 @@ package policies
 
 import (
 	"context"
-	"path/filepath"
-	"slices"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
 	"time"
-
-	"github.com/fsnotify/fsnotify"
 )
 
-const (
-	// settle is how long nothing may have changed before the files are read: writing
-	// a file, or unpacking several, is many events. Half a policy may compile and pass,
-	// without the denials that come at its end.
-	settle = 200 * time.Millisecond
+// pollInterval is how often the files are looked at. Looking reads no file, and sees what notifications of the
+// system do not: changes on network file systems and behind links.
+const pollInterval = time.Second
 
-	// pollInterval is how often to look without having been told: network file
-	// systems tell nothing, nor does a change behind a link to somewhere else. It is
-	// also the longest that changes which never end are waited for, up to twice that.
-	pollInterval = 10 * time.Second
-)
-
-// Run watches the files of [Config].Paths until ctx is done and reloads the
-// policy when they change, as [Engine.Reload] does. A policy that is refused
-// is logged as an error, once, and the one in use stays. If the system lets nobody
-// watch, it says so and looks every ten seconds. Run returns nil. Without Paths it
-// just waits.
+// Run looks at the files of [Config].Paths every second until ctx is done and reloads the policy when they have
+// changed and then rested for a second, as [Engine.Reload] does: half a policy may compile too, without the denials
+// that come at its end. A policy that is refused is logged as an error, once, and the one in use stays. Run returns
+// nil. Without Paths it just waits.
 func (e *Engine) Run(ctx context.Context) error {
 	if len(e.cfg.Paths) == 0 {
 		<-ctx.Done()
 		return nil
 	}
-	f := follower{engine: e}
-	var told <-chan fsnotify.Event // nil if nobody tells
-	var stumbled <-chan error
-	if w, err := e.newWatcher(); err != nil {
-		e.cfg.Log.WarnContext(ctx, "policy is not watched, it is looked at again and again", "every", pollInterval, "err", err,
-			"remedy", "where too many files are open, raise fs.inotify.max_user_instances")
-	} else {
-		defer w.Close() //nolint:errcheck // nothing was written
-		f.watcher, told, stumbled = w, w.Events, w.Errors
-	}
-	f.follow(ctx) // what changed between Load and Run
-	whenSettled(ctx, told, stumbled, f.follow, func(err error) {
-		e.cfg.Log.WarnContext(ctx, "policy watch stumbled", "err", err)
-	})
-	return nil
-}
-
-// whenSettled calls follow once nothing has been told for a while after something was, and
-// now and then without that, until ctx is done. What stumbled tells is also said.
-func whenSettled(ctx context.Context, told <-chan fsnotify.Event, stumbled <-chan error, follow func(context.Context), say func(error)) {
 	poll := time.NewTicker(pollInterval)
 	defer poll.Stop()
-	settled := time.NewTimer(settle)
-	settled.Stop()
-	changing, waited := false, false // since the poll before
+	var before, done, logged string // stamps of the last look and of the last reading, and the last failure
 	for {
 		select {
 		case <-ctx.Done():
-			return
-		case <-told:
-			// Whatever it was: links are swapped under names that are not ours. Reading
-			// the files says whether it matters.
-			changing = true
-			settled.Reset(settle)
-		case err := <-stumbled:
-			say(err) // most likely an overflow, so something has changed
-			changing = true
-			settled.Reset(settle)
-		case <-settled.C:
-			changing, waited = false, false
-			follow(ctx)
+			return nil
 		case <-poll.C:
-			if !changing || waited {
-				follow(ctx)
-			}
-			waited = changing
 		}
+		now := stamps(e.cfg.Paths)
+		if now == before && now != done {
+			done = now
+			err := e.follow(ctx, logged)
+			if logged = ""; err != nil {
+				logged = err.Error()
+			}
+			if err != nil && !errors.Is(err, ErrInvalid) {
+				done = "" // a file that cannot be read may become readable without a trace
+			}
+		}
+		before = now
 	}
 }
 
-// A follower keeps an engine's policy in step with its files. Only the
-// goroutine of Run touches it.
-type follower struct {
-	engine  *Engine
-	watcher *fsnotify.Watcher // nil if the system has none
-	watched []string          // directories
-	said    string            // the last failure that was logged, "" if none
-}
-
-// follow reloads the policy if its files have changed. It watches before it
-// reads: a change after the reading is then always told.
-func (f *follower) follow(ctx context.Context) {
-	e := f.engine
+// follow reloads the policy and logs what came of it, other than the failure that was logged before.
+func (e *Engine) follow(ctx context.Context, logged string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	changed, err := false, error(nil)
-	for range 3 { // until reading finds no directory that is not watched yet
-		f.watch(e.dirs)
-		before := e.dirs
-		start, old := e.cfg.Now(), e.Digest()
-		if changed, err = e.reload(ctx); changed {
-			e.cfg.Log.InfoContext(ctx, "policy reloaded", "policy", e.Digest(), "before", old, "elapsed", e.cfg.Now().Sub(start))
-		}
-		if slices.Equal(before, e.dirs) {
-			break
-		}
-	}
+	start, old := e.cfg.Now(), e.Digest()
+	changed, err := e.reload(ctx)
 	switch {
 	case ctx.Err() != nil: // stopped in the middle, which is no fault of the policy
+		return nil
+	case err != nil && err.Error() != logged:
+		e.cfg.Log.ErrorContext(ctx, "policy not reloaded, the one before stays in use", "policy", e.Digest(), "err", err)
 	case err != nil:
-		said := e.refused + err.Error()
-		if said != f.said {
-			e.cfg.Log.ErrorContext(ctx, "policy not reloaded, the one before stays in use", "policy", e.Digest(), "err", err)
-		}
-		f.said = said
-	case f.said != "" && !changed:
+	case changed:
+		e.cfg.Log.InfoContext(ctx, "policy reloaded",
+			"policy", e.Digest(), "before", old, "elapsed", e.cfg.Now().Sub(start))
+	case logged != "":
 		e.cfg.Log.InfoContext(ctx, "policy files are again those in use", "policy", e.Digest())
-		f.said = ""
-	default:
-		f.said = ""
 	}
+	return err
 }
 
-// watch watches dirs and the directories that hold the configured paths. All
-// are watched anew each time: a name that was taken by another directory, as
-// when a link is swapped, would otherwise stay watched at its old place.
-func (f *follower) watch(dirs []string) {
-	if f.watcher == nil {
-		return
+// stamps returns a text that changes when a file of the paths does: names, sizes and times of all of them.
+func stamps(paths []string) string {
+	var b strings.Builder
+	stamp := func(name string, info fs.FileInfo) error {
+		fmt.Fprintf(&b, "%q %d %v %d\n", name, info.Size(), info.Mode(), info.ModTime().UnixNano())
+		return nil
 	}
-	for _, d := range f.watched {
-		_ = f.watcher.Remove(d) // gone already, perhaps
+	for _, p := range paths {
+		info, err := os.Stat(p)
+		switch {
+		case err == nil && info.IsDir():
+			err = walk(os.DirFS(p), stamp)
+		case err == nil:
+			err = stamp(p, info)
+		}
+		fmt.Fprintf(&b, "%q %v\n", p, err)
 	}
-	f.watched = slices.Clone(dirs)
-	for _, p := range f.engine.cfg.Paths {
-		f.watched = append(f.watched, filepath.Dir(filepath.Clean(p)))
-	}
-	slices.Sort(f.watched)
-	f.watched = slices.Compact(f.watched)
-	for _, d := range f.watched {
-		_ = f.watcher.Add(d) // missing: the directory above says when it comes, or the poll
-	}
+	return b.String()
 }

@@ -85,30 +85,6 @@ func says(t *testing.T, e *policies.Engine, reason string) {
 	})
 }
 
-// TestRunWithoutAWatcher has the system give out no watchers any more: the policy is
-// looked at again and again, and nothing ends.
-func TestRunWithoutAWatcher(t *testing.T) {
-	t.Parallel()
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "p.rego"), saying("one"))
-	log := &logBuffer{}
-	e, err := policies.Load(policies.Config{Paths: []string{dir}, Log: slog.New(slog.NewTextHandler(log, nil))})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.Unwatched(errors.New("too many open files"))
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- e.Run(ctx) }()
-	eventually(t, "it says so", func() bool { return log.count("policy is not watched") == 1 && log.count("too many open files") == 1 })
-	write(t, filepath.Join(dir, "p.rego"), saying("two"))
-	says(t, e, "two")
-	cancel()
-	if err := <-done; err != nil {
-		t.Errorf("Run = %v", err)
-	}
-}
-
 // Each way of changing a file that people and programs have.
 func TestRunReloads(t *testing.T) {
 	t.Parallel()

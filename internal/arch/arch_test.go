@@ -68,7 +68,6 @@ var owners = map[string][]string{
 	"github.com/go-json-experiment":   {"internal/wire"},
 	"github.com/youmark/pkcs8":        {"internal/keyfile"},
 	"github.com/open-policy-agent":    {"policies"},
-	"github.com/fsnotify/fsnotify":    {"policies"},
 	"github.com/nats-io/nats-server":  {"provisioner/broker"},
 	"github.com/nats-io/jwt":          {"provisioner/broker"},
 	"github.com/nats-io/nats.go/jets": {"provisioner/store"},

@@ -49,7 +49,6 @@ const (
 	tagSet             = 0x31
 	tagKeyIdentifier   = 0x80 // [0] of an AuthorityKeyIdentifier
 	tagVersion         = 0xa0 // [0] of a TBSCertificate
-	tagAttributes      = 0xa0 // [0] of a CertificationRequestInfo
 	tagDNSName         = 0x82 // [2] of a GeneralName
 	tagURI             = 0x86 // [6]
 	tagExtensions      = 0xa3 // [3] of a TBSCertificate
@@ -122,8 +121,7 @@ func derInteger(x *big.Int) []byte {
 
 func utcTime(t time.Time) []byte { return der(tagUTCTime, []byte(t.UTC().Format("060102150405Z"))) }
 
-// signed returns the certificate of a TBSCertificate and its signature, or the
-// certificate request of a CertificationRequestInfo and its.
+// signed returns the certificate of a TBSCertificate and its signature.
 func signed(tbs, signature []byte) []byte {
 	return der(tagSequence, tbs, derECDSAWithSHA256, der(tagBitString, []byte{0}, signature)) // no unused bits
 }

@@ -88,8 +88,7 @@ type Authority struct {
 	now           func() time.Time
 	previous      []Previous
 	fingerprint   string
-	layout        *layout     // of usual certificates; nil if there are none
-	signer        *p256Signer // of those
+	layout        *layout // of usual certificates; nil if there are none
 
 	mu    sync.Mutex // held while trust is replaced
 	trust atomic.Pointer[trust]
@@ -133,7 +132,7 @@ func New(cfg Config) (*Authority, error) {
 		previous: slices.Clone(cfg.Previous), fingerprint: certificateFingerprint(cfg.Root.Raw),
 	}
 	if pub, ok := cfg.Issuing.PublicKey.(*ecdsa.PublicKey); ok && pub.Curve == elliptic.P256() {
-		a.layout, a.signer = newLayout(cfg.Issuing), newP256Signer(cfg.Key, pub)
+		a.layout = newLayout(cfg.Issuing)
 	}
 	a.trust.Store(a.newTrust(map[string]bool{}))
 	return a, nil

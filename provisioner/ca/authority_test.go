@@ -138,29 +138,6 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-func TestShortMaximumIsTheDefault(t *testing.T) {
-	t.Parallel()
-	a := authority(t, func(c *ca.Config) { c.MaxTTL = time.Hour })
-	r := requests()["node"]
-	r.PublicKey = newEC(t, elliptic.P256()).Public()
-	if c, _ := issue(t, a, r); !c.NotAfter.Equal(noon.Add(time.Hour).Truncate(time.Second)) {
-		t.Errorf("NotAfter = %v, want an hour from noon", c.NotAfter)
-	}
-}
-
-func TestFingerprintIsOfTheRoot(t *testing.T) {
-	t.Parallel()
-	g, err := generated()
-	if err != nil {
-		t.Fatal(err)
-	}
-	sum := sha256.Sum256(g.Root.Raw)
-	want := hex.EncodeToString(sum[:])
-	if a := authority(t, nil); a.Fingerprint() != want || g.Fingerprint != want {
-		t.Errorf("Fingerprint = %s and, generated, %s, want %s", a.Fingerprint(), g.Fingerprint, want)
-	}
-}
-
 func TestAuthorityEnds(t *testing.T) {
 	t.Parallel()
 	if got, want := authority(t, nil).NotAfter(), config(t).Issuing.NotAfter; !got.Equal(want) {

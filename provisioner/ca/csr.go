@@ -56,9 +56,6 @@ var csrSignatures = []x509.SignatureAlgorithm{
 // extensions than an honest node has. The error wraps [ErrCSR], and no input
 // makes ParseCSR panic.
 func ParseCSR(der []byte) (*CSR, error) {
-	if c := usualCSR(der); c != nil {
-		return c, nil
-	}
 	c, err := parseCSR(der)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCSR, err)

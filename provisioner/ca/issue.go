@@ -3,6 +3,7 @@ package ca
 import (
 	"bytes"
 	"crypto"
+	"crypto/ecdsa"
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
@@ -92,6 +93,10 @@ func (a *Authority) Issue(r Request) (*Certificate, error) {
 	}, nil
 }
 
+// errSignature means that a key did not sign what it was given. Such a certificate must never leave: its node would
+// be offered it again and again, and a signature made with a damaged copy of the key tells the key, bit by bit.
+var errSignature = errors.New("the key's signature does not verify")
+
 // sign returns the signed certificate, in DER. Its signature has been verified:
 // a key that signs wrongly (a broken HSM, flipped bits) is found here and not by
 // a node.
@@ -104,9 +109,13 @@ func (a *Authority) sign(r *Request, template *x509.Certificate) ([]byte, error)
 		return nil, err
 	}
 	tbs := a.layout.assemble(template, spki)
-	signature, err := a.signer.sign(tbs)
+	digest := sha256.Sum256(tbs)
+	signature, err := a.key.Sign(rand.Reader, digest[:], crypto.SHA256)
 	if err != nil {
 		return nil, err
+	}
+	if pub, ok := a.issuing.PublicKey.(*ecdsa.PublicKey); !ok || !ecdsa.VerifyASN1(pub, digest[:], signature) {
+		return nil, errSignature
 	}
 	return signed(tbs, signature), nil
 }

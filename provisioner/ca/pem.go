@@ -3,11 +3,9 @@ package ca
 import (
 	"bytes"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // blockType is the type of a certificate's block (RFC 7468 section 5.1).
@@ -56,10 +54,5 @@ func ParseCertificates(pemBytes []byte) ([]*x509.Certificate, error) {
 
 // encodePEM returns one certificate in PEM, with a final newline.
 func encodePEM(der []byte) string {
-	const wrap = len("-----BEGIN -----\n-----END -----\n") + 2*len(blockType)
-	var b strings.Builder
-	size := base64.StdEncoding.EncodedLen(len(der))
-	b.Grow(wrap + size + size/64 + 1)                           // lines of 64; growing as it comes takes 2 kB more
-	_ = pem.Encode(&b, &pem.Block{Type: blockType, Bytes: der}) // a Builder takes everything
-	return b.String()
+	return string(pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: der}))
 }

@@ -38,25 +38,17 @@ type profile struct {
 	mayServe   bool // a TLS server if that is asked for
 }
 
-// profileOf returns the profile of a role, and whether there is one.
-func profileOf(role wire.Role) (profile, bool) {
-	switch role {
-	case wire.RoleNode:
-		return profile{identity: true, names: true, mayServe: true}, true
-	case wire.RoleBroker:
-		return profile{names: true, addresses: true, needsNames: true, serverAuth: true, mayServe: true}, true
-	case wire.RoleProvisioner: // some serve operators over HTTPS
-		return profile{names: true, addresses: true, mayServe: true}, true
-	case wire.RoleOperator:
-		return profile{}, true
-	default:
-		return profile{}, false
-	}
+// profiles are those of the roles that get certificates. Some provisioners serve operators over HTTPS.
+var profiles = map[wire.Role]profile{
+	wire.RoleNode:        {identity: true, names: true, mayServe: true},
+	wire.RoleBroker:      {names: true, addresses: true, needsNames: true, serverAuth: true, mayServe: true},
+	wire.RoleProvisioner: {names: true, addresses: true, mayServe: true},
+	wire.RoleOperator:    {},
 }
 
 // checkName reports why name cannot be the name of a holder of role.
 func checkName(role wire.Role, name string) error {
-	if p, ok := profileOf(role); ok && p.identity {
+	if profiles[role].identity {
 		_, err := wire.ParseIdentity(name)
 		return err
 	}
@@ -83,7 +75,7 @@ func (a *Authority) subject(r *Request) (*subject, error) {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
 
-	p, ok := profileOf(r.Role)
+	p, ok := profiles[r.Role]
 	if !ok {
 		return nil, fmt.Errorf("%w: role %.40q, want node, broker, provisioner or operator", ErrRequest, r.Role)
 	}

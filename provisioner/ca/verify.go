@@ -62,7 +62,7 @@ func (a *Authority) verify(leaf *x509.Certificate, intermediates []*x509.Certifi
 	if err := checkName(role, name); err != nil {
 		return "", "", err
 	}
-	if p, ok := profileOf(role); ok && p.identity && !slices.Contains(leaf.DNSNames, name) {
+	if profiles[role].identity && !slices.Contains(leaf.DNSNames, name) {
 		return "", "", fmt.Errorf("identity %q is not among its DNS names", name)
 	}
 	return role, name, nil

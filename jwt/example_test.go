@@ -46,16 +46,3 @@ func ExampleVerifier_Verify() {
 	// <nil>
 	// token does not cover the identity: "db1.example.net", token is for ["web*.example.net"]
 }
-
-func ExamplePeek() {
-	text := craft(edHeader, goodBody, unverifiable)
-	token, err := jwt.Peek(text)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	fmt.Println(token.URLs(), token.Default)
-	// Output: [prov1.example.net:4222] true
-}
-
-func unverifiable(string) []byte { return []byte("x") }

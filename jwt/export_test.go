@@ -4,5 +4,5 @@ package jwt
 func CacheLen(v *Verifier) int {
 	v.cache.mu.Lock()
 	defer v.cache.mu.Unlock()
-	return v.cache.order.Len()
+	return len(v.cache.entries)
 }

@@ -86,7 +86,7 @@ func (a *oneAudience) UnmarshalJSON(b []byte) error {
 func CheckOperatorKey(pub crypto.PublicKey) error {
 	switch pub.(type) {
 	case *ecdsa.PublicKey, ed25519.PublicKey:
-		return checkSigner(pub)
+		return checkPublic(pub)
 	default:
 		return fmt.Errorf("%w: %s, want P-256 or Ed25519 for an operator", ErrKey, keyfile.Kind(pub))
 	}

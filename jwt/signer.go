@@ -12,7 +12,6 @@ import (
 	"encoding/hex"
 	"encoding/pem"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -66,7 +65,7 @@ const (
 func ParseSigner(b []byte) (Signer, error) {
 	if key, ok := hexKey(b); ok {
 		s := Signer{Key: ed25519.PublicKey(key)}
-		if err := checkSigner(s.Key); err != nil {
+		if err := checkPublic(s.Key); err != nil {
 			return Signer{}, err
 		}
 		return s, nil
@@ -86,7 +85,7 @@ func ParseSigner(b []byte) (Signer, error) {
 	if err != nil {
 		return Signer{}, err
 	}
-	if err := checkSigner(s.Key); err != nil {
+	if err := checkPublic(s.Key); err != nil {
 		return Signer{}, err
 	}
 	return s, nil
@@ -170,43 +169,3 @@ func checkPublic(pub crypto.PublicKey) error {
 	}
 	return nil
 }
-
-// checkSigner is checkPublic for keys that are to be trusted.
-func checkSigner(pub crypto.PublicKey) error {
-	if err := checkPublic(pub); err != nil {
-		return err
-	}
-	if k, ok := pub.(ed25519.PublicKey); ok && smallOrder(k) {
-		return fmt.Errorf("%w: an Ed25519 key under which anybody can sign, such as one of all zeros", ErrKey)
-	}
-	return nil
-}
-
-// smallOrder reports whether key is one of the eight points of order 8 or less.
-// crypto/ed25519 accepts them (RFC 8032 does not forbid it), and a signature of
-// the neutral point and the scalar zero is then right for one message in
-// eight or more, whoever made it. For any other key it never is.
-func smallOrder(key ed25519.PublicKey) bool {
-	y := [ed25519.PublicKeySize]byte(key)
-	y[len(y)-1] &= 0x7f // the rest is the sign of x
-	return slices.Contains(smallOrders, y)
-}
-
-// smallOrders are their y coordinates in every encoding that crypto/ed25519 takes,
-// little-endian: 0, 1 and -1, two of order 8, and p and p+1, which are 0 and 1
-// again. It is libsodium's list (ge25519_has_small_order).
-var smallOrders = func() (all [][ed25519.PublicKeySize]byte) {
-	most := strings.Repeat("ff", 30) + "7f"
-	for _, y := range []string{
-		"00" + strings.Repeat("0", 62), "01" + strings.Repeat("0", 62), "ec" + most, "ed" + most, "ee" + most,
-		"26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05",
-		"c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a",
-	} {
-		b, err := hex.DecodeString(y)
-		if err != nil {
-			panic(err)
-		}
-		all = append(all, [ed25519.PublicKeySize]byte(b))
-	}
-	return all
-}()

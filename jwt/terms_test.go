@@ -61,16 +61,3 @@ func TestTermsAreTheTokenWithoutItsSecrets(t *testing.T) {
 		})
 	}
 }
-
-func TestRecallRefusesWhatItDidNotRemember(t *testing.T) {
-	t.Parallel()
-	for name, text := range map[string]string{
-		"nothing": "", "no JSON": "{", "no claims": `{"signer":"s"}`, "no object": `{"signer":"s","claims":[]}`,
-		"a limit that is unknown": `{"signer":"s","claims":{"extensions":{"muster":{"moon":"full"}}}}`,
-		"a claim of another type": `{"signer":"s","claims":{"chs":"yes"}}`,
-	} {
-		if got, err := jwt.Recall("t", "s", json.RawMessage(text)); err == nil || got != nil {
-			t.Errorf("%s: recalled %+v, %v", name, got, err)
-		}
-	}
-}

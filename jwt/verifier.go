@@ -2,6 +2,7 @@ package jwt
 
 import (
 	"cmp"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,9 +25,8 @@ type VerifierConfig struct {
 	// no two with the same key, since they could have different limits.
 	Signers []Signer
 
-	// CacheSize is how many verified tokens are remembered, the least
-	// recently used of which gives way. Optional; zero means 1024, a negative
-	// number none.
+	// CacheSize is how many verified tokens are remembered. Optional; zero means
+	// 1024, a negative number none.
 	CacheSize int
 
 	// Now is the clock. Optional; defaults to [time.Now].
@@ -58,7 +58,7 @@ func NewVerifier(cfg VerifierConfig) (*Verifier, error) {
 	v := &Verifier{now: cfg.Now}
 	names := make(map[SignerID]string)
 	for i, s := range cfg.Signers {
-		err := checkSigner(s.Key)
+		err := checkPublic(s.Key)
 		id := SignerID("")
 		if err == nil {
 			id, err = Fingerprint(s.Key)
@@ -91,8 +91,7 @@ func NewVerifier(cfg VerifierConfig) (*Verifier, error) {
 
 // Verify authenticates the text of a token and checks that it is a
 // provisioning token whose time it is, and the signer's. The signature is
-// verified once per text as long as the text stays among the most recently
-// used; the times are checked on every call. Refused texts are not remembered,
+// verified once per text as long as the text is remembered; the times are checked on every call. Refused texts are not remembered,
 // so that strangers cannot displace the fleet's. It neither counts uses nor
 // knows revocations: the caller does, by ID.
 //
@@ -101,8 +100,8 @@ func NewVerifier(cfg VerifierConfig) (*Verifier, error) {
 // [ErrExpired] and [ErrNotYetValid].
 func (v *Verifier) Verify(text string) (*Verified, error) { return v.VerifyFrom(text, nil) }
 
-// VerifyFrom is [Verifier.Verify] for a text that a stranger sent: each check
-// of a signature is charged to their budget before it is made, and given back
+// VerifyFrom is [Verifier.Verify] for a text that a stranger sent: the check of
+// its signature is charged to their budget before it is made, and given back
 // if the token turns out authentic. A text that is remembered costs nothing, so
 // those who hold a token that was good before do not feel what others spend. If
 // the budget is spent, the error wraps [ErrBudget], and the text may be a good
@@ -112,13 +111,14 @@ func (v *Verifier) VerifyFrom(text string, budget Budget) (*Verified, error) {
 	if len(text) > MaxTokenBytes {
 		return nil, fmt.Errorf("%w: %d bytes, limit %d", ErrMalformed, len(text), MaxTokenBytes)
 	}
-	found, ok := v.cache.get(text)
+	key := cacheKey(sha256.Sum256([]byte(text)))
+	found, ok := v.cache.get(key)
 	if !ok {
 		var err error
 		if found, err = v.authenticate(text, budget); err != nil {
 			return nil, err
 		}
-		v.cache.add(text, found)
+		v.cache.add(key, found)
 	}
 	if err := found.checkTimes(v.now()); err != nil {
 		return nil, err
@@ -130,17 +130,14 @@ func (v *Verifier) VerifyFrom(text string, budget Budget) (*Verified, error) {
 // authenticate finds the signer of a text, and checks all that does not change
 // with time.
 func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
-	account := &account{budget: budget}
-	// Taking a text of 8 KiB apart costs as much as a check, so this pays for
-	// both.
-	if !account.charge() {
+	if budget != nil && !budget.Charge() {
 		return nil, ErrBudget
 	}
 	c, err := parse(text)
 	if err != nil {
 		return nil, err
 	}
-	by, err := v.signerOf(c, account)
+	by, err := v.signerOf(c)
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +146,9 @@ func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
 	}
 	// Only here: what is authentic and no provisioning token is not remembered,
 	// and would be checked for nothing as often as it is sent.
-	account.refund()
+	if budget != nil {
+		budget.Refund()
+	}
 	found := &Verified{
 		Claims: c.claims, Limits: c.limits, ID: tokenID(by.id, c),
 		Signer: by.id, SignerName: by.Name, by: by, extensions: encodeExtensions(c.claims.Extensions),
@@ -160,15 +159,12 @@ func (v *Verifier) authenticate(text string, budget Budget) (*Verified, error) {
 
 // signerOf returns the signer whose key verifies c. Tokens carry no key id,
 // so all signers with a key for the algorithm are tried.
-func (v *Verifier) signerOf(c *compact, account *account) (*signer, error) {
+func (v *Verifier) signerOf(c *compact) (*signer, error) {
 	var tried []*signer
 	for i := range v.signers {
 		s := &v.signers[i]
 		if !slices.Contains(algorithmsOf(s.Key), c.alg) {
 			continue
-		}
-		if len(tried) > 0 && !account.charge() {
-			return nil, ErrBudget
 		}
 		if checkSignature(c, s.Key) == nil {
 			return s, nil

@@ -1,16 +1,11 @@
 package seal
 
-import "time"
-
 // Padding, for tests of its own.
 var (
 	Pad    = pad
 	Padded = padded
 	Unpad  = unpad
 )
-
-// CacheAge bounds for how long an [Opener] remembers a session.
-const CacheAge = cacheAge
 
 // SealUnpadded seals b as it is, as a stranger's program might.
 func (s *Session) SealUnpadded(purpose Purpose, b []byte) (*Sealed, error) {
@@ -22,22 +17,17 @@ func (s *Session) SealUnpadded(purpose Purpose, b []byte) (*Sealed, error) {
 func (r *ReplySealer) Opener() *ReplyOpener { return &ReplyOpener{r.x} }
 
 // Remembered returns how many sessions o remembers.
-func (o *Opener) Remembered() int { return o.cache().len() }
+func (o *Opener) Remembered() int { return len(o.cache().secrets) }
 
-// Remembers reports whether o remembers the session of s, and does not count as
-// using it.
-func (o *Opener) Remembers(s *Sealed) bool {
-	c, id := o.cache(), newSessionID(s.Key, s.Encapsulated)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	_, young := c.young[id]
-	_, old := c.old[id]
-	return young || old
+// Forget has o remember nothing.
+func (o *Opener) Forget() { clear(o.cache().secrets) }
+
+// Fill has o remember n sessions.
+func (o *Opener) Fill(n int) {
+	for i := range n {
+		o.cache().put(sessionID{byte(i), byte(i >> 8)}, make([]byte, secretBytes))
+	}
 }
 
-// Remember has o remember by this clock and bound from now on, and nothing from
-// before.
-func (o *Opener) Remember(now func() time.Time, entries int) {
-	c := newCache(now, entries)
-	o.cache = func() *cache { return c }
-}
+// CacheEntries is how many sessions an [Opener] remembers.
+const CacheEntries = cacheEntries

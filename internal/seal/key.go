@@ -36,56 +36,15 @@ type PublicKey struct {
 }
 
 // ParsePublicKey returns the key that s spells: 32 bytes in base64url without
-// padding, as in a token's `extensions.muster.seal`, and nothing around it. It
-// refuses points of small order, under which everybody could read what is
-// sealed, and second spellings of the same point. The error wraps [ErrKey].
+// padding, as in a token's `extensions.muster.seal`, and nothing around it. A point
+// of small order is refused when something is sealed to it. The error wraps [ErrKey].
 func ParsePublicKey(s string) (PublicKey, error) {
 	b, ok := decode64(s)
 	if !ok || len(b) != keyBytes {
 		// Only the beginning is quoted: somebody may have taken the private file.
 		return PublicKey{}, fmt.Errorf("%w: public key of %d bytes that begins with %.12q, want %d bytes in base64url without padding", ErrKey, len(s), s, keyBytes)
 	}
-	k := PublicKey{[keyBytes]byte(b)}
-	if err := k.check(); err != nil {
-		return PublicKey{}, err
-	}
-	return k, nil
-}
-
-// check reports whether k is a point of large order in its only spelling.
-func (k PublicKey) check() error {
-	if !k.canonical() {
-		return fmt.Errorf("%w: public key %q is not below 2^255-19", ErrKey, k)
-	}
-	// Every scalar of X25519 is a multiple of 8, which takes all points of small
-	// order, and no other, to zero; crypto/ecdh refuses that result. So any
-	// scalar does, and it need not be secret.
-	scalar, err := ecdh.X25519().NewPrivateKey(make([]byte, keyBytes))
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrKey, err)
-	}
-	point, err := ecdh.X25519().NewPublicKey(k.b[:])
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrKey, err)
-	}
-	if _, err := scalar.ECDH(point); err != nil {
-		return fmt.Errorf("%w: public key %q is a point of small order", ErrKey, k)
-	}
-	return nil
-}
-
-// canonical reports whether k is below 2^255-19. RFC 7748 section 5 lets a
-// reader take others modulo that, but no holder of a private key writes them.
-func (k PublicKey) canonical() bool {
-	if k.b[keyBytes-1] != 0x7f {
-		return k.b[keyBytes-1] < 0x7f
-	}
-	for _, c := range k.b[1 : keyBytes-1] {
-		if c != 0xff {
-			return true
-		}
-	}
-	return k.b[0] < 0xed
+	return PublicKey{[keyBytes]byte(b)}, nil
 }
 
 // String returns k in the form of [ParsePublicKey].

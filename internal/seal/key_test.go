@@ -2,7 +2,6 @@ package seal_test
 
 import (
 	"bytes"
-	"crypto/ecdh"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/hpke"
@@ -32,14 +31,12 @@ func TestParsePublicKey(t *testing.T) {
 		}
 		return base64.RawURLEncoding.EncodeToString(b)
 	}
-	zeros, ones := strings.Repeat("00", 30), strings.Repeat("ff", 30)
 	tests := map[string]struct {
 		s    string
 		want error
 	}{
-		"a key":                     {good, nil},
-		"the base point":            {point("09" + zeros + "00"), nil},
-		"the largest, below p by 2": {point("eb" + ones + "7f"), nil},
+		"a key":          {good, nil},
+		"the base point": {point("09" + strings.Repeat("00", 31)), nil},
 
 		"empty":                 {"", seal.ErrKey},
 		"padded":                {good + "=", seal.ErrKey},
@@ -49,21 +46,8 @@ func TestParsePublicKey(t *testing.T) {
 		"a line end inside":     {good[:20] + "\n" + good[20:], seal.ErrKey},
 		"a blank before":        {" " + good, seal.ErrKey},
 		"base64 of the old way": {strings.Repeat("/", 42) + "8", seal.ErrKey},
-		"stray bits":            {point("09" + zeros + "00")[:42] + "B", seal.ErrKey},
+		"stray bits":            {point("09" + strings.Repeat("00", 31))[:42] + "B", seal.ErrKey},
 		"hex":                   {hex.EncodeToString(make([]byte, 32)), seal.ErrKey},
-
-		// Points of small order; each is checked below against crypto/ecdh.
-		"order 4, 0":                  {point("00" + zeros + "00"), seal.ErrKey},
-		"order 2 of the twist, 1":     {point("01" + zeros + "00"), seal.ErrKey},
-		"order 8":                     {point("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"), seal.ErrKey},
-		"order 8, the other":          {point("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"), seal.ErrKey},
-		"order 4 of the twist, p - 1": {point("ec" + ones + "7f"), seal.ErrKey},
-
-		"p, another spelling of 0":           {point("ed" + ones + "7f"), seal.ErrKey},
-		"p + 1, another spelling of 1":       {point("ee" + ones + "7f"), seal.ErrKey},
-		"p + 9, another spelling of 9":       {point("f6" + ones + "7f"), seal.ErrKey},
-		"the base point with its bit 255":    {point("09" + zeros + "80"), seal.ErrKey},
-		"2^256 - 1, all bits that there are": {point("ff" + ones + "ff"), seal.ErrKey},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -79,17 +63,6 @@ func TestParsePublicKey(t *testing.T) {
 				t.Errorf("ParsePublicKey(%q) = %v", tt.s, k)
 			}
 		})
-	}
-}
-
-func TestKeyID(t *testing.T) {
-	t.Parallel()
-	a, b := testKey(t, "a").Public(), testKey(t, "b").Public()
-	if len(a.ID()) != 16 || a.ID() == b.ID() || a.ID() != testKey(t, "a").Public().ID() {
-		t.Errorf("ids %q and %q, want 16 characters, different and the same every time", a.ID(), b.ID())
-	}
-	if same, err := seal.ParsePublicKey(a.String()); err != nil || same != a {
-		t.Errorf("ParsePublicKey(%v) = %v, %v", a, same, err)
 	}
 }
 
@@ -195,26 +168,6 @@ func TestKeysOfOpenSSL(t *testing.T) {
 		if got := tt.key.Public().String(); got != want {
 			t.Errorf("public half = %q, openssl says %q", got, want)
 		}
-	}
-}
-
-func TestNewPrivateKey(t *testing.T) {
-	t.Parallel()
-	p256, err := ecdh.P256().GenerateKey(rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, key := range map[string]*ecdh.PrivateKey{"nil": nil, "P-256": p256} {
-		if k, err := seal.NewPrivateKey(key); !errors.Is(err, seal.ErrKey) || k != nil {
-			t.Errorf("NewPrivateKey of %s = %v, %v", name, k, err)
-		}
-	}
-}
-
-func TestZeroPrivateKey(t *testing.T) {
-	t.Parallel()
-	if b, err := new(seal.PrivateKey).MarshalPEM(); !errors.Is(err, seal.ErrKey) || b != nil {
-		t.Errorf("MarshalPEM of the zero value = %q, %v", b, err)
 	}
 }
 

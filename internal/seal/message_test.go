@@ -182,25 +182,6 @@ func TestRequestsThatDoNotOpen(t *testing.T) {
 	}
 }
 
-// TestRequestsInRequests seals a sealed message: what was opened is plain, or it
-// is refused.
-func TestRequestsInRequests(t *testing.T) {
-	t.Parallel()
-	k, o := testSession(t, "a"), testOpener(t, "a")
-	inner, _, _ := sendRequest(t, request())
-	s, _, err := k.Seal(seal.PurposeEnroll, inner)
-	if err != nil {
-		t.Fatal(err)
-	}
-	message, _, err := o.Open(seal.PurposeEnroll, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := wire.DecodeEnroll(message); !errors.Is(err, wire.ErrSealed) {
-		t.Errorf("decoding a message sealed twice: %v, want %v", err, wire.ErrSealed)
-	}
-}
-
 func TestRepliesThatAreIgnored(t *testing.T) {
 	t.Parallel()
 	o := testOpener(t, "a")

@@ -3,7 +3,6 @@ package seal
 import (
 	"errors"
 	"fmt"
-	"time"
 )
 
 // An Opener holds the provisioner's private keys and opens what was sealed to
@@ -22,7 +21,7 @@ func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	if len(keys) == 0 {
 		return nil, fmt.Errorf("%w: no key at all", ErrKey)
 	}
-	c := newCache(time.Now, cacheEntries)
+	c := &cache{secrets: make(map[sessionID][secretBytes]byte)}
 	o := &Opener{keys: make(map[string]*PrivateKey, len(keys)), cache: func() *cache { return c }}
 	var errs []error
 	for i, k := range keys {

@@ -82,18 +82,6 @@ func TestSealedTokenHides(t *testing.T) {
 	}
 }
 
-func TestIsSealedToken(t *testing.T) {
-	t.Parallel()
-	for s, want := range map[string]bool{
-		"": false, secretToken: false, "muster": false, "Muster-sealed-v1.a.b.c": false, " muster-sealed-v1.a.b.c": false,
-		"muster-sealed-v1.a.b.c": true, "muster-sealed-v1": true, "muster-sealed-v2.x": true,
-	} {
-		if got := seal.IsSealedToken(s); got != want {
-			t.Errorf("IsSealedToken(%q) = %v", s, got)
-		}
-	}
-}
-
 func TestTokensThatAreNotSealed(t *testing.T) {
 	t.Parallel()
 	k := testKey(t, "a").Public()

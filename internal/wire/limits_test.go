@@ -14,7 +14,6 @@ import (
 	"net/url"
 	"strings"
 	"testing"
-	"time"
 
 	"muster/internal/wire"
 )
@@ -76,9 +75,6 @@ func TestLimitsHaveTwoSides(t *testing.T) {
 		if id := wire.NewID(); id[0] == '-' {
 			t.Fatalf("NewID = %q, which a command line takes for a flag", id)
 		}
-	}
-	if got := (&wire.Refusal{RetryAfter: 3_600_001}).Wait(); got != time.Hour {
-		t.Errorf("Wait = %v, want %v", got, time.Hour)
 	}
 	if _, err := wire.ParsePattern(strings.Repeat("a", wire.MaxIdentityBytes)); err != nil {
 		t.Errorf("the longest pattern: %v", err)

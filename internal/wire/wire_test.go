@@ -205,37 +205,6 @@ func TestEveryCodeHasAMeaning(t *testing.T) {
 	}
 }
 
-func TestDigestTellsSetsApart(t *testing.T) {
-	t.Parallel()
-	base := wire.Files{Configuration: map[string]string{"a": "b"}}
-	sets := map[string]struct {
-		certificate string
-		files       wire.Files
-	}{
-		"the set itself":                 {"cert", base},
-		"other certificate":              {"cert2", base},
-		"other value":                    {"cert", wire.Files{Configuration: map[string]string{"a": "c"}}},
-		"value moved into the key":       {"cert", wire.Files{Configuration: map[string]string{"ab": ""}}},
-		"one more setting":               {"cert", wire.Files{Configuration: map[string]string{"a": "b", "c": "d"}}},
-		"setting as action policy":       {"cert", wire.Files{ActionPolicies: map[string]string{"a": "b"}}},
-		"setting as OPA policy":          {"cert", wire.Files{OPAPolicies: map[string]string{"a": "b"}}},
-		"with an action policy":          {"cert", wire.Files{Configuration: base.Configuration, ActionPolicies: map[string]string{"a": "b"}}},
-		"no configuration":               {"cert", wire.Files{}},
-		"certificate moved into setting": {"", wire.Files{Configuration: map[string]string{"certa": "b"}}},
-	}
-	seen := map[string]string{}
-	for name, s := range sets {
-		d := wire.Digest(s.certificate, s.files)
-		if other, ok := seen[d]; ok {
-			t.Errorf("%s and %s have one digest", name, other)
-		}
-		seen[d] = name
-	}
-	if wire.Digest("c", wire.Files{}) != wire.Digest("c", wire.Files{Configuration: map[string]string{}}) {
-		t.Error("no configuration and an empty one differ, though JSON does not tell them apart")
-	}
-}
-
 func TestFilesCheck(t *testing.T) {
 	t.Parallel()
 	ok := map[string]string{"identity": "web1"}

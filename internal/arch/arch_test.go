@@ -80,7 +80,7 @@ var owners = map[string][]string{
 	"golang.org/x/term":               {"internal/cli"},
 	"golang.org/x/net":                {"server/link"},
 	"github.com/santhosh-tekuri":      {"internal/eventcheck"},
-	"github.com/KimMachineGun":        {"internal/daemon"},
+	"github.com/KimMachineGun":        {"cmd/muster/provisioner"},
 	"github.com/chromedp":             {},
 	"github.com/zmap":                 {},
 	"github.com/google/go-cmp":        {},

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -314,41 +313,4 @@ func TestFileCutShortIsNeverBelieved(t *testing.T) {
 	if s, err := conffile.ParseSettings(whole[:last]); err != nil || s.Len() != 3 {
 		t.Errorf("without the last newline: %v, %v, want all settings", s, err)
 	}
-}
-
-func TestFileMayBeEditedByHand(t *testing.T) {
-	t.Parallel()
-	b, err := conffile.FormatSettings(map[string]string{"a": "1"}, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := conffile.ParseSettings(append(b, "# mine\nb = 2\n"...))
-	if err != nil || s.Len() != 2 {
-		t.Errorf("ParseSettings with a line after the end = %v, %v, want two settings", s, err)
-	}
-}
-
-// FuzzParseSettings checks that no bytes panic, that nothing comes beside an
-// error, and that what is accepted is written and read back as it is.
-func FuzzParseSettings(f *testing.F) {
-	for _, s := range []string{"", "a = b\n", "a=\r\n#\n", "a = 1\na = 2\n", "\x00", "a = \u00a0\n", "A.b-c_d = = #\n", "# muster settings, complete only with the line that ends them\na = 1\n"} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := conffile.ParseSettings(b)
-		if err != nil {
-			if s != nil || !errors.Is(err, conffile.ErrSettings) {
-				t.Fatalf("ParseSettings = %v, %v, want %v alone", s, err, conffile.ErrSettings)
-			}
-			return
-		}
-		text, err := conffile.FormatSettings(pairs(s), "")
-		if err != nil {
-			t.Fatalf("what was read cannot be written: %v", err)
-		}
-		again, err := conffile.ParseSettings(text)
-		if err != nil || !maps.Equal(pairs(s), pairs(again)) {
-			t.Fatalf("round trip: %v, %q became %q", err, pairs(s), pairs(again))
-		}
-	})
 }

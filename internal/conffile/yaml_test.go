@@ -173,33 +173,6 @@ func TestLoadYAMLKeepsCauses(t *testing.T) {
 	}
 }
 
-// FuzzLoadYAML checks that no file panics and that errors name it.
-func FuzzLoadYAML(f *testing.F) {
-	for _, s := range []string{"", "name: red\n", "broker: {port: 1}\n", "a: &a [*a]\n", "<<: {name: x}\n", "---\n---\n", "? [a]\n: b\n", "\x00"} {
-		f.Add([]byte(s))
-	}
-	path := filepath.Join(f.TempDir(), "fleet.yaml")
-	f.Fuzz(func(t *testing.T, b []byte) {
-		// Cut and written again, ext4 would flush it to disk each time.
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, b, 0o600); err != nil {
-			t.Fatal(err)
-		}
-		got := fleet{Name: "blue", Lifetime: 24 * time.Hour}
-		if err := conffile.LoadYAML(path, &got); err != nil {
-			if !strings.HasPrefix(err.Error(), path+": ") {
-				t.Fatalf("LoadYAML error = %v, want one that begins with the path", err)
-			}
-			return
-		}
-		if err := got.Validate(); err != nil {
-			t.Fatalf("LoadYAML accepted what is not valid: %v", err)
-		}
-	})
-}
-
 func TestCheckYAML(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{

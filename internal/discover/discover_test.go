@@ -123,23 +123,6 @@ func TestBrokersFromDNS(t *testing.T) {
 	}
 }
 
-func TestBrokerSaysWhereItCameFrom(t *testing.T) {
-	t.Parallel()
-	r := resolver(t, func(c *discover.Config) { c.Secure, c.SRVDomain = true, "Example.NET." },
-		zone(t, choriaName+" 60 IN SRV 0 0 4223 prov1.example.net."))
-	got, err := r.Brokers(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []discover.Broker{{
-		URL: "tls://prov1.example.net:4223", Host: "prov1.example.net", Port: 4223,
-		Source: "_choria-provisioner._tcp.example.net",
-	}}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Brokers (-want +got):\n%s", diff)
-	}
-}
-
 func TestTruncatedAnswerIsAskedForOverTCP(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(network string, m *dns.Msg) bool {
@@ -374,20 +357,6 @@ func TestNameServersOfTheMachine(t *testing.T) {
 	if _, err := r.Brokers(t.Context()); !errors.Is(err, discover.ErrLookup) || !strings.Contains(err.Error(), server+":53") {
 		t.Errorf("Brokers error = %v, want %v about %s:53", err, discover.ErrLookup, server)
 	}
-}
-
-func TestConcurrentUse(t *testing.T) {
-	t.Parallel()
-	r := resolver(t, nil, zone(t, choriaName+" 1 IN SRV 0 1 4222 a.example.net.", choriaName+" 1 IN SRV 0 1 4222 b.example.net."))
-	var wg sync.WaitGroup
-	for range 16 {
-		wg.Go(func() {
-			if got, err := r.Brokers(t.Context()); err != nil || len(got) != 2 {
-				t.Errorf("Brokers = %v, %v, want two", got, err)
-			}
-		})
-	}
-	wg.Wait()
 }
 
 func TestNewRefuses(t *testing.T) {

@@ -1,7 +1,6 @@
 package discover_test
 
 import (
-	"net/url"
 	"strings"
 	"testing"
 
@@ -100,32 +99,4 @@ func TestStaticBrokersKeepTheirOrder(t *testing.T) {
 		}
 		clear(got)
 	}
-}
-
-// FuzzNormalizeURL checks that no text panics, and that what is accepted is a
-// URL of the one form, which stays what it is.
-func FuzzNormalizeURL(f *testing.F) {
-	for _, s := range []string{"prov1:4222", "nats://[::1]:4222", "tls://a.b", "wss://a:1/", "1.2.3.4", "[fe80::1%eth0]", "a@b", "::", "nats://"} {
-		f.Add(s, true)
-		f.Add(s, false)
-	}
-	f.Fuzz(func(t *testing.T, s string, secure bool) {
-		got, err := discover.NormalizeURL(s, secure)
-		if err != nil {
-			if got != "" {
-				t.Fatalf("NormalizeURL(%q) = %q beside an error", s, got)
-			}
-			return
-		}
-		u, err := url.Parse(got)
-		if err != nil || u.Port() == "" || u.Hostname() == "" || u.User != nil || u.Path != "" {
-			t.Fatalf("NormalizeURL(%q) = %q, which is %+v, %v", s, got, u, err)
-		}
-		if secure && u.Scheme != "tls" && u.Scheme != "wss" {
-			t.Fatalf("NormalizeURL(%q) = %q, want TLS", s, got)
-		}
-		if again, err := discover.NormalizeURL(got, secure); err != nil || again != got {
-			t.Fatalf("NormalizeURL(%q) = %q, %v, want it unchanged", got, again, err)
-		}
-	})
 }

@@ -208,18 +208,15 @@ func (h *Helper) Configure(ctx context.Context, r Request) (*Response, error) {
 	return response, err
 }
 
-// checkFiles confines the names of pushed policies, which become file names on
-// the node: a name is 1 to 64 letters, digits, dots, hyphens and underscores
-// and does not begin with a dot.
+// checkFiles confines the names of pushed policies, which become file names on the node.
 func checkFiles(f wire.Files) error {
 	for member, files := range map[string]map[string]string{"action_policies": f.ActionPolicies, "opa_policies": f.OPAPolicies} {
 		for name := range files {
-			if name == "" || len(name) > 64 || name[0] == '.' || strings.Trim(name, fileNameChars) != "" {
-				return fmt.Errorf("%s: name %.80q, want 1 to 64 of A-Z a-z 0-9 _ . -, the first not a dot", member, name)
+			if !wire.ValidPolicyName(name) {
+				return fmt.Errorf("%s: name %.80q, want 1 to %d of A-Z a-z 0-9 _ . -, the first not a dot",
+					member, name, wire.MaxPolicyName)
 			}
 		}
 	}
 	return nil
 }
-
-const fileNameChars = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-"

@@ -190,19 +190,6 @@ func TestInput(t *testing.T) {
 	}
 }
 
-func TestInputThatCannotBeWritten(t *testing.T) {
-	t.Parallel()
-	h := newHelper(t, `echo '{}'`, nil)
-	for name, r := range map[string]helper.Request{
-		"facts":  {Identity: "web1", Facts: json.RawMessage(`{`)},
-		"claims": {Identity: "web1", Claims: map[string]any{"x": func() {}}},
-	} {
-		if got, err := h.Configure(t.Context(), r); !errors.Is(err, helper.ErrFailed) || got != nil {
-			t.Errorf("Configure with broken %s = %v, %v, want nil, %v", name, got, err, helper.ErrFailed)
-		}
-	}
-}
-
 // A large input does not block, whether the helper reads it or not.
 func TestLargeInput(t *testing.T) {
 	t.Parallel()
@@ -219,18 +206,6 @@ func TestLargeInput(t *testing.T) {
 				t.Errorf("Configure = %+v, %v", got, err)
 			}
 		})
-	}
-}
-
-// The provisioner's environment may hold a passphrase; a helper gets little of it.
-func TestEnvironment(t *testing.T) {
-	t.Setenv("MUSTER_PASSPHRASE", "hunter2")
-	t.Setenv("LANG", "C.UTF-8")
-	h := newHelper(t, `printf '{"msg": "%s/%s/%s/%s"}' "$MUSTER_PASSPHRASE" "$LANG" "$OWN" "${PATH:+path}"`,
-		func(c *helper.Config) { c.Env = []string{"OWN=yes"} })
-	got, err := h.Configure(t.Context(), web1)
-	if err != nil || got.Msg != "/C.UTF-8/yes/path" {
-		t.Errorf("Configure = %+v, %v, want environment /C.UTF-8/yes/path", got, err)
 	}
 }
 
@@ -431,18 +406,6 @@ func TestLog(t *testing.T) {
 	}
 	if strings.Contains(err.Error(), "of many") {
 		t.Errorf("standard error is in the error: %v", err)
-	}
-}
-
-func TestLogValues(t *testing.T) {
-	t.Parallel()
-	var b bytes.Buffer
-	slog.New(slog.NewJSONHandler(&b, nil)).InfoContext(t.Context(), "x", "request", web1,
-		"response", &helper.Response{Msg: "because", Files: wire.Files{Configuration: map[string]string{"password": "swordfish"}}})
-	for _, secret := range []string{"toomanysecrets", "hunter2", "swordfish", "role"} {
-		if strings.Contains(b.String(), secret) {
-			t.Errorf("%q is in the log: %s", secret, &b)
-		}
 	}
 }
 

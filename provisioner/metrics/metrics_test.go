@@ -109,25 +109,3 @@ func TestKeepsPrometheusConventions(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkEnrollment is all that an enrollment and its confirmation have
-// counted and measured, with reading the clock.
-func BenchmarkEnrollment(b *testing.B) {
-	m := metrics.New("v1", nil)
-	enrolled := provisioner.Event{Type: provisioner.EventEnrolled, Reason: provisioner.ReasonNew}
-	confirmed := provisioner.Event{Type: provisioner.EventProvisioned}
-	b.ReportAllocs()
-	b.RunParallel(func(pb *testing.PB) {
-		for pb.Next() {
-			then := time.Now()
-			for _, s := range provisioner.Steps {
-				m.Step(s, time.Since(then))
-			}
-			m.Done(provisioner.RequestEnroll, time.Since(then), "")
-			m.Event(enrolled)
-			m.Step(provisioner.StepPublish, time.Since(then))
-			m.Done(provisioner.RequestConfirm, time.Since(then), "")
-			m.Event(confirmed)
-		}
-	})
-}

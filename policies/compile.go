@@ -275,6 +275,10 @@ func usedOutside(c *ast.Compiler, path ast.Ref) bool {
 	return false
 }
 
+// maxErrorBytes bounds one error of a policy. It quotes a line, which may have megabytes, such as a list that a program
+// has written, and goes into the log and an event.
+const maxErrorBytes = 1 << 10
+
 // compileErrors returns the errors that OPA joined in err one by one.
 func compileErrors(err error) []error {
 	var list ast.Errors
@@ -283,7 +287,7 @@ func compileErrors(err error) []error {
 	}
 	var errs []error
 	for _, e := range list {
-		errs = append(errs, brief(explain(e)))
+		errs = append(errs, errors.New(cut(explain(e).Error(), maxErrorBytes)))
 	}
 	return errs
 }

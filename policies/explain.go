@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -147,9 +146,6 @@ func firstLine(text string) string {
 func ParseInput(b []byte) (*Input, error) {
 	in := &Input{Node: Node{State: "none", Reason: "new"}}
 	if err := wire.DecodeStrict(b, in); err != nil {
-		if unknown := unknownMembers(b, reflect.TypeFor[Input]()); unknown != nil {
-			err = unknown // a person hears which, and where
-		}
 		return nil, fmt.Errorf("input: %w", err)
 	}
 	if in.Identity == "" {

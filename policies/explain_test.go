@@ -1,7 +1,6 @@
 package policies_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -56,30 +55,6 @@ deny contains "db" if input.facts.role == "db"`)
 	}
 	if got := load(t, `allow := to_number(input.facts.role) == 1`).Explain(t.Context(), in); got.Verdict != policies.VerdictFailed || got.Err == nil {
 		t.Errorf("of a policy that fails: %+v", got)
-	}
-}
-
-// TestUnknownMembersOfAnInputAreNamed has each said with its place, and what there is in that.
-func TestUnknownMembersOfAnInputAreNamed(t *testing.T) {
-	t.Parallel()
-	const whole = "identity, token, csr, facts, node, allow, source, provisioner, evidence, time"
-	many := make([]string, 12)
-	for i := range many {
-		many[i] = fmt.Sprintf(`"m%02d":{}`, i)
-	}
-	for text, want := range map[string]string{
-		`{"node":{"identity":"web1.example.net"}}`: `input: unknown member "node.identity"; want state, reason, serial, cloned, provisioned_at, expires_at in node`,
-		`{"identity":"web1","name":1,"facts":{"any":1},"token":{"extensions":{"any":1}},"csr":{"key":{"kind":"RSA","hash":""}},"Time":""}`: `input: unknown members "Time", "name", "csr.key.kind"; want ` + whole + `; type, hash in csr.key`,
-		`{"allow":{"pattern":"*","a\nb":1}}`: `input: unknown member "allow.a\nb"; want pattern, comment, expires_at in allow`,
-		`{` + strings.Join(many, ",") + `}`:  `input: unknown members "m00", "m01", "m02", "m03", "m04", "m05", "m06", "m07", "m08", "m09" and 2 more; want ` + whole,
-		// and what else is wrong is said as before
-		`{"identity":"web1","identity":"web2"}`: `input: not strict JSON: duplicate object member name "identity"`,
-		`{"identity":"web1","time":{"x":1}}`:    `input: not strict JSON: "time" has a value of the wrong type, object`,
-		`{"node":5}`:                            `input: not strict JSON: "node" has a value of the wrong type, number`,
-	} {
-		if _, err := policies.ParseInput([]byte(text)); err == nil || err.Error() != want {
-			t.Errorf("ParseInput(%s) = %v, want %s", text, err, want)
-		}
 	}
 }
 

@@ -138,13 +138,6 @@ func TestUsable(t *testing.T) {
 	}
 }
 
-func TestAuthorityEnds(t *testing.T) {
-	t.Parallel()
-	if got, want := authority(t, nil).NotAfter(), config(t).Issuing.NotAfter; !got.Equal(want) {
-		t.Errorf("NotAfter = %v, want that of the issuing certificate, %v", got, want)
-	}
-}
-
 func TestGenerate(t *testing.T) {
 	t.Parallel()
 	tests := map[string]struct {

@@ -41,39 +41,6 @@ func (f *fleet) tell(t *testing.T, nc *nats.Conn, c wire.Command) *wire.CommandR
 	return r
 }
 
-// insist orders until that is accepted, of a node that leaves its connection again and
-// again: what it was told over the one before is lost.
-func (f *fleet) insist(t *testing.T, nc *nats.Conn, id string, verb wire.Verb) {
-	t.Helper()
-	ask := func(c wire.Command) *wire.CommandReply {
-		b, err := wire.Encode(&c)
-		if err != nil {
-			t.Fatal(err)
-		}
-		m, err := nc.Request(wire.CommandSubject("web1.example.net"), b, time.Second)
-		if err != nil {
-			return &wire.CommandReply{}
-		}
-		r, err := wire.DecodeCommandReply(m.Data)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return r
-	}
-	for began := time.Now(); ; {
-		c := wire.Command{ID: id, Identity: "web1.example.net", Verb: verb}
-		if c.Nonce = ask(c).Nonce; c.Nonce != "" {
-			c.Proof = wire.CommandProof(wire.CommandKey(secret, "web1.example.net"), &c)
-			if ask(c).Accepted != nil {
-				return
-			}
-		}
-		if time.Since(began) > patience {
-			t.Fatalf("not accepted within %v; log:\n%s", patience, f.log.String())
-		}
-	}
-}
-
 // order asks for a nonce and sends the proof, by the token's secret.
 func (f *fleet) order(t *testing.T, nc *nats.Conn, id string, verb wire.Verb) (sent wire.Command, answer *wire.CommandReply) {
 	t.Helper()

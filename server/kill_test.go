@@ -138,11 +138,6 @@ func newJob(cfg server.Config) job {
 	return job{TokenFile: cfg.TokenFile, ConfFile: cfg.ConfFile, SSLDir: cfg.SSLDir, Identity: cfg.Identity}
 }
 
-func until(j job, kind server.EventKind) job {
-	j.Until = kind
-	return j
-}
-
 // eachStep runs a subtest for each step of an agent.
 func eachStep(t *testing.T, steps []string, run func(t *testing.T, step string, occurrence int)) {
 	t.Helper()

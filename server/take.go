@@ -43,7 +43,7 @@ func (a *agent) take(ctx context.Context, conn *link.Conn, reply *wire.Reply, wa
 	if want.renewed {
 		message = "certificate renewed"
 	}
-	a.cfg.Log.InfoContext(ctx, message, "node", want.identity, "serial", o.creds.Serial, "elapsed", a.elapsed())
+	a.cfg.Log.InfoContext(ctx, message, "node", want.identity, "serial", o.creds.Serial, "elapsed", a.elapsed()) //nolint:sloglint // one of two literals
 	a.observe(Event{Kind: EventApplied, Serial: o.creds.Serial, Broker: conn.Broker, Elapsed: a.elapsed()})
 	return o, nil
 }

@@ -301,15 +301,7 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 		err = errors.Join(err, d.broker.Stop(stop))
 		d.opts.Log.InfoContext(stop, "provisioner stopped")
 	}()
-	if d.embedded != nil {
-		watching, end := context.WithCancel(context.WithoutCancel(ctx))
-		defer end()
-		go func() {
-			if err := d.embedded.Watch(watching, func(err error) { d.keeper.stall(watching, err) }); err != nil {
-				d.fail(err)
-			}
-		}()
-	}
+	defer d.watchStore(ctx)()
 	conn, err := d.broker.Connect("provisioner")
 	if err != nil {
 		return err
@@ -359,16 +351,10 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	if err := d.Usable(); err != nil {
 		d.opts.Log.ErrorContext(ctx, "no certificate is issued", "code", wire.CodeAuthorityExpired, "err", err)
 	}
-	for name, run := range map[string]func(context.Context) error{
-		"policy": d.parts.policy.Run, "allow-list": d.parts.allow.run, "connections of nodes": d.rechecks.run,
-		"roll-over": d.watchAuthorities, "clock": d.clock.Load().Run, "states": d.keeper.keepStates, "store": d.keeper.keepStore, "space": d.keeper.keepSpace, "operators": operators.Run, "inputs": d.record, "shadow policy": d.runShadow,
-		"list of nodes":      nodes.Run,
-		"orders":             d.Store().Run,
-		"components":         register.run,
-		"broker certificate": func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
-		"connections":        d.authenticate, "brokers": d.watchBrokers, "queue groups": d.withdrawn.run, "webhooks": d.deliverEvents,
-		"API certificate": d.parts.api.run, "console": pages.Run,
-	} {
+	tasks := d.tasks()
+	tasks["list of nodes"], tasks["components"] = nodes.Run, register.run
+	tasks["operators"], tasks["console"] = operators.Run, pages.Run
+	for name, run := range tasks {
 		g.Go(func() error {
 			if err := run(background); err != nil && background.Err() == nil {
 				cancel()
@@ -395,6 +381,43 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	err = errors.Join(err, g.Wait())
 	d.logWritten(ctx)
 	return err
+}
+
+// watchStore ends the process once the broker's own store has failed a write, until stop is called.
+func (d *Daemon) watchStore(ctx context.Context) (stop func()) {
+	if d.embedded == nil {
+		return func() {}
+	}
+	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		if err := d.embedded.Watch(watching, func(err error) { d.keeper.stall(watching, err) }); err != nil {
+			d.fail(err)
+		}
+	}()
+	return stop
+}
+
+// tasks are what goes on in the background while requests are served, by names for errors.
+func (d *Daemon) tasks() map[string]func(context.Context) error {
+	return map[string]func(context.Context) error{
+		"policy":               d.parts.policy.Run,
+		"allow-list":           d.parts.allow.run,
+		"connections of nodes": d.rechecks.run,
+		"roll-over":            d.watchAuthorities,
+		"clock":                d.clock.Load().Run,
+		"states":               d.keeper.keepStates,
+		"store":                d.keeper.keepStore,
+		"space":                d.keeper.keepSpace,
+		"inputs":               d.record,
+		"shadow policy":        d.runShadow,
+		"orders":               d.Store().Run,
+		"broker certificate":   func(ctx context.Context) error { return d.parts.certificate.run(ctx, d.show) },
+		"connections":          d.authenticate,
+		"brokers":              d.watchBrokers,
+		"queue groups":         d.withdrawn.run,
+		"webhooks":             d.deliverEvents,
+		"API certificate":      d.parts.api.run,
+	}
 }
 
 // fail has Run return err, if it is the first.

@@ -4,7 +4,6 @@ import (
 	"crypto/ecdh"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -118,16 +117,6 @@ func TestThereAndBack(t *testing.T) {
 func tokenText(s *seal.Sealed) string {
 	enc := base64.RawURLEncoding
 	return strings.Join([]string{"muster-sealed-v1", s.Key, enc.EncodeToString(s.Encapsulated), enc.EncodeToString(s.Ciphertext)}, ".")
-}
-
-// replyText is a frame as a sealed reply.
-func replyText(t testing.TB, frame []byte) []byte {
-	t.Helper()
-	b, err := json.Marshal(wire.Envelope{Version: wire.Version, Sealed: true, Ciphertext: frame})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }
 
 // TestNoBitIsFree flips every bit of everything that is sent.

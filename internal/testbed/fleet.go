@@ -141,7 +141,7 @@ func New(t testing.TB, opts Options) *Fleet {
 		t.Fatal(err)
 	}
 	if f.cluster != nil {
-		f.cluster.start(filepath.Join(f.Dir, "provisioner.yaml"))
+		f.start(filepath.Join(f.Dir, "provisioner.yaml"))
 	}
 	f.Write("server.conf", or(opts.Template, "identity = {{ .Identity }}\nsecret_setting = "+Setting+"\nregistration_interval = 1s\n"))
 	if opts.AllowList != "" {

@@ -23,7 +23,7 @@ func TestASlowDiskIsNoFailedStore(t *testing.T) {
 				over++
 			}
 		}, func() error {
-			time.Sleep(7 * time.Second)
+			time.Sleep(7 * time.Second) //nolint:forbidigo // moves the bubble's clock
 			if looks++; looks == 3 {
 				return errors.New("a stream was busy")
 			}
@@ -33,6 +33,6 @@ func TestASlowDiskIsNoFailedStore(t *testing.T) {
 			t.Errorf("watch = %v, slow %d times, over %d times", err, slow, over)
 		}
 		synctest.Wait()
-		time.Sleep(10 * time.Second) // the last look ends
+		time.Sleep(10 * time.Second) //nolint:forbidigo // moves the bubble's clock: the last look ends
 	})
 }

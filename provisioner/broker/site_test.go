@@ -21,7 +21,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"muster/internal/seal"
 	"muster/internal/wire"
 	"muster/provisioner/broker"
 )
@@ -109,9 +108,8 @@ func (a *authority) pool() *x509.CertPool {
 // site is a running broker with its authority and what it wrote and refused.
 type site struct {
 	*broker.Broker
-	ca   *authority
-	log  *buffer
-	seal *seal.PrivateKey // of benchmarks
+	ca  *authority
+	log *buffer
 
 	takes time.Duration // how long the gate takes for a token; only set before config
 

@@ -190,26 +190,3 @@ func main(page string) string {
 	}
 	return page
 }
-
-// parsed returns the certificates of a chain.
-func parsed(c *tls.Certificate) ([]*x509.Certificate, error) {
-	var chain []*x509.Certificate
-	for _, der := range c.Certificate {
-		one, err := x509.ParseCertificate(der)
-		if err != nil {
-			return nil, err
-		}
-		chain = append(chain, one)
-	}
-	return chain, nil
-}
-
-// signedAgain signs in and returns a page.
-func (v *visitor) signedAgain(key crypto.Signer, path string) string {
-	v.t.Helper()
-	v.see("/login")
-	if a := v.post("/login", "token", tokenOf(v.t, v.f, "anna", key)); a.status != http.StatusSeeOther {
-		v.t.Fatalf("sign in: %d %s", a.status, a.body)
-	}
-	return v.see(path)
-}

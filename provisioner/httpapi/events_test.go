@@ -3,9 +3,7 @@ package httpapi_test
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -173,38 +171,4 @@ func TestMetricsAreScraped(t *testing.T) {
 		}
 		return strings.Contains(string(b), "\nmuster_certificates_live ")
 	})
-}
-
-// flood emits so many events with the types' data large enough that a reader who
-// takes nothing stands in the way of its own socket after some hundred.
-func flood(f *testbed.Fleet, from, n int) {
-	for i := from; i < from+n; i++ {
-		f.Daemon().Store().Emit(provisioner.Event{Type: provisioner.EventRefused, Node: fmt.Sprintf("flood%d.example.net", i), Code: wire.CodeDenied,
-			Cause: strings.Repeat("because ", 120), Time: f.Clock.Now()})
-	}
-}
-
-// takeEvents reads server-sent events until there are want of them, or the stream
-// ends; it returns their subjects, and the id of the last that came whole.
-func takeEvents(r *bufio.Reader, want int) (subjects []string, lastID string, err error) {
-	id, subject := "", ""
-	for len(subjects) < want {
-		line, err := r.ReadString('\n')
-		if err != nil {
-			return subjects, lastID, err
-		}
-		switch line = strings.TrimSuffix(line, "\n"); {
-		case strings.HasPrefix(line, "id: "):
-			id = strings.TrimPrefix(line, "id: ")
-		case strings.HasPrefix(line, "data: "):
-			var e provisioner.StoredEvent
-			if err := json.Unmarshal([]byte(strings.TrimPrefix(line, "data: ")), &e); err != nil {
-				return subjects, lastID, err
-			}
-			subject = e.Subject
-		case line == "" && subject != "":
-			subjects, lastID, subject = append(subjects, subject), id, ""
-		}
-	}
-	return subjects, lastID, nil
 }

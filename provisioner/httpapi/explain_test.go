@@ -267,18 +267,6 @@ func TestOfGrantsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	}
 }
 
-// renewalsWait lets everybody in, and asks a person about renewals.
-const renewalsWait = `package muster.enroll
-
-default allow := false
-
-allow if input.node.reason != "renew"
-
-approval if input.node.reason == "renew"
-
-certificate := {"ttl": "720h"}
-`
-
 // keyOf returns the hash of a node's key.
 func keyOf(t *testing.T, n *simnode.Node) string {
 	t.Helper()

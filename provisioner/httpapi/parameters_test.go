@@ -69,12 +69,6 @@ func TestAnOrderForNoKeyIsForNobody(t *testing.T) {
 	}
 }
 
-// number is written in JSON as it is.
-type number string
-
-// MarshalJSON implements [json.Marshaler].
-func (n number) MarshalJSON() ([]byte, error) { return []byte(n), nil }
-
 // TestAnOrderThatNobodyCouldCarryOutIsAMistake gives orders that are wrong by themselves: the
 // answer is not that the provisioner has failed, which scripts take for a reason to try again.
 func TestAnOrderThatNobodyCouldCarryOutIsAMistake(t *testing.T) {

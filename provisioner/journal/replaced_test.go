@@ -10,15 +10,6 @@ import (
 	"muster/provisioner/journal"
 )
 
-func contents(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
-}
-
 // TestAReplacedFileIsAFailedWrite has nothing, or another file, in the journal's place: what is not in the
 // file of that name counts for nothing, and nothing more is written.
 func TestAReplacedFileIsAFailedWrite(t *testing.T) {

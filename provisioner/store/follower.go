@@ -93,7 +93,7 @@ func (f *Follower) Open(ctx context.Context) (closed func(), err error) {
 		err = f.check(ctx)
 		if f.note(err); err != nil && !isFatal(err) && ctx.Err() == nil {
 			err = nil
-			time.Sleep(leaderless) // a cluster may have no leader yet
+			time.Sleep(leaderless) //nolint:forbidigo // a cluster may have no leader yet, and says so only when asked
 		}
 	}
 	if err != nil {
@@ -270,7 +270,7 @@ func (f *Follower) same(info *jetstream.StreamInfo, had uint64) error {
 		f.shorter = time.Now()
 	}
 	if time.Since(f.shorter) < shorterFor {
-		return fmt.Errorf("perhaps: %s", err) // not fatal yet
+		return errors.New("perhaps: " + err.Error()) // not fatal yet
 	}
 	return err
 }

@@ -118,8 +118,12 @@ func running(t *testing.T, nc *nats.Conn, js jetstream.JetStream) (*Follower, *V
 
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !holds(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
+	tick, end := time.NewTicker(5*time.Millisecond), time.After(20*time.Second)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-end:
 			t.Fatalf("not within 20 s: %s", what)
 		}
 	}

@@ -87,7 +87,7 @@ func (d *Dialer) Brokers(ctx context.Context, urls []string, srv string, secure 
 	return r.Brokers(ctx)
 }
 
-// What a node presents to a broker.
+// Presented is what a node shows to a broker.
 type Presented struct {
 	TLS     *tls.Config   // nil: plain
 	Options []nats.Option // its token, if it has no certificate

@@ -61,7 +61,7 @@ func (r *restore) run(ctx context.Context) error {
 		bar = cli.NewProgressOf(os.Stderr, what, "messages", messages)
 	}
 	r.Each = func() { bar.Add(1) }
-	out, err := r.Restore.Run(ctx)
+	out, err := r.Run(ctx)
 	bar.Done()
 	if err != nil {
 		return verb.OrNotYours(err)

@@ -16,6 +16,7 @@ import (
 	"muster/provisioner"
 )
 
+//nolint:gosec // help, and no credential
 const tokenHelp = `Prints a token by which you are the operator NAME over HTTPS, for a while, on every
 provisioner of one installation. No provisioner is asked. It is a secret.
 

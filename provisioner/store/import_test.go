@@ -133,39 +133,6 @@ func TestARetirementThatARestoreLeavesOut(t *testing.T) {
 	}
 }
 
-// TestARestoreUnderAnOpenStore loses the streams of a store that is open, as a
-// cluster does whose provisioners run on, and restores them.
-func TestARestoreUnderAnOpenStore(t *testing.T) {
-	t.Parallel()
-	st, s := filled(t)
-	out := export(t, s, st)
-	for _, stream := range append(store.KeptStreams(), "MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_ALIVE") {
-		if err := s.js.DeleteStream(s.ctx, stream); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := st.Reopen(s.ctx); err == nil {
-		t.Error("reopened without its streams")
-	}
-	if _, err := s.js.Stream(s.ctx, "MUSTER_EVENTS"); err == nil {
-		t.Error("a stream was made in the way of the restore")
-	}
-	i := begin(t, s)
-	write(t, s, i, out.messages)
-	if err := st.Reopen(s.ctx); !errors.Is(err, store.ErrHalfRestored) {
-		t.Errorf("reopened in the middle: %v, want ErrHalfRestored", err)
-	}
-	if err := errors.Join(i.Finish(s.ctx, time.Time{}), i.Done(s.ctx, false)); err != nil {
-		t.Fatal(err)
-	}
-	if err := st.Reopen(s.ctx); !errors.Is(err, store.ErrRestored) {
-		t.Errorf("reopened after it: %v, want ErrRestored", err)
-	}
-	if err := s.open(t, ours).Reopen(s.ctx); err != nil {
-		t.Errorf("reopened what was opened after it: %v", err)
-	}
-}
-
 // TestARestoreThatIsNotAlone is not over: somebody has written to the store
 // meanwhile.
 func TestARestoreThatIsNotAlone(t *testing.T) {

@@ -67,3 +67,14 @@ func TestAStreamThatGetsItsLeaderLate(t *testing.T) {
 		})
 	}
 }
+
+// clustered opens a store that waits as a cluster's does, with what it asks in the place of
+// its JetStream.
+func clustered(t *testing.T, instead func(jetstream.JetStream) jetstream.JetStream) (context.Context, *Store) {
+	t.Helper()
+	ctx, open := stores(t)
+	s := open()
+	s.js = instead(s.js)
+	s.replicas = 3 // as far as waiting goes
+	return ctx, s
+}

@@ -257,8 +257,5 @@ func TestAStoreOpensWhereReportsHaveLittleRoom(t *testing.T) {
 	s.said(t, web1, "alive", 0)
 	s.lives(t, st, web1, "io.muster.server.alive")
 	s.lives(t, st, web1, "io.muster.server.startup")
-	if err := st.Reopen(s.ctx); err != nil {
-		t.Errorf("after its servers were away: %v", err)
-	}
 	open(t, s) // and again
 }

@@ -10,18 +10,15 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
-	"muster/provisioner/store"
 )
 
-// remade has the events of a stream lost, as with a disk, and the stream made anew.
-func (s *site) remade(t *testing.T, st *store.Store, stream string) {
+// remade has the events of a stream lost, as with a disk, and the stream made anew by another provisioner.
+func (s *site) remade(t *testing.T, stream string) {
 	t.Helper()
 	if err := s.js.DeleteStream(s.ctx, stream); err != nil {
 		t.Fatal(err)
 	}
-	if err := st.Reopen(s.ctx); err != nil {
-		t.Fatal(err)
-	}
+	s.open(t, ours)
 }
 
 // TestNodesAreSeenInAStreamThatWasMadeAnew follows when nodes were heard of beyond the end
@@ -65,7 +62,7 @@ func TestNodesAreSeenInAStreamThatWasMadeAnew(t *testing.T) {
 		}
 	}
 	alive(web1, 150)
-	s.remade(t, st, "MUSTER_ALIVE")
+	s.remade(t, "MUSTER_ALIVE")
 	alive(web2, 1)
 }
 
@@ -131,7 +128,7 @@ func TestEventsOfALogThatWasLost(t *testing.T) {
 		went <- came
 	}()
 	<-began
-	s.remade(t, st, "MUSTER_EVENTS")
+	s.remade(t, "MUSTER_EVENTS")
 	write(web2, 10)
 	written(10)
 	if came := <-went; came != 11 {

@@ -167,10 +167,7 @@ type Store struct {
 	gather       *gatherer // nil where every write goes alone
 	views        views
 	handovers    handovers // to those who follow the records
-	followed     followed  // up to where logs were read
 	settled      settled   // up to where subscriptions were settled
-
-	extents extents // of each stream of records
 
 	opened time.Time    // before anything was written
 	acked  atomic.Int64 // how long after that a write was acknowledged last; 0 for none

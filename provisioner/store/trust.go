@@ -69,7 +69,6 @@ func (s *Store) Revocations(ctx context.Context, after provisioner.Sequence, eac
 		if err != nil {
 			return fmt.Errorf("read revocations: sequence %d: %w", m.sequence, err)
 		}
-		s.followed.note(streamRevocations, m.sequence)
 		return each(&r, provisioner.Sequence(m.sequence))
 	})
 }
@@ -178,7 +177,6 @@ func (s *Store) next(ctx context.Context, stream jetstream.Stream, subject strin
 
 // nextRaw is next without the decoding.
 func (s *Store) nextRaw(ctx context.Context, stream jetstream.Stream, subject string, after uint64) (*jetstream.RawStreamMsg, error) {
-	s.followed.note(stream.CachedInfo().Config.Name, after)
 	m, err := ask(ctx, s, func(ctx context.Context) (*jetstream.RawStreamMsg, error) {
 		return stream.GetMsg(ctx, after+1, jetstream.WithGetMsgSubject(subject))
 	})

@@ -1,0 +1,72 @@
+package store_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+)
+
+// TestReportsAreKeptOnce repeats a report whose acknowledgement was lost.
+func TestReportsAreKeptOnce(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	e := provisioner.Event{Type: provisioner.EventAlarmRaised, Time: time.Now(), Code: wire.CodeStorageLow, Attempt: wire.NewID()}
+	for range 3 {
+		if err := st.Report(s.ctx, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other := e
+	other.Attempt = wire.NewID()
+	if err := st.Report(s.ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := s.js.Stream(s.ctx, "MUSTER_EVENTS")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := stream.CachedInfo().State.Msgs; n != 2 {
+		t.Errorf("%d events, want 2", n)
+	}
+}
+
+func TestTheClockMarkIsComparedAndSet(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	if m, after, err := st.ClockMark(s.ctx); m != nil || after != 0 || err != nil {
+		t.Fatalf("ClockMark of a new store = %v at %d, %v", m, after, err)
+	}
+	first := &provisioner.ClockMark{Time: time.Unix(1000, 0).UTC()}
+	revision, err := st.PutClockMark(s.ctx, first, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := st.PutClockMark(s.ctx, first, 0); !errors.Is(err, provisioner.ErrConflict) {
+		t.Errorf("a second first mark = %v, want %v", err, provisioner.ErrConflict)
+	}
+	if m, after, err := st.ClockMark(s.ctx); err != nil || !m.Time.Equal(first.Time) || after != revision {
+		t.Errorf("ClockMark = %v at %d, %v, want %v at %d", m, after, err, first, revision)
+	}
+}
+
+// TestAProbeIsAWrite: a store whose connection is gone, or whose stream is, has
+// none.
+func TestAProbeIsAWrite(t *testing.T) {
+	t.Parallel()
+	st, s := newStore(t)
+	for range 100 { // more than the entry's history
+		if err := st.Probe(s.ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.js.DeleteStream(s.ctx, "MUSTER_ENTRIES"); err != nil {
+		t.Fatal(err)
+	}
+	if err := st.Probe(s.ctx); err == nil || !strings.Contains(err.Error(), "probe store") {
+		t.Errorf("Probe without a stream = %v, want an error", err)
+	}
+}

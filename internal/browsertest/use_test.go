@@ -194,7 +194,7 @@ func TestAPageStaysWithItsMachine(t *testing.T) {
 	}
 	b.picture("changed-hands-note")
 	b.visit(retire) // as who was about to press it does
-	b.eventually("nothing is done", `document.querySelector("[role=alert]")?.innerText?.includes("another machine has the name web1.example.net than the one on your page")`)
+	b.eventually("nothing is done", `document.querySelector("[role=alert]")?.innerText?.includes("another machine has the name since")`)
 	b.picture("changed-hands")
 	b.do(chromedp.Click("main a", chromedp.ByQuery))
 	b.eventually("the page is that of the other one", `document.querySelector("#explain")?.innerText?.includes("It is part of the fleet")`)

@@ -43,15 +43,16 @@ func (d *Dialer) way(ctx context.Context, b discover.Broker, proxy string) (*way
 
 // Dial implements [nats.CustomDialer].
 func (w *way) Dial(_, address string) (net.Conn, error) {
-	conn, err := w.dial(address)
+	plain, err := w.dial(address)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.err = err; err != nil {
 		return nil, err
 	}
-	w.stop = context.AfterFunc(w.ctx, func() { _ = conn.Close() })
+	w.stop = context.AfterFunc(w.ctx, func() { _ = plain.Close() })
+	conn := plain
 	if w.tls != nil {
-		conn = &secured{Conn: conn, config: w.tls, clear: bufio.NewReader(conn)}
+		conn = &secured{Conn: plain, config: w.tls, clear: bufio.NewReader(plain)}
 	}
 	w.admission = wire.NewAdmission(conn)
 	return w.admission, nil

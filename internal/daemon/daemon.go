@@ -430,7 +430,7 @@ func (d *Daemon) fail(err error) {
 
 // NeedsOperator reports whether what [Daemon.Run] has returned is not cured by another start.
 func NeedsOperator(err error) bool {
-	for _, fixed := range []error{broker.ErrStoreDamaged, journal.ErrDamaged, store.ErrInstallation, store.ErrHalfRestored, store.ErrLost} {
+	for _, fixed := range []error{broker.ErrStoreDamaged, journal.ErrDamaged, store.ErrInstallation, store.ErrHalfRestored, store.ErrLost, store.ErrDamaged} {
 		if errors.Is(err, fixed) {
 			return true
 		}

@@ -96,10 +96,19 @@ func (k *keeper) stall(ctx context.Context, err error) {
 }
 
 // keepStore keeps the alarm about a store that takes no writes until ctx is done, and hands the store the
-// events of alarms. It returns nil.
+// events of alarms. Its error is [store.ErrDamaged], of a store of our own that has lost data.
 func (k *keeper) keepStore(ctx context.Context) error {
 	var probed time.Time
-	return every(ctx, keepEvery, func() {
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	err := every(ctx, keepEvery, func() {
+		if err := k.missing(ctx); err != nil {
+			k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
+			if k.usage != nil {
+				end(err) // nothing that is on its disk may be built on
+			}
+			return
+		}
 		if k.alarms.Stands(wire.CodeStoreUnavailable) != nil || time.Since(probed) >= probeEvery {
 			err := k.probe(ctx)
 			if ctx.Err() != nil {
@@ -112,6 +121,17 @@ func (k *keeper) keepStore(ctx context.Context) error {
 			k.deliver(ctx)
 		}
 	})
+	if cause := context.Cause(ctx); errors.Is(cause, store.ErrDamaged) {
+		return cause
+	}
+	return err
+}
+
+// missing returns what the store has lost, nil if it does not answer.
+func (k *keeper) missing(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return k.store().Missing(ctx)
 }
 
 // probe returns why the store takes no writes, or nil. One that is full answers.

@@ -262,6 +262,19 @@ func (f *Fleet) Stop() {
 	f.daemon = nil
 }
 
+// Ended waits until the provisioner has ended by itself, and returns why.
+func (f *Fleet) Ended() error {
+	f.t.Helper()
+	select {
+	case err := <-f.done:
+		f.daemon = nil
+		return err
+	case <-time.After(patience):
+		f.t.Fatal("provisioner does not end")
+		return nil
+	}
+}
+
 // Daemon returns the running provisioner.
 func (f *Fleet) Daemon() *daemon.Daemon { return f.daemon }
 

@@ -29,6 +29,10 @@ const (
 	// slowAfter is when a disk counts as slow: a look waits for the lock of a stream that is
 	// being written.
 	slowAfter = 5 * time.Second
+
+	// busyLooks is how often a busy server is asked again at a start: each look waits for a millisecond, so that is
+	// five seconds at least.
+	busyLooks = 5000
 )
 
 // Watch looks each second whether the store has failed. It returns an error that wraps
@@ -103,15 +107,24 @@ func storeFailed(s *server.Server, account string, opened *os.File) error {
 	case err != nil:
 		return err
 	}
-	return healthOf(s, account)
+	if err := healthOf(s, account); !errors.Is(err, errBusy) {
+		return err
+	}
+	return nil // the next look tells
 }
 
-// healthOf returns what a server says of streams that it could not read or write.
+// errBusy means that a server has not looked at its streams: its listener did not answer within a millisecond.
+var errBusy = errors.New("the server was busy")
+
+// healthOf returns what a server says of streams that it could not read or write, or [errBusy].
 func healthOf(s *server.Server, account string) error {
 	var errs []error
 	for _, e := range s.Healthz(&server.HealthzOptions{Account: account, Details: true}).Errors {
-		// In a cluster a stream or its leader may also be behind, which ends by itself.
-		if !s.JetStreamIsClustered() || strings.Contains(e.Error, "write error") {
+		switch {
+		case e.Type == server.HealthzErrorConn:
+			return errBusy
+		case !s.JetStreamIsClustered() || strings.Contains(e.Error, "write error"):
+			// In a cluster a stream or its leader may also be behind, which ends by itself.
 			errs = append(errs, errors.New(e.Error))
 		}
 	}
@@ -122,7 +135,14 @@ func healthOf(s *server.Server, account string) error {
 // not read a stream. It is asked before any stream is made: one in place of a damaged one would
 // hide the loss.
 func undamaged(s *server.Server, account string) error {
-	if err := healthOf(s, account); err != nil {
+	err := healthOf(s, account)
+	for range busyLooks {
+		if !errors.Is(err, errBusy) {
+			break
+		}
+		err = healthOf(s, account)
+	}
+	if err != nil {
 		return fmt.Errorf("%w: %s: restore it from a copy of the disk, or a backup", ErrStoreDamaged, strings.ReplaceAll(err.Error(), "\n", "; "))
 	}
 	return nil

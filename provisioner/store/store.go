@@ -167,7 +167,8 @@ type Store struct {
 	gather       *gatherer // nil where every write goes alone
 	views        views
 	handovers    handovers // to those who follow the records
-	settled      settled   // up to where subscriptions were settled
+	guard        guard
+	settled      settled // up to where subscriptions were settled
 
 	opened time.Time    // before anything was written
 	acked  atomic.Int64 // how long after that a write was acknowledged last; 0 for none

@@ -70,7 +70,8 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-const listHelp = `Lists patterns with who has added them, when and why; those that are expired, too. The entries of a provisioner's own allow_list file are not among them.
+const listHelp = `Lists patterns, expired ones too, with the operator that added each, when and why. The entries
+of a provisioner's own allow_list file are not among them.
 
   muster allow list
   muster allow list --json`

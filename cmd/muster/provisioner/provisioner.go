@@ -49,8 +49,8 @@ file; 'muster provisioner init' writes one with every key explained.
 
 Exits with 0 when it was told to stop, or with --check if all is right, else 1; with 1 after
 SIGHUP and for what another start may end, such as a full disk: a service manager starts it
-again; with 78 where only a change helps, of the configuration, of a damaged store or journal,
-or of the installation; with 2 if the command line makes no sense.`
+again; with 78 where only a person helps: the configuration, a damaged store or journal,
+another installation; with 2 if the command line makes no sense.`
 
 func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 	r := &run{}

@@ -66,7 +66,7 @@ func TestANodeGetsItsConfigurationAnew(t *testing.T) {
 	before := f.Record("web1.example.net")
 	order(t, f, "web1.example.net", provisioner.Order{Verb: wire.VerbReconfigure})
 	f.Eventually("the order is done", func() bool {
-		b, err := os.ReadFile(filepath.Join(filepath.Dir(a.Dir), ".node.orders"))
+		b, err := os.ReadFile(filepath.Join(a.Dir, ".orders"))
 		return err == nil && !strings.Contains(string(b), "doing")
 	})
 	f.WaitProvisioned(a)

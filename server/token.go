@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"muster/server/files"
 	"strings"
 	"time"
 
@@ -14,6 +13,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/server/advice"
+	"muster/server/files"
 	"muster/server/link"
 )
 
@@ -131,10 +131,14 @@ func (t *token) sealed() bool { return t.limits.Seal != "" }
 func (t *token) sealKey() (seal.PublicKey, error) {
 	k, err := seal.ParsePublicKey(t.limits.Seal)
 	if err != nil {
-		return seal.PublicKey{}, advice.Errorf("sign a token with the --seal of this fleet's provisioner and replace the file",
-			"token %s cannot be used: extensions.muster.seal: %w", t.file, err)
+		return seal.PublicKey{}, t.noSealKey(err)
 	}
 	return k, nil
+}
+
+func (t *token) noSealKey(err error) error {
+	return advice.Errorf("sign a token with the --seal of this fleet's provisioner and replace the file",
+		"token %s cannot be used: extensions.muster.seal: %w", t.file, err)
 }
 
 // presented is what a connection with the token presents to a broker. In sealed
@@ -154,6 +158,9 @@ func (t *token) presented() (link.Presented, error) {
 		return link.Presented{}, err
 	}
 	session, err := seal.NewSession(key, t.text)
+	if errors.Is(err, seal.ErrKey) { // a point of small order is refused only here
+		return link.Presented{}, t.noSealKey(err)
+	}
 	if err != nil {
 		return link.Presented{}, err
 	}

@@ -81,7 +81,7 @@ func (p *Provisioner) AdmitNode(ctx context.Context, id wire.Identity, serial st
 	}
 	r, _, err := p.cfg.Store.Record(ctx, id)
 	if err != nil {
-		return refuse(node, p.storeCode(err), err)
+		return p.refuseUnread(id, err)
 	}
 	if err := p.admits(id, r); err != nil {
 		return err
@@ -90,6 +90,16 @@ func (p *Provisioner) AdmitNode(ctx context.Context, id wire.Identity, serial st
 		return refuse(node, wire.CodeNotIssued, fmt.Errorf("certificate %s is not live for %s", serial, id))
 	}
 	return nil
+}
+
+// refuseUnread refuses a node whose record could not be read, for which unread is
+// the reason. That it is revoked is known without the record: then its
+// connections are dropped, and do not stay until the store answers.
+func (p *Provisioner) refuseUnread(id wire.Identity, unread error) error {
+	if by := p.revocations.outstanding(id, nil); by != nil {
+		return refuse(string(id), wire.CodeIdentityRevoked, by.cause())
+	}
+	return refuse(string(id), p.storeCode(unread), unread)
 }
 
 // admits returns nil unless nobody is admitted as id, whose record is r or nil,

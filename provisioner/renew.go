@@ -221,7 +221,7 @@ func (p *Provisioner) tellFormer(r *Record) {
 func (p *Provisioner) SerialOf(ctx context.Context, id wire.Identity, digest string) (string, error) {
 	r, _, err := p.cfg.Store.Record(ctx, id)
 	if err != nil {
-		return "", refuse(string(id), p.storeCode(err), err)
+		return "", p.refuseUnread(id, err)
 	}
 	if r == nil {
 		return "", nil

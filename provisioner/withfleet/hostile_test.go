@@ -121,7 +121,7 @@ func TestHostileIdentities(t *testing.T) {
 				t.Fatal(err)
 			}
 			// What is no UTF-8 is replaced by our encoder; an attacker has another.
-			b = []byte(strings.ReplaceAll(string(b), `\ufffd`, "\xff"))
+			b = []byte(strings.ReplaceAll(string(b), "\ufffd", "\xff"))
 			m, err := nc.RequestWithContext(f.Context(), subject, b)
 			if err != nil {
 				t.Fatalf("%s to %s: %v", name, subject, err)

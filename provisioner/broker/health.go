@@ -107,7 +107,7 @@ func storeFailed(s *server.Server, account string, opened *os.File) error {
 	case err != nil:
 		return err
 	}
-	if err := healthOf(s, account); !errors.Is(err, errBusy) {
+	if err := healthOf(s, account, writeFailed); !errors.Is(err, errBusy) {
 		return err
 	}
 	return nil // the next look tells
@@ -116,15 +116,18 @@ func storeFailed(s *server.Server, account string, opened *os.File) error {
 // errBusy means that a server has not looked at its streams: its listener did not answer within a millisecond.
 var errBusy = errors.New("the server was busy")
 
-// healthOf returns what a server says of streams that it could not read or write, or [errBusy].
-func healthOf(s *server.Server, account string) error {
+// writeFailed reports whether a server says that it could not write a stream. What else a running server says ends by
+// itself: a stream that is being made is on disk before the server knows it, a replica may be behind.
+func writeFailed(e server.HealthzError) bool { return strings.Contains(e.Error, "write error") }
+
+// healthOf returns what a server says of its streams, as far as it counts, or [errBusy].
+func healthOf(s *server.Server, account string, counts func(server.HealthzError) bool) error {
 	var errs []error
 	for _, e := range s.Healthz(&server.HealthzOptions{Account: account, Details: true}).Errors {
 		switch {
 		case e.Type == server.HealthzErrorConn:
 			return errBusy
-		case !s.JetStreamIsClustered() || strings.Contains(e.Error, "write error"):
-			// In a cluster a stream or its leader may also be behind, which ends by itself.
+		case counts(e):
 			errs = append(errs, errors.New(e.Error))
 		}
 	}
@@ -135,12 +138,13 @@ func healthOf(s *server.Server, account string) error {
 // not read a stream. It is asked before any stream is made: one in place of a damaged one would
 // hide the loss.
 func undamaged(s *server.Server, account string) error {
-	err := healthOf(s, account)
+	counts := func(e server.HealthzError) bool { return !s.JetStreamIsClustered() || writeFailed(e) }
+	err := healthOf(s, account, counts)
 	for range busyLooks {
 		if !errors.Is(err, errBusy) {
 			break
 		}
-		err = healthOf(s, account)
+		err = healthOf(s, account, counts)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: %s: restore it from a copy of the disk, or a backup", ErrStoreDamaged, strings.ReplaceAll(err.Error(), "\n", "; "))

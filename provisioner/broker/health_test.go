@@ -177,3 +177,23 @@ func streams(t *testing.T, b *broker.Broker) jetstream.JetStream {
 	}
 	return js
 }
+
+// TestAStreamThatIsBeingMadeIsNoFailure has a stream on disk that the server does not know yet.
+func TestAStreamThatIsBeingMadeIsNoFailure(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s := newSite(t, func(c *broker.Config) { c.StoreDir = dir })
+	records(t, s.Broker)
+	made, err := filepath.Glob(filepath.Join(dir, "jetstream/*/streams/S"))
+	if err != nil || len(made) != 1 {
+		t.Fatalf("streams on disk: %v, %v", made, err)
+	}
+	if err := os.Mkdir(filepath.Join(filepath.Dir(made[0]), "NEW"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-watch(t, s.Broker):
+		t.Errorf("watch = %v", err)
+	case <-time.After(2500 * time.Millisecond):
+	}
+}

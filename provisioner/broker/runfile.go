@@ -100,7 +100,7 @@ func RunFile(ctx context.Context, path string, log *slog.Logger) error {
 			log.InfoContext(ctx, "broker stopping: it takes no more clients, and sends those that it has to other brokers")
 			// Shutdown alone drops clients without a word, and ended the process by a panic if
 			// one asked for its authorization between two of its steps (before nats-server 2.15.3).
-			well := opts.JetStream && healthOf(s, "") == nil
+			well := opts.JetStream && healthOf(s, "", writeFailed) == nil
 			s.LameDuckShutdown()
 			s.WaitForShutdown()
 			if well {

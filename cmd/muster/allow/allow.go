@@ -70,8 +70,8 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-const listHelp = `Lists patterns, expired ones too, with the operator that added each, when and why. The entries
-of a provisioner's own allow_list file are not among them.
+const listHelp = `Lists patterns, expired ones too, with the operator that added each, when and why. The
+entries of a provisioner's own allow_list file are not among them.
 
   muster allow list
   muster allow list --json`

@@ -38,7 +38,7 @@ func (m *member) start() {
 	if path == "" {
 		path = program(m.t, "muster")
 	}
-	m.p = start(m.t, m.dir, m.name, nil, slices.Concat(m.prefix, []string{path}, m.args)...)
+	m.p = supervise(m.t, m.dir, m.name, nil, slices.Concat(m.prefix, []string{path}, m.args)...)
 }
 
 // A cluster is three brokers, each a process with a store of its own, and two

@@ -90,7 +90,7 @@ func urlOf(addresses string) string {
 func (d *deployment) start() {
 	d.t.Helper()
 	args := append(append([]string{}, d.prefix...), program(d.t, "muster"), "provisioner", "run", "--config", "prov/provisioner.yaml")
-	d.p = start(d.t, d.dir, "provisioner", []string{d.clock.env()}, args...)
+	d.p = supervise(d.t, d.dir, "provisioner", []string{d.clock.env()}, args...)
 }
 
 // serve starts the provisioner and waits until it serves.

@@ -33,7 +33,7 @@ func fullDisk(r *run) {
 	r.w.start()
 	r.somewhere(0.2, 0.5)
 	disk.Fill(0)
-	r.d.p.waitFor("alarm raised")
+	r.d.p.waitFor("alarm raised", "free some space") // the latter from a start after the end by a failed write
 	hold(lasting(2*time.Second, 20*time.Second))
 	disk.Free()
 	r.recovers()

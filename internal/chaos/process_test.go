@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -43,34 +44,45 @@ func hold(d time.Duration) { <-time.After(d) }
 type process struct {
 	t    *testing.T
 	name string
-	cmd  *exec.Cmd
-	done chan struct{}
+	done chan struct{} // closed when it has ended and is not started again
+	quit chan struct{} // closed when the test ends it
 
 	mu  sync.Mutex
-	out bytes.Buffer // guarded by mu: what it printed since it started
+	cmd *exec.Cmd    // guarded by mu: a supervised process has several, one after the other
+	out bytes.Buffer // guarded by mu: what it printed since its first start
 	err error        // set before done is closed
 }
 
 // start starts a program whose output is also appended to dir/name.log.
 func start(t *testing.T, dir, name string, env []string, args ...string) *process {
 	t.Helper()
-	p := &process{t: t, name: name, done: make(chan struct{}), cmd: exec.Command(args[0], args[1:]...)}
+	p := launch(t, dir, name, env, args)
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	return p
+}
+
+// launch makes a process and starts its program for the first time.
+func launch(t *testing.T, dir, name string, env, args []string) *process {
+	t.Helper()
 	log, err := os.OpenFile(filepath.Join(dir, name+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		t.Fatal(err)
 	}
+	p := &process{t: t, name: name, done: make(chan struct{}), quit: make(chan struct{})}
+	p.cmd = exec.Command(args[0], args[1:]...)
 	p.cmd.Dir, p.cmd.Env = dir, append(os.Environ(), env...)
 	w := &tee{p: p, log: log}
 	p.cmd.Stdout, p.cmd.Stderr = w, w
 	if err := testproc.Start(p.cmd); err != nil {
 		t.Fatal(err)
 	}
-	go func() {
-		p.err = p.cmd.Wait()
+	t.Cleanup(func() {
+		p.kill()
 		_ = log.Close()
-		close(p.done)
-	}()
-	t.Cleanup(p.kill)
+	})
 	return p
 }
 
@@ -103,11 +115,12 @@ func (p *process) ended() bool {
 	}
 }
 
-// waitFor waits until the process has printed text.
-func (p *process) waitFor(text string) {
+// waitFor waits until the process has printed one of the texts.
+func (p *process) waitFor(texts ...string) {
 	p.t.Helper()
-	eventually(p.t, p.name+" prints "+text, func() bool {
-		if strings.Contains(p.output(), text) {
+	eventually(p.t, p.name+" prints "+strings.Join(texts, " or "), func() bool {
+		printed := p.output()
+		if slices.ContainsFunc(texts, func(text string) bool { return strings.Contains(printed, text) }) {
 			return true
 		}
 		if p.ended() {
@@ -120,21 +133,43 @@ func (p *process) waitFor(text string) {
 // signal sends a signal to the process alone.
 func (p *process) signal(s syscall.Signal) {
 	p.t.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	if err := p.cmd.Process.Signal(s); err != nil {
 		p.t.Fatalf("%s: %v", p.name, err)
 	}
 }
 
+// end sends a signal that ends the process, which is then not started again.
+func (p *process) end(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.quitting() {
+		close(p.quit)
+	}
+	_ = p.cmd.Process.Signal(s) // fails if it has ended
+}
+
+// quitting reports whether the test ends the process.
+func (p *process) quitting() bool {
+	select {
+	case <-p.quit:
+		return true
+	default:
+		return false
+	}
+}
+
 // kill ends the process by SIGKILL, if it has not ended yet.
 func (p *process) kill() {
-	_ = p.cmd.Process.Kill()
+	p.end(syscall.SIGKILL)
 	<-p.done
 }
 
 // stop ends the process as systemd does, and wants status 0.
 func (p *process) stop() {
 	p.t.Helper()
-	p.signal(syscall.SIGTERM)
+	p.end(syscall.SIGTERM)
 	select {
 	case <-p.done:
 		if p.err != nil {

@@ -124,6 +124,9 @@ func (w *wave) waitFor(n int) {
 		if len(w.provisioned) >= n {
 			return
 		}
+		if w.t.Failed() { // a supervised process has ended for good
+			w.t.FailNow()
+		}
 		if len(w.provisioned) != last {
 			last, since = len(w.provisioned), time.Now()
 		}

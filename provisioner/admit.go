@@ -33,6 +33,25 @@ func (p *Provisioner) ensureFresh(ctx context.Context) error {
 	return p.logs.Fresh()
 }
 
+// awaitFresh is ensureFresh for an operator: views that are too old may come up to date within [MaxAge].
+func (p *Provisioner) awaitFresh(ctx context.Context) error {
+	waiting, cancel := context.WithTimeout(ctx, MaxAge)
+	defer cancel()
+	again := time.NewTicker(LookEvery / 4)
+	defer again.Stop()
+	for {
+		err := p.ensureFresh(ctx)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-waiting.Done():
+			return err
+		case <-again.C:
+		}
+	}
+}
+
 // authentic returns the token that a stranger presents, on the budget of source, an address. Of one
 // that nobody has signed whom we know, the error has a fingerprint, by which to find who holds it:
 // it has no id that could be believed.

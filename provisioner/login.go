@@ -149,7 +149,7 @@ func (p *Provisioner) login(ctx context.Context, source string, who func() (name
 	if err := p.cfg.Clock.Check(); err != nil { // what has expired would be good again
 		return nil, err
 	}
-	if err := p.ensureFresh(ctx); err != nil {
+	if err := p.awaitFresh(ctx); err != nil {
 		return nil, err
 	}
 	if !p.cfg.Budget.Charge(source) {

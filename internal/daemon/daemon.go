@@ -301,7 +301,6 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 		err = errors.Join(err, d.broker.Stop(stop))
 		d.opts.Log.InfoContext(stop, "provisioner stopped")
 	}()
-	defer d.watchStore(ctx)()
 	conn, err := d.broker.Connect("provisioner")
 	if err != nil {
 		return err
@@ -329,6 +328,7 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	if err != nil {
 		return err
 	}
+	defer d.watchStore(ctx)() // now that its streams are made, none of which counts as lost
 	// The service stops by itself when ctx is done; the rest must outlive it,
 	// since requests in hand still need them.
 	background, stop := context.WithCancel(context.WithoutCancel(ctx))

@@ -16,8 +16,8 @@ import (
 // disk, or restore a backup.
 var ErrDamaged = errors.New("the store has lost data")
 
-// A Mark is what a stream had when it was last looked at. Nothing is ever deleted from the streams that are marked,
-// so none of the numbers shrinks.
+// A Mark is what a stream had when it was last looked at. Nothing is ever deleted from the streams that are marked; of
+// one key only the newest messages may be kept, each new one in place of an old one. So none of the numbers shrinks.
 type Mark struct {
 	Created  time.Time `json:"created"`
 	First    uint64    `json:"first"` // sequence; 0 of an empty stream, as Last
@@ -62,10 +62,10 @@ func (w *Watermark) Missing(found map[string]Mark) error {
 			errs = append(errs, fmt.Errorf("%w: stream %s is not there, it had %d messages", ErrDamaged, name, before.Messages))
 		case !now.Created.Equal(before.Created):
 			errs = append(errs, fmt.Errorf("%w: stream %s was made anew %s", ErrDamaged, name, since))
-		case now.Last < before.Last || now.Messages < before.Messages || now.Subjects < before.Subjects || now.First > max(before.First, 1):
+		case now.Last < before.Last || now.Messages < before.Messages || now.Subjects < before.Subjects:
 			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages up to %d about %d keys, %s it had %d up to %d about %d",
 				ErrDamaged, name, now.Messages, now.Last, now.Subjects, since, before.Messages, before.Last, before.Subjects))
-		case name == streamClaims && now.Messages != now.Last: // nothing of it ever goes
+		case (name == streamClaims || name == streamRevocations) && now.Messages != now.Last: // unlimited: nothing of them ever goes
 			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages, its last is number %d", ErrDamaged, name, now.Messages, now.Last))
 		}
 	}

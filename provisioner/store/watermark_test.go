@@ -92,6 +92,11 @@ func TestWatermarkTellsWhatIsMissing(t *testing.T) {
 			mark.Last, mark.Messages = 120, 120
 			m["MUSTER_CLAIMS"] = mark
 		}, false},
+		"older revisions go": {func(m map[string]store.Mark) {
+			nodes := nodes
+			nodes.First, nodes.Last = 21, 120
+			m["MUSTER_NODES"] = nodes
+		}, false},
 		"the end is gone": {func(m map[string]store.Mark) {
 			mark := mark
 			mark.Last, mark.Messages = 99, 99
@@ -103,9 +108,13 @@ func TestWatermarkTellsWhatIsMissing(t *testing.T) {
 			mark.Last, mark.Messages = 130, 110
 			m["MUSTER_CLAIMS"] = mark
 		}, true},
-		"fewer keys":        {func(m map[string]store.Mark) { nodes := nodes; nodes.Subjects = 2; m["MUSTER_NODES"] = nodes }, true},
-		"the first is gone": {func(m map[string]store.Mark) { nodes := nodes; nodes.First = 5; m["MUSTER_NODES"] = nodes }, true},
-		"a stream is gone":  {func(m map[string]store.Mark) { delete(m, "MUSTER_NODES") }, true},
+		"fewer keys": {func(m map[string]store.Mark) { nodes := nodes; nodes.Subjects = 2; m["MUSTER_NODES"] = nodes }, true},
+		"the first is gone": {func(m map[string]store.Mark) {
+			nodes := nodes
+			nodes.First, nodes.Messages = 5, 96
+			m["MUSTER_NODES"] = nodes
+		}, true},
+		"a stream is gone": {func(m map[string]store.Mark) { delete(m, "MUSTER_NODES") }, true},
 		"a stream, made anew": {func(m map[string]store.Mark) {
 			nodes := nodes
 			nodes.Created = nodes.Created.Add(time.Hour)

@@ -79,7 +79,7 @@ func (f *WatermarkFile) Write(w *Watermark) error {
 	}
 	b := binary.BigEndian.AppendUint32(make([]byte, 0, slotBytes), slotMagic)
 	b = binary.BigEndian.AppendUint64(b, f.counter+1)
-	b = append(binary.BigEndian.AppendUint32(b, uint32(len(text))), text...) //nolint:gosec // bounded above
+	b = append(binary.BigEndian.AppendUint32(b, uint32(len(text))), text...)
 	b = binary.BigEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 	if _, err := f.file.WriteAt(b, int64((f.counter+1)%2)*slotBytes); err != nil {
 		return fmt.Errorf("watermark: %w", err)

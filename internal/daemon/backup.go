@@ -15,33 +15,35 @@ import (
 	"muster/provisioner/store"
 )
 
-// Backup begins a backup of the open store, in the name of by. write writes it,
-// once. Requests go on meanwhile; see [store.Store.Export] for what makes it
-// consistent.
-func (d *Daemon) Backup(ctx context.Context, by string) (messages uint64, write func(io.Writer) error, err error) {
+// Backup writes a backup of the open store to w, in the name of by, after it has called started with about how many
+// messages it will have. Requests go on meanwhile; see [store.Store.Export] for what makes it consistent.
+func (d *Daemon) Backup(ctx context.Context, by string, started func(messages uint64), w io.Writer) error {
 	s := d.Store()
 	if s == nil {
-		return 0, nil, errNotOpen
+		return errNotOpen
 	}
-	if messages, err = s.Pending(ctx); err != nil {
-		return 0, nil, fmt.Errorf("backup: %w", err)
+	messages, err := s.Pending(ctx)
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
 	}
 	header := backup.Header{
-		ID: wire.NewID(), Installation: s.Installation().ID, CAFingerprint: s.Installation().CAFingerprint, StartedAt: d.opts.Now().UTC().Truncate(time.Second), By: by,
+		ID:            wire.NewID(),
+		Installation:  s.Installation().ID,
+		CAFingerprint: s.Installation().CAFingerprint,
+		StartedAt:     d.opts.Now().UTC().Truncate(time.Second),
+		By:            by,
 	}
-	return messages, func(w io.Writer) error {
-		// Before anything is read: what comes after the reading is after this line.
-		var err error
-		if header.Marked, err = d.mark(ctx, s, journal.Backup{ID: header.ID, At: header.StartedAt}); err != nil {
-			return fmt.Errorf("backup: %w", err)
-		}
-		summary, err := writeBackup(ctx, s, w, header, d.opts.Now)
-		if err != nil {
-			return fmt.Errorf("backup: %w", err)
-		}
-		d.opts.Log.InfoContext(ctx, "backup made", "backup", header.ID, "by", by, "messages", summary.Messages())
-		return nil
-	}, nil
+	started(messages)
+	// Before anything is read: what comes after the reading is after this line.
+	if header.Marked, err = d.mark(ctx, s, journal.Backup{ID: header.ID, At: header.StartedAt}); err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	summary, err := writeBackup(ctx, s, w, header, d.opts.Now)
+	if err != nil {
+		return fmt.Errorf("backup: %w", err)
+	}
+	d.opts.Log.InfoContext(ctx, "backup made", "backup", header.ID, "by", by, "messages", summary.Messages())
+	return nil
 }
 
 // mark says in our journal, and in that of everybody else who writes to the store,

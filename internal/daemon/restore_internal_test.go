@@ -197,11 +197,7 @@ func backedUp(t *testing.T, domain string) (of backupOf, installation string) {
 	}
 	var file bytes.Buffer
 	installation = serveOnce(t, filepath.Join(of.dir, "provisioner.yaml"), func(d *Daemon) {
-		_, write, err := d.Backup(t.Context(), "tester")
-		if err == nil {
-			err = write(&file)
-		}
-		if err != nil {
+		if err := d.Backup(t.Context(), "tester", func(uint64) {}, &file); err != nil {
 			t.Error(err)
 		}
 	})

@@ -16,11 +16,7 @@ import (
 func backUp(t *testing.T, f *testbed.Fleet) string {
 	t.Helper()
 	var b bytes.Buffer
-	_, write, err := f.Daemon().Backup(f.Context(), "tester")
-	if err == nil {
-		err = write(&b)
-	}
-	if err != nil {
+	if err := f.Daemon().Backup(f.Context(), "tester", func(uint64) {}, &b); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), "backup")

@@ -22,20 +22,14 @@ type OldAllowance struct {
 	Why     string `json:"why,omitempty"`
 }
 
-// reason implements reasoned.
-func (a NewAllowance) reason() string { return a.Why }
-
-// reason implements reasoned.
-func (a OldAllowance) reason() string { return a.Why }
-
 func allowRoutes(s *Server) {
 	p := s.cfg.Provisioner
-	route(s, "GET /v1/allow", func(r *http.Request, _ *none) ([]*provisioner.Allowance, error) { return p.Allowances(r.Context()) })
-	route(s, "POST /v1/allow", func(r *http.Request, q *NewAllowance) (*provisioner.Allowance, error) {
-		return p.AllowNames(r.Context(), q.Pattern, q.Expires, q.Everything, cause(r, q.Why))
+	get(s, viewer, "/v1/allow", func(r *http.Request) ([]*provisioner.Allowance, error) { return p.Allowances(r.Context()) })
+	change(s, operator, "/v1/allow", func(r *http.Request, q *NewAllowance, c provisioner.Cause) (*provisioner.Allowance, error) {
+		return p.AllowNames(r.Context(), q.Pattern, q.Expires, q.Everything, c)
 	})
 	// The pattern is in the body: it may hold what a path cannot.
-	route(s, "POST /v1/allow/remove", func(r *http.Request, q *OldAllowance) (*none, error) {
-		return &none{}, p.DisallowNames(r.Context(), wire.Pattern(q.Pattern), cause(r, q.Why))
+	change(s, operator, "/v1/allow/remove", func(r *http.Request, q *OldAllowance, c provisioner.Cause) (*none, error) {
+		return &none{}, p.DisallowNames(r.Context(), wire.Pattern(q.Pattern), c)
 	})
 }

@@ -18,9 +18,9 @@ type Attempts struct {
 	Tokens  []provisioner.FailedAttempts `json:"tokens"`
 }
 
-// attemptRoute lists who fails most.
-func attemptRoute(s *Server) {
-	route(s, "GET /v1/attempts", func(r *http.Request, _ *none) (*Attempts, error) {
+// attemptRoutes list the sources of most failures.
+func attemptRoutes(s *Server) {
+	get(s, viewer, "/v1/attempts", func(r *http.Request) (*Attempts, error) {
 		v, err := parameters(r, "top")
 		if err != nil {
 			return nil, badRequest(err)

@@ -27,16 +27,18 @@ func TestABackupIsCutOff(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			client := serve(t, httpapi.Config{Backup: func(_ context.Context, by string) (uint64, func(io.Writer) error, error) {
+			client := serve(t, httpapi.Config{Backup: func(_ context.Context, by string, started func(uint64), w io.Writer) error {
 				if by == "" {
-					t.Error("asked by nobody")
+					t.Error("no operator asked")
 				}
-				return 7, func(w io.Writer) error {
-					if _, err := io.WriteString(w, tt.body); err != nil {
-						return err
-					}
-					return tt.write
-				}, tt.begin
+				if tt.begin != nil {
+					return tt.begin
+				}
+				started(7)
+				if _, err := io.WriteString(w, tt.body); err != nil {
+					return err
+				}
+				return tt.write
 			}})
 			body, messages, err := client.Backup(t.Context(), "")
 			if tt.begin != nil {

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"maps"
 	"net/http"
 
 	"muster/provisioner"
@@ -35,13 +36,8 @@ type V2Feature struct {
 }
 
 func componentRoutes(s *Server) {
-	self := func() []provisioner.Feature {
-		if s.cfg.Components == nil {
-			return nil
-		}
-		return s.cfg.Components.Self().Features
-	}
-	route(s, "GET /features", func(*http.Request, *none) ([]string, error) {
+	self := func() []provisioner.Feature { return s.cfg.Components.Self().Features }
+	get(s, anyone, "/features", func(*http.Request) ([]string, error) {
 		running := []string{}
 		for _, f := range self() {
 			if f.State == provisioner.FeatureRunning {
@@ -50,31 +46,28 @@ func componentRoutes(s *Server) {
 		}
 		return running, nil
 	})
-	route(s, "GET /v2/features", func(*http.Request, *none) (map[string]V2Feature, error) {
+	get(s, viewer, "/v2/features", func(*http.Request) (map[string]V2Feature, error) {
 		all := map[string]V2Feature{}
 		for _, f := range self() {
-			v := V2Feature{HTTPS: s.https != nil, Settings: f.Settings, State: f.State, Capabilities: f.Capabilities, Reason: f.Reason}
-			if v.Settings == nil {
-				v.Settings = map[string]string{}
+			v := V2Feature{
+				HTTPS:        s.https != nil,
+				Settings:     map[string]string{},
+				State:        f.State,
+				Capabilities: append([]string{}, f.Capabilities...),
+				Reason:       f.Reason,
 			}
-			if v.Capabilities == nil {
-				v.Capabilities = []string{}
-			}
+			maps.Copy(v.Settings, f.Settings)
 			all[f.Name] = v
 		}
 		return all, nil
 	})
-	route(s, "GET /v1/components", func(r *http.Request, _ *none) (*ComponentList, error) { return s.components(r.Context()), nil })
+	get(s, viewer, "/v1/components", func(r *http.Request) (*ComponentList, error) { return s.components(r.Context()), nil })
 }
 
 // components lists the installation, or as much of it as is known.
 func (s *Server) components(ctx context.Context) *ComponentList {
-	list := &ComponentList{Components: []*provisioner.HeardComponent{}}
-	if s.cfg.Components == nil {
-		return list
-	}
 	all, err := s.cfg.Components.All(ctx)
-	list.Components = append(list.Components, all...) // an empty list is one, too
+	list := &ComponentList{Components: append([]*provisioner.HeardComponent{}, all...)}
 	if err != nil {
 		list.Incomplete = err.Error()
 	}

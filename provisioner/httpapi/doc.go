@@ -12,7 +12,8 @@
 // request is believed about its sender.
 //
 // Over HTTPS it is the operator's certificate or token that says who asks, anew
-// with each request, and their role what they may: access.go has the table.
+// with each request, and their role what they may: each route names the role that
+// it needs, and openapi.yaml lists them.
 //
 // # Form
 //

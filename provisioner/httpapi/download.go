@@ -6,9 +6,11 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 
 	"muster/provisioner"
 )
@@ -19,65 +21,68 @@ const (
 	typeCRL = "application/pkix-crl"
 )
 
-// errNoIssuer means that nobody with this key identifier signs CRLs here.
-var errNoIssuer = &Problem{Detail: "no issuer of CRLs has this key identifier", Status: http.StatusNotFound, Remedy: "/v1/crl lists them all"}
+// errNoCRL means that the provisioner has just started.
+var errNoCRL = errors.New("no certificate revocation list has been signed yet")
 
-// downloadRoutes serve files for programs that read no JSON: brokers, openssl,
-// curl. Nothing in them is secret.
+// errNoIssuer means that no authority with this key identifier signs CRLs here.
+var errNoIssuer = &Problem{
+	Detail: "no issuer of CRLs has this key identifier",
+	Status: http.StatusNotFound,
+	Remedy: "/v1/crl lists them all",
+}
+
+// downloadRoutes serve files for programs that read no JSON: brokers, openssl, curl. Nothing in them is secret.
 func downloadRoutes(s *Server) {
-	// What write writes, it writes piece by piece: a CRL may have 64 MiB and anybody may ask
-	// for it, so whoever takes an answer slowly must not cost us as much again.
-	file := func(pattern, form string, read func(*http.Request) (write func(io.Writer) error, err error)) {
-		s.raw(pattern, func(w http.ResponseWriter, r *http.Request) {
-			write, err := read(r)
+	s.handle("GET /v1/ca.pem", access{}, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", typePEM)
+		_, _ = io.WriteString(w, s.cfg.Provisioner.DescribeAuthority().Roots) // the client has gone
+	})
+	// A CRL may have 64 MiB, and needs no credential: it is written piece by piece, so that a slow reader does not
+	// cost as much memory again.
+	crls := func(path, form string, write func(io.Writer, []*provisioner.CRL) error) {
+		s.handle("GET "+path, access{}, func(w http.ResponseWriter, r *http.Request) {
+			found, err := s.crls(r)
 			if err != nil {
 				s.fail(w, r, err)
 				return
 			}
 			w.Header().Set("Content-Type", form)
-			_ = write(w) // the client has gone
+			_ = write(w, found) // the client has gone
 		})
 	}
-	file("GET /v1/ca.pem", typePEM, func(*http.Request) (func(io.Writer) error, error) {
-		return func(w io.Writer) error {
-			_, err := io.WriteString(w, s.cfg.Provisioner.DescribeAuthority().Roots)
-			return err
-		}, nil
-	})
-	file("GET /v1/crl", typeJSON, func(*http.Request) (func(io.Writer) error, error) {
-		crls, err := s.crls()
-		return func(w io.Writer) error { return writeCRLs(w, crls) }, err
-	})
-	file("GET /v1/crl.pem", typePEM, func(*http.Request) (func(io.Writer) error, error) {
-		crls, err := s.crls()
-		return func(w io.Writer) error {
-			for _, c := range crls {
-				if err := pem.Encode(w, &pem.Block{Type: "X509 CRL", Bytes: c.DER}); err != nil {
-					return err
-				}
-			}
-			return nil
-		}, err
-	})
-	file("GET /v1/crl.der", typeCRL, func(r *http.Request) (func(io.Writer) error, error) {
-		v, err := parameters(r, "issuer")
-		if err != nil {
-			return nil, badRequest(err)
-		}
-		crls, err := s.crls()
+	crls("/v1/crl", typeJSON, writeCRLs)
+	crls("/v1/crl.pem", typePEM, func(w io.Writer, crls []*provisioner.CRL) error {
 		for _, c := range crls {
-			if issuer := v.Get("issuer"); issuer == "" || issuer == c.Issuer {
-				return func(w io.Writer) error {
-					_, err := w.Write(c.DER)
-					return err
-				}, nil
+			if err := pem.Encode(w, &pem.Block{Type: "X509 CRL", Bytes: c.DER}); err != nil {
+				return err
 			}
 		}
-		if err == nil {
-			err = errNoIssuer
-		}
-		return nil, err
+		return nil
 	})
+	crls("/v1/crl.der", typeCRL, func(w io.Writer, crls []*provisioner.CRL) error {
+		_, err := w.Write(crls[0].DER)
+		return err
+	})
+}
+
+// crls returns the newest CRL of each issuer that signs one, the present one's first, or that of the issuer in the
+// query. There is at least one, or an error.
+func (s *Server) crls(r *http.Request) ([]*provisioner.CRL, error) {
+	v, err := parameters(r, "issuer")
+	if err != nil {
+		return nil, badRequest(err)
+	}
+	all := s.cfg.Provisioner.CRLs()
+	if len(all) == 0 {
+		return nil, errNoCRL
+	}
+	if issuer := v.Get("issuer"); issuer != "" {
+		all = slices.DeleteFunc(all, func(c *provisioner.CRL) bool { return c.Issuer != issuer })
+	}
+	if len(all) == 0 {
+		return nil, errNoIssuer
+	}
+	return all, nil
 }
 
 // writeCRLs writes CRLs as JSON, as package json would.
@@ -101,13 +106,4 @@ func writeCRLs(w io.Writer, crls []*provisioner.CRL) error {
 	}
 	_, _ = out.WriteString("]\n")
 	return out.Flush()
-}
-
-// crls returns the newest CRL of each issuer that signs one, the present one's
-// first. There is at least one, or an error.
-func (s *Server) crls() ([]*provisioner.CRL, error) {
-	if all := s.cfg.Provisioner.CRLs(); len(all) > 0 {
-		return all, nil
-	}
-	return nil, errNoCRL
 }

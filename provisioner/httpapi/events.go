@@ -28,53 +28,41 @@ const (
 	// it is alive, for proxies that cut what is silent. Chosen; most wait 60 s.
 	eventBeat = 15 * time.Second
 
-	// eventCheck is how often it is looked whether who follows may still. Chosen:
-	// with the time after which a removal is known everywhere it is under a second.
-	eventCheck = 500 * time.Millisecond
-
 	typeSSE    = "text/event-stream"
 	typeNDJSON = "application/x-ndjson"
 )
 
-// errNoEvents means that this provisioner was made without a log of events.
-var errNoEvents = errors.New("this provisioner has no events")
-
-// eventRoute serves events, as server-sent events, or as JSON lines to whoever
-// accepts those: past ones and then those that come, or with once=true no more
-// than there are.
-func eventRoute(s *Server) {
-	s.raw("GET /v1/events", func(w http.ResponseWriter, r *http.Request) {
-		if s.cfg.Events == nil {
-			(&Problem{Detail: errNoEvents.Error(), Status: http.StatusNotFound}).write(w)
-			return
-		}
+// eventRoutes serve events, as server-sent events, or as JSON lines to clients that accept those: past ones and then
+// those that come, or with once=true no more than there are.
+func eventRoutes(s *Server) {
+	s.handle("GET /v1/events", access{role: viewer}, func(w http.ResponseWriter, r *http.Request) {
 		v, wrong := parameters(r, "after", "since", "type", "node", "code", "once")
 		q, err := eventQuery(r.Header.Get("Last-Event-ID"), v)
 		if err = errors.Join(wrong, err); err != nil {
-			badRequest(err).write(w)
+			s.fail(w, r, badRequest(err))
 			return
 		}
-		control := http.NewResponseController(w)
-		lines := strings.Contains(r.Header.Get("Accept"), typeNDJSON)
+		out := &eventWriter{w: w, control: http.NewResponseController(w), lines: strings.Contains(r.Header.Get("Accept"), typeNDJSON)}
 		w.Header().Set("Content-Type", typeSSE)
-		if lines {
+		if out.lines {
 			w.Header().Set("Content-Type", typeNDJSON)
 		}
 		w.Header().Set("Cache-Control", "no-store")
-		if r.Method == http.MethodHead { // whose answer has an end: there is nothing to come
-			return
-		}
-		// The request was read within its time; there is no end to the answer.
-		if err := errors.Join(control.SetReadDeadline(time.Time{}), control.SetWriteDeadline(time.Now().Add(eventStall)), control.Flush()); err != nil {
-			s.cfg.Log.WarnContext(r.Context(), "events not streamed", "by", by(r.Context()), "err", err)
+		if r.Method == http.MethodHead { // its answer has an end: there is nothing to come
 			return
 		}
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		defer context.AfterFunc(s.stopping, cancel)() //nolint:contextcheck // the server's end ends its streams
-		out := &eventWriter{w: w, control: control, lines: lines}
-		// A write that nobody takes ends the request's context as well.
-		if err := s.stream(ctx, q, out, func() error { return s.mayStill(r, "GET /v1/events") }); err != nil && (ctx.Err() == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
+		defer context.AfterFunc(s.stopping, cancel)()  //nolint:contextcheck // the server's end ends its streams
+		err = out.control.SetReadDeadline(time.Time{}) // the request was read within its time; there is no end to the answer
+		if err == nil {
+			err = out.write(nil)
+		}
+		if err == nil {
+			err = s.follow(ctx, q, out, func() error { return s.mayStill(r, viewer) })
+		}
+		// A write that the client does not take ends the request's context as well.
+		if err != nil && (ctx.Err() == nil || errors.Is(err, os.ErrDeadlineExceeded)) {
 			s.cfg.Log.WarnContext(r.Context(), "events cut off", "by", by(r.Context()), "err", err)
 			panic(http.ErrAbortHandler) // all that can still be said: this is not the end
 		}
@@ -119,26 +107,8 @@ func eventQuery(lastID string, v url.Values) (q provisioner.EventQuery, err erro
 	return q, errors.Join(errs...)
 }
 
-// mayStill returns why whoever gets the stream of a route may no longer: they were removed,
-// have another role, or their credential has ended. While that is not known they
-// may: there is nothing to stream from a store that does not answer.
-func (s *Server) mayStill(r *http.Request, pattern string) error {
-	if l, _ := loginOf(r.Context()); !l.remote {
-		return nil
-	}
-	l, err := s.authenticate(r)
-	switch {
-	case errors.Is(err, provisioner.ErrLogin):
-		return err
-	case err == nil && !l.role.Covers(RoleOf(pattern)):
-		return fmt.Errorf("%s is %s now", l.by, l.role)
-	}
-	return nil
-}
-
-// stream writes events until ctx is done, there is no more, nobody takes them, or
-// who follows may no longer.
-func (s *Server) stream(ctx context.Context, q provisioner.EventQuery, out *eventWriter, mayStill func() error) error {
+// follow writes events until ctx is done, there is no more, the client does not take them, or may no longer.
+func (s *Server) follow(ctx context.Context, q provisioner.EventQuery, out *eventWriter, mayStill func() error) error {
 	events := make(chan *provisioner.StoredEvent)
 	read := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
@@ -158,7 +128,7 @@ func (s *Server) stream(ctx context.Context, q provisioner.EventQuery, out *even
 			}
 		})
 	}()
-	beat, check := time.NewTicker(eventBeat), time.NewTicker(eventCheck)
+	beat, check := time.NewTicker(eventBeat), time.NewTicker(checkEvery)
 	defer beat.Stop()
 	defer check.Stop()
 	for {

@@ -4,15 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"time"
 
 	"muster/internal/wire"
-	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
 )
@@ -25,49 +22,41 @@ const readingTimeout = 5 * time.Second
 // that anybody sets.
 const clockSlack = 10 * time.Minute
 
-// errNoFleet means that this provisioner was made without an index of nodes.
-var errNoFleet = &Problem{Detail: "this provisioner lists no nodes", Status: http.StatusNotFound}
-
 // nodeRoutes are what operators ask about nodes. They change nothing.
 func nodeRoutes(s *Server) {
-	x := s.cfg.Fleet
-	route(s, "GET /v1/nodes", func(r *http.Request, _ *none) (*fleet.Page, error) {
-		if x == nil {
-			return nil, errNoFleet
-		}
+	get(s, viewer, "/v1/nodes", func(r *http.Request) (*fleet.Page, error) {
 		v, wrong := parameters(r, nodeParameters...)
 		q, err := parseNodeQuery(v)
 		if err = errors.Join(wrong, err); err == nil {
 			err = q.Check()
 		}
 		if now := s.cfg.Now(); err == nil && q.SeenBefore.After(now.Add(clockSlack)) {
-			err = fmt.Errorf("seen_before: %s is to come, it is %s here: by then nobody was heard of, and all would fit", utc(q.SeenBefore), utc(now))
+			err = fmt.Errorf("seen_before: %s is to come, it is %s here: every node would fit", utc(q.SeenBefore), utc(now))
 		}
 		if err != nil {
 			return nil, badRequest(err)
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), readingTimeout)
 		defer cancel()
-		return x.List(ctx, q)
+		return s.cfg.Fleet.List(ctx, q)
 	})
-	about(s, "", func(r *http.Request, id wire.Identity) (*fleet.Report, error) {
+	getNode(s, "", func(r *http.Request, id wire.Identity) (*fleet.Report, error) {
 		return s.cfg.Nodes.Report(r.Context(), id, s.cfg.Now().UTC())
 	})
-	about(s, "/history", func(r *http.Request, id wire.Identity) (*fleet.Past, error) { return s.cfg.Nodes.Past(r.Context(), id) })
-	about(s, "/explain", func(r *http.Request, id wire.Identity) (*fleet.Explanation, error) {
+	getNode(s, "/history", func(r *http.Request, id wire.Identity) (*fleet.Past, error) {
+		return s.cfg.Nodes.Past(r.Context(), id)
+	})
+	getNode(s, "/explain", func(r *http.Request, id wire.Identity) (*fleet.Explanation, error) {
 		return s.cfg.Nodes.Explain(r.Context(), id, s.cfg.Now().UTC(), s.cfg.Provisioner.Foresee)
 	})
 }
 
-// about serves a question about one node.
-func about[A any](s *Server, what string, answer func(*http.Request, wire.Identity) (A, error)) {
-	route(s, "GET /v1/nodes/{identity}"+what, func(r *http.Request, _ *none) (A, error) {
-		if s.cfg.Nodes == nil {
-			return *new(A), errNoFleet
-		}
+// getNode serves a question about one node.
+func getNode[A any](s *Server, what string, answer func(*http.Request, wire.Identity) (A, error)) {
+	get(s, viewer, "/v1/nodes/{identity}"+what, func(r *http.Request) (a A, err error) {
 		id, err := identity(r)
 		if err != nil {
-			return *new(A), err
+			return a, err
 		}
 		return answer(r, id)
 	})
@@ -78,74 +67,67 @@ var nodeParameters = []string{
 	"state*", "site", "prefix", "match", "expires_before", "seen_before", "token", "policy", "fact*", "sort", "cursor", "limit",
 }
 
+// texts are the parameters of a query that are taken as they are.
+func texts(q *fleet.Query) map[string]*string {
+	return map[string]*string{
+		"site":   (*string)(&q.Site),
+		"prefix": &q.Prefix,
+		"match":  (*string)(&q.Match),
+		"token":  (*string)(&q.Token),
+		"policy": &q.Policy,
+		"sort":   (*string)(&q.Sort),
+		"cursor": &q.Cursor,
+	}
+}
+
+// instants are the parameters of a query that are times.
+func instants(q *fleet.Query) map[string]*time.Time {
+	return map[string]*time.Time{"expires_before": &q.ExpiresBefore, "seen_before": &q.SeenBefore}
+}
+
 // NodeQuery returns the query part of GET /v1/nodes that asks for q.
 func NodeQuery(q fleet.Query) url.Values {
-	v := make(url.Values)
-	set := func(name, value string) {
-		if value != "" {
-			v.Add(name, value)
-		}
-	}
+	v := url.Values{"fact": q.Facts}
 	for _, s := range q.States {
-		set("state", string(s))
+		v.Add("state", string(s))
 	}
-	set("site", string(q.Site))
-	set("prefix", q.Prefix)
-	set("match", string(q.Match))
-	for name, t := range map[string]time.Time{"expires_before": q.ExpiresBefore, "seen_before": q.SeenBefore} {
-		if !t.IsZero() {
-			set(name, t.UTC().Format(time.RFC3339))
+	for name, text := range texts(&q) {
+		if *text != "" {
+			v.Set(name, *text)
 		}
 	}
-	set("token", string(q.Token))
-	set("policy", q.Policy)
-	for _, f := range q.Facts {
-		set("fact", f)
+	for name, t := range instants(&q) {
+		if !t.IsZero() {
+			v.Set(name, utc(*t))
+		}
 	}
-	set("sort", string(q.Sort))
-	set("cursor", q.Cursor)
 	if q.Limit != 0 {
-		set("limit", strconv.Itoa(q.Limit))
+		v.Set("limit", strconv.Itoa(q.Limit))
 	}
 	return v
 }
 
-// parseNodeQuery is the inverse of [NodeQuery], for what [parameters] returns. The error names
-// everything that cannot be read; what the values are worth is for [fleet.Query.Check].
+// parseNodeQuery is the inverse of [NodeQuery], for what [parameters] returns. The error names everything that cannot
+// be read; [fleet.Query.Check] judges the values.
 func parseNodeQuery(v url.Values) (q fleet.Query, err error) {
 	var errs []error
-	instant := func(name string, into *time.Time) func(string) {
-		return func(s string) {
-			t, err := time.Parse(time.RFC3339, s)
-			if err != nil {
+	q.Facts = v["fact"]
+	for _, s := range v["state"] {
+		q.States = append(q.States, provisioner.State(s))
+	}
+	for name, text := range texts(&q) {
+		*text = v.Get(name)
+	}
+	for name, t := range instants(&q) {
+		if s := v.Get(name); s != "" {
+			if *t, err = time.Parse(time.RFC3339, s); err != nil {
 				errs = append(errs, fmt.Errorf("%s: %.40q, want an instant such as 2027-01-31T12:00:00Z", name, s))
 			}
-			*into = t
 		}
 	}
-	read := map[string]func(string){
-		"state":          func(s string) { q.States = append(q.States, provisioner.State(s)) },
-		"site":           func(s string) { q.Site = jwt.Site(s) },
-		"prefix":         func(s string) { q.Prefix = s },
-		"match":          func(s string) { q.Match = wire.Pattern(s) },
-		"expires_before": instant("expires_before", &q.ExpiresBefore),
-		"seen_before":    instant("seen_before", &q.SeenBefore),
-		"token":          func(s string) { q.Token = jwt.TokenID(s) },
-		"policy":         func(s string) { q.Policy = s },
-		"fact":           func(s string) { q.Facts = append(q.Facts, s) },
-		"sort":           func(s string) { q.Sort = fleet.Order(s) },
-		"cursor":         func(s string) { q.Cursor = s },
-		"limit": func(s string) {
-			n, err := strconv.Atoi(s)
-			if err != nil || n < 1 {
-				errs = append(errs, fmt.Errorf("limit: %.40q, want 1 to %d", s, fleet.MaxLimit))
-			}
-			q.Limit = n
-		},
-	}
-	for _, name := range slices.Sorted(maps.Keys(read)) {
-		for _, s := range v[name] {
-			read[name](s)
+	if s := v.Get("limit"); s != "" {
+		if q.Limit, err = strconv.Atoi(s); err != nil || q.Limit < 1 {
+			errs = append(errs, fmt.Errorf("limit: %.40q, want 1 to %d", s, fleet.MaxLimit))
 		}
 	}
 	return q, errors.Join(errs...)

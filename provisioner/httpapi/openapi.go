@@ -24,7 +24,7 @@ var OpenAPI = sync.OnceValues(func() ([]byte, error) {
 })
 
 func openAPIRoute(s *Server) {
-	s.raw("GET /openapi.json", func(w http.ResponseWriter, r *http.Request) {
+	s.handle("GET /openapi.json", access{}, func(w http.ResponseWriter, r *http.Request) {
 		b, err := OpenAPI()
 		if err != nil {
 			s.fail(w, r, err)

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -19,9 +18,6 @@ type NewGrant struct {
 	Why     string        `json:"why,omitempty"`
 }
 
-// reason implements reasoned.
-func (c NodeCommand) reason() string { return c.Why }
-
 // A Change revokes or retires a node. A node that is not as it was seen is left alone with [provisioner.ErrChanged],
 // one that was heard of after SeenBefore with [fleet.ErrHeard].
 type Change struct {
@@ -30,16 +26,10 @@ type Change struct {
 	SeenBefore time.Time `json:"seen_before,omitzero"` // zero: whenever it was heard of
 }
 
-// reason implements reasoned.
-func (c Change) reason() string { return c.Why }
-
 // unheard returns an error if a node was heard of since it was chosen for its silence.
 func (s *Server) unheard(ctx context.Context, id wire.Identity, before time.Time) error {
 	if before.IsZero() {
 		return nil
-	}
-	if s.cfg.Nodes == nil {
-		return errNoFleet
 	}
 	ctx, cancel := context.WithTimeout(ctx, readingTimeout)
 	defer cancel()
@@ -63,47 +53,42 @@ func identity(r *http.Request) (wire.Identity, error) {
 	return id, nil
 }
 
-func orderRoutes(s *Server) {
-	p := s.cfg.Provisioner
-	change := func(what string, do func(context.Context, wire.Identity, provisioner.Cause, ...provisioner.Seen) error) {
-		route(s, "POST /v1/nodes/{identity}/"+what, func(r *http.Request, q *Change) (*none, error) {
-			id, err := identity(r)
-			if err == nil {
-				err = s.unheard(r.Context(), id, q.SeenBefore)
-			}
-			if err != nil {
-				return nil, err
-			}
-			return &none{}, do(r.Context(), id, cause(r, q.Why), q.Seen)
-		})
-	}
-	change("revoke", p.RevokeNode)
-	change("retire", p.RetireNode)
-	for _, verb := range wire.Verbs {
-		route(s, "POST /v1/nodes/{identity}/"+string(verb), func(r *http.Request, q *NodeCommand) (*provisioner.Obeyed, error) {
-			id, err := identity(r)
-			if err != nil {
-				return nil, err
-			}
-			return p.CommandNode(r.Context(), id, provisioner.Order{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen}, cause(r, q.Why))
-		})
-	}
-	route(s, "POST /v1/nodes/{identity}/grant", func(r *http.Request, q *NewGrant) (*provisioner.Grant, error) {
+// changeNode serves an order about one node.
+func changeNode[Q, A any](s *Server, verb string,
+	do func(context.Context, wire.Identity, *Q, provisioner.Cause) (A, error),
+) {
+	change(s, operator, "/v1/nodes/{identity}/"+verb, func(r *http.Request, q *Q, c provisioner.Cause) (a A, err error) {
 		id, err := identity(r)
 		if err != nil {
-			return nil, err
+			return a, err
 		}
-		return p.GrantNode(r.Context(), id, provisioner.GrantOrder{ID: q.ID, KeyHash: string(q.KeyHash), TTL: q.TTL, Seen: q.Seen}, cause(r, q.Why))
+		return do(r.Context(), id, q, c)
 	})
 }
 
-// errNoCRL means that the provisioner has just started.
-var errNoCRL = errors.New("no certificate revocation list has been signed yet")
-
-// clockRoute lets an operator end the refusals of a clock that seems to be behind.
-func clockRoute(s *Server) {
+func orderRoutes(s *Server) {
 	p := s.cfg.Provisioner
-	route(s, "POST /v1/clock/accept", func(r *http.Request, q *Reason) (*none, error) {
-		return &none{}, p.AcceptClock(r.Context(), cause(r, q.Why))
+	for verb, do := range map[string]func(context.Context, wire.Identity, provisioner.Cause, ...provisioner.Seen) error{
+		"revoke": p.RevokeNode,
+		"retire": p.RetireNode,
+	} {
+		changeNode(s, verb, func(ctx context.Context, id wire.Identity, q *Change, c provisioner.Cause) (*none, error) {
+			if err := s.unheard(ctx, id, q.SeenBefore); err != nil {
+				return nil, err
+			}
+			return &none{}, do(ctx, id, c, q.Seen)
+		})
+	}
+	for _, verb := range wire.Verbs {
+		changeNode(s, string(verb), func(ctx context.Context, id wire.Identity, q *NodeCommand, c provisioner.Cause) (*provisioner.Obeyed, error) {
+			return p.CommandNode(ctx, id, provisioner.Order{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen}, c)
+		})
+	}
+	changeNode(s, "grant", func(ctx context.Context, id wire.Identity, q *NewGrant, c provisioner.Cause) (*provisioner.Grant, error) {
+		order := provisioner.GrantOrder{ID: q.ID, KeyHash: string(q.KeyHash), TTL: q.TTL, Seen: q.Seen}
+		return p.GrantNode(ctx, id, order, c)
+	})
+	change(s, admin, "/v1/clock/accept", func(r *http.Request, _ *Reason, c provisioner.Cause) (*none, error) {
+		return &none{}, p.AcceptClock(r.Context(), c)
 	})
 }

@@ -8,8 +8,8 @@ import (
 
 func policyRoutes(s *Server) {
 	p := s.cfg.Provisioner
-	route(s, "GET /v1/policy", func(*http.Request, *none) (*provisioner.PolicyInUse, error) { return p.Policy(), nil })
-	route(s, "POST /v1/policy/reload", func(r *http.Request, q *Reason) (*provisioner.PolicyInUse, error) {
-		return p.ReloadPolicy(r.Context(), cause(r, q.Why))
+	get(s, viewer, "/v1/policy", func(*http.Request) (*provisioner.PolicyInUse, error) { return p.Policy(), nil })
+	change(s, operator, "/v1/policy/reload", func(r *http.Request, _ *Reason, c provisioner.Cause) (*provisioner.PolicyInUse, error) {
+		return p.ReloadPolicy(r.Context(), c)
 	})
 }

@@ -58,7 +58,7 @@ var problems = []struct {
 	{http.StatusServiceUnavailable, wire.CodeClockBehind, "", []error{provisioner.ErrClock}},
 	{http.StatusNotFound, "", "", []error{
 		provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting,
-		provisioner.ErrNotAllowed, provisioner.ErrUnknownWebhook, errNoCRL, errNoInputs, errNoBackup,
+		provisioner.ErrNotAllowed, provisioner.ErrUnknownWebhook, errNoCRL,
 	}},
 	{http.StatusConflict, "", "", []error{
 		provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung,

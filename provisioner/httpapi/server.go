@@ -32,9 +32,9 @@ const (
 type Server struct {
 	cfg    Config
 	mux    *http.ServeMux
-	served map[string]bool // by pattern
-	socket net.Listener    // set by Open
-	https  net.Listener    // set by Open if there is to be one
+	routes map[string]access // by pattern
+	socket net.Listener      // set by Open
+	https  net.Listener      // set by Open if there is to be one
 
 	stopping context.Context // ends streams when Run is to return
 	stop     context.CancelFunc
@@ -165,31 +165,57 @@ func (u *unrouted) WriteHeader(status int) {
 // Write implements [http.ResponseWriter].
 func (u *unrouted) Write(b []byte) (int, error) { return len(b), nil }
 
-// route serves method and path with do: it gets the request's body, decoded
-// strictly, and returns what is to be answered, or an error for problemOf. A
-// change is finished also if who asked for it goes meanwhile.
-func route[Q, A any](s *Server, pattern string, do func(r *http.Request, q *Q) (A, error)) {
-	s.raw(pattern, func(w http.ResponseWriter, r *http.Request) {
+// get serves a question.
+func get[A any](s *Server, role provisioner.OperatorRole, path string, answer func(*http.Request) (A, error)) {
+	s.handle("GET "+path, access{role: role}, func(w http.ResponseWriter, r *http.Request) {
+		a, err := answer(r)
+		s.answer(w, r, a, err)
+	})
+}
+
+// ask serves a question with a body.
+func ask[Q, A any](s *Server, role provisioner.OperatorRole, path string, answer func(*http.Request, *Q) (A, error)) {
+	s.handle("POST "+path, access{role: role}, func(w http.ResponseWriter, r *http.Request) {
 		var q Q
-		a, err := *new(A), decode(w, r, &q)
-		if err == nil {
-			err = s.checkReason(r, pattern, &q)
+		_, err := decode(w, r, &q)
+		if err != nil {
+			s.fail(w, r, err)
+			return
 		}
-		if err == nil && Changes(pattern) {
-			finishing, end := provisioner.Finishing(r.Context())
-			defer end()
-			r = r.WithContext(finishing)
-		}
+		a, err := answer(r, &q)
+		s.answer(w, r, a, err)
+	})
+}
+
+// change serves an order, which is finished also if its caller goes meanwhile. The order's reason is in the cause.
+func change[Q, A any](s *Server, role provisioner.OperatorRole, path string,
+	do func(*http.Request, *Q, provisioner.Cause) (A, error),
+) {
+	s.handle("POST "+path, access{role, true}, func(w http.ResponseWriter, r *http.Request) {
+		var q Q
+		cause, err := decode(w, r, &q)
 		if err == nil {
-			a, err = do(r, &q)
+			err = checkReason(r, cause)
 		}
 		if err != nil {
 			s.fail(w, r, err)
 			return
 		}
-		w.Header().Set("Content-Type", typeJSON)
-		_ = json.NewEncoder(w).Encode(a) // the client has gone
+		finishing, end := provisioner.Finishing(r.Context())
+		defer end()
+		a, err := do(r.WithContext(finishing), &q, cause)
+		s.answer(w, r, a, err)
 	})
+}
+
+// answer answers with a in JSON, or with an error.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request, a any, err error) {
+	if err != nil {
+		s.fail(w, r, err)
+		return
+	}
+	w.Header().Set("Content-Type", typeJSON)
+	_ = json.NewEncoder(w).Encode(a) // the client has gone
 }
 
 // fail answers with an error, and logs it. What strangers are told is of no interest, and they
@@ -206,29 +232,26 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 // subject is what a request is about, for logs.
 func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Method, r.URL.Path) }
 
-// none is the body of requests that have none, and of answers that say only
-// that it is done.
+// none is the answer of orders that say only that they are carried out.
 type none struct{}
 
-// decode reads the body of a request into q, which is a pointer. No body is an empty object.
-func decode(w http.ResponseWriter, r *http.Request, q any) error {
+// decode reads the body of a request into q, which is a pointer, and returns the caller with the reason in the body,
+// if there is one. No body is an empty object.
+func decode(w http.ResponseWriter, r *http.Request, q any) (provisioner.Cause, error) {
+	cause := provisioner.Cause{By: by(r.Context())}
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBodyBytes))
-	var large *http.MaxBytesError
-	if errors.As(err, &large) {
-		return badRequest(fmt.Errorf("request body: too large, limit %d bytes", large.Limit))
+	if err == nil && len(b) > 0 {
+		err = wire.DecodeStrict(b, q)
 	}
 	if err != nil {
-		return badRequest(fmt.Errorf("request body: %w", err))
-	}
-	if len(b) == 0 {
-		return nil
-	}
-	if err := wire.DecodeStrict(b, q); err != nil {
 		p := badRequest(fmt.Errorf("request body: %w", err))
-		if json.Valid(b) { // it may say something that came later
+		if json.Valid(b) { // it may be that of a later version
 			p.Remedy = "/openapi.json says what is taken; if a later version of muster asks, use the one that this provisioner has, or ask a provisioner of that version"
 		}
-		return p
+		return cause, p
 	}
-	return nil
+	var reason Reason
+	_ = json.Unmarshal(b, &reason) // DecodeStrict took it, or it is empty
+	cause.Why = reason.Why
+	return cause, nil
 }

@@ -25,22 +25,16 @@ type Resumption struct {
 	Why  string   `json:"why,omitempty"`
 }
 
-// reason implements reasoned.
-func (n NewPause) reason() string { return n.Why }
-
-// reason implements reasoned.
-func (r Resumption) reason() string { return r.Why }
-
 func settingRoutes(s *Server) {
 	p := s.cfg.Provisioner
 	settings := func() *Settings { return &Settings{Pauses: p.Pauses()} }
-	route(s, "GET /v1/settings", func(*http.Request, *none) (*Settings, error) { return settings(), nil })
-	route(s, "POST /v1/settings/pause", func(r *http.Request, q *NewPause) (*Settings, error) {
-		_, err := p.Pause(r.Context(), q.Site, q.Renewals, cause(r, q.Why))
+	get(s, viewer, "/v1/settings", func(*http.Request) (*Settings, error) { return settings(), nil })
+	change(s, operator, "/v1/settings/pause", func(r *http.Request, q *NewPause, c provisioner.Cause) (*Settings, error) {
+		_, err := p.Pause(r.Context(), q.Site, q.Renewals, c)
 		return settings(), err
 	})
-	route(s, "POST /v1/settings/resume", func(r *http.Request, q *Resumption) (*Settings, error) {
-		err := p.Resume(r.Context(), q.Site, cause(r, q.Why))
+	change(s, operator, "/v1/settings/resume", func(r *http.Request, q *Resumption, c provisioner.Cause) (*Settings, error) {
+		err := p.Resume(r.Context(), q.Site, c)
 		return settings(), err
 	})
 }

@@ -36,7 +36,7 @@ type StatusProvisioner struct {
 }
 
 func statusRoutes(s *Server) {
-	route(s, "GET /v1/status", func(r *http.Request, _ *none) (*Status, error) { return s.status(r.Context()), nil })
+	get(s, viewer, "/v1/status", func(r *http.Request) (*Status, error) { return s.status(r.Context()), nil })
 }
 
 // status finds out what it can. What it cannot is in Unknown.
@@ -60,10 +60,8 @@ func (s *Server) status(ctx context.Context) *Status {
 		}
 	}
 	var err error
-	if s.cfg.Fleet != nil {
-		if now.Nodes, err = s.cfg.Fleet.Summary(s.cfg.Now()); err != nil {
-			unknown("nodes", err)
-		}
+	if now.Nodes, err = s.cfg.Fleet.Summary(s.cfg.Now()); err != nil {
+		unknown("nodes", err)
 	}
 	if now.Waiting, err = p.CountWaiting(ctx); err != nil {
 		unknown("who waits", err)

@@ -15,23 +15,6 @@ type Reason struct {
 	Why string `json:"why,omitempty"`
 }
 
-// reason implements reasoned.
-func (r Reason) reason() string { return r.Why }
-
-// reason implements reasoned.
-func (r Release) reason() string { return r.Why }
-
-// reason implements reasoned.
-func (a AddSigner) reason() string { return a.Why }
-
-// reason implements reasoned.
-func (g NewGrant) reason() string { return g.Why }
-
-// cause returns who asks and why.
-func cause(r *http.Request, why string) provisioner.Cause {
-	return provisioner.Cause{By: by(r.Context()), Why: why}
-}
-
 // A Token is a token with its count, and what has become of it.
 type Token struct {
 	provisioner.TokenSummary
@@ -44,13 +27,20 @@ type TokenReport struct {
 	Revoked *provisioner.Revocation `json:"revoked,omitempty"`
 }
 
-// newTokenReport adds what has become of a token. A list of nobody is a list.
-func newTokenReport(of *provisioner.TokenReport, revoked *provisioner.Revocation) *TokenReport {
-	report := &TokenReport{TokenReport: *of, Revoked: revoked}
-	if report.UsedBy == nil {
-		report.UsedBy = []provisioner.TokenUse{}
+// report returns a token with who used it. Of one that was revoked before any use only that is known.
+func (s *Server) report(ctx context.Context, tid jwt.TokenID) (*TokenReport, error) {
+	of, err := s.cfg.Provisioner.Token(ctx, tid)
+	revoked := s.cfg.Provisioner.Revocations().Token(tid)
+	if errors.Is(err, provisioner.ErrUnknownToken) && revoked != nil {
+		of, err = &provisioner.TokenReport{}, nil
+		of.ID = tid
 	}
-	return report
+	if err != nil {
+		return nil, err
+	}
+	report := &TokenReport{TokenReport: *of, Revoked: revoked}
+	report.UsedBy = append([]provisioner.TokenUse{}, of.UsedBy...) // a list of none is a list
+	return report, nil
 }
 
 // TokenText is the text of a token, a secret.
@@ -63,9 +53,6 @@ type IssuedToken struct {
 	TokenText
 	Why string `json:"why,omitempty"`
 }
-
-// reason implements reasoned.
-func (t IssuedToken) reason() string { return t.Why }
 
 // TokenID names a token.
 type TokenID struct {
@@ -80,48 +67,31 @@ type Release struct {
 
 func tokenRoutes(s *Server) {
 	p := s.cfg.Provisioner
-	route(s, "GET /v1/tokens", func(r *http.Request, _ *none) ([]Token, error) { return s.tokens(r.Context()) })
-	route(s, "GET /v1/tokens/{tid}", func(r *http.Request, _ *none) (*TokenReport, error) {
-		tid := jwt.TokenID(r.PathValue("tid"))
-		report, err := p.Token(r.Context(), tid)
-		revoked := p.Revocations().Token(tid)
-		if errors.Is(err, provisioner.ErrUnknownToken) && revoked != nil {
-			// Never used, and never will be.
-			report, err = &provisioner.TokenReport{TokenSummary: provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: tid}}}, nil
-		}
-		if err != nil {
-			return nil, err
-		}
-		return newTokenReport(report, revoked), nil
-	})
+	tid := func(r *http.Request) jwt.TokenID { return jwt.TokenID(r.PathValue("tid")) }
+	get(s, viewer, "/v1/tokens", func(r *http.Request) ([]Token, error) { return s.tokens(r.Context()) })
+	get(s, viewer, "/v1/tokens/{tid}", func(r *http.Request) (*TokenReport, error) { return s.report(r.Context(), tid(r)) })
 	// The text goes nowhere but into the verifier.
-	route(s, "POST /v1/tokens/identify", func(_ *http.Request, q *TokenText) (*TokenID, error) {
-		v, err := p.IdentifyToken(string(q.Token))
+	ask(s, viewer, "/v1/tokens/identify", func(_ *http.Request, q *TokenText) (*TokenID, error) {
+		id, err := p.IdentifyToken(string(q.Token))
 		if err != nil {
 			return nil, badRequest(err)
 		}
-		return &TokenID{ID: v}, nil
+		return &TokenID{ID: id}, nil
 	})
-	route(s, "POST /v1/tokens/issued", func(r *http.Request, q *IssuedToken) (*provisioner.TokenInfo, error) {
-		return p.IssueToken(r.Context(), string(q.Token), cause(r, q.Why))
+	change(s, operator, "/v1/tokens/issued", func(r *http.Request, q *IssuedToken, c provisioner.Cause) (*provisioner.TokenInfo, error) {
+		return p.IssueToken(r.Context(), string(q.Token), c)
 	})
-	route(s, "POST /v1/tokens/{tid}/revoke", func(r *http.Request, q *Reason) (*TokenReport, error) {
-		tid := jwt.TokenID(r.PathValue("tid"))
-		if err := p.RevokeToken(r.Context(), tid, cause(r, q.Why)); err != nil {
+	change(s, operator, "/v1/tokens/{tid}/revoke", func(r *http.Request, _ *Reason, c provisioner.Cause) (*TokenReport, error) {
+		if err := p.RevokeToken(r.Context(), tid(r), c); err != nil {
 			return nil, err
 		}
-		// Who came in with it before is what the operator has to look at next.
-		report, err := p.Token(r.Context(), tid)
-		if err != nil {
-			report = &provisioner.TokenReport{TokenSummary: provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: tid}}}
-		}
-		return newTokenReport(report, p.Revocations().Token(tid)), nil
+		return s.report(r.Context(), tid(r)) // the machines that used it are what to look at next
 	})
-	route(s, "POST /v1/tokens/{tid}/thaw", func(r *http.Request, q *Reason) (*none, error) {
-		return &none{}, p.ThawToken(r.Context(), jwt.TokenID(r.PathValue("tid")), cause(r, q.Why))
+	change(s, admin, "/v1/tokens/{tid}/thaw", func(r *http.Request, _ *Reason, c provisioner.Cause) (*none, error) {
+		return &none{}, p.ThawToken(r.Context(), tid(r), c)
 	})
-	route(s, "POST /v1/tokens/{tid}/release", func(r *http.Request, q *Release) ([]provisioner.TokenUse, error) {
-		return p.ReleaseClaim(r.Context(), jwt.TokenID(r.PathValue("tid")), q.Of, cause(r, q.Why))
+	change(s, operator, "/v1/tokens/{tid}/release", func(r *http.Request, q *Release, c provisioner.Cause) ([]provisioner.TokenUse, error) {
+		return p.ReleaseClaim(r.Context(), tid(r), q.Of, c)
 	})
 }
 
@@ -139,7 +109,9 @@ func (s *Server) tokens(ctx context.Context) ([]Token, error) {
 	}
 	for _, r := range s.cfg.Provisioner.Revocations().Tokens() {
 		if !listed[r.Token] {
-			tokens = append(tokens, Token{TokenSummary: provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: r.Token}}, Revoked: r})
+			t := Token{Revoked: r}
+			t.ID = r.Token
+			tokens = append(tokens, t)
 		}
 	}
 	return tokens, nil
@@ -158,12 +130,12 @@ type Removed struct {
 
 func signerRoutes(s *Server) {
 	p := s.cfg.Provisioner
-	route(s, "GET /v1/signers", func(r *http.Request, _ *none) ([]provisioner.SignerInfo, error) { return p.ListSigners(r.Context()) })
-	route(s, "POST /v1/signers", func(r *http.Request, q *AddSigner) (*provisioner.SignerInfo, error) {
-		return p.AddSigner(r.Context(), q.NewSigner, cause(r, q.Why))
+	get(s, viewer, "/v1/signers", func(r *http.Request) ([]provisioner.SignerInfo, error) { return p.ListSigners(r.Context()) })
+	change(s, admin, "/v1/signers", func(r *http.Request, q *AddSigner, c provisioner.Cause) (*provisioner.SignerInfo, error) {
+		return p.AddSigner(r.Context(), q.NewSigner, c)
 	})
-	route(s, "POST /v1/signers/{id}/remove", func(r *http.Request, q *Reason) (*Removed, error) {
-		left, err := p.RemoveSigner(r.Context(), jwt.SignerID(r.PathValue("id")), cause(r, q.Why))
+	change(s, admin, "/v1/signers/{id}/remove", func(r *http.Request, _ *Reason, c provisioner.Cause) (*Removed, error) {
+		left, err := p.RemoveSigner(r.Context(), jwt.SignerID(r.PathValue("id")), c)
 		return &Removed{Left: left}, err
 	})
 }

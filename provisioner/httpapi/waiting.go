@@ -32,14 +32,11 @@ func (v NewVerdict) shown(id wire.Identity) provisioner.ShownKey {
 	return provisioner.ShownKey{Identity: id, KeyHash: string(v.Key)}
 }
 
-// reason implements reasoned.
-func (v NewVerdict) reason() string { return v.Why }
-
 // waitingRoutes serves who waits, as a [WaitingFilter] in the query selects, and
 // takes verdicts.
 func waitingRoutes(s *Server) {
 	p := s.cfg.Provisioner
-	route(s, "GET /v1/waiting", func(r *http.Request, _ *none) (*Pending, error) {
+	get(s, viewer, "/v1/waiting", func(r *http.Request) (*Pending, error) {
 		v, wrong := parameters(r, "prefix", "name*", "site", "token", "from", "fact*")
 		filter := waitingFilterOf(v)
 		meant, err := filter.Compile()
@@ -64,25 +61,16 @@ func waitingRoutes(s *Server) {
 		}
 		return answer, nil
 	})
-	verdict := func(what string, do func(context.Context, wire.Identity, *NewVerdict, provisioner.Cause) (*provisioner.Answer, error)) {
-		route(s, "POST /v1/nodes/{identity}/"+what, func(r *http.Request, q *NewVerdict) (*provisioner.Answer, error) {
-			id, err := identity(r)
-			if err != nil {
-				return nil, err
-			}
-			return do(r.Context(), id, q, cause(r, q.Why))
-		})
-	}
-	verdict("approve", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
+	changeNode(s, "approve", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
 		if q.Waiting {
 			return p.ApproveShown(ctx, q.shown(id), q.TTL, c)
 		}
 		return p.ApproveNode(ctx, id, string(q.Key), q.TTL, c)
 	})
-	verdict("reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
+	changeNode(s, "reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
 		return p.RejectNode(ctx, id, string(q.Key), c) // which lifts nothing
 	})
-	verdict("forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
+	changeNode(s, "forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
 		if q.Waiting {
 			return p.ForgetShown(ctx, q.shown(id), c)
 		}

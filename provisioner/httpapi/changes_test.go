@@ -168,12 +168,12 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	c.change("POST /v1/backup", "", nil, nil)
 	f.Eventually("each change is an event", func() bool {
 		events := f.Events()
-		return !slices.ContainsFunc(httpapi.Routes(), func(pattern string) bool {
+		return !slices.ContainsFunc(routes().Routes(), func(pattern string) bool {
 			return c.done[pattern] && !slices.ContainsFunc(events, func(e provisioner.Event) bool { return e.By == "operator:anna" && e.Why == pattern })
 		})
 	})
-	for _, pattern := range httpapi.Routes() {
-		if httpapi.Changes(pattern) && !c.done[pattern] && elsewhere[pattern] == "" {
+	for _, pattern := range routes().Routes() {
+		if _, changes := routes().Access(pattern); changes && !c.done[pattern] && elsewhere[pattern] == "" {
 			t.Errorf("%s changes something, and was not tried", pattern)
 		}
 	}

@@ -14,8 +14,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 )
@@ -123,30 +121,14 @@ func (c *Client) send(ctx context.Context, method, path, accept string, body io.
 
 // explain says what a failed connection means.
 func (c *Client) explain(err error) error {
-	var invalid x509.CertificateInvalidError
-	var unknown x509.UnknownAuthorityError
-	var other x509.HostnameError
-	var plain tls.RecordHeaderError
-	var failed *url.Error
-	switch {
-	case errors.Is(err, ErrSilent):
+	if errors.Is(err, ErrSilent) {
 		return fmt.Errorf("%s: %w: its process hangs or is stopped (`ps` says T), or its machine is gone; see its log. "+
 			"What it was asked for may have happened", cmp.Or(c.socket, c.base), ErrSilent)
-	case c.socket == "" && errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w at %s: see api.listen of its provisioner.yaml", ErrNotServing, c.base)
-	case c.socket == "" && errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("the certificate of %s is good from %s to %s, and by the clock of this machine it is %s: set the clock that is wrong", c.base,
-			utc(invalid.Cert.NotBefore), utc(invalid.Cert.NotAfter), utc(time.Now()))
-	case c.socket == "" && errors.As(err, &unknown):
-		return fmt.Errorf("the certificate of %s is of an authority that is not known here: --credential names a file with its roots, such as `muster operator add` writes", c.base)
-	case c.socket == "" && errors.As(err, &other):
-		return fmt.Errorf("the certificate of %s is for %s only: use such a name in --url, or add this one to api.names or api.addresses of its provisioner.yaml", c.base, certified(other.Certificate))
-	case c.socket == "" && errors.As(err, &plain):
-		return fmt.Errorf("%s does not speak TLS: is it the port of api.listen in its provisioner.yaml?", c.base)
-	case c.socket == "" && errors.As(err, &failed):
-		return fmt.Errorf("%s: %w", c.base, failed.Err) // without method and path
-	case c.socket == "":
-		return err
+	}
+	if c.socket == "" {
+		return c.explainRemote(err)
+	}
+	switch {
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("%s: %w; run this as root or as the provisioner's user", c.socket, syscall.EACCES)
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ECONNREFUSED):
@@ -155,17 +137,29 @@ func (c *Client) explain(err error) error {
 	return err
 }
 
-// certified returns for whom a certificate of a listener is, for a person.
-func certified(c *x509.Certificate) string {
-	names := slices.Clone(c.DNSNames)
-	for _, ip := range c.IPAddresses {
-		names = append(names, ip.String())
+// explainRemote says what a failed connection to another machine means.
+func (c *Client) explainRemote(err error) error {
+	var invalid x509.CertificateInvalidError
+	var unknown x509.UnknownAuthorityError
+	var other x509.HostnameError
+	var plain tls.RecordHeaderError
+	var failed *url.Error
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w at %s: see api.listen of its provisioner.yaml", ErrNotServing, c.base)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("the certificate of %s is good from %s to %s, and by the clock of this machine it is %s: set the clock that is wrong",
+			c.base, utc(invalid.Cert.NotBefore), utc(invalid.Cert.NotAfter), utc(time.Now()))
+	case errors.As(err, &unknown):
+		return fmt.Errorf("the certificate of %s is of an authority that is not known here: --credential names a file with its roots, such as `muster operator add` writes", c.base)
+	case errors.As(err, &other):
+		return fmt.Errorf("%s: %w: use such a name in --url, or add this one to api.names or api.addresses of its provisioner.yaml", c.base, other)
+	case errors.As(err, &plain):
+		return fmt.Errorf("%s does not speak TLS: is it the port of api.listen in its provisioner.yaml?", c.base)
+	case errors.As(err, &failed):
+		return fmt.Errorf("%s: %w", c.base, failed.Err) // without method and path
 	}
-	const most = 5
-	if len(names) > most {
-		names = append(names[:most], "others")
-	}
-	return cmp.Or(fmt.Sprintf("%.200s", strings.Join(names, ", ")), "nobody") // nobody has verified them
+	return err
 }
 
 // utc writes a time for a person.

@@ -3,7 +3,6 @@ package httpapi
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -61,11 +60,6 @@ type Config struct {
 func New(cfg Config) (*Server, error) {
 	if cfg.Socket == "" || cfg.Provisioner == nil {
 		return nil, errors.New("operators' edge: no socket or no provisioner given")
-	}
-	if cfg.HTTPS != nil {
-		if err := cfg.HTTPS.check(); err != nil {
-			return nil, fmt.Errorf("operators' edge: %w", err)
-		}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

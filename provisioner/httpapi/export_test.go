@@ -1,13 +1,5 @@
 package httpapi
 
-import (
-	"maps"
-	"slices"
-	"sync"
-
-	"muster/provisioner"
-)
-
 // What is answered when an order fails.
 var (
 	ProblemOf = problemOf
@@ -21,20 +13,16 @@ var (
 	WaitingFilterOf = waitingFilterOf
 )
 
-// routes are those of every server.
-var routes = sync.OnceValue(func() map[string]access {
-	s, err := New(Config{Socket: "none", Provisioner: &provisioner.Provisioner{}})
-	if err != nil {
-		panic(err)
+// Routes returns the patterns of all routes.
+func (s *Server) Routes() (all []string) {
+	for pattern := range s.routes {
+		all = append(all, pattern)
 	}
-	return s.routes
-})
+	return all
+}
 
-// Routes returns the patterns of all routes, sorted.
-func Routes() []string { return slices.Sorted(maps.Keys(routes())) }
-
-// RoleOf returns the role that a route needs, "" if it needs none.
-func RoleOf(pattern string) provisioner.OperatorRole { return routes()[pattern].role }
-
-// Changes reports whether a route changes something, so that a request over HTTPS has to say why.
-func Changes(pattern string) bool { return routes()[pattern].changes }
+// Access returns the role that a route needs, and whether it changes something.
+func (s *Server) Access(pattern string) (role string, changes bool) {
+	need := s.routes[pattern]
+	return string(need.role), need.changes
+}

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -10,7 +11,18 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
 )
+
+// routes is a server that knows its routes, and serves none.
+var routes = sync.OnceValue(func() *httpapi.Server {
+	s, err := httpapi.New(httpapi.Config{Socket: "none", Provisioner: &provisioner.Provisioner{}})
+	if err != nil {
+		panic(err)
+	}
+	return s
+})
 
 // requestOver asks for a node over a connection that is there already.
 func requestOver(f *testbed.Fleet, nc *nats.Conn, n *simnode.Node) (*wire.Reply, error) {

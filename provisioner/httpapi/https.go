@@ -3,15 +3,12 @@ package httpapi
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/http"
-	"net/netip"
-	"sync"
 	"time"
 
-	"muster/internal/limit"
+	"golang.org/x/net/netutil"
 )
 
 // Bounds on who comes over the network; chosen. Operators are few: a console
@@ -38,19 +35,12 @@ type HTTPSConfig struct {
 	Roots *x509.CertPool
 }
 
-func (c *HTTPSConfig) check() error {
-	if c.Listen == "" || c.Certificate == nil {
-		return errors.New("HTTPS without an address or a certificate")
-	}
-	return nil
-}
-
 func (c *HTTPSConfig) listen() (net.Listener, error) {
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return nil, fmt.Errorf("HTTPS: %w", err)
 	}
-	return &boundedListener{Listener: l, open: limit.NewShares[netip.Prefix](maxConns)}, nil
+	return netutil.LimitListener(l, maxConns), nil
 }
 
 // harden prepares a server for strangers. A certificate is asked for and not
@@ -77,38 +67,4 @@ func (c *HTTPSConfig) harden(srv *http.Server) {
 		h.Set("Strict-Transport-Security", "max-age=31536000")
 		inner.ServeHTTP(w, r)
 	})
-}
-
-// boundedListener drops connections beyond so many. One address that takes all it gets leaves half to others.
-type boundedListener struct {
-	net.Listener
-
-	open *limit.Shares[netip.Prefix]
-}
-
-// Accept implements [net.Listener].
-func (l *boundedListener) Accept() (net.Conn, error) {
-	for {
-		c, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		source := limit.Source(c.RemoteAddr().String())
-		if l.open.Acquire(source, 1) {
-			return &boundedConn{Conn: c, leave: sync.OnceFunc(func() { l.open.Release(source, 1) })}, nil
-		}
-		_ = c.Close() // it has had nothing yet
-	}
-}
-
-type boundedConn struct {
-	net.Conn
-
-	leave func()
-}
-
-// Close implements [net.Conn].
-func (c *boundedConn) Close() error {
-	c.leave()
-	return c.Conn.Close()
 }

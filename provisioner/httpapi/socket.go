@@ -20,30 +20,21 @@ const SocketName = "control.sock"
 // closing zero; elsewhere 104).
 const maxSocketPath = len(unix.RawSockaddrUnix{}.Path) - 1
 
-// listenUnix makes the socket at path, for its owner only, in place of one that an
-// earlier process left. It appears under its name only when nobody else can
-// open it. The directory must be ours alone to serve: package broker's lock on
-// the store sees to that.
+// listenUnix makes the socket at path, for its owner only, in place of one that an earlier process left. The directory
+// has mode 0700, and package broker's lock on the store keeps other provisioners from it.
 func listenUnix(path string) (*net.UnixListener, error) {
-	// In a directory of its own until it is for its owner only, whatever the
-	// umask is. What a killed process leaves of it is empty or a dead socket.
-	private, err := os.MkdirTemp(filepath.Dir(path), ".control-")
-	if err != nil {
-		return nil, fmt.Errorf("control socket: %w", err)
-	}
-	defer func() { _ = os.RemoveAll(private) }() // empty after the rename
-	first := filepath.Join(private, "s")
-	short, done, err := shortened(first)
+	short, done, err := shortened(path)
 	if err != nil {
 		return nil, fmt.Errorf("control socket: %w", err)
 	}
 	defer done()
+	_ = os.Remove(path) // if it stays, listening says why
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: short, Net: "unix"})
 	if err != nil {
 		return nil, fmt.Errorf("control socket %s: %w", path, err)
 	}
-	l.SetUnlinkOnClose(false) // it would unlink the name that it had first
-	if err := errors.Join(os.Chmod(first, 0o600), os.Rename(first, path)); err != nil {
+	l.SetUnlinkOnClose(false) // it would unlink the short name
+	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(fmt.Errorf("control socket: %w", err), l.Close())
 	}
 	return l, nil
@@ -72,20 +63,10 @@ func shortened(path string) (short string, done func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { _ = dir.Close() }, nil
 }
 
-// peerName says which user's process is at the other end: the user's name, or
-// uid and number where there is none.
+// peerName returns the user whose process is at the other end: the name, or uid and number without one.
 func peerName(c net.Conn) string {
-	u, ok := c.(*net.UnixConn)
-	if !ok {
-		return "unknown"
-	}
-	raw, err := u.SyscallConn()
+	peer, err := peerOf(c)
 	if err != nil {
-		return "unknown"
-	}
-	var peer uint32
-	cerr := raw.Control(func(fd uintptr) { peer, err = peerUID(int(fd)) })
-	if cerr != nil || err != nil {
 		return "unknown"
 	}
 	uid := strconv.FormatUint(uint64(peer), 10)
@@ -93,4 +74,14 @@ func peerName(c net.Conn) string {
 		return account.Username
 	}
 	return "uid " + uid
+}
+
+// peerOf returns the user id of the process at the other end of a Unix socket.
+func peerOf(c net.Conn) (peer uint32, err error) {
+	raw, err := c.(*net.UnixConn).SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	failed := raw.Control(func(fd uintptr) { peer, err = peerUID(int(fd)) })
+	return peer, errors.Join(failed, err)
 }

@@ -10,6 +10,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // Revocations returns what this process knows of revocations.
@@ -185,7 +186,7 @@ func (p *Provisioner) follow(ctx context.Context) error {
 			return nil
 		}
 		p.cfg.Alarms.Set(ctx, wire.CodeRevocationsUnknown, p.Fresh())
-		p.cfg.Alarms.Set(ctx, AlarmEntryUnread, p.unread.err())
+		p.cfg.Alarms.Set(ctx, events.AlarmEntryUnread, p.unread.err())
 		p.watchAllowsAll(ctx)
 		select {
 		case <-ctx.Done():

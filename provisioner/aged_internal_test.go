@@ -15,6 +15,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 )
 
 // farLog is a log of claims of which each entry takes its way.
@@ -320,7 +321,7 @@ func TestACRLThatTakesLongIsWritten(t *testing.T) {
 		}
 		log := slog.New(slog.DiscardHandler)
 		p := &Provisioner{revocations: newRevocations(&shownLog{}, nil, log), cfg: Config{
-			Store: &mortalCRLs{}, Authority: a, Now: year, CRLValidity: 24 * time.Hour, Alarms: NewAlarms(AlarmConfig{}), Log: log,
+			Store: &mortalCRLs{}, Authority: a, Now: year, CRLValidity: 24 * time.Hour, Alarms: events.NewAlarms(events.AlarmConfig{}), Log: log,
 			Listed: func(context.Context, []*CRL) bool { return true },
 		}}
 		p.keepCRLs(t.Context())

@@ -11,6 +11,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/policies"
+	"muster/provisioner/events"
 )
 
 // allowances is the allow-list of the store, as this process knows it.
@@ -29,7 +30,7 @@ func (as allowances) all(now time.Time) *Allowance {
 // watchAllowsAll keeps the alarm about an allow-list that lets every name in, be
 // it the store's or this provisioner's own.
 func (p *Provisioner) watchAllowsAll(ctx context.Context) {
-	p.cfg.Alarms.Keep(ctx, AlarmAllowsAll, func() error {
+	p.cfg.Alarms.Keep(ctx, events.AlarmAllowsAll, func() error {
 		switch a := p.allowances.all(p.now()); {
 		case a != nil && a.ExpiresAt.IsZero():
 			return fmt.Errorf("%w: `muster allow remove '%s'` ends it, which %s added at %s", errAllowsAll, a.Pattern, a.By, a.At.Format(time.RFC3339))
@@ -47,7 +48,7 @@ func (p *Provisioner) watchAllowsAll(ctx context.Context) {
 // them: a lone *, but also `**.*` or `*.*.*`.
 func AnyName(p wire.Pattern) bool { return strings.Trim(string(p), "*?.-") == "" }
 
-// errAllowsAll is the cause of [AlarmAllowsAll].
+// errAllowsAll is the cause of [events.AlarmAllowsAll].
 var errAllowsAll = errors.New("the allow-list admits every name, so whoever holds a token can enroll as anything")
 
 // match returns the entry that covers an identity, or nil: the one for exactly this name first,
@@ -121,7 +122,7 @@ func (p *Provisioner) AllowNames(ctx context.Context, pattern string, expires ti
 	if expires > 0 {
 		a.ExpiresAt = p.now().Add(expires)
 	}
-	told := Event{Type: EventAllowed, Time: p.moment(), Pattern: parsed, By: c.By, Why: c.Why}
+	told := events.Event{Type: events.Allowed, Time: p.moment(), Pattern: parsed, By: c.By, Why: c.Why}
 	a, err = p.putAllowance(ctx, parsed, func(*Allowance) (*Allowance, error) { return a, nil })
 	if err != nil {
 		return nil, fmt.Errorf("allow %q: %w", pattern, err)
@@ -145,7 +146,7 @@ var ErrNotAllowed = errors.New("no such entry in the allow-list of the store")
 // DisallowNames removes the entry of a pattern. Nodes that it has let in stay.
 // The error is [ErrNotAllowed] if there is none.
 func (p *Provisioner) DisallowNames(ctx context.Context, pattern wire.Pattern, c Cause) error {
-	told := Event{Type: EventDisallowed, Time: p.moment(), Pattern: pattern, By: c.By, Why: c.Why}
+	told := events.Event{Type: events.Disallowed, Time: p.moment(), Pattern: pattern, By: c.By, Why: c.Why}
 	err := wrong(c.Check())
 	if err == nil {
 		_, err = p.putAllowance(ctx, pattern, func(newest *Allowance) (*Allowance, error) {

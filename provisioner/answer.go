@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/events"
 )
 
 // AnswerSchema is the version of an answer's JSON form.
@@ -219,7 +220,7 @@ func (p *Provisioner) waiterNamed(ctx context.Context, id wire.Identity, key str
 	var found []*Waiter
 	var keys []string
 	for _, w := range waiting {
-		keys = append(keys, cut(w.KeyHash, 2*minKeyPrefix))
+		keys = append(keys, events.Cut(w.KeyHash, 2*minKeyPrefix))
 		if strings.HasPrefix(w.KeyHash, key) {
 			found = append(found, w)
 		}
@@ -487,16 +488,16 @@ func (p *Provisioner) answer(ctx context.Context, v Verdict, w *meant, ttl time.
 
 // tellAnswer emits the event of a verdict that is in the store.
 func (p *Provisioner) tellAnswer(ctx context.Context, a *Answer, said time.Time) {
-	e := Event{Time: said, Node: string(a.Identity), Key: a.KeyHash, By: a.By, Why: a.Why}
+	e := events.Event{Time: said, Node: string(a.Identity), Key: a.KeyHash, By: a.By, Why: a.Why}
 	switch a.Verdict {
 	case VerdictApprove:
-		e.Type = EventApproved
+		e.Type = events.Approved
 		p.cfg.Log.InfoContext(ctx, "node approved", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why, "until", a.ExpiresAt)
 	case VerdictReject:
-		e.Type = EventRejected
+		e.Type = events.Rejected
 		p.cfg.Log.InfoContext(ctx, "node rejected", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why)
 	case VerdictNone:
-		e.Type = EventForgotten
+		e.Type = events.Forgotten
 		p.cfg.Log.InfoContext(ctx, "node forgotten", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why)
 	}
 	p.cfg.Emit(e)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/events"
 )
 
 // answers are operators' verdicts, as this process knows them. Rejections have an index of
@@ -78,7 +79,7 @@ func (as *answers) rejectedNamed(id wire.Identity, key string) *Answer {
 func (as *answers) rejectedKeys(id wire.Identity) (keys []string) {
 	for _, a := range as.list() {
 		if a.Identity == id {
-			keys = append(keys, cut(a.KeyHash, 2*minKeyPrefix))
+			keys = append(keys, events.Cut(a.KeyHash, 2*minKeyPrefix))
 		}
 	}
 	return keys

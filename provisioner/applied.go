@@ -7,6 +7,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 )
 
 // Applied takes a node's confirmation that an offer is on its disk and makes it
@@ -49,13 +50,13 @@ func (p *Provisioner) Applied(ctx context.Context, m *wire.Applied, source Sourc
 
 // provisionedEvent returns the event of a confirmation, for what the record that it is on
 // has as the current certificate.
-func (p *Provisioner) provisionedEvent(r *Record, attempt string, source Source) Event {
-	return Event{Type: EventProvisioned, Time: p.moment(), Node: string(r.Identity), Serial: r.Current.Serial, Digest: r.Current.Digest, Reason: r.Decision.Reason,
+func (p *Provisioner) provisionedEvent(r *Record, attempt string, source Source) events.Event {
+	return events.Event{Type: events.Provisioned, Time: p.moment(), Node: string(r.Identity), Serial: r.Current.Serial, Digest: r.Current.Digest, Reason: string(r.Decision.Reason),
 		Token: r.Token, Signer: r.Signer, Site: r.Site, Source: source.Address, Sealed: source.Sealed, Attempt: attempt, Policy: r.Decision.Policy}
 }
 
 // tellProvisioned emits the event of a confirmation that is on record.
-func (p *Provisioner) tellProvisioned(ctx context.Context, e Event) {
+func (p *Provisioner) tellProvisioned(ctx context.Context, e events.Event) {
 	p.cfg.Emit(e)
 	p.cfg.Log.InfoContext(ctx, "node provisioned", "node", e.Node, "serial", e.Serial, "source", e.Source, "repeated", e.Repeated)
 }

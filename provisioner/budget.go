@@ -8,6 +8,7 @@ import (
 	"muster/internal/limit"
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // DefaultChecksPerSecond is how many failed checks a second one source has, if
@@ -111,12 +112,12 @@ func (b *Budget) Sources() int {
 // reported counts a refusal, and says whether a refusal is to be reported, in the log and as the
 // event e. All are, but for the attempts of those who have proven nothing and
 // make too many of them, and but for most of those who wait for a pause to end.
-func (p *Provisioner) reported(ctx context.Context, e *Event) bool {
+func (p *Provisioner) reported(ctx context.Context, e *events.Event) bool {
 	e.OfSource = p.cfg.Attempts.Count(e)
 	if e.Code == wire.CodePaused {
 		return p.pauses.reports.Allow()
 	}
-	if e.Type != EventAttempt {
+	if e.Type != events.Attempt {
 		return true
 	}
 	leftOut, ok := p.cfg.Budget.Report(e.Source)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/events"
 )
 
 // Limits on what a clock may do.
@@ -67,9 +68,9 @@ type ClockStore interface {
 
 // ClockConfig configures [OpenClock].
 type ClockConfig struct {
-	Store  ClockStore   // required
-	Alarms *Alarms      // required
-	Log    *slog.Logger // optional; discards by default
+	Store  ClockStore     // required
+	Alarms *events.Alarms // required
+	Log    *slog.Logger   // optional; discards by default
 
 	// Now is the clock that is watched. Optional; defaults to [time.Now].
 	Now func() time.Time
@@ -165,7 +166,7 @@ func (c *Clock) believed(now time.Time) time.Time {
 }
 
 // undoubted returns now, or the newest time that was believed if the clock is ahead of
-// it by so much that there is an alarm: [AlarmClockJumped]. A nil Clock doubts nothing.
+// it by so much that there is an alarm: [events.AlarmClockJumped]. A nil Clock doubts nothing.
 func (c *Clock) undoubted(now time.Time) time.Time {
 	if believed := c.believed(now); now.Sub(believed) > maxJump {
 		return believed
@@ -231,13 +232,13 @@ func (c *Clock) look(ctx context.Context) {
 	case ahead <= right || mono.Sub(c.jumped) > believeAfter:
 		c.believe(ctx, now, mono)
 	case c.contradicted.Load():
-		c.cfg.Alarms.Raise(ctx, AlarmClockJumped, fmt.Errorf("the clock says %s, and others that share the store put %s on record; it is put on record once %v have passed without them, unless one of the clocks is set right",
+		c.cfg.Alarms.Raise(ctx, events.AlarmClockJumped, fmt.Errorf("the clock says %s, and others that share the store put %s on record; it is put on record once %v have passed without them, unless one of the clocks is set right",
 			now.Format(time.RFC3339), time.Unix(c.stored, 0).UTC().Format(time.RFC3339), believeAfter))
 	case c.started && ahead > maxJump:
-		c.cfg.Alarms.Raise(ctx, AlarmClockJumped, fmt.Errorf("the clock said %s when the newest time on record was %s; it is put on record %v after the start unless it is set right",
+		c.cfg.Alarms.Raise(ctx, events.AlarmClockJumped, fmt.Errorf("the clock said %s when the newest time on record was %s; it is put on record %v after the start unless it is set right",
 			now.Format(time.RFC3339), time.Unix(c.stored, 0).UTC().Format(time.RFC3339), believeAfter))
 	case ahead > maxJump:
-		c.cfg.Alarms.Raise(ctx, AlarmClockJumped, fmt.Errorf("the clock went from %s to %s at once; it is put on record in %v unless it is set right",
+		c.cfg.Alarms.Raise(ctx, events.AlarmClockJumped, fmt.Errorf("the clock went from %s to %s at once; it is put on record in %v unless it is set right",
 			expected.Format(time.RFC3339), now.Format(time.RFC3339), believeAfter))
 	}
 	behind := c.Check()
@@ -265,7 +266,7 @@ func (c *Clock) believe(ctx context.Context, now, mono time.Time) {
 	}
 	c.base, c.baseMono, c.jumped, c.started = now, mono, time.Time{}, false
 	c.contradicted.Store(false)
-	c.cfg.Alarms.Clear(ctx, AlarmClockJumped)
+	c.cfg.Alarms.Clear(ctx, events.AlarmClockJumped)
 	if t := now.Unix(); t > c.mark.Load() {
 		c.mark.Store(t)
 	}
@@ -353,6 +354,6 @@ func (p *Provisioner) AcceptClock(ctx context.Context, why Cause) error {
 	if err := p.cfg.Clock.Accept(ctx, why); err != nil {
 		return err
 	}
-	p.cfg.Emit(Event{Type: EventClockAccepted, Time: p.moment(), Cause: fmt.Sprintf("by %s: %s", why.By, why.Why), By: why.By, Why: why.Why})
+	p.cfg.Emit(events.Event{Type: events.ClockAccepted, Time: p.moment(), Cause: fmt.Sprintf("by %s: %s", why.By, why.Why), By: why.By, Why: why.Why})
 	return nil
 }

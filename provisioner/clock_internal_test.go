@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/events"
 )
 
 // marks is a ClockStore in memory that can be told how its next write goes wrong.
@@ -59,7 +60,7 @@ func clockAhead(t *testing.T, s *marks, by time.Duration) (*Clock, *time.Duratio
 	t.Helper()
 	moved := &by
 	now := func() time.Time { return time.Now().Add(*moved) }
-	c, err := OpenClock(t.Context(), ClockConfig{Store: s, Alarms: NewAlarms(AlarmConfig{Now: now}), Now: now})
+	c, err := OpenClock(t.Context(), ClockConfig{Store: s, Alarms: events.NewAlarms(events.AlarmConfig{Now: now}), Now: now})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,18 +147,18 @@ func TestAJumpAheadIsBelievedAfterAnHour(t *testing.T) {
 		for _, by := range []time.Duration{year, time.Hour, year} { // and back, and again: the hour begins anew
 			*moved = by
 			pass(t, believeAfter-time.Minute, c)
-			if (c.cfg.Alarms.Stands(AlarmClockJumped) != nil) != (by > maxJump) || s.mark.Time.After(time.Now()) {
+			if (c.cfg.Alarms.Stands(events.AlarmClockJumped) != nil) != (by > maxJump) || s.mark.Time.After(time.Now()) {
 				t.Fatalf("mark %v, alarm %v: want the mark where it was, and an alarm for %v", s.mark.Time, c.cfg.Alarms.Standing(), by)
 			}
 			*moved = 0
 			pass(t, 2*time.Minute, c)
-			if err := errors.Join(c.cfg.Alarms.Stands(AlarmClockJumped), c.Check()); err != nil {
+			if err := errors.Join(c.cfg.Alarms.Stands(events.AlarmClockJumped), c.Check()); err != nil {
 				t.Fatalf("right again: %v", err)
 			}
 		}
 		*moved = year
 		pass(t, believeAfter+5*time.Minute, c)
-		if err := c.cfg.Alarms.Stands(AlarmClockJumped); err != nil || s.mark.Time.Before(time.Now().Add(year-time.Hour)) {
+		if err := c.cfg.Alarms.Stands(events.AlarmClockJumped); err != nil || s.mark.Time.Before(time.Now().Add(year-time.Hour)) {
 			t.Errorf("alarm %v, mark %v: want it believed", err, s.mark.Time)
 		}
 	})
@@ -224,12 +225,12 @@ func TestAClockAheadAtTheStart(t *testing.T) {
 				s := &marks{mark: &ClockMark{Time: before}, revision: 1}
 				moved := tt.by
 				now := func() time.Time { return time.Now().Add(moved) }
-				c, err := OpenClock(t.Context(), ClockConfig{Store: s, Alarms: NewAlarms(AlarmConfig{Now: now}), Now: now})
+				c, err := OpenClock(t.Context(), ClockConfig{Store: s, Alarms: events.NewAlarms(events.AlarmConfig{Now: now}), Now: now})
 				if err != nil {
 					t.Fatal(err)
 				}
 				pass(t, 2*time.Minute, c)
-				if got := c.cfg.Alarms.Stands(AlarmClockJumped) != nil; got != tt.jumped || c.Check() != nil {
+				if got := c.cfg.Alarms.Stands(events.AlarmClockJumped) != nil; got != tt.jumped || c.Check() != nil {
 					t.Errorf("alarms %v, Check = %v, want an alarm %v, and the clock not behind", c.cfg.Alarms.Standing(), c.Check(), tt.jumped)
 				}
 				if got := s.writes > 0; got == tt.jumped {
@@ -243,7 +244,7 @@ func TestAClockAheadAtTheStart(t *testing.T) {
 				if got := s.writes > 0; got != tt.written {
 					t.Errorf("mark %v written %d times, want it written within the hour: %v", s.mark.Time, s.writes, tt.written)
 				}
-				if got := c.cfg.Alarms.Stands(AlarmClockJumped) != nil; got == tt.written {
+				if got := c.cfg.Alarms.Stands(events.AlarmClockJumped) != nil; got == tt.written {
 					t.Errorf("alarms %v within the hour, want one: %v", c.cfg.Alarms.Standing(), !tt.written)
 				}
 				pass(t, 10*time.Minute, c)
@@ -292,12 +293,12 @@ func TestAClockThatIsAheadOfOthersLocksNobodyOut(t *testing.T) {
 						t.Fatalf("the clock that is right: %v, %v", err, right.Contradicted())
 					}
 				}
-				if err := wrong.Contradicted(); !errors.Is(err, ErrContradicted) || wrong.cfg.Alarms.Stands(AlarmClockJumped) == nil {
+				if err := wrong.Contradicted(); !errors.Is(err, ErrContradicted) || wrong.cfg.Alarms.Stands(events.AlarmClockJumped) == nil {
 					t.Errorf("the one that is ahead: %v, alarms %v: want it known", err, wrong.cfg.Alarms.Standing())
 				}
 				*moved = 0
 				pass(t, 2*time.Minute, right, wrong)
-				if err := errors.Join(wrong.Contradicted(), wrong.cfg.Alarms.Stands(AlarmClockJumped), right.Check(), wrong.Check()); err != nil {
+				if err := errors.Join(wrong.Contradicted(), wrong.cfg.Alarms.Stands(events.AlarmClockJumped), right.Check(), wrong.Check()); err != nil {
 					t.Errorf("right again: %v", err)
 				}
 				*moved = tt.by

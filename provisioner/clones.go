@@ -11,6 +11,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/policies"
+	"muster/provisioner/events"
 )
 
 // errCloned says that two live machines use one identity, and that the policy
@@ -282,7 +283,7 @@ func (p *Provisioner) cloned(ctx context.Context, id wire.Identity, boot string,
 // sayCloned reports clones that are now on record.
 func (p *Provisioner) sayCloned(ctx context.Context, id wire.Identity, r *Record) {
 	cause := fmt.Sprintf("boot instances %s", strings.Join(r.Cloned.Boots[:], " and "))
-	e := Event{Type: EventCloned, Time: r.Cloned.At, Node: string(id), Cause: cause, Policy: r.Cloned.Policy, Attempt: r.Attempt}
+	e := events.Event{Type: events.Cloned, Time: r.Cloned.At, Node: string(id), Cause: cause, Policy: r.Cloned.Policy, Attempt: r.Attempt}
 	if r.Cloned.Refused {
 		e.Code = wire.CodeIdentityCloned
 	}

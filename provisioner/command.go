@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"muster/internal/wire"
+	"muster/provisioner/events"
 )
 
 // Errors of commands to nodes.
@@ -89,7 +90,7 @@ func (p *Provisioner) CommandNode(ctx context.Context, id wire.Identity, o Order
 		return nil, fmt.Errorf("%s %q: %w", o.Verb, id, err)
 	}
 	// Of an order that may have been taken there is an event, too.
-	e := Event{Type: EventCommanded, Time: ordered, Node: string(id), Verb: o.Verb, Command: o.ID, By: c.By, Why: c.Why, Cause: scrubbed(err)}
+	e := events.Event{Type: events.Commanded, Time: ordered, Node: string(id), Verb: o.Verb, Command: o.ID, By: c.By, Why: c.Why, Cause: events.ErrorText(err)}
 	if accepted != nil {
 		e.Repeated = accepted.Repeated
 	}
@@ -148,5 +149,5 @@ func (a *attempt) otherSecret() bool {
 
 // NodeRefusal is a node's refusal of a command as an error.
 func NodeRefusal(node wire.Identity, r *wire.Refusal) *Refusal {
-	return refuse(string(node), r.Code, errors.New(scrub(r.Message)))
+	return refuse(string(node), r.Code, errors.New(events.Scrub(r.Message)))
 }

@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // A FeatureState is what a part of a provisioner does, in the words of Foreman's
@@ -43,16 +44,16 @@ const ComponentSchema = 1
 // A Component is a provisioner of the installation with its features, as it has
 // said of itself.
 type Component struct {
-	Schema   int       `json:"schema"`
-	Name     string    `json:"name"`
-	Process  string    `json:"process"` // differs after each start
-	Version  string    `json:"version"`
-	Site     jwt.Site  `json:"site,omitempty"`
-	URL      string    `json:"url,omitempty"` // where operators reach it over HTTPS
-	Since    time.Time `json:"since"`         // when it was started
-	Stopped  bool      `json:"stopped,omitempty"`
-	Features []Feature `json:"features"` // by name
-	Alarms   []Alarm   `json:"alarms,omitempty"`
+	Schema   int            `json:"schema"`
+	Name     string         `json:"name"`
+	Process  string         `json:"process"` // differs after each start
+	Version  string         `json:"version"`
+	Site     jwt.Site       `json:"site,omitempty"`
+	URL      string         `json:"url,omitempty"` // where operators reach it over HTTPS
+	Since    time.Time      `json:"since"`         // when it was started
+	Stopped  bool           `json:"stopped,omitempty"`
+	Features []Feature      `json:"features"` // by name
+	Alarms   []events.Alarm `json:"alarms,omitempty"`
 
 	// Activity is what it did until it was heard; nil from one of an earlier version.
 	Activity *Activity `json:"activity,omitempty"`
@@ -146,7 +147,7 @@ type ComponentStore interface {
 func NewFeature(name string, err error) Feature {
 	f := Feature{Name: name, State: FeatureRunning}
 	if err != nil {
-		f.State, f.Reason = FeatureFailed, cut(scrub(err.Error()), maxReasonBytes)
+		f.State, f.Reason = FeatureFailed, events.Cut(events.Scrub(err.Error()), maxReasonBytes)
 	}
 	return f
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 )
 
 // Bounds of a CRL's validity.
@@ -98,9 +99,9 @@ func (p *Provisioner) keepCRLs(ctx context.Context) {
 	}
 	switch {
 	case err == nil:
-		p.cfg.Alarms.Clear(ctx, AlarmCRLTooLong)
+		p.cfg.Alarms.Clear(ctx, events.AlarmCRLTooLong)
 	case errors.Is(err, errCRLTooLong):
-		p.cfg.Alarms.Raise(ctx, AlarmCRLTooLong, err)
+		p.cfg.Alarms.Raise(ctx, events.AlarmCRLTooLong, err)
 	}
 	if err == nil && p.crls.failed {
 		p.cfg.Log.InfoContext(ctx, "CRL is up to date again", "number", p.CRL().Number)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/events"
 )
 
 // enforce brings the record of an identity to what the newest entry of the log
@@ -76,11 +77,11 @@ func (p *Provisioner) enforceOnce(ctx context.Context, id wire.Identity) error {
 	if err := p.publish(ctx, &next, after, nil); err != nil {
 		return err
 	}
-	event := EventRevoked
+	event := events.Revoked
 	if state == StateRetired {
-		event = EventRetired
+		event = events.Retired
 	}
-	p.cfg.Emit(Event{Type: event, Time: p.moment(), Node: string(id), By: entry.By, Why: entry.Why, Attempt: next.Attempt})
+	p.cfg.Emit(events.Event{Type: event, Time: p.moment(), Node: string(id), By: entry.By, Why: entry.Why, Attempt: next.Attempt})
 	p.cfg.Log.InfoContext(ctx, "node kept out", "node", id, "state", state, "by", entry.By, "why", entry.Why, "revision", uint64(entry.at))
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"muster/jwt"
 	"muster/policies"
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 )
 
 // maxRounds bounds how often one request starts over because somebody else
@@ -88,7 +89,7 @@ func (p *Provisioner) Enroll(ctx context.Context, r *wire.EnrollRequest, source 
 	if err != nil {
 		return nil, p.refused(ctx, a, err)
 	}
-	e := a.event(EventEnrolled, p.moment())
+	e := a.event(events.Enrolled, p.moment())
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
 	p.note(a.token)
 	switch {
@@ -112,7 +113,7 @@ func (p *Provisioner) refused(ctx context.Context, a *attempt, err error) error 
 	}
 	told := p.wait(a, r)
 	e := RefusalEvent(r, p.moment(), a.source.Address)
-	e.Reason, e.Attempt = a.reason, a.id
+	e.Reason, e.Attempt = string(a.reason), a.id
 	if a.token != nil {
 		e.Token, e.Signer, e.Site = a.token.ID, a.token.Signer, a.token.Limits.Site
 	}
@@ -492,8 +493,8 @@ func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
 }
 
 // event returns an event about the attempt.
-func (a *attempt) event(t EventType, now time.Time) Event {
-	e := Event{Type: t, Time: now, Node: string(a.identity), Reason: a.reason, Token: a.token.ID, Signer: a.token.Signer,
+func (a *attempt) event(t events.Type, now time.Time) events.Event {
+	e := events.Event{Type: t, Time: now, Node: string(a.identity), Reason: string(a.reason), Token: a.token.ID, Signer: a.token.Signer,
 		Site: a.token.Limits.Site, Source: a.source.Address, Sealed: a.source.Sealed, Attempt: a.id}
 	if a.decision != nil {
 		e.Policy = a.decision.Digest

@@ -3,6 +3,7 @@ package provisioner
 import (
 	"fmt"
 	"maps"
+	"muster/provisioner/events"
 	"slices"
 	"strings"
 )
@@ -25,7 +26,7 @@ func NewFactsFeature(names []string, differ error) Feature {
 		f.Settings = map[string]string{SettingKept: strings.Join(slices.Sorted(slices.Values(names)), ", ")}
 	}
 	if differ != nil {
-		f.Reason = cut(differ.Error(), maxReasonBytes)
+		f.Reason = events.Cut(differ.Error(), maxReasonBytes)
 	}
 	return f
 }

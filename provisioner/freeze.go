@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // A Freeze says that a backup was restored and that nobody knows what was spent
@@ -41,9 +42,6 @@ func (f *Freeze) Check() error {
 
 // Check reports what about a thaw cannot be.
 func (t *Thaw) Check() error { return errors.Join(CheckTokenID(t.Token), t.Cause.Check()) }
-
-// EventTokenThawed says that an operator has made a frozen token good again.
-const EventTokenThawed EventType = "io.muster.token.thawed"
 
 // inFreeze returns what a restore has left, nil if nothing. One that cannot be read freezes what
 // was signed before it was written.
@@ -98,7 +96,7 @@ func (p *Provisioner) ThawToken(ctx context.Context, tid jwt.TokenID, c Cause) e
 	if f == nil {
 		return fmt.Errorf("thaw token %s: %w: no store with lost uses was restored, so no token is frozen", tid, ErrState)
 	}
-	told := Event{Type: EventTokenThawed, Time: p.moment(), Token: tid, By: c.By, Why: c.Why}
+	told := events.Event{Type: events.TokenThawed, Time: p.moment(), Token: tid, By: c.By, Why: c.Why}
 	t := &Thaw{Freeze: f.ID, Token: tid, At: p.now(), Cause: c}
 	if _, err := change(ctx, p.logs.Thaws, string(tid), func(Entry[*Thaw], bool) (*Thaw, error) { return t, nil }); err != nil {
 		return fmt.Errorf("thaw token %s: %w", tid, err)

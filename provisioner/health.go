@@ -9,6 +9,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 )
 
 // storeCode is the code of a store's error. A record that cannot be read is one
@@ -62,7 +63,7 @@ type policyHealth struct {
 }
 
 // failed takes in that the policy gave no decision.
-func (h *policyHealth) failed(ctx context.Context, alarms *Alarms, digest string, err error) {
+func (h *policyHealth) failed(ctx context.Context, alarms *events.Alarms, digest string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failing.Store(true)
@@ -71,7 +72,7 @@ func (h *policyHealth) failed(ctx context.Context, alarms *Alarms, digest string
 }
 
 // decided takes in that it gave one.
-func (h *policyHealth) decided(ctx context.Context, alarms *Alarms, digest string) {
+func (h *policyHealth) decided(ctx context.Context, alarms *events.Alarms, digest string) {
 	if !h.failing.Load() {
 		return
 	}

@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // ErrNotOneTime means that a token is not one for a single machine and a single
@@ -56,7 +57,7 @@ func (p *Provisioner) IssueToken(ctx context.Context, text string, c Cause) (*To
 	}
 	info := tokenInfo(token, p.now())
 	info.IssuedBy = c.By
-	told := Event{Type: EventTokenIssued, Time: p.moment(), Node: string(id), Token: info.ID, Signer: info.Signer, By: c.By, Why: c.Why}
+	told := events.Event{Type: events.TokenIssued, Time: p.moment(), Node: string(id), Token: info.ID, Signer: info.Signer, By: c.By, Why: c.Why}
 	if err := p.noteIssued(ctx, info); err != nil {
 		return nil, fmt.Errorf("issue token %s: %w", info.ID, err)
 	}

@@ -105,7 +105,7 @@ func watchUnread[V any](u *unread, kind string, log Log[V]) {
 	})
 }
 
-// err returns the cause of [AlarmEntryUnread], nil if every entry can be decoded.
+// err returns the cause of [events.AlarmEntryUnread], nil if every entry can be decoded.
 func (u *unread) err() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 )
 
 // Reasons why a login fails besides [ErrRevocationsUnknown] and [ErrClock],
@@ -173,7 +174,7 @@ func (p *Provisioner) loginRefused(ctx context.Context, name, source string, err
 	if len(name) > maxOperatorName {
 		name = name[:maxOperatorName]
 	}
-	e := Event{Type: EventLoginRefused, Time: p.moment(), Operator: scrub(name), Source: source, Cause: causeOf(err), LeftOut: leftOut}
+	e := events.Event{Type: events.LoginRefused, Time: p.moment(), Operator: events.Scrub(name), Source: source, Cause: events.BoundedText(err), LeftOut: leftOut}
 	p.cfg.Emit(e)
 	p.cfg.Log.WarnContext(ctx, "login refused", "operator", e.Operator, "source", source, "err", e.Cause, "left_out", leftOut)
 }

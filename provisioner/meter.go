@@ -113,8 +113,3 @@ func (w *stopwatch) took(s Step, err error) error {
 func (w *stopwatch) done(k RequestKind, err error) {
 	w.meter.Done(k, time.Since(w.begun), CodeOf(err))
 }
-
-// Authenticates reports whether a refusal with the code is of a request about
-// which something was proven. All others are attempts: what they say of
-// themselves is a stranger's word.
-func Authenticates(c wire.Code) bool { return !authentication[c] }

@@ -13,6 +13,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // Bounds of a grant's life.
@@ -72,7 +73,7 @@ func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) 
 		return nil
 	}
 	entry := &Revocation{Schema: RevocationSchema, ID: wire.NewID(), Kind: RevokedToken, At: p.now(), By: c.By, Why: c.Why, Token: id}
-	told := Event{Type: EventTokenRevoked, Time: p.moment(), Token: id, By: c.By, Why: c.Why}
+	told := events.Event{Type: events.TokenRevoked, Time: p.moment(), Token: id, By: c.By, Why: c.Why}
 	if err := p.revocations.add(ctx, entry, nil); err != nil {
 		return fmt.Errorf("revoke token %s: %w", id, err)
 	}
@@ -81,9 +82,9 @@ func (p *Provisioner) RevokeToken(ctx context.Context, id jwt.TokenID, c Cause) 
 }
 
 // tellRevoked emits the event of an entry that is in the log of revocations.
-func (p *Provisioner) tellRevoked(ctx context.Context, e Event) {
+func (p *Provisioner) tellRevoked(ctx context.Context, e events.Event) {
 	p.cfg.Emit(e)
-	if e.Type == EventTokenRevoked {
+	if e.Type == events.TokenRevoked {
 		p.cfg.Log.InfoContext(ctx, "token revoked", "token_id", e.Token, "by", e.By, "why", e.Why)
 		return
 	}
@@ -248,7 +249,7 @@ func (p *Provisioner) RetireNode(ctx context.Context, id wire.Identity, c Cause,
 		// Revoked, and its record lost with what a restored store has forgotten.
 		record = &Record{Identity: id}
 	}
-	told := Event{Type: EventRetired, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
+	told := events.Event{Type: events.Retired, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
 	entry, err := p.entryAbout(ctx, RetiredNode, record, c)
 	if err == nil {
 		err = p.revocations.add(ctx, entry, p.kicker(ctx, id))
@@ -353,7 +354,7 @@ func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOr
 	}
 	now := p.now()
 	g := &Grant{ID: o.ID, Identity: id, KeyHash: keyHash, At: now, Owned: record.OwnedSince, ExpiresAt: now.Add(ttl), By: c.By, Why: c.Why}
-	told := Event{Type: EventGranted, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
+	told := events.Event{Type: events.Granted, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
 	if _, err := p.logs.Grants.Put(ctx, g.LogKey(), g, after); err != nil {
 		return nil, fmt.Errorf("grant %q: %w", id, changedMeanwhile(err))
 	}

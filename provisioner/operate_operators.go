@@ -9,6 +9,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 )
 
 // errNoOperators says that there is no list of operators to change.
@@ -54,7 +55,7 @@ func (p *Provisioner) AddOperator(ctx context.Context, n NewOperator, c Cause) (
 		}
 		e.Serial, e.Ends, e.Issuer, added.Chain = issued.Serial, issued.NotAfter, p.cfg.Authority.IssuerKeyID(), issued.Chain
 	}
-	told := Event{Type: EventOperatorAdded, Time: p.moment(), Operator: e.Name, Role: e.Role, Serial: e.Serial, By: c.By, Why: c.Why}
+	told := events.Event{Type: events.OperatorAdded, Time: p.moment(), Operator: e.Name, Role: string(e.Role), Serial: e.Serial, By: c.By, Why: c.Why}
 	err = p.cfg.Operators.put(ctx, e, p.now())
 	if err == nil {
 		err = p.journals.write()
@@ -89,7 +90,7 @@ func (p *Provisioner) RemoveOperator(ctx context.Context, name string, c Cause) 
 		return nil
 	}
 	e := &OperatorEntry{Schema: OperatorSchema, Name: name, Removed: true, By: c.By, Why: c.Why}
-	told := Event{Type: EventOperatorRemoved, Time: p.moment(), Operator: name, By: c.By, Why: c.Why}
+	told := events.Event{Type: events.OperatorRemoved, Time: p.moment(), Operator: name, By: c.By, Why: c.Why}
 	err := p.cfg.Operators.put(ctx, e, p.now())
 	if err == nil {
 		err = p.journals.write()
@@ -129,7 +130,7 @@ func (p *Provisioner) ListOperators(context.Context) ([]OperatorInfo, error) {
 
 // ReportBackup emits the event that a backup has been begun.
 func (p *Provisioner) ReportBackup(c Cause) {
-	p.cfg.Emit(Event{Type: EventBackup, Time: p.moment(), By: c.By, Why: c.Why})
+	p.cfg.Emit(events.Event{Type: events.BackupBegun, Time: p.moment(), By: c.By, Why: c.Why})
 }
 
 // An AuthorityInfo is what everybody may know of the installation.

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"context"
+	"muster/provisioner/events"
 )
 
 // A PolicyInUse is the policy that decides.
@@ -15,14 +16,14 @@ type PolicyInUse struct {
 func (p *Provisioner) Policy() *PolicyInUse {
 	in := &PolicyInUse{Digest: p.cfg.Policy.Digest()}
 	if err := p.cfg.Policy.Refused(); err != nil {
-		in.Refused = scrub(err.Error())
+		in.Refused = events.Scrub(err.Error())
 	}
 	return in
 }
 
 // ReloadPolicy reads the policy's files now rather than when they are next looked
 // at. One that does not compile, or whose tests fail, is refused: the policy before
-// stays in use, the alarm [AlarmPolicyRefused] is raised, and an event and the
+// stays in use, the alarm [events.AlarmPolicyRefused] is raised, and an event and the
 // error say why. Reloading what is in use is harmless and an event as well: an
 // operator has asked.
 func (p *Provisioner) ReloadPolicy(ctx context.Context, why Cause) (*PolicyInUse, error) {
@@ -31,10 +32,10 @@ func (p *Provisioner) ReloadPolicy(ctx context.Context, why Cause) (*PolicyInUse
 	if ctx.Err() != nil && err != nil {
 		return nil, err // nobody waits, and nothing is known of the files
 	}
-	p.cfg.Alarms.Keep(ctx, AlarmPolicyRefused, p.cfg.Policy.Refused)
-	e := Event{Type: EventPolicyReloaded, Time: p.moment(), Policy: p.cfg.Policy.Digest(), By: why.By, Why: why.Why}
+	p.cfg.Alarms.Keep(ctx, events.AlarmPolicyRefused, p.cfg.Policy.Refused)
+	e := events.Event{Type: events.PolicyReloaded, Time: p.moment(), Policy: p.cfg.Policy.Digest(), By: why.By, Why: why.Why}
 	if err != nil {
-		e.Type, e.Cause = EventPolicyRefused, scrubbed(err)
+		e.Type, e.Cause = events.PolicyRefused, events.ErrorText(err)
 	}
 	p.cfg.Emit(e)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // errNoSigners says that the signers are not this provisioner's to change.
@@ -25,7 +26,7 @@ func (p *Provisioner) AddSigner(ctx context.Context, n NewSigner, c Cause) (*Sig
 		return nil, fmt.Errorf("add signer: %w", err)
 	}
 	e.By, e.Why = c.By, c.Why
-	told := Event{Type: EventSignerAdded, Time: p.moment(), Signer: e.ID, By: c.By, Why: c.Why}
+	told := events.Event{Type: events.SignerAdded, Time: p.moment(), Signer: e.ID, By: c.By, Why: c.Why}
 	err = p.cfg.Signers.put(ctx, e, p.now())
 	if err == nil {
 		err = p.journals.write()
@@ -68,7 +69,7 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 		}
 		e.Name = i.Name
 	}
-	told := Event{Type: EventSignerRemoved, Time: p.moment(), Signer: id, By: c.By, Why: c.Why}
+	told := events.Event{Type: events.SignerRemoved, Time: p.moment(), Signer: id, By: c.By, Why: c.Why}
 	err = p.cfg.Signers.put(ctx, e, p.now())
 	if err == nil {
 		err = p.journals.write()

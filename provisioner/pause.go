@@ -14,6 +14,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // PauseSchema is the version of a pause's JSON form.
@@ -22,12 +23,6 @@ const PauseSchema = 1
 // MaxPauses bounds the sites that are paused at once; chosen, more are the whole
 // installation.
 const MaxPauses = 100
-
-// The events of pauses.
-const (
-	EventPaused  EventType = "io.muster.enrollment.paused"
-	EventResumed EventType = "io.muster.enrollment.resumed"
-)
 
 // A Pause says that nobody enrolls, by an operator's word, until another operator's
 // resumes. Of several about one site, the last one counts.
@@ -170,7 +165,7 @@ func (p *Provisioner) Pause(ctx context.Context, site jwt.Site, renewals bool, c
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrPauses, err)
 	}
-	told := Event{Type: EventPaused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why}
+	told := events.Event{Type: events.Paused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why}
 	if _, err := change(ctx, p.logs.Pauses, s.LogKey(), func(Entry[*Pause], bool) (*Pause, error) { return s, nil }); err != nil {
 		return nil, fmt.Errorf("pause %s: %w", s.scope(), err)
 	}
@@ -193,7 +188,7 @@ func (p *Provisioner) Resume(ctx context.Context, site jwt.Site, c Cause) error 
 		return fmt.Errorf("resume %s: %w", (&Pause{Site: site}).scope(), ErrNotPaused)
 	}
 	over := &Pause{Schema: PauseSchema, Site: site, Resumed: true, At: p.now(), Cause: c}
-	told := Event{Type: EventResumed, Time: p.moment(), Site: site, Elapsed: over.At.Sub(s.At), By: c.By, Why: c.Why}
+	told := events.Event{Type: events.Resumed, Time: p.moment(), Site: site, Elapsed: over.At.Sub(s.At), By: c.By, Why: c.Why}
 	_, err := p.logs.Pauses.Put(ctx, over.LogKey(), over, before.Revision)
 	if errors.Is(err, ErrConflict) {
 		if now := p.pauses.of(site); now != nil {

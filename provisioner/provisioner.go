@@ -16,6 +16,7 @@ import (
 	"muster/jwt"
 	"muster/policies"
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 )
 
 // A Configurator makes the configuration of a node where the policy gives
@@ -116,7 +117,7 @@ type Config struct {
 	Allow func(wire.Identity) *policies.AllowEntry
 
 	// AllowsAll reports whether Allow covers every name at present, which is an
-	// alarm, [AlarmAllowsAll]. It must not block. Nil: it does not.
+	// alarm, [events.AlarmAllowsAll]. It must not block. Nil: it does not.
 	AllowsAll func() bool
 
 	// Autosign is asked where the policy wants an approval that nobody has given,
@@ -148,7 +149,7 @@ type Config struct {
 	Superseded func(wire.Identity)
 
 	// Emit takes events. It must not block. Nil drops them.
-	Emit func(Event)
+	Emit func(events.Event)
 
 	// Observe takes each decision of the policy with what it was made on, or the
 	// error in place of a decision with the digest of the policy that was asked.
@@ -160,11 +161,11 @@ type Config struct {
 	Meter Meter
 
 	// Attempts counts those that fail. Optional.
-	Attempts *Attempts
+	Attempts *events.Attempts
 
 	// Alarms takes what an operator must act on, and says what is known to be
 	// wrong. Optional; defaults to alarms that nobody but the log hears of.
-	Alarms *Alarms
+	Alarms *events.Alarms
 
 	// Clock says whether the clock can be trusted. Nil trusts it.
 	Clock *Clock
@@ -243,7 +244,7 @@ func New(cfg Config) (*Provisioner, error) {
 	}
 	logs.watch(&p.unread)
 	p.revocations.leftOut = func(e *Revocation) {
-		cfg.Emit(Event{Type: EventRetireLeftOut, Time: p.moment(), Node: string(e.Node), By: e.By, Why: e.Why})
+		cfg.Emit(events.Event{Type: events.RetireLeftOut, Time: p.moment(), Node: string(e.Node), By: e.By, Why: e.Why})
 	}
 	p.revocations.owned = func(ctx context.Context, id wire.Identity) (time.Time, error) {
 		record, _, err := cfg.Store.Record(ctx, id)
@@ -308,7 +309,7 @@ func (cfg *Config) setDefaults() {
 		cfg.Command = func(context.Context, wire.Command, []byte) (*wire.Obeyed, error) { return nil, ErrNodeAway }
 	}
 	if cfg.Emit == nil {
-		cfg.Emit = func(Event) {}
+		cfg.Emit = func(events.Event) {}
 	}
 	if cfg.Observe == nil {
 		cfg.Observe = func(*policies.Input, *policies.Decision, error, string) {}
@@ -326,7 +327,7 @@ func (cfg *Config) setDefaults() {
 		cfg.Listed = func(context.Context, []*CRL) bool { return true }
 	}
 	if cfg.Alarms == nil {
-		cfg.Alarms = NewAlarms(AlarmConfig{Log: cfg.Log, Now: cfg.Now})
+		cfg.Alarms = events.NewAlarms(events.AlarmConfig{Log: cfg.Log, Now: cfg.Now})
 	}
 }
 

@@ -49,7 +49,7 @@ func (q *quotas) take(token jwt.TokenID, source string) error {
 	}
 	if !q.sources.Allow(key) {
 		q.tokens.Refund(token)
-		return fmt.Errorf("%d new identities from %s in an hour, the limit", q.limits.PerSource, sourceName(key, source))
+		return fmt.Errorf("%d new identities from %s in an hour, the limit", q.limits.PerSource, limit.SourceName(key, source))
 	}
 	return nil
 }
@@ -58,15 +58,4 @@ func (q *quotas) take(token jwt.TokenID, source string) error {
 func (q *quotas) giveBack(token jwt.TokenID, source string) {
 	q.tokens.Refund(token)
 	q.sources.Refund(limit.Source(source))
-}
-
-// sourceName is a source as it is counted, for people.
-func sourceName(key netip.Prefix, source string) string {
-	switch {
-	case !key.IsValid():
-		return fmt.Sprintf("%.60q", source)
-	case key.IsSingleIP():
-		return key.Addr().String()
-	}
-	return key.String()
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/events"
 )
 
 // A Refusal is the provisioner's answer to a request that it does not grant.
@@ -90,3 +91,33 @@ func CodeOf(err error) wire.Code {
 	}
 	return wire.CodeUnavailable
 }
+
+// authentication lists the refusals of requests about which nothing is proven.
+// Their events go to a bounded stream of their own, so that a flood of
+// forgeries cannot push the fleet's history out.
+var authentication = map[wire.Code]bool{
+	wire.CodeBadRequest: true, wire.CodeTooLarge: true, wire.CodeUnsupportedVersion: true, wire.CodeSealedUnsupported: true,
+	wire.CodeIdentityInvalid: true, wire.CodeTokenInvalid: true, wire.CodeTokenExpired: true, wire.CodeTokenNotYetValid: true,
+	wire.CodeNotIssued: true, wire.CodeAppliedSignature: true, wire.CodeSourceLimited: true,
+	wire.CodeClockBehind:   true, // checked before the token
+	wire.CodeSealedInvalid: true,
+}
+
+// RefusalEvent returns the event for a refusal.
+func RefusalEvent(r *Refusal, now time.Time, source string) events.Event {
+	e := events.Event{Type: events.Refused, Time: now, Node: r.Node, Code: r.Code, Source: source}
+	if authentication[r.Code] {
+		e.Type = events.Attempt
+	}
+	if len(e.Node) > wire.MaxIdentityBytes {
+		// Dots at its end, or what is cut could be another node's name.
+		e.Node = e.Node[:wire.MaxIdentityBytes-3] + "..."
+	}
+	e.Node, e.Cause = events.Scrub(e.Node), events.BoundedText(r.Err)
+	return e
+}
+
+// Authenticates reports whether a refusal with the code is of a request about
+// which something was proven. All others are attempts: what they say of
+// themselves is a stranger's word.
+func Authenticates(c wire.Code) bool { return !authentication[c] }

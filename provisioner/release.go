@@ -10,6 +10,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // ReleaseAge is how old a claim must be before an operator may release it. No
@@ -63,13 +64,10 @@ func (p *Provisioner) ReleaseClaim(ctx context.Context, tid jwt.TokenID, who str
 // tellReleased emits the events of uses that the log has as given back.
 func (p *Provisioner) tellReleased(ctx context.Context, tid jwt.TokenID, released []TokenUse, at time.Time, cause Cause) {
 	for _, u := range released {
-		p.cfg.Emit(Event{Type: EventTokenReleased, Time: at, Node: string(u.Identity), Token: tid, Source: u.Source, By: cause.By, Why: cause.Why})
+		p.cfg.Emit(events.Event{Type: events.TokenReleased, Time: at, Node: string(u.Identity), Token: tid, Source: u.Source, By: cause.By, Why: cause.Why})
 		p.cfg.Log.InfoContext(ctx, "token use released", "token_id", tid, "node", u.Identity, "by", cause.By, "why", cause.Why)
 	}
 }
-
-// EventTokenReleased says that an operator gave a token's use back.
-const EventTokenReleased EventType = "io.muster.token.released"
 
 // release decides, writes and tells, again and again until nothing came in between.
 // It reads the log itself and not through the ledger, which keeps no times.

@@ -12,6 +12,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 )
 
 // errSession says that a renewal is not by a certificate that is live.
@@ -54,7 +55,7 @@ func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source So
 	if a.confirmed != nil && written || a.confirming != nil && a.record.Attempt == a.id { // which a member of a cluster that was behind did not show
 		p.tellProvisioned(ctx, p.provisionedEvent(a.confirming, a.id, a.source))
 	}
-	e := a.event(EventRenewed, p.moment())
+	e := a.event(events.Renewed, p.moment())
 	e.Serial, e.Digest, e.Elapsed, e.Repeated = enrolled.Serial, enrolled.Digest, p.cfg.Now().Sub(start), !written
 	if !written && !p.answered.say(&e) {
 		return enrolled, nil

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"muster/internal/limit"
+	"muster/provisioner/events"
 )
 
 // How often it is an event, and a line of the log, that one node was answered once more without a write, or refused
@@ -24,7 +25,7 @@ func newRepeats(atOnce int, every time.Duration, now func() time.Time) repeats {
 
 // say reports whether e is to be said of its node, and if so, notes in it how many were not
 // since the last one that was.
-func (r repeats) say(e *Event) bool {
+func (r repeats) say(e *events.Event) bool {
 	leftOut, ok := r.Take(e.Node)
 	if ok {
 		e.LeftOut = leftOut

@@ -2,6 +2,7 @@ package provisioner
 
 import (
 	"encoding/json"
+	"muster/provisioner/events"
 	"strings"
 )
 
@@ -30,7 +31,7 @@ const (
 func shownFacts(facts json.RawMessage, find *factFinder) map[string]string {
 	shown := make(map[string]string)
 	find.find(facts, func(name, value string) {
-		shown[name] = scrub(strings.ToValidUTF8(cut(value, MaxFactBytes), ""))
+		shown[name] = events.Scrub(strings.ToValidUTF8(events.Cut(value, MaxFactBytes), ""))
 	})
 	return shown
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
+	"muster/provisioner/events"
 )
 
 // maxAttempt is how long an attempt may live, whatever the edge allows it: the
@@ -39,7 +40,7 @@ func (p *Provisioner) spend(ctx context.Context, a *attempt) error {
 		if err := p.checkFrozen(a); err != nil {
 			return err
 		}
-		claim := &TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: p.now(), Source: cut(a.source.Address, maxSourceBytes)}
+		claim := &TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: p.now(), Source: events.Cut(a.source.Address, maxSourceBytes)}
 		posting := newPosting(tokenInfo(a.token, claim.At))
 		posting.claim = claim
 		switch err := p.ledgers.post(ctx, posting); {
@@ -131,6 +132,3 @@ func (p *Provisioner) trying(a *attempt) error {
 	a.firstTry, a.lastTry = min(a.firstTry, a.after), max(a.lastTry, a.after)
 	return nil
 }
-
-// cut returns at most n bytes of s.
-func cut(s string, n int) string { return s[:min(len(s), n)] }

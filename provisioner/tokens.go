@@ -7,6 +7,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // TokenInfo is what operators are told of a token that has been used here, be
@@ -32,7 +33,7 @@ const maxJTIBytes = 128
 // tokenInfo describes a token.
 func tokenInfo(v *jwt.Verified, seen time.Time) *TokenInfo {
 	return &TokenInfo{
-		ID: v.ID, Signer: v.Signer, SignerName: v.SignerName, JTI: cut(v.JTI, maxJTIBytes), Uses: v.Limits.Uses, Identities: v.Limits.Identities,
+		ID: v.ID, Signer: v.Signer, SignerName: v.SignerName, JTI: events.Cut(v.JTI, maxJTIBytes), Uses: v.Limits.Uses, Identities: v.Limits.Identities,
 		Site: v.Limits.Site, IssuedAt: v.IssuedAt.UTC(), ExpiresAt: v.Expiry().UTC(), FirstSeen: seen,
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/events"
 )
 
 // WaiterSchema is the version of a waiter's JSON form.
@@ -112,7 +113,7 @@ type WaiterStore interface {
 // It reports whether that was an event lately and is not to be one again: one who
 // waits asks every few seconds, for days, and events of that would push all others
 // out. So does a machine that was installed anew, or one whose name is a mistake,
-// for a name that is another's: each of its asks counts in [Attempts] all the same.
+// for a name that is another's: each of its asks counts in [events.Attempts] all the same.
 func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
 	switch r.Code {
 	case wire.CodeApprovalPending, wire.CodeDeferred, wire.CodeIdentityTaken:
@@ -130,13 +131,13 @@ func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
 		Schema: WaiterSchema, Identity: a.identity, KeyHash: a.csr.KeyHash, KeyType: a.csr.KeyType, Code: r.Code,
 		Names: namesOf(a), FactsBytes: len(a.request.Facts),
 		Token: a.token.ID, Signer: a.token.Signer, SignerName: a.token.SignerName,
-		Source: cut(a.source.Address, maxSourceBytes), Site: p.siteOf(a.source), Sealed: a.source.Sealed, Renewal: a.renewal,
-		Agent: scrub(cut(a.request.Agent, maxWaiterText)),
+		Source: events.Cut(a.source.Address, maxSourceBytes), Site: p.siteOf(a.source), Sealed: a.source.Sealed, Renewal: a.renewal,
+		Agent: events.Scrub(events.Cut(a.request.Agent, maxWaiterText)),
 	}
 	if d := a.decision; d != nil && r.Code != wire.CodeIdentityTaken {
 		w.Policy = d.Digest
 		for _, why := range d.Why()[:min(len(d.Why()), MaxWaiterReasons)] {
-			w.Reasons = append(w.Reasons, scrub(why))
+			w.Reasons = append(w.Reasons, events.Scrub(why))
 		}
 	}
 	now := p.now()
@@ -154,7 +155,7 @@ func namesOf(a *attempt) []string {
 	for _, list := range [][]string{a.csr.DNSNames, a.csr.IPAddresses, a.csr.URIs, a.csr.Emails} {
 		for _, name := range list[:min(len(list), MaxWaiterNames)] {
 			if name != string(a.identity) {
-				names = append(names, scrub(cut(name, maxWaiterText)))
+				names = append(names, events.Scrub(events.Cut(name, maxWaiterText)))
 			}
 		}
 	}

@@ -20,6 +20,7 @@ import (
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/journal"
 	"muster/provisioner/metrics"
@@ -75,7 +76,7 @@ type Options struct {
 	Webhooks webhook.Config
 
 	// Emit also gets every event; it must not block. Nil for none.
-	Emit func(provisioner.Event)
+	Emit func(events.Event)
 
 	// WrapJournal stands between the provisioner and its journal, to inject faults
 	// in tests. Nil for none.
@@ -115,9 +116,9 @@ type Daemon struct {
 	embedded  *broker.Broker      // broker, if it is our own, else nil
 	external  *broker.External    // broker, if it is others', else nil
 	budget    *provisioner.Budget // of the gate and of every provisioner
-	attempts  *provisioner.Attempts
+	attempts  *events.Attempts
 	rechecks  *rechecker
-	alarms    *provisioner.Alarms
+	alarms    *events.Alarms
 	keeper    *keeper
 	failed    chan error      // has room for the first failed write; see Run
 	recorder  *store.Recorder // nil if inputs are not recorded
@@ -201,12 +202,12 @@ func (*form) Validate() error { return nil }
 // once. It starts nothing and opens no connection.
 func New(cfg Config, opts Options) (*Daemon, error) {
 	opts = opts.complete()
-	d := &Daemon{id: wire.NewID(), cfg: cfg, opts: opts, asked: make(chan struct{}), failed: make(chan error, 1), inHand: new(atomic.Int64), attempts: provisioner.NewAttempts(), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
+	d := &Daemon{id: wire.NewID(), cfg: cfg, opts: opts, asked: make(chan struct{}), failed: make(chan error, 1), inHand: new(atomic.Int64), attempts: events.NewAttempts(), budget: provisioner.NewBudget(cfg.Quotas.VerificationsPerSource, opts.Now)}
 	var err error
 	if d.parts, err = loadParts(cfg, opts); err != nil {
 		return nil, err
 	}
-	d.alarms = provisioner.NewAlarms(provisioner.AlarmConfig{Name: cfg.Name, Emit: opts.Emit, Log: opts.Log, Now: opts.Now})
+	d.alarms = events.NewAlarms(events.AlarmConfig{Name: cfg.Name, Emit: opts.Emit, Log: opts.Log, Now: opts.Now})
 	if cfg.Inputs.Enabled {
 		if d.recorder, err = store.NewRecorder(opts.Log); err != nil {
 			return nil, err
@@ -548,7 +549,7 @@ func (d *Daemon) provisionerConfig(wrap func(provisioner.Store) provisioner.Stor
 	if wrap != nil {
 		records = wrap(s)
 	}
-	emit := func(e provisioner.Event) { s.Emit(e); d.observe(e) }
+	emit := func(e events.Event) { s.Emit(e); d.observe(e) }
 	var autosign func(context.Context, wire.Identity, []byte) error
 	if d.parts.autosign != nil {
 		autosign = d.parts.autosign.Approve
@@ -588,7 +589,7 @@ func denied(err error) *broker.Denied {
 func (d *Daemon) connectionRefused(_ context.Context, p broker.Presented, denied *broker.Denied) {
 	d.activity.ConnectionRefused(denied.Code)
 	e := provisioner.RefusalEvent(&provisioner.Refusal{Code: denied.Code, Err: denied.Err}, d.opts.Now().UTC(), p.Address)
-	e.Type = provisioner.EventAttempt
+	e.Type = events.Attempt
 	if n := (*broker.NotAdmitted)(nil); errors.As(denied.Err, &n) {
 		e.Node, e.Serial = string(n.Node), n.Serial // asking about that node finds it
 	}

@@ -13,6 +13,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // features returns what the parts of this provisioner do now, by name. It reads
@@ -96,7 +97,7 @@ func (d *Daemon) webhookFeature() provisioner.Feature {
 	if len(all) == 0 {
 		return disabled("webhooks")
 	}
-	f := provisioner.NewFeature("webhooks", d.alarms.Stands(provisioner.AlarmWebhookFailed))
+	f := provisioner.NewFeature("webhooks", d.alarms.Stands(events.AlarmWebhookFailed))
 	for _, w := range all {
 		f.Capabilities = append(f.Capabilities, "webhook:"+w.Name)
 	}

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"muster/policies"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/store"
 )
 
@@ -47,7 +47,7 @@ func (d *Daemon) runShadow(ctx context.Context) error {
 }
 
 // report is where events of our own go.
-func (d *Daemon) report(e provisioner.Event) {
+func (d *Daemon) report(e events.Event) {
 	if s := d.Store(); s != nil {
 		s.Emit(e)
 	}

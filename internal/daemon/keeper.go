@@ -11,6 +11,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/events"
 	"muster/provisioner/store"
 )
 
@@ -29,7 +30,7 @@ type keeper struct {
 	// Set by newKeeper, then read-only.
 	dir      string // of the store
 	lowWater size
-	alarms   *provisioner.Alarms
+	alarms   *events.Alarms
 	log      *slog.Logger
 	store    func() *store.Store
 	watched  map[wire.Code]func() error   // states that are looked at each second
@@ -48,11 +49,11 @@ func (d *Daemon) newKeeper() *keeper {
 	k := &keeper{
 		dir: d.storeDir(), lowWater: lowWater, alarms: d.alarms, log: d.opts.Log, store: d.Store,
 		watched: map[wire.Code]func() error{
-			wire.CodeAuthorityExpired:      d.parts.authority.Usable,
-			provisioner.AlarmPolicyRefused: d.parts.policy.Refused,
-			wire.CodePaused:                d.paused,
+			wire.CodeAuthorityExpired: d.parts.authority.Usable,
+			events.AlarmPolicyRefused: d.parts.policy.Refused,
+			wire.CodePaused:           d.paused,
 
-			provisioner.AlarmBrokersMisconfigured: d.misconfigured,
+			events.AlarmBrokersMisconfigured: d.misconfigured,
 		},
 		usage: func() (broker.Usage, error) { return d.embedded.Usage() },
 	}
@@ -170,7 +171,7 @@ func (k *keeper) deliver(ctx context.Context) {
 }
 
 // Alarms returns what an operator must act on, the oldest first.
-func (d *Daemon) Alarms() []provisioner.Alarm { return d.alarms.Standing() }
+func (d *Daemon) Alarms() []events.Alarm { return d.alarms.Standing() }
 
 // paused returns what is paused and why, nil if nothing is or that is not known yet.
 func (d *Daemon) paused() error {

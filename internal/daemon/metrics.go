@@ -2,12 +2,12 @@ package daemon
 
 import (
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/metrics"
 )
 
 // observe hands an event to those who are told beside the store.
-func (d *Daemon) observe(e provisioner.Event) {
+func (d *Daemon) observe(e events.Event) {
 	d.metrics.Event(e)
 	if d.opts.Emit != nil {
 		d.opts.Emit(e)

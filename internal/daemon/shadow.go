@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"muster/policies"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // maxShadowed bounds the decisions that wait for the shadow policy: a quarter of a
@@ -22,7 +22,7 @@ const maxShadowed = 1024
 type shadow struct {
 	// Set by newShadow, then read-only.
 	policy  *policies.Engine
-	emit    func(provisioner.Event)
+	emit    func(events.Event)
 	log     *slog.Logger
 	waiting chan shadowed
 
@@ -37,7 +37,7 @@ type shadowed struct {
 	policy  string // that decided
 }
 
-func newShadow(policy *policies.Engine, emit func(provisioner.Event), log *slog.Logger) *shadow {
+func newShadow(policy *policies.Engine, emit func(events.Event), log *slog.Logger) *shadow {
 	return &shadow{policy: policy, emit: emit, log: log, waiting: make(chan shadowed, maxShadowed)}
 }
 
@@ -88,8 +88,8 @@ func (s *shadow) compare(ctx context.Context, made shadowed) {
 	if verdict == made.verdict {
 		why = []string{"another configuration"}
 	}
-	s.emit(provisioner.Event{
-		Type: provisioner.EventShadowDiffers, Time: made.in.Time.UTC().Truncate(time.Second), Node: made.in.Identity, Policy: made.policy, Digest: s.policy.Digest(),
+	s.emit(events.Event{
+		Type: events.ShadowDiffers, Time: made.in.Time.UTC().Truncate(time.Second), Node: made.in.Identity, Policy: made.policy, Digest: s.policy.Digest(),
 		Cause: string(made.verdict) + " would be " + string(verdict) + ": " + strings.Join(why, "; "),
 	})
 }

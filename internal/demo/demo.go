@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/server"
 )
 
@@ -77,14 +77,14 @@ type run struct {
 	*installation
 	token string // the fleet's
 
-	mu      sync.Mutex          // guards all that follows
-	events  []provisioner.Event // refusals
-	elapsed []time.Duration     // one of each provisioned node
-	last    time.Time           // the last confirmation
+	mu      sync.Mutex      // guards all that follows
+	events  []events.Event  // refusals
+	elapsed []time.Duration // one of each provisioned node
+	last    time.Time       // the last confirmation
 	result  *Result
 }
 
-func (d *run) emit(e provisioner.Event) {
+func (d *run) emit(e events.Event) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if e.Code != "" {

@@ -20,7 +20,7 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/server"
 )
 
@@ -48,7 +48,7 @@ type installation struct {
 func (in *installation) home() string { return filepath.Join(in.cfg.Dir, "provisioner") }
 
 // install makes an installation as an operator would. emit is told of its events.
-func install(cfg Config, trustFirstUse bool, emit func(provisioner.Event)) (*installation, error) {
+func install(cfg Config, trustFirstUse bool, emit func(events.Event)) (*installation, error) {
 	if entries, err := os.ReadDir(cfg.Dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("%s: not empty (%s, ...): give a new directory", cfg.Dir, entries[0].Name())
 	}

@@ -15,17 +15,17 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"muster/internal/testbed"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 func init() { testbed.CheckEvent = Check }
 
 // schemas compiles the schemas of all events, once: compiled ones are safe for
 // concurrent use.
-var schemas = sync.OnceValues(func() (map[provisioner.EventType]*jsonschema.Schema, error) {
-	all := map[provisioner.EventType]*jsonschema.Schema{}
-	for i := range provisioner.EventTypes {
-		m := &provisioner.EventTypes[i]
+var schemas = sync.OnceValues(func() (map[events.Type]*jsonschema.Schema, error) {
+	all := map[events.Type]*jsonschema.Schema{}
+	for i := range events.Types {
+		m := &events.Types[i]
 		b, err := json.Marshal(m.Schema())
 		if err != nil {
 			return nil, err
@@ -53,13 +53,13 @@ func Check(b []byte) error {
 	if err != nil {
 		return err
 	}
-	var e provisioner.StoredEvent
+	var e events.Stored
 	if err := json.Unmarshal(b, &e); err != nil {
 		return err
 	}
 	schema := all[e.Type]
 	if schema == nil {
-		return fmt.Errorf("event %q is not in provisioner.EventTypes", e.Type)
+		return fmt.Errorf("event %q is not in events.Types", e.Type)
 	}
 	v, err := jsonschema.UnmarshalJSON(bytes.NewReader(b))
 	if err != nil {

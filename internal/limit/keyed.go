@@ -3,6 +3,7 @@
 package limit
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"sync"
@@ -179,4 +180,15 @@ func Source(address string) netip.Prefix {
 	}
 	key, _ := addr.Prefix(bits) // never fails: bits fit
 	return key
+}
+
+// SourceName returns what people call a key of [Source] that was made of address.
+func SourceName(key netip.Prefix, address string) string {
+	switch {
+	case !key.IsValid():
+		return fmt.Sprintf("%.60q", address)
+	case key.IsSingleIP():
+		return key.Addr().String()
+	}
+	return key.String()
 }

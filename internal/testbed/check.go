@@ -16,6 +16,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 )
 
 // Check verifies again, from the store and the nodes' disks, everything that
@@ -215,11 +216,11 @@ func (c *checker) events() {
 		}
 	}
 	for _, e := range c.f.Events() {
-		if e.Type == provisioner.EventEnrolled && sealed[e.Token] && !e.Sealed {
+		if e.Type == events.Enrolled && sealed[e.Token] && !e.Sealed {
 			c.bad("%s was enrolled by a plain request with a token that is to be sealed", e.Node)
 		}
 		switch e.Type {
-		case provisioner.EventEnrolled, provisioner.EventRenewed, provisioner.EventProvisioned:
+		case events.Enrolled, events.Renewed, events.Provisioned:
 			if c.owner[e.Serial] != wire.Identity(e.Node) {
 				c.bad("event %s of %s: certificate %s is on no record of it", e.Type, e.Node, e.Serial)
 			}
@@ -237,7 +238,7 @@ const eventPatience = 5 * time.Second
 func (c *checker) silent() []wire.Identity {
 	reported := map[string]bool{}
 	for _, e := range c.f.Events() {
-		if e.Type == provisioner.EventProvisioned {
+		if e.Type == events.Provisioned {
 			reported[e.Serial] = true
 		}
 	}

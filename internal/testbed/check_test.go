@@ -17,6 +17,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 )
 
 // listener is a test that hears what Check has to say in place of failing.
@@ -251,10 +252,10 @@ func TestCheckHearsOfEverything(t *testing.T) {
 			})
 		}, "leaves no certificate that was live"},
 		"an event of a certificate that is nowhere": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: web1, Serial: "1"})
+			f.emit(events.Event{Type: events.Enrolled, Node: web1, Serial: "1"})
 		}, "is on no record of it"},
 		"an event of another's certificate": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: web2, Serial: f.Record(web1).Current.Serial})
+			f.emit(events.Event{Type: events.Enrolled, Node: web2, Serial: f.Record(web1).Current.Serial})
 		}, "is on no record of it"},
 		"a plain request with a token that is to be sealed": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
 			f.Enroll(f.SealedNode(web2))
@@ -276,10 +277,10 @@ func TestCheckHearsOfEverything(t *testing.T) {
 			f.log.logger().Info("oops", "a", n.Token[strings.LastIndexByte(n.Token, '.')+1:])
 		}, "signature of token"},
 		"a pushed value in an event": {func(t *testing.T, f *Fleet, _ *simnode.Node) {
-			f.emit(provisioner.Event{Type: provisioner.EventRefused, Cause: "because of " + Setting})
+			f.emit(events.Event{Type: events.Refused, Cause: "because of " + Setting})
 		}, "was reported"},
 		"a token in the store's events": {func(t *testing.T, f *Fleet, n *simnode.Node) {
-			if err := f.Daemon().Store().Report(f.Context(), provisioner.Event{Type: provisioner.EventAttempt, Cause: n.Token}); err != nil {
+			if err := f.Daemon().Store().Report(f.Context(), events.Event{Type: events.Attempt, Cause: n.Token}); err != nil {
 				t.Fatal(err)
 			}
 		}, "was stored on muster.attempt"},

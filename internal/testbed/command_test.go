@@ -11,6 +11,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // order has a node do something once it is there, as an operator would.
@@ -29,7 +30,7 @@ func order(t *testing.T, f *testbed.Fleet, identity string, o provisioner.Order)
 }
 
 // happened counts the events of a node.
-func happened(f *testbed.Fleet, identity string, what provisioner.EventType) (n int) {
+func happened(f *testbed.Fleet, identity string, what events.Type) (n int) {
 	for _, e := range f.Events() {
 		if e.Type == what && e.Node == identity {
 			n++
@@ -45,7 +46,7 @@ func TestANodeIsReprovisionedWithItsOwnKey(t *testing.T) {
 	f.WaitProvisioned(a)
 	before := f.Record("web1.example.net")
 	done := order(t, f, "web1.example.net", provisioner.Order{Verb: wire.VerbReprovision})
-	f.Eventually("web1 is provisioned again", func() bool { return happened(f, "web1.example.net", provisioner.EventEnrolled) >= 2 })
+	f.Eventually("web1 is provisioned again", func() bool { return happened(f, "web1.example.net", events.Enrolled) >= 2 })
 	// Once more under the same id: the node is back, and knows it.
 	if again := order(t, f, "web1.example.net", provisioner.Order{ID: done.ID, Verb: wire.VerbReprovision}); !again.Repeated {
 		t.Error("a command that came twice was taken twice")

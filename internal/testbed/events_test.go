@@ -18,7 +18,7 @@ import (
 
 	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/testbed"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -76,12 +76,12 @@ func document(t *testing.T) []byte {
 	t.Helper()
 	var b bytes.Buffer
 	b.WriteString(eventsHead)
-	for _, m := range provisioner.EventMembers {
+	for _, m := range events.Members {
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", m.Name, m.Type, m.What)
 	}
 	b.WriteString("\n## Types\n")
-	for i := range provisioner.EventTypes {
-		m := &provisioner.EventTypes[i]
+	for i := range events.Types {
+		m := &events.Types[i]
 		schema, err := json.MarshalIndent(m.Schema(), "", " ")
 		if err != nil {
 			t.Fatal(err)
@@ -93,11 +93,11 @@ func document(t *testing.T) []byte {
 }
 
 // example returns an event of the type with all that it may have.
-func example(t *testing.T, m *provisioner.EventMeaning) []byte {
+func example(t *testing.T, m *events.Meaning) []byte {
 	t.Helper()
 	data := map[string]any{}
 	subject := ""
-	for _, member := range provisioner.EventMembers {
+	for _, member := range events.Members {
 		if !slices.Contains(m.Always, member.Name) && !slices.Contains(m.Sometimes, member.Name) {
 			continue
 		}
@@ -110,7 +110,7 @@ func example(t *testing.T, m *provisioner.EventMeaning) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, err := json.MarshalIndent(&provisioner.StoredEvent{SpecVersion: "1.0", ID: "hV0dS4qQ2mX9", Source: "io.muster.provisioner/ffb2a0c1",
+	b, err := json.MarshalIndent(&events.Stored{SpecVersion: "1.0", ID: "hV0dS4qQ2mX9", Source: "io.muster.provisioner/ffb2a0c1",
 		Type: m.Type, Subject: subject, Time: time.Date(2026, 11, 22, 10, 0, 0, 0, time.UTC), DataContentType: "application/json", Data: raw}, "", " ")
 	if err != nil {
 		t.Fatal(err)
@@ -122,9 +122,9 @@ func example(t *testing.T, m *provisioner.EventMeaning) []byte {
 // examples to their schemas.
 func TestEventsAreDocumented(t *testing.T) {
 	t.Parallel()
-	for i := range provisioner.EventTypes {
-		if err := testbed.CheckEvent(example(t, &provisioner.EventTypes[i])); err != nil {
-			t.Errorf("example of %s: %v", provisioner.EventTypes[i].Type, err)
+	for i := range events.Types {
+		if err := testbed.CheckEvent(example(t, &events.Types[i])); err != nil {
+			t.Errorf("example of %s: %v", events.Types[i].Type, err)
 		}
 	}
 	const path = "../../docs/events.md"
@@ -172,20 +172,20 @@ func TestNoEventIsMissing(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if provisioner.MeaningOfEvent(provisioner.EventType(text)) == nil {
+				if events.MeaningOf(events.Type(text)) == nil {
 					t.Errorf("%s is not in EventTypes", spec.Names[0].Name)
 				}
 			case *ast.BinaryExpr:
 				text, err := strconv.Unquote(v.Y.(*ast.BasicLit).Value)
-				if err != nil || provisioner.MeaningOfEvent(provisioner.EventType("io.muster.server."+text)) == nil {
+				if err != nil || events.MeaningOf(events.Type("io.muster.server."+text)) == nil {
 					t.Errorf("%s is not in EventTypes: %v", spec.Names[0].Name, err)
 				}
 			}
 			return true
 		})
 	}
-	if found != len(provisioner.EventTypes) {
-		t.Errorf("%d constants, and %d types in the table", found, len(provisioner.EventTypes))
+	if found != len(events.Types) {
+		t.Errorf("%d constants, and %d types in the table", found, len(events.Types))
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"muster/internal/wire"
 	"muster/policies"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/webhook"
 	"muster/server"
 )
@@ -114,8 +115,8 @@ type Fleet struct {
 	*cluster // nil if the broker is the provisioner's own
 
 	mu     sync.Mutex
-	events []provisioner.Event // guarded by mu
-	agents []*Agent            // guarded by mu
+	events []events.Event // guarded by mu
+	agents []*Agent       // guarded by mu
 
 	url    string // set by the first Start
 	daemon *daemon.Daemon
@@ -353,7 +354,7 @@ func (f *Fleet) Revisions(identity string) int {
 	return n
 }
 
-func (f *Fleet) emit(e provisioner.Event) {
+func (f *Fleet) emit(e events.Event) {
 	f.mu.Lock()
 	f.events = append(f.events, e)
 	f.mu.Unlock()
@@ -363,7 +364,7 @@ func (f *Fleet) emit(e provisioner.Event) {
 }
 
 // Events returns what has happened so far.
-func (f *Fleet) Events() []provisioner.Event {
+func (f *Fleet) Events() []events.Event {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.events)

@@ -19,7 +19,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/server"
 )
 
@@ -423,8 +423,8 @@ func TestAnotherProvisionerGetsNoNode(t *testing.T) {
 				}
 			} else {
 				f.Eventually("the other provisioner hears that its certificate is of no use", func() bool {
-					return slices.ContainsFunc(evil.Events(), func(e provisioner.Event) bool {
-						return e.Node == identity && e.Type == provisioner.EventRefused && e.Code == wire.CodeOfferUnusable
+					return slices.ContainsFunc(evil.Events(), func(e events.Event) bool {
+						return e.Node == identity && e.Type == events.Refused && e.Code == wire.CodeOfferUnusable
 					})
 				})
 				if r := evil.Record(identity); r == nil || r.Current != nil {

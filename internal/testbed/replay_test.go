@@ -21,7 +21,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // raw connects to the broker without a client library, sends lines and returns
@@ -151,7 +151,7 @@ func aRecordedConnectIsWorthless(t *testing.T, f *Fleet) {
 		if got := f.raw(func(nonce string) []byte { return with(nonce, tt.members) }); !strings.Contains(got, "Authorization Violation") {
 			t.Errorf("%s: the broker says %q", name, got)
 		}
-		if !slices.ContainsFunc(f.Events()[before:], func(e provisioner.Event) bool { return e.Code == tt.code && e.Type == provisioner.EventAttempt }) {
+		if !slices.ContainsFunc(f.Events()[before:], func(e events.Event) bool { return e.Code == tt.code && e.Type == events.Attempt }) {
 			t.Errorf("%s: no event with %s, but %+v", name, tt.code, f.Events()[before:])
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // revocations checks what the log of revocations asks for, as soon as it is
@@ -287,5 +288,5 @@ func (f *Fleet) Restored() {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.events = slices.DeleteFunc(f.events, func(e provisioner.Event) bool { return !known[e.Serial] })
+	f.events = slices.DeleteFunc(f.events, func(e events.Event) bool { return !known[e.Serial] })
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // Bounds of what is kept of the log; all chosen. A told event has a kilobyte.
@@ -25,8 +25,8 @@ const (
 
 // A told event is an event with its data read.
 type told struct {
-	*provisioner.StoredEvent
-	Data provisioner.Event
+	*events.Stored
+	Data events.Event
 }
 
 // minute is what happened in a minute.
@@ -42,7 +42,7 @@ type minute struct {
 // once somebody has looked at a page, so that consoles that nobody uses cost
 // nothing. It is safe for concurrent use.
 type activity struct {
-	log    provisioner.EventLog
+	log    events.Log
 	logger *slog.Logger
 	now    func() time.Time
 
@@ -50,14 +50,14 @@ type activity struct {
 	once   sync.Once     // closes it
 
 	mu      sync.Mutex
-	minutes [minutes]minute    // guarded by mu: a ring by minute
-	kept    []*told            // guarded by mu: the newest last
-	changed chan struct{}      // guarded by mu: closed and made anew with each event
-	place   *provisioner.Place // guarded by mu: of the last event
-	broken  error              // guarded by mu: why the log is not read
+	minutes [minutes]minute // guarded by mu: a ring by minute
+	kept    []*told         // guarded by mu: the newest last
+	changed chan struct{}   // guarded by mu: closed and made anew with each event
+	place   *events.Place   // guarded by mu: of the last event
+	broken  error           // guarded by mu: why the log is not read
 }
 
-func newActivity(log provisioner.EventLog, logger *slog.Logger, now func() time.Time) *activity {
+func newActivity(log events.Log, logger *slog.Logger, now func() time.Time) *activity {
 	return &activity{log: log, logger: logger, now: now, wanted: make(chan struct{}), changed: make(chan struct{})}
 }
 
@@ -73,12 +73,12 @@ func (a *activity) run(ctx context.Context) error {
 	}
 	for {
 		a.mu.Lock()
-		q := provisioner.EventQuery{After: a.place}
+		q := events.Query{After: a.place}
 		a.mu.Unlock()
 		if q.After == nil {
 			q.Since = a.now().Add(-window)
 		}
-		err := a.log.Events(ctx, q, func(e *provisioner.StoredEvent) error { a.take(e); return nil })
+		err := a.log.Events(ctx, q, func(e *events.Stored) error { a.take(e); return nil })
 		if ctx.Err() != nil {
 			return nil
 		}
@@ -98,8 +98,8 @@ func (a *activity) run(ctx context.Context) error {
 
 // tell reads an event's data. What it cannot read stays empty: it is shown by its
 // type.
-func tell(e *provisioner.StoredEvent) *told {
-	t := &told{StoredEvent: e}
+func tell(e *events.Stored) *told {
+	t := &told{Stored: e}
 	_ = json.Unmarshal(e.Data, &t.Data)
 	t.Data.Type, t.Data.Time = e.Type, e.Time
 	if t.Data.Node == "" && strings.HasPrefix(string(e.Type), "io.muster.server.") {
@@ -109,14 +109,14 @@ func tell(e *provisioner.StoredEvent) *told {
 }
 
 // take takes an event in.
-func (a *activity) take(e *provisioner.StoredEvent) {
+func (a *activity) take(e *events.Stored) {
 	t := tell(e)
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	place := e.Place
 	a.place, a.broken = &place, nil
 	a.count(t)
-	if e.Type != provisioner.EventServerAlive { // said again and again, of the whole fleet
+	if e.Type != events.ServerAlive { // said again and again, of the whole fleet
 		if len(a.kept) >= 2*maxKept {
 			a.kept = slices.Delete(a.kept, 0, len(a.kept)-maxKept)
 		}
@@ -140,17 +140,17 @@ func (a *activity) count(t *told) {
 		*m = minute{at: at, codes: make(map[wire.Code]int)}
 	}
 	switch t.Type {
-	case provisioner.EventEnrolled, provisioner.EventRenewed:
+	case events.Enrolled, events.Renewed:
 		if !t.Data.Repeated {
 			m.let++
 		}
-	case provisioner.EventRefused:
+	case events.Refused:
 		if t.Data.Code.Waits() { // counted among those who wait
 			return
 		}
 		m.refused++
 		m.codes[t.Data.Code]++
-	case provisioner.EventAttempt, provisioner.EventLoginRefused:
+	case events.Attempt, events.LoginRefused:
 		n := 1 + int(t.Data.LeftOut)
 		m.attempts += n
 		if t.Data.Code != "" {

@@ -25,6 +25,7 @@ import (
 
 	"muster/policies"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 )
 
@@ -36,14 +37,14 @@ type Config struct {
 	Provisioner *provisioner.Provisioner // required
 	Fleet       *fleet.Index             // required
 	Nodes       *fleet.Inspector         // required
-	Events      provisioner.EventLog     // required
+	Events      events.Log               // required
 
 	// Attempts counts failed attempts at this provisioner, as the API tells them.
 	// Nil: none are shown.
-	Attempts *provisioner.Attempts
+	Attempts *events.Attempts
 
 	// Alarms returns the alarms that stand here. Nil: none are shown.
-	Alarms func() []provisioner.Alarm
+	Alarms func() []events.Alarm
 
 	// Components returns the provisioners of the installation. Nil: they are not known here.
 	Components func(context.Context) ([]*provisioner.HeardComponent, error)
@@ -52,7 +53,7 @@ type Config struct {
 	Name string
 
 	// Webhooks returns where events are sent. Nil: nowhere.
-	Webhooks func() []provisioner.Webhook
+	Webhooks func() []events.Webhook
 
 	// Shadow returns what has come of the shadow policy, nil if there is none. Nil:
 	// there is none.

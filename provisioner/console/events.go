@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 const (
@@ -40,7 +40,7 @@ var sinces = []choice{{"", "the newest, live"}, {"1h", "the last hour"}, {"24h",
 // eventChoices are groups of types, and then each of them.
 func eventChoices() []choice {
 	all := []choice{{"", "all"}, {"io.muster.node.", "all of nodes"}, {"io.muster.alarm.", "all alarms"}, {"io.muster.operator.", "all of operators"}, {"io.muster.token.", "all of tokens"}}
-	for _, m := range provisioner.EventTypes {
+	for _, m := range events.Types {
 		all = append(all, choice{string(m.Type), strings.TrimPrefix(string(m.Type), "io.muster.")})
 	}
 	return all
@@ -48,8 +48,8 @@ func eventChoices() []choice {
 
 func (c eventPages) events(v *visit) error {
 	given := v.r.URL.Query()
-	p := &eventsPage{Type: given.Get("type"), Node: strings.ToLower(strings.TrimSpace(given.Get("node"))), Code: given.Get("code"), Since: given.Get("since"), Types: eventChoices(), Codes: provisioner.EventCodes(), Sinces: sinces}
-	q := provisioner.EventQuery{Type: p.Type, Code: wire.Code(p.Code), Once: true}
+	p := &eventsPage{Type: given.Get("type"), Node: strings.ToLower(strings.TrimSpace(given.Get("node"))), Code: given.Get("code"), Since: given.Get("since"), Types: eventChoices(), Codes: events.Codes(), Sinces: sinces}
+	q := events.Query{Type: p.Type, Code: wire.Code(p.Code), Once: true}
 	var err error
 	if p.Node != "" {
 		q.Node, err = wire.ParseIdentity(p.Node)
@@ -68,7 +68,7 @@ func (c eventPages) events(v *visit) error {
 		return nil
 	case p.Since == "":
 		p.Live, p.Broken = true, c.activity.hour().Broken
-		p.Events = c.activity.newest(maxShown+1, func(t *told) bool { return q.Wants(t.StoredEvent) })
+		p.Events = c.activity.newest(maxShown+1, func(t *told) bool { return q.Wants(t.Stored) })
 	default:
 		if err := c.search(v.r.Context(), q, p); err != nil {
 			return err
@@ -81,11 +81,11 @@ func (c eventPages) events(v *visit) error {
 }
 
 // search reads the log, and keeps the newest of what is wanted.
-func (c eventPages) search(ctx context.Context, q provisioner.EventQuery, p *eventsPage) error {
+func (c eventPages) search(ctx context.Context, q events.Query, p *eventsPage) error {
 	bounded, cancel := context.WithTimeout(ctx, searchTime)
 	defer cancel()
-	var found []*provisioner.StoredEvent
-	err := c.cfg.Events.Events(bounded, q, func(e *provisioner.StoredEvent) error {
+	var found []*events.Stored
+	err := c.cfg.Events.Events(bounded, q, func(e *events.Stored) error {
 		if len(found) > 2*maxShown {
 			found = slices.Delete(found, 0, maxShown)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 )
 
@@ -39,21 +40,21 @@ type overviewPage struct {
 	Alarms     []alarm
 	Sources    []source
 	Components []*provisioner.HeardComponent
-	Webhooks   []provisioner.Webhook
+	Webhooks   []events.Webhook
 	Missing    []string // of what could not be asked
 	Feed       []*told
 }
 
 // alarm is one that stands, with what to do.
 type alarm struct {
-	provisioner.Alarm
+	events.Alarm
 	On     string // the provisioner where it stands; empty: this one
 	Remedy string
 }
 
 // A source is an address with the attempts that failed from there.
 type source struct {
-	provisioner.FailedAttempts
+	events.FailedAttempts
 	Answers []codeCount // the most first
 }
 
@@ -108,7 +109,7 @@ func (c overviewPages) overview(v *visit) error {
 	}
 	if c.cfg.Alarms != nil {
 		for _, a := range c.cfg.Alarms() {
-			p.Alarms = append(p.Alarms, alarm{a, "", provisioner.AlarmRemedy(a.Code)})
+			p.Alarms = append(p.Alarms, alarm{a, "", events.AlarmRemedy(a.Code)})
 		}
 	}
 	c.askOthers(ctx, p)
@@ -213,7 +214,7 @@ func (c overviewPages) askOthers(ctx context.Context, p *overviewPage) {
 	for _, one := range p.Components {
 		for _, a := range one.Alarms {
 			if !one.Gone && one.Name != c.cfg.Name && !slices.ContainsFunc(p.Alarms, func(here alarm) bool { return here.Code == a.Code && here.Cause == a.Cause }) {
-				p.Alarms = append(p.Alarms, alarm{a, one.Name, provisioner.AlarmRemedy(a.Code)})
+				p.Alarms = append(p.Alarms, alarm{a, one.Name, events.AlarmRemedy(a.Code)})
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // markup is what somebody could say of themselves.
@@ -213,7 +214,7 @@ func TestApprovals(t *testing.T) {
 	f.Eventually("both verdicts are events", func() bool {
 		n := 0
 		for _, e := range f.Events() {
-			if e.Type == provisioner.EventApproved && e.By == "operator:anna" && e.Why == "racked today" {
+			if e.Type == events.Approved && e.By == "operator:anna" && e.Why == "racked today" {
 				n++
 			}
 		}
@@ -280,7 +281,7 @@ func TestAgentsObey(t *testing.T) {
 	})
 	f.Eventually("it is an event with who and why", func() bool {
 		for _, e := range f.Events() {
-			if e.Type == provisioner.EventCommanded && e.Command == command && e.By == "operator:anna" && e.Why == "new policy" {
+			if e.Type == events.Commanded && e.Command == command && e.By == "operator:anna" && e.Why == "new policy" {
 				return true
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"muster/policies"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // Bounds of a replay; chosen. A day of a busy installation is a million decisions,
@@ -65,9 +66,9 @@ func (c policyPages) showPolicies(v *visit, status int, p *policiesPage) error {
 		p.Shadow = c.cfg.Shadow()
 	}
 	p.Changes = c.activity.newest(maxShadowEvents, func(t *told) bool {
-		return t.Type == provisioner.EventPolicyReloaded || t.Type == provisioner.EventPolicyRefused
+		return t.Type == events.PolicyReloaded || t.Type == events.PolicyRefused
 	})
-	p.Differs = c.activity.newest(maxShadowEvents, func(t *told) bool { return t.Type == provisioner.EventShadowDiffers })
+	p.Differs = c.activity.newest(maxShadowEvents, func(t *told) bool { return t.Type == events.ShadowDiffers })
 	if r := p.Replay; r != nil && r.Report != nil {
 		p.Shown = r.Report.Differences[:min(maxDifferences, len(r.Report.Differences))]
 		p.More = len(r.Report.Differences) - len(p.Shown)

@@ -13,6 +13,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // pages are the templates by name.
@@ -97,7 +98,7 @@ func functions(now func() time.Time) template.FuncMap {
 		"tone":   tone,
 		"prose":  prose, "odd": func(n int) bool { return n%2 == 1 }, "sentence": sentence, "plain": plain,
 		"what":    func(t *told) string { return plain(whatOf(t)) },
-		"kind":    func(t provisioner.EventType) string { return strings.TrimPrefix(string(t), "io.muster.") },
+		"kind":    func(t events.Type) string { return strings.TrimPrefix(string(t), "io.muster.") },
 		"once":    func(who string) string { return strings.TrimPrefix(who, "operator:") },
 		"machine": machine,
 	}
@@ -105,8 +106,8 @@ func functions(now func() time.Time) template.FuncMap {
 
 // machine returns the name of the machine that an event is about, for links; "" if
 // it is about none, as alarms are about a provisioner.
-func machine(e provisioner.Event) string {
-	if _, err := wire.ParseIdentity(e.Node); err != nil || e.Type == provisioner.EventAlarmRaised || e.Type == provisioner.EventAlarmCleared {
+func machine(e events.Event) string {
+	if _, err := wire.ParseIdentity(e.Node); err != nil || e.Type == events.AlarmRaised || e.Type == events.AlarmCleared {
 		return ""
 	}
 	return e.Node
@@ -170,7 +171,7 @@ func tone(what any) string {
 		return map[provisioner.State]string{
 			provisioner.StateProvisioned: "good", provisioner.StateEnrolled: "warn", provisioner.StateRevoked: "bad",
 		}[v]
-	case provisioner.EventType:
+	case events.Type:
 		return eventTones[v]
 	case string:
 		return map[string]string{"running": "good", "failed": "bad", "starting": "warn", "allow": "good", "deny": "bad", "approval": "warn", "defer": "warn", "failed to decide": "bad"}[v]

@@ -4,17 +4,17 @@ import (
 	"fmt"
 	"strings"
 
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // eventTones says how events are to be taken. What is not here is calm.
-var eventTones = map[provisioner.EventType]string{
-	provisioner.EventEnrolled: "good", provisioner.EventRenewed: "good", provisioner.EventProvisioned: "good", provisioner.EventAlarmCleared: "good",
-	provisioner.EventApproved: "good", provisioner.EventServerProvisioned: "good", provisioner.EventResumed: "good",
-	provisioner.EventRefused: "warn", provisioner.EventCommanded: "warn", provisioner.EventShadowDiffers: "warn", provisioner.EventTokenThawed: "warn", provisioner.EventPaused: "warn",
-	provisioner.EventRetireLeftOut: "warn",
-	provisioner.EventAttempt:       "bad", provisioner.EventLoginRefused: "bad", provisioner.EventAlarmRaised: "bad", provisioner.EventPolicyRefused: "bad",
-	provisioner.EventCloned: "bad", provisioner.EventRevoked: "bad", provisioner.EventTokenRevoked: "bad", provisioner.EventRejected: "bad",
+var eventTones = map[events.Type]string{
+	events.Enrolled: "good", events.Renewed: "good", events.Provisioned: "good", events.AlarmCleared: "good",
+	events.Approved: "good", events.ServerProvisioned: "good", events.Resumed: "good",
+	events.Refused: "warn", events.Commanded: "warn", events.ShadowDiffers: "warn", events.TokenThawed: "warn", events.Paused: "warn",
+	events.RetireLeftOut: "warn",
+	events.Attempt:       "bad", events.LoginRefused: "bad", events.AlarmRaised: "bad", events.PolicyRefused: "bad",
+	events.Cloned: "bad", events.Revoked: "bad", events.TokenRevoked: "bad", events.Rejected: "bad",
 }
 
 // whatOf says in a few words what an event tells besides its type and its node.

@@ -5,7 +5,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // An Action is what an operator can do about a finding: a verb of muster with its arguments, or what Text says.
@@ -58,5 +58,5 @@ func Remedies(code wire.Code, id wire.Identity, token jwt.TokenID) []Action {
 	case wire.CodeTokenUsedUp:
 		return []Action{{Verb: "token show", Token: token, Text: "see which machines used it"}, {Text: "sign a token with more --uses"}}
 	}
-	return []Action{{Text: provisioner.AlarmRemedy(code)}}
+	return []Action{{Text: events.AlarmRemedy(code)}}
 }

@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 const (
@@ -106,7 +107,7 @@ func doctor(why string) Action {
 }
 
 // state explains the state that a node is in.
-func (e *explainer) state(events []provisioner.Event) {
+func (e *explainer) state(events []events.Event) {
 	r := e.record
 	switch e.State {
 	case provisioner.StateEnrolled:

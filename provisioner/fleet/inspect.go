@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // A NodeLog is the part of the store that an [Inspector] reads.
@@ -21,7 +22,7 @@ type NodeLog interface {
 
 	// NodeEvents returns the events about id that are kept, the oldest first, and
 	// whether these are all that are kept.
-	NodeEvents(ctx context.Context, id wire.Identity) ([]provisioner.Event, bool, error)
+	NodeEvents(ctx context.Context, id wire.Identity) ([]events.Event, bool, error)
 
 	// Logs returns what operators have ordered.
 	Logs() *provisioner.Logs

@@ -7,15 +7,16 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // DoneBy are the events by which a node that was commanded is known to have done
 // it: its confirmation is on record, or its agent has said so.
-var DoneBy = map[wire.Verb]provisioner.EventType{
-	wire.VerbReprovision: provisioner.EventProvisioned,
-	wire.VerbReconfigure: provisioner.EventProvisioned,
-	wire.VerbRestart:     provisioner.EventServerStartup,
-	wire.VerbShutdown:    provisioner.EventServerShutdown,
+var DoneBy = map[wire.Verb]events.Type{
+	wire.VerbReprovision: events.Provisioned,
+	wire.VerbReconfigure: events.Provisioned,
+	wire.VerbRestart:     events.ServerStartup,
+	wire.VerbShutdown:    events.ServerShutdown,
 }
 
 // orders are the verbs in words.
@@ -38,12 +39,12 @@ type order struct {
 
 // orderOf returns the last command among events, nil if there is none. One that
 // was sent again is the same.
-func orderOf(events []provisioner.Event) *order {
+func orderOf(emitted []events.Event) *order {
 	var o *order
 	var id string
-	for _, e := range slices.Backward(events) {
+	for _, e := range slices.Backward(emitted) {
 		switch {
-		case e.Type != provisioner.EventCommanded:
+		case e.Type != events.Commanded:
 		case o == nil:
 			id, o = e.Command, &order{verb: e.Verb, by: e.By, why: e.Why, at: e.Time, taken: e.Cause == ""}
 		case e.Command == id:
@@ -51,22 +52,22 @@ func orderOf(events []provisioner.Event) *order {
 		}
 	}
 	if o != nil {
-		o.follow(events)
+		o.follow(emitted)
 	}
 	return o
 }
 
 // follow finds out what has become of the order. A node that was refused may still come back once it was helped.
-func (o *order) follow(events []provisioner.Event) {
-	for i := range events {
-		e := &events[i]
+func (o *order) follow(emitted []events.Event) {
+	for i := range emitted {
+		e := &emitted[i]
 		switch {
 		case e.Time.Before(o.at):
 			continue
 		case e.Type == DoneBy[o.verb]:
 			o.ended, o.refused = e.Time, ""
 			return
-		case e.Type == provisioner.EventRefused && !wire.MeaningOf(e.Code).Retry && DoneBy[o.verb] == provisioner.EventProvisioned:
+		case e.Type == events.Refused && !wire.MeaningOf(e.Code).Retry && DoneBy[o.verb] == events.Provisioned:
 			o.ended, o.refused = e.Time, e.Code
 		}
 	}
@@ -74,15 +75,15 @@ func (o *order) follow(events []provisioner.Event) {
 
 // lastOrder explains the last command to a node that is let in, and what its agent has
 // said last.
-func (e *explainer) lastOrder(events []provisioner.Event) {
-	if o := orderOf(events); o != nil {
+func (e *explainer) lastOrder(emitted []events.Event) {
+	if o := orderOf(emitted); o != nil {
 		e.order(o)
 	}
-	for _, last := range slices.Backward(events) {
+	for _, last := range slices.Backward(emitted) {
 		switch last.Type {
-		case provisioner.EventServerStartup, provisioner.EventServerAlive:
+		case events.ServerStartup, events.ServerAlive:
 			return
-		case provisioner.EventServerShutdown:
+		case events.ServerShutdown:
 			e.add("agent_ended", "Its agent has ended at %s, and was not heard of since.", stamp(last.Time)).Do =
 				[]Action{{Text: "start the agent on the machine, if that is to be in the fleet"}}
 			return
@@ -112,11 +113,11 @@ func (e *explainer) order(o *order) {
 
 // verdicts returns the verdicts in force about keys of id that events tell of, the
 // last one first.
-func (x *Inspector) verdicts(ctx context.Context, id wire.Identity, events []provisioner.Event) ([]*provisioner.Answer, error) {
+func (x *Inspector) verdicts(ctx context.Context, id wire.Identity, emitted []events.Event) ([]*provisioner.Answer, error) {
 	var keys []string
-	for i := len(events) - 1; i >= 0 && len(keys) < maxVerdicts; i-- {
-		switch e := &events[i]; e.Type {
-		case provisioner.EventApproved, provisioner.EventRejected, provisioner.EventForgotten:
+	for i := len(emitted) - 1; i >= 0 && len(keys) < maxVerdicts; i-- {
+		switch e := &emitted[i]; e.Type {
+		case events.Approved, events.Rejected, events.Forgotten:
 			if e.Key != "" && !slices.Contains(keys, e.Key) {
 				keys = append(keys, e.Key)
 			}

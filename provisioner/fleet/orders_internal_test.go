@@ -6,34 +6,34 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // TestOrders says what has become of commands, by what events tell.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	noon := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	type event = provisioner.Event
+	type event = events.Event
 	ordered := func(verb wire.Verb, id, cause string) event {
-		return event{Type: provisioner.EventCommanded, Verb: verb, Command: id, By: "ann", Why: "rack 4", Cause: cause}
+		return event{Type: events.Commanded, Verb: verb, Command: id, By: "ann", Why: "rack 4", Cause: cause}
 	}
-	is := func(typ provisioner.EventType) event { return event{Type: typ} }
-	refused := func(c wire.Code) event { return event{Type: provisioner.EventRefused, Code: c} }
+	is := func(typ events.Type) event { return event{Type: typ} }
+	refused := func(c wire.Code) event { return event{Type: events.Refused, Code: c} }
 	for name, tt := range map[string]struct {
 		events   []event // a second apart, the first at 12:00:00
 		says, do string  // says begins after "ann ordered it at "
 	}{
-		"none":        {events: []event{is(provisioner.EventServerStartup)}},
-		"done":        {[]event{ordered(wire.VerbReprovision, "1", ""), is(provisioner.EventProvisioned)}, `2026-03-01T12:00:00Z to be provisioned again ("rack 4"): done at 2026-03-01T12:00:01Z.`, ""},
-		"done before": {[]event{is(provisioner.EventServerStartup), ordered(wire.VerbRestart, "1", "")}, "2026-03-01T12:00:01Z to start its agent anew (\"rack 4\"): it has taken the order, and was not heard to have done it.", "doctor"},
-		"other":       {[]event{ordered(wire.VerbRestart, "1", ""), is(provisioner.EventProvisioned), refused(wire.CodeDenied)}, "was not heard to have done it", "doctor"},
+		"none":        {events: []event{is(events.ServerStartup)}},
+		"done":        {[]event{ordered(wire.VerbReprovision, "1", ""), is(events.Provisioned)}, `2026-03-01T12:00:00Z to be provisioned again ("rack 4"): done at 2026-03-01T12:00:01Z.`, ""},
+		"done before": {[]event{is(events.ServerStartup), ordered(wire.VerbRestart, "1", "")}, "2026-03-01T12:00:01Z to start its agent anew (\"rack 4\"): it has taken the order, and was not heard to have done it.", "doctor"},
+		"other":       {[]event{ordered(wire.VerbRestart, "1", ""), is(events.Provisioned), refused(wire.CodeDenied)}, "was not heard to have done it", "doctor"},
 		"silent":      {[]event{ordered(wire.VerbReconfigure, "1", "the node does not answer")}, "may not have taken the order", "muster node reconfigure web1"},
-		"again":       {[]event{ordered(wire.VerbReconfigure, "1", "silent"), is(provisioner.EventProvisioned), ordered(wire.VerbReconfigure, "1", "")}, "T12:00:00Z to ask for its configuration anew (\"rack 4\"): done at 2026-03-01T12:00:01Z", ""},
-		"the last":    {[]event{ordered(wire.VerbReprovision, "1", ""), is(provisioner.EventProvisioned), ordered(wire.VerbShutdown, "2", "")}, "to stop its agent", "doctor"},
+		"again":       {[]event{ordered(wire.VerbReconfigure, "1", "silent"), is(events.Provisioned), ordered(wire.VerbReconfigure, "1", "")}, "T12:00:00Z to ask for its configuration anew (\"rack 4\"): done at 2026-03-01T12:00:01Z", ""},
+		"the last":    {[]event{ordered(wire.VerbReprovision, "1", ""), is(events.Provisioned), ordered(wire.VerbShutdown, "2", "")}, "to stop its agent", "doctor"},
 		"refused":     {[]event{ordered(wire.VerbReprovision, "1", ""), refused(wire.CodeBusy), refused(wire.CodeDenied)}, "it was refused at 2026-03-01T12:00:02Z: " + string(wire.CodeDenied), ""},
-		"helped":      {[]event{ordered(wire.VerbReprovision, "1", ""), refused(wire.CodeTokenRevoked), is(provisioner.EventProvisioned), refused(wire.CodeTokenRevoked)}, "done at 2026-03-01T12:00:02Z", ""},
-		"ended":       {[]event{is(provisioner.EventServerStartup), is(provisioner.EventServerShutdown)}, "Its agent has ended at 2026-03-01T12:00:01Z", "start the agent"},
-		"back":        {events: []event{is(provisioner.EventServerShutdown), is(provisioner.EventServerStartup)}},
+		"helped":      {[]event{ordered(wire.VerbReprovision, "1", ""), refused(wire.CodeTokenRevoked), is(events.Provisioned), refused(wire.CodeTokenRevoked)}, "done at 2026-03-01T12:00:02Z", ""},
+		"ended":       {[]event{is(events.ServerStartup), is(events.ServerShutdown)}, "Its agent has ended at 2026-03-01T12:00:01Z", "start the agent"},
+		"back":        {events: []event{is(events.ServerShutdown), is(events.ServerStartup)}},
 	} {
 		for i := range tt.events {
 			tt.events[i].Time = noon.Add(time.Duration(i) * time.Second)

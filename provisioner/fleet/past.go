@@ -11,6 +11,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // A Kind says what happened to a node.
@@ -89,7 +90,7 @@ func (x *Inspector) Past(ctx context.Context, id wire.Identity) (*Past, error) {
 }
 
 // past is Past, with the events that it is made of.
-func (x *Inspector) past(ctx context.Context, id wire.Identity) (*Past, []provisioner.Event, error) {
+func (x *Inspector) past(ctx context.Context, id wire.Identity) (*Past, []events.Event, error) {
 	history, whole, err := x.log.History(ctx, id)
 	if err != nil {
 		return nil, nil, err
@@ -105,7 +106,7 @@ func (x *Inspector) past(ctx context.Context, id wire.Identity) (*Past, []provis
 }
 
 // moments puts a past together.
-func moments(history []provisioner.Revised, whole bool, events []provisioner.Event) []Moment {
+func moments(history []provisioner.Revised, whole bool, events []events.Event) []Moment {
 	var all []Moment
 	for i, r := range history {
 		var before *provisioner.Record
@@ -191,29 +192,29 @@ func digestOf(i *provisioner.Issued) string {
 }
 
 // recorded are the events of what the record's revisions say as well.
-var recorded = map[provisioner.EventType]Kind{
-	provisioner.EventEnrolled: Issued, provisioner.EventRenewed: Renewed, provisioner.EventProvisioned: Applied,
-	provisioner.EventRevoked: Revoked, provisioner.EventRetired: Retired, provisioner.EventCloned: Cloned,
+var recorded = map[events.Type]Kind{
+	events.Enrolled: Issued, events.Renewed: Renewed, events.Provisioned: Applied,
+	events.Revoked: Revoked, events.Retired: Retired, events.Cloned: Cloned,
 }
 
 // told are the events that only events tell.
-var told = map[provisioner.EventType]Kind{
-	provisioner.EventRefused: Refused, provisioner.EventAttempt: Attempted, provisioner.EventGranted: Granted,
-	provisioner.EventApproved: Approved, provisioner.EventRejected: Rejected, provisioner.EventForgotten: Forgotten, provisioner.EventCommanded: Commanded,
-	provisioner.EventRetireLeftOut: LeftOut,
-	"io.muster.server.startup":     Connected, "io.muster.server.alive": Alive, "io.muster.server.shutdown": Stopped,
+var told = map[events.Type]Kind{
+	events.Refused: Refused, events.Attempt: Attempted, events.Granted: Granted,
+	events.Approved: Approved, events.Rejected: Rejected, events.Forgotten: Forgotten, events.Commanded: Commanded,
+	events.RetireLeftOut:       LeftOut,
+	"io.muster.server.startup": Connected, "io.muster.server.alive": Alive, "io.muster.server.shutdown": Stopped,
 }
 
 // momentOf returns what an event adds to revisions that are kept since begins, the
 // zero time for all.
-func momentOf(e *provisioner.Event, begins time.Time) (Moment, bool) {
+func momentOf(e *events.Event, begins time.Time) (Moment, bool) {
 	kind, ok := told[e.Type]
 	if !ok {
 		kind, ok = recorded[e.Type]
 		switch {
 		case !ok:
 			return Moment{}, false
-		case e.Repeated && e.Type == provisioner.EventProvisioned:
+		case e.Repeated && e.Type == events.Provisioned:
 			kind = Confirmed
 		case e.Repeated:
 			kind = Repeated
@@ -229,7 +230,7 @@ func momentOf(e *provisioner.Event, begins time.Time) (Moment, bool) {
 		}
 	}
 	m := Moment{
-		At: e.Time, Kind: kind, Reason: e.Reason, Code: e.Code, Cause: e.Cause, Serial: e.Serial, Digest: e.Digest, Policy: e.Policy,
+		At: e.Time, Kind: kind, Reason: provisioner.Reason(e.Reason), Code: e.Code, Cause: e.Cause, Serial: e.Serial, Digest: e.Digest, Policy: e.Policy,
 		Token: e.Token, Source: source, By: e.By, Why: e.Why, Key: e.Key, Verb: e.Verb,
 	}
 	if m.Code != "" {

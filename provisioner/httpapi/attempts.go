@@ -5,7 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // attemptsShown is how many are listed unless a request says otherwise.
@@ -14,8 +14,8 @@ const attemptsShown = 20
 // Attempts are the failed attempts at this provisioner since it started, of those
 // with the most.
 type Attempts struct {
-	Sources []provisioner.FailedAttempts `json:"sources"`
-	Tokens  []provisioner.FailedAttempts `json:"tokens"`
+	Sources []events.FailedAttempts `json:"sources"`
+	Tokens  []events.FailedAttempts `json:"tokens"`
 }
 
 // attemptRoutes list the sources of most failures.

@@ -169,7 +169,7 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	f.Eventually("each change is an event", func() bool {
 		events := f.Events()
 		return !slices.ContainsFunc(routes().Routes(), func(pattern string) bool {
-			return c.done[pattern] && !slices.ContainsFunc(events, func(e provisioner.Event) bool { return e.By == "operator:anna" && e.Why == pattern })
+			return c.done[pattern] && !slices.ContainsFunc(events, func(e events.Event) bool { return e.By == "operator:anna" && e.Why == pattern })
 		})
 	})
 	for _, pattern := range routes().Routes() {

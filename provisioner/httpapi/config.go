@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 )
 
@@ -29,13 +30,13 @@ type Config struct {
 	// batches before that. Required.
 	Inputs func(ctx context.Context, age time.Duration, started func(batches uint64), w io.Writer) error
 
-	Fleet      *fleet.Index          // lists nodes; required
-	Nodes      *fleet.Inspector      // answers about one node; required
-	Components Components            // the provisioners of the installation and their features; required
-	Events     provisioner.EventLog  // required
-	Webhooks   provisioner.Webhooks  // of this process; required
-	Attempts   *provisioner.Attempts // those that have failed; required
-	Metrics    http.Handler          // answers GET /metrics; required
+	Fleet      *fleet.Index     // lists nodes; required
+	Nodes      *fleet.Inspector // answers about one node; required
+	Components Components       // the provisioners of the installation and their features; required
+	Events     events.Log       // required
+	Webhooks   events.Webhooks  // of this process; required
+	Attempts   *events.Attempts // those that have failed; required
+	Metrics    http.Handler     // answers GET /metrics; required
 
 	// Ready returns what keeps this provisioner from serving, by name, nil where
 	// nothing does. It is asked without authentication, and only the names are

@@ -21,6 +21,7 @@ import (
 	_ "muster/internal/eventcheck" // checks what fleets emit
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
 )
 
@@ -151,17 +152,17 @@ func TestTheDocumentIsOpenAPI(t *testing.T) {
 	if diff := cmp.Diff(served, described); diff != "" || len(ids) != len(served) {
 		t.Errorf("routes and roles (-), and what is described of them (+); %d names:\n%s", len(ids), diff)
 	}
-	codes := names(provisioner.AlarmCodes)
+	codes := names(events.AlarmCodes)
 	for _, m := range wire.Codes {
 		codes = append(codes, string(m.Code))
 	}
-	var events []string
-	for _, m := range provisioner.EventTypes {
-		events = append(events, string(m.Type))
+	var emitted []string
+	for _, m := range events.Types {
+		emitted = append(emitted, string(m.Type))
 	}
 	for schema, want := range map[string][]string{
 		"Code":      codes,
-		"EventType": events,
+		"EventType": emitted,
 		"Verb":      names(wire.Verbs),
 		"Role":      names(provisioner.OperatorRoles()),
 		"Ground":    names(provisioner.Reasons),

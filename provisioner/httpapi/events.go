@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 const (
@@ -70,13 +70,13 @@ func eventRoutes(s *Server) {
 }
 
 // eventQuery reads what is asked for, and says all that is wrong with it.
-func eventQuery(lastID string, v url.Values) (q provisioner.EventQuery, err error) {
+func eventQuery(lastID string, v url.Values) (q events.Query, err error) {
 	var errs []error
 	if lastID == "" {
 		lastID = v.Get("after")
 	}
 	if lastID != "" {
-		place, err := provisioner.ParsePlace(lastID)
+		place, err := events.ParsePlace(lastID)
 		errs = append(errs, err)
 		q.After = &place
 	}
@@ -98,18 +98,18 @@ func eventQuery(lastID string, v url.Values) (q provisioner.EventQuery, err erro
 		errs = append(errs, fmt.Errorf("once: %.64q, want true or false", once))
 	}
 	q.Type, q.Code = v.Get("type"), wire.Code(v.Get("code"))
-	if !provisioner.EventTypeBegins(q.Type) {
+	if !events.TypeBegins(q.Type) {
 		errs = append(errs, fmt.Errorf("type: no type of event begins with %.64q, want one such as io.muster.node.enrolled, or how some begin", q.Type))
 	}
-	if q.Code != "" && !slices.Contains(provisioner.EventCodes(), q.Code) {
+	if q.Code != "" && !slices.Contains(events.Codes(), q.Code) {
 		errs = append(errs, fmt.Errorf("code: no refusal and no alarm has the code %.64q", q.Code))
 	}
 	return q, errors.Join(errs...)
 }
 
 // follow writes events until ctx is done, there is no more, the client does not take them, or may no longer.
-func (s *Server) follow(ctx context.Context, q provisioner.EventQuery, out *eventWriter, mayStill func() error) error {
-	events := make(chan *provisioner.StoredEvent)
+func (s *Server) follow(ctx context.Context, q events.Query, out *eventWriter, mayStill func() error) error {
+	emitted := make(chan *events.Stored)
 	read := make(chan error, 1)
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -119,9 +119,9 @@ func (s *Server) follow(ctx context.Context, q provisioner.EventQuery, out *even
 	}()
 	go func() {
 		defer close(read)
-		read <- s.cfg.Events.Events(ctx, q, func(e *provisioner.StoredEvent) error {
+		read <- s.cfg.Events.Events(ctx, q, func(e *events.Stored) error {
 			select {
-			case events <- e:
+			case emitted <- e:
 				return nil
 			case <-ctx.Done():
 				return ctx.Err()
@@ -134,7 +134,7 @@ func (s *Server) follow(ctx context.Context, q provisioner.EventQuery, out *even
 	for {
 		var err error
 		select {
-		case e := <-events:
+		case e := <-emitted:
 			err = out.event(e)
 		case err := <-read:
 			return err
@@ -157,7 +157,7 @@ type eventWriter struct {
 }
 
 // event writes one event.
-func (o *eventWriter) event(e *provisioner.StoredEvent) error {
+func (o *eventWriter) event(e *events.Stored) error {
 	b, err := json.Marshal(e) // in one line: JSON escapes the ends of lines
 	if err != nil {
 		return err
@@ -190,7 +190,7 @@ func (o *eventWriter) write(b []byte) error {
 // ctx is done, or each returns an error, which is returned. line is the event as
 // it came, without the end of the line. The other errors are those of
 // [Client.Do]. q.After is not asked for: lines have no ids.
-func (c *Client) Events(ctx context.Context, q provisioner.EventQuery, each func(e *provisioner.StoredEvent, line []byte) error) error {
+func (c *Client) Events(ctx context.Context, q events.Query, each func(e *events.Stored, line []byte) error) error {
 	v := url.Values{}
 	set := func(key, value string) {
 		if value != "" {
@@ -214,7 +214,7 @@ func (c *Client) Events(ctx context.Context, q provisioner.EventQuery, each func
 	lines := bufio.NewScanner(resp.Body)
 	lines.Buffer(nil, 1<<20) // far above the largest message of the broker's
 	for lines.Scan() {
-		var e provisioner.StoredEvent
+		var e events.Stored
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return fmt.Errorf("answer of the provisioner: %w", err)
 		}

@@ -15,7 +15,7 @@ import (
 
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
 )
 
@@ -72,11 +72,11 @@ func nextEvent(t *testing.T, r *bufio.Reader) (id, typ string) {
 }
 
 // all returns the types of the events that there are, but for alarms.
-func all(t *testing.T, f *testbed.Fleet, q provisioner.EventQuery) []provisioner.EventType {
+func all(t *testing.T, f *testbed.Fleet, q events.Query) []events.Type {
 	t.Helper()
 	q.Once = true
-	var types []provisioner.EventType
-	if err := client(f).Events(f.Context(), q, func(e *provisioner.StoredEvent, line []byte) error {
+	var types []events.Type
+	if err := client(f).Events(f.Context(), q, func(e *events.Stored, line []byte) error {
 		if !strings.HasPrefix(string(e.Type), alarms) {
 			types = append(types, e.Type)
 		}
@@ -101,13 +101,13 @@ func TestEventsAreReadAgainAndFollowed(t *testing.T) {
 	if r, err := requestOver(f, nc, stranger); err != nil || r.Refusal == nil {
 		t.Fatalf("a forged token: %v, %v", r, err)
 	}
-	since := provisioner.EventQuery{Since: begun}
-	want := []provisioner.EventType{provisioner.EventEnrolled, provisioner.EventProvisioned, provisioner.EventAttempt}
+	since := events.Query{Since: begun}
+	want := []events.Type{events.Enrolled, events.Provisioned, events.Attempt}
 	f.Eventually("all events are stored", func() bool { return len(all(t, f, since)) == len(want) })
 	if got := all(t, f, since); !slices.Equal(got, want) {
 		t.Errorf("events %v, want %v", got, want)
 	}
-	for name, q := range map[string]provisioner.EventQuery{
+	for name, q := range map[string]events.Query{
 		"type": {Type: "io.muster.attempt."}, "node": {Node: "web2.example.net"}, "code": {Code: wire.CodeTokenInvalid},
 	} {
 		q.Since = begun
@@ -115,7 +115,7 @@ func TestEventsAreReadAgainAndFollowed(t *testing.T) {
 			t.Errorf("by %s: events %v, want %v", name, got, want[2:])
 		}
 	}
-	if got := all(t, f, provisioner.EventQuery{Since: f.Clock.Now().Add(time.Hour)}); len(got) != 0 {
+	if got := all(t, f, events.Query{Since: f.Clock.Now().Add(time.Hour)}); len(got) != 0 {
 		t.Errorf("since tomorrow: %v", got)
 	}
 
@@ -132,11 +132,11 @@ func TestEventsAreReadAgainAndFollowed(t *testing.T) {
 		}
 	}
 	call(t, f, http.MethodPost, "/v1/nodes/web1.example.net/revoke", httpapi.Reason{Why: "gone"}, nil)
-	if _, typ := nextEvent(t, r); typ != string(provisioner.EventRevoked) {
+	if _, typ := nextEvent(t, r); typ != string(events.Revoked) {
 		t.Errorf("followed to %s, want the revocation", typ)
 	}
 	again := bufio.NewReader(raw(t, f, "/v1/events", http.Header{"Last-Event-Id": {ids[0]}}).Body)
-	for _, w := range []provisioner.EventType{want[1], want[2], provisioner.EventRevoked} {
+	for _, w := range []events.Type{want[1], want[2], events.Revoked} {
 		if _, typ := nextEvent(t, again); typ != string(w) {
 			t.Errorf("after the first: %s, want %s", typ, w)
 		}

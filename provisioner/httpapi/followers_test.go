@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/testbed"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
 )
 
@@ -17,7 +18,7 @@ func follows(t *testing.T, f *testbed.Fleet, c *httpapi.Client, begun time.Time)
 	t.Helper()
 	seen, ended := make(chan struct{}, 1000), make(chan error, 1)
 	go func() {
-		ended <- c.Events(f.Context(), provisioner.EventQuery{Since: begun}, func(*provisioner.StoredEvent, []byte) error {
+		ended <- c.Events(f.Context(), events.Query{Since: begun}, func(*events.Stored, []byte) error {
 			seen <- struct{}{}
 			return nil
 		})

@@ -20,6 +20,7 @@ import (
 	"muster/internal/testbed"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
 )
 
@@ -140,13 +141,13 @@ func TestOperatorsComeInByCertificate(t *testing.T) {
 		t.Errorf("after removal: %d", got)
 	}
 	f.Eventually("all of it is events", func() bool {
-		seen := make(map[provisioner.EventType]bool)
+		seen := make(map[events.Type]bool)
 		for _, e := range f.Events() {
 			if e.Operator == "anna" {
 				seen[e.Type] = true
 			}
 		}
-		return seen[provisioner.EventOperatorAdded] && seen[provisioner.EventOperatorRemoved] && seen[provisioner.EventLoginRefused]
+		return seen[events.OperatorAdded] && seen[events.OperatorRemoved] && seen[events.LoginRefused]
 	})
 
 	// What is removed stays so over a restart.

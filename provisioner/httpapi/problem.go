@@ -12,6 +12,7 @@ import (
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/ca"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 )
 
@@ -58,7 +59,7 @@ var problems = []struct {
 	{http.StatusServiceUnavailable, wire.CodeClockBehind, "", []error{provisioner.ErrClock}},
 	{http.StatusNotFound, "", "", []error{
 		provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting,
-		provisioner.ErrNotAllowed, provisioner.ErrUnknownWebhook, errNoCRL,
+		provisioner.ErrNotAllowed, events.ErrUnknownWebhook, errNoCRL,
 	}},
 	{http.StatusConflict, "", "", []error{
 		provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung,

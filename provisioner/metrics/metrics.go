@@ -24,6 +24,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // Other stands in for a label's value that is not among the known ones.
@@ -154,30 +155,30 @@ func (m *Metrics) ConnectionRefused(c wire.Code) { count(m.connections, c) }
 func (m *Metrics) Busy() { m.busy.Inc() }
 
 // Event counts what was granted, which its event says.
-func (m *Metrics) Event(e provisioner.Event) {
+func (m *Metrics) Event(e events.Event) {
 	if e.LeftOut > 0 {
 		m.unreported.Add(float64(e.LeftOut))
 	}
 	switch e.Type {
-	case provisioner.EventEnrolled:
+	case events.Enrolled:
 		if e.Repeated {
 			m.repeated[provisioner.RequestEnroll].Add(float64(1 + e.LeftOut))
 			return
 		}
-		count(m.enrollments, e.Reason)
-	case provisioner.EventRenewed:
+		count(m.enrollments, provisioner.Reason(e.Reason))
+	case events.Renewed:
 		if e.Repeated {
 			m.repeated[provisioner.RequestRenew].Add(float64(1 + e.LeftOut))
 			return
 		}
 		m.renewals.Inc()
-	case provisioner.EventProvisioned:
+	case events.Provisioned:
 		if e.Repeated {
 			m.repeated[provisioner.RequestConfirm].Add(float64(1 + e.LeftOut))
 			return
 		}
 		m.confirmations.Inc()
-	case provisioner.EventCloned:
+	case events.Cloned:
 		m.cloned.Inc()
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/metrics"
 )
 
@@ -40,13 +41,13 @@ func want(t *testing.T, scraped string, lines ...string) {
 func TestCountsWhatBecameOfRequests(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1", nil)
-	for _, e := range []provisioner.Event{
-		{Type: provisioner.EventEnrolled, Reason: provisioner.ReasonNew},
-		{Type: provisioner.EventEnrolled, Reason: provisioner.ReasonReplay, Repeated: true},
-		{Type: provisioner.EventEnrolled, Reason: "made up"},
-		{Type: provisioner.EventRenewed, Reason: provisioner.ReasonRenew},
-		{Type: provisioner.EventProvisioned}, {Type: provisioner.EventProvisioned, Repeated: true},
-		{Type: provisioner.EventAttempt, Code: wire.CodeTokenInvalid, LeftOut: 41},
+	for _, e := range []events.Event{
+		{Type: events.Enrolled, Reason: string(provisioner.ReasonNew)},
+		{Type: events.Enrolled, Reason: string(provisioner.ReasonReplay), Repeated: true},
+		{Type: events.Enrolled, Reason: "made up"},
+		{Type: events.Renewed, Reason: string(provisioner.ReasonRenew)},
+		{Type: events.Provisioned}, {Type: events.Provisioned, Repeated: true},
+		{Type: events.Attempt, Code: wire.CodeTokenInvalid, LeftOut: 41},
 	} {
 		m.Event(e)
 	}
@@ -84,7 +85,7 @@ func TestLooksUpStateAtTheScrape(t *testing.T) {
 	c := metrics.Certificates{Live: 3, Day: 1, Week: 2, Expired: 2}
 	state <- metrics.State{
 		InHand: 3, Sources: 2, StoreUp: true, EventsDropped: 7, Frozen: true, Paused: 2, AuthorityEnds: now,
-		Alarms: []provisioner.Alarm{{Code: wire.CodeStorageLow}}, Stored: &metrics.Stored{Used: 5, Limit: 9}, Certificates: &c, CRLBytes: 8,
+		Alarms: []events.Alarm{{Code: wire.CodeStorageLow}}, Stored: &metrics.Stored{Used: 5, Limit: 9}, Certificates: &c, CRLBytes: 8,
 	}
 	want(t, scrape(t, m),
 		"muster_requests_in_hand 3", "muster_attempt_sources 2", "muster_store_up 1", "muster_events_dropped_total 7", "muster_tokens_frozen 1", "muster_enrollment_paused 2",

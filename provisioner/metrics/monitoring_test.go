@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"muster/internal/testproc"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/metrics"
 )
 
@@ -33,7 +33,7 @@ func TestExamplesNameWhatIsExported(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1", func() metrics.State {
 		return metrics.State{Stored: &metrics.Stored{}, Certificates: &metrics.Certificates{}, AuthorityEnds: time.Now(), CRLBytes: 1,
-			Webhooks: []provisioner.Webhook{{Name: "pager"}}}
+			Webhooks: []events.Webhook{{Name: "pager"}}}
 	})
 	exported := map[string]bool{}
 	for _, line := range regexp.MustCompile(`(?m)^# TYPE (muster_\w+) (\w+)$`).FindAllStringSubmatch(scrape(t, m), -1) {

@@ -8,23 +8,24 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // State is what is looked up at a scrape. What is not known yet is nil, and not
 // exported: an absent series is no zero.
 type State struct {
-	InHand        int64               // requests that are being worked on
-	Sources       int                 // of attempts, lately
-	TopSource     int64               // failed attempts of the source with the most, since the start
-	Alarms        []provisioner.Alarm // that stand
-	StoreUp       bool                // it can be written, as far as is known
-	EventsDropped uint64              // since the start
-	Paused        int                 // pauses of enrollment that stand
-	Frozen        bool                // a restore has frozen limited tokens
-	AuthorityEnds time.Time           // when the issuing authority does; zero is unknown
+	InHand        int64          // requests that are being worked on
+	Sources       int            // of attempts, lately
+	TopSource     int64          // failed attempts of the source with the most, since the start
+	Alarms        []events.Alarm // that stand
+	StoreUp       bool           // it can be written, as far as is known
+	EventsDropped uint64         // since the start
+	Paused        int            // pauses of enrollment that stand
+	Frozen        bool           // a restore has frozen limited tokens
+	AuthorityEnds time.Time      // when the issuing authority does; zero is unknown
 	Stored        *Stored
 	Certificates  *Certificates
-	Webhooks      []provisioner.Webhook
+	Webhooks      []events.Webhook
 	CRLBytes      int // of the longest CRL; zero is unknown
 }
 
@@ -91,7 +92,7 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	set(descFrozen, truth(now.Frozen))
 	set(descPaused, float64(now.Paused))
 	c <- prometheus.MustNewConstMetric(descDropped, prometheus.CounterValue, float64(now.EventsDropped))
-	for _, code := range provisioner.AlarmCodes {
+	for _, code := range events.AlarmCodes {
 		set(descAlarm, truth(stands(now.Alarms, code)), string(code))
 	}
 	if !now.AuthorityEnds.IsZero() {
@@ -121,8 +122,8 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	}
 }
 
-func stands(alarms []provisioner.Alarm, code wire.Code) bool {
-	return slices.ContainsFunc(alarms, func(a provisioner.Alarm) bool { return a.Code == code })
+func stands(alarms []events.Alarm, code wire.Code) bool {
+	return slices.ContainsFunc(alarms, func(a events.Alarm) bool { return a.Code == code })
 }
 
 func truth(b bool) float64 {

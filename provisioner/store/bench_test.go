@@ -12,6 +12,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/store"
 )
 
@@ -120,8 +121,8 @@ func BenchmarkRecord(b *testing.B) {
 func BenchmarkEmit(b *testing.B) {
 	st, s := newStore(b)
 	r := enrolled(web1)
-	e := provisioner.Event{
-		Type: provisioner.EventEnrolled, Time: r.UpdatedAt, Node: string(web1), Serial: r.Next.Serial, Digest: r.Next.Digest, Reason: r.Decision.Reason,
+	e := events.Event{
+		Type: events.Enrolled, Time: r.UpdatedAt, Node: string(web1), Serial: r.Next.Serial, Digest: r.Next.Digest, Reason: string(r.Decision.Reason),
 		Token: r.Token, Signer: r.Signer, Site: r.Site, Source: r.Source, Attempt: r.Attempt, Policy: r.Decision.Policy,
 	}
 	b.ReportAllocs()

@@ -11,6 +11,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // Entries that belong to no identity.
@@ -72,7 +73,7 @@ const reported = 2 * time.Minute
 //
 // Streams of reports acknowledge nothing (see streams). So the event is looked for instead; if another one of its kind
 // came right behind it, it is not found, and reporting it again is harmless.
-func (s *Store) Report(ctx context.Context, e provisioner.Event) error {
+func (s *Store) Report(ctx context.Context, e events.Event) error {
 	b, err := s.cloudEvent(e)
 	if err != nil {
 		return fmt.Errorf("report %s: %w", e.Type, err)
@@ -83,7 +84,7 @@ func (s *Store) Report(ctx context.Context, e provisioner.Event) error {
 	}
 	m := &nats.Msg{Subject: eventSubject(e), Data: b, Header: nats.Header{jetstream.MsgIDHeader: {id}}}
 	name := streamEvents
-	if e.Type == provisioner.EventAttempt {
+	if e.Type == events.Attempt {
 		name = streamAttempts
 	}
 	stream, err := s.js.Stream(ctx, name)

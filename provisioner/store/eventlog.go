@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // eventsAhead is how many events of each stream are read ahead of whoever takes
@@ -21,7 +21,7 @@ const eventsAhead = 128
 
 // found is an event of one of the streams, or that there is none for now.
 type found struct {
-	event   *provisioner.StoredEvent // nil if it was none, or is not wanted
+	event   *events.Stored // nil if it was none, or is not wanted
 	stored  time.Time
 	place   uint64
 	pending uint64 // behind it
@@ -31,7 +31,7 @@ type found struct {
 var logStreams = [...]string{streamEvents, streamAttempts, streamLifecycle, streamAlive}
 
 // placeIn is the part of a place that is about one of them.
-func placeIn(p *provisioner.Place, stream string) *uint64 {
+func placeIn(p *events.Place, stream string) *uint64 {
 	switch stream {
 	case streamAttempts:
 		return &p.Attempts
@@ -43,9 +43,9 @@ func placeIn(p *provisioner.Place, stream string) *uint64 {
 	return &p.Events
 }
 
-// Events implements [provisioner.EventLog]. The streams are merged by the
+// Events implements [events.Log]. The streams are merged by the
 // time at which the broker stored each event.
-func (s *Store) Events(ctx context.Context, q provisioner.EventQuery, each func(*provisioner.StoredEvent) error) error {
+func (s *Store) Events(ctx context.Context, q events.Query, each func(*events.Stored) error) error {
 	g, running := errgroup.WithContext(ctx)
 	m := merger{each: each}
 	for i, stream := range logStreams {
@@ -63,7 +63,7 @@ func (s *Store) Events(ctx context.Context, q provisioner.EventQuery, each func(
 
 // readEvents sends what a stream has, and will have, to out, and at first where
 // it stands. With q.Once it closes out at the end.
-func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.EventQuery, out chan<- found) error {
+func (s *Store) readEvents(ctx context.Context, stream string, q events.Query, out chan<- found) error {
 	fail := func(err error) error { return fmt.Errorf("read %s: %w", stream, err) }
 	send := func(f found) error {
 		select {
@@ -124,7 +124,7 @@ func (s *Store) readEvents(ctx context.Context, stream string, q provisioner.Eve
 // all is new. That one begins behind the place (see [Store.createOrUpdate]), unless it was made by a
 // provisioner that did not yet see to it, or has only lost its end: once such a one is as
 // long again, what came before the place is passed over.
-func behind(stream string, p provisioner.Place, last uint64) uint64 {
+func behind(stream string, p events.Place, last uint64) uint64 {
 	if place := *placeIn(&p, stream); place <= last {
 		return place
 	}
@@ -133,7 +133,7 @@ func behind(stream string, p provisioner.Place, last uint64) uint64 {
 
 // eventConsumer says where in a stream q begins, and what of it the broker need
 // not send.
-func eventConsumer(stream string, q provisioner.EventQuery, last uint64) jetstream.OrderedConsumerConfig {
+func eventConsumer(stream string, q events.Query, last uint64) jetstream.OrderedConsumerConfig {
 	c := jetstream.OrderedConsumerConfig{DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: last + 1}
 	switch {
 	case q.After != nil:
@@ -160,8 +160,8 @@ func eventConsumer(stream string, q provisioner.EventQuery, last uint64) jetstre
 // event. recorded is when the broker stored it. What a node publishes of itself is taken for no more than that: its
 // type and its subject are those of the subject that the broker let it publish
 // on, and what is not known of a lifecycle event is left out.
-func storedEvent(subject string, data []byte, recorded time.Time) *provisioner.StoredEvent {
-	var e provisioner.StoredEvent
+func storedEvent(subject string, data []byte, recorded time.Time) *events.Stored {
+	var e events.Stored
 	if json.Unmarshal(data, &e) != nil {
 		return nil
 	}
@@ -177,7 +177,7 @@ func storedEvent(subject string, data []byte, recorded time.Time) *provisioner.S
 	if err != nil {
 		return nil
 	}
-	clean, err := provisioner.CleanLifecycle(id, parts[len(parts)-1], &e)
+	clean, err := events.CleanLifecycle(id, parts[len(parts)-1], &e)
 	if err != nil {
 		return nil
 	}
@@ -196,9 +196,9 @@ type source struct {
 
 // merger hands on what the streams have.
 type merger struct {
-	each    func(*provisioner.StoredEvent) error
+	each    func(*events.Stored) error
 	sources [len(logStreams)]source
-	place   provisioner.Place
+	place   events.Place
 }
 
 // errEnded ends what reads a stream, or merges all, and has all that it wants.

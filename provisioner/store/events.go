@@ -5,19 +5,19 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // cloudEvent is the JSON form of CloudEvents 1.0.
 type cloudEvent struct {
-	SpecVersion     string            `json:"specversion"`
-	ID              string            `json:"id"`
-	Source          string            `json:"source"`
-	Type            string            `json:"type"`
-	Subject         string            `json:"subject,omitempty"`
-	Time            time.Time         `json:"time"`
-	DataContentType string            `json:"datacontenttype"`
-	Data            provisioner.Event `json:"data"`
+	SpecVersion     string       `json:"specversion"`
+	ID              string       `json:"id"`
+	Source          string       `json:"source"`
+	Type            string       `json:"type"`
+	Subject         string       `json:"subject,omitempty"`
+	Time            time.Time    `json:"time"`
+	DataContentType string       `json:"datacontenttype"`
+	Data            events.Event `json:"data"`
 }
 
 // Emit publishes an event without waiting for it: an event is a report and not
@@ -26,7 +26,7 @@ type cloudEvent struct {
 // at once, again after the broker was away, and when the edges stop; what does not
 // fit is lost, and counted. All of it, up to its being in the stream, is 7 µs of
 // CPU (measured, BenchmarkEmit), so there is no queue before that.
-func (s *Store) Emit(e provisioner.Event) {
+func (s *Store) Emit(e events.Event) {
 	b, err := s.cloudEvent(e)
 	if err == nil {
 		err = s.nc.Publish(eventSubject(e), b)
@@ -42,7 +42,7 @@ const warnLost = time.Minute
 
 // lost counts a lost event, and tells how many there were before it since it last
 // told.
-func (s *Store) lost(e provisioner.Event, err error) {
+func (s *Store) lost(e events.Event, err error) {
 	s.losses.Lock()
 	defer s.losses.Unlock()
 	s.losses.count++
@@ -62,7 +62,7 @@ func (s *Store) Lost() uint64 {
 }
 
 // cloudEvent encodes an event.
-func (s *Store) cloudEvent(e provisioner.Event) ([]byte, error) {
+func (s *Store) cloudEvent(e events.Event) ([]byte, error) {
 	c := cloudEvent{
 		SpecVersion: "1.0", ID: wire.NewID(), Source: "io.muster.provisioner/" + s.installation.ID, Type: string(e.Type),
 		Subject: e.Node, Time: e.Time.UTC(), DataContentType: "application/json", Data: e,
@@ -72,15 +72,15 @@ func (s *Store) cloudEvent(e provisioner.Event) ([]byte, error) {
 
 // eventSubject is where an event goes: by type, then by node. What a stranger
 // claims to be is no subject unless it is an identity.
-func eventSubject(e provisioner.Event) string {
+func eventSubject(e events.Event) string {
 	node := "_"
 	if id, err := wire.ParseIdentity(e.Node); err == nil {
 		node = id.SubjectToken()
 	}
-	if e.Type == provisioner.EventAttempt {
+	if e.Type == events.Attempt {
 		return subjectAttempt + "refused." + node
 	}
-	if e.Type == provisioner.EventLoginRefused {
+	if e.Type == events.LoginRefused {
 		return subjectAttempt + "operator._"
 	}
 	return subjectEvent + strings.TrimPrefix(string(e.Type), "io.muster.") + "." + node

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/store"
 )
 
@@ -21,7 +21,7 @@ func TestLostEventsAreOneWarning(t *testing.T) {
 	}
 	s.conn.Close()
 	for range 100 {
-		st.Emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: string(web1)})
+		st.Emit(events.Event{Type: events.Enrolled, Node: string(web1)})
 	}
 	if lines := strings.Count(log.String(), "\n"); lines != 1 || !strings.Contains(log.String(), "events lost") || !strings.Contains(log.String(), string(web1)) {
 		t.Errorf("%d lines of log, want one that says so:\n%s", lines, log.String())

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/store"
 )
 
@@ -22,7 +22,7 @@ func TestEventsThatWentWhileNobodyTookThem(t *testing.T) {
 		written := uint64(0)
 		attempts := func(name string, n int) {
 			for range n {
-				st.Emit(provisioner.Event{Type: provisioner.EventAttempt, Node: name, Time: time.Now(), Cause: "signature"})
+				st.Emit(events.Event{Type: events.Attempt, Node: name, Time: time.Now(), Cause: "signature"})
 			}
 			written += uint64(n)
 			for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
@@ -42,13 +42,13 @@ func TestEventsThatWentWhileNobodyTookThem(t *testing.T) {
 		ended := make(chan error, 1)
 		first := true
 		go func() {
-			ended <- st.Events(ctx, provisioner.EventQuery{Node: "slow.example.net", Since: time.Now().Add(-time.Hour), Once: once}, func(e *provisioner.StoredEvent) error {
+			ended <- st.Events(ctx, events.Query{Node: "slow.example.net", Since: time.Now().Add(-time.Hour), Once: once}, func(e *events.Stored) error {
 				if first {
 					first = false
 					took <- true
 					<-goOn // whoever looks has stopped the terminal
 				}
-				if e.Type == provisioner.EventEnrolled {
+				if e.Type == events.Enrolled {
 					seen <- true
 				}
 				return nil
@@ -56,7 +56,7 @@ func TestEventsThatWentWhileNobodyTookThem(t *testing.T) {
 		}()
 		<-took
 		attempts("other.example.net", 1200) // those of the first have to go
-		st.Emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: "slow.example.net", Time: time.Now()})
+		st.Emit(events.Event{Type: events.Enrolled, Node: "slow.example.net", Time: time.Now()})
 		close(goOn)
 		select {
 		case <-seen:
@@ -75,7 +75,7 @@ func TestWhoGoesLeavesNothingBehind(t *testing.T) {
 	st, s := newStore(t)
 	for i := range 100 {
 		ctx, cancel := context.WithTimeout(s.ctx, time.Duration(i%20)*200*time.Microsecond)
-		_ = st.Events(ctx, provisioner.EventQuery{}, func(*provisioner.StoredEvent) error { return nil })
+		_ = st.Events(ctx, events.Query{}, func(*events.Stored) error { return nil })
 		cancel()
 	}
 	for _, name := range []string{"MUSTER_EVENTS", "MUSTER_ATTEMPTS", "MUSTER_LIFECYCLE", "MUSTER_ALIVE"} {

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 )
 
@@ -25,24 +25,24 @@ func BenchmarkFleet(b *testing.B) {
 	s.fill(b, fleetNodes)
 	noisy := node(fleetNodes / 2)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	emit := func(id wire.Identity, types ...provisioner.EventType) {
+	emit := func(id wire.Identity, types ...events.Type) {
 		for _, t := range types {
-			st.Emit(provisioner.Event{Type: t, Time: at, Node: string(id), Serial: "5b1f", Code: wire.CodeDenied, Cause: "as the policy says", Source: "10.1.2.3"})
+			st.Emit(events.Event{Type: t, Time: at, Node: string(id), Serial: "5b1f", Code: wire.CodeDenied, Cause: "as the policy says", Source: "10.1.2.3"})
 		}
 	}
 	for i := range fleetNodes {
 		id := node(i)
-		emit(id, provisioner.EventEnrolled, provisioner.EventProvisioned, provisioner.EventRefused, provisioner.EventAttempt)
+		emit(id, events.Enrolled, events.Provisioned, events.Refused, events.Attempt)
 		for _, t := range []string{"startup", "alive"} {
 			if err := s.conn.Publish(wire.EventSubject(id, t), []byte(`{"type":"io.muster.server.`+t+`","data":{"serial":"5b1f"}}`)); err != nil {
 				b.Fatal(err)
 			}
 		}
 		if i%10 == 0 {
-			emit(noisy, provisioner.EventRefused)
+			emit(noisy, events.Refused)
 		}
 	}
-	if err := st.Report(s.ctx, provisioner.Event{Type: provisioner.EventGranted, Time: at, Node: string(noisy), Attempt: "last"}); err != nil {
+	if err := st.Report(s.ctx, events.Event{Type: events.Granted, Time: at, Node: string(noisy), Attempt: "last"}); err != nil {
 		b.Fatal(err)
 	}
 	x := fleet.NewIndex(st, nil, nil)

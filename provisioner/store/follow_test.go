@@ -14,6 +14,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/store"
 )
 
@@ -127,51 +128,51 @@ func TestNodeEvents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if events, complete, err := st.NodeEvents(s.ctx, web1); err != nil || !complete || len(events) != 0 {
-		t.Errorf("nothing said: %v, %v, %v", events, complete, err)
+	if emitted, complete, err := st.NodeEvents(s.ctx, web1); err != nil || !complete || len(emitted) != 0 {
+		t.Errorf("nothing said: %v, %v, %v", emitted, complete, err)
 	}
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	const refused = 20 * store.MaxNodeEvents
 	for i := range refused {
 		for _, id := range []wire.Identity{web1, web2} {
-			st.Emit(provisioner.Event{Type: provisioner.EventRefused, Time: at.Add(time.Duration(i) * time.Second), Node: string(id), Code: wire.CodeDenied, Cause: fmt.Sprint(id, i)})
+			st.Emit(events.Event{Type: events.Refused, Time: at.Add(time.Duration(i) * time.Second), Node: string(id), Code: wire.CodeDenied, Cause: fmt.Sprint(id, i)})
 		}
 	}
-	st.Emit(provisioner.Event{Type: provisioner.EventAttempt, Time: at, Node: string(web1), Code: wire.CodeTokenInvalid})
+	st.Emit(events.Event{Type: events.Attempt, Time: at, Node: string(web1), Code: wire.CodeTokenInvalid})
 	alive := []byte(`{"specversion":"1.0","type":"io.muster.node.revoked","time":"2001-01-01T00:00:00Z","data":{"serial":"5b1f","node":"web2.example.net","by":"me"}}`)
 	for range 3 {
 		if err := s.conn.PublishMsg(&nats.Msg{Subject: wire.EventSubject(web1, "alive"), Data: alive}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	last := provisioner.Event{Type: provisioner.EventGranted, Time: at.Add(2 * time.Hour), Node: string(web1), By: "me", Why: "disk", Attempt: "g"}
+	last := events.Event{Type: events.Granted, Time: at.Add(2 * time.Hour), Node: string(web1), By: "me", Why: "disk", Attempt: "g"}
 	if err := st.Report(s.ctx, last); err != nil {
 		t.Fatal(err)
 	}
-	events, complete, err := st.NodeEvents(s.ctx, web1)
+	emitted, complete, err := st.NodeEvents(s.ctx, web1)
 	if err != nil || complete {
 		t.Fatalf("complete %v, %v", complete, err)
 	}
-	count := make(map[provisioner.EventType]int)
-	for i, e := range events {
+	count := make(map[events.Type]int)
+	for i, e := range emitted {
 		count[e.Type]++
-		if e.Node != string(web1) || i > 0 && e.Time.Before(events[i-1].Time) {
+		if e.Node != string(web1) || i > 0 && e.Time.Before(emitted[i-1].Time) {
 			t.Errorf("event %d: %+v", i, e)
 		}
 	}
-	want := map[provisioner.EventType]int{
-		provisioner.EventRefused: store.MaxNodeEvents, provisioner.EventAttempt: 1, provisioner.EventGranted: 1, "io.muster.server.alive": 1,
+	want := map[events.Type]int{
+		events.Refused: store.MaxNodeEvents, events.Attempt: 1, events.Granted: 1, "io.muster.server.alive": 1,
 	}
 	if fmt.Sprint(count) != fmt.Sprint(want) {
 		t.Errorf("events %v, want %v", count, want)
 	}
 	// What the node says of itself is not believed but for its certificate, and the
 	// broker says when. Everything else is as it was emitted.
-	heard := events[len(events)-1]
+	heard := emitted[len(emitted)-1]
 	if heard.Type != "io.muster.server.alive" || heard.Serial != "5b1f" || heard.By != "" || time.Since(heard.Time).Abs() > time.Hour {
 		t.Errorf("alive: %+v", heard)
 	}
-	if e := events[len(events)-2]; e != last {
+	if e := emitted[len(emitted)-2]; e != last {
 		t.Errorf("granted: %+v, want %+v", e, last)
 	}
 	// The broker has room for so many consumers only.
@@ -184,7 +185,7 @@ func TestNodeEvents(t *testing.T) {
 			t.Errorf("%d consumers of %s are left", n, name)
 		}
 	}
-	if e := events[len(events)-3]; e.Cause != fmt.Sprint(web1, refused-1) {
+	if e := emitted[len(emitted)-3]; e.Cause != fmt.Sprint(web1, refused-1) {
 		t.Errorf("the newest refusal is %+v", e)
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/events"
 	"muster/provisioner/store"
 )
 
@@ -34,15 +34,15 @@ func (s *site) said(t *testing.T, id wire.Identity, kind string, padding int) {
 }
 
 // lives returns the types of what a node has said itself, once the last is among them.
-func (s *site) lives(t *testing.T, st *store.Store, id wire.Identity, last provisioner.EventType) (types []provisioner.EventType, complete bool) {
+func (s *site) lives(t *testing.T, st *store.Store, id wire.Identity, last events.Type) (types []events.Type, complete bool) {
 	t.Helper()
 	for tick := time.NewTicker(5 * time.Millisecond); ; <-tick.C {
-		events, complete, err := st.NodeEvents(s.ctx, id)
+		emitted, complete, err := st.NodeEvents(s.ctx, id)
 		if err != nil {
 			t.Fatal(err)
 		}
 		types = types[:0]
-		for _, e := range events {
+		for _, e := range emitted {
 			types = append(types, e.Type)
 		}
 		if slices.Contains(types, last) {
@@ -95,11 +95,11 @@ func TestANodeTakesNoRoomFromOthers(t *testing.T) {
 	if n := len(types); complete || n != 3*store.MaxNodeEvents+1 {
 		t.Errorf("of the node %d events are read, all of them: %v; want %d and not all", n, complete, 3*store.MaxNodeEvents+1)
 	}
-	events, err := s.js.Stream(s.ctx, "MUSTER_EVENTS")
+	emitted, err := s.js.Stream(s.ctx, "MUSTER_EVENTS")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info := events.CachedInfo(); info.State.LastSeq+1 != info.Config.FirstSeq {
+	if info := emitted.CachedInfo(); info.State.LastSeq+1 != info.Config.FirstSeq {
 		t.Errorf("%d events are where the provisioners' are", info.State.LastSeq+1-info.Config.FirstSeq)
 	}
 }
@@ -119,11 +119,11 @@ func TestIDsOfNodesAreNotRemembered(t *testing.T) {
 				if err := s.conn.PublishMsg(m); err != nil {
 					t.Fatal(err)
 				}
-				events, _, err := st.NodeEvents(s.ctx, id)
+				emitted, _, err := st.NodeEvents(s.ctx, id)
 				if err != nil {
 					t.Fatalf("%s of %s is not heard: %v", kind, id, err)
 				}
-				if slices.ContainsFunc(events, func(e provisioner.Event) bool { return e.Type == provisioner.EventType("io.muster.server."+kind) }) {
+				if slices.ContainsFunc(emitted, func(e events.Event) bool { return e.Type == events.Type("io.muster.server."+kind) }) {
 					break
 				}
 			}
@@ -142,7 +142,7 @@ func TestAStoreFromBeforeNodesHadStreams(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hook := provisioner.Subscription{Name: "webhook-lives", Types: []provisioner.EventType{"io.muster.server.startup", provisioner.EventRefused},
+	hook := events.Subscription{Name: "webhook-lives", Types: []events.Type{"io.muster.server.startup", events.Refused},
 		AtOnce: 1, Hold: time.Minute, Forget: time.Hour}
 	_, err = s.js.CreateConsumer(s.ctx, "MUSTER_EVENTS", jetstream.ConsumerConfig{Durable: hook.Name, DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: hook.Hold, InactiveThreshold: hook.Forget, MaxDeliver: -1, MaxAckPending: 256, FilterSubjects: []string{"muster.event.node.refused.*", "muster.v1.event.*.startup"}})
@@ -160,7 +160,7 @@ func TestAStoreFromBeforeNodesHadStreams(t *testing.T) {
 	f := subscribedTo(t, st, hook, settled)
 	placedIn(t, s, hook, "MUSTER_EVENTS", "MUSTER_LIFECYCLE")
 	s.said(t, web2, "startup", 0)
-	st.Emit(provisioner.Event{Type: provisioner.EventRefused, Time: time.Now(), Node: string(web2), Code: wire.CodeDenied})
+	st.Emit(events.Event{Type: events.Refused, Time: time.Now(), Node: string(web2), Code: wire.CodeDenied})
 	var got []string
 	for range 3 {
 		d := f.next(t)
@@ -171,7 +171,7 @@ func TestAStoreFromBeforeNodesHadStreams(t *testing.T) {
 		t.Errorf("delivered %q, want %q", got, want)
 	}
 	got = nil
-	err = st.Events(s.ctx, provisioner.EventQuery{After: &provisioner.Place{}, Type: provisioner.EventOfServer, Once: true}, func(e *provisioner.StoredEvent) error {
+	err = st.Events(s.ctx, events.Query{After: &events.Place{}, Type: events.OfServer, Once: true}, func(e *events.Stored) error {
 		got = append(got, fmt.Sprint(e.Subject, " ", e.Type))
 		return nil
 	})
@@ -179,7 +179,7 @@ func TestAStoreFromBeforeNodesHadStreams(t *testing.T) {
 		t.Errorf("the log has %q, %v; want %q", got, err, want)
 	}
 	got = nil
-	err = st.Events(s.ctx, provisioner.EventQuery{After: &provisioner.Place{}, Node: web1, Once: true}, func(e *provisioner.StoredEvent) error {
+	err = st.Events(s.ctx, events.Query{After: &events.Place{}, Node: web1, Once: true}, func(e *events.Stored) error {
 		got = append(got, fmt.Sprint(e.Type, " ", e.Place))
 		return nil
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // MaxNodeEvents bounds how many events of one kind are read of one node, the
@@ -21,10 +21,10 @@ const MaxNodeEvents = 200
 // nodeEventTypes are the events that have a node for their subject and that its
 // record does not tell. They are named, since looking for all types would look
 // through the subjects of all nodes.
-var nodeEventTypes = []provisioner.EventType{
-	provisioner.EventEnrolled, provisioner.EventRenewed, provisioner.EventProvisioned, provisioner.EventRefused,
-	provisioner.EventGranted, provisioner.EventRevoked, provisioner.EventRetired, provisioner.EventRetireLeftOut, provisioner.EventCloned,
-	provisioner.EventApproved, provisioner.EventRejected, provisioner.EventForgotten, provisioner.EventCommanded,
+var nodeEventTypes = []events.Type{
+	events.Enrolled, events.Renewed, events.Provisioned, events.Refused,
+	events.Granted, events.Revoked, events.Retired, events.RetireLeftOut, events.Cloned,
+	events.Approved, events.Rejected, events.Forgotten, events.Commanded,
 }
 
 const (
@@ -55,7 +55,7 @@ func subjectsOfNodes(types ...string) (subjects []string) {
 // io.muster.server.*, the time at which the broker got it, and of its content the
 // serial of its certificate alone. Attempts under this name that proved nothing
 // are among them: anybody may have made those.
-func (s *Store) NodeEvents(ctx context.Context, id wire.Identity) (events []provisioner.Event, complete bool, err error) {
+func (s *Store) NodeEvents(ctx context.Context, id wire.Identity) (emitted []events.Event, complete bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	complete = true
@@ -63,7 +63,7 @@ func (s *Store) NodeEvents(ctx context.Context, id wire.Identity) (events []prov
 		some, all, err := s.tail(ctx, stream, subject, limit)
 		for _, m := range some {
 			if e, ok := decodeEvent(m); ok {
-				events = append(events, e)
+				emitted = append(emitted, e)
 			}
 		}
 		complete = complete && all
@@ -84,13 +84,13 @@ func (s *Store) NodeEvents(ctx context.Context, id wire.Identity) (events []prov
 		alive, lastErr = s.lastOf(ctx, streamEvents, wire.EventSubject(id, aliveType))
 	}
 	if e, ok := decodeEvent(alive); ok {
-		events = append(events, e)
+		emitted = append(emitted, e)
 	}
 	if err = errors.Join(err, lastErr); err != nil {
 		return nil, false, fmt.Errorf("events of %q: %w", id, err)
 	}
-	slices.SortStableFunc(events, func(a, b provisioner.Event) int { return a.Time.Compare(b.Time) })
-	return events, complete, nil
+	slices.SortStableFunc(emitted, func(a, b events.Event) int { return a.Time.Compare(b.Time) })
+	return emitted, complete, nil
 }
 
 // lastOf returns the last message of a subject, the zero message if there is none.
@@ -169,17 +169,17 @@ func tailConfig(subject string, from uint64) jetstream.OrderedConsumerConfig {
 }
 
 // decodeEvent returns the event in a message, if it is one of ours or of a node.
-func decodeEvent(m message) (e provisioner.Event, ok bool) {
+func decodeEvent(m message) (e events.Event, ok bool) {
 	var c cloudEvent
 	if len(m.data) == 0 || json.Unmarshal(m.data, &c) != nil || c.Type == "" {
-		return provisioner.Event{}, false
+		return events.Event{}, false
 	}
 	if id, typ, ok := nodeEvent(m.subject); ok {
 		// All but where and when it came is the node's word.
-		return provisioner.Event{Type: provisioner.EventType(lifecyclePrefix + typ), Time: m.at.UTC(), Node: string(id), Serial: c.Data.Serial}, true
+		return events.Event{Type: events.Type(lifecyclePrefix + typ), Time: m.at.UTC(), Node: string(id), Serial: c.Data.Serial}, true
 	}
 	e = c.Data
-	e.Type, e.Time = provisioner.EventType(c.Type), c.Time
+	e.Type, e.Time = events.Type(c.Type), c.Time
 	return e, true
 }
 

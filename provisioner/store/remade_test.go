@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // remade has the events of a stream lost, as with a disk, and the stream made anew by another provisioner.
@@ -74,7 +74,7 @@ func TestEventsOfALogThatWasLost(t *testing.T) {
 	st, s := newStore(t)
 	write := func(id wire.Identity, n int) {
 		for range n {
-			st.Emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: string(id), Time: time.Now()})
+			st.Emit(events.Event{Type: events.Enrolled, Node: string(id), Time: time.Now()})
 		}
 	}
 	// written waits until the log has so many.
@@ -90,11 +90,11 @@ func TestEventsOfALogThatWasLost(t *testing.T) {
 			}
 		}
 	}
-	read := func(q provisioner.EventQuery, want int) (last provisioner.Place) {
+	read := func(q events.Query, want int) (last events.Place) {
 		t.Helper()
 		q.Once = true
 		came := 0
-		err := st.Events(s.ctx, q, func(e *provisioner.StoredEvent) error {
+		err := st.Events(s.ctx, q, func(e *events.Stored) error {
 			last = e.Place
 			came++
 			return nil
@@ -106,15 +106,15 @@ func TestEventsOfALogThatWasLost(t *testing.T) {
 	}
 	write(web1, 50)
 	written(50)
-	place := read(provisioner.EventQuery{Since: time.Now().Add(-time.Hour)}, 50)
+	place := read(events.Query{Since: time.Now().Add(-time.Hour)}, 50)
 
 	began, went := make(chan bool, 1), make(chan int, 1)
 	go func() {
 		// As whoever follows does: cut off, go on behind what came last.
-		after, came := provisioner.Place{Events: place.Events - 1}, 0
+		after, came := events.Place{Events: place.Events - 1}, 0
 		ended := errors.New("all have come")
 		for came < 11 && s.ctx.Err() == nil {
-			_ = st.Events(s.ctx, provisioner.EventQuery{After: &after}, func(e *provisioner.StoredEvent) error {
+			_ = st.Events(s.ctx, events.Query{After: &after}, func(e *events.Stored) error {
 				after = e.Place
 				if came++; came == 1 {
 					began <- true
@@ -135,11 +135,11 @@ func TestEventsOfALogThatWasLost(t *testing.T) {
 		t.Errorf("to whoever follows a log that is lost %d events come, want its last one and 10", came)
 	}
 
-	next := read(provisioner.EventQuery{After: &place}, 10)
+	next := read(events.Query{After: &place}, 10)
 	write(web2, 70)
 	written(80)
-	read(provisioner.EventQuery{After: &next}, 70)
-	read(provisioner.EventQuery{After: &place}, 80) // of one that was away all the time
+	read(events.Query{After: &next}, 70)
+	read(events.Query{After: &place}, 80) // of one that was away all the time
 }
 
 // TestALogOfEventsBeginsWhereItBegan opens the store again, as one is that is upgraded or

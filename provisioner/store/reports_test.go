@@ -8,13 +8,14 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // TestReportsAreKeptOnce repeats a report whose acknowledgement was lost.
 func TestReportsAreKeptOnce(t *testing.T) {
 	t.Parallel()
 	st, s := newStore(t)
-	e := provisioner.Event{Type: provisioner.EventAlarmRaised, Time: time.Now(), Code: wire.CodeStorageLow, Attempt: wire.NewID()}
+	e := events.Event{Type: events.AlarmRaised, Time: time.Now(), Code: wire.CodeStorageLow, Attempt: wire.NewID()}
 	for range 3 {
 		if err := st.Report(s.ctx, e); err != nil {
 			t.Fatal(err)

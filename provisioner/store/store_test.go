@@ -17,6 +17,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/store"
 )
 
@@ -229,8 +230,8 @@ func TestReadersLeaveNoConsumers(t *testing.T) {
 	st, s := newStore(t)
 	put(t, s, st, record(web1, "a1"), 0)
 	at := time.Now()
-	st.Emit(provisioner.Event{Type: provisioner.EventEnrolled, Time: at, Node: string(web1)})
-	st.Emit(provisioner.Event{Type: provisioner.EventRefused, Time: at, Node: string(web1)})
+	st.Emit(events.Event{Type: events.Enrolled, Time: at, Node: string(web1)})
+	st.Emit(events.Event{Type: events.Refused, Time: at, Node: string(web1)})
 	if err := s.conn.FlushWithContext(s.ctx); err != nil {
 		t.Fatal(err)
 	}
@@ -241,8 +242,8 @@ func TestReadersLeaveNoConsumers(t *testing.T) {
 		"history":      history,
 		"revisions":    st.Revisions(s.ctx, "", func(*provisioner.Record, provisioner.Revision) error { return nil }),
 		"newest":       st.Newest(s.ctx, func(*provisioner.Record) error { return nil }),
-		"events": st.Events(s.ctx, provisioner.EventQuery{Since: at.Add(-time.Hour), Once: true},
-			func(*provisioner.StoredEvent) error { return nil }),
+		"events": st.Events(s.ctx, events.Query{Since: at.Add(-time.Hour), Once: true},
+			func(*events.Stored) error { return nil }),
 	} {
 		if err != nil {
 			t.Errorf("%s: %v", what, err)
@@ -509,14 +510,14 @@ func TestEventsGoWhereTheyBelong(t *testing.T) {
 	st, s := newStore(t)
 	at := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	tests := map[string]struct {
-		event           provisioner.Event
+		event           events.Event
 		stream, subject string
 	}{
-		"of a node":           {provisioner.Event{Type: provisioner.EventEnrolled, Node: string(web1), Serial: "5b1f"}, "MUSTER_EVENTS", "muster.event.node.enrolled.web1_example_net"},
-		"of a refusal":        {provisioner.Event{Type: provisioner.EventRefused, Node: string(web1), Code: wire.CodeDenied}, "MUSTER_EVENTS", "muster.event.node.refused.web1_example_net"},
-		"of an attempt":       {provisioner.Event{Type: provisioner.EventAttempt, Node: string(web1), Code: wire.CodeTokenInvalid}, "MUSTER_ATTEMPTS", "muster.attempt.refused.web1_example_net"},
-		"of a stranger":       {provisioner.Event{Type: provisioner.EventAttempt, Node: "a.>", Code: wire.CodeIdentityInvalid}, "MUSTER_ATTEMPTS", "muster.attempt.refused._"},
-		"of somebody unknown": {provisioner.Event{Type: provisioner.EventRefused, Node: "", Code: wire.CodeBadRequest}, "MUSTER_EVENTS", "muster.event.node.refused._"},
+		"of a node":           {events.Event{Type: events.Enrolled, Node: string(web1), Serial: "5b1f"}, "MUSTER_EVENTS", "muster.event.node.enrolled.web1_example_net"},
+		"of a refusal":        {events.Event{Type: events.Refused, Node: string(web1), Code: wire.CodeDenied}, "MUSTER_EVENTS", "muster.event.node.refused.web1_example_net"},
+		"of an attempt":       {events.Event{Type: events.Attempt, Node: string(web1), Code: wire.CodeTokenInvalid}, "MUSTER_ATTEMPTS", "muster.attempt.refused.web1_example_net"},
+		"of a stranger":       {events.Event{Type: events.Attempt, Node: "a.>", Code: wire.CodeIdentityInvalid}, "MUSTER_ATTEMPTS", "muster.attempt.refused._"},
+		"of somebody unknown": {events.Event{Type: events.Refused, Node: "", Code: wire.CodeBadRequest}, "MUSTER_EVENTS", "muster.event.node.refused._"},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) { // not parallel: a minute of the store may be over by when it is its turn
@@ -528,13 +529,13 @@ func TestEventsGoWhereTheyBelong(t *testing.T) {
 			}
 			m := eventually(t, s, stream, tt.subject)
 			var e struct {
-				SpecVersion string            `json:"specversion"`
-				ID          string            `json:"id"`
-				Source      string            `json:"source"`
-				Type        string            `json:"type"`
-				Subject     string            `json:"subject"`
-				Time        time.Time         `json:"time"`
-				Data        provisioner.Event `json:"data"`
+				SpecVersion string       `json:"specversion"`
+				ID          string       `json:"id"`
+				Source      string       `json:"source"`
+				Type        string       `json:"type"`
+				Subject     string       `json:"subject"`
+				Time        time.Time    `json:"time"`
+				Data        events.Event `json:"data"`
 			}
 			if err := json.Unmarshal(m.Data, &e); err != nil {
 				t.Fatal(err)

@@ -12,7 +12,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 const (
@@ -31,9 +31,9 @@ const (
 	leaving = time.Second
 )
 
-// Subscribe implements [provisioner.Subscriptions], with a durable consumer on
+// Subscribe implements [events.Subscriptions], with a durable consumer on
 // each stream that has events of the types.
-func (s *Store) Subscribe(ctx context.Context, sub provisioner.Subscription, each func(context.Context, *provisioner.Delivery) provisioner.Settlement) {
+func (s *Store) Subscribe(ctx context.Context, sub events.Subscription, each func(context.Context, *events.Delivery) events.Settlement) {
 	var g sync.WaitGroup
 	for stream, subjects := range subjectsOf(sub.Types) {
 		c := consumerOf(sub, subjects)
@@ -58,8 +58,8 @@ func (s *Store) Subscribe(ctx context.Context, sub provisioner.Subscription, eac
 	g.Wait()
 }
 
-// Waiting implements [provisioner.Subscriptions].
-func (s *Store) Waiting(ctx context.Context, sub provisioner.Subscription) (uint64, error) {
+// Waiting implements [events.Subscriptions].
+func (s *Store) Waiting(ctx context.Context, sub events.Subscription) (uint64, error) {
 	var n uint64
 	for stream := range subjectsOf(sub.Types) {
 		c, err := s.js.Consumer(ctx, stream, sub.Name)
@@ -77,13 +77,13 @@ func (s *Store) Waiting(ctx context.Context, sub provisioner.Subscription) (uint
 }
 
 // subjectsOf returns the subjects of the types by their streams.
-func subjectsOf(types []provisioner.EventType) map[string][]string {
+func subjectsOf(types []events.Type) map[string][]string {
 	all := map[string][]string{}
 	for _, t := range types {
-		kind, ofNode := strings.CutPrefix(string(t), provisioner.EventOfServer)
+		kind, ofNode := strings.CutPrefix(string(t), events.OfServer)
 		stream, subjects := streamEvents, []string{subjectEvent + strings.TrimPrefix(string(t), "io.muster.") + ".*"}
 		switch {
-		case t == provisioner.EventAttempt:
+		case t == events.Attempt:
 			stream, subjects = streamAttempts, []string{subjectAttempt + "refused.*"}
 		case ofNode:
 			stream, subjects = streamLifecycle, subjectsOfNodes(kind)
@@ -100,7 +100,7 @@ func subjectsOf(types []provisioner.EventType) map[string][]string {
 
 // consumerOf is the consumer behind a subscription. Where it begins can never be
 // changed; all else is by whoever asks.
-func consumerOf(sub provisioner.Subscription, subjects []string) jetstream.ConsumerConfig {
+func consumerOf(sub events.Subscription, subjects []string) jetstream.ConsumerConfig {
 	return jetstream.ConsumerConfig{
 		Durable: sub.Name, DeliverPolicy: jetstream.DeliverNewPolicy, AckPolicy: jetstream.AckExplicitPolicy,
 		AckWait: sub.Hold, InactiveThreshold: sub.Forget, MaxDeliver: -1, MaxAckPending: maxUnsettled, FilterSubjects: subjects,
@@ -109,7 +109,7 @@ func consumerOf(sub provisioner.Subscription, subjects []string) jetstream.Consu
 
 // serve delivers what a stream has for a subscription, until that fails or ctx is
 // done. It returns once what is in hand is settled.
-func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *provisioner.Delivery) provisioner.Settlement) error {
+func (s *Store) serve(ctx context.Context, stream string, c jetstream.ConsumerConfig, atOnce int, each func(context.Context, *events.Delivery) events.Settlement) error {
 	consumer, err := askInTurn(ctx, s, func(ctx context.Context) (jetstream.Consumer, error) { return s.subscriber(ctx, stream, c) })
 	if err != nil {
 		return err
@@ -225,9 +225,9 @@ func (p *settled) of(stream, name string) (through uint64, known bool) {
 
 // deliver delivers one message, and tells the broker what has become of it. If
 // that is lost, or we are killed before, it comes again.
-func (s *Store) deliver(ctx context.Context, stream string, m jetstream.Msg, each func(context.Context, *provisioner.Delivery) provisioner.Settlement) {
+func (s *Store) deliver(ctx context.Context, stream string, m jetstream.Msg, each func(context.Context, *events.Delivery) events.Settlement) {
 	meta, err := m.Metadata()
-	var e *provisioner.StoredEvent
+	var e *events.Stored
 	if err == nil {
 		e = storedEvent(m.Subject(), m.Data(), meta.Timestamp)
 	}
@@ -236,7 +236,7 @@ func (s *Store) deliver(ctx context.Context, stream string, m jetstream.Msg, eac
 		return
 	}
 	*placeIn(&e.Place, stream) = meta.Sequence.Stream
-	done := each(ctx, &provisioner.Delivery{Event: e, Tries: int(meta.NumDelivered), ID: s.deliveryID(stream, meta)})
+	done := each(ctx, &events.Delivery{Event: e, Tries: int(meta.NumDelivered), ID: s.deliveryID(stream, meta)})
 	told, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.timeout)
 	defer cancel()
 	switch {

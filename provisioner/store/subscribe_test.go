@@ -11,34 +11,34 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/store"
 )
 
 // wanted is a subscription of refusals and attempts.
-var wanted = provisioner.Subscription{Name: "webhook-test", Types: []provisioner.EventType{provisioner.EventRefused, provisioner.EventAttempt},
+var wanted = events.Subscription{Name: "webhook-test", Types: []events.Type{events.Refused, events.Attempt},
 	AtOnce: 2, Hold: time.Minute, Forget: time.Hour}
 
 // follower takes from a subscription, and answers with what settle says, until
 // stop.
 type follower struct {
-	got  chan provisioner.Delivery
+	got  chan events.Delivery
 	stop func()
 }
 
-func subscribed(t *testing.T, s *store.Store, settle func(*provisioner.Delivery) provisioner.Settlement) *follower {
+func subscribed(t *testing.T, s *store.Store, settle func(*events.Delivery) events.Settlement) *follower {
 	t.Helper()
 	return subscribedTo(t, s, wanted, settle)
 }
 
-func subscribedTo(t *testing.T, s *store.Store, sub provisioner.Subscription, settle func(*provisioner.Delivery) provisioner.Settlement) *follower {
+func subscribedTo(t *testing.T, s *store.Store, sub events.Subscription, settle func(*events.Delivery) events.Settlement) *follower {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	f := &follower{got: make(chan provisioner.Delivery, 1000)}
+	f := &follower{got: make(chan events.Delivery, 1000)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s.Subscribe(ctx, sub, func(_ context.Context, d *provisioner.Delivery) provisioner.Settlement {
+		s.Subscribe(ctx, sub, func(_ context.Context, d *events.Delivery) events.Settlement {
 			f.got <- *d
 			return settle(d)
 		})
@@ -49,19 +49,19 @@ func subscribedTo(t *testing.T, s *store.Store, sub provisioner.Subscription, se
 }
 
 // next waits for the next delivery.
-func (f *follower) next(t *testing.T) provisioner.Delivery {
+func (f *follower) next(t *testing.T) events.Delivery {
 	t.Helper()
 	select {
 	case d := <-f.got:
 		return d
 	case <-time.After(time.Minute):
 		t.Fatal("nothing is delivered")
-		return provisioner.Delivery{}
+		return events.Delivery{}
 	}
 }
 
-func settled(*provisioner.Delivery) provisioner.Settlement {
-	return provisioner.Settlement{Settled: true}
+func settled(*events.Delivery) events.Settlement {
+	return events.Settlement{Settled: true}
 }
 
 // placed waits until a subscription has its place in both streams.
@@ -70,7 +70,7 @@ func placed(t *testing.T, s *site) {
 	placedIn(t, s, wanted, "MUSTER_EVENTS", "MUSTER_ATTEMPTS")
 }
 
-func placedIn(t *testing.T, s *site, sub provisioner.Subscription, streams ...string) {
+func placedIn(t *testing.T, s *site, sub events.Subscription, streams ...string) {
 	t.Helper()
 	for _, stream := range streams {
 		for {
@@ -116,27 +116,27 @@ func TestSubscribersGoOnWhereTheyStand(t *testing.T) {
 	dir := t.TempDir()
 	s, stop := start(t, dir)
 	st := open(t, s)
-	f := subscribed(t, st, func(d *provisioner.Delivery) provisioner.Settlement {
-		return provisioner.Settlement{Settled: d.Event.Type == provisioner.EventAttempt, Again: time.Millisecond}
+	f := subscribed(t, st, func(d *events.Delivery) events.Settlement {
+		return events.Settlement{Settled: d.Event.Type == events.Attempt, Again: time.Millisecond}
 	})
 	placed(t, s)
-	st.Emit(provisioner.Event{Type: provisioner.EventEnrolled, Node: string(web1), Time: time.Now()})
-	st.Emit(provisioner.Event{Type: provisioner.EventRefused, Node: string(web1), Code: wire.CodeDenied, Time: time.Now()})
-	st.Emit(provisioner.Event{Type: provisioner.EventAttempt, Node: "whoever", Code: wire.CodeTokenInvalid, Time: time.Now()})
-	ids := map[provisioner.EventType]string{}
+	st.Emit(events.Event{Type: events.Enrolled, Node: string(web1), Time: time.Now()})
+	st.Emit(events.Event{Type: events.Refused, Node: string(web1), Code: wire.CodeDenied, Time: time.Now()})
+	st.Emit(events.Event{Type: events.Attempt, Node: "whoever", Code: wire.CodeTokenInvalid, Time: time.Now()})
+	ids := map[events.Type]string{}
 	for tries := 0; tries < 3 || len(ids) < 2; {
 		d := f.next(t)
 		if id := ids[d.Event.Type]; id != "" && id != d.ID {
 			t.Errorf("%s came as %s, then as %s", d.Event.Type, id, d.ID)
 		}
 		ids[d.Event.Type] = d.ID
-		if d.Event.Type == provisioner.EventRefused {
+		if d.Event.Type == events.Refused {
 			if tries++; d.Tries != tries {
 				t.Errorf("try %d, want %d", d.Tries, tries)
 			}
 		}
 	}
-	if ids[provisioner.EventRefused] == ids[provisioner.EventAttempt] {
+	if ids[events.Refused] == ids[events.Attempt] {
 		t.Error("two events with one id")
 	}
 	waiting(t, s, st, 1)
@@ -146,7 +146,7 @@ func TestSubscribersGoOnWhereTheyStand(t *testing.T) {
 	s, _ = start(t, dir)
 	st = open(t, s)
 	again := subscribed(t, st, settled)
-	if d := again.next(t); d.Event.Type != provisioner.EventRefused || d.ID != ids[provisioner.EventRefused] || d.Tries < 4 {
+	if d := again.next(t); d.Event.Type != events.Refused || d.ID != ids[events.Refused] || d.Tries < 4 {
 		t.Errorf("delivered %s as %s for the %dth time, want the refusal", d.Event.Type, d.ID, d.Tries)
 	}
 	waiting(t, s, st, 0)
@@ -159,18 +159,18 @@ func TestSubscribersShare(t *testing.T) {
 	st := open(t, s)
 	a, b := subscribed(t, st, settled), subscribed(t, open(t, s), settled)
 	placed(t, s)
-	const events = 200
-	for i := range events {
-		st.Emit(provisioner.Event{Type: provisioner.EventRefused, Node: fmt.Sprintf("node%d.example.net", i), Code: wire.CodeDenied, Time: time.Now()})
+	const count = 200
+	for i := range count {
+		st.Emit(events.Event{Type: events.Refused, Node: fmt.Sprintf("node%d.example.net", i), Code: wire.CodeDenied, Time: time.Now()})
 	}
 	seen := map[string]bool{}
-	for len(seen) < events {
-		var d provisioner.Delivery
+	for len(seen) < count {
+		var d events.Delivery
 		select {
 		case d = <-a.got:
 		case d = <-b.got:
 		case <-s.ctx.Done():
-			t.Fatalf("%d of %d events are delivered", len(seen), events)
+			t.Fatalf("%d of %d events are delivered", len(seen), count)
 		}
 		if seen[d.Event.Subject] {
 			t.Errorf("%s is delivered twice", d.Event.Subject)
@@ -208,21 +208,21 @@ func TestASubscriptionChanges(t *testing.T) {
 	placed(t, s)
 	first.stop()
 	unasked(t, s)
-	st.Emit(provisioner.Event{Type: provisioner.EventRefused, Node: string(web1), Code: wire.CodeDenied, Time: time.Now()})
+	st.Emit(events.Event{Type: events.Refused, Node: string(web1), Code: wire.CodeDenied, Time: time.Now()})
 	changed := wanted
-	changed.Types = []provisioner.EventType{provisioner.EventRefused, provisioner.EventCloned}
-	got := make(chan provisioner.EventType, 10)
+	changed.Types = []events.Type{events.Refused, events.Cloned}
+	got := make(chan events.Type, 10)
 	ctx, cancel := context.WithCancel(s.ctx)
 	defer cancel()
-	go st.Subscribe(ctx, changed, func(_ context.Context, d *provisioner.Delivery) provisioner.Settlement {
+	go st.Subscribe(ctx, changed, func(_ context.Context, d *events.Delivery) events.Settlement {
 		got <- d.Event.Type
 		return settled(d)
 	})
-	if typ := <-got; typ != provisioner.EventRefused {
+	if typ := <-got; typ != events.Refused {
 		t.Errorf("delivered %s, want what has waited", typ)
 	}
-	st.Emit(provisioner.Event{Type: provisioner.EventCloned, Node: string(web1), Time: time.Now()})
-	if typ := <-got; typ != provisioner.EventCloned {
+	st.Emit(events.Event{Type: events.Cloned, Node: string(web1), Time: time.Now()})
+	if typ := <-got; typ != events.Cloned {
 		t.Errorf("delivered %s, want what is asked for now", typ)
 	}
 	c, err := s.js.Consumer(s.ctx, "MUSTER_EVENTS", wanted.Name)
@@ -242,7 +242,7 @@ func TestASubscriptionThatIsRemovedGoesOnWhereItStood(t *testing.T) {
 	s, _ := start(t, t.TempDir())
 	st := open(t, s)
 	emit := func(node string) {
-		st.Emit(provisioner.Event{Type: provisioner.EventRefused, Node: node, Code: wire.CodeDenied, Time: time.Now()})
+		st.Emit(events.Event{Type: events.Refused, Node: node, Code: wire.CodeDenied, Time: time.Now()})
 	}
 	come := func(f *follower, nodes ...string) {
 		t.Helper()
@@ -255,8 +255,8 @@ func TestASubscriptionThatIsRemovedGoesOnWhereItStood(t *testing.T) {
 		}
 	}
 	var away atomic.Bool // the receiver
-	first := subscribed(t, st, func(*provisioner.Delivery) provisioner.Settlement {
-		return provisioner.Settlement{Settled: !away.Load(), Again: time.Hour}
+	first := subscribed(t, st, func(*events.Delivery) events.Settlement {
+		return events.Settlement{Settled: !away.Load(), Again: time.Hour}
 	})
 	placed(t, s)
 	emit("settled.example.net")
@@ -287,14 +287,14 @@ func TestWhoLeavesGivesBackWhatWasOnItsWay(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, t.TempDir())
 	st := open(t, s)
-	const events = 200
+	const count = 200
 	got := make(map[string]bool)
-	take := func(d provisioner.Delivery) { got[d.Event.Subject] = true }
+	take := func(d events.Delivery) { got[d.Event.Subject] = true }
 	for leaves := range 4 {
 		f := subscribed(t, st, settled)
 		placed(t, s)
-		for i := range events {
-			st.Emit(provisioner.Event{Type: provisioner.EventRefused, Node: fmt.Sprintf("node%d-%d.example.net", leaves, i), Code: wire.CodeDenied, Time: time.Now()})
+		for i := range count {
+			st.Emit(events.Event{Type: events.Refused, Node: fmt.Sprintf("node%d-%d.example.net", leaves, i), Code: wire.CodeDenied, Time: time.Now()})
 		}
 		for range 10 {
 			take(f.next(t))
@@ -307,12 +307,12 @@ func TestWhoLeavesGivesBackWhatWasOnItsWay(t *testing.T) {
 	rest := subscribed(t, st, settled)
 	late := time.NewTimer(wanted.Hold / 2)
 	defer late.Stop()
-	for len(got) < 4*events {
+	for len(got) < 4*count {
 		select {
 		case d := <-rest.got:
 			take(d)
 		case <-late.C:
-			t.Fatalf("%d of %d events came", len(got), 4*events)
+			t.Fatalf("%d of %d events came", len(got), 4*count)
 		}
 	}
 }

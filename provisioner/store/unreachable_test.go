@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // TestWhoLooksCanStop has a stream go away while it is read: whoever reads stops when
@@ -32,7 +32,7 @@ func TestWhoLooksCanStop(t *testing.T) {
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() {
-		ended <- st.Events(reading, provisioner.EventQuery{}, func(*provisioner.StoredEvent) error { return nil })
+		ended <- st.Events(reading, events.Query{}, func(*events.Stored) error { return nil })
 	}()
 	pulls()
 	asks := requests("CREATE.MUSTER_ATTEMPTS.>")

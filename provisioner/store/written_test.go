@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // TestWritten counts what was synced, refused writes and events apart.
@@ -21,7 +22,7 @@ func TestWritten(t *testing.T) {
 	if _, err := st.Put(s.ctx, record(web1, "a3"), first); !errors.Is(err, provisioner.ErrConflict) {
 		t.Fatalf("a record is written on an old revision: %v, want %v", err, provisioner.ErrConflict)
 	}
-	st.Emit(provisioner.Event{Type: provisioner.EventAttempt, Time: time.Now()})
+	st.Emit(events.Event{Type: events.Attempt, Time: time.Now()})
 	if after, err := st.Written(s.ctx); err != nil || after != before+2 {
 		t.Errorf("%d written, %v, want %d", after, err, before+2)
 	}

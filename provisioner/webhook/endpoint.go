@@ -14,7 +14,7 @@ import (
 	"strings"
 	"time"
 
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // Bounds of an answer. Nothing in it is needed but its status; chosen.
@@ -77,7 +77,7 @@ func (e *endpoint) shown() string { return e.url.Scheme + "://" + e.url.Host }
 
 // post sends one message, once. Asked is when the endpoint wants to be asked
 // again, if it says so.
-func (e *endpoint) post(ctx context.Context, id string, body []byte) (a provisioner.WebhookAnswer, asked time.Duration) {
+func (e *endpoint) post(ctx context.Context, id string, body []byte) (a events.WebhookAnswer, asked time.Duration) {
 	a.ID = id
 	began := time.Now()
 	defer func() { a.Elapsed = time.Since(began) }()

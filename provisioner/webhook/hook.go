@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // hook is one webhook: its endpoint and what has become of its events.
@@ -23,61 +23,61 @@ type hook struct {
 	trouble func(context.Context)
 
 	mu    sync.Mutex
-	state provisioner.Webhook // guarded by mu
-	lost  bool                // guarded by mu: an event was given up, and none delivered since
-	alarm string              // guarded by mu: what is worth an alarm; "" if nothing is
+	state events.Webhook // guarded by mu
+	lost  bool           // guarded by mu: an event was given up, and none delivered since
+	alarm string         // guarded by mu: what is worth an alarm; "" if nothing is
 }
 
 // subscription is what the hook wants of the log of events.
-func (h *hook) subscription() provisioner.Subscription {
+func (h *hook) subscription() events.Subscription {
 	// Nobody takes an event that is still being delivered, and soon after somebody
 	// takes that of a process which was killed.
 	const longer = 2
-	return provisioner.Subscription{Name: "webhook-" + h.cfg.Name, Types: h.cfg.Events, AtOnce: atOnce, Hold: longer * h.cfg.Timeout, Forget: h.cfg.Forget}
+	return events.Subscription{Name: "webhook-" + h.cfg.Name, Types: h.cfg.Events, AtOnce: atOnce, Hold: longer * h.cfg.Timeout, Forget: h.cfg.Forget}
 }
 
 // deliver tries to deliver an event, once. Every step may be the last: what is not
 // settled comes again, here or at another provisioner.
-func (h *hook) deliver(ctx context.Context, d *provisioner.Delivery) provisioner.Settlement {
+func (h *hook) deliver(ctx context.Context, d *events.Delivery) events.Settlement {
 	if h.isAbout(d.Event) {
-		return provisioner.Settlement{Settled: true}
+		return events.Settlement{Settled: true}
 	}
 	body, err := json.Marshal(d.Event)
 	if err != nil { // it was decoded a moment ago
 		h.log.ErrorContext(ctx, "event not delivered", "name", h.cfg.Name, "err", err)
-		return provisioner.Settlement{Settled: true}
+		return events.Settlement{Settled: true}
 	}
 	answer, asked := h.endpoint.post(ctx, d.ID, body)
 	switch {
 	case answer.Cause == "":
 		h.delivered(ctx, d)
-		return provisioner.Settlement{Settled: true}
+		return events.Settlement{Settled: true}
 	case ctx.Err() != nil: // we are stopping; it is nobody's failure
-		return provisioner.Settlement{}
+		return events.Settlement{}
 	}
 	givenUp := d.Tries >= h.tries
 	h.failed(ctx, d, answer.Cause, givenUp)
-	return provisioner.Settlement{Settled: givenUp, Again: h.cfg.Schedule.Wait(d.Tries, asked)}
+	return events.Settlement{Settled: givenUp, Again: h.cfg.Schedule.Wait(d.Tries, asked)}
 }
 
 // isAbout reports whether an event says that this webhook fails: it would be the
 // next that cannot be delivered.
-func (h *hook) isAbout(e *provisioner.StoredEvent) bool {
-	if e.Type != provisioner.EventAlarmRaised {
+func (h *hook) isAbout(e *events.Stored) bool {
+	if e.Type != events.AlarmRaised {
 		return false
 	}
 	var data struct {
 		Code  wire.Code `json:"code"`
 		Cause string    `json:"cause"`
 	}
-	return json.Unmarshal(e.Data, &data) == nil && data.Code == provisioner.AlarmWebhookFailed && strings.Contains(data.Cause, h.title()+": ")
+	return json.Unmarshal(e.Data, &data) == nil && data.Code == events.AlarmWebhookFailed && strings.Contains(data.Cause, h.title()+": ")
 }
 
 // title names the webhook in causes of alarms.
 func (h *hook) title() string { return "webhook " + h.cfg.Name }
 
 // delivered takes in that the endpoint has taken an event.
-func (h *hook) delivered(ctx context.Context, d *provisioner.Delivery) {
+func (h *hook) delivered(ctx context.Context, d *events.Delivery) {
 	h.mu.Lock()
 	since := h.state.FailingSince
 	h.state.Delivered++
@@ -92,7 +92,7 @@ func (h *hook) delivered(ctx context.Context, d *provisioner.Delivery) {
 }
 
 // failed takes in that it has not. That goes to the log when it begins.
-func (h *hook) failed(ctx context.Context, d *provisioner.Delivery, cause string, givenUp bool) {
+func (h *hook) failed(ctx context.Context, d *events.Delivery, cause string, givenUp bool) {
 	h.mu.Lock()
 	now := h.cfg.Now().UTC()
 	first := h.state.FailingSince.IsZero()
@@ -121,7 +121,7 @@ func (h *hook) failed(ctx context.Context, d *provisioner.Delivery, cause string
 }
 
 // age is how old an event is, by our clock.
-func (h *hook) age(d *provisioner.Delivery) time.Duration {
+func (h *hook) age(d *events.Delivery) time.Duration {
 	return max(0, h.cfg.Now().Sub(d.Event.Time))
 }
 
@@ -151,7 +151,7 @@ func (h *hook) ails() string {
 }
 
 // shown returns what is known of it.
-func (h *hook) shown() provisioner.Webhook {
+func (h *hook) shown() events.Webhook {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	w := h.state

@@ -6,26 +6,26 @@ import (
 	"testing"
 	"time"
 
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // TestWhatAnotherProvisionerHasDeliveredIsOver has an endpoint fail for an event that
 // another provisioner delivers later: nothing waits any more.
 func TestWhatAnotherProvisionerHasDeliveredIsOver(t *testing.T) {
 	t.Parallel()
-	alarms := provisioner.NewAlarms(provisioner.AlarmConfig{Name: "prov1.fleet.test", Log: slog.New(slog.DiscardHandler)})
+	alarms := events.NewAlarms(events.AlarmConfig{Name: "prov1.fleet.test", Log: slog.New(slog.DiscardHandler)})
 	s, err := New([]Config{{Name: "pager", URL: "https://pager.test/", AlarmAfter: time.Nanosecond}}, alarms)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := s.hooks[0]
-	d := &provisioner.Delivery{ID: "1", Tries: 1, Event: &provisioner.StoredEvent{Type: provisioner.EventRefused, Time: time.Now()}}
+	d := &events.Delivery{ID: "1", Tries: 1, Event: &events.Stored{Type: events.Refused, Time: time.Now()}}
 	h.failed(t.Context(), d, "no answer within 15s", false)
-	for alarms.Stands(provisioner.AlarmWebhookFailed) == nil {
+	for alarms.Stands(events.AlarmWebhookFailed) == nil {
 		h.failed(t.Context(), d, "no answer within 15s", false) // until a nanosecond has passed
 	}
 	h.waits(t.Context(), 0) // by another provisioner
-	if err := alarms.Stands(provisioner.AlarmWebhookFailed); err != nil {
+	if err := alarms.Stands(events.AlarmWebhookFailed); err != nil {
 		t.Errorf("the alarm stands: %v", err)
 	}
 	if w := s.List()[0]; !w.FailingSince.IsZero() || w.Cause != "" {
@@ -54,21 +54,21 @@ func (l *duringLog) Enabled(context.Context, slog.Level) bool { return true }
 // that would clear it.
 func TestAnAlarmIsOfHowItIsNow(t *testing.T) {
 	t.Parallel()
-	alarms := provisioner.NewAlarms(provisioner.AlarmConfig{Name: "prov1.fleet.test"})
+	alarms := events.NewAlarms(events.AlarmConfig{Name: "prov1.fleet.test"})
 	log := &duringLog{Handler: slog.DiscardHandler}
 	s, err := New([]Config{{Name: "pager", URL: "https://pager.test/", Log: slog.New(log)}}, alarms)
 	if err != nil {
 		t.Fatal(err)
 	}
 	h := s.hooks[0]
-	d := &provisioner.Delivery{ID: "1", Tries: 1, Event: &provisioner.StoredEvent{Type: provisioner.EventRefused, Time: time.Now()}}
+	d := &events.Delivery{ID: "1", Tries: 1, Event: &events.Stored{Type: events.Refused, Time: time.Now()}}
 	log.meanwhile = func() { h.delivered(t.Context(), d) }
 	h.failed(t.Context(), d, "status 500", true)
 	if log.meanwhile != nil {
 		t.Fatal("nothing was given up")
 	}
 	h.waits(t.Context(), 0)
-	if err := alarms.Stands(provisioner.AlarmWebhookFailed); err != nil {
+	if err := alarms.Stands(events.AlarmWebhookFailed); err != nil {
 		t.Errorf("the endpoint has taken the last event, and the alarm stands: %v", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // Bounds of what a webhook may ask for. Standard Webhooks wants 15 to 30 s for the
@@ -42,8 +42,8 @@ type Config struct {
 	// URL is where events go; see [ParseURL]. Required.
 	URL string
 
-	Secrets Secrets                 // required
-	Events  []provisioner.EventType // required; see [Types]
+	Secrets Secrets       // required
+	Events  []events.Type // required; see [Types]
 
 	// Timeout bounds one request. Default [DefaultTimeout].
 	Timeout time.Duration
@@ -91,14 +91,14 @@ var DefaultEvents = []string{"node.refused", "attempt.refused", "node.cloned", "
 
 // Types returns the types that begin with one of the names; io.muster. may be left
 // out of them. The error says which names no type begins with.
-func Types(names []string) ([]provisioner.EventType, error) {
-	var all []provisioner.EventType
+func Types(names []string) ([]events.Type, error) {
+	var all []events.Type
 	var errs []error
 	for _, name := range names {
 		prefix := "io.muster." + strings.TrimPrefix(name, "io.muster.")
 		found := false
-		for _, m := range provisioner.EventTypes {
-			if !strings.HasPrefix(string(m.Type), prefix) || m.Type == provisioner.EventWebhookTest {
+		for _, m := range events.Types {
+			if !strings.HasPrefix(string(m.Type), prefix) || m.Type == events.WebhookTest {
 				continue
 			}
 			if found = true; !slices.Contains(all, m.Type) {
@@ -119,12 +119,12 @@ func Types(names []string) ([]provisioner.EventType, error) {
 // use.
 type Set struct {
 	hooks  []*hook
-	alarms *provisioner.Alarms
+	alarms *events.Alarms
 }
 
 // New returns the webhooks, which do nothing until Run. Their trouble goes to
 // alarms.
-func New(configs []Config, alarms *provisioner.Alarms) (*Set, error) {
+func New(configs []Config, alarms *events.Alarms) (*Set, error) {
 	s := &Set{alarms: alarms}
 	for _, cfg := range configs {
 		cfg = cfg.complete()
@@ -141,7 +141,7 @@ func New(configs []Config, alarms *provisioner.Alarms) (*Set, error) {
 // call it when that may have changed, several at once: so it goes by how they are now, and
 // not by what each has met.
 func (s *Set) trouble(ctx context.Context) {
-	s.alarms.Keep(ctx, provisioner.AlarmWebhookFailed, func() error {
+	s.alarms.Keep(ctx, events.AlarmWebhookFailed, func() error {
 		var causes []string
 		for _, h := range s.hooks {
 			if c := h.ails(); c != "" {
@@ -157,7 +157,7 @@ func (s *Set) trouble(ctx context.Context) {
 
 // Run delivers events from the log until ctx is done, and returns nil once all
 // that is in hand is over.
-func (s *Set) Run(ctx context.Context, log provisioner.Subscriptions) error {
+func (s *Set) Run(ctx context.Context, log events.Subscriptions) error {
 	var g sync.WaitGroup
 	for _, h := range s.hooks {
 		g.Go(func() { log.Subscribe(ctx, h.subscription(), h.deliver) })
@@ -171,7 +171,7 @@ func (s *Set) Run(ctx context.Context, log provisioner.Subscriptions) error {
 }
 
 // look looks up how many events wait, again and again.
-func (h *hook) look(ctx context.Context, log provisioner.Subscriptions) {
+func (h *hook) look(ctx context.Context, log events.Subscriptions) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
@@ -186,28 +186,28 @@ func (h *hook) look(ctx context.Context, log provisioner.Subscriptions) {
 	}
 }
 
-// List implements [provisioner.Webhooks].
-func (s *Set) List() []provisioner.Webhook {
-	all := make([]provisioner.Webhook, len(s.hooks))
+// List implements [events.Webhooks].
+func (s *Set) List() []events.Webhook {
+	all := make([]events.Webhook, len(s.hooks))
 	for i, h := range s.hooks {
 		all[i] = h.shown()
 	}
 	return all
 }
 
-// Test implements [provisioner.Webhooks]. It counts for nothing else.
-func (s *Set) Test(ctx context.Context, name, by string) (*provisioner.WebhookAnswer, error) {
+// Test implements [events.Webhooks]. It counts for nothing else.
+func (s *Set) Test(ctx context.Context, name, by string) (*events.WebhookAnswer, error) {
 	i := slices.IndexFunc(s.hooks, func(h *hook) bool { return h.cfg.Name == name })
 	if i < 0 {
-		return nil, fmt.Errorf("%w: %.64q", provisioner.ErrUnknownWebhook, name)
+		return nil, fmt.Errorf("%w: %.64q", events.ErrUnknownWebhook, name)
 	}
 	h := s.hooks[i]
-	data, err := json.Marshal(provisioner.Event{By: by})
+	data, err := json.Marshal(events.Event{By: by})
 	if err != nil {
 		return nil, err
 	}
 	id := wire.NewID()
-	body, err := json.Marshal(&provisioner.StoredEvent{SpecVersion: "1.0", ID: id, Source: "io.muster.provisioner", Type: provisioner.EventWebhookTest,
+	body, err := json.Marshal(&events.Stored{SpecVersion: "1.0", ID: id, Source: "io.muster.provisioner", Type: events.WebhookTest,
 		Time: h.cfg.Now().UTC().Truncate(time.Second), DataContentType: "application/json", Data: data})
 	if err != nil {
 		return nil, err

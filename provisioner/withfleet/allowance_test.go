@@ -11,6 +11,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // TestAllowListEntriesEnd has entries that expire, are removed, or cover every name, at one
@@ -84,7 +85,7 @@ func TestUnreadableEntriesLetInNothing(t *testing.T) {
 	}
 	ask("an entry that cannot be read lets in nothing", wire.CodeApprovalPending)
 	f.Eventually("a verdict that cannot be read rejects its key", func() bool { return codeAt(f, p, waits) == wire.CodeRejected })
-	f.WaitAlarm(provisioner.AlarmEntryUnread)
+	f.WaitAlarm(events.AlarmEntryUnread)
 	if _, err := p.AllowNames(f.Context(), "db*.example.net", 0, false, operator); err != nil {
 		t.Fatal(err)
 	}
@@ -108,7 +109,7 @@ func TestAnAllowListForEveryNameIsAnAlarm(t *testing.T) {
 	}
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, AllowList: "allow: []\n"})
-	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
+	f.WaitNoAlarm(events.AlarmAllowsAll)
 	const all = "the allow-list admits every name"
 	said := func() int { return strings.Count(f.Log(), all) }
 	allow := func(pattern string, expires time.Duration) {
@@ -118,32 +119,32 @@ func TestAnAllowListForEveryNameIsAnAlarm(t *testing.T) {
 		}
 	}
 	allow("*", 0)
-	f.WaitAlarm(provisioner.AlarmAllowsAll)
+	f.WaitAlarm(events.AlarmAllowsAll)
 	before := said()
 	f.Stop()
 	f.Start()
-	f.WaitAlarm(provisioner.AlarmAllowsAll)
+	f.WaitAlarm(events.AlarmAllowsAll)
 	if before == 0 || said() <= before {
 		t.Errorf("the log said so %d times, and %d after a restart", before, said())
 	}
 	if err := f.Daemon().Operator().DisallowNames(f.Context(), "*", operator); err != nil {
 		t.Fatal(err)
 	}
-	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
+	f.WaitNoAlarm(events.AlarmAllowsAll)
 	allow("**.*", time.Hour)
-	f.WaitAlarm(provisioner.AlarmAllowsAll)
+	f.WaitAlarm(events.AlarmAllowsAll)
 	f.Clock.Advance(time.Hour + time.Second)
-	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
+	f.WaitNoAlarm(events.AlarmAllowsAll)
 	f.Write("allow-list.yaml", "allow:\n  - pattern: '*'\n")
-	f.WaitAlarm(provisioner.AlarmAllowsAll)
+	f.WaitAlarm(events.AlarmAllowsAll)
 	f.Write("allow-list.yaml", "allow:\n  - pattern: 'web*.example.net'\n")
-	f.WaitNoAlarm(provisioner.AlarmAllowsAll)
+	f.WaitNoAlarm(events.AlarmAllowsAll)
 	var ups, downs int
 	for _, e := range f.Events() {
-		if e.Code == provisioner.AlarmAllowsAll && e.Type == provisioner.EventAlarmRaised {
+		if e.Code == events.AlarmAllowsAll && e.Type == events.AlarmRaised {
 			ups++
 		}
-		if e.Code == provisioner.AlarmAllowsAll && e.Type == provisioner.EventAlarmCleared {
+		if e.Code == events.AlarmAllowsAll && e.Type == events.AlarmCleared {
 			downs++
 		}
 	}

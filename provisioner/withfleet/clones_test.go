@@ -11,8 +11,8 @@ import (
 
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/events"
 )
 
 // refusesClones is the open policy with the example that refuses clones.
@@ -29,7 +29,7 @@ func refusesClones(t *testing.T) string {
 func cloneEvents(f *testbed.Fleet, identity string) int {
 	n := 0
 	for _, e := range f.Events() {
-		if e.Type == provisioner.EventCloned && e.Node == identity {
+		if e.Type == events.Cloned && e.Node == identity {
 			n++
 		}
 	}

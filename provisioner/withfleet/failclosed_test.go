@@ -19,6 +19,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
 )
 
@@ -28,13 +29,13 @@ func on(d *testdisk.Disk) func(*daemon.Config) {
 }
 
 // raisedAndCleared is what one alarm leaves behind.
-var raisedAndCleared = []provisioner.EventType{provisioner.EventAlarmRaised, provisioner.EventAlarmCleared}
+var raisedAndCleared = []events.Type{events.AlarmRaised, events.AlarmCleared}
 
 // alarmEvents returns the events about one alarm that a watcher was told of.
-func alarmEvents(f *testbed.Fleet, code wire.Code) []provisioner.EventType {
-	var types []provisioner.EventType
+func alarmEvents(f *testbed.Fleet, code wire.Code) []events.Type {
+	var types []events.Type
 	for _, e := range f.Events() {
-		if e.Code == code && (e.Type == provisioner.EventAlarmRaised || e.Type == provisioner.EventAlarmCleared) {
+		if e.Code == code && (e.Type == events.AlarmRaised || e.Type == events.AlarmCleared) {
 			types = append(types, e.Type)
 		}
 	}
@@ -43,16 +44,16 @@ func alarmEvents(f *testbed.Fleet, code wire.Code) []provisioner.EventType {
 
 // storedEvents returns the types of the alarm events of this code in the store,
 // in their order.
-func storedEvents(t *testing.T, f *testbed.Fleet, code wire.Code) []provisioner.EventType {
+func storedEvents(t *testing.T, f *testbed.Fleet, code wire.Code) []events.Type {
 	t.Helper()
-	var types []provisioner.EventType
+	var types []events.Type
 	for _, m := range f.Stored() {
 		if !strings.HasPrefix(m.Subject, "muster.event.alarm.") {
 			continue
 		}
 		var e struct {
-			Type provisioner.EventType `json:"type"`
-			Data provisioner.Event     `json:"data"`
+			Type events.Type  `json:"type"`
+			Data events.Event `json:"data"`
 		}
 		if err := json.Unmarshal(m.Data, &e); err != nil {
 			t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // A claimant is a machine that asks for an identity: its key, and whose word it
@@ -85,8 +86,8 @@ func (s story) grant(t *testing.T, g provisioner.Grant) {
 // reason is on what ground the name was last enrolled.
 func (s story) reason() provisioner.Reason {
 	for _, e := range slices.Backward(s.Events()) {
-		if e.Type == provisioner.EventEnrolled && e.Node == s.name {
-			return e.Reason
+		if e.Type == events.Enrolled && e.Node == s.name {
+			return provisioner.Reason(e.Reason)
 		}
 	}
 	return ""
@@ -405,7 +406,7 @@ func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
 	}
 	same("while enrollment is paused", wire.CodePaused, func(name string) *wire.Reply { return f.Ask(f.Node(name)) })
 	for name, code := range map[string]wire.Code{web1: wire.CodeIdentityTaken, revoked: wire.CodeIdentityRevoked} {
-		if !slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool { return e.Node == name && e.Code == code }) {
+		if !slices.ContainsFunc(f.Events(), func(e events.Event) bool { return e.Node == name && e.Code == code }) {
 			t.Errorf("no event says %s of %s", code, name)
 		}
 	}

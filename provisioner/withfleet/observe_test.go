@@ -16,6 +16,7 @@ import (
 	"muster/internal/wire"
 	"muster/policies"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // TestDecisionsAreObserved: whatever the policy decides is recorded with all that
@@ -88,7 +89,7 @@ func TestReloadRefuses(t *testing.T) {
 	if in, err := p.ReloadPolicy(f.Context(), provisioner.Cause{By: "kim", Why: "try"}); !errors.Is(err, policies.ErrInvalid) || in != nil {
 		t.Fatalf("ReloadPolicy = %+v, %v, want %v", in, err, policies.ErrInvalid)
 	}
-	f.WaitAlarm(provisioner.AlarmPolicyRefused)
+	f.WaitAlarm(events.AlarmPolicyRefused)
 	if in := p.Policy(); in.Digest != before || !strings.Contains(in.Refused, "test_wrong") {
 		t.Errorf("in use: %+v, want %s still", in, before)
 	}
@@ -96,10 +97,10 @@ func TestReloadRefuses(t *testing.T) {
 	if in, err := p.ReloadPolicy(f.Context(), provisioner.Cause{By: "kim"}); err != nil || in.Refused != "" || in.Before != before {
 		t.Errorf("mended: %+v, %v", in, err)
 	}
-	f.WaitNoAlarm(provisioner.AlarmPolicyRefused)
-	for _, want := range []provisioner.EventType{provisioner.EventPolicyRefused, provisioner.EventPolicyReloaded} {
-		if !slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool {
-			return e.Type == want && e.By == "kim" && (e.Type == provisioner.EventPolicyRefused) == strings.Contains(e.Cause, "test_wrong")
+	f.WaitNoAlarm(events.AlarmPolicyRefused)
+	for _, want := range []events.Type{events.PolicyRefused, events.PolicyReloaded} {
+		if !slices.ContainsFunc(f.Events(), func(e events.Event) bool {
+			return e.Type == want && e.By == "kim" && (e.Type == events.PolicyRefused) == strings.Contains(e.Cause, "test_wrong")
 		}) {
 			t.Errorf("no event %s with who and why: %+v", want, f.Events())
 		}
@@ -131,7 +132,7 @@ deny contains "too late" if input.identity == "other.example.net"
 	causes := func() map[string]string {
 		said := map[string]string{}
 		for _, e := range f.Events() {
-			if e.Type == provisioner.EventShadowDiffers {
+			if e.Type == events.ShadowDiffers {
 				said[e.Node] = e.Cause
 			}
 		}

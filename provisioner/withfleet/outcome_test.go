@@ -16,6 +16,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // TestALostAcknowledgementIsNoRepetition expects a write that turns out to be
@@ -33,8 +34,8 @@ func TestALostAcknowledgementIsNoRepetition(t *testing.T) {
 	f.Apply(n, e)
 	f.Enroll(n)
 	f.Apply(n, e)
-	want := map[provisioner.EventType][]bool{provisioner.EventEnrolled: {false, true}, provisioner.EventProvisioned: {false, true}}
-	got := map[provisioner.EventType][]bool{}
+	want := map[events.Type][]bool{events.Enrolled: {false, true}, events.Provisioned: {false, true}}
+	got := map[events.Type][]bool{}
 	for _, e := range f.Events() {
 		got[e.Type] = append(got[e.Type], e.Repeated)
 	}
@@ -263,12 +264,12 @@ func TestTheRequestsOwnTokenDecides(t *testing.T) {
 	// What is proven of a refused request decides where its event goes: a
 	// stranger's must not push the fleet's own out.
 	for _, e := range f.Events() {
-		want := provisioner.EventAttempt
+		want := events.Attempt
 		switch e.Code {
 		case "":
 			continue
 		case wire.CodeTokenSite:
-			want = provisioner.EventRefused
+			want = events.Refused
 		}
 		if e.Type != want {
 			t.Errorf("the event of %s is %s, want %s", e.Code, e.Type, want)
@@ -296,7 +297,7 @@ func TestConfirmationsOfWhatIsNoLonger(t *testing.T) {
 			if r := f.Apply(n, e); r.Refusal == nil || r.Refusal.Code != want.ToldAs() {
 				t.Errorf("confirmation: %+v, want %s", r, want.ToldAs())
 			}
-			if !slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool { return e.Code == want && e.Node == n.Identity }) {
+			if !slices.ContainsFunc(f.Events(), func(e events.Event) bool { return e.Code == want && e.Node == n.Identity }) {
 				t.Errorf("no event says %s", want)
 			}
 			if r := f.Record(n.Identity); r.State != state {

@@ -10,6 +10,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // TestPauseKeepsNewcomersOut has machines come while enrollment is paused: they are
@@ -54,7 +55,7 @@ func TestPauseKeepsNewcomersOut(t *testing.T) {
 	if err := p.Resume(f.Context(), "", operator); !errors.Is(err, provisioner.ErrNotPaused) {
 		t.Errorf("resumed twice: %v", err)
 	}
-	for _, is := range []provisioner.EventType{provisioner.EventPaused, provisioner.EventResumed} {
+	for _, is := range []events.Type{events.Paused, events.Resumed} {
 		if e := eventsOf(f, is); len(e) != 1 || e[0].By != "ann" || e[0].Why != "ticket 17" {
 			t.Errorf("events %s: %+v", is, e)
 		}

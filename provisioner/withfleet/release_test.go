@@ -13,6 +13,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // claimed leaves a claim of the node without a record: its process dies between
@@ -76,8 +77,8 @@ func TestADeadNodesUseIsReleased(t *testing.T) {
 			t.Errorf("by %s: the dead one, back again, is refused as %s", by, got)
 		}
 	}
-	if !slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool {
-		return e.Type == provisioner.EventTokenReleased && e.By == "anna" && e.Why == "the disk died" && e.Node == "key.example.net"
+	if !slices.ContainsFunc(f.Events(), func(e events.Event) bool {
+		return e.Type == events.TokenReleased && e.By == "anna" && e.Why == "the disk died" && e.Node == "key.example.net"
 	}) {
 		t.Error("no event says who released what")
 	}

@@ -16,6 +16,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 const web1 = "web1.example.net"
@@ -63,8 +64,8 @@ func TestANodeRenewsOverItsOwnSession(t *testing.T) {
 	if got := f.Revisions(web1); got != 4 {
 		t.Errorf("%d revisions, want 4: one for each answer that mattered", got)
 	}
-	renewed := slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool {
-		return e.Type == provisioner.EventRenewed && e.Serial == second.Serial && e.Token == r.Token && e.Reason == provisioner.ReasonRenew
+	renewed := slices.ContainsFunc(f.Events(), func(e events.Event) bool {
+		return e.Type == events.Renewed && e.Serial == second.Serial && e.Token == r.Token && e.Reason == string(provisioner.ReasonRenew)
 	})
 	if !renewed || !strings.Contains(f.Log(), `"msg":"certificate renewed"`) {
 		t.Errorf("no event, or no line in the log, says that it was renewed: %+v", f.Events())

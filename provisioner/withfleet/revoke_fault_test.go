@@ -15,6 +15,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // TestRevocationsUnknownRefuseEverybody lets the log of revocations not be read,
@@ -204,8 +205,8 @@ func TestCrashesWhileRevoking(t *testing.T) {
 			if code := codeAt(f, other, n); code != wire.CodeIdentityRevoked {
 				t.Errorf("elsewhere: %q", code)
 			}
-			f.Eventually("it is reported", func() bool { return len(events(f, provisioner.EventRevoked)) > 0 })
-			if got := len(events(f, provisioner.EventRevoked)); got != 1 {
+			f.Eventually("it is reported", func() bool { return len(emitted(f, events.Revoked)) > 0 })
+			if got := len(emitted(f, events.Revoked)); got != 1 {
 				t.Errorf("%d events, want 1", got)
 			}
 			f.Check()

@@ -16,6 +16,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // another returns one more provisioner on the fleet's store, as another process
@@ -125,13 +126,13 @@ func TestARevokedTokenEnrollsNobody(t *testing.T) {
 	if code := codeAt(f, f.Daemon().Operator(), n); code != wire.CodeTokenRevoked {
 		t.Errorf("after a restart: %s", code)
 	}
-	if got := events(f, provisioner.EventTokenRevoked); len(got) != 1 || got[0].Token != id || got[0].By != testbed.Operator().By || got[0].Why != testbed.Operator().Why {
+	if got := emitted(f, events.TokenRevoked); len(got) != 1 || got[0].Token != id || got[0].By != testbed.Operator().By || got[0].Why != testbed.Operator().Why {
 		t.Errorf("events %+v", got)
 	}
 	f.Check()
 }
 
-func events(f *testbed.Fleet, typ provisioner.EventType) (list []provisioner.Event) {
+func emitted(f *testbed.Fleet, typ events.Type) (list []events.Event) {
 	for _, e := range f.Events() {
 		if e.Type == typ {
 			list = append(list, e)
@@ -276,7 +277,7 @@ func TestARevokedNodeIsOut(t *testing.T) {
 	if err := f.Daemon().Operator().RevokeNode(f.Context(), web1, testbed.Operator()); err != nil {
 		t.Errorf("revoked once more: %v", err)
 	}
-	if got := events(f, provisioner.EventRevoked); len(got) != 1 || got[0].Node != web1 || got[0].By != testbed.Operator().By {
+	if got := emitted(f, events.Revoked); len(got) != 1 || got[0].Node != web1 || got[0].By != testbed.Operator().By {
 		t.Errorf("events %+v", got)
 	}
 	f.Check()
@@ -307,13 +308,13 @@ func TestARevokedAgentStaysOut(t *testing.T) {
 	// and without its key.
 	for _, file := range []string{"certificate.pem", "private.pem"} {
 		a.Stop()
-		before := len(events(f, provisioner.EventRefused))
+		before := len(emitted(f, events.Refused))
 		if err := os.Remove(filepath.Join(a.Dir, file)); err != nil {
 			t.Fatal(err)
 		}
 		a.Start()
 		f.Eventually("it is refused without "+file, func() bool {
-			list := events(f, provisioner.EventRefused)
+			list := emitted(f, events.Refused)
 			return len(list) > before && list[len(list)-1].Code == wire.CodeIdentityRevoked
 		})
 	}
@@ -373,7 +374,7 @@ func TestARetiredNodeIsFree(t *testing.T) {
 		}
 		f.Enroll(next) // its own key is not held against it
 		f.Check()
-		if got := len(events(f, provisioner.EventRetired)); got != 2 {
+		if got := len(emitted(f, events.Retired)); got != 2 {
 			t.Errorf("%d events of retirement, want 2", got)
 		}
 	}
@@ -457,7 +458,7 @@ func TestAGrantThatIsAskedForAgain(t *testing.T) {
 	if code := f.Refused(other); code != wire.CodeIdentityTaken {
 		t.Errorf("one more machine: %q", code)
 	}
-	if got := events(f, provisioner.EventGranted); len(got) != 1 {
+	if got := emitted(f, events.Granted); len(got) != 1 {
 		t.Errorf("events %+v", got)
 	}
 	order.ID = strings.Repeat("x", 65)
@@ -491,7 +492,7 @@ func TestAGrantIsForOneKey(t *testing.T) {
 	if code := f.Refused(wrong); code != wire.CodeIdentityTaken {
 		t.Errorf("with a grant that is over: %q", code)
 	}
-	if got := events(f, provisioner.EventGranted); len(got) != 2 || got[0].Node != web1 || got[0].By == "" {
+	if got := emitted(f, events.Granted); len(got) != 2 || got[0].Node != web1 || got[0].By == "" {
 		t.Errorf("events %+v", got)
 	}
 	f.Check()

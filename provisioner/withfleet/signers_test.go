@@ -17,6 +17,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // newSigner returns a key and its public half as an operator has it.
@@ -117,7 +118,7 @@ func TestSignersComeAndGo(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Enroll(signedBy(t, f, key, "db3.example.net"))
-	if added, removed := events(f, provisioner.EventSignerAdded), events(f, provisioner.EventSignerRemoved); len(added) != 4 || len(removed) != 1 || removed[0].Signer != id || removed[0].By == "" {
+	if added, removed := emitted(f, events.SignerAdded), emitted(f, events.SignerRemoved); len(added) != 4 || len(removed) != 1 || removed[0].Signer != id || removed[0].By == "" {
 		t.Errorf("events %+v, %+v", added, removed)
 	}
 	f.Check()

@@ -11,6 +11,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // operator is who says so in these tests.
@@ -36,7 +37,7 @@ func waiting(t *testing.T, f *testbed.Fleet, nodes ...*simnode.Node) []*provisio
 }
 
 // events returns the events of a type.
-func eventsOf(f *testbed.Fleet, is provisioner.EventType) (list []provisioner.Event) {
+func eventsOf(f *testbed.Fleet, is events.Type) (list []events.Event) {
 	for _, e := range f.Events() {
 		if e.Type == is {
 			list = append(list, e)
@@ -82,7 +83,7 @@ func TestWaitingIsListedAndApproved(t *testing.T) {
 	if got := f.Record("web1.example.net").Approval; got == nil || got.ID != a.ID || got.By != "ann" {
 		t.Errorf("on record: approval %+v, want %s by ann", got, a.ID)
 	}
-	if e := eventsOf(f, provisioner.EventApproved); len(e) != 1 || e[0].By != "ann" || e[0].Why != "ticket 17" || e[0].Key != keyHash(t, n) || e[0].Node != "web1.example.net" {
+	if e := eventsOf(f, events.Approved); len(e) != 1 || e[0].By != "ann" || e[0].Why != "ticket 17" || e[0].Key != keyHash(t, n) || e[0].Node != "web1.example.net" {
 		t.Errorf("events of the approval: %+v", e)
 	}
 	f.Check()
@@ -97,8 +98,8 @@ func TestWaitingIsNoNoise(t *testing.T) {
 	owner := f.Node("web1.example.net")
 	f.Apply(owner, f.Enroll(owner))
 	waits, thief := f.Node("web2.example.net"), f.Node("web1.example.net")
-	said := func(code wire.Code) (list []provisioner.Event) {
-		for _, e := range eventsOf(f, provisioner.EventRefused) {
+	said := func(code wire.Code) (list []events.Event) {
+		for _, e := range eventsOf(f, events.Refused) {
 			if e.Code == code {
 				list = append(list, e)
 			}

@@ -10,7 +10,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
 )
 
@@ -59,7 +59,7 @@ func showAttempts(o *verb.Operator, a *httpapi.Attempts) io.WriterTo {
 	return cli.Parts{sources, tokens}
 }
 
-func addFailed(t *cli.Table, from string, f *provisioner.FailedAttempts) {
+func addFailed(t *cli.Table, from string, f *events.FailedAttempts) {
 	count := fmt.Sprint(f.Count)
 	if f.Over > 0 {
 		count += fmt.Sprintf(", up to %d are others'", f.Over)

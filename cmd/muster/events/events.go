@@ -18,7 +18,7 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 const help = `Prints what has happened in the fleet, the oldest first, a line for each event: when,
@@ -58,8 +58,8 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 }
 
 // query returns what is asked for, or all that is wrong with it.
-func (f *filter) query(now time.Time) (provisioner.EventQuery, error) {
-	q := provisioner.EventQuery{Type: f.typ, Code: wire.Code(f.code), Node: f.node, Once: !f.follow}
+func (f *filter) query(now time.Time) (events.Query, error) {
+	q := events.Query{Type: f.typ, Code: wire.Code(f.code), Node: f.node, Once: !f.follow}
 	var mistakes []error
 	if d, err := cli.ParseDuration(f.since); err == nil {
 		q.Since = now.Add(-d)
@@ -71,10 +71,10 @@ func (f *filter) query(now time.Time) (provisioner.EventQuery, error) {
 	if f.typ != "" && !strings.HasPrefix(f.typ, "io.") {
 		q.Type = "io.muster." + f.typ
 	}
-	if !provisioner.EventTypeBegins(q.Type) {
+	if !events.TypeBegins(q.Type) {
 		mistakes = append(mistakes, fmt.Errorf("--type: no type begins with %q", q.Type))
 	}
-	if codes := provisioner.EventCodes(); f.code != "" && !slices.Contains(codes, q.Code) {
+	if codes := events.Codes(); f.code != "" && !slices.Contains(codes, q.Code) {
 		mistakes = append(mistakes, fmt.Errorf("--code: no refusal and no alarm has the code %q%s", f.code, cli.DidYouMean(f.code, codes)))
 	}
 	return q, errors.Join(mistakes...)
@@ -90,7 +90,7 @@ func (f *filter) run(ctx context.Context, o *verb.Operator) error {
 		return err
 	}
 	none := true
-	err = client.Events(ctx, q, func(e *provisioner.StoredEvent, line []byte) error {
+	err = client.Events(ctx, q, func(e *events.Stored, line []byte) error {
 		none = false
 		if o.JSON() {
 			_, err := os.Stdout.Write(append(bytes.Clone(line), '\n'))
@@ -112,7 +112,7 @@ var omitted = []string{"node", "identity", "digest", "attempt", "policy", "boot"
 
 // write writes an event as a line for a person: when, what, which node, and
 // the members that say most, in the order of the table.
-func write(w io.Writer, e *provisioner.StoredEvent) error {
+func write(w io.Writer, e *events.Stored) error {
 	var data map[string]any
 	d := json.NewDecoder(bytes.NewReader(e.Data))
 	d.UseNumber()
@@ -120,7 +120,7 @@ func write(w io.Writer, e *provisioner.StoredEvent) error {
 		return fmt.Errorf("event %s: %w", e.ID, err)
 	}
 	line := fmt.Sprintf("%s  %-18s  %s", verb.Instant(e.Time), strings.TrimPrefix(string(e.Type), "io.muster."), verb.OrDash(e.Subject))
-	for _, m := range provisioner.EventMembers {
+	for _, m := range events.Members {
 		value, ok := data[m.Name]
 		if !ok || slices.Contains(omitted, m.Name) {
 			continue

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
@@ -67,8 +67,8 @@ func startWatch(ctx context.Context, client *httpapi.Client, verb wire.Verb) (*w
 func (w *watch) follow(ctx context.Context, client *httpapi.Client, since time.Time) {
 	for {
 		// Why it has ended does not matter: a node that is not heard of is reported.
-		_ = client.Events(ctx, provisioner.EventQuery{Since: since, Type: "io.muster."}, func(e *provisioner.StoredEvent, _ []byte) error {
-			if e.Type == provisioner.EventCommanded {
+		_ = client.Events(ctx, events.Query{Since: since, Type: "io.muster."}, func(e *events.Stored, _ []byte) error {
+			if e.Type == events.Commanded {
 				since = e.Time.Add(-clockSlack) // of a provisioner's clock, where a node's word is worth nothing
 			}
 			w.hear(e)
@@ -82,26 +82,26 @@ func (w *watch) follow(ctx context.Context, client *httpapi.Client, since time.T
 
 // hear takes in an event. Events of a moment may be read in any order, and some of what happened before the
 // command are read after it: of what may be the command's end, the last counts.
-func (w *watch) hear(e *provisioner.StoredEvent) {
+func (w *watch) hear(e *events.Stored) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	a := w.waiting[wire.Identity(e.Subject)]
 	if a == nil {
 		return
 	}
-	var d provisioner.Event
+	var d events.Event
 	if json.Unmarshal(e.Data, &d) != nil {
 		return
 	}
 	at, cause := e.Time, error(nil)
 	switch {
-	case e.Type == provisioner.EventCommanded && d.Command == a.command:
+	case e.Type == events.Commanded && d.Command == a.command:
 		a.commanded, at = e.Time, time.Time{}
-	case e.Type == provisioner.EventRefused && !wire.MeaningOf(d.Code).Retry:
+	case e.Type == events.Refused && !wire.MeaningOf(d.Code).Retry:
 		cause = fmt.Errorf("it has taken the command, and was refused: %s: %s", d.Code, d.Cause)
 	case e.Type != fleet.DoneBy[w.verb]:
 		return
-	case strings.HasPrefix(string(e.Type), provisioner.EventOfServer):
+	case strings.HasPrefix(string(e.Type), events.OfServer):
 		at = e.RecordedTime // a node's own clock may be far off
 	}
 	if !at.Before(a.ended) && !at.IsZero() {

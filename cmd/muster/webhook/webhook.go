@@ -15,7 +15,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 const listHelp = `Lists the webhooks of provisioner.yaml: how many events each has taken, how many waits
@@ -29,7 +29,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	c := app.Command("webhook", "See what has become of webhooks, and try them.").
 		HelpLong("These verbs ask the provisioner that runs on this machine, or with --url one elsewhere.")
 	list := c.Command("list", "List webhooks with what they were delivered.").HelpLong(listHelp)
-	verb.List(list, all, "/v1/webhooks", func(o *verb.Operator, hooks []provisioner.Webhook) io.WriterTo {
+	verb.List(list, all, "/v1/webhooks", func(o *verb.Operator, hooks []events.Webhook) io.WriterTo {
 		if len(hooks) == 0 {
 			o.Say("there are no webhooks in provisioner.yaml")
 			return nil
@@ -66,7 +66,7 @@ func addTest(parent *kingpin.CmdClause, all cli.Verbs) {
 	o.AddFlags(c)
 	all.Check(c, o.CheckURL)
 	all[c.FullCommand()] = func(ctx context.Context) error {
-		a, err := verb.Post[*provisioner.WebhookAnswer](ctx, o, "/v1/webhooks/"+url.PathEscape(name)+"/test", nil)
+		a, err := verb.Post[*events.WebhookAnswer](ctx, o, "/v1/webhooks/"+url.PathEscape(name)+"/test", nil)
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func addTest(parent *kingpin.CmdClause, all cli.Verbs) {
 	}
 }
 
-func showAnswer(a *provisioner.WebhookAnswer) io.WriterTo {
+func showAnswer(a *events.WebhookAnswer) io.WriterTo {
 	if a.Status == 0 {
 		return nil
 	}

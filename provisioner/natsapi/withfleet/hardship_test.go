@@ -14,6 +14,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/natsapi"
 )
 
@@ -159,7 +160,7 @@ func TestProvisionersShareTheRequests(t *testing.T) {
 	t.Cleanup(func() { // both services have stopped, so that nothing is in hand any more
 		enrolled := 0
 		for _, e := range f.Events() {
-			if e.Type == provisioner.EventEnrolled {
+			if e.Type == events.Enrolled {
 				enrolled++
 			}
 		}

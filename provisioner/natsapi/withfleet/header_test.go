@@ -12,7 +12,7 @@ import (
 
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // TestAHeaderThatEndsEarlyIsNotBelieved sends header lines by hand that
@@ -45,7 +45,7 @@ func TestAHeaderThatEndsEarlyIsNotBelieved(t *testing.T) {
 		t.Errorf("a request was granted, said to be from %q", r.Source)
 	}
 	for _, e := range f.Events() {
-		if strings.HasPrefix(e.Source, "198.") || e.Type == provisioner.EventEnrolled {
+		if strings.HasPrefix(e.Source, "198.") || e.Type == events.Enrolled {
 			t.Errorf("reported: %+v", e)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // aims are subjects of the provisioners' account to which nobody else may have
@@ -165,7 +165,7 @@ func TestRepliesAreNoRequests(t *testing.T) {
 	}
 	count := func() (n int64) {
 		for _, e := range f.Events()[before:] {
-			if e.Type == provisioner.EventAttempt {
+			if e.Type == events.Attempt {
 				n += 1 + e.LeftOut
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/natsapi"
 )
 
@@ -246,8 +247,8 @@ func TestAnyProvisionerOpensWhatIsOfASession(t *testing.T) {
 	if r := ask("three.", wire.SubjectApplied, func() ([]byte, *seal.ReplyOpener, error) { return session.EncodeApplied(a) }); r.Applied == nil {
 		t.Errorf("confirmation: %+v", r)
 	}
-	for _, want := range []provisioner.EventType{provisioner.EventEnrolled, provisioner.EventProvisioned} {
-		if !slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool { return e.Type == want && e.Sealed }) {
+	for _, want := range []events.Type{events.Enrolled, events.Provisioned} {
+		if !slices.ContainsFunc(f.Events(), func(e events.Event) bool { return e.Type == want && e.Sealed }) {
 			t.Errorf("no event %s says that it came sealed", want)
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/natsapi"
 )
 
@@ -51,10 +52,10 @@ func TestMessagesThatAreNoRequests(t *testing.T) {
 		if want := tt.want == wire.CodeUnsupportedVersion; want != slices.Equal(r.Refusal.Versions, wire.SupportedVersions) {
 			t.Errorf("%s: versions %v", name, r.Refusal.Versions)
 		}
-		if !slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool {
-			return e.Code == tt.want && e.Type == provisioner.EventAttempt && e.Source == "127.0.0.1"
+		if !slices.ContainsFunc(f.Events(), func(e events.Event) bool {
+			return e.Code == tt.want && e.Type == events.Attempt && e.Source == "127.0.0.1"
 		}) {
-			t.Errorf("%s: no event of type %s from 127.0.0.1", name, provisioner.EventAttempt)
+			t.Errorf("%s: no event of type %s from 127.0.0.1", name, events.Attempt)
 		}
 	}
 	f.Check()
@@ -261,7 +262,7 @@ func TestAHiddenHeaderIsNotBelieved(t *testing.T) {
 	if f.Record("web1.example.net") != nil {
 		t.Error("the request was granted")
 	}
-	refused := slices.DeleteFunc(f.Events(), func(e provisioner.Event) bool { return e.Code != wire.CodeBadRequest })
+	refused := slices.DeleteFunc(f.Events(), func(e events.Event) bool { return e.Code != wire.CodeBadRequest })
 	if len(refused) != 1 || refused[0].Source != "" {
 		t.Errorf("reported as %+v, want one without an address: of two, nobody knows which is the broker's", refused)
 	}

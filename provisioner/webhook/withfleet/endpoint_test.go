@@ -14,7 +14,7 @@ import (
 	"time"
 
 	"muster/internal/eventcheck"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/webhook"
 )
 
@@ -37,14 +37,14 @@ func TestSignsAsStandardWebhooks(t *testing.T) {
 const answered = webhook.MaxTimeout
 
 // try sends a test event to an endpoint and returns what came of it.
-func try(t *testing.T, url string, roots *x509.CertPool, within time.Duration) *provisioner.WebhookAnswer {
+func try(t *testing.T, url string, roots *x509.CertPool, within time.Duration) *events.WebhookAnswer {
 	t.Helper()
 	s, err := webhook.ParseSecrets([]byte(strings.Join(secrets, "\n")))
 	if err != nil {
 		t.Fatal(err)
 	}
 	set, err := webhook.New([]webhook.Config{{Name: "pager", URL: url, Secrets: s, Roots: roots, Timeout: within, Version: "test"}},
-		provisioner.NewAlarms(provisioner.AlarmConfig{}))
+		events.NewAlarms(events.AlarmConfig{}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +71,7 @@ func TestATestEventIsSigned(t *testing.T) {
 	if a.Cause != "" || a.Status != http.StatusAccepted || a.Body != "thank you" || a.ID != m.id || a.Elapsed <= 0 {
 		t.Errorf("answer %+v", a)
 	}
-	if err := eventcheck.Check(m.body); err != nil || m.event.Type != provisioner.EventWebhookTest || !strings.Contains(string(m.event.Data), `"by":"ada"`) {
+	if err := eventcheck.Check(m.body); err != nil || m.event.Type != events.WebhookTest || !strings.Contains(string(m.event.Data), `"by":"ada"`) {
 		t.Errorf("delivered %s: %v", m.body, err)
 	}
 }
@@ -168,11 +168,11 @@ func TestNobodyThere(t *testing.T) {
 	if a := try(t, "https://"+address, nil, answered); a.Status != 0 || !strings.Contains(a.Cause, "refused") {
 		t.Errorf("answer %+v", a)
 	}
-	set, err := webhook.New(nil, provisioner.NewAlarms(provisioner.AlarmConfig{}))
+	set, err := webhook.New(nil, events.NewAlarms(events.AlarmConfig{}))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := set.Test(context.Background(), "pager", "ada"); !errors.Is(err, provisioner.ErrUnknownWebhook) {
+	if _, err := set.Test(context.Background(), "pager", "ada"); !errors.Is(err, events.ErrUnknownWebhook) {
 		t.Errorf("Test = %v", err)
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 	"muster/internal/daemon"
 	"muster/internal/testbed"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/webhook"
 )
 
@@ -30,7 +30,7 @@ var secrets = []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_" + base
 type message struct {
 	id, at, kind string
 	body         []byte
-	event        provisioner.StoredEvent
+	event        events.Stored
 }
 
 // receiver is an operator's endpoint: a real HTTPS server, which verifies what it

@@ -16,7 +16,7 @@ import (
 	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/httpapi"
 	"muster/provisioner/webhook"
 )
@@ -29,9 +29,9 @@ func ask(t *testing.T, f *testbed.Fleet, nc *nats.Conn, n *simnode.Node) {
 }
 
 // hooks asks the provisioner for its webhooks.
-func hooks(t *testing.T, f *testbed.Fleet) []provisioner.Webhook {
+func hooks(t *testing.T, f *testbed.Fleet) []events.Webhook {
 	t.Helper()
-	var all []provisioner.Webhook
+	var all []events.Webhook
 	c := httpapi.NewClient(filepath.Join(f.Dir, "data", httpapi.SocketName))
 	if err := c.Do(f.Context(), http.MethodGet, "/v1/webhooks", nil, &all); err != nil {
 		t.Fatal(err)
@@ -42,7 +42,7 @@ func hooks(t *testing.T, f *testbed.Fleet) []provisioner.Webhook {
 // alarm returns the cause of the webhooks' alarm, "" if it does not stand.
 func alarm(f *testbed.Fleet) string {
 	for _, a := range f.Daemon().Alarms() {
-		if a.Code == provisioner.AlarmWebhookFailed {
+		if a.Code == events.AlarmWebhookFailed {
 			return a.Cause
 		}
 	}
@@ -63,10 +63,10 @@ func TestRefusalsAreDelivered(t *testing.T) {
 		t.Fatalf("another key: %s", code)
 	}
 	rogue(t, f, "web2.example.net")
-	types := map[provisioner.EventType]message{}
+	types := map[events.Type]message{}
 	for len(types) < 2 {
 		m := r.next(t)
-		if m.event.Type == provisioner.EventAlarmRaised || m.event.Type == provisioner.EventAlarmCleared {
+		if m.event.Type == events.AlarmRaised || m.event.Type == events.AlarmCleared {
 			continue // of a machine that stood still
 		}
 		types[m.event.Type] = m
@@ -77,7 +77,7 @@ func TestRefusalsAreDelivered(t *testing.T) {
 			t.Errorf("content type %q, id %q", m.kind, m.id)
 		}
 	}
-	for typ, code := range map[provisioner.EventType]wire.Code{provisioner.EventRefused: wire.CodeIdentityTaken, provisioner.EventAttempt: wire.CodeTokenInvalid} {
+	for typ, code := range map[events.Type]wire.Code{events.Refused: wire.CodeIdentityTaken, events.Attempt: wire.CodeTokenInvalid} {
 		if !strings.Contains(string(types[typ].event.Data), `"code":"`+string(code)+`"`) {
 			t.Errorf("%s: %s, want %s", typ, types[typ].body, code)
 		}
@@ -133,7 +133,7 @@ func TestAHangingEndpointHoldsUpNobody(t *testing.T) {
 	alarmed := false
 	for len(seen) < rogues || !alarmed {
 		m := works.next(t)
-		if m.event.Type == provisioner.EventAlarmRaised {
+		if m.event.Type == events.AlarmRaised {
 			alarmed = strings.Contains(string(m.event.Data), "webhook stuck: no answer within 1s")
 			continue
 		}
@@ -143,7 +143,7 @@ func TestAHangingEndpointHoldsUpNobody(t *testing.T) {
 		t.Errorf("alarm %q, want stuck's", cause)
 	}
 	for len(hangs.got) > 0 {
-		if m := <-hangs.got; m.event.Type == provisioner.EventAlarmRaised {
+		if m := <-hangs.got; m.event.Type == events.AlarmRaised {
 			t.Errorf("told of its own failure: %s", m.body)
 		}
 	}
@@ -166,8 +166,8 @@ func TestGivenUpAfterItsTime(t *testing.T) {
 	r.status.Store(http.StatusOK)
 	rogue(t, f, "web3.example.net")
 	f.Eventually("the alarm is over with the next delivery", func() bool { return hooks(t, f)[0].Delivered == 1 && alarm(f) == "" })
-	if !slices.ContainsFunc(f.Events(), func(e provisioner.Event) bool {
-		return e.Type == provisioner.EventAlarmCleared && e.Code == provisioner.AlarmWebhookFailed
+	if !slices.ContainsFunc(f.Events(), func(e events.Event) bool {
+		return e.Type == events.AlarmCleared && e.Code == events.AlarmWebhookFailed
 	}) {
 		t.Error("no event says that it is over")
 	}
@@ -234,7 +234,7 @@ func TestARemovedWebhookIsForgotten(t *testing.T) {
 	rogue(t, f, "web2.example.net")
 	f.Enroll(f.Node("web1.example.net"))
 	f.Refused(f.Node("web1.example.net"))
-	if m := r.next(t); m.event.Type != provisioner.EventRefused {
+	if m := r.next(t); m.event.Type != events.Refused {
 		t.Errorf("delivered %s, want what the file says now", m.event.Type)
 	}
 }

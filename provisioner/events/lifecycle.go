@@ -1,4 +1,4 @@
-package provisioner
+package events
 
 import (
 	"encoding/json"
@@ -8,16 +8,16 @@ import (
 	"muster/internal/wire"
 )
 
-// EventOfServer is what the types of nodes' own events begin with.
-const EventOfServer = "io.muster.server."
+// OfServer is what the types of nodes' own events begin with.
+const OfServer = "io.muster.server."
 
 // The events of nodes' lives, which they publish themselves over mutual TLS. All
 // that they say is the node's word, but for which node it is.
 const (
-	EventServerStartup     EventType = EventOfServer + "startup"
-	EventServerAlive       EventType = EventOfServer + "alive"
-	EventServerProvisioned EventType = EventOfServer + "provisioned"
-	EventServerShutdown    EventType = EventOfServer + "shutdown"
+	ServerStartup     Type = OfServer + "startup"
+	ServerAlive       Type = OfServer + "alive"
+	ServerProvisioned Type = OfServer + "provisioned"
+	ServerShutdown    Type = OfServer + "shutdown"
 )
 
 // Lifecycle is what a node says of its life.
@@ -36,9 +36,9 @@ var errLifecycle = errors.New("not a lifecycle event")
 // CleanLifecycle returns what may be believed of an event that a node has
 // published: it is from that node, and of the type that its subject ends in. Of
 // the rest what is known is kept, cut to the length of an identity.
-func CleanLifecycle(id wire.Identity, kind string, e *StoredEvent) (*StoredEvent, error) {
-	t := EventType(EventOfServer + kind)
-	if MeaningOfEvent(t) == nil || e.Time.IsZero() {
+func CleanLifecycle(id wire.Identity, kind string, e *Stored) (*Stored, error) {
+	t := Type(OfServer + kind)
+	if MeaningOf(t) == nil || e.Time.IsZero() {
 		return nil, errLifecycle
 	}
 	if y := e.Time.UTC().Year(); y < 0 || y > 9999 { // with its zone it was in range, and nobody could write it again
@@ -59,7 +59,7 @@ func CleanLifecycle(id wire.Identity, kind string, e *StoredEvent) (*StoredEvent
 	if err != nil {
 		return nil, err
 	}
-	return &StoredEvent{SpecVersion: "1.0", ID: bounded(e.ID), Source: bounded(e.Source), Type: t, Subject: string(id), Time: e.Time.UTC(),
+	return &Stored{SpecVersion: "1.0", ID: bounded(e.ID), Source: bounded(e.Source), Type: t, Subject: string(id), Time: e.Time.UTC(),
 		DataContentType: "application/json", Data: data}, nil
 }
 
@@ -68,5 +68,5 @@ func bounded(s string) string {
 	if len(s) > wire.MaxIdentityBytes {
 		s = s[:wire.MaxIdentityBytes]
 	}
-	return scrub(s)
+	return Scrub(s)
 }

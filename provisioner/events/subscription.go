@@ -1,4 +1,4 @@
-package provisioner
+package events
 
 import (
 	"context"
@@ -16,7 +16,7 @@ type Subscription struct {
 
 	// Types are the events that are wanted, each by its whole name. Required. Asking
 	// again with others changes them for all who take from it.
-	Types []EventType
+	Types []Type
 
 	// AtOnce bounds the deliveries that one process has in hand of each of the
 	// log's streams: what strangers cause does not keep all else waiting.
@@ -35,7 +35,7 @@ type Subscription struct {
 // A Delivery is one event for a subscriber. It comes again until it is settled,
 // and may after that: a process that is killed settles nothing any more.
 type Delivery struct {
-	Event *StoredEvent
+	Event *Stored
 	ID    string // the same each time it comes, and no other event's: 32 hex digits
 	Tries int    // how often it has come, with this time
 }

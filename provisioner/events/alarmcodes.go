@@ -1,4 +1,4 @@
-package provisioner
+package events
 
 import (
 	"slices"
@@ -41,8 +41,8 @@ var alarmRemedies = map[wire.Code]string{
 	AlarmCRLTooLong:           "have those who read the CRL do without until certificates on it have ended; a shorter `certificates.lifetime` has them end sooner from now on",
 }
 
-// EventCodes returns the codes that events have: of refusals, and of alarms.
-func EventCodes() []wire.Code {
+// Codes returns the codes that events have: of refusals, and of alarms.
+func Codes() []wire.Code {
 	var all []wire.Code
 	for _, m := range wire.Codes {
 		all = append(all, m.Code)

@@ -1,4 +1,4 @@
-package provisioner
+package events
 
 import (
 	"context"
@@ -14,7 +14,7 @@ var ErrUnknownWebhook = errors.New("no such webhook in provisioner.yaml")
 type Webhook struct {
 	Name      string        `json:"name"`
 	Endpoint  string        `json:"endpoint"` // scheme and host: the rest may be secret
-	Events    []EventType   `json:"events"`
+	Events    []Type        `json:"events"`
 	Delivered uint64        `json:"delivered"`
 	Failed    uint64        `json:"failed"`   // attempts at delivery
 	GivenUp   uint64        `json:"given_up"` // events that are not tried any more

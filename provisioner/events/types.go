@@ -1,13 +1,13 @@
-package provisioner
+package events
 
 import (
 	"slices"
 	"strings"
 )
 
-// An EventMeaning is what there is to know of an [EventType].
-type EventMeaning struct {
-	Type EventType
+// An Meaning is what there is to know of an [Type].
+type Meaning struct {
+	Type Type
 	What string // one sentence
 
 	// Always are the members of its data that every such event has, Sometimes
@@ -21,105 +21,105 @@ var (
 	byOperator = []string{"by", "why"}
 )
 
-// EventTypes is the one table of events, in the order of docs/events.md. Types
+// Types is the one table of events, in the order of docs/events.md. Types
 // and members are never renamed, and none changes its meaning; new ones may come.
-var EventTypes = []EventMeaning{
-	{EventEnrolled, "A node has enrolled: its certificate is on record and on its way. With repeated it was before: of a node that asks again and again, five are said at once, and one each ten minutes; left_out counts the others.",
+var Types = []Meaning{
+	{Enrolled, "A node has enrolled: its certificate is on record and on its way. With repeated it was before: of a node that asks again and again, five are said at once, and one each ten minutes; left_out counts the others.",
 		[]string{"node", "reason", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"sealed", "elapsed_ns", "repeated", "left_out"})},
-	{EventRenewed, "A node has renewed: a certificate in place of its live one is on record and on its way. With repeated it was before, and is as often as for a node that has enrolled.",
+	{Renewed, "A node has renewed: a certificate in place of its live one is on record and on its way. With repeated it was before, and is as often as for a node that has enrolled.",
 		[]string{"node", "reason", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"elapsed_ns", "repeated", "left_out"})},
-	{EventProvisioned, "A node has confirmed that certificate and configuration are on its disk. With repeated it had done so before: each agent does so once more, and one that goes on each week. Of one node 20 of these are said at once, and one each half minute; left_out counts the others.",
+	{Provisioned, "A node has confirmed that certificate and configuration are on its disk. With repeated it had done so before: each agent does so once more, and one that goes on each week. Of one node 20 of these are said at once, and one each half minute; left_out counts the others.",
 		[]string{"node", "serial", "digest", "attempt"}, slices.Concat(fromToken, []string{"reason", "sealed", "repeated", "left_out"})},
-	{EventRefused, "A node whose token, or certificate, is good was refused. A token may be good for many names: the node is what the request says. That one waits, for an operator, the policy, or a name that is another's, or is told so of a revoked one, is an event again after ten minutes; `muster node pending` counts how often it asked, but for the revoked one. Of those who hear that enrollment is paused ten a second are, of those for whom there is no room none: the metrics count them all. With code offer_unusable it is the node that has refused: it cannot use what it was offered, the cause is its word, and it says so again each hour. Of these, and of the renewals of one node that are refused, 20 are said at once, and one each half minute; left_out counts the others.",
+	{Refused, "A node whose token, or certificate, is good was refused. A token may be good for many names: the node is what the request says. That one waits, for an operator, the policy, or a name that is another's, or is told so of a revoked one, is an event again after ten minutes; `muster node pending` counts how often it asked, but for the revoked one. Of those who hear that enrollment is paused ten a second are, of those for whom there is no room none: the metrics count them all. With code offer_unusable it is the node that has refused: it cannot use what it was offered, the cause is its word, and it says so again each hour. Of these, and of the renewals of one node that are refused, 20 are said at once, and one each half minute; left_out counts the others.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "attempt", "left_out", "of_source"}, fromToken)},
-	{EventAttempt, "A request that proves nothing was refused, or a connection, whatever it presents. The node is whoever it claims to be. With a serial it is one that has shown that certificate of its own to a broker of the fleet, and was not admitted.",
+	{Attempt, "A request that proves nothing was refused, or a connection, whatever it presents. The node is whoever it claims to be. With a serial it is one that has shown that certificate of its own to a broker of the fleet, and was not admitted.",
 		[]string{"code"}, slices.Concat([]string{"node", "cause", "reason", "serial", "attempt", "left_out", "of_source"}, fromToken)},
-	{EventRevoked, "An operator's revocation of a node is on its record.",
+	{Revoked, "An operator's revocation of a node is on its record.",
 		[]string{"node", "attempt"}, byOperator},
-	{EventRetired, "An operator has freed a node's name for any key.",
+	{Retired, "An operator has freed a node's name for any key.",
 		[]string{"node"}, append([]string{"attempt"}, byOperator...)},
-	{EventRetireLeftOut, "An operator's retirement of a node, which waited for the store, was left out: others have decided about the name since, and that stands. Whoever still means it retires the node again.",
+	{RetireLeftOut, "An operator's retirement of a node, which waited for the store, was left out: others have decided about the name since, and that stands. Whoever still means it retires the node again.",
 		[]string{"node"}, byOperator},
-	{EventGranted, "An operator lets another key take a name over, once.",
+	{Granted, "An operator lets another key take a name over, once.",
 		[]string{"node"}, byOperator},
-	{EventApproved, "An operator, or the command that approves, lets a key that waits have its name.",
+	{Approved, "An operator, or the command that approves, lets a key that waits have its name.",
 		[]string{"node", "key_hash"}, byOperator},
-	{EventRejected, "An operator has rejected a key that waits: it is denied.",
+	{Rejected, "An operator has rejected a key that waits: it is denied.",
 		[]string{"node", "key_hash"}, byOperator},
-	{EventForgotten, "What waited, and what was said of it, no longer counts.",
+	{Forgotten, "What waited, and what was said of it, no longer counts.",
 		[]string{"node", "key_hash"}, byOperator},
-	{EventCommanded, "An operator has a node do something. With a cause the node may not have taken it.",
+	{Commanded, "An operator has a node do something. With a cause the node may not have taken it.",
 		[]string{"node", "verb", "command"}, append([]string{"cause", "repeated"}, byOperator...)},
-	{EventCloned, "Two live machines use one key. With a code they are refused.",
+	{Cloned, "Two live machines use one key. With a code they are refused.",
 		[]string{"node", "cause"}, []string{"code", "serial", "policy", "attempt"}},
-	{EventAllowed, "An operator has put a pattern of names on the allow-list.",
+	{Allowed, "An operator has put a pattern of names on the allow-list.",
 		[]string{"pattern"}, byOperator},
-	{EventDisallowed, "An operator has taken a pattern off the allow-list.",
+	{Disallowed, "An operator has taken a pattern off the allow-list.",
 		[]string{"pattern"}, byOperator},
-	{EventTokenIssued, "An operator has issued a token for one name, once.",
+	{TokenIssued, "An operator has issued a token for one name, once.",
 		[]string{"node", "token_id", "signer"}, byOperator},
-	{EventTokenRevoked, "An operator has revoked a token.",
+	{TokenRevoked, "An operator has revoked a token.",
 		[]string{"token_id"}, byOperator},
-	{EventTokenReleased, "An operator has given back a use of a token.",
+	{TokenReleased, "An operator has given back a use of a token.",
 		[]string{"token_id"}, append([]string{"node", "source"}, byOperator...)},
-	{EventTokenThawed, "An operator has made a frozen token good again.",
+	{TokenThawed, "An operator has made a frozen token good again.",
 		[]string{"token_id"}, byOperator},
-	{EventSignerAdded, "An operator has added a signer of tokens.",
+	{SignerAdded, "An operator has added a signer of tokens.",
 		[]string{"signer"}, byOperator},
-	{EventSignerRemoved, "An operator has removed a signer: all of its tokens are worthless.",
+	{SignerRemoved, "An operator has removed a signer: all of its tokens are worthless.",
 		[]string{"signer"}, byOperator},
-	{EventOperatorAdded, "An admin has let somebody in, or changed a role.",
+	{OperatorAdded, "An admin has let somebody in, or changed a role.",
 		[]string{"operator", "role"}, append([]string{"serial"}, byOperator...)},
-	{EventOperatorRemoved, "An admin keeps an operator out from now on.",
+	{OperatorRemoved, "An admin keeps an operator out from now on.",
 		[]string{"operator"}, byOperator},
-	{EventLoginRefused, "Somebody has not come in over HTTPS. The operator is whoever they claim to be.",
+	{LoginRefused, "Somebody has not come in over HTTPS. The operator is whoever they claim to be.",
 		[]string{"cause", "source"}, []string{"operator", "left_out"}},
-	{EventPaused, "An operator has paused enrollment, at the site or everywhere.",
+	{Paused, "An operator has paused enrollment, at the site or everywhere.",
 		[]string{"by"}, []string{"why", "site", "renewals"}},
-	{EventResumed, "An operator has ended a pause, which stood so long.",
+	{Resumed, "An operator has ended a pause, which stood so long.",
 		[]string{"by"}, []string{"why", "site", "elapsed_ns"}},
-	{EventBackup, "A backup was asked for.",
+	{BackupBegun, "A backup was asked for.",
 		[]string{"by"}, []string{"why"}},
-	{EventPolicyReloaded, "Another policy decides from now on.",
+	{PolicyReloaded, "Another policy decides from now on.",
 		[]string{"policy"}, byOperator},
-	{EventPolicyRefused, "Policy files were not taken; the one before goes on deciding.",
+	{PolicyRefused, "Policy files were not taken; the one before goes on deciding.",
 		[]string{"policy", "cause"}, byOperator},
-	{EventShadowDiffers, "The shadow policy, digest, would decide otherwise than the policy did; the cause says what.",
+	{ShadowDiffers, "The shadow policy, digest, would decide otherwise than the policy did; the cause says what.",
 		[]string{"node", "policy", "digest", "cause"}, nil},
-	{EventAlarmRaised, "Something is wrong that an operator must act on. The node is the provisioner.",
+	{AlarmRaised, "Something is wrong that an operator must act on. The node is the provisioner.",
 		[]string{"node", "code", "cause", "attempt"}, nil},
-	{EventAlarmCleared, "It is over; the cause is the last one. The node is the provisioner.",
+	{AlarmCleared, "It is over; the cause is the last one. The node is the provisioner.",
 		[]string{"node", "code", "cause", "attempt"}, []string{"elapsed_ns"}},
-	{EventClockAccepted, "An operator took the provisioner's clock for right against the newest time on record.",
+	{ClockAccepted, "An operator took the provisioner's clock for right against the newest time on record.",
 		[]string{"cause"}, byOperator},
-	{EventWebhookTest, "An operator tries a webhook. It is sent to that only.",
+	{WebhookTest, "An operator tries a webhook. It is sent to that only.",
 		[]string{"by"}, nil},
-	{EventServerStartup, "A node's agent has begun to serve the fleet.",
+	{ServerStartup, "A node's agent has begun to serve the fleet.",
 		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
-	{EventServerAlive, "A node's agent is alive.",
+	{ServerAlive, "A node's agent is alive.",
 		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
-	{EventServerProvisioned, "A node's agent has put a certificate and a configuration in force.",
+	{ServerProvisioned, "A node's agent has put a certificate and a configuration in force.",
 		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
-	{EventServerShutdown, "A node's agent is about to end.",
+	{ServerShutdown, "A node's agent is about to end.",
 		[]string{"identity"}, []string{"version", "boot", "mode", "serial", "expires"}},
 }
 
-// MeaningOfEvent returns the table's entry for t, or nil if there is none.
-func MeaningOfEvent(t EventType) *EventMeaning {
-	i := slices.IndexFunc(EventTypes, func(m EventMeaning) bool { return m.Type == t })
+// MeaningOf returns the table's entry for t, or nil if there is none.
+func MeaningOf(t Type) *Meaning {
+	i := slices.IndexFunc(Types, func(m Meaning) bool { return m.Type == t })
 	if i < 0 {
 		return nil
 	}
-	return &EventTypes[i]
+	return &Types[i]
 }
 
-// EventTypeBegins reports whether a type of event begins with this; every one does with "".
-func EventTypeBegins(beginning string) bool {
-	return slices.ContainsFunc(EventTypes, func(m EventMeaning) bool { return strings.HasPrefix(string(m.Type), beginning) })
+// TypeBegins reports whether a type of event begins with this; every one does with "".
+func TypeBegins(beginning string) bool {
+	return slices.ContainsFunc(Types, func(m Meaning) bool { return strings.HasPrefix(string(m.Type), beginning) })
 }
 
-// An EventMember is a member of events' data.
-type EventMember struct {
+// An Member is a member of events' data.
+type Member struct {
 	Name string
 	Type string // of JSON Schema
 	What string
@@ -127,12 +127,12 @@ type EventMember struct {
 	Example any // a value, for the documentation
 }
 
-// EventMembers are all of them.
-var EventMembers = []EventMember{
+// Members are all of them.
+var Members = []Member{
 	{"node", "string", "identity; in an attempt a stranger's word, at most 253 bytes", "web1.example.net"},
 	{"code", "string", "why it was refused, the true code (protocol.md), or the alarm's", "denied"},
 	{"cause", "string", "the same in words, for operators", "the policy gave no reason"},
-	{"reason", "string", "on what ground the key has the identity: " + reasonNames(), "new"},
+	{"reason", "string", "on what ground the key has the identity: new, replay, continue, continuity, grant, renew, one_time_token", "new"},
 	{"serial", "string", "of the certificate, lower-case hex", "5b1f0c9e6f0d4b0e8a41c3d2e7f60718"},
 	{"digest", "string", "SHA-256 over certificate and configuration, hex", "9f2c0d6a…"},
 	{"token_id", "string", "of the token, 32 hex digits", "0b52f4c7a9d84e5b9c1d3f6a7e8b9c0d"},
@@ -162,19 +162,11 @@ var EventMembers = []EventMember{
 	{"expires", "string", "when the certificate ends, RFC 3339", "2026-12-22T10:00:00Z"},
 }
 
-func reasonNames() string {
-	names := make([]string, len(Reasons))
-	for i, r := range Reasons {
-		names[i] = string(r)
-	}
-	return strings.Join(names, ", ")
-}
-
 // Schema returns the JSON Schema (2020-12) of a whole event of the type: a
 // CloudEvent whose data has the members of the table and no others.
-func (m *EventMeaning) Schema() map[string]any {
+func (m *Meaning) Schema() map[string]any {
 	members := map[string]any{}
-	for _, member := range EventMembers {
+	for _, member := range Members {
 		if slices.Contains(m.Always, member.Name) || slices.Contains(m.Sometimes, member.Name) {
 			members[member.Name] = map[string]any{"type": member.Type}
 		}

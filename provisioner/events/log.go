@@ -1,4 +1,4 @@
-package provisioner
+package events
 
 import (
 	"context"
@@ -12,19 +12,19 @@ import (
 	"muster/internal/wire"
 )
 
-// A StoredEvent is an event as it was stored: a CloudEvent 1.0 in its JSON form.
-type StoredEvent struct {
+// A Stored is an event as it was stored: a CloudEvent 1.0 in its JSON form.
+type Stored struct {
 	SpecVersion     string    `json:"specversion"`
 	ID              string    `json:"id"`
 	Source          string    `json:"source"`
-	Type            EventType `json:"type"`
+	Type            Type      `json:"type"`
 	Subject         string    `json:"subject,omitempty"`     // of an attempt a stranger's word
 	Time            time.Time `json:"time"`                  // of a node's own events by its clock
 	RecordedTime    time.Time `json:"recordedtime,omitzero"` // by the broker's, of what was read from its streams
 	DataContentType string    `json:"datacontenttype"`
 
 	// Data is an [Event], or what a node says of its life: the members of each
-	// type are in [EventTypes].
+	// type are in [Types].
 	Data json.RawMessage `json:"data"`
 
 	// Place is where it stands in the log.
@@ -63,9 +63,9 @@ func ParsePlace(s string) (Place, error) {
 	return p, nil
 }
 
-// An EventQuery says which events are wanted. The zero value wants all that will
+// An Query says which events are wanted. The zero value wants all that will
 // be, from now on.
-type EventQuery struct {
+type Query struct {
 	// After is a place to go on behind, Since a time to begin at; at most one of
 	// them. What the log has lost of its beginning is left out. Without either the
 	// events that come from now on are wanted.
@@ -82,7 +82,7 @@ type EventQuery struct {
 }
 
 // Wants reports whether the event is among those asked for.
-func (q *EventQuery) Wants(e *StoredEvent) bool {
+func (q *Query) Wants(e *Stored) bool {
 	if !strings.HasPrefix(string(e.Type), q.Type) || q.Node != "" && e.Subject != string(q.Node) {
 		return false
 	}
@@ -95,11 +95,11 @@ func (q *EventQuery) Wants(e *StoredEvent) bool {
 	return json.Unmarshal(e.Data, &data) == nil && data.Code == q.Code
 }
 
-// An EventLog is where events are read again.
-type EventLog interface {
+// An Log is where events are read again.
+type Log interface {
 	// Events calls each for every event that q wants, in the order of the log, one
 	// at a time: while each has not returned, no more than some hundred are read
 	// ahead. It stops at the first error of each and returns it, and returns
 	// ctx.Err() when ctx is done.
-	Events(ctx context.Context, q EventQuery, each func(*StoredEvent) error) error
+	Events(ctx context.Context, q Query, each func(*Stored) error) error
 }

@@ -1,4 +1,4 @@
-package provisioner
+package events
 
 import (
 	"cmp"
@@ -13,7 +13,7 @@ import (
 
 // The codes of the alarms that refuse nothing.
 const (
-	// AlarmClockJumped: others contradict the clock, or it went ahead by more than [maxJump] at once, or was
+	// AlarmClockJumped: others contradict the clock, or it went ahead by more than [provisioner.maxJump] at once, or was
 	// when it was first looked at.
 	AlarmClockJumped wire.Code = "clock_jumped"
 
@@ -129,7 +129,7 @@ func (a *Alarms) Raise(ctx context.Context, code wire.Code, cause error) {
 	now := a.cfg.Now().UTC().Truncate(time.Millisecond)
 	a.standing[code] = &standing{Alarm: Alarm{Code: code, Cause: cause.Error(), Since: now}, began: time.Now(), err: cause}
 	a.cfg.Log.ErrorContext(ctx, "alarm raised", "code", code, "err", cause)
-	a.emit(Event{Type: EventAlarmRaised, Time: now, Node: a.cfg.Name, Code: code, Cause: cause.Error(), Attempt: wire.NewID()})
+	a.emit(Event{Type: AlarmRaised, Time: now, Node: a.cfg.Name, Code: code, Cause: cause.Error(), Attempt: wire.NewID()})
 	for w := range a.waiting {
 		if w.code == code {
 			w.cancel(cause)
@@ -152,7 +152,7 @@ func (a *Alarms) Clear(ctx context.Context, code wire.Code) {
 	delete(a.standing, code)
 	elapsed := time.Since(s.began)
 	a.cfg.Log.InfoContext(ctx, "alarm cleared", "code", code, "elapsed", elapsed, "err", s.err)
-	a.emit(Event{Type: EventAlarmCleared, Time: a.cfg.Now().UTC().Truncate(time.Millisecond), Node: a.cfg.Name, Code: code, Cause: s.Cause,
+	a.emit(Event{Type: AlarmCleared, Time: a.cfg.Now().UTC().Truncate(time.Millisecond), Node: a.cfg.Name, Code: code, Cause: s.Cause,
 		Elapsed: elapsed, Attempt: wire.NewID()})
 }
 

@@ -1,4 +1,4 @@
-package provisioner
+package events
 
 import (
 	"fmt"
@@ -18,12 +18,12 @@ func TestHeavyHittersAreKept(t *testing.T) {
 	const flood = 50 * attemptsKept
 	for i := range flood {
 		at := now.Add(time.Duration(i) * time.Second)
-		a.Count(&Event{Type: EventAttempt, Code: wire.CodeTokenInvalid, Source: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), Time: at})
+		a.Count(&Event{Type: Attempt, Code: wire.CodeTokenInvalid, Source: fmt.Sprintf("10.%d.%d.%d", i>>16, i>>8&255, i&255), Time: at})
 		if i%100 == 0 {
-			a.Count(&Event{Type: EventAttempt, Code: wire.CodeTokenExpired, Source: "192.0.2.1:4711", Time: at})
+			a.Count(&Event{Type: Attempt, Code: wire.CodeTokenExpired, Source: "192.0.2.1:4711", Time: at})
 		}
 		if i%200 == 0 {
-			a.Count(&Event{Type: EventRefused, Code: wire.CodeDenied, Source: fmt.Sprintf("2001:db8::%x", i), Token: "0b52f4c7a9d84e5b9c1d3f6a7e8b9c0d", Time: at})
+			a.Count(&Event{Type: Refused, Code: wire.CodeDenied, Source: fmt.Sprintf("2001:db8::%x", i), Token: "0b52f4c7a9d84e5b9c1d3f6a7e8b9c0d", Time: at})
 		}
 	}
 	top := a.Sources(2)
@@ -57,8 +57,8 @@ func TestOurOwnTroubleCountsForNobody(t *testing.T) {
 	t.Parallel()
 	a := NewAttempts()
 	for _, c := range wire.Codes {
-		for _, typ := range []EventType{EventAttempt, EventRefused, EventEnrolled} {
-			if n := a.Count(&Event{Type: typ, Code: c.Code, Source: "192.0.2.1"}); (n > 0) != (typ != EventEnrolled && !ours[c.Code]) {
+		for _, typ := range []Type{Attempt, Refused, Enrolled} {
+			if n := a.Count(&Event{Type: typ, Code: c.Code, Source: "192.0.2.1"}); (n > 0) != (typ != Enrolled && !ours[c.Code]) {
 				t.Errorf("%s with %s is counted %d", typ, c.Code, n)
 			}
 		}
@@ -69,7 +69,7 @@ func TestOurOwnTroubleCountsForNobody(t *testing.T) {
 		}
 	}
 	var none *Attempts
-	if none.Count(&Event{Type: EventAttempt}) != 0 || none.Sources(1) != nil || none.Tokens(1) != nil || none.Most() != 0 {
+	if none.Count(&Event{Type: Attempt}) != 0 || none.Sources(1) != nil || none.Tokens(1) != nil || none.Most() != 0 {
 		t.Error("nil counts")
 	}
 }

@@ -1,4 +1,4 @@
-package provisioner_test
+package events_test
 
 import (
 	"bytes"
@@ -14,24 +14,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/events"
 )
 
 // listened returns alarms, what they emit and what they log.
-func listened() (*provisioner.Alarms, *[]provisioner.Event, *bytes.Buffer) {
-	var events []provisioner.Event
+func listened() (*events.Alarms, *[]events.Event, *bytes.Buffer) {
+	var emitted []events.Event
 	var log bytes.Buffer
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	a := provisioner.NewAlarms(provisioner.AlarmConfig{
-		Name: "provisioner1.example.net", Emit: func(e provisioner.Event) { events = append(events, e) }, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	a := events.NewAlarms(events.AlarmConfig{
+		Name: "provisioner1.example.net", Emit: func(e events.Event) { emitted = append(emitted, e) }, Log: slog.New(slog.NewTextHandler(&log, nil)),
 		Now: func() time.Time { now = now.Add(time.Second); return now },
 	})
-	return a, &events, &log
+	return a, &emitted, &log
 }
 
 func TestAnAlarmIsAState(t *testing.T) {
 	t.Parallel()
-	a, events, log := listened()
+	a, emitted, log := listened()
 	ctx := t.Context()
 	first, second := errors.New("first cause"), errors.New("second cause")
 	a.Clear(ctx, wire.CodeStorageLow) // what does not stand
@@ -56,17 +56,17 @@ func TestAnAlarmIsAState(t *testing.T) {
 	if a.Stands(wire.CodeStorageLow) != nil || len(a.Standing()) != 1 {
 		t.Errorf("Standing = %v, want the other alone", a.Standing())
 	}
-	var types []provisioner.EventType
-	for _, e := range *events {
+	var types []events.Type
+	for _, e := range *emitted {
 		types = append(types, e.Type)
 		if e.Node != "provisioner1.example.net" || e.Code == "" || e.Cause == "" || e.Attempt == "" {
 			t.Errorf("event %+v lacks something", e)
 		}
 	}
-	if diff := cmp.Diff([]provisioner.EventType{provisioner.EventAlarmRaised, provisioner.EventAlarmRaised, provisioner.EventAlarmCleared}, types); diff != "" {
+	if diff := cmp.Diff([]events.Type{events.AlarmRaised, events.AlarmRaised, events.AlarmCleared}, types); diff != "" {
 		t.Errorf("events: -want +got\n%s", diff)
 	}
-	if last := (*events)[2]; last.Elapsed <= 0 || last.Cause != "second cause" {
+	if last := (*emitted)[2]; last.Elapsed <= 0 || last.Cause != "second cause" {
 		t.Errorf("cleared after %v because of %q", last.Elapsed, last.Cause)
 	}
 	if got := strings.Count(log.String(), "alarm raised"); got != 2 {
@@ -78,13 +78,13 @@ func TestAnAlarmIsAState(t *testing.T) {
 // event arrives, in its order, and what arrives twice is known by its attempt.
 func TestAlarmsReachTheStoreWhenItIsBack(t *testing.T) {
 	t.Parallel()
-	a, events, _ := listened()
+	a, emitted, _ := listened()
 	for i := range 5 {
 		a.Raise(t.Context(), wire.Code(fmt.Sprint("code", i)), errors.New("cause"))
 	}
 	var stored []string
 	fails := 0
-	write := func(_ context.Context, e provisioner.Event) error {
+	write := func(_ context.Context, e events.Event) error {
 		fails++
 		switch fails % 3 {
 		case 1:
@@ -101,13 +101,13 @@ func TestAlarmsReachTheStoreWhenItIsBack(t *testing.T) {
 	for a.Deliver(t.Context(), write) != nil {
 	}
 	var want []string
-	for _, e := range *events {
+	for _, e := range *emitted {
 		want = append(want, e.Attempt)
 	}
 	if diff := cmp.Diff(want, stored); diff != "" {
 		t.Errorf("stored: -want +got\n%s", diff)
 	}
-	if err := a.Deliver(t.Context(), func(context.Context, provisioner.Event) error { return errors.New("called") }); err != nil {
+	if err := a.Deliver(t.Context(), func(context.Context, events.Event) error { return errors.New("called") }); err != nil {
 		t.Errorf("Deliver with nothing to deliver = %v", err)
 	}
 }
@@ -115,20 +115,20 @@ func TestAlarmsReachTheStoreWhenItIsBack(t *testing.T) {
 // TestAStoreThatStaysAway keeps the newest events only.
 func TestAStoreThatStaysAway(t *testing.T) {
 	t.Parallel()
-	a, events, _ := listened()
+	a, emitted, _ := listened()
 	for range 800 {
 		a.Raise(t.Context(), wire.CodeStorageLow, errors.New("cause"))
 		a.Clear(t.Context(), wire.CodeStorageLow)
 	}
 	var first string
 	n := 0
-	err := a.Deliver(t.Context(), func(_ context.Context, e provisioner.Event) error {
+	err := a.Deliver(t.Context(), func(_ context.Context, e events.Event) error {
 		if n++; n == 1 {
 			first = e.Attempt
 		}
 		return nil
 	})
-	if err != nil || n != 1000 || first != (*events)[600].Attempt {
+	if err != nil || n != 1000 || first != (*emitted)[600].Attempt {
 		t.Errorf("Deliver = %v after %d events, want the newest 1000", err, n)
 	}
 }
@@ -162,12 +162,12 @@ func TestWaitingEndsWithAnAlarm(t *testing.T) {
 // was denied.
 func TestEveryAlarmHasARemedy(t *testing.T) {
 	t.Parallel()
-	for _, code := range provisioner.AlarmCodes {
-		if got := provisioner.AlarmRemedy(code); got == "" || got == wire.MeaningOf(wire.CodeDenied).Remedy {
+	for _, code := range events.AlarmCodes {
+		if got := events.AlarmRemedy(code); got == "" || got == wire.MeaningOf(wire.CodeDenied).Remedy {
 			t.Errorf("%s: %q", code, got)
 		}
 	}
-	if got := provisioner.AlarmRemedy(wire.CodeTokenExpired); got != wire.MeaningOf(wire.CodeTokenExpired).Remedy {
+	if got := events.AlarmRemedy(wire.CodeTokenExpired); got != wire.MeaningOf(wire.CodeTokenExpired).Remedy {
 		t.Errorf("of a refusal: %q", got)
 	}
 }
@@ -177,14 +177,14 @@ func TestEveryAlarmHasARemedy(t *testing.T) {
 func TestAnAlarmIsNotRaisedByWhatIsOver(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		a := provisioner.NewAlarms(provisioner.AlarmConfig{})
-		a.Keep(t.Context(), provisioner.AlarmAllowsAll, func() error {
-			go a.Keep(t.Context(), provisioner.AlarmAllowsAll, func() error { return nil })
+		a := events.NewAlarms(events.AlarmConfig{})
+		a.Keep(t.Context(), events.AlarmAllowsAll, func() error {
+			go a.Keep(t.Context(), events.AlarmAllowsAll, func() error { return nil })
 			synctest.Wait() // it has said so, or waits for us
 			return errors.New("an entry that was removed just now")
 		})
 		synctest.Wait()
-		if err := a.Stands(provisioner.AlarmAllowsAll); err != nil {
+		if err := a.Stands(events.AlarmAllowsAll); err != nil {
 			t.Errorf("the alarm stands by %v", err)
 		}
 	})

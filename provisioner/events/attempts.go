@@ -1,4 +1,4 @@
-package provisioner
+package events
 
 import (
 	"cmp"
@@ -63,7 +63,7 @@ func NewAttempts() *Attempts {
 // returns how many its source has made, with this one; 0 if it was not counted. It
 // does not block.
 func (a *Attempts) Count(e *Event) int64 {
-	if a == nil || e.Type != EventAttempt && e.Type != EventRefused || ours[e.Code] {
+	if a == nil || e.Type != Attempt && e.Type != Refused || ours[e.Code] {
 		return 0
 	}
 	a.mu.Lock()
@@ -73,7 +73,7 @@ func (a *Attempts) Count(e *Event) int64 {
 	}
 	key := limit.Source(e.Source)
 	f := a.sources.add(key, e.Code, e.Time)
-	f.Source = sourceName(key, e.Source)
+	f.Source = limit.SourceName(key, e.Source)
 	return f.Count
 }
 

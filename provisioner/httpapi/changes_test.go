@@ -12,6 +12,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/events"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
@@ -167,9 +168,9 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	c.change("POST /v1/clock/accept", "", nil, nil)
 	c.change("POST /v1/backup", "", nil, nil)
 	f.Eventually("each change is an event", func() bool {
-		events := f.Events()
+		emitted := f.Events()
 		return !slices.ContainsFunc(routes().Routes(), func(pattern string) bool {
-			return c.done[pattern] && !slices.ContainsFunc(events, func(e events.Event) bool { return e.By == "operator:anna" && e.Why == pattern })
+			return c.done[pattern] && !slices.ContainsFunc(emitted, func(e events.Event) bool { return e.By == "operator:anna" && e.Why == pattern })
 		})
 	})
 	for _, pattern := range routes().Routes() {

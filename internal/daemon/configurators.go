@@ -41,6 +41,19 @@ type templateData struct {
 	Extensions map[string]any // the token's
 }
 
+// readTemplate reads and compiles a template.
+func readTemplate(path string) (templated, error) {
+	b, err := conffile.ReadFile(path)
+	if err != nil {
+		return templated{}, err
+	}
+	t, err := newTemplate(string(b))
+	if err != nil {
+		return templated{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return t, nil
+}
+
 // newTemplate compiles a template and tries it on a made-up node without facts,
 // so that most mistakes are found at the start.
 func newTemplate(text string) (templated, error) {

@@ -37,13 +37,12 @@ func (s *shadow) told() *console.Shadow {
 // replayShadow runs the shadow policy over what decisions saw in the last age, on
 // one core: requests keep the others.
 func (d *Daemon) replayShadow(ctx context.Context, age time.Duration) (*policies.ReplayReport, error) {
-	fallback := fallbackOf(d.parts.configurator)
-	replay := policies.NewReplay(policies.ReplayConfig{Next: d.parts.shadow, Live: d.parts.policy, Was: fallback, Is: fallback})
+	replay := policies.NewReplay(d.parts.shadow)
 	err := d.Inputs(ctx, age, func(uint64) {}, &replayWriter{ctx: ctx, replay: replay})
 	if err != nil {
 		return nil, err
 	}
-	return replay.Report(false), nil
+	return replay.Report(), nil
 }
 
 // replayWriter replays the whole lines of what is written to it.

@@ -26,18 +26,3 @@ func SocketOf(path string) (string, error) {
 
 // socket is where operators reach the provisioner.
 func (c *Config) socket() string { return filepath.Join(c.DataDir, httpapi.SocketName) }
-
-// PolicyOf returns the path of the policy that the configuration file at path
-// names. Like [SocketOf] it looks at nothing else.
-func PolicyOf(path string) (string, error) {
-	form := form(DefaultConfig())
-	if err := conffile.LoadYAML(path, &form); err != nil {
-		return "", err
-	}
-	cfg := Config(form)
-	if cfg.Policy == "" {
-		return "", errors.New(path + ": policy: missing")
-	}
-	cfg.resolve(filepath.Dir(path))
-	return cfg.Policy, nil
-}

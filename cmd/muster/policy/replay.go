@@ -2,12 +2,10 @@ package policy
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"runtime"
 	"strings"
 	"time"
@@ -17,7 +15,6 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/internal/daemon"
 	"muster/policies"
 	"muster/provisioner/httpapi"
 )
@@ -25,28 +22,20 @@ import (
 // replay is what the flags of "muster policy replay" say.
 type replay struct {
 	verb.Operator
-	policy, template string
-	since            time.Duration
-	values           bool
+	policy string
+	since  time.Duration
 }
 
 const replayHelp = `Runs a policy over what the provisioner's decisions saw, and lists the machines
 that would flip: which verdict it was, which it would be, and why. Of machines that
-keep their verdict it says what of their configuration and certificate would differ.
-It names the keys if the policy in use made the decision, and --config has it.
-
-Where a policy gives no configuration, the template of provisioner.yaml is filled
-again with what was recorded, and --template tries another one in its place. A
-helper is not run again, since it may do anything: the machines that it configures
-are counted, and named in --json.
+keep their verdict it says which members of the decision would differ. What a
+template or a helper makes of a machine is not compared.
 
 Nothing is changed. Inputs are recorded without secrets (see inputs in
-provisioner.yaml): a policy or a template that looks at one may come to something else
-here.
+provisioner.yaml): a policy that looks at one may decide otherwise here.
 
   muster policy replay new-policy
-  muster policy replay policy --template new-server.conf
-  muster policy replay new-policy --since 7d --values --json
+  muster policy replay new-policy --since 7d --json
 
 Exits with 0 if no machine flips, 1 if one does or it could not be tried, 2 if the
 command line makes no sense.`
@@ -56,8 +45,6 @@ func addReplay(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("replay", "Run a policy over past decisions, and say what would differ.").HelpLong(replayHelp)
 	c.Arg("policy", "Rego file, or directory of them, to try.").Required().StringVar(&v.policy)
 	cli.Duration(c.Flag("since", "How far back, as 12h or 7d.").Default("24h"), &v.since, time.Second, 100*cli.Year)
-	c.Flag("template", "Try this template, too, in place of what provisioner.yaml names.").PlaceHolder("FILE").StringVar(&v.template)
-	c.Flag("values", "Also show the values of configurations; what is called like a secret is not shown.").BoolVar(&v.values)
 	v.AddFlags(c)
 	all.Check(c, v.CheckURL)
 	all[c.FullCommand()] = v.run
@@ -71,57 +58,23 @@ type replayed struct {
 }
 
 func (v *replay) run(ctx context.Context) error {
-	var cfg policies.ReplayConfig
 	next, unusable := load(v.policy) //nolint:contextcheck // it takes none: tests of policies are bounded
 	client, unreachable := v.Client()
-	var unfit error
-	if cfg.Next = next; v.template != "" {
-		cfg.Is, unfit = daemon.TemplateFallback(v.template)
-	}
-	if err := errors.Join(unusable, verb.Flag("template", unfit), unreachable); err != nil {
+	if err := errors.Join(unusable, unreachable); err != nil {
 		return err
 	}
-	if err := v.compare(&cfg); err != nil { //nolint:contextcheck // likewise
-		return err
-	}
-	r := policies.NewReplay(cfg)
+	r := policies.NewReplay(next)
 	start := time.Now()
 	if err := overBatches(ctx, client, r, v.since); err != nil {
 		return err
 	}
 	elapsed := time.Since(start).Seconds()
-	report := r.Report(v.values)
+	report := r.Report()
 	if err := verb.Show(&v.Output, &replayed{report, elapsed, float64(report.Decisions) / elapsed}, showReplay); err != nil {
 		return err
 	}
 	if report.Flipped > 0 {
 		return fmt.Errorf("the policy decides otherwise about %d of %d machines", report.Flipped, report.Nodes)
-	}
-	return nil
-}
-
-// compare sets what is compared with: the policy in use, and what configures machines that their policy
-// gives no configuration. What is not known here is not compared.
-func (v *replay) compare(cfg *policies.ReplayConfig) error {
-	// Over HTTPS, this need not be a provisioner's machine.
-	elsewhere := func(err error) bool {
-		return v.Remote() && v.Config == verb.DefaultConfig && errors.Is(err, fs.ErrNotExist)
-	}
-	path, err := daemon.PolicyOf(v.Config)
-	if err == nil {
-		cfg.Live, err = load(path)
-	}
-	if err != nil && !elsewhere(err) {
-		v.Say("the keys of configurations cannot be compared: %v", err)
-	}
-	cfg.Was, err = daemon.FallbackOf(v.Config)
-	if err != nil && !elsewhere(err) {
-		v.Say("what comes of a template or a helper cannot be compared: %v", err)
-	}
-	if v.template == "" {
-		cfg.Is = cfg.Was
-	} else if err != nil {
-		return fmt.Errorf("--template: there is none to compare it with: %w", err)
 	}
 	return nil
 }
@@ -160,67 +113,15 @@ func showReplay(r *replayed) io.WriterTo {
 	}
 	for _, n := range r.Differences {
 		if !n.Flips {
-			t.Add(n.Node, differenceText(n))
+			t.Add(n.Node, strings.Join(n.Changes, ", "))
 		}
 	}
 	var b bytes.Buffer // a write into it does not fail
 	_, _ = t.WriteTo(&b)
 	fmt.Fprintf(&b, "%s about %s replayed, %.0f a second: %s would flip, %d would get something else\n",
 		verb.Counted(r.Decisions, "decision", "decisions"), verb.Machines(r.Nodes), r.Rate, verb.Machines(r.Flipped), r.Changed)
-	note := func(n int, says string) {
-		if n > 0 {
-			fmt.Fprintf(&b, says+"\n", n)
-		}
+	if r.Redacted > 0 {
+		fmt.Fprintf(&b, "%d inputs had secrets that were not recorded: a policy that looks at those may decide otherwise\n", r.Redacted)
 	}
-	note(r.Redacted, "%d inputs had secrets that were not recorded: a policy that looks at those may decide otherwise")
-	note(r.Partial, "the template was filled for %d machines from facts that are not whole, with \""+policies.Redacted+"\" in place of secrets")
-	note(len(r.Helped), "the configuration of %d machines comes of a helper, which is not run again: what differs of it is not known")
 	return &b
-}
-
-// differenceText says on one line what a machine would get otherwise.
-func differenceText(n *policies.NodeReplay) string {
-	var parts []string
-	for _, k := range n.Keys {
-		text := map[string]string{"added": "+", "removed": "-", "changed": "~"}[k.What] + k.Key
-		switch {
-		case k.Was == "" && k.Is == "":
-		case k.What == "changed":
-			text += fmt.Sprintf(" %q, was %q", k.Is, k.Was)
-		default:
-			text += fmt.Sprintf(" %q", k.Was+k.Is)
-		}
-		parts = append(parts, text)
-	}
-	switch {
-	case n.WasBy != "" || n.IsBy != "":
-		parts = append(parts, sourceText(n))
-	case n.Configuration && len(n.Keys) == 0:
-		parts = append(parts, "configuration (which keys is not known: the policy that decided is not at hand)")
-	}
-	for _, c := range n.Certificate {
-		parts = append(parts, "certificate "+c)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// sourceText says on one line what makes a machine's configuration.
-func sourceText(n *policies.NodeReplay) string {
-	var notes []string
-	if n.WasBy == policies.ByHelper || n.IsBy == policies.ByHelper {
-		notes = append(notes, "which is not run again")
-	} else if len(n.Keys) == 0 {
-		notes = append(notes, "its keys are not known")
-	}
-	if n.Partial {
-		notes = append(notes, "of facts that are not whole")
-	}
-	text := fmt.Sprintf("configuration by the %s, was by the %s", cmp.Or(n.IsBy, "fallback"), cmp.Or(n.WasBy, "fallback"))
-	if n.WasBy == n.IsBy {
-		text = fmt.Sprintf("configuration by another %s", n.IsBy)
-	}
-	if len(notes) > 0 {
-		text += " (" + strings.Join(notes, ", ") + ")"
-	}
-	return text
 }

@@ -140,11 +140,10 @@ func (in *Input) LogValue() slog.Value {
 		slog.String("reason", in.Node.Reason), slog.Int("facts_bytes", len(in.Facts)))
 }
 
-// MarshalJSON encodes in as policies see it: lists and objects are never null,
+// complete returns a copy as policies see it: lists and objects are never null,
 // times are in UTC.
-func (in *Input) MarshalJSON() ([]byte, error) {
-	type plain Input // without this method
-	n := plain(*in)
+func (in *Input) complete() *Input {
+	n := *in
 	for _, list := range []*[]string{&n.Token.Identities, &n.Token.URLs, &n.CSR.DNSNames, &n.CSR.IPAddresses, &n.CSR.URIs, &n.CSR.Emails} {
 		if *list == nil {
 			*list = []string{}
@@ -159,7 +158,7 @@ func (in *Input) MarshalJSON() ([]byte, error) {
 		entry.ExpiresAt = entry.ExpiresAt.UTC()
 		n.Allow = &entry
 	}
-	return json.Marshal(n)
+	return &n
 }
 
 // orObject returns b, or {} if it is empty or null: a token made elsewhere

@@ -61,7 +61,7 @@ func TestInputJSON(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got, err := json.Marshal(tt.in)
+			got, err := wire.EncodeJSON(policies.NewRecording(tt.in, nil, nil, "").Input)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -77,7 +77,7 @@ func TestInputJSON(t *testing.T) {
 			if err := wire.DecodeStrict(got, &back); err != nil {
 				t.Fatal(err)
 			}
-			again, err := json.Marshal(&back)
+			again, err := wire.EncodeJSON(&back)
 			if err != nil || !bytes.Equal(again, got) {
 				t.Errorf("read back = %s, %v", again, err)
 			}

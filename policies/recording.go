@@ -1,10 +1,8 @@
 package policies
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -57,44 +55,13 @@ func NewRecording(in *Input, d *Decision, err error, digest string) *Recording {
 	return r
 }
 
-// AppendLine appends the recording in JSON and a line feed to b. The facts are taken as they are: they were checked
-// when they were received, and to do so again takes longer than all the rest.
+// AppendLine appends the recording in JSON and a line feed to b.
 func (r *Recording) AppendLine(b []byte) ([]byte, error) {
-	const empty = `,"facts":{},"node":{`
-	bare, in := *r, *r.Input
-	in.Facts, bare.Input = nil, &in
-	line, err := wire.EncodeJSON(&bare)
+	line, err := wire.EncodeJSON(r)
 	if err != nil {
 		return b, err
 	}
-	// The last: extensions come before it, and after it there are only texts, in
-	// which a quote is escaped.
-	at := bytes.LastIndex(line, []byte(empty))
-	if len(in.Evidence) > 0 || at < 0 {
-		if line, err = wire.EncodeJSON(r); err != nil {
-			return b, err
-		}
-		return append(append(b, line...), '\n'), nil
-	}
-	const name = len(`,"facts":`)
-	b = appendFacts(append(b, line[:at+name]...), r.Input.Facts)
-	return append(append(b, line[at+name+len("{}"):]...), '\n'), nil
-}
-
-// appendFacts appends facts as they are, on one line.
-func appendFacts(b []byte, facts json.RawMessage) []byte {
-	from := len(b)
-	b = append(b, orObject(facts)...)
-	for _, end := range []byte("\n\r") { // between values: in a text they are escaped
-		for rest := b[from:]; ; {
-			i := bytes.IndexByte(rest, end)
-			if i < 0 {
-				break
-			}
-			rest[i], rest = ' ', rest[i:]
-		}
-	}
-	return b
+	return append(append(b, line...), '\n'), nil
 }
 
 // ConfigurationDigest returns the hex SHA-256 over what a policy configures, in
@@ -104,10 +71,7 @@ func ConfigurationDigest(configuration map[string]string) string {
 	if configuration == nil {
 		return ""
 	}
-	b, err := wire.EncodeJSON(configuration)
-	if err != nil {
-		return "" // not with strings
-	}
+	b, _ := wire.EncodeJSON(configuration) // cannot fail with strings
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:])
 }

@@ -53,51 +53,23 @@ func shapes(text string) string {
 // HasSecret reports whether a text has in it what is a secret whatever it is called.
 func HasSecret(text string) bool { return shapes(text) != text }
 
-// withoutSecrets returns in without what looks like a secret, and whether anything
-// did: then it is a copy, which shares what is not replaced.
-func withoutSecrets(in *Input) (*Input, bool) {
-	out := in
-	edit := func() *Input {
-		if out == in {
-			c := *in
-			out = &c
-		}
-		return out
-	}
-	if b, ok := redactJSON(in.Facts); ok {
-		edit().Facts = b
-	}
-	if b, ok := redactJSON(in.Token.Extensions); ok {
-		edit().Token.Extensions = b
-	}
-	if b, ok := redactJSON(in.Evidence); ok {
-		edit().Evidence = b
+// withoutSecrets returns a complete copy of in without what looks like a secret, and whether anything did.
+func withoutSecrets(in *Input) (out *Input, found bool) {
+	out = in.complete()
+	for _, document := range []*json.RawMessage{&out.Facts, &out.Token.Extensions, &out.Evidence} {
+		clean, secret := redactJSON(*document)
+		*document, found = clean, found || secret
 	}
 	// The names of a certificate request are whatever the node wrote there.
-	if list, ok := redactNames(in.CSR.DNSNames); ok {
-		edit().CSR.DNSNames = list
-	}
-	if list, ok := redactNames(in.CSR.URIs); ok {
-		edit().CSR.URIs = list
-	}
-	if list, ok := redactNames(in.CSR.Emails); ok {
-		edit().CSR.Emails = list
-	}
-	return out, out != in
-}
-
-// redactNames returns a list without what has the shape of a secret, and whether
-// anything had.
-func redactNames(list []string) (clean []string, found bool) {
-	for i, name := range list {
-		if c := shapes(name); c != name {
-			if !found {
-				list, found = slices.Clone(list), true
+	for _, list := range []*[]string{&out.CSR.DNSNames, &out.CSR.URIs, &out.CSR.Emails} {
+		for i, name := range *list {
+			if clean := shapes(name); clean != name {
+				*list, found = slices.Clone(*list), true
+				(*list)[i] = clean
 			}
-			list[i] = c
 		}
 	}
-	return list, found
+	return out, found
 }
 
 // redactJSON returns a document without its secrets, and whether it had any.

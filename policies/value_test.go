@@ -41,7 +41,7 @@ func TestValueIsJSON(t *testing.T) {
 	for name, in := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b, err := json.Marshal(in)
+			b, err := json.Marshal(in.complete())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -12,7 +12,6 @@ import (
 	"github.com/open-policy-agent/opa/v1/rego"
 	"github.com/open-policy-agent/opa/v1/storage"
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
-	"github.com/open-policy-agent/opa/v1/types"
 	"github.com/open-policy-agent/opa/v1/util"
 )
 
@@ -21,16 +20,14 @@ const packagePath = "data.muster.enroll"
 
 // A policy is one set of files, compiled. It never changes.
 type policy struct {
-	digest  string                       // of modules and data: what decides
-	files   string                       // digest of everything read, tests too: what was loaded
-	query   rego.PreparedEvalQuery       // yields what [newDecision] reads
-	input   *selection                   // what it looks at
-	store   storage.Store                // data files
-	tests   map[string]*ast.Module       // modules and tests, parsed
-	check   func([]string) (bool, error) // no rule hides data
-	unused  []string                     // rules that nothing uses, perhaps misspelled members
-	strange []string                     // packages that nothing uses, perhaps misspelled
-	untried bool                         // there are no tests
+	digest  string                 // of modules and data: what decides
+	files   string                 // digest of everything read, tests too: what was loaded
+	query   rego.PreparedEvalQuery // yields what [newDecision] reads
+	input   *selection             // what it looks at
+	store   storage.Store          // data files
+	tests   map[string]*ast.Module // modules and tests, parsed
+	unused  []string               // rules that nothing uses, perhaps misspelled
+	untried bool                   // there are no tests
 }
 
 // compile parses and compiles what was read. All errors of the first stage
@@ -46,7 +43,7 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	p.store, p.check = inmem.NewFromObject(root), dataPaths(root)
+	p.store = inmem.NewFromObject(root)
 
 	modules := make(map[string]*ast.Module, len(all)) // without tests
 	var errs []error
@@ -73,7 +70,7 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 	}
 	p.untried = len(p.tests) == len(modules)
 
-	c := p.compiler()
+	c := p.compiler(ctx)
 	if c.Compile(modules); c.Failed() {
 		return nil, invalid(compileErrors(c.Errors))
 	}
@@ -81,13 +78,7 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 	if !slices.Contains(defined, "allow") {
 		return nil, invalid([]error{fmt.Errorf("no rule %s.allow", packagePath)})
 	}
-	if errs := decidingTests(all, p.tests); len(errs) > 0 {
-		return nil, invalid(errs)
-	}
-	if errs := checkTypes(c, defined); len(errs) > 0 {
-		return nil, invalid(errs)
-	}
-	p.unused, p.strange, p.input = unusedRules(c), unusedPackages(c), selectInput(c)
+	p.unused, p.input = unusedRules(c), selectInput(c)
 
 	p.query, err = rego.New(
 		rego.Query(decisionQuery(defined)),
@@ -105,14 +96,19 @@ func compile(ctx context.Context, all []source) (*policy, error) {
 	return p, nil
 }
 
-// compiler returns a strict compiler with our capabilities.
-func (p *policy) compiler() *ast.Compiler {
+// compiler returns a strict compiler with our capabilities. No rule may hide data.
+func (p *policy) compiler(ctx context.Context) *ast.Compiler {
 	return ast.NewCompiler().
-		SetErrorLimit(0). // all of them
 		WithStrict(true).
 		WithCapabilities(capabilities()).
 		WithSchemas(inputSchema()).
-		WithPathConflictsCheck(p.check)
+		WithPathConflictsCheck(func(path []string) (found bool, err error) {
+			err = storage.Txn(ctx, p.store, storage.TransactionParams{}, func(txn storage.Transaction) error {
+				found, err = storage.NonEmpty(ctx, p.store, txn)(path)
+				return err
+			})
+			return found, err
+		})
 }
 
 // decisionQuery returns the query that yields, per member of the decision, a
@@ -135,31 +131,12 @@ func decisionQuery(defined []string) string {
 // definedMembers returns the members of the decision that have rules.
 func definedMembers(c *ast.Compiler) []string {
 	var defined []string
-	for _, name := range slices.Sorted(maps.Keys(decided)) {
+	for _, name := range members {
 		if len(c.GetRules(ast.MustParseRef(packagePath+"."+name))) > 0 {
 			defined = append(defined, name)
 		}
 	}
 	return defined
-}
-
-// decidingTests refuses members of the decision that are in files of tests: the policy's
-// tests would see them, and no decision would. A load_test.rego may be about machines for
-// load tests.
-func decidingTests(all []source, modules map[string]*ast.Module) []error {
-	var errs []error
-	for _, s := range all {
-		m := modules[s.path]
-		if !s.isTest() || m.Package.Path.String() != packagePath {
-			continue
-		}
-		for _, r := range m.Rules {
-			if name := ruleName(r); decided[name] != nil {
-				errs = append(errs, fmt.Errorf("%s:%d: %s decides nothing here: files called *_test.rego are for tests", s.path, r.Loc().Row, name))
-			}
-		}
-	}
-	return errs
 }
 
 // ruleName returns the name of a rule, of one with a longer head its first part.
@@ -170,69 +147,22 @@ func ruleName(r *ast.Rule) string {
 	return strings.Trim(r.Head.Ref()[0].Value.String(), `"`)
 }
 
-// checkTypes refuses members whose rules can only be of another type than
-// they must, where the compiler can tell. What it cannot tell is checked on every
-// decision.
-func checkTypes(c *ast.Compiler, defined []string) []error {
-	var errs []error
-	for _, name := range defined {
-		ref := ast.MustParseRef(packagePath + "." + name)
-		t := c.TypeEnv.GetByRef(ref)
-		if t == nil || couldBe(t, decided[name]) {
-			continue
-		}
-		at := ""
-		if rules := c.GetRules(ref); len(rules) > 0 && rules[0].Loc() != nil {
-			at = rules[0].Loc().File + fmt.Sprintf(":%d: ", rules[0].Loc().Row)
-		}
-		errs = append(errs, fmt.Errorf("%s%s is %s, want %s", at, name, types.Sprint(t), strings.Join(decided[name], " or ")))
-	}
-	return errs
-}
-
-// couldBe reports whether a value of type t could be of one of the kinds.
-func couldBe(t types.Type, kinds []string) bool {
-	switch t := t.(type) {
-	case types.Any:
-		return len(t) == 0 || slices.ContainsFunc(t, func(of types.Type) bool { return couldBe(of, kinds) })
-	case *types.NamedType:
-		return couldBe(t.Type, kinds)
-	case types.Boolean:
-		return slices.Contains(kinds, "boolean")
-	case *types.Set:
-		return slices.Contains(kinds, "set")
-	case *types.Array:
-		return slices.Contains(kinds, "array")
-	case *types.Object:
-		return slices.Contains(kinds, "object")
-	case types.Null, types.Number, types.String, *types.Function:
-		return false
-	default:
-		return true
-	}
-}
-
-// unusedRules returns the rules of the decision's package that are no member
-// and that no other rule uses, as "file:line: name": some of them are members
+// unusedRules returns the rules that are no member of the decision and that no
+// other rule uses, as "file:line: name": some of them are members or packages
 // misspelled, such as "denied".
 func unusedRules(c *ast.Compiler) []string {
 	var unused []string
 	for _, name := range slices.Sorted(maps.Keys(c.Modules)) {
 		m := c.Modules[name]
-		if m.Package.Path.String() != packagePath {
-			continue
-		}
 		for _, r := range m.Rules {
-			rule := ruleName(r)
-			if _, ok := decided[rule]; ok || used(c.Graph, r) {
-				continue
-			}
-			if at := fmt.Sprintf("%s:%d: %s", r.Loc().File, r.Loc().Row, rule); !slices.Contains(unused, at) {
+			path := m.Package.Path.String()
+			if rule := ruleName(r); !used(c.Graph, r) && (path != packagePath || !slices.Contains(members, rule)) {
+				at := fmt.Sprintf("%s:%d: %s.%s", r.Loc().File, r.Loc().Row, strings.TrimPrefix(path, "data."), rule)
 				unused = append(unused, at)
 			}
 		}
 	}
-	return unused
+	return slices.Compact(unused)
 }
 
 // used reports whether a rule other than r depends on r.
@@ -245,40 +175,6 @@ func used(g *ast.Graph, r *ast.Rule) bool {
 	return false
 }
 
-// unusedPackages returns the packages other than the decision's of which no rule is used
-// outside, as "file:line: name": some of them are the decision's, misspelled.
-func unusedPackages(c *ast.Compiler) []string {
-	var unused []string
-	for _, name := range slices.Sorted(maps.Keys(c.Modules)) {
-		p := c.Modules[name].Package
-		if p.Path.String() != packagePath && !usedOutside(c, p.Path) {
-			unused = append(unused, fmt.Sprintf("%s:%d: %s", p.Loc().File, p.Loc().Row, strings.TrimPrefix(p.Path.String(), "data.")))
-		}
-	}
-	return unused
-}
-
-// usedOutside reports whether a rule of any other package depends on one of this.
-func usedOutside(c *ast.Compiler, path ast.Ref) bool {
-	for _, m := range c.Modules {
-		if !m.Package.Path.Equal(path) {
-			continue
-		}
-		for _, r := range m.Rules {
-			for by := range c.Graph.Dependents(util.T(r)) {
-				if rule, ok := by.(*ast.Rule); ok && !rule.Module.Package.Path.Equal(path) {
-					return true
-				}
-			}
-		}
-	}
-	return false
-}
-
-// maxErrorBytes bounds one error of a policy. It quotes a line, which may have megabytes, such as a list that a program
-// has written, and goes into the log and an event.
-const maxErrorBytes = 1 << 10
-
 // compileErrors returns the errors that OPA joined in err one by one.
 func compileErrors(err error) []error {
 	var list ast.Errors
@@ -287,20 +183,13 @@ func compileErrors(err error) []error {
 	}
 	var errs []error
 	for _, e := range list {
-		errs = append(errs, errors.New(cut(explain(e).Error(), maxErrorBytes)))
+		errs = append(errs, explain(e))
 	}
 	return errs
 }
 
-// mostErrors is how many errors are told of a policy; chosen, a screen or two. An alarm and an
-// event have them as well.
-const mostErrors = 64
-
 // invalid joins errs under [ErrInvalid], one a line.
 func invalid(errs []error) error {
-	if more := len(errs) - mostErrors; more > 0 {
-		errs = append(errs[:mostErrors:mostErrors], fmt.Errorf("and %d more", more))
-	}
 	if len(errs) == 1 {
 		return fmt.Errorf("%w: %w", ErrInvalid, errs[0])
 	}

@@ -76,21 +76,3 @@ func merge(dst, src map[string]any, at string) error {
 	}
 	return nil
 }
-
-// dataPaths returns a function that reports whether a path is in the
-// document, for the compiler's check that no rule hides data.
-func dataPaths(root map[string]any) func([]string) (bool, error) {
-	return func(elements []string) (bool, error) {
-		var at any = root
-		for _, e := range elements {
-			object, ok := at.(map[string]any)
-			if !ok {
-				return false, nil
-			}
-			if at, ok = object[e]; !ok {
-				return false, nil
-			}
-		}
-		return true, nil
-	}
-}

@@ -9,33 +9,30 @@ import (
 	"github.com/open-policy-agent/opa/v1/ast"
 )
 
-// decided are the rules of data.muster.enroll that make up a decision, with
-// the types that a rule may statically have (see [checkTypes]). Any other
+// members are the rules of data.muster.enroll that make up a decision. Any other
 // rule of the package is a helper of the policy's own.
-var decided = map[string][]string{
-	"allow":         {"boolean"},
-	"deny":          {"set", "array"},
-	"defer":         {"boolean"},
-	"approval":      {"boolean"},
-	"shutdown":      {"boolean"},
-	"reasons":       {"set", "array"},
-	"certificate":   {"object"},
-	"configuration": {"object"},
-}
+var members = []string{"allow", "approval", "certificate", "configuration", "defer", "deny", "reasons", "shutdown"}
 
-// decoders are what [newDecision] reads, in the order in which it looks for mistakes.
-var decoders = [...]struct {
-	name   *ast.Term
-	decode func(*Decision, ast.Value) error
-}{
-	{ast.StringTerm("allow"), func(d *Decision, v ast.Value) error { return boolean(&d.Allow, v) }},
-	{ast.StringTerm("deny"), func(d *Decision, v ast.Value) error { return reasons(&d.Deny, v) }},
-	{ast.StringTerm("defer"), func(d *Decision, v ast.Value) error { return boolean(&d.Defer, v) }},
-	{ast.StringTerm("approval"), func(d *Decision, v ast.Value) error { return boolean(&d.Approval, v) }},
-	{ast.StringTerm("shutdown"), func(d *Decision, v ast.Value) error { return boolean(&d.Shutdown, v) }},
-	{ast.StringTerm("reasons"), func(d *Decision, v ast.Value) error { return reasons(&d.Reasons, v) }},
-	{ast.StringTerm("certificate"), func(d *Decision, v ast.Value) error { return d.Certificate.decode(v) }},
-	{ast.StringTerm("configuration"), (*Decision).decodeConfiguration},
+// decode reads one member of the decision.
+func (d *Decision) decode(member string, v ast.Value) error {
+	switch member {
+	case "allow":
+		return boolean(&d.Allow, v)
+	case "approval":
+		return boolean(&d.Approval, v)
+	case "certificate":
+		return d.Certificate.decode(v)
+	case "configuration":
+		return d.decodeConfiguration(v)
+	case "defer":
+		return boolean(&d.Defer, v)
+	case "deny":
+		return reasons(&d.Deny, v)
+	case "reasons":
+		return reasons(&d.Reasons, v)
+	default:
+		return boolean(&d.Shutdown, v)
+	}
 }
 
 // newDecision makes a decision from what the policy gave: per member an array
@@ -46,37 +43,31 @@ func newDecision(result ast.Value) (*Decision, error) {
 		return nil, fmt.Errorf("result is %T, want an object", result)
 	}
 	var d Decision
-	for i, m := range decoders {
-		v, err := given(object, m.name)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("%s %w", string(m.name.Value.(ast.String)), err)
-		case v == nil && i == 0:
+	for _, name := range members {
+		v := given(object, name)
+		if v == nil && name == "allow" {
 			return nil, errors.New("allow is undefined: add `default allow := false`")
-		case v == nil:
+		}
+		if v == nil {
 			continue
 		}
-		if err := m.decode(&d, v); err != nil {
-			return nil, fmt.Errorf("%s %w", string(m.name.Value.(ast.String)), err)
+		if err := d.decode(name, v); err != nil {
+			return nil, fmt.Errorf("%s %w", name, err)
 		}
 	}
 	return &d, nil
 }
 
 // given returns the value of a member, nil if its rule is undefined.
-func given(object ast.Object, name *ast.Term) (ast.Value, error) {
-	list := object.Get(name)
+func given(object ast.Object, name string) ast.Value {
+	list := object.Get(ast.InternedTerm(name))
 	if list == nil {
-		return nil, nil
+		return nil
 	}
-	array, _ := list.Value.(*ast.Array)
-	switch {
-	case array == nil || array.Len() == 0:
-		return nil, nil
-	case array.Len() > 1:
-		return nil, fmt.Errorf("has %d values, want 1", array.Len())
+	if array, ok := list.Value.(*ast.Array); ok && array.Len() > 0 { // a rule that contradicts itself fails before
+		return array.Elem(0).Value
 	}
-	return array.Elem(0).Value, nil
+	return nil
 }
 
 func boolean(dst *bool, v ast.Value) error {

@@ -236,9 +236,6 @@ func (e *Engine) take(ctx context.Context) (bool, error) {
 	for _, rule := range p.unused {
 		e.cfg.Log.WarnContext(ctx, "policy has a rule that is no member of the decision and that no other rule uses", "rule", rule)
 	}
-	for _, name := range p.strange {
-		e.cfg.Log.WarnContext(ctx, "policy has a package of which no decision uses anything", "package", name)
-	}
 	if p.untried {
 		e.cfg.Log.WarnContext(ctx, "policy has no tests")
 	}

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -104,45 +103,34 @@ func readPath(p string) ([]source, error) {
 	if info.IsDir() {
 		return readTree(os.DirFS(p), p)
 	}
-	if info.Size() > maxFileBytes {
-		return nil, fmt.Errorf("%s: %d bytes, limit %d", p, info.Size(), maxFileBytes)
-	}
-	if info.Mode()&fs.ModeDevice != 0 { // and may have no end
-		return nil, fmt.Errorf("%s: is a device, want a Rego file, or a directory of them", p)
-	}
-	f, err := os.Open(p)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()                        // only read
-	b, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1)) // a pipe has no size, and may have no end
-	if err != nil {
-		return nil, err
-	}
-	if len(b) > maxFileBytes {
-		return nil, fmt.Errorf("%s: more than %d bytes, the limit", p, maxFileBytes)
-	}
-	return []source{{path: p, name: filepath.Base(p), content: b}}, nil
+	dir, name := filepath.Split(p)
+	one, err := readFile(os.DirFS(cmp.Or(dir, ".")), dir, name, info)
+	return []source{one}, err
 }
 
 // readTree reads everything wanted in fsys. The paths of what it returns begin with root.
 func readTree(fsys fs.FS, root string) ([]source, error) {
 	var all []source
 	err := walk(fsys, func(name string, info fs.FileInfo) error {
-		if !info.Mode().IsRegular() { // reading a pipe or a device may never end
-			return fmt.Errorf("%s: is a device, a pipe or the like, want a file", name)
-		}
-		if info.Size() > maxFileBytes {
-			return fmt.Errorf("%s: %d bytes, limit %d", name, info.Size(), maxFileBytes)
-		}
-		b, err := fs.ReadFile(fsys, name)
-		all = append(all, source{path: filepath.Join(root, name), name: name, content: b})
+		one, err := readFile(fsys, root, name, info)
+		all = append(all, one)
 		return err
 	})
-	if err != nil && root != "" {
-		return nil, fmt.Errorf("%s: %w", root, err)
-	}
 	return all, err
+}
+
+// readFile reads one file in fsys, whose path begins with root.
+func readFile(fsys fs.FS, root, name string, info fs.FileInfo) (source, error) {
+	file := source{path: filepath.Join(root, name), name: name}
+	if !info.Mode().IsRegular() { // reading a pipe or a device may never end
+		return file, fmt.Errorf("%s: is a device, a pipe or the like, want a file", file.path)
+	}
+	if info.Size() > maxFileBytes {
+		return file, fmt.Errorf("%s: %d bytes, limit %d", file.path, info.Size(), maxFileBytes)
+	}
+	var err error
+	file.content, err = fs.ReadFile(fsys, name)
+	return file, err
 }
 
 // walk visits every wanted file in fsys. It follows links to files, not to directories below the first.

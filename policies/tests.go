@@ -53,7 +53,7 @@ func (r TestResult) String() string {
 // compiled (it wraps [ErrInvalid]), or the context's.
 func (p *policy) test(ctx context.Context) ([]TestResult, error) {
 	ch, err := tester.NewRunner().
-		SetCompiler(p.compiler().WithEnablePrintStatements(true)).
+		SetCompiler(p.compiler(ctx).WithEnablePrintStatements(true)).
 		SetModules(p.tests).
 		SetStore(p.store).
 		SetTimeout(testTimeout).

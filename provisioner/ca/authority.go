@@ -105,20 +105,7 @@ func New(cfg Config) (*Authority, error) {
 	cfg.MaxTTL = cmp.Or(cfg.MaxTTL, DefaultMaxTTL)
 	cfg.DefaultTTL = cmp.Or(cfg.DefaultTTL, min(DefaultTTL, cfg.MaxTTL))
 
-	errs := cfg.checkSettings()
-	if cfg.Root != nil {
-		errs = append(errs, checkRoot(cfg.Root)...)
-	}
-	if cfg.Issuing != nil {
-		errs = append(errs, checkCA("issuing", cfg.Issuing)...)
-	}
-	if cfg.Root != nil && cfg.Issuing != nil {
-		errs = append(errs, checkPair(cfg.Root, cfg.Issuing)...)
-	}
-	if cfg.Issuing != nil && cfg.Key != nil && !samePublicKey(cfg.Issuing.PublicKey, cfg.Key.Public()) {
-		errs = append(errs, errors.New("key does not belong to the issuing certificate"))
-	}
-	errs = append(errs, cfg.checkPrevious()...)
+	errs := cfg.check()
 	for i, err := range errs {
 		errs[i] = fmt.Errorf("certificate authority: %w", err)
 	}
@@ -127,9 +114,15 @@ func New(cfg Config) (*Authority, error) {
 	}
 
 	a := &Authority{
-		root: cfg.Root, issuing: cfg.Issuing, key: cfg.Key, trustDomain: cfg.TrustDomain,
-		maxTTL: cfg.MaxTTL, defaultTTL: cfg.DefaultTTL, now: cfg.Now,
-		previous: slices.Clone(cfg.Previous), fingerprint: certificateFingerprint(cfg.Root.Raw),
+		root:        cfg.Root,
+		issuing:     cfg.Issuing,
+		key:         cfg.Key,
+		trustDomain: cfg.TrustDomain,
+		maxTTL:      cfg.MaxTTL,
+		defaultTTL:  cfg.DefaultTTL,
+		now:         cfg.Now,
+		previous:    slices.Clone(cfg.Previous),
+		fingerprint: certificateFingerprint(cfg.Root.Raw),
 	}
 	if pub, ok := cfg.Issuing.PublicKey.(*ecdsa.PublicKey); ok && pub.Curve == elliptic.P256() {
 		a.layout = newLayout(cfg.Issuing)

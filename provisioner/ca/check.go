@@ -6,22 +6,20 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"muster/internal/wire"
 )
 
-// checkSettings reports what is wrong with everything but the certificates.
-func (cfg *Config) checkSettings() []error {
-	var errs []error
-	if cfg.Root == nil {
-		errs = append(errs, errors.New("no root certificate"))
+// check reports everything that is wrong.
+func (cfg *Config) check() []error {
+	if cfg.Root == nil || cfg.Issuing == nil || cfg.Key == nil {
+		return []error{errors.New("no root certificate, no issuing certificate or no key")}
 	}
-	if cfg.Issuing == nil {
-		errs = append(errs, errors.New("no issuing certificate"))
-	}
-	if cfg.Key == nil {
-		errs = append(errs, errors.New("no key"))
+	errs := checkPair(cfg.Root, cfg.Issuing)
+	if !samePublicKey(cfg.Issuing.PublicKey, cfg.Key.Public()) {
+		errs = append(errs, errors.New("key does not belong to the issuing certificate"))
 	}
 	errs = appendError(errs, checkTrustDomain(cfg.TrustDomain))
 	if cfg.MaxTTL < MinTTL {
@@ -30,7 +28,7 @@ func (cfg *Config) checkSettings() []error {
 	if cfg.DefaultTTL < MinTTL || cfg.DefaultTTL > cfg.MaxTTL {
 		errs = append(errs, fmt.Errorf("default lifetime %v, want %v to %v", cfg.DefaultTTL, MinTTL, cfg.MaxTTL))
 	}
-	return errs
+	return append(errs, cfg.checkPrevious()...)
 }
 
 // appendError appends err to errs unless it is nil.
@@ -50,66 +48,44 @@ func checkTrustDomain(s string) error {
 	return nil
 }
 
-// checkCA reports what keeps c, called by its part, from being a CA
-// certificate (RFC 5280 section 4.2.1).
-func checkCA(part string, c *x509.Certificate) []error {
+// checkCA reports what keeps c, called by its part, from being a CA certificate
+// signed by parent (RFC 5280 section 4.2.1).
+func checkCA(part string, c, parent *x509.Certificate) []error {
 	var errs []error
-	if !c.BasicConstraintsValid || !c.IsCA {
-		errs = append(errs, fmt.Errorf("%s certificate is not a CA's (basic constraints)", part))
+	if !c.BasicConstraintsValid || !c.IsCA || c.KeyUsage&x509.KeyUsageCertSign == 0 {
+		errs = append(errs, fmt.Errorf("%s certificate is not a CA's (basic constraints, key usage)", part))
 	}
-	if c.KeyUsage&x509.KeyUsageCertSign == 0 {
-		errs = append(errs, fmt.Errorf("%s certificate may not sign certificates (key usage)", part))
+	if len(c.SubjectKeyId) == 0 || len(c.RawSubject) <= 2 { // an empty SEQUENCE
+		errs = append(errs, fmt.Errorf("%s certificate has no subject or no subject key identifier", part))
 	}
-	if len(c.SubjectKeyId) == 0 {
-		errs = append(errs, fmt.Errorf("%s certificate has no subject key identifier", part))
-	}
-	if len(c.RawSubject) <= 2 { // an empty SEQUENCE
-		errs = append(errs, fmt.Errorf("%s certificate has no subject", part))
+	if !bytes.Equal(c.RawIssuer, parent.RawSubject) ||
+		parent.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature) != nil {
+		errs = append(errs, fmt.Errorf("%s certificate is not signed by %q", part, parent.Subject.CommonName))
 	}
 	return errs
 }
 
-// checkRoot reports what keeps c from being a root.
-func checkRoot(c *x509.Certificate) []error {
-	errs := checkCA("root", c)
-	if !bytes.Equal(c.RawSubject, c.RawIssuer) || c.CheckSignature(c.SignatureAlgorithm, c.RawTBSCertificate, c.Signature) != nil {
-		errs = append(errs, errors.New("root certificate is not signed by itself"))
-	}
-	return errs
-}
-
-// checkPair reports what keeps issuing from ever working below root.
+// checkPair reports what keeps root and issuing from ever working together.
 func checkPair(root, issuing *x509.Certificate) []error {
-	var errs []error
 	if bytes.Equal(root.Raw, issuing.Raw) {
-		return append(errs, errors.New("issuing certificate is the root itself, want one signed by it"))
+		return []error{errors.New("issuing certificate is the root itself, want one signed by it")}
 	}
-	if !bytes.Equal(issuing.RawIssuer, root.RawSubject) ||
-		root.CheckSignature(issuing.SignatureAlgorithm, issuing.RawTBSCertificate, issuing.Signature) != nil {
-		errs = append(errs, errors.New("issuing certificate is not signed by the root"))
-	}
-	both := issuing.NotBefore
-	if root.NotBefore.After(both) {
-		both = root.NotBefore
-	}
-	if both.After(issuing.NotAfter) || both.After(root.NotAfter) {
-		errs = append(errs, errors.New("root and issuing certificate are at no time both valid"))
-	}
-	if len(errs) > 0 {
+	if errs := append(checkCA("root", root, root), checkCA("issuing", issuing, root)...); len(errs) > 0 {
 		return errs
 	}
 	// What remains is path length, name constraints and extended key usages,
 	// which are the verifier's to judge.
+	both := slices.MaxFunc([]time.Time{root.NotBefore, issuing.NotBefore}, time.Time.Compare)
 	roots := x509.NewCertPool()
 	roots.AddCert(root)
 	usages := []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
 	if _, err := issuing.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: both, KeyUsages: usages}); err != nil {
-		errs = append(errs, fmt.Errorf("issuing certificate: %w", err))
+		return []error{fmt.Errorf("issuing certificate: %w", err)}
 	}
-	if root.MaxPathLen == 0 && root.MaxPathLenZero {
-		errs = append(errs, errors.New("root certificate allows no CA below it (path length 0)"))
+	if root.MaxPathLenZero {
+		return []error{errors.New("root certificate allows no CA below it (path length 0)")}
 	}
-	return errs
+	return nil
 }
 
 // checkValid reports whether the CA certificate c is outside its validity. The

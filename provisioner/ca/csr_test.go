@@ -178,12 +178,6 @@ func TestParseCSRRefuses(t *testing.T) {
 		t.Fatalf("the raw request that the others are made of is refused: %v", err)
 	}
 	edit := func(f func(b []byte) []byte) []byte { return f(bytes.Clone(honest)) }
-	names := func(n int) (all []string) {
-		for range n {
-			all = append(all, "web1.example.net")
-		}
-		return all
-	}
 	extensions := func(n int) (all []pkix.Extension) {
 		for i := range n {
 			all = append(all, pkix.Extension{Id: asn1.ObjectIdentifier{1, 2, 3, i}})
@@ -207,14 +201,10 @@ func TestParseCSRRefuses(t *testing.T) {
 		n := new(big.Int).Lsh(big.NewInt(1), bits-1)
 		return n.SetBit(n, 0, 1)
 	}
-	cn := func(values ...string) []byte {
-		var rdns pkix.RDNSequence
-		for _, v := range values {
-			rdns = append(rdns, pkix.RelativeDistinguishedNameSET{{Type: oidCN, Value: v}})
-		}
-		return rawRequest{subject: encode(t, rdns)}.sign(t, key)
-	}
 	hello := altName(2, []byte("web1.example.net"))
+	cn := func(name string) []byte {
+		return rawRequest{subject: encode(t, pkix.Name{CommonName: name}.ToRDNSequence())}.sign(t, key)
+	}
 	tests := map[string]struct {
 		der []byte
 		key bool // refused for its key
@@ -257,27 +247,15 @@ func TestParseCSRRefuses(t *testing.T) {
 		}{pkix.AlgorithmIdentifier{Algorithm: asn1.ObjectIdentifier{1, 2, 3}}, bits([]byte{1})})}.sign(t, key), key: true},
 		"point that is not on the curve": {der: bytes.Replace(honest, coordinate(t, key), make([]byte, 32), 1)},
 
-		"two common names":               {der: cn("web1.example.net", "admin")},
 		"NUL in the common name":         {der: cn("web1.example.net\x00.evil.example")},
 		"line break in the common name":  {der: cn("web1\nlevel=info")},
-		"subject of more than 1 KiB":     {der: cn(strings.Repeat("a", 1100))},
-		"17 names":                       {der: request(t, key, x509.CertificateRequest{DNSNames: names(17)})},
 		"NUL in a DNS name":              {der: with(altNames(t, altName(2, []byte("web1\x00.evil.example"))))},
 		"UTF-8 in a DNS name":            {der: with(altNames(t, altName(2, []byte("wéb1.example.net"))))},
-		"an other name beside":           {der: with(altNames(t, hello, altName(0, []byte{6, 1, 42})))},
-		"a directory name":               {der: with(altNames(t, altName(4, nil)))},
 		"an address of 3 bytes":          {der: with(altNames(t, altName(7, []byte{1, 2, 3})))},
 		"no alternative names but bytes": {der: with(pkix.Extension{Id: oidSAN, Value: []byte("web1")})},
-		"data after alternative names":   {der: with(pkix.Extension{Id: oidSAN, Value: append(encode(t, []asn1.RawValue{hello}), 0)})},
 		"alternative names twice":        {der: with(altNames(t, hello), altNames(t, hello))},
 		"an extension twice":             {der: with(extensions(1)[0], extensions(1)[0])},
-		"17 extensions":                  {der: with(extensions(17)...)},
 		"thousands of extensions":        {der: with(extensions(3000)...)},
-		"extensions in two attributes":   {der: rawRequest{attributes: []asn1.RawValue{attribute(t, oidRequest, extensions(1)), attribute(t, oidRequest, extensions(2)[1:])}}.sign(t, key)},
-		"extensions in two values":       {der: rawRequest{attributes: []asn1.RawValue{attribute(t, oidRequest, extensions(1), extensions(2))}}.sign(t, key)},
-		"an attribute without a value":   {der: rawRequest{attributes: []asn1.RawValue{attribute(t, oidRequest)}}.sign(t, key)},
-		"an attribute that is none":      {der: rawRequest{attributes: []asn1.RawValue{{FullBytes: encode(t, 5)}}}.sign(t, key)},
-		"17 attributes":                  {der: rawRequest{attributes: slices.Repeat([]asn1.RawValue{attribute(t, oidChallenge, "x")}, 17)}.sign(t, key)},
 	}
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -320,6 +298,15 @@ func TestNothingOfARequestReachesACertificate(t *testing.T) {
 		"a whole subject": request(t, key, x509.CertificateRequest{Subject: pkix.Name{Organization: []string{"system:masters"}, Country: []string{"XX"}, CommonName: "web1.example.net", SerialNumber: "7"}}),
 		"unknown critical": request(t, key, x509.CertificateRequest{ExtraExtensions: []pkix.Extension{
 			{Id: asn1.ObjectIdentifier{1, 2, 3, 4}, Critical: true, Value: []byte{5, 0}}}}),
+		"two common names": rawRequest{subject: encode(t, pkix.RDNSequence{
+			{{Type: oidCN, Value: "web1.example.net"}}, {{Type: oidCN, Value: "admin"}},
+		})}.sign(t, key),
+		"a directory name": rawRequest{attributes: []asn1.RawValue{
+			attribute(t, oidRequest, []pkix.Extension{altNames(t, altName(4, nil))}),
+		}}.sign(t, key),
+		"attributes without values": rawRequest{attributes: []asn1.RawValue{
+			attribute(t, oidRequest), attribute(t, oidChallenge),
+		}}.sign(t, key),
 		"a challenge": rawRequest{attributes: []asn1.RawValue{attribute(t, oidChallenge, "hunter2")}}.sign(t, key),
 	}
 	a := authority(t, nil)
@@ -347,7 +334,7 @@ func TestNothingOfARequestReachesACertificate(t *testing.T) {
 }
 
 // FuzzParseCSR checks that no bytes panic, that nothing comes beside an error,
-// and that what is accepted is within all bounds and good for issuing.
+// and that what is accepted is good for issuing.
 func FuzzParseCSR(f *testing.F) {
 	key := newEC(f, elliptic.P256())
 	honest := request(f, key, x509.CertificateRequest{Subject: pkix.Name{CommonName: "web1.example.net"}, DNSNames: []string{"web1.example.net"}})
@@ -372,9 +359,6 @@ func FuzzParseCSR(f *testing.F) {
 				t.Fatalf("ParseCSR = %v, %v, want %v alone", c, err, ca.ErrCSR)
 			}
 			return
-		}
-		if n := len(c.DNSNames) + len(c.Emails) + len(c.IPAddresses) + len(c.URIs); n > 16 {
-			t.Fatalf("%d names", n)
 		}
 		if kind, err := ca.KeyType(c.PublicKey); err != nil || kind != c.KeyType {
 			t.Fatalf("KeyType = %q, %v, want %q", kind, err, c.KeyType)

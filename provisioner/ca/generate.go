@@ -63,9 +63,8 @@ type Generated struct {
 // for a cross certificate when another root takes over.
 func Generate(cfg GenerateConfig) (*Generated, error) { return generate(cfg, 1, nil) }
 
-// generate makes the nth authority of its name. If before is not nil, it takes
-// over the name constraints of that root.
-func generate(cfg GenerateConfig, n int, before *x509.Certificate) (*Generated, error) {
+// generate makes the nth authority of its name, whose root has the extensions.
+func generate(cfg GenerateConfig, n int, extensions []pkix.Extension) (*Generated, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
@@ -86,40 +85,34 @@ func generate(cfg GenerateConfig, n int, before *x509.Certificate) (*Generated, 
 	}
 	notBefore := cfg.Now().UTC().Add(-authorityBackdate).Truncate(time.Second)
 	template := &x509.Certificate{
-		Subject:   pkix.Name{CommonName: cfg.Name + rootSuffix + number},
-		NotBefore: notBefore, NotAfter: notBefore.AddDate(rootYears, 0, 0),
-		MaxPathLen: -1,
+		Subject:         pkix.Name{CommonName: cfg.Name + rootSuffix + number},
+		NotBefore:       notBefore,
+		NotAfter:        notBefore.AddDate(rootYears, 0, 0),
+		MaxPathLen:      -1,
+		ExtraExtensions: extensions,
 	}
-	constrain(template, before)
 	root, rootKey, err := newAuthority(template, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("generate root: %w", err)
 	}
 	issuing, issuingKey, err := newAuthority(&x509.Certificate{
-		Subject:   pkix.Name{CommonName: cfg.Name + issuingSuffix + number},
-		NotBefore: notBefore, NotAfter: notBefore.AddDate(issuingYears, 0, 0),
-		MaxPathLen: 0, MaxPathLenZero: true,
+		Subject:        pkix.Name{CommonName: cfg.Name + issuingSuffix + number},
+		NotBefore:      notBefore,
+		NotAfter:       notBefore.AddDate(issuingYears, 0, 0),
+		MaxPathLenZero: true,
 	}, root, rootKey)
 	if err != nil {
 		return nil, fmt.Errorf("generate issuing CA: %w", err)
 	}
 	return &Generated{
-		Root: root, RootPEM: encodePEM(root.Raw), RootKey: rootKey,
-		Issuing: issuing, IssuingPEM: encodePEM(issuing.Raw), IssuingKey: issuingKey,
+		Root:        root,
+		RootPEM:     encodePEM(root.Raw),
+		RootKey:     rootKey,
+		Issuing:     issuing,
+		IssuingPEM:  encodePEM(issuing.Raw),
+		IssuingKey:  issuingKey,
 		Fingerprint: certificateFingerprint(root.Raw),
 	}, nil
-}
-
-// constrain gives template the name constraints of a certificate, if any.
-func constrain(template, of *x509.Certificate) {
-	if of == nil {
-		return
-	}
-	template.PermittedDNSDomainsCritical = of.PermittedDNSDomainsCritical
-	template.PermittedDNSDomains, template.ExcludedDNSDomains = of.PermittedDNSDomains, of.ExcludedDNSDomains
-	template.PermittedIPRanges, template.ExcludedIPRanges = of.PermittedIPRanges, of.ExcludedIPRanges
-	template.PermittedEmailAddresses, template.ExcludedEmailAddresses = of.PermittedEmailAddresses, of.ExcludedEmailAddresses
-	template.PermittedURIDomains, template.ExcludedURIDomains = of.PermittedURIDomains, of.ExcludedURIDomains
 }
 
 // newAuthority makes a key and signs a CA certificate for it after template,

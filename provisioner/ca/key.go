@@ -65,7 +65,7 @@ func encodeKey(pub crypto.PublicKey) ([]byte, error) {
 func KeyType(pub crypto.PublicKey) (string, error) {
 	switch k := pub.(type) {
 	case *ecdsa.PublicKey:
-		if k == nil || k.Curve != elliptic.P256() && k.Curve != elliptic.P384() {
+		if k.Curve != elliptic.P256() && k.Curve != elliptic.P384() {
 			return "", fmt.Errorf("%w: ECDSA on another curve than P-256 and P-384", ErrKey)
 		}
 		return k.Curve.Params().Name, nil
@@ -83,9 +83,6 @@ func KeyType(pub crypto.PublicKey) (string, error) {
 
 // rsaType is KeyType for RSA.
 func rsaType(k *rsa.PublicKey) (string, error) {
-	if k == nil || k.N == nil {
-		return "", fmt.Errorf("%w: RSA without a modulus", ErrKey)
-	}
 	bits := k.N.BitLen()
 	switch {
 	case bits < minRSABits || bits > maxRSABits || bits%8 != 0:

@@ -4,9 +4,11 @@ import (
 	"crypto"
 	"crypto/rand"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/asn1"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -39,6 +41,11 @@ type Rolled struct {
 	CrossPEM string
 }
 
+var (
+	oidNameConstraints = asn1.ObjectIdentifier{2, 5, 29, 30}
+	oidAuthorityKeyID  = asn1.ObjectIdentifier{2, 5, 29, 35}
+)
+
 // Roll makes a new authority to take over from the one of cfg.Root: a root and
 // an issuing CA with keys of their own, named after the old root and numbered,
 // under the same name constraints, and the cross certificates that tie both
@@ -57,7 +64,10 @@ func Roll(cfg RollConfig) (*Rolled, error) {
 		return nil, errors.New("roll authority over: the key is not the root certificate's")
 	}
 	name, n := Generation(cfg.Root)
-	g, err := generate(GenerateConfig{TrustDomain: cfg.TrustDomain, Name: name, Now: cfg.Now}, n+1, cfg.Root)
+	constraints := slices.DeleteFunc(slices.Clone(cfg.Root.Extensions), func(e pkix.Extension) bool {
+		return !e.Id.Equal(oidNameConstraints)
+	})
+	g, err := generate(GenerateConfig{TrustDomain: cfg.TrustDomain, Name: name, Now: cfg.Now}, n+1, constraints)
 	if err != nil {
 		return nil, fmt.Errorf("roll authority over: %w", err)
 	}
@@ -70,8 +80,9 @@ func Roll(cfg RollConfig) (*Rolled, error) {
 		return nil, fmt.Errorf("roll authority over: %w", err)
 	}
 	return &Rolled{
-		Generated: g, Cross: []*x509.Certificate{newWithOld, oldWithNew},
-		CrossPEM: encodePEM(newWithOld.Raw) + encodePEM(oldWithNew.Raw),
+		Generated: g,
+		Cross:     []*x509.Certificate{newWithOld, oldWithNew},
+		CrossPEM:  encodePEM(newWithOld.Raw) + encodePEM(oldWithNew.Raw),
 	}, nil
 }
 
@@ -96,8 +107,10 @@ func Generation(root *x509.Certificate) (name string, n int) {
 // both are; if by has expired, while root is.
 func CrossSign(root, by *x509.Certificate, byKey crypto.Signer) (*x509.Certificate, error) {
 	template := &x509.Certificate{
-		SerialNumber: newSerial(), RawSubject: root.RawSubject,
-		NotBefore: root.NotBefore, NotAfter: root.NotAfter,
+		SerialNumber: newSerial(),
+		RawSubject:   root.RawSubject,
+		NotBefore:    root.NotBefore,
+		NotAfter:     root.NotAfter,
 	}
 	if by.NotBefore.After(template.NotBefore) {
 		template.NotBefore = by.NotBefore
@@ -106,7 +119,7 @@ func CrossSign(root, by *x509.Certificate, byKey crypto.Signer) (*x509.Certifica
 		template.NotAfter = by.NotAfter
 	}
 	for _, e := range root.Extensions {
-		if !e.Id.Equal(asn1.ObjectIdentifier{2, 5, 29, 35}) { // authority key identifier: by's
+		if !e.Id.Equal(oidAuthorityKeyID) { // that is by's
 			template.ExtraExtensions = append(template.ExtraExtensions, e)
 		}
 	}

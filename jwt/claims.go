@@ -23,46 +23,46 @@ const Purpose = "choria_provisioning"
 const DefaultOrganization = "choria"
 
 // Claims is what a token says. Names and meanings are Choria's; on the token
-// each field has the name given at the end of its line. Instants are in UTC
-// and whole seconds, and zero where the claim is absent. Whether any of it is
+// each field has the name of its tag, or the one given at the end of its line.
+// Instants are in UTC and whole seconds, and zero where the claim is absent. Whether any of it is
 // true depends on the type that holds it: [Verified] or [Unverified].
 //
 // Maps and slices are shared with whatever the Claims were copied from: treat
 // those of a [Verified] as read-only.
 type Claims struct {
-	Token        wire.Secret `json:"-"` // shared secret of the node's remote verbs, never logged (cht)
-	Secure       bool        // whether the node insists on TLS while it is provisioned (chs)
-	Brokers      string      // broker URLs, comma separated; see URLs (chu)
-	SRVDomain    string      // domain whose SRV records name the brokers (chsrv)
-	Default      bool        // provision unless the configuration says not to (chpd)
-	Registration string      // path of the file published as registration data (chrd)
-	Facts        string      // path of the facts file (chf)
-	Username     string      // broker user while provisioning (chusr)
-	Password     wire.Secret `json:"-"` // broker password while provisioning, never logged (chpwd)
-	Organization string      // never empty once decoded (ou)
-	ProtocolV2   bool        // Choria's protocol version 2; kept as found (v2)
-	AllowUpdate  bool        // in-place upgrades; kept as found (update)
-	Purpose      string      // what the token is for; see Provisioning (purpose)
+	Token        wire.Secret `json:"-"`                 // shared secret of the node's remote verbs, never logged (cht)
+	Secure       bool        `json:"chs"`               // whether the node insists on TLS while it is provisioned
+	Brokers      string      `json:"chu,omitempty"`     // broker URLs, comma separated; see URLs
+	SRVDomain    string      `json:"chsrv,omitempty"`   // domain whose SRV records name the brokers
+	Default      bool        `json:"chpd"`              // provision unless the configuration says not to
+	Registration string      `json:"chrd,omitempty"`    // path of the file published as registration data
+	Facts        string      `json:"chf,omitempty"`     // path of the facts file
+	Username     string      `json:"chusr,omitempty"`   // broker user while provisioning
+	Password     wire.Secret `json:"-"`                 // broker password while provisioning, never logged (chpwd)
+	Organization string      `json:"ou,omitempty"`      // never empty once decoded
+	ProtocolV2   bool        `json:"v2,omitempty"`      // Choria's protocol version 2; kept as found
+	AllowUpdate  bool        `json:"update,omitempty"`  // in-place upgrades; kept as found
+	Purpose      string      `json:"purpose,omitempty"` // what the token is for; see Provisioning
 
 	// Extensions is free-form; the member "muster" holds [Limits]. Nil if
-	// absent or null (extensions).
-	Extensions map[string]json.RawMessage
+	// absent or null.
+	Extensions map[string]json.RawMessage `json:"extensions,omitempty"`
 
-	TrustChain      string    // Choria's chain of trust; kept as found (tcs)
-	PublicKey       string    // hex Ed25519; kept as found (public_key)
-	IssuerExpiresAt time.Time // end of the issuer's own token (issexp)
+	TrustChain      string    `json:"tcs,omitempty"`        // Choria's chain of trust; kept as found
+	PublicKey       string    `json:"public_key,omitempty"` // hex Ed25519; kept as found
+	IssuerExpiresAt time.Time `json:"-"`                    // end of the issuer's own token (issexp)
 
-	Issuer    string    // who made it, for people (iss)
-	Subject   string    // the purpose once more (sub)
-	Audience  []string  // nil if absent or empty (aud)
-	ExpiresAt time.Time // first instant at which it is refused (exp)
-	NotBefore time.Time // first instant at which it is accepted (nbf)
-	IssuedAt  time.Time // (iat)
-	JTI       string    // the signer's own id of the token, any text (jti)
+	Issuer    string    `json:"iss,omitempty"` // who made it, for people
+	Subject   string    `json:"sub,omitempty"` // the purpose once more
+	Audience  []string  `json:"-"`             // nil if absent or empty (aud)
+	ExpiresAt time.Time `json:"-"`             // first instant at which it is refused (exp)
+	NotBefore time.Time `json:"-"`             // first instant at which it is accepted (nbf)
+	IssuedAt  time.Time `json:"-"`             // (iat)
+	JTI       string    `json:"jti,omitempty"` // the signer's own id of the token, any text
 
 	// Extra holds the claims that this package does not know, by name. They
 	// have no effect; they are kept so that they can be shown.
-	Extra map[string]json.RawMessage
+	Extra map[string]json.RawMessage `json:"-"`
 }
 
 // URLs returns the broker URLs of the token, in order, without blanks and

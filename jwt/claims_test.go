@@ -223,9 +223,6 @@ func TestSignRefusesWhatItCouldNotRead(t *testing.T) {
 			t.Errorf("%s: Sign = %q, %v", name, text, err)
 		}
 	}
-	if _, err := jwt.Sign(key, large); err == nil || !strings.HasSuffix(err.Error(), `bytes, limit 8192; shorten the claim "chf", 8194 bytes before encoding`) {
-		t.Errorf("too large: error %v, want the claim that is", err)
-	}
 	if _, err := jwt.Sign(mustRSA("rsa-1024"), goodClaims()); !errors.Is(err, jwt.ErrKey) {
 		t.Errorf("Sign with a key of 1024 bits: error = %v, want %v", err, jwt.ErrKey)
 	}

@@ -3,7 +3,6 @@ package jwt
 import (
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -84,58 +83,45 @@ func decodePart(name, part string) ([]byte, error) {
 	return b, nil
 }
 
-// refusedHeaders would change how a token is verified: `crit` asks for
-// extensions that we do not have, `b64` for another signing input, `zip` and
-// `enc` belong to encryption, and the others bring or fetch a key, which only
-// our configuration may do (RFC 8725 sections 3.5 and 3.10).
-var refusedHeaders = []string{"crit", "b64", "zip", "enc", "jwk", "jku", "x5u", "x5c"}
+// header is what of a token's header is looked at. Those after Type would change
+// how a token is verified: `crit` asks for extensions that we do not have, `b64`
+// for another signing input, `zip` and `enc` belong to encryption, and the others
+// bring or fetch a key, which only our configuration may do (RFC 8725 sections 3.5
+// and 3.10).
+type header struct {
+	Algorithm *string         `json:"alg"`
+	Type      string          `json:"typ"`
+	Crit      json.RawMessage `json:"crit"`
+	B64       json.RawMessage `json:"b64"`
+	Zip       json.RawMessage `json:"zip"`
+	Enc       json.RawMessage `json:"enc"`
+	JWK       json.RawMessage `json:"jwk"`
+	JKU       json.RawMessage `json:"jku"`
+	X5U       json.RawMessage `json:"x5u"`
+	X5C       json.RawMessage `json:"x5c"`
+}
 
 // checkHeader returns the algorithm that a header names, if it is one of ours
 // and the header has nothing that we refuse. Other members are ignored, as
 // RFC 7515 section 4 wants it, among them `kid`: signers are tried by key type.
 func checkHeader(b []byte) (string, error) {
-	if err := wire.CheckStrict(b); err != nil {
+	var h header
+	if err := wire.DecodeKnown(b, &h); err != nil {
 		return "", fmt.Errorf("%w: header: %w", ErrMalformed, err)
 	}
-	var members map[string]json.RawMessage
-	if err := json.Unmarshal(b, &members); err != nil || members == nil {
-		return "", fmt.Errorf("%w: the header is not a JSON object", ErrMalformed)
+	if h.Algorithm == nil {
+		return "", fmt.Errorf("%w: header without an algorithm", ErrMalformed)
 	}
-	for _, name := range refusedHeaders {
-		if _, ok := members[name]; ok {
-			return "", fmt.Errorf("%w: header member %q", ErrUnsupported, name)
+	if methodOf(*h.Algorithm) == nil {
+		return "", fmt.Errorf("%w: algorithm %.40q, want RS256, RS384, RS512, ES256 or EdDSA", ErrUnsupported, *h.Algorithm)
+	}
+	for _, value := range []json.RawMessage{h.Crit, h.B64, h.Zip, h.Enc, h.JWK, h.JKU, h.X5U, h.X5C} {
+		if value != nil {
+			return "", fmt.Errorf("%w: header with one of crit, b64, zip, enc, jwk, jku, x5u and x5c", ErrUnsupported)
 		}
 	}
-	alg, err := textMember(members, "alg")
-	if err != nil {
-		return "", err
+	if h.Type != "" && !strings.EqualFold(h.Type, "JWT") {
+		return "", fmt.Errorf("%w: type %.40q, want JWT", ErrUnsupported, h.Type)
 	}
-	switch alg {
-	case algRS256, algRS384, algRS512, algES256, algEdDSA:
-	default:
-		return "", fmt.Errorf("%w: algorithm %.40q, want RS256, RS384, RS512, ES256 or EdDSA", ErrUnsupported, alg)
-	}
-	if _, ok := members["typ"]; ok {
-		typ, err := textMember(members, "typ")
-		if err != nil {
-			return "", err
-		}
-		if !strings.EqualFold(typ, "JWT") {
-			return "", fmt.Errorf("%w: type %.40q, want JWT", ErrUnsupported, typ)
-		}
-	}
-	return alg, nil
-}
-
-// textMember returns the member of a header that must be a string.
-func textMember(members map[string]json.RawMessage, name string) (string, error) {
-	var s *string
-	err := json.Unmarshal(members[name], &s)
-	if err == nil && s == nil {
-		err = errors.New("is null")
-	}
-	if err != nil {
-		return "", fmt.Errorf("%w: header member %q is missing or not a string", ErrMalformed, name)
-	}
-	return *s, nil
+	return *h.Algorithm, nil
 }

@@ -5,10 +5,10 @@ import (
 	"crypto/ecdsa"
 	"crypto/ed25519"
 	"crypto/rsa"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"muster/internal/keyfile"
@@ -53,32 +53,13 @@ type OperatorClaims struct {
 
 // operatorClaims is the form of them. All but nbf are required.
 type operatorClaims struct {
-	Purpose   string      `json:"purpose"`
-	Subject   string      `json:"sub"`
-	Audience  oneAudience `json:"aud"`
-	ID        string      `json:"jti"`
-	IssuedAt  int64       `json:"iat"`
-	NotBefore int64       `json:"nbf,omitempty"`
-	ExpiresAt int64       `json:"exp"`
-}
-
-// oneAudience is one name, as a string or as a list of one (RFC 7519 section
-// 4.1.3). A token for several could be shown by one of them to another.
-type oneAudience string
-
-// UnmarshalJSON implements [json.Unmarshaler].
-func (a *oneAudience) UnmarshalJSON(b []byte) error {
-	var one string
-	if json.Unmarshal(b, &one) == nil {
-		*a = oneAudience(one)
-		return nil
-	}
-	var list []string
-	if err := json.Unmarshal(b, &list); err != nil || len(list) != 1 {
-		return errors.New("aud: want one name")
-	}
-	*a = oneAudience(list[0])
-	return nil
+	Purpose   string   `json:"purpose"`
+	Subject   string   `json:"sub"`
+	Audience  audience `json:"aud"`
+	ID        string   `json:"jti"`
+	IssuedAt  int64    `json:"iat"`
+	NotBefore int64    `json:"nbf,omitempty"`
+	ExpiresAt int64    `json:"exp"`
 }
 
 // CheckOperatorKey reports why operators' tokens cannot be signed by the key:
@@ -103,23 +84,21 @@ func SignOperator(key crypto.Signer, c OperatorClaims) (string, error) {
 		return "", fmt.Errorf("sign operator's token: %w", err)
 	}
 	body, err := json.Marshal(operatorClaims{
-		Purpose: OperatorPurpose, Subject: c.Operator, Audience: oneAudience(c.Audience), ID: c.ID,
-		IssuedAt: c.IssuedAt.Unix(), ExpiresAt: c.ExpiresAt.Unix(),
+		Purpose:   OperatorPurpose,
+		Subject:   c.Operator,
+		Audience:  audience{c.Audience},
+		ID:        c.ID,
+		IssuedAt:  c.IssuedAt.Unix(),
+		ExpiresAt: c.ExpiresAt.Unix(),
 	})
 	if err != nil {
 		return "", fmt.Errorf("sign operator's token: %w", err)
 	}
-	alg := algorithmsOf(key.Public())[0]
-	header, err := json.Marshal(map[string]string{"alg": alg, "typ": "JWT"})
+	text, err := signCompact(key, body)
 	if err != nil {
 		return "", fmt.Errorf("sign operator's token: %w", err)
 	}
-	input := base64.RawURLEncoding.EncodeToString(header) + "." + base64.RawURLEncoding.EncodeToString(body)
-	signature, err := methodOf(alg).Sign(input, key)
-	if err != nil {
-		return "", fmt.Errorf("sign operator's token: %w", err)
-	}
-	return input + "." + base64.RawURLEncoding.EncodeToString(signature), nil
+	return text, nil
 }
 
 // An OperatorToken is the text of an operator's token taken apart. Nothing in it
@@ -166,7 +145,8 @@ func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.T
 	c := &t.claims
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if audience == "" || string(c.Audience) != audience {
+	// A token for several could be shown by one of them to another.
+	if audience == "" || !slices.Equal(c.Audience, []string{audience}) {
 		bad("aud is %.80q, want %q", c.Audience, audience)
 	}
 	if c.ID == "" || len(c.ID) > maxOperatorID {
@@ -181,8 +161,13 @@ func (t *OperatorToken) Verify(key crypto.PublicKey, audience string, now time.T
 	if err := c.checkTime(now); err != nil {
 		return nil, fmt.Errorf("%w: %w: %w", ErrOperatorToken, ErrOperatorTime, err)
 	}
-	return &OperatorClaims{Operator: c.Subject, Audience: audience, ID: c.ID,
-		IssuedAt: time.Unix(c.IssuedAt, 0).UTC(), ExpiresAt: time.Unix(c.ExpiresAt, 0).UTC()}, nil
+	return &OperatorClaims{
+		Operator:  c.Subject,
+		Audience:  audience,
+		ID:        c.ID,
+		IssuedAt:  time.Unix(c.IssuedAt, 0).UTC(),
+		ExpiresAt: time.Unix(c.ExpiresAt, 0).UTC(),
+	}, nil
 }
 
 // checkTime says why the token is not good now, in one line: of a clock that is

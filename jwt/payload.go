@@ -2,6 +2,7 @@ package jwt
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,35 +18,20 @@ import (
 	"muster/internal/wire"
 )
 
-// payload is the JSON shape of the claims. Choria always writes the members
-// without omitempty, so they are always written here too.
+// claims is [Claims] without its methods.
+type claims Claims
+
+// payload is the JSON shape of the claims: of those that Claims does not write
+// itself, the form on the token.
 type payload struct {
-	Token        string                     `json:"cht"`
-	Secure       bool                       `json:"chs"`
-	Brokers      string                     `json:"chu,omitempty"`
-	SRVDomain    string                     `json:"chsrv,omitempty"`
-	Default      bool                       `json:"chpd"`
-	Registration string                     `json:"chrd,omitempty"`
-	Facts        string                     `json:"chf,omitempty"`
-	Username     string                     `json:"chusr,omitempty"`
-	Password     string                     `json:"chpwd,omitempty"`
-	Organization string                     `json:"ou,omitempty"`
-	ProtocolV2   bool                       `json:"v2,omitempty"`
-	AllowUpdate  bool                       `json:"update,omitempty"`
-	Purpose      string                     `json:"purpose,omitempty"`
-	Extensions   map[string]json.RawMessage `json:"extensions,omitempty"`
-
-	TrustChain      string      `json:"tcs,omitempty"`
-	PublicKey       string      `json:"public_key,omitempty"`
+	*claims
+	Token           string      `json:"cht"`
+	Password        string      `json:"chpwd,omitempty"`
 	IssuerExpiresAt numericDate `json:"issexp,omitzero"`
-
-	Issuer    string      `json:"iss,omitempty"`
-	Subject   string      `json:"sub,omitempty"`
-	Audience  audience    `json:"aud,omitempty"`
-	ExpiresAt numericDate `json:"exp,omitzero"`
-	NotBefore numericDate `json:"nbf,omitzero"`
-	IssuedAt  numericDate `json:"iat,omitzero"`
-	JTI       string      `json:"jti,omitempty"`
+	Audience        audience    `json:"aud,omitempty"`
+	ExpiresAt       numericDate `json:"exp,omitzero"`
+	NotBefore       numericDate `json:"nbf,omitzero"`
+	IssuedAt        numericDate `json:"iat,omitzero"`
 }
 
 // claimNames are the members of a payload. A name that differs from one of
@@ -55,9 +41,10 @@ var claimNames = namesOf(reflect.TypeFor[payload]())
 
 func namesOf(t reflect.Type) []string {
 	var names []string
-	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("json"), ",")
-		names = append(names, name)
+	for _, f := range reflect.VisibleFields(t) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && name != "-" {
+			names = append(names, name)
+		}
 	}
 	return names
 }
@@ -92,12 +79,15 @@ func decodeClaims(b []byte) (Claims, error) {
 		}
 		extra[name] = value
 	}
-	var p payload
+	c := Claims{Extra: extra}
+	p := payload{claims: (*claims)(&c)}
 	if err := json.Unmarshal(b, &p); err != nil {
 		return Claims{}, fmt.Errorf("claims: %.200s", err.Error()) // it quotes numbers whole
 	}
-	c := p.claims()
-	c.Extra = extra
+	c.Token, c.Password = wire.Secret(p.Token), wire.Secret(p.Password)
+	c.IssuerExpiresAt, c.ExpiresAt = time.Time(p.IssuerExpiresAt), time.Time(p.ExpiresAt)
+	c.NotBefore, c.IssuedAt = time.Time(p.NotBefore), time.Time(p.IssuedAt)
+	c.Audience, c.Organization = p.Audience, cmp.Or(c.Organization, DefaultOrganization)
 	return c, nil
 }
 
@@ -108,13 +98,14 @@ func (c *Claims) encode() ([]byte, error) {
 		return nil, errors.New("the secret or the password is not UTF-8, which is all that a token can hold: make one as `openssl rand -hex 16` does")
 	}
 	p := payload{
-		Token: string(c.Token), Secure: c.Secure, Brokers: c.Brokers, SRVDomain: c.SRVDomain, Default: c.Default,
-		Registration: c.Registration, Facts: c.Facts, Username: c.Username, Password: string(c.Password),
-		Organization: c.Organization, ProtocolV2: c.ProtocolV2, AllowUpdate: c.AllowUpdate, Purpose: c.Purpose,
-		Extensions: c.Extensions, TrustChain: c.TrustChain, PublicKey: c.PublicKey,
-		IssuerExpiresAt: numericDate(c.IssuerExpiresAt), Issuer: c.Issuer, Subject: c.Subject, Audience: c.Audience,
-		ExpiresAt: numericDate(c.ExpiresAt), NotBefore: numericDate(c.NotBefore), IssuedAt: numericDate(c.IssuedAt),
-		JTI: c.JTI,
+		claims:          (*claims)(c),
+		Token:           string(c.Token),
+		Password:        string(c.Password),
+		IssuerExpiresAt: numericDate(c.IssuerExpiresAt),
+		Audience:        c.Audience,
+		ExpiresAt:       numericDate(c.ExpiresAt),
+		NotBefore:       numericDate(c.NotBefore),
+		IssuedAt:        numericDate(c.IssuedAt),
 	}
 	b, err := json.Marshal(p) //nolint:gosec // G117: a token carries its secrets, that is what it is for
 	if err != nil || len(c.Extra) == 0 {
@@ -131,23 +122,6 @@ func (c *Claims) encode() ([]byte, error) {
 		members[name] = c.Extra[name]
 	}
 	return json.Marshal(members)
-}
-
-// claims is the inverse of the conversion in encode.
-func (p *payload) claims() Claims {
-	c := Claims{
-		Token: wire.Secret(p.Token), Secure: p.Secure, Brokers: p.Brokers, SRVDomain: p.SRVDomain, Default: p.Default,
-		Registration: p.Registration, Facts: p.Facts, Username: p.Username, Password: wire.Secret(p.Password),
-		Organization: p.Organization, ProtocolV2: p.ProtocolV2, AllowUpdate: p.AllowUpdate, Purpose: p.Purpose,
-		Extensions: p.Extensions, TrustChain: p.TrustChain, PublicKey: p.PublicKey,
-		IssuerExpiresAt: time.Time(p.IssuerExpiresAt), Issuer: p.Issuer, Subject: p.Subject, Audience: p.Audience,
-		ExpiresAt: time.Time(p.ExpiresAt), NotBefore: time.Time(p.NotBefore), IssuedAt: time.Time(p.IssuedAt),
-		JTI: p.JTI,
-	}
-	if c.Organization == "" {
-		c.Organization = DefaultOrganization
-	}
-	return c
 }
 
 // numericDate is the NumericDate of RFC 7519 section 2, read with fractions

@@ -1,13 +1,9 @@
 package jwt
 
 import (
-	"cmp"
 	"crypto"
 	"encoding/base64"
-	"encoding/json"
 	"fmt"
-	"maps"
-	"slices"
 
 	"muster/internal/wire"
 )
@@ -18,7 +14,7 @@ import (
 // away. So it also makes tokens that nobody accepts, expired ones for example:
 // use [Claims.Check] before. It does refuse claims that it could not read
 // again, such as a count of uses without a jti, and a token of more than
-// [MaxTokenBytes], of which it names the longest claim. The error wraps [ErrKey] for a key that cannot sign tokens.
+// [MaxTokenBytes]. The error wraps [ErrKey] for a key that cannot sign tokens.
 func Sign(key crypto.Signer, c Claims) (string, error) {
 	if key == nil {
 		return "", fmt.Errorf("sign token: %w: no key", ErrKey)
@@ -31,22 +27,12 @@ func Sign(key crypto.Signer, c Claims) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("sign token: %w", err)
 	}
-	alg := algorithmsOf(pub)[0]
-	header, err := json.Marshal(struct {
-		Alg string `json:"alg"`
-		Typ string `json:"typ"`
-	}{alg, "JWT"})
+	text, err := signCompact(key, body)
 	if err != nil {
 		return "", fmt.Errorf("sign token: %w", err)
 	}
-	input := base64.RawURLEncoding.EncodeToString(header) + "." + base64.RawURLEncoding.EncodeToString(body)
-	signature, err := methodOf(alg).Sign(input, key)
-	if err != nil {
-		return "", fmt.Errorf("sign token: %w", err)
-	}
-	text := input + "." + base64.RawURLEncoding.EncodeToString(signature)
 	if len(text) > MaxTokenBytes {
-		return "", fmt.Errorf("sign token: it would have %d bytes, limit %d; shorten %s", len(text), MaxTokenBytes, longest(body))
+		return "", fmt.Errorf("sign token: it would have %d bytes, limit %d", len(text), MaxTokenBytes)
 	}
 	if _, err := parse(text); err != nil {
 		return "", fmt.Errorf("sign token: it would be refused: %w", err)
@@ -54,18 +40,13 @@ func Sign(key crypto.Signer, c Claims) (string, error) {
 	return text, nil
 }
 
-// longest names the longest of the claims, and its size.
-func longest(body []byte) string {
-	var members map[string]json.RawMessage
-	_ = json.Unmarshal(body, &members) // made a moment ago
-	name := ""
-	for _, n := range slices.Sorted(maps.Keys(members)) {
-		if name == "" || len(members[n]) > len(members[name]) {
-			name = n
-		}
-	}
-	said := map[string]string{"cht": "the secret", "chu": "the list of brokers", "chpwd": "the password", "extensions": "the extensions"}
-	return fmt.Sprintf("%s, %d bytes before encoding", cmp.Or(said[name], fmt.Sprintf("the claim %q", name)), len(members[name]))
+// signCompact returns the compact JWS over claims, with the first algorithm of the key.
+func signCompact(key crypto.Signer, claims []byte) (string, error) {
+	alg := algorithmsOf(key.Public())[0]
+	input := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"`+alg+`","typ":"JWT"}`)) + "." +
+		base64.RawURLEncoding.EncodeToString(claims)
+	signature, err := methodOf(alg).Sign(input, key)
+	return input + "." + base64.RawURLEncoding.EncodeToString(signature), err
 }
 
 // NewJTI returns a fresh id for a token.

@@ -193,7 +193,8 @@ func TestAPageStaysWithItsMachine(t *testing.T) {
 		t.Error("the page has become that of another machine")
 	}
 	b.picture("changed-hands-note")
-	b.visit(retire) // as who was about to press it does
+	b.visit(retire) // as an operator who was about to press it does
+	b.do(chromedp.SendKeys("#why", "scaled down\n", chromedp.ByQuery))
 	b.eventually("nothing is done", `document.querySelector("[role=alert]")?.innerText?.includes("another machine has the name since")`)
 	b.picture("changed-hands")
 	b.do(chromedp.Click("main a", chromedp.ByQuery))

@@ -14,11 +14,16 @@ import (
 // console makes the web console. It is served only where operators are over HTTPS.
 func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Console, error) {
 	cfg := console.Config{
-		Provisioner: d.Operator(), Fleet: nodes, Nodes: fleet.NewInspector(d.Store(), nodes), Events: d.Store(), Attempts: d.attempts, Alarms: d.alarms.Standing, Version: d.opts.Version, Log: d.opts.Log, Now: d.opts.Now,
-	}
-	cfg.Components, cfg.Name = register.All, register.Self().Name
-	if len(d.webhooks.List()) > 0 {
-		cfg.Webhooks = d.webhooks.List
+		Provisioner: d.Operator(),
+		Fleet:       nodes,
+		Nodes:       fleet.NewInspector(d.Store(), nodes),
+		Events:      d.Store(),
+		Attempts:    d.attempts,
+		Webhooks:    d.webhooks,
+		Components:  register.All,
+		Version:     d.opts.Version,
+		Log:         d.opts.Log,
+		Now:         d.opts.Now,
 	}
 	if d.shadow != nil {
 		cfg.Shadow = d.shadow.told

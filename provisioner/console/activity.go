@@ -1,7 +1,6 @@
 package console
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -10,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"muster/internal/wire"
 	"muster/provisioner/events"
 )
 
@@ -18,8 +16,7 @@ import (
 const (
 	window      = time.Hour // that charts show
 	minutes     = int(window / time.Minute)
-	maxKept     = 2000 // events, the newest
-	maxAhead    = 5 * time.Minute
+	maxKept     = 2000            // events, the newest
 	followAgain = 2 * time.Second // after the log could not be read
 )
 
@@ -31,11 +28,9 @@ type told struct {
 
 // minute is what happened in a minute.
 type minute struct {
-	at       int64 // Unix minute; what is older than an hour is of an earlier round
-	let      int   // enrolled or renewed
-	refused  int   // with a good token
-	attempts int   // that prove nothing
-	codes    map[wire.Code]int
+	at      int64 // Unix minute; what is older than an hour is of an earlier round
+	let     int   // enrolled or renewed
+	refused int
 }
 
 // An activity is what the log of events said in the last hour. It reads the log
@@ -50,11 +45,11 @@ type activity struct {
 	once   sync.Once     // closes it
 
 	mu      sync.Mutex
-	minutes [minutes]minute // guarded by mu: a ring by minute
-	kept    []*told         // guarded by mu: the newest last
-	changed chan struct{}   // guarded by mu: closed and made anew with each event
-	place   *events.Place   // guarded by mu: of the last event
-	broken  error           // guarded by mu: why the log is not read
+	minutes [minutes]minute    // guarded by mu: a ring by minute
+	kept    []*told            // guarded by mu: the newest last
+	changed chan struct{}      // guarded by mu: closed and made anew with each event
+	place   *events.Place // guarded by mu: of the last event
+	broken  error              // guarded by mu: why the log is not read
 }
 
 func newActivity(log events.Log, logger *slog.Logger, now func() time.Time) *activity {
@@ -128,16 +123,14 @@ func (a *activity) take(e *events.Stored) {
 
 // count takes an event into the hour's account. The caller holds mu.
 func (a *activity) count(t *told) {
-	if age := a.now().Sub(t.Time); age > window || age < -maxAhead {
+	now := a.now().Unix() / 60
+	at := min(t.Time.Unix()/60, now) // another provisioner's clock may be ahead
+	if at <= now-int64(minutes) {
 		return
 	}
-	at := t.Time.Unix() / 60
 	m := &a.minutes[at%int64(minutes)]
-	if m.at > at && m.at <= (a.now().Unix()+int64(maxAhead/time.Second))/60 {
-		return
-	}
-	if m.at != at { // of an earlier round, or of a clock that was ahead
-		*m = minute{at: at, codes: make(map[wire.Code]int)}
+	if m.at != at { // of an earlier round
+		*m = minute{at: at}
 	}
 	switch t.Type {
 	case events.Enrolled, events.Renewed:
@@ -145,17 +138,11 @@ func (a *activity) count(t *told) {
 			m.let++
 		}
 	case events.Refused:
-		if t.Data.Code.Waits() { // counted among those who wait
-			return
+		if !t.Data.Code.Waits() { // counted among the machines that wait
+			m.refused++
 		}
-		m.refused++
-		m.codes[t.Data.Code]++
 	case events.Attempt, events.LoginRefused:
-		n := 1 + int(t.Data.LeftOut)
-		m.attempts += n
-		if t.Data.Code != "" {
-			m.codes[t.Data.Code] += n
-		}
+		m.refused += 1 + int(t.Data.LeftOut)
 	}
 }
 
@@ -179,48 +166,18 @@ func (a *activity) newest(n int, wants func(*told) bool) []*told {
 	return found
 }
 
-// An hour is what happened in the last one.
-type hour struct {
-	Minutes  []minute // the oldest first
-	Let      int
-	Refused  int // with a good token
-	Attempts int // that prove nothing
-	Codes    []codeCount
-	Broken   error // why it is not known
-}
-
-// codeCount says how often a code was the answer.
-type codeCount struct {
-	Code  wire.Code
-	Count int
-}
-
-// mostFirst orders counts.
-func mostFirst(a, b codeCount) int {
-	return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Code, b.Code))
-}
-
-// hour returns the last hour's account.
-func (a *activity) hour() *hour {
+// hour returns what happened in each minute of the last hour, the oldest first, and why that is not known.
+func (a *activity) hour() ([]minute, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := a.now().Unix() / 60
-	h := &hour{Broken: a.broken}
-	codes := make(map[wire.Code]int)
+	var all []minute
 	for at := now - int64(minutes) + 1; at <= now; at++ {
 		m := a.minutes[at%int64(minutes)]
 		if m.at != at {
 			m = minute{at: at}
 		}
-		h.Minutes = append(h.Minutes, m)
-		h.Let, h.Refused, h.Attempts = h.Let+m.let, h.Refused+m.refused, h.Attempts+m.attempts
-		for code, n := range m.codes {
-			codes[code] += n
-		}
+		all = append(all, m)
 	}
-	for code, n := range codes {
-		h.Codes = append(h.Codes, codeCount{code, n})
-	}
-	slices.SortFunc(h.Codes, mostFirst)
-	return h
+	return all, a.broken
 }

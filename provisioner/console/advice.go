@@ -60,7 +60,7 @@ func remedies(code string) (all []advice) {
 // advice is an action about the node of the page, which may have a button for it.
 func (p *nodePage) advice(a fleet.Action) advice {
 	verb, about := strings.CutPrefix(a.Verb, "node ")
-	button := nodeActionNamed(verb)
+	button := named(nodeActions, verb)
 	if !about || !slices.Contains(p.Actions, button) {
 		return adviceOf(a)
 	}

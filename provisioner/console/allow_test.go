@@ -38,10 +38,9 @@ func TestAllowList(t *testing.T) {
 		t.Fatalf("remove: %d %s", a.status, a.body)
 	}
 	says(t, v.see("/allow"), "Nothing is on it")
-	for _, a := range []answer{v.get("/allow/remove?pattern=db*.example.net"), v.post("/allow/remove", "pattern", "db*.example.net", "why", "again")} {
-		if a.status != http.StatusNotFound {
-			t.Errorf("remove what is not there: %d", a.status)
-		}
-		says(t, main(a.body), `href="/allow"`)
+	a = v.post("/allow/remove", "pattern", "db*.example.net", "why", "again")
+	if a.status != http.StatusNotFound {
+		t.Errorf("remove what is not there: %d", a.status)
 	}
+	says(t, main(a.body), `href="/allow"`)
 }

@@ -1,11 +1,11 @@
 package console
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
 
 	"muster/internal/wire"
@@ -40,18 +40,26 @@ func (p *approvalsPage) Approved(w *provisioner.Waiter) *provisioner.Answer {
 
 // Approvals is how many of those on the page are approved.
 func (p *approvalsPage) Approvals() int {
-	return len(slices.DeleteFunc(slices.Clone(p.Waiting), func(w *provisioner.Waiter) bool { return p.Approved(w) == nil }))
+	return p.count(func(w *provisioner.Waiter) bool { return p.Approved(w) != nil })
+}
+
+// Ticks is how many can be ticked at once.
+func (p *approvalsPage) Ticks() int { return p.count(p.Approvable) }
+
+// count counts keys on the page.
+func (p *approvalsPage) count(is func(*provisioner.Waiter) bool) (n int) {
+	for _, w := range p.Waiting {
+		if is(w) {
+			n++
+		}
+	}
+	return n
 }
 
 // Approvable reports whether an approval is what a key waits for. Those that are
 // put off, or want another key's name, are ticked one by one.
 func (p *approvalsPage) Approvable(w *provisioner.Waiter) bool {
 	return w.Code == wire.CodeApprovalPending && p.Approved(w) == nil
-}
-
-// Ticks is how many can be ticked at once.
-func (p *approvalsPage) Ticks() int {
-	return len(slices.DeleteFunc(slices.Clone(p.Waiting), func(w *provisioner.Waiter) bool { return !p.Approvable(w) }))
 }
 
 // TickLink is the address of the same page with all ticked, or none if all are.
@@ -67,24 +75,46 @@ func (p *approvalsPage) TickLink() string {
 }
 
 // verdicts are what can be said of keys that wait.
-var verdicts = map[string]struct {
-	label, done string
-	touches     []string
-}{
-	"approve": {"Approve", "Approved: each machine gets its certificate when it asks again, within seconds to minutes.", []string{
-		"%s may have its name, once, within a day.", "The machine gets a certificate and a configuration when it asks again. It becomes part of the fleet.",
-	}},
-	"reject": {"Reject", "Rejected: each machine is denied from now on.", []string{
-		"%s is denied from now on, without asking the policy.", "Another key with the same name is not touched.", "It can be approved after all later: rejected keys are listed below those that wait.",
-	}},
-	"forget": {"Forget", "Forgotten: if a machine asks again, it waits again.", []string{
-		"%s leaves the list, and what was said of it no longer counts.", "A machine that asks again waits again.",
-	}},
+var verdicts = []*action{
+	{
+		Name:  "approve",
+		Label: "Approve",
+		Touches: []string{
+			"Each key may have its name, once, within a day.",
+			"The machine gets a certificate and a configuration when it asks again. It becomes part of the fleet.",
+		},
+		Done: "Approved: each machine gets its certificate when it asks again, within seconds to minutes.",
+	},
+	{
+		Name:   "reject",
+		Label:  "Reject",
+		Danger: true,
+		Touches: []string{
+			"Each key is denied from now on, without asking the policy.",
+			"Another key with the same name is not touched.",
+			"It can be approved after all later: rejected keys are listed below those that wait.",
+		},
+		Done: "Rejected: each machine is denied from now on.",
+	},
+	{
+		Name:  "forget",
+		Label: "Forget",
+		Touches: []string{
+			"Each key leaves the list, and the verdict about it no longer counts.",
+			"A machine that asks again waits again.",
+		},
+		Done: "Forgotten: if a machine asks again, it waits again.",
+	},
 }
 
 func (c approvalPages) approvals(v *visit) error {
-	p := &approvalsPage{Prefix: strings.ToLower(strings.TrimSpace(v.r.URL.Query().Get("q"))), Done: verdicts[v.r.URL.Query().Get("done")].done, Tick: v.r.URL.Query().Has("tick"), approved: make(map[string]*provisioner.Answer)}
-	if v.r.URL.Query().Has("none") {
+	p := &approvalsPage{
+		Prefix:   strings.ToLower(strings.TrimSpace(v.r.FormValue("q"))),
+		Done:     done(v, verdicts),
+		Tick:     v.r.Form.Has("tick"),
+		approved: make(map[string]*provisioner.Answer),
+	}
+	if v.r.Form.Has("none") {
 		p.Problem = "Nothing was ticked: tick the machines that are meant."
 	}
 	waiting, err := c.cfg.Provisioner.Waiting(v.r.Context(), "")
@@ -113,9 +143,6 @@ func (c approvalPages) approvals(v *visit) error {
 	return c.page(v, "approvals", "Approvals", p)
 }
 
-// errNoneChosen means that nothing was ticked.
-var errNoneChosen = errors.New("nothing is ticked: go back and tick the machines that are meant")
-
 // eachShown writes a key as a box to tick has it: identity/key, and for one that is shown as
 // rejected identity/key/rejection.
 func eachShown(k provisioner.ShownKey) string {
@@ -132,11 +159,7 @@ func (*approvalsPage) Box(a *provisioner.Answer) string {
 }
 
 // readChosen reads what was ticked, as eachShown writes it.
-func readChosen(v *visit) ([]provisioner.ShownKey, error) {
-	each := v.r.PostForm["each"]
-	if len(each) == 0 {
-		return nil, &formError{errNoneChosen}
-	}
+func readChosen(each []string) ([]provisioner.ShownKey, error) {
 	if len(each) > maxWaiting {
 		return nil, &formError{fmt.Errorf("%d machines, limit %d at once", len(each), maxWaiting)}
 	}
@@ -153,78 +176,57 @@ func readChosen(v *visit) ([]provisioner.ShownKey, error) {
 	return all, nil
 }
 
-// verdictConfirmation says what a verdict will touch.
-func verdictConfirmation(name string, all []provisioner.ShownKey) *confirmation {
-	said := verdicts[name]
-	p := &confirmation{
-		Title: said.label, To: "/approvals/decide", Back: "/approvals", Button: said.label, Danger: name == "reject",
-		Fields: map[string]string{"verdict": name},
+// decide serves a verdict, once something is ticked.
+func (c approvalPages) decide(v *visit) error {
+	if len(v.r.PostForm["each"]) == 0 {
+		http.Redirect(v.w, v.r, "/approvals?none", http.StatusSeeOther)
+		return nil
 	}
-	who := "This key"
-	if len(all) > 1 {
-		who = "Each of these keys"
+	return c.ordered(c.verdict)(v)
+}
+
+// verdict reads a verdict about each key that was ticked.
+func (c approvalPages) verdict(v *visit) (*order, error) {
+	a := named(verdicts, v.r.PostForm.Get("verdict"))
+	if a == nil {
+		return nil, errNoPage
 	}
-	for _, text := range said.touches {
-		p.Touches = append(p.Touches, strings.Replace(text, "%s", who, 1))
+	all, err := readChosen(v.r.PostForm["each"])
+	if err != nil {
+		return nil, err
 	}
+	o := &order{action: a, Back: "/approvals", Fields: url.Values{"verdict": {a.Name}, "each": v.r.PostForm["each"]}}
 	for _, one := range all {
 		on := fmt.Sprintf("%s, key %s", one.Identity, short(one.KeyHash))
 		if one.Rejected {
 			on += ", which is rejected"
 		}
-		p.On, p.Each = append(p.On, on), append(p.Each, eachShown(one))
+		o.On = append(o.On, on)
 	}
-	return p
+	o.do = func(ctx context.Context, cause provisioner.Cause) error { return c.say(ctx, a.Name, all, cause) }
+	return o, nil
 }
 
-// confirmVerdict says what a verdict will touch, and asks why.
-func (c approvalPages) confirmVerdict(v *visit) error {
-	name := v.r.PostForm.Get("verdict")
-	if _, ok := verdicts[name]; !ok {
-		return errNoPage
-	}
-	all, err := readChosen(v)
-	if errors.Is(err, errNoneChosen) {
-		http.Redirect(v.w, v.r, "/approvals?none", http.StatusSeeOther)
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	return c.page(v, "confirm", verdicts[name].label, verdictConfirmation(name, all))
-}
-
-// decide says a verdict of each that was ticked. It goes on where one of them no
-// longer waits, and says so in the end: each verdict stands by itself, and said
-// again it is the same.
-func (c approvalPages) decide(v *visit) error {
-	name := v.r.PostForm.Get("verdict")
-	if _, ok := verdicts[name]; !ok {
-		return errNoPage
-	}
-	all, err := readChosen(v)
-	if err != nil {
-		return err
-	}
-	if err := reason(v); err != nil {
-		return c.askAgain(v, err, verdictConfirmation(name, all))
-	}
+// say says a verdict of each key. It goes on where one of them no longer waits, and says so in the end: each verdict
+// stands by itself, and said again it is the same.
+func (c approvalPages) say(ctx context.Context, verdict string, all []provisioner.ShownKey, cause provisioner.Cause) error {
 	var errs []error
 	for _, one := range all {
-		switch name {
+		var err error
+		switch verdict {
 		case "approve":
-			_, err = c.cfg.Provisioner.ApproveShown(v.r.Context(), one, 0, v.cause())
+			_, err = c.cfg.Provisioner.ApproveShown(ctx, one, 0, cause)
 		case "reject":
-			_, err = c.cfg.Provisioner.RejectNode(v.r.Context(), one.Identity, one.KeyHash, v.cause())
+			_, err = c.cfg.Provisioner.RejectNode(ctx, one.Identity, one.KeyHash, cause)
 		default:
-			_, err = c.cfg.Provisioner.ForgetShown(v.r.Context(), one, v.cause())
+			_, err = c.cfg.Provisioner.ForgetShown(ctx, one, cause)
 		}
-		errs = append(errs, err)
+		if err != nil {
+			errs = append(errs, err)
+		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		failed := len(slices.DeleteFunc(errs, func(err error) bool { return err == nil }))
-		return fmt.Errorf("%d of %d are done; of the others: %w", len(all)-failed, len(all), err)
+	if len(errs) == 0 {
+		return nil
 	}
-	http.Redirect(v.w, v.r, "/approvals?done="+name, http.StatusSeeOther)
-	return nil
+	return fmt.Errorf("%d of %d are done; of the others: %w", len(all)-len(errs), len(all), errors.Join(errs...))
 }

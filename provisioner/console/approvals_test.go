@@ -28,8 +28,8 @@ func TestAnApprovedMachineIsToldApart(t *testing.T) {
 		t.Errorf("%d are ticked, want the 2 that an approval helps", n)
 	}
 	one := regexp.MustCompile(`value="(db1\.example\.net/[0-9a-f]{64})"`).FindStringSubmatch(page)[1]
-	says(t, v.post("/approvals/confirm", "verdict", "approve", "each", one).body, "This key may have its name")
-	unsaid(t, v.post("/approvals/confirm", "verdict", "reject", "each", one).body, "cannot be taken back")
+	says(t, v.post("/approvals/decide", "verdict", "approve", "each", one).body, "may have its name")
+	unsaid(t, v.post("/approvals/decide", "verdict", "reject", "each", one).body, "cannot be taken back")
 	v.post("/approvals/decide", "verdict", "approve", "why", "racked", "each", one)
 	f.Eventually("it is told apart", func() bool { return strings.Contains(v.see("/approvals"), "3 waiting, 1 of them approved") })
 	page = v.see("/approvals?tick=all")
@@ -77,7 +77,7 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 	}
 	reject("db2.example.net", "never bought")
 	reject("db3.example.net", "not ours")
-	says(t, v.post("/approvals/confirm", "verdict", "approve", "each", db1, "each", db3).body, "2 machines")
+	says(t, v.post("/approvals/decide", "verdict", "approve", "each", db1, "each", db3).body, "2 machines")
 	for verdict, boxes := range map[string][]string{"approve": {"each", db1, "each", db3}, "forget": {"each", db2}} {
 		a := v.post("/approvals/decide", append(boxes, "verdict", verdict, "why", "racked today")...)
 		if a.status != http.StatusConflict {
@@ -97,7 +97,7 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 
 	// Who was shown a rejection lifts that one, and no other.
 	shown := box(t, v.see("/approvals"), "db3.example.net")
-	says(t, v.post("/approvals/confirm", "verdict", "approve", "each", shown).body, "db3.example.net, key ", ", which is rejected")
+	says(t, v.post("/approvals/decide", "verdict", "approve", "each", shown).body, "db3.example.net, key ", ", which is rejected")
 	if a := v.post("/approvals/decide", "verdict", "forget", "why", "a mistake", "each", shown); a.status != http.StatusSeeOther {
 		t.Fatalf("forget: %d %s", a.status, a.body)
 	}

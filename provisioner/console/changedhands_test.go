@@ -77,7 +77,7 @@ func TestWhoeverHasGotTheNameSinceIsLeftAlone(t *testing.T) {
 			continue
 		}
 		again := v.post(at, append(form[:len(form)-1:len(form)-1], "")...) // without a reason, and then with one
-		for how, a := range map[string]answer{"button": v.get(buttons[at]), "form": v.post(at, form...), "form that was asked for its reason": v.post(at, append(meant(t, again.body), "why", "chosen")...)} {
+		for how, a := range map[string]answer{"form": v.post(at, form...), "form that was asked for its reason": v.post(at, append(meant(t, again.body), "why", "chosen")...)} {
 			if a.status != http.StatusConflict {
 				t.Errorf("the %s of %s: %d", how, at, a.status)
 			}

@@ -17,7 +17,6 @@ package console
 import (
 	"context"
 	"embed"
-	"errors"
 	"log/slog"
 	"net/http"
 	"sync"
@@ -37,23 +36,13 @@ type Config struct {
 	Provisioner *provisioner.Provisioner // required
 	Fleet       *fleet.Index             // required
 	Nodes       *fleet.Inspector         // required
-	Events      events.Log               // required
+	Events      events.Log     // required
 
-	// Attempts counts failed attempts at this provisioner, as the API tells them.
-	// Nil: none are shown.
-	Attempts *events.Attempts
+	Attempts *events.Attempts // failed ones at this provisioner; required
+	Webhooks events.Webhooks  // of this process; required
 
-	// Alarms returns the alarms that stand here. Nil: none are shown.
-	Alarms func() []events.Alarm
-
-	// Components returns the provisioners of the installation. Nil: they are not known here.
+	// Components returns the provisioners of the installation. Required.
 	Components func(context.Context) ([]*provisioner.HeardComponent, error)
-
-	// Name is that of this provisioner among them.
-	Name string
-
-	// Webhooks returns where events are sent. Nil: nowhere.
-	Webhooks func() []events.Webhook
 
 	// Shadow returns what has come of the shadow policy, nil if there is none. Nil:
 	// there is none.
@@ -84,28 +73,32 @@ type Shadow struct {
 type Console struct {
 	cfg       Config
 	mux       *http.ServeMux
-	pages     func() (pages, error)
+	pages     pages
 	activity  *activity
 	replaying sync.Mutex // held while a replay runs
 
 	stopping chan struct{} // closed when Run returns: streams end
-	once     sync.Once     // closes it
 }
 
-// New checks cfg and returns a Console. It reads nothing and starts nothing.
+// New returns a Console. It reads nothing and starts nothing.
 func New(cfg Config) (*Console, error) {
-	if cfg.Provisioner == nil || cfg.Fleet == nil || cfg.Nodes == nil || cfg.Events == nil {
-		return nil, errors.New("console: no provisioner, list of nodes or log of events given")
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	c := &Console{cfg: cfg, mux: http.NewServeMux(), activity: newActivity(cfg.Events, cfg.Log, cfg.Now), stopping: make(chan struct{})}
-	// At the first look: most provisioners start without any.
-	c.pages = sync.OnceValues(func() (pages, error) { return parsePages(cfg.Now) })
+	all, err := parsePages(cfg.Now)
+	if err != nil {
+		return nil, err
+	}
+	c := &Console{
+		cfg:      cfg,
+		mux:      http.NewServeMux(),
+		pages:    all,
+		activity: newActivity(cfg.Events, cfg.Log, cfg.Now),
+		stopping: make(chan struct{}),
+	}
 	c.routes()
 	return c, nil
 }
@@ -113,7 +106,7 @@ func New(cfg Config) (*Console, error) {
 // Run follows the log of events, from the first look at a page on, until ctx is
 // done, and returns nil then. Streams end with it.
 func (c *Console) Run(ctx context.Context) error {
-	defer c.once.Do(func() { close(c.stopping) })
+	defer close(c.stopping)
 	return c.activity.run(ctx)
 }
 

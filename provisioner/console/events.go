@@ -56,7 +56,7 @@ func (c eventPages) events(v *visit) error {
 	}
 	if err == nil && p.Since != "" {
 		var age time.Duration
-		if age, err = time.ParseDuration(p.Since); err != nil || !slices.ContainsFunc(sinces, func(c choice) bool { return c.Value == p.Since }) {
+		if age, err = time.ParseDuration(p.Since); err != nil || !offered(sinces, p.Since) {
 			err = fmt.Errorf("since %.40q: want one of the list", p.Since)
 		}
 		q.Since = c.cfg.Now().Add(-age)
@@ -67,7 +67,8 @@ func (c eventPages) events(v *visit) error {
 		c.show(v.w, v.r, v.login, 400, "events", "Events", p)
 		return nil
 	case p.Since == "":
-		p.Live, p.Broken = true, c.activity.hour().Broken
+		_, p.Broken = c.activity.hour()
+		p.Live = true
 		p.Events = c.activity.newest(maxShown+1, func(t *told) bool { return q.Wants(t.Stored) })
 	default:
 		if err := c.search(v.r.Context(), q, p); err != nil {

@@ -18,11 +18,11 @@ type nodePage struct {
 	Moments  []fleet.Moment // the newest first
 	Complete bool
 	Waiting  []*provisioner.Waiter
-	Actions  []*nodeAction // that make sense in its state
-	Done     string        // what was just done
-	Says     []string      // how it stands
-	Do       []advice      // what can be done about it
-	Chip     string        // a word for a name that has no record
+	Actions  []*action // that make sense in its state
+	Done     string    // what was just done
+	Says     []string  // how it stands
+	Do       []advice  // what can be done about it
+	Chip     string    // a word for a name that has no record
 	ChipTone string
 	may      bool // who looks may act
 	paused   bool // enrollment is, somewhere
@@ -66,9 +66,7 @@ func (c nodePages) node(v *visit) error {
 		p.read()
 	}
 	p.Chip, p.ChipTone = p.chip(c.cfg.Provisioner.Rejected())
-	if a := nodeActionNamed(v.r.URL.Query().Get("done")); a != nil {
-		p.Done = a.Done
-	}
+	p.Done = done(v, nodeActions)
 	return c.page(v, "node", string(id), p)
 }
 
@@ -81,7 +79,7 @@ func (p *nodePage) Owner() string {
 }
 
 // Link is where an action is asked for, with the machine that it is for: the page's.
-func (p *nodePage) Link(a *nodeAction) string {
+func (p *nodePage) Link(a *action) string {
 	link := "/nodes/" + string(p.Identity) + "/do/" + a.Name
 	if p.Report != nil {
 		link += "?seen=" + seenText(seenOf(p.Report))

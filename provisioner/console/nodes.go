@@ -39,6 +39,11 @@ type nodesPage struct {
 // A choice of a form.
 type choice struct{ Value, Label string }
 
+// offered reports whether a value is among the choices.
+func offered(choices []choice, value string) bool {
+	return slices.ContainsFunc(choices, func(c choice) bool { return c.Value == value })
+}
+
 var (
 	withins = []choice{{"", "any time"}, {"0s", "has ended"}, {"24h", "within a day"}, {"72h", "within 3 days"}, {"168h", "within 7 days"}, {"336h", "within 14 days"}, {"720h", "within 30 days"}}
 	sorts   = []choice{{"name", "by name"}, {"changed", "last change first"}, {"expires", "first to expire first"}}
@@ -100,7 +105,7 @@ func (p *nodesPage) query(now time.Time) (q fleet.Query, err error) {
 	}
 	if p.Within != "" {
 		within, err := time.ParseDuration(p.Within)
-		if err != nil || !slices.ContainsFunc(withins, func(c choice) bool { return c.Value == p.Within }) {
+		if err != nil || !offered(withins, p.Within) {
 			return q, &formError{fmt.Errorf("expires within %.40q: want one of the list", p.Within)}
 		}
 		q.ExpiresBefore = now.Add(within).UTC().Truncate(time.Second)

@@ -1,7 +1,7 @@
 package console
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"net/url"
 	"slices"
@@ -13,8 +13,8 @@ import (
 	"muster/provisioner/fleet"
 )
 
-// readingTimeout is how long a page waits for a provisioner that has just started
-// to have read all records; chosen, 100,000 take about two seconds.
+// readingTimeout is how long a list waits for a provisioner that has just started
+// to have read all records: 100,000 take about two seconds.
 const readingTimeout = 5 * time.Second
 
 const (
@@ -24,19 +24,16 @@ const (
 
 // overviewPage is the whole installation at a glance.
 type overviewPage struct {
-	Reading    bool // the records are still being read
-	Total      int
+	Nodes      *fleet.Summary // nil while the records are being read
 	States     []row
+	Expiries   []row
 	Waiting    int
-	Hour       *hour
 	Chart      *rateChart
 	Codes      []row
 	Refused    int // of all codes
-	Cloned     int // names that two machines use
 	Frozen     bool
 	Pauses     []*provisioner.Pause // the installation's first
 	Done       string               // what was just done
-	Expiries   []row
 	Alarms     []alarm
 	Sources    []source
 	Components []*provisioner.HeardComponent
@@ -48,7 +45,7 @@ type overviewPage struct {
 // alarm is one that stands, with what to do.
 type alarm struct {
 	events.Alarm
-	On     string // the provisioner where it stands; empty: this one
+	On     string // the provisioner where it stands
 	Remedy string
 }
 
@@ -58,17 +55,21 @@ type source struct {
 	Answers []codeCount // the most first
 }
 
-// sources returns the addresses with the most failed attempts.
-func (c overviewPages) sources() []source {
-	var all []source
-	for _, f := range c.cfg.Attempts.Sources(worstSources) {
-		s := source{FailedAttempts: f}
-		for code, n := range f.Codes {
-			s.Answers = append(s.Answers, codeCount{code, int(n)})
-		}
-		slices.SortFunc(s.Answers, mostFirst)
-		all = append(all, s)
+// codeCount says how often a code was the answer.
+type codeCount struct {
+	Code  wire.Code
+	Count int
+}
+
+// mostFirst returns counts by code, the highest first.
+func mostFirst[N int | int64 | uint64](counts map[wire.Code]N) []codeCount {
+	all := make([]codeCount, 0, len(counts))
+	for code, n := range counts {
+		all = append(all, codeCount{code, int(n)})
 	}
+	slices.SortFunc(all, func(a, b codeCount) int {
+		return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Code, b.Code))
+	})
 	return all
 }
 
@@ -83,142 +84,78 @@ var stateWords = map[provisioner.State]string{
 	provisioner.StateRetired:     "They are gone, and their names are free.",
 }
 
-// toneOf is the tone of a state, calm if no node is in it.
-func toneOf(s provisioner.State, n int) string {
-	if n == 0 {
-		return ""
-	}
-	return tone(s)
-}
-
 func (c overviewPages) overview(v *visit) error {
-	ctx, cancel := context.WithTimeout(v.r.Context(), readingTimeout)
-	defer cancel()
-	p := &overviewPage{Hour: c.activity.hour(), Sources: c.sources()}
-	p.Pauses, p.Done = c.cfg.Provisioner.Pauses(), pauseDone[v.r.URL.Query().Get("done")]
-	p.Frozen = c.cfg.Provisioner.Frozen()
-	err := c.countNodes(ctx, p)
-	if errors.Is(err, fleet.ErrReading) {
-		p.Reading, err = true, nil
+	ctx, p := v.r.Context(), c.cfg.Provisioner
+	page := &overviewPage{
+		Frozen:   p.Frozen(),
+		Pauses:   p.Pauses(),
+		Done:     done(v, pauseActions),
+		Webhooks: c.cfg.Webhooks.List(),
+		Chart:    newRateChart(c.activity.hour()),
+		Feed:     c.activity.newest(feedLength, func(*told) bool { return true }),
 	}
-	if err != nil {
-		return err
+	for _, f := range c.cfg.Attempts.Sources(worstSources) {
+		page.Sources = append(page.Sources, source{f, mostFirst(f.Codes)})
 	}
-	if p.Waiting, err = c.cfg.Provisioner.CountWaiting(ctx); err != nil {
-		p.Missing = append(p.Missing, "who waits: "+err.Error())
-	}
-	if c.cfg.Alarms != nil {
-		for _, a := range c.cfg.Alarms() {
-			p.Alarms = append(p.Alarms, alarm{a, "", events.AlarmRemedy(a.Code)})
-		}
-	}
-	c.askOthers(ctx, p)
-	p.Alarms = slices.DeleteFunc(p.Alarms, func(a alarm) bool { return a.Code == wire.CodePaused }) // the pauses say more
-	p.countRefusals()
-	p.Chart = newRateChart(p.Hour, p.Refused)
-	p.Feed = c.activity.newest(feedLength, func(*told) bool { return true })
-	return c.page(v, "overview", "Overview", p)
-}
-
-// countRefusals counts by code. The log of events tells once what a machine is told
-// again and again, such as that its name is another's, and outlives provisioners;
-// they count each time, and forget it when they end: whichever is more is so.
-func (p *overviewPage) countRefusals() {
-	count := make(map[wire.Code]int)
-	activity := provisioner.Activity{Refused: count}
-	for _, one := range p.Components {
-		if !one.Gone {
-			activity.Add(one.Activity)
-		}
-	}
-	for _, n := range p.Hour.Codes {
-		count[n.Code] = max(count[n.Code], n.Count)
-	}
-	var codes []codeCount
-	for code, n := range count {
-		codes = append(codes, codeCount{code, n})
-		p.Refused += n
-	}
-	slices.SortFunc(codes, mostFirst)
-	for _, n := range codes {
-		p.Codes = append(p.Codes, row{Label: string(n.Code), Link: "/events?code=" + url.QueryEscape(string(n.Code)), Count: n.Count, Tone: "warn", Title: wire.MeaningOf(n.Code).Remedy})
-	}
-	bars(p.Codes)
-}
-
-// countNodes counts the nodes by state, and their certificates by their end.
-func (c overviewPages) countNodes(ctx context.Context, p *overviewPage) error {
-	all, err := c.cfg.Fleet.List(ctx, fleet.Query{Limit: 1})
-	if err != nil {
-		return err
-	}
-	p.Total = all.Total
-	for _, s := range states {
-		p.States = append(p.States, row{Label: string(s), Link: "/nodes?state=" + string(s), Count: all.States[s], Tone: toneOf(s, all.States[s]), Title: stateWords[s]})
-	}
-	bars(p.States)
-	summary, err := c.cfg.Fleet.Summary(c.cfg.Now())
-	if err != nil {
-		return err
-	}
-	p.Cloned = summary.Cloned
-	p.Expiries, err = c.expiries(ctx)
-	return err
-}
-
-// horizons are the steps of the chart of expiries.
-var horizons = []struct {
-	label, within string
-	d             time.Duration
-	tone          string
-}{
-	{"have ended", "0s", 0, "bad"},
-	{"within a day", "24h", 24 * time.Hour, "bad"},
-	{"1 to 3 days", "72h", 3 * 24 * time.Hour, "warn"},
-	{"3 to 7 days", "168h", 7 * 24 * time.Hour, "warn"},
-	{"7 to 14 days", "336h", 14 * 24 * time.Hour, ""},
-	{"14 to 30 days", "720h", 30 * 24 * time.Hour, ""},
-	{"later", "", 10 * 365 * 24 * time.Hour, ""},
-}
-
-// expiries counts nodes of the fleet by when their certificates end, as
-// [fleet.Index.Summary] does: one that was offered and never confirmed is nobody's.
-func (c overviewPages) expiries(ctx context.Context) ([]row, error) {
-	now, before := c.cfg.Now(), 0
-	var rows []row
-	for _, h := range horizons {
-		page, err := c.cfg.Fleet.List(ctx, fleet.Query{Limit: 1, Filter: fleet.Filter{
-			States: []provisioner.State{provisioner.StateProvisioned}, ExpiresBefore: now.Add(h.d),
-		}})
-		if err != nil {
-			return nil, err
-		}
-		link := "/nodes?sort=expires&state=" + string(provisioner.StateProvisioned)
-		if h.within != "" {
-			link += "&within=" + h.within
-		}
-		rows = append(rows, row{Label: h.label, Link: link, Count: page.Total - before, Tone: h.tone})
-		before = page.Total
-	}
-	return bars(rows), nil
-}
-
-// askOthers asks for what other parts of the program know.
-func (c overviewPages) askOthers(ctx context.Context, p *overviewPage) {
 	var err error
-	if c.cfg.Components != nil {
-		if p.Components, err = c.cfg.Components(ctx); err != nil {
-			p.Missing = append(p.Missing, "components: "+err.Error())
-		}
+	page.Nodes, err = c.cfg.Fleet.Summary(c.cfg.Now())
+	switch {
+	case err == nil:
+		page.countNodes()
+	case !errors.Is(err, fleet.ErrReading):
+		return err
 	}
+	if page.Waiting, err = p.CountWaiting(ctx); err != nil {
+		page.Missing = append(page.Missing, "waiting machines: "+err.Error())
+	}
+	if page.Components, err = c.cfg.Components(ctx); err != nil {
+		page.Missing = append(page.Missing, "components: "+err.Error())
+	}
+	page.readComponents()
+	return c.page(v, "overview", "Overview", page)
+}
+
+// countNodes counts the nodes by state, and the certificates of the fleet by their end.
+func (p *overviewPage) countNodes() {
+	for _, s := range states {
+		r := row{Label: string(s), Link: "/nodes?state=" + string(s), Count: p.Nodes.States[s], Title: stateWords[s]}
+		if r.Count > 0 {
+			r.Tone = tone(s)
+		}
+		p.States = append(p.States, r)
+	}
+	const link = "/nodes?sort=expires&state=" + string(provisioner.StateProvisioned)
+	p.Expiries = bars([]row{
+		{Label: "have ended", Link: link + "&within=0s", Count: p.Nodes.Expired, Tone: "bad"},
+		{Label: "within a day", Link: link + "&within=24h", Count: p.Nodes.Day, Tone: "bad"},
+		{Label: "1 to 7 days", Link: link + "&within=168h", Count: p.Nodes.Week - p.Nodes.Day, Tone: "warn"},
+		{Label: "later", Link: link, Count: p.Nodes.Live - p.Nodes.Week},
+	})
+}
+
+// readComponents takes alarms and refusals from the provisioners that are there.
+func (p *overviewPage) readComponents() {
+	activity := provisioner.Activity{Refused: make(map[wire.Code]int)}
 	for _, one := range p.Components {
+		if one.Gone {
+			continue
+		}
+		activity.Add(one.Activity)
 		for _, a := range one.Alarms {
-			if !one.Gone && one.Name != c.cfg.Name && !slices.ContainsFunc(p.Alarms, func(here alarm) bool { return here.Code == a.Code && here.Cause == a.Cause }) {
+			if a.Code != wire.CodePaused { // the pauses say more
 				p.Alarms = append(p.Alarms, alarm{a, one.Name, events.AlarmRemedy(a.Code)})
 			}
 		}
 	}
-	if c.cfg.Webhooks != nil {
-		p.Webhooks = c.cfg.Webhooks()
+	for _, n := range mostFirst(activity.Refused) {
+		p.Refused += n.Count
+		p.Codes = append(p.Codes, row{
+			Label: string(n.Code),
+			Link:  "/events?code=" + url.QueryEscape(string(n.Code)),
+			Count: n.Count,
+			Tone:  "warn",
+			Title: wire.MeaningOf(n.Code).Remedy,
+		})
 	}
+	bars(p.Codes)
 }

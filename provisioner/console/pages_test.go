@@ -138,7 +138,7 @@ func TestRoles(t *testing.T) {
 	}
 	v.see("/approvals")
 	for _, path := range []string{
-		"/nodes/web1.example.net/do/revoke", "/approvals/confirm", "/approvals/decide", "/tokens/" + tid + "/do/revoke", "/policies/reload", "/policies/replay",
+		"/nodes/web1.example.net/do/revoke", "/approvals/decide", "/tokens/" + tid + "/do/revoke", "/policies/reload", "/policies/replay",
 	} {
 		if a := v.post(path, "why", "because", "verdict", "approve", "each", "db1.example.net/00"); a.status != http.StatusForbidden {
 			t.Errorf("POST %s: %d", path, a.status)
@@ -202,11 +202,11 @@ func TestApprovals(t *testing.T) {
 	if len(ticked) != 2 {
 		t.Fatalf("%d boxes", len(ticked))
 	}
-	if a := v.post("/approvals/confirm", "verdict", "approve"); a.status != http.StatusSeeOther || a.header.Get("Location") != "/approvals?none" {
+	if a := v.post("/approvals/decide", "verdict", "approve"); a.status != http.StatusSeeOther || a.header.Get("Location") != "/approvals?none" {
 		t.Errorf("nothing ticked: %d to %q", a.status, a.header.Get("Location"))
 	}
 	says(t, v.see("/approvals?none"), "Nothing was ticked")
-	a := v.post("/approvals/confirm", "verdict", "approve", "each", ticked[0][1], "each", ticked[1][1])
+	a := v.post("/approvals/decide", "verdict", "approve", "each", ticked[0][1], "each", ticked[1][1])
 	says(t, a.body, "db1.example.net, key", "db2.example.net, key", "may have its name, once")
 	if a := v.post("/approvals/decide", "verdict", "approve", "why", "racked today", "each", ticked[0][1], "each", ticked[1][1]); a.status != http.StatusSeeOther {
 		t.Fatalf("approve: %d %s", a.status, a.body)

@@ -1,80 +1,60 @@
 package console
 
 import (
-	"fmt"
-	"net/http"
+	"context"
+	"net/url"
 
 	"muster/jwt"
+	"muster/provisioner"
 )
 
-// pauseDone says what was just done about the whole installation.
-var pauseDone = map[string]string{
-	"pause":  "Enrollment is paused: nobody new gets in, on any provisioner, until somebody resumes it.",
-	"resume": "Enrollment goes on: who was told to wait comes back by itself.",
-}
-
-// pauseConfirmation says what pausing everywhere, or resuming where it is paused,
-// will touch.
-func pauseConfirmation(action string, site jwt.Site) *confirmation {
-	on := "the whole installation"
-	if site != "" {
-		on = fmt.Sprintf("site %s", site)
-	}
-	p := &confirmation{To: "/enrollment/" + action, Back: "/", On: []string{on}, Fields: map[string]string{"site": string(site)}}
-	if action == "resume" {
-		p.Title, p.Touches = "Resume enrollment", []string{"Machines may enroll again, on every provisioner, within a second.", "Who was told to wait comes back by itself, within seconds to minutes."}
-	} else {
-		p.Title, p.Danger = "Pause enrollment", true
-		p.Touches = []string{
-			"Nobody enrolls any more, on any provisioner, within a second, until somebody resumes it.", "Nodes of the fleet stay connected, and renew their certificates.",
+// pauseActions are about the whole installation, and resuming about sites as well.
+var pauseActions = []*action{
+	{
+		Name:   "pause",
+		Label:  "Pause enrollment",
+		Danger: true,
+		Touches: []string{
+			"No machine enrolls any more, on any provisioner, within a second, until an operator resumes it.",
+			"Nodes of the fleet stay connected, and renew their certificates.",
 			"Machines that ask are told to come back later, and do.",
+		},
+		Done: "Enrollment is paused: no new machine gets in, on any provisioner, until an operator resumes it.",
+	},
+	{
+		Name:  "resume",
+		Label: "Resume enrollment",
+		Touches: []string{
+			"Machines may enroll again, on every provisioner, within a second.",
+			"Machines that were told to wait come back by themselves, within seconds to minutes.",
+		},
+		Done: "Enrollment goes on: machines that were told to wait come back by themselves.",
+	},
+}
+
+// order reads a pause, or the end of one. `muster pause --site` pauses one site.
+func (c overviewPages) order(v *visit) (*order, error) {
+	a := named(pauseActions, v.r.PathValue("action"))
+	if a == nil {
+		return nil, errNoPage
+	}
+	o := &order{action: a, Back: "/", On: []string{"the whole installation"}}
+	if a.Name == "pause" {
+		o.do = func(ctx context.Context, cause provisioner.Cause) error {
+			_, err := c.cfg.Provisioner.Pause(ctx, "", false, cause)
+			return err
 		}
+		return o, nil
 	}
-	p.Button = p.Title
-	return p
-}
-
-// pauseAction reads the action from the address, and the site from the form.
-func pauseAction(v *visit) (string, jwt.Site, error) {
-	action, site := v.r.PathValue("action"), jwt.Site(v.r.FormValue("site"))
-	if pauseDone[action] == "" {
-		return "", "", errNoPage
+	site := v.r.FormValue("site")
+	if site != "" {
+		o.On[0] = "site " + site
 	}
-	if action == "pause" {
-		site = "" // of one site: `muster pause --site`
+	o.Fields = url.Values{"site": {site}}
+	o.do = func(ctx context.Context, cause provisioner.Cause) error {
+		return c.cfg.Provisioner.Resume(ctx, jwt.Site(site), cause)
 	}
-	return action, site, nil
-}
-
-func (c overviewPages) confirmPause(v *visit) error {
-	action, site, err := pauseAction(v)
-	if err != nil {
-		return err
-	}
-	p := pauseConfirmation(action, site)
-	return c.page(v, "confirm", p.Title, p)
-}
-
-// pauseOrResume does what was confirmed. Sent twice, a pause replaces itself, and of
-// two resumptions the second has nothing to do.
-func (c overviewPages) pauseOrResume(v *visit) error {
-	action, site, err := pauseAction(v)
-	if err != nil {
-		return err
-	}
-	if err := reason(v); err != nil {
-		return c.askAgain(v, err, pauseConfirmation(action, site))
-	}
-	if action == "pause" {
-		_, err = c.cfg.Provisioner.Pause(v.r.Context(), site, false, v.cause())
-	} else {
-		err = c.cfg.Provisioner.Resume(v.r.Context(), site, v.cause())
-	}
-	if err != nil {
-		return err
-	}
-	http.Redirect(v.w, v.r, "/?done="+action, http.StatusSeeOther)
-	return nil
+	return o, nil
 }
 
 // Everywhere reports whether the whole installation is paused.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"time"
 
@@ -43,24 +42,42 @@ type policiesPage struct {
 	Shown     []*policies.NodeReplay
 	More      int // that differ as well
 	Done      string
-	Problem   string // with what was sent
-	Why       string // that was given then
 	Ages      []choice
 }
 
 // ages are how far a replay may look back.
 var ages = []choice{{"1h", "the last hour"}, {"6h", "the last 6 hours"}, {"24h", "the last day"}}
 
+// policyActions are about the files of this provisioner.
+var policyActions = []*action{{
+	Name:  "reload",
+	Label: "Reload the policy",
+	Touches: []string{
+		"The files of this provisioner are read now.",
+		"A policy that does not compile, or whose tests fail, is refused: the one before goes on deciding.",
+	},
+	Done: "The policy's files were read again.",
+}}
+
+// reload reads an order to read the policy's files now.
+func (c policyPages) reload(*visit) (*order, error) {
+	return &order{
+		action: named(policyActions, "reload"),
+		Back:   "/policies",
+		On:     []string{"the policy"},
+		do: func(ctx context.Context, cause provisioner.Cause) error {
+			_, err := c.cfg.Provisioner.ReloadPolicy(ctx, cause)
+			return err
+		},
+	}, nil
+}
+
 func (c policyPages) policies(v *visit) error {
-	p := &policiesPage{}
-	if v.r.URL.Query().Get("done") == "reload" {
-		p.Done = "The policy's files were read again."
-	}
-	return c.showPolicies(v, http.StatusOK, p)
+	return c.showPolicies(v, &policiesPage{Done: done(v, policyActions)})
 }
 
 // showPolicies fills the page in and shows it.
-func (c policyPages) showPolicies(v *visit, status int, p *policiesPage) error {
+func (c policyPages) showPolicies(v *visit, p *policiesPage) error {
 	p.InUse, p.CanReplay, p.Ages = c.cfg.Provisioner.Policy(), c.cfg.Replay != nil, ages
 	if c.cfg.Shadow != nil {
 		p.Shadow = c.cfg.Shadow()
@@ -73,20 +90,7 @@ func (c policyPages) showPolicies(v *visit, status int, p *policiesPage) error {
 		p.Shown = r.Report.Differences[:min(maxDifferences, len(r.Report.Differences))]
 		p.More = len(r.Report.Differences) - len(p.Shown)
 	}
-	c.show(v.w, v.r, v.login, status, "policies", "Policies", p)
-	return nil
-}
-
-// reloadPolicy reads the policy's files now.
-func (c policyPages) reloadPolicy(v *visit) error {
-	if err := reason(v); err != nil {
-		return c.showPolicies(v, statusOf(err), &policiesPage{Problem: err.Error(), Why: v.r.PostForm.Get("why")})
-	}
-	if _, err := c.cfg.Provisioner.ReloadPolicy(v.r.Context(), v.cause()); err != nil {
-		return err
-	}
-	http.Redirect(v.w, v.r, "/policies?done=reload", http.StatusSeeOther)
-	return nil
+	return c.page(v, "policies", "Policies", p)
 }
 
 // replay runs the shadow policy over what was recorded, one at a time, and shows what came of it. It changes nothing.
@@ -115,5 +119,5 @@ func (c policyPages) replay(v *visit) error {
 			one.Problem = fmt.Sprintf("ended after %v: take a shorter time, or `muster policy replay` on your machine", replayLimit)
 		}
 	}
-	return c.showPolicies(v, http.StatusOK, &policiesPage{Replay: one})
+	return c.showPolicies(v, &policiesPage{Replay: one})
 }

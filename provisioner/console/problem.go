@@ -6,10 +6,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 
-	"muster/internal/wire"
-	"muster/jwt"
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
@@ -58,7 +57,7 @@ func statusOf(err error) int {
 type failPage struct {
 	What string
 	Do   string
-	Back choice // where to go on, by address
+	Back string // where to go on
 }
 
 // failures are what statuses are called in words of operators.
@@ -68,29 +67,16 @@ var failures = map[int]string{
 	http.StatusServiceUnavailable: "Not now", http.StatusGatewayTimeout: "No answer",
 }
 
-// backFrom returns the page from which somebody came to where it went wrong.
-func backFrom(r *http.Request, status int) choice {
-	part, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
-	name, _, below := strings.Cut(rest, "/")
-	switch part {
-	case "nodes":
-		if id, err := wire.ParseIdentity(name); err == nil && below && status != http.StatusNotFound {
-			return choice{"/nodes/" + string(id), "Back to " + string(id)}
-		}
-		return choice{"/nodes", "To the nodes"}
-	case "approvals":
-		return choice{"/approvals", "Back to who waits"}
-	case "allow":
-		return choice{"/allow", "Back to the allow-list"}
-	case "tokens":
-		if tid := jwt.TokenID(name); below && provisioner.CheckTokenID(tid) == nil {
-			return choice{"/tokens/" + name, "Back to the token"}
-		}
-		return choice{"/tokens", "To the tokens"}
-	case "policies":
-		return choice{"/policies", "Back to the policies"}
+// backFrom returns the page from which an operator came to where it went wrong.
+func backFrom(path string) string {
+	if page, _, order := strings.Cut(path, "/do/"); order {
+		return page
 	}
-	return choice{"/", "To the overview"}
+	part, _, below := strings.Cut(strings.TrimPrefix(path, "/"), "/")
+	if below && slices.Contains([]string{"nodes", "approvals", "allow", "tokens", "policies"}, part) {
+		return "/" + part
+	}
+	return "/"
 }
 
 // statusRemedies says what to do about a status, where the error does not.
@@ -113,6 +99,6 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *provisione
 		by, level = login.By(), slog.LevelInfo
 	}
 	c.cfg.Log.Log(r.Context(), level, "operator's request failed", "subject", subject(r), "by", by, "err", err)
-	what, said := cmp.Or(failures[status], http.StatusText(status)), err.Error()
-	c.show(w, r, login, status, "problem", what, failPage{What: said, Do: statusRemedies[status], Back: backFrom(r, status)})
+	title := cmp.Or(failures[status], http.StatusText(status))
+	c.show(w, r, login, status, "problem", title, failPage{err.Error(), statusRemedies[status], backFrom(r.URL.Path)})
 }

@@ -66,11 +66,7 @@ func (f *frame) May(role string) bool {
 func (c *Console) show(w http.ResponseWriter, r *http.Request, login *provisioner.Login, status int, page, title string, main any) {
 	f := &frame{Title: title, Page: page, Login: login, Form: formToken(w, r), Version: c.cfg.Version, Main: main}
 	var b bytes.Buffer
-	all, err := c.pages()
-	if err == nil {
-		err = all[page].Execute(&b, f)
-	}
-	if err != nil {
+	if err := c.pages[page].Execute(&b, f); err != nil {
 		c.cfg.Log.ErrorContext(r.Context(), "page not made", "subject", page, "err", err)
 		http.Error(w, "the page could not be made; the provisioner's log says why", http.StatusInternalServerError)
 		return

@@ -1,11 +1,9 @@
 package console
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
 	"net/url"
 
@@ -17,11 +15,6 @@ type visit struct {
 	w     http.ResponseWriter
 	r     *http.Request
 	login *provisioner.Login
-}
-
-// cause returns who asks, and why.
-func (v *visit) cause() provisioner.Cause {
-	return provisioner.Cause{By: v.login.By(), Why: v.r.PostForm.Get("why")}
 }
 
 // route is what a page needs.
@@ -36,31 +29,31 @@ func (c *Console) table() map[string]route {
 	const viewer, operator = provisioner.RoleViewer, provisioner.RoleOperator
 	overview, nodes, approvals := overviewPages{c}, nodePages{c}, approvalPages{c}
 	allow, tokens, policies, events := allowPages{c}, tokenPages{c}, policyPages{c}, eventPages{c}
-	return map[string]route{
-		"GET /{$}":                           {viewer, overview.overview},
-		"GET /enrollment/{action}":           {operator, overview.confirmPause},
-		"POST /enrollment/{action}":          {operator, overview.pauseOrResume},
-		"GET /nodes":                         {viewer, nodes.nodes},
-		"GET /nodes/{identity}":              {viewer, nodes.node},
-		"GET /nodes/{identity}/do/{action}":  {operator, nodes.confirmNode},
-		"POST /nodes/{identity}/do/{action}": {operator, nodes.actOnNode},
-		"GET /approvals":                     {viewer, approvals.approvals},
-		"POST /approvals/confirm":            {operator, approvals.confirmVerdict},
-		"POST /approvals/decide":             {operator, approvals.decide},
-		"GET /allow":                         {viewer, allow.allow},
-		"POST /allow":                        {operator, allow.addAllowance},
-		"GET /allow/remove":                  {operator, allow.confirmRemoval},
-		"POST /allow/remove":                 {operator, allow.removeAllowance},
-		"GET /tokens":                        {viewer, tokens.tokens},
-		"GET /tokens/{tid}":                  {viewer, tokens.token},
-		"GET /tokens/{tid}/do/{action}":      {operator, tokens.confirmToken},
-		"POST /tokens/{tid}/do/{action}":     {operator, tokens.actOnToken},
-		"GET /policies":                      {viewer, policies.policies},
-		"POST /policies/reload":              {operator, policies.reloadPolicy},
-		"POST /policies/replay":              {operator, policies.replay},
-		"GET /events":                        {viewer, events.events},
-		"GET /live":                          {viewer, events.live},
+	pages := map[string]route{
+		"GET /{$}":               {viewer, overview.overview},
+		"GET /nodes":             {viewer, nodes.nodes},
+		"GET /nodes/{identity}":  {viewer, nodes.node},
+		"GET /approvals":         {viewer, approvals.approvals},
+		"POST /approvals/decide": {operator, approvals.decide},
+		"GET /allow":             {viewer, allow.allow},
+		"POST /allow":            {operator, allow.addAllowance},
+		"GET /tokens":            {viewer, tokens.tokens},
+		"GET /tokens/{tid}":      {viewer, tokens.token},
+		"GET /policies":          {viewer, policies.policies},
+		"POST /policies/replay":  {operator, policies.replay},
+		"GET /events":            {viewer, events.events},
+		"GET /live":              {viewer, events.live},
 	}
+	for path, of := range map[string]func(*visit) (*order, error){
+		"/enrollment/{action}":          overview.order,
+		"/nodes/{identity}/do/{action}": nodes.order,
+		"/allow/remove":                 allow.removal,
+		"/tokens/{tid}/do/{action}":     tokens.order,
+		"/policies/reload":              policies.reload,
+	} {
+		pages["GET "+path], pages["POST "+path] = route{operator, c.ordered(of)}, route{operator, c.ordered(of)}
+	}
+	return pages
 }
 
 // The pages of a noun each.
@@ -78,51 +71,18 @@ func (c *Console) routes() {
 	for pattern, need := range c.table() {
 		c.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) { c.visit(w, r, need) })
 	}
-	// Who loads the answer to a form again, or signs in anew on it, comes here.
-	for path, to := range map[string]string{"/approvals/confirm": "/approvals", "/approvals/decide": "/approvals", "/policies/reload": "/policies", "/policies/replay": "/policies", "/logout": "/"} {
+	// A browser that loads the answer to a form again, or an operator who signs in anew on it, comes here.
+	for path, to := range map[string]string{"/approvals/decide": "/approvals", "/policies/replay": "/policies", "/logout": "/"} {
 		c.mux.Handle("GET "+path, http.RedirectHandler(to, http.StatusSeeOther))
 	}
 	c.mux.HandleFunc("GET /login", c.showLogin)
 	c.mux.HandleFunc("POST /login", c.login)
 	c.mux.HandleFunc("POST /logout", c.logout)
-	assets, err := fs.Sub(files, "assets")
-	if err != nil {
-		panic(err) // of a constant
-	}
-	tags := entityTags(assets)
-	static := http.StripPrefix("/assets/", http.FileServerFS(assets))
-	c.mux.HandleFunc("GET /assets/{name}", func(w http.ResponseWriter, r *http.Request) {
-		tag, there := tags[r.PathValue("name")]
-		if !there {
-			c.fail(w, r, nil, errNoPage)
-			return
-		}
-		// They are of the program that runs: a browser asks each time, and gets none that it has.
-		w.Header().Set("Cache-Control", "no-cache")
-		w.Header().Set("ETag", tag)
-		static.ServeHTTP(w, r)
-	})
+	c.mux.Handle("GET /assets/{name}", http.FileServerFS(files))
 	c.mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		login, _ := c.authenticate(r)
 		c.fail(w, r, login, errNoPage)
 	})
-}
-
-// entityTags returns, for each file by its name, a tag that is another one for other content
-// (RFC 9110 section 8.8.3): files in the program have no time by which to tell.
-func entityTags(assets fs.FS) map[string]string {
-	tags := make(map[string]string)
-	names, err := fs.Glob(assets, "*")
-	for _, name := range names {
-		b, readErr := fs.ReadFile(assets, name)
-		err = errors.Join(err, readErr)
-		sum := sha256.Sum256(b)
-		tags[name] = fmt.Sprintf(`"%x"`, sum[:16])
-	}
-	if err != nil {
-		panic(err) // they are in the program
-	}
-	return tags
 }
 
 // visit serves a page to who may see it.
@@ -175,13 +135,6 @@ func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 			Next:    local(r.URL.Path),
 			Problem: "Your session is over: nothing was done.",
 		})
-		return
-	}
-	if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
-		// Who follows a link of another site comes without the cookie: loaded again
-		// by our own page, it is with it.
-		w.Header().Set("Refresh", "0")
-		c.show(w, r, nil, http.StatusOK, "problem", "One moment", failPage{What: "You come from another site, and your session is looked for", Back: choice{"/", "To the overview"}})
 		return
 	}
 	to := "/login"

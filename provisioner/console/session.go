@@ -3,7 +3,6 @@ package console
 import (
 	"crypto/rand"
 	"crypto/subtle"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -31,10 +30,18 @@ const (
 	formSecret   = 26        // characters of [rand.Text]
 )
 
-// cookie returns a cookie that scripts do not see and other sites do not send. It
-// ends with the browser's session if expires is zero.
+// cookie returns a cookie that scripts do not see, and that comes from other sites only where a link of theirs is
+// followed, which changes nothing. It ends with the browser's session if expires is zero.
 func cookie(name, value string, expires time.Time) *http.Cookie {
-	return &http.Cookie{Name: name, Value: value, Path: "/", Expires: expires, Secure: true, HttpOnly: true, SameSite: http.SameSiteStrictMode}
+	return &http.Cookie{
+		Name:     name,
+		Value:    value,
+		Path:     "/",
+		Expires:  expires,
+		Secure:   true,
+		HttpOnly: true,
+		SameSite: http.SameSiteLaxMode,
+	}
 }
 
 // authenticate says who asks: by the session if there is one, else by the
@@ -48,9 +55,8 @@ func (c *Console) authenticate(r *http.Request) (*provisioner.Login, error) {
 		}
 	}
 	if r.TLS != nil && len(r.TLS.PeerCertificates) > 0 {
-		var between []*x509.Certificate
-		between = append(between, r.TLS.PeerCertificates[1:]...)
-		return c.cfg.Provisioner.LoginCertificate(r.Context(), r.TLS.PeerCertificates[0], between, r.RemoteAddr)
+		shown := r.TLS.PeerCertificates
+		return c.cfg.Provisioner.LoginCertificate(r.Context(), shown[0], shown[1:], r.RemoteAddr)
 	}
 	return nil, err
 }

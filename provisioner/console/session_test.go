@@ -34,7 +34,7 @@ func TestSigningIn(t *testing.T) {
 		t.Fatalf("sign in: %d to %q: %s", a.status, a.header.Get("Location"), a.body)
 	}
 	session := cookieNamed(a, "session")
-	for _, want := range []string{"__Host-muster-session=", "Path=/", "Secure", "HttpOnly", "SameSite=Strict", "Expires="} {
+	for _, want := range []string{"__Host-muster-session=", "Path=/", "Secure", "HttpOnly", "SameSite=Lax", "Expires="} {
 		if !strings.Contains(session, want) {
 			t.Errorf("cookie %q lacks %s", session, want)
 		}
@@ -77,7 +77,7 @@ func TestASessionEndsWithItsToken(t *testing.T) {
 	f := served(t)
 	v := signedIn(t, f, "anna", provisioner.RoleViewer)
 	f.Clock.Advance(2 * time.Hour)
-	says(t, v.post("/approvals/confirm", "verdict", "approve").body, "nothing was done", `name="next" value="/approvals/confirm"`)
+	says(t, v.post("/approvals/decide", "verdict", "approve").body, "nothing was done", `name="next" value="/approvals/decide"`)
 	if a := v.get("/nodes"); a.status != http.StatusSeeOther {
 		t.Errorf("after the token's end: %d", a.status)
 	}

@@ -1,9 +1,10 @@
 package console
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"net/http"
+	"net/url"
 	"slices"
 	"time"
 
@@ -62,47 +63,40 @@ type tokenPage struct {
 	Unused  bool // nothing is known of it but its id
 	UsedBy  []provisioner.TokenUse
 	More    bool // have used it
-	Actions []*tokenAction
+	Actions []*action
 	Done    string
 }
 
-// A tokenAction is something that an operator can have done with a token.
-type tokenAction struct {
-	Name, Label string
-	Grave       bool
-	Role        string // that it needs
-	Touches     []string
-	Done        string
-	do          func(*provisioner.Provisioner, context.Context, jwt.TokenID, provisioner.Cause) error
-
-	// OfUse: it is about one use, which the field who names by the hash of its key.
-	OfUse bool
-}
-
-var tokenActions = []*tokenAction{
+var tokenActions = []*action{
 	{
-		Name: "revoke", Label: "Revoke token", Grave: true, Role: "operator", do: (*provisioner.Provisioner).RevokeToken,
-		Touches: []string{"No machine can enroll with this token any more, on any provisioner, within a second.", "Machines that have enrolled with it stay in the fleet: look at who used it."},
-		Done:    "The token is revoked. Look at who has used it.",
+		Name:  "revoke",
+		Label: "Revoke token",
+		Grave: true,
+		Touches: []string{
+			"No machine can enroll with this token any more, on any provisioner, within a second.",
+			"Machines that have enrolled with it stay in the fleet: look at who used it.",
+		},
+		Done: "The token is revoked. Look at who has used it.",
 	},
 	{
-		Name: "thaw", Label: "Make it good again", Role: "admin", do: (*provisioner.Provisioner).ThawToken,
-		Touches: []string{"A restore has frozen this token, since uses of it may be missing from the backup.", "It is good again, and may be used more often than it says by as many uses as are missing."},
-		Done:    "The token is good again.",
+		Name:  "thaw",
+		Label: "Make it good again",
+		role:  provisioner.RoleAdmin,
+		Touches: []string{
+			"A restore has frozen this token, since uses of it may be missing from the backup.",
+			"It is good again, and may be used more often than it says by as many uses as are missing.",
+		},
+		Done: "The token is good again.",
 	},
 	{
-		Name: "release", Label: "Give the use back", Role: "operator", OfUse: true,
-		Touches: []string{"The machine has taken a use of the token, and never got a certificate.", "The use is free for another machine; the same one may come again, too."},
-		Done:    "The use is given back: another machine may take it.",
+		Name:  "release",
+		Label: "Give the use back",
+		Touches: []string{
+			"The machine has taken a use of the token, and never got a certificate.",
+			"The use is free for another machine; the same one may come again, too.",
+		},
+		Done: "The use is given back: another machine may take it.",
 	},
-}
-
-func tokenActionNamed(name string) *tokenAction {
-	i := slices.IndexFunc(tokenActions, func(a *tokenAction) bool { return a.Name == name })
-	if i < 0 {
-		return nil
-	}
-	return tokenActions[i]
 }
 
 // token shows one token.
@@ -129,75 +123,40 @@ func (c tokenPages) token(v *visit) error {
 		return err
 	}
 	for _, a := range tokenActions {
-		if v.login.Role.Covers(provisioner.OperatorRole(a.Role)) && (a.Name == "revoke" && revoked == nil || a.Name == "thaw" && page.Frozen) {
+		if v.login.Role.Covers(cmp.Or(a.role, provisioner.RoleOperator)) && (a.Name == "revoke" && revoked == nil || a.Name == "thaw" && page.Frozen) {
 			page.Actions = append(page.Actions, a)
 		}
 	}
-	if a := tokenActionNamed(v.r.URL.Query().Get("done")); a != nil {
-		page.Done = a.Done
-	}
+	page.Done = done(v, tokenActions)
 	return c.page(v, "token", "Token "+short(tid), page)
 }
 
-// tokenAndAction reads them from the address, and checks the role again: some
-// actions need more than the page.
-func tokenAndAction(v *visit) (jwt.TokenID, *tokenAction, error) {
+// order reads an order about a token, or about one use of it, which the field who names by the hash of its key.
+func (c tokenPages) order(v *visit) (*order, error) {
 	tid := jwt.TokenID(v.r.PathValue("tid"))
 	if err := provisioner.CheckTokenID(tid); err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	a := tokenActionNamed(v.r.PathValue("action"))
+	a := named(tokenActions, v.r.PathValue("action"))
 	if a == nil {
-		return "", nil, errNoPage
+		return nil, errNoPage
 	}
-	if need := provisioner.OperatorRole(a.Role); !v.login.Role.Covers(need) {
-		return "", nil, &roleError{v.login, need}
-	}
-	return tid, a, nil
-}
-
-// tokenConfirmation says what an action will touch. who is of an action about one
-// use.
-func tokenConfirmation(tid jwt.TokenID, a *tokenAction, who string) *confirmation {
-	p := &confirmation{
-		Title: a.Label, To: "/tokens/" + string(tid) + "/do/" + a.Name, Back: "/tokens/" + string(tid), Button: a.Label, Grave: a.Grave, Touches: a.Touches,
-		On: []string{"token " + string(tid)},
-	}
-	if a.OfUse {
-		p.On, p.Fields = []string{"the use of token " + string(tid) + " by key " + who}, map[string]string{"who": who}
-	}
-	return p
-}
-
-// carryOut does what an action says.
-func (c tokenPages) carryOut(v *visit, tid jwt.TokenID, a *tokenAction) error {
-	if !a.OfUse {
-		return a.do(c.cfg.Provisioner, v.r.Context(), tid, v.cause())
-	}
-	_, err := c.cfg.Provisioner.ReleaseClaim(v.r.Context(), tid, v.r.PostForm.Get("who"), v.cause())
-	return err
-}
-
-func (c tokenPages) confirmToken(v *visit) error {
-	tid, a, err := tokenAndAction(v)
-	if err != nil {
+	o := &order{action: a, Back: "/tokens/" + string(tid), On: []string{"token " + string(tid)}}
+	o.do = func(ctx context.Context, cause provisioner.Cause) (err error) {
+		p := c.cfg.Provisioner
+		switch a.Name {
+		case "revoke":
+			err = p.RevokeToken(ctx, tid, cause)
+		case "thaw":
+			err = p.ThawToken(ctx, tid, cause)
+		default:
+			_, err = p.ReleaseClaim(ctx, tid, o.Fields.Get("who"), cause)
+		}
 		return err
 	}
-	return c.page(v, "confirm", a.Label, tokenConfirmation(tid, a, v.r.URL.Query().Get("who")))
-}
-
-// actOnToken does what was confirmed.
-func (c tokenPages) actOnToken(v *visit) error {
-	tid, a, err := tokenAndAction(v)
-	if err != nil {
-		return err
+	if a.Name == "release" {
+		who := v.r.FormValue("who")
+		o.On, o.Fields = []string{"the use of token " + string(tid) + " by key " + who}, url.Values{"who": {who}}
 	}
-	if err := reason(v); err != nil {
-		return c.askAgain(v, err, tokenConfirmation(tid, a, v.r.PostForm.Get("who")))
-	}
-	if err := c.carryOut(v, tid, a); err != nil {
-		return err
-	}
-	http.Redirect(v.w, v.r, "/tokens/"+string(tid)+"?done="+a.Name, http.StatusSeeOther)
-	return nil
+	return o, nil
 }

@@ -45,11 +45,11 @@ type activity struct {
 	once   sync.Once     // closes it
 
 	mu      sync.Mutex
-	minutes [minutes]minute    // guarded by mu: a ring by minute
-	kept    []*told            // guarded by mu: the newest last
-	changed chan struct{}      // guarded by mu: closed and made anew with each event
-	place   *events.Place // guarded by mu: of the last event
-	broken  error              // guarded by mu: why the log is not read
+	minutes [minutes]minute // guarded by mu: a ring by minute
+	kept    []*told         // guarded by mu: the newest last
+	changed chan struct{}   // guarded by mu: closed and made anew with each event
+	place   *events.Place   // guarded by mu: of the last event
+	broken  error           // guarded by mu: why the log is not read
 }
 
 func newActivity(log events.Log, logger *slog.Logger, now func() time.Time) *activity {

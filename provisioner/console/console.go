@@ -36,7 +36,7 @@ type Config struct {
 	Provisioner *provisioner.Provisioner // required
 	Fleet       *fleet.Index             // required
 	Nodes       *fleet.Inspector         // required
-	Events      events.Log     // required
+	Events      events.Log               // required
 
 	Attempts *events.Attempts // failed ones at this provisioner; required
 	Webhooks events.Webhooks  // of this process; required

@@ -2,7 +2,7 @@ package fleet
 
 import (
 	"bytes"
-	"container/heap"
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
@@ -61,20 +61,16 @@ func (q *Query) after() (*place, error) {
 	if p.List != q.list() {
 		return nil, fmt.Errorf("%w: filter or order have changed since the page before", ErrCursor)
 	}
-	if q.cursor(p.Key, p.Name) != q.Cursor { // there is one spelling
-		return nil, fmt.Errorf("%w: %.80q", ErrCursor, q.Cursor)
-	}
 	return p, nil
 }
 
-// first keeps the first entries of all that it is offered, in an order. It is a
-// heap whose top is the last of them.
+// first keeps the first entries of all that it is offered, in an order.
 type first struct {
 	x     *Index
 	key   func(*entry) int64
 	limit int
-	kept  []kept
-	more  bool // there were others
+	kept  []kept // in order
+	more  bool   // there were others
 }
 
 type kept struct {
@@ -100,43 +96,25 @@ func newFirst(x *Index, by Order, limit int) *first {
 	return f
 }
 
-// offer takes an entry that is among the first so far.
+// offer keeps an entry that is among the first so far.
 func (f *first) offer(key int64, e *entry) {
-	if len(f.kept) < f.limit {
-		heap.Push(f, kept{key, e})
+	one := kept{key, e}
+	full := len(f.kept) == f.limit
+	f.more = f.more || full
+	if full && f.compare(one, f.kept[f.limit-1]) > 0 {
 		return
 	}
-	f.more = true
-	if f.compare(kept{key, e}, f.kept[0]) < 0 {
-		f.kept[0] = kept{key, e}
-		heap.Fix(f, 0)
+	if full {
+		f.kept = f.kept[:f.limit-1]
 	}
+	i, _ := slices.BinarySearchFunc(f.kept, one, f.compare)
+	f.kept = slices.Insert(f.kept, i, one)
 }
 
 // compare says which of two comes first.
 func (f *first) compare(a, b kept) int {
-	if a.key != b.key {
-		if a.key < b.key {
-			return -1
-		}
-		return 1
+	if c := cmp.Compare(a.key, b.key); c != 0 {
+		return c
 	}
 	return bytes.Compare(f.x.name(a.e), f.x.name(b.e))
 }
-
-// sorted returns what was kept, the first first.
-func (f *first) sorted() []*entry {
-	slices.SortFunc(f.kept, f.compare)
-	entries := make([]*entry, len(f.kept))
-	for i, k := range f.kept {
-		entries[i] = k.e
-	}
-	return entries
-}
-
-// Len, Less, Swap, Push and Pop implement [heap.Interface].
-func (f *first) Len() int           { return len(f.kept) }
-func (f *first) Less(i, j int) bool { return f.compare(f.kept[i], f.kept[j]) > 0 }
-func (f *first) Swap(i, j int)      { f.kept[i], f.kept[j] = f.kept[j], f.kept[i] }
-func (f *first) Push(v any)         { f.kept = append(f.kept, v.(kept)) }
-func (f *first) Pop() any           { panic("nothing is taken off") }

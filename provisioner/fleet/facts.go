@@ -28,24 +28,13 @@ func (x *Index) Facts() []string { return x.facts }
 // packFacts returns those of the facts that are kept here as one text: nodes that
 // say the same share it. Without any it is "".
 func (x *Index) packFacts(facts provisioner.Facts) string {
-	if len(x.facts) == 0 || len(facts) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	i, ends := 0, 0
-	for _, name := range x.facts {
-		for i < len(facts) && facts[i].Name < name {
-			i++
+	values := make([]string, len(x.facts))
+	for _, f := range facts {
+		if i, kept := slices.BinarySearch(x.facts, f.Name); kept && !strings.Contains(f.Value, factEnd) {
+			values[i] = f.Value
 		}
-		if i < len(facts) && facts[i].Name == name && !strings.Contains(facts[i].Value, factEnd) {
-			for ; ends > 0; ends-- {
-				b.WriteString(factEnd)
-			}
-			b.WriteString(facts[i].Value)
-		}
-		ends++
 	}
-	return b.String()
+	return strings.TrimRight(strings.Join(values, factEnd), factEnd)
 }
 
 // unpackFacts is the inverse of packFacts.

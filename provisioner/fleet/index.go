@@ -18,7 +18,7 @@ import (
 )
 
 // ErrReading means that the records have not all been read yet since the
-// provisioner was started, or since the store lost some: ask again in a few seconds.
+// provisioner was started: ask again in a few seconds.
 var ErrReading = errors.New("the records are still being read")
 
 // A Log is the part of the store that an [Index] follows.
@@ -26,10 +26,9 @@ type Log interface {
 	// FollowRecords calls each with the newest record of every identity, and
 	// current when that is all there is; then each with what others write, and own
 	// with what this process does, until ctx is done. Neither keeps the bytes. An
-	// older revision may come after a newer one. It calls lost when the store has lost
-	// records, and then begins anew, as far as to calling current again.
+	// older revision may come after a newer one.
 	FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
-		own func(*provisioner.Brief, provisioner.Revision), current, lost func()) error
+		own func(*provisioner.Brief, provisioner.Revision), current func()) error
 
 	// FollowSeen calls each with when nodes were heard of, and then whenever one is,
 	// until ctx is done. Once it has named all that are known it calls current, with
@@ -135,10 +134,10 @@ type Index struct {
 	facts  []string // names of those that are kept, in order
 	seed   maphash.Seed
 
-	heard chan struct{} // closed once it is known who was heard of when
+	current chan struct{} // closed once all records have been read
+	heard   chan struct{} // closed once it is known when nodes were heard of
 
 	mu      sync.RWMutex
-	current chan struct{}     // guarded by mu: closed once all records have been read; another one when they are read again
 	entries pieces            // guarded by mu
 	byHash  map[uint64]uint32 // guarded by mu: hash of the name to number+1
 	texts   []text            // guarded by mu: what many nodes share; 0 is ""
@@ -155,8 +154,15 @@ func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	return &Index{
-		log: log, logger: logger, facts: slices.Compact(slices.Sorted(slices.Values(facts))), seed: maphash.MakeSeed(), current: make(chan struct{}), heard: make(chan struct{}),
-		byHash: make(map[uint64]uint32), texts: make([]text, 1), textNo: map[string]uint32{"": 0},
+		log:     log,
+		logger:  logger,
+		facts:   slices.Compact(slices.Sorted(slices.Values(facts))),
+		seed:    maphash.MakeSeed(),
+		current: make(chan struct{}),
+		heard:   make(chan struct{}),
+		byHash:  make(map[uint64]uint32),
+		texts:   make([]text, 1),
+		textNo:  map[string]uint32{"": 0},
 	}
 }
 
@@ -164,61 +170,27 @@ func NewIndex(log Log, logger *slog.Logger, facts []string) *Index {
 func (x *Index) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	began := time.Now()
-	current := func() {
-		if !x.complete() {
-			return
-		}
+	current := sync.OnceFunc(func() {
+		close(x.current)
 		x.logger.InfoContext(ctx, "nodes are listed", "nodes", x.known(), "elapsed", time.Since(began).Round(time.Millisecond))
-	}
-	lost := func() {
-		began = time.Now()
-		x.forget()
-	}
+	})
 	g.Go(func() error {
-		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) },
-			func(r *provisioner.Brief, at provisioner.Revision) { x.put(r, at) }, current, lost)
+		return x.log.FollowRecords(ctx, func(id wire.Identity, b []byte, at provisioner.Revision) { x.take(ctx, id, b, at) }, x.put, current)
 	})
 	g.Go(func() error { return x.log.FollowSeen(ctx, x.saw, x.sawAll) })
 	return g.Wait()
 }
 
-// complete takes in that all records have been read, and reports whether that is new.
-func (x *Index) complete() bool {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.listed() {
-		return false
-	}
-	close(x.current)
-	return true
-}
-
-// lockListed holds mu for reading once all records have been read. The error is [ErrReading],
-// and mu is not held, if they are not when ctx is done.
-func (x *Index) lockListed(ctx context.Context) error {
-	for {
-		x.mu.RLock()
-		if x.listed() {
-			return nil
-		}
-		current := x.current
-		x.mu.RUnlock()
+// wait waits until all of what is read has been. The error is [ErrReading] if it is not when ctx is done.
+func wait(ctx context.Context, read ...<-chan struct{}) error {
+	for _, done := range read {
 		select {
-		case <-current:
+		case <-done:
 		case <-ctx.Done():
 			return ErrReading
 		}
 	}
-}
-
-// listed reports whether all records have been read. The caller holds mu.
-func (x *Index) listed() bool {
-	select {
-	case <-x.current:
-		return true
-	default:
-		return false
-	}
+	return nil
 }
 
 // known returns how many nodes have a record.
@@ -226,7 +198,7 @@ func (x *Index) known() (n int) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	for e := range x.entries.all {
-		if e.flags&flagKnown != 0 {
+		if e.is(flagKnown) {
 			n++
 		}
 	}
@@ -265,20 +237,6 @@ func (x *Index) put(r *provisioner.Brief, at provisioner.Revision) {
 	x.text(&e.facts, facts)
 	e.state, e.reason = number(states, r.State), number(reasons, r.Reason)
 	e.serial = packSerial(r.Serial)
-}
-
-// forget makes all that is known of records nothing, until they come again: who asks for a
-// list waits for that, or would take what there is so far for all. When
-// nodes were heard of stays.
-func (x *Index) forget() {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if x.listed() {
-		x.current = make(chan struct{})
-	}
-	for e := range x.entries.all {
-		e.revision, e.flags = 0, 0
-	}
 }
 
 // saw takes in when a node was heard of.
@@ -372,10 +330,23 @@ func (x *Index) find(id wire.Identity) *entry {
 // node returns an entry as it is shown. The caller holds mu.
 func (x *Index) node(e *entry) Node {
 	return Node{
-		Identity: wire.Identity(x.name(e)), State: states[e.state], Site: jwt.Site(x.texts[e.site].s), Serial: unpackSerial(e.serial),
-		Expires: instant(e.expires, 0), Offered: e.is(flagOffered), Cloned: e.is(flagCloned), Token: jwt.TokenID(x.texts[e.token].s), Policy: x.texts[e.policy].s,
-		Reason: reasons[e.reason], Agent: x.texts[e.agent].s, Facts: x.unpackFacts(x.texts[e.facts].s), FirstEnrolled: instant(0, e.first), Changed: instant(0, e.updated),
-		OwnedSince: instant(e.owned, 0), Seen: instant(e.lastSeen(), 0), Revision: e.revision,
+		Identity:      wire.Identity(x.name(e)),
+		State:         states[e.state],
+		Site:          jwt.Site(x.texts[e.site].s),
+		Serial:        unpackSerial(e.serial),
+		Expires:       instant(e.expires, 0),
+		Offered:       e.is(flagOffered),
+		Cloned:        e.is(flagCloned),
+		Token:         jwt.TokenID(x.texts[e.token].s),
+		Policy:        x.texts[e.policy].s,
+		Reason:        reasons[e.reason],
+		Agent:         x.texts[e.agent].s,
+		Facts:         x.unpackFacts(x.texts[e.facts].s),
+		FirstEnrolled: instant(0, e.first),
+		Changed:       instant(0, e.updated),
+		OwnedSince:    instant(e.owned, 0),
+		Seen:          instant(e.lastSeen(), 0),
+		Revision:      e.revision,
 	}
 }
 

@@ -26,23 +26,18 @@ type feed struct {
 	fleet.NodeLog
 	records chan []byte // nil: that was all for now
 	own     chan owned
-	lost    chan struct{} // the store has lost all records
 	done    chan struct{}
 	seen    chan struct{} // closed: FollowSeen has said all that it says
 	hold    chan struct{} // closed: it may; nil: at once
 	since   time.Time     // since when it knows
-	newest  map[wire.Identity]*provisioner.Record
 }
 
-func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), own func(*provisioner.Brief, provisioner.Revision), current, lost func()) error {
+func (f *feed) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision), own func(*provisioner.Brief, provisioner.Revision), current func()) error {
 	revision := provisioner.Revision(0)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-f.lost:
-			revision = 0
-			lost()
 		case o := <-f.own:
 			own(&o.record, o.at)
 		case b := <-f.records:
@@ -69,10 +64,6 @@ func (f *feed) FollowSeen(ctx context.Context, each func(wire.Identity, time.Tim
 	close(f.seen)
 	<-ctx.Done()
 	return nil
-}
-
-func (f *feed) Record(_ context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {
-	return f.newest[id], 1, nil
 }
 
 // owned is a record that this process is said to have written.
@@ -106,7 +97,7 @@ func index(t testing.TB, facts ...string) (*fleet.Index, *feed) {
 // index does the work of index for a feed of which no more than hold, since and told are set.
 func (f *feed) index(t testing.TB, facts ...string) *fleet.Index {
 	t.Helper()
-	f.records, f.own, f.lost, f.done, f.seen = make(chan []byte), make(chan owned), make(chan struct{}), make(chan struct{}), make(chan struct{})
+	f.records, f.own, f.done, f.seen = make(chan []byte), make(chan owned), make(chan struct{}), make(chan struct{})
 	x := fleet.NewIndex(f, nil, facts)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -256,18 +247,10 @@ func TestNobodyIsUnseenForWantOfMemory(t *testing.T) {
 	}
 }
 
-// TestWhoWasHeardOfSinceIsLeftAlone asks about one node before the records have been read,
-// before it is known who was heard of, and then.
+// TestWhoWasHeardOfSinceIsLeftAlone asks about one node before it is known which were heard of, and then.
 func TestWhoWasHeardOfSinceIsLeftAlone(t *testing.T) {
 	t.Parallel()
-	newest := map[wire.Identity]*provisioner.Record{}
-	for _, r := range []*provisioner.Record{
-		record("db1.example.net", nil), record("web1.example.net", nil), record("web2.example.net", func(r *provisioner.Record) { r.UpdatedAt = noon.Add(2 * time.Hour) }),
-		record("old.example.net", func(r *provisioner.Record) { r.State, r.UpdatedAt = provisioner.StateRevoked, noon.Add(2*time.Hour) }),
-	} {
-		newest[r.Identity] = r
-	}
-	f := &feed{hold: make(chan struct{}), since: noon.Add(time.Minute), newest: newest}
+	f := &feed{hold: make(chan struct{}), since: noon.Add(time.Minute)}
 	one := fleet.NewInspector(f, f.index(t))
 	over, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
 	defer cancel()
@@ -275,8 +258,9 @@ func TestWhoWasHeardOfSinceIsLeftAlone(t *testing.T) {
 		t.Errorf("while it is read: %v, want ErrReading", err)
 	}
 	close(f.hold)
-	<-f.seen
-	// No record has been read yet.
+	f.put(t, record("db1.example.net", nil), record("web1.example.net", nil),
+		record("web2.example.net", func(r *provisioner.Record) { r.UpdatedAt = noon.Add(2 * time.Hour) }),
+		record("old.example.net", func(r *provisioner.Record) { r.State, r.UpdatedAt = provisioner.StateRevoked, noon.Add(2*time.Hour) }))
 	for id, heard := range map[wire.Identity]time.Time{
 		"db1.example.net": noon.Add(time.Hour), "web1.example.net": noon, "web2.example.net": noon.Add(2 * time.Hour), "old.example.net": noon,
 	} {

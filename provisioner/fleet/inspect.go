@@ -93,11 +93,7 @@ var ErrHeard = errors.New("not known to be away")
 // Unheard returns [ErrHeard] if a node was heard of since then, or if that is not known, and
 // [ErrReading] while it is being read when nodes were heard of.
 func (x *Inspector) Unheard(ctx context.Context, id wire.Identity, since time.Time) error {
-	record, _, err := x.log.Record(ctx, id)
-	if err != nil {
-		return err
-	}
-	last, begun, err := x.index.lastHeard(ctx, id, record)
+	last, begun, err := x.index.lastHeard(ctx, id)
 	switch {
 	case err != nil:
 		return err
@@ -109,23 +105,17 @@ func (x *Inspector) Unheard(ctx context.Context, id wire.Identity, since time.Ti
 	return nil
 }
 
-// lastHeard returns when a node with this record, nil if there is none, was last heard of, and since when that is kept.
-func (x *Index) lastHeard(ctx context.Context, id wire.Identity, r *provisioner.Record) (last, begun time.Time, err error) {
-	select {
-	case <-x.heard:
-	case <-ctx.Done():
-		return last, begun, ErrReading
-	}
-	var e entry
-	if r != nil {
-		e = entry{state: number(states, r.State), first: r.FirstEnrolledAt.UnixNano(), updated: r.UpdatedAt.UnixNano()}
+// lastHeard returns when a node was last heard of, the zero time for never, and since when that is kept.
+func (x *Index) lastHeard(ctx context.Context, id wire.Identity) (last, begun time.Time, err error) {
+	if err := wait(ctx, x.current, x.heard); err != nil {
+		return last, begun, err
 	}
 	x.mu.RLock()
 	defer x.mu.RUnlock()
-	if seen := x.find(id); seen != nil {
-		e.seen = seen.seen
+	if e := x.find(id); e != nil {
+		last = instant(e.lastSeen(), 0)
 	}
-	return instant(e.lastSeen(), 0), x.since, nil
+	return last, x.since, nil
 }
 
 func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -127,16 +127,14 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
+	read := []<-chan struct{}{x.current}
 	if !q.SeenBefore.IsZero() {
-		select {
-		case <-x.heard:
-		case <-ctx.Done():
-			return nil, ErrReading
-		}
+		read = append(read, x.heard)
 	}
-	if err := x.lockListed(ctx); err != nil {
+	if err := wait(ctx, read...); err != nil {
 		return nil, err
 	}
+	x.mu.RLock()
 	defer x.mu.RUnlock()
 	s := x.selection(&q.Filter, facts)
 	first := newFirst(x, q.Sort, q.Limit)
@@ -164,20 +162,14 @@ func (x *Index) List(ctx context.Context, q Query) (*Page, error) {
 
 // page makes the page of what was found. The caller holds mu.
 func (x *Index) page(q *Query, f *first, counts []int) *Page {
-	found := f.sorted()
-	p := &Page{Nodes: make([]Node, 0, len(found)), States: make(map[provisioner.State]int)}
-	for _, e := range found {
-		p.Nodes = append(p.Nodes, x.node(e))
+	p := &Page{Nodes: make([]Node, 0, len(f.kept))}
+	for _, k := range f.kept {
+		p.Nodes = append(p.Nodes, x.node(k.e))
 	}
-	for i, n := range counts {
-		p.Total += n
-		if n > 0 {
-			p.States[states[i]] = n
-		}
-	}
+	p.Total, p.States = byState(counts)
 	if f.more {
-		last := found[len(found)-1]
-		p.Next = q.cursor(f.key(last), string(x.name(last)))
+		last := f.kept[len(f.kept)-1]
+		p.Next = q.cursor(last.key, string(x.name(last.e)))
 	}
 	return p
 }

@@ -20,12 +20,14 @@ type Summary struct {
 // Summary counts, in one pass over the index. The error is [ErrReading] while the
 // records are being read.
 func (x *Index) Summary(now time.Time) (*Summary, error) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	if !x.listed() {
+	select {
+	case <-x.current:
+	default:
 		return nil, ErrReading
 	}
-	s := &Summary{States: make(map[provisioner.State]int)}
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	s := &Summary{}
 	counts := make([]int, len(states))
 	today, day, week := now.Unix(), now.Add(24*time.Hour).Unix(), now.Add(7*24*time.Hour).Unix()
 	for e := range x.entries.all {
@@ -36,25 +38,33 @@ func (x *Index) Summary(now time.Time) (*Summary, error) {
 		if e.is(flagCloned) {
 			s.Cloned++
 		}
-		switch {
-		case e.state != stateProvisioned:
+		if e.state != stateProvisioned {
 			continue
-		case e.expires <= today:
+		}
+		if e.expires <= today {
 			s.Expired++
 			continue
-		case e.expires <= day:
-			s.Day++
-			s.Week++
-		case e.expires <= week:
-			s.Week++
 		}
 		s.Live++
-	}
-	for i, n := range counts {
-		s.Total += n
-		if n > 0 {
-			s.States[states[i]] = n
+		if e.expires <= day {
+			s.Day++
+		}
+		if e.expires <= week {
+			s.Week++
 		}
 	}
+	s.Total, s.States = byState(counts)
 	return s, nil
+}
+
+// byState returns counts by the number of the state as they are shown.
+func byState(counts []int) (total int, named map[provisioner.State]int) {
+	named = make(map[provisioner.State]int)
+	for i, n := range counts {
+		total += n
+		if n > 0 {
+			named[states[i]] = n
+		}
+	}
+	return total, named
 }

@@ -59,7 +59,6 @@ type followed struct {
 	newest   map[wire.Identity]provisioner.Revision // guarded by mu
 	calls    int                                    // guarded by mu
 	own      int                                    // guarded by mu: of calls
-	lost     int                                    // guarded by mu
 	currents int                                    // guarded by mu
 	changed  chan struct{}
 }
@@ -85,8 +84,7 @@ func follow(t *testing.T, st *store.Store) *followed {
 			func(r *provisioner.Brief, at provisioner.Revision) {
 				f.look(func() { f.own++ })
 				come(r.Identity, at)
-			}, func() { change(func() { f.currents++ }) },
-			func() { change(func() { clear(f.newest); f.lost++ }) })
+			}, func() { change(func() { f.currents++ }) })
 	}()
 	t.Cleanup(func() {
 		cancel()
@@ -188,34 +186,6 @@ func TestNodeEvents(t *testing.T) {
 	if e := emitted[len(emitted)-3]; e.Cause != fmt.Sprint(web1, refused-1) {
 		t.Errorf("the newest refusal is %+v", e)
 	}
-}
-
-// TestAStoreThatLostRecordsIsFollowedAnew has the stream of records end up with fewer
-// than were read, as on a disk that has lost the end of it: all is read once more, and
-// what came before counts for nothing.
-func TestAStoreThatLostRecordsIsFollowedAnew(t *testing.T) {
-	t.Parallel()
-	s, _ := start(t, t.TempDir())
-	st, err := store.Open(s.ctx, store.Config{Conn: s.conn, CAFingerprint: ours})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.enroll(t, st, 5)
-	f := follow(t, st)
-	f.wait(t, "all come", func() bool { return f.currents > 0 && len(f.newest) == 5 })
-	stream, err := s.js.Stream(s.ctx, "MUSTER_NODES")
-	if err != nil {
-		t.Fatal(err)
-	}
-	config := stream.CachedInfo().Config
-	if err := s.js.DeleteStream(s.ctx, config.Name); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := s.js.CreateStream(s.ctx, config); err != nil {
-		t.Fatal(err)
-	}
-	s.enroll(t, s.open(t, ours), 2)
-	f.wait(t, "what is there comes anew", func() bool { return f.lost == 1 && len(f.newest) == 2 })
 }
 
 // lines counts what is logged.

@@ -25,10 +25,6 @@ const (
 	// silentAfter is how long nothing may come of what the stream is known to have.
 	silentAfter = 2 * time.Second
 
-	// shorterBeats is for how many beats the stream may be shorter than what has
-	// come of it: the server that says how long it is may be behind for a moment.
-	shorterBeats = 10
-
 	// busyShare is the part of a beat in which records are read for the first time
 	// while this process is busy, which is to write busyWrites a beat: who comes first
 	// has enrolled before all are listed. Chosen: a million records take some ten seconds of
@@ -65,13 +61,11 @@ const (
 //
 // A store that does not answer is asked again, from where it stopped, so a
 // broker that restarts, or a cluster that elects, is no end of it. One that has lost
-// records is read anew from its beginning: lost is called before, and what came until
-// then counts for nothing, its revisions name other records now. Once all that there is
-// has come, current is called again.
+// records is for the watermark to notice.
 func (s *Store) FollowRecords(ctx context.Context, each func(wire.Identity, []byte, provisioner.Revision),
-	own func(*provisioner.Brief, provisioner.Revision), current, lost func(),
+	own func(*provisioner.Brief, provisioner.Revision), current func(),
 ) error {
-	f := &recordFollower{s: s, each: each, own: own, current: current, lost: lost, queue: s.handovers.open()}
+	f := &recordFollower{s: s, each: each, own: own, current: current, queue: s.handovers.open()}
 	defer s.handovers.close(f.queue)
 	for {
 		err := f.run(ctx)
@@ -103,17 +97,15 @@ type recordFollower struct {
 	each    func(wire.Identity, []byte, provisioner.Revision)
 	own     func(*provisioner.Brief, provisioner.Revision)
 	current func()
-	lost    func()
 	queue   *handover
 	said    string // what went wrong since it last went well
 
 	began   time.Time // when the first beat was
 	calm    time.Time // when this process became less than busy
 	busy    bool      // this process wrote many records in the last beat
-	whole   bool      // current was called, since lost was
+	whole   bool      // current was called
 	through uint64    // all up to this sequence has come or is ours
 	known   uint64    // last sequence of the stream, a beat ago
-	shorter int       // beats for which the stream was shorter than through
 	mine    spans     // sequences of ours; none that is needed no more
 
 	// held is what came of the stream a short time ago and is not known to be ours,
@@ -173,7 +165,6 @@ func (f *recordFollower) beat(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	f.restart(ctx, last)
 	before := f.known
 	f.known = last
 	if f.whole && f.reading == nil {
@@ -240,20 +231,4 @@ func (f *recordFollower) last(ctx context.Context) (sequence, messages uint64, e
 	}
 	state := stream.CachedInfo().State
 	return state.LastSeq, state.Msgs, nil
-}
-
-// restart begins anew if the stream has become shorter: its disk has lost the end of it,
-// and sequences name other records than they did.
-func (f *recordFollower) restart(ctx context.Context, last uint64) {
-	if last >= f.through {
-		f.shorter = 0
-		return
-	}
-	if f.shorter++; f.shorter < shorterBeats {
-		return
-	}
-	f.s.log.WarnContext(ctx, "the store has lost records: they are read again", "stream", streamNodes, "revision", f.through, "last", last)
-	f.stop(ctx)
-	f.lost()
-	f.through, f.known, f.shorter, f.mine, f.held, f.ripe, f.whole = 0, 0, 0, nil, nil, 0, false
 }

@@ -79,7 +79,7 @@ func TestWhatASilentServerHasIsNotPassedOver(t *testing.T) {
 	}
 	var came []wire.Identity
 	f := &recordFollower{
-		s: s, queue: s.handovers.open(), current: func() {}, lost: func() {}, own: func(*provisioner.Brief, provisioner.Revision) {},
+		s: s, queue: s.handovers.open(), current: func() {}, own: func(*provisioner.Brief, provisioner.Revision) {},
 		each: func(id wire.Identity, _ []byte, _ provisioner.Revision) { came = append(came, id) },
 	}
 	beats := func(n int) (err error) { // as run
@@ -286,41 +286,5 @@ func TestWaitsNoLongerForWhatIsRemoved(t *testing.T) {
 	}
 	if m, _, err := l.next(ctx); m != nil || err != nil || l.pending != 0 {
 		t.Errorf("got %v, %v; %d are ahead", m, err, l.pending)
-	}
-}
-
-// TestWhoFollowsIsToldWhenLostRecordsAreReadAnew has a stream end before what has come of
-// it. What is left comes again, and then whoever follows is told that this is all.
-func TestWhoFollowsIsToldWhenLostRecordsAreReadAnew(t *testing.T) {
-	t.Parallel()
-	ctx, open := stores(t)
-	s := open()
-	if _, err := s.js.Publish(ctx, subjectNode+"first", []byte("{}")); err != nil {
-		t.Fatal(err)
-	}
-	said := ""
-	f := &recordFollower{
-		s: s, queue: s.handovers.open(), own: func(*provisioner.Brief, provisioner.Revision) {},
-		current: func() { said += " current" }, lost: func() { said += " lost" },
-		each: func(id wire.Identity, _ []byte, _ provisioner.Revision) { said += " " + string(id) },
-	}
-	defer f.stop(ctx)
-	const want = " first current lost first current"
-	for n := 0; said != want && n < 10*shorterBeats; n++ {
-		err := f.beat(ctx)
-		if err == nil {
-			until, cancel := context.WithTimeout(ctx, followEvery)
-			err = f.read(until)
-			cancel()
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if said == " first current" {
-			f.through = 100 // of which the disk has lost all but the first
-		}
-	}
-	if said != want {
-		t.Errorf("told%s, want%s", said, want)
 	}
 }

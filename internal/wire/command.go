@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // A Verb is what a provisioner has a node do.
@@ -102,7 +101,7 @@ func DecodeCommand(b []byte) (*Command, error) {
 	case err != nil || string(id) != c.Identity:
 		return nil, fmt.Errorf("command: %w: identity %.80q", ErrMessage, c.Identity)
 	case !slices.Contains(Verbs, c.Verb):
-		return nil, fmt.Errorf("command: %w: verb %.80q, want one of %s", ErrMessage, string(c.Verb), verbList())
+		return nil, fmt.Errorf("command: %w: verb %.80q, want one of %q", ErrMessage, c.Verb, Verbs)
 	case c.Nonce == "" && c.Proof != nil, c.Nonce != "" && (!validID(c.Nonce) || len(c.Proof) != sha256.Size):
 		return nil, fmt.Errorf("command: %w: nonce of %d characters with a proof of %d bytes, want none, or 1 to 64 with %d",
 			ErrMessage, len(c.Nonce), len(c.Proof), sha256.Size)
@@ -117,23 +116,9 @@ func DecodeCommandReply(b []byte) (*CommandReply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("answer to a command: %w", err)
 	}
-	n := 0
-	for _, set := range []bool{r.Nonce != "", r.Accepted != nil, r.Refusal != nil} {
-		if set {
-			n++
-		}
-	}
+	n := count(r.Nonce != "", r.Accepted != nil, r.Refusal != nil)
 	if n != 1 || r.Nonce != "" && !validID(r.Nonce) || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
 		return nil, fmt.Errorf("answer to a command: %w: id %.80q with %d of nonce, accepted and refusal, want one", ErrMessage, r.ID, n)
 	}
 	return r, nil
-}
-
-// verbList names the verbs for messages.
-func verbList() string {
-	var names []string
-	for _, v := range Verbs {
-		names = append(names, string(v))
-	}
-	return strings.Join(names, ", ")
 }

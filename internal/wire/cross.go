@@ -7,6 +7,7 @@ import (
 	"encoding/asn1"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -83,31 +84,13 @@ func allowsBelow(c *x509.Certificate, n int) bool {
 	return c.MaxPathLen < 0 || c.MaxPathLen == 0 && !c.MaxPathLenZero || c.MaxPathLen >= n
 }
 
-// sameExtensions reports whether both certificates have the same extensions,
-// but for the authority key identifier. A certificate has each once:
-// crypto/x509 refuses others.
+// sameExtensions reports whether both certificates have the same extensions, in
+// the same order, but for the authority key identifier.
 func sameExtensions(a, b *x509.Certificate) bool {
 	rest := func(c *x509.Certificate) []pkix.Extension {
-		var all []pkix.Extension
-		for _, e := range c.Extensions {
-			if !e.Id.Equal(oidAuthorityKeyID) {
-				all = append(all, e)
-			}
-		}
-		return all
+		return slices.DeleteFunc(slices.Clone(c.Extensions), func(e pkix.Extension) bool { return e.Id.Equal(oidAuthorityKeyID) })
 	}
-	in, of := rest(a), rest(b)
-	if len(in) != len(of) {
-		return false
-	}
-	for _, e := range of {
-		found := false
-		for _, x := range in {
-			found = found || x.Id.Equal(e.Id) && x.Critical == e.Critical && bytes.Equal(x.Value, e.Value)
-		}
-		if !found {
-			return false
-		}
-	}
-	return true
+	return slices.EqualFunc(rest(a), rest(b), func(x, y pkix.Extension) bool {
+		return x.Id.Equal(y.Id) && x.Critical == y.Critical && bytes.Equal(x.Value, y.Value)
+	})
 }

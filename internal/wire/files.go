@@ -29,9 +29,7 @@ var ErrFiles = errors.New("not a valid set of files")
 func (f Files) Check() error {
 	var errs []error
 	bad := func(format string, args ...any) {
-		if len(errs) < 16 {
-			errs = append(errs, fmt.Errorf("%w: %s", ErrFiles, fmt.Sprintf(format, args...)))
-		}
+		errs = append(errs, fmt.Errorf("%w: %s", ErrFiles, fmt.Sprintf(format, args...)))
 	}
 	if len(f.Configuration) == 0 {
 		bad("no configuration: a node needs at least one setting")

@@ -341,17 +341,22 @@ func DecodeReply(b []byte) (*Reply, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reply: %w", err)
 	}
-	n := 0
-	for _, set := range []bool{r.Refusal != nil, r.Enrolled != nil, r.Applied != nil} {
-		if set {
-			n++
-		}
-	}
+	n := count(r.Refusal != nil, r.Enrolled != nil, r.Applied != nil)
 	// A refusal may answer a request whose id could not be read.
 	if n != 1 || (r.ID != "" || r.Refusal == nil) && !validID(r.ID) {
 		return nil, fmt.Errorf("reply: %w: id %.80q with %d of refusal, enrolled and applied, want one", ErrMessage, r.ID, n)
 	}
 	return r, nil
+}
+
+// count returns how many are true.
+func count(set ...bool) (n int) {
+	for _, is := range set {
+		if is {
+			n++
+		}
+	}
+	return n
 }
 
 // Applied confirms that a node has its certificate and configuration on disk.

@@ -5,12 +5,9 @@ import (
 	"crypto/hpke"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/x509"
 	"encoding/base64"
-	"encoding/pem"
 	"errors"
 	"fmt"
-	"strings"
 )
 
 // ErrKey means that something is no key to seal or to open with. The text
@@ -58,21 +55,19 @@ func (k PublicKey) ID() string {
 }
 
 // A PrivateKey opens what was sealed to its public half. Printing one shows
-// the public half only. Make one with [ParsePrivateKey], [NewPrivateKey] or
-// [GenerateKey].
+// the public half only. Make one with [NewPrivateKey] or [GenerateKey].
 type PrivateKey struct {
 	public PublicKey
 
-	// secret returns the key in its two forms. It is a function because fmt
-	// prints everything else, %s even through two pointers.
-	secret func() (*ecdh.PrivateKey, hpke.PrivateKey)
+	// secret returns the key. It is a function because fmt prints everything
+	// else, %s even through two pointers.
+	secret func() hpke.PrivateKey
 }
 
-// NewPrivateKey returns key for use with an [Opener]; for keys that were
-// decrypted elsewhere. The error wraps [ErrKey] and means that key is nil or
-// not of X25519.
+// NewPrivateKey returns key for use with an [Opener]. The error wraps [ErrKey]
+// and means that key is not of X25519.
 func NewPrivateKey(key *ecdh.PrivateKey) (*PrivateKey, error) {
-	if key == nil || key.Curve() != ecdh.X25519() {
+	if key.Curve() != ecdh.X25519() {
 		return nil, fmt.Errorf("%w: private key is not of X25519", ErrKey)
 	}
 	k, err := hpke.NewDHKEMPrivateKey(key)
@@ -81,7 +76,7 @@ func NewPrivateKey(key *ecdh.PrivateKey) (*PrivateKey, error) {
 	}
 	return &PrivateKey{
 		public: PublicKey{[keyBytes]byte(key.PublicKey().Bytes())},
-		secret: func() (*ecdh.PrivateKey, hpke.PrivateKey) { return key, k },
+		secret: func() hpke.PrivateKey { return k },
 	}, nil
 }
 
@@ -94,68 +89,8 @@ func GenerateKey() (*PrivateKey, error) {
 	return NewPrivateKey(key)
 }
 
-// ParsePrivateKey returns the key in one PEM block PRIVATE KEY, which is
-// unencrypted PKCS #8 (RFC 5958, RFC 8410) as `openssl genpkey -algorithm
-// X25519` writes it. Text before the block is ignored, anything but blanks
-// after it is refused. The error wraps [ErrKey].
-func ParsePrivateKey(text []byte) (*PrivateKey, error) {
-	block, rest := pem.Decode(text)
-	switch {
-	case block == nil:
-		return nil, fmt.Errorf("%w: no PEM block", ErrKey)
-	case strings.TrimSpace(string(rest)) != "":
-		return nil, fmt.Errorf("%w: %d bytes after the PEM block, want one key in a file", ErrKey, len(rest))
-	case block.Type == "ENCRYPTED PRIVATE KEY":
-		return nil, fmt.Errorf("%w: the private key is encrypted", ErrKey)
-	case block.Type != "PRIVATE KEY":
-		return nil, fmt.Errorf("%w: PEM block %.40q, want \"PRIVATE KEY\"", ErrKey, block.Type)
-	}
-	key, err := x509.ParsePKCS8PrivateKey(block.Bytes)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrKey, err)
-	}
-	x, ok := key.(*ecdh.PrivateKey)
-	if !ok {
-		return nil, fmt.Errorf("%w: private key is %T, want X25519", ErrKey, key)
-	}
-	return NewPrivateKey(x)
-}
-
-// ParsePrivateKeys returns one key for each text, in their order, or an error
-// that names every text that [ParsePrivateKey] refuses by its place, from 1.
-func ParsePrivateKeys(texts ...[]byte) ([]*PrivateKey, error) {
-	keys := make([]*PrivateKey, 0, len(texts))
-	var errs []error
-	for i, text := range texts {
-		k, err := ParsePrivateKey(text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("seal key %d of %d: %w", i+1, len(texts), err))
-			continue
-		}
-		keys = append(keys, k)
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
-	}
-	return keys, nil
-}
-
 // Public returns the public half of k.
 func (k *PrivateKey) Public() PublicKey { return k.public }
-
-// MarshalPEM returns k in the form of [ParsePrivateKey]: a secret, for a file
-// of mode 0600. The error wraps [ErrKey] if k is the zero value.
-func (k *PrivateKey) MarshalPEM() ([]byte, error) {
-	if k == nil || k.secret == nil {
-		return nil, fmt.Errorf("encode seal key: %w: no key", ErrKey)
-	}
-	key, _ := k.secret()
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		return nil, fmt.Errorf("encode seal key %q: %w", k.public.ID(), err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}), nil
-}
 
 // decode64 decodes base64url without padding and accepts one spelling only:
 // encoding/base64 passes over line ends even when strict.

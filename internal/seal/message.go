@@ -31,7 +31,7 @@ const (
 // EncodeRequest returns an enroll request in a sealed envelope. The opener is
 // for the replies to it; a retry is sealed anew and has an opener of its own.
 // The error wraps [wire.ErrTooLarge] if the plain message is above
-// [MaxRequestBytes], or [ErrKey] if s is the zero value.
+// [MaxRequestBytes].
 func (s *Session) EncodeRequest(message any) ([]byte, *ReplyOpener, error) {
 	return s.encode(PurposeEnroll, message)
 }
@@ -72,11 +72,8 @@ func (o *Opener) OpenApplied(e *wire.Envelope) (message []byte, reply *ReplySeal
 }
 
 func (o *Opener) openEnvelope(purpose Purpose, e *wire.Envelope) ([]byte, *ReplySealer, error) {
-	switch {
-	case e == nil || !e.Sealed:
+	if !e.Sealed {
 		return nil, nil, ErrPlain
-	case e.Version != wire.Version:
-		return nil, nil, fmt.Errorf("%w: version %d, want %d", ErrOpen, e.Version, wire.Version)
 	}
 	return o.Open(purpose, &Sealed{Key: e.Key, Encapsulated: e.Encapsulated, Ciphertext: e.Ciphertext})
 }

@@ -1,9 +1,6 @@
 package seal
 
-import (
-	"errors"
-	"fmt"
-)
+import "fmt"
 
 // An Opener holds the provisioner's private keys and opens what was sealed to
 // any of them. It remembers the sessions that it has opened lately, which only
@@ -23,19 +20,11 @@ func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 	}
 	c := &cache{secrets: make(map[sessionID][secretBytes]byte)}
 	o := &Opener{keys: make(map[string]*PrivateKey, len(keys)), cache: func() *cache { return c }}
-	var errs []error
-	for i, k := range keys {
-		switch {
-		case k == nil || k.secret == nil:
-			errs = append(errs, fmt.Errorf("%w: key %d of %d is nil", ErrKey, i+1, len(keys)))
-		case o.keys[k.public.ID()] != nil:
-			errs = append(errs, fmt.Errorf("%w: key %q is given twice", ErrKey, k.public.ID()))
-		default:
-			o.keys[k.public.ID()] = k
+	for _, k := range keys {
+		if o.keys[k.public.ID()] != nil {
+			return nil, fmt.Errorf("%w: key %q is given twice", ErrKey, k.public.ID())
 		}
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+		o.keys[k.public.ID()] = k
 	}
 	return o, nil
 }
@@ -47,12 +36,6 @@ func NewOpener(keys ...*PrivateKey) (*Opener, error) {
 // The error wraps [ErrUnknownKey] or [ErrOpen]. There is no ReplySealer then,
 // and any reply can only be a plain one, which the node will not believe.
 func (o *Opener) Open(purpose Purpose, s *Sealed) (plaintext []byte, reply *ReplySealer, err error) {
-	switch {
-	case purpose.label() == "":
-		return nil, nil, fmt.Errorf("%w: purpose %d is not one", ErrOpen, purpose)
-	case s == nil:
-		return nil, nil, fmt.Errorf("%w: nothing there", ErrOpen)
-	}
 	if err := checkFrame("ciphertext", s.Ciphertext, maxCiphertextBytes); err != nil {
 		return nil, nil, err // before anything is computed
 	}

@@ -2,7 +2,6 @@ package seal
 
 import (
 	"crypto/rand"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -13,7 +12,7 @@ const maxFrameBytes = saltBytes + (lengthBytes+wire.MaxReplyBytes+padTo-1)/padTo
 
 // An exchange is what both sides know of one request.
 type exchange struct {
-	replies secret // of this request; nil is an exchange that never was
+	replies secret // of this request
 	aad     []byte // to which replies are bound: the request's tag
 }
 
@@ -38,9 +37,6 @@ type ReplySealer struct{ x exchange }
 // Seal encrypts a reply of at most [wire.MaxReplyBytes] for the sender of the
 // request. A larger one is [wire.ErrTooLarge].
 func (r *ReplySealer) Seal(plaintext []byte) ([]byte, error) {
-	if r == nil || r.x.replies == nil {
-		return nil, errors.New("seal reply: no request was opened")
-	}
 	if len(plaintext) > wire.MaxReplyBytes {
 		return nil, fmt.Errorf("seal reply: %w: %d bytes, limit %d", wire.ErrTooLarge, len(plaintext), wire.MaxReplyBytes)
 	}
@@ -67,9 +63,6 @@ type ReplyOpener struct{ x exchange }
 // the last. The error wraps [ErrOpen]: somebody else's reply, or damage; ignore
 // it and go on waiting.
 func (r *ReplyOpener) Open(frame []byte) ([]byte, error) {
-	if r == nil || r.x.replies == nil {
-		return nil, fmt.Errorf("%w: no request was sealed", ErrOpen)
-	}
 	if err := checkFrame("reply", frame, maxFrameBytes); err != nil {
 		return nil, err
 	}

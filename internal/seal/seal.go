@@ -23,29 +23,14 @@ var (
 
 // A Purpose says what is sealed. What was sealed for one purpose opens for no
 // other.
-type Purpose uint8
+type Purpose string
 
-// The purposes. The zero value is none of them, and is refused.
+// The purposes: the labels under which the keys of a message are derived.
 const (
-	PurposeEnroll  Purpose = iota + 1 // an enroll request and its replies
-	PurposeApplied                    // a confirmation and its replies
-	PurposeConnect                    // the token of a connection; see [Session.Token]
+	PurposeEnroll  Purpose = "muster enroll v1"  // an enroll request and its replies
+	PurposeApplied Purpose = "muster applied v1" // a confirmation and its replies
+	PurposeConnect Purpose = "muster connect v1" // the token of a connection; see [Session.Token]
 )
-
-// label is what the keys of a message for p are derived under, or "" for no
-// purpose.
-func (p Purpose) label() string {
-	switch p {
-	case PurposeEnroll:
-		return "muster enroll v1"
-	case PurposeApplied:
-		return "muster applied v1"
-	case PurposeConnect:
-		return "muster connect v1"
-	default:
-		return ""
-	}
-}
 
 // Sizes of what sealing adds.
 const (
@@ -68,14 +53,9 @@ type Sealed struct {
 // Sealing the same twice gives results that have nothing in common but the
 // session. The [ReplyOpener] opens replies to this one message.
 //
-// The error wraps [wire.ErrTooLarge], or [ErrKey] if s is the zero value.
+// The error wraps [wire.ErrTooLarge].
 func (s *Session) Seal(purpose Purpose, plaintext []byte) (*Sealed, *ReplyOpener, error) {
-	switch {
-	case s == nil || s.secret == nil:
-		return nil, nil, fmt.Errorf("seal: %w: no session", ErrKey)
-	case purpose.label() == "":
-		return nil, nil, fmt.Errorf("seal: purpose %d is not one", purpose)
-	case len(plaintext) > wire.MaxMessageBytes:
+	if len(plaintext) > wire.MaxMessageBytes {
 		return nil, nil, fmt.Errorf("seal: %w: %d bytes, limit %d", wire.ErrTooLarge, len(plaintext), wire.MaxMessageBytes)
 	}
 	frame := newFrame(len(plaintext))

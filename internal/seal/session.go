@@ -72,7 +72,7 @@ func newAEAD(b []byte) (*aead, error) {
 // message returns the cipher of the one message of a session that has this salt,
 // and the secret for its replies.
 func (s secret) message(purpose Purpose, salt []byte) (*aead, secret, error) {
-	b, err := s(purpose.label(), salt, keyBytesGCM+nonceBytesGCM+secretBytes)
+	b, err := s(string(purpose), salt, keyBytesGCM+nonceBytesGCM+secretBytes)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -101,8 +101,7 @@ type exporter interface {
 
 // A Session is a node's side of one connection in sealed mode: one agreement on
 // a secret, from which whatever is sealed on the connection has keys of its own.
-// It is safe for concurrent use. Make one with [NewSession] for each connection;
-// the zero value seals nothing.
+// It is safe for concurrent use. Make one with [NewSession] for each connection.
 type Session struct {
 	key    string // id of the key that it is sealed to
 	enc    []byte // HPKE's encapsulated key
@@ -176,13 +175,8 @@ func (s *Session) Name() string { return SessionName(s.enc) }
 
 // Prove returns what the connection presents, in base64url, as CONNECT's sig: that
 // it has agreed on the secret, now that the broker has chosen the nonce. It is a
-// nats.SignatureHandler. The error wraps [ErrKey] if s is the zero value.
-func (s *Session) Prove(nonce []byte) ([]byte, error) {
-	if s == nil || s.secret == nil {
-		return nil, fmt.Errorf("prove session: %w: no session", ErrKey)
-	}
-	return s.secret.proof(nonce)
-}
+// nats.SignatureHandler.
+func (s *Session) Prove(nonce []byte) ([]byte, error) { return s.secret.proof(nonce) }
 
 // proof is HMAC-SHA256 under the session's secret, over label and nonce.
 func (s secret) proof(nonce []byte) ([]byte, error) { return s(proofLabel, nonce, proofBytes) }
@@ -197,9 +191,8 @@ func SessionName(encapsulated []byte) string {
 
 // session returns the secret of the session that was agreed on with k by enc.
 func (k *PrivateKey) session(enc []byte) ([]byte, error) {
-	_, key := k.secret()
 	_, kdf, none := suite()
-	recipient, err := hpke.NewRecipient(enc, key, kdf, none, []byte(sessionInfo))
+	recipient, err := hpke.NewRecipient(enc, k.secret(), kdf, none, []byte(sessionInfo))
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,9 @@ package testbed_test
 
 import (
 	"bytes"
+	"crypto/ecdh"
 	"crypto/ed25519"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -25,11 +27,11 @@ import (
 func TestErrorsOfDecodersHoldNoSecret(t *testing.T) {
 	t.Parallel()
 	const secret = "hunter2-and-more"
-	sealKey, err := seal.GenerateKey()
+	sealKey, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	sealPEM, err := sealKey.MarshalPEM()
+	sealPEM, err := keyfile.Marshal(sealKey, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +94,7 @@ func TestErrorsOfDecodersHoldNoSecret(t *testing.T) {
 			return err
 		}},
 		"private key for a signer": {keyPEM, []string{keyLine[20:44]}, func(b []byte) error { _, err := jwt.ParseSigner(b); return err }},
-		"seal key":                 {sealPEM, []string{sealLine[20:44]}, func(b []byte) error { _, err := seal.ParsePrivateKey(b); return err }},
+		"seal key":                 {sealPEM, []string{sealLine[20:44]}, func(b []byte) error { _, err := keyfile.Parse(b, nil); return err }},
 		"private key for a seal key's public half": {sealPEM, []string{sealLine[20:44]}, func(b []byte) error { _, err := seal.ParsePublicKey(string(b)); return err }},
 		"private key for certificates":             {keyPEM, []string{keyLine[20:44]}, func(b []byte) error { _, err := ca.ParseCertificates(b); return err }},
 		"server.conf": {[]byte("identity = web1\nsecret_setting = " + secret + "\n"), []string{secret},

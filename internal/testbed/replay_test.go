@@ -2,6 +2,8 @@ package testbed
 
 import (
 	"bufio"
+	"crypto/ecdh"
+	"crypto/rand"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -17,6 +19,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"muster/internal/keyfile"
 	"muster/internal/seal"
 	"muster/internal/simnode"
 	"muster/internal/wire"
@@ -350,11 +353,15 @@ func TestSealKeysAreRotated(t *testing.T) {
 	t.Parallel()
 	f := New(t, hasty)
 	old, older := f.Token(f.Seal), f.SealKey()
-	key, err := seal.GenerateKey()
+	x, err := ecdh.X25519().GenerateKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := key.MarshalPEM()
+	key, err := seal.NewPrivateKey(x)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := keyfile.Marshal(x, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

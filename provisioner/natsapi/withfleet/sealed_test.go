@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"muster/internal/keyfile"
 	"muster/internal/seal"
 	"muster/internal/simnode"
 	"muster/internal/testbed"
@@ -26,11 +26,11 @@ import (
 // opener returns the opener of the fleet's seal key.
 func opener(t *testing.T, f *testbed.Fleet) *seal.Opener {
 	t.Helper()
-	b, err := os.ReadFile(filepath.Join(f.Dir, "seal-key.pem"))
+	x, err := new(keyfile.Ring).X25519(filepath.Join(f.Dir, "seal-key.pem"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	key, err := seal.ParsePrivateKey(b)
+	key, err := seal.NewPrivateKey(x)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ var graph = map[string][]string{
 	"provisioner/httpapi": {"internal/limit", "internal/wire", "jwt", "policies", "provisioner", "provisioner/ca", "provisioner/fleet", "provisioner/events"},
 	"provisioner/console": {"internal/wire", "jwt", "policies", "provisioner", "provisioner/fleet", "provisioner/events"},
 	"provisioner/fleet":   {"internal/wire", "jwt", "provisioner", "provisioner/events"},
-	"provisioner/metrics": {"internal/wire", "provisioner", "provisioner/events"},
+	"provisioner/metrics": {"internal/wire", "provisioner", "provisioner/events", "provisioner/fleet"},
 	"provisioner/webhook": {"internal/wire", "provisioner/events"},
 	"server": {"internal/wire", "internal/discover", "internal/conffile", "internal/keyfile", "internal/seal", "jwt",
 		"server/advice", "server/files", "server/link", "server/orders", "server/trust"},

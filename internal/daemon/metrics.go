@@ -22,9 +22,7 @@ func (d *Daemon) state() metrics.State {
 		StoreUp: d.Store() != nil && d.alarms.Stands(wire.CodeStoreUnavailable) == nil,
 	}
 	if x := d.nodes.Load(); x != nil {
-		if c, err := x.Summary(d.opts.Now()); err == nil { // else the records are still being read
-			now.Certificates = &metrics.Certificates{Live: c.Live, Day: c.Day, Week: c.Week, Expired: c.Expired}
-		}
+		now.Certificates, _ = x.Summary(d.opts.Now()) // nil while the records are being read
 	}
 	if s := d.Store(); s != nil {
 		now.EventsDropped = s.Lost()

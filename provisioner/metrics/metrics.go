@@ -159,28 +159,26 @@ func (m *Metrics) Event(e events.Event) {
 	if e.LeftOut > 0 {
 		m.unreported.Add(float64(e.LeftOut))
 	}
-	switch e.Type {
-	case events.Enrolled:
-		if e.Repeated {
-			m.repeated[provisioner.RequestEnroll].Add(float64(1 + e.LeftOut))
-			return
-		}
+	kind, answered := requestOf[e.Type]
+	switch {
+	case answered && e.Repeated:
+		m.repeated[kind].Add(float64(1 + e.LeftOut))
+	case e.Type == events.Enrolled:
 		count(m.enrollments, provisioner.Reason(e.Reason))
-	case events.Renewed:
-		if e.Repeated {
-			m.repeated[provisioner.RequestRenew].Add(float64(1 + e.LeftOut))
-			return
-		}
+	case e.Type == events.Renewed:
 		m.renewals.Inc()
-	case events.Provisioned:
-		if e.Repeated {
-			m.repeated[provisioner.RequestConfirm].Add(float64(1 + e.LeftOut))
-			return
-		}
+	case e.Type == events.Provisioned:
 		m.confirmations.Inc()
-	case events.Cloned:
+	case e.Type == events.Cloned:
 		m.cloned.Inc()
 	}
+}
+
+// requestOf says of which kind the request was that an event tells of.
+var requestOf = map[events.Type]provisioner.RequestKind{
+	events.Enrolled:    provisioner.RequestEnroll,
+	events.Renewed:     provisioner.RequestRenew,
+	events.Provisioned: provisioner.RequestConfirm,
 }
 
 // count adds one to the counter of a label's value, or to [Other]'s.

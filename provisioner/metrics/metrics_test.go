@@ -12,6 +12,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/fleet"
 	"muster/provisioner/metrics"
 )
 
@@ -82,7 +83,7 @@ func TestLooksUpStateAtTheScrape(t *testing.T) {
 	if got := scrape(t, m); strings.Contains(got, "muster_certificates") || strings.Contains(got, "muster_store_used") || strings.Contains(got, "muster_crl") || strings.Contains(got, "not_after") {
 		t.Errorf("what is not known is exported:\n%s", got)
 	}
-	c := metrics.Certificates{Live: 3, Day: 1, Week: 2, Expired: 2}
+	c := fleet.Summary{Live: 3, Day: 1, Week: 2, Expired: 2}
 	state <- metrics.State{
 		InHand: 3, Sources: 2, StoreUp: true, EventsDropped: 7, Frozen: true, Paused: 2, AuthorityEnds: now,
 		Alarms: []events.Alarm{{Code: wire.CodeStorageLow}}, Stored: &metrics.Stored{Used: 5, Limit: 9}, Certificates: &c, CRLBytes: 8,
@@ -98,7 +99,7 @@ func TestLooksUpStateAtTheScrape(t *testing.T) {
 func TestKeepsPrometheusConventions(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1", func() metrics.State {
-		return metrics.State{Stored: &metrics.Stored{}, Certificates: &metrics.Certificates{}, AuthorityEnds: time.Now(), CRLBytes: 1}
+		return metrics.State{Stored: &metrics.Stored{}, Certificates: &fleet.Summary{}, AuthorityEnds: time.Now(), CRLBytes: 1}
 	})
 	problems, err := promlint.New(strings.NewReader(scrape(t, m))).Lint()
 	if err != nil {

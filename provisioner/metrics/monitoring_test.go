@@ -12,6 +12,7 @@ import (
 
 	"muster/internal/testproc"
 	"muster/provisioner/events"
+	"muster/provisioner/fleet"
 	"muster/provisioner/metrics"
 )
 
@@ -32,7 +33,7 @@ func read(t *testing.T, name string) string {
 func TestExamplesNameWhatIsExported(t *testing.T) {
 	t.Parallel()
 	m := metrics.New("v1", func() metrics.State {
-		return metrics.State{Stored: &metrics.Stored{}, Certificates: &metrics.Certificates{}, AuthorityEnds: time.Now(), CRLBytes: 1,
+		return metrics.State{Stored: &metrics.Stored{}, Certificates: &fleet.Summary{}, AuthorityEnds: time.Now(), CRLBytes: 1,
 			Webhooks: []events.Webhook{{Name: "pager"}}}
 	})
 	exported := map[string]bool{}

@@ -4,39 +4,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"muster/internal/wire"
-	"muster/provisioner/events"
 )
 
-// answers are operators' verdicts, as this process knows them. Rejections have an index of
-// their own, since orders name keys by the beginning of their hashes.
-type answers struct {
-	log Log[*Answer]
-
-	mu       sync.RWMutex
-	rejected map[holder]*Answer // guarded by mu
-}
-
-// newAnswers returns the verdicts of a log. It calls said for the key of each verdict.
-func newAnswers(log Log[*Answer], said func(holder)) *answers {
-	as := &answers{log: log, rejected: make(map[holder]*Answer)}
-	log.Watch(func(key string, e Entry[*Answer]) {
-		a := answerOf(key, e)
-		h := holder{a.KeyHash, a.Identity}
-		as.mu.Lock()
-		if a.Verdict == VerdictReject {
-			as.rejected[h] = a
-		} else {
-			delete(as.rejected, h)
-		}
-		as.mu.Unlock()
-		said(h)
-	})
-	return as
-}
+// Answers are operators' verdicts about keys, as this process knows them.
+type Answers struct{ Log[*Answer] }
 
 // answerOf returns the verdict that an entry is. One that cannot be read is a rejection.
 func answerOf(key string, e Entry[*Answer]) *Answer {
@@ -45,71 +19,40 @@ func answerOf(key string, e Entry[*Answer]) *Answer {
 	}
 	token, hash, _ := strings.Cut(key, ".")
 	id, _ := wire.ParseSubjectToken(token) // else it is about no node
-	return &Answer{Identity: id, KeyHash: hash, Verdict: VerdictReject, At: e.At.UTC().Truncate(time.Second), Cause: CauseUnread}
+	return &Answer{
+		Identity: id,
+		KeyHash:  hash,
+		Verdict:  VerdictReject,
+		At:       e.At.UTC().Truncate(time.Second),
+		Cause:    CauseUnread,
+	}
 }
 
-// of returns the newest verdict about a key, which is nil without one, and its revision.
-func (as *answers) of(h holder) (*Answer, Revision) {
-	key := answerKey(h)
-	e, found := as.log.Get(key)
+// Of returns the newest verdict about a key, which is nil without one, and its revision.
+func (as Answers) Of(id wire.Identity, keyHash string) (*Answer, Revision) {
+	key := answerKey(id, keyHash)
+	e, found := as.Get(key)
 	if !found {
 		return nil, 0
 	}
 	return answerOf(key, e), e.Revision
 }
 
-// rejection returns the rejection of a key, or nil.
-func (as *answers) rejection(h holder) *Answer {
-	as.mu.RLock()
-	defer as.mu.RUnlock()
-	return as.rejected[h]
-}
-
-// rejectedNamed returns the rejection of the one key of an identity whose hash begins
-// with key, which must be given; nil if there is none.
-func (as *answers) rejectedNamed(id wire.Identity, key string) *Answer {
-	if len(key) < minKeyPrefix {
-		return nil
+// Rejection returns the rejection of a key, or nil.
+func (as Answers) Rejection(id wire.Identity, keyHash string) *Answer {
+	if a, _ := as.Of(id, keyHash); a != nil && a.Verdict == VerdictReject {
+		return a
 	}
-	return as.rejectedOnly(id, key)
+	return nil
 }
 
-// rejectedKeys returns the beginnings of the rejected keys of an identity, the
-// oldest rejection first.
-func (as *answers) rejectedKeys(id wire.Identity) (keys []string) {
-	for _, a := range as.list() {
-		if a.Identity == id {
-			keys = append(keys, events.Cut(a.KeyHash, 2*minKeyPrefix))
+// Rejected returns all rejections, the oldest first.
+func (as Answers) Rejected() []*Answer {
+	list := []*Answer{}
+	for key, e := range as.All() {
+		if a := answerOf(key, e); a.Verdict == VerdictReject {
+			list = append(list, a)
 		}
-	}
-	return keys
-}
-
-// rejectedOnly returns the rejection of an identity's key whose hash begins with
-// key, which may be empty; nil if there is none, or several.
-func (as *answers) rejectedOnly(id wire.Identity, key string) *Answer {
-	as.mu.RLock()
-	defer as.mu.RUnlock()
-	var found *Answer
-	for _, a := range as.rejected { // in no order: whoever approves thousands does not sort thousands for each
-		if a.Identity != id || !strings.HasPrefix(a.KeyHash, key) {
-			continue
-		}
-		if found != nil {
-			return nil
-		}
-		found = a
-	}
-	return found
-}
-
-// list returns all rejections, the oldest first.
-func (as *answers) list() []*Answer {
-	as.mu.RLock()
-	defer as.mu.RUnlock()
-	list := make([]*Answer, 0, len(as.rejected))
-	for _, a := range as.rejected {
-		list = append(list, a)
 	}
 	slices.SortFunc(list, func(a, b *Answer) int {
 		if c := a.At.Compare(b.At); c != 0 {
@@ -120,24 +63,29 @@ func (as *answers) list() []*Answer {
 	return list
 }
 
-// Rejected returns the keys that operators have rejected, the oldest first.
-func (p *Provisioner) Rejected() []*Answer { return p.answers.list() }
+// watch calls answered for the key of each verdict.
+func (as Answers) watch(answered func(holder)) {
+	as.Watch(func(key string, e Entry[*Answer]) {
+		a := answerOf(key, e)
+		answered(holder{a.KeyHash, a.Identity})
+	})
+}
 
-// checkRejected refuses a key that an operator has rejected. Connections to the
-// fleet are not its business: `muster node revoke` is for those.
+// checkRejected refuses a key that an operator has rejected. Connections to the fleet are not refused: a revocation is
+// for those.
 func (p *Provisioner) checkRejected(a *attempt) error {
 	if a.csr == nil {
 		return nil
 	}
-	by := p.answers.rejection(holder{a.csr.KeyHash, a.identity})
+	by := p.logs.Answers.Rejection(a.identity, a.csr.KeyHash)
 	if by == nil {
 		return nil
 	}
-	return refuse(string(a.identity), wire.CodeRejected, fmt.Errorf("rejected %s", by.rejection()))
+	return refuse(string(a.identity), wire.CodeRejected, fmt.Errorf("rejected %s", by.Source()))
 }
 
-// rejection says who has rejected a key, when and why.
-func (a *Answer) rejection() string {
+// Source says which operator gave a verdict, when and why.
+func (a *Answer) Source() string {
 	why := a.Why
 	if why != "" {
 		why = ": " + why

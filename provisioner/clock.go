@@ -345,15 +345,3 @@ func (c *Clock) Accept(ctx context.Context, why Cause) error {
 		return nil
 	}
 }
-
-// AcceptClock is [Clock.Accept], with an event.
-func (p *Provisioner) AcceptClock(ctx context.Context, why Cause) error {
-	if p.cfg.Clock == nil {
-		return errors.New("accept clock: the clock is not watched")
-	}
-	if err := p.cfg.Clock.Accept(ctx, why); err != nil {
-		return err
-	}
-	p.cfg.Emit(events.Event{Type: events.ClockAccepted, Time: p.moment(), Cause: fmt.Sprintf("by %s: %s", why.By, why.Why), By: why.By, Why: why.Why})
-	return nil
-}

@@ -58,13 +58,13 @@ func (p *Provisioner) checkLetIn(a *attempt) error {
 	stands := true
 	switch {
 	case a.allowance != nil:
-		stands = p.allowances.stands(a.allowance, a.identity, p.now())
+		stands = p.logs.Allowances.stands(a.allowance, a.identity, p.now())
 	case a.entry != nil:
 		entry := p.cfg.Allow(a.identity)
 		stands = entry != nil && entry.Pattern == a.entry.Pattern
 	}
 	if stands && a.approval != nil && a.approval.Identity != "" { // else nobody has written it
-		answer, _ := p.answers.of(holder{a.csr.KeyHash, a.identity})
+		answer, _ := p.logs.Answers.Of(a.identity, a.csr.KeyHash)
 		stands = answer != nil && answer.ID == a.approval.ID
 	}
 	if stands && a.reason == ReasonGrant {

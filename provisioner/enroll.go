@@ -482,7 +482,7 @@ func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
 	n.Token, n.Signer, n.Site, n.Source = a.token.ID, a.token.Signer, a.token.Limits.Site, a.source.Address
 	if !a.renewal {
 		n.Terms = a.token.Terms()
-		n.CommandKey = commandKey(a.token.Token, a.identity)
+		n.CommandKey = CommandKey(a.token, a.identity)
 	}
 	n.Agent, n.Boot, n.Facts = a.request.Agent, a.request.Boot, p.keptFacts(a)
 	n.Decision = Decided{Reason: a.reason, Policy: a.decision.Digest, Notes: slices.Clone(a.decision.Reasons)}

@@ -43,7 +43,7 @@ func (p *Provisioner) Foresee(ctx context.Context, a *Answer, r *Record, g *Gran
 	switch {
 	case !p.counts(a, r, reason):
 		return wire.CodeApprovalPending
-	case p.pauses.about(false, "", "") != nil:
+	case p.logs.Pauses.about(false, "", "") != nil:
 		return wire.CodePaused
 	}
 	return ""

@@ -98,7 +98,7 @@ func (p *Provisioner) ThawToken(ctx context.Context, tid jwt.TokenID, c Cause) e
 	}
 	told := events.Event{Type: events.TokenThawed, Time: p.moment(), Token: tid, By: c.By, Why: c.Why}
 	t := &Thaw{Freeze: f.ID, Token: tid, At: p.now(), Cause: c}
-	if _, err := change(ctx, p.logs.Thaws, string(tid), func(Entry[*Thaw], bool) (*Thaw, error) { return t, nil }); err != nil {
+	if _, err := Change(ctx, p.logs.Thaws, string(tid), func(Entry[*Thaw]) (*Thaw, error) { return t, nil }); err != nil {
 		return fmt.Errorf("thaw token %s: %w", tid, err)
 	}
 	p.cfg.Emit(told)

@@ -52,10 +52,10 @@ type Log[V any] interface {
 
 // Logs are the kinds of entries that provisioners share.
 type Logs struct {
-	Pauses     Log[*Pause]         // by [Pause.LogKey]
-	Answers    Log[*Answer]        // by [Answer.LogKey]
+	Pauses     Pauses              // by [Pause.LogKey]
+	Answers    Answers             // by [Answer.LogKey]
 	Grants     Log[*Grant]         // by [Grant.LogKey]
-	Allowances Log[*Allowance]     // by [Allowance.LogKey]
+	Allowances Allowances          // by [Allowance.LogKey]
 	Signers    Log[*SignerEntry]   // by their ids
 	Operators  Log[*OperatorEntry] // by their names
 	Freezes    Log[*Freeze]        // by [FreezeKey]
@@ -71,17 +71,6 @@ type Logs struct {
 func (l *Logs) Grant(id wire.Identity) (*Grant, Revision, error) {
 	e, _ := l.Grants.Get(id.SubjectToken())
 	return e.Value, e.Revision, e.Unread
-}
-
-// Answer returns the newest verdict about a key, nil if there is none. One that cannot be read is
-// a rejection.
-func (l *Logs) Answer(id wire.Identity, keyHash string) *Answer {
-	key := answerKey(holder{keyHash, id})
-	e, found := l.Answers.Get(key)
-	if !found {
-		return nil
-	}
-	return answerOf(key, e)
 }
 
 // unread are the keys whose newest entry cannot be decoded. The zero value has none; it is safe
@@ -117,23 +106,23 @@ func (u *unread) err() error {
 
 // watch keeps the unread entries of all logs.
 func (l *Logs) watch(u *unread) {
-	watchUnread(u, "pause", l.Pauses)
-	watchUnread(u, "verdict", l.Answers)
+	watchUnread(u, "pause", l.Pauses.Log)
+	watchUnread(u, "verdict", l.Answers.Log)
 	watchUnread(u, "grant", l.Grants)
-	watchUnread(u, "allow-list entry", l.Allowances)
+	watchUnread(u, "allow-list entry", l.Allowances.Log)
 	watchUnread(u, "signer", l.Signers)
 	watchUnread(u, "operator", l.Operators)
 	watchUnread(u, "freeze", l.Freezes)
 	watchUnread(u, "thaw", l.Thaws)
 }
 
-// change writes what next makes of the newest entry of a key, and decides anew if another
+// Change writes what next makes of the newest entry of a key, and decides anew if another
 // process writes first. It returns the entry as written. Repeating it is harmless if next is.
-func change[V any](ctx context.Context, log Log[V], key string, next func(newest Entry[V], found bool) (V, error)) (V, error) {
+func Change[V any](ctx context.Context, log Log[V], key string, next func(newest Entry[V]) (V, error)) (V, error) {
 	var none V
 	for range maxRounds {
-		newest, found := log.Get(key)
-		v, err := next(newest, found)
+		newest, _ := log.Get(key)
+		v, err := next(newest)
 		if err != nil {
 			return none, err
 		}

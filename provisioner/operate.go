@@ -1,25 +1,16 @@
 package provisioner
 
 import (
-	"cmp"
 	"context"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner/events"
-)
-
-// Bounds of a grant's life.
-const (
-	DefaultGrantTTL = time.Hour      // a walk to the machine
-	MaxGrantTTL     = 24 * time.Hour // a shipment; an open door should not be forgotten
 )
 
 // ErrNoRecord means that an identity has never enrolled here.
@@ -274,93 +265,6 @@ func CheckKeyHash(text string) error {
 		return fmt.Errorf("key hash %.80q, want 64 lower-case hex digits", text)
 	}
 	return nil
-}
-
-// A GrantOrder is what a grant is to be.
-type GrantOrder struct {
-	// ID is the grant's: who repeats an order keeps it. Empty makes a new one.
-	ID      string
-	KeyHash string        // 64 hex digits: that key alone; any if empty
-	TTL     time.Duration // [MaxGrantTTL] at most; 0 is [DefaultGrantTTL]
-	Seen    Seen
-}
-
-// maxOrderID bounds an id that somebody else has made; ours have 22 letters.
-const maxOrderID = 64
-
-// checkOrderID reports what about the id of an order cannot be. Empty is none, and may be.
-func checkOrderID(id string) error {
-	if len(id) > maxOrderID || !utf8.ValidString(id) { // who repeats it would not be known by it
-		return fmt.Errorf("an id of %d bytes, want %d of UTF-8 at most", len(id), maxOrderID)
-	}
-	return nil
-}
-
-// GrantNode lets one other key take the identity over, once. It replaces an earlier grant
-// for the identity, and is written over that one alone: an order that comes late does not take
-// back what was ordered since. One with the same id, spent or not, is the answer: asked again since
-// the answer was lost, nobody else gets the name from the machine that has it by then. One
-// that is not spent and was given by a clock that was ahead is given anew. The
-// error is [ErrNoRecord], or [ErrState] if the identity is free or revoked, if the grant
-// with this id was used and another one was given since, or if somebody else gives one
-// meanwhile. After any other it may have happened, and asking again is harmless.
-func (p *Provisioner) GrantNode(ctx context.Context, id wire.Identity, o GrantOrder, c Cause) (*Grant, error) {
-	keyHash, ttl := o.KeyHash, cmp.Or(o.TTL, DefaultGrantTTL)
-	err := c.Check()
-	if keyHash != "" {
-		err = errors.Join(err, CheckKeyHash(keyHash))
-	}
-	err = errors.Join(err, checkOrderID(o.ID))
-	if ttl < time.Minute || ttl > MaxGrantTTL {
-		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, MaxGrantTTL))
-	}
-	if err := wrong(err); err != nil {
-		return nil, fmt.Errorf("grant %q: %w", id, err)
-	}
-	record, at, err := p.cfg.Store.Record(ctx, id)
-	if err != nil {
-		return nil, fmt.Errorf("grant %q: %w", id, err)
-	}
-	switch {
-	case record == nil:
-		return nil, fmt.Errorf("grant %q: %w: a name that was never seen needs no grant, an allow-list entry is enough", id, ErrNoRecord)
-	case record.State == StateRetired:
-		return nil, fmt.Errorf("grant %q: %w: it is retired, any key may have it", id, ErrState)
-	case record.State == StateRevoked || p.revocations.outstanding(id, record) != nil:
-		return nil, fmt.Errorf("grant %q: %w: it is revoked, retire it first", id, ErrState)
-	case keyHash != "" && p.revocations.Key(keyHash) != nil:
-		return nil, fmt.Errorf("grant %q: %w: the key: %w", id, ErrState, p.revocations.Key(keyHash).cause())
-	}
-	newest, after, err := p.logs.Grant(id)
-	if err != nil && o.ID != "" { // one that cannot be read is replaced
-		return nil, fmt.Errorf("grant %q: %w", id, err)
-	}
-	if o.ID != "" {
-		if newest != nil && newest.ID == o.ID && (record.Grant == o.ID || !toCome(newest.At, p.now())) {
-			return newest, nil
-		}
-		history, _, err := p.cfg.Store.History(ctx, id)
-		if err != nil {
-			return nil, fmt.Errorf("grant %q: %w", id, err)
-		}
-		if slices.ContainsFunc(history, func(r Revised) bool { return r.Record.Grant == o.ID }) {
-			return nil, fmt.Errorf("grant %q: %w: this order was carried out and used, and another one was given since", id, ErrState)
-		}
-	} else {
-		o.ID = wire.NewID()
-	}
-	if err := o.Seen.Check(record, at); err != nil {
-		return nil, fmt.Errorf("grant %q: %w", id, err)
-	}
-	now := p.now()
-	g := &Grant{ID: o.ID, Identity: id, KeyHash: keyHash, At: now, Owned: record.OwnedSince, ExpiresAt: now.Add(ttl), By: c.By, Why: c.Why}
-	told := events.Event{Type: events.Granted, Time: p.moment(), Node: string(id), By: c.By, Why: c.Why}
-	if _, err := p.logs.Grants.Put(ctx, g.LogKey(), g, after); err != nil {
-		return nil, fmt.Errorf("grant %q: %w", id, changedMeanwhile(err))
-	}
-	p.cfg.Emit(told)
-	p.cfg.Log.InfoContext(ctx, "takeover granted", "node", id, "by", c.By, "why", c.Why, "until", g.ExpiresAt)
-	return g, nil
 }
 
 // isSHA256 reports whether s is 64 lower-case hex digits.

@@ -128,11 +128,6 @@ func (p *Provisioner) ListOperators(context.Context) ([]OperatorInfo, error) {
 	return p.cfg.Operators.list(), nil
 }
 
-// ReportBackup emits the event that a backup has been begun.
-func (p *Provisioner) ReportBackup(c Cause) {
-	p.cfg.Emit(events.Event{Type: events.BackupBegun, Time: p.moment(), By: c.By, Why: c.Why})
-}
-
 // An AuthorityInfo is what everybody may know of the installation.
 type AuthorityInfo struct {
 	Installation string `json:"installation"`

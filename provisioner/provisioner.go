@@ -138,11 +138,6 @@ type Config struct {
 	// nothing.
 	Reserved func(wire.Identity, *jwt.Verified) error
 
-	// Command sends a command to its node, proven by the key; see
-	// [Provisioner.CommandNode] for its errors. Optional; by default every node is
-	// away.
-	Command func(ctx context.Context, c wire.Command, key []byte) (*wire.Obeyed, error)
-
 	// Superseded is told of nodes of which a certificate has ceased to be live,
 	// or may have: whoever holds connections looks at theirs again. It must not
 	// block, and being told twice is harmless. Nil tells nobody.
@@ -209,12 +204,10 @@ type Provisioner struct {
 	waiters       *waiters
 	answered      repeats // once more, with a certificate
 	words         repeats // what nodes confirm again, or cannot use, and renewals that are refused
-	answers       *answers
 	logs          *Logs
 	unread        unread
 	journals      entryJournals
-	allowances    allowances
-	pauses        *pauses
+	pausedReports *rate.Limiter // a fleet that waits for the end of a pause would push its own history out of the events
 	revocations   *Revocations
 	enforceFailed bool            // only touched by enforceAll
 	unenforced    []wire.Identity // likewise: whose records may have to follow entries yet
@@ -236,13 +229,13 @@ func New(cfg Config) (*Provisioner, error) {
 		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, lacks: lacks,
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
 		answered: newRepeats(answeredAtOnce, answeredEvery, cfg.Now), words: newRepeats(wordsAtOnce, wordsEvery, cfg.Now),
-		waiters: waiters, answers: newAnswers(logs.Answers, waiters.forget),
-		pauses:      &pauses{log: logs.Pauses, reports: rate.NewLimiter(reportsPerSecond, reportsAtOnce)},
-		logs:        logs,
-		allowances:  allowances{logs.Allowances},
-		revocations: newRevocations(cfg.Store, cfg.Journal, cfg.Log),
+		waiters:       waiters,
+		pausedReports: rate.NewLimiter(reportsPerSecond, reportsAtOnce),
+		logs:          logs,
+		revocations:   newRevocations(cfg.Store, cfg.Journal, cfg.Log),
 	}
 	logs.watch(&p.unread)
+	logs.Answers.watch(waiters.forget)
 	p.revocations.leftOut = func(e *Revocation) {
 		cfg.Emit(events.Event{Type: events.RetireLeftOut, Time: p.moment(), Node: string(e.Node), By: e.By, Why: e.Why})
 	}
@@ -305,9 +298,6 @@ func (cfg *Config) setDefaults() {
 	if cfg.Superseded == nil {
 		cfg.Superseded = func(wire.Identity) {}
 	}
-	if cfg.Command == nil {
-		cfg.Command = func(context.Context, wire.Command, []byte) (*wire.Obeyed, error) { return nil, ErrNodeAway }
-	}
 	if cfg.Emit == nil {
 		cfg.Emit = func(events.Event) {}
 	}
@@ -356,3 +346,6 @@ func (s Source) proven() {
 		s.Proven()
 	}
 }
+
+// Config returns what the provisioner was made of, with the defaults filled in.
+func (p *Provisioner) Config() Config { return p.cfg }

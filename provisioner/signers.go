@@ -219,7 +219,7 @@ func (s *Signers) put(ctx context.Context, e *SignerEntry, now time.Time) error 
 // anew where another process writes first; one that gives trust must know of every removal.
 func putTrust[E trustEntry](ctx context.Context, log Log[E], e E, removed bool, at func(before trustMoment)) error {
 	first, _ := log.Get(e.LogKey())
-	_, err := change(ctx, log, e.LogKey(), func(newest Entry[E], _ bool) (E, error) {
+	_, err := Change(ctx, log, e.LogKey(), func(newest Entry[E]) (E, error) {
 		if !removed && newest.Revision != first.Revision {
 			return e, ErrConflict
 		}

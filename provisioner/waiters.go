@@ -1,7 +1,6 @@
 package provisioner
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -195,71 +194,16 @@ func (ws *waiters) write(ctx context.Context, n waiterNote) error {
 	return ErrConflict
 }
 
-// staleWaiter is after what silence it is looked up whether a listed key waits
-// at all: it may have got in over a process that did not know it was listed.
-const staleWaiter = 2 * waiterEvery
-
-// fewWaiters is how many may be listed for each to be looked up at once. Chosen: a list
-// that a person reads through, and 64 reads of the store, 1 ms each where that is elsewhere.
-const fewWaiters = 64
-
-// isIn reports whether a key that is on the list has got in by the record, which may be nil.
+// IsIn reports whether a key that is on the list has got in by the record, which may be nil.
 // Whoever has been silent for long does not wait; who asked of late may wait for what comes
 // after the certificate that it has.
-func (w *Waiter) isIn(r *Record, stale bool) bool {
+func (w *Waiter) IsIn(r *Record, stale bool) bool {
 	if s := r.state(); s != StateEnrolled && s != StateProvisioned || !slices.Contains(r.Lineage, w.KeyHash) {
 		return false
 	}
 	return stale || slices.ContainsFunc([]*Issued{r.Next, r.Current}, func(i *Issued) bool {
 		return i != nil && i.KeyHash == w.KeyHash && i.OfferedAt.After(w.LastAsked)
 	})
-}
-
-// Waiting returns who waits, the longest first, for one identity if id is not
-// empty. Keys that have got in meanwhile, or were rejected, are left out, and
-// taken off the list.
-func (p *Provisioner) Waiting(ctx context.Context, id wire.Identity) ([]*Waiter, error) {
-	type entry struct {
-		*Waiter
-		at Revision
-	}
-	var list []entry
-	err := p.cfg.Store.Waiters(ctx, id, func(w *Waiter, at Revision) error {
-		list = append(list, entry{w, at})
-		return nil
-	})
-	if err != nil {
-		return nil, err
-	}
-	waiting := make([]*Waiter, 0, len(list))
-	now := p.now()
-	for _, w := range list {
-		if p.answers.rejection(w.holder()) != nil {
-			p.waiters.remove(w.holder(), w.at)
-			continue
-		}
-		stale := now.Sub(w.LastAsked).Abs() >= staleWaiter // or a clock that was ahead has written it
-		if stale || len(list) <= fewWaiters {
-			r, _, err := p.cfg.Store.Record(ctx, w.Identity)
-			if err != nil {
-				return nil, err
-			}
-			if w.isIn(r, stale) {
-				p.waiters.remove(w.holder(), w.at)
-				continue
-			}
-		}
-		waiting = append(waiting, w.Waiter)
-	}
-	slices.SortFunc(waiting, func(a, b *Waiter) int {
-		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Identity, b.Identity), cmp.Compare(a.KeyHash, b.KeyHash))
-	})
-	return waiting, nil
-}
-
-// CountWaiting returns how many keys wait.
-func (p *Provisioner) CountWaiting(ctx context.Context) (int, error) {
-	return p.cfg.Store.CountWaiters(ctx)
 }
 
 // Installation returns the id of the installation, "" if it was not given.

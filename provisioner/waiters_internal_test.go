@@ -28,7 +28,7 @@ func TestWhoIsInDoesNotWait(t *testing.T) {
 		"retired, as a new machine": {&Record{State: StateRetired, Lineage: []string{"a"}}, false, false},
 	} {
 		w := &Waiter{KeyHash: "a", LastAsked: asked}
-		if in, silent := w.isIn(tt.record, false), w.isIn(tt.record, true); in != tt.in || silent != tt.inSilent {
+		if in, silent := w.IsIn(tt.record, false), w.IsIn(tt.record, true); in != tt.in || silent != tt.inSilent {
 			t.Errorf("%s: in %v, and %v of who is silent; want %v and %v", name, in, silent, tt.in, tt.inSilent)
 		}
 	}

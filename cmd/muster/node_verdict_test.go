@@ -26,7 +26,7 @@ func TestARejectionWhileTheCommandAsksStays(t *testing.T) {
 			for _, n := range []*simnode.Node{good, bad} {
 				f.Refused(n)
 				f.Eventually(n.Identity+" waits", func() bool {
-					list, err := p.Waiting(f.Context(), wire.Identity(n.Identity))
+					list, err := testbed.Orders(p).Keys.Waiting(f.Context(), wire.Identity(n.Identity))
 					return err == nil && len(list) == 1
 				})
 			}
@@ -35,7 +35,7 @@ func TestARejectionWhileTheCommandAsksStays(t *testing.T) {
 			cmd.Stdin = stream
 			asks := startCommand(t, cmd)
 			asks.waitFor(verb + ` 2 machines\? \[y/N\] `)
-			if _, err := p.RejectNode(f.Context(), wire.Identity(bad.Identity), "", provisioner.Cause{By: "ben", Why: "not ours"}); err != nil {
+			if _, err := testbed.Orders(p).Keys.Reject(f.Context(), wire.Identity(bad.Identity), "", provisioner.Cause{By: "ben", Why: "not ours"}); err != nil {
 				t.Fatal(err)
 			}
 			if _, err := io.WriteString(person, "y\n"); err != nil {
@@ -67,7 +67,7 @@ func TestAVerdictOfManyEndsWithItsProvisioner(t *testing.T) {
 		f.Refused(f.Node(name))
 	}
 	f.Eventually("all wait", func() bool {
-		list, err := f.Daemon().Operator().Waiting(f.Context(), "")
+		list, err := f.Daemon().Orders().Keys.Waiting(f.Context(), "")
 		return err == nil && len(list) == 3
 	})
 	var asking []*process
@@ -92,7 +92,7 @@ func TestAVerdictOfManyEndsWithItsProvisioner(t *testing.T) {
 		}
 	}
 	f.Start()
-	list, err := f.Daemon().Operator().Waiting(f.Context(), "")
+	list, err := f.Daemon().Orders().Keys.Waiting(f.Context(), "")
 	if err != nil || len(list) != 3 {
 		t.Errorf("%d wait, %v; want all three", len(list), err)
 	}
@@ -105,7 +105,7 @@ func TestAnOrderIsDoneThoughItsAnswerIsLost(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Refused(n)
 	f.Eventually("it waits", func() bool {
-		list, err := f.Daemon().Operator().Waiting(f.Context(), "")
+		list, err := f.Daemon().Orders().Keys.Waiting(f.Context(), "")
 		return err == nil && len(list) == 1
 	})
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)

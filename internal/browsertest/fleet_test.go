@@ -80,7 +80,7 @@ func wait(t *testing.T, f *testbed.Fleet, identity string, facts map[string]any)
 		t.Fatalf("%s: %s", identity, code)
 	}
 	f.Eventually(identity+" waits", func() bool {
-		w, err := f.Daemon().Operator().Waiting(f.Context(), wire.Identity(identity))
+		w, err := f.Daemon().Orders().Keys.Waiting(f.Context(), wire.Identity(identity))
 		return err == nil && len(w) == 1
 	})
 }

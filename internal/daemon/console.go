@@ -15,6 +15,7 @@ import (
 func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Console, error) {
 	cfg := console.Config{
 		Provisioner: d.Operator(),
+		Orders:      d.Orders(),
 		Fleet:       nodes,
 		Nodes:       fleet.NewInspector(d.Store(), nodes),
 		Events:      d.Store(),

@@ -25,6 +25,7 @@ import (
 	"muster/provisioner/journal"
 	"muster/provisioner/metrics"
 	"muster/provisioner/natsapi"
+	"muster/provisioner/operate"
 	"muster/provisioner/store"
 	"muster/provisioner/webhook"
 )
@@ -140,6 +141,7 @@ type Daemon struct {
 
 	// Set once by Run. Until then nodes of the fleet are told to come back.
 	provisioner atomic.Pointer[provisioner.Provisioner]
+	orders      atomic.Pointer[operate.Orders]
 	nodes       atomic.Pointer[fleet.Index]
 	store       atomic.Pointer[store.Store]
 	followers   atomic.Pointer[followers]
@@ -508,7 +510,6 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 		return nil, err
 	}
 	cfg.Listed, cfg.MaxCRL = d.writeCRLs, d.opts.MaxCRL
-	cfg.Command = natsapi.NewCommander(conn).Command
 	p, err := d.provisionerOn(ctx, context.WithoutCancel(ctx), cfg)
 	if err != nil {
 		return nil, err
@@ -521,6 +522,7 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 		return nil, err
 	}
 	d.provisioner.Store(p)
+	d.orders.Store(operate.New(operate.Config{Provisioner: p, Command: natsapi.NewCommander(conn).Command}))
 	d.withdrawn.look(ctx) // before the first request is taken
 	return service, nil
 }

@@ -34,8 +34,8 @@ func disabled(name string) provisioner.Feature {
 // could be let in.
 func (d *Daemon) enrollmentFeature(ctx context.Context) provisioner.Feature {
 	const name = "enrollment"
-	p := d.provisioner.Load()
-	if p == nil {
+	o := d.orders.Load()
+	if o == nil {
 		return provisioner.Feature{Name: name, State: provisioner.FeatureStarting}
 	}
 	found := d.ready(ctx)
@@ -50,8 +50,8 @@ func (d *Daemon) enrollmentFeature(ctx context.Context) provisioner.Feature {
 	}
 	f := provisioner.NewFeature(name, errors.Join(errs...))
 	f.Settings = map[string]string{"site": string(d.parts.site), "trust_domain": d.cfg.TrustDomain}
-	if pauses := p.Pauses(); len(pauses) > 0 && f.State == provisioner.FeatureRunning {
-		f.Reason = p.Paused().Error()
+	if pauses := o.Pauses.List(); len(pauses) > 0 && f.State == provisioner.FeatureRunning {
+		f.Reason = o.Pauses.Standing().Error()
 		if pauses[0].Site == "" || pauses[0].Site == d.parts.site {
 			f.State = provisioner.FeatureDisabled
 		}

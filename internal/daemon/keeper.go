@@ -175,8 +175,8 @@ func (d *Daemon) Alarms() []events.Alarm { return d.alarms.Standing() }
 
 // paused returns what is paused and why, nil if nothing is or that is not known yet.
 func (d *Daemon) paused() error {
-	if p := d.provisioner.Load(); p != nil {
-		return p.Paused()
+	if o := d.orders.Load(); o != nil {
+		return o.Pauses.Standing()
 	}
 	return nil
 }
@@ -184,9 +184,9 @@ func (d *Daemon) paused() error {
 // AcceptClock takes the clock as it is for right, against the mark in the
 // store; see [provisioner.Clock.Accept].
 func (d *Daemon) AcceptClock(ctx context.Context, why provisioner.Cause) error {
-	p := d.provisioner.Load()
-	if p == nil {
+	o := d.orders.Load()
+	if o == nil {
 		return errNotOpen
 	}
-	return p.AcceptClock(ctx, why)
+	return o.Process.AcceptClock(ctx, why)
 }

@@ -27,8 +27,8 @@ func (d *Daemon) state() metrics.State {
 	if s := d.Store(); s != nil {
 		now.EventsDropped = s.Lost()
 	}
-	if p := d.provisioner.Load(); p != nil {
-		now.Frozen, now.Paused = p.Frozen(), len(p.Pauses())
+	if o := d.orders.Load(); o != nil {
+		now.Frozen, now.Paused = d.provisioner.Load().Frozen(), len(o.Pauses.List())
 	}
 	for _, c := range d.CRLs() {
 		now.CRLBytes = max(now.CRLBytes, len(c.DER))

@@ -13,6 +13,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/ca"
 	"muster/provisioner/journal"
+	"muster/provisioner/operate"
 )
 
 // journalPath is where revocations are kept outside the store.
@@ -137,3 +138,6 @@ func (d *Daemon) CRLs() []*provisioner.CRL {
 // Operator returns the daemon's own provisioner, for what operators order, or
 // nil before the daemon serves.
 func (d *Daemon) Operator() *provisioner.Provisioner { return d.provisioner.Load() }
+
+// Orders returns what operators may order of the daemon's provisioner, or nil before the daemon serves.
+func (d *Daemon) Orders() *operate.Orders { return d.orders.Load() }

@@ -19,6 +19,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/ca"
+	"muster/provisioner/operate"
 )
 
 // limitedNodes returns nodes that share a token of so many uses.
@@ -286,7 +287,7 @@ func TestWhatTookTrustAwayAfterTheBackup(t *testing.T) {
 	unused := f.Token(nil)
 	grant := func() {
 		t.Helper()
-		if _, err := f.Daemon().Operator().GrantNode(f.Context(), wire.Identity(handed.Identity), provisioner.GrantOrder{}, cause); err != nil {
+		if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), wire.Identity(handed.Identity), operate.GrantOrder{}, cause); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -384,7 +385,7 @@ func TestANodeThatRenewedAfterTheBackupComesBack(t *testing.T) {
 			t.Errorf("without a grant: %q", code)
 		}
 	}
-	if _, err := f.Daemon().Operator().GrantNode(f.Context(), "web1.example.net", provisioner.GrantOrder{KeyHash: keyHash(t, second)}, provisioner.Cause{By: "tester"}); err != nil {
+	if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), "web1.example.net", operate.GrantOrder{KeyHash: keyHash(t, second)}, provisioner.Cause{By: "tester"}); err != nil {
 		t.Fatal(err)
 	}
 	if code := f.Refused(stranger); code != wire.CodeIdentityTaken {

@@ -12,16 +12,17 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/operate"
 )
 
 // order has a node do something once it is there, as an operator would.
-func order(t *testing.T, f *testbed.Fleet, identity string, o provisioner.Order) *provisioner.Obeyed {
+func order(t *testing.T, f *testbed.Fleet, identity string, o operate.CommandOrder) *operate.Obeyed {
 	t.Helper()
-	var done *provisioner.Obeyed
+	var done *operate.Obeyed
 	f.Eventually(identity+" takes the command", func() bool {
 		var err error
-		done, err = f.Daemon().Operator().CommandNode(f.Context(), wire.Identity(identity), o, provisioner.Cause{By: "test", Why: "to see"})
-		if err != nil && !errors.Is(err, provisioner.ErrNodeAway) {
+		done, err = f.Daemon().Orders().Nodes.Command(f.Context(), wire.Identity(identity), o, provisioner.Cause{By: "test", Why: "to see"})
+		if err != nil && !errors.Is(err, operate.ErrNodeAway) {
 			t.Fatal(err)
 		}
 		return err == nil
@@ -45,10 +46,10 @@ func TestANodeIsReprovisionedWithItsOwnKey(t *testing.T) {
 	a := f.Agent("web1.example.net", f.Token(nil))
 	f.WaitProvisioned(a)
 	before := f.Record("web1.example.net")
-	done := order(t, f, "web1.example.net", provisioner.Order{Verb: wire.VerbReprovision})
+	done := order(t, f, "web1.example.net", operate.CommandOrder{Verb: wire.VerbReprovision})
 	f.Eventually("web1 is provisioned again", func() bool { return happened(f, "web1.example.net", events.Enrolled) >= 2 })
 	// Once more under the same id: the node is back, and knows it.
-	if again := order(t, f, "web1.example.net", provisioner.Order{ID: done.ID, Verb: wire.VerbReprovision}); !again.Repeated {
+	if again := order(t, f, "web1.example.net", operate.CommandOrder{ID: done.ID, Verb: wire.VerbReprovision}); !again.Repeated {
 		t.Error("a command that came twice was taken twice")
 	}
 	f.WaitProvisioned(a)
@@ -65,7 +66,7 @@ func TestANodeGetsItsConfigurationAnew(t *testing.T) {
 	a := f.Agent("web1.example.net", f.Token(nil))
 	f.WaitProvisioned(a)
 	before := f.Record("web1.example.net")
-	order(t, f, "web1.example.net", provisioner.Order{Verb: wire.VerbReconfigure})
+	order(t, f, "web1.example.net", operate.CommandOrder{Verb: wire.VerbReconfigure})
 	f.Eventually("the order is done", func() bool {
 		b, err := os.ReadFile(filepath.Join(a.Dir, ".orders"))
 		return err == nil && !strings.Contains(string(b), "doing")
@@ -85,32 +86,32 @@ func TestCommandsThatAreNotSent(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	a := f.Agent("web1.example.net", f.Token(nil))
 	f.WaitProvisioned(a)
-	command := func(identity string, o provisioner.Order) error {
-		_, err := f.Daemon().Operator().CommandNode(f.Context(), wire.Identity(identity), o, provisioner.Cause{By: "test"})
+	command := func(identity string, o operate.CommandOrder) error {
+		_, err := f.Daemon().Orders().Nodes.Command(f.Context(), wire.Identity(identity), o, provisioner.Cause{By: "test"})
 		return err
 	}
-	if err := command("web2.example.net", provisioner.Order{Verb: wire.VerbRestart}); !errors.Is(err, provisioner.ErrNoRecord) {
+	if err := command("web2.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err, provisioner.ErrNoRecord) {
 		t.Errorf("to a node that never was: %v", err)
 	}
-	order(t, f, "web1.example.net", provisioner.Order{Verb: wire.VerbRestart}) // it is there
+	order(t, f, "web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}) // it is there
 	f.Eventually("it is back", func() bool { return strings.Count(f.Log(), "connected to the fleet") >= 2 })
 
 	// By the secret of a token that is not the node's.
 	other := f.Token(func(c *jwt.Claims) { c.Token = "anothersecret" })
 	f.Eventually("the node refuses another secret", func() bool {
-		err := command("web1.example.net", provisioner.Order{Verb: wire.VerbShutdown, Token: wire.Secret(other)})
+		err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbShutdown, Token: wire.Secret(other)})
 		return provisioner.CodeOf(err) == wire.CodeCommandProof
 	})
 	f.PutRecord("web1.example.net", func(r *provisioner.Record) { r.CommandKey = nil })
-	if err := command("web1.example.net", provisioner.Order{Verb: wire.VerbRestart}); !errors.Is(err, provisioner.ErrNoCommandKey) {
+	if err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err, operate.ErrNoCommandKey) {
 		t.Errorf("without a key on record: %v", err)
 	}
 	a.Stop()
-	if err := command("web1.example.net", provisioner.Order{Verb: wire.VerbRestart, Token: wire.Secret(f.Token(nil))}); !errors.Is(err, provisioner.ErrNodeAway) {
+	if err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart, Token: wire.Secret(f.Token(nil))}); !errors.Is(err, operate.ErrNodeAway) {
 		t.Errorf("to a node that is off: %v", err)
 	}
 	f.Revoke("web1.example.net")
-	if err := command("web1.example.net", provisioner.Order{Verb: wire.VerbRestart}); !errors.Is(err, provisioner.ErrState) {
+	if err := command("web1.example.net", operate.CommandOrder{Verb: wire.VerbRestart}); !errors.Is(err, provisioner.ErrState) {
 		t.Errorf("to a revoked node: %v", err)
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/operate"
 	"muster/provisioner/webhook"
 	"muster/server"
 )
@@ -306,6 +307,11 @@ func (f *Fleet) ProvisionerFor(life context.Context, wrap func(provisioner.Store
 		return err == nil
 	})
 	return p
+}
+
+// Orders returns what operators may order of a provisioner that reaches no node.
+func Orders(p *provisioner.Provisioner) *operate.Orders {
+	return operate.New(operate.Config{Provisioner: p})
 }
 
 // URL is where the broker listens, also after a restart.

@@ -25,10 +25,10 @@ func (f *Faults) Logs() *provisioner.Logs {
 // WrapLogs returns logs of which each write goes through put.
 func WrapLogs(l *provisioner.Logs, put Through) *provisioner.Logs {
 	return &provisioner.Logs{
-		Pauses:     wrapped[*provisioner.Pause]{l.Pauses, "Pause", put},
-		Answers:    wrapped[*provisioner.Answer]{l.Answers, "Answer", put},
+		Pauses:     provisioner.Pauses{Log: wrapped[*provisioner.Pause]{l.Pauses, "Pause", put}},
+		Answers:    provisioner.Answers{Log: wrapped[*provisioner.Answer]{l.Answers, "Answer", put}},
 		Grants:     wrapped[*provisioner.Grant]{l.Grants, "Grant", put},
-		Allowances: wrapped[*provisioner.Allowance]{l.Allowances, "Allowance", put},
+		Allowances: provisioner.Allowances{Log: wrapped[*provisioner.Allowance]{l.Allowances, "Allowance", put}},
 		Signers:    wrapped[*provisioner.SignerEntry]{l.Signers, "Signer", put},
 		Operators:  wrapped[*provisioner.OperatorEntry]{l.Operators, "Operator", put},
 		Freezes:    wrapped[*provisioner.Freeze]{l.Freezes, "Freeze", put},

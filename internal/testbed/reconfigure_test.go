@@ -9,6 +9,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 	"muster/server"
 )
 
@@ -58,7 +59,7 @@ func TestReconfiguringGoesWrong(t *testing.T) {
 			if tt.wrong != nil {
 				tt.wrong(f)
 			}
-			order(t, f, a.Identity, provisioner.Order{Verb: wire.VerbReconfigure})
+			order(t, f, a.Identity, operate.CommandOrder{Verb: wire.VerbReconfigure})
 			if tt.end > 0 {
 				f.Eventually("the write", func() bool { return f.Revisions(a.Identity) >= tt.end })
 				f.Stop()

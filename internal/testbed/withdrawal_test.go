@@ -59,7 +59,7 @@ func TestAProvisionerWhoseClockIsAheadWithdraws(t *testing.T) {
 	// The other clock is the real one, by which the servers' certificates are valid.
 	f.Clock.Advance(behind)
 	f.Eventually("the fleet's clock is on record", func() bool {
-		return f.Daemon().Operator().AcceptClock(f.Context(), testbed.Operator()) == nil && onRecord(f)
+		return f.Daemon().Orders().Process.AcceptClock(f.Context(), testbed.Operator()) == nil && onRecord(f)
 	})
 	second := f.AddProvisioner("second.fleet.test", testbed.Behind(-behind))
 	served := func(name string) bool { return a.ask() == "enrolled" && f.EnrolledBy(a.last) == name }

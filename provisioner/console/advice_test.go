@@ -32,7 +32,7 @@ func TestAdvice(t *testing.T) {
 	says(t, page, "What an operator can do", "Revoke: keep it out")
 	unsaid(t, page, "/do/")
 
-	w, err := f.Daemon().Operator().Waiting(f.Context(), "db1.example.net")
+	w, err := f.Daemon().Orders().Keys.Waiting(f.Context(), "db1.example.net")
 	if err != nil || len(w) != 1 {
 		t.Fatalf("%v, %v", w, err)
 	}

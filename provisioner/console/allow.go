@@ -55,7 +55,7 @@ func (c allowPages) allow(v *visit) error {
 // showAllow fills the page in and shows it.
 func (c allowPages) showAllow(v *visit, status int, p *allowPage) (err error) {
 	p.Ends, p.now = ends, c.cfg.Now()
-	if p.Entries, err = c.cfg.Provisioner.Allowances(v.r.Context()); err != nil {
+	if p.Entries, err = c.cfg.Orders.AllowList.List(v.r.Context()); err != nil {
 		return err
 	}
 	c.show(v.w, v.r, v.login, status, "allow", "Allow-list", p)
@@ -80,7 +80,7 @@ func (c allowPages) addAllowance(v *visit) error {
 	}
 	status := http.StatusBadRequest
 	if wrong == nil {
-		if _, wrong = c.cfg.Provisioner.AllowNames(v.r.Context(), p.Pattern, span, false, cause); wrong == nil {
+		if _, wrong = c.cfg.Orders.AllowList.Add(v.r.Context(), p.Pattern, span, false, cause); wrong == nil {
 			http.Redirect(v.w, v.r, "/allow?done=add", http.StatusSeeOther)
 			return nil
 		}
@@ -99,7 +99,7 @@ func (c allowPages) removal(v *visit) (*order, error) {
 		On:     []string{pattern},
 		Fields: url.Values{"pattern": {pattern}},
 		do: func(ctx context.Context, cause provisioner.Cause) error {
-			return c.cfg.Provisioner.DisallowNames(ctx, wire.Pattern(pattern), cause)
+			return c.cfg.Orders.AllowList.Remove(ctx, wire.Pattern(pattern), cause)
 		},
 	}, nil
 }

@@ -10,6 +10,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // maxWaiting is how many of those who wait are on the page, the longest first;
@@ -117,12 +118,12 @@ func (c approvalPages) approvals(v *visit) error {
 	if v.r.Form.Has("none") {
 		p.Problem = "Nothing was ticked: tick the machines that are meant."
 	}
-	waiting, err := c.cfg.Provisioner.Waiting(v.r.Context(), "")
+	waiting, err := c.cfg.Orders.Keys.Waiting(v.r.Context(), "")
 	if err != nil {
 		return err
 	}
 	rejected := make(map[string]bool)
-	for _, a := range c.cfg.Provisioner.Rejected() {
+	for _, a := range c.cfg.Orders.Keys.Rejected() {
 		rejected[string(a.Identity)+"/"+a.KeyHash] = true
 		if strings.HasPrefix(string(a.Identity), p.Prefix) && len(p.Rejected) < maxWaiting {
 			p.Rejected = append(p.Rejected, a)
@@ -134,7 +135,7 @@ func (c approvalPages) approvals(v *visit) error {
 		case len(p.Waiting) == maxWaiting:
 			p.More++
 		default:
-			if p.approved[w.KeyHash+string(w.Identity)], err = c.cfg.Provisioner.Approval(v.r.Context(), w); err != nil {
+			if p.approved[w.KeyHash+string(w.Identity)], err = c.cfg.Orders.Keys.Approval(v.r.Context(), w); err != nil {
 				return err
 			}
 			p.Waiting = append(p.Waiting, w)
@@ -145,7 +146,7 @@ func (c approvalPages) approvals(v *visit) error {
 
 // eachShown writes a key as a box to tick has it: identity/key, and for one that is shown as
 // rejected identity/key/rejection.
-func eachShown(k provisioner.ShownKey) string {
+func eachShown(k operate.ShownKey) string {
 	text := string(k.Identity) + "/" + k.KeyHash
 	if k.Rejected {
 		text += "/" + k.Rejection
@@ -155,15 +156,15 @@ func eachShown(k provisioner.ShownKey) string {
 
 // Box is what a box to tick a rejected key has: whoever lifts the rejection was shown it.
 func (*approvalsPage) Box(a *provisioner.Answer) string {
-	return eachShown(provisioner.ShownKey{Identity: a.Identity, KeyHash: a.KeyHash, Rejected: true, Rejection: a.ID})
+	return eachShown(operate.ShownKey{Identity: a.Identity, KeyHash: a.KeyHash, Rejected: true, Rejection: a.ID})
 }
 
 // readChosen reads what was ticked, as eachShown writes it.
-func readChosen(each []string) ([]provisioner.ShownKey, error) {
+func readChosen(each []string) ([]operate.ShownKey, error) {
 	if len(each) > maxWaiting {
 		return nil, &formError{fmt.Errorf("%d machines, limit %d at once", len(each), maxWaiting)}
 	}
-	var all []provisioner.ShownKey
+	var all []operate.ShownKey
 	for _, text := range each {
 		name, rest, _ := strings.Cut(text, "/")
 		key, rejection, rejected := strings.Cut(rest, "/")
@@ -171,7 +172,7 @@ func readChosen(each []string) ([]provisioner.ShownKey, error) {
 		if err != nil || key == "" {
 			return nil, &formError{fmt.Errorf("%.80q: want a name, a slash and the hash of a key", text)}
 		}
-		all = append(all, provisioner.ShownKey{Identity: id, KeyHash: key, Rejected: rejected, Rejection: rejection})
+		all = append(all, operate.ShownKey{Identity: id, KeyHash: key, Rejected: rejected, Rejection: rejection})
 	}
 	return all, nil
 }
@@ -209,17 +210,17 @@ func (c approvalPages) verdict(v *visit) (*order, error) {
 
 // say says a verdict of each key. It goes on where one of them no longer waits, and says so in the end: each verdict
 // stands by itself, and said again it is the same.
-func (c approvalPages) say(ctx context.Context, verdict string, all []provisioner.ShownKey, cause provisioner.Cause) error {
+func (c approvalPages) say(ctx context.Context, verdict string, all []operate.ShownKey, cause provisioner.Cause) error {
 	var errs []error
 	for _, one := range all {
 		var err error
 		switch verdict {
 		case "approve":
-			_, err = c.cfg.Provisioner.ApproveShown(ctx, one, 0, cause)
+			_, err = c.cfg.Orders.Keys.ApproveShown(ctx, one, 0, cause)
 		case "reject":
-			_, err = c.cfg.Provisioner.RejectNode(ctx, one.Identity, one.KeyHash, cause)
+			_, err = c.cfg.Orders.Keys.Reject(ctx, one.Identity, one.KeyHash, cause)
 		default:
-			_, err = c.cfg.Provisioner.ForgetShown(ctx, one, cause)
+			_, err = c.cfg.Orders.Keys.ForgetShown(ctx, one, cause)
 		}
 		if err != nil {
 			errs = append(errs, err)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
 )
@@ -71,7 +72,7 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 	db1, db2, db3 := box(t, page, "db1.example.net"), box(t, page, "db2.example.net"), box(t, page, "db3.example.net")
 	reject := func(id wire.Identity, why string) {
 		t.Helper()
-		if _, err := other.RejectNode(f.Context(), id, "", provisioner.Cause{By: "operator:ben", Why: why}); err != nil {
+		if _, err := testbed.Orders(other).Keys.Reject(f.Context(), id, "", provisioner.Cause{By: "operator:ben", Why: why}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -91,8 +92,8 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 	if code := f.Refused(n); code != wire.CodeRejected {
 		t.Errorf("a rejection that was not shown is lifted: %s", code)
 	}
-	if len(other.Rejected()) != 2 {
-		t.Errorf("%d are rejected, want 2", len(other.Rejected()))
+	if len(testbed.Orders(other).Keys.Rejected()) != 2 {
+		t.Errorf("%d are rejected, want 2", len(testbed.Orders(other).Keys.Rejected()))
 	}
 
 	// Who was shown a rejection lifts that one, and no other.
@@ -104,7 +105,10 @@ func TestAVerdictLiftsNoRejectionThatThePageDoesNotShow(t *testing.T) {
 	if code := f.Refused(n); code != wire.CodeApprovalPending {
 		t.Fatalf("it does not wait again: %s", code)
 	}
-	f.Eventually("it is listed", func() bool { w, err := other.Waiting(f.Context(), "db3.example.net"); return err == nil && len(w) == 1 })
+	f.Eventually("it is listed", func() bool {
+		w, err := testbed.Orders(other).Keys.Waiting(f.Context(), "db3.example.net")
+		return err == nil && len(w) == 1
+	})
 	reject("db3.example.net", "stolen")
 	a := v.post("/approvals/decide", "verdict", "approve", "why", "a mistake", "each", shown)
 	if a.status != http.StatusConflict {

@@ -26,6 +26,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/operate"
 )
 
 //go:embed assets templates
@@ -34,6 +35,7 @@ var files embed.FS
 // Config configures [New].
 type Config struct {
 	Provisioner *provisioner.Provisioner // required
+	Orders      *operate.Orders          // given to it; required
 	Fleet       *fleet.Index             // required
 	Nodes       *fleet.Inspector         // required
 	Events      events.Log               // required

@@ -33,13 +33,13 @@ func (c nodePages) node(v *visit) error {
 	if err != nil {
 		return &formError{err}
 	}
-	p := &nodePage{Identity: id, may: v.login.Role.Covers(provisioner.RoleOperator), paused: len(c.cfg.Provisioner.Pauses()) > 0}
+	p := &nodePage{Identity: id, may: v.login.Role.Covers(provisioner.RoleOperator), paused: len(c.cfg.Orders.Pauses.List()) > 0}
 	ctx, x := v.r.Context(), c.cfg.Nodes
 	p.Report, err = x.Report(ctx, id, c.cfg.Now().UTC())
 	if err != nil && !errors.Is(err, provisioner.ErrNoRecord) {
 		return err
 	}
-	if p.Waiting, err = c.cfg.Provisioner.Waiting(ctx, id); err != nil {
+	if p.Waiting, err = c.cfg.Orders.Keys.Waiting(ctx, id); err != nil {
 		return err
 	}
 	past, err := x.Past(ctx, id)
@@ -65,7 +65,7 @@ func (c nodePages) node(v *visit) error {
 	if p.Explain != nil {
 		p.read()
 	}
-	p.Chip, p.ChipTone = p.chip(c.cfg.Provisioner.Rejected())
+	p.Chip, p.ChipTone = p.chip(c.cfg.Orders.Keys.Rejected())
 	p.Done = done(v, nodeActions)
 	return c.page(v, "node", string(id), p)
 }

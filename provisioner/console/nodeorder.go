@@ -14,6 +14,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
+	"muster/provisioner/operate"
 )
 
 var (
@@ -90,12 +91,12 @@ func (c nodePages) order(v *visit) (*order, error) {
 	// A renewal since it was seen matters only where the name is given away.
 	owner := provisioner.Seen{OwnedSince: seen.OwnedSince}
 	o.do = func(ctx context.Context, cause provisioner.Cause) (err error) {
-		p := c.cfg.Provisioner
+		p, nodes := c.cfg.Provisioner, c.cfg.Orders.Nodes
 		switch {
 		case a.command != "":
-			_, err = p.CommandNode(ctx, id, provisioner.Order{ID: command, Verb: a.command, Seen: owner}, cause)
+			_, err = nodes.Command(ctx, id, operate.CommandOrder{ID: command, Verb: a.command, Seen: owner}, cause)
 		case a.Name == "grant":
-			_, err = p.GrantNode(ctx, id, provisioner.GrantOrder{ID: command, KeyHash: key, Seen: seen}, cause)
+			_, err = nodes.Grant(ctx, id, operate.GrantOrder{ID: command, KeyHash: key, Seen: seen}, cause)
 		case a.Name == "retire":
 			err = p.RetireNode(ctx, id, cause, seen)
 		default:

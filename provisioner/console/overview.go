@@ -85,10 +85,10 @@ var stateWords = map[provisioner.State]string{
 }
 
 func (c overviewPages) overview(v *visit) error {
-	ctx, p := v.r.Context(), c.cfg.Provisioner
+	ctx := v.r.Context()
 	page := &overviewPage{
-		Frozen:   p.Frozen(),
-		Pauses:   p.Pauses(),
+		Frozen:   c.cfg.Provisioner.Frozen(),
+		Pauses:   c.cfg.Orders.Pauses.List(),
 		Done:     done(v, pauseActions),
 		Webhooks: c.cfg.Webhooks.List(),
 		Chart:    newRateChart(c.activity.hour()),
@@ -105,7 +105,7 @@ func (c overviewPages) overview(v *visit) error {
 	case !errors.Is(err, fleet.ErrReading):
 		return err
 	}
-	if page.Waiting, err = p.CountWaiting(ctx); err != nil {
+	if page.Waiting, err = c.cfg.Orders.Keys.Count(ctx); err != nil {
 		page.Missing = append(page.Missing, "waiting machines: "+err.Error())
 	}
 	if page.Components, err = c.cfg.Components(ctx); err != nil {

@@ -26,7 +26,7 @@ func waits(t testing.TB, f *testbed.Fleet, identity string) {
 		t.Fatalf("%s: %s", identity, code)
 	}
 	f.Eventually(identity+" waits", func() bool {
-		w, err := f.Daemon().Operator().Waiting(f.Context(), wire.Identity(identity))
+		w, err := f.Daemon().Orders().Keys.Waiting(f.Context(), wire.Identity(identity))
 		return err == nil && len(w) == 1
 	})
 }
@@ -305,7 +305,7 @@ func TestTokensAndPolicies(t *testing.T) {
 		t.Fatalf("revoke: %d %s", a.status, a.body)
 	}
 	says(t, v.see("/tokens/"+tid), "revoked", "on a public server")
-	says(t, v.see("/policies"), f.Daemon().Operator().Policy().Digest, "There is none")
+	says(t, v.see("/policies"), f.Daemon().Orders().Process.Policy().Digest, "There is none")
 	if a := v.post("/policies/reload", "why", "look"); a.status != http.StatusSeeOther {
 		t.Errorf("reload: %d %s", a.status, a.body)
 	}

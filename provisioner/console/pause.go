@@ -41,7 +41,7 @@ func (c overviewPages) order(v *visit) (*order, error) {
 	o := &order{action: a, Back: "/", On: []string{"the whole installation"}}
 	if a.Name == "pause" {
 		o.do = func(ctx context.Context, cause provisioner.Cause) error {
-			_, err := c.cfg.Provisioner.Pause(ctx, "", false, cause)
+			_, err := c.cfg.Orders.Pauses.Begin(ctx, "", false, cause)
 			return err
 		}
 		return o, nil
@@ -52,7 +52,7 @@ func (c overviewPages) order(v *visit) (*order, error) {
 	}
 	o.Fields = url.Values{"site": {site}}
 	o.do = func(ctx context.Context, cause provisioner.Cause) error {
-		return c.cfg.Provisioner.Resume(ctx, jwt.Site(site), cause)
+		return c.cfg.Orders.Pauses.End(ctx, jwt.Site(site), cause)
 	}
 	return o, nil
 }

@@ -47,7 +47,7 @@ func TestPausing(t *testing.T) {
 	if a := v.post("/enrollment/resume", "site", "", "why", "again"); a.status != http.StatusConflict {
 		t.Errorf("resume what is not paused: %d", a.status)
 	}
-	if _, err := f.Daemon().Operator().Pause(f.Context(), "ams1", false, provisioner.Cause{By: "x", Why: "y"}); err != nil {
+	if _, err := f.Daemon().Orders().Pauses.Begin(f.Context(), "ams1", false, provisioner.Cause{By: "x", Why: "y"}); err != nil {
 		t.Fatal(err)
 	}
 	says(t, v.see("/"), "Nobody enrolls at site ams1", `href="/enrollment/resume?site=ams1"`, `href="/enrollment/pause"`)

@@ -10,6 +10,7 @@ import (
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/operate"
 )
 
 // Bounds of a replay; chosen. A day of a busy installation is a million decisions,
@@ -33,7 +34,7 @@ type replayed struct {
 
 // policiesPage is what decides, and what would.
 type policiesPage struct {
-	InUse     *provisioner.PolicyInUse
+	InUse     *operate.PolicyInUse
 	Changes   []*told // the last reloads
 	Shadow    *Shadow // nil: there is none
 	Differs   []*told // what it decided otherwise lately
@@ -66,7 +67,7 @@ func (c policyPages) reload(*visit) (*order, error) {
 		Back:   "/policies",
 		On:     []string{"the policy"},
 		do: func(ctx context.Context, cause provisioner.Cause) error {
-			_, err := c.cfg.Provisioner.ReloadPolicy(ctx, cause)
+			_, err := c.cfg.Orders.Process.ReloadPolicy(ctx, cause)
 			return err
 		},
 	}, nil
@@ -78,7 +79,7 @@ func (c policyPages) policies(v *visit) error {
 
 // showPolicies fills the page in and shows it.
 func (c policyPages) showPolicies(v *visit, p *policiesPage) error {
-	p.InUse, p.CanReplay, p.Ages = c.cfg.Provisioner.Policy(), c.cfg.Replay != nil, ages
+	p.InUse, p.CanReplay, p.Ages = c.cfg.Orders.Process.Policy(), c.cfg.Replay != nil, ages
 	if c.cfg.Shadow != nil {
 		p.Shadow = c.cfg.Shadow()
 	}

@@ -12,6 +12,7 @@ import (
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/fleet"
+	"muster/provisioner/operate"
 )
 
 // statuses says what is told with which HTTP status; the first that fits.
@@ -19,16 +20,16 @@ var statuses = []struct {
 	status int
 	errs   []error
 }{
-	{http.StatusNotFound, []error{errNoPage, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNotWaiting, provisioner.ErrNotAllowed}},
+	{http.StatusNotFound, []error{errNoPage, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, operate.ErrNotWaiting, operate.ErrNotAllowed}},
 	{http.StatusForbidden, []error{errForeignForm}},
-	{http.StatusBadRequest, []error{errNoReason, provisioner.ErrTokenID, provisioner.ErrPauses, fleet.ErrCursor}},
+	{http.StatusBadRequest, []error{errNoReason, provisioner.ErrTokenID, operate.ErrPauses, fleet.ErrCursor}},
 	{http.StatusTooManyRequests, []error{provisioner.ErrLoginLimited}},
 	{http.StatusUnauthorized, []error{provisioner.ErrLogin}},
 	{http.StatusConflict, []error{
-		provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, provisioner.ErrNodeAway, provisioner.ErrNoCommandKey, errReplaying,
+		provisioner.ErrState, operate.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, operate.ErrNodeAway, operate.ErrNoCommandKey, errReplaying,
 	}},
 	{http.StatusUnprocessableEntity, []error{policies.ErrInvalid}},
-	{http.StatusGatewayTimeout, []error{provisioner.ErrNodeSilent}},
+	{http.StatusGatewayTimeout, []error{operate.ErrNodeSilent}},
 	{http.StatusServiceUnavailable, []error{fleet.ErrReading, provisioner.ErrPending, provisioner.ErrRevocationsUnknown, provisioner.ErrClock}},
 }
 

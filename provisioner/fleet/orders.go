@@ -125,7 +125,7 @@ func (x *Inspector) verdicts(ctx context.Context, id wire.Identity, emitted []ev
 	}
 	var all []*provisioner.Answer
 	for _, key := range keys {
-		if a := x.log.Logs().Answer(id, key); a != nil {
+		if a, _ := x.log.Logs().Answers.Of(id, key); a != nil {
 			all = append(all, a)
 		}
 	}

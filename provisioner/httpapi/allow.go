@@ -23,13 +23,15 @@ type OldAllowance struct {
 }
 
 func allowRoutes(s *Server) {
-	p := s.cfg.Provisioner
-	get(s, viewer, "/v1/allow", func(r *http.Request) ([]*provisioner.Allowance, error) { return p.Allowances(r.Context()) })
+	list := s.cfg.Orders.AllowList
+	get(s, viewer, "/v1/allow", func(r *http.Request) ([]*provisioner.Allowance, error) {
+		return list.List(r.Context())
+	})
 	change(s, operator, "/v1/allow", func(r *http.Request, q *NewAllowance, c provisioner.Cause) (*provisioner.Allowance, error) {
-		return p.AllowNames(r.Context(), q.Pattern, q.Expires, q.Everything, c)
+		return list.Add(r.Context(), q.Pattern, q.Expires, q.Everything, c)
 	})
 	// The pattern is in the body: it may hold what a path cannot.
 	change(s, operator, "/v1/allow/remove", func(r *http.Request, q *OldAllowance, c provisioner.Cause) (*none, error) {
-		return &none{}, p.DisallowNames(r.Context(), wire.Pattern(q.Pattern), c)
+		return &none{}, list.Remove(r.Context(), wire.Pattern(q.Pattern), c)
 	})
 }

@@ -23,7 +23,7 @@ func backupRoutes(s *Server) {
 		}
 		s.stream(w, r, answer, func(started func(messages uint64), w io.Writer) error {
 			return s.cfg.Backup(r.Context(), cause.By, func(messages uint64) {
-				s.cfg.Provisioner.ReportBackup(cause)
+				s.cfg.Orders.Process.BackupBegun(cause)
 				started(messages)
 			}, w)
 		})

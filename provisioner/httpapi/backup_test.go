@@ -74,6 +74,7 @@ func serve(t *testing.T, cfg httpapi.Config) *httpapi.Client {
 		cfg.Socket = filepath.Join(t.TempDir(), "control")
 	}
 	cfg.Provisioner = f.Daemon().Operator()
+	cfg.Orders = f.Daemon().Orders()
 	s, err := httpapi.New(cfg)
 	if err != nil {
 		t.Fatal(err)

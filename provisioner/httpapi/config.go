@@ -11,6 +11,7 @@ import (
 	"muster/provisioner"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/operate"
 )
 
 // Config configures [New].
@@ -20,6 +21,7 @@ type Config struct {
 	Socket string
 
 	Provisioner *provisioner.Provisioner // required
+	Orders      *operate.Orders          // given to it; required
 
 	// Backup writes a backup in the name of by, to w, after it has called started
 	// with about how many messages it will have. Required.
@@ -59,7 +61,7 @@ type Config struct {
 
 // New checks cfg and returns a Server. It opens nothing.
 func New(cfg Config) (*Server, error) {
-	if cfg.Socket == "" || cfg.Provisioner == nil {
+	if cfg.Socket == "" || cfg.Provisioner == nil || cfg.Orders == nil {
 		return nil, errors.New("operators' edge: no socket or no provisioner given")
 	}
 	if cfg.Log == nil {

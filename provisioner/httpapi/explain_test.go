@@ -15,6 +15,7 @@ import (
 	"muster/provisioner/ca"
 	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // explains waits until the explanation of a node has all the texts, and returns
@@ -102,7 +103,7 @@ func TestCommandsAreExplained(t *testing.T) {
 	order := func(verb wire.Verb, why string) {
 		t.Helper()
 		f.Eventually("the node takes commands", func() bool {
-			_, err := f.Daemon().Operator().CommandNode(f.Context(), "web1.example.net", provisioner.Order{Verb: verb}, provisioner.Cause{By: "ann", Why: why})
+			_, err := f.Daemon().Orders().Nodes.Command(f.Context(), "web1.example.net", operate.CommandOrder{Verb: verb}, provisioner.Cause{By: "ann", Why: why})
 			return err == nil
 		})
 	}
@@ -131,14 +132,14 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	refused := func(n *simnode.Node, text string) {
 		t.Helper()
 		f.Eventually(n.Identity+" is not approved: "+text, func() bool {
-			_, err := p.ApproveNode(f.Context(), wire.Identity(n.Identity), keyOf(t, n), 0, testbed.Operator())
+			_, err := testbed.Orders(p).Keys.Approve(f.Context(), wire.Identity(n.Identity), keyOf(t, n), 0, testbed.Operator())
 			return errors.Is(err, provisioner.ErrState) && strings.Contains(err.Error(), text)
 		})
 	}
 	approve := func(n *simnode.Node) {
 		t.Helper()
 		f.Eventually(n.Identity+" can be approved", func() bool {
-			_, err := p.ApproveNode(f.Context(), wire.Identity(n.Identity), keyOf(t, n), 0, testbed.Operator())
+			_, err := testbed.Orders(p).Keys.Approve(f.Context(), wire.Identity(n.Identity), keyOf(t, n), 0, testbed.Operator())
 			return err == nil
 		})
 	}
@@ -165,11 +166,11 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	}
 	letIn := func(n *simnode.Node) { // by other means, so that the approval is not spent
 		t.Helper()
-		if _, err := p.AllowNames(f.Context(), n.Identity, 0, false, testbed.Operator()); err != nil {
+		if _, err := testbed.Orders(p).AllowList.Add(f.Context(), n.Identity, 0, false, testbed.Operator()); err != nil {
 			t.Fatal(err)
 		}
 		f.Apply(n, f.Enroll(n))
-		if err := p.DisallowNames(f.Context(), wire.Pattern(n.Identity), testbed.Operator()); err != nil {
+		if err := testbed.Orders(p).AllowList.Remove(f.Context(), wire.Pattern(n.Identity), testbed.Operator()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -197,7 +198,7 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 	letIn(f.Node("taken.example.net"))
 	refused(other, "`muster node grant taken.example.net --key "+keyOf(t, other)+"`")
 	is(other, "and the name belongs to another key: it lets no key in", wire.CodeIdentityTaken)
-	if _, err := p.RejectNode(f.Context(), "taken.example.net", keyOf(t, other), testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Keys.Reject(f.Context(), "taken.example.net", keyOf(t, other), testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	refused(other, "its key stays rejected, until `muster node forget taken.example.net --key "+keyOf(t, other)+"`")
@@ -207,14 +208,14 @@ func TestOfApprovalsIsSaidWhatEnrollmentDoes(t *testing.T) {
 
 	paused := node("paused.example.net")
 	approve(paused)
-	if _, err := p.Pause(f.Context(), "", false, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), "", false, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	explains(t, f, "paused.example.net", "it gets in with its next try once enrollment is resumed, until ")
 	if got := f.Refused(paused); got != wire.CodePaused {
 		t.Errorf("while enrollment is paused: %s", got)
 	}
-	if err := p.Resume(f.Context(), "", testbed.Operator()); err != nil {
+	if err := testbed.Orders(p).Pauses.End(f.Context(), "", testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	is(paused, "it gets in with its next try, until ", "")

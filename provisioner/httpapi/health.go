@@ -27,7 +27,7 @@ func healthRoutes(s *Server) {
 				Remedy: "the provisioner's log says why",
 			}
 		}
-		return &Health{Status: "ok", Paused: len(s.cfg.Provisioner.Pauses()) > 0}, nil
+		return &Health{Status: "ok", Paused: len(s.cfg.Orders.Pauses.List()) > 0}, nil
 	})
 	get(s, anyone, "/v1/ca", func(*http.Request) (*provisioner.AuthorityInfo, error) {
 		return s.cfg.Provisioner.DescribeAuthority(), nil

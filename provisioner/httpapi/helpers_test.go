@@ -13,11 +13,12 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // routes is a server that knows its routes, and serves none.
 var routes = sync.OnceValue(func() *httpapi.Server {
-	s, err := httpapi.New(httpapi.Config{Socket: "none", Provisioner: &provisioner.Provisioner{}})
+	s, err := httpapi.New(httpapi.Config{Socket: "none", Provisioner: &provisioner.Provisioner{}, Orders: &operate.Orders{}})
 	if err != nil {
 		panic(err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // A NewGrant lets another key take an identity over, once.
@@ -80,15 +81,15 @@ func orderRoutes(s *Server) {
 		})
 	}
 	for _, verb := range wire.Verbs {
-		changeNode(s, string(verb), func(ctx context.Context, id wire.Identity, q *NodeCommand, c provisioner.Cause) (*provisioner.Obeyed, error) {
-			return p.CommandNode(ctx, id, provisioner.Order{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen}, c)
+		changeNode(s, string(verb), func(ctx context.Context, id wire.Identity, q *NodeCommand, c provisioner.Cause) (*operate.Obeyed, error) {
+			return s.cfg.Orders.Nodes.Command(ctx, id, operate.CommandOrder{ID: q.ID, Verb: verb, Token: q.Token, Seen: q.Seen}, c)
 		})
 	}
 	changeNode(s, "grant", func(ctx context.Context, id wire.Identity, q *NewGrant, c provisioner.Cause) (*provisioner.Grant, error) {
-		order := provisioner.GrantOrder{ID: q.ID, KeyHash: string(q.KeyHash), TTL: q.TTL, Seen: q.Seen}
-		return p.GrantNode(ctx, id, order, c)
+		order := operate.GrantOrder{ID: q.ID, KeyHash: string(q.KeyHash), TTL: q.TTL, Seen: q.Seen}
+		return s.cfg.Orders.Nodes.Grant(ctx, id, order, c)
 	})
 	change(s, admin, "/v1/clock/accept", func(r *http.Request, _ *Reason, c provisioner.Cause) (*none, error) {
-		return &none{}, p.AcceptClock(r.Context(), c)
+		return &none{}, s.cfg.Orders.Process.AcceptClock(r.Context(), c)
 	})
 }

@@ -4,12 +4,13 @@ import (
 	"net/http"
 
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 func policyRoutes(s *Server) {
-	p := s.cfg.Provisioner
-	get(s, viewer, "/v1/policy", func(*http.Request) (*provisioner.PolicyInUse, error) { return p.Policy(), nil })
-	change(s, operator, "/v1/policy/reload", func(r *http.Request, _ *Reason, c provisioner.Cause) (*provisioner.PolicyInUse, error) {
-		return p.ReloadPolicy(r.Context(), c)
+	process := s.cfg.Orders.Process
+	get(s, viewer, "/v1/policy", func(*http.Request) (*operate.PolicyInUse, error) { return process.Policy(), nil })
+	change(s, operator, "/v1/policy/reload", func(r *http.Request, _ *Reason, c provisioner.Cause) (*operate.PolicyInUse, error) {
+		return process.ReloadPolicy(r.Context(), c)
 	})
 }

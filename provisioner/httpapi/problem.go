@@ -14,6 +14,7 @@ import (
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
+	"muster/provisioner/operate"
 )
 
 const (
@@ -58,11 +59,11 @@ var problems = []struct {
 }{
 	{http.StatusServiceUnavailable, wire.CodeClockBehind, "", []error{provisioner.ErrClock}},
 	{http.StatusNotFound, "", "", []error{
-		provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, provisioner.ErrNotWaiting,
-		provisioner.ErrNotAllowed, events.ErrUnknownWebhook, errNoCRL,
+		provisioner.ErrNoRecord, provisioner.ErrUnknownToken, provisioner.ErrNoOperator, operate.ErrNotWaiting,
+		operate.ErrNotAllowed, events.ErrUnknownWebhook, errNoCRL,
 	}},
 	{http.StatusConflict, "", "", []error{
-		provisioner.ErrState, provisioner.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung,
+		provisioner.ErrState, operate.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung,
 		provisioner.ErrClaimEnrolled, fleet.ErrHeard,
 	}},
 	{http.StatusUnprocessableEntity, "", "", []error{policies.ErrInvalid}},
@@ -73,17 +74,17 @@ var problems = []struct {
 	},
 	{
 		http.StatusServiceUnavailable, "", "ask again in a few seconds if it is on its way back",
-		[]error{provisioner.ErrNodeAway},
+		[]error{operate.ErrNodeAway},
 	},
 	{
 		http.StatusGatewayTimeout, "", "ask again: what the node has taken already it does not do twice",
-		[]error{provisioner.ErrNodeSilent},
+		[]error{operate.ErrNodeSilent},
 	},
-	{http.StatusConflict, "", "name the node's token with --node-token", []error{provisioner.ErrNoCommandKey}},
+	{http.StatusConflict, "", "name the node's token with --node-token", []error{operate.ErrNoCommandKey}},
 	{http.StatusServiceUnavailable, wire.CodeAuthorityExpired, "", []error{ca.ErrExpired}},
 	{http.StatusServiceUnavailable, wire.CodeCertificateFailed, "", []error{ca.ErrAuthority}},
 	{http.StatusBadRequest, "", "", []error{
-		provisioner.ErrTokenID, provisioner.ErrOperator, provisioner.ErrEverything, provisioner.ErrPauses,
+		provisioner.ErrTokenID, provisioner.ErrOperator, operate.ErrEverything, operate.ErrPauses,
 		provisioner.ErrNotOneTime, wire.ErrPattern, ca.ErrRequest, jwt.ErrKey, fleet.ErrCursor, fleet.ErrFact,
 	}},
 	{http.StatusInsufficientStorage, wire.CodeStorageLow, "", []error{provisioner.ErrStoreFull}},

@@ -14,6 +14,7 @@ import (
 	"muster/policies"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // TestProblemsSayOfWhichKindTheyAre compares two problems without a code, and one
@@ -48,7 +49,7 @@ func TestOneLineSaysAllThatWentWrong(t *testing.T) {
 	}{
 		{both, http.StatusInternalServerError, "one; another"},
 		{errors.Join(provisioner.ErrPending, errors.New("another")), http.StatusServiceUnavailable, provisioner.ErrPending.Error() + "; another"},
-		{errors.Join(provisioner.ErrEverything, errors.New("another")), http.StatusBadRequest, provisioner.ErrEverything.Error() + "; another"},
+		{errors.Join(operate.ErrEverything, errors.New("another")), http.StatusBadRequest, operate.ErrEverything.Error() + "; another"},
 		{fmt.Errorf("%w:\n%w", policies.ErrInvalid, both), http.StatusUnprocessableEntity, policies.ErrInvalid.Error() + ":\none\nanother"},
 	} {
 		w := httptest.NewRecorder()

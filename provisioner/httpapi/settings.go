@@ -26,15 +26,15 @@ type Resumption struct {
 }
 
 func settingRoutes(s *Server) {
-	p := s.cfg.Provisioner
-	settings := func() *Settings { return &Settings{Pauses: p.Pauses()} }
+	pauses := s.cfg.Orders.Pauses
+	settings := func() *Settings { return &Settings{Pauses: pauses.List()} }
 	get(s, viewer, "/v1/settings", func(*http.Request) (*Settings, error) { return settings(), nil })
 	change(s, operator, "/v1/settings/pause", func(r *http.Request, q *NewPause, c provisioner.Cause) (*Settings, error) {
-		_, err := p.Pause(r.Context(), q.Site, q.Renewals, c)
+		_, err := pauses.Begin(r.Context(), q.Site, q.Renewals, c)
 		return settings(), err
 	})
 	change(s, operator, "/v1/settings/resume", func(r *http.Request, q *Resumption, c provisioner.Cause) (*Settings, error) {
-		err := p.Resume(r.Context(), q.Site, c)
+		err := pauses.End(r.Context(), q.Site, c)
 		return settings(), err
 	})
 }

@@ -43,7 +43,7 @@ func statusRoutes(s *Server) {
 func (s *Server) status(ctx context.Context) *Status {
 	p := s.cfg.Provisioner
 	now := &Status{
-		Installation: p.Installation(), Provisioners: []*StatusProvisioner{}, Pauses: p.Pauses(), Frozen: p.Frozen(),
+		Installation: p.Installation(), Provisioners: []*StatusProvisioner{}, Pauses: s.cfg.Orders.Pauses.List(), Frozen: p.Frozen(),
 		Activity: provisioner.Activity{Refused: map[wire.Code]int{}}, Unknown: []string{}, Standing: []string{},
 	}
 	unknown := func(what string, err error) {
@@ -63,7 +63,7 @@ func (s *Server) status(ctx context.Context) *Status {
 	if now.Nodes, err = s.cfg.Fleet.Summary(s.cfg.Now()); err != nil {
 		unknown("nodes", err)
 	}
-	if now.Waiting, err = p.CountWaiting(ctx); err != nil {
+	if now.Waiting, err = s.cfg.Orders.Keys.Count(ctx); err != nil {
 		unknown("who waits", err)
 	}
 	now.stand()

@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // Pending is who waits, and who was rejected.
@@ -28,14 +29,14 @@ type NewVerdict struct {
 }
 
 // shown is the key that is meant, if it is meant as it was on the list.
-func (v NewVerdict) shown(id wire.Identity) provisioner.ShownKey {
-	return provisioner.ShownKey{Identity: id, KeyHash: string(v.Key)}
+func (v NewVerdict) shown(id wire.Identity) operate.ShownKey {
+	return operate.ShownKey{Identity: id, KeyHash: string(v.Key)}
 }
 
 // waitingRoutes serves who waits, as a [WaitingFilter] in the query selects, and
 // takes verdicts.
 func waitingRoutes(s *Server) {
-	p := s.cfg.Provisioner
+	keys := s.cfg.Orders.Keys
 	get(s, viewer, "/v1/waiting", func(r *http.Request) (*Pending, error) {
 		v, wrong := parameters(r, "prefix", "name*", "site", "token", "from", "fact*")
 		filter := waitingFilterOf(v)
@@ -43,7 +44,7 @@ func waitingRoutes(s *Server) {
 		if err = errors.Join(wrong, err); err != nil {
 			return nil, badRequest(err)
 		}
-		waiting, err := p.Waiting(r.Context(), "")
+		waiting, err := keys.Waiting(r.Context(), "")
 		if err != nil {
 			return nil, err
 		}
@@ -53,7 +54,7 @@ func waitingRoutes(s *Server) {
 				answer.Waiting = append(answer.Waiting, w)
 			}
 		}
-		for _, a := range p.Rejected() {
+		for _, a := range keys.Rejected() {
 			// What it presented is no longer known; by names it can be told.
 			if filter.matches(a.Identity) {
 				answer.Rejected = append(answer.Rejected, a)
@@ -63,17 +64,17 @@ func waitingRoutes(s *Server) {
 	})
 	changeNode(s, "approve", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
 		if q.Waiting {
-			return p.ApproveShown(ctx, q.shown(id), q.TTL, c)
+			return keys.ApproveShown(ctx, q.shown(id), q.TTL, c)
 		}
-		return p.ApproveNode(ctx, id, string(q.Key), q.TTL, c)
+		return keys.Approve(ctx, id, string(q.Key), q.TTL, c)
 	})
 	changeNode(s, "reject", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
-		return p.RejectNode(ctx, id, string(q.Key), c) // which lifts nothing
+		return keys.Reject(ctx, id, string(q.Key), c) // which lifts nothing
 	})
 	changeNode(s, "forget", func(ctx context.Context, id wire.Identity, q *NewVerdict, c provisioner.Cause) (*provisioner.Answer, error) {
 		if q.Waiting {
-			return p.ForgetShown(ctx, q.shown(id), c)
+			return keys.ForgetShown(ctx, q.shown(id), c)
 		}
-		return p.ForgetNode(ctx, id, string(q.Key), c)
+		return keys.Forget(ctx, id, string(q.Key), c)
 	})
 }

@@ -10,6 +10,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // Times of a command. A node answers at once, unless it waits for an answer of
@@ -31,8 +32,8 @@ func NewCommander(conn *nats.Conn) *Commander { return &Commander{conn: conn} }
 
 // Command has the node c.Identity do c.Verb, which is proven by key: it asks the
 // node for a nonce, and answers with the proof. A nonce that has been lost on the
-// way is asked for again. The error is [provisioner.ErrNodeAway],
-// [provisioner.ErrNodeSilent], or a *[provisioner.Refusal] by the node.
+// way is asked for again. The error is [operate.ErrNodeAway],
+// [operate.ErrNodeSilent], or a *[provisioner.Refusal] by the node.
 func (s *Commander) Command(ctx context.Context, c wire.Command, key []byte) (*wire.Obeyed, error) {
 	for try := 1; ; try++ {
 		accepted, err := s.once(ctx, c, key)
@@ -49,9 +50,9 @@ func (s *Commander) once(ctx context.Context, c wire.Command, key []byte) (*wire
 	c.Nonce, c.Proof = "", nil
 	asked, err := s.send(ctx, &c)
 	switch {
-	case errors.Is(err, provisioner.ErrNodeSilent):
+	case errors.Is(err, operate.ErrNodeSilent):
 		// Only the question was sent: nothing has happened, or will.
-		return nil, fmt.Errorf("%w, or is busy", provisioner.ErrNodeAway)
+		return nil, fmt.Errorf("%w, or is busy", operate.ErrNodeAway)
 	case err != nil:
 		return nil, err
 	case asked.Nonce == "":
@@ -61,7 +62,7 @@ func (s *Commander) once(ctx context.Context, c wire.Command, key []byte) (*wire
 	c.Proof = wire.CommandProof(key, &c)
 	answer, err := s.send(ctx, &c)
 	switch {
-	case errors.Is(err, provisioner.ErrNodeAway):
+	case errors.Is(err, operate.ErrNodeAway):
 		return nil, fmt.Errorf("%w any more", err)
 	case err != nil:
 		return nil, err
@@ -82,9 +83,9 @@ func (s *Commander) send(ctx context.Context, c *wire.Command) (*wire.CommandRep
 	m, err := s.conn.RequestWithContext(bounded, wire.CommandSubject(wire.Identity(c.Identity)), b)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
-		return nil, provisioner.ErrNodeAway
+		return nil, operate.ErrNodeAway
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
-		return nil, fmt.Errorf("%w within %v", provisioner.ErrNodeSilent, commandTimeout)
+		return nil, fmt.Errorf("%w within %v", operate.ErrNodeSilent, commandTimeout)
 	case err != nil:
 		return nil, err
 	}
@@ -95,7 +96,7 @@ func (s *Commander) send(ctx context.Context, c *wire.Command) (*wire.CommandRep
 	case r.ID != c.ID && r.Refusal == nil:
 		return nil, fmt.Errorf("answer of node %q: to another command", c.Identity)
 	case r.Refusal != nil:
-		return nil, provisioner.NodeRefusal(wire.Identity(c.Identity), r.Refusal)
+		return nil, operate.NodeRefusal(wire.Identity(c.Identity), r.Refusal)
 	}
 	return r, nil
 }

@@ -68,7 +68,7 @@ func TestAnApprovalThatLiftedARejection(t *testing.T) {
 	}
 	restored := into.open(t, ours)
 	for id, want := range map[wire.Identity]provisioner.Verdict{web1: provisioner.VerdictNone, web2: provisioner.VerdictReject} {
-		if a := restored.Logs().Answer(id, strings.Repeat("ab", 32)); a == nil || a.Verdict != want || !a.ExpiresAt.IsZero() {
+		if a, _ := restored.Logs().Answers.Of(id, strings.Repeat("ab", 32)); a == nil || a.Verdict != want || !a.ExpiresAt.IsZero() {
 			t.Errorf("about %s: %+v; want %s", id, a, want)
 		}
 	}

@@ -36,10 +36,10 @@ func (s *Store) openViews(ctx context.Context) error {
 	s.views = views{
 		entries: f,
 		logs: provisioner.Logs{
-			Pauses:     add(f, newView(subjectPause, (*provisioner.Pause).LogKey)),
-			Answers:    add(f, newView(subjectAnswer, (*provisioner.Answer).LogKey)),
+			Pauses:     provisioner.Pauses{Log: add(f, newView(subjectPause, (*provisioner.Pause).LogKey))},
+			Answers:    provisioner.Answers{Log: add(f, newView(subjectAnswer, (*provisioner.Answer).LogKey))},
 			Grants:     grants,
-			Allowances: allowances,
+			Allowances: provisioner.Allowances{Log: allowances},
 			Signers:    add(f, newView(subjectSigner, (*provisioner.SignerEntry).LogKey)),
 			Operators:  add(f, newView(subjectOperator, (*provisioner.OperatorEntry).LogKey)),
 			Freezes:    add(f, newView(subjectFreeze, func(*provisioner.Freeze) string { return provisioner.FreezeKey })),

@@ -12,6 +12,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/operate"
 )
 
 // TestAllowListEntriesEnd has entries that expire, are removed, or cover every name, at one
@@ -21,7 +22,7 @@ func TestAllowListEntriesEnd(t *testing.T) {
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true})
 	p, other := f.Daemon().Operator(), f.Provisioner(nil)
 	allow := func(pattern string, expires time.Duration, everything bool) error {
-		_, err := p.AllowNames(f.Context(), pattern, expires, everything, operator)
+		_, err := testbed.Orders(p).AllowList.Add(f.Context(), pattern, expires, everything, operator)
 		return err
 	}
 	if err := errors.Join(allow("web*.example.net", time.Hour, false), allow("db1.example.net", 0, false)); err != nil {
@@ -32,7 +33,7 @@ func TestAllowListEntriesEnd(t *testing.T) {
 		t.Errorf("a name of the list at another provisioner: %s", code)
 	}
 	f.Clock.Advance(time.Hour + time.Second)
-	if err := p.DisallowNames(f.Context(), "db1.example.net", operator); err != nil {
+	if err := testbed.Orders(p).AllowList.Remove(f.Context(), "db1.example.net", operator); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"web2.example.net", "db1.example.net"} {
@@ -40,11 +41,11 @@ func TestAllowListEntriesEnd(t *testing.T) {
 			t.Errorf("%s after its entry ended: %s", name, code)
 		}
 	}
-	if err := p.DisallowNames(f.Context(), "db1.example.net", operator); !errors.Is(err, provisioner.ErrNotAllowed) {
+	if err := testbed.Orders(p).AllowList.Remove(f.Context(), "db1.example.net", operator); !errors.Is(err, operate.ErrNotAllowed) {
 		t.Errorf("removed twice: %v", err)
 	}
 	for _, pattern := range []string{"*", "**.*", "*.*.*", "?*"} {
-		if err := allow(pattern, 0, false); !errors.Is(err, provisioner.ErrEverything) {
+		if err := allow(pattern, 0, false); !errors.Is(err, operate.ErrEverything) {
 			t.Errorf("%s: %v", pattern, err)
 		}
 	}
@@ -70,7 +71,7 @@ func TestUnreadableEntriesLetInNothing(t *testing.T) {
 			return codeAt(f, p, f.Node(fmt.Sprintf("db%d.example.net", names))) == want
 		})
 	}
-	if _, err := p.AllowNames(f.Context(), "db*.example.net", 0, false, operator); err != nil {
+	if _, err := testbed.Orders(p).AllowList.Add(f.Context(), "db*.example.net", 0, false, operator); err != nil {
 		t.Fatal(err)
 	}
 	ask("the list lets its names in", "")
@@ -86,7 +87,7 @@ func TestUnreadableEntriesLetInNothing(t *testing.T) {
 	ask("an entry that cannot be read lets in nothing", wire.CodeApprovalPending)
 	f.Eventually("a verdict that cannot be read rejects its key", func() bool { return codeAt(f, p, waits) == wire.CodeRejected })
 	f.WaitAlarm(events.AlarmEntryUnread)
-	if _, err := p.AllowNames(f.Context(), "db*.example.net", 0, false, operator); err != nil {
+	if _, err := testbed.Orders(p).AllowList.Add(f.Context(), "db*.example.net", 0, false, operator); err != nil {
 		t.Fatal(err)
 	}
 	ask("until it is written anew", "")
@@ -94,7 +95,7 @@ func TestUnreadableEntriesLetInNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	ask("a pause that cannot be read is one", wire.CodePaused)
-	if err := p.Resume(f.Context(), "", operator); err != nil {
+	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); err != nil {
 		t.Fatal(err)
 	}
 	ask("until it is over", "")
@@ -114,7 +115,7 @@ func TestAnAllowListForEveryNameIsAnAlarm(t *testing.T) {
 	said := func() int { return strings.Count(f.Log(), all) }
 	allow := func(pattern string, expires time.Duration) {
 		t.Helper()
-		if _, err := f.Daemon().Operator().AllowNames(f.Context(), pattern, expires, true, operator); err != nil {
+		if _, err := f.Daemon().Orders().AllowList.Add(f.Context(), pattern, expires, true, operator); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -127,7 +128,7 @@ func TestAnAllowListForEveryNameIsAnAlarm(t *testing.T) {
 	if before == 0 || said() <= before {
 		t.Errorf("the log said so %d times, and %d after a restart", before, said())
 	}
-	if err := f.Daemon().Operator().DisallowNames(f.Context(), "*", operator); err != nil {
+	if err := f.Daemon().Orders().AllowList.Remove(f.Context(), "*", operator); err != nil {
 		t.Fatal(err)
 	}
 	f.WaitNoAlarm(events.AlarmAllowsAll)

@@ -9,6 +9,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // beforehand is a store before whose next verdict or pause something happens: another
@@ -37,13 +38,13 @@ func (s *beforehand) Logs() *provisioner.Logs {
 // somebody decides about it who was shown it as it was: who decides is told.
 func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 	t.Parallel()
-	verdicts := map[string]func(context.Context, *provisioner.Provisioner, provisioner.ShownKey) error{
-		"approve": func(ctx context.Context, p *provisioner.Provisioner, k provisioner.ShownKey) error {
-			_, err := p.ApproveShown(ctx, k, 0, operator)
+	verdicts := map[string]func(context.Context, *provisioner.Provisioner, operate.ShownKey) error{
+		"approve": func(ctx context.Context, p *provisioner.Provisioner, k operate.ShownKey) error {
+			_, err := testbed.Orders(p).Keys.ApproveShown(ctx, k, 0, operator)
 			return err
 		},
-		"forget": func(ctx context.Context, p *provisioner.Provisioner, k provisioner.ShownKey) error {
-			_, err := p.ForgetShown(ctx, k, operator)
+		"forget": func(ctx context.Context, p *provisioner.Provisioner, k operate.ShownKey) error {
+			_, err := testbed.Orders(p).Keys.ForgetShown(ctx, k, operator)
 			return err
 		},
 	}
@@ -65,13 +66,13 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 				}
 				reject := func() *provisioner.Answer {
 					t.Helper()
-					a, err := other.RejectNode(f.Context(), web1, "", operator)
+					a, err := testbed.Orders(other).Keys.Reject(f.Context(), web1, "", operator)
 					if err != nil {
 						t.Error(err)
 					}
 					return a
 				}
-				kept := func(k provisioner.ShownKey) {
+				kept := func(k operate.ShownKey) {
 					t.Helper()
 					if err := say(f.Context(), p, k); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "rejected since it was shown") {
 						t.Errorf("%s = %v, want %v, and that it was rejected", verdict, err, provisioner.ErrState)
@@ -80,14 +81,14 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 						t.Errorf("the rejected key is refused as %s, want %s", code, wire.CodeRejected)
 					}
 				}
-				k := provisioner.ShownKey{Identity: web1, KeyHash: keyHash(t, n)}
+				k := operate.ShownKey{Identity: web1, KeyHash: keyHash(t, n)}
 				ask()
 				var first *provisioner.Answer
 				s.what = func() { first = reject() }
 				kept(k)
 				k.Rejected, k.Rejection = true, first.ID
 				s.what = func() {
-					if _, err := other.ForgetNode(f.Context(), web1, "", operator); err != nil {
+					if _, err := testbed.Orders(other).Keys.Forget(f.Context(), web1, "", operator); err != nil {
 						t.Error(err)
 					}
 					ask()
@@ -98,7 +99,7 @@ func TestAVerdictAboutAShownKeyLiftsNoOtherRejection(t *testing.T) {
 				if err := say(f.Context(), p, k); err != nil {
 					t.Fatal(err)
 				}
-				f.Eventually("it is rejected nowhere", func() bool { return len(other.Rejected()) == 0 })
+				f.Eventually("it is rejected nowhere", func() bool { return len(testbed.Orders(other).Keys.Rejected()) == 0 })
 				f.Check()
 			})
 		}
@@ -113,29 +114,29 @@ func TestAResumeEndsNoPauseOfThatMoment(t *testing.T) {
 	s := &beforehand{}
 	p := f.Provisioner(func(store provisioner.Store) provisioner.Store { s.Store = store; return s })
 	other := f.Daemon().Operator()
-	if _, err := other.Pause(f.Context(), "", false, operator); err != nil {
+	if _, err := testbed.Orders(other).Pauses.Begin(f.Context(), "", false, operator); err != nil {
 		t.Fatal(err)
 	}
 	s.what = func() {
-		if _, err := other.Pause(f.Context(), "", true, provisioner.Cause{By: "ben", Why: "we are broken into"}); err != nil {
+		if _, err := testbed.Orders(other).Pauses.Begin(f.Context(), "", true, provisioner.Cause{By: "ben", Why: "we are broken into"}); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := p.Resume(f.Context(), "", operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "ben") {
+	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "ben") {
 		t.Errorf("resume = %v, want %v and who has paused", err, provisioner.ErrState)
 	}
 	for name, p := range map[string]*provisioner.Provisioner{"one": p, "the other": other} {
-		if list := p.Pauses(); len(list) != 1 || !list[0].Renewals {
+		if list := testbed.Orders(p).Pauses.List(); len(list) != 1 || !list[0].Renewals {
 			t.Errorf("pauses of %s: %+v, want the newer one", name, list)
 		}
 	}
 	s.what = func() {
-		if err := other.Resume(f.Context(), "", operator); err != nil {
+		if err := testbed.Orders(other).Pauses.End(f.Context(), "", operator); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := p.Resume(f.Context(), "", operator); !errors.Is(err, provisioner.ErrNotPaused) {
-		t.Errorf("resume = %v, want %v: somebody else has", err, provisioner.ErrNotPaused)
+	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); !errors.Is(err, operate.ErrNotPaused) {
+		t.Errorf("resume = %v, want %v: somebody else has", err, operate.ErrNotPaused)
 	}
 	f.Enroll(f.Node(web1))
 	f.Check()

@@ -8,6 +8,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // TestTwoWhoGrantAtOnce has another operator give a name away between an order's look at
@@ -20,18 +21,18 @@ func TestTwoWhoGrantAtOnce(t *testing.T) {
 	var between *grantBetween
 	other := another(t, f, func(s provisioner.Store) provisioner.Store {
 		between = &grantBetween{Store: s, what: func() {
-			if _, err := f.Daemon().Operator().GrantNode(f.Context(), web1, provisioner.GrantOrder{KeyHash: keyHash(t, first)}, operator); err != nil {
+			if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), web1, operate.GrantOrder{KeyHash: keyHash(t, first)}, operator); err != nil {
 				t.Errorf("the first order: %v", err)
 			}
 		}}
 		return between
 	})
-	second := provisioner.GrantOrder{ID: wire.NewID(), KeyHash: keyHash(t, f.Node(web1))}
-	if _, err := other.GrantNode(f.Context(), web1, second, operator); !errors.Is(err, provisioner.ErrState) {
+	second := operate.GrantOrder{ID: wire.NewID(), KeyHash: keyHash(t, f.Node(web1))}
+	if _, err := testbed.Orders(other).Nodes.Grant(f.Context(), web1, second, operator); !errors.Is(err, provisioner.ErrState) {
 		t.Errorf("the second order: %v, want %v", err, provisioner.ErrState)
 	}
 	f.Apply(first, f.Enroll(first))
-	if _, err := other.GrantNode(f.Context(), web1, second, operator); err != nil {
+	if _, err := testbed.Orders(other).Nodes.Grant(f.Context(), web1, second, operator); err != nil {
 		t.Errorf("the second order, repeated: %v", err)
 	}
 	f.Check()

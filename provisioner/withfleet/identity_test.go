@@ -401,7 +401,7 @@ func TestARefusalTellsNothingOfWhatExists(t *testing.T) {
 		n := f.Node(name)
 		return f.Send(n, must(n.Confirm(&wire.Enrolled{Serial: "01"}))(t))
 	})
-	if _, err := f.Daemon().Operator().Pause(f.Context(), "", false, testbed.Operator()); err != nil {
+	if _, err := f.Daemon().Orders().Pauses.Begin(f.Context(), "", false, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	same("while enrollment is paused", wire.CodePaused, func(name string) *wire.Reply { return f.Ask(f.Node(name)) })

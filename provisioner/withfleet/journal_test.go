@@ -8,6 +8,7 @@ import (
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // brokenJournal is a journal whose disk can be taken away from it.
@@ -49,7 +50,7 @@ func TestAUseThatIsNotJournaledIsNone(t *testing.T) {
 		}
 	}
 	f.Apply(open, f.Enroll(open))
-	if _, err := f.Daemon().Operator().GrantNode(f.Context(), "web3.example.net", provisioner.GrantOrder{}, provisioner.Cause{By: "tester"}); err != nil {
+	if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), "web3.example.net", operate.GrantOrder{}, provisioner.Cause{By: "tester"}); err != nil {
 		t.Fatal(err)
 	}
 	if code := f.Refused(f.Node("web3.example.net")); code != wire.CodeStoreUnavailable {

@@ -83,18 +83,18 @@ configuration := {"a": "b"}
 func TestReloadRefuses(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
-	p := f.Daemon().Operator()
-	before := p.Policy().Digest
+	process := f.Daemon().Orders().Process
+	before := process.Policy().Digest
 	f.Write("policy/more_test.rego", "package muster.enroll_test\n\ntest_wrong if 1 == 2\n")
-	if in, err := p.ReloadPolicy(f.Context(), provisioner.Cause{By: "kim", Why: "try"}); !errors.Is(err, policies.ErrInvalid) || in != nil {
+	if in, err := process.ReloadPolicy(f.Context(), provisioner.Cause{By: "kim", Why: "try"}); !errors.Is(err, policies.ErrInvalid) || in != nil {
 		t.Fatalf("ReloadPolicy = %+v, %v, want %v", in, err, policies.ErrInvalid)
 	}
 	f.WaitAlarm(events.AlarmPolicyRefused)
-	if in := p.Policy(); in.Digest != before || !strings.Contains(in.Refused, "test_wrong") {
+	if in := process.Policy(); in.Digest != before || !strings.Contains(in.Refused, "test_wrong") {
 		t.Errorf("in use: %+v, want %s still", in, before)
 	}
 	f.Write("policy/more_test.rego", "package muster.enroll_test\n\ntest_right if true\n")
-	if in, err := p.ReloadPolicy(f.Context(), provisioner.Cause{By: "kim"}); err != nil || in.Refused != "" || in.Before != before {
+	if in, err := process.ReloadPolicy(f.Context(), provisioner.Cause{By: "kim"}); err != nil || in.Refused != "" || in.Before != before {
 		t.Errorf("mended: %+v, %v", in, err)
 	}
 	f.WaitNoAlarm(events.AlarmPolicyRefused)

@@ -11,6 +11,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/operate"
 )
 
 // TestPauseKeepsNewcomersOut has machines come while enrollment is paused: they are
@@ -23,7 +24,7 @@ func TestPauseKeepsNewcomersOut(t *testing.T) {
 	given := f.Enroll(inside)
 	f.Apply(inside, given)
 	offered := f.Enroll(halfway)
-	if _, err := f.Daemon().Operator().Pause(f.Context(), "", false, operator); err != nil {
+	if _, err := f.Daemon().Orders().Pauses.Begin(f.Context(), "", false, operator); err != nil {
 		t.Fatal(err)
 	}
 	newcomer := f.Node("web3.example.net")
@@ -47,12 +48,12 @@ func TestPauseKeepsNewcomersOut(t *testing.T) {
 		f.Start()
 	}
 	p := f.Daemon().Operator()
-	if err := p.Resume(f.Context(), "", operator); err != nil {
+	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Apply(newcomer, f.Enroll(newcomer))
 	f.Eventually("the alarm is over", func() bool { return len(f.Daemon().Alarms()) == 0 })
-	if err := p.Resume(f.Context(), "", operator); !errors.Is(err, provisioner.ErrNotPaused) {
+	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); !errors.Is(err, operate.ErrNotPaused) {
 		t.Errorf("resumed twice: %v", err)
 	}
 	for _, is := range []events.Type{events.Paused, events.Resumed} {
@@ -71,7 +72,7 @@ func TestPauseOfRenewals(t *testing.T) {
 	given := f.Enroll(n)
 	f.Apply(n, given)
 	p := f.Daemon().Operator()
-	if _, err := p.Pause(f.Context(), "", true, operator); err != nil {
+	if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), "", true, operator); err != nil {
 		t.Fatal(err)
 	}
 	next := f.Successor(n)
@@ -81,7 +82,7 @@ func TestPauseOfRenewals(t *testing.T) {
 	if !f.Admits(n.Identity, given.Serial) {
 		t.Error("who is in is not admitted to the fleet while enrollment is paused")
 	}
-	if _, err := p.Pause(f.Context(), "", false, operator); err != nil { // in its place
+	if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), "", false, operator); err != nil { // in its place
 		t.Fatal(err)
 	}
 	f.Renew(n, given)
@@ -95,10 +96,10 @@ func TestPauseOfASite(t *testing.T) {
 	f := testbed.New(t, testbed.Options{})
 	other := f.Provisioner(nil)
 	p := f.Daemon().Operator()
-	if _, err := p.Pause(f.Context(), "ams1", false, operator); err != nil {
+	if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), "ams1", false, operator); err != nil {
 		t.Fatal(err)
 	}
-	f.Eventually("another provisioner knows", func() bool { return len(other.Pauses()) == 1 })
+	f.Eventually("another provisioner knows", func() bool { return len(testbed.Orders(other).Pauses.List()) == 1 })
 	there := f.Node("web1.example.net")
 	there.Token = f.Token(func(c *jwt.Claims) {
 		if err := c.SetLimits(jwt.Limits{Site: "ams1"}); err != nil {
@@ -113,18 +114,18 @@ func TestPauseOfASite(t *testing.T) {
 		t.Errorf("from the site's broker: %v", err)
 	}
 	f.Enroll(f.Node("web3.example.net"))
-	if err := p.Resume(f.Context(), "", operator); !errors.Is(err, provisioner.ErrNotPaused) {
+	if err := testbed.Orders(p).Pauses.End(f.Context(), "", operator); !errors.Is(err, operate.ErrNotPaused) {
 		t.Errorf("the installation, which is not paused, resumed: %v", err)
 	}
-	if err := other.Resume(f.Context(), "ams1", operator); err != nil {
+	if err := testbed.Orders(other).Pauses.End(f.Context(), "ams1", operator); err != nil {
 		t.Fatal(err)
 	}
-	f.Eventually("the first knows that it is over", func() bool { return len(p.Pauses()) == 0 })
+	f.Eventually("the first knows that it is over", func() bool { return len(testbed.Orders(p).Pauses.List()) == 0 })
 	if _, err := other.Enroll(f.Context(), there.Request(), from); err != nil {
 		t.Errorf("after it was resumed: %v", err)
 	}
 	for _, site := range []jwt.Site{"a b", jwt.Site(strings.Repeat("x", jwt.MaxSiteBytes+1))} {
-		if _, err := p.Pause(f.Context(), site, false, operator); !errors.Is(err, provisioner.ErrPauses) {
+		if _, err := testbed.Orders(p).Pauses.Begin(f.Context(), site, false, operator); !errors.Is(err, operate.ErrPauses) {
 			t.Errorf("pause of site %q: %v", site, err)
 		}
 	}

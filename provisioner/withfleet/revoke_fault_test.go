@@ -16,6 +16,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/operate"
 )
 
 // TestRevocationsUnknownRefuseEverybody lets the log of revocations not be read,
@@ -322,7 +323,7 @@ func TestRevocationRaces(t *testing.T) {
 		f := testbed.New(t, testbed.Options{})
 		_, e := inFleet(t, f, web1)
 		second := f.Node(web1)
-		if _, err := f.Daemon().Operator().GrantNode(f.Context(), web1, provisioner.GrantOrder{}, testbed.Operator()); err != nil {
+		if _, err := f.Daemon().Orders().Nodes.Grant(f.Context(), web1, operate.GrantOrder{}, testbed.Operator()); err != nil {
 			t.Fatal(err)
 		}
 		var got *wire.Enrolled

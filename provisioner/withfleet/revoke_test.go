@@ -17,6 +17,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/operate"
 )
 
 // another returns one more provisioner on the fleet's store, as another process
@@ -391,7 +392,7 @@ func TestWhatOperatorsAreToldIsImpossible(t *testing.T) {
 	f.Retire("retired.example.net")
 	hash := strings.Repeat("0a", 32)
 	grant := func(name, key string, ttl time.Duration, c provisioner.Cause) error {
-		_, err := p.GrantNode(ctx, wire.Identity(name), provisioner.GrantOrder{KeyHash: key, TTL: ttl}, c)
+		_, err := testbed.Orders(p).Nodes.Grant(ctx, wire.Identity(name), operate.GrantOrder{KeyHash: key, TTL: ttl}, c)
 		return err
 	}
 	remove := func(id jwt.SignerID, c provisioner.Cause) error { _, err := p.RemoveSigner(ctx, id, c); return err }
@@ -445,14 +446,14 @@ func TestAGrantThatIsAskedForAgain(t *testing.T) {
 	t.Parallel()
 	f := testbed.New(t, testbed.Options{})
 	inFleet(t, f, web1)
-	p, order := f.Daemon().Operator(), provisioner.GrantOrder{ID: wire.NewID()}
-	first, err := p.GrantNode(f.Context(), web1, order, testbed.Operator())
+	p, order := f.Daemon().Operator(), operate.GrantOrder{ID: wire.NewID()}
+	first, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, order, testbed.Operator())
 	if err != nil {
 		t.Fatal(err)
 	}
 	reinstalled, other := f.Node(web1), f.Node(web1)
 	f.Apply(reinstalled, f.Enroll(reinstalled))
-	if g, err := p.GrantNode(f.Context(), web1, order, testbed.Operator()); err != nil || g.ID != first.ID || !g.At.Equal(first.At) {
+	if g, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, order, testbed.Operator()); err != nil || g.ID != first.ID || !g.At.Equal(first.At) {
 		t.Errorf("asked for again: %+v, %v; want %+v", g, err, first)
 	}
 	if code := f.Refused(other); code != wire.CodeIdentityTaken {
@@ -462,7 +463,7 @@ func TestAGrantThatIsAskedForAgain(t *testing.T) {
 		t.Errorf("events %+v", got)
 	}
 	order.ID = strings.Repeat("x", 65)
-	if _, err := p.GrantNode(f.Context(), web1, order, testbed.Operator()); err == nil {
+	if _, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, order, testbed.Operator()); err == nil {
 		t.Error("an id of any length is taken")
 	}
 }
@@ -474,7 +475,7 @@ func TestAGrantIsForOneKey(t *testing.T) {
 	inFleet(t, f, web1)
 	p := f.Daemon().Operator()
 	right, wrong := f.Node(web1), f.Node(web1)
-	g, err := p.GrantNode(f.Context(), web1, provisioner.GrantOrder{KeyHash: keyHash(t, right)}, testbed.Operator())
+	g, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, operate.GrantOrder{KeyHash: keyHash(t, right)}, testbed.Operator())
 	if err != nil || !g.ExpiresAt.After(f.Clock.Now().Add(50*time.Minute)) || g.ExpiresAt.After(f.Clock.Now().Add(time.Hour)) {
 		t.Fatalf("grant %+v, %v, want an hour", g, err)
 	}
@@ -485,7 +486,7 @@ func TestAGrantIsForOneKey(t *testing.T) {
 	if code := f.Refused(wrong); code != wire.CodeIdentityTaken {
 		t.Errorf("another key afterwards: %q", code)
 	}
-	if _, err := p.GrantNode(f.Context(), web1, provisioner.GrantOrder{TTL: time.Minute}, testbed.Operator()); err != nil {
+	if _, err := testbed.Orders(p).Nodes.Grant(f.Context(), web1, operate.GrantOrder{TTL: time.Minute}, testbed.Operator()); err != nil {
 		t.Fatal(err)
 	}
 	f.Clock.Advance(2 * time.Minute)

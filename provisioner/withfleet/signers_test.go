@@ -18,6 +18,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/operate"
 )
 
 // newSigner returns a key and its public half as an operator has it.
@@ -146,7 +147,7 @@ func TestASignerOfTheFileIsRemoved(t *testing.T) {
 	if code := codeAt(f, f.Daemon().Operator(), stranger); code != wire.CodeTokenInvalid {
 		t.Errorf("where it was removed: %q", code)
 	}
-	if _, err := f.Daemon().Operator().CommandNode(f.Context(), web1, provisioner.Order{Verb: wire.VerbReprovision}, testbed.Operator()); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "who was removed") {
+	if _, err := f.Daemon().Orders().Nodes.Command(f.Context(), web1, operate.CommandOrder{Verb: wire.VerbReprovision}, testbed.Operator()); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "who was removed") {
 		t.Errorf("a node of the fleet is sent to enroll with a token that is good no more: %v", err)
 	}
 	f.Eventually("the other provisioner refuses", func() bool {

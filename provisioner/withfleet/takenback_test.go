@@ -10,6 +10,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/operate"
 )
 
 // duringClaim is a store that calls meanwhile, once, between the decision over an attempt
@@ -57,10 +58,10 @@ func TestWhatIsTakenBackMeanwhileLetsNobodyIn(t *testing.T) {
 	}
 
 	listed := node("listed.example.net")
-	if _, err := p.AllowNames(ctx, "listed.example.net", 0, false, operator); err != nil {
+	if _, err := testbed.Orders(p).AllowList.Add(ctx, "listed.example.net", 0, false, operator); err != nil {
 		t.Fatal(err)
 	}
-	if code := ask(listed, func() error { return p.DisallowNames(ctx, "listed.example.net", operator) }); code != wire.CodeApprovalPending {
+	if code := ask(listed, func() error { return testbed.Orders(p).AllowList.Remove(ctx, "listed.example.net", operator) }); code != wire.CodeApprovalPending {
 		t.Errorf("its entry of the allow-list was removed: %q", code)
 	}
 
@@ -68,11 +69,11 @@ func TestWhatIsTakenBackMeanwhileLetsNobodyIn(t *testing.T) {
 	f.Refused(approved)
 	key := keyHash(t, approved)
 	f.Eventually("it can be approved", func() bool {
-		_, err := p.ApproveNode(ctx, "approved.example.net", key, 0, operator)
+		_, err := testbed.Orders(p).Keys.Approve(ctx, "approved.example.net", key, 0, operator)
 		return err == nil
 	})
 	forget := func() error {
-		_, err := p.ForgetNode(ctx, "approved.example.net", key, operator)
+		_, err := testbed.Orders(p).Keys.Forget(ctx, "approved.example.net", key, operator)
 		return err
 	}
 	if code := ask(approved, forget); code != wire.CodeApprovalPending {
@@ -81,14 +82,14 @@ func TestWhatIsTakenBackMeanwhileLetsNobodyIn(t *testing.T) {
 
 	provisioned(f, "owned.example.net")
 	thief := node("owned.example.net")
-	grant := func(o provisioner.GrantOrder) error {
-		_, err := p.GrantNode(ctx, "owned.example.net", o, operator)
+	grant := func(o operate.GrantOrder) error {
+		_, err := testbed.Orders(p).Nodes.Grant(ctx, "owned.example.net", o, operator)
 		return err
 	}
-	if err := grant(provisioner.GrantOrder{}); err != nil {
+	if err := grant(operate.GrantOrder{}); err != nil {
 		t.Fatal(err)
 	}
-	if code := ask(thief, func() error { return grant(provisioner.GrantOrder{KeyHash: strings.Repeat("0", 64)}) }); code != wire.CodeIdentityTaken {
+	if code := ask(thief, func() error { return grant(operate.GrantOrder{KeyHash: strings.Repeat("0", 64)}) }); code != wire.CodeIdentityTaken {
 		t.Errorf("its grant was replaced by one for another key: %q", code)
 	}
 

@@ -39,7 +39,7 @@ func listed(t *testing.T, f *testbed.Fleet, n *simnode.Node) {
 	t.Helper()
 	f.Refused(n)
 	f.Eventually("it is listed", func() bool {
-		list, err := f.Daemon().Operator().Waiting(f.Context(), wire.Identity(n.Identity))
+		list, err := f.Daemon().Orders().Keys.Waiting(f.Context(), wire.Identity(n.Identity))
 		return err == nil && len(list) == 1 && list[0].KeyHash == keyHash(t, n)
 	})
 }
@@ -77,7 +77,7 @@ func TestADeathAtEveryStepOfAnApproval(t *testing.T) {
 	f := testbed.New(t, testbed.Options{DefaultPolicy: true, Edit: testbed.Quotas(0, 0)})
 	approves := func(n *simnode.Node) func(context.Context, *provisioner.Provisioner) error {
 		return func(ctx context.Context, p *provisioner.Provisioner) error {
-			_, err := p.ApproveNode(ctx, wire.Identity(n.Identity), "", 0, operator)
+			_, err := testbed.Orders(p).Keys.Approve(ctx, wire.Identity(n.Identity), "", 0, operator)
 			return err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/operate"
 )
 
 // operator is who says so in these tests.
@@ -24,7 +25,7 @@ func waiting(t *testing.T, f *testbed.Fleet, nodes ...*simnode.Node) []*provisio
 	var list []*provisioner.Waiter
 	f.Eventually("those who wait are listed", func() bool {
 		var err error
-		if list, err = f.Daemon().Operator().Waiting(f.Context(), ""); err != nil {
+		if list, err = f.Daemon().Orders().Keys.Waiting(f.Context(), ""); err != nil {
 			t.Fatal(err)
 		}
 		return len(list) == len(nodes) && !slices.ContainsFunc(nodes, func(n *simnode.Node) bool {
@@ -70,8 +71,8 @@ func TestWaitingIsListedAndApproved(t *testing.T) {
 	f.Stop()
 	f.Start()
 	waiting(t, f, n)
-	a, err := f.Daemon().Operator().ApproveNode(f.Context(), "web1.example.net", "", 0, operator)
-	if err != nil || a.KeyHash != keyHash(t, n) || a.ExpiresAt.Sub(a.At) != provisioner.DefaultApprovalTTL {
+	a, err := f.Daemon().Orders().Keys.Approve(f.Context(), "web1.example.net", "", 0, operator)
+	if err != nil || a.KeyHash != keyHash(t, n) || a.ExpiresAt.Sub(a.At) != operate.DefaultApprovalTTL {
 		t.Fatalf("approval = %+v, %v", a, err)
 	}
 	// The provisioner dies before the node asks again: the approval is on disk.
@@ -131,7 +132,7 @@ func TestWaitingIsNoNoise(t *testing.T) {
 	}
 	f.Eventually("each ask is counted", func() bool {
 		for _, n := range []*simnode.Node{waits, thief} {
-			list, err := f.Daemon().Operator().Waiting(f.Context(), wire.Identity(n.Identity))
+			list, err := f.Daemon().Orders().Keys.Waiting(f.Context(), wire.Identity(n.Identity))
 			if err != nil || !slices.ContainsFunc(list, func(w *provisioner.Waiter) bool { return w.KeyHash == keyHash(t, n) && w.Asked >= 4 }) {
 				return false
 			}
@@ -150,13 +151,13 @@ func TestApprovalIsForOneKey(t *testing.T) {
 	f.Refused(first)
 	f.Refused(second)
 	waiting(t, f, first, second)
-	if _, err := p.ApproveNode(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "--key") {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "--key") {
 		t.Errorf("approval that names no key: %v", err)
 	}
-	if _, err := p.ApproveNode(f.Context(), "web1.example.net", strings.Repeat("0", 64), 0, operator); !errors.Is(err, provisioner.ErrNotWaiting) {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", strings.Repeat("0", 64), 0, operator); !errors.Is(err, operate.ErrNotWaiting) {
 		t.Errorf("approval of a key that does not wait: %v", err)
 	}
-	if _, err := p.ApproveNode(f.Context(), "web1.example.net", keyHash(t, second)[:12], 0, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", keyHash(t, second)[:12], 0, operator); err != nil {
 		t.Fatal(err)
 	}
 	if code := f.Refused(first); code != wire.CodeApprovalPending {
@@ -168,7 +169,7 @@ func TestApprovalIsForOneKey(t *testing.T) {
 		list := waiting(t, f, first)
 		return list[0].Code == wire.CodeIdentityTaken
 	})
-	if _, err := p.ApproveNode(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --key "+keyHash(t, first)) {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", "", 0, operator); !errors.Is(err, provisioner.ErrState) || !strings.Contains(err.Error(), "muster node grant web1.example.net --key "+keyHash(t, first)) {
 		t.Errorf("approval for a name that is taken: %v", err)
 	}
 	f.Check()
@@ -184,7 +185,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Helper()
 		f.Refused(n)
 		waiting(t, f, n)
-		if _, err := p.ApproveNode(f.Context(), wire.Identity(n.Identity), keyHash(t, n), time.Hour, operator); err != nil {
+		if _, err := testbed.Orders(p).Keys.Approve(f.Context(), wire.Identity(n.Identity), keyHash(t, n), time.Hour, operator); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,13 +196,13 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Errorf("another key than the one that was approved: %s", code)
 	}
 	waiting(t, f, n, changed)
-	if _, err := p.ForgetNode(f.Context(), "web1.example.net", keyHash(t, n), operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), "web1.example.net", keyHash(t, n), operator); err != nil {
 		t.Fatal(err)
 	}
 	if code := f.Refused(n); code != wire.CodeApprovalPending {
 		t.Errorf("a key that was approved and forgotten: %s", code)
 	}
-	if _, err := p.ApproveNode(f.Context(), "web1.example.net", keyHash(t, changed), 0, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web1.example.net", keyHash(t, changed), 0, operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Apply(changed, f.Enroll(changed))
@@ -218,17 +219,17 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 	listed := f.Node("web3.example.net")
 	f.Refused(listed)
 	f.Eventually("it is listed", func() bool {
-		list, err := p.Waiting(f.Context(), "web3.example.net")
+		list, err := testbed.Orders(p).Keys.Waiting(f.Context(), "web3.example.net")
 		return err == nil && len(list) == 1
 	})
-	if _, err := p.ApproveNode(f.Context(), "web3.example.net", "", time.Hour, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web3.example.net", "", time.Hour, operator); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.AllowNames(f.Context(), "web3.example.net", 0, false, operator); err != nil {
+	if _, err := testbed.Orders(p).AllowList.Add(f.Context(), "web3.example.net", 0, false, operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Apply(listed, f.Enroll(listed))
-	if err := p.DisallowNames(f.Context(), "web3.example.net", operator); err != nil {
+	if err := testbed.Orders(p).AllowList.Remove(f.Context(), "web3.example.net", operator); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.RetireNode(f.Context(), "web3.example.net", operator); err != nil {
@@ -238,7 +239,7 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 		t.Errorf("an approval from before the machine was retired: %q", code)
 	}
 	f.Eventually("it waits again", func() bool {
-		_, err := p.ApproveNode(f.Context(), "web3.example.net", "", time.Hour, operator)
+		_, err := testbed.Orders(p).Keys.Approve(f.Context(), "web3.example.net", "", time.Hour, operator)
 		return err == nil
 	})
 	f.Apply(listed, f.Enroll(listed))
@@ -246,10 +247,10 @@ func TestApprovalIsSpentOnce(t *testing.T) {
 	late := f.Node("web2.example.net")
 	f.Refused(late)
 	f.Eventually("it is listed", func() bool {
-		list, err := p.Waiting(f.Context(), "web2.example.net")
+		list, err := testbed.Orders(p).Keys.Waiting(f.Context(), "web2.example.net")
 		return err == nil && len(list) == 1
 	})
-	if _, err := p.ApproveNode(f.Context(), "web2.example.net", "", time.Hour, operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Approve(f.Context(), "web2.example.net", "", time.Hour, operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Clock.Advance(time.Hour + time.Second)
@@ -268,7 +269,7 @@ func TestRejectionIsFinal(t *testing.T) {
 	n := f.Node("web1.example.net")
 	f.Refused(n)
 	waiting(t, f, n)
-	if _, err := f.Daemon().Operator().RejectNode(f.Context(), "web1.example.net", "", operator); err != nil {
+	if _, err := f.Daemon().Orders().Keys.Reject(f.Context(), "web1.example.net", "", operator); err != nil {
 		t.Fatal(err)
 	}
 	waiting(t, f)
@@ -283,11 +284,11 @@ func TestRejectionIsFinal(t *testing.T) {
 	}
 	waiting(t, f)
 	p := f.Daemon().Operator()
-	if r := p.Rejected(); len(r) != 1 || r[0].KeyHash != keyHash(t, n) || r[0].Why != "ticket 17" {
+	if r := testbed.Orders(p).Keys.Rejected(); len(r) != 1 || r[0].KeyHash != keyHash(t, n) || r[0].Why != "ticket 17" {
 		t.Errorf("rejected: %+v", r)
 	}
 	other := f.Node("web1.example.net")
-	if _, err := p.ForgetNode(f.Context(), "web1.example.net", keyHash(t, n), operator); err != nil {
+	if _, err := testbed.Orders(p).Keys.Forget(f.Context(), "web1.example.net", keyHash(t, n), operator); err != nil {
 		t.Fatal(err)
 	}
 	f.Apply(n, f.Enroll(n))

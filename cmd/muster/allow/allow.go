@@ -14,6 +14,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 const help = `Machines that were never seen get in if the allow-list has their names, under the
@@ -50,7 +51,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 	c.Flag("i-know", "A lone * is meant: whoever has a token can enroll as anything.").BoolVar(&e.iKnow)
 	all.Check(c, func() error {
 		if provisioner.AnyName(e.pattern) && e.pattern != "" && !e.iKnow {
-			return fmt.Errorf("%w; --i-know if that is meant", provisioner.ErrEverything)
+			return fmt.Errorf("%w; --i-know if that is meant", operate.ErrEverything)
 		}
 		return nil
 	})
@@ -63,7 +64,7 @@ func addAdd(parent *kingpin.CmdClause, all cli.Verbs) {
 		})
 	}, func(o *verb.Operator, a *provisioner.Allowance) io.WriterTo {
 		if provisioner.AnyName(a.Pattern) {
-			o.Say("warning: %v; it is an alarm until `muster allow remove '%s'`", provisioner.ErrEverything, a.Pattern)
+			o.Say("warning: %v; it is an alarm until `muster allow remove '%s'`", operate.ErrEverything, a.Pattern)
 		}
 		o.Say("%s may enroll", a.Pattern)
 		return nil
@@ -87,7 +88,7 @@ func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 		for _, a := range list {
 			state := stateOf(a, time.Now())
 			if provisioner.AnyName(a.Pattern) && state == "good" {
-				o.Say("warning: %s: %v", a.Pattern, provisioner.ErrEverything)
+				o.Say("warning: %s: %v", a.Pattern, operate.ErrEverything)
 			}
 			t.Add(string(a.Pattern), state, verb.Instant(a.ExpiresAt), verb.Instant(a.At), a.By, a.Why)
 		}

@@ -15,6 +15,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 // live are the states of nodes that orders are for, unless a filter names states.
@@ -77,7 +78,7 @@ func addGrant(parent *kingpin.CmdClause, all cli.Verbs) {
 	v := &grant{order: order{verb: "grant"}}
 	c := parent.Command("grant", "Let another key take a name over, once.").HelpLong(grantHelp + orderHelp)
 	cli.Flag(c.Flag("key", "Only the key with this SHA-256, 64 hex digits; of one machine.").PlaceHolder("HASH"), &v.key, cli.Checked(provisioner.CheckKeyHash))
-	cli.Duration(c.Flag("ttl", "How long the grant waits, as 30m or 1d; 1d at most.").Default("1h"), &v.ttl, time.Minute, provisioner.MaxGrantTTL)
+	cli.Duration(c.Flag("ttl", "How long the grant waits, as 30m or 1d; 1d at most.").Default("1h"), &v.ttl, time.Minute, operate.MaxGrantTTL)
 	v.addFlags(c, all)
 	all.Check(c, v.checkKey)
 	all[c.FullCommand()] = v.run

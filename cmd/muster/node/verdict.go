@@ -16,6 +16,7 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 const approveHelp = `Lets the machine in that waits under this name: with its next try, a few seconds
@@ -63,7 +64,7 @@ func addVerdict(parent *kingpin.CmdClause, all cli.Verbs, name, help, long, done
 	v := &verdict{verb: name, done: done}
 	c := parent.Command(name, help).HelpLong(long)
 	cli.Arg(c.Arg("node", "Its name."), &v.identity, wire.ParseIdentity)
-	cli.Flag(c.Flag("key", "The SHA-256 of its key, or the first 8 hex digits or more; needed where several machines wait under one name.").PlaceHolder("HASH"), &v.key, cli.Checked(provisioner.CheckKeyPrefix))
+	cli.Flag(c.Flag("key", "The SHA-256 of its key, or the first 8 hex digits or more; needed where several machines wait under one name.").PlaceHolder("HASH"), &v.key, cli.Checked(operate.CheckKeyPrefix))
 	if name == "approve" {
 		cli.Duration(c.Flag("ttl", "How long the approval waits, as 30m or 1d; 7d at most.").Default("24h"), &v.ttl, time.Minute, provisioner.MaxApprovalTTL)
 	}

@@ -16,8 +16,8 @@ import (
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
 	"muster/policies"
-	"muster/provisioner"
 	"muster/provisioner/httpapi"
+	"muster/provisioner/operate"
 )
 
 const help = `A policy is Rego, package muster.enroll: policies/README.md says what it sees and what
@@ -42,9 +42,9 @@ until the files are right again, and this exits with 1.
 
 func addReload(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("reload", "Have the provisioner read its policy again.").HelpLong(reloadHelp)
-	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.PolicyInUse, error) {
-		return verb.Post[*provisioner.PolicyInUse](ctx, o, "/v1/policy/reload", httpapi.Reason{Why: o.Why})
-	}, func(o *verb.Operator, in *provisioner.PolicyInUse) io.WriterTo {
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*operate.PolicyInUse, error) {
+		return verb.Post[*operate.PolicyInUse](ctx, o, "/v1/policy/reload", httpapi.Reason{Why: o.Why})
+	}, func(o *verb.Operator, in *operate.PolicyInUse) io.WriterTo {
 		if in.Before == in.Digest {
 			o.Say("policy %.12s is in use, as before", in.Digest)
 		} else {

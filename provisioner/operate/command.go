@@ -1,0 +1,144 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/events"
+)
+
+// Errors of commands to nodes.
+var (
+	// ErrNodeAway means that no agent takes commands for the node: it is off, not connected to the fleet, or still being
+	// provisioned. Nothing was sent.
+	ErrNodeAway = errors.New("the node is not connected")
+
+	// ErrNodeSilent means that the node did not answer in time. It may have taken the command: sent again under the same
+	// id it is done once.
+	ErrNodeSilent = errors.New("the node does not answer")
+
+	// ErrNoCommandKey means that nothing is on record by which a command could be proven to the node: it enrolled with a
+	// token without a secret. Say what token it has.
+	ErrNoCommandKey = errors.New("no command key on record")
+)
+
+// A CommandOrder is a command to a node.
+type CommandOrder struct {
+	// ID is the command's: a repeated order keeps it. Empty makes a new one.
+	ID   string
+	Verb wire.Verb
+
+	// Token is the text of the token that the node has, in place of the key on record. Empty uses that.
+	Token wire.Secret
+
+	Seen provisioner.Seen
+}
+
+// An Obeyed says what has become of an order.
+type Obeyed struct {
+	ID       string `json:"id"`
+	Repeated bool   `json:"repeated,omitempty"` // the node knew it already
+}
+
+// NodeRefusal is a node's refusal of a command as an error.
+func NodeRefusal(node wire.Identity, r *wire.Refusal) *provisioner.Refusal {
+	return &provisioner.Refusal{Node: string(node), Code: r.Code, Err: errors.New(events.Scrub(r.Message))}
+}
+
+// Command has a node do something, and returns once the order is on the node's disk: it is done then, whatever happens
+// to the agent. That it is done shows in the node's history. Asking again with the same id is harmless.
+//
+// The error is [provisioner.ErrNoRecord], [provisioner.ErrState], [ErrNoCommandKey], [ErrNodeAway], [ErrNodeSilent], or
+// the node's refusal as a *[provisioner.Refusal].
+func (n *Nodes) Command(ctx context.Context, id wire.Identity, o CommandOrder, c provisioner.Cause) (*Obeyed, error) {
+	err := c.Check()
+	if !slices.Contains(wire.Verbs, o.Verb) {
+		err = errors.Join(err, fmt.Errorf("verb %.80q, want one of %q", string(o.Verb), wire.Verbs))
+	}
+	if err := wrong(err, checkOrderID(o.ID)); err != nil {
+		return nil, fmt.Errorf("command %q: %w", id, err)
+	}
+	if o.ID == "" {
+		o.ID = wire.NewID()
+	}
+	key, err := n.commandKey(ctx, id, o)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", o.Verb, id, err)
+	}
+	ordered := n.moment() // before the node may do it, so that what it does then is later
+	accepted, err := n.command(ctx, wire.Command{ID: o.ID, Identity: string(id), Verb: o.Verb}, key)
+	if err != nil && !errors.Is(err, ErrNodeSilent) {
+		return nil, fmt.Errorf("%s %q: %w", o.Verb, id, err)
+	}
+	// Of an order that may have been taken there is an event, too.
+	e := events.Event{
+		Type:    events.Commanded,
+		Time:    ordered,
+		Node:    string(id),
+		Verb:    o.Verb,
+		Command: o.ID,
+		By:      c.By,
+		Why:     c.Why,
+		Cause:   events.ErrorText(err),
+	}
+	if accepted != nil {
+		e.Repeated = accepted.Repeated
+	}
+	n.emit(e)
+	n.log.InfoContext(ctx, "node commanded", "node", id, "verb", string(o.Verb), "command", o.ID, "by", c.By, "why", c.Why,
+		"repeated", e.Repeated, "err", e.Cause)
+	if err != nil {
+		return nil, fmt.Errorf("%s %q: %w", o.Verb, id, err)
+	}
+	return &Obeyed{ID: o.ID, Repeated: accepted.Repeated}, nil
+}
+
+// commandKey returns what proves an order to its node, or why the node is not to get it.
+func (n *Nodes) commandKey(ctx context.Context, id wire.Identity, o CommandOrder) ([]byte, error) {
+	record, at, err := n.store.Record(ctx, id)
+	if err == nil {
+		err = o.Seen.Check(record, at)
+	}
+	if err == nil {
+		err = n.commandable(record, o)
+	}
+	if err != nil {
+		return nil, err
+	}
+	key := record.CommandKey
+	if o.Token != "" {
+		token, err := n.tokens.VerifyFrom(string(o.Token), nil)
+		if err != nil {
+			return nil, fmt.Errorf("token: %w", wrong(err))
+		}
+		key = provisioner.CommandKey(token, id)
+	}
+	if len(key) == 0 {
+		return nil, ErrNoCommandKey
+	}
+	return key, nil
+}
+
+// commandable says why a node is not to get a command. A node is not sent to enroll with a token that would not let it
+// in again.
+func (n *Nodes) commandable(r *provisioner.Record, o CommandOrder) error {
+	switch {
+	case r == nil:
+		return provisioner.ErrNoRecord
+	case r.State == provisioner.StateRevoked || r.State == provisioner.StateRetired:
+		return fmt.Errorf("%w: it is %s", provisioner.ErrState, r.State)
+	case n.provisioner.Revocations().Outstanding(r.Identity, r) != nil:
+		return fmt.Errorf("%w: it is revoked", provisioner.ErrState)
+	case o.Verb != wire.VerbReprovision || o.Token != "":
+		return nil
+	}
+	if err := n.provisioner.TokenOver(r); err != nil {
+		return fmt.Errorf("%w: its token %s %w: give it another one first, and name that with --node-token",
+			provisioner.ErrState, r.Token, err)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"muster/jwt"
+	"muster/provisioner"
+	"muster/provisioner/events"
+)
+
+// MaxPauses bounds the sites that are paused at once: where more are meant, the whole installation is.
+const MaxPauses = 100
+
+// ErrPauses means that a pause cannot be as it is asked for. The text says why.
+var ErrPauses = errors.New("pause not accepted")
+
+// ErrNotPaused means that there is nothing to resume.
+var ErrNotPaused = errors.New("not paused")
+
+// Pauses keep nodes from enrolling, at a site or everywhere.
+type Pauses struct{ *base }
+
+// List returns what is paused, the installation first and then sites by name.
+func (p *Pauses) List() []*provisioner.Pause { return p.logs.Pauses.List() }
+
+// Standing returns what is paused as an error, nil if nothing is: the state of the alarm [wire.CodePaused].
+func (p *Pauses) Standing() error {
+	var errs []error
+	for _, s := range p.List() {
+		errs = append(errs, s.Because())
+	}
+	return errors.Join(errs...)
+}
+
+// Begin keeps every node from enrolling, at a site or, if that is empty, anywhere: on every provisioner within a second
+// and in this process at once, also after restarts, until [Pauses.End]. Nodes are told [wire.CodePaused] and come back.
+// Confirmations and connections to the fleet go on; so do renewals, unless renewals is true. Requests in progress are
+// finished. It replaces a pause of the same site. The error is [ErrPauses]; after any other it may have happened, and
+// asking again is harmless.
+func (p *Pauses) Begin(ctx context.Context, site jwt.Site, renewals bool, c provisioner.Cause) (*provisioner.Pause, error) {
+	s := &provisioner.Pause{
+		Schema:   provisioner.PauseSchema,
+		Site:     site,
+		Renewals: renewals,
+		At:       p.now(),
+		Cause:    c,
+	}
+	err := errors.Join(c.Check(), s.Check())
+	if n := len(p.List()); n >= MaxPauses && p.logs.Pauses.Of(site) == nil {
+		err = errors.Join(err, fmt.Errorf("%d sites are paused, limit %d: pause the whole installation", n, MaxPauses))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrPauses, err)
+	}
+	e := events.Event{Type: events.Paused, Time: p.moment(), Site: site, Renewals: renewals, By: c.By, Why: c.Why}
+	_, err = provisioner.Change(ctx, p.logs.Pauses.Log, s.LogKey(),
+		func(provisioner.Entry[*provisioner.Pause]) (*provisioner.Pause, error) { return s, nil })
+	if err != nil {
+		return nil, fmt.Errorf("pause %s: %w", s.Scope(), err)
+	}
+	p.emit(e)
+	p.log.WarnContext(ctx, "enrollment paused", "site", site, "renewals", renewals, "by", c.By, "why", c.Why)
+	return s, nil
+}
+
+// End ends the pause of a site, or the installation's if that is empty: each is ended on its own. The error is
+// [ErrNotPaused] if there is none, and [provisioner.ErrState] if another operator pauses anew meanwhile. After any other
+// it may have happened, and asking again is harmless.
+func (p *Pauses) End(ctx context.Context, site jwt.Site, c provisioner.Cause) error {
+	if err := c.Check(); err != nil {
+		return fmt.Errorf("%w: %w", ErrPauses, err)
+	}
+	over := &provisioner.Pause{Schema: provisioner.PauseSchema, Site: site, Resumed: true, At: p.now(), Cause: c}
+	before, _ := p.logs.Pauses.Get(over.LogKey())
+	s := p.logs.Pauses.Of(site)
+	if s == nil {
+		return fmt.Errorf("resume %s: %w", over.Scope(), ErrNotPaused)
+	}
+	e := events.Event{Type: events.Resumed, Time: p.moment(), Site: site, Elapsed: over.At.Sub(s.At), By: c.By, Why: c.Why}
+	_, err := p.logs.Pauses.Put(ctx, over.LogKey(), over, before.Revision)
+	if errors.Is(err, provisioner.ErrConflict) {
+		if now := p.logs.Pauses.Of(site); now != nil {
+			err = fmt.Errorf("%w: it was paused anew meanwhile: %w: resume again if that is to end as well",
+				provisioner.ErrState, now.Because())
+		} else {
+			err = ErrNotPaused // by now
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("resume %s: %w", s.Scope(), err)
+	}
+	p.emit(e)
+	p.log.InfoContext(ctx, "enrollment resumed", "site", site, "elapsed", e.Elapsed, "by", c.By, "why", c.Why)
+	return nil
+}

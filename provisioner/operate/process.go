@@ -1,0 +1,77 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"muster/provisioner"
+	"muster/provisioner/events"
+)
+
+// Process is the provisioner itself: its policy, its clock and its backups.
+type Process struct {
+	*base
+
+	cfg provisioner.Config
+}
+
+// A PolicyInUse is the policy that decides.
+type PolicyInUse struct {
+	Digest  string `json:"policy"`
+	Before  string `json:"before,omitempty"`  // of a reload: the digest of the one before, which may be the same
+	Refused string `json:"refused,omitempty"` // why the files are not the policy in use; "" if they are
+}
+
+// Policy returns what decides now.
+func (p *Process) Policy() *PolicyInUse {
+	return &PolicyInUse{Digest: p.cfg.Policy.Digest(), Refused: events.ErrorText(p.cfg.Policy.Refused())}
+}
+
+// ReloadPolicy reads the policy's files at once rather than when they are next looked at. A policy that does not compile,
+// or whose tests fail, is refused: the one before stays in use, the alarm [events.AlarmPolicyRefused] is raised, and an
+// event and the error say why. Reloading what is in use is harmless and an event as well.
+func (p *Process) ReloadPolicy(ctx context.Context, c provisioner.Cause) (*PolicyInUse, error) {
+	before := p.cfg.Policy.Digest()
+	err := p.cfg.Policy.Reload(ctx)
+	if ctx.Err() != nil && err != nil {
+		return nil, err // the caller has gone, and nothing is known of the files
+	}
+	p.cfg.Alarms.Keep(ctx, events.AlarmPolicyRefused, p.cfg.Policy.Refused)
+	e := events.Event{Type: events.PolicyReloaded, Time: p.moment(), Policy: p.cfg.Policy.Digest(), By: c.By, Why: c.Why}
+	if err != nil {
+		e.Type, e.Cause = events.PolicyRefused, events.ErrorText(err)
+	}
+	p.emit(e)
+	if err != nil {
+		p.log.ErrorContext(ctx, "policy not reloaded, the one before stays in use", "policy", before, "by", c.By, "err", err)
+		return nil, err
+	}
+	p.log.InfoContext(ctx, "policy reloaded", "policy", e.Policy, "before", before, "by", c.By)
+	in := p.Policy()
+	in.Before = before
+	return in, nil
+}
+
+// AcceptClock is [provisioner.Clock.Accept], with an event.
+func (p *Process) AcceptClock(ctx context.Context, c provisioner.Cause) error {
+	if p.cfg.Clock == nil {
+		return errors.New("accept clock: the clock is not watched")
+	}
+	if err := p.cfg.Clock.Accept(ctx, c); err != nil {
+		return err
+	}
+	p.emit(events.Event{
+		Type:  events.ClockAccepted,
+		Time:  p.moment(),
+		Cause: fmt.Sprintf("by %s: %s", c.By, c.Why),
+		By:    c.By,
+		Why:   c.Why,
+	})
+	return nil
+}
+
+// BackupBegun emits the event that a backup has been begun.
+func (p *Process) BackupBegun(c provisioner.Cause) {
+	p.emit(events.Event{Type: events.BackupBegun, Time: p.moment(), By: c.By, Why: c.Why})
+}

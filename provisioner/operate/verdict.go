@@ -1,0 +1,320 @@
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner"
+	"muster/provisioner/events"
+)
+
+// DefaultApprovalTTL is how long an approval lets its key in: for a machine that is switched on tomorrow.
+const DefaultApprovalTTL = 24 * time.Hour
+
+// A ShownKey is a key as it was shown to the operator that decides about it: waiting, or rejected by the verdict that was
+// shown.
+type ShownKey struct {
+	Identity wire.Identity
+	KeyHash  string // 64 hex digits
+
+	Rejected  bool   // it was shown as rejected
+	Rejection string // with it: the id of that verdict; empty is of one that could not be read
+}
+
+// subject is the key that a verdict is about, and the rejection that the verdict lifts: nil if the key is not rejected.
+type subject struct {
+	*provisioner.Waiter
+	rejection *provisioner.Answer
+}
+
+// rejectedKey is a key that is no longer on the list.
+func rejectedKey(by *provisioner.Answer) *subject {
+	return &subject{
+		&provisioner.Waiter{Identity: by.Identity, KeyHash: by.KeyHash, Code: wire.CodeRejected},
+		by,
+	}
+}
+
+// named returns the key of an identity that is named by its hash, rejected or waiting, or the one that waits.
+func (k *Keys) named(ctx context.Context, id wire.Identity, key string) (*subject, error) {
+	if len(key) >= minKeyPrefix {
+		if a := k.rejectedOnly(id, key); a != nil {
+			return rejectedKey(a), nil
+		}
+	}
+	w, err := k.waiterNamed(ctx, id, key)
+	return &subject{Waiter: w}, err
+}
+
+// asShown returns a key, unless it was rejected since it was shown.
+func (k *Keys) asShown(ctx context.Context, s ShownKey) (*subject, error) {
+	if err := wrong(provisioner.CheckKeyHash(s.KeyHash)); err != nil {
+		return nil, err
+	}
+	by := k.logs.Answers.Rejection(s.Identity, s.KeyHash)
+	switch {
+	case by == nil:
+		w, err := k.waiterNamed(ctx, s.Identity, s.KeyHash)
+		return &subject{Waiter: w}, err
+	case !s.Rejected || s.Rejection != by.ID:
+		return nil, fmt.Errorf("%w: its key was rejected since it was shown to you, %s", provisioner.ErrState, by.Source())
+	}
+	return rejectedKey(by), nil
+}
+
+// Approve lets the key that waits for the identity in, once, within ttl, which is [DefaultApprovalTTL] if 0 and
+// [provisioner.MaxApprovalTTL] at most. key is the hash of that key or its beginning, and may be empty if only one waits.
+// The approval answers the policy where it asks for one: what it denies or defers stays so.
+//
+// Asking again replaces the approval by another one, and of two only one can be spent. The error is [ErrNotWaiting], or
+// [provisioner.ErrState] if another key has the name, if name or key is revoked, or if several wait.
+func (k *Keys) Approve(
+	ctx context.Context, id wire.Identity, key string, ttl time.Duration, c provisioner.Cause,
+) (*provisioner.Answer, error) {
+	return k.approve(ctx, id, ttl, c, func() (*subject, error) { return k.named(ctx, id, key) })
+}
+
+// ApproveShown is [Keys.Approve] about a key as it was shown. A rejection that was not shown stays, and is
+// [provisioner.ErrState].
+func (k *Keys) ApproveShown(
+	ctx context.Context, s ShownKey, ttl time.Duration, c provisioner.Cause,
+) (*provisioner.Answer, error) {
+	return k.approve(ctx, s.Identity, ttl, c, func() (*subject, error) { return k.asShown(ctx, s) })
+}
+
+// approve lets the key in that choose returns, if an approval is what that waits for.
+func (k *Keys) approve(
+	ctx context.Context, id wire.Identity, ttl time.Duration, c provisioner.Cause, choose func() (*subject, error),
+) (*provisioner.Answer, error) {
+	if ttl == 0 {
+		ttl = DefaultApprovalTTL
+	}
+	err := c.Check()
+	if ttl < time.Minute || ttl > provisioner.MaxApprovalTTL {
+		err = errors.Join(err, fmt.Errorf("for %v, want 1m to %v", ttl, provisioner.MaxApprovalTTL))
+	}
+	if err := wrong(err); err != nil {
+		return nil, fmt.Errorf("approve %q: %w", id, err)
+	}
+	a, err := k.decide(ctx, verdict{provisioner.VerdictApprove, ttl, c}, func() (*subject, error) {
+		s, err := choose()
+		if err == nil {
+			err = approvable(s.Waiter)
+		}
+		return s, err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("approve %q: %w", id, err)
+	}
+	return a, nil
+}
+
+// approvable returns an error if an approval is not what the key waits for.
+func approvable(w *provisioner.Waiter) error {
+	switch w.Code {
+	case wire.CodeIdentityTaken:
+		return errKeepsName(w.Identity, w.KeyHash)
+	case wire.CodeDeferred:
+		return fmt.Errorf("%w: the policy puts it off, and asks for no approval: %s", provisioner.ErrState, strings.Join(w.Reasons, "; "))
+	}
+	return nil
+}
+
+// errKeepsName says that an approval gives no key a name that another key has.
+func errKeepsName(id wire.Identity, keyHash string) error {
+	return fmt.Errorf("%w: the name belongs to another key; if this machine is to have it, `muster node grant %s --key %s`",
+		provisioner.ErrState, id, keyHash)
+}
+
+// Reject keeps the key that waits for the identity out, whatever policy, allow-list and tokens say, until it is approved
+// or forgotten. key is as in [Keys.Approve]. It is in force on every provisioner within a second or two. The error is
+// [ErrNotWaiting], or [provisioner.ErrState] if several wait.
+//
+// Asking again is harmless: a key that is rejected already stays so, and nothing is written.
+func (k *Keys) Reject(ctx context.Context, id wire.Identity, key string, c provisioner.Cause) (*provisioner.Answer, error) {
+	if err := wrong(c.Check()); err != nil {
+		return nil, fmt.Errorf("reject %q: %w", id, err)
+	}
+	var before *provisioner.Answer
+	a, err := k.decide(ctx, verdict{provisioner.VerdictReject, 0, c}, func() (*subject, error) {
+		w, err := k.waiterNamed(ctx, id, key)
+		if errors.Is(err, ErrNotWaiting) {
+			before = k.rejectedOnly(id, key)
+		}
+		return &subject{Waiter: w}, err
+	})
+	if before != nil {
+		return before, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reject %q: %w", id, err)
+	}
+	return a, nil
+}
+
+// Forget takes the key that waits for the identity off the list, and what was decided about it with it, approval or
+// rejection: if it asks again, it waits again. key is as in [Keys.Approve]; where no key waits and one key of the name was
+// rejected, that is meant by none as well. The error is [ErrNotWaiting], or [provisioner.ErrState] if several wait.
+//
+// The process may die at any step, and asking again is harmless: the verdict goes first, since a key that is on the list
+// can be named again.
+func (k *Keys) Forget(ctx context.Context, id wire.Identity, key string, c provisioner.Cause) (*provisioner.Answer, error) {
+	return k.forget(ctx, id, c, func() (*subject, error) {
+		s, err := k.named(ctx, id, key)
+		if errors.Is(err, ErrNotWaiting) && key == "" {
+			if only := k.rejectedOnly(id, ""); only != nil {
+				return rejectedKey(only), nil
+			}
+		}
+		return s, err
+	})
+}
+
+// ForgetShown is [Keys.Forget] about a key as it was shown. A rejection that was not shown stays, and is
+// [provisioner.ErrState].
+func (k *Keys) ForgetShown(ctx context.Context, s ShownKey, c provisioner.Cause) (*provisioner.Answer, error) {
+	return k.forget(ctx, s.Identity, c, func() (*subject, error) { return k.asShown(ctx, s) })
+}
+
+func (k *Keys) forget(
+	ctx context.Context, id wire.Identity, c provisioner.Cause, choose func() (*subject, error),
+) (*provisioner.Answer, error) {
+	if err := wrong(c.Check()); err != nil {
+		return nil, fmt.Errorf("forget %q: %w", id, err)
+	}
+	a, err := k.decide(ctx, verdict{provisioner.VerdictNone, 0, c}, choose)
+	if err != nil {
+		return nil, fmt.Errorf("forget %q: %w", id, err)
+	}
+	return a, nil
+}
+
+// verdict is what an operator says of a key.
+type verdict struct {
+	provisioner.Verdict
+	ttl   time.Duration // of an approval
+	cause provisioner.Cause
+}
+
+// maxRounds bounds how often an order is decided anew because other processes write first.
+const maxRounds = 8
+
+// decide says a verdict about the key that choose returns, and chooses again if another verdict about the key is written
+// meanwhile: an order lifts no rejection that its operator did not know of.
+func (k *Keys) decide(ctx context.Context, v verdict, choose func() (*subject, error)) (*provisioner.Answer, error) {
+	for range maxRounds {
+		s, err := choose()
+		if err != nil {
+			return nil, err
+		}
+		if a, err := k.answer(ctx, v, s); !errors.Is(err, provisioner.ErrConflict) {
+			return a, err
+		}
+	}
+	return nil, fmt.Errorf("%w, %d times in a row", provisioner.ErrConflict, maxRounds)
+}
+
+// answer writes a verdict, puts it in force in this process and reports it. A key that is forgotten is off the list when
+// it returns nil. Every step may be the last: what was not done is done when it is asked for again, and a rejected key is
+// taken off by [Keys.Waiting]. The error is [provisioner.ErrConflict] if the key is rejected by another verdict than when
+// it was chosen, or if another verdict was written meanwhile.
+func (k *Keys) answer(ctx context.Context, v verdict, s *subject) (*provisioner.Answer, error) {
+	newest, after := k.logs.Answers.Of(s.Identity, s.KeyHash) // one that cannot be read is a rejection
+	if newest != nil && newest.Verdict == provisioner.VerdictReject && (s.rejection == nil || s.rejection.ID != newest.ID) {
+		return nil, provisioner.ErrConflict
+	}
+	a := &provisioner.Answer{
+		Schema:   provisioner.AnswerSchema,
+		ID:       wire.NewID(),
+		Identity: s.Identity,
+		KeyHash:  s.KeyHash,
+		Verdict:  v.Verdict,
+		At:       k.now(),
+		Cause:    v.cause,
+	}
+	var listed provisioner.Revision
+	var err error
+	if v.Verdict == provisioner.VerdictApprove {
+		err = k.approval(ctx, a, v.ttl, s)
+	} else if _, listed, err = k.store.Waiter(ctx, s.Identity, s.KeyHash); errors.Is(err, provisioner.ErrRecord) {
+		err = nil // read before the verdict: a provisioner that has read the verdict lists the key's next request
+	}
+	if err != nil {
+		return nil, err
+	}
+	decided := k.moment()
+	if _, err := k.logs.Answers.Put(ctx, a.LogKey(), a, after); err != nil {
+		return nil, err
+	}
+	k.report(ctx, a, decided)
+	if listed == 0 {
+		return a, nil
+	}
+	if err := k.store.DropWaiter(ctx, s.Identity, s.KeyHash, listed); err != nil {
+		if v.Verdict == provisioner.VerdictNone {
+			return nil, fmt.Errorf("what was said of its key is forgotten, and it is still on the list: %w", err)
+		}
+		k.log.WarnContext(ctx, "rejected node still on the list", "node", a.Identity, "key", a.KeyHash, "err", err)
+	}
+	return a, nil
+}
+
+// approval completes an approval: its times come after what it follows, also if that was written by a clock that was
+// ahead. The error is [provisioner.ErrState] if it would let the key in by nothing.
+func (k *Keys) approval(ctx context.Context, a *provisioner.Answer, ttl time.Duration, s *subject) error {
+	a.ExpiresAt = a.At.Add(ttl)
+	r, _, err := k.store.Record(ctx, a.Identity)
+	if err != nil {
+		return err
+	}
+	after := k.provisioner.Revocations().NewestAbout(a.Identity)
+	if r != nil && r.Approval != nil && r.Approval.At.After(after) {
+		after = r.Approval.At
+	}
+	if !a.At.After(after) {
+		a.At = after.Add(time.Second)
+	}
+	err = k.letsIn(ctx, a)
+	if errors.Is(err, provisioner.ErrState) && s.rejection != nil {
+		err = fmt.Errorf("%w; and its key stays rejected, until `muster node forget %s --key %s`", err, a.Identity, a.KeyHash)
+	}
+	return err
+}
+
+// letsIn returns [provisioner.ErrState] if an approval lets no key in, since the name or the key is revoked, or another
+// key has the name: see [provisioner.Provisioner.Foresee].
+func (k *Keys) letsIn(ctx context.Context, a *provisioner.Answer) error {
+	if by := k.provisioner.Revocations().Key(a.KeyHash); by != nil {
+		return fmt.Errorf("%w: the key: %w", provisioner.ErrState, by.Err())
+	}
+	code, err := k.foresee(ctx, a)
+	switch code {
+	case wire.CodeIdentityRevoked:
+		return fmt.Errorf("%w: the name is revoked; if this machine is to have it, `muster node retire %s` first, which frees the name",
+			provisioner.ErrState, a.Identity)
+	case wire.CodeIdentityTaken:
+		return errKeepsName(a.Identity, a.KeyHash)
+	}
+	return err
+}
+
+// report emits the event of a verdict that is in the store.
+func (k *Keys) report(ctx context.Context, a *provisioner.Answer, decided time.Time) {
+	e := events.Event{Time: decided, Node: string(a.Identity), Key: a.KeyHash, By: a.By, Why: a.Why}
+	switch a.Verdict {
+	case provisioner.VerdictApprove:
+		e.Type = events.Approved
+		k.log.InfoContext(ctx, "node approved", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why, "until", a.ExpiresAt)
+	case provisioner.VerdictReject:
+		e.Type = events.Rejected
+		k.log.InfoContext(ctx, "node rejected", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why)
+	case provisioner.VerdictNone:
+		e.Type = events.Forgotten
+		k.log.InfoContext(ctx, "node forgotten", "node", a.Identity, "key", a.KeyHash, "by", a.By, "why", a.Why)
+	}
+	k.emit(e)
+}

@@ -99,10 +99,10 @@ func TestLiveParts(t *testing.T) {
 	f := fleet(t, 6)
 	b := signIn(t, f, "anna", provisioner.RoleOperator)
 	queue := signIn(t, f, "ben", provisioner.RoleOperator)
-	b.eventually("the stream is open", `document.querySelector("#live")?.dataset.state === "on"`)
+	b.eventually("the page is live", `document.querySelector("#live")?.dataset.state === "on"`)
 	evaluate[bool](b, `window.stays = true`)
 	queue.visit("/approvals")
-	queue.eventually("the stream is open", `document.querySelector("#live")?.dataset.state === "on"`)
+	queue.eventually("the page is live", `document.querySelector("#live")?.dataset.state === "on"`)
 	ticked := `document.querySelector("input[value^='db1.example.net/']").checked`
 	for !evaluate[bool](queue, ticked) { // the page may be put anew, once more, between looking for the box and the click
 		queue.do(chromedp.Click(`input[value^="db1.example.net/"]`, chromedp.ByQuery))
@@ -181,7 +181,7 @@ func TestAPageStaysWithItsMachine(t *testing.T) {
 	f := fleet(t, 6)
 	b := signIn(t, f, "anna", provisioner.RoleOperator)
 	b.visit("/nodes/web1.example.net")
-	b.eventually("the stream is open", `document.querySelector("#live")?.dataset.state === "on"`)
+	b.eventually("the page is live", `document.querySelector("#live")?.dataset.state === "on"`)
 	f.Clock.Advance(time.Minute)
 	retire := evaluate[string](b, `document.querySelector("a.button[href*='/do/retire?']").getAttribute("href")`)
 	f.Retire("web1.example.net")

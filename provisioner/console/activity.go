@@ -53,7 +53,7 @@ type activity struct {
 }
 
 func newActivity(log events.Log, logger *slog.Logger, now func() time.Time) *activity {
-	return &activity{log: log, logger: logger, now: now, wanted: make(chan struct{}), changed: make(chan struct{})}
+	return &activity{log: log, logger: logger, now: now, wanted: make(chan struct{})}
 }
 
 // wake has the log followed from now on.
@@ -117,8 +117,6 @@ func (a *activity) take(e *events.Stored) {
 		}
 		a.kept = append(a.kept, t)
 	}
-	close(a.changed)
-	a.changed = make(chan struct{})
 }
 
 // count takes an event into the hour's account. The caller holds mu.
@@ -144,13 +142,6 @@ func (a *activity) count(t *told) {
 	case events.Attempt, events.LoginRefused:
 		m.refused += 1 + int(t.Data.LeftOut)
 	}
-}
-
-// changes returns a channel that is closed with the next event.
-func (a *activity) changes() <-chan struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.changed
 }
 
 // newest returns the newest events that are wanted, the newest first, n at most.

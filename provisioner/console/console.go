@@ -1,14 +1,13 @@
 // Package console is the web console for operators: pages made by html/template
-// on the server, of which the live parts are fetched again when server-sent events
-// say that something has changed. It is served by the HTTPS listener of package
-// httpapi, and rests on the same provisioner and the same list of nodes.
+// on the server, of which the live parts are fetched again every few seconds. It is
+// served by the HTTPS listener of package httpapi, and rests on the same
+// provisioner and the same list of nodes.
 //
 // # Trust
 //
 // Each request is authenticated anew, by the operator's token, which a cookie
-// holds, or by the certificate of the connection: who is removed is out with the
-// next request, and a stream looks again each second. What changes something
-// carries a secret of the browser's that other sites do not know, says why, and is
+// holds, or by the certificate of the connection: an operator who is removed is out
+// with the next request. What changes something carries a secret of the browser's that other sites do not know, says why, and is
 // an event. All that nodes and strangers say is text: html/template escapes it, the
 // script of the pages makes no HTML of it, and the policy of the pages' content
 // forbids every script but that one.
@@ -78,8 +77,6 @@ type Console struct {
 	pages     pages
 	activity  *activity
 	replaying sync.Mutex // held while a replay runs
-
-	stopping chan struct{} // closed when Run returns: streams end
 }
 
 // New returns a Console. It reads nothing and starts nothing.
@@ -99,18 +96,14 @@ func New(cfg Config) (*Console, error) {
 		mux:      http.NewServeMux(),
 		pages:    all,
 		activity: newActivity(cfg.Events, cfg.Log, cfg.Now),
-		stopping: make(chan struct{}),
 	}
 	c.routes()
 	return c, nil
 }
 
 // Run follows the log of events, from the first look at a page on, until ctx is
-// done, and returns nil then. Streams end with it.
-func (c *Console) Run(ctx context.Context) error {
-	defer close(c.stopping)
-	return c.activity.run(ctx)
-}
+// done, and returns nil then.
+func (c *Console) Run(ctx context.Context) error { return c.activity.run(ctx) }
 
 // ServeHTTP implements [http.Handler]. It expects a request over TLS whose
 // certificate, if there is one, is of a key that the peer has proven to hold.

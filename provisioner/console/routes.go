@@ -3,7 +3,6 @@ package console
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 
@@ -42,7 +41,6 @@ func (c *Console) table() map[string]route {
 		"GET /policies":          {viewer, policies.policies},
 		"POST /policies/replay":  {operator, policies.replay},
 		"GET /events":            {viewer, events.events},
-		"GET /live":              {viewer, events.live},
 	}
 	for path, of := range map[string]func(*visit) (*order, error){
 		"/enrollment/{action}":          overview.order,
@@ -122,11 +120,6 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.Is(err, provisioner.ErrLogin) {
 		c.show(w, r, nil, statusOf(err), "login", "Sign in", loginPage{Next: "/", Problem: loginProblem(err)})
-		return
-	}
-	if r.URL.Path == "/live" { // a browser would try again for ever, or give up and not say why
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, "event: out\ndata: \n\n") // the browser has gone
 		return
 	}
 	if r.Method == http.MethodPost {

@@ -1,7 +1,6 @@
 package console_test
 
 import (
-	"bufio"
 	"net/http"
 	"strings"
 	"testing"
@@ -114,70 +113,5 @@ func TestFormsOfOthers(t *testing.T) {
 	}
 	if got := f.Record("web1.example.net").State; got != provisioner.StateProvisioned {
 		t.Errorf("the node is %s", got)
-	}
-}
-
-// TestLive listens to what a page listens to.
-func TestLive(t *testing.T) {
-	t.Parallel()
-	f := served(t)
-	v := signedIn(t, f, "anna", provisioner.RoleViewer)
-	resp, err := v.http.Do(v.request(http.MethodGet, "/live", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	lines := bufio.NewScanner(resp.Body)
-	wait := func(want string) {
-		t.Helper()
-		for lines.Scan() {
-			if lines.Text() == want {
-				return
-			}
-		}
-		t.Fatalf("the stream ended without %q: %v", want, lines.Err())
-	}
-	f.Enroll(f.Node("web1.example.net"))
-	wait("event: changed")
-	f.Eventually("the overview shows it", func() bool { return strings.Contains(v.see("/"), "/nodes/web1.example.net") })
-	if err := f.Daemon().Operator().RemoveOperator(f.Context(), "anna", testbed.Operator()); err != nil {
-		t.Fatal(err)
-	}
-	wait("event: out")
-	for lines.Scan() { // it ends
-	}
-}
-
-// TestLiveEndsWithTheProvisioner keeps a page from holding a provisioner up.
-func TestLiveEndsWithTheProvisioner(t *testing.T) {
-	t.Parallel()
-	f := served(t)
-	v := signedIn(t, f, "anna", provisioner.RoleViewer)
-	resp, err := v.http.Do(v.request(http.MethodGet, "/live", nil))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = resp.Body.Close() }()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
-		}
-	}()
-	f.Stop()
-	<-ended
-}
-
-// TestAPageWhoseSessionIsOverIsToldSo connects the stream of a page anew after the
-// token's end, as after a night: the browser's script leaves the page then, and
-// does not try for ever with what nobody takes.
-func TestAPageWhoseSessionIsOverIsToldSo(t *testing.T) {
-	t.Parallel()
-	f := served(t)
-	v := signedIn(t, f, "anna", provisioner.RoleViewer)
-	f.Clock.Advance(2 * time.Hour)
-	a := v.get("/live")
-	if a.status != http.StatusOK || a.header.Get("Content-Type") != "text/event-stream" || a.body != "event: out\ndata: \n\n" {
-		t.Errorf("%d %s: %.100q", a.status, a.header.Get("Content-Type"), a.body)
 	}
 }

@@ -1,5 +1,5 @@
-// Fetches the live parts of a page again when the server says that something has
-// changed, and forgets what was just done once it is told. Without this script every page works the same, but stands still.
+// Fetches the live parts of a page again and again, and forgets what was just done once it is told. Without this script
+// every page works the same, but stands still.
 "use strict";
 (() => {
   const address = new URL(location.href), told = ["done", "none"].filter((name) => address.searchParams.has(name));
@@ -10,13 +10,10 @@
 
   const button = document.getElementById("live");
   const note = document.getElementById("live-note");
-  if (!button || !window.EventSource || !document.querySelector("[data-live]")) return;
+  if (!button || !document.querySelector("[data-live]")) return;
 
-  let paused = false, fetching = false, again = false, source = null, pressed = null, heard = 0, retry = 0;
-
-  // The server says something each 20 s at least. A connection that was cut without a word, or
-  // that slept with the machine, is silent, and the browser takes it for a good one.
-  const silent = 35000;
+  const every = 3000; // ms
+  let paused = false, asking = false, over = false, pressed = null, timer = 0;
 
   const label = (text, state) => {
     if (button.dataset.state === state) return;
@@ -36,7 +33,7 @@
   };
 
   // A page about a machine does not become one about another machine that has got its name:
-  // whoever looks at it might not see that, and means the one before.
+  // the operator who looks at it might not see that, and means the one before.
   const owner = (page) => page.querySelector("[data-owned]")?.dataset.owned;
   const put = (fresh) => {
     if (owner(document) && owner(fresh) && owner(fresh) !== owner(document)) {
@@ -55,80 +52,48 @@
     }
   };
 
-  // What somebody has filled in, and not sent: it is not to be lost.
+  // What was filled in, and not sent: it is not to be lost.
   const filled = () => [...document.querySelectorAll("main input")].some((field) =>
     field.type === "checkbox" ? field.checked !== field.defaultChecked : field.type !== "hidden" && field.value !== field.defaultValue);
 
   const stale = (text) => { label("Not live", "off"); tell(text); };
 
+  const signedOut = () => {
+    if (!filled()) { location.reload(); return; }
+    over = true;
+    stale("Your session is over, and this page is not up to date. Copy what you have filled in before you sign in again.");
+  };
+
   // A document over XMLHttpRequest runs no script of it and is no text that
   // becomes HTML here.
   const refresh = () => {
-    if (paused || document.hidden) { again = true; return; }
-    if (fetching) { again = true; return; }
-    fetching = true;
-    again = false;
+    clearTimeout(timer);
+    if (paused || over || asking || document.hidden) return;
+    asking = true;
     const ask = new XMLHttpRequest();
     ask.open("GET", location.href);
     ask.responseType = "document";
     ask.timeout = 20000;
-    let fresh = false;
     ask.onload = () => {
-      if (ask.status !== 200 || !ask.response) return;
-      fresh = true;
-      label("Live", "on");
-      put(ask.response);
+      if (new URL(ask.responseURL).pathname === "/login") signedOut();
+      else if (ask.status !== 200 || !ask.response) stale("The provisioner could not make this page anew. What is here is not up to date; it is tried again.");
+      else if (!paused) { label("Live", "on"); put(ask.response); }
     };
-    ask.onloadend = () => {
-      fetching = false;
-      if (paused) return;
-      if (!fresh && source.readyState === EventSource.OPEN) {
-        stale("The provisioner could not make this page anew. What is here is not up to date; it is tried again.");
-        clearTimeout(retry);
-        retry = setTimeout(refresh, 5000);
-      } else if (again) refresh();
-    };
+    ask.onerror = ask.ontimeout = () => stale("The connection to the provisioner is lost. This page is not up to date.");
+    ask.onloadend = () => { asking = false; timer = setTimeout(refresh, every); };
     ask.send();
-  };
-
-  const lost = "The connection to the provisioner is lost. This page is not up to date.";
-  const listen = () => {
-    heard = Date.now();
-    source = new EventSource("/live");
-    source.onopen = () => { heard = Date.now(); refresh(); };
-    source.addEventListener("changed", () => { heard = Date.now(); refresh(); });
-    source.addEventListener("out", () => {
-      source.close();
-      if (filled()) stale("Your session is over, and this page is not up to date. Copy what you have filled in before you sign in again.");
-      else location.reload();
-    });
-    source.onerror = () => {
-      stale(lost);
-      if (source.readyState === EventSource.CLOSED && !paused) setTimeout(() => { if (!paused) listen(); }, 5000);
-    };
   };
 
   button.hidden = false;
   button.addEventListener("click", () => {
     paused = !paused;
     button.setAttribute("aria-pressed", String(paused));
-    if (paused) {
-      source.close();
-      label("Paused", "paused");
-      note.textContent = "";
-    } else {
-      listen();
-    }
+    if (!paused) { refresh(); return; }
+    label("Paused", "paused");
+    note.textContent = "";
   });
   window.addEventListener("pointerdown", (event) => { pressed = event.target; });
   for (const ended of ["pointerup", "pointercancel", "blur"]) window.addEventListener(ended, () => { pressed = null; });
-  document.addEventListener("visibilitychange", () => { if (!document.hidden && again) refresh(); });
-  setInterval(() => {
-    if (paused || source.readyState === EventSource.CLOSED || Date.now() - heard < silent) return;
-    stale(lost);
-    source.close();
-    listen();
-  }, 5000);
-  window.addEventListener("pagehide", () => source.close());
-  listen();
+  document.addEventListener("visibilitychange", refresh);
+  refresh();
 })();

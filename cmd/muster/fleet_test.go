@@ -109,14 +109,12 @@ func TestDemoCommand(t *testing.T) {
 	var r struct {
 		Nodes, Provisioned, Refused int
 		NodesPerMinute              float64 `json:"nodes_per_minute"`
-		P50                         float64 `json:"p50_ms"`
-		P99                         float64 `json:"p99_ms"`
 	}
 	out := muster(t, dir, "demo", "--nodes", "5", "--keep", "kept", "--json")
 	if err := json.Unmarshal([]byte(out), &r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Nodes != 5 || r.Provisioned != 5 || r.Refused < 5 || r.NodesPerMinute <= 0 || r.P50 <= 0 || r.P99 < r.P50 {
+	if r.Nodes != 5 || r.Provisioned != 5 || r.Refused < 5 || r.NodesPerMinute <= 0 {
 		t.Errorf("result = %+v", r)
 	}
 	for i := range 5 {

@@ -1,9 +1,8 @@
 package demo
 
 import (
-	"context"
+	"crypto"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -11,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"golang.org/x/sync/errgroup"
 
+	"muster/internal/simnode"
 	"muster/internal/wire"
 )
 
@@ -21,8 +20,8 @@ import (
 const checksAtOnce = 16
 
 // check looks at every node from outside: at the files on its disk, whatever agent and provisioner say.
-func (d *run) check(ctx context.Context) {
-	var verified, connected atomic.Int64
+func (d *run) check() {
+	var connected atomic.Int64
 	var g errgroup.Group
 	g.SetLimit(checksAtOnce)
 	one, end := d.cfg.Progress("reconnecting", d.cfg.Nodes)
@@ -30,12 +29,7 @@ func (d *run) check(ctx context.Context) {
 	for i := range d.cfg.Nodes {
 		g.Go(func() error {
 			defer one()
-			pair, roots, err := d.verify(identity(i))
-			if err == nil {
-				verified.Add(1)
-				err = d.reconnect(ctx, pair, roots)
-			}
-			if err != nil {
+			if err := d.reconnect(identity(i)); err != nil {
 				d.missing("%s: %v", identity(i), err)
 				return nil
 			}
@@ -44,65 +38,41 @@ func (d *run) check(ctx context.Context) {
 		})
 	}
 	_ = g.Wait() // what went wrong is in the result
-	d.result.Verified, d.result.Connected = int(verified.Load()), int(connected.Load())
+	d.result.Connected = int(connected.Load())
 	if d.result.Provisioned < d.cfg.Nodes {
 		d.missing("%d of %d nodes are not provisioned", d.cfg.Nodes-d.result.Provisioned, d.cfg.Nodes)
 	}
 }
 
-// verify checks the files of a node against each other and against the installation's root.
-func (d *run) verify(node string) (pair tls.Certificate, roots *x509.CertPool, err error) {
+// reconnect connects to the fleet with what is on a node's disk: mutual TLS verifies the certificate and the broker's.
+func (d *run) reconnect(node string) error {
 	path := func(name string) string { return filepath.Join(d.dir(node), name) }
 	info, err := os.Stat(path("private.pem"))
 	if err != nil {
-		return pair, nil, err
+		return err
 	}
 	if info.Mode().Perm() != 0o600 {
-		return pair, nil, fmt.Errorf("private.pem has mode %v, want 0600", info.Mode().Perm())
+		return fmt.Errorf("private.pem has mode %v, want 0600", info.Mode().Perm())
 	}
 	// This fails if the key is not that of the certificate.
-	if pair, err = tls.LoadX509KeyPair(path("certificate.pem"), path("private.pem")); err != nil {
-		return pair, nil, err
-	}
-	given, err := os.ReadFile(path("ca.pem"))
+	pair, err := tls.LoadX509KeyPair(path("certificate.pem"), path("private.pem"))
 	if err != nil {
-		return pair, nil, err
+		return err
 	}
-	roots = x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(given) || string(given) != d.daemon.RootsPEM() {
-		return pair, nil, errors.New("ca.pem is not the installation's")
+	certificate, cerr := os.ReadFile(path("certificate.pem"))
+	roots, rerr := os.ReadFile(path("ca.pem"))
+	_, serr := os.Stat(path("server.conf"))
+	if err := errors.Join(cerr, rerr, serr, pair.Leaf.VerifyHostname(node)); err != nil {
+		return err
 	}
-	between := x509.NewCertPool()
-	for _, der := range pair.Certificate[1:] {
-		c, err := x509.ParseCertificate(der)
-		if err != nil {
-			return pair, nil, err
-		}
-		between.AddCert(c)
+	if string(roots) != d.daemon.RootsPEM() {
+		return errors.New("ca.pem is not the installation's")
 	}
-	if _, err := pair.Leaf.Verify(x509.VerifyOptions{
-		DNSName:       node,
-		Roots:         roots,
-		Intermediates: between,
-		KeyUsages:     []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}); err != nil {
-		return pair, nil, err
-	}
-	_, err = os.Stat(path("server.conf"))
-	return pair, roots, err
-}
-
-// reconnect connects to the fleet with what is on a node's disk.
-func (d *run) reconnect(ctx context.Context, pair tls.Certificate, roots *x509.CertPool) error {
-	name := wire.NewID()
-	nc, err := nats.Connect("nats://"+d.url, nats.Name(name), nats.CustomInboxPrefix(wire.InboxPrefix(name)),
-		nats.NoReconnect(), nats.Timeout(10*time.Second),
-		nats.Secure(&tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: roots, MinVersion: tls.VersionTLS13}))
+	n := simnode.Node{Identity: node, Key: pair.PrivateKey.(crypto.Signer)}
+	nc, err := n.DialFleet("nats://"+d.url, &wire.Enrolled{Certificate: string(certificate), CA: string(roots)})
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	return nc.FlushWithContext(ctx)
+	return nc.FlushTimeout(10 * time.Second)
 }

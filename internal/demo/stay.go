@@ -2,7 +2,6 @@ package demo
 
 import (
 	"context"
-	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -36,8 +35,7 @@ type Operator struct {
 	Name       string                   `json:"name"`
 	Role       provisioner.OperatorRole `json:"role"`
 	Credential string                   `json:"credential"` // file for --credential: key, certificate and roots
-	TokenFile  string                   `json:"token_file"` // for --token-file and the console; signed again before it ends
-	key        crypto.Signer
+	TokenFile  string                   `json:"token_file"` // for --token-file and the console; good for an hour
 }
 
 // A Part is a part of the fleet, and what becomes of it.
@@ -150,7 +148,8 @@ func (s *stay) run(ctx context.Context, ready func(*Place)) error {
 		Operators: operators,
 		Parts:     s.parts,
 	})
-	return s.keepSigned(ctx, operators)
+	<-ctx.Done()
+	return nil
 }
 
 // signTokens writes the tokens of the fleet. The default policy lets names in that a token lists.
@@ -203,47 +202,22 @@ func (s *stay) addOperators(ctx context.Context) ([]Operator, error) {
 			return nil, err
 		}
 		path := filepath.Join(s.cfg.Dir, "operators", o.Name)
-		o.key, o.Credential, o.TokenFile = key, path+".pem", path+".jwt"
-		if err := os.WriteFile(o.Credential, []byte(string(private)+added.Chain+added.Roots), 0o600); err != nil {
-			return nil, err
-		}
-	}
-	return all, s.signOperators(all)
-}
-
-// signOperators writes a new token of each.
-func (s *stay) signOperators(all []Operator) error {
-	now := time.Now()
-	for _, o := range all {
-		text, err := jwt.SignOperator(o.key, jwt.OperatorClaims{
+		o.Credential, o.TokenFile = path+".pem", path+".jwt"
+		now := time.Now()
+		token, err := jwt.SignOperator(key, jwt.OperatorClaims{
 			Operator:  o.Name,
 			Audience:  s.daemon.Store().Installation().ID,
 			ID:        jwt.NewJTI(),
 			IssuedAt:  now,
 			ExpiresAt: now.Add(jwt.MaxOperatorTTL),
 		})
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(o.TokenFile, []byte(text+"\n"), 0o600); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// keepSigned signs the operators' tokens again, well before they end, until ctx is done.
-func (s *stay) keepSigned(ctx context.Context, all []Operator) error {
-	again := time.NewTicker(jwt.MaxOperatorTTL / 2)
-	defer again.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-again.C:
-			if err := s.signOperators(all); err != nil {
-				return err
-			}
+		if err := errors.Join(
+			err,
+			os.WriteFile(o.Credential, []byte(string(private)+added.Chain+added.Roots), 0o600),
+			os.WriteFile(o.TokenFile, []byte(token+"\n"), 0o600),
+		); err != nil {
+			return nil, err
 		}
 	}
+	return all, nil
 }

@@ -60,7 +60,7 @@ func TestBench(t *testing.T) {
 		"records before":     {"--stored", "50", "--applied"},
 		"external broker":    {"--provisioners", "2", "--connections", "per-node"},
 		"a fleet beside":     {"--idle", "20", "--applied"},
-		"open loop":          {"--rate", "40", "--duration", "1s", "--applied"},
+		"open loop":          {"--rate", "40", "--applied"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -71,7 +71,7 @@ func TestBench(t *testing.T) {
 				}
 			}
 			for _, key := range []string{"nodes_per_minute", "provisioned_per_minute", "p50_ms", "p99_ms", "p999_ms", "serving_cpu_us_per_node",
-				"driver_cpu_us_per_node", "peak_memory_bytes", "fsync_p50_us", "machine_verify_us", "machine_read_ns", "machine_page_us", "machine_syscall_ns"} {
+				"driver_cpu_us_per_node", "peak_memory_bytes", "fsync_p50_us", "machine_verify_us"} {
 				if got, ok := r[key].(float64); !ok || got <= 0 {
 					t.Errorf("%s is %v, want more than 0", key, r[key])
 				}
@@ -89,8 +89,8 @@ func TestBenchKeys(t *testing.T) {
 	dir := t.TempDir()
 	r := benchOf(t, "--dir", dir, "--no-applied")
 	want := []string{
-		"broken", "crossed", "driver_cpu_us_per_node", "durable_writes_per_node", "enrolled", "failed", "fsync_p50_us",
-		"idle", "idle_memory_bytes", "listed_ms", "machine_page_us", "machine_read_ns", "machine_syscall_ns",
+		"broken", "driver_cpu_us_per_node", "enrolled", "failed", "fsync_p50_us",
+		"idle", "idle_memory_bytes", "listed_ms",
 		"machine_verify_us", "nodes", "nodes_per_minute", "p50_ms", "p999_ms", "p99_ms", "peak_memory_bytes",
 		"provisioned", "provisioned_per_minute", "refusals", "refused", "seconds", "serving_cpu_us_per_node",
 		"start_memory_bytes", "start_ms", "stored", "unanswered", "why", "written_bytes_per_node",
@@ -100,9 +100,6 @@ func TestBenchKeys(t *testing.T) {
 	}
 	if r["provisioned"] != 0.0 || r["enrolled"] != 40.0 {
 		t.Errorf("%v provisioned and %v enrolled of a wave that confirms nothing, want 0 and 40", r["provisioned"], r["enrolled"])
-	}
-	if writes, _ := r["durable_writes_per_node"].(float64); writes < 1 || writes > 2 {
-		t.Errorf("%v synced writes for a node that enrolled, want one and a few of the installation's own", writes)
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left: %v, %v", left, err)

@@ -4,12 +4,9 @@ import (
 	"bytes"
 	"context"
 	"crypto/ecdsa"
-	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
-	"encoding/hex"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"runtime"
@@ -18,6 +15,7 @@ import (
 	"muster/internal/seal"
 	"muster/internal/simnode"
 	"muster/internal/wire"
+	"muster/provisioner/ca"
 )
 
 // A request is a message that is ready to be sent.
@@ -41,14 +39,8 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %s", r.Code, r.Message) }
 
-var (
-	// errWrong means that a reply is not what a node must get. It is a failure.
-	errWrong = errors.New("wrong reply")
-
-	// errCrossed means that a reply is to another node's request. The agent asks again. The broker tells the requests
-	// in hand apart by six letters of 62 that it draws: of 100,000 nodes two get the same once in a thousand times.
-	errCrossed = errors.New("a reply to another request")
-)
+// errWrong means that a reply is not what a node must get. It is a failure.
+var errWrong = errors.New("wrong reply")
 
 // newRequest encodes a message, sealed if the connection has a session.
 func (n *node) newRequest(id string, message any) (request, error) {
@@ -131,7 +123,7 @@ func (r request) send(l link, subject string) ([]byte, error) {
 		return nil, fmt.Errorf("%w: %.80q", errWrong, b)
 	}
 	if id := member(b, "id"); id != r.id {
-		return nil, fmt.Errorf("%w: it answers request %.22q, not %q", errCrossed, id, r.id)
+		return nil, fmt.Errorf("the reply is to request %.22q, not %q", id, r.id) // the agent asks again, too
 	}
 	return b, nil
 }
@@ -167,7 +159,7 @@ func (f *fleet) verify(ctx context.Context) error {
 		if n.offer == nil {
 			return nil
 		}
-		if err := n.check(f.pin); err != nil {
+		if err := n.check(f.root); err != nil {
 			f.count.mu.Lock()
 			defer f.count.mu.Unlock()
 			f.count.failed++
@@ -182,8 +174,8 @@ func (f *fleet) verify(ctx context.Context) error {
 }
 
 // check returns what is wrong with what the node was offered: it must be what the node confirmed, for its key and
-// name, and under the root with the fingerprint pin, or any root if that is empty.
-func (n *node) check(pin string) error {
+// name, and under root.
+func (n *node) check(root *x509.Certificate) error {
 	reply, err := wire.DecodeReply(n.offer.reply)
 	if err != nil {
 		return err
@@ -195,16 +187,9 @@ func (n *node) check(pin string) error {
 	if digest := wire.Digest(e.Certificate, e.Files); digest != e.Digest || digest != n.offer.digest {
 		return fmt.Errorf("digest is %.16s, the provisioner says %.16s", digest, e.Digest)
 	}
-	chain, err := certificates([]byte(e.Certificate))
+	chain, err := ca.ParseCertificates([]byte(e.Certificate))
 	if err != nil {
 		return err
-	}
-	roots, err := certificates([]byte(e.CA))
-	if err != nil {
-		return fmt.Errorf("authority: %w", err)
-	}
-	if len(chain) == 0 {
-		return errors.New("certificate is no PEM")
 	}
 	leaf := chain[0]
 	if key, ok := n.Key.Public().(*ecdsa.PublicKey); !ok || !key.Equal(leaf.PublicKey) {
@@ -213,65 +198,37 @@ func (n *node) check(pin string) error {
 	if len(leaf.DNSNames) != 1 || leaf.DNSNames[0] != n.Identity {
 		return fmt.Errorf("certificate is for %q", leaf.DNSNames)
 	}
-	return verifyUnder(leaf, chain[1:], roots, pin, x509.VerifyOptions{
-		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	})
+	return verifyUnder(root, chain, x509.VerifyOptions{KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
 }
 
-// verifyUnder verifies a certificate under those of the roots that have the fingerprint pin, or all if that is empty.
-func verifyUnder(leaf *x509.Certificate, between, roots []*x509.Certificate, pin string, o x509.VerifyOptions) error {
+// verifyUnder verifies a chain, the leaf first, under root.
+func verifyUnder(root *x509.Certificate, chain []*x509.Certificate, o x509.VerifyOptions) error {
 	o.Roots, o.Intermediates = x509.NewCertPool(), x509.NewCertPool()
-	for _, c := range roots {
-		if pin == "" || fingerprint(c) == pin {
-			o.Roots.AddCert(c)
-		}
-	}
-	for _, c := range between {
+	o.Roots.AddCert(root)
+	for _, c := range chain[1:] {
 		o.Intermediates.AddCert(c)
 	}
-	_, err := leaf.Verify(o)
+	_, err := chain[0].Verify(o)
 	return err
 }
 
-func certificates(b []byte) ([]*x509.Certificate, error) {
-	var all []*x509.Certificate
-	for {
-		var block *pem.Block
-		if block, b = pem.Decode(b); block == nil {
-			return all, nil
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, c)
-	}
-}
-
-func fingerprint(c *x509.Certificate) string {
-	sum := sha256.Sum256(c.Raw)
-	return hex.EncodeToString(sum[:])
-}
-
-// brokerTLS accepts a broker for the host under the root with the fingerprint pin, which has to be in the chain that
-// it presents, or any broker if pin is empty, as the agent does. A chain that was verified counts for all nodes: each
-// handshake proves that the key is there.
-func brokerTLS(host, pin string) *tls.Config {
+// brokerTLS accepts a broker for the host under root. A chain that was verified counts for all nodes: each handshake
+// proves that the key is there.
+func brokerTLS(host string, root *x509.Certificate) *tls.Config {
 	var known atomic.Pointer[[]byte] // the leaf that was verified last
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS12,
 		ServerName:         host,
-		InsecureSkipVerify: true, // VerifyConnection does it, by the pin
+		InsecureSkipVerify: true, // VerifyConnection does it, once
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			leaf := cs.PeerCertificates[0]
-			if k := known.Load(); pin == "" || k != nil && bytes.Equal(*k, leaf.Raw) {
+			leaf := cs.PeerCertificates[0].Raw
+			if k := known.Load(); k != nil && bytes.Equal(*k, leaf) {
 				return nil
 			}
-			err := verifyUnder(leaf, cs.PeerCertificates[1:], cs.PeerCertificates, pin, x509.VerifyOptions{DNSName: host})
-			if err != nil {
-				return fmt.Errorf("broker under another authority than the token pins: %w", err)
+			if err := verifyUnder(root, cs.PeerCertificates, x509.VerifyOptions{DNSName: host}); err != nil {
+				return err
 			}
-			known.Store(&leaf.Raw)
+			known.Store(&leaf)
 			return nil
 		},
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
-	"time"
 
 	"muster/internal/wire"
 )
@@ -37,7 +36,6 @@ type Config struct {
 	Policy       []byte // Rego; nil is the built-in policy
 	Waves        []Wave // one after the other, Nodes each
 	Rate         float64
-	Duration     time.Duration
 	Stored       int    // records in the store beforehand
 	Idle         int    // nodes connected over mutual TLS meanwhile
 	Provisioners int    // beside a broker with a process of its own; 0 is one with its broker inside

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -30,9 +31,9 @@ type fleet struct {
 	address string // of the broker
 	secure  *tls.Config
 	token   string
-	pin     string          // of the root
-	sealKey *seal.PublicKey // nil if nothing is sealed
-	links   []*sharedLink   // empty for a connection per node
+	root    *x509.Certificate // of the installation
+	sealKey *seal.PublicKey   // nil if nothing is sealed
+	links   []*sharedLink     // empty for a connection per node
 	nodes   []*node
 
 	count counts
@@ -63,14 +64,14 @@ func (s *serving) newFleet(ctx context.Context, cfg *Config, kind Wave) (*fleet,
 		applied: kind == WaveApplied,
 		address: u.Host,
 		token:   token,
-		pin:     s.pin,
+		root:    s.root,
 		count:   counts{refusals: map[wire.Code]int{}},
 	}
 	if cfg.Connection.Sealed {
 		f.sealKey = &s.seal
 	}
 	if cfg.Connection.TLS {
-		f.secure = brokerTLS(u.Hostname(), f.pin)
+		f.secure = brokerTLS(u.Hostname(), f.root)
 	}
 	cfg.Progress("preparing")
 	if cfg.Connection.Shared {

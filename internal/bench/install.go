@@ -29,6 +29,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/ca"
 )
 
 // policy decides unless --policy names another: about 30 lines that read facts, as a fleet's would.
@@ -118,11 +119,11 @@ func (s *serving) configure(cfg *Config) (err error) {
 	if s.seal, err = seal.ParsePublicKey(strings.TrimSpace(string(key))); err != nil {
 		return err
 	}
-	roots, err := certificates(root)
-	if err != nil || len(roots) == 0 {
-		return fmt.Errorf("root.pem: no certificate: %w", err)
+	roots, err := ca.ParseCertificates(root)
+	if err != nil {
+		return fmt.Errorf("root.pem: %w", err)
 	}
-	s.pin = fingerprint(roots[0])
+	s.root = roots[0]
 	return nil
 }
 
@@ -141,7 +142,7 @@ func (s *serving) token(cfg *Config) (string, error) {
 		ExpiresAt: now.Add(24 * time.Hour),
 		JTI:       jwt.NewJTI(),
 	}
-	limits := jwt.Limits{Uses: cfg.Token.Uses, CA: s.pin}
+	limits := jwt.Limits{Uses: cfg.Token.Uses, CA: fmt.Sprintf("%x", sha256.Sum256(s.root.Raw))}
 	if cfg.Connection.Sealed {
 		limits.Seal = s.seal.String()
 	}
@@ -254,8 +255,7 @@ func (s *serving) fill(ctx context.Context, cfg *Config) (err error) {
 		return fmt.Errorf("fill the store: %w", err)
 	}
 	debug.FreeOSMemory()
-	s.written, err = writes(log.Name())
-	return err
+	return nil
 }
 
 // storedRecord is the record of a node that was provisioned, as long as that of a node that enrolled.

@@ -8,7 +8,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	mathrand "math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
@@ -19,20 +18,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Speed is what five small things cost on the machine, measured by one thread before anything else is started. Two
+// Speed is what two small things cost on the machine, measured by one thread before anything else is started. Two
 // results can be compared as far as their speeds can.
 type Speed struct {
-	Verify  float64 `json:"machine_verify_us"`  // checking one P-256 signature: computing
-	Read    float64 `json:"machine_read_ns"`    // one read at random in 8 MB, each after the one before: caches
-	Page    float64 `json:"machine_page_us"`    // the first write to a page of memory: what a fault costs
-	Syscall float64 `json:"machine_syscall_ns"` // one getppid: entering the kernel and leaving it
-	Fsync   float64 `json:"fsync_p50_us"`       // a write of 512 bytes, about a small record, synced
+	Verify float64 `json:"machine_verify_us"` // checking one P-256 signature: computing
+	Fsync  float64 `json:"fsync_p50_us"`      // a write of 512 bytes, about a small record, synced
 }
 
 // speedRounds is how often each is measured; the median counts.
 const speedRounds = 5
 
-// speed measures for about half a second. dir is on the disk that is measured.
+// speed measures. dir is on the disk that is measured.
 func speed(dir string) (s Speed, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -45,23 +41,6 @@ func speed(dir string) (s Speed, err error) {
 	}
 	s.Verify = rounded(timed(300, func() { ecdsa.VerifyASN1(&key.PublicKey, digest[:], signature) })/1000, 10)
 
-	const words = 1 << 20                                    // 8 MB
-	order := mathrand.New(mathrand.NewPCG(1, 2)).Perm(words) //nolint:gosec // not a secret: the same on each machine
-	next, at := make([]int, words), 0                        // one way round through all of them
-	for i, from := range order {
-		next[from] = order[(i+1)%words]
-	}
-	s.Read = rounded(timed(300_000, func() { at = next[at] }), 10)
-
-	const pages = 2000
-	page, size := 0, os.Getpagesize()
-	fresh, err := unix.Mmap(-1, 0, speedRounds*pages*size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err != nil {
-		return s, err
-	}
-	s.Page = rounded(timed(pages, func() { fresh[page*size] = 1; page++ })/1000, 100)
-	s.Syscall = rounded(timed(30_000, func() { unix.Getppid() }), 1)
-
 	f, err := os.Create(filepath.Join(dir, "fsync"))
 	if err != nil {
 		return s, err
@@ -71,7 +50,7 @@ func speed(dir string) (s Speed, err error) {
 		_, werr := f.Write(block)
 		err = errors.Join(err, werr, f.Sync())
 	})/1000, 10)
-	return s, errors.Join(err, f.Close(), unix.Munmap(fresh))
+	return s, errors.Join(err, f.Close())
 }
 
 // timed returns how many nanoseconds do takes when it is called n times.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math/rand/v2"
 	"os"
-	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,10 +22,6 @@ const (
 	patience = 2 * time.Minute
 )
 
-// openLoopMemory is how much memory this process takes in an open loop before it collects garbage. It is thousands
-// of machines in one process: a collection would stop them all for 50 ms, as real ones never do.
-const openLoopMemory = 4 << 30
-
 // maxWhy is how many causes of refusals and failures are kept.
 const maxWhy = 5
 
@@ -36,13 +31,13 @@ type counts struct {
 
 	mu sync.Mutex // guards all that follows
 
-	enrolled, provisioned       int
-	refused, failed             int // for good
-	refusals                    map[wire.Code]int
-	broken, unanswered, crossed int
-	why                         []string
-	latencies                   []time.Duration // of nodes that got through
-	last                        time.Time       // when the last node got through
+	enrolled, provisioned int
+	refused, failed       int // for good
+	refusals              map[wire.Code]int
+	broken, unanswered    int
+	why                   []string
+	latencies             []time.Duration // of nodes that got through
+	last                  time.Time       // when the last node got through
 }
 
 // play has all nodes enroll and returns when the last one is done.
@@ -58,9 +53,7 @@ func (f *fleet) play(ctx context.Context, start time.Time) error {
 	}
 	// A closed loop: the next node begins when one is through.
 	return each(ctx, len(f.nodes), f.cfg.Concurrency, func(i int) error {
-		if now := time.Now(); f.cfg.Duration == 0 || now.Sub(start) <= f.cfg.Duration {
-			f.enter(ctx, f.nodes[i], now)
-		}
+		f.enter(ctx, f.nodes[i], time.Now())
 		return nil
 	})
 }
@@ -68,18 +61,10 @@ func (f *fleet) play(ctx context.Context, start time.Time) error {
 // open begins nodes at a rate, whatever became of those before. Latency counts from the moment at which a node was to
 // begin, so that a provisioner that stalls is charged with the nodes that wait meanwhile.
 func (f *fleet) open(ctx context.Context, start time.Time) {
-	percent, limit := debug.SetGCPercent(-1), debug.SetMemoryLimit(openLoopMemory)
-	defer func() {
-		debug.SetGCPercent(percent)
-		debug.SetMemoryLimit(limit)
-	}()
 	var all sync.WaitGroup
 	defer all.Wait()
 	for i, n := range f.nodes {
 		after := time.Duration(float64(i) / f.cfg.Rate * float64(time.Second))
-		if f.cfg.Duration > 0 && after >= f.cfg.Duration {
-			return
-		}
 		due := start.Add(after)
 		if !sleep(ctx, time.Until(due)) {
 			return
@@ -170,8 +155,6 @@ func (c *counts) judge(err error, backoff time.Duration) (wait time.Duration, ag
 		return jitter(wait), r.unsealed || r.Code == wire.CodeBusy || r.Code == wire.CodeUnavailable
 	case errors.Is(err, errWrong):
 		return 0, false
-	case errors.Is(err, errCrossed):
-		c.crossed++
 	case errors.Is(err, errTimeout), errors.Is(err, os.ErrDeadlineExceeded):
 		c.unanswered++
 	default:

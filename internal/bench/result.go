@@ -30,18 +30,16 @@ type Result struct {
 	Refusals   map[wire.Code]int `json:"refusals"`   // replies by code, busy among them, of all waves
 	Broken     int               `json:"broken"`     // connections that failed and were made again
 	Unanswered int               `json:"unanswered"` // requests that were sent again
-	Crossed    int               `json:"crossed"`    // requests that were sent again since the reply was to another one
 
 	ServingCPU     float64 `json:"serving_cpu_us_per_node"`
 	DriverCPU      float64 `json:"driver_cpu_us_per_node"` // of the process that simulates the nodes
 	PeakMemory     int64   `json:"peak_memory_bytes"`      // of the serving processes
 	WrittenPerNode float64 `json:"written_bytes_per_node"`
-	WritesPerNode  float64 `json:"durable_writes_per_node"` // acknowledged and synced
-	StartMS        float64 `json:"start_ms"`                // of the provisioner to serving
-	StartMemory    int64   `json:"start_memory_bytes"`      // then
-	Stored         int     `json:"stored"`                  // records before the first wave
-	ListedMS       float64 `json:"listed_ms"`               // until the last process had listed all nodes; 0 without --stored
-	Idle           int     `json:"idle"`                    // nodes connected over mutual TLS
+	StartMS        float64 `json:"start_ms"`           // of the provisioner to serving
+	StartMemory    int64   `json:"start_memory_bytes"` // then
+	Stored         int     `json:"stored"`             // records before the first wave
+	ListedMS       float64 `json:"listed_ms"`          // until the last process had listed all nodes; 0 without --stored
+	Idle           int     `json:"idle"`               // nodes connected over mutual TLS
 	IdleMemory     int64   `json:"idle_memory_bytes"`
 
 	Why []string `json:"why"` // the first few causes of refusals and failures
@@ -61,7 +59,6 @@ func (r *Result) add(kind Wave, w *wave) {
 	r.Failed += c.failed
 	r.Broken += c.broken
 	r.Unanswered += c.unanswered
-	r.Crossed += c.crossed
 	for code, n := range c.refusals {
 		r.Refusals[code] += n
 	}
@@ -86,7 +83,6 @@ func (r *Result) add(kind Wave, w *wave) {
 	r.ServingCPU = rounded(perNode(w.after.cpu-w.before.cpu)/1000, 10)
 	r.DriverCPU = rounded(perNode(w.cpu)/1000, 10)
 	r.WrittenPerNode = math.Round(perNode(w.after.written - w.before.written))
-	r.WritesPerNode = rounded(perNode(w.writes), 100)
 	r.PeakMemory = w.after.peak
 }
 

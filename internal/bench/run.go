@@ -54,7 +54,7 @@ func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool,
 	if err := s.start(ctx, cfg, profile); err != nil {
 		return err
 	}
-	defer func() { _, _ = s.halt() }() // below, unless something fails
+	defer func() { _ = s.halt() }() // below, unless something fails
 	u, err := usageOf(s.pids)
 	if err != nil {
 		return err
@@ -76,13 +76,8 @@ func (s *serving) served(ctx context.Context, cfg *Config, kind Wave, last bool,
 			return err
 		}
 	}
-	before := s.written
-	if s.written, err = s.halt(); err != nil {
+	if err := s.halt(); err != nil {
 		return err
-	}
-	w.writes = s.written - before
-	if last {
-		w.writes -= 2 * int64(cfg.Idle) // a record and its confirmation
 	}
 	result.add(kind, w)
 	return nil
@@ -95,7 +90,6 @@ type wave struct {
 	before usage // of the serving processes
 	after  usage
 	cpu    int64 // of this process, in nanoseconds
-	writes int64 // synced
 }
 
 // wave has a new fleet enroll, and measures meanwhile.
@@ -140,7 +134,7 @@ const settling = 30 * time.Second
 // processes take then.
 func (s *serving) idle(ctx context.Context, cfg *Config, result *Result) (end func(), err error) {
 	alone := *cfg
-	alone.Nodes, alone.Rate, alone.Duration, alone.Connection, alone.Token.Uses = cfg.Idle, 0, 0, Connection{Shared: true}, 0
+	alone.Nodes, alone.Rate, alone.Connection, alone.Token.Uses = cfg.Idle, 0, Connection{Shared: true}, 0
 	w, err := s.wave(ctx, &alone, WaveApplied)
 	if err != nil {
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"os"
@@ -26,9 +27,8 @@ const (
 
 // Lines of logs that are waited for. A group is what is read of them.
 var (
-	ready         = regexp.MustCompile(`broker is running|provisioner is serving(?:.* broker="?nats://([^ "]+))?`)
-	nodesListed   = regexp.MustCompile(`nodes are listed.* elapsed=([^ \n]+)`)
-	storeComplete = regexp.MustCompile(`store is complete.* writes=([0-9]+)`)
+	ready       = regexp.MustCompile(`broker is running|provisioner is serving(?:.* broker="?nats://([^ "]+))?`)
+	nodesListed = regexp.MustCompile(`nodes are listed.* elapsed=([^ \n]+)`)
 )
 
 // A serving is what is measured: the setup and the processes of a provisioner.
@@ -37,12 +37,11 @@ type serving struct {
 	broker  string // where a broker with a process of its own listens; empty without one
 	key     crypto.Signer
 	seal    seal.PublicKey
-	pin     string // of the root
+	root    *x509.Certificate
 	servers []*server
 	pids    []int         // of them
 	url     string        // of their broker
 	opened  time.Duration // from the start of the first process until the last one serves
-	written int64         // synced writes to the store when the last process ended
 }
 
 // home is where the setup is.
@@ -164,26 +163,9 @@ func (s *serving) listed(ctx context.Context, result *Result, w *wave) error {
 	return err
 }
 
-// writes reads from the log of a provisioner that has stopped how many writes its store has ever taken.
-func writes(log string) (int64, error) {
-	b, err := os.ReadFile(log)
-	if err != nil {
-		return 0, err
-	}
-	m := storeComplete.FindSubmatch(b)
-	if m == nil {
-		return 0, fmt.Errorf("a provisioner did not stop as it should: %s", lastWords(log))
-	}
-	return strconv.ParseInt(string(m[1]), 10, 64)
-}
-
-// halt ends the processes, the last first, and leaves their files. It returns how many writes the store has taken, as
-// the last one says, which is a provisioner.
-func (s *serving) halt() (int64, error) {
-	if len(s.servers) == 0 {
-		return 0, nil
-	}
-	last := s.servers[len(s.servers)-1]
+// halt ends the processes, the last first, and leaves their files.
+func (s *serving) halt() error {
+	var errs []error
 	for _, p := range slices.Backward(s.servers) {
 		_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
 		select {
@@ -192,13 +174,16 @@ func (s *serving) halt() (int64, error) {
 			_ = p.cmd.Process.Kill()
 			<-p.ended
 		}
+		if !p.cmd.ProcessState.Success() {
+			errs = append(errs, fmt.Errorf("%s did not stop as it should: %s", p.cmd, lastWords(p.log)))
+		}
 	}
 	s.servers = nil
-	return writes(last.log)
+	return errors.Join(errs...)
 }
 
 // stop ends everything and removes it. It can be called at any time.
 func (s *serving) stop() error {
-	_, _ = s.halt() // what was measured has been read
+	_ = s.halt() // what was measured has been read
 	return os.RemoveAll(s.dir)
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"crypto"
+	"crypto/x509"
 	"strings"
 	"testing"
 	"time"
@@ -25,35 +26,33 @@ func TestCheck(t *testing.T) {
 	}
 	good := issue(t, ours, s.Key.Public(), s.Identity)
 	for name, tt := range map[string]struct {
-		certificate, ca, pin, want string
+		certificate string
+		root        *ca.Authority
+		want        string
 	}{
-		"good":                  {good, ours.RootsPEM(), ours.Fingerprint(), ""},
-		"good, without pin":     {good, ours.RootsPEM(), "", ""},
-		"no PEM":                {"certificate", ours.RootsPEM(), ours.Fingerprint(), "no PEM"},
-		"another node's key":    {issue(t, ours, other.Key.Public(), s.Identity), ours.RootsPEM(), ours.Fingerprint(), "another key"},
-		"another name":          {issue(t, ours, s.Key.Public(), "n2.run.bench.muster"), ours.RootsPEM(), ours.Fingerprint(), `for ["n2.run.bench.muster"]`},
-		"another authority":     {issue(t, theirs, s.Key.Public(), s.Identity), theirs.RootsPEM(), ours.Fingerprint(), "unknown authority"},
-		"another root":          {good, theirs.RootsPEM(), "", "unknown authority"},
-		"a root not pinned":     {good, ours.RootsPEM(), theirs.Fingerprint(), "unknown authority"},
-		"without the issuing":   {good[:strings.Index(good, pemEnd)+len(pemEnd)], ours.RootsPEM(), ours.Fingerprint(), "unknown authority"},
-		"without any authority": {good, "", ours.Fingerprint(), "unknown authority"},
+		"good":                {good, ours, ""},
+		"no PEM":              {"certificate", ours, "not certificates in PEM"},
+		"another node's key":  {issue(t, ours, other.Key.Public(), s.Identity), ours, "another key"},
+		"another name":        {issue(t, ours, s.Key.Public(), "n2.run.bench.muster"), ours, `for ["n2.run.bench.muster"]`},
+		"another authority":   {issue(t, theirs, s.Key.Public(), s.Identity), ours, "unknown authority"},
+		"another root":        {good, theirs, "unknown authority"},
+		"without the issuing": {good[:strings.Index(good, pemEnd)+len(pemEnd)], ours, "unknown authority"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := &node{Node: s, offer: offered(t, &wire.Enrolled{
 				Serial:      "0a1b",
 				Certificate: tt.certificate,
-				CA:          tt.ca,
 				Files:       wire.Files{Configuration: map[string]string{"größe": "a\tb \"quoted\" \u2028<&>"}},
 			}, "")}
-			err := n.check(tt.pin)
+			err := n.check(rootOf(t, tt.root))
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}
 		})
 	}
-	n := &node{Node: s, offer: offered(t, &wire.Enrolled{Serial: "0a1b", Certificate: good, CA: ours.RootsPEM()}, "another")}
-	if err := n.check(""); err == nil || !strings.Contains(err.Error(), "digest") {
+	n := &node{Node: s, offer: offered(t, &wire.Enrolled{Serial: "0a1b", Certificate: good}, "another")}
+	if err := n.check(rootOf(t, ours)); err == nil || !strings.Contains(err.Error(), "digest") {
 		t.Errorf("a wrong digest: %v", err)
 	}
 }
@@ -75,6 +74,15 @@ func offered(t *testing.T, e *wire.Enrolled, digest string) *offer {
 		t.Errorf("offer %q, %q, want %q, %q", o.serial, o.digest, e.Serial, e.Digest)
 	}
 	return o
+}
+
+func rootOf(t *testing.T, a *ca.Authority) *x509.Certificate {
+	t.Helper()
+	roots, err := ca.ParseCertificates([]byte(a.RootsPEM()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return roots[0]
 }
 
 func newAuthority(t *testing.T) *ca.Authority {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"slices"
-	"time"
 
 	"github.com/alecthomas/kingpin/v2"
 
@@ -28,7 +27,6 @@ type flags struct {
 	connections string
 	applied     bool
 	appliedSet  bool
-	nodesSet    bool
 	rate        int
 	policy      string
 }
@@ -45,7 +43,7 @@ first only, --applied the second only.
 
   muster bench                                  # shared connections
   muster bench --connections per-node --sealed  # what a booting fleet does
-  muster bench --rate 1500 --duration 30s       # latency at a given load
+  muster bench --rate 1500 --nodes 45000        # latency at a given load
   muster bench --applied --stored 1000000       # start with so many records
   muster bench --applied --idle 10000           # with so many nodes connected
   muster bench --cases                          # the standard cases, in one table
@@ -59,7 +57,7 @@ one did not, 2 if the command line makes no sense.`
 func Add(app *kingpin.Application, all cli.Verbs) {
 	v := &flags{}
 	c := app.Command("bench", "Measure: enroll simulated nodes as fast as it goes.").HelpLong(help)
-	cli.Int(c.Flag("nodes", "How many nodes, in each wave.").Default("20000").IsSetByUser(&v.nodesSet), &v.cfg.Nodes)
+	cli.Int(c.Flag("nodes", "How many nodes, in each wave.").Default("20000"), &v.cfg.Nodes)
 	cli.Int(c.Flag("concurrency", "How many nodes are in hand at a time.").Default("256"), &v.cfg.Concurrency)
 	c.Flag("connections", "A TCP connection per node, or 16 for all nodes. Default: shared.").Default("shared").
 		PlaceHolder("per-node|shared").EnumVar(&v.connections, "per-node", "shared")
@@ -72,8 +70,6 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	c.Flag("applied", "Nodes go on to their confirmation, or not (--no-applied); both, one after the other, if not given.").
 		IsSetByUser(&v.appliedSet).BoolVar(&v.applied)
 	cli.Int(c.Flag("rate", "Begin so many nodes a second; 0 is as fast as it goes.").Default("0"), &v.rate)
-	cli.Duration(c.Flag("duration", "Begin no node after this time; with --rate, as many nodes as come in it.").
-		PlaceHolder("TIME"), &v.cfg.Duration, time.Second, 24*time.Hour)
 	cli.Int(c.Flag("stored", "Put so many records into the store first.").Default("0"), &v.cfg.Stored)
 	cli.Int(c.Flag("idle", "Have so many provisioned nodes connected over mutual TLS meanwhile.").Default("0"), &v.cfg.Idle)
 	cli.Int(c.Flag("provisioners", "So many at a broker with a process of its own; 0 is one with its broker inside.").
@@ -100,9 +96,6 @@ func (v *flags) complete() {
 		v.cfg.Waves = v.cfg.Waves[:1]
 	} else if v.appliedSet || v.rate > 0 {
 		v.cfg.Waves = v.cfg.Waves[1:]
-	}
-	if v.rate > 0 && v.cfg.Duration > 0 && !v.nodesSet {
-		v.cfg.Nodes = int(v.cfg.Rate * v.cfg.Duration.Seconds())
 	}
 }
 
@@ -174,15 +167,13 @@ func table(r *bench.Result) io.WriterTo {
 	for _, code := range slices.Sorted(maps.Keys(r.Refusals)) {
 		row("refusals", "%d %s", r.Refusals[code], code)
 	}
-	if r.Broken+r.Unanswered+r.Crossed > 0 {
-		row("asked again", "%d after a broken connection, %d without a reply, %d after a reply to another request",
-			r.Broken, r.Unanswered, r.Crossed)
+	if r.Broken+r.Unanswered > 0 {
+		row("asked again", "%d after a broken connection, %d without a reply", r.Broken, r.Unanswered)
 	}
 	row("CPU per node", "%.0f µs serving, %.0f µs for the simulated nodes", r.ServingCPU, r.DriverCPU)
 	row("peak memory", "%.0f MB serving", float64(r.PeakMemory)/1e6)
-	row("disk per node", "%.0f bytes, %.2f synced writes", r.WrittenPerNode, r.WritesPerNode)
-	row("machine before", "P-256 signature checked in %.0f µs, read in 8 MB %.0f ns, new page %.1f µs, system call %.0f ns, fsync %.0f µs",
-		r.Verify, r.Read, r.Page, r.Syscall, r.Fsync)
+	row("disk per node", "%.0f bytes", r.WrittenPerNode)
+	row("machine before", "P-256 signature checked in %.0f µs, fsync %.0f µs", r.Verify, r.Fsync)
 	row("start", "%.2f s, then %.0f MB; %d records", r.StartMS/1000, float64(r.StartMemory)/1e6, r.Stored)
 	if r.Idle > 0 {
 		row("connected fleet", "%d nodes over mutual TLS: %.0f MB", r.Idle, float64(r.IdleMemory)/1e6)

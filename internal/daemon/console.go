@@ -9,6 +9,7 @@ import (
 	"muster/policies"
 	"muster/provisioner/console"
 	"muster/provisioner/fleet"
+	"muster/provisioner/httpapi"
 )
 
 // console makes the web console. It is served only where operators are over HTTPS.
@@ -22,9 +23,13 @@ func (d *Daemon) console(nodes *fleet.Index, register *register) (*console.Conso
 		Attempts:    d.attempts,
 		Webhooks:    d.webhooks,
 		Components:  register.All,
-		Version:     d.opts.Version,
-		Log:         d.opts.Log,
-		Now:         d.opts.Now,
+		Problem: func(err error) (status int, what, remedy string) {
+			p := httpapi.ProblemOf(err)
+			return p.Status, p.Detail, p.Remedy
+		},
+		Version: d.opts.Version,
+		Log:     d.opts.Log,
+		Now:     d.opts.Now,
 	}
 	if d.shadow != nil {
 		cfg.Shadow = d.shadow.told

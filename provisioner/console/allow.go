@@ -84,7 +84,7 @@ func (c allowPages) addAllowance(v *visit) error {
 			http.Redirect(v.w, v.r, "/allow?done=add", http.StatusSeeOther)
 			return nil
 		}
-		status = statusOf(wrong)
+		status, _, _ = c.problem(wrong)
 	}
 	p.Problem = wrong.Error()
 	return c.showAllow(v, status, p)

@@ -162,7 +162,7 @@ func (*approvalsPage) Box(a *provisioner.Answer) string {
 // readChosen reads what was ticked, as eachShown writes it.
 func readChosen(each []string) ([]operate.ShownKey, error) {
 	if len(each) > maxWaiting {
-		return nil, &formError{fmt.Errorf("%d machines, limit %d at once", len(each), maxWaiting)}
+		return nil, badRequest(fmt.Errorf("%d machines, limit %d at once", len(each), maxWaiting))
 	}
 	var all []operate.ShownKey
 	for _, text := range each {
@@ -170,7 +170,7 @@ func readChosen(each []string) ([]operate.ShownKey, error) {
 		key, rejection, rejected := strings.Cut(rest, "/")
 		id, err := wire.ParseIdentity(name)
 		if err != nil || key == "" {
-			return nil, &formError{fmt.Errorf("%.80q: want a name, a slash and the hash of a key", text)}
+			return nil, badRequest(fmt.Errorf("%.80q: want a name, a slash and the hash of a key", text))
 		}
 		all = append(all, operate.ShownKey{Identity: id, KeyHash: key, Rejected: rejected, Rejection: rejection})
 	}

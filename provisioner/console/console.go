@@ -45,6 +45,10 @@ type Config struct {
 	// Components returns the provisioners of the installation. Required.
 	Components func(context.Context) ([]*provisioner.HeardComponent, error)
 
+	// Problem returns how an error is answered: with an HTTP status, what went wrong
+	// and what to do about it. Required.
+	Problem func(error) (status int, what, remedy string)
+
 	// Shadow returns what has come of the shadow policy, nil if there is none. Nil:
 	// there is none.
 	Shadow func() *Shadow

@@ -25,7 +25,7 @@ func TestAReasonThatIsNoTextIsRefused(t *testing.T) {
 	if a.status != http.StatusBadRequest {
 		t.Errorf("%d %s", a.status, main(a.body))
 	}
-	says(t, a.body, "not in UTF-8")
+	says(t, a.body, "in UTF-8")
 	if code := f.Refused(n); code != wire.CodeApprovalPending {
 		t.Errorf("it is refused with %s, want it to wait", code)
 	}

@@ -31,7 +31,7 @@ type nodePage struct {
 func (c nodePages) node(v *visit) error {
 	id, err := wire.ParseIdentity(v.r.PathValue("identity"))
 	if err != nil {
-		return &formError{err}
+		return badRequest(err)
 	}
 	p := &nodePage{Identity: id, may: v.login.Role.Covers(provisioner.RoleOperator), paused: len(c.cfg.Orders.Pauses.List()) > 0}
 	ctx, x := v.r.Context(), c.cfg.Nodes

@@ -65,7 +65,7 @@ var nodeActions = []*action{
 func (c nodePages) order(v *visit) (*order, error) {
 	id, err := wire.ParseIdentity(v.r.PathValue("identity"))
 	if err != nil {
-		return nil, &formError{err}
+		return nil, badRequest(err)
 	}
 	a := named(nodeActions, v.r.PathValue("action"))
 	if a == nil {
@@ -138,7 +138,7 @@ func parseSeen(text string) (provisioner.Seen, error) {
 	at, err := strconv.ParseUint(revision, 10, 64)
 	seconds, bad := strconv.ParseInt(owned, 10, 64)
 	if err != nil || bad != nil || at == 0 {
-		return provisioner.Seen{}, &formError{errNotSeen}
+		return provisioner.Seen{}, badRequest(errNotSeen)
 	}
 	return provisioner.Seen{Revision: provisioner.Revision(at), OwnedSince: time.Unix(seconds, 0).UTC()}, nil
 }

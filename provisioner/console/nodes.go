@@ -73,7 +73,7 @@ func (c nodePages) nodes(v *visit) error {
 	}
 	if err != nil {
 		p.Problem = err.Error()
-		status := statusOf(err)
+		status, _, _ := c.problem(err)
 		if status == http.StatusInternalServerError { // what else there is to say is about the filter
 			status = http.StatusBadRequest
 		}
@@ -106,12 +106,12 @@ func (p *nodesPage) query(now time.Time) (q fleet.Query, err error) {
 	if p.Within != "" {
 		within, err := time.ParseDuration(p.Within)
 		if err != nil || !offered(withins, p.Within) {
-			return q, &formError{fmt.Errorf("expires within %.40q: want one of the list", p.Within)}
+			return q, badRequest(fmt.Errorf("expires within %.40q: want one of the list", p.Within))
 		}
 		q.ExpiresBefore = now.Add(within).UTC().Truncate(time.Second)
 		if p.Before != "" {
 			if q.ExpiresBefore, err = time.Parse(time.RFC3339, p.Before); err != nil {
-				return q, &formError{fmt.Errorf("before: %.40q, want a time as the link to the next page has it", p.Before)}
+				return q, badRequest(fmt.Errorf("before: %.40q, want a time as the link to the next page has it", p.Before))
 			}
 		}
 		if len(q.States) == 0 {

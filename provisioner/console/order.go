@@ -68,7 +68,7 @@ func (c *Console) ordered(of func(*visit) (*order, error)) func(*visit) error {
 			return err
 		}
 		if needs := cmp.Or(o.role, provisioner.RoleOperator); !v.login.Role.Covers(needs) {
-			return &roleError{v.login, needs}
+			return roleError(v.login, needs)
 		}
 		o.To = v.r.URL.Path
 		if !v.r.PostForm.Has("why") {
@@ -77,7 +77,7 @@ func (c *Console) ordered(of func(*visit) (*order, error)) func(*visit) error {
 		cause, err := reason(v)
 		if err != nil {
 			o.Problem, o.Why = err.Error(), cause.Why
-			c.show(v.w, v.r, v.login, statusOf(err), "confirm", o.Label, o)
+			c.show(v.w, v.r, v.login, http.StatusBadRequest, "confirm", o.Label, o)
 			return nil
 		}
 		if err := o.do(v.r.Context(), cause); err != nil {
@@ -95,7 +95,7 @@ func reason(v *visit) (provisioner.Cause, error) {
 		return cause, errNoReason
 	}
 	if err := cause.Check(); err != nil {
-		return cause, &formError{err}
+		return cause, badRequest(err)
 	}
 	return cause, nil
 }

@@ -260,7 +260,7 @@ func TestCommandsToWhoIsAway(t *testing.T) {
 	v := signedIn(t, f, "anna", provisioner.RoleOperator)
 	says(t, v.see("/nodes/web1.example.net/do/restart"), `name="command" value="`)
 	a := v.confirmed("/nodes/web1.example.net/do/restart", "stuck")
-	if a.status != http.StatusConflict {
+	if a.status != http.StatusServiceUnavailable {
 		t.Errorf("a node that is off: %d", a.status)
 	}
 	says(t, a.body, "not connected")

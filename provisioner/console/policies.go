@@ -22,9 +22,6 @@ const (
 	maxShadowEvents = 20
 )
 
-// errReplaying means that one replay runs already.
-var errReplaying = errors.New("a replay is running already: wait for it")
-
 // replayed is what came of a replay of the shadow policy.
 type replayed struct {
 	Over    string // how far back, in words
@@ -98,7 +95,7 @@ func (c policyPages) showPolicies(v *visit, p *policiesPage) error {
 func (c policyPages) replay(v *visit) error {
 	i := slices.IndexFunc(ages, func(a choice) bool { return a.Value == v.r.PostForm.Get("since") })
 	if i < 0 {
-		return &formError{errors.New("since: want one of the list")}
+		return badRequest(errors.New("since: want one of the list"))
 	}
 	if c.cfg.Replay == nil {
 		return errNoPage

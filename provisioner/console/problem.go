@@ -9,49 +9,42 @@ import (
 	"slices"
 	"strings"
 
-	"muster/policies"
 	"muster/provisioner"
-	"muster/provisioner/fleet"
-	"muster/provisioner/operate"
 )
 
-// statuses says what is told with which HTTP status; the first that fits.
-var statuses = []struct {
+// A mistake is what is wrong with a request to the console itself.
+type mistake struct {
 	status int
-	errs   []error
-}{
-	{http.StatusNotFound, []error{errNoPage, provisioner.ErrNoRecord, provisioner.ErrUnknownToken, operate.ErrNotWaiting, operate.ErrNotAllowed}},
-	{http.StatusForbidden, []error{errForeignForm}},
-	{http.StatusBadRequest, []error{errNoReason, provisioner.ErrTokenID, operate.ErrPauses, fleet.ErrCursor}},
-	{http.StatusTooManyRequests, []error{provisioner.ErrLoginLimited}},
-	{http.StatusUnauthorized, []error{provisioner.ErrLogin}},
-	{http.StatusConflict, []error{
-		provisioner.ErrState, operate.ErrNotPaused, provisioner.ErrNoClaim, provisioner.ErrClaimYoung, provisioner.ErrClaimEnrolled, operate.ErrNodeAway, operate.ErrNoCommandKey, errReplaying,
-	}},
-	{http.StatusUnprocessableEntity, []error{policies.ErrInvalid}},
-	{http.StatusGatewayTimeout, []error{operate.ErrNodeSilent}},
-	{http.StatusServiceUnavailable, []error{fleet.ErrReading, provisioner.ErrPending, provisioner.ErrRevocationsUnknown, provisioner.ErrClock}},
+	err    error
 }
 
-// statusOf returns the HTTP status of an error.
-func statusOf(err error) int {
-	var role *roleError
-	var form *formError
-	var order *provisioner.OrderError
-	switch {
-	case errors.As(err, &role):
-		return http.StatusForbidden
-	case errors.As(err, &form), errors.As(err, &order):
-		return http.StatusBadRequest
+func (m *mistake) Error() string { return m.err.Error() }
+func (m *mistake) Unwrap() error { return m.err }
+
+// badRequest is a mistake in what was filled in.
+func badRequest(err error) error { return &mistake{http.StatusBadRequest, err} }
+
+var (
+	errNoPage      = &mistake{http.StatusNotFound, errors.New("there is no such page")}
+	errNoReason    = &mistake{http.StatusBadRequest, errors.New("say why: it goes into the history, for operators who look at it later")}
+	errReplaying   = &mistake{http.StatusConflict, errors.New("a replay is running already: wait for it")}
+	errForeignForm = &mistake{http.StatusForbidden,
+		errors.New("this form is not one of the console's, or is too old: go back, load the page again, and send it once more")}
+)
+
+// roleError says that an operator may not do something.
+func roleError(l *provisioner.Login, needs provisioner.OperatorRole) error {
+	return &mistake{http.StatusForbidden, fmt.Errorf("you are %s (%s), and this needs %s. "+
+		"An admin changes roles with `muster operator add`", l.Role, l.Name, needs)}
+}
+
+// problem returns how an error is answered.
+func (c *Console) problem(err error) (status int, what, remedy string) {
+	var m *mistake
+	if errors.As(err, &m) {
+		return m.status, err.Error(), ""
 	}
-	for _, s := range statuses {
-		for _, target := range s.errs {
-			if errors.Is(err, target) {
-				return s.status
-			}
-		}
-	}
-	return http.StatusInternalServerError
+	return c.cfg.Problem(err)
 }
 
 // failPage says what went wrong.
@@ -80,26 +73,18 @@ func backFrom(path string) string {
 	return "/"
 }
 
-// statusRemedies says what to do about a status, where the error does not.
-var statusRemedies = map[int]string{
-	http.StatusNotFound:            "It may be spelled otherwise, or be gone.",
-	http.StatusGatewayTimeout:      "Go back and ask again: what the node has taken already it does not do twice.",
-	http.StatusServiceUnavailable:  "Try again in a few seconds. If it stays so, the provisioner's log says why.",
-	http.StatusInternalServerError: "The provisioner's log has more.",
-}
-
 // subject is what a request is about, for logs.
 func subject(r *http.Request) string { return fmt.Sprintf("%.20s %.200s", r.Method, r.URL.Path) }
 
 // fail answers with an error, and logs it. login is nil if nobody is known: what strangers
 // are told is of no interest, and they would write as much of the log as they like.
 func (c *Console) fail(w http.ResponseWriter, r *http.Request, login *provisioner.Login, err error) {
-	status := statusOf(err)
+	status, what, remedy := c.problem(err)
 	by, level := "", slog.LevelDebug
 	if login != nil {
 		by, level = login.By(), slog.LevelInfo
 	}
 	c.cfg.Log.Log(r.Context(), level, "operator's request failed", "subject", subject(r), "by", by, "err", err)
 	title := cmp.Or(failures[status], http.StatusText(status))
-	c.show(w, r, login, status, "problem", title, failPage{err.Error(), statusRemedies[status], backFrom(r.URL.Path)})
+	c.show(w, r, login, status, "problem", title, failPage{what, remedy, backFrom(r.URL.Path)})
 }

@@ -91,12 +91,12 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 		return
 	}
 	if _, err := url.ParseQuery(r.URL.RawQuery); err != nil { // what cannot be read of it would be left out
-		c.fail(w, r, login, &formError{fmt.Errorf("the address: %w", err)})
+		c.fail(w, r, login, badRequest(fmt.Errorf("the address: %w", err)))
 		return
 	}
 	if !login.Role.Covers(need.role) {
 		c.cfg.Log.WarnContext(r.Context(), "operator's request refused", "subject", subject(r), "by", login.By(), "role", login.Role, "needs", need.role)
-		c.fail(w, r, login, &roleError{login, need.role})
+		c.fail(w, r, login, roleError(login, need.role))
 		return
 	}
 	v := &visit{w: w, r: r, login: login}
@@ -119,7 +119,7 @@ func (c *Console) visit(w http.ResponseWriter, r *http.Request, need route) {
 // strange answers who is not known: who wants a page is asked to sign in.
 func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 	if !errors.Is(err, provisioner.ErrLogin) {
-		c.show(w, r, nil, statusOf(err), "login", "Sign in", loginPage{Next: "/", Problem: loginProblem(err)})
+		c.refuseLogin(w, r, "/", err)
 		return
 	}
 	if r.Method == http.MethodPost {
@@ -135,26 +135,4 @@ func (c *Console) strange(w http.ResponseWriter, r *http.Request, err error) {
 		to += "?next=" + url.QueryEscape(r.URL.RequestURI())
 	}
 	http.Redirect(w, r, to, http.StatusSeeOther)
-}
-
-// errNoPage means that there is no such page.
-var errNoPage = errors.New("there is no such page")
-
-// errNoReason means that a change came without one.
-var errNoReason = errors.New("say why: it goes into the history, for whoever looks at it later")
-
-// A formError is what is wrong with what was filled in.
-type formError struct{ err error }
-
-func (e *formError) Error() string { return e.err.Error() }
-func (e *formError) Unwrap() error { return e.err }
-
-// A roleError says that an operator may not do something.
-type roleError struct {
-	login *provisioner.Login
-	needs provisioner.OperatorRole
-}
-
-func (e *roleError) Error() string {
-	return fmt.Sprintf("you are %s (%s), and this needs %s. An admin changes roles with `muster operator add`", e.login.Role, e.login.Name, e.needs)
 }

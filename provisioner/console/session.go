@@ -3,15 +3,12 @@ package console
 import (
 	"crypto/rand"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
-	"unicode/utf8"
 
-	"muster/internal/wire"
 	"muster/provisioner"
 )
 
@@ -72,19 +69,11 @@ func formToken(w http.ResponseWriter, r *http.Request) string {
 	return secret
 }
 
-// errForeignForm means that a form is not one that this browser was given by us.
-var errForeignForm = errors.New("this form is not one of the console's, or is too old: go back, load the page again, and send it once more")
-
 // readForm reads a form that was sent, and checks that it is one of ours.
 func readForm(w http.ResponseWriter, r *http.Request) error {
 	r.Body = http.MaxBytesReader(w, r.Body, maxFormBytes)
 	if err := r.ParseForm(); err != nil {
-		return &formError{fmt.Errorf("the form: %w", err)}
-	}
-	for name, values := range r.PostForm { // browsers send no other, since our pages have it
-		if !utf8.ValidString(name + strings.Join(values, "")) {
-			return &formError{fmt.Errorf("the form: %.40q is not in UTF-8", name)}
-		}
+		return badRequest(fmt.Errorf("the form: %w", err))
 	}
 	had, err := r.Cookie(cookieForm)
 	if err != nil || len(had.Value) != formSecret || subtle.ConstantTimeCompare([]byte(had.Value), []byte(r.PostForm.Get(fieldForm))) != 1 {
@@ -128,7 +117,7 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	next, token := local(r.PostForm.Get("next")), strings.TrimSpace(r.PostForm.Get("token"))
 	l, err := c.cfg.Provisioner.LoginToken(r.Context(), token, r.RemoteAddr)
 	if err != nil {
-		c.show(w, r, nil, statusOf(err), "login", "Sign in", loginPage{Next: next, Problem: loginProblem(err)})
+		c.refuseLogin(w, r, next, err)
 		return
 	}
 	http.SetCookie(w, cookie(cookieSession, token, l.Expires))
@@ -137,21 +126,10 @@ func (c *Console) login(w http.ResponseWriter, r *http.Request) {
 	http.Redirect(w, r, next, http.StatusSeeOther) //nolint:gosec // local has made it a path of ours
 }
 
-// loginProblem says what is wrong, and nothing of who exists.
-func loginProblem(err error) string {
-	var untimely *provisioner.UntimelyError
-	switch {
-	case errors.As(err, &untimely):
-		return "This token lets nobody in: " + untimely.Error() + ". Sign another one, or set the clock that is wrong."
-	case errors.Is(err, provisioner.ErrLoginLimited):
-		return "Too much that is wrong has come from your address. Try again in a few seconds."
-	case errors.Is(err, provisioner.ErrLogin):
-		return "This token lets nobody in: it may have ended, or be of another installation. The provisioner's log says what is wrong with it."
-	case errors.Is(err, provisioner.ErrClock):
-		return wire.MeaningOf(wire.CodeClockBehind).Remedy
-	default:
-		return "The provisioner cannot read who may come in right now. Try again in a few seconds; its log says why."
-	}
+// refuseLogin says why nobody is signed in, and asks again.
+func (c *Console) refuseLogin(w http.ResponseWriter, r *http.Request, next string, err error) {
+	status, what, remedy := c.problem(err)
+	c.show(w, r, nil, status, "login", "Sign in", loginPage{Next: next, Problem: sentence(what) + " " + sentence(remedy)})
 }
 
 // logout has the browser forget the session. The token itself stays good until it

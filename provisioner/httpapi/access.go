@@ -61,7 +61,7 @@ func (s *Server) handle(pattern string, need access, serve http.HandlerFunc) {
 		if !known {
 			var err error
 			if l, err = s.authenticate(r); err != nil {
-				p := problemOf(err)
+				p := ProblemOf(err)
 				if p.Status == http.StatusUnauthorized {
 					w.Header().Set("WWW-Authenticate", `Bearer realm="muster"`)
 				}

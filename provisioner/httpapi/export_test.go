@@ -1,10 +1,7 @@
 package httpapi
 
-// What is answered when an order fails.
-var (
-	ProblemOf = problemOf
-	Write     = (*Problem).write
-)
+// Write answers with a problem.
+var Write = (*Problem).write
 
 // For fuzzing: what is read of queries.
 var (

@@ -93,8 +93,8 @@ var problems = []struct {
 	}},
 }
 
-// problemOf returns the answer for an error of the provisioner's.
-func problemOf(err error) *Problem {
+// ProblemOf returns the answer for an error of the provisioner's.
+func ProblemOf(err error) *Problem {
 	var p *Problem
 	var order *provisioner.OrderError
 	var refusal *provisioner.Refusal

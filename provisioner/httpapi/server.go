@@ -226,7 +226,7 @@ func (s *Server) fail(w http.ResponseWriter, r *http.Request, err error) {
 		level = slog.LevelDebug
 	}
 	s.cfg.Log.Log(r.Context(), level, "operator's request failed", "subject", subject(r), "by", by(r.Context()), "err", err)
-	problemOf(err).write(w)
+	ProblemOf(err).write(w)
 }
 
 // subject is what a request is about, for logs.

@@ -52,7 +52,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, to stream,
 	if begun {
 		panic(http.ErrAbortHandler) // all that can still be said: it is not whole
 	}
-	problemOf(err).write(w)
+	ProblemOf(err).write(w)
 }
 
 // A reader takes a stream as long as it goes on taking, and as its operator may have it.

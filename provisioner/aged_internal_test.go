@@ -35,12 +35,6 @@ func (f farLog) Claims(ctx context.Context, tid jwt.TokenID, after Revision, eac
 	})
 }
 
-// claimsJournal is a journal that takes all claims.
-type claimsJournal struct{ Journal }
-
-func (claimsJournal) AppendClaims(...*JournaledClaims) error     { return nil }
-func (claimsJournal) ClaimsThrough() (through Revision, ok bool) { return 0, false }
-
 // TestALongLogIsReadInTheEnd has a process that has just started claim a use of a token
 // that has thousands, at a store that is far. No single request has the time to read
 // all of them.
@@ -51,7 +45,7 @@ func TestALongLogIsReadInTheEnd(t *testing.T) {
 		for i := range 5000 {
 			m.log = append(m.log, &ClaimEntry{Schema: ClaimSchema, Claims: []TokenClaim{*claimOf(i, token).claim}})
 		}
-		log := claimLog(farLog{m, 10 * time.Millisecond}, claimsJournal{}, nil)
+		log := farLog{m, 10 * time.Millisecond}
 		s := newLedgers(log, slog.New(slog.DiscardHandler), time.Now)
 		var err error
 		for range 4 {

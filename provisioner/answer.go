@@ -116,7 +116,7 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 		a.approval = answer
 		return nil
 	}
-	if p.cfg.Autosign == nil {
+	if p.cfg.Autosign == nil || p.Recovery() != nil {
 		return refuse(node, wire.CodeApprovalPending, because(a.decision))
 	}
 	if err := p.cfg.Autosign(ctx, a.identity, a.request.CSR); err != nil {
@@ -129,7 +129,8 @@ func (p *Provisioner) approved(ctx context.Context, a *attempt) error {
 // approval returns the approval that lets a key have the identity of r, which may be nil, on
 // the ground of reason; nil if there is none.
 func (p *Provisioner) approval(id wire.Identity, keyHash string, r *Record, reason Reason) *Answer {
-	if answer, _ := p.logs.Answers.Of(id, keyHash); p.counts(answer, r, reason) {
+	answer, at := p.logs.Answers.Of(id, keyHash)
+	if !p.logs.newestRecovery().voids(at) && p.counts(answer, r, reason) {
 		return answer
 	}
 	return nil

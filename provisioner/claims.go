@@ -49,10 +49,6 @@ type ClaimLog interface {
 	// deciding.
 	AppendClaims(ctx context.Context, tid jwt.TokenID, e *ClaimEntry, after Revision) (Revision, error)
 
-	// LastClaims returns the revision of the newest entry of all logs, 0 if there
-	// is none.
-	LastClaims(ctx context.Context) (Revision, error)
-
 	// AllClaims calls each for every entry of every log after the revision, in the
 	// order in which they were written, and stops at the first error of each.
 	AllClaims(ctx context.Context, after Revision, each func(jwt.TokenID, *ClaimEntry, Revision) error) error

@@ -30,6 +30,9 @@ func (p *Provisioner) decide(ctx context.Context, a *attempt) error {
 	a.decision, a.approval = d, nil
 	switch v := d.Verdict(); v {
 	case policies.VerdictAllow:
+		if a.reason == ReasonNew && p.Recovery() != nil {
+			return p.approved(ctx, a) // the name may be another machine's, whose record is lost
+		}
 		return nil
 	case policies.VerdictDeny:
 		if a.cloned() && a.record.Cloned.Refused {

@@ -35,6 +35,8 @@ type attempt struct {
 	source  Source
 	renewal bool // request is a renewal in that form: without a token, over the node's own session
 
+	certificate []byte // of a renewal in a recovery: the one that the node has, in DER
+
 	// Set by prove.
 	identity wire.Identity
 	token    *jwt.Verified // of a renewal: as the record remembers it, set by each round
@@ -66,6 +68,10 @@ type findings struct {
 	entry     *policies.AllowEntry
 	files     wire.Files
 	confirmed *Issued // of a renewal: the offer that it confirms by the way, if any
+
+	// Of a node that comes back in a recovery: how, and by which certificate.
+	returning *Recovered
+	former    RevokedCertificate
 }
 
 // Enroll takes a request from proof to a certificate on record, in the order
@@ -286,8 +292,10 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if err := p.checkPaused(a); err != nil {
 		return nil, false, err
 	}
-	if err := p.pace(a); err != nil {
-		return nil, false, err
+	if a.returning == nil {
+		if err := p.pace(a); err != nil {
+			return nil, false, err
+		}
 	}
 	if err := p.roomFor(a); err != nil {
 		return nil, false, err
@@ -327,9 +335,6 @@ func (p *Provisioner) round(ctx context.Context, a *attempt) (*wire.Enrolled, bo
 	if err := p.checkLetIn(a); err != nil {
 		return nil, false, err
 	}
-	if err := p.journalTakeover(a); err != nil {
-		return nil, false, err
-	}
 	next := p.next(a, p.now(), offer)
 	if err := a.watch.took(StepPublish, p.publish(ctx, next, a.after, func() error { return p.trying(a) })); err != nil {
 		return nil, false, err
@@ -360,7 +365,7 @@ func (p *Provisioner) classify(ctx context.Context, a *attempt) error {
 		return refuse(node, wire.CodeIdentityRevoked, by.cause())
 	}
 	if a.renewal {
-		return p.classifyRenewal(a)
+		return p.classifyRenewal(ctx, a)
 	}
 	c := claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, token: a.token, requested: p.now()}
 	a.reason, err = classify(a.record, c)
@@ -443,13 +448,13 @@ func (p *Provisioner) enrolled(offer *Issued, chain string, files wire.Files) *w
 func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
 	n := &Record{Schema: RecordSchema, Identity: a.identity, State: StateEnrolled, FirstEnrolledAt: now}
 	switch {
-	case a.reason != ReasonNew:
+	case a.reason != ReasonNew && a.record != nil && a.record.State != StateRetired:
 		copied := *a.record
 		n = &copied
 	case a.record != nil:
 		n.Grant, n.Approval = a.record.Grant, a.record.Approval // spent stays spent when the identity was retired
 	}
-	if a.reason == ReasonNew {
+	if a.reason == ReasonNew || a.record.state() == StateRetired {
 		// What was said of the identity so far is not about this machine.
 		n.RevokedThrough = a.through
 		if a.record != nil {
@@ -475,6 +480,9 @@ func (p *Provisioner) next(a *attempt, now time.Time, offer *Issued) *Record {
 		a.confirming = n
 	}
 	n.own(a.reason, now)
+	if a.returning != nil {
+		n.comesBack(a.returning, a.former)
+	}
 	n.Next = offer
 	n.keep(a.record, p.cfg.Clock.believed(now))
 	n.remember(offer.KeyHash, a.vouching)

@@ -58,8 +58,8 @@ type Logs struct {
 	Allowances Allowances          // by [Allowance.LogKey]
 	Signers    Log[*SignerEntry]   // by their ids
 	Operators  Log[*OperatorEntry] // by their names
-	Freezes    Log[*Freeze]        // by [FreezeKey]
-	Thaws      Log[*Thaw]          // by the tokens' ids
+	Recovery   Log[*Recovery]      // by [RecoveryKey]
+	Unfrozen   Log[*Unfreeze]      // by the tokens' ids
 
 	// Fresh returns nil while every entry that was in the store [MaxAge] ago is known here, and
 	// an error that wraps [ErrRevocationsUnknown] else.
@@ -67,10 +67,30 @@ type Logs struct {
 }
 
 // Grant returns the newest grant for an identity, nil if there is none, and its revision. The
-// error wraps [ErrUnread] if that cannot be read: it lets in no key.
+// error wraps [ErrUnread] if that cannot be read: it lets in no key. A grant that a recovery voids is none.
 func (l *Logs) Grant(id wire.Identity) (*Grant, Revision, error) {
 	e, _ := l.Grants.Get(id.SubjectToken())
+	if l.newestRecovery().voids(e.Revision) {
+		return nil, e.Revision, nil
+	}
 	return e.Value, e.Revision, e.Unread
+}
+
+// newestRecovery returns the newest recovery of the store, nil if there was none; its Entry is set. One that cannot be
+// read voids what was there when it was written, and has not ended.
+func (l *Logs) newestRecovery() *Recovery {
+	e, found := l.Recovery.Get(RecoveryKey)
+	switch {
+	case !found:
+		return nil
+	case e.Unread != nil:
+		return &Recovery{Began: e.At, Entry: e.Revision}
+	case e.Value.Entry != 0:
+		return e.Value
+	}
+	r := *e.Value
+	r.Entry = e.Revision
+	return &r
 }
 
 // unread are the keys whose newest entry cannot be decoded. The zero value has none; it is safe
@@ -112,8 +132,8 @@ func (l *Logs) watch(u *unread) {
 	watchUnread(u, "allow-list entry", l.Allowances.Log)
 	watchUnread(u, "signer", l.Signers)
 	watchUnread(u, "operator", l.Operators)
-	watchUnread(u, "freeze", l.Freezes)
-	watchUnread(u, "thaw", l.Thaws)
+	watchUnread(u, "recovery", l.Recovery)
+	watchUnread(u, "frozen token", l.Unfrozen)
 }
 
 // Change writes what next makes of the newest entry of a key, and decides anew if another

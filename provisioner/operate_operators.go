@@ -57,9 +57,6 @@ func (p *Provisioner) AddOperator(ctx context.Context, n NewOperator, c Cause) (
 	}
 	told := events.Event{Type: events.OperatorAdded, Time: p.moment(), Operator: e.Name, Role: string(e.Role), Serial: e.Serial, By: c.By, Why: c.Why}
 	err = p.cfg.Operators.put(ctx, e, p.now())
-	if err == nil {
-		err = p.journals.write()
-	}
 	if err != nil {
 		return nil, fmt.Errorf("add operator %q: %w", n.Name, err)
 	}
@@ -92,9 +89,6 @@ func (p *Provisioner) RemoveOperator(ctx context.Context, name string, c Cause) 
 	e := &OperatorEntry{Schema: OperatorSchema, Name: name, Removed: true, By: c.By, Why: c.Why}
 	told := events.Event{Type: events.OperatorRemoved, Time: p.moment(), Operator: name, By: c.By, Why: c.Why}
 	err := p.cfg.Operators.put(ctx, e, p.now())
-	if err == nil {
-		err = p.journals.write()
-	}
 	if err != nil {
 		return fmt.Errorf("remove operator %q: %w", name, err)
 	}

@@ -28,9 +28,6 @@ func (p *Provisioner) AddSigner(ctx context.Context, n NewSigner, c Cause) (*Sig
 	e.By, e.Why = c.By, c.Why
 	told := events.Event{Type: events.SignerAdded, Time: p.moment(), Signer: e.ID, By: c.By, Why: c.Why}
 	err = p.cfg.Signers.put(ctx, e, p.now())
-	if err == nil {
-		err = p.journals.write()
-	}
 	if err != nil {
 		return nil, fmt.Errorf("add signer %q: %w", e.Name, err)
 	}
@@ -71,9 +68,6 @@ func (p *Provisioner) RemoveSigner(ctx context.Context, id jwt.SignerID, c Cause
 	}
 	told := events.Event{Type: events.SignerRemoved, Time: p.moment(), Signer: id, By: c.By, Why: c.Why}
 	err = p.cfg.Signers.put(ctx, e, p.now())
-	if err == nil {
-		err = p.journals.write()
-	}
 	if err != nil {
 		return 0, fmt.Errorf("remove signer %s: %w", id, err)
 	}

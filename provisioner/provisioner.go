@@ -86,9 +86,8 @@ type Config struct {
 	// tokens. Required with Operators.
 	Installation string
 
-	// Journal keeps outside the store what a restored one must not have forgotten.
-	// Nil: a store that is restored from a backup forgets what was revoked, and
-	// gives back what was spent, since.
+	// Journal keeps revocations outside the store. Nil: a store that is restored from a
+	// backup forgets what was revoked since.
 	Journal Journal
 
 	// Kick drops the live connections of nodes to this process's broker. It may
@@ -191,9 +190,7 @@ type Provisioner struct {
 	locks     keyLocks[wire.Identity]
 	quotas    quotas
 	ledgers   *ledgers
-	claims    ClaimLog // of Store, journaled
 	claimAges claimAges
-	lacks     *lacking // what fillJournal is to journal
 	noted     noted
 	policy    policyHealth
 	boots     boots
@@ -206,9 +203,9 @@ type Provisioner struct {
 	words         repeats // what nodes confirm again, or cannot use, and renewals that are refused
 	logs          *Logs
 	unread        unread
-	journals      entryJournals
 	pausedReports *rate.Limiter // a fleet that waits for the end of a pause would push its own history out of the events
 	revocations   *Revocations
+	contested     contested       // names of which two keys came back in a recovery
 	enforceFailed bool            // only touched by enforceAll
 	unenforced    []wire.Identity // likewise: whose records may have to follow entries yet
 	crls          crlLoop
@@ -221,12 +218,10 @@ func New(cfg Config) (*Provisioner, error) {
 		return nil, fmt.Errorf("provisioner: %w", err)
 	}
 	cfg.setDefaults()
-	lacks := newLacking()
-	claims := claimLog(cfg.Store, cfg.Journal, lacks)
 	waiters := newWaiters(cfg.Store, cfg.Log)
 	logs := cfg.Store.Logs()
 	p := &Provisioner{
-		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(claims, cfg.Log, cfg.Now), claims: claims, lacks: lacks,
+		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(cfg.Store, cfg.Log, cfg.Now),
 		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
 		answered: newRepeats(answeredAtOnce, answeredEvery, cfg.Now), words: newRepeats(wordsAtOnce, wordsEvery, cfg.Now),
 		waiters:       waiters,

@@ -102,6 +102,9 @@ type Record struct {
 	Cloned     *Cloned   `json:"cloned,omitempty"`
 	OwnedSince time.Time `json:"owned_since,omitzero"`
 
+	// Recovered says that the node came back in a recovery; nil if not since it was enrolled.
+	Recovered *Recovered `json:"recovered,omitempty"`
+
 	// What the last decision was made on.
 	Token  jwt.TokenID  `json:"tid,omitempty"`
 	Signer jwt.SignerID `json:"signer,omitempty"`

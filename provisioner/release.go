@@ -76,7 +76,7 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 	unsure := false // decided may have been written
 	told := p.moment()
 	for range maxRounds {
-		l, err := readUses(ctx, p.claims, tid)
+		l, err := readUses(ctx, p.cfg.Store, tid)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +99,7 @@ func (p *Provisioner) release(ctx context.Context, tid jwt.TokenID, who string, 
 			u.give(e.Releases[len(e.Releases)-1])
 			decided = append(decided, u.TokenUse)
 		}
-		_, err = p.claims.AppendClaims(ctx, tid, e, l.at)
+		_, err = p.cfg.Store.AppendClaims(ctx, tid, e, l.at)
 		if err == nil {
 			p.tellReleased(ctx, tid, decided, told, cause)
 			return decided, nil

@@ -44,7 +44,7 @@ var errUnconfirmed = errors.New("two certificates of the key that vouches are li
 // its key in hardware means it.
 func (p *Provisioner) Renew(ctx context.Context, r *wire.RenewRequest, source Source) (*wire.Enrolled, error) {
 	start := p.cfg.Now()
-	a := &attempt{id: wire.NewID(), watch: p.watch(), source: source, renewal: true, request: &wire.EnrollRequest{
+	a := &attempt{id: wire.NewID(), watch: p.watch(), source: source, renewal: true, certificate: r.Certificate, request: &wire.EnrollRequest{
 		ID: r.ID, Identity: r.Identity, CSR: r.CSR, Facts: r.Facts, Agent: r.Agent, Boot: r.Boot, Continuity: &r.Continuity,
 	}}
 	enrolled, written, err := p.enroll(ctx, a)
@@ -84,8 +84,11 @@ func (p *Provisioner) proveRenewal(a *attempt) error {
 
 // classifyRenewal says whether the newest record, which has just been read,
 // admits the renewal, and recalls the token that the node came with.
-func (p *Provisioner) classifyRenewal(a *attempt) error {
+func (p *Provisioner) classifyRenewal(ctx context.Context, a *attempt) error {
 	node := string(a.identity)
+	if len(a.certificate) > 0 && p.Recovery() != nil && (a.record == nil || a.record.liveFor(a.vouching, p.now()) == nil) {
+		return p.classifyReturning(ctx, a)
+	}
 	reason, err := classifyRenewal(a.record, claim{identity: a.identity, keyHash: a.csr.KeyHash, vouching: a.vouching, requested: p.now()})
 	switch {
 	case errors.Is(err, errRevoked):

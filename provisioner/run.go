@@ -10,8 +10,7 @@ import (
 )
 
 // CatchUp reads what must be known before anybody is served: revocations, of
-// which those in the journal that the store lacks are appended to it again,
-// claims likewise, signers, and CRLs, of which there is an unexpired one of each issuer when it
+// which those in the journal that the store lacks are appended to it again, and CRLs, of which there is an unexpired one of each issuer when it
 // returns, unless one is too long, or the clock is behind: they stay until it is right. It may be
 // called again after an error. Until then, and without Run after [MaxAge],
 // everybody is refused.
@@ -19,14 +18,8 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 	if err := p.revocations.restore(ctx); err != nil {
 		return fmt.Errorf("read revocations: %w", err)
 	}
-	if err := p.evenClaims(ctx); err != nil {
-		return fmt.Errorf("read claims: %w", err)
-	}
-	if err := p.journals.restore(ctx, p.cfg.Journal, p.logs); err != nil {
-		return err
-	}
-	if f := p.inFreeze(); f != nil {
-		p.cfg.Log.WarnContext(ctx, "limited tokens signed before the restore are frozen, until thawed or signed anew", "until", f.At)
+	if err := p.RecoveryAlarm(); err != nil {
+		p.cfg.Log.WarnContext(ctx, "in recovery", "err", err)
 	}
 	p.watchAllowsAll(ctx)
 	// An operator must reach us while the clock is behind, to accept it. And nodes need no
@@ -38,8 +31,7 @@ func (p *Provisioner) CatchUp(ctx context.Context) error {
 }
 
 // Run follows revocations, signers, operators, pauses and rejections, completes revocations, keeps
-// the CRLs, lists who waits, journals what other provisioners have written, and looks once for claims that a store
-// has lost which was put back, until ctx is done. It owns every goroutine of the package and returns nil.
+// the CRLs, lists who waits, and journals the revocations of other provisioners, until ctx is done. It owns every goroutine of the package and returns nil.
 func (p *Provisioner) Run(ctx context.Context) error {
 	var g errgroup.Group
 	g.Go(func() error { return p.follow(ctx) })
@@ -47,16 +39,13 @@ func (p *Provisioner) Run(ctx context.Context) error {
 	g.Go(func() error { return every(ctx, LookEvery, p.enforceAll) })
 	g.Go(func() error { return every(ctx, crlEvery, p.keepCRLs) })
 	g.Go(func() error { return p.waiters.run(ctx) })
-	g.Go(func() error { return p.fillJournal(ctx) })
-	g.Go(func() error { return p.evenOlderClaims(ctx) })
 	return g.Wait()
 }
 
-// journalRead journals what was read of revocations, signers, operators and the allow-list.
+// journalRead journals what was read of revocations.
 func (p *Provisioner) journalRead(ctx context.Context) {
-	err := errors.Join(p.revocations.write(), p.journals.write())
-	if err != nil {
-		p.cfg.Log.ErrorContext(ctx, "entries not journaled", "err", err)
+	if err := p.revocations.write(); err != nil {
+		p.cfg.Log.ErrorContext(ctx, "revocations not journaled", "err", err)
 	}
 }
 

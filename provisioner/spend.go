@@ -42,7 +42,7 @@ func (p *Provisioner) spend(ctx context.Context, a *attempt) error {
 		}
 		claim := &TokenClaim{Key: a.csr.KeyHash, Identity: a.identity, Attempt: a.id, At: p.now(), Source: events.Cut(a.source.Address, maxSourceBytes)}
 		posting := newPosting(tokenInfo(a.token, claim.At))
-		posting.claim = claim
+		posting.claim, posting.token.Uses = claim, p.usesOf(a.token.ID, posting.token.Uses)
 		switch err := p.ledgers.post(ctx, posting); {
 		case errors.Is(err, errUsedUp):
 			return refuse(node, wire.CodeTokenUsedUp, err)

@@ -45,6 +45,9 @@ func (p *Provisioner) toldOfUnseen(ctx context.Context, a *attempt) wire.Code {
 	if err != nil {
 		return wire.CodePolicyFailed
 	}
+	if d.Verdict() == policies.VerdictAllow && p.Recovery() != nil {
+		return wire.CodeApprovalPending
+	}
 	return verdictCodes[d.Verdict()]
 }
 

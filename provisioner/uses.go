@@ -47,7 +47,7 @@ type TokenSummary struct {
 	// Left is how many uses are not taken, nil of an unlimited token.
 	Left *int `json:"left,omitempty"`
 
-	// Frozen: a restore has lost uses of it, and no operator has said since that it is good.
+	// Frozen: a recovery may have lost uses of it, and no operator has said since how many it has.
 	Frozen bool `json:"frozen"`
 }
 
@@ -141,6 +141,16 @@ func summarize(tid jwt.TokenID, info *TokenInfo, held int) TokenSummary {
 	return s
 }
 
+// recovered takes into account what a recovery has left of a limited token.
+func (p *Provisioner) recovered(s *TokenSummary) {
+	if s.Uses == 0 {
+		return
+	}
+	s.Frozen = p.frozen(s.ID, s.IssuedAt) != nil
+	left := max(p.usesOf(s.ID, s.Uses)-s.Used, 0)
+	s.Left = &left
+}
+
 // readUses reads the whole log of a token.
 func readUses(ctx context.Context, log ClaimLog, tid jwt.TokenID) (*useLog, error) {
 	l := &useLog{by: make(map[holder]*use)}
@@ -188,7 +198,7 @@ func (p *Provisioner) Tokens(ctx context.Context) ([]TokenSummary, error) {
 		return nil, fmt.Errorf("list tokens: %w", err)
 	}
 	for i := range tokens {
-		tokens[i].Frozen = tokens[i].Uses > 0 && p.frozen(tokens[i].ID, tokens[i].IssuedAt) != nil
+		p.recovered(&tokens[i])
 	}
 	slices.SortFunc(tokens, func(a, b TokenSummary) int {
 		return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), cmp.Compare(a.ID, b.ID))
@@ -241,7 +251,7 @@ func (p *Provisioner) EachUse(ctx context.Context, tid jwt.TokenID, each func(To
 		}
 	}
 	summary := summarize(tid, l.token, held)
-	summary.Frozen = summary.Uses > 0 && p.frozen(summary.ID, summary.IssuedAt) != nil
+	p.recovered(&summary)
 	for _, u := range l.uses {
 		if u.held() {
 			enrolled, err := p.onRecord(ctx, u.Identity, u.Key)
@@ -270,7 +280,7 @@ func (p *Provisioner) eachHolder(ctx context.Context, tid jwt.TokenID, each func
 		return nil, fmt.Errorf("token %s: %w", tid, ErrUnknownToken)
 	}
 	summary := summarize(tid, info, 0)
-	summary.Frozen = summary.Uses > 0 && p.frozen(summary.ID, summary.IssuedAt) != nil
+	p.recovered(&summary)
 	return &summary, p.cfg.Store.Records(ctx, func(r *Record, _ Revision) error {
 		if r.Token != tid {
 			return nil

@@ -164,7 +164,9 @@ func (m *member) hold(ctx context.Context, conn *link.Conn) (again bool, err err
 	if _, err := conn.ChanSubscribe(wire.CommandSubject(m.identity), incoming); err != nil {
 		m.cfg.Log.WarnContext(ctx, "no commands are taken on this connection", "node", m.identity, "err", err)
 	}
-	if !m.started {
+	_ = conn.FlushTimeout(flushTimeout) // a lost connection is noticed below
+	m.renewal.returning = errors.Is(conn.LastError(), nats.ErrPermissionViolation)
+	if !m.started && !m.renewal.returning {
 		m.started = true
 		m.publishEvent(ctx, conn, lifecycleStartup, m.view)
 	}
@@ -200,6 +202,12 @@ func (m *member) hold(ctx context.Context, conn *link.Conn) (again bool, err err
 
 // due does what is due.
 func (m *member) due(ctx context.Context, conn *link.Conn) error {
+	if m.renewal.returning { // the broker takes nothing but renewals
+		if m.renewal.mayTry() {
+			m.renewal.renew(ctx, conn)
+		}
+		return nil
+	}
 	var failed error
 	if !time.Now().Before(m.confirms.next) {
 		failed = m.confirms.settle(ctx, conn)

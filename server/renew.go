@@ -46,6 +46,9 @@ type renewal struct {
 	next time.Time // not before it
 	wait *backoff
 
+	// returning: the certificate is not on record, and the broker takes nothing but renewals.
+	returning bool
+
 	nextConfiguration time.Time
 	configurationWait *backoff
 }
@@ -88,7 +91,13 @@ func (r *renewal) renewalDue() bool {
 	leaf, now := r.creds.Leaf(), time.Now()
 	at := r.clock.at(leaf.NotBefore)
 	due := !at.Before(r.at) || !now.Before(r.due)
-	return due && at.Before(leaf.NotAfter) && !now.Before(r.next) && !now.Before(r.renewNot)
+	return due && at.Before(leaf.NotAfter) && r.mayTry()
+}
+
+// mayTry reports whether the wait after the last try is over.
+func (r *renewal) mayTry() bool {
+	now := time.Now()
+	return !now.Before(r.next) && !now.Before(r.renewNot)
 }
 
 // reconfigureDue reports whether it is time to ask for the configuration.
@@ -180,6 +189,9 @@ func (r *renewal) ask(ctx context.Context, conn *link.Conn, fresh bool) error {
 		return err
 	}
 	request.Continuity = *word
+	if r.returning {
+		request.Certificate = r.creds.Leaf().Raw
+	}
 	reply, err := conn.Request(ctx, wire.SubjectRenew, request.ID, &request)
 	if err != nil {
 		return err

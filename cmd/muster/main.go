@@ -25,6 +25,7 @@ import (
 	"muster/cmd/muster/pause"
 	"muster/cmd/muster/policy"
 	"muster/cmd/muster/provisioner"
+	"muster/cmd/muster/recovery"
 	"muster/cmd/muster/signer"
 	"muster/cmd/muster/status"
 	"muster/cmd/muster/token"
@@ -60,6 +61,7 @@ func addVerbs(app *kingpin.Application, all verbs) {
 	policy.Add(app, all)
 	webhook.Add(app, all)
 	backup.Add(app, all)
+	recovery.Add(app, all)
 	demo.Add(app, all)
 	bench.Add(app, all)
 	servercmd.AddBuildInfo(app, all)

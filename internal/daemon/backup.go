@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"strings"
 	"time"
 
 	"muster/internal/wire"
 	"muster/provisioner/backup"
-	"muster/provisioner/journal"
 	"muster/provisioner/store"
 )
 
@@ -34,8 +32,8 @@ func (d *Daemon) Backup(ctx context.Context, by string, started func(messages ui
 		By:            by,
 	}
 	started(messages)
-	// Before anything is read: what comes after the reading is after this line.
-	if header.Marked, err = d.mark(ctx, s, journal.Backup{ID: header.ID, At: header.StartedAt}); err != nil {
+	// A backup of a store that has lost something would be restored one day as a whole one.
+	if err := s.Missing(ctx); err != nil {
 		return fmt.Errorf("backup: %w", err)
 	}
 	summary, err := writeBackup(ctx, s, w, header, d.opts.Now)
@@ -44,27 +42,6 @@ func (d *Daemon) Backup(ctx context.Context, by string, started func(messages ui
 	}
 	d.opts.Log.InfoContext(ctx, "backup made", "backup", header.ID, "by", by, "messages", summary.Messages())
 	return nil
-}
-
-// mark says in our journal, and in that of everybody else who writes to the store,
-// that a backup is begun. It returns the names of those who have, in time.
-// Without one of them it is a backup that is not restored as complete.
-func (d *Daemon) mark(ctx context.Context, s *store.Store, b journal.Backup) (marked []string, err error) {
-	if f := d.followers.Load(); f != nil {
-		if err := f.journal.Mark(b); err != nil {
-			return nil, fmt.Errorf("revocations.journal: %w", err)
-		}
-		marked = append(marked, d.cfg.Name)
-	}
-	others, silent, err := d.markPeers(ctx, s, b)
-	if err != nil {
-		return nil, err
-	}
-	if len(silent) > 0 {
-		d.opts.Log.WarnContext(ctx, "provisioners did not note that a backup is made: it cannot be restored as complete; make one while all of them run",
-			"backup", b.ID, "provisioners", strings.Join(silent, ", "))
-	}
-	return append(marked, others...), nil
 }
 
 func writeBackup(ctx context.Context, s *store.Store, w io.Writer, header backup.Header, now func() time.Time) (*backup.Summary, error) {
@@ -84,10 +61,6 @@ type BackupInfo struct {
 	backup.Header
 	backup.Summary
 
-	// Provisioners are the names of those who have written to the store.
-	Provisioners []string `json:"provisioners"`
-
-	noted []store.NotedProvisioner
 	takes int64 // bytes on the disk, once it is a store; of a file that was checked
 }
 
@@ -103,18 +76,12 @@ var ErrUnknown = errors.New("this version of muster cannot read what is in it")
 // [backup.ErrDamaged], and that this version of muster can restore it, or it wraps
 // [ErrUnknown]. each, if not nil, is called after every message.
 func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
-	var noted []store.NotedProvisioner
 	var takes int64
 	info, err := readBackup(r, func(m *backup.Message) error {
 		if each != nil {
 			each()
 		}
 		takes += int64(len(m.Subject) + len(m.Data) + besideMessage)
-		found, all := store.ProvisionersOf(m.Subject, m.Data)
-		if all {
-			noted = nil
-		}
-		noted = append(noted, found...)
 		if err := store.CheckKept(m.Stream, m.Sequence, m.Subject, m.Data); err != nil {
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
 		}
@@ -123,10 +90,7 @@ func CheckBackup(r io.Reader, each func()) (*BackupInfo, error) {
 	if err != nil {
 		return nil, err
 	}
-	info.noted, info.takes = noted, takes
-	for _, n := range noted {
-		info.Provisioners = append(info.Provisioners, n.Name)
-	}
+	info.takes = takes
 	return info, nil
 }
 

@@ -100,7 +100,7 @@ func (c *Config) validateExternal(v *validation) {
 // makeBroker makes the broker that the configuration is about.
 func (d *Daemon) makeBroker() error {
 	gate := broker.GateConfig{
-		TrustDomain: d.cfg.TrustDomain, VerifyToken: d.verifyToken, AdmitNode: d.admitNode, Now: d.opts.Now,
+		TrustDomain: d.cfg.TrustDomain, VerifyToken: d.verifyToken, AdmitNode: d.admitNode, AdmitReturning: d.admitReturning, Now: d.opts.Now,
 	}
 	if d.cfg.Broker.URL != "" {
 		return d.makeExternal(gate)
@@ -313,7 +313,7 @@ func (d *Daemon) openStore(ctx context.Context, cfg store.Config) (*store.Store,
 	defer again.Stop()
 	for {
 		s, err := store.Open(ctx, cfg)
-		if err == nil || errors.Is(err, store.ErrInstallation) || ctx.Err() != nil {
+		if err == nil || errors.Is(err, store.ErrInstallation) || errors.Is(err, store.ErrNoWatermark) || ctx.Err() != nil {
 			return s, err
 		}
 		d.opts.Log.WarnContext(ctx, "the store is not of use yet, trying again", "err", err)

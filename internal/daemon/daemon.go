@@ -19,10 +19,10 @@ import (
 	"muster/internal/wire"
 	"muster/policies"
 	"muster/provisioner"
+	"muster/provisioner/backup"
 	"muster/provisioner/broker"
 	"muster/provisioner/events"
 	"muster/provisioner/fleet"
-	"muster/provisioner/journal"
 	"muster/provisioner/metrics"
 	"muster/provisioner/natsapi"
 	"muster/provisioner/operate"
@@ -54,11 +54,6 @@ type Options struct {
 	// RolloverCheck is how often the provisioner looks whether a previous
 	// certificate authority is still needed. 0 is every hour.
 	RolloverCheck time.Duration
-
-	// Alone forgets all other provisioners of brokers of others, which will never
-	// run again: nobody has to note that this one has begun a journal. A backup
-	// that was made before can be restored as complete then although it is not.
-	Alone bool
 
 	// StoreSize returns what the store in dir may take now, and what of its disk
 	// it may ever take, for tests of a store that is full on a disk that is not.
@@ -135,9 +130,6 @@ type Daemon struct {
 
 	// asked is closed once brokers of others ask us who may connect.
 	asked chan struct{}
-
-	// joined is whether the store notes us with our journal; see join.
-	joined atomic.Bool
 
 	// Set once by Run. Until then nodes of the fleet are told to come back.
 	provisioner atomic.Pointer[provisioner.Provisioner]
@@ -272,7 +264,7 @@ func (d *Daemon) RootsPEM() string { return d.parts.authority.RootsPEM() }
 // served.
 //
 // If the store or the journal has failed a write, Run returns at once, with an error that wraps
-// [broker.ErrStoreFailed] or [journal.ErrFailed], and stops nothing: end the process. What is not
+// [broker.ErrStoreFailed] or [backup.ErrJournalFailed], and stops nothing: end the process. What is not
 // on disk must not be served, nor written to an index.
 func (d *Daemon) Run(ctx context.Context, ready func()) error {
 	ended := make(chan error, 1)
@@ -323,10 +315,6 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stopFollowers()) }()
-	// Before the store is open: a restore asks who runs.
-	if err := d.answerPeers(conn); err != nil {
-		return err
-	}
 	service, err := d.assemble(ctx, conn, requests)
 	if err != nil {
 		return err
@@ -383,7 +371,17 @@ func (d *Daemon) run(ctx context.Context, ready func()) (err error) {
 	stop()
 	err = errors.Join(err, g.Wait())
 	d.logWritten(ctx)
+	d.closeStore(ctx)
 	return err
+}
+
+// closeStore writes the watermark of the store, to which nothing is written any more.
+func (d *Daemon) closeStore(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	if err := d.Store().Close(ctx); err != nil {
+		d.opts.Log.WarnContext(ctx, "watermark not written at the end, the next start has an older one", "err", err)
+	}
 }
 
 // watchStore ends the process once the broker's own store has failed a write, until stop is called.
@@ -433,7 +431,7 @@ func (d *Daemon) fail(err error) {
 
 // NeedsOperator reports whether what [Daemon.Run] has returned is not cured by another start.
 func NeedsOperator(err error) bool {
-	for _, fixed := range []error{broker.ErrStoreDamaged, journal.ErrDamaged, store.ErrInstallation, store.ErrHalfRestored, store.ErrLost, store.ErrDamaged} {
+	for _, fixed := range []error{broker.ErrStoreDamaged, backup.ErrJournalDamaged, store.ErrInstallation, store.ErrHalfRestored, store.ErrLost, store.ErrDamaged} {
 		if errors.Is(err, fixed) {
 			return true
 		}
@@ -483,10 +481,9 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	if err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
-	s, err := d.openStore(ctx, store.Config{
-		Conn: conn, CAFingerprint: d.CAFingerprint(), Former: d.parts.authority.Former(), Capacity: most, Replicas: d.cfg.Store.Replicas,
-		Installation: d.expected(), InHand: d.inHand, InputBytes: d.cfg.inputBytes(), Log: d.opts.Log, Now: d.opts.Now,
-	})
+	cfg := d.storeConfig(conn, most)
+	cfg.Installation = d.expected()
+	s, err := d.openStore(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -496,8 +493,8 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	if err := d.syncStore(); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
-	if err := d.beginJournal(ctx, s, conn); err != nil {
-		return nil, err
+	if err := d.followers.Load().journal.Begin(s.Installation().ID); err != nil {
+		return nil, fmt.Errorf("revocations.journal: %w", err)
 	}
 	d.store.Store(s)
 	clock, err := provisioner.OpenClock(ctx, provisioner.ClockConfig{Store: s, Alarms: d.alarms, Log: d.opts.Log, Now: d.opts.Now})
@@ -505,12 +502,12 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 		return nil, err
 	}
 	d.clock.Store(clock)
-	cfg, err := d.provisionerConfig(d.opts.WrapStore)
+	own, err := d.provisionerConfig(d.opts.WrapStore)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Listed, cfg.MaxCRL = d.writeCRLs, d.opts.MaxCRL
-	p, err := d.provisionerOn(ctx, context.WithoutCancel(ctx), cfg)
+	own.Listed, own.MaxCRL = d.writeCRLs, d.opts.MaxCRL
+	p, err := d.provisionerOn(ctx, context.WithoutCancel(ctx), own)
 	if err != nil {
 		return nil, err
 	}
@@ -525,6 +522,23 @@ func (d *Daemon) assemble(ctx context.Context, conn, requests *nats.Conn) (*nats
 	d.orders.Store(operate.New(operate.Config{Provisioner: p, Command: natsapi.NewCommander(conn).Command}))
 	d.withdrawn.look(ctx) // before the first request is taken
 	return service, nil
+}
+
+// storeConfig is the configuration of the store, which may take so many bytes at most.
+func (d *Daemon) storeConfig(conn *nats.Conn, most int64) store.Config {
+	return store.Config{
+		Conn:           conn,
+		CAFingerprint:  d.CAFingerprint(),
+		Former:         d.parts.authority.Former(),
+		Capacity:       most,
+		Replicas:       d.cfg.Store.Replicas,
+		Watermarks:     d.cfg.watermarks(),
+		FirstWatermark: d.external != nil,
+		InHand:         d.inHand,
+		InputBytes:     d.cfg.inputBytes(),
+		Log:            d.opts.Log,
+		Now:            d.opts.Now,
+	}
 }
 
 // Provisioner makes one more provisioner on the open store, as another process

@@ -33,6 +33,8 @@ type keeper struct {
 	alarms   *events.Alarms
 	log      *slog.Logger
 	store    func() *store.Store
+	fail     func(error)                  // ends the process without an orderly stop
+	journal  func() error                 // why the journal has failed a write, nil if it has not
 	watched  map[wire.Code]func() error   // states that are looked at each second
 	usage    func() (broker.Usage, error) // of JetStream; nil if the broker is not ours
 
@@ -48,10 +50,12 @@ func (d *Daemon) newKeeper() *keeper {
 	lowWater, _ := parseBytes(d.cfg.Store.LowWater) // valid, or New would not have come here
 	k := &keeper{
 		dir: d.storeDir(), lowWater: lowWater, alarms: d.alarms, log: d.opts.Log, store: d.Store,
+		fail: d.fail, journal: d.journalFailed,
 		watched: map[wire.Code]func() error{
 			wire.CodeAuthorityExpired: d.parts.authority.Usable,
 			events.AlarmPolicyRefused: d.parts.policy.Refused,
 			wire.CodePaused:           d.paused,
+			events.AlarmRecovery:      d.inRecovery,
 
 			events.AlarmBrokersMisconfigured: d.misconfigured,
 		},
@@ -103,7 +107,15 @@ func (k *keeper) keepStore(ctx context.Context) error {
 	ctx, end := context.WithCancelCause(ctx)
 	defer end(nil)
 	err := every(ctx, keepEvery, func() {
+		if err := k.journal(); err != nil {
+			k.fail(err)
+			return
+		}
 		if err := k.missing(ctx); err != nil {
+			if errors.Is(err, store.ErrWatermark) {
+				k.fail(err)
+				return
+			}
 			k.alarms.Raise(ctx, wire.CodeStoreUnavailable, err)
 			if k.usage != nil {
 				end(err) // nothing that is on its disk may be built on
@@ -177,6 +189,14 @@ func (d *Daemon) Alarms() []events.Alarm { return d.alarms.Standing() }
 func (d *Daemon) paused() error {
 	if o := d.orders.Load(); o != nil {
 		return o.Pauses.Standing()
+	}
+	return nil
+}
+
+// inRecovery returns why the store is in recovery, nil if it is not or that is not known yet.
+func (d *Daemon) inRecovery() error {
+	if p := d.provisioner.Load(); p != nil {
+		return p.RecoveryAlarm()
 	}
 	return nil
 }

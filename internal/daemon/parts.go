@@ -20,10 +20,10 @@ import (
 	"muster/jwt"
 	"muster/policies"
 	"muster/provisioner"
+	"muster/provisioner/backup"
 	"muster/provisioner/broker"
 	"muster/provisioner/ca"
 	"muster/provisioner/helper"
-	"muster/provisioner/journal"
 	"muster/provisioner/webhook"
 )
 
@@ -99,7 +99,7 @@ func loadParts(cfg Config, opts Options) (*parts, error) {
 	}
 	if cfg.DataDir != "" {
 		add("data_dir", checkDataDir(cfg.DataDir))
-		add("revocations.journal", journal.Check(cfg.journalPath()))
+		add("revocations.journal", backup.CheckJournal(cfg.journalPath()))
 	}
 	if cfg.Policy != "" {
 		p.policy, err = policies.Load(policies.Config{Paths: []string{cfg.Policy}, Log: opts.Log, Now: opts.Now, Cache: opts.Compiled})

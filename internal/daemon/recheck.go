@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"log/slog"
 	"maps"
@@ -170,6 +171,18 @@ func (d *Daemon) admitNode(ctx context.Context, id wire.Identity, c broker.Certi
 		}
 	}
 	if err := p.AdmitNode(ctx, id, serial); err != nil {
+		return denied(err)
+	}
+	return nil
+}
+
+// admitReturning asks the provisioner about a node that comes back in a recovery.
+func (d *Daemon) admitReturning(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error {
+	p := d.provisioner.Load()
+	if p == nil {
+		return &broker.Denied{Code: wire.CodeUnavailable, Err: errors.New("the store is not open yet")}
+	}
+	if err := p.AdmitReturning(ctx, id, leaf); err != nil {
 		return denied(err)
 	}
 	return nil

@@ -29,15 +29,8 @@ type Restore struct {
 	File   string // the backup. Required
 
 	// Journals are journals of other provisioners on the same store, besides the
-	// one that Config names. Optional.
+	// one that Config names: any one has all revocations that its provisioner knew. Optional.
 	Journals []string
-
-	// AcceptLostSince says that the operator knows that what was spent of limited
-	// tokens since then may be lost. All limited tokens are frozen then. It is needed where the
-	// journals do not have all that came after the backup, and then at or before its StartedAt.
-	// It is wanted where they look complete and one of them is a copy that was made before
-	// the end, and may be the time of that.
-	AcceptLostSince time.Time
 
 	// Step is told what is being done, and of how many messages, once before
 	// each pass over them; Each is called after every message. Optional.
@@ -57,62 +50,23 @@ type Restore struct {
 // Restored says what a restore has done.
 type Restored struct {
 	*BackupInfo
-
-	// What came from the journals.
-	Revocations int `json:"revocations"`
-	Signers     int `json:"signers"`
-	Claims      int `json:"claims"` // entries
-	Takeovers   int `json:"takeovers"`
-	Operators   int `json:"operators"`
-	Allowances  int `json:"allowances"`
-
-	// LeftOut are the names of nodes with a retirement that never got into the store, in a
-	// journal alone, and that others have decided about since. Nil if there are none.
-	LeftOut []string `json:"retirements_left_out,omitempty"`
-
-	// Journals are what was read, in the order given, the configuration's own first.
-	Journals []JournalEnd `json:"journals"`
-
-	// Lost says why the journals may not have all, empty if they do. Limited
-	// tokens are frozen then.
-	Lost string `json:"lost,omitempty"`
+	Revocations int                   `json:"revocations"` // that came from the journals
+	Recovery    *provisioner.Recovery `json:"recovery"`    // that the store is in now
 }
-
-// A JournalEnd says up to when a journal goes: whether it goes on, in a newer copy, nobody can
-// see of it.
-type JournalEnd struct {
-	File string    `json:"file"`
-	At   time.Time `json:"at,omitzero"` // the newest that a line of it names; zero: there is none
-}
-
-// errSaidSo is why something may be lost where the journals look complete.
-var errSaidSo = errors.New("--accept-lost-since says that they end too soon")
 
 // jetStreamDir is the directory in its StoreDir in which a broker keeps streams.
 const jetStreamDir = "jetstream"
 
-// Run restores. Nobody opens the store before all of it is there. What a restore
+// Run restores. No provisioner opens the store before all of it is there. What a restore
 // that was killed has left is thrown away by the next one, so that it can be
-// repeated until it has succeeded, and is refused from then on. One that fails
-// leaves nothing that was not there before.
+// repeated until it has succeeded, and is refused from then on. The store is in recovery then.
 //
-// The error is [broker.ErrStoreInUse], [journal.ErrInUse] or [ErrServed] if a
+// The error is [broker.ErrStoreInUse] or [backup.ErrJournalInUse] if a
 // provisioner runs, wraps [store.ErrNotEmpty] if there is a store already, [store.ErrInstallation] if
 // the backup is of another certificate authority, and [backup.ErrDamaged] if it
 // is not whole.
-func (r *Restore) Run(ctx context.Context) (out *Restored, err error) {
-	if r.Now == nil {
-		r.Now = time.Now
-	}
-	if r.Step == nil {
-		r.Step = func(string, int) {}
-	}
-	if r.Reached == nil {
-		r.Reached = func(string) {}
-	}
-	if r.Each == nil {
-		r.Each = func() {}
-	}
+func (r *Restore) Run(ctx context.Context) (*Restored, error) {
+	r.setDefaults()
 	if err := r.missing(); err != nil {
 		return nil, err
 	}
@@ -135,50 +89,98 @@ func (r *Restore) Run(ctx context.Context) (out *Restored, err error) {
 	if err := checkAuthority(cfg, info); err != nil {
 		return nil, err
 	}
-	var made absent
+	if err := os.MkdirAll(cfg.DataDir, 0o700); err != nil {
+		return nil, err
+	}
 	if inside {
-		if err := hasRoom(dir, info.takes+leastDisk); err != nil {
+		if err := hasRoom(cfg.DataDir, info.takes+leastDisk); err != nil {
 			return nil, err
 		}
-		made = absentBefore(dir)
 		release, err := lockEmpty(dir)
 		if err != nil {
-			return nil, err // and whoever has the lock has made it
+			return nil, err
 		}
 		defer release()
-		if err := made.give(); err != nil {
-			return nil, errors.Join(err, made.remove())
-		}
 	}
 	r.Reached("locked")
-	out = &Restored{BackupInfo: info}
-	since, err := r.readJournals(cfg, info)
-	defer func() {
-		if err != nil { // while both locks are held
-			err = errors.Join(err, since.made.remove(), made.remove())
-		}
-		since.close()
-	}()
+	own, entries, err := r.journals(cfg, info)
 	if err != nil {
 		return nil, err
 	}
+	defer func() { _ = own.Close() }() // what it has is on disk
 	r.Reached("journal read")
-	out.Journals = since.ends
-	if err := r.accepts(since); err != nil {
+	f, err := r.filling(cfg, info, own, entries)
+	if err != nil {
 		return nil, err
 	}
-	if since.lost != nil {
-		out.Lost = since.lost.Error()
-	}
-	if cfg.Broker.URL != "" {
-		err = r.intoCluster(ctx, since, out)
+	defer func() { f.close() }()
+	if inside {
+		err = f.intoDirectory(ctx)
 	} else {
-		err = r.intoDirectory(ctx, cfg, since, out)
+		err = f.intoCluster(ctx)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return out, nil
+	return f.out, nil
+}
+
+// setDefaults fills in what may be left out.
+func (r *Restore) setDefaults() {
+	if r.Now == nil {
+		r.Now = time.Now
+	}
+	if r.Step == nil {
+		r.Step = func(string, int) {}
+	}
+	if r.Reached == nil {
+		r.Reached = func(string) {}
+	}
+	if r.Each == nil {
+		r.Each = func() {}
+	}
+}
+
+// journals opens the journal that the configuration names, and returns it with all revocations that it or one of the
+// others has, each once, in their order. They are locked meanwhile: no provisioner writes them.
+func (r *Restore) journals(cfg Config, info *BackupInfo) (own *backup.Journal, entries []*provisioner.Revocation, err error) {
+	known := make(map[string]bool)
+	for i, path := range append([]string{cfg.journalPath()}, r.Journals...) {
+		j, err := backup.OpenJournal(path)
+		if err != nil {
+			return nil, nil, errors.Join(fmt.Errorf("revocations.journal: %w", err), closed(own))
+		}
+		if i == 0 {
+			own = j
+			err = giveAllTo(path, cfg.DataDir)
+		}
+		if id := j.Installation(); err == nil && id != "" && id != info.Installation {
+			err = fmt.Errorf("%s is of installation %s, the backup of %s: name the journal that belongs to it, or move this one away",
+				path, id, info.Installation)
+		}
+		all, readErr := j.Entries()
+		if err = errors.Join(err, readErr); err != nil {
+			return nil, nil, errors.Join(err, j.Close(), closed(own))
+		}
+		for _, e := range all {
+			if !known[e.ID] {
+				known[e.ID] = true
+				entries = append(entries, e)
+			}
+		}
+		if i > 0 {
+			_ = j.Close() // only read
+		}
+	}
+	return own, entries, nil
+}
+
+// closed closes a journal that may be nil.
+func closed(j *backup.Journal) error {
+	if j == nil {
+		return nil
+	}
+	return j.Close()
 }
 
 // missing reports all files that are not there. A journal that is opened is made:
@@ -275,31 +277,74 @@ func fingerprintOf(root *x509.Certificate) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// copy writes the backup's messages and what the journals have to a store, and
-// says that it is one.
-func (r *Restore) copy(ctx context.Context, into *store.Import, since *since, out *Restored) error {
-	f, err := os.Open(r.File)
+// A filling is a store on its way from a backup.
+type filling struct {
+	*Restore
+	cfg     Config
+	out     *Restored
+	journal *backup.Journal
+	entries []*provisioner.Revocation
+	marks   []*store.WatermarkFile
+}
+
+// filling prepares to fill a store. The recovery begins after everything that the backup or a journal has: the clock of
+// a machine that is new may not be set yet.
+func (r *Restore) filling(cfg Config, info *BackupInfo, own *backup.Journal, entries []*provisioner.Revocation) (*filling, error) {
+	is := &provisioner.Recovery{
+		Schema: provisioner.RecoverySchema,
+		Began:  r.Now().UTC().Truncate(time.Second),
+		Backup: info.ID,
+		Cause:  provisioner.Cause{By: "muster restore", Why: "a backup of " + info.StartedAt.UTC().Format(time.RFC3339)},
+	}
+	if info.EndedAt.After(is.Began) {
+		is.Began = info.EndedAt
+	}
+	for _, e := range entries {
+		if e.At.After(is.Began) {
+			is.Began = e.At
+		}
+	}
+	f := &filling{
+		Restore: r,
+		cfg:     cfg,
+		out:     &Restored{BackupInfo: info, Recovery: is},
+		journal: own,
+		entries: entries,
+	}
+	for _, path := range cfg.watermarks() {
+		file, mark, err := store.OpenWatermark(path)
+		if err != nil {
+			return nil, err
+		}
+		f.marks = append(f.marks, file)
+		if mark != nil {
+			is.Epoch = max(is.Epoch, mark.Epoch)
+		}
+		if err := giveAllTo(path, cfg.DataDir); err != nil {
+			return nil, err
+		}
+	}
+	return f, nil
+}
+
+func (f *filling) close() {
+	for _, m := range f.marks {
+		_ = m.Close() // what was written is on disk
+	}
+}
+
+// copy writes the backup's messages and what the journals have to a store, says that it is one, and brings journal and
+// watermark to it.
+func (f *filling) copy(ctx context.Context, into *store.Import) error {
+	file, err := os.Open(f.File)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = f.Close() }() // only read
-	for _, t := range since.takeovers {
-		into.Watch(t.Identity)
-	}
-	for _, e := range since.revocations {
-		if e.Kind == provisioner.RetiredNode {
-			into.WatchOwner(e.Node)
-		}
-	}
-	r.Step("restoring", int(out.Messages()))
+	defer func() { _ = file.Close() }() // only read
+	f.Step("restoring", int(f.out.Messages()))
 	var unwritten error // what is no fault of the file
-	again, err := readBackup(f, func(m *backup.Message) error {
-		r.Each()
-		if noted, _ := store.ProvisionersOf(m.Subject, m.Data); noted != nil && since.lost != nil {
-			// Whose journals are not all there may not be there themselves. Nobody
-			// looks for them any more: older backups are never complete again.
-			return nil
-		}
+	again, err := readBackup(file, func(m *backup.Message) error {
+		f.Each()
 		unwritten = into.Message(ctx, m.Stream, m.Sequence, m.Subject, m.Data)
 		return unwritten
 	})
@@ -307,26 +352,40 @@ func (r *Restore) copy(ctx context.Context, into *store.Import, since *since, ou
 		return fmt.Errorf("restore: %w", unwritten)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", r.File, err)
+		return fmt.Errorf("%s: %w", f.File, err)
 	}
-	if again.ID != out.ID {
-		return fmt.Errorf("%s: another file since it was checked", r.File)
+	if again.ID != f.out.ID {
+		return fmt.Errorf("%s: another file since it was checked", f.File)
 	}
-	if err := since.apply(ctx, into, since.time(r.Now()), out); err != nil {
+	for _, e := range f.entries {
+		added, err := into.AppendRevocation(ctx, e)
+		if err != nil {
+			return err
+		}
+		if added {
+			f.out.Revocations++
+		}
+	}
+	f.Reached("written")
+	if err := into.Finish(ctx, f.out.Recovery); err != nil {
 		return err
 	}
-	r.Reached("written")
-	if err := into.Finish(ctx, since.newest); err != nil {
+	f.Reached("finished")
+	if err := errors.Join(f.journal.Begin(f.out.Installation), f.journal.Append(f.entries...)); err != nil {
+		return fmt.Errorf("revocations.journal: %w", err)
+	}
+	f.Reached("journal written")
+	mark, err := into.Done(ctx)
+	if err != nil {
 		return err
 	}
-	r.Reached("finished")
-	// Before the store is one: if this is the last step, the journals say that
-	// something was lost, and the next try has to be told so again.
-	if err := since.end(r.Now()); err != nil {
-		return err
+	f.Reached("complete")
+	for _, m := range f.marks {
+		if err := m.Write(mark); err != nil {
+			return err
+		}
 	}
-	r.Reached("journal told")
-	return into.Done(ctx, since.lost != nil || since.renumber)
+	return nil
 }
 
 // giveAllTo makes all in dir the owner's of another directory, if we are root: a

@@ -22,8 +22,8 @@ const restoringDir = "restoring"
 // intoDirectory makes the store of a provisioner with a broker inside. It appears
 // with all of it or not at all: it is filled under another name, by a broker that
 // nobody can reach, brought to the disk, and then gets its place by one rename.
-func (r *Restore) intoDirectory(ctx context.Context, cfg Config, since *since, out *Restored) error {
-	staging := filepath.Join(cfg.DataDir, "broker", restoringDir)
+func (f *filling) intoDirectory(ctx context.Context) error {
+	staging := filepath.Join(f.cfg.DataDir, "broker", restoringDir)
 	if err := os.RemoveAll(staging); err != nil {
 		return err
 	}
@@ -31,19 +31,19 @@ func (r *Restore) intoDirectory(ctx context.Context, cfg Config, since *since, o
 	if err := os.MkdirAll(staging, 0o700); err != nil { // from here on, no provisioner starts without a store
 		return err
 	}
-	r.Reached("cleared")
-	if err := r.fill(ctx, cfg, staging, since, out); err != nil {
+	f.Reached("cleared")
+	if err := f.fill(ctx, staging); err != nil {
 		full := hasRoom(staging, leastDisk)
 		if full != nil && ctx.Err() == nil && errors.Is(err, context.Canceled) {
 			err = nil // by whileRoom
 		}
 		return errors.Join(full, err)
 	}
-	r.Reached("filled")
-	if err := r.place(cfg.DataDir, staging, filepath.Join(cfg.DataDir, "broker")); err != nil {
+	f.Reached("filled")
+	if err := f.place(staging, filepath.Join(f.cfg.DataDir, "broker")); err != nil {
 		return err
 	}
-	r.Reached("placed")
+	f.Reached("placed")
 	return nil
 }
 
@@ -103,12 +103,12 @@ func halfRestored(dataDir string) error {
 }
 
 // fill makes the store in a directory of its own and brings it to the disk.
-func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since, out *Restored) (err error) {
+func (f *filling) fill(ctx context.Context, dir string) (err error) {
 	b, err := broker.New(broker.Config{
 		Listen: "127.0.0.1:0", StoreDir: dir, StoreLimit: func() (int64, error) { return maxStore(dir) }, Unsynced: true,
-		ClientCAs: x509.NewCertPool(), MaxConnections: 16, Log: r.Log,
+		ClientCAs: x509.NewCertPool(), MaxConnections: 16, Log: f.Log,
 		Gate: broker.GateConfig{
-			TrustDomain: cfg.TrustDomain, Now: r.Now,
+			TrustDomain: f.cfg.TrustDomain, Now: f.Now,
 			VerifyToken: func(broker.Presented) (time.Time, error) { return time.Time{}, errRestoring },
 			AdmitNode:   func(context.Context, wire.Identity, broker.Certificate) error { return errRestoring },
 		},
@@ -117,11 +117,11 @@ func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since
 		return err
 	}
 	if err = b.Start(ctx); err == nil {
-		r.Reached("broker started")
+		f.Reached("broker started")
 		copying, stop := whileRoom(ctx, dir)
-		err = r.copyTo(copying, b, dir, since, out)
+		err = f.copyTo(copying, b, dir)
 		stop()
-		r.Reached("copied")
+		f.Reached("copied")
 	}
 	// Also one whose start was interrupted: it writes to dir until it has ended.
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
@@ -129,7 +129,7 @@ func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since
 	if err = errors.Join(err, b.Stop(stop)); err != nil {
 		return err
 	}
-	if err := giveAllTo(dir, cfg.DataDir); err != nil {
+	if err := giveAllTo(dir, f.cfg.DataDir); err != nil {
 		return err
 	}
 	return syncFiles(dir)
@@ -139,7 +139,7 @@ func (r *Restore) fill(ctx context.Context, cfg Config, dir string, since *since
 var errRestoring = errors.New("a store is being restored")
 
 // copyTo fills the broker's store.
-func (r *Restore) copyTo(ctx context.Context, b *broker.Broker, dir string, since *since, out *Restored) error {
+func (f *filling) copyTo(ctx context.Context, b *broker.Broker, dir string) error {
 	conn, err := b.Connect("restore")
 	if err != nil {
 		return err
@@ -149,32 +149,32 @@ func (r *Restore) copyTo(ctx context.Context, b *broker.Broker, dir string, sinc
 	if err != nil {
 		return err
 	}
-	into, err := store.NewImport(ctx, store.Config{Conn: conn, Capacity: most, Log: r.Log, Now: func() time.Time { return since.time(r.Now()) }}, out.ID)
+	into, err := store.NewImport(ctx, store.Config{Conn: conn, Capacity: most, Log: f.Log, Now: f.Now}, f.out.ID)
 	if err != nil {
 		return err
 	}
-	r.Reached("streams made")
-	return r.copy(ctx, into, since, out)
+	f.Reached("streams made")
+	return f.copy(ctx, into)
 }
 
 // place gives a finished store its place.
-func (r *Restore) place(base, staging, final string) error {
+func (f *filling) place(staging, final string) error {
 	to := filepath.Join(final, jetStreamDir)
 	// An empty directory gives way to a rename only if it holds none itself.
 	if err := os.RemoveAll(to); err != nil {
 		return err
 	}
-	r.Reached("place cleared")
+	f.Reached("place cleared")
 	if err := os.Rename(filepath.Join(staging, jetStreamDir), to); err != nil {
 		return err
 	}
-	r.Reached("renamed")
+	f.Reached("renamed")
 	real, err := filepath.EvalSymlinks(final)
 	if err != nil {
 		return err
 	}
-	if err := giveAllTo(real, base); err != nil {
+	if err := giveAllTo(real, f.cfg.DataDir); err != nil {
 		return err
 	}
-	return errors.Join(syncDir(final), syncDir(base))
+	return errors.Join(syncDir(final), syncDir(f.cfg.DataDir))
 }

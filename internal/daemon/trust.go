@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"muster/provisioner"
+	"muster/provisioner/backup"
 	"muster/provisioner/ca"
-	"muster/provisioner/journal"
 	"muster/provisioner/operate"
 )
 
@@ -24,6 +24,16 @@ func (c *Config) journalPath() string {
 	return filepath.Join(c.DataDir, "revocations.journal")
 }
 
+// watermarks are the files that say what the store had: one beside it, and one beside the journal, if that is
+// elsewhere.
+func (c *Config) watermarks() []string {
+	paths := []string{filepath.Join(c.DataDir, "store.watermark")}
+	if dir := filepath.Dir(c.journalPath()); dir != c.DataDir {
+		paths = append(paths, filepath.Join(dir, filepath.Base(c.journalPath())+".watermark"))
+	}
+	return paths
+}
+
 // crlPath is where the newest CRLs are, for brokers and others that read files.
 func (c *Config) crlPath() string { return filepath.Join(c.DataDir, "crl.pem") }
 
@@ -32,7 +42,7 @@ func (c *Config) crlPath() string { return filepath.Join(c.DataDir, "crl.pem") }
 type followers struct {
 	ctx     context.Context
 	group   *errgroup.Group
-	journal *journal.Journal
+	journal *backup.Journal
 }
 
 // startFollowers opens the journal and lets provisioners be started. stop ends
@@ -41,28 +51,26 @@ func (d *Daemon) startFollowers(ctx context.Context) (stop func() error, err err
 	if err := os.MkdirAll(d.cfg.DataDir, 0o700); err != nil {
 		return nil, fmt.Errorf("data_dir: %w", err)
 	}
-	j, err := journal.Open(d.cfg.journalPath())
+	j, err := backup.OpenJournal(d.cfg.journalPath())
 	if err != nil {
 		return nil, fmt.Errorf("revocations.journal: %w", err)
-	}
-	if n := j.Cut(); n > 0 {
-		d.opts.Log.WarnContext(ctx, "journal ended in an unfinished revocation, which was never acknowledged: cut off", "path", d.cfg.journalPath(), "bytes", n)
 	}
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	f := &followers{ctx: life, group: &errgroup.Group{}, journal: j}
 	d.followers.Store(f)
-	go func() {
-		select {
-		case <-j.Failed():
-			d.fail(j.Err())
-		case <-life.Done():
-		}
-	}()
 	return func() error {
 		d.followers.Store(nil)
 		cancel()
 		return errors.Join(f.group.Wait(), j.Close())
 	}, nil
+}
+
+// journalFailed returns why the journal has failed a write, nil if it has not.
+func (d *Daemon) journalFailed() error {
+	if f := d.followers.Load(); f != nil {
+		return f.journal.Err()
+	}
+	return nil
 }
 
 // provisionerOn makes a provisioner on a store, reads what it must know of

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"muster/internal/daemon"
-	"muster/provisioner/journal"
+	"muster/provisioner/backup"
 )
 
 // run runs a daemon of the setup until it serves, and returns what it ended
@@ -89,13 +89,13 @@ func TestAJournalThatCannotBeTrustedStopsTheStart(t *testing.T) {
 	t.Run("in use", func(t *testing.T) {
 		t.Parallel()
 		dir := setup(t, nil)
-		j, err := journal.Open(filepath.Join(dir, "data/revocations.journal"))
+		j, err := backup.OpenJournal(filepath.Join(dir, "data/revocations.journal"))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer j.Close()
-		if err := run(t, dir); !errors.Is(err, journal.ErrInUse) {
-			t.Errorf("Run = %v, want %v", err, journal.ErrInUse)
+		if err := run(t, dir); !errors.Is(err, backup.ErrJournalInUse) {
+			t.Errorf("Run = %v, want %v", err, backup.ErrJournalInUse)
 		}
 	})
 }

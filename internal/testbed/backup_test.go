@@ -26,6 +26,8 @@ func backUp(t *testing.T, f *testbed.Fleet) string {
 	return path
 }
 
+func journalOf(f *testbed.Fleet) string { return filepath.Join(f.Dir, "data", "revocations.journal") }
+
 // loseStore stops the provisioner and loses its store, as a disk does.
 func loseStore(t *testing.T, f *testbed.Fleet) {
 	t.Helper()

@@ -31,8 +31,8 @@ func WrapLogs(l *provisioner.Logs, put Through) *provisioner.Logs {
 		Allowances: provisioner.Allowances{Log: wrapped[*provisioner.Allowance]{l.Allowances, "Allowance", put}},
 		Signers:    wrapped[*provisioner.SignerEntry]{l.Signers, "Signer", put},
 		Operators:  wrapped[*provisioner.OperatorEntry]{l.Operators, "Operator", put},
-		Freezes:    wrapped[*provisioner.Freeze]{l.Freezes, "Freeze", put},
-		Thaws:      wrapped[*provisioner.Thaw]{l.Thaws, "Thaw", put},
+		Recovery:   wrapped[*provisioner.Recovery]{l.Recovery, "Recovery", put},
+		Unfrozen:   wrapped[*provisioner.Unfreeze]{l.Unfrozen, "Unfreeze", put},
 		Fresh:      l.Fresh,
 	}
 }

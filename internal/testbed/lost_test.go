@@ -71,7 +71,7 @@ func TestAStreamThatIsDeleted(t *testing.T) {
 				f.Stop()
 			}
 			refuses(t, f, store.ErrLost)
-			joins := try(t, f, "second.fleet.test", true)
+			joins := try(t, f, "second.fleet.test")
 			f.Eventually("one that was never there says so too", func() bool { return joins.said(store.ErrLost.Error()) || joins.serves() })
 			if joins.serves() {
 				t.Error("one that was never there serves")

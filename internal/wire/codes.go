@@ -135,7 +135,7 @@ var Codes = []Meaning{
 	{Code: CodeTokenUsedUp, Public: "the token has no uses left",
 		Remedy: "sign a token with more --uses; `muster token show` lists who used this one, `muster token release` gives back a use that was claimed and never enrolled", Retry: true},
 	{Code: CodeTokenFrozen, Public: "the token waits for an operator",
-		Remedy: "a backup was restored, and nobody knows how many uses the token had left: sign a new one, or `muster token thaw` this one", Retry: true},
+		Remedy: "the store may have lost uses of the token: sign a new one, or say with `muster token unfreeze` how many it has left", Retry: true},
 
 	{Code: CodeCSRInvalid, Public: "the certificate request is malformed, unsigned or has a weak key",
 		Remedy: "use P-256, P-384, Ed25519 or RSA of 2048 to 4096 bits; delete the node's staged key so that a new one is made"},

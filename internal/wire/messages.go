@@ -179,6 +179,10 @@ type RenewRequest struct {
 	// Continuity is by the key of the certificate that is to be renewed,
 	// also where the new key is the same.
 	Continuity Continuity `json:"continuity"`
+
+	// Certificate is the one that is to be renewed, DER, from a node that the broker lets do nothing else: the store has
+	// lost it, and may be in recovery.
+	Certificate []byte `json:"certificate,omitempty"`
 }
 
 // LogValue keeps facts out of the log.

@@ -52,6 +52,18 @@ func (g *Gate) node(ctx context.Context, p Presented, name string, deadline time
 	c := certificateOf(p.Certificates[0])
 	if err := g.cfg.AdmitNode(ctx, id, c); err != nil {
 		d := deny(wire.CodeDenied, err)
+		if d.Code == wire.CodeNotIssued && g.cfg.AdmitReturning != nil {
+			if err = g.cfg.AdmitReturning(ctx, id, p.Certificates[0]); err == nil {
+				return &Admission{
+					Account:   AccountFleet,
+					User:      string(id),
+					Publish:   []string{wire.SubjectRenew},
+					Subscribe: []string{wire.InboxPrefix(p.Name) + ".>"},
+					Deadline:  deadline,
+				}, nil
+			}
+			d = deny(wire.CodeDenied, err)
+		}
 		return nil, &Denied{d.Code, &NotAdmitted{id, c.Serial, d.Err}}
 	}
 	publish := []string{wire.RegistrationSubject(id), wire.SubjectApplied, wire.SubjectRenew}

@@ -114,6 +114,10 @@ type GateConfig struct {
 	// certificate that is on no record admits no node.
 	AdmitNode func(ctx context.Context, id wire.Identity, c Certificate) error
 
+	// AdmitReturning is asked about a node whose certificate AdmitNode refuses with [wire.CodeNotIssued]: nil admits it
+	// to ask for a renewal, and to nothing else. Called as AdmitNode is. Optional; nil admits none.
+	AdmitReturning func(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error
+
 	// ServicePassword admits connections from inside the process. Empty
 	// admits none. [New] chooses its own.
 	ServicePassword wire.Secret

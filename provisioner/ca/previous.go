@@ -221,6 +221,28 @@ func (a *Authority) IssuerOf(leafDER []byte) string {
 	return ""
 }
 
+// CheckNode returns why a certificate is none of the node that this authority, or one before it, has issued and that is
+// good at now; nil if it is.
+func (a *Authority) CheckNode(leaf *x509.Certificate, id wire.Identity, now time.Time) error {
+	issuer := a.issuerOf(leaf)
+	if issuer == nil {
+		return errors.New("it is of another authority")
+	}
+	if err := leaf.CheckSignatureFrom(issuer); err != nil {
+		return err
+	}
+	role, name, err := wire.RoleOf(leaf, a.trustDomain)
+	switch {
+	case err != nil:
+		return err
+	case role != wire.RoleNode || name != string(id):
+		return fmt.Errorf("it is of %s %.100q", role, name)
+	case now.Before(leaf.NotBefore) || !now.Before(leaf.NotAfter):
+		return fmt.Errorf("it is good from %s to %s", leaf.NotBefore.Format(time.RFC3339), leaf.NotAfter.Format(time.RFC3339))
+	}
+	return nil
+}
+
 func (a *Authority) issuerOf(leaf *x509.Certificate) *x509.Certificate {
 	is := func(c *x509.Certificate) bool {
 		return bytes.Equal(leaf.AuthorityKeyId, c.SubjectKeyId) && bytes.Equal(leaf.RawIssuer, c.RawSubject)

@@ -144,10 +144,6 @@ func TestRoles(t *testing.T) {
 			t.Errorf("POST %s: %d", path, a.status)
 		}
 	}
-	operator := signedIn(t, f, "olga", provisioner.RoleOperator)
-	if a := operator.post("/tokens/"+tid+"/do/thaw", "why", "because"); a.status != http.StatusForbidden {
-		t.Errorf("an operator who thaws: %d", a.status)
-	}
 }
 
 // TestNodeActions revokes a node, from the list to its past.

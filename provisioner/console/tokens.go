@@ -26,7 +26,7 @@ type tokenRow struct {
 // tokensPage is the list of tokens.
 type tokensPage struct {
 	Tokens []tokenRow // the newest first
-	Frozen bool       // a restore has frozen limited ones
+	Frozen bool       // a recovery has frozen limited ones
 	Now    time.Time
 }
 
@@ -79,16 +79,6 @@ var tokenActions = []*action{
 		Done: "The token is revoked. Look at who has used it.",
 	},
 	{
-		Name:  "thaw",
-		Label: "Make it good again",
-		role:  provisioner.RoleAdmin,
-		Touches: []string{
-			"A restore has frozen this token, since uses of it may be missing from the backup.",
-			"It is good again, and may be used more often than it says by as many uses as are missing.",
-		},
-		Done: "The token is good again.",
-	},
-	{
 		Name:  "release",
 		Label: "Give the use back",
 		Touches: []string{
@@ -123,7 +113,7 @@ func (c tokenPages) token(v *visit) error {
 		return err
 	}
 	for _, a := range tokenActions {
-		if v.login.Role.Covers(cmp.Or(a.role, provisioner.RoleOperator)) && (a.Name == "revoke" && revoked == nil || a.Name == "thaw" && page.Frozen) {
+		if v.login.Role.Covers(cmp.Or(a.role, provisioner.RoleOperator)) && a.Name == "revoke" && revoked == nil {
 			page.Actions = append(page.Actions, a)
 		}
 	}
@@ -147,8 +137,6 @@ func (c tokenPages) order(v *visit) (*order, error) {
 		switch a.Name {
 		case "revoke":
 			err = p.RevokeToken(ctx, tid, cause)
-		case "thaw":
-			err = p.ThawToken(ctx, tid, cause)
 		default:
 			_, err = p.ReleaseClaim(ctx, tid, o.Fields.Get("who"), cause)
 		}

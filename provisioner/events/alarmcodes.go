@@ -18,6 +18,9 @@ const AlarmCRLTooLong wire.Code = "crl_too_long"
 // not do what they have to, for lack of a permission, say, or by other keys than ours. It refuses nothing by itself.
 const AlarmBrokersMisconfigured wire.Code = "brokers_misconfigured"
 
+// AlarmRecovery stands while the store is in recovery. It refuses nothing by itself.
+const AlarmRecovery wire.Code = "in_recovery"
+
 // AlarmEntryUnread is the code of the alarm that an order of an operator is in the store and
 // cannot be read. It lets in nothing, and refuses nothing else.
 const AlarmEntryUnread wire.Code = "entry_unread"
@@ -27,7 +30,7 @@ const AlarmEntryUnread wire.Code = "entry_unread"
 var AlarmCodes = []wire.Code{
 	wire.CodeStorageLow, wire.CodeStoreUnavailable, wire.CodeRevocationsUnknown, wire.CodeClockBehind, AlarmClockJumped,
 	wire.CodeAuthorityExpired, wire.CodePolicyFailed, AlarmPolicyRefused, AlarmAllowsAll, AlarmWebhookFailed, AlarmCRLTooLong,
-	AlarmBrokersMisconfigured, AlarmEntryUnread, wire.CodePaused,
+	AlarmBrokersMisconfigured, AlarmEntryUnread, AlarmRecovery, wire.CodePaused,
 }
 
 // alarmRemedies are for alarms whose codes refuse nobody.
@@ -38,6 +41,7 @@ var alarmRemedies = map[wire.Code]string{
 	AlarmWebhookFailed:        "`muster webhook list` says what its endpoint answers, `muster webhook test` tries it",
 	AlarmBrokersMisconfigured: "print the servers' configuration again with `muster broker config`, one server after the other, and give all provisioners the same files in `cluster`; the cause says what is wrong",
 	AlarmEntryUnread:          "give the order again with this version of muster, which replaces the entry; or run the version that wrote it",
+	AlarmRecovery:             "once the fleet is back, `muster recovery end`; approve names that have no certificate with their keys; `muster token unfreeze` gives a limited token the uses that it has left",
 	AlarmCRLTooLong:           "have those who read the CRL do without until certificates on it have ended; a shorter `certificates.lifetime` has them end sooner from now on",
 }
 

@@ -51,7 +51,8 @@ const LoginRefused Type = "io.muster.operator.refused"
 // The events of tokens' uses and of pauses.
 const (
 	TokenReleased Type = "io.muster.token.released" // an operator gave a use back
-	TokenThawed   Type = "io.muster.token.thawed"   // an operator lets a limited token be used after a restore
+	TokenUnfrozen Type = "io.muster.token.unfrozen" // an operator says how many uses a token has left after a recovery
+	RecoveryEnded Type = "io.muster.recovery.ended"
 	Paused        Type = "io.muster.enrollment.paused"
 	Resumed       Type = "io.muster.enrollment.resumed"
 )

@@ -48,9 +48,10 @@ var answered sync.Map
 // elsewhere are the routes that need a store which has lost something to do what
 // they are for, and the tests of that; here they only refuse.
 var elsewhere = map[string]string{
-	"POST /v1/tokens/{tid}/thaw":    "a restore that has frozen tokens: internal/daemon",
-	"POST /v1/tokens/{tid}/release": "a claim whose node died: provisioner/withfleet/release_test.go",
-	"POST /v1/webhooks/{name}/test": "an endpoint that answers: cmd/muster/webhook_test.go",
+	"POST /v1/tokens/{tid}/unfreeze": "a recovery that has frozen tokens: internal/testbed",
+	"POST /v1/recovery/end":          "a recovery: internal/testbed",
+	"POST /v1/tokens/{tid}/release":  "a claim whose node died: provisioner/withfleet/release_test.go",
+	"POST /v1/webhooks/{name}/test":  "an endpoint that answers: cmd/muster/webhook_test.go",
 }
 
 // A contract is the document that the provisioner serves, to hold its answers to.

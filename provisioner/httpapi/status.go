@@ -20,7 +20,7 @@ type Status struct {
 	Waiting      int                  `json:"waiting"`         // keys that wait for an operator, or for the policy
 	Activity     provisioner.Activity `json:"activity"`
 	Pauses       []*provisioner.Pause `json:"pauses"`
-	Frozen       bool                 `json:"frozen"`  // a restore has frozen limited tokens
+	Frozen       bool                 `json:"frozen"`  // a recovery has frozen limited tokens
 	Unknown      []string             `json:"unknown"` // what could not be found out
 
 	// Standing is what somebody should do something about, a line each; empty: all
@@ -104,7 +104,7 @@ func (t *Status) stand() {
 		add("enrollment is %v", pause.Because())
 	}
 	if t.Frozen {
-		add("a restore has frozen limited tokens: sign new ones, or muster token thaw")
+		add("a recovery has frozen limited tokens: sign new ones, or muster token unfreeze")
 	}
 	if n := t.Nodes; n != nil && n.Cloned > 0 {
 		add("names that two machines use: %d; muster events --type node.cloned", n.Cloned)

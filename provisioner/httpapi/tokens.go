@@ -87,12 +87,21 @@ func tokenRoutes(s *Server) {
 		}
 		return s.report(r.Context(), tid(r)) // the machines that used it are what to look at next
 	})
-	change(s, admin, "/v1/tokens/{tid}/thaw", func(r *http.Request, _ *Reason, c provisioner.Cause) (*none, error) {
-		return &none{}, p.ThawToken(r.Context(), tid(r), c)
+	change(s, admin, "/v1/tokens/{tid}/unfreeze", func(r *http.Request, q *Unfreezing, c provisioner.Cause) (*none, error) {
+		return &none{}, p.UnfreezeToken(r.Context(), tid(r), q.Left, c)
+	})
+	change(s, admin, "/v1/recovery/end", func(r *http.Request, _ *Reason, c provisioner.Cause) (*none, error) {
+		return &none{}, p.EndRecovery(r.Context(), c)
 	})
 	change(s, operator, "/v1/tokens/{tid}/release", func(r *http.Request, q *Release, c provisioner.Cause) ([]provisioner.TokenUse, error) {
 		return p.ReleaseClaim(r.Context(), tid(r), q.Of, c)
 	})
+}
+
+// Unfreezing says how many uses a frozen token has left.
+type Unfreezing struct {
+	Left int    `json:"left"` // beside those that are on record
+	Why  string `json:"why,omitempty"`
 }
 
 // tokens lists the tokens that have been used here, and those that were

@@ -21,7 +21,7 @@ type State struct {
 	StoreUp       bool           // it can be written, as far as is known
 	EventsDropped uint64         // since the start
 	Paused        int            // pauses of enrollment that stand
-	Frozen        bool           // a restore has frozen limited tokens
+	Frozen        bool           // a recovery has frozen limited tokens
 	AuthorityEnds time.Time      // when the issuing authority does; zero is unknown
 	Stored        *Stored
 	Certificates  *fleet.Summary
@@ -45,7 +45,7 @@ func (s stateCollector) Collect(c chan<- prometheus.Metric) {
 	out.gauge("muster_attempt_sources", "Addresses from which requests that prove nothing have come within the last seconds.", float64(now.Sources))
 	out.gauge("muster_attempts_top_source", "Failed attempts of the source with the most, since the start; GET /v1/attempts says which it is.", float64(now.TopSource))
 	out.gauge("muster_store_up", "1 if the store can be written, as far as is known.", truth(now.StoreUp))
-	out.gauge("muster_tokens_frozen", "1 if a restore has frozen the limited tokens that were signed before it.", truth(now.Frozen))
+	out.gauge("muster_tokens_frozen", "1 if a recovery has frozen the limited tokens that were signed before it.", truth(now.Frozen))
 	out.gauge("muster_enrollment_paused", "Pauses of enrollment that stand: of the installation, or of sites.", float64(now.Paused))
 	out.counter("muster_events_dropped_total", "Events that were lost since the broker did not take them.", now.EventsDropped)
 	for _, code := range events.AlarmCodes {

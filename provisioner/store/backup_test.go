@@ -69,6 +69,28 @@ func begin(t testing.TB, s *site) *store.Import {
 	return into
 }
 
+// recovery is what a restore begins.
+func recovery() *provisioner.Recovery {
+	return &provisioner.Recovery{
+		Schema: provisioner.RecoverySchema,
+		Began:  time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC),
+		Cause:  provisioner.Cause{By: "tester"},
+	}
+}
+
+// finish ends a restore, and returns the watermark of the store.
+func finish(t testing.TB, s *site, into *store.Import) *store.Watermark {
+	t.Helper()
+	if err := into.Finish(s.ctx, recovery()); err != nil {
+		t.Fatal(err)
+	}
+	mark, err := into.Done(s.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mark
+}
+
 func write(t testing.TB, s *site, into *store.Import, messages []backup.Message) {
 	t.Helper()
 	for _, m := range messages {
@@ -112,30 +134,22 @@ func TestAnImportIsWhatWasExported(t *testing.T) {
 	defer stop()
 	i := begin(t, into)
 	write(t, into, i, out.messages)
-	seen := time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC)
-	if err := errors.Join(i.Finish(into.ctx, seen), i.Done(into.ctx, false)); err != nil {
-		t.Fatal(err)
-	}
+	mark := finish(t, into, i)
 	restored := into.open(t, ours)
 	if restored.Installation().ID != st.Installation().ID {
 		t.Errorf("installation %+v, want %+v", restored.Installation(), st.Installation())
 	}
 	again := export(t, into, restored)
 	for _, m := range out.messages {
-		switch {
-		case strings.HasPrefix(m.Subject, "muster.entry.grant."):
-			if got := again.texts(m.Subject); got != nil {
-				t.Errorf("a grant was restored: %s", got)
-			}
-		case m.Subject == "muster.entry.clock":
-		default:
-			if diff := cmp.Diff(out.texts(m.Subject), again.texts(m.Subject)); diff != "" {
-				t.Errorf("%s (-exported +restored):\n%s", m.Subject, diff)
-			}
+		if diff := cmp.Diff(out.texts(m.Subject), again.texts(m.Subject)); diff != "" {
+			t.Errorf("%s (-exported +restored):\n%s", m.Subject, diff)
 		}
 	}
-	if mark, _, err := restored.ClockMark(into.ctx); err != nil || !mark.Time.Equal(seen) {
-		t.Errorf("clock %+v, %v, want %v", mark, err, seen)
+	if e, _ := restored.Logs().Recovery.Get(provisioner.RecoveryKey); e.Value == nil || e.Value.Epoch != 1 || mark.Epoch != 1 {
+		t.Errorf("recovery %+v and watermark of epoch %d, want the first", e.Value, mark.Epoch)
+	}
+	if n := mark.Streams["MUSTER_REVOCATIONS"].Messages; n != 2 {
+		t.Errorf("the watermark has %d revocations, want 2", n)
 	}
 	if _, err := store.NewImport(into.ctx, store.Config{Conn: into.conn}, "b2"); !errors.Is(err, store.ErrNotEmpty) {
 		t.Errorf("over a store: %v, want ErrNotEmpty", err)
@@ -157,48 +171,9 @@ func TestAnImportThatWasCutShort(t *testing.T) {
 	}
 	i := begin(t, into)
 	write(t, into, i, out.messages)
-	if err := errors.Join(i.Finish(into.ctx, time.Time{}), i.Done(into.ctx, false)); err != nil {
-		t.Fatal(err)
-	}
+	finish(t, into, i)
 	if r, _, err := into.open(t, ours).Record(into.ctx, web1); err != nil || r.Attempt != "a2" {
 		t.Errorf("record %+v, %v", r, err)
-	}
-}
-
-// TestRevocationsKeepTheirPlaces restores a log in which places are empty.
-func TestRevocationsKeepTheirPlaces(t *testing.T) {
-	t.Parallel()
-	st, s := filled(t)
-	messages := export(t, s, st).messages
-	for i := range messages {
-		if messages[i].Stream == "MUSTER_REVOCATIONS" {
-			messages[i].Sequence = 3 * messages[i].Sequence // 3 and 6
-		}
-	}
-	into, stop := start(t, t.TempDir())
-	defer stop()
-	i := begin(t, into)
-	write(t, into, i, messages)
-	if err := errors.Join(i.AppendRevocation(into.ctx, revocation("r2", ofToken)), i.AppendRevocation(into.ctx, revocation("r3", nil)), i.Finish(into.ctx, time.Time{}), i.Done(into.ctx, false)); err != nil {
-		t.Fatal(err)
-	}
-	restored := into.open(t, ours)
-	want := map[string]provisioner.Sequence{"r1": 3, "r2": 6, "r3": 7}
-	newest := map[string]provisioner.Sequence{}
-	for at := provisioner.Sequence(0); ; {
-		e, next, err := restored.NextRevocation(into.ctx, at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if e == nil {
-			break
-		}
-		at, newest[e.ID] = next, max(newest[e.ID], next)
-	}
-	// An entry may be there before its place, but not after that.
-	newest["r1"], newest["r2"] = min(newest["r1"], 3), max(newest["r2"], 6)
-	if diff := cmp.Diff(want, newest); diff != "" {
-		t.Errorf("places (-want +got):\n%s", diff)
 	}
 }
 
@@ -282,7 +257,10 @@ func BenchmarkBackup(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	if err := errors.Join(i.Message(ctx, "MUSTER_ENTRIES", 1, "muster.entry.installation", installation), i.Finish(ctx, time.Now()), i.Done(ctx, false)); err != nil {
+	if err := errors.Join(i.Message(ctx, "MUSTER_ENTRIES", 1, "muster.entry.installation", installation), i.Finish(ctx, recovery())); err != nil {
+		b.Fatal(err)
+	}
+	if _, err := i.Done(ctx); err != nil {
 		b.Fatal(err)
 	}
 	b.ReportMetric(float64(time.Since(began).Microseconds())/float64(records), "restore-µs/record")

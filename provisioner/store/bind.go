@@ -81,8 +81,6 @@ func whole(ctx context.Context, js jetstream.JetStream, id string) error {
 			return lost(name)
 		case err != nil && !errors.Is(err, jetstream.ErrStreamNotFound):
 			return fmt.Errorf("stream %s: %w", name, err)
-		case err == nil && beginning(info) != nil:
-			return beginning(info)
 		case err == nil && !installed && name != streamEntries && info.State.Msgs > 0:
 			// Another provisioner may have made the store since it was looked at.
 			switch _, err := lastEntry(ctx, js, subjectInstallation); {

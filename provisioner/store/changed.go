@@ -44,15 +44,6 @@ func lessThan(have, want jetstream.StreamConfig) (less []string) {
 	return less
 }
 
-// beginning returns [ErrLost] if a log has lost its beginning of which nothing may go.
-func beginning(info *jetstream.StreamInfo) error {
-	if name := info.Config.Name; (name == streamClaims || name == streamRevocations) && info.State.FirstSeq > max(1, info.Config.FirstSeq) {
-		return fmt.Errorf("%w: stream %s begins at sequence %d: what came before it was removed, by a limit perhaps that somebody has set: "+
-			"restore a backup into an empty store", ErrLost, name, info.State.FirstSeq)
-	}
-	return nil
-}
-
 // reports tells the streams of reports from those of records.
 func reports(name string) bool {
 	return slices.Contains([]string{streamEvents, streamAttempts, streamLifecycle, streamAlive, streamInputs, streamWaiting, streamComponents}, name)

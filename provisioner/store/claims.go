@@ -102,7 +102,7 @@ func (s *Store) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisione
 	return provisioner.Revision(revision), nil
 }
 
-// LastClaims implements [provisioner.ClaimLog].
+// LastClaims returns the revision of the newest entry of all logs, 0 if there is none.
 func (s *Store) LastClaims(ctx context.Context) (provisioner.Revision, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -127,4 +127,18 @@ func (s *Store) AllClaims(ctx context.Context, after provisioner.Revision, each 
 		}
 		return each(jwt.TokenID(strings.TrimPrefix(m.subject, subjectClaims)), e, provisioner.Revision(m.sequence))
 	})
+}
+
+// readClaims reads all claims of a store on one server, and compares their number with what the stream says it has: a use
+// whose claim cannot be read would be there again.
+func (s *Store) readClaims(ctx context.Context) error {
+	if s.cluster() {
+		return nil // another server may have it
+	}
+	closed, err := newFollower(s.js, s.nc, streamClaims, s.timeout).Open(ctx)
+	if err != nil {
+		return err
+	}
+	closed()
+	return nil
 }

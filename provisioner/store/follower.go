@@ -62,6 +62,8 @@ type Follower struct {
 	mu       sync.Mutex
 	created  time.Time // guarded by mu
 	position uint64    // guarded by mu: every message up to here was applied
+	read     uint64    // guarded by mu: how many messages these were
+	whole    bool      // guarded by mu: what was read is all that the stream has
 	asOf     time.Time // guarded by mu: monotonic
 	shorter  time.Time // guarded by mu: since when the stream is shorter than position; zero if it is not
 	failed   error     // guarded by mu: of the last check
@@ -131,7 +133,7 @@ func (f *Follower) Run(ctx context.Context) error {
 }
 
 func isFatal(err error) bool {
-	return errors.Is(err, ErrStreamGone) || errors.Is(err, ErrStreamShorter)
+	return errors.Is(err, ErrStreamGone) || errors.Is(err, ErrStreamShorter) || errors.Is(err, ErrDamaged)
 }
 
 // Age returns how old the views are, by the monotonic clock: every message that was in the
@@ -172,6 +174,7 @@ func (f *Follower) pushed(m *nats.Msg) {
 	switch {
 	case sequence == f.position+1:
 		f.position = sequence
+		f.read++
 	case sequence > f.position:
 		select {
 		case f.kick <- struct{}{}:
@@ -221,6 +224,10 @@ func (f *Follower) check(ctx context.Context) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if !f.whole && f.read < info.State.Msgs {
+		return fmt.Errorf("%w: stream %s: %d of its %d messages can be read", ErrDamaged, f.stream, f.read, info.State.Msgs)
+	}
+	f.whole = true
 	f.asOf = asked.Add(-silence)
 	return nil
 }
@@ -348,7 +355,10 @@ func (f *Follower) fetch(ctx context.Context, after uint64) (n int, err error) {
 		at, _ := time.Parse(time.RFC3339Nano, m.Header.Get(jetstream.TimeStampHeaer))
 		f.mu.Lock()
 		f.applyLocked(message{subject: m.Header.Get(jetstream.SubjectHeader), data: m.Data, sequence: sequence, at: at})
-		f.position = max(f.position, sequence)
+		if sequence > f.position {
+			f.position = sequence
+			f.read++
+		}
 		f.mu.Unlock()
 	}
 }

@@ -12,8 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"muster/internal/wire"
-	"muster/jwt"
 	"muster/provisioner"
 )
 
@@ -32,10 +30,6 @@ type restore struct {
 	Backup string    `json:"backup"`
 	At     time.Time `json:"at"`
 	Done   bool      `json:"done"`
-
-	// LostAt is when a restore, this one or one before, had not all that came
-	// after its backup; zero if none.
-	LostAt time.Time `json:"lost_at,omitzero"`
 }
 
 // An Import fills an empty store with what a backup has. Nothing serves from it
@@ -50,17 +44,10 @@ type Import struct {
 	begun restore
 
 	installation []byte // held back to the end
-	clock        *provisioner.ClockMark
-	last         map[string]uint64                         // sequence that a stream has come to
-	filler       message                                   // the newest revocation, to keep places
-	revoked      map[string]bool                           // ids of revocations
-	decided      map[wire.Identity]time.Time               // when the last of them about a name was
-	signers      map[jwt.SignerID]*provisioner.SignerEntry // the newest of each
-	operators    map[string]*provisioner.OperatorEntry     // the newest of each name
-	allowances   map[wire.Pattern]*provisioner.Allowance   // the newest of each pattern
-	watched      map[wire.Identity]*provisioner.Record
-	owned        map[wire.Identity]time.Time // since when who has the name has it, of names of WatchOwner
-	acks         []jetstream.PubAckFuture    // oldest first, of what is not known to be stored
+	epoch        uint64 // of the newest recovery
+	last         map[string]uint64
+	revoked      map[string]bool          // ids of revocations
+	acks         []jetstream.PubAckFuture // oldest first, of what is not known to be stored
 }
 
 // NewImport prepares an empty store for the backup with this id. It returns
@@ -73,9 +60,11 @@ func NewImport(ctx context.Context, cfg Config, backup string) (*Import, error) 
 		return nil, fmt.Errorf("restore: %w", err)
 	}
 	i := &Import{
-		cfg: cfg, js: js, begun: restore{Backup: backup, At: cfg.Now().UTC().Truncate(time.Second)}, last: make(map[string]uint64),
-		revoked: make(map[string]bool), decided: make(map[wire.Identity]time.Time), signers: make(map[jwt.SignerID]*provisioner.SignerEntry), operators: make(map[string]*provisioner.OperatorEntry),
-		allowances: make(map[wire.Pattern]*provisioner.Allowance),
+		cfg:     cfg,
+		js:      js,
+		begun:   restore{Backup: backup, At: cfg.Now().UTC().Truncate(time.Second)},
+		last:    make(map[string]uint64),
+		revoked: make(map[string]bool),
 	}
 	if err := answers(ctx, js); err != nil {
 		return nil, fmt.Errorf("restore: %w", err)
@@ -203,17 +192,16 @@ func lastEntry(ctx context.Context, js jetstream.JetStream, subject string) (*je
 	})
 }
 
-// checkRestored returns what the newest restore has said, and [ErrHalfRestored]
-// if it says that it is not over.
-func checkRestored(ctx context.Context, js jetstream.JetStream) (restore, error) {
+// checkRestored returns [ErrHalfRestored] if the newest restore is not over.
+func checkRestored(ctx context.Context, js jetstream.JetStream) error {
 	r, err := lastRestore(ctx, js)
 	if err != nil || r == nil {
-		return restore{}, err
+		return err
 	}
 	if !r.Done {
-		return *r, fmt.Errorf("%w: that of backup %s, begun at %s: restore once more", ErrHalfRestored, r.Backup, r.At.Format(time.RFC3339))
+		return fmt.Errorf("%w: that of backup %s, begun at %s: restore once more", ErrHalfRestored, r.Backup, r.At.Format(time.RFC3339))
 	}
-	return *r, nil
+	return nil
 }
 
 // say writes how far the restore is, if nobody else has written an entry: after
@@ -234,133 +222,31 @@ func (i *Import) say(ctx context.Context, r restore, after uint64) error {
 	return nil
 }
 
-// Message takes the next message of the backup; see [CheckKept] for the errors.
-// The data is kept until the write is acknowledged.
-//
-// Grants and approvals are left out: one that was spent after the backup would
-// be good again, and none lives longer than a few days. That an approval has lifted a
-// rejection stays. The rest is written as it is. Revocations
-// keep their places, which records and CRLs name: a place that has none any more
-// gets the entry before it once again, which says nothing new.
+// Message takes the next message of the backup; see [CheckKept] for the errors. It is written as it is.
 func (i *Import) Message(ctx context.Context, stream string, sequence uint64, subject string, data []byte) error {
 	if err := CheckKept(stream, sequence, subject, data); err != nil {
 		return err
 	}
 	switch {
-	case strings.HasPrefix(subject, subjectGrant), subject == subjectProbe:
+	case subject == subjectProbe, subject == subjectRestore:
 		return nil
-	case strings.HasPrefix(subject, subjectAnswer):
-		// An approval that was spent after the backup would be good again. What
-		// keeps somebody out stays, also if it was lifted since.
-		var a provisioner.Answer
-		if err := json.Unmarshal(data, &a); err != nil {
-			return err
-		}
-		if a.Verdict == provisioner.VerdictApprove {
-			// Without a word of it a rejection before would be the newest again.
-			a.Verdict, a.ExpiresAt = provisioner.VerdictNone, time.Time{}
-			var err error
-			if data, err = json.Marshal(&a); err != nil {
-				return err
-			}
-		}
-	case strings.HasPrefix(subject, subjectAllowance):
-		var a provisioner.Allowance
-		if err := json.Unmarshal(data, &a); err != nil {
-			return err
-		}
-		i.allowances[a.Pattern] = &a
-	case subject == subjectRestore:
-		var r restore
-		err := json.Unmarshal(data, &r)
-		i.begun.LostAt = r.LostAt
-		return err
 	case subject == subjectInstallation:
 		i.installation = slices.Clone(data)
 		return nil
-	case subject == subjectClock:
-		return json.Unmarshal(data, &i.clock)
-	case strings.HasPrefix(subject, subjectSigner):
-		var e provisioner.SignerEntry
-		if err := json.Unmarshal(data, &e); err != nil {
+	case subject == subjectRecovery:
+		var r provisioner.Recovery
+		if err := json.Unmarshal(data, &r); err != nil {
 			return err
 		}
-		i.signers[e.ID] = &e
-	case strings.HasPrefix(subject, subjectOperator):
-		var e provisioner.OperatorEntry
-		if err := json.Unmarshal(data, &e); err != nil {
-			return err
-		}
-		i.operators[e.Name] = &e
-	case stream == streamNodes:
-		i.look(subject, data)
+		i.epoch = max(i.epoch, r.Epoch)
 	case stream == streamRevocations:
-		return i.revocation(ctx, sequence, subject, data)
+		var r provisioner.Revocation
+		if err := json.Unmarshal(data, &r); err != nil {
+			return err
+		}
+		i.revoked[r.ID] = true
 	}
 	return i.publish(ctx, stream, subject, data)
-}
-
-// Watch has the newest record of an identity kept for [Import.Record].
-func (i *Import) Watch(id wire.Identity) {
-	if i.watched == nil {
-		i.watched = make(map[wire.Identity]*provisioner.Record)
-	}
-	i.watched[id] = nil
-}
-
-// Record returns the newest record so far of an identity that is watched, nil if
-// it has none.
-func (i *Import) Record(id wire.Identity) *provisioner.Record { return i.watched[id] }
-
-// WatchOwner has [Import.Overtaken] know since when who has the name has it.
-func (i *Import) WatchOwner(id wire.Identity) {
-	if i.owned == nil {
-		i.owned = make(map[wire.Identity]time.Time)
-	}
-	i.owned[id] = time.Time{}
-}
-
-// look keeps what is to be known of a record. It was checked before.
-func (i *Import) look(subject string, data []byte) {
-	id, err := wire.ParseSubjectToken(strings.TrimPrefix(subject, subjectNode))
-	if err != nil {
-		return
-	}
-	_, watched := i.watched[id]
-	_, owned := i.owned[id]
-	if !watched && !owned {
-		return
-	}
-	var r provisioner.Record
-	if err := json.Unmarshal(data, &r); err != nil {
-		return
-	}
-	if watched {
-		i.watched[id] = &r
-	}
-	if owned {
-		i.owned[id] = r.Owned()
-	}
-}
-
-// revocation writes an entry to its place.
-func (i *Import) revocation(ctx context.Context, sequence uint64, subject string, data []byte) error {
-	var r provisioner.Revocation
-	if err := json.Unmarshal(data, &r); err != nil {
-		return err
-	}
-	i.note(&r)
-	m := message{subject: subject, data: slices.Clone(data)}
-	if i.filler.data == nil {
-		i.filler = m
-	}
-	for i.last[streamRevocations] < sequence-1 {
-		if err := i.publish(ctx, streamRevocations, i.filler.subject, i.filler.data); err != nil {
-			return err
-		}
-	}
-	i.filler = m
-	return i.publish(ctx, streamRevocations, subject, data)
 }
 
 // publish writes without waiting for the acknowledgement, unless many are
@@ -403,52 +289,50 @@ func (i *Import) await(ctx context.Context, left int) error {
 	return nil
 }
 
-// Finish writes what is left, and sees that all of it is there. seen is the
-// newest time that anybody is known to have seen, which becomes the clock's
-// mark: by an older one, tokens and certificates could live again. Nobody opens
-// the store before Done.
-func (i *Import) Finish(ctx context.Context, seen time.Time) error {
+// Finish begins the recovery of the store, in an epoch that comes after that of the backup and after is's, and sees that
+// all that was written is there. Nobody opens the store before Done.
+func (i *Import) Finish(ctx context.Context, is *provisioner.Recovery) error {
 	if i.installation == nil {
 		return errors.New("restore: the backup has no installation")
 	}
-	mark := i.clock
-	if mark == nil {
-		mark = &provisioner.ClockMark{}
+	is.Epoch = max(is.Epoch, i.epoch) + 1
+	err := is.Check()
+	if err == nil {
+		err = i.append(ctx, streamEntries, subjectRecovery, is)
 	}
-	if seen.After(mark.Time) {
-		mark.Time = seen.UTC().Truncate(time.Second)
+	if err == nil {
+		err = errors.Join(i.publish(ctx, streamEntries, subjectInstallation, i.installation), i.await(ctx, 0))
 	}
-	b, err := json.Marshal(mark)
-	if err != nil {
-		return err
-	}
-	err = errors.Join(i.publish(ctx, streamEntries, subjectClock, b), i.publish(ctx, streamEntries, subjectInstallation, i.installation), i.await(ctx, 0))
 	if err == nil {
 		err = i.checkPlaces(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("restore: %w", err)
 	}
+	i.epoch = is.Epoch
 	return nil
 }
 
 // Done says that the restore is over: the store can be opened from then on.
-// Finish has returned nil before. lost says that claims have other places than
-// journals say, or that some may be gone: see [Store.LostAt]. After an error it
-// may be said or not; the next restore finds out.
-func (i *Import) Done(ctx context.Context, lost bool) error {
+// Finish has returned nil before. After an error it
+// may be said or not; the next restore finds out. It returns the watermark of the store.
+func (i *Import) Done(ctx context.Context) (*Watermark, error) {
 	done := i.begun
-	if done.Done = true; lost {
-		done.LostAt = done.At
-	}
+	done.Done = true
 	err := i.checkPlaces(ctx)
 	if err == nil {
 		err = i.say(ctx, done, i.last[streamEntries])
 	}
 	if err != nil {
-		return fmt.Errorf("restore: %w", err)
+		return nil, fmt.Errorf("restore: %w", err)
 	}
-	return nil
+	s := &Store{js: i.js, nc: i.cfg.Conn, timeout: i.cfg.Timeout}
+	mark, err := s.marks(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("restore: %w", err)
+	}
+	mark.Epoch = i.epoch
+	return mark, nil
 }
 
 // checkPlaces sees that the streams have what was written to them and nothing
@@ -466,81 +350,14 @@ func (i *Import) checkPlaces(ctx context.Context) error {
 	return nil
 }
 
-// note takes in a revocation that is written. One that is there twice counts where it comes first.
-func (i *Import) note(r *provisioner.Revocation) {
+// AppendRevocation adds a revocation of a journal, and reports whether the backup did not have it.
+func (i *Import) AppendRevocation(ctx context.Context, r *provisioner.Revocation) (added bool, err error) {
 	if i.revoked[r.ID] {
-		return
+		return false, nil
 	}
 	i.revoked[r.ID] = true
-	if r.Node != "" {
-		i.decided[r.Node] = r.At
-	}
+	return true, i.append(ctx, streamRevocations, revocationSubject(r), r)
 }
-
-// Overtaken reports whether r is a retirement that is not to be appended: it is not there,
-// and older than what is about its name, or than since when who has the name has it (see
-// [Import.WatchOwner]). It never got into the store, and would lift a revocation that came after it, or put that
-// machine out. A provisioner that starts leaves it out likewise.
-func (i *Import) Overtaken(r *provisioner.Revocation) bool {
-	return !i.revoked[r.ID] && r.Kind == provisioner.RetiredNode && (r.At.Before(i.decided[r.Node]) || r.At.Before(i.owned[r.Node]))
-}
-
-// AppendRevocation adds a revocation of the journal that the backup does not
-// have.
-func (i *Import) AppendRevocation(ctx context.Context, r *provisioner.Revocation) error {
-	if i.revoked[r.ID] {
-		return nil
-	}
-	i.note(r)
-	return i.append(ctx, streamRevocations, revocationSubject(r), r)
-}
-
-// Revocations returns how many different revocations there are so far.
-func (i *Import) Revocations() int { return len(i.revoked) }
-
-// AppendClaims adds an entry of the journal that came after those of the backup.
-func (i *Import) AppendClaims(ctx context.Context, tid jwt.TokenID, e *provisioner.ClaimEntry) error {
-	return i.append(ctx, streamClaims, subjectClaims+string(tid), e)
-}
-
-// AppendSigner adds an entry of the journal about a signer. Of several about one
-// signer, the last one counts.
-func (i *Import) AppendSigner(ctx context.Context, e *provisioner.SignerEntry) error {
-	i.signers[e.ID] = e
-	return i.append(ctx, streamEntries, subjectSigner+e.LogKey(), e)
-}
-
-// AppendOperator adds an entry of the journal about an operator. Of several about
-// one name, the last one counts.
-func (i *Import) AppendOperator(ctx context.Context, e *provisioner.OperatorEntry) error {
-	i.operators[e.Name] = e
-	return i.append(ctx, streamEntries, subjectOperator+e.LogKey(), e)
-}
-
-// Operator returns the newest entry so far about an operator, nil if there is
-// none.
-func (i *Import) Operator(name string) *provisioner.OperatorEntry { return i.operators[name] }
-
-// AppendAllowance adds an entry of the journal about the allow-list. Of several about one
-// pattern, the last one counts.
-func (i *Import) AppendAllowance(ctx context.Context, a *provisioner.Allowance) error {
-	i.allowances[a.Pattern] = a
-	return i.append(ctx, streamEntries, subjectAllowance+a.LogKey(), a)
-}
-
-// Allowance returns the newest entry so far about a pattern, nil if there is none.
-func (i *Import) Allowance(p wire.Pattern) *provisioner.Allowance { return i.allowances[p] }
-
-// Freeze freezes the limited tokens that were signed before.
-func (i *Import) Freeze(ctx context.Context, f *provisioner.Freeze) error {
-	return i.append(ctx, streamEntries, subjectFreeze+provisioner.FreezeKey, f)
-}
-
-// Claims returns the revision of the newest entry of all logs of claims so far.
-func (i *Import) Claims() provisioner.Revision { return provisioner.Revision(i.last[streamClaims]) }
-
-// Signer returns the newest entry so far about a signer, nil if there is none.
-func (i *Import) Signer(id jwt.SignerID) *provisioner.SignerEntry { return i.signers[id] }
 
 func (i *Import) append(ctx context.Context, stream, subject string, v any) error {
 	b, err := json.Marshal(v)

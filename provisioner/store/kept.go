@@ -10,10 +10,6 @@ import (
 	"muster/provisioner"
 )
 
-// ClaimsStream is the name of the stream of claims in a backup, whose last
-// sequence says from where the journal has to go on.
-const ClaimsStream = streamClaims
-
 // KeptStreams returns the names of the streams that a backup has, in its order.
 func KeptStreams() []string { return slices.Clone(kept) }
 

@@ -11,14 +11,14 @@ import (
 
 // Subjects of entries, each followed by a key; the keys are package provisioner's.
 const (
-	subjectPause     = "muster.entry.pause."
-	subjectAnswer    = "muster.entry.verdict."
-	subjectGrant     = "muster.entry.grant."
-	subjectAllowance = "muster.entry.allow."
-	subjectSigner    = "muster.entry.signer."
-	subjectOperator  = "muster.entry.operator."
-	subjectFreeze    = "muster.entry.freeze."
-	subjectThaw      = "muster.entry.thaw."
+	subjectPause      = "muster.entry.pause."
+	subjectAnswer     = "muster.entry.verdict."
+	subjectGrant      = "muster.entry.grant."
+	subjectAllowance  = "muster.entry.allow."
+	subjectSigner     = "muster.entry.signer."
+	subjectOperator   = "muster.entry.operator."
+	subjectRecoveries = "muster.entry.recovery."
+	subjectUnfreeze   = "muster.entry.unfreeze."
 )
 
 // views are what this process follows of the store.
@@ -42,8 +42,8 @@ func (s *Store) openViews(ctx context.Context) error {
 			Allowances: provisioner.Allowances{Log: allowances},
 			Signers:    add(f, newView(subjectSigner, (*provisioner.SignerEntry).LogKey)),
 			Operators:  add(f, newView(subjectOperator, (*provisioner.OperatorEntry).LogKey)),
-			Freezes:    add(f, newView(subjectFreeze, func(*provisioner.Freeze) string { return provisioner.FreezeKey })),
-			Thaws:      add(f, newView(subjectThaw, func(t *provisioner.Thaw) string { return string(t.Token) })),
+			Recovery:   add(f, newView(subjectRecoveries, func(*provisioner.Recovery) string { return provisioner.RecoveryKey })),
+			Unfrozen:   add(f, newView(subjectUnfreeze, func(u *provisioner.Unfreeze) string { return string(u.Token) })),
 			Fresh:      f.Fresh,
 		},
 	}

@@ -44,7 +44,6 @@ func TestAStreamThatGetsItsLeaderLate(t *testing.T) {
 	t.Parallel()
 	w := &provisioner.Waiter{Schema: provisioner.WaiterSchema, Identity: "web1.example.net", KeyHash: strings.Repeat("0", 64)}
 	for name, question := range map[string]func(context.Context, *Store) error{
-		"the end of the claims":   func(ctx context.Context, s *Store) error { _, err := s.LastClaims(ctx); return err },
 		"how many wait":           func(ctx context.Context, s *Store) error { _, err := s.CountWaiters(ctx); return err },
 		"whether one more waits":  func(ctx context.Context, s *Store) error { return s.PutWaiter(ctx, w, 0) },
 		"to drop who waits":       func(ctx context.Context, s *Store) error { return s.DropWaiter(ctx, w.Identity, w.KeyHash, 1) },

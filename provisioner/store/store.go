@@ -113,6 +113,14 @@ type Config struct {
 	// on. The caller has verified that they did. Optional.
 	Former []string
 
+	// Watermarks are files outside of the store's directory that say what the store had; see [Watermark]. The first is
+	// on the store's disk. None: what a store has lost while no process looked at it goes unnoticed.
+	Watermarks []string
+
+	// FirstWatermark takes what is found for the first watermark where there is none, since the store is others':
+	// of a store of our own it would be lost.
+	FirstWatermark bool
+
 	// Installation is the id of the store's, if the caller knows it: a new store is
 	// not made in its place. Optional.
 	Installation string
@@ -158,7 +166,6 @@ type Store struct {
 	waiting      jetstream.Stream
 	reports      map[string]jetstream.Stream // events and attempts, by the stream's name; read-only
 	installation Installation
-	restored     restore // what filled it, if anything did
 	replicas     int
 	capacity     int64
 	inputBytes   int64
@@ -215,22 +222,43 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	if err := answers(ctx, js); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	if _, err := checkRestored(ctx, js); err != nil {
+	if err := checkRestored(ctx, js); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
 	if err := whole(ctx, js, cfg.Installation); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
-	s := &Store{js: js, nc: cfg.Conn, replicas: cfg.Replicas, capacity: cfg.Capacity, inputBytes: cfg.InputBytes, timeout: cfg.Timeout, log: cfg.Log, opened: time.Now(),
-		reports: make(map[string]jetstream.Stream)}
+	s := &Store{
+		js:         js,
+		nc:         cfg.Conn,
+		replicas:   cfg.Replicas,
+		capacity:   cfg.Capacity,
+		inputBytes: cfg.InputBytes,
+		timeout:    cfg.Timeout,
+		log:        cfg.Log,
+		opened:     time.Now(),
+		reports:    make(map[string]jetstream.Stream),
+	}
 	s.room.Store(math.MaxInt64)
 	if s.replicas, err = s.atLeast(ctx); err != nil {
 		return nil, fmt.Errorf("store: %w", err)
 	}
+	// Before a stream is made: what is missing must not look like what was never there.
+	if err := s.compare(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("store: %w", errors.Join(err, s.guard.close()))
+	}
+	if err := s.open(ctx, cfg); err != nil {
+		return nil, fmt.Errorf("store: %w", errors.Join(err, s.guard.close()))
+	}
+	return s, nil
+}
+
+// open makes the streams that are missing, binds the store to its installation and reads the views.
+func (s *Store) open(ctx context.Context, cfg Config) error {
 	for _, c := range streams(s.replicas, cfg.Capacity, cfg.InputBytes) {
 		stream, err := s.make(ctx, c)
 		if err != nil {
-			return nil, fmt.Errorf("store: stream %s: %w", c.Name, err)
+			return fmt.Errorf("stream %s: %w", c.Name, err)
 		}
 		switch c.Name {
 		case streamNodes:
@@ -251,20 +279,20 @@ func Open(ctx context.Context, cfg Config) (*Store, error) {
 	// A broker that does not know atomic batches has not kept the setting, and
 	// would write each message of one by itself.
 	if s.replicas == 1 && s.nodes.CachedInfo().Config.AllowAtomicPublish {
-		s.gather = &gatherer{js: js, nc: cfg.Conn, inHand: cfg.InHand, wait: patience}
+		s.gather = &gatherer{js: s.js, nc: s.nc, inHand: cfg.InHand, wait: patience}
 	}
 	if err := s.bind(ctx, cfg.CAFingerprint, cfg.Former, cfg.Now().UTC().Truncate(time.Second)); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+		return err
 	}
 	if err := s.openViews(ctx); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
+		return err
+	}
+	if err := s.readClaims(ctx); err != nil {
+		return err
 	}
 	// Once more: a restore that began meanwhile was first, or fails for what we
 	// have bound; see [NewImport].
-	if s.restored, err = checkRestored(ctx, js); err != nil {
-		return nil, fmt.Errorf("store: %w", err)
-	}
-	return s, nil
+	return checkRestored(ctx, s.js)
 }
 
 // make makes a stream, or changes it to c. Servers set aside what a new one may take at
@@ -401,10 +429,6 @@ func streams(replicas int, capacity, inputBytes int64) []jetstream.StreamConfig 
 
 // Installation returns the id and binding of the store.
 func (s *Store) Installation() Installation { return s.installation }
-
-// LostAt returns when a backup was restored without all that came after it, the
-// zero time if none was. A journal from before that does not go on from there.
-func (s *Store) LostAt() time.Time { return s.restored.LostAt }
 
 // Record implements [provisioner.Store].
 func (s *Store) Record(ctx context.Context, id wire.Identity) (*provisioner.Record, provisioner.Revision, error) {

@@ -10,11 +10,21 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"muster/provisioner"
 )
 
-// ErrDamaged means that a store has less than its [Watermark] says. Do not write to it: bring back a copy of the
-// disk, or restore a backup.
-var ErrDamaged = errors.New("the store has lost data")
+var (
+	// ErrDamaged means that a store has less than its [Watermark] says. Do not write to it: bring back a copy of the
+	// disk, restore a backup, or accept the loss.
+	ErrDamaged = errors.New("the store has lost data")
+
+	// ErrNoWatermark means that a store has messages and nothing says how many it had. It is treated as [ErrDamaged].
+	ErrNoWatermark = fmt.Errorf("%w, or its watermark", ErrDamaged)
+
+	// ErrWatermark means that a watermark could not be written: the disk takes no writes. End the process.
+	ErrWatermark = errors.New("the watermark could not be written")
+)
 
 // A Mark is what a stream had when it was last looked at. Nothing is ever deleted from the streams that are marked; of
 // one key only the newest messages may be kept, each new one in place of an old one. So none of the numbers shrinks.
@@ -37,21 +47,16 @@ func markOf(info *jetstream.StreamInfo) Mark {
 }
 
 // A Watermark says what the streams of records had at a time. nats-server drops, in silence, what stands behind a
-// damaged block: the watermark, kept outside of the store's directory, is what tells. It also says whether the server
-// ended well: if not, its indexes are removed before the next start, which then reads all blocks.
+// damaged block: the watermark, kept outside of the store's directory, is what tells.
 type Watermark struct {
 	Installation string          `json:"installation"`
+	Epoch        uint64          `json:"epoch"` // of the newest [provisioner.Recovery]; 0 if there was none
 	At           time.Time       `json:"at"`
-	EndedWell    bool            `json:"ended_well,omitempty"`
-	Damage       string          `json:"damage,omitempty"` // what a start has found; the server does not say it twice
 	Streams      map[string]Mark `json:"streams"`
 }
 
 // Missing returns what found lacks of the watermark, as an error that wraps [ErrDamaged], or nil.
 func (w *Watermark) Missing(found map[string]Mark) error {
-	if w.Damage != "" {
-		return fmt.Errorf("%w: %s", ErrDamaged, w.Damage)
-	}
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(w.Streams)) {
 		before := w.Streams[name]
@@ -65,53 +70,216 @@ func (w *Watermark) Missing(found map[string]Mark) error {
 		case now.Last < before.Last || now.Messages < before.Messages || now.Subjects < before.Subjects:
 			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages up to %d about %d keys, %s it had %d up to %d about %d",
 				ErrDamaged, name, now.Messages, now.Last, now.Subjects, since, before.Messages, before.Last, before.Subjects))
-		case (name == streamClaims || name == streamRevocations) && now.Messages != now.Last: // unlimited: nothing of them ever goes
-			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages, its last is number %d", ErrDamaged, name, now.Messages, now.Last))
+		case unlimited(name) && now.Last-now.Messages > before.Last-before.Messages:
+			errs = append(errs, fmt.Errorf("%w: stream %s has %d messages, its last is number %d",
+				ErrDamaged, name, now.Messages, now.Last))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// settling is for how long the streams of a cluster may have less than before: a new leader may still be applying.
-const settling = 30 * time.Second
+// unlimited reports whether no message of a stream ever goes.
+func unlimited(stream string) bool { return stream == streamClaims || stream == streamRevocations }
 
-// A guard holds the streams of records to what they had when they were last looked at.
+// same reports whether two watermarks say the same of the streams.
+func (w *Watermark) same(other *Watermark) bool {
+	return other != nil && w.Epoch == other.Epoch && maps.Equal(w.Streams, other.Streams)
+}
+
+const (
+	// settling is for how long the streams of a cluster may have less than before: a new leader may still be applying.
+	settling = 30 * time.Second
+
+	// writeMark is how often a watermark is written that says nothing new: whether the disk takes writes is known then.
+	writeMark = 10 * time.Second
+)
+
+// A guard holds the streams of records to their watermark, and keeps that.
 type guard struct {
-	mu   sync.Mutex
-	had  *Watermark // guarded by mu; nil before the first look
-	less time.Time  // guarded by mu: since when they have less, zero if they do not
+	mu      sync.Mutex
+	files   []*WatermarkFile // guarded by mu; none if no watermark is kept
+	had     *Watermark       // guarded by mu: of the newest look; nil before the first
+	written *Watermark       // guarded by mu: what the files have; nil if that is not known
+	wrote   time.Time        // guarded by mu: when they were written last
+	less    time.Time        // guarded by mu: since when the streams have less, zero if they do not
+}
+
+// open opens the files and returns the newest watermark that one of them has, nil if there is none.
+func (g *guard) open(paths []string) (newest *Watermark, err error) {
+	for _, path := range paths {
+		f, w, err := OpenWatermark(path)
+		if err != nil {
+			return nil, errors.Join(err, g.close())
+		}
+		g.files = append(g.files, f)
+		if w != nil && (newest == nil || w.At.After(newest.At)) {
+			newest = w
+		}
+	}
+	return newest, nil
+}
+
+// close closes the files.
+func (g *guard) close() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	var errs []error
+	for _, f := range g.files {
+		errs = append(errs, f.Close())
+	}
+	g.files = nil
+	return errors.Join(errs...)
+}
+
+// write writes a watermark to all files. The caller holds mu.
+func (g *guard) write(w *Watermark) error {
+	for _, f := range g.files {
+		if err := f.Write(w); err != nil {
+			return fmt.Errorf("%w: %w", ErrWatermark, err)
+		}
+	}
+	g.written, g.wrote = w, time.Now()
+	return nil
+}
+
+// looked takes in a new look at the streams. What is written is the look before it: of an atomic batch the server
+// shows the messages before they are synced.
+func (g *guard) looked(found *Watermark, cluster bool) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	had := g.had
+	if had != nil && found.Epoch <= had.Epoch {
+		if err := had.Missing(found.Streams); err != nil {
+			if g.less.IsZero() {
+				g.less = time.Now()
+			}
+			if cluster && time.Since(g.less) < settling {
+				return nil
+			}
+			return err
+		}
+	}
+	g.had, g.less = found, time.Time{}
+	if had == nil || had.same(g.written) && time.Since(g.wrote) < writeMark {
+		return nil
+	}
+	return g.write(had)
 }
 
 // Missing returns an error that wraps [ErrDamaged] if a stream of records was deleted, made anew or has less than at
-// an earlier call: another store came back, or somebody removed what is never removed. In a cluster that must last for
-// 30 s. It is nil as well where nothing answers, which is for [Store.Probe] to tell. It is safe for concurrent use.
+// an earlier call, or than the watermark says: another store came back, or messages were removed that are never
+// removed. In a cluster that must last for 30 s. It keeps the watermark: call it once a second. The error wraps
+// [ErrWatermark] if that cannot be written. It is nil where nothing answers, which is for [Store.Probe] to tell. It is
+// safe for concurrent use.
 func (s *Store) Missing(ctx context.Context) error {
-	found := &Watermark{Installation: s.installation.ID, At: time.Now(), Streams: make(map[string]Mark)}
+	found, err := s.marks(ctx)
+	if err != nil {
+		return nil //nolint:nilerr // as said above
+	}
+	if err := s.guard.looked(found, s.cluster()); err != nil {
+		return fmt.Errorf("store: %w", adviseLost(err))
+	}
+	return nil
+}
+
+// marks looks at the streams of records. One that is not there is left out.
+func (s *Store) marks(ctx context.Context) (*Watermark, error) {
+	found := &Watermark{
+		Installation: s.installation.ID,
+		At:           time.Now(),
+		Streams:      make(map[string]Mark),
+	}
+	if s.views.logs.Recovery != nil { // the views are open
+		found.Epoch = newestEpoch(s.views.logs.Recovery)
+	}
 	for _, name := range kept {
 		stream, err := ask(ctx, s, func(ctx context.Context) (jetstream.Stream, error) { return s.js.Stream(ctx, name) })
 		switch {
 		case errors.Is(err, jetstream.ErrStreamNotFound):
 			continue
 		case err != nil:
-			return nil
+			return nil, err
 		}
 		found.Streams[name] = markOf(stream.CachedInfo())
 	}
-	s.guard.mu.Lock()
-	defer s.guard.mu.Unlock()
-	var damaged error
-	if s.guard.had != nil {
-		damaged = s.guard.had.Missing(found.Streams)
+	return found, nil
+}
+
+// newestEpoch returns the epoch of the newest recovery, 0 if there was none.
+func newestEpoch(log provisioner.Log[*provisioner.Recovery]) uint64 {
+	if e, found := log.Get(provisioner.RecoveryKey); found && e.Value != nil {
+		return e.Value.Epoch
 	}
-	if damaged == nil {
-		s.guard.had, s.guard.less = found, time.Time{}
+	return 0
+}
+
+// compare holds a store that is being opened to its watermark. A recovery that the watermark does not know of was begun
+// since, by an operator who accepted a loss, or by a restore: then what is found counts. Where the watermark of a
+// cluster shows more, the streams get their time: see [Store.Missing].
+func (s *Store) compare(ctx context.Context, cfg Config) error {
+	mark, err := s.guard.open(cfg.Watermarks)
+	if err != nil || len(cfg.Watermarks) == 0 {
+		return err
+	}
+	found, err := s.marks(ctx)
+	if err != nil {
+		return err
+	}
+	recovery, err := lastRecovery(ctx, s.js)
+	if err != nil {
+		return err
+	}
+	if recovery != nil {
+		found.Epoch = recovery.Epoch
+	}
+	switch {
+	case mark == nil && !found.empty() && !cfg.FirstWatermark:
+		return adviseLost(fmt.Errorf("%w: there is none in %s", ErrNoWatermark, cfg.Watermarks[0]))
+	case mark == nil:
+		if cfg.FirstWatermark && !found.empty() {
+			s.log.InfoContext(ctx, "first watermark of this provisioner is what the store has", "path", cfg.Watermarks[0])
+		}
+		return nil
+	case found.Epoch > mark.Epoch:
+		s.log.WarnContext(ctx, "watermark begins anew with the recovery of the store", "epoch", found.Epoch)
+		return nil
+	case cfg.FirstWatermark: // a cluster's
+		s.guard.had, s.guard.written = mark, mark
 		return nil
 	}
-	if s.guard.less.IsZero() {
-		s.guard.less = time.Now()
+	return adviseLost(mark.Missing(found.Streams))
+}
+
+// empty reports whether no stream has a message.
+func (w *Watermark) empty() bool {
+	for _, m := range w.Streams {
+		if m.Messages > 0 {
+			return false
+		}
 	}
-	if s.cluster() && time.Since(s.guard.less) < settling {
-		return nil
+	return true
+}
+
+// adviseLost adds to a loss what an operator can do about it; nil stays nil.
+func adviseLost(err error) error {
+	if !errors.Is(err, ErrDamaged) {
+		return err
 	}
-	return fmt.Errorf("store: %w: give the servers the disks back that have it, or restore a backup into an empty store", damaged)
+	return fmt.Errorf("%w: bring back a copy of the disk, restore a backup into an empty store, "+
+		"or go on with the loss: muster recovery begin --accept-loss", err)
+}
+
+// Close writes the watermark of a store to which nothing is written any more. After an error the next start compares
+// with an older one.
+func (s *Store) Close(ctx context.Context) error {
+	found, err := s.marks(ctx)
+	if err == nil {
+		s.guard.mu.Lock()
+		had := s.guard.had
+		if len(s.guard.files) > 0 && (had == nil || had.Missing(found.Streams) == nil) {
+			err = s.guard.write(found)
+		}
+		s.guard.mu.Unlock()
+	}
+	return errors.Join(err, s.guard.close())
 }

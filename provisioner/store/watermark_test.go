@@ -127,7 +127,4 @@ func TestWatermarkTellsWhatIsMissing(t *testing.T) {
 			t.Errorf("%s: %v, want damage %v", name, err, tt.damaged)
 		}
 	}
-	if err := (&store.Watermark{Damage: "a start found it"}).Missing(nil); !errors.Is(err, store.ErrDamaged) {
-		t.Errorf("damage that an earlier start has found: %v", err)
-	}
 }

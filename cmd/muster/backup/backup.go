@@ -23,7 +23,7 @@ their history, claims, revocations, signers and the rest, but no events. The
 provisioner goes on meanwhile. The file appears when it is whole, is readable by
 its owner only, and is never put in place of another.
 
-What happens after a backup is in the journal (revocations.journal in
+What is revoked after a backup is in the journal (revocations.journal in
 provisioner.yaml): keep that on another disk. 'muster restore' needs both.
 
   muster backup /var/backups/muster-monday --why 'every night'

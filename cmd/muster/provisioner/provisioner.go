@@ -33,7 +33,6 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 type run struct {
 	config  string
 	check   bool
-	alone   bool
 	profile string
 	keys    verb.KeyFlags
 	log     cli.LogFlags
@@ -57,7 +56,6 @@ func addRun(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("run", "Run the provisioner with its broker.").HelpLong(runHelp)
 	verb.Config(c, "Configuration file.", &r.config)
 	c.Flag("check", "Load and check everything, start nothing, print nothing.").BoolVar(&r.check)
-	c.Flag("alone", "Forget the other provisioners at these brokers, since none of them will ever run again.").BoolVar(&r.alone)
 	c.Flag("cpuprofile", "Write a CPU profile of all that it does, until it stops.").Hidden().PlaceHolder("FILE").StringVar(&r.profile)
 	r.keys.AddFlags(c)
 	r.log.Add(c, "info")
@@ -69,7 +67,6 @@ func (r *run) run(ctx context.Context) error {
 	d, err := daemon.Load(r.config, daemon.Options{ //nolint:contextcheck // bounded by the time-out of the policy's tests
 		Version: cli.Version(),
 		Log:     log,
-		Alone:   r.alone,
 		Keys:    r.keys.Ring(ctx),
 	})
 	if errors.Is(err, keyfile.ErrPassphrase) || errors.Is(err, context.Canceled) {

@@ -69,24 +69,27 @@ func addRelease(parent *kingpin.CmdClause, all cli.Verbs) {
 	})
 }
 
-const thawHelp = `'muster restore --accept-lost-since' freezes all limited tokens: nobody knows how
-many uses were spent since the backup. This makes one good again, for the uses
-that the restored store leaves it. A new token needs no thawing.
+const unfreezeHelp = `A recovery of the store (muster recovery --help) freezes all limited tokens that were
+signed before it: some of their uses may not be on record. This says how many uses a token
+has left beside those that are; it never gets more than it was signed for. A new token
+is not frozen.
 
-  muster token thaw 0f1e2d3c4b5a69780f1e2d3c4b5a6978 --why 'nobody used it that night'
-  muster token thaw provisioning.jwt`
+  muster token unfreeze 0f1e2d3c4b5a69780f1e2d3c4b5a6978 --left 3 --why 'counted on the machines'
+  muster token unfreeze provisioning.jwt --left 1`
 
-func addThaw(parent *kingpin.CmdClause, all cli.Verbs) {
-	c := parent.Command("thaw", "Make a token good again that a restore has frozen.").HelpLong(thawHelp)
+func addUnfreeze(parent *kingpin.CmdClause, all cli.Verbs) {
+	var left int
+	c := parent.Command("unfreeze", "Say how many uses a token has left that a recovery has frozen.").HelpLong(unfreezeHelp)
 	token := tokenArg(c)
-	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
+	c.Flag("left", "How many machines may still enroll with it.").Required().PlaceHolder("N").IntVar(&left)
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (map[string]any, error) {
 		path, id, err := token.path(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		return map[string]string{"thawed": id}, verb.Send(ctx, o, path+"/thaw", httpapi.Reason{Why: o.Why})
-	}, func(o *verb.Operator, answer map[string]string) io.WriterTo {
-		o.Say("token %s is good again", answer["thawed"])
+		return map[string]any{"unfrozen": id, "left": left}, verb.Send(ctx, o, path+"/unfreeze", httpapi.Unfreezing{Left: left, Why: o.Why})
+	}, func(o *verb.Operator, answer map[string]any) io.WriterTo {
+		o.Say("token %s is good for %d more", answer["unfrozen"], left)
 		return nil
 	})
 }

@@ -31,7 +31,7 @@ func Add(app *kingpin.Application, all cli.Verbs) {
 	addShow(c, all)
 	addRevoke(c, all)
 	addRelease(c, all)
-	addThaw(c, all)
+	addUnfreeze(c, all)
 }
 
 // one is a token that is named on the command line.

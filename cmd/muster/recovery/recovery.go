@@ -1,0 +1,91 @@
+// Package recovery has "muster recovery": to go on with a store that has lost data.
+package recovery
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"os/user"
+
+	"github.com/alecthomas/kingpin/v2"
+
+	"muster/cmd/muster/internal/verb"
+	"muster/internal/cli"
+	"muster/internal/daemon"
+	"muster/provisioner"
+	"muster/provisioner/httpapi"
+)
+
+const help = `A store that was restored from a backup, or that goes on with an accepted loss, is in
+recovery until 'muster recovery end':
+
+  - a node whose certificate is not on record comes back by it, if it is newer than what is;
+  - a name that is not on record needs an approval that names the key;
+  - grants and approvals of before are void, and limited tokens of before are frozen, for
+    good: see 'muster token unfreeze'.`
+
+const beginHelp = `Has the provisioner that does not run go on with a store that has lost data: it will
+start with what is there, in recovery. Better is a copy of the disk, or a backup
+(muster restore). Revocations come back from the journal.
+
+  muster recovery begin --accept-loss --why 'disk of prov1, no backup'`
+
+const endHelp = `Ends the recovery: nodes whose certificates are not on record are strangers from then on.
+
+  muster recovery end --why 'all nodes are back'`
+
+// Add adds the verbs.
+func Add(app *kingpin.Application, all cli.Verbs) {
+	c := app.Command("recovery", "Go on with a store that has lost data.").HelpLong(help)
+	addBegin(c, all)
+	end := c.Command("end", "End the recovery of the store.").HelpLong(endHelp)
+	verb.Order(end, all, func(ctx context.Context, o *verb.Operator) (map[string]string, error) {
+		return map[string]string{"recovery": "ended"}, verb.Send(ctx, o, "/v1/recovery/end", httpapi.Reason{Why: o.Why})
+	}, func(o *verb.Operator, _ map[string]string) io.WriterTo {
+		o.Say("the recovery is over")
+		return nil
+	})
+}
+
+func addBegin(parent *kingpin.CmdClause, all cli.Verbs) {
+	var setup verb.Setup
+	var keys verb.KeyFlags
+	var accepted bool
+	var why string
+	c := parent.Command("begin", "Accept a loss, and begin a recovery.").HelpLong(beginHelp)
+	c.Flag("accept-loss", "What is missing is gone: needed, since nothing brings it back after this.").BoolVar(&accepted)
+	c.Flag("why", "Reason, for the history.").PlaceHolder("TEXT").StringVar(&why)
+	setup.AddFlags(c)
+	keys.AddFlags(c)
+	all.Check(c, func() error {
+		if !accepted {
+			return errors.New("what is missing from the store is gone after this: say --accept-loss")
+		}
+		return nil
+	})
+	all[c.FullCommand()] = func(ctx context.Context) error {
+		log, _ := (&cli.LogFlags{}).New(os.Stderr)
+		self, err := user.Current()
+		if err != nil {
+			return err
+		}
+		cause := provisioner.Cause{By: self.Username, Why: why}
+		d, err := daemon.Load(setup.Config, daemon.Options{Log: log, Keys: keys.Ring(ctx)}) //nolint:contextcheck // bounded by the time-out of the policy's tests
+		if err != nil {
+			return verb.OrNoSetup(setup.Config, err)
+		}
+		begun, err := d.AcceptLoss(ctx, cause)
+		if err != nil {
+			return verb.OrNotYours(err)
+		}
+		return verb.Show(&setup.Output, begun, func(r *provisioner.Recovery) io.WriterTo {
+			setup.After("start the provisioner; once the fleet is back: muster recovery end")
+			lost := r.Lost
+			if lost == "" {
+				lost = "nothing is known to be missing"
+			}
+			return cli.Text("the store is in recovery since " + verb.Instant(r.Began) + ": " + lost + "\n")
+		})
+	}
+}

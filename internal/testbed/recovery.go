@@ -1,0 +1,44 @@
+package testbed
+
+import (
+	"errors"
+	"path/filepath"
+
+	"muster/internal/daemon"
+	"muster/provisioner"
+	"muster/provisioner/store"
+)
+
+// Damaged starts the provisioner on a store that has lost data, expects that it ends without serving, and returns what it
+// ended with.
+func Damaged(f *Fleet) error {
+	f.t.Helper()
+	err := f.load().Run(f.Context(), func() { f.t.Error("a provisioner serves from a damaged store") })
+	if !errors.Is(err, store.ErrDamaged) && !errors.Is(err, store.ErrLost) || !daemon.NeedsOperator(err) {
+		f.t.Errorf("started on a damaged store: %v, want %v", err, store.ErrDamaged)
+	}
+	return err
+}
+
+// AcceptLoss has the store of the stopped provisioner go on with what it has, in recovery.
+func AcceptLoss(f *Fleet) *provisioner.Recovery {
+	f.t.Helper()
+	r, err := f.load().AcceptLoss(f.Context(), Operator())
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return r
+}
+
+// load loads the fleet's provisioner once more.
+func (f *Fleet) load() *daemon.Daemon {
+	f.t.Helper()
+	opts := daemon.Options{Version: "test", Log: f.log.logger(), Now: f.Clock.Now, Compiled: &compiled}
+	d, err := daemon.LoadWith(filepath.Join(f.Dir, "provisioner.yaml"), opts, func(c *daemon.Config) {
+		c.Broker.Listen = f.cfg.Broker.Listen
+	})
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return d
+}

@@ -1,0 +1,275 @@
+package backup
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"muster/provisioner"
+)
+
+var (
+	// ErrJournalInUse means that another process has the journal open. Stop it, or give this provisioner a journal of its own.
+	ErrJournalInUse = errors.New("journal is in use by another process")
+
+	// ErrJournalFailed means that a write to the journal has failed. Nothing more is written: end the process, and
+	// start another one.
+	ErrJournalFailed = errors.New("the journal could not be written")
+
+	// ErrJournalDamaged means that the file is not what was written to it. The text names the line.
+	ErrJournalDamaged = errors.New("the journal is damaged")
+)
+
+// A Journal keeps the revocations of an installation in a file outside the store, which a store that is restored from a
+// backup may have forgotten. It implements [provisioner.Journal] and is safe for concurrent use. Close it.
+//
+// The file is only ever appended to: a line for each entry, "SUM JSON", on disk before the call returns. SUM is the
+// SHA-256, in hex, of the sum of the line before and the JSON; the first line names the installation. A last line without
+// its end is what a crash leaves of an entry that no operator was told of, and is cut off. Whatever else has not its sum
+// is damage: an entry that is passed over lets a revoked node in. The file holds no secret, but whoever can write it can
+// keep nodes out, so it is its owner's alone. One process uses it at a time.
+type Journal struct {
+	path string
+
+	mu           sync.Mutex
+	file         *os.File                  // guarded by mu
+	sum          string                    // guarded by mu: of the last line
+	installation string                    // guarded by mu; "" before the first line
+	entries      []*provisioner.Revocation // guarded by mu: in the order of the file
+	ids          map[string]bool           // guarded by mu: of entries
+	failed       error                     // guarded by mu: of the first write that failed
+}
+
+// A journalHead is the first line of a journal.
+type journalHead struct {
+	Journal      int    `json:"journal"` // version of the form
+	Installation string `json:"installation"`
+}
+
+const journalVersion = 1
+
+// OpenJournal opens the journal at path, or makes an empty one, reads it and locks it. The error wraps [ErrJournalInUse]
+// or [ErrJournalDamaged].
+func OpenJournal(path string) (*Journal, error) {
+	_, missing := os.Lstat(path)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	j := &Journal{path: path, file: f, ids: make(map[string]bool)}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		err = fmt.Errorf("%s: %w", path, ErrJournalInUse)
+	}
+	if err == nil && missing != nil {
+		err = syncDir(filepath.Dir(path))
+	}
+	whole := 0
+	if err == nil {
+		whole, err = j.load(f)
+	}
+	if err == nil {
+		err = errors.Join(f.Truncate(int64(whole)), seekEnd(f))
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return j, nil
+}
+
+func seekEnd(f *os.File) error {
+	_, err := f.Seek(0, io.SeekEnd)
+	return err
+}
+
+// CheckJournal reports why the file at path, if there is one, cannot be the journal. It changes nothing.
+func CheckJournal(path string) error {
+	f, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer func() { _ = f.Close() }() // only read
+	_, err = (&Journal{path: path, ids: make(map[string]bool)}).load(f)
+	return err
+}
+
+// load reads the file and returns how many bytes of it are whole lines.
+func (j *Journal) load(f *os.File) (whole int, err error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if mode := info.Mode(); !mode.IsRegular() || mode.Perm()&0o077 != 0 {
+		return 0, fmt.Errorf("%s has mode %v, want a file that only its owner can read and write: chmod 600", j.path, mode)
+	}
+	b, err := io.ReadAll(f)
+	if err != nil {
+		return 0, err
+	}
+	whole = bytes.LastIndexByte(b, '\n') + 1
+	number := 0
+	for line := range bytes.Lines(b[:whole]) {
+		number++
+		if err := j.take(bytes.TrimSuffix(line, []byte("\n"))); err != nil {
+			return 0, fmt.Errorf("%w: %s: line %d: %w", ErrJournalDamaged, j.path, number, err)
+		}
+	}
+	return whole, nil
+}
+
+// take takes in a line that is in the file.
+func (j *Journal) take(line []byte) error {
+	sum, text, _ := bytes.Cut(line, []byte(" "))
+	if want := nextSum(j.sum, text); string(sum) != want {
+		return errors.New("it is not what was written, or a line before it is missing")
+	}
+	if j.sum == "" {
+		var head journalHead
+		if err := strictJSON(text, &head); err != nil {
+			return err
+		}
+		if head.Journal != journalVersion || head.Installation == "" {
+			return fmt.Errorf("journal of version %d of installation %q, this program reads version %d",
+				head.Journal, head.Installation, journalVersion)
+		}
+		j.installation = head.Installation
+	} else {
+		var e provisioner.Revocation
+		if err := strictJSON(text, &e); err != nil {
+			return err
+		}
+		if err := e.Check(); err != nil {
+			return err
+		}
+		j.entries, j.ids[e.ID] = append(j.entries, &e), true
+	}
+	j.sum = string(sum)
+	return nil
+}
+
+// nextSum is the sum of a line that comes after one with the sum before.
+func nextSum(before string, text []byte) string {
+	h := sha256.New()
+	_, _ = h.Write([]byte(before)) // never fails, as below
+	_, _ = h.Write(text)
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// Installation returns the id of the installation whose journal it is, "" if it is new.
+func (j *Journal) Installation() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.installation
+}
+
+// Begin says of which installation a new journal is. Saying it again is harmless.
+func (j *Journal) Begin(installation string) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	switch j.installation {
+	case installation:
+		return nil
+	case "":
+	default:
+		return fmt.Errorf("%s is of installation %s, the store of %s: name the journal that belongs to it, or move this one away",
+			j.path, j.installation, installation)
+	}
+	if err := j.write(journalHead{journalVersion, installation}); err != nil {
+		return err
+	}
+	j.installation = installation
+	return nil
+}
+
+// Append implements [provisioner.Journal]. [Journal.Begin] comes before.
+func (j *Journal) Append(entries ...*provisioner.Revocation) error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	var news []any
+	added := make(map[string]bool)
+	for _, e := range entries {
+		if !j.ids[e.ID] && !added[e.ID] {
+			added[e.ID] = true
+			news = append(news, e)
+		}
+	}
+	if len(news) == 0 {
+		return j.failed
+	}
+	if j.installation == "" {
+		return fmt.Errorf("%s: a revocation before the installation is known", j.path)
+	}
+	if err := j.write(news...); err != nil {
+		return err
+	}
+	for _, e := range news {
+		e, _ := e.(*provisioner.Revocation) // as above
+		j.entries, j.ids[e.ID] = append(j.entries, e), true
+	}
+	return nil
+}
+
+// write appends lines and syncs them. After an error nothing more is written. The caller holds mu.
+func (j *Journal) write(lines ...any) error {
+	if j.failed != nil {
+		return j.failed
+	}
+	var b bytes.Buffer
+	sum := j.sum
+	for _, l := range lines {
+		text, err := json.Marshal(l)
+		if err != nil {
+			return err
+		}
+		sum = nextSum(sum, text)
+		fmt.Fprintf(&b, "%s %s\n", sum, text)
+	}
+	_, err := j.file.Write(b.Bytes())
+	if err == nil {
+		err = j.file.Sync()
+	}
+	if err != nil {
+		j.failed = fmt.Errorf("%w: %w", ErrJournalFailed, err)
+		return j.failed
+	}
+	j.sum = sum
+	return nil
+}
+
+// Err returns why a write has failed, an error that wraps [ErrJournalFailed], or nil.
+func (j *Journal) Err() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.failed
+}
+
+// Entries implements [provisioner.Journal].
+func (j *Journal) Entries() ([]*provisioner.Revocation, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append([]*provisioner.Revocation(nil), j.entries...), nil
+}
+
+// Close closes the file. What was appended is on disk.
+func (j *Journal) Close() error { return j.file.Close() }
+
+// syncDir has a file that was made in a directory stay there.
+func syncDir(dir string) error {
+	f, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

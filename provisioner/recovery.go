@@ -1,0 +1,232 @@
+package provisioner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"muster/internal/wire"
+	"muster/jwt"
+	"muster/provisioner/events"
+)
+
+// RecoverySchema is the version of the JSON form of a [Recovery] and an [Unfreeze].
+const RecoverySchema = 1
+
+// RecoveryKey is the key of the log's only recovery. Its first entry is written by a restore, or by an operator who accepts
+// a loss, while no provisioner serves from the store.
+const RecoveryKey = "epoch"
+
+// A Recovery says that the store may lack what was written before it: it was restored from a backup, or went on with
+// an accepted loss. What lets in is void then if it is older, for good: grants, approvals, and the uses of limited
+// tokens that were signed before. Until an operator ends it, a name that is not on record needs an approval that names
+// the key, and a node whose certificate is not on record may come back by it.
+type Recovery struct {
+	Schema  int       `json:"schema"`
+	Epoch   uint64    `json:"epoch"`           // 1 for the first of a store, one more for each
+	Began   time.Time `json:"began"`           // UTC, to the second; limited tokens that were signed until then are frozen
+	Entry   Revision  `json:"entry,omitempty"` // of its beginning, once it has ended; entries before that are void
+	Ended   time.Time `json:"ended,omitzero"`
+	EndedBy *Cause    `json:"ended_by,omitempty"`
+	Lost    string    `json:"lost,omitempty"`   // what is known to be missing
+	Backup  string    `json:"backup,omitempty"` // id of the backup, of a restore
+	Cause             // of its beginning
+}
+
+// Check reports what about a recovery cannot be.
+func (r *Recovery) Check() error {
+	switch {
+	case r.Schema != RecoverySchema:
+		return fmt.Errorf("recovery: schema %d, want %d", r.Schema, RecoverySchema)
+	case r.Epoch == 0 || r.Began.IsZero():
+		return fmt.Errorf("recovery %d of %s: want an epoch and a time", r.Epoch, r.Began)
+	}
+	return r.Cause.Check()
+}
+
+// voids reports whether an entry of a grant or an approval is void. It may be called on nil.
+func (r *Recovery) voids(at Revision) bool { return r != nil && at < r.Entry }
+
+// freezes reports whether a token that was signed at a time has a number of uses that is not known. It may be called on
+// nil.
+func (r *Recovery) freezes(signed time.Time) bool { return r != nil && !signed.After(r.Began) }
+
+// An Unfreeze says how many uses a token has that a recovery has frozen.
+type Unfreeze struct {
+	Schema int         `json:"schema"`
+	Epoch  uint64      `json:"epoch"` // of the recovery: a later one freezes the token again
+	Token  jwt.TokenID `json:"tid"`
+	Uses   int         `json:"uses"` // in all, with those that were on record when it was said
+	At     time.Time   `json:"at"`
+	Cause
+}
+
+// Check reports what about it cannot be.
+func (u *Unfreeze) Check() error {
+	if u.Schema != RecoverySchema {
+		return fmt.Errorf("unfreeze: schema %d, want %d", u.Schema, RecoverySchema)
+	}
+	return errors.Join(CheckTokenID(u.Token), u.Cause.Check())
+}
+
+// Recovery returns the recovery that the store is in, nil if it is in none.
+func (p *Provisioner) Recovery() *Recovery {
+	if r := p.logs.newestRecovery(); r != nil && r.Ended.IsZero() {
+		return r
+	}
+	return nil
+}
+
+// Frozen reports whether a recovery has frozen limited tokens that were signed before it, some of which may be good
+// again.
+func (p *Provisioner) Frozen() bool { return p.logs.newestRecovery() != nil }
+
+// RecoveryAlarm is the cause of [events.AlarmRecovery], nil without one.
+func (p *Provisioner) RecoveryAlarm() error {
+	r := p.Recovery()
+	if r == nil {
+		return nil
+	}
+	err := fmt.Errorf("the store is in recovery since %s: nodes come back by their certificates, other names need an approval; "+
+		"muster recovery end, once the fleet is back", r.Began.Format(time.RFC3339))
+	if names := p.contested.list(); len(names) > 0 {
+		err = fmt.Errorf("%w; revoked, since two keys came back for the name: %v", err, names)
+	}
+	return err
+}
+
+// contested are names. The zero value is none; it is safe for concurrent use.
+type contested struct {
+	mu    sync.Mutex
+	names []wire.Identity // guarded by mu
+}
+
+func (c *contested) add(id wire.Identity) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !slices.Contains(c.names, id) {
+		c.names = append(c.names, id)
+	}
+}
+
+func (c *contested) list() []wire.Identity {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.names)
+}
+
+// frozen returns the recovery that has frozen a limited token, nil if none has. A token that was signed after its
+// beginning has lost no use; one that does not say when it was signed may have.
+func (p *Provisioner) frozen(tid jwt.TokenID, issued time.Time) *Recovery {
+	r := p.logs.newestRecovery()
+	if !r.freezes(issued) || p.unfrozen(tid) != nil {
+		return nil
+	}
+	return r
+}
+
+// unfrozen returns what an operator has said of a token since the newest recovery, nil if nothing.
+func (p *Provisioner) unfrozen(tid jwt.TokenID) *Unfreeze {
+	r := p.logs.newestRecovery()
+	if r == nil {
+		return nil
+	}
+	u, found := p.logs.Unfrozen.Get(string(tid))
+	if !found || u.Unread != nil || u.Value.Epoch != r.Epoch {
+		return nil
+	}
+	return u.Value
+}
+
+// usesOf returns how many uses a limited token has in all.
+func (p *Provisioner) usesOf(tid jwt.TokenID, signed int) int {
+	if u := p.unfrozen(tid); u != nil {
+		return min(signed, u.Uses)
+	}
+	return signed
+}
+
+// checkFrozen refuses an attempt that would take a use of a frozen token.
+func (p *Provisioner) checkFrozen(a *attempt) error {
+	r := p.frozen(a.token.ID, a.token.IssuedAt)
+	if r == nil {
+		return nil
+	}
+	return refuse(string(a.identity), wire.CodeTokenFrozen,
+		fmt.Errorf("token %s is limited and was signed before the recovery that began at %s: nobody knows how many uses it has left",
+			a.token.ID, r.Began.Format(time.RFC3339)))
+}
+
+// UnfreezeToken gives a token that a recovery has frozen so many uses as left says beside those that are on record, and
+// no more than it was signed for. Asking again is harmless. The error is [ErrTokenID], or [ErrState] if no token is
+// frozen.
+func (p *Provisioner) UnfreezeToken(ctx context.Context, tid jwt.TokenID, left int, c Cause) error {
+	err := errors.Join(c.Check(), CheckTokenID(tid))
+	if left < 0 {
+		err = errors.Join(err, fmt.Errorf("%d uses left, want 0 or more", left))
+	}
+	if err := wrong(err); err != nil {
+		return fmt.Errorf("unfreeze token: %w", err)
+	}
+	r := p.logs.newestRecovery()
+	if r == nil {
+		return fmt.Errorf("unfreeze token %s: %w: the store never was in recovery, so no token is frozen", tid, ErrState)
+	}
+	report, err := p.Token(ctx, tid)
+	used := 0
+	switch {
+	case errors.Is(err, ErrUnknownToken): // none of its uses is on record
+	case err != nil:
+		return fmt.Errorf("unfreeze token %s: %w", tid, err)
+	default:
+		used = report.Used
+	}
+	u := &Unfreeze{
+		Schema: RecoverySchema,
+		Epoch:  r.Epoch,
+		Token:  tid,
+		Uses:   used + left,
+		At:     p.now(),
+		Cause:  c,
+	}
+	if _, err := Change(ctx, p.logs.Unfrozen, string(tid), func(Entry[*Unfreeze]) (*Unfreeze, error) { return u, nil }); err != nil {
+		return fmt.Errorf("unfreeze token %s: %w", tid, err)
+	}
+	p.cfg.Emit(events.Event{Type: events.TokenUnfrozen, Time: p.moment(), Token: tid, By: c.By, Why: c.Why})
+	p.cfg.Log.InfoContext(ctx, "token unfrozen", "token_id", tid, "left", left, "by", c.By, "why", c.Why)
+	return nil
+}
+
+// EndRecovery ends the recovery that the store is in: nodes whose certificates are not on record are strangers from then
+// on. What was void stays void, and limited tokens that were signed before stay frozen. Asking again is harmless; the
+// error is [ErrState] if there never was one.
+func (p *Provisioner) EndRecovery(ctx context.Context, c Cause) error {
+	if err := wrong(c.Check()); err != nil {
+		return fmt.Errorf("end recovery: %w", err)
+	}
+	ended := false
+	_, err := Change(ctx, p.logs.Recovery, RecoveryKey, func(e Entry[*Recovery]) (*Recovery, error) {
+		switch {
+		case e.Revision == 0:
+			return nil, fmt.Errorf("%w: the store never was in recovery", ErrState)
+		case e.Unread != nil:
+			return nil, e.Unread
+		case !e.Value.Ended.IsZero():
+			return e.Value, nil
+		}
+		next := *e.Value
+		next.Entry, next.Ended, next.EndedBy, ended = e.Revision, p.now(), &c, true
+		return &next, nil
+	})
+	if err != nil {
+		return fmt.Errorf("end recovery: %w", err)
+	}
+	if ended {
+		p.cfg.Emit(events.Event{Type: events.RecoveryEnded, Time: p.moment(), By: c.By, Why: c.Why})
+		p.cfg.Log.InfoContext(ctx, "recovery ended", "by", c.By, "why", c.Why)
+	}
+	return nil
+}

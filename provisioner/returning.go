@@ -1,0 +1,139 @@
+package provisioner
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"muster/internal/wire"
+	"muster/provisioner/ca"
+)
+
+// Recovered says that a node came back in a recovery by a certificate that was not on record.
+type Recovered struct {
+	Epoch uint64    `json:"epoch"` // of the [Recovery]
+	Key   string    `json:"key"`   // [ca.KeyHash] of that certificate
+	After time.Time `json:"after"` // what was on record began no later
+}
+
+var errOffRecord = errors.New("the certificate is not on record")
+
+// AdmitReturning returns nil if, while the store is in recovery, the node may come back by a certificate that is not on
+// record: to ask for a renewal, and nothing else. TLS has verified that the node has its key. Two keys that come back for
+// one name are refused both, and the name is revoked: one of them was stolen, or lost the name since the backup.
+func (p *Provisioner) AdmitReturning(ctx context.Context, id wire.Identity, leaf *x509.Certificate) error {
+	r, _, err := p.cfg.Store.Record(ctx, id)
+	if err != nil {
+		return p.refuseUnread(id, err)
+	}
+	_, err = p.checkReturning(ctx, id, r, leaf)
+	return err
+}
+
+// checkReturning is AdmitReturning for a record that has been read, which may be nil.
+func (p *Provisioner) checkReturning(ctx context.Context, id wire.Identity, r *Record, leaf *x509.Certificate) (*Recovered, error) {
+	node := string(id)
+	is := p.Recovery()
+	if is == nil {
+		return nil, refuse(node, wire.CodeNotIssued, errOffRecord)
+	}
+	if err := p.cfg.Authority.CheckNode(leaf, id, p.now()); err != nil {
+		return nil, refuse(node, wire.CodeNotIssued, fmt.Errorf("%w: %w", errOffRecord, err))
+	}
+	key, err := ca.KeyHash(leaf.PublicKey)
+	if err != nil {
+		return nil, refuse(node, wire.CodeNotIssued, err)
+	}
+	for _, by := range []*Revocation{p.revocations.Serial(ca.Serial(leaf)), p.revocations.Key(key)} {
+		if by != nil {
+			return nil, refuse(node, wire.CodeIdentityRevoked, by.cause())
+		}
+	}
+	if err := p.admits(id, r); err != nil {
+		return nil, err
+	}
+	back := &Recovered{Epoch: is.Epoch, Key: key, After: r.newestBegin()}
+	if r != nil && r.Recovered != nil && r.Recovered.Epoch == is.Epoch {
+		back.After = r.Recovered.After
+	}
+	if !leaf.NotBefore.After(back.After) {
+		return nil, refuse(node, wire.CodeNotIssued, fmt.Errorf("%w: it began at %s, one on record at %s", errOffRecord,
+			leaf.NotBefore.Format(time.RFC3339), back.After.Format(time.RFC3339)))
+	}
+	if r != nil && r.Recovered != nil && r.Recovered.Epoch == is.Epoch && !slices.Contains(r.Lineage, key) {
+		return nil, p.contest(ctx, r, key)
+	}
+	return back, nil
+}
+
+// newestBegin returns when the newest certificate of a record began, which may be nil; of a retired one, when that was.
+func (r *Record) newestBegin() (newest time.Time) {
+	if r == nil {
+		return newest
+	}
+	if r.State == StateRetired {
+		return r.UpdatedAt.Add(-ca.Backdate)
+	}
+	for _, i := range []*Issued{r.Current, r.Next} {
+		if i != nil && i.NotBefore.After(newest) {
+			newest = i.NotBefore
+		}
+	}
+	return newest
+}
+
+// contest revokes a name for which two keys have come back, and returns the refusal of the second.
+func (p *Provisioner) contest(ctx context.Context, r *Record, key string) error {
+	why := fmt.Sprintf("keys %.16s and %.16s both came back for this name in the recovery of the store", r.Recovered.Key, key)
+	p.contested.add(r.Identity)
+	if err := p.RevokeNode(ctx, r.Identity, Cause{By: "muster", Why: why}); err != nil {
+		return refuse(string(r.Identity), wire.CodeStoreUnavailable, err)
+	}
+	return refuse(string(r.Identity), wire.CodeIdentityRevoked, errors.New(why))
+}
+
+// classifyReturning classifies the renewal of a certificate that is not on record.
+func (p *Provisioner) classifyReturning(ctx context.Context, a *attempt) error {
+	node := string(a.identity)
+	leaf, err := x509.ParseCertificate(a.certificate)
+	if err != nil {
+		return refuse(node, wire.CodeBadRequest, fmt.Errorf("certificate: %w", err))
+	}
+	key, err := ca.KeyHash(leaf.PublicKey)
+	if err != nil || key != a.vouching {
+		return refuse(node, wire.CodeRenewSession, errors.New("the certificate is for another key than the one that vouches"))
+	}
+	if a.returning, err = p.checkReturning(ctx, a.identity, a.record, leaf); err != nil {
+		return err
+	}
+	a.former = RevokedCertificate{
+		Serial:   ca.Serial(leaf),
+		NotAfter: leaf.NotAfter,
+		Issuer:   p.cfg.Authority.IssuerOf(leaf.Raw),
+	}
+	a.reason = ReasonRenew
+	if a.record != nil {
+		if now := p.now(); a.record.begunFor(a.csr.KeyHash, now) != nil && slices.Contains(a.record.Lineage, a.csr.KeyHash) {
+			a.reason = ReasonReplay
+		}
+		a.token, err = a.record.recall()
+	} else {
+		a.token, err = (&Record{Identity: a.identity}).recall()
+	}
+	if err != nil {
+		return refuse(node, wire.CodeUnavailable, err)
+	}
+	return nil
+}
+
+// comesBack enters in a record that a node has come back by a certificate that was not on it.
+func (n *Record) comesBack(back *Recovered, former RevokedCertificate) {
+	n.Recovered = back
+	n.remember(back.Key)
+	if !slices.ContainsFunc(n.Superseded, func(c RevokedCertificate) bool { return c.Serial == former.Serial }) {
+		n.Superseded = append(slices.Clone(n.Superseded), former)
+	}
+}

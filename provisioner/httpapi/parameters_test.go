@@ -98,7 +98,7 @@ func TestAnOrderThatNobodyCouldCarryOutIsAMistake(t *testing.T) {
 		{node + "reject", httpapi.NewVerdict{Key: "xyz"}},
 		{node + "forget", httpapi.NewVerdict{Key: "xyz"}},
 		{token + "revoke", httpapi.Reason{Why: long}},
-		{token + "thaw", httpapi.Reason{Why: long}},
+		{token + "unfreeze", httpapi.Reason{Why: long}},
 		{token + "release", httpapi.Release{Why: long}},
 		{"/v1/tokens/issued", httpapi.IssuedToken{Why: long}},
 		{"/v1/signers", httpapi.AddSigner{NewSigner: provisioner.NewSigner{Public: []byte("none")}}},

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"muster/internal/simnode"
 	"muster/internal/testbed"
 	"muster/internal/wire"
 	"muster/provisioner"
@@ -420,98 +419,5 @@ func TestEveryProcessKeepsTheJournal(t *testing.T) {
 	// by the next start.
 	f.Stop()
 	f.Start()
-	f.Check()
-}
-
-// TestARestoredStoreForgetsNothing puts a backup of the store in place of what
-// it has become, and expects what was revoked and retired since to be so again.
-func TestARestoredStoreForgetsNothing(t *testing.T) {
-	t.Parallel()
-	f := testbed.New(t, testbed.Options{})
-	store := filepath.Join(f.Dir, "data/broker")
-	stolen, stolenGot := inFleet(t, f, "stolen.example.net")
-	_, goneGot := inFleet(t, f, "gone.example.net")
-	kept, keptGot := inFleet(t, f, "kept.example.net")
-	token := f.Token(nil)
-	signers, err := f.Daemon().Operator().ListSigners(f.Context())
-	if err != nil || len(signers) != 1 {
-		t.Fatalf("signers %v, %v", signers, err)
-	}
-	f.Stop()
-	backup := filepath.Join(t.TempDir(), "broker")
-	if err := os.CopyFS(backup, os.DirFS(store)); err != nil {
-		t.Fatal(err)
-	}
-	f.Start()
-	number := f.Daemon().CRL().Number
-	if err := f.Daemon().Operator().RevokeToken(f.Context(), tokenID(t, f, token), testbed.Operator()); err != nil {
-		t.Fatal(err)
-	}
-	f.Revoke("stolen.example.net")
-	f.Retire("gone.example.net")
-	next, _ := inFleet(t, f, "gone.example.net")
-	late, lateGot := inFleet(t, f, "late.example.net") // that the backup has never heard of
-	f.Revoke("late.example.net")
-	f.Eventually("the CRL is up to date", func() bool { return f.OnCRL(lateGot.Serial) })
-	number = max(number, f.Daemon().CRL().Number)
-	f.Stop()
-	if err := errors.Join(os.RemoveAll(store), os.CopyFS(store, os.DirFS(backup))); err != nil {
-		t.Fatal(err)
-	}
-	f.Start()
-	f.Restored()
-	n := f.Node(web1)
-	n.Token = token
-	if code := codeAt(f, f.Daemon().Operator(), n); code != wire.CodeTokenRevoked {
-		t.Errorf("the token: %q", code)
-	}
-	for name, serial := range map[string]string{"stolen.example.net": stolenGot.Serial, "gone.example.net": goneGot.Serial, "late.example.net": lateGot.Serial} {
-		if err := f.Daemon().Admits(f.Context(), wire.Identity(name), serial); provisioner.CodeOf(errors.Unwrap(err)) != wire.CodeIdentityRevoked {
-			t.Errorf("%s: the revoked certificate is admitted: %v", name, err)
-		}
-		f.Eventually("the certificate is on the CRL", func() bool { return f.OnCRL(serial) })
-	}
-	for _, n := range []*simnode.Node{stolen, late} {
-		if code := f.Refused(n); code != wire.CodeIdentityRevoked {
-			t.Errorf("%s: %q", n.Identity, code)
-		}
-	}
-	// Nor is the name free for others, where its record is lost.
-	if code := f.Refused(f.Node("late.example.net")); code != wire.CodeIdentityRevoked {
-		t.Errorf("another machine under the lost name: %q", code)
-	}
-	f.Eventually("the record says so", func() bool { return f.Record("stolen.example.net").State == provisioner.StateRevoked })
-	f.Eventually("the retired name is free", func() bool { return f.Record("gone.example.net").State == provisioner.StateRetired })
-	f.Enroll(next) // which the store has forgotten
-	f.Enroll(kept)
-	if err := f.Daemon().Admits(f.Context(), "kept.example.net", keptGot.Serial); err != nil {
-		t.Errorf("who had nothing to do with it: %v", err)
-	}
-	if got := f.Daemon().CRL().Number; got <= number {
-		t.Errorf("CRL %d after %d", got, number)
-	}
-	f.Check()
-	f.Retire("late.example.net")
-	f.Enroll(f.Node("late.example.net"))
-	f.Check()
-	// Once more: nothing is appended twice.
-	entries := func() (n int) {
-		for at := provisioner.Sequence(0); ; n++ {
-			e, next, err := f.Daemon().Store().NextRevocation(f.Context(), at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if e == nil {
-				return n
-			}
-			at = next
-		}
-	}
-	before := entries()
-	f.Stop()
-	f.Start()
-	if after := entries(); after != before {
-		t.Errorf("%d entries after another start, want %d", after, before)
-	}
 	f.Check()
 }

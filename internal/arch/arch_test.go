@@ -49,7 +49,7 @@ var graph = map[string][]string{
 	"server/trust":     {"internal/keyfile", "internal/wire", "server/advice"},
 	"server/servercmd": {"internal/cli", "server"},
 	"internal/simnode": {"internal/seal", "internal/wire", "jwt"},
-	"internal/bench":   {"internal/daemon", "internal/seal", "internal/simnode", "internal/wire", "jwt", "provisioner"},
+	"internal/bench":   {"internal/daemon", "internal/seal", "internal/simnode", "internal/wire", "jwt", "provisioner", "provisioner/ca"},
 	"internal/demo":    {"internal/wire", "internal/daemon", "internal/simnode", "jwt", "provisioner", "server", "provisioner/events"},
 	"internal/daemon": {"internal/wire", "internal/conffile", "internal/discover", "internal/keyfile", "internal/seal", "jwt", "policies", "provisioner",
 		"provisioner/ca", "provisioner/backup", "provisioner/broker", "provisioner/console", "provisioner/fleet", "provisioner/helper", "provisioner/httpapi", "provisioner/journal", "provisioner/metrics", "provisioner/natsapi",

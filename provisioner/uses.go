@@ -49,6 +49,8 @@ type TokenSummary struct {
 
 	// Frozen: a recovery may have lost uses of it, and no operator has said since how many it has.
 	Frozen bool `json:"frozen"`
+
+	Revoked *Revocation `json:"revoked,omitempty"`
 }
 
 // Remaining returns how many uses are left of a limited token, 0 of an unlimited one.
@@ -141,8 +143,9 @@ func summarize(tid jwt.TokenID, info *TokenInfo, held int) TokenSummary {
 	return s
 }
 
-// recovered takes into account what a recovery has left of a limited token.
-func (p *Provisioner) recovered(s *TokenSummary) {
+// fillStanding says whether a token is revoked, and what a recovery has left of a limited one.
+func (p *Provisioner) fillStanding(s *TokenSummary) {
+	s.Revoked = p.Revocations().Token(s.ID)
 	if s.Uses == 0 {
 		return
 	}
@@ -164,8 +167,8 @@ func readUses(ctx context.Context, log ClaimLog, tid jwt.TokenID) (*useLog, erro
 	return l, nil
 }
 
-// Tokens returns every token with which a node has enrolled or claimed a use, in
-// the order in which they were first seen, whoever signed them wherever.
+// Tokens returns every token with which a node has enrolled or claimed a use, and
+// those that were revoked before, in the order in which they were first seen.
 func (p *Provisioner) Tokens(ctx context.Context) ([]TokenSummary, error) {
 	type counted struct {
 		token *TokenInfo
@@ -197,8 +200,15 @@ func (p *Provisioner) Tokens(ctx context.Context) ([]TokenSummary, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list tokens: %w", err)
 	}
+	listed := make(map[jwt.TokenID]bool, len(tokens))
 	for i := range tokens {
-		p.recovered(&tokens[i])
+		p.fillStanding(&tokens[i])
+		listed[tokens[i].ID] = true
+	}
+	for _, r := range p.Revocations().Tokens() {
+		if !listed[r.Token] {
+			tokens = append(tokens, TokenSummary{TokenInfo: TokenInfo{ID: r.Token}, Revoked: r})
+		}
 	}
 	slices.SortFunc(tokens, func(a, b TokenSummary) int {
 		return cmp.Or(a.FirstSeen.Compare(b.FirstSeen), cmp.Compare(a.ID, b.ID))
@@ -251,7 +261,7 @@ func (p *Provisioner) EachUse(ctx context.Context, tid jwt.TokenID, each func(To
 		}
 	}
 	summary := summarize(tid, l.token, held)
-	p.recovered(&summary)
+	p.fillStanding(&summary)
 	for _, u := range l.uses {
 		if u.held() {
 			enrolled, err := p.onRecord(ctx, u.Identity, u.Key)
@@ -277,10 +287,13 @@ func (p *Provisioner) eachHolder(ctx context.Context, tid jwt.TokenID, each func
 		return nil, fmt.Errorf("token %s: %w", tid, err)
 	}
 	if info == nil {
+		if r := p.Revocations().Token(tid); r != nil { // never used, and never will be
+			return &TokenSummary{TokenInfo: TokenInfo{ID: tid}, Revoked: r}, nil
+		}
 		return nil, fmt.Errorf("token %s: %w", tid, ErrUnknownToken)
 	}
 	summary := summarize(tid, info, 0)
-	p.recovered(&summary)
+	p.fillStanding(&summary)
 	return &summary, p.cfg.Store.Records(ctx, func(r *Record, _ Revision) error {
 		if r.Token != tid {
 			return nil

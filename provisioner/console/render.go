@@ -88,6 +88,7 @@ func functions(now func() time.Time) template.FuncMap {
 		"ago":    func(t time.Time) string { return ago(t, now()) },
 		"stamp":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 		"iso":    func(t time.Time) string { return t.UTC().Format(time.RFC3339) },
+		"over":   func(t time.Time) bool { return !t.IsZero() && !now().Before(t) },
 		"short":  short,
 		"number": number,
 		"remedy": remedies,

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"net/url"
 	"slices"
-	"time"
 
 	"muster/jwt"
 	"muster/provisioner"
@@ -16,56 +15,34 @@ import (
 // the others. Chosen.
 const maxUses = 500
 
-// A tokenRow is a token with what has become of it.
-type tokenRow struct {
-	provisioner.TokenSummary
-	Revoked *provisioner.Revocation
-	Ended   bool
-}
-
 // tokensPage is the list of tokens.
 type tokensPage struct {
-	Tokens []tokenRow // the newest first
-	Frozen bool       // a recovery has frozen limited ones
-	Now    time.Time
+	Tokens []provisioner.TokenSummary // the newest first
+	Frozen bool                       // a recovery has frozen limited ones
 }
 
 // tokens lists the tokens that have been used here or were issued, and those that
 // were revoked before. It reads all claims: the page does not fetch itself again.
 func (c tokenPages) tokens(v *visit) error {
-	p := c.cfg.Provisioner
-	used, err := p.Tokens(v.r.Context())
+	all, err := c.cfg.Provisioner.Tokens(v.r.Context())
 	if err != nil {
 		return err
 	}
-	page := &tokensPage{Frozen: p.Frozen(), Now: c.cfg.Now()}
-	listed := make(map[jwt.TokenID]bool, len(used))
-	for _, t := range used {
-		page.Tokens = append(page.Tokens, c.tokenRow(t))
-		listed[t.ID] = true
-	}
-	for _, r := range p.Revocations().Tokens() {
-		if !listed[r.Token] {
-			page.Tokens = append(page.Tokens, c.tokenRow(provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: r.Token, FirstSeen: r.At}}))
-		}
-	}
-	slices.SortStableFunc(page.Tokens, func(a, b tokenRow) int { return b.FirstSeen.Compare(a.FirstSeen) })
-	return c.page(v, "tokens", "Tokens", page)
-}
-
-func (c tokenPages) tokenRow(t provisioner.TokenSummary) tokenRow {
-	return tokenRow{TokenSummary: t, Revoked: c.cfg.Provisioner.Revocations().Token(t.ID), Ended: !t.ExpiresAt.IsZero() && !c.cfg.Now().Before(t.ExpiresAt)}
+	slices.Reverse(all)
+	return c.page(v, "tokens", "Tokens", &tokensPage{all, c.cfg.Provisioner.Frozen()})
 }
 
 // tokenPage is one token with who used it.
 type tokenPage struct {
-	tokenRow
-	Unused  bool // nothing is known of it but its id
+	*provisioner.TokenSummary
 	UsedBy  []provisioner.TokenUse
 	More    bool // have used it
 	Actions []*action
 	Done    string
 }
+
+// Unused reports that nothing is known of the token but its id.
+func (p *tokenPage) Unused() bool { return p.SignerName == "" }
 
 var tokenActions = []*action{
 	{
@@ -92,9 +69,10 @@ var tokenActions = []*action{
 // token shows one token.
 func (c tokenPages) token(v *visit) error {
 	p, tid := c.cfg.Provisioner, jwt.TokenID(v.r.PathValue("tid"))
-	page := &tokenPage{}
+	page := &tokenPage{Done: done(v, tokenActions)}
 	enough := errors.New("enough")
-	summary, err := p.EachUse(v.r.Context(), tid, func(u provisioner.TokenUse) error {
+	var err error
+	page.TokenSummary, err = p.EachUse(v.r.Context(), tid, func(u provisioner.TokenUse) error {
 		if len(page.UsedBy) == maxUses {
 			page.More = true
 			return enough
@@ -102,22 +80,17 @@ func (c tokenPages) token(v *visit) error {
 		page.UsedBy = append(page.UsedBy, u)
 		return nil
 	})
-	revoked := p.Revocations().Token(tid)
-	switch {
-	case err == nil || errors.Is(err, enough):
-		page.tokenRow = c.tokenRow(*summary)
-	case errors.Is(err, provisioner.ErrUnknownToken): // who waits, or was refused, may have shown it
-		page.Unused = true
-		page.tokenRow = c.tokenRow(provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: tid}})
-	default:
+	if errors.Is(err, provisioner.ErrUnknownToken) { // a machine that waits, or was refused, may have shown it
+		page.TokenSummary, err = &provisioner.TokenSummary{TokenInfo: provisioner.TokenInfo{ID: tid}}, nil
+	}
+	if err != nil && !errors.Is(err, enough) {
 		return err
 	}
 	for _, a := range tokenActions {
-		if v.login.Role.Covers(cmp.Or(a.role, provisioner.RoleOperator)) && a.Name == "revoke" && revoked == nil {
+		if v.login.Role.Covers(cmp.Or(a.role, provisioner.RoleOperator)) && a.Name == "revoke" && page.Revoked == nil {
 			page.Actions = append(page.Actions, a)
 		}
 	}
-	page.Done = done(v, tokenActions)
 	return c.page(v, "token", "Token "+short(tid), page)
 }
 

@@ -152,8 +152,8 @@ func TestEveryChangeIsAnEventAndSeenEverywhere(t *testing.T) {
 	once := f.Token(testbed.Limited(1, "web9.example.net"))
 	tid := string(f.TokenID(once))
 	listed := func(revoked bool) func() bool {
-		return sees(c, "/v1/tokens", func(all []httpapi.Token) bool {
-			return slices.ContainsFunc(all, func(t httpapi.Token) bool { return string(t.ID) == tid && (t.Revoked != nil) == revoked })
+		return sees(c, "/v1/tokens", func(all []provisioner.TokenSummary) bool {
+			return slices.ContainsFunc(all, func(t provisioner.TokenSummary) bool { return string(t.ID) == tid && (t.Revoked != nil) == revoked })
 		})
 	}
 	c.change("POST /v1/tokens/issued", "", map[string]any{"token": once}, listed(false))

@@ -53,13 +53,13 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 	f.Apply(limited, f.Enroll(limited))
 	f.Enroll(f.Node("web2.example.net"))
 	f.Eventually("both tokens are listed", func() bool {
-		var tokens []httpapi.Token
+		var tokens []provisioner.TokenSummary
 		call(t, f, http.MethodGet, "/v1/tokens", nil, &tokens)
 		return len(tokens) == 2
 	})
 	var named httpapi.TokenID
 	call(t, f, http.MethodPost, "/v1/tokens/identify", httpapi.TokenText{Token: wire.Secret(limited.Token)}, &named)
-	var report httpapi.TokenReport
+	var report provisioner.TokenReport
 	call(t, f, http.MethodGet, "/v1/tokens/"+string(named.ID), nil, &report)
 	if report.Uses != 2 || report.Left == nil || *report.Left != 1 || len(report.UsedBy) != 1 || report.UsedBy[0].Identity != "web1.example.net" || report.UsedBy[0].State != provisioner.UseEnrolled || report.Revoked != nil {
 		t.Errorf("limited token: %+v", report)
@@ -94,7 +94,7 @@ func TestTokensAreSeenAndRevoked(t *testing.T) {
 	if report.Revoked == nil || len(report.UsedBy) != 0 {
 		t.Errorf("a revoked token that nobody has used: %+v", report)
 	}
-	var tokens []httpapi.Token
+	var tokens []provisioner.TokenSummary
 	call(t, f, http.MethodGet, "/v1/tokens", nil, &tokens)
 	if len(tokens) != 3 {
 		t.Errorf("%d tokens, want the two that were used and the one that was revoked", len(tokens))

@@ -1,8 +1,6 @@
 package httpapi
 
 import (
-	"context"
-	"errors"
 	"net/http"
 
 	"muster/internal/wire"
@@ -13,34 +11,6 @@ import (
 // A Reason goes with every change: why, for the history.
 type Reason struct {
 	Why string `json:"why,omitempty"`
-}
-
-// A Token is a token with its count, and what has become of it.
-type Token struct {
-	provisioner.TokenSummary
-	Revoked *provisioner.Revocation `json:"revoked,omitempty"`
-}
-
-// A TokenReport is a token with who used it.
-type TokenReport struct {
-	provisioner.TokenReport
-	Revoked *provisioner.Revocation `json:"revoked,omitempty"`
-}
-
-// report returns a token with who used it. Of one that was revoked before any use only that is known.
-func (s *Server) report(ctx context.Context, tid jwt.TokenID) (*TokenReport, error) {
-	of, err := s.cfg.Provisioner.Token(ctx, tid)
-	revoked := s.cfg.Provisioner.Revocations().Token(tid)
-	if errors.Is(err, provisioner.ErrUnknownToken) && revoked != nil {
-		of, err = &provisioner.TokenReport{}, nil
-		of.ID = tid
-	}
-	if err != nil {
-		return nil, err
-	}
-	report := &TokenReport{TokenReport: *of, Revoked: revoked}
-	report.UsedBy = append([]provisioner.TokenUse{}, of.UsedBy...) // a list of none is a list
-	return report, nil
 }
 
 // TokenText is the text of a token, a secret.
@@ -68,8 +38,13 @@ type Release struct {
 func tokenRoutes(s *Server) {
 	p := s.cfg.Provisioner
 	tid := func(r *http.Request) jwt.TokenID { return jwt.TokenID(r.PathValue("tid")) }
-	get(s, viewer, "/v1/tokens", func(r *http.Request) ([]Token, error) { return s.tokens(r.Context()) })
-	get(s, viewer, "/v1/tokens/{tid}", func(r *http.Request) (*TokenReport, error) { return s.report(r.Context(), tid(r)) })
+	get(s, viewer, "/v1/tokens", func(r *http.Request) ([]provisioner.TokenSummary, error) {
+		tokens, err := p.Tokens(r.Context())
+		return append([]provisioner.TokenSummary{}, tokens...), err // a list of none is a list
+	})
+	get(s, viewer, "/v1/tokens/{tid}", func(r *http.Request) (*provisioner.TokenReport, error) {
+		return p.Token(r.Context(), tid(r))
+	})
 	// The text goes nowhere but into the verifier.
 	ask(s, viewer, "/v1/tokens/identify", func(_ *http.Request, q *TokenText) (*TokenID, error) {
 		id, err := p.IdentifyToken(string(q.Token))
@@ -81,11 +56,11 @@ func tokenRoutes(s *Server) {
 	change(s, operator, "/v1/tokens/issued", func(r *http.Request, q *IssuedToken, c provisioner.Cause) (*provisioner.TokenInfo, error) {
 		return p.IssueToken(r.Context(), string(q.Token), c)
 	})
-	change(s, operator, "/v1/tokens/{tid}/revoke", func(r *http.Request, _ *Reason, c provisioner.Cause) (*TokenReport, error) {
+	change(s, operator, "/v1/tokens/{tid}/revoke", func(r *http.Request, _ *Reason, c provisioner.Cause) (*provisioner.TokenReport, error) {
 		if err := p.RevokeToken(r.Context(), tid(r), c); err != nil {
 			return nil, err
 		}
-		return s.report(r.Context(), tid(r)) // the machines that used it are what to look at next
+		return p.Token(r.Context(), tid(r)) // the machines that used it are what to look at next
 	})
 	change(s, admin, "/v1/tokens/{tid}/unfreeze", func(r *http.Request, q *Unfreezing, c provisioner.Cause) (*none, error) {
 		return &none{}, p.UnfreezeToken(r.Context(), tid(r), q.Left, c)
@@ -102,28 +77,6 @@ func tokenRoutes(s *Server) {
 type Unfreezing struct {
 	Left int    `json:"left"` // beside those that are on record
 	Why  string `json:"why,omitempty"`
-}
-
-// tokens lists the tokens that have been used here, and those that were
-// revoked before anybody used them.
-func (s *Server) tokens(ctx context.Context) ([]Token, error) {
-	used, err := s.cfg.Provisioner.Tokens(ctx)
-	if err != nil {
-		return nil, err
-	}
-	tokens, listed := make([]Token, 0, len(used)), make(map[jwt.TokenID]bool, len(used))
-	for _, t := range used {
-		tokens = append(tokens, Token{TokenSummary: t, Revoked: s.cfg.Provisioner.Revocations().Token(t.ID)})
-		listed[t.ID] = true
-	}
-	for _, r := range s.cfg.Provisioner.Revocations().Tokens() {
-		if !listed[r.Token] {
-			t := Token{Revoked: r}
-			t.ID = r.Token
-			tokens = append(tokens, t)
-		}
-	}
-	return tokens, nil
 }
 
 // An AddSigner is a signer that is to be added.

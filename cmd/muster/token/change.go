@@ -23,13 +23,13 @@ by its file.
 func addRevoke(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("revoke", "Make a token worthless, everywhere within a second.").HelpLong(revokeHelp)
 	token := tokenArg(c)
-	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.TokenReport, error) {
+	verb.Order(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.TokenReport, error) {
 		path, _, err := token.path(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		return verb.Post[*httpapi.TokenReport](ctx, o, path+"/revoke", httpapi.Reason{Why: o.Why})
-	}, func(o *verb.Operator, r *httpapi.TokenReport) io.WriterTo {
+		return verb.Post[*provisioner.TokenReport](ctx, o, path+"/revoke", httpapi.Reason{Why: o.Why})
+	}, func(o *verb.Operator, r *provisioner.TokenReport) io.WriterTo {
 		enrolled := 0
 		for _, u := range r.UsedBy {
 			if u.State == provisioner.UseEnrolled {

@@ -9,7 +9,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/provisioner/httpapi"
+	"muster/provisioner"
 )
 
 const listHelp = `Lists every token with which a node has enrolled, whoever signed it and wherever,
@@ -20,7 +20,7 @@ the oldest first, and those that were revoked before anybody used them.
 
 func addList(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("list", "List tokens that were used here, with the uses they have left.").HelpLong(listHelp)
-	verb.List(c, all, "/v1/tokens", func(o *verb.Operator, tokens []httpapi.Token) io.WriterTo {
+	verb.List(c, all, "/v1/tokens", func(o *verb.Operator, tokens []provisioner.TokenSummary) io.WriterTo {
 		if len(tokens) == 0 {
 			o.Say("no token has been used here yet")
 			return nil
@@ -46,17 +46,17 @@ will, 'muster token release' gives the use back.
 func addShow(parent *kingpin.CmdClause, all cli.Verbs) {
 	c := parent.Command("show", "Show a token and who used it.").HelpLong(showHelp)
 	token := tokenArg(c)
-	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*httpapi.TokenReport, error) {
+	verb.Query(c, all, func(ctx context.Context, o *verb.Operator) (*provisioner.TokenReport, error) {
 		path, _, err := token.path(ctx, o)
 		if err != nil {
 			return nil, err
 		}
-		return verb.Get[*httpapi.TokenReport](ctx, o, path)
+		return verb.Get[*provisioner.TokenReport](ctx, o, path)
 	}, show)
 }
 
-func show(o *verb.Operator, r *httpapi.TokenReport) io.WriterTo {
-	token := &httpapi.Token{TokenSummary: r.TokenSummary, Revoked: r.Revoked}
+func show(o *verb.Operator, r *provisioner.TokenReport) io.WriterTo {
+	token := &r.TokenSummary
 	l := &cli.Labels{}
 	l.Add("Token ID", string(r.ID))
 	l.Add("State", stateOf(token, time.Now()))

@@ -65,7 +65,7 @@ func (t *one) path(ctx context.Context, o *verb.Operator) (path, id string, err 
 }
 
 // usesText says how many of a token's uses are taken.
-func usesText(t *httpapi.Token) string {
+func usesText(t *provisioner.TokenSummary) string {
 	if t.Signer == "" {
 		return "-" // revoked before it was used: nothing else is known
 	}
@@ -76,7 +76,7 @@ func usesText(t *httpapi.Token) string {
 }
 
 // stateOf says in a word what a token is good for.
-func stateOf(t *httpapi.Token, now time.Time) string {
+func stateOf(t *provisioner.TokenSummary, now time.Time) string {
 	switch {
 	case t.Revoked != nil:
 		return "revoked"
@@ -92,7 +92,7 @@ func stateOf(t *httpapi.Token, now time.Time) string {
 }
 
 // forText says what a token is limited to.
-func forText(t *httpapi.Token) string {
+func forText(t *provisioner.TokenSummary) string {
 	var parts []string
 	for _, p := range t.Identities {
 		parts = append(parts, string(p))

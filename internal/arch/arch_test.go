@@ -35,7 +35,7 @@ var graph = map[string][]string{
 	"provisioner/helper":  {"internal/wire"},
 	"provisioner/journal": {"provisioner"},
 	"provisioner/backup":  {},
-	"provisioner/httpapi": {"internal/limit", "internal/wire", "jwt", "policies", "provisioner", "provisioner/ca", "provisioner/fleet", "provisioner/events", "provisioner/operate"},
+	"provisioner/httpapi": {"internal/wire", "jwt", "policies", "provisioner", "provisioner/ca", "provisioner/fleet", "provisioner/events", "provisioner/operate"},
 	"provisioner/console": {"internal/wire", "jwt", "policies", "provisioner", "provisioner/fleet", "provisioner/events", "provisioner/operate"},
 	"provisioner/fleet":   {"internal/wire", "jwt", "provisioner", "provisioner/events"},
 	"provisioner/metrics": {"internal/wire", "provisioner", "provisioner/events", "provisioner/fleet"},

@@ -131,6 +131,23 @@ func plain(text string, b []byte) string {
 	return text
 }
 
+// eachValue calls visit for every value below n with the keys and places that lead to it.
+func eachValue(n *yaml.Node, path string, visit func(path string, n *yaml.Node)) {
+	for i, c := range n.Content {
+		below := path
+		switch {
+		case n.Kind == yaml.SequenceNode:
+			below = fmt.Sprintf("%s[%d]", path, i)
+		case n.Kind == yaml.MappingNode && i%2 == 0:
+			continue // a key
+		case n.Kind == yaml.MappingNode:
+			below = strings.TrimPrefix(path+"."+n.Content[i-1].Value, ".")
+		}
+		visit(below, c)
+		eachValue(c, below, visit)
+	}
+}
+
 // keyAt returns the key of the value that is in this line, with those that it is
 // below, or "" if there is none or it may be one of several. The library shortens
 // long values.
@@ -140,28 +157,18 @@ func keyAt(b []byte, line, value string) string {
 		return ""
 	}
 	var keys []string
-	var walk func(n *yaml.Node, path string)
-	walk = func(n *yaml.Node, path string) {
-		if n.Kind != yaml.MappingNode {
-			for _, c := range n.Content {
-				walk(c, path)
-			}
+	eachValue(&document, "", func(path string, v *yaml.Node) {
+		if path == "" || strings.HasSuffix(path, "]") || strconv.Itoa(v.Line) != line ||
+			(v.Kind == yaml.ScalarNode) != (value != "") || !strings.HasPrefix(v.Value, strings.TrimSuffix(value, "...")) {
 			return
 		}
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			k, v := n.Content[i], n.Content[i+1]
-			if strconv.Itoa(v.Line) == line && (v.Kind == yaml.ScalarNode) == (value != "") &&
-				strings.HasPrefix(v.Value, strings.TrimSuffix(value, "...")) {
-				// A mapping begins where its first value does: it is not what is meant.
-				if last := len(keys) - 1; last >= 0 && path == keys[last]+"." {
-					keys = keys[:last]
-				}
-				keys = append(keys, path+k.Value)
-			}
-			walk(v, path+k.Value+".")
+		// A mapping begins where its first value does: it is not what is meant.
+		if last := len(keys) - 1; last >= 0 && strings.HasPrefix(path, keys[last]+".") {
+			keys = keys[:last]
 		}
-	}
-	if walk(&document, ""); len(keys) != 1 {
+		keys = append(keys, path)
+	})
+	if len(keys) != 1 {
 		return ""
 	}
 	return keys[0]
@@ -169,33 +176,17 @@ func keyAt(b []byte, line, value string) string {
 
 // placeOf returns the line of the first value like this one, and its key with those that it is
 // below, as they begin a mistake; "" if there is none.
-func placeOf(b []byte, value string) string {
+func placeOf(b []byte, value string) (place string) {
 	var document yaml.Node
 	if err := yaml.Unmarshal(b, &document); err != nil {
 		return ""
 	}
-	var find func(n *yaml.Node, path string) string
-	find = func(n *yaml.Node, path string) string {
-		if n.Kind == yaml.ScalarNode && n.Value == value {
-			return fmt.Sprintf("line %d: %s: ", n.Line, strings.TrimPrefix(path, "."))
+	eachValue(&document, "", func(path string, v *yaml.Node) {
+		if place == "" && v.Kind == yaml.ScalarNode && v.Value == value {
+			place = fmt.Sprintf("line %d: %s: ", v.Line, path)
 		}
-		for i, c := range n.Content {
-			below := path
-			switch {
-			case n.Kind == yaml.SequenceNode:
-				below = fmt.Sprintf("%s[%d]", path, i)
-			case n.Kind == yaml.MappingNode && i%2 == 0:
-				continue // a key
-			case n.Kind == yaml.MappingNode:
-				below = path + "." + n.Content[i-1].Value
-			}
-			if place := find(c, below); place != "" {
-				return place
-			}
-		}
-		return ""
-	}
-	return find(&document, "")
+	})
+	return place
 }
 
 // trimYAML removes the library's name from the front of a message.

@@ -7,6 +7,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/facts"
 )
 
 // A Brief is what a list of nodes says of a record.
@@ -18,7 +19,7 @@ type Brief struct {
 	Policy   string      // digest of the policy that decided last
 	Reason   Reason      // on what ground it was last let in
 	Agent    string
-	Facts    Facts
+	Facts    facts.Facts
 	Cloned   bool // two live machines speak for it
 	Offered  bool // the newest certificate is not confirmed yet
 
@@ -61,7 +62,7 @@ type brief struct {
 	Token    jwt.TokenID   `json:"tid"`
 	Site     jwt.Site      `json:"site"`
 	Agent    string        `json:"agent"`
-	Facts    Facts         `json:"facts"`
+	Facts    facts.Facts   `json:"facts"`
 	Decision struct {
 		Reason Reason `json:"reason"`
 		Policy string `json:"policy"`

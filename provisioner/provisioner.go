@@ -17,6 +17,7 @@ import (
 	"muster/policies"
 	"muster/provisioner/ca"
 	"muster/provisioner/events"
+	"muster/provisioner/facts"
 )
 
 // A Configurator makes the configuration of a node where the policy gives
@@ -125,11 +126,11 @@ type Config struct {
 	Autosign func(ctx context.Context, id wire.Identity, csr []byte) error
 
 	// ShownFacts names the facts that are kept of nodes that wait, for operators
-	// to see; see [DefaultShownFacts]. At most [MaxShownFacts]. Empty: none.
+	// to see; see [facts.DefaultShown]. At most [facts.MaxShown]. Empty: none.
 	ShownFacts []string
 
 	// KeptFacts names the facts that are kept with a node's record, for operators to
-	// find nodes by; see [DefaultKeptFacts] and [CheckKeptFacts]. Empty: none.
+	// find nodes by; see [facts.DefaultKept] and [facts.CheckKept]. Empty: none.
 	KeptFacts []string
 
 	// Reserved says why an identity can never be a node's, or nil. It is given
@@ -195,8 +196,8 @@ type Provisioner struct {
 	policy    policyHealth
 	boots     boots
 	recent    recent
-	shown     *factFinder // of Config.ShownFacts
-	kept      *factFinder // of Config.KeptFacts
+	shown     *facts.Finder // of Config.ShownFacts
+	kept      *facts.Finder // of Config.KeptFacts
 
 	waiters       *waiters
 	answered      repeats // once more, with a certificate
@@ -222,7 +223,7 @@ func New(cfg Config) (*Provisioner, error) {
 	logs := cfg.Store.Logs()
 	p := &Provisioner{
 		cfg: cfg, locks: keyLocks[wire.Identity]{most: maxWaiting}, quotas: newQuotas(cfg.Quotas, cfg.Now), ledgers: newLedgers(cfg.Store, cfg.Log, cfg.Now),
-		shown: newFactFinder(cfg.ShownFacts), kept: newFactFinder(cfg.KeptFacts),
+		shown: facts.NewFinder(cfg.ShownFacts), kept: facts.NewFinder(cfg.KeptFacts),
 		answered: newRepeats(answeredAtOnce, answeredEvery, cfg.Now), words: newRepeats(wordsAtOnce, wordsEvery, cfg.Now),
 		waiters:       waiters,
 		pausedReports: rate.NewLimiter(reportsPerSecond, reportsAtOnce),
@@ -260,10 +261,10 @@ func (cfg *Config) check() error {
 	if cfg.Quotas.PerToken < 0 || cfg.Quotas.PerSource < 0 {
 		errs = append(errs, fmt.Errorf("quotas of %d per token and %d per source, want 0 (none) or more", cfg.Quotas.PerToken, cfg.Quotas.PerSource))
 	}
-	if n := len(cfg.ShownFacts); n > MaxShownFacts {
-		errs = append(errs, fmt.Errorf("%d facts to be shown, limit %d", n, MaxShownFacts))
+	if n := len(cfg.ShownFacts); n > facts.MaxShown {
+		errs = append(errs, fmt.Errorf("%d facts to be shown, limit %d", n, facts.MaxShown))
 	}
-	errs = append(errs, CheckKeptFacts(cfg.KeptFacts)...)
+	errs = append(errs, facts.CheckKept(cfg.KeptFacts)...)
 	if cfg.CRLValidity != 0 && (cfg.CRLValidity < MinCRLValidity || cfg.CRLValidity > MaxCRLValidity) {
 		errs = append(errs, fmt.Errorf("CRL valid for %v, want %v to %v", cfg.CRLValidity, MinCRLValidity, MaxCRLValidity))
 	}

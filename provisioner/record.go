@@ -8,6 +8,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/jwt"
+	"muster/provisioner/facts"
 )
 
 // RecordSchema is the version of the record's JSON form. A record of another
@@ -127,7 +128,7 @@ type Record struct {
 	// Facts are those of [Config.KeptFacts] that the node said when it was last
 	// answered: its own word. None on records of before there were any, and on
 	// those that a provisioner wrote which keeps none.
-	Facts Facts `json:"facts,omitempty"`
+	Facts facts.Facts `json:"facts,omitempty"`
 
 	Decision Decided `json:"decision"`
 

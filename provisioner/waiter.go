@@ -141,7 +141,7 @@ func (p *Provisioner) wait(a *attempt, r *Refusal) (said bool) {
 		}
 	}
 	now := p.now()
-	again, said := p.waiters.note(w, now, func() { w.Facts = shownFacts(a.request.Facts, p.shown) })
+	again, said := p.waiters.note(w, now, func() { w.Facts = p.shown.Shown(a.request.Facts) })
 	if as := r.as(); r.After == 0 && (as == wire.CodeApprovalPending || as == wire.CodeIdentityTaken) {
 		r.After = again
 	}

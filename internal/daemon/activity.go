@@ -6,6 +6,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/fleet"
 	"muster/provisioner/metrics"
 )
 
@@ -82,11 +83,11 @@ func (a *activity) refuse(c wire.Code) {
 }
 
 // lately returns the sums.
-func (a *activity) lately() *provisioner.Activity {
+func (a *activity) lately() *fleet.Activity {
 	now := a.now().Unix()
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	sum := &provisioner.Activity{Refused: make(map[wire.Code]int)}
+	sum := &fleet.Activity{Refused: make(map[wire.Code]int)}
 	for _, s := range a.seconds {
 		if ago := now - s.second; ago >= 0 && ago < 60 { // not of a clock that was ahead
 			sum.Enrolled += s.enrolled

@@ -18,8 +18,8 @@ import (
 	"muster/internal/conffile"
 	"muster/internal/keyfile"
 	"muster/internal/wire"
-	"muster/provisioner"
 	"muster/provisioner/broker"
+	"muster/provisioner/fleet"
 	"muster/provisioner/store"
 )
 
@@ -270,7 +270,7 @@ func (d *Daemon) watchBrokers(ctx context.Context) error {
 
 // compareKeys takes in whether other provisioners that are there answer brokers with other keys
 // than we do. It is only called by the register.
-func (d *Daemon) compareKeys(all []*provisioner.HeardComponent) {
+func (d *Daemon) compareKeys(all []*fleet.HeardComponent) {
 	if d.external == nil {
 		return
 	}
@@ -283,9 +283,9 @@ func (d *Daemon) compareKeys(all []*provisioner.HeardComponent) {
 
 // keysDiffer returns which other provisioner has other keys than the one of this name, nil if none has. One of
 // before does not say which it has.
-func keysDiffer(name string, ours map[string]string, all []*provisioner.HeardComponent) error {
+func keysDiffer(name string, ours map[string]string, all []*fleet.HeardComponent) error {
 	for _, c := range all {
-		i := slices.IndexFunc(c.Features, func(f provisioner.Feature) bool { return f.Name == "callout" })
+		i := slices.IndexFunc(c.Features, func(f fleet.Feature) bool { return f.Name == "callout" })
 		if c.Gone || c.Name == name || i < 0 {
 			continue
 		}

@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"muster/provisioner"
+	"muster/provisioner/fleet"
 )
 
 const (
@@ -21,24 +21,24 @@ const (
 
 // A register says what this provisioner's features do, here and to all others.
 type register struct {
-	self     atomic.Pointer[provisioner.Component]
-	look     func(context.Context) *provisioner.Component
-	put      func(context.Context, *provisioner.Component) error
-	all      func(context.Context) ([]*provisioner.HeardComponent, error)
+	self     atomic.Pointer[fleet.Component]
+	look     func(context.Context) *fleet.Component
+	put      func(context.Context, *fleet.Component) error
+	all      func(context.Context) ([]*fleet.HeardComponent, error)
 	heard    func() time.Time
-	lately   func() *provisioner.Activity
-	others   func(context.Context, []*provisioner.HeardComponent) // told of all that there are
-	saidAt   time.Time                                            // only touched by run
-	lastSaid *provisioner.Component                               // only touched by run
+	lately   func() *fleet.Activity
+	others   func([]*fleet.HeardComponent) // is called with all that there are
+	saidAt   time.Time                     // only touched by run
+	lastSaid *fleet.Component              // only touched by run
 }
 
 // newRegister returns the daemon's register. The store is open.
 func (d *Daemon) newRegister(ctx context.Context) *register {
 	since := d.opts.Now().UTC().Truncate(time.Second)
-	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now, lately: d.activity.lately, others: d.seeOthers}
-	r.look = func(ctx context.Context) *provisioner.Component {
-		return &provisioner.Component{
-			Schema: provisioner.ComponentSchema, Name: d.cfg.Name, Process: d.id, Version: d.opts.Version, Site: d.parts.site, URL: d.APIURL(), Since: since,
+	r := &register{put: d.Store().PutComponent, all: d.Store().Components, heard: d.opts.Now, lately: d.activity.lately, others: d.compareKeys}
+	r.look = func(ctx context.Context) *fleet.Component {
+		return &fleet.Component{
+			Schema: fleet.ComponentSchema, Name: d.cfg.Name, Process: d.id, Version: d.opts.Version, Site: d.parts.site, URL: d.APIURL(), Since: since,
 			Features: d.features(ctx), Alarms: d.alarms.Standing(),
 		}
 	}
@@ -56,7 +56,7 @@ func (r *register) run(ctx context.Context) error {
 	for {
 		now := r.look(ctx)
 		r.self.Store(now)
-		if !reflect.DeepEqual(now, r.lastSaid) || time.Since(r.saidAt) >= provisioner.ComponentEvery {
+		if !reflect.DeepEqual(now, r.lastSaid) || time.Since(r.saidAt) >= fleet.ComponentEvery {
 			r.say(ctx, now)
 		}
 		select {
@@ -71,7 +71,7 @@ func (r *register) run(ctx context.Context) error {
 }
 
 // say tells the store.
-func (r *register) say(ctx context.Context, c *provisioner.Component) {
+func (r *register) say(ctx context.Context, c *fleet.Component) {
 	ctx, cancel := context.WithTimeout(ctx, componentTimeout)
 	defer cancel()
 	said := *c // what is done lately differs each time, and is no reason to say so
@@ -84,27 +84,13 @@ func (r *register) say(ctx context.Context, c *provisioner.Component) {
 		return
 	}
 	if all, err := r.all(ctx); err == nil { // else it is looked up with the next word
-		provisioner.MarkGone(all)
-		r.others(ctx, all)
-	}
-}
-
-// compareFacts warns, once, when other provisioners keep other facts than we do or
-// than each other, and says when that is over. It is only called by the register.
-func (d *Daemon) compareFacts(ctx context.Context, all []*provisioner.HeardComponent) {
-	differ, before := provisioner.FactsDiffer(all), d.factsDiffer.Load()
-	switch {
-	case differ == nil && before != nil:
-		d.factsDiffer.Store(nil)
-		d.opts.Log.InfoContext(ctx, "provisioners keep the same facts again")
-	case differ != nil && (before == nil || (*before).Error() != differ.Error()):
-		d.factsDiffer.Store(&differ)
-		d.opts.Log.WarnContext(ctx, "provisioners keep different facts", "err", differ)
+		fleet.MarkGone(all)
+		r.others(all)
 	}
 }
 
 // Self returns this provisioner with its features as they were a second ago.
-func (r *register) Self() *provisioner.Component {
+func (r *register) Self() *fleet.Component {
 	self := *r.self.Load()
 	self.Activity = r.lately()
 	return &self
@@ -112,15 +98,15 @@ func (r *register) Self() *provisioner.Component {
 
 // All returns all provisioners of the installation, by name, this one as it is
 // now. If the store does not answer, it is the only one, and the error says so.
-func (r *register) All(ctx context.Context) ([]*provisioner.HeardComponent, error) {
+func (r *register) All(ctx context.Context) ([]*fleet.HeardComponent, error) {
 	bounded, cancel := context.WithTimeout(ctx, componentTimeout)
 	defer cancel()
 	self := r.Self()
 	all, err := r.all(bounded)
 	if err != nil {
-		return []*provisioner.HeardComponent{{Component: *self, Heard: r.heard().UTC()}}, errors.Join(errOthersUnknown, err)
+		return []*fleet.HeardComponent{{Component: *self, Heard: r.heard().UTC()}}, errors.Join(errOthersUnknown, err)
 	}
-	provisioner.MarkGone(all)
+	fleet.MarkGone(all)
 	for _, c := range all {
 		if c.Name == self.Name && c.Process == self.Process {
 			c.Component, c.Gone = *self, false
@@ -131,9 +117,3 @@ func (r *register) All(ctx context.Context) ([]*provisioner.HeardComponent, erro
 
 // errOthersUnknown says that a list of components has only the one that was asked.
 var errOthersUnknown = errors.New("other provisioners are not known: the store does not answer")
-
-// seeOthers takes in which provisioners there are. It is only called by the register.
-func (d *Daemon) seeOthers(ctx context.Context, all []*provisioner.HeardComponent) {
-	d.compareFacts(ctx, all)
-	d.compareKeys(all)
-}

@@ -13,6 +13,7 @@ import (
 	"muster/jwt"
 	"muster/provisioner"
 	"muster/provisioner/ca"
+	"muster/provisioner/facts"
 )
 
 // LongestLifetime bounds what certificates.max_lifetime may say. Chosen: nothing
@@ -312,8 +313,8 @@ func DefaultConfig() Config {
 	var c Config
 	c.Certificates.Lifetime = ca.DefaultTTL
 	c.Certificates.MaxLifetime = ca.DefaultMaxTTL
-	c.Waiting.Facts = provisioner.DefaultShownFacts()
-	c.Fleet.Facts = provisioner.DefaultKeptFacts()
+	c.Waiting.Facts = facts.DefaultShown()
+	c.Fleet.Facts = facts.DefaultKept()
 	c.CRL.Validity = provisioner.DefaultCRLValidity
 	c.Configuration.Timeout = 10 * time.Second
 	c.Inputs.Enabled = true
@@ -369,11 +370,11 @@ func (c *Config) Validate() error {
 	if v.check("inputs.max_bytes", err); err == nil && c.Inputs.MaxBytes != "" && most < minInputBytes {
 		v.bad("inputs.max_bytes", "is %s, want 1MiB or more; enabled: false records nothing", c.Inputs.MaxBytes)
 	}
-	for _, err := range provisioner.CheckKeptFacts(c.Fleet.Facts) {
+	for _, err := range facts.CheckKept(c.Fleet.Facts) {
 		v.check("fleet.facts", err)
 	}
-	if n := len(c.Waiting.Facts); n > provisioner.MaxShownFacts {
-		v.bad("waiting.facts", "has %d, limit %d", n, provisioner.MaxShownFacts)
+	if n := len(c.Waiting.Facts); n > facts.MaxShown {
+		v.bad("waiting.facts", "has %d, limit %d", n, facts.MaxShown)
 	}
 	if c.Configuration.Template != "" && c.Configuration.Helper != "" {
 		v.bad("configuration.helper", "set together with configuration.template: only one can make the configuration")

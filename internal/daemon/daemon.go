@@ -148,9 +148,6 @@ type Daemon struct {
 	// unasked is why brokers of others do not ask, nil once they do.
 	unasked atomic.Pointer[error]
 
-	// factsDiffer is how other provisioners keep other facts, nil if they do not.
-	factsDiffer atomic.Pointer[error]
-
 	eventsLost, inputsLost losses // only touched by the register
 
 	crlUnwritten bool // only touched by writeCRLs

@@ -14,29 +14,30 @@ import (
 	"muster/internal/wire"
 	"muster/provisioner"
 	"muster/provisioner/events"
+	"muster/provisioner/fleet"
 )
 
 // features returns what the parts of this provisioner do now, by name. It reads
 // what is in memory, and whether programs that we run are there.
-func (d *Daemon) features(ctx context.Context) []provisioner.Feature {
-	all := slices.Concat([]provisioner.Feature{d.enrollmentFeature(ctx), d.sealedFeature(), d.storeFeature(), d.caFeature(), d.crlFeature()},
-		d.brokerFeatures(), d.policyFeatures(), d.configurationFeatures(), d.reportFeatures(), []provisioner.Feature{d.apiFeature(), d.allowFeature(), d.webhookFeature(), d.factsFeature()})
-	slices.SortFunc(all, func(a, b provisioner.Feature) int { return cmp.Compare(a.Name, b.Name) })
+func (d *Daemon) features(ctx context.Context) []fleet.Feature {
+	all := slices.Concat([]fleet.Feature{d.enrollmentFeature(ctx), d.sealedFeature(), d.storeFeature(), d.caFeature(), d.crlFeature()},
+		d.brokerFeatures(), d.policyFeatures(), d.configurationFeatures(), d.reportFeatures(), []fleet.Feature{d.apiFeature(), d.allowFeature(), d.webhookFeature(), d.factsFeature()})
+	slices.SortFunc(all, func(a, b fleet.Feature) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
 // disabled is a feature that the configuration does not ask for.
-func disabled(name string) provisioner.Feature {
-	return provisioner.Feature{Name: name, State: provisioner.FeatureDisabled}
+func disabled(name string) fleet.Feature {
+	return fleet.Feature{Name: name, State: fleet.FeatureDisabled}
 }
 
 // enrollmentFeature is what all others are for: it has failed while nobody new
 // could be let in.
-func (d *Daemon) enrollmentFeature(ctx context.Context) provisioner.Feature {
+func (d *Daemon) enrollmentFeature(ctx context.Context) fleet.Feature {
 	const name = "enrollment"
 	o := d.orders.Load()
 	if o == nil {
-		return provisioner.Feature{Name: name, State: provisioner.FeatureStarting}
+		return fleet.Feature{Name: name, State: fleet.FeatureStarting}
 	}
 	found := d.ready(ctx)
 	var errs []error
@@ -48,12 +49,12 @@ func (d *Daemon) enrollmentFeature(ctx context.Context) provisioner.Feature {
 	if out, _ := d.withdrawn.now(); out {
 		errs = append(errs, errWithdrawn)
 	}
-	f := provisioner.NewFeature(name, errors.Join(errs...))
+	f := fleet.NewFeature(name, errors.Join(errs...))
 	f.Settings = map[string]string{"site": string(d.parts.site), "trust_domain": d.cfg.TrustDomain}
-	if pauses := o.Pauses.List(); len(pauses) > 0 && f.State == provisioner.FeatureRunning {
+	if pauses := o.Pauses.List(); len(pauses) > 0 && f.State == fleet.FeatureRunning {
 		f.Reason = o.Pauses.Standing().Error()
 		if pauses[0].Site == "" || pauses[0].Site == d.parts.site {
-			f.State = provisioner.FeatureDisabled
+			f.State = fleet.FeatureDisabled
 		}
 	}
 	return f
@@ -62,42 +63,42 @@ func (d *Daemon) enrollmentFeature(ctx context.Context) provisioner.Feature {
 // errWithdrawn says that nodes are served all the same.
 var errWithdrawn = errors.New("requests are left to other provisioners meanwhile")
 
-func (d *Daemon) sealedFeature() provisioner.Feature {
+func (d *Daemon) sealedFeature() fleet.Feature {
 	if d.parts.opener == nil {
 		return disabled("sealed")
 	}
-	f := provisioner.NewFeature("sealed", nil)
+	f := fleet.NewFeature("sealed", nil)
 	for _, k := range d.parts.sealKeys {
 		f.Capabilities = append(f.Capabilities, "key:"+k.Public().ID())
 	}
 	return f
 }
 
-func (d *Daemon) storeFeature() provisioner.Feature {
-	f := provisioner.NewFeature("store", d.alarms.Stands(wire.CodeStoreUnavailable))
+func (d *Daemon) storeFeature() fleet.Feature {
+	f := fleet.NewFeature("store", d.alarms.Stands(wire.CodeStoreUnavailable))
 	if s := d.Store(); s != nil {
 		f.Settings = map[string]string{"replicas": strconv.Itoa(s.Replicas())}
 	}
-	if low := d.alarms.Stands(wire.CodeStorageLow); low != nil && f.State == provisioner.FeatureRunning {
+	if low := d.alarms.Stands(wire.CodeStorageLow); low != nil && f.State == fleet.FeatureRunning {
 		f.Reason = low.Error() // new names wait, and the rest goes on
 	}
 	return f
 }
 
-func (d *Daemon) caFeature() provisioner.Feature {
-	f := provisioner.NewFeature("ca", d.Usable())
+func (d *Daemon) caFeature() fleet.Feature {
+	f := fleet.NewFeature("ca", d.Usable())
 	f.Settings = map[string]string{"fingerprint": d.CAFingerprint(), "trust_domain": d.cfg.TrustDomain}
 	f.Capabilities = []string{"until:" + d.parts.authority.NotAfter().UTC().Format(time.RFC3339)}
 	return f
 }
 
 // webhookFeature has failed while an endpoint takes nothing.
-func (d *Daemon) webhookFeature() provisioner.Feature {
+func (d *Daemon) webhookFeature() fleet.Feature {
 	all := d.webhooks.List()
 	if len(all) == 0 {
 		return disabled("webhooks")
 	}
-	f := provisioner.NewFeature("webhooks", d.alarms.Stands(events.AlarmWebhookFailed))
+	f := fleet.NewFeature("webhooks", d.alarms.Stands(events.AlarmWebhookFailed))
 	for _, w := range all {
 		f.Capabilities = append(f.Capabilities, "webhook:"+w.Name)
 	}
@@ -106,10 +107,10 @@ func (d *Daemon) webhookFeature() provisioner.Feature {
 
 // crlFeature has failed when the newest list of one issuer is over: whoever reads
 // it has nothing to go by.
-func (d *Daemon) crlFeature() provisioner.Feature {
+func (d *Daemon) crlFeature() fleet.Feature {
 	all := d.CRLs()
 	if len(all) == 0 {
-		return provisioner.Feature{Name: "crl", State: provisioner.FeatureStarting}
+		return fleet.Feature{Name: "crl", State: fleet.FeatureStarting}
 	}
 	var errs []error
 	var has []string
@@ -119,7 +120,7 @@ func (d *Daemon) crlFeature() provisioner.Feature {
 		}
 		has = append(has, fmt.Sprintf("issuer:%s", c.Issuer))
 	}
-	f := provisioner.NewFeature("crl", errors.Join(errs...))
+	f := fleet.NewFeature("crl", errors.Join(errs...))
 	f.Capabilities = has
 	f.Settings = map[string]string{"validity": cmp.Or(d.cfg.CRL.Validity, provisioner.DefaultCRLValidity).String()}
 	return f
@@ -128,90 +129,90 @@ func (d *Daemon) crlFeature() provisioner.Feature {
 // errNotConnected says that a connection of ours to the broker is not there.
 var errNotConnected = errors.New("not connected to the broker")
 
-func (d *Daemon) brokerFeatures() []provisioner.Feature {
+func (d *Daemon) brokerFeatures() []fleet.Feature {
 	var err error
 	if !d.connected() {
 		err = errNotConnected
 	}
-	f := provisioner.NewFeature("broker", err)
+	f := fleet.NewFeature("broker", err)
 	callout, websocket := disabled("callout"), disabled("websocket")
 	if d.embedded != nil {
 		f.Settings = map[string]string{"kind": "embedded", "listen": d.cfg.Broker.Listen}
 		if d.cfg.Broker.WebSocket.Listen != "" {
-			websocket = provisioner.NewFeature("websocket", err)
+			websocket = fleet.NewFeature("websocket", err)
 			websocket.Settings = map[string]string{"listen": d.cfg.Broker.WebSocket.Listen}
 		}
-		return []provisioner.Feature{f, callout, websocket}
+		return []fleet.Feature{f, callout, websocket}
 	}
 	f.Settings = map[string]string{"kind": "external"} // URLs of others may hold credentials
-	callout = provisioner.Feature{Name: "callout", State: provisioner.FeatureStarting}
+	callout = fleet.Feature{Name: "callout", State: fleet.FeatureStarting}
 	select {
 	case <-d.asked:
-		callout.State = provisioner.FeatureRunning
+		callout.State = fleet.FeatureRunning
 	default:
 	}
 	if cause := d.unasked.Load(); cause != nil {
-		callout = provisioner.NewFeature("callout", *cause)
+		callout = fleet.NewFeature("callout", *cause)
 	} else if err := d.external.Unread(); err != nil {
-		callout = provisioner.NewFeature("callout", err)
+		callout = fleet.NewFeature("callout", err)
 	}
 	callout.Settings = d.external.PublicKeys()
-	return []provisioner.Feature{f, callout, websocket}
+	return []fleet.Feature{f, callout, websocket}
 }
 
-func (d *Daemon) policyFeatures() []provisioner.Feature {
-	decides := provisioner.NewFeature("policy", cmp.Or(d.parts.policy.Refused(), d.alarms.Stands(wire.CodePolicyFailed)))
+func (d *Daemon) policyFeatures() []fleet.Feature {
+	decides := fleet.NewFeature("policy", cmp.Or(d.parts.policy.Refused(), d.alarms.Stands(wire.CodePolicyFailed)))
 	decides.Capabilities = []string{"digest:" + d.parts.policy.Digest()}
 	shadow := disabled("shadow_policy")
 	if d.parts.shadow != nil {
-		shadow = provisioner.NewFeature("shadow_policy", d.parts.shadow.Refused())
+		shadow = fleet.NewFeature("shadow_policy", d.parts.shadow.Refused())
 		shadow.Capabilities = []string{"digest:" + d.parts.shadow.Digest()}
 	}
-	return []provisioner.Feature{decides, shadow}
+	return []fleet.Feature{decides, shadow}
 }
 
 // configurationFeatures are the template, the helper, and the command that
 // approves. What programs answer is each node's own matter; whether they are there
 // is not.
-func (d *Daemon) configurationFeatures() []provisioner.Feature {
+func (d *Daemon) configurationFeatures() []fleet.Feature {
 	template, helped, autosign := disabled("template"), disabled("helper"), disabled("autosign")
 	if d.cfg.Configuration.Template != "" {
-		template = provisioner.NewFeature("template", nil)
+		template = fleet.NewFeature("template", nil)
 	}
 	if h := d.parts.helper; h != nil {
-		helped = provisioner.NewFeature("helper", h.Check())
+		helped = fleet.NewFeature("helper", h.Check())
 		helped.Settings = map[string]string{"program": h.Program()} // arguments may hold secrets
 	}
 	if h := d.parts.autosign; h != nil {
-		autosign = provisioner.NewFeature("autosign", h.Check())
+		autosign = fleet.NewFeature("autosign", h.Check())
 		autosign.Settings = map[string]string{"program": h.Program()}
 	}
-	return []provisioner.Feature{template, helped, autosign}
+	return []fleet.Feature{template, helped, autosign}
 }
 
-func (d *Daemon) reportFeatures() []provisioner.Feature {
-	events, inputs := provisioner.NewFeature("events", nil), disabled("inputs")
+func (d *Daemon) reportFeatures() []fleet.Feature {
+	events, inputs := fleet.NewFeature("events", nil), disabled("inputs")
 	if s := d.Store(); s != nil {
 		if n := d.eventsLost.lately(s.Lost(), time.Now()); n > 0 {
-			events = provisioner.NewFeature("events", fmt.Errorf("%d events were lost within the last minute", n))
+			events = fleet.NewFeature("events", fmt.Errorf("%d events were lost within the last minute", n))
 		}
 	}
 	if d.recorder != nil {
 		_, dropped := d.recorder.Counts()
-		inputs = provisioner.NewFeature("inputs", nil)
+		inputs = fleet.NewFeature("inputs", nil)
 		if n := d.inputsLost.lately(dropped, time.Now()); n > 0 {
-			inputs = provisioner.NewFeature("inputs", fmt.Errorf("%d decisions were not recorded within the last minute", n))
+			inputs = fleet.NewFeature("inputs", fmt.Errorf("%d decisions were not recorded within the last minute", n))
 		}
 		inputs.Settings = map[string]string{"max_bytes": d.cfg.Inputs.MaxBytes}
 	}
-	return []provisioner.Feature{events, inputs}
+	return []fleet.Feature{events, inputs}
 }
 
-func (d *Daemon) apiFeature() provisioner.Feature {
+func (d *Daemon) apiFeature() fleet.Feature {
 	if d.parts.api == nil {
 		return disabled("api") // the socket is there all the same, or nobody could ask
 	}
-	f := provisioner.NewFeature("api", d.parts.api.usable(d.opts.Now()))
+	f := fleet.NewFeature("api", d.parts.api.usable(d.opts.Now()))
 	f.Settings = map[string]string{"listen": d.cfg.API.Listen}
 	if names := slices.Concat(d.cfg.API.Names, d.cfg.API.Addresses); len(names) > 0 {
 		f.Settings["names"] = strings.Join(names, ", ")
@@ -219,16 +220,12 @@ func (d *Daemon) apiFeature() provisioner.Feature {
 	return f
 }
 
-// factsFeature says which facts we keep, and how others keep others.
-func (d *Daemon) factsFeature() provisioner.Feature {
-	var differ error
-	if found := d.factsDiffer.Load(); found != nil {
-		differ = *found
-	}
-	return provisioner.NewFactsFeature(d.cfg.Fleet.Facts, differ)
+// factsFeature says which facts we keep.
+func (d *Daemon) factsFeature() fleet.Feature {
+	return fleet.NewFactsFeature(d.cfg.Fleet.Facts)
 }
 
-func (d *Daemon) allowFeature() provisioner.Feature {
+func (d *Daemon) allowFeature() fleet.Feature {
 	if d.parts.allow.path == "" {
 		return disabled("allow_list")
 	}
@@ -236,7 +233,7 @@ func (d *Daemon) allowFeature() provisioner.Feature {
 	if cause := d.parts.allow.unread.Load(); cause != nil {
 		err = *cause
 	}
-	return provisioner.NewFeature("allow_list", err)
+	return fleet.NewFeature("allow_list", err)
 }
 
 // losses says of a count that only grows how much it has grown lately. It is for

@@ -2,19 +2,18 @@ package daemon
 
 import (
 	"encoding/json"
+	"muster/provisioner/facts"
 	"slices"
 	"text/template"
 	"text/template/parse"
-
-	"muster/provisioner"
 )
 
 // pick returns what the template may look at of facts.
-func (t templated) pick(facts json.RawMessage) json.RawMessage {
+func (t templated) pick(raw json.RawMessage) json.RawMessage {
 	if t.facts == nil {
-		return facts
+		return raw
 	}
-	return provisioner.PickFacts(facts, func(name []byte) bool { return t.facts[string(name)] })
+	return facts.Pick(raw, func(name []byte) bool { return t.facts[string(name)] })
 }
 
 // factsOf returns the facts that a template names, nil if it may look at any: because

@@ -43,7 +43,7 @@ type Config struct {
 	Webhooks events.Webhooks  // of this process; required
 
 	// Components returns the provisioners of the installation. Required.
-	Components func(context.Context) ([]*provisioner.HeardComponent, error)
+	Components func(context.Context) ([]*fleet.HeardComponent, error)
 
 	// Problem returns how an error is answered: with an HTTP status, what went wrong
 	// and what to do about it. Required.

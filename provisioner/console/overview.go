@@ -36,7 +36,7 @@ type overviewPage struct {
 	Done       string               // what was just done
 	Alarms     []alarm
 	Sources    []source
-	Components []*provisioner.HeardComponent
+	Components []*fleet.HeardComponent
 	Webhooks   []events.Webhook
 	Missing    []string // of what could not be asked
 	Feed       []*told
@@ -135,7 +135,7 @@ func (p *overviewPage) countNodes() {
 
 // readComponents takes alarms and refusals from the provisioners that are there.
 func (p *overviewPage) readComponents() {
-	activity := provisioner.Activity{Refused: make(map[wire.Code]int)}
+	activity := fleet.Activity{Refused: make(map[wire.Code]int)}
 	for _, one := range p.Components {
 		if one.Gone {
 			continue

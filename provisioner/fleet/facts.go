@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"muster/provisioner"
+	"muster/provisioner/facts"
 )
 
 // ErrFact means that nodes are asked for by a fact that is not kept of them: name
@@ -27,7 +27,7 @@ func (x *Index) Facts() []string { return x.facts }
 
 // packFacts returns those of the facts that are kept here as one text: nodes that
 // say the same share it. Without any it is "".
-func (x *Index) packFacts(facts provisioner.Facts) string {
+func (x *Index) packFacts(facts facts.Facts) string {
 	values := make([]string, len(x.facts))
 	for _, f := range facts {
 		if i, kept := slices.BinarySearch(x.facts, f.Name); kept && !strings.Contains(f.Value, factEnd) {
@@ -38,31 +38,31 @@ func (x *Index) packFacts(facts provisioner.Facts) string {
 }
 
 // unpackFacts is the inverse of packFacts.
-func (x *Index) unpackFacts(packed string) (facts provisioner.Facts) {
+func (x *Index) unpackFacts(packed string) (all facts.Facts) {
 	if packed == "" {
 		return nil
 	}
-	facts = make(provisioner.Facts, 0, len(x.facts))
+	all = make(facts.Facts, 0, len(x.facts))
 	for _, name := range x.facts {
 		var value string
 		if value, packed, _ = strings.Cut(packed, factEnd); value != "" {
-			facts = append(facts, provisioner.Fact{Name: name, Value: value})
+			all = append(all, facts.Fact{Name: name, Value: value})
 		}
 	}
-	return facts
+	return all
 }
 
 // parseFacts reads a filter's facts. The error names all that cannot be.
-func parseFacts(texts []string) ([]provisioner.FactFilter, error) {
-	var filters []provisioner.FactFilter
+func parseFacts(texts []string) ([]facts.Filter, error) {
+	var filters []facts.Filter
 	var errs []error
 	if n := len(texts); n > maxFacts {
 		return nil, fmt.Errorf("%d facts, limit %d", n, maxFacts)
 	}
 	for _, text := range texts {
-		f, err := provisioner.ParseFactFilter(text)
-		if n := len(f.Value); err == nil && n > provisioner.MaxFactBytes {
-			err = fmt.Errorf("fact %q: a value of %d bytes, of which at most %d are kept", f.Name, n, provisioner.MaxFactBytes)
+		f, err := facts.ParseFilter(text)
+		if n := len(f.Value); err == nil && n > facts.MaxBytes {
+			err = fmt.Errorf("fact %q: a value of %d bytes, of which at most %d are kept", f.Name, n, facts.MaxBytes)
 		}
 		filters, errs = append(filters, f), append(errs, err)
 	}
@@ -71,7 +71,7 @@ func parseFacts(texts []string) ([]provisioner.FactFilter, error) {
 
 // An askedFact is what is asked of a fact.
 type askedFact struct {
-	provisioner.FactFilter
+	facts.Filter
 	place int // of its name
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"muster/internal/wire"
 	"muster/provisioner"
+	"muster/provisioner/facts"
 	"muster/provisioner/fleet"
 )
 
@@ -19,7 +20,7 @@ import (
 func says(name string, pairs ...string) *provisioner.Record {
 	return record(name+".example.net", func(r *provisioner.Record) {
 		for i := 0; i < len(pairs); i += 2 {
-			r.Facts = append(r.Facts, provisioner.Fact{Name: pairs[i], Value: pairs[i+1]})
+			r.Facts = append(r.Facts, facts.Fact{Name: pairs[i], Value: pairs[i+1]})
 		}
 	})
 }
@@ -36,7 +37,7 @@ func TestFactFilters(t *testing.T) {
 		says("web1", "os.name", "Debian", "rack", "r4", "role", "web"), says("web2", "os.name", "Debian", "rack", "r5", "role", "web/front"),
 		says("db1", "os.name", "Rocky", "rack", "r4", "role", "db=1"), says("db2", "role", "db=2"), says("odd", "aaa", "Debian", "os.kernel", "r4", "zzz", "web"),
 		says("sly", "rack", "r\x1f4", "role", "web"), says("bare"), record("gone.example.net", func(r *provisioner.Record) {
-			r.State, r.Facts = provisioner.StateRetired, provisioner.Facts{{Name: "role", Value: "web"}}
+			r.State, r.Facts = provisioner.StateRetired, facts.Facts{{Name: "role", Value: "web"}}
 		}))
 	for facts, want := range map[string]string{
 		"role=web": "gone sly web1", "role=web*": "gone sly web1 web2", "role=web/*": "web2", "role=db=1": "db1", "role=db=?": "db1 db2", "role=*": "db1 db2 gone sly web1 web2",
@@ -53,7 +54,7 @@ func TestFactFilters(t *testing.T) {
 	if names, _ := list(t, x, q); fmt.Sprint(names) != "[web1.example.net]" {
 		t.Errorf("with other filters: %v", names)
 	}
-	for name, want := range map[wire.Identity]provisioner.Facts{
+	for name, want := range map[wire.Identity]facts.Facts{
 		"web1.example.net": {{Name: "os.name", Value: "Debian"}, {Name: "rack", Value: "r4"}, {Name: "role", Value: "web"}},
 		"db2.example.net":  {{Name: "role", Value: "db=2"}}, "odd.example.net": nil, "bare.example.net": nil,
 	} {
@@ -124,7 +125,7 @@ func TestFactsThatCannotBeAsked(t *testing.T) {
 	if _, err := x.List(context.Background(), fleet.Query{Filter: fleet.Filter{Facts: []string{"role=w*"}}, Cursor: p.Next}); !errors.Is(err, fleet.ErrCursor) {
 		t.Errorf("cursor of another filter: %v", err)
 	}
-	if diff := cmp.Diff(provisioner.Facts{{Name: "role", Value: "web"}}, p.Nodes[0].Facts); diff != "" {
+	if diff := cmp.Diff(facts.Facts{{Name: "role", Value: "web"}}, p.Nodes[0].Facts); diff != "" {
 		t.Errorf("-want +listed\n%s", diff)
 	}
 }

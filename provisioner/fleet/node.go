@@ -9,6 +9,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/facts"
 )
 
 // A Node is a node in short. What is not known is empty or zero.
@@ -24,7 +25,7 @@ type Node struct {
 	Policy   string             `json:"policy,omitempty"`   // digest of the one that decided last
 	Reason   provisioner.Reason `json:"reason,omitempty"`   // on what ground it was let in
 	Agent    string             `json:"agent,omitempty"`
-	Facts    provisioner.Facts  `json:"facts,omitempty"` // of those that are kept, what the node has said
+	Facts    facts.Facts        `json:"facts,omitempty"` // of those that are kept, what the node has said
 
 	FirstEnrolled time.Time `json:"first_enrolled,omitzero"`
 	Changed       time.Time `json:"changed"` // when the record was last written

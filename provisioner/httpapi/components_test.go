@@ -13,12 +13,13 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/provisioner"
+	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
 
 // component returns one of the installation as the provisioner knows it, nil if it
 // does not.
-func component(t *testing.T, f *testbed.Fleet, name string) *provisioner.HeardComponent {
+func component(t *testing.T, f *testbed.Fleet, name string) *fleet.HeardComponent {
 	t.Helper()
 	var list httpapi.ComponentList
 	call(t, f, http.MethodGet, "/v1/components", nil, &list)
@@ -32,14 +33,14 @@ func component(t *testing.T, f *testbed.Fleet, name string) *provisioner.HeardCo
 
 // feature returns a feature of the fleet's provisioner, which lists itself soon after its
 // start.
-func feature(t *testing.T, f *testbed.Fleet, name string) provisioner.Feature {
+func feature(t *testing.T, f *testbed.Fleet, name string) fleet.Feature {
 	t.Helper()
-	var c *provisioner.HeardComponent
+	var c *fleet.HeardComponent
 	f.Eventually("the provisioner lists itself", func() bool {
 		c = component(t, f, "broker.fleet.test")
 		return c != nil
 	})
-	i := slices.IndexFunc(c.Features, func(f provisioner.Feature) bool { return f.Name == name })
+	i := slices.IndexFunc(c.Features, func(f fleet.Feature) bool { return f.Name == name })
 	if i < 0 {
 		t.Fatalf("no feature %s among %+v", name, c.Features)
 	}
@@ -86,7 +87,7 @@ func TestFeaturesFailAndRecover(t *testing.T) {
 		{"ca enrollment", "expired", func() { f.Clock.Advance(30 * 365 * 24 * time.Hour) }, func() { f.Clock.Advance(-30 * 365 * 24 * time.Hour) }},
 	} {
 		for _, which := range strings.Fields(tt.features) {
-			if got := feature(t, f, which); got.State != provisioner.FeatureRunning {
+			if got := feature(t, f, which); got.State != fleet.FeatureRunning {
 				t.Errorf("%s, before it breaks: %+v", which, got)
 			}
 		}
@@ -94,7 +95,7 @@ func TestFeaturesFailAndRecover(t *testing.T) {
 		for _, which := range strings.Fields(tt.features) {
 			f.Eventually(which+" has failed", func() bool {
 				got := feature(t, f, which)
-				return got.State == provisioner.FeatureFailed && strings.Contains(got.Reason, tt.says)
+				return got.State == fleet.FeatureFailed && strings.Contains(got.Reason, tt.says)
 			})
 			var running []string
 			call(t, f, http.MethodGet, "/features", nil, &running)
@@ -107,10 +108,10 @@ func TestFeaturesFailAndRecover(t *testing.T) {
 			continue // the clock went back: an operator's matter
 		}
 		for _, which := range strings.Fields(tt.features) {
-			f.Eventually(which+" runs again", func() bool { return feature(t, f, which).State == provisioner.FeatureRunning })
+			f.Eventually(which+" runs again", func() bool { return feature(t, f, which).State == fleet.FeatureRunning })
 		}
 	}
-	f.Eventually("the authority is good again", func() bool { return feature(t, f, "ca").State == provisioner.FeatureRunning })
+	f.Eventually("the authority is good again", func() bool { return feature(t, f, "ca").State == fleet.FeatureRunning })
 }
 
 // TestSmartProxyProtocol asks as Foreman does: names of what runs without a

@@ -18,7 +18,7 @@ type Status struct {
 	Provisioners []*StatusProvisioner `json:"provisioners"`
 	Nodes        *fleet.Summary       `json:"nodes,omitempty"` // nil while the records are being read
 	Waiting      int                  `json:"waiting"`         // keys that wait for an operator, or for the policy
-	Activity     provisioner.Activity `json:"activity"`
+	Activity     fleet.Activity       `json:"activity"`
 	Pauses       []*provisioner.Pause `json:"pauses"`
 	Frozen       bool                 `json:"frozen"`  // a recovery has frozen limited tokens
 	Unknown      []string             `json:"unknown"` // what could not be found out
@@ -30,9 +30,9 @@ type Status struct {
 
 // A StatusProvisioner is a provisioner in short.
 type StatusProvisioner struct {
-	*provisioner.HeardComponent
+	*fleet.HeardComponent
 
-	Features []provisioner.Feature `json:"features"` // that have failed
+	Features []fleet.Feature `json:"features"` // that have failed
 }
 
 func statusRoutes(s *Server) {
@@ -44,7 +44,7 @@ func (s *Server) status(ctx context.Context) *Status {
 	p := s.cfg.Provisioner
 	now := &Status{
 		Installation: p.Installation(), Provisioners: []*StatusProvisioner{}, Pauses: s.cfg.Orders.Pauses.List(), Frozen: p.Frozen(),
-		Activity: provisioner.Activity{Refused: map[wire.Code]int{}}, Unknown: []string{}, Standing: []string{},
+		Activity: fleet.Activity{Refused: map[wire.Code]int{}}, Unknown: []string{}, Standing: []string{},
 	}
 	unknown := func(what string, err error) {
 		now.Unknown = append(now.Unknown, fmt.Sprintf("%s: %v", what, err))
@@ -92,13 +92,6 @@ func (t *Status) stand() {
 		for _, f := range p.Features {
 			add("feature %s of %s has failed: %s", f.Name, p.Name, f.Reason)
 		}
-	}
-	heard := make([]*provisioner.HeardComponent, len(t.Provisioners))
-	for i, p := range t.Provisioners {
-		heard[i] = p.HeardComponent
-	}
-	if differ := provisioner.FactsDiffer(heard); differ != nil {
-		add("%v", differ)
 	}
 	for _, pause := range t.Pauses {
 		add("enrollment is %v", pause.Because())

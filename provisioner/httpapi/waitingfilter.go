@@ -11,6 +11,7 @@ import (
 	"muster/internal/wire"
 	"muster/jwt"
 	"muster/provisioner"
+	"muster/provisioner/facts"
 )
 
 // A WaitingFilter selects some of those who wait, as text: all that is given
@@ -82,7 +83,7 @@ func (f *WaitingFilter) Compile() (func(*provisioner.Waiter) bool, error) {
 		})
 	}
 	for _, fact := range f.Facts {
-		want, err := provisioner.ParseFactFilter(fact)
+		want, err := facts.ParseFilter(fact)
 		errs = append(errs, err)
 		wants = append(wants, func(w *provisioner.Waiter) bool {
 			shown, has := w.Facts[want.Name]

@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"muster/internal/wire"
-	"muster/provisioner"
+	"muster/provisioner/fleet"
 )
 
 const (
@@ -37,8 +37,8 @@ func componentsStream(replicas int, direct bool, capacity int64) jetstream.Strea
 	}
 }
 
-// PutComponent implements [provisioner.ComponentStore].
-func (s *Store) PutComponent(ctx context.Context, c *provisioner.Component) error {
+// PutComponent implements [fleet.ComponentStore].
+func (s *Store) PutComponent(ctx context.Context, c *fleet.Component) error {
 	subject := subjectComponent + strings.ReplaceAll(c.Name, ".", "_") // as identities are written
 	if _, err := s.append(ctx, subject, c, wire.NewID()); err != nil {
 		return fmt.Errorf("write component %q: %w", c.Name, err)
@@ -46,11 +46,11 @@ func (s *Store) PutComponent(ctx context.Context, c *provisioner.Component) erro
 	return nil
 }
 
-// Components implements [provisioner.ComponentStore].
-func (s *Store) Components(ctx context.Context) ([]*provisioner.HeardComponent, error) {
-	var all []*provisioner.HeardComponent
+// Components implements [fleet.ComponentStore].
+func (s *Store) Components(ctx context.Context) ([]*fleet.HeardComponent, error) {
+	var all []*fleet.HeardComponent
 	err := s.scan(ctx, streamComponents, subjectComponent+"*", jetstream.DeliverAllPolicy, func(m message) error {
-		c := &provisioner.HeardComponent{Heard: m.at.UTC()}
+		c := &fleet.HeardComponent{Heard: m.at.UTC()}
 		if errors.Join(json.Unmarshal(m.data, &c.Component), c.Check()) == nil {
 			all = append(all, c)
 		}
@@ -59,6 +59,6 @@ func (s *Store) Components(ctx context.Context) ([]*provisioner.HeardComponent, 
 	if err != nil {
 		return nil, fmt.Errorf("read components: %w", err)
 	}
-	slices.SortFunc(all, func(a, b *provisioner.HeardComponent) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(all, func(a, b *fleet.HeardComponent) int { return strings.Compare(a.Name, b.Name) })
 	return all, nil
 }

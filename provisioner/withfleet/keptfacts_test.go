@@ -8,6 +8,7 @@ import (
 	"muster/internal/daemon"
 	"muster/internal/testbed"
 	"muster/provisioner"
+	"muster/provisioner/facts"
 )
 
 // TestFactsAreKeptOnRecord follows what a node says of itself from its first request
@@ -31,7 +32,7 @@ func TestFactsAreKeptOnRecord(t *testing.T) {
 	is("confirmed", "[{cores 4} {os.name Debian} {role web}]", 2)
 
 	// A command to reconfigure has it ask with the same key.
-	n.Facts = testbed.Facts(t, map[string]any{"role": "db", "cores": strings.Repeat("x", provisioner.MaxFactBytes+1)})
+	n.Facts = testbed.Facts(t, map[string]any{"role": "db", "cores": strings.Repeat("x", facts.MaxBytes+1)})
 	if r := f.AskRenew(n, first, n); r.Enrolled == nil || r.Enrolled.Serial != first.Serial {
 		t.Fatalf("asked again: %+v", r)
 	}

@@ -9,7 +9,7 @@ import (
 
 	"muster/cmd/muster/internal/verb"
 	"muster/internal/cli"
-	"muster/provisioner"
+	"muster/provisioner/fleet"
 	"muster/provisioner/httpapi"
 )
 
@@ -38,7 +38,7 @@ func addComponents(app *kingpin.Application, all cli.Verbs) {
 }
 
 // addRows adds a row for each feature of a provisioner, one at least.
-func addRows(t *cli.Table, c *provisioner.HeardComponent, disabled bool) {
+func addRows(t *cli.Table, c *fleet.HeardComponent, disabled bool) {
 	heard := verb.Instant(c.Heard)
 	if c.Gone {
 		heard = "gone since " + heard
@@ -49,7 +49,7 @@ func addRows(t *cli.Table, c *provisioner.HeardComponent, disabled bool) {
 	shown := false
 	for _, f := range c.Features {
 		// What the features of one that is gone were says nothing now; --json has it.
-		if c.Gone || f.State == provisioner.FeatureDisabled && f.Reason == "" && !disabled {
+		if c.Gone || f.State == fleet.FeatureDisabled && f.Reason == "" && !disabled {
 			continue
 		}
 		add(f.Name, string(f.State), verb.OrDash(f.Reason), verb.OrDash(strings.Join(f.Capabilities, " ")))

@@ -1,4 +1,4 @@
-package provisioner
+package facts
 
 import (
 	"bytes"
@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// plainFact is what a factFinder does, by encoding/json: it looks a fact up by its
+// plainFact is what a Finder does, by encoding/json: it looks a fact up by its
 // dotted name, as it is, or through objects.
 func plainFact(in map[string]any, name string) (string, bool) {
 	switch v := in[name].(type) {
@@ -37,7 +37,7 @@ func plainFact(in map[string]any, name string) (string, bool) {
 // found returns what is found in facts.
 func found(facts string, names ...string) map[string]string {
 	all := make(map[string]string)
-	newFactFinder(names).find([]byte(facts), func(name, value string) { all[name] = value })
+	NewFinder(names).find([]byte(facts), func(name, value string) { all[name] = value })
 	return all
 }
 
@@ -65,7 +65,7 @@ func TestFactsAreFoundByName(t *testing.T) {
 			t.Errorf("%s: -want +found\n%s", facts, diff)
 		}
 	}
-	var none *factFinder
+	var none *Finder
 	none.find([]byte(`{"role":"web"}`), func(string, string) { t.Error("nothing is looked for, and found") })
 }
 
@@ -137,17 +137,17 @@ func TestFactsAreFoundAsInJSON(t *testing.T) {
 // TestFactsThatAreKept are plain, whole, of one line, and no secrets.
 func TestFactsThatAreKept(t *testing.T) {
 	t.Parallel()
-	long := strings.Repeat("x", MaxFactBytes)
-	finder := newFactFinder([]string{"role", "os.name"})
+	long := strings.Repeat("x", MaxBytes)
+	finder := NewFinder([]string{"role", "os.name"})
 	for value, want := range map[string]string{
 		`"web"`: "web", `4`: "4", `true`: "true", `"Zürich"`: "Zürich", `"a=b/c*"`: "a=b/c*",
 		`""`: "", `null`: "", `["a"]`: "", `{"a":"b"}`: "", `"two\nlines"`: "", `"a\u0007bell"`: "", `"\u0085"`: "",
-		`"` + long + `"`: long, `"` + long + `x"`: "", `"` + strings.Repeat(`\u0078`, MaxFactBytes) + `"`: long,
+		`"` + long + `"`: long, `"` + long + `x"`: "", `"` + strings.Repeat(`\u0078`, MaxBytes) + `"`: long,
 		`"eyJhbGciOiJFZERTQSJ9.eyJzdWIiOiJ4In0.c2ln"`: "", `"key eyJhbGciOiJF"`: "",
 		`"-----BEGIN PRIVATE KEY-----MC4CAQAwBQYDK2VwBCIEIA=="`: "",
 	} {
 		facts := json.RawMessage(`{"role":` + value + `,"os":{"name":"Debian"},"other":"x"}`)
-		kept := keptFacts(facts, finder)
+		kept := finder.Kept(facts)
 		if kept.Value("role") != want || kept.Value("os.name") != "Debian" || kept.Value("other") != "" || want == "" && len(kept) != 1 {
 			t.Errorf("role %s: kept %v, want %q", value, kept, want)
 		}
@@ -155,7 +155,7 @@ func TestFactsThatAreKept(t *testing.T) {
 			t.Errorf("in no order: %v", kept)
 		}
 	}
-	if kept := keptFacts(json.RawMessage(`{"other":"x"}`), finder); kept != nil {
+	if kept := finder.Kept(json.RawMessage(`{"other":"x"}`)); kept != nil {
 		t.Errorf("kept %v of nothing that is named", kept)
 	}
 }
@@ -163,22 +163,19 @@ func TestFactsThatAreKept(t *testing.T) {
 // TestNamesOfKeptFacts says everything that is wrong with names.
 func TestNamesOfKeptFacts(t *testing.T) {
 	t.Parallel()
-	if errs := CheckKeptFacts(DefaultKeptFacts()); errs != nil {
+	if errs := CheckKept(DefaultKept()); errs != nil {
 		t.Errorf("the default: %v", errs)
 	}
-	if errs := CheckKeptFacts([]string{"ipaddress_eth0:1", "mounts./var.size", strings.Repeat("x", maxFactNameBytes)}); errs != nil {
+	if errs := CheckKept([]string{"ipaddress_eth0:1", "mounts./var.size", strings.Repeat("x", maxNameBytes)}); errs != nil {
 		t.Errorf("odd names: %v", errs)
 	}
-	wrong := []string{"", "a..b", ".a", "a.", "a=b", "a b", "é", "a\"", strings.Repeat("x", maxFactNameBytes+1), "db.password", "api_key", "ok", "ok"}
-	errs := CheckKeptFacts(wrong)
+	wrong := []string{"", "a..b", ".a", "a.", "a=b", "a b", "é", "a\"", strings.Repeat("x", maxNameBytes+1), "db.password", "api_key", "ok", "ok"}
+	errs := CheckKept(wrong)
 	if len(errs) != len(wrong)-1 {
 		t.Errorf("%d errors, want one for each but one: %v", len(errs), errs)
 	}
-	if errs := CheckKeptFacts(make([]string, MaxKeptFacts+1)); len(errs) == 0 || !strings.Contains(errs[0].Error(), "17 facts to be kept of each node, limit 16") {
+	if errs := CheckKept(make([]string, MaxKept+1)); len(errs) == 0 || !strings.Contains(errs[0].Error(), "17 facts to be kept of each node, limit 16") {
 		t.Errorf("too many: %v", errs)
-	}
-	if _, err := New(Config{KeptFacts: []string{"a b"}}); err == nil || !strings.Contains(err.Error(), `"a b"`) {
-		t.Errorf("a provisioner is made: %v", err)
 	}
 }
 
@@ -186,18 +183,18 @@ func TestNamesOfKeptFacts(t *testing.T) {
 func TestFactFilters(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "name", "=x", "name=[", `name=\`} {
-		if f, err := ParseFactFilter(text); err == nil {
+		if f, err := ParseFilter(text); err == nil {
 			t.Errorf("%q is %+v", text, f)
 		}
 	}
 	for _, value := range []string{"web", "a*b", "a?b", "[a]", `a\b`, "a/b", "a=b", "*"} {
 		own := Fact{"role", value}.Filter()
-		f, err := ParseFactFilter(own)
+		f, err := ParseFilter(own)
 		if err != nil || f.Name != "role" || !f.Match(value) || f.Match(value+"x") || f.Match("a/x/b") {
 			t.Errorf("%s: %+v, %v", own, f, err)
 		}
 	}
-	if f, err := ParseFactFilter("path=/srv/*"); err != nil || !f.Match("/srv/a/b") || f.Match("/var/srv/a") {
+	if f, err := ParseFilter("path=/srv/*"); err != nil || !f.Match("/srv/a/b") || f.Match("/var/srv/a") {
 		t.Errorf("%+v, %v", f, err)
 	}
 }
@@ -233,12 +230,12 @@ func BenchmarkKeptFacts(b *testing.B) {
 		}
 		text.WriteString(`"end":"1.0"}}`)
 		facts := json.RawMessage(text.String())
-		for name, names := range map[string][]string{"none": nil, "default": DefaultKeptFacts()} {
-			finder := newFactFinder(names)
+		for name, names := range map[string][]string{"none": nil, "default": DefaultKept()} {
+			finder := NewFinder(names)
 			b.Run(fmt.Sprintf("%s/%dKB", name, size>>10), func(b *testing.B) {
 				b.ReportAllocs()
 				for b.Loop() {
-					if kept := keptFacts(facts, finder); finder != nil && len(kept) != 5 {
+					if kept := finder.Kept(facts); finder != nil && len(kept) != 5 {
 						b.Fatal(kept)
 					}
 				}

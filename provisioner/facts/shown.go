@@ -1,4 +1,4 @@
-package provisioner
+package facts
 
 import (
 	"encoding/json"
@@ -6,11 +6,11 @@ import (
 	"strings"
 )
 
-// DefaultShownFacts are the facts that are kept of nodes that wait: what tells
+// DefaultShown are the facts that are kept of nodes that wait: what tells
 // one machine from another, by the names that Facter, Ansible and Choria give
 // them. A dot leads into an object. All others may be secrets for all that muster knows, and
 // are only for the policy.
-func DefaultShownFacts() []string {
+func DefaultShown() []string {
 	return []string{
 		"hostname", "fqdn", "domain", "serialnumber", "uuid", "manufacturer", "productname", "virtual", "is_virtual",
 		"macaddress", "ipaddress", "architecture", "osfamily", "operatingsystem", "operatingsystemrelease",
@@ -22,16 +22,16 @@ func DefaultShownFacts() []string {
 // Bounds of what is kept of facts; chosen. Together they are below 16 KiB of a node
 // that waits.
 const (
-	MaxShownFacts    = 64
-	maxFactNameBytes = 64
-	MaxFactBytes     = 128 // of a value
+	MaxShown     = 64
+	maxNameBytes = 64
+	MaxBytes     = 128 // of a value
 )
 
-// shownFacts returns those of the facts that are looked for, cut to [MaxFactBytes].
-func shownFacts(facts json.RawMessage, find *factFinder) map[string]string {
+// Shown returns those of the facts that are looked for, cut to [MaxBytes].
+func (f *Finder) Shown(facts json.RawMessage) map[string]string {
 	shown := make(map[string]string)
-	find.find(facts, func(name, value string) {
-		shown[name] = events.Scrub(strings.ToValidUTF8(events.Cut(value, MaxFactBytes), ""))
+	f.find(facts, func(name, value string) {
+		shown[name] = events.Scrub(strings.ToValidUTF8(events.Cut(value, MaxBytes), ""))
 	})
 	return shown
 }

@@ -1,9 +1,10 @@
-package provisioner
+package fleet
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"muster/internal/wire"
@@ -149,5 +150,23 @@ func NewFeature(name string, err error) Feature {
 	if err != nil {
 		f.State, f.Reason = FeatureFailed, events.Cut(events.Scrub(err.Error()), maxReasonBytes)
 	}
+	return f
+}
+
+// The feature that says which facts a provisioner keeps of nodes: its setting [SettingKept] names them, in order. It is
+// disabled where there are none. Lists by a fact lack the nodes that came to a provisioner which does not keep it.
+const (
+	FeatureFacts = "facts"
+	SettingKept  = "kept"
+)
+
+// NewFactsFeature returns the feature of a provisioner that keeps the facts of these names.
+func NewFactsFeature(names []string) Feature {
+	f := NewFeature(FeatureFacts, nil)
+	if len(names) == 0 {
+		f.State = FeatureDisabled
+		return f
+	}
+	f.Settings = map[string]string{SettingKept: strings.Join(slices.Sorted(slices.Values(names)), ", ")}
 	return f
 }

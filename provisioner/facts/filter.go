@@ -1,4 +1,4 @@
-package provisioner
+package facts
 
 import (
 	"fmt"
@@ -6,22 +6,22 @@ import (
 	"strings"
 )
 
-// A FactFilter asks for a fact. Make one with [ParseFactFilter].
-type FactFilter struct {
+// A Filter asks for a fact. Make one with [ParseFilter].
+type Filter struct {
 	Name  string
 	Value string // * and ? stand for any text and any character
 
 	pattern string // for path.Match, to which a slash is a separator; "": the value itself is asked for
 }
 
-// ParseFactFilter reads NAME=VALUE.
-func ParseFactFilter(text string) (FactFilter, error) {
+// ParseFilter reads NAME=VALUE.
+func ParseFilter(text string) (Filter, error) {
 	name, value, ok := strings.Cut(text, "=")
 	_, err := path.Match(value, "")
 	if !ok || name == "" || err != nil {
-		return FactFilter{}, fmt.Errorf("fact %.80q, want NAME=VALUE", text)
+		return Filter{}, fmt.Errorf("fact %.80q, want NAME=VALUE", text)
 	}
-	f := FactFilter{Name: name, Value: value}
+	f := Filter{Name: name, Value: value}
 	if strings.ContainsAny(value, `*?[\`) {
 		f.pattern = noSlash(value)
 	}
@@ -29,7 +29,7 @@ func ParseFactFilter(text string) (FactFilter, error) {
 }
 
 // Match reports whether a value is asked for.
-func (f FactFilter) Match(value string) bool {
+func (f Filter) Match(value string) bool {
 	if f.pattern == "" {
 		return f.Value == value
 	}

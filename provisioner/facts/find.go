@@ -1,4 +1,4 @@
-package provisioner
+package facts
 
 import (
 	"encoding/json"
@@ -8,9 +8,9 @@ import (
 	"muster/internal/wire"
 )
 
-// A factFinder looks for facts by their dotted names. A dot leads into an object; a fact whose name has the dot in
+// A Finder looks for facts by their dotted names. A dot leads into an object; a fact whose name has the dot in
 // it comes before one that is found that way. Nil finds nothing. It is safe for concurrent use.
-type factFinder struct {
+type Finder struct {
 	names []string // in order, each once
 	root  factLevel
 }
@@ -23,12 +23,12 @@ type factBranch struct {
 	below factLevel // what is looked for if it is an object
 }
 
-// newFactFinder returns what finds the facts of these names.
-func newFactFinder(names []string) *factFinder {
+// NewFinder returns a Finder of the facts of these names, nil for none.
+func NewFinder(names []string) *Finder {
 	if len(names) == 0 {
 		return nil
 	}
-	f := &factFinder{names: slices.Compact(slices.Sorted(slices.Values(names))), root: make(factLevel)}
+	f := &Finder{names: slices.Compact(slices.Sorted(slices.Values(names))), root: make(factLevel)}
 	for i, name := range f.names {
 		f.root.plant(name, i+1)
 	}
@@ -56,7 +56,7 @@ func (l factLevel) at(name string) *factBranch {
 
 // find calls each with the wanted facts that are a text, a number or a truth value, in the order of their names.
 // Facts that are no JSON object have none.
-func (f *factFinder) find(facts json.RawMessage, each func(name, value string)) {
+func (f *Finder) find(facts json.RawMessage, each func(name, value string)) {
 	if f == nil || len(facts) == 0 {
 		return
 	}
@@ -107,10 +107,10 @@ func (f *foundFact) text() string {
 	return s
 }
 
-// PickFacts returns an object with those members of facts that are wanted by their names, as they are: decoding
+// Pick returns an object with those members of facts that are wanted by their names, as they are: decoding
 // 20 KB for the sake of two facts takes most of the time that a template takes. Facts that are no JSON object are
 // returned as they are, for the decoder to say what is wrong.
-func PickFacts(facts json.RawMessage, wanted func(name []byte) bool) json.RawMessage {
+func Pick(facts json.RawMessage, wanted func(name []byte) bool) json.RawMessage {
 	picked := []byte{'{'}
 	err := wire.EachMember(facts, func(name []byte, value json.RawMessage) error {
 		if !wanted(name) {

@@ -1,4 +1,6 @@
-package provisioner
+// Package facts is what nodes say of themselves: which facts are found by their dotted names, kept with a record, shown of
+// a node that waits, and filtered by. All of it is the node's word.
+package facts
 
 import (
 	"encoding/json"
@@ -14,7 +16,7 @@ type Fact struct{ Name, Value string }
 // literally has a pattern stand for the text itself.
 var literally = strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`)
 
-// Filter returns what [ParseFactFilter] reads for this very fact.
+// Filter returns what [ParseFilter] reads for this very fact.
 func (f Fact) Filter() string { return f.Name + "=" + literally.Replace(f.Value) }
 
 // Facts are facts in the order of their names, each once. As JSON they are an

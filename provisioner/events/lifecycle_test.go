@@ -1,4 +1,4 @@
-package provisioner
+package events_test
 
 import (
 	"encoding/json"

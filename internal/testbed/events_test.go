@@ -25,15 +25,20 @@ var update = flag.Bool("update", false, "rewrite the golden files")
 
 const eventsHead = `# Events
 
-What happens in a fleet is told as [CloudEvents 1.0](https://cloudevents.io): in the stream ` + "`MUSTER_EVENTS`" + `, what nodes say of their own life in
-` + "`MUSTER_LIFECYCLE`" + `, that they are alive in ` + "`MUSTER_ALIVE`" + `, and what proves nothing about its sender in ` + "`MUSTER_ATTEMPTS`" + `; to people by ` + "`muster events`" + `; to programs by ` + "`muster events --json`" + ` and ` + "`GET /v1/events`" + ` on the control
-socket and over HTTPS. Events are reports, the truth is in the records: a power failure may take the last moment of them, and the oldest go when their stream
-is full (1 GiB, 256 MiB for lifecycles with 201 of a type for each node, 64 MiB for attempts; on a small disk an eighth and a thirty-second of what the store may take); that a node is alive is kept once, as of when it was last heard of. They hold no secret. Types and members keep their names and meanings; new ones may come, so ignore what
-you do not know. ` + "`time`" + ` is of the provisioner's clock, or of the node's in what that says of itself (` + "`io.muster.server.*`" + `); ` + "`recordedtime`" + ` is
-when the broker stored the event.
+What happens in a fleet is reported as [CloudEvents 1.0](https://cloudevents.io). Provisioners report to the stream
+` + "`MUSTER_EVENTS`" + `, nodes of the fleet to ` + "`MUSTER_LIFECYCLE`" + ` and ` + "`MUSTER_ALIVE`" + `; what proves nothing about
+its sender is in ` + "`MUSTER_ATTEMPTS`" + `. People read them with ` + "`muster events`" + `, programs with
+` + "`muster events --json`" + ` and ` + "`GET /v1/events`" + ` on the control socket and over HTTPS.
 
-What operators order is told once it is in the store, by the provisioner that was asked. Where that does not hear from the store whether it is, the operator gets an
-error, and the event comes as soon as the provisioner sees what is there, whether the operator asks again or not. If it ends before, nobody tells.
+Events are reports; the truth is in the records. A power failure may lose the last moment of them. The oldest go when
+their stream is full: 1 GiB, 256 MiB for lifecycles with 201 of a type for each node, 64 MiB for attempts, on a small
+disk an eighth and a thirty-second of what the store may take. Of ` + "`alive`" + ` the last one of each node is kept. Events
+hold no secret. Types and members keep their names and meanings; new ones may come, so ignore what you do not know.
+` + "`time`" + ` is of the provisioner's clock, or of the node's in what it reports itself (` + "`io.muster.server.*`" + `);
+` + "`recordedtime`" + ` is when the broker stored the event.
+
+An order of an operator is an event once the store has acknowledged it, from the provisioner that was asked. An order that
+ended with an error may have happened without an event; it is the same to give it again.
 
 ## GET /v1/events
 
@@ -42,7 +47,7 @@ Server-sent events, or JSON lines with ` + "`Accept: application/x-ndjson`" + `.
 | parameter | what |
 |---|---|
 | ` + "`since`" + ` | begin at this time, RFC 3339 |
-| ` + "`Last-Event-ID`" + ` (header), ` + "`after`" + ` | go on behind the event with this ` + "`id`" + ` of the server-sent stream (JSON lines have none); what ` + "`since`" + ` says is not looked at then. If the log was lost since and begun anew, all of the new one comes |
+| ` + "`Last-Event-ID`" + ` (header), ` + "`after`" + ` | go on behind the event with this ` + "`id`" + ` of the server-sent stream (JSON lines have none); ` + "`since`" + ` does not count then. If the log was lost since and begun anew, all of the new one comes |
 | | without either, only what happens from now on |
 | ` + "`type`" + `, ` + "`node`" + `, ` + "`code`" + ` | only events whose type begins so, of this node, with this code |
 | ` + "`once=true`" + ` | end with the newest event |
@@ -52,8 +57,9 @@ that; its ` + "`id`" + ` member tells.
 
 ## Webhooks
 
-An endpoint of ` + "`webhooks`" + ` in provisioner.yaml gets each event of the types that it wants as an HTTPS POST: the event as below is the body, of type
-` + "`application/cloudevents+json`" + `, signed by the scheme of [Standard Webhooks](https://www.standardwebhooks.com), for which there are libraries.
+An endpoint of ` + "`webhooks`" + ` in provisioner.yaml gets each event of its types as an HTTPS POST. The body is the event
+as below, of type ` + "`application/cloudevents+json`" + `, signed by the scheme of
+[Standard Webhooks](https://www.standardwebhooks.com), for which there are libraries.
 
 | header | what |
 |---|---|
@@ -61,8 +67,9 @@ An endpoint of ` + "`webhooks`" + ` in provisioner.yaml gets each event of the t
 | ` + "`webhook-timestamp`" + ` | seconds since 1970, of this attempt: refuse what is more than five minutes off |
 | ` + "`webhook-signature`" + ` | for each secret ` + "`v1,`" + ` and the base64 of HMAC-SHA256 over id, dot, timestamp, dot, body; blanks between |
 
-An answer of 200 to 299 is a delivery. Anything else, a redirect too, is tried again: after 5 s, then twice as long each time up to ten minutes, a
-quarter more or less by chance, and not before the seconds of ` + "`Retry-After`" + ` are over, ten minutes of them at most, for 72 hours. An event comes at least once, and may overtake another.
+An answer of 200 to 299 is a delivery. Anything else, a redirect too, is tried again for 72 hours: after 5 s, then twice
+as long each time up to ten minutes, a quarter more or less by chance, and not before the seconds of ` + "`Retry-After`" + `
+are over, ten minutes of them at most. An event comes at least once, and may overtake another.
 ` + "`examples/webhook`" + ` is an endpoint in Go.
 
 ## Members of data
